@@ -1,0 +1,295 @@
+"""Bundle: one recording of a machine, what it holds and what it lacks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pagealloc_model.errors import RecordingError
+from pagealloc_model.proc.kpageflags import read_kpageflags
+from pagealloc_model.snapshot import SNAPSHOT_FILES, Snapshot
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from pagealloc_model.trace.columns import Trace
+
+BUNDLE_VERSION = 1
+EVENT_FILE = "perf.data"
+META_FILE = "meta.json"
+SNAPSHOT_DIRECTORY = "snapshots"
+KPAGEFLAGS_FILE = "kpageflags.u64.gz"
+RECORDINGS_VARIABLE = "PAGEALLOC_RECORDINGS"
+
+_WITHOUT_FILE = {
+    "buddyinfo": "free memory by order cannot be compared there",
+    "pagetypeinfo": "free lists by migratetype and pageblock types cannot be compared there",
+    "zoneinfo": "zones, watermarks and per-CPU lists are unknown there",
+    "vmstat": "the kernel's own counters cannot be compared there",
+}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Bundle:
+    """A recording; what is costly to read is read on first use and kept.
+
+    Attributes:
+        path: the bundle's directory, or the event file where that is all there is.
+        name: short name for tables and figures.
+        event_file: perf.data or `perf script` text.
+        meta: content of meta.json, {} without one; unknown keys are kept.
+        snapshots: the machine's state files in time order, parsed at access.
+        ignored: entries of the snapshot directory that are not snapshots.
+    """
+
+    path: Path
+    name: str
+    event_file: Path
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    snapshots: tuple[Snapshot, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+    @cached_property
+    def trace(self) -> Trace:
+        """The recorded events.
+
+        Raises:
+            RecordingError: the event file is cut, damaged, or of an unknown layout.
+        """
+        return read_events(self.event_file)
+
+    @cached_property
+    def release(self) -> str:
+        """Kernel release such as "6.18.44-fc", "" if the recording names none.
+
+        Without meta.json this reads the events.
+        """
+        uname = self.meta.get("uname")
+        return str(uname[2]) if uname else self.trace.release
+
+    @cached_property
+    def kpageflags(self) -> np.ndarray | None:
+        """Flag words by page frame just before recording (T12.5), None if not recorded.
+
+        Raises:
+            RecordingError: the file is there but damaged.
+        """
+        file = self.path / KPAGEFLAGS_FILE
+        return read_kpageflags(file) if file.is_file() else None
+
+    @property
+    def kpageflags_at_ns(self) -> int | None:
+        """Time of the kpageflags read on the recording's clock, None if unknown."""
+        return self.meta.get("kpageflags_at_ns")
+
+    @cached_property
+    def sha256(self) -> str:
+        """SHA-256 of the event file in hexadecimal, to name the recording in results."""
+        with self.event_file.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    @cached_property
+    def missing(self) -> tuple[str, ...]:
+        """What the recording lacks, one plain line each, with what that makes impossible.
+
+        This parses all snapshots, so that a damaged one is named too.
+        """
+        return tuple(self._missing())
+
+    def _missing(self) -> Iterator[str]:
+        if not self.meta:
+            yield (
+                f"no {META_FILE}: sysctls, THP settings and the recording command are unknown; "
+                "policies start from kernel defaults"
+            )
+        if not self.snapshots:
+            yield (
+                "no snapshots: zones, watermarks and the state at the start are unknown; free "
+                "memory, pageblocks, per-CPU lists and vmstat cannot be compared"
+            )
+        if not (self.path / KPAGEFLAGS_FILE).is_file():
+            yield (
+                f"no {KPAGEFLAGS_FILE}: which pages were free at the start is only known for "
+                "those the events touch"
+            )
+        for entry in self.ignored:
+            yield f"{SNAPSHOT_DIRECTORY}/{entry}: its name is no time in ns; it is ignored"
+        for name in SNAPSHOT_FILES:
+            absent = sum(not snapshot.has(name) for snapshot in self.snapshots)
+            if absent:
+                yield (
+                    f"{name} absent in {absent} of {len(self.snapshots)} snapshots: "
+                    + (_WITHOUT_FILE[name])
+                )
+        for snapshot in self.snapshots:
+            for name, problem in snapshot.problems.items():
+                yield f"{problem}; until then {_WITHOUT_FILE[name]}"
+
+
+def read_events(path: Path) -> Trace:
+    """The events of one file: perf.data by its magic number, else `perf script` text.
+
+    Raises:
+        RecordingError: the file cannot be read as either.
+    """
+    try:
+        with path.open("rb") as file:
+            magic = file.read(8)
+    except OSError as error:
+        raise RecordingError(
+            path, f"cannot be read ({error.strerror})", todo="check the path and its permissions"
+        ) from None
+    if magic in (b"PERFILE2", b"2ELIFREP"):
+        from pagealloc_model.trace.perf_data import read_perf_data
+
+        return read_perf_data(path)
+    from pagealloc_model.trace.perf_script import read_perf_script
+
+    return read_perf_script(path)
+
+
+def shipped_recordings_directory() -> Path | None:
+    """Where the recordings that come with the package are, None if they were left out."""
+    package = Path(__file__).parent
+    for directory in (package / "data", package.parent / "data"):
+        if directory.is_dir():
+            return directory
+    return None
+
+
+def recording_directories() -> tuple[Path, ...]:
+    """Directories in which a bare recording name is looked up, the user's own first."""
+    own = os.environ.get(RECORDINGS_VARIABLE)
+    shipped = shipped_recordings_directory()
+    return (*((Path(own),) if own else ()), *((shipped,) if shipped else ()))
+
+
+def recording_names() -> tuple[str, ...]:
+    """Names that `open_recording` resolves from anywhere."""
+    return tuple(
+        sorted(
+            {
+                directory.name
+                for parent in recording_directories()
+                if parent.is_dir()
+                for directory in parent.iterdir()
+                if (directory / EVENT_FILE).is_file()
+            }
+        )
+    )
+
+
+def open_recording(path: str | Path) -> Bundle:
+    """Open a recording; events and snapshots are read on first use.
+
+    Args:
+        path: a bundle's directory, a perf.data, `perf script` text (plain or gzip), or the name
+            of a shipped recording such as "kbuild".
+
+    Raises:
+        RecordingError: there is nothing at the path, the directory has no perf.data, or its
+            meta.json is damaged or of a newer version.
+    """
+    found = _locate(path)
+    if not found.is_dir():
+        return Bundle(path=found, name=_file_name(found), event_file=found)
+    event_file = found / EVENT_FILE
+    if not event_file.is_file():
+        raise RecordingError(
+            found,
+            f"is a directory without {EVENT_FILE}",
+            todo="give a bundle's directory or an event file",
+        )
+    snapshots, ignored = _find_snapshots(found / SNAPSHOT_DIRECTORY)
+    return Bundle(
+        path=found,
+        name=found.resolve().name,
+        event_file=event_file,
+        meta=_read_meta(found / META_FILE),
+        snapshots=snapshots,
+        ignored=ignored,
+    )
+
+
+def _file_name(path: Path) -> str:
+    """A bare perf.data is named after its directory, other files after themselves."""
+    resolved = path.resolve()
+    return resolved.parent.name if resolved.name == EVENT_FILE else resolved.name
+
+
+def _locate(path: str | Path) -> Path:
+    given = Path(path).expanduser()
+    if given.exists():
+        return given
+    if len(given.parts) == 1:
+        for directory in recording_directories():
+            if (directory / given).exists():
+                return directory / given
+    names = ", ".join(recording_names()) or "none"
+    raise RecordingError(
+        path, "does not exist", todo=f"give a path, or one of the shipped recordings ({names})"
+    )
+
+
+def _find_snapshots(directory: Path) -> tuple[tuple[Snapshot, ...], tuple[str, ...]]:
+    if not directory.is_dir():
+        return (), ()
+    entries = sorted(directory.iterdir())
+    is_snapshot = {entry: entry.is_dir() and entry.name.isdecimal() for entry in entries}
+    snapshots = [
+        Snapshot(time_ns=int(entry.name), directory=entry)
+        for entry in entries
+        if is_snapshot[entry]
+    ]
+    return (
+        tuple(sorted(snapshots, key=lambda snapshot: snapshot.time_ns)),
+        tuple(entry.name for entry in entries if not is_snapshot[entry]),
+    )
+
+
+def _read_meta(path: Path) -> Mapping[str, Any]:
+    if not path.is_file():
+        return {}
+    todo = "restore the file, or delete it to go on without the recording's settings"
+    try:
+        meta = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RecordingError(path, f"cannot be read ({error.strerror})", todo=todo) from None
+    except json.JSONDecodeError as error:
+        raise RecordingError(
+            path, f"is not valid JSON ({error.msg})", offset=error.pos, todo=todo
+        ) from None
+    except UnicodeDecodeError as error:
+        raise RecordingError(path, "is not UTF-8 text", offset=error.start, todo=todo) from None
+    _check_meta(meta, path, todo)
+    return meta
+
+
+def _check_meta(meta: object, path: Path, todo: str) -> None:
+    """Refuse a newer layout, and values of a type no version of the layout has."""
+    if not isinstance(meta, dict):
+        raise RecordingError(path, "is not a JSON object", todo=todo)
+    version = meta.get("bundle_version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise RecordingError(path, f"bundle_version is {version!r}, not a version", todo=todo)
+    if version > BUNDLE_VERSION:
+        raise RecordingError(
+            path,
+            f"bundle_version is {version}, this version reads up to {BUNDLE_VERSION}",
+            todo="update pagealloc_model",
+        )
+    uname = meta.get("uname")
+    if uname is not None and not (isinstance(uname, list) and len(uname) >= 3):
+        raise RecordingError(path, "uname is not a list of five strings", todo=todo)
+    for key in ("sysctl", "thp"):
+        if not isinstance(meta.get(key, {}), dict):
+            raise RecordingError(path, f"{key} is not a JSON object", todo=todo)
+    for key in ("kpageflags_at_ns", "nr_cpus", "start_ns", "end_ns"):
+        if not isinstance(meta.get(key), int | None):
+            raise RecordingError(path, f"{key} is not a whole number", todo=todo)
