@@ -1,0 +1,66 @@
+# `make` lists the targets. All of them work inside .venv and leave the rest of the machine alone,
+# except `make system-packages` (part of `make test`).
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.PHONY: help lab install kernels test test-long format lock system-packages clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+LAB_ARGS ?=
+PYTEST_ARGS ?=
+AT_LEAST_3_11 := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
+	"$$name" -c '$(AT_LEAST_3_11)' 2>/dev/null && command -v "$$name" && break; done)
+
+help: ## list the targets
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+lab: kernels ## set up, print the error table of a shipped recording, open the first notebook (LAB_ARGS=...)
+	$(BIN)/pagealloc validate kbuild
+	$(BIN)/pagealloc lab -- $(LAB_ARGS)
+
+install: $(VENV)/installed ## create .venv from requirements.lock (PYTHON=... picks the interpreter)
+
+kernels: $(VENV)/installed ## compile the model; seconds once it is cached
+	$(BIN)/python -m pagealloc_model.allocator.compile_kernels
+
+test: system-packages kernels ## format and lint checks, unit, notebook and browser tests (PYTEST_ARGS=...)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-long: kernels ## tests that take minutes or need the full recordings (PAGEALLOC_RECORDINGS=DIR)
+	$(BIN)/python -m pytest -m long $(PYTEST_ARGS)
+
+format: $(VENV)/installed ## format the code and mend what the linter can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: $(VENV)/installed ## resolve requirements.lock again from setup.cfg
+	$(BIN)/uv pip compile --universal --fork-strategy fewest --python-version 3.11 --all-extras \
+		--no-header --no-annotate --upgrade --output-file requirements.lock setup.cfg
+
+system-packages: ## install the Debian packages the tests need, if any is missing and this user may
+	@.ci/system-packages
+
+clean: ## remove .venv and what builds and tests left behind
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis test-artefacts
+
+$(VENV)/created:
+	@[[ -n "$(PYTHON)" ]] || { echo "Python 3.11 or newer is missing: install it, or name it with" \
+		"make PYTHON=/path/to/python3" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot create virtual" \
+		"environments: install its venv module (Debian: python3-venv)" >&2; exit 1; }
+	"$(PYTHON)" -m venv --clear $(VENV)
+	@touch $@
+
+# uv installs in seconds what takes pip minutes; pip is the way out where uv finds no index
+$(VENV)/installed: requirements.lock setup.cfg pyproject.toml | $(VENV)/created
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock uv
+	$(BIN)/uv pip sync --python $(BIN)/python requirements.lock \
+		|| $(BIN)/python -m pip install --requirement requirements.lock
+	$(BIN)/uv pip install --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $@

@@ -1,0 +1,149 @@
+"""The files that say what the package needs and holds agree with each other and with the code."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from pagealloc_model.version import __version__
+
+CONDA_TO_PYPI = {"python-kaleido": "kaleido"}
+CONDA_ONLY = {"python", "pip"}
+IMPORT_TO_PYPI = {
+    "_pytest": "pytest",
+    "IPython": "ipython",
+    "playwright": "pytest-playwright",
+    "yaml": "pyyaml",
+}
+SHIPPED_WITH = {  # what a declared package is certain to bring along
+    "ipython": "jupyterlab",
+    "packaging": "pytest",
+    "traitlets": "ipywidgets",
+}
+
+
+@pytest.fixture(scope="module")
+def setup(checkout: Path) -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read(checkout / "setup.cfg")
+    return parser
+
+
+def requirements(lines: str | Iterable[str]) -> dict[str, Requirement]:
+    """Requirements by canonical name, from lines as setup.cfg and the lock write them."""
+    rows = lines.splitlines() if isinstance(lines, str) else lines
+    parsed = [Requirement(row) for row in rows if row.strip() and not row.startswith("#")]
+    return {canonicalize_name(requirement.name): requirement for requirement in parsed}
+
+
+def declared(setup: configparser.ConfigParser, *extras: str) -> dict[str, Requirement]:
+    found = requirements(setup["options"]["install_requires"])
+    for extra in extras:
+        found |= requirements(setup["options.extras_require"][extra])
+    return found
+
+
+def conda_dependencies(checkout: Path) -> list[str | dict[str, list[str]]]:
+    return yaml.safe_load((checkout / "environment.yml").read_text())["dependencies"]
+
+
+def imported_names(path: Path) -> Iterator[str]:
+    """Top-level names that a file imports, wherever in the file it does."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.split(".")[0]
+
+
+def undeclared_imports(folder: Path, known: set[str]) -> list[str]:
+    own = {"pagealloc_model", "tests", "conftest", "oracle"} | {
+        path.stem for path in folder.rglob("*.py")
+    }
+    missing = []
+    for path in sorted(folder.rglob("*.py")):
+        for name in sorted(set(imported_names(path)) - own - sys.stdlib_module_names):
+            package = canonicalize_name(IMPORT_TO_PYPI.get(name, name))
+            if SHIPPED_WITH.get(package, package) not in known:
+                missing.append(f"{path.name}: {name}")
+    return missing
+
+
+def test_version_is_the_same_everywhere(checkout: Path, setup: configparser.ConfigParser) -> None:
+    citation = yaml.safe_load((checkout / "CITATION.cff").read_text())
+    assert citation["version"] == __version__
+    assert setup["metadata"]["version"] == "attr: pagealloc_model.version.__version__"
+
+
+def test_packages_listed_are_the_packages_there(
+    checkout: Path, setup: configparser.ConfigParser
+) -> None:
+    package = checkout / "pagealloc_model"
+    folders = {path.parent for path in package.rglob("*.py")}
+    there = {".".join(folder.relative_to(checkout).parts) for folder in folders}
+    listed = set(setup["options"]["packages"].split())
+    assert listed == there | {"pagealloc_model.data", "pagealloc_model.notebooks"}
+
+
+def test_environment_yml_has_the_ranges_of_setup_cfg(
+    checkout: Path, setup: configparser.ConfigParser
+) -> None:
+    rows = [row for row in conda_dependencies(checkout) if isinstance(row, str)]
+    conda = {
+        CONDA_TO_PYPI.get(name, name): requirement.specifier
+        for name, requirement in requirements(rows).items()
+        if name not in CONDA_ONLY
+    }
+    wanted = declared(setup, "export")
+    assert conda == {name: requirement.specifier for name, requirement in wanted.items()}
+
+
+def test_environment_yml_has_the_python_range_and_the_package(
+    checkout: Path, setup: configparser.ConfigParser
+) -> None:
+    rows = conda_dependencies(checkout)
+    assert f"python {setup['options']['python_requires']}" in rows
+    assert {"pip": ["--editable ."]} in rows
+
+
+def test_lock_satisfies_setup_cfg(checkout: Path, setup: configparser.ConfigParser) -> None:
+    locked = requirements((checkout / "requirements.lock").read_text())
+    extras = setup["options.extras_require"]
+    outside = []
+    for name, requirement in declared(setup, *extras).items():
+        pins = [pin.version for pin in locked[name].specifier] if name in locked else []
+        if len(pins) != 1 or not requirement.specifier.contains(pins[0]):
+            outside.append(f"{requirement} is locked to {pins}")
+    assert not outside, "; ".join(outside) + "; run make lock"
+
+
+def test_lock_pins_exactly_and_names_no_index(checkout: Path) -> None:
+    rows = (checkout / "requirements.lock").read_text().splitlines()
+    assert all("==" in row for row in rows)
+    assert not [row for row in rows if "://" in row or row.startswith("-")]
+
+
+def test_package_imports_only_what_setup_cfg_declares(
+    checkout: Path, setup: configparser.ConfigParser
+) -> None:
+    known = set(declared(setup, "export"))
+    assert not undeclared_imports(checkout / "pagealloc_model", known)
+
+
+def test_tests_import_only_what_setup_cfg_declares(
+    checkout: Path, setup: configparser.ConfigParser
+) -> None:
+    known = set(declared(setup, "export", "test"))
+    assert not undeclared_imports(checkout / "tests", known)
+
+
+def test_package_is_typed(checkout: Path) -> None:
+    assert (checkout / "pagealloc_model" / "py.typed").exists()
