@@ -80,6 +80,7 @@ class _Parser:
     path: str | Path
     number: int = 0
     section: str = ""
+    orders: int = 0
     header: dict[str, int] = field(default_factory=dict)
     migratetypes: tuple[str, ...] = ()
     free_lists: list[FreeListRow] = field(default_factory=list)
@@ -94,6 +95,7 @@ class _Parser:
             self.header[f"{name}:"] = integer(value.strip(), self.path, self.number)
         elif line.startswith(_FREE):
             self.section = _FREE
+            self.orders = len(line.removeprefix(_FREE).split())
         elif line.startswith((_BLOCKS, _MIXED)):
             self.section = _BLOCKS if line.startswith(_BLOCKS) else _MIXED
             self._labels(tuple(line.removeprefix(self.section).split()))
@@ -119,9 +121,9 @@ class _Parser:
         if match is None:
             raise malformed(self.path, self.number, "has no ', type NAME' and counts")
         words = match[2].split()
-        if self.free_lists and len(words) != len(self.free_lists[0].buddies):
+        if len(words) != self.orders:
             raise malformed(
-                self.path, self.number, f"has {len(words)} orders, unlike the other rows"
+                self.path, self.number, f"has {len(words)} counts for {self.orders} orders"
             )
         buddies = tuple(integer(word.removeprefix(">"), self.path, self.number) for word in words)
         self.free_lists.append(

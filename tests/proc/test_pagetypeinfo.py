@@ -49,7 +49,7 @@ def test_several_nodes_lower_bounds_and_mixed_blocks() -> None:
     [
         ("Page block order: 9\n", "", "ends without 'Page block order:'"),
         ("Page block order: 9", "Page block order: nine", "'nine' is not a count"),
-        ("type    Unmovable     49", "type    Unmovable", "has 10 orders"),
+        ("type    Unmovable     49", "type    Unmovable", "line 5: has 10 counts for 11 orders"),
         ("DMA32           11 ", "DMA32 ", "line 15: has 3 counts for 4 migratetypes"),
         (", type   HighAtomic", ", type       Purple", "counts no blocks of type Purple"),
         ("Free pages count", "Pages count", "is neither a header nor a zone's row"),
