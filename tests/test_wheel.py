@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import tarfile
 import venv
 import zipfile
 from pathlib import Path
@@ -35,8 +34,7 @@ def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not (tree / "data").exists() or not (tree / "notebooks").exists():
         pytest.skip("this checkout has no data or no notebooks")
     sdist = build("sdist", tree, folder / "sdist")
-    with tarfile.open(sdist) as archive:
-        archive.extractall(folder / "unpacked", filter="data")
+    shutil.unpack_archive(sdist, folder / "unpacked")
     (unpacked,) = (folder / "unpacked").iterdir()
     return build("wheel", unpacked, folder / "dist")
 
