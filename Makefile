@@ -50,8 +50,8 @@ clean: ## remove .venv and what builds and tests left behind
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis test-artefacts
 
 $(VENV)/created:
-	@[[ -n "$(PYTHON)" ]] || { echo "Python 3.11 or newer is missing: install it, or name it with" \
-		"make PYTHON=/path/to/python3" >&2; exit 1; }
+	@"$(PYTHON)" -c '$(AT_LEAST_3_11)' 2>/dev/null || { echo "Python 3.11 or newer is missing: install" \
+		"it, or name it with make PYTHON=/path/to/python3" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot create virtual" \
 		"environments: install its venv module (Debian: python3-venv)" >&2; exit 1; }
 	"$(PYTHON)" -m venv --clear $(VENV)
