@@ -1,0 +1,30 @@
+"""Plotly figures from tables; nothing here knows how the allocator works.
+
+Every function takes measured and predicted tables (one, or several by label) and returns a
+`plotly.graph_objects.Figure`. A value that is not available is drawn as a note with its reason.
+"""
+
+from pagealloc_model.figures.fallbacks import fallbacks
+from pagealloc_model.figures.free_memory import (
+    free_pages_by_migratetype,
+    free_pages_by_order,
+    pageblocks_by_type,
+)
+from pagealloc_model.figures.highatomic import highatomic_blocks
+from pagealloc_model.figures.outcomes import outcomes
+from pagealloc_model.figures.pcp import pcp_counts
+from pagealloc_model.figures.small_multiples import since_start
+from pagealloc_model.figures.transactions import transaction_rates, transaction_sizes
+
+__all__ = [
+    "fallbacks",
+    "free_pages_by_migratetype",
+    "free_pages_by_order",
+    "highatomic_blocks",
+    "outcomes",
+    "pageblocks_by_type",
+    "pcp_counts",
+    "since_start",
+    "transaction_rates",
+    "transaction_sizes",
+]

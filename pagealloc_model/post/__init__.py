@@ -1,0 +1,8 @@
+"""Results as plain text that survives a mailing list: tables of at most 72 ASCII columns."""
+
+from pagealloc_model.post.comparison_table import comparison_table
+from pagealloc_model.post.error_table import error_table
+from pagealloc_model.post.footer import Footer
+from pagealloc_model.post.posted_figures import posted_figures
+
+__all__ = ["Footer", "comparison_table", "error_table", "posted_figures"]

@@ -1,0 +1,83 @@
+"""The highatomic reserve over time (S7), with the figures posted with the proposal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from pagealloc_model.figures.palette import INK, PREDICTION_COLOURS
+from pagealloc_model.figures.panels import Lane, Tables, lanes
+from pagealloc_model.figures.small_multiples import keys_seen, small_multiples, with_table
+
+ALL_ZONES = "all zones"
+POSTED_QUANTITY = "HighAtomic pageblocks per host"
+
+
+def highatomic_blocks(
+    measured: Tables, predicted: Tables, posted: pd.DataFrame | None = None
+) -> go.Figure:
+    """HighAtomic pageblocks at every snapshot, one panel per zone and one for their sum.
+
+    Tables of different recordings need `time_s`: see `since_start`.
+
+    Args:
+        measured: `pageblocks` table or tables by label (one per recording).
+        predicted: the same from replays (one per policy).
+        posted: the posted figures (`posted_figures`); written below the panels, since they come
+            from machines of another size.
+    """
+    drawn = [_reserve_by_zone(lane) for lane in lanes(measured, predicted)]
+    zones = [zone for zone in keys_seen(drawn, "zone") if zone != ALL_ZONES and _used(drawn, zone)]
+    figure = small_multiples(
+        drawn,
+        keys=[*zones, ALL_ZONES],
+        key_column="zone",
+        value="blocks",
+        panel_title=lambda zone: zone if zone == ALL_ZONES else f"zone {zone}",
+        colour=lambda _: INK,
+        title="HighAtomic pageblocks",
+        y_title="pageblocks",
+    )
+    if posted is not None:
+        _write_posted(figure, posted)
+    return figure
+
+
+def _reserve_by_zone(lane: Lane) -> Lane:
+    """The lane's HighAtomic rows and their sum over zones, coloured by policy."""
+    colour = INK if lane.measured else PREDICTION_COLOURS[lane.rank % len(PREDICTION_COLOURS)]
+    table = lane.table
+    if len(table):
+        reserve = table[table["migratetype"] == "HighAtomic"]
+        table = pd.concat([reserve, reserve.assign(zone=ALL_ZONES)])
+    return replace(with_table(lane, table), colour=colour)
+
+
+def _used(drawn: list[Lane], zone: str) -> bool:
+    """Whether any lane ever held a reserve in this zone."""
+    return any(
+        (lane.table.loc[lane.table["zone"] == zone, "blocks"].fillna(0) > 0).any()
+        for lane in drawn
+        if len(lane.table)
+    )
+
+
+def _write_posted(figure: go.Figure, posted: pd.DataFrame) -> None:
+    rows = posted[posted["quantity"] == POSTED_QUANTITY]
+    values = "; ".join(f"{row.variant}: {row.value}" for row in rows.itertuples())
+    machines = ", ".join(rows["machine"].unique())
+    figure.add_annotation(
+        text=f"posted with the proposal for other machines ({machines}): {values}",
+        xref="paper",
+        yref="paper",
+        x=0,
+        y=0,
+        yshift=-58,
+        yanchor="top",
+        xanchor="left",
+        showarrow=False,
+        font={"size": 11},
+    )
+    figure.update_layout(margin={"b": 85}, height=figure.layout.height + 25)

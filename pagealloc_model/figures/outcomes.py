@@ -1,0 +1,53 @@
+"""What requests of each class asked for and got, as far as a replay can know."""
+
+from __future__ import annotations
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from pagealloc_model.figures.panels import Tables, count_trace, lanes, note_missing, panel_grid
+
+RATES = ("succeeded", "failed", "stalled")
+
+
+def outcomes(measured: Tables, predicted: Tables, request_class: str) -> go.Figure:
+    """Requests of one class: asked, succeeded, failed, stalled; NA values leave their reason.
+
+    Args:
+        measured: `outcomes` table or tables by label.
+        predicted: the same from replays.
+        request_class: such as "thp".
+    """
+    drawn = lanes(measured, predicted)
+    figure = panel_grid(
+        [""],
+        title=f"Outcome of {request_class} requests",
+        x_title="",
+        y_title="requests",
+        columns=1,
+    )
+    absent = {}
+    for lane in drawn:
+        counts, reason = _counts(lane.table, request_class)
+        if reason:
+            absent[lane.label] = reason
+        figure.add_trace(count_trace(lane, counts, "outcomes"))
+    note_missing(figure, 0, absent)
+    figure.update_xaxes(type="category")
+    figure.update_yaxes(rangemode="tozero")
+    return figure
+
+
+def _counts(table: pd.DataFrame, request_class: str) -> tuple[pd.Series, str]:
+    """Known counts of one class, and why others are NA ("" if none is)."""
+    names = ["asked", *RATES]
+    rows = table[table["class"] == request_class] if len(table) else table
+    if rows.empty:
+        return pd.Series(dtype=float), "not available: no such request"
+    known = [name for name in names if rows[name].notna().all()]
+    reason = ""
+    if len(known) < len(names) and "reason" in rows:
+        missing = ", ".join(name for name in names if name not in known)
+        reasons = [str(each) for each in rows["reason"].dropna().unique() if str(each)]
+        reason = f"{missing} not available: {'; '.join(reasons)}"
+    return rows[known].astype(float).sum(), reason

@@ -1,0 +1,136 @@
+"""Figures over time: a panel per key, a trace per measured or predicted lane in each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from pagealloc_model.figures.panels import Lane, add_legend, cell_of, note_missing, panel_grid
+
+TIME_AXIS = "time since start (s)"
+NOTHING_MEASURED = "not available: the recording has no rows for this"
+NOTHING_PREDICTED = "not available: the replay has no rows for this"
+
+
+def since_start(table: pd.DataFrame, start_ns: int) -> pd.DataFrame:
+    """A copy with `time_s`, seconds since `start_ns`; needed to overlay two recordings.
+
+    Args:
+        table: any table with `time_ns`.
+        start_ns: the recording's start, on the same clock.
+    """
+    return table.assign(time_s=(table["time_ns"] - start_ns) / 1e9)
+
+
+def small_multiples(
+    drawn: Sequence[Lane],
+    *,
+    keys: Sequence[Any],
+    key_column: str,
+    value: str,
+    panel_title: Callable[[Any], str],
+    colour: Callable[[Any], str],
+    title: str,
+    y_title: str,
+    columns: int = 3,
+) -> go.Figure:
+    """One panel per key, one trace per lane in each; a lane without values leaves a note.
+
+    Args:
+        drawn: lanes with `time_ns` (or `time_s`), the key column and the value column.
+        keys: panels in order.
+        key_column: column whose value picks the panel.
+        value: column to draw, summed over whatever else the table distinguishes.
+        panel_title: words for a key.
+        colour: colour of a key's panel.
+        title: of the figure.
+        y_title: quantity and unit.
+        columns: panels per row at most.
+    """
+    titles = [panel_title(key) for key in keys] or [""]
+    figure = panel_grid(titles, title=title, x_title=TIME_AXIS, y_title=y_title, columns=columns)
+    add_legend(figure, drawn)
+    origin = _common_origin(drawn)
+    for panel, key in enumerate(keys or [None]):
+        absent = {}
+        for lane in drawn:
+            series = series_over_time(lane.table, key_column, key, value, origin)
+            if series is None:
+                absent[lane.label] = reason_of(lane)
+                continue
+            figure.add_trace(
+                go.Scatter(
+                    x=series.index.to_numpy(),
+                    y=series.to_numpy(),
+                    name=lane.label,
+                    legendgroup=lane.key,
+                    showlegend=False,
+                    meta=f"{key}/{lane.key}",
+                    **lane.style(colour(key)),
+                ),
+                **cell_of(figure, panel),
+            )
+        note_missing(figure, panel, absent)
+    figure.update_yaxes(rangemode="tozero")
+    return figure
+
+
+def series_over_time(
+    table: pd.DataFrame, key_column: str, key: object, value: str, origin: int
+) -> pd.Series | None:
+    """Sum of `value` per instant in seconds; None where the table has no value at all."""
+    if table.empty or value not in table:
+        return None
+    rows = table[table[key_column] == key] if key_column in table else table
+    known = rows[rows[value].notna()]
+    if known.empty:
+        return None
+    seconds = known["time_s"] if "time_s" in known else (known["time_ns"] - origin) / 1e9
+    return known[value].astype(float).groupby(seconds.astype(float)).sum()
+
+
+def _common_origin(drawn: Sequence[Lane]) -> int:
+    starts = [
+        int(lane.table["time_ns"].min())
+        for lane in drawn
+        if len(lane.table) and "time_s" not in lane.table
+    ]
+    return min(starts, default=0)
+
+
+def reason_of(lane: Lane) -> str:
+    """Why a lane has no value: its table's own `attrs["reason"]`, or that there are no rows."""
+    stated = lane.table.attrs.get("reason", "")
+    return stated or (NOTHING_MEASURED if lane.measured else NOTHING_PREDICTED)
+
+
+def in_zone(drawn: Sequence[Lane], zone: str | None) -> list[Lane]:
+    """The lanes with only one zone's rows; None keeps all."""
+    if zone is None:
+        return list(drawn)
+    return [with_table(lane, _rows_of(lane.table, zone)) for lane in drawn]
+
+
+def _rows_of(table: pd.DataFrame, zone: str) -> pd.DataFrame:
+    return table[table["zone"] == zone] if "zone" in table else table
+
+
+def with_table(lane: Lane, table: pd.DataFrame) -> Lane:
+    """The lane with another table, which keeps the reason of the first."""
+    table.attrs.update(lane.table.attrs)
+    return replace(lane, table=table)
+
+
+def keys_seen(drawn: Sequence[Lane], column: str) -> list[Any]:
+    """All values of a column in any lane, sorted."""
+    seen = {key for lane in drawn if column in lane.table for key in lane.table[column].unique()}
+    return sorted(seen)
+
+
+def zone_words(zone: str | None) -> str:
+    """The zone as titles name it."""
+    return f"zone {zone}" if zone else "all zones"

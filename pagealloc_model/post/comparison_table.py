@@ -1,0 +1,122 @@
+"""Two policies side by side, as text for a mail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+import pandas as pd
+
+from pagealloc_model.errors import UsageError
+from pagealloc_model.post.footer import Footer
+from pagealloc_model.post.layout import (
+    NOT_AVAILABLE,
+    WIDTH,
+    ascii_only,
+    columns_of_text,
+    number,
+    paragraph,
+    percent,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Style = Literal["signed", "mmtests"]
+
+SIGNED_RULE = (
+    "Sign rule: change is (patch - base) / base as it is; whether that is good is in the last "
+    "column (+ better, - worse)."
+)
+MMTESTS_RULE = (
+    "Sign rule: percentages are gains over base, positive is better; metrics where neither "
+    "direction is better show (patch - base) / base and are marked with ~."
+)
+
+
+def comparison_table(
+    rows: pd.DataFrame, footer: Footer | str, *, style: Style = "signed", width: int = WIDTH
+) -> str:
+    """A comparison's rows as plain text with its sign rule and its footer.
+
+    Args:
+        rows: columns metric, scope, base, patch, change (relative), unit, better ("lower",
+            "higher" or "").
+        footer: provenance, or its text.
+        style: "signed" prints the raw change; "mmtests" prints `value ( gain%)` per column, where
+            positive is better.
+        width: characters per line at most.
+
+    Raises:
+        UsageError: an unknown style.
+    """
+    if style not in _STYLES:
+        raise UsageError(f"comparison style {style!r} is unknown; use {' or '.join(_STYLES)}")
+    render, rule = _STYLES[style]
+    header, cells = render(rows)
+    table = columns_of_text(header, cells, left=2, width=width)
+    provenance = footer if isinstance(footer, str) else footer.to_text(width)
+    return "\n\n".join([table, paragraph(rule, width=width), provenance]) + "\n"
+
+
+def _signed(rows: pd.DataFrame) -> tuple[Sequence[str], list[list[str]]]:
+    """Base, patch and the raw signed change."""
+    cells = [
+        [
+            ascii_only(_with_unit(row)),
+            ascii_only(str(row.scope)),
+            number(row.base),
+            number(row.patch),
+            percent(row.change),
+            _verdict(row),
+        ]
+        for row in rows.itertuples()
+    ]
+    return ("metric", "scope", "base", "patch", "change", ""), cells
+
+
+def _mmtests(rows: pd.DataFrame) -> tuple[Sequence[str], list[list[str]]]:
+    """Value and gain per column, in the manner of mmtests' compare-kernels."""
+    cells = [
+        [
+            ascii_only(_with_unit(row)),
+            ascii_only(str(row.scope)) + ("" if row.better else " ~"),
+            _value_and_gain(row.base, 0.0),
+            _value_and_gain(row.patch, _gain(row)),
+        ]
+        for row in rows.itertuples()
+    ]
+    return ("metric", "scope", "base", "patch"), cells
+
+
+_Renderer = Callable[[pd.DataFrame], "tuple[Sequence[str], list[list[str]]]"]
+_STYLES: dict[str, tuple[_Renderer, str]] = {
+    "signed": (_signed, SIGNED_RULE),
+    "mmtests": (_mmtests, MMTESTS_RULE),
+}
+
+
+def _with_unit(row: Any) -> str:
+    return f"{row.metric} [{row.unit}]" if row.unit else str(row.metric)
+
+
+def _verdict(row: Any) -> str:
+    if pd.isna(row.change) or row.change == 0 or not row.better:
+        return ""
+    return "+" if (row.change > 0) == (row.better == "higher") else "-"
+
+
+def _gain(row: Any) -> object:
+    """Relative change with its sign turned where less is better."""
+    if pd.isna(row.change):
+        return pd.NA
+    return -row.change if row.better == "lower" else row.change
+
+
+def _value_and_gain(value: object, gain: object) -> str:
+    if pd.isna(value):
+        return f"{NOT_AVAILABLE} ({NOT_AVAILABLE:>7} )"
+    if pd.isna(gain):
+        return f"{float(value):.2f} ({NOT_AVAILABLE:>7} )"  # type: ignore[arg-type]
+    shown = 100 * float(gain) + 0.0  # type: ignore[arg-type]  # + 0.0 turns -0.0 into 0.0
+    return f"{float(value):.2f} ({shown:7.2f}%)"  # type: ignore[arg-type]
