@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from pagealloc_model.bundle import RECORDINGS_VARIABLE
+
 CHECKOUT = Path(__file__).parent.parent
-RECORDINGS_VARIABLE = "PAGEALLOC_RECORDINGS"
+
+# Taken out of the environment, where it would shadow shipped recordings of the same name.
+FULL_RECORDINGS = os.environ.pop(RECORDINGS_VARIABLE, "")
 
 
 @pytest.fixture(scope="session")
@@ -37,12 +41,11 @@ def full_recording() -> Callable[[str], Path]:
     """Path of a full recording by name, in the folder that PAGEALLOC_RECORDINGS names."""
 
     def path_of(name: str) -> Path:
-        folder = os.environ.get(RECORDINGS_VARIABLE)
-        if not folder:
+        if not FULL_RECORDINGS:
             pytest.skip(f"{RECORDINGS_VARIABLE} names no folder of full recordings")
-        path = Path(folder) / name
+        path = Path(FULL_RECORDINGS) / name
         if not path.exists():
-            pytest.skip(f"{RECORDINGS_VARIABLE} names {folder}, which has no {name}")
+            pytest.skip(f"{RECORDINGS_VARIABLE} names {FULL_RECORDINGS}, which has no {name}")
         return path
 
     return path_of
