@@ -44,10 +44,12 @@ def requirements(lines: str | Iterable[str]) -> dict[str, Requirement]:
     return {canonicalize_name(requirement.name): requirement for requirement in parsed}
 
 
-def declared(setup: configparser.ConfigParser, *extras: str) -> dict[str, Requirement]:
+def declared(setup: configparser.ConfigParser, *, tests: bool) -> dict[str, Requirement]:
+    """Requirements of the package with all its extras, the test tools among them or not."""
     found = requirements(setup["options"]["install_requires"])
-    for extra in extras:
-        found |= requirements(setup["options.extras_require"][extra])
+    for extra, lines in setup["options.extras_require"].items():
+        if tests or extra != "test":
+            found |= requirements(lines)
     return found
 
 
@@ -102,7 +104,7 @@ def test_environment_yml_has_the_ranges_of_setup_cfg(
         for name, requirement in requirements(rows).items()
         if name not in CONDA_ONLY
     }
-    wanted = declared(setup, "export")
+    wanted = declared(setup, tests=False)
     assert conda == {name: requirement.specifier for name, requirement in wanted.items()}
 
 
@@ -116,9 +118,8 @@ def test_environment_yml_has_the_python_range_and_the_package(
 
 def test_lock_satisfies_setup_cfg(checkout: Path, setup: configparser.ConfigParser) -> None:
     locked = requirements((checkout / "requirements.lock").read_text())
-    extras = setup["options.extras_require"]
     outside = []
-    for name, requirement in declared(setup, *extras).items():
+    for name, requirement in declared(setup, tests=True).items():
         pins = [pin.version for pin in locked[name].specifier] if name in locked else []
         if len(pins) != 1 or not requirement.specifier.contains(pins[0]):
             outside.append(f"{requirement} is locked to {pins}")
@@ -134,14 +135,14 @@ def test_lock_pins_exactly_and_names_no_index(checkout: Path) -> None:
 def test_package_imports_only_what_setup_cfg_declares(
     checkout: Path, setup: configparser.ConfigParser
 ) -> None:
-    known = set(declared(setup, "export"))
+    known = set(declared(setup, tests=False))
     assert not undeclared_imports(checkout / "pagealloc_model", known)
 
 
 def test_tests_import_only_what_setup_cfg_declares(
     checkout: Path, setup: configparser.ConfigParser
 ) -> None:
-    known = set(declared(setup, "export", "test"))
+    known = set(declared(setup, tests=True))
     assert not undeclared_imports(checkout / "tests", known)
 
 
