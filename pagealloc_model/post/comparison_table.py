@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -12,15 +12,13 @@ from pagealloc_model.post.footer import Footer
 from pagealloc_model.post.layout import (
     NOT_AVAILABLE,
     WIDTH,
+    Row,
     ascii_only,
-    columns_of_text,
     number,
     paragraph,
     percent,
+    text_table,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 Style = Literal["signed", "mmtests"]
 
@@ -53,43 +51,39 @@ def comparison_table(
     if style not in _STYLES:
         raise UsageError(f"comparison style {style!r} is unknown; use {' or '.join(_STYLES)}")
     render, rule = _STYLES[style]
-    header, cells = render(rows)
-    table = columns_of_text(header, cells, left=2, width=width)
+    header, lines = render(rows)
+    table = text_table(header, lines, width=width)
     provenance = footer if isinstance(footer, str) else footer.to_text(width)
     return "\n\n".join([table, paragraph(rule, width=width), provenance]) + "\n"
 
 
-def _signed(rows: pd.DataFrame) -> tuple[Sequence[str], list[list[str]]]:
+def _signed(rows: pd.DataFrame) -> tuple[Row, list[Row]]:
     """Base, patch and the raw signed change."""
-    cells = [
-        [
-            ascii_only(_with_unit(row)),
-            ascii_only(str(row.scope)),
-            number(row.base),
-            number(row.patch),
-            percent(row.change),
-            _verdict(row),
-        ]
+    header = Row(heading="metric", label="scope", cells=("base", "patch", "change", ""))
+    return header, [
+        Row(
+            heading=_with_unit(row),
+            label=ascii_only(str(row.scope)),
+            cells=(number(row.base), number(row.patch), percent(row.change), _verdict(row)),
+        )
         for row in rows.itertuples()
     ]
-    return ("metric", "scope", "base", "patch", "change", ""), cells
 
 
-def _mmtests(rows: pd.DataFrame) -> tuple[Sequence[str], list[list[str]]]:
+def _mmtests(rows: pd.DataFrame) -> tuple[Row, list[Row]]:
     """Value and gain per column, in the manner of mmtests' compare-kernels."""
-    cells = [
-        [
-            ascii_only(_with_unit(row)),
-            ascii_only(str(row.scope)) + ("" if row.better else " ~"),
-            _value_and_gain(row.base, 0.0),
-            _value_and_gain(row.patch, _gain(row)),
-        ]
+    header = Row(heading="metric", label="scope", cells=("base", "patch"))
+    return header, [
+        Row(
+            heading=_with_unit(row),
+            label=ascii_only(str(row.scope)) + ("" if row.better else " ~"),
+            cells=(_value_and_gain(row.base, 0.0), _value_and_gain(row.patch, _gain(row))),
+        )
         for row in rows.itertuples()
     ]
-    return ("metric", "scope", "base", "patch"), cells
 
 
-_Renderer = Callable[[pd.DataFrame], "tuple[Sequence[str], list[list[str]]]"]
+_Renderer = Callable[[pd.DataFrame], tuple[Row, list[Row]]]
 _STYLES: dict[str, tuple[_Renderer, str]] = {
     "signed": (_signed, SIGNED_RULE),
     "mmtests": (_mmtests, MMTESTS_RULE),
@@ -97,7 +91,7 @@ _STYLES: dict[str, tuple[_Renderer, str]] = {
 
 
 def _with_unit(row: Any) -> str:
-    return f"{row.metric} [{row.unit}]" if row.unit else str(row.metric)
+    return ascii_only(f"{row.metric} ({row.unit})" if row.unit else str(row.metric))
 
 
 def _verdict(row: Any) -> str:

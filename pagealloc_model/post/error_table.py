@@ -8,16 +8,17 @@ import pandas as pd
 
 from pagealloc_model.post.layout import (
     WIDTH,
+    Row,
     ascii_only,
-    columns_of_text,
     number,
     paragraph,
     percent,
+    text_table,
 )
 
 RULE = (
     "error: (predicted - measured) / measured, unless the unit says otherwise; null: the same "
-    "error of the named model that knows nothing of the allocator; * imposed: taken from the "
+    "error of the null model, which knows nothing of the allocator; imposed: taken from the "
     "recording, so its error says nothing about the model; NA: not available."
 )
 ABSOLUTE_UNITS = ("share", "fraction", "tv", "total variation")
@@ -31,21 +32,30 @@ def error_table(errors: pd.DataFrame, *, width: int = WIDTH) -> str:
             kind.
         width: characters per line at most.
     """
-    cells = [
-        [
-            ascii_only(str(row.metric)) + ("*" if row.kind == "imposed" else ""),
-            ascii_only(str(row.scope)),
-            number(row.measured),
-            number(row.predicted),
-            _error(row.error, row),
-            _error(row.null_error, row),
-            ascii_only(str(row.null_model or "")),
-        ]
+    rows = [
+        Row(
+            heading=_heading(row),
+            label=ascii_only(str(row.scope)),
+            cells=(
+                number(row.measured),
+                number(row.predicted),
+                _error(row.error, row),
+                _error(row.null_error, row),
+            ),
+        )
         for row in errors.itertuples()
     ]
-    header = ("metric", "scope", "measured", "predicted", "error", "null", "null model")
-    table = columns_of_text(header, cells, left=2, width=width)
-    return f"{table}\n\n{paragraph(RULE, width=width)}\n"
+    header = Row(
+        heading="metric", label="scope", cells=("measured", "predicted", "error", "null error")
+    )
+    return f"{text_table(header, rows, width=width)}\n\n{paragraph(RULE, width=width)}\n"
+
+
+def _heading(row: Any) -> str:
+    unit = f" ({row.unit})" if row.unit else ""
+    imposed = ", imposed" if row.kind == "imposed" else ""
+    null = f", null model: {row.null_model}" if isinstance(row.null_model, str) else ""
+    return ascii_only(f"{row.metric}{unit}{imposed}{null if row.null_model else ''}")
 
 
 def _error(value: object, row: Any) -> str:

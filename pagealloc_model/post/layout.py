@@ -4,62 +4,62 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pandas as pd
 
 WIDTH = 72
 NOT_AVAILABLE = "NA"
+INDENT = "  "
+COLUMN_GAP = "  "
 
 
-def columns_of_text(
-    header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int, width: int = WIDTH
-) -> str:
-    """Rows under a header, the first `left` columns flush left and the others flush right.
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One line of a table: what it is about, then its cells.
 
-    A row that does not fit is broken after its left columns, and the rest is indented.
+    Attributes:
+        heading: rows with the same heading stand together under it.
+        label: the row's own words.
+        cells: texts, flush right.
+    """
+
+    heading: str
+    label: str
+    cells: tuple[str, ...]
+
+
+def text_table(header: Row, rows: Sequence[Row], *, width: int = WIDTH) -> str:
+    """Rows grouped under their headings, cells in columns.
+
+    A label too long for the space before the cells gets a line of its own.
 
     Args:
-        header: one word per column.
-        rows: cells, as many per row as the header has.
-        left: columns of words before the columns of numbers.
+        header: titles; its heading and label name the two levels of words.
+        rows: with as many cells as the header.
         width: characters per line at most.
     """
-    everything = [list(header), *[list(row) for row in rows]]
-    widths = [max(len(row[column]) for row in everything) for column in range(len(header))]
-    if sum(widths) + 2 * (len(widths) - 1) <= width:
-        lines = [_join(row, widths, left) for row in everything]
-        rule = "-" * max(len(line) for line in lines)
-        return "\n".join([lines[0], rule, *lines[1:]])
-    return _stacked(everything, widths, left, width)
-
-
-def _join(row: Sequence[str], widths: Sequence[int], left: int) -> str:
-    cells = [
-        cell.ljust(size) if column < left else cell.rjust(size)
-        for column, (cell, size) in enumerate(zip(row, widths, strict=True))
+    sizes = [
+        max(len(row.cells[column]) for row in [header, *rows])
+        for column in range(len(header.cells))
     ]
-    return "  ".join(cells).rstrip()
-
-
-def _stacked(rows: list[list[str]], widths: list[int], left: int, width: int) -> str:
-    """Words on one line, numbers below them, indented."""
-    numbers = widths[left:]
-    indent = max(2, width - sum(numbers) - 2 * (len(numbers) - 1))
-    indent = min(indent, 4)
-    lines = []
+    room = width - sum(sizes) - len(COLUMN_GAP) * len(sizes)
+    label_size = min(room, max((len(INDENT + row.label) for row in rows), default=0))
+    label_size = max(label_size, min(room, len(f"{header.heading}, {header.label}")))
+    first = _line(f"{header.heading}, {header.label}", header.cells, sizes, label_size)
+    lines = [*first, "-" * max(len(line) for line in first)]
     for position, row in enumerate(rows):
-        words = "  ".join(cell for cell in row[:left] if cell)
-        lines += textwrap.wrap(words, width) or [""]
-        line = " " * indent + _join(row[left:], numbers, 0)
-        lines += [line] if len(line) <= width else _wrapped(row[left:], indent, width)
-        if position == 0:
-            lines.append("-" * width)
+        if position == 0 or rows[position - 1].heading != row.heading:
+            lines += textwrap.wrap(row.heading, width)
+        lines += _line(INDENT + row.label, row.cells, sizes, label_size)
     return "\n".join(lines)
 
 
-def _wrapped(cells: Sequence[str], indent: int, width: int) -> list[str]:
-    margin = " " * indent
-    return textwrap.wrap("  ".join(cells), width, initial_indent=margin, subsequent_indent=margin)
+def _line(words: str, cells: Sequence[str], sizes: Sequence[int], label_size: int) -> list[str]:
+    numbers = [cell.rjust(size) for cell, size in zip(cells, sizes, strict=True)]
+    if len(words) <= label_size:
+        return [COLUMN_GAP.join([words.ljust(label_size), *numbers]).rstrip()]
+    return [words, COLUMN_GAP.join([" " * label_size, *numbers]).rstrip()]
 
 
 def paragraph(text: str, *, width: int = WIDTH, label: str = "") -> str:

@@ -1,0 +1,8 @@
+"""Interactive views for notebooks: sliders made from `Policy`, figures that change in place."""
+
+from pagealloc_model.widgets.controls import PolicyControls
+from pagealloc_model.widgets.explorer import Explorer, View
+from pagealloc_model.widgets.highatomic import highatomic
+from pagealloc_model.widgets.start_here import start_here
+
+__all__ = ["Explorer", "PolicyControls", "View", "highatomic", "start_here"]

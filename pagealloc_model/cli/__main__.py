@@ -1,0 +1,7 @@
+"""`python -m pagealloc_model.cli`."""
+
+import sys
+
+from pagealloc_model.cli.main import main
+
+sys.exit(main())

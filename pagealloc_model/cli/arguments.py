@@ -1,0 +1,71 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from dataclasses import fields
+from typing import Any
+
+from pagealloc_model.kernel_rules import KernelRules, preset_names
+from pagealloc_model.policy import Policy, field_kinds
+
+Commands = Any
+"""What argparse's add_subparsers returns; it has no public type."""
+
+
+def add_command(
+    commands: Commands, name: str, *, summary: str, example: str, more: str = ""
+) -> argparse.ArgumentParser:
+    """A command's parser, with an example at the end of its help."""
+    epilog = "\n\n".join(part for part in (more, f"example:\n  {example}") if part)
+    return commands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def add_recording(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
+    """The recording or recordings to read."""
+    parser.add_argument(
+        "path" if not several else "paths",
+        metavar="PATH",
+        nargs="+" if several else None,
+        help="bundle directory, perf.data, perf script text, or the name of a shipped recording",
+    )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """`--json`, for scripts."""
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+def add_rules(parser: argparse.ArgumentParser) -> None:
+    """`--rules`, to replay under another kernel's rules."""
+    parser.add_argument(
+        "--rules",
+        choices=preset_names(),
+        help="rules of this kernel series instead of the recorded kernel's",
+    )
+
+
+def chosen_rules(options: argparse.Namespace) -> KernelRules | None:
+    """The rules `--rules` names, None for the recorded kernel's."""
+    return KernelRules.preset(options.rules) if options.rules else None
+
+
+def policy_fields_help() -> str:
+    """All policy fields with range and meaning, for the end of a help text."""
+    kinds = field_kinds()
+    lines = ["policy fields (none = as recorded):"]
+    for each in fields(Policy):
+        about = each.metadata
+        low, high = (0, 1) if kinds[each.name] == "bool" else (about["minimum"], about["maximum"])
+        unit = f" {about['unit']}" if about["unit"] else ""
+        words = f"{about['meaning']} [{low} to {high}{unit}; {about['source']}]"
+        lines.append(f"  {each.name}")
+        lines += textwrap.wrap(words, 76, initial_indent="      ", subsequent_indent="      ")
+    return "\n".join(lines)

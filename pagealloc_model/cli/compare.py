@@ -1,0 +1,124 @@
+"""`pagealloc compare`: two policies over the same demand."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from pagealloc_model.cli.arguments import (
+    Commands,
+    add_command,
+    add_recording,
+    add_rules,
+    chosen_rules,
+    policy_fields_help,
+)
+from pagealloc_model.cli.output import json_text
+from pagealloc_model.cli.progress import progress
+from pagealloc_model.policy import Policy
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pagealloc_model.comparison import Comparison
+
+    from pagealloc_model.bundle import Bundle
+
+FORMATS = ("text", "mmtests", "csv", "json")
+
+
+def add_parser(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "compare",
+        summary="replay recordings under two policies and print the differences",
+        example="pagealloc compare highatomic_stock --patch highatomic_gate_order=3",
+        more=policy_fields_help(),
+    )
+    add_recording(parser, several=True)
+    for side, otherwise in (("base", "as recorded"), ("patch", "required")):
+        parser.add_argument(
+            f"--{side}",
+            metavar="FIELD=VALUE,...",
+            default="" if side == "base" else None,
+            required=side == "patch",
+            help=f"policy of the {side} side ({otherwise})",
+        )
+    add_rules(parser)
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        default="text",
+        help="text: raw signed change; mmtests: gains, positive is better (default: text)",
+    )
+    parser.add_argument(
+        "--json", dest="format", action="store_const", const="json", help="same as --format json"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compare on every recording, then print in the format asked for."""
+    base, patch = _policy(options.base), _policy(options.patch)
+    import pagealloc_model as pm
+
+    bundles = [pm.open(path) for path in options.paths]
+    compared = [(bundle, _compare(bundle, base, patch, options)) for bundle in bundles]
+    print(_RENDERERS[options.format](compared), end="")
+    return 0
+
+
+def _policy(words: str) -> Policy:
+    return Policy.parse([word for word in words.split(",") if word.strip()])
+
+
+def _compare(
+    bundle: Bundle, base: Policy, patch: Policy, options: argparse.Namespace
+) -> Comparison:
+    import pagealloc_model as pm
+
+    rules = chosen_rules(options)
+    with progress(f"{bundle.name}, base") as report:
+        base_replay = pm.replay(bundle, base, rules=rules, progress=report)
+    with progress(f"{bundle.name}, patch") as report:
+        patch_replay = pm.replay(bundle, patch, rules=rules, progress=report)
+    return pm.compare(base_replay, patch_replay)
+
+
+Compared = list[tuple["Bundle", "Comparison"]]
+
+
+def _text(compared: Compared) -> str:
+    return "\n".join(comparison.to_text(width=72) for _, comparison in compared)
+
+
+def _mmtests(compared: Compared) -> str:
+    return "\n".join(comparison.to_text(width=72, style="mmtests") for _, comparison in compared)
+
+
+def _csv(compared: Compared) -> str:
+    import pandas as pd
+
+    tables = [_with_recording(bundle, comparison) for bundle, comparison in compared]
+    return pd.concat(tables).to_csv(index=False)
+
+
+def _with_recording(bundle: Bundle, comparison: Comparison) -> pd.DataFrame:
+    rows = comparison.rows.copy()
+    rows.insert(0, "recording", bundle.name)
+    return rows
+
+
+def _json(compared: Compared) -> str:
+    """One object; with several recordings, the rows of all, each naming its recording."""
+    whole = compared[0][1].to_dict()
+    whole["recordings"] = [bundle.name for bundle, _ in compared]
+    whole["rows"] = [
+        {"recording": bundle.name, **row}
+        for bundle, comparison in compared
+        for row in comparison.to_dict()["rows"]
+    ]
+    return json_text(whole) + "\n"
+
+
+_RENDERERS = {"text": _text, "mmtests": _mmtests, "csv": _csv, "json": _json}

@@ -1,0 +1,64 @@
+"""Entry of the `pagealloc` command: arguments, exit codes, and errors in one line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from pagealloc_model.cli import compare, info, lab, replay, trim, validate
+from pagealloc_model.errors import PageallocError
+from pagealloc_model.version import __version__
+
+DONE = 0
+UNUSABLE = 2
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+
+COMMANDS = (info, validate, replay, compare, trim, lab)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line.
+
+    Args:
+        arguments: words after the program's name; None takes those of the process.
+
+    Returns:
+        The exit code: 0 done, 1 a check did not hold, 2 wrong usage or unusable input.
+    """
+    options = build_parser().parse_args(arguments)
+    try:
+        code = options.run(options)
+        sys.stdout.flush()
+        return code
+    except PageallocError as error:
+        return _complain(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        return _complain("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _complain(f"{where}{error.strerror or error}", UNUSABLE)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all commands; nothing heavy is imported for it."""
+    parser = argparse.ArgumentParser(
+        prog="pagealloc",
+        description="A model of the Linux page allocator, driven and checked by recordings.",
+        epilog="pagealloc COMMAND --help shows a command's options and an example.",
+    )
+    parser.add_argument("--version", action="version", version=f"pagealloc_model {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        command.add_parser(commands)
+    return parser
+
+
+def _complain(line: str, code: int) -> int:
+    print(f"pagealloc: {' '.join(line.split())}", file=sys.stderr)
+    return code

@@ -1,0 +1,114 @@
+"""`pagealloc replay`: one prediction, as tables."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pagealloc_model.cli.arguments import (
+    Commands,
+    add_command,
+    add_json,
+    add_recording,
+    add_rules,
+    chosen_rules,
+    policy_fields_help,
+)
+from pagealloc_model.cli.output import json_text, rows_of, write_directory
+from pagealloc_model.cli.progress import progress
+from pagealloc_model.policy import Policy
+
+if TYPE_CHECKING:
+    from pagealloc_model.replay import Replay
+
+    from pagealloc_model.bundle import Bundle
+
+TABLES = (
+    "free_pages",
+    "pageblocks",
+    "pcp",
+    "lock",
+    "transactions",
+    "fallbacks",
+    "outcomes",
+    "vmstat",
+)
+
+
+def add_parser(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "replay",
+        summary="predict what the allocator would do with a recorded demand",
+        example="pagealloc replay kbuild --set pcp_batch=127 -o predicted",
+        more=policy_fields_help(),
+    )
+    add_recording(parser)
+    parser.add_argument(
+        "--set",
+        dest="settings",
+        metavar="FIELD=VALUE",
+        action="append",
+        default=[],
+        help="policy field to change; may be repeated",
+    )
+    add_rules(parser)
+    parser.add_argument(
+        "-o",
+        dest="directory",
+        metavar="DIR",
+        type=Path,
+        help="write every table as CSV into this directory, which must not exist or be empty",
+    )
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Replay, then print and write what was asked for."""
+    policy = Policy.parse(options.settings)
+    import pagealloc_model as pm
+
+    bundle = pm.open(options.path)
+    with progress(f"replaying {bundle.name}") as report:
+        replay = pm.replay(bundle, policy, rules=chosen_rules(options), progress=report)
+    if options.directory:
+        tables = {f"{name}.csv": getattr(replay, name).to_csv(index=False) for name in TABLES}
+        about = {"provenance.json": json_text(replay.provenance) + "\n"}
+        write_directory(options.directory, tables | about)
+    described = describe(bundle, replay)
+    if options.json:
+        print(json_text(described | {name: rows_of(getattr(replay, name)) for name in TABLES}))
+    else:
+        print(_as_text(described, replay))
+    return 0
+
+
+def describe(bundle: Bundle, replay: Replay) -> dict[str, Any]:
+    """What a prediction was made from."""
+    return {
+        "recording": bundle.name,
+        "kernel": bundle.release,
+        "rules": replay.rules.name,
+        "policy": str(replay.policy),
+        "start_state": list(replay.start_state),
+        "events": len(bundle.trace),
+        "lost": bundle.trace.losses.total,
+        "divergences": dict(replay.divergence),
+    }
+
+
+def _as_text(described: dict[str, Any], replay: Replay) -> str:
+    rows = {name: len(getattr(replay, name)) for name in TABLES}
+    lines = [
+        f"recording  {described['recording']}, kernel {described['kernel'] or 'unknown'}",
+        f"rules      {described['rules']}",
+        f"policy     {described['policy']}",
+        f"events     {described['events']}, {described['lost']} lost",
+        *[f"start      {line}" for line in described["start_state"]],
+        *[f"diverged   {name} {count}" for name, count in described["divergences"].items()],
+        *[f"table      {name:<13} {count:>8} rows" for name, count in rows.items()],
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,152 @@
+"""Controls for policies, generated from the metadata of `Policy`'s fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import Field, fields
+
+import ipywidgets
+
+from pagealloc_model.errors import UsageError
+from pagealloc_model.policy import Policy, field_kinds
+
+LABEL_WIDTH = "210px"
+CONTROL_WIDTH = "560px"
+SLIDER_STEPS = 256
+"""A slider spans at most this many steps of a field's range, so that each stays within reach."""
+
+
+class PolicyControls(ipywidgets.VBox):
+    """One row per policy field: its control, and "as recorded" to leave the field alone.
+
+    Moving a control takes its "as recorded" away; ticking that again gives the field back.
+
+    Args:
+        names: fields of `Policy`, in the order to show them.
+        labels: words for a field where its kernel name would not do.
+        recorded: values of the recording, where known; controls start there.
+        start: fields to set from the beginning, instead of leaving them as recorded.
+
+    Raises:
+        UsageError: an unknown field.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        *,
+        labels: Mapping[str, str] | None = None,
+        recorded: Mapping[str, int | bool] | None = None,
+        start: Mapping[str, int | bool] | None = None,
+    ) -> None:
+        known = {each.name: each for each in fields(Policy)}
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise UsageError(f"policy has no field {unknown[0]!r}; fields: {', '.join(known)}")
+        self._listeners: list[Callable[[Policy], None]] = []
+        self._quiet = False
+        self.values = {
+            name: _control(known[name], (labels or {}).get(name), (recorded or {}).get(name))
+            for name in names
+        }
+        self.as_recorded = {name: _as_recorded(self.values[name]) for name in names}
+        for name in names:
+            self.values[name].observe(self._value_moved(name), "value")
+            self.as_recorded[name].observe(self._given_back, "value")
+        for name, value in (start or {}).items():
+            self.values[name].value = value
+        super().__init__([_row(self.values[name], self.as_recorded[name]) for name in names])
+
+    @property
+    def policy(self) -> Policy:
+        """The fields that are not "as recorded"."""
+        return Policy(
+            **{
+                name: control.value
+                for name, control in self.values.items()
+                if not self.as_recorded[name].value
+            }
+        )
+
+    def on_change(self, listener: Callable[[Policy], None]) -> None:
+        """Call `listener(policy)` whenever the policy changes."""
+        self._listeners.append(listener)
+
+    def reset(self) -> None:
+        """All fields as recorded."""
+        self._quiet = True
+        for box in self.as_recorded.values():
+            box.value = True
+        self._quiet = False
+        self._tell()
+
+    def _value_moved(self, name: str) -> Callable[[object], None]:
+        def moved(_: object) -> None:
+            if self.as_recorded[name].value:
+                self.as_recorded[name].value = False
+            else:
+                self._tell()
+
+        return moved
+
+    def _given_back(self, _: object) -> None:
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._quiet:
+            return
+        for listener in self._listeners:
+            listener(self.policy)
+
+
+def _control(
+    each: Field[object], label: str | None, recorded: int | bool | None
+) -> ipywidgets.IntSlider | ipywidgets.Checkbox:
+    about = each.metadata
+    start = recorded if recorded is not None else about["default"]
+    words = label or each.name
+    tip = f"{about['kernel_name']}: {about['meaning']} ({about['source']})"
+    if field_kinds()[each.name] == "bool":
+        return ipywidgets.Checkbox(
+            value=bool(start), description=words, tooltip=tip, indent=True, **_looks()
+        )
+    start = about["minimum"] if start is None else start
+    unit = f" ({about['unit']})" if about["unit"] else ""
+    return ipywidgets.IntSlider(
+        value=start,
+        min=about["minimum"],
+        max=_reach(about, start),
+        step=about["step"],
+        description=words + unit,
+        tooltip=tip,
+        **_looks(),
+    )
+
+
+def _looks() -> dict[str, object]:
+    return {
+        "style": {"description_width": LABEL_WIDTH},
+        "layout": ipywidgets.Layout(width=CONTROL_WIDTH),
+    }
+
+
+def _reach(about: Mapping[str, int], start: int) -> int:
+    """The end of a slider: the field's maximum, or less where that would make steps too fine."""
+    wanted = max(about["minimum"] + SLIDER_STEPS * about["step"], 4 * start)
+    return min(about["maximum"], wanted)
+
+
+def _as_recorded(control: ipywidgets.ValueWidget) -> ipywidgets.Checkbox:
+    return ipywidgets.Checkbox(
+        value=True,
+        description="as recorded",
+        indent=False,
+        tooltip=f"leave {control.description} as it was on the recorded machine",
+        layout=ipywidgets.Layout(width="130px"),
+    )
+
+
+def _row(control: ipywidgets.ValueWidget, box: ipywidgets.Checkbox) -> ipywidgets.HBox:
+    return ipywidgets.HBox(
+        [control, box], layout=ipywidgets.Layout(flex_flow="row wrap", align_items="center")
+    )

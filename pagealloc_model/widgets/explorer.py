@@ -1,0 +1,115 @@
+"""The frame of the interactive views: controls, what is going on, a table, figures."""
+
+from __future__ import annotations
+
+import html
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import ipywidgets
+import plotly.graph_objects as go
+
+from pagealloc_model.policy import Policy
+from pagealloc_model.widgets.charts import Charts
+from pagealloc_model.widgets.controls import PolicyControls
+from pagealloc_model.widgets.latest_only import LatestOnly
+
+PROGRESS_EVERY_S = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """What an explorer shows for one policy.
+
+    Attributes:
+        figures: one below the other.
+        text: plain text below the controls, shown in a fixed-width font.
+    """
+
+    figures: Sequence[go.Figure]
+    text: str
+
+
+Progress = Callable[[int, int], None]
+"""Called as `progress(done, total)`, in events."""
+
+Compute = Callable[[Policy, Progress, threading.Event], View]
+"""From a policy to a view; may stop early, with anything, once the event is set."""
+
+
+class Explorer(ipywidgets.VBox):
+    """Controls above figures; moving a control recomputes the figures without running a cell.
+
+    The first view is computed at once, later ones on a worker thread, where a newer policy
+    overtakes the one being computed. Errors are shown below the controls.
+
+    Args:
+        title: one line.
+        controls: the policy to show.
+        compute: from a policy to a view.
+    """
+
+    def __init__(self, title: str, controls: PolicyControls, compute: Compute) -> None:
+        self.controls = controls
+        self.status = ipywidgets.HTML()
+        self.text = ipywidgets.HTML()
+        self.charts = Charts()
+        self._compute = compute
+        self._worker = LatestOnly(self._view, self._show, self._fail)
+        reset = ipywidgets.Button(
+            description="All as recorded", tooltip="leave every field as it was recorded"
+        )
+        reset.on_click(lambda _: controls.reset())
+        super().__init__(
+            [
+                ipywidgets.HTML(f"<b>{html.escape(title)}</b>"),
+                controls,
+                ipywidgets.HBox([reset, self.status]),
+                self.text,
+                self.charts,
+            ]
+        )
+        self._show(self._view(controls.policy, threading.Event()))
+        controls.on_change(self._change)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until the figures' computation is done; False if that took too long."""
+        return self._worker.wait(timeout)
+
+    def _change(self, policy: Policy) -> None:
+        self._say(f"replaying {policy} ...")
+        self._worker.submit(policy)
+
+    def _view(self, policy: Policy, cancelled: threading.Event) -> tuple[View, Policy, float]:
+        start = time.perf_counter()
+        view = self._compute(policy, self._progress(policy), cancelled)
+        return view, policy, time.perf_counter() - start
+
+    def _progress(self, policy: Policy) -> Progress:
+        last = time.monotonic()
+
+        def report(done: int, total: int) -> None:
+            nonlocal last
+            now = time.monotonic()
+            if now - last >= PROGRESS_EVERY_S:
+                last = now
+                share = 100 * done // max(total, 1)
+                self._worker.hand_over(lambda: self._say(f"replaying {policy}: {share} %"))
+
+        return report
+
+    def _show(self, answer: tuple[View, Policy, float]) -> None:
+        view, policy, seconds = answer
+        self.charts.show(view.figures)
+        self.text.value = f"<pre>{html.escape(view.text)}</pre>" if view.text else ""
+        self._say(f"shown: {policy} ({seconds:.1f} s)")
+
+    def _say(self, words: str) -> None:
+        self.status.value = f'<span role="status">{html.escape(words)}</span>'
+
+    def _fail(self, error: Exception) -> None:
+        kind = "" if type(error).__module__.startswith("pagealloc_model") else type(error).__name__
+        words = ": ".join(part for part in ("error", kind, str(error)) if part)
+        self.status.value = f'<span role="alert" style="color:#B00020">{html.escape(words)}</span>'
