@@ -1,0 +1,129 @@
+import threading
+from dataclasses import fields
+
+import plotly.graph_objects as go
+import pytest
+
+from pagealloc_model.errors import UsageError
+from pagealloc_model.policy import Policy
+from pagealloc_model.widgets import Explorer, PolicyControls, View
+from pagealloc_model.widgets.charts import Charts
+from pagealloc_model.widgets.explorer import Compute, Progress
+from pagealloc_model.widgets.latest_only import LatestOnly
+
+PATIENCE_S = 20
+
+
+def line(values: list[float], title: str = "") -> go.Figure:
+    return go.Figure(go.Scatter(x=[0, 1], y=values, meta="line"), {"title": {"text": title}})
+
+
+def explorer(compute: Compute) -> Explorer:
+    return Explorer("title", PolicyControls(["pcp_batch", "pcp_free_batched"]), compute)
+
+
+def batch_view(policy: Policy, progress: Progress, cancelled: threading.Event) -> View:
+    progress(1, 2)
+    return View(figures=[line([0.0, float(policy.pcp_batch or 0)])], text=str(policy))
+
+
+def test_controls_come_from_the_fields_metadata() -> None:
+    controls = PolicyControls(["highatomic_gate_order"], labels={"highatomic_gate_order": "gate"})
+    slider = controls.values["highatomic_gate_order"]
+    assert (slider.min, slider.max, slider.value) == (0, 10, 0)
+    assert slider.description == "gate (order)"
+    assert "reserve no pageblock" in slider.tooltip
+
+
+def test_controls_start_as_recorded() -> None:
+    controls = PolicyControls(["pcp_batch"], recorded={"pcp_batch": 63})
+    assert controls.values["pcp_batch"].value == 63
+    assert controls.policy == Policy()
+
+
+def test_moving_a_control_takes_the_field_and_reset_gives_it_back() -> None:
+    controls = PolicyControls(["pcp_batch", "pcp_free_batched"])
+    seen = []
+    controls.on_change(seen.append)
+    controls.values["pcp_batch"].value = 31
+    controls.values["pcp_batch"].value = 32
+    controls.values["pcp_free_batched"].value = not controls.values["pcp_free_batched"].value
+    controls.reset()
+    assert [policy.pcp_batch for policy in seen] == [31, 32, 32, None]
+    assert seen[-1] == Policy()
+
+
+def test_every_policy_field_has_a_control() -> None:
+    names = [each.name for each in fields(Policy)]
+    assert list(PolicyControls(names).values) == names
+
+
+def test_an_unknown_field_is_refused() -> None:
+    with pytest.raises(UsageError, match="nonsense"):
+        PolicyControls(["nonsense"])
+
+
+def test_figures_move_in_place() -> None:
+    charts = Charts([line([1, 2])])
+    shown = charts.children[0]
+    charts.show([line([3, 4])])
+    assert charts.children[0] is shown
+    assert list(shown.data[0].y) == [3, 4]
+
+
+def test_a_figure_of_another_shape_replaces_the_old_one() -> None:
+    charts = Charts([line([1, 2])])
+    shown = charts.children[0]
+    charts.show([line([3, 4], "other"), line([5, 6])])
+    assert charts.children[0] is not shown
+    assert charts.children[0].layout.title.text == "other"
+    assert len(charts.children) == 2
+
+
+def test_the_explorer_shows_the_recorded_policy_first() -> None:
+    view = explorer(batch_view)
+    assert list(view.charts.children[0].data[0].y) == [0, 0]
+    assert "as recorded" in view.text.value
+
+
+def test_moving_a_slider_redraws_without_a_cell() -> None:
+    view = explorer(batch_view)
+    view.controls.values["pcp_batch"].value = 99
+    assert view.wait(PATIENCE_S)
+    assert list(view.charts.children[0].data[0].y) == [0, 99]
+    assert "pcp_batch=99" in view.status.value
+
+
+def test_errors_are_visible_and_the_next_value_recovers() -> None:
+    def compute(policy: Policy, progress: Progress, cancelled: threading.Event) -> View:
+        if policy.pcp_batch == 13:
+            raise UsageError("13 <is> refused")
+        return batch_view(policy, progress, cancelled)
+
+    view = explorer(compute)
+    view.controls.values["pcp_batch"].value = 13
+    assert view.wait(PATIENCE_S)
+    assert "error: 13 &lt;is&gt; refused" in view.status.value
+    view.controls.values["pcp_batch"].value = 14
+    assert view.wait(PATIENCE_S)
+    assert "pcp_batch=14" in view.status.value
+
+
+def test_a_newer_request_cancels_the_older() -> None:
+    started = threading.Event()
+    answers = []
+
+    def compute(request: str, cancelled: threading.Event) -> str:
+        if request == "slow":
+            started.set()
+            assert cancelled.wait(PATIENCE_S)
+        return request
+
+    worker = LatestOnly(compute, answers.append, answers.append)
+    worker.submit("slow")
+    assert started.wait(PATIENCE_S)
+    worker.submit("overtaken or not")
+    worker.submit("newest")
+    assert worker.wait(PATIENCE_S)
+    assert answers[-1] == "newest"
+    assert "slow" not in answers
