@@ -152,6 +152,6 @@ def test_highatomic_shows_each_recording_policy_and_the_posted_figures() -> None
 
 def test_unknown_outcomes_say_why() -> None:
     reason = "a literal replay takes success from the recording"
-    figure = figures.outcomes(tables.outcomes(), tables.outcomes(reason), "thp")
+    figure = figures.outcomes(tables.outcomes(), tables.outcomes(reason), 9)
     assert list(traces_of(figure)["outcomes/predicted:0"].x) == ["asked"]
     assert any(reason in note for note in notes_of(figure))

@@ -23,7 +23,7 @@ def explorer(compute: Compute) -> Explorer:
 
 
 def batch_view(policy: Policy, progress: Progress, cancelled: threading.Event) -> View:
-    progress(1, 2)
+    progress(0.5)
     return View(figures=[line([0.0, float(policy.pcp_batch or 0)])], text=str(policy))
 
 

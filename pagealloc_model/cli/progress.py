@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 QUIET_FIRST_S = 2.0
 
-Report = Callable[[int, int], None]
-"""Called as `report(done, total)`, in events."""
+Report = Callable[[float], None]
+"""Called with the share done, 0 to 1."""
 
 
 @contextmanager
@@ -20,10 +20,6 @@ def progress(what: str) -> Iterator[Report | None]:
         return
     from tqdm import tqdm
 
-    with tqdm(desc=what, unit=" events", unit_scale=True, delay=QUIET_FIRST_S, leave=False) as bar:
-
-        def report(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
-
-        yield report
+    form = "{desc}: {percentage:3.0f}% {bar} {elapsed}"
+    with tqdm(desc=what, total=1.0, bar_format=form, delay=QUIET_FIRST_S, leave=False) as bar:
+        yield lambda share: bar.update(share - bar.n)

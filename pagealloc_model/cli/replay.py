@@ -20,7 +20,7 @@ from pagealloc_model.cli.progress import progress
 from pagealloc_model.policy import Policy
 
 if TYPE_CHECKING:
-    from pagealloc_model.replay import Replay
+    from pagealloc_model.prediction import Replay
 
     from pagealloc_model.bundle import Bundle
 
@@ -92,7 +92,8 @@ def describe(bundle: Bundle, replay: Replay) -> dict[str, Any]:
         "recording": bundle.name,
         "kernel": bundle.release,
         "rules": replay.rules.name,
-        "policy": str(replay.policy),
+        "policy": replay.policy.given(),
+        "changed": replay.asked_policy.given(),
         "start_state": list(replay.start_state),
         "events": len(bundle.trace),
         "lost": bundle.trace.losses.total,
@@ -104,8 +105,8 @@ def _as_text(described: dict[str, Any], replay: Replay) -> str:
     rows = {name: len(getattr(replay, name)) for name in TABLES}
     lines = [
         f"recording  {described['recording']}, kernel {described['kernel'] or 'unknown'}",
-        f"rules      {described['rules']}",
-        f"policy     {described['policy']}",
+        f"rules      {replay.rules_origin}",
+        f"policy     {replay.asked_policy}",
         f"events     {described['events']}, {described['lost']} lost",
         *[f"start      {line}" for line in described["start_state"]],
         *[f"diverged   {name} {count}" for name, count in described["divergences"].items()],

@@ -1,4 +1,4 @@
-"""What requests of each class asked for and got, as far as a replay can know."""
+"""What requests of each order asked for and got, as far as a replay can know."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from pagealloc_model.figures.panels import Tables, count_trace, lanes, note_miss
 RATES = ("succeeded", "failed", "stalled")
 
 
-def outcomes(measured: Tables, predicted: Tables, request_class: str) -> go.Figure:
-    """Requests of one class: asked, succeeded, failed, stalled; NA values leave their reason.
+def outcomes(measured: Tables, predicted: Tables, order: int) -> go.Figure:
+    """Requests of one order: asked, succeeded, failed, stalled; NA values leave their reason.
 
     Args:
         measured: `outcomes` table or tables by label.
         predicted: the same from replays.
-        request_class: such as "thp".
+        order: of the requests; 9 is a transparent huge page on x86-64.
     """
     drawn = lanes(measured, predicted)
     figure = panel_grid(
         [""],
-        title=f"Outcome of {request_class} requests",
+        title=f"Outcome of order-{order} requests",
         x_title="",
         y_title="requests",
         columns=1,
     )
     absent = {}
     for lane in drawn:
-        counts, reason = _counts(lane.table, request_class)
+        counts, reason = _counts(lane.table, order)
         if reason:
             absent[lane.label] = reason
         figure.add_trace(count_trace(lane, counts, "outcomes"))
@@ -38,10 +38,10 @@ def outcomes(measured: Tables, predicted: Tables, request_class: str) -> go.Figu
     return figure
 
 
-def _counts(table: pd.DataFrame, request_class: str) -> tuple[pd.Series, str]:
-    """Known counts of one class, and why others are NA ("" if none is)."""
+def _counts(table: pd.DataFrame, order: int) -> tuple[pd.Series, str]:
+    """Known counts of one order, and why others are NA ("" if none is)."""
     names = ["asked", *RATES]
-    rows = table[table["class"] == request_class] if len(table) else table
+    rows = table[table["order"] == order] if len(table) else table
     if rows.empty:
         return pd.Series(dtype=float), "not available: no such request"
     known = [name for name in names if rows[name].notna().all()]

@@ -32,8 +32,8 @@ class View:
     text: str
 
 
-Progress = Callable[[int, int], None]
-"""Called as `progress(done, total)`, in events."""
+Progress = Callable[[float], None]
+"""Called with the share done, 0 to 1."""
 
 Compute = Callable[[Policy, Progress, threading.Event], View]
 """From a policy to a view; may stop early, with anything, once the event is set."""
@@ -90,13 +90,12 @@ class Explorer(ipywidgets.VBox):
     def _progress(self, policy: Policy) -> Progress:
         last = time.monotonic()
 
-        def report(done: int, total: int) -> None:
+        def report(share: float) -> None:
             nonlocal last
             now = time.monotonic()
             if now - last >= PROGRESS_EVERY_S:
                 last = now
-                share = 100 * done // max(total, 1)
-                self._worker.hand_over(lambda: self._say(f"replaying {policy}: {share} %"))
+                self._worker.hand_over(lambda: self._say(f"replaying {policy}: {share:.0%}"))
 
         return report
 

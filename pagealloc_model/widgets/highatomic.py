@@ -61,9 +61,7 @@ def highatomic(recording: Bundle | str, *others: Bundle | str) -> Explorer:
             text=pm.compare(base, patch).to_text(width=72),
         )
 
-    controls = PolicyControls(
-        FIELDS, labels=LABELS, recorded=recorded_values(first, base.rules), start=PROPOSED
-    )
+    controls = PolicyControls(FIELDS, labels=LABELS, recorded=recorded_values(base), start=PROPOSED)
     return Explorer(f"{first.name}: the highatomic reserve", controls, compute)
 
 

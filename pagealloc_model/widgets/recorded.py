@@ -1,60 +1,36 @@
-"""Where controls start: the policy values a recording itself reports."""
+"""Where controls start: the policy values of the recorded machine."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pagealloc_model.policy import field_kinds
-
 if TYPE_CHECKING:
-    from pagealloc_model.bundle import Bundle
-    from pagealloc_model.kernel_rules import KernelRules
+    from pagealloc_model.machine import Machine
+    from pagealloc_model.prediction import Replay
 
 
-def recorded_values(bundle: Bundle, rules: KernelRules) -> dict[str, int | bool]:
-    """Policy fields whose recorded value is known.
-
-    Taken from the rules of the recorded kernel, then from sysctls of a field's name, then from
-    the per-CPU lists of the first snapshot; the later of them wins.
+def recorded_values(base: Replay) -> dict[str, int | bool]:
+    """Policy fields whose recorded value is known: from rules, per-CPU lists and sysctls.
 
     Args:
-        bundle: with or without snapshots and meta.json.
-        rules: of the recorded kernel.
+        base: a replay under the recorded policy.
     """
-    values: dict[str, int | bool] = {
-        "pcp_free_batched": rules.free_batched,
-        "highatomic_from_pcp": rules.highatomic_from_pcp,
+    from_rules: dict[str, int | bool] = {
+        "pcp_free_batched": base.rules.free_batched,
+        "highatomic_from_pcp": base.rules.highatomic_from_pcp,
     }
-    values |= _from_sysctls(bundle)
-    values |= _from_pagesets(bundle)
-    return values
+    return from_rules | _from_pagesets(base.machine) | base.policy.given()
 
 
-def _from_sysctls(bundle: Bundle) -> dict[str, int | bool]:
-    kinds = field_kinds()
-    texts = {
-        name: text
-        for name, text in bundle.meta.get("sysctl", {}).items()
-        if name in kinds and str(text).isdecimal()
+def _from_pagesets(machine: Machine) -> dict[str, int | bool]:
+    """Limits of the largest zone's per-CPU lists."""
+    with_lists = [zone for zone in machine.zones if zone.pagesets]
+    if not with_lists:
+        return {}
+    pageset = max(with_lists, key=lambda zone: zone.managed).pagesets[0]
+    limits = {
+        "pcp_batch": pageset.batch,
+        "pcp_high_min": pageset.high_min,
+        "pcp_high_max": pageset.high_max,
     }
-    return {
-        name: bool(int(text)) if kinds[name] == "bool" else int(text)
-        for name, text in texts.items()
-    }
-
-
-def _from_pagesets(bundle: Bundle) -> dict[str, int | bool]:
-    """batch, high_min and high_max of the largest zone, which the others resemble or undercut."""
-    for snapshot in bundle.snapshots:
-        zones = snapshot.zoneinfo.zones if snapshot.zoneinfo else ()
-        with_lists = [zone for zone in zones if zone.pagesets]
-        if with_lists:
-            largest = max(with_lists, key=lambda zone: zone.managed)
-            pageset = largest.pagesets[0]
-            found = {
-                "pcp_batch": pageset.batch,
-                "pcp_high_min": pageset.high_min,
-                "pcp_high_max": pageset.high_max,
-            }
-            return {name: value for name, value in found.items() if value is not None}
-    return {}
+    return {name: value for name, value in limits.items() if value is not None}

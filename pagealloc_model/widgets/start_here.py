@@ -55,7 +55,7 @@ def start_here(
             text = pm.compare(base, patch).to_text(width=72)
         return View(figures=_figures(measured, base, patch, zone), text=text)
 
-    controls = PolicyControls(fields, recorded=recorded_values(bundle, base.rules))
+    controls = PolicyControls(fields, recorded=recorded_values(base))
     return Explorer(f"{bundle.name}: predicted beside measured", controls, compute)
 
 
