@@ -1,0 +1,22 @@
+"""The page allocator once more, slow and plain, written from docs/page_allocator.md alone.
+
+It is the tests' truth: the model's kernels must agree with it list by list and page by page. Read
+`allocator.py` first (a request's way), then `zone.py`, `pcp.py`, `buddy.py`, `fallback.py`,
+`highatomic.py`, `watermark.py`, `kswapd.py`.
+"""
+
+from tests.oracle.allocator import Oracle
+from tests.oracle.machine import Migratetype, OracleMachine, OracleZone
+from tests.oracle.request import Bits
+from tests.oracle.rules import RULES, OraclePolicy, OracleRules
+
+__all__ = [
+    "RULES",
+    "Bits",
+    "Migratetype",
+    "Oracle",
+    "OracleMachine",
+    "OraclePolicy",
+    "OracleRules",
+    "OracleZone",
+]

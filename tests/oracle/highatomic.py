@@ -1,0 +1,78 @@
+"""The high-order atomic reserve of one zone (S7)."""
+
+from __future__ import annotations
+
+from tests.oracle.arithmetic import round_up
+from tests.oracle.buddy import Buddy
+from tests.oracle.machine import Migratetype, is_mergeable
+from tests.oracle.rules import OraclePolicy
+
+
+class HighatomicReserve:
+    """Blocks set aside for high-order atomic requests.
+
+    Attributes:
+        reserved: pages of the blocks set aside, free or not (S7.2).
+        returned_whole: buddies of block size and above that were given back without merging.
+    """
+
+    def __init__(self, buddy: Buddy, policy: OraclePolicy) -> None:
+        self.buddy = buddy
+        self.gate_order = policy.highatomic_gate_order
+        self.percent = policy.highatomic_reserve_percent
+        self.reserved = 0
+        self.returned_whole: set[int] = set()
+
+    @property
+    def cap(self) -> int:
+        """Most pages to set aside: whole blocks, none in a small zone (S7.2)."""
+        share = self.buddy.zone.managed * self.percent // 100
+        block = self.buddy.blocks.pages
+        return 0 if share < block else round_up(share, block)
+
+    def reserve(self, pfn: int, order: int) -> None:
+        """Set aside the block(s) around a page just handed out (S7.2)."""
+        if order <= self.gate_order or self.reserved >= self.cap:
+            return
+        self.buddy.events.hold("reserve", "", self._convert(pfn, order))
+
+    def unreserve(self, migratetype: int) -> bool:
+        """Give one block back to ordinary use, unless it is the last (S7.4)."""
+        if self.reserved <= self.buddy.blocks.pages:
+            return False
+        blocks = self._give_back(migratetype)
+        self.buddy.events.hold("unreserve", "", blocks)
+        return blocks > 0
+
+    def _convert(self, pfn: int, order: int) -> int:
+        """Retag for the reserve; the number of blocks."""
+        blocks = self.buddy.blocks
+        if not is_mergeable(blocks.type_of(pfn)):
+            return 0
+        if order >= blocks.order:
+            blocks.set_range(pfn, order, Migratetype.HIGHATOMIC)
+            self.reserved += 1 << order
+            return 1 << (order - blocks.order)
+        if not self.buddy.zone_holds_block(pfn):
+            return 0
+        self.buddy.convert_block(pfn, Migratetype.HIGHATOMIC)
+        self.reserved += blocks.pages
+        return 1
+
+    def _give_back(self, migratetype: int) -> int:
+        """Convert the block(s) of the smallest free reserved buddy; the number of blocks."""
+        blocks = self.buddy.blocks
+        for order in range(self.buddy.max_order + 1):
+            pfn = self.buddy.head(order, Migratetype.HIGHATOMIC)
+            if pfn is None:
+                continue
+            self.reserved -= min(max(blocks.pages, 1 << order), self.reserved)
+            if order >= blocks.order:
+                self.buddy.convert(pfn, migratetype)
+                blocks.set_range(pfn, order, migratetype)
+                self.returned_whole.add(pfn)
+                return 1 << (order - blocks.order)
+            if self.buddy.zone_holds_block(pfn):
+                self.buddy.convert_block(pfn, migratetype)
+                return 1
+        return 0

@@ -1,0 +1,100 @@
+"""What must hold between any two operations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.oracle.machine import Migratetype, is_mergeable
+
+if TYPE_CHECKING:
+    from tests.oracle.allocator import Oracle
+    from tests.oracle.zone import Zone
+
+
+def check(oracle: Oracle) -> None:
+    """Raise AssertionError with a sentence on the first thing that is wrong."""
+    for zone in oracle.zones:
+        _check_free_lists(zone)
+        _check_counts(zone)
+        _check_merged(zone)
+    _check_reserves(oracle)
+    _check_places(oracle)
+
+
+def _check_free_lists(zone: Zone) -> None:
+    for (order, migratetype), pages in zone.buddy.lists.items():
+        for pfn in pages:
+            last = pfn + (1 << order) - 1
+            assert pfn % (1 << order) == 0, f"free buddy {pfn} is not aligned to order {order}"
+            assert zone.spec.spans(pfn), f"free buddy {pfn} lies outside its zone"
+            assert zone.spec.spans(last), f"free buddy {pfn} reaches out of its zone"
+            for page in range(pfn, last + 1, zone.blocks.pages):
+                found = zone.blocks.type_of(page)
+                assert found == migratetype, (
+                    f"page {page} in a block of type {found} is on a list of type {migratetype}"
+                )
+
+
+def _check_counts(zone: Zone) -> None:
+    free = sum(
+        len(pages) << order
+        for (order, migratetype), pages in zone.buddy.lists.items()
+        if not zone.machine.is_isolate(migratetype)
+    )
+    highatomic = sum(
+        len(pages) << order
+        for (order, migratetype), pages in zone.buddy.lists.items()
+        if migratetype == Migratetype.HIGHATOMIC
+    )
+    assert zone.buddy.nr_free == free, f"zone {zone.index} counts {zone.buddy.nr_free} free pages"
+    assert zone.buddy.free_highatomic == highatomic, f"zone {zone.index}: free highatomic pages"
+    for cpu, pcp in enumerate(zone.pcp):
+        listed = sum(len(pages) << pcp.layout.order(index) for index, pages in enumerate(pcp.lists))
+        assert pcp.count == listed, f"zone {zone.index} cpu {cpu} counts {pcp.count}, has {listed}"
+
+
+def _check_merged(zone: Zone) -> None:
+    """No two free buddies lie side by side that a free would have merged (S5.3, S5.4).
+
+    Blocks that the reserve gave back whole stand beside free neighbours until one is used.
+    """
+    returned = zone.reserve.returned_whole
+    for (order, migratetype), pages in zone.buddy.lists.items():
+        for pfn in pages if order < zone.buddy.max_order else ():
+            neighbour = pfn ^ (1 << order)
+            buddy = zone.buddy.at(neighbour)
+            if buddy is None or buddy.order != order or {pfn, neighbour} & returned:
+                continue
+            mergeable = is_mergeable(buddy.migratetype) and is_mergeable(migratetype)
+            assert buddy.migratetype != migratetype and not mergeable, (
+                f"free buddies {pfn} and {neighbour} of order {order} are not merged"
+            )
+
+
+def _check_reserves(oracle: Oracle) -> None:
+    reserved = sum(zone.reserve.reserved for zone in oracle.zones)
+    types = oracle.blocks.as_dict().values()
+    tagged = sum(each == Migratetype.HIGHATOMIC for each in types) * oracle.blocks.pages
+    assert reserved == tagged, f"{reserved} pages reserved, {tagged} in HIGHATOMIC blocks"
+
+
+def _check_places(oracle: Oracle) -> None:
+    """Every page laid out at the start is in exactly one place."""
+    owner = dict.fromkeys(oracle.allocated.pages(), "allocated")
+    for zone in oracle.zones:
+        for (order, migratetype), pages in zone.buddy.lists.items():
+            for pfn in pages:
+                _own(owner, pfn, order, f"free list {order}/{migratetype}")
+        for cpu, pcp in enumerate(zone.pcp):
+            for index, pages in enumerate(pcp.lists):
+                for pfn in pages:
+                    _own(owner, pfn, pcp.layout.order(index), f"list {index} of cpu {cpu}")
+    assert len(owner) == oracle.placed_pages, (
+        f"{len(owner)} pages are somewhere, {oracle.placed_pages} were laid out"
+    )
+
+
+def _own(owner: dict[int, str], pfn: int, order: int, place: str) -> None:
+    for page in range(pfn, pfn + (1 << order)):
+        assert page not in owner, f"page {page} is on {place} and also {owner[page]}"
+        owner[page] = place

@@ -1,0 +1,235 @@
+"""One CPU's page lists for one zone: what is listed, and when lists grow and shrink (S4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.oracle.arithmetic import clamp
+from tests.oracle.machine import PCP_TYPES, PMD_ORDER, Migratetype, OracleMachine
+from tests.oracle.page_list import PageList
+from tests.oracle.rules import OraclePolicy, OracleRules
+from tests.oracle.sizing import PageSetSize
+
+
+@dataclass(frozen=True)
+class PcpLayout:
+    """Which lists exist (S1.9): index = 3 * order + type, then two for huge pages.
+
+    Attributes:
+        costly_order: largest order of the first kind.
+        thp: whether the two huge-page lists exist.
+    """
+
+    costly_order: int
+    thp: bool
+
+    @property
+    def low_order_lists(self) -> int:
+        """Number of lists below the huge-page ones."""
+        return PCP_TYPES * (self.costly_order + 1)
+
+    @property
+    def nr_lists(self) -> int:
+        """Number of lists."""
+        return self.low_order_lists + (2 if self.thp else 0)
+
+    def holds(self, order: int) -> bool:
+        """Whether pages of this order have a list."""
+        return order <= self.costly_order or (self.thp and order == PMD_ORDER)
+
+    def index(self, order: int, migratetype: int) -> int:
+        """List of a page."""
+        if order > self.costly_order:
+            return self.low_order_lists + (migratetype == Migratetype.MOVABLE)
+        return PCP_TYPES * order + migratetype
+
+    def order(self, index: int) -> int:
+        """Order of the pages on a list."""
+        return PMD_ORDER if index >= self.low_order_lists else index // PCP_TYPES
+
+
+@dataclass
+class ZoneFlags:
+    """Zone states that steer its page sets.
+
+    Attributes:
+        below_high: an allocation found the zone below its high watermark (S3.1).
+        reclaim_active: kswapd works on the node (S10.2).
+    """
+
+    below_high: bool = False
+    reclaim_active: bool = False
+
+
+class PerCpuPages:
+    """Lists and tuning state of one (CPU, zone) (S4.1).
+
+    Attributes:
+        count: base pages on all lists.
+        high: tuned limit; starts at 0 and is brought within bounds at its first use.
+        high_min: lower bound of `high`.
+        high_max: upper bound of `high`.
+        batch: pages per transfer at the base rate.
+        alloc_factor: order-0 refills ask for batch << this.
+        free_count: pages freed of late; halved by every allocation.
+        prev_free_high_order: the last free was of an order from 1 to the costly order.
+        free_high_batch: constant of the CPU (S4.6).
+    """
+
+    def __init__(
+        self,
+        size: PageSetSize,
+        flags: ZoneFlags,
+        machine: OracleMachine,
+        rules: OracleRules,
+        policy: OraclePolicy,
+    ) -> None:
+        self.layout = PcpLayout(policy.costly_order, machine.thp)
+        self.lists = [PageList() for _ in range(self.layout.nr_lists)]
+        self.flags = flags
+        self.count = 0
+        self.high = 0
+        self.high_min = size.high_min
+        self.high_max = size.high_max
+        self.batch = size.batch
+        self.alloc_factor = 0
+        self.free_count = 0
+        self.prev_free_high_order = False
+        self.free_high_batch = machine.free_high_batch
+        self._adds_half_high_min = rules.high_order_flush_adds_half_high_min
+        self._scale_max = policy.pcp_batch_scale_max
+
+    @property
+    def largest_batch(self) -> int:
+        """Most pages one transfer is scaled up to."""
+        return self.batch << self._scale_max
+
+    def push_head(self, index: int, pfn: int) -> None:
+        """Put a freed page on a list."""
+        self.lists[index].push_head(pfn)
+        self.count += 1 << self.layout.order(index)
+
+    def push_tail(self, index: int, pfn: int) -> None:
+        """Put a refilled page on a list."""
+        self.lists[index].push_tail(pfn)
+        self.count += 1 << self.layout.order(index)
+
+    def pop_head(self, index: int) -> int:
+        """Take the page to hand out next."""
+        self.count -= 1 << self.layout.order(index)
+        return self.lists[index].pop_head()
+
+    def pop_tail(self, index: int) -> int:
+        """Take the coldest page."""
+        self.count -= 1 << self.layout.order(index)
+        return self.lists[index].pop_tail()
+
+    def note_allocation(self) -> None:
+        """Every attempt to allocate from the lists counts against recent frees (S4.5)."""
+        self.free_count >>= 1
+
+    def refill_size(self, order: int) -> int:
+        """Objects of `order` to fetch for an empty list; tunes high and alloc_factor (S4.4)."""
+        high = self._clamped_high()
+        if high < self.batch:
+            return 1
+        size = self.batch if order else self.batch << self.alloc_factor
+        if self.high_min != self.high_max and not self.flags.below_high:
+            high = self.high = min(high + size, self.high_max)
+        if order == 0:
+            room = max(high - self.count - self.batch, self.batch)
+            if size <= room and self.alloc_factor < self._scale_max:
+                self.alloc_factor += 1
+            size = min(size, room)
+        return max(size >> order, 2) if size > 1 else size
+
+    def note_free(self, index: int, pfn: int) -> int | None:
+        """List a freed page and tune; the pages to drain now, None if below the limit (S4.6)."""
+        order = self.layout.order(index)
+        self.alloc_factor >>= 1
+        self.push_head(index, pfn)
+        flush = self._is_high_order_flush(order)
+        self.prev_free_high_order = 1 <= order <= self.layout.costly_order
+        if self.free_count < self.largest_batch:
+            self.free_count += 1 << order
+        limit = self._limit(flush)
+        return None if self.count < limit else self._to_free(limit, flush)
+
+    def drain_one_by_one(self, budget: int, first: int, free: Callable[[int, int], None]) -> int:
+        """Hand over the coldest pages until the budget is spent (S5.6).
+
+        A list is exhausted before the next non-empty one; a huge page may overshoot.
+
+        Args:
+            budget: base pages.
+            first: list to start at.
+            free: takes each page and its order.
+
+        Returns:
+            Objects handed over.
+        """
+        budget = min(budget, self.count)
+        objects = 0
+        index = first
+        while budget > 0:
+            if not self.lists[index]:
+                index = (index + 1) % self.layout.nr_lists
+                continue
+            order = self.layout.order(index)
+            free(self.pop_tail(index), order)
+            budget -= 1 << order
+            objects += 1
+        return objects
+
+    def decay(self) -> int:
+        """Lower the limit as time passes; the pages above it (S4.8)."""
+        if self.high > self.high_min:
+            eighth = self.high >> 3
+            self.high = max(self.count - self.largest_batch, self.high - eighth, self.high_min)
+        return self.count - self.high
+
+    def _is_high_order_flush(self, order: int) -> bool:
+        threshold = self.batch
+        if self._adds_half_high_min:
+            threshold += self.high_min // 2
+        return (
+            1 <= order <= self.layout.costly_order
+            and self.free_count >= threshold
+            and self.prev_free_high_order
+            and (not self.free_high_batch or self.count >= self.batch)
+        )
+
+    def _limit(self, flush: bool) -> int:
+        """Count from which pages are drained; may lower or raise `high` (S4.6)."""
+        high = self._clamped_high()
+        if high == 0:
+            return 0
+        if flush:
+            self.high = max(high - self.largest_batch, self.high_min)
+            return 0
+        recent = max(self.free_count, self.batch)
+        if self.flags.reclaim_active:
+            self.high = max(high - recent, self.high_min)
+            return min(4 * self.batch, self.high)
+        if self.high_min == self.high_max:
+            return high
+        if self.flags.below_high:
+            self.high = max(high - recent, self.high_min)
+            return max(self.count, self.high_min)
+        needed = self.free_count + self.batch
+        if self.count >= high and self.high < needed:
+            self.high = clamp(needed, self.high_min, self.high_max)
+        return high
+
+    def _to_free(self, limit: int, flush: bool) -> int:
+        """Base pages to drain at once (S4.6)."""
+        if flush:
+            return min(self.count, self.largest_batch)
+        if limit < self.batch:
+            return 1
+        return clamp(self.free_count, self.batch, limit - self.batch)
+
+    def _clamped_high(self) -> int:
+        self.high = clamp(self.high, self.high_min, self.high_max)
+        return self.high

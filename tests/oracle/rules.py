@@ -1,0 +1,103 @@
+"""What the oracle can be told: the kernel's version rules (S13) and the policy under test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class OracleRules:
+    """Behaviours that differ between kernel versions; the named rows of S13.
+
+    Attributes:
+        name: preset name.
+        batch_from_managed_shift: batch starts as managed >> this (S4.2).
+        batch_cap_bytes: and is at most this many bytes (S4.2).
+        tiny_zone_batch: batch computed for a tiny zone; page sets never get less than 1 (S4.2).
+        high_order_flush_adds_half_high_min: threshold of the high-order flush (S4.6).
+        free_batched: the free path drains in chunks of batch (S4.7).
+        decay_batched: so does the decay tick (S4.8).
+        highatomic_from_pcp: requests served by a per-CPU list reserve a block too (S7.1).
+        highatomic_refills_pcp: HIGHATOMIC requests may refill per-CPU lists (S4.4).
+    """
+
+    name: str
+    batch_from_managed_shift: int
+    batch_cap_bytes: int
+    tiny_zone_batch: int
+    high_order_flush_adds_half_high_min: bool
+    free_batched: bool
+    decay_batched: bool
+    highatomic_from_pcp: bool
+    highatomic_refills_pcp: bool
+
+
+RULES_6_12 = OracleRules(
+    name="6.12",
+    batch_from_managed_shift=10,
+    batch_cap_bytes=1 << 20,
+    tiny_zone_batch=0,
+    high_order_flush_adds_half_high_min=False,
+    free_batched=False,
+    decay_batched=True,
+    highatomic_from_pcp=True,
+    highatomic_refills_pcp=True,
+)
+
+RULES_6_18 = OracleRules(
+    name="6.18",
+    batch_from_managed_shift=10,
+    batch_cap_bytes=1 << 20,
+    tiny_zone_batch=0,
+    high_order_flush_adds_half_high_min=True,
+    free_batched=False,
+    decay_batched=True,
+    highatomic_from_pcp=True,
+    highatomic_refills_pcp=True,
+)
+
+RULES_7_2 = OracleRules(
+    name="7.2",
+    batch_from_managed_shift=12,
+    batch_cap_bytes=256 << 10,
+    tiny_zone_batch=1,
+    high_order_flush_adds_half_high_min=True,
+    free_batched=True,
+    decay_batched=True,
+    highatomic_from_pcp=False,
+    highatomic_refills_pcp=False,
+)
+
+RULES: dict[str, OracleRules] = {each.name: each for each in (RULES_6_12, RULES_6_18, RULES_7_2)}
+"""Presets by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OraclePolicy:
+    """The choices under test, all resolved; the defaults are mainline's.
+
+    Attributes:
+        highatomic_gate_order: no reserve for orders up to this; 0 gates nothing (S7.2).
+        highatomic_reserve_percent: cap of the reserve, percent of managed (S7.2).
+        costly_order: PAGE_ALLOC_COSTLY_ORDER (S1.9, S4.6).
+        pcp_batch: page set batch, None to compute it (S4.2).
+        pcp_high_min: page set high_min, None to compute it (S4.3).
+        pcp_high_max: page set high_max, None to compute it (S4.3).
+        percpu_pagelist_high_fraction: the sysctl; 0 tunes automatically (S4.3).
+        pcp_free_batched: overrides the rules' free_batched unless None (S4.7).
+        pcp_batch_scale_max: S of S4.
+        watermark_boost_factor: 1/10000 of the high watermark; 0 disables (S1.7).
+        defrag_mode: NOFRAGMENT everywhere until the slow path gives up (S8.6).
+    """
+
+    highatomic_gate_order: int = 0
+    highatomic_reserve_percent: int = 1
+    costly_order: int = 3
+    pcp_batch: int | None = None
+    pcp_high_min: int | None = None
+    pcp_high_max: int | None = None
+    percpu_pagelist_high_fraction: int = 0
+    pcp_free_batched: bool | None = None
+    pcp_batch_scale_max: int = 5
+    watermark_boost_factor: int = 15000
+    defrag_mode: bool = False

@@ -1,0 +1,98 @@
+"""Watermark tests and the fragmentation boost of one zone (S1.7, S3.3)."""
+
+from __future__ import annotations
+
+from tests.oracle.buddy import Buddy
+from tests.oracle.machine import Migratetype, OracleZone
+from tests.oracle.request import Attempt, Mark
+
+BOOST_DENOMINATOR = 10000
+"""watermark_boost_factor counts in units of 1/10000 (S1.7)."""
+
+
+class Watermarks:
+    """The zone's marks, its boost, and the question whether a request may take a page.
+
+    Attributes:
+        boost: pages added to every mark (S1.7).
+    """
+
+    def __init__(self, zone: OracleZone, buddy: Buddy, boost_factor: int) -> None:
+        self.zone = zone
+        self.buddy = buddy
+        self.boost_factor = boost_factor
+        self.boost = zone.boost
+
+    def raw(self, mark: Mark) -> int:
+        """A mark without boost."""
+        return {Mark.MIN: self.zone.min, Mark.LOW: self.zone.low, Mark.HIGH: self.zone.high}[mark]
+
+    def effective(self, mark: Mark) -> int:
+        """A mark with boost (S1.6)."""
+        return self.raw(mark) + self.boost
+
+    def lowmem_reserve(self, highest_zone: int) -> int:
+        """Pages kept from requests that may use zones up to `highest_zone` (S1.8)."""
+        return self.zone.lowmem_reserve[highest_zone] if self.zone.lowmem_reserve else 0
+
+    def highest_reserve_index(self) -> int:
+        """Zone index that stands for ZONE_MOVABLE: the last column, from where on all agree."""
+        return max(len(self.zone.lowmem_reserve) - 1, 0)
+
+    def ok(self, order: int, pages: int, highest_zone: int, attempt: Attempt) -> bool:
+        """Whether `order` may be taken while keeping `pages` free (S3.3)."""
+        free = self.buddy.nr_free - ((1 << order) - 1) - self._unusable(attempt)
+        if free <= self._discounted(pages, attempt) + self.lowmem_reserve(highest_zone):
+            return False
+        return order == 0 or self._has_suitable(order, attempt)
+
+    def ok_at(self, order: int, mark: Mark, highest_zone: int, attempt: Attempt) -> bool:
+        """`ok` at a mark with boost."""
+        return self.ok(order, self.effective(mark), highest_zone, attempt)
+
+    def ok_fast(self, order: int, mark: Mark, highest_zone: int, attempt: Attempt) -> bool:
+        """The allocation path's test, with its order-0 exceptions (S3.3).
+
+        The boost is ignored for order-0 MIN_RESERVE requests whose own mark is MIN, even when
+        the mark being tested is HIGH.
+        """
+        if order == 0:
+            usable = max(self.buddy.nr_free - self._unusable(attempt), 0)
+            if usable > self.effective(mark) + self.lowmem_reserve(highest_zone):
+                return True
+        if self.ok_at(order, mark, highest_zone, attempt):
+            return True
+        may_ignore_boost = order == 0 and attempt.min_reserve and attempt.mark is Mark.MIN
+        if may_ignore_boost and self.boost:
+            return self.ok(order, self.zone.min, highest_zone, attempt)
+        return False
+
+    def raise_boost(self) -> bool:
+        """Boost by one block up to the cap (S1.7); False where boosting is off for the zone."""
+        block = self.buddy.blocks.pages
+        cap = self.zone.high * self.boost_factor // BOOST_DENOMINATOR
+        if cap == 0 or 4 * block > self.zone.managed:
+            return False
+        self.boost = min(self.boost + block, max(block, cap))
+        return True
+
+    def _unusable(self, attempt: Attempt) -> int:
+        return 0 if attempt.uses_reserves else self.buddy.free_highatomic
+
+    @staticmethod
+    def _discounted(pages: int, attempt: Attempt) -> int:
+        if attempt.min_reserve:
+            pages -= pages // 2
+            if attempt.non_block:
+                pages -= pages // 4
+        if attempt.oom:
+            pages -= pages // 2
+        return pages
+
+    def _has_suitable(self, order: int, attempt: Attempt) -> bool:
+        uses_highatomic = attempt.highatomic or attempt.oom
+        return any(
+            self.buddy.has_ordinary(current)
+            or (uses_highatomic and not self.buddy.is_empty(current, Migratetype.HIGHATOMIC))
+            for current in range(order, self.buddy.max_order + 1)
+        )
