@@ -20,9 +20,8 @@ from pagealloc_model.cli.progress import progress
 from pagealloc_model.policy import Policy
 
 if TYPE_CHECKING:
-    from pagealloc_model.prediction import Replay
-
     from pagealloc_model.bundle import Bundle
+    from pagealloc_model.prediction import Replay
 
 TABLES = (
     "free_pages",

@@ -4,5 +4,13 @@ from pagealloc_model.post.comparison_table import comparison_table
 from pagealloc_model.post.error_table import error_table
 from pagealloc_model.post.footer import Footer
 from pagealloc_model.post.posted_figures import posted_figures
+from pagealloc_model.post.recording import describe_recording, recording_text
 
-__all__ = ["Footer", "comparison_table", "error_table", "posted_figures"]
+__all__ = [
+    "Footer",
+    "comparison_table",
+    "describe_recording",
+    "error_table",
+    "posted_figures",
+    "recording_text",
+]

@@ -1,0 +1,65 @@
+import ast
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from pagealloc_model.bundle import open_recording
+from pagealloc_model.errors import RecordingError
+
+NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
+CELL_TIMEOUT_S = 600
+LOGIC = (ast.FunctionDef, ast.ClassDef, ast.For, ast.While, ast.If, ast.Try, ast.Lambda)
+
+
+def read(path: Path) -> nbformat.NotebookNode:
+    return nbformat.read(path, as_version=4)
+
+
+def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def recordings_named_in(notebook: nbformat.NotebookNode) -> list[str]:
+    return re.findall(r'^\w*recording = "(.+)"$', code_cells(notebook)[0].source, re.MULTILINE)
+
+
+@pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
+def path(request: pytest.FixtureRequest) -> Path:
+    return request.param
+
+
+def test_the_first_cell_of_code_names_the_recording(path: Path) -> None:
+    first = code_cells(read(path))[0]
+    assert first.metadata.tags == ["parameters"]
+    assert first.source.startswith("recording = ")
+
+
+def test_committed_without_outputs(path: Path) -> None:
+    for cell in code_cells(read(path)):
+        assert cell.outputs == []
+        assert cell.execution_count is None
+
+
+def test_cells_hold_no_logic(path: Path) -> None:
+    for cell in code_cells(read(path)):
+        found = [node for node in ast.walk(ast.parse(cell.source)) if isinstance(node, LOGIC)]
+        assert not found, cell.source
+
+
+def test_runs_from_top_to_bottom(path: Path) -> None:
+    notebook = read(path)
+    for name in recordings_named_in(notebook):
+        try:
+            open_recording(name)
+        except RecordingError as error:
+            pytest.skip(str(error))
+    client = NotebookClient(notebook, timeout=CELL_TIMEOUT_S, resources={})
+    client.execute(cwd=str(path.parent))
+    outputs = [output for cell in code_cells(notebook) for output in cell.outputs]
+    assert all(output.output_type != "error" for output in outputs)
+    shown = [output.get("data", {}) for output in outputs]
+    assert any("application/vnd.jupyter.widget-view+json" in data for data in shown)
+    assert not [output for output in outputs if output.get("name") == "stderr"]
