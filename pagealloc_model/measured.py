@@ -1,0 +1,189 @@
+"""What the kernel did, from a recording alone, in the tables a replay predicts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import pandas as pd
+
+from pagealloc_model import measured_events as events
+from pagealloc_model import measured_snapshots as states
+from pagealloc_model.bundle import Bundle
+from pagealloc_model.errors import PolicyError
+from pagealloc_model.kernel_rules import KernelRules
+from pagealloc_model.measured_probes import probed_transactions
+from pagealloc_model.measured_runs import RunRules, inferred_transactions
+from pagealloc_model.measured_stream import allocator_stream
+from pagealloc_model.measured_transactions import Transactions
+from pagealloc_model.zone_map import ZoneMap
+
+DEFAULT_BIN_NS = 1_000_000_000
+DEFAULT_PAGEBLOCK_ORDER = 9
+_NUMBERED_EVERYWHERE = ("Unmovable", "Movable", "Reclaimable", "HighAtomic")
+_PROBES = ("pa:pcp_bulk_alloc", "pa:pcp_bulk_alloc_ret", "pa:pcp_bulk_free", "pa:free_one")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Measured:
+    """Measured tables, in the schema of a replay's predicted ones; NA is "cannot be known".
+
+    Exact: `free_pages`, `pageblocks`, `pcp` and `vmstat`, each at the instant its file was read
+    (pagetypeinfo is not atomic, T12.2); `fallbacks`; `outcomes`, which count calls of the core
+    allocator, not user requests.
+
+    With `boundaries` "kprobes", `transactions`, `transactions_full` and `lock` rest on the calls
+    of the kernel's own functions: sizes of refills, drains and direct frees are exact; only the
+    cause of a drain is read off the event before it.
+
+    With "inferred", they rest on runs of events (T11), hence on the batching rules under test.
+    Totals of objects and pages stay exact. Refills of orders 0 to 3 and direct allocations are
+    told apart by size and use; a whole-list drain is told from an overflow by whose pages it
+    frees; direct frees of orders that per-CPU lists hold cannot be seen.
+
+    Reservations and unreservations of HIGHATOMIC blocks have no event of their own; `pageblocks`
+    shows their effect. Events lost by the recorder are missing everywhere: see `notes`.
+
+    Attributes:
+        free_pages: time_ns, node, zone, order, migratetype, buddies, pages.
+        pageblocks: time_ns, node, zone, migratetype, blocks.
+        pcp: time_ns, node, zone, cpu, count, high.
+        vmstat: name, time_ns, value.
+        fallbacks: alloc_migratetype, fallback_migratetype, alloc_order, fallback_order, kind,
+            count.
+        outcomes: class, order, asked, succeeded, failed, stalled, reason.
+        transactions_full: time_ns, node, zone, cpu, site, cause, objects, pages, order,
+            migratetype; one row per hold of zone->lock.
+        bin_ns: width of the bins of `lock`.
+        start_ns: start of its first bin: the first event.
+        boundaries: "kprobes" or "inferred".
+        notes: what limits these tables, one line each.
+    """
+
+    free_pages: pd.DataFrame
+    pageblocks: pd.DataFrame
+    pcp: pd.DataFrame
+    vmstat: pd.DataFrame
+    fallbacks: pd.DataFrame
+    outcomes: pd.DataFrame
+    transactions_full: pd.DataFrame
+    bin_ns: int
+    start_ns: int
+    boundaries: str
+    notes: tuple[str, ...]
+
+    @cached_property
+    def transactions(self) -> pd.DataFrame:
+        """node, zone, cpu, site, cause, objects, transactions: histogram of sizes."""
+        return events.transactions_table(self.transactions_full)
+
+    @cached_property
+    def lock(self) -> pd.DataFrame:
+        """Acquisitions, objects and pages by time_ns (bin start), node, zone and site.
+
+        hold_ns, wait_ns and max_hold_ns are NA: no event shows them (T8).
+        """
+        return events.lock_table(self.transactions_full, start_ns=self.start_ns, bin_ns=self.bin_ns)
+
+
+def measure(bundle: Bundle, *, bin_ns: int = DEFAULT_BIN_NS) -> Measured:
+    """Take the tables of a replay from a recording alone.
+
+    Args:
+        bundle: the recording.
+        bin_ns: width of the bins of the `lock` table.
+
+    Raises:
+        RecordingError: the event file cannot be read.
+    """
+    trace = bundle.trace
+    zoneinfo = next((s.zoneinfo for s in bundle.snapshots if s.zoneinfo), None)
+    types = next((s.pagetypeinfo for s in bundle.snapshots if s.pagetypeinfo), None)
+    zones = ZoneMap.of(zoneinfo)
+    migratetypes = types.migratetypes if types else _NUMBERED_EVERYWHERE
+    pageblock_order = types.pageblock_order if types else DEFAULT_PAGEBLOCK_ORDER
+    probed = all(name in trace.tables for name in _PROBES)
+    transactions, notes = _transactions(bundle, zones, pageblock_order, probed=probed)
+    return Measured(
+        free_pages=states.free_pages_table(bundle.snapshots),
+        pageblocks=states.pageblocks_table(bundle.snapshots),
+        pcp=states.pcp_table(bundle.snapshots),
+        vmstat=states.vmstat_table(bundle.snapshots),
+        fallbacks=events.fallbacks_table(
+            trace, migratetypes=migratetypes, pageblock_order=pageblock_order
+        ),
+        outcomes=events.outcomes_table(
+            trace, pmd_order=pageblock_order, reclaim_recorded=_reclaim_recorded(bundle)
+        ),
+        transactions_full=events.transactions_full_table(
+            transactions, zones, migratetypes=migratetypes
+        ),
+        bin_ns=bin_ns,
+        start_ns=trace.span_ns[0],
+        boundaries="kprobes" if probed else "inferred",
+        notes=(*notes, *_notes(bundle, zones, has_types=types is not None)),
+    )
+
+
+def _transactions(
+    bundle: Bundle, zones: ZoneMap, pageblock_order: int, *, probed: bool
+) -> tuple[Transactions, tuple[str, ...]]:
+    trace = bundle.trace
+    stream = allocator_stream(trace, with_probes=probed)
+    if probed:
+        return probed_transactions(stream, zones, trace.comms)
+    rules = replace(run_rules(bundle), pageblock_order=pageblock_order)
+    note = (
+        "transactions are inferred from runs of events: no kprobes recorded; where the kernel "
+        "drops the lock inside a drain is taken from its rules"
+    )
+    return inferred_transactions(stream, zones, trace.comms, rules), (note,)
+
+
+def _reclaim_recorded(bundle: Bundle) -> bool:
+    """A tracepoint that never fired leaves no table; the recorder's arguments still name it."""
+    name = events.DIRECT_RECLAIM
+    return name in bundle.trace.tables or name in (bundle.meta.get("perf") or ())
+
+
+def run_rules(bundle: Bundle) -> RunRules:
+    """How the recorded kernel batches its drains, from its release and its sysctls."""
+    try:
+        rules, _ = KernelRules.for_release(bundle.release)
+    except PolicyError:
+        return RunRules(every_removal_announced=True, decay_batched=False)
+    switch = bundle.meta.get("sysctl", {}).get("pcp_free_batched")
+    batched = rules.free_batched if switch is None else switch != "0"
+    return RunRules(
+        every_removal_announced=_version(bundle.release) < (6, 12),
+        free_batched=batched,
+        decay_batched=rules.decay_batched,
+    )
+
+
+def _version(release: str) -> tuple[int, int]:
+    """Major and minor version; an unknown release counts as recent."""
+    match = re.match(r"(\d+)\.(\d+)", release)
+    return (int(match[1]), int(match[2])) if match else (99, 0)
+
+
+def _notes(bundle: Bundle, zones: ZoneMap, *, has_types: bool) -> Iterator[str]:
+    trace = bundle.trace
+    if trace.losses.total:
+        yield f"{trace.losses.total} events were lost: transactions and totals are lower bounds"
+    if not zones.zones:
+        yield "no zoneinfo: node and zone of events are unknown"
+    elif zones.overlaps:
+        yield "zones interleave: some pages may be counted for the wrong one"
+    if not has_types:
+        yield (
+            f"no pagetypeinfo: pageblock order {DEFAULT_PAGEBLOCK_ORDER} is assumed and "
+            "migratetypes above HighAtomic have no name"
+        )
+    if bundle.snapshots and trace.clock not in ("monotonic", ""):
+        yield f"events run on clock {trace.clock!r}: snapshot times do not line up with them"
+    start, end = trace.span_ns
+    if bundle.snapshots and not any(start <= s.time_ns <= end for s in bundle.snapshots):
+        yield "no snapshot was taken while events were recorded"

@@ -1,0 +1,267 @@
+"""`perf script` text to a Trace: slower and poorer than perf.data, but it can be sent by mail.
+
+Text carries no format data: gfp names are decoded with a table of the stable bits (S2.3), times
+are as exact as printed, call chains are not read, and a failed allocation is known by its null
+page (T2). Tables other than the kmem events hold whatever `key=value` fields the text shows.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import warnings
+import zlib
+from array import array
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from pagealloc_model.errors import RecordingError
+from pagealloc_model.trace.columns import COLUMN_TYPES, EVENT_NAMES, Event, Losses, Trace
+from pagealloc_model.trace.gfp_names import LAST_STABLE_BIT, UNSTABLE_NAMES, stable_gfp_bits
+from pagealloc_model.trace.perf_script_tables import TableRows
+
+FIELDS = "comm,pid,tid,cpu,time,event,trace"
+_RECORD_AGAIN = f"make the text with: perf script --ns --header -F {FIELDS}"
+
+_EVENT = re.compile(r"(?P<name>[\w-]+:[\w-]+): ?(?P<body>.*)$")
+_TIMED = re.compile(r"(?:^|\s)(?P<seconds>\d+)\.(?P<fraction>\d{6,9}): +(?:\d+ +)?")
+_LOST = re.compile(r"PERF_RECORD_LOST lost (\d+)")
+_OTHER_RECORD = re.compile(r"PERF_RECORD_\w+")
+_CPU = re.compile(r"\[(\d+)\]\s*$")
+_THREAD = re.compile(r"^\s*(?:(?P<comm>\S.*?)\s+)?(?P<first>-?\d+)(?:/(?P<tid>-?\d+))?\s*$")
+_CALL_CHAIN = re.compile(r"^\s+[0-9a-f]+ ")
+_RELEASE = re.compile(r"^# os release : (\S+)")
+_NR_CPUS = re.compile(r"^# nrcpus online : (\d+)")
+_FIELD = re.compile(r"(\w+)=(\S*)")
+_NULL_PAGES = frozenset({"(null)", "(nil)", "0", "0x0", "0000000000000000"})
+
+
+def read_perf_script(path: str | Path) -> Trace:
+    """Read `perf script` text, plain or gzip.
+
+    The lines need time, cpu, event and trace fields; comm, pid and tid are used if there. With
+    `pid` and `tid` ("77/83") the thread id counts; a single number is taken as the thread id.
+
+    Args:
+        path: the text file.
+
+    Returns:
+        The trace. gfp bits above 0x800000 are 0, with a warning if any name had them.
+
+    Raises:
+        RecordingError: a line lacks time or cpu, a gfp name is unknown, or the file holds no
+            page-allocator event.
+    """
+    reader = _Reader(Path(path))
+    for reader.number, line in enumerate(_lines(reader.path), 1):
+        reader.line(line)
+    return reader.finish()
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """Lines without their ends, unpacked where needed."""
+    try:
+        with path.open("rb") as file:
+            magic = file.read(2)
+        opened = gzip.open if magic == b"\x1f\x8b" else open
+        with opened(path, "rt", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                yield line.rstrip("\r\n")
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise RecordingError(
+            path, f"is not an intact gzip file ({error})", todo="copy it again"
+        ) from None
+    except OSError as error:
+        raise RecordingError(
+            path, f"cannot be read ({error.strerror})", todo="check the path and its permissions"
+        ) from None
+
+
+class _Reader:
+    """Collects columns line by line."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.number = 0
+        self.release = ""
+        self.nr_cpus = 0
+        self.columns = {name: array("q") for name in COLUMN_TYPES}
+        self.comms: dict[int, str] = {}
+        self.tables: dict[str, TableRows] = {}
+        self.losses: list[tuple[int, int, int]] = []
+        self._heads: dict[str, tuple[int, int]] = {}
+        self._gfp: dict[str, int] = {}
+        self._dropped: set[str] = set()
+
+    def line(self, line: str) -> None:
+        """Take one line: an event, a loss, a header comment or part of a call chain."""
+        timed = _TIMED.search(line)
+        if timed is None:
+            self._untimed(line)
+            return
+        event = _EVENT.match(line, timed.end())
+        if event is None:
+            self._other_record(line, timed)
+            return
+        cpu, thread = self._head(line[: timed.start()])
+        time_ns = _nanoseconds(timed)
+        name, body = event["name"], event["body"]
+        kind = EVENT_NAMES.get(name)
+        if kind is None:
+            self._table(name).add(time_ns, cpu, thread, len(self.columns["cpu"]), body)
+        else:
+            self._row(kind, time_ns, cpu, thread, body)
+
+    def _untimed(self, line: str) -> None:
+        if line.startswith("#"):
+            self._header(line)
+        elif line.strip() and not _CALL_CHAIN.match(line):
+            if _EVENT.search(line):
+                raise self._error("has no time", f"add time to perf script's -F: {_RECORD_AGAIN}")
+            raise self._error("is not perf script output", _RECORD_AGAIN)
+
+    def _header(self, line: str) -> None:
+        if release := _RELEASE.match(line):
+            self.release = release[1]
+        elif nr_cpus := _NR_CPUS.match(line):
+            self.nr_cpus = int(nr_cpus[1])
+
+    def _other_record(self, line: str, timed: re.Match[str]) -> None:
+        """A loss is kept, other records of --show-*-events are passed over."""
+        lost = _LOST.match(line, timed.end())
+        if lost:
+            cpu, _ = self._head(line[: timed.start()])
+            self.losses.append((cpu, _nanoseconds(timed), int(lost[1])))
+        elif not _OTHER_RECORD.match(line, timed.end()):
+            raise self._error("names no event", f"add event to perf script's -F: {_RECORD_AGAIN}")
+
+    def _head(self, text: str) -> tuple[int, int]:
+        """CPU and thread id of what stands before the time."""
+        known = self._heads.get(text)
+        if known is not None:
+            return known
+        cpu = _CPU.search(text)
+        if cpu is None:
+            raise self._error("has no [cpu]", f"add cpu to perf script's -F: {_RECORD_AGAIN}")
+        match = _THREAD.match(text[: cpu.start()])
+        thread = int(match["tid"] or match["first"]) if match else -1
+        if match and match["comm"]:
+            self.comms[thread] = match["comm"]
+        self._heads[text] = (int(cpu[1]), thread)
+        return self._heads[text]
+
+    def _table(self, name: str) -> TableRows:
+        return self.tables.setdefault(name, TableRows())
+
+    def _row(self, kind: Event, time_ns: int, cpu: int, thread: int, body: str) -> None:
+        fields = dict(_FIELD.findall(body))
+        order = "alloc_order" if kind is Event.EXTFRAG else "order"
+        migratetype = "alloc_migratetype" if kind is Event.EXTFRAG else "migratetype"
+        has_migratetype = kind not in (Event.FREE, Event.FREE_BATCHED)
+        try:
+            pfn = int(fields["pfn"], 0)
+            values = (
+                time_ns,
+                cpu,
+                thread,
+                int(kind),
+                -1 if _is_failure(kind, pfn, fields) else pfn,
+                0 if kind is Event.FREE_BATCHED else int(fields[order], 0),
+                self._gfp_word(fields["gfp_flags"]) if kind is Event.ALLOC else 0,
+                int(fields[migratetype], 0) if has_migratetype else -1,
+                int(fields.get("percpu_refill", -1)),
+            )
+        except KeyError as error:
+            raise self._error(
+                f"has no {error.args[0]}", f"add trace to perf script's -F: {_RECORD_AGAIN}"
+            ) from None
+        except ValueError:
+            raise self._error("has a field that is not a number", _RECORD_AGAIN) from None
+        if kind is Event.EXTFRAG:
+            row = len(self.columns["cpu"])
+            self._table("kmem:mm_page_alloc_extfrag").add(time_ns, cpu, thread, row, body)
+        for column, value in zip(self.columns.values(), values, strict=True):
+            column.append(value)
+
+    def _gfp_word(self, text: str) -> int:
+        known = self._gfp.get(text)
+        if known is not None:
+            return known
+        bits = stable_gfp_bits(_version(self.release))
+        names = [name for name in text.split("|") if name not in ("none", "0")]
+        numbers = [int(name, 16) for name in names if name.startswith("0x")]
+        words = [name for name in names if not name.startswith("0x")]
+        unstable = UNSTABLE_NAMES.intersection(words)
+        unknown = [name for name in words if name not in bits and name not in unstable]
+        if unknown:
+            raise self._error(
+                f"unknown gfp flag {', '.join(unknown)}",
+                "open the perf.data itself, which carries its own table of names",
+            )
+        word = 0
+        for mask in (*numbers, *(bits[name] for name in words if name in bits)):
+            word |= mask
+        self._dropped |= unstable | {hex(n) for n in numbers if n > 2 * LAST_STABLE_BIT - 1}
+        self._gfp[text] = word & (2 * LAST_STABLE_BIT - 1)
+        return self._gfp[text]
+
+    def _error(self, what: str, todo: str) -> RecordingError:
+        return RecordingError(self.path, f"line {self.number} {what}", todo=todo)
+
+    def finish(self) -> Trace:
+        """The trace of all lines, in time order."""
+        times = np.array(self.columns["time_ns"], np.int64)
+        if not len(times):
+            raise RecordingError(self.path, "holds no page-allocator event", todo=_RECORD_AGAIN)
+        if self._dropped:
+            warnings.warn(
+                f"{self.path}: gfp bits above {LAST_STABLE_BIT:#x} depend on the kernel and are "
+                f"dropped: {', '.join(sorted(self._dropped))}",
+                stacklevel=3,
+            )
+        order = np.argsort(times, kind="stable")
+        columns = {name: np.array(column, np.int64)[order] for name, column in self.columns.items()}
+        return Trace(
+            **columns,
+            comms=self.comms,
+            gfp_bits=stable_gfp_bits(_version(self.release)),
+            tables={name: rows.finish(times[order]) for name, rows in self.tables.items()},
+            losses=_losses(self.losses, columns["time_ns"], columns["cpu"]),
+            source=str(self.path),
+            release=self.release,
+            nr_cpus=self.nr_cpus,
+        )
+
+
+def _nanoseconds(timed: re.Match[str]) -> int:
+    return int(timed["seconds"]) * 10**9 + int(timed["fraction"].ljust(9, "0"))
+
+
+def _version(release: str) -> tuple[int, int] | None:
+    match = re.match(r"(\d+)\.(\d+)", release)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def _is_failure(kind: Event, pfn: int, fields: dict[str, str]) -> bool:
+    """T2: a failed allocation prints pfn 0 with a null page; unparsed text prints the raw -1."""
+    if kind is not Event.ALLOC:
+        return False
+    return pfn == 2**64 - 1 or (pfn == 0 and fields.get("page", "0") in _NULL_PAGES)
+
+
+def _losses(losses: Iterable[tuple[int, int, int]], time_ns: np.ndarray, cpu: np.ndarray) -> Losses:
+    """Each loss starts at the last event its CPU recorded before it."""
+    rows = sorted(losses, key=lambda loss: loss[1])
+    starts = []
+    for loss_cpu, end_ns, _ in rows:
+        before = time_ns[(cpu == loss_cpu) & (time_ns < end_ns)]
+        starts.append(int(before[-1]) if len(before) else end_ns)
+    return Losses(
+        cpu=np.array([row[0] for row in rows], np.int16),
+        start_ns=np.array(starts, np.int64),
+        end_ns=np.array([row[1] for row in rows], np.int64),
+        count=np.array([row[2] for row in rows], np.int64),
+        event=("",) * len(rows),
+    )
