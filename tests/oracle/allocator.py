@@ -88,9 +88,9 @@ class Oracle:
             ValueError: the block lies in no zone.
         """
         start = block << self.machine.pageblock_order
+        zone = self._first_zone_between(start, start + self.machine.pages_per_block)
         was = self.blocks.type_of(start) == Migratetype.HIGHATOMIC
         now = migratetype == Migratetype.HIGHATOMIC
-        zone = self._first_zone_between(start, start + self.machine.pages_per_block)
         zone.reserve.reserved += (now - was) * self.machine.pages_per_block
         self.blocks.set_type(block, migratetype)
 

@@ -1,0 +1,269 @@
+"""Random machines, start states and event sequences, for the oracle and what is judged by it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+
+from tests.oracle import RULES, Bits, Oracle, OracleMachine, OraclePolicy, OracleRules
+from tests.oracle.builders import ATOMIC, BLOCK, KERNEL, zone
+
+REQUEST_BITS = (
+    KERNEL,
+    ATOMIC,
+    Bits.KSWAPD,
+    ATOMIC | Bits.NOMEMALLOC,
+    KERNEL | Bits.HIGH,
+    Bits.NOMEMALLOC,
+)
+"""Sets of gfp bits that lead to different slow paths (S2.6)."""
+
+SMALL_ORDERS = (0, 0, 0, 0, 0, 0, 1, 1, 2, 3)
+"""Orders with a per-CPU list; no high-order check fails for want of a large buddy."""
+
+ALL_ORDERS = (*SMALL_ORDERS, *SMALL_ORDERS, 4, 5, 8, 9, 9, 10)
+"""Orders asked for, the small ones more often."""
+
+FREED_SHARES = (0.0, 0.1, 0.5, 0.9, 1.0, 1.0)
+"""Shares of a block that the start state leaves free."""
+
+PRESSURES = (0.1, 0.4, 0.5, 0.6, 0.9)
+"""Probabilities that a step of a phase asks for pages rather than giving some back."""
+
+PHASE = 40
+"""Steps after which pressure and CPU may change."""
+
+OBJECT_ORDERS = (0, 1, 3, 4, 6, 9)
+"""Orders that the start state's blocks are cut into."""
+
+BLOCK_TYPES = (0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 3)
+"""Types the start state's blocks get; HIGHATOMIC among them."""
+
+
+@dataclass(frozen=True)
+class Alloc:
+    """Ask for pages; arguments as of `Oracle.alloc`."""
+
+    cpu: int
+    order: int
+    migratetype: int
+    highest_zone: int
+    bits: int
+    recorded_success: bool
+
+
+@dataclass(frozen=True)
+class Free:
+    """Free pages in use."""
+
+    cpu: int
+    pfn: int
+    order: int
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A CPU's vmstat worker runs."""
+
+    cpu: int
+
+
+@dataclass(frozen=True)
+class DrainAll:
+    """All per-CPU lists are emptied."""
+
+
+Step = Alloc | Free | Tick | DrainAll
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A reproducible test case.
+
+    Attributes:
+        machine: a small machine.
+        rules: one kernel's rules.
+        policy: what is under test.
+        seed: decides the start state and every step.
+        steps: number of steps.
+        orders: orders to draw requests from.
+    """
+
+    machine: OracleMachine
+    rules: OracleRules
+    policy: OraclePolicy
+    seed: int
+    steps: int
+    orders: tuple[int, ...]
+
+    def started(self) -> Oracle:
+        """An oracle with every page placed: blocks of random types, freed in random parts."""
+        oracle = Oracle(self.machine, self.rules, self.policy)
+        rng = random.Random(self.seed)
+        for each in self.machine.zones:
+            for block in range(each.start_pfn // BLOCK, each.end_pfn // BLOCK):
+                _lay_out_block(oracle, block, rng)
+        oracle.drain_all()
+        oracle.events.clear()
+        return oracle
+
+    def run(self, oracle: Oracle) -> Iterator[tuple[Step, int | None]]:
+        """Take each step on the oracle; yields it and, for an `Alloc`, the page."""
+        rng = random.Random(self.seed + 1)
+        live = _live_objects(oracle)
+        for number in range(self.steps):
+            if number % PHASE == 0:
+                pressure, busy_cpu = rng.choice(PRESSURES), rng.randrange(self.machine.nr_cpus)
+            cpu = busy_cpu if rng.random() < 0.8 else rng.randrange(self.machine.nr_cpus)
+            step = self._next_step(rng, live, cpu, pressure)
+            pfn = take_step(oracle, step)
+            if isinstance(step, Alloc) and pfn is not None:
+                live.append((pfn, step.order))
+            yield step, pfn
+
+    def _next_step(
+        self, rng: random.Random, live: list[tuple[int, int]], cpu: int, pressure: float
+    ) -> Step:
+        kind = rng.random()
+        if kind < 0.02:
+            return Tick(cpu)
+        if kind < 0.022:
+            return DrainAll()
+        if rng.random() < pressure or not live:
+            return self._next_alloc(rng, cpu)
+        pfn, order = live.pop(rng.randrange(max(len(live) - 20, 0), len(live)))
+        while order and rng.random() < 0.05:
+            order -= 1
+            live.append((pfn + (1 << order), order))
+        return Free(cpu, pfn, order)
+
+    def _next_alloc(self, rng: random.Random, cpu: int) -> Alloc:
+        return Alloc(
+            cpu=cpu,
+            order=rng.choice(self.orders),
+            migratetype=rng.randrange(3),
+            highest_zone=rng.randrange(len(self.machine.zones)),
+            bits=rng.choice(REQUEST_BITS),
+            recorded_success=rng.random() < 0.8,
+        )
+
+
+def take_step(oracle: Oracle, step: Step) -> int | None:
+    """One step on an oracle; the page if it is an `Alloc` that succeeds."""
+    match step:
+        case Alloc():
+            return oracle.alloc(
+                step.cpu,
+                step.order,
+                step.migratetype,
+                step.highest_zone,
+                step.bits,
+                step.recorded_success,
+            )
+        case Free():
+            oracle.free(step.cpu, step.pfn, step.order)
+        case Tick():
+            oracle.tick(step.cpu)
+        case DrainAll():
+            oracle.drain_all()
+    return None
+
+
+def _lay_out_block(oracle: Oracle, block: int, rng: random.Random) -> None:
+    """Tag a block, fill it with objects of one order, and free some of them."""
+    oracle.set_block_type(block, rng.choice(BLOCK_TYPES))
+    order = rng.choice(OBJECT_ORDERS)
+    freed_share = rng.choice(FREED_SHARES)
+    objects = range(block * BLOCK, (block + 1) * BLOCK, 1 << order)
+    for pfn in objects:
+        oracle.put_allocated(pfn, order, movable=rng.random() < 0.5)
+    for pfn in objects:
+        if rng.random() < freed_share:
+            oracle.free(rng.randrange(oracle.machine.nr_cpus), pfn, order)
+
+
+def _live_objects(oracle: Oracle) -> list[tuple[int, int]]:
+    """Pages in use as order-0 objects, and every fully used aligned group of four as order 2."""
+    pages = set(oracle.allocated.pages())
+    objects = []
+    for pfn in sorted(pages):
+        group = range(pfn & ~3, (pfn & ~3) + 4)
+        if all(each in pages for each in group):
+            if pfn == group.start:
+                objects.append((pfn, 2))
+        else:
+            objects.append((pfn, 0))
+    random.Random(len(objects)).shuffle(objects)
+    return objects
+
+
+def _zone_marks(pages: int, share: float) -> dict[str, int]:
+    low = int(pages * share)
+    return {"min": low * 4 // 5, "low": low, "high": low * 6 // 5}
+
+
+@st.composite
+def machines(draw: st.DrawFn) -> OracleMachine:
+    """Two zones of 4 to 8 blocks, the upper one named Normal, and up to three CPUs.
+
+    Managed pages are overstated now and then, so that the highatomic cap is worth a few blocks.
+    """
+    managed = draw(st.sampled_from((None, 60_000, 260_000)))
+    zones = []
+    first = 0
+    for name in ("DMA32", "Normal"):
+        blocks = draw(st.integers(4, 8))
+        pages = blocks * BLOCK
+        marks = _zone_marks(pages, draw(st.sampled_from((0.0, 0.02, 0.1, 0.2))))
+        zones.append(
+            zone(
+                name,
+                first,
+                blocks,
+                managed=managed or pages,
+                boost=draw(st.sampled_from((0, 0, 300))),
+                lowmem_reserve=(0, draw(st.sampled_from((0, 200))) if name == "DMA32" else 0),
+                **marks,
+            )
+        )
+        first += blocks + blocks % 2
+    return OracleMachine(
+        zones=tuple(zones),
+        nr_cpus=draw(st.integers(1, 3)),
+        thp=draw(st.booleans()),
+        free_high_batch=draw(st.booleans()),
+    )
+
+
+@st.composite
+def policies(draw: st.DrawFn) -> OraclePolicy:
+    """Policies with per-CPU lists small enough to overflow within a few steps."""
+    batch = draw(st.sampled_from((1, 4, 7)))
+    high_min = draw(st.sampled_from((0, 4, 5, 8, 40))) * batch
+    return OraclePolicy(
+        highatomic_gate_order=draw(st.sampled_from((0, 0, 3, 9))),
+        highatomic_reserve_percent=draw(st.sampled_from((1, 1, 3, 0))),
+        costly_order=draw(st.sampled_from((3, 3, 0, 5))),
+        pcp_batch=batch,
+        pcp_high_min=high_min,
+        pcp_high_max=draw(st.sampled_from((high_min, 4 * high_min))),
+        pcp_free_batched=draw(st.sampled_from((None, True, False))),
+        pcp_batch_scale_max=draw(st.sampled_from((0, 2, 5))),
+        watermark_boost_factor=draw(st.sampled_from((0, 15000))),
+    )
+
+
+@st.composite
+def scenarios(draw: st.DrawFn, *, steps: int = 400) -> Scenario:
+    """Any machine with any kernel's rules under any policy."""
+    return Scenario(
+        machine=draw(machines()),
+        rules=draw(st.sampled_from(tuple(RULES.values()))),
+        policy=draw(policies()),
+        seed=draw(st.integers(0, 1 << 32)),
+        steps=steps,
+        orders=draw(st.sampled_from((SMALL_ORDERS, ALL_ORDERS))),
+    )
