@@ -17,6 +17,11 @@ CHECKOUT = Path(__file__).parent.parent
 FULL_RECORDINGS = os.environ.pop(RECORDINGS_VARIABLE, "")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Browser tests go last: Playwright keeps an event loop running, which notebook tests need."""
+    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
+
+
 @pytest.fixture(scope="session")
 def checkout() -> Path:
     """The top of the source tree."""
