@@ -16,6 +16,7 @@ FIXED = OraclePolicy(pcp_batch=4, pcp_high_min=32, pcp_high_max=32)
 
 
 def page_set(target: Oracle, cpu: int = 0) -> PerCpuPages:
+    """The only zone's page set of a CPU."""
     return target.zones[0].pcp[cpu]
 
 
@@ -29,9 +30,11 @@ def ready(
 
 
 def take(target: Oracle, count: int, order: int = 0) -> list[int]:
+    """Allocate on CPU 0; the pages got."""
     pfns = [target.alloc(0, order, MOVABLE, 0, KERNEL) for _ in range(count)]
     return [pfn for pfn in pfns if pfn is not None]
 
 
 def holds(target: Oracle) -> list[tuple[object, ...]]:
+    """(site, cause, objects) of every hold so far."""
     return [event[1:] for event in events_named(target, "hold")]
