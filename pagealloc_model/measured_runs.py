@@ -49,12 +49,12 @@ def inferred_transactions(
 ) -> Transactions:
     """Refills, drains, direct allocations and frees from runs of events.
 
-    A refill is a run of removals of one order, list and zone on one CPU, ended by any other
-    event of that CPU or the largest size the rules allow. A run of one, followed by the
+    A refill is a run of removals of one order, list and zone by one task on one CPU, ended by any
+    other event of that CPU or the largest size the rules allow. A run of one, followed by the
     allocation of that very page, is a direct buddy allocation, except at pageblock order, where
-    refills bring one or two objects. A drain is a run of pcpu_drain events, cut into batches
-    where the kernel drops the lock between them. Direct frees are seen only for orders that no
-    per-CPU list holds.
+    refills bring one or two objects. A drain is a run of pcpu_drain events of one task and zone,
+    cut into batches where the kernel drops the lock between them. Direct frees are seen only for
+    orders that no per-CPU list holds.
 
     Pauses do not end a run: inside a lock hold a virtual CPU can be preempted for longer than two
     holds are apart, and recordings with kprobes show that cutting at pauses splits far more holds
@@ -84,10 +84,14 @@ def _on_lists(order: np.ndarray, rules: RunRules) -> np.ndarray:
 
 
 def _run_starts(stream: Stream, member: np.ndarray, zone: np.ndarray) -> np.ndarray:
-    """Mask of the members that begin a run: consecutive rows of one CPU and zone."""
+    """Mask of the members that begin a run: consecutive rows of one CPU, task and zone."""
     continues = np.zeros(len(stream), bool)
     continues[1:] = (
-        member[1:] & member[:-1] & (stream.cpu[1:] == stream.cpu[:-1]) & (zone[1:] == zone[:-1])
+        member[1:]
+        & member[:-1]
+        & (stream.cpu[1:] == stream.cpu[:-1])
+        & (stream.pid[1:] == stream.pid[:-1])
+        & (zone[1:] == zone[:-1])
     )
     return member & ~continues
 

@@ -1,4 +1,4 @@
-"""gfp flag names for recordings that carry no format data, such as `perf script` text (S2.3, S2.4)."""
+"""gfp flag names for recordings without format data, such as `perf script` text (S2.3, S2.4)."""
 
 from __future__ import annotations
 

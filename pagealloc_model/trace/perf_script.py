@@ -25,8 +25,9 @@ from pagealloc_model.trace.perf_script_tables import TableRows
 FIELDS = "comm,pid,tid,cpu,time,event,trace"
 _RECORD_AGAIN = f"make the text with: perf script --ns --header -F {FIELDS}"
 
-_EVENT = re.compile(r"(?P<name>[\w-]+:[\w-]+): ?(?P<body>.*)$")
+_EVENT = re.compile(r"[\w-]+:[\w-]+:")
 _TIMED = re.compile(r"(?:^|\s)(?P<seconds>\d+)\.(?P<fraction>\d{6,9}): +(?:\d+ +)?")
+_TIMED_EVENT = re.compile(_TIMED.pattern + r"(?P<name>[\w-]+:[\w-]+): ?(?P<body>.*)$")
 _LOST = re.compile(r"PERF_RECORD_LOST lost (\d+)")
 _OTHER_RECORD = re.compile(r"PERF_RECORD_\w+")
 _CPU = re.compile(r"\[(\d+)\]\s*$")
@@ -35,6 +36,9 @@ _CALL_CHAIN = re.compile(r"^\s+[0-9a-f]+ ")
 _RELEASE = re.compile(r"^# os release : (\S+)")
 _NR_CPUS = re.compile(r"^# nrcpus online : (\d+)")
 _FIELD = re.compile(r"(\w+)=(\S*)")
+_HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]+")
+_LARGEST = (2**62, 2**15, 2**31, 6, 2**52, 64, 2**32, 16, 2)
+"""Exclusive bounds of the main columns, in their order."""
 _NULL_PAGES = frozenset({"(null)", "(nil)", "0", "0x0", "0000000000000000"})
 
 
@@ -54,8 +58,9 @@ def read_perf_script(path: str | Path) -> Trace:
         RecordingError: a line lacks time or cpu, a gfp name is unknown, or the file holds no
             page-allocator event.
     """
-    reader = _Reader(Path(path))
-    for reader.number, line in enumerate(_lines(reader.path), 1):
+    text = Path(path)
+    reader = _Reader(text)
+    for reader.number, line in enumerate(_lines(text), 1):
         reader.line(line)
     return reader.finish()
 
@@ -87,7 +92,8 @@ class _Reader:
         self.number = 0
         self.release = ""
         self.nr_cpus = 0
-        self.columns = {name: array("q") for name in COLUMN_TYPES}
+        self.rows = array("q")
+        self.row_count = 0
         self.comms: dict[int, str] = {}
         self.tables: dict[str, TableRows] = {}
         self.losses: list[tuple[int, int, int]] = []
@@ -97,22 +103,25 @@ class _Reader:
 
     def line(self, line: str) -> None:
         """Take one line: an event, a loss, a header comment or part of a call chain."""
-        timed = _TIMED.search(line)
-        if timed is None:
-            self._untimed(line)
-            return
-        event = _EVENT.match(line, timed.end())
+        event = _TIMED_EVENT.search(line)
         if event is None:
-            self._other_record(line, timed)
+            self._other(line)
             return
-        cpu, thread = self._head(line[: timed.start()])
-        time_ns = _nanoseconds(timed)
+        cpu, thread = self._head(line[: event.start()])
+        time_ns = _nanoseconds(event)
         name, body = event["name"], event["body"]
         kind = EVENT_NAMES.get(name)
         if kind is None:
-            self._table(name).add(time_ns, cpu, thread, len(self.columns["cpu"]), body)
+            self._table(name).add(time_ns, cpu, thread, self.row_count, body)
         else:
             self._row(kind, time_ns, cpu, thread, body)
+
+    def _other(self, line: str) -> None:
+        timed = _TIMED.search(line)
+        if timed is None:
+            self._untimed(line)
+        else:
+            self._other_record(line, timed)
 
     def _untimed(self, line: str) -> None:
         if line.startswith("#"):
@@ -153,7 +162,7 @@ class _Reader:
         return self._heads[text]
 
     def _table(self, name: str) -> TableRows:
-        return self.tables.setdefault(name, TableRows())
+        return self.tables.setdefault(name, TableRows(self._gfp_word))
 
     def _row(self, kind: Event, time_ns: int, cpu: int, thread: int, body: str) -> None:
         fields = dict(_FIELD.findall(body))
@@ -171,7 +180,7 @@ class _Reader:
                 0 if kind is Event.FREE_BATCHED else int(fields[order], 0),
                 self._gfp_word(fields["gfp_flags"]) if kind is Event.ALLOC else 0,
                 int(fields[migratetype], 0) if has_migratetype else -1,
-                int(fields.get("percpu_refill", -1)),
+                int(fields.get("percpu_refill", "-1"), 0),
             )
         except KeyError as error:
             raise self._error(
@@ -179,11 +188,13 @@ class _Reader:
             ) from None
         except ValueError:
             raise self._error("has a field that is not a number", _RECORD_AGAIN) from None
+        if not _in_range(values):
+            raise self._error("has a field out of any kernel's range", _RECORD_AGAIN)
         if kind is Event.EXTFRAG:
-            row = len(self.columns["cpu"])
-            self._table("kmem:mm_page_alloc_extfrag").add(time_ns, cpu, thread, row, body)
-        for column, value in zip(self.columns.values(), values, strict=True):
-            column.append(value)
+            extfrag = self._table("kmem:mm_page_alloc_extfrag")
+            extfrag.add(time_ns, cpu, thread, self.row_count, body)
+        self.rows.extend(values)
+        self.row_count += 1
 
     def _gfp_word(self, text: str) -> int:
         known = self._gfp.get(text)
@@ -191,8 +202,8 @@ class _Reader:
             return known
         bits = stable_gfp_bits(_version(self.release))
         names = [name for name in text.split("|") if name not in ("none", "0")]
-        numbers = [int(name, 16) for name in names if name.startswith("0x")]
-        words = [name for name in names if not name.startswith("0x")]
+        numbers = [int(name, 16) for name in names if _HEXADECIMAL.fullmatch(name)]
+        words = [name for name in names if not _HEXADECIMAL.fullmatch(name)]
         unstable = UNSTABLE_NAMES.intersection(words)
         unknown = [name for name in words if name not in bits and name not in unstable]
         if unknown:
@@ -212,23 +223,25 @@ class _Reader:
 
     def finish(self) -> Trace:
         """The trace of all lines, in time order."""
-        times = np.array(self.columns["time_ns"], np.int64)
-        if not len(times):
+        if not self.row_count:
             raise RecordingError(self.path, "holds no page-allocator event", todo=_RECORD_AGAIN)
+        rows = np.frombuffer(self.rows, np.int64).reshape(-1, len(COLUMN_TYPES))
+        rows = rows[np.argsort(rows[:, 0], kind="stable")]
+        columns = {name: rows[:, place] for place, name in enumerate(COLUMN_TYPES)}
+        times = rows[:, 0]
+        tables = {name: table.finish(times) for name, table in self.tables.items()}
         if self._dropped:
             warnings.warn(
                 f"{self.path}: gfp bits above {LAST_STABLE_BIT:#x} depend on the kernel and are "
                 f"dropped: {', '.join(sorted(self._dropped))}",
                 stacklevel=3,
             )
-        order = np.argsort(times, kind="stable")
-        columns = {name: np.array(column, np.int64)[order] for name, column in self.columns.items()}
         return Trace(
             **columns,
             comms=self.comms,
             gfp_bits=stable_gfp_bits(_version(self.release)),
-            tables={name: rows.finish(times[order]) for name, rows in self.tables.items()},
-            losses=_losses(self.losses, columns["time_ns"], columns["cpu"]),
+            tables=tables,
+            losses=_losses(self.losses, times, columns["cpu"]),
             source=str(self.path),
             release=self.release,
             nr_cpus=self.nr_cpus,
@@ -242,6 +255,10 @@ def _nanoseconds(timed: re.Match[str]) -> int:
 def _version(release: str) -> tuple[int, int] | None:
     match = re.match(r"(\d+)\.(\d+)", release)
     return (int(match[1]), int(match[2])) if match else None
+
+
+def _in_range(values: tuple[int, ...]) -> bool:
+    return all(-1 <= value < bound for value, bound in zip(values, _LARGEST, strict=True))
 
 
 def _is_failure(kind: Event, pfn: int, fields: dict[str, str]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import numpy as np
 
@@ -12,13 +13,19 @@ _FIELD = re.compile(r"(\w+)=(0x[0-9a-fA-F]+|-?\d+|[^\s,()]+)")
 _LOCK = re.compile(r"^\s*(0x[0-9a-fA-F]+) ")
 _DERIVED = frozenset({"page", "pageblock_order", "fragmenting"})
 _CONTENTION_FLAGS = {"SPIN": 1, "READ": 2, "WRITE": 4, "RT": 8, "PERCPU": 16, "MUTEX": 32}
+_GFP_FIELDS = ("gfp_flags", "gfp_mask")
 _INTEGER = re.compile(r"0x[0-9a-fA-F]+|-?\d+")
 
 
 class TableRows:
-    """Rows of one tracepoint."""
+    """Rows of one tracepoint.
 
-    def __init__(self) -> None:
+    Args:
+        gfp_word: decodes gfp names.
+    """
+
+    def __init__(self, gfp_word: Callable[[str], int]) -> None:
+        self._gfp_word = gfp_word
         self._fixed: list[tuple[int, int, int, int]] = []
         self._fields: list[dict[str, str]] = []
 
@@ -36,6 +43,9 @@ class TableRows:
         lock = _LOCK.match(body)
         if lock:
             fields["lock_addr"] = lock[1]
+        for name in _GFP_FIELDS:
+            if name in fields:
+                fields[name] = str(self._gfp_word(fields[name]))
         self._fixed.append((time_ns, cpu, thread, row))
         self._fields.append(fields)
 
