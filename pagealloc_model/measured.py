@@ -23,7 +23,8 @@ from pagealloc_model.zone_map import ZoneMap
 DEFAULT_BIN_NS = 1_000_000_000
 DEFAULT_PAGEBLOCK_ORDER = 9
 _NUMBERED_EVERYWHERE = ("Unmovable", "Movable", "Reclaimable", "HighAtomic")
-_PROBES = ("pa:pcp_bulk_alloc", "pa:pcp_bulk_alloc_ret", "pa:pcp_bulk_free", "pa:free_one")
+_BOUNDARY_PROBES = ("pa:pcp_bulk_alloc", "pa:pcp_bulk_alloc_ret", "pa:pcp_bulk_free")
+_DIRECT_FREE_PROBE = "pa:free_one"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -104,7 +105,7 @@ def measure(bundle: Bundle, *, bin_ns: int = DEFAULT_BIN_NS) -> Measured:
     zones = ZoneMap.of(zoneinfo)
     migratetypes = types.migratetypes if types else _NUMBERED_EVERYWHERE
     pageblock_order = types.pageblock_order if types else DEFAULT_PAGEBLOCK_ORDER
-    probed = all(name in trace.tables for name in _PROBES)
+    probed = all(_recorded(bundle, name) for name in _BOUNDARY_PROBES)
     transactions, notes = _transactions(bundle, zones, pageblock_order, probed=probed)
     return Measured(
         free_pages=states.free_pages_table(bundle.snapshots),
@@ -115,7 +116,9 @@ def measure(bundle: Bundle, *, bin_ns: int = DEFAULT_BIN_NS) -> Measured:
             trace, migratetypes=migratetypes, pageblock_order=pageblock_order
         ),
         outcomes=events.outcomes_table(
-            trace, pmd_order=pageblock_order, reclaim_recorded=_reclaim_recorded(bundle)
+            trace,
+            pmd_order=pageblock_order,
+            reclaim_recorded=_recorded(bundle, events.DIRECT_RECLAIM),
         ),
         transactions_full=events.transactions_full_table(
             transactions, zones, migratetypes=migratetypes
@@ -133,7 +136,10 @@ def _transactions(
     trace = bundle.trace
     stream = allocator_stream(trace, with_probes=probed)
     if probed:
-        return probed_transactions(stream, zones, trace.comms)
+        transactions, notes = probed_transactions(stream, zones, trace.comms)
+        if not _recorded(bundle, _DIRECT_FREE_PROBE):
+            notes += (f"{_DIRECT_FREE_PROBE} was not recorded: direct frees are left out",)
+        return transactions, notes
     rules = replace(run_rules(bundle), pageblock_order=pageblock_order)
     note = (
         "transactions are inferred from runs of events: no kprobes recorded; where the kernel "
@@ -142,9 +148,8 @@ def _transactions(
     return inferred_transactions(stream, zones, trace.comms, rules), (note,)
 
 
-def _reclaim_recorded(bundle: Bundle) -> bool:
+def _recorded(bundle: Bundle, name: str) -> bool:
     """A tracepoint that never fired leaves no table; the recorder's arguments still name it."""
-    name = events.DIRECT_RECLAIM
     return name in bundle.trace.tables or name in (bundle.meta.get("perf") or ())
 
 

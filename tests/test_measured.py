@@ -138,6 +138,14 @@ def test_lock_bins_add_up_and_times_are_unknown(tmp_path: Path) -> None:
     assert measured.lock[["hold_ns", "wait_ns", "max_hold_ns"]].isna().all(axis=None)
 
 
+def test_probes_that_never_fired_still_bound_transactions(tmp_path: Path) -> None:
+    names = ["pa:pcp_bulk_alloc", "pa:pcp_bulk_alloc_ret", "pa:pcp_bulk_free"]
+    measured = measure(write_recording(tmp_path / "run", busy(), "6.12", perf=names))
+    assert measured.boundaries == "kprobes"
+    assert "pa:free_one was not recorded: direct frees are left out" in measured.notes
+    assert set(measured.transactions_full["site"]) == {"buddy_alloc"}
+
+
 def test_drain_holds_follow_release_and_switch(tmp_path: Path) -> None:
     def drains(name: str, release: str, **sysctl: str) -> list[int]:
         text = EventText()
