@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -157,21 +156,13 @@ def run_rules(bundle: Bundle) -> RunRules:
     """How the recorded kernel batches its drains, from its release and its sysctls."""
     try:
         rules, _ = KernelRules.for_release(bundle.release)
-    except PolicyError:
+    except PolicyError:  # older than 6.12
         return RunRules(every_removal_announced=True, decay_batched=False)
     switch = bundle.meta.get("sysctl", {}).get("pcp_free_batched")
-    batched = rules.free_batched if switch is None else switch != "0"
     return RunRules(
-        every_removal_announced=_version(bundle.release) < (6, 12),
-        free_batched=batched,
+        free_batched=rules.free_batched if switch is None else switch != "0",
         decay_batched=rules.decay_batched,
     )
-
-
-def _version(release: str) -> tuple[int, int]:
-    """Major and minor version; an unknown release counts as recent."""
-    match = re.match(r"(\d+)\.(\d+)", release)
-    return (int(match[1]), int(match[2])) if match else (99, 0)
 
 
 def _notes(bundle: Bundle, zones: ZoneMap, *, has_types: bool) -> Iterator[str]:

@@ -148,7 +148,8 @@ def _drains(
     calls = np.flatnonzero(stream.is_kind(Probe.BULK_FREE))
     drained = np.flatnonzero(stream.is_kind(Event.PCPU_DRAIN))
     owner = np.searchsorted(calls, drained) - 1
-    owned = (owner >= 0) & (stream.cpu[calls[owner]] == stream.cpu[drained])
+    owned = owner >= 0
+    owned[owned] = stream.cpu[calls[owner[owned]]] == stream.cpu[drained[owned]]
     owner, drained_owned = owner[owned], drained[owned]
     pages = np.int64(1) << stream.order[drained_owned].astype(np.int64)
     count = len(calls)
