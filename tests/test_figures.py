@@ -45,7 +45,7 @@ def test_axes_name_quantity_and_unit(draw: Draw, make: Make, panels: int) -> Non
         for name, axis in layout.items()
         if name.startswith("xaxis") and axis.get("title")
     }
-    assert x_titles == {"time since start (s)"}
+    assert x_titles == {"time since first event (s)"}
     assert layout["yaxis"]["title"]["text"]
 
 
@@ -98,6 +98,15 @@ def test_many_cpus_are_added_up() -> None:
 def test_rates_are_per_second_of_bin_width() -> None:
     trace = traces_of(figures.transaction_rates(tables.lock(), None))["refill/measured:0"]
     assert set(trace.y) == {200.0}
+
+
+def test_rates_of_tables_with_other_bins_are_comparable() -> None:
+    fine = tables.lock()
+    finer = pd.concat([fine, fine.assign(time_ns=fine["time_ns"] + 500_000_000)])
+    sparse = fine[fine["time_ns"] != tables.TIMES_NS[2]]
+    shown = traces_of(figures.transaction_rates(sparse, finer))
+    assert list(shown["refill/predicted:0"].y) == [400.0] * 5
+    assert list(shown["refill/measured:0"].y) == [200.0, 200.0, 0.0, 200.0, 200.0]
 
 
 def test_transaction_sizes_are_binned_by_powers_of_two() -> None:

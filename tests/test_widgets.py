@@ -41,6 +41,14 @@ def test_controls_start_as_recorded() -> None:
     assert controls.policy == Policy()
 
 
+def test_a_start_between_steps_is_no_move() -> None:
+    slider = PolicyControls(["pcp_high_min"], recorded={"pcp_high_min": 2001}).values[
+        "pcp_high_min"
+    ]
+    assert slider.value == 2001
+    assert (slider.value - slider.min) % slider.step == 0
+
+
 def test_moving_a_control_takes_the_field_and_reset_gives_it_back() -> None:
     controls = PolicyControls(["pcp_batch", "pcp_free_batched"])
     seen = []

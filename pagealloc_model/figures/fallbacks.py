@@ -34,9 +34,10 @@ def fallbacks(measured: Tables, predicted: Tables) -> go.Figure:
         values = counts[lane.key].reindex(names, fill_value=0.0)
         figure.add_trace(count_trace(lane, values, "fallbacks", horizontal=True))
     if not names:
-        absent = absent or {"all": "no fallback happened"}
+        absent = absent or {"all": "none happened"}
     note_missing(figure, 0, absent)
     figure.update_xaxes(rangemode="tozero")
+    figure.update_yaxes(showticklabels=bool(names))
     figure.update_layout(
         height=190 + 26 * max(len(names), 3), barmode="group", margin={"l": 300}, bargap=0.35
     )

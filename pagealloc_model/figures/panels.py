@@ -26,6 +26,8 @@ PANEL_HEIGHT = 190
 HEADER_HEIGHT = 95
 FOOTER_HEIGHT = 60
 NOTE_WIDTH = 44
+COUNTS_FROM = -0.3
+"""Logarithmic count axes begin at half an event, so that a single one shows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,7 +221,8 @@ def note(figure: go.Figure, panel: int, text: str) -> None:
         xref="x domain",
         yref="y domain",
         x=0.5,
-        y=0.5,
+        y=0.98,
+        yanchor="top",
         showarrow=False,
         font={"size": 11, "color": INK},
         bgcolor="rgba(255,255,255,0.85)",
@@ -235,7 +238,9 @@ def note_missing(figure: go.Figure, panel: int, absent: Mapping[str, str]) -> No
         panel: its number.
         absent: lane label -> reason.
     """
-    if not absent:
-        return
-    lines = [f"{label}: {reason}" for label, reason in absent.items()]
-    note(figure, panel, "; ".join(lines))
+    by_reason: dict[str, list[str]] = {}
+    for label, reason in absent.items():
+        by_reason.setdefault(reason, []).append(label)
+    if absent:
+        parts = [f"{', '.join(labels)}: {reason}" for reason, labels in by_reason.items()]
+        note(figure, panel, "; ".join(parts))

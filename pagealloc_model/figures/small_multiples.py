@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from pagealloc_model.figures.panels import Lane, add_legend, cell_of, note_missing, panel_grid
 
-TIME_AXIS = "time since start (s)"
+TIME_AXIS = "time since first event (s)"
 NOTHING_MEASURED = "not available: the recording has no rows for this"
 NOTHING_PREDICTED = "not available: the replay has no rows for this"
 
@@ -54,7 +54,7 @@ def small_multiples(
     titles = [panel_title(key) for key in keys] or [""]
     figure = panel_grid(titles, title=title, x_title=TIME_AXIS, y_title=y_title, columns=columns)
     add_legend(figure, drawn)
-    origin = _common_origin(drawn)
+    origin = common_origin(drawn)
     for panel, key in enumerate(keys or [None]):
         absent = {}
         for lane in drawn:
@@ -93,13 +93,11 @@ def series_over_time(
     return known[value].astype(float).groupby(seconds.astype(float)).sum()
 
 
-def _common_origin(drawn: Sequence[Lane]) -> int:
-    starts = [
-        int(lane.table["time_ns"].min())
-        for lane in drawn
-        if len(lane.table) and "time_s" not in lane.table
-    ]
-    return min(starts, default=0)
+def common_origin(drawn: Sequence[Lane]) -> int:
+    """First instant of a prediction, or of any lane without one, in ns; 0 if all have `time_s`."""
+    timed = [lane for lane in drawn if len(lane.table) and "time_s" not in lane.table]
+    predicted = [lane for lane in timed if not lane.measured]
+    return min((int(lane.table["time_ns"].min()) for lane in predicted or timed), default=0)
 
 
 def reason_of(lane: Lane) -> str:

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from pagealloc_model.figures.palette import site_colour
 from pagealloc_model.figures.panels import (
+    COUNTS_FROM,
     Lane,
     Tables,
     cell_of,
@@ -19,13 +20,16 @@ from pagealloc_model.figures.panels import (
     panel_grid,
 )
 from pagealloc_model.figures.small_multiples import (
+    common_origin,
     in_zone,
-    keys_seen,
     reason_of,
     small_multiples,
     with_table,
     zone_words,
 )
+
+LONE_BIN_NS = 1_000_000_000
+"""Width assumed where no table has two bins to tell it from."""
 
 SITES = ("refill", "drain", "buddy_alloc", "direct_free", "reserve", "unreserve")
 
@@ -33,12 +37,17 @@ SITES = ("refill", "drain", "buddy_alloc", "direct_free", "reserve", "unreserve"
 def transaction_rates(measured: Tables, predicted: Tables, zone: str | None = None) -> go.Figure:
     """zone->lock acquisitions per second by site over time (S11.1).
 
+    All tables are brought to the widest of their bins.
+
     Args:
         measured: `lock` table or tables by label.
         predicted: the same from replays.
         zone: such as "Normal"; None adds up all zones.
     """
-    drawn = [_as_rates(lane) for lane in in_zone(lanes(measured, predicted), zone)]
+    drawn = in_zone(lanes(measured, predicted), zone)
+    width_ns = max((_bin_width_ns(lane.table) for lane in drawn), default=0) or LONE_BIN_NS
+    origin = common_origin(drawn)
+    drawn = [with_table(lane, _rates(lane.table, width_ns, origin)) for lane in drawn]
     return small_multiples(
         drawn,
         keys=_sites_seen(drawn),
@@ -82,7 +91,7 @@ def transaction_sizes(measured: Tables, predicted: Tables, zone: str | None = No
             figure.add_trace(trace, **cell_of(figure, panel))
         note_missing(figure, panel, absent)
     figure.update_xaxes(type="category")
-    figure.update_yaxes(type="log", exponentformat="power", dtick=1)
+    figure.update_yaxes(type="log", dtick=1, range=[COUNTS_FROM, None], autorange="max")
     return figure
 
 
@@ -107,15 +116,32 @@ def _bin_words(lower: int) -> str:
 
 
 def _sites_seen(drawn: Sequence[Lane]) -> list[str]:
-    seen = set(keys_seen(drawn, "site"))
+    """Sites that ever took the lock."""
+    seen = set()
+    for lane in drawn:
+        if "per_second" in lane.table:
+            seen |= set(lane.table.loc[lane.table["per_second"] > 0, "site"])
     return [site for site in SITES if site in seen]
 
 
-def _as_rates(lane: Lane) -> Lane:
-    """Acquisitions per bin to acquisitions per second; bins are as wide as their spacing."""
-    table = lane.table
+def _bin_width_ns(table: pd.DataFrame) -> int:
+    """Width of a table's bins, the smallest distance between two; 0 if there are not two."""
     if table.empty:
-        return lane
-    starts = pd.Series(table["time_ns"].unique()).sort_values()
-    width_s = starts.diff().median() / 1e9 if len(starts) > 1 else 1.0
-    return with_table(lane, table.assign(per_second=table["acquisitions"] / width_s))
+        return 0
+    starts = np.unique(table["time_ns"].to_numpy())
+    return int(np.diff(starts).min()) if len(starts) > 1 else 0
+
+
+def _rates(table: pd.DataFrame, width_ns: int, origin_ns: int) -> pd.DataFrame:
+    """Acquisitions per second by site and bin; a bin without rows saw none."""
+    if table.empty:
+        return table
+    bins = (table["time_ns"] - origin_ns) // width_ns
+    counts = table["acquisitions"].astype(float).groupby([table["site"], bins]).sum()
+    every_bin = pd.RangeIndex(int(bins.min()), int(bins.max()) + 1)
+    by_site = counts.unstack(level=0).reindex(every_bin).fillna(0.0)
+    rates = by_site.rename_axis("bin").stack().rename("per_second").reset_index()
+    return rates.assign(
+        per_second=rates["per_second"] / (width_ns / 1e9),
+        time_s=rates["bin"] * (width_ns / 1e9),
+    )

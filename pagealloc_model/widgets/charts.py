@@ -32,7 +32,9 @@ class Charts(ipywidgets.VBox):
 
 def _as_widget(figure: go.Figure) -> go.FigureWidget:
     """A layout set later would be lost on reload, so a widget is only made of a whole figure."""
-    return go.FigureWidget(go.Figure(figure))
+    widget = go.FigureWidget(go.Figure(figure))
+    widget._config = {**widget._config, "responsive": True}
+    return widget
 
 
 def same_frame(shown: go.FigureWidget, figure: go.Figure) -> bool:

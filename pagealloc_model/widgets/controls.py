@@ -10,8 +10,8 @@ import ipywidgets
 from pagealloc_model.errors import UsageError
 from pagealloc_model.policy import Policy, field_kinds
 
-LABEL_WIDTH = "210px"
-CONTROL_WIDTH = "560px"
+LABEL_WIDTH = "260px"
+CONTROL_WIDTH = "620px"
 SLIDER_STEPS = 256
 """A slider spans at most this many steps of a field's range, so that each stays within reach."""
 
@@ -111,10 +111,12 @@ def _control(
             value=bool(start), description=words, tooltip=tip, indent=True, **_looks()
         )
     start = about["minimum"] if start is None else start
+    # sliders snap to minimum + n * step, and a snap must not look like a move
+    lowest = about["minimum"] + (start - about["minimum"]) % about["step"]
     unit = f" ({about['unit']})" if about["unit"] else ""
     return ipywidgets.IntSlider(
         value=start,
-        min=about["minimum"],
+        min=lowest,
         max=_reach(about, start),
         step=about["step"],
         description=words + unit,
