@@ -12,7 +12,7 @@ import pytest
 
 from pagealloc_model.bundle import Bundle, open_recording
 from pagealloc_model.measured import Measured, measure
-from pagealloc_model.trace.columns import Event
+from pagealloc_model.trace.columns import COLUMN_TYPES, Event, Trace
 from tests.event_text import EventText
 from tests.proc.samples_of import DIRECTORY
 
@@ -202,3 +202,15 @@ def test_inference_is_near_the_truth_where_both_exist(
     for site in ("refill", "drain"):
         holds = [len(each.transactions_full.query(f"site == '{site}'")) for each in (truth, guess)]
         assert holds[1] == pytest.approx(holds[0], rel=0.03)
+
+
+@pytest.mark.parametrize("probes", [(), ("pa:pcp_bulk_alloc", "pa:pcp_bulk_free")])
+def test_no_events_make_empty_tables(tmp_path: Path, probes: tuple[str, ...]) -> None:
+    perf = [*probes, "pa:pcp_bulk_alloc_ret", "pa:free_one"]
+    bundle = write_recording(tmp_path / "run", busy(), "6.12", perf=perf)
+    none = np.zeros(0)
+    bundle.__dict__["trace"] = Trace(**dict.fromkeys(COLUMN_TYPES, none))
+    measured = measure(bundle)
+    for name in ("transactions_full", "transactions", "lock", "fallbacks", "outcomes"):
+        assert list(getattr(measured, name).columns) == SCHEMA[name].split()
+        assert not len(getattr(measured, name))
