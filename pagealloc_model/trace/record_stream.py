@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import zstandard
 
 from pagealloc_model.errors import RecordingError
 from pagealloc_model.trace.perf_file import RECORD_AGAIN, PerfFile, Section
+from pagealloc_model.trace.sample_layout import RECORD_HEADER_SIZE
+
+COMPRESSED = 81
+COMPRESSED2 = 83
 
 WORD_SLACK = 8
 """Bytes a buffer must extend past its last record, for reads of whole words."""
@@ -39,6 +44,13 @@ class RecordBuffer:
     stream_offset: int
     last: bool
 
+    def damaged(self, path: Path, position: int, what: str) -> RecordingError:
+        """The error for a damaged record at `position` of `data`."""
+        if self.file_offset is None:
+            what += f", at byte {self.stream_offset + position} of the decompressed records"
+            return RecordingError(path, what, todo=RECORD_AGAIN)
+        return RecordingError(path, what, offset=self.file_offset + position, todo=RECORD_AGAIN)
+
 
 def file_buffer(file: PerfFile) -> RecordBuffer:
     """The record area as it lies in the file.
@@ -60,16 +72,37 @@ def file_buffer(file: PerfFile) -> RecordBuffer:
     )
 
 
-def decompressed_buffers(
-    file: PerfFile, payloads: Sequence[Section], consumed: Callable[[], int]
-) -> Iterator[RecordBuffer]:
+def compressed_payload(
+    file: PerfFile, buffer: RecordBuffer, kind: int, position: int, size: int
+) -> Section:
+    """Where the compressed bytes of a COMPRESSED or COMPRESSED2 record lie in the file.
+
+    Raises:
+        RecordingError: the record is too short, or itself inside compressed records.
+    """
+    if buffer.file_offset is None:
+        raise buffer.damaged(file.path, position, "a compressed record inside compressed ones")
+    if kind == COMPRESSED:
+        return Section(position + RECORD_HEADER_SIZE, size - RECORD_HEADER_SIZE)
+    prefix = RECORD_HEADER_SIZE + 8
+    if size < prefix:
+        raise buffer.damaged(file.path, position, "a compressed record is too short")
+    data_size = int.from_bytes(buffer.data[position + 8 : position + 16].tobytes(), "little")
+    if data_size > size - prefix:
+        raise buffer.damaged(file.path, position, "a compressed record is longer than its frame")
+    return Section(position + prefix, data_size)
+
+
+def walk_decompressed(
+    file: PerfFile, payloads: Sequence[Section], consume: Callable[[RecordBuffer], int]
+) -> None:
     """Decompress the payloads of all compressed records; frames may continue across records.
 
     Args:
         file: the file.
         payloads: where the compressed bytes lie, in file order.
-        consumed: called after each buffer: how many of its bytes were whole records. What is
-            left goes in front of the next buffer.
+        consume: called with each buffer; returns where its last whole record ends. What is left
+            goes in front of the next buffer.
 
     Raises:
         RecordingError: the compressed bytes are damaged.
@@ -89,7 +122,7 @@ def decompressed_buffers(
         size = _read_into(stream, space[filled:_CHUNK_SIZE], source, file)
         last = size == 0
         filled += size
-        yield RecordBuffer(
+        decompressed = RecordBuffer(
             data=readable,
             start=0,
             end=filled,
@@ -97,7 +130,7 @@ def decompressed_buffers(
             stream_offset=offset,
             last=last,
         )
-        done = consumed()
+        done = consume(decompressed)
         buffer[: filled - done] = buffer[done:filled].copy()
         filled -= done
         offset += done

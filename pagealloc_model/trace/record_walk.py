@@ -14,11 +14,10 @@ import numba
 import numpy as np
 
 from pagealloc_model.trace import sample_layout
+from pagealloc_model.trace.record_stream import COMPRESSED, COMPRESSED2
 from pagealloc_model.trace.sample_layout import Column
 
 SAMPLE = 9
-COMPRESSED = 81
-COMPRESSED2 = 83
 AUXTRACE = 71
 
 # Slots of the state array.
@@ -52,6 +51,22 @@ NOTE_BEFORE = 9
 NOTE_CHAIN = 10
 NOTE_CHAIN_SIZE = 11
 NOTE_WIDTH = 12
+
+# Columns of an index of records.
+INDEX_TYPE = 0
+INDEX_POSITION = 1
+INDEX_SIZE = 2
+INDEX_TIME = 3
+INDEX_ATTR = 4
+INDEX_WIDTH = 5
+
+STATUS_TEXTS = {
+    BAD_SIZE: "a record has an impossible size",
+    BAD_ID: "a sample has an id that the file does not declare",
+    BAD_SAMPLE: "a sample is shorter than its sample_type says",
+    BAD_RAW: "a sample's raw data do not fit its format",
+    BAD_VALUE: "a sample holds a value outside its field's range",
+}
 
 NOTED_TYPES = (2, 3, 7, 13, 69, COMPRESSED, COMPRESSED2)
 """LOST, COMM, FORK, LOST_SAMPLES, ID_INDEX and the compressed records."""
@@ -292,4 +307,67 @@ def walk_records(  # noqa: ANN201
     state[POSITION] = position
     state[ROWS] = rows
     state[NOTES] = noted
+    state[STATUS] = status
+
+
+@_kernel
+def index_records(  # noqa: ANN201
+    words,  # noqa: ANN001
+    end,  # noqa: ANN001
+    layouts,  # noqa: ANN001
+    id_keys,  # noqa: ANN001
+    id_rows,  # noqa: ANN001
+    id_offset,  # noqa: ANN001
+    index,  # noqa: ANN001
+    state,  # noqa: ANN001
+):
+    """List whole records from state[POSITION] on, as `walk_records` does, without their content.
+
+    Args:
+        words: int64 at each byte of the buffer, see `words_of`.
+        end: first byte after the records.
+        layouts: int64 (attributes, LAYOUT_WIDTH).
+        id_keys: int64, open-addressing hash of sample ids.
+        id_rows: int64, layout row of each key, -1 in free slots.
+        id_offset: bytes from a sample's start to its id, -1 if all samples are of row 0.
+        index: output, int64 (capacity, INDEX_WIDTH).
+        state: int64 (STATE_SLOTS); state[ROWS] counts the records listed.
+    """
+    position = state[POSITION]
+    rows = state[ROWS]
+    status = RUNNING
+    while position + 8 <= end:
+        if rows == len(index):
+            status = ROWS_FULL
+            break
+        header = words[position]
+        size = (header >> 48) & 0xFFFF
+        after = position + size
+        if size < 8:
+            status = BAD_SIZE
+            break
+        if after > end:
+            break
+        index[rows, INDEX_TYPE] = header & _LOW_HALF
+        index[rows, INDEX_POSITION] = position
+        index[rows, INDEX_ATTR] = -1
+        index[rows, INDEX_TIME] = -1
+        if index[rows, INDEX_TYPE] == AUXTRACE:
+            if size < 16 or words[position + 8] < 0 or words[position + 8] > end - after:
+                status = BAD_SIZE
+                break
+            after += words[position + 8]
+        elif index[rows, INDEX_TYPE] == SAMPLE:
+            row = _attr_row(words, position, after, id_keys, id_rows, id_offset)
+            if row < 0 or position + layouts[row, _VARIABLE] > after:
+                status = BAD_ID if row == -1 else BAD_SAMPLE
+                break
+            index[rows, INDEX_ATTR] = row
+            if layouts[row, _TIME] >= 0:
+                index[rows, INDEX_TIME] = words[position + layouts[row, _TIME]]
+        index[rows, INDEX_SIZE] = after - position
+        rows += 1
+        position = after
+    state[POSITION] = position
+    state[ROWS] = rows
     state[STATUS] = status

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pagealloc_model.trace.columns import Losses
-from pagealloc_model.trace.perf_file import AttrFlag, EventAttr
-from pagealloc_model.trace.sample_layout import id_place, trailer_offsets
+from pagealloc_model.trace.perf_file import EventAttr
+from pagealloc_model.trace.record_trailer import TrailerReader
 
 LOST = 2
 COMM = 3
@@ -20,16 +20,6 @@ ID_INDEX = 69
 
 _MISC_DROPPED_BY_FILTER = 1 << 15
 _IDLE = {0: "swapper"}
-
-
-@dataclass(frozen=True)
-class _Trailer:
-    """The sample_id_all part at the end of a record, None where it is absent."""
-
-    size: int
-    time_ns: int | None
-    cpu: int | None
-    id: int | None
 
 
 @dataclass(frozen=True)
@@ -44,9 +34,7 @@ class SideRecords:
     """Collects COMM, FORK, LOST, LOST_SAMPLES and ID_INDEX records."""
 
     def __init__(self, attrs: Sequence[EventAttr]) -> None:
-        self._attr_of_id = {number: attr for attr in attrs for number in attr.ids}
-        self._first = attrs[0]
-        self._place = id_place(attrs[0].sample_type)
+        self._trailers = TrailerReader(attrs)
         self._names: list[tuple[int, int, int | None, str]] = []
         self._losses: list[_Loss] = []
         self._lost_samples: list[tuple[int | None, int]] = []
@@ -118,7 +106,7 @@ class SideRecords:
         ]
 
     def _add_name(self, record_type: int, record: bytes) -> None:
-        trailer = self._trailer(record)
+        trailer = self._trailers.read(record)
         if record_type == FORK:
             _, _, tid, parent, time_ns = struct.unpack_from("<IIIIQ", record, 8)
             self._names.append((time_ns, tid, parent, ""))
@@ -138,34 +126,14 @@ class SideRecords:
 
     def _add_lost(self, record: bytes, rows_before: int) -> None:
         _, count = struct.unpack_from("<QQ", record, 8)
-        trailer = self._trailer(record)
+        trailer = self._trailers.read(record)
         cpu = -1 if trailer.cpu is None else trailer.cpu
         self._losses.append(_Loss(cpu, trailer.time_ns or 0, rows_before, _checked(count)))
 
     def _add_lost_samples(self, record: bytes) -> None:
         misc, _, count = struct.unpack_from("<HHQ", record, 4)
         if not misc & _MISC_DROPPED_BY_FILTER:
-            self._lost_samples.append((self._trailer(record).id, _checked(count)))
-
-    def _trailer(self, record: bytes) -> _Trailer:
-        """Parse the trailer; synthesised records have id 0 and follow the first attribute."""
-        number = None
-        if self._place is not None and self._first.flags & AttrFlag.SAMPLE_ID_ALL:
-            (number,) = struct.unpack_from("<Q", record, len(record) - self._place.from_end)
-        attr = self._attr_of_id.get(number, self._first) if number is not None else self._first
-        if not attr.flags & AttrFlag.SAMPLE_ID_ALL:
-            return _Trailer(0, None, None, None)
-        parts = trailer_offsets(attr.sample_type)
-        start = len(record) - parts["end"]
-        if start < 8:
-            raise struct.error
-        time_ns = (
-            struct.unpack_from("<q", record, start + parts["time"])[0] if "time" in parts else 0
-        )
-        cpu = struct.unpack_from("<I", record, start + parts["cpu"])[0] if "cpu" in parts else -1
-        return _Trailer(
-            parts["end"], time_ns, cpu if 0 <= cpu <= np.iinfo(np.int16).max else None, number
-        )
+            self._lost_samples.append((self._trailers.read(record).id, _checked(count)))
 
 
 def _checked(count: int) -> int:

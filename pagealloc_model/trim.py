@@ -1,0 +1,334 @@
+"""Cut a recording to a time window, and make it fit to be shown to others."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import struct
+import tempfile
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pagealloc_model.anonymise import (
+    REMOVED,
+    anonymise_features,
+    anonymise_meta,
+    anonymise_records,
+)
+from pagealloc_model.bundle import (
+    EVENT_FILE,
+    KPAGEFLAGS_FILE,
+    META_FILE,
+    SNAPSHOT_DIRECTORY,
+    Bundle,
+    open_recording,
+)
+from pagealloc_model.errors import RecordingError, UsageError
+from pagealloc_model.trace.perf_data_write import COMPRESSION_LEVEL, write_perf_data
+from pagealloc_model.trace.perf_file import Feature, PerfFile, open_perf_file
+from pagealloc_model.trace.record_stream import WORD_SLACK
+from pagealloc_model.trace.record_table import (
+    FIRST_USER_TYPE,
+    SAMPLE,
+    RecordTable,
+    read_record_table,
+)
+from pagealloc_model.trace.side_records import COMM, FORK, ID_INDEX, LOST, LOST_SAMPLES
+from pagealloc_model.version import __version__
+
+PAGE_OWNER_FILE = "page_owner.txt.gz"
+
+_EXIT = 4
+_THREAD_MAP = 73
+_KEPT_USER_TYPES = (ID_INDEX, _THREAD_MAP, 74, 78, 79, 82)
+_ANONYMOUS_TYPES = (SAMPLE, LOST, LOST_SAMPLES, COMM, FORK, _EXIT)
+_NEVER = np.iinfo(np.int64).max
+_SECOND = 1_000_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """The time kept: begin_ns <= time < end_ns, on the recording's clock.
+
+    Attributes:
+        begin_ns: time of the first event kept, or later.
+        end_ns: where the window ends.
+        from_start: whether it begins where the recording does.
+        to_end: whether it reaches the recording's last event.
+        events: page-allocator events in it.
+    """
+
+    begin_ns: int
+    end_ns: int
+    from_start: bool
+    to_end: bool
+    events: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrimResult:
+    """What a cut holds.
+
+    Attributes:
+        path: the new bundle.
+        window: the time kept.
+        snapshots: snapshots kept.
+        size: bytes of all its files.
+        removed: what was left out, one plain phrase each.
+    """
+
+    path: Path
+    window: Window
+    snapshots: int
+    size: int
+    removed: tuple[str, ...]
+
+
+def trim_bundle(
+    source: Path,
+    destination: Path,
+    *,
+    start_s: float | None = None,
+    seconds: float | None = None,
+    events: int | None = None,
+    anonymise: bool = False,
+    compress: bool = True,
+    keep_names: Collection[str] = (),
+) -> TrimResult:
+    """Write the part of a recording that lies in a window as a bundle of its own.
+
+    Snapshots inside the window are kept, with the last before and the first after it. The page
+    flags and the page owners were read at the start, so they are kept only from there.
+
+    Args:
+        source: a bundle or a perf.data file; not changed.
+        destination: the new bundle's directory, which must not exist.
+        start_s: start of the window, seconds after the first page-allocator event; None: there.
+        seconds: length of the window; None: to the end.
+        events: end after this many page-allocator events instead.
+        anonymise: remove what names the machine or its programs, see `anonymise`.
+        compress: write compressed records.
+        keep_names: command names that anonymising keeps besides the usual ones.
+
+    Raises:
+        UsageError: the window is impossible or empty, or the destination exists.
+        RecordingError: the source is damaged or holds no perf.data.
+    """
+    _check_arguments(destination, start_s, seconds, events)
+    bundle = open_recording(source)
+    file = open_perf_file(bundle.event_file)
+    table = read_record_table(file)
+    window = _window(table, bundle.name, start_s, seconds, events)
+    records = table.joined(_chosen(table, window, anonymise))
+    if anonymise:
+        try:
+            anonymise_records(records, file, keep_names)
+        except ValueError as error:
+            raise RecordingError(file.path, str(error), todo="record again") from None
+    command = (
+        f"trim_bundle({bundle.name!r}, {destination.name!r}, start_s={start_s}, seconds={seconds}, "
+        f"events={events}, anonymise={anonymise}, compress={compress}, "
+        f"keep_names={tuple(keep_names)})"
+    )
+    cut = _Cut(bundle, file, window, anonymise, command)
+    return cut.write(destination, records, compress)
+
+
+class _Cut:
+    """Writes one cut, first under a temporary name."""
+
+    def __init__(
+        self, bundle: Bundle, file: PerfFile, window: Window, anonymise: bool, command: str
+    ) -> None:
+        self._bundle = bundle
+        self._file = file
+        self._window = window
+        self._anonymise = anonymise
+        self._command = command
+        self._removed = [*(REMOVED if anonymise else ())]
+        self._snapshots = 0
+
+    def write(self, destination: Path, records: RecordTable, compress: bool) -> TrimResult:
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{destination.name}-", dir=destination.parent))
+        try:
+            partial.chmod(0o755)
+            self._write_events(partial / EVENT_FILE, records, compress)
+            self._copy_snapshots(partial)
+            self._copy_start_state(partial)
+            self._write_meta(partial / META_FILE)
+            partial.rename(destination)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+        return TrimResult(
+            path=destination,
+            window=self._window,
+            snapshots=self._snapshots,
+            size=sum(file.stat().st_size for file in destination.rglob("*") if file.is_file()),
+            removed=tuple(self._removed),
+        )
+
+    def _write_events(self, path: Path, records: RecordTable, compress: bool) -> None:
+        made_by_perf = records.type >= FIRST_USER_TYPE
+        plain = records.joined(np.flatnonzero(made_by_perf))
+        rest = records.joined(np.flatnonzero(~made_by_perf))
+        write_perf_data(
+            path,
+            attrs=self._file.attrs,
+            features=self._features(records),
+            plain_records=plain.data[:-WORD_SLACK].tobytes(),
+            records=memoryview(rest.data[:-WORD_SLACK]),
+            compress=compress,
+            level=COMPRESSION_LEVEL,
+        )
+
+    def _features(self, records: RecordTable) -> dict[int, bytes]:
+        if self._anonymise:
+            features = anonymise_features(self._file)
+        else:
+            numbers = self._file.features
+            features = {n: data for n in numbers if (data := self._file.feature(n)) is not None}
+        if Feature.SAMPLE_TIME in features:
+            times = records.time_ns[records.type == SAMPLE]
+            features[Feature.SAMPLE_TIME] = struct.pack("<QQ", times.min(), times.max())
+        return features
+
+    def _copy_snapshots(self, destination: Path) -> None:
+        for directory in self._kept_snapshots():
+            shutil.copytree(directory, destination / SNAPSHOT_DIRECTORY / directory.name)
+            self._snapshots += 1
+
+    def _kept_snapshots(self) -> Iterator[Path]:
+        """Directories of the snapshots in the window, the last before it and the first after."""
+        snapshots = self._bundle.snapshots
+        if not snapshots:
+            return
+        if self._file.clock != "monotonic":
+            self._removed.append("snapshots, whose clock is not that of the events")
+            return
+        times = np.array([snapshot.time_ns for snapshot in snapshots])
+        first = max(int(np.searchsorted(times, self._window.begin_ns, "right")) - 1, 0)
+        last = min(int(np.searchsorted(times, self._window.end_ns)), len(times) - 1)
+        for snapshot in snapshots[first : last + 1]:
+            yield snapshot.directory
+        if last + 1 - first < len(times):
+            self._removed.append("snapshots outside the window")
+
+    def _copy_start_state(self, destination: Path) -> None:
+        """Copy what was read just before recording, if the cut begins there."""
+        for name in (KPAGEFLAGS_FILE, PAGE_OWNER_FILE):
+            file = self._bundle.path / name
+            if not (self._bundle.path.is_dir() and file.is_file()):
+                continue
+            if not self._window.from_start:
+                self._removed.append(f"{name}, which is true only at the recording's start")
+            elif self._anonymise and name == PAGE_OWNER_FILE:
+                self._removed.append(f"{name}, which names programs")
+            else:
+                shutil.copyfile(file, destination / name)
+
+    def _write_meta(self, path: Path) -> None:
+        meta = dict(self._bundle.meta)
+        if self._anonymise:
+            meta = anonymise_meta(meta)
+        meta.setdefault("bundle_version", 1)
+        for key, outer, limit in (
+            ("start_ns", max, self._window.begin_ns),
+            ("end_ns", min, self._window.end_ns),
+        ):
+            if isinstance(meta.get(key), int) and not self._is_whole(key):
+                meta[key] = outer(meta[key], limit)
+        meta["provenance"] = self._provenance(meta.get("provenance"))
+        path.write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
+
+    def _is_whole(self, key: str) -> bool:
+        return self._window.from_start if key == "start_ns" else self._window.to_end
+
+    def _provenance(self, earlier: object) -> dict[str, Any]:
+        window = self._window
+        provenance: dict[str, Any] = {
+            "source": self._bundle.name,
+            "source_sha256": _sha256(self._file.path),
+            "window_ns": [window.begin_ns, window.end_ns],
+            "window_starts_at_recording_start": window.from_start,
+            "window_reaches_recording_end": window.to_end,
+            "page_allocator_events": window.events,
+            "command": self._command,
+            "made_by": f"pagealloc_model {__version__}",
+            "anonymised": self._anonymise,
+            "removed": list(self._removed),
+        }
+        if earlier is not None:
+            provenance["earlier"] = earlier
+        return provenance
+
+
+def _check_arguments(
+    destination: Path, start_s: float | None, seconds: float | None, events: int | None
+) -> None:
+    if destination.exists():
+        raise UsageError(f"{destination} exists; give the name of a new directory")
+    if seconds is not None and events is not None:
+        raise UsageError("a cut ends after seconds or after events, not both; give one")
+    if start_s is not None and not 0 <= start_s < _NEVER / _SECOND:
+        raise UsageError(f"start {start_s} s is before the recording; give 0 or more seconds")
+    if seconds is not None and not 0 < seconds < _NEVER / _SECOND:
+        raise UsageError(f"a window of {seconds} s holds nothing; give more than 0 seconds")
+    if events is not None and events <= 0:
+        raise UsageError(f"a window of {events} events holds nothing; give 1 or more")
+
+
+def _window(
+    table: RecordTable, name: str, start_s: float | None, seconds: float | None, events: int | None
+) -> Window:
+    is_main = np.array([event is not None for event in table.layouts.events])
+    times = np.sort(table.time_ns[(table.type == SAMPLE) & is_main[table.attr]])
+    if not len(times):
+        raise UsageError(f"{name} holds no page-allocator events, so there is nothing to cut")
+    first, last = int(times[0]), int(times[-1])
+    begin = first + round((start_s or 0) * _SECOND)
+    end = last + 1 if seconds is None else min(begin + round(seconds * _SECOND), last + 1)
+    skipped = int(np.searchsorted(times, begin))
+    if events is not None and skipped + events <= len(times):
+        end = int(times[skipped + events - 1]) + 1
+    kept = int(np.searchsorted(times, end)) - skipped
+    if kept <= 0:
+        raise UsageError(
+            f"no events from {begin - first} ns to {end - first} ns after the first; "
+            f"{name} lasts {(last - first) / _SECOND:.3f} s"
+        )
+    return Window(
+        begin_ns=begin,
+        end_ns=end,
+        from_start=begin == first,
+        to_end=end > last,
+        events=kept,
+    )
+
+
+def _chosen(table: RecordTable, window: Window, anonymise: bool) -> np.ndarray:
+    """Indices of the records to keep, ascending.
+
+    Names and memory maps from before the window are kept, since they hold in it.
+    """
+    kind, time_ns = table.type, table.time_ns
+    before_end = (time_ns < window.end_ns) | window.to_end
+    after_begin = (time_ns >= window.begin_ns) | window.from_start
+    is_counted = np.isin(kind, (SAMPLE, LOST))
+    kept = before_end & (after_begin | ~is_counted) & (kind < FIRST_USER_TYPE)
+    kept &= (kind != LOST_SAMPLES) | (window.from_start and window.to_end)
+    kept |= np.isin(kind, _KEPT_USER_TYPES)
+    if anonymise:
+        kept &= np.isin(kind, _ANONYMOUS_TYPES + _KEPT_USER_TYPES) & (kind != _THREAD_MAP)
+    return np.flatnonzero(kept)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
