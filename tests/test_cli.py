@@ -183,6 +183,15 @@ def test_compare_for_scripts(shipped: Shipped, capsys: Capture) -> None:
     assert len(rows) == len(compared["rows"])
 
 
+def test_trim_makes_a_smaller_recording(shipped: Shipped, tmp_path: Path, capsys: Capture) -> None:
+    short = str(tmp_path / "short")
+    command = ["trim", str(shipped("kbuild")), short, "--events", "1000", "--anonymise"]
+    assert main(command) == 0
+    assert "1000 events" in capsys.readouterr().out
+    assert short in refusal(capsys, *command)
+    assert main(["info", short]) == 0
+
+
 def test_no_progress_without_a_terminal(shipped: Shipped) -> None:
     answer = run_pagealloc("replay", str(shipped("kbuild")))
     assert (answer.returncode, answer.stderr) == (0, "")

@@ -19,27 +19,34 @@ def add_parser(commands: Commands) -> None:
     add_recording(parser)
     parser.add_argument("destination", metavar="DST", type=Path, help="directory to create")
     parser.add_argument(
-        "--start", metavar="S", type=float, default=0.0, help="seconds to leave out at the start"
+        "--start", metavar="S", type=float, help="seconds after the first event to start at"
     )
     parser.add_argument("--seconds", metavar="S", type=float, help="seconds to keep")
     parser.add_argument("--events", metavar="N", type=int, help="events to keep at most")
     parser.add_argument(
-        "--anonymise", action="store_true", help="overwrite process names and paths"
+        "--anonymise", action="store_true", help="remove what names the machine or its programs"
     )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Write the copy and say what is in it."""
+    from pagealloc_model.bundle import open_recording
     from pagealloc_model.trim import trim_bundle
 
-    trim_bundle(
-        options.path,
+    trimmed = trim_bundle(
+        open_recording(options.path).path,
         options.destination,
         start_s=options.start,
         seconds=options.seconds,
         events=options.events,
         anonymise=options.anonymise,
     )
-    print(options.destination)
+    seconds = (trimmed.window.end_ns - trimmed.window.begin_ns) / 1e9
+    print(
+        f"{trimmed.path}: {trimmed.window.events} events in {seconds:.3f} s, "
+        f"{trimmed.snapshots} snapshots, {trimmed.size} bytes"
+    )
+    for phrase in trimmed.removed:
+        print(f"removed    {phrase}")
     return 0
