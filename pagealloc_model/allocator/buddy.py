@@ -1,0 +1,239 @@
+"""Free lists of the buddy allocator: smallest fit, split, merge, placement (S5)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.jit import inner
+
+
+@inner
+def zone_at(zone: int) -> int:
+    """Offset of a zone's region in `st`."""
+    return at.ZONES + zone * at.ZONE_STRIDE
+
+
+@inner
+def free_list_at(zone: int, order: int, migratetype: int) -> int:
+    """Offset of a free list in `st`."""
+    return (
+        at.ZONES
+        + zone * at.ZONE_STRIDE
+        + at.ZONE_LISTS
+        + (order * at.MIGRATETYPES + migratetype) * at.LIST_WORDS
+    )
+
+
+@inner
+def push_head(pages: np.ndarray, st: np.ndarray, lst: int, pfn: int) -> None:
+    """Insert a page at the head of the list at `lst`."""
+    head = st[lst + at.HEAD]
+    pages[pfn]["next"] = head
+    pages[pfn]["prev"] = -1
+    if head >= 0:
+        pages[head]["prev"] = pfn
+    else:
+        st[lst + at.TAIL] = pfn
+    st[lst + at.HEAD] = pfn
+    st[lst + at.ENTRIES] += 1
+
+
+@inner
+def push_tail(pages: np.ndarray, st: np.ndarray, lst: int, pfn: int) -> None:
+    """Insert a page at the tail of the list at `lst`."""
+    tail = st[lst + at.TAIL]
+    pages[pfn]["prev"] = tail
+    pages[pfn]["next"] = -1
+    if tail >= 0:
+        pages[tail]["next"] = pfn
+    else:
+        st[lst + at.HEAD] = pfn
+    st[lst + at.TAIL] = pfn
+    st[lst + at.ENTRIES] += 1
+
+
+@inner
+def unlink(pages: np.ndarray, st: np.ndarray, lst: int, pfn: int) -> None:
+    """Take a page out of the list at `lst`, wherever it is in it."""
+    following = int(pages[pfn]["next"])
+    preceding = int(pages[pfn]["prev"])
+    if preceding >= 0:
+        pages[preceding]["next"] = following
+    else:
+        st[lst + at.HEAD] = following
+    if following >= 0:
+        pages[following]["prev"] = preceding
+    else:
+        st[lst + at.TAIL] = preceding
+    st[lst + at.ENTRIES] -= 1
+
+
+@inner
+def account_free(st: np.ndarray, zone: int, migratetype: int, pages_delta: int) -> None:
+    """Count pages that entered (or, negative, left) the buddy, isolated ones excepted (S5.3)."""
+    if migratetype == st[at.ISOLATE]:
+        return
+    region = zone_at(zone)
+    st[region + at.ZONE_FREE] += pages_delta
+    if migratetype == at.HIGHATOMIC:
+        st[region + at.ZONE_FREE_HIGHATOMIC] += pages_delta
+
+
+@inner
+def add_buddy(
+    pages: np.ndarray,
+    st: np.ndarray,
+    zone: int,
+    pfn: int,
+    order: int,
+    migratetype: int,
+    tail: bool,
+) -> None:
+    """Put a free buddy on its list; counters are the caller's business."""
+    pages[pfn]["order"] = order
+    pages[pfn]["where"] = at.BUDDY
+    pages[pfn]["tag"] = migratetype
+    lst = free_list_at(zone, order, migratetype)
+    if tail:
+        push_tail(pages, st, lst, pfn)
+    else:
+        push_head(pages, st, lst, pfn)
+
+
+@inner
+def remove_buddy(pages: np.ndarray, st: np.ndarray, zone: int, pfn: int) -> None:
+    """Take a free buddy off its list; counters are the caller's business."""
+    lst = free_list_at(zone, int(pages[pfn]["order"]), int(pages[pfn]["tag"]))
+    unlink(pages, st, lst, pfn)
+    pages[pfn]["where"] = at.NOWHERE
+
+
+@inner
+def split(
+    pages: np.ndarray,
+    st: np.ndarray,
+    zone: int,
+    pfn: int,
+    order: int,
+    from_order: int,
+    migratetype: int,
+) -> None:
+    """Keep the low `order` part of a removed buddy, upper halves go to list heads (S5.2)."""
+    current = from_order
+    while current > order:
+        current -= 1
+        add_buddy(pages, st, zone, pfn + (1 << current), current, migratetype, False)
+
+
+@inner
+def take_smallest_fit(
+    pages: np.ndarray, st: np.ndarray, zone: int, order: int, migratetype: int
+) -> int:
+    """Take `1 << order` pages from the smallest fitting buddy of one type (S5.1); -1 if none."""
+    largest = st[at.MAX_ORDER]
+    for current in range(order, largest + 1):
+        pfn = st[free_list_at(zone, current, migratetype) + at.HEAD]
+        if pfn >= 0:
+            remove_buddy(pages, st, zone, pfn)
+            split(pages, st, zone, pfn, order, current, migratetype)
+            account_free(st, zone, migratetype, -(1 << order))
+            return pfn
+    return -1
+
+
+@inner
+def set_block_types(
+    blocks: np.ndarray, st: np.ndarray, pfn: int, order: int, migratetype: int
+) -> None:
+    """Retag every pageblock that a buddy of at least pageblock order covers (S5.3, S6.3)."""
+    block_order = st[at.PAGEBLOCK_ORDER]
+    first = pfn >> block_order
+    count = 1 << max(order - block_order, 0)
+    for block in range(first, first + count):
+        blocks[block]["migratetype"] = migratetype
+
+
+@inner
+def free_to_buddy(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    zone: int,
+    pfn: int,
+    order: int,
+    migratetype: int,
+) -> None:
+    """Free pages to the buddy, merging as far as types allow (S5.3, S5.4)."""
+    account_free(st, zone, migratetype, 1 << order)
+    pages[pfn]["where"] = at.NOWHERE
+    largest = st[at.MAX_ORDER]
+    block_order = st[at.PAGEBLOCK_ORDER]
+    end = st[at.END_PFN]
+    while order < largest:
+        buddy = pfn ^ (1 << order)
+        if not is_free_buddy(pages, blocks, end, buddy, order, zone, block_order):
+            break
+        if order >= block_order:
+            other = int(blocks[buddy >> block_order]["migratetype"])
+            if other != migratetype:
+                if other >= at.PCP_TYPES or migratetype >= at.PCP_TYPES:
+                    break
+                set_block_types(blocks, st, buddy, order, migratetype)
+        remove_buddy(pages, st, zone, buddy)
+        pfn &= ~(1 << order)
+        order += 1
+    tail = False
+    if order < largest - 1:
+        parent = pfn & ~(1 << order)
+        above = parent ^ (1 << (order + 1))
+        tail = is_free_buddy(pages, blocks, end, above, order + 1, zone, block_order)
+    add_buddy(pages, st, zone, pfn, order, migratetype, tail)
+
+
+@inner
+def is_free_buddy(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    end: int,
+    pfn: int,
+    order: int,
+    zone: int,
+    block_order: int,
+) -> bool:
+    """Whether a free buddy of exactly this order and zone starts at `pfn`."""
+    return (
+        pfn < end
+        and int(pages[pfn]["where"]) == at.BUDDY
+        and int(pages[pfn]["order"]) == order
+        and int(blocks[pfn >> block_order]["zone"]) == zone + 1
+    )
+
+
+@inner
+def move_block_free_pages(
+    pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, zone: int, block: int, migratetype: int
+) -> int:
+    """Move a pageblock's free buddies to the tails of another type's lists, retag it (S5.5).
+
+    Returns:
+        Pages moved.
+    """
+    block_order = st[at.PAGEBLOCK_ORDER]
+    first = block << block_order
+    moved = 0
+    pfn = first
+    end = first + (1 << block_order)
+    while pfn < end:
+        if int(pages[pfn]["where"]) == at.BUDDY:
+            order = int(pages[pfn]["order"])
+            account_free(st, zone, int(pages[pfn]["tag"]), -(1 << order))
+            remove_buddy(pages, st, zone, pfn)
+            add_buddy(pages, st, zone, pfn, order, migratetype, True)
+            account_free(st, zone, migratetype, 1 << order)
+            moved += 1 << order
+            pfn += 1 << order
+        else:
+            pfn += 1
+    blocks[block]["migratetype"] = migratetype
+    return moved

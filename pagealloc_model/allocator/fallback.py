@@ -1,0 +1,191 @@
+"""Taking pages from another migratetype: whole-block claim, partial claim, steal (S6)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.buddy import (
+    account_free,
+    free_list_at,
+    move_block_free_pages,
+    remove_buddy,
+    set_block_types,
+    split,
+    take_smallest_fit,
+    zone_at,
+)
+from pagealloc_model.allocator.event_log import log_page
+from pagealloc_model.allocator.jit import inner
+from pagealloc_model.allocator.watermark import boost_watermark
+
+MODE_NORMAL, MODE_STEAL = 0, 1
+
+
+@inner
+def fallback_type(migratetype: int, choice: int) -> int:
+    """The first or second type to fall back to (S6.1)."""
+    if migratetype == at.UNMOVABLE:
+        return at.RECLAIMABLE if choice == 0 else at.MOVABLE
+    if migratetype == at.MOVABLE:
+        return at.RECLAIMABLE if choice == 0 else at.UNMOVABLE
+    return at.UNMOVABLE if choice == 0 else at.MOVABLE
+
+
+@inner
+def find_fallback(st: np.ndarray, zone: int, order: int, migratetype: int) -> int:
+    """The type whose list of this order has a buddy to fall back to, -1 if none (S6.1)."""
+    for choice in range(2):
+        other = fallback_type(migratetype, choice)
+        if st[free_list_at(zone, order, other) + at.HEAD] >= 0:
+            return other
+    return -1
+
+
+@inner
+def count_fallback(st: np.ndarray, migratetype: int, other: int, kind: int) -> None:
+    """Count one fallback operation by types and kind (S6.6)."""
+    at_types = (migratetype * at.PCP_TYPES + other) * at.FALLBACK_KINDS
+    st[at.FALLBACKS + at_types + kind] += 1
+
+
+@inner
+def block_is_mostly_alike(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    zone: int,
+    block: int,
+    migratetype: int,
+) -> bool:
+    """Whether free and compatible pages are at least half of a pageblock (S6.3).
+
+    Movable allocated pages are those requested with __GFP_MOVABLE (T10.9). Blocks that cross the
+    zone's edge never qualify.
+    """
+    block_order = st[at.PAGEBLOCK_ORDER]
+    block_pages = 1 << block_order
+    pfn = block << block_order
+    end = pfn + block_pages
+    region = zone_at(zone)
+    if pfn < st[region + at.ZONE_START] or end > st[region + at.ZONE_END]:
+        return False
+    free = 0
+    movable = 0
+    while pfn < end:
+        where = int(pages[pfn]["where"])
+        size = 1
+        if where == at.BUDDY:
+            size = 1 << int(pages[pfn]["order"])
+            free += size
+        elif where == at.ALLOCATED:
+            size = 1 << int(pages[pfn]["order"])
+            if int(pages[pfn]["tag"]) == 1:
+                movable += size
+        pfn += size
+    if migratetype == at.MOVABLE:
+        alike = movable
+    elif int(blocks[block]["migratetype"]) == at.MOVABLE:
+        alike = block_pages - (free + movable)
+    else:
+        alike = 0
+    return free + alike >= block_pages // 2
+
+
+@inner
+def claim(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    zone: int,
+    order: int,
+    migratetype: int,
+    flags: int,
+) -> int:
+    """Retag a block for the requester and take a page from it (S6.3); -1 if none qualifies."""
+    block_order = st[at.PAGEBLOCK_ORDER]
+    smallest = order
+    if flags & at.ALLOC_NOFRAGMENT and order < block_order:
+        smallest = block_order
+    for current in range(st[at.MAX_ORDER], smallest - 1, -1):
+        if current < block_order // 2 and migratetype == at.MOVABLE:
+            return -1
+        other = find_fallback(st, zone, current, migratetype)
+        if other < 0:
+            continue
+        pfn = st[free_list_at(zone, current, other) + at.HEAD]
+        if current >= block_order:
+            remove_buddy(pages, st, zone, pfn)
+            set_block_types(blocks, st, pfn, current, migratetype)
+            split(pages, st, zone, pfn, order, current, migratetype)
+            account_free(st, zone, migratetype, -(1 << order))
+            count_fallback(st, migratetype, other, at.CLAIM_BLOCK)
+            log_page(st, log, at.LOG_EXTFRAG, zone, pfn, order, migratetype, current, other, 1)
+            return pfn
+        if boost_watermark(st, zone) and flags & at.ALLOC_KSWAPD:
+            st[zone_at(zone) + at.ZONE_BOOSTED] = 1
+        block = pfn >> block_order
+        if block_is_mostly_alike(pages, blocks, st, zone, block, migratetype):
+            move_block_free_pages(pages, blocks, st, zone, block, migratetype)
+            pfn = take_smallest_fit(pages, st, zone, order, migratetype)
+            count_fallback(st, migratetype, other, at.CLAIM)
+            log_page(st, log, at.LOG_ZONE_LOCKED, zone, pfn, order, migratetype, 0, 0, 0)
+            log_page(st, log, at.LOG_EXTFRAG, zone, pfn, order, migratetype, current, other, 1)
+            return pfn
+    return -1
+
+
+@inner
+def steal(
+    pages: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    zone: int,
+    order: int,
+    migratetype: int,
+) -> int:
+    """Take pages from the smallest fitting buddy of another type, retagging nothing (S6.4)."""
+    for current in range(order, st[at.MAX_ORDER] + 1):
+        other = find_fallback(st, zone, current, migratetype)
+        if other >= 0:
+            pfn = st[free_list_at(zone, current, other) + at.HEAD]
+            remove_buddy(pages, st, zone, pfn)
+            split(pages, st, zone, pfn, order, current, other)
+            account_free(st, zone, other, -(1 << order))
+            count_fallback(st, migratetype, other, at.STEAL)
+            log_page(st, log, at.LOG_EXTFRAG, zone, pfn, order, migratetype, current, other, 0)
+            return pfn
+    return -1
+
+
+@inner
+def take_page(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    zone: int,
+    order: int,
+    migratetype: int,
+    flags: int,
+) -> int:
+    """One page object from the buddy: own type, then claim, then steal (S6.2); -1 if none.
+
+    `st[FALLBACK_MODE]` persists across one refill: after a steal the rest of it steals too. The
+    caller sets it to MODE_NORMAL when it takes zone->lock.
+    """
+    if st[at.FALLBACK_MODE] == MODE_NORMAL:
+        pfn = take_smallest_fit(pages, st, zone, order, migratetype)
+        if pfn >= 0:
+            log_page(st, log, at.LOG_ZONE_LOCKED, zone, pfn, order, migratetype, 0, 0, 0)
+            return pfn
+        pfn = claim(pages, blocks, st, log, zone, order, migratetype, flags)
+        if pfn >= 0:
+            return pfn
+    if flags & at.ALLOC_NOFRAGMENT:
+        return -1
+    pfn = steal(pages, st, log, zone, order, migratetype)
+    if pfn >= 0:
+        st[at.FALLBACK_MODE] = MODE_STEAL
+    return pfn

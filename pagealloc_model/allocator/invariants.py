@@ -1,0 +1,114 @@
+"""What must hold in any state: places, counts, merges, block types."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pagealloc_model.allocator import layout as at
+
+if TYPE_CHECKING:
+    from pagealloc_model.allocator.state import State
+
+
+def list_pages(state: State, words: np.ndarray) -> list[int]:
+    """Page frames of one list, head first.
+
+    Args:
+        state: whose pages are linked.
+        words: the list's head, tail and entries.
+    """
+    found = []
+    pfn = int(words[at.HEAD])
+    while pfn >= 0 and len(found) <= len(state.pages):
+        found.append(pfn)
+        pfn = int(state.pages[pfn]["next"])
+    return found
+
+
+def broken_invariants(state: State) -> list[str]:
+    """One line for each invariant that does not hold; see `State.check`."""
+    lines: list[str] = []
+    seen = np.zeros(len(state.pages), np.int8)
+    for zone in range(len(state.machine.zones)):
+        lines += _check_free_lists(state, zone, seen)
+        for cpu in range(state.machine.nr_cpus):
+            lines += _check_pageset(state, zone, cpu, seen)
+    if (seen > 1).any():
+        lines.append(f"page {int(np.argmax(seen > 1))} is in two places")
+    heads = np.flatnonzero(state.pages["where"] == at.ALLOCATED)
+    for order in range(state.machine.max_order + 1):
+        first = heads[state.pages["order"][heads] == order]
+        span = (first[:, None] + np.arange(1 << order)).ravel()
+        if (seen[span] > 0).any():
+            lines.append(f"an allocation of order {order} overlaps free pages")
+    lines += _check_merges(state)
+    return lines
+
+
+def _check_free_lists(state: State, zone: int, seen: np.ndarray) -> list[str]:
+    lines = []
+    region = state.zone_region(zone)
+    total = highatomic = 0
+    for order in range(state.machine.max_order + 1):
+        for migratetype in range(at.MIGRATETYPES):
+            start = at.ZONE_LISTS + (order * at.MIGRATETYPES + migratetype) * at.LIST_WORDS
+            words = region[start : start + at.LIST_WORDS]
+            pfns = list_pages(state, words)
+            name = f"zone {zone} order {order} type {migratetype}"
+            if len(pfns) != words[at.ENTRIES]:
+                lines.append(f"{name}: {len(pfns)} linked, {words[at.ENTRIES]} counted")
+            for pfn in pfns:
+                record = state.pages[pfn]
+                block = state.blocks[pfn >> state.machine.pageblock_order]
+                if record["where"] != at.BUDDY or record["order"] != order:
+                    lines.append(f"{name}: page {pfn} is not marked as its free buddy")
+                if block["migratetype"] != migratetype or block["zone"] != zone + 1:
+                    lines.append(f"{name}: page {pfn} lies in a block of another type or zone")
+                seen[pfn : pfn + (1 << order)] += 1
+            total += len(pfns) << order
+            highatomic += len(pfns) << order if migratetype == at.HIGHATOMIC else 0
+    if total != region[at.ZONE_FREE]:
+        lines.append(f"zone {zone}: {total} pages on free lists, {region[at.ZONE_FREE]} counted")
+    if highatomic != region[at.ZONE_FREE_HIGHATOMIC]:
+        lines.append(f"zone {zone}: free highatomic pages miscounted")
+    return lines
+
+
+def _check_pageset(state: State, zone: int, cpu: int, seen: np.ndarray) -> list[str]:
+    lines = []
+    region = state.pcp_region(zone, cpu)
+    total = 0
+    for words in region[at.PCP_LISTS : at.PCP_SITES].reshape(-1, at.LIST_WORDS):
+        pfns = list_pages(state, words)
+        if len(pfns) != words[at.ENTRIES]:
+            lines.append(f"zone {zone} cpu {cpu}: per-CPU list miscounted")
+        for pfn in pfns:
+            order = int(state.pages[pfn]["order"])
+            if state.pages[pfn]["where"] != at.ON_PCP:
+                lines.append(f"zone {zone} cpu {cpu}: page {pfn} is not marked as listed")
+            seen[pfn : pfn + (1 << order)] += 1
+            total += 1 << order
+    if total != region[at.PCP_COUNT]:
+        lines.append(f"zone {zone} cpu {cpu}: {total} pages listed, {region[at.PCP_COUNT]} counted")
+    return lines
+
+
+def _check_merges(state: State) -> list[str]:
+    machine = state.machine
+    where, orders = state.pages["where"], state.pages["order"]
+    heads = np.flatnonzero(where == at.BUDDY)
+    heads = heads[orders[heads] < machine.max_order]
+    buddies = heads ^ (1 << orders[heads].astype(np.int64))
+    inside = buddies < len(where)
+    heads, buddies = heads[inside], buddies[inside]
+    both = (where[buddies] == at.BUDDY) & (orders[buddies] == orders[heads])
+    types = state.blocks["migratetype"]
+    zones = state.blocks["zone"]
+    mine, other = heads >> machine.pageblock_order, buddies >> machine.pageblock_order
+    alike = (types[mine] == types[other]) | (
+        (types[mine] < at.PCP_TYPES) & (types[other] < at.PCP_TYPES)
+    )
+    unmerged = heads[both & alike & (zones[mine] == zones[other])]
+    return [f"free buddies at page {pfn} and its partner have not merged" for pfn in unmerged[:5]]

@@ -1,0 +1,198 @@
+"""Where everything is in the model's arrays.
+
+The state is three arrays:
+
+- `pages`, one `PAGE` record per page frame. Only the first frame of a buddy, of a page on a
+  per-CPU list and of an allocation is described; all other records stay zero, so memory that is
+  never touched is never resident.
+- `blocks`, one `BLOCK` record per pageblock.
+- `st`, int64: scalars, then one region per zone, then one region per (zone, CPU).
+
+Names below are offsets: `st[ZONES + zone * ZONE_STRIDE + ZONE_FREE]`. A list takes three words:
+head, tail, entries.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+PAGE = np.dtype(
+    [
+        ("next", np.int32),
+        ("prev", np.int32),
+        ("order", np.int8),
+        ("where", np.int8),
+        ("tag", np.int16),
+    ]
+)
+"""Links by page frame (-1 ends a list); `where` as below; `tag`: a free buddy's migratetype, a
+per-CPU page's CPU, an allocation's movability (1 if requested MOVABLE)."""
+
+NOWHERE, ALLOCATED, BUDDY, ON_PCP = 0, 1, 2, 3
+
+BLOCK = np.dtype([("migratetype", np.int8), ("zone", np.int8)])
+"""`zone` is the zone's index plus one; 0 means no zone."""
+
+UNMOVABLE, MOVABLE, RECLAIMABLE, HIGHATOMIC = 0, 1, 2, 3
+PCP_TYPES = 3
+MIGRATETYPES = 6
+ORDERS = 15
+ZONES_MAX = 8
+
+HEAD, TAIL, ENTRIES, LIST_WORDS = 0, 1, 2, 3
+
+# Scalars of the machine, the rules and the policy.
+NR_ZONES = 0
+NR_CPUS = 1
+PAGEBLOCK_ORDER = 2
+MAX_ORDER = 3
+PCP_BASE = 4
+NORMAL_ZONE = 5
+MOVABLE_ZONE = 6
+ISOLATE = 7
+COSTLY_ORDER = 8
+THP_LISTS = 9
+BATCH_SCALE_MAX = 10
+FREE_HIGH_BATCH = 11
+FLUSH_ADDS_HALF_HIGH_MIN = 12
+FREE_BATCHED = 13
+DECAY_BATCHED = 14
+HIGHATOMIC_FROM_PCP = 15
+HIGHATOMIC_REFILLS_PCP = 16
+GATE_ORDER = 17
+RESERVE_PERCENT = 18
+BOOST_FACTOR = 19
+END_PFN = 20
+# Scalars that change.
+NOW = 32
+EVENT_CPU = 33
+NEXT_TICK = 34
+TICK_PERIOD = 35
+LOG_ROWS = 36
+LOG_DROPPED = 37
+LOG_PAGES = 38
+KSWAPD_ACTIVE = 39
+KSWAPD_HIGHEST = 40
+FALLBACK_MODE = 41
+SERVED_BY_PCP = 42
+TICK_CPU = 43
+TICK_BASE = 44
+TICK_STAGGER = 45
+KSWAPD_RECORDED = 46
+DIRECT_RECLAIM_RECORDED = 47
+# What diverged, and what was asked.
+COUNT_ALLOC = 48
+COUNT_FREE = 49
+COUNT_FORCED = 50
+COUNT_FAILED = 51
+COUNT_ORPHAN_FREE = 52
+COUNT_RECORDED_FAILURE = 53
+COUNT_SLOW_PATH = 54
+COUNT_UNRESERVE_CALLS = 55
+COUNT_KSWAPD_WAKES = 56
+COUNT_HIDDEN = 57
+COUNT_IN_BASE_PAGES = 58
+# fallbacks[alloc type 0-2][fallback type 0-2][kind], kind as CLAIM_BLOCK...
+FALLBACKS = 64
+FALLBACK_KINDS = 3
+CLAIM_BLOCK, CLAIM, STEAL = 0, 1, 2
+ZONES = 128
+
+# One zone.
+ZONE_MANAGED = 0
+ZONE_START = 1
+ZONE_END = 2
+ZONE_MIN = 3
+ZONE_LOW = 4
+ZONE_HIGH = 5
+ZONE_BOOST = 6
+ZONE_FREE = 7
+ZONE_FREE_HIGHATOMIC = 8
+ZONE_RESERVED_HIGHATOMIC = 9
+ZONE_BELOW_HIGH = 10
+ZONE_RECLAIM_ACTIVE = 11
+ZONE_BOOSTED = 12
+ZONE_REMEMBERED_BOOST = 13
+ZONE_LOWMEM_RESERVE = 16
+ZONE_LISTS = 32
+ZONE_STRIDE = ZONE_LISTS + ORDERS * MIGRATETYPES * LIST_WORDS
+
+# One CPU's per-CPU lists of one zone.
+PCP_COUNT = 0
+PCP_HIGH = 1
+PCP_HIGH_MIN = 2
+PCP_HIGH_MAX = 3
+PCP_BATCH = 4
+PCP_ALLOC_FACTOR = 5
+PCP_FREE_COUNT = 6
+PCP_PREV_FREE_HIGH_ORDER = 7
+PCP_LISTS = 8
+PCP_LISTS_MAX = 32
+PCP_SITES = PCP_LISTS + PCP_LISTS_MAX * LIST_WORDS
+
+# zone->lock sites (S11.1), each with three counters. A drain's site tells its cause.
+SITE_REFILL = 0
+SITE_DRAIN_COMMIT = 1
+SITE_DRAIN_DECAY = 2
+SITE_DRAIN_ALL = 3
+SITE_BUDDY_ALLOC = 4
+SITE_DIRECT_FREE = 5
+SITE_RESERVE = 6
+SITE_UNRESERVE = 7
+SITES = 8
+SITE_ACQUISITIONS, SITE_OBJECTS, SITE_PAGES, SITE_WORDS = 0, 1, 2, 3
+PCP_STRIDE = PCP_SITES + SITES * SITE_WORDS
+
+# A log row: kind, time, zone, cpu, then by kind. Kinds below SITES are transactions
+# (order, migratetype, objects, pages); the others are pages (pfn, order, ...).
+LOG_COLUMNS = 10
+LOG_ZONE_LOCKED = 16
+LOG_PCPU_DRAIN = 17
+LOG_EXTFRAG = 18
+LOG_MARGIN = 4096
+
+# Bits of the gfp word that the allocator's decisions read (S2.3, same in every preset).
+GFP_HIGH = 0x20
+GFP_DIRECT_RECLAIM = 0x400
+GFP_KSWAPD_RECLAIM = 0x800
+GFP_WRITE = 0x1000
+GFP_MEMALLOC = 0x20000
+GFP_NOMEMALLOC = 0x80000
+GFP_READ_BITS = (
+    GFP_HIGH | GFP_DIRECT_RECLAIM | GFP_KSWAPD_RECLAIM | GFP_WRITE | GFP_MEMALLOC | GFP_NOMEMALLOC
+)
+REQUEST_RECLAIMED = 1 << 30
+"""Not a gfp bit: the recording shows direct reclaim on behalf of this request."""
+
+# Allocation flags (S2.5, S2.6).
+WMARK_MIN, WMARK_LOW, WMARK_HIGH = 0, 1, 2
+WMARK_MASK = 3
+ALLOC_NO_WATERMARKS = 4
+ALLOC_MIN_RESERVE = 8
+ALLOC_NON_BLOCK = 16
+ALLOC_HIGHATOMIC = 32
+ALLOC_NOFRAGMENT = 64
+ALLOC_KSWAPD = 128
+
+EVENT = np.dtype(
+    [
+        ("time_ns", np.int64),
+        ("object", np.int32),
+        ("offset", np.int32),
+        ("bits", np.uint32),
+        ("cpu", np.int16),
+        ("operation", np.int8),
+        ("order", np.int8),
+        ("migratetype", np.int8),
+        ("zone", np.int8),
+    ],
+    align=True,
+)
+"""A resolved event: `object` indexes the object table, `offset` is the freed piece's distance
+from the object's first page, `zone` the highest zone the request may use."""
+
+CHAINED = -2
+"""An object's place: a page frame, -1 for nowhere, or CHAINED minus the first page frame of a
+chain, linked by `next`, of single pages that stand for an allocation of higher order."""
+
+ALLOC, FREE, RECORDED_FAILURE, HIDDEN_ALLOC, KSWAPD_START, KSWAPD_STOP = range(6)

@@ -1,0 +1,319 @@
+"""Per-CPU lists: refill sizing, tuning, frees, drains and decay (S4)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.buddy import (
+    free_to_buddy,
+    push_head,
+    push_tail,
+    unlink,
+    zone_at,
+)
+from pagealloc_model.allocator.event_log import count_transaction, log_page
+from pagealloc_model.allocator.fallback import MODE_NORMAL, take_page
+from pagealloc_model.allocator.jit import inner
+from pagealloc_model.allocator.watermark import above_mark, mark_pages
+
+
+@inner
+def pcp_at(st: np.ndarray, zone: int, cpu: int) -> int:
+    """Offset of a CPU's pageset of a zone in `st`."""
+    return st[at.PCP_BASE] + (zone * st[at.NR_CPUS] + cpu) * at.PCP_STRIDE
+
+
+@inner
+def list_index(st: np.ndarray, order: int, migratetype: int) -> int:
+    """Index of the list for an order and type (S1.9), -1 if such pages bypass the lists."""
+    costly = st[at.COSTLY_ORDER]
+    if order <= costly:
+        return 3 * order + migratetype
+    if st[at.THP_LISTS] and order == st[at.PAGEBLOCK_ORDER]:
+        return 3 * (costly + 1) + (1 if migratetype == at.MOVABLE else 0)
+    return -1
+
+
+@inner
+def list_count(st: np.ndarray) -> int:
+    """Number of lists in a pageset (S1.9)."""
+    return 3 * (st[at.COSTLY_ORDER] + 1) + (2 if st[at.THP_LISTS] else 0)
+
+
+@inner
+def clamp(value: int, low: int, high: int) -> int:
+    """`value` kept within bounds; `high` is tested first and wins where the bounds cross."""
+    if value >= high:
+        return high
+    return max(value, low)
+
+
+@inner
+def clamped_high(st: np.ndarray, pcp: int) -> int:
+    """`high`, brought within its bounds for good (S4.4, S4.6)."""
+    high = clamp(st[pcp + at.PCP_HIGH], st[pcp + at.PCP_HIGH_MIN], st[pcp + at.PCP_HIGH_MAX])
+    st[pcp + at.PCP_HIGH] = high
+    return high
+
+
+@inner
+def refill_size(st: np.ndarray, pcp: int, zone: int, order: int) -> int:
+    """Objects the next refill asks for; grows `high` and `alloc_factor` (S4.4)."""
+    high_min = st[pcp + at.PCP_HIGH_MIN]
+    high_max = st[pcp + at.PCP_HIGH_MAX]
+    base = st[pcp + at.PCP_BATCH]
+    high = clamped_high(st, pcp)
+    if high < base:
+        return 1
+    wanted = base
+    if order == 0:
+        wanted = base << st[pcp + at.PCP_ALLOC_FACTOR]
+    if high_min != high_max and not st[zone_at(zone) + at.ZONE_BELOW_HIGH]:
+        high = min(high + wanted, high_max)
+        st[pcp + at.PCP_HIGH] = high
+    if order == 0:
+        room = max(high - st[pcp + at.PCP_COUNT] - base, base)
+        if wanted <= room and st[pcp + at.PCP_ALLOC_FACTOR] < st[at.BATCH_SCALE_MAX]:
+            st[pcp + at.PCP_ALLOC_FACTOR] += 1
+        wanted = min(wanted, room)
+    if wanted > 1:
+        wanted = max(wanted >> order, 2)
+    return wanted
+
+
+@inner
+def refill(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    zone: int,
+    cpu: int,
+    lst: int,
+    order: int,
+    migratetype: int,
+    flags: int,
+    wanted: int,
+) -> int:
+    """Move up to `wanted` objects from the buddy to a list's tail in one hold of zone->lock."""
+    st[at.FALLBACK_MODE] = MODE_NORMAL
+    got = 0
+    while got < wanted:
+        pfn = take_page(pages, blocks, st, log, zone, order, migratetype, flags)
+        if pfn < 0:
+            break
+        pages[pfn]["order"] = order
+        pages[pfn]["where"] = at.ON_PCP
+        pages[pfn]["tag"] = cpu
+        push_tail(pages, st, lst, pfn)
+        got += 1
+    count_transaction(st, log, at.SITE_REFILL, zone, cpu, order, migratetype, got, got << order)
+    return got
+
+
+@inner
+def allocate_from_pcp(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    zone: int,
+    cpu: int,
+    order: int,
+    migratetype: int,
+    flags: int,
+) -> int:
+    """Pop the head of the CPU's list, refilling it first if empty (S4.4, S4.5); -1 if none."""
+    pcp = pcp_at(st, zone, cpu)
+    st[pcp + at.PCP_FREE_COUNT] >>= 1
+    lst = pcp + at.PCP_LISTS + list_index(st, order, migratetype) * at.LIST_WORDS
+    if st[lst + at.HEAD] < 0:
+        wanted = refill_size(st, pcp, zone, order)
+        if flags & at.ALLOC_HIGHATOMIC and not st[at.HIGHATOMIC_REFILLS_PCP]:
+            return -1
+        got = refill(pages, blocks, st, log, zone, cpu, lst, order, migratetype, flags, wanted)
+        st[pcp + at.PCP_COUNT] += got << order
+        if got == 0:
+            return -1
+    pfn = st[lst + at.HEAD]
+    unlink(pages, st, lst, pfn)
+    st[pcp + at.PCP_COUNT] -= 1 << order
+    return pfn
+
+
+@inner
+def drain(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    zone: int,
+    cpu: int,
+    count: int,
+    first_list: int,
+    site: int,
+) -> None:
+    """Return `count` pages, coldest first, list after list, in one hold of zone->lock (S5.6)."""
+    pcp = pcp_at(st, zone, cpu)
+    lists = list_count(st)
+    costly = st[at.COSTLY_ORDER]
+    block_order = st[at.PAGEBLOCK_ORDER]
+    count = min(count, st[pcp + at.PCP_COUNT])
+    index = first_list
+    objects = 0
+    drained = 0
+    while drained < count:
+        lst = pcp + at.PCP_LISTS + index * at.LIST_WORDS
+        order = index // 3
+        if order > costly:
+            order = block_order
+        while drained < count and st[lst + at.TAIL] >= 0:
+            pfn = st[lst + at.TAIL]
+            unlink(pages, st, lst, pfn)
+            migratetype = int(blocks[pfn >> block_order]["migratetype"])
+            free_to_buddy(pages, blocks, st, zone, pfn, order, migratetype)
+            log_page(st, log, at.LOG_PCPU_DRAIN, zone, pfn, order, migratetype, 0, 0, 0)
+            drained += 1 << order
+            objects += 1
+        index += 1
+        if index == lists:
+            index = 0
+    st[pcp + at.PCP_COUNT] -= drained
+    count_transaction(st, log, site, zone, cpu, 0, -1, objects, drained)
+
+
+@inner
+def list_limit(st: np.ndarray, pcp: int, zone: int, flush: bool) -> int:
+    """The count at which a free overflows; lowers or raises `high` (S4.6)."""
+    high_min = st[pcp + at.PCP_HIGH_MIN]
+    high_max = st[pcp + at.PCP_HIGH_MAX]
+    base = st[pcp + at.PCP_BATCH]
+    high = clamped_high(st, pcp)
+    if high == 0:
+        return 0
+    if flush:
+        st[pcp + at.PCP_HIGH] = max(high - (base << st[at.BATCH_SCALE_MAX]), high_min)
+        return 0
+    free_count = st[pcp + at.PCP_FREE_COUNT]
+    region = zone_at(zone)
+    if st[region + at.ZONE_RECLAIM_ACTIVE]:
+        st[pcp + at.PCP_HIGH] = max(high - max(free_count, base), high_min)
+        return min(base << 2, st[pcp + at.PCP_HIGH])
+    if high_min == high_max:
+        return high
+    if st[region + at.ZONE_BELOW_HIGH]:
+        st[pcp + at.PCP_HIGH] = max(high - max(free_count, base), high_min)
+        return max(st[pcp + at.PCP_COUNT], high_min)
+    if st[pcp + at.PCP_COUNT] >= high:
+        needed = free_count + base
+        if st[pcp + at.PCP_HIGH] < needed:
+            st[pcp + at.PCP_HIGH] = clamp(needed, high_min, high_max)
+    return high
+
+
+@inner
+def drain_size(st: np.ndarray, pcp: int, limit: int, flush: bool) -> int:
+    """Pages an overflowing free returns (S4.6)."""
+    base = st[pcp + at.PCP_BATCH]
+    if flush:
+        return min(st[pcp + at.PCP_COUNT], base << st[at.BATCH_SCALE_MAX])
+    if limit < base:
+        return 1
+    return clamp(st[pcp + at.PCP_FREE_COUNT], base, limit - base)
+
+
+@inner
+def flushes_high_order(st: np.ndarray, pcp: int, order: int) -> bool:
+    """Whether a run of high-order frees flushes the lists (S4.6); notes this free's order."""
+    if order == 0 or order > st[at.COSTLY_ORDER]:
+        st[pcp + at.PCP_PREV_FREE_HIGH_ORDER] = 0
+        return False
+    base = st[pcp + at.PCP_BATCH]
+    threshold = base
+    if st[at.FLUSH_ADDS_HALF_HIGH_MIN]:
+        threshold += st[pcp + at.PCP_HIGH_MIN] // 2
+    flush = (
+        st[pcp + at.PCP_FREE_COUNT] >= threshold
+        and st[pcp + at.PCP_PREV_FREE_HIGH_ORDER] != 0
+        and (not st[at.FREE_HIGH_BATCH] or st[pcp + at.PCP_COUNT] >= base)
+    )
+    st[pcp + at.PCP_PREV_FREE_HIGH_ORDER] = 1
+    return flush
+
+
+@inner
+def free_to_pcp(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    zone: int,
+    cpu: int,
+    pfn: int,
+    order: int,
+    index: int,
+) -> None:
+    """Push a page on the CPU's list and drain what overflows (S4.6, S4.7)."""
+    pcp = pcp_at(st, zone, cpu)
+    base = st[pcp + at.PCP_BATCH]
+    st[pcp + at.PCP_ALLOC_FACTOR] >>= 1
+    pages[pfn]["order"] = order
+    pages[pfn]["where"] = at.ON_PCP
+    pages[pfn]["tag"] = cpu
+    push_head(pages, st, pcp + at.PCP_LISTS + index * at.LIST_WORDS, pfn)
+    st[pcp + at.PCP_COUNT] += 1 << order
+    flush = flushes_high_order(st, pcp, order)
+    if st[pcp + at.PCP_FREE_COUNT] < base << st[at.BATCH_SCALE_MAX]:
+        st[pcp + at.PCP_FREE_COUNT] += 1 << order
+    limit = list_limit(st, pcp, zone, flush)
+    if st[pcp + at.PCP_COUNT] < limit:
+        return
+    remaining = drain_size(st, pcp, limit, flush)
+    site = at.SITE_DRAIN_COMMIT
+    if not st[at.FREE_BATCHED]:
+        drain(pages, blocks, st, log, zone, cpu, remaining, index, site)
+        remaining = 0
+    while remaining > 0 and st[pcp + at.PCP_COUNT] > 0:
+        drain(pages, blocks, st, log, zone, cpu, min(base, remaining), index, site)
+        remaining -= base
+    if st[zone_at(zone) + at.ZONE_BELOW_HIGH]:
+        mark = mark_pages(st, zone, at.WMARK_HIGH)
+        if above_mark(st, zone, 0, mark, st[at.MOVABLE_ZONE], 0):
+            st[zone_at(zone) + at.ZONE_BELOW_HIGH] = 0
+
+
+@inner
+def decay(pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, log: np.ndarray, cpu: int) -> None:
+    """One vmstat tick of a CPU: `high` sinks, what exceeds it is drained (S4.8)."""
+    for zone in range(st[at.NR_ZONES]):
+        if st[zone_at(zone) + at.ZONE_MANAGED] == 0:
+            continue
+        pcp = pcp_at(st, zone, cpu)
+        base = st[pcp + at.PCP_BATCH]
+        high_min = st[pcp + at.PCP_HIGH_MIN]
+        high = st[pcp + at.PCP_HIGH]
+        count = st[pcp + at.PCP_COUNT]
+        if high > high_min:
+            sunk = max(count - (base << st[at.BATCH_SCALE_MAX]), high - (high >> 3))
+            st[pcp + at.PCP_HIGH] = max(sunk, high_min)
+        excess = count - st[pcp + at.PCP_HIGH]
+        chunk = excess
+        if st[at.DECAY_BATCHED]:
+            chunk = base
+        while excess > 0:
+            drain(pages, blocks, st, log, zone, cpu, min(chunk, excess), 0, at.SITE_DRAIN_DECAY)
+            excess -= chunk
+
+
+@inner
+def drain_everything(
+    pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, log: np.ndarray
+) -> None:
+    """Drain every CPU's lists of every zone, as a failing allocation does (S4.9)."""
+    for cpu in range(st[at.NR_CPUS]):
+        for zone in range(st[at.NR_ZONES]):
+            pcp = pcp_at(st, zone, cpu)
+            chunk = max(st[pcp + at.PCP_BATCH] << st[at.BATCH_SCALE_MAX], 1)
+            while st[pcp + at.PCP_COUNT] > 0:
+                drain(pages, blocks, st, log, zone, cpu, chunk, 0, at.SITE_DRAIN_ALL)

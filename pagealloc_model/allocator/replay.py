@@ -1,0 +1,123 @@
+"""The event loop: exact at any split of the events, so that a replay can be resumed anywhere."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.jit import entry, inner
+from pagealloc_model.allocator.pcp import decay, drain_everything
+from pagealloc_model.allocator.request import (
+    allocate,
+    allocate_in_base_pages,
+    free_base_pages,
+    free_pages,
+)
+from pagealloc_model.allocator.watermark import start_kswapd, stop_kswapd
+
+
+@inner
+def tick(pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, log: np.ndarray) -> None:
+    """Run the decay tick that is due and set the next one: CPU after CPU, then a period later."""
+    cpu = st[at.TICK_CPU]
+    st[at.NOW] = st[at.NEXT_TICK]
+    st[at.EVENT_CPU] = cpu
+    decay(pages, blocks, st, log, cpu)
+    cpu += 1
+    if cpu == st[at.NR_CPUS]:
+        cpu = 0
+        st[at.TICK_BASE] += st[at.TICK_PERIOD]
+    st[at.TICK_CPU] = cpu
+    st[at.NEXT_TICK] = st[at.TICK_BASE] + cpu * st[at.TICK_STAGGER]
+
+
+@inner
+def log_is_nearly_full(st: np.ndarray, log: np.ndarray) -> bool:
+    """Whether the next event might not fit the log."""
+    return st[at.LOG_ROWS] + at.LOG_MARGIN > log.shape[0]
+
+
+@entry
+def advance(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    events: np.ndarray,
+    object_pfn: np.ndarray,
+    low: int,
+    high: int,
+    until_ns: int,
+) -> int:
+    """Replay `events[low:high]`, then the decay ticks due before `until_ns`.
+
+    Args:
+        pages: `layout.PAGE` records, one per page frame.
+        blocks: `layout.BLOCK` records, one per pageblock.
+        st: int64 state, laid out as in `layout`.
+        log: int64, shape (rows, LOG_COLUMNS); the caller empties it and sets LOG_ROWS to 0.
+        events: `layout.EVENT` records in time order.
+        object_pfn: int32, where each object lives in the model (see `layout.CHAINED`); written here.
+        low: first event.
+        high: one past the last event.
+        until_ns: time up to which decay ticks are due; -1 for none beyond the events.
+
+    Returns:
+        The event to go on with: `high`, or less if the log ran full. Ticks may remain then too.
+    """
+    position = low
+    while position < high:
+        now = int(events[position]["time_ns"])
+        while st[at.NEXT_TICK] <= now and not log_is_nearly_full(st, log):
+            tick(pages, blocks, st, log)
+        if log_is_nearly_full(st, log):
+            return position
+        st[at.NOW] = now
+        cpu = int(events[position]["cpu"])
+        st[at.EVENT_CPU] = cpu
+        operation = int(events[position]["operation"])
+        number = int(events[position]["object"])
+        order = int(events[position]["order"])
+        if operation == at.FREE:
+            pfn = int(object_pfn[number])
+            if pfn == -1:
+                st[at.COUNT_ORPHAN_FREE] += 1
+            elif pfn < 0:
+                first = at.CHAINED - pfn
+                first = free_base_pages(pages, blocks, st, log, cpu, first, 1 << order)
+                object_pfn[number] = at.CHAINED - first if first >= 0 else -1
+                st[at.COUNT_FREE] += 1
+            else:
+                st[at.COUNT_FREE] += 1
+                pfn += int(events[position]["offset"])
+                free_pages(pages, blocks, st, log, cpu, pfn, order)
+        elif operation == at.RECORDED_FAILURE:
+            st[at.COUNT_RECORDED_FAILURE] += 1
+        elif operation == at.KSWAPD_START:
+            start_kswapd(st)
+        elif operation == at.KSWAPD_STOP:
+            stop_kswapd(st)
+        else:
+            migratetype = int(events[position]["migratetype"])
+            zone = int(events[position]["zone"])
+            bits = int(events[position]["bits"])
+            pfn = allocate(pages, blocks, st, log, cpu, order, migratetype, zone, bits)
+            if pfn < 0 and order > 0:
+                first = allocate_in_base_pages(
+                    pages, blocks, st, log, cpu, order, migratetype, zone, bits
+                )
+                pfn = at.CHAINED - first if first >= 0 else -1
+            if pfn == -1:
+                st[at.COUNT_FAILED] += 1
+            object_pfn[number] = pfn
+            st[at.COUNT_HIDDEN if operation == at.HIDDEN_ALLOC else at.COUNT_ALLOC] += 1
+        position += 1
+    while st[at.NEXT_TICK] <= until_ns and not log_is_nearly_full(st, log):
+        tick(pages, blocks, st, log)
+    return position
+
+
+@entry
+def drain_all(pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, log: np.ndarray) -> None:
+    """Drain every per-CPU list (S4.9)."""
+    drain_everything(pages, blocks, st, log)

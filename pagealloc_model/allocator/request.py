@@ -1,0 +1,332 @@
+"""One request through the fast and the slow path: zone choice, per-CPU list or buddy (S2, S3, S8)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.buddy import free_to_buddy, take_smallest_fit, zone_at
+from pagealloc_model.allocator.event_log import count_transaction, log_page
+from pagealloc_model.allocator.fallback import MODE_NORMAL, take_page
+from pagealloc_model.allocator.highatomic import reserve, unreserve
+from pagealloc_model.allocator.jit import inner
+from pagealloc_model.allocator.pcp import (
+    allocate_from_pcp,
+    drain_everything,
+    free_to_pcp,
+    list_index,
+)
+from pagealloc_model.allocator.watermark import (
+    node_balanced,
+    passes_watermark,
+    stop_kswapd,
+    wake_kswapd,
+)
+
+
+@inner
+def fast_path_flags(st: np.ndarray, bits: int, highest_zone: int) -> int:
+    """Allocation flags of the first attempt (S2.5, S2.7)."""
+    flags = at.WMARK_LOW
+    if bits & at.GFP_KSWAPD_RECLAIM:
+        flags |= at.ALLOC_KSWAPD
+    preferred = highest_zone
+    while preferred > 0 and st[zone_at(preferred) + at.ZONE_MANAGED] == 0:
+        preferred -= 1
+    if preferred == st[at.NORMAL_ZONE]:
+        flags |= at.ALLOC_NOFRAGMENT
+    return flags
+
+
+@inner
+def slow_path_flags(bits: int, order: int) -> int:
+    """Allocation flags of later attempts (S2.6)."""
+    flags = at.WMARK_MIN
+    if bits & at.GFP_KSWAPD_RECLAIM:
+        flags |= at.ALLOC_KSWAPD
+    if bits & at.GFP_HIGH:
+        flags |= at.ALLOC_MIN_RESERVE
+    if not bits & (at.GFP_DIRECT_RECLAIM | at.GFP_NOMEMALLOC):
+        flags |= at.ALLOC_NON_BLOCK
+        if order > 0 and flags & at.ALLOC_MIN_RESERVE:
+            flags |= at.ALLOC_HIGHATOMIC
+    if bits & at.GFP_MEMALLOC and not bits & at.GFP_NOMEMALLOC:
+        flags = at.ALLOC_NO_WATERMARKS | (flags & at.ALLOC_KSWAPD)
+    return flags
+
+
+@inner
+def allocate_from_buddy(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    zone: int,
+    cpu: int,
+    order: int,
+    migratetype: int,
+    flags: int,
+) -> int:
+    """One page object straight from the buddy, reserve included (S3.2, S7.3); -1 if none."""
+    pfn = -1
+    taken_from = migratetype
+    if flags & at.ALLOC_HIGHATOMIC:
+        pfn = take_smallest_fit(pages, st, zone, order, at.HIGHATOMIC)
+        if pfn >= 0:
+            log_page(st, log, at.LOG_ZONE_LOCKED, zone, pfn, order, at.HIGHATOMIC, 0, 0, 0)
+            taken_from = at.HIGHATOMIC
+    if pfn < 0:
+        st[at.FALLBACK_MODE] = MODE_NORMAL
+        pfn = take_page(pages, blocks, st, log, zone, order, migratetype, flags)
+    if pfn < 0 and flags & at.ALLOC_NON_BLOCK:
+        pfn = take_smallest_fit(pages, st, zone, order, at.HIGHATOMIC)
+        if pfn >= 0:
+            log_page(st, log, at.LOG_ZONE_LOCKED, zone, pfn, order, at.HIGHATOMIC, 0, 0, 0)
+            taken_from = at.HIGHATOMIC
+    got = 1 if pfn >= 0 else 0
+    count_transaction(st, log, at.SITE_BUDDY_ALLOC, zone, cpu, order, taken_from, got, got << order)
+    return pfn
+
+
+@inner
+def take_from_zone(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    zone: int,
+    cpu: int,
+    order: int,
+    migratetype: int,
+    flags: int,
+    highest_zone: int,
+) -> int:
+    """A page from a zone that passed its watermark (S3.2); -1 if the zone has none."""
+    pfn = -1
+    st[at.SERVED_BY_PCP] = 0
+    if list_index(st, order, migratetype) >= 0:
+        pfn = allocate_from_pcp(pages, blocks, st, log, zone, cpu, order, migratetype, flags)
+        if pfn >= 0:
+            st[at.SERVED_BY_PCP] = 1
+    if pfn < 0:
+        pfn = allocate_from_buddy(pages, blocks, st, log, zone, cpu, order, migratetype, flags)
+    region = zone_at(zone)
+    if flags & at.ALLOC_KSWAPD and st[region + at.ZONE_BOOSTED]:
+        st[region + at.ZONE_BOOSTED] = 0
+        wake_kswapd(st, 0, highest_zone)
+    return pfn
+
+
+@inner
+def try_zones(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    cpu: int,
+    order: int,
+    migratetype: int,
+    highest_zone: int,
+    flags: int,
+) -> int:
+    """Walk the zonelist for a zone that may and can serve the request (S3.1); -1 if none."""
+    while True:
+        for zone in range(highest_zone, -1, -1):
+            region = zone_at(zone)
+            if st[region + at.ZONE_MANAGED] == 0:
+                continue
+            allowed = False
+            if not st[region + at.ZONE_BELOW_HIGH]:
+                allowed = passes_watermark(st, zone, order, at.WMARK_HIGH, highest_zone, flags)
+                if not allowed:
+                    st[region + at.ZONE_BELOW_HIGH] = 1
+            if not allowed and not flags & at.ALLOC_NO_WATERMARKS:
+                mark = flags & at.WMARK_MASK
+                if not passes_watermark(st, zone, order, mark, highest_zone, flags):
+                    continue
+            pfn = take_from_zone(
+                pages, blocks, st, log, zone, cpu, order, migratetype, flags, highest_zone
+            )
+            if pfn >= 0:
+                if flags & at.ALLOC_HIGHATOMIC:
+                    if not st[at.SERVED_BY_PCP] or st[at.HIGHATOMIC_FROM_PCP]:
+                        reserve(pages, blocks, st, log, zone, cpu, pfn, order)
+                return pfn
+        if not flags & at.ALLOC_NOFRAGMENT:
+            return -1
+        flags &= ~at.ALLOC_NOFRAGMENT
+
+
+@inner
+def allocate(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    cpu: int,
+    order: int,
+    migratetype: int,
+    highest_zone: int,
+    bits: int,
+) -> int:
+    """Serve a request that succeeded in the recording; -1 if the model has no such page left.
+
+    Reclaim is literal: what it freed has already been replayed, so a request that reclaimed
+    goes on to release a reserved block and drain the per-CPU lists (S8.2). If that does not do,
+    the watermark is ignored and the divergence counted.
+    """
+    flags = fast_path_flags(st, bits, highest_zone)
+    pfn = try_zones(pages, blocks, st, log, cpu, order, migratetype, highest_zone, flags)
+    if pfn < 0:
+        pfn = allocate_slowly(pages, blocks, st, log, cpu, order, migratetype, highest_zone, bits)
+    if pfn >= 0:
+        pages[pfn]["order"] = order
+        pages[pfn]["where"] = at.ALLOCATED
+        pages[pfn]["tag"] = 1 if migratetype == at.MOVABLE else 0
+    return pfn
+
+
+@inner
+def allocate_in_base_pages(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    cpu: int,
+    order: int,
+    migratetype: int,
+    highest_zone: int,
+    bits: int,
+) -> int:
+    """Serve a request as a chain of single pages; the first page, -1 if memory has run out.
+
+    The recording found a buddy of this order, perhaps by compaction, and the model has none: the
+    memory is used all the same, as its caller would have fallen back to small pages.
+    """
+    first = -1
+    for _ in range(1 << order):
+        pfn = allocate(pages, blocks, st, log, cpu, 0, migratetype, highest_zone, bits)
+        if pfn < 0:
+            break
+        pages[pfn]["next"] = first
+        first = pfn
+    if first >= 0:
+        st[at.COUNT_IN_BASE_PAGES] += 1
+    return first
+
+
+@inner
+def free_base_pages(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    cpu: int,
+    first: int,
+    count: int,
+) -> int:
+    """Free `count` pages of a chain of single pages; the first page that remains, -1 if none."""
+    while count > 0 and first >= 0:
+        following = int(pages[first]["next"])
+        free_pages(pages, blocks, st, log, cpu, first, 0)
+        first = following
+        count -= 1
+    return first
+
+
+@inner
+def direct_reclaim_ran(st: np.ndarray, bits: int) -> bool:
+    """Whether the request reclaimed directly: as recorded, else whenever it may (S8.2)."""
+    if st[at.DIRECT_RECLAIM_RECORDED]:
+        return bits & at.REQUEST_RECLAIMED != 0
+    return bits & at.GFP_DIRECT_RECLAIM != 0
+
+
+@inner
+def allocate_slowly(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    cpu: int,
+    order: int,
+    migratetype: int,
+    highest_zone: int,
+    bits: int,
+) -> int:
+    """The slow path of a literal replay (S8.1, S8.2)."""
+    st[at.COUNT_SLOW_PATH] += 1
+    flags = slow_path_flags(bits, order)
+    if flags & at.ALLOC_KSWAPD:
+        wake_kswapd(st, order, highest_zone)
+    for attempt in range(3):
+        if attempt == 1:
+            if not direct_reclaim_ran(st, bits):
+                continue
+            unreserve(pages, blocks, st, log, cpu, highest_zone, migratetype)
+            drain_everything(pages, blocks, st, log)
+        elif attempt == 2:
+            flags |= at.ALLOC_NO_WATERMARKS
+        pfn = try_zones(pages, blocks, st, log, cpu, order, migratetype, highest_zone, flags)
+        if pfn >= 0:
+            if attempt == 2:
+                st[at.COUNT_FORCED] += 1
+            return pfn
+    return -1
+
+
+@inner
+def split_allocation(pages: np.ndarray, st: np.ndarray, pfn: int, order: int) -> None:
+    """Cut an allocation so that the piece of this order at `pfn` stands alone (T10.1)."""
+    for above in range(order, st[at.MAX_ORDER] + 1):
+        head = pfn & ~((1 << above) - 1)
+        if int(pages[head]["where"]) == at.ALLOCATED and int(pages[head]["order"]) >= above:
+            tag = int(pages[head]["tag"])
+            for current in range(int(pages[head]["order"]) - 1, order - 1, -1):
+                half = pfn & ~((1 << current) - 1)
+                other = half ^ (1 << current)
+                for piece in (half, other):
+                    pages[piece]["where"] = at.ALLOCATED
+                    pages[piece]["order"] = current
+                    pages[piece]["tag"] = tag
+            return
+
+
+@inner
+def free_pages(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    cpu: int,
+    pfn: int,
+    order: int,
+) -> None:
+    """Free pages on a CPU: to its lists or, where those do not take them, to the buddy (S4.6)."""
+    if int(pages[pfn]["where"]) != at.ALLOCATED or int(pages[pfn]["order"]) != order:
+        split_allocation(pages, st, pfn, order)
+    block_order = st[at.PAGEBLOCK_ORDER]
+    block = pfn >> block_order
+    zone = int(blocks[block]["zone"]) - 1
+    migratetype = int(blocks[block]["migratetype"])
+    listed = migratetype if migratetype < at.PCP_TYPES else at.MOVABLE
+    index = list_index(st, order, listed)
+    if index >= 0 and migratetype != st[at.ISOLATE]:
+        free_to_pcp(pages, blocks, st, log, zone, cpu, pfn, order, index)
+    elif order <= block_order:
+        free_to_buddy(pages, blocks, st, zone, pfn, order, migratetype)
+        count_transaction(
+            st, log, at.SITE_DIRECT_FREE, zone, cpu, order, migratetype, 1, 1 << order
+        )
+    else:
+        for piece in range(1 << (order - block_order)):
+            first = pfn + (piece << block_order)
+            piece_type = int(blocks[first >> block_order]["migratetype"])
+            pages[first]["where"] = at.NOWHERE
+            free_to_buddy(pages, blocks, st, zone, first, block_order, piece_type)
+        count_transaction(
+            st, log, at.SITE_DIRECT_FREE, zone, cpu, order, migratetype, 1, 1 << order
+        )
+    if st[at.KSWAPD_ACTIVE] and not st[at.KSWAPD_RECORDED]:
+        if node_balanced(st, 0, st[at.KSWAPD_HIGHEST]):
+            stop_kswapd(st)

@@ -1,0 +1,266 @@
+"""The model's state: its arrays, how they are set up, and the invariants they keep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.kernel_rules import KernelRules
+from pagealloc_model.machine import Machine, Zone
+from pagealloc_model.policy import Assumptions, Policy
+
+LOG_ROWS_DEFAULT = 1 << 17
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """The arrays every kernel works on (see `layout`), plus what they were made from."""
+
+    pages: np.ndarray
+    blocks: np.ndarray
+    st: np.ndarray
+    log: np.ndarray
+    machine: Machine
+
+    def copy(self) -> State:
+        """A state that can be advanced without changing this one."""
+        return State(
+            pages=self.pages.copy(),
+            blocks=self.blocks.copy(),
+            st=self.st.copy(),
+            log=np.zeros_like(self.log),
+            machine=self.machine,
+        )
+
+    def zone_region(self, zone: int) -> np.ndarray:
+        """View of a zone's words."""
+        start = at.ZONES + zone * at.ZONE_STRIDE
+        return self.st[start : start + at.ZONE_STRIDE]
+
+    def pcp_region(self, zone: int, cpu: int) -> np.ndarray:
+        """View of a CPU's words for a zone."""
+        start = int(self.st[at.PCP_BASE]) + (zone * self.machine.nr_cpus + cpu) * at.PCP_STRIDE
+        return self.st[start : start + at.PCP_STRIDE]
+
+    def free_buddies(self) -> np.ndarray:
+        """Free buddies, shape (zones, orders, migratetypes)."""
+        nr_zones = len(self.machine.zones)
+        regions = self.st[at.ZONES : at.ZONES + nr_zones * at.ZONE_STRIDE]
+        lists = regions.reshape(nr_zones, at.ZONE_STRIDE)[:, at.ZONE_LISTS :]
+        shape = (nr_zones, at.ORDERS, at.MIGRATETYPES, at.LIST_WORDS)
+        return lists.reshape(shape)[..., at.ENTRIES].copy()
+
+    def block_counts(self) -> np.ndarray:
+        """Pageblocks, shape (zones, migratetypes)."""
+        nr_zones = len(self.machine.zones)
+        counts = np.zeros((nr_zones, at.MIGRATETYPES), np.int64)
+        inside = self.blocks["zone"] > 0
+        zones = self.blocks["zone"][inside].astype(np.int64) - 1
+        np.add.at(counts, (zones, self.blocks["migratetype"][inside]), 1)
+        return counts
+
+    def pcp_words(self, first: int, words: int) -> np.ndarray:
+        """Words `first` onward of every pageset, shape (zones, cpus, words)."""
+        nr_zones, nr_cpus = len(self.machine.zones), self.machine.nr_cpus
+        base = int(self.st[at.PCP_BASE])
+        regions = self.st[base : base + nr_zones * nr_cpus * at.PCP_STRIDE]
+        table = regions.reshape(nr_zones, nr_cpus, at.PCP_STRIDE)
+        return table[:, :, first : first + words].copy()
+
+    def sites(self) -> np.ndarray:
+        """Lock-site counters, shape (zones, cpus, sites, 3): acquisitions, objects, pages."""
+        shape = (len(self.machine.zones), self.machine.nr_cpus, at.SITES, at.SITE_WORDS)
+        return self.pcp_words(at.PCP_SITES, at.SITES * at.SITE_WORDS).reshape(shape)
+
+    def check(self) -> list[str]:
+        """Broken invariants, one line each; an empty list is a sound state.
+
+        Checked: lists are linked consistently and counted right; every page is in one place; free
+        pages equal the zone's counter; buddies that could merge have merged; a free buddy's list
+        is that of its block's type (S6.5).
+        """
+        from pagealloc_model.allocator.invariants import broken_invariants
+
+        return broken_invariants(self)
+
+
+def make_state(
+    machine: Machine,
+    rules: KernelRules,
+    policy: Policy | None = None,
+    assumptions: Assumptions | None = None,
+    *,
+    start_ns: int = 0,
+    log_rows: int = LOG_ROWS_DEFAULT,
+) -> State:
+    """A state with every scalar set and no page anywhere; blocks belong to zones, type Movable.
+
+    Args:
+        machine: zones and CPUs; watermarks as they should be, policy applied.
+        rules: the kernel generation.
+        policy: swept fields; None means as recorded.
+        assumptions: ours.
+        start_ns: time of the first decay tick period.
+        log_rows: capacity of the log.
+    """
+    policy = policy or Policy()
+    assumptions = assumptions or Assumptions()
+    machine = machine.with_watermarks(policy)
+    nr_zones = len(machine.zones)
+    pcp_base = at.ZONES + nr_zones * at.ZONE_STRIDE
+    st = np.zeros(pcp_base + nr_zones * machine.nr_cpus * at.PCP_STRIDE, np.int64)
+    end_pfn = machine.end_pfn
+    nr_blocks = -(-end_pfn >> machine.pageblock_order)
+    state = State(
+        pages=np.zeros(nr_blocks << machine.pageblock_order, at.PAGE),
+        blocks=np.zeros(nr_blocks, at.BLOCK),
+        st=st,
+        log=np.zeros((log_rows, at.LOG_COLUMNS), np.int64),
+        machine=machine,
+    )
+    _set_scalars(st, machine, rules, policy, assumptions, pcp_base, start_ns)
+    for index, zone in enumerate(machine.zones):
+        _set_zone(state, index, zone)
+        for cpu in range(machine.nr_cpus):
+            _set_pageset(state, index, zone, cpu, rules, policy)
+    return state
+
+
+def _set_scalars(
+    st: np.ndarray,
+    machine: Machine,
+    rules: KernelRules,
+    policy: Policy,
+    assumptions: Assumptions,
+    pcp_base: int,
+    start_ns: int,
+) -> None:
+    names = machine.migratetypes
+    values = {
+        at.NR_ZONES: len(machine.zones),
+        at.NR_CPUS: machine.nr_cpus,
+        at.PAGEBLOCK_ORDER: machine.pageblock_order,
+        at.MAX_ORDER: machine.max_order,
+        at.PCP_BASE: pcp_base,
+        at.NORMAL_ZONE: machine.zone_index("Normal"),
+        at.MOVABLE_ZONE: max(machine.zone_index("Movable"), machine.zone_index("Normal"), 0),
+        at.ISOLATE: names.index("Isolate") if "Isolate" in names else -1,
+        at.COSTLY_ORDER: _given(policy.costly_order, 3),
+        at.THP_LISTS: machine.thp,
+        at.BATCH_SCALE_MAX: _given(policy.pcp_batch_scale_max, 5),
+        at.FREE_HIGH_BATCH: assumptions.free_high_batch,
+        at.FLUSH_ADDS_HALF_HIGH_MIN: rules.high_order_flush_adds_half_high_min,
+        at.FREE_BATCHED: _given(policy.pcp_free_batched, rules.free_batched),
+        at.DECAY_BATCHED: rules.decay_batched,
+        at.HIGHATOMIC_FROM_PCP: _given(policy.highatomic_from_pcp, rules.highatomic_from_pcp),
+        at.HIGHATOMIC_REFILLS_PCP: rules.highatomic_refills_pcp,
+        at.GATE_ORDER: _given(policy.highatomic_gate_order, 0),
+        at.RESERVE_PERCENT: _given(policy.highatomic_reserve_percent, 1),
+        at.BOOST_FACTOR: _given(policy.watermark_boost_factor, 15000),
+        at.END_PFN: machine.end_pfn,
+        at.NOW: start_ns,
+        at.TICK_PERIOD: assumptions.decay_period_ns,
+        at.TICK_STAGGER: min(12_000_000, assumptions.decay_period_ns // machine.nr_cpus),
+    }
+    for offset, value in values.items():
+        st[offset] = int(value)
+    period = assumptions.decay_period_ns
+    st[at.TICK_BASE] = (start_ns // period + 1) * period
+    st[at.NEXT_TICK] = st[at.TICK_BASE]
+
+
+def _given(value: int | bool | None, otherwise: int | bool) -> int:
+    return int(otherwise if value is None else value)
+
+
+def _set_zone(state: State, index: int, zone: Zone) -> None:
+    region = state.zone_region(index)
+    lists = region[at.ZONE_LISTS :].reshape(-1, at.LIST_WORDS)
+    lists[:, at.HEAD] = -1
+    lists[:, at.TAIL] = -1
+    if not zone.managed:
+        return
+    region[at.ZONE_MANAGED] = zone.managed
+    region[at.ZONE_START] = zone.start_pfn
+    region[at.ZONE_END] = zone.end_pfn
+    region[at.ZONE_MIN] = zone.min
+    region[at.ZONE_LOW] = zone.low
+    region[at.ZONE_HIGH] = zone.high
+    region[at.ZONE_BOOST] = zone.boost
+    for highest, pages in enumerate(zone.lowmem_reserve[: at.ZONES_MAX]):
+        region[at.ZONE_LOWMEM_RESERVE + highest] = pages
+    order = state.machine.pageblock_order
+    blocks = slice(zone.start_pfn >> order, -(-zone.end_pfn >> order))
+    state.blocks["zone"][blocks] = index + 1
+    state.blocks["migratetype"][blocks] = at.MOVABLE
+
+
+def _set_pageset(
+    state: State, index: int, zone: Zone, cpu: int, rules: KernelRules, policy: Policy
+) -> None:
+    region = state.pcp_region(index, cpu)
+    lists = region[at.PCP_LISTS : at.PCP_SITES].reshape(-1, at.LIST_WORDS)
+    lists[:, at.HEAD] = -1
+    lists[:, at.TAIL] = -1
+    if not zone.managed:
+        return
+    found = next((each for each in zone.pagesets if each.cpu == cpu), None)
+    size = batch_size(zone.managed, rules)
+    if found is not None and policy.pcp_batch is None:
+        size = found.batch
+    size = _given(policy.pcp_batch, size)
+    low, high = high_limits(zone, size, state.machine.nr_cpus, policy)
+    region[at.PCP_BATCH] = size
+    region[at.PCP_HIGH_MIN] = low
+    region[at.PCP_HIGH_MAX] = high
+    region[at.PCP_HIGH] = low if found is None else min(max(found.high, low), high)
+
+
+def batch_size(managed: int, rules: KernelRules) -> int:
+    """pcp->batch of a zone (S4.2).
+
+    Args:
+        managed: the zone's managed pages.
+        rules: kernel generation.
+    """
+    size = min(managed >> rules.batch_from_managed_shift, rules.batch_cap_bytes >> 12)
+    if rules.batch_from_managed_shift == 10:
+        size = max(size // 4, 1)
+    if size <= 1:
+        return 1
+    doubled = size + size // 2
+    return (1 << (doubled.bit_length() - 1)) - 1
+
+
+def high_limits(zone: Zone, size: int, nr_cpus: int, policy: Policy) -> tuple[int, int]:
+    """pcp->high_min and high_max of a zone (S4.3); what the policy leaves open is recorded or computed.
+
+    Args:
+        zone: watermarks and managed pages; its pagesets say what the kernel had.
+        size: pcp->batch.
+        nr_cpus: CPUs of the zone's node.
+        policy: `pcp_high_min`, `pcp_high_max`, `percpu_pagelist_high_fraction`, and the fields
+            that the computed limits depend on.
+    """
+    fraction = policy.percpu_pagelist_high_fraction
+    found = zone.pagesets[0] if zone.pagesets else None
+    recorded = (
+        found is not None
+        and found.high_min is not None
+        and found.high_max is not None
+        and fraction is None
+        and policy.pcp_batch is None
+        and policy.min_free_kbytes is None
+        and policy.watermark_scale_factor is None
+    )
+    if recorded:
+        low, high = found.high_min, found.high_max
+    elif fraction is not None and fraction >= 8:
+        low = high = max(zone.managed // fraction // nr_cpus, 4 * size)
+    else:
+        low = max(zone.low // nr_cpus, 4 * size)
+        high = max(zone.managed // 8 // nr_cpus, 4 * size)
+    low = _given(policy.pcp_high_min, low)
+    return low, max(_given(policy.pcp_high_max, high), low)

@@ -1,0 +1,201 @@
+"""What a recording asked of the allocator, without what the allocator answered.
+
+A free-running replay sees requests and frees, when and where; recorded page frames serve as
+identities of objects and for the start image only (T10.7).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import objects as resolved
+from pagealloc_model.errors import UsageError
+from pagealloc_model.machine import Machine
+from pagealloc_model.policy import Assumptions
+from pagealloc_model.trace.columns import Event, Trace
+
+GFP_DMA, GFP_HIGHMEM, GFP_DMA32, GFP_MOVABLE = 0x1, 0x2, 0x4, 0x8
+GFP_KERNEL = 0xCC0
+KSWAPD_NAP_NS = 100_000_000
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Demand:
+    """Resolved events and the objects they are about.
+
+    Attributes:
+        events: `layout.EVENT` records in time order.
+        objects: `objects.OBJECT` records; `pfn` is where the kernel had put the object.
+        missed_frees: allocations over pages whose free was not recorded (T10.3), pages.
+        split_frees: frees of part of an object (T10.1).
+        hidden_allocations: objects freed twice without an allocation between (T10.2).
+        outside: events whose page frame lies in no zone of the machine; left out.
+        kswapd_recorded: kswapd's runs are events here, not the model's to decide.
+        direct_reclaim_recorded: direct reclaim is marked on the requests it ran for.
+    """
+
+    events: np.ndarray
+    objects: np.ndarray
+    missed_frees: int
+    split_frees: int
+    hidden_allocations: int
+    outside: int
+    kswapd_recorded: bool
+    direct_reclaim_recorded: bool
+
+    @cached_property
+    def at_start(self) -> np.ndarray:
+        """Numbers of the objects that were live when the recording began (T10.2)."""
+        return np.flatnonzero(self.objects["kind"] == resolved.AT_START)
+
+    @cached_property
+    def fresh(self) -> np.ndarray:
+        """Numbers of the objects whose pages were free when the recording began (T10.6)."""
+        return np.flatnonzero(self.objects["fresh"])
+
+    def starting_places(self) -> np.ndarray:
+        """int32, where each object lives when a replay starts: -1 unless live at the start."""
+        places = np.full(len(self.objects), -1, np.int32)
+        places[self.at_start] = self.objects["pfn"][self.at_start]
+        return places
+
+
+def highest_zone_by_gfp(machine: Machine) -> np.ndarray:
+    """int8, shape (16,): index of the highest zone allowed for each low gfp nibble (S2.2).
+
+    A zone that the machine lacks degrades to Normal, and Normal to the highest populated one.
+    """
+    populated = [index for index, zone in enumerate(machine.zones) if zone.managed]
+    normal = machine.zone_index("Normal")
+    normal = normal if normal >= 0 else max(populated)
+    wanted = {
+        "DMA": machine.zone_index("DMA"),
+        "DMA32": machine.zone_index("DMA32"),
+        "HighMem": machine.zone_index("HighMem"),
+        "Movable": machine.zone_index("Movable"),
+    }
+    table = np.full(16, normal, np.int8)
+    for nibble in range(16):
+        name = ""
+        if nibble & GFP_DMA:
+            name = "DMA"
+        elif nibble & GFP_DMA32:
+            name = "DMA32"
+        elif nibble & GFP_HIGHMEM:
+            name = "Movable" if nibble & GFP_MOVABLE else "HighMem"
+        if name and wanted[name] >= 0:
+            table[nibble] = wanted[name]
+    return table
+
+
+def resolve_demand(
+    trace: Trace, machine: Machine, assumptions: Assumptions | None = None
+) -> Demand:
+    """Match every free to its allocation.
+
+    Raises:
+        UsageError: the trace has no mm_page_alloc or mm_page_free inside the machine's zones.
+    """
+    assumptions = assumptions or Assumptions()
+    wanted = (trace.event == Event.ALLOC) | (trace.event == Event.FREE)
+    pfn = trace.pfn[wanted]
+    order = trace.order[wanted].astype(np.int64)
+    inside = (pfn + (1 << order) <= machine.end_pfn) & (order <= machine.max_order)
+    rows = np.zeros(int(inside.sum()), resolved.ROW)
+    kept = np.flatnonzero(wanted)[inside]
+    if not len(kept):
+        raise UsageError(f"{trace.source}: no allocation or free inside the machine's zones")
+    gfp = trace.gfp[kept]
+    rows["time_ns"] = trace.time_ns[kept]
+    rows["pfn"] = pfn[inside]
+    rows["cpu"] = trace.cpu[kept]
+    rows["is_free"] = trace.event[kept] == Event.FREE
+    rows["order"] = order[inside]
+    rows["migratetype"] = trace.migratetype[kept]
+    rows["bits"] = gfp & np.uint32(at.GFP_READ_BITS)
+    rows["zone"] = highest_zone_by_gfp(machine)[gfp & np.uint32(15)]
+    frees = rows["is_free"] == 1
+    rows["migratetype"][frees] = assumptions.hidden_migratetype
+    rows["bits"][frees] = GFP_KERNEL & at.GFP_READ_BITS
+    reclaimed = requests_that_reclaimed(trace)
+    rows["bits"][np.isin(kept, reclaimed)] |= np.uint32(at.REQUEST_RECLAIMED)
+    events, objects, counts = _resolve(rows, machine.end_pfn)
+    reclaim = kswapd_runs(trace)
+    if reclaim is not None:
+        events = np.concatenate([reclaim, events])
+    if counts[resolved.COUNT_HIDDEN_ALLOC] or reclaim is not None:
+        events = events[np.argsort(events["time_ns"], kind="stable")]
+    return Demand(
+        events=events,
+        objects=objects,
+        missed_frees=int(counts[resolved.COUNT_MISSED_FREE]),
+        split_frees=int(counts[resolved.COUNT_SPLIT_FREE]),
+        hidden_allocations=int(counts[resolved.COUNT_HIDDEN_ALLOC]),
+        outside=int(len(pfn) - len(kept)),
+        kswapd_recorded=reclaim is not None,
+        direct_reclaim_recorded=len(reclaimed) > 0,
+    )
+
+
+def requests_that_reclaimed(trace: Trace) -> np.ndarray:
+    """Rows of the allocations on whose behalf direct reclaim ran: the task's next one after it."""
+    ends = trace.tables.get("vmscan:mm_vmscan_direct_reclaim_end")
+    if ends is None or not len(ends["row"]):
+        return np.zeros(0, np.int64)
+    allocations = np.flatnonzero(trace.event == Event.ALLOC)
+    by_task = np.lexsort((allocations, trace.pid[allocations]))
+    ranked = allocations[by_task]
+    keys = (trace.pid[ranked].astype(np.int64) << 40) + ranked
+    wanted = (np.asarray(ends["pid"]).astype(np.int64) << 40) + np.asarray(ends["row"])
+    found = np.searchsorted(keys, wanted)
+    found = found[found < len(ranked)]
+    same = trace.pid[ranked[found]] == np.asarray(ends["pid"])[: len(found)]
+    return np.unique(ranked[found[same]])
+
+
+def kswapd_runs(trace: Trace) -> np.ndarray | None:
+    """kswapd's recorded runs as KSWAPD_START and KSWAPD_STOP events; None if none were recorded.
+
+    In a literal replay reclaim is the recording's, and so are the times at which it is active
+    (S10.2). A run ends a nap before kswapd sleeps (S10.3), or where the next one begins.
+    """
+    wakes = trace.tables.get("vmscan:mm_vmscan_kswapd_wake")
+    sleeps = trace.tables.get("vmscan:mm_vmscan_kswapd_sleep")
+    if wakes is None or sleeps is None or not len(wakes["time_ns"]):
+        return None
+    starts = np.asarray(wakes["time_ns"])
+    naps = np.asarray(sleeps["time_ns"]) - KSWAPD_NAP_NS
+    last = int(trace.time_ns[-1]) + 1
+    following = np.append(starts[1:], last)
+    slept = np.append(naps, last)[np.searchsorted(naps, starts)]
+    stops = np.maximum(np.minimum(following, slept), starts)
+    runs = np.zeros(2 * len(starts), at.EVENT)
+    runs["time_ns"][0::2] = starts
+    runs["time_ns"][1::2] = stops
+    runs["operation"][0::2] = at.KSWAPD_START
+    runs["operation"][1::2] = at.KSWAPD_STOP
+    runs["object"] = -1
+    return runs
+
+
+def _resolve(rows: np.ndarray, end_pfn: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    room = len(rows) + len(rows) // 8 + 4096
+    while True:
+        events = np.zeros(room, at.EVENT)
+        objects = np.zeros(room, resolved.OBJECT)
+        counts = np.zeros(resolved.COUNTS, np.int64)
+        owner = np.zeros(end_pfn, np.int32)
+        last_free = np.zeros(end_pfn, np.int32)
+        done = resolved.resolve_objects(rows, owner, last_free, events, objects, counts)
+        if done == len(rows):
+            break
+        room *= 2
+    return (
+        events[: counts[resolved.COUNT_EVENTS]],
+        objects[: counts[resolved.COUNT_OBJECTS]],
+        counts,
+    )

@@ -1,0 +1,348 @@
+"""Replaying a recording's demand through the model under a policy: `replay` and its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from pagealloc_model import predicted_tables as tables
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.initial import install
+from pagealloc_model.allocator.jit import kernel_fingerprint
+from pagealloc_model.allocator.replay import advance
+from pagealloc_model.allocator.state import State, make_state
+from pagealloc_model.errors import UsageError
+from pagealloc_model.kernel_rules import KernelRules
+from pagealloc_model.machine import Machine
+from pagealloc_model.policy import Assumptions, Policy
+from pagealloc_model.prepared import effective_policy, prepare, recorded_rules
+from pagealloc_model.sampling import bin_edges
+from pagealloc_model.version import __version__
+
+if TYPE_CHECKING:
+    from pagealloc_model.bundle import Bundle
+    from pagealloc_model.demand import Demand
+
+STEP_EVENTS = 1 << 18
+
+
+class Cancelled(Exception):
+    """A replay was told to stop through its `cancel` argument."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Samples:
+    """Copies of the state's counters at instants.
+
+    Attributes:
+        time_ns: int64, shape (samples,).
+        free_buddies: int64, shape (samples, zones, orders, migratetypes).
+        blocks: int64, shape (samples, zones, migratetypes).
+        pcp: int64, shape (samples, zones, cpus, 2): count and high.
+        sites: int64, shape (samples, zones, sites, 3), cumulative (`layout.SITE_...`).
+    """
+
+    time_ns: np.ndarray
+    free_buddies: np.ndarray
+    blocks: np.ndarray
+    pcp: np.ndarray
+    sites: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Replay:
+    """What the model predicts for one policy; tables are DataFrames, made on first use.
+
+    Attributes:
+        name: the recording's name.
+        machine: the machine replayed on.
+        policy: the effective policy, recorded values filled in.
+        asked_policy: what the caller changed.
+        rules: the kernel rules used.
+        rules_origin: one line on how they were chosen.
+        assumptions: ours.
+        seed: of choices that nothing settles.
+        samples: counters at every sample instant.
+        edges: int64, edges of the regular grid's bins.
+        log: int64, shape (transactions, LOG_COLUMNS): every zone->lock hold.
+        places: int32, where the model put each object, -1 where nowhere.
+        demand: the objects and events replayed.
+        fallback_counts: int64, shape (3, 3, 3): requested type, fallback type, kind.
+        divergence: counts of what the recording and the model disagreed on.
+        start_state: lines on the start image.
+        losses: events the recording lost.
+    """
+
+    name: str
+    machine: Machine
+    policy: Policy
+    asked_policy: Policy
+    rules: KernelRules
+    rules_origin: str
+    assumptions: Assumptions
+    seed: int
+    samples: Samples
+    edges: np.ndarray
+    log: np.ndarray
+    places: np.ndarray
+    demand: Demand
+    fallback_counts: np.ndarray
+    divergence: dict[str, int]
+    start_state: tuple[str, ...]
+    losses: int = 0
+    final: State | None = field(default=None, repr=False)
+
+    @cached_property
+    def free_pages(self) -> pd.DataFrame:
+        """Free buddies and pages by time, zone, order and migratetype."""
+        return tables.free_pages(self.machine, self.samples.time_ns, self.samples.free_buddies)
+
+    @cached_property
+    def pageblocks(self) -> pd.DataFrame:
+        """Pageblocks by time, zone and migratetype."""
+        return tables.pageblocks(self.machine, self.samples.time_ns, self.samples.blocks)
+
+    @cached_property
+    def pcp(self) -> pd.DataFrame:
+        """Per-CPU list counts and limits by time, zone and CPU."""
+        return tables.pcp(self.machine, self.samples.time_ns, self.samples.pcp)
+
+    @cached_property
+    def lock(self) -> pd.DataFrame:
+        """zone->lock acquisitions by time bin, zone and site (S11.1)."""
+        inside = np.isin(self.samples.time_ns, self.edges)
+        return tables.lock(self.machine, self.edges, self.samples.sites[inside])
+
+    @cached_property
+    def transactions_full(self) -> pd.DataFrame:
+        """Every zone->lock hold, one row each."""
+        return tables.transactions_full(self.machine, self.log)
+
+    @cached_property
+    def transactions(self) -> pd.DataFrame:
+        """Histogram of transaction sizes by zone, CPU, site and cause."""
+        return tables.transactions(self.transactions_full)
+
+    @cached_property
+    def fallbacks(self) -> pd.DataFrame:
+        """Fallbacks by types, orders and kind (S6.6)."""
+        return tables.fallbacks(self.fallback_counts)
+
+    @cached_property
+    def outcomes(self) -> pd.DataFrame:
+        """Requests by order; success under another policy is NA in a literal replay."""
+        return tables.outcomes(self.demand.events)
+
+    @cached_property
+    def vmstat(self) -> pd.DataFrame:
+        """Counters under the kernel's names; all NA in a literal replay."""
+        return tables.vmstat(int(self.samples.time_ns[-1]))
+
+    @property
+    def provenance(self) -> dict[str, object]:
+        """What made this result: recording, policy, rules, assumptions, versions, losses."""
+        return {
+            "recording": self.name,
+            "rules": self.rules.name,
+            "rules_origin": self.rules_origin,
+            "policy": self.policy.given(),
+            "changed": self.asked_policy.given(),
+            "assumptions": asdict(self.assumptions),
+            "seed": self.seed,
+            "version": __version__,
+            "model": kernel_fingerprint(),
+            "divergence": self.divergence,
+            "lost_events": self.losses,
+        }
+
+
+def replay(
+    recording: Bundle,
+    policy: Policy | None = None,
+    *,
+    rules: KernelRules | str | None = None,
+    assumptions: Assumptions | None = None,
+    seed: int = 0,
+    window: tuple[float, float] | None = None,
+    progress: Callable[[float], None] | None = None,
+    cancel: Callable[[], bool] | None = None,
+) -> Replay:
+    """Predict what the allocator would have done under a policy.
+
+    Uses the recording's demand and start state only: the result does not change if zone_locked,
+    pcpu_drain, extfrag, lock events and later snapshots are taken out of the recording.
+
+    Args:
+        recording: an opened bundle.
+        policy: fields that differ from the recorded policy.
+        rules: a preset or its name; None picks one by the recording's kernel release.
+        assumptions: None for the defaults.
+        seed: for choices that nothing in the recording settles.
+        window: (from, to) in seconds after the first event; the tables cover only that part, the
+            replay still begins at the start.
+        progress: called with the share done, 0 to 1.
+        cancel: asked now and then; True ends the replay with `Cancelled`.
+
+    Raises:
+        UsageError: no snapshot, nothing to replay, or an empty window.
+        PolicyError: no rules for the recording's kernel.
+        RecordingError: a file of the recording cannot be read.
+        Cancelled: `cancel` said so.
+    """
+    assumptions = assumptions or Assumptions()
+    chosen, origin = _choose_rules(recording, rules)
+    prepared = prepare(recording, assumptions, seed)
+    demand = prepared.demand
+    effective = effective_policy(recording, policy)
+    times = demand.events["time_ns"]
+    start_ns, end_ns = _window_ns(times, window)
+    state = make_state(prepared.machine, chosen, effective, assumptions, start_ns=int(times[0]))
+    install(state, prepared.image)
+    state.st[at.KSWAPD_RECORDED] = demand.kswapd_recorded
+    state.st[at.DIRECT_RECLAIM_RECORDED] = demand.direct_reclaim_recorded
+    places = demand.starting_places()
+    edges = bin_edges(start_ns, end_ns)
+    instants = np.unique(
+        np.concatenate([edges, [s.time_ns for s in recording.snapshots]]).astype(np.int64)
+    )
+    samples, log = _run(
+        state, demand, places, instants, (start_ns, int(edges[-1])), progress, cancel
+    )
+    return Replay(
+        name=recording.name,
+        machine=state.machine,
+        policy=effective,
+        asked_policy=policy or Policy(),
+        rules=chosen,
+        rules_origin=origin,
+        assumptions=assumptions,
+        seed=seed,
+        samples=samples,
+        edges=edges,
+        log=log,
+        places=places,
+        demand=demand,
+        fallback_counts=_fallback_counts(state),
+        divergence=_divergence(state, demand),
+        start_state=prepared.image.origin,
+        losses=recording.trace.losses.total,
+        final=state,
+    )
+
+
+def _choose_rules(recording: Bundle, rules: KernelRules | str | None) -> tuple[KernelRules, str]:
+    if rules is None:
+        return recorded_rules(recording)
+    if isinstance(rules, str):
+        return KernelRules.preset(rules), f"rules {rules} named by the caller"
+    return rules, f"rules {rules.name} given by the caller"
+
+
+def _window_ns(times: np.ndarray, window: tuple[float, float] | None) -> tuple[int, int]:
+    first, last = int(times[0]), int(times[-1])
+    if window is None:
+        return first, last
+    start = first + round(window[0] * 1e9)
+    end = min(first + round(window[1] * 1e9), last)
+    if not first <= start < end:
+        raise UsageError(
+            f"window {window[0]} to {window[1]} s is outside the recording, "
+            f"which lasts {(last - first) / 1e9:.3f} s"
+        )
+    return start, end
+
+
+def _run(
+    state: State,
+    demand: Demand,
+    places: np.ndarray,
+    instants: np.ndarray,
+    span: tuple[int, int],
+    progress: Callable[[float], None] | None,
+    cancel: Callable[[], bool] | None,
+) -> tuple[Samples, np.ndarray]:
+    """Advance to every instant inside the span and copy the counters there."""
+    events = demand.events
+    times = events["time_ns"]
+    kept: list[tuple[np.ndarray, ...]] = []
+    sampled: list[int] = []
+    logs: list[np.ndarray] = []
+    position = 0
+    for instant in instants[instants <= span[1]]:
+        stop = int(np.searchsorted(times, instant, side="left"))
+        while position < stop or _ticks_are_due(state, position, int(instant)):
+            goal = min(stop, position + STEP_EVENTS)
+            until = int(instant) if goal == stop else -1
+            position = advance(
+                state.pages,
+                state.blocks,
+                state.st,
+                state.log,
+                events,
+                places,
+                position,
+                goal,
+                until,
+            )
+            logs.append(state.log[: state.st[at.LOG_ROWS]].copy())
+            state.st[at.LOG_ROWS] = 0
+            if cancel is not None and cancel():
+                raise Cancelled
+            if progress is not None:
+                progress(position / len(events))
+        if instant >= span[0]:
+            sampled.append(int(instant))
+            kept.append(_sample(state))
+    log = np.concatenate(logs) if logs else state.log[:0]
+    log = log[(log[:, 1] >= span[0]) & (log[:, 1] < span[1])]
+    free_buddies, blocks, pcp, sites = (np.stack(column) for column in zip(*kept, strict=True))
+    return (
+        Samples(
+            time_ns=np.array(sampled, np.int64),
+            free_buddies=free_buddies,
+            blocks=blocks,
+            pcp=pcp,
+            sites=sites,
+        ),
+        log,
+    )
+
+
+def _ticks_are_due(state: State, position: int, instant: int) -> bool:
+    return position > 0 and bool(state.st[at.NEXT_TICK] <= instant)
+
+
+def _sample(state: State) -> tuple[np.ndarray, ...]:
+    return (
+        state.free_buddies(),
+        state.block_counts(),
+        state.pcp_words(at.PCP_COUNT, 2),
+        state.sites().sum(axis=1),
+    )
+
+
+def _fallback_counts(state: State) -> np.ndarray:
+    size = at.PCP_TYPES * at.PCP_TYPES * at.FALLBACK_KINDS
+    words = state.st[at.FALLBACKS : at.FALLBACKS + size]
+    return words.reshape(at.PCP_TYPES, at.PCP_TYPES, at.FALLBACK_KINDS).copy()
+
+
+def _divergence(state: State, demand: Demand) -> dict[str, int]:
+    st = state.st
+    return {
+        "forced": int(st[at.COUNT_FORCED]),
+        "in_base_pages": int(st[at.COUNT_IN_BASE_PAGES]),
+        "failed": int(st[at.COUNT_FAILED]),
+        "orphan_frees": int(st[at.COUNT_ORPHAN_FREE]),
+        "recorded_failures": int(st[at.COUNT_RECORDED_FAILURE]),
+        "live_at_start": len(demand.at_start),
+        "hidden_allocations": demand.hidden_allocations,
+        "missed_frees": demand.missed_frees,
+        "split_frees": demand.split_frees,
+        "outside_zones": demand.outside,
+    }

@@ -1,0 +1,146 @@
+"""What every replay of a recording shares: machine, rules, demand, start image; made once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from pagealloc_model.errors import UsageError
+from pagealloc_model.kernel_rules import KernelRules
+from pagealloc_model.machine import DEFAULT_MIGRATETYPES, Machine, machine_from_zoneinfo
+from pagealloc_model.policy import Assumptions, Policy
+
+if TYPE_CHECKING:
+    from pagealloc_model.allocator.initial import StartImage
+    from pagealloc_model.bundle import Bundle
+    from pagealloc_model.demand import Demand
+    from pagealloc_model.snapshot import Snapshot
+
+RECORDED_SYSCTLS = {
+    "highatomic_gate_order": int,
+    "pcp_free_batched": lambda text: bool(int(text)),
+    "watermark_boost_factor": int,
+}
+"""Policy fields that a recording's meta.json states as sysctls of the same name."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prepared:
+    """A recording made ready to be replayed any number of times.
+
+    Attributes:
+        machine: zones, watermarks and CPUs as recorded.
+        demand: what was asked and freed.
+        image: where pages were at the start.
+    """
+
+    machine: Machine
+    demand: Demand
+    image: StartImage
+
+
+_prepared: WeakKeyDictionary[Bundle, dict[tuple[int, int], Prepared]] = WeakKeyDictionary()
+
+
+def start_snapshots(bundle: Bundle) -> tuple[Snapshot, Snapshot]:
+    """The snapshots that describe the start; no replay reads a later one.
+
+    Returns:
+        The last one before the first event, for per-CPU lists, and the first one after it, for
+        everything else; the same one twice where only one of the two exists.
+
+    Raises:
+        UsageError: no snapshot has a usable zoneinfo, so the machine is unknown.
+    """
+    usable = [snapshot for snapshot in bundle.snapshots if snapshot.zoneinfo is not None]
+    if not usable:
+        raise UsageError(
+            f"{bundle.path}: no snapshot with a usable zoneinfo, so zones, watermarks and per-CPU "
+            "limits are unknown and nothing can be replayed; record a bundle with snapshots"
+        )
+    first_event, last_event = bundle.trace.span_ns
+    before = [each for each in usable if each.time_ns <= first_event]
+    during = [each for each in usable if first_event < each.time_ns <= last_event]
+    early = before[-1] if before else (during or usable)[0]
+    return early, (during[0] if during else early)
+
+
+def recorded_machine(bundle: Bundle) -> Machine:
+    """The machine as a recording's snapshots describe it at the start.
+
+    Raises:
+        UsageError: no usable snapshot, or a machine the model has no rules for.
+    """
+    snapshot, _ = start_snapshots(bundle)
+    types = snapshot.pagetypeinfo
+    factor = _sysctl(bundle.meta, "watermark_scale_factor")
+    return machine_from_zoneinfo(
+        snapshot.zoneinfo,
+        pageblock_order=types.pageblock_order if types else 9,
+        migratetypes=types.migratetypes if types else DEFAULT_MIGRATETYPES,
+        watermark_scale_factor=int(factor) if factor else 10,
+    )
+
+
+def recorded_policy(bundle: Bundle) -> Policy:
+    """The policy the recorded kernel ran, as far as meta.json's sysctls state it."""
+    values = {}
+    for name, convert in RECORDED_SYSCTLS.items():
+        text = _sysctl(bundle.meta, name)
+        if text is not None:
+            values[name] = convert(text)
+    return Policy(**values)
+
+
+def effective_policy(bundle: Bundle, policy: Policy | None) -> Policy:
+    """A policy with what it leaves "as recorded" filled in from the recording."""
+    recorded = recorded_policy(bundle)
+    return recorded if policy is None else replace(recorded, **policy.given())
+
+
+def recorded_rules(bundle: Bundle) -> tuple[KernelRules, str]:
+    """The rules preset for the recording's kernel, and one line on how it was chosen.
+
+    Raises:
+        PolicyError: the kernel is older than every preset.
+    """
+    return KernelRules.for_release(bundle.release)
+
+
+def prepare(bundle: Bundle, assumptions: Assumptions, seed: int) -> Prepared:
+    """Machine, demand and start image of a recording; kept while the bundle lives.
+
+    Raises:
+        UsageError: no snapshot, or no event inside the machine's zones.
+        RecordingError: a file of the recording cannot be read.
+    """
+    made = _prepared.setdefault(bundle, {})
+    key = (assumptions.hidden_migratetype, seed)
+    if key not in made:
+        made[key] = _prepare(bundle, assumptions, seed)
+    return made[key]
+
+
+def _prepare(bundle: Bundle, assumptions: Assumptions, seed: int) -> Prepared:
+    from pagealloc_model.demand import resolve_demand
+    from pagealloc_model.start_image import make_start_image, start_counts
+
+    machine = recorded_machine(bundle)
+    _, snapshot = start_snapshots(bundle)
+    demand = resolve_demand(bundle.trace, machine, assumptions)
+    image = make_start_image(
+        machine,
+        demand,
+        start_counts(machine, snapshot, bundle.trace),
+        bundle.kpageflags,
+        seed=seed,
+    )
+    return Prepared(machine=machine, demand=demand, image=image)
+
+
+def _sysctl(meta: Mapping[str, object], name: str) -> str | None:
+    settings = meta.get("sysctl")
+    value = settings.get(name) if isinstance(settings, Mapping) else None
+    return None if value is None else str(value)

@@ -1,0 +1,276 @@
+"""The start image of a recording: what kpageflags, the first snapshot and first touches say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.initial import LISTED, StartImage, maximal_buddies
+from pagealloc_model.block_types import assign_block_types
+from pagealloc_model.demand import Demand
+from pagealloc_model.machine import Machine, Zone
+from pagealloc_model.proc import kpageflags as flags
+from pagealloc_model.snapshot import Snapshot
+from pagealloc_model.trace.columns import Event, Trace
+
+NOT_MEMORY = flags.NOPAGE | flags.RESERVED | flags.HWPOISON | flags.OFFLINE
+MIGRATABLE = flags.LRU | flags.MMAP | flags.ANON
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StartCounts:
+    """What the state files say about the start, as arrays.
+
+    Attributes:
+        free_buddies: int64, shape (zones, orders, migratetypes); None without pagetypeinfo.
+        blocks: int64, shape (zones, migratetypes); None without pagetypeinfo.
+        free_pages: int64, shape (zones,): free pages, those on per-CPU lists included.
+    """
+
+    free_buddies: np.ndarray | None
+    blocks: np.ndarray | None
+    free_pages: np.ndarray
+
+
+def start_counts(machine: Machine, snapshot: Snapshot, trace: Trace) -> StartCounts:
+    """The start snapshot's counts, its free pages carried back to the first event.
+
+    Setting a recording up allocates the ring buffers, so a snapshot from before the first event
+    is off by them; the first one taken during the recording is not, and what was allocated and
+    freed until then is known.
+
+    Args:
+        machine: zones and migratetypes.
+        snapshot: the start snapshot; its zoneinfo is there.
+        trace: the recording's events.
+    """
+    names = [zone.name for zone in machine.zones]
+    totals = np.zeros(len(names), np.int64)
+    until = int(np.searchsorted(trace.time_ns, snapshot.time_ns))
+    event = trace.event[:until]
+    sizes = np.where(event == Event.FREE, 1, np.where(event == Event.ALLOC, -1, 0))
+    sizes = sizes * (1 << trace.order[:until].astype(np.int64))
+    pfn = trace.pfn[:until]
+    for each in snapshot.zoneinfo.zones:
+        index = names.index(each.name)
+        zone = machine.zones[index]
+        inside = (pfn >= zone.start_pfn) & (pfn < zone.end_pfn)
+        listed = sum(pageset.count for pageset in each.pagesets)
+        totals[index] = each.free + listed - int(sizes[inside].sum())
+    tables = snapshot.pagetypeinfo
+    if tables is None:
+        return StartCounts(free_buddies=None, blocks=None, free_pages=totals)
+    buddies = np.zeros((len(names), at.ORDERS, at.MIGRATETYPES), np.int64)
+    blocks = np.zeros((len(names), at.MIGRATETYPES), np.int64)
+    types = list(tables.migratetypes)
+    for row in tables.free_lists:
+        buddies[names.index(row.zone), : len(row.buddies), types.index(row.migratetype)] = (
+            row.buddies
+        )
+    for row in tables.pageblocks:
+        blocks[names.index(row.zone), : len(row.blocks)] = row.blocks
+    return StartCounts(free_buddies=buddies, blocks=blocks, free_pages=totals)
+
+
+def make_start_image(
+    machine: Machine,
+    demand: Demand,
+    counts: StartCounts,
+    page_flags: np.ndarray,
+    *,
+    seed: int = 0,
+) -> StartImage:
+    """Combine the three sources (T10.6, T12.5).
+
+    Pages first seen freed were allocated at the start; pages first seen allocated were free, in
+    the buddy or, where kpageflags shows no flag on them, on the per-CPU list of the CPU that
+    took them. Block types follow flags and are chosen so that they meet the snapshot's counts.
+
+    Args:
+        machine: zones and CPUs.
+        demand: the recording's demand; only first touches are read.
+        counts: what the image should meet.
+        page_flags: kpageflags words.
+        seed: for choices that nothing settles.
+    """
+    block_pages = 1 << machine.pageblock_order
+    length = -(-machine.end_pfn // block_pages) * block_pages
+    words = np.full(length, flags.NOPAGE, np.uint64)
+    known = min(len(page_flags), length)
+    words[:known] = page_flags[:known]
+    memory = (words & NOT_MEMORY) == 0
+    buddy = memory & ((words & flags.BUDDY) != 0)
+    free = buddy.copy()
+    touched = np.zeros(length, bool)
+    fresh = demand.objects[demand.fresh]
+    at_start = demand.objects[demand.at_start]
+    for pages in object_pages(fresh):
+        free[pages] = True
+        touched[pages] = True
+    for pages in object_pages(at_start):
+        free[pages] = False
+        touched[pages] = True
+    plain = memory & (words == 0)
+    listed = _listed_pages(machine, demand, buddy, plain & ~touched)
+    for pages in object_pages(listed):
+        free[pages] = False
+    movable = memory & ~free & ((words & MIGRATABLE) != 0)
+    for pages in object_pages(listed):
+        movable[pages] = False
+    block_types = assign_block_types(machine, counts, free, words, seed=seed)
+    origin = _meet_free_totals(machine, counts, free, touched, plain, listed, block_types)
+    _settle_list_types(listed, block_types, machine.pageblock_order)
+    return StartImage(
+        free=free,
+        movable=movable,
+        block_types=block_types,
+        listed=listed,
+        allocated_pfn=at_start["pfn"].astype(np.int32),
+        allocated_order=at_start["order"].astype(np.int8),
+        origin=tuple(origin),
+    )
+
+
+def object_pages(objects: np.ndarray) -> list[np.ndarray]:
+    """Page frames of objects with `pfn` and `order`, one array per order that occurs."""
+    found = []
+    for order in np.unique(objects["order"]):
+        first = objects["pfn"][objects["order"] == order].astype(np.int64)
+        found.append((first[:, None] + np.arange(1 << int(order))).ravel())
+    return found
+
+
+def _listed_pages(
+    machine: Machine, demand: Demand, buddy: np.ndarray, untouched_plain: np.ndarray
+) -> np.ndarray:
+    """Pages on per-CPU lists, head first: first touches by that CPU, then unused plain pages."""
+    allocations = demand.events[demand.events["operation"] == at.ALLOC]
+    fresh = demand.objects["fresh"][allocations["object"]] == 1
+    allocations = allocations[fresh]
+    pfn = demand.objects["pfn"][allocations["object"]].astype(np.int64)
+    order = allocations["order"].astype(np.int64)
+    eligible = ((order <= 3) | (order == machine.pageblock_order)) & ~buddy[pfn]
+    pieces = []
+    for index, zone in enumerate(machine.zones):
+        if not zone.managed:
+            continue
+        spare = np.flatnonzero(untouched_plain[zone.start_pfn : zone.end_pfn]) + zone.start_pfn
+        used = 0
+        for pageset in zone.pagesets:
+            mine = (
+                eligible
+                & (allocations["cpu"] == pageset.cpu)
+                & (pfn >= zone.start_pfn)
+                & (pfn < zone.end_pfn)
+            )
+            first = np.flatnonzero(mine)
+            first = first[np.cumsum(1 << order[first]) <= pageset.count]
+            missing = pageset.count - int((1 << order[first]).sum())
+            cold = spare[used : used + missing]
+            used += len(cold)
+            records = np.zeros(len(first) + len(cold), LISTED)
+            records["pfn"] = np.concatenate([pfn[first], cold])
+            records["order"][: len(first)] = order[first]
+            records["migratetype"][: len(first)] = allocations["migratetype"][first]
+            records["migratetype"][len(first) :] = -1
+            records["zone"] = index
+            records["cpu"] = pageset.cpu
+            pieces.append(records)
+    return np.concatenate(pieces) if pieces else np.zeros(0, LISTED)
+
+
+def _settle_list_types(listed: np.ndarray, block_types: np.ndarray, pageblock_order: int) -> None:
+    """Give pages whose list no request named the list of their block's type (S4.6)."""
+    by_block = block_types[listed["pfn"] >> pageblock_order]
+    by_block = np.where(by_block >= at.PCP_TYPES, at.MOVABLE, by_block)
+    unnamed = listed["migratetype"] < 0
+    listed["migratetype"][unnamed] = by_block[unnamed]
+
+
+def _meet_free_totals(
+    machine: Machine,
+    counts: StartCounts,
+    free: np.ndarray,
+    touched: np.ndarray,
+    plain: np.ndarray,
+    listed: np.ndarray,
+    block_types: np.ndarray,
+) -> list[str]:
+    """Move untouched pages in or out of the buddy until each zone's total fits; say how much.
+
+    Buddies are taken from the lists of which the image has more than the snapshot, small ones
+    first, then where that is not enough large ones; pages are added where kpageflags shows no flag, hence no known user.
+    """
+    lines = []
+    for index, zone in enumerate(machine.zones):
+        if not zone.managed:
+            continue
+        span = slice(zone.start_pfn, zone.end_pfn)
+        mine = listed[listed["zone"] == index]
+        on_lists = int((1 << mine["order"].astype(np.int64)).sum())
+        wanted = int(counts.free_pages[index]) - on_lists
+        found = int(free[span].sum())
+        if found > wanted:
+            table = None if counts.free_buddies is None else counts.free_buddies[index]
+            _take_buddies(machine, free, touched, zone, found - wanted, block_types, table)
+        elif found < wanted:
+            spare = plain & ~touched & ~free
+            for pages in object_pages(mine):
+                spare[pages] = False
+            spare_pfns = np.flatnonzero(spare[span])[: wanted - found] + zone.start_pfn
+            free[spare_pfns] = True
+        placed = int(free[span].sum())
+        lines.append(
+            f"zone {zone.name}: page flags gave {found} free pages, the start snapshot {wanted}; "
+            f"the image has {placed}, and {on_lists} on per-CPU lists"
+        )
+    return lines
+
+
+def _take_buddies(
+    machine: Machine,
+    free: np.ndarray,
+    touched: np.ndarray,
+    zone: Zone,
+    surplus: int,
+    block_types: np.ndarray,
+    wanted: np.ndarray | None,
+) -> None:
+    """Mark about `surplus` untouched free pages of a zone allocated.
+
+    First whole buddies of which a list has more than the snapshot's table (of one that was
+    touched elsewhere, the rest of it), then the largest ones, as a few of them hardly change the
+    distribution, then single pages.
+    """
+    pfns, orders = maximal_buddies(free, block_types, machine.pageblock_order, machine.max_order)
+    inside = (pfns >= zone.start_pfn) & (pfns < zone.end_pfn)
+    pfns, orders = pfns[inside], orders[inside].astype(np.int64)
+    types = block_types[pfns >> machine.pageblock_order]
+    touched_before = np.concatenate([[0], np.cumsum(touched)])
+    used = touched_before[pfns + (1 << orders)] - touched_before[pfns]
+    by_use = np.argsort(used, kind="stable")
+    for order in range(machine.max_order + 1) if wanted is not None else ():
+        for migratetype in range(at.PCP_TYPES):
+            alike = by_use[(orders[by_use] == order) & (types[by_use] == migratetype)]
+            room = max(len(alike) - int(wanted[order, migratetype]), 0)
+            surplus -= _clear(free, touched, pfns[alike[:room]], order, surplus)
+    for order in range(machine.max_order, -1, -1):
+        unused = (orders == order) & (used == 0) & free[pfns] & (types < at.PCP_TYPES)
+        whole = pfns[unused][: surplus >> order]
+        surplus -= _clear(free, touched, whole, order, surplus)
+    span = slice(zone.start_pfn, zone.end_pfn)
+    single = np.flatnonzero(free[span] & ~touched[span]) + zone.start_pfn
+    single = single[block_types[single >> machine.pageblock_order] < at.PCP_TYPES]
+    free[single[:surplus]] = False
+
+
+def _clear(
+    free: np.ndarray, touched: np.ndarray, firsts: np.ndarray, order: int, limit: int
+) -> int:
+    """Mark untouched pages of buddies allocated, up to a limit; returns how many."""
+    span = (firsts.astype(np.int64)[:, None] + np.arange(1 << order)).ravel()
+    span = span[~touched[span]][:limit]
+    free[span] = False
+    return len(span)
