@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tests.oracle import invariants
@@ -16,6 +17,16 @@ from tests.oracle.rules import OraclePolicy, OracleRules
 from tests.oracle.zone import Setting, Zone
 
 
+def _request(cpu: int, order: int, migratetype: int, highest_zone: int, bits: int) -> Request:
+    return Request(
+        cpu=cpu,
+        order=order,
+        migratetype=migratetype,
+        highest_zone=highest_zone,
+        bits=Bits(bits) & (Bits.HIGH | Bits.DIRECT_RECLAIM | Bits.KSWAPD | Bits.NOMEMALLOC),
+    )
+
+
 class Oracle:
     """A page allocator that can be read.
 
@@ -26,6 +37,7 @@ class Oracle:
     Attributes:
         zones: all zones by index.
         forced: requests that succeeded only by ignoring the watermarks, as the recording did.
+        in_base_pages: requests that got single pages where the recording had a buddy.
         failed: requests that failed here though they succeeded in the recording.
         placed_pages: base pages laid out at the start.
     """
@@ -41,6 +53,7 @@ class Oracle:
         self.zones = [Zone(index, setting) for index in range(len(machine.zones))]
         self.kswapd = Kswapd(self.zones)
         self.forced = 0
+        self.in_base_pages = 0
         self.failed = 0
         self.placed_pages = 0
 
@@ -114,19 +127,30 @@ class Oracle:
             recorded_success: what the recording saw. Only then are watermarks overridden in the
                 end, and only then is that, or a failure, a divergence.
         """
-        request = Request(
-            cpu=cpu,
-            order=order,
-            migratetype=migratetype,
-            highest_zone=highest_zone,
-            bits=Bits(bits) & (Bits.HIGH | Bits.DIRECT_RECLAIM | Bits.KSWAPD | Bits.NOMEMALLOC),
-        )
-        pfn = self._alloc_fast(request)
-        if pfn is None:
-            pfn = self._alloc_slow(request, recorded_success)
-        if pfn is not None:
-            self.allocated.add(pfn, order, migratetype == Migratetype.MOVABLE)
+        request = _request(cpu, order, migratetype, highest_zone, bits)
+        pfn = self._alloc(request, recorded_success)
+        self.failed += pfn is None and recorded_success
         return pfn
+
+    def alloc_as_recorded(
+        self, cpu: int, order: int, migratetype: int, highest_zone: int, bits: int
+    ) -> tuple[tuple[int, int], ...]:
+        """Serve a request that succeeded in the recording, in single pages if no buddy will do.
+
+        Arguments are those of `alloc`.
+
+        Returns:
+            (first page, order) of the buddy; or of single pages in the order they were handed
+            out, at most as many as were asked for; or nothing.
+        """
+        request = _request(cpu, order, migratetype, highest_zone, bits)
+        pfn = self._alloc(request, recorded_success=True)
+        if pfn is not None:
+            return ((pfn, order),)
+        pages = self._alloc_singly(replace(request, order=0), 1 << order) if order else ()
+        self.in_base_pages += bool(pages)
+        self.failed += not pages
+        return pages
 
     def free(self, cpu: int, pfn: int, order: int) -> None:
         """Free pages in use, all or part of what was handed out (S4.6, T10.1)."""
@@ -163,6 +187,24 @@ class Oracle:
         """Populated zones the request may use, preferred first (S1.4)."""
         return [zone for zone in self.zones[highest_zone::-1] if zone.spec.present]
 
+    def _alloc(self, request: Request, recorded_success: bool) -> int | None:
+        pfn = self._alloc_fast(request)
+        if pfn is None:
+            pfn = self._alloc_slow(request, recorded_success)
+        if pfn is not None:
+            is_movable = request.migratetype == Migratetype.MOVABLE
+            self.allocated.add(pfn, request.order, is_movable)
+        return pfn
+
+    def _alloc_singly(self, request: Request, count: int) -> tuple[tuple[int, int], ...]:
+        pages: list[tuple[int, int]] = []
+        while len(pages) < count:
+            pfn = self._alloc(request, recorded_success=True)
+            if pfn is None:
+                break
+            pages.append((pfn, 0))
+        return tuple(pages)
+
     def _alloc_fast(self, request: Request) -> int | None:
         zonelist = self._zonelist(request.highest_zone)
         preferred_is_normal = bool(zonelist) and zonelist[0].spec.name == "Normal"
@@ -189,7 +231,6 @@ class Oracle:
         if pfn is None and recorded_success:
             pfn = self._get_page(request, attempt.ignoring_watermarks())
             self.forced += pfn is not None
-            self.failed += pfn is None
         return pfn
 
     def _wake_kswapd(self, request: Request) -> None:

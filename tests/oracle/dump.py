@@ -20,7 +20,7 @@ def dump_state(oracle: Oracle) -> dict[str, Any]:
         `pcp_state`: (zone, cpu) -> scalars;
         `blocks`: pageblock number -> migratetype;
         `zones`: zone -> counters and flags;
-        `divergence`: counts `forced` and `failed`.
+        `divergence`: counts `forced`, `in_base_pages` and `failed`.
     """
     return {
         "free": {
@@ -41,7 +41,11 @@ def dump_state(oracle: Oracle) -> dict[str, Any]:
         },
         "blocks": oracle.blocks.as_dict(),
         "zones": {zone.index: _zone(zone) for zone in oracle.zones},
-        "divergence": {"forced": oracle.forced, "failed": oracle.failed},
+        "divergence": {
+            "forced": oracle.forced,
+            "in_base_pages": oracle.in_base_pages,
+            "failed": oracle.failed,
+        },
     }
 
 

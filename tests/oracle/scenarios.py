@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
@@ -56,12 +56,31 @@ class Alloc:
 
 
 @dataclass(frozen=True)
+class Replayed:
+    """A request that succeeded in the recording; arguments as of `Oracle.alloc_as_recorded`."""
+
+    cpu: int
+    order: int
+    migratetype: int
+    highest_zone: int
+    bits: int
+
+
+@dataclass(frozen=True)
 class Free:
     """Free pages in use."""
 
     cpu: int
     pfn: int
     order: int
+
+
+@dataclass(frozen=True)
+class FreeSingly:
+    """Free single pages that served one request, last first."""
+
+    cpu: int
+    pages: Live
 
 
 @dataclass(frozen=True)
@@ -76,7 +95,10 @@ class DrainAll:
     """All per-CPU lists are emptied."""
 
 
-Step = Alloc | Free | Tick | DrainAll
+Step = Alloc | Replayed | Free | FreeSingly | Tick | DrainAll
+
+Live = tuple[tuple[int, int], ...]
+"""(First page, order) of what serves one request: a buddy, or single pages."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +112,8 @@ class Scenario:
         seed: decides the start state and every step.
         steps: number of steps.
         orders: orders to draw requests from.
+        replayed: every request succeeded in the recording, and is served in single pages where
+            no buddy serves it, as a replay does.
     """
 
     machine: OracleMachine
@@ -98,35 +122,34 @@ class Scenario:
     seed: int
     steps: int
     orders: tuple[int, ...]
+    replayed: bool = False
 
     def started(self) -> Oracle:
         """An oracle with every page placed: blocks of random types, freed in random parts."""
         oracle = Oracle(self.machine, self.rules, self.policy)
         rng = random.Random(self.seed)
         for each in self.machine.zones:
-            for block in range(each.start_pfn // BLOCK, each.end_pfn // BLOCK):
+            for block in range(each.start_pfn // BLOCK, -(-each.end_pfn // BLOCK)):
                 _lay_out_block(oracle, block, rng)
         oracle.drain_all()
         oracle.events.clear()
         return oracle
 
-    def run(self, oracle: Oracle) -> Iterator[tuple[Step, int | None]]:
-        """Take each step on the oracle; yields it and, for an `Alloc`, the page."""
+    def run(self, oracle: Oracle) -> Iterator[tuple[Step, Live]]:
+        """Take each step on the oracle; yields it and the pages it was given, if any."""
         rng = random.Random(self.seed + 1)
-        live = _live_objects(oracle)
+        live: list[Live] = [(each,) for each in live_objects(oracle)]
         for number in range(self.steps):
             if number % PHASE == 0:
                 pressure, busy_cpu = rng.choice(PRESSURES), rng.randrange(self.machine.nr_cpus)
             cpu = busy_cpu if rng.random() < 0.8 else rng.randrange(self.machine.nr_cpus)
             step = self._next_step(rng, live, cpu, pressure)
-            pfn = take_step(oracle, step)
-            if isinstance(step, Alloc) and pfn is not None:
-                live.append((pfn, step.order))
-            yield step, pfn
+            pages = take_step(oracle, step)
+            if pages:
+                live.append(pages)
+            yield step, pages
 
-    def _next_step(
-        self, rng: random.Random, live: list[tuple[int, int]], cpu: int, pressure: float
-    ) -> Step:
+    def _next_step(self, rng: random.Random, live: list[Live], cpu: int, pressure: float) -> Step:
         kind = rng.random()
         if kind < 0.02:
             return Tick(cpu)
@@ -134,42 +157,46 @@ class Scenario:
             return DrainAll()
         if rng.random() < pressure or not live:
             return self._next_alloc(rng, cpu)
-        pfn, order = live.pop(rng.randrange(max(len(live) - 20, 0), len(live)))
+        pages = live.pop(rng.randrange(max(len(live) - 20, 0), len(live)))
+        if len(pages) > 1:
+            return FreeSingly(cpu, pages)
+        pfn, order = pages[0]
         while order and rng.random() < 0.05:
             order -= 1
-            live.append((pfn + (1 << order), order))
+            live.append(((pfn + (1 << order), order),))
         return Free(cpu, pfn, order)
 
-    def _next_alloc(self, rng: random.Random, cpu: int) -> Alloc:
-        return Alloc(
-            cpu=cpu,
-            order=rng.choice(self.orders),
-            migratetype=rng.randrange(3),
-            highest_zone=rng.randrange(len(self.machine.zones)),
-            bits=rng.choice(REQUEST_BITS),
-            recorded_success=rng.random() < 0.8,
-        )
+    def _next_alloc(self, rng: random.Random, cpu: int) -> Alloc | Replayed:
+        request = {
+            "cpu": cpu,
+            "order": rng.choice(self.orders),
+            "migratetype": rng.randrange(3),
+            "highest_zone": rng.randrange(len(self.machine.zones)),
+            "bits": rng.choice(REQUEST_BITS),
+        }
+        if self.replayed:
+            return Replayed(**request)
+        return Alloc(**request, recorded_success=rng.random() < 0.8)
 
 
-def take_step(oracle: Oracle, step: Step) -> int | None:
-    """One step on an oracle; the page if it is an `Alloc` that succeeds."""
+def take_step(oracle: Oracle, step: Step) -> Live:
+    """One step on an oracle; the pages it is given, if any."""
     match step:
         case Alloc():
-            return oracle.alloc(
-                step.cpu,
-                step.order,
-                step.migratetype,
-                step.highest_zone,
-                step.bits,
-                step.recorded_success,
-            )
+            pfn = oracle.alloc(**vars(step))
+            return () if pfn is None else ((pfn, step.order),)
+        case Replayed():
+            return oracle.alloc_as_recorded(**vars(step))
         case Free():
             oracle.free(step.cpu, step.pfn, step.order)
+        case FreeSingly():
+            for pfn, _ in reversed(step.pages):
+                oracle.free(step.cpu, pfn, 0)
         case Tick():
             oracle.tick(step.cpu)
         case DrainAll():
             oracle.drain_all()
-    return None
+    return ()
 
 
 def _lay_out_block(oracle: Oracle, block: int, rng: random.Random) -> None:
@@ -177,7 +204,13 @@ def _lay_out_block(oracle: Oracle, block: int, rng: random.Random) -> None:
     oracle.set_block_type(block, rng.choice(BLOCK_TYPES))
     order = rng.choice(OBJECT_ORDERS)
     freed_share = rng.choice(FREED_SHARES)
-    objects = range(block * BLOCK, (block + 1) * BLOCK, 1 << order)
+    start, end = block * BLOCK, (block + 1) * BLOCK
+    zone = next(each for each in oracle.machine.zones if each.spans(start) or each.spans(end - 1))
+    objects = [
+        pfn
+        for pfn in range(start, end, 1 << order)
+        if zone.spans(pfn) and zone.spans(pfn + (1 << order) - 1)
+    ]
     for pfn in objects:
         oracle.put_allocated(pfn, order, movable=rng.random() < 0.5)
     for pfn in objects:
@@ -185,13 +218,13 @@ def _lay_out_block(oracle: Oracle, block: int, rng: random.Random) -> None:
             oracle.free(rng.randrange(oracle.machine.nr_cpus), pfn, order)
 
 
-def _live_objects(oracle: Oracle) -> list[tuple[int, int]]:
-    """Pages in use as order-0 objects, and every fully used aligned group of four as order 2."""
-    pages = set(oracle.allocated.pages())
+def live_objects(oracle: Oracle) -> list[tuple[int, int]]:
+    """Pages in use as (first page, order): aligned groups of four alike are order 2, the rest 0."""
+    movable = {pfn: oracle.allocated.is_movable(pfn) for pfn in oracle.allocated.pages()}
     objects = []
-    for pfn in sorted(pages):
+    for pfn in sorted(movable):
         group = range(pfn & ~3, (pfn & ~3) + 4)
-        if all(each in pages for each in group):
+        if all(movable.get(each) == movable[pfn] for each in group):
             if pfn == group.start:
                 objects.append((pfn, 2))
         else:
@@ -209,20 +242,25 @@ def _zone_marks(pages: int, share: float) -> dict[str, int]:
 def machines(draw: st.DrawFn) -> OracleMachine:
     """Two zones of 4 to 8 blocks, the upper one named Normal, and up to three CPUs.
 
-    Managed pages are overstated now and then, so that the highatomic cap is worth a few blocks.
+    Outer edges may lie within a block. Managed pages are overstated now and then, so that the
+    highatomic cap is worth a few blocks.
     """
     managed = draw(st.sampled_from((None, 60_000, 260_000)))
+    missing = draw(st.sampled_from((0, 0, 0, 8, 256)))
     zones = []
     first = 0
     for name in ("DMA32", "Normal"):
         blocks = draw(st.integers(4, 8))
-        pages = blocks * BLOCK
+        pages = blocks * BLOCK - missing
         marks = _zone_marks(pages, draw(st.sampled_from((0.0, 0.02, 0.1, 0.2))))
         zones.append(
             zone(
                 name,
                 first,
                 blocks,
+                start_pfn=first * BLOCK + (missing if name == "DMA32" else 0),
+                spanned=pages,
+                present=pages,
                 managed=managed or pages,
                 boost=draw(st.sampled_from((0, 0, 300))),
                 lowmem_reserve=(0, draw(st.sampled_from((0, 200))) if name == "DMA32" else 0),
@@ -242,7 +280,9 @@ def machines(draw: st.DrawFn) -> OracleMachine:
 def policies(draw: st.DrawFn) -> OraclePolicy:
     """Policies with per-CPU lists small enough to overflow within a few steps."""
     batch = draw(st.sampled_from((1, 4, 7)))
-    high_min = draw(st.sampled_from((0, 4, 5, 8, 40))) * batch
+    high_min = draw(st.sampled_from((0, 1, 4, 5, 8, 40))) * batch
+    if draw(st.integers(0, 7)) == 0:
+        return OraclePolicy(percpu_pagelist_high_fraction=draw(st.sampled_from((0, 0, 8, 30))))
     return OraclePolicy(
         highatomic_gate_order=draw(st.sampled_from((0, 0, 3, 9))),
         highatomic_reserve_percent=draw(st.sampled_from((1, 1, 3, 0))),
@@ -257,13 +297,17 @@ def policies(draw: st.DrawFn) -> OraclePolicy:
 
 
 @st.composite
-def scenarios(draw: st.DrawFn, *, steps: int = 400) -> Scenario:
+def scenarios(draw: st.DrawFn, *, steps: int = 400, replayed: bool = False) -> Scenario:
     """Any machine with any kernel's rules under any policy."""
     return Scenario(
         machine=draw(machines()),
-        rules=draw(st.sampled_from(tuple(RULES.values()))),
+        rules=replace(
+            draw(st.sampled_from(tuple(RULES.values()))),
+            highatomic_from_pcp=draw(st.booleans()),
+        ),
         policy=draw(policies()),
         seed=draw(st.integers(0, 1 << 32)),
         steps=steps,
         orders=draw(st.sampled_from((SMALL_ORDERS, ALL_ORDERS))),
+        replayed=replayed,
     )

@@ -158,10 +158,10 @@ def test_a_failed_high_check_of_any_order_sets_below_high() -> None:
 def test_forced_and_failed_are_counted_for_recorded_successes_only() -> None:
     target = free_zone(10, min=1000, low=1000, high=1000)
     assert target.alloc(0, 0, MOVABLE, 0, KERNEL, recorded_success=False) is None
-    assert target.dump()["divergence"] == {"forced": 0, "failed": 0}
+    assert target.dump()["divergence"] == {"forced": 0, "in_base_pages": 0, "failed": 0}
     assert target.alloc(0, 0, MOVABLE, 0, KERNEL) == 0
     assert target.alloc(0, 3, MOVABLE, 0, KERNEL) is None
-    assert target.dump()["divergence"] == {"forced": 1, "failed": 1}
+    assert target.dump()["divergence"] == {"forced": 1, "in_base_pages": 0, "failed": 1}
 
 
 def test_reclaim_drains_all_lists() -> None:
@@ -170,7 +170,7 @@ def test_reclaim_drains_all_lists() -> None:
     for pfn in range(4):
         target.put_pcp(0, 1, MOVABLE, pfn)
     assert target.alloc(0, 2, MOVABLE, 0, KERNEL) == 0
-    assert target.dump()["divergence"] == {"forced": 0, "failed": 0}
+    assert target.dump()["divergence"] == {"forced": 0, "in_base_pages": 0, "failed": 0}
     assert ("hold", "drain", "drain_all", 4) in target.events
 
 
@@ -236,4 +236,4 @@ def test_defrag_mode_steals_only_when_all_else_failed() -> None:
     target.put_pcp(0, 1, MOVABLE, BLOCK)
     assert target.alloc(0, 4, MOVABLE, 0, KERNEL) == 0
     assert ("hold", "drain", "drain_all", 1) in target.events
-    assert target.dump()["divergence"] == {"forced": 0, "failed": 0}
+    assert target.dump()["divergence"] == {"forced": 0, "in_base_pages": 0, "failed": 0}
