@@ -169,7 +169,7 @@ def kswapd_runs(trace: Trace) -> np.ndarray | None:
         return None
     starts = np.asarray(wakes["time_ns"])
     naps = np.asarray(sleeps["time_ns"]) - KSWAPD_NAP_NS
-    last = int(trace.time_ns[-1]) + 1
+    last = trace.demand_span_ns[1] + 1
     following = np.append(starts[1:], last)
     slept = np.append(naps, last)[np.searchsorted(naps, starts)]
     stops = np.maximum(np.minimum(following, slept), starts)

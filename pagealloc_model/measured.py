@@ -57,7 +57,7 @@ class Measured:
         transactions_full: time_ns, node, zone, cpu, site, cause, objects, pages, order,
             migratetype; one row per hold of zone->lock.
         bin_ns: width of the bins of `lock`.
-        start_ns: start of its first bin: the first event.
+        start_ns: start of its first bin: the first allocation or free.
         boundaries: "kprobes" or "inferred".
         notes: what limits these tables, one line each.
     """
@@ -123,7 +123,7 @@ def measure(bundle: Bundle, *, bin_ns: int = DEFAULT_BIN_NS) -> Measured:
             transactions, zones, migratetypes=migratetypes
         ),
         bin_ns=bin_ns,
-        start_ns=trace.span_ns[0],
+        start_ns=trace.demand_span_ns[0],
         boundaries="kprobes" if probed else "inferred",
         notes=(*notes, *_notes(bundle, zones, has_types=types is not None)),
     )

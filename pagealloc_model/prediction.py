@@ -199,9 +199,9 @@ def replay(
     prepared = prepare(recording, assumptions, seed)
     demand = prepared.demand
     effective = effective_policy(recording, policy)
-    times = demand.events["time_ns"]
-    start_ns, end_ns = _window_ns(times, window)
-    state = make_state(prepared.machine, chosen, effective, assumptions, start_ns=int(times[0]))
+    first, last = recording.trace.demand_span_ns
+    start_ns, end_ns = _window_ns(first, last, window)
+    state = make_state(prepared.machine, chosen, effective, assumptions, start_ns=first)
     install(state, prepared.image)
     state.st[at.KSWAPD_RECORDED] = demand.kswapd_recorded
     state.st[at.DIRECT_RECLAIM_RECORDED] = demand.direct_reclaim_recorded
@@ -243,8 +243,7 @@ def _choose_rules(recording: Bundle, rules: KernelRules | str | None) -> tuple[K
     return rules, f"rules {rules.name} given by the caller"
 
 
-def _window_ns(times: np.ndarray, window: tuple[float, float] | None) -> tuple[int, int]:
-    first, last = int(times[0]), int(times[-1])
+def _window_ns(first: int, last: int, window: tuple[float, float] | None) -> tuple[int, int]:
     if window is None:
         return first, last
     start = first + round(window[0] * 1e9)

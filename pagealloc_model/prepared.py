@@ -60,7 +60,7 @@ def start_snapshots(bundle: Bundle) -> tuple[Snapshot, Snapshot]:
             f"{bundle.path}: no snapshot with a usable zoneinfo, so zones, watermarks and per-CPU "
             "limits are unknown and nothing can be replayed; record a bundle with snapshots"
         )
-    first_event, last_event = bundle.trace.span_ns
+    first_event, last_event = bundle.trace.demand_span_ns
     before = [each for each in usable if each.time_ns <= first_event]
     during = [each for each in usable if first_event < each.time_ns <= last_event]
     early = before[-1] if before else (during or usable)[0]

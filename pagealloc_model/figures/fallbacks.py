@@ -5,8 +5,13 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
-from pagealloc_model.figures.panels import Tables, count_trace, lanes, note_missing, panel_grid
+from pagealloc_model.figures.lanes import Tables, count_trace, lanes
+from pagealloc_model.figures.panel_grid import FOOTER_HEIGHT, HEADER_HEIGHT, PanelGrid
 from pagealloc_model.figures.small_multiples import reason_of
+
+CATEGORY_HEIGHT = 26
+MARGIN = {"l": 300, "r": 20, "t": HEADER_HEIGHT, "b": FOOTER_HEIGHT}
+"""Room on the left for words such as "Unmovable claims a part-used block of Movable"."""
 
 KIND_WORDS = {
     "claim_block": "claims a whole block of",
@@ -25,23 +30,26 @@ def fallbacks(measured: Tables, predicted: Tables) -> go.Figure:
     drawn = lanes(measured, predicted)
     counts = {lane.key: _counts(lane.table) for lane in drawn}
     names = sorted(set().union(*(series.index for series in counts.values())), reverse=True)
-    figure = panel_grid([""], title="Fallbacks by kind", x_title="events", y_title="", columns=1)
+    grid = PanelGrid(
+        [""],
+        title="Fallbacks by kind",
+        x_title="events",
+        y_title="",
+        x_axis={"rangemode": "tozero"},
+        y_axis={"showticklabels": bool(names)},
+    )
     absent = {}
     for lane in drawn:
         if lane.table.empty and lane.table.attrs.get("reason"):
             absent[lane.label] = reason_of(lane)
             continue
         values = counts[lane.key].reindex(names, fill_value=0.0)
-        figure.add_trace(count_trace(lane, values, "fallbacks", horizontal=True))
+        grid.add(count_trace(lane, values, "fallbacks", horizontal=True), 0)
     if not names:
         absent = absent or {"all": "none happened"}
-    note_missing(figure, 0, absent)
-    figure.update_xaxes(rangemode="tozero")
-    figure.update_yaxes(showticklabels=bool(names))
-    figure.update_layout(
-        height=190 + 26 * max(len(names), 3), barmode="group", margin={"l": 300}, bargap=0.35
-    )
-    return figure
+    grid.note_missing(0, absent)
+    height = HEADER_HEIGHT + FOOTER_HEIGHT + CATEGORY_HEIGHT * max(len(names), 3)
+    return grid.figure(height=height, margin=MARGIN, barmode="group", bargap=0.35)
 
 
 def _counts(table: pd.DataFrame) -> pd.Series:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
+from pagealloc_model.figures.lanes import Lane, Tables, lanes
 from pagealloc_model.figures.palette import MIGRATETYPES, migratetype_colour, order_colour
-from pagealloc_model.figures.panels import Lane, Tables, lanes
 from pagealloc_model.figures.small_multiples import (
     in_zone,
     keys_seen,
@@ -38,7 +38,7 @@ def free_pages_by_order(measured: Tables, predicted: Tables, zone: str | None = 
         title=f"Free pages by order, {zone_words(zone)}",
         y_title=PAGES,
         columns=4,
-    )
+    ).figure()
 
 
 def free_pages_by_migratetype(
@@ -62,7 +62,7 @@ def free_pages_by_migratetype(
         title=f"Free pages by migratetype, {zone_words(zone)}",
         y_title=PAGES,
         columns=4,
-    )
+    ).figure()
 
 
 def pageblocks_by_type(measured: Tables, predicted: Tables, zone: str | None = None) -> go.Figure:
@@ -84,7 +84,7 @@ def pageblocks_by_type(measured: Tables, predicted: Tables, zone: str | None = N
         title=f"Pageblocks by migratetype, {zone_words(zone)}",
         y_title="pageblocks",
         columns=4,
-    )
+    ).figure()
 
 
 def _migratetypes_seen(drawn: Sequence[Lane], value: str) -> list[str]:

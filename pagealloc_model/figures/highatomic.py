@@ -7,8 +7,8 @@ from dataclasses import replace
 import pandas as pd
 import plotly.graph_objects as go
 
+from pagealloc_model.figures.lanes import Lane, Tables, lanes
 from pagealloc_model.figures.palette import INK, PREDICTION_COLOURS
-from pagealloc_model.figures.panels import Lane, Tables, lanes
 from pagealloc_model.figures.small_multiples import keys_seen, small_multiples, with_table
 
 ALL_ZONES = "all zones"
@@ -30,7 +30,7 @@ def highatomic_blocks(
     """
     drawn = [_reserve_by_zone(lane) for lane in lanes(measured, predicted)]
     zones = [zone for zone in keys_seen(drawn, "zone") if zone != ALL_ZONES and _used(drawn, zone)]
-    figure = small_multiples(
+    grid = small_multiples(
         drawn,
         keys=[*zones, ALL_ZONES],
         key_column="zone",
@@ -41,8 +41,8 @@ def highatomic_blocks(
         y_title="pageblocks",
     )
     if posted is not None:
-        _write_posted(figure, posted)
-    return figure
+        grid.write_below(_posted_words(posted))
+    return grid.figure()
 
 
 def _reserve_by_zone(lane: Lane) -> Lane:
@@ -64,20 +64,8 @@ def _used(drawn: list[Lane], zone: str) -> bool:
     )
 
 
-def _write_posted(figure: go.Figure, posted: pd.DataFrame) -> None:
+def _posted_words(posted: pd.DataFrame) -> str:
     rows = posted[posted["quantity"] == POSTED_QUANTITY]
     values = "; ".join(f"{row.variant}: {row.value}" for row in rows.itertuples())
     machines = ", ".join(rows["machine"].unique())
-    figure.add_annotation(
-        text=f"posted with the proposal for other machines ({machines}): {values}",
-        xref="paper",
-        yref="paper",
-        x=0,
-        y=0,
-        yshift=-58,
-        yanchor="top",
-        xanchor="left",
-        showarrow=False,
-        font={"size": 11},
-    )
-    figure.update_layout(margin={"b": 85}, height=figure.layout.height + 25)
+    return f"posted with the proposal for other machines ({machines}): {values}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
-from pagealloc_model.figures.panels import Tables, count_trace, lanes, note_missing, panel_grid
+from pagealloc_model.figures.lanes import Tables, count_trace, lanes
+from pagealloc_model.figures.panel_grid import PanelGrid
 
 RATES = ("succeeded", "failed", "stalled")
 
@@ -19,23 +20,22 @@ def outcomes(measured: Tables, predicted: Tables, order: int) -> go.Figure:
         order: of the requests; 9 is a transparent huge page on x86-64.
     """
     drawn = lanes(measured, predicted)
-    figure = panel_grid(
+    grid = PanelGrid(
         [""],
         title=f"Outcome of order-{order} requests",
         x_title="",
         y_title="requests",
-        columns=1,
+        x_axis={"type": "category"},
+        y_axis={"rangemode": "tozero"},
     )
     absent = {}
     for lane in drawn:
         counts, reason = _counts(lane.table, order)
         if reason:
             absent[lane.label] = reason
-        figure.add_trace(count_trace(lane, counts, "outcomes"))
-    note_missing(figure, 0, absent)
-    figure.update_xaxes(type="category")
-    figure.update_yaxes(rangemode="tozero")
-    return figure
+        grid.add(count_trace(lane, counts, "outcomes"), 0)
+    grid.note_missing(0, absent)
+    return grid.figure()
 
 
 def _counts(table: pd.DataFrame, order: int) -> tuple[pd.Series, str]:

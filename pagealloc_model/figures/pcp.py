@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pandas as pd
 import plotly.graph_objects as go
 
+from pagealloc_model.figures.lanes import Lane, Tables, lanes
 from pagealloc_model.figures.palette import INK, PREDICTION_COLOURS
-from pagealloc_model.figures.panels import Lane, Tables, lanes
 from pagealloc_model.figures.small_multiples import (
     in_zone,
     small_multiples,
@@ -48,7 +48,7 @@ def pcp_counts(measured: Tables, predicted: Tables, zone: str | None = None) -> 
         title=f"Pages on per-CPU lists (pcp->count), {zone_words(zone)}",
         y_title="pages (4 KiB)",
         columns=2,
-    )
+    ).figure()
 
 
 def _with_list_names(lane: Lane) -> Lane:

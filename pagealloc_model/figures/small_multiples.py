@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
-from pagealloc_model.figures.panels import Lane, add_legend, cell_of, note_missing, panel_grid
+from pagealloc_model.figures.lanes import Lane, line_trace
+from pagealloc_model.figures.panel_grid import PanelGrid
 
 TIME_AXIS = "time since first event (s)"
 NOTHING_MEASURED = "not available: the recording has no rows for this"
@@ -37,7 +38,7 @@ def small_multiples(
     title: str,
     y_title: str,
     columns: int = 3,
-) -> go.Figure:
+) -> PanelGrid:
     """One panel per key, one trace per lane in each; a lane without values leaves a note.
 
     Args:
@@ -51,46 +52,44 @@ def small_multiples(
         y_title: quantity and unit.
         columns: panels per row at most.
     """
-    titles = [panel_title(key) for key in keys] or [""]
-    figure = panel_grid(titles, title=title, x_title=TIME_AXIS, y_title=y_title, columns=columns)
-    add_legend(figure, drawn)
+    grid = PanelGrid(
+        [panel_title(key) for key in keys],
+        title=title,
+        x_title=TIME_AXIS,
+        y_title=y_title,
+        columns=columns,
+        y_axis={"rangemode": "tozero"},
+    )
+    grid.add_legend(drawn)
     origin = common_origin(drawn)
+    series = {lane.key: _series_by_key(lane.table, key_column, value, origin) for lane in drawn}
     for panel, key in enumerate(keys or [None]):
         absent = {}
         for lane in drawn:
-            series = series_over_time(lane.table, key_column, key, value, origin)
-            if series is None:
+            if key not in series[lane.key]:
                 absent[lane.label] = reason_of(lane)
                 continue
-            figure.add_trace(
-                go.Scatter(
-                    x=series.index.to_numpy(),
-                    y=series.to_numpy(),
-                    name=lane.label,
-                    legendgroup=lane.key,
-                    showlegend=False,
-                    meta=f"{key}/{lane.key}",
-                    **lane.style(colour(key)),
-                ),
-                **cell_of(figure, panel),
-            )
-        note_missing(figure, panel, absent)
-    figure.update_yaxes(rangemode="tozero")
-    return figure
+            x, y = series[lane.key][key]
+            grid.add(line_trace(lane, x, y, str(key), colour(key)), panel)
+        grid.note_missing(panel, absent)
+    return grid
 
 
-def series_over_time(
-    table: pd.DataFrame, key_column: str, key: object, value: str, origin: int
-) -> pd.Series | None:
-    """Sum of `value` per instant in seconds; None where the table has no value at all."""
+def _series_by_key(
+    table: pd.DataFrame, key_column: str, value: str, origin: int
+) -> dict[Any, tuple[np.ndarray, np.ndarray]]:
+    """Seconds and the sum of `value` at each, for every key that has any known value."""
     if table.empty or value not in table:
-        return None
-    rows = table[table[key_column] == key] if key_column in table else table
-    known = rows[rows[value].notna()]
-    if known.empty:
-        return None
-    seconds = known["time_s"] if "time_s" in known else (known["time_ns"] - origin) / 1e9
-    return known[value].astype(float).groupby(seconds.astype(float)).sum()
+        return {}
+    known = table[table[value].notna()]
+    clock = "time_s" if "time_s" in known else "time_ns"
+    sums = known[value].astype(float).groupby([known[key_column], known[clock]]).sum()
+    found = {}
+    for key, series in sums.groupby(level=0):
+        instants = series.index.get_level_values(1).to_numpy()
+        seconds = instants if clock == "time_s" else (instants - origin) / 1e9
+        found[key] = (seconds, series.to_numpy())
+    return found
 
 
 def common_origin(drawn: Sequence[Lane]) -> int:

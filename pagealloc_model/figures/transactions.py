@@ -8,17 +8,9 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from pagealloc_model.figures.lanes import Lane, Tables, count_trace, lanes
 from pagealloc_model.figures.palette import site_colour
-from pagealloc_model.figures.panels import (
-    COUNTS_FROM,
-    Lane,
-    Tables,
-    cell_of,
-    count_trace,
-    lanes,
-    note_missing,
-    panel_grid,
-)
+from pagealloc_model.figures.panel_grid import PanelGrid
 from pagealloc_model.figures.small_multiples import (
     common_origin,
     in_zone,
@@ -27,6 +19,9 @@ from pagealloc_model.figures.small_multiples import (
     with_table,
     zone_words,
 )
+
+COUNTS_FROM = -0.3
+"""The counts' logarithmic axis begins at half a transaction, so that a single one shows."""
 
 LONE_BIN_NS = 1_000_000_000
 """Width assumed where no table has two bins to tell it from."""
@@ -57,7 +52,7 @@ def transaction_rates(measured: Tables, predicted: Tables, zone: str | None = No
         colour=site_colour,
         title=f"zone->lock acquisitions by site, {zone_words(zone)}",
         y_title="acquisitions/s",
-    )
+    ).figure()
 
 
 def transaction_sizes(measured: Tables, predicted: Tables, zone: str | None = None) -> go.Figure:
@@ -72,27 +67,26 @@ def transaction_sizes(measured: Tables, predicted: Tables, zone: str | None = No
     """
     drawn = in_zone(lanes(measured, predicted), zone)
     sites = ("refill", "drain")
-    figure = panel_grid(
+    grid = PanelGrid(
         sites,
         title=f"Transaction sizes under zone->lock, {zone_words(zone)}",
         x_title="objects per transaction",
         y_title="transactions",
         columns=2,
+        x_axis={"type": "category"},
+        y_axis={"type": "log", "dtick": 1, "range": [COUNTS_FROM, None], "autorange": "max"},
     )
     for panel, site in enumerate(sites):
-        counts = {lane.key: _binned_sizes(lane.table, site) for lane in drawn}
-        bins = _all_bins(counts.values())
+        histograms = {lane.key: _binned_sizes(lane.table, site) for lane in drawn}
+        bins = _all_bins(histograms.values())
         absent = {}
         for lane in drawn:
-            if counts[lane.key].empty:
+            if histograms[lane.key].empty:
                 absent[lane.label] = reason_of(lane)
-            trace = count_trace(lane, counts[lane.key].reindex(bins), site, in_legend=panel == 0)
-            trace.x = [_bin_words(lower) for lower in bins]
-            figure.add_trace(trace, **cell_of(figure, panel))
-        note_missing(figure, panel, absent)
-    figure.update_xaxes(type="category")
-    figure.update_yaxes(type="log", dtick=1, range=[COUNTS_FROM, None], autorange="max")
-    return figure
+            counts = histograms[lane.key].reindex(bins).rename(_bin_words)
+            grid.add(count_trace(lane, counts, site, in_legend=panel == 0), panel)
+        grid.note_missing(panel, absent)
+    return grid.figure()
 
 
 def _binned_sizes(table: pd.DataFrame, site: str) -> pd.Series:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -150,6 +151,14 @@ class Trace:
         if not len(self):
             return (0, 0)
         return (int(self.time_ns[0]), int(self.time_ns[-1]))
+
+    @cached_property
+    def demand_span_ns(self) -> tuple[int, int]:
+        """Times of the first and last allocation or free, (0, 0) if there is none."""
+        rows = np.flatnonzero(self.event <= Event.FREE)
+        if not len(rows):
+            return (0, 0)
+        return (int(self.time_ns[rows[0]]), int(self.time_ns[rows[-1]]))
 
     def to_pandas(self) -> pd.DataFrame:
         """All rows as a DataFrame, events and command names as categories."""

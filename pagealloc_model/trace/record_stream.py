@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,9 +19,9 @@ COMPRESSED2 = 83
 WORD_SLACK = 8
 """Bytes a buffer must extend past its last record, for reads of whole words."""
 
-_CHUNK_SIZE = 4 << 20
-_SOURCE_READ_SIZE = 1 << 17
-_EMPTY_BLOCK = b"\0\0\0"
+_BUFFER_SIZE = 1 << 21
+_PIECE_SIZE = 1 << 14
+_WRITE_SIZE = 1 << 18
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,70 +107,54 @@ def walk_decompressed(
     Raises:
         RecordingError: the compressed bytes are damaged.
     """
-    source = _Payloads(file, payloads)
-    stream = zstandard.ZstdDecompressor().stream_reader(
-        source, read_size=_SOURCE_READ_SIZE, read_across_frames=True
-    )
-    buffer = np.zeros(_CHUNK_SIZE + WORD_SLACK, np.uint8)
+    buffer = np.zeros(_BUFFER_SIZE + WORD_SLACK, np.uint8)
+    filled = offset = 0
+    for piece in _decompressed_pieces(file, payloads):
+        if filled + len(piece) > len(buffer) - WORD_SLACK:
+            done = consume(_decompressed(buffer, filled, offset, last=False))
+            buffer = _with_room(buffer, done, filled, len(piece))
+            filled, offset = filled - done, offset + done
+        buffer[filled : filled + len(piece)] = np.frombuffer(piece, np.uint8)
+        filled += len(piece)
+    consume(_decompressed(buffer, filled, offset, last=True))
+
+
+def _decompressed(buffer: np.ndarray, filled: int, offset: int, *, last: bool) -> RecordBuffer:
     readable = buffer.view()
     readable.flags.writeable = False
-    space = memoryview(buffer)
-    filled = 0
-    offset = 0
-    last = False
-    while not last:
-        size = _read_into(stream, space[filled:_CHUNK_SIZE], source, file)
-        last = size == 0
-        filled += size
-        decompressed = RecordBuffer(
-            data=readable,
-            start=0,
-            end=filled,
-            file_offset=None,
-            stream_offset=offset,
-            last=last,
-        )
-        done = consume(decompressed)
-        buffer[: filled - done] = buffer[done:filled].copy()
-        filled -= done
-        offset += done
+    return RecordBuffer(
+        data=readable, start=0, end=filled, file_offset=None, stream_offset=offset, last=last
+    )
 
 
-def _read_into(
-    stream: zstandard.ZstdDecompressionReader, space: memoryview, source: _Payloads, file: PerfFile
-) -> int:
-    try:
-        return int(stream.readinto(space))
-    except zstandard.ZstdError as error:
-        if source.drained:
-            return 0
-        raise RecordingError(
-            file.path,
-            f"compressed records are damaged ({error})",
-            offset=file.records.offset,
-            todo=RECORD_AGAIN,
-        ) from None
+def _with_room(buffer: np.ndarray, done: int, filled: int, wanted: int) -> np.ndarray:
+    """Move what is left to the front; the same buffer if `wanted` bytes fit behind that."""
+    left = buffer[done:filled].copy()
+    needed = len(left) + wanted + WORD_SLACK
+    if needed > len(buffer):
+        buffer = np.zeros(needed, np.uint8)
+    buffer[: len(left)] = left
+    return buffer
 
 
-class _Payloads:
-    """A source of compressed bytes for zstandard: one record's payload at a time.
-
-    perf does not end its last frame, and the stream reader gives out what it still holds only
-    when it gets more input. An empty block at the very end makes it do so; where a frame did end,
-    the block is refused, which `drained` tells from damage.
-    """
-
-    def __init__(self, file: PerfFile, payloads: Sequence[Section]) -> None:
-        self._content = file.content
-        self._payloads = iter(payloads)
-        self.drained = False
-
-    def read(self, _size: int) -> bytes:
-        """The next payload, the empty block after the last one, then nothing."""
-        for payload in self._payloads:
-            if payload.size:
-                return self._content[payload.offset : payload.offset + payload.size].tobytes()
-        if self.drained:
-            return b""
-        self.drained = True
-        return _EMPTY_BLOCK
+def _decompressed_pieces(file: PerfFile, payloads: Sequence[Section]) -> Iterator[bytes]:
+    """Decompressed bytes of small pieces of the payloads, to bound what one can grow to."""
+    decompressor = zstandard.ZstdDecompressor()
+    frame = decompressor.decompressobj(write_size=_WRITE_SIZE)
+    for payload in payloads:
+        end = payload.offset + payload.size
+        for start in range(payload.offset, end, _PIECE_SIZE):
+            piece = file.content[start : min(start + _PIECE_SIZE, end)].tobytes()
+            while piece:
+                try:
+                    yield frame.decompress(piece)
+                except zstandard.ZstdError as error:
+                    raise RecordingError(
+                        file.path,
+                        f"compressed records are damaged ({error})",
+                        offset=start,
+                        todo=RECORD_AGAIN,
+                    ) from None
+                piece = frame.unused_data
+                if frame.eof:
+                    frame = decompressor.decompressobj(write_size=_WRITE_SIZE)

@@ -9,6 +9,7 @@ _FIELD = re.compile(
     r"^\s*field:(?P<declaration>[^;]+);\s*offset:(?P<offset>\d+);\s*size:(?P<size>\d+);"
     r"(?:\s*signed:(?P<signed>[01]);)?"
 )
+_CHAR = re.compile(r"\bchar\b")
 _DECLARATION = re.compile(r"^(?P<type>.*?)(?P<name>\w+)\s*(?P<array>\[[^\]]*\])?\s*$")
 
 
@@ -55,7 +56,7 @@ class Field:
     @property
     def is_string(self) -> bool:
         """Whether the field is text: a char array in place, or a dynamic one."""
-        return "char" in self.type.split() and (self.array or self.is_dynamic)
+        return bool(_CHAR.search(self.type)) and (self.array or self.is_dynamic)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,87 @@
+"""pagealloc_model: a trace-driven model of the Linux page allocator.
+
+Names load on first use, so that importing the package needs neither numba nor pandas.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from pagealloc_model.version import __version__
+
+if TYPE_CHECKING:
+    from pagealloc_model.bundle import Bundle
+    from pagealloc_model.bundle import open_recording as open
+    from pagealloc_model.comparison import Comparison, compare
+    from pagealloc_model.errors import PageallocError, PolicyError, RecordingError, UsageError
+    from pagealloc_model.kernel_rules import KernelRules, preset_names
+    from pagealloc_model.machine import Machine
+    from pagealloc_model.measured import Measured, measure
+    from pagealloc_model.policy import Assumptions, Policy
+    from pagealloc_model.prediction import Cancelled, Replay, replay
+    from pagealloc_model.trace.columns import Trace
+    from pagealloc_model.trim import trim_bundle
+    from pagealloc_model.validation import Validation, validate
+
+_PLACES = {
+    "Assumptions": ("policy", "Assumptions"),
+    "Bundle": ("bundle", "Bundle"),
+    "Cancelled": ("prediction", "Cancelled"),
+    "Comparison": ("comparison", "Comparison"),
+    "KernelRules": ("kernel_rules", "KernelRules"),
+    "Machine": ("machine", "Machine"),
+    "Measured": ("measured", "Measured"),
+    "PageallocError": ("errors", "PageallocError"),
+    "Policy": ("policy", "Policy"),
+    "PolicyError": ("errors", "PolicyError"),
+    "RecordingError": ("errors", "RecordingError"),
+    "Replay": ("prediction", "Replay"),
+    "Trace": ("trace.columns", "Trace"),
+    "UsageError": ("errors", "UsageError"),
+    "Validation": ("validation", "Validation"),
+    "compare": ("comparison", "compare"),
+    "measure": ("measured", "measure"),
+    "open": ("bundle", "open_recording"),
+    "preset_names": ("kernel_rules", "preset_names"),
+    "replay": ("prediction", "replay"),
+    "trim_bundle": ("trim", "trim_bundle"),
+    "validate": ("validation", "validate"),
+}
+
+__all__ = [
+    "Assumptions",
+    "Bundle",
+    "Cancelled",
+    "Comparison",
+    "KernelRules",
+    "Machine",
+    "Measured",
+    "PageallocError",
+    "Policy",
+    "PolicyError",
+    "RecordingError",
+    "Replay",
+    "Trace",
+    "UsageError",
+    "Validation",
+    "__version__",
+    "compare",
+    "measure",
+    "open",
+    "preset_names",
+    "replay",
+    "trim_bundle",
+    "validate",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _PLACES[name]
+    return getattr(import_module(f"{__name__}.{module}"), attribute)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,155 @@
+"""Two policies over the same demand: base, patch, and the change between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import pandas as pd
+
+from pagealloc_model.errors import UsageError
+from pagealloc_model.policy import Policy
+from pagealloc_model.post.comparison_table import Style, comparison_table
+from pagealloc_model.post.footer import Footer
+from pagealloc_model.predicted_tables import LITERAL
+from pagealloc_model.prediction import Replay
+from pagealloc_model.version import __version__
+
+Metric = tuple[str, str, float, str, str]
+"""Name, scope, value, unit, and which direction is better: "lower", "higher" or ""."""
+
+SITES = ("refill", "drain", "buddy_alloc", "direct_free")
+UNKNOWN = ("thp_success", "compaction_success", "reclaim_scanned")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Comparison:
+    """Two replays of one recording side by side.
+
+    Attributes:
+        base: the replay compared against.
+        patch: the replay with the change.
+        rows: metric, scope, base, patch, change (relative to base), unit, better.
+    """
+
+    base: Replay
+    patch: Replay
+    rows: pd.DataFrame
+
+    def to_text(self, width: int = 72, style: Style = "signed") -> str:
+        """The table with its sign rule and provenance, at most `width` columns of ASCII."""
+        return comparison_table(self.rows, self.footer(), style=style, width=width)
+
+    def to_dict(self) -> dict[str, object]:
+        """What `pagealloc compare --json` prints."""
+        rows = self.rows.astype(object).where(self.rows.notna(), None)
+        return {
+            "base": self.base.provenance,
+            "patch": self.patch.provenance,
+            "rows": rows.to_dict(orient="records"),
+        }
+
+    def footer(self) -> Footer:
+        """What both columns were made from."""
+        diverged = {
+            f"{side} {name}": count
+            for side, replay in (("base", self.base), ("patch", self.patch))
+            for name, count in replay.divergence.items()
+            if name in ("forced", "failed", "in_base_pages", "orphan_frees")
+        }
+        return Footer(
+            recording=self.base.name,
+            kernel=self.base.rules_origin,
+            policy_difference=_difference(self.base.policy, self.patch.policy),
+            version=f"{__version__} (model {self.base.provenance['model']})",
+            lost_events=self.base.losses,
+            divergences=diverged,
+            assumptions=f"reclaim {self.base.assumptions.reclaim}; NA: {LITERAL}",
+        )
+
+
+def compare(base: Replay, patch: Replay) -> Comparison:
+    """Put two replays of the same recording side by side.
+
+    Raises:
+        UsageError: the replays differ in recording, window, rules, assumptions or seed, so that a
+            difference could not be laid at the policy's door.
+    """
+    for name in ("name", "rules", "assumptions", "seed"):
+        mine, other = getattr(base, name), getattr(patch, name)
+        if mine != other:
+            raise UsageError(
+                f"cannot compare replays of different {name}: {_brief(mine)} and {_brief(other)}"
+            )
+    if not np.array_equal(base.edges, patch.edges):
+        raise UsageError("cannot compare replays of different windows")
+    before, after = list(_metrics(base)), list(_metrics(patch))
+    found = {(metric, scope): value for metric, scope, value, _, _ in after}
+    rows = []
+    for metric, scope, value, unit, better in before:
+        other = found.get((metric, scope), np.nan)
+        change = (other - value) / value if value else (0.0 if other == value else np.nan)
+        rows.append((metric, scope, value, other, change, unit, better))
+    columns = ["metric", "scope", "base", "patch", "change", "unit", "better"]
+    return Comparison(base=base, patch=patch, rows=pd.DataFrame(rows, columns=columns))
+
+
+def _brief(value: object) -> str:
+    return str(getattr(value, "name", value))
+
+
+def _difference(base: Policy, patch: Policy) -> str:
+    before, after = asdict(base), asdict(patch)
+    changed = [
+        f"{name}: {_shown(before[name])} -> {_shown(after[name])}"
+        for name in before
+        if before[name] != after[name]
+    ]
+    return "; ".join(changed) or "none"
+
+
+def _shown(value: int | bool | None) -> str:
+    return "as recorded" if value is None else str(int(value))
+
+
+def _metrics(replay: Replay) -> Iterator[Metric]:
+    yield from _lock_metrics(replay)
+    zones = [
+        (index, zone.name) for index, zone in enumerate(replay.machine.zones) if zone.managed
+    ]
+    samples = replay.samples
+    order = replay.machine.pageblock_order
+    weights = 1 << np.arange(samples.free_buddies.shape[2], dtype=np.int64)
+    for index, name in zones:
+        scope = f"zone={name}"
+        pages = samples.free_buddies[:, index] * weights[None, :, None]
+        yield "free_pages", scope, float(pages.sum(axis=(1, 2)).mean()), "pages", ""
+        whole = float(pages[:, order:].sum(axis=(1, 2)).mean())
+        yield "free_in_whole_blocks", scope, whole, "pages", "higher"
+        usable = float(pages[:, order:, :3].sum(axis=(1, 2)).mean())
+        yield "free_in_whole_blocks_not_highatomic", scope, usable, "pages", "higher"
+        counts = samples.pcp[:, index, :, 0].sum(axis=1)
+        yield "pcp_count", scope, float(counts.mean()), "pages", ""
+        blocks = samples.blocks[:, index, 3]
+        yield "highatomic_blocks", f"{scope},at=end", float(blocks[-1]), "blocks", "lower"
+        yield "highatomic_blocks", f"{scope},at=most", float(blocks.max()), "blocks", "lower"
+    fallbacks = replay.fallbacks
+    yield "extfrag_events", "all", float(fallbacks["count"].sum()), "events", "lower"
+    for name in UNKNOWN:
+        yield name, "all", np.nan, "", "higher"
+
+
+def _lock_metrics(replay: Replay) -> Iterator[Metric]:
+    full = replay.transactions_full
+    total = len(full)
+    pages = int(full["pages"].sum())
+    yield "zone_lock_acquisitions", "all", float(total), "", "lower"
+    yield "pages_per_acquisition", "all", pages / total if total else np.nan, "pages", ""
+    for site in SITES:
+        mine = full[full["site"] == site]
+        yield f"{site}_transactions", "all", float(len(mine)), "", "lower"
+        yield f"{site}_pages", "all", float(mine["pages"].sum()), "pages", ""
+    drains = full.loc[full["site"] == "drain", "pages"]
+    longest = float(drains.max()) if len(drains) else 0.0
+    yield "longest_drain", "all", longest, "pages", "lower"

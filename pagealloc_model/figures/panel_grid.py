@@ -1,0 +1,214 @@
+"""The frame all figures share: a grid of panels, one legend, and notes where a value is NA."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+from pagealloc_model.figures.lanes import Lane, Trace, legend_trace
+from pagealloc_model.figures.palette import GRID, INK
+
+PANEL_HEIGHT = 190
+HEADER_HEIGHT = 95
+FOOTER_HEIGHT = 60
+NOTE_BELOW_HEIGHT = 25
+HORIZONTAL_GAP = 0.09
+"""Between two panels, as a share of the figure's width."""
+
+NOTE_WIDTH = 44
+"""Characters per line of a note inside a panel."""
+
+
+class PanelGrid:
+    """A grid of panels being filled, row by row; `figure` makes the plotly figure of it.
+
+    Layout and traces are gathered as plain dictionaries that plotly checks once, at the end:
+    checking every step takes longer than the replay whose result is drawn.
+
+    Args:
+        titles: one per panel.
+        title: of the whole figure.
+        x_title: quantity and unit of all x axes.
+        y_title: quantity and unit of all y axes.
+        columns: panels per row at most.
+        x_axis: further properties of all x axes.
+        y_axis: further properties of all y axes.
+    """
+
+    def __init__(
+        self,
+        titles: Sequence[str],
+        *,
+        title: str,
+        x_title: str,
+        y_title: str,
+        columns: int = 3,
+        x_axis: Mapping[str, Any] | None = None,
+        y_axis: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._panels = max(1, len(titles))
+        self._columns = max(1, min(columns, self._panels))
+        self._rows = -(-self._panels // self._columns)
+        self._traces: list[Trace] = []
+        height = HEADER_HEIGHT + FOOTER_HEIGHT + PANEL_HEIGHT * self._rows
+        self._layout = _frame(title, height)
+        self._notes: list[dict[str, Any]] = []
+        for panel in range(self._panels):
+            self._add_axes(panel, x_title, y_title, dict(x_axis or {}), dict(y_axis or {}))
+        for panel, words in enumerate(titles):
+            self._add_title(panel, words)
+
+    def add(self, trace: Trace, panel: int) -> None:
+        """Draw a trace in a panel."""
+        number = _number(panel)
+        self._traces.append(trace | {"xaxis": f"x{number}", "yaxis": f"y{number}"})
+
+    def add_legend(self, drawn: Sequence[Lane]) -> None:
+        """One neutral legend entry per lane."""
+        for lane in drawn:
+            self.add(legend_trace(lane), 0)
+
+    def note_missing(self, panel: int, absent: Mapping[str, str]) -> None:
+        """Write into a panel why lanes have no value there.
+
+        Args:
+            panel: its number.
+            absent: lane label -> reason.
+        """
+        by_reason: dict[str, list[str]] = {}
+        for label, reason in absent.items():
+            by_reason.setdefault(reason, []).append(label)
+        if not absent:
+            return
+        text = "; ".join(f"{', '.join(labels)}: {reason}" for reason, labels in by_reason.items())
+        number = _number(panel)
+        self._notes.append(
+            {
+                "text": "<br>".join(textwrap.wrap(text, NOTE_WIDTH)),
+                "xref": f"x{number} domain",
+                "yref": f"y{number} domain",
+                "x": 0.5,
+                "y": 0.98,
+                "yanchor": "top",
+                "showarrow": False,
+                "font": {"size": 11, "color": INK},
+                "bgcolor": "rgba(255,255,255,0.85)",
+            }
+        )
+
+    def write_below(self, text: str) -> None:
+        """One line below all panels."""
+        self._layout["height"] += NOTE_BELOW_HEIGHT
+        self._layout["margin"]["b"] += NOTE_BELOW_HEIGHT
+        self._notes.append(
+            {
+                "text": text,
+                "xref": "paper",
+                "yref": "paper",
+                "x": 0,
+                "y": 0,
+                "yshift": -FOOTER_HEIGHT,
+                "yanchor": "top",
+                "xanchor": "left",
+                "showarrow": False,
+                "font": {"size": 11},
+            }
+        )
+
+    def figure(self, **layout: Any) -> go.Figure:
+        """The figure, with further layout properties on top."""
+        whole = self._layout | {"annotations": self._notes} | layout
+        return go.Figure({"data": self._traces, "layout": whole})
+
+    def _add_axes(
+        self, panel: int, x_title: str, y_title: str, x_axis: dict[str, Any], y_axis: dict[str, Any]
+    ) -> None:
+        row, column = divmod(panel, self._columns)
+        left, bottom, width, height = self._place(panel)
+        number = _number(panel)
+        is_lowest = panel + self._columns >= self._panels
+        self._layout[f"xaxis{number}"] = _axis(x_title if is_lowest else "") | {
+            "domain": [left, left + width],
+            "anchor": f"y{number}",
+            **x_axis,
+        }
+        self._layout[f"yaxis{number}"] = _axis(y_title if column == 0 else "") | {
+            "domain": [bottom, bottom + height],
+            "anchor": f"x{number}",
+            **y_axis,
+        }
+
+    def _add_title(self, panel: int, words: str) -> None:
+        left, bottom, width, height = self._place(panel)
+        self._notes.append(
+            {
+                "text": words,
+                "xref": "paper",
+                "yref": "paper",
+                "x": left + width / 2,
+                "y": bottom + height,
+                "xanchor": "center",
+                "yanchor": "bottom",
+                "showarrow": False,
+                "font": {"size": 12},
+            }
+        )
+
+    def _place(self, panel: int) -> tuple[float, float, float, float]:
+        """left, bottom, width, height of a panel as shares of the figure."""
+        row, column = divmod(panel, self._columns)
+        gap = min(0.16, 0.32 / self._rows)
+        width = (1 - HORIZONTAL_GAP * (self._columns - 1)) / self._columns
+        height = (1 - gap * (self._rows - 1)) / self._rows
+        left = column * (width + HORIZONTAL_GAP)
+        bottom = (self._rows - 1 - row) * (height + gap)
+        return left, bottom, width, height
+
+
+def _number(panel: int) -> str:
+    """How plotly numbers axes: "", "2", "3", ..."""
+    return "" if panel == 0 else str(panel + 1)
+
+
+def _axis(title: str) -> dict[str, Any]:
+    return {
+        "gridcolor": GRID,
+        "linecolor": INK,
+        "ticks": "outside",
+        "zeroline": False,
+        "title": {"text": title, "font": {"size": 11}},
+    }
+
+
+def _frame(title: str, height: int) -> dict[str, Any]:
+    """Everything of the layout that no panel has a say in."""
+    return {
+        "title": {
+            "text": title,
+            "x": 0,
+            "y": 1,
+            "xref": "paper",
+            "yref": "container",
+            "xanchor": "left",
+            "yanchor": "top",
+            "pad": {"t": 12},
+            "font": {"size": 15},
+        },
+        "height": height,
+        "margin": {"l": 70, "r": 20, "t": HEADER_HEIGHT, "b": FOOTER_HEIGHT},
+        "paper_bgcolor": "white",
+        "plot_bgcolor": "white",
+        "font": {"family": "DejaVu Sans, Arial, sans-serif", "size": 12, "color": INK},
+        "legend": {
+            "orientation": "h",
+            "x": 0,
+            "xref": "paper",
+            "y": 1 - 36 / height,
+            "yref": "container",
+            "yanchor": "top",
+        },
+        "hovermode": "closest",
+    }
