@@ -126,17 +126,16 @@ class PanelGrid:
     def _add_axes(
         self, panel: int, x_title: str, y_title: str, x_axis: dict[str, Any], y_axis: dict[str, Any]
     ) -> None:
-        row, column = divmod(panel, self._columns)
         left, bottom, width, height = self._place(panel)
         number = _number(panel)
         is_lowest = panel + self._columns >= self._panels
         self._layout[f"xaxis{number}"] = _axis(x_title if is_lowest else "") | {
-            "domain": [left, left + width],
+            "domain": [left, min(left + width, 1)],
             "anchor": f"y{number}",
             **x_axis,
         }
-        self._layout[f"yaxis{number}"] = _axis(y_title if column == 0 else "") | {
-            "domain": [bottom, bottom + height],
+        self._layout[f"yaxis{number}"] = _axis(y_title if panel % self._columns == 0 else "") | {
+            "domain": [bottom, min(bottom + height, 1)],
             "anchor": f"x{number}",
             **y_axis,
         }
@@ -174,13 +173,8 @@ def _number(panel: int) -> str:
 
 
 def _axis(title: str) -> dict[str, Any]:
-    return {
-        "gridcolor": GRID,
-        "linecolor": INK,
-        "ticks": "outside",
-        "zeroline": False,
-        "title": {"text": title, "font": {"size": 11}},
-    }
+    axis = {"gridcolor": GRID, "linecolor": INK, "ticks": "outside", "zeroline": False}
+    return axis | ({"title": {"text": title, "font": {"size": 11}}} if title else {})
 
 
 def _frame(title: str, height: int) -> dict[str, Any]:
