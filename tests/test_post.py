@@ -1,3 +1,4 @@
+import pandas as pd
 import pytest
 import synthetic_tables as tables
 
@@ -41,6 +42,12 @@ def test_mmtests_gains_are_positive_when_better() -> None:
     text = comparison_table(tables.comparison_rows(), FOOTER, style="mmtests")
     assert "20.00 (   0.00%)      0.00 ( 100.00%)" in text
     assert "17000.00 (   0.00%)  23000.00 (  35.29%)" in text
+
+
+def test_rows_of_one_metric_stand_together() -> None:
+    rows = tables.comparison_rows()
+    text = comparison_table(pd.concat([rows, rows.assign(scope="zone=DMA32")]), FOOTER)
+    assert text.count("free_pages (pages)") == 1
 
 
 def test_unknown_values_are_na() -> None:

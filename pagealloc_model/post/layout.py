@@ -19,7 +19,7 @@ class Row:
     """One line of a table: what it is about, then its cells.
 
     Attributes:
-        heading: rows with the same heading stand together under it.
+        heading: rows of the same heading stand together under it.
         label: the row's own words.
         cells: texts, flush right.
     """
@@ -30,7 +30,7 @@ class Row:
 
 
 def text_table(header: Row, rows: Sequence[Row], *, width: int = WIDTH) -> str:
-    """Rows grouped under their headings, cells in columns.
+    """Rows gathered under their headings in order of first appearance, cells in columns.
 
     A label too long for the space before the cells gets a line of its own.
 
@@ -48,10 +48,11 @@ def text_table(header: Row, rows: Sequence[Row], *, width: int = WIDTH) -> str:
     label_size = max(label_size, min(room, len(f"{header.heading}, {header.label}")))
     first = _line(f"{header.heading}, {header.label}", header.cells, sizes, label_size)
     lines = [*first, "-" * max(len(line) for line in first)]
-    for position, row in enumerate(rows):
-        if position == 0 or rows[position - 1].heading != row.heading:
-            lines += textwrap.wrap(row.heading, width)
-        lines += _line(INDENT + row.label, row.cells, sizes, label_size)
+    for heading in dict.fromkeys(row.heading for row in rows):
+        lines += textwrap.wrap(heading, width)
+        for row in rows:
+            if row.heading == heading:
+                lines += _line(INDENT + row.label, row.cells, sizes, label_size)
     return "\n".join(lines)
 
 
