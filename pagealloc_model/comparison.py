@@ -115,9 +115,7 @@ def _shown(value: int | bool | None) -> str:
 
 def _metrics(replay: Replay) -> Iterator[Metric]:
     yield from _lock_metrics(replay)
-    zones = [
-        (index, zone.name) for index, zone in enumerate(replay.machine.zones) if zone.managed
-    ]
+    zones = [(index, zone.name) for index, zone in enumerate(replay.machine.zones) if zone.managed]
     samples = replay.samples
     order = replay.machine.pageblock_order
     weights = 1 << np.arange(samples.free_buddies.shape[2], dtype=np.int64)

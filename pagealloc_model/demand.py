@@ -16,6 +16,7 @@ from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.errors import UsageError
 from pagealloc_model.machine import Machine
 from pagealloc_model.policy import Assumptions
+from pagealloc_model.snapshot import Snapshot
 from pagealloc_model.trace.columns import Event, Trace
 
 GFP_DMA, GFP_HIGHMEM, GFP_DMA32, GFP_MOVABLE = 0x1, 0x2, 0x4, 0x8
@@ -93,9 +94,20 @@ def highest_zone_by_gfp(machine: Machine) -> np.ndarray:
 
 
 def resolve_demand(
-    trace: Trace, machine: Machine, assumptions: Assumptions | None = None
+    trace: Trace,
+    machine: Machine,
+    assumptions: Assumptions | None = None,
+    *,
+    start: Snapshot | None = None,
 ) -> Demand:
     """Match every free to its allocation.
+
+    Args:
+        trace: the recording's events.
+        machine: its zones.
+        assumptions: ours.
+        start: the start snapshot, if taken during the recording: the limits it shows for per-CPU
+            lists, which setting up the recording had moved, take effect at its time.
 
     Raises:
         UsageError: the trace has no mm_page_alloc or mm_page_free inside the machine's zones.
@@ -125,10 +137,10 @@ def resolve_demand(
     rows["bits"][np.isin(kept, reclaimed)] |= np.uint32(at.REQUEST_RECLAIMED)
     events, objects, counts = _resolve(rows, machine.end_pfn)
     reclaim = kswapd_runs(trace)
-    if reclaim is not None:
-        events = np.concatenate([reclaim, events])
-    if counts[resolved.COUNT_HIDDEN_ALLOC] or reclaim is not None:
-        events = events[np.argsort(events["time_ns"], kind="stable")]
+    limits = _limits_found(machine, start)
+    beside = [limits] if reclaim is None else [limits, reclaim]
+    events = np.concatenate([*beside, events])
+    events = events[np.argsort(events["time_ns"], kind="stable")]
     return Demand(
         events=events,
         objects=objects,
@@ -139,6 +151,26 @@ def resolve_demand(
         kswapd_recorded=reclaim is not None,
         direct_reclaim_recorded=len(reclaimed) > 0,
     )
+
+
+def _limits_found(machine: Machine, start: Snapshot | None) -> np.ndarray:
+    """SET_PCP_HIGH events for every pageset of the start snapshot (S4.3, T12.3)."""
+    zones = () if start is None or start.zoneinfo is None else start.zoneinfo.zones
+    found = [
+        (start.time_ns, machine.zone_index(zone.name), pageset.cpu, pageset.high)
+        for zone in zones
+        for pageset in zone.pagesets
+        if pageset.cpu < machine.nr_cpus and machine.zone_index(zone.name) >= 0
+    ]
+    limits = np.zeros(len(found), at.EVENT)
+    limits["operation"] = at.SET_PCP_HIGH
+    limits["object"] = -1
+    for index, (time_ns, zone, cpu, high) in enumerate(found):
+        limits["time_ns"][index] = time_ns
+        limits["zone"][index] = zone
+        limits["cpu"][index] = cpu
+        limits["offset"][index] = high
+    return limits
 
 
 def requests_that_reclaimed(trace: Trace) -> np.ndarray:

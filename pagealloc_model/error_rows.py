@@ -20,9 +20,7 @@ RANDOM_PAGE = "a page at random"
 PCP_ORDER_MAX = 3
 
 
-def error_rows(
-    trace: Trace, predicted: Replay, measured: Measured, scored: Scored
-) -> pd.DataFrame:
+def error_rows(trace: Trace, predicted: Replay, measured: Measured, scored: Scored) -> pd.DataFrame:
     """All rows of the error table.
 
     Args:
@@ -41,9 +39,7 @@ def error_rows(
     return pd.DataFrame(rows)
 
 
-def _transaction_rows(
-    trace: Trace, predicted: Replay, measured: Measured
-) -> Iterator[ErrorRow]:
+def _transaction_rows(trace: Trace, predicted: Replay, measured: Measured) -> Iterator[ErrorRow]:
     """Refills and drains: in all, by CPU, and bin by bin."""
     for site, event in (("refill", Event.ALLOC), ("drain", Event.FREE)):
         real = measured.transactions_full.query("site == @site")

@@ -128,8 +128,9 @@ def _prepare(bundle: Bundle, assumptions: Assumptions, seed: int) -> Prepared:
     from pagealloc_model.start_image import make_start_image, start_counts
 
     machine = recorded_machine(bundle)
-    _, snapshot = start_snapshots(bundle)
-    demand = resolve_demand(bundle.trace, machine, assumptions)
+    early, snapshot = start_snapshots(bundle)
+    during = None if snapshot is early else snapshot
+    demand = resolve_demand(bundle.trace, machine, assumptions, start=during)
     image = make_start_image(
         machine,
         demand,

@@ -189,10 +189,11 @@ EVENT = np.dtype(
     align=True,
 )
 """A resolved event: `object` indexes the object table, `offset` is the freed piece's distance
-from the object's first page, `zone` the highest zone the request may use."""
+from the object's first page, `zone` the highest zone the request may use. SET_PCP_HIGH puts
+`offset` into pcp->high of the event's CPU and zone."""
 
 CHAINED = -2
 """An object's place: a page frame, -1 for nowhere, or CHAINED minus the first page frame of a
 chain, linked by `next`, of single pages that stand for an allocation of higher order."""
 
-ALLOC, FREE, RECORDED_FAILURE, HIDDEN_ALLOC, KSWAPD_START, KSWAPD_STOP = range(6)
+ALLOC, FREE, RECORDED_FAILURE, HIDDEN_ALLOC, KSWAPD_START, KSWAPD_STOP, SET_PCP_HIGH = range(7)

@@ -6,13 +6,8 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.jit import entry, inner
-from pagealloc_model.allocator.pcp import decay, drain_everything
-from pagealloc_model.allocator.request import (
-    allocate,
-    allocate_in_base_pages,
-    free_base_pages,
-    free_pages,
-)
+from pagealloc_model.allocator.pcp import clamp, decay, pcp_at
+from pagealloc_model.allocator.request import allocate_object, free_object
 from pagealloc_model.allocator.watermark import start_kswapd, stop_kswapd
 
 
@@ -79,45 +74,39 @@ def advance(
         number = int(events[position]["object"])
         order = int(events[position]["order"])
         if operation == at.FREE:
-            pfn = int(object_pfn[number])
-            if pfn == -1:
+            place = int(object_pfn[number])
+            if place == -1:
                 st[at.COUNT_ORPHAN_FREE] += 1
-            elif pfn < 0:
-                first = at.CHAINED - pfn
-                first = free_base_pages(pages, blocks, st, log, cpu, first, 1 << order)
-                object_pfn[number] = at.CHAINED - first if first >= 0 else -1
-                st[at.COUNT_FREE] += 1
             else:
                 st[at.COUNT_FREE] += 1
-                pfn += int(events[position]["offset"])
-                free_pages(pages, blocks, st, log, cpu, pfn, order)
+                offset = int(events[position]["offset"])
+                object_pfn[number] = free_object(pages, blocks, st, log, cpu, place, offset, order)
         elif operation == at.RECORDED_FAILURE:
             st[at.COUNT_RECORDED_FAILURE] += 1
         elif operation == at.KSWAPD_START:
             start_kswapd(st)
         elif operation == at.KSWAPD_STOP:
             stop_kswapd(st)
+        elif operation == at.SET_PCP_HIGH:
+            pcp = pcp_at(st, int(events[position]["zone"]), cpu)
+            wanted = int(events[position]["offset"])
+            st[pcp + at.PCP_HIGH] = clamp(
+                wanted, st[pcp + at.PCP_HIGH_MIN], st[pcp + at.PCP_HIGH_MAX]
+            )
         else:
-            migratetype = int(events[position]["migratetype"])
-            zone = int(events[position]["zone"])
-            bits = int(events[position]["bits"])
-            pfn = allocate(pages, blocks, st, log, cpu, order, migratetype, zone, bits)
-            if pfn < 0 and order > 0:
-                first = allocate_in_base_pages(
-                    pages, blocks, st, log, cpu, order, migratetype, zone, bits
-                )
-                pfn = at.CHAINED - first if first >= 0 else -1
-            if pfn == -1:
-                st[at.COUNT_FAILED] += 1
-            object_pfn[number] = pfn
             st[at.COUNT_HIDDEN if operation == at.HIDDEN_ALLOC else at.COUNT_ALLOC] += 1
+            object_pfn[number] = allocate_object(
+                pages,
+                blocks,
+                st,
+                log,
+                cpu,
+                order,
+                int(events[position]["migratetype"]),
+                int(events[position]["zone"]),
+                int(events[position]["bits"]),
+            )
         position += 1
     while st[at.NEXT_TICK] <= until_ns and not log_is_nearly_full(st, log):
         tick(pages, blocks, st, log)
     return position
-
-
-@entry
-def drain_all(pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, log: np.ndarray) -> None:
-    """Drain every per-CPU list (S4.9)."""
-    drain_everything(pages, blocks, st, log)

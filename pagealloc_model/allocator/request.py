@@ -23,6 +23,8 @@ from pagealloc_model.allocator.watermark import (
     wake_kswapd,
 )
 
+FAST_PATH, SLOW_PATH, AFTER_RECLAIM, WITHOUT_WATERMARKS = range(4)
+
 
 @inner
 def fast_path_flags(st: np.ndarray, bits: int, highest_zone: int) -> int:
@@ -99,7 +101,6 @@ def take_from_zone(
     order: int,
     migratetype: int,
     flags: int,
-    highest_zone: int,
 ) -> int:
     """A page from a zone that passed its watermark (S3.2); -1 if the zone has none."""
     pfn = -1
@@ -113,7 +114,7 @@ def take_from_zone(
     region = zone_at(zone)
     if flags & at.ALLOC_KSWAPD and st[region + at.ZONE_BOOSTED]:
         st[region + at.ZONE_BOOSTED] = 0
-        wake_kswapd(st, 0, highest_zone)
+        wake_kswapd(st, 0, zone)
     return pfn
 
 
@@ -144,9 +145,7 @@ def try_zones(
                 mark = flags & at.WMARK_MASK
                 if not passes_watermark(st, zone, order, mark, highest_zone, flags):
                     continue
-            pfn = take_from_zone(
-                pages, blocks, st, log, zone, cpu, order, migratetype, flags, highest_zone
-            )
+            pfn = take_from_zone(pages, blocks, st, log, zone, cpu, order, migratetype, flags)
             if pfn >= 0:
                 if flags & at.ALLOC_HIGHATOMIC:
                     if not st[at.SERVED_BY_PCP] or st[at.HIGHATOMIC_FROM_PCP]:
@@ -171,67 +170,36 @@ def allocate(
 ) -> int:
     """Serve a request that succeeded in the recording; -1 if the model has no such page left.
 
-    Reclaim is literal: what it freed has already been replayed, so a request that reclaimed
-    goes on to release a reserved block and drain the per-CPU lists (S8.2). If that does not do,
-    the watermark is ignored and the divergence counted.
+    The attempts, in order: fast path; slow path (S8.1); after direct reclaim, with a reserved
+    block released and the per-CPU lists drained (S8.2); without watermarks. Reclaim is literal:
+    what it freed has been replayed already. The last attempt is a divergence and counted.
     """
     flags = fast_path_flags(st, bits, highest_zone)
-    pfn = try_zones(pages, blocks, st, log, cpu, order, migratetype, highest_zone, flags)
-    if pfn < 0:
-        pfn = allocate_slowly(pages, blocks, st, log, cpu, order, migratetype, highest_zone, bits)
+    pfn = -1
+    attempt = FAST_PATH
+    while pfn < 0 and attempt <= WITHOUT_WATERMARKS:
+        if attempt == SLOW_PATH:
+            st[at.COUNT_SLOW_PATH] += 1
+            flags = slow_path_flags(bits, order)
+            if flags & at.ALLOC_KSWAPD:
+                wake_kswapd(st, order, highest_zone)
+        elif attempt == AFTER_RECLAIM:
+            if direct_reclaim_ran(st, bits):
+                unreserve(pages, blocks, st, log, cpu, highest_zone, migratetype)
+                drain_everything(pages, blocks, st, log)
+            else:
+                attempt = WITHOUT_WATERMARKS
+        if attempt == WITHOUT_WATERMARKS:
+            flags |= at.ALLOC_NO_WATERMARKS
+        pfn = try_zones(pages, blocks, st, log, cpu, order, migratetype, highest_zone, flags)
+        if pfn >= 0 and attempt == WITHOUT_WATERMARKS:
+            st[at.COUNT_FORCED] += 1
+        attempt += 1
     if pfn >= 0:
         pages[pfn]["order"] = order
         pages[pfn]["where"] = at.ALLOCATED
         pages[pfn]["tag"] = 1 if migratetype == at.MOVABLE else 0
     return pfn
-
-
-@inner
-def allocate_in_base_pages(
-    pages: np.ndarray,
-    blocks: np.ndarray,
-    st: np.ndarray,
-    log: np.ndarray,
-    cpu: int,
-    order: int,
-    migratetype: int,
-    highest_zone: int,
-    bits: int,
-) -> int:
-    """Serve a request as a chain of single pages; the first page, -1 if memory has run out.
-
-    The recording found a buddy of this order, perhaps by compaction, and the model has none: the
-    memory is used all the same, as its caller would have fallen back to small pages.
-    """
-    first = -1
-    for _ in range(1 << order):
-        pfn = allocate(pages, blocks, st, log, cpu, 0, migratetype, highest_zone, bits)
-        if pfn < 0:
-            break
-        pages[pfn]["next"] = first
-        first = pfn
-    if first >= 0:
-        st[at.COUNT_IN_BASE_PAGES] += 1
-    return first
-
-
-@inner
-def free_base_pages(
-    pages: np.ndarray,
-    blocks: np.ndarray,
-    st: np.ndarray,
-    log: np.ndarray,
-    cpu: int,
-    first: int,
-    count: int,
-) -> int:
-    """Free `count` pages of a chain of single pages; the first page that remains, -1 if none."""
-    while count > 0 and first >= 0:
-        following = int(pages[first]["next"])
-        free_pages(pages, blocks, st, log, cpu, first, 0)
-        first = following
-        count -= 1
-    return first
 
 
 @inner
@@ -243,7 +211,7 @@ def direct_reclaim_ran(st: np.ndarray, bits: int) -> bool:
 
 
 @inner
-def allocate_slowly(
+def allocate_object(
     pages: np.ndarray,
     blocks: np.ndarray,
     st: np.ndarray,
@@ -254,25 +222,57 @@ def allocate_slowly(
     highest_zone: int,
     bits: int,
 ) -> int:
-    """The slow path of a literal replay (S8.1, S8.2)."""
-    st[at.COUNT_SLOW_PATH] += 1
-    flags = slow_path_flags(bits, order)
-    if flags & at.ALLOC_KSWAPD:
-        wake_kswapd(st, order, highest_zone)
-    for attempt in range(3):
-        if attempt == 1:
-            if not direct_reclaim_ran(st, bits):
-                continue
-            unreserve(pages, blocks, st, log, cpu, highest_zone, migratetype)
-            drain_everything(pages, blocks, st, log)
-        elif attempt == 2:
-            flags |= at.ALLOC_NO_WATERMARKS
-        pfn = try_zones(pages, blocks, st, log, cpu, order, migratetype, highest_zone, flags)
+    """Find an object a place (see `layout.CHAINED`), -1 if memory has run out.
+
+    Where the recording found a buddy, perhaps by compaction, and the model has none, the object
+    becomes a chain of single pages: its memory is used all the same, as its caller would have
+    fallen back to small pages.
+    """
+    first = -1
+    piece = order
+    left = 1
+    while left > 0:
+        pfn = allocate(pages, blocks, st, log, cpu, piece, migratetype, highest_zone, bits)
         if pfn >= 0:
-            if attempt == 2:
-                st[at.COUNT_FORCED] += 1
-            return pfn
-    return -1
+            pages[pfn]["next"] = first
+            first = pfn
+            left -= 1
+        elif piece > 0:
+            left = 1 << piece
+            piece = 0
+            st[at.COUNT_IN_BASE_PAGES] += 1
+        else:
+            st[at.COUNT_FAILED] += 1
+            left = 0
+    if first >= 0 and piece != order:
+        return at.CHAINED - first
+    return first
+
+
+@inner
+def free_object(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    cpu: int,
+    place: int,
+    offset: int,
+    order: int,
+) -> int:
+    """Free a piece of an object; returns the object's place for what remains of it."""
+    chained = place < -1
+    pfn = at.CHAINED - place if chained else place + offset
+    piece = 0 if chained else order
+    left = 1 << (order - piece)
+    while left > 0 and pfn >= 0:
+        following = int(pages[pfn]["next"]) if chained else -1
+        free_pages(pages, blocks, st, log, cpu, pfn, piece)
+        pfn = following
+        left -= 1
+    if not chained:
+        return place
+    return at.CHAINED - pfn if pfn >= 0 else -1
 
 
 @inner

@@ -215,7 +215,7 @@ def _set_pageset(
     region[at.PCP_BATCH] = size
     region[at.PCP_HIGH_MIN] = low
     region[at.PCP_HIGH_MAX] = high
-    region[at.PCP_HIGH] = low if found is None else min(max(found.high, low), high)
+    region[at.PCP_HIGH] = low if found is None else found.high
 
 
 def batch_size(managed: int, rules: KernelRules) -> int:
@@ -263,4 +263,4 @@ def high_limits(zone: Zone, size: int, nr_cpus: int, policy: Policy) -> tuple[in
         low = max(zone.low // nr_cpus, 4 * size)
         high = max(zone.managed // 8 // nr_cpus, 4 * size)
     low = _given(policy.pcp_high_min, low)
-    return low, max(_given(policy.pcp_high_max, high), low)
+    return low, _given(policy.pcp_high_max, high)

@@ -141,11 +141,12 @@ def _preceding_rows(
 ) -> np.ndarray:
     """How many main rows precede each sample in time order, ties in file order."""
     row = np.searchsorted(main_time_ns, time_ns, side="left")
-    tie_end = np.searchsorted(main_time_ns, time_ns, side="right")
-    undecided = np.flatnonzero(row < tie_end)
-    while len(undecided):
-        number = row[undecided] if main_order is None else main_order[row[undecided]]
-        undecided = undecided[number < rows_before[undecided]]
-        row[undecided] += 1
-        undecided = undecided[row[undecided] < tie_end[undecided]]
+    last = np.searchsorted(main_time_ns, time_ns, side="right")
+    # Among rows of equal time, file-order numbers ascend: bisect for all samples at once.
+    while len(undecided := np.flatnonzero(row < last)):
+        middle = (row[undecided] + last[undecided]) // 2
+        number = middle if main_order is None else main_order[middle]
+        precedes = number < rows_before[undecided]
+        row[undecided[precedes]] = middle[precedes] + 1
+        last[undecided[~precedes]] = middle[~precedes]
     return row

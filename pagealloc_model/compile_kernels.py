@@ -1,0 +1,101 @@
+"""Compile every kernel once, with progress: `python -m pagealloc_model.compile_kernels`.
+
+What is compiled stays on disk until a kernel's source changes, so a second run takes seconds.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pagealloc_model.allocator.state import State
+
+
+def _event_loop() -> None:
+    import numpy as np
+
+    from pagealloc_model.allocator import layout as at
+    from pagealloc_model.allocator.replay import advance
+
+    state = _small_state()
+    events, places = np.zeros(0, at.EVENT), np.zeros(0, np.int32)
+    advance(state.pages, state.blocks, state.st, state.log, events, places, 0, 0, -1)
+
+
+def _start_image() -> None:
+    import numpy as np
+
+    from pagealloc_model.allocator.initial import LISTED, place_buddies, place_listed
+
+    state = _small_state()
+    nothing = np.zeros(0, np.int32)
+    place_buddies(state.pages, state.blocks, state.st, nothing, np.zeros(0, np.int8))
+    place_listed(state.pages, state.st, np.zeros(0, LISTED))
+
+
+def _objects() -> None:
+    import numpy as np
+
+    from pagealloc_model.allocator import layout as at
+    from pagealloc_model.allocator import objects as resolved
+
+    resolved.resolve_objects(
+        np.zeros(0, resolved.ROW),
+        np.zeros(1, np.int32),
+        np.zeros(1, np.int32),
+        np.zeros(0, at.EVENT),
+        np.zeros(0, resolved.OBJECT),
+        np.zeros(resolved.COUNTS, np.int64),
+    )
+
+
+def _reader() -> None:
+    from pagealloc_model.bundle import open_recording
+
+    len(open_recording("xfree").trace)
+
+
+def _small_state() -> State:
+    from pagealloc_model.allocator.state import make_state
+    from pagealloc_model.kernel_rules import KernelRules, preset_names
+    from pagealloc_model.machine import Machine, Zone
+
+    zone = Zone(
+        name="Normal", start_pfn=0, spanned=4096, present=4096, managed=4096, min=8, low=10, high=12
+    )
+    machine = Machine(zones=(zone,), nr_cpus=1)
+    return make_state(machine, KernelRules.preset(preset_names()[-1]))
+
+
+KERNELS: dict[str, Callable[[], None]] = {
+    "event loop": _event_loop,
+    "reading perf.data": _reader,
+    "matching frees to allocations": _objects,
+    "start image": _start_image,
+}
+
+
+def compile_kernel(name: str) -> float:
+    """Compile one group of kernels, or load it if it is on disk already; returns seconds."""
+    begun = time.perf_counter()
+    KERNELS[name]()
+    return time.perf_counter() - begun
+
+
+def main() -> None:
+    """Compile all groups, two at a time, saying which is done."""
+    begun = time.perf_counter()
+    print("compiling kernels (about a minute the first time)", file=sys.stderr, flush=True)
+    with ProcessPoolExecutor(max_workers=2) as pool:
+        running = {pool.submit(compile_kernel, name): name for name in KERNELS}
+        for done in as_completed(running):
+            print(f"  {running[done]}: {done.result():.1f} s", file=sys.stderr, flush=True)
+    print(f"kernels ready after {time.perf_counter() - begun:.1f} s", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
