@@ -1,0 +1,249 @@
+"""Hand-made perf.data files: formats, attributes, samples and other records, byte by byte."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pagealloc_model.trace.perf_data_write import text_feature, write_perf_data
+from pagealloc_model.trace.perf_file import (
+    AttrFlag,
+    EventAttr,
+    Feature,
+    SampleType,
+    parse_attr,
+)
+from pagealloc_model.trace.tracing_data import TracingData, write_tracing_data
+
+USUAL_SAMPLE = (
+    SampleType.IP
+    | SampleType.TID
+    | SampleType.TIME
+    | SampleType.CPU
+    | SampleType.PERIOD
+    | SampleType.RAW
+    | SampleType.IDENTIFIER
+)
+USUAL_FLAGS = AttrFlag.SAMPLE_ID_ALL | AttrFlag.USE_CLOCKID
+GFP_PRINT_FMT = (
+    '"gfp_flags=%s", __print_flags(REC->gfp_flags, "|", '
+    "{( unsigned long)((( gfp_t)(((((1UL))) << (10))|((((1UL))) << (11)))) | "
+    '(( gfp_t)((((1UL))) << (6))) | (( gfp_t)0x80u)), "GFP_KERNEL"}, '
+    '{(unsigned long)(( gfp_t)((((1UL))) << (5))), "__GFP_HIGH"}, { 0, ((void *)0) } )'
+)
+
+Declared = tuple[str, int, bool]
+"""C declaration, size in bytes, signed."""
+
+PFN: Declared = ("unsigned long pfn", 8, False)
+ORDER: Declared = ("unsigned int order", 4, False)
+MIGRATETYPE: Declared = ("int migratetype", 4, True)
+COMMON: tuple[Declared, ...] = (
+    ("unsigned short common_type", 2, False),
+    ("unsigned char common_flags", 1, False),
+    ("unsigned char common_preempt_count", 1, False),
+    ("int common_pid", 4, True),
+)
+
+
+@dataclass(frozen=True)
+class Tracepoint:
+    """A tracepoint whose fields lie end to end, aligned, after `gap` unused bytes."""
+
+    name: str
+    number: int
+    declared: Sequence[Declared]
+    gap: int = 0
+    print_fmt: str = '""'
+
+    @property
+    def offsets(self) -> dict[str, tuple[int, int, bool]]:
+        """Field name -> offset, size, signed."""
+        places, position = {}, 8 + self.gap
+        for declaration, size, signed in self.declared:
+            align = min(size, 8) if size in (1, 2, 4, 8) else 1
+            position = -(-position // align) * align
+            words = re.findall(r"\w+", declaration)
+            name = next(word for word in reversed(words) if not word.isdecimal())
+            places[name] = (position, size, signed)
+            position += size
+        return places
+
+    @property
+    def text(self) -> str:
+        """What the kernel's `format` file would say."""
+        lines = [f"name: {self.name.split(':')[1]}", f"ID: {self.number}", "format:"]
+        position = 0
+        for declaration, size, signed in COMMON:
+            lines.append(_field_line(declaration, position, size, signed))
+            position += size
+        lines.append("")
+        for (declaration, _, _), place in zip(self.declared, self.offsets.values(), strict=True):
+            lines.append(_field_line(declaration, *place))
+        return "\n".join([*lines, "", f"print fmt: {self.print_fmt}", ""])
+
+    def raw(self, pid: int = 0, **values: int | bytes) -> bytes:
+        """The raw data of one event; bytes are copied as they are."""
+        size = max((offset + size for offset, size, _ in self.offsets.values()), default=8)
+        data = bytearray(size)
+        struct.pack_into("<HBBi", data, 0, self.number, 0, 0, pid)
+        for name, value in values.items():
+            offset, size, signed = self.offsets[name]
+            if isinstance(value, int):
+                value = value.to_bytes(size, "little", signed=signed or value < 0)
+            data[offset : offset + size] = value.ljust(size, b"\0")
+        return bytes(data)
+
+
+ALLOC = Tracepoint(
+    "kmem:mm_page_alloc",
+    501,
+    (PFN, ORDER, ("unsigned long gfp_flags", 8, False), MIGRATETYPE),
+    print_fmt=GFP_PRINT_FMT,
+)
+FREE = Tracepoint("kmem:mm_page_free", 502, (PFN, ORDER))
+CONTENTION = Tracepoint(
+    "lock:contention_begin", 503, (("void * lock_addr", 8, False), ("unsigned int flags", 4, False))
+)
+
+
+def _field_line(declaration: str, offset: int, size: int, signed: bool) -> str:
+    return f"\tfield:{declaration};\toffset:{offset};\tsize:{size};\tsigned:{int(signed)};"
+
+
+def attr_of(
+    tracepoint: Tracepoint,
+    ids: Sequence[int] = (),
+    *,
+    sample_type: SampleType = USUAL_SAMPLE,
+    read_format: int = 0,
+    flags: AttrFlag = USUAL_FLAGS,
+    period: int = 1,
+    clockid: int = 1,
+) -> EventAttr:
+    """The attribute that perf record makes for a tracepoint."""
+    raw = struct.pack(
+        "<IIQQQQQ", 2, 128, tracepoint.number, period, sample_type, read_format, flags
+    ).ljust(92, b"\0")
+    return parse_attr((raw + struct.pack("<i", clockid)).ljust(128, b"\0"), tuple(ids))
+
+
+def record(kind: int, body: bytes, misc: int = 0) -> bytes:
+    """One record with its header, padded to a multiple of 8."""
+    body += b"\0" * (-len(body) % 8)
+    return struct.pack("<IHH", kind, misc, 8 + len(body)) + body
+
+
+def sample(
+    attr: EventAttr,
+    raw: bytes,
+    *,
+    number: int = 0,
+    time: int = 0,
+    cpu: int = 0,
+    tid: int = 77,
+    chain: Sequence[int] = (),
+    read: bytes = b"",
+    tail: bytes = b"",
+) -> bytes:
+    """A PERF_RECORD_SAMPLE in the order perf_event_open(2) gives."""
+    kind = attr.sample_type
+    parts = [
+        (SampleType.IDENTIFIER, struct.pack("<Q", number)),
+        (SampleType.IP, struct.pack("<Q", 0xFFFFFFFF81234560)),
+        (SampleType.TID, struct.pack("<II", 70, tid)),
+        (SampleType.TIME, struct.pack("<Q", time)),
+        (SampleType.ADDR, struct.pack("<Q", 1)),
+        (SampleType.ID, struct.pack("<Q", number)),
+        (SampleType.STREAM_ID, struct.pack("<Q", 9)),
+        (SampleType.CPU, struct.pack("<II", cpu, 0)),
+        (SampleType.PERIOD, struct.pack("<Q", 1)),
+        (SampleType.READ, read),
+        (SampleType.CALLCHAIN, struct.pack(f"<Q{len(chain)}Q", len(chain), *chain)),
+        (SampleType.RAW, _raw_part(raw)),
+    ]
+    return record(9, b"".join(data for bit, data in parts if kind & bit) + tail)
+
+
+def _raw_part(raw: bytes) -> bytes:
+    padded = raw + b"\0" * (-(len(raw) + 4) % 8)
+    return struct.pack("<I", len(padded)) + padded
+
+
+def trailer(attr: EventAttr, *, number: int = 0, time: int = 0, cpu: int = 0) -> bytes:
+    """The sample_id_all part that ends other records."""
+    kind = attr.sample_type
+    parts = [
+        (SampleType.TID, struct.pack("<II", 70, 77)),
+        (SampleType.TIME, struct.pack("<Q", time)),
+        (SampleType.ID, struct.pack("<Q", number)),
+        (SampleType.STREAM_ID, struct.pack("<Q", 9)),
+        (SampleType.CPU, struct.pack("<II", cpu, 0)),
+        (SampleType.IDENTIFIER, struct.pack("<Q", number)),
+    ]
+    return b"".join(data for bit, data in parts if kind & bit)
+
+
+def comm_record(attr: EventAttr, tid: int, name: str, **where: int) -> bytes:
+    """A PERF_RECORD_COMM."""
+    text = name.encode()
+    text += b"\0" * (8 - len(text) % 8)
+    return record(3, struct.pack("<II", tid, tid) + text + trailer(attr, **where))
+
+
+def fork_record(attr: EventAttr, parent: int, tid: int, time: int) -> bytes:
+    """A PERF_RECORD_FORK."""
+    body = struct.pack("<IIIIQ", tid, parent, tid, parent, time)
+    return record(7, body + trailer(attr, time=time))
+
+
+def tracing_data(tracepoints: Sequence[Tracepoint], long_size: int = 8) -> bytes:
+    """The tracing-data section that describes these tracepoints."""
+    texts = tuple((point.name.split(":")[0], point.text.encode()) for point in tracepoints)
+    return write_tracing_data(
+        TracingData(
+            version="0.6",
+            big_endian=False,
+            long_size=long_size,
+            page_size=4096,
+            header_page=b"page",
+            header_event=b"event",
+            event_texts=texts,
+            printk_formats=b"",
+            formats={},
+        )
+    )
+
+
+def features_of(tracepoints: Sequence[Tracepoint]) -> Mapping[int, bytes]:
+    """The header features every file here has."""
+    return {
+        Feature.TRACING_DATA: tracing_data(tracepoints),
+        Feature.HOSTNAME: text_feature("workbench"),
+        Feature.OSRELEASE: text_feature("6.12.0-synthetic"),
+        Feature.NRCPUS: struct.pack("<II", 8, 4),
+        Feature.CMDLINE: struct.pack("<I", 1) + text_feature("/home/me/perf"),
+    }
+
+
+def write(
+    path: Path,
+    attrs: Sequence[EventAttr],
+    records: Sequence[bytes],
+    tracepoints: Sequence[Tracepoint] = (ALLOC, FREE, CONTENTION),
+    *,
+    compress: bool = False,
+) -> Path:
+    """Write a file of these records."""
+    write_perf_data(
+        path,
+        attrs=attrs,
+        features=features_of(tracepoints),
+        plain_records=b"",
+        records=b"".join(records),
+        compress=compress,
+    )
+    return path
