@@ -48,6 +48,11 @@ class Demand:
     kswapd_recorded: bool
     direct_reclaim_recorded: bool
 
+    @property
+    def first_ns(self) -> int:
+        """Time of the first allocation or free."""
+        return int(self.events["time_ns"][0])
+
     @cached_property
     def at_start(self) -> np.ndarray:
         """Numbers of the objects that were live when the recording began (T10.2)."""

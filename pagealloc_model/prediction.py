@@ -12,16 +12,16 @@ import pandas as pd
 
 from pagealloc_model import predicted_tables as tables
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.initial import install
 from pagealloc_model.allocator.jit import kernel_fingerprint
 from pagealloc_model.allocator.replay import advance
-from pagealloc_model.allocator.state import State, make_state
+from pagealloc_model.allocator.state import State
 from pagealloc_model.errors import UsageError
 from pagealloc_model.kernel_rules import KernelRules
 from pagealloc_model.machine import Machine
 from pagealloc_model.policy import Assumptions, Policy
 from pagealloc_model.prepared import effective_policy, prepare, recorded_rules
 from pagealloc_model.sampling import bin_edges
+from pagealloc_model.start_calibration import begun_state
 from pagealloc_model.version import __version__
 
 if TYPE_CHECKING:
@@ -196,15 +196,12 @@ def replay(
     """
     assumptions = assumptions or Assumptions()
     chosen, origin = _choose_rules(recording, rules)
-    prepared = prepare(recording, assumptions, seed)
+    prepared = prepare(recording, chosen, assumptions, seed)
     demand = prepared.demand
     effective = effective_policy(recording, policy)
     first, last = recording.trace.demand_span_ns
     start_ns, end_ns = _window_ns(first, last, window)
-    state = make_state(prepared.machine, chosen, effective, assumptions, start_ns=first)
-    install(state, prepared.image)
-    state.st[at.KSWAPD_RECORDED] = demand.kswapd_recorded
-    state.st[at.DIRECT_RECLAIM_RECORDED] = demand.direct_reclaim_recorded
+    state = begun_state(prepared.machine, demand, prepared.image, chosen, effective, assumptions)
     places = demand.starting_places()
     edges = bin_edges(start_ns, end_ns)
     instants = np.unique(

@@ -41,7 +41,7 @@ class Prepared:
     image: StartImage
 
 
-_prepared: WeakKeyDictionary[Bundle, dict[tuple[int, int], Prepared]] = WeakKeyDictionary()
+_prepared: WeakKeyDictionary[Bundle, dict[tuple[object, ...], Prepared]] = WeakKeyDictionary()
 
 
 def start_snapshots(bundle: Bundle) -> tuple[Snapshot, Snapshot]:
@@ -109,7 +109,7 @@ def recorded_rules(bundle: Bundle) -> tuple[KernelRules, str]:
     return KernelRules.for_release(bundle.release)
 
 
-def prepare(bundle: Bundle, assumptions: Assumptions, seed: int) -> Prepared:
+def prepare(bundle: Bundle, rules: KernelRules, assumptions: Assumptions, seed: int) -> Prepared:
     """Machine, demand and start image of a recording; kept while the bundle lives.
 
     Raises:
@@ -117,25 +117,30 @@ def prepare(bundle: Bundle, assumptions: Assumptions, seed: int) -> Prepared:
         RecordingError: a file of the recording cannot be read.
     """
     made = _prepared.setdefault(bundle, {})
-    key = (assumptions.hidden_migratetype, seed)
+    key = (rules, assumptions, seed)
     if key not in made:
-        made[key] = _prepare(bundle, assumptions, seed)
+        made[key] = _prepare(bundle, rules, assumptions, seed)
     return made[key]
 
 
-def _prepare(bundle: Bundle, assumptions: Assumptions, seed: int) -> Prepared:
+def _prepare(bundle: Bundle, rules: KernelRules, assumptions: Assumptions, seed: int) -> Prepared:
     from pagealloc_model.demand import resolve_demand
-    from pagealloc_model.start_image import make_start_image, start_counts
+    from pagealloc_model.start_calibration import calibrated_image
+    from pagealloc_model.start_image import start_counts
 
     machine = recorded_machine(bundle)
     early, snapshot = start_snapshots(bundle)
     during = None if snapshot is early else snapshot
     demand = resolve_demand(bundle.trace, machine, assumptions, start=during)
-    image = make_start_image(
+    image = calibrated_image(
         machine,
         demand,
         start_counts(machine, snapshot, bundle.trace),
         bundle.kpageflags,
+        during,
+        rules=rules,
+        policy=recorded_policy(bundle),
+        assumptions=assumptions,
         seed=seed,
     )
     return Prepared(machine=machine, demand=demand, image=image)

@@ -78,7 +78,8 @@ def make_start_image(
     machine: Machine,
     demand: Demand,
     counts: StartCounts,
-    page_flags: np.ndarray,
+    page_flags: np.ndarray | None,
+    listed_counts: np.ndarray,
     *,
     seed: int = 0,
 ) -> StartImage:
@@ -92,7 +93,8 @@ def make_start_image(
         machine: zones and CPUs.
         demand: the recording's demand; only first touches are read.
         counts: what the image should meet.
-        page_flags: kpageflags words.
+        page_flags: kpageflags words, None if the recording has none.
+        listed_counts: int64, shape (zones, cpus): pages on each CPU's lists.
         seed: for choices that nothing settles.
     """
     block_pages = 1 << machine.pageblock_order
@@ -113,7 +115,8 @@ def make_start_image(
         free[pages] = False
         touched[pages] = True
     plain = memory & (words == 0)
-    listed = _listed_pages(machine, demand, buddy, plain & ~touched)
+    random = np.random.default_rng(seed)
+    listed = _listed_pages(machine, demand, buddy, plain & ~touched, listed_counts, random)
     for pages in object_pages(listed):
         free[pages] = False
     movable = memory & ~free & ((words & MIGRATABLE) != 0)
@@ -143,7 +146,12 @@ def object_pages(objects: np.ndarray) -> list[np.ndarray]:
 
 
 def _listed_pages(
-    machine: Machine, demand: Demand, buddy: np.ndarray, untouched_plain: np.ndarray
+    machine: Machine,
+    demand: Demand,
+    buddy: np.ndarray,
+    untouched_plain: np.ndarray,
+    listed_counts: np.ndarray,
+    random: np.random.Generator,
 ) -> np.ndarray:
     """Pages on per-CPU lists, head first: first touches by that CPU, then unused plain pages."""
     allocations = demand.events[demand.events["operation"] == at.ALLOC]
@@ -157,17 +165,19 @@ def _listed_pages(
         if not zone.managed:
             continue
         spare = np.flatnonzero(untouched_plain[zone.start_pfn : zone.end_pfn]) + zone.start_pfn
+        random.shuffle(spare)
         used = 0
-        for pageset in zone.pagesets:
+        for cpu in range(machine.nr_cpus):
+            wanted = int(listed_counts[index, cpu])
             mine = (
                 eligible
-                & (allocations["cpu"] == pageset.cpu)
+                & (allocations["cpu"] == cpu)
                 & (pfn >= zone.start_pfn)
                 & (pfn < zone.end_pfn)
             )
             first = np.flatnonzero(mine)
-            first = first[np.cumsum(1 << order[first]) <= pageset.count]
-            missing = pageset.count - int((1 << order[first]).sum())
+            first = first[np.cumsum(1 << order[first]) <= wanted]
+            missing = wanted - int((1 << order[first]).sum())
             cold = spare[used : used + missing]
             used += len(cold)
             records = np.zeros(len(first) + len(cold), LISTED)
@@ -176,7 +186,7 @@ def _listed_pages(
             records["migratetype"][: len(first)] = allocations["migratetype"][first]
             records["migratetype"][len(first) :] = -1
             records["zone"] = index
-            records["cpu"] = pageset.cpu
+            records["cpu"] = cpu
             pieces.append(records)
     return np.concatenate(pieces) if pieces else np.zeros(0, LISTED)
 

@@ -216,8 +216,8 @@ def at_snapshots(scored: Scored) -> pd.DataFrame:
         ("pcp_count", listed),
         ("highatomic_blocks", reserved),
     ):
-        moved = values.groupby(level="zone").transform(lambda column: column.abs().max()) > 0
-        kept = values[moved.any(axis=1)].reset_index()
+        moved = values.abs().groupby(level="zone").transform("max").max(axis=1) > 0
+        kept = values[moved].reset_index()
         kept["scope"] = "zone=" + kept["zone"].astype(str)
         frames.append(kept.assign(metric=metric))
     table = pd.concat(frames, ignore_index=True)
