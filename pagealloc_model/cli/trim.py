@@ -26,6 +26,13 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--anonymise", action="store_true", help="remove what names the machine or its programs"
     )
+    parser.add_argument(
+        "--keep-name",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="with --anonymise, leave this command name as it is; may be repeated",
+    )
     parser.set_defaults(run=run)
 
 
@@ -41,6 +48,7 @@ def run(options: argparse.Namespace) -> int:
         seconds=options.seconds,
         events=options.events,
         anonymise=options.anonymise,
+        keep_names=tuple(options.keep_name),
     )
     seconds = (trimmed.window.end_ns - trimmed.window.begin_ns) / 1e9
     print(
