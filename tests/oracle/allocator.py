@@ -37,8 +37,8 @@ class Oracle:
     Attributes:
         zones: all zones by index.
         forced: requests that succeeded only by ignoring the watermarks, as the recording did.
-        in_base_pages: requests that got single pages where the recording had a buddy.
-        failed: requests that failed here though they succeeded in the recording.
+        in_base_pages: requests that asked for single pages where the recording had a buddy.
+        failed: requests that failed here, wholly or in part, though the recording served them.
         placed_pages: base pages laid out at the start.
     """
 
@@ -148,8 +148,8 @@ class Oracle:
         if pfn is not None:
             return ((pfn, order),)
         pages = self._alloc_singly(replace(request, order=0), 1 << order) if order else ()
-        self.in_base_pages += bool(pages)
-        self.failed += not pages
+        self.in_base_pages += order > 0
+        self.failed += len(pages) < 1 << order
         return pages
 
     def free(self, cpu: int, pfn: int, order: int) -> None:

@@ -40,7 +40,7 @@ OBJECT_ORDERS = (0, 1, 3, 4, 6, 9)
 """Orders that the start state's blocks are cut into."""
 
 BLOCK_TYPES = (0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 3)
-"""Types the start state's blocks get; HIGHATOMIC among them."""
+"""Types the start state's blocks get, HIGHATOMIC last."""
 
 
 @dataclass(frozen=True)
@@ -112,8 +112,8 @@ class Scenario:
         seed: decides the start state and every step.
         steps: number of steps.
         orders: orders to draw requests from.
-        replayed: every request succeeded in the recording, and is served in single pages where
-            no buddy serves it, as a replay does.
+        replayed: only what a replay has: every request succeeded in the recording, and is
+            served in single pages where no buddy serves it; only requests drain all lists.
     """
 
     machine: OracleMachine
@@ -153,7 +153,7 @@ class Scenario:
         kind = rng.random()
         if kind < 0.02:
             return Tick(cpu)
-        if kind < 0.022:
+        if kind < 0.022 and not self.replayed:
             return DrainAll()
         if rng.random() < pressure or not live:
             return self._next_alloc(rng, cpu)
@@ -200,16 +200,21 @@ def take_step(oracle: Oracle, step: Step) -> Live:
 
 
 def _lay_out_block(oracle: Oracle, block: int, rng: random.Random) -> None:
-    """Tag a block, fill it with objects of one order, and free some of them."""
-    oracle.set_block_type(block, rng.choice(BLOCK_TYPES))
+    """Tag a block, fill it with objects of one order, and free some of them.
+
+    The reserve never gets a block that crosses the zone's edge.
+    """
+    zones = oracle.machine.zones
+    start, end = block * BLOCK, (block + 1) * BLOCK
+    spec = next(each for each in zones if each.spans(start) or each.spans(end - 1))
+    is_whole = spec.spans(start) and spec.spans(end - 1)
+    oracle.set_block_type(block, rng.choice(BLOCK_TYPES if is_whole else BLOCK_TYPES[:-1]))
     order = rng.choice(OBJECT_ORDERS)
     freed_share = rng.choice(FREED_SHARES)
-    start, end = block * BLOCK, (block + 1) * BLOCK
-    zone = next(each for each in oracle.machine.zones if each.spans(start) or each.spans(end - 1))
     objects = [
         pfn
         for pfn in range(start, end, 1 << order)
-        if zone.spans(pfn) and zone.spans(pfn + (1 << order) - 1)
+        if spec.spans(pfn) and spec.spans(pfn + (1 << order) - 1)
     ]
     for pfn in objects:
         oracle.put_allocated(pfn, order, movable=rng.random() < 0.5)

@@ -1,0 +1,1 @@
+"""The compiled allocator against the oracle, and against itself."""

@@ -1,0 +1,77 @@
+"""One scenario on the oracle and on the model at once: they must agree at every step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pagealloc_model.allocator import layout as at
+from tests.allocator.model_driver import ModelDriver
+from tests.oracle.scenarios import Alloc, Free, FreeSingly, Replayed, Scenario, Step, Tick
+
+DUMP_EVERY = 20
+"""Steps between two comparisons of the whole state; pages and events are compared at each."""
+
+
+def assert_agreement(scenario: Scenario) -> ModelDriver:
+    """Run a scenario on both.
+
+    Returns:
+        The model at the end.
+
+    Raises:
+        AssertionError: the first step after which they differ, and in what.
+    """
+    oracle = scenario.started()
+    model = ModelDriver(oracle)
+    assert_same_state(model.dump(), oracle.dump(), "at the start")
+    for number, (step, pages) in enumerate(scenario.run(oracle)):
+        after = f"after step {number}, {step}"
+        given = model.take(step)
+        assert given == pages, f"{after}: the model hands out {given}, the oracle {pages}"
+        assert model.events == oracle.events, (
+            f"{after}: {_first_difference(model.events, oracle.events)}"
+        )
+        assert_holds_add_up(model.rows, step)
+        oracle.events.clear()
+        if number % DUMP_EVERY == 0:
+            assert_same_state(model.dump(), oracle.dump(), after)
+    assert_same_state(model.dump(), oracle.dump(), "at the end")
+    assert np.array_equal(model.state.sites()[..., at.SITE_ACQUISITIONS], model.acquisitions)
+    return model
+
+
+def assert_same_state(model: dict[str, Any], oracle: dict[str, Any], when: str) -> None:
+    """Compare two dumps, and name what differs."""
+    assert model.keys() == oracle.keys()
+    for part, entries in oracle.items():
+        assert model[part].keys() == entries.keys(), f"{when}: keys of {part}"
+        for key, value in entries.items():
+            assert model[part][key] == value, (
+                f"{when}: {part} {key}: the model has {model[part][key]}, the oracle {value}"
+            )
+
+
+def assert_holds_add_up(rows: np.ndarray, step: Step) -> None:
+    """Each drain's objects and pages are those logged before it; holds are on the step's CPU."""
+    drained: list[int] = []
+    for row in rows.tolist():
+        kind, cpu = row[0], row[3]
+        if kind == at.LOG_PCPU_DRAIN:
+            drained.append(1 << row[5])
+        if kind in (at.SITE_DRAIN_COMMIT, at.SITE_DRAIN_DECAY, at.SITE_DRAIN_ALL):
+            assert (row[6], row[7]) == (len(drained), sum(drained))
+            drained.clear()
+        if kind < at.SITES and kind != at.SITE_DRAIN_ALL:
+            assert isinstance(step, Alloc | Replayed | Free | FreeSingly | Tick)
+            assert cpu == step.cpu
+    assert not drained
+
+
+def _first_difference(model: list[object], oracle: list[object]) -> str:
+    for number, (mine, other) in enumerate(zip(model, oracle, strict=False)):
+        if mine != other:
+            return f"event {number} is {mine} in the model, {other} in the oracle"
+    extra = model[len(oracle) :] or oracle[len(model) :]
+    return f"{'the model' if len(model) > len(oracle) else 'the oracle'} also has {extra[:3]}"

@@ -1,0 +1,324 @@
+"""The model's kernels taken one step at a time, with the oracle's inputs and outputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.initial import place_buddies
+from pagealloc_model.allocator.invariants import list_pages
+from pagealloc_model.allocator.replay import advance
+from pagealloc_model.allocator.state import State, make_state
+from pagealloc_model.kernel_rules import KernelRules
+from pagealloc_model.machine import Machine, Zone
+from pagealloc_model.policy import Assumptions, Policy
+from tests.oracle import Oracle, OracleMachine, OraclePolicy, OracleRules
+from tests.oracle.events import Event
+from tests.oracle.scenarios import (
+    Alloc,
+    Free,
+    FreeSingly,
+    Live,
+    Replayed,
+    Step,
+    Tick,
+    live_objects,
+)
+
+FAR = 1 << 62
+"""A time at which no decay tick is due."""
+
+LOG_ROWS = 1 << 20
+"""Room for what one step can log on the scenarios' machines."""
+
+OBJECTS = 1 << 14
+"""Room for the objects of a scenario."""
+
+HOLDS = {
+    at.SITE_REFILL: ("refill", ""),
+    at.SITE_DRAIN_COMMIT: ("drain", "commit"),
+    at.SITE_DRAIN_DECAY: ("drain", "decay"),
+    at.SITE_DRAIN_ALL: ("drain", "drain_all"),
+    at.SITE_BUDDY_ALLOC: ("buddy_alloc", ""),
+    at.SITE_DIRECT_FREE: ("direct_free", ""),
+    at.SITE_RESERVE: ("reserve", ""),
+    at.SITE_UNRESERVE: ("unreserve", ""),
+}
+"""The oracle's site and cause of each of the model's sites."""
+
+
+def model_machine(machine: OracleMachine) -> Machine:
+    """The same machine, in the model's words."""
+    zones = tuple(
+        Zone(
+            name=each.name,
+            start_pfn=each.start_pfn,
+            spanned=each.spanned,
+            present=each.present,
+            managed=each.managed,
+            min=each.min,
+            low=each.low,
+            high=each.high,
+            boost=each.boost,
+            lowmem_reserve=each.lowmem_reserve,
+        )
+        for each in machine.zones
+    )
+    return Machine(
+        zones=zones,
+        nr_cpus=machine.nr_cpus,
+        pageblock_order=machine.pageblock_order,
+        max_order=machine.max_order,
+        migratetypes=machine.migratetypes,
+        thp=machine.thp,
+    )
+
+
+def model_policy(policy: OraclePolicy, rules: OracleRules) -> Policy:
+    """The same policy; the rules' field that sweeps may change comes along."""
+    return Policy(
+        highatomic_gate_order=policy.highatomic_gate_order,
+        highatomic_reserve_percent=policy.highatomic_reserve_percent,
+        highatomic_from_pcp=rules.highatomic_from_pcp,
+        costly_order=policy.costly_order,
+        pcp_batch=policy.pcp_batch,
+        pcp_high_min=policy.pcp_high_min,
+        pcp_high_max=policy.pcp_high_max,
+        percpu_pagelist_high_fraction=policy.percpu_pagelist_high_fraction or None,
+        pcp_batch_scale_max=policy.pcp_batch_scale_max,
+        pcp_free_batched=policy.pcp_free_batched,
+        watermark_boost_factor=policy.watermark_boost_factor,
+    )
+
+
+def state_like(oracle: Oracle, log_rows: int = LOG_ROWS) -> State:
+    """A state with every page, type and counter where the oracle has it; no tick is due."""
+    state = make_state(
+        model_machine(oracle.machine),
+        KernelRules.preset(oracle.rules.name),
+        model_policy(oracle.policy, oracle.rules),
+        Assumptions(free_high_batch=oracle.machine.free_high_batch),
+        log_rows=log_rows,
+    )
+    dump = oracle.dump()
+    for block, migratetype in dump["blocks"].items():
+        state.blocks[block]["migratetype"] = migratetype
+    for (_, order, _), pfns in dump["free"].items():
+        orders = np.full(len(pfns), order, np.int8)
+        place_buddies(state.pages, state.blocks, state.st, np.array(pfns, np.int32), orders)
+    for pfn, order in live_objects(oracle):
+        record = state.pages[pfn]
+        record["where"], record["order"] = at.ALLOCATED, order
+        record["tag"] = oracle.allocated.is_movable(pfn)
+    _copy_counters(state, dump)
+    state.st[at.NEXT_TICK] = state.st[at.TICK_BASE] = FAR
+    state.st[at.LOG_PAGES] = 1
+    return state
+
+
+def _copy_counters(state: State, dump: dict[str, Any]) -> None:
+    for zone, found in dump["zones"].items():
+        region = state.zone_region(zone)
+        region[at.ZONE_RESERVED_HIGHATOMIC] = found["reserved_highatomic"]
+        region[at.ZONE_BOOST] = found["boost"]
+        region[at.ZONE_BELOW_HIGH] = found["below_high"]
+    for (zone, cpu), found in dump["pcp_state"].items():
+        region = state.pcp_region(zone, cpu)
+        assert found["count"] == 0, "scenarios start with empty per-CPU lists"
+        region[at.PCP_HIGH] = found["high"]
+        region[at.PCP_ALLOC_FACTOR] = found["alloc_factor"]
+        region[at.PCP_FREE_COUNT] = found["free_count"]
+        region[at.PCP_PREV_FREE_HIGH_ORDER] = found["prev_free_high_order"]
+
+
+class ModelDriver:
+    """A state that takes an oracle's steps.
+
+    Attributes:
+        state: the model's arrays.
+        rows: log rows of the last step.
+        acquisitions: lock holds logged so far, shape (zones, cpus, sites).
+    """
+
+    def __init__(self, oracle: Oracle) -> None:
+        """Start where the oracle is."""
+        self.state = state_like(oracle)
+        self.now = 0
+        self.rows = np.zeros((0, at.LOG_COLUMNS), np.int64)
+        nr_zones = len(oracle.machine.zones)
+        self.acquisitions = np.zeros((nr_zones, oracle.machine.nr_cpus, at.SITES), np.int64)
+        self._object_pfn = np.full(OBJECTS, -1, np.int32)
+        self._owner: dict[int, int] = {}
+        self._objects = 0
+        for pfn, order in live_objects(oracle):
+            self._object_pfn[self._objects] = pfn
+            self._own(((pfn, order),))
+
+    def take(self, step: Step) -> Live:
+        """One step; the pages it is given, if any."""
+        self.now += 1
+        self.state.st[at.LOG_ROWS] = 0
+        given: Live = ()
+        match step:
+            case Replayed() | Alloc():
+                given = self._alloc(step)
+            case Free():
+                self._free(step.cpu, step.pfn, step.order)
+            case FreeSingly():
+                order = (len(step.pages) - 1).bit_length()
+                self._free(step.cpu, step.pages[0][0], order)
+            case Tick():
+                self._tick(step.cpu)
+        self._keep_log()
+        return given
+
+    @property
+    def events(self) -> list[Event]:
+        """What the last step did under zone->lock, in the oracle's words."""
+        return [_event(row) for row in self.rows.tolist()]
+
+    def dump(self) -> dict[str, Any]:
+        """The state as `Oracle.dump` has it."""
+        return dump_state(self.state)
+
+    @property
+    def _arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        return self.state.pages, self.state.blocks, self.state.st, self.state.log
+
+    def _advance(self, **fields: int) -> None:
+        events = np.zeros(1, at.EVENT)
+        events["time_ns"] = self.now
+        for name, value in fields.items():
+            events[name] = value
+        assert advance(*self._arrays, events, self._object_pfn, 0, 1, -1) == 1
+
+    def _alloc(self, step: Replayed | Alloc) -> Live:
+        number = self._objects
+        self._advance(
+            operation=at.ALLOC,
+            object=number,
+            cpu=step.cpu,
+            order=step.order,
+            migratetype=step.migratetype,
+            zone=step.highest_zone,
+            bits=int(step.bits),
+        )
+        given = self._given(int(self._object_pfn[number]), step.order)
+        self._own(given)
+        return given
+
+    def _given(self, place: int, order: int) -> Live:
+        if place == -1:
+            return ()
+        if place >= 0:
+            return ((place, order),)
+        chain = []
+        pfn = at.CHAINED - place
+        while pfn >= 0:
+            chain.append((pfn, 0))
+            pfn = int(self.state.pages[pfn]["next"])
+        return tuple(reversed(chain))
+
+    def _own(self, pages: Live) -> None:
+        for pfn, order in pages:
+            self._owner.update(dict.fromkeys(range(pfn, pfn + (1 << order)), self._objects))
+        self._objects += 1
+
+    def _free(self, cpu: int, pfn: int, order: int) -> None:
+        number = self._owner[pfn]
+        offset = max(pfn - int(self._object_pfn[number]), 0)
+        if self._object_pfn[number] < 0:
+            offset = 0
+        self._advance(operation=at.FREE, object=number, offset=offset, cpu=cpu, order=order)
+
+    def _tick(self, cpu: int) -> None:
+        st = self.state.st
+        st[at.TICK_CPU] = cpu
+        st[at.NEXT_TICK] = self.now
+        no_events = np.zeros(0, at.EVENT)
+        advance(*self._arrays, no_events, self._object_pfn, 0, 0, self.now)
+        assert st[at.NEXT_TICK] > self.now, "one tick was to run, and no more"
+
+    def _keep_log(self) -> None:
+        assert self.state.st[at.LOG_DROPPED] == 0
+        self.rows = self.state.log[: int(self.state.st[at.LOG_ROWS])].copy()
+        holds = self.rows[self.rows[:, 0] < at.SITES]
+        np.add.at(self.acquisitions, (holds[:, 2], holds[:, 3], holds[:, 0]), 1)
+
+
+def _event(row: list[int]) -> Event:
+    kind, _, _, _, *rest = row
+    if kind < at.SITES:
+        return ("hold", *HOLDS[kind], rest[2])
+    pfn, order, migratetype, fallback_order, fallback_type, change_ownership = rest
+    if kind == at.LOG_EXTFRAG:
+        owned = bool(change_ownership)
+        return ("extfrag", pfn, order, fallback_order, migratetype, fallback_type, owned)
+    return ("zone_locked" if kind == at.LOG_ZONE_LOCKED else "drain", pfn, order, migratetype)
+
+
+def dump_state(state: State) -> dict[str, Any]:
+    """A state as `Oracle.dump` has its own."""
+    zones, cpus = range(len(state.machine.zones)), range(state.machine.nr_cpus)
+    zone_of = state.blocks["zone"]
+    return {
+        "free": {key: pfns for zone in zones for key, pfns in _free_lists(state, zone)},
+        "pcp": {
+            key: pfns for zone in zones for cpu in cpus for key, pfns in _lists(state, zone, cpu)
+        },
+        "pcp_state": {(zone, cpu): _pageset(state, zone, cpu) for zone in zones for cpu in cpus},
+        "blocks": {
+            int(block): int(state.blocks[block]["migratetype"]) for block in np.flatnonzero(zone_of)
+        },
+        "zones": {zone: _zone(state, zone) for zone in zones},
+        "divergence": {
+            "forced": int(state.st[at.COUNT_FORCED]),
+            "in_base_pages": int(state.st[at.COUNT_IN_BASE_PAGES]),
+            "failed": int(state.st[at.COUNT_FAILED]),
+        },
+    }
+
+
+def _free_lists(state: State, zone: int) -> list[tuple[tuple[int, int, int], list[int]]]:
+    lists = state.zone_region(zone)[at.ZONE_LISTS :].reshape(-1, at.MIGRATETYPES, at.LIST_WORDS)
+    return [
+        ((zone, order, migratetype), list_pages(state, lists[order, migratetype]))
+        for order in range(state.machine.max_order + 1)
+        for migratetype in range(len(state.machine.migratetypes))
+    ]
+
+
+def _lists(state: State, zone: int, cpu: int) -> list[tuple[tuple[int, int, int], list[int]]]:
+    lists = state.pcp_region(zone, cpu)[at.PCP_LISTS : at.PCP_SITES].reshape(-1, at.LIST_WORDS)
+    count = 3 * (int(state.st[at.COSTLY_ORDER]) + 1) + (2 if state.machine.thp else 0)
+    return [((zone, cpu, index), list_pages(state, lists[index])) for index in range(count)]
+
+
+def _pageset(state: State, zone: int, cpu: int) -> dict[str, int | bool]:
+    region = state.pcp_region(zone, cpu)
+    return {
+        "count": int(region[at.PCP_COUNT]),
+        "high": int(region[at.PCP_HIGH]),
+        "high_min": int(region[at.PCP_HIGH_MIN]),
+        "high_max": int(region[at.PCP_HIGH_MAX]),
+        "batch": int(region[at.PCP_BATCH]),
+        "alloc_factor": int(region[at.PCP_ALLOC_FACTOR]),
+        "free_count": int(region[at.PCP_FREE_COUNT]),
+        "prev_free_high_order": bool(region[at.PCP_PREV_FREE_HIGH_ORDER]),
+        "free_high_batch": bool(state.st[at.FREE_HIGH_BATCH]),
+    }
+
+
+def _zone(state: State, zone: int) -> dict[str, int | bool]:
+    region = state.zone_region(zone)
+    return {
+        "nr_free": int(region[at.ZONE_FREE]),
+        "free_highatomic": int(region[at.ZONE_FREE_HIGHATOMIC]),
+        "reserved_highatomic": int(region[at.ZONE_RESERVED_HIGHATOMIC]),
+        "boost": int(region[at.ZONE_BOOST]),
+        "below_high": bool(region[at.ZONE_BELOW_HIGH]),
+        "reclaim_active": bool(region[at.ZONE_RECLAIM_ACTIVE]),
+        "boosted": bool(region[at.ZONE_BOOSTED]),
+    }
