@@ -45,6 +45,11 @@ class EventColumns:
 
     def ordered(self, order: np.ndarray | None) -> dict[str, np.ndarray]:
         """All columns, rearranged by `order`."""
+        filled = {name: self.filled(name) for name in self._columns}
         if order is None:
-            return {name: self.filled(name).copy() for name in self._columns}
-        return {name: self.filled(name)[order] for name in self._columns}
+            return filled
+        from pagealloc_model.trace.record_walk import gather_rows
+
+        gathered = {name: np.empty_like(column) for name, column in filled.items()}
+        gather_rows(order, tuple(filled.values()), tuple(gathered.values()))
+        return gathered

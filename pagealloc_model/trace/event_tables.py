@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from pagealloc_model.trace import record_walk as walk
+from pagealloc_model.trace import record_notes as note
+from pagealloc_model.trace.record_notes import RecordNotes
 from pagealloc_model.trace.tracepoint_format import Field, TracepointFormat
 
 KEY_COLUMNS = ("time_ns", "cpu", "pid", "row")
@@ -16,121 +17,118 @@ FIELD_SUFFIX = "_field"
 
 
 class EventTables:
-    """Collects noted samples buffer by buffer and turns them into tables.
+    """Turns noted samples into tables.
 
     Args:
+        notes: all notes of a file.
         formats: for each attribute, its format, or None for attributes that are not noted.
         chained: for each attribute, whether its samples carry call chains.
     """
 
-    def __init__(self, formats: Sequence[TracepointFormat | None], chained: Sequence[bool]) -> None:
+    def __init__(
+        self,
+        notes: RecordNotes,
+        formats: Sequence[TracepointFormat | None],
+        chained: Sequence[bool],
+    ) -> None:
+        from pagealloc_model.trace.record_walk import gather_words, words_of
+
+        self._gather_words = gather_words
+        self._data = notes.copies
+        self._words = words_of(notes.copies)
         self._formats = formats
         self._chained = chained
-        self._pieces: dict[int, list[dict[str, np.ndarray]]] = {}
+        rows = notes.filled_rows
+        attr_rows = rows[:, note.NOTE_ATTR]
+        self._samples = {
+            attr_row: rows[attr_rows == attr_row]
+            for attr_row in np.unique(attr_rows[attr_rows >= 0]).tolist()
+        }
         self._chains: list[np.ndarray] = []
         self._chain_words = 0
-
-    def add(self, data: np.ndarray, words: np.ndarray, notes: np.ndarray) -> None:
-        """Take the samples among `notes` out of the buffer they lie in."""
-        attr_rows = notes[:, walk.NOTE_ATTR]
-        for attr_row in np.unique(attr_rows[attr_rows >= 0]).tolist():
-            chosen = notes[attr_rows == attr_row]
-            piece = self._keys(chosen)
-            if self._chained[attr_row]:
-                piece.update(self._take_chains(words, chosen))
-            for field in self._fields(attr_row):
-                piece[_column_name(field)] = _field_values(data, words, chosen, field)
-            self._pieces.setdefault(attr_row, []).append(piece)
 
     def tables(
         self, main_time_ns: np.ndarray, main_order: np.ndarray | None
     ) -> dict[str, Mapping[str, np.ndarray]]:
-        """The finished tables by event name, each in time order, ties in file order.
+        """All tables by event name, each in time order, ties in file order.
 
         Args:
             main_time_ns: times of the main rows, in time order.
             main_order: file-order number of each main row, None if file order is time order.
         """
         tables = {}
-        for attr_row, pieces in sorted(self._pieces.items()):
+        for attr_row, unordered in self._samples.items():
             tracepoint = self._formats[attr_row]
             assert tracepoint is not None
-            joined = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
-            order = np.argsort(joined["time_ns"], kind="stable")
-            table = {name: column[order] for name, column in joined.items()}
-            table["row"] = _preceding_rows(table["time_ns"], table["row"], main_time_ns, main_order)
+            chosen = unordered[np.argsort(unordered[:, note.NOTE_TIME], kind="stable")]
+            time_ns = chosen[:, note.NOTE_TIME].copy()
+            table = {
+                "time_ns": time_ns,
+                "cpu": chosen[:, note.NOTE_CPU].astype(np.int16),
+                "pid": chosen[:, note.NOTE_PID].astype(np.int32),
+                "row": _preceding_rows(
+                    time_ns, chosen[:, note.NOTE_BEFORE], main_time_ns, main_order
+                ),
+            }
+            if self._chained[attr_row]:
+                table.update(self._take_chains(chosen))
+            for field in tracepoint.own_fields:
+                if field.is_integer or field.is_string:
+                    table[_column_name(field)] = self._field_values(chosen, field)
             for column in table.values():
                 column.flags.writeable = False
             tables[tracepoint.event_name] = table
         return tables
 
     def callchains(self) -> np.ndarray:
-        """All call chains end to end, uint64."""
+        """All call chains of the tables end to end, uint64."""
         if not self._chains:
             return np.zeros(0, np.uint64)
         return np.concatenate(self._chains)
 
-    def _fields(self, attr_row: int) -> list[Field]:
-        tracepoint = self._formats[attr_row]
-        assert tracepoint is not None
-        return [f for f in tracepoint.own_fields if f.is_integer or f.is_string]
-
-    def _keys(self, chosen: np.ndarray) -> dict[str, np.ndarray]:
-        return {
-            "time_ns": chosen[:, walk.NOTE_TIME].copy(),
-            "cpu": chosen[:, walk.NOTE_CPU].astype(np.int16),
-            "pid": chosen[:, walk.NOTE_PID].astype(np.int32),
-            "row": chosen[:, walk.NOTE_BEFORE].copy(),
-        }
-
-    def _take_chains(self, words: np.ndarray, chosen: np.ndarray) -> dict[str, np.ndarray]:
-        lengths = chosen[:, walk.NOTE_CHAIN_SIZE].copy()
+    def _take_chains(self, chosen: np.ndarray) -> dict[str, np.ndarray]:
+        lengths = chosen[:, note.NOTE_CHAIN_SIZE].copy()
         starts = np.cumsum(lengths) - lengths
         within = np.arange(int(lengths.sum()), dtype=np.int64) - np.repeat(starts, lengths)
-        positions = np.repeat(chosen[:, walk.NOTE_CHAIN], lengths) + 8 * within
-        self._chains.append(_words_at(words, positions, 0).view(np.uint64))
+        positions = np.repeat(chosen[:, note.NOTE_CHAIN], lengths) + 8 * within
+        self._chains.append(self._words_at(positions).view(np.uint64))
         starts += self._chain_words
         self._chain_words += len(positions)
         return dict(zip(CHAIN_COLUMNS, (starts, lengths), strict=True))
+
+    def _words_at(self, positions: np.ndarray) -> np.ndarray:
+        gathered = np.empty(len(positions), np.int64)
+        self._gather_words(self._words, positions, gathered)
+        return gathered
+
+    def _field_values(self, chosen: np.ndarray, field: Field) -> np.ndarray:
+        if field.is_string:
+            return self._strings(chosen, field)
+        words = self._words_at(chosen[:, note.NOTE_RAW] + field.offset)
+        unsigned = words.view(np.uint64).astype(f"<u{field.size}")
+        return unsigned.view(f"<i{field.size}") if field.signed else unsigned
+
+    def _strings(self, chosen: np.ndarray, field: Field) -> np.ndarray:
+        """Text fields as str objects; a dynamic one that points outside its record is ""."""
+        texts = np.empty(len(chosen), object)
+        for index, sample in enumerate(chosen):
+            raw, raw_size = int(sample[note.NOTE_RAW]), int(sample[note.NOTE_RAW_SIZE])
+            offset, size = field.offset, field.size
+            if field.is_dynamic:
+                place = int(self._words[raw + field.offset])
+                offset, size = place & 0xFFFF, place >> 16 & 0xFFFF
+                if field.type.startswith("__rel_loc"):
+                    offset += field.end
+            text = b""
+            if offset + size <= raw_size:
+                text = self._data[raw + offset : raw + offset + size].tobytes()
+            texts[index] = text.split(b"\0", 1)[0].decode("utf-8", "replace")
+        return texts
 
 
 def _column_name(field: Field) -> str:
     taken = field.name in KEY_COLUMNS + CHAIN_COLUMNS
     return field.name + FIELD_SUFFIX if taken else field.name
-
-
-def _words_at(words: np.ndarray, positions: np.ndarray, offset: int) -> np.ndarray:
-    gathered = np.empty(len(positions), np.int64)
-    walk.gather_words(words, np.ascontiguousarray(positions), offset, gathered)
-    return gathered
-
-
-def _field_values(
-    data: np.ndarray, words: np.ndarray, chosen: np.ndarray, field: Field
-) -> np.ndarray:
-    if field.is_string:
-        return _strings(data, words, chosen, field)
-    gathered = _words_at(words, chosen[:, walk.NOTE_RAW], field.offset)
-    unsigned = gathered.view(np.uint64).astype(f"<u{field.size}")
-    return unsigned.view(f"<i{field.size}") if field.signed else unsigned
-
-
-def _strings(data: np.ndarray, words: np.ndarray, chosen: np.ndarray, field: Field) -> np.ndarray:
-    """Text fields as str objects; a dynamic one that points outside its record is ""."""
-    texts = np.empty(len(chosen), object)
-    for index, note in enumerate(chosen):
-        raw, raw_size = int(note[walk.NOTE_RAW]), int(note[walk.NOTE_RAW_SIZE])
-        offset, size = field.offset, field.size
-        if field.is_dynamic:
-            place = int(words[raw + field.offset])
-            offset, size = place & 0xFFFF, place >> 16 & 0xFFFF
-            if field.type.startswith("__rel_loc"):
-                offset += field.end
-        text = b""
-        if offset + size <= raw_size:
-            text = data[raw + offset : raw + offset + size].tobytes()
-        texts[index] = text.split(b"\0", 1)[0].decode("utf-8", "replace")
-    return texts
 
 
 def _preceding_rows(

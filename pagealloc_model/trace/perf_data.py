@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,14 @@ from pagealloc_model.trace.perf_file import (
     Section,
     open_perf_file,
 )
+from pagealloc_model.trace.record_notes import (
+    NOTE_ATTR,
+    NOTE_BEFORE,
+    NOTE_SIZE,
+    NOTE_SOURCE,
+    NOTE_TYPE,
+    RecordNotes,
+)
 from pagealloc_model.trace.record_stream import (
     COMPRESSED,
     COMPRESSED2,
@@ -31,8 +40,7 @@ from pagealloc_model.trace.record_stream import (
 from pagealloc_model.trace.side_records import SideRecords
 
 _LOG = logging.getLogger(__name__)
-_NOTE_CAPACITY = 1 << 16
-_TYPICAL_SAMPLE_SIZE = 88
+_SMALL_SAMPLE_SIZE = 64
 _LARGEST_RATIO = 64
 
 
@@ -60,48 +68,69 @@ class _Reader:
         self._file = file
         self._layouts = attr_layouts(file)
         self._columns = EventColumns(_expected_rows(file))
-        self._tables = EventTables(
-            self._layouts.formats,
-            [bool(attr.sample_type & SampleType.CALLCHAIN) for attr in file.attrs],
-        )
-        self._side = SideRecords(file.attrs)
-        self._payloads: list[Section] = []
-        self._notes = np.zeros((_NOTE_CAPACITY, record_walk.NOTE_WIDTH), np.int64)
+        self._notes = RecordNotes()
 
     def read(self) -> Trace:
         """The whole file as a Trace."""
-        self._take(file_buffer(self._file))
-        walk_decompressed(self._file, self._payloads, self._take)
-        return self._trace()
+        plain = file_buffer(self._file)
+        self._take(plain)
+        plain_notes = self._notes.count
+        walk_decompressed(self._file, self._payloads(plain), self._take)
+        columns, file = self._columns, self._file
+        side = self._side_records(plain_notes, plain)
+        order = columns.time_order()
+        main = columns.ordered(order)
+        tables = EventTables(
+            self._notes,
+            self._layouts.formats,
+            [bool(attr.sample_type & SampleType.CALLCHAIN) for attr in file.attrs],
+        )
+        return Trace(
+            **main,
+            comms=side.comms(),
+            gfp_bits=self._gfp_bits(),
+            tables=tables.tables(main["time_ns"], order),
+            callchains=tables.callchains(),
+            losses=side.losses(columns.filled("time_ns"), columns.filled("cpu")),
+            source=str(file.path),
+            release=file.release,
+            nr_cpus=file.nr_cpus,
+            clock=file.clock,
+        )
 
     def _take(self, buffer: RecordBuffer) -> int:
         """Walk one buffer; returns the end of its last whole record."""
-        walk, columns, layouts = self._walk, self._columns, self._layouts
+        walk, columns, notes, layouts = self._walk, self._columns, self._notes, self._layouts
         words = walk.words_of(buffer.data)
+        first_note = notes.count
         state = np.zeros(walk.STATE_SLOTS, np.int64)
         state[walk.POSITION] = buffer.start
         while True:
-            state[walk.ROWS], state[walk.NOTES] = columns.rows, 0
+            state[walk.ROWS : walk.STATUS] = columns.rows, notes.count, notes.filled
             walk.walk_records(
+                buffer.data,
                 words,
                 buffer.end,
                 layouts.table,
                 layouts.id_keys,
                 layouts.id_rows,
                 layouts.id_offset,
-                *columns.arrays,
-                self._notes,
+                columns.arrays,
+                notes.rows,
+                notes.copies,
                 state,
             )
-            columns.rows = int(state[walk.ROWS])
-            self._take_notes(buffer, words, self._notes[: state[walk.NOTES]])
+            columns.rows, notes.count, notes.filled = state[walk.ROWS : walk.STATUS].tolist()
             status, position = int(state[walk.STATUS]), int(state[walk.POSITION])
             if status in walk.STATUS_TEXTS:
                 raise buffer.damaged(self._file.path, position, walk.STATUS_TEXTS[status])
             if status == walk.ROWS_FULL:
                 columns.grow()
-            elif status == walk.RUNNING:
+            elif status == walk.NOTES_FULL:
+                notes.grow()
+            else:
                 break
+        notes.rows[first_note : notes.count, NOTE_SOURCE] += buffer.stream_offset
         if buffer.last and position != buffer.end:
             self._cut_record(buffer, position)
         return position
@@ -113,38 +142,28 @@ class _Reader:
             raise error
         _LOG.info("%s; it was left out", error.what)
 
-    def _take_notes(self, buffer: RecordBuffer, words: np.ndarray, notes: np.ndarray) -> None:
-        walk = self._walk
-        self._tables.add(buffer.data, words, notes)
-        for note in notes[notes[:, walk.NOTE_ATTR] < 0]:
-            kind, position = int(note[walk.NOTE_TYPE]), int(note[walk.NOTE_POSITION])
-            size = int(note[walk.NOTE_SIZE])
-            if kind in (COMPRESSED, COMPRESSED2):
-                payload = compressed_payload(self._file, buffer, kind, position, size)
-                self._payloads.append(payload)
-                continue
-            record = buffer.data[position : position + size].tobytes()
-            try:
-                self._side.add(kind, record, int(note[walk.NOTE_BEFORE]))
-            except ValueError as error:
-                raise buffer.damaged(self._file.path, position, str(error)) from None
+    def _payloads(self, plain: RecordBuffer) -> list[Section]:
+        rows = self._notes.filled_rows
+        compressed = rows[np.isin(rows[:, NOTE_TYPE], (COMPRESSED, COMPRESSED2))]
+        columns = (NOTE_TYPE, NOTE_SOURCE, NOTE_SIZE)
+        return [
+            compressed_payload(self._file, plain, *place)
+            for place in compressed[:, columns].tolist()
+        ]
 
-    def _trace(self) -> Trace:
-        columns, file = self._columns, self._file
-        order = columns.time_order()
-        main = columns.ordered(order)
-        return Trace(
-            **main,
-            comms=self._side.comms(),
-            gfp_bits=self._gfp_bits(),
-            tables=self._tables.tables(main["time_ns"], order),
-            callchains=self._tables.callchains(),
-            losses=self._side.losses(columns.filled("time_ns"), columns.filled("cpu")),
-            source=str(file.path),
-            release=file.release,
-            nr_cpus=file.nr_cpus,
-            clock=file.clock,
-        )
+    def _side_records(self, plain_notes: int, plain: RecordBuffer) -> SideRecords:
+        """Take in all records that are not samples; the first `plain_notes` are the file's own."""
+        side = SideRecords(self._file.attrs)
+        for index, note in enumerate(self._notes.filled_rows):
+            kind = int(note[NOTE_TYPE])
+            if note[NOTE_ATTR] >= 0 or kind in (COMPRESSED, COMPRESSED2):
+                continue
+            try:
+                side.add(kind, self._notes.record(note), int(note[NOTE_BEFORE]))
+            except ValueError as error:
+                source = plain if index < plain_notes else replace(plain, file_offset=None)
+                raise source.damaged(self._file.path, int(note[NOTE_SOURCE]), str(error)) from None
+        return side
 
     def _gfp_bits(self) -> dict[str, int]:
         alloc = self._layouts.formats[self._layouts.events.index(Event.ALLOC)]
@@ -161,4 +180,4 @@ def _expected_rows(file: PerfFile) -> int:
     ratio = 1
     if compressed is not None and len(compressed) >= 16:
         ratio = min(struct.unpack_from("<I", compressed, 12)[0] + 1, _LARGEST_RATIO)
-    return int(file.records.size * ratio // _TYPICAL_SAMPLE_SIZE)
+    return int(file.records.size * ratio // _SMALL_SAMPLE_SIZE)

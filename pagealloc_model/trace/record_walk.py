@@ -14,6 +14,22 @@ import numba
 import numpy as np
 
 from pagealloc_model.trace import sample_layout
+from pagealloc_model.trace.record_notes import (
+    LARGEST_RECORD,
+    NOTE_ATTR,
+    NOTE_BEFORE,
+    NOTE_CHAIN,
+    NOTE_CHAIN_SIZE,
+    NOTE_CPU,
+    NOTE_PID,
+    NOTE_POSITION,
+    NOTE_RAW,
+    NOTE_RAW_SIZE,
+    NOTE_SIZE,
+    NOTE_SOURCE,
+    NOTE_TIME,
+    NOTE_TYPE,
+)
 from pagealloc_model.trace.record_stream import COMPRESSED, COMPRESSED2
 from pagealloc_model.trace.sample_layout import Column
 
@@ -24,8 +40,9 @@ AUXTRACE = 71
 POSITION = 0
 ROWS = 1
 NOTES = 2
-STATUS = 3
-STATE_SLOTS = 4
+NOTED_BYTES = 3
+STATUS = 4
+STATE_SLOTS = 5
 
 # Values of state[STATUS]; those from BAD_SIZE on mean a damaged record at state[POSITION].
 RUNNING = 0
@@ -36,21 +53,6 @@ BAD_ID = 4
 BAD_SAMPLE = 5
 BAD_RAW = 6
 BAD_VALUE = 7
-
-# Columns of a note: the attribute's row (samples) or -1, and what the record is and where.
-NOTE_ATTR = 0
-NOTE_TYPE = 1
-NOTE_POSITION = 2
-NOTE_SIZE = 3
-NOTE_RAW = 4
-NOTE_RAW_SIZE = 5
-NOTE_TIME = 6
-NOTE_CPU = 7
-NOTE_PID = 8
-NOTE_BEFORE = 9
-NOTE_CHAIN = 10
-NOTE_CHAIN_SIZE = 11
-NOTE_WIDTH = 12
 
 # Columns of an index of records.
 INDEX_TYPE = 0
@@ -88,7 +90,7 @@ _REFILL = _MIGRATETYPE + sample_layout.FIELD_WIDTH
 _LOW_HALF = 0xFFFFFFFF
 
 _kernel = numba.njit(cache=True, nogil=True, error_model="numpy")
-_inner = numba.njit(nogil=True, error_model="numpy", inline="never")
+_inner = numba.njit(nogil=True, error_model="numpy")
 
 
 def words_of(buffer: np.ndarray) -> np.ndarray:
@@ -99,10 +101,26 @@ def words_of(buffer: np.ndarray) -> np.ndarray:
 
 
 @_kernel
-def gather_words(words, positions, offset, gathered):  # noqa: ANN001, ANN201
-    """Fill `gathered` with the words at `positions` + `offset`; all must lie in the buffer."""
+def gather_words(words, positions, gathered):  # noqa: ANN001, ANN201
+    """Fill `gathered` with the words at `positions`, all of which must lie in the buffer."""
     for index in range(len(positions)):
-        gathered[index] = words[positions[index] + offset]
+        gathered[index] = words[positions[index]]
+
+
+@_kernel
+def gather_rows(order, sources, targets):  # noqa: ANN001, ANN201
+    """Fill each of the nine `targets` with its source's rows in `order`, in one pass."""
+    for row in range(len(order)):
+        source = order[row]
+        targets[0][row] = sources[0][source]
+        targets[1][row] = sources[1][source]
+        targets[2][row] = sources[2][source]
+        targets[3][row] = sources[3][source]
+        targets[4][row] = sources[4][source]
+        targets[5][row] = sources[5][source]
+        targets[6][row] = sources[6][source]
+        targets[7][row] = sources[7][source]
+        targets[8][row] = sources[8][source]
 
 
 @_inner
@@ -123,10 +141,10 @@ def _attr_row(words, position, end, id_keys, id_rows, id_offset):  # noqa: ANN00
 
 
 @_inner
-def _after_read(words, position, end, layout):  # noqa: ANN001, ANN202
+def _after_read(words, position, end, layouts, row):  # noqa: ANN001, ANN202
     """Position after the READ part that starts at `position`, past `end` if it has no room."""
-    entry = layout[_READ_ENTRY]
-    after = position + layout[_READ_FIXED]
+    entry = layouts[row, _READ_ENTRY]
+    after = position + layouts[row, _READ_FIXED]
     if entry and after <= end:
         counters = words[position]
         if counters < 0 or counters > (end - after) // entry:
@@ -146,74 +164,83 @@ def _chain_length(words, position, end):  # noqa: ANN001, ANN202
     return length
 
 
+@_inner
+def _field(words, raw, layouts, row, first):  # noqa: ANN001, ANN202
+    """One field of a main event's raw data; see Column for the arithmetic."""
+    sign = layouts[row, first + 2]
+    value = words[raw + layouts[row, first]] & layouts[row, first + 1]
+    return (value ^ sign) - sign + layouts[row, first + 3]
+
+
+@_inner
+def _copy_record(data, position, size, note, notes, noted_bytes, filled):  # noqa: ANN001, ANN202
+    """Copy a record behind the noted bytes and say so in its note; returns their new length."""
+    for index in range(size):
+        noted_bytes[filled + index] = data[position + index]
+    notes[note, NOTE_POSITION] = filled
+    return filled + size
+
+
 @_kernel
 def walk_records(  # noqa: ANN201
+    data,  # noqa: ANN001
     words,  # noqa: ANN001
     end,  # noqa: ANN001
     layouts,  # noqa: ANN001
     id_keys,  # noqa: ANN001
     id_rows,  # noqa: ANN001
     id_offset,  # noqa: ANN001
-    time_ns,  # noqa: ANN001
-    cpu,  # noqa: ANN001
-    pid,  # noqa: ANN001
-    event,  # noqa: ANN001
-    pfn,  # noqa: ANN001
-    order,  # noqa: ANN001
-    gfp,  # noqa: ANN001
-    migratetype,  # noqa: ANN001
-    percpu_refill,  # noqa: ANN001
+    columns,  # noqa: ANN001
     notes,  # noqa: ANN001
+    noted_bytes,  # noqa: ANN001
     state,  # noqa: ANN001
 ):
     """Walk whole records from state[POSITION] until `end`, a cut record, or a full output.
 
     Args:
+        data: uint8, the buffer.
         words: int64 at each byte of the buffer, see `words_of`.
         end: first byte after the records.
         layouts: int64 (attributes, LAYOUT_WIDTH), see `sample_layout.Column`.
         id_keys: int64, open-addressing hash of sample ids, a power of two long.
         id_rows: int64, layout row of each key, -1 in free slots.
         id_offset: bytes from a sample's start to its id, -1 if all samples are of row 0.
-        time_ns: output column; it and the next eight are those of a Trace, in file order.
-        cpu: output column.
-        pid: output column.
-        event: output column.
-        pfn: output column.
-        order: output column.
-        gfp: output column.
-        migratetype: output column.
-        percpu_refill: output column.
-        notes: int64 (capacity, NOTE_WIDTH), everything else of interest.
+        columns: output, the nine columns of a Trace, in file order.
+        notes: output, int64 (capacity, NOTE_WIDTH), one row per other record of interest.
+        noted_bytes: output, uint8, copies of the noted records end to end.
         state: int64 (STATE_SLOTS), where to go on, how much is filled, and why it stopped.
     """
+    time_ns, cpu, pid, event, pfn, order, gfp, migratetype, percpu_refill = columns
     position = state[POSITION]
     rows = state[ROWS]
     noted = state[NOTES]
+    filled = state[NOTED_BYTES]
     status = RUNNING
     while position + 8 <= end:
         if rows == len(time_ns):
             status = ROWS_FULL
             break
-        if noted == len(notes):
+        if noted == len(notes) or filled + LARGEST_RECORD > len(noted_bytes):
             status = NOTES_FULL
             break
         header = words[position]
         record_type = header & _LOW_HALF
         size = (header >> 48) & 0xFFFF
+        after = position + size
         if size < 8:
             status = BAD_SIZE
             break
-        after = position + size
         if after > end:
             break
         if record_type != SAMPLE:
             if record_type in NOTED_TYPES:
                 notes[noted, NOTE_ATTR] = -1
                 notes[noted, NOTE_TYPE] = record_type
-                notes[noted, NOTE_POSITION] = position
+                notes[noted, NOTE_SOURCE] = position
                 notes[noted, NOTE_SIZE] = size
                 notes[noted, NOTE_BEFORE] = rows
+                if record_type < COMPRESSED:
+                    filled = _copy_record(data, position, size, noted, notes, noted_bytes, filled)
                 noted += 1
             elif record_type == AUXTRACE:
                 if size < 16 or words[position + 8] < 0 or words[position + 8] > end - after:
@@ -226,16 +253,15 @@ def walk_records(  # noqa: ANN201
         if row < 0:
             status = BAD_ID if row == -1 else BAD_SAMPLE
             break
-        layout = layouts[row]
-        if layout[_RAW] == 0:
+        if layouts[row, _RAW] == 0:
             position = after
             continue
-        part = position + layout[_VARIABLE]
+        part = position + layouts[row, _VARIABLE]
         chain = 0
         chain_length = 0
-        if layout[_READ_FIXED]:
-            part = _after_read(words, part, after, layout)
-        if layout[_CALLCHAIN]:
+        if layouts[row, _READ_FIXED]:
+            part = _after_read(words, part, after, layouts, row)
+        if layouts[row, _CALLCHAIN]:
             chain_length = _chain_length(words, part, after)
             chain = part + 8
             part = chain + 8 * chain_length
@@ -244,69 +270,60 @@ def walk_records(  # noqa: ANN201
             break
         raw = part + 4
         raw_size = words[part] & _LOW_HALF
-        if raw + raw_size > after or raw_size < layout[_RAW_SIZE]:
+        if raw + raw_size > after or raw_size < layouts[row, _RAW_SIZE]:
             status = BAD_RAW
             break
-        sample_time = words[position + layout[_TIME]]
-        sample_cpu = words[position + layout[_CPU]] & _LOW_HALF
-        sample_pid = words[position + layout[_TID]] >> 32
+        sample_time = words[position + layouts[row, _TIME]]
+        sample_cpu = words[position + layouts[row, _CPU]] & _LOW_HALF
+        sample_pid = words[position + layouts[row, _TID]] >> 32
         if sample_cpu > LARGEST_CPU or sample_time < 0:
             status = BAD_VALUE
             break
-        if layout[_NOTED]:
+        if layouts[row, _NOTED]:
             notes[noted, NOTE_ATTR] = row
             notes[noted, NOTE_TYPE] = SAMPLE
-            notes[noted, NOTE_POSITION] = position
+            notes[noted, NOTE_SOURCE] = position
             notes[noted, NOTE_SIZE] = size
-            notes[noted, NOTE_RAW] = raw
+            notes[noted, NOTE_BEFORE] = rows
+            notes[noted, NOTE_RAW] = filled + raw - position
             notes[noted, NOTE_RAW_SIZE] = raw_size
             notes[noted, NOTE_TIME] = sample_time
             notes[noted, NOTE_CPU] = sample_cpu
             notes[noted, NOTE_PID] = sample_pid
-            notes[noted, NOTE_BEFORE] = rows
-            notes[noted, NOTE_CHAIN] = chain
+            notes[noted, NOTE_CHAIN] = filled + chain - position
             notes[noted, NOTE_CHAIN_SIZE] = chain_length
+            filled = _copy_record(data, position, size, noted, notes, noted_bytes, filled)
             noted += 1
-        if layout[_EVENT] >= 0:
-            # See Column for the arithmetic of a field.
-            frame = words[raw + layout[_PFN]] & layout[_PFN + 1]
-            frame = (frame ^ layout[_PFN + 2]) - layout[_PFN + 2]
-            block = words[raw + layout[_ORDER]] & layout[_ORDER + 1]
-            block = (block ^ layout[_ORDER + 2]) - layout[_ORDER + 2]
-            kind = words[raw + layout[_MIGRATETYPE]] & layout[_MIGRATETYPE + 1]
-            kind = (kind ^ layout[_MIGRATETYPE + 2]) - layout[_MIGRATETYPE + 2]
-            kind += layout[_MIGRATETYPE + 3]
-            refill = words[raw + layout[_REFILL]] & layout[_REFILL + 1]
-            refill = (refill ^ layout[_REFILL + 2]) - layout[_REFILL + 2]
-            refill += layout[_REFILL + 3]
-            flags = words[raw + layout[_GFP]] & layout[_GFP + 1]
+        if layouts[row, _EVENT] >= 0:
+            frame = _field(words, raw, layouts, row, _PFN)
+            block_order = _field(words, raw, layouts, row, _ORDER)
+            flags = _field(words, raw, layouts, row, _GFP)
+            block_type = _field(words, raw, layouts, row, _MIGRATETYPE)
+            refill = _field(words, raw, layouts, row, _REFILL)
             if (
                 frame < -1
-                or block < 0
-                or block > LARGEST_ORDER
-                or kind < -1
-                or kind > LARGEST_MIGRATETYPE
-                or refill < -1
-                or refill > 1
-                or flags < 0
-                or flags > _LOW_HALF
+                or not 0 <= block_order <= LARGEST_ORDER
+                or not 0 <= flags <= _LOW_HALF
+                or not -1 <= block_type <= LARGEST_MIGRATETYPE
+                or not -1 <= refill <= 1
             ):
                 status = BAD_VALUE
                 break
             time_ns[rows] = sample_time
             cpu[rows] = sample_cpu
             pid[rows] = sample_pid
-            event[rows] = layout[_EVENT]
+            event[rows] = layouts[row, _EVENT]
             pfn[rows] = frame
-            order[rows] = block
+            order[rows] = block_order
             gfp[rows] = flags
-            migratetype[rows] = kind
+            migratetype[rows] = block_type
             percpu_refill[rows] = refill
             rows += 1
         position = after
     state[POSITION] = position
     state[ROWS] = rows
     state[NOTES] = noted
+    state[NOTED_BYTES] = filled
     state[STATUS] = status
 
 

@@ -7,6 +7,7 @@ set. All parts before READ have one size; READ and CALLCHAIN can vary from sampl
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -94,16 +95,19 @@ class IdPlace(NamedTuple):
     from_end: int
 
 
+@cache
 def part_offsets(sample_type: int) -> dict[str, int]:
     """Offset of each present fixed part from the record's start; "end" is where they stop."""
     return _offsets(_FIXED_PARTS, sample_type, RECORD_HEADER_SIZE)
 
 
+@cache
 def trailer_offsets(sample_type: int) -> dict[str, int]:
     """Offset of each part of a sample_id_all trailer from its start; "end" is its size."""
     return _offsets(_TRAILER_PARTS, sample_type, 0)
 
 
+@cache
 def id_place(sample_type: int) -> IdPlace | None:
     """Where records of this sample_type carry their id, None if they carry none."""
     sample, trailer = part_offsets(sample_type), trailer_offsets(sample_type)
