@@ -1,4 +1,4 @@
-"""Which pageblock has which migratetype at the start: page flags, fitted to the snapshot's counts."""
+"""Which pageblock has which migratetype at the start: page flags, fitted to counts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def assign_block_types(
     types = np.full(len(free) >> order, at.MOVABLE, np.int8)
     if counts.blocks is None:
         return types
-    used = _per_block(free | (words & ~flags.NOPAGE != 0), order)
+    used = _per_block(_shows_memory(free, words), order)
     slab = _per_block((words & flags.SLAB) != 0, order)
     migratable = _per_block((words & MIGRATABLE) != 0, order)
     unfree = _per_block(~free, order)
@@ -93,6 +93,19 @@ def _blocks_with_memory(blocks: np.ndarray, used: np.ndarray, wanted: int) -> np
     flagged = blocks[used > 0]
     others = blocks[used == 0]
     return np.sort(np.concatenate([flagged, others[: max(wanted - len(flagged), 0)]]))
+
+
+def in_used_blocks(free: np.ndarray, words: np.ndarray, pageblock_order: int) -> np.ndarray:
+    """bool per page frame: some page of its block is free or flagged.
+
+    Pages of other blocks may be memory that was not initialised yet, and so on no list.
+    """
+    used = _per_block(_shows_memory(free, words), pageblock_order) > 0
+    return np.repeat(used, 1 << pageblock_order)
+
+
+def _shows_memory(free: np.ndarray, words: np.ndarray) -> np.ndarray:
+    return free | (words & ~flags.NOPAGE != 0)
 
 
 def _per_block(mask: np.ndarray, pageblock_order: int) -> np.ndarray:

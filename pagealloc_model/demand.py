@@ -195,7 +195,7 @@ def requests_that_reclaimed(trace: Trace) -> np.ndarray:
 
 
 def kswapd_runs(trace: Trace) -> np.ndarray | None:
-    """kswapd's recorded runs as KSWAPD_START and KSWAPD_STOP events; None if none were recorded.
+    """Kswapd's recorded runs as KSWAPD_START and KSWAPD_STOP events; None if none were recorded.
 
     In a literal replay reclaim is the recording's, and so are the times at which it is active
     (S10.2). A run ends a nap before kswapd sleeps (S10.3), or where the next one begins.

@@ -69,7 +69,7 @@ class KernelRules:
         if not older:
             raise PolicyError(
                 f"kernel {release} is older than the oldest rules preset "
-                f"({next(iter(PRESETS))}); name one with rules= or --rules to replay it all the same"
+                f"({next(iter(PRESETS))}); name one with rules= or --rules to go on all the same"
             )
         nearest = max(older)
         name = known[nearest]

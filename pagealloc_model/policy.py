@@ -220,6 +220,8 @@ class Assumptions:
     Attributes:
         reclaim: "literal": frees done by reclaim replay as recorded (S10.4).
         decay_period_ns: time between two decay ticks of a CPU (S4.8: nominally 1 s).
+        decay_phase_ns: when within a period CPU 0's decay tick comes, on the recording's clock. It
+            depends on when the machine booted and no event or file shows it.
         hidden_migratetype: migratetype of allocations the recording does not show (T9); bulk
             allocations are mostly unmovable.
         free_high_batch: the CPU's data-cache slice exceeds 3 batches (FREE_HIGH_BATCH, S4.6).
@@ -227,6 +229,7 @@ class Assumptions:
 
     reclaim: str = "literal"
     decay_period_ns: int = 1_000_000_000
+    decay_phase_ns: int = 0
     hidden_migratetype: int = 0
     free_high_batch: bool = True
 
@@ -234,12 +237,15 @@ class Assumptions:
         """Refuse values no replay knows.
 
         Raises:
-            PolicyError: an unknown reclaim mode, a period below a millisecond, a bad migratetype.
+            PolicyError: an unknown reclaim mode, a period below a millisecond, a phase
+                outside it, a bad migratetype.
         """
         if self.reclaim != "literal":
             raise PolicyError(f"assumptions: reclaim={self.reclaim!r} is not known; use 'literal'")
         if self.decay_period_ns < 1_000_000:
             raise PolicyError("assumptions: decay_period_ns must be at least 1000000 (1 ms)")
+        if not 0 <= self.decay_phase_ns < self.decay_period_ns:
+            raise PolicyError("assumptions: decay_phase_ns must be within the period")
         if self.hidden_migratetype not in (0, 1, 2):
             raise PolicyError("assumptions: hidden_migratetype must be 0, 1 or 2")
 

@@ -9,7 +9,7 @@ _STEPS = (1, 2, 5)
 
 
 def bin_width_ns(span_ns: int) -> int:
-    """Width of the regular grid's bins: 1, 2 or 5 times a power of ten, about BINS_WANTED of them."""
+    """Width of the regular grid's bins, 1, 2 or 5 times a power of ten: about BINS_WANTED fit."""
     smallest = max(span_ns // BINS_WANTED, 1)
     power = 1
     while True:

@@ -8,10 +8,11 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.initial import LISTED, StartImage, maximal_buddies
-from pagealloc_model.block_types import assign_block_types
+from pagealloc_model.block_types import assign_block_types, in_used_blocks
 from pagealloc_model.demand import Demand
 from pagealloc_model.machine import Machine, Zone
 from pagealloc_model.proc import kpageflags as flags
+from pagealloc_model.seeded_placement import seeded_page_flags
 from pagealloc_model.snapshot import Snapshot
 from pagealloc_model.trace.columns import Event, Trace
 
@@ -99,6 +100,11 @@ def make_start_image(
     """
     block_pages = 1 << machine.pageblock_order
     length = -(-machine.end_pfn // block_pages) * block_pages
+    if page_flags is None:
+        page_flags = seeded_page_flags(machine, demand, counts, seed)
+        origin = ["no kpageflags: free pages are placed at random so that the start's counts fit"]
+    else:
+        origin = []
     words = np.full(length, flags.NOPAGE, np.uint64)
     known = min(len(page_flags), length)
     words[:known] = page_flags[:known]
@@ -114,7 +120,7 @@ def make_start_image(
     for pages in object_pages(at_start):
         free[pages] = False
         touched[pages] = True
-    plain = memory & (words == 0)
+    plain = memory & (words == 0) & in_used_blocks(free, words, machine.pageblock_order)
     random = np.random.default_rng(seed)
     listed = _listed_pages(machine, demand, buddy, plain & ~touched, listed_counts, random)
     for pages in object_pages(listed):
@@ -123,7 +129,7 @@ def make_start_image(
     for pages in object_pages(listed):
         movable[pages] = False
     block_types = assign_block_types(machine, counts, free, words, seed=seed)
-    origin = _meet_free_totals(machine, counts, free, touched, plain, listed, block_types)
+    origin += _meet_free_totals(machine, counts, free, touched, plain, listed, block_types)
     _settle_list_types(listed, block_types, machine.pageblock_order)
     return StartImage(
         free=free,
@@ -211,7 +217,8 @@ def _meet_free_totals(
     """Move untouched pages in or out of the buddy until each zone's total fits; say how much.
 
     Buddies are taken from the lists of which the image has more than the snapshot, small ones
-    first, then where that is not enough large ones; pages are added where kpageflags shows no flag, hence no known user.
+    first, then where that is not enough large ones; pages are added where kpageflags shows no
+    flag, hence no known user.
     """
     lines = []
     for index, zone in enumerate(machine.zones):

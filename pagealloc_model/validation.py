@@ -115,9 +115,8 @@ def validate(
     scored = Scored.of(measured, predicted, start_ns=start.time_ns, end_ns=last)
     notes = [predicted.rules_origin]
     if predicted.rules.inferred:
-        notes.append(
-            f"rules not read in that kernel's source, inferred: {', '.join(predicted.rules.inferred)}"
-        )
+        inferred = ", ".join(predicted.rules.inferred)
+        notes.append(f"rules not read in that kernel's source, inferred: {inferred}")
     notes += [*IMPOSED, *measured.notes, *recording.missing]
     if not len(scored.times):
         notes.append("no snapshot after the start: nothing to hold free memory and blocks to")

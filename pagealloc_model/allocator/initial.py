@@ -125,7 +125,10 @@ def place_listed(pages: np.ndarray, st: np.ndarray, listed: np.ndarray) -> None:
 
 
 def install(state: State, image: StartImage) -> None:
-    """Put an image into a fresh state; pages of orders that the policy bars from per-CPU lists are free."""
+    """Put an image into a fresh state.
+
+    Pages of orders that the state's policy bars from per-CPU lists become free buddies.
+    """
     machine = state.machine
     state.blocks["zone"][image.block_types < 0] = 0
     state.blocks["migratetype"] = np.maximum(image.block_types, 0)

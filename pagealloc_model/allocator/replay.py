@@ -52,7 +52,7 @@ def advance(
         st: int64 state, laid out as in `layout`.
         log: int64, shape (rows, LOG_COLUMNS); the caller empties it and sets LOG_ROWS to 0.
         events: `layout.EVENT` records in time order.
-        object_pfn: int32, where each object lives in the model (see `layout.CHAINED`); written here.
+        object_pfn: int32, where each object lives (see `layout.CHAINED`); written here.
         low: first event.
         high: one past the last event.
         until_ns: time up to which decay ticks are due; -1 for none beyond the events.

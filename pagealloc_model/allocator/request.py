@@ -1,4 +1,4 @@
-"""One request through the fast and the slow path: zone choice, per-CPU list or buddy (S2, S3, S8)."""
+"""One request, fast and slow path: zone choice, per-CPU list or buddy (S2, S3, S8)."""
 
 from __future__ import annotations
 
@@ -147,9 +147,9 @@ def try_zones(
                     continue
             pfn = take_from_zone(pages, blocks, st, log, zone, cpu, order, migratetype, flags)
             if pfn >= 0:
-                if flags & at.ALLOC_HIGHATOMIC:
-                    if not st[at.SERVED_BY_PCP] or st[at.HIGHATOMIC_FROM_PCP]:
-                        reserve(pages, blocks, st, log, zone, cpu, pfn, order)
+                counts = not st[at.SERVED_BY_PCP] or st[at.HIGHATOMIC_FROM_PCP]
+                if flags & at.ALLOC_HIGHATOMIC and counts:
+                    reserve(pages, blocks, st, log, zone, cpu, pfn, order)
                 return pfn
         if not flags & at.ALLOC_NOFRAGMENT:
             return -1
@@ -327,6 +327,6 @@ def free_pages(
         count_transaction(
             st, log, at.SITE_DIRECT_FREE, zone, cpu, order, migratetype, 1, 1 << order
         )
-    if st[at.KSWAPD_ACTIVE] and not st[at.KSWAPD_RECORDED]:
-        if node_balanced(st, 0, st[at.KSWAPD_HIGHEST]):
-            stop_kswapd(st)
+    ours_to_end = st[at.KSWAPD_ACTIVE] and not st[at.KSWAPD_RECORDED]
+    if ours_to_end and node_balanced(st, 0, st[at.KSWAPD_HIGHEST]):
+        stop_kswapd(st)

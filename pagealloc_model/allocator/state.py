@@ -167,7 +167,8 @@ def _set_scalars(
     for offset, value in values.items():
         st[offset] = int(value)
     period = assumptions.decay_period_ns
-    st[at.TICK_BASE] = (start_ns // period + 1) * period
+    since_tick = (start_ns - assumptions.decay_phase_ns) % period
+    st[at.TICK_BASE] = start_ns - since_tick + period
     st[at.NEXT_TICK] = st[at.TICK_BASE]
 
 
@@ -235,7 +236,7 @@ def batch_size(managed: int, rules: KernelRules) -> int:
 
 
 def high_limits(zone: Zone, size: int, nr_cpus: int, policy: Policy) -> tuple[int, int]:
-    """pcp->high_min and high_max of a zone (S4.3); what the policy leaves open is recorded or computed.
+    """pcp->high_min and high_max of a zone (S4.3): by policy, else as recorded, else computed.
 
     Args:
         zone: watermarks and managed pages; its pagesets say what the kernel had.

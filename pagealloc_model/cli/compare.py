@@ -19,9 +19,9 @@ from pagealloc_model.policy import Policy
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pagealloc_model.comparison import Comparison
 
     from pagealloc_model.bundle import Bundle
+    from pagealloc_model.comparison import Comparison
 
 FORMATS = ("text", "mmtests", "csv", "json")
 
