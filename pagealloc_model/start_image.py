@@ -122,18 +122,20 @@ def make_start_image(
         touched[pages] = True
     plain = memory & (words == 0) & in_used_blocks(free, words, machine.pageblock_order)
     random = np.random.default_rng(seed)
-    listed = _listed_pages(machine, demand, buddy, plain & ~touched, listed_counts, random)
+    listed = _listed_pages(machine, demand, buddy, plain, touched, listed_counts, random)
     for pages in object_pages(listed):
         free[pages] = False
-    movable = memory & ~free & ((words & MIGRATABLE) != 0)
+    migratable = memory & ((words & MIGRATABLE) != 0)
+    on_lists = np.zeros(length, bool)
     for pages in object_pages(listed):
-        movable[pages] = False
+        on_lists[pages] = True
+    spare = [kind & ~touched & ~on_lists for kind in (plain, migratable)]
     block_types = assign_block_types(machine, counts, free, words, seed=seed)
-    origin += _meet_free_totals(machine, counts, free, touched, plain, listed, block_types)
+    origin += _meet_free_totals(machine, counts, free, touched, spare, listed, block_types)
     _settle_list_types(listed, block_types, machine.pageblock_order)
     return StartImage(
         free=free,
-        movable=movable,
+        movable=migratable & ~free & ~on_lists,
         block_types=block_types,
         listed=listed,
         allocated_pfn=at_start["pfn"].astype(np.int32),
@@ -155,11 +157,15 @@ def _listed_pages(
     machine: Machine,
     demand: Demand,
     buddy: np.ndarray,
-    untouched_plain: np.ndarray,
+    plain: np.ndarray,
+    touched: np.ndarray,
     listed_counts: np.ndarray,
     random: np.random.Generator,
 ) -> np.ndarray:
-    """Pages on per-CPU lists, head first: first touches by that CPU, then unused plain pages."""
+    """Pages on per-CPU lists, head first: first touches by that CPU, then unused plain pages.
+
+    Where these do not suffice, free ones follow: the lists have grown since the flags were read.
+    """
     allocations = demand.events[demand.events["operation"] == at.ALLOC]
     fresh = demand.objects["fresh"][allocations["object"]] == 1
     allocations = allocations[fresh]
@@ -170,8 +176,12 @@ def _listed_pages(
     for index, zone in enumerate(machine.zones):
         if not zone.managed:
             continue
-        spare = np.flatnonzero(untouched_plain[zone.start_pfn : zone.end_pfn]) + zone.start_pfn
-        random.shuffle(spare)
+        span = slice(zone.start_pfn, zone.end_pfn)
+        unknown, unused = (
+            np.flatnonzero(pages[span] & ~touched[span]) + zone.start_pfn
+            for pages in (plain, buddy)
+        )
+        spare = np.concatenate([random.permutation(unknown), unused])
         used = 0
         for cpu in range(machine.nr_cpus):
             wanted = int(listed_counts[index, cpu])
@@ -210,7 +220,7 @@ def _meet_free_totals(
     counts: StartCounts,
     free: np.ndarray,
     touched: np.ndarray,
-    plain: np.ndarray,
+    spare: list[np.ndarray],
     listed: np.ndarray,
     block_types: np.ndarray,
 ) -> list[str]:
@@ -218,7 +228,7 @@ def _meet_free_totals(
 
     Buddies are taken from the lists of which the image has more than the snapshot, small ones
     first, then where that is not enough large ones; pages are added where kpageflags shows no
-    flag, hence no known user.
+    flag, hence no known user, then where it shows page cache or anonymous memory.
     """
     lines = []
     for index, zone in enumerate(machine.zones):
@@ -233,15 +243,14 @@ def _meet_free_totals(
             table = None if counts.free_buddies is None else counts.free_buddies[index]
             _take_buddies(machine, free, touched, zone, found - wanted, block_types, table)
         elif found < wanted:
-            spare = plain & ~touched & ~free
-            for pages in object_pages(mine):
-                spare[pages] = False
-            spare_pfns = np.flatnonzero(spare[span])[: wanted - found] + zone.start_pfn
-            free[spare_pfns] = True
+            for kind in spare:
+                missing = wanted - int(free[span].sum())
+                pages = np.flatnonzero(kind[span] & ~free[span])[:missing] + zone.start_pfn
+                free[pages] = True
         placed = int(free[span].sum())
         lines.append(
-            f"zone {zone.name}: page flags gave {found} free pages, the start snapshot {wanted}; "
-            f"the image has {placed}, and {on_lists} on per-CPU lists"
+            f"zone {zone.name}: {placed} pages free in the buddy, {on_lists} on per-CPU lists; "
+            f"the start snapshot asks for {wanted} in the buddy, page flags alone gave {found}"
         )
     return lines
 
