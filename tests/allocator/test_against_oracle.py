@@ -15,13 +15,13 @@ UNSHRUNK = (Phase.generate,)
 
 
 @settings(
-    max_examples=60,
+    max_examples=40,
     deadline=None,
     derandomize=True,
     phases=UNSHRUNK,
     suppress_health_check=SLOW,
 )
-@given(scenarios(replayed=True))
+@given(scenarios(replayed=True, steps=300))
 def test_model_and_oracle_agree(scenario: Scenario) -> None:
     assert_agreement(scenario)
 

@@ -294,7 +294,7 @@ def policies(draw: st.DrawFn) -> OraclePolicy:
         costly_order=draw(st.sampled_from((3, 3, 0, 5))),
         pcp_batch=batch,
         pcp_high_min=high_min,
-        pcp_high_max=draw(st.sampled_from((high_min, 4 * high_min))),
+        pcp_high_max=draw(st.sampled_from((high_min, 4 * high_min, 4 * high_min, high_min // 2))),
         pcp_free_batched=draw(st.sampled_from((None, True, False))),
         pcp_batch_scale_max=draw(st.sampled_from((0, 2, 5))),
         watermark_boost_factor=draw(st.sampled_from((0, 15000))),

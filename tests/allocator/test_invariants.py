@@ -1,0 +1,137 @@
+"""States reached by any sequence are sound, and `State.check` tells those that are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.state import State
+from tests.allocator.model_driver import ModelDriver, state_like
+from tests.oracle import Oracle
+from tests.oracle.builders import BLOCK, one_zone, oracle, put_free_blocks
+from tests.oracle.scenarios import Scenario, scenarios
+
+CHECK_EVERY = 50
+"""Steps between two checks."""
+
+
+@settings(
+    max_examples=15,
+    deadline=None,
+    derandomize=True,
+    phases=(Phase.generate,),
+    suppress_health_check=list(HealthCheck),
+)
+@given(scenarios(replayed=True, steps=200))
+def test_random_sequences_keep_the_state_sound(scenario: Scenario) -> None:
+    target = scenario.started()
+    model = ModelDriver(target)
+    assert model.state.check() == []
+    for number, (step, _) in enumerate(scenario.run(target)):
+        model.take(step)
+        if number % CHECK_EVERY == 0:
+            assert model.state.check() == []
+    assert model.state.check() == []
+
+
+def sound_state() -> State:
+    """One zone with two free blocks, a whole one and one cut to pieces, and an allocation."""
+    target: Oracle = oracle(one_zone(4))
+    put_free_blocks(target, 0, 1)
+    for pfn in range(BLOCK, 2 * BLOCK, 2):
+        target.put_free(pfn, 0, 1)
+        target.put_allocated(pfn + 1, 0, movable=True)
+    return state_like(target)
+
+
+def test_the_state_to_be_broken_is_sound() -> None:
+    assert sound_state().check() == []
+
+
+def lose_a_link(state: State) -> None:
+    state.pages[BLOCK]["next"] = -1
+
+
+def miscount_free_pages(state: State) -> None:
+    state.zone_region(0)[at.ZONE_FREE] += 1
+
+
+def miscount_free_highatomic(state: State) -> None:
+    state.zone_region(0)[at.ZONE_FREE_HIGHATOMIC] += 1
+
+
+def miscount_a_pageset(state: State) -> None:
+    state.pcp_region(0, 0)[at.PCP_COUNT] += 1
+
+
+def forget_where_a_page_is(state: State) -> None:
+    state.pages[BLOCK]["where"] = at.NOWHERE
+
+
+def retag_a_block(state: State) -> None:
+    state.blocks[1]["migratetype"] = at.UNMOVABLE
+
+
+def reserve_without_a_block(state: State) -> None:
+    state.zone_region(0)[at.ZONE_RESERVED_HIGHATOMIC] += BLOCK
+
+
+def allocate_a_free_page(state: State) -> None:
+    state.pages[BLOCK + 1]["where"] = at.ALLOCATED
+    state.pages[BLOCK + 1]["order"] = 1
+
+
+def leave_a_pair_unmerged(state: State) -> None:
+    lists = state.zone_region(0)[at.ZONE_LISTS :].reshape(-1, at.MIGRATETYPES, at.LIST_WORDS)
+    words = lists[0, at.MOVABLE]
+    tail, pfn = int(words[at.TAIL]), 3 * BLOCK - 1
+    for each, before in ((pfn - 1, tail), (pfn, pfn - 1)):
+        state.pages[before]["next"] = each
+        state.pages[each] = (-1, before, 0, at.BUDDY, at.MOVABLE)
+    words[at.TAIL] = pfn
+    words[at.ENTRIES] += 2
+    state.zone_region(0)[at.ZONE_FREE] += 2
+
+
+FAULTS = (
+    (lose_a_link, "linked"),
+    (miscount_free_pages, "pages on free lists"),
+    (miscount_free_highatomic, "free highatomic pages miscounted"),
+    (miscount_a_pageset, "pages listed"),
+    (forget_where_a_page_is, "not marked as its free buddy"),
+    (retag_a_block, "block of another type or zone"),
+    (reserve_without_a_block, "pages reserved"),
+    (allocate_a_free_page, "overlaps free pages"),
+    (leave_a_pair_unmerged, "have not merged"),
+)
+
+
+@pytest.mark.parametrize(("fault", "words"), FAULTS, ids=[fault.__name__ for fault, _ in FAULTS])
+def test_check_names_what_is_broken(fault: Callable[[State], None], words: str) -> None:
+    state = sound_state()
+    fault(state)
+    assert any(words in line for line in state.check())
+
+
+def test_a_block_given_back_whole_stays_beside_its_free_neighbour() -> None:
+    """S7.4: the pair merges only when one of the two is freed again."""
+    target = oracle(one_zone(6))
+    target.set_block_type(1, at.HIGHATOMIC)
+    target.put_free(BLOCK, 9, at.HIGHATOMIC)
+    put_free_blocks(target, 0, 1)
+    state = state_like(target)
+    assert state.check() == []
+    lists = state.zone_region(0)[at.ZONE_LISTS :].reshape(-1, at.MIGRATETYPES, at.LIST_WORDS)
+    lists[9, at.MOVABLE] = np.array([0, BLOCK, 2])
+    lists[9, at.HIGHATOMIC] = np.array([-1, -1, 0])
+    state.pages[0]["next"], state.pages[BLOCK]["prev"] = BLOCK, 0
+    state.pages[BLOCK]["tag"] = state.blocks[1]["migratetype"] = at.MOVABLE
+    state.zone_region(0)[[at.ZONE_FREE_HIGHATOMIC, at.ZONE_RESERVED_HIGHATOMIC]] = 0
+    assert any("have not merged" in line for line in state.check())
+    unreserve = at.PCP_SITES + at.SITE_UNRESERVE * at.SITE_WORDS
+    state.pcp_region(0, 0)[unreserve + at.SITE_OBJECTS] = 1
+    assert state.check() == []
