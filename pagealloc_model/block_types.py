@@ -96,7 +96,7 @@ def _blocks_with_memory(blocks: np.ndarray, used: np.ndarray, wanted: int) -> np
 
 
 def in_used_blocks(free: np.ndarray, words: np.ndarray, pageblock_order: int) -> np.ndarray:
-    """bool per page frame: some page of its block is free or flagged.
+    """Whether some page of its block is free or flagged, bool per page frame.
 
     Pages of other blocks may be memory that was not initialised yet, and so on no list.
     """
