@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from pagealloc_model.start_image import StartCounts
 
 FLAG_OF_TYPE = {
-    at.UNMOVABLE: flags.PGTABLE,
+    at.UNMOVABLE: np.uint64(0),
     at.MOVABLE: flags.LRU,
     at.RECLAIMABLE: flags.SLAB,
-    at.HIGHATOMIC: flags.PGTABLE,
+    at.HIGHATOMIC: np.uint64(0),
 }
+"""Flags of a type's allocated pages; plain kernel pages, and those on per-CPU lists, show none."""
 
 
 def seeded_page_flags(
