@@ -17,6 +17,7 @@ from pagealloc_model.snapshot import Snapshot
 from pagealloc_model.trace.columns import Event, Trace
 
 NOT_MEMORY = flags.NOPAGE | flags.RESERVED | flags.HWPOISON | flags.OFFLINE
+NEVER = np.iinfo(np.int64).max
 MIGRATABLE = flags.LRU | flags.MMAP | flags.ANON
 
 
@@ -28,11 +29,13 @@ class StartCounts:
         free_buddies: int64, shape (zones, orders, migratetypes); None without pagetypeinfo.
         blocks: int64, shape (zones, migratetypes); None without pagetypeinfo.
         free_pages: int64, shape (zones,): free pages, those on per-CPU lists included.
+        time_ns: when the start snapshot was taken.
     """
 
     free_buddies: np.ndarray | None
     blocks: np.ndarray | None
     free_pages: np.ndarray
+    time_ns: int
 
 
 def start_counts(machine: Machine, snapshot: Snapshot, trace: Trace) -> StartCounts:
@@ -62,7 +65,9 @@ def start_counts(machine: Machine, snapshot: Snapshot, trace: Trace) -> StartCou
         totals[index] = each.free + listed - int(sizes[inside].sum())
     tables = snapshot.pagetypeinfo
     if tables is None:
-        return StartCounts(free_buddies=None, blocks=None, free_pages=totals)
+        return StartCounts(
+            free_buddies=None, blocks=None, free_pages=totals, time_ns=snapshot.time_ns
+        )
     buddies = np.zeros((len(names), at.ORDERS, at.MIGRATETYPES), np.int64)
     blocks = np.zeros((len(names), at.MIGRATETYPES), np.int64)
     types = list(tables.migratetypes)
@@ -72,7 +77,9 @@ def start_counts(machine: Machine, snapshot: Snapshot, trace: Trace) -> StartCou
         )
     for row in tables.pageblocks:
         blocks[names.index(row.zone), : len(row.blocks)] = row.blocks
-    return StartCounts(free_buddies=buddies, blocks=blocks, free_pages=totals)
+    return StartCounts(
+        free_buddies=buddies, blocks=blocks, free_pages=totals, time_ns=snapshot.time_ns
+    )
 
 
 def make_start_image(
@@ -121,8 +128,11 @@ def make_start_image(
         free[pages] = False
         touched[pages] = True
     plain = memory & (words == 0) & in_used_blocks(free, words, machine.pageblock_order)
+    first_refills = _first_refills(machine, demand, buddy, counts.time_ns)
     random = np.random.default_rng(seed)
-    listed = _listed_pages(machine, demand, buddy, plain, touched, listed_counts, random)
+    listed = _listed_pages(
+        machine, demand, buddy, plain, touched, listed_counts, first_refills, random
+    )
     for pages in object_pages(listed):
         free[pages] = False
     migratable = memory & ((words & MIGRATABLE) != 0)
@@ -132,7 +142,7 @@ def make_start_image(
     spare = [kind & ~touched & ~on_lists for kind in (plain, migratable)]
     block_types = assign_block_types(machine, counts, free, words, seed=seed)
     origin += _meet_free_totals(machine, counts, free, touched, spare, listed, block_types)
-    _settle_list_types(listed, block_types, machine.pageblock_order)
+    _settle_list_types(listed, block_types, machine.pageblock_order, first_refills)
     return StartImage(
         free=free,
         movable=migratable & ~free & ~on_lists,
@@ -160,6 +170,7 @@ def _listed_pages(
     plain: np.ndarray,
     touched: np.ndarray,
     listed_counts: np.ndarray,
+    first_refills: np.ndarray,
     random: np.random.Generator,
 ) -> np.ndarray:
     """Pages on per-CPU lists, head first: first touches by that CPU, then unused plain pages.
@@ -172,6 +183,7 @@ def _listed_pages(
     pfn = demand.objects["pfn"][allocations["object"]].astype(np.int64)
     order = allocations["order"].astype(np.int64)
     eligible = ((order <= 3) | (order == machine.pageblock_order)) & ~buddy[pfn]
+    movable = (order == 0) & (allocations["migratetype"] == at.MOVABLE)
     pieces = []
     for index, zone in enumerate(machine.zones):
         if not zone.managed:
@@ -185,8 +197,10 @@ def _listed_pages(
         used = 0
         for cpu in range(machine.nr_cpus):
             wanted = int(listed_counts[index, cpu])
+            late = movable & (allocations["time_ns"] > first_refills[index, cpu])
             mine = (
                 eligible
+                & ~late
                 & (allocations["cpu"] == cpu)
                 & (pfn >= zone.start_pfn)
                 & (pfn < zone.end_pfn)
@@ -207,12 +221,43 @@ def _listed_pages(
     return np.concatenate(pieces) if pieces else np.zeros(0, LISTED)
 
 
-def _settle_list_types(listed: np.ndarray, block_types: np.ndarray, pageblock_order: int) -> None:
-    """Give pages whose list no request named the list of their block's type (S4.6)."""
-    by_block = block_types[listed["pfn"] >> pageblock_order]
-    by_block = np.where(by_block >= at.PCP_TYPES, at.MOVABLE, by_block)
-    unnamed = listed["migratetype"] < 0
-    listed["migratetype"][unnamed] = by_block[unnamed]
+def _first_refills(
+    machine: Machine, demand: Demand, buddy: np.ndarray, until_ns: int
+) -> np.ndarray:
+    """When each CPU's list of Movable pages was first refilled, hence had been empty.
+
+    Until the start snapshot, a refill explains a first touch of a page that kpageflags shows in
+    the buddy. Lists of other types are not judged: setting the recording up refills those after
+    kpageflags was read.
+
+    Returns:
+        int64, shape (zones, cpus); NEVER where there was none by `until_ns`.
+    """
+    events = demand.events
+    early = events[(events["operation"] == at.ALLOC) & (events["time_ns"] < until_ns)]
+    early = early[(early["order"] == 0) & (early["migratetype"] == at.MOVABLE)]
+    pfn = demand.objects["pfn"][early["object"]].astype(np.int64)
+    refilled = (demand.objects["fresh"][early["object"]] == 1) & buddy[pfn]
+    first = np.full((len(machine.zones), machine.nr_cpus), NEVER, np.int64)
+    for index, zone in enumerate(machine.zones):
+        mine = early[refilled & (pfn >= zone.start_pfn) & (pfn < zone.end_pfn)]
+        np.minimum.at(first[index], mine["cpu"], mine["time_ns"])
+    return first
+
+
+def _settle_list_types(
+    listed: np.ndarray, block_types: np.ndarray, pageblock_order: int, first_refills: np.ndarray
+) -> None:
+    """Give pages whose list no request named a list: that of their block's type (S4.6).
+
+    A list of Movable pages that was empty early on cannot have held them; another did.
+    """
+    unnamed = np.flatnonzero(listed["migratetype"] < 0)
+    types = block_types[listed["pfn"][unnamed] >> pageblock_order].astype(np.int64)
+    types[types >= at.PCP_TYPES] = at.MOVABLE
+    was_empty = first_refills[listed["zone"][unnamed], listed["cpu"][unnamed]] < NEVER
+    types[was_empty & (types == at.MOVABLE)] = at.UNMOVABLE
+    listed["migratetype"][unnamed] = types
 
 
 def _meet_free_totals(

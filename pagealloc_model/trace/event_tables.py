@@ -31,11 +31,10 @@ class EventTables:
         formats: Sequence[TracepointFormat | None],
         chained: Sequence[bool],
     ) -> None:
-        from pagealloc_model.trace.record_walk import gather_words, words_of
+        from pagealloc_model.trace.record_walk import gather_words
 
         self._gather_words = gather_words
         self._data = notes.copies
-        self._words = words_of(notes.copies)
         self._formats = formats
         self._chained = chained
         rows = notes.filled_rows
@@ -98,7 +97,7 @@ class EventTables:
 
     def _words_at(self, positions: np.ndarray) -> np.ndarray:
         gathered = np.empty(len(positions), np.int64)
-        self._gather_words(self._words, positions, gathered)
+        self._gather_words(self._data, positions, gathered)
         return gathered
 
     def _field_values(self, chosen: np.ndarray, field: Field) -> np.ndarray:
@@ -115,8 +114,8 @@ class EventTables:
             raw, raw_size = int(sample[note.NOTE_RAW]), int(sample[note.NOTE_RAW_SIZE])
             offset, size = field.offset, field.size
             if field.is_dynamic:
-                place = int(self._words[raw + field.offset])
-                offset, size = place & 0xFFFF, place >> 16 & 0xFFFF
+                start = raw + field.offset
+                offset, size = self._data[start : start + 4].view("<u2").tolist()
                 if field.type.startswith("__rel_loc"):
                     offset += field.end
             text = b""

@@ -101,7 +101,6 @@ class _Reader:
     def _take(self, buffer: RecordBuffer) -> int:
         """Walk one buffer; returns the end of its last whole record."""
         walk, columns, notes, layouts = self._walk, self._columns, self._notes, self._layouts
-        words = walk.words_of(buffer.data)
         first_note = notes.count
         state = np.zeros(walk.STATE_SLOTS, np.int64)
         state[walk.POSITION] = buffer.start
@@ -109,7 +108,6 @@ class _Reader:
             state[walk.ROWS : walk.STATUS] = columns.rows, notes.count, notes.filled
             walk.walk_records(
                 buffer.data,
-                words,
                 buffer.end,
                 layouts.table,
                 layouts.id_keys,

@@ -141,7 +141,6 @@ class _TableReader:
     def _index(self, buffer: RecordBuffer) -> tuple[np.ndarray, int]:
         """List a buffer's whole records; also returns where the last one ends."""
         walk, layouts = self._walk, self._layouts
-        words = walk.words_of(buffer.data)
         state = np.zeros(walk.STATE_SLOTS, np.int64)
         state[walk.POSITION] = buffer.start
         pieces = []
@@ -149,7 +148,7 @@ class _TableReader:
             state[walk.ROWS] = 0
             rows = np.empty((_ROWS_AT_A_TIME, walk.INDEX_WIDTH), np.int64)
             walk.index_records(
-                words,
+                buffer.data,
                 buffer.end,
                 layouts.table,
                 layouts.id_keys,

@@ -1,8 +1,8 @@
 """Compiled walk over perf records: page-allocator samples to columns, all else noted.
 
 Every reach into the buffer is checked against the record's end, and every record's end against
-the buffer's. Words are read through a view that has an int64 at each byte (`words_of`), so the
-buffer must extend 8 bytes past the records.
+the buffer's. Words of 8 bytes are read at any byte, so a buffer must extend 8 bytes past its
+records.
 
 This module imports numba; import it inside functions only. All kernels live in this one file,
 because numba's disk cache does not notice a change of a callee in another file.
@@ -11,7 +11,9 @@ because numba's disk cache does not notice a change of a callee in another file.
 from __future__ import annotations
 
 import numba
+import numba.extending
 import numpy as np
+from llvmlite import ir
 
 from pagealloc_model.trace import sample_layout
 from pagealloc_model.trace.record_notes import (
@@ -93,18 +95,34 @@ _kernel = numba.njit(cache=True, nogil=True, error_model="numpy")
 _inner = numba.njit(nogil=True, error_model="numpy")
 
 
-def words_of(buffer: np.ndarray) -> np.ndarray:
-    """A read-only view with the int64 at every byte of a uint8 buffer (8 bytes fewer)."""
-    return np.lib.stride_tricks.as_strided(
-        buffer[:8].view("<i8"), shape=(len(buffer) - 8,), strides=(1,), writeable=False
-    )
+def _word_at(data: np.ndarray, position: int) -> int:
+    """The int64 at any byte of a uint8 array: what `word_at` is without compilation."""
+    return int.from_bytes(data[position : position + 8].tobytes(), "little", signed=True)
+
+
+@numba.extending.intrinsic
+def _compiled_word_at(typing_context, data, position):  # noqa: ANN001, ANN202
+    """One unaligned load; composing eight bytes, or a view with a stride of 1, is slower."""
+    signature = numba.types.int64(data, numba.types.int64)
+
+    def generate(context, builder, signature, arguments):  # noqa: ANN001, ANN202
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        byte = builder.gep(array.data, [arguments[1]])
+        load = builder.load(builder.bitcast(byte, ir.IntType(64).as_pointer()))
+        load.align = 1
+        return load
+
+    return signature, generate
+
+
+word_at = _word_at if numba.config.DISABLE_JIT else _compiled_word_at
 
 
 @_kernel
-def gather_words(words, positions, gathered):  # noqa: ANN001, ANN201
+def gather_words(data, positions, gathered):  # noqa: ANN001, ANN201
     """Fill `gathered` with the words at `positions`, all of which must lie in the buffer."""
     for index in range(len(positions)):
-        gathered[index] = words[positions[index]]
+        gathered[index] = word_at(data, positions[index])
 
 
 @_kernel
@@ -124,13 +142,13 @@ def gather_rows(order, sources, targets):  # noqa: ANN001, ANN201
 
 
 @_inner
-def _attr_row(words, position, end, id_keys, id_rows, id_offset):  # noqa: ANN001, ANN202
+def _attr_row(data, position, end, id_keys, id_rows, id_offset):  # noqa: ANN001, ANN202
     """Row of the layout table for a sample, -1 if its id is unknown, -2 if it has no room."""
     if id_offset < 0:
         return 0
     if position + id_offset + 8 > end:
         return -2
-    wanted = words[position + id_offset]
+    wanted = word_at(data, position + id_offset)
     mask = len(id_keys) - 1
     slot = wanted & mask
     while id_rows[slot] >= 0:
@@ -141,12 +159,12 @@ def _attr_row(words, position, end, id_keys, id_rows, id_offset):  # noqa: ANN00
 
 
 @_inner
-def _after_read(words, position, end, layouts, row):  # noqa: ANN001, ANN202
+def _after_read(data, position, end, layouts, row):  # noqa: ANN001, ANN202
     """Position after the READ part that starts at `position`, past `end` if it has no room."""
     entry = layouts[row, _READ_ENTRY]
     after = position + layouts[row, _READ_FIXED]
     if entry and after <= end:
-        counters = words[position]
+        counters = word_at(data, position)
         if counters < 0 or counters > (end - after) // entry:
             return end + 1
         after += counters * entry
@@ -154,22 +172,22 @@ def _after_read(words, position, end, layouts, row):  # noqa: ANN001, ANN202
 
 
 @_inner
-def _chain_length(words, position, end):  # noqa: ANN001, ANN202
+def _chain_length(data, position, end):  # noqa: ANN001, ANN202
     """Addresses in the call chain at `position`, -1 if they do not fit."""
     if position + 8 > end:
         return -1
-    length = words[position]
+    length = word_at(data, position)
     if length < 0 or length > (end - position - 8) // 8:
         return -1
     return length
 
 
 @_inner
-def _field(words, raw, layouts, row, first):  # noqa: ANN001, ANN202
+def _field(data, raw, layouts, row, first):  # noqa: ANN001, ANN202
     """One field of a main event's raw data; see Column for the arithmetic."""
     sign = layouts[row, first + 2]
-    value = words[raw + layouts[row, first]] & layouts[row, first + 1]
-    return (value ^ sign) - sign + layouts[row, first + 3]
+    value = word_at(data, raw + layouts[row, first]) & layouts[row, first + 1]
+    return (value ^ sign) - sign
 
 
 @_inner
@@ -184,7 +202,6 @@ def _copy_record(data, position, size, note, notes, noted_bytes, filled):  # noq
 @_kernel
 def walk_records(  # noqa: ANN201
     data,  # noqa: ANN001
-    words,  # noqa: ANN001
     end,  # noqa: ANN001
     layouts,  # noqa: ANN001
     id_keys,  # noqa: ANN001
@@ -198,8 +215,7 @@ def walk_records(  # noqa: ANN201
     """Walk whole records from state[POSITION] until `end`, a cut record, or a full output.
 
     Args:
-        data: uint8, the buffer.
-        words: int64 at each byte of the buffer, see `words_of`.
+        data: uint8, the buffer, at least 8 bytes longer than `end`.
         end: first byte after the records.
         layouts: int64 (attributes, LAYOUT_WIDTH), see `sample_layout.Column`.
         id_keys: int64, open-addressing hash of sample ids, a power of two long.
@@ -223,7 +239,7 @@ def walk_records(  # noqa: ANN201
         if noted == len(notes) or filled + LARGEST_RECORD > len(noted_bytes):
             status = NOTES_FULL
             break
-        header = words[position]
+        header = word_at(data, position)
         record_type = header & _LOW_HALF
         size = (header >> 48) & 0xFFFF
         after = position + size
@@ -243,13 +259,17 @@ def walk_records(  # noqa: ANN201
                     filled = _copy_record(data, position, size, noted, notes, noted_bytes, filled)
                 noted += 1
             elif record_type == AUXTRACE:
-                if size < 16 or words[position + 8] < 0 or words[position + 8] > end - after:
+                if (
+                    size < 16
+                    or word_at(data, position + 8) < 0
+                    or word_at(data, position + 8) > end - after
+                ):
                     status = BAD_SIZE
                     break
-                after += words[position + 8]
+                after += word_at(data, position + 8)
             position = after
             continue
-        row = _attr_row(words, position, after, id_keys, id_rows, id_offset)
+        row = _attr_row(data, position, after, id_keys, id_rows, id_offset)
         if row < 0:
             status = BAD_ID if row == -1 else BAD_SAMPLE
             break
@@ -260,22 +280,22 @@ def walk_records(  # noqa: ANN201
         chain = 0
         chain_length = 0
         if layouts[row, _READ_FIXED]:
-            part = _after_read(words, part, after, layouts, row)
+            part = _after_read(data, part, after, layouts, row)
         if layouts[row, _CALLCHAIN]:
-            chain_length = _chain_length(words, part, after)
+            chain_length = _chain_length(data, part, after)
             chain = part + 8
             part = chain + 8 * chain_length
         if chain_length < 0 or part + 4 > after:
             status = BAD_SAMPLE
             break
         raw = part + 4
-        raw_size = words[part] & _LOW_HALF
+        raw_size = word_at(data, part) & _LOW_HALF
         if raw + raw_size > after or raw_size < layouts[row, _RAW_SIZE]:
             status = BAD_RAW
             break
-        sample_time = words[position + layouts[row, _TIME]]
-        sample_cpu = words[position + layouts[row, _CPU]] & _LOW_HALF
-        sample_pid = words[position + layouts[row, _TID]] >> 32
+        sample_time = word_at(data, position + layouts[row, _TIME])
+        sample_cpu = word_at(data, position + layouts[row, _CPU]) & _LOW_HALF
+        sample_pid = word_at(data, position + layouts[row, _TID]) >> 32
         if sample_cpu > LARGEST_CPU or sample_time < 0:
             status = BAD_VALUE
             break
@@ -295,11 +315,21 @@ def walk_records(  # noqa: ANN201
             filled = _copy_record(data, position, size, noted, notes, noted_bytes, filled)
             noted += 1
         if layouts[row, _EVENT] >= 0:
-            frame = _field(words, raw, layouts, row, _PFN)
-            block_order = _field(words, raw, layouts, row, _ORDER)
-            flags = _field(words, raw, layouts, row, _GFP)
-            block_type = _field(words, raw, layouts, row, _MIGRATETYPE)
-            refill = _field(words, raw, layouts, row, _REFILL)
+            # Absent fields are skipped: order stands in all but FREE_BATCHED, a type only in
+            # events with an order, gfp and percpu_refill only in events with a type.
+            frame = _field(data, raw, layouts, row, _PFN)
+            block_order = 0
+            flags = 0
+            block_type = -1
+            refill = -1
+            if layouts[row, _ORDER + 1]:
+                block_order = _field(data, raw, layouts, row, _ORDER)
+                if layouts[row, _MIGRATETYPE + 1]:
+                    block_type = _field(data, raw, layouts, row, _MIGRATETYPE)
+                    if layouts[row, _GFP + 1]:
+                        flags = _field(data, raw, layouts, row, _GFP)
+                    elif layouts[row, _REFILL + 1]:
+                        refill = _field(data, raw, layouts, row, _REFILL)
             if (
                 frame < -1
                 or not 0 <= block_order <= LARGEST_ORDER
@@ -329,7 +359,7 @@ def walk_records(  # noqa: ANN201
 
 @_kernel
 def index_records(  # noqa: ANN201
-    words,  # noqa: ANN001
+    data,  # noqa: ANN001
     end,  # noqa: ANN001
     layouts,  # noqa: ANN001
     id_keys,  # noqa: ANN001
@@ -341,7 +371,7 @@ def index_records(  # noqa: ANN201
     """List whole records from state[POSITION] on, as `walk_records` does, without their content.
 
     Args:
-        words: int64 at each byte of the buffer, see `words_of`.
+        data: uint8, the buffer, at least 8 bytes longer than `end`.
         end: first byte after the records.
         layouts: int64 (attributes, LAYOUT_WIDTH).
         id_keys: int64, open-addressing hash of sample ids.
@@ -357,7 +387,7 @@ def index_records(  # noqa: ANN201
         if rows == len(index):
             status = ROWS_FULL
             break
-        header = words[position]
+        header = word_at(data, position)
         size = (header >> 48) & 0xFFFF
         after = position + size
         if size < 8:
@@ -370,18 +400,22 @@ def index_records(  # noqa: ANN201
         index[rows, INDEX_ATTR] = -1
         index[rows, INDEX_TIME] = -1
         if index[rows, INDEX_TYPE] == AUXTRACE:
-            if size < 16 or words[position + 8] < 0 or words[position + 8] > end - after:
+            if (
+                size < 16
+                or word_at(data, position + 8) < 0
+                or word_at(data, position + 8) > end - after
+            ):
                 status = BAD_SIZE
                 break
-            after += words[position + 8]
+            after += word_at(data, position + 8)
         elif index[rows, INDEX_TYPE] == SAMPLE:
-            row = _attr_row(words, position, after, id_keys, id_rows, id_offset)
+            row = _attr_row(data, position, after, id_keys, id_rows, id_offset)
             if row < 0 or position + layouts[row, _VARIABLE] > after:
                 status = BAD_ID if row == -1 else BAD_SAMPLE
                 break
             index[rows, INDEX_ATTR] = row
             if layouts[row, _TIME] >= 0:
-                index[rows, INDEX_TIME] = words[position + layouts[row, _TIME]]
+                index[rows, INDEX_TIME] = word_at(data, position + layouts[row, _TIME])
         index[rows, INDEX_SIZE] = after - position
         rows += 1
         position = after

@@ -56,8 +56,6 @@ MAIN_FIELDS: dict[Event, tuple[str | None, ...]] = {
 }
 """The fields that fill pfn, order, gfp, migratetype and percpu_refill of each main event."""
 
-_ABSENT_VALUES = (0, 0, 0, -1, -1)
-
 OPTIONAL_FIELDS = frozenset({"percpu_refill"})
 """Fields that older kernels lack (T4)."""
 
@@ -65,9 +63,9 @@ OPTIONAL_FIELDS = frozenset({"percpu_refill"})
 class Column(IntEnum):
     """Columns of the table of layouts that `record_walk` reads, one row per attribute.
 
-    From PFN on follow five groups of `FIELD_WIDTH`: offset in the raw data, mask, sign bit and
-    default of pfn, order, gfp, migratetype and percpu_refill. The value of a field is
-    `((word & mask) ^ sign) - sign + default`; an absent field has mask and sign 0.
+    From PFN on follow five groups of `FIELD_WIDTH`: offset in the raw data, mask and sign bit of
+    pfn, order, gfp, migratetype and percpu_refill. The value of a field is
+    `((word & mask) ^ sign) - sign`; an absent field has mask 0.
     """
 
     TID = 0
@@ -84,7 +82,7 @@ class Column(IntEnum):
     PFN = 11
 
 
-FIELD_WIDTH = 4
+FIELD_WIDTH = 3
 LAYOUT_WIDTH = Column.PFN + FIELD_WIDTH * 5
 
 
@@ -177,18 +175,16 @@ def _fill_fields(row: np.ndarray, tracepoint: TracepointFormat, event: Event) ->
         field = None if name is None else tracepoint.field(name)
         if field is None and name is not None and name not in OPTIONAL_FIELDS:
             raise ValueError(f"{tracepoint.event_name} has no field {name}")
-        start = Column.PFN + FIELD_WIDTH * index
-        if field is None:
-            row[start : start + FIELD_WIDTH] = (0, 0, 0, _ABSENT_VALUES[index])
-        else:
+        if field is not None:
+            start = Column.PFN + FIELD_WIDTH * index
             row[start : start + FIELD_WIDTH] = _integer_place(tracepoint, field)
 
 
-def _integer_place(tracepoint: TracepointFormat, field: Field) -> tuple[int, int, int, int]:
+def _integer_place(tracepoint: TracepointFormat, field: Field) -> tuple[int, int, int]:
     if not field.is_integer:
         raise ValueError(f"{tracepoint.event_name} field {field.name} is not an integer")
     # All ones in an unsigned long is the pfn of a failed allocation (T2): read it as -1.
     signed = field.signed or field.name == "pfn"
     mask = -1 if field.size == 8 else (1 << 8 * field.size) - 1
     sign = 1 << 8 * field.size - 1 if signed and field.size < 8 else 0
-    return field.offset, mask, sign, 0
+    return field.offset, mask, sign

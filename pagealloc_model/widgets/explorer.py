@@ -25,7 +25,7 @@ class View:
 
     Attributes:
         figures: one below the other.
-        text: plain text below the controls, shown in a fixed-width font.
+        text: plain text below the figures, shown in a fixed-width font.
     """
 
     figures: Sequence[go.Figure]
@@ -40,7 +40,7 @@ Compute = Callable[[Policy, Progress, threading.Event], View]
 
 
 class Explorer(ipywidgets.VBox):
-    """Controls above figures; moving a control recomputes the figures without running a cell.
+    """Controls above figures, a table below; moving a control recomputes the figures without running a cell.
 
     The first view is computed at once, later ones on a worker thread, where a newer policy
     overtakes the one being computed. Errors are shown below the controls.
@@ -67,8 +67,8 @@ class Explorer(ipywidgets.VBox):
                 ipywidgets.HTML(f"<b>{html.escape(title)}</b>"),
                 controls,
                 ipywidgets.HBox([reset, self.status]),
-                self.text,
                 self.charts,
+                self.text,
             ]
         )
         self._show(self._view(controls.policy, threading.Event()))
