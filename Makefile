@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help lab install kernels test test-long format lock system-packages clean
+.PHONY: help lab install kernels test test-long format readme lock system-packages clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -38,6 +38,9 @@ test-long: kernels ## tests that take minutes or need the full recordings (PAGEA
 format: $(VENV)/installed ## format the code and mend what the linter can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+readme: kernels ## write README's figures anew (PAGEALLOC_RECORDINGS=DIR for those of full recordings)
+	$(BIN)/python benchmarks/readme.py
 
 lock: $(VENV)/installed ## resolve requirements.lock again from setup.cfg
 	$(BIN)/uv pip compile --universal --fork-strategy fewest --python-version 3.11 --all-extras \

@@ -1,0 +1,94 @@
+"""Write README's figures: the error table of each recording and the speed table.
+
+Usage: python benchmarks/readme.py     (make readme)
+
+Full recordings are taken from the directory that PAGEALLOC_RECORDINGS names; without it, only the
+part on the shipped recordings is written anew.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+from speed import reading, replaying
+
+import pagealloc_model as pm
+
+README = Path(__file__).resolve().parent.parent / "README.md"
+SHIPPED = ("kbuild", "xfree", "highatomic_stock", "highatomic_gate3")
+SHOWN = {
+    "free_pages": "free pages",
+    "order_distribution_tv": "distribution over orders",
+    "pcp_count": "pages on a CPU's lists",
+    "refill_pages": "pages refilled",
+    "refill_transactions": "refills",
+    "drain_pages": "pages drained",
+    "drain_transactions": "drains",
+    "highatomic_blocks": "highatomic blocks at the end",
+}
+
+
+def replace_between(text: str, name: str, content: str) -> str:
+    """Put content between the two markers of a name."""
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    head, _, rest = text.partition(begin)
+    _, _, tail = rest.partition(end)
+    return f"{head}{begin}\n{content}\n{end}{tail}"
+
+
+def error_lines(paths: list[str]) -> Iterator[str]:
+    """A markdown table of the main errors of recordings."""
+    yield "| recording | what | where | measured | predicted | error | null model's error |"
+    yield "|---|---|---|--:|--:|--:|--:|"
+    for path in paths:
+        validation = pm.validate(pm.open(path))
+        errors = validation.errors
+        chosen = errors["metric"].isin(SHOWN) & ~errors["scope"].str.startswith("cpu=")
+        for row in errors[chosen & (errors["scope"] != "per time bin")].itertuples():
+            yield (
+                f"| {validation.bundle.name} | {SHOWN[row.metric]} | {row.scope} "
+                f"| {_number(row.measured)} | {_number(row.predicted)} "
+                f"| {_error(row.error, row.unit)} | {_error(row.null_error, row.unit)} |"
+            )
+
+
+def _number(value: float) -> str:
+    return "NA" if pd.isna(value) else f"{value:,.4g}" if abs(value) < 10 else f"{value:,.0f}"
+
+
+def _error(value: float, unit: str) -> str:
+    if pd.isna(value):
+        return "NA"
+    if unit == "total variation":
+        return f"{value:.4f}"
+    return f"{100 * value:+,.1f}%"
+
+
+def speed_lines(path: str) -> Iterator[str]:
+    """A markdown table of speeds."""
+    bundle = pm.open(path)
+    yield f"| on `{bundle.name}`, {len(bundle.trace):,} events | value | unit | beside |"
+    yield "|---|--:|---|---|"
+    for row in [*reading(bundle), *replaying(bundle)]:
+        beside = f"{row['ratio']:.1f} x {row['peer']}" if row["ratio"] else ""
+        value = f"{row['value']:,.2f}" if row["unit"] == "s" else f"{row['value']:,.0f}"
+        yield f"| {row['name']} | {value} | {row['unit']} | {beside} |"
+
+
+def main() -> None:
+    """Rewrite README in place."""
+    text = README.read_text()
+    text = replace_between(text, "errors", "\n".join(error_lines(list(SHIPPED))))
+    full = os.environ.get("PAGEALLOC_RECORDINGS")
+    if full:
+        paths = [str(Path(full) / name) for name in ("kbuild", "xfree")]
+        text = replace_between(text, "errors-full", "\n".join(error_lines(paths)))
+        text = replace_between(text, "speed", "\n".join(speed_lines(paths[0])))
+    README.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""How fast reading and replaying are, beside perf's own tools on the same file.
+
+Usage: python benchmarks/speed.py [RECORDING] [--json]
+
+Rates are of one core and one process; peers run before and after on the same machine, so compare
+ratios, not seconds. Kernels are compiled before anything is timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pagealloc_model as pm
+from pagealloc_model.bundle import Bundle
+
+REPEATS = 5
+Row = dict[str, object]
+
+
+def best_of(action: Callable[[], object], repeats: int = REPEATS) -> float:
+    """Shortest of several runs, seconds."""
+    times = []
+    for _ in range(repeats):
+        begun = time.perf_counter()
+        action()
+        times.append(time.perf_counter() - begun)
+    return min(times)
+
+
+def perf_seconds(*command: str) -> float | None:
+    """How long a perf command takes; None without perf."""
+    if shutil.which("perf") is None:
+        return None
+    with tempfile.TemporaryDirectory() as directory:
+        begun = time.perf_counter()
+        subprocess.run(
+            ["perf", *command],
+            cwd=directory,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=True,
+        )
+        return time.perf_counter() - begun
+
+
+def reading(bundle: Bundle) -> list[Row]:
+    """perf.data to columns, beside `perf script` and `perf kmem --page stat`."""
+    perf_data = str((bundle.path / "perf.data").resolve())
+    samples = len(bundle.trace) + sum(
+        len(table["time_ns"])
+        for name, table in bundle.trace.tables.items()
+        if name != "kmem:mm_page_alloc_extfrag"
+    )
+    ours = samples / best_of(lambda: pm.open(bundle.path).trace, 3)
+    peers = {
+        "perf script": perf_seconds("script", "-i", perf_data),
+        "perf kmem --page stat": perf_seconds("kmem", "--page", "-i", perf_data, "stat"),
+    }
+    return [
+        row("read perf.data", ours, "events/s", peer, samples / seconds if seconds else None)
+        for peer, seconds in peers.items()
+    ]
+
+
+def replaying(bundle: Bundle) -> list[Row]:
+    """The event loop alone, a whole `pm.replay`, and a slider's worth of it with its tables."""
+    first = pm.replay(bundle)
+    events = len(first.demand.events)
+    state_seconds = best_of(lambda: _ready(bundle), 3)
+    loop = best_of(lambda: _event_loop(bundle), 3) - state_seconds
+
+    def with_tables() -> None:
+        replay = pm.replay(bundle, pm.Policy(pcp_batch=31))
+        for table in ("free_pages", "pageblocks", "pcp", "lock", "transactions", "fallbacks"):
+            getattr(replay, table)
+
+    return [
+        row("event loop", events / loop, "allocations and frees/s", None, None),
+        row("pm.replay", best_of(lambda: pm.replay(bundle), 3), "s", None, None),
+        row("pm.replay and all tables", best_of(with_tables, 3), "s", None, None),
+    ]
+
+
+def _event_loop(bundle: Bundle) -> None:
+    from pagealloc_model.allocator import layout as at
+    from pagealloc_model.allocator.replay import advance
+
+    state, events, places = _ready(bundle)
+    position = 0
+    while position < len(events):
+        position = advance(
+            state.pages,
+            state.blocks,
+            state.st,
+            state.log,
+            events,
+            places,
+            position,
+            len(events),
+            -1,
+        )
+        state.st[at.LOG_ROWS] = 0
+
+
+def _ready(bundle: Bundle) -> tuple:
+    from pagealloc_model.policy import Assumptions
+    from pagealloc_model.prepared import prepare, recorded_policy, recorded_rules
+    from pagealloc_model.start_calibration import begun_state
+
+    rules, _ = recorded_rules(bundle)
+    assumptions = Assumptions()
+    prepared = prepare(bundle, rules, assumptions, 0)
+    state = begun_state(
+        prepared.machine,
+        prepared.demand,
+        prepared.image,
+        rules,
+        recorded_policy(bundle),
+        assumptions,
+    )
+    return state, prepared.demand.events, prepared.demand.starting_places()
+
+
+def row(name: str, value: float, unit: str, peer: str | None, peer_value: float | None) -> Row:
+    """One figure beside its peer's."""
+    ratio = value / peer_value if peer_value else None
+    return {
+        "name": name,
+        "value": value,
+        "unit": unit,
+        "peer": peer,
+        "peer_value": peer_value,
+        "ratio": ratio,
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="speed of reading and replaying a recording")
+    parser.add_argument("recording", nargs="?", default="kbuild")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    bundle = pm.open(options.recording)
+    rows = [*reading(bundle), *replaying(bundle)]
+    if options.json:
+        print(json.dumps(rows, indent=2))
+        return
+    print(f"{bundle.name}: {len(bundle.trace)} page-allocator events")
+    for each in rows:
+        beside = f"  {each['ratio']:6.1f} x {each['peer']}" if each["ratio"] else ""
+        print(f"  {each['name']:<26} {each['value']:>14,.2f} {each['unit']}{beside}")
+
+
+if __name__ == "__main__":
+    main()
