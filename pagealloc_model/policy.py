@@ -270,10 +270,11 @@ def _parse_value(name: str, text: str, kind: str) -> int | bool | None:
 
 
 def _check(each: Field[Any], value: object) -> None:
-    if value is None or isinstance(value, bool):
+    is_switch = each.metadata["kind"] == "bool"
+    if value is None or (is_switch and isinstance(value, bool)):
         return
     low, high = each.metadata["minimum"], each.metadata["maximum"]
-    if not isinstance(value, int):
+    if not isinstance(value, int) or isinstance(value, bool):
         raise PolicyError(f"policy {each.name}={value!r}: write a whole number")
     if not low <= value <= high:
         raise PolicyError(f"policy {each.name}={value} is outside {low} to {high}")

@@ -190,10 +190,11 @@ def test_the_gate_decides_over_highatomic_blocks() -> None:
 
 
 def test_a_gate_above_every_order_ends_reserving() -> None:
-    bundle = shipped_bundle("highatomic_stock")
-    assert "reserve" in set(pm.replay(bundle).transactions["site"])
-    gated = pm.replay(bundle, Policy(highatomic_gate_order=10))
-    assert "reserve" not in set(gated.transactions["site"])
+    bundle = shipped_bundle("highatomic_gate3")
+    open_gate = pm.replay(bundle, Policy(highatomic_gate_order=0))
+    assert "reserve" in set(open_gate.transactions["site"])
+    shut = pm.replay(bundle, Policy(highatomic_gate_order=10))
+    assert "reserve" not in set(shut.transactions["site"])
 
 
 def test_a_larger_batch_makes_refills_larger_and_fewer() -> None:
@@ -277,10 +278,10 @@ def test_a_literal_replay_repeats_failures_as_failures(tmp_path: Path) -> None:
 
 def test_requests_below_the_watermarks_are_served_and_counted_as_forced(tmp_path: Path) -> None:
     events = TimedEvents()
-    for block in range(END_PFN // BLOCK):
+    for block in range(1, END_PFN // BLOCK):
         events.alloc(block * BLOCK, order=9)
     replay = pm.replay(pm.open(write_bundle(tmp_path / "full", events)))
     assert replay.final is not None and replay.final.check() == []
     assert replay.divergence["forced"] > 0
     assert replay.divergence["failed"] == 0
-    assert (np.sort(replay.places) == BLOCK * np.arange(END_PFN // BLOCK)).all()
+    assert (np.sort(replay.places) == BLOCK * np.arange(1, END_PFN // BLOCK)).all()

@@ -1,0 +1,323 @@
+"""Demand: which free belongs to which allocation, and what was imposed from the recording."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import objects as resolved
+from pagealloc_model.demand import (
+    KSWAPD_NAP_NS,
+    Demand,
+    highest_zone_by_gfp,
+    kswapd_runs,
+    requests_that_reclaimed,
+    resolve_demand,
+)
+from pagealloc_model.errors import UsageError
+from pagealloc_model.policy import Assumptions
+from pagealloc_model.trace.columns import COLUMN_TYPES, Event, Trace
+from tests.small_recordings import (
+    END_PFN,
+    EVENTS_BEGIN_NS,
+    TimedEvents,
+    small_machine,
+)
+
+PAGE = 0x1000
+SMALL = 64
+
+
+def demand_of(events: TimedEvents, directory: Path, **assumptions: int) -> Demand:
+    return resolve_demand(events.trace(directory), small_machine(), Assumptions(**assumptions))
+
+
+def steps(demand: Demand) -> list[tuple[int, int, int, int]]:
+    """Operation, object, offset and order of every event."""
+    fields = demand.events[["operation", "object", "offset", "order"]]
+    return [tuple(int(word) for word in row) for row in fields.tolist()]
+
+
+def test_a_free_takes_its_allocation(tmp_path: Path) -> None:
+    events = TimedEvents()
+    events.alloc(PAGE)
+    events.alloc(PAGE + 1)
+    events.free(PAGE)
+    demand = demand_of(events, tmp_path)
+    assert steps(demand) == [(at.ALLOC, 0, 0, 0), (at.ALLOC, 1, 0, 0), (at.FREE, 0, 0, 0)]
+    assert demand.objects["pfn"].tolist() == [PAGE, PAGE + 1]
+    assert demand.objects["fresh"].tolist() == [1, 1]
+    assert demand.first_ns == EVENTS_BEGIN_NS
+    assert not len(demand.at_start)
+
+
+def test_a_page_used_again_is_another_object_and_not_fresh(tmp_path: Path) -> None:
+    events = TimedEvents()
+    events.alloc(PAGE)
+    events.free(PAGE)
+    events.alloc(PAGE)
+    demand = demand_of(events, tmp_path)
+    assert demand.objects["fresh"].tolist() == [1, 0]
+    assert demand.fresh.tolist() == [0]
+
+
+def test_a_free_inside_a_larger_allocation_splits_it(tmp_path: Path) -> None:
+    events = TimedEvents()
+    events.alloc(PAGE, order=2)
+    events.free(PAGE + 2, order=1)
+    events.free(PAGE + 1)
+    events.free(PAGE)
+    demand = demand_of(events, tmp_path)
+    assert steps(demand)[1:] == [(at.FREE, 0, 2, 1), (at.FREE, 0, 1, 0), (at.FREE, 0, 0, 0)]
+    assert demand.split_frees == 3
+    assert len(demand.objects) == 1
+
+
+def test_a_free_over_several_allocations_is_cut_into_pages(tmp_path: Path) -> None:
+    events = TimedEvents()
+    events.alloc(PAGE)
+    events.alloc(PAGE + 1)
+    events.free(PAGE, order=1)
+    demand = demand_of(events, tmp_path)
+    assert steps(demand)[2:] == [(at.FREE, 0, 0, 0), (at.FREE, 1, 0, 0)]
+
+
+def test_an_orphan_free_lived_at_the_start(tmp_path: Path) -> None:
+    events = TimedEvents()
+    events.free(PAGE, order=3)
+    demand = demand_of(events, tmp_path)
+    assert demand.objects["kind"].tolist() == [resolved.AT_START]
+    assert demand.objects["order"].tolist() == [3]
+    assert demand.starting_places().tolist() == [PAGE]
+    assert demand.hidden_allocations == 0
+
+
+def test_a_second_free_shows_a_hidden_allocation_at_the_midpoint(tmp_path: Path) -> None:
+    events = TimedEvents()
+    events.alloc(PAGE)
+    events.free(PAGE)
+    events.wait(999)
+    events.free(PAGE)
+    demand = demand_of(events, tmp_path, hidden_migratetype=2)
+    assert demand.hidden_allocations == 1
+    operations = demand.events["operation"].tolist()
+    assert operations == [at.ALLOC, at.FREE, at.HIDDEN_ALLOC, at.FREE]
+    hidden = demand.events[2]
+    assert hidden["time_ns"] == EVENTS_BEGIN_NS + 1_000 + 500_000
+    assert hidden["migratetype"] == 2
+    assert demand.starting_places().tolist() == [-1, -1]
+
+
+def test_an_allocation_over_a_live_range_shows_missed_frees(tmp_path: Path) -> None:
+    events = TimedEvents()
+    events.alloc(PAGE, order=1)
+    events.alloc(PAGE, order=2)
+    events.free(PAGE, order=2)
+    demand = demand_of(events, tmp_path)
+    assert demand.missed_frees == 2
+    assert steps(demand) == [
+        (at.ALLOC, 0, 0, 1),
+        (at.FREE, 0, 0, 0),
+        (at.FREE, 0, 1, 0),
+        (at.ALLOC, 1, 0, 2),
+        (at.FREE, 1, 0, 2),
+    ]
+
+
+def test_a_failed_allocation_has_no_object(tmp_path: Path) -> None:
+    events = TimedEvents()
+    events.alloc(-1, order=9, gfp="GFP_TRANSHUGE", migratetype=1)
+    events.alloc(PAGE)
+    demand = demand_of(events, tmp_path)
+    assert demand.events["operation"].tolist() == [at.RECORDED_FAILURE, at.ALLOC]
+    assert demand.events["object"].tolist() == [-1, 0]
+    assert len(demand.objects) == 1
+
+
+def test_events_outside_the_zones_are_left_out_and_counted(tmp_path: Path) -> None:
+    events = TimedEvents()
+    events.alloc(END_PFN)
+    events.alloc(END_PFN - 1, order=1)
+    events.alloc(END_PFN - 1)
+    demand = demand_of(events, tmp_path)
+    assert demand.outside == 2
+    assert len(demand.events) == 1
+
+
+def test_nothing_inside_the_zones_is_refused(tmp_path: Path) -> None:
+    events = TimedEvents()
+    events.alloc(END_PFN)
+    with pytest.raises(UsageError, match="inside the machine's zones"):
+        demand_of(events, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("gfp", "zone"),
+    [
+        ("GFP_KERNEL", "Normal"),
+        ("GFP_DMA32", "DMA32"),
+        ("GFP_DMA", "Normal"),
+        ("GFP_HIGHUSER", "Normal"),
+        ("GFP_HIGHUSER_MOVABLE", "Movable"),
+    ],
+)
+def test_gfp_names_the_highest_zone(tmp_path: Path, gfp: str, zone: str) -> None:
+    events = TimedEvents()
+    events.alloc(PAGE, gfp=gfp)
+    machine = small_machine()
+    assert machine.zones[demand_of(events, tmp_path).events["zone"][0]].name == zone
+
+
+def test_every_gfp_nibble_names_a_zone_of_the_machine() -> None:
+    machine = small_machine()
+    table = highest_zone_by_gfp(machine)
+    assert table.shape == (16,)
+    assert ((table >= 0) & (table < len(machine.zones))).all()
+
+
+def test_migratetype_and_gfp_bits_of_the_request_are_kept(tmp_path: Path) -> None:
+    events = TimedEvents()
+    events.alloc(PAGE, gfp="GFP_ATOMIC", migratetype=0)
+    events.alloc(PAGE + 1, gfp="GFP_KERNEL|__GFP_RECLAIMABLE", migratetype=2)
+    atomic, reclaimable = demand_of(events, tmp_path).events
+    assert atomic["bits"] == at.GFP_HIGH | at.GFP_KSWAPD_RECLAIM
+    assert reclaimable["bits"] == at.GFP_DIRECT_RECLAIM | at.GFP_KSWAPD_RECLAIM
+    assert [int(atomic["migratetype"]), int(reclaimable["migratetype"])] == [0, 2]
+
+
+def test_a_request_after_its_tasks_reclaim_is_marked(tmp_path: Path) -> None:
+    events = TimedEvents()
+    events.on(0, pid=7).alloc(PAGE)
+    events.event("vmscan:mm_vmscan_direct_reclaim_end", "nr_reclaimed=32")
+    events.on(1, pid=8).alloc(PAGE + 1)
+    events.on(1, pid=7).alloc(PAGE + 2)
+    events.alloc(PAGE + 3)
+    trace = events.trace(tmp_path)
+    assert requests_that_reclaimed(trace).tolist() == [2]
+    demand = resolve_demand(trace, small_machine())
+    marked = (demand.events["bits"] & at.REQUEST_RECLAIMED) != 0
+    assert marked.tolist() == [False, False, True, False]
+    assert demand.direct_reclaim_recorded
+
+
+def test_reclaim_without_a_request_after_it_marks_nothing(tmp_path: Path) -> None:
+    events = TimedEvents()
+    events.on(0, pid=7).alloc(PAGE)
+    events.event("vmscan:mm_vmscan_direct_reclaim_end", "nr_reclaimed=32")
+    events.on(0, pid=6).alloc(PAGE + 1)
+    events.on(0, pid=9).event("vmscan:mm_vmscan_direct_reclaim_end", "nr_reclaimed=1")
+    trace = events.trace(tmp_path)
+    assert requests_that_reclaimed(trace).tolist() == []
+    assert not resolve_demand(trace, small_machine()).direct_reclaim_recorded
+
+
+def test_kswapd_runs_end_a_nap_before_it_sleeps(tmp_path: Path) -> None:
+    events = TimedEvents()
+    events.alloc(PAGE)
+    events.event("vmscan:mm_vmscan_kswapd_wake", "nid=0 order=0")
+    events.wait(250_000)
+    events.event("vmscan:mm_vmscan_kswapd_sleep", "nid=0")
+    events.wait(1_000)
+    events.event("vmscan:mm_vmscan_kswapd_wake", "nid=0 order=0")
+    events.wait(10)
+    events.event("vmscan:mm_vmscan_kswapd_wake", "nid=0 order=3")
+    events.wait(10)
+    events.alloc(PAGE + 1)
+    runs = kswapd_runs(events.trace(tmp_path))
+    assert runs is not None
+    assert runs["operation"].tolist() == [at.KSWAPD_START, at.KSWAPD_STOP] * 3
+    times = (runs["time_ns"] - EVENTS_BEGIN_NS) // 1000
+    nap = KSWAPD_NAP_NS // 1000
+    assert times[:2].tolist() == [1, 250_002 - nap]
+    assert times[3] == times[4] == times[2] + 11
+
+
+def test_without_kswapd_events_the_model_decides(tmp_path: Path) -> None:
+    events = TimedEvents()
+    events.alloc(PAGE)
+    trace = events.trace(tmp_path)
+    assert kswapd_runs(trace) is None
+    assert not resolve_demand(trace, small_machine()).kswapd_recorded
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> list[tuple[bool, int, int]]:
+    """(is_free, pfn, order) of any history, sensible or not, on a few pages."""
+    found = []
+    for _ in range(draw(st.integers(1, 40))):
+        order = draw(st.integers(0, 3))
+        pfn = draw(st.integers(0, (SMALL >> order) - 1)) << order
+        found.append((draw(st.booleans()), pfn, order))
+    return found
+
+
+def trace_of(history: list[tuple[bool, int, int]]) -> Trace:
+    columns = {name: np.zeros(len(history), kind) for name, kind in COLUMN_TYPES.items()}
+    for row, (is_free, pfn, order) in enumerate(history):
+        columns["event"][row] = Event.FREE if is_free else Event.ALLOC
+        columns["pfn"][row] = pfn
+        columns["order"][row] = order
+        columns["time_ns"][row] = 1000 * (row + 1)
+    return Trace(**columns)
+
+
+@settings(max_examples=200, deadline=None)
+@given(requests())
+def test_only_live_pages_are_freed_and_each_once(history: list[tuple[bool, int, int]]) -> None:
+    demand = resolve_demand(trace_of(history), small_machine())
+    live = {int(number): set(range(1 << demand.objects["order"][number])) for number in
+            demand.at_start}  # fmt: skip
+    born = set(live)
+    assert (np.diff(demand.events["time_ns"]) >= 0).all()
+    for event in demand.events:
+        number, size = int(event["object"]), 1 << int(event["order"])
+        if event["operation"] == at.FREE:
+            piece = set(range(int(event["offset"]), int(event["offset"]) + size))
+            assert piece <= live[number]
+            live[number] -= piece
+        else:
+            assert number not in born
+            born.add(number)
+            live[number] = set(range(size))
+    assert born == set(range(len(demand.objects)))
+
+
+@settings(max_examples=200, deadline=None)
+@given(requests())
+def test_what_lives_in_the_end_are_the_pages_of_the_last_allocations(
+    history: list[tuple[bool, int, int]],
+) -> None:
+    demand = resolve_demand(trace_of(history), small_machine())
+    held = np.zeros(SMALL, bool)
+    for is_free, pfn, order in history:
+        held[pfn : pfn + (1 << order)] = not is_free
+    left = np.zeros(SMALL, np.int64)
+    for number in range(len(demand.objects)):
+        first, order = int(demand.objects["pfn"][number]), int(demand.objects["order"][number])
+        left[first : first + (1 << order)] += 1
+    for event in demand.events[demand.events["operation"] == at.FREE]:
+        first = int(demand.objects["pfn"][event["object"]]) + int(event["offset"])
+        left[first : first + (1 << int(event["order"]))] -= 1
+    assert left.tolist() == held.astype(int).tolist()
+
+
+@settings(max_examples=50, deadline=None)
+@given(requests())
+def test_a_page_first_seen_freed_lived_at_the_start(history: list[tuple[bool, int, int]]) -> None:
+    demand = resolve_demand(trace_of(history), small_machine())
+    first_seen: dict[int, bool] = {}
+    for is_free, pfn, order in history:
+        for page in range(pfn, pfn + (1 << order)):
+            first_seen.setdefault(page, is_free)
+    started = {
+        page
+        for number in demand.at_start
+        for page in range(
+            int(demand.objects["pfn"][number]),
+            int(demand.objects["pfn"][number]) + (1 << int(demand.objects["order"][number])),
+        )
+    }
+    assert started == {page for page, is_free in first_seen.items() if is_free}
