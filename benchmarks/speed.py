@@ -15,7 +15,6 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pagealloc_model as pm
 from pagealloc_model.bundle import Bundle

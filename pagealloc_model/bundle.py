@@ -164,10 +164,13 @@ def shipped_recordings_directory() -> Path | None:
 
 
 def recording_directories() -> tuple[Path, ...]:
-    """Directories in which a bare recording name is looked up, the user's own first."""
+    """Directories in which a bare recording name is looked up.
+
+    Shipped ones come first, so that a shipped name means the same recording everywhere.
+    """
     own = os.environ.get(RECORDINGS_VARIABLE)
     shipped = shipped_recordings_directory()
-    return (*((Path(own),) if own else ()), *((shipped,) if shipped else ()))
+    return (*((shipped,) if shipped else ()), *((Path(own),) if own else ()))
 
 
 def recording_names() -> tuple[str, ...]:
