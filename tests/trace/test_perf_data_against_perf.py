@@ -67,9 +67,9 @@ def check_all(trace: Trace, lines: Iterator[Line]) -> None:
     refills = trace.percpu_refill.tolist()
     gfp_words: dict[str, int] = {}
     rows, next_of_table = 0, dict.fromkeys(trace.tables, 0)
-    names = {}
+    thread_names = {}
     for line in lines:
-        names[line.tid] = line.comm
+        thread_names[line.tid] = line.comm
         event = EVENT_NAMES.get(line.event)
         if line.event in trace.tables:
             check_table_row(trace, line, next_of_table[line.event], rows)
@@ -100,7 +100,7 @@ def check_all(trace: Trace, lines: Iterator[Line]) -> None:
         rows += 1
     assert rows == len(trace)
     # perf calls threads of which it saw no name ":TID".
-    assert names == {tid: trace.comms.get(tid, f":{tid}") for tid in names}
+    assert thread_names == {tid: trace.comms.get(tid, f":{tid}") for tid in thread_names}
     assert next_of_table == {name: len(table["row"]) for name, table in trace.tables.items()}
 
 
