@@ -82,6 +82,8 @@ def compare(base: Replay, patch: Replay) -> Comparison:
             raise UsageError(
                 f"cannot compare replays of different {name}: {_brief(mine)} and {_brief(other)}"
             )
+    if not np.array_equal(base.demand.events, patch.demand.events):
+        raise UsageError(f"cannot compare replays of different recordings, both named {base.name}")
     if not np.array_equal(base.edges, patch.edges):
         raise UsageError("cannot compare replays of different windows")
     before, after = list(_metrics(base)), list(_metrics(patch))

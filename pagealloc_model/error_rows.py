@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,10 @@ from pagealloc_model.allocator.objects import RECORDED
 from pagealloc_model.measured import Measured
 from pagealloc_model.prediction import Replay
 from pagealloc_model.state_errors import ErrorRow, Scored, error_row, relative, state_rows
-from pagealloc_model.trace.columns import Event, Trace
+from pagealloc_model.trace.columns import EVENT_NAMES, Event
+
+if TYPE_CHECKING:
+    from pagealloc_model.bundle import Bundle
 
 NO_PCP = "no PCP"
 MEAN = "measured mean"
@@ -20,34 +24,48 @@ RANDOM_PAGE = "a page at random"
 PCP_ORDER_MAX = 3
 
 
-def error_rows(trace: Trace, predicted: Replay, measured: Measured, scored: Scored) -> pd.DataFrame:
+def error_rows(
+    bundle: Bundle, predicted: Replay, measured: Measured, scored: Scored
+) -> pd.DataFrame:
     """All rows of the error table.
 
     Args:
-        trace: for what a machine without per-CPU lists would have moved.
+        bundle: for what was recorded, and what a machine without per-CPU lists would have moved.
         predicted: the replay under the recorded policy.
         measured: the recording's tables.
         scored: both at the scored snapshots.
     """
     rows = [
         *state_rows(scored),
-        *_transaction_rows(trace, predicted, measured),
-        _extfrag_row(predicted, measured),
+        *_transaction_rows(bundle, predicted, measured),
+        _extfrag_row(bundle, predicted, measured),
         *_placement_rows(predicted),
         *_unknown_rows(measured),
     ]
     return pd.DataFrame(rows)
 
 
-def _transaction_rows(trace: Trace, predicted: Replay, measured: Measured) -> Iterator[ErrorRow]:
+def _was_recorded(bundle: Bundle, event: Event) -> bool:
+    """Whether an event's absence means that it did not happen: the recorder was asked for it."""
+    names = [name for name, number in EVENT_NAMES.items() if number == event]
+    asked = bundle.meta.get("perf") or ()
+    return bundle.trace.count(event) > 0 or any(name in asked for name in names)
+
+
+def _transaction_rows(bundle: Bundle, predicted: Replay, measured: Measured) -> Iterator[ErrorRow]:
     """Refills and drains: in all, by CPU, and bin by bin."""
-    for site, event in (("refill", Event.ALLOC), ("drain", Event.FREE)):
+    trace = bundle.trace
+    for site, event, shown_by in (
+        ("refill", Event.ALLOC, Event.ZONE_LOCKED),
+        ("drain", Event.FREE, Event.PCPU_DRAIN),
+    ):
+        known = _was_recorded(bundle, shown_by)
         real = measured.transactions_full.query("site == @site")
         model = predicted.transactions_full.query("site == @site")
         moved = (trace.event == event) & (trace.pfn >= 0) & (trace.order <= PCP_ORDER_MAX)
         pages = 1 << trace.order[moved].astype(np.int64)
         cpus = trace.cpu[moved]
-        yield from _totals(site, "all", real, model, int(pages.sum()), int(moved.sum()))
+        yield from _totals(site, "all", real, model, int(pages.sum()), int(moved.sum()), known)
         for cpu in np.unique(trace.cpu):
             mine = cpus == cpu
             yield from _totals(
@@ -57,27 +75,35 @@ def _transaction_rows(trace: Trace, predicted: Replay, measured: Measured) -> It
                 model[model["cpu"] == cpu],
                 int(pages[mine].sum()),
                 int(mine.sum()),
+                known,
             )
         yield from _binned(site, measured.lock, predicted.lock)
 
 
 def _totals(
-    site: str, scope: str, real: pd.DataFrame, model: pd.DataFrame, pages: int, calls: int
+    site: str,
+    scope: str,
+    real: pd.DataFrame,
+    model: pd.DataFrame,
+    pages: int,
+    calls: int,
+    known: bool,
 ) -> Iterator[ErrorRow]:
     for metric, measured, predicted, null, unit in (
         ("pages", real["pages"].sum(), model["pages"].sum(), pages, "pages"),
         ("transactions", len(real), len(model), calls, "transactions"),
     ):
+        measured = float(measured) if known else float("nan")
         yield error_row(
             f"{site}_{metric}",
             scope,
-            measured=float(measured),
+            measured=measured,
             predicted=float(predicted),
-            error=relative(float(predicted), float(measured)),
+            error=relative(float(predicted), measured),
             unit=unit,
             null_model=NO_PCP,
             null=float(null),
-            null_error=relative(float(null), float(measured)),
+            null_error=relative(float(null), measured),
         )
 
 
@@ -103,8 +129,9 @@ def _binned(site: str, measured: pd.DataFrame, predicted: pd.DataFrame) -> Itera
     )
 
 
-def _extfrag_row(predicted: Replay, measured: Measured) -> ErrorRow:
-    real = float(measured.fallbacks["count"].sum())
+def _extfrag_row(bundle: Bundle, predicted: Replay, measured: Measured) -> ErrorRow:
+    known = _was_recorded(bundle, Event.EXTFRAG)
+    real = float(measured.fallbacks["count"].sum()) if known else float("nan")
     model = float(predicted.fallbacks["count"].sum())
     return error_row(
         "extfrag_events",

@@ -124,7 +124,7 @@ def validate(
         bundle=recording,
         replay=predicted,
         measured=measured,
-        errors=error_rows(recording.trace, predicted, measured, scored),
+        errors=error_rows(recording, predicted, measured, scored),
         snapshots=at_snapshots(scored),
         notes=tuple(notes),
     )
