@@ -12,10 +12,10 @@ import pandas as pd
 
 from pagealloc_model import predicted_tables as tables
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.jit import kernel_fingerprint
 from pagealloc_model.allocator.replay import advance
 from pagealloc_model.allocator.state import State
 from pagealloc_model.errors import UsageError
+from pagealloc_model.jit import kernel_fingerprint
 from pagealloc_model.kernel_rules import KernelRules
 from pagealloc_model.machine import Machine
 from pagealloc_model.policy import Assumptions, Policy

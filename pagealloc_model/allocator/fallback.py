@@ -16,8 +16,8 @@ from pagealloc_model.allocator.buddy import (
     zone_at,
 )
 from pagealloc_model.allocator.event_log import log_page
-from pagealloc_model.allocator.jit import inner
 from pagealloc_model.allocator.watermark import boost_watermark
+from pagealloc_model.jit import inner
 
 MODE_NORMAL, MODE_STEAL = 0, 1
 

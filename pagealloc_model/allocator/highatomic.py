@@ -15,7 +15,7 @@ from pagealloc_model.allocator.buddy import (
     zone_at,
 )
 from pagealloc_model.allocator.event_log import count_transaction
-from pagealloc_model.allocator.jit import inner
+from pagealloc_model.jit import inner
 
 
 @inner

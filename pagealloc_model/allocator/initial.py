@@ -8,9 +8,9 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.buddy import account_free, add_buddy, push_tail
-from pagealloc_model.allocator.jit import entry
 from pagealloc_model.allocator.pcp import list_index, pcp_at
 from pagealloc_model.allocator.state import State
+from pagealloc_model.jit import entry
 
 LISTED = np.dtype(
     [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.jit import entry, inner
+from pagealloc_model.jit import entry, inner
 
 ROW = np.dtype(
     [

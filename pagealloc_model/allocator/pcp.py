@@ -14,8 +14,8 @@ from pagealloc_model.allocator.buddy import (
 )
 from pagealloc_model.allocator.event_log import count_transaction, log_page
 from pagealloc_model.allocator.fallback import MODE_NORMAL, take_page
-from pagealloc_model.allocator.jit import inner
 from pagealloc_model.allocator.watermark import above_mark, mark_pages
+from pagealloc_model.jit import inner
 
 
 @inner

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.jit import entry, inner
 from pagealloc_model.allocator.pcp import clamp, decay, pcp_at
 from pagealloc_model.allocator.request import allocate_object, free_object
 from pagealloc_model.allocator.watermark import start_kswapd, stop_kswapd
+from pagealloc_model.jit import entry, inner
 
 
 @inner

@@ -9,7 +9,6 @@ from pagealloc_model.allocator.buddy import free_to_buddy, take_smallest_fit, zo
 from pagealloc_model.allocator.event_log import count_transaction, log_page
 from pagealloc_model.allocator.fallback import MODE_NORMAL, take_page
 from pagealloc_model.allocator.highatomic import reserve, unreserve
-from pagealloc_model.allocator.jit import inner
 from pagealloc_model.allocator.pcp import (
     allocate_from_pcp,
     drain_everything,
@@ -22,6 +21,7 @@ from pagealloc_model.allocator.watermark import (
     stop_kswapd,
     wake_kswapd,
 )
+from pagealloc_model.jit import inner
 
 FAST_PATH, SLOW_PATH, AFTER_RECLAIM, WITHOUT_WATERMARKS = range(4)
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.buddy import free_list_at, zone_at
-from pagealloc_model.allocator.jit import inner
+from pagealloc_model.jit import inner
 
 
 @inner

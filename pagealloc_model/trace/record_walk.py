@@ -4,8 +4,7 @@ Every reach into the buffer is checked against the record's end, and every recor
 the buffer's. Words of 8 bytes are read at any byte, so a buffer must extend 8 bytes past its
 records.
 
-This module imports numba; import it inside functions only. All kernels live in this one file,
-because numba's disk cache does not notice a change of a callee in another file.
+This module imports numba; import it inside functions only.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import numba.extending
 import numpy as np
 from llvmlite import ir
 
+from pagealloc_model.jit import entry, inner
 from pagealloc_model.trace import sample_layout
 from pagealloc_model.trace.record_notes import (
     LARGEST_RECORD,
@@ -91,11 +91,6 @@ _MIGRATETYPE = _GFP + sample_layout.FIELD_WIDTH
 _REFILL = _MIGRATETYPE + sample_layout.FIELD_WIDTH
 _LOW_HALF = 0xFFFFFFFF
 
-# Without reference counting (a private option of numba, hence the pinned version) the helpers are
-# inlined; with it, the walk takes three times as long.
-_kernel = numba.njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
-_inner = numba.njit(nogil=True, error_model="numpy", _nrt=False)
-
 
 def _word_at(data: np.ndarray, position: int) -> int:
     """The int64 at any byte of a uint8 array: what `word_at` is without compilation."""
@@ -120,14 +115,14 @@ def _compiled_word_at(typing_context, data, position):  # noqa: ANN001, ANN202
 word_at = _word_at if numba.config.DISABLE_JIT else _compiled_word_at
 
 
-@_kernel
+@entry
 def gather_words(data, positions, gathered):  # noqa: ANN001, ANN201
     """Fill `gathered` with the words at `positions`, all of which must lie in the buffer."""
     for index in range(len(positions)):
         gathered[index] = word_at(data, positions[index])
 
 
-@_kernel
+@entry
 def gather_rows(order, sources, targets):  # noqa: ANN001, ANN201
     """Fill each of the nine `targets` with its source's rows in `order`, in one pass."""
     for row in range(len(order)):
@@ -143,7 +138,7 @@ def gather_rows(order, sources, targets):  # noqa: ANN001, ANN201
         targets[8][row] = sources[8][source]
 
 
-@_inner
+@inner
 def _attr_row(data, position, end, id_keys, id_rows, id_offset):  # noqa: ANN001, ANN202
     """Row of the layout table for a sample, -1 if its id is unknown, -2 if it has no room."""
     if id_offset < 0:
@@ -160,7 +155,7 @@ def _attr_row(data, position, end, id_keys, id_rows, id_offset):  # noqa: ANN001
     return -1
 
 
-@_inner
+@inner
 def _after_read(data, position, end, layouts, row):  # noqa: ANN001, ANN202
     """Position after the READ part that starts at `position`, past `end` if it has no room."""
     entry = layouts[row, _READ_ENTRY]
@@ -173,7 +168,7 @@ def _after_read(data, position, end, layouts, row):  # noqa: ANN001, ANN202
     return after
 
 
-@_inner
+@inner
 def _chain_length(data, position, end):  # noqa: ANN001, ANN202
     """Addresses in the call chain at `position`, -1 if they do not fit."""
     if position + 8 > end:
@@ -184,7 +179,7 @@ def _chain_length(data, position, end):  # noqa: ANN001, ANN202
     return length
 
 
-@_inner
+@inner
 def _field(data, raw, layouts, row, first):  # noqa: ANN001, ANN202
     """One field of a main event's raw data; see Column for the arithmetic."""
     sign = layouts[row, first + 2]
@@ -192,7 +187,7 @@ def _field(data, raw, layouts, row, first):  # noqa: ANN001, ANN202
     return (value ^ sign) - sign
 
 
-@_inner
+@inner
 def _main_fields(data, raw, layouts, row):  # noqa: ANN001, ANN202
     """pfn, order, gfp, migratetype and percpu_refill of a main event.
 
@@ -212,7 +207,7 @@ def _main_fields(data, raw, layouts, row):  # noqa: ANN001, ANN202
     return frame, order, flags, migratetype, refill
 
 
-@_inner
+@inner
 def _in_range(frame, order, flags, migratetype, refill):  # noqa: ANN001, ANN202
     """Whether the fields of a main event hold values that the event can have."""
     return (
@@ -224,7 +219,7 @@ def _in_range(frame, order, flags, migratetype, refill):  # noqa: ANN001, ANN202
     )
 
 
-@_inner
+@inner
 def _sample_parts(data, position, end, layouts, row):  # noqa: ANN001, ANN202
     """Status, start and size of the raw data, start and length of the call chain of a sample."""
     part = position + layouts[row, _VARIABLE]
@@ -245,7 +240,7 @@ def _sample_parts(data, position, end, layouts, row):  # noqa: ANN001, ANN202
     return RUNNING, raw, raw_size, chain, chain_length
 
 
-@_inner
+@inner
 def _note_record(  # noqa: ANN202
     data,  # noqa: ANN001
     position,  # noqa: ANN001
@@ -270,7 +265,7 @@ def _note_record(  # noqa: ANN202
     return filled + size
 
 
-@_kernel
+@entry
 def walk_records(  # noqa: ANN201
     data,  # noqa: ANN001
     end,  # noqa: ANN001
@@ -384,7 +379,7 @@ def walk_records(  # noqa: ANN201
     state[STATUS] = status
 
 
-@_kernel
+@entry
 def index_records(  # noqa: ANN201
     data,  # noqa: ANN001
     end,  # noqa: ANN001

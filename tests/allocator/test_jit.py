@@ -11,8 +11,8 @@ from pathlib import Path
 import numba
 import pytest
 
-from pagealloc_model.allocator import jit
-from pagealloc_model.allocator.jit import cache_directory, kernel_fingerprint
+from pagealloc_model import jit
+from pagealloc_model.jit import cache_directory, kernel_fingerprint
 from tests.allocator.event_sequence import plain_digest
 
 COUNTS_REFERENCES = b"NRT_incref"
@@ -25,7 +25,7 @@ PLACE_TWO_PAGES = """
 import numpy as np
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.initial import place_buddies
-from pagealloc_model.allocator.jit import kernel_fingerprint
+from pagealloc_model.jit import kernel_fingerprint
 from pagealloc_model.allocator.state import make_state
 from pagealloc_model.kernel_rules import KernelRules
 from pagealloc_model.machine import Machine, Zone

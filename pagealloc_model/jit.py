@@ -31,10 +31,12 @@ _ENTRY = {"nogil": True, "_nrt": False, "cache": True, "error_model": "numpy"}
 
 def kernel_fingerprint() -> str:
     """Hash of every kernel source and of numba's version; names the cache and the model."""
+    package = Path(__file__).parent
     digest = hashlib.sha256(numba.__version__.encode())
-    for source in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(source.name.encode())
-        digest.update(source.read_bytes())
+    for directory in ("allocator", "trace"):
+        for source in sorted((package / directory).glob("*.py")):
+            digest.update(source.name.encode())
+            digest.update(source.read_bytes())
     return digest.hexdigest()[:16]
 
 
