@@ -26,6 +26,7 @@ def assign_block_types(
     counts: StartCounts,
     free: np.ndarray,
     words: np.ndarray,
+    touched: np.ndarray,
     *,
     seed: int,
 ) -> np.ndarray:
@@ -41,6 +42,7 @@ def assign_block_types(
         counts: what to meet; without pagetypeinfo every block is Movable.
         free: bool per page frame.
         words: kpageflags words per page frame.
+        touched: bool per page frame: some event is about it, so its block has memory.
         seed: for the swaps.
 
     Returns:
@@ -50,7 +52,7 @@ def assign_block_types(
     types = np.full(len(free) >> order, at.MOVABLE, np.int8)
     if counts.blocks is None:
         return types
-    used = _per_block(_shows_memory(free, words), order)
+    used = _per_block(_shows_memory(free, words) | touched, order)
     slab = _per_block((words & flags.SLAB) != 0, order)
     migratable = _per_block((words & MIGRATABLE) != 0, order)
     unfree = _per_block(~free, order)

@@ -34,7 +34,7 @@ class Demand:
         missed_frees: allocations over pages whose free was not recorded (T10.3), pages.
         split_frees: frees of part of an object (T10.1).
         hidden_allocations: objects freed twice without an allocation between (T10.2).
-        outside: events whose page frame lies in no zone of the machine; left out.
+        outside: events whose pages lie in no zone of the machine, or are no buddy; left out.
         kswapd_recorded: kswapd's runs are events here, not the model's to decide.
         direct_reclaim_recorded: direct reclaim is marked on the requests it ran for.
     """
@@ -115,17 +115,21 @@ def resolve_demand(
             lists, which setting up the recording had moved, take effect at its time.
 
     Raises:
-        UsageError: the trace has no mm_page_alloc or mm_page_free inside the machine's zones.
+        UsageError: the trace has no mm_page_alloc or mm_page_free inside the machine's zones, or
+            one of a CPU or migratetype that the machine does not have.
     """
     assumptions = assumptions or Assumptions()
     wanted = (trace.event == Event.ALLOC) | (trace.event == Event.FREE)
     pfn = trace.pfn[wanted]
     order = trace.order[wanted].astype(np.int64)
-    inside = (pfn + (1 << order) <= machine.end_pfn) & (order <= machine.max_order)
+    failed = (pfn == -1) & (trace.event[wanted] == Event.ALLOC)
+    inside = (failed | _within_zones(machine, pfn, order)) & (order >= 0)
+    inside &= order <= machine.max_order
     rows = np.zeros(int(inside.sum()), resolved.ROW)
     kept = np.flatnonzero(wanted)[inside]
     if not len(kept):
         raise UsageError(f"{trace.source}: no allocation or free inside the machine's zones")
+    _check_requests(trace, kept, machine)
     gfp = trace.gfp[kept]
     rows["time_ns"] = trace.time_ns[kept]
     rows["pfn"] = pfn[inside]
@@ -156,6 +160,33 @@ def resolve_demand(
         kswapd_recorded=reclaim is not None,
         direct_reclaim_recorded=len(reclaimed) > 0,
     )
+
+
+def _within_zones(machine: Machine, pfn: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Whether pages are an aligned run inside one populated zone."""
+    size = np.int64(1) << np.clip(order, 0, machine.max_order)
+    inside = np.zeros(len(pfn), bool)
+    for zone in machine.zones:
+        if zone.managed:
+            inside |= (pfn >= zone.start_pfn) & (pfn + size <= zone.end_pfn)
+    return inside & (pfn & (size - 1) == 0)
+
+
+def _check_requests(trace: Trace, rows: np.ndarray, machine: Machine) -> None:
+    """Refuse CPUs and migratetypes for which the model has no list."""
+    cpus = trace.cpu[rows]
+    strange = cpus[(cpus < 0) | (cpus >= machine.nr_cpus)]
+    if len(strange):
+        raise UsageError(
+            f"{trace.source}: has events of CPU {strange[0]}, but zoneinfo at the start lists CPUs "
+            f"0 to {machine.nr_cpus - 1}; record without bringing CPUs on- or offline"
+        )
+    types = trace.migratetype[rows][trace.event[rows] == Event.ALLOC]
+    odd = types[(types < 0) | (types >= at.PCP_TYPES)]
+    if len(odd):
+        raise UsageError(
+            f"{trace.source}: a request has migratetype {odd[0]}; requests have 0 to 2 (S2.1)"
+        )
 
 
 def _limits_found(machine: Machine, start: Snapshot | None) -> np.ndarray:

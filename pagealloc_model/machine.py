@@ -81,7 +81,7 @@ class Machine:
 
     Attributes:
         zones: all zones of the node.
-        nr_cpus: CPUs online.
+        nr_cpus: CPUs, numbered from 0; those offline in between count too.
         pageblock_order: S1.2.
         max_order: largest buddy order (S1.1).
         migratetypes: names in numeric order, from pagetypeinfo's rows (S1.3).
@@ -199,7 +199,7 @@ def machine_from_zoneinfo(
         )
         for zone in zoneinfo.zones
     )
-    nr_cpus = max((len(zone.pagesets) for zone in zones), default=0)
+    nr_cpus = max((each.cpu + 1 for zone in zones for each in zone.pagesets), default=0)
     return Machine(
         zones=zones,
         nr_cpus=max(nr_cpus, 1),

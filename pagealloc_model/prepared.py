@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from pagealloc_model.errors import UsageError
+from pagealloc_model.bundle import META_FILE
+from pagealloc_model.errors import PolicyError, RecordingError, UsageError
 from pagealloc_model.kernel_rules import KernelRules
 from pagealloc_model.machine import DEFAULT_MIGRATETYPES, Machine, machine_from_zoneinfo
-from pagealloc_model.policy import Assumptions, Policy
+from pagealloc_model.policy import Assumptions, Policy, field_kinds
 
 if TYPE_CHECKING:
     from pagealloc_model.allocator.initial import StartImage
@@ -18,11 +18,7 @@ if TYPE_CHECKING:
     from pagealloc_model.demand import Demand
     from pagealloc_model.snapshot import Snapshot
 
-RECORDED_SYSCTLS = {
-    "highatomic_gate_order": int,
-    "pcp_free_batched": lambda text: bool(int(text)),
-    "watermark_boost_factor": int,
-}
+RECORDED_SYSCTLS = ("highatomic_gate_order", "pcp_free_batched", "watermark_boost_factor")
 """Policy fields that a recording's meta.json states as sysctls of the same name."""
 
 
@@ -75,23 +71,30 @@ def recorded_machine(bundle: Bundle) -> Machine:
     """
     snapshot, _ = start_snapshots(bundle)
     types = snapshot.pagetypeinfo
-    factor = _sysctl(bundle.meta, "watermark_scale_factor")
+    factor = _sysctl(bundle, "watermark_scale_factor")
     return machine_from_zoneinfo(
         snapshot.zoneinfo,
         pageblock_order=types.pageblock_order if types else 9,
         migratetypes=types.migratetypes if types else DEFAULT_MIGRATETYPES,
-        watermark_scale_factor=int(factor) if factor else 10,
+        watermark_scale_factor=10 if factor is None else factor,
     )
 
 
 def recorded_policy(bundle: Bundle) -> Policy:
-    """The policy the recorded kernel ran, as far as meta.json's sysctls state it."""
-    values = {}
-    for name, convert in RECORDED_SYSCTLS.items():
-        text = _sysctl(bundle.meta, name)
-        if text is not None:
-            values[name] = convert(text)
-    return Policy(**values)
+    """The policy the recorded kernel ran, as far as meta.json's sysctls state it.
+
+    Raises:
+        RecordingError: one of them is no whole number, or outside its range.
+    """
+    values: dict[str, int | bool] = {}
+    for name in RECORDED_SYSCTLS:
+        value = _sysctl(bundle, name)
+        if value is not None:
+            values[name] = bool(value) if field_kinds()[name] == "bool" else value
+    try:
+        return Policy(**values)
+    except PolicyError as error:
+        raise RecordingError(bundle.path / META_FILE, f"sysctl: {error}") from None
 
 
 def effective_policy(bundle: Bundle, policy: Policy | None) -> Policy:
@@ -146,7 +149,14 @@ def _prepare(bundle: Bundle, rules: KernelRules, assumptions: Assumptions, seed:
     return Prepared(machine=machine, demand=demand, image=image)
 
 
-def _sysctl(meta: Mapping[str, object], name: str) -> str | None:
-    settings = meta.get("sysctl")
-    value = settings.get(name) if isinstance(settings, Mapping) else None
-    return None if value is None else str(value)
+def _sysctl(bundle: Bundle, name: str) -> int | None:
+    """A sysctl's recorded value, None if it was not recorded."""
+    text = bundle.meta.get("sysctl", {}).get(name)
+    if text is None:
+        return None
+    try:
+        return int(text)
+    except (TypeError, ValueError):
+        raise RecordingError(
+            bundle.path / META_FILE, f"sysctl {name} is {text!r}, not a whole number"
+        ) from None

@@ -10,6 +10,7 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.initial import LISTED, StartImage, maximal_buddies
 from pagealloc_model.block_types import assign_block_types, in_used_blocks
 from pagealloc_model.demand import Demand
+from pagealloc_model.errors import UsageError
 from pagealloc_model.machine import Machine, Zone
 from pagealloc_model.proc import kpageflags as flags
 from pagealloc_model.seeded_placement import seeded_page_flags
@@ -49,6 +50,9 @@ def start_counts(machine: Machine, snapshot: Snapshot, trace: Trace) -> StartCou
         machine: zones and migratetypes.
         snapshot: the start snapshot; its zoneinfo is there.
         trace: the recording's events.
+
+    Raises:
+        UsageError: the snapshot has a zone that the machine has not.
     """
     names = [zone.name for zone in machine.zones]
     totals = np.zeros(len(names), np.int64)
@@ -58,6 +62,11 @@ def start_counts(machine: Machine, snapshot: Snapshot, trace: Trace) -> StartCou
     sizes = sizes * (1 << trace.order[:until].astype(np.int64))
     pfn = trace.pfn[:until]
     for each in snapshot.zoneinfo.zones:
+        if each.name not in names:
+            raise UsageError(
+                f"{snapshot.directory}: zone {each.name} is not in the snapshot before the first "
+                "event; take out the snapshot that is not of this recording"
+            )
         index = names.index(each.name)
         zone = machine.zones[index]
         inside = (pfn >= zone.start_pfn) & (pfn < zone.end_pfn)
@@ -140,7 +149,7 @@ def make_start_image(
     for pages in object_pages(listed):
         on_lists[pages] = True
     spare = [kind & ~touched & ~on_lists for kind in (plain, migratable)]
-    block_types = assign_block_types(machine, counts, free, words, seed=seed)
+    block_types = assign_block_types(machine, counts, free, words, touched, seed=seed)
     origin += _meet_free_totals(machine, counts, free, touched, spare, listed, block_types)
     _settle_list_types(listed, block_types, machine.pageblock_order, first_refills)
     return StartImage(
