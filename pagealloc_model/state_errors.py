@@ -113,11 +113,10 @@ def state_rows(scored: Scored) -> Iterator[ErrorRow]:
 
 
 def _active_zones(free: pd.DataFrame) -> list[str]:
-    spread = free.groupby(level="zone").agg(["min", "max"])
-    changed = (spread["measured"]["max"] > spread["measured"]["min"]) | (
-        spread["predicted"]["max"] > spread["predicted"]["min"]
-    )
-    return [str(zone) for zone in changed.index[changed]]
+    """Zones in which the kernel or the model moved a page after the start."""
+    moved = (free["measured"] != free["null"]) | (free["predicted"] != free["null"])
+    zones = free.index.get_level_values("zone")
+    return [str(zone) for zone in dict.fromkeys(zones[moved])]
 
 
 def _series(

@@ -68,7 +68,7 @@ def _check_free_lists(state: State, zone: int, seen: np.ndarray) -> list[str]:
                 if block["migratetype"] != migratetype or block["zone"] != zone + 1:
                     lines.append(f"{name}: page {pfn} lies in a block of another type or zone")
                 seen[pfn : pfn + (1 << order)] += 1
-            total += len(pfns) << order
+            total += len(pfns) << order if migratetype != state.st[at.ISOLATE] else 0
             highatomic += len(pfns) << order if migratetype == at.HIGHATOMIC else 0
     if total != region[at.ZONE_FREE]:
         lines.append(f"zone {zone}: {total} pages on free lists, {region[at.ZONE_FREE]} counted")

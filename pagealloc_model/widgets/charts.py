@@ -8,33 +8,28 @@ import ipywidgets
 import numpy as np
 import plotly.graph_objects as go
 
+from pagealloc_model.widgets.figure_widget import WholeFigureWidget
+
 
 class Charts(ipywidgets.VBox):
     """A column of figures; showing new ones moves the traces of the old ones where it can."""
 
     def __init__(self, figures: Sequence[go.Figure] = ()) -> None:
-        super().__init__([_as_widget(figure) for figure in figures])
+        super().__init__([WholeFigureWidget(figure) for figure in figures])
 
     def show(self, figures: Sequence[go.Figure]) -> None:
         """Show these figures instead, in place of the ones of the same position."""
         children = list(self.children)
         for position, figure in enumerate(figures):
             if position >= len(children):
-                children.append(_as_widget(figure))
+                children.append(WholeFigureWidget(figure))
             elif same_frame(children[position], figure):
                 move_traces(children[position], figure)
             else:
-                children[position] = _as_widget(figure)
+                children[position] = WholeFigureWidget(figure)
         kept = children[: len(figures)]
         if kept != list(self.children):
             self.children = kept
-
-
-def _as_widget(figure: go.Figure) -> go.FigureWidget:
-    """A layout set later would be lost on reload, so a widget is only made of a whole figure."""
-    widget = go.FigureWidget(go.Figure(figure))
-    widget._config = {**widget._config, "responsive": True}
-    return widget
 
 
 def same_frame(shown: go.FigureWidget, figure: go.Figure) -> bool:
