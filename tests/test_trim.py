@@ -25,7 +25,7 @@ from pagealloc_model.trace.sample_layout import part_offsets
 from pagealloc_model.trim import trim_bundle
 
 SHIPPED = ("kbuild", "xfree", "highatomic_stock", "highatomic_gate3")
-LARGEST_SHIPPED = 15_000_000
+LARGEST_SHIPPED = 12_000_000
 LARGEST_KBUILD = 5_000_000
 SECRET = "topsecret"
 KERNEL = 0xFF11000000000000
