@@ -57,12 +57,6 @@ class Fault:
 
 FAULTS = (
     Fault(
-        "upper halves to the tail",
-        "buddy",
-        "add_buddy(pages, st, zone, pfn + (1 << current), current, migratetype, False)",
-        "add_buddy(pages, st, zone, pfn + (1 << current), current, migratetype, True)",
-    ),
-    Fault(
         "smallest fit takes the tail",
         "buddy",
         "pfn = st[free_list_at(zone, current, migratetype) + at.HEAD]",

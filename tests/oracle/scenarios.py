@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.oracle import RULES, Bits, Oracle, OracleMachine, OraclePolicy, OracleRules
 from tests.oracle.builders import ATOMIC, BLOCK, KERNEL, zone
+from tests.oracle.machine import PMD_ORDER
 
 REQUEST_BITS = (
     KERNEL,
@@ -20,6 +21,12 @@ REQUEST_BITS = (
     Bits.NOMEMALLOC,
 )
 """Sets of gfp bits that lead to different slow paths (S2.6)."""
+
+MOSTLY_ATOMIC = (ATOMIC, ATOMIC, ATOMIC, KERNEL)
+"""Bits of requests that make the highatomic reserve grow, and of some that make it shrink."""
+
+NETWORK_ORDERS = (0, 0, 0, 1, 2, 2, 3, 3, 3, 9)
+"""Orders asked for where buffers are large."""
 
 SMALL_ORDERS = (0, 0, 0, 0, 0, 0, 1, 1, 2, 3)
 """Orders with a per-CPU list; no high-order check fails for want of a large buddy."""
@@ -39,8 +46,8 @@ PHASE = 40
 OBJECT_ORDERS = (0, 1, 3, 4, 6, 9)
 """Orders that the start state's blocks are cut into."""
 
-BLOCK_TYPES = (0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 3)
-"""Types the start state's blocks get, HIGHATOMIC last."""
+BLOCK_TYPES = (0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 4, 3, 3)
+"""Types the start state's blocks get: ISOLATE is rare, HIGHATOMIC last."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +119,7 @@ class Scenario:
         seed: decides the start state and every step.
         steps: number of steps.
         orders: orders to draw requests from.
+        bits: sets of gfp bits to draw requests from.
         replayed: only what a replay has: every request succeeded in the recording, and is
             served in single pages where no buddy serves it; only requests drain all lists.
     """
@@ -122,6 +130,7 @@ class Scenario:
     seed: int
     steps: int
     orders: tuple[int, ...]
+    bits: tuple[Bits, ...] = REQUEST_BITS
     replayed: bool = False
 
     def started(self) -> Oracle:
@@ -172,7 +181,7 @@ class Scenario:
             "order": rng.choice(self.orders),
             "migratetype": rng.randrange(3),
             "highest_zone": rng.randrange(len(self.machine.zones)),
-            "bits": rng.choice(REQUEST_BITS),
+            "bits": rng.choice(self.bits),
         }
         if self.replayed:
             return Replayed(**request)
@@ -208,7 +217,7 @@ def _lay_out_block(oracle: Oracle, block: int, rng: random.Random) -> None:
     start, end = block * BLOCK, (block + 1) * BLOCK
     spec = next(each for each in zones if each.spans(start) or each.spans(end - 1))
     is_whole = spec.spans(start) and spec.spans(end - 1)
-    oracle.set_block_type(block, rng.choice(BLOCK_TYPES if is_whole else BLOCK_TYPES[:-1]))
+    oracle.set_block_type(block, rng.choice(BLOCK_TYPES if is_whole else BLOCK_TYPES[:-2]))
     order = rng.choice(OBJECT_ORDERS)
     freed_share = rng.choice(FREED_SHARES)
     objects = [
@@ -224,18 +233,28 @@ def _lay_out_block(oracle: Oracle, block: int, rng: random.Random) -> None:
 
 
 def live_objects(oracle: Oracle) -> list[tuple[int, int]]:
-    """Pages in use as (first page, order): aligned groups of four alike are order 2, the rest 0."""
+    """Pages in use as (first page, order), cut into objects as large as can be."""
     movable = {pfn: oracle.allocated.is_movable(pfn) for pfn in oracle.allocated.pages()}
     objects = []
+    end = 0
     for pfn in sorted(movable):
-        group = range(pfn & ~3, (pfn & ~3) + 4)
-        if all(movable.get(each) == movable[pfn] for each in group):
-            if pfn == group.start:
-                objects.append((pfn, 2))
-        else:
-            objects.append((pfn, 0))
+        if pfn >= end:
+            order = _largest_object(movable, pfn)
+            objects.append((pfn, order))
+            end = pfn + (1 << order)
     random.Random(len(objects)).shuffle(objects)
     return objects
+
+
+def _largest_object(movable: dict[int, bool], first: int) -> int:
+    """Largest order, up to a block's, of aligned pages that are all as movable as the first."""
+    order = 0
+    while order < PMD_ORDER and first % (2 << order) == 0:
+        upper_half = range(first + (1 << order), first + (2 << order))
+        if any(movable.get(pfn) != movable[first] for pfn in upper_half):
+            break
+        order += 1
+    return order
 
 
 def _zone_marks(pages: int, share: float) -> dict[str, int]:
@@ -289,7 +308,7 @@ def policies(draw: st.DrawFn) -> OraclePolicy:
     if draw(st.integers(0, 7)) == 0:
         return OraclePolicy(percpu_pagelist_high_fraction=draw(st.sampled_from((0, 0, 8, 30))))
     return OraclePolicy(
-        highatomic_gate_order=draw(st.sampled_from((0, 0, 3, 9))),
+        highatomic_gate_order=draw(st.sampled_from((0, 0, 1, 2, 3, 9))),
         highatomic_reserve_percent=draw(st.sampled_from((1, 1, 3, 0))),
         costly_order=draw(st.sampled_from((3, 3, 0, 5))),
         pcp_batch=batch,
@@ -313,6 +332,7 @@ def scenarios(draw: st.DrawFn, *, steps: int = 400, replayed: bool = False) -> S
         policy=draw(policies()),
         seed=draw(st.integers(0, 1 << 32)),
         steps=steps,
-        orders=draw(st.sampled_from((SMALL_ORDERS, ALL_ORDERS))),
+        orders=draw(st.sampled_from((SMALL_ORDERS, ALL_ORDERS, ALL_ORDERS, NETWORK_ORDERS))),
+        bits=draw(st.sampled_from((REQUEST_BITS, MOSTLY_ATOMIC))),
         replayed=replayed,
     )
