@@ -13,9 +13,6 @@ from pagealloc_model.bundle import RECORDINGS_VARIABLE
 
 CHECKOUT = Path(__file__).parent.parent
 
-# Taken out of the environment, where it would shadow shipped recordings of the same name.
-FULL_RECORDINGS = os.environ.pop(RECORDINGS_VARIABLE, "")
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Browser tests go last: Playwright keeps an event loop running, which notebook tests need."""
@@ -46,11 +43,12 @@ def full_recording() -> Callable[[str], Path]:
     """Path of a full recording by name, in the folder that PAGEALLOC_RECORDINGS names."""
 
     def path_of(name: str) -> Path:
-        if not FULL_RECORDINGS:
+        folder = os.environ.get(RECORDINGS_VARIABLE)
+        if not folder:
             pytest.skip(f"{RECORDINGS_VARIABLE} names no folder of full recordings")
-        path = Path(FULL_RECORDINGS) / name
+        path = Path(folder) / name
         if not path.exists():
-            pytest.skip(f"{RECORDINGS_VARIABLE} names {FULL_RECORDINGS}, which has no {name}")
+            pytest.skip(f"{RECORDINGS_VARIABLE} names {folder}, which has no {name}")
         return path
 
     return path_of

@@ -25,6 +25,7 @@ IMPORT_TO_PYPI = {
 }
 SHIPPED_WITH = {  # what a declared package is certain to bring along
     "ipython": "jupyterlab",
+    "llvmlite": "numba",
     "packaging": "pytest",
     "traitlets": "ipywidgets",
 }
