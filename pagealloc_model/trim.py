@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import shutil
@@ -231,7 +232,7 @@ class _Cut:
             elif self._anonymise and name == PAGE_OWNER_FILE:
                 self._removed.append(f"{name}, which names programs")
             else:
-                shutil.copyfile(file, destination / name)
+                _recompress(file, destination / name)
 
     def _write_meta(self, path: Path) -> None:
         meta = dict(self._bundle.meta)
@@ -332,3 +333,9 @@ def _chosen(table: RecordTable, window: Window, anonymise: bool) -> np.ndarray:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _recompress(source: Path, destination: Path) -> None:
+    """Copy a gzip file at the best compression, without its time."""
+    content = gzip.decompress(source.read_bytes())
+    destination.write_bytes(gzip.compress(content, compresslevel=9, mtime=0))
