@@ -334,6 +334,7 @@ def _divergence(state: State, demand: Demand) -> dict[str, int]:
         "forced": int(st[at.COUNT_FORCED]),
         "in_base_pages": int(st[at.COUNT_IN_BASE_PAGES]),
         "failed": int(st[at.COUNT_FAILED]),
+        "unlogged_transactions": int(st[at.LOG_DROPPED]),
         "orphan_frees": int(st[at.COUNT_ORPHAN_FREE]),
         "recorded_failures": int(st[at.COUNT_RECORDED_FAILURE]),
         "live_at_start": len(demand.at_start),

@@ -8,6 +8,7 @@ import json
 import shutil
 import struct
 import tempfile
+import zlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -336,6 +337,10 @@ def _sha256(path: Path) -> str:
 
 
 def _recompress(source: Path, destination: Path) -> None:
-    """Copy a gzip file at the best compression, without its time."""
-    content = gzip.decompress(source.read_bytes())
-    destination.write_bytes(gzip.compress(content, compresslevel=9, mtime=0))
+    """Copy a gzip file at the best compression, without its time; a damaged one as it is."""
+    try:
+        content = gzip.decompress(source.read_bytes())
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        shutil.copyfile(source, destination)
+    else:
+        destination.write_bytes(gzip.compress(content, compresslevel=9, mtime=0))

@@ -7,7 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.buddy import account_free, add_buddy, push_tail
+from pagealloc_model.allocator.buddy import (
+    account_free,
+    add_buddy,
+    push_tail,
+    set_block_types,
+)
 from pagealloc_model.allocator.pcp import list_index, pcp_at
 from pagealloc_model.allocator.state import State
 from pagealloc_model.jit import entry
@@ -93,7 +98,10 @@ def place_buddies(
     pfns: np.ndarray,
     orders: np.ndarray,
 ) -> None:
-    """Append free buddies to the tails of their blocks' lists, in the order given."""
+    """Append free buddies to the tails of their blocks' lists, in the order given.
+
+    Blocks of one buddy share a type, as merging would have retagged them (S5.3).
+    """
     block_order = st[at.PAGEBLOCK_ORDER]
     for index in range(len(pfns)):
         pfn = int(pfns[index])
@@ -103,6 +111,8 @@ def place_buddies(
         if zone < 0:
             continue
         migratetype = int(blocks[block]["migratetype"])
+        if order > block_order:
+            set_block_types(blocks, st, pfn, order, migratetype)
         add_buddy(pages, st, zone, pfn, order, migratetype, True)
         account_free(st, zone, migratetype, 1 << order)
 

@@ -149,7 +149,7 @@ LOG_COLUMNS = 10
 LOG_ZONE_LOCKED = 16
 LOG_PCPU_DRAIN = 17
 LOG_EXTFRAG = 18
-LOG_MARGIN = 4096
+LOG_MARGIN = 1 << 16
 
 # Bits of the gfp word that the allocator's decisions read (S2.3, same in every preset).
 GFP_HIGH = 0x20

@@ -11,7 +11,7 @@ from pagealloc_model.kernel_rules import KernelRules
 from pagealloc_model.machine import Machine, Zone
 from pagealloc_model.policy import Assumptions, Policy
 
-LOG_ROWS_DEFAULT = 1 << 17
+LOG_ROWS_DEFAULT = 1 << 18
 
 
 @dataclass(frozen=True, kw_only=True)
