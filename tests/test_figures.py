@@ -164,3 +164,23 @@ def test_unknown_outcomes_say_why() -> None:
     figure = figures.outcomes(tables.outcomes(), tables.outcomes(reason), 9)
     assert list(traces_of(figure)["outcomes/predicted:0"].x) == ["asked"]
     assert any(reason in note for note in notes_of(figure))
+
+
+def test_stacked_figures_keep_their_places_and_share_a_legend() -> None:
+    parts = [
+        figures.pageblocks_by_type(tables.pageblocks(), tables.pageblocks()),
+        figures.pcp_counts(tables.pcp().iloc[:0], tables.pcp()),
+        figures.transaction_sizes(tables.transactions(), tables.transactions()),
+    ]
+    whole = figures.stacked(parts)
+    assert whole.layout.height == sum(part.layout.height for part in parts)
+    assert len(whole.data) == sum(len(part.data) for part in parts)
+    assert [trace.name for trace in whole.data if trace.showlegend] == ["measured", "predicted"]
+    shown = " ".join(notes_of(whole))
+    for part in parts:
+        assert part.layout.title.text in shown
+    assert "not available" in shown
+    panels = [axis for name, axis in whole.layout.to_plotly_json().items() if "yaxis" in name]
+    assert len({tuple(axis["domain"]) for axis in panels}) == 4
+    used = {trace.yaxis for trace in whole.data}
+    assert len(used) == len(panels)

@@ -7,8 +7,9 @@ import pytest
 from pagealloc_model.errors import UsageError
 from pagealloc_model.policy import Policy
 from pagealloc_model.widgets import Explorer, PolicyControls, View
-from pagealloc_model.widgets.charts import Charts
+from pagealloc_model.widgets.chart import Chart
 from pagealloc_model.widgets.explorer import Compute, Progress
+from pagealloc_model.widgets.figure_widget import WholeFigureWidget
 from pagealloc_model.widgets.latest_only import LatestOnly
 
 PATIENCE_S = 20
@@ -24,7 +25,7 @@ def explorer(compute: Compute) -> Explorer:
 
 def batch_view(policy: Policy, progress: Progress, cancelled: threading.Event) -> View:
     progress(0.5)
-    return View(figures=[line([0.0, float(policy.pcp_batch or 0)])], text=str(policy))
+    return View(figure=line([0.0, float(policy.pcp_batch or 0)]), text=str(policy))
 
 
 def test_controls_come_from_the_fields_metadata() -> None:
@@ -72,25 +73,39 @@ def test_an_unknown_field_is_refused() -> None:
 
 
 def test_figures_move_in_place() -> None:
-    charts = Charts([line([1, 2])])
-    shown = charts.children[0]
-    charts.show([line([3, 4])])
-    assert charts.children[0] is shown
+    chart = Chart()
+    chart.show(line([1, 2]))
+    shown = chart.figure
+    chart.show(line([3, 4]))
+    assert chart.figure is shown
     assert list(shown.data[0].y) == [3, 4]
 
 
 def test_a_figure_of_another_shape_replaces_the_old_one() -> None:
-    charts = Charts([line([1, 2])])
-    shown = charts.children[0]
-    charts.show([line([3, 4], "other"), line([5, 6])])
-    assert charts.children[0] is not shown
-    assert charts.children[0].layout.title.text == "other"
-    assert len(charts.children) == 2
+    chart = Chart()
+    chart.show(line([1, 2]))
+    shown = chart.figure
+    chart.show(line([3, 4], "other"))
+    assert chart.figure is not shown
+    assert chart.figure.layout.title.text == "other"
+
+
+def test_a_figure_widget_opens_with_all_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+    monkeypatch.setattr(
+        "plotly.graph_objects.FigureWidget.open",
+        lambda self: opened.append((list(self._widget_data), dict(self._widget_layout))),
+    )
+    WholeFigureWidget(line([1, 2], "whole"))
+    assert len(opened) == 1
+    data, layout = opened[0]
+    assert data[0]["meta"] == "line"
+    assert layout["title"]["text"] == "whole"
 
 
 def test_the_explorer_shows_the_recorded_policy_first() -> None:
     view = explorer(batch_view)
-    assert list(view.charts.children[0].data[0].y) == [0, 0]
+    assert list(view.chart.figure.data[0].y) == [0, 0]
     assert "as recorded" in view.text.value
 
 
@@ -98,7 +113,7 @@ def test_moving_a_slider_redraws_without_a_cell() -> None:
     view = explorer(batch_view)
     view.controls.values["pcp_batch"].value = 99
     assert view.wait(PATIENCE_S)
-    assert list(view.charts.children[0].data[0].y) == [0, 99]
+    assert list(view.chart.figure.data[0].y) == [0, 99]
     assert "pcp_batch=99" in view.status.value
 
 

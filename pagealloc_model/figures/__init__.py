@@ -14,6 +14,7 @@ from pagealloc_model.figures.highatomic import highatomic_blocks
 from pagealloc_model.figures.outcomes import outcomes
 from pagealloc_model.figures.pcp import pcp_counts
 from pagealloc_model.figures.small_multiples import since_start
+from pagealloc_model.figures.stacked import stacked
 from pagealloc_model.figures.transactions import transaction_rates, transaction_sizes
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "pageblocks_by_type",
     "pcp_counts",
     "since_start",
+    "stacked",
     "transaction_rates",
     "transaction_sizes",
 ]

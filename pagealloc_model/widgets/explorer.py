@@ -5,14 +5,14 @@ from __future__ import annotations
 import html
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import ipywidgets
 import plotly.graph_objects as go
 
 from pagealloc_model.policy import Policy
-from pagealloc_model.widgets.charts import Charts
+from pagealloc_model.widgets.chart import Chart
 from pagealloc_model.widgets.controls import PolicyControls
 from pagealloc_model.widgets.latest_only import LatestOnly
 
@@ -24,11 +24,11 @@ class View:
     """What an explorer shows for one policy.
 
     Attributes:
-        figures: one below the other.
-        text: plain text below the figures, shown in a fixed-width font.
+        figure: with all its panels.
+        text: plain text below the figure, shown in a fixed-width font.
     """
 
-    figures: Sequence[go.Figure]
+    figure: go.Figure
     text: str
 
 
@@ -40,7 +40,7 @@ Compute = Callable[[Policy, Progress, threading.Event], View]
 
 
 class Explorer(ipywidgets.VBox):
-    """Controls above figures, a table below; moving a control recomputes the figures without running a cell.
+    """Controls, a figure and a table; moving a control redraws them without running a cell.
 
     The first view is computed at once, later ones on a worker thread, where a newer policy
     overtakes the one being computed. Errors are shown below the controls.
@@ -55,7 +55,7 @@ class Explorer(ipywidgets.VBox):
         self.controls = controls
         self.status = ipywidgets.HTML()
         self.text = ipywidgets.HTML()
-        self.charts = Charts()
+        self.chart = Chart()
         self._compute = compute
         self._worker = LatestOnly(self._view, self._show, self._fail)
         reset = ipywidgets.Button(
@@ -67,7 +67,7 @@ class Explorer(ipywidgets.VBox):
                 ipywidgets.HTML(f"<b>{html.escape(title)}</b>"),
                 controls,
                 ipywidgets.HBox([reset, self.status]),
-                self.charts,
+                self.chart,
                 self.text,
             ]
         )
@@ -101,7 +101,7 @@ class Explorer(ipywidgets.VBox):
 
     def _show(self, answer: tuple[View, Policy, float]) -> None:
         view, policy, seconds = answer
-        self.charts.show(view.figures)
+        self.chart.show(view.figure)
         self.text.value = f"<pre>{html.escape(view.text)}</pre>" if view.text else ""
         self._say(f"shown: {policy} ({seconds:.1f} s)")
 

@@ -57,7 +57,7 @@ def highatomic(recording: Bundle | str, *others: Bundle | str) -> Explorer:
             patch = pm.replay(first, policy, progress=progress, cancel=cancelled.is_set)
         predictions = {MAINLINE: (base, first_start), THIS_POLICY: (patch, first_start)}
         return View(
-            figures=_figures(measurements, predictions, posted),
+            figure=_figure(measurements, predictions, posted),
             text=pm.compare(base, patch).to_text(width=72),
         )
 
@@ -65,15 +65,14 @@ def highatomic(recording: Bundle | str, *others: Bundle | str) -> Explorer:
     return Explorer(f"{first.name}: the highatomic reserve", controls, compute)
 
 
-def _figures(measurements: Sources, predictions: Sources, posted: pd.DataFrame) -> list[Figure]:
-    return [
-        figures.highatomic_blocks(
-            _tables(measurements, "pageblocks"), _tables(predictions, "pageblocks"), posted
-        ),
-        figures.free_pages_by_migratetype(
-            _tables(measurements, "free_pages"), _tables(predictions, "free_pages")
-        ),
-    ]
+def _figure(measurements: Sources, predictions: Sources, posted: pd.DataFrame) -> Figure:
+    blocks = figures.highatomic_blocks(
+        _tables(measurements, "pageblocks"), _tables(predictions, "pageblocks"), posted
+    )
+    free_pages = figures.free_pages_by_migratetype(
+        _tables(measurements, "free_pages"), _tables(predictions, "free_pages")
+    )
+    return figures.stacked([blocks, free_pages])
 
 
 def _tables(sources: Sources, name: str) -> dict[str, pd.DataFrame]:

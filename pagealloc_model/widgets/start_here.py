@@ -53,21 +53,20 @@ def start_here(
         if policy != pm.Policy():
             patch = pm.replay(bundle, policy, progress=progress, cancel=cancelled.is_set)
             text = pm.compare(base, patch).to_text(width=72)
-        return View(figures=_figures(measured, base, patch, zone), text=text)
+        return View(figure=_figure(measured, base, patch, zone), text=text)
 
     controls = PolicyControls(fields, recorded=recorded_values(base))
     return Explorer(f"{bundle.name}: predicted beside measured", controls, compute)
 
 
-def _figures(
-    measured: pm.Measured, base: pm.Replay, patch: pm.Replay, zone: str | None
-) -> list[Figure]:
+def _figure(measured: pm.Measured, base: pm.Replay, patch: pm.Replay, zone: str | None) -> Figure:
     def predicted(table: str) -> dict[str, pd.DataFrame]:
         return {AS_RECORDED: getattr(base, table), THIS_POLICY: getattr(patch, table)}
 
-    return [
+    parts = [
         figures.free_pages_by_order(measured.free_pages, predicted("free_pages"), zone),
         figures.pcp_counts(measured.pcp, predicted("pcp"), zone),
         figures.transaction_sizes(measured.transactions, predicted("transactions"), zone),
         figures.pageblocks_by_type(measured.pageblocks, predicted("pageblocks"), zone),
     ]
+    return figures.stacked(parts)

@@ -1,4 +1,4 @@
-"""Figures in a notebook that change in place."""
+"""A figure in a notebook that changes in place."""
 
 from __future__ import annotations
 
@@ -11,25 +11,20 @@ import plotly.graph_objects as go
 from pagealloc_model.widgets.figure_widget import WholeFigureWidget
 
 
-class Charts(ipywidgets.VBox):
-    """A column of figures; showing new ones moves the traces of the old ones where it can."""
+class Chart(ipywidgets.VBox):
+    """One figure; showing another moves the traces of the one on show where it can."""
 
-    def __init__(self, figures: Sequence[go.Figure] = ()) -> None:
-        super().__init__([WholeFigureWidget(figure) for figure in figures])
+    @property
+    def figure(self) -> WholeFigureWidget | None:
+        """The figure on show, None before the first."""
+        return self.children[0] if self.children else None
 
-    def show(self, figures: Sequence[go.Figure]) -> None:
-        """Show these figures instead, in place of the ones of the same position."""
-        children = list(self.children)
-        for position, figure in enumerate(figures):
-            if position >= len(children):
-                children.append(WholeFigureWidget(figure))
-            elif same_frame(children[position], figure):
-                move_traces(children[position], figure)
-            else:
-                children[position] = WholeFigureWidget(figure)
-        kept = children[: len(figures)]
-        if kept != list(self.children):
-            self.children = kept
+    def show(self, figure: go.Figure) -> None:
+        """Show this figure instead."""
+        if self.figure is not None and same_frame(self.figure, figure):
+            move_traces(self.figure, figure)
+        else:
+            self.children = [WholeFigureWidget(figure)]
 
 
 def same_frame(shown: go.FigureWidget, figure: go.Figure) -> bool:
