@@ -150,15 +150,16 @@ def transactions(full: pd.DataFrame) -> pd.DataFrame:
 
 
 def fallbacks(counts: np.ndarray) -> pd.DataFrame:
-    """Fallback counts; `counts` has shape (3, 3, 3): requested type, fallback type, kind."""
+    """Fallback counts; `counts` has shape `layout.FALLBACK_SHAPE`."""
     names = ("Unmovable", "Movable", "Reclaimable")
     rows = [
-        (names[wanted], names[other], FALLBACK_KINDS[kind], int(counts[wanted, other, kind]))
-        for wanted, other, kind in np.argwhere(counts)
+        (names[wanted], names[other], order, found, FALLBACK_KINDS[kind], count)
+        for (wanted, other, kind, order, found), count in zip(
+            np.argwhere(counts).tolist(), counts[counts > 0].tolist(), strict=True
+        )
     ]
-    return pd.DataFrame(
-        rows, columns=["alloc_migratetype", "fallback_migratetype", "kind", "count"]
-    )
+    columns = ["alloc_migratetype", "fallback_migratetype", "alloc_order", "fallback_order"]
+    return pd.DataFrame(rows, columns=[*columns, "kind", "count"])
 
 
 def outcomes(events: np.ndarray) -> pd.DataFrame:

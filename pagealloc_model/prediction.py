@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -72,7 +73,7 @@ class Replay:
         log: int64, shape (transactions, LOG_COLUMNS): every zone->lock hold.
         places: int32, where the model put each object, -1 where nowhere.
         demand: the objects and events replayed.
-        fallback_counts: int64, shape (3, 3, 3): requested type, fallback type, kind.
+        fallback_counts: int64, shape `layout.FALLBACK_SHAPE`.
         divergence: counts of what the recording and the model disagreed on.
         start_state: lines on the start image.
         losses: events the recording lost.
@@ -323,9 +324,8 @@ def _sample(state: State) -> tuple[np.ndarray, ...]:
 
 
 def _fallback_counts(state: State) -> np.ndarray:
-    size = at.PCP_TYPES * at.PCP_TYPES * at.FALLBACK_KINDS
-    words = state.st[at.FALLBACKS : at.FALLBACKS + size]
-    return words.reshape(at.PCP_TYPES, at.PCP_TYPES, at.FALLBACK_KINDS).copy()
+    words = state.st[at.FALLBACKS : at.FALLBACKS + prod(at.FALLBACK_SHAPE)]
+    return words.reshape(at.FALLBACK_SHAPE).copy()
 
 
 def _divergence(state: State, demand: Demand) -> dict[str, int]:

@@ -43,10 +43,12 @@ def find_fallback(st: np.ndarray, zone: int, order: int, migratetype: int) -> in
 
 
 @inner
-def count_fallback(st: np.ndarray, migratetype: int, other: int, kind: int) -> None:
-    """Count one fallback operation by types and kind (S6.6)."""
-    at_types = (migratetype * at.PCP_TYPES + other) * at.FALLBACK_KINDS
-    st[at.FALLBACKS + at_types + kind] += 1
+def count_fallback(
+    st: np.ndarray, migratetype: int, other: int, kind: int, order: int, found_order: int
+) -> None:
+    """Count one fallback operation by types, kind and orders (S6.6)."""
+    index = (migratetype * at.PCP_TYPES + other) * at.FALLBACK_KINDS + kind
+    st[at.FALLBACKS + (index * at.ORDERS + order) * at.ORDERS + found_order] += 1
 
 
 @inner
@@ -120,7 +122,7 @@ def claim(
             set_block_types(blocks, st, pfn, current, migratetype)
             split(pages, st, zone, pfn, order, current, migratetype)
             account_free(st, zone, migratetype, -(1 << order))
-            count_fallback(st, migratetype, other, at.CLAIM_BLOCK)
+            count_fallback(st, migratetype, other, at.CLAIM_BLOCK, order, current)
             log_page(st, log, at.LOG_EXTFRAG, zone, pfn, order, migratetype, current, other, 1)
             return pfn
         if boost_watermark(st, zone) and flags & at.ALLOC_KSWAPD:
@@ -129,7 +131,7 @@ def claim(
         if block_is_mostly_alike(pages, blocks, st, zone, block, migratetype):
             move_block_free_pages(pages, blocks, st, zone, block, migratetype)
             pfn = take_smallest_fit(pages, st, zone, order, migratetype)
-            count_fallback(st, migratetype, other, at.CLAIM)
+            count_fallback(st, migratetype, other, at.CLAIM, order, current)
             log_page(st, log, at.LOG_ZONE_LOCKED, zone, pfn, order, migratetype, 0, 0, 0)
             log_page(st, log, at.LOG_EXTFRAG, zone, pfn, order, migratetype, current, other, 1)
             return pfn
@@ -153,7 +155,7 @@ def steal(
             remove_buddy(pages, st, zone, pfn)
             split(pages, st, zone, pfn, order, current, other)
             account_free(st, zone, other, -(1 << order))
-            count_fallback(st, migratetype, other, at.STEAL)
+            count_fallback(st, migratetype, other, at.STEAL, order, current)
             log_page(st, log, at.LOG_EXTFRAG, zone, pfn, order, migratetype, current, other, 0)
             return pfn
     return -1

@@ -92,11 +92,12 @@ COUNT_UNRESERVE_CALLS = 55
 COUNT_KSWAPD_WAKES = 56
 COUNT_HIDDEN = 57
 COUNT_IN_BASE_PAGES = 58
-# fallbacks[alloc type 0-2][fallback type 0-2][kind], kind as CLAIM_BLOCK...
+# Fallbacks by requested type, type taken from, kind, requested order, order of the buddy found.
 FALLBACKS = 64
-FALLBACK_KINDS = 3
 CLAIM_BLOCK, CLAIM, STEAL = 0, 1, 2
-ZONES = 128
+FALLBACK_KINDS = 3
+FALLBACK_SHAPE = (PCP_TYPES, PCP_TYPES, FALLBACK_KINDS, ORDERS, ORDERS)
+ZONES = 6144
 
 # One zone.
 ZONE_MANAGED = 0
