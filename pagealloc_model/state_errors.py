@@ -112,10 +112,10 @@ def state_rows(scored: Scored) -> Iterator[ErrorRow]:
     yield from _block_rows(scored)
 
 
-def _active_zones(free: pd.DataFrame) -> list[str]:
-    """Zones in which the kernel or the model moved a page after the start."""
-    moved = (free["measured"] != free["null"]) | (free["predicted"] != free["null"])
-    zones = free.index.get_level_values("zone")
+def _active_zones(values: pd.DataFrame) -> list[str]:
+    """Zones in which the kernel or the model changed something after the start."""
+    moved = (values["measured"] != values["null"]) | (values["predicted"] != values["null"])
+    zones = values.index.get_level_values("zone")
     return [str(zone) for zone in dict.fromkeys(zones[moved])]
 
 
@@ -215,8 +215,8 @@ def at_snapshots(scored: Scored) -> pd.DataFrame:
         ("pcp_count", listed),
         ("highatomic_blocks", reserved),
     ):
-        moved = values.abs().groupby(level="zone").transform("max").max(axis=1) > 0
-        kept = values[moved].reset_index()
+        zones = values.index.get_level_values("zone")
+        kept = values[zones.isin(_active_zones(values))].reset_index()
         kept["scope"] = "zone=" + kept["zone"].astype(str)
         frames.append(kept.assign(metric=metric))
     table = pd.concat(frames, ignore_index=True)

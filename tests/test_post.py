@@ -3,7 +3,13 @@ import pytest
 import synthetic_tables as tables
 
 from pagealloc_model.errors import UsageError
-from pagealloc_model.post import Footer, comparison_table, error_table, posted_figures
+from pagealloc_model.post import (
+    Footer,
+    comparison_table,
+    error_table,
+    posted_figures,
+    snapshot_table,
+)
 from pagealloc_model.post.comparison_table import Style
 
 FOOTER = Footer(
@@ -83,3 +89,19 @@ def test_posted_figures_carry_their_source() -> None:
     assert (posted["low"] <= posted["high"]).all()
     with pytest.raises(UsageError, match="highatomic"):
         posted_figures("nonsense")
+
+
+def test_snapshot_table_has_a_line_for_every_snapshot() -> None:
+    snapshots = pd.DataFrame(
+        [
+            (0.5, "free_pages", "zone=Normal", 1000.0, 990.0, 1200.0),
+            (1.5, "free_pages", "zone=Normal", 900.0, float("nan"), 1200.0),
+        ],
+        columns=["time_s", "metric", "scope", "measured", "predicted", "null"],
+    )
+    lines = snapshot_table(snapshots).splitlines()
+    assert max(map(len, lines)) <= 72
+    assert [line.split() for line in lines[-2:]] == [
+        ["0.50", "s", "1000", "990", "1200"],
+        ["1.50", "s", "900", "NA", "1200"],
+    ]

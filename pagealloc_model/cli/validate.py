@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _as_text(validation: Validation) -> str:
-    from pagealloc_model.post import error_table
+    from pagealloc_model.post import error_table, snapshot_table
     from pagealloc_model.post.layout import paragraph
 
     described = validation.to_dict()
@@ -60,6 +60,9 @@ def _as_text(validation: Validation) -> str:
     lines = [paragraph(str(text), label=f"{name + ':':<11}") for name, text in head.items()]
     lines += [paragraph(line, label="start:     ") for line in validation.replay.start_state]
     lines += ["", error_table(validation.errors)]
+    if len(validation.snapshots):
+        seconds = "Seconds after the snapshot that describes the start:"
+        lines += [seconds, "", snapshot_table(validation.snapshots)]
     for title, notes in (("Notes", validation.notes), ("Not modelled", validation.not_modelled)):
         if notes:
             lines += [f"{title}:", *[paragraph(line, label="- ") for line in notes], ""]
