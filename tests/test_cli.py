@@ -240,6 +240,16 @@ def test_lab_as_root_and_without_a_browser(monkeypatch: pytest.MonkeyPatch) -> N
     assert not {"--allow-root", "--no-browser"} & set(lab_command(Path("x.ipynb"), []))
 
 
+def test_lab_becomes_jupyterlab(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+    monkeypatch.setattr(os, "execv", lambda path, command: started.append((path, command)))
+    main(["lab", "--", "--port", "1"])
+    path, command = started[0]
+    assert path == sys.executable
+    assert command[1:3] == ["-m", "jupyterlab"]
+    assert command[-2:] == ["--port", "1"]
+
+
 def test_lab_in_a_checkout_opens_the_notebooks_in_place(checkout: Path, tmp_path: Path) -> None:
     assert writable_notebooks(tmp_path) == checkout / "notebooks"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import subprocess
 import sys
 import webbrowser
 from pathlib import Path
+from typing import NoReturn
 
 from pagealloc_model.cli.arguments import Commands, add_command
 from pagealloc_model.errors import UsageError
@@ -31,14 +31,11 @@ def add_parser(commands: Commands) -> None:
     parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> int:
-    """Start JupyterLab and stay with it until it ends."""
+def run(options: argparse.Namespace) -> NoReturn:
+    """Become JupyterLab, so that Ctrl-C and the exit code are its own."""
     notebooks = writable_notebooks(Path.cwd())
     command = lab_command(notebooks / FIRST_NOTEBOOK, options.jupyter_arguments)
-    try:
-        return subprocess.call(command)
-    except KeyboardInterrupt:
-        return 0
+    os.execv(command[0], command)
 
 
 def lab_command(notebook: Path, arguments: list[str]) -> list[str]:
