@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 FIELDS = ("highatomic_gate_order", "highatomic_reserve_percent", "highatomic_from_pcp")
 LABELS = {"highatomic_gate_order": "costly-order threshold"}
-PROPOSED = {"highatomic_gate_order": 3}
-MAINLINE = "predicted, policy as recorded"
+MAINLINE_GATE, PROPOSED_GATE = 0, 3
+AS_RECORDED = "predicted, policy as recorded"
 THIS_POLICY = "predicted, policy above"
 
 Sources = Mapping[str, "tuple[pm.Measured | pm.Replay, int]"]
@@ -32,12 +32,13 @@ Sources = Mapping[str, "tuple[pm.Measured | pm.Replay, int]"]
 def highatomic(recording: Bundle | str, *others: Bundle | str) -> Explorer:
     """HighAtomic pageblocks and free memory by type under a threshold that a slider sets.
 
-    Predictions replay the first recording. What the others measured is drawn beside, on their own
+    Predictions replay the first recording; the slider starts at the rule that it was not made
+    under, mainline's or the proposal's. What the others measured is drawn beside, on their own
     time axis from their own start: they are separate runs.
 
     Args:
-        recording: of a mainline kernel; a bundle, or anything `pm.open` takes.
-        others: such as a recording of a kernel with the threshold.
+        recording: the one replayed; a bundle, or anything `pm.open` takes.
+        others: such as a recording of the same workload under the other rule.
 
     Raises:
         PageallocError: a recording cannot be opened or replayed.
@@ -55,13 +56,19 @@ def highatomic(recording: Bundle | str, *others: Bundle | str) -> Explorer:
         patch = base
         if policy != pm.Policy():
             patch = pm.replay(first, policy, progress=progress, cancel=cancelled.is_set)
-        predictions = {MAINLINE: (base, first_start), THIS_POLICY: (patch, first_start)}
+        predictions = {AS_RECORDED: (base, first_start), THIS_POLICY: (patch, first_start)}
         return View(
             figure=_figure(measurements, predictions, posted),
             text=pm.compare(base, patch).to_text(width=72),
         )
 
-    controls = PolicyControls(FIELDS, labels=LABELS, recorded=recorded_values(base), start=PROPOSED)
+    gate = PROPOSED_GATE if not base.policy.highatomic_gate_order else MAINLINE_GATE
+    controls = PolicyControls(
+        FIELDS,
+        labels=LABELS,
+        recorded=recorded_values(base),
+        start={"highatomic_gate_order": gate},
+    )
     return Explorer(f"{first.name}: the highatomic reserve", controls, compute)
 
 
