@@ -6,7 +6,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from tests.allocator.agreement import assert_agreement
-from tests.oracle.scenarios import Scenario, scenarios
+from tests.oracle.random_scenarios import scenarios
+from tests.oracle.scenarios import Scenario
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 

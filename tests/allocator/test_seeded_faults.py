@@ -19,22 +19,11 @@ TIMEOUT_S = 1200
 
 COMPARE = """
 import sys
-from hypothesis import HealthCheck, Phase, given, settings
 from tests.allocator.agreement import assert_agreement
-from tests.oracle.scenarios import scenarios
+from tests.oracle.random_scenarios import random_scenario
 
-@settings(
-    max_examples=int(sys.argv[1]),
-    deadline=None,
-    derandomize=True,
-    phases=(Phase.generate,),
-    suppress_health_check=list(HealthCheck),
-)
-@given(scenarios(replayed=True, steps=200))
-def compare(scenario):
-    assert_agreement(scenario)
-
-compare()
+for number in range(int(sys.argv[1])):
+    assert_agreement(random_scenario(number, steps=200, replayed=True))
 """
 
 

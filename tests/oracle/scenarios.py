@@ -1,15 +1,13 @@
-"""Random machines, start states and event sequences, for the oracle and what is judged by it."""
+"""Scenarios: a start state and random steps, for the oracle and what is judged by it."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from hypothesis import strategies as st
-
-from tests.oracle import RULES, Bits, Oracle, OracleMachine, OraclePolicy, OracleRules
-from tests.oracle.builders import ATOMIC, BLOCK, KERNEL, zone
+from tests.oracle import Bits, Oracle, OracleMachine, OraclePolicy, OracleRules
+from tests.oracle.builders import ATOMIC, BLOCK, KERNEL
 from tests.oracle.machine import PMD_ORDER
 
 REQUEST_BITS = (
@@ -21,18 +19,6 @@ REQUEST_BITS = (
     Bits.NOMEMALLOC,
 )
 """Sets of gfp bits that lead to different slow paths (S2.6)."""
-
-MOSTLY_ATOMIC = (ATOMIC, ATOMIC, ATOMIC, KERNEL)
-"""Bits of requests that make the highatomic reserve grow, and of some that make it shrink."""
-
-NETWORK_ORDERS = (0, 0, 0, 1, 2, 2, 3, 3, 3, 9)
-"""Orders asked for where buffers are large."""
-
-SMALL_ORDERS = (0, 0, 0, 0, 0, 0, 1, 1, 2, 3)
-"""Orders with a per-CPU list; no high-order check fails for want of a large buddy."""
-
-ALL_ORDERS = (*SMALL_ORDERS, *SMALL_ORDERS, 4, 5, 8, 9, 9, 10)
-"""Orders asked for, the small ones more often."""
 
 FREED_SHARES = (0.0, 0.1, 0.5, 0.9, 1.0, 1.0)
 """Shares of a block that the start state leaves free."""
@@ -255,84 +241,3 @@ def _largest_object(movable: dict[int, bool], first: int) -> int:
             break
         order += 1
     return order
-
-
-def _zone_marks(pages: int, share: float) -> dict[str, int]:
-    low = int(pages * share)
-    return {"min": low * 4 // 5, "low": low, "high": low * 6 // 5}
-
-
-@st.composite
-def machines(draw: st.DrawFn) -> OracleMachine:
-    """Two zones of 4 to 8 blocks, the upper one named Normal, and up to three CPUs.
-
-    Outer edges may lie within a block. Managed pages are overstated now and then, so that the
-    highatomic cap is worth a few blocks.
-    """
-    managed = draw(st.sampled_from((None, 60_000, 260_000)))
-    missing = draw(st.sampled_from((0, 0, 0, 8, 256)))
-    zones = []
-    first = 0
-    for name in ("DMA32", "Normal"):
-        blocks = draw(st.integers(4, 8))
-        pages = blocks * BLOCK - missing
-        marks = _zone_marks(pages, draw(st.sampled_from((0.0, 0.02, 0.1, 0.2))))
-        zones.append(
-            zone(
-                name,
-                first,
-                blocks,
-                start_pfn=first * BLOCK + (missing if name == "DMA32" else 0),
-                spanned=pages,
-                present=pages,
-                managed=managed or pages,
-                boost=draw(st.sampled_from((0, 0, 300))),
-                lowmem_reserve=(0, draw(st.sampled_from((0, 200))) if name == "DMA32" else 0),
-                **marks,
-            )
-        )
-        first += blocks + blocks % 2
-    return OracleMachine(
-        zones=tuple(zones),
-        nr_cpus=draw(st.integers(1, 3)),
-        thp=draw(st.booleans()),
-        free_high_batch=draw(st.booleans()),
-    )
-
-
-@st.composite
-def policies(draw: st.DrawFn) -> OraclePolicy:
-    """Policies with per-CPU lists small enough to overflow within a few steps."""
-    batch = draw(st.sampled_from((1, 4, 7)))
-    high_min = draw(st.sampled_from((0, 1, 4, 5, 8, 40))) * batch
-    if draw(st.integers(0, 7)) == 0:
-        return OraclePolicy(percpu_pagelist_high_fraction=draw(st.sampled_from((0, 0, 8, 30))))
-    return OraclePolicy(
-        highatomic_gate_order=draw(st.sampled_from((0, 0, 1, 2, 3, 9))),
-        highatomic_reserve_percent=draw(st.sampled_from((1, 1, 3, 0))),
-        costly_order=draw(st.sampled_from((3, 3, 0, 5))),
-        pcp_batch=batch,
-        pcp_high_min=high_min,
-        pcp_high_max=draw(st.sampled_from((high_min, 4 * high_min, 4 * high_min, high_min // 2))),
-        pcp_free_batched=draw(st.sampled_from((None, True, False))),
-        pcp_batch_scale_max=draw(st.sampled_from((0, 2, 5))),
-        watermark_boost_factor=draw(st.sampled_from((0, 15000))),
-    )
-
-
-@st.composite
-def scenarios(draw: st.DrawFn, *, steps: int = 400, replayed: bool = False) -> Scenario:
-    """Any machine with any kernel's rules under any policy."""
-    return Scenario(
-        machine=draw(machines()),
-        rules=replace(
-            draw(st.sampled_from(tuple(RULES.values()))),
-            highatomic_from_pcp=draw(st.booleans()),
-        ),
-        policy=draw(policies()),
-        seed=draw(st.integers(0, 1 << 32)),
-        steps=steps,
-        orders=draw(st.sampled_from((SMALL_ORDERS, ALL_ORDERS, ALL_ORDERS, NETWORK_ORDERS))),
-        bits=draw(st.sampled_from((REQUEST_BITS, MOSTLY_ATOMIC))),
-        replayed=replayed,
-    )

@@ -7,7 +7,8 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.oracle import Oracle
 from tests.oracle.builders import BLOCK, one_zone, oracle
-from tests.oracle.scenarios import Alloc, Scenario, scenarios, take_step
+from tests.oracle.random_scenarios import scenarios
+from tests.oracle.scenarios import Alloc, Scenario, take_step
 
 CHECK_EVERY = 25
 """Steps between two full checks."""

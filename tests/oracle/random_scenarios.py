@@ -1,0 +1,109 @@
+"""Random machines, rules and policies: each scenario is the work of one number."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from hypothesis import strategies as st
+
+from tests.oracle import RULES, OracleMachine, OraclePolicy
+from tests.oracle.builders import ATOMIC, BLOCK, KERNEL, zone
+from tests.oracle.scenarios import REQUEST_BITS, Scenario
+
+MOSTLY_ATOMIC = (ATOMIC, ATOMIC, ATOMIC, KERNEL)
+"""Bits of requests that make the highatomic reserve grow, and of some that make it shrink."""
+
+SMALL_ORDERS = (0, 0, 0, 0, 0, 0, 1, 1, 2, 3)
+"""Orders with a per-CPU list; no high-order check fails for want of a large buddy."""
+
+ALL_ORDERS = (*SMALL_ORDERS, *SMALL_ORDERS, 4, 5, 8, 9, 9, 10)
+"""Orders asked for, the small ones more often."""
+
+NETWORK_ORDERS = (0, 0, 0, 1, 2, 2, 3, 3, 3, 9)
+"""Orders asked for where buffers are large."""
+
+
+def scenarios(*, steps: int = 400, replayed: bool = False) -> st.SearchStrategy[Scenario]:
+    """Scenarios by their numbers."""
+    return st.integers(0, (1 << 32) - 1).map(
+        lambda number: random_scenario(number, steps=steps, replayed=replayed)
+    )
+
+
+def random_scenario(number: int, *, steps: int, replayed: bool) -> Scenario:
+    """Any machine with any kernel's rules under any policy; a third are about the reserve."""
+    rng = random.Random(number)
+    reserving = rng.randrange(3) == 0
+    orders = rng.choice((SMALL_ORDERS, ALL_ORDERS, ALL_ORDERS, NETWORK_ORDERS))
+    rules = rng.choice(tuple(RULES.values()))
+    return Scenario(
+        machine=random_machine(rng, reserving),
+        rules=replace(rules, highatomic_from_pcp=rng.random() < 0.5),
+        policy=random_policy(rng, reserving),
+        seed=number,
+        steps=steps,
+        orders=NETWORK_ORDERS if reserving else orders,
+        bits=MOSTLY_ATOMIC if reserving else REQUEST_BITS,
+        replayed=replayed,
+    )
+
+
+def random_machine(rng: random.Random, reserving: bool) -> OracleMachine:
+    """Two zones of 4 to 8 blocks, the upper one named Normal, and up to three CPUs.
+
+    Outer edges may lie within a block. Managed pages are overstated now and then, so that the
+    highatomic cap is worth a few blocks. If `reserving`, watermarks lead most requests to the
+    slow path, where the reserve grows and shrinks.
+    """
+    managed = rng.choice((None, 51_200, 60_000, 260_000))
+    shares = (0.1, 0.3, 0.5) if reserving else (0.0, 0.02, 0.1, 0.2)
+    missing = rng.choice((0, 0, 0, 8, 256))
+    zones = []
+    first = 0
+    for name in ("DMA32", "Normal"):
+        blocks = rng.randint(4, 8)
+        pages = blocks * BLOCK - missing
+        low = int(pages * rng.choice(shares))
+        zones.append(
+            zone(
+                name,
+                first,
+                blocks,
+                start_pfn=first * BLOCK + (missing if name == "DMA32" else 0),
+                spanned=pages,
+                present=pages,
+                managed=managed or pages,
+                min=low * 4 // 5,
+                low=low,
+                high=low * 6 // 5,
+                boost=rng.choice((0, 0, 300)),
+                lowmem_reserve=(0, rng.choice((0, 200)) if name == "DMA32" else 0),
+            )
+        )
+        first += blocks + blocks % 2
+    return OracleMachine(
+        zones=tuple(zones),
+        nr_cpus=rng.randint(1, 3),
+        thp=rng.random() < 0.5,
+        free_high_batch=rng.random() < 0.5,
+    )
+
+
+def random_policy(rng: random.Random, reserving: bool) -> OraclePolicy:
+    """Mostly policies with per-CPU lists small enough to overflow within a few steps."""
+    if rng.randrange(8) == 0:
+        return OraclePolicy(percpu_pagelist_high_fraction=rng.choice((0, 0, 8, 30)))
+    batch = rng.choice((1, 4, 7))
+    high_min = rng.choice((0, 1, 4, 5, 8, 40)) * batch
+    return OraclePolicy(
+        highatomic_gate_order=rng.choice((0, 0, 1, 2, 3, 9)),
+        highatomic_reserve_percent=rng.choice((1, 1, 3) if reserving else (1, 1, 3, 0)),
+        costly_order=rng.choice((3, 3, 0, 5)),
+        pcp_batch=batch,
+        pcp_high_min=high_min,
+        pcp_high_max=rng.choice((high_min, 4 * high_min, 4 * high_min, high_min // 2)),
+        pcp_free_batched=rng.choice((None, True, False)),
+        pcp_batch_scale_max=rng.choice((0, 2, 5)),
+        watermark_boost_factor=rng.choice((0, 15000)),
+    )
