@@ -71,9 +71,9 @@ def run_all(page: Page, lab: Lab, notebook: str) -> None:
         ("00_start_here.ipynb", ["kbuild"], "Free pages by order", "ArrowLeft"),
         (
             "01_highatomic.ipynb",
-            ["highatomic_stock", "highatomic_gate3"],
+            ["highatomic_gate3", "highatomic_stock"],
             "HighAtomic pageblocks",
-            "Home",
+            "End",
         ),
     ],
 )
