@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,7 +77,7 @@ class _Part:
     """
 
     frame: _Frame
-    layout: Mapping[str, Any]
+    layout: dict[str, Any]
     above: int
     first_axis: int
 
@@ -109,7 +109,7 @@ class _Part:
         }
         return [title, *[self._moved(note) for note in self.layout.get("annotations", ())]]
 
-    def _moved(self, note: Mapping[str, Any]) -> dict[str, Any]:
+    def _moved(self, note: dict[str, Any]) -> dict[str, Any]:
         if note["yref"] == "paper":
             return note | {"y": self._y(note["y"])}
         refs = {ref: _renumbered(note[ref], self.first_axis) for ref in ("xref", "yref")}
