@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = 60
+EXAMPLES = 100
 """Scenarios to find a fault in."""
 
 TIMEOUT_S = 1200

@@ -1,0 +1,55 @@
+"""Sizes of per-CPU lists, as computed for zones of every size, against the oracle."""
+
+from __future__ import annotations
+
+import pytest
+
+from pagealloc_model.allocator.state import batch_size, high_limits
+from pagealloc_model.kernel_rules import KernelRules, preset_names
+from pagealloc_model.machine import Zone
+from pagealloc_model.policy import Policy
+from tests.oracle import RULES, OracleMachine, OraclePolicy
+from tests.oracle.builders import one_zone
+from tests.oracle.sizing import page_set_size
+
+MANAGED = (1, 256, 3840, 4096, 8191, 8192, 100_000, 262_144, 261_000, 1 << 20, 16_000_000)
+"""Zone sizes from one page to 61 GiB."""
+
+
+def model_size(machine: OracleMachine, rules: str, policy: Policy) -> tuple[int, int, int]:
+    spec = machine.zones[0]
+    zone = Zone(
+        name=spec.name,
+        start_pfn=0,
+        spanned=spec.spanned,
+        present=spec.present,
+        managed=spec.managed,
+        min=spec.min,
+        low=spec.low,
+        high=spec.high,
+    )
+    batch = batch_size(zone.managed, KernelRules.preset(rules))
+    return batch, *high_limits(zone, batch, machine.nr_cpus, policy)
+
+
+@pytest.mark.parametrize("rules", preset_names())
+@pytest.mark.parametrize("managed", MANAGED)
+@pytest.mark.parametrize("nr_cpus", [1, 4, 64])
+@pytest.mark.parametrize("fraction", [None, 8, 100])
+def test_page_set_sizes(rules: str, managed: int, nr_cpus: int, fraction: int | None) -> None:
+    low = managed // 50
+    machine = one_zone(nr_cpus=nr_cpus, managed=managed, low=low, high=low)
+    policy = OraclePolicy(percpu_pagelist_high_fraction=fraction or 0)
+    expected = page_set_size(machine.zones[0], machine, RULES[rules], policy)
+    found = model_size(machine, rules, Policy(percpu_pagelist_high_fraction=fraction))
+    assert found == (expected.batch, expected.high_min, expected.high_max)
+
+
+@pytest.mark.parametrize("rules", preset_names())
+def test_bounds_that_cross_stay_crossed(rules: str) -> None:
+    """S4.3: a low watermark above an eighth of a zone gives high_min > high_max."""
+    machine = one_zone(managed=4000, low=2000, high=2400)
+    expected = page_set_size(machine.zones[0], machine, RULES[rules], OraclePolicy())
+    assert expected.high_min > expected.high_max
+    found = model_size(machine, rules, Policy())
+    assert found == (expected.batch, expected.high_min, expected.high_max)
