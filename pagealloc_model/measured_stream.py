@@ -71,12 +71,6 @@ class Stream:
         """Mask of the rows of some kinds."""
         return np.isin(self.kind, np.array(kinds, np.int8))
 
-    def follows_on_cpu(self) -> np.ndarray:
-        """Mask of rows whose predecessor was recorded by the same CPU."""
-        follows = np.zeros(len(self), bool)
-        follows[1:] = self.cpu[1:] == self.cpu[:-1]
-        return follows
-
 
 def allocator_stream(trace: Trace, *, with_probes: bool) -> Stream:
     """The trace's main rows, merged with its probe events where asked, CPU by CPU."""

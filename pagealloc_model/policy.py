@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import Field, dataclass, field, fields, replace
+from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
 from pagealloc_model.errors import PolicyError
@@ -202,10 +202,6 @@ class Policy:
             for each in fields(self)
             if (value := getattr(self, each.name)) is not None
         }
-
-    def with_values(self, **values: int | bool | None) -> Policy:
-        """A copy with some fields changed."""
-        return replace(self, **values)
 
     def __str__(self) -> str:
         return " ".join(f"{name}={int(value)}" for name, value in self.given().items()) or (

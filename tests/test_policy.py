@@ -59,14 +59,6 @@ def test_nothing_changed_says_so() -> None:
     assert str(Policy(pcp_batch=31, pcp_free_batched=True)) == "pcp_batch=31 pcp_free_batched=1"
 
 
-def test_with_values_changes_a_copy() -> None:
-    base = Policy(pcp_batch=31)
-    assert base.with_values(pcp_batch=None, costly_order=1).given() == {"costly_order": 1}
-    assert base.given() == {"pcp_batch": 31}
-    with pytest.raises(PolicyError):
-        base.with_values(pcp_batch=0)
-
-
 @pytest.mark.parametrize(
     ("words", "given_values"),
     [

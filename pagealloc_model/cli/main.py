@@ -11,7 +11,6 @@ from pagealloc_model.cli import compare, info, lab, replay, trim, validate
 from pagealloc_model.errors import PageallocError
 from pagealloc_model.version import __version__
 
-DONE = 0
 UNUSABLE = 2
 INTERRUPTED = 130
 PIPE_CLOSED = 141

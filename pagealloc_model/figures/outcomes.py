@@ -6,7 +6,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from pagealloc_model.figures.lanes import Tables, count_trace, lanes
-from pagealloc_model.figures.panel_grid import PanelGrid
+from pagealloc_model.figures.panel_grid import PanelGrid, missing_words
 
 RATES = ("succeeded", "failed", "stalled")
 
@@ -34,7 +34,8 @@ def outcomes(measured: Tables, predicted: Tables, order: int) -> go.Figure:
         if reason:
             absent[lane.label] = reason
         grid.add(count_trace(lane, counts, "outcomes"), 0)
-    grid.note_missing(0, absent)
+    if absent:
+        grid.write_below(missing_words(absent))
     return grid.figure()
 
 

@@ -14,7 +14,11 @@ from pagealloc_model.figures.palette import GRID, INK
 PANEL_HEIGHT = 190
 HEADER_HEIGHT = 95
 FOOTER_HEIGHT = 60
-NOTE_BELOW_HEIGHT = 25
+BELOW_LINE_HEIGHT = 15
+BELOW_MARGIN = 10
+BELOW_WIDTH = 130
+"""Characters per line of what is written below all panels."""
+
 HORIZONTAL_GAP = 0.09
 """Between two panels, as a share of the figure's width."""
 
@@ -78,12 +82,9 @@ class PanelGrid:
             panel: its number.
             absent: lane label -> reason.
         """
-        by_reason: dict[str, list[str]] = {}
-        for label, reason in absent.items():
-            by_reason.setdefault(reason, []).append(label)
         if not absent:
             return
-        text = "; ".join(f"{', '.join(labels)}: {reason}" for reason, labels in by_reason.items())
+        text = missing_words(absent)
         number = _number(panel)
         self._notes.append(
             {
@@ -100,12 +101,14 @@ class PanelGrid:
         )
 
     def write_below(self, text: str) -> None:
-        """One line below all panels."""
-        self._layout["height"] += NOTE_BELOW_HEIGHT
-        self._layout["margin"]["b"] += NOTE_BELOW_HEIGHT
+        """A few words below all panels."""
+        lines = textwrap.wrap(text, BELOW_WIDTH)
+        room = BELOW_LINE_HEIGHT * len(lines) + BELOW_MARGIN
+        self._layout["height"] += room
+        self._layout["margin"]["b"] += room
         self._notes.append(
             {
-                "text": text,
+                "text": "<br>".join(lines),
                 "xref": "paper",
                 "yref": "paper",
                 "x": 0,
@@ -113,6 +116,7 @@ class PanelGrid:
                 "yshift": -FOOTER_HEIGHT,
                 "yanchor": "top",
                 "xanchor": "left",
+                "align": "left",
                 "showarrow": False,
                 "font": {"size": 11},
             }
@@ -165,6 +169,14 @@ class PanelGrid:
         left = column * (width + HORIZONTAL_GAP)
         bottom = (self._rows - 1 - row) * (height + gap)
         return left, bottom, width, height
+
+
+def missing_words(absent: Mapping[str, str]) -> str:
+    """Lane label -> reason as words that name each reason once."""
+    by_reason: dict[str, list[str]] = {}
+    for label, reason in absent.items():
+        by_reason.setdefault(reason, []).append(label)
+    return "; ".join(f"{', '.join(labels)}: {reason}" for reason, labels in by_reason.items())
 
 
 def _number(panel: int) -> str:
