@@ -20,9 +20,6 @@ from pagealloc_model.figures.small_multiples import (
     zone_words,
 )
 
-COUNTS_FROM = -0.3
-"""The counts' logarithmic axis begins at half a transaction, so that a single one shows."""
-
 LONE_BIN_NS = 1_000_000_000
 """Width assumed where no table has two bins to tell it from."""
 
@@ -70,11 +67,11 @@ def transaction_sizes(measured: Tables, predicted: Tables, zone: str | None = No
     grid = PanelGrid(
         sites,
         title=f"Transaction sizes under zone->lock, {zone_words(zone)}",
-        x_title="objects per transaction",
+        x_title="objects per transaction (n up to 2n - 1)",
         y_title="transactions",
         columns=2,
         x_axis={"type": "category"},
-        y_axis={"type": "log", "dtick": 1, "range": [COUNTS_FROM, None], "autorange": "max"},
+        y_axis={"type": "log"},
     )
     for panel, site in enumerate(sites):
         histograms = {lane.key: _binned_sizes(lane.table, site) for lane in drawn}
@@ -83,7 +80,7 @@ def transaction_sizes(measured: Tables, predicted: Tables, zone: str | None = No
         for lane in drawn:
             if histograms[lane.key].empty:
                 absent[lane.label] = reason_of(lane)
-            counts = histograms[lane.key].reindex(bins).rename(_bin_words)
+            counts = histograms[lane.key].reindex(bins).rename(str)
             grid.add(count_trace(lane, counts, site, in_legend=panel == 0), panel)
         grid.note_missing(panel, absent)
     return grid.figure()
@@ -103,10 +100,6 @@ def _all_bins(histograms: Iterable[pd.Series]) -> list[int]:
     """Every power of two up to the largest bin of any histogram."""
     largest = max((int(each.index.max()) for each in histograms if len(each)), default=0)
     return [1 << power for power in range(largest.bit_length())]
-
-
-def _bin_words(lower: int) -> str:
-    return "1" if lower == 1 else f"{lower}-{2 * lower - 1}"
 
 
 def _sites_seen(drawn: Sequence[Lane]) -> list[str]:
