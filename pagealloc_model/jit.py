@@ -33,10 +33,10 @@ def kernel_fingerprint() -> str:
     """Hash of every kernel source and of numba's version; names the cache and the model."""
     package = Path(__file__).parent
     digest = hashlib.sha256(numba.__version__.encode())
-    for directory in ("allocator", "trace"):
-        for source in sorted((package / directory).glob("*.py")):
-            digest.update(source.name.encode())
-            digest.update(source.read_bytes())
+    kernels = [*package.glob("allocator/*.py"), *package.glob("trace/*.py")]
+    for source in [Path(__file__), *sorted(kernels)]:
+        digest.update(source.name.encode())
+        digest.update(source.read_bytes())
     return digest.hexdigest()[:16]
 
 

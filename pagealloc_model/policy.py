@@ -175,6 +175,11 @@ class Policy:
         """Check every value that is given against its field's range."""
         for each in fields(self):
             _check(each, getattr(self, each.name))
+        fraction = self.percpu_pagelist_high_fraction
+        if fraction is not None and 0 < fraction < 8:
+            raise PolicyError(
+                f"policy percpu_pagelist_high_fraction={fraction}: the kernel takes 0 or 8 and more"
+            )
 
     @classmethod
     def parse(cls, settings: Iterable[str]) -> Policy:
