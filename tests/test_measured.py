@@ -195,7 +195,9 @@ def test_inference_is_near_the_truth_where_both_exist(
     truth = measure(bundle)
     assert truth.boundaries == "kprobes"
     tables = {k: v for k, v in bundle.trace.tables.items() if not k.startswith("pa:")}
-    without = Bundle(**{f.name: getattr(bundle, f.name) for f in fields(bundle)})
+    arguments = [word for word in bundle.meta["perf"] if not word.startswith("pa:")]
+    attributes = {f.name: getattr(bundle, f.name) for f in fields(bundle)}
+    without = Bundle(**(attributes | {"meta": {**bundle.meta, "perf": arguments}}))
     without.__dict__["trace"] = replace(bundle.trace, tables=tables)
     guess = measure(without)
     assert guess.boundaries == "inferred"

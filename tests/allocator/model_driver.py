@@ -30,7 +30,7 @@ from tests.oracle.scenarios import (
 FAR = 1 << 62
 """A time at which no decay tick is due."""
 
-LOG_ROWS = 1 << 20
+LOG_ROWS = 1 << 22
 """Room for what one step can log on the scenarios' machines."""
 
 OBJECTS = 1 << 14

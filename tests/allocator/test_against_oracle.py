@@ -29,7 +29,7 @@ def test_model_and_oracle_agree(scenario: Scenario) -> None:
 
 @pytest.mark.long
 @settings(
-    max_examples=1500,
+    max_examples=120,
     deadline=None,
     phases=UNSHRUNK,
     suppress_health_check=SLOW,
