@@ -29,11 +29,11 @@ def test_model_and_oracle_agree(scenario: Scenario) -> None:
 
 @pytest.mark.long
 @settings(
-    max_examples=120,
+    max_examples=30,
     deadline=None,
     phases=UNSHRUNK,
     suppress_health_check=SLOW,
 )
-@given(scenarios(replayed=True, steps=1500))
+@given(scenarios(replayed=True, steps=1000))
 def test_model_and_oracle_agree_for_long(scenario: Scenario) -> None:
     assert_agreement(scenario)
