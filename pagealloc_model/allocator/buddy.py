@@ -127,19 +127,28 @@ def split(
 
 
 @inner
+def smallest_fit(st: np.ndarray, zone: int, order: int, migratetype: int) -> int:
+    """The buddy of one type that a request of this order is cut from (S5.1); -1 if none."""
+    for current in range(order, st[at.MAX_ORDER] + 1):
+        pfn = st[free_list_at(zone, current, migratetype) + at.HEAD]
+        if pfn >= 0:
+            return pfn
+    return -1
+
+
+@inner
 def take_smallest_fit(
     pages: np.ndarray, st: np.ndarray, zone: int, order: int, migratetype: int
 ) -> int:
     """Take `1 << order` pages from the smallest fitting buddy of one type (S5.1); -1 if none."""
-    largest = st[at.MAX_ORDER]
-    for current in range(order, largest + 1):
-        pfn = st[free_list_at(zone, current, migratetype) + at.HEAD]
-        if pfn >= 0:
-            remove_buddy(pages, st, zone, pfn)
-            split(pages, st, zone, pfn, order, current, migratetype)
-            account_free(st, zone, migratetype, -(1 << order))
-            return pfn
-    return -1
+    pfn = smallest_fit(st, zone, order, migratetype)
+    if pfn < 0:
+        return -1
+    found_order = int(pages[pfn]["order"])
+    remove_buddy(pages, st, zone, pfn)
+    split(pages, st, zone, pfn, order, found_order, migratetype)
+    account_free(st, zone, migratetype, -(1 << order))
+    return pfn
 
 
 @inner

@@ -95,17 +95,20 @@ def block_is_mostly_alike(
 
 
 @inner
-def claim(
+def choose_claim(
     pages: np.ndarray,
     blocks: np.ndarray,
     st: np.ndarray,
-    log: np.ndarray,
     zone: int,
     order: int,
     migratetype: int,
     flags: int,
 ) -> int:
-    """Retag a block for the requester and take a page from it (S6.3); -1 if none qualifies."""
+    """The buddy whose block, or whose blocks, a claim takes over (S6.3); -1 if none qualifies.
+
+    `st[BLOCKS_TRIED]` says how many blocks were looked into, each of which costs a boost.
+    """
+    st[at.BLOCKS_TRIED] = 0
     block_order = st[at.PAGEBLOCK_ORDER]
     smallest = order
     if flags & at.ALLOC_NOFRAGMENT and order < block_order:
@@ -118,23 +121,56 @@ def claim(
             continue
         pfn = st[free_list_at(zone, current, other) + at.HEAD]
         if current >= block_order:
-            remove_buddy(pages, st, zone, pfn)
-            set_block_types(blocks, st, pfn, current, migratetype)
-            split(pages, st, zone, pfn, order, current, migratetype)
-            account_free(st, zone, migratetype, -(1 << order))
-            count_fallback(st, migratetype, other, at.CLAIM_BLOCK, order, current)
-            log_page(st, log, at.LOG_EXTFRAG, zone, pfn, order, migratetype, current, other, 1)
             return pfn
+        st[at.BLOCKS_TRIED] += 1
+        if block_is_mostly_alike(pages, blocks, st, zone, pfn >> block_order, migratetype):
+            return pfn
+    return -1
+
+
+@inner
+def claim(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    zone: int,
+    order: int,
+    migratetype: int,
+    flags: int,
+) -> int:
+    """Retag a block for the requester and take a page from it (S6.3); -1 if none qualifies."""
+    block_order = st[at.PAGEBLOCK_ORDER]
+    pfn = choose_claim(pages, blocks, st, zone, order, migratetype, flags)
+    for _ in range(st[at.BLOCKS_TRIED]):
         if boost_watermark(st, zone) and flags & at.ALLOC_KSWAPD:
             st[zone_at(zone) + at.ZONE_BOOSTED] = 1
-        block = pfn >> block_order
-        if block_is_mostly_alike(pages, blocks, st, zone, block, migratetype):
-            move_block_free_pages(pages, blocks, st, zone, block, migratetype)
-            pfn = take_smallest_fit(pages, st, zone, order, migratetype)
-            count_fallback(st, migratetype, other, at.CLAIM, order, current)
-            log_page(st, log, at.LOG_ZONE_LOCKED, zone, pfn, order, migratetype, 0, 0, 0)
-            log_page(st, log, at.LOG_EXTFRAG, zone, pfn, order, migratetype, current, other, 1)
-            return pfn
+    if pfn < 0:
+        return -1
+    found_order = int(pages[pfn]["order"])
+    other = int(pages[pfn]["tag"])
+    if found_order >= block_order:
+        remove_buddy(pages, st, zone, pfn)
+        set_block_types(blocks, st, pfn, found_order, migratetype)
+        split(pages, st, zone, pfn, order, found_order, migratetype)
+        account_free(st, zone, migratetype, -(1 << order))
+        count_fallback(st, migratetype, other, at.CLAIM_BLOCK, order, found_order)
+    else:
+        move_block_free_pages(pages, blocks, st, zone, pfn >> block_order, migratetype)
+        pfn = take_smallest_fit(pages, st, zone, order, migratetype)
+        count_fallback(st, migratetype, other, at.CLAIM, order, found_order)
+        log_page(st, log, at.LOG_ZONE_LOCKED, zone, pfn, order, migratetype, 0, 0, 0)
+    log_page(st, log, at.LOG_EXTFRAG, zone, pfn, order, migratetype, found_order, other, 1)
+    return pfn
+
+
+@inner
+def choose_steal(st: np.ndarray, zone: int, order: int, migratetype: int) -> int:
+    """The smallest fitting buddy of another type (S6.4); -1 if none."""
+    for current in range(order, st[at.MAX_ORDER] + 1):
+        other = find_fallback(st, zone, current, migratetype)
+        if other >= 0:
+            return st[free_list_at(zone, current, other) + at.HEAD]
     return -1
 
 
@@ -148,17 +184,17 @@ def steal(
     migratetype: int,
 ) -> int:
     """Take pages from the smallest fitting buddy of another type, retagging nothing (S6.4)."""
-    for current in range(order, st[at.MAX_ORDER] + 1):
-        other = find_fallback(st, zone, current, migratetype)
-        if other >= 0:
-            pfn = st[free_list_at(zone, current, other) + at.HEAD]
-            remove_buddy(pages, st, zone, pfn)
-            split(pages, st, zone, pfn, order, current, other)
-            account_free(st, zone, other, -(1 << order))
-            count_fallback(st, migratetype, other, at.STEAL, order, current)
-            log_page(st, log, at.LOG_EXTFRAG, zone, pfn, order, migratetype, current, other, 0)
-            return pfn
-    return -1
+    pfn = choose_steal(st, zone, order, migratetype)
+    if pfn < 0:
+        return -1
+    found_order = int(pages[pfn]["order"])
+    other = int(pages[pfn]["tag"])
+    remove_buddy(pages, st, zone, pfn)
+    split(pages, st, zone, pfn, order, found_order, other)
+    account_free(st, zone, other, -(1 << order))
+    count_fallback(st, migratetype, other, at.STEAL, order, found_order)
+    log_page(st, log, at.LOG_EXTFRAG, zone, pfn, order, migratetype, found_order, other, 0)
+    return pfn
 
 
 @inner

@@ -92,6 +92,8 @@ COUNT_UNRESERVE_CALLS = 55
 COUNT_KSWAPD_WAKES = 56
 COUNT_HIDDEN = 57
 COUNT_IN_BASE_PAGES = 58
+# What a function returns beside its value.
+BLOCKS_TRIED = 60
 # Fallbacks by requested type, type taken from, kind, requested order, order of the buddy found.
 FALLBACKS = 64
 CLAIM_BLOCK, CLAIM, STEAL = 0, 1, 2

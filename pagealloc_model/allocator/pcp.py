@@ -143,6 +143,27 @@ def allocate_from_pcp(
 
 
 @inner
+def list_order(st: np.ndarray, index: int) -> int:
+    """Order of the pages on a pageset's list (S1.9)."""
+    order = index // 3
+    return order if order <= st[at.COSTLY_ORDER] else st[at.PAGEBLOCK_ORDER]
+
+
+@inner
+def drained_list(st: np.ndarray, pcp: int, index: int) -> int:
+    """The list whose tail a drain takes next: from `index` on, the first with pages (S5.6).
+
+    The pageset holds a page.
+    """
+    lists = list_count(st)
+    while st[pcp + at.PCP_LISTS + index * at.LIST_WORDS + at.TAIL] < 0:
+        index += 1
+        if index == lists:
+            index = 0
+    return index
+
+
+@inner
 def drain(
     pages: np.ndarray,
     blocks: np.ndarray,
@@ -156,29 +177,22 @@ def drain(
 ) -> None:
     """Return `count` pages, coldest first, list after list, in one hold of zone->lock (S5.6)."""
     pcp = pcp_at(st, zone, cpu)
-    lists = list_count(st)
-    costly = st[at.COSTLY_ORDER]
     block_order = st[at.PAGEBLOCK_ORDER]
     count = min(count, st[pcp + at.PCP_COUNT])
     index = first_list
     objects = 0
     drained = 0
     while drained < count:
+        index = drained_list(st, pcp, index)
         lst = pcp + at.PCP_LISTS + index * at.LIST_WORDS
-        order = index // 3
-        if order > costly:
-            order = block_order
-        while drained < count and st[lst + at.TAIL] >= 0:
-            pfn = st[lst + at.TAIL]
-            unlink(pages, st, lst, pfn)
-            migratetype = int(blocks[pfn >> block_order]["migratetype"])
-            free_to_buddy(pages, blocks, st, zone, pfn, order, migratetype)
-            log_page(st, log, at.LOG_PCPU_DRAIN, zone, pfn, order, migratetype, 0, 0, 0)
-            drained += 1 << order
-            objects += 1
-        index += 1
-        if index == lists:
-            index = 0
+        order = list_order(st, index)
+        pfn = st[lst + at.TAIL]
+        unlink(pages, st, lst, pfn)
+        migratetype = int(blocks[pfn >> block_order]["migratetype"])
+        free_to_buddy(pages, blocks, st, zone, pfn, order, migratetype)
+        log_page(st, log, at.LOG_PCPU_DRAIN, zone, pfn, order, migratetype, 0, 0, 0)
+        drained += 1 << order
+        objects += 1
     st[pcp + at.PCP_COUNT] -= drained
     count_transaction(st, log, site, zone, cpu, 0, -1, objects, drained)
 
@@ -243,6 +257,31 @@ def flushes_high_order(st: np.ndarray, pcp: int, order: int) -> bool:
 
 
 @inner
+def overflow_of_free(st: np.ndarray, pcp: int, zone: int, order: int) -> int:
+    """Count a page just pushed, tune the pageset; pages to return, -1 without overflow (S4.6)."""
+    base = st[pcp + at.PCP_BATCH]
+    st[pcp + at.PCP_ALLOC_FACTOR] >>= 1
+    st[pcp + at.PCP_COUNT] += 1 << order
+    flush = flushes_high_order(st, pcp, order)
+    if st[pcp + at.PCP_FREE_COUNT] < base << st[at.BATCH_SCALE_MAX]:
+        st[pcp + at.PCP_FREE_COUNT] += 1 << order
+    limit = list_limit(st, pcp, zone, flush)
+    if st[pcp + at.PCP_COUNT] < limit:
+        return -1
+    return drain_size(st, pcp, limit, flush)
+
+
+@inner
+def leave_below_high(st: np.ndarray, zone: int) -> None:
+    """Clear BELOW_HIGH if the zone is above its high watermark again (S4.6)."""
+    region = zone_at(zone)
+    if st[region + at.ZONE_BELOW_HIGH]:
+        mark = mark_pages(st, zone, at.WMARK_HIGH)
+        if above_mark(st, zone, 0, mark, st[at.MOVABLE_ZONE], 0):
+            st[region + at.ZONE_BELOW_HIGH] = 0
+
+
+@inner
 def free_to_pcp(
     pages: np.ndarray,
     blocks: np.ndarray,
@@ -256,20 +295,14 @@ def free_to_pcp(
 ) -> None:
     """Push a page on the CPU's list and drain what overflows (S4.6, S4.7)."""
     pcp = pcp_at(st, zone, cpu)
-    base = st[pcp + at.PCP_BATCH]
-    st[pcp + at.PCP_ALLOC_FACTOR] >>= 1
     pages[pfn]["order"] = order
     pages[pfn]["where"] = at.ON_PCP
     pages[pfn]["tag"] = cpu
     push_head(pages, st, pcp + at.PCP_LISTS + index * at.LIST_WORDS, pfn)
-    st[pcp + at.PCP_COUNT] += 1 << order
-    flush = flushes_high_order(st, pcp, order)
-    if st[pcp + at.PCP_FREE_COUNT] < base << st[at.BATCH_SCALE_MAX]:
-        st[pcp + at.PCP_FREE_COUNT] += 1 << order
-    limit = list_limit(st, pcp, zone, flush)
-    if st[pcp + at.PCP_COUNT] < limit:
+    remaining = overflow_of_free(st, pcp, zone, order)
+    if remaining < 0:
         return
-    remaining = drain_size(st, pcp, limit, flush)
+    base = st[pcp + at.PCP_BATCH]
     site = at.SITE_DRAIN_COMMIT
     if not st[at.FREE_BATCHED]:
         drain(pages, blocks, st, log, zone, cpu, remaining, index, site)
@@ -277,10 +310,20 @@ def free_to_pcp(
     while remaining > 0 and st[pcp + at.PCP_COUNT] > 0:
         drain(pages, blocks, st, log, zone, cpu, min(base, remaining), index, site)
         remaining -= base
-    if st[zone_at(zone) + at.ZONE_BELOW_HIGH]:
-        mark = mark_pages(st, zone, at.WMARK_HIGH)
-        if above_mark(st, zone, 0, mark, st[at.MOVABLE_ZONE], 0):
-            st[zone_at(zone) + at.ZONE_BELOW_HIGH] = 0
+    leave_below_high(st, zone)
+
+
+@inner
+def decay_size(st: np.ndarray, pcp: int) -> int:
+    """Let `high` sink as one tick does; pages that now exceed it, if above 0 (S4.8)."""
+    base = st[pcp + at.PCP_BATCH]
+    high_min = st[pcp + at.PCP_HIGH_MIN]
+    high = st[pcp + at.PCP_HIGH]
+    count = st[pcp + at.PCP_COUNT]
+    if high > high_min:
+        sunk = max(count - (base << st[at.BATCH_SCALE_MAX]), high - (high >> 3))
+        st[pcp + at.PCP_HIGH] = max(sunk, high_min)
+    return count - st[pcp + at.PCP_HIGH]
 
 
 @inner
@@ -290,17 +333,8 @@ def decay(pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, log: np.ndarray
         if st[zone_at(zone) + at.ZONE_MANAGED] == 0:
             continue
         pcp = pcp_at(st, zone, cpu)
-        base = st[pcp + at.PCP_BATCH]
-        high_min = st[pcp + at.PCP_HIGH_MIN]
-        high = st[pcp + at.PCP_HIGH]
-        count = st[pcp + at.PCP_COUNT]
-        if high > high_min:
-            sunk = max(count - (base << st[at.BATCH_SCALE_MAX]), high - (high >> 3))
-            st[pcp + at.PCP_HIGH] = max(sunk, high_min)
-        excess = count - st[pcp + at.PCP_HIGH]
-        chunk = excess
-        if st[at.DECAY_BATCHED]:
-            chunk = base
+        excess = decay_size(st, pcp)
+        chunk = st[pcp + at.PCP_BATCH] if st[at.DECAY_BATCHED] else excess
         while excess > 0:
             drain(pages, blocks, st, log, zone, cpu, min(chunk, excess), 0, at.SITE_DRAIN_DECAY)
             excess -= chunk

@@ -119,6 +119,21 @@ def take_from_zone(
 
 
 @inner
+def zone_may_serve(st: np.ndarray, zone: int, order: int, highest_zone: int, flags: int) -> bool:
+    """Whether a zone passes the request's watermarks; notes if it is below high (S3.1)."""
+    region = zone_at(zone)
+    if st[region + at.ZONE_MANAGED] == 0:
+        return False
+    if not st[region + at.ZONE_BELOW_HIGH]:
+        if passes_watermark(st, zone, order, at.WMARK_HIGH, highest_zone, flags):
+            return True
+        st[region + at.ZONE_BELOW_HIGH] = 1
+    if flags & at.ALLOC_NO_WATERMARKS:
+        return True
+    return passes_watermark(st, zone, order, flags & at.WMARK_MASK, highest_zone, flags)
+
+
+@inner
 def try_zones(
     pages: np.ndarray,
     blocks: np.ndarray,
@@ -133,18 +148,8 @@ def try_zones(
     """Walk the zonelist for a zone that may and can serve the request (S3.1); -1 if none."""
     while True:
         for zone in range(highest_zone, -1, -1):
-            region = zone_at(zone)
-            if st[region + at.ZONE_MANAGED] == 0:
+            if not zone_may_serve(st, zone, order, highest_zone, flags):
                 continue
-            allowed = False
-            if not st[region + at.ZONE_BELOW_HIGH]:
-                allowed = passes_watermark(st, zone, order, at.WMARK_HIGH, highest_zone, flags)
-                if not allowed:
-                    st[region + at.ZONE_BELOW_HIGH] = 1
-            if not allowed and not flags & at.ALLOC_NO_WATERMARKS:
-                mark = flags & at.WMARK_MASK
-                if not passes_watermark(st, zone, order, mark, highest_zone, flags):
-                    continue
             pfn = take_from_zone(pages, blocks, st, log, zone, cpu, order, migratetype, flags)
             if pfn >= 0:
                 counts = not st[at.SERVED_BY_PCP] or st[at.HIGHATOMIC_FROM_PCP]

@@ -194,8 +194,8 @@ FAULTS = (
     Fault(
         "stolen remainder changes its type",
         "fallback",
-        "split(pages, st, zone, pfn, order, current, other)",
-        "split(pages, st, zone, pfn, order, current, migratetype)",
+        "split(pages, st, zone, pfn, order, found_order, other)",
+        "split(pages, st, zone, pfn, order, found_order, migratetype)",
     ),
     Fault(
         "blocks at the zone's edge are claimed",
