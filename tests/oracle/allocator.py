@@ -23,7 +23,8 @@ def _request(cpu: int, order: int, migratetype: int, highest_zone: int, bits: in
         order=order,
         migratetype=migratetype,
         highest_zone=highest_zone,
-        bits=Bits(bits) & (Bits.HIGH | Bits.DIRECT_RECLAIM | Bits.KSWAPD | Bits.NOMEMALLOC),
+        bits=Bits(bits)
+        & (Bits.HIGH | Bits.ATOMIC | Bits.DIRECT_RECLAIM | Bits.KSWAPD | Bits.NOMEMALLOC),
     )
 
 
@@ -85,9 +86,10 @@ class Oracle:
         self.placed_pages += 1 << order
 
     def put_pcp(self, zone: int, cpu: int, index: int, pfn: int) -> None:
-        """Lay out a page at the tail of a per-CPU list."""
+        """Lay out a page at the tail of a per-CPU list; it carries its block's type of now."""
         pcp = self.zones[zone].pcp[cpu]
         pcp.push_tail(index, pfn)
+        self.zones[zone].cached_types.note(pfn, self.blocks.type_of(pfn))
         self.placed_pages += 1 << pcp.layout.order(index)
 
     def set_pcp_high(self, zone: int, cpu: int, high: int) -> None:
@@ -102,9 +104,11 @@ class Oracle:
         """
         start = block << self.machine.pageblock_order
         zone = self._first_zone_between(start, start + self.machine.pages_per_block)
-        was = self.blocks.type_of(start) == Migratetype.HIGHATOMIC
-        now = migratetype == Migratetype.HIGHATOMIC
+        old = self.blocks.type_of(start)
+        was, now = (each == Migratetype.HIGHATOMIC for each in (old, migratetype))
         zone.reserve.reserved += (now - was) * self.machine.pages_per_block
+        was, now = (self.machine.is_isolate(each) for each in (old, migratetype))
+        zone.isolated_blocks += now - was
         self.blocks.set_type(block, migratetype)
 
     def alloc(
@@ -265,6 +269,7 @@ class Oracle:
 
     def _note_boost(self, zone: Zone, attempt: Attempt) -> None:
         """A zone boosted by a fallback gets kswapd's attention (S3.2)."""
-        if zone.fallback.boosted and attempt.kswapd:
+        may_act = attempt.kswapd or not self.rules.boosted_flag_needs_kswapd
+        if zone.fallback.boosted and may_act:
             zone.fallback.boosted = False
             self.kswapd.wake(0, zone.index)

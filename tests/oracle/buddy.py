@@ -105,8 +105,7 @@ class Buddy:
             neighbour = self._merge_partner(pfn, order, migratetype)
             if neighbour is None:
                 break
-            if self.remove(neighbour).migratetype != migratetype:
-                self.blocks.set_range(neighbour, order, migratetype)
+            self._absorb(neighbour, migratetype)
             self._account(1 << order, migratetype)
             pfn &= ~(1 << order)
             order += 1
@@ -152,6 +151,12 @@ class Buddy:
         ):
             return None
         return neighbour
+
+    def _absorb(self, neighbour: int, migratetype: int) -> None:
+        """Take a free buddy off its list to merge it; its blocks get the merged page's type."""
+        buddy = self.remove(neighbour)
+        if buddy.migratetype != migratetype:
+            self.blocks.set_range(neighbour, buddy.order, migratetype)
 
     def _higher_buddy_is_free(self, pfn: int, order: int) -> bool:
         parent = pfn & ~(1 << order)

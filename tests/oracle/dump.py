@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tests.oracle.pcp_6_1 import FixedPerCpuPages
+
 if TYPE_CHECKING:
     from tests.oracle.allocator import Oracle
     from tests.oracle.pcp import PerCpuPages
@@ -17,12 +19,13 @@ def dump_state(oracle: Oracle) -> dict[str, Any]:
         A dict of dicts:
         `free`: (zone, order, migratetype) -> pfns, head first, empty lists included;
         `pcp`: (zone, cpu, index) -> pfns, head first, empty lists included;
-        `pcp_state`: (zone, cpu) -> scalars;
+        `pcp_state`: (zone, cpu) -> scalars, `free_factor` only where the limit is fixed;
         `blocks`: pageblock number -> migratetype;
         `zones`: zone -> counters and flags;
+        `pcp_types` (only where lists need not match blocks): as `pcp`, the types pages carry;
         `divergence`: counts `forced`, `in_base_pages` and `failed`.
     """
-    return {
+    state = {
         "free": {
             (zone.index, *key): list(pages)
             for zone in oracle.zones
@@ -47,10 +50,16 @@ def dump_state(oracle: Oracle) -> dict[str, Any]:
             "failed": oracle.failed,
         },
     }
+    if not oracle.rules.free_lists_match_blocks:
+        state["pcp_types"] = {
+            key: [oracle.zones[key[0]].cached_types.of(pfn) for pfn in pages]
+            for key, pages in state["pcp"].items()
+        }
+    return state
 
 
 def _page_set(pcp: PerCpuPages) -> dict[str, int | bool]:
-    return {
+    state = {
         "count": pcp.count,
         "high": pcp.high,
         "high_min": pcp.high_min,
@@ -61,6 +70,9 @@ def _page_set(pcp: PerCpuPages) -> dict[str, int | bool]:
         "prev_free_high_order": pcp.prev_free_high_order,
         "free_high_batch": pcp.free_high_batch,
     }
+    if isinstance(pcp, FixedPerCpuPages):
+        state["free_factor"] = pcp.free_factor
+    return state
 
 
 def _zone(zone: Zone) -> dict[str, int | bool]:

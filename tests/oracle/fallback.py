@@ -18,6 +18,19 @@ FALLBACKS: dict[int, tuple[int, int]] = {
 """Types to fall back to, best first (S6.1)."""
 
 
+def fallback_type(buddy: Buddy, order: int, migratetype: int) -> int | None:
+    """First type to fall back to with a free buddy of exactly this order (S6.1)."""
+    for fallback in FALLBACKS[migratetype]:
+        if not buddy.is_empty(order, fallback):
+            return fallback
+    return None
+
+
+def is_worth_claiming(buddy: Buddy, order: int, migratetype: int) -> bool:
+    """Whether a request may want the whole block of a free buddy of this order (S6.3)."""
+    return order >= buddy.blocks.order // 2 or migratetype != Migratetype.MOVABLE
+
+
 class Mode(Enum):
     """The step a bulk refill resumes at (S6.2).
 
@@ -78,9 +91,9 @@ class Fallback:
         block_order = self.buddy.blocks.order
         lowest = max(order, block_order) if attempt.nofragment else order
         for current in range(self.buddy.max_order, lowest - 1, -1):
-            if not self._worth_claiming(current, migratetype):
+            if not is_worth_claiming(self.buddy, current, migratetype):
                 return None
-            fallback = self._fallback_type(current, migratetype)
+            fallback = fallback_type(self.buddy, current, migratetype)
             if fallback is None:
                 continue
             if current >= block_order:
@@ -95,22 +108,12 @@ class Fallback:
     def _steal(self, order: int, migratetype: int) -> int | None:
         """Split the smallest fallback buddy; the rest stays with its old type (S6.4)."""
         for current in range(order, self.buddy.max_order + 1):
-            fallback = self._fallback_type(current, migratetype)
+            fallback = fallback_type(self.buddy, current, migratetype)
             if fallback is not None:
                 pfn = self.buddy.lists[current, fallback].head
                 self.buddy.take(pfn, order)
                 self.buddy.events.extfrag(pfn, order, current, migratetype, fallback, False)
                 return pfn
-        return None
-
-    def _worth_claiming(self, current: int, migratetype: int) -> bool:
-        return current >= self.buddy.blocks.order // 2 or migratetype != Migratetype.MOVABLE
-
-    def _fallback_type(self, order: int, migratetype: int) -> int | None:
-        """First type to fall back to with a free buddy of exactly this order (S6.1)."""
-        for fallback in FALLBACKS[migratetype]:
-            if not self.buddy.is_empty(order, fallback):
-                return fallback
         return None
 
     def _claim_whole(self, current: int, order: int, migratetype: int, fallback: int) -> int:

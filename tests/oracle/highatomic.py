@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.oracle.arithmetic import round_up
 from tests.oracle.buddy import Buddy
 from tests.oracle.machine import Migratetype, is_mergeable
-from tests.oracle.rules import OraclePolicy
+from tests.oracle.rules import OraclePolicy, OracleRules
 
 
 class HighatomicReserve:
@@ -16,8 +16,9 @@ class HighatomicReserve:
         returned_whole: buddies of block size and above that were given back without merging.
     """
 
-    def __init__(self, buddy: Buddy, policy: OraclePolicy) -> None:
+    def __init__(self, buddy: Buddy, rules: OracleRules, policy: OraclePolicy) -> None:
         self.buddy = buddy
+        self.cap_adds_block = rules.highatomic_cap_adds_block
         self.gate_order = policy.highatomic_gate_order
         self.percent = policy.highatomic_reserve_percent
         self.reserved = 0
@@ -25,9 +26,11 @@ class HighatomicReserve:
 
     @property
     def cap(self) -> int:
-        """Most pages to set aside: whole blocks, none in a small zone (S7.2)."""
+        """Pages set aside from which on no more are (S7.2)."""
         share = self.buddy.zone.managed * self.percent // 100
         block = self.buddy.blocks.pages
+        if self.cap_adds_block:
+            return share + block
         return 0 if share < block else round_up(share, block)
 
     def reserve(self, pfn: int, order: int) -> None:
@@ -40,9 +43,9 @@ class HighatomicReserve:
         """Give one block back to ordinary use, unless it is the last (S7.4)."""
         if self.reserved <= self.buddy.blocks.pages:
             return False
-        blocks = self._give_back(migratetype)
+        blocks, moved = self._give_back(migratetype)
         self.buddy.events.hold("unreserve", "", blocks)
-        return blocks > 0
+        return moved
 
     def _convert(self, pfn: int, order: int) -> int:
         """Retag for the reserve; the number of blocks."""
@@ -59,8 +62,12 @@ class HighatomicReserve:
         self.reserved += blocks.pages
         return 1
 
-    def _give_back(self, migratetype: int) -> int:
-        """Convert the block(s) of the smallest free reserved buddy; the number of blocks."""
+    def _give_back(self, migratetype: int) -> tuple[int, bool]:
+        """Convert the block(s) of the smallest free reserved buddy.
+
+        Returns:
+            The number of blocks converted, and whether any page moved.
+        """
         blocks = self.buddy.blocks
         for order in range(self.buddy.max_order + 1):
             pfn = self.buddy.head(order, Migratetype.HIGHATOMIC)
@@ -71,8 +78,8 @@ class HighatomicReserve:
                 self.buddy.convert(pfn, migratetype)
                 blocks.set_range(pfn, order, migratetype)
                 self.returned_whole.add(pfn)
-                return 1 << (order - blocks.order)
+                return 1 << (order - blocks.order), True
             if self.buddy.zone_holds_block(pfn):
                 self.buddy.convert_block(pfn, migratetype)
-                return 1
-        return 0
+                return 1, True
+        return 0, False

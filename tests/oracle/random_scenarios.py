@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from tests.oracle import RULES, OracleMachine, OraclePolicy
+from tests.oracle import RULES, Bits, OracleMachine, OraclePolicy, OracleRules
 from tests.oracle.builders import ATOMIC, BLOCK, KERNEL, zone
 from tests.oracle.scenarios import REQUEST_BITS, Scenario
 
@@ -24,19 +25,27 @@ NETWORK_ORDERS = (0, 0, 0, 1, 2, 2, 3, 3, 3, 9)
 """Orders asked for where buffers are large."""
 
 
-def scenarios(*, steps: int = 400, replayed: bool = False) -> st.SearchStrategy[Scenario]:
+COMPARED = ("6.12", "6.18", "7.2")
+"""Presets that the model is compared on; the oracle's own tests draw from all."""
+
+
+def scenarios(
+    *, steps: int = 400, replayed: bool = False, presets: Sequence[str] = COMPARED
+) -> st.SearchStrategy[Scenario]:
     """Scenarios by their numbers."""
     return st.integers(0, (1 << 32) - 1).map(
-        lambda number: random_scenario(number, steps=steps, replayed=replayed)
+        lambda number: random_scenario(number, steps=steps, replayed=replayed, presets=presets)
     )
 
 
-def random_scenario(number: int, *, steps: int, replayed: bool) -> Scenario:
-    """Any machine with any kernel's rules under any policy; a third are about the reserve."""
+def random_scenario(
+    number: int, *, steps: int, replayed: bool, presets: Sequence[str] = COMPARED
+) -> Scenario:
+    """Any machine under any policy with a preset's rules; a third are about the reserve."""
     rng = random.Random(number)
     reserving = rng.randrange(3) == 0
     orders = rng.choice((SMALL_ORDERS, ALL_ORDERS, ALL_ORDERS, NETWORK_ORDERS))
-    rules = rng.choice(tuple(RULES.values()))
+    rules = RULES[rng.choice(presets)]
     return Scenario(
         machine=random_machine(rng, reserving),
         rules=replace(rules, highatomic_from_pcp=rng.random() < 0.5),
@@ -44,9 +53,16 @@ def random_scenario(number: int, *, steps: int, replayed: bool) -> Scenario:
         seed=number,
         steps=steps,
         orders=NETWORK_ORDERS if reserving else orders,
-        bits=MOSTLY_ATOMIC if reserving else REQUEST_BITS,
+        bits=_spelled_for(rules, MOSTLY_ATOMIC if reserving else REQUEST_BITS),
         replayed=replayed,
     )
+
+
+def _spelled_for(rules: OracleRules, sets: tuple[Bits, ...]) -> tuple[Bits, ...]:
+    """GFP_ATOMIC carries the bit ATOMIC where that exists (S2.4)."""
+    if not rules.atomic_bit_ignores_boost:
+        return sets
+    return tuple(each | Bits.ATOMIC if each == ATOMIC else each for each in sets)
 
 
 def random_machine(rng: random.Random, reserving: bool) -> OracleMachine:

@@ -7,10 +7,14 @@ from enum import Enum, IntFlag
 
 
 class Bits(IntFlag):
-    """The gfp bits that the allocator's decisions read, with their values (S2.3)."""
+    """The gfp bits that the allocator's decisions read, with their values (S2.3).
+
+    ATOMIC exists in 6.1 only.
+    """
 
     NONE = 0
     HIGH = 0x20
+    ATOMIC = 0x200
     DIRECT_RECLAIM = 0x400
     KSWAPD = 0x800
     NOMEMALLOC = 0x80000
@@ -52,6 +56,7 @@ class Attempt:
         kswapd: the request may wake kswapd.
         min_reserve: may use half of the min reserve.
         non_block: cannot reclaim; with `min_reserve`, a further quarter.
+        atomic: has the gfp bit ATOMIC (6.1).
         highatomic: may use the high-order atomic reserve, and makes it grow.
         oom: an OOM victim; no caller sets it yet.
         no_watermarks: take pages whatever the watermarks say.
@@ -62,6 +67,7 @@ class Attempt:
     kswapd: bool = False
     min_reserve: bool = False
     non_block: bool = False
+    atomic: bool = False
     highatomic: bool = False
     oom: bool = False
     no_watermarks: bool = False
@@ -95,14 +101,16 @@ def fast_attempt(request: Request, *, preferred_is_normal: bool, defrag_mode: bo
 
 
 def slow_attempt(request: Request, *, defrag_mode: bool) -> Attempt:
-    """The slow path's flags (S2.6)."""
+    """The slow path's flags (S2.6); who may reclaim is not atomic."""
+    may_reclaim = Bits.DIRECT_RECLAIM in request.bits
     min_reserve = Bits.HIGH in request.bits
-    non_block = not request.bits & (Bits.DIRECT_RECLAIM | Bits.NOMEMALLOC)
+    non_block = not may_reclaim and Bits.NOMEMALLOC not in request.bits
     return Attempt(
         mark=Mark.MIN,
         kswapd=Bits.KSWAPD in request.bits,
         min_reserve=min_reserve,
         non_block=non_block,
+        atomic=Bits.ATOMIC in request.bits and not may_reclaim,
         highatomic=non_block and min_reserve and request.order > 0,
         nofragment=defrag_mode,
     )

@@ -19,6 +19,18 @@ class OracleRules:
         decay_batched: so does the decay tick (S4.8).
         highatomic_from_pcp: requests served by a per-CPU list reserve a block too (S7.1).
         highatomic_refills_pcp: HIGHATOMIC requests may refill per-CPU lists (S4.4).
+        highatomic_cap_adds_block: the reserve's cap is its share and one block, in zones of any
+            size; else the share rounded up to blocks, and none for small zones (S7.2).
+        pcp_tunes_itself: a page set's limit moves between bounds; else it is fixed, and frees in
+            a row drain ever more at once (S4.3-S4.8).
+        free_lists_match_blocks: a free page is on its block's list; else lists and blocks may
+            disagree, pages on per-CPU lists keep a type of their own, and fallback follows its
+            older rule (S5.3, S5.4, S5.6, S6.5, S7.2).
+        watermark_subtracts_reserved: whoever may not use the reserve does without all of it, used
+            pages included; else without its free pages (S3.3).
+        atomic_bit_ignores_boost: the gfp bit ATOMIC lets requests ignore the boost, not HIGH
+            (S3.3).
+        boosted_flag_needs_kswapd: only requests that may wake kswapd act on the flag (S3.2).
     """
 
     name: str
@@ -30,7 +42,31 @@ class OracleRules:
     decay_batched: bool
     highatomic_from_pcp: bool
     highatomic_refills_pcp: bool
+    highatomic_cap_adds_block: bool
+    pcp_tunes_itself: bool
+    free_lists_match_blocks: bool
+    watermark_subtracts_reserved: bool
+    atomic_bit_ignores_boost: bool
+    boosted_flag_needs_kswapd: bool
 
+
+RULES_6_1 = OracleRules(
+    name="6.1",
+    batch_from_managed_shift=10,
+    batch_cap_bytes=1 << 20,
+    tiny_zone_batch=0,
+    high_order_flush_adds_half_high_min=False,
+    free_batched=False,
+    decay_batched=False,
+    highatomic_from_pcp=True,
+    highatomic_refills_pcp=True,
+    highatomic_cap_adds_block=True,
+    pcp_tunes_itself=False,
+    free_lists_match_blocks=False,
+    watermark_subtracts_reserved=True,
+    atomic_bit_ignores_boost=True,
+    boosted_flag_needs_kswapd=False,
+)
 
 RULES_6_12 = OracleRules(
     name="6.12",
@@ -42,6 +78,12 @@ RULES_6_12 = OracleRules(
     decay_batched=True,
     highatomic_from_pcp=True,
     highatomic_refills_pcp=True,
+    highatomic_cap_adds_block=False,
+    pcp_tunes_itself=True,
+    free_lists_match_blocks=True,
+    watermark_subtracts_reserved=False,
+    atomic_bit_ignores_boost=False,
+    boosted_flag_needs_kswapd=True,
 )
 
 RULES_6_18 = OracleRules(
@@ -54,6 +96,12 @@ RULES_6_18 = OracleRules(
     decay_batched=True,
     highatomic_from_pcp=True,
     highatomic_refills_pcp=True,
+    highatomic_cap_adds_block=False,
+    pcp_tunes_itself=True,
+    free_lists_match_blocks=True,
+    watermark_subtracts_reserved=False,
+    atomic_bit_ignores_boost=False,
+    boosted_flag_needs_kswapd=True,
 )
 
 RULES_7_2 = OracleRules(
@@ -66,9 +114,17 @@ RULES_7_2 = OracleRules(
     decay_batched=True,
     highatomic_from_pcp=False,
     highatomic_refills_pcp=False,
+    highatomic_cap_adds_block=False,
+    pcp_tunes_itself=True,
+    free_lists_match_blocks=True,
+    watermark_subtracts_reserved=False,
+    atomic_bit_ignores_boost=False,
+    boosted_flag_needs_kswapd=True,
 )
 
-RULES: dict[str, OracleRules] = {each.name: each for each in (RULES_6_12, RULES_6_18, RULES_7_2)}
+RULES: dict[str, OracleRules] = {
+    each.name: each for each in (RULES_6_1, RULES_6_12, RULES_6_18, RULES_7_2)
+}
 """Presets by name."""
 
 

@@ -102,7 +102,10 @@ def high_size(total_pages: int, nr_cpus: int, batch: int) -> int:
 def page_set_size(
     zone: OracleZone, machine: OracleMachine, rules: OracleRules, policy: OraclePolicy
 ) -> PageSetSize:
-    """Bounds of the zone's page sets, the policy's values where it gives some (S4.2, S4.3)."""
+    """Bounds of the zone's page sets, the policy's values where it gives some (S4.2, S4.3).
+
+    A fixed limit is both bounds at once: the policy's high_max has no say.
+    """
     batch = batch_size(zone.managed, rules) if policy.pcp_batch is None else policy.pcp_batch
     fraction = policy.percpu_pagelist_high_fraction
     if fraction:
@@ -110,8 +113,10 @@ def page_set_size(
     else:
         high_min = high_size(zone.low, machine.nr_cpus, batch)
         high_max = high_size(zone.managed // HIGH_MAX_FRACTION, machine.nr_cpus, batch)
-    return PageSetSize(
-        batch=batch,
-        high_min=high_min if policy.pcp_high_min is None else policy.pcp_high_min,
-        high_max=high_max if policy.pcp_high_max is None else policy.pcp_high_max,
-    )
+    if policy.pcp_high_min is not None:
+        high_min = policy.pcp_high_min
+    if policy.pcp_high_max is not None:
+        high_max = policy.pcp_high_max
+    if not rules.pcp_tunes_itself:
+        high_max = high_min
+    return PageSetSize(batch=batch, high_min=high_min, high_max=high_max)

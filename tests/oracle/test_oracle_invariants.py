@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tests.oracle import Oracle
+from tests.oracle import RULES, Oracle
 from tests.oracle.builders import BLOCK, one_zone, oracle
 from tests.oracle.random_scenarios import scenarios
 from tests.oracle.scenarios import Alloc, Scenario, take_step
@@ -15,7 +15,7 @@ CHECK_EVERY = 25
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(scenarios())
+@given(scenarios(presets=tuple(RULES)))
 def test_invariants_hold(scenario: Scenario) -> None:
     target = scenario.started()
     target.check()
@@ -26,7 +26,7 @@ def test_invariants_hold(scenario: Scenario) -> None:
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(scenarios(steps=150))
+@given(scenarios(steps=150, presets=tuple(RULES)))
 def test_pages_handed_out_are_aligned_unique_and_allowed(scenario: Scenario) -> None:
     target = scenario.started()
     for step, pages in scenario.run(target):
@@ -36,7 +36,7 @@ def test_pages_handed_out_are_aligned_unique_and_allowed(scenario: Scenario) -> 
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(scenarios(steps=150))
+@given(scenarios(steps=150, presets=tuple(RULES)))
 def test_the_same_steps_give_the_same_state(scenario: Scenario) -> None:
     first, second = scenario.started(), scenario.started()
     for step, pages in scenario.run(first):
@@ -46,7 +46,7 @@ def test_the_same_steps_give_the_same_state(scenario: Scenario) -> None:
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(scenarios(steps=150))
+@given(scenarios(steps=150, presets=tuple(RULES)))
 def test_freeing_everything_empties_the_machine(scenario: Scenario) -> None:
     target = scenario.started()
     for _ in scenario.run(target):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from tests.oracle.buddy import Buddy
+from tests.oracle.highatomic import HighatomicReserve
 from tests.oracle.machine import Migratetype, OracleZone
 from tests.oracle.request import Attempt, Mark
+from tests.oracle.rules import OracleRules
 
 BOOST_DENOMINATOR = 10000
 """watermark_boost_factor counts in units of 1/10000 (S1.7)."""
@@ -17,9 +19,18 @@ class Watermarks:
         boost: pages added to every mark (S1.7).
     """
 
-    def __init__(self, zone: OracleZone, buddy: Buddy, boost_factor: int) -> None:
+    def __init__(
+        self,
+        zone: OracleZone,
+        buddy: Buddy,
+        reserve: HighatomicReserve,
+        rules: OracleRules,
+        boost_factor: int,
+    ) -> None:
         self.zone = zone
         self.buddy = buddy
+        self.reserve = reserve
+        self.rules = rules
         self.boost_factor = boost_factor
         self.boost = zone.boost
 
@@ -53,8 +64,8 @@ class Watermarks:
     def ok_fast(self, order: int, mark: Mark, highest_zone: int, attempt: Attempt) -> bool:
         """The allocation path's test, with its order-0 exceptions (S3.3).
 
-        The boost is ignored for order-0 MIN_RESERVE requests whose own mark is MIN, even when
-        the mark being tested is HIGH.
+        The boost is ignored for order-0 MIN_RESERVE (6.1: ATOMIC) requests whose own mark is MIN,
+        even when the mark being tested is HIGH.
         """
         if order == 0:
             usable = max(self.buddy.nr_free - self._unusable(attempt), 0)
@@ -62,8 +73,8 @@ class Watermarks:
                 return True
         if self.ok_at(order, mark, highest_zone, attempt):
             return True
-        may_ignore_boost = order == 0 and attempt.min_reserve and attempt.mark is Mark.MIN
-        if may_ignore_boost and self.boost:
+        is_urgent = attempt.atomic if self.rules.atomic_bit_ignores_boost else attempt.min_reserve
+        if order == 0 and is_urgent and attempt.mark is Mark.MIN and self.boost:
             return self.ok(order, self.zone.min, highest_zone, attempt)
         return False
 
@@ -77,7 +88,11 @@ class Watermarks:
         return True
 
     def _unusable(self, attempt: Attempt) -> int:
-        return 0 if attempt.uses_reserves else self.buddy.free_highatomic
+        if attempt.uses_reserves:
+            return 0
+        if self.rules.watermark_subtracts_reserved:
+            return self.reserve.reserved
+        return self.buddy.free_highatomic
 
     @staticmethod
     def _discounted(pages: int, attempt: Attempt) -> int:

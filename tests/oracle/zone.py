@@ -6,12 +6,17 @@ from dataclasses import dataclass
 
 from tests.oracle.allocated import AllocatedPages
 from tests.oracle.buddy import Buddy
+from tests.oracle.buddy_6_1 import LooseBuddy
+from tests.oracle.cached_types import CachedTypes
 from tests.oracle.events import EventLog
 from tests.oracle.fallback import Fallback
+from tests.oracle.fallback_6_1 import MovingFallback
 from tests.oracle.highatomic import HighatomicReserve
+from tests.oracle.highatomic_6_1 import LooseReserve
 from tests.oracle.machine import PCP_TYPES, Migratetype, OracleMachine
 from tests.oracle.pageblocks import Pageblocks
 from tests.oracle.pcp import PerCpuPages, ZoneFlags
+from tests.oracle.pcp_6_1 import FixedPerCpuPages
 from tests.oracle.request import PLAIN, Attempt, Mark, Request
 from tests.oracle.rules import OraclePolicy, OracleRules
 from tests.oracle.sizing import page_set_size
@@ -37,6 +42,8 @@ class Zone:
         index: zone index.
         spec: the zone as found.
         pcp: page set of each CPU.
+        cached_types: types of pages outside the buddy (6.1).
+        isolated_blocks: ISOLATE blocks of the zone.
     """
 
     def __init__(self, index: int, setting: Setting) -> None:
@@ -48,20 +55,20 @@ class Zone:
         self.blocks = setting.blocks
         self.events = setting.events
         self.flags = ZoneFlags()
-        self.buddy = Buddy(self.spec, setting.machine, setting.blocks, setting.events)
-        self.watermarks = Watermarks(self.spec, self.buddy, setting.policy.watermark_boost_factor)
-        self.fallback = Fallback(self.buddy, self.watermarks, setting.allocated)
-        self.reserve = HighatomicReserve(self.buddy, setting.policy)
+        self.cached_types = CachedTypes()
+        self.isolated_blocks = 0
+        self._build_core(setting)
         size = page_set_size(self.spec, setting.machine, setting.rules, setting.policy)
+        page_set = PerCpuPages if setting.rules.pcp_tunes_itself else FixedPerCpuPages
         self.pcp = [
-            PerCpuPages(size, self.flags, setting.machine, setting.rules, setting.policy)
+            page_set(size, self.flags, setting.machine, setting.rules, setting.policy)
             for _ in range(setting.machine.nr_cpus)
         ]
 
     def may_take(self, request: Request, attempt: Attempt) -> bool:
         """Whether the watermarks let the request take a page here; notes BELOW_HIGH (S3.1)."""
         order, highest_zone = request.order, request.highest_zone
-        if not self.flags.below_high:
+        if self.rules.pcp_tunes_itself and not self.flags.below_high:
             if self.watermarks.ok_fast(order, Mark.HIGH, highest_zone, attempt):
                 return True
             self.flags.below_high = True
@@ -88,6 +95,7 @@ class Zone:
         if not pcp.layout.holds(order) or self.machine.is_isolate(migratetype):
             self.buddy.free_direct(pfn, order)
             return
+        self.cached_types.note(pfn, migratetype)
         if migratetype >= PCP_TYPES:
             migratetype = Migratetype.MOVABLE
         index = pcp.layout.index(order, migratetype)
@@ -110,6 +118,26 @@ class Zone:
         pcp = self.pcp[cpu]
         while pcp.count:
             self._drain(pcp, min(pcp.count, pcp.largest_batch), 0, "drain_all")
+
+    def _build_core(self, setting: Setting) -> None:
+        """Lists, reserve, watermarks and fallback, as strict or loose as the kernel is (S6.5)."""
+        zone, machine, blocks, events = self.spec, setting.machine, setting.blocks, setting.events
+        rules, policy = setting.rules, setting.policy
+        self.buddy: Buddy
+        self.reserve: HighatomicReserve
+        self.fallback: Fallback | MovingFallback
+        boost_factor = policy.watermark_boost_factor
+        if rules.free_lists_match_blocks:
+            self.buddy = Buddy(zone, machine, blocks, events)
+            self.reserve = HighatomicReserve(self.buddy, rules, policy)
+            self.watermarks = Watermarks(zone, self.buddy, self.reserve, rules, boost_factor)
+            self.fallback = Fallback(self.buddy, self.watermarks, setting.allocated)
+        else:
+            loose = LooseBuddy(zone, machine, blocks, events, self.cached_types)
+            self.buddy = loose
+            self.reserve = LooseReserve(loose, rules, policy)
+            self.watermarks = Watermarks(zone, loose, self.reserve, rules, boost_factor)
+            self.fallback = MovingFallback(loose, self.watermarks, setting.allocated)
 
     def _take_from_pcp(self, request: Request, attempt: Attempt) -> int | None:
         pcp = self.pcp[request.cpu]
@@ -160,9 +188,15 @@ class Zone:
         self.events.hold("drain", cause, objects)
 
     def _free_drained(self, pfn: int, order: int) -> None:
-        migratetype = self.blocks.type_of(pfn)
+        migratetype = self._drained_type(pfn)
         self.buddy.free(pfn, order, migratetype)
         self.events.drain(pfn, order, migratetype)
+
+    def _drained_type(self, pfn: int) -> int:
+        """Type a page leaves its per-CPU list with (S5.6)."""
+        if self.rules.free_lists_match_blocks or self.isolated_blocks:
+            return self.blocks.type_of(pfn)
+        return self.cached_types.of(pfn)
 
     def _note_recovery(self) -> None:
         """After an overflow: clear BELOW_HIGH once the high watermark holds (S4.6)."""

@@ -1,0 +1,82 @@
+"""Buddy core of 6.1: a free page's list need not be its block's (S5.3, S5.4, S6.5)."""
+
+from __future__ import annotations
+
+from tests.oracle.buddy import Buddy
+from tests.oracle.cached_types import CachedTypes
+from tests.oracle.events import EventLog
+from tests.oracle.machine import OracleMachine, OracleZone, is_mergeable
+from tests.oracle.pageblocks import Pageblocks
+
+
+class LooseBuddy(Buddy):
+    """Lists and block types change apart from each other.
+
+    Frees go to the list of the type they are made with, merges retag nothing, and moves of free
+    pages leave the tag to the caller.
+
+    Attributes:
+        cached_types: types of pages outside the buddy.
+    """
+
+    def __init__(
+        self,
+        zone: OracleZone,
+        machine: OracleMachine,
+        blocks: Pageblocks,
+        events: EventLog,
+        cached_types: CachedTypes,
+    ) -> None:
+        super().__init__(zone, machine, blocks, events)
+        self.cached_types = cached_types
+
+    def take_smallest(self, order: int, migratetype: int) -> int | None:
+        """As ever (S5.1); the page carries the list's type from now on."""
+        pfn = super().take_smallest(order, migratetype)
+        if pfn is not None:
+            self.cached_types.note(pfn, migratetype)
+        return pfn
+
+    def free_direct(self, pfn: int, order: int) -> None:
+        """Free past the per-CPU lists: in one piece, as the first block's type (S5.4)."""
+        self.free(pfn, order, self.blocks.type_of(pfn))
+        self.events.hold("direct_free", "", 1)
+
+    def movable_range(self, pfn: int) -> range:
+        """Pages of the page's block that `move_block` covers.
+
+        The part before the zone is left out, and so is what precedes the page then. Nothing is
+        covered where the block reaches beyond the zone.
+        """
+        start = self.blocks.start(pfn)
+        last = start + self.blocks.pages - 1
+        if not self.zone.spans(last):
+            return range(0)
+        return range(start if self.zone.spans(start) else pfn, last + 1)
+
+    def move_block(self, pfn: int, migratetype: int) -> int:
+        """Move the free buddies of the page's block to list tails, ascending (S6.5).
+
+        Returns:
+            Base pages moved. A buddy larger than the block moves as a whole.
+        """
+        found = [each for each in self.movable_range(pfn) if self.at(each) is not None]
+        for each in found:
+            self.convert(each, migratetype)
+        return sum(1 << self.order_at(each) for each in found)
+
+    def _merge_partner(self, pfn: int, order: int, migratetype: int) -> int | None:
+        """The block's type decides, not the list's, and only from block size on (S5.4)."""
+        neighbour = pfn ^ (1 << order)
+        buddy = self.at(neighbour)
+        if buddy is None or buddy.order != order:
+            return None
+        if order >= self.blocks.order:
+            block_type = self.blocks.type_of(neighbour)
+            both_mergeable = is_mergeable(block_type) and is_mergeable(migratetype)
+            if block_type != migratetype and not both_mergeable:
+                return None
+        return neighbour
+
+    def _absorb(self, neighbour: int, migratetype: int) -> None:
+        self.remove(neighbour)

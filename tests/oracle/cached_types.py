@@ -1,0 +1,22 @@
+"""The type a page carries while it is outside the buddy (6.1, S5.6)."""
+
+from __future__ import annotations
+
+
+class CachedTypes:
+    """Types by page: of the list it was taken from, later of its block when it was freed.
+
+    A page goes from a per-CPU list back to the buddy under this type, whatever has become of its
+    block meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._types: dict[int, int] = {}
+
+    def note(self, pfn: int, migratetype: int) -> None:
+        """The page was taken or freed as this type."""
+        self._types[pfn] = migratetype
+
+    def of(self, pfn: int) -> int:
+        """The type noted last for a page that was taken or freed."""
+        return self._types[pfn]

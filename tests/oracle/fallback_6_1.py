@@ -1,0 +1,121 @@
+"""Taking a page under zone->lock as 6.1 does: free pages change lists, then smallest fit (S6.5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.oracle.allocated import AllocatedPages
+from tests.oracle.buddy_6_1 import LooseBuddy
+from tests.oracle.fallback import fallback_type, is_worth_claiming
+from tests.oracle.machine import Migratetype
+from tests.oracle.request import Attempt
+from tests.oracle.watermark import Watermarks
+
+
+@dataclass(frozen=True)
+class Found:
+    """A free buddy of another type.
+
+    Attributes:
+        pfn: its first page.
+        order: its order.
+        migratetype: its list.
+    """
+
+    pfn: int
+    order: int
+    migratetype: int
+
+
+class MovingFallback:
+    """Own type first; failing that, bring free pages over to the own lists and look again.
+
+    Attributes:
+        boosted: the zone was boosted by a request that may wake kswapd (S6.5, S3.2).
+    """
+
+    def __init__(
+        self, buddy: LooseBuddy, watermarks: Watermarks, allocated: AllocatedPages
+    ) -> None:
+        self.buddy = buddy
+        self.watermarks = watermarks
+        self.allocated = allocated
+        self.boosted = False
+
+    def take_one(self, order: int, migratetype: int, attempt: Attempt) -> int | None:
+        """One page."""
+        pfn = self.buddy.take_smallest(order, migratetype)
+        if pfn is None and self._fall_back(order, migratetype, attempt):
+            pfn = self.buddy.take_smallest(order, migratetype)
+        return pfn
+
+    def take_many(self, wanted: int, order: int, migratetype: int, attempt: Attempt) -> list[int]:
+        """Up to `wanted` pages of one bulk refill; each starts afresh."""
+        taken: list[int] = []
+        while len(taken) < wanted:
+            pfn = self.take_one(order, migratetype, attempt)
+            if pfn is None:
+                break
+            taken.append(pfn)
+        return taken
+
+    def _fall_back(self, order: int, migratetype: int, attempt: Attempt) -> bool:
+        """Make the own lists able to serve the request; False where no other type can help.
+
+        The event tells whether the block belongs to the requester's type now, whoever made it so.
+        """
+        found = self._find(order, migratetype, attempt)
+        if found is None:
+            return False
+        self._bring_over(found, migratetype, attempt)
+        owned = self.buddy.blocks.type_of(found.pfn) == migratetype
+        self.buddy.events.extfrag(
+            found.pfn, order, found.order, migratetype, found.migratetype, owned
+        )
+        return True
+
+    def _find(self, order: int, migratetype: int, attempt: Attempt) -> Found | None:
+        """The largest buddy of another type; the smallest for requests that get no more of it."""
+        lowest = max(order, self.buddy.blocks.order) if attempt.nofragment else order
+        largest = self._first_of(range(self.buddy.max_order, lowest - 1, -1), migratetype)
+        if largest is None or is_worth_claiming(self.buddy, largest.order, migratetype):
+            return largest
+        return self._first_of(range(order, largest.order + 1), migratetype)
+
+    def _first_of(self, orders: range, migratetype: int) -> Found | None:
+        for current in orders:
+            fallback = fallback_type(self.buddy, current, migratetype)
+            if fallback is not None:
+                return Found(self.buddy.lists[current, fallback].head, current, fallback)
+        return None
+
+    def _bring_over(self, found: Found, migratetype: int, attempt: Attempt) -> None:
+        """Move the whole block's free pages, or the buddy alone, to the requester's lists."""
+        blocks = self.buddy.blocks
+        block_type = blocks.type_of(found.pfn)
+        moved = 0
+        if block_type == Migratetype.HIGHATOMIC:
+            pass  # a page left on an ordinary list; the reserve keeps the block
+        elif found.order >= blocks.order:
+            blocks.set_range(found.pfn, found.order, migratetype)
+        else:
+            if self.watermarks.raise_boost() and attempt.kswapd:
+                self.boosted = True
+            if is_worth_claiming(self.buddy, found.order, migratetype):
+                moved = self._move_block(found.pfn, migratetype, block_type)
+        if not moved:
+            self.buddy.convert(found.pfn, migratetype)
+
+    def _move_block(self, pfn: int, migratetype: int, block_type: int) -> int:
+        """Move a block's free pages; tag it if enough of it suits. The pages moved."""
+        blocks = self.buddy.blocks
+        movable = sum(self.allocated.is_movable(each) for each in self.buddy.movable_range(pfn))
+        free = self.buddy.move_block(pfn, migratetype)
+        alike = 0
+        if migratetype == Migratetype.MOVABLE:
+            alike = movable
+        elif block_type == Migratetype.MOVABLE:
+            alike = blocks.pages - (free + movable)
+        if free and free + alike >= blocks.pages // 2:
+            blocks.set_type(blocks.number(pfn), migratetype)
+        return free

@@ -1,0 +1,42 @@
+"""The high-order atomic reserve of 6.1: tags first, pages as far as they can be moved (S7)."""
+
+from __future__ import annotations
+
+from tests.oracle.buddy_6_1 import LooseBuddy
+from tests.oracle.highatomic import HighatomicReserve
+from tests.oracle.machine import Migratetype, is_mergeable
+
+
+class LooseReserve(HighatomicReserve):
+    """One block at a time, whatever the order, and in blocks that cross the zone's edge too."""
+
+    buddy: LooseBuddy
+
+    def _convert(self, pfn: int, order: int) -> int:
+        """Tag the first page's block for the reserve; the number of blocks (S7.2)."""
+        blocks = self.buddy.blocks
+        if not is_mergeable(blocks.type_of(pfn)):
+            return 0
+        self.reserved += blocks.pages
+        blocks.set_type(blocks.number(pfn), Migratetype.HIGHATOMIC)
+        self.buddy.move_block(pfn, Migratetype.HIGHATOMIC)
+        return 1
+
+    def _give_back(self, migratetype: int) -> tuple[int, bool]:
+        """Tag the block of the smallest free reserved buddy, until pages could be moved (S7.4).
+
+        A listed page whose block is in the reserve no more costs the reserve nothing.
+        """
+        blocks = self.buddy.blocks
+        tagged = 0
+        for order in range(self.buddy.max_order + 1):
+            pfn = self.buddy.head(order, Migratetype.HIGHATOMIC)
+            if pfn is None:
+                continue
+            if blocks.type_of(pfn) == Migratetype.HIGHATOMIC:
+                self.reserved -= min(blocks.pages, self.reserved)
+            blocks.set_type(blocks.number(pfn), migratetype)
+            tagged += 1
+            if self.buddy.move_block(pfn, migratetype):
+                return tagged, True
+        return tagged, False
