@@ -18,12 +18,11 @@ class KernelRules:
     """One kernel generation's rules; every field is a row of S13.
 
     Attributes are documented by their `meaning` metadata. `name` is the preset's name, and
-    `inferred` names the fields whose value was not read in that version's source.
+    `inferred` names the fields whose value was neither
+    read in that version's source nor shown by recordings of it (S13).
     """
 
     name: str
-    batch_from_managed_shift: int = _rule("pcp->batch starts from managed >> this", "S4.2")
-    batch_cap_bytes: int = _rule("upper bound of pcp->batch before rounding, bytes", "S4.2")
     high_order_flush_adds_half_high_min: bool = _rule(
         "high-order frees flush once free_count >= batch + high_min/2, not batch", "S4.6"
     )
@@ -95,8 +94,6 @@ class KernelRules:
 PRESETS: dict[str, KernelRules] = {
     "6.12": KernelRules(
         name="6.12",
-        batch_from_managed_shift=10,
-        batch_cap_bytes=1 << 20,
         high_order_flush_adds_half_high_min=False,
         free_batched=False,
         decay_batched=True,
@@ -105,26 +102,15 @@ PRESETS: dict[str, KernelRules] = {
     ),
     "6.18": KernelRules(
         name="6.18",
-        batch_from_managed_shift=10,
-        batch_cap_bytes=1 << 20,
         high_order_flush_adds_half_high_min=True,
         free_batched=False,
         decay_batched=True,
         highatomic_from_pcp=True,
         highatomic_refills_pcp=True,
-        inferred=(
-            "batch_from_managed_shift",
-            "high_order_flush_adds_half_high_min",
-            "free_batched",
-            "decay_batched",
-            "highatomic_from_pcp",
-            "highatomic_refills_pcp",
-        ),
+        inferred=("highatomic_from_pcp", "highatomic_refills_pcp"),
     ),
     "7.2": KernelRules(
         name="7.2",
-        batch_from_managed_shift=12,
-        batch_cap_bytes=256 << 10,
         high_order_flush_adds_half_high_min=True,
         free_batched=True,
         decay_batched=True,

@@ -67,5 +67,4 @@ def test_what_changed_between_kernels() -> None:
     assert not old.high_order_flush_adds_half_high_min
     assert newer.high_order_flush_adds_half_high_min
     assert (newest.free_batched, newer.free_batched) == (True, False)
-    assert (newest.batch_from_managed_shift, newer.batch_from_managed_shift) == (12, 10)
     assert (newest.highatomic_from_pcp, newer.highatomic_from_pcp) == (False, True)

@@ -12,6 +12,8 @@ from pagealloc_model.machine import Machine, Zone
 from pagealloc_model.policy import Assumptions, Policy
 
 LOG_ROWS_DEFAULT = 1 << 18
+BATCH_CAP_BYTES = 256 << 10
+"""Upper bound of pcp->batch before rounding (S4.2)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +126,7 @@ def make_state(
     for index, zone in enumerate(machine.zones):
         _set_zone(state, index, zone)
         for cpu in range(machine.nr_cpus):
-            _set_pageset(state, index, zone, cpu, rules, policy)
+            _set_pageset(state, index, zone, cpu, policy)
     return state
 
 
@@ -198,9 +200,7 @@ def _set_zone(state: State, index: int, zone: Zone) -> None:
     state.blocks["migratetype"][blocks] = at.MOVABLE
 
 
-def _set_pageset(
-    state: State, index: int, zone: Zone, cpu: int, rules: KernelRules, policy: Policy
-) -> None:
+def _set_pageset(state: State, index: int, zone: Zone, cpu: int, policy: Policy) -> None:
     region = state.pcp_region(index, cpu)
     lists = region[at.PCP_LISTS : at.PCP_SITES].reshape(-1, at.LIST_WORDS)
     lists[:, at.HEAD] = -1
@@ -208,7 +208,7 @@ def _set_pageset(
     if not zone.managed:
         return
     found = next((each for each in zone.pagesets if each.cpu == cpu), None)
-    size = batch_size(zone.managed, rules)
+    size = batch_size(zone.managed)
     if found is not None and policy.pcp_batch is None:
         size = found.batch
     size = _given(policy.pcp_batch, size)
@@ -219,16 +219,13 @@ def _set_pageset(
     region[at.PCP_HIGH] = low if found is None else found.high
 
 
-def batch_size(managed: int, rules: KernelRules) -> int:
-    """pcp->batch of a zone (S4.2).
+def batch_size(managed: int) -> int:
+    """pcp->batch of a zone, the same in every kernel generation (S4.2).
 
     Args:
         managed: the zone's managed pages.
-        rules: kernel generation.
     """
-    size = min(managed >> rules.batch_from_managed_shift, rules.batch_cap_bytes >> 12)
-    if rules.batch_from_managed_shift == 10:
-        size = max(size // 4, 1)
+    size = min(managed >> 12, BATCH_CAP_BYTES >> 12)
     if size <= 1:
         return 1
     doubled = size + size // 2
