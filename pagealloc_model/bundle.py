@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pagealloc_model.errors import RecordingError
 from pagealloc_model.proc.kpageflags import read_kpageflags
+from pagealloc_model.proc.page_owner import PageOwner, read_page_owner
 from pagealloc_model.snapshot import SNAPSHOT_FILES, Snapshot
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ EVENT_FILE = "perf.data"
 META_FILE = "meta.json"
 SNAPSHOT_DIRECTORY = "snapshots"
 KPAGEFLAGS_FILE = "kpageflags.u64.gz"
+PAGE_OWNER_FILES = tuple(f"page_owner.txt{suffix}" for suffix in (".gz", ".xz", ".zst", ""))
 RECORDINGS_VARIABLE = "PAGEALLOC_RECORDINGS"
 
 _WITHOUT_FILE = {
@@ -87,6 +89,24 @@ class Bundle:
     def kpageflags_at_ns(self) -> int | None:
         """Time of the kpageflags read on the recording's clock, None if unknown."""
         return self.meta.get("kpageflags_at_ns")
+
+    @cached_property
+    def page_owner(self) -> PageOwner | None:
+        """Allocations live just before recording, with their owners (T12.7), None if not recorded.
+
+        Raises:
+            RecordingError: the file is there but damaged, or no page_owner text.
+        """
+        for name in PAGE_OWNER_FILES:
+            file = self.path / name
+            if file.is_file():
+                return read_page_owner(file)
+        return None
+
+    @property
+    def page_owner_at_ns(self) -> int | None:
+        """Time of the page_owner read on the recording's clock, None if unknown."""
+        return self.meta.get("page_owner_at_ns")
 
     @cached_property
     def sha256(self) -> str:
@@ -293,6 +313,6 @@ def _check_meta(meta: object, path: Path, todo: str) -> None:
     for key in ("sysctl", "thp"):
         if not isinstance(meta.get(key, {}), dict):
             raise RecordingError(path, f"{key} is not a JSON object", todo=todo)
-    for key in ("kpageflags_at_ns", "nr_cpus", "start_ns", "end_ns"):
+    for key in ("kpageflags_at_ns", "page_owner_at_ns", "nr_cpus", "start_ns", "end_ns"):
         if not isinstance(meta.get(key), int | None):
             raise RecordingError(path, f"{key} is not a whole number", todo=todo)

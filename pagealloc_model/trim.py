@@ -26,6 +26,7 @@ from pagealloc_model.bundle import (
     EVENT_FILE,
     KPAGEFLAGS_FILE,
     META_FILE,
+    PAGE_OWNER_FILES,
     SNAPSHOT_DIRECTORY,
     Bundle,
     open_recording,
@@ -42,8 +43,6 @@ from pagealloc_model.trace.record_table import (
 )
 from pagealloc_model.trace.side_records import COMM, FORK, ID_INDEX, LOST, LOST_SAMPLES
 from pagealloc_model.version import __version__
-
-PAGE_OWNER_FILE = "page_owner.txt.gz"
 
 _EXIT = 4
 _THREAD_MAP = 73
@@ -224,13 +223,13 @@ class _Cut:
 
     def _copy_start_state(self, destination: Path) -> None:
         """Copy what was read just before recording, if the cut begins there."""
-        for name in (KPAGEFLAGS_FILE, PAGE_OWNER_FILE):
+        for name in (KPAGEFLAGS_FILE, *PAGE_OWNER_FILES):
             file = self._bundle.path / name
             if not (self._bundle.path.is_dir() and file.is_file()):
                 continue
             if not self._window.from_start:
                 self._removed.append(f"{name}, which is true only at the recording's start")
-            elif self._anonymise and name == PAGE_OWNER_FILE:
+            elif self._anonymise and name in PAGE_OWNER_FILES:
                 self._removed.append(f"{name}, which names programs")
             else:
                 _recompress(file, destination / name)

@@ -113,6 +113,21 @@ def test_odd_meta_is_refused(recording: Path, content: str, message: str) -> Non
         open_recording(recording)
 
 
+@pytest.mark.parametrize("name", ["page_owner.txt.gz", "page_owner.txt"])
+def test_page_owner_is_read_where_it_is_recorded(recording: Path, name: str) -> None:
+    assert open_recording(recording).page_owner is None
+    text = (
+        b"Page allocated via order 0, mask 0x0(), pid 3, tgid 3 (make), ts 1 ns\n"
+        b"PFN 0x10 type Movable Block 0 type Movable Flags 0x0()\n\n"
+    )
+    (recording / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    owner = open_recording(recording).page_owner
+    assert owner is not None and owner.pfn.tolist() == [16] and owner.comms == ("make",)
+    (recording / name).write_bytes(b"no owners\n")
+    with pytest.raises(RecordingError, match="line 1"):
+        _ = open_recording(recording).page_owner
+
+
 def test_damaged_kpageflags_is_one_clear_error(recording: Path) -> None:
     (recording / "kpageflags.u64.gz").write_bytes(b"\x1f\x8b")
     with pytest.raises(RecordingError, match="not an intact gzip"):
