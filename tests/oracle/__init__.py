@@ -8,13 +8,14 @@ It is the tests' truth: the model's kernels must agree with it list by list and 
 from tests.oracle.allocator import Oracle
 from tests.oracle.machine import Migratetype, OracleMachine, OracleZone
 from tests.oracle.request import Bits
-from tests.oracle.rules import RULES, OraclePolicy, OracleRules
+from tests.oracle.rules import RULES, OracleAssumptions, OraclePolicy, OracleRules
 
 __all__ = [
     "RULES",
     "Bits",
     "Migratetype",
     "Oracle",
+    "OracleAssumptions",
     "OracleMachine",
     "OraclePolicy",
     "OracleRules",

@@ -12,20 +12,22 @@ from tests.oracle.events import Event, EventLog
 from tests.oracle.kswapd import Kswapd
 from tests.oracle.machine import Migratetype, OracleMachine
 from tests.oracle.pageblocks import Pageblocks
-from tests.oracle.request import Attempt, Bits, Request, fast_attempt, slow_attempt
-from tests.oracle.rules import OraclePolicy, OracleRules
+from tests.oracle.request import Bits, Request, fast_attempt, memalloc_attempt, slow_attempt
+from tests.oracle.rules import OracleAssumptions, OraclePolicy, OracleRules
 from tests.oracle.zone import Setting, Zone
+from tests.oracle.zone_walk import ZoneWalk
+from tests.oracle.zonelist import node_orders, zonelist
 
-
-def _request(cpu: int, order: int, migratetype: int, highest_zone: int, bits: int) -> Request:
-    return Request(
-        cpu=cpu,
-        order=order,
-        migratetype=migratetype,
-        highest_zone=highest_zone,
-        bits=Bits(bits)
-        & (Bits.HIGH | Bits.ATOMIC | Bits.DIRECT_RECLAIM | Bits.KSWAPD | Bits.NOMEMALLOC),
-    )
+READ_BITS = (
+    Bits.HIGH
+    | Bits.ATOMIC
+    | Bits.DIRECT_RECLAIM
+    | Bits.KSWAPD
+    | Bits.MEMALLOC
+    | Bits.NOMEMALLOC
+    | Bits.THISNODE
+)
+"""gfp bits that matter here."""
 
 
 class Oracle:
@@ -37,22 +39,32 @@ class Oracle:
 
     Attributes:
         zones: all zones by index.
+        kswapd: the reclaim thread of each node.
         forced: requests that succeeded only by ignoring the watermarks, as the recording did.
         in_base_pages: requests that asked for single pages where the recording had a buddy.
         failed: requests that failed here, wholly or in part, though the recording served them.
         placed_pages: base pages laid out at the start.
     """
 
-    def __init__(self, machine: OracleMachine, rules: OracleRules, policy: OraclePolicy) -> None:
+    def __init__(
+        self,
+        machine: OracleMachine,
+        rules: OracleRules,
+        policy: OraclePolicy,
+        assumptions: OracleAssumptions | None = None,
+    ) -> None:
         self.machine = machine
         self.rules = rules
         self.policy = policy
+        self.assumptions = assumptions or OracleAssumptions()
         self.allocated = AllocatedPages()
         self.blocks = Pageblocks(machine)
         self._log = EventLog()
         setting = Setting(machine, rules, policy, self.blocks, self.allocated, self._log)
         self.zones = [Zone(index, setting) for index in range(len(machine.zones))]
-        self.kswapd = Kswapd(self.zones)
+        self.kswapd = {node: self._new_kswapd(node) for node in machine.nodes}
+        self._node_orders = node_orders(machine)
+        self._walk = ZoneWalk(self.kswapd, rules, policy)
         self.forced = 0
         self.in_base_pages = 0
         self.failed = 0
@@ -118,7 +130,9 @@ class Oracle:
         migratetype: int,
         highest_zone: int,
         bits: int,
+        *,
         recorded_success: bool = True,
+        reclaimed: bool = False,
     ) -> int | None:
         """Allocate; the page, or None.
 
@@ -126,18 +140,26 @@ class Oracle:
             cpu: CPU of the request.
             order: power of two of pages.
             migratetype: 0 to 2.
-            highest_zone: highest zone index allowed.
+            highest_zone: highest type of zone allowed, by position within a node.
             bits: gfp bits, see `Bits`; others are ignored.
             recorded_success: what the recording saw. Only then are watermarks overridden in the
                 end, and only then is that, or a failure, a divergence.
+            reclaimed: direct reclaim ran for it, if the recording tells.
         """
-        request = _request(cpu, order, migratetype, highest_zone, bits)
+        request = self._request(cpu, order, migratetype, highest_zone, bits, reclaimed)
         pfn = self._alloc(request, recorded_success)
         self.failed += pfn is None and recorded_success
         return pfn
 
     def alloc_as_recorded(
-        self, cpu: int, order: int, migratetype: int, highest_zone: int, bits: int
+        self,
+        cpu: int,
+        order: int,
+        migratetype: int,
+        highest_zone: int,
+        bits: int,
+        *,
+        reclaimed: bool = False,
     ) -> tuple[tuple[int, int], ...]:
         """Serve a request that succeeded in the recording, in single pages if no buddy will do.
 
@@ -147,7 +169,7 @@ class Oracle:
             (first page, order) of the buddy; or of single pages in the order they were handed
             out, at most as many as were asked for; or nothing.
         """
-        request = _request(cpu, order, migratetype, highest_zone, bits)
+        request = self._request(cpu, order, migratetype, highest_zone, bits, reclaimed)
         pfn = self._alloc(request, recorded_success=True)
         if pfn is not None:
             return ((pfn, order),)
@@ -160,7 +182,8 @@ class Oracle:
         """Free pages in use, all or part of what was handed out (S4.6, T10.1)."""
         self.allocated.remove(pfn, order)
         self.zone_of(pfn).free(cpu, pfn, order)
-        self.kswapd.note_free()
+        for kswapd in self.kswapd.values():
+            kswapd.note_free()
 
     def tick(self, cpu: int) -> None:
         """The CPU's vmstat worker runs (S4.8)."""
@@ -172,6 +195,14 @@ class Oracle:
         for cpu in range(self.machine.nr_cpus):
             for zone in self.zones:
                 zone.drain_all(cpu)
+
+    def start_kswapd(self, node: int, highest_zone: int) -> None:
+        """A recorded run begins, for zones up to a type (S10.2)."""
+        self.kswapd[node].start(highest_zone)
+
+    def stop_kswapd(self, node: int) -> None:
+        """A recorded run ends."""
+        self.kswapd[node].stop()
 
     def dump(self) -> dict[str, Any]:
         """The comparable state, see `dump_state`."""
@@ -187,9 +218,50 @@ class Oracle:
                 return zone
         raise ValueError(f"pages {start} to {end - 1} lie in no zone")
 
-    def _zonelist(self, highest_zone: int) -> list[Zone]:
-        """Populated zones the request may use, preferred first (S1.4)."""
-        return [zone for zone in self.zones[highest_zone::-1] if zone.spec.present]
+    def _new_kswapd(self, node: int) -> Kswapd:
+        return Kswapd(
+            [self.zones[index] for index in self.machine.zones_of(node)],
+            is_recorded=self.assumptions.kswapd_recorded,
+            marks_all_zones=self.assumptions.kswapd_marks_all_zones,
+        )
+
+    def _request(
+        self,
+        cpu: int,
+        order: int,
+        migratetype: int,
+        highest_zone: int,
+        bits: int,
+        reclaimed: bool,
+    ) -> Request:
+        is_sure = not self.assumptions.direct_reclaim_recorded
+        return Request(
+            cpu=cpu,
+            order=order,
+            migratetype=migratetype,
+            highest_zone=highest_zone,
+            bits=Bits(bits) & READ_BITS,
+            makes_room=Bits.DIRECT_RECLAIM in Bits(bits) and (is_sure or reclaimed),
+        )
+
+    def _zonelist(self, request: Request) -> list[Zone]:
+        """Zones the request may use, preferred first: its CPU's node's come first (S1.4)."""
+        node = self.machine.node_of(request.cpu)
+        nodes = (node,) if Bits.THISNODE in request.bits else self._node_orders[node]
+        return [self.zones[zone] for zone in zonelist(self.machine, nodes, request.highest_zone)]
+
+    def _avoids_fragmenting(self, zonelist: list[Zone]) -> bool:
+        """Whether the fast path sets NOFRAGMENT: the zone below may take what does not fit (S2.7).
+
+        With several nodes the zone below must be there.
+        """
+        if self.policy.defrag_mode:
+            return True
+        if not zonelist or zonelist[0].spec.name != "Normal":
+            return False
+        preferred = zonelist[0]
+        has_below = preferred.type > 0 and self.machine.zones[preferred.index - 1].present > 0
+        return has_below or not self.machine.has_several_nodes
 
     def _alloc(self, request: Request, recorded_success: bool) -> int | None:
         pfn = self._alloc_fast(request)
@@ -210,66 +282,44 @@ class Oracle:
         return tuple(pages)
 
     def _alloc_fast(self, request: Request) -> int | None:
-        zonelist = self._zonelist(request.highest_zone)
-        preferred_is_normal = bool(zonelist) and zonelist[0].spec.name == "Normal"
-        attempt = fast_attempt(
-            request,
-            preferred_is_normal=preferred_is_normal,
-            defrag_mode=self.policy.defrag_mode,
-        )
-        return self._get_page(request, attempt)
+        zonelist = self._zonelist(request)
+        avoids_fragmenting = self._avoids_fragmenting(zonelist)
+        attempt = fast_attempt(request, avoids_fragmenting=avoids_fragmenting)
+        return self._walk.get_page(request, attempt, zonelist)
 
     def _alloc_slow(self, request: Request, recorded_success: bool) -> int | None:
         """Wake kswapd, try harder, make room, give up caution (S8, literal replay)."""
+        zonelist = self._zonelist(request)
+        get_page = self._walk.get_page
         attempt = slow_attempt(request, defrag_mode=self.policy.defrag_mode)
         if attempt.kswapd:
-            self._wake_kswapd(request)
-        pfn = self._get_page(request, attempt)
-        may_reclaim = Bits.DIRECT_RECLAIM in request.bits
-        if pfn is None and may_reclaim:
-            self._make_room(request)
-            pfn = self._get_page(request, attempt)
-        if pfn is None and attempt.nofragment and (may_reclaim or attempt.kswapd):
+            self._wake_kswapd(request, zonelist)
+        pfn = get_page(request, attempt, zonelist)
+        if pfn is None and request.may_ignore_watermarks:
+            attempt = memalloc_attempt(request)
+            pfn = get_page(request, attempt, zonelist)
+        if pfn is None and request.makes_room:
+            self._make_room(request, zonelist)
+            pfn = get_page(request, attempt, zonelist)
+        if pfn is None and attempt.nofragment and request.may_give_up_nofragment:
             attempt = attempt.may_fragment()
-            pfn = self._get_page(request, attempt)
-        if pfn is None and recorded_success:
-            pfn = self._get_page(request, attempt.ignoring_watermarks())
+            pfn = get_page(request, attempt, zonelist)
+        if pfn is None and recorded_success and not attempt.no_watermarks:
+            pfn = get_page(request, attempt.ignoring_watermarks(), zonelist)
             self.forced += pfn is not None
         return pfn
 
-    def _wake_kswapd(self, request: Request) -> None:
+    def _wake_kswapd(self, request: Request, zonelist: list[Zone]) -> None:
+        """Every node with memory that the request may use gets its reclaim thread woken (S8.1)."""
         order = request.order
         if self.policy.defrag_mode:
             order = max(order, self.machine.pageblock_order)
-        self.kswapd.wake(order, request.highest_zone)
+        for node in dict.fromkeys(zone.node for zone in zonelist if zone.spec.managed):
+            self.kswapd[node].wake(order, request.highest_zone)
 
-    def _make_room(self, request: Request) -> None:
+    def _make_room(self, request: Request, zonelist: list[Zone]) -> None:
         """What direct reclaim does when its own frees did not help (S8.2)."""
-        for zone in self._zonelist(request.highest_zone):
+        for zone in zonelist:
             if zone.reserve.unreserve(request.migratetype):
                 break
         self.drain_all()
-
-    def _get_page(self, request: Request, attempt: Attempt) -> int | None:
-        """Walk the zonelist; once more without NOFRAGMENT if that was set (S3.1)."""
-        pfn = self._walk_zonelist(request, attempt)
-        if pfn is None and attempt.nofragment and not self.policy.defrag_mode:
-            pfn = self._walk_zonelist(request, attempt.may_fragment())
-        return pfn
-
-    def _walk_zonelist(self, request: Request, attempt: Attempt) -> int | None:
-        for zone in self._zonelist(request.highest_zone):
-            if not zone.may_take(request, attempt):
-                continue
-            pfn = zone.take(request, attempt)
-            self._note_boost(zone, attempt)
-            if pfn is not None:
-                return pfn
-        return None
-
-    def _note_boost(self, zone: Zone, attempt: Attempt) -> None:
-        """A zone boosted by a fallback gets kswapd's attention (S3.2)."""
-        may_act = attempt.kswapd or not self.rules.boosted_flag_needs_kswapd
-        if zone.fallback.boosted and may_act:
-            zone.fallback.boosted = False
-            self.kswapd.wake(0, zone.index)

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.oracle import RULES, Bits, Migratetype, Oracle, OracleMachine, OraclePolicy, OracleZone
+from tests.oracle import (
+    RULES,
+    Bits,
+    Migratetype,
+    Oracle,
+    OracleAssumptions,
+    OracleMachine,
+    OraclePolicy,
+    OracleZone,
+)
 
 BLOCK = 512
 """Pages in a pageblock."""
@@ -37,11 +46,29 @@ def one_zone(blocks: int = 4, *, nr_cpus: int = 1, **changes: object) -> OracleM
     return OracleMachine(zones=(zone("DMA32", 0, blocks, **changes),), nr_cpus=nr_cpus)
 
 
+def two_nodes(**changes: object) -> OracleMachine:
+    """A CPU on each of two nodes: DMA32 and Normal on node 0, Normal on node 1, 4 blocks each."""
+    plain = OracleMachine(
+        zones=(
+            zone("DMA32", 0, 4),
+            zone("Normal", 4, 4),
+            zone("DMA32", 0, 0, node=1),
+            zone("Normal", 8, 4, node=1),
+        ),
+        nr_cpus=2,
+        cpu_nodes=(0, 1),
+    )
+    return replace(plain, **changes)
+
+
 def oracle(
-    machine: OracleMachine, rules: str = "6.12", policy: OraclePolicy | None = None
+    machine: OracleMachine,
+    rules: str = "6.12",
+    policy: OraclePolicy | None = None,
+    assumptions: OracleAssumptions | None = None,
 ) -> Oracle:
     """An oracle without pages."""
-    return Oracle(machine, RULES[rules], policy or OraclePolicy())
+    return Oracle(machine, RULES[rules], policy or OraclePolicy(), assumptions)
 
 
 def put_free_blocks(target: Oracle, first: int, count: int, migratetype: int = 1) -> None:

@@ -9,46 +9,70 @@ from tests.oracle.zone import Zone
 
 
 class Kswapd:
-    """The node's reclaim thread; the pages it frees arrive as recorded frees (S10.4).
+    """A node's reclaim thread; the pages it frees arrive as recorded frees (S10.4).
 
     Attributes:
+        zones: the node's, lowest type first.
+        is_recorded: its runs are the recording's; nothing here starts or ends one.
+        marks_all_zones: a run concerns the node's higher zones too. The kernel's does not; this
+            is what the kernels under test did before S10.2 said so, until they do the same.
         active: a run is under way.
     """
 
-    def __init__(self, zones: Sequence[Zone]) -> None:
+    def __init__(
+        self, zones: Sequence[Zone], *, is_recorded: bool = False, marks_all_zones: bool = False
+    ) -> None:
         self.zones = zones
+        self.is_recorded = is_recorded
+        self.marks_all_zones = marks_all_zones
         self.active = False
-        self._highest_zone = 0
-        self._boosts: list[int] = []
+        self._highest_type = 0
+        self._boosts: dict[int, int] = {}
 
-    def wake(self, order: int, highest_zone: int) -> None:
+    def wake(self, order: int, highest_type: int) -> None:
         """Start a run, unless one is under way or there is nothing to do (S10.1)."""
-        boosted = any(zone.watermarks.boost for zone in self._eligible(highest_zone))
-        if self.active or (self._balanced(order, highest_zone) and not boosted):
+        if self.is_recorded or self.active:
             return
-        self.active = True
-        self._highest_zone = highest_zone
-        self._boosts = [zone.watermarks.boost for zone in self.zones]
-        self._set_reclaim_active(True)
+        boosted = any(zone.watermarks.boost for zone in self._eligible(highest_type))
+        if boosted or not self._balanced(order, highest_type):
+            self.start(highest_type)
 
     def note_free(self) -> None:
-        """End the run once some eligible zone is balanced (S10.2); its boosts expire (S1.7)."""
-        if not self.active or not self._balanced(0, self._highest_zone):
+        """End the run once some eligible zone is balanced (S10.2)."""
+        if not self.is_recorded and self.active and self._balanced(0, self._highest_type):
+            self.stop()
+
+    def start(self, highest_type: int) -> None:
+        """A run begins; one that was under way has ended (S10.2).
+
+        It concerns the zones up to the type that its waker may use: those drain their per-CPU
+        lists sooner, and their boosts as of now are what the run is to take back.
+        """
+        self.stop()
+        self.active = True
+        self._highest_type = highest_type
+        self._boosts = {zone.index: zone.watermarks.boost for zone in self._concerned()}
+        for zone in self._concerned():
+            zone.flags.reclaim_active = True
+
+    def stop(self) -> None:
+        """The run ends, if there was one: the boosts it saw expire (S1.7)."""
+        if not self.active:
             return
         self.active = False
-        self._set_reclaim_active(False)
-        for zone, boost in zip(self.zones, self._boosts, strict=True):
+        for zone in self._concerned():
+            zone.flags.reclaim_active = False
+            boost = self._boosts[zone.index]
             zone.watermarks.boost = max(zone.watermarks.boost - boost, 0)
 
-    def _eligible(self, highest_zone: int) -> list[Zone]:
-        return [zone for zone in self.zones[: highest_zone + 1] if zone.spec.managed]
+    def _concerned(self) -> list[Zone]:
+        return list(self.zones) if self.marks_all_zones else self._eligible(self._highest_type)
 
-    def _balanced(self, order: int, highest_zone: int) -> bool:
-        return any(
-            zone.watermarks.ok_at(order, Mark.HIGH, highest_zone, PLAIN)
-            for zone in self._eligible(highest_zone)
+    def _eligible(self, highest_type: int) -> list[Zone]:
+        return [zone for zone in self.zones[: highest_type + 1] if zone.spec.managed]
+
+    def _balanced(self, order: int, highest_type: int) -> bool:
+        eligible = self._eligible(highest_type)
+        return not eligible or any(
+            zone.watermarks.ok_at(order, Mark.HIGH, highest_type, PLAIN) for zone in eligible
         )
-
-    def _set_reclaim_active(self, active: bool) -> None:
-        for zone in self.zones:
-            zone.flags.reclaim_active = active

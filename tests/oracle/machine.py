@@ -1,9 +1,16 @@
-"""The machine the oracle runs on: one node, its zones, CPUs and pageblock geometry (S1)."""
+"""The machine the oracle runs on: nodes, their zones, CPUs and pageblock geometry (S1)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
+
+LOCAL_DISTANCE = 10
+"""A node's distance to itself (S1.4)."""
+
+REMOTE_DISTANCE = 20
+"""Distance between two nodes where none is given (S1.4)."""
 
 PMD_ORDER = 9
 """Order of a transparent huge page with 4 KiB base pages (S1.9)."""
@@ -35,7 +42,7 @@ class OracleZone:
     """One zone as found; all sizes in base pages.
 
     Attributes:
-        node: NUMA node, always 0 for now.
+        node: number of its NUMA node.
         name: as in zoneinfo ("DMA", "DMA32", "Normal", "Movable").
         start_pfn: first page frame.
         spanned: page frames from the first to the last, holes included.
@@ -70,11 +77,15 @@ class OracleZone:
 
 @dataclass(frozen=True, kw_only=True)
 class OracleMachine:
-    """Zones in zone-index order (empty ones included) and what is common to them.
+    """Zones by node and, within a node, by type, with what is common to them.
 
     Attributes:
-        zones: see `OracleZone`; their spans do not overlap.
-        nr_cpus: CPUs, all local to the node.
+        zones: see `OracleZone`; their spans do not overlap. Every node has the same types of
+            zones in the same order, empty ones with nothing present.
+        nr_cpus: CPUs, numbered from 0.
+        cpu_nodes: node of every CPU; empty where all are on the first node.
+        distances: from node (row) to node, in the order of node numbers; empty for 10 within a
+            node and 20 between any two.
         pageblock_order: S1.2.
         max_order: largest buddy order (S1.1).
         migratetypes: names by number (S1.3).
@@ -84,16 +95,66 @@ class OracleMachine:
 
     zones: tuple[OracleZone, ...]
     nr_cpus: int
+    cpu_nodes: tuple[int, ...] = ()
+    distances: tuple[tuple[int, ...], ...] = ()
     pageblock_order: int = 9
     max_order: int = 10
     migratetypes: tuple[str, ...] = ("Unmovable", "Movable", "Reclaimable", "HighAtomic", "Isolate")
     thp: bool = True
     free_high_batch: bool = True
 
+    def __post_init__(self) -> None:
+        """Refuse zones that are not the same types for node after node.
+
+        Raises:
+            ValueError: they are not.
+        """
+        types = len(self.zones) // len(self.nodes)
+        expected = [node for node in self.nodes for _ in range(types)]
+        if [zone.node for zone in self.zones] != expected:
+            raise ValueError("zones must be ordered by node, with the same types in each node")
+
     @property
     def pages_per_block(self) -> int:
         """Base pages in a pageblock."""
         return 1 << self.pageblock_order
+
+    @cached_property
+    def nodes(self) -> tuple[int, ...]:
+        """Node numbers, ascending."""
+        return tuple(sorted({zone.node for zone in self.zones}))
+
+    @property
+    def has_several_nodes(self) -> bool:
+        """Whether there is a remote node at all."""
+        return len(self.nodes) > 1
+
+    def zone_type(self, zone: int) -> int:
+        """Position of a zone among those of its node: 0 for the lowest type (S1.4)."""
+        return zone % (len(self.zones) // len(self.nodes))
+
+    def zones_of(self, node: int) -> list[int]:
+        """Indexes of a node's zones, lowest type first."""
+        return [index for index, zone in enumerate(self.zones) if zone.node == node]
+
+    def node_of(self, cpu: int) -> int:
+        """Node of a CPU."""
+        return self.cpu_nodes[cpu] if self.cpu_nodes else self.nodes[0]
+
+    def cpus_of(self, node: int) -> list[int]:
+        """CPUs of a node; none for a node that is only memory."""
+        return [cpu for cpu in range(self.nr_cpus) if self.node_of(cpu) == node]
+
+    def distance(self, here: int, there: int) -> int:
+        """How far a node is from another."""
+        if self.distances:
+            return self.distances[self.nodes.index(here)][self.nodes.index(there)]
+        return LOCAL_DISTANCE if here == there else REMOTE_DISTANCE
+
+    @property
+    def cma(self) -> int | None:
+        """Number of the type CMA, None on a machine without it (S1.3)."""
+        return self.migratetypes.index("CMA") if "CMA" in self.migratetypes else None
 
     def is_isolate(self, migratetype: int) -> bool:
         """Whether the number means ISOLATE on this machine (S1.3)."""

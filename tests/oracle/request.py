@@ -17,7 +17,9 @@ class Bits(IntFlag):
     ATOMIC = 0x200
     DIRECT_RECLAIM = 0x400
     KSWAPD = 0x800
+    MEMALLOC = 0x20000
     NOMEMALLOC = 0x80000
+    THISNODE = 0x200000
 
 
 class Mark(Enum):
@@ -36,8 +38,9 @@ class Request:
         cpu: CPU it runs on.
         order: pages asked for, as a power of two.
         migratetype: 0 to 2 (S2.1).
-        highest_zone: highest zone index allowed (S2.2).
+        highest_zone: highest type of zone allowed, by position within a node (S2.2).
         bits: gfp bits.
+        makes_room: direct reclaim runs for it if nothing else helps (S8.2).
     """
 
     cpu: int
@@ -45,6 +48,17 @@ class Request:
     migratetype: int
     highest_zone: int
     bits: Bits
+    makes_room: bool = False
+
+    @property
+    def may_ignore_watermarks(self) -> bool:
+        """Whether the task is one that frees memory with what it gets (S2.6)."""
+        return Bits.MEMALLOC in self.bits and Bits.NOMEMALLOC not in self.bits
+
+    @property
+    def may_give_up_nofragment(self) -> bool:
+        """Whether a failing request fragments in the end where NOFRAGMENT is the rule (S8.6)."""
+        return bool(self.bits & (Bits.DIRECT_RECLAIM | Bits.KSWAPD))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,12 +105,12 @@ PLAIN = Attempt(mark=Mark.HIGH)
 """No discounts at all: kswapd's and the free path's tests."""
 
 
-def fast_attempt(request: Request, *, preferred_is_normal: bool, defrag_mode: bool) -> Attempt:
-    """The first attempt's flags (S2.5, S2.7)."""
+def fast_attempt(request: Request, *, avoids_fragmenting: bool) -> Attempt:
+    """The first attempt's flags (S2.5)."""
     return Attempt(
         mark=Mark.LOW,
         kswapd=Bits.KSWAPD in request.bits,
-        nofragment=defrag_mode or preferred_is_normal,
+        nofragment=avoids_fragmenting,
     )
 
 
@@ -114,3 +128,8 @@ def slow_attempt(request: Request, *, defrag_mode: bool) -> Attempt:
         highatomic=non_block and min_reserve and request.order > 0,
         nofragment=defrag_mode,
     )
+
+
+def memalloc_attempt(request: Request) -> Attempt:
+    """The flags that replace all others where the watermarks need not be kept (S2.6)."""
+    return Attempt(mark=Mark.MIN, kswapd=Bits.KSWAPD in request.bits, no_watermarks=True)

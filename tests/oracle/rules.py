@@ -31,6 +31,7 @@ class OracleRules:
         atomic_bit_ignores_boost: the gfp bit ATOMIC lets requests ignore the boost, not HIGH
             (S3.3).
         boosted_flag_needs_kswapd: only requests that may wake kswapd act on the flag (S3.2).
+        skips_busy_kswapd_nodes: nodes that kswapd works on are avoided at first (S3.1).
     """
 
     name: str
@@ -48,6 +49,7 @@ class OracleRules:
     watermark_subtracts_reserved: bool
     atomic_bit_ignores_boost: bool
     boosted_flag_needs_kswapd: bool
+    skips_busy_kswapd_nodes: bool
 
 
 RULES_6_1 = OracleRules(
@@ -66,6 +68,7 @@ RULES_6_1 = OracleRules(
     watermark_subtracts_reserved=True,
     atomic_bit_ignores_boost=True,
     boosted_flag_needs_kswapd=False,
+    skips_busy_kswapd_nodes=False,
 )
 
 RULES_6_12 = OracleRules(
@@ -84,6 +87,7 @@ RULES_6_12 = OracleRules(
     watermark_subtracts_reserved=False,
     atomic_bit_ignores_boost=False,
     boosted_flag_needs_kswapd=True,
+    skips_busy_kswapd_nodes=False,
 )
 
 RULES_6_18 = OracleRules(
@@ -102,6 +106,7 @@ RULES_6_18 = OracleRules(
     watermark_subtracts_reserved=False,
     atomic_bit_ignores_boost=False,
     boosted_flag_needs_kswapd=True,
+    skips_busy_kswapd_nodes=True,
 )
 
 RULES_7_2 = OracleRules(
@@ -120,6 +125,7 @@ RULES_7_2 = OracleRules(
     watermark_subtracts_reserved=False,
     atomic_bit_ignores_boost=False,
     boosted_flag_needs_kswapd=True,
+    skips_busy_kswapd_nodes=True,
 )
 
 RULES: dict[str, OracleRules] = {
@@ -157,3 +163,19 @@ class OraclePolicy:
     pcp_batch_scale_max: int = 5
     watermark_boost_factor: int = 15000
     defrag_mode: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class OracleAssumptions:
+    """What the oracle takes for granted where a recording is silent, or takes from it.
+
+    Attributes:
+        kswapd_recorded: kswapd runs when it is told to, and only then (S10.2).
+        direct_reclaim_recorded: requests make room if the recording says they reclaimed, and only
+            then (S8.2).
+        kswapd_marks_all_zones: see `Kswapd.marks_all_zones`.
+    """
+
+    kswapd_recorded: bool = False
+    direct_reclaim_recorded: bool = False
+    kswapd_marks_all_zones: bool = False

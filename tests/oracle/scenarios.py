@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tests.oracle import Bits, Oracle, OracleMachine, OraclePolicy, OracleRules
 from tests.oracle.builders import ATOMIC, BLOCK, KERNEL
 from tests.oracle.machine import PMD_ORDER
+from tests.oracle.rules import OracleAssumptions
 
 REQUEST_BITS = (
     KERNEL,
@@ -108,6 +109,7 @@ class Scenario:
         bits: sets of gfp bits to draw requests from.
         replayed: only what a replay has: every request succeeded in the recording, and is
             served in single pages where no buddy serves it; only requests drain all lists.
+        assumptions: what is the recording's to say.
     """
 
     machine: OracleMachine
@@ -118,10 +120,11 @@ class Scenario:
     orders: tuple[int, ...]
     bits: tuple[Bits, ...] = REQUEST_BITS
     replayed: bool = False
+    assumptions: OracleAssumptions = field(default_factory=OracleAssumptions)
 
     def started(self) -> Oracle:
         """An oracle with every page placed: blocks of random types, freed in random parts."""
-        oracle = Oracle(self.machine, self.rules, self.policy)
+        oracle = Oracle(self.machine, self.rules, self.policy, self.assumptions)
         rng = random.Random(self.seed)
         for each in self.machine.zones:
             for block in range(each.start_pfn // BLOCK, -(-each.end_pfn // BLOCK)):

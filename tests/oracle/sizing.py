@@ -104,15 +104,17 @@ def page_set_size(
 ) -> PageSetSize:
     """Bounds of the zone's page sets, the policy's values where it gives some (S4.2, S4.3).
 
-    A fixed limit is both bounds at once: the policy's high_max has no say.
+    The CPUs of the zone's node share it; all CPUs do if the node has none. A fixed limit is both
+    bounds at once: the policy's high_max has no say.
     """
     batch = batch_size(zone.managed, rules) if policy.pcp_batch is None else policy.pcp_batch
     fraction = policy.percpu_pagelist_high_fraction
+    nr_cpus = len(machine.cpus_of(zone.node)) or machine.nr_cpus
     if fraction:
-        high_min = high_max = high_size(zone.managed // fraction, machine.nr_cpus, batch)
+        high_min = high_max = high_size(zone.managed // fraction, nr_cpus, batch)
     else:
-        high_min = high_size(zone.low, machine.nr_cpus, batch)
-        high_max = high_size(zone.managed // HIGH_MAX_FRACTION, machine.nr_cpus, batch)
+        high_min = high_size(zone.low, nr_cpus, batch)
+        high_max = high_size(zone.managed // HIGH_MAX_FRACTION, nr_cpus, batch)
     if policy.pcp_high_min is not None:
         high_min = policy.pcp_high_min
     if policy.pcp_high_max is not None:

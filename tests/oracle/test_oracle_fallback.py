@@ -161,7 +161,7 @@ def test_boost_grows_by_a_block_up_to_its_cap() -> None:
     put_block(target, 1, MOVABLE, 6, BLOCK - 64)
     assert take(target, UNMOVABLE) == 0, "stolen from the smallest"
     assert target.dump()["zones"][0]["boost"] == 750
-    assert target.kswapd.active, "S3.2: the boosted flag wakes kswapd and is cleared"
+    assert target.kswapd[0].active, "S3.2: the boosted flag wakes kswapd and is cleared"
     assert not target.dump()["zones"][0]["boosted"]
 
 
@@ -181,7 +181,7 @@ def test_only_requests_that_may_wake_kswapd_do() -> None:
     put_block(target, 0, MOVABLE, 7, 0)
     take(target, UNMOVABLE, bits=Bits.DIRECT_RECLAIM)
     assert target.dump()["zones"][0]["boost"] == 512
-    assert not target.kswapd.active
+    assert not target.kswapd[0].active
 
 
 def test_blocks_across_the_zone_edge_are_never_claimed() -> None:

@@ -53,7 +53,7 @@ def test_slow_path_flags(order: int, bits: int, flags: set[str]) -> None:
 
 def test_fast_path_flags() -> None:
     """S2.5: no reserve, whatever the request says."""
-    attempt = fast_attempt(request(3, ATOMIC), preferred_is_normal=True, defrag_mode=False)
+    attempt = fast_attempt(request(3, ATOMIC), avoids_fragmenting=True)
     assert attempt == Attempt(mark=Mark.LOW, kswapd=True, nofragment=True)
 
 
@@ -143,7 +143,7 @@ def test_a_zone_below_low_is_passed_over() -> None:
     state = target.dump()["zones"]
     assert state[1]["below_high"]
     assert not state[0]["below_high"]
-    assert not target.kswapd.active, "the fast path wakes nobody"
+    assert not target.kswapd[0].active, "the fast path wakes nobody"
 
 
 def test_a_failed_high_check_of_any_order_sets_below_high() -> None:
@@ -199,10 +199,10 @@ def test_kswapd_wakes_below_low_and_sleeps_above_high() -> None:
         target.put_allocated(page, 0, movable=True)
     for page in range(2000, 2007):
         target.free(0, page, 0)
-    assert target.kswapd.active
+    assert target.kswapd[0].active
     for page in range(2007, 2032):
         target.free(0, page, 0)
-    assert not target.kswapd.active
+    assert not target.kswapd[0].active
     assert not target.dump()["zones"][0]["reclaim_active"]
     assert None not in pfns
     target.check()
@@ -211,20 +211,20 @@ def test_kswapd_wakes_below_low_and_sleeps_above_high() -> None:
 def test_kswapd_takes_back_the_boost_it_saw() -> None:
     """S1.7: what was added during the run stays."""
     target = free_zone(300, boost=256)
-    target.kswapd.wake(0, 0)
-    assert target.kswapd.active
+    target.kswapd[0].wake(0, 0)
+    assert target.kswapd[0].active
     target.zones[0].watermarks.boost += 30
-    target.kswapd.note_free()
-    assert not target.kswapd.active
+    target.kswapd[0].note_free()
+    assert not target.kswapd[0].active
     assert target.dump()["zones"][0]["boost"] == 30
 
 
 def test_a_balanced_node_without_boost_is_left_alone() -> None:
     target = free_zone(10)
-    target.kswapd.wake(0, 0)
-    assert not target.kswapd.active
-    target.kswapd.wake(5, 0)
-    assert target.kswapd.active, "no buddy of order 5"
+    target.kswapd[0].wake(0, 0)
+    assert not target.kswapd[0].active
+    target.kswapd[0].wake(5, 0)
+    assert target.kswapd[0].active, "no buddy of order 5"
 
 
 def test_defrag_mode_steals_only_when_all_else_failed() -> None:

@@ -40,6 +40,8 @@ class Zone:
 
     Attributes:
         index: zone index.
+        type: position among its node's zones.
+        node: number of its node.
         spec: the zone as found.
         pcp: page set of each CPU.
         cached_types: types of pages outside the buddy (6.1).
@@ -48,7 +50,9 @@ class Zone:
 
     def __init__(self, index: int, setting: Setting) -> None:
         self.index = index
+        self.type = setting.machine.zone_type(index)
         self.spec = setting.machine.zones[index]
+        self.node = self.spec.node
         self.rules = setting.rules
         self.policy = setting.policy
         self.machine = setting.machine
