@@ -76,6 +76,15 @@ def test_free_factor_stops_at_the_scale() -> None:
     assert fixed(target).free_factor == 2
 
 
+def test_free_factor_stops_where_its_drain_is_the_most_allowed() -> None:
+    """S4.6: batch 4, limit 12: the second drain wants 8 and may have 8."""
+    target = in_use(OraclePolicy(pcp_batch=4, pcp_high_min=12))
+    for pfn in range(36):
+        target.free(0, pfn, 0)
+    assert [objects for _, _, objects in holds(target)] == [4, 8, 8, 8]
+    assert fixed(target).free_factor == 1
+
+
 def test_allocations_halve_the_free_factor() -> None:
     """S4.5; also those that find the list filled."""
     target = in_use()
@@ -88,12 +97,12 @@ def test_allocations_halve_the_free_factor() -> None:
 
 
 def test_high_order_free_after_a_drain_flushes_everything() -> None:
-    """S4.6: free_factor > 0 and order 1 to 3; the factor itself stays."""
+    """S4.6: free_factor > 0 and order 1 to 3, however few are listed; the factor itself stays."""
     target = in_use()
     for pfn in range(32):
         target.free(0, pfn, 0)
     assert (fixed(target).free_factor, fixed(target).count) == (1, 28)
-    target.free(0, 40, 2)
+    target.free(0, 40, 1)
     assert holds(target)[-1] == ("drain", "commit", 29)
     assert (fixed(target).free_factor, fixed(target).count) == (1, 0)
 
