@@ -229,7 +229,7 @@ def test_every_fallback_below_block_size_boosts(bits: int, woken: bool) -> None:
     put_block(target, 0, UNMOVABLE, {0: 3, 16: 1})
     assert take(target, MOVABLE, 0, bits) is not None
     assert target.zones[0].watermarks.boost == 1500
-    assert target.kswapd.active == woken
+    assert target.kswapd[0].active == woken
     assert not target.zones[0].fallback.boosted
 
 
@@ -247,7 +247,7 @@ def test_whoever_comes_next_acts_on_the_boosted_flag() -> None:
         put_free_blocks(target, 0, 4)
         target.zones[0].fallback.boosted = True
         target.alloc(0, 0, MOVABLE, 0, Bits.DIRECT_RECLAIM)
-        assert (target.kswapd.active, target.zones[0].fallback.boosted) == (active, not active)
+        assert (target.kswapd[0].active, target.zones[0].fallback.boosted) == (active, not active)
 
 
 def test_each_page_of_a_refill_starts_afresh() -> None:
