@@ -6,6 +6,7 @@ identities of objects and for the start image only (T10.7).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -70,20 +71,15 @@ class Demand:
         return places
 
 
-def highest_zone_by_gfp(machine: Machine) -> np.ndarray:
-    """int8, shape (16,): index of the highest zone allowed for each low gfp nibble (S2.2).
+def highest_type_by_gfp(machine: Machine) -> np.ndarray:
+    """int8, shape (16,): the highest zone type allowed for each low gfp nibble (S2.2).
 
     A zone that the machine lacks degrades to Normal, and Normal to the highest populated one.
     """
-    populated = [index for index, zone in enumerate(machine.zones) if zone.managed]
-    normal = machine.zone_index("Normal")
+    populated = [machine.type_index(zone.name) for zone in machine.zones if zone.managed]
+    normal = machine.type_index("Normal")
     normal = normal if normal >= 0 else max(populated)
-    wanted = {
-        "DMA": machine.zone_index("DMA"),
-        "DMA32": machine.zone_index("DMA32"),
-        "HighMem": machine.zone_index("HighMem"),
-        "Movable": machine.zone_index("Movable"),
-    }
+    wanted = {name: machine.type_index(name) for name in ("DMA", "DMA32", "HighMem", "Movable")}
     table = np.full(16, normal, np.int8)
     for nibble in range(16):
         name = ""
@@ -138,14 +134,14 @@ def resolve_demand(
     rows["order"] = order[inside]
     rows["migratetype"] = trace.migratetype[kept]
     rows["bits"] = gfp & np.uint32(at.GFP_READ_BITS)
-    rows["zone"] = highest_zone_by_gfp(machine)[gfp & np.uint32(15)]
+    rows["zone"] = highest_type_by_gfp(machine)[gfp & np.uint32(15)]
     frees = rows["is_free"] == 1
     rows["migratetype"][frees] = assumptions.hidden_migratetype
     rows["bits"][frees] = GFP_KERNEL & at.GFP_READ_BITS
     reclaimed = requests_that_reclaimed(trace)
     rows["bits"][np.isin(kept, reclaimed)] |= np.uint32(at.REQUEST_RECLAIMED)
     events, objects, counts = _resolve(rows, machine.end_pfn)
-    reclaim = kswapd_runs(trace)
+    reclaim = kswapd_runs(trace, machine)
     limits = _limits_found(machine, start)
     beside = [limits] if reclaim is None else [limits, reclaim]
     events = np.concatenate([*beside, events])
@@ -193,10 +189,10 @@ def _limits_found(machine: Machine, start: Snapshot | None) -> np.ndarray:
     """SET_PCP_HIGH events for every pageset of the start snapshot (S4.3, T12.3)."""
     zones = () if start is None or start.zoneinfo is None else start.zoneinfo.zones
     found = [
-        (start.time_ns, machine.zone_index(zone.name), pageset.cpu, pageset.high)
+        (start.time_ns, machine.zone_index(zone.node, zone.name), pageset.cpu, pageset.high)
         for zone in zones
         for pageset in zone.pagesets
-        if pageset.cpu < machine.nr_cpus and machine.zone_index(zone.name) >= 0
+        if pageset.cpu < machine.nr_cpus and machine.zone_index(zone.node, zone.name) >= 0
     ]
     limits = np.zeros(len(found), at.EVENT)
     limits["operation"] = at.SET_PCP_HIGH
@@ -225,28 +221,66 @@ def requests_that_reclaimed(trace: Trace) -> np.ndarray:
     return np.unique(ranked[found[same]])
 
 
-def kswapd_runs(trace: Trace) -> np.ndarray | None:
+def kswapd_runs(trace: Trace, machine: Machine) -> np.ndarray | None:
     """Kswapd's recorded runs as KSWAPD_START and KSWAPD_STOP events; None if none were recorded.
 
     In a literal replay reclaim is the recording's, and so are the times at which it is active
-    (S10.2). A run ends a nap before kswapd sleeps (S10.3), or where the next one begins.
+    (S10.2). A run ends a nap before the node's kswapd sleeps (S10.3), or where its next one begins.
+
+    Args:
+        trace: the recording's events.
+        machine: its nodes and zone types.
+
+    Raises:
+        UsageError: an event of a node that the machine does not have.
     """
     wakes = trace.tables.get("vmscan:mm_vmscan_kswapd_wake")
     sleeps = trace.tables.get("vmscan:mm_vmscan_kswapd_sleep")
     if wakes is None or sleeps is None or not len(wakes["time_ns"]):
         return None
-    starts = np.asarray(wakes["time_ns"])
-    naps = np.asarray(sleeps["time_ns"]) - KSWAPD_NAP_NS
     last = trace.demand_span_ns[1] + 1
-    following = np.append(starts[1:], last)
+    strange = np.setdiff1d(_nodes_of(wakes), machine.nodes)
+    if len(strange):
+        raise UsageError(
+            f"{trace.source}: kswapd of node {strange[0]} woke, but zoneinfo at the start has no "
+            "such node; record without bringing nodes on- or offline"
+        )
+    runs = [
+        _runs_of_node(
+            index,
+            {name: np.asarray(column)[_nodes_of(wakes) == node] for name, column in wakes.items()},
+            np.asarray(sleeps["time_ns"])[_nodes_of(sleeps) == node],
+            len(machine.zone_types),
+            last,
+        )
+        for index, node in enumerate(machine.nodes)
+    ]
+    together = np.concatenate(runs)
+    return together[np.argsort(together["time_ns"], kind="stable")]
+
+
+def _nodes_of(table: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Node numbers of kswapd's events."""
+    return np.asarray(table["nid"], np.int64)
+
+
+def _runs_of_node(
+    index: int, wakes: Mapping[str, np.ndarray], sleeps: np.ndarray, zone_types: int, last: int
+) -> np.ndarray:
+    """One node's runs; those whose wake does not name its highest zone may use all zones."""
+    starts = np.asarray(wakes["time_ns"])
+    naps = sleeps - KSWAPD_NAP_NS
+    following = np.append(starts[1:], last)[: len(starts)]
     slept = np.append(naps, last)[np.searchsorted(naps, starts)]
-    stops = np.maximum(np.minimum(following, slept), starts)
     runs = np.zeros(2 * len(starts), at.EVENT)
     runs["time_ns"][0::2] = starts
-    runs["time_ns"][1::2] = stops
+    runs["time_ns"][1::2] = np.maximum(np.minimum(following, slept), starts)
     runs["operation"][0::2] = at.KSWAPD_START
     runs["operation"][1::2] = at.KSWAPD_STOP
     runs["object"] = -1
+    runs["offset"] = index
+    highest = np.asarray(wakes.get("zid", np.full(len(starts), zone_types - 1)))
+    runs["zone"][0::2] = np.clip(highest, 0, zone_types - 1)
     return runs
 
 

@@ -34,6 +34,10 @@ class KernelRules:
     highatomic_refills_pcp: bool = _rule(
         "HIGHATOMIC requests may refill a per-CPU list instead of going to the buddy", "S4.4"
     )
+    skips_busy_kswapd_nodes: bool = _rule(
+        "with several nodes, a first walk of the zonelist leaves out nodes whose kswapd runs",
+        "S3.1",
+    )
     inferred: tuple[str, ...] = ()
 
     @staticmethod
@@ -99,6 +103,7 @@ PRESETS: dict[str, KernelRules] = {
         decay_batched=True,
         highatomic_from_pcp=True,
         highatomic_refills_pcp=True,
+        skips_busy_kswapd_nodes=False,
     ),
     "6.18": KernelRules(
         name="6.18",
@@ -107,7 +112,8 @@ PRESETS: dict[str, KernelRules] = {
         decay_batched=True,
         highatomic_from_pcp=True,
         highatomic_refills_pcp=True,
-        inferred=("highatomic_from_pcp", "highatomic_refills_pcp"),
+        skips_busy_kswapd_nodes=True,
+        inferred=("highatomic_from_pcp", "highatomic_refills_pcp", "skips_busy_kswapd_nodes"),
     ),
     "7.2": KernelRules(
         name="7.2",
@@ -116,6 +122,7 @@ PRESETS: dict[str, KernelRules] = {
         decay_batched=True,
         highatomic_from_pcp=False,
         highatomic_refills_pcp=False,
+        skips_busy_kswapd_nodes=True,
     ),
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pagealloc_model.errors import UsageError
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from pagealloc_model.proc.zoneinfo import ZoneInfo
 
 PAGE_KB = 4
+LOCAL_DISTANCE, REMOTE_DISTANCE = 10, 20
+ZONES_MAX, ZONE_TYPES_MAX = 126, 8
 DEFAULT_MIGRATETYPES = ("Unmovable", "Movable", "Reclaimable", "HighAtomic", "Isolate")
 
 
@@ -77,11 +80,17 @@ class Zone:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Zones in zone-index order, empty ones included, so that lowmem_reserve's columns fit.
+    """Zones node by node, each node with the same zone types, empty ones included.
+
+    A zone's number is its place in `zones`; its type is its place within its node, so that
+    lowmem_reserve's columns fit. A node's index is its place among the node numbers.
 
     Attributes:
-        zones: all zones of the node.
+        zones: all zones, by node number and zone type.
         nr_cpus: CPUs, numbered from 0; those offline in between count too.
+        cpu_nodes: node number of each CPU; empty puts all CPUs on the first node.
+        distances: between nodes, by node index, as in /sys/devices/system/node/node*/distance;
+            empty means 10 within a node and 20 between nodes.
         pageblock_order: S1.2.
         max_order: largest buddy order (S1.1).
         migratetypes: names in numeric order, from pagetypeinfo's rows (S1.3).
@@ -91,6 +100,8 @@ class Machine:
 
     zones: tuple[Zone, ...]
     nr_cpus: int
+    cpu_nodes: tuple[int, ...] = ()
+    distances: tuple[tuple[int, ...], ...] = ()
     pageblock_order: int = 9
     max_order: int = 10
     migratetypes: tuple[str, ...] = DEFAULT_MIGRATETYPES
@@ -101,10 +112,10 @@ class Machine:
         """Refuse machines the model has no rules for.
 
         Raises:
-            UsageError: several NUMA nodes, no populated zone, or a geometry out of range.
+            UsageError: zones, CPUs or distances that do not fit the nodes, no populated zone, or a
+                geometry out of range.
         """
-        if len({zone.node for zone in self.zones}) > 1:
-            raise UsageError("the machine has several NUMA nodes; this version models one")
+        self._check_nodes()
         if not any(zone.managed for zone in self.zones):
             raise UsageError("no zone of the machine has managed pages")
         if not 0 < self.pageblock_order <= self.max_order <= 14:
@@ -113,15 +124,69 @@ class Machine:
                 "are outside what the model knows (1 to 14)"
             )
 
+    def _check_nodes(self) -> None:
+        wanted = [(node, name) for node in self.nodes for name in self.zone_types]
+        if [(zone.node, zone.name) for zone in self.zones] != wanted:
+            raise UsageError(
+                "zones must be listed node by node, each node with the same zones in the same order"
+            )
+        if len(self.zone_types) > ZONE_TYPES_MAX or len(self.zones) > ZONES_MAX:
+            raise UsageError(
+                f"the machine has {len(self.zones)} zones of {len(self.zone_types)} types; "
+                f"the model knows at most {ZONES_MAX} of {ZONE_TYPES_MAX}"
+            )
+        strange = set(self.cpu_nodes) - set(self.nodes)
+        if strange or len(self.cpu_nodes) not in (0, self.nr_cpus):
+            raise UsageError(
+                f"cpu_nodes must give one of the nodes {', '.join(map(str, self.nodes))} for each "
+                f"of {self.nr_cpus} CPUs"
+            )
+        rows = len(self.nodes)
+        if self.distances and [len(row) for row in self.distances] != [rows] * rows:
+            raise UsageError(f"node distances must be {rows} rows of {rows} numbers")
+
     @property
     def end_pfn(self) -> int:
         """First page frame behind every populated zone."""
         return max(zone.end_pfn for zone in self.zones if zone.managed)
 
-    def zone_index(self, name: str) -> int:
-        """Index of a zone by name, -1 if the machine has none of that name."""
-        names = [zone.name for zone in self.zones]
-        return names.index(name) if name in names else -1
+    @cached_property
+    def nodes(self) -> tuple[int, ...]:
+        """Node numbers, ascending."""
+        return tuple(sorted({zone.node for zone in self.zones}))
+
+    @cached_property
+    def zone_types(self) -> tuple[str, ...]:
+        """Names of the zones that every node has, lowest first."""
+        first = self.zones[0].node if self.zones else 0
+        return tuple(zone.name for zone in self.zones if zone.node == first)
+
+    @cached_property
+    def cpu_node_indices(self) -> tuple[int, ...]:
+        """Index of each CPU's node."""
+        if not self.cpu_nodes:
+            return (0,) * self.nr_cpus
+        return tuple(self.nodes.index(node) for node in self.cpu_nodes)
+
+    def cpus_of_node(self, node: int) -> int:
+        """Number of CPUs of the node with this index."""
+        return self.cpu_node_indices.count(node)
+
+    def distance(self, node: int, other: int) -> int:
+        """Distance between two nodes, by index."""
+        if self.distances:
+            return self.distances[node][other]
+        return LOCAL_DISTANCE if node == other else REMOTE_DISTANCE
+
+    def type_index(self, name: str) -> int:
+        """Place of a zone type within a node, -1 if the machine has none of that name."""
+        return self.zone_types.index(name) if name in self.zone_types else -1
+
+    def zone_index(self, node: int, name: str) -> int:
+        """Number of a zone by node number and name, -1 if the machine has no such zone."""
+        if node not in self.nodes or name not in self.zone_types:
+            return -1
+        return self.nodes.index(node) * len(self.zone_types) + self.type_index(name)
 
     def with_watermarks(self, policy: Policy) -> Machine:
         """The machine with watermarks recomputed where the policy changes their inputs (S1.6).
@@ -164,13 +229,16 @@ def machine_from_zoneinfo(
     max_order: int = 10,
     migratetypes: Sequence[str] = DEFAULT_MIGRATETYPES,
     watermark_scale_factor: int = 10,
+    cpu_nodes: Sequence[int] = (),
+    distances: Sequence[Sequence[int]] = (),
 ) -> Machine:
     """The machine that a zoneinfo snapshot describes.
 
-    zoneinfo prints watermarks with the boost included (T12.3); it is taken off here.
+    zoneinfo prints watermarks with the boost included (T12.3); it is taken off here. It does not
+    say which CPU is on which node, nor how far nodes are from each other.
 
     Raises:
-        UsageError: several nodes, or no populated zone.
+        UsageError: no populated zone, or `cpu_nodes` or `distances` that do not fit.
     """
     zones = tuple(
         Zone(
@@ -207,4 +275,6 @@ def machine_from_zoneinfo(
         max_order=max_order,
         migratetypes=tuple(migratetypes),
         watermark_scale_factor=watermark_scale_factor,
+        cpu_nodes=tuple(cpu_nodes),
+        distances=tuple(tuple(row) for row in distances),
     )

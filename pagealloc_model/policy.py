@@ -226,6 +226,8 @@ class Assumptions:
         hidden_migratetype: migratetype of allocations the recording does not show (T9); bulk
             allocations are mostly unmovable.
         free_high_batch: the CPU's data-cache slice exceeds 3 batches (FREE_HIGH_BATCH, S4.6).
+        counters: what watermark tests read: "exact" counts, or counts that are "lagged" by what
+            each CPU has not passed on yet (S1.10).
     """
 
     reclaim: str = "literal"
@@ -233,14 +235,19 @@ class Assumptions:
     decay_phase_ns: int = 0
     hidden_migratetype: int = 0
     free_high_batch: bool = True
+    counters: str = "exact"
 
     def __post_init__(self) -> None:
         """Refuse values no replay knows.
 
         Raises:
-            PolicyError: an unknown reclaim mode, a period below a millisecond, a phase
-                outside it, a bad migratetype.
+            PolicyError: an unknown reclaim mode or kind of counters, a period below a
+                millisecond, a phase outside it, a bad migratetype.
         """
+        if self.counters not in ("exact", "lagged"):
+            raise PolicyError(
+                f"assumptions: counters={self.counters!r} is not known; use 'exact' or 'lagged'"
+            )
         if self.reclaim != "literal":
             raise PolicyError(f"assumptions: reclaim={self.reclaim!r} is not known; use 'literal'")
         if self.decay_period_ns < 1_000_000:

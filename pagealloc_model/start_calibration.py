@@ -99,9 +99,10 @@ def begun_state(
 def _counts_of(machine: Machine, snapshot: Snapshot) -> np.ndarray:
     counts = np.zeros((len(machine.zones), machine.nr_cpus), np.int64)
     for zone in snapshot.zoneinfo.zones if snapshot.zoneinfo else ():
+        index = machine.zone_index(zone.node, zone.name)
         for pageset in zone.pagesets:
             if pageset.cpu < machine.nr_cpus:
-                counts[machine.zone_index(zone.name), pageset.cpu] = pageset.count
+                counts[index, pageset.cpu] = pageset.count
     return counts
 
 

@@ -12,7 +12,7 @@ from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.demand import (
     KSWAPD_NAP_NS,
     Demand,
-    highest_zone_by_gfp,
+    highest_type_by_gfp,
     kswapd_runs,
     requests_that_reclaimed,
     resolve_demand,
@@ -173,7 +173,7 @@ def test_gfp_names_the_highest_zone(tmp_path: Path, gfp: str, zone: str) -> None
 
 def test_every_gfp_nibble_names_a_zone_of_the_machine() -> None:
     machine = small_machine()
-    table = highest_zone_by_gfp(machine)
+    table = highest_type_by_gfp(machine)
     assert table.shape == (16,)
     assert ((table >= 0) & (table < len(machine.zones))).all()
 
@@ -226,7 +226,7 @@ def test_kswapd_runs_end_a_nap_before_it_sleeps(tmp_path: Path) -> None:
     events.event("vmscan:mm_vmscan_kswapd_wake", "nid=0 order=3")
     events.wait(10)
     events.alloc(PAGE + 1)
-    runs = kswapd_runs(events.trace(tmp_path))
+    runs = kswapd_runs(events.trace(tmp_path), small_machine())
     assert runs is not None
     assert runs["operation"].tolist() == [at.KSWAPD_START, at.KSWAPD_STOP] * 3
     times = (runs["time_ns"] - EVENTS_BEGIN_NS) // 1000
@@ -239,7 +239,7 @@ def test_without_kswapd_events_the_model_decides(tmp_path: Path) -> None:
     events = TimedEvents()
     events.alloc(PAGE)
     trace = events.trace(tmp_path)
-    assert kswapd_runs(trace) is None
+    assert kswapd_runs(trace, small_machine()) is None
     assert not resolve_demand(trace, small_machine()).kswapd_recorded
 
 

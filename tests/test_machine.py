@@ -36,12 +36,12 @@ def test_zones_cpus_and_watermarks_come_from_zoneinfo() -> None:
     assert [zone.name for zone in machine.zones] == ["DMA32", "Normal", "Movable"]
     assert machine.nr_cpus == CPUS
     assert machine.end_pfn == END_PFN
-    normal = machine.zones[machine.zone_index("Normal")]
+    normal = machine.zones[machine.zone_index(0, "Normal")]
     assert (normal.min, normal.low, normal.high) == NORMAL.watermarks
     assert normal.start_pfn == NORMAL.start_pfn
     assert [each.count for each in normal.pagesets] == [9, 9]
     assert machine.zones[0].lowmem_reserve == DMA32.protection
-    assert machine.zone_index("DMA") == -1
+    assert machine.zone_index(0, "DMA") == -1
 
 
 def test_a_printed_boost_is_taken_off_the_watermarks() -> None:
@@ -50,12 +50,6 @@ def test_a_printed_boost_is_taken_off_the_watermarks() -> None:
     low, middle, high = DMA32.watermarks
     assert (zone.min, zone.low, zone.high) == (low - 30, middle - 30, high - 30)
     assert zone.boost == 30
-
-
-def test_several_nodes_are_refused() -> None:
-    zones = small_machine().zones
-    with pytest.raises(UsageError, match="several NUMA nodes"):
-        Machine(zones=(zones[0], replace(zones[1], node=1)), nr_cpus=2)
 
 
 def test_a_machine_without_pages_is_refused() -> None:

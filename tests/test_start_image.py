@@ -107,7 +107,7 @@ def test_block_counts_by_type_are_those_of_pagetypeinfo(bundle: Bundle) -> None:
     assert snapshot.pagetypeinfo is not None
     counted = begun(bundle).block_counts()
     for row in snapshot.pagetypeinfo.pageblocks:
-        index = machine.zone_index(row.zone)
+        index = machine.zone_index(row.node, row.zone)
         assert counted[index, : len(row.blocks)].tolist() == list(row.blocks)
 
 

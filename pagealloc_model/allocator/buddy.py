@@ -5,24 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.counters import account_free
+from pagealloc_model.allocator.offsets import free_list_at
 from pagealloc_model.jit import inner
-
-
-@inner
-def zone_at(zone: int) -> int:
-    """Offset of a zone's region in `st`."""
-    return at.ZONES + zone * at.ZONE_STRIDE
-
-
-@inner
-def free_list_at(zone: int, order: int, migratetype: int) -> int:
-    """Offset of a free list in `st`."""
-    return (
-        at.ZONES
-        + zone * at.ZONE_STRIDE
-        + at.ZONE_LISTS
-        + (order * at.MIGRATETYPES + migratetype) * at.LIST_WORDS
-    )
 
 
 @inner
@@ -67,17 +52,6 @@ def unlink(pages: np.ndarray, st: np.ndarray, lst: int, pfn: int) -> None:
     else:
         st[lst + at.TAIL] = preceding
     st[lst + at.ENTRIES] -= 1
-
-
-@inner
-def account_free(st: np.ndarray, zone: int, migratetype: int, pages_delta: int) -> None:
-    """Count pages that entered (or, negative, left) the buddy, isolated ones excepted (S5.3)."""
-    if migratetype == st[at.ISOLATE]:
-        return
-    region = zone_at(zone)
-    st[region + at.ZONE_FREE] += pages_delta
-    if migratetype == at.HIGHATOMIC:
-        st[region + at.ZONE_FREE_HIGHATOMIC] += pages_delta
 
 
 @inner

@@ -6,20 +6,19 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.buddy import (
-    account_free,
-    free_list_at,
     move_block_free_pages,
     remove_buddy,
     set_block_types,
     split,
     take_smallest_fit,
-    zone_at,
 )
+from pagealloc_model.allocator.counters import account_free, seen_free, seen_free_cma
 from pagealloc_model.allocator.event_log import log_page
+from pagealloc_model.allocator.offsets import free_list_at, zone_at
 from pagealloc_model.allocator.watermark import boost_watermark
 from pagealloc_model.jit import inner
 
-MODE_NORMAL, MODE_STEAL = 0, 1
+MODE_NORMAL, MODE_CMA, MODE_STEAL = range(3)
 
 
 @inner
@@ -153,7 +152,8 @@ def claim(
         remove_buddy(pages, st, zone, pfn)
         set_block_types(blocks, st, pfn, found_order, migratetype)
         split(pages, st, zone, pfn, order, found_order, migratetype)
-        account_free(st, zone, migratetype, -(1 << order))
+        account_free(st, zone, other, -(1 << found_order))
+        account_free(st, zone, migratetype, (1 << found_order) - (1 << order))
         count_fallback(st, migratetype, other, at.CLAIM_BLOCK, order, found_order)
     else:
         move_block_free_pages(pages, blocks, st, zone, pfn >> block_order, migratetype)
@@ -198,6 +198,23 @@ def steal(
 
 
 @inner
+def cma_comes_first(st: np.ndarray, zone: int) -> bool:
+    """Whether CMA blocks hold more than half of the zone's free pages (S6.2)."""
+    return seen_free_cma(st, zone) > seen_free(st, zone) // 2
+
+
+@inner
+def take_from_list(
+    pages: np.ndarray, st: np.ndarray, log: np.ndarray, zone: int, order: int, migratetype: int
+) -> int:
+    """`take_smallest_fit`, announced by its event (T4)."""
+    pfn = take_smallest_fit(pages, st, zone, order, migratetype)
+    if pfn >= 0:
+        log_page(st, log, at.LOG_ZONE_LOCKED, zone, pfn, order, migratetype, 0, 0, 0)
+    return pfn
+
+
+@inner
 def take_page(
     pages: np.ndarray,
     blocks: np.ndarray,
@@ -208,18 +225,28 @@ def take_page(
     migratetype: int,
     flags: int,
 ) -> int:
-    """One page object from the buddy: own type, then claim, then steal (S6.2); -1 if none.
+    """One page object from the buddy: own type, CMA, claim, then steal (S6.2); -1 if none.
 
     `st[FALLBACK_MODE]` persists across one refill: after a steal the rest of it steals too. The
     caller sets it to MODE_NORMAL when it takes zone->lock.
     """
-    if st[at.FALLBACK_MODE] == MODE_NORMAL:
-        pfn = take_smallest_fit(pages, st, zone, order, migratetype)
+    if flags & at.ALLOC_CMA and cma_comes_first(st, zone):
+        pfn = take_from_list(pages, st, log, zone, order, st[at.CMA])
         if pfn >= 0:
-            log_page(st, log, at.LOG_ZONE_LOCKED, zone, pfn, order, migratetype, 0, 0, 0)
             return pfn
+    if st[at.FALLBACK_MODE] == MODE_NORMAL:
+        pfn = take_from_list(pages, st, log, zone, order, migratetype)
+        if pfn >= 0:
+            return pfn
+    if st[at.FALLBACK_MODE] != MODE_STEAL:
+        if flags & at.ALLOC_CMA:
+            pfn = take_from_list(pages, st, log, zone, order, st[at.CMA])
+            if pfn >= 0:
+                st[at.FALLBACK_MODE] = MODE_CMA
+                return pfn
         pfn = claim(pages, blocks, st, log, zone, order, migratetype, flags)
         if pfn >= 0:
+            st[at.FALLBACK_MODE] = MODE_NORMAL
             return pfn
     if flags & at.ALLOC_NOFRAGMENT:
         return -1

@@ -6,15 +6,14 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.buddy import (
-    account_free,
     add_buddy,
-    free_list_at,
     move_block_free_pages,
     remove_buddy,
     set_block_types,
-    zone_at,
 )
+from pagealloc_model.allocator.counters import account_free
 from pagealloc_model.allocator.event_log import count_transaction
+from pagealloc_model.allocator.offsets import free_list_at, zone_at
 from pagealloc_model.jit import inner
 
 
@@ -104,12 +103,14 @@ def unreserve(
     st: np.ndarray,
     log: np.ndarray,
     cpu: int,
-    highest_zone: int,
+    zonelist: int,
     migratetype: int,
 ) -> bool:
     """Release a block of the first zone that has more than one reserved (S7.4, not forced)."""
     st[at.COUNT_UNRESERVE_CALLS] += 1
-    for zone in range(highest_zone, -1, -1):
+    while st[zonelist] >= 0:
+        zone = st[zonelist]
+        zonelist += 1
         reserved = st[zone_at(zone) + at.ZONE_RESERVED_HIGHATOMIC]
         if reserved <= 1 << st[at.PAGEBLOCK_ORDER]:
             continue

@@ -8,12 +8,13 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.buddy import (
-    account_free,
     add_buddy,
     push_tail,
     set_block_types,
 )
-from pagealloc_model.allocator.pcp import list_index, pcp_at
+from pagealloc_model.allocator.counters import count_free
+from pagealloc_model.allocator.offsets import pcp_at
+from pagealloc_model.allocator.pcp import list_index
 from pagealloc_model.allocator.state import State
 from pagealloc_model.jit import entry
 
@@ -114,7 +115,7 @@ def place_buddies(
         if order > block_order:
             set_block_types(blocks, st, pfn, order, migratetype)
         add_buddy(pages, st, zone, pfn, order, migratetype, True)
-        account_free(st, zone, migratetype, 1 << order)
+        count_free(st, zone, migratetype, 1 << order)
 
 
 @entry

@@ -6,7 +6,9 @@ The state is three arrays:
   per-CPU list and of an allocation is described; all other records stay zero, so memory that is
   never touched is never resident.
 - `blocks`, one `BLOCK` record per pageblock.
-- `st`, int64: scalars, then one region per zone, then one region per (zone, CPU).
+- `st`, int64: scalars, then one region per zone, per (zone, CPU) and per node, then the zonelists.
+
+Zones are numbered node by node: zone number = node index * zone types + type.
 
 Names below are offsets: `st[ZONES + zone * ZONE_STRIDE + ZONE_FREE]`. A list takes three words:
 head, tail, entries.
@@ -31,13 +33,12 @@ per-CPU page's CPU, an allocation's movability (1 if requested MOVABLE)."""
 NOWHERE, ALLOCATED, BUDDY, ON_PCP = 0, 1, 2, 3
 
 BLOCK = np.dtype([("migratetype", np.int8), ("zone", np.int8)])
-"""`zone` is the zone's index plus one; 0 means no zone."""
+"""`zone` is the zone's number plus one; 0 means no zone."""
 
 UNMOVABLE, MOVABLE, RECLAIMABLE, HIGHATOMIC = 0, 1, 2, 3
 PCP_TYPES = 3
 MIGRATETYPES = 6
 ORDERS = 15
-ZONES_MAX = 8
 
 HEAD, TAIL, ENTRIES, LIST_WORDS = 0, 1, 2, 3
 
@@ -47,8 +48,8 @@ NR_CPUS = 1
 PAGEBLOCK_ORDER = 2
 MAX_ORDER = 3
 PCP_BASE = 4
-NORMAL_ZONE = 5
-MOVABLE_ZONE = 6
+ZONE_TYPES = 5
+MOVABLE_TYPE = 6
 ISOLATE = 7
 COSTLY_ORDER = 8
 THP_LISTS = 9
@@ -63,6 +64,13 @@ GATE_ORDER = 17
 RESERVE_PERCENT = 18
 BOOST_FACTOR = 19
 END_PFN = 20
+CMA = 21
+NR_NODES = 22
+NODE_BASE = 23
+ZONELIST_BASE = 24
+CPU_NODE_BASE = 25
+SKIPS_BUSY_NODES = 26
+COUNTS_BY_CPU = 27
 # Scalars that change.
 NOW = 32
 EVENT_CPU = 33
@@ -71,8 +79,7 @@ TICK_PERIOD = 35
 LOG_ROWS = 36
 LOG_DROPPED = 37
 LOG_PAGES = 38
-KSWAPD_ACTIVE = 39
-KSWAPD_HIGHEST = 40
+KSWAPD_RUNS = 39
 FALLBACK_MODE = 41
 SERVED_BY_PCP = 42
 TICK_CPU = 43
@@ -116,8 +123,18 @@ ZONE_BELOW_HIGH = 10
 ZONE_RECLAIM_ACTIVE = 11
 ZONE_BOOSTED = 12
 ZONE_REMEMBERED_BOOST = 13
-ZONE_LOWMEM_RESERVE = 16
-ZONE_LISTS = 32
+ZONE_NODE = 14
+ZONE_TYPE = 15
+ZONE_AVOIDS_FRAGMENTATION = 16
+ZONE_FREE_CMA = 17
+ZONE_FREE_UNFOLDED = 18
+ZONE_FREE_CMA_UNFOLDED = 19
+ZONE_THRESHOLD = 20
+ZONE_THRESHOLD_ASLEEP = 21
+ZONE_THRESHOLD_AWAKE = 22
+ZONE_DRIFT_MARK = 23
+ZONE_LOWMEM_RESERVE = 24
+ZONE_LISTS = 40
 ZONE_STRIDE = ZONE_LISTS + ORDERS * MIGRATETYPES * LIST_WORDS
 
 # One CPU's per-CPU lists of one zone.
@@ -129,7 +146,11 @@ PCP_BATCH = 4
 PCP_ALLOC_FACTOR = 5
 PCP_FREE_COUNT = 6
 PCP_PREV_FREE_HIGH_ORDER = 7
-PCP_LISTS = 8
+PCP_EXPIRE = 8
+PCP_TOUCHED = 9
+PCP_FREE_DELTA = 10
+PCP_FREE_CMA_DELTA = 11
+PCP_LISTS = 16
 PCP_LISTS_MAX = 32
 PCP_SITES = PCP_LISTS + PCP_LISTS_MAX * LIST_WORDS
 
@@ -146,6 +167,11 @@ SITES = 8
 SITE_ACQUISITIONS, SITE_OBJECTS, SITE_PAGES, SITE_WORDS = 0, 1, 2, 3
 PCP_STRIDE = PCP_SITES + SITES * SITE_WORDS
 
+# One node.
+NODE_KSWAPD_ACTIVE = 0
+NODE_KSWAPD_HIGHEST = 1
+NODE_STRIDE = 2
+
 # A log row: kind, time, zone, cpu, then by kind. Kinds below SITES are transactions
 # (order, migratetype, objects, pages); the others are pages (pfn, order, ...).
 LOG_COLUMNS = 10
@@ -161,8 +187,15 @@ GFP_KSWAPD_RECLAIM = 0x800
 GFP_WRITE = 0x1000
 GFP_MEMALLOC = 0x20000
 GFP_NOMEMALLOC = 0x80000
+GFP_THISNODE = 0x200000
 GFP_READ_BITS = (
-    GFP_HIGH | GFP_DIRECT_RECLAIM | GFP_KSWAPD_RECLAIM | GFP_WRITE | GFP_MEMALLOC | GFP_NOMEMALLOC
+    GFP_HIGH
+    | GFP_DIRECT_RECLAIM
+    | GFP_KSWAPD_RECLAIM
+    | GFP_WRITE
+    | GFP_MEMALLOC
+    | GFP_NOMEMALLOC
+    | GFP_THISNODE
 )
 REQUEST_RECLAIMED = 1 << 30
 """Not a gfp bit: the recording shows direct reclaim on behalf of this request."""
@@ -176,6 +209,7 @@ ALLOC_NON_BLOCK = 16
 ALLOC_HIGHATOMIC = 32
 ALLOC_NOFRAGMENT = 64
 ALLOC_KSWAPD = 128
+ALLOC_CMA = 256
 
 EVENT = np.dtype(
     [
@@ -192,8 +226,9 @@ EVENT = np.dtype(
     align=True,
 )
 """A resolved event: `object` indexes the object table, `offset` is the freed piece's distance
-from the object's first page, `zone` the highest zone the request may use. SET_PCP_HIGH puts
-`offset` into pcp->high of the event's CPU and zone."""
+from the object's first page, `zone` the highest zone type the request may use. SET_PCP_HIGH puts
+`offset` into pcp->high of the event's CPU and zone number. KSWAPD_START and KSWAPD_STOP have the
+node's index in `offset`, the start also the highest zone type in `zone`."""
 
 CHAINED = -2
 """An object's place: a page frame, -1 for nowhere, or CHAINED minus the first page frame of a

@@ -10,18 +10,13 @@ from pagealloc_model.allocator.buddy import (
     push_head,
     push_tail,
     unlink,
-    zone_at,
 )
+from pagealloc_model.allocator.counters import fold_counters, seen_free
 from pagealloc_model.allocator.event_log import count_transaction, log_page
 from pagealloc_model.allocator.fallback import MODE_NORMAL, take_page
+from pagealloc_model.allocator.offsets import pcp_at, zone_at
 from pagealloc_model.allocator.watermark import above_mark, mark_pages
 from pagealloc_model.jit import inner
-
-
-@inner
-def pcp_at(st: np.ndarray, zone: int, cpu: int) -> int:
-    """Offset of a CPU's pageset of a zone in `st`."""
-    return st[at.PCP_BASE] + (zone * st[at.NR_CPUS] + cpu) * at.PCP_STRIDE
 
 
 @inner
@@ -277,7 +272,7 @@ def leave_below_high(st: np.ndarray, zone: int) -> None:
     region = zone_at(zone)
     if st[region + at.ZONE_BELOW_HIGH]:
         mark = mark_pages(st, zone, at.WMARK_HIGH)
-        if above_mark(st, zone, 0, mark, st[at.MOVABLE_ZONE], 0):
+        if above_mark(st, zone, 0, mark, st[at.MOVABLE_TYPE], 0, seen_free(st, zone)):
             st[region + at.ZONE_BELOW_HIGH] = 0
 
 
@@ -327,17 +322,54 @@ def decay_size(st: np.ndarray, pcp: int) -> int:
 
 
 @inner
-def decay(pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, log: np.ndarray, cpu: int) -> None:
-    """One vmstat tick of a CPU: `high` sinks, what exceeds it is drained (S4.8)."""
+def decay(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    zone: int,
+    cpu: int,
+) -> None:
+    """`high` of a CPU's list sinks, what exceeds it is drained (S4.8)."""
+    pcp = pcp_at(st, zone, cpu)
+    excess = decay_size(st, pcp)
+    chunk = st[pcp + at.PCP_BATCH] if st[at.DECAY_BATCHED] else excess
+    while excess > 0:
+        drain(pages, blocks, st, log, zone, cpu, min(chunk, excess), 0, at.SITE_DRAIN_DECAY)
+        excess -= chunk
+
+
+@inner
+def expiry_size(st: np.ndarray, zone: int, cpu: int) -> int:
+    """Count a tick towards the expiry of a CPU's list of a zone; pages to return now (S4.8)."""
+    pcp = pcp_at(st, zone, cpu)
+    count = st[pcp + at.PCP_COUNT]
+    if st[pcp + at.PCP_EXPIRE] == 0 or count == 0:
+        return 0
+    if st[zone_at(zone) + at.ZONE_NODE] == st[st[at.CPU_NODE_BASE] + cpu]:
+        st[pcp + at.PCP_EXPIRE] = 0
+        return 0
+    st[pcp + at.PCP_EXPIRE] -= 1
+    if st[pcp + at.PCP_EXPIRE] > 0:
+        return 0
+    return min(count, st[pcp + at.PCP_BATCH])
+
+
+@inner
+def visit_lists(
+    pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, log: np.ndarray, cpu: int
+) -> None:
+    """One vmstat tick of a CPU: counters fold, lists decay, those of other nodes expire (S4.8)."""
     for zone in range(st[at.NR_ZONES]):
         if st[zone_at(zone) + at.ZONE_MANAGED] == 0:
             continue
-        pcp = pcp_at(st, zone, cpu)
-        excess = decay_size(st, pcp)
-        chunk = st[pcp + at.PCP_BATCH] if st[at.DECAY_BATCHED] else excess
-        while excess > 0:
-            drain(pages, blocks, st, log, zone, cpu, min(chunk, excess), 0, at.SITE_DRAIN_DECAY)
-            excess -= chunk
+        if st[at.COUNTS_BY_CPU]:
+            fold_counters(st, zone, cpu)
+        decay(pages, blocks, st, log, zone, cpu)
+        if st[at.NR_NODES] > 1:
+            expired = expiry_size(st, zone, cpu)
+            if expired > 0:
+                drain(pages, blocks, st, log, zone, cpu, expired, 0, at.SITE_DRAIN_DECAY)
 
 
 @inner

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.pcp import clamp, decay, pcp_at
+from pagealloc_model.allocator.offsets import pcp_at
+from pagealloc_model.allocator.pcp import clamp, visit_lists
 from pagealloc_model.allocator.request import allocate_object, free_object
 from pagealloc_model.allocator.watermark import start_kswapd, stop_kswapd
 from pagealloc_model.jit import entry, inner
@@ -17,7 +18,7 @@ def tick(pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, log: np.ndarray)
     cpu = st[at.TICK_CPU]
     st[at.NOW] = st[at.NEXT_TICK]
     st[at.EVENT_CPU] = cpu
-    decay(pages, blocks, st, log, cpu)
+    visit_lists(pages, blocks, st, log, cpu)
     cpu += 1
     if cpu == st[at.NR_CPUS]:
         cpu = 0
@@ -84,9 +85,9 @@ def advance(
         elif operation == at.RECORDED_FAILURE:
             st[at.COUNT_RECORDED_FAILURE] += 1
         elif operation == at.KSWAPD_START:
-            start_kswapd(st)
+            start_kswapd(st, int(events[position]["offset"]), int(events[position]["zone"]))
         elif operation == at.KSWAPD_STOP:
-            stop_kswapd(st)
+            stop_kswapd(st, int(events[position]["offset"]))
         elif operation == at.SET_PCP_HIGH:
             pcp = pcp_at(st, int(events[position]["zone"]), cpu)
             wanted = int(events[position]["offset"])

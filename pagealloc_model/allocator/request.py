@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.buddy import free_to_buddy, take_smallest_fit, zone_at
+from pagealloc_model.allocator.buddy import free_to_buddy, take_smallest_fit
 from pagealloc_model.allocator.event_log import count_transaction, log_page
 from pagealloc_model.allocator.fallback import MODE_NORMAL, take_page
 from pagealloc_model.allocator.highatomic import reserve, unreserve
+from pagealloc_model.allocator.offsets import node_at, zone_at, zonelist_at
 from pagealloc_model.allocator.pcp import (
     allocate_from_pcp,
     drain_everything,
@@ -16,44 +17,40 @@ from pagealloc_model.allocator.pcp import (
     list_index,
 )
 from pagealloc_model.allocator.watermark import (
-    node_balanced,
     passes_watermark,
-    stop_kswapd,
+    stop_balanced_kswapds,
     wake_kswapd,
+    wake_kswapds,
 )
 from pagealloc_model.jit import inner
 
-FAST_PATH, SLOW_PATH, AFTER_RECLAIM, WITHOUT_WATERMARKS = range(4)
+FAST_PATH, SLOW_PATH, ON_RESERVES, AFTER_RECLAIM, WITHOUT_WATERMARKS = range(5)
 
 
 @inner
-def fast_path_flags(st: np.ndarray, bits: int, highest_zone: int) -> int:
+def fast_path_flags(st: np.ndarray, zonelist: int, migratetype: int, bits: int) -> int:
     """Allocation flags of the first attempt (S2.5, S2.7)."""
     flags = at.WMARK_LOW
     if bits & at.GFP_KSWAPD_RECLAIM:
         flags |= at.ALLOC_KSWAPD
-    preferred = highest_zone
-    while preferred > 0 and st[zone_at(preferred) + at.ZONE_MANAGED] == 0:
-        preferred -= 1
-    if preferred == st[at.NORMAL_ZONE]:
+    if migratetype == at.MOVABLE and st[at.CMA] >= 0:
+        flags |= at.ALLOC_CMA
+    preferred = st[zonelist]
+    if preferred >= 0 and st[zone_at(preferred) + at.ZONE_AVOIDS_FRAGMENTATION]:
         flags |= at.ALLOC_NOFRAGMENT
     return flags
 
 
 @inner
-def slow_path_flags(bits: int, order: int) -> int:
-    """Allocation flags of later attempts (S2.6)."""
-    flags = at.WMARK_MIN
-    if bits & at.GFP_KSWAPD_RECLAIM:
-        flags |= at.ALLOC_KSWAPD
+def slow_path_flags(bits: int, order: int, fast: int) -> int:
+    """Allocation flags of later attempts (S2.6), those of the fast path given."""
+    flags = at.WMARK_MIN | (fast & (at.ALLOC_KSWAPD | at.ALLOC_CMA))
     if bits & at.GFP_HIGH:
         flags |= at.ALLOC_MIN_RESERVE
     if not bits & (at.GFP_DIRECT_RECLAIM | at.GFP_NOMEMALLOC):
         flags |= at.ALLOC_NON_BLOCK
         if order > 0 and flags & at.ALLOC_MIN_RESERVE:
             flags |= at.ALLOC_HIGHATOMIC
-    if bits & at.GFP_MEMALLOC and not bits & at.GFP_NOMEMALLOC:
-        flags = at.ALLOC_NO_WATERMARKS | (flags & at.ALLOC_KSWAPD)
     return flags
 
 
@@ -114,23 +111,33 @@ def take_from_zone(
     region = zone_at(zone)
     if flags & at.ALLOC_KSWAPD and st[region + at.ZONE_BOOSTED]:
         st[region + at.ZONE_BOOSTED] = 0
-        wake_kswapd(st, 0, zone)
+        wake_kswapd(st, st[region + at.ZONE_NODE], 0, st[region + at.ZONE_TYPE])
     return pfn
 
 
 @inner
-def zone_may_serve(st: np.ndarray, zone: int, order: int, highest_zone: int, flags: int) -> bool:
+def zone_may_serve(st: np.ndarray, zone: int, order: int, highest_type: int, flags: int) -> bool:
     """Whether a zone passes the request's watermarks; notes if it is below high (S3.1)."""
     region = zone_at(zone)
-    if st[region + at.ZONE_MANAGED] == 0:
-        return False
     if not st[region + at.ZONE_BELOW_HIGH]:
-        if passes_watermark(st, zone, order, at.WMARK_HIGH, highest_zone, flags):
+        if passes_watermark(st, zone, order, at.WMARK_HIGH, highest_type, flags):
             return True
         st[region + at.ZONE_BELOW_HIGH] = 1
     if flags & at.ALLOC_NO_WATERMARKS:
         return True
-    return passes_watermark(st, zone, order, flags & at.WMARK_MASK, highest_zone, flags)
+    return passes_watermark(st, zone, order, flags & at.WMARK_MASK, highest_type, flags)
+
+
+@inner
+def is_on_another_node(st: np.ndarray, zone: int, other: int) -> bool:
+    """Whether two zones are on different nodes."""
+    return st[zone_at(zone) + at.ZONE_NODE] != st[zone_at(other) + at.ZONE_NODE]
+
+
+@inner
+def is_busy(st: np.ndarray, zone: int) -> bool:
+    """Whether kswapd of the zone's node runs."""
+    return st[node_at(st, st[zone_at(zone) + at.ZONE_NODE]) + at.NODE_KSWAPD_ACTIVE] != 0
 
 
 @inner
@@ -139,26 +146,45 @@ def try_zones(
     blocks: np.ndarray,
     st: np.ndarray,
     log: np.ndarray,
+    zonelist: int,
     cpu: int,
     order: int,
     migratetype: int,
-    highest_zone: int,
+    highest_type: int,
     flags: int,
 ) -> int:
-    """Walk the zonelist for a zone that may and can serve the request (S3.1); -1 if none."""
+    """Walk the zonelist for a zone that may and can serve the request (S3.1); -1 if none.
+
+    The walk begins again with nodes whose kswapd runs, if they were left out, and without
+    NOFRAGMENT, if that was set, also before it leaves the node of the preferred zone.
+    """
+    skips_busy = st[at.SKIPS_BUSY_NODES] != 0
+    skipped = False
+    position = zonelist
     while True:
-        for zone in range(highest_zone, -1, -1):
-            if not zone_may_serve(st, zone, order, highest_zone, flags):
-                continue
+        zone = st[position]
+        position += 1
+        if zone < 0:
+            if skipped:
+                skips_busy = False
+                skipped = False
+            elif flags & at.ALLOC_NOFRAGMENT:
+                flags &= ~at.ALLOC_NOFRAGMENT
+            else:
+                return -1
+            position = zonelist
+        elif flags & at.ALLOC_NOFRAGMENT and is_on_another_node(st, zone, st[zonelist]):
+            flags &= ~at.ALLOC_NOFRAGMENT
+            position = zonelist
+        elif skips_busy and is_busy(st, zone):
+            skipped = True
+        elif zone_may_serve(st, zone, order, highest_type, flags):
             pfn = take_from_zone(pages, blocks, st, log, zone, cpu, order, migratetype, flags)
             if pfn >= 0:
                 counts = not st[at.SERVED_BY_PCP] or st[at.HIGHATOMIC_FROM_PCP]
                 if flags & at.ALLOC_HIGHATOMIC and counts:
                     reserve(pages, blocks, st, log, zone, cpu, pfn, order)
                 return pfn
-        if not flags & at.ALLOC_NOFRAGMENT:
-            return -1
-        flags &= ~at.ALLOC_NOFRAGMENT
 
 
 @inner
@@ -170,33 +196,45 @@ def allocate(
     cpu: int,
     order: int,
     migratetype: int,
-    highest_zone: int,
+    highest_type: int,
     bits: int,
 ) -> int:
     """Serve a request that succeeded in the recording; -1 if the model has no such page left.
 
-    The attempts, in order: fast path; slow path (S8.1); after direct reclaim, with a reserved
-    block released and the per-CPU lists drained (S8.2); without watermarks. Reclaim is literal:
-    what it freed has been replayed already. The last attempt is a divergence and counted.
+    The attempts, in order: fast path; slow path (S8.1); on all reserves, if the request may use
+    them (S2.6); after direct reclaim, with a reserved block released and the per-CPU lists drained
+    (S8.2); without watermarks. Reclaim is literal: what it freed has been replayed already. The
+    last attempt is a divergence and counted.
     """
-    flags = fast_path_flags(st, bits, highest_zone)
+    zonelist = zonelist_at(st, cpu, highest_type, bits)
+    flags = fast_path_flags(st, zonelist, migratetype, bits)
     pfn = -1
     attempt = FAST_PATH
     while pfn < 0 and attempt <= WITHOUT_WATERMARKS:
         if attempt == SLOW_PATH:
             st[at.COUNT_SLOW_PATH] += 1
-            flags = slow_path_flags(bits, order)
-            if flags & at.ALLOC_KSWAPD:
-                wake_kswapd(st, order, highest_zone)
-        elif attempt == AFTER_RECLAIM:
+            flags = slow_path_flags(bits, order, flags)
+        elif attempt == ON_RESERVES:
+            if bits & at.GFP_MEMALLOC and not bits & at.GFP_NOMEMALLOC:
+                flags = at.ALLOC_NO_WATERMARKS | (flags & (at.ALLOC_KSWAPD | at.ALLOC_CMA))
+            else:
+                attempt = AFTER_RECLAIM
+        if attempt == AFTER_RECLAIM:
             if direct_reclaim_ran(st, bits):
-                unreserve(pages, blocks, st, log, cpu, highest_zone, migratetype)
+                unreserve(pages, blocks, st, log, cpu, zonelist, migratetype)
                 drain_everything(pages, blocks, st, log)
             else:
                 attempt = WITHOUT_WATERMARKS
         if attempt == WITHOUT_WATERMARKS:
+            if flags & at.ALLOC_NO_WATERMARKS:
+                return -1
             flags |= at.ALLOC_NO_WATERMARKS
-        pfn = try_zones(pages, blocks, st, log, cpu, order, migratetype, highest_zone, flags)
+        wakes = SLOW_PATH <= attempt <= ON_RESERVES
+        if wakes and flags & at.ALLOC_KSWAPD:
+            wake_kswapds(st, zonelist, order, highest_type)
+        pfn = try_zones(
+            pages, blocks, st, log, zonelist, cpu, order, migratetype, highest_type, flags
+        )
         if pfn >= 0 and attempt == WITHOUT_WATERMARKS:
             st[at.COUNT_FORCED] += 1
         attempt += 1
@@ -224,7 +262,7 @@ def allocate_object(
     cpu: int,
     order: int,
     migratetype: int,
-    highest_zone: int,
+    highest_type: int,
     bits: int,
 ) -> int:
     """Find an object a place (see `layout.CHAINED`), -1 if memory has run out.
@@ -237,7 +275,7 @@ def allocate_object(
     piece = order
     left = 1
     while left > 0:
-        pfn = allocate(pages, blocks, st, log, cpu, piece, migratetype, highest_zone, bits)
+        pfn = allocate(pages, blocks, st, log, cpu, piece, migratetype, highest_type, bits)
         if pfn >= 0:
             pages[pfn]["next"] = first
             first = pfn
@@ -332,6 +370,5 @@ def free_pages(
         count_transaction(
             st, log, at.SITE_DIRECT_FREE, zone, cpu, order, migratetype, 1, 1 << order
         )
-    ours_to_end = st[at.KSWAPD_ACTIVE] and not st[at.KSWAPD_RECORDED]
-    if ours_to_end and node_balanced(st, 0, st[at.KSWAPD_HIGHEST]):
-        stop_kswapd(st)
+    if st[at.KSWAPD_RUNS] and not st[at.KSWAPD_RECORDED]:
+        stop_balanced_kswapds(st)

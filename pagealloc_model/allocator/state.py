@@ -8,12 +8,16 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.kernel_rules import KernelRules
-from pagealloc_model.machine import Machine, Zone
+from pagealloc_model.machine import ZONE_TYPES_MAX, Machine, Zone
 from pagealloc_model.policy import Assumptions, Policy
+from pagealloc_model.zonelists import node_orders, zonelist
 
 LOG_ROWS_DEFAULT = 1 << 18
 BATCH_CAP_BYTES = 256 << 10
 """Upper bound of pcp->batch before rounding (S4.2)."""
+PAGE_SHIFT = 12
+THRESHOLD_MAX = 125
+"""Largest number of pages a CPU holds back from a zone's counter (S1.10)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +116,19 @@ def make_state(
     machine = machine.with_watermarks(policy)
     nr_zones = len(machine.zones)
     pcp_base = at.ZONES + nr_zones * at.ZONE_STRIDE
-    st = np.zeros(pcp_base + nr_zones * machine.nr_cpus * at.PCP_STRIDE, np.int64)
+    node_base = pcp_base + nr_zones * machine.nr_cpus * at.PCP_STRIDE
+    lists = _zonelists(machine)
+    behind = [
+        *[0] * (len(machine.nodes) * at.NODE_STRIDE),
+        *lists,
+        *machine.cpu_node_indices,
+    ]
+    st = np.zeros(node_base + len(behind), np.int64)
+    st[node_base:] = behind
+    st[at.PCP_BASE] = pcp_base
+    st[at.NODE_BASE] = node_base
+    st[at.ZONELIST_BASE] = node_base + len(machine.nodes) * at.NODE_STRIDE
+    st[at.CPU_NODE_BASE] = st[at.ZONELIST_BASE] + len(lists)
     end_pfn = machine.end_pfn
     nr_blocks = -(-end_pfn >> machine.pageblock_order)
     state = State(
@@ -122,9 +138,10 @@ def make_state(
         log=np.zeros((log_rows, at.LOG_COLUMNS), np.int64),
         machine=machine,
     )
-    _set_scalars(st, machine, rules, policy, assumptions, pcp_base, start_ns)
+    _set_scalars(st, machine, rules, policy, assumptions, start_ns)
     for index, zone in enumerate(machine.zones):
         _set_zone(state, index, zone)
+        _set_zone_counters(state, index, zone, assumptions)
         for cpu in range(machine.nr_cpus):
             _set_pageset(state, index, zone, cpu, policy)
     return state
@@ -136,7 +153,6 @@ def _set_scalars(
     rules: KernelRules,
     policy: Policy,
     assumptions: Assumptions,
-    pcp_base: int,
     start_ns: int,
 ) -> None:
     names = machine.migratetypes
@@ -145,10 +161,13 @@ def _set_scalars(
         at.NR_CPUS: machine.nr_cpus,
         at.PAGEBLOCK_ORDER: machine.pageblock_order,
         at.MAX_ORDER: machine.max_order,
-        at.PCP_BASE: pcp_base,
-        at.NORMAL_ZONE: machine.zone_index("Normal"),
-        at.MOVABLE_ZONE: max(machine.zone_index("Movable"), machine.zone_index("Normal"), 0),
+        at.ZONE_TYPES: len(machine.zone_types),
+        at.MOVABLE_TYPE: max(machine.type_index("Movable"), machine.type_index("Normal"), 0),
         at.ISOLATE: names.index("Isolate") if "Isolate" in names else -1,
+        at.CMA: names.index("CMA") if "CMA" in names else -1,
+        at.NR_NODES: len(machine.nodes),
+        at.SKIPS_BUSY_NODES: rules.skips_busy_kswapd_nodes and len(machine.nodes) > 1,
+        at.COUNTS_BY_CPU: assumptions.counters == "lagged" or len(machine.nodes) > 1,
         at.COSTLY_ORDER: _given(policy.costly_order, 3),
         at.THP_LISTS: machine.thp,
         at.BATCH_SCALE_MAX: _given(policy.pcp_batch_scale_max, 5),
@@ -178,8 +197,27 @@ def _given(value: int | bool | None, otherwise: int | bool) -> int:
     return int(otherwise if value is None else value)
 
 
+def _zonelists(machine: Machine) -> list[int]:
+    """All zonelists as words, each ended by -1 and all of one length, see `request.zonelist_at`.
+
+    First those of each node and highest zone type, then the same for requests with THISNODE.
+    """
+    every_node = node_orders(machine)
+    one_node = tuple((node,) for node in range(len(machine.nodes)))
+    words = []
+    for orders in (every_node, one_node):
+        for nodes in orders:
+            for highest in range(len(machine.zone_types)):
+                zones = zonelist(machine, nodes, highest)
+                words += [*zones, *[-1] * (len(machine.zones) + 1 - len(zones))]
+    return words
+
+
 def _set_zone(state: State, index: int, zone: Zone) -> None:
     region = state.zone_region(index)
+    machine = state.machine
+    region[at.ZONE_NODE], region[at.ZONE_TYPE] = divmod(index, len(machine.zone_types))
+    region[at.ZONE_AVOIDS_FRAGMENTATION] = _avoids_fragmentation(machine, index)
     lists = region[at.ZONE_LISTS :].reshape(-1, at.LIST_WORDS)
     lists[:, at.HEAD] = -1
     lists[:, at.TAIL] = -1
@@ -192,12 +230,46 @@ def _set_zone(state: State, index: int, zone: Zone) -> None:
     region[at.ZONE_LOW] = zone.low
     region[at.ZONE_HIGH] = zone.high
     region[at.ZONE_BOOST] = zone.boost
-    for highest, pages in enumerate(zone.lowmem_reserve[: at.ZONES_MAX]):
+    for highest, pages in enumerate(zone.lowmem_reserve[:ZONE_TYPES_MAX]):
         region[at.ZONE_LOWMEM_RESERVE + highest] = pages
-    order = state.machine.pageblock_order
+    order = machine.pageblock_order
     blocks = slice(zone.start_pfn >> order, -(-zone.end_pfn >> order))
     state.blocks["zone"][blocks] = index + 1
     state.blocks["migratetype"][blocks] = at.MOVABLE
+
+
+def _avoids_fragmentation(machine: Machine, index: int) -> bool:
+    """Whether requests that prefer this zone set NOFRAGMENT on the fast path (S2.7)."""
+    below = machine.zones[index - 1] if index % len(machine.zone_types) else None
+    populated_below = below is not None and below.present > 0
+    return machine.zones[index].name == "Normal" and (len(machine.nodes) == 1 or populated_below)
+
+
+def _set_zone_counters(state: State, index: int, zone: Zone, assumptions: Assumptions) -> None:
+    """How far a zone's counters may lag; 0 everywhere where they are exact (S1.10)."""
+    if assumptions.counters == "exact" or not zone.managed:
+        return
+    region = state.zone_region(index)
+    asleep, awake = counter_thresholds(zone, state.machine.nr_cpus)
+    drift = state.machine.nr_cpus * asleep
+    region[at.ZONE_THRESHOLD] = region[at.ZONE_THRESHOLD_ASLEEP] = asleep
+    region[at.ZONE_THRESHOLD_AWAKE] = asleep
+    if drift > zone.low - zone.min:
+        region[at.ZONE_DRIFT_MARK] = zone.high + drift
+        region[at.ZONE_THRESHOLD_AWAKE] = awake
+
+
+def counter_thresholds(zone: Zone, nr_cpus: int) -> tuple[int, int]:
+    """Pages a CPU may hold back from a zone's counters while kswapd sleeps and runs (S1.10).
+
+    Args:
+        zone: watermarks and managed pages.
+        nr_cpus: online CPUs.
+    """
+    size = zone.managed >> (27 - PAGE_SHIFT)
+    asleep = 2 * nr_cpus.bit_length() * (1 + size.bit_length())
+    awake = max((zone.low - zone.min) // nr_cpus, 1)
+    return min(asleep, THRESHOLD_MAX), min(awake, THRESHOLD_MAX)
 
 
 def _set_pageset(state: State, index: int, zone: Zone, cpu: int, policy: Policy) -> None:
@@ -212,11 +284,16 @@ def _set_pageset(state: State, index: int, zone: Zone, cpu: int, policy: Policy)
     if found is not None and policy.pcp_batch is None:
         size = found.batch
     size = _given(policy.pcp_batch, size)
-    low, high = high_limits(zone, size, state.machine.nr_cpus, policy)
+    low, high = high_limits(zone, size, _local_cpus(state.machine, zone), policy)
     region[at.PCP_BATCH] = size
     region[at.PCP_HIGH_MIN] = low
     region[at.PCP_HIGH_MAX] = high
     region[at.PCP_HIGH] = low if found is None else found.high
+
+
+def _local_cpus(machine: Machine, zone: Zone) -> int:
+    """CPUs that share a zone's pages in S4.3: its node's, all if that has none."""
+    return machine.cpus_of_node(machine.nodes.index(zone.node)) or machine.nr_cpus
 
 
 def batch_size(managed: int) -> int:
@@ -238,7 +315,7 @@ def high_limits(zone: Zone, size: int, nr_cpus: int, policy: Policy) -> tuple[in
     Args:
         zone: watermarks and managed pages; its pagesets say what the kernel had.
         size: pcp->batch.
-        nr_cpus: CPUs of the zone's node.
+        nr_cpus: CPUs of the zone's node, all CPUs if it has none.
         policy: `pcp_high_min`, `pcp_high_max`, `percpu_pagelist_high_fraction`, and the fields
             that the computed limits depend on.
     """

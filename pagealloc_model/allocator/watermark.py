@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.buddy import free_list_at, zone_at
+from pagealloc_model.allocator.counters import carefully_seen_free, seen_free, seen_free_cma
+from pagealloc_model.allocator.offsets import free_list_at, node_at, zone_at
 from pagealloc_model.jit import inner
 
 
@@ -23,6 +24,8 @@ def has_free_buddy(st: np.ndarray, zone: int, order: int, flags: int) -> bool:
         for migratetype in range(at.PCP_TYPES):
             if st[free_list_at(zone, current, migratetype) + at.HEAD] >= 0:
                 return True
+        if flags & at.ALLOC_CMA and st[free_list_at(zone, current, st[at.CMA]) + at.HEAD] >= 0:
+            return True
         reserve = st[free_list_at(zone, current, at.HIGHATOMIC) + at.HEAD]
         if flags & at.ALLOC_HIGHATOMIC and reserve >= 0:
             return True
@@ -31,37 +34,40 @@ def has_free_buddy(st: np.ndarray, zone: int, order: int, flags: int) -> bool:
 
 @inner
 def above_mark(
-    st: np.ndarray, zone: int, order: int, mark: int, highest_zone: int, flags: int
+    st: np.ndarray, zone: int, order: int, mark: int, highest_type: int, flags: int, free: int
 ) -> bool:
-    """The watermark test of S3.3 against a mark in pages."""
+    """The watermark test of S3.3: mark and the zone's free pages, as far as they are seen."""
     region = zone_at(zone)
-    free = st[region + at.ZONE_FREE] - ((1 << order) - 1)
+    free -= (1 << order) - 1
     if not flags & (at.ALLOC_NON_BLOCK | at.ALLOC_MIN_RESERVE | at.ALLOC_HIGHATOMIC):
         free -= st[region + at.ZONE_FREE_HIGHATOMIC]
+    if not flags & at.ALLOC_CMA:
+        free -= seen_free_cma(st, zone)
     needed = mark
     if flags & at.ALLOC_MIN_RESERVE:
         needed -= needed // 2
         if flags & at.ALLOC_NON_BLOCK:
             needed -= needed // 4
-    if free <= needed + st[region + at.ZONE_LOWMEM_RESERVE + highest_zone]:
+    if free <= needed + st[region + at.ZONE_LOWMEM_RESERVE + highest_type]:
         return False
     return order == 0 or has_free_buddy(st, zone, order, flags)
 
 
 @inner
 def passes_watermark(
-    st: np.ndarray, zone: int, order: int, mark: int, highest_zone: int, flags: int
+    st: np.ndarray, zone: int, order: int, mark: int, highest_type: int, flags: int
 ) -> bool:
     """The allocation path's test: as `above_mark`, order-0 reserves retried without boost (S3.3).
 
     The retry is for requests whose own mark is MIN, whichever mark is tested.
     """
-    if above_mark(st, zone, order, mark_pages(st, zone, mark), highest_zone, flags):
+    free = seen_free(st, zone)
+    if above_mark(st, zone, order, mark_pages(st, zone, mark), highest_type, flags, free):
         return True
     region = zone_at(zone)
     keeps_min = flags & at.WMARK_MASK == at.WMARK_MIN and flags & at.ALLOC_MIN_RESERVE
     if order == 0 and keeps_min and st[region + at.ZONE_BOOST] > 0:
-        return above_mark(st, zone, 0, st[region + at.ZONE_MIN], highest_zone, flags)
+        return above_mark(st, zone, 0, st[region + at.ZONE_MIN], highest_type, flags, free)
     return False
 
 
@@ -82,51 +88,97 @@ def boost_watermark(st: np.ndarray, zone: int) -> bool:
 
 
 @inner
-def node_balanced(st: np.ndarray, order: int, highest_zone: int) -> bool:
-    """Whether some eligible zone passes its high watermark (S10.2)."""
-    for zone in range(highest_zone + 1):
+def node_balanced(st: np.ndarray, node: int, order: int, highest_type: int) -> bool:
+    """Whether some eligible zone of a node passes its high watermark (S10.2)."""
+    first = node * st[at.ZONE_TYPES]
+    for zone in range(first, first + highest_type + 1):
         if st[zone_at(zone) + at.ZONE_MANAGED] > 0:
             mark = mark_pages(st, zone, at.WMARK_HIGH)
-            if above_mark(st, zone, order, mark, highest_zone, 0):
+            free = carefully_seen_free(st, zone)
+            if above_mark(st, zone, order, mark, highest_type, 0, free):
                 return True
     return False
 
 
 @inner
-def wake_kswapd(st: np.ndarray, order: int, highest_zone: int) -> None:
-    """Start a reclaim run unless the node is balanced and not boosted (S10.1).
+def node_boosted(st: np.ndarray, node: int, highest_type: int) -> bool:
+    """Whether an eligible zone of a node has a watermark boost (S10.1)."""
+    first = node * st[at.ZONE_TYPES]
+    for zone in range(first, first + highest_type + 1):
+        if st[zone_at(zone) + at.ZONE_BOOST] > 0:
+            return True
+    return False
+
+
+@inner
+def stop_kswapd(st: np.ndarray, node: int) -> None:
+    """End a node's reclaim run: the boosts it saw at its start are taken back (S1.7)."""
+    region = node_at(st, node)
+    if not st[region + at.NODE_KSWAPD_ACTIVE]:
+        return
+    st[region + at.NODE_KSWAPD_ACTIVE] = 0
+    st[at.KSWAPD_RUNS] -= 1
+    first = node * st[at.ZONE_TYPES]
+    highest_type = st[region + at.NODE_KSWAPD_HIGHEST]
+    for zone in range(first, first + st[at.ZONE_TYPES]):
+        region = zone_at(zone)
+        st[region + at.ZONE_THRESHOLD] = st[region + at.ZONE_THRESHOLD_ASLEEP]
+        if zone - first <= highest_type:
+            st[region + at.ZONE_RECLAIM_ACTIVE] = 0
+            remaining = st[region + at.ZONE_BOOST] - st[region + at.ZONE_REMEMBERED_BOOST]
+            st[region + at.ZONE_BOOST] = max(remaining, 0)
+
+
+@inner
+def start_kswapd(st: np.ndarray, node: int, highest_type: int) -> None:
+    """Begin a node's reclaim run: eligible zones are RECLAIM_ACTIVE, their boosts noted (S10.2).
+
+    A run that is under way ends first.
+    """
+    stop_kswapd(st, node)
+    region = node_at(st, node)
+    st[region + at.NODE_KSWAPD_ACTIVE] = 1
+    st[region + at.NODE_KSWAPD_HIGHEST] = highest_type
+    st[at.KSWAPD_RUNS] += 1
+    st[at.COUNT_KSWAPD_WAKES] += 1
+    first = node * st[at.ZONE_TYPES]
+    for zone in range(first, first + st[at.ZONE_TYPES]):
+        region = zone_at(zone)
+        st[region + at.ZONE_THRESHOLD] = st[region + at.ZONE_THRESHOLD_AWAKE]
+        if zone - first <= highest_type:
+            st[region + at.ZONE_RECLAIM_ACTIVE] = 1
+            st[region + at.ZONE_REMEMBERED_BOOST] = st[region + at.ZONE_BOOST]
+
+
+@inner
+def wake_kswapd(st: np.ndarray, node: int, order: int, highest_type: int) -> None:
+    """Start a node's reclaim run unless it is balanced and not boosted (S10.1).
 
     Where the recording has kswapd's own events, runs are theirs and this does nothing.
     """
-    if st[at.KSWAPD_ACTIVE] or st[at.KSWAPD_RECORDED]:
+    if st[node_at(st, node) + at.NODE_KSWAPD_ACTIVE] or st[at.KSWAPD_RECORDED]:
         return
-    boosted = False
-    for zone in range(highest_zone + 1):
-        if st[zone_at(zone) + at.ZONE_BOOST] > 0:
-            boosted = True
-    if not boosted and node_balanced(st, order, highest_zone):
-        return
-    st[at.KSWAPD_HIGHEST] = highest_zone
-    start_kswapd(st)
+    if node_boosted(st, node, highest_type) or not node_balanced(st, node, order, highest_type):
+        start_kswapd(st, node, highest_type)
 
 
 @inner
-def start_kswapd(st: np.ndarray) -> None:
-    """Begin a reclaim run: zones are RECLAIM_ACTIVE, their boosts noted (S10.2)."""
-    st[at.KSWAPD_ACTIVE] = 1
-    st[at.COUNT_KSWAPD_WAKES] += 1
-    for zone in range(st[at.NR_ZONES]):
-        region = zone_at(zone)
-        st[region + at.ZONE_RECLAIM_ACTIVE] = 1
-        st[region + at.ZONE_REMEMBERED_BOOST] = st[region + at.ZONE_BOOST]
+def wake_kswapds(st: np.ndarray, zonelist: int, order: int, highest_type: int) -> None:
+    """Wake the nodes of a zonelist, nearest first (S8.1)."""
+    woken = -1
+    while st[zonelist] >= 0:
+        node = st[zone_at(st[zonelist]) + at.ZONE_NODE]
+        if node != woken:
+            wake_kswapd(st, node, order, highest_type)
+        woken = node
+        zonelist += 1
 
 
 @inner
-def stop_kswapd(st: np.ndarray) -> None:
-    """End a reclaim run: the boost it saw at its start is taken back (S1.7)."""
-    st[at.KSWAPD_ACTIVE] = 0
-    for zone in range(st[at.NR_ZONES]):
-        region = zone_at(zone)
-        st[region + at.ZONE_RECLAIM_ACTIVE] = 0
-        remaining = st[region + at.ZONE_BOOST] - st[region + at.ZONE_REMEMBERED_BOOST]
-        st[region + at.ZONE_BOOST] = max(remaining, 0)
+def stop_balanced_kswapds(st: np.ndarray) -> None:
+    """End every run of a node that is balanced at order 0 (S10.2)."""
+    for node in range(st[at.NR_NODES]):
+        region = node_at(st, node)
+        active = st[region + at.NODE_KSWAPD_ACTIVE]
+        if active and node_balanced(st, node, 0, st[region + at.NODE_KSWAPD_HIGHEST]):
+            stop_kswapd(st, node)

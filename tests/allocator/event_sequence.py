@@ -96,6 +96,7 @@ def random_events(count: int, seed: int = 1) -> np.ndarray:
         kind = rng.random()
         if kind < 0.01:
             event["operation"] = rng.choice((at.KSWAPD_START, at.KSWAPD_STOP))
+            event["zone"] = len(MACHINE.zones) - 1
         elif kind < 0.015:
             event["operation"] = at.RECORDED_FAILURE
         elif live and rng.random() > pressure:

@@ -249,7 +249,7 @@ FAULTS = (
     Fault(
         "lowmem_reserve ignored",
         "watermark",
-        "if free <= needed + st[region + at.ZONE_LOWMEM_RESERVE + highest_zone]:",
+        "if free <= needed + st[region + at.ZONE_LOWMEM_RESERVE + highest_type]:",
         "if free <= needed:",
     ),
     Fault(
@@ -291,8 +291,8 @@ FAULTS = (
     Fault(
         "kswapd sleeps through a boost",
         "watermark",
-        "if not boosted and node_balanced(st, order, highest_zone):",
-        "if node_balanced(st, order, highest_zone):",
+        "if node_boosted(st, node, highest_type) or not node_balanced(",
+        "if not node_balanced(",
     ),
     Fault(
         "no last resort for atomics",
@@ -303,8 +303,8 @@ FAULTS = (
     Fault(
         "NOFRAGMENT is never dropped",
         "request",
-        "flags &= ~at.ALLOC_NOFRAGMENT",
-        "return -1",
+        "flags &= ~at.ALLOC_NOFRAGMENT\n            else:",
+        "return -1\n            else:",
     ),
     Fault(
         "BELOW_HIGH is never set",
@@ -315,7 +315,7 @@ FAULTS = (
     Fault(
         "unreserve is forgotten",
         "request",
-        "unreserve(pages, blocks, st, log, cpu, highest_zone, migratetype)",
+        "unreserve(pages, blocks, st, log, cpu, zonelist, migratetype)",
         "pass",
     ),
 )

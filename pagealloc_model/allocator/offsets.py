@@ -1,0 +1,50 @@
+"""Where regions and lists begin in `st` (see `layout`)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.jit import inner
+
+
+@inner
+def zone_at(zone: int) -> int:
+    """Offset of a zone's region."""
+    return at.ZONES + zone * at.ZONE_STRIDE
+
+
+@inner
+def free_list_at(zone: int, order: int, migratetype: int) -> int:
+    """Offset of a free list."""
+    return (
+        at.ZONES
+        + zone * at.ZONE_STRIDE
+        + at.ZONE_LISTS
+        + (order * at.MIGRATETYPES + migratetype) * at.LIST_WORDS
+    )
+
+
+@inner
+def pcp_at(st: np.ndarray, zone: int, cpu: int) -> int:
+    """Offset of a CPU's pageset of a zone."""
+    return st[at.PCP_BASE] + (zone * st[at.NR_CPUS] + cpu) * at.PCP_STRIDE
+
+
+@inner
+def node_at(st: np.ndarray, node: int) -> int:
+    """Offset of a node's region, by node index."""
+    return st[at.NODE_BASE] + node * at.NODE_STRIDE
+
+
+@inner
+def zonelist_at(st: np.ndarray, cpu: int, highest_type: int, bits: int) -> int:
+    """Offset of the zonelist of a request by a CPU (S1.4): zone numbers, ended by -1.
+
+    A request's node is that of its CPU: no event names another.
+    """
+    lst = st[st[at.CPU_NODE_BASE] + cpu]
+    if bits & at.GFP_THISNODE:
+        lst += st[at.NR_NODES]
+    lst = lst * st[at.ZONE_TYPES] + highest_type
+    return st[at.ZONELIST_BASE] + lst * (st[at.NR_ZONES] + 1)
