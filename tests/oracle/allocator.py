@@ -222,7 +222,6 @@ class Oracle:
         return Kswapd(
             [self.zones[index] for index in self.machine.zones_of(node)],
             is_recorded=self.assumptions.kswapd_recorded,
-            marks_all_zones=self.assumptions.kswapd_marks_all_zones,
         )
 
     def _request(

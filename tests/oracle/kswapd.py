@@ -14,17 +14,12 @@ class Kswapd:
     Attributes:
         zones: the node's, lowest type first.
         is_recorded: its runs are the recording's; nothing here starts or ends one.
-        marks_all_zones: a run concerns the node's higher zones too. The kernel's does not; this
-            is what the kernels under test did before S10.2 said so, until they do the same.
         active: a run is under way.
     """
 
-    def __init__(
-        self, zones: Sequence[Zone], *, is_recorded: bool = False, marks_all_zones: bool = False
-    ) -> None:
+    def __init__(self, zones: Sequence[Zone], *, is_recorded: bool = False) -> None:
         self.zones = zones
         self.is_recorded = is_recorded
-        self.marks_all_zones = marks_all_zones
         self.active = False
         self._highest_type = 0
         self._boosts: dict[int, int] = {}
@@ -51,8 +46,8 @@ class Kswapd:
         self.stop()
         self.active = True
         self._highest_type = highest_type
-        self._boosts = {zone.index: zone.watermarks.boost for zone in self._concerned()}
-        for zone in self._concerned():
+        self._boosts = {zone.index: zone.watermarks.boost for zone in self._eligible(highest_type)}
+        for zone in self._eligible(highest_type):
             zone.flags.reclaim_active = True
 
     def stop(self) -> None:
@@ -60,13 +55,10 @@ class Kswapd:
         if not self.active:
             return
         self.active = False
-        for zone in self._concerned():
+        for zone in self._eligible(self._highest_type):
             zone.flags.reclaim_active = False
             boost = self._boosts[zone.index]
             zone.watermarks.boost = max(zone.watermarks.boost - boost, 0)
-
-    def _concerned(self) -> list[Zone]:
-        return list(self.zones) if self.marks_all_zones else self._eligible(self._highest_type)
 
     def _eligible(self, highest_type: int) -> list[Zone]:
         return [zone for zone in self.zones[: highest_type + 1] if zone.spec.managed]

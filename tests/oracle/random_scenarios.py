@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from tests.oracle import RULES, Bits, OracleMachine, OraclePolicy, OracleRules
 from tests.oracle.builders import ATOMIC, BLOCK, KERNEL, zone
-from tests.oracle.rules import OracleAssumptions
 from tests.oracle.scenarios import REQUEST_BITS, Scenario
 
 MOSTLY_ATOMIC = (ATOMIC, ATOMIC, ATOMIC, KERNEL)
@@ -56,7 +55,6 @@ def random_scenario(
         orders=NETWORK_ORDERS if reserving else orders,
         bits=_spelled_for(rules, MOSTLY_ATOMIC if reserving else REQUEST_BITS),
         replayed=replayed,
-        assumptions=OracleAssumptions(kswapd_marks_all_zones=True),
     )
 
 

@@ -173,9 +173,7 @@ class OracleAssumptions:
         kswapd_recorded: kswapd runs when it is told to, and only then (S10.2).
         direct_reclaim_recorded: requests make room if the recording says they reclaimed, and only
             then (S8.2).
-        kswapd_marks_all_zones: see `Kswapd.marks_all_zones`.
     """
 
     kswapd_recorded: bool = False
     direct_reclaim_recorded: bool = False
-    kswapd_marks_all_zones: bool = False
