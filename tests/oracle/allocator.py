@@ -7,7 +7,8 @@ from typing import Any
 
 from tests.oracle import invariants
 from tests.oracle.allocated import AllocatedPages
-from tests.oracle.dump import dump_state
+from tests.oracle.counters import ThisCpu
+from tests.oracle.dump import dump_counters, dump_state
 from tests.oracle.events import Event, EventLog
 from tests.oracle.kswapd import Kswapd
 from tests.oracle.machine import Migratetype, OracleMachine
@@ -60,7 +61,17 @@ class Oracle:
         self.allocated = AllocatedPages()
         self.blocks = Pageblocks(machine)
         self._log = EventLog()
-        setting = Setting(machine, rules, policy, self.blocks, self.allocated, self._log)
+        self._this_cpu = ThisCpu()
+        setting = Setting(
+            machine=machine,
+            rules=rules,
+            policy=policy,
+            blocks=self.blocks,
+            allocated=self.allocated,
+            events=self._log,
+            assumptions=self.assumptions,
+            this_cpu=self._this_cpu,
+        )
         self.zones = [Zone(index, setting) for index in range(len(machine.zones))]
         self.kswapd = {node: self._new_kswapd(node) for node in machine.nodes}
         self._node_orders = node_orders(machine)
@@ -180,6 +191,7 @@ class Oracle:
 
     def free(self, cpu: int, pfn: int, order: int) -> None:
         """Free pages in use, all or part of what was handed out (S4.6, T10.1)."""
+        self._this_cpu.number = cpu
         self.allocated.remove(pfn, order)
         self.zone_of(pfn).free(cpu, pfn, order)
         for kswapd in self.kswapd.values():
@@ -187,11 +199,13 @@ class Oracle:
 
     def tick(self, cpu: int) -> None:
         """The CPU's vmstat worker runs (S4.8)."""
+        self._this_cpu.number = cpu
         for zone in self.zones:
-            zone.decay(cpu)
+            zone.tick(cpu)
 
-    def drain_all(self) -> None:
-        """Empty the lists of every CPU, CPU by CPU (S4.9)."""
+    def drain_all(self, by: int = 0) -> None:
+        """A CPU empties the lists of every CPU, CPU by CPU (S4.9)."""
+        self._this_cpu.number = by
         for cpu in range(self.machine.nr_cpus):
             for zone in self.zones:
                 zone.drain_all(cpu)
@@ -207,6 +221,17 @@ class Oracle:
     def dump(self) -> dict[str, Any]:
         """The comparable state, see `dump_state`."""
         return dump_state(self)
+
+    def dump_counters(self) -> dict[str, Any]:
+        """The comparable state that only larger machines have, see `dump_counters`."""
+        return dump_counters(self)
+
+    def settle_counters(self) -> None:
+        """Start with no CPU keeping anything back and no list about to expire."""
+        for zone in self.zones:
+            for cpu, pcp in enumerate(zone.pcp):
+                zone.counters.fold(cpu)
+                pcp.expire = 0
 
     def check(self) -> None:
         """Raise AssertionError unless every invariant holds, see `invariants.check`."""
@@ -233,6 +258,7 @@ class Oracle:
         bits: int,
         reclaimed: bool,
     ) -> Request:
+        self._this_cpu.number = cpu
         is_sure = not self.assumptions.direct_reclaim_recorded
         return Request(
             cpu=cpu,
@@ -321,4 +347,4 @@ class Oracle:
         for zone in zonelist:
             if zone.reserve.unreserve(request.migratetype):
                 break
-        self.drain_all()
+        self.drain_all(request.cpu)

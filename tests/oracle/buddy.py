@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tests.oracle.counters import FreeCounters
 from tests.oracle.events import EventLog
-from tests.oracle.machine import PCP_TYPES, Migratetype, OracleMachine, OracleZone, is_mergeable
+from tests.oracle.machine import PCP_TYPES, OracleMachine, OracleZone, is_mergeable
 from tests.oracle.page_list import PageList
 from tests.oracle.pageblocks import Pageblocks
 
@@ -22,20 +23,23 @@ class Buddy:
     """Free lists of one zone; everything here happens under its zone->lock.
 
     Attributes:
-        nr_free: free pages, all types but ISOLATE (exact; S1.10's lag is not modelled).
-        free_highatomic: free pages in HIGHATOMIC blocks.
+        counters: free pages as counted.
     """
 
     def __init__(
-        self, zone: OracleZone, machine: OracleMachine, blocks: Pageblocks, events: EventLog
+        self,
+        zone: OracleZone,
+        machine: OracleMachine,
+        blocks: Pageblocks,
+        events: EventLog,
+        counters: FreeCounters,
     ) -> None:
         self.zone = zone
         self.machine = machine
         self.max_order = machine.max_order
         self.blocks = blocks
         self.events = events
-        self.nr_free = 0
-        self.free_highatomic = 0
+        self.counters = counters
         self.lists: dict[tuple[int, int], PageList] = {
             (order, migratetype): PageList()
             for order in range(machine.max_order + 1)
@@ -59,13 +63,22 @@ class Buddy:
         """First buddy of a free list."""
         return None if self.is_empty(order, migratetype) else self.lists[order, migratetype].head
 
+    def has_cma(self, order: int) -> bool:
+        """Whether a buddy of exactly this order is free in CMA blocks."""
+        return self.machine.cma is not None and not self.is_empty(order, self.machine.cma)
+
+    @property
+    def is_mostly_cma(self) -> bool:
+        """Whether more than half of the zone's free memory is in CMA blocks (S6.2)."""
+        return self.counters.cma.read() > self.counters.free.read() // 2
+
     def has_ordinary(self, order: int) -> bool:
         """Whether a buddy of exactly this order is free in types 0 to 2."""
         return any(not self.is_empty(order, migratetype) for migratetype in range(PCP_TYPES))
 
     def seed(self, pfn: int, order: int, migratetype: int) -> None:
         """Place a free buddy at the tail of its list, without merging."""
-        self._account(1 << order, migratetype)
+        self.counters.place(1 << order, migratetype)
         self._insert(pfn, order, migratetype, at_tail=True)
 
     def take_smallest(self, order: int, migratetype: int) -> int | None:
@@ -78,35 +91,32 @@ class Buddy:
                 return pfn
         return None
 
+    def take_cma(self, order: int) -> int | None:
+        """The same from CMA blocks, where there are any (S6.2)."""
+        return None if self.machine.cma is None else self.take_smallest(order, self.machine.cma)
+
     def take(self, pfn: int, order: int) -> None:
         """Take the low end of a free buddy; the rest stays free in the buddy's type (S5.2)."""
-        buddy = self._free[pfn]
-        self.remove(pfn)
-        self.split(pfn, order, buddy.order, buddy.migratetype)
+        buddy = self._unlist(pfn)
+        self._split(pfn, order, buddy.order, buddy.migratetype)
+        self._count_taken(order, buddy.migratetype)
 
-    def remove(self, pfn: int) -> FreeBuddy:
-        """Take a whole buddy off its list and out of the free counts."""
-        buddy = self._free.pop(pfn)
-        self.lists[buddy.order, buddy.migratetype].remove(pfn)
-        self._account(-(1 << buddy.order), buddy.migratetype)
-        return buddy
-
-    def split(self, pfn: int, order: int, have: int, migratetype: int) -> None:
-        """Free the upper halves of a page of order `have` until `order` is left (S5.2)."""
-        while have > order:
-            have -= 1
-            self._account(1 << have, migratetype)
-            self._insert(pfn + (1 << have), have, migratetype, at_tail=False)
+    def take_as(self, pfn: int, order: int, migratetype: int) -> None:
+        """Take the low end of a free buddy of whole blocks; all of it changes type (S6.3)."""
+        buddy = self._unlist(pfn)
+        self.counters.add(-(1 << buddy.order), buddy.migratetype)
+        self.blocks.set_range(pfn, buddy.order, migratetype)
+        self._split(pfn, order, buddy.order, migratetype)
+        self.counters.add((1 << buddy.order) - (1 << order), migratetype)
 
     def free(self, pfn: int, order: int, migratetype: int) -> None:
         """Free a page, merging as far as possible (S5.3, S5.4)."""
-        self._account(1 << order, migratetype)
+        self.counters.add(1 << order, migratetype)
         while order < self.max_order:
             neighbour = self._merge_partner(pfn, order, migratetype)
             if neighbour is None:
                 break
             self._absorb(neighbour, migratetype)
-            self._account(1 << order, migratetype)
             pfn &= ~(1 << order)
             order += 1
         at_tail = order < self.max_order - 1 and self._higher_buddy_is_free(pfn, order)
@@ -121,8 +131,8 @@ class Buddy:
 
     def convert(self, pfn: int, migratetype: int) -> None:
         """Move a free buddy to the tail of another type's list (S5.5); its block keeps its tag."""
-        buddy = self.remove(pfn)
-        self._account(1 << buddy.order, migratetype)
+        buddy = self._unlist(pfn)
+        self._count_moved(buddy, migratetype)
         self._insert(pfn, buddy.order, migratetype, at_tail=True)
 
     def zone_holds_block(self, pfn: int) -> bool:
@@ -154,7 +164,7 @@ class Buddy:
 
     def _absorb(self, neighbour: int, migratetype: int) -> None:
         """Take a free buddy off its list to merge it; its blocks get the merged page's type."""
-        buddy = self.remove(neighbour)
+        buddy = self._unlist(neighbour)
         if buddy.migratetype != migratetype:
             self.blocks.set_range(neighbour, buddy.order, migratetype)
 
@@ -171,9 +181,19 @@ class Buddy:
         else:
             free_list.push_head(pfn)
 
-    def _account(self, pages: int, migratetype: int) -> None:
-        if self.machine.is_isolate(migratetype):
-            return
-        self.nr_free += pages
-        if migratetype == Migratetype.HIGHATOMIC:
-            self.free_highatomic += pages
+    def _unlist(self, pfn: int) -> FreeBuddy:
+        buddy = self._free.pop(pfn)
+        self.lists[buddy.order, buddy.migratetype].remove(pfn)
+        return buddy
+
+    def _split(self, pfn: int, order: int, have: int, migratetype: int) -> None:
+        """List the upper halves of a page of order `have` until `order` is left (S5.2)."""
+        while have > order:
+            have -= 1
+            self._insert(pfn + (1 << have), have, migratetype, at_tail=False)
+
+    def _count_taken(self, order: int, migratetype: int) -> None:
+        self.counters.add(-(1 << order), migratetype)
+
+    def _count_moved(self, buddy: FreeBuddy, migratetype: int) -> None:
+        self.counters.move(1 << buddy.order, buddy.migratetype, migratetype)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from tests.oracle.buddy import Buddy
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.oracle.buddy import Buddy, FreeBuddy
 from tests.oracle.cached_types import CachedTypes
+from tests.oracle.counters import FreeCounters
 from tests.oracle.events import EventLog
 from tests.oracle.machine import OracleMachine, OracleZone, is_mergeable
 from tests.oracle.pageblocks import Pageblocks
@@ -25,10 +29,22 @@ class LooseBuddy(Buddy):
         machine: OracleMachine,
         blocks: Pageblocks,
         events: EventLog,
+        counters: FreeCounters,
         cached_types: CachedTypes,
     ) -> None:
-        super().__init__(zone, machine, blocks, events)
+        super().__init__(zone, machine, blocks, events, counters)
         self.cached_types = cached_types
+        self._is_refilling = False
+        self._refilled_pages = 0
+
+    @contextmanager
+    def refill(self) -> Iterator[None]:
+        """Pages taken meanwhile leave the count of free pages together, at the end (S1.10)."""
+        self._is_refilling = True
+        self._refilled_pages = 0
+        yield
+        self._is_refilling = False
+        self.counters.add_to_free(-self._refilled_pages)
 
     def take_smallest(self, order: int, migratetype: int) -> int | None:
         """As ever (S5.1); the page carries the list's type from now on."""
@@ -79,4 +95,16 @@ class LooseBuddy(Buddy):
         return neighbour
 
     def _absorb(self, neighbour: int, migratetype: int) -> None:
-        self.remove(neighbour)
+        self._count_moved(self._unlist(neighbour), migratetype)
+
+    def _count_taken(self, order: int, migratetype: int) -> None:
+        if not self._is_refilling:
+            super()._count_taken(order, migratetype)
+            return
+        self.counters.add_to_part(-(1 << order), migratetype)
+        self._refilled_pages += 1 << order
+
+    def _count_moved(self, buddy: FreeBuddy, migratetype: int) -> None:
+        """Free pages stay as many as they are, whatever list they are on."""
+        self.counters.add_to_part(-(1 << buddy.order), buddy.migratetype)
+        self.counters.add_to_part(1 << buddy.order, migratetype)

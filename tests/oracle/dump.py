@@ -58,6 +58,40 @@ def dump_state(oracle: Oracle) -> dict[str, Any]:
     return state
 
 
+def dump_counters(oracle: Oracle) -> dict[str, Any]:
+    """What several nodes, lagging counters and CMA add to the state.
+
+    Returns:
+        A dict of dicts:
+        `kswapd`: node -> whether a run is under way;
+        `counters`: zone -> `free` and `cma` as CPUs read them before the floor at 0, `free_cma`
+        the true number of free CMA pages, `threshold` in force;
+        `cpus`: (zone, cpu) -> `free` and `cma` kept back, `changed` since the last tick, `expire`.
+    """
+    return {
+        "kswapd": {node: kswapd.active for node, kswapd in oracle.kswapd.items()},
+        "counters": {
+            zone.index: {
+                "free": zone.counters.free.shared,
+                "cma": zone.counters.cma.shared,
+                "free_cma": zone.counters.cma.total,
+                "threshold": zone.counters.free.threshold,
+            }
+            for zone in oracle.zones
+        },
+        "cpus": {
+            (zone.index, cpu): {
+                "free": zone.counters.free.pending[cpu],
+                "cma": zone.counters.cma.pending[cpu],
+                "changed": zone.counters.has_changed(cpu),
+                "expire": pcp.expire,
+            }
+            for zone in oracle.zones
+            for cpu, pcp in enumerate(zone.pcp)
+        },
+    }
+
+
 def _page_set(pcp: PerCpuPages) -> dict[str, int | bool]:
     state = {
         "count": pcp.count,
@@ -77,8 +111,8 @@ def _page_set(pcp: PerCpuPages) -> dict[str, int | bool]:
 
 def _zone(zone: Zone) -> dict[str, int | bool]:
     return {
-        "nr_free": zone.buddy.nr_free,
-        "free_highatomic": zone.buddy.free_highatomic,
+        "nr_free": zone.counters.free.total,
+        "free_highatomic": zone.counters.highatomic,
         "reserved_highatomic": zone.reserve.reserved,
         "boost": zone.watermarks.boost,
         "below_high": zone.flags.below_high,

@@ -34,15 +34,18 @@ def is_worth_claiming(buddy: Buddy, order: int, migratetype: int) -> bool:
 class Mode(Enum):
     """The step a bulk refill resumes at (S6.2).
 
-    A claim resumes at NORMAL, since it refilled the own lists; a CMA step would add its own mode.
+    A claim resumes at NORMAL, since it refilled the own lists.
     """
 
     NORMAL = 1
-    STEAL = 2
+    CMA = 2
+    STEAL = 3
 
 
 class Fallback:
-    """Own type first, then claim a block, then steal a page (S6.2).
+    """Own type first, then CMA where allowed, then claim a block, then steal a page (S6.2).
+
+    CMA comes even before the own type as long as most of the zone's free memory is there.
 
     Attributes:
         boosted: the zone was boosted by a request that may wake kswapd (S6.3, S3.2).
@@ -72,11 +75,18 @@ class Fallback:
     def _take(
         self, order: int, migratetype: int, attempt: Attempt, mode: Mode
     ) -> tuple[int | None, Mode]:
+        if attempt.cma and self.buddy.is_mostly_cma:
+            pfn = self.buddy.take_cma(order)
+            if pfn is not None:
+                return pfn, mode
         if mode is Mode.NORMAL:
             pfn = self.buddy.take_smallest(order, migratetype)
             if pfn is not None:
                 return pfn, Mode.NORMAL
         if mode is not Mode.STEAL:
+            pfn = self.buddy.take_cma(order) if attempt.cma else None
+            if pfn is not None:
+                return pfn, Mode.CMA
             pfn = self._claim(order, migratetype, attempt)
             if pfn is not None:
                 return pfn, Mode.NORMAL
@@ -118,9 +128,7 @@ class Fallback:
 
     def _claim_whole(self, current: int, order: int, migratetype: int, fallback: int) -> int:
         pfn = self.buddy.lists[current, fallback].head
-        self.buddy.remove(pfn)
-        self.buddy.blocks.set_range(pfn, current, migratetype)
-        self.buddy.split(pfn, order, current, migratetype)
+        self.buddy.take_as(pfn, order, migratetype)
         return pfn
 
     def _claim_partial(

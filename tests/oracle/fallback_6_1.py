@@ -43,8 +43,14 @@ class MovingFallback:
         self.boosted = False
 
     def take_one(self, order: int, migratetype: int, attempt: Attempt) -> int | None:
-        """One page."""
-        pfn = self.buddy.take_smallest(order, migratetype)
+        """One page: of the own type, else of CMA where allowed, else with the others' help."""
+        pfn = None
+        if attempt.cma and self.buddy.is_mostly_cma:
+            pfn = self.buddy.take_cma(order)
+        if pfn is None:
+            pfn = self.buddy.take_smallest(order, migratetype)
+        if pfn is None and attempt.cma:
+            pfn = self.buddy.take_cma(order)
         if pfn is None and self._fall_back(order, migratetype, attempt):
             pfn = self.buddy.take_smallest(order, migratetype)
         return pfn
@@ -52,11 +58,12 @@ class MovingFallback:
     def take_many(self, wanted: int, order: int, migratetype: int, attempt: Attempt) -> list[int]:
         """Up to `wanted` pages of one bulk refill; each starts afresh."""
         taken: list[int] = []
-        while len(taken) < wanted:
-            pfn = self.take_one(order, migratetype, attempt)
-            if pfn is None:
-                break
-            taken.append(pfn)
+        with self.buddy.refill():
+            while len(taken) < wanted:
+                pfn = self.take_one(order, migratetype, attempt)
+                if pfn is None:
+                    break
+                taken.append(pfn)
         return taken
 
     def _fall_back(self, order: int, migratetype: int, attempt: Attempt) -> bool:

@@ -49,16 +49,24 @@ def _check_counts(zone: Zone) -> None:
         for (order, migratetype), pages in zone.buddy.lists.items()
         if not zone.machine.is_isolate(migratetype)
     )
-    highatomic = sum(
-        len(pages) << order
-        for (order, migratetype), pages in zone.buddy.lists.items()
-        if migratetype == Migratetype.HIGHATOMIC
-    )
-    assert zone.buddy.nr_free == free, f"zone {zone.index} counts {zone.buddy.nr_free} free pages"
-    assert zone.buddy.free_highatomic == highatomic, f"zone {zone.index}: free highatomic pages"
+    highatomic = _free_of_type(zone, Migratetype.HIGHATOMIC)
+    cma = _free_of_type(zone, zone.machine.cma)
+    counters = zone.counters
+    counted = counters.free.total
+    assert counted == free, f"zone {zone.index} counts {counted} free pages"
+    assert counters.highatomic == highatomic, f"zone {zone.index}: free highatomic pages"
+    assert counters.cma.total == cma, f"zone {zone.index}: free CMA pages"
     for cpu, pcp in enumerate(zone.pcp):
         listed = sum(len(pages) << pcp.layout.order(index) for index, pages in enumerate(pcp.lists))
         assert pcp.count == listed, f"zone {zone.index} cpu {cpu} counts {pcp.count}, has {listed}"
+
+
+def _free_of_type(zone: Zone, wanted: int | None) -> int:
+    return sum(
+        len(pages) << order
+        for (order, migratetype), pages in zone.buddy.lists.items()
+        if migratetype == wanted
+    )
 
 
 def _check_merged(zone: Zone) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.oracle.request import PLAIN, Mark
+from tests.oracle.request import Mark
 from tests.oracle.zone import Zone
 
 
@@ -49,6 +49,7 @@ class Kswapd:
         self._boosts = {zone.index: zone.watermarks.boost for zone in self._eligible(highest_type)}
         for zone in self._eligible(highest_type):
             zone.flags.reclaim_active = True
+        self._note_activity()
 
     def stop(self) -> None:
         """The run ends, if there was one: the boosts it saw expire (S1.7)."""
@@ -59,6 +60,11 @@ class Kswapd:
             zone.flags.reclaim_active = False
             boost = self._boosts[zone.index]
             zone.watermarks.boost = max(zone.watermarks.boost - boost, 0)
+        self._note_activity()
+
+    def _note_activity(self) -> None:
+        for zone in self.zones:
+            zone.counters.note_kswapd(self.active)
 
     def _eligible(self, highest_type: int) -> list[Zone]:
         return [zone for zone in self.zones[: highest_type + 1] if zone.spec.managed]
@@ -66,5 +72,5 @@ class Kswapd:
     def _balanced(self, order: int, highest_type: int) -> bool:
         eligible = self._eligible(highest_type)
         return not eligible or any(
-            zone.watermarks.ok_at(order, Mark.HIGH, highest_type, PLAIN) for zone in eligible
+            zone.watermarks.ok_for_balance(order, Mark.HIGH, highest_type) for zone in eligible
         )

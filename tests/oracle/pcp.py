@@ -75,6 +75,7 @@ class PerCpuPages:
         free_count: pages freed of late; halved by every allocation.
         prev_free_high_order: the last free was of an order from 1 to the costly order.
         free_high_batch: constant of the CPU (S4.6).
+        expire: ticks left until pages of another node's zone are drained; 0: no countdown (S4.8).
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class PerCpuPages:
         self.free_count = 0
         self.prev_free_high_order = False
         self.free_high_batch = machine.free_high_batch
+        self.expire = 0
         self._adds_half_high_min = rules.high_order_flush_adds_half_high_min
         self._scale_max = policy.pcp_batch_scale_max
 

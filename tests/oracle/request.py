@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum, IntFlag
 
+from tests.oracle.machine import Migratetype
+
 
 class Bits(IntFlag):
     """The gfp bits that the allocator's decisions read, with their values (S2.3).
@@ -56,6 +58,11 @@ class Request:
         return Bits.MEMALLOC in self.bits and Bits.NOMEMALLOC not in self.bits
 
     @property
+    def may_use_cma(self) -> bool:
+        """Whether it can be moved away when the area's owner needs it (S2.5)."""
+        return self.migratetype == Migratetype.MOVABLE
+
+    @property
     def may_give_up_nofragment(self) -> bool:
         """Whether a failing request fragments in the end where NOFRAGMENT is the rule (S8.6)."""
         return bool(self.bits & (Bits.DIRECT_RECLAIM | Bits.KSWAPD))
@@ -75,6 +82,7 @@ class Attempt:
         oom: an OOM victim; no caller sets it yet.
         no_watermarks: take pages whatever the watermarks say.
         nofragment: claim whole blocks only.
+        cma: may use CMA blocks.
     """
 
     mark: Mark
@@ -86,6 +94,7 @@ class Attempt:
     oom: bool = False
     no_watermarks: bool = False
     nofragment: bool = False
+    cma: bool = False
 
     @property
     def uses_reserves(self) -> bool:
@@ -111,6 +120,7 @@ def fast_attempt(request: Request, *, avoids_fragmenting: bool) -> Attempt:
         mark=Mark.LOW,
         kswapd=Bits.KSWAPD in request.bits,
         nofragment=avoids_fragmenting,
+        cma=request.may_use_cma,
     )
 
 
@@ -127,9 +137,15 @@ def slow_attempt(request: Request, *, defrag_mode: bool) -> Attempt:
         atomic=Bits.ATOMIC in request.bits and not may_reclaim,
         highatomic=non_block and min_reserve and request.order > 0,
         nofragment=defrag_mode,
+        cma=request.may_use_cma,
     )
 
 
 def memalloc_attempt(request: Request) -> Attempt:
     """The flags that replace all others where the watermarks need not be kept (S2.6)."""
-    return Attempt(mark=Mark.MIN, kswapd=Bits.KSWAPD in request.bits, no_watermarks=True)
+    return Attempt(
+        mark=Mark.MIN,
+        kswapd=Bits.KSWAPD in request.bits,
+        no_watermarks=True,
+        cma=request.may_use_cma,
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,10 +171,12 @@ class OracleAssumptions:
     """What the oracle takes for granted where a recording is silent, or takes from it.
 
     Attributes:
+        counters: "exact", or "lagged": CPUs keep small changes of free pages back (S1.10).
         kswapd_recorded: kswapd runs when it is told to, and only then (S10.2).
         direct_reclaim_recorded: requests make room if the recording says they reclaimed, and only
             then (S8.2).
     """
 
+    counters: Literal["exact", "lagged"] = "exact"
     kswapd_recorded: bool = False
     direct_reclaim_recorded: bool = False

@@ -130,6 +130,7 @@ class Scenario:
             for block in range(each.start_pfn // BLOCK, -(-each.end_pfn // BLOCK)):
                 _lay_out_block(oracle, block, rng)
         oracle.drain_all()
+        oracle.settle_counters()
         oracle.events.clear()
         return oracle
 

@@ -19,6 +19,9 @@ LOWMEM_RESERVE_RATIO = {"DMA": 256, "DMA32": 256, "Normal": 32}
 CAPPED_MIN_ZONES = ("HighMem", "Movable")
 """Zones whose min watermark is a small fixed share (S1.6)."""
 
+LARGEST_STAT_THRESHOLD = 125
+"""Most pages a CPU keeps out of a counter: the difference must fit a byte (S1.10)."""
+
 
 @dataclass(frozen=True)
 class WatermarkSet:
@@ -122,3 +125,23 @@ def page_set_size(
     if not rules.pcp_tunes_itself:
         high_max = high_min
     return PageSetSize(batch=batch, high_min=high_min, high_max=high_max)
+
+
+def normal_stat_threshold(managed: int, nr_cpus: int) -> int:
+    """Changes of a counter that a CPU may keep to itself, pages (S1.10).
+
+    It grows with the number of digits of the CPUs and of the zone's size in units of 128 MiB.
+    """
+    units = managed // ((128 << 20) // PAGE_SIZE)
+    return min(2 * nr_cpus.bit_length() * (1 + units.bit_length()), LARGEST_STAT_THRESHOLD)
+
+
+def pressure_stat_threshold(zone: OracleZone, nr_cpus: int) -> int:
+    """The same while kswapd works: all CPUs together stay within the distance from low to min."""
+    return min(max((zone.low - zone.min) // nr_cpus, 1), LARGEST_STAT_THRESHOLD)
+
+
+def drift_mark(zone: OracleZone, nr_cpus: int) -> int:
+    """Count below which the lag may hide that min is reached; 0 where it cannot (S1.10)."""
+    drift = nr_cpus * normal_stat_threshold(zone.managed, nr_cpus)
+    return zone.high + drift if drift > zone.low - zone.min else 0

@@ -208,7 +208,7 @@ def test_isolation_in_the_zone_makes_drains_look_at_blocks() -> None:
     target = in_use()
     target.free(0, 1, 0)
     target.set_block_type(0, HIGHATOMIC)
-    target.zones[0].buddy.remove(3 * BLOCK)
+    target.zones[0].buddy.take(3 * BLOCK, 9)
     target.put_allocated(3 * BLOCK, 9, movable=True)
     target.set_block_type(3, ISOLATE)
     target.drain_all()
@@ -236,7 +236,7 @@ def test_lists_of_other_types_merge_below_block_size() -> None:
     target.put_allocated(0, 4, movable=False)
     target.free(0, 0, 4)
     assert list(target.zones[0].buddy.lists[5, UNMOVABLE]) == [0]
-    assert target.zones[0].buddy.free_highatomic == 0
+    assert target.zones[0].counters.highatomic == 0
 
 
 @pytest.mark.parametrize(("tag", "order"), [(HIGHATOMIC, 9), (MOVABLE, 10)])

@@ -102,7 +102,7 @@ def test_highatomic_blocks_do_not_merge_with_others() -> None:
     target.zones[0].buddy.free_direct(3 * BLOCK, 9)
     target.check()
     assert free_list(target, 10, Migratetype.HIGHATOMIC) == [2 * BLOCK]
-    assert target.zones[0].buddy.free_highatomic == 3 * BLOCK
+    assert target.zones[0].counters.highatomic == 3 * BLOCK
 
 
 def test_a_mergeable_neighbour_is_retagged() -> None:
@@ -136,6 +136,6 @@ def test_isolated_pages_are_not_counted_free() -> None:
     target.put_allocated(0, 0, movable=True)
     target.free(0, 0, 0)
     target.check()
-    assert target.zones[0].buddy.nr_free == 0
+    assert target.zones[0].counters.free.total == 0
     assert free_list(target, 0, isolate) == [0]
     assert events_named(target, "hold") == [("hold", "direct_free", "", 1)]

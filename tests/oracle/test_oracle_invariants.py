@@ -98,7 +98,7 @@ def test_the_check_notices_lost_pages() -> None:
 
 def test_the_check_notices_wrong_counts() -> None:
     target = broken()
-    target.zones[0].buddy.nr_free += 1
+    target.zones[0].counters.free.shared += 1
     with pytest.raises(AssertionError, match="free pages"):
         target.check()
     target = broken()

@@ -82,9 +82,9 @@ def test_discounts(flags: set[str], needed: int) -> None:
     """S3.3: 37.5 % of min for GFP_ATOMIC; NON_BLOCK alone gives nothing."""
     target = free_zone(1)
     attempt = Attempt(mark=Mark.MIN, **dict.fromkeys(flags, True))
-    target.zones[0].buddy.nr_free = needed
+    target.zones[0].counters.free.shared = needed
     assert not target.zones[0].watermarks.ok(0, 1000, 0, attempt)
-    target.zones[0].buddy.nr_free = needed + 1
+    target.zones[0].counters.free.shared = needed + 1
     assert target.zones[0].watermarks.ok(0, 1000, 0, attempt)
 
 
@@ -104,7 +104,7 @@ def test_hoarded_blocks_satisfy_no_ordinary_check() -> None:
     put_free_blocks(target, 1, 1, MOVABLE)
     target.alloc(0, 0, MOVABLE, 0, KERNEL)
     marks = target.zones[0].watermarks
-    free_elsewhere = marks.buddy.nr_free - BLOCK
+    free_elsewhere = target.zones[0].counters.free.total - BLOCK
     assert marks.ok(0, free_elsewhere - 1, 0, PLAIN)
     assert not marks.ok(0, free_elsewhere, 0, PLAIN)
     assert not marks.ok(9, 0, 0, PLAIN)

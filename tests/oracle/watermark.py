@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.oracle.buddy import Buddy
 from tests.oracle.highatomic import HighatomicReserve
 from tests.oracle.machine import Migratetype, OracleZone
-from tests.oracle.request import Attempt, Mark
+from tests.oracle.request import PLAIN, Attempt, Mark
 from tests.oracle.rules import OracleRules
 
 BOOST_DENOMINATOR = 10000
@@ -52,10 +52,15 @@ class Watermarks:
 
     def ok(self, order: int, pages: int, highest_zone: int, attempt: Attempt) -> bool:
         """Whether `order` may be taken while keeping `pages` free (S3.3)."""
-        free = self.buddy.nr_free - ((1 << order) - 1) - self._unusable(attempt)
-        if free <= self._discounted(pages, attempt) + self.lowmem_reserve(highest_zone):
-            return False
-        return order == 0 or self._has_suitable(order, attempt)
+        return self._ok(self.buddy.counters.free.read(), order, pages, highest_zone, attempt)
+
+    def ok_for_balance(self, order: int, mark: Mark, highest_zone: int) -> bool:
+        """Kswapd's question, at a mark with boost: it looks closer where few pages are free.
+
+        Source: S1.10, S10.1.
+        """
+        free = self.buddy.counters.free_for_balance()
+        return self._ok(free, order, self.effective(mark), highest_zone, PLAIN)
 
     def ok_at(self, order: int, mark: Mark, highest_zone: int, attempt: Attempt) -> bool:
         """`ok` at a mark with boost."""
@@ -68,7 +73,7 @@ class Watermarks:
         even when the mark being tested is HIGH.
         """
         if order == 0:
-            usable = max(self.buddy.nr_free - self._unusable(attempt), 0)
+            usable = max(self.buddy.counters.free.read() - self._unusable(attempt), 0)
             if usable > self.effective(mark) + self.lowmem_reserve(highest_zone):
                 return True
         if self.ok_at(order, mark, highest_zone, attempt):
@@ -87,12 +92,22 @@ class Watermarks:
         self.boost = min(self.boost + block, max(block, cap))
         return True
 
+    def _ok(self, free: int, order: int, pages: int, highest_zone: int, attempt: Attempt) -> bool:
+        usable = free - ((1 << order) - 1) - self._unusable(attempt)
+        if usable <= self._discounted(pages, attempt) + self.lowmem_reserve(highest_zone):
+            return False
+        return order == 0 or self._has_suitable(order, attempt)
+
     def _unusable(self, attempt: Attempt) -> int:
+        cma = 0 if attempt.cma else self.buddy.counters.cma.read()
+        return cma + self._reserved(attempt)
+
+    def _reserved(self, attempt: Attempt) -> int:
         if attempt.uses_reserves:
             return 0
         if self.rules.watermark_subtracts_reserved:
             return self.reserve.reserved
-        return self.buddy.free_highatomic
+        return self.buddy.counters.highatomic
 
     @staticmethod
     def _discounted(pages: int, attempt: Attempt) -> int:
@@ -108,6 +123,7 @@ class Watermarks:
         uses_highatomic = attempt.highatomic or attempt.oom
         return any(
             self.buddy.has_ordinary(current)
+            or (attempt.cma and self.buddy.has_cma(current))
             or (uses_highatomic and not self.buddy.is_empty(current, Migratetype.HIGHATOMIC))
             for current in range(order, self.buddy.max_order + 1)
         )

@@ -8,6 +8,7 @@ from tests.oracle.allocated import AllocatedPages
 from tests.oracle.buddy import Buddy
 from tests.oracle.buddy_6_1 import LooseBuddy
 from tests.oracle.cached_types import CachedTypes
+from tests.oracle.counters import FreeCounters, ThisCpu
 from tests.oracle.events import EventLog
 from tests.oracle.fallback import Fallback
 from tests.oracle.fallback_6_1 import MovingFallback
@@ -18,9 +19,12 @@ from tests.oracle.pageblocks import Pageblocks
 from tests.oracle.pcp import PerCpuPages, ZoneFlags
 from tests.oracle.pcp_6_1 import FixedPerCpuPages
 from tests.oracle.request import PLAIN, Attempt, Mark, Request
-from tests.oracle.rules import OraclePolicy, OracleRules
+from tests.oracle.rules import OracleAssumptions, OraclePolicy, OracleRules
 from tests.oracle.sizing import page_set_size
 from tests.oracle.watermark import Watermarks
+
+QUIET_TICKS = 3
+"""Ticks without a change after which a CPU's lists for another node's zone are drained (S4.8)."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,8 @@ class Setting:
     blocks: Pageblocks
     allocated: AllocatedPages
     events: EventLog
+    assumptions: OracleAssumptions
+    this_cpu: ThisCpu
 
 
 class Zone:
@@ -44,6 +50,7 @@ class Zone:
         node: number of its node.
         spec: the zone as found.
         pcp: page set of each CPU.
+        counters: free pages as counted.
         cached_types: types of pages outside the buddy (6.1).
         isolated_blocks: ISOLATE blocks of the zone.
     """
@@ -59,6 +66,8 @@ class Zone:
         self.blocks = setting.blocks
         self.events = setting.events
         self.flags = ZoneFlags()
+        lags = setting.assumptions.counters == "lagged"
+        self.counters = FreeCounters(self.spec, self.machine, setting.this_cpu, lags=lags)
         self.cached_types = CachedTypes()
         self.isolated_blocks = 0
         self._build_core(setting)
@@ -108,8 +117,17 @@ class Zone:
             self._drain_overflow(pcp, to_free, index)
             self._note_recovery()
 
+    def tick(self, cpu: int) -> None:
+        """The vmstat worker's visit: counters, limits, lists of another node's zone (S4.8)."""
+        pcp = self.pcp[cpu]
+        if self.counters.fold(cpu) and self.machine.has_several_nodes:
+            pcp.expire = QUIET_TICKS
+        self.decay(cpu)
+        if pcp.expire and pcp.count:
+            self._expire(pcp, is_local=self.machine.node_of(cpu) == self.node)
+
     def decay(self, cpu: int) -> None:
-        """The vmstat worker's visit (S4.8)."""
+        """Lower the limit of a CPU's lists, and drain what is above it (S4.8)."""
         pcp = self.pcp[cpu]
         excess = pcp.decay()
         chunk = pcp.batch if self.rules.decay_batched else max(excess, 1)
@@ -123,6 +141,12 @@ class Zone:
         while pcp.count:
             self._drain(pcp, min(pcp.count, pcp.largest_batch), 0, "drain_all")
 
+    def _expire(self, pcp: PerCpuPages, *, is_local: bool) -> None:
+        """Another quiet tick for lists that only a remote CPU uses; in the end, drain some."""
+        pcp.expire = 0 if is_local else pcp.expire - 1
+        if not is_local and pcp.expire == 0:
+            self._drain(pcp, min(pcp.count, pcp.batch), 0, "decay")
+
     def _build_core(self, setting: Setting) -> None:
         """Lists, reserve, watermarks and fallback, as strict or loose as the kernel is (S6.5)."""
         zone, machine, blocks, events = self.spec, setting.machine, setting.blocks, setting.events
@@ -132,12 +156,12 @@ class Zone:
         self.fallback: Fallback | MovingFallback
         boost_factor = policy.watermark_boost_factor
         if rules.free_lists_match_blocks:
-            self.buddy = Buddy(zone, machine, blocks, events)
+            self.buddy = Buddy(zone, machine, blocks, events, self.counters)
             self.reserve = HighatomicReserve(self.buddy, rules, policy)
             self.watermarks = Watermarks(zone, self.buddy, self.reserve, rules, boost_factor)
             self.fallback = Fallback(self.buddy, self.watermarks, setting.allocated)
         else:
-            loose = LooseBuddy(zone, machine, blocks, events, self.cached_types)
+            loose = LooseBuddy(zone, machine, blocks, events, self.counters, self.cached_types)
             self.buddy = loose
             self.reserve = LooseReserve(loose, rules, policy)
             self.watermarks = Watermarks(zone, loose, self.reserve, rules, boost_factor)
