@@ -24,6 +24,9 @@ KERNEL = Bits.DIRECT_RECLAIM | Bits.KSWAPD
 ATOMIC = Bits.HIGH | Bits.KSWAPD
 """The bits of GFP_ATOMIC that matter here (S2.4)."""
 
+WITH_CMA = ("Unmovable", "Movable", "Reclaimable", "HighAtomic", "CMA", "Isolate")
+"""Types of a kernel with CMA (S1.3)."""
+
 
 def zone(name: str, first_block: int, blocks: int, **changes: object) -> OracleZone:
     """A zone of whole blocks, all present and managed, with watermarks 0 unless given."""

@@ -113,7 +113,7 @@ def test_a_page_whose_block_left_the_reserve_costs_it_nothing() -> None:
     target = pressed()
     target.set_block_type(0, HIGHATOMIC)
     target.set_block_type(1, HIGHATOMIC)
-    target.zones[0].buddy.remove(2 * BLOCK)
+    target.zones[0].buddy.take(2 * BLOCK, 9)
     target.put_free(2 * BLOCK, 2, HIGHATOMIC)
     assert target.zones[0].reserve.unreserve(MOVABLE)
     assert reserved(target) == 2 * BLOCK
