@@ -106,5 +106,7 @@ class LooseBuddy(Buddy):
 
     def _count_moved(self, buddy: FreeBuddy, migratetype: int) -> None:
         """Free pages stay as many as they are, whatever list they are on."""
+        if buddy.migratetype == migratetype:
+            return
         self.counters.add_to_part(-(1 << buddy.order), buddy.migratetype)
         self.counters.add_to_part(1 << buddy.order, migratetype)

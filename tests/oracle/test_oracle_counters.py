@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.oracle import Migratetype, Oracle, OracleAssumptions, OraclePolicy, OracleZone
@@ -9,6 +11,9 @@ from tests.oracle.builders import BLOCK, KERNEL, one_zone, oracle, put_free_bloc
 from tests.oracle.sizing import drift_mark, normal_stat_threshold, pressure_stat_threshold
 
 MOVABLE, UNMOVABLE = Migratetype.MOVABLE, Migratetype.UNMOVABLE
+CMA = 4
+
+FOUR_TYPES = ("Unmovable", "Movable", "Reclaimable", "HighAtomic")
 
 LAGGED = OracleAssumptions(counters="lagged")
 
@@ -136,6 +141,22 @@ def test_6_1_counts_a_refill_as_a_whole() -> None:
         target = lagging(rules, policy)
         target.alloc(0, 0, MOVABLE, 0, KERNEL)
         assert (seen(target), kept(target, 0)) == expected
+
+
+@pytest.mark.parametrize("rules", ["6.1", "6.12"])
+def test_merging_is_no_update(rules: str) -> None:
+    """A page freed in a CMA block merges three times, at last with 4 pages: one update of 1."""
+    machine = replace(one_zone(4), migratetypes=(*FOUR_TYPES, "CMA", "Isolate"))
+    target = oracle(machine, rules, SINGLE, LAGGED)
+    target.set_block_type(0, CMA)
+    target.put_allocated(0, 0, movable=True)
+    for pfn, order in ((1, 0), (2, 1), (4, 2)):
+        target.put_free(pfn, order, CMA)
+    target.free(0, 0, 0)
+    assert list(target.zones[0].buddy.lists[3, CMA]) == [0]
+    counters = target.zones[0].counters
+    assert (counters.cma.shared, counters.cma.pending) == (7, [1])
+    assert (counters.free.shared, counters.free.pending) == (7, [1])
 
 
 def test_a_tick_passes_everything_on() -> None:
