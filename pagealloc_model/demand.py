@@ -133,7 +133,7 @@ def resolve_demand(
     rows["is_free"] = trace.event[kept] == Event.FREE
     rows["order"] = order[inside]
     rows["migratetype"] = trace.migratetype[kept]
-    rows["bits"] = gfp & np.uint32(at.GFP_READ_BITS)
+    rows["bits"] = gfp & np.uint32(_read_bits(trace))
     rows["zone"] = highest_type_by_gfp(machine)[gfp & np.uint32(15)]
     frees = rows["is_free"] == 1
     rows["migratetype"][frees] = assumptions.hidden_migratetype
@@ -156,6 +156,13 @@ def resolve_demand(
         kswapd_recorded=reclaim is not None,
         direct_reclaim_recorded=len(reclaimed) > 0,
     )
+
+
+def _read_bits(trace: Trace) -> int:
+    """Bits of a gfp word that the kernels read; bit 0x200 only where it is ATOMIC (S2.3)."""
+    if "__GFP_ATOMIC" in trace.gfp_bits:
+        return at.GFP_READ_BITS
+    return at.GFP_READ_BITS & ~at.GFP_ATOMIC
 
 
 def _within_zones(machine: Machine, pfn: np.ndarray, order: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from pagealloc_model.errors import PolicyError
@@ -26,13 +26,60 @@ class KernelRules:
     high_order_flush_adds_half_high_min: bool = _rule(
         "high-order frees flush once free_count >= batch + high_min/2, not batch", "S4.6"
     )
+    pcp_auto_tuned: bool = _rule(
+        "pcp->high moves between high_min and high_max, transfers follow alloc_factor and "
+        "free_count; otherwise high is fixed at high_min and drains double by free_factor",
+        "S4.3 to S4.6",
+    )
+    pcp_decays: bool = _rule("pcp->high sinks with every vmstat tick", "S4.8")
     free_batched: bool = _rule("the free path drains in chunks of pcp->batch", "S4.7")
     decay_batched: bool = _rule("the periodic decay drains in chunks of pcp->batch", "S4.8")
+    full_drain_batched: bool = _rule(
+        "draining a zone's lists drops the lock after every batch << S pages", "S4.9"
+    )
+    fallback_from_largest: bool = _rule(
+        "a fallback moves the largest buddy of another type, or its block's free pages, to the "
+        "requester's lists; otherwise claim, then steal",
+        "S6.5",
+    )
+    lists_match_blocks: bool = _rule(
+        "a free page is on the lists of its block's type: drains look the type up, merges and "
+        "conversions retag; otherwise pages keep the type they had when freed",
+        "S4.6, S5.3, S5.6",
+    )
+    free_split_by_block: bool = _rule(
+        "a page above pageblock order is freed block by block, each with its own type", "S5.4"
+    )
+    highatomic_needs_high: bool = _rule(
+        "only non-blocking requests with __GFP_HIGH may use the highatomic reserve", "S2.6"
+    )
     highatomic_from_pcp: bool = _rule(
         "requests served by a per-CPU list grow the highatomic reserve", "S7.1"
     )
     highatomic_refills_pcp: bool = _rule(
         "HIGHATOMIC requests may refill a per-CPU list instead of going to the buddy", "S4.4"
+    )
+    reserve_cap_rounded: bool = _rule(
+        "the reserve's cap is the share rounded up to blocks, none below a block; otherwise the "
+        "share plus a block",
+        "S7.2",
+    )
+    watermark_subtracts_free: bool = _rule(
+        "watermark tests subtract the free highatomic pages; otherwise all reserved ones", "S3.3"
+    )
+    movable_min_capped: bool = _rule(
+        "ZONE_MOVABLE has a small min watermark of its own and no share in min_free_kbytes", "S1.6"
+    )
+    below_high_tested: bool = _rule(
+        "requests test the high watermark first and note zones below it", "S3.1"
+    )
+    boost_retry_by_high: bool = _rule(
+        "order-0 requests with __GFP_HIGH are retried without the boost; otherwise those with "
+        "__GFP_ATOMIC that do not reclaim",
+        "S3.3",
+    )
+    boosted_wake_needs_bit: bool = _rule(
+        "only requests that may wake kswapd do so for a boosted zone", "S3.2"
     )
     skips_busy_kswapd_nodes: bool = _rule(
         "with several nodes, a first walk of the zonelist leaves out nodes whose kswapd runs",
@@ -95,36 +142,74 @@ class KernelRules:
         ]
 
 
-PRESETS: dict[str, KernelRules] = {
-    "6.12": KernelRules(
-        name="6.12",
-        high_order_flush_adds_half_high_min=False,
-        free_batched=False,
-        decay_batched=True,
-        highatomic_from_pcp=True,
-        highatomic_refills_pcp=True,
-        skips_busy_kswapd_nodes=False,
+_6_1 = KernelRules(
+    name="6.1",
+    high_order_flush_adds_half_high_min=False,
+    pcp_auto_tuned=False,
+    pcp_decays=False,
+    free_batched=False,
+    decay_batched=False,
+    full_drain_batched=True,
+    fallback_from_largest=True,
+    lists_match_blocks=False,
+    free_split_by_block=False,
+    highatomic_needs_high=True,
+    highatomic_from_pcp=True,
+    highatomic_refills_pcp=True,
+    reserve_cap_rounded=False,
+    watermark_subtracts_free=False,
+    movable_min_capped=False,
+    below_high_tested=False,
+    boost_retry_by_high=False,
+    boosted_wake_needs_bit=False,
+    skips_busy_kswapd_nodes=False,
+)
+_6_12 = replace(
+    _6_1,
+    name="6.12",
+    pcp_auto_tuned=True,
+    pcp_decays=True,
+    decay_batched=True,
+    fallback_from_largest=False,
+    lists_match_blocks=True,
+    free_split_by_block=True,
+    reserve_cap_rounded=True,
+    watermark_subtracts_free=True,
+    movable_min_capped=True,
+    below_high_tested=True,
+    boost_retry_by_high=True,
+    boosted_wake_needs_bit=True,
+)
+_6_18 = replace(
+    _6_12,
+    name="6.18",
+    high_order_flush_adds_half_high_min=True,
+    skips_busy_kswapd_nodes=True,
+    inferred=(
+        "full_drain_batched",
+        "free_split_by_block",
+        "highatomic_needs_high",
+        "highatomic_from_pcp",
+        "highatomic_refills_pcp",
+        "reserve_cap_rounded",
+        "watermark_subtracts_free",
+        "movable_min_capped",
+        "below_high_tested",
+        "boost_retry_by_high",
+        "boosted_wake_needs_bit",
+        "skips_busy_kswapd_nodes",
     ),
-    "6.18": KernelRules(
-        name="6.18",
-        high_order_flush_adds_half_high_min=True,
-        free_batched=False,
-        decay_batched=True,
-        highatomic_from_pcp=True,
-        highatomic_refills_pcp=True,
-        skips_busy_kswapd_nodes=True,
-        inferred=("highatomic_from_pcp", "highatomic_refills_pcp", "skips_busy_kswapd_nodes"),
-    ),
-    "7.2": KernelRules(
-        name="7.2",
-        high_order_flush_adds_half_high_min=True,
-        free_batched=True,
-        decay_batched=True,
-        highatomic_from_pcp=False,
-        highatomic_refills_pcp=False,
-        skips_busy_kswapd_nodes=True,
-    ),
-}
+)
+_7_2 = replace(
+    _6_18,
+    name="7.2",
+    free_batched=True,
+    highatomic_from_pcp=False,
+    highatomic_refills_pcp=False,
+    inferred=(),
+)
+
+PRESETS: dict[str, KernelRules] = {each.name: each for each in (_6_1, _6_12, _6_18, _7_2)}
 
 
 def preset_names() -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pagealloc_model.errors import UsageError
+from pagealloc_model.kernel_rules import KernelRules
 from pagealloc_model.policy import Policy
 
 if TYPE_CHECKING:
@@ -188,16 +189,18 @@ class Machine:
             return -1
         return self.nodes.index(node) * len(self.zone_types) + self.type_index(name)
 
-    def with_watermarks(self, policy: Policy) -> Machine:
+    def with_watermarks(self, policy: Policy, rules: KernelRules) -> Machine:
         """The machine with watermarks recomputed where the policy changes their inputs (S1.6).
 
         Args:
             policy: only `min_free_kbytes` and `watermark_scale_factor` are read; the one that is
                 None is taken back from the recorded watermarks.
+            rules: say whether ZONE_MOVABLE has a share of min_free_kbytes.
         """
         if policy.min_free_kbytes is None and policy.watermark_scale_factor is None:
             return self
-        normal = [zone for zone in self.zones if zone.name not in ("HighMem", "Movable")]
+        capped = ("HighMem", "Movable") if rules.movable_min_capped else ("HighMem",)
+        normal = [zone for zone in self.zones if zone.name not in capped]
         managed = sum(zone.managed for zone in normal)
         if policy.min_free_kbytes is None:
             min_pages = sum(zone.min for zone in normal)
@@ -207,17 +210,19 @@ class Machine:
         if factor is None:
             factor = self.watermark_scale_factor
         return replace(
-            self, zones=tuple(_rescaled(zone, min_pages, managed, factor) for zone in self.zones)
+            self,
+            zones=tuple(
+                _rescaled(zone, min_pages, managed, factor, zone.name in capped)
+                for zone in self.zones
+            ),
         )
 
 
-def _rescaled(zone: Zone, min_pages: int, managed: int, scale_factor: int) -> Zone:
+def _rescaled(zone: Zone, min_pages: int, managed: int, scale_factor: int, capped: bool) -> Zone:
     if not zone.managed:
         return zone
     share = min_pages * zone.managed // managed
-    minimum = share
-    if zone.name in ("HighMem", "Movable"):
-        minimum = min(max(zone.managed // 1024, 32), 128)
+    minimum = min(max(zone.managed // 1024, 32), 128) if capped else share
     gap = max(share // 4, zone.managed * scale_factor // 10000)
     return replace(zone, min=minimum, low=minimum + gap, high=minimum + 2 * gap)
 

@@ -156,10 +156,11 @@ def run_rules(bundle: Bundle) -> RunRules:
     """How the recorded kernel batches its drains, from its release and its sysctls."""
     try:
         rules, _ = KernelRules.for_release(bundle.release)
-    except PolicyError:  # older than 6.12
+    except PolicyError:  # older than 6.1
         return RunRules(every_removal_announced=True, decay_batched=False)
     switch = bundle.meta.get("sysctl", {}).get("pcp_free_batched")
     return RunRules(
+        every_removal_announced=rules.fallback_from_largest,
         free_batched=rules.free_batched if switch is None else switch != "0",
         decay_batched=rules.decay_batched,
     )

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagealloc_model.errors import UsageError
+from pagealloc_model.kernel_rules import KernelRules
 from pagealloc_model.machine import Machine, Zone, machine_from_zoneinfo
 from pagealloc_model.policy import Policy
 from pagealloc_model.prepared import recorded_machine
@@ -23,6 +24,7 @@ from tests.small_recordings import (
 )
 
 GIB = 1 << 18
+NEWEST = KernelRules.preset("7.2")
 
 
 def large_zone(name: str, pages: int) -> Zone:
@@ -65,7 +67,7 @@ def test_a_geometry_the_model_does_not_know_is_refused(block: int, largest: int)
 
 def test_watermarks_stay_as_recorded_unless_their_inputs_change() -> None:
     machine = small_machine()
-    assert machine.with_watermarks(Policy(pcp_batch=7)) is machine
+    assert machine.with_watermarks(Policy(pcp_batch=7), NEWEST) is machine
 
 
 @pytest.mark.parametrize("name", ["kbuild", "xfree", "highatomic_stock", "highatomic_gate3"])
@@ -78,7 +80,9 @@ def test_recomputing_with_the_recorded_inputs_gives_the_recorded_watermarks(name
         min_free_kbytes=int(sysctl["min_free_kbytes"]),
         watermark_scale_factor=int(sysctl["watermark_scale_factor"]),
     )
-    for found, recorded in zip(machine.with_watermarks(policy).zones, machine.zones, strict=True):
+    for found, recorded in zip(
+        machine.with_watermarks(policy, NEWEST).zones, machine.zones, strict=True
+    ):
         if recorded.managed:
             watermarks = (recorded.min, recorded.low, recorded.high)
             assert (found.min, found.low, found.high) == pytest.approx(watermarks, rel=1e-3, abs=1)
@@ -87,12 +91,12 @@ def test_recomputing_with_the_recorded_inputs_gives_the_recorded_watermarks(name
 def test_watermarks_worked_by_hand() -> None:
     zones = (large_zone("DMA32", GIB), replace(large_zone("Normal", 3 * GIB), start_pfn=GIB))
     machine = Machine(zones=zones, nr_cpus=1)
-    first, second = machine.with_watermarks(Policy(min_free_kbytes=64 << 10)).zones
+    first, second = machine.with_watermarks(Policy(min_free_kbytes=64 << 10), NEWEST).zones
     share, gap = 4096, 1024
     assert (first.min, first.low, first.high) == (share, share + gap, share + 2 * gap)
     assert second.min == 3 * share
     scaled = machine.with_watermarks(
-        Policy(min_free_kbytes=64 << 10, watermark_scale_factor=1000)
+        Policy(min_free_kbytes=64 << 10, watermark_scale_factor=1000), NEWEST
     ).zones[0]
     assert scaled.low - scaled.min == GIB * 1000 // 10000
 
@@ -102,7 +106,7 @@ def test_watermarks_worked_by_hand() -> None:
 def test_recomputed_watermarks_are_in_order(min_free: int, factor: int) -> None:
     policy = Policy(min_free_kbytes=min_free, watermark_scale_factor=factor)
     zones = (large_zone("DMA32", GIB), replace(large_zone("Movable", GIB), start_pfn=GIB))
-    movable = Machine(zones=zones, nr_cpus=1).with_watermarks(policy).zones
+    movable = Machine(zones=zones, nr_cpus=1).with_watermarks(policy, NEWEST).zones
     for zone in movable:
         assert 0 < zone.min <= zone.low <= zone.high
     assert movable[1].min <= 128

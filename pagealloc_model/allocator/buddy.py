@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.counters import account_free
-from pagealloc_model.allocator.offsets import free_list_at
+from pagealloc_model.allocator.counters import account_free, account_move, recount_highatomic
+from pagealloc_model.allocator.offsets import free_list_at, zone_at
 from pagealloc_model.jit import inner
 
 
@@ -162,7 +162,10 @@ def free_to_buddy(
             if other != migratetype:
                 if other >= at.PCP_TYPES or migratetype >= at.PCP_TYPES:
                     break
-                set_block_types(blocks, st, buddy, order, migratetype)
+                if st[at.LISTS_MATCH_BLOCKS]:
+                    set_block_types(blocks, st, buddy, order, migratetype)
+        if int(pages[buddy]["tag"]) != migratetype and not st[at.LISTS_MATCH_BLOCKS]:
+            recount_highatomic(st, zone, int(pages[buddy]["tag"]), migratetype, 1 << order)
         remove_buddy(pages, st, zone, buddy)
         pfn &= ~(1 << order)
         order += 1
@@ -202,21 +205,46 @@ def move_block_free_pages(
     Returns:
         Pages moved.
     """
-    block_order = st[at.PAGEBLOCK_ORDER]
-    first = block << block_order
+    first = block << st[at.PAGEBLOCK_ORDER]
+    end = (block + 1) << st[at.PAGEBLOCK_ORDER]
+    moved = move_free_pages(pages, st, zone, first, end, migratetype)
+    blocks[block]["migratetype"] = migratetype
+    return moved
+
+
+@inner
+def move_free_pages(
+    pages: np.ndarray, st: np.ndarray, zone: int, first: int, end: int, migratetype: int
+) -> int:
+    """Move the free buddies of a range to the tails of another type's lists; pages moved (S5.5)."""
     moved = 0
     pfn = first
-    end = first + (1 << block_order)
     while pfn < end:
         if int(pages[pfn]["where"]) == at.BUDDY:
             order = int(pages[pfn]["order"])
-            account_free(st, zone, int(pages[pfn]["tag"]), -(1 << order))
+            account_move(st, zone, int(pages[pfn]["tag"]), migratetype, 1 << order)
             remove_buddy(pages, st, zone, pfn)
             add_buddy(pages, st, zone, pfn, order, migratetype, True)
-            account_free(st, zone, migratetype, 1 << order)
             moved += 1 << order
             pfn += 1 << order
         else:
             pfn += 1
-    blocks[block]["migratetype"] = migratetype
     return moved
+
+
+@inner
+def block_span(st: np.ndarray, zone: int, pfn: int) -> tuple[int, int]:
+    """First page and end of what a conversion handles of a page's block, without retagging (S6.5).
+
+    Where the zone begins inside the block it is the page and what follows; where the zone ends
+    inside it, nothing.
+    """
+    region = zone_at(zone)
+    block = pfn >> st[at.PAGEBLOCK_ORDER]
+    first = block << st[at.PAGEBLOCK_ORDER]
+    end = (block + 1) << st[at.PAGEBLOCK_ORDER]
+    if end > st[region + at.ZONE_END]:
+        return pfn, pfn
+    if first < st[region + at.ZONE_START]:
+        return pfn, end
+    return first, end

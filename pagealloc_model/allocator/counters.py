@@ -39,6 +39,26 @@ def account_free(st: np.ndarray, zone: int, migratetype: int, change: int) -> No
 
 
 @inner
+def account_move(st: np.ndarray, zone: int, old_type: int, new_type: int, moved: int) -> None:
+    """Count free pages that change lists; kernels whose lists are loose count nothing (S6.5)."""
+    if st[at.LISTS_MATCH_BLOCKS]:
+        account_free(st, zone, old_type, -moved)
+        account_free(st, zone, new_type, moved)
+    else:
+        recount_highatomic(st, zone, old_type, new_type, moved)
+
+
+@inner
+def recount_highatomic(st: np.ndarray, zone: int, old_type: int, new_type: int, moved: int) -> None:
+    """Keep count of the pages on HIGHATOMIC lists where the kernel has no such counter."""
+    region = zone_at(zone)
+    if old_type == at.HIGHATOMIC:
+        st[region + at.ZONE_FREE_HIGHATOMIC] -= moved
+    if new_type == at.HIGHATOMIC:
+        st[region + at.ZONE_FREE_HIGHATOMIC] += moved
+
+
+@inner
 def hold_back(st: np.ndarray, region: int, unfolded: int, delta: int, change: int) -> None:
     """Add a change to a CPU's delta and pass that on once it exceeds the zone's threshold."""
     held = st[delta] + change

@@ -14,83 +14,18 @@ from pagealloc_model.allocator.buddy import (
 )
 from pagealloc_model.allocator.counters import account_free, seen_free, seen_free_cma
 from pagealloc_model.allocator.event_log import log_page
+from pagealloc_model.allocator.fallback_largest import fall_back_to_largest
+from pagealloc_model.allocator.fallback_search import (
+    block_is_mostly_alike,
+    choose_steal,
+    count_fallback,
+    find_fallback,
+)
 from pagealloc_model.allocator.offsets import free_list_at, zone_at
 from pagealloc_model.allocator.watermark import boost_watermark
 from pagealloc_model.jit import inner
 
 MODE_NORMAL, MODE_CMA, MODE_STEAL = range(3)
-
-
-@inner
-def fallback_type(migratetype: int, choice: int) -> int:
-    """The first or second type to fall back to (S6.1)."""
-    if migratetype == at.UNMOVABLE:
-        return at.RECLAIMABLE if choice == 0 else at.MOVABLE
-    if migratetype == at.MOVABLE:
-        return at.RECLAIMABLE if choice == 0 else at.UNMOVABLE
-    return at.UNMOVABLE if choice == 0 else at.MOVABLE
-
-
-@inner
-def find_fallback(st: np.ndarray, zone: int, order: int, migratetype: int) -> int:
-    """The type whose list of this order has a buddy to fall back to, -1 if none (S6.1)."""
-    for choice in range(2):
-        other = fallback_type(migratetype, choice)
-        if st[free_list_at(zone, order, other) + at.HEAD] >= 0:
-            return other
-    return -1
-
-
-@inner
-def count_fallback(
-    st: np.ndarray, migratetype: int, other: int, kind: int, order: int, found_order: int
-) -> None:
-    """Count one fallback operation by types, kind and orders (S6.6)."""
-    index = (migratetype * at.PCP_TYPES + other) * at.FALLBACK_KINDS + kind
-    st[at.FALLBACKS + (index * at.ORDERS + order) * at.ORDERS + found_order] += 1
-
-
-@inner
-def block_is_mostly_alike(
-    pages: np.ndarray,
-    blocks: np.ndarray,
-    st: np.ndarray,
-    zone: int,
-    block: int,
-    migratetype: int,
-) -> bool:
-    """Whether free and compatible pages are at least half of a pageblock (S6.3).
-
-    Movable allocated pages are those requested with __GFP_MOVABLE (T10.9). Blocks that cross the
-    zone's edge never qualify.
-    """
-    block_order = st[at.PAGEBLOCK_ORDER]
-    block_pages = 1 << block_order
-    pfn = block << block_order
-    end = pfn + block_pages
-    region = zone_at(zone)
-    if pfn < st[region + at.ZONE_START] or end > st[region + at.ZONE_END]:
-        return False
-    free = 0
-    movable = 0
-    while pfn < end:
-        where = int(pages[pfn]["where"])
-        size = 1
-        if where == at.BUDDY:
-            size = 1 << int(pages[pfn]["order"])
-            free += size
-        elif where == at.ALLOCATED:
-            size = 1 << int(pages[pfn]["order"])
-            if int(pages[pfn]["tag"]) == 1:
-                movable += size
-        pfn += size
-    if migratetype == at.MOVABLE:
-        alike = movable
-    elif int(blocks[block]["migratetype"]) == at.MOVABLE:
-        alike = block_pages - (free + movable)
-    else:
-        alike = 0
-    return free + alike >= block_pages // 2
 
 
 @inner
@@ -165,16 +100,6 @@ def claim(
 
 
 @inner
-def choose_steal(st: np.ndarray, zone: int, order: int, migratetype: int) -> int:
-    """The smallest fitting buddy of another type (S6.4); -1 if none."""
-    for current in range(order, st[at.MAX_ORDER] + 1):
-        other = find_fallback(st, zone, current, migratetype)
-        if other >= 0:
-            return st[free_list_at(zone, current, other) + at.HEAD]
-    return -1
-
-
-@inner
 def steal(
     pages: np.ndarray,
     st: np.ndarray,
@@ -242,8 +167,11 @@ def take_page(
         if flags & at.ALLOC_CMA:
             pfn = take_from_list(pages, st, log, zone, order, st[at.CMA])
             if pfn >= 0:
-                st[at.FALLBACK_MODE] = MODE_CMA
+                if not st[at.FALLBACK_FROM_LARGEST]:
+                    st[at.FALLBACK_MODE] = MODE_CMA
                 return pfn
+        if st[at.FALLBACK_FROM_LARGEST]:
+            return fall_back_to_largest(pages, blocks, st, log, zone, order, migratetype, flags)
         pfn = claim(pages, blocks, st, log, zone, order, migratetype, flags)
         if pfn >= 0:
             st[at.FALLBACK_MODE] = MODE_NORMAL

@@ -7,7 +7,9 @@ import numpy as np
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.buddy import (
     add_buddy,
+    block_span,
     move_block_free_pages,
+    move_free_pages,
     remove_buddy,
     set_block_types,
 )
@@ -35,16 +37,23 @@ def reserve(
     block_order = st[at.PAGEBLOCK_ORDER]
     block_pages = 1 << block_order
     share = st[region + at.ZONE_MANAGED] * st[at.RESERVE_PERCENT] // 100
-    if share < block_pages:
-        return
-    cap = (share + block_pages - 1) // block_pages * block_pages
+    cap = share + block_pages
+    if st[at.RESERVE_CAP_ROUNDED]:
+        if share < block_pages:
+            return
+        cap = (share + block_pages - 1) // block_pages * block_pages
     if st[region + at.ZONE_RESERVED_HIGHATOMIC] >= cap:
         return
     block = pfn >> block_order
     converted = 0
     moved = 0
     if int(blocks[block]["migratetype"]) < at.PCP_TYPES:
-        if order >= block_order:
+        if not st[at.LISTS_MATCH_BLOCKS]:
+            blocks[block]["migratetype"] = at.HIGHATOMIC
+            first, end = block_span(st, zone, pfn)
+            moved = move_free_pages(pages, st, zone, first, end, at.HIGHATOMIC)
+            converted = 1
+        elif order >= block_order:
             set_block_types(blocks, st, pfn, order, at.HIGHATOMIC)
             converted = 1 << (order - block_order)
         elif (
@@ -97,6 +106,44 @@ def unreserve_one(
 
 
 @inner
+def unreserve_blocks_as_tagged(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    zone: int,
+    cpu: int,
+    migratetype: int,
+) -> bool:
+    """As `unreserve_one` where lists need not match blocks: one block, counted if it was reserved.
+
+    A block at the zone's edge is retagged though nothing may move, and the search goes on (S7.4).
+    """
+    region = zone_at(zone)
+    block_order = st[at.PAGEBLOCK_ORDER]
+    converted = 0
+    for order in range(st[at.MAX_ORDER] + 1):
+        pfn = st[free_list_at(zone, order, at.HIGHATOMIC) + at.HEAD]
+        if pfn < 0:
+            continue
+        block = pfn >> block_order
+        if int(blocks[block]["migratetype"]) == at.HIGHATOMIC:
+            reserved = st[region + at.ZONE_RESERVED_HIGHATOMIC]
+            st[region + at.ZONE_RESERVED_HIGHATOMIC] = max(reserved - (1 << block_order), 0)
+        blocks[block]["migratetype"] = migratetype
+        converted += 1
+        first, end = block_span(st, zone, pfn)
+        moved = move_free_pages(pages, st, zone, first, end, migratetype)
+        if moved > 0:
+            count_transaction(
+                st, log, at.SITE_UNRESERVE, zone, cpu, order, migratetype, converted, moved
+            )
+            return True
+    count_transaction(st, log, at.SITE_UNRESERVE, zone, cpu, 0, migratetype, converted, 0)
+    return False
+
+
+@inner
 def unreserve(
     pages: np.ndarray,
     blocks: np.ndarray,
@@ -114,6 +161,10 @@ def unreserve(
         reserved = st[zone_at(zone) + at.ZONE_RESERVED_HIGHATOMIC]
         if reserved <= 1 << st[at.PAGEBLOCK_ORDER]:
             continue
-        if unreserve_one(pages, blocks, st, log, zone, cpu, migratetype):
+        if st[at.LISTS_MATCH_BLOCKS]:
+            released = unreserve_one(pages, blocks, st, log, zone, cpu, migratetype)
+        else:
+            released = unreserve_blocks_as_tagged(pages, blocks, st, log, zone, cpu, migratetype)
+        if released:
             return True
     return False

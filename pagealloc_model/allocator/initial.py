@@ -112,15 +112,16 @@ def place_buddies(
         if zone < 0:
             continue
         migratetype = int(blocks[block]["migratetype"])
-        if order > block_order:
+        if order > block_order and st[at.LISTS_MATCH_BLOCKS]:
             set_block_types(blocks, st, pfn, order, migratetype)
         add_buddy(pages, st, zone, pfn, order, migratetype, True)
         count_free(st, zone, migratetype, 1 << order)
 
 
 @entry
-def place_listed(pages: np.ndarray, st: np.ndarray, listed: np.ndarray) -> None:
+def place_listed(pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, listed: np.ndarray) -> None:
     """Append pages to the tails of per-CPU lists, in the order given."""
+    block_order = st[at.PAGEBLOCK_ORDER]
     for index in range(len(listed)):
         pfn = int(listed[index]["pfn"])
         order = int(listed[index]["order"])
@@ -130,7 +131,7 @@ def place_listed(pages: np.ndarray, st: np.ndarray, listed: np.ndarray) -> None:
         pcp = pcp_at(st, zone, cpu)
         pages[pfn]["order"] = order
         pages[pfn]["where"] = at.ON_PCP
-        pages[pfn]["tag"] = cpu
+        pages[pfn]["tag"] = blocks[pfn >> block_order]["migratetype"]
         push_tail(pages, st, pcp + at.PCP_LISTS + lst * at.LIST_WORDS, pfn)
         st[pcp + at.PCP_COUNT] += 1 << order
 
@@ -143,6 +144,7 @@ def install(state: State, image: StartImage) -> None:
     machine = state.machine
     state.blocks["zone"][image.block_types < 0] = 0
     state.blocks["migratetype"] = np.maximum(image.block_types, 0)
+    note_isolated_blocks(state)
     where = state.pages["where"]
     where[image.movable] = at.ALLOCATED
     state.pages["tag"][image.movable] = 1
@@ -160,11 +162,19 @@ def install(state: State, image: StartImage) -> None:
     place_buddies(
         state.pages, state.blocks, state.st, pfns.astype(np.int32), orders.astype(np.int8)
     )
-    place_listed(state.pages, state.st, np.ascontiguousarray(image.listed[eligible]))
+    place_listed(state.pages, state.blocks, state.st, np.ascontiguousarray(image.listed[eligible]))
     block_pages = 1 << machine.pageblock_order
     reserved = state.block_counts()[:, at.HIGHATOMIC] * block_pages
     for zone in range(len(machine.zones)):
         state.zone_region(zone)[at.ZONE_RESERVED_HIGHATOMIC] = reserved[zone]
+
+
+def note_isolated_blocks(state: State) -> None:
+    """Note which zones have an isolated block, once block types are set (S5.6)."""
+    counts = state.block_counts()
+    for zone in range(len(state.machine.zones)):
+        isolated = state.st[at.ISOLATE] >= 0 and counts[zone, state.st[at.ISOLATE]] > 0
+        state.zone_region(zone)[at.ZONE_HAS_ISOLATED] = isolated
 
 
 def _place_allocations(state: State, image: StartImage) -> None:

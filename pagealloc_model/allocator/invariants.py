@@ -1,4 +1,8 @@
-"""What must hold in any state: places, counts, merges, block types."""
+"""What must hold in any state: places, counts, merges, block types.
+
+Where free lists need not match block types (6.1), less holds: a buddy's list is its own affair,
+buddies of at least pageblock order may stay unmerged, and more may count as reserved than is.
+"""
 
 from __future__ import annotations
 
@@ -48,6 +52,10 @@ def broken_invariants(state: State) -> list[str]:
     return lines
 
 
+def _lists_match_blocks(state: State) -> bool:
+    return bool(state.st[at.LISTS_MATCH_BLOCKS])
+
+
 def _check_free_lists(state: State, zone: int, seen: np.ndarray) -> list[str]:
     lines = []
     region = state.zone_region(zone)
@@ -65,8 +73,11 @@ def _check_free_lists(state: State, zone: int, seen: np.ndarray) -> list[str]:
                 block = state.blocks[pfn >> state.machine.pageblock_order]
                 if record["where"] != at.BUDDY or record["order"] != order:
                     lines.append(f"{name}: page {pfn} is not marked as its free buddy")
-                if block["migratetype"] != migratetype or block["zone"] != zone + 1:
+                matches = block["migratetype"] == migratetype or not _lists_match_blocks(state)
+                if not matches or block["zone"] != zone + 1:
                     lines.append(f"{name}: page {pfn} lies in a block of another type or zone")
+                if record["tag"] != migratetype:
+                    lines.append(f"{name}: page {pfn} is marked as of another list")
                 seen[pfn : pfn + (1 << order)] += 1
             total += len(pfns) << order if migratetype != state.st[at.ISOLATE] else 0
             highatomic += len(pfns) << order if migratetype == at.HIGHATOMIC else 0
@@ -118,7 +129,10 @@ def _check_merges(state: State) -> list[str]:
     )
     unmerged = both & alike & (zones[mine] == zones[other]) & (heads < buddies)
     whole = unmerged & (orders[heads] >= machine.pageblock_order)
-    if whole.sum() <= state.sites()[:, :, at.SITE_UNRESERVE, at.SITE_OBJECTS].sum():
+    if (
+        not _lists_match_blocks(state)
+        or whole.sum() <= state.sites()[:, :, at.SITE_UNRESERVE, at.SITE_OBJECTS].sum()
+    ):
         unmerged &= ~whole
     return [
         f"free buddies at page {pfn} and its partner have not merged" for pfn in heads[unmerged][:5]
@@ -130,6 +144,6 @@ def _check_reserves(state: State) -> list[str]:
     tagged = state.block_counts()[:, at.HIGHATOMIC] << state.machine.pageblock_order
     for zone, pages in enumerate(tagged):
         reserved = state.zone_region(zone)[at.ZONE_RESERVED_HIGHATOMIC]
-        if reserved != pages:
+        if reserved < pages or (reserved > pages and _lists_match_blocks(state)):
             lines.append(f"zone {zone}: {reserved} pages reserved, {pages} in highatomic blocks")
     return lines

@@ -27,8 +27,9 @@ PAGE = np.dtype(
         ("tag", np.int16),
     ]
 )
-"""Links by page frame (-1 ends a list); `where` as below; `tag`: a free buddy's migratetype, a
-per-CPU page's CPU, an allocation's movability (1 if requested MOVABLE)."""
+"""Links by page frame (-1 ends a list); `where` as below; `tag`: the migratetype of a free buddy's
+list, the type a per-CPU page had when it was freed or taken from the buddy, an allocation's
+movability (1 if requested MOVABLE)."""
 
 NOWHERE, ALLOCATED, BUDDY, ON_PCP = 0, 1, 2, 3
 
@@ -106,7 +107,21 @@ FALLBACKS = 64
 CLAIM_BLOCK, CLAIM, STEAL = 0, 1, 2
 FALLBACK_KINDS = 3
 FALLBACK_SHAPE = (PCP_TYPES, PCP_TYPES, FALLBACK_KINDS, ORDERS, ORDERS)
-ZONES = 6144
+# More of the rules.
+PCP_AUTO_TUNED = 6144
+PCP_DECAYS = 6145
+FULL_DRAIN_BATCHED = 6146
+FALLBACK_FROM_LARGEST = 6147
+LISTS_MATCH_BLOCKS = 6148
+FREE_SPLIT_BY_BLOCK = 6149
+HIGHATOMIC_NEEDS_HIGH = 6150
+RESERVE_CAP_ROUNDED = 6151
+WATERMARK_SUBTRACTS = 6152
+BELOW_HIGH_TESTED = 6153
+BOOST_RETRY_MASK = 6154
+BOOST_RETRY_BITS = 6155
+BOOSTED_WAKE_NEEDS_BIT = 6156
+ZONES = 6176
 
 # One zone.
 ZONE_MANAGED = 0
@@ -134,6 +149,7 @@ ZONE_THRESHOLD_ASLEEP = 21
 ZONE_THRESHOLD_AWAKE = 22
 ZONE_DRIFT_MARK = 23
 ZONE_LOWMEM_RESERVE = 24
+ZONE_HAS_ISOLATED = 32
 ZONE_LISTS = 40
 ZONE_STRIDE = ZONE_LISTS + ORDERS * MIGRATETYPES * LIST_WORDS
 
@@ -145,6 +161,7 @@ PCP_HIGH_MAX = 3
 PCP_BATCH = 4
 PCP_ALLOC_FACTOR = 5
 PCP_FREE_COUNT = 6
+PCP_FREE_FACTOR = PCP_FREE_COUNT
 PCP_PREV_FREE_HIGH_ORDER = 7
 PCP_EXPIRE = 8
 PCP_TOUCHED = 9
@@ -180,8 +197,9 @@ LOG_PCPU_DRAIN = 17
 LOG_EXTFRAG = 18
 LOG_MARGIN = 1 << 16
 
-# Bits of the gfp word that the allocator's decisions read (S2.3, same in every preset).
+# Bits of the gfp word that the allocator's decisions read (S2.3); GFP_ATOMIC is 6.1's.
 GFP_HIGH = 0x20
+GFP_ATOMIC = 0x200
 GFP_DIRECT_RECLAIM = 0x400
 GFP_KSWAPD_RECLAIM = 0x800
 GFP_WRITE = 0x1000
@@ -190,6 +208,7 @@ GFP_NOMEMALLOC = 0x80000
 GFP_THISNODE = 0x200000
 GFP_READ_BITS = (
     GFP_HIGH
+    | GFP_ATOMIC
     | GFP_DIRECT_RECLAIM
     | GFP_KSWAPD_RECLAIM
     | GFP_WRITE
@@ -210,6 +229,7 @@ ALLOC_HIGHATOMIC = 32
 ALLOC_NOFRAGMENT = 64
 ALLOC_KSWAPD = 128
 ALLOC_CMA = 256
+ALLOC_IGNORES_BOOST = 512
 
 EVENT = np.dtype(
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.arithmetic import clamp
 from pagealloc_model.allocator.buddy import (
     free_to_buddy,
     push_head,
@@ -15,6 +16,7 @@ from pagealloc_model.allocator.counters import fold_counters, seen_free
 from pagealloc_model.allocator.event_log import count_transaction, log_page
 from pagealloc_model.allocator.fallback import MODE_NORMAL, take_page
 from pagealloc_model.allocator.offsets import pcp_at, zone_at
+from pagealloc_model.allocator.pcp_fixed import overflow_of_fixed
 from pagealloc_model.allocator.watermark import above_mark, mark_pages
 from pagealloc_model.jit import inner
 
@@ -37,14 +39,6 @@ def list_count(st: np.ndarray) -> int:
 
 
 @inner
-def clamp(value: int, low: int, high: int) -> int:
-    """`value` kept within bounds; `high` is tested first and wins where the bounds cross."""
-    if value >= high:
-        return high
-    return max(value, low)
-
-
-@inner
 def clamped_high(st: np.ndarray, pcp: int) -> int:
     """`high`, brought within its bounds for good (S4.4, S4.6)."""
     high = clamp(st[pcp + at.PCP_HIGH], st[pcp + at.PCP_HIGH_MIN], st[pcp + at.PCP_HIGH_MAX])
@@ -55,6 +49,17 @@ def clamped_high(st: np.ndarray, pcp: int) -> int:
 @inner
 def refill_size(st: np.ndarray, pcp: int, zone: int, order: int) -> int:
     """Objects the next refill asks for; grows `high` and `alloc_factor` (S4.4)."""
+    wanted = st[pcp + at.PCP_BATCH]
+    if st[at.PCP_AUTO_TUNED]:
+        wanted = tuned_refill_size(st, pcp, zone, order)
+    if wanted > 1:
+        wanted = max(wanted >> order, 2)
+    return wanted
+
+
+@inner
+def tuned_refill_size(st: np.ndarray, pcp: int, zone: int, order: int) -> int:
+    """Pages the next refill asks for where `high` is tuned (S4.4)."""
     high_min = st[pcp + at.PCP_HIGH_MIN]
     high_max = st[pcp + at.PCP_HIGH_MAX]
     base = st[pcp + at.PCP_BATCH]
@@ -72,8 +77,6 @@ def refill_size(st: np.ndarray, pcp: int, zone: int, order: int) -> int:
         if wanted <= room and st[pcp + at.PCP_ALLOC_FACTOR] < st[at.BATCH_SCALE_MAX]:
             st[pcp + at.PCP_ALLOC_FACTOR] += 1
         wanted = min(wanted, room)
-    if wanted > 1:
-        wanted = max(wanted >> order, 2)
     return wanted
 
 
@@ -91,7 +94,10 @@ def refill(
     flags: int,
     wanted: int,
 ) -> int:
-    """Move up to `wanted` objects from the buddy to a list's tail in one hold of zone->lock."""
+    """Move up to `wanted` objects from the buddy to a list's tail in one hold of zone->lock.
+
+    A page's tag goes on telling the type of the free list it was on.
+    """
     st[at.FALLBACK_MODE] = MODE_NORMAL
     got = 0
     while got < wanted:
@@ -100,7 +106,6 @@ def refill(
             break
         pages[pfn]["order"] = order
         pages[pfn]["where"] = at.ON_PCP
-        pages[pfn]["tag"] = cpu
         push_tail(pages, st, lst, pfn)
         got += 1
     count_transaction(st, log, at.SITE_REFILL, zone, cpu, order, migratetype, got, got << order)
@@ -173,6 +178,7 @@ def drain(
     """Return `count` pages, coldest first, list after list, in one hold of zone->lock (S5.6)."""
     pcp = pcp_at(st, zone, cpu)
     block_order = st[at.PAGEBLOCK_ORDER]
+    as_of_block = st[at.LISTS_MATCH_BLOCKS] or st[zone_at(zone) + at.ZONE_HAS_ISOLATED]
     count = min(count, st[pcp + at.PCP_COUNT])
     index = first_list
     objects = 0
@@ -183,7 +189,9 @@ def drain(
         order = list_order(st, index)
         pfn = st[lst + at.TAIL]
         unlink(pages, st, lst, pfn)
-        migratetype = int(blocks[pfn >> block_order]["migratetype"])
+        migratetype = int(pages[pfn]["tag"])
+        if as_of_block:
+            migratetype = int(blocks[pfn >> block_order]["migratetype"])
         free_to_buddy(pages, blocks, st, zone, pfn, order, migratetype)
         log_page(st, log, at.LOG_PCPU_DRAIN, zone, pfn, order, migratetype, 0, 0, 0)
         drained += 1 << order
@@ -254,6 +262,8 @@ def flushes_high_order(st: np.ndarray, pcp: int, order: int) -> bool:
 @inner
 def overflow_of_free(st: np.ndarray, pcp: int, zone: int, order: int) -> int:
     """Count a page just pushed, tune the pageset; pages to return, -1 without overflow (S4.6)."""
+    if not st[at.PCP_AUTO_TUNED]:
+        return overflow_of_fixed(st, pcp, zone, order)
     base = st[pcp + at.PCP_BATCH]
     st[pcp + at.PCP_ALLOC_FACTOR] >>= 1
     st[pcp + at.PCP_COUNT] += 1 << order
@@ -287,12 +297,13 @@ def free_to_pcp(
     pfn: int,
     order: int,
     index: int,
+    migratetype: int,
 ) -> None:
     """Push a page on the CPU's list and drain what overflows (S4.6, S4.7)."""
     pcp = pcp_at(st, zone, cpu)
     pages[pfn]["order"] = order
     pages[pfn]["where"] = at.ON_PCP
-    pages[pfn]["tag"] = cpu
+    pages[pfn]["tag"] = migratetype
     push_head(pages, st, pcp + at.PCP_LISTS + index * at.LIST_WORDS, pfn)
     remaining = overflow_of_free(st, pcp, zone, order)
     if remaining < 0:
@@ -311,6 +322,8 @@ def free_to_pcp(
 @inner
 def decay_size(st: np.ndarray, pcp: int) -> int:
     """Let `high` sink as one tick does; pages that now exceed it, if above 0 (S4.8)."""
+    if not st[at.PCP_DECAYS]:
+        return 0
     base = st[pcp + at.PCP_BATCH]
     high_min = st[pcp + at.PCP_HIGH_MIN]
     high = st[pcp + at.PCP_HIGH]
@@ -380,6 +393,8 @@ def drain_everything(
     for cpu in range(st[at.NR_CPUS]):
         for zone in range(st[at.NR_ZONES]):
             pcp = pcp_at(st, zone, cpu)
-            chunk = max(st[pcp + at.PCP_BATCH] << st[at.BATCH_SCALE_MAX], 1)
+            chunk = st[pcp + at.PCP_COUNT]
+            if st[at.FULL_DRAIN_BATCHED]:
+                chunk = max(st[pcp + at.PCP_BATCH] << st[at.BATCH_SCALE_MAX], 1)
             while st[pcp + at.PCP_COUNT] > 0:
                 drain(pages, blocks, st, log, zone, cpu, chunk, 0, at.SITE_DRAIN_ALL)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.arithmetic import clamp
 from pagealloc_model.allocator.offsets import pcp_at
-from pagealloc_model.allocator.pcp import clamp, visit_lists
+from pagealloc_model.allocator.pcp import visit_lists
 from pagealloc_model.allocator.request import allocate_object, free_object
 from pagealloc_model.allocator.watermark import start_kswapd, stop_kswapd
 from pagealloc_model.jit import entry, inner

@@ -42,14 +42,16 @@ def fast_path_flags(st: np.ndarray, zonelist: int, migratetype: int, bits: int) 
 
 
 @inner
-def slow_path_flags(bits: int, order: int, fast: int) -> int:
+def slow_path_flags(st: np.ndarray, bits: int, order: int, fast: int) -> int:
     """Allocation flags of later attempts (S2.6), those of the fast path given."""
     flags = at.WMARK_MIN | (fast & (at.ALLOC_KSWAPD | at.ALLOC_CMA))
     if bits & at.GFP_HIGH:
         flags |= at.ALLOC_MIN_RESERVE
+    if bits & st[at.BOOST_RETRY_MASK] == st[at.BOOST_RETRY_BITS]:
+        flags |= at.ALLOC_IGNORES_BOOST
     if not bits & (at.GFP_DIRECT_RECLAIM | at.GFP_NOMEMALLOC):
         flags |= at.ALLOC_NON_BLOCK
-        if order > 0 and flags & at.ALLOC_MIN_RESERVE:
+        if order > 0 and (flags & at.ALLOC_MIN_RESERVE or not st[at.HIGHATOMIC_NEEDS_HIGH]):
             flags |= at.ALLOC_HIGHATOMIC
     return flags
 
@@ -109,7 +111,9 @@ def take_from_zone(
     if pfn < 0:
         pfn = allocate_from_buddy(pages, blocks, st, log, zone, cpu, order, migratetype, flags)
     region = zone_at(zone)
-    if flags & at.ALLOC_KSWAPD and st[region + at.ZONE_BOOSTED]:
+    if st[region + at.ZONE_BOOSTED] and (
+        flags & at.ALLOC_KSWAPD or not st[at.BOOSTED_WAKE_NEEDS_BIT]
+    ):
         st[region + at.ZONE_BOOSTED] = 0
         wake_kswapd(st, st[region + at.ZONE_NODE], 0, st[region + at.ZONE_TYPE])
     return pfn
@@ -119,7 +123,7 @@ def take_from_zone(
 def zone_may_serve(st: np.ndarray, zone: int, order: int, highest_type: int, flags: int) -> bool:
     """Whether a zone passes the request's watermarks; notes if it is below high (S3.1)."""
     region = zone_at(zone)
-    if not st[region + at.ZONE_BELOW_HIGH]:
+    if st[at.BELOW_HIGH_TESTED] and not st[region + at.ZONE_BELOW_HIGH]:
         if passes_watermark(st, zone, order, at.WMARK_HIGH, highest_type, flags):
             return True
         st[region + at.ZONE_BELOW_HIGH] = 1
@@ -213,7 +217,7 @@ def allocate(
     while pfn < 0 and attempt <= WITHOUT_WATERMARKS:
         if attempt == SLOW_PATH:
             st[at.COUNT_SLOW_PATH] += 1
-            flags = slow_path_flags(bits, order, flags)
+            flags = slow_path_flags(st, bits, order, flags)
         elif attempt == ON_RESERVES:
             if bits & at.GFP_MEMALLOC and not bits & at.GFP_NOMEMALLOC:
                 flags = at.ALLOC_NO_WATERMARKS | (flags & (at.ALLOC_KSWAPD | at.ALLOC_CMA))
@@ -355,8 +359,8 @@ def free_pages(
     listed = migratetype if migratetype < at.PCP_TYPES else at.MOVABLE
     index = list_index(st, order, listed)
     if index >= 0 and migratetype != st[at.ISOLATE]:
-        free_to_pcp(pages, blocks, st, log, zone, cpu, pfn, order, index)
-    elif order <= block_order:
+        free_to_pcp(pages, blocks, st, log, zone, cpu, pfn, order, index, migratetype)
+    elif order <= block_order or not st[at.FREE_SPLIT_BY_BLOCK]:
         free_to_buddy(pages, blocks, st, zone, pfn, order, migratetype)
         count_transaction(
             st, log, at.SITE_DIRECT_FREE, zone, cpu, order, migratetype, 1, 1 << order

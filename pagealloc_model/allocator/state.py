@@ -85,7 +85,7 @@ class State:
 
         Checked: lists are linked consistently and counted right; every page is in one place; free
         pages equal the zone's counter; buddies that could merge have merged; a free buddy's list
-        is that of its block's type (S6.5).
+        is that of its block's type, where the kernel keeps it so (S6.5).
         """
         from pagealloc_model.allocator.invariants import broken_invariants
 
@@ -113,7 +113,7 @@ def make_state(
     """
     policy = policy or Policy()
     assumptions = assumptions or Assumptions()
-    machine = machine.with_watermarks(policy)
+    machine = machine.with_watermarks(policy, rules)
     nr_zones = len(machine.zones)
     pcp_base = at.ZONES + nr_zones * at.ZONE_STRIDE
     node_base = pcp_base + nr_zones * machine.nr_cpus * at.PCP_STRIDE
@@ -143,7 +143,7 @@ def make_state(
         _set_zone(state, index, zone)
         _set_zone_counters(state, index, zone, assumptions)
         for cpu in range(machine.nr_cpus):
-            _set_pageset(state, index, zone, cpu, policy)
+            _set_pageset(state, index, zone, cpu, rules, policy)
     return state
 
 
@@ -177,6 +177,23 @@ def _set_scalars(
         at.DECAY_BATCHED: rules.decay_batched,
         at.HIGHATOMIC_FROM_PCP: _given(policy.highatomic_from_pcp, rules.highatomic_from_pcp),
         at.HIGHATOMIC_REFILLS_PCP: rules.highatomic_refills_pcp,
+        at.PCP_AUTO_TUNED: rules.pcp_auto_tuned,
+        at.PCP_DECAYS: rules.pcp_decays,
+        at.FULL_DRAIN_BATCHED: rules.full_drain_batched,
+        at.FALLBACK_FROM_LARGEST: rules.fallback_from_largest,
+        at.LISTS_MATCH_BLOCKS: rules.lists_match_blocks,
+        at.FREE_SPLIT_BY_BLOCK: rules.free_split_by_block,
+        at.HIGHATOMIC_NEEDS_HIGH: rules.highatomic_needs_high,
+        at.RESERVE_CAP_ROUNDED: rules.reserve_cap_rounded,
+        at.WATERMARK_SUBTRACTS: at.ZONE_FREE_HIGHATOMIC
+        if rules.watermark_subtracts_free
+        else at.ZONE_RESERVED_HIGHATOMIC,
+        at.BELOW_HIGH_TESTED: rules.below_high_tested,
+        at.BOOST_RETRY_MASK: at.GFP_HIGH
+        if rules.boost_retry_by_high
+        else at.GFP_ATOMIC | at.GFP_DIRECT_RECLAIM,
+        at.BOOST_RETRY_BITS: at.GFP_HIGH if rules.boost_retry_by_high else at.GFP_ATOMIC,
+        at.BOOSTED_WAKE_NEEDS_BIT: rules.boosted_wake_needs_bit,
         at.GATE_ORDER: _given(policy.highatomic_gate_order, 0),
         at.RESERVE_PERCENT: _given(policy.highatomic_reserve_percent, 1),
         at.BOOST_FACTOR: _given(policy.watermark_boost_factor, 15000),
@@ -272,7 +289,9 @@ def counter_thresholds(zone: Zone, nr_cpus: int) -> tuple[int, int]:
     return min(asleep, THRESHOLD_MAX), min(awake, THRESHOLD_MAX)
 
 
-def _set_pageset(state: State, index: int, zone: Zone, cpu: int, policy: Policy) -> None:
+def _set_pageset(
+    state: State, index: int, zone: Zone, cpu: int, rules: KernelRules, policy: Policy
+) -> None:
     region = state.pcp_region(index, cpu)
     lists = region[at.PCP_LISTS : at.PCP_SITES].reshape(-1, at.LIST_WORDS)
     lists[:, at.HEAD] = -1
@@ -284,11 +303,11 @@ def _set_pageset(state: State, index: int, zone: Zone, cpu: int, policy: Policy)
     if found is not None and policy.pcp_batch is None:
         size = found.batch
     size = _given(policy.pcp_batch, size)
-    low, high = high_limits(zone, size, _local_cpus(state.machine, zone), policy)
+    low, high = high_limits(zone, size, _local_cpus(state.machine, zone), policy, rules)
     region[at.PCP_BATCH] = size
     region[at.PCP_HIGH_MIN] = low
     region[at.PCP_HIGH_MAX] = high
-    region[at.PCP_HIGH] = low if found is None else found.high
+    region[at.PCP_HIGH] = found.high if found is not None and rules.pcp_auto_tuned else low
 
 
 def _local_cpus(machine: Machine, zone: Zone) -> int:
@@ -309,8 +328,12 @@ def batch_size(managed: int) -> int:
     return (1 << (doubled.bit_length() - 1)) - 1
 
 
-def high_limits(zone: Zone, size: int, nr_cpus: int, policy: Policy) -> tuple[int, int]:
+def high_limits(
+    zone: Zone, size: int, nr_cpus: int, policy: Policy, rules: KernelRules
+) -> tuple[int, int]:
     """pcp->high_min and high_max of a zone (S4.3): by policy, else as recorded, else computed.
+
+    Both are `high` where the kernel does not tune it.
 
     Args:
         zone: watermarks and managed pages; its pagesets say what the kernel had.
@@ -318,24 +341,34 @@ def high_limits(zone: Zone, size: int, nr_cpus: int, policy: Policy) -> tuple[in
         nr_cpus: CPUs of the zone's node, all CPUs if it has none.
         policy: `pcp_high_min`, `pcp_high_max`, `percpu_pagelist_high_fraction`, and the fields
             that the computed limits depend on.
+        rules: kernel generation.
     """
     fraction = policy.percpu_pagelist_high_fraction
-    found = zone.pagesets[0] if zone.pagesets else None
-    recorded = (
-        found is not None
-        and found.high_min is not None
-        and found.high_max is not None
-        and fraction is None
+    as_recorded = (
+        fraction is None
         and policy.pcp_batch is None
         and policy.min_free_kbytes is None
         and policy.watermark_scale_factor is None
     )
-    if recorded:
-        low, high = found.high_min, found.high_max
+    recorded = _recorded_limits(zone, rules) if as_recorded else None
+    if recorded is not None:
+        low, high = recorded
     elif fraction is not None and fraction >= 8:
         low = high = max(zone.managed // fraction // nr_cpus, 4 * size)
     else:
         low = max(zone.low // nr_cpus, 4 * size)
         high = max(zone.managed // 8 // nr_cpus, 4 * size)
     low = _given(policy.pcp_high_min, low)
+    if not rules.pcp_auto_tuned:
+        return low, low
     return low, _given(policy.pcp_high_max, high)
+
+
+def _recorded_limits(zone: Zone, rules: KernelRules) -> tuple[int, int] | None:
+    """The limits a zone's pagesets show; a kernel that does not print them has a fixed `high`."""
+    found = zone.pagesets[0] if zone.pagesets else None
+    if found is None:
+        return None
+    if found.high_min is not None and found.high_max is not None:
+        return found.high_min, found.high_max
+    return None if rules.pcp_auto_tuned else (found.high, found.high)

@@ -40,7 +40,7 @@ def above_mark(
     region = zone_at(zone)
     free -= (1 << order) - 1
     if not flags & (at.ALLOC_NON_BLOCK | at.ALLOC_MIN_RESERVE | at.ALLOC_HIGHATOMIC):
-        free -= st[region + at.ZONE_FREE_HIGHATOMIC]
+        free -= st[region + st[at.WATERMARK_SUBTRACTS]]
     if not flags & at.ALLOC_CMA:
         free -= seen_free_cma(st, zone)
     needed = mark
@@ -57,7 +57,7 @@ def above_mark(
 def passes_watermark(
     st: np.ndarray, zone: int, order: int, mark: int, highest_type: int, flags: int
 ) -> bool:
-    """The allocation path's test: as `above_mark`, order-0 reserves retried without boost (S3.3).
+    """The allocation path's test: as `above_mark`, some at order 0 retried without boost (S3.3).
 
     The retry is for requests whose own mark is MIN, whichever mark is tested.
     """
@@ -65,8 +65,7 @@ def passes_watermark(
     if above_mark(st, zone, order, mark_pages(st, zone, mark), highest_type, flags, free):
         return True
     region = zone_at(zone)
-    keeps_min = flags & at.WMARK_MASK == at.WMARK_MIN and flags & at.ALLOC_MIN_RESERVE
-    if order == 0 and keeps_min and st[region + at.ZONE_BOOST] > 0:
+    if order == 0 and flags & at.ALLOC_IGNORES_BOOST and st[region + at.ZONE_BOOST] > 0:
         return above_mark(st, zone, 0, st[region + at.ZONE_MIN], highest_type, flags, free)
     return False
 

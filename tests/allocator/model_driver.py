@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.initial import place_buddies
+from pagealloc_model.allocator.initial import note_isolated_blocks, place_buddies
 from pagealloc_model.allocator.invariants import list_pages
 from pagealloc_model.allocator.replay import advance
 from pagealloc_model.allocator.state import State, make_state
@@ -105,17 +105,27 @@ def state_like(oracle: Oracle, log_rows: int = LOG_ROWS) -> State:
     dump = oracle.dump()
     for block, migratetype in dump["blocks"].items():
         state.blocks[block]["migratetype"] = migratetype
-    for (_, order, _), pfns in dump["free"].items():
-        orders = np.full(len(pfns), order, np.int8)
-        place_buddies(state.pages, state.blocks, state.st, np.array(pfns, np.int32), orders)
+    for (_, order, migratetype), pfns in dump["free"].items():
+        put_on_list(state, order, migratetype, pfns)
     for pfn, order in live_objects(oracle):
         record = state.pages[pfn]
         record["where"], record["order"] = at.ALLOCATED, order
         record["tag"] = oracle.allocated.is_movable(pfn)
+    note_isolated_blocks(state)
     _copy_counters(state, dump)
     state.st[at.NEXT_TICK] = state.st[at.TICK_BASE] = FAR
     state.st[at.LOG_PAGES] = 1
     return state
+
+
+def put_on_list(state: State, order: int, migratetype: int, pfns: list[int]) -> None:
+    """Append free buddies to a list, whatever the types of their blocks."""
+    types = state.blocks["migratetype"]
+    before = types.copy()
+    types[[pfn >> state.machine.pageblock_order for pfn in pfns]] = migratetype
+    orders = np.full(len(pfns), order, np.int8)
+    place_buddies(state.pages, state.blocks, state.st, np.array(pfns, np.int32), orders)
+    types[:] = before
 
 
 def _copy_counters(state: State, dump: dict[str, Any]) -> None:
@@ -130,6 +140,8 @@ def _copy_counters(state: State, dump: dict[str, Any]) -> None:
         region[at.PCP_HIGH] = found["high"]
         region[at.PCP_ALLOC_FACTOR] = found["alloc_factor"]
         region[at.PCP_FREE_COUNT] = found["free_count"]
+        if "free_factor" in found:
+            region[at.PCP_FREE_FACTOR] = found["free_factor"]
         region[at.PCP_PREV_FREE_HIGH_ORDER] = found["prev_free_high_order"]
 
 
@@ -263,7 +275,7 @@ def dump_state(state: State) -> dict[str, Any]:
     """A state as `Oracle.dump` has its own."""
     zones, cpus = range(len(state.machine.zones)), range(state.machine.nr_cpus)
     zone_of = state.blocks["zone"]
-    return {
+    dump: dict[str, Any] = {
         "free": {key: pfns for zone in zones for key, pfns in _free_lists(state, zone)},
         "pcp": {
             key: pfns for zone in zones for cpu in cpus for key, pfns in _lists(state, zone, cpu)
@@ -279,6 +291,10 @@ def dump_state(state: State) -> dict[str, Any]:
             "failed": int(state.st[at.COUNT_FAILED]),
         },
     }
+    if not state.st[at.LISTS_MATCH_BLOCKS]:
+        tags = state.pages["tag"]
+        dump["pcp_types"] = {key: tags[pfns].tolist() for key, pfns in dump["pcp"].items()}
+    return dump
 
 
 def _free_lists(state: State, zone: int) -> list[tuple[tuple[int, int, int], list[int]]]:
@@ -298,17 +314,21 @@ def _lists(state: State, zone: int, cpu: int) -> list[tuple[tuple[int, int, int]
 
 def _pageset(state: State, zone: int, cpu: int) -> dict[str, int | bool]:
     region = state.pcp_region(zone, cpu)
-    return {
+    tuned = bool(state.st[at.PCP_AUTO_TUNED])
+    found = {
         "count": int(region[at.PCP_COUNT]),
         "high": int(region[at.PCP_HIGH]),
         "high_min": int(region[at.PCP_HIGH_MIN]),
         "high_max": int(region[at.PCP_HIGH_MAX]),
         "batch": int(region[at.PCP_BATCH]),
         "alloc_factor": int(region[at.PCP_ALLOC_FACTOR]),
-        "free_count": int(region[at.PCP_FREE_COUNT]),
+        "free_count": int(region[at.PCP_FREE_COUNT]) if tuned else 0,
         "prev_free_high_order": bool(region[at.PCP_PREV_FREE_HIGH_ORDER]),
         "free_high_batch": bool(state.st[at.FREE_HIGH_BATCH]),
     }
+    if not tuned:
+        found["free_factor"] = int(region[at.PCP_FREE_FACTOR])
+    return found
 
 
 def _zone(state: State, zone: int) -> dict[str, int | bool]:

@@ -92,7 +92,7 @@ FAULTS = (
     ),
     Fault(
         "the low bound wins",
-        "pcp",
+        "arithmetic",
         "    if value >= high:\n        return high\n    return max(value, low)",
         "    return max(low, min(value, high))",
     ),
@@ -149,7 +149,7 @@ FAULTS = (
     ),
     Fault(
         "unmovable falls back to movable first",
-        "fallback",
+        "fallback_search",
         "    if migratetype == at.UNMOVABLE:\n"
         "        return at.RECLAIMABLE if choice == 0 else at.MOVABLE",
         "    if migratetype == at.UNMOVABLE:\n"
@@ -163,7 +163,7 @@ FAULTS = (
     ),
     Fault(
         "half a block is not enough",
-        "fallback",
+        "fallback_search",
         "return free + alike >= block_pages // 2",
         "return free + alike > block_pages // 2",
     ),
@@ -199,13 +199,13 @@ FAULTS = (
     ),
     Fault(
         "blocks at the zone's edge are claimed",
-        "fallback",
-        "if pfn < st[region + at.ZONE_START] or end > st[region + at.ZONE_END]:",
-        "if pfn < st[region + at.ZONE_START] and end > st[region + at.ZONE_END]:",
+        "fallback_search",
+        "if first < st[region + at.ZONE_START] or end > st[region + at.ZONE_END]:",
+        "if first < st[region + at.ZONE_START] and end > st[region + at.ZONE_END]:",
     ),
     Fault(
         "movable pages count for no one",
-        "fallback",
+        "fallback_search",
         "movable += size",
         "movable += 0",
     ),
@@ -224,7 +224,7 @@ FAULTS = (
     Fault(
         "small zones reserve",
         "highatomic",
-        "    if share < block_pages:\n        return\n",
+        "        if share < block_pages:\n            return\n",
         "",
     ),
     Fault(
@@ -236,8 +236,8 @@ FAULTS = (
     Fault(
         "whole blocks are given back first",
         "highatomic",
-        "for order in range(st[at.MAX_ORDER] + 1):",
-        "for order in range(st[at.MAX_ORDER], -1, -1):",
+        "st[at.PAGEBLOCK_ORDER]\n    for order in range(st[at.MAX_ORDER] + 1):",
+        "st[at.PAGEBLOCK_ORDER]\n    for order in range(st[at.MAX_ORDER], -1, -1):",
     ),
     Fault("a reserve of 3/4", "watermark", "needed -= needed // 2", "needed -= needed // 4"),
     Fault(
@@ -267,14 +267,14 @@ FAULTS = (
     Fault(
         "reserved free pages count as free",
         "watermark",
-        "free -= st[region + at.ZONE_FREE_HIGHATOMIC]",
+        "free -= st[region + st[at.WATERMARK_SUBTRACTS]]",
         "free -= 0",
     ),
     Fault(
         "boost counts for order-0 reserves",
         "watermark",
-        "if order == 0 and keeps_min and st[region + at.ZONE_BOOST] > 0:",
-        "if order == 1 and keeps_min and st[region + at.ZONE_BOOST] > 0:",
+        "if order == 0 and flags & at.ALLOC_IGNORES_BOOST and",
+        "if order == 1 and flags & at.ALLOC_IGNORES_BOOST and",
     ),
     Fault(
         "boost without a cap",
