@@ -61,7 +61,7 @@ def test_movable_requests_take_the_smallest_where_the_largest_is_small() -> None
 def test_nofragment_leaves_parts_of_blocks_alone() -> None:
     """S2.7: the preferred zone is Normal; the second refill ends with the whole block's end."""
     small = old(policy=Policy(pcp_batch=511))
-    small.state.st[at.NORMAL_ZONE] = 0
+    small.zone[at.ZONE_AVOIDS_FRAGMENTATION] = 1
     small.put_free(3, 16)
     small.put_free(9, BLOCK)
     for pfn in range(BLOCK, 2 * BLOCK):
