@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.oracle.machine import Migratetype, is_mergeable
+from tests.oracle.sizing import LARGEST_STAT_THRESHOLD
 
 if TYPE_CHECKING:
     from tests.oracle.allocator import Oracle
@@ -56,6 +57,8 @@ def _check_counts(zone: Zone) -> None:
     assert counted == free, f"zone {zone.index} counts {counted} free pages"
     assert counters.highatomic == highatomic, f"zone {zone.index}: free highatomic pages"
     assert counters.cma.total == cma, f"zone {zone.index}: free CMA pages"
+    for kept in (*counters.free.pending, *counters.cma.pending):
+        assert abs(kept) <= LARGEST_STAT_THRESHOLD, f"a CPU keeps back {kept} pages"
     for cpu, pcp in enumerate(zone.pcp):
         listed = sum(len(pages) << pcp.layout.order(index) for index, pages in enumerate(pcp.lists))
         assert pcp.count == listed, f"zone {zone.index} cpu {cpu} counts {pcp.count}, has {listed}"

@@ -109,8 +109,7 @@ class OracleMachine:
         Raises:
             ValueError: they are not.
         """
-        types = len(self.zones) // len(self.nodes)
-        expected = [node for node in self.nodes for _ in range(types)]
+        expected = [node for node in self.nodes for _ in range(self.zone_types)]
         if [zone.node for zone in self.zones] != expected:
             raise ValueError("zones must be ordered by node, with the same types in each node")
 
@@ -129,9 +128,14 @@ class OracleMachine:
         """Whether there is a remote node at all."""
         return len(self.nodes) > 1
 
+    @property
+    def zone_types(self) -> int:
+        """Number of types of zones."""
+        return len(self.zones) // len(self.nodes)
+
     def zone_type(self, zone: int) -> int:
         """Position of a zone among those of its node: 0 for the lowest type (S1.4)."""
-        return zone % (len(self.zones) // len(self.nodes))
+        return zone % self.zone_types
 
     def zones_of(self, node: int) -> list[int]:
         """Indexes of a node's zones, lowest type first."""

@@ -18,11 +18,11 @@ class PcpLayout:
 
     Attributes:
         costly_order: largest order of the first kind.
-        thp: whether the two huge-page lists exist.
+        huge_order: order of the pages on the two huge-page lists, None without these lists.
     """
 
     costly_order: int
-    thp: bool
+    huge_order: int | None
 
     @property
     def low_order_lists(self) -> int:
@@ -32,11 +32,11 @@ class PcpLayout:
     @property
     def nr_lists(self) -> int:
         """Number of lists."""
-        return self.low_order_lists + (2 if self.thp else 0)
+        return self.low_order_lists + (0 if self.huge_order is None else 2)
 
     def holds(self, order: int) -> bool:
         """Whether pages of this order have a list."""
-        return order <= self.costly_order or (self.thp and order == PMD_ORDER)
+        return order <= self.costly_order or order == self.huge_order
 
     def index(self, order: int, migratetype: int) -> int:
         """List of a page."""
@@ -46,7 +46,9 @@ class PcpLayout:
 
     def order(self, index: int) -> int:
         """Order of the pages on a list."""
-        return PMD_ORDER if index >= self.low_order_lists else index // PCP_TYPES
+        if self.huge_order is not None and index >= self.low_order_lists:
+            return self.huge_order
+        return index // PCP_TYPES
 
 
 @dataclass
@@ -86,7 +88,8 @@ class PerCpuPages:
         rules: OracleRules,
         policy: OraclePolicy,
     ) -> None:
-        self.layout = PcpLayout(policy.costly_order, machine.thp)
+        huge_order = machine.pageblock_order if rules.huge_lists_hold_blocks else PMD_ORDER
+        self.layout = PcpLayout(policy.costly_order, huge_order if machine.thp else None)
         self.lists = [PageList() for _ in range(self.layout.nr_lists)]
         self.flags = flags
         self.count = 0

@@ -53,12 +53,12 @@ def random_scenario(
         seed=number,
         steps=steps,
         orders=NETWORK_ORDERS if reserving else orders,
-        bits=_spelled_for(rules, MOSTLY_ATOMIC if reserving else REQUEST_BITS),
+        bits=spelled_for(rules, MOSTLY_ATOMIC if reserving else REQUEST_BITS),
         replayed=replayed,
     )
 
 
-def _spelled_for(rules: OracleRules, sets: tuple[Bits, ...]) -> tuple[Bits, ...]:
+def spelled_for(rules: OracleRules, sets: tuple[Bits, ...]) -> tuple[Bits, ...]:
     """GFP_ATOMIC carries the bit ATOMIC where that exists (S2.4)."""
     if not rules.atomic_bit_ignores_boost:
         return sets

@@ -33,6 +33,8 @@ class OracleRules:
             (S3.3).
         boosted_flag_needs_kswapd: only requests that may wake kswapd act on the flag (S3.2).
         skips_busy_kswapd_nodes: nodes that kswapd works on are avoided at first (S3.1).
+        huge_lists_hold_blocks: the huge-page lists are for pages of a pageblock's order, not of the
+            huge page table entry's (S1.9).
     """
 
     name: str
@@ -51,6 +53,7 @@ class OracleRules:
     atomic_bit_ignores_boost: bool
     boosted_flag_needs_kswapd: bool
     skips_busy_kswapd_nodes: bool
+    huge_lists_hold_blocks: bool
 
 
 RULES_6_1 = OracleRules(
@@ -70,6 +73,7 @@ RULES_6_1 = OracleRules(
     atomic_bit_ignores_boost=True,
     boosted_flag_needs_kswapd=False,
     skips_busy_kswapd_nodes=False,
+    huge_lists_hold_blocks=True,
 )
 
 RULES_6_12 = OracleRules(
@@ -89,6 +93,7 @@ RULES_6_12 = OracleRules(
     atomic_bit_ignores_boost=False,
     boosted_flag_needs_kswapd=True,
     skips_busy_kswapd_nodes=False,
+    huge_lists_hold_blocks=False,
 )
 
 RULES_6_18 = OracleRules(
@@ -108,6 +113,7 @@ RULES_6_18 = OracleRules(
     atomic_bit_ignores_boost=False,
     boosted_flag_needs_kswapd=True,
     skips_busy_kswapd_nodes=True,
+    huge_lists_hold_blocks=False,
 )
 
 RULES_7_2 = OracleRules(
@@ -127,6 +133,7 @@ RULES_7_2 = OracleRules(
     atomic_bit_ignores_boost=False,
     boosted_flag_needs_kswapd=True,
     skips_busy_kswapd_nodes=True,
+    huge_lists_hold_blocks=False,
 )
 
 RULES: dict[str, OracleRules] = {

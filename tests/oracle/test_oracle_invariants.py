@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from tests.oracle import RULES, Oracle
+from tests.oracle import RULES, Bits, Oracle
 from tests.oracle.builders import BLOCK, one_zone, oracle
+from tests.oracle.node_scenarios import node_scenarios
 from tests.oracle.random_scenarios import scenarios
-from tests.oracle.scenarios import Alloc, Scenario, take_step
+from tests.oracle.scenarios import Scenario
+from tests.oracle.steps import Alloc, Replayed, take_step
 
 CHECK_EVERY = 25
 """Steps between two full checks."""
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(scenarios(presets=tuple(RULES)))
+def any_scenario(steps: int = 400, *, replayed: bool = False) -> st.SearchStrategy[Scenario]:
+    """Small and larger machines, every preset."""
+    return st.one_of(
+        scenarios(steps=steps, replayed=replayed, presets=tuple(RULES)),
+        node_scenarios(steps=steps, replayed=replayed),
+    )
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(any_scenario())
 def test_invariants_hold(scenario: Scenario) -> None:
     target = scenario.started()
     target.check()
@@ -26,27 +37,31 @@ def test_invariants_hold(scenario: Scenario) -> None:
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(scenarios(steps=150, presets=tuple(RULES)))
+@given(st.booleans().flatmap(lambda replayed: any_scenario(150, replayed=replayed)))
 def test_pages_handed_out_are_aligned_unique_and_allowed(scenario: Scenario) -> None:
     target = scenario.started()
     for step, pages in scenario.run(target):
-        for pfn, _ in pages if isinstance(step, Alloc) else ():
-            assert pfn % (1 << step.order) == 0
-            assert target.zone_of(pfn).index <= step.highest_zone
+        for pfn, order in pages if isinstance(step, Alloc | Replayed) else ():
+            assert pfn % (1 << order) == 0
+            zone = target.zone_of(pfn)
+            assert zone.type <= step.highest_zone
+            if step.bits & Bits.THISNODE:
+                assert zone.node == target.machine.node_of(step.cpu)
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(scenarios(steps=150, presets=tuple(RULES)))
+@given(any_scenario(150))
 def test_the_same_steps_give_the_same_state(scenario: Scenario) -> None:
     first, second = scenario.started(), scenario.started()
     for step, pages in scenario.run(first):
         assert take_step(second, step) == pages
     assert first.dump() == second.dump()
+    assert first.dump_counters() == second.dump_counters()
     assert first.events == second.events
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(scenarios(steps=150, presets=tuple(RULES)))
+@given(any_scenario(150))
 def test_freeing_everything_empties_the_machine(scenario: Scenario) -> None:
     target = scenario.started()
     for _ in scenario.run(target):

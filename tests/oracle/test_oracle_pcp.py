@@ -19,14 +19,14 @@ from tests.oracle.pcp_bench import FIXED, MOVABLE, TUNED, holds, page_set, ready
 
 def test_lists_by_order_and_type() -> None:
     """S1.9."""
-    layout = PcpLayout(costly_order=3, thp=True)
+    layout = PcpLayout(costly_order=3, huge_order=9)
     assert layout.nr_lists == 14
     assert layout.index(0, 0) == 0
     assert layout.index(3, 2) == 11
     assert [layout.index(9, migratetype) for migratetype in range(3)] == [12, 13, 12]
     assert [layout.order(index) for index in (0, 2, 3, 11, 12, 13)] == [0, 0, 1, 3, 9, 9]
     assert [order for order in range(11) if layout.holds(order)] == [0, 1, 2, 3, 9]
-    assert not PcpLayout(costly_order=3, thp=False).holds(9)
+    assert not PcpLayout(costly_order=3, huge_order=None).holds(9)
 
 
 def test_refills_hand_out_ascending_pages() -> None:

@@ -1,0 +1,119 @@
+"""What happens to an allocator, one step at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.oracle import Oracle
+
+
+@dataclass(frozen=True)
+class Alloc:
+    """Ask for pages; arguments as of `Oracle.alloc`."""
+
+    cpu: int
+    order: int
+    migratetype: int
+    highest_zone: int
+    bits: int
+    recorded_success: bool
+    reclaimed: bool = False
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A request that succeeded in the recording; arguments as of `Oracle.alloc_as_recorded`."""
+
+    cpu: int
+    order: int
+    migratetype: int
+    highest_zone: int
+    bits: int
+    reclaimed: bool = False
+
+
+@dataclass(frozen=True)
+class Free:
+    """Free pages in use."""
+
+    cpu: int
+    pfn: int
+    order: int
+
+
+@dataclass(frozen=True)
+class FreeSingly:
+    """Free single pages that served one request, last first."""
+
+    cpu: int
+    pages: Live
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A CPU's vmstat worker runs."""
+
+    cpu: int
+
+
+@dataclass(frozen=True)
+class DrainAll:
+    """All per-CPU lists are emptied."""
+
+
+@dataclass(frozen=True)
+class KswapdStart:
+    """A recorded run begins, for zones up to a type."""
+
+    node: int
+    highest_zone: int
+
+
+@dataclass(frozen=True)
+class KswapdStop:
+    """A recorded run ends."""
+
+    node: int
+
+
+@dataclass(frozen=True)
+class SetPcpHigh:
+    """A page set's limit becomes what a recording found."""
+
+    zone: int
+    cpu: int
+    high: int
+
+
+Step = (
+    Alloc | Replayed | Free | FreeSingly | Tick | DrainAll | KswapdStart | KswapdStop | SetPcpHigh
+)
+
+Live = tuple[tuple[int, int], ...]
+"""(First page, order) of what serves one request: a buddy, or single pages."""
+
+
+def take_step(oracle: Oracle, step: Step) -> Live:
+    """One step on an oracle; the pages it is given, if any."""
+    match step:
+        case Alloc():
+            pfn = oracle.alloc(**vars(step))
+            return () if pfn is None else ((pfn, step.order),)
+        case Replayed():
+            return oracle.alloc_as_recorded(**vars(step))
+        case Free():
+            oracle.free(step.cpu, step.pfn, step.order)
+        case FreeSingly():
+            for pfn, _ in reversed(step.pages):
+                oracle.free(step.cpu, pfn, 0)
+        case Tick():
+            oracle.tick(step.cpu)
+        case DrainAll():
+            oracle.drain_all()
+        case KswapdStart():
+            oracle.start_kswapd(step.node, step.highest_zone)
+        case KswapdStop():
+            oracle.stop_kswapd(step.node)
+        case SetPcpHigh():
+            oracle.set_pcp_high(step.zone, step.cpu, step.high)
+    return ()
