@@ -33,7 +33,7 @@ REMOVED = (
     "names of other programs",
     "kernel addresses (order and equality kept)",
     "kernel command line",
-    "paths of commands",
+    "arguments of commands",
     "unknown keys of meta.json",
 )
 """What anonymising removes, for the provenance of a recording."""
@@ -77,6 +77,16 @@ _KEPT_META = (
     "page_owner_at_ns",
     "kpageflags_at_ns",
     "provenance",
+    "package",
+    "perf_version",
+    "hypervisor",
+    "topology",
+    "config",
+    "lockdown",
+    "probes",
+    "missing_events",
+    "interval_s",
+    "ended_by",
 )
 
 _TEXT_START = 0xFFFFFFFF80000000
@@ -126,14 +136,17 @@ def anonymise_features(file: PerfFile) -> dict[int, bytes]:
 
 
 def anonymise_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """meta.json without host name, paths, kernel command line and keys of unknown meaning."""
+    """meta.json without host name, paths, command lines and keys of unknown meaning."""
     kept = {key: value for key, value in meta.items() if key in _KEPT_META}
     uname = kept.get("uname")
     if isinstance(uname, list) and len(uname) > 1:
         kept["uname"] = [uname[0], ANONYMOUS, *uname[2:]]
-    for key in ("command", "perf"):
-        if isinstance(kept.get(key), list):
-            kept[key] = [_without_path(str(word)) for word in kept[key]]
+    command, perf = kept.get("command"), kept.get("perf")
+    if isinstance(command, list):
+        kept["command"] = [_without_path(str(word)) for word in command[:1]]
+    if isinstance(perf, list):
+        words = perf[: perf.index("--")] if "--" in perf else perf
+        kept["perf"] = [_without_path(str(word)) for word in words]
     if "cmdline" in meta:
         kept["cmdline"] = None
     return kept

@@ -20,7 +20,7 @@ from pagealloc_model.errors import UsageError
 from pagealloc_model.policy import Policy
 from pagealloc_model.version import __version__
 
-COMMANDS = ("info", "validate", "replay", "compare", "trim", "lab")
+COMMANDS = ("doctor", "record", "info", "validate", "replay", "compare", "trim", "lab")
 METRIC_KEYS = {"metric", "scope", "measured", "predicted", "error", "unit"}
 ROW_KEYS = {"metric", "scope", "base", "patch", "change", "unit", "better"}
 

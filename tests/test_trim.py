@@ -88,9 +88,12 @@ def bundle(tmp_path: Path) -> Path:
     meta = {
         "bundle_version": 1,
         "uname": ["Linux", SECRET, "6.12.0", "#1", "x86_64"],
-        "command": [f"/home/{SECRET}/bin/make", "-j2"],
+        "command": [f"/home/{SECRET}/bin/make", f"TOKEN={SECRET}"],
         "cmdline": f"root={SECRET}",
-        "perf": ["/usr/bin/perf", "record", "-o", f"/tmp/{SECRET}/perf.data", "-e", "a:b/x=1/"],
+        "perf": [
+            *("/usr/bin/perf", "record", "-o", f"/tmp/{SECRET}/perf.data", "-e", "a:b/x=1/"),
+            *("--", "make", f"TOKEN={SECRET}"),
+        ],
         "nr_cpus": 2,
         "start_ns": 990,
         "end_ns": 2050,
@@ -185,7 +188,7 @@ def test_anonymised(bundle: Path) -> None:
             assert b"/home/me" not in file.read_bytes(), file
     assert trace.comms == {0: "swapper", 5: "make", 6: "t2", 8: "kthread_xyz", 9: "t1"}
     assert meta["uname"] == ["Linux", "anonymous", "6.12.0", "#1", "x86_64"]
-    assert meta["command"] == ["make", "-j2"]
+    assert meta["command"] == ["make"]
     assert meta["perf"] == ["perf", "record", "-o", "perf.data", "-e", "a:b/x=1/"]
     assert meta["cmdline"] is None
     assert "my_key" not in meta

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from pagealloc_model.cli import compare, info, lab, replay, trim, validate
+from pagealloc_model.cli import compare, doctor, info, lab, record, replay, trim, validate
 from pagealloc_model.errors import PageallocError
 from pagealloc_model.version import __version__
 
@@ -15,7 +15,7 @@ UNUSABLE = 2
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 
-COMMANDS = (info, validate, replay, compare, trim, lab)
+COMMANDS = (doctor, record, info, validate, replay, compare, trim, lab)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 if TYPE_CHECKING:
     from pagealloc_model.bundle import Bundle
+    from pagealloc_model.trace.columns import Trace
+
+_UNKNOWN_CPU = "unknown"
 
 
 def describe_recording(bundle: Bundle) -> dict[str, Any]:
@@ -33,9 +38,26 @@ def describe_recording(bundle: Bundle) -> dict[str, Any]:
         },
         "lost": trace.losses.total,
         "loss_intervals": len(trace.losses.count),
+        "lost_by_cpu": _lost_by_cpu(trace),
         "snapshots": len(bundle.snapshots),
         "missing": list(bundle.missing),
     }
+
+
+def _lost_by_cpu(trace: Trace) -> dict[str, dict[str, float]]:
+    """Events lost, and their share of all that happened, for each CPU that lost some."""
+    from pagealloc_model.trace.columns import EVENT_NAMES
+
+    columns = [trace.cpu]
+    columns += [table["cpu"] for name, table in trace.tables.items() if name not in EVENT_NAMES]
+    recorded = np.concatenate(columns)
+    by_cpu = {}
+    for cpu in np.unique(trace.losses.cpu).tolist():
+        lost = int(trace.losses.count[trace.losses.cpu == cpu].sum())
+        kept = int(np.count_nonzero(recorded == cpu)) if cpu >= 0 else len(recorded)
+        name = str(cpu) if cpu >= 0 else _UNKNOWN_CPU
+        by_cpu[name] = {"lost": lost, "share": lost / max(lost + kept, 1)}
+    return by_cpu
 
 
 def recording_text(bundle: Bundle) -> str:
@@ -53,7 +75,10 @@ def recording_text(bundle: Bundle) -> str:
         f"kernel     {described['kernel'] or 'unknown'}, {described['cpus'] or 'unknown'} CPUs",
         f"span       {described['seconds']:.3f} s",
         f"snapshots  {described['snapshots']}",
-        f"lost       {described['lost']} events in {described['loss_intervals']} intervals",
+        f"lost       {described['lost']} events in {described['loss_intervals']} intervals"
+        + "".join(
+            f"; CPU {cpu} {each['share']:.1%}" for cpu, each in described["lost_by_cpu"].items()
+        ),
         "",
         "events",
         *[f"  {name:<{width}}  {count:>10}" for name, count in events.items()],

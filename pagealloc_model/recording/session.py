@@ -1,0 +1,350 @@
+"""One recording from the first snapshot to the finished bundle."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from pagealloc_model.bundle import EVENT_FILE, META_FILE
+from pagealloc_model.errors import PageallocError, UsageError
+from pagealloc_model.recording.checks import require_recordable
+from pagealloc_model.recording.events import (
+    EventChoice,
+    available_events,
+    choose_events,
+    event_arguments,
+    without_addresses,
+)
+from pagealloc_model.recording.finished import Recorded, is_whole
+from pagealloc_model.recording.host import Host
+from pagealloc_model.recording.live import LiveRates
+from pagealloc_model.recording.meta import machine_meta
+from pagealloc_model.recording.options import RecordOptions
+from pagealloc_model.recording.perf_process import PerfProcess
+from pagealloc_model.recording.perf_tool import PerfTool, default_buffer, record_arguments
+from pagealloc_model.recording.probes import KernelProbes
+from pagealloc_model.recording.snapshots import (
+    copy_page_flags,
+    copy_page_owners,
+    take_snapshot,
+)
+from pagealloc_model.recording.stop_signals import StopSignals
+from pagealloc_model.recording.workspace import Workspace, calling_user
+
+_LONGEST_WAIT_S = 0.2
+_FLUSH_S = 1.0
+_COMMAND_GRACE_S = 5.0
+
+
+class End(Enum):
+    """What ended a recording."""
+
+    COMMAND = "command"
+    SECONDS = "seconds"
+    SIGNAL = "signal"
+    DISK = "disk nearly full"
+    PERF = "perf"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Plan:
+    """Everything settled before anything is started."""
+
+    tool: PerfTool
+    events: EventChoice
+    buffer_bytes: int
+
+
+Say = Callable[[str], None]
+"""Takes a line for the user."""
+
+
+def record(options: RecordOptions, host: Host, say: Say, note: Say) -> Recorded:
+    """Record this machine; must be called in the main thread.
+
+    Perf is started switched off. Once its buffers exist, the page flags and a snapshot are taken,
+    and only then is it switched on and the command started: so the state at the start is the one
+    the events begin from.
+
+    Args:
+        options: what to record, and where to.
+        host: the machine.
+        say: takes the lines with rates.
+        note: takes what is going on, which only a watching user wants to know.
+
+    Raises:
+        UsageError: the machine, the user or the options do not permit it. If something usable
+            was recorded all the same, the text says where.
+        KeyboardInterrupt: it was interrupted before anything was recorded.
+    """
+    plan = _plan(options, host)
+    with ExitStack() as stack:
+        signals = stack.enter_context(StopSignals())
+        workspace = stack.enter_context(Workspace(options.destination))
+        probes = stack.enter_context(KernelProbes(host, options.probes))
+        session = _Session(options, host, plan, workspace, probes, signals, say, note)
+        stack.callback(session.close)
+        return session.run()
+
+
+def _plan(options: RecordOptions, host: Host) -> _Plan:
+    if options.command and shutil.which(options.command[0]) is None:
+        raise UsageError(f"{options.command[0]}: no such command; nothing was recorded")
+    tool = require_recordable(host)
+    assert host.tracefs is not None
+    available = available_events(host.tracefs)
+    return _Plan(
+        tool=tool,
+        events=choose_events(available, options.events, locks=options.locks),
+        buffer_bytes=options.buffer_bytes or default_buffer(host),
+    )
+
+
+class _Session:
+    """The steps of one recording; each leaves in `_meta` what a reader must know."""
+
+    def __init__(
+        self,
+        options: RecordOptions,
+        host: Host,
+        plan: _Plan,
+        workspace: Workspace,
+        probes: KernelProbes,
+        signals: StopSignals,
+        say: Say,
+        note: Say,
+    ) -> None:
+        self._options = options
+        self._host = host
+        self._plan = plan
+        self._workspace = workspace
+        self._probes = probes
+        self._signals = signals
+        self._say = say
+        self._note = note
+        self._bundle = workspace.bundle
+        self._snapshots = 0
+        self._written = self._recent = 0
+        self._perf: PerfProcess | None = None
+        self._command: subprocess.Popen[bytes] | None = None
+        self._meta: dict[str, Any] = {}
+
+    def run(self) -> Recorded:
+        """Record, and give the finished bundle its name."""
+        try:
+            self._set_up()
+            self._begin()
+        except OSError as error:
+            raise UsageError(
+                f"nothing was recorded: {self._workspace.destination}: {error.strerror}; "
+                "free some space, or name another place with -o"
+            ) from None
+        end = self._watch()
+        recorded = self._finish(end)
+        self._keep(recorded)
+        return recorded
+
+    def close(self) -> None:
+        """End what still runs."""
+        if self._perf is not None:
+            self._perf.close()
+        if self._command is not None and self._command.poll() is None:
+            self._command.terminate()
+            self._command.wait()
+
+    def _set_up(self) -> None:
+        """Everything before the first event."""
+        if self._workspace.nearly_full(0):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._note("setting up")
+        self._meta = machine_meta(self._host)
+        self._snapshot()
+        self._perf = PerfProcess(self._perf_arguments, self._workspace.log, self._host)
+        self._perf.ask("disable", self._signals.stopping)
+        for key, copy in (
+            ("page_owner_at_ns", copy_page_owners),
+            ("kpageflags_at_ns", copy_page_flags),
+        ):
+            time_ns = copy(self._bundle, self._host, self._signals.check)
+            if time_ns is not None:
+                self._meta[key] = time_ns
+        self._snapshot()
+
+    def _perf_arguments(self, control: tuple[int, int]) -> list[str]:
+        words = [*event_arguments(self._plan.events.names, self._host)]
+        for event in self._probes.events:
+            words += ["-e", event]
+        return record_arguments(
+            self._plan.tool,
+            output=str(self._bundle / EVENT_FILE),
+            events=words,
+            buffer_bytes=self._plan.buffer_bytes,
+            control=control,
+        )
+
+    def _begin(self) -> None:
+        """Switch the events on, then start the command."""
+        assert self._perf is not None
+        self._perf.ask("enable", self._signals.stopping)
+        self._meta["start_ns"] = time.monotonic_ns()
+        self._snapshot()
+        self._note("recording; Ctrl-C ends it")
+        if self._options.command:
+            self._command = subprocess.Popen(self._options.command)
+
+    def _snapshot(self) -> None:
+        take_snapshot(self._bundle, self._host)
+        self._snapshots += 1
+
+    def _watch(self) -> End:
+        """Take snapshots until the recording ends; returns what ended it."""
+        options = self._options
+        begin = time.monotonic()
+        deadline = begin + options.seconds if options.seconds is not None else float("inf")
+        due = begin + options.interval_s
+        flush_due = begin + _FLUSH_S
+        live = LiveRates(self._host, self._bundle / EVENT_FILE)
+        live_due = begin + options.live_s if options.live_s is not None else float("inf")
+        while True:
+            now = time.monotonic()
+            end = self._ended(now >= deadline)
+            if end is not None:
+                return end
+            if now >= due:
+                if not self._try_snapshot():
+                    return End.DISK
+                due = max(due + options.interval_s, now)
+            if now >= flush_due:
+                self._flush()
+                flush_due = now + _FLUSH_S
+            if now >= live_due:
+                self._say(live.line())
+                live_due += options.live_s or 0
+            wake = min(due, live_due, deadline, now + _LONGEST_WAIT_S)
+            self._signals.wait(wake - time.monotonic())
+
+    def _ended(self, time_is_up: bool) -> End | None:
+        assert self._perf is not None
+        if self._signals.stopping():
+            return End.SIGNAL
+        if self._perf.ended:
+            return End.PERF
+        if self._command is not None and self._command.poll() is not None:
+            return End.COMMAND
+        if time_is_up:
+            return End.SECONDS
+        return End.DISK if self._workspace.nearly_full(self._recent) else None
+
+    def _flush(self) -> None:
+        """Have perf write what it holds, and note how much it wrote since the last time."""
+        assert self._perf is not None
+        self._perf.flush()
+        written = (self._bundle / EVENT_FILE).stat().st_size
+        self._written, self._recent = written, written - self._written
+
+    def _try_snapshot(self) -> bool:
+        """Take a snapshot; False if there was no room for it."""
+        try:
+            self._snapshot()
+        except OSError:
+            return False
+        return True
+
+    def _finish(self, end: End) -> Recorded:
+        """The last snapshot, the end of perf and of the command, and meta.json."""
+        assert self._perf is not None
+        self._note("finishing")
+        if end is not End.PERF:
+            self._try_snapshot()
+        self._meta["end_ns"] = time.monotonic_ns()
+        self._perf.stop()
+        self._end_command(end)
+        events = self._bundle / EVENT_FILE
+        if not is_whole(events):
+            raise UsageError(f"nothing usable was recorded: {self._perf.failure()}")
+        self._write_meta(end)
+        return Recorded(
+            path=self._options.destination,
+            seconds=(self._meta["end_ns"] - self._meta["start_ns"]) / 1e9,
+            ended_by=self._ended_by(end),
+            early=self._early(end),
+            command_code=self._command_code(),
+            snapshots=self._snapshots,
+            buffer_bytes=self._plan.buffer_bytes,
+            missing_events=self._plan.events.missing,
+            unset_probes=tuple(self._probes.unset),
+        )
+
+    def _end_command(self, end: End) -> None:
+        """End a command that outlived its recording; Ctrl-C has reached it already."""
+        if self._command is None or self._command.poll() is not None:
+            return
+        if self._signals.requested is not signal.SIGINT or end is not End.SIGNAL:
+            self._command.terminate()
+        try:
+            self._command.wait(_COMMAND_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self._command.kill()
+            self._command.wait()
+
+    def _command_code(self) -> int | None:
+        return None if self._command is None else self._command.returncode
+
+    def _ended_by(self, end: End) -> str:
+        if end is End.SIGNAL and self._signals.requested is not None:
+            return self._signals.requested.name
+        return end.value
+
+    def _early(self, end: End) -> str:
+        """Why the recording is shorter than asked for, "" if it is not."""
+        assert self._perf is not None
+        if end is End.DISK:
+            return "the disk is nearly full; free some space, or name another disk with -o"
+        return self._perf.failure() if end is End.PERF else ""
+
+    def _write_meta(self, end: End) -> None:
+        assert self._perf is not None
+        options = self._options
+        output = str(self._bundle / EVENT_FILE)
+        perf = ["BUNDLE/" + EVENT_FILE if word == output else word for word in self._perf.arguments]
+        self._meta |= {
+            "command": list(options.command) or None,
+            "perf": without_addresses(["perf", *perf[1:]]),
+            "perf_version": self._plan.tool.version,
+            "probes": self._probes.definitions,
+            "missing_events": list(self._plan.events.missing),
+            "interval_s": options.interval_s,
+            "ended_by": self._ended_by(end),
+            "rc": self._command_code(),
+        }
+        text = json.dumps(self._meta, indent=1) + "\n"
+        (self._bundle / META_FILE).write_text(text, encoding="utf-8")
+
+    def _keep(self, recorded: Recorded) -> None:
+        """Anonymise where asked, and let the bundle appear."""
+        bundle, trouble = self._bundle, recorded.early
+        if self._options.anonymise:
+            from pagealloc_model.trim import trim_bundle
+
+            try:
+                bundle = trim_bundle(bundle, self._workspace.second(), anonymise=True).path
+            except (PageallocError, MemoryError, OSError) as error:
+                bundle = self._bundle
+                trouble = (
+                    f"it could not be anonymised ({error}) and names this machine; "
+                    f"try pagealloc trim {recorded.path} DST --anonymise"
+                )
+        bundle.chmod(0o755)
+        self._workspace.keep(bundle, calling_user(os.environ, self._host.user))
+        if trouble:
+            raise UsageError(f"{recorded.path} can be used, but {trouble}")
