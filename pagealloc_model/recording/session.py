@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -12,7 +13,6 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 from pagealloc_model.bundle import EVENT_FILE, META_FILE
@@ -39,21 +39,11 @@ from pagealloc_model.recording.snapshots import (
     take_snapshot,
 )
 from pagealloc_model.recording.stop_signals import StopSignals
+from pagealloc_model.recording.watch import End, Watch
 from pagealloc_model.recording.workspace import Workspace, calling_user
 
-_LONGEST_WAIT_S = 0.2
-_FLUSH_S = 1.0
+_INTERRUPT_GRACE_S = 1.0
 _COMMAND_GRACE_S = 5.0
-
-
-class End(Enum):
-    """What ended a recording."""
-
-    COMMAND = "command"
-    SECONDS = "seconds"
-    SIGNAL = "signal"
-    DISK = "disk nearly full"
-    PERF = "perf"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +100,15 @@ def _plan(options: RecordOptions, host: Host) -> _Plan:
     )
 
 
+def _started(command: tuple[str, ...]) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(command)
+    except OSError as error:
+        raise UsageError(
+            f"{command[0]}: cannot be run ({error.strerror}); nothing was recorded"
+        ) from None
+
+
 class _Session:
     """The steps of one recording; each leaves in `_meta` what a reader must know."""
 
@@ -134,7 +133,6 @@ class _Session:
         self._note = note
         self._bundle = workspace.bundle
         self._snapshots = 0
-        self._written = self._recent = 0
         self._perf: PerfProcess | None = None
         self._command: subprocess.Popen[bytes] | None = None
         self._meta: dict[str, Any] = {}
@@ -144,14 +142,14 @@ class _Session:
         try:
             self._set_up()
             self._begin()
+            recorded = self._finish(self._watch())
+            self._keep(recorded)
         except OSError as error:
+            where = error.filename or self._workspace.destination
             raise UsageError(
-                f"nothing was recorded: {self._workspace.destination}: {error.strerror}; "
+                f"nothing usable was recorded: {where}: {error.strerror}; "
                 "free some space, or name another place with -o"
             ) from None
-        end = self._watch()
-        recorded = self._finish(end)
-        self._keep(recorded)
         return recorded
 
     def close(self) -> None:
@@ -200,72 +198,35 @@ class _Session:
         self._snapshot()
         self._note("recording; Ctrl-C ends it")
         if self._options.command:
-            self._command = subprocess.Popen(self._options.command)
+            self._command = _started(self._options.command)
 
     def _snapshot(self) -> None:
         take_snapshot(self._bundle, self._host)
         self._snapshots += 1
 
     def _watch(self) -> End:
-        """Take snapshots until the recording ends; returns what ended it."""
-        options = self._options
-        begin = time.monotonic()
-        deadline = begin + options.seconds if options.seconds is not None else float("inf")
-        due = begin + options.interval_s
-        flush_due = begin + _FLUSH_S
-        live = LiveRates(self._host, self._bundle / EVENT_FILE)
-        live_due = begin + options.live_s if options.live_s is not None else float("inf")
-        while True:
-            now = time.monotonic()
-            end = self._ended(now >= deadline)
-            if end is not None:
-                return end
-            if now >= due:
-                if not self._try_snapshot():
-                    return End.DISK
-                due = max(due + options.interval_s, now)
-            if now >= flush_due:
-                self._flush()
-                flush_due = now + _FLUSH_S
-            if now >= live_due:
-                self._say(live.line())
-                live_due += options.live_s or 0
-            wake = min(due, live_due, deadline, now + _LONGEST_WAIT_S)
-            self._signals.wait(wake - time.monotonic())
-
-    def _ended(self, time_is_up: bool) -> End | None:
         assert self._perf is not None
-        if self._signals.stopping():
-            return End.SIGNAL
-        if self._perf.ended:
-            return End.PERF
-        if self._command is not None and self._command.poll() is not None:
-            return End.COMMAND
-        if time_is_up:
-            return End.SECONDS
-        return End.DISK if self._workspace.nearly_full(self._recent) else None
-
-    def _flush(self) -> None:
-        """Have perf write what it holds, and note how much it wrote since the last time."""
-        assert self._perf is not None
-        self._perf.flush()
-        written = (self._bundle / EVENT_FILE).stat().st_size
-        self._written, self._recent = written, written - self._written
-
-    def _try_snapshot(self) -> bool:
-        """Take a snapshot; False if there was no room for it."""
-        try:
-            self._snapshot()
-        except OSError:
-            return False
-        return True
+        event_file = self._bundle / EVENT_FILE
+        watch = Watch(
+            self._options,
+            self._perf,
+            self._command,
+            self._signals,
+            self._workspace,
+            event_file,
+            self._snapshot,
+            LiveRates(self._host, event_file),
+            self._say,
+        )
+        return watch.until_end()
 
     def _finish(self, end: End) -> Recorded:
         """The last snapshot, the end of perf and of the command, and meta.json."""
         assert self._perf is not None
         self._note("finishing")
         if end is not End.PERF:
-            self._try_snapshot()
+            with contextlib.suppress(OSError):  # there may be no room for it
+                self._snapshot()
         self._meta["end_ns"] = time.monotonic_ns()
         self._perf.stop()
         self._end_command(end)
@@ -286,10 +247,13 @@ class _Session:
         )
 
     def _end_command(self, end: End) -> None:
-        """End a command that outlived its recording; Ctrl-C has reached it already."""
-        if self._command is None or self._command.poll() is not None:
+        """End a command that outlived its recording; on Ctrl-C it may end by itself."""
+        if self._command is None:
             return
-        if self._signals.requested is not signal.SIGINT or end is not End.SIGNAL:
+        if end is End.SIGNAL and self._signals.requested is signal.SIGINT:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._command.wait(_INTERRUPT_GRACE_S)
+        if self._command.poll() is None:
             self._command.terminate()
         try:
             self._command.wait(_COMMAND_GRACE_S)

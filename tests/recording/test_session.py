@@ -180,6 +180,16 @@ def test_a_command_that_does_not_exist_is_refused(
     assert "no such command" in refusal(machine, tmp_path / "mine", command=("no-such-command",))
 
 
+def test_a_command_that_cannot_be_run_is_refused(
+    machine: Host, fake_perf: Setting, tmp_path: Path
+) -> None:
+    command = tmp_path / "bin/odd"
+    command.write_bytes(b"\x7fELF")
+    command.chmod(0o755)
+    line = refusal(machine, tmp_path / "mine", command=("odd",))
+    assert line == "odd: cannot be run (Exec format error); nothing was recorded"
+
+
 def test_directories_made_for_a_failed_recording_are_gone(
     machine: Host, fake_perf: Setting, tmp_path: Path
 ) -> None:
