@@ -2,7 +2,7 @@
 
 It is the tests' truth: the model's kernels must agree with it list by list and page by page. Read
 `allocator.py` first (a request's way), then `zone.py`, `pcp.py`, `buddy.py`, `fallback.py`,
-`highatomic.py`, `watermark.py`, `kswapd.py`.
+`highatomic.py`, `watermark.py`, `kswapd.py`; in files named `..._6_1.py`, what 6.1 does instead.
 """
 
 from tests.oracle.allocator import Oracle

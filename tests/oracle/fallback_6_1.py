@@ -97,25 +97,31 @@ class MovingFallback:
         return None
 
     def _bring_over(self, found: Found, migratetype: int, attempt: Attempt) -> None:
-        """Move the whole block's free pages, or the buddy alone, to the requester's lists."""
-        blocks = self.buddy.blocks
-        block_type = blocks.type_of(found.pfn)
-        moved = 0
-        if block_type == Migratetype.HIGHATOMIC:
-            pass  # a page left on an ordinary list; the reserve keeps the block
-        elif found.order >= blocks.order:
-            blocks.set_range(found.pfn, found.order, migratetype)
-        else:
-            if self.watermarks.raise_boost() and attempt.kswapd:
-                self.boosted = True
-            if is_worth_claiming(self.buddy, found.order, migratetype):
-                moved = self._move_block(found.pfn, migratetype, block_type)
-        if not moved:
-            self.buddy.convert(found.pfn, migratetype)
+        """Move the whole block's free pages, or the buddy alone, to the requester's lists.
 
-    def _move_block(self, pfn: int, migratetype: int, block_type: int) -> int:
+        A block of the reserve may have left pages on an ordinary list: they move one by one, and
+        the block stays reserved.
+        """
+        blocks = self.buddy.blocks
+        is_reserved = blocks.type_of(found.pfn) == Migratetype.HIGHATOMIC
+        if not is_reserved and found.order >= blocks.order:
+            blocks.set_range(found.pfn, found.order, migratetype)
+        elif not is_reserved and self._bring_block(found, migratetype, attempt):
+            return
+        self.buddy.convert(found.pfn, migratetype)
+
+    def _bring_block(self, found: Found, migratetype: int, attempt: Attempt) -> bool:
+        """Boost, and move what is free in the buddy's block if that is worthwhile and possible."""
+        if self.watermarks.raise_boost() and attempt.kswapd:
+            self.boosted = True
+        if not is_worth_claiming(self.buddy, found.order, migratetype):
+            return False
+        return self._move_block(found.pfn, migratetype) > 0
+
+    def _move_block(self, pfn: int, migratetype: int) -> int:
         """Move a block's free pages; tag it if enough of it suits. The pages moved."""
         blocks = self.buddy.blocks
+        block_type = blocks.type_of(pfn)
         movable = sum(self.allocated.is_movable(each) for each in self.buddy.movable_range(pfn))
         free = self.buddy.move_block(pfn, migratetype)
         alike = 0
