@@ -109,11 +109,12 @@ def _event_loop(bundle: Bundle) -> None:
 
 
 def _ready(bundle: Bundle) -> tuple:
+    from pagealloc_model.evidence.choice import recorded_rules
     from pagealloc_model.policy import Assumptions
-    from pagealloc_model.prepared import prepare, recorded_policy, recorded_rules
+    from pagealloc_model.prepared import prepare, recorded_policy
     from pagealloc_model.start_calibration import begun_state
 
-    rules, _ = recorded_rules(bundle)
+    rules = recorded_rules(bundle).rules
     assumptions = Assumptions()
     prepared = prepare(bundle, rules, assumptions, 0)
     state = begun_state(

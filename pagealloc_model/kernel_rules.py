@@ -8,6 +8,9 @@ from typing import Any
 
 from pagealloc_model.errors import PolicyError
 
+BY_ANSWERS = "evidence"
+"""The word for `rules=` that lets what the recorded kernel did choose, too."""
+
 
 def _rule(meaning: str, source: str) -> Any:
     return field(metadata={"meaning": meaning, "source": source})
@@ -17,9 +20,9 @@ def _rule(meaning: str, source: str) -> Any:
 class KernelRules:
     """One kernel generation's rules; every field is a row of S13.
 
-    Attributes are documented by their `meaning` metadata. `name` is the preset's name, and
-    `inferred` names the fields whose value was neither
-    read in that version's source nor shown by recordings of it (S13).
+    Attributes are documented by their `meaning` metadata. `name` is the preset's name, `source`
+    the release whose source was read for it, "" where recordings stand in for it, and `inferred`
+    names the fields whose value neither shows (S13).
     """
 
     name: str
@@ -85,7 +88,13 @@ class KernelRules:
         "with several nodes, a first walk of the zonelist leaves out nodes whose kswapd runs",
         "S3.1",
     )
+    source: str = ""
     inferred: tuple[str, ...] = ()
+
+    @staticmethod
+    def rule_names() -> tuple[str, ...]:
+        """The fields that are rules, in order."""
+        return tuple(each.name for each in fields(KernelRules) if each.metadata)
 
     @staticmethod
     def preset(name: str) -> KernelRules:
@@ -100,6 +109,32 @@ class KernelRules:
             raise PolicyError(f"no rules preset {name!r}; there are {', '.join(PRESETS)}") from None
 
     @staticmethod
+    def named(text: str) -> KernelRules:
+        """The rules that words such as "6.18" or "6.18,free_batched=true" name.
+
+        Raises:
+            PolicyError: no such preset or rule, or a value that is neither true nor false.
+        """
+        name, *settings = text.split(",")
+        return replace(KernelRules.preset(name.strip()), **dict(map(_parse_setting, settings)))
+
+    def spelled(self) -> str:
+        """The words that `named` takes for these rules."""
+        preset = PRESETS.get(self.name, self)
+        changed = [
+            f"{rule}={str(getattr(self, rule)).lower()}"
+            for rule in self.rule_names()
+            if getattr(self, rule) != getattr(preset, rule)
+        ]
+        return ",".join([self.name, *changed])
+
+    @staticmethod
+    def series(release: str) -> str:
+        """Major and minor version, as 6.18 of "6.18.44-generic"; "" if there is none."""
+        match = re.match(r"(\d+)\.(\d+)", release)
+        return f"{int(match[1])}.{int(match[2])}" if match else ""
+
+    @staticmethod
     def for_release(release: str) -> tuple[KernelRules, str]:
         """The preset nearest to a kernel release, and one line on how well it fits.
 
@@ -109,11 +144,11 @@ class KernelRules:
         Raises:
             PolicyError: the release is older than every preset.
         """
-        match = re.match(r"(\d+)\.(\d+)", release)
-        if not match:
+        series = KernelRules.series(release)
+        if not series:
             newest = list(PRESETS)[-1]
             return PRESETS[newest], f"kernel release unknown, rules {newest} assumed"
-        version = (int(match[1]), int(match[2]))
+        version = tuple(int(part) for part in series.split("."))
         known = {tuple(int(part) for part in name.split(".")): name for name in PRESETS}
         older = [each for each in known if each <= version]
         if not older:
@@ -129,21 +164,20 @@ class KernelRules:
         relation = "newer than every preset" if version > newest_known else "between presets"
         return PRESETS[name], f"kernel {release} is {relation}, rules {name} assumed"
 
-    def describe(self) -> list[tuple[str, object, str]]:
-        """(field, value, "from source" or "inferred") for each rule."""
-        return [
-            (
-                rule.name,
-                getattr(self, rule.name),
-                "inferred" if rule.name in self.inferred else f"preset {self.name}",
-            )
-            for rule in fields(self)
-            if rule.name not in ("name", "inferred")
-        ]
+
+def _parse_setting(setting: str) -> tuple[str, bool]:
+    rule, _, value = (part.strip() for part in setting.partition("="))
+    if rule not in KernelRules.rule_names():
+        known = ", ".join(KernelRules.rule_names())
+        raise PolicyError(f"rules have no field {rule!r}; fields: {known}")
+    if value.lower() not in ("true", "false"):
+        raise PolicyError(f"rule {setting!r}: write {rule}=true or {rule}=false")
+    return rule, value.lower() == "true"
 
 
 _6_1 = KernelRules(
     name="6.1",
+    source="6.1.192",
     high_order_flush_adds_half_high_min=False,
     pcp_auto_tuned=False,
     pcp_decays=False,
@@ -167,6 +201,7 @@ _6_1 = KernelRules(
 _6_12 = replace(
     _6_1,
     name="6.12",
+    source="6.12.117",
     pcp_auto_tuned=True,
     pcp_decays=True,
     decay_batched=True,
@@ -183,6 +218,7 @@ _6_12 = replace(
 _6_18 = replace(
     _6_12,
     name="6.18",
+    source="",
     high_order_flush_adds_half_high_min=True,
     skips_busy_kswapd_nodes=True,
     inferred=(
@@ -203,6 +239,7 @@ _6_18 = replace(
 _7_2 = replace(
     _6_18,
     name="7.2",
+    source="7.2.13",
     free_batched=True,
     highatomic_from_pcp=False,
     highatomic_refills_pcp=False,

@@ -11,8 +11,7 @@ import pandas as pd
 from pagealloc_model import measured_events as events
 from pagealloc_model import measured_snapshots as states
 from pagealloc_model.bundle import Bundle
-from pagealloc_model.errors import PolicyError
-from pagealloc_model.kernel_rules import KernelRules
+from pagealloc_model.evidence.choice import recorded_rules
 from pagealloc_model.measured_probes import probed_transactions
 from pagealloc_model.measured_runs import RunRules, inferred_transactions
 from pagealloc_model.measured_stream import allocator_stream
@@ -153,11 +152,8 @@ def _recorded(bundle: Bundle, name: str) -> bool:
 
 
 def run_rules(bundle: Bundle) -> RunRules:
-    """How the recorded kernel batches its drains, from its release and its sysctls."""
-    try:
-        rules, _ = KernelRules.for_release(bundle.release)
-    except PolicyError:  # older than 6.1
-        return RunRules(every_removal_announced=True, decay_batched=False)
+    """How the recorded kernel batches its drains, by all that the recording shows of it."""
+    rules = recorded_rules(bundle, with_answers=True).rules
     switch = bundle.meta.get("sysctl", {}).get("pcp_free_batched")
     return RunRules(
         every_removal_announced=rules.fallback_from_largest,

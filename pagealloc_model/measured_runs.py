@@ -83,7 +83,7 @@ def _on_lists(order: np.ndarray, rules: RunRules) -> np.ndarray:
     return (order <= LARGEST_REFILLED_ORDER) | (order == rules.pageblock_order)
 
 
-def _run_starts(stream: Stream, member: np.ndarray, zone: np.ndarray) -> np.ndarray:
+def run_starts(stream: Stream, member: np.ndarray, zone: np.ndarray) -> np.ndarray:
     """Mask of the members that begin a run: consecutive rows of one CPU, task and zone."""
     continues = np.zeros(len(stream), bool)
     continues[1:] = (
@@ -102,7 +102,7 @@ def _removals(
     """Refills, and the stream rows of direct buddy allocations."""
     removal = stream.is_kind(Event.ZONE_LOCKED, Event.EXTFRAG)
     refillable = removal & _on_lists(stream.order, rules) & (stream.migratetype != HIGHATOMIC)
-    starts = _run_starts(stream, refillable, zone)
+    starts = run_starts(stream, refillable, zone)
     changes = np.zeros(len(stream), bool)
     changes[1:] = (stream.order[1:] != stream.order[:-1]) | (
         (stream.migratetype[1:] != stream.migratetype[:-1])
@@ -112,7 +112,7 @@ def _removals(
     members = np.flatnonzero(refillable)
     run = np.cumsum((starts | (changes & refillable))[members]) - 1
     run = _cut(run, np.ones(len(run), np.int64), _refill_limit(stream, zone, batches)[members])
-    first, objects = _run_shape(members, run)
+    first, objects = run_shape(members, run)
     direct_run = (objects == 1) & _used_at_once(stream, first)
     direct_run &= (stream.order[first] != rules.pageblock_order) & (batches[zone[first]] > 1)
     refills, objects = first[~direct_run], objects[~direct_run]
@@ -163,7 +163,7 @@ def _cut(run: np.ndarray, size: np.ndarray, limit: np.ndarray) -> np.ndarray:
     return np.cumsum(fresh) - 1
 
 
-def _run_shape(members: np.ndarray, run: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def run_shape(members: np.ndarray, run: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """First row and number of members of each run."""
     if not len(members):
         return members, np.zeros(0, np.int64)
@@ -180,15 +180,15 @@ def _drains(
 ) -> Transactions:
     drained = stream.is_kind(Event.PCPU_DRAIN)
     members = np.flatnonzero(drained)
-    run = np.cumsum(_run_starts(stream, drained, zone)[members]) - 1
-    whole, sizes = _run_shape(members, run)
+    run = np.cumsum(run_starts(stream, drained, zone)[members]) - 1
+    whole, sizes = run_shape(members, run)
     causes = drain_causes(stream, whole, comms)
     remote = np.bincount(run, weights=_came_from_elsewhere(stream)[members], minlength=len(whole))
     causes[remote > sizes / 2] = CAUSES.index("drain_all")
     pages = np.int64(1) << stream.order[members].astype(np.int64)
     chunk = _drain_limit(causes[run], batches[zone[members]], rules)
     parts = _cut(run, pages, chunk)
-    first, objects = _run_shape(members, parts)
+    first, objects = run_shape(members, parts)
     count = len(first)
     return Transactions(
         time_ns=stream.time_ns[first],

@@ -16,11 +16,12 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.replay import advance
 from pagealloc_model.allocator.state import State
 from pagealloc_model.errors import UsageError
+from pagealloc_model.evidence.choice import RuleEvidence, choose_rules
 from pagealloc_model.jit import kernel_fingerprint
 from pagealloc_model.kernel_rules import KernelRules
 from pagealloc_model.machine import Machine
 from pagealloc_model.policy import Assumptions, Policy
-from pagealloc_model.prepared import effective_policy, prepare, recorded_rules
+from pagealloc_model.prepared import effective_policy, prepare
 from pagealloc_model.sampling import bin_edges
 from pagealloc_model.start_calibration import begun_state
 from pagealloc_model.version import __version__
@@ -66,6 +67,7 @@ class Replay:
         asked_policy: what the caller changed.
         rules: the kernel rules used.
         rules_origin: one line on how they were chosen.
+        rule_evidence: what each rule rests on.
         assumptions: ours.
         seed: of choices that nothing settles.
         samples: counters at every sample instant.
@@ -85,6 +87,7 @@ class Replay:
     asked_policy: Policy
     rules: KernelRules
     rules_origin: str
+    rule_evidence: tuple[RuleEvidence, ...]
     assumptions: Assumptions
     seed: int
     samples: Samples
@@ -149,7 +152,7 @@ class Replay:
         """What made this result: recording, policy, rules, assumptions, versions, losses."""
         return {
             "recording": self.name,
-            "rules": self.rules.name,
+            "rules": self.rules.spelled(),
             "rules_origin": self.rules_origin,
             "policy": self.policy.given(),
             "changed": self.asked_policy.given(),
@@ -181,7 +184,9 @@ def replay(
     Args:
         recording: an opened bundle.
         policy: fields that differ from the recorded policy.
-        rules: a preset or its name; None picks one by the recording's kernel release.
+        rules: as `choose_rules` takes them. None takes those of the recorded kernel by its release
+            and settings; "evidence" uses what the allocator did as well, and then the sentence
+            above no longer holds.
         assumptions: None for the defaults.
         seed: for choices that nothing in the recording settles.
         window: (from, to) in seconds after the first event; the tables cover only that part, the
@@ -196,13 +201,15 @@ def replay(
         Cancelled: `cancel` said so.
     """
     assumptions = assumptions or Assumptions()
-    chosen, origin = _choose_rules(recording, rules)
-    prepared = prepare(recording, chosen, assumptions, seed)
+    chosen = choose_rules(recording, rules)
+    prepared = prepare(recording, chosen.rules, assumptions, seed)
     demand = prepared.demand
     effective = effective_policy(recording, policy)
     first, last = recording.trace.demand_span_ns
     start_ns, end_ns = _window_ns(first, last, window)
-    state = begun_state(prepared.machine, demand, prepared.image, chosen, effective, assumptions)
+    state = begun_state(
+        prepared.machine, demand, prepared.image, chosen.rules, effective, assumptions
+    )
     places = demand.starting_places()
     edges = bin_edges(start_ns, end_ns)
     instants = np.unique(
@@ -216,8 +223,9 @@ def replay(
         machine=state.machine,
         policy=effective,
         asked_policy=policy or Policy(),
-        rules=chosen,
-        rules_origin=origin,
+        rules=chosen.rules,
+        rules_origin=chosen.origin,
+        rule_evidence=chosen.evidence,
         assumptions=assumptions,
         seed=seed,
         samples=samples,
@@ -231,14 +239,6 @@ def replay(
         losses=recording.trace.losses.total,
         final=state,
     )
-
-
-def _choose_rules(recording: Bundle, rules: KernelRules | str | None) -> tuple[KernelRules, str]:
-    if rules is None:
-        return recorded_rules(recording)
-    if isinstance(rules, str):
-        return KernelRules.preset(rules), f"rules {rules} named by the caller"
-    return rules, f"rules {rules.name} given by the caller"
 
 
 def _window_ns(first: int, last: int, window: tuple[float, float] | None) -> tuple[int, int]:

@@ -103,15 +103,6 @@ def effective_policy(bundle: Bundle, policy: Policy | None) -> Policy:
     return recorded if policy is None else replace(recorded, **policy.given())
 
 
-def recorded_rules(bundle: Bundle) -> tuple[KernelRules, str]:
-    """The rules preset for the recording's kernel, and one line on how it was chosen.
-
-    Raises:
-        PolicyError: the kernel is older than every preset.
-    """
-    return KernelRules.for_release(bundle.release)
-
-
 def prepare(bundle: Bundle, rules: KernelRules, assumptions: Assumptions, seed: int) -> Prepared:
     """Machine, demand and start image of a recording; kept while the bundle lives.
 

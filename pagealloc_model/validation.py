@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from pagealloc_model.error_rows import error_rows
+from pagealloc_model.evidence.choice import RuleEvidence, checked, rule_notes
 from pagealloc_model.measured import Measured, measure
 from pagealloc_model.policy import Assumptions
 from pagealloc_model.predicted_tables import LITERAL
@@ -52,6 +53,7 @@ class Validation:
         errors: metric, scope, measured, predicted, error, unit, null_model, null, null_error,
             kind. `error` is relative to `measured` unless the unit says otherwise.
         snapshots: time_s, metric, scope, measured, predicted, null: every scored snapshot.
+        rule_evidence: what each rule rests on, held against what the allocator did.
         notes: what limits the comparison, and what was imposed.
         not_modelled: what the model leaves out.
     """
@@ -61,6 +63,7 @@ class Validation:
     measured: Measured
     errors: pd.DataFrame
     snapshots: pd.DataFrame
+    rule_evidence: tuple[RuleEvidence, ...]
     notes: tuple[str, ...]
     not_modelled: tuple[str, ...] = NOT_MODELLED
 
@@ -69,7 +72,8 @@ class Validation:
         return {
             "recording": self.bundle.name,
             "kernel": self.bundle.release,
-            "rules": self.replay.rules.name,
+            "rules": self.replay.rules.spelled(),
+            "rule_evidence": [each.to_dict() for each in self.rule_evidence],
             "policy": self.replay.policy.given(),
             "start_state": list(self.replay.start_state),
             "events": len(self.bundle.trace),
@@ -113,10 +117,8 @@ def validate(
     measured = measure(recording, bin_ns=bin_width_ns(last - first))
     _, start = start_snapshots(recording)
     scored = Scored.of(measured, predicted, start_ns=start.time_ns, end_ns=last)
-    notes = [predicted.rules_origin]
-    if predicted.rules.inferred:
-        inferred = ", ".join(predicted.rules.inferred)
-        notes.append(f"rules not read in that kernel's source, inferred: {inferred}")
+    evidence = checked(recording, predicted.rule_evidence)
+    notes = [predicted.rules_origin, *rule_notes(evidence, predicted.rules)]
     notes += [*IMPOSED, *measured.notes, *recording.missing]
     if not len(scored.times):
         notes.append("no snapshot after the start: nothing to hold free memory and blocks to")
@@ -126,6 +128,7 @@ def validate(
         measured=measured,
         errors=error_rows(recording, predicted, measured, scored),
         snapshots=at_snapshots(scored),
+        rule_evidence=evidence,
         notes=tuple(notes),
     )
 

@@ -17,8 +17,10 @@ from pagealloc_model.cli.lab import lab_command, writable_notebooks
 from pagealloc_model.cli.main import build_parser
 from pagealloc_model.cli.output import json_text, write_directory
 from pagealloc_model.errors import UsageError
+from pagealloc_model.kernel_rules import KernelRules
 from pagealloc_model.policy import Policy
 from pagealloc_model.version import __version__
+from tests.small_recordings import write_bundle
 
 COMMANDS = ("doctor", "record", "info", "validate", "replay", "compare", "trim", "lab")
 METRIC_KEYS = {"metric", "scope", "measured", "predicted", "error", "unit"}
@@ -68,7 +70,14 @@ def test_version(capsys: Capture) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["nonsense"], ["info"], ["compare", "x"], ["replay", "x", "--rules", "2.4"]],
+    [
+        [],
+        ["nonsense"],
+        ["info"],
+        ["compare", "x"],
+        ["replay", "x", "--rules", "2.4"],
+        ["replay", "x", "--rules", "7.2,nonsense=true"],
+    ],
 )
 def test_wrong_usage_ends_with_2(arguments: list[str], capsys: Capture) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -120,11 +129,37 @@ def test_a_bad_setting_is_one_line(setting: str, complaint: str, capsys: Capture
 def test_info_as_text_and_json(shipped: Shipped, capsys: Capture) -> None:
     path = str(shipped("kbuild"))
     assert main(["info", path]) == 0
-    assert "kmem:mm_page_alloc " in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "kmem:mm_page_alloc " in text
+    rules = text[text.index("\nrules\n") :]
+    assert max(len(line) for line in rules.splitlines()) <= 72
+    assert "  rules 6.18 from kernel release 6.18.44" in rules
+    assert "    free_batched = false\n" in rules
+    assert "  inferred: " in rules
     assert main(["info", path, "--json"]) == 0
     described = json.loads(capsys.readouterr().out)
     assert described["recording"] == "kbuild"
     assert described["events"]["kmem:mm_page_alloc"] > 0
+    assert described["rules"].startswith("rules 6.18 from")
+    rows = {row["rule"]: row for row in described["rule_evidence"]}
+    assert set(rows) == set(KernelRules.rule_names())
+    assert set(rows["free_batched"]) == {"rule", "value", "standing", "line", "check"}
+
+
+def test_info_of_a_kernel_without_rules_says_so(tmp_path: Path, capsys: Capture) -> None:
+    path = str(write_bundle(tmp_path / "old", release="4.19.1"))
+    assert main(["info", path]) == 0
+    assert "older than the oldest" in capsys.readouterr().out
+    assert main(["info", path, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rule_evidence"] == []
+
+
+def test_single_rules_can_be_changed(shipped: Shipped, capsys: Capture) -> None:
+    path = str(shipped("kbuild"))
+    assert main(["replay", path, "--rules", "6.18,free_batched=true", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rules"] == "6.18,free_batched=true"
+    assert main(["replay", path, "--rules", "evidence"]) == 0
+    assert "has seen part of it" in capsys.readouterr().out
 
 
 def test_validate_as_text_and_json(shipped: Shipped, capsys: Capture) -> None:

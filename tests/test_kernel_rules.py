@@ -7,6 +7,8 @@ import pytest
 from pagealloc_model.errors import PolicyError
 from pagealloc_model.kernel_rules import PRESETS, KernelRules, preset_names
 
+NO_RULES = ("name", "source", "inferred")
+
 
 def test_presets_are_oldest_first_and_named_after_themselves() -> None:
     assert preset_names() == ("6.1", "6.12", "6.18", "7.2")
@@ -49,19 +51,41 @@ def test_an_older_kernel_is_refused_with_the_way_out(release: str) -> None:
 
 
 def test_every_rule_says_what_it_is_and_where_from() -> None:
-    rules = [each for each in fields(KernelRules) if each.name not in ("name", "inferred")]
+    rules = [each for each in fields(KernelRules) if each.name not in NO_RULES]
     for rule in rules:
         assert rule.metadata["meaning"]
         assert rule.metadata["source"].startswith("S")
+    assert KernelRules.rule_names() == tuple(rule.name for rule in rules)
+
+
+def test_a_preset_rests_on_source_or_says_what_it_infers() -> None:
     for preset in PRESETS.values():
-        assert [name for name, _, _ in preset.describe()] == [rule.name for rule in rules]
-        assert set(preset.inferred) <= {rule.name for rule in rules}
+        assert bool(preset.source) != bool(preset.inferred)
+        assert set(preset.inferred) <= set(KernelRules.rule_names())
+        assert preset.source.startswith(preset.name) or not preset.source
 
 
-def test_rules_inferred_are_told_from_those_read() -> None:
-    described = KernelRules.preset("6.18").describe()
-    assert "inferred" in {origin for _, _, origin in described}
-    assert {origin for _, _, origin in KernelRules.preset("7.2").describe()} == {"preset 7.2"}
+@pytest.mark.parametrize("words", ["7.2", "7.2,free_batched=false"])
+def test_rules_are_named_by_words_and_spelled_with_them(words: str) -> None:
+    rules = KernelRules.named(words)
+    assert rules.spelled() == words
+    assert rules.name == "7.2"
+    assert rules.free_batched == (words == "7.2")
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ("2.4", "no rules preset '2.4'"),
+        ("7.2,nonsense=true", "no field 'nonsense'"),
+        ("7.2,free_batched", "free_batched=true or"),
+        ("7.2,free_batched=1", "free_batched=true or"),
+        ("7.2,name=true", "no field 'name'"),
+    ],
+)
+def test_words_that_name_no_rules_are_refused(words: str, complaint: str) -> None:
+    with pytest.raises(PolicyError, match=complaint):
+        KernelRules.named(words)
 
 
 def test_what_changed_between_kernels() -> None:

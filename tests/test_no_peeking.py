@@ -84,6 +84,9 @@ def test_the_rest_of_the_result_is_identical(both: tuple[Bundle, Replay, Replay]
     assert full.divergence == blind.divergence
     assert full.start_state == blind.start_state
     assert full.machine == blind.machine
+    assert full.rules == blind.rules
+    assert full.rules_origin == blind.rules_origin
+    assert full.rule_evidence == blind.rule_evidence
     assert full.final is not None and blind.final is not None
     assert np.array_equal(full.final.st, blind.final.st)
     assert np.array_equal(full.final.pages, blind.final.pages)

@@ -11,10 +11,11 @@ import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.state import State
 from pagealloc_model.errors import PolicyError, UsageError
+from pagealloc_model.evidence.choice import recorded_rules
 from pagealloc_model.kernel_rules import KernelRules
 from pagealloc_model.policy import Assumptions, Policy
 from pagealloc_model.prediction import Cancelled, Replay
-from pagealloc_model.prepared import prepare, recorded_rules
+from pagealloc_model.prepared import prepare
 from pagealloc_model.start_calibration import begun_state
 from tests.small_recordings import (
     AFTER_NS,
@@ -89,7 +90,7 @@ def test_threads_may_open_a_recording_together(small: pm.Bundle) -> None:
 def test_no_page_is_lost_or_made(name: str) -> None:
     bundle = shipped_bundle(name)
     replay = pm.replay(bundle)
-    rules, _ = recorded_rules(bundle)
+    rules = recorded_rules(bundle).rules
     prepared = prepare(bundle, rules, Assumptions(), 0)
     begun = begun_state(
         prepared.machine, prepared.demand, prepared.image, rules, replay.policy, Assumptions()

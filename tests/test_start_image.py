@@ -11,12 +11,12 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.initial import StartImage, maximal_buddies
 from pagealloc_model.allocator.state import State
 from pagealloc_model.bundle import Bundle
+from pagealloc_model.evidence.choice import recorded_rules
 from pagealloc_model.policy import Assumptions
 from pagealloc_model.prepared import (
     Prepared,
     prepare,
     recorded_policy,
-    recorded_rules,
     start_snapshots,
 )
 from pagealloc_model.start_calibration import begun_state
@@ -40,7 +40,7 @@ SHIPPED = ("kbuild", "xfree", "highatomic_stock", "highatomic_gate3")
 
 
 def prepared_of(bundle: Bundle, seed: int = 0) -> Prepared:
-    return prepare(bundle, recorded_rules(bundle)[0], Assumptions(), seed)
+    return prepare(bundle, recorded_rules(bundle).rules, Assumptions(), seed)
 
 
 def begun(bundle: Bundle, seed: int = 0) -> State:
@@ -49,7 +49,7 @@ def begun(bundle: Bundle, seed: int = 0) -> State:
         prepared.machine,
         prepared.demand,
         prepared.image,
-        recorded_rules(bundle)[0],
+        recorded_rules(bundle).rules,
         recorded_policy(bundle),
         Assumptions(),
     )

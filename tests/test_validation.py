@@ -30,6 +30,7 @@ JSON_KEYS = {
     "recording",
     "kernel",
     "rules",
+    "rule_evidence",
     "policy",
     "start_state",
     "events",
@@ -113,6 +114,15 @@ def test_notes_say_what_was_imposed_and_what_is_left_out(validation: Validation)
     assert "imposed from the recording" in text
     assert validation.replay.rules_origin in validation.notes
     assert any("compaction" in line for line in validation.not_modelled)
+
+
+def test_rules_that_nothing_vouches_for_stay_visible(validation: Validation) -> None:
+    evidence = validation.rule_evidence
+    assert tuple(each.rule for each in evidence) == validation.replay.rules.rule_names()
+    assert not any(each.contradicted for each in evidence)
+    noted = " ".join(note for note in validation.notes if "source, inferred: " in note)
+    for each in evidence:
+        assert (each.rule in noted) == (each.standing == "inferred" and not each.check)
 
 
 def test_drain_pages_by_hand(xfree: Validation) -> None:

@@ -7,7 +7,8 @@ import textwrap
 from dataclasses import fields
 from typing import Any
 
-from pagealloc_model.kernel_rules import KernelRules, preset_names
+from pagealloc_model.errors import PolicyError
+from pagealloc_model.kernel_rules import BY_ANSWERS, KernelRules, preset_names
 from pagealloc_model.policy import Policy, field_kinds
 
 Commands = Any
@@ -47,14 +48,22 @@ def add_rules(parser: argparse.ArgumentParser) -> None:
     """`--rules`, to replay under another kernel's rules."""
     parser.add_argument(
         "--rules",
-        choices=preset_names(),
-        help="rules of this kernel series instead of the recorded kernel's",
+        type=_rules,
+        metavar="SERIES[,RULE=BOOL...]",
+        help=f"rules of this kernel series ({', '.join(preset_names())}) instead of the recorded "
+        "kernel's, single rules changed; or 'evidence': let what the recorded kernel did choose "
+        "too, although a prediction has then seen part of the answer",
     )
 
 
-def chosen_rules(options: argparse.Namespace) -> KernelRules | None:
-    """The rules `--rules` names, None for the recorded kernel's."""
-    return KernelRules.preset(options.rules) if options.rules else None
+def _rules(text: str) -> str:
+    """`--rules`, checked before anything is read."""
+    if text != BY_ANSWERS:
+        try:
+            KernelRules.named(text)
+        except PolicyError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def policy_fields_help() -> str:

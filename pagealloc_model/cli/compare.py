@@ -10,7 +10,6 @@ from pagealloc_model.cli.arguments import (
     add_command,
     add_recording,
     add_rules,
-    chosen_rules,
     policy_fields_help,
 )
 from pagealloc_model.cli.output import json_text
@@ -77,7 +76,7 @@ def _compare(
 ) -> Comparison:
     import pagealloc_model as pm
 
-    rules = chosen_rules(options)
+    rules = options.rules
     with progress(f"{bundle.name}, base") as report:
         base_replay = pm.replay(bundle, base, rules=rules, progress=report)
     with progress(f"{bundle.name}, patch") as report:

@@ -12,7 +12,6 @@ from pagealloc_model.cli.arguments import (
     add_json,
     add_recording,
     add_rules,
-    chosen_rules,
     policy_fields_help,
 )
 from pagealloc_model.cli.output import json_text, rows_of, write_directory
@@ -72,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
 
     bundle = pm.open(options.path)
     with progress(f"replaying {bundle.name}") as report:
-        replay = pm.replay(bundle, policy, rules=chosen_rules(options), progress=report)
+        replay = pm.replay(bundle, policy, rules=options.rules, progress=report)
     if options.directory:
         tables = {f"{name}.csv": getattr(replay, name).to_csv(index=False) for name in TABLES}
         about = {"provenance.json": json_text(replay.provenance) + "\n"}
@@ -90,7 +89,7 @@ def describe(bundle: Bundle, replay: Replay) -> dict[str, Any]:
     return {
         "recording": bundle.name,
         "kernel": bundle.release,
-        "rules": replay.rules.name,
+        "rules": replay.rules.spelled(),
         "policy": replay.policy.given(),
         "changed": replay.asked_policy.given(),
         "start_state": list(replay.start_state),

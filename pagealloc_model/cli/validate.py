@@ -11,7 +11,6 @@ from pagealloc_model.cli.arguments import (
     add_json,
     add_recording,
     add_rules,
-    chosen_rules,
 )
 from pagealloc_model.cli.output import json_text
 from pagealloc_model.cli.progress import progress
@@ -40,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
 
     bundle = pm.open(options.path)
     with progress(f"replaying {bundle.name}") as report:
-        validation = pm.validate(bundle, rules=chosen_rules(options), progress=report)
+        validation = pm.validate(bundle, rules=options.rules, progress=report)
     print(json_text(validation.to_dict()) if options.json else _as_text(validation))
     return 0
 

@@ -5,6 +5,7 @@ from pagealloc_model.post.error_table import error_table
 from pagealloc_model.post.footer import Footer
 from pagealloc_model.post.posted_figures import posted_figures
 from pagealloc_model.post.recording import describe_recording, recording_text
+from pagealloc_model.post.rule_table import rule_table
 from pagealloc_model.post.snapshot_table import snapshot_table
 
 __all__ = [
@@ -14,5 +15,6 @@ __all__ = [
     "error_table",
     "posted_figures",
     "recording_text",
+    "rule_table",
     "snapshot_table",
 ]

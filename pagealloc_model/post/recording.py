@@ -6,8 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pagealloc_model.errors import PolicyError
+from pagealloc_model.post.layout import INDENT, paragraph
+from pagealloc_model.post.rule_table import rule_table
+
 if TYPE_CHECKING:
     from pagealloc_model.bundle import Bundle
+    from pagealloc_model.evidence.choice import RuleEvidence
     from pagealloc_model.trace.columns import Trace
 
 _UNKNOWN_CPU = "unknown"
@@ -22,6 +27,7 @@ def describe_recording(bundle: Bundle) -> dict[str, Any]:
     from pagealloc_model.trace.columns import EVENT_NAMES
 
     trace = bundle.trace
+    origin, evidence = _rules(bundle)
     first, last = trace.span_ns
     return {
         "recording": bundle.name,
@@ -41,6 +47,8 @@ def describe_recording(bundle: Bundle) -> dict[str, Any]:
         "lost_by_cpu": _lost_by_cpu(trace),
         "snapshots": len(bundle.snapshots),
         "missing": list(bundle.missing),
+        "rules": origin,
+        "rule_evidence": [each.to_dict() for each in evidence],
     }
 
 
@@ -83,6 +91,20 @@ def recording_text(bundle: Bundle) -> str:
         "events",
         *[f"  {name:<{width}}  {count:>10}" for name, count in events.items()],
     ]
+    origin, evidence = _rules(bundle)
+    lines += ["", "rules", paragraph(origin, label=INDENT)]
+    lines += [rule_table(evidence)] if evidence else []
     if described["missing"]:
         lines += ["", "missing", *[f"  {line}" for line in described["missing"]]]
     return "\n".join(lines)
+
+
+def _rules(bundle: Bundle) -> tuple[str, tuple[RuleEvidence, ...]]:
+    """How rules for the recording are chosen, and what each rests on; () where there are none."""
+    from pagealloc_model.evidence.choice import checked, recorded_rules
+
+    try:
+        chosen = recorded_rules(bundle)
+    except PolicyError as error:
+        return str(error), ()
+    return chosen.origin, checked(bundle, chosen.evidence)

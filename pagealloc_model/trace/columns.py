@@ -94,6 +94,7 @@ class Trace:
         percpu_refill: int8, ZONE_LOCKED's field, -1 elsewhere.
         comms: thread id -> command name (the last one seen).
         gfp_bits: name such as "__GFP_HIGH" -> bit mask, from the recording's format data (S2.3).
+        gfp_from_format: it really is; text has none, and known names stand in.
         tables: every other tracepoint by name, and "kmem:mm_page_alloc_extfrag" with all fields:
             arrays `time_ns`, `cpu`, `pid`, `row` (rows of the main columns before it), then the
             fields under the names of the recording's format data.
@@ -117,6 +118,7 @@ class Trace:
     percpu_refill: np.ndarray
     comms: Mapping[int, str] = field(default_factory=dict)
     gfp_bits: Mapping[str, int] = field(default_factory=dict)
+    gfp_from_format: bool = False
     tables: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
     callchains: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint64))
     losses: Losses = field(default_factory=Losses.none)

@@ -89,6 +89,7 @@ class _Reader:
             **main,
             comms=side.comms(),
             gfp_bits=self._gfp_bits(),
+            gfp_from_format=True,
             tables=tables.tables(main["time_ns"], order),
             callchains=tables.callchains(),
             losses=side.losses(columns.filled("time_ns"), columns.filled("cpu")),
