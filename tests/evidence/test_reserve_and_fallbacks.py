@@ -89,7 +89,8 @@ def test_the_fallback_rule_shows_in_the_order_of_events(tmp_path: Path, before: 
             text.locked(pfn)
             text.fallback(pfn, found=4, owned=1)
         else:
-            text.fallback(pfn, found=0, owned=0)
+            text.fallback(pfn, found=9, owned=1)
+            text.locked(pfn + 1)
         text.alloc(pfn)
     stream = allocator_stream(text.trace(tmp_path), with_probes=True)
     finding = fallback_events.generation(stream)
