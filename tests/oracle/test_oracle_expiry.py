@@ -95,14 +95,15 @@ def test_lists_of_the_own_node_do_not_expire() -> None:
     touch(target, cpu=1)
     for _ in range(5):
         target.tick(1)
-    assert target.dump_counters()["cpus"][NORMAL_1, 1]["expire"] == 0
+        assert target.dump_counters()["cpus"][NORMAL_1, 1]["expire"] == 0
     assert target.dump()["pcp_state"][NORMAL_1, 1]["count"] == 6
 
 
 def test_on_one_node_nothing_is_remote() -> None:
     target = oracle(one_zone(4), "6.12", POLICY)
     put_free_blocks(target, 0, 1)
-    target.alloc(0, 0, MOVABLE, 0, KERNEL)
+    target.alloc(0, 4, MOVABLE, 0, KERNEL)
+    assert target.dump_counters()["cpus"][0, 0]["changed"]
     target.tick(0)
     assert target.dump_counters()["cpus"][0, 0]["expire"] == 0
 

@@ -230,14 +230,17 @@ def test_a_run_marks_only_zones_that_its_waker_may_use() -> None:
     assert not zones[DMA32_0]["reclaim_active"]
 
 
-def test_a_boosted_zone_wakes_its_own_node() -> None:
-    """S3.2: a request from node 0 claims part of a block of node 1."""
+def test_a_boosted_zone_wakes_its_own_node_up_to_its_own_type() -> None:
+    """S3.2: a request from node 0 claims part of a DMA32 block of node 1."""
     machine = two_nodes()
-    zones = (*machine.zones[:NORMAL_1], replace(machine.zones[NORMAL_1], high=2 * BLOCK))
-    target = oracle(replace(machine, zones=zones), "6.12", SMALL)
-    target.put_free(8 * BLOCK, 4, MOVABLE)
-    assert target.alloc(0, 0, UNMOVABLE, NORMAL, KERNEL) == 8 * BLOCK
+    zones = list(machine.zones)
+    zones[DMA32_1] = zone("DMA32", 12, 4, node=1, high=2 * BLOCK)
+    target = oracle(replace(machine, zones=tuple(zones)), "6.12", SMALL)
+    target.put_free(12 * BLOCK, 4, MOVABLE)
+    assert target.alloc(0, 0, UNMOVABLE, NORMAL, KERNEL) == 12 * BLOCK
     assert [target.kswapd[node].active for node in (0, 1)] == [False, True]
+    state = target.dump()["zones"]
+    assert [state[index]["reclaim_active"] for index in (DMA32_1, NORMAL_1)] == [True, False]
 
 
 def test_a_run_ends_when_its_own_node_is_balanced() -> None:
@@ -271,22 +274,39 @@ def test_unreserving_follows_the_requests_own_list() -> None:
     assert reserved == [2 * BLOCK, BLOCK]
 
 
-def test_recorded_kswapd_is_not_woken_and_ends_as_recorded() -> None:
+def test_recorded_kswapd_is_not_woken() -> None:
     machine = ready(dma32_0=FULL, normal_0=FULL, normal_1=FULL).machine
     target = oracle(machine, "6.12", SMALL, NOTHING)
     put_free_memory(target, NORMAL_1)
+    assert target.alloc(1, 0, MOVABLE, NORMAL, KERNEL) is not None
+    assert not target.kswapd[1].active
+
+
+def test_recorded_kswapd_ends_as_recorded() -> None:
+    """A node that is balanced keeps its run; stopping once more does nothing."""
+    target = oracle(two_nodes(), "6.12", SMALL, NOTHING)
+    put_free_memory(target, NORMAL_1)
     pfn = target.alloc(1, 0, MOVABLE, NORMAL, KERNEL)
     assert pfn is not None
-    assert not target.kswapd[1].active
-    target.start_kswapd(1, NORMAL)
-    target.zones[NORMAL_1].watermarks.boost = 7
     target.start_kswapd(1, NORMAL)
     target.free(1, pfn, 0)
     assert target.kswapd[1].active
     target.stop_kswapd(1)
     target.stop_kswapd(1)
-    assert target.dump()["zones"][NORMAL_1]["boost"] == 0, "the second run saw it"
     assert not target.kswapd[1].active
+
+
+def test_a_run_that_begins_ends_the_one_before() -> None:
+    """S1.7: 5 pages of boost that the first run saw go when the second begins."""
+    target = oracle(two_nodes(), "6.12", SMALL, NOTHING)
+    marks = target.zones[NORMAL_1].watermarks
+    marks.boost = 5
+    target.start_kswapd(1, NORMAL)
+    marks.boost += 7
+    target.start_kswapd(1, NORMAL)
+    assert marks.boost == 7
+    target.stop_kswapd(1)
+    assert marks.boost == 0
 
 
 @pytest.mark.parametrize("reclaimed", [False, True])
