@@ -5,7 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.counters import account_free, account_move, recount_highatomic
+from pagealloc_model.allocator.counters import (
+    account_free,
+    account_move,
+    account_taken,
+    recount_highatomic,
+)
 from pagealloc_model.allocator.offsets import free_list_at, zone_at
 from pagealloc_model.jit import inner
 
@@ -121,7 +126,7 @@ def take_smallest_fit(
     found_order = int(pages[pfn]["order"])
     remove_buddy(pages, st, zone, pfn)
     split(pages, st, zone, pfn, order, found_order, migratetype)
-    account_free(st, zone, migratetype, -(1 << order))
+    account_taken(st, zone, migratetype, 1 << order)
     return pfn
 
 

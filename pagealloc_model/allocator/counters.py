@@ -39,6 +39,44 @@ def account_free(st: np.ndarray, zone: int, migratetype: int, change: int) -> No
 
 
 @inner
+def account_taken(st: np.ndarray, zone: int, migratetype: int, taken: int) -> None:
+    """Count pages taken from the buddy, or leave NR_FREE to the end of the refill (S1.10)."""
+    if not st[at.REFILLING]:
+        account_free(st, zone, migratetype, -taken)
+        return
+    count_free(st, zone, migratetype, -taken)
+    region = zone_at(zone)
+    st[region + at.ZONE_FREE_UNFOLDED] -= taken
+    if st[at.COUNTS_BY_CPU] and migratetype == st[at.CMA]:
+        delta = pcp_at(st, zone, st[at.EVENT_CPU]) + at.PCP_FREE_CMA_DELTA
+        hold_back(st, region, at.ZONE_FREE_CMA_UNFOLDED, delta, -taken)
+
+
+@inner
+def begin_refill(st: np.ndarray) -> None:
+    """Kernels whose lists are loose count a refill as a whole (S1.10)."""
+    st[at.REFILLING] = not st[at.LISTS_MATCH_BLOCKS]
+
+
+@inner
+def end_refill(st: np.ndarray, zone: int, taken: int) -> None:
+    """Count the pages that a refill took, if that was left to its end.
+
+    Even none is an update: it passes a delta on that has come to exceed the threshold.
+    """
+    if not st[at.REFILLING]:
+        return
+    st[at.REFILLING] = 0
+    region = zone_at(zone)
+    st[region + at.ZONE_FREE_UNFOLDED] += taken
+    if st[at.COUNTS_BY_CPU]:
+        pcp = pcp_at(st, zone, st[at.EVENT_CPU])
+        if taken > 0:
+            st[pcp + at.PCP_TOUCHED] = 1
+        hold_back(st, region, at.ZONE_FREE_UNFOLDED, pcp + at.PCP_FREE_DELTA, -taken)
+
+
+@inner
 def account_move(st: np.ndarray, zone: int, old_type: int, new_type: int, moved: int) -> None:
     """Count free pages that change lists; kernels whose lists are loose count nothing (S6.5)."""
     if st[at.LISTS_MATCH_BLOCKS]:

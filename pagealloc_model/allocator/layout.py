@@ -102,6 +102,8 @@ COUNT_HIDDEN = 57
 COUNT_IN_BASE_PAGES = 58
 # What a function returns beside its value.
 BLOCKS_TRIED = 60
+# Pages taken are counted when the refill that takes them ends.
+REFILLING = 61
 # Fallbacks by requested type, type taken from, kind, requested order, order of the buddy found.
 FALLBACKS = 64
 CLAIM_BLOCK, CLAIM, STEAL = 0, 1, 2

@@ -12,7 +12,12 @@ from pagealloc_model.allocator.buddy import (
     push_tail,
     unlink,
 )
-from pagealloc_model.allocator.counters import fold_counters, seen_free
+from pagealloc_model.allocator.counters import (
+    begin_refill,
+    end_refill,
+    fold_counters,
+    seen_free,
+)
 from pagealloc_model.allocator.event_log import count_transaction, log_page
 from pagealloc_model.allocator.fallback import MODE_NORMAL, take_page
 from pagealloc_model.allocator.offsets import pcp_at, zone_at
@@ -99,6 +104,7 @@ def refill(
     A page's tag goes on telling the type of the free list it was on.
     """
     st[at.FALLBACK_MODE] = MODE_NORMAL
+    begin_refill(st)
     got = 0
     while got < wanted:
         pfn = take_page(pages, blocks, st, log, zone, order, migratetype, flags)
@@ -108,6 +114,7 @@ def refill(
         pages[pfn]["where"] = at.ON_PCP
         push_tail(pages, st, lst, pfn)
         got += 1
+    end_refill(st, zone, got << order)
     count_transaction(st, log, at.SITE_REFILL, zone, cpu, order, migratetype, got, got << order)
     return got
 

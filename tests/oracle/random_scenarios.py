@@ -25,12 +25,8 @@ NETWORK_ORDERS = (0, 0, 0, 1, 2, 2, 3, 3, 3, 9)
 """Orders asked for where buffers are large."""
 
 
-COMPARED = ("6.12", "6.18", "7.2")
-"""Presets that the model is compared on; the oracle's own tests draw from all."""
-
-
 def scenarios(
-    *, steps: int = 400, replayed: bool = False, presets: Sequence[str] = COMPARED
+    *, steps: int = 400, replayed: bool = False, presets: Sequence[str] = tuple(RULES)
 ) -> st.SearchStrategy[Scenario]:
     """Scenarios by their numbers."""
     return st.integers(0, (1 << 32) - 1).map(
@@ -39,7 +35,7 @@ def scenarios(
 
 
 def random_scenario(
-    number: int, *, steps: int, replayed: bool, presets: Sequence[str] = COMPARED
+    number: int, *, steps: int, replayed: bool, presets: Sequence[str] = tuple(RULES)
 ) -> Scenario:
     """Any machine under any policy with a preset's rules; a third are about the reserve."""
     rng = random.Random(number)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.oracle import RULES, Bits, Oracle
+from tests.oracle import Bits, Oracle
 from tests.oracle.builders import BLOCK, one_zone, oracle
 from tests.oracle.node_scenarios import node_scenarios
 from tests.oracle.random_scenarios import scenarios
@@ -20,7 +20,7 @@ CHECK_EVERY = 25
 def any_scenario(steps: int = 400, *, replayed: bool = False) -> st.SearchStrategy[Scenario]:
     """Small and larger machines, every preset."""
     return st.one_of(
-        scenarios(steps=steps, replayed=replayed, presets=tuple(RULES)),
+        scenarios(steps=steps, replayed=replayed),
         node_scenarios(steps=steps, replayed=replayed),
     )
 
