@@ -223,6 +223,14 @@ def test_a_small_zone_reserves_a_block_and_tests_subtract_all_of_it() -> None:
     assert small.state.st[at.COUNT_FORCED] == 1
 
 
+def test_one_block_is_reserved_however_large_the_page() -> None:
+    small = old(4, min=100, low=3000, high=3000)
+    small.put_free(10, 0, 2 * BLOCK)
+    assert small.alloc(10, MOVABLE, HIGH_ATOMIC) == 0
+    assert [small.block_type(block) for block in range(3)] == [HIGHATOMIC, MOVABLE, MOVABLE]
+    assert small.zone[at.ZONE_RESERVED_HIGHATOMIC] == BLOCK
+
+
 def test_a_block_handed_back_leaves_the_reserve_only_if_still_tagged() -> None:
     """S7.4: a page of a block that is MOVABLE again came to the reserve's list by an old type."""
     small = old(4, min=2000, low=2000, high=2000)

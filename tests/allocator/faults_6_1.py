@@ -1,0 +1,182 @@
+"""Faults of what only 6.1 does."""
+
+from __future__ import annotations
+
+from tests.allocator.fault import Fault
+
+
+def fault(name: str, module: str, right: str, wrong: str) -> Fault:
+    """A fault that scenarios with 6.1's rules must tell."""
+    return Fault(name, module, right, wrong, presets=("6.1",))
+
+
+FAULTS_6_1 = (
+    fault(
+        "movable requests take blocks from order 3 up",
+        "fallback_largest",
+        "return order >= st[at.PAGEBLOCK_ORDER] // 2 or",
+        "return order >= st[at.PAGEBLOCK_ORDER] // 3 or",
+    ),
+    fault(
+        "only movable requests take blocks",
+        "fallback_largest",
+        "or migratetype != at.MOVABLE",
+        "or migratetype == at.MOVABLE",
+    ),
+    fault(
+        "NOFRAGMENT falls back to parts of blocks",
+        "fallback_largest",
+        "if flags & at.ALLOC_NOFRAGMENT and order < block_order:",
+        "if flags & at.ALLOC_NOFRAGMENT and order > block_order:",
+    ),
+    fault(
+        "the largest is split where the smallest should be",
+        "fallback_largest",
+        "return choose_steal(st, zone, order, migratetype)",
+        "return st[free_list_at(zone, current, other) + at.HEAD]",
+    ),
+    fault(
+        "a fallback empties reserved blocks",
+        "fallback_largest",
+        "if block_type != at.HIGHATOMIC:",
+        "if block_type >= 0:",
+    ),
+    fault(
+        "whole blocks keep their type",
+        "fallback_largest",
+        "set_block_types(blocks, st, pfn, order, migratetype)",
+        "pass",
+    ),
+    fault(
+        "blocks keep their type",
+        "fallback_largest",
+        "                if alike:",
+        "                if alike < 0:",
+    ),
+    fault(
+        "a fallback within a block boosts nothing",
+        "fallback_largest",
+        "if boost_watermark(st, zone) and flags & at.ALLOC_KSWAPD:",
+        "if flags < 0:",
+    ),
+    fault(
+        "a buddy comes to the head of its new list",
+        "buddy",
+        "add_buddy(pages, st, zone, pfn, order, migratetype, True)",
+        "add_buddy(pages, st, zone, pfn, order, migratetype, False)",
+    ),
+    fault(
+        "ownership is what the list said",
+        "fallback_largest",
+        'owned = 1 if int(blocks[found >> block_order]["migratetype"]) == migratetype else 0',
+        "owned = 1 if found_order >= block_order else 0",
+    ),
+    fault(
+        "blocks at the zone's end are moved",
+        "buddy",
+        "        return pfn, pfn\n",
+        "        return first, end\n",
+    ),
+    fault(
+        "blocks at the zone's start are not moved",
+        "buddy",
+        "        return pfn, end\n",
+        "        return pfn, pfn\n",
+    ),
+    fault(
+        "merging retags",
+        "buddy",
+        "                if st[at.LISTS_MATCH_BLOCKS]:\n",
+        "                if True:\n",
+    ),
+    fault(
+        "pages are drained as their blocks are",
+        "pcp",
+        "as_of_block = st[at.LISTS_MATCH_BLOCKS] or",
+        "as_of_block = 1 or",
+    ),
+    fault(
+        "isolated blocks change no drain",
+        "pcp",
+        " or st[zone_at(zone) + at.ZONE_HAS_ISOLATED]",
+        "",
+    ),
+    fault(
+        "drains do not double",
+        "pcp_fixed",
+        "st[pcp + at.PCP_FREE_FACTOR] = factor + 1",
+        "st[pcp + at.PCP_FREE_FACTOR] = 0",
+    ),
+    fault(
+        "drains double once too often",
+        "pcp_fixed",
+        "if wanted < most and",
+        "if wanted <= most and",
+    ),
+    fault(
+        "high-order pages never empty the lists",
+        "pcp_fixed",
+        "if factor > 0 and 0 < order",
+        "if factor < 0 and 0 < order",
+    ),
+    fault(
+        "huge pages empty the lists",
+        "pcp_fixed",
+        "order <= st[at.COSTLY_ORDER]",
+        "order < 10",
+    ),
+    fault(
+        "no shorter fixed lists while reclaim runs",
+        "pcp_fixed",
+        "if st[zone_at(zone) + at.ZONE_RECLAIM_ACTIVE]:",
+        "if st[zone_at(zone) + at.ZONE_RECLAIM_ACTIVE] > 1:",
+    ),
+    fault(
+        "lists decay",
+        "pcp",
+        "if not st[at.PCP_DECAYS]:",
+        "if st[at.PCP_DECAYS]:",
+    ),
+    fault(
+        "refills are tuned",
+        "pcp",
+        "    if st[at.PCP_AUTO_TUNED]:\n",
+        "    if True:\n",
+    ),
+    fault(
+        "small zones do not reserve",
+        "highatomic",
+        "    cap = share + block_pages\n",
+        "    cap = share\n",
+    ),
+    fault(
+        "what is reserved no more is subtracted again",
+        "highatomic",
+        '        if int(blocks[block]["migratetype"]) == at.HIGHATOMIC:\n',
+        "        if True:\n",
+    ),
+    fault(
+        "used pages of the reserve count as free",
+        "state",
+        "else at.ZONE_RESERVED_HIGHATOMIC",
+        "else at.ZONE_FREE_HIGHATOMIC",
+    ),
+    fault(
+        "the boost is dropped by HIGH",
+        "state",
+        "at.GFP_HIGH if rules.boost_retry_by_high else at.GFP_ATOMIC,",
+        "at.GFP_HIGH if rules.boost_retry_by_high else 0,",
+    ),
+    fault(
+        "the high watermark is tested first",
+        "request",
+        "if st[at.BELOW_HIGH_TESTED] and not",
+        "if not",
+    ),
+    fault(
+        "large pages are freed block by block",
+        "request",
+        "elif order <= block_order or not st[at.FREE_SPLIT_BY_BLOCK]:",
+        "elif order <= block_order:",
+    ),
+)
