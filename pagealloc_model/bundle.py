@@ -11,10 +11,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pagealloc_model.compressed import first_bytes
 from pagealloc_model.errors import RecordingError
 from pagealloc_model.proc.kpageflags import read_kpageflags
 from pagealloc_model.proc.page_owner import PageOwner, read_page_owner
 from pagealloc_model.snapshot import SNAPSHOT_FILES, Snapshot
+from pagealloc_model.trace.perf_file import FOREIGN_MAGIC, MAGIC
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 BUNDLE_VERSION = 1
 EVENT_FILE = "perf.data"
+EVENT_FILES = tuple(f"{EVENT_FILE}{suffix}" for suffix in ("", ".gz", ".xz", ".zst"))
 META_FILE = "meta.json"
 SNAPSHOT_DIRECTORY = "snapshots"
 KPAGEFLAGS_FILE = "kpageflags.u64.gz"
@@ -155,17 +158,12 @@ class Bundle:
 def read_events(path: Path) -> Trace:
     """The events of one file: perf.data by its magic number, else `perf script` text.
 
+    Either may be packed by gzip, xz or zstd.
+
     Raises:
         RecordingError: the file cannot be read as either.
     """
-    try:
-        with path.open("rb") as file:
-            magic = file.read(8)
-    except OSError as error:
-        raise RecordingError(
-            path, f"cannot be read ({error.strerror})", todo="check the path and its permissions"
-        ) from None
-    if magic in (b"PERFILE2", b"2ELIFREP"):
+    if first_bytes(path, 8) in (MAGIC, FOREIGN_MAGIC):
         from pagealloc_model.trace.perf_data import read_perf_data
 
         return read_perf_data(path)
@@ -202,7 +200,7 @@ def recording_names() -> tuple[str, ...]:
                 for parent in recording_directories()
                 if parent.is_dir()
                 for directory in parent.iterdir()
-                if (directory / EVENT_FILE).is_file()
+                if _event_file(directory) is not None
             }
         )
     )
@@ -212,8 +210,8 @@ def open_recording(path: str | Path) -> Bundle:
     """Open a recording; events and snapshots are read on first use.
 
     Args:
-        path: a bundle's directory, a perf.data, `perf script` text (plain or gzip), or the name
-            of a shipped recording such as "kbuild".
+        path: a bundle's directory, a perf.data or `perf script` text (also as .gz, .xz or .zst),
+            or the name of a shipped recording such as "kbuild".
 
     Raises:
         RecordingError: there is nothing at the path, the directory has no perf.data, or its
@@ -222,8 +220,8 @@ def open_recording(path: str | Path) -> Bundle:
     found = _locate(path)
     if not found.is_dir():
         return Bundle(path=found, name=_file_name(found), event_file=found)
-    event_file = found / EVENT_FILE
-    if not event_file.is_file():
+    event_file = _event_file(found)
+    if event_file is None:
         raise RecordingError(
             found,
             f"is a directory without {EVENT_FILE}",
@@ -240,10 +238,16 @@ def open_recording(path: str | Path) -> Bundle:
     )
 
 
+def _event_file(directory: Path) -> Path | None:
+    """The event file of a bundle, None if there is none."""
+    files = (directory / name for name in EVENT_FILES)
+    return next((file for file in files if file.is_file()), None)
+
+
 def _file_name(path: Path) -> str:
     """A bare perf.data is named after its directory, other files after themselves."""
     resolved = path.resolve()
-    return resolved.parent.name if resolved.name == EVENT_FILE else resolved.name
+    return resolved.parent.name if resolved.name in EVENT_FILES else resolved.name
 
 
 def _locate(path: str | Path) -> Path:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
 import pandas as pd
 
 from pagealloc_model import measured_events as events
@@ -16,10 +17,12 @@ from pagealloc_model.measured_probes import probed_transactions
 from pagealloc_model.measured_runs import RunRules, inferred_transactions
 from pagealloc_model.measured_stream import allocator_stream
 from pagealloc_model.measured_transactions import Transactions
+from pagealloc_model.trace.columns import Trace
 from pagealloc_model.zone_map import ZoneMap
 
 DEFAULT_BIN_NS = 1_000_000_000
 DEFAULT_PAGEBLOCK_ORDER = 9
+_NOTED_PART_NS = 100_000_000
 _NUMBERED_EVERYWHERE = ("Unmovable", "Movable", "Reclaimable", "HighAtomic")
 _BOUNDARY_PROBES = ("pa:pcp_bulk_alloc", "pa:pcp_bulk_alloc_ret", "pa:pcp_bulk_free")
 _DIRECT_FREE_PROBE = "pa:free_one"
@@ -164,8 +167,9 @@ def run_rules(bundle: Bundle) -> RunRules:
 
 def _notes(bundle: Bundle, zones: ZoneMap, *, has_types: bool) -> Iterator[str]:
     trace = bundle.trace
+    yield from trace.notes
     if trace.losses.total:
-        yield f"{trace.losses.total} events were lost: transactions and totals are lower bounds"
+        yield _loss_note(trace)
     if not zones.zones:
         yield "no zoneinfo: node and zone of events are unknown"
     elif zones.overlaps:
@@ -180,3 +184,13 @@ def _notes(bundle: Bundle, zones: ZoneMap, *, has_types: bool) -> Iterator[str]:
     start, end = trace.span_ns
     if bundle.snapshots and not any(start <= s.time_ns <= end for s in bundle.snapshots):
         yield "no snapshot was taken while events were recorded"
+
+
+def _loss_note(trace: Trace) -> str:
+    start, end = trace.span_ns
+    begins = np.arange(start, end + 1, _NOTED_PART_NS)
+    lossy = int(trace.losses.overlap(begins, begins + _NOTED_PART_NS - 1).sum())
+    return (
+        f"{trace.losses.total} events were lost, in {lossy} of {len(begins)} parts of "
+        f"{_NOTED_PART_NS // 1_000_000} ms: transactions and totals are lower bounds there"
+    )

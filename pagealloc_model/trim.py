@@ -33,7 +33,8 @@ from pagealloc_model.bundle import (
 )
 from pagealloc_model.errors import RecordingError, UsageError
 from pagealloc_model.trace.perf_data_write import COMPRESSION_LEVEL, write_perf_data
-from pagealloc_model.trace.perf_file import Feature, PerfFile, open_perf_file
+from pagealloc_model.trace.perf_file import Feature, PerfFile
+from pagealloc_model.trace.perf_open import open_perf_file
 from pagealloc_model.trace.record_stream import WORD_SLACK
 from pagealloc_model.trace.record_table import (
     FIRST_USER_TYPE,

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import zstandard
+
 from pagealloc_model.trace.perf_data_write import text_feature, write_perf_data
 from pagealloc_model.trace.perf_file import (
     AttrFlag,
@@ -247,3 +249,32 @@ def write(
         compress=compress,
     )
     return path
+
+
+def write_piped(
+    path: Path,
+    attrs: Sequence[EventAttr],
+    records: Sequence[bytes],
+    tracepoints: Sequence[Tracepoint] = (ALLOC, FREE, CONTENTION),
+) -> Path:
+    """Write the same in the layout of a pipe; what is compressed comes as records of its own."""
+    features = dict(features_of(tracepoints))
+    formats = features.pop(Feature.TRACING_DATA)
+    formats += b"\0" * (-len(formats) % 8)
+    head = [
+        struct.pack("<8sQ", b"PERFILE2", 16),
+        *[record(64, attr.raw + struct.pack(f"<{len(attr.ids)}Q", *attr.ids)) for attr in attrs],
+        *[record(80, struct.pack("<Q", number) + data) for number, data in features.items()],
+        record(66, struct.pack("<I", len(formats))) + formats,
+    ]
+    path.write_bytes(b"".join([*head, *records]))
+    return path
+
+
+def compressed_records(content: bytes, *, padded: bool = False) -> bytes:
+    """Records as one zstd frame in two compressed records, which may be the padded kind."""
+    frame = zstandard.ZstdCompressor().compress(content)
+    halves = (frame[: len(frame) // 2], frame[len(frame) // 2 :])
+    if padded:
+        return b"".join(record(83, struct.pack("<Q", len(half)) + half) for half in halves)
+    return b"".join(struct.pack("<IHH", 81, 0, 8 + len(half)) + half for half in halves)

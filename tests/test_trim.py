@@ -20,7 +20,8 @@ from pagealloc_model.bundle import open_recording
 from pagealloc_model.errors import UsageError
 from pagealloc_model.trace.columns import COLUMN_TYPES, Trace
 from pagealloc_model.trace.perf_data import read_perf_data
-from pagealloc_model.trace.perf_file import Feature, SampleType, open_perf_file
+from pagealloc_model.trace.perf_file import Feature, SampleType
+from pagealloc_model.trace.perf_open import open_perf_file
 from pagealloc_model.trace.sample_layout import part_offsets
 from pagealloc_model.trim import trim_bundle
 

@@ -46,7 +46,7 @@ def describe_recording(bundle: Bundle) -> dict[str, Any]:
         "loss_intervals": len(trace.losses.count),
         "lost_by_cpu": _lost_by_cpu(trace),
         "snapshots": len(bundle.snapshots),
-        "missing": list(bundle.missing),
+        "missing": [*trace.notes, *bundle.missing],
         "rules": origin,
         "rule_evidence": [each.to_dict() for each in evidence],
     }

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from pagealloc_model.compressed import CHUNK, chunks_of
 from pagealloc_model.errors import RecordingError
-from pagealloc_model.proc.compressed import CHUNK, chunks_of
 
 _BEGIN = b"Page allocated via order "
 _ALLOCATION = re.compile(
@@ -22,6 +22,7 @@ _ALLOCATION = re.compile(
 LARGEST_ORDER, END_OF_MEMORY = 14, 1 << 31
 """What the model can hold: orders (S1.1) and page frames."""
 
+_COPY_AGAIN = "copy it again, or delete it to go on without owners of pages"
 _TODO = "the file must be an unedited copy from debugfs; delete it to go on without owners"
 
 
@@ -94,7 +95,7 @@ def read_page_owner(path: str | Path) -> PageOwner:
 def _whole_allocations(path: str | Path) -> Iterator[bytes]:
     """The file in pieces that end where an allocation begins."""
     rest = b""
-    for chunk in chunks_of(path, without="without owners of pages"):
+    for chunk in chunks_of(path, todo=_COPY_AGAIN):
         rest += chunk
         cut = rest.rfind(b"\n" + _BEGIN) + 1
         if not cut and len(rest) > 2 * CHUNK:

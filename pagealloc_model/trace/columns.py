@@ -70,6 +70,19 @@ class Losses:
         """Events lost in the whole recording."""
         return int(self.count.sum())
 
+    def overlap(self, begin_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
+        """Whether each closed interval has an instant in common with a loss, bool.
+
+        Args:
+            begin_ns: int64, where each interval begins.
+            end_ns: int64, where it ends.
+        """
+        order = np.argsort(self.start_ns, kind="stable")
+        # The latest end of all losses that start no later than each, with one of none in front.
+        ends = np.maximum.accumulate(np.r_[np.iinfo(np.int64).min, self.end_ns[order]])
+        started = np.searchsorted(self.start_ns[order], end_ns, "right")
+        return np.asarray(ends[started] >= begin_ns)
+
     @staticmethod
     def none() -> Losses:
         """The losses of a recording that lost nothing."""
@@ -105,6 +118,7 @@ class Trace:
         release: kernel release named in the file, "" if it names none.
         nr_cpus: CPUs online when recorded, 0 if unknown.
         clock: "monotonic", "perf" or another clock's name, "" if unknown.
+        notes: what the source held or lacked that the columns do not show, one line each.
     """
 
     time_ns: np.ndarray
@@ -126,6 +140,7 @@ class Trace:
     release: str = ""
     nr_cpus: int = 0
     clock: str = ""
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Give every column its type, make it contiguous and read-only.

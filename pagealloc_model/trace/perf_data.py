@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import logging
 import struct
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from pagealloc_model.errors import RecordingError
 from pagealloc_model.trace.attr_layouts import attr_layouts, bad_formats
 from pagealloc_model.trace.columns import Event, Trace
 from pagealloc_model.trace.event_columns import EventColumns
 from pagealloc_model.trace.event_tables import EventTables
 from pagealloc_model.trace.gfp import gfp_bits_from_print_fmt
 from pagealloc_model.trace.perf_file import (
+    RECORD_AGAIN,
     Feature,
     PerfFile,
     SampleType,
     Section,
-    open_perf_file,
 )
+from pagealloc_model.trace.perf_open import open_perf_file
+from pagealloc_model.trace.prefix import events_until
 from pagealloc_model.trace.record_notes import (
     NOTE_ATTR,
     NOTE_BEFORE,
@@ -32,10 +35,11 @@ from pagealloc_model.trace.record_notes import (
 from pagealloc_model.trace.record_stream import (
     COMPRESSED,
     COMPRESSED2,
+    DecompressedRecords,
     RecordBuffer,
     compressed_payload,
-    file_buffer,
-    walk_decompressed,
+    damaged_record,
+    walk_file,
 )
 from pagealloc_model.trace.side_records import SideRecords
 
@@ -44,12 +48,24 @@ _SMALL_SAMPLE_SIZE = 64
 _LARGEST_RATIO = 64
 
 
+@dataclass(frozen=True)
+class _RoundEnd:
+    """Where perf had emptied all buffers once: its offset in the file, main rows before it."""
+
+    offset: int
+    rows: int
+
+
 def read_perf_data(path: str | Path) -> Trace:
     """Read the page-allocator events, and all other tracepoints, of a perf.data file (T1 to T8).
 
-    Both uncompressed and zstd-compressed recordings are read. Fields are found through the
-    recording's own format data. A tracepoint field that is an array of numbers is left out of
-    `tables`; one named like a key column gets the suffix "_field".
+    The file may be of either layout, a file's or a pipe's, its records zstd-compressed by perf,
+    the whole packed by gzip, xz or zstd. Fields are found through the recording's own format
+    data. A tracepoint field that is an array of numbers is left out of `tables`; one named like
+    a key column gets the suffix "_field".
+
+    A piped recording that was cut short yields the events up to the last instant for which all
+    CPUs' are there, and a note that says so. A file's layout cannot be read without its end.
 
     Raises:
         RecordingError: the file is damaged, of a layout that is not supported, sampled instead of
@@ -69,15 +85,29 @@ class _Reader:
         self._layouts = attr_layouts(file)
         self._columns = EventColumns(_expected_rows(file))
         self._notes = RecordNotes()
+        self._cut_at: int | None = None
 
     def read(self) -> Trace:
         """The whole file as a Trace."""
-        plain = file_buffer(self._file)
-        self._take(plain)
-        plain_notes = self._notes.count
-        walk_decompressed(self._file, self._payloads(plain), self._take)
+        walk_file(self._file, self._take)
+        plain_notes, plain_rows = self._notes.count, self._columns.rows
+        round_end = self._last_complete_round()
+        decompressed = DecompressedRecords(self._file, self._take)
+        payloads = self._payloads()
+        decompressed.add(payload for payload in payloads if payload.offset < round_end.offset)
+        decompressed.flush()
+        rows_of_rounds = [slice(round_end.rows), slice(plain_rows, self._columns.rows)]
+        decompressed.add(payload for payload in payloads if payload.offset >= round_end.offset)
+        decompressed.finish()
+        trace = self._trace(plain_notes)
+        if self._cut_at is None:
+            return trace
+        times = [self._columns.filled("time_ns")[rows] for rows in rows_of_rounds]
+        return self._certain_part(trace, np.concatenate(times))
+
+    def _trace(self, plain_notes: int) -> Trace:
         columns, file = self._columns, self._file
-        side = self._side_records(plain_notes, plain)
+        side = self._side_records(plain_notes)
         order = columns.time_order()
         main = columns.ordered(order)
         tables = EventTables(
@@ -129,39 +159,80 @@ class _Reader:
                 notes.grow()
             else:
                 break
-        notes.rows[first_note : notes.count, NOTE_SOURCE] += buffer.stream_offset
+        notes.rows[first_note : notes.count, NOTE_SOURCE] += buffer.offset
         if buffer.last and position != buffer.end:
             self._cut_record(buffer, position)
         return position
 
     def _cut_record(self, buffer: RecordBuffer, position: int) -> None:
-        """Refuse a cut last record, except in a compressed stream, where perf drops it too."""
+        """Note where a piped recording was cut; refuse a cut record in a file's layout.
+
+        At the end of a compressed stream it is left out, as perf does.
+        """
         error = buffer.damaged(self._file.path, position, "the last record is cut short")
-        if buffer.file_offset is not None:
+        if self._file.piped:
+            self._cut_at = len(self._file.content)
+        elif not buffer.decompressed:
             raise error
         _LOG.info("%s; it was left out", error.what)
 
-    def _payloads(self, plain: RecordBuffer) -> list[Section]:
+    def _last_complete_round(self) -> _RoundEnd:
+        """The last but one time perf had emptied all CPUs' buffers, the start if there is none.
+
+        What it read until then is complete up to the last event in it, because it has looked
+        into every buffer once more since.
+        """
+        rows = self._notes.filled_rows
+        ends = rows[rows[:, NOTE_TYPE] == self._walk.FINISHED_ROUND]
+        if len(ends) < 2:
+            return _RoundEnd(0, 0)
+        return _RoundEnd(int(ends[-2, NOTE_SOURCE]), int(ends[-2, NOTE_BEFORE]))
+
+    def _certain_part(self, trace: Trace, complete_times: np.ndarray) -> Trace:
+        """The events up to the last of complete rounds, with a note on what is missing."""
+        if not len(complete_times):
+            raise RecordingError(
+                self._file.path,
+                "cut short before any event is certain to be there from all CPUs",
+                offset=self._cut_at,
+                todo=RECORD_AGAIN,
+            )
+        last_ns = int(complete_times.max())
+        missing_s = (trace.span_ns[1] - last_ns) / 1e9
+        return events_until(
+            trace,
+            last_ns,
+            f"the event file is cut short at byte {self._cut_at}: what it holds of the "
+            f"{missing_s:.3f} s before is left out, for not all CPUs' events are there",
+        )
+
+    def _payloads(self) -> list[Section]:
         rows = self._notes.filled_rows
         compressed = rows[np.isin(rows[:, NOTE_TYPE], (COMPRESSED, COMPRESSED2))]
         columns = (NOTE_TYPE, NOTE_SOURCE, NOTE_SIZE)
-        return [
-            compressed_payload(self._file, plain, *place)
-            for place in compressed[:, columns].tolist()
-        ]
+        return [compressed_payload(self._file, *place) for place in compressed[:, columns].tolist()]
 
-    def _side_records(self, plain_notes: int, plain: RecordBuffer) -> SideRecords:
+    def _side_records(self, plain_notes: int) -> SideRecords:
         """Take in all records that are not samples; the first `plain_notes` are the file's own."""
         side = SideRecords(self._file.attrs)
         for index, note in enumerate(self._notes.filled_rows):
             kind = int(note[NOTE_TYPE])
-            if note[NOTE_ATTR] >= 0 or kind in (COMPRESSED, COMPRESSED2):
+            if note[NOTE_ATTR] >= 0:
                 continue
+            decompressed = index >= plain_notes
             try:
+                if kind in (COMPRESSED, COMPRESSED2):
+                    if decompressed:
+                        raise ValueError("a compressed record inside compressed ones")
+                    continue
                 side.add(kind, self._notes.record(note), int(note[NOTE_BEFORE]))
             except ValueError as error:
-                source = plain if index < plain_notes else replace(plain, file_offset=None)
-                raise source.damaged(self._file.path, int(note[NOTE_SOURCE]), str(error)) from None
+                raise damaged_record(
+                    self._file.path,
+                    int(note[NOTE_SOURCE]),
+                    str(error),
+                    decompressed=decompressed,
+                ) from None
         return side
 
     def _gfp_bits(self) -> dict[str, int]:

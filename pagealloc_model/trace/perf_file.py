@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from pathlib import Path
 
 import numpy as np
 
-from pagealloc_model.errors import RecordingError
-from pagealloc_model.trace.tracing_data import TracingData, parse_tracing_data
+from pagealloc_model.trace.tracing_data import TracingData
 
 MAGIC = b"PERFILE2"
 FOREIGN_MAGIC = b"2ELIFREP"
@@ -119,6 +118,7 @@ class PerfFile:
         attrs: the recorded events.
         features: feature number -> where its section lies.
         tracing: the format data.
+        piped: whether it came through a pipe, where nothing says how long it should be.
     """
 
     path: Path
@@ -127,6 +127,7 @@ class PerfFile:
     attrs: tuple[EventAttr, ...]
     features: Mapping[int, Section]
     tracing: TracingData
+    piped: bool
 
     def feature(self, number: int) -> bytes | None:
         """The bytes of a feature section, None if the file has none."""
@@ -163,29 +164,6 @@ class PerfFile:
         return "monotonic" if chosen == {CLOCK_MONOTONIC} else f"clockid {min(chosen)}"
 
 
-def open_perf_file(path: str | Path) -> PerfFile:
-    """Open a perf.data file and read everything but its records.
-
-    Raises:
-        RecordingError: not a perf.data file, written through a pipe or by a machine of the other
-            byte order, cut short, or without format data.
-    """
-    path = Path(path)
-    content = _map(path)
-    _check_magic(path, content)
-    header = _Header(path, content)
-    features = header.features()
-    attrs = _with_described_ids(header.attrs(), content, features.get(Feature.EVENT_DESC))
-    return PerfFile(
-        path=path,
-        content=content,
-        records=header.records,
-        attrs=attrs,
-        features=features,
-        tracing=_tracing_data(path, content, features.get(Feature.TRACING_DATA)),
-    )
-
-
 def parse_attr(raw: bytes, ids: tuple[int, ...] = ()) -> EventAttr:
     """Parse the bytes of one perf_event_attr, at least `SMALLEST_ATTR` long."""
     kind, _, config, period, sample_type, read_format, flags = struct.unpack_from("<IIQQQQQ", raw)
@@ -201,159 +179,3 @@ def parse_attr(raw: bytes, ids: tuple[int, ...] = ()) -> EventAttr:
         clockid=clockid,
         ids=ids,
     )
-
-
-def _map(path: Path) -> np.ndarray:
-    try:
-        if path.is_dir():
-            raise RecordingError(
-                path, "is a directory of perf data files", todo="record without --threads"
-            )
-        if path.stat().st_size < PIPE_HEADER_SIZE:
-            raise RecordingError(path, "is too short for a perf.data file", todo=RECORD_AGAIN)
-        return np.memmap(path, np.uint8, mode="r").view(np.ndarray)
-    except OSError as error:
-        raise RecordingError(
-            path, f"cannot be read ({error.strerror})", todo="check the path and its permissions"
-        ) from None
-
-
-def _check_magic(path: Path, content: np.ndarray) -> None:
-    magic = content[:8].tobytes()
-    if magic == FOREIGN_MAGIC:
-        raise RecordingError(
-            path,
-            "was recorded on a machine of the other byte order",
-            offset=0,
-            todo="only little-endian recordings can be read",
-        )
-    if magic != MAGIC:
-        raise RecordingError(
-            path, "is not a perf.data file", offset=0, todo="give the output of perf record"
-        )
-
-
-class _Header:
-    """The file header and the tables it points at, every reach checked against the file."""
-
-    def __init__(self, path: Path, content: np.ndarray) -> None:
-        self._path = path
-        self._content = content
-        (size,) = self._unpack("<Q", 8)
-        if size == PIPE_HEADER_SIZE:
-            raise RecordingError(
-                path,
-                "was written through a pipe, a layout that is not supported",
-                offset=8,
-                todo="record again with perf record -o FILE",
-            )
-        if size < HEADER_SIZE:
-            raise RecordingError(path, f"has a header of {size} bytes", offset=8, todo=RECORD_AGAIN)
-        (self._entry_size,) = self._unpack("<Q", 16)
-        self._attr_table = self._section(24)
-        self.records = self._section(40)
-
-    def attrs(self) -> tuple[EventAttr, ...]:
-        """All attributes with the ids that their own sections list."""
-        attr_size = self._entry_size - PIPE_HEADER_SIZE
-        if not SMALLEST_ATTR <= attr_size <= LARGEST_ATTR:
-            raise self._bad(f"attribute size {attr_size} is impossible", 16)
-        table = self._attr_table
-        if table.size == 0 or table.size % self._entry_size:
-            raise self._bad("the attribute table has a broken size", 24)
-        return tuple(
-            self._attr(offset, attr_size)
-            for offset in range(table.offset, table.offset + table.size, self._entry_size)
-        )
-
-    def features(self) -> dict[int, Section]:
-        """Where each feature section lies; their table follows the records."""
-        bits = int.from_bytes(self._bytes(72, FEATURE_BITS // 8), "little")
-        numbers = [number for number in range(FEATURE_BITS) if bits >> number & 1]
-        table = self.records.offset + self.records.size
-        return {
-            number: self._section(table + PIPE_HEADER_SIZE * index)
-            for index, number in enumerate(numbers)
-        }
-
-    def _attr(self, offset: int, attr_size: int) -> EventAttr:
-        ids = self._section(offset + attr_size)
-        if ids.size % 8:
-            raise self._bad("the id list of an attribute has a broken size", offset)
-        numbers = np.frombuffer(self._bytes(ids.offset, ids.size), "<u8").tolist()
-        return parse_attr(self._bytes(offset, attr_size), tuple(numbers))
-
-    def _section(self, offset: int) -> Section:
-        start, size = self._unpack("<QQ", offset)
-        if start + size > len(self._content):
-            raise self._bad(
-                f"cut short: a section ends at {start + size}, the file at {len(self._content)}",
-                offset,
-            )
-        return Section(start, size)
-
-    def _unpack(self, layout: str, offset: int) -> tuple[int, ...]:
-        return struct.unpack(layout, self._bytes(offset, struct.calcsize(layout)))
-
-    def _bytes(self, offset: int, size: int) -> bytes:
-        if offset + size > len(self._content):
-            raise self._bad("cut short", offset)
-        return self._content[offset : offset + size].tobytes()
-
-    def _bad(self, what: str, offset: int) -> RecordingError:
-        return RecordingError(self._path, what, offset=offset, todo=RECORD_AGAIN)
-
-
-def _tracing_data(path: Path, content: np.ndarray, section: Section | None) -> TracingData:
-    if section is None:
-        raise RecordingError(
-            path,
-            "has no tracepoint format data",
-            todo="record tracepoints, such as -e kmem:mm_page_alloc",
-        )
-    data = content[section.offset : section.offset + section.size].tobytes()
-    try:
-        tracing = parse_tracing_data(data)
-    except ValueError as error:
-        raise RecordingError(path, str(error), offset=section.offset, todo=RECORD_AGAIN) from None
-    if tracing.big_endian:
-        raise RecordingError(
-            path,
-            "format data say the records are big-endian",
-            offset=section.offset,
-            todo="only little-endian recordings can be read",
-        )
-    return tracing
-
-
-def _with_described_ids(
-    attrs: tuple[EventAttr, ...], content: np.ndarray, section: Section | None
-) -> tuple[EventAttr, ...]:
-    """Take ids from the event description where an attribute lists none itself."""
-    if section is None or all(attr.ids for attr in attrs):
-        return attrs
-    data = content[section.offset : section.offset + section.size].tobytes()
-    described = described_ids(data)
-    if len(described) != len(attrs):
-        return attrs
-    return tuple(
-        attr if attr.ids else replace(attr, ids=ids)
-        for attr, ids in zip(attrs, described, strict=True)
-    )
-
-
-def described_ids(data: bytes) -> list[tuple[int, ...]]:
-    """The ids of each event in an event description section, [] if it is malformed."""
-    try:
-        count, attr_size = struct.unpack_from("<II", data)
-        position = 8
-        described = []
-        for _ in range(count):
-            position += attr_size
-            id_count, name_size = struct.unpack_from("<II", data, position)
-            position += 8 + name_size
-            described.append(struct.unpack_from(f"<{id_count}Q", data, position))
-            position += 8 * id_count
-    except (struct.error, OverflowError, MemoryError):
-        return []
-    return described

@@ -7,19 +7,18 @@ page (T2). Tables other than the kmem events hold whatever `key=value` fields th
 
 from __future__ import annotations
 
-import gzip
 import re
 import warnings
-import zlib
 from array import array
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
+from pagealloc_model.compressed import lines_of
 from pagealloc_model.errors import RecordingError
-from pagealloc_model.trace.columns import COLUMN_TYPES, EVENT_NAMES, Event, Losses, Trace
+from pagealloc_model.trace.columns import COLUMN_TYPES, EVENT_NAMES, Event, Trace
 from pagealloc_model.trace.gfp_names import LAST_STABLE_BIT, UNSTABLE_NAMES, stable_gfp_bits
+from pagealloc_model.trace.losses_by_time import losses_by_time
 from pagealloc_model.trace.perf_script_tables import TableRows
 
 FIELDS = "comm,pid,tid,cpu,time,event,trace"
@@ -30,9 +29,10 @@ _TIMED = re.compile(r"(?:^|\s)(?P<seconds>\d+)\.(?P<fraction>\d{6,9}): +(?:\d+ +
 _TIMED_EVENT = re.compile(_TIMED.pattern + r"(?P<name>[\w-]+:[\w-]+): ?(?P<body>.*)$")
 _LOST = re.compile(r"PERF_RECORD_LOST lost (\d+)")
 _OTHER_RECORD = re.compile(r"PERF_RECORD_\w+")
-_CPU = re.compile(r"\[(\d+)\]\s*$")
+_CPU = re.compile(r"\[(\d+)\]\s*(?:[A-Za-z]{1,2}\s*)?$")
+"""Behind the CPU, `-F misc` puts a letter or two for the mode."""
 _THREAD = re.compile(r"^\s*(?:(?P<comm>\S.*?)\s+)?(?P<first>-?\d+)(?:/(?P<tid>-?\d+))?\s*$")
-_CALL_CHAIN = re.compile(r"^\s+[0-9a-f]+ ")
+_CALL_CHAIN = re.compile(r"^(?:\t|\s+[0-9a-f]+(?: |$))")
 _RELEASE = re.compile(r"^# os release : (\S+)")
 _NR_CPUS = re.compile(r"^# nrcpus online : (\d+)")
 _FIELD = re.compile(r"(\w+)=(\S*)")
@@ -43,7 +43,7 @@ _NULL_PAGES = frozenset({"(null)", "(nil)", "0", "0x0", "0000000000000000"})
 
 
 def read_perf_script(path: str | Path) -> Trace:
-    """Read `perf script` text, plain or gzip.
+    """Read `perf script` text, plain or packed by gzip, xz or zstd.
 
     The lines need time, cpu, event and trace fields; comm, pid and tid are used if there. With
     `pid` and `tid` ("77/83") the thread id counts; a single number is taken as the thread id.
@@ -55,33 +55,14 @@ def read_perf_script(path: str | Path) -> Trace:
         The trace. gfp bits above 0x800000 are 0, with a warning if any name had them.
 
     Raises:
-        RecordingError: a line lacks time or cpu, a gfp name is unknown, or the file holds no
-            page-allocator event.
+        RecordingError: a line lacks time or cpu, times are differences (`--deltatime`), a gfp name
+            is unknown, or the file holds no page-allocator event.
     """
     text = Path(path)
     reader = _Reader(text)
-    for reader.number, line in enumerate(_lines(text), 1):
+    for reader.number, line in enumerate(lines_of(text), 1):
         reader.line(line)
     return reader.finish()
-
-
-def _lines(path: Path) -> Iterator[str]:
-    """Lines without their ends, unpacked where needed."""
-    try:
-        with path.open("rb") as file:
-            magic = file.read(2)
-        opened = gzip.open if magic == b"\x1f\x8b" else open
-        with opened(path, "rt", encoding="utf-8", errors="replace") as file:
-            for line in file:
-                yield line.rstrip("\r\n")
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise RecordingError(
-            path, f"is not an intact gzip file ({error})", todo="copy it again"
-        ) from None
-    except OSError as error:
-        raise RecordingError(
-            path, f"cannot be read ({error.strerror})", todo="check the path and its permissions"
-        ) from None
 
 
 class _Reader:
@@ -226,6 +207,10 @@ class _Reader:
         if not self.row_count:
             raise RecordingError(self.path, "holds no page-allocator event", todo=_RECORD_AGAIN)
         rows = np.frombuffer(self.rows, np.int64).reshape(-1, len(COLUMN_TYPES))
+        if rows[0, 0] == 0 and np.any(rows[1:, 0] < rows[:-1, 0]):
+            raise RecordingError(
+                self.path, "holds differences of times, not times", todo=_RECORD_AGAIN
+            )
         rows = rows[np.argsort(rows[:, 0], kind="stable")]
         columns = {name: rows[:, place] for place, name in enumerate(COLUMN_TYPES)}
         times = rows[:, 0]
@@ -241,7 +226,7 @@ class _Reader:
             comms=self.comms,
             gfp_bits=stable_gfp_bits(_version(self.release)),
             tables=tables,
-            losses=_losses(self.losses, times, columns["cpu"]),
+            losses=losses_by_time(self.losses, times, columns["cpu"]),
             source=str(self.path),
             release=self.release,
             nr_cpus=self.nr_cpus,
@@ -266,19 +251,3 @@ def _is_failure(kind: Event, pfn: int, fields: dict[str, str]) -> bool:
     if kind is not Event.ALLOC:
         return False
     return pfn == 2**64 - 1 or (pfn == 0 and fields.get("page", "0") in _NULL_PAGES)
-
-
-def _losses(losses: Iterable[tuple[int, int, int]], time_ns: np.ndarray, cpu: np.ndarray) -> Losses:
-    """Each loss starts at the last event its CPU recorded before it."""
-    rows = sorted(losses, key=lambda loss: loss[1])
-    starts = []
-    for loss_cpu, end_ns, _ in rows:
-        before = time_ns[(cpu == loss_cpu) & (time_ns < end_ns)]
-        starts.append(int(before[-1]) if len(before) else end_ns)
-    return Losses(
-        cpu=np.array([row[0] for row in rows], np.int16),
-        start_ns=np.array(starts, np.int64),
-        end_ns=np.array([row[1] for row in rows], np.int64),
-        count=np.array([row[2] for row in rows], np.int64),
-        event=("",) * len(rows),
-    )

@@ -13,10 +13,10 @@ from pagealloc_model.trace.record_stream import (
     COMPRESSED,
     COMPRESSED2,
     WORD_SLACK,
+    DecompressedRecords,
     RecordBuffer,
     compressed_payload,
-    file_buffer,
-    walk_decompressed,
+    walk_file,
 )
 from pagealloc_model.trace.record_trailer import TrailerReader
 
@@ -100,11 +100,14 @@ class _TableReader:
         self._trailers = TrailerReader(file.attrs)
         self._pieces: list[np.ndarray] = []
         self._indexes: list[np.ndarray] = []
+        self._payloads: list[Section] = []
         self._filled = 0
 
     def read(self) -> RecordTable:
-        payloads = self._take_file(file_buffer(self._file))
-        walk_decompressed(self._file, payloads, self._take)
+        walk_file(self._file, self._take_file)
+        decompressed = DecompressedRecords(self._file, self._take_decompressed)
+        decompressed.add(self._payloads)
+        decompressed.finish()
         walk = self._walk
         index = np.concatenate(self._indexes)
         columns = {
@@ -120,20 +123,20 @@ class _TableReader:
         data = np.concatenate([*self._pieces, np.zeros(WORD_SLACK, np.uint8)])
         return RecordTable(data=data, layouts=self._layouts, **columns)
 
-    def _take_file(self, buffer: RecordBuffer) -> list[Section]:
+    def _take_file(self, buffer: RecordBuffer) -> int:
         walk = self._walk
-        index, _ = self._index(buffer)
+        index, end = self._index(buffer)
         is_compressed = np.isin(index[:, walk.INDEX_TYPE], (COMPRESSED, COMPRESSED2))
         columns = (walk.INDEX_TYPE, walk.INDEX_POSITION, walk.INDEX_SIZE)
-        payloads = [
-            compressed_payload(self._file, buffer, *row)
-            for row in index[is_compressed][:, columns].tolist()
+        self._payloads += [
+            compressed_payload(self._file, kind, buffer.offset + position, size)
+            for kind, position, size in index[is_compressed][:, columns].tolist()
         ]
         for run in _runs(index[~is_compressed], walk.INDEX_POSITION, walk.INDEX_SIZE):
             self._keep(buffer, run)
-        return payloads
+        return end
 
-    def _take(self, buffer: RecordBuffer) -> int:
+    def _take_decompressed(self, buffer: RecordBuffer) -> int:
         index, end = self._index(buffer)
         self._keep(buffer, index)
         return end
@@ -163,7 +166,7 @@ class _TableReader:
                 raise buffer.damaged(self._file.path, position, walk.STATUS_TEXTS[status])
             if status == walk.RUNNING:
                 break
-        if buffer.last and position != buffer.end and buffer.file_offset is not None:
+        if buffer.last and position != buffer.end and not buffer.decompressed:
             raise buffer.damaged(self._file.path, position, "the last record is cut short")
         return np.concatenate(pieces), position
 

@@ -16,6 +16,7 @@ from llvmlite import ir
 
 from pagealloc_model.jit import entry, inner
 from pagealloc_model.trace import sample_layout
+from pagealloc_model.trace.perf_pipe import TRACING_DATA
 from pagealloc_model.trace.record_notes import (
     LARGEST_RECORD,
     NOTE_ATTR,
@@ -37,6 +38,7 @@ from pagealloc_model.trace.sample_layout import Column
 
 SAMPLE = 9
 AUXTRACE = 71
+FINISHED_ROUND = 68
 
 # Slots of the state array.
 POSITION = 0
@@ -72,8 +74,8 @@ STATUS_TEXTS = {
     BAD_VALUE: "a sample holds a value outside its field's range",
 }
 
-NOTED_TYPES = (2, 3, 7, 13, 69, COMPRESSED, COMPRESSED2)
-"""LOST, COMM, FORK, LOST_SAMPLES, ID_INDEX and the compressed records."""
+NOTED_TYPES = (2, 3, 7, 13, FINISHED_ROUND, 69, COMPRESSED, COMPRESSED2)
+"""LOST, COMM, FORK, LOST_SAMPLES, FINISHED_ROUND, ID_INDEX and the compressed records."""
 
 LARGEST_CPU = 32767
 LARGEST_ORDER = 63
@@ -136,6 +138,16 @@ def gather_rows(order, sources, targets):  # noqa: ANN001, ANN201
         targets[6][row] = sources[6][source]
         targets[7][row] = sources[7][source]
         targets[8][row] = sources[8][source]
+
+
+@inner
+def _data_behind(data, position, size, record_type):  # noqa: ANN001, ANN202
+    """Bytes that follow a record without being part of its size, -1 if it cannot say."""
+    if record_type == AUXTRACE:
+        return word_at(data, position + 8) if size >= 16 else -1
+    if record_type == TRACING_DATA:
+        return (word_at(data, position + 8) & _LOW_HALF) + 7 & ~7 if size >= 12 else -1
+    return 0
 
 
 @inner
@@ -315,15 +327,16 @@ def walk_records(  # noqa: ANN201
         if after > end:
             break
         if record_type != SAMPLE:
+            behind = _data_behind(data, position, size, record_type)
+            if behind < 0:
+                status = BAD_SIZE
+                break
+            if behind > end - after:
+                break
             if record_type in NOTED_TYPES:
                 filled = _note_record(data, position, size, rows, notes[noted], noted_bytes, filled)
                 noted += 1
-            elif record_type == AUXTRACE:
-                if size < 16 or not 0 <= word_at(data, position + 8) <= end - after:
-                    status = BAD_SIZE
-                    break
-                after += word_at(data, position + 8)
-            position = after
+            position = after + behind
             continue
         row = _attr_row(data, position, after, id_keys, id_rows, id_offset)
         if row < 0:
@@ -421,16 +434,14 @@ def index_records(  # noqa: ANN201
         index[rows, INDEX_POSITION] = position
         index[rows, INDEX_ATTR] = -1
         index[rows, INDEX_TIME] = -1
-        if index[rows, INDEX_TYPE] == AUXTRACE:
-            if (
-                size < 16
-                or word_at(data, position + 8) < 0
-                or word_at(data, position + 8) > end - after
-            ):
-                status = BAD_SIZE
-                break
-            after += word_at(data, position + 8)
-        elif index[rows, INDEX_TYPE] == SAMPLE:
+        behind = _data_behind(data, position, size, index[rows, INDEX_TYPE])
+        if behind < 0:
+            status = BAD_SIZE
+            break
+        if behind > end - after:
+            break
+        after += behind
+        if index[rows, INDEX_TYPE] == SAMPLE:
             row = _attr_row(data, position, after, id_keys, id_rows, id_offset)
             if row < 0 or position + layouts[row, _VARIABLE] > after:
                 status = BAD_ID if row == -1 else BAD_SAMPLE

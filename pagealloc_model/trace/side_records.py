@@ -81,7 +81,7 @@ class SideRecords:
         losses = [*self._losses, *self._unreported(time_ns)]
         if not losses:
             return Losses.none()
-        starts = [_last_time_before(loss, time_ns, cpu) for loss in losses]
+        starts = _last_times_before(losses, time_ns, cpu)
         return Losses(
             cpu=np.array([loss.cpu for loss in losses], np.int16),
             start_ns=np.array(starts, np.int64),
@@ -142,10 +142,13 @@ def _checked(count: int) -> int:
     return int(count)
 
 
-def _last_time_before(loss: _Loss, time_ns: np.ndarray, cpu: np.ndarray) -> int:
-    """Time of the CPU's last main event before the loss in the file, else the first of all."""
-    before = cpu[: loss.rows_before]
-    same = np.flatnonzero(before == loss.cpu) if loss.cpu >= 0 else np.arange(0)
-    if len(same):
-        return min(int(time_ns[same[-1]]), loss.time_ns)
-    return int(min(time_ns.min(), loss.time_ns)) if len(time_ns) else loss.time_ns
+def _last_times_before(losses: list[_Loss], time_ns: np.ndarray, cpu: np.ndarray) -> list[int]:
+    """Time of the CPU's last main event before each loss in the file, else the first of all."""
+    first_ns = int(time_ns.min()) if len(time_ns) else np.iinfo(np.int64).max
+    rows = {number: np.flatnonzero(cpu == number) for number in {loss.cpu for loss in losses}}
+    starts = []
+    for loss in losses:
+        before = int(np.searchsorted(rows[loss.cpu], loss.rows_before))
+        last_ns = int(time_ns[rows[loss.cpu][before - 1]]) if before else first_ns
+        starts.append(min(last_ns, loss.time_ns))
+    return starts

@@ -9,7 +9,7 @@ import synthetic_perf_data as perf
 from synthetic_perf_data import ALLOC, CONTENTION, FREE, MIGRATETYPE, ORDER, PFN, Tracepoint
 
 from pagealloc_model.errors import RecordingError
-from pagealloc_model.trace.columns import Event
+from pagealloc_model.trace.columns import Event, Losses
 from pagealloc_model.trace.perf_data import read_perf_data
 from pagealloc_model.trace.perf_file import AttrFlag, Feature, SampleType
 
@@ -328,6 +328,19 @@ def test_losses_are_counted_once(tmp_path: Path) -> None:
     assert losses.start_ns.tolist() == [10, 15]
     assert losses.end_ns.tolist() == [20, 21]
     assert losses.total == 11
+
+
+def test_intervals_that_losses_touch() -> None:
+    losses = Losses(
+        cpu=np.zeros(3, np.int16),
+        start_ns=np.array([10, 50, 12]),
+        end_ns=np.array([40, 60, 13]),
+        count=np.ones(3, np.int64),
+        event=("",) * 3,
+    )
+    begins, ends = np.array([0, 0, 35, 41, 60, 61]), np.array([9, 10, 36, 49, 99, 99])
+    assert losses.overlap(begins, ends).tolist() == [False, True, True, False, True, False]
+    assert not Losses.none().overlap(begins, ends).any()
 
 
 def test_unknown_records_are_stepped_over(tmp_path: Path) -> None:

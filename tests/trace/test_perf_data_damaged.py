@@ -128,9 +128,11 @@ def test_a_record_cut_at_the_end_of_the_compressed_ones_is_left_out(tmp_path: Pa
     ("content", "message"),
     [
         (b"2ELIFREP" + bytes(200), "other byte order"),
-        (b"PERFILE2" + struct.pack("<Q", 16) + bytes(200), "through a pipe"),
+        (b"PERFILE2" + struct.pack("<Q", 16) + bytes(200), "offset 16: a record has an impossible"),
+        (b"PERFILE2" + struct.pack("<Q", 16), "ends before its events are described"),
+        (b"PERFILE2" + struct.pack("<5Q", 104, 144, 104, 0, 104) + bytes(100), "never finished"),
         (b"PERFILE2" + struct.pack("<Q", 90) + bytes(200), "header of 90 bytes"),
-        (b"PERFILE2" + struct.pack("<QQ", 104, 3) + bytes(200), "attribute size"),
+        (b"PERFILE2" + struct.pack("<6Q", 104, 3, 0, 0, 0, 8) + bytes(200), "attribute size"),
         (b"some text, not a recording", "not a perf.data file"),
         (b"", "too short"),
     ],

@@ -2,12 +2,14 @@
 
 import gzip
 import itertools
+import lzma
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import zstandard
 
 from pagealloc_model.bundle import open_recording
 from pagealloc_model.errors import RecordingError
@@ -166,15 +168,46 @@ def test_unusable_text_is_one_clear_error(tmp_path: Path, line: str, message: st
         read(tmp_path, line)
 
 
-def test_gzip_is_read_in_place(tmp_path: Path) -> None:
-    path = tmp_path / "events.txt.gz"
-    with gzip.open(path, "wt") as file:
-        file.write(f"t 1 [0] 1.000000: {FREE}\n" * 1000)
+@pytest.mark.parametrize(
+    "pack", [gzip.compress, lzma.compress, zstandard.ZstdCompressor().compress]
+)
+def test_archives_are_read_in_place(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    path = tmp_path / "events.txt.packed"
+    packed = pack(f"t 1 [0] 1.000000: {FREE}\r\n".encode() * 1000)
+    path.write_bytes(packed)
     assert len(read_perf_script(path)) == 1000
     assert len(open_recording(path).trace) == 1000
-    path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(RecordingError, match="not an intact gzip file"):
+    path.write_bytes(packed[:-9])
+    with pytest.raises(RecordingError, match="not an intact compressed file"):
         read_perf_script(path)
+
+
+@pytest.mark.parametrize("mode", ["K", "U ", "Sp", ""])
+def test_the_mode_behind_the_cpu_is_passed_over(tmp_path: Path, mode: str) -> None:
+    trace = read(tmp_path, f"a 7 [003] {mode}   1.000000: {FREE}")
+    assert (trace.cpu[0], trace.pid[0], trace.comms) == (3, 7, {7: "a"})
+
+
+@pytest.mark.parametrize(
+    "frame", ["\tffffffff82201d7e", "\tffffffff82201d7e rmqueue ([kernel])", "\trmqueue"]
+)
+def test_call_chains_are_passed_over(tmp_path: Path, frame: str) -> None:
+    event = f"t 1 [0] 1.000000: {FREE}"
+    assert len(read(tmp_path, event, frame, frame, "", event)) == 2
+
+
+def test_differences_of_times_are_refused(tmp_path: Path) -> None:
+    lines = [f"t 1 [0] 0.{time:06d}: {FREE}" for time in (0, 9, 5)]
+    with pytest.raises(RecordingError, match="differences of times"):
+        read(tmp_path, *lines)
+
+
+def test_a_loss_ends_with_the_event_that_has_room_again(tmp_path: Path) -> None:
+    """The kernel takes that event's time just before it writes the loss in front of it."""
+    times = ("1.000000", "2.000000", "5.000000")
+    lines = [f"t 1 [2] {time}: {FREE}" for time in times]
+    losses = read(tmp_path, *lines, "t 1 [2] 5.000001: PERF_RECORD_LOST lost 3").losses
+    assert (losses.start_ns[0], losses.end_ns[0]) == (2_000_000_000, 5_000_001_000)
 
 
 def perf_script(perf_command: str, event_file: Path, *, lines: int) -> str:

@@ -1,0 +1,40 @@
+"""Intervals of loss where only the times of the loss records are known, not their place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from pagealloc_model.trace.columns import Losses
+
+
+def losses_by_time(
+    records: Iterable[tuple[int, int, int]], time_ns: np.ndarray, cpu: np.ndarray
+) -> Losses:
+    """Each loss starts two events before its record.
+
+    The kernel writes the record together with the first event that has room again, and takes that
+    event's time a moment earlier than the record's: the last event before the gap is the one
+    before it.
+
+    Args:
+        records: (cpu, time in ns, events lost) of each loss record.
+        time_ns: times of the main events, ascending.
+        cpu: their CPUs.
+    """
+    rows = sorted(records, key=lambda record: record[1])
+    times_of = {number: time_ns[cpu == number] for number in {row[0] for row in rows}}
+    starts = []
+    for number, end_ns, _ in rows:
+        before = int(np.searchsorted(times_of[number], end_ns, "right"))
+        first_ns = int(time_ns[0]) if len(time_ns) else end_ns
+        start_ns = int(times_of[number][before - 2]) if before > 1 else first_ns
+        starts.append(min(start_ns, end_ns))
+    return Losses(
+        cpu=np.array([row[0] for row in rows], np.int16),
+        start_ns=np.array(starts, np.int64),
+        end_ns=np.array([row[1] for row in rows], np.int64),
+        count=np.array([row[2] for row in rows], np.int64),
+        event=("",) * len(rows),
+    )
