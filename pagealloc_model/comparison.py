@@ -9,11 +9,12 @@ import numpy as np
 import pandas as pd
 
 from pagealloc_model.errors import UsageError
-from pagealloc_model.policy import Policy
+from pagealloc_model.policy import Assumptions, Policy
 from pagealloc_model.post.comparison_table import Style, comparison_table
 from pagealloc_model.post.footer import Footer
 from pagealloc_model.predicted_tables import LITERAL
 from pagealloc_model.prediction import Replay
+from pagealloc_model.scopes import zone_scope
 from pagealloc_model.version import __version__
 
 Metric = tuple[str, str, float, str, str]
@@ -65,7 +66,7 @@ class Comparison:
             version=f"{__version__} (model {self.base.provenance['model']})",
             lost_events=self.base.losses,
             divergences=diverged,
-            assumptions=f"reclaim {self.base.assumptions.reclaim}; NA: {LITERAL}",
+            assumptions=f"{_assumed(self.base.assumptions)}; NA: {LITERAL}",
         )
 
 
@@ -97,6 +98,10 @@ def compare(base: Replay, patch: Replay) -> Comparison:
     return Comparison(base=base, patch=patch, rows=pd.DataFrame(rows, columns=columns))
 
 
+def _assumed(assumptions: Assumptions) -> str:
+    return f"reclaim {assumptions.reclaim}, counters {assumptions.counters}"
+
+
 def _brief(value: object) -> str:
     return str(getattr(value, "name", value))
 
@@ -117,12 +122,14 @@ def _shown(value: int | bool | None) -> str:
 
 def _metrics(replay: Replay) -> Iterator[Metric]:
     yield from _lock_metrics(replay)
-    zones = [(index, zone.name) for index, zone in enumerate(replay.machine.zones) if zone.managed]
+    machine = replay.machine
     samples = replay.samples
-    order = replay.machine.pageblock_order
+    order = machine.pageblock_order
     weights = 1 << np.arange(samples.free_buddies.shape[2], dtype=np.int64)
-    for index, name in zones:
-        scope = f"zone={name}"
+    for index, zone in enumerate(machine.zones):
+        if not zone.managed:
+            continue
+        scope = zone_scope(zone.node, zone.name, machine.nodes)
         pages = samples.free_buddies[:, index] * weights[None, :, None]
         yield "free_pages", scope, float(pages.sum(axis=(1, 2)).mean()), "pages", ""
         whole = float(pages[:, order:].sum(axis=(1, 2)).mean())

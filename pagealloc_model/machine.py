@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from pagealloc_model.errors import UsageError
@@ -113,10 +114,11 @@ class Machine:
         """Refuse machines the model has no rules for.
 
         Raises:
-            UsageError: zones, CPUs or distances that do not fit the nodes, no populated zone, or a
-                geometry out of range.
+            UsageError: zones, CPUs or distances that do not fit the nodes, zones that overlap, no
+                populated zone, or a geometry out of range.
         """
         self._check_nodes()
+        self._check_spans()
         if not any(zone.managed for zone in self.zones):
             raise UsageError("no zone of the machine has managed pages")
         if not 0 < self.pageblock_order <= self.max_order <= 14:
@@ -145,6 +147,16 @@ class Machine:
         rows = len(self.nodes)
         if self.distances and [len(row) for row in self.distances] != [rows] * rows:
             raise UsageError(f"node distances must be {rows} rows of {rows} numbers")
+
+    def _check_spans(self) -> None:
+        managed = [index for index, zone in enumerate(self.zones) if zone.managed]
+        managed.sort(key=lambda index: self.zones[index].start_pfn)
+        for index, following in pairwise(managed):
+            if self.zones[index].end_pfn > self.zones[following].start_pfn:
+                raise UsageError(
+                    f"{self.zone_title(index)} and {self.zone_title(following)} overlap: which of "
+                    "them a page is in cannot be told"
+                )
 
     @property
     def end_pfn(self) -> int:
@@ -188,6 +200,12 @@ class Machine:
         if node not in self.nodes or name not in self.zone_types:
             return -1
         return self.nodes.index(node) * len(self.zone_types) + self.type_index(name)
+
+    def zone_title(self, index: int) -> str:
+        """A zone as sentences name it, its node added where there are several."""
+        zone = self.zones[index]
+        node = f"node {zone.node}, " if len(self.nodes) > 1 else ""
+        return f"{node}zone {zone.name}"
 
     def with_watermarks(self, policy: Policy, rules: KernelRules) -> Machine:
         """The machine with watermarks recomputed where the policy changes their inputs (S1.6).

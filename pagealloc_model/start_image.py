@@ -54,20 +54,21 @@ def start_counts(machine: Machine, snapshot: Snapshot, trace: Trace) -> StartCou
     Raises:
         UsageError: the snapshot has a zone that the machine has not.
     """
-    names = [zone.name for zone in machine.zones]
-    totals = np.zeros(len(names), np.int64)
+    nr_zones = len(machine.zones)
+    totals = np.zeros(nr_zones, np.int64)
     until = int(np.searchsorted(trace.time_ns, snapshot.time_ns))
     event = trace.event[:until]
     sizes = np.where(event == Event.FREE, 1, np.where(event == Event.ALLOC, -1, 0))
     sizes = sizes * (1 << trace.order[:until].astype(np.int64))
     pfn = trace.pfn[:until]
     for each in snapshot.zoneinfo.zones:
-        if each.name not in names:
+        index = machine.zone_index(each.node, each.name)
+        if index < 0:
             raise UsageError(
-                f"{snapshot.directory}: zone {each.name} is not in the snapshot before the first "
-                "event; take out the snapshot that is not of this recording"
+                f"{snapshot.directory}: zone {each.name} of node {each.node} is not in the "
+                "snapshot before the first event; take out the snapshot that is not of this "
+                "recording"
             )
-        index = names.index(each.name)
         zone = machine.zones[index]
         inside = (pfn >= zone.start_pfn) & (pfn < zone.end_pfn)
         listed = sum(pageset.count for pageset in each.pagesets)
@@ -77,15 +78,14 @@ def start_counts(machine: Machine, snapshot: Snapshot, trace: Trace) -> StartCou
         return StartCounts(
             free_buddies=None, blocks=None, free_pages=totals, time_ns=snapshot.time_ns
         )
-    buddies = np.zeros((len(names), at.ORDERS, at.MIGRATETYPES), np.int64)
-    blocks = np.zeros((len(names), at.MIGRATETYPES), np.int64)
+    buddies = np.zeros((nr_zones, at.ORDERS, at.MIGRATETYPES), np.int64)
+    blocks = np.zeros((nr_zones, at.MIGRATETYPES), np.int64)
     types = list(tables.migratetypes)
     for row in tables.free_lists:
-        buddies[names.index(row.zone), : len(row.buddies), types.index(row.migratetype)] = (
-            row.buddies
-        )
+        zone = machine.zone_index(row.node, row.zone)
+        buddies[zone, : len(row.buddies), types.index(row.migratetype)] = row.buddies
     for row in tables.pageblocks:
-        blocks[names.index(row.zone), : len(row.blocks)] = row.blocks
+        blocks[machine.zone_index(row.node, row.zone), : len(row.blocks)] = row.blocks
     return StartCounts(
         free_buddies=buddies, blocks=blocks, free_pages=totals, time_ns=snapshot.time_ns
     )
@@ -303,8 +303,9 @@ def _meet_free_totals(
                 free[pages] = True
         placed = int(free[span].sum())
         lines.append(
-            f"zone {zone.name}: {placed} pages free in the buddy, {on_lists} on per-CPU lists; "
-            f"the start snapshot asks for {wanted} in the buddy, page flags alone gave {found}"
+            f"{machine.zone_title(index)}: {placed} pages free in the buddy, {on_lists} on "
+            f"per-CPU lists; the start snapshot asks for {wanted} in the buddy, page flags alone "
+            f"gave {found}"
         )
     return lines
 

@@ -10,10 +10,13 @@ import pandas as pd
 
 from pagealloc_model.measured import Measured
 from pagealloc_model.prediction import Replay
+from pagealloc_model.scopes import zone_scope
 
 FROZEN = "nothing changes"
 OF_RANGE = "pages, error in share of range"
 ErrorRow = dict[str, object]
+ZONE = ["node", "zone"]
+"""Index levels that name a zone."""
 
 
 def error_row(
@@ -55,8 +58,8 @@ def relative(value: float, reference: float) -> float:
 class Scored:
     """Measured and predicted state at the scored snapshots, and the measured one at the start.
 
-    Each frame is indexed by time and keys: `free` by zone, order, migratetype; `blocks` by zone,
-    migratetype; `listed` by zone, cpu.
+    Each frame is indexed by time and keys: `free` by node, zone, order, migratetype; `blocks` by
+    node, zone, migratetype; `listed` by node, zone, cpu.
 
     Attributes:
         start_ns: the start snapshot, which the null model keeps.
@@ -90,33 +93,42 @@ class Scored:
         return Scored(
             start_ns=start_ns,
             times=times,
-            free=joined("free_pages", ["zone", "order", "migratetype"], "pages"),
-            blocks=joined("pageblocks", ["zone", "migratetype"], "blocks"),
-            listed=joined("pcp", ["zone", "cpu"], "count"),
+            free=joined("free_pages", [*ZONE, "order", "migratetype"], "pages"),
+            blocks=joined("pageblocks", [*ZONE, "migratetype"], "blocks"),
+            listed=joined("pcp", [*ZONE, "cpu"], "count"),
         )
+
+    def scope(self, node: int, zone: str) -> str:
+        """A zone as rows name it."""
+        return zone_scope(node, zone, self.listed.index.unique("node"))
 
 
 def state_rows(scored: Scored) -> Iterator[ErrorRow]:
     """Rows for everything that snapshots show; zones in which nothing happened are left out."""
-    free = scored.free.groupby(level=["time_ns", "zone"], sort=False).sum()
-    listed = scored.listed.groupby(level=["time_ns", "zone"], sort=False).sum()
+    free = scored.free.groupby(level=["time_ns", *ZONE], sort=False).sum()
+    listed = scored.listed.groupby(level=["time_ns", *ZONE], sort=False).sum()
     total = free.add(listed, fill_value=0).groupby(level="time_ns").sum()
     yield from _series("free_and_listed_pages", "all", total, kind="imposed")
-    for zone in _active_zones(free):
-        scope = f"zone={zone}"
-        yield from _series("free_pages", scope, free.xs(zone, level="zone"))
-        yield from _order_rows(scored, zone)
-        mine = scored.listed.xs(zone, level="zone")
+    for key in _active_zones(free):
+        scope = scored.scope(*key)
+        yield from _series("free_pages", scope, free.xs(key, level=ZONE))
+        yield from _order_rows(scored, key)
+        mine = scored.listed.xs(key, level=ZONE)
         for cpu in np.unique(mine.index.get_level_values("cpu")):
             yield from _series("pcp_count", f"{scope},cpu={cpu}", mine.xs(cpu, level="cpu"))
     yield from _block_rows(scored)
 
 
-def _active_zones(values: pd.DataFrame) -> list[str]:
-    """Zones in which the kernel or the model changed something after the start."""
+def _active_zones(values: pd.DataFrame) -> list[tuple[int, str]]:
+    """Nodes and names of zones in which the kernel or the model changed something."""
     moved = (values["measured"] != values["null"]) | (values["predicted"] != values["null"])
-    zones = values.index.get_level_values("zone")
-    return [str(zone) for zone in dict.fromkeys(zones[moved])]
+    return list(dict.fromkeys(_zones_of(values)[moved]))
+
+
+def _zones_of(values: pd.DataFrame) -> pd.Index:
+    """Node and zone of every row."""
+    others = [name for name in values.index.names if name not in ZONE]
+    return values.index.droplevel(others)
 
 
 def _series(
@@ -143,9 +155,9 @@ def _series(
     )
 
 
-def _order_rows(scored: Scored, zone: str) -> Iterator[ErrorRow]:
+def _order_rows(scored: Scored, zone: tuple[int, str]) -> Iterator[ErrorRow]:
     """Total variation between distributions of free pages over orders, mean over snapshots."""
-    mine = scored.free.xs(zone, level="zone")
+    mine = scored.free.xs(zone, level=ZONE)
     by_order = mine.groupby(level=["time_ns", "order"]).sum()
     shares = by_order / by_order.groupby(level="time_ns").transform("sum")
     for column in ("predicted", "null"):
@@ -153,7 +165,7 @@ def _order_rows(scored: Scored, zone: str) -> Iterator[ErrorRow]:
     distance = shares.groupby(level="time_ns").sum()
     yield error_row(
         "order_distribution_tv",
-        f"zone={zone}",
+        scored.scope(*zone),
         measured=0.0,
         predicted=float(distance["predicted"].mean()),
         error=float(distance["predicted"].mean()),
@@ -169,13 +181,13 @@ def _block_rows(scored: Scored) -> Iterator[ErrorRow]:
     if not len(scored.blocks):
         return
     last = scored.blocks.xs(scored.blocks.index.get_level_values(0).max(), level="time_ns")
-    for (zone, migratetype), row in last.iterrows():
-        scope = f"zone={zone},type={migratetype}"
+    for (node, zone, migratetype), row in last.iterrows():
+        scope = scored.scope(node, zone)
         measured, predicted = row["measured"] - row["null"], row["predicted"] - row["null"]
         if migratetype == "HighAtomic" and (row != 0).any():
             yield error_row(
                 "highatomic_blocks",
-                f"zone={zone}",
+                scope,
                 measured=float(row["measured"]),
                 predicted=float(row["predicted"]),
                 error=relative(row["predicted"], row["measured"]),
@@ -187,7 +199,7 @@ def _block_rows(scored: Scored) -> Iterator[ErrorRow]:
         elif measured or predicted:
             yield error_row(
                 "pageblocks",
-                scope,
+                f"{scope},type={migratetype}",
                 measured=float(measured),
                 predicted=float(predicted),
                 error=relative(predicted, measured),
@@ -204,8 +216,8 @@ def at_snapshots(scored: Scored) -> pd.DataFrame:
     Returns:
         time_s (after the start snapshot), metric, scope, measured, predicted, null.
     """
-    free = scored.free.groupby(level=["time_ns", "zone"], sort=False).sum()
-    listed = scored.listed.groupby(level=["time_ns", "zone"], sort=False).sum()
+    free = scored.free.groupby(level=["time_ns", *ZONE], sort=False).sum()
+    listed = scored.listed.groupby(level=["time_ns", *ZONE], sort=False).sum()
     reserved = scored.blocks[
         scored.blocks.index.get_level_values("migratetype") == "HighAtomic"
     ].droplevel("migratetype")
@@ -215,9 +227,10 @@ def at_snapshots(scored: Scored) -> pd.DataFrame:
         ("pcp_count", listed),
         ("highatomic_blocks", reserved),
     ):
-        zones = values.index.get_level_values("zone")
-        kept = values[zones.isin(_active_zones(values))].reset_index()
-        kept["scope"] = "zone=" + kept["zone"].astype(str)
+        kept = values[_zones_of(values).isin(_active_zones(values))].reset_index()
+        kept["scope"] = [
+            scored.scope(node, zone) for node, zone in zip(kept["node"], kept["zone"], strict=True)
+        ]
         frames.append(kept.assign(metric=metric))
     table = pd.concat(frames, ignore_index=True)
     table["time_s"] = (table["time_ns"] - scored.start_ns) / 1e9

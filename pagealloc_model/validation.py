@@ -14,7 +14,7 @@ from pagealloc_model.measured import Measured, measure
 from pagealloc_model.policy import Assumptions
 from pagealloc_model.predicted_tables import LITERAL
 from pagealloc_model.prediction import Replay, replay
-from pagealloc_model.prepared import start_snapshots
+from pagealloc_model.prepared import missing_topology, start_snapshots
 from pagealloc_model.sampling import bin_width_ns
 from pagealloc_model.state_errors import Scored, at_snapshots
 
@@ -33,12 +33,15 @@ NOT_MODELLED = (
     f"THP success, compaction and reclaim: {LITERAL}",
     "failures of the per-CPU list's trylock: an interrupt that hits a list in use goes to the "
     "buddy directly (S4.10); no event shows it and demand does not settle it",
-    "the lag of NR_FREE_PAGES behind per-CPU deltas: watermark tests read the exact count (S1.10)",
     "pages that change hands without an event: bulk allocation, compaction targets, contiguous "
     "ranges (T9); those freed later appear as hidden allocations in the counts above",
     "waiting for and holding of zone->lock in time; contended acquisitions",
     "memory that is initialised, ballooned or hotplugged during the recording: zones keep the "
     "size they had at the start",
+)
+
+EXACT_COUNTERS = (
+    "the lag of NR_FREE_PAGES behind per-CPU deltas: watermark tests read the exact count (S1.10)"
 )
 
 
@@ -65,7 +68,7 @@ class Validation:
     snapshots: pd.DataFrame
     rule_evidence: tuple[RuleEvidence, ...]
     notes: tuple[str, ...]
-    not_modelled: tuple[str, ...] = NOT_MODELLED
+    not_modelled: tuple[str, ...]
 
     def to_dict(self) -> dict[str, object]:
         """What `pagealloc validate --json` prints."""
@@ -120,6 +123,7 @@ def validate(
     evidence = checked(recording, predicted.rule_evidence)
     notes = [predicted.rules_origin, *rule_notes(evidence, predicted.rules)]
     notes += [*IMPOSED, *measured.notes, *recording.missing]
+    notes += missing_topology(predicted.machine)
     if not len(scored.times):
         notes.append("no snapshot after the start: nothing to hold free memory and blocks to")
     return Validation(
@@ -130,7 +134,14 @@ def validate(
         snapshots=at_snapshots(scored),
         rule_evidence=evidence,
         notes=tuple(notes),
+        not_modelled=_not_modelled(predicted.assumptions),
     )
+
+
+def _not_modelled(assumptions: Assumptions) -> tuple[str, ...]:
+    if assumptions.counters == "lagged":
+        return NOT_MODELLED
+    return (*NOT_MODELLED, EXACT_COUNTERS)
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, object]]:
