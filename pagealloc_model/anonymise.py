@@ -66,6 +66,8 @@ _KEPT_META = (
     "clock",
     "command",
     "nr_cpus",
+    "cpu_nodes",
+    "node_distances",
     "meminfo",
     "cpuinfo_model",
     "sysctl",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -33,6 +33,7 @@ class SmallZone:
     pages: int
     watermarks: tuple[int, int, int]
     protection: tuple[int, ...]
+    node: int = 0
 
     @property
     def first_free(self) -> int:
@@ -43,6 +44,10 @@ DMA32 = SmallZone("DMA32", 0, 8 * BLOCK, (32, 40, 48), (0, 64, 64))
 NORMAL = SmallZone("Normal", 8 * BLOCK, 16 * BLOCK, (64, 80, 96), (0, 0, 0))
 ZONES = (DMA32, NORMAL)
 END_PFN = NORMAL.start_pfn + NORMAL.pages
+NO_DMA32 = SmallZone("DMA32", 0, 0, (0, 0, 0), (0, 0, 0), node=1)
+NORMAL_1 = SmallZone("Normal", END_PFN, 16 * BLOCK, (64, 80, 96), (0, 0, 0), node=1)
+TWO_NODES = (*ZONES, NO_DMA32, NORMAL_1)
+"""The same machine with a second node, which has no low memory."""
 
 
 def small_machine() -> Machine:
@@ -102,10 +107,10 @@ def busy_events() -> TimedEvents:
     return events
 
 
-def start_free() -> np.ndarray:
+def start_free(zones: Sequence[SmallZone] = ZONES) -> np.ndarray:
     """Whether a page is free before the first event, bool per page frame."""
-    free = np.zeros(END_PFN, bool)
-    for zone in ZONES:
+    free = np.zeros(max(zone.start_pfn + zone.pages for zone in zones), bool)
+    for zone in zones:
         free[zone.first_free : zone.start_pfn + zone.pages] = True
     return free
 
@@ -127,14 +132,28 @@ def buddies_of(free: np.ndarray, zone: SmallZone) -> list[int]:
     return counts
 
 
-def zoneinfo_text(free: np.ndarray, listed: Mapping[str, int]) -> str:
+def zoneinfo_text(
+    free: np.ndarray, listed: Mapping[str, int], zones: Sequence[SmallZone] = ZONES
+) -> str:
     """What zoneinfo shows; `listed` gives the pages on each CPU's lists by zone."""
     lines = []
-    for zone in ZONES:
+    for node in sorted({zone.node for zone in zones}):
+        lines += _node_text(free, listed, [zone for zone in zones if zone.node == node])
+    return "\n".join(lines) + "\n"
+
+
+def _node_text(
+    free: np.ndarray, listed: Mapping[str, int], zones: Sequence[SmallZone]
+) -> list[str]:
+    lines = []
+    for zone in zones:
+        if not zone.pages:
+            lines += _empty_zone(zone.node, zone.name)
+            continue
         low_to_high = zip(("min", "low", "high"), zone.watermarks, strict=True)
         sizes = zip(("spanned", "present", "managed"), [zone.pages] * 3, strict=True)
         lines += [
-            f"Node 0, zone {zone.name:>8}",
+            f"Node {zone.node}, zone {zone.name:>8}",
             f"  pages free     {int(free[zone.start_pfn : zone.start_pfn + zone.pages].sum())}",
             "        boost    0",
             *[f"        {name:<8} {value}" for name, value in (*low_to_high, *sizes)],
@@ -147,13 +166,21 @@ def zoneinfo_text(free: np.ndarray, listed: Mapping[str, int]) -> str:
             lines.append(f"    cpu: {cpu}")
             lines += [f"              {name}: {value}" for name, value in words.items()]
         lines += ["  node_unreclaimable:  0", f"  start_pfn:           {zone.start_pfn}"]
-    lines += ["Node 0, zone  Movable", "  pages free     0", "        boost    0"]
+    return [*lines, *_empty_zone(zones[0].node, "Movable")]
+
+
+def _empty_zone(node: int, name: str) -> list[str]:
     names = ("min", "low", "high", "spanned", "present", "managed")
-    lines += [*[f"        {name:<8} 0" for name in names], "        protection: (0, 0, 0)"]
-    return "\n".join(lines) + "\n"
+    return [
+        f"Node {node}, zone {name:>8}",
+        "  pages free     0",
+        "        boost    0",
+        *[f"        {name:<8} 0" for name in names],
+        "        protection: (0, 0, 0)",
+    ]
 
 
-def pagetypeinfo_text(free: np.ndarray) -> str:
+def pagetypeinfo_text(free: np.ndarray, zones: Sequence[SmallZone] = ZONES) -> str:
     """What pagetypeinfo shows: everything free is Movable."""
     orders = "".join(f"{order:7}" for order in range(MAX_ORDER + 1))
     lines = [
@@ -162,34 +189,40 @@ def pagetypeinfo_text(free: np.ndarray) -> str:
         "",
         f"Free pages count per migrate type at order {orders}",
     ]
-    for zone in ZONES:
+    populated = [zone for zone in zones if zone.pages]
+    for zone in populated:
         for name in TYPES:
             counts = buddies_of(free, zone) if name == "Movable" else [0] * (MAX_ORDER + 1)
             cells = "".join(f"{count:7}" for count in counts)
-            lines.append(f"Node    0, zone {zone.name:>8}, type {name:>12} {cells}")
+            lines.append(f"Node    {zone.node}, zone {zone.name:>8}, type {name:>12} {cells}")
     lines += ["", f"Number of blocks type {' '.join(TYPES)}"]
-    for zone in ZONES:
-        lines.append(f"Node 0, zone {zone.name:>8} 1 {zone.pages // BLOCK - 1} 0 0 0")
+    for zone in populated:
+        lines.append(f"Node {zone.node}, zone {zone.name:>8} 1 {zone.pages // BLOCK - 1} 0 0 0")
     return "\n".join(lines) + "\n"
 
 
-def buddyinfo_text(free: np.ndarray) -> str:
+def buddyinfo_text(free: np.ndarray, zones: Sequence[SmallZone] = ZONES) -> str:
     """What buddyinfo shows."""
     return "".join(
-        f"Node 0, zone {zone.name:>8} {' '.join(map(str, buddies_of(free, zone)))}\n"
-        for zone in ZONES
+        f"Node {zone.node}, zone {zone.name:>8} {' '.join(map(str, buddies_of(free, zone)))}\n"
+        for zone in zones
+        if zone.pages
     )
 
 
 def write_snapshot(
-    bundle: Path, time_ns: int, free: np.ndarray, listed: Mapping[str, int] | None = None
+    bundle: Path,
+    time_ns: int,
+    free: np.ndarray,
+    listed: Mapping[str, int] | None = None,
+    zones: Sequence[SmallZone] = ZONES,
 ) -> Path:
     """Write the four state files of one instant."""
     directory = bundle / "snapshots" / f"{time_ns:020d}"
     directory.mkdir(parents=True)
-    (directory / "zoneinfo").write_text(zoneinfo_text(free, listed or {}))
-    (directory / "pagetypeinfo").write_text(pagetypeinfo_text(free))
-    (directory / "buddyinfo").write_text(buddyinfo_text(free))
+    (directory / "zoneinfo").write_text(zoneinfo_text(free, listed or {}, zones))
+    (directory / "pagetypeinfo").write_text(pagetypeinfo_text(free, zones))
+    (directory / "buddyinfo").write_text(buddyinfo_text(free, zones))
     (directory / "vmstat").write_text(f"nr_free_pages {int(free.sum())}\n")
     return directory
 
@@ -201,6 +234,7 @@ def write_bundle(
     release: str = "6.18.0-small",
     page_flags: bool = True,
     snapshots: bool = True,
+    zones: Sequence[SmallZone] = ZONES,
     **meta: object,
 ) -> Path:
     """A bundle whose perf.data is `perf script` text.
@@ -211,6 +245,7 @@ def write_bundle(
         release: named in meta.json.
         page_flags: write kpageflags.
         snapshots: write one snapshot from before the first event.
+        zones: the machine's.
         **meta: more of meta.json.
     """
     directory.mkdir(parents=True)
@@ -219,9 +254,9 @@ def write_bundle(
     uname = ["Linux", "host", release, "#1 SMP", "x86_64"]
     about = {"bundle_version": 1, "uname": uname, "nr_cpus": CPUS, **meta}
     (directory / "meta.json").write_text(json.dumps(about))
-    free = start_free()
+    free = start_free(zones)
     if snapshots:
-        write_snapshot(directory, BEFORE_NS, free)
+        write_snapshot(directory, BEFORE_NS, free, zones=zones)
     if page_flags:
         words = np.where(free, flags.BUDDY, flags.PGTABLE).astype("<u8")
         (directory / "kpageflags.u64.gz").write_bytes(gzip.compress(words.tobytes(), 1))

@@ -146,10 +146,16 @@ def test_a_snapshot_of_another_machine(bundle: Path, capsys: Capture) -> None:
         assert "Odd" in refusal(capsys, command, str(bundle))
 
 
-def test_several_nodes(bundle: Path, capsys: Capture) -> None:
+def test_nodes_with_different_zones(bundle: Path, capsys: Capture) -> None:
     for file in bundle.glob("snapshots/*/zoneinfo"):
         file.write_text(file.read_text().replace("Node 0, zone   Normal", "Node 1, zone   Normal"))
-    assert "several NUMA nodes" in refusal(capsys, "replay", str(bundle))
+    assert "the same zones" in refusal(capsys, "replay", str(bundle))
+
+
+@pytest.mark.parametrize("nodes", ["01", ["0", "1"], 5, [0, 7], [0]])
+def test_a_strange_map_of_cpus_to_nodes(tmp_path: Path, capsys: Capture, nodes: object) -> None:
+    bundle = write_bundle(tmp_path / "small", cpu_nodes=nodes)
+    assert "cpu_nodes" in refusal(capsys, "replay", str(bundle))
 
 
 def test_damaged_kpageflags(bundle: Path, capsys: Capture) -> None:
