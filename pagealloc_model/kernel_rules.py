@@ -88,6 +88,9 @@ class KernelRules:
         "with several nodes, a first walk of the zonelist leaves out nodes whose kswapd runs",
         "S3.1",
     )
+    refill_counted_at_end: bool = _rule(
+        "a refill's pages leave the count of free pages together, at its end", "S1.10"
+    )
     source: str = ""
     inferred: tuple[str, ...] = ()
 
@@ -197,6 +200,7 @@ _6_1 = KernelRules(
     boost_retry_by_high=False,
     boosted_wake_needs_bit=False,
     skips_busy_kswapd_nodes=False,
+    refill_counted_at_end=True,
 )
 _6_12 = replace(
     _6_1,
@@ -214,6 +218,7 @@ _6_12 = replace(
     below_high_tested=True,
     boost_retry_by_high=True,
     boosted_wake_needs_bit=True,
+    refill_counted_at_end=False,
 )
 _6_18 = replace(
     _6_12,
@@ -234,6 +239,7 @@ _6_18 = replace(
         "boost_retry_by_high",
         "boosted_wake_needs_bit",
         "skips_busy_kswapd_nodes",
+        "refill_counted_at_end",
     ),
 )
 _7_2 = replace(

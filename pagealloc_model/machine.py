@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pagealloc_model.proc.zoneinfo import ZoneInfo
 
 PAGE_KB = 4
+PMD_ORDER = 9
+"""Order of a transparent huge page (S1.9)."""
 LOCAL_DISTANCE, REMOTE_DISTANCE = 10, 20
 ZONES_MAX, ZONE_TYPES_MAX = 126, 8
 DEFAULT_MIGRATETYPES = ("Unmovable", "Movable", "Reclaimable", "HighAtomic", "Isolate")

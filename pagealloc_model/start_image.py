@@ -11,7 +11,7 @@ from pagealloc_model.allocator.initial import LISTED, StartImage, maximal_buddie
 from pagealloc_model.block_types import assign_block_types, in_used_blocks
 from pagealloc_model.demand import Demand
 from pagealloc_model.errors import UsageError
-from pagealloc_model.machine import Machine, Zone
+from pagealloc_model.machine import PMD_ORDER, Machine, Zone
 from pagealloc_model.proc import kpageflags as flags
 from pagealloc_model.seeded_placement import seeded_page_flags
 from pagealloc_model.snapshot import Snapshot
@@ -191,7 +191,7 @@ def _listed_pages(
     allocations = allocations[fresh]
     pfn = demand.objects["pfn"][allocations["object"]].astype(np.int64)
     order = allocations["order"].astype(np.int64)
-    eligible = ((order <= 3) | (order == machine.pageblock_order)) & ~buddy[pfn]
+    eligible = ((order <= 3) | (order == PMD_ORDER)) & ~buddy[pfn]
     movable = (order == 0) & (allocations["migratetype"] == at.MOVABLE)
     pieces = []
     for index, zone in enumerate(machine.zones):

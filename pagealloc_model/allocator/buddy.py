@@ -5,12 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.counters import (
-    account_free,
-    account_move,
-    account_taken,
-    recount_highatomic,
-)
+from pagealloc_model.allocator.counters import account_free, account_move, account_part
 from pagealloc_model.allocator.offsets import free_list_at, zone_at
 from pagealloc_model.jit import inner
 
@@ -126,7 +121,7 @@ def take_smallest_fit(
     found_order = int(pages[pfn]["order"])
     remove_buddy(pages, st, zone, pfn)
     split(pages, st, zone, pfn, order, found_order, migratetype)
-    account_taken(st, zone, migratetype, 1 << order)
+    account_free(st, zone, migratetype, -(1 << order))
     return pfn
 
 
@@ -170,7 +165,8 @@ def free_to_buddy(
                 if st[at.LISTS_MATCH_BLOCKS]:
                     set_block_types(blocks, st, buddy, order, migratetype)
         if int(pages[buddy]["tag"]) != migratetype and not st[at.LISTS_MATCH_BLOCKS]:
-            recount_highatomic(st, zone, int(pages[buddy]["tag"]), migratetype, 1 << order)
+            account_part(st, zone, int(pages[buddy]["tag"]), -(1 << order))
+            account_part(st, zone, migratetype, 1 << order)
         remove_buddy(pages, st, zone, buddy)
         pfn &= ~(1 << order)
         order += 1

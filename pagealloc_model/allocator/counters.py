@@ -14,7 +14,7 @@ QUIET_TICKS = 3
 
 @inner
 def count_free(st: np.ndarray, zone: int, migratetype: int, change: int) -> None:
-    """Count pages that entered (or, negative, left) the buddy, isolated ones excepted (S5.3)."""
+    """Count pages of the start image, which no CPU has yet to pass on."""
     if migratetype == st[at.ISOLATE]:
         return
     region = zone_at(zone)
@@ -27,73 +27,73 @@ def count_free(st: np.ndarray, zone: int, migratetype: int, change: int) -> None
 
 @inner
 def account_free(st: np.ndarray, zone: int, migratetype: int, change: int) -> None:
-    """`count_free` by the event's CPU, which may pass the change on later."""
-    count_free(st, zone, migratetype, change)
-    if st[at.COUNTS_BY_CPU] and migratetype != st[at.ISOLATE]:
-        pcp = pcp_at(st, zone, st[at.EVENT_CPU])
-        st[pcp + at.PCP_TOUCHED] = 1
-        region = zone_at(zone)
-        hold_back(st, region, at.ZONE_FREE_UNFOLDED, pcp + at.PCP_FREE_DELTA, change)
-        if migratetype == st[at.CMA]:
-            hold_back(st, region, at.ZONE_FREE_CMA_UNFOLDED, pcp + at.PCP_FREE_CMA_DELTA, change)
-
-
-@inner
-def account_taken(st: np.ndarray, zone: int, migratetype: int, taken: int) -> None:
-    """Count pages taken from the buddy, or leave NR_FREE to the end of the refill (S1.10)."""
-    if not st[at.REFILLING]:
-        account_free(st, zone, migratetype, -taken)
+    """Count pages that entered (or, negative, left) the buddy, isolated ones excepted (S5.3)."""
+    if migratetype == st[at.ISOLATE]:
         return
-    count_free(st, zone, migratetype, -taken)
-    region = zone_at(zone)
-    st[region + at.ZONE_FREE_UNFOLDED] -= taken
-    if st[at.COUNTS_BY_CPU] and migratetype == st[at.CMA]:
-        delta = pcp_at(st, zone, st[at.EVENT_CPU]) + at.PCP_FREE_CMA_DELTA
-        hold_back(st, region, at.ZONE_FREE_CMA_UNFOLDED, delta, -taken)
+    if st[at.REFILLING]:
+        st[at.REFILLED] += change
+    else:
+        account_total(st, zone, change)
+    account_part(st, zone, migratetype, change)
 
 
 @inner
-def begin_refill(st: np.ndarray) -> None:
-    """Kernels whose lists are loose count a refill as a whole (S1.10)."""
-    st[at.REFILLING] = not st[at.LISTS_MATCH_BLOCKS]
+def account_total(st: np.ndarray, zone: int, change: int) -> None:
+    """The share of a change that concerns all types, by the event's CPU.
 
-
-@inner
-def end_refill(st: np.ndarray, zone: int, taken: int) -> None:
-    """Count the pages that a refill took, if that was left to its end.
-
-    Even none is an update: it passes a delta on that has come to exceed the threshold.
+    A change by 0 is one too: it passes on a delta that a lowered threshold no longer allows.
     """
-    if not st[at.REFILLING]:
-        return
-    st[at.REFILLING] = 0
     region = zone_at(zone)
-    st[region + at.ZONE_FREE_UNFOLDED] += taken
+    st[region + at.ZONE_FREE] += change
     if st[at.COUNTS_BY_CPU]:
         pcp = pcp_at(st, zone, st[at.EVENT_CPU])
-        if taken > 0:
+        if change != 0 and st[region + at.ZONE_THRESHOLD] == 0:
             st[pcp + at.PCP_TOUCHED] = 1
-        hold_back(st, region, at.ZONE_FREE_UNFOLDED, pcp + at.PCP_FREE_DELTA, -taken)
+        hold_back(st, region, at.ZONE_FREE_UNFOLDED, pcp + at.PCP_FREE_DELTA, change)
+
+
+@inner
+def account_part(st: np.ndarray, zone: int, migratetype: int, change: int) -> None:
+    """The share of a change that concerns the one type that is counted apart."""
+    region = zone_at(zone)
+    if migratetype == at.HIGHATOMIC:
+        st[region + at.ZONE_FREE_HIGHATOMIC] += change
+    elif migratetype == st[at.CMA]:
+        st[region + at.ZONE_FREE_CMA] += change
+        if st[at.COUNTS_BY_CPU]:
+            delta = pcp_at(st, zone, st[at.EVENT_CPU]) + at.PCP_FREE_CMA_DELTA
+            hold_back(st, region, at.ZONE_FREE_CMA_UNFOLDED, delta, change)
 
 
 @inner
 def account_move(st: np.ndarray, zone: int, old_type: int, new_type: int, moved: int) -> None:
-    """Count free pages that change lists; kernels whose lists are loose count nothing (S6.5)."""
-    if st[at.LISTS_MATCH_BLOCKS]:
-        account_free(st, zone, old_type, -moved)
-        account_free(st, zone, new_type, moved)
-    else:
-        recount_highatomic(st, zone, old_type, new_type, moved)
+    """Count free pages that change lists.
+
+    The total stays, but where lists match blocks it is updated twice, which may make the CPU pass
+    on what it held back.
+    """
+    if st[at.LISTS_MATCH_BLOCKS] and st[at.COUNTS_BY_CPU]:
+        region = zone_at(zone)
+        delta = pcp_at(st, zone, st[at.EVENT_CPU]) + at.PCP_FREE_DELTA
+        hold_back(st, region, at.ZONE_FREE_UNFOLDED, delta, -moved)
+        hold_back(st, region, at.ZONE_FREE_UNFOLDED, delta, moved)
+    account_part(st, zone, old_type, -moved)
+    account_part(st, zone, new_type, moved)
 
 
 @inner
-def recount_highatomic(st: np.ndarray, zone: int, old_type: int, new_type: int, moved: int) -> None:
-    """Keep count of the pages on HIGHATOMIC lists where the kernel has no such counter."""
-    region = zone_at(zone)
-    if old_type == at.HIGHATOMIC:
-        st[region + at.ZONE_FREE_HIGHATOMIC] -= moved
-    if new_type == at.HIGHATOMIC:
-        st[region + at.ZONE_FREE_HIGHATOMIC] += moved
+def begin_refill(st: np.ndarray) -> None:
+    """From here on pages leave the total only at the refill's end, in kernels that do so."""
+    st[at.REFILLING] = st[at.REFILL_COUNTED_AT_END]
+    st[at.REFILLED] = 0
+
+
+@inner
+def end_refill(st: np.ndarray, zone: int) -> None:
+    """Count what a refill took, if that was put off."""
+    if st[at.REFILLING]:
+        st[at.REFILLING] = 0
+        account_total(st, zone, st[at.REFILLED])
 
 
 @inner
@@ -108,15 +108,20 @@ def hold_back(st: np.ndarray, region: int, unfolded: int, delta: int, change: in
 
 @inner
 def fold_counters(st: np.ndarray, zone: int, cpu: int) -> None:
-    """Pass a CPU's deltas of a zone on, as its tick does; a change postpones expiry (S4.8)."""
+    """Pass a CPU's deltas of a zone on, as its tick does; a change puts off expiry (S4.8).
+
+    Counters that do not lag leave no delta; there, any change since the last tick counts.
+    """
     region = zone_at(zone)
     pcp = pcp_at(st, zone, cpu)
-    st[region + at.ZONE_FREE_UNFOLDED] -= st[pcp + at.PCP_FREE_DELTA]
-    st[region + at.ZONE_FREE_CMA_UNFOLDED] -= st[pcp + at.PCP_FREE_CMA_DELTA]
+    free, cma = st[pcp + at.PCP_FREE_DELTA], st[pcp + at.PCP_FREE_CMA_DELTA]
+    st[region + at.ZONE_FREE_UNFOLDED] -= free
+    st[region + at.ZONE_FREE_CMA_UNFOLDED] -= cma
     st[pcp + at.PCP_FREE_DELTA] = 0
     st[pcp + at.PCP_FREE_CMA_DELTA] = 0
-    if st[pcp + at.PCP_TOUCHED]:
-        st[pcp + at.PCP_TOUCHED] = 0
+    changed = st[pcp + at.PCP_TOUCHED] != 0 or free != 0 or cma != 0
+    st[pcp + at.PCP_TOUCHED] = 0
+    if changed and st[at.NR_NODES] > 1:
         st[pcp + at.PCP_EXPIRE] = QUIET_TICKS
 
 

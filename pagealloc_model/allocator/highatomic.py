@@ -13,7 +13,7 @@ from pagealloc_model.allocator.buddy import (
     remove_buddy,
     set_block_types,
 )
-from pagealloc_model.allocator.counters import account_free
+from pagealloc_model.allocator.counters import account_move
 from pagealloc_model.allocator.event_log import count_transaction
 from pagealloc_model.allocator.offsets import free_list_at, zone_at
 from pagealloc_model.jit import inner
@@ -92,10 +92,9 @@ def unreserve_one(
             block = pfn >> block_order
             moved = move_block_free_pages(pages, blocks, st, zone, block, migratetype)
         else:
-            account_free(st, zone, at.HIGHATOMIC, -moved)
+            account_move(st, zone, at.HIGHATOMIC, migratetype, moved)
             remove_buddy(pages, st, zone, pfn)
             add_buddy(pages, st, zone, pfn, order, migratetype, True)
-            account_free(st, zone, migratetype, moved)
             set_block_types(blocks, st, pfn, order, migratetype)
         count_transaction(
             st, log, at.SITE_UNRESERVE, zone, cpu, order, migratetype, converted, moved

@@ -47,6 +47,7 @@ def broken_invariants(state: State) -> list[str]:
         span = (first[:, None] + np.arange(1 << order)).ravel()
         if (seen[span] > 0).any():
             lines.append(f"an allocation of order {order} overlaps free pages")
+    lines += _check_deltas(state)
     lines += _check_merges(state)
     lines += _check_reserves(state)
     return lines
@@ -59,7 +60,7 @@ def _lists_match_blocks(state: State) -> bool:
 def _check_free_lists(state: State, zone: int, seen: np.ndarray) -> list[str]:
     lines = []
     region = state.zone_region(zone)
-    total = highatomic = 0
+    total = highatomic = cma = 0
     for order in range(state.machine.max_order + 1):
         for migratetype in range(at.MIGRATETYPES):
             start = at.ZONE_LISTS + (order * at.MIGRATETYPES + migratetype) * at.LIST_WORDS
@@ -81,10 +82,13 @@ def _check_free_lists(state: State, zone: int, seen: np.ndarray) -> list[str]:
                 seen[pfn : pfn + (1 << order)] += 1
             total += len(pfns) << order if migratetype != state.st[at.ISOLATE] else 0
             highatomic += len(pfns) << order if migratetype == at.HIGHATOMIC else 0
+            cma += len(pfns) << order if migratetype == state.st[at.CMA] else 0
     if total != region[at.ZONE_FREE]:
         lines.append(f"zone {zone}: {total} pages on free lists, {region[at.ZONE_FREE]} counted")
     if highatomic != region[at.ZONE_FREE_HIGHATOMIC]:
         lines.append(f"zone {zone}: free highatomic pages miscounted")
+    if cma != region[at.ZONE_FREE_CMA]:
+        lines.append(f"zone {zone}: free CMA pages miscounted")
     return lines
 
 
@@ -104,6 +108,24 @@ def _check_pageset(state: State, zone: int, cpu: int, seen: np.ndarray) -> list[
             total += 1 << order
     if total != region[at.PCP_COUNT]:
         lines.append(f"zone {zone} cpu {cpu}: {total} pages listed, {region[at.PCP_COUNT]} counted")
+    return lines
+
+
+def _check_deltas(state: State) -> list[str]:
+    """What counters lag behind is what CPUs hold back."""
+    lines = []
+    for zone in range(len(state.machine.zones)):
+        region = state.zone_region(zone)
+        regions = [state.pcp_region(zone, cpu) for cpu in range(state.machine.nr_cpus)]
+        for unfolded, delta in (
+            (at.ZONE_FREE_UNFOLDED, at.PCP_FREE_DELTA),
+            (at.ZONE_FREE_CMA_UNFOLDED, at.PCP_FREE_CMA_DELTA),
+        ):
+            held = sum(int(each[delta]) for each in regions)
+            if held != region[unfolded]:
+                lines.append(
+                    f"zone {zone}: CPUs hold {held} pages back, {region[unfolded]} counted"
+                )
     return lines
 
 

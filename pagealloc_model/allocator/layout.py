@@ -81,6 +81,7 @@ LOG_ROWS = 36
 LOG_DROPPED = 37
 LOG_PAGES = 38
 KSWAPD_RUNS = 39
+REFILLING = 40
 FALLBACK_MODE = 41
 SERVED_BY_PCP = 42
 TICK_CPU = 43
@@ -102,8 +103,7 @@ COUNT_HIDDEN = 57
 COUNT_IN_BASE_PAGES = 58
 # What a function returns beside its value.
 BLOCKS_TRIED = 60
-# Pages taken are counted when the refill that takes them ends.
-REFILLING = 61
+REFILLED = 61
 # Fallbacks by requested type, type taken from, kind, requested order, order of the buddy found.
 FALLBACKS = 64
 CLAIM_BLOCK, CLAIM, STEAL = 0, 1, 2
@@ -123,6 +123,8 @@ BELOW_HIGH_TESTED = 6153
 BOOST_RETRY_MASK = 6154
 BOOST_RETRY_BITS = 6155
 BOOSTED_WAKE_NEEDS_BIT = 6156
+REFILL_COUNTED_AT_END = 6157
+PMD_ORDER = 6158
 ZONES = 6176
 
 # One zone.

@@ -12,12 +12,7 @@ from pagealloc_model.allocator.buddy import (
     push_tail,
     unlink,
 )
-from pagealloc_model.allocator.counters import (
-    begin_refill,
-    end_refill,
-    fold_counters,
-    seen_free,
-)
+from pagealloc_model.allocator.counters import begin_refill, end_refill, fold_counters, seen_free
 from pagealloc_model.allocator.event_log import count_transaction, log_page
 from pagealloc_model.allocator.fallback import MODE_NORMAL, take_page
 from pagealloc_model.allocator.offsets import pcp_at, zone_at
@@ -32,7 +27,7 @@ def list_index(st: np.ndarray, order: int, migratetype: int) -> int:
     costly = st[at.COSTLY_ORDER]
     if order <= costly:
         return 3 * order + migratetype
-    if st[at.THP_LISTS] and order == st[at.PAGEBLOCK_ORDER]:
+    if st[at.THP_LISTS] and order == st[at.PMD_ORDER]:
         return 3 * (costly + 1) + (1 if migratetype == at.MOVABLE else 0)
     return -1
 
@@ -114,7 +109,7 @@ def refill(
         pages[pfn]["where"] = at.ON_PCP
         push_tail(pages, st, lst, pfn)
         got += 1
-    end_refill(st, zone, got << order)
+    end_refill(st, zone)
     count_transaction(st, log, at.SITE_REFILL, zone, cpu, order, migratetype, got, got << order)
     return got
 
@@ -153,7 +148,7 @@ def allocate_from_pcp(
 def list_order(st: np.ndarray, index: int) -> int:
     """Order of the pages on a pageset's list (S1.9)."""
     order = index // 3
-    return order if order <= st[at.COSTLY_ORDER] else st[at.PAGEBLOCK_ORDER]
+    return order if order <= st[at.COSTLY_ORDER] else st[at.PMD_ORDER]
 
 
 @inner

@@ -251,10 +251,10 @@ def allocate(
 
 @inner
 def direct_reclaim_ran(st: np.ndarray, bits: int) -> bool:
-    """Whether the request reclaimed directly: as recorded, else whenever it may (S8.2)."""
-    if st[at.DIRECT_RECLAIM_RECORDED]:
-        return bits & at.REQUEST_RECLAIMED != 0
-    return bits & at.GFP_DIRECT_RECLAIM != 0
+    """Whether a request that may reclaim directly did: as recorded, else always (S8.2)."""
+    if not bits & at.GFP_DIRECT_RECLAIM:
+        return False
+    return not st[at.DIRECT_RECLAIM_RECORDED] or bits & at.REQUEST_RECLAIMED != 0
 
 
 @inner

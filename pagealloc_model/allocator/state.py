@@ -8,7 +8,7 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.kernel_rules import KernelRules
-from pagealloc_model.machine import ZONE_TYPES_MAX, Machine, Zone
+from pagealloc_model.machine import PMD_ORDER, ZONE_TYPES_MAX, Machine, Zone
 from pagealloc_model.policy import Assumptions, Policy
 from pagealloc_model.zonelists import node_orders, zonelist
 
@@ -170,6 +170,7 @@ def _set_scalars(
         at.COUNTS_BY_CPU: assumptions.counters == "lagged" or len(machine.nodes) > 1,
         at.COSTLY_ORDER: _given(policy.costly_order, 3),
         at.THP_LISTS: machine.thp,
+        at.PMD_ORDER: PMD_ORDER,
         at.BATCH_SCALE_MAX: _given(policy.pcp_batch_scale_max, 5),
         at.FREE_HIGH_BATCH: assumptions.free_high_batch,
         at.FLUSH_ADDS_HALF_HIGH_MIN: rules.high_order_flush_adds_half_high_min,
@@ -182,6 +183,7 @@ def _set_scalars(
         at.FULL_DRAIN_BATCHED: rules.full_drain_batched,
         at.FALLBACK_FROM_LARGEST: rules.fallback_from_largest,
         at.LISTS_MATCH_BLOCKS: rules.lists_match_blocks,
+        at.REFILL_COUNTED_AT_END: rules.refill_counted_at_end,
         at.FREE_SPLIT_BY_BLOCK: rules.free_split_by_block,
         at.HIGHATOMIC_NEEDS_HIGH: rules.highatomic_needs_high,
         at.RESERVE_CAP_ROUNDED: rules.reserve_cap_rounded,

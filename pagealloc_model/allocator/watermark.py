@@ -87,11 +87,18 @@ def boost_watermark(st: np.ndarray, zone: int) -> bool:
 
 
 @inner
+def is_eligible(st: np.ndarray, zone: int, highest_type: int) -> bool:
+    """Whether a zone has pages and is of a type that a run's waker may use (S10.2)."""
+    region = zone_at(zone)
+    return st[region + at.ZONE_MANAGED] > 0 and st[region + at.ZONE_TYPE] <= highest_type
+
+
+@inner
 def node_balanced(st: np.ndarray, node: int, order: int, highest_type: int) -> bool:
     """Whether some eligible zone of a node passes its high watermark (S10.2)."""
     first = node * st[at.ZONE_TYPES]
     for zone in range(first, first + highest_type + 1):
-        if st[zone_at(zone) + at.ZONE_MANAGED] > 0:
+        if is_eligible(st, zone, highest_type):
             mark = mark_pages(st, zone, at.WMARK_HIGH)
             free = carefully_seen_free(st, zone)
             if above_mark(st, zone, order, mark, highest_type, 0, free):
@@ -122,7 +129,7 @@ def stop_kswapd(st: np.ndarray, node: int) -> None:
     for zone in range(first, first + st[at.ZONE_TYPES]):
         region = zone_at(zone)
         st[region + at.ZONE_THRESHOLD] = st[region + at.ZONE_THRESHOLD_ASLEEP]
-        if zone - first <= highest_type:
+        if is_eligible(st, zone, highest_type):
             st[region + at.ZONE_RECLAIM_ACTIVE] = 0
             remaining = st[region + at.ZONE_BOOST] - st[region + at.ZONE_REMEMBERED_BOOST]
             st[region + at.ZONE_BOOST] = max(remaining, 0)
@@ -144,7 +151,7 @@ def start_kswapd(st: np.ndarray, node: int, highest_type: int) -> None:
     for zone in range(first, first + st[at.ZONE_TYPES]):
         region = zone_at(zone)
         st[region + at.ZONE_THRESHOLD] = st[region + at.ZONE_THRESHOLD_AWAKE]
-        if zone - first <= highest_type:
+        if is_eligible(st, zone, highest_type):
             st[region + at.ZONE_RECLAIM_ACTIVE] = 1
             st[region + at.ZONE_REMEMBERED_BOOST] = st[region + at.ZONE_BOOST]
 

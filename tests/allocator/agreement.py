@@ -8,7 +8,9 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from tests.allocator.model_driver import ModelDriver
-from tests.oracle.scenarios import Alloc, Free, FreeSingly, Replayed, Scenario, Step, Tick
+from tests.oracle import Oracle
+from tests.oracle.scenarios import Scenario
+from tests.oracle.steps import Alloc, Free, FreeSingly, Replayed, Step, Tick
 
 DUMP_EVERY = 20
 """Steps between two comparisons of the whole state; pages and events are compared at each."""
@@ -37,9 +39,22 @@ def assert_agreement(scenario: Scenario) -> ModelDriver:
         oracle.events.clear()
         if number % DUMP_EVERY == 0:
             assert_same_state(model.dump(), oracle.dump(), after)
+            assert_same_counters(model, oracle, after)
     assert_same_state(model.dump(), oracle.dump(), "at the end")
+    assert_same_counters(model, oracle, "at the end")
     assert np.array_equal(model.state.sites()[..., at.SITE_ACQUISITIONS], model.acquisitions)
     return model
+
+
+def assert_same_counters(model: ModelDriver, oracle: Oracle, when: str) -> None:
+    """Compare what nodes, lag and CMA add to the state.
+
+    What each CPU did to the counters matters only where they lag or lists expire.
+    """
+    mine, theirs = model.dump_counters(), oracle.dump_counters()
+    if not model.state.st[at.COUNTS_BY_CPU]:
+        del mine["cpus"], theirs["cpus"]
+    assert_same_state(mine, theirs, when)
 
 
 def assert_same_state(model: dict[str, Any], oracle: dict[str, Any], when: str) -> None:

@@ -16,15 +16,18 @@ from pagealloc_model.machine import Machine, Zone
 from pagealloc_model.policy import Assumptions, Policy
 from tests.oracle import Oracle, OracleMachine, OraclePolicy, OracleRules
 from tests.oracle.events import Event
-from tests.oracle.scenarios import (
+from tests.oracle.start_state import live_objects
+from tests.oracle.steps import (
     Alloc,
     Free,
     FreeSingly,
+    KswapdStart,
+    KswapdStop,
     Live,
     Replayed,
+    SetPcpHigh,
     Step,
     Tick,
-    live_objects,
 )
 
 FAR = 1 << 62
@@ -53,6 +56,7 @@ def model_machine(machine: OracleMachine) -> Machine:
     """The same machine, in the model's words."""
     zones = tuple(
         Zone(
+            node=each.node,
             name=each.name,
             start_pfn=each.start_pfn,
             spanned=each.spanned,
@@ -69,6 +73,8 @@ def model_machine(machine: OracleMachine) -> Machine:
     return Machine(
         zones=zones,
         nr_cpus=machine.nr_cpus,
+        cpu_nodes=machine.cpu_nodes,
+        distances=machine.distances,
         pageblock_order=machine.pageblock_order,
         max_order=machine.max_order,
         migratetypes=machine.migratetypes,
@@ -99,7 +105,10 @@ def state_like(oracle: Oracle, log_rows: int = LOG_ROWS) -> State:
         model_machine(oracle.machine),
         KernelRules.preset(oracle.rules.name),
         model_policy(oracle.policy, oracle.rules),
-        Assumptions(free_high_batch=oracle.machine.free_high_batch),
+        Assumptions(
+            free_high_batch=oracle.machine.free_high_batch,
+            counters=oracle.assumptions.counters,
+        ),
         log_rows=log_rows,
     )
     dump = oracle.dump()
@@ -115,6 +124,8 @@ def state_like(oracle: Oracle, log_rows: int = LOG_ROWS) -> State:
     _copy_counters(state, dump)
     state.st[at.NEXT_TICK] = state.st[at.TICK_BASE] = FAR
     state.st[at.LOG_PAGES] = 1
+    state.st[at.KSWAPD_RECORDED] = oracle.assumptions.kswapd_recorded
+    state.st[at.DIRECT_RECLAIM_RECORDED] = oracle.assumptions.direct_reclaim_recorded
     return state
 
 
@@ -183,6 +194,16 @@ class ModelDriver:
                 self._free(step.cpu, step.pages[0][0], order)
             case Tick():
                 self._tick(step.cpu)
+            case KswapdStart():
+                node = self.state.machine.nodes.index(step.node)
+                self._advance(operation=at.KSWAPD_START, offset=node, zone=step.highest_zone)
+            case KswapdStop():
+                node = self.state.machine.nodes.index(step.node)
+                self._advance(operation=at.KSWAPD_STOP, offset=node)
+            case SetPcpHigh():
+                self._advance(
+                    operation=at.SET_PCP_HIGH, zone=step.zone, cpu=step.cpu, offset=step.high
+                )
         self._keep_log()
         return given
 
@@ -194,6 +215,10 @@ class ModelDriver:
     def dump(self) -> dict[str, Any]:
         """The state as `Oracle.dump` has it."""
         return dump_state(self.state)
+
+    def dump_counters(self) -> dict[str, Any]:
+        """The state as `Oracle.dump_counters` has it."""
+        return dump_counters(self.state)
 
     @property
     def _arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -215,7 +240,7 @@ class ModelDriver:
             order=step.order,
             migratetype=step.migratetype,
             zone=step.highest_zone,
-            bits=int(step.bits),
+            bits=int(step.bits) | at.REQUEST_RECLAIMED * step.reclaimed,
         )
         given = self._given(int(self._object_pfn[number]), step.order)
         self._own(given)
@@ -274,13 +299,19 @@ def _event(row: list[int]) -> Event:
 def dump_state(state: State) -> dict[str, Any]:
     """A state as `Oracle.dump` has its own."""
     zones, cpus = range(len(state.machine.zones)), range(state.machine.nr_cpus)
+    populated = _populated(state)
     zone_of = state.blocks["zone"]
     dump: dict[str, Any] = {
         "free": {key: pfns for zone in zones for key, pfns in _free_lists(state, zone)},
         "pcp": {
-            key: pfns for zone in zones for cpu in cpus for key, pfns in _lists(state, zone, cpu)
+            key: pfns
+            for zone in populated
+            for cpu in cpus
+            for key, pfns in _lists(state, zone, cpu)
         },
-        "pcp_state": {(zone, cpu): _pageset(state, zone, cpu) for zone in zones for cpu in cpus},
+        "pcp_state": {
+            (zone, cpu): _pageset(state, zone, cpu) for zone in populated for cpu in cpus
+        },
         "blocks": {
             int(block): int(state.blocks[block]["migratetype"]) for block in np.flatnonzero(zone_of)
         },
@@ -341,4 +372,44 @@ def _zone(state: State, zone: int) -> dict[str, int | bool]:
         "below_high": bool(region[at.ZONE_BELOW_HIGH]),
         "reclaim_active": bool(region[at.ZONE_RECLAIM_ACTIVE]),
         "boosted": bool(region[at.ZONE_BOOSTED]),
+    }
+
+
+def dump_counters(state: State) -> dict[str, Any]:
+    """What `Oracle.dump_counters` has of its own."""
+    st, machine = state.st, state.machine
+    zones, cpus = _populated(state), range(machine.nr_cpus)
+    nodes = st[st[at.NODE_BASE] : st[at.ZONELIST_BASE]].reshape(-1, at.NODE_STRIDE)
+    return {
+        "kswapd": {
+            node: bool(nodes[index, at.NODE_KSWAPD_ACTIVE])
+            for index, node in enumerate(machine.nodes)
+        },
+        "counters": {zone: _counters(state, zone) for zone in zones},
+        "cpus": {(zone, cpu): _held_back(state, zone, cpu) for zone in zones for cpu in cpus},
+    }
+
+
+def _populated(state: State) -> list[int]:
+    return [index for index, zone in enumerate(state.machine.zones) if zone.managed]
+
+
+def _counters(state: State, zone: int) -> dict[str, int]:
+    region = state.zone_region(zone)
+    return {
+        "free": int(region[at.ZONE_FREE] - region[at.ZONE_FREE_UNFOLDED]),
+        "cma": int(region[at.ZONE_FREE_CMA] - region[at.ZONE_FREE_CMA_UNFOLDED]),
+        "free_cma": int(region[at.ZONE_FREE_CMA]),
+        "threshold": int(region[at.ZONE_THRESHOLD]),
+    }
+
+
+def _held_back(state: State, zone: int, cpu: int) -> dict[str, int | bool]:
+    region = state.pcp_region(zone, cpu)
+    free, cma = int(region[at.PCP_FREE_DELTA]), int(region[at.PCP_FREE_CMA_DELTA])
+    return {
+        "free": free,
+        "cma": cma,
+        "changed": bool(region[at.PCP_TOUCHED]) or free != 0 or cma != 0,
+        "expire": int(region[at.PCP_EXPIRE]),
     }

@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.oracle import invariants
 from tests.oracle.allocated import AllocatedPages
+from tests.oracle.arithmetic import clamp
 from tests.oracle.counters import ThisCpu
 from tests.oracle.dump import dump_counters, dump_state
 from tests.oracle.events import Event, EventLog
@@ -116,8 +117,9 @@ class Oracle:
         self.placed_pages += 1 << pcp.layout.order(index)
 
     def set_pcp_high(self, zone: int, cpu: int, high: int) -> None:
-        """Set the tuned limit of a page set, as a recording found it."""
-        self.zones[zone].pcp[cpu].high = high
+        """Set the tuned limit of a page set, as a recording found it, within its bounds."""
+        pcp = self.zones[zone].pcp[cpu]
+        pcp.high = clamp(high, pcp.high_min, pcp.high_max)
 
     def set_block_type(self, block: int, migratetype: int) -> None:
         """Tag a pageblock (by number); HIGHATOMIC blocks count as reserved (S7.2).

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def dump_state(oracle: Oracle) -> dict[str, Any]:
-    """Everything that two implementations must agree on.
+    """Everything that two implementations must agree on; zones without pages have no page sets.
 
     Returns:
         A dict of dicts:
@@ -25,6 +25,7 @@ def dump_state(oracle: Oracle) -> dict[str, Any]:
         `pcp_types` (only where lists need not match blocks): as `pcp`, the types pages carry;
         `divergence`: counts `forced`, `in_base_pages` and `failed`.
     """
+    populated = [zone for zone in oracle.zones if zone.spec.managed]
     state = {
         "free": {
             (zone.index, *key): list(pages)
@@ -33,13 +34,13 @@ def dump_state(oracle: Oracle) -> dict[str, Any]:
         },
         "pcp": {
             (zone.index, cpu, index): list(pages)
-            for zone in oracle.zones
+            for zone in populated
             for cpu, pcp in enumerate(zone.pcp)
             for index, pages in enumerate(pcp.lists)
         },
         "pcp_state": {
             (zone.index, cpu): _page_set(pcp)
-            for zone in oracle.zones
+            for zone in populated
             for cpu, pcp in enumerate(zone.pcp)
         },
         "blocks": oracle.blocks.as_dict(),
@@ -68,6 +69,7 @@ def dump_counters(oracle: Oracle) -> dict[str, Any]:
         the true number of free CMA pages, `threshold` in force;
         `cpus`: (zone, cpu) -> `free` and `cma` kept back, `changed` since the last tick, `expire`.
     """
+    populated = [zone for zone in oracle.zones if zone.spec.managed]
     return {
         "kswapd": {node: kswapd.active for node, kswapd in oracle.kswapd.items()},
         "counters": {
@@ -77,7 +79,7 @@ def dump_counters(oracle: Oracle) -> dict[str, Any]:
                 "free_cma": zone.counters.cma.total,
                 "threshold": zone.counters.free.threshold,
             }
-            for zone in oracle.zones
+            for zone in populated
         },
         "cpus": {
             (zone.index, cpu): {
@@ -86,7 +88,7 @@ def dump_counters(oracle: Oracle) -> dict[str, Any]:
                 "changed": zone.counters.has_changed(cpu),
                 "expire": pcp.expire,
             }
-            for zone in oracle.zones
+            for zone in populated
             for cpu, pcp in enumerate(zone.pcp)
         },
     }
