@@ -88,6 +88,11 @@ class KernelRules:
         "with several nodes, a first walk of the zonelist leaves out nodes whose kswapd runs",
         "S3.1",
     )
+    huge_lists_hold_blocks: bool = _rule(
+        "the per-CPU lists behind those of costly orders hold pages of pageblock order; otherwise "
+        "transparent huge pages",
+        "S1.9",
+    )
     refill_counted_at_end: bool = _rule(
         "a refill's pages leave the count of free pages together, at its end", "S1.10"
     )
@@ -201,6 +206,7 @@ _6_1 = KernelRules(
     boosted_wake_needs_bit=False,
     skips_busy_kswapd_nodes=False,
     refill_counted_at_end=True,
+    huge_lists_hold_blocks=True,
 )
 _6_12 = replace(
     _6_1,
@@ -219,6 +225,7 @@ _6_12 = replace(
     boost_retry_by_high=True,
     boosted_wake_needs_bit=True,
     refill_counted_at_end=False,
+    huge_lists_hold_blocks=False,
 )
 _6_18 = replace(
     _6_12,
@@ -240,6 +247,7 @@ _6_18 = replace(
         "boosted_wake_needs_bit",
         "skips_busy_kswapd_nodes",
         "refill_counted_at_end",
+        "huge_lists_hold_blocks",
     ),
 )
 _7_2 = replace(

@@ -152,7 +152,7 @@ def install(state: State, image: StartImage) -> None:
     _place_allocations(state, image)
     costly, thp = state.st[at.COSTLY_ORDER], state.st[at.THP_LISTS]
     order = image.listed["order"]
-    eligible = (order <= costly) | ((order == state.st[at.PMD_ORDER]) & bool(thp))
+    eligible = (order <= costly) | ((order == state.st[at.HUGE_ORDER]) & bool(thp))
     free = image.free.copy()
     for barred in image.listed[~eligible]:
         free[int(barred["pfn"]) : int(barred["pfn"]) + (1 << int(barred["order"]))] = True

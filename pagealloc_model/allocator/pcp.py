@@ -27,7 +27,7 @@ def list_index(st: np.ndarray, order: int, migratetype: int) -> int:
     costly = st[at.COSTLY_ORDER]
     if order <= costly:
         return 3 * order + migratetype
-    if st[at.THP_LISTS] and order == st[at.PMD_ORDER]:
+    if st[at.THP_LISTS] and order == st[at.HUGE_ORDER]:
         return 3 * (costly + 1) + (1 if migratetype == at.MOVABLE else 0)
     return -1
 
@@ -148,7 +148,7 @@ def allocate_from_pcp(
 def list_order(st: np.ndarray, index: int) -> int:
     """Order of the pages on a pageset's list (S1.9)."""
     order = index // 3
-    return order if order <= st[at.COSTLY_ORDER] else st[at.PMD_ORDER]
+    return order if order <= st[at.COSTLY_ORDER] else st[at.HUGE_ORDER]
 
 
 @inner

@@ -170,7 +170,7 @@ def _set_scalars(
         at.COUNTS_BY_CPU: assumptions.counters == "lagged" or len(machine.nodes) > 1,
         at.COSTLY_ORDER: _given(policy.costly_order, 3),
         at.THP_LISTS: machine.thp,
-        at.PMD_ORDER: PMD_ORDER,
+        at.HUGE_ORDER: machine.pageblock_order if rules.huge_lists_hold_blocks else PMD_ORDER,
         at.BATCH_SCALE_MAX: _given(policy.pcp_batch_scale_max, 5),
         at.FREE_HIGH_BATCH: assumptions.free_high_batch,
         at.FLUSH_ADDS_HALF_HIGH_MIN: rules.high_order_flush_adds_half_high_min,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 
 from tests.allocator.agreement import assert_agreement
+from tests.oracle.node_scenarios import node_scenarios
 from tests.oracle.random_scenarios import scenarios
 from tests.oracle.scenarios import Scenario
 
@@ -27,6 +29,19 @@ def test_model_and_oracle_agree(scenario: Scenario) -> None:
     assert_agreement(scenario)
 
 
+@settings(
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    phases=UNSHRUNK,
+    suppress_health_check=SLOW,
+)
+@given(node_scenarios(replayed=True, steps=300))
+def test_they_agree_on_larger_machines(scenario: Scenario) -> None:
+    """Several nodes, CMA, lagging counters, recorded reclaim, other pageblock orders."""
+    assert_agreement(scenario)
+
+
 @pytest.mark.long
 @settings(
     max_examples=30,
@@ -34,6 +49,6 @@ def test_model_and_oracle_agree(scenario: Scenario) -> None:
     phases=UNSHRUNK,
     suppress_health_check=SLOW,
 )
-@given(scenarios(replayed=True, steps=1000))
+@given(st.one_of(scenarios(replayed=True, steps=1000), node_scenarios(replayed=True, steps=1000)))
 def test_model_and_oracle_agree_for_long(scenario: Scenario) -> None:
     assert_agreement(scenario)
