@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from pagealloc_model.recording.checks import Check, recording_checks
 from pagealloc_model.recording.events import ESSENTIAL_EVENTS, event_arguments
+from pagealloc_model.recording.finished import why_unusable
 from pagealloc_model.recording.host import Host
 from pagealloc_model.recording.perf_failures import explain_failure
 from pagealloc_model.recording.perf_tool import find_perf, record_arguments
@@ -46,12 +48,11 @@ def examine(host: Host, directory: Path) -> list[Check]:
 
 def _trial(host: Host) -> Check:
     """Record two events for an instant: only perf itself knows whether it may."""
-    import subprocess
-
     with tempfile.TemporaryDirectory() as place:
+        output = Path(place) / "perf.data"
         arguments = record_arguments(
             find_perf(),
-            output=f"{place}/perf.data",
+            output=str(output),
             events=event_arguments(ESSENTIAL_EVENTS, host),
             buffer_bytes=_TRIAL_BUFFER,
         )
@@ -67,8 +68,9 @@ def _trial(host: Host) -> Check:
         except subprocess.TimeoutExpired:
             found = f"perf record took over {_TRIAL_TIMEOUT_S} s"
             return _impossible(found, "try the same perf record by hand")
-    if tried.returncode:
-        found, _, todo = explain_failure(tried.stderr, tried.returncode).rpartition("; ")
+        why = why_unusable(output)
+    if tried.returncode or why:
+        found, _, todo = explain_failure(tried.stderr, tried.returncode, why).rpartition("; ")
         return _impossible(found, todo)
     return Check(name="recording", found="a trial recording works")
 

@@ -61,7 +61,8 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--buffer",
         metavar="SIZE",
-        help="ring buffer of each CPU, such as 64M (default: 64M, or 3%% of memory for all)",
+        help="ring buffer of each CPU, such as 64M (default: 64M, less where "
+        "those of all CPUs would take over 3%% of memory)",
     )
     parser.add_argument("command", metavar="CMD", nargs="*", help="command to run and record")
     parser.set_defaults(run=run)

@@ -107,7 +107,7 @@ def _lockdown(host: Host) -> Check:
     if level == "confidentiality":
         return _blocked(
             "lockdown",
-            "kernel lockdown is at confidentiality, which forbids tracing",
+            "kernel lockdown is at confidentiality, so perf cannot save the events' formats",
             "boot with lockdown=integrity or without lockdown",
         )
     if level == "integrity":

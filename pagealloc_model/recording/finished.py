@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import pwd
-import struct
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -14,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pagealloc_model.errors import RecordingError
 from pagealloc_model.recording.options import size_text
+from pagealloc_model.trace.perf_file import open_perf_file
 
-_DATA_SIZE_OFFSET = 48
-_MAGIC = b"PERFILE2"
 _LARGEST_SUGGESTION = 1 << 30
 
 
@@ -48,16 +47,16 @@ class Recorded:
     unset_probes: tuple[tuple[str, str], ...]
 
 
-def is_whole(event_file: Path) -> bool:
-    """Whether perf closed its file: only then does the header say how long the data are."""
+def why_unusable(event_file: Path) -> str:
+    """What keeps a perf.data from being read, "" if nothing does.
+
+    Only when perf closes its file does the header say how long the data are.
+    """
     try:
-        with event_file.open("rb") as file:
-            head = file.read(_DATA_SIZE_OFFSET + 8)
-    except OSError:
-        return False
-    if len(head) < _DATA_SIZE_OFFSET + 8 or not head.startswith(_MAGIC):
-        return False
-    return bool(struct.unpack_from("<Q", head, _DATA_SIZE_OFFSET)[0])
+        records = open_perf_file(event_file).records
+    except RecordingError as error:
+        return error.what
+    return "" if records.size else "was not closed by perf"
 
 
 def read_back(path: Path, owner: tuple[int, int] | None) -> dict[str, Any] | None:
@@ -143,8 +142,8 @@ def _losses(recorded: Recorded, content: Mapping[str, Any] | None) -> Iterator[s
 
 
 def _advice(buffer_bytes: int, worst_share: float) -> str:
-    """A buffer that would have held what came, at least twice the one that did not."""
-    needed = 2 * buffer_bytes
+    """A buffer that would hold what came; at least four times this one, as losses are bursts."""
+    needed = 4 * buffer_bytes
     while needed < buffer_bytes / max(1 - worst_share, 1e-3):
         needed *= 2
     if needed > _LARGEST_SUGGESTION:

@@ -29,7 +29,7 @@ _KNOWN = (
         r"perf_event_paranoid|[Aa]ccess to performance monitoring|[Nn]o permission|not permitted"
         r"|Permission denied",
         "the kernel refuses perf",
-        "run as root outside a container, or set sysctl kernel.perf_event_paranoid to -1",
+        "run as root outside a container, or: sysctl kernel.perf_event_paranoid=-1",
     ),
     (
         r"unknown tracepoint|can't access trace events|invalid or unsupported event|syntax error",
@@ -40,18 +40,21 @@ _KNOWN = (
 )
 
 
-def explain_failure(log: str, code: int) -> str:
-    """One line on why perf ended.
+def explain_failure(log: str, code: int, seen: str = "") -> str:
+    """One line on why perf failed.
 
     Args:
         log: what it wrote to stderr.
         code: its exit code, negative for a signal.
+        seen: what is wrong with its file, said where perf itself gives no known reason.
     """
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     for pattern, what, todo in _KNOWN:
         for line in lines:
             if re.search(pattern, line):
                 return f"{what} (perf: {line[:100]}); {todo}"
+    if seen:
+        return f"perf.data {seen}; try the same perf record by hand"
     ended = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
     said = f" saying: {lines[-1][:100]}" if lines else ""
     return f"perf {ended}{said}; try the same perf record by hand"

@@ -97,10 +97,10 @@ class PerfProcess:
             self._process.send_signal(signal.SIGINT)
         self._process.wait()
 
-    def failure(self) -> str:
-        """Why perf ended, in one line."""
+    def failure(self, seen: str = "") -> str:
+        """Why perf ended or, with what is `seen` to be wrong with its file, failed: one line."""
         log = self._log.read_text(encoding="utf-8", errors="replace")
-        return explain_failure(log, self._process.wait())
+        return explain_failure(log, self._process.wait(), seen)
 
     def close(self) -> None:
         """End perf if it still runs, whatever becomes of its file."""

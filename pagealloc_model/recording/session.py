@@ -25,7 +25,7 @@ from pagealloc_model.recording.events import (
     event_arguments,
     without_addresses,
 )
-from pagealloc_model.recording.finished import Recorded, is_whole
+from pagealloc_model.recording.finished import Recorded, why_unusable
 from pagealloc_model.recording.host import Host
 from pagealloc_model.recording.live import LiveRates
 from pagealloc_model.recording.meta import machine_meta
@@ -231,8 +231,9 @@ class _Session:
         self._perf.stop()
         self._end_command(end)
         events = self._bundle / EVENT_FILE
-        if not is_whole(events):
-            raise UsageError(f"nothing usable was recorded: {self._perf.failure()}")
+        why = why_unusable(events)
+        if why:
+            raise UsageError(f"nothing usable was recorded: {self._perf.failure(why)}")
         self._write_meta(end)
         return Recorded(
             path=self._options.destination,

@@ -142,5 +142,10 @@ def test_what_perf_says_is_explained_in_one_line(said: str, meant: str) -> None:
     assert "\n" not in line
 
 
+def test_what_is_wrong_with_the_file_is_said_unless_perf_gave_a_reason() -> None:
+    assert explain_failure("Events enabled", -2, "is odd").startswith("perf.data is odd; ")
+    assert explain_failure("No space left on device", 1, "is odd").startswith("the disk is full")
+
+
 def test_a_signal_that_ended_perf_is_named() -> None:
     assert "was ended by signal 9" in explain_failure("", -9)

@@ -26,6 +26,13 @@ def test_only_a_trial_shows_what_perf_may(
     assert "the kernel refuses perf" in checks["recording"].found
 
 
+def test_a_trial_must_leave_a_file(machine: Host, fake_perf: Setting, tmp_path: Path) -> None:
+    fake_perf.setenv("FAKE_PERF", "no file")
+    checks = {check.name: check for check in examine(machine, tmp_path)}
+    assert checks["recording"].blocks
+    assert checks["recording"].todo
+
+
 def test_each_lack_says_what_it_costs_and_what_to_do(
     machine: Host, monkeypatch: Setting, tmp_path: Path
 ) -> None:

@@ -3,7 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from pagealloc_model.recording.finished import Recorded, is_whole, read_back, summary_lines
+from pagealloc_model.bundle import open_recording
+from pagealloc_model.post import describe_recording
+from pagealloc_model.recording.finished import (
+    Recorded,
+    read_back,
+    summary_lines,
+    why_unusable,
+)
 from pagealloc_model.recording.host import Host
 from pagealloc_model.recording.perf_tool import default_buffer
 from tests.synthetic_perf_data import ALLOC, attr_of, record, sample, trailer, write
@@ -41,7 +48,7 @@ def test_a_recording_that_lost_nothing(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(("share", "advice"), [(0.01, "--buffer 128M"), (0.9, "--buffer 1G")])
+@pytest.mark.parametrize(("share", "advice"), [(0.01, "--buffer 256M"), (0.9, "--buffer 1G")])
 def test_losses_by_cpu_and_a_buffer_that_would_do(
     tmp_path: Path, share: float, advice: str
 ) -> None:
@@ -75,27 +82,29 @@ def test_everything_else_worth_saying(tmp_path: Path) -> None:
         assert line in text
 
 
-def test_a_file_that_perf_did_not_close(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_used(tmp_path: Path) -> None:
     file = tmp_path / "perf.data"
-    assert not is_whole(file)
-    for content, whole in ((b"", False), (b"PERFILE2" + bytes(96), False)):
-        file.write_bytes(content)
-        assert is_whole(file) is whole
+    assert why_unusable(file)
+    file.write_bytes(b"PERFILE2" + bytes(96))
+    assert why_unusable(file)
+    write(file, [attr_of(ALLOC, [10])], [])
+    assert why_unusable(file) == "was not closed by perf"
+    write(file, [attr_of(ALLOC, [10])], [sample(attr_of(ALLOC, [10]), bytes(64), number=10)])
+    assert why_unusable(file) == ""
 
 
 def test_a_bundle_that_cannot_be_read_back(tmp_path: Path) -> None:
     assert read_back(tmp_path, None) is None
 
 
-def test_shares_of_losses_are_read_back(tmp_path: Path) -> None:
+def test_shares_of_losses_are_described(tmp_path: Path) -> None:
     attr = attr_of(ALLOC, [10])
     raw = ALLOC.raw(pfn=5, order=0, gfp_flags=0xC0, migratetype=0)
     samples = [sample(attr, raw, number=10, time=1000, cpu=cpu) for cpu in (0, 1, 1, 1)]
     where = trailer(attr, number=10, time=2000, cpu=1)
     lost = [record(2, struct.pack("<QQ", 10, count) + where) for count in (5, 4)]
     path = write(tmp_path / "perf.data", [attr], [*samples, *lost])
-    content = read_back(path, None)
-    assert content is not None
+    content = describe_recording(open_recording(path))
     assert content["lost"] == 9
     assert content["lost_by_cpu"] == {"1": {"lost": 9, "share": 0.75}}
 
