@@ -15,7 +15,7 @@ from typing import Any
 
 from pagealloc_model.errors import RecordingError
 from pagealloc_model.recording.options import size_text
-from pagealloc_model.trace.perf_file import open_perf_file
+from pagealloc_model.trace.perf_open import open_perf_file
 
 _LARGEST_SUGGESTION = 1 << 30
 

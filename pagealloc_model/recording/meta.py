@@ -52,6 +52,8 @@ def machine_meta(host: Host) -> dict[str, Any]:
         "hypervisor": _has_flag(host, "hypervisor"),
         "sysctl": _sysctls(host),
         "thp": _huge_pages(host),
+        "cpu_nodes": _cpu_nodes(host),
+        "node_distances": [_numbers(node / "distance") for _, node in _nodes(host)],
         "topology": _topology(host),
         "config": _configuration(host),
         "lockdown": host.lockdown,
@@ -109,23 +111,39 @@ def _huge_pages(host: Host) -> dict[str, str | None]:
 
 
 def _topology(host: Host) -> dict[str, Any]:
-    """Online CPUs with node, package, core and caches; nodes with their CPUs and distances."""
+    """Online CPUs with package, core and caches."""
     cpus = host.sysfs / "devices/system/cpu"
-    nodes = host.sysfs / "devices/system/node"
-    online = _stripped(cpus / "online")
-    numbers = [number for part in cpu_ranges(online or "") for number in part]
     return {
-        "online": online,
+        "online": _stripped(cpus / "online"),
         "possible": _stripped(cpus / "possible"),
-        "nodes": {
-            node.name.removeprefix("node"): {
-                "cpus": _stripped(node / "cpulist"),
-                "distance": _stripped(node / "distance"),
-            }
-            for node in sorted(nodes.glob("node[0-9]*"))
+        "cpus": {
+            str(number): _processor_place(cpus / f"cpu{number}")
+            for number in _listed(cpus / "online")
         },
-        "cpus": {str(number): _processor_place(cpus / f"cpu{number}") for number in numbers},
     }
+
+
+def _nodes(host: Host) -> list[tuple[int, Path]]:
+    """Online nodes by number."""
+    found = (host.sysfs / "devices/system/node").glob("node[0-9]*")
+    return sorted((int(node.name.removeprefix("node")), node) for node in found)
+
+
+def _cpu_nodes(host: Host) -> list[int]:
+    """Node of every CPU from 0 to the last online; one that is offline is put on the first node."""
+    nodes = _nodes(host)
+    node_of = {cpu: number for number, node in nodes for cpu in _listed(node / "cpulist")}
+    last = max(_listed(host.sysfs / "devices/system/cpu/online"), default=-1)
+    return [node_of.get(cpu, nodes[0][0]) for cpu in range(last + 1)] if nodes else []
+
+
+def _listed(file: Path) -> list[int]:
+    """CPU numbers of a list such as "0-3,8"."""
+    return [number for part in cpu_ranges(_stripped(file) or "") for number in part]
+
+
+def _numbers(file: Path) -> list[int]:
+    return [int(word) for word in (_stripped(file) or "").split()]
 
 
 def _processor_place(cpu: Path) -> dict[str, Any]:

@@ -17,7 +17,8 @@ def test_what_the_machine_is(machine: Host) -> None:
     assert meta["config"] == {"CONFIG_NUMA": "y", "CONFIG_PCP_BATCH_SCALE_MAX": "5"}
     assert meta["thp"]["enabled"] == "always [madvise] never"
     assert meta["thp"]["hugepages-64kB/enabled"] == "[never]"
-    assert meta["topology"]["nodes"] == {"0": {"cpus": "0-1,4", "distance": None}}
+    assert meta["cpu_nodes"] == [0, 2, 0, 0, 0]
+    assert meta["node_distances"] == [[10, 21], [21, 10], [31, 10]]
     assert list(meta["topology"]["cpus"]) == ["0", "1", "4"]
     assert "MemTotal" in meta["meminfo"]
 
