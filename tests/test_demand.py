@@ -1,5 +1,6 @@
 """Demand: which free belongs to which allocation, and what was imposed from the recording."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -186,6 +187,17 @@ def test_migratetype_and_gfp_bits_of_the_request_are_kept(tmp_path: Path) -> Non
     assert atomic["bits"] == at.GFP_HIGH | at.GFP_KSWAPD_RECLAIM
     assert reclaimable["bits"] == at.GFP_DIRECT_RECLAIM | at.GFP_KSWAPD_RECLAIM
     assert [int(atomic["migratetype"]), int(reclaimable["migratetype"])] == [0, 2]
+
+
+@pytest.mark.parametrize(("names", "kept"), [({"__GFP_ATOMIC": 0x200}, at.GFP_ATOMIC), ({}, 0)])
+def test_bit_0x200_is_kept_where_the_recording_calls_it_atomic(
+    names: dict[str, int], kept: int
+) -> None:
+    """S2.3: 6.1's name; later kernels do not use the bit, or for something else."""
+    trace = trace_of([(False, PAGE, 0)])
+    trace = replace(trace, gfp=np.array([0xA20], np.uint32), gfp_bits=names)
+    demand = resolve_demand(trace, small_machine())
+    assert demand.events["bits"][0] == at.GFP_HIGH | at.GFP_KSWAPD_RECLAIM | kept
 
 
 def test_a_request_after_its_tasks_reclaim_is_marked(tmp_path: Path) -> None:

@@ -101,6 +101,18 @@ def test_watermarks_worked_by_hand() -> None:
     assert scaled.low - scaled.min == GIB * 1000 // 10000
 
 
+def test_zone_movable_had_a_share_of_the_minimum_in_6_1() -> None:
+    """S1.6: 16384 pages for two zones of one size; later ones give ZONE_MOVABLE its own 128."""
+    zones = (large_zone("Normal", GIB), replace(large_zone("Movable", GIB), start_pfn=GIB))
+    machine = Machine(zones=zones, nr_cpus=1)
+    policy = Policy(min_free_kbytes=64 << 10)
+    minima = {
+        name: [zone.min for zone in machine.with_watermarks(policy, KernelRules.preset(name)).zones]
+        for name in ("6.1", "6.12")
+    }
+    assert minima == {"6.1": [8192, 8192], "6.12": [16384, 128]}
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.integers(128, 1 << 22), st.integers(1, 3000))
 def test_recomputed_watermarks_are_in_order(min_free: int, factor: int) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from pagealloc_model.allocator.state import batch_size, high_limits
 from pagealloc_model.kernel_rules import KernelRules
-from pagealloc_model.machine import Zone
+from pagealloc_model.machine import PerCpuPages, Zone
 from pagealloc_model.policy import Policy
 from tests.oracle import RULES, OracleMachine, OraclePolicy
 from tests.oracle.builders import one_zone
@@ -53,3 +53,23 @@ def test_bounds_that_cross_stay_crossed(rules: str) -> None:
     assert expected.high_min > expected.high_max
     found = model_size(machine, rules, Policy())
     assert found == (expected.batch, expected.high_min, expected.high_max)
+
+
+@pytest.mark.parametrize(
+    ("rules", "printed", "limits"),
+    [
+        ("6.1", None, (300, 300)),
+        ("6.1", (252, 4000), (252, 252)),
+        ("7.2", None, (252, 12500)),
+        ("7.2", (260, 4000), (260, 4000)),
+    ],
+)
+def test_limits_as_recorded(
+    rules: str, printed: tuple[int, int] | None, limits: tuple[int, int]
+) -> None:
+    """S4.3: 6.1 prints `high` alone, and has no other limit; later kernels need what they print."""
+    high_min, high_max = printed or (None, None)
+    found = PerCpuPages(cpu=0, count=0, high=300, batch=63, high_min=high_min, high_max=high_max)
+    sizes = {"start_pfn": 0, "spanned": 100_000, "present": 100_000, "managed": 100_000}
+    zone = Zone(name="Normal", min=100, low=200, high=300, pagesets=(found,), **sizes)
+    assert high_limits(zone, 63, 1, Policy(), KernelRules.preset(rules)) == limits
