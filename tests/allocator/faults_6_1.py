@@ -144,10 +144,28 @@ FAULTS_6_1 = (
         "    if True:\n",
     ),
     fault(
+        "each page of a refill counts at once",
+        "counters",
+        "st[at.REFILLING] = st[at.REFILL_COUNTED_AT_END]",
+        "st[at.REFILLING] = 0",
+    ),
+    fault(
+        "moved pages count as taken and freed",
+        "counters",
+        "if st[at.LISTS_MATCH_BLOCKS] and st[at.COUNTS_BY_CPU]:",
+        "if st[at.COUNTS_BY_CPU]:",
+    ),
+    fault(
         "small zones do not reserve",
         "highatomic",
         "    cap = share + block_pages\n",
         "    cap = share\n",
+    ),
+    fault(
+        "several blocks are reserved at once",
+        "highatomic",
+        "            converted = 1\n        elif order",
+        "            converted = 1 << max(order - block_order, 0)\n        elif order",
     ),
     fault(
         "what is reserved no more is subtracted again",

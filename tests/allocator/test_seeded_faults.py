@@ -25,11 +25,13 @@ TIMEOUT_S = 1200
 COMPARE = """
 import sys
 from tests.allocator.agreement import assert_agreement
+from tests.oracle.node_scenarios import random_node_scenario
 from tests.oracle.random_scenarios import random_scenario
 
 count, *presets = sys.argv[1:]
 for number in range(int(count)):
-    assert_agreement(random_scenario(number, steps=200, replayed=True, presets=presets))
+    for scenario in (random_scenario, random_node_scenario):
+        assert_agreement(scenario(number, steps=200, replayed=True, presets=presets))
 """
 
 
