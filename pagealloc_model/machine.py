@@ -254,16 +254,14 @@ def machine_from_zoneinfo(
     max_order: int = 10,
     migratetypes: Sequence[str] = DEFAULT_MIGRATETYPES,
     watermark_scale_factor: int = 10,
-    cpu_nodes: Sequence[int] = (),
-    distances: Sequence[Sequence[int]] = (),
 ) -> Machine:
     """The machine that a zoneinfo snapshot describes.
 
     zoneinfo prints watermarks with the boost included (T12.3); it is taken off here. It does not
-    say which CPU is on which node, nor how far nodes are from each other.
+    say which CPU is on which node, nor how far nodes are apart, see `topology`.
 
     Raises:
-        UsageError: no populated zone, or `cpu_nodes` or `distances` that do not fit.
+        UsageError: no populated zone, or zones the model has no rules for.
     """
     zones = tuple(
         Zone(
@@ -300,6 +298,4 @@ def machine_from_zoneinfo(
         max_order=max_order,
         migratetypes=tuple(migratetypes),
         watermark_scale_factor=watermark_scale_factor,
-        cpu_nodes=tuple(cpu_nodes),
-        distances=tuple(tuple(row) for row in distances),
     )

@@ -11,6 +11,7 @@ from pagealloc_model.errors import PolicyError, RecordingError, UsageError
 from pagealloc_model.kernel_rules import KernelRules
 from pagealloc_model.machine import DEFAULT_MIGRATETYPES, Machine, machine_from_zoneinfo
 from pagealloc_model.policy import Assumptions, Policy, field_kinds
+from pagealloc_model.topology import with_topology
 
 if TYPE_CHECKING:
     from pagealloc_model.allocator.initial import StartImage
@@ -68,19 +69,18 @@ def recorded_machine(bundle: Bundle) -> Machine:
 
     Raises:
         UsageError: no usable snapshot, or a machine the model has no rules for.
+        RecordingError: meta.json has cpu_nodes or node_distances that are no lists of numbers.
     """
     snapshot, _ = start_snapshots(bundle)
     types = snapshot.pagetypeinfo
     factor = _sysctl(bundle, "watermark_scale_factor")
-    cpu_nodes, distances = _topology(bundle)
-    return machine_from_zoneinfo(
+    machine = machine_from_zoneinfo(
         snapshot.zoneinfo,
         pageblock_order=types.pageblock_order if types else 9,
         migratetypes=types.migratetypes if types else DEFAULT_MIGRATETYPES,
         watermark_scale_factor=10 if factor is None else factor,
-        cpu_nodes=cpu_nodes,
-        distances=distances,
     )
+    return with_topology(machine, bundle.meta, bundle.path / META_FILE)
 
 
 def recorded_policy(bundle: Bundle) -> Policy:
@@ -141,41 +141,6 @@ def _prepare(bundle: Bundle, rules: KernelRules, assumptions: Assumptions, seed:
         seed=seed,
     )
     return Prepared(machine=machine, demand=demand, image=image)
-
-
-def missing_topology(machine: Machine) -> tuple[str, ...]:
-    """What several nodes need to be told and the recording does not say, one line each."""
-    if len(machine.nodes) == 1:
-        return ()
-    first = machine.nodes[0]
-    lines = []
-    if not machine.cpu_nodes:
-        lines.append(
-            f"{META_FILE} has no cpu_nodes: which CPU is on which node is unknown, all are taken "
-            f"to be on node {first}"
-        )
-    if not machine.distances:
-        lines.append(
-            f"{META_FILE} has no node_distances: all nodes are taken to be equally far apart"
-        )
-    return tuple(lines)
-
-
-def _topology(bundle: Bundle) -> tuple[list[int], list[list[int]]]:
-    """CPUs' nodes and distances between nodes as recorded, empty where not.
-
-    Raises:
-        RecordingError: one of them is not made of whole numbers.
-    """
-    cpu_nodes = bundle.meta.get("cpu_nodes") or []
-    distances = bundle.meta.get("node_distances") or []
-    rows = [cpu_nodes, *distances] if isinstance(distances, list) else [None]
-    if not all(isinstance(row, list) and all(type(n) is int for n in row) for row in rows):
-        raise RecordingError(
-            bundle.path / META_FILE,
-            "cpu_nodes must be a list of node numbers and node_distances a list of such lists",
-        )
-    return cpu_nodes, distances
 
 
 def _sysctl(bundle: Bundle, name: str) -> int | None:

@@ -14,9 +14,10 @@ from pagealloc_model.measured import Measured, measure
 from pagealloc_model.policy import Assumptions
 from pagealloc_model.predicted_tables import LITERAL
 from pagealloc_model.prediction import Replay, replay
-from pagealloc_model.prepared import missing_topology, start_snapshots
+from pagealloc_model.prepared import start_snapshots
 from pagealloc_model.sampling import bin_width_ns
 from pagealloc_model.state_errors import Scored, at_snapshots
+from pagealloc_model.topology import missing_topology
 
 if TYPE_CHECKING:
     from pagealloc_model.bundle import Bundle

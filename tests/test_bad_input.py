@@ -152,12 +152,6 @@ def test_nodes_with_different_zones(bundle: Path, capsys: Capture) -> None:
     assert "the same zones" in refusal(capsys, "replay", str(bundle))
 
 
-@pytest.mark.parametrize("nodes", ["01", ["0", "1"], 5, [0, 7], [0]])
-def test_a_strange_map_of_cpus_to_nodes(tmp_path: Path, capsys: Capture, nodes: object) -> None:
-    bundle = write_bundle(tmp_path / "small", cpu_nodes=nodes)
-    assert "cpu_nodes" in refusal(capsys, "replay", str(bundle))
-
-
 def test_damaged_kpageflags(bundle: Path, capsys: Capture) -> None:
     (bundle / "kpageflags.u64.gz").write_bytes(b"\x1f\x8b not gzip")
     assert "kpageflags" in refusal(capsys, "replay", str(bundle))

@@ -9,8 +9,11 @@ import pytest
 import pagealloc_model as pm
 from pagealloc_model import figures
 from pagealloc_model.bundle import Bundle, open_recording
+from pagealloc_model.errors import PageallocError
+from pagealloc_model.machine import Machine
 from pagealloc_model.policy import Assumptions, Policy
-from pagealloc_model.prepared import missing_topology, recorded_machine
+from pagealloc_model.prepared import recorded_machine
+from pagealloc_model.topology import missing_topology, with_topology
 from tests.small_recordings import (
     EVENTS_BEGIN_NS,
     NORMAL,
@@ -112,7 +115,33 @@ def test_a_recording_without_topology_says_so(tmp_path: Path) -> None:
     assert set(nodes) == {0}
 
 
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {"cpu_nodes": "01"},
+        {"cpu_nodes": ["0", "1"]},
+        {"cpu_nodes": [0, 7]},
+        {"cpu_nodes": [0]},
+        {"node_distances": 10},
+        {"node_distances": [[10, 20]]},
+    ],
+)
+def test_a_strange_topology_is_refused(bundle: Bundle, meta: dict[str, object]) -> None:
+    with pytest.raises(PageallocError, match=r"cpu_nodes|distances"):
+        with_topology(recorded_machine(bundle), meta, Path("meta.json"))
+
+
+def test_one_node_needs_no_topology(bundle: Bundle) -> None:
+    machine = recorded_machine(bundle)
+    alone = Machine(zones=machine.zones[:3], nr_cpus=2)
+    meta = {"cpu_nodes": [0, 0, 0], "node_distances": [[10]]}
+    assert with_topology(alone, meta, Path("meta.json")) is alone
+    assert missing_topology(alone) == ()
+
+
 def test_figures_of_two_nodes(bundle: Bundle) -> None:
     measured, predicted = pm.measure(bundle), pm.replay(bundle)
-    names = {trace.name or "" for trace in figures.pcp_counts(measured.pcp, predicted.pcp).data}
-    assert names
+    titles = {
+        each.text for each in figures.pcp_counts(measured.pcp, predicted.pcp).layout.annotations
+    }
+    assert {"node 0, Normal, CPU 0", "node 1, Normal, CPU 1"} <= titles

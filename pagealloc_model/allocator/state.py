@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.zonelists import node_orders, zonelist
 from pagealloc_model.kernel_rules import KernelRules
 from pagealloc_model.machine import PMD_ORDER, ZONE_TYPES_MAX, Machine, Zone
 from pagealloc_model.policy import Assumptions, Policy
-from pagealloc_model.zonelists import node_orders, zonelist
 
 LOG_ROWS_DEFAULT = 1 << 18
 BATCH_CAP_BYTES = 256 << 10

@@ -55,12 +55,20 @@ def _with_list_names(lane: Lane) -> Lane:
     table = lane.table
     if table.empty:
         return lane
-    names = table["zone"].astype(str) + ", CPU " + table["cpu"].astype(str)
+    names = _zone_names(table) + ", CPU " + table["cpu"].astype(str)
     return with_table(lane, table.assign(list_name=names))
 
 
 def _all_cpus(table: pd.DataFrame) -> pd.Series:
-    return table["zone"].astype(str) + ", all CPUs"
+    return _zone_names(table) + ", all CPUs"
+
+
+def _zone_names(table: pd.DataFrame) -> pd.Series:
+    """Zone of each row, its node added where there are several."""
+    names = table["zone"].astype(str)
+    if table["node"].nunique() > 1:
+        names = "node " + table["node"].astype(str) + ", " + names
+    return names
 
 
 def _lists_in_use(drawn: Sequence[Lane]) -> list[str]:

@@ -13,7 +13,7 @@ from pagealloc_model.allocator.replay import advance
 from pagealloc_model.allocator.state import State, make_state
 from pagealloc_model.kernel_rules import KernelRules
 from pagealloc_model.machine import Machine, Zone
-from pagealloc_model.policy import Policy
+from pagealloc_model.policy import Assumptions, Policy
 
 BLOCK = 512
 KERNEL = at.GFP_DIRECT_RECLAIM | at.GFP_KSWAPD_RECLAIM
@@ -40,18 +40,24 @@ class Small:
         rules: preset name.
         machine: where it runs.
         policy: what is swept.
+        assumptions: ours.
         state: the model's arrays.
     """
 
     rules: str
     machine: Machine = field(default_factory=one_zone)
     policy: Policy = field(default_factory=Policy)
+    assumptions: Assumptions = field(default_factory=Assumptions)
     state: State = field(init=False)
 
     def __post_init__(self) -> None:
         """Make the state; every page moved is logged, no tick is due."""
         self.state = make_state(
-            self.machine, KernelRules.preset(self.rules), self.policy, log_rows=1 << 18
+            self.machine,
+            KernelRules.preset(self.rules),
+            self.policy,
+            self.assumptions,
+            log_rows=1 << 18,
         )
         self.state.st[at.LOG_PAGES] = 1
         self.state.st[at.NEXT_TICK] = self.state.st[at.TICK_BASE] = FAR
@@ -82,24 +88,40 @@ class Small:
             record["where"], record["order"], record["tag"] = at.ALLOCATED, order, movable
             self._own(pfn, order)
 
-    def alloc(self, order: int, migratetype: int, bits: int = KERNEL) -> int:
-        """A request on CPU 0 from zone 0; the page it gets, -1 if none."""
+    def alloc(
+        self, order: int, migratetype: int, bits: int = KERNEL, *, cpu: int = 0, highest: int = 0
+    ) -> int:
+        """A request from zones up to a type; the page it gets, -1 if none."""
         number = self._objects
         self._take(
-            operation=at.ALLOC, object=number, order=order, migratetype=migratetype, bits=bits
+            operation=at.ALLOC,
+            object=number,
+            order=order,
+            migratetype=migratetype,
+            bits=bits,
+            cpu=cpu,
+            zone=highest,
         )
         pfn = int(self._places[number])
         self._own(pfn, order)
         return pfn
 
-    def free(self, pfn: int, order: int = 0) -> None:
-        """Free a page on CPU 0."""
+    def free(self, pfn: int, order: int = 0, *, cpu: int = 0) -> None:
+        """Free a page."""
         number = self._owner.pop(pfn)
-        self._take(operation=at.FREE, object=number, order=order)
+        self._take(operation=at.FREE, object=number, order=order, cpu=cpu)
 
-    def tick(self) -> None:
-        """The CPU's decay tick."""
-        self.state.st[at.TICK_CPU] = 0
+    def start_kswapd(self, node: int, highest: int) -> None:
+        """A recorded run begins on the node with this index."""
+        self._take(operation=at.KSWAPD_START, offset=node, zone=highest)
+
+    def stop_kswapd(self, node: int) -> None:
+        """It ends."""
+        self._take(operation=at.KSWAPD_STOP, offset=node)
+
+    def tick(self, cpu: int = 0) -> None:
+        """A CPU's decay tick."""
+        self.state.st[at.TICK_CPU] = cpu
         self.state.st[at.NEXT_TICK] = 1
         self.state.st[at.LOG_ROWS] = 0
         no_events = np.zeros(0, at.EVENT)

@@ -14,6 +14,7 @@ import pytest
 from tests.allocator.fault import Fault
 from tests.allocator.faults import FAULTS
 from tests.allocator.faults_6_1 import FAULTS_6_1
+from tests.allocator.faults_nodes import FAULTS_NODES
 from tests.oracle import RULES
 
 EXAMPLES = 100
@@ -35,7 +36,7 @@ for number in range(int(count)):
 """
 
 
-ALL_FAULTS = (*FAULTS, *FAULTS_6_1)
+ALL_FAULTS = (*FAULTS, *FAULTS_6_1, *FAULTS_NODES)
 
 
 @pytest.fixture

@@ -1,0 +1,197 @@
+"""Faults in what several nodes, CMA and lagging counters add, which larger machines must tell."""
+
+from __future__ import annotations
+
+from tests.allocator.fault import Fault
+
+FAULTS_NODES = (
+    Fault(
+        "nodes by number, not by distance",
+        "zonelists",
+        "nearest = local if local in left else min(left, key=lambda node: costs[node])",
+        "nearest = local if local in left else min(left)",
+    ),
+    Fault(
+        "nodes below the own one are as near",
+        "zonelists",
+        "machine.distance(local, node) + (node < local) + has_cpus[node],",
+        "machine.distance(local, node) + has_cpus[node],",
+    ),
+    Fault(
+        "nodes with CPUs are as near",
+        "zonelists",
+        "machine.distance(local, node) + (node < local) + has_cpus[node],",
+        "machine.distance(local, node) + (node < local),",
+    ),
+    Fault(
+        "low zones of a node first",
+        "zonelists",
+        "range(node * types + highest_type, node * types - 1, -1)",
+        "range(node * types, node * types + highest_type + 1)",
+    ),
+    Fault(
+        "THISNODE is not heard",
+        "offsets",
+        "if bits & at.GFP_THISNODE:",
+        "if bits < 0:",
+    ),
+    Fault(
+        "NOFRAGMENT matters more than the own node",
+        "request",
+        "elif flags & at.ALLOC_NOFRAGMENT and is_on_another_node(st, zone, st[zonelist]):",
+        "elif flags < 0:",
+    ),
+    Fault(
+        "NOFRAGMENT without a zone below",
+        "state",
+        "and (len(machine.nodes) == 1 or populated_below)",
+        "",
+    ),
+    Fault(
+        "nodes that kswapd works on are left out for good",
+        "request",
+        "                skips_busy = False\n",
+        "                skips_busy = True\n",
+        presets=("6.18", "7.2"),
+    ),
+    Fault(
+        "nodes that kswapd works on are not left out",
+        "request",
+        "elif skips_busy and is_busy(st, zone):",
+        "elif False and is_busy(st, zone):",
+        presets=("6.18", "7.2"),
+    ),
+    Fault(
+        "only the nearest node's kswapd wakes",
+        "watermark",
+        "        woken = node\n        zonelist += 1\n",
+        "        return\n",
+    ),
+    Fault(
+        "kswapd concerns all zones of its node",
+        "watermark",
+        "return st[region + at.ZONE_MANAGED] > 0 and st[region + at.ZONE_TYPE] <= highest_type",
+        "return st[region + at.ZONE_MANAGED] > 0",
+    ),
+    Fault(
+        "a recorded run goes on through the next",
+        "watermark",
+        "    stop_kswapd(st, node)\n    region = node_at(st, node)\n",
+        "    region = node_at(st, node)\n",
+    ),
+    Fault(
+        "limits share a zone among all CPUs",
+        "state",
+        "return machine.cpus_of_node(machine.nodes.index(zone.node)) or machine.nr_cpus",
+        "return machine.nr_cpus",
+    ),
+    Fault(
+        "lists expire a tick late",
+        "counters",
+        "QUIET_TICKS = 3\n",
+        "QUIET_TICKS = 4\n",
+    ),
+    Fault(
+        "a list's own drain does not put its expiry off",
+        "counters",
+        "            st[pcp + at.PCP_TOUCHED] = 1\n",
+        "            st[pcp + at.PCP_TOUCHED] = change < 0\n",
+    ),
+    Fault(
+        "local lists expire too",
+        "pcp",
+        "        st[pcp + at.PCP_EXPIRE] = 0\n        return 0\n",
+        "        pass\n",
+    ),
+    Fault(
+        "expiry empties the list",
+        "pcp",
+        "return min(count, st[pcp + at.PCP_BATCH])",
+        "return count",
+    ),
+    Fault(
+        "counters are passed on a page early",
+        "counters",
+        "if abs(held) > st[region + at.ZONE_THRESHOLD]:",
+        "if abs(held) >= st[region + at.ZONE_THRESHOLD]:",
+    ),
+    Fault(
+        "the threshold does not shrink under pressure",
+        "watermark",
+        "st[region + at.ZONE_THRESHOLD_AWAKE]",
+        "st[region + at.ZONE_THRESHOLD_ASLEEP]",
+    ),
+    Fault(
+        "the drift mark is ignored",
+        "counters",
+        "if seen < st[region + at.ZONE_DRIFT_MARK]:",
+        "if seen < 0:",
+    ),
+    Fault(
+        "conversions leave the held-back pages",
+        "counters",
+        "if st[at.LISTS_MATCH_BLOCKS] and st[at.COUNTS_BY_CPU]:",
+        "if st[at.COUNTS_BY_CPU] < 0:",
+    ),
+    Fault(
+        "a refill is counted page by page",
+        "counters",
+        "st[at.REFILLING] = st[at.REFILL_COUNTED_AT_END]",
+        "st[at.REFILLING] = 0",
+        presets=("6.1",),
+    ),
+    Fault(
+        "free CMA pages count for all",
+        "watermark",
+        "        free -= seen_free_cma(st, zone)\n",
+        "        free -= 0\n",
+    ),
+    Fault(
+        "half of free memory in CMA is enough",
+        "fallback",
+        "return seen_free_cma(st, zone) > seen_free(st, zone) // 2",
+        "return seen_free_cma(st, zone) >= seen_free(st, zone) // 2",
+    ),
+    Fault(
+        "CMA is never first",
+        "fallback",
+        "if flags & at.ALLOC_CMA and cma_comes_first(st, zone):",
+        "if flags < 0:",
+    ),
+    Fault(
+        "CMA satisfies every high-order check",
+        "watermark",
+        "if flags & at.ALLOC_CMA and st[free_list_at",
+        "if st[at.CMA] >= 0 and st[free_list_at",
+    ),
+    Fault(
+        "isolated pages count as free",
+        "counters",
+        "    if migratetype == st[at.ISOLATE]:\n        return\n    if st[at.REFILLING]:",
+        "    if st[at.REFILLING]:",
+    ),
+    Fault(
+        "MEMALLOC waits for reclaim",
+        "request",
+        "if bits & at.GFP_MEMALLOC and not bits & at.GFP_NOMEMALLOC:",
+        "if bits < 0:",
+    ),
+    Fault(
+        "every request that may reclaim does",
+        "request",
+        "return not st[at.DIRECT_RECLAIM_RECORDED] or bits & at.REQUEST_RECLAIMED != 0",
+        "return True",
+    ),
+    Fault(
+        "a limit is set beyond its bounds",
+        "replay",
+        "wanted, st[pcp + at.PCP_HIGH_MIN], st[pcp + at.PCP_HIGH_MAX]",
+        "wanted, 0, 1 << 30",
+    ),
+    Fault(
+        "huge lists hold blocks",
+        "state",
+        "machine.pageblock_order if rules.huge_lists_hold_blocks else PMD_ORDER",
+        "machine.pageblock_order",
+    ),
+)
