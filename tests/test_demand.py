@@ -19,6 +19,7 @@ from pagealloc_model.demand import (
     resolve_demand,
 )
 from pagealloc_model.errors import UsageError
+from pagealloc_model.machine import Machine
 from pagealloc_model.policy import Assumptions
 from pagealloc_model.trace.columns import COLUMN_TYPES, Event, Trace
 from tests.small_recordings import (
@@ -245,6 +246,45 @@ def test_kswapd_runs_end_a_nap_before_it_sleeps(tmp_path: Path) -> None:
     nap = KSWAPD_NAP_NS // 1000
     assert times[:2].tolist() == [1, 250_002 - nap]
     assert times[3] == times[4] == times[2] + 11
+
+
+def test_kswapd_runs_are_each_nodes_own(tmp_path: Path) -> None:
+    """Node 0's run lasts until the recording ends, whatever node 1's kswapd does meanwhile."""
+    events = TimedEvents()
+    events.alloc(PAGE)
+    events.event("vmscan:mm_vmscan_kswapd_wake", "nid=0 order=0")
+    events.event("vmscan:mm_vmscan_kswapd_wake", "nid=1 order=0")
+    events.wait(250_000)
+    events.event("vmscan:mm_vmscan_kswapd_sleep", "nid=1")
+    events.alloc(PAGE + 1)
+    zones = small_machine().zones
+    second = tuple(replace(zone, node=1, managed=0) for zone in zones)
+    runs = kswapd_runs(events.trace(tmp_path), Machine(zones=(*zones, *second), nr_cpus=2))
+    assert runs is not None
+    assert runs["operation"].tolist() == [at.KSWAPD_START] * 2 + [at.KSWAPD_STOP] * 2
+    assert runs["offset"].tolist() == [0, 1, 1, 0]
+    assert runs["zone"][:2].tolist() == [len(zones) - 1] * 2
+
+
+def test_a_wake_names_the_highest_zone_where_it_can(tmp_path: Path) -> None:
+    events = TimedEvents()
+    events.alloc(PAGE)
+    events.event("vmscan:mm_vmscan_kswapd_wake", "nid=0 zid=1 order=0")
+    events.event("vmscan:mm_vmscan_kswapd_sleep", "nid=0")
+    events.alloc(PAGE + 1)
+    runs = kswapd_runs(events.trace(tmp_path), small_machine())
+    assert runs is not None
+    assert runs["zone"][0] == 1
+
+
+def test_kswapd_of_an_unknown_node_is_refused(tmp_path: Path) -> None:
+    events = TimedEvents()
+    events.alloc(PAGE)
+    events.event("vmscan:mm_vmscan_kswapd_wake", "nid=3 order=0")
+    events.event("vmscan:mm_vmscan_kswapd_sleep", "nid=3")
+    events.alloc(PAGE + 1)
+    with pytest.raises(UsageError, match="kswapd of node 3"):
+        kswapd_runs(events.trace(tmp_path), small_machine())
 
 
 def test_without_kswapd_events_the_model_decides(tmp_path: Path) -> None:

@@ -54,6 +54,48 @@ def test_a_printed_boost_is_taken_off_the_watermarks() -> None:
     assert zone.boost == 30
 
 
+def two_nodes() -> Machine:
+    """The small machine and, behind it, the same zones on node 4."""
+    zones = small_machine().zones
+    moved = tuple(replace(zone, node=4, start_pfn=zone.start_pfn + END_PFN) for zone in zones)
+    return Machine(zones=(*zones, *moved), nr_cpus=2, cpu_nodes=(4, 0))
+
+
+def test_zones_are_numbered_node_by_node() -> None:
+    machine = two_nodes()
+    types = len(small_machine().zones)
+    assert machine.nodes == (0, 4)
+    assert machine.zone_index(4, "Normal") == types + machine.type_index("Normal")
+    assert machine.zone_index(1, "Normal") == -1
+    assert machine.cpu_node_indices == (1, 0)
+    assert [machine.cpus_of_node(index) for index in (0, 1)] == [1, 1]
+    assert (machine.distance(0, 0), machine.distance(0, 1)) == (10, 20)
+    assert machine.zone_title(types) == "node 4, zone DMA32"
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"zones": two_nodes().zones[:4]}, "same zones"),
+        ({"zones": two_nodes().zones[::-1]}, "same zones"),
+        ({"cpu_nodes": (0, 1)}, "cpu_nodes"),
+        ({"cpu_nodes": (0,)}, "cpu_nodes"),
+        ({"distances": ((10, 20),)}, "distances"),
+        ({"distances": ((10,), (10,))}, "distances"),
+    ],
+)
+def test_nodes_that_do_not_fit_are_refused(fields: dict[str, object], complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        replace(two_nodes(), **fields)
+
+
+def test_zones_that_overlap_are_refused() -> None:
+    machine = two_nodes()
+    moved = tuple(replace(zone, start_pfn=zone.start_pfn - 1) for zone in machine.zones[3:])
+    with pytest.raises(UsageError, match="node 0, zone Normal and node 4, zone DMA32 overlap"):
+        replace(machine, zones=(*machine.zones[:3], *moved))
+
+
 def test_a_machine_without_pages_is_refused() -> None:
     with pytest.raises(UsageError, match="managed pages"):
         Machine(zones=(replace(small_machine().zones[0], managed=0),), nr_cpus=1)
