@@ -44,10 +44,11 @@ class EventText:
                 f"percpu_refill={refill}",
             )
 
-    def drained(self, *pfns: int, order: int = 0) -> None:
+    def drained(self, *pfns: int, order: int = 0, migratetype: int = 0) -> None:
         for pfn in pfns:
             self.event(
-                "kmem:mm_page_pcpu_drain", f"page={pfn:#x} pfn={pfn:#x} order={order} migratetype=0"
+                "kmem:mm_page_pcpu_drain",
+                f"page={pfn:#x} pfn={pfn:#x} order={order} migratetype={migratetype}",
             )
 
     def fallback(self, pfn: int, *, order: int = 0, found: int, owned: int) -> None:

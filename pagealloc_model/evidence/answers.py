@@ -15,7 +15,7 @@ from pagealloc_model.evidence import drain_holds, fallback_events, highatomic_ca
 from pagealloc_model.evidence.finding import Finding
 from pagealloc_model.evidence.high_order_flushes import FlushChances, flush_chances
 from pagealloc_model.measured_stream import Stream, allocator_stream
-from pagealloc_model.trace.columns import Event
+from pagealloc_model.trace.columns import Event, Trace
 from pagealloc_model.zone_map import ZoneMap
 
 if TYPE_CHECKING:
@@ -114,12 +114,26 @@ def _fallback_from_largest(answers: Answers) -> Finding | None:
 
 
 def _lists_match_blocks(answers: Answers) -> Finding | None:
-    trace = answers.bundle.trace
-    drained = (trace.event == Event.PCPU_DRAIN) & (trace.migratetype == HIGHATOMIC)
-    pages = int(np.count_nonzero(drained))
+    pages = retyped_while_listed(answers.bundle.trace)
     if pages < RETYPED_DRAINS_MIN:
         return None
-    return Finding(value=True, line=f"{pages} drained pages have the block's type HighAtomic")
+    line = f"{pages} pages refilled as another type were drained, unused, as HighAtomic"
+    return Finding(value=True, line=line)
+
+
+def retyped_while_listed(trace: Trace) -> int:
+    """Pages that a refill took as another type and that left a per-CPU list as HIGHATOMIC.
+
+    A page freed in between would say nothing: before 6.10 it carries its block's type from then on
+    (S5.6).
+    """
+    rows = np.flatnonzero(trace.pfn >= 0)
+    by_page = rows[np.lexsort((rows, trace.pfn[rows]))]
+    same_page = trace.pfn[by_page[1:]] == trace.pfn[by_page[:-1]]
+    before, after = by_page[:-1][same_page], by_page[1:][same_page]
+    refilled = (trace.event[before] == Event.ZONE_LOCKED) & (trace.migratetype[before] < HIGHATOMIC)
+    drained = (trace.event[after] == Event.PCPU_DRAIN) & (trace.migratetype[after] == HIGHATOMIC)
+    return int(np.count_nonzero(refilled & drained))
 
 
 def _highatomic_from_pcp(answers: Answers) -> Finding | None:

@@ -86,6 +86,10 @@ def allocate_a_free_page(state: State) -> None:
     state.pages[BLOCK + 1]["order"] = 1
 
 
+def mark_a_buddy_as_of_another_list(state: State) -> None:
+    state.pages[BLOCK]["tag"] = at.UNMOVABLE
+
+
 def leave_a_pair_unmerged(state: State) -> None:
     lists = state.zone_region(0)[at.ZONE_LISTS :].reshape(-1, at.MIGRATETYPES, at.LIST_WORDS)
     words = lists[0, at.MOVABLE]
@@ -107,6 +111,7 @@ FAULTS = (
     (retag_a_block, "block of another type or zone"),
     (reserve_without_a_block, "pages reserved"),
     (allocate_a_free_page, "overlaps free pages"),
+    (mark_a_buddy_as_of_another_list, "marked as of another list"),
     (leave_a_pair_unmerged, "have not merged"),
 )
 
@@ -136,3 +141,15 @@ def test_a_block_given_back_whole_stays_beside_its_free_neighbour() -> None:
     unreserve = at.PCP_SITES + at.SITE_UNRESERVE * at.SITE_WORDS
     state.pcp_region(0, 0)[unreserve + at.SITE_OBJECTS] = 1
     assert state.check() == []
+
+
+def test_6_1_may_list_pages_apart_from_their_blocks_but_not_reserve_less_than_is_tagged() -> None:
+    """S6.5, S7.4: fallbacks lose HIGHATOMIC tags that the count still holds, never the reverse."""
+    target = oracle(one_zone(4), "6.1")
+    put_free_blocks(target, 0, 1)
+    state = state_like(target)
+    state.blocks[0]["migratetype"] = at.UNMOVABLE
+    state.zone_region(0)[at.ZONE_RESERVED_HIGHATOMIC] = BLOCK
+    assert state.check() == []
+    state.blocks[1]["migratetype"] = state.blocks[2]["migratetype"] = at.HIGHATOMIC
+    assert any("pages reserved" in line for line in state.check())

@@ -44,11 +44,20 @@ def test_limits_that_move(
     assert value(bundle, "pcp_decays") is decays
 
 
-@pytest.mark.parametrize(("pages", "expected"), [(10, True), (9, None)])
-def test_drains_that_see_the_reserve(tmp_path: Path, pages: int, expected: bool | None) -> None:
+@pytest.mark.parametrize(
+    ("pages", "used", "expected"), [(10, False, True), (9, False, None), (10, True, None)]
+)
+def test_drains_that_see_the_reserve(
+    tmp_path: Path, pages: int, used: bool, expected: bool | None
+) -> None:
+    """S5.6: pages freed since they were refilled show nothing, 6.1 drains those alike."""
     events = TimedEvents()
-    events.drained(*range(0x100, 0x100 + pages))
-    events.lines = [line.replace("migratetype=0", "migratetype=3") for line in events.lines]
+    listed = range(0x100, 0x100 + pages)
+    events.locked(*listed)
+    for pfn in listed if used else ():
+        events.alloc(pfn)
+        events.free(pfn)
+    events.drained(*listed, migratetype=3)
     events.alloc(0x500)
     bundle = open_recording(write_bundle(tmp_path / "made", events))
     assert value(bundle, "lists_match_blocks") is expected
