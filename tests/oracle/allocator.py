@@ -332,7 +332,7 @@ class Oracle:
             attempt = attempt.may_fragment()
             pfn = get_page(request, attempt, zonelist)
         if pfn is None and recorded_success and not attempt.no_watermarks:
-            pfn = get_page(request, attempt.ignoring_watermarks(), zonelist)
+            pfn = self._walk.force_page(request, attempt, zonelist)
             self.forced += pfn is not None
         return pfn
 

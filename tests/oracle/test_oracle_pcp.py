@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.oracle import Migratetype, OraclePolicy
+from tests.oracle import Bits, Migratetype, OraclePolicy
 from tests.oracle.builders import (
     BLOCK,
     events_named,
@@ -261,7 +261,7 @@ def test_an_empty_zone_costs_two_holds() -> None:
     """S3.2: the refill finds nothing, and neither does the buddy path."""
     target = oracle(one_zone(2), "6.12", TUNED)
     target.put_allocated(0, 0, movable=True)
-    assert target.alloc(0, 0, MOVABLE, 0, 0) is None
+    assert target.alloc(0, 0, MOVABLE, 0, Bits.MEMALLOC) is None
     assert target.dump()["divergence"] == {"forced": 0, "in_base_pages": 0, "failed": 1}
     assert holds(target) == [("refill", "", 0), ("buddy_alloc", "", 0)]
 

@@ -54,6 +54,14 @@ class Watermarks:
         """Whether `order` may be taken while keeping `pages` free (S3.3)."""
         return self._ok(self.buddy.counters.free.read(), order, pages, highest_zone, attempt)
 
+    def margin(self, order: int, highest_zone: int, attempt: Attempt) -> int:
+        """Pages above what the test at the MIN mark with boost asks for; lists do not matter.
+
+        Source: S3.3, what is left over in its comparison.
+        """
+        free = self.buddy.counters.free.read()
+        return self._margin(free, order, self.effective(Mark.MIN), highest_zone, attempt)
+
     def ok_for_balance(self, order: int, mark: Mark, highest_zone: int) -> bool:
         """Kswapd's question, at a mark with boost: it looks closer where few pages are free.
 
@@ -93,10 +101,15 @@ class Watermarks:
         return True
 
     def _ok(self, free: int, order: int, pages: int, highest_zone: int, attempt: Attempt) -> bool:
-        usable = free - ((1 << order) - 1) - self._unusable(attempt)
-        if usable <= self._discounted(pages, attempt) + self.lowmem_reserve(highest_zone):
+        if self._margin(free, order, pages, highest_zone, attempt) <= 0:
             return False
         return order == 0 or self._has_suitable(order, attempt)
+
+    def _margin(
+        self, free: int, order: int, pages: int, highest_zone: int, attempt: Attempt
+    ) -> int:
+        usable = free - ((1 << order) - 1) - self._unusable(attempt)
+        return usable - self._discounted(pages, attempt) - self.lowmem_reserve(highest_zone)
 
     def _unusable(self, attempt: Attempt) -> int:
         cma = 0 if attempt.cma else self.buddy.counters.cma.read()

@@ -89,6 +89,10 @@ class Zone:
             return True
         return attempt.no_watermarks
 
+    def margin(self, request: Request, attempt: Attempt) -> int:
+        """Pages the zone has to spare for the request at its MIN mark; below 0: it lacks some."""
+        return self.watermarks.margin(request.order, request.highest_zone, attempt)
+
     def take(self, request: Request, attempt: Attempt) -> int | None:
         """A page by way of the per-CPU list, else from the buddy (S3.2); may reserve (S7.1)."""
         pfn = None

@@ -62,6 +62,19 @@ class ZoneWalk:
             else:
                 return None
 
+    def force_page(self, request: Request, attempt: Attempt, zonelist: list[Zone]) -> int | None:
+        """A page whatever the watermarks say, for a request that succeeded in the recording.
+
+        There reclaim had made room that is missing here: most likely in the zone that lacks least.
+        That one is tried first, of equals the preferred; then all as ever.
+        """
+        if not zonelist:
+            return None
+        attempt = attempt.ignoring_watermarks()
+        nearest = max(zonelist, key=lambda zone: zone.margin(request, attempt))
+        pfn = self._take(nearest, request, attempt)
+        return self.get_page(request, attempt, zonelist) if pfn is None else pfn
+
     def _sweep(
         self, request: Request, attempt: Attempt, zonelist: list[Zone], *, skips_busy: bool
     ) -> Sweep:
@@ -75,11 +88,15 @@ class ZoneWalk:
                 continue
             if not zone.may_take(request, attempt):
                 continue
-            pfn = zone.take(request, attempt)
-            self._note_boost(zone, attempt)
+            pfn = self._take(zone, request, attempt)
             if pfn is not None:
                 return Sweep(pfn=pfn)
         return Sweep(skipped_busy=skipped_busy)
+
+    def _take(self, zone: Zone, request: Request, attempt: Attempt) -> int | None:
+        pfn = zone.take(request, attempt)
+        self._note_boost(zone, attempt)
+        return pfn
 
     def _note_boost(self, zone: Zone, attempt: Attempt) -> None:
         """A zone boosted by a fallback gets its node's kswapd's attention (S3.2)."""
