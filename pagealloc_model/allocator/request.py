@@ -6,6 +6,7 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.buddy import free_to_buddy, take_smallest_fit
+from pagealloc_model.allocator.counters import seen_free
 from pagealloc_model.allocator.event_log import count_transaction, log_page
 from pagealloc_model.allocator.fallback import MODE_NORMAL, take_page
 from pagealloc_model.allocator.highatomic import reserve, unreserve
@@ -17,6 +18,8 @@ from pagealloc_model.allocator.pcp import (
     list_index,
 )
 from pagealloc_model.allocator.watermark import (
+    mark_pages,
+    pages_above_mark,
     passes_watermark,
     stop_balanced_kswapds,
     wake_kswapd,
@@ -145,6 +148,51 @@ def is_busy(st: np.ndarray, zone: int) -> bool:
 
 
 @inner
+def take_and_reserve(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    zone: int,
+    cpu: int,
+    order: int,
+    migratetype: int,
+    flags: int,
+) -> int:
+    """A page from a zone; atomic requests may reserve its block (S3.2, S7.1). -1 if none."""
+    pfn = take_from_zone(pages, blocks, st, log, zone, cpu, order, migratetype, flags)
+    counts = not st[at.SERVED_BY_PCP] or st[at.HIGHATOMIC_FROM_PCP]
+    if pfn >= 0 and flags & at.ALLOC_HIGHATOMIC and counts:
+        reserve(pages, blocks, st, log, zone, cpu, pfn, order)
+    return pfn
+
+
+@inner
+def zone_nearest_to_its_mark(
+    st: np.ndarray, zonelist: int, order: int, highest_type: int, flags: int
+) -> int:
+    """The zone of a zonelist with most pages above its min mark, or fewest missing (S3.3).
+
+    -1 if the list is empty.
+
+    A request that the kernel served after reclaim was served where reclaim had least left to do.
+    """
+    best = st[zonelist]
+    best_margin = -(1 << 60)
+    position = zonelist
+    while st[position] >= 0:
+        zone = st[position]
+        mark = mark_pages(st, zone, at.WMARK_MIN)
+        free = seen_free(st, zone)
+        margin = pages_above_mark(st, zone, order, mark, highest_type, flags, free)
+        if margin > best_margin:
+            best = zone
+            best_margin = margin
+        position += 1
+    return best
+
+
+@inner
 def try_zones(
     pages: np.ndarray,
     blocks: np.ndarray,
@@ -183,11 +231,8 @@ def try_zones(
         elif skips_busy and is_busy(st, zone):
             skipped = True
         elif zone_may_serve(st, zone, order, highest_type, flags):
-            pfn = take_from_zone(pages, blocks, st, log, zone, cpu, order, migratetype, flags)
+            pfn = take_and_reserve(pages, blocks, st, log, zone, cpu, order, migratetype, flags)
             if pfn >= 0:
-                counts = not st[at.SERVED_BY_PCP] or st[at.HIGHATOMIC_FROM_PCP]
-                if flags & at.ALLOC_HIGHATOMIC and counts:
-                    reserve(pages, blocks, st, log, zone, cpu, pfn, order)
                 return pfn
 
 
@@ -208,7 +253,7 @@ def allocate(
     The attempts, in order: fast path; slow path (S8.1); on all reserves, if the request may use
     them (S2.6); after direct reclaim, with a reserved block released and the per-CPU lists drained
     (S8.2); without watermarks. Reclaim is literal: what it freed has been replayed already. The
-    last attempt is a divergence and counted.
+    last attempt is a divergence and counted; it begins with the zone that is nearest to its mark.
     """
     zonelist = zonelist_at(st, cpu, highest_type, bits)
     flags = fast_path_flags(st, zonelist, migratetype, bits)
@@ -236,9 +281,14 @@ def allocate(
         wakes = SLOW_PATH <= attempt <= ON_RESERVES
         if wakes and flags & at.ALLOC_KSWAPD:
             wake_kswapds(st, zonelist, order, highest_type)
-        pfn = try_zones(
-            pages, blocks, st, log, zonelist, cpu, order, migratetype, highest_type, flags
-        )
+        if attempt == WITHOUT_WATERMARKS:
+            zone = zone_nearest_to_its_mark(st, zonelist, order, highest_type, flags)
+            if zone >= 0:
+                pfn = take_and_reserve(pages, blocks, st, log, zone, cpu, order, migratetype, flags)
+        if pfn < 0:
+            pfn = try_zones(
+                pages, blocks, st, log, zonelist, cpu, order, migratetype, highest_type, flags
+            )
         if pfn >= 0 and attempt == WITHOUT_WATERMARKS:
             st[at.COUNT_FORCED] += 1
         attempt += 1

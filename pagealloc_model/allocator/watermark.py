@@ -33,10 +33,10 @@ def has_free_buddy(st: np.ndarray, zone: int, order: int, flags: int) -> bool:
 
 
 @inner
-def above_mark(
+def pages_above_mark(
     st: np.ndarray, zone: int, order: int, mark: int, highest_type: int, flags: int, free: int
-) -> bool:
-    """The watermark test of S3.3: mark and the zone's free pages, as far as they are seen."""
+) -> int:
+    """Pages left over by the arithmetic of S3.3, negative if they are missing."""
     region = zone_at(zone)
     free -= (1 << order) - 1
     if not flags & (at.ALLOC_NON_BLOCK | at.ALLOC_MIN_RESERVE | at.ALLOC_HIGHATOMIC):
@@ -48,7 +48,15 @@ def above_mark(
         needed -= needed // 2
         if flags & at.ALLOC_NON_BLOCK:
             needed -= needed // 4
-    if free <= needed + st[region + at.ZONE_LOWMEM_RESERVE + highest_type]:
+    return free - needed - st[region + at.ZONE_LOWMEM_RESERVE + highest_type]
+
+
+@inner
+def above_mark(
+    st: np.ndarray, zone: int, order: int, mark: int, highest_type: int, flags: int, free: int
+) -> bool:
+    """The watermark test of S3.3: mark and the zone's free pages, as far as they are seen."""
+    if pages_above_mark(st, zone, order, mark, highest_type, flags, free) <= 0:
         return False
     return order == 0 or has_free_buddy(st, zone, order, flags)
 
