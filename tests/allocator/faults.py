@@ -209,14 +209,14 @@ FAULTS = (
     Fault(
         "lowmem_reserve ignored",
         "watermark",
-        "if free <= needed + st[region + at.ZONE_LOWMEM_RESERVE + highest_type]:",
-        "if free <= needed:",
+        "return free - needed - st[region + at.ZONE_LOWMEM_RESERVE + highest_type]",
+        "return free - needed",
     ),
     Fault(
         "at the mark is above it",
         "watermark",
-        "if free <= needed + st",
-        "if free < needed + st",
+        "if pages_above_mark(st, zone, order, mark, highest_type, flags, free) <= 0:",
+        "if pages_above_mark(st, zone, order, mark, highest_type, flags, free) < 0:",
     ),
     Fault(
         "the reserve satisfies high-order checks",
@@ -271,6 +271,12 @@ FAULTS = (
         "request",
         "st[region + at.ZONE_BELOW_HIGH] = 1",
         "st[region + at.ZONE_BELOW_HIGH] = 0",
+    ),
+    Fault(
+        "forced requests begin with the first zone",
+        "request",
+        "if margin > best_margin:",
+        "if margin < best_margin:",
     ),
     Fault(
         "unreserve is forgotten",
