@@ -38,7 +38,7 @@ def test_limit_is_the_lower_bound_and_stays() -> None:
         target.free(0, pfn, 0)
     target.tick(0)
     assert (fixed(target).high, fixed(target).high_max) == (32, 32)
-    target.set_pcp_high(0, 0, 50)
+    fixed(target).high = 50
     take(target, 100)
     assert fixed(target).high == 50
 
@@ -137,7 +137,7 @@ def test_limit_while_kswapd_runs() -> None:
 def test_limits_too_low_for_a_batch(high: int, drained: int) -> None:
     """S4.6: below a batch one page; else batch is more than the limit less a batch allows."""
     target = in_use()
-    target.set_pcp_high(0, 0, high)
+    fixed(target).high = high
     for pfn in range(max(high, 1)):
         target.free(0, pfn, 0)
     assert holds(target) == [("drain", "commit", drained)]
