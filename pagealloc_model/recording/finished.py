@@ -28,7 +28,6 @@ class Recorded:
         path: the bundle.
         seconds: how long events were on.
         ended_by: what ended it, such as "command" or "SIGINT".
-        early: why it is shorter than asked for, "" if it is not.
         command_code: exit code of the command, negative for a signal; None without one.
         snapshots: snapshots taken.
         buffer_bytes: ring buffer of one CPU.
@@ -39,7 +38,6 @@ class Recorded:
     path: Path
     seconds: float
     ended_by: str
-    early: str
     command_code: int | None
     snapshots: int
     buffer_bytes: int

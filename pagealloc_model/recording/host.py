@@ -61,16 +61,8 @@ class Host:
     @cached_property
     def available_memory(self) -> int:
         """Bytes of MemAvailable, 0 if unknown."""
-        return self._meminfo("MemAvailable")
-
-    @cached_property
-    def total_memory(self) -> int:
-        """Bytes of MemTotal, 0 if unknown."""
-        return self._meminfo("MemTotal")
-
-    def _meminfo(self, name: str) -> int:
         for line in (read_or_none(self.proc / "meminfo") or "").splitlines():
-            if line.startswith(f"{name}:"):
+            if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * _KIB
         return 0
 

@@ -142,8 +142,9 @@ class _Session:
         try:
             self._set_up()
             self._begin()
-            recorded = self._finish(self._watch())
-            self._keep(recorded)
+            end = self._watch()
+            recorded = self._finish(end)
+            self._keep(trouble=self._early(end))
         except OSError as error:
             where = error.filename or self._workspace.destination
             raise UsageError(
@@ -239,7 +240,6 @@ class _Session:
             path=self._options.destination,
             seconds=(self._meta["end_ns"] - self._meta["start_ns"]) / 1e9,
             ended_by=self._ended_by(end),
-            early=self._early(end),
             command_code=self._command_code(),
             snapshots=self._snapshots,
             buffer_bytes=self._plan.buffer_bytes,
@@ -295,9 +295,13 @@ class _Session:
         text = json.dumps(self._meta, indent=1) + "\n"
         (self._bundle / META_FILE).write_text(text, encoding="utf-8")
 
-    def _keep(self, recorded: Recorded) -> None:
-        """Anonymise where asked, and let the bundle appear."""
-        bundle, trouble = self._bundle, recorded.early
+    def _keep(self, trouble: str) -> None:
+        """Anonymise where asked, and let the bundle appear.
+
+        Raises:
+            UsageError: there was trouble; the bundle is there all the same.
+        """
+        bundle, name = self._bundle, self._options.destination
         if self._options.anonymise:
             from pagealloc_model.trim import trim_bundle
 
@@ -307,9 +311,9 @@ class _Session:
                 bundle = self._bundle
                 trouble = (
                     f"it could not be anonymised ({error}) and names this machine; "
-                    f"try pagealloc trim {recorded.path} DST --anonymise"
+                    f"try pagealloc trim {name} DST --anonymise"
                 )
         bundle.chmod(0o755)
         self._workspace.keep(bundle, calling_user(os.environ, self._host.user))
         if trouble:
-            raise UsageError(f"{recorded.path} can be used, but {trouble}")
+            raise UsageError(f"{name} can be used, but {trouble}")

@@ -28,7 +28,6 @@ def finished(path: Path, **values: object) -> Recorded:
         "path": path,
         "seconds": 2.5,
         "ended_by": "command",
-        "early": "",
         "command_code": 0,
         "snapshots": 5,
         "buffer_bytes": 64 << 20,
