@@ -88,15 +88,18 @@ def finish(number, frame):
     if how == "disk full at the end":
         open(output, "wb").write(b"PERFILE2" + bytes(96))
         fail("failed to write perf data, error: No space left on device")
-    shutil.copyfile({data!r}, output)
+    if enabled:
+        shutil.copyfile({data!r}, output)
     sys.exit(0)
 
+enabled = False
 signal.signal(signal.SIGINT, finish)
 orders, answers = map(int, arguments[arguments.index("--control") + 1][3:].split(","))
 open(output, "wb").write(b"PERFILE2" + bytes(96))
 while order := os.read(orders, 64).decode():
     os.write(answers, b"ack\\n\\0")
     if order.startswith("enable"):
+        enabled = True
         if how == "disk full while recording":
             fail("failed to write perf data, error: No space left on device")
         if how == "ended by somebody":

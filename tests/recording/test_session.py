@@ -17,7 +17,7 @@ from pagealloc_model.recording.workspace import Workspace, calling_user
 from tests.recording.machines import PAGE_FLAGS
 
 Setting = pytest.MonkeyPatch
-SLEEP = ("sleep", "30")
+SLEEP = ("sleep", "10")
 
 
 def recorded(machine: Host, destination: Path, **options: object) -> Recorded:
@@ -49,12 +49,17 @@ def probes_set(machine: Host) -> set[str]:
 def signalled(
     machine: Host, destination: Path, number: signal.Signals, **options: object
 ) -> Recorded:
-    """A recording that gets a signal as soon as it runs, and again while it finishes."""
+    """A recording that gets a signal as soon as it runs, and again while it finishes.
+
+    Were the signal missed, it would end by itself.
+    """
 
     def send(line: str) -> None:
         if line.startswith(("recording", "finishing")):
             os.kill(os.getpid(), number)
 
+    if "command" not in options:
+        options["seconds"] = 10
     asked = RecordOptions(destination=destination, **options)  # type: ignore[arg-type]
     return record(asked, machine, lambda line: None, send)
 
@@ -78,7 +83,7 @@ def test_a_recording_is_a_whole_bundle(machine: Host, fake_perf: Setting, tmp_pa
     assert meta["rc"] == 0
     assert meta["clock"] == "CLOCK_MONOTONIC"
     assert meta["perf"][:5] == ["perf", "record", "-a", "-k", "CLOCK_MONOTONIC"]
-    assert "BUNDLE/perf.data" in meta["perf"]
+    assert {"BUNDLE/perf.data", "-z=1", "32M"} <= set(meta["perf"])
     assert "pa:pcp_bulk_free" in meta["perf"]
     assert len(meta["probes"]) == 6
     assert "page_owner_at_ns" not in meta
