@@ -12,9 +12,9 @@ from pagealloc_model.machine import Machine
 from pagealloc_model.proc import kpageflags as flags
 
 if TYPE_CHECKING:
-    from pagealloc_model.start_image import StartCounts
+    from pagealloc_model.page_evidence import PageEvidence
+    from pagealloc_model.start_counts import StartCounts
 
-MIGRATABLE = flags.LRU | flags.MMAP | flags.ANON
 SWAPS = 4000
 SUBSET_STARTS = 8
 NO_MEMORY = -1
@@ -24,104 +24,156 @@ NO_MEMORY = -1
 def assign_block_types(
     machine: Machine,
     counts: StartCounts,
+    evidence: PageEvidence,
     free: np.ndarray,
-    words: np.ndarray,
-    touched: np.ndarray,
+    on_movable_lists: np.ndarray,
     *,
     seed: int,
 ) -> np.ndarray:
     """Give each pageblock a type so that the snapshot's counts are met.
 
-    Blocks are ranked by evidence (slab pages speak for Reclaimable or Unmovable, migratable and
-    free pages for Movable) and dealt out to the counts of pagetypeinfo; random swaps then bring
-    free buddies by order and type closer to the snapshot's table. HighAtomic blocks, whose free
-    pages ordinary requests leave alone, are those that add up to the table's row.
+    Blocks whose type page_owner names keep it. The others are ranked by evidence (slab pages speak
+    for Reclaimable or Unmovable, migratable and free pages for Movable) and dealt out to the counts
+    of pagetypeinfo; random swaps then bring free buddies by order and type closer to the snapshot's
+    table. HighAtomic blocks, whose free pages ordinary requests leave alone, are those that add up
+    to the table's row.
 
     Args:
         machine: zones and geometry.
         counts: what to meet; without pagetypeinfo every block is Movable.
-        free: bool per page frame.
-        words: kpageflags words per page frame.
-        touched: bool per page frame: some event is about it, so its block has memory.
+        evidence: flags, owners and blocks with memory.
+        free: bool per page frame: in a free buddy.
+        on_movable_lists: bool per page frame: on a per-CPU list of Movable pages.
         seed: for the swaps.
 
     Returns:
         int8, one type per pageblock; NO_MEMORY where the kernel counts none.
     """
     order = machine.pageblock_order
-    types = np.full(len(free) >> order, at.MOVABLE, np.int8)
+    types = evidence.block_types.copy()
+    types[types < NO_MEMORY] = at.MOVABLE
     if counts.blocks is None:
         return types
-    used = _per_block(_shows_memory(free, words) | touched, order)
-    slab = _per_block((words & flags.SLAB) != 0, order)
-    migratable = _per_block((words & MIGRATABLE) != 0, order)
-    unfree = _per_block(~free, order)
-    kernel = unfree - migratable - slab
+    slab = _per_block((evidence.words & flags.SLAB) != 0, order)
+    migratable = _per_block(evidence.migratable | on_movable_lists, order)
+    kernel = _per_block(~free, order) - migratable - slab
     random = np.random.default_rng(seed)
-    shapes = _buddies_per_block(free, types, machine)
-    for index, zone in enumerate(machine.zones):
-        if not zone.managed:
+    shapes, in_larger = _buddies_per_block(free, types, machine)
+    for zone in machine.zones:
+        if zone.managed:
+            types[zone.start_pfn >> order : -(-zone.end_pfn >> order)] = NO_MEMORY
+    for index, blocks in enumerate(evidence.memory_blocks):
+        exact = evidence.block_types[blocks]
+        types[blocks] = np.maximum(exact, -1)
+        types[blocks[(exact < 0) & in_larger[blocks]]] = at.MOVABLE
+        blocks = blocks[(exact < 0) & ~in_larger[blocks]]
+        if not len(blocks):
             continue
-        blocks = np.arange(zone.start_pfn >> order, -(-zone.end_pfn >> order))
-        types[blocks] = NO_MEMORY
-        blocks = _blocks_with_memory(blocks, used[blocks], int(counts.blocks[index].sum()))
+        wanted = _left_over(counts.blocks[index], exact)
+        found = _free_by_type(shapes, types, evidence.memory_blocks[index])
+        zone_types = np.full(len(blocks), at.MOVABLE, np.int8)
+        if wanted[at.HIGHATOMIC] and counts.free_buddies is not None:
+            target = counts.free_buddies[index, : order + 1, at.HIGHATOMIC]
+            target = target - found[:, at.HIGHATOMIC]
+            reserved = min(int(wanted[at.HIGHATOMIC]), len(blocks))
+            zone_types[_best_subset(shapes[blocks], target, reserved, random)] = at.HIGHATOMIC
         scores = {
             at.RECLAIMABLE: slab[blocks] * 2 - migratable[blocks] - kernel[blocks],
             at.UNMOVABLE: slab[blocks] + kernel[blocks] - migratable[blocks],
         }
-        zone_types = np.full(len(blocks), at.MOVABLE, np.int8)
-        reserved = int(counts.blocks[index, at.HIGHATOMIC])
-        if reserved and counts.free_buddies is not None:
-            target = counts.free_buddies[index, : order + 1, at.HIGHATOMIC]
-            zone_types[_best_subset(shapes[blocks], target, reserved, random)] = at.HIGHATOMIC
         for migratetype, score in scores.items():
-            wanted = int(counts.blocks[index, migratetype])
             ranked = np.argsort(-score, kind="stable")
             ranked = ranked[zone_types[ranked] == at.MOVABLE]
-            zone_types[ranked[:wanted]] = migratetype
+            zone_types[ranked[: int(wanted[migratetype])]] = migratetype
         if counts.free_buddies is not None:
             target = counts.free_buddies[index, : order + 1, : at.PCP_TYPES]
+            target = target - found[:, : at.PCP_TYPES]
             _swap_towards(zone_types, shapes[blocks], target.T, random)
         types[blocks] = zone_types
     return types
 
 
-def _blocks_with_memory(blocks: np.ndarray, used: np.ndarray, wanted: int) -> np.ndarray:
-    """The blocks the kernel counts: those with a flagged page, then the lowest of the others.
+def _left_over(counted: np.ndarray, exact: np.ndarray) -> np.ndarray:
+    """Blocks by type that remain once those of known type are taken off."""
+    known = np.bincount(exact[exact >= 0].astype(np.int64), minlength=at.MIGRATETYPES)
+    return np.maximum(counted - known[: at.MIGRATETYPES], 0)
+
+
+def _free_by_type(shapes: np.ndarray, types: np.ndarray, blocks: np.ndarray) -> np.ndarray:
+    """Free buddies in blocks of known type, shape (orders, migratetypes)."""
+    found = np.zeros((shapes.shape[1], at.MIGRATETYPES), np.int64)
+    known = blocks[types[blocks] >= 0]
+    np.add.at(found.T, types[known].astype(np.int64), shapes[known])
+    return found
+
+
+def memory_blocks(
+    machine: Machine,
+    counts: StartCounts,
+    free: np.ndarray,
+    words: np.ndarray,
+    touched: np.ndarray,
+) -> tuple[np.ndarray, ...]:
+    """Per zone, the numbers of the pageblocks that hold memory, ascending.
+
+    Args:
+        machine: zones and geometry.
+        counts: blocks by zone; without pagetypeinfo, blocks that show a free or flagged page.
+        free: bool per page frame.
+        words: kpageflags words per page frame.
+        touched: bool per page frame: some event is about it.
+    """
+    order = machine.pageblock_order
+    shown = _per_block((free & ~touched) | (words & ~flags.NOPAGE != 0), order) > 0
+    used = shown | (_per_block(touched, order) > 0)
+    found = []
+    for index, zone in enumerate(machine.zones):
+        blocks = np.arange(zone.start_pfn >> order, -(-zone.end_pfn >> order))
+        if not zone.managed:
+            blocks = blocks[:0]
+        elif counts.blocks is None:
+            blocks = blocks[used[blocks]]
+        else:
+            wanted = int(counts.blocks[index].sum())
+            blocks = _blocks_with_memory(blocks, shown[blocks], used[blocks], wanted)
+        found.append(blocks)
+    return tuple(found)
+
+
+def _blocks_with_memory(
+    blocks: np.ndarray, shown: np.ndarray, used: np.ndarray, wanted: int
+) -> np.ndarray:
+    """The blocks the kernel counts: those that show it, those events touch, the lowest others.
 
     Flags alone do not tell a block of plain kernel pages from a hole or from memory whose
-    initialisation was deferred, which lies at the zone's end.
+    initialisation was deferred, which lies at the zone's end. What does not fit the count had no
+    memory yet.
     """
-    flagged = blocks[used > 0]
-    others = blocks[used == 0]
-    return np.sort(np.concatenate([flagged, others[: max(wanted - len(flagged), 0)]]))
-
-
-def in_used_blocks(free: np.ndarray, words: np.ndarray, pageblock_order: int) -> np.ndarray:
-    """Whether some page of its block is free or flagged, bool per page frame.
-
-    Pages of other blocks may be memory that was not initialised yet, and so on no list.
-    """
-    used = _per_block(_shows_memory(free, words), pageblock_order) > 0
-    return np.repeat(used, 1 << pageblock_order)
-
-
-def _shows_memory(free: np.ndarray, words: np.ndarray) -> np.ndarray:
-    return free | (words & ~flags.NOPAGE != 0)
+    others = np.concatenate([blocks[used & ~shown], blocks[~used]])
+    return np.sort(np.concatenate([blocks[shown], others[: max(wanted - int(shown.sum()), 0)]]))
 
 
 def _per_block(mask: np.ndarray, pageblock_order: int) -> np.ndarray:
     return mask.reshape(-1, 1 << pageblock_order).sum(axis=1).astype(np.int64)
 
 
-def _buddies_per_block(free: np.ndarray, types: np.ndarray, machine: Machine) -> np.ndarray:
-    """Free buddies up to pageblock order in each block, shape (blocks, pageblock order + 1)."""
+def _buddies_per_block(
+    free: np.ndarray, types: np.ndarray, machine: Machine
+) -> tuple[np.ndarray, np.ndarray]:
+    """Free buddies up to pageblock order, shape (blocks, pageblock order + 1); who is in larger.
+
+    Blocks of a larger buddy share a type, which merging saw to (S5.3): the most common one.
+    """
     order = machine.pageblock_order
     pfns, orders = maximal_buddies(free, types, order, machine.max_order)
     shapes = np.zeros((len(types), order + 1), np.int64)
     small = orders <= order
     np.add.at(shapes, (pfns[small] >> order, orders[small].astype(np.int64)), 1)
-    return shapes
+    in_larger = np.zeros(len(types), bool)
+    for larger in range(order + 1, machine.max_order + 1):
+        first = pfns[orders == larger] >> order
+        in_larger[(first[:, None] + np.arange(1 << (larger - order))).ravel()] = True
+    return shapes, in_larger
 
 
 def _best_subset(

@@ -122,8 +122,9 @@ def prepare(bundle: Bundle, rules: KernelRules, assumptions: Assumptions, seed: 
 
 def _prepare(bundle: Bundle, rules: KernelRules, assumptions: Assumptions, seed: int) -> Prepared:
     from pagealloc_model.demand import resolve_demand
+    from pagealloc_model.page_evidence import StartFiles
     from pagealloc_model.start_calibration import calibrated_image
-    from pagealloc_model.start_image import start_counts
+    from pagealloc_model.start_counts import start_counts
 
     machine = recorded_machine(bundle)
     early, snapshot = start_snapshots(bundle)
@@ -133,7 +134,11 @@ def _prepare(bundle: Bundle, rules: KernelRules, assumptions: Assumptions, seed:
         machine,
         demand,
         start_counts(machine, snapshot, bundle.trace),
-        bundle.kpageflags,
+        StartFiles(
+            page_flags=bundle.kpageflags,
+            page_flags_at_ns=bundle.kpageflags_at_ns,
+            page_owner=bundle.page_owner,
+        ),
         during,
         rules=rules,
         policy=recorded_policy(bundle),

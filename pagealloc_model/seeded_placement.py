@@ -1,114 +1,159 @@
-"""A start for recordings without kpageflags: free pages placed at random so that counts are met."""
+"""The start of a recording that says how many pages were free, but not which (T10.6)."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.initial import LISTED, StartImage
+from pagealloc_model.block_types import memory_blocks
 from pagealloc_model.demand import Demand
 from pagealloc_model.machine import Machine
+from pagealloc_model.page_evidence import frame_count, object_pages
 from pagealloc_model.proc import kpageflags as flags
-
-if TYPE_CHECKING:
-    from pagealloc_model.start_image import StartCounts
-
-FLAG_OF_TYPE = {
-    at.UNMOVABLE: np.uint64(0),
-    at.MOVABLE: flags.LRU,
-    at.RECLAIMABLE: flags.SLAB,
-    at.HIGHATOMIC: np.uint64(0),
-}
-"""Flags of a type's allocated pages; plain kernel pages, and those on per-CPU lists, show none."""
+from pagealloc_model.start_counts import StartCounts
+from pagealloc_model.start_lists import NEVER, first_touches, settle_list_types, taken_first
+from pagealloc_model.zone_placement import (
+    place_zone,
+    placement_line,
+    put_placement,
+    wanted_buddies,
+)
 
 
-def seeded_page_flags(
-    machine: Machine, demand: Demand, counts: StartCounts, seed: int
-) -> np.ndarray:
-    """Page flags as kpageflags might have shown them.
+def seeded_image(
+    machine: Machine,
+    demand: Demand,
+    counts: StartCounts,
+    listed_counts: np.ndarray,
+    pcp_high: np.ndarray,
+    *,
+    seed: int = 0,
+) -> StartImage:
+    """A start image that meets all counts, its pages placed at random where nothing is known.
 
-    Free buddies of every order and type are put where no page is known to be allocated, large
-    ones first, each beside an allocated partner so that it cannot merge while there is room for
-    that. Other pages of a block
-    look like what its type holds.
-
-    The kernel counts blocks with memory only; they are taken to lie at a zone's beginning.
+    Pages that the recording frees first are allocated. Pages that it allocates first are on the
+    lists of the CPU that takes them, up to that CPU's count, and free as far as the counts leave
+    room for that. The kernel counts blocks with memory only; those that no event touches are taken
+    to lie at a zone's beginning.
 
     Args:
-        machine: zones and geometry.
-        demand: objects known to live at the start.
-        counts: free buddies and blocks by type, or just free pages.
+        machine: zones and CPUs.
+        demand: only first touches are read.
+        counts: what to meet.
+        listed_counts: int64, shape (zones, cpus): pages on each CPU's lists.
+        pcp_high: int64, shape (zones, cpus): pcp->high of each CPU's lists.
         seed: of the placement.
-
-    Returns:
-        uint64 flag words, one per page frame.
     """
-    block_order = machine.pageblock_order
-    length = -(-machine.end_pfn >> block_order) << block_order
-    words = np.full(length, flags.NOPAGE, np.uint64)
-    taken = np.zeros(length, bool)
-    at_start = demand.objects[demand.at_start]
-    for order in np.unique(at_start["order"]):
-        first = at_start["pfn"][at_start["order"] == order].astype(np.int64)
-        taken[(first[:, None] + np.arange(1 << int(order))).ravel()] = True
     random = np.random.default_rng(seed)
+    length = frame_count(machine)
+    masks = {}
+    for name, objects in (("held", demand.at_start), ("fresh", demand.fresh)):
+        masks[name] = np.zeros(length, bool)
+        for pages in object_pages(demand.objects[objects]):
+            masks[name][pages] = True
+    held, fresh = masks["held"], masks["fresh"]
+    named = _named(machine, demand, listed_counts, np.zeros(length, bool))
+    usable = ~held
+    for pages in object_pages(named):
+        usable[pages] = False
+    nothing = np.zeros(length, bool)
+    blocks = memory_blocks(machine, counts, nothing, np.full(length, flags.NOPAGE), held | fresh)
+    evidence = _type_evidence(machine, demand, length)
+    free = np.zeros(length, bool)
+    block_types = np.full(length >> machine.pageblock_order, -1, np.int8)
+    lines = ["no kpageflags: free pages are placed at random so that the start's counts are met"]
+    listed = [named]
     for index, zone in enumerate(machine.zones):
-        if zone.managed:
-            end = zone.end_pfn
-            if counts.blocks is not None:
-                end = min(zone.start_pfn + (int(counts.blocks[index].sum()) << block_order), end)
-            wanted = _targets(machine, counts, index)
-            _fill_zone(machine, zone.start_pfn, end, wanted, words, taken, random)
-    return words
+        if not zone.managed:
+            continue
+        on_lists = int(listed_counts[index].sum())
+        wanted, note = wanted_buddies(machine, counts, index, on_lists)
+        placed = place_zone(
+            machine, index, usable, fresh, blocks[index], evidence, wanted, counts, random
+        )
+        put_placement(machine, index, placed, free, block_types)
+        left_over = _left_over(machine, index, usable & ~free, blocks[index])
+        listed.append(_made_up(machine, index, named, listed_counts, left_over, random))
+        lines += [note, placement_line(zone.name, wanted, placed, counts, index)]
+    records = np.concatenate(listed)
+    never = np.full((len(machine.zones), machine.nr_cpus), NEVER, np.int64)
+    settle_list_types(records, block_types, machine.pageblock_order, never)
+    on_a_list = np.zeros(length, bool)
+    for pages in object_pages(records):
+        on_a_list[pages] = True
+    elsewhere = int((fresh & ~free & ~on_a_list).sum())
+    lines.append(
+        f"first touches: {elsewhere} of {int(fresh.sum())} pages that the recording takes first "
+        "are not free at these places in the start; other pages stand for them"
+    )
+    in_movable = np.repeat(block_types == at.MOVABLE, 1 << machine.pageblock_order)
+    at_start = demand.objects[demand.at_start]
+    return StartImage(
+        free=free,
+        movable=in_movable & ~free & ~on_a_list,
+        block_types=block_types,
+        listed=records,
+        pcp_high=pcp_high,
+        allocated_pfn=at_start["pfn"].astype(np.int32),
+        allocated_order=at_start["order"].astype(np.int8),
+        origin=tuple(lines),
+    )
 
 
-def _targets(machine: Machine, counts: StartCounts, zone: int) -> np.ndarray:
-    """Wanted free buddies, shape (orders, migratetypes).
+def _named(
+    machine: Machine, demand: Demand, listed_counts: np.ndarray, buddy: np.ndarray
+) -> np.ndarray:
+    """Pages that a CPU takes first, up to the pages its lists held."""
+    touches = first_touches(machine, demand, buddy)
+    pieces = [np.zeros(0, LISTED)]
+    for index, zone in enumerate(machine.zones):
+        inside = (touches["pfn"] >= zone.start_pfn) & (touches["pfn"] < zone.end_pfn)
+        mine = touches[inside]
+        mine["zone"] = index
+        for cpu in range(machine.nr_cpus):
+            wanted = int(listed_counts[index, cpu])
+            pieces.append(taken_first(mine[mine["cpu"] == cpu], NEVER, wanted))
+    return np.concatenate(pieces)
 
-    Where only a total is known, the largest ones, Movable.
-    """
-    if counts.free_buddies is not None:
-        return counts.free_buddies[zone]
-    wanted = np.zeros((at.ORDERS, at.MIGRATETYPES), np.int64)
-    wanted[machine.max_order, at.MOVABLE] = int(counts.free_pages[zone]) >> machine.max_order
-    return wanted
+
+def _type_evidence(machine: Machine, demand: Demand, length: int) -> np.ndarray:
+    """Pages that requests of each type take first, int64, shape (migratetypes, blocks)."""
+    order = machine.pageblock_order
+    table = np.zeros((at.MIGRATETYPES, length >> order), np.int64)
+    events = demand.events[demand.events["operation"] == at.ALLOC]
+    events = events[demand.objects["fresh"][events["object"]] == 1]
+    block = demand.objects["pfn"][events["object"]].astype(np.int64) >> order
+    np.add.at(table, (events["migratetype"].astype(np.int64), block), 1)
+    return table
 
 
-def _fill_zone(
+def _left_over(machine: Machine, index: int, unused: np.ndarray, blocks: np.ndarray) -> np.ndarray:
+    """Pages of a zone's memory that are neither free nor known to be in use."""
+    zone = machine.zones[index]
+    order = machine.pageblock_order
+    pages = ((blocks << order)[:, None] + np.arange(1 << order)).ravel()
+    pages = pages[(pages >= zone.start_pfn) & (pages < zone.end_pfn)]
+    return pages[unused[pages]]
+
+
+def _made_up(
     machine: Machine,
-    start_pfn: int,
-    end_pfn: int,
-    wanted: np.ndarray,
-    words: np.ndarray,
-    taken: np.ndarray,
+    index: int,
+    named: np.ndarray,
+    listed_counts: np.ndarray,
+    pages: np.ndarray,
     random: np.random.Generator,
-) -> None:
-    block_order, max_order = machine.pageblock_order, machine.max_order
-    step = 1 << max_order
-    first = start_pfn // step * step
-    last = min(-(-end_pfn // step) * step, len(words) // step * step)
-    words[start_pfn:end_pfn] = flags.LRU
-    types = np.full((last - first) >> block_order, -1, np.int8)
-    frames = np.arange(first, last)
-    available = ~taken[first:last] & (frames >= start_pfn) & (frames < end_pfn)
-    free = np.zeros(len(available), bool)
-    for order in range(max_order, -1, -1):
-        for migratetype, count in enumerate(wanted[order, : at.HIGHATOMIC + 1].tolist()):
-            for region in (min(order + 1, max_order), order):
-                whole = available.reshape(-1, 1 << region).all(axis=1)
-                starts = np.flatnonzero(whole) << region
-                kinds = types[starts >> block_order]
-                alike = random.permutation(starts[kinds == migratetype])
-                untyped = random.permutation(starts[kinds < 0])
-                starts = np.concatenate([alike, untyped])[:count]
-                span = (starts[:, None] + np.arange(1 << order)).ravel()
-                free[span] = True
-                types[span >> block_order] = migratetype
-                available[(starts[:, None] + np.arange(1 << region)).ravel()] = False
-                count -= len(starts)
-    for migratetype, flag in FLAG_OF_TYPE.items():
-        mine = np.repeat(types == migratetype, 1 << block_order)
-        mine &= (frames >= start_pfn) & (frames < end_pfn)
-        words[first:last][mine] = flag
-    words[first:last][free] = flags.BUDDY
+) -> np.ndarray:
+    """Single pages that make up what each CPU's count lacks."""
+    mine = named[named["zone"] == index]
+    missing = listed_counts[index].copy()
+    np.subtract.at(missing, mine["cpu"], np.int64(1) << mine["order"].astype(np.int64))
+    wanted = np.maximum(missing, 0)
+    pages = random.permutation(pages)[: int(wanted.sum())]
+    records = np.zeros(len(pages), LISTED)
+    records["pfn"] = pages
+    records["cpu"] = np.repeat(np.arange(machine.nr_cpus), wanted)[: len(pages)]
+    records["migratetype"] = -1
+    records["zone"] = index
+    return records

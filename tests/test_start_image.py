@@ -20,7 +20,8 @@ from pagealloc_model.prepared import (
     start_snapshots,
 )
 from pagealloc_model.start_calibration import begun_state
-from pagealloc_model.start_image import start_counts
+from pagealloc_model.start_counts import StartCounts, start_counts
+from pagealloc_model.zone_placement import wanted_buddies
 from tests.small_recordings import (
     AFTER_NS,
     BLOCK,
@@ -90,7 +91,6 @@ def test_listed_pages_lie_in_blocks_of_a_zone_and_name_a_list(bundle: Bundle) ->
 
 
 def test_free_totals_meet_the_start_snapshot(bundle: Bundle) -> None:
-    """Short of pages whose free state the events themselves settle."""
     prepared = prepared_of(bundle)
     _, snapshot = start_snapshots(bundle)
     counts = start_counts(prepared.machine, snapshot, bundle.trace)
@@ -98,7 +98,7 @@ def test_free_totals_meet_the_start_snapshot(bundle: Bundle) -> None:
         if zone.managed:
             free = int(prepared.image.free[zone.start_pfn : zone.end_pfn].sum())
             found = free + listed_pages(prepared.image, index)
-            assert found == pytest.approx(int(counts.free_pages[index]), rel=0.02)
+            assert found == int(counts.free_pages[index])
 
 
 def test_block_counts_by_type_are_those_of_pagetypeinfo(bundle: Bundle) -> None:
@@ -128,8 +128,28 @@ def test_replayed_per_cpu_counts_come_near_the_start_snapshot(bundle: Bundle) ->
         assert abs(int(table[key]) - count) <= max(total // 5, 400)
 
 
-def test_first_touches_are_obeyed(bundle: Bundle) -> None:
-    prepared = prepared_of(bundle)
+def assert_every_count_is_met(bundle: Bundle, prepared: Prepared, counts: StartCounts) -> None:
+    """Free buddies by zone, order and type; blocks by type; pages on every CPU's lists.
+
+    Between the first event and the snapshot only large Movable buddies change.
+    """
+    state = begun(bundle)
+    found = state.free_buddies()
+    assert counts.free_buddies is not None and counts.blocks is not None
+    for index, zone in enumerate(prepared.machine.zones):
+        if not zone.managed:
+            continue
+        listed = int(state.pcp_words(at.PCP_COUNT, 1)[index].sum())
+        wanted, _ = wanted_buddies(prepared.machine, counts, index, listed)
+        assert found[index].tolist() == wanted.tolist()
+        others = [kind for kind in range(at.MIGRATETYPES) if kind != at.MOVABLE]
+        assert (wanted[:, others] == counts.free_buddies[index][:, others]).all()
+    assert state.block_counts().tolist() == counts.blocks.tolist()
+
+
+@pytest.mark.parametrize("name", ["kbuild", "xfree"])
+def test_first_touches_are_obeyed(name: str) -> None:
+    prepared = prepared_of(shipped_bundle(name))
     objects = prepared.demand.objects[prepared.demand.fresh]
     on_a_list = np.zeros(len(prepared.image.free), bool)
     for record in prepared.image.listed:
@@ -205,10 +225,22 @@ def test_without_kpageflags_free_pages_meet_the_snapshot_all_the_same(
         if zone.managed:
             free = int(prepared.image.free[zone.start_pfn : zone.end_pfn].sum())
             total = free + listed_pages(prepared.image, index)
-            assert total == pytest.approx(counts.free_pages[index], rel=0.001, abs=64)
+            assert total == counts.free_pages[index]
+    assert_every_count_is_met(bundle, prepared, counts)
     replay = pm.replay(bundle)
     assert any("no kpageflags" in line for line in replay.start_state)
+    assert sum("all met" in line for line in replay.start_state) == sum(
+        zone.managed > 0 for zone in prepared.machine.zones
+    )
     assert replay.final is not None and replay.final.check() == []
+
+
+def test_zones_with_old_flags_are_placed_by_their_counts() -> None:
+    bundle = shipped_bundle("highatomic_stock")
+    prepared = prepared_of(bundle)
+    counts = start_counts(prepared.machine, start_snapshots(bundle)[1], bundle.trace)
+    assert_every_count_is_met(bundle, prepared, counts)
+    assert sum("too old" in line for line in prepared.image.origin) == 2
 
 
 def test_without_pagetypeinfo_every_block_is_movable(tmp_path: Path) -> None:

@@ -39,7 +39,9 @@ class StartImage:
         movable: bool, one per page frame: allocated and migratable (T10.9).
         block_types: int8, migratetype of each pageblock, -1 where there is no memory.
         listed: `LISTED` records.
-        allocated_pfn: int32, first pages of allocations that the recording frees later.
+        pcp_high: int64, shape (zones, cpus): pcp->high; 0 leaves the machine's.
+        allocated_pfn: int32, first pages of allocations: those that the recording frees later, and
+            others of known order.
         allocated_order: int8, their orders.
         origin: plain lines on what this image was made from and how exact it is.
     """
@@ -48,6 +50,7 @@ class StartImage:
     movable: np.ndarray
     block_types: np.ndarray
     listed: np.ndarray
+    pcp_high: np.ndarray
     allocated_pfn: np.ndarray
     allocated_order: np.ndarray
     origin: tuple[str, ...] = ()
@@ -163,6 +166,8 @@ def install(state: State, image: StartImage) -> None:
         state.pages, state.blocks, state.st, pfns.astype(np.int32), orders.astype(np.int8)
     )
     place_listed(state.pages, state.blocks, state.st, np.ascontiguousarray(image.listed[eligible]))
+    for zone, cpu in np.argwhere(image.pcp_high > 0):
+        state.pcp_region(int(zone), int(cpu))[at.PCP_HIGH] = image.pcp_high[zone, cpu]
     block_pages = 1 << machine.pageblock_order
     reserved = state.block_counts()[:, at.HIGHATOMIC] * block_pages
     for zone in range(len(machine.zones)):
