@@ -17,7 +17,7 @@ from pagealloc_model.zone_placement import (
     wanted_buddies,
 )
 
-TOO_OLD = 0.05
+TOO_OLD = 0.01
 """Share of a zone's free pages in another cell of the table than in the snapshot."""
 
 
@@ -75,11 +75,11 @@ def place_where_flags_are_old(
         free[zone.start_pfn : zone.end_pfn] = False
         put_placement(machine, int(index), placed, free, block_types)
         lines.append(
-            f"zone {zone.name}: what page flags show is too old, {100 * shares[index]:.0f} % of "
-            "its free pages would stand in another cell of order and type than the counts ask for; "
-            "placed by the counts instead"
+            f"{machine.zone_title(int(index))}: what page flags show is too old, "
+            f"{100 * shares[index]:.0f} % of its free pages would stand in another cell of order "
+            "and type than the counts ask for; placed by the counts instead"
         )
-        lines += [note, placement_line(zone.name, wanted, placed, counts, int(index))]
+        lines += [note, placement_line(machine, wanted, placed, counts, int(index))]
     return lines
 
 

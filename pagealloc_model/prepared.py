@@ -133,7 +133,7 @@ def _prepare(bundle: Bundle, rules: KernelRules, assumptions: Assumptions, seed:
     image = calibrated_image(
         machine,
         demand,
-        start_counts(machine, snapshot, bundle.trace),
+        start_counts(machine, snapshot, bundle.trace, early),
         StartFiles(
             page_flags=bundle.kpageflags,
             page_flags_at_ns=bundle.kpageflags_at_ns,

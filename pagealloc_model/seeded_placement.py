@@ -75,7 +75,7 @@ def seeded_image(
         put_placement(machine, index, placed, free, block_types)
         left_over = _left_over(machine, index, usable & ~free, blocks[index])
         listed.append(_made_up(machine, index, named, listed_counts, left_over, random))
-        lines += [note, placement_line(zone.name, wanted, placed, counts, index)]
+        lines += [note, placement_line(machine, wanted, placed, counts, index)]
     records = np.concatenate(listed)
     never = np.full((len(machine.zones), machine.nr_cpus), NEVER, np.int64)
     settle_list_types(records, block_types, machine.pageblock_order, never)
@@ -105,7 +105,7 @@ def _named(
     machine: Machine, demand: Demand, listed_counts: np.ndarray, buddy: np.ndarray
 ) -> np.ndarray:
     """Pages that a CPU takes first, up to the pages its lists held."""
-    touches = first_touches(machine, demand, buddy)
+    touches = first_touches(demand, buddy)
     pieces = [np.zeros(0, LISTED)]
     for index, zone in enumerate(machine.zones):
         inside = (touches["pfn"] >= zone.start_pfn) & (touches["pfn"] < zone.end_pfn)

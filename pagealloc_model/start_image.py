@@ -152,7 +152,7 @@ def _how_exact(
         listed = lists.named + lists.shown + lists.guessed
         off = misplaced(machine, counts, listed, free, block_types)
         zones = ", ".join(
-            f"{zone.name} {100 * off[index]:.2f} %"
+            f"{machine.zone_title(index)} {100 * off[index]:.2f} %"
             for index, zone in enumerate(machine.zones)
             if zone.managed
         )

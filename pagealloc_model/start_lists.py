@@ -14,12 +14,12 @@ import numpy as np
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.initial import LISTED, maximal_buddies
 from pagealloc_model.demand import Demand
-from pagealloc_model.machine import Machine
+from pagealloc_model.machine import PMD_ORDER, Machine
 from pagealloc_model.page_evidence import KERNEL_ONLY, PageEvidence
 
 NEVER = np.iinfo(np.int64).max
 LARGEST_LISTED = 3
-"""Orders up to this have per-CPU lists, and so has that of a pageblock (S1.9)."""
+"""Orders up to this have per-CPU lists, and so has that of a huge page (S1.9)."""
 LARGEST_REFILL = 5
 """A refill brings at most the batch shifted by this (PCP_BATCH_SCALE_MAX, S4.4)."""
 
@@ -118,7 +118,7 @@ def listed_pages(
         refilled: from `refilled_lists`.
         random: draws what nothing settles.
     """
-    touches = first_touches(machine, demand, evidence.buddy)
+    touches = first_touches(demand, evidence.buddy)
     refills = refilled.reached_ns
     sums = np.zeros((3, len(machine.zones)), np.int64)
     pieces = [np.zeros(0, LISTED)]
@@ -150,11 +150,10 @@ def _pages(records: np.ndarray) -> int:
     return int((np.int64(1) << records["order"].astype(np.int64)).sum())
 
 
-def first_touches(machine: Machine, demand: Demand, buddy: np.ndarray) -> np.ndarray:
+def first_touches(demand: Demand, buddy: np.ndarray) -> np.ndarray:
     """Pages first seen allocated, of a listed order and in no buddy when the flags were read.
 
     Args:
-        machine: geometry.
         demand: only first touches are read.
         buddy: bool per page frame.
 
@@ -164,7 +163,7 @@ def first_touches(machine: Machine, demand: Demand, buddy: np.ndarray) -> np.nda
     events = demand.events[demand.events["operation"] == at.ALLOC]
     events = events[demand.objects["fresh"][events["object"]] == 1]
     pfn = demand.objects["pfn"][events["object"]]
-    listed = (events["order"] <= LARGEST_LISTED) | (events["order"] == machine.pageblock_order)
+    listed = (events["order"] <= LARGEST_LISTED) | (events["order"] == PMD_ORDER)
     listed &= ~buddy[pfn]
     events, pfn = events[listed], pfn[listed]
     touches = np.zeros(len(events), [*LISTED.descr, ("time_ns", np.int64)])
@@ -239,7 +238,7 @@ def _movable_runs(
     shape = (-1, 1 << order)
     plain = evidence.plain.reshape(shape)[blocks]
     movable = _movable_blocks(machine, evidence, zone)
-    full = plain.all(axis=1) & machine.thp
+    full = plain.all(axis=1) & (machine.thp and order == PMD_ORDER)
     exact = evidence.block_types[blocks]
     freed = np.where(exact >= 0, exact == at.MOVABLE, _beside(movable, full))
     whole = (blocks[full & freed] << order)[::-1]

@@ -8,6 +8,7 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.initial import maximal_buddies
 from pagealloc_model.machine import Machine, Zone
 from pagealloc_model.start_counts import StartCounts
+from pagealloc_model.zone_placement import wanted_buddies
 
 
 def meet_free_totals(
@@ -42,7 +43,9 @@ def meet_free_totals(
         wanted = int(counts.free_pages[index]) - int(on_lists[index])
         found = int(free[span].sum())
         if found > wanted:
-            table = None if counts.free_buddies is None else counts.free_buddies[index]
+            table = None
+            if counts.free_buddies is not None:
+                table, _ = wanted_buddies(machine, counts, index, int(on_lists[index]))
             _take_buddies(machine, free, touched, zone, found - wanted, block_types, table)
         elif found < wanted:
             for kind in spare:
@@ -51,9 +54,9 @@ def meet_free_totals(
                 free[pages] = True
         placed = int(free[span].sum())
         lines.append(
-            f"zone {zone.name}: {placed} pages free in the buddy, {on_lists[index]} on per-CPU "
-            f"lists; the start snapshot asks for {wanted} in the buddy, page flags and first "
-            f"touches alone gave {found}"
+            f"{machine.zone_title(index)}: {placed} pages free in the buddy, {on_lists[index]} "
+            f"on per-CPU lists; the start snapshot asks for {wanted} in the buddy, page flags and "
+            f"first touches alone gave {found}"
         )
     return lines
 

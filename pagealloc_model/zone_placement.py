@@ -15,33 +15,56 @@ def wanted_buddies(
 ) -> tuple[np.ndarray, str]:
     """Free buddies by order and type at the first event, and how they were had.
 
-    What was allocated and freed between the first event and the snapshot is given back to, or
-    taken from, the largest Movable buddies; what is no whole one of these to smaller ones.
+    What the snapshot's free lists have too few or too many is given to, or taken from, Movable
+    buddies: those by which the other snapshot of the start differs, large ones first, then the
+    largest.
 
     Args:
         machine: zones and geometry.
-        counts: what the snapshot counts.
+        counts: what the snapshots count.
         zone: index of the zone.
         on_lists: pages on its per-CPU lists.
 
     Returns:
         int64, shape (orders, migratetypes), and one line.
     """
-    name = machine.zones[zone].name
+    name = machine.zone_title(zone)
     free_pages = int(counts.free_pages[zone]) - on_lists
-    wanted = np.zeros((at.ORDERS, at.MIGRATETYPES), np.int64)
-    if counts.free_buddies is not None:
-        wanted = counts.free_buddies[zone].copy()
     sizes = np.int64(1) << np.arange(at.ORDERS)
+    wanted = np.zeros((at.ORDERS, at.MIGRATETYPES), np.int64)
+    if counts.free_buddies is None or counts.other_buddies is None:
+        _change_by(wanted[:, at.MOVABLE], free_pages, machine.max_order)
+        return wanted, f"{name}: {free_pages} free pages, their orders unknown: large ones"
+    wanted = counts.free_buddies[zone].copy()
     missing = free_pages - int((wanted.sum(axis=1) * sizes).sum())
-    _change_by(wanted[:, at.MOVABLE], missing, machine.max_order)
-    if counts.free_buddies is None:
-        return wanted, f"zone {name}: {free_pages} free pages, their orders unknown: large ones"
+    difference = counts.other_buddies[zone, :, at.MOVABLE] - wanted[:, at.MOVABLE]
+    left = _move_towards(wanted[:, at.MOVABLE], difference, missing)
+    _change_by(wanted[:, at.MOVABLE], left, machine.max_order)
     return wanted, (
-        f"zone {name}: {free_pages} pages free in the buddy, {on_lists} on per-CPU lists; "
-        f"{abs(missing)} pages {'more' if missing >= 0 else 'fewer'} than the snapshot's free "
-        "lists show, as events before it ask for"
+        f"{name}: {free_pages} pages free in the buddy, {on_lists} on per-CPU lists; "
+        f"{abs(missing)} pages {'more' if missing >= 0 else 'fewer'} in the buddy than the nearest "
+        "snapshot's free lists show, put into or taken from Movable ones"
     )
+
+
+def _move_towards(buddies: np.ndarray, difference: np.ndarray, pages: int) -> int:
+    """Change buddies by order in the direction and at most by the amount given; in place.
+
+    Args:
+        buddies: by order.
+        difference: by order, what may be added or, where negative, taken.
+        pages: to be added, or taken if negative.
+
+    Returns:
+        Pages that remain to be added or taken.
+    """
+    sign = 1 if pages >= 0 else -1
+    left = abs(pages)
+    for order in range(len(buddies) - 1, -1, -1):
+        moved = min(max(sign * int(difference[order]), 0), left >> order)
+        buddies[order] += sign * moved
+        left -= moved << order
+    return sign * left
 
 
 def _change_by(buddies: np.ndarray, pages: int, max_order: int) -> None:
@@ -146,9 +169,10 @@ def put_placement(
 
 
 def placement_line(
-    name: str, wanted: np.ndarray, placed: ZonePlacement, counts: StartCounts, index: int
+    machine: Machine, wanted: np.ndarray, placed: ZonePlacement, counts: StartCounts, index: int
 ) -> str:
     """One line: which counts of a zone are met, which are not."""
+    name = machine.zone_title(index)
     off = []
     sizes = np.int64(1) << np.arange(at.ORDERS)
     split = int((placed.unmet.sum(axis=1) * sizes)[1:].sum())
@@ -165,5 +189,5 @@ def placement_line(
             off.append(f"{blocks} pageblocks have another type than counted")
     total = int(wanted.sum())
     if not off:
-        return f"zone {name}: {total} free buddies by order and type, and blocks by type: all met"
-    return f"zone {name}: of {total} free buddies by order and type, {'; '.join(off)}"
+        return f"{name}: {total} free buddies by order and type, and blocks by type: all met"
+    return f"{name}: of {total} free buddies by order and type, {'; '.join(off)}"

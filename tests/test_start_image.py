@@ -56,6 +56,11 @@ def begun(bundle: Bundle, seed: int = 0) -> State:
     )
 
 
+def counts_of(bundle: Bundle, prepared: Prepared) -> StartCounts:
+    early, snapshot = start_snapshots(bundle)
+    return start_counts(prepared.machine, snapshot, bundle.trace, early)
+
+
 def listed_pages(image: StartImage, zone: int) -> int:
     mine = image.listed[image.listed["zone"] == zone]
     return int((1 << mine["order"].astype(np.int64)).sum())
@@ -92,8 +97,7 @@ def test_listed_pages_lie_in_blocks_of_a_zone_and_name_a_list(bundle: Bundle) ->
 
 def test_free_totals_meet_the_start_snapshot(bundle: Bundle) -> None:
     prepared = prepared_of(bundle)
-    _, snapshot = start_snapshots(bundle)
-    counts = start_counts(prepared.machine, snapshot, bundle.trace)
+    counts = counts_of(bundle, prepared)
     for index, zone in enumerate(prepared.machine.zones):
         if zone.managed:
             free = int(prepared.image.free[zone.start_pfn : zone.end_pfn].sum())
@@ -102,13 +106,9 @@ def test_free_totals_meet_the_start_snapshot(bundle: Bundle) -> None:
 
 
 def test_block_counts_by_type_are_those_of_pagetypeinfo(bundle: Bundle) -> None:
-    machine = prepared_of(bundle).machine
-    _, snapshot = start_snapshots(bundle)
-    assert snapshot.pagetypeinfo is not None
-    counted = begun(bundle).block_counts()
-    for row in snapshot.pagetypeinfo.pageblocks:
-        index = machine.zone_index(row.node, row.zone)
-        assert counted[index, : len(row.blocks)].tolist() == list(row.blocks)
+    counts = counts_of(bundle, prepared_of(bundle))
+    assert counts.blocks is not None
+    assert begun(bundle).block_counts().tolist() == counts.blocks.tolist()
 
 
 def test_replayed_per_cpu_counts_come_near_the_start_snapshot(bundle: Bundle) -> None:
@@ -220,7 +220,7 @@ def test_without_kpageflags_free_pages_meet_the_snapshot_all_the_same(
     (path / "kpageflags.u64.gz").unlink()
     bundle = pm.open(path)
     prepared = prepared_of(bundle)
-    counts = start_counts(prepared.machine, start_snapshots(bundle)[1], bundle.trace)
+    counts = counts_of(bundle, prepared)
     for index, zone in enumerate(prepared.machine.zones):
         if zone.managed:
             free = int(prepared.image.free[zone.start_pfn : zone.end_pfn].sum())
@@ -238,7 +238,7 @@ def test_without_kpageflags_free_pages_meet_the_snapshot_all_the_same(
 def test_zones_with_old_flags_are_placed_by_their_counts() -> None:
     bundle = shipped_bundle("highatomic_stock")
     prepared = prepared_of(bundle)
-    counts = start_counts(prepared.machine, start_snapshots(bundle)[1], bundle.trace)
+    counts = counts_of(bundle, prepared)
     assert_every_count_is_met(bundle, prepared, counts)
     assert sum("too old" in line for line in prepared.image.origin) == 2
 

@@ -58,8 +58,8 @@ def write_flags(path: Path, words: np.ndarray) -> None:
 def with_unflagged(path: Path, listed: int) -> Path:
     """A recording in which some pages show no flag, with so many pages on each CPU's lists.
 
-    A huge page's block and, beside slab pages, a kernel's block are bare, and so is a run of 8, of 2 and of 1 page
-    among user pages.
+    A huge page's block and, beside slab pages, a kernel's block are bare, and so are runs of 8, 2
+    and 1 pages among user pages.
     """
     write_bundle(path, events_far_from_the_start(), snapshots=False)
     free = start_free()
