@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help lab install kernels test test-long format readme lock system-packages clean
+.PHONY: help lab install kernels test test-long format readme lock perf-python system-packages clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -45,6 +45,9 @@ readme: kernels ## write README's figures anew (PAGEALLOC_RECORDINGS=DIR for tho
 lock: $(VENV)/installed ## resolve requirements.lock again from setup.cfg
 	$(BIN)/uv pip compile --universal --fork-strategy fewest --python-version 3.11 --all-extras \
 		--no-header --no-annotate --upgrade --output-file requirements.lock setup.cfg
+
+perf-python: $(VENV)/installed ## build perf's Python module from the kernel's source into .venv
+	@.ci/perf-python $(VENV)
 
 system-packages: ## install the Debian packages the tests need, if any is missing and this user may
 	@.ci/system-packages

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pagealloc_model.kernel_rules import KernelRules, preset_names
     from pagealloc_model.machine import Machine
     from pagealloc_model.measured import Measured, measure
+    from pagealloc_model.perf_python.live import live
     from pagealloc_model.policy import Assumptions, Policy
     from pagealloc_model.prediction import Cancelled, Replay, replay
     from pagealloc_model.trace.columns import Trace
@@ -41,6 +42,7 @@ _PLACES = {
     "UsageError": ("errors", "UsageError"),
     "Validation": ("validation", "Validation"),
     "compare": ("comparison", "compare"),
+    "live": ("perf_python.live", "live"),
     "measure": ("measured", "measure"),
     "open": ("bundle", "open_recording"),
     "preset_names": ("kernel_rules", "preset_names"),
@@ -67,6 +69,7 @@ __all__ = [
     "Validation",
     "__version__",
     "compare",
+    "live",
     "measure",
     "open",
     "preset_names",

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from pagealloc_model.perf_python.module import perf_python_state
 from pagealloc_model.recording.checks import Check, recording_checks
 from pagealloc_model.recording.events import ESSENTIAL_EVENTS, event_arguments
 from pagealloc_model.recording.finished import why_unusable
@@ -24,8 +25,6 @@ _BROWSERS = (
     "chrome",
     "microsoft-edge",
 )
-_PYTHON_MODULE = "perf.cpython-*.so"
-_MODULE_PLACES = ("/usr/lib/python3/dist-packages", "/usr/lib/python3*/site-packages")
 _GIB = 1 << 30
 _LITTLE_MEMORY = 2 * _GIB
 _LITTLE_DISK = 1 * _GIB
@@ -116,15 +115,15 @@ def _browser() -> Check:
 
 
 def _perf_module() -> Check:
-    root = Path("/")
-    for place in _MODULE_PLACES:
-        for file in root.glob(f"{place[1:]}/{_PYTHON_MODULE}"):
-            return Check(name="perf module", found=str(file))
+    state = perf_python_state()
+    if not state.lacking:
+        return Check(name="perf module", found=state.line)
+    found, _, todo = state.lacking.partition("; ")
     return Check(
         name="perf module",
-        found="no Python module of perf",
+        found=found,
         cost="events cannot be read live from Python; recordings do not need it",
-        todo="Debian's linux-perf brings it",
+        todo=todo,
     )
 
 

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pagealloc_model.bundle import RECORDINGS_VARIABLE
+from tests.real_recordings import (
+    KMEM,
+    LOCKS,
+    MONOTONIC,
+    event_options,
+    record_file,
+    record_pipe,
+)
 
 CHECKOUT = Path(__file__).parent.parent
 
@@ -61,3 +70,34 @@ def perf_command() -> str:
     if path is None:
         pytest.skip("the perf command is not installed (Debian: linux-perf)")
     return path
+
+
+@pytest.fixture(scope="session")
+def recorded(perf_command: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Page-allocator events and lock contention of a little work, in a file."""
+    path = tmp_path_factory.mktemp("recorded") / "perf.data"
+    return record_file(perf_command, path, *MONOTONIC, *event_options(*KMEM, *LOCKS))
+
+
+@pytest.fixture(scope="session")
+def piped(perf_command: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same through a pipe, with the kernel's call chains of all events."""
+    path = tmp_path_factory.mktemp("piped") / "perf.data"
+    return record_pipe(perf_command, path, *MONOTONIC, "-g", *event_options(*KMEM))
+
+
+@pytest.fixture(scope="session")
+def lossy(perf_command: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recording with buffers far too small."""
+    path = tmp_path_factory.mktemp("lossy") / "perf.data"
+    return record_file(perf_command, path, "-a", "-m", "1", *event_options(*KMEM))
+
+
+@pytest.fixture(scope="session")
+def recording_machine(perf_command: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Skips the test where perf cannot record the page allocator of this machine."""
+    output = tmp_path_factory.mktemp("trial") / "perf.data"
+    command = [perf_command, "record", "-a", "-e", "kmem:mm_page_alloc", "-o", str(output)]
+    tried = subprocess.run([*command, "--", "true"], capture_output=True, check=False, timeout=60)
+    if os.geteuid() != 0 or tried.returncode:
+        pytest.skip("perf cannot record this machine (needs root and tracepoints)")

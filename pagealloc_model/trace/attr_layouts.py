@@ -8,6 +8,7 @@ import numpy as np
 
 from pagealloc_model.errors import RecordingError
 from pagealloc_model.trace.columns import EVENT_NAMES, Event
+from pagealloc_model.trace.gfp import gfp_bits_from_print_fmt
 from pagealloc_model.trace.perf_file import (
     RECORD_AGAIN,
     TRACEPOINT,
@@ -20,7 +21,7 @@ from pagealloc_model.trace.perf_file import (
 from pagealloc_model.trace.sample_layout import ABSENT, id_place, layout_row, main_event
 from pagealloc_model.trace.tracepoint_format import TracepointFormat
 
-_RECORDING_COMMAND = "perf record -a -k CLOCK_MONOTONIC -e kmem:mm_page_alloc -e kmem:mm_page_free"
+RECORDING_COMMAND = "perf record -a -k CLOCK_MONOTONIC -e kmem:mm_page_alloc -e kmem:mm_page_free"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -42,6 +43,19 @@ class AttrLayouts:
     id_keys: np.ndarray
     id_rows: np.ndarray
     id_offset: int
+
+    def gfp_bits(self, file: PerfFile) -> dict[str, int]:
+        """Names and masks of gfp flags, from the format data (S2.3).
+
+        Raises:
+            RecordingError: they cannot be understood.
+        """
+        alloc = self.formats[self.events.index(Event.ALLOC)]
+        assert alloc is not None
+        try:
+            return gfp_bits_from_print_fmt(alloc.print_fmt)
+        except ValueError as error:
+            raise bad_formats(file, str(error)) from None
 
 
 def attr_layouts(file: PerfFile) -> AttrLayouts:
@@ -107,7 +121,7 @@ def _check_attrs(file: PerfFile, formats: list[TracepointFormat | None]) -> None
     names = [tracepoint.event_name for tracepoint in formats if tracepoint is not None]
     if "kmem:mm_page_alloc" not in names:
         raise RecordingError(
-            file.path, "has no kmem:mm_page_alloc events", todo=f"record with {_RECORDING_COMMAND}"
+            file.path, "has no kmem:mm_page_alloc events", todo=f"record with {RECORDING_COMMAND}"
         )
     for name in set(names):
         if names.count(name) > 1:
@@ -116,12 +130,13 @@ def _check_attrs(file: PerfFile, formats: list[TracepointFormat | None]) -> None
             )
     for attr, tracepoint in zip(file.attrs, formats, strict=True):
         if tracepoint is not None:
-            problem = _attr_problem(attr, tracepoint.event_name)
+            problem = attr_problem(attr, tracepoint.event_name)
             if problem:
-                raise RecordingError(file.path, problem, todo=f"record with {_RECORDING_COMMAND}")
+                raise RecordingError(file.path, problem, todo=f"record with {RECORDING_COMMAND}")
 
 
-def _attr_problem(attr: EventAttr, name: str) -> str:
+def attr_problem(attr: EventAttr, name: str) -> str:
+    """Why an event's samples cannot be used: parts missing, or sampled; "" if they can."""
     wanted = SampleType.TID | SampleType.TIME | SampleType.CPU | SampleType.RAW
     missing = wanted & ~attr.sample_type
     if name in EVENT_NAMES and missing:

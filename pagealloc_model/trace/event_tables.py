@@ -65,15 +65,14 @@ class EventTables:
                 "time_ns": time_ns,
                 "cpu": chosen[:, note.NOTE_CPU].astype(np.int16),
                 "pid": chosen[:, note.NOTE_PID].astype(np.int32),
-                "row": _preceding_rows(
+                "row": preceding_rows(
                     time_ns, chosen[:, note.NOTE_BEFORE], main_time_ns, main_order
                 ),
             }
             if self._chained[attr_row]:
                 table.update(self._take_chains(chosen))
-            for field in tracepoint.own_fields:
-                if field.is_integer or field.is_string:
-                    table[_column_name(field)] = self._field_values(chosen, field)
+            for field in tracepoint.column_fields:
+                table[column_name(field.name)] = self._field_values(chosen, field)
             for column in table.values():
                 column.flags.writeable = False
             tables[tracepoint.event_name] = table
@@ -125,18 +124,25 @@ class EventTables:
         return texts
 
 
-def _column_name(field: Field) -> str:
-    taken = field.name in KEY_COLUMNS + CHAIN_COLUMNS
-    return field.name + FIELD_SUFFIX if taken else field.name
+def column_name(field: str) -> str:
+    """The column of a table that holds a field."""
+    return field + FIELD_SUFFIX if field in KEY_COLUMNS + CHAIN_COLUMNS else field
 
 
-def _preceding_rows(
+def preceding_rows(
     time_ns: np.ndarray,
     rows_before: np.ndarray,
     main_time_ns: np.ndarray,
     main_order: np.ndarray | None,
 ) -> np.ndarray:
-    """How many main rows precede each sample in time order, ties in file order."""
+    """How many main rows precede each sample in time order, ties in file order.
+
+    Args:
+        time_ns: int64, times of the samples.
+        rows_before: int64, main rows before each in the file.
+        main_time_ns: int64, times of the main rows, in time order.
+        main_order: file-order number of each main row, None if file order is time order.
+    """
     row = np.searchsorted(main_time_ns, time_ns, side="left")
     last = np.searchsorted(main_time_ns, time_ns, side="right")
     # Among rows of equal time, file-order numbers ascend: bisect for all samples at once.

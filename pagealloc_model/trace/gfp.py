@@ -27,11 +27,13 @@ def gfp_bits_from_print_fmt(print_fmt: str) -> dict[str, int]:
         entry["name"]: _Expression(entry["value"]).value() & 0xFFFFFFFFFFFFFFFF
         for entry in _ENTRY.finditer(print_fmt)
     }
-    # Some kernels list these two single bits only under the name without underscores.
-    for name in ("GFP_DMA", "GFP_DMA32"):
-        if name in bits:
-            bits.setdefault(f"__{name}", bits[name])
-    return bits
+    return with_zone_names(bits)
+
+
+def with_zone_names(bits: Mapping[str, int]) -> dict[str, int]:
+    """The same and __GFP_DMA and __GFP_DMA32: some kernels name these without underscores only."""
+    aliases = {f"__{name}": bits[name] for name in ("GFP_DMA", "GFP_DMA32") if name in bits}
+    return {**aliases, **bits}
 
 
 def gfp_from_names(text: str, bits: Mapping[str, int]) -> int:

@@ -10,11 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from pagealloc_model.errors import RecordingError
-from pagealloc_model.trace.attr_layouts import attr_layouts, bad_formats
-from pagealloc_model.trace.columns import Event, Trace
+from pagealloc_model.trace.attr_layouts import attr_layouts
+from pagealloc_model.trace.columns import Trace
 from pagealloc_model.trace.event_columns import EventColumns
 from pagealloc_model.trace.event_tables import EventTables
-from pagealloc_model.trace.gfp import gfp_bits_from_print_fmt
 from pagealloc_model.trace.perf_file import (
     RECORD_AGAIN,
     Feature,
@@ -118,7 +117,7 @@ class _Reader:
         return Trace(
             **main,
             comms=side.comms(),
-            gfp_bits=self._gfp_bits(),
+            gfp_bits=self._layouts.gfp_bits(file),
             gfp_from_format=True,
             tables=tables.tables(main["time_ns"], order),
             callchains=tables.callchains(),
@@ -234,14 +233,6 @@ class _Reader:
                     decompressed=decompressed,
                 ) from None
         return side
-
-    def _gfp_bits(self) -> dict[str, int]:
-        alloc = self._layouts.formats[self._layouts.events.index(Event.ALLOC)]
-        assert alloc is not None
-        try:
-            return gfp_bits_from_print_fmt(alloc.print_fmt)
-        except ValueError as error:
-            raise bad_formats(self._file, str(error)) from None
 
 
 def _expected_rows(file: PerfFile) -> int:

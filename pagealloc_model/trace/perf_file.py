@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from pathlib import Path
@@ -157,11 +157,16 @@ class PerfFile:
 
     @property
     def clock(self) -> str:
-        """The clock of all times: "monotonic", "perf", or "clockid N"."""
-        chosen = {attr.clockid for attr in self.attrs if attr.flags & AttrFlag.USE_CLOCKID}
-        if not chosen:
-            return "perf"
-        return "monotonic" if chosen == {CLOCK_MONOTONIC} else f"clockid {min(chosen)}"
+        """The clock of all times, see `clock_name`."""
+        return clock_name(self.attrs)
+
+
+def clock_name(attrs: Iterable[EventAttr]) -> str:
+    """The clock of all times: "monotonic", "perf", or "clockid N"."""
+    chosen = {attr.clockid for attr in attrs if attr.flags & AttrFlag.USE_CLOCKID}
+    if not chosen:
+        return "perf"
+    return "monotonic" if chosen == {CLOCK_MONOTONIC} else f"clockid {min(chosen)}"
 
 
 def parse_attr(raw: bytes, ids: tuple[int, ...] = ()) -> EventAttr:

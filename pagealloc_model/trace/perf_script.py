@@ -59,14 +59,31 @@ def read_perf_script(path: str | Path) -> Trace:
             is unknown, or the file holds no page-allocator event.
     """
     text = Path(path)
-    reader = _Reader(text)
+    reader = ScriptReader(text)
     for reader.number, line in enumerate(lines_of(text), 1):
         reader.line(line)
     return reader.finish()
 
 
-class _Reader:
-    """Collects columns line by line."""
+def event_of(line: str) -> tuple[str, int] | None:
+    """Name and time in ns of the event on a line, None if there is none."""
+    event = _TIMED_EVENT.search(line)
+    return None if event is None else (event["name"], _nanoseconds(event))
+
+
+class ScriptReader:
+    """Collects columns, losses and what the header says, line by line.
+
+    Attributes:
+        number: of the current line, for errors.
+        release: kernel release, "" so far.
+        nr_cpus: CPUs online, 0 so far.
+        rows: int64, the main events' columns, row after row.
+        row_count: main events so far.
+        comms: thread id -> command name.
+        tables: the other events.
+        losses: (cpu, time in ns, events lost) of each loss record.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -137,7 +154,7 @@ class _Reader:
             raise self._error("has no [cpu]", f"add cpu to perf script's -F: {_RECORD_AGAIN}")
         match = _THREAD.match(text[: cpu.start()])
         thread = int(match["tid"] or match["first"]) if match else -1
-        if match and match["comm"]:
+        if match and match["comm"] and match["comm"] != f":{thread}":
             self.comms[thread] = match["comm"]
         self._heads[text] = (int(cpu[1]), thread)
         return self._heads[text]

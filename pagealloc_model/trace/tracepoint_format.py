@@ -87,6 +87,11 @@ class TracepointFormat:
         """The fields other than the common_ ones."""
         return tuple(field for field in self.fields if not field.is_common)
 
+    @property
+    def column_fields(self) -> tuple[Field, ...]:
+        """The fields that become columns of a table: numbers and texts, no arrays of numbers."""
+        return tuple(field for field in self.own_fields if field.is_integer or field.is_string)
+
     def field(self, name: str) -> Field | None:
         """The field of that name, or None."""
         return next((field for field in self.fields if field.name == name), None)

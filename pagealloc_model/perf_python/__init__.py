@@ -1,0 +1,1 @@
+"""Events through perf's own Python: its module, live or from files, and the one inside perf."""
