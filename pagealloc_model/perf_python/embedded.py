@@ -38,8 +38,9 @@ _NO_THREAD = "999999999"
 def read_with_perf_script(path: str | Path) -> Trace:
     """Read a recording with `perf script -s`, some 30,000 events a second.
 
-    To check the package's own reader, or for a file that it refuses. The trace has no call chains. Losses that perf places nowhere span the whole recording. Tables
-    hold numbers as perf gives them: one below zero in a field of four bytes is 2**32 too large.
+    To check the package's own reader, or for a file that it refuses. The trace has no call
+    chains. Losses that perf places nowhere span the whole recording. Tables hold numbers as perf
+    gives them: one below zero in a field of four bytes is 2**32 too large.
 
     Args:
         path: a perf.data, not packed.

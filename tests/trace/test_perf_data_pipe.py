@@ -17,6 +17,7 @@ from synthetic_perf_data import ALLOC, CONTENTION, FREE
 
 from pagealloc_model.bundle import open_recording
 from pagealloc_model.errors import RecordingError
+from pagealloc_model.post import describe_recording
 from pagealloc_model.trace.columns import COLUMN_TYPES, Trace
 from pagealloc_model.trace.perf_data import read_perf_data
 
@@ -107,6 +108,7 @@ def test_a_cut_pipe_yields_what_is_certain(tmp_path: Path, compressed: bool) -> 
     assert trace.time_ns.tolist() == [10, 15, 20, 25, 30, 35, 40]
     (note,) = trace.notes
     assert f"cut short at byte {whole.stat().st_size}" in note
+    assert note in describe_recording(open_recording(whole))["missing"]
 
 
 def test_a_pipe_cut_anywhere_is_a_prefix_or_an_error(tmp_path: Path) -> None:

@@ -202,12 +202,12 @@ def test_differences_of_times_are_refused(tmp_path: Path) -> None:
         read(tmp_path, *lines)
 
 
-def test_a_loss_ends_with_the_event_that_has_room_again(tmp_path: Path) -> None:
-    """The kernel takes that event's time just before it writes the loss in front of it."""
-    times = ("1.000000", "2.000000", "5.000000")
-    lines = [f"t 1 [2] {time}: {FREE}" for time in times]
-    losses = read(tmp_path, *lines, "t 1 [2] 5.000001: PERF_RECORD_LOST lost 3").losses
-    assert (losses.start_ns[0], losses.end_ns[0]) == (2_000_000_000, 5_000_001_000)
+def test_a_loss_begins_before_all_events_that_may_have_come_after_it(tmp_path: Path) -> None:
+    """Those of up to four contexts got their time before the record of the loss got its own."""
+    lines = [f"t 1 [2] {second}.000000: {FREE}" for second in range(1, 8)]
+    other = f"t 1 [1] 6.500000: {FREE}"
+    losses = read(tmp_path, *lines, other, "t 1 [2] 7.000001: PERF_RECORD_LOST lost 3").losses
+    assert (losses.start_ns[0], losses.end_ns[0]) == (3_000_000_000, 7_000_001_000)
 
 
 def perf_script(perf_command: str, event_file: Path, *, lines: int) -> str:
