@@ -34,7 +34,7 @@ def _start_image() -> None:
     state = _small_state()
     nothing = np.zeros(0, np.int32)
     place_buddies(state.pages, state.blocks, state.st, nothing, np.zeros(0, np.int8))
-    place_listed(state.pages, state.st, np.zeros(0, LISTED))
+    place_listed(state.pages, state.blocks, state.st, np.zeros(0, LISTED))
 
 
 def _objects() -> None:
