@@ -151,10 +151,10 @@ def test_without_root_one_line_says_what_to_do(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 2 MiB; skips the test where none can be mounted."""
+    """A file system of 16 MiB; skips the test where none can be mounted."""
     place = tmp_path / "disk"
     place.mkdir()
-    options = ["-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)]
+    options = ["-t", "tmpfs", "-o", "size=16m", "tmpfs", str(place)]
     if subprocess.run(["mount", *options], capture_output=True, check=False).returncode:
         pytest.skip("no tmpfs can be mounted here")
     yield place
