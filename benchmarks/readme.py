@@ -19,6 +19,16 @@ import pagealloc_model as pm
 
 README = Path(__file__).resolve().parent.parent / "README.md"
 SHIPPED = ("kbuild", "xfree", "highatomic_stock", "highatomic_gate3")
+FULL = (
+    "kbuild",
+    "xfree",
+    "exit",
+    "highatomic_stock",
+    "highatomic_gate3",
+    "unbatched72",
+    "batched72",
+    "defrag72",
+)
 SHOWN = {
     "free_pages": "free pages",
     "order_distribution_tv": "distribution over orders",
@@ -84,7 +94,7 @@ def main() -> None:
     text = replace_between(text, "errors", "\n".join(error_lines(list(SHIPPED))))
     full = os.environ.get("PAGEALLOC_RECORDINGS")
     if full:
-        paths = [str(Path(full) / name) for name in ("kbuild", "xfree")]
+        paths = [str(Path(full) / name) for name in FULL if (Path(full) / name).exists()]
         text = replace_between(text, "errors-full", "\n".join(error_lines(paths)))
         text = replace_between(text, "speed", "\n".join(speed_lines(paths[0])))
     README.write_text(text)
