@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import struct
 import subprocess
 from collections.abc import Callable
 from functools import partial
@@ -14,6 +15,7 @@ import pytest
 import zstandard
 
 from pagealloc_model.bundle import open_recording
+from pagealloc_model.errors import RecordingError
 from pagealloc_model.trace.columns import COLUMN_TYPES, Event, Trace
 from pagealloc_model.trace.perf_data import read_perf_data
 from pagealloc_model.trace.perf_script import read_perf_script
@@ -116,14 +118,37 @@ def test_text_places_losses_as_the_recording_does(
 
 
 def test_a_piped_recording_cut_anywhere_is_the_beginning_of_the_whole(
-    piped: Path, tmp_path: Path
+    piped_in_rounds: Path, tmp_path: Path
 ) -> None:
-    whole, good = read_perf_data(piped), piped.read_bytes()
+    whole, good = read_perf_data(piped_in_rounds), piped_in_rounds.read_bytes()
+    certain_from = end_of_first_certain_round(good)
+    assert certain_from < len(good) // 2
     file = tmp_path / "cut"
-    for share in (0.5, 0.8, 0.99):
-        file.write_bytes(good[: int(len(good) * share) | 1])
+    for length in (certain_from - 1, *(int(len(good) * share) | 1 for share in (0.5, 0.8, 0.99))):
+        file.write_bytes(good[:length])
+        if length < certain_from:
+            with pytest.raises(RecordingError, match="before any event is certain"):
+                read_perf_data(file)
+            continue
         trace = read_perf_data(file)
         assert trace.notes and 0 < len(trace) < len(whole)
         for name in COLUMN_TYPES:
             expected = getattr(whole, name)[: len(trace)]
             np.testing.assert_array_equal(getattr(trace, name), expected)
+
+
+def end_of_first_certain_round(content: bytes) -> int:
+    """End of the round that follows the first one with an event in it."""
+    sample, finished_round, tracing_data = 9, 68, 66
+    position, samples, samples_at_last_round = 16, 0, 0
+    while position + 8 <= len(content):
+        kind, size = struct.unpack_from("<I2xH", content, position)
+        if kind == tracing_data:
+            size += -(-struct.unpack_from("<I", content, position + 8)[0] // 8) * 8
+        position += size
+        samples += kind == sample
+        if kind == finished_round:
+            if samples_at_last_round:
+                return position
+            samples_at_last_round = samples
+    raise AssertionError("no two rounds after an event")
