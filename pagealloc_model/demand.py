@@ -14,14 +14,13 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
+from pagealloc_model.demand_rows import demand_rows
 from pagealloc_model.errors import UsageError
 from pagealloc_model.machine import Machine
 from pagealloc_model.policy import Assumptions
 from pagealloc_model.snapshot import Snapshot
-from pagealloc_model.trace.columns import Event, Trace
+from pagealloc_model.trace.columns import Event, Losses, Trace
 
-GFP_DMA, GFP_HIGHMEM, GFP_DMA32, GFP_MOVABLE = 0x1, 0x2, 0x4, 0x8
-GFP_KERNEL = 0xCC0
 KSWAPD_NAP_NS = 100_000_000
 
 
@@ -32,9 +31,15 @@ class Demand:
     Attributes:
         events: `layout.EVENT` records in time order.
         objects: `objects.OBJECT` records; `pfn` is where the kernel had put the object.
-        missed_frees: allocations over pages whose free was not recorded (T10.3), pages.
+        missed_frees: pages of objects that were live where another was allocated (T10.3).
         split_frees: frees of part of an object (T10.1).
         hidden_allocations: objects freed twice without an allocation between (T10.2).
+        hidden_over_losses: those between whose two frees events were lost.
+        repeated_frees: frees by a task that had freed the same pages and asked for none since: not
+            seen by the allocator (T3).
+        failed_charges: pages allocated unseen and freed at once, as a charge failed (T2).
+        recorded_twice: events left out as they repeat the one before.
+        grown_pages: pages of memory that the machine did not have at the start.
         outside: events whose pages lie in no zone of the machine, or are no buddy; left out.
         kswapd_recorded: kswapd's runs are events here, not the model's to decide.
         direct_reclaim_recorded: direct reclaim is marked on the requests it ran for.
@@ -45,6 +50,11 @@ class Demand:
     missed_frees: int
     split_frees: int
     hidden_allocations: int
+    hidden_over_losses: int
+    repeated_frees: int
+    failed_charges: int
+    recorded_twice: int
+    grown_pages: int = 0
     outside: int
     kswapd_recorded: bool
     direct_reclaim_recorded: bool
@@ -71,29 +81,6 @@ class Demand:
         return places
 
 
-def highest_type_by_gfp(machine: Machine) -> np.ndarray:
-    """int8, shape (16,): the highest zone type allowed for each low gfp nibble (S2.2).
-
-    A zone that the machine lacks degrades to Normal, and Normal to the highest populated one.
-    """
-    populated = [machine.type_index(zone.name) for zone in machine.zones if zone.managed]
-    normal = machine.type_index("Normal")
-    normal = normal if normal >= 0 else max(populated)
-    wanted = {name: machine.type_index(name) for name in ("DMA", "DMA32", "HighMem", "Movable")}
-    table = np.full(16, normal, np.int8)
-    for nibble in range(16):
-        name = ""
-        if nibble & GFP_DMA:
-            name = "DMA"
-        elif nibble & GFP_DMA32:
-            name = "DMA32"
-        elif nibble & GFP_HIGHMEM:
-            name = "Movable" if nibble & GFP_MOVABLE else "HighMem"
-        if name and wanted[name] >= 0:
-            table[nibble] = wanted[name]
-    return table
-
-
 def resolve_demand(
     trace: Trace,
     machine: Machine,
@@ -115,31 +102,10 @@ def resolve_demand(
             one of a CPU or migratetype that the machine does not have.
     """
     assumptions = assumptions or Assumptions()
-    wanted = (trace.event == Event.ALLOC) | (trace.event == Event.FREE)
-    pfn = trace.pfn[wanted]
-    order = trace.order[wanted].astype(np.int64)
-    failed = (pfn == -1) & (trace.event[wanted] == Event.ALLOC)
-    inside = (failed | _within_zones(machine, pfn, order)) & (order >= 0)
-    inside &= order <= machine.max_order
-    rows = np.zeros(int(inside.sum()), resolved.ROW)
-    kept = np.flatnonzero(wanted)[inside]
-    if not len(kept):
-        raise UsageError(f"{trace.source}: no allocation or free inside the machine's zones")
-    _check_requests(trace, kept, machine)
-    gfp = trace.gfp[kept]
-    rows["time_ns"] = trace.time_ns[kept]
-    rows["pfn"] = pfn[inside]
-    rows["cpu"] = trace.cpu[kept]
-    rows["is_free"] = trace.event[kept] == Event.FREE
-    rows["order"] = order[inside]
-    rows["migratetype"] = trace.migratetype[kept]
-    rows["bits"] = gfp & np.uint32(_read_bits(trace))
-    rows["zone"] = highest_type_by_gfp(machine)[gfp & np.uint32(15)]
-    frees = rows["is_free"] == 1
-    rows["migratetype"][frees] = assumptions.hidden_migratetype
-    rows["bits"][frees] = GFP_KERNEL & at.GFP_READ_BITS
+    found = demand_rows(trace, machine, assumptions.hidden_migratetype)
+    rows = found.rows
     reclaimed = requests_that_reclaimed(trace)
-    rows["bits"][np.isin(kept, reclaimed)] |= np.uint32(at.REQUEST_RECLAIMED)
+    rows["bits"][np.isin(found.trace_rows, reclaimed)] |= np.uint32(at.REQUEST_RECLAIMED)
     events, objects, counts = _resolve(rows, machine.end_pfn)
     reclaim = kswapd_runs(trace, machine)
     limits = _limits_found(machine, start)
@@ -152,44 +118,14 @@ def resolve_demand(
         missed_frees=int(counts[resolved.COUNT_MISSED_FREE]),
         split_frees=int(counts[resolved.COUNT_SPLIT_FREE]),
         hidden_allocations=int(counts[resolved.COUNT_HIDDEN_ALLOC]),
-        outside=int(len(pfn) - len(kept)),
+        hidden_over_losses=hidden_over_losses(events, trace.losses),
+        repeated_frees=int(counts[resolved.COUNT_REPEATED_FREE]),
+        failed_charges=int(counts[resolved.COUNT_FAILED_CHARGE]),
+        recorded_twice=found.recorded_twice,
+        outside=found.outside,
         kswapd_recorded=reclaim is not None,
         direct_reclaim_recorded=len(reclaimed) > 0,
     )
-
-
-def _read_bits(trace: Trace) -> int:
-    """Bits of a gfp word that the kernels read; bit 0x200 only where it is ATOMIC (S2.3)."""
-    if "__GFP_ATOMIC" in trace.gfp_bits:
-        return at.GFP_READ_BITS
-    return at.GFP_READ_BITS & ~at.GFP_ATOMIC
-
-
-def _within_zones(machine: Machine, pfn: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Whether pages are an aligned run inside one populated zone."""
-    size = np.int64(1) << np.clip(order, 0, machine.max_order)
-    inside = np.zeros(len(pfn), bool)
-    for zone in machine.zones:
-        if zone.managed:
-            inside |= (pfn >= zone.start_pfn) & (pfn + size <= zone.end_pfn)
-    return inside & (pfn & (size - 1) == 0)
-
-
-def _check_requests(trace: Trace, rows: np.ndarray, machine: Machine) -> None:
-    """Refuse CPUs and migratetypes for which the model has no list."""
-    cpus = trace.cpu[rows]
-    strange = cpus[(cpus < 0) | (cpus >= machine.nr_cpus)]
-    if len(strange):
-        raise UsageError(
-            f"{trace.source}: has events of CPU {strange[0]}, but zoneinfo at the start lists CPUs "
-            f"0 to {machine.nr_cpus - 1}; record without bringing CPUs on- or offline"
-        )
-    types = trace.migratetype[rows][trace.event[rows] == Event.ALLOC]
-    odd = types[(types < 0) | (types >= at.PCP_TYPES)]
-    if len(odd):
-        raise UsageError(
-            f"{trace.source}: a request has migratetype {odd[0]}; requests have 0 to 2 (S2.1)"
-        )
 
 
 def _limits_found(machine: Machine, start: Snapshot | None) -> np.ndarray:
@@ -289,6 +225,26 @@ def _runs_of_node(
     highest = np.asarray(wakes.get("zid", np.full(len(starts), zone_types - 1)))
     runs["zone"][0::2] = np.clip(highest, 0, zone_types - 1)
     return runs
+
+
+def hidden_over_losses(events: np.ndarray, losses: Losses) -> int:
+    """Hidden allocations between whose frees the recording lost events.
+
+    Args:
+        events: resolved events; a hidden allocation stands midway between the two frees.
+        losses: intervals in which events were dropped.
+    """
+    if not len(losses.count):
+        return 0
+    hidden = events[events["operation"] == at.HIDDEN_ALLOC]
+    frees = events[events["operation"] == at.FREE]
+    last = frees[np.argsort(frees["object"], kind="stable")]
+    end = last["time_ns"][np.searchsorted(last["object"], hidden["object"])]
+    begin = 2 * hidden["time_ns"] - end
+    order = np.argsort(losses.start_ns)
+    ends = np.maximum.accumulate(losses.end_ns[order])
+    before = np.searchsorted(losses.start_ns[order], end, side="right") - 1
+    return int(((before >= 0) & (ends[np.maximum(before, 0)] >= begin)).sum())
 
 
 def _resolve(rows: np.ndarray, end_pfn: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

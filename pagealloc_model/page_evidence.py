@@ -60,6 +60,7 @@ class PageEvidence:
         plain: bool, memory without flag, owner or event: on a per-CPU list, or held by the kernel.
         migratable: bool, allocated memory that can be migrated (T10.9).
         owned: bool, page_owner knows its allocation and no event touches it.
+        inside: bool, in a block that holds memory.
         block_types: int8, one per pageblock: exact types from page_owner, else UNKNOWN_TYPE.
         memory_blocks: per zone, numbers of the pageblocks that hold memory, ascending.
     """
@@ -71,6 +72,7 @@ class PageEvidence:
     plain: np.ndarray
     migratable: np.ndarray
     owned: np.ndarray
+    inside: np.ndarray
     block_types: np.ndarray
     memory_blocks: tuple[np.ndarray, ...]
 
@@ -122,6 +124,7 @@ def gather_evidence(
     in_memory[np.concatenate(blocks)] = True
     block_types[~in_memory] = NO_MEMORY
     inside = np.repeat(in_memory, 1 << machine.pageblock_order)
+    free &= inside
     plain = inside & memory & (words == 0) & ~owned & ~touched
     return PageEvidence(
         words=words,
@@ -131,6 +134,7 @@ def gather_evidence(
         plain=plain,
         migratable=memory & ((words & MIGRATABLE) != 0),
         owned=owned & ~touched,
+        inside=inside,
         block_types=block_types,
         memory_blocks=blocks,
     )

@@ -225,6 +225,8 @@ class Assumptions:
             depends on when the machine booted and no event or file shows it.
         hidden_migratetype: migratetype of allocations the recording does not show (T9); bulk
             allocations are mostly unmovable.
+        start: "recorded": begin with the state that the recording's files and first touches show;
+            "empty": with all managed pages free, for synthetic demand.
         free_high_batch: the CPU's data-cache slice exceeds 3 batches (FREE_HIGH_BATCH, S4.6).
         counters: what watermark tests read: "exact" counts, or counts that are "lagged" by what
             each CPU has not passed on yet (S1.10).
@@ -234,6 +236,7 @@ class Assumptions:
     decay_period_ns: int = 1_000_000_000
     decay_phase_ns: int = 0
     hidden_migratetype: int = 0
+    start: str = "recorded"
     free_high_batch: bool = True
     counters: str = "exact"
 
@@ -241,12 +244,16 @@ class Assumptions:
         """Refuse values no replay knows.
 
         Raises:
-            PolicyError: an unknown reclaim mode or kind of counters, a period below a
+            PolicyError: an unknown reclaim mode, start or kind of counters, a period below a
                 millisecond, a phase outside it, a bad migratetype.
         """
         if self.counters not in ("exact", "lagged"):
             raise PolicyError(
                 f"assumptions: counters={self.counters!r} is not known; use 'exact' or 'lagged'"
+            )
+        if self.start not in ("recorded", "empty"):
+            raise PolicyError(
+                f"assumptions: start={self.start!r} is not known; use 'recorded' or 'empty'"
             )
         if self.reclaim != "literal":
             raise PolicyError(f"assumptions: reclaim={self.reclaim!r} is not known; use 'literal'")

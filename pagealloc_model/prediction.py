@@ -339,7 +339,12 @@ def _divergence(state: State, demand: Demand) -> dict[str, int]:
         "recorded_failures": int(st[at.COUNT_RECORDED_FAILURE]),
         "live_at_start": len(demand.at_start),
         "hidden_allocations": demand.hidden_allocations,
+        "hidden_over_losses": demand.hidden_over_losses,
+        "repeated_frees": demand.repeated_frees,
+        "failed_charges": demand.failed_charges,
+        "recorded_twice": demand.recorded_twice,
         "missed_frees": demand.missed_frees,
         "split_frees": demand.split_frees,
+        "grown_pages": demand.grown_pages,
         "outside_zones": demand.outside,
     }

@@ -122,11 +122,14 @@ def prepare(bundle: Bundle, rules: KernelRules, assumptions: Assumptions, seed: 
 
 def _prepare(bundle: Bundle, rules: KernelRules, assumptions: Assumptions, seed: int) -> Prepared:
     from pagealloc_model.demand import resolve_demand
+    from pagealloc_model.growth import grown_demand, with_touched_span
     from pagealloc_model.page_evidence import StartFiles
     from pagealloc_model.start_calibration import calibrated_image
     from pagealloc_model.start_counts import start_counts
 
-    machine = recorded_machine(bundle)
+    machine = with_touched_span(recorded_machine(bundle), bundle.trace)
+    if assumptions.start == "empty":
+        return _prepare_empty(bundle, machine, assumptions)
     early, snapshot = start_snapshots(bundle)
     during = None if snapshot is early else snapshot
     demand = resolve_demand(bundle.trace, machine, assumptions, start=during)
@@ -145,6 +148,20 @@ def _prepare(bundle: Bundle, rules: KernelRules, assumptions: Assumptions, seed:
         assumptions=assumptions,
         seed=seed,
     )
+    demand = grown_demand(machine, demand, image.block_types)
+    return Prepared(machine=machine, demand=demand, image=image)
+
+
+def _prepare_empty(bundle: Bundle, machine: Machine, assumptions: Assumptions) -> Prepared:
+    from pagealloc_model.demand import resolve_demand
+    from pagealloc_model.empty_start import created_demand, empty_image, idle_machine
+    from pagealloc_model.growth import grown_demand
+
+    machine = idle_machine(machine)
+    image = empty_image(machine, bundle.kpageflags)
+    demand = resolve_demand(bundle.trace, machine, assumptions)
+    demand = grown_demand(machine, demand, image.block_types)
+    demand = created_demand(machine, demand, assumptions)
     return Prepared(machine=machine, demand=demand, image=image)
 
 

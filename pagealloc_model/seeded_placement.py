@@ -53,12 +53,14 @@ def seeded_image(
         for pages in object_pages(demand.objects[objects]):
             masks[name][pages] = True
     held, fresh = masks["held"], masks["fresh"]
-    named = _named(machine, demand, listed_counts, np.zeros(length, bool))
+    nothing = np.zeros(length, bool)
+    blocks = memory_blocks(machine, counts, nothing, np.full(length, flags.NOPAGE), held | fresh)
+    inside = nothing.copy()
+    inside.reshape(-1, 1 << machine.pageblock_order)[np.concatenate(blocks)] = True
+    named = _named(machine, demand, listed_counts, ~inside)
     usable = ~held
     for pages in object_pages(named):
         usable[pages] = False
-    nothing = np.zeros(length, bool)
-    blocks = memory_blocks(machine, counts, nothing, np.full(length, flags.NOPAGE), held | fresh)
     evidence = _type_evidence(machine, demand, length)
     free = np.zeros(length, bool)
     block_types = np.full(length >> machine.pageblock_order, -1, np.int8)
@@ -89,6 +91,7 @@ def seeded_image(
     )
     in_movable = np.repeat(block_types == at.MOVABLE, 1 << machine.pageblock_order)
     at_start = demand.objects[demand.at_start]
+    at_start = at_start[inside[at_start["pfn"]]]
     return StartImage(
         free=free,
         movable=in_movable & ~free & ~on_a_list,
@@ -102,10 +105,10 @@ def seeded_image(
 
 
 def _named(
-    machine: Machine, demand: Demand, listed_counts: np.ndarray, buddy: np.ndarray
+    machine: Machine, demand: Demand, listed_counts: np.ndarray, no_memory: np.ndarray
 ) -> np.ndarray:
     """Pages that a CPU takes first, up to the pages its lists held."""
-    touches = first_touches(demand, buddy)
+    touches = first_touches(demand, no_memory)
     pieces = [np.zeros(0, LISTED)]
     for index, zone in enumerate(machine.zones):
         inside = (touches["pfn"] >= zone.start_pfn) & (touches["pfn"] < zone.end_pfn)

@@ -16,6 +16,7 @@ from pagealloc_model.allocator.initial import StartImage, install
 from pagealloc_model.allocator.replay import advance
 from pagealloc_model.allocator.state import State, make_state
 from pagealloc_model.demand import Demand
+from pagealloc_model.growth import grown_demand
 from pagealloc_model.kernel_rules import KernelRules
 from pagealloc_model.machine import Machine
 from pagealloc_model.page_evidence import StartFiles
@@ -66,11 +67,11 @@ def calibrated_image(
     if start is None:
         return image
     wanted, limits = (pageset_values(machine, start, name) for name in ("count", "high"))
-    stop = int(np.searchsorted(demand.events["time_ns"], start.time_ns))
     best, best_gap = image, np.inf
     for _ in range(ROUNDS):
-        state = begun_state(machine, demand, image, rules, policy, assumptions)
-        _advance(state, demand, stop)
+        grown = grown_demand(machine, demand, image.block_types)
+        state = begun_state(machine, grown, image, rules, policy, assumptions)
+        _advance(state, grown, int(np.searchsorted(grown.events["time_ns"], start.time_ns)))
         words = state.pcp_words(at.PCP_COUNT, 2)
         gap, limit_gap = words[:, :, 0] - wanted, words[:, :, 1] - limits
         if np.abs(gap).sum() < best_gap:

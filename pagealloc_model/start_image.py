@@ -94,6 +94,7 @@ def _allocations(
 ) -> tuple[np.ndarray, np.ndarray]:
     """First pages and orders of allocations live at the start: those freed later, those owned."""
     at_start = demand.objects[demand.at_start]
+    at_start = at_start[evidence.inside[at_start["pfn"]]]
     pfn, order = at_start["pfn"].astype(np.int32), at_start["order"].astype(np.int8)
     if owner is None:
         return pfn, order

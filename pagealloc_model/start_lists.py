@@ -118,7 +118,7 @@ def listed_pages(
         refilled: from `refilled_lists`.
         random: draws what nothing settles.
     """
-    touches = first_touches(demand, evidence.buddy)
+    touches = first_touches(demand, evidence.buddy | ~evidence.inside)
     refills = refilled.reached_ns
     sums = np.zeros((3, len(machine.zones)), np.int64)
     pieces = [np.zeros(0, LISTED)]
@@ -155,7 +155,7 @@ def first_touches(demand: Demand, buddy: np.ndarray) -> np.ndarray:
 
     Args:
         demand: only first touches are read.
-        buddy: bool per page frame.
+        buddy: bool per page frame: on no list then, as in a buddy or no memory yet.
 
     Returns:
         `LISTED` records with `time_ns`, in time order.

@@ -10,6 +10,7 @@ import pandas as pd
 
 from pagealloc_model.error_rows import error_rows
 from pagealloc_model.evidence.choice import RuleEvidence, checked, rule_notes
+from pagealloc_model.growth import size_changes
 from pagealloc_model.measured import Measured, measure
 from pagealloc_model.policy import Assumptions
 from pagealloc_model.predicted_tables import LITERAL
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 IMPOSED = (
     "imposed from the recording: what is asked for and freed, when and on which CPU; what reclaim "
-    "frees, when kswapd runs and which requests reclaim directly; requests that failed",
+    "frees, when kswapd runs and which requests reclaim directly; requests that failed; memory "
+    "that the machine got later, where events first touch it",
     "predicted: which page serves a request, from which zone and list; refills, drains, decay and "
     "tuning of per-CPU lists; splits, merges and placement in the buddy; fallbacks and watermark "
     "boosts; reserving and releasing highatomic blocks",
@@ -37,8 +39,9 @@ NOT_MODELLED = (
     "pages that change hands without an event: bulk allocation, compaction targets, contiguous "
     "ranges (T9); those freed later appear as hidden allocations in the counts above",
     "waiting for and holding of zone->lock in time; contended acquisitions",
-    "memory that is initialised, ballooned or hotplugged during the recording: zones keep the "
-    "size they had at the start",
+    "memory that leaves the machine: what is taken offline or poisoned leaves no event; what a "
+    "balloon takes is an allocation like others",
+    "tails that alloc_pages_exact gives back go to a free list's head, not its tail (T9)",
 )
 
 EXACT_COUNTERS = (
@@ -124,6 +127,7 @@ def validate(
     evidence = checked(recording, predicted.rule_evidence)
     notes = [predicted.rules_origin, *rule_notes(evidence, predicted.rules)]
     notes += [*IMPOSED, *measured.notes, *recording.missing]
+    notes += size_changes(recording)
     notes += missing_topology(predicted.machine)
     if not len(scored.times):
         notes.append("no snapshot after the start: nothing to hold free memory and blocks to")

@@ -17,19 +17,27 @@ ROW = np.dtype(
         ("order", np.int8),
         ("migratetype", np.int8),
         ("zone", np.int8),
+        ("failed_charge", np.int8),
+        ("task", np.int32),
+        ("task_request", np.int32),
     ],
     align=True,
 )
-"""One mm_page_alloc or mm_page_free; `pfn` -1 is a failed allocation."""
+"""One mm_page_alloc or mm_page_free; `pfn` -1 is a failed allocation. `failed_charge`: the free of
+pages whose allocation then failed, as their group could not be charged (T2). `task`: code of task
+and CPU; `task_request`: that task's last earlier row that is an allocation, -1 if none."""
 
 OBJECT = np.dtype([("pfn", np.int32), ("order", np.int8), ("kind", np.int8), ("fresh", np.int8)])
 """One allocation: recorded `pfn` and `order`; `kind` as below; `fresh`: an allocation of pages
 that no earlier event touched, hence free when the recording began."""
 
-RECORDED, AT_START, HIDDEN = 0, 1, 2
+RECORDED, AT_START, HIDDEN, GROWN = 0, 1, 2, 3
+"""Seen allocated; live at the start; allocated unseen; memory that the machine got later."""
 
-COUNT_EVENTS, COUNT_OBJECTS, COUNT_MISSED_FREE, COUNT_SPLIT_FREE, COUNT_HIDDEN_ALLOC = range(5)
-COUNTS = 5
+COUNT_EVENTS, COUNT_OBJECTS = 0, 1
+COUNT_MISSED_FREE, COUNT_SPLIT_FREE, COUNT_HIDDEN_ALLOC = 2, 3, 4
+COUNT_REPEATED_FREE, COUNT_FAILED_CHARGE = 5, 6
+COUNTS = 7
 
 
 @inner
@@ -73,6 +81,64 @@ def add_object(
 
 
 @inner
+def latest_free(last_free: np.ndarray, pfn: int, order: int) -> int:
+    """One past the last row that freed a page of a range; 0 if none did."""
+    latest = 0
+    for page in range(pfn, pfn + (1 << order)):
+        latest = max(latest, int(last_free[page]))
+    return latest
+
+
+@inner
+def is_repeated(
+    rows: np.ndarray, row: int, last_free: np.ndarray, pfn: int, order: int, freed: int
+) -> bool:
+    """Whether a task frees pages again that it freed, having asked for nothing in between.
+
+    So compaction puts an unused migration target back on its own list: the page has left the
+    allocator once and is freed to it once, whatever the number of events (T3).
+    """
+    if freed == 0 or rows[row]["task"] != rows[freed - 1]["task"]:
+        return False
+    earliest = freed
+    for page in range(pfn, pfn + (1 << order)):
+        earliest = min(earliest, int(last_free[page]))
+    return earliest == freed and int(rows[row]["task_request"]) < freed - 1
+
+
+@inner
+def add_unseen(
+    rows: np.ndarray,
+    row: int,
+    pfn: int,
+    order: int,
+    freed: int,
+    events: np.ndarray,
+    objects: np.ndarray,
+    counts: np.ndarray,
+) -> int:
+    """The object of pages that are freed though no allocation of them was seen; its number.
+
+    Pages never seen before were allocated at the start. Otherwise a hidden allocation lies between
+    the last free of any of them and now: at the midpoint, or just now if its charge failed.
+    """
+    now = int(rows[row]["time_ns"])
+    charged = int(rows[row]["failed_charge"]) == 1
+    if freed == 0 and not charged:
+        return add_object(objects, counts, pfn, order, AT_START, 0)
+    number = add_object(objects, counts, pfn, order, HIDDEN, 0)
+    time_ns = now
+    if charged:
+        counts[COUNT_FAILED_CHARGE] += 1
+    else:
+        before = int(rows[freed - 1]["time_ns"])
+        time_ns = before + (now - before) // 2
+        counts[COUNT_HIDDEN_ALLOC] += 1
+    emit(events, counts, rows, row, time_ns, at.HIDDEN_ALLOC, number, 0, order)
+    return number
+
+
+@inner
 def resolve_free(
     rows: np.ndarray,
     row: int,
@@ -88,14 +154,11 @@ def resolve_free(
     now = int(rows[row]["time_ns"])
     number = int(owner[pfn]) - 1
     if number < 0:
-        if last_free[pfn] == 0:
-            number = add_object(objects, counts, pfn, order, AT_START, 0)
-        else:
-            number = add_object(objects, counts, pfn, order, HIDDEN, 0)
-            freed = int(rows[int(last_free[pfn]) - 1]["time_ns"])
-            midpoint = freed + (now - freed) // 2
-            emit(events, counts, rows, row, midpoint, at.HIDDEN_ALLOC, number, 0, order)
-            counts[COUNT_HIDDEN_ALLOC] += 1
+        freed = latest_free(last_free, pfn, order)
+        if is_repeated(rows, row, last_free, pfn, order, freed):
+            counts[COUNT_REPEATED_FREE] += 1
+            return
+        number = add_unseen(rows, row, pfn, order, freed, events, objects, counts)
     offset = pfn - int(objects[number]["pfn"])
     if order != int(objects[number]["order"]):
         counts[COUNT_SPLIT_FREE] += 1
@@ -106,14 +169,42 @@ def resolve_free(
 
 
 @inner
-def is_one_range(owner: np.ndarray, last_free: np.ndarray, pfn: int, order: int) -> bool:
-    """Whether all pages of a range belong to one object, or all to none with one past."""
-    for page in range(pfn + 1, pfn + (1 << order)):
-        if owner[page] != owner[pfn]:
-            return False
-        if owner[pfn] == 0 and (last_free[page] == 0) != (last_free[pfn] == 0):
-            return False
-    return True
+def piece_order(owner: np.ndarray, pfn: int, end: int) -> int:
+    """Order of the largest aligned piece from `pfn` on that has one owner and ends by `end`."""
+    order = 0
+    while pfn & ((2 << order) - 1) == 0 and pfn + (2 << order) <= end:
+        for page in range(pfn + (1 << order), pfn + (2 << order)):
+            if owner[page] != owner[pfn]:
+                return order
+        order += 1
+    return order
+
+
+@inner
+def close_object(
+    rows: np.ndarray,
+    row: int,
+    number: int,
+    owner: np.ndarray,
+    last_free: np.ndarray,
+    events: np.ndarray,
+    objects: np.ndarray,
+    counts: np.ndarray,
+) -> None:
+    """Free what is left of an object whose free was missed, in the largest pieces (T10.3)."""
+    now = int(rows[row]["time_ns"])
+    first = int(objects[number]["pfn"])
+    end = first + (1 << int(objects[number]["order"]))
+    position = first
+    while position < end:
+        order = piece_order(owner, position, end)
+        if int(owner[position]) - 1 == number:
+            counts[COUNT_MISSED_FREE] += 1 << order
+            emit(events, counts, rows, row, now, at.FREE, number, position - first, order)
+            for page in range(position, position + (1 << order)):
+                owner[page] = 0
+                last_free[page] = row + 1
+        position += 1 << order
 
 
 @inner
@@ -134,14 +225,28 @@ def resolve_allocation(
     for page in range(pfn, pfn + (1 << order)):
         live = int(owner[page]) - 1
         if live >= 0:
-            counts[COUNT_MISSED_FREE] += 1
-            emit(events, counts, rows, row, now, at.FREE, live, page - int(objects[live]["pfn"]), 0)
-        if live >= 0 or last_free[page] != 0:
+            close_object(rows, row, live, owner, last_free, events, objects, counts)
+        if last_free[page] != 0:
             fresh = 0
     number = add_object(objects, counts, pfn, order, RECORDED, fresh)
     emit(events, counts, rows, row, now, at.ALLOC, number, 0, order)
     for page in range(pfn, pfn + (1 << order)):
         owner[page] = number + 1
+
+
+@inner
+def room_needed(rows: np.ndarray, row: int, owner: np.ndarray, objects: np.ndarray) -> int:
+    """Events that one row makes at most: its pieces, or those of the objects it closes."""
+    order = int(rows[row]["order"])
+    needed = (2 << order) + 2
+    if int(rows[row]["is_free"]) == 0 and int(rows[row]["pfn"]) >= 0:
+        closed = -1
+        for page in range(int(rows[row]["pfn"]), int(rows[row]["pfn"]) + (1 << order)):
+            live = int(owner[page]) - 1
+            if live >= 0 and live != closed:
+                needed += 1 << int(objects[live]["order"])
+                closed = live
+    return needed
 
 
 @entry
@@ -168,19 +273,19 @@ def resolve_objects(
     """
     for row in range(len(rows)):
         pfn = int(rows[row]["pfn"])
-        order = int(rows[row]["order"])
-        room = (2 << order) + 2
+        end = pfn + (1 << int(rows[row]["order"]))
+        room = room_needed(rows, row, owner, objects)
         if counts[COUNT_EVENTS] + room > len(events) or counts[COUNT_OBJECTS] + room > len(objects):
             return row
-        if int(rows[row]["is_free"]) == 0:
-            if pfn < 0:
-                now = int(rows[row]["time_ns"])
-                emit(events, counts, rows, row, now, at.RECORDED_FAILURE, -1, 0, order)
-            else:
-                resolve_allocation(rows, row, owner, last_free, events, objects, counts)
-        elif is_one_range(owner, last_free, pfn, order):
-            resolve_free(rows, row, pfn, order, owner, last_free, events, objects, counts)
+        if int(rows[row]["is_free"]) == 0 and pfn < 0:
+            now = int(rows[row]["time_ns"])
+            order = int(rows[row]["order"])
+            emit(events, counts, rows, row, now, at.RECORDED_FAILURE, -1, 0, order)
+        elif int(rows[row]["is_free"]) == 0:
+            resolve_allocation(rows, row, owner, last_free, events, objects, counts)
         else:
-            for page in range(pfn, pfn + (1 << order)):
-                resolve_free(rows, row, page, 0, owner, last_free, events, objects, counts)
+            while pfn < end:
+                order = piece_order(owner, pfn, end)
+                resolve_free(rows, row, pfn, order, owner, last_free, events, objects, counts)
+                pfn += 1 << order
     return len(rows)

@@ -6,6 +6,7 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.arithmetic import clamp
+from pagealloc_model.allocator.growth import grow_zone
 from pagealloc_model.allocator.offsets import pcp_at
 from pagealloc_model.allocator.pcp import visit_lists
 from pagealloc_model.allocator.request import allocate_object, free_object
@@ -95,6 +96,9 @@ def advance(
             st[pcp + at.PCP_HIGH] = clamp(
                 wanted, st[pcp + at.PCP_HIGH_MIN], st[pcp + at.PCP_HIGH_MAX]
             )
+        elif operation == at.GROW:
+            zone = int(events[position]["zone"])
+            grow_zone(pages, blocks, st, zone, int(events[position]["offset"]), order)
         else:
             st[at.COUNT_HIDDEN if operation == at.HIDDEN_ALLOC else at.COUNT_ALLOC] += 1
             object_pfn[number] = allocate_object(

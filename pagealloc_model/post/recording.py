@@ -24,6 +24,7 @@ def describe_recording(bundle: Bundle) -> dict[str, Any]:
     Raises:
         RecordingError: the recording cannot be read.
     """
+    from pagealloc_model.growth import size_changes
     from pagealloc_model.trace.columns import EVENT_NAMES
 
     trace = bundle.trace
@@ -46,6 +47,7 @@ def describe_recording(bundle: Bundle) -> dict[str, Any]:
         "loss_intervals": len(trace.losses.count),
         "lost_by_cpu": _lost_by_cpu(trace),
         "snapshots": len(bundle.snapshots),
+        "zone_sizes": list(size_changes(bundle)),
         "missing": [*trace.notes, *bundle.missing],
         "rules": origin,
         "rule_evidence": [each.to_dict() for each in evidence],
@@ -83,6 +85,7 @@ def recording_text(bundle: Bundle) -> str:
         f"kernel     {described['kernel'] or 'unknown'}, {described['cpus'] or 'unknown'} CPUs",
         f"span       {described['seconds']:.3f} s",
         f"snapshots  {described['snapshots']}",
+        *[f"memory     {line}" for line in described["zone_sizes"]],
         f"lost       {described['lost']} events in {described['loss_intervals']} intervals"
         + "".join(
             f"; CPU {cpu} {each['share']:.1%}" for cpu, each in described["lost_by_cpu"].items()
