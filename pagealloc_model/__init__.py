@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from pagealloc_model.bundle import open_recording as open
     from pagealloc_model.comparison import Comparison, compare
     from pagealloc_model.errors import PageallocError, PolicyError, RecordingError, UsageError
+    from pagealloc_model.importing import import_recording
     from pagealloc_model.kernel_rules import KernelRules, preset_names
     from pagealloc_model.machine import Machine
     from pagealloc_model.measured import Measured, measure
     from pagealloc_model.perf_python.live import live
     from pagealloc_model.policy import Assumptions, Policy
     from pagealloc_model.prediction import Cancelled, Replay, replay
+    from pagealloc_model.progress_bar import progress
     from pagealloc_model.trace.columns import Trace
     from pagealloc_model.trim import trim_bundle
     from pagealloc_model.validation import Validation, validate
@@ -42,10 +44,12 @@ _PLACES = {
     "UsageError": ("errors", "UsageError"),
     "Validation": ("validation", "Validation"),
     "compare": ("comparison", "compare"),
+    "import_recording": ("importing", "import_recording"),
     "live": ("perf_python.live", "live"),
     "measure": ("measured", "measure"),
     "open": ("bundle", "open_recording"),
     "preset_names": ("kernel_rules", "preset_names"),
+    "progress": ("progress_bar", "progress"),
     "replay": ("prediction", "replay"),
     "trim_bundle": ("trim", "trim_bundle"),
     "validate": ("validation", "validate"),
@@ -69,10 +73,12 @@ __all__ = [
     "Validation",
     "__version__",
     "compare",
+    "import_recording",
     "live",
     "measure",
     "open",
     "preset_names",
+    "progress",
     "replay",
     "trim_bundle",
     "validate",

@@ -38,7 +38,7 @@ REMOVED = (
 )
 """What anonymising removes, for the provenance of a recording."""
 
-_KTHREADD = 2
+KTHREADD = 2
 _KEPT_NAMES = re.compile(
     r"swapper.*|kswapd.*|kcompactd.*|khugepaged|ksoftirqd.*|kworker.*|migration.*|rcu.*|irq/.*"
     r"|cpuhp.*|kthreadd|perf|perf-exec|pagealloc|make|ninja|cc1|cc1plus|gcc|g\+\+|cc|clang|as|ar|ld"
@@ -120,8 +120,8 @@ def anonymise_records(table: RecordTable, file: PerfFile, keep_names: Collection
     places = np.concatenate([place for place, _ in addresses] or [np.zeros(0, np.int64)])
     is_pointer = np.concatenate([pointer for _, pointer in addresses] or [np.zeros(0, bool)])
     values = words[places].view(np.uint64)
-    replaced = _address_mask(values, is_pointer)
-    words[places[replaced]] = _renumbered(values[replaced]).view(np.int64)
+    replaced = address_mask(values, is_pointer)
+    words[places[replaced]] = renumbered(values[replaced]).view(np.int64)
     samples.clear_instruction_pointers()
     samples.clear_strings()
     _rename_commands(table, keep_names)
@@ -253,7 +253,17 @@ def _small(counts: np.ndarray) -> np.ndarray:
     return counts
 
 
-def _address_mask(values: np.ndarray, is_pointer: np.ndarray) -> np.ndarray:
+def is_usual_name(name: str) -> bool:
+    """Whether a command's name says nothing about its user."""
+    return _KEPT_NAMES.fullmatch(name) is not None
+
+
+def new_name(number: int) -> str:
+    """What the so many-th name becomes, counted from 0."""
+    return f"t{number + 1}"
+
+
+def address_mask(values: np.ndarray, is_pointer: np.ndarray) -> np.ndarray:
     """Which words are addresses: all kernel ones, and user ones where a pointer is expected.
 
     Small negative numbers are errors, counts, or marks between the parts of a call chain.
@@ -263,7 +273,7 @@ def _address_mask(values: np.ndarray, is_pointer: np.ndarray) -> np.ndarray:
     return kernel | user
 
 
-def _renumbered(values: np.ndarray) -> np.ndarray:
+def renumbered(values: np.ndarray) -> np.ndarray:
     """Addresses replaced by ones that keep order, equality, and user, data or text range."""
     distinct, which = np.unique(values, return_inverse=True)
     rank = np.arange(len(distinct), dtype=np.uint64) * np.uint64(_STEP)
@@ -284,9 +294,9 @@ def _rename_commands(table: RecordTable, keep_names: Collection[str]) -> None:
         (tid,) = struct.unpack_from("<I", record, 12)
         old = record[16:].split(b"\0", 1)[0]
         text = old.decode("utf-8", "replace")
-        if tid in kernel_threads or text in keep_names or _KEPT_NAMES.fullmatch(text):
+        if tid in kernel_threads or text in keep_names or is_usual_name(text):
             continue
-        new = new_names.setdefault(old, f"t{len(new_names) + 1}".encode())
+        new = new_names.setdefault(old, new_name(len(new_names)).encode())
         # The name is padded to a multiple of 8 with at least one zero byte.
         room = len(old) // 8 * 8 + 8
         start = int(table.position[index]) + 16
@@ -295,9 +305,9 @@ def _rename_commands(table: RecordTable, keep_names: Collection[str]) -> None:
 
 
 def _kernel_threads(table: RecordTable) -> set[int]:
-    threads = {0, _KTHREADD}
+    threads = {0, KTHREADD}
     for index in np.flatnonzero(table.type == FORK):
         _, parent, tid = struct.unpack_from("<III", table.record(index), 8)
-        if parent == _KTHREADD:
+        if parent == KTHREADD:
             threads.add(tid)
     return threads

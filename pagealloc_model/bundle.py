@@ -15,17 +15,21 @@ from pagealloc_model.compressed import first_bytes
 from pagealloc_model.errors import RecordingError
 from pagealloc_model.proc.kpageflags import read_kpageflags
 from pagealloc_model.proc.page_owner import PageOwner, read_page_owner
+from pagealloc_model.progress_bar import Report, progress
 from pagealloc_model.snapshot import SNAPSHOT_FILES, Snapshot
 from pagealloc_model.trace.perf_file import FOREIGN_MAGIC, MAGIC
+from pagealloc_model.trace.store_header import is_store
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from pagealloc_model.trace.column_space import NewArray
     from pagealloc_model.trace.columns import Trace
 
 BUNDLE_VERSION = 1
 EVENT_FILE = "perf.data"
-EVENT_FILES = tuple(f"{EVENT_FILE}{suffix}" for suffix in ("", ".gz", ".xz", ".zst"))
+STORE_FILE = "events.arrow"
+EVENT_FILES = (*(f"{EVENT_FILE}{suffix}" for suffix in ("", ".gz", ".xz", ".zst")), STORE_FILE)
 META_FILE = "meta.json"
 SNAPSHOT_DIRECTORY = "snapshots"
 KPAGEFLAGS_FILE = "kpageflags.u64.gz"
@@ -47,7 +51,7 @@ class Bundle:
     Attributes:
         path: the bundle's directory, or the event file where that is all there is.
         name: short name for tables and figures.
-        event_file: perf.data or `perf script` text.
+        event_file: perf.data, `perf script` text, or the columnar form of either.
         meta: content of meta.json, {} without one; unknown keys are kept.
         snapshots: the machine's state files in time order, parsed at access.
         ignored: entries of the snapshot directory that are not snapshots.
@@ -67,7 +71,9 @@ class Bundle:
         Raises:
             RecordingError: the event file is cut, damaged, or of an unknown layout.
         """
-        return read_events(self.event_file)
+        size = self.event_file.stat().st_size if self.event_file.is_file() else 0
+        with progress(f"reading {self.name}", size, "B") as report:
+            return read_events(self.event_file, progress=report)
 
     @cached_property
     def release(self) -> str:
@@ -113,7 +119,15 @@ class Bundle:
 
     @cached_property
     def sha256(self) -> str:
-        """SHA-256 of the event file in hexadecimal, to name the recording in results."""
+        """SHA-256 of the event file in hexadecimal, to name the recording in results.
+
+        Of a columnar form, that of the file it was made from.
+        """
+        if is_store(self.event_file):
+            from pagealloc_model.trace.store import store_source
+
+            if (source := store_source(self.event_file)) is not None:
+                return source.sha256
         with self.event_file.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -155,21 +169,33 @@ class Bundle:
                 yield f"{problem}; until then {_WITHOUT_FILE[name]}"
 
 
-def read_events(path: Path) -> Trace:
-    """The events of one file: perf.data by its magic number, else `perf script` text.
+def read_events(
+    path: Path, new_array: NewArray | None = None, progress: Report | None = None
+) -> Trace:
+    """The events of one file: perf.data or a store by its magic number, else `perf script` text.
 
-    Either may be packed by gzip, xz or zstd.
+    All but a store may be packed by gzip, xz or zstd.
+
+    Args:
+        path: the file.
+        new_array: makes the arrays that grow with the number of events, where the file is a
+            perf.data; None: in memory.
+        progress: called with the share done, 0 to 1.
 
     Raises:
-        RecordingError: the file cannot be read as either.
+        RecordingError: the file cannot be read as any of these.
     """
+    if is_store(path):
+        from pagealloc_model.trace.store import read_store
+
+        return read_store(path)
     if first_bytes(path, 8) in (MAGIC, FOREIGN_MAGIC):
         from pagealloc_model.trace.perf_data import read_perf_data
 
-        return read_perf_data(path)
+        return read_perf_data(path, new_array, progress)
     from pagealloc_model.trace.perf_script import read_perf_script
 
-    return read_perf_script(path)
+    return read_perf_script(path, progress)
 
 
 def shipped_recordings_directory() -> Path | None:
@@ -211,7 +237,7 @@ def open_recording(path: str | Path) -> Bundle:
 
     Args:
         path: a bundle's directory, a perf.data or `perf script` text (also as .gz, .xz or .zst),
-            or the name of a shipped recording such as "kbuild".
+            the columnar form of one, or the name of a shipped recording such as "kbuild".
 
     Raises:
         RecordingError: there is nothing at the path, the directory has no perf.data, or its

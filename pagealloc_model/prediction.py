@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from pagealloc_model import predicted_tables as tables
+from pagealloc_model import progress_bar
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.replay import advance
 from pagealloc_model.allocator.state import State
@@ -191,7 +192,7 @@ def replay(
         seed: for choices that nothing in the recording settles.
         window: (from, to) in seconds after the first event; the tables cover only that part, the
             replay still begins at the start.
-        progress: called with the share done, 0 to 1.
+        progress: called with the share done, 0 to 1; None shows a bar in a terminal or notebook.
         cancel: asked now and then; True ends the replay with `Cancelled`.
 
     Raises:
@@ -215,9 +216,11 @@ def replay(
     instants = np.unique(
         np.concatenate([edges, [s.time_ns for s in recording.snapshots]]).astype(np.int64)
     )
-    samples, log = _run(
-        state, demand, places, instants, (start_ns, int(edges[-1])), progress, cancel
-    )
+    span = (start_ns, int(edges[-1]))
+    with progress_bar.progress(
+        f"replaying {recording.name}", len(demand.events), "events", given=progress
+    ) as report:
+        samples, log = _run(state, demand, places, instants, span, report, cancel)
     return Replay(
         name=recording.name,
         machine=state.machine,

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import shutil
-import struct
 import tempfile
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from pagealloc_model.anonymise import (
-    REMOVED,
-    anonymise_features,
-    anonymise_meta,
-    anonymise_records,
-)
+from pagealloc_model.anonymise import REMOVED, anonymise_meta
 from pagealloc_model.bundle import (
-    EVENT_FILE,
     KPAGEFLAGS_FILE,
     META_FILE,
     PAGE_OWNER_FILES,
@@ -31,45 +23,15 @@ from pagealloc_model.bundle import (
     Bundle,
     open_recording,
 )
-from pagealloc_model.errors import RecordingError, UsageError
-from pagealloc_model.trace.perf_data_write import COMPRESSION_LEVEL, write_perf_data
-from pagealloc_model.trace.perf_file import Feature, PerfFile
-from pagealloc_model.trace.perf_open import open_perf_file
-from pagealloc_model.trace.record_stream import WORD_SLACK
-from pagealloc_model.trace.record_table import (
-    FIRST_USER_TYPE,
-    SAMPLE,
-    RecordTable,
-    read_record_table,
-)
-from pagealloc_model.trace.side_records import COMM, FORK, ID_INDEX, LOST, LOST_SAMPLES
+from pagealloc_model.errors import UsageError
+from pagealloc_model.trace.store_header import is_store
+from pagealloc_model.trace.time_window import Window
+from pagealloc_model.trim_perf_data import PerfDataCut
+from pagealloc_model.trim_store import StoreCut
 from pagealloc_model.version import __version__
 
-_EXIT = 4
-_THREAD_MAP = 73
-_KEPT_USER_TYPES = (ID_INDEX, _THREAD_MAP, 74, 78, 79, 82)
-_ANONYMOUS_TYPES = (SAMPLE, LOST, LOST_SAMPLES, COMM, FORK, _EXIT)
 _NEVER = np.iinfo(np.int64).max
 _SECOND = 1_000_000_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class Window:
-    """The time kept: begin_ns <= time < end_ns, on the recording's clock.
-
-    Attributes:
-        begin_ns: time of the first event kept, or later.
-        end_ns: where the window ends.
-        from_start: whether it begins where the recording does.
-        to_end: whether it reaches the recording's last event.
-        events: page-allocator events in it.
-    """
-
-    begin_ns: int
-    end_ns: int
-    from_start: bool
-    to_end: bool
-    events: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +70,8 @@ def trim_bundle(
     flags and the page owners were read at the start, so they are kept only from there.
 
     Args:
-        source: a bundle or a perf.data file; not changed.
+        source: a bundle, a perf.data file or its columnar form; not changed. The cut is of the same
+            form.
         destination: the new bundle's directory, which must not exist.
         start_s: start of the window, seconds after the first page-allocator event; None: there.
         seconds: length of the window; None: to the end.
@@ -119,48 +82,64 @@ def trim_bundle(
 
     Raises:
         UsageError: the window is impossible or empty, or the destination exists.
-        RecordingError: the source is damaged or holds no perf.data.
+        RecordingError: the source is damaged, or holds neither perf.data nor its columnar form.
     """
     _check_arguments(destination, start_s, seconds, events)
     bundle = open_recording(source)
-    file = open_perf_file(bundle.event_file)
-    table = read_record_table(file)
-    window = _window(table, bundle.name, start_s, seconds, events)
-    records = table.joined(_chosen(table, window, anonymise))
-    if anonymise:
-        try:
-            anonymise_records(records, file, keep_names)
-        except ValueError as error:
-            raise RecordingError(file.path, str(error), todo="record again") from None
+    is_columnar = is_store(bundle.event_file)
+    cut_events: CutEvents = StoreCut(bundle) if is_columnar else PerfDataCut(bundle)
+    window = _window(cut_events.times, bundle.name, start_s, seconds, events)
     command = (
         f"trim_bundle({bundle.name!r}, {destination.name!r}, start_s={start_s}, seconds={seconds}, "
         f"events={events}, anonymise={anonymise}, compress={compress}, "
         f"keep_names={tuple(keep_names)})"
     )
-    cut = _Cut(bundle, file, window, anonymise, command)
-    return cut.write(destination, records, compress)
+    names = keep_names if anonymise else None
+    return _Cut(bundle, cut_events.clock, window, anonymise, command).write(
+        destination, lambda directory: cut_events.write(directory, window, names, compress)
+    )
+
+
+class CutEvents(Protocol):
+    """The events of a recording, in whatever form, to be cut."""
+
+    @property
+    def times(self) -> np.ndarray:
+        """Times of the page-allocator events, int64, ascending."""
+
+    @property
+    def clock(self) -> str:
+        """The clock of these times."""
+
+    def write(
+        self, directory: Path, window: Window, keep_names: Collection[str] | None, compress: bool
+    ) -> None:
+        """Write those in a window into a bundle's directory.
+
+        With `keep_names`, names are removed, except for these and the usual ones.
+        """
 
 
 class _Cut:
     """Writes one cut, first under a temporary name."""
 
     def __init__(
-        self, bundle: Bundle, file: PerfFile, window: Window, anonymise: bool, command: str
+        self, bundle: Bundle, clock: str, window: Window, anonymise: bool, command: str
     ) -> None:
         self._bundle = bundle
-        self._file = file
+        self._clock = clock
         self._window = window
         self._anonymise = anonymise
         self._command = command
         self._removed = [*(REMOVED if anonymise else ())]
         self._snapshots = 0
 
-    def write(self, destination: Path, records: RecordTable, compress: bool) -> TrimResult:
+    def write(self, destination: Path, write_events: Callable[[Path], None]) -> TrimResult:
         destination.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{destination.name}-", dir=destination.parent))
         try:
             partial.chmod(0o755)
-            self._write_events(partial / EVENT_FILE, records, compress)
+            write_events(partial)
             self._copy_snapshots(partial)
             self._copy_start_state(partial)
             self._write_meta(partial / META_FILE)
@@ -176,31 +155,6 @@ class _Cut:
             removed=tuple(self._removed),
         )
 
-    def _write_events(self, path: Path, records: RecordTable, compress: bool) -> None:
-        made_by_perf = records.type >= FIRST_USER_TYPE
-        plain = records.joined(np.flatnonzero(made_by_perf))
-        rest = records.joined(np.flatnonzero(~made_by_perf))
-        write_perf_data(
-            path,
-            attrs=self._file.attrs,
-            features=self._features(records),
-            plain_records=plain.data[:-WORD_SLACK].tobytes(),
-            records=memoryview(rest.data[:-WORD_SLACK]),
-            compress=compress,
-            level=COMPRESSION_LEVEL,
-        )
-
-    def _features(self, records: RecordTable) -> dict[int, bytes]:
-        if self._anonymise:
-            features = anonymise_features(self._file)
-        else:
-            numbers = self._file.features
-            features = {n: data for n in numbers if (data := self._file.feature(n)) is not None}
-        if Feature.SAMPLE_TIME in features:
-            times = records.time_ns[records.type == SAMPLE]
-            features[Feature.SAMPLE_TIME] = struct.pack("<QQ", times.min(), times.max())
-        return features
-
     def _copy_snapshots(self, destination: Path) -> None:
         for directory in self._kept_snapshots():
             shutil.copytree(directory, destination / SNAPSHOT_DIRECTORY / directory.name)
@@ -211,7 +165,7 @@ class _Cut:
         snapshots = self._bundle.snapshots
         if not snapshots:
             return
-        if self._file.clock != "monotonic":
+        if self._clock != "monotonic":
             self._removed.append("snapshots, whose clock is not that of the events")
             return
         times = np.array([snapshot.time_ns for snapshot in snapshots])
@@ -256,7 +210,7 @@ class _Cut:
         window = self._window
         provenance: dict[str, Any] = {
             "source": self._bundle.name,
-            "source_sha256": _sha256(self._file.path),
+            "source_sha256": self._bundle.sha256,
             "window_ns": [window.begin_ns, window.end_ns],
             "window_starts_at_recording_start": window.from_start,
             "window_reaches_recording_end": window.to_end,
@@ -287,10 +241,8 @@ def _check_arguments(
 
 
 def _window(
-    table: RecordTable, name: str, start_s: float | None, seconds: float | None, events: int | None
+    times: np.ndarray, name: str, start_s: float | None, seconds: float | None, events: int | None
 ) -> Window:
-    is_main = np.array([event is not None for event in table.layouts.events])
-    times = np.sort(table.time_ns[(table.type == SAMPLE) & is_main[table.attr]])
     if not len(times):
         raise UsageError(f"{name} holds no page-allocator events, so there is nothing to cut")
     first, last = int(times[0]), int(times[-1])
@@ -312,28 +264,6 @@ def _window(
         to_end=end > last,
         events=kept,
     )
-
-
-def _chosen(table: RecordTable, window: Window, anonymise: bool) -> np.ndarray:
-    """Indices of the records to keep, ascending.
-
-    Names and memory maps from before the window are kept, since they hold in it.
-    """
-    kind, time_ns = table.type, table.time_ns
-    before_end = (time_ns < window.end_ns) | window.to_end
-    after_begin = (time_ns >= window.begin_ns) | window.from_start
-    is_counted = np.isin(kind, (SAMPLE, LOST))
-    kept = before_end & (after_begin | ~is_counted) & (kind < FIRST_USER_TYPE)
-    kept &= (kind != LOST_SAMPLES) | (window.from_start and window.to_end)
-    kept |= np.isin(kind, _KEPT_USER_TYPES)
-    if anonymise:
-        kept &= np.isin(kind, _ANONYMOUS_TYPES + _KEPT_USER_TYPES) & (kind != _THREAD_MAP)
-    return np.flatnonzero(kept)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _recompress(source: Path, destination: Path) -> None:

@@ -13,8 +13,8 @@ from pagealloc_model.cli.arguments import (
     policy_fields_help,
 )
 from pagealloc_model.cli.output import json_text
-from pagealloc_model.cli.progress import progress
 from pagealloc_model.policy import Policy
+from pagealloc_model.progress_bar import progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,9 +77,9 @@ def _compare(
     import pagealloc_model as pm
 
     rules = options.rules
-    with progress(f"{bundle.name}, base") as report:
+    with progress(f"{bundle.name}, base", len(bundle.trace), "events") as report:
         base_replay = pm.replay(bundle, base, rules=rules, progress=report)
-    with progress(f"{bundle.name}, patch") as report:
+    with progress(f"{bundle.name}, patch", len(bundle.trace), "events") as report:
         patch_replay = pm.replay(bundle, patch, rules=rules, progress=report)
     return pm.compare(base_replay, patch_replay)
 

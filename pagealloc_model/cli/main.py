@@ -7,7 +7,17 @@ import os
 import sys
 from collections.abc import Sequence
 
-from pagealloc_model.cli import compare, doctor, info, lab, record, replay, trim, validate
+from pagealloc_model.cli import (
+    compare,
+    doctor,
+    import_events,
+    info,
+    lab,
+    record,
+    replay,
+    trim,
+    validate,
+)
 from pagealloc_model.errors import PageallocError
 from pagealloc_model.version import __version__
 
@@ -15,7 +25,7 @@ UNUSABLE = 2
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 
-COMMANDS = (doctor, record, info, validate, replay, compare, trim, lab)
+COMMANDS = (doctor, record, import_events, info, validate, replay, compare, trim, lab)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

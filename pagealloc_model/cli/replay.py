@@ -15,7 +15,6 @@ from pagealloc_model.cli.arguments import (
     policy_fields_help,
 )
 from pagealloc_model.cli.output import json_text, rows_of, write_directory
-from pagealloc_model.cli.progress import progress
 from pagealloc_model.policy import Policy
 
 if TYPE_CHECKING:
@@ -70,8 +69,7 @@ def run(options: argparse.Namespace) -> int:
     import pagealloc_model as pm
 
     bundle = pm.open(options.path)
-    with progress(f"replaying {bundle.name}") as report:
-        replay = pm.replay(bundle, policy, rules=options.rules, progress=report)
+    replay = pm.replay(bundle, policy, rules=options.rules)
     if options.directory:
         tables = {f"{name}.csv": getattr(replay, name).to_csv(index=False) for name in TABLES}
         about = {"provenance.json": json_text(replay.provenance) + "\n"}

@@ -13,7 +13,6 @@ from pagealloc_model.cli.arguments import (
     add_rules,
 )
 from pagealloc_model.cli.output import json_text
-from pagealloc_model.cli.progress import progress
 
 if TYPE_CHECKING:
     from pagealloc_model.validation import Validation
@@ -38,8 +37,7 @@ def run(options: argparse.Namespace) -> int:
     import pagealloc_model as pm
 
     bundle = pm.open(options.path)
-    with progress(f"replaying {bundle.name}") as report:
-        validation = pm.validate(bundle, rules=options.rules, progress=report)
+    validation = pm.validate(bundle, rules=options.rules)
     print(json_text(validation.to_dict()) if options.json else _as_text(validation))
     return 0
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from pagealloc_model.trace.thread_names import ThreadNames
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,6 +59,8 @@ class Losses:
         end_ns: int64, time of the loss record.
         count: int64, events lost.
         event: names of the events lost, "" where any event may be meant.
+        at_end: how many rows, the last ones, rest only on the sums that the kernel wrote when the
+            recording ended.
     """
 
     cpu: np.ndarray
@@ -64,6 +68,7 @@ class Losses:
     end_ns: np.ndarray
     count: np.ndarray
     event: tuple[str, ...] = ()
+    at_end: int = 0
 
     @property
     def total(self) -> int:
@@ -106,11 +111,13 @@ class Trace:
             (T4, T5), of EXTFRAG alloc_migratetype, of frees -1.
         percpu_refill: int8, ZONE_LOCKED's field, -1 elsewhere.
         comms: thread id -> command name (the last one seen).
+        thread_names: when threads were named, where the source says so.
         gfp_bits: name such as "__GFP_HIGH" -> bit mask, from the recording's format data (S2.3).
         gfp_from_format: it really is; text has none, and known names stand in.
         tables: every other tracepoint by name, and "kmem:mm_page_alloc_extfrag" with all fields:
             arrays `time_ns`, `cpu`, `pid`, `row` (rows of the main columns before it), then the
             fields under the names of the recording's format data.
+        declared_types: C types of the tables' fields by table and column, where the source says.
         callchains: uint64, all call chains end to end; tables index it by `callchain_start` and
             `callchain_len`.
         losses: intervals in which events were dropped.
@@ -131,9 +138,11 @@ class Trace:
     migratetype: np.ndarray
     percpu_refill: np.ndarray
     comms: Mapping[int, str] = field(default_factory=dict)
+    thread_names: ThreadNames = field(default_factory=ThreadNames.none)
     gfp_bits: Mapping[str, int] = field(default_factory=dict)
     gfp_from_format: bool = False
     tables: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
+    declared_types: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     callchains: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint64))
     losses: Losses = field(default_factory=Losses.none)
     source: str = ""
@@ -154,9 +163,34 @@ class Trace:
                 raise ValueError(f"column {name} has {len(column)} rows, not {len(self.time_ns)}")
             column.flags.writeable = False
             object.__setattr__(self, name, column)
+        object.__setattr__(self, "_rows", len(self.time_ns))
+
+    @staticmethod
+    def unread(rows: int, load: Mapping[str, Callable[[], Any]], **known: Any) -> Trace:
+        """A trace whose fields are read on first use.
+
+        Args:
+            rows: its length.
+            load: called once for each field that is not known yet; main columns come as
+                `COLUMN_TYPES` says, read-only.
+            **known: all other fields.
+        """
+        trace = object.__new__(Trace)
+        for name, value in (*known.items(), ("_rows", rows), ("_load", load)):
+            object.__setattr__(trace, name, value)
+        return trace
+
+    def __getattr__(self, name: str) -> Any:
+        """Read a field that was not needed until now."""
+        load = self.__dict__.get("_load", {})
+        if name not in load:
+            raise AttributeError(f"{type(self).__name__} has no {name}")
+        value = load[name]()
+        object.__setattr__(self, name, value)
+        return value
 
     def __len__(self) -> int:
-        return len(self.time_ns)
+        return self._rows
 
     def count(self, event: Event) -> int:
         """Rows of one event."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from pagealloc_model.trace.column_space import NewArray, in_memory
 from pagealloc_model.trace.columns import COLUMN_TYPES
+from pagealloc_model.trace.time_order import time_order
 
 
 class EventColumns:
@@ -12,25 +14,27 @@ class EventColumns:
 
     Args:
         capacity: rows to have room for at first; memory is only used as rows are filled.
+        new_array: makes the columns.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, new_array: NewArray = in_memory) -> None:
         self.rows = 0
+        self._new_array = new_array
         self._columns = {
-            name: np.empty(max(capacity, 1024), dtype) for name, dtype in COLUMN_TYPES.items()
+            name: new_array(max(capacity, 1024), dtype) for name, dtype in COLUMN_TYPES.items()
         }
 
-    @property
-    def arrays(self) -> tuple[np.ndarray, ...]:
-        """The columns in the order of `COLUMN_TYPES`, at full capacity."""
-        return tuple(self._columns.values())
+    def room(self, rows: int) -> tuple[np.ndarray, ...]:
+        """The columns in the order of `COLUMN_TYPES`, with room for so many rows at most."""
+        return tuple(column[: self.rows + rows] for column in self._columns.values())
 
-    def grow(self) -> None:
-        """Double the capacity, keeping the rows filled so far."""
+    def grow_if_full(self) -> None:
+        """Double the capacity if there is no room left, keeping the rows filled so far."""
         for name, column in self._columns.items():
-            wider = np.empty(2 * len(column), column.dtype)
-            wider[: self.rows] = column[: self.rows]
-            self._columns[name] = wider
+            if self.rows == len(column):
+                wider = self._new_array(2 * len(column), column.dtype)
+                wider[: self.rows] = column
+                self._columns[name] = wider
 
     def filled(self, name: str) -> np.ndarray:
         """One column's rows so far, in file order."""
@@ -38,10 +42,7 @@ class EventColumns:
 
     def time_order(self) -> np.ndarray | None:
         """Row numbers in time order, ties in file order; None if the rows are in order."""
-        time_ns = self.filled("time_ns")
-        if np.all(time_ns[1:] >= time_ns[:-1]):
-            return None
-        return np.argsort(time_ns, kind="stable")
+        return time_order(self.filled("time_ns"), self._new_array)
 
     def ordered(self, order: np.ndarray | None) -> dict[str, np.ndarray]:
         """All columns, rearranged by `order`."""
@@ -50,6 +51,8 @@ class EventColumns:
             return filled
         from pagealloc_model.trace.record_walk import gather_rows
 
-        gathered = {name: np.empty_like(column) for name, column in filled.items()}
+        gathered = {
+            name: self._new_array(len(column), column.dtype) for name, column in filled.items()
+        }
         gather_rows(order, tuple(filled.values()), tuple(gathered.values()))
         return gathered

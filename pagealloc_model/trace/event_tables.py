@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from pagealloc_model.trace import record_notes as note
+from pagealloc_model.trace.column_space import NewArray, in_memory
 from pagealloc_model.trace.record_notes import RecordNotes
+from pagealloc_model.trace.time_order import time_order
 from pagealloc_model.trace.tracepoint_format import Field, TracepointFormat
 
 KEY_COLUMNS = ("time_ns", "cpu", "pid", "row")
@@ -15,14 +17,19 @@ CHAIN_COLUMNS = ("callchain_start", "callchain_len")
 FIELD_SUFFIX = "_field"
 """Added to a field's name that a key column already has, such as pa:drain_zone's `cpu`."""
 
+_KEY_TYPES = (np.int64, np.int16, np.int32, np.int64)
+_KEY_PLACES = (note.NOTE_TIME, note.NOTE_CPU, note.NOTE_PID, note.NOTE_BEFORE)
+_ROWS_AT_A_TIME = 1 << 18
+
 
 class EventTables:
-    """Turns noted samples into tables.
+    """Turns noted samples into tables, some samples at a time.
 
     Args:
         notes: all notes of a file.
         formats: for each attribute, its format, or None for attributes that are not noted.
         chained: for each attribute, whether its samples carry call chains.
+        new_array: makes the columns; those of text are always in memory.
     """
 
     def __init__(
@@ -30,19 +37,17 @@ class EventTables:
         notes: RecordNotes,
         formats: Sequence[TracepointFormat | None],
         chained: Sequence[bool],
+        new_array: NewArray = in_memory,
     ) -> None:
         from pagealloc_model.trace.record_walk import gather_words
 
         self._gather_words = gather_words
+        self._notes = notes.filled_rows
         self._data = notes.copies
         self._formats = formats
         self._chained = chained
-        rows = notes.filled_rows
-        attr_rows = rows[:, note.NOTE_ATTR]
-        self._samples = {
-            attr_row: rows[attr_rows == attr_row]
-            for attr_row in np.unique(attr_rows[attr_rows >= 0]).tolist()
-        }
+        self._new_array = new_array
+        self._texts: dict[bytes, str] = {}
         self._chains: list[np.ndarray] = []
         self._chain_words = 0
 
@@ -56,61 +61,128 @@ class EventTables:
             main_order: file-order number of each main row, None if file order is time order.
         """
         tables = {}
-        for attr_row, unordered in self._samples.items():
+        for attr_row, unordered in self._numbers_by_attr().items():
             tracepoint = self._formats[attr_row]
             assert tracepoint is not None
-            chosen = unordered[np.argsort(unordered[:, note.NOTE_TIME], kind="stable")]
-            time_ns = chosen[:, note.NOTE_TIME].copy()
-            table = {
-                "time_ns": time_ns,
-                "cpu": chosen[:, note.NOTE_CPU].astype(np.int16),
-                "pid": chosen[:, note.NOTE_PID].astype(np.int32),
-                "row": preceding_rows(
-                    time_ns, chosen[:, note.NOTE_BEFORE], main_time_ns, main_order
-                ),
-            }
+            numbers = self._in_time_order(unordered)
+            table = self._keys(numbers, main_time_ns, main_order)
             if self._chained[attr_row]:
-                table.update(self._take_chains(chosen))
+                table |= self._take_chains(numbers)
             for field in tracepoint.column_fields:
-                table[column_name(field.name)] = self._field_values(chosen, field)
+                read = self._strings if field.is_string else self._numbers_of
+                table[column_name(field.name)] = read(numbers, field)
             for column in table.values():
                 column.flags.writeable = False
             tables[tracepoint.event_name] = table
         return tables
 
+    def declared_types(self) -> dict[str, dict[str, str]]:
+        """C types of the fields in the tables, by event and column."""
+        formats = [self._formats[attr_row] for attr_row in self._numbers_by_attr()]
+        return {
+            tracepoint.event_name: {
+                column_name(field.name): field.type for field in tracepoint.column_fields
+            }
+            for tracepoint in formats
+            if tracepoint is not None
+        }
+
     def callchains(self) -> np.ndarray:
         """All call chains of the tables end to end, uint64."""
-        if not self._chains:
-            return np.zeros(0, np.uint64)
-        return np.concatenate(self._chains)
+        chains = self._new_array(self._chain_words, np.uint64)
+        filled = 0
+        for words in self._chains:
+            chains[filled : filled + len(words)] = words
+            filled += len(words)
+        return chains
 
-    def _take_chains(self, chosen: np.ndarray) -> dict[str, np.ndarray]:
-        lengths = chosen[:, note.NOTE_CHAIN_SIZE].copy()
-        starts = np.cumsum(lengths) - lengths
-        within = np.arange(int(lengths.sum()), dtype=np.int64) - np.repeat(starts, lengths)
-        positions = np.repeat(chosen[:, note.NOTE_CHAIN], lengths) + 8 * within
-        self._chains.append(self._words_at(positions).view(np.uint64))
-        starts += self._chain_words
-        self._chain_words += len(positions)
-        return dict(zip(CHAIN_COLUMNS, (starts, lengths), strict=True))
+    def _numbers_by_attr(self) -> dict[int, np.ndarray]:
+        """The numbers of each attribute's notes, in file order."""
+        attr_rows = self._notes[:, note.NOTE_ATTR]
+        counts = np.zeros(len(self._formats) + 1, np.int64)
+        for part in _parts(len(attr_rows)):
+            counts += np.bincount(attr_rows[part] + 1, minlength=len(counts))
+        numbers = {
+            attr_row: self._new_array(int(count), np.int64)
+            for attr_row, count in enumerate(counts[1:])
+            if count
+        }
+        filled = dict.fromkeys(numbers, 0)
+        for part in _parts(len(attr_rows)):
+            for attr_row in filled.keys() & set(np.unique(attr_rows[part]).tolist()):
+                found = part.start + np.flatnonzero(attr_rows[part] == attr_row)
+                first = filled[attr_row]
+                filled[attr_row] += len(found)
+                numbers[attr_row][first : filled[attr_row]] = found
+        return numbers
+
+    def _in_time_order(self, numbers: np.ndarray) -> np.ndarray:
+        times = self._new_array(len(numbers), np.int64)
+        for part in _parts(len(numbers)):
+            times[part] = self._notes[numbers[part], note.NOTE_TIME]
+        order = time_order(times, self._new_array)
+        if order is None:
+            return numbers
+        for part in _parts(len(numbers)):
+            order[part] = numbers[order[part]]
+        return order
+
+    def _keys(
+        self, numbers: np.ndarray, main_time_ns: np.ndarray, main_order: np.ndarray | None
+    ) -> dict[str, np.ndarray]:
+        table = {
+            name: self._new_array(len(numbers), dtype)
+            for name, dtype in zip(KEY_COLUMNS, _KEY_TYPES, strict=True)
+        }
+        for part in _parts(len(numbers)):
+            chosen = self._notes[numbers[part]]
+            for name, place in zip(KEY_COLUMNS, _KEY_PLACES, strict=True):
+                table[name][part] = chosen[:, place]
+            table["row"][part] = preceding_rows(
+                table["time_ns"][part], table["row"][part], main_time_ns, main_order
+            )
+        return table
+
+    def _take_chains(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
+        start = self._new_array(len(numbers), np.int64)
+        length = self._new_array(len(numbers), np.int64)
+        for part in _parts(len(numbers)):
+            length[part] = self._notes[numbers[part], note.NOTE_CHAIN_SIZE]
+        words = self._new_array(int(length.sum()), np.uint64)
+        filled = 0
+        for part in _parts(len(numbers)):
+            ends = np.cumsum(length[part])
+            begins = ends - length[part]
+            start[part] = self._chain_words + filled + begins
+            within = np.arange(int(ends[-1]), dtype=np.int64) - np.repeat(begins, length[part])
+            chains = self._notes[numbers[part], note.NOTE_CHAIN]
+            positions = np.repeat(chains, length[part]) + 8 * within
+            words[filled : filled + len(positions)] = self._words_at(positions).view(np.uint64)
+            filled += len(positions)
+        self._chains.append(words)
+        self._chain_words += filled
+        return dict(zip(CHAIN_COLUMNS, (start, length), strict=True))
 
     def _words_at(self, positions: np.ndarray) -> np.ndarray:
         gathered = np.empty(len(positions), np.int64)
         self._gather_words(self._data, positions, gathered)
         return gathered
 
-    def _field_values(self, chosen: np.ndarray, field: Field) -> np.ndarray:
-        if field.is_string:
-            return self._strings(chosen, field)
-        words = self._words_at(chosen[:, note.NOTE_RAW] + field.offset)
-        unsigned = words.view(np.uint64).astype(f"<u{field.size}")
-        return unsigned.view(f"<i{field.size}") if field.signed else unsigned
+    def _numbers_of(self, numbers: np.ndarray, field: Field) -> np.ndarray:
+        column = self._new_array(len(numbers), f"<{'i' if field.signed else 'u'}{field.size}")
+        for part in _parts(len(numbers)):
+            words = self._words_at(self._notes[numbers[part], note.NOTE_RAW] + field.offset)
+            column[part] = words.view(np.uint64).astype(f"<u{field.size}").view(column.dtype)
+        return column
 
-    def _strings(self, chosen: np.ndarray, field: Field) -> np.ndarray:
-        """Text fields as str objects; a dynamic one that points outside its record is ""."""
-        texts = np.empty(len(chosen), object)
-        for index, sample in enumerate(chosen):
-            raw, raw_size = int(sample[note.NOTE_RAW]), int(sample[note.NOTE_RAW_SIZE])
+    def _strings(self, numbers: np.ndarray, field: Field) -> np.ndarray:
+        """Text fields as str objects, equal ones the same object.
+
+        A dynamic one that points outside its record is "".
+        """
+        texts = np.empty(len(numbers), object)
+        for index, number in enumerate(numbers):
+            raw, raw_size = self._notes[number, note.NOTE_RAW : note.NOTE_RAW_SIZE + 1].tolist()
             offset, size = field.offset, field.size
             if field.is_dynamic:
                 start = raw + field.offset
@@ -120,8 +192,20 @@ class EventTables:
             text = b""
             if offset + size <= raw_size:
                 text = self._data[raw + offset : raw + offset + size].tobytes()
-            texts[index] = text.split(b"\0", 1)[0].decode("utf-8", "replace")
+            texts[index] = self._decoded(text.split(b"\0", 1)[0])
         return texts
+
+    def _decoded(self, text: bytes) -> str:
+        known = self._texts.get(text)
+        if known is None:
+            known = self._texts[text] = text.decode("utf-8", "replace")
+        return known
+
+
+def _parts(rows: int) -> Iterator[slice]:
+    """Slices that cover some rows."""
+    for start in range(0, rows, _ROWS_AT_A_TIME):
+        yield slice(start, min(start + _ROWS_AT_A_TIME, rows))
 
 
 def column_name(field: str) -> str:

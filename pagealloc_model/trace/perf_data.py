@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import struct
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from pagealloc_model.errors import RecordingError
+from pagealloc_model.progress_bar import Report
 from pagealloc_model.trace.attr_layouts import attr_layouts
+from pagealloc_model.trace.column_space import NewArray, in_memory
 from pagealloc_model.trace.columns import Trace
 from pagealloc_model.trace.event_columns import EventColumns
 from pagealloc_model.trace.event_tables import EventTables
@@ -45,6 +48,10 @@ from pagealloc_model.trace.side_records import SideRecords
 _LOG = logging.getLogger(__name__)
 _SMALL_SAMPLE_SIZE = 64
 _LARGEST_RATIO = 64
+_ROWS_AT_A_TIME = 1 << 20
+_FIRST_ROWS_ON_DISK = 1 << 20
+_WALKING = 0.8
+"""Share of the work done once all records are walked; ordering and tables are the rest."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,9 @@ class _RoundEnd:
     rows: int
 
 
-def read_perf_data(path: str | Path) -> Trace:
+def read_perf_data(
+    path: str | Path, new_array: NewArray | None = None, progress: Report | None = None
+) -> Trace:
     """Read the page-allocator events, and all other tracepoints, of a perf.data file (T1 to T8).
 
     The file may be of either layout, a file's or a pipe's, its records zstd-compressed by perf,
@@ -66,24 +75,34 @@ def read_perf_data(path: str | Path) -> Trace:
     A piped recording that was cut short yields the events up to the last instant for which all
     CPUs' are there, and a note that says so. A file's layout cannot be read without its end.
 
+    Args:
+        path: the file.
+        new_array: makes the arrays that grow with the number of events, all but texts; None: in
+            memory.
+        progress: called with the share done, 0 to 1.
+
     Raises:
         RecordingError: the file is damaged, of a layout that is not supported, sampled instead of
             complete, or holds no kmem:mm_page_alloc.
     """
-    return _Reader(open_perf_file(path)).read()
+    return _Reader(open_perf_file(path), new_array, progress).read()
 
 
 class _Reader:
     """Walks the records of one file and collects what a Trace needs."""
 
-    def __init__(self, file: PerfFile) -> None:
+    def __init__(self, file: PerfFile, new_array: NewArray | None, progress: Report | None) -> None:
         from pagealloc_model.trace import record_walk
 
         self._walk = record_walk
         self._file = file
+        self._new_array = new_array or in_memory
+        self._progress = progress
         self._layouts = attr_layouts(file)
-        self._columns = EventColumns(_expected_rows(file))
-        self._notes = RecordNotes()
+        # Room in memory costs nothing until it is used; on a disk it does.
+        expected = _expected_rows(file) if new_array is None else _FIRST_ROWS_ON_DISK
+        self._columns = EventColumns(expected, self._new_array)
+        self._notes = RecordNotes(self._new_array)
         self._cut_at: int | None = None
 
     def read(self) -> Trace:
@@ -93,10 +112,14 @@ class _Reader:
         round_end = self._last_complete_round()
         decompressed = DecompressedRecords(self._file, self._take)
         payloads = self._payloads()
-        decompressed.add(payload for payload in payloads if payload.offset < round_end.offset)
+        decompressed.add(
+            self._reported(each for each in payloads if each.offset < round_end.offset)
+        )
         decompressed.flush()
         rows_of_rounds = [slice(round_end.rows), slice(plain_rows, self._columns.rows)]
-        decompressed.add(payload for payload in payloads if payload.offset >= round_end.offset)
+        decompressed.add(
+            self._reported(each for each in payloads if each.offset >= round_end.offset)
+        )
         decompressed.finish()
         trace = self._trace(plain_notes)
         if self._cut_at is None:
@@ -113,13 +136,17 @@ class _Reader:
             self._notes,
             self._layouts.formats,
             [bool(attr.sample_type & SampleType.CALLCHAIN) for attr in file.attrs],
+            self._new_array,
         )
+        names = side.thread_names()
         return Trace(
             **main,
-            comms=side.comms(),
+            comms=names.last(),
+            thread_names=names,
             gfp_bits=self._layouts.gfp_bits(file),
             gfp_from_format=True,
             tables=tables.tables(main["time_ns"], order),
+            declared_types=tables.declared_types(),
             callchains=tables.callchains(),
             losses=side.losses(columns.filled("time_ns"), columns.filled("cpu")),
             source=str(file.path),
@@ -143,7 +170,7 @@ class _Reader:
                 layouts.id_keys,
                 layouts.id_rows,
                 layouts.id_offset,
-                columns.arrays,
+                columns.room(_ROWS_AT_A_TIME),
                 notes.rows,
                 notes.copies,
                 state,
@@ -153,7 +180,8 @@ class _Reader:
             if status in walk.STATUS_TEXTS:
                 raise buffer.damaged(self._file.path, position, walk.STATUS_TEXTS[status])
             if status == walk.ROWS_FULL:
-                columns.grow()
+                columns.grow_if_full()
+                self._report(buffer.offset + position, decompressed=buffer.decompressed)
             elif status == walk.NOTES_FULL:
                 notes.grow()
             else:
@@ -162,6 +190,17 @@ class _Reader:
         if buffer.last and position != buffer.end:
             self._cut_record(buffer, position)
         return position
+
+    def _report(self, offset: int, *, decompressed: bool = False) -> None:
+        """Tell how far the walk is, by an offset in the file."""
+        if self._progress is not None and not decompressed:
+            records = self._file.records
+            self._progress(_WALKING * min((offset - records.offset) / records.size, 1))
+
+    def _reported(self, payloads: Iterable[Section]) -> Iterator[Section]:
+        for payload in payloads:
+            self._report(payload.offset)
+            yield payload
 
     def _cut_record(self, buffer: RecordBuffer, position: int) -> None:
         """Note where a piped recording was cut; refuse a cut record in a file's layout.
@@ -214,10 +253,10 @@ class _Reader:
     def _side_records(self, plain_notes: int) -> SideRecords:
         """Take in all records that are not samples; the first `plain_notes` are the file's own."""
         side = SideRecords(self._file.attrs)
-        for index, note in enumerate(self._notes.filled_rows):
+        notes = self._notes.filled_rows
+        for index in np.flatnonzero(notes[:, NOTE_ATTR] < 0).tolist():
+            note = notes[index]
             kind = int(note[NOTE_TYPE])
-            if note[NOTE_ATTR] >= 0:
-                continue
             decompressed = index >= plain_notes
             try:
                 if kind in (COMPRESSED, COMPRESSED2):

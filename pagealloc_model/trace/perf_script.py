@@ -14,14 +14,16 @@ from pathlib import Path
 
 import numpy as np
 
-from pagealloc_model.compressed import lines_of
+from pagealloc_model.compressed import is_compressed, lines_of
 from pagealloc_model.errors import RecordingError
+from pagealloc_model.progress_bar import Report
 from pagealloc_model.trace.columns import COLUMN_TYPES, EVENT_NAMES, Event, Trace
 from pagealloc_model.trace.gfp_names import LAST_STABLE_BIT, UNSTABLE_NAMES, stable_gfp_bits
 from pagealloc_model.trace.losses_by_time import losses_by_time
 from pagealloc_model.trace.perf_script_tables import TableRows
 
 FIELDS = "comm,pid,tid,cpu,time,event,trace"
+_LINES_PER_REPORT = 1 << 14
 _RECORD_AGAIN = f"make the text with: perf script --ns --header -F {FIELDS}"
 
 _EVENT = re.compile(r"[\w-]+:[\w-]+:")
@@ -42,7 +44,7 @@ _LARGEST = (2**62, 2**15, 2**31, 6, 2**52, 64, 2**32, 16, 2)
 _NULL_PAGES = frozenset({"(null)", "(nil)", "0", "0x0", "0000000000000000"})
 
 
-def read_perf_script(path: str | Path) -> Trace:
+def read_perf_script(path: str | Path, progress: Report | None = None) -> Trace:
     """Read `perf script` text, plain or packed by gzip, xz or zstd.
 
     The lines need time, cpu, event and trace fields; comm, pid and tid are used if there. With
@@ -50,6 +52,7 @@ def read_perf_script(path: str | Path) -> Trace:
 
     Args:
         path: the text file.
+        progress: called with the share done, 0 to 1, unless the text is packed.
 
     Returns:
         The trace. gfp bits above 0x800000 are 0, with a warning if any name had them.
@@ -60,8 +63,13 @@ def read_perf_script(path: str | Path) -> Trace:
     """
     text = Path(path)
     reader = ScriptReader(text)
+    size = text.stat().st_size if progress and not is_compressed(text) else 0
+    done = 0
     for reader.number, line in enumerate(lines_of(text), 1):
         reader.line(line)
+        done += len(line) + 1
+        if size and progress and reader.number % _LINES_PER_REPORT == 0:
+            progress(min(done / size, 1))
     return reader.finish()
 
 

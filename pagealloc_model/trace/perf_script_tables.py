@@ -80,7 +80,7 @@ def _column(values: list[str]) -> np.ndarray:
         return np.array(numbers, np.uint64 if max(numbers) > 2**63 - 1 else np.int64)
     if all(set(value.split("|")) <= _CONTENTION_FLAGS.keys() for value in values):
         return np.array([_contention_bits(value) for value in values], np.int64)
-    return np.array(values)
+    return np.array(values, object)
 
 
 def _contention_bits(text: str) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from pagealloc_model.trace.column_space import NewArray, in_memory
+
 # Columns of a note: what the record is, where it was, and where its copy and its parts are.
 NOTE_ATTR = 0
 NOTE_TYPE = 1
@@ -36,13 +38,17 @@ class RecordNotes:
             NOTE_SOURCE is an offset in the file or in the decompressed stream, the other places
             are in `copies`; NOTE_BEFORE counts the main rows before the record in the file.
         copies: uint8, the records end to end; compressed records are not copied.
+
+    Args:
+        new_array: makes the arrays.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, new_array: NewArray = in_memory) -> None:
         self.count = 0
         self.filled = 0
-        self.rows = np.zeros((_FIRST_ROWS, NOTE_WIDTH), np.int64)
-        self.copies = np.zeros(_FIRST_BYTES, np.uint8)
+        self._new_array = new_array
+        self.rows = new_array((_FIRST_ROWS, NOTE_WIDTH), np.int64)
+        self.copies = new_array(_FIRST_BYTES, np.uint8)
 
     @property
     def filled_rows(self) -> np.ndarray:
@@ -51,9 +57,9 @@ class RecordNotes:
 
     def grow(self) -> None:
         """Double the room for notes and for copies."""
-        rows = np.zeros((2 * len(self.rows), NOTE_WIDTH), np.int64)
+        rows = self._new_array((2 * len(self.rows), NOTE_WIDTH), np.int64)
         rows[: self.count] = self.filled_rows
-        copies = np.zeros(2 * len(self.copies), np.uint8)
+        copies = self._new_array(2 * len(self.copies), np.uint8)
         copies[: self.filled] = self.copies[: self.filled]
         self.rows, self.copies = rows, copies
 

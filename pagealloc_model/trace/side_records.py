@@ -11,6 +11,7 @@ import numpy as np
 from pagealloc_model.trace.columns import Losses
 from pagealloc_model.trace.perf_file import EventAttr
 from pagealloc_model.trace.record_trailer import TrailerReader
+from pagealloc_model.trace.thread_names import NAMED, ThreadNames
 
 LOST = 2
 COMM = 3
@@ -19,7 +20,6 @@ LOST_SAMPLES = 13
 ID_INDEX = 69
 
 _MISC_DROPPED_BY_FILTER = 1 << 15
-_IDLE = {0: "swapper"}
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class SideRecords:
 
     def __init__(self, attrs: Sequence[EventAttr]) -> None:
         self._trailers = TrailerReader(attrs)
-        self._names: list[tuple[int, int, int | None, str]] = []
+        self._names: list[tuple[int, int, int, str]] = []
         self._losses: list[_Loss] = []
         self._lost_samples: list[tuple[int | None, int]] = []
         self._cpu_of_id: dict[int, int] = {}
@@ -58,15 +58,9 @@ class SideRecords:
         except struct.error:
             raise ValueError(f"a record of type {record_type} is too short") from None
 
-    def comms(self) -> dict[int, str]:
-        """Thread id -> last command name; a forked thread starts with its parent's."""
-        comms = dict(_IDLE)
-        for _, tid, parent, name in sorted(self._names, key=lambda entry: entry[0]):
-            if parent is None:
-                comms[tid] = name
-            elif parent in comms:
-                comms[tid] = comms[parent]
-        return comms
+    def thread_names(self) -> ThreadNames:
+        """When threads were named, in file order."""
+        return ThreadNames.of(self._names)
 
     def losses(self, time_ns: np.ndarray, cpu: np.ndarray) -> Losses:
         """All losses, each counted once.
@@ -78,7 +72,8 @@ class SideRecords:
             time_ns: times of the main rows, in file order.
             cpu: their CPUs.
         """
-        losses = [*self._losses, *self._unreported(time_ns)]
+        unreported = self._unreported(time_ns)
+        losses = [*self._losses, *unreported]
         if not losses:
             return Losses.none()
         starts = _last_times_before(losses, time_ns, cpu)
@@ -88,6 +83,7 @@ class SideRecords:
             end_ns=np.array([loss.time_ns for loss in losses], np.int64),
             count=np.array([loss.count for loss in losses], np.int64),
             event=("",) * len(losses),
+            at_end=len(unreported),
         )
 
     def _unreported(self, time_ns: np.ndarray) -> list[_Loss]:
@@ -108,12 +104,12 @@ class SideRecords:
     def _add_name(self, record_type: int, record: bytes) -> None:
         trailer = self._trailers.read(record)
         if record_type == FORK:
-            _, _, tid, parent, time_ns = struct.unpack_from("<IIIIQ", record, 8)
+            _, _, tid, parent, time_ns = struct.unpack_from("<IIIIq", record, 8)
             self._names.append((time_ns, tid, parent, ""))
             return
         (tid,) = struct.unpack_from("<I", record, 12)
         text = record[16 : len(record) - trailer.size].split(b"\0", 1)[0]
-        self._names.append((trailer.time_ns or 0, tid, None, text.decode("utf-8", "replace")))
+        self._names.append((trailer.time_ns or 0, tid, NAMED, text.decode("utf-8", "replace")))
 
     def _add_id_index(self, record: bytes) -> None:
         (count,) = struct.unpack_from("<Q", record, 8)

@@ -1,0 +1,58 @@
+"""Progress of long work, for people only: in a terminal or a notebook, never in a pipe or a log."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+QUIET_FIRST_S = 2.0
+
+Report = Callable[[float], None]
+"""Called with the share done, 0 to 1."""
+
+_FORM = "{desc}: {percentage:3.0f}% {bar} {elapsed}, {remaining} left"
+
+
+@contextmanager
+def progress(
+    what: str, total: float = 0, unit: str = "", given: Report | None = None
+) -> Iterator[Report | None]:
+    """A bar with time left that appears if the work takes over two seconds.
+
+    Args:
+        what: the work, in words.
+        total: how many units it is, for a rate; 0 shows none.
+        unit: what is counted, such as "events" or "B".
+        given: reports go there instead, and there is no bar.
+
+    Yields:
+        A function to report the share done to; None where nobody would see the bar.
+    """
+    if given is not None:
+        yield given
+        return
+    if not (in_notebook() or sys.stderr.isatty()):
+        yield None
+        return
+    from tqdm.auto import tqdm
+
+    form = f"{_FORM}, {{rate_fmt}}" if total else _FORM
+    scale = total or 1.0
+    with tqdm(
+        desc=what,
+        total=scale,
+        unit=f" {unit}" if unit else "",
+        unit_scale=True,
+        bar_format=form,
+        delay=QUIET_FIRST_S,
+        leave=False,
+    ) as bar:
+        yield lambda share: bar.update(share * scale - bar.n)
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell is not None and hasattr(shell, "kernel")
