@@ -74,10 +74,12 @@ class StoreFile:
         if not pa.types.is_large_list(kind):
             raise self.damaged(f"column {name} is no list")
         is_text = pa.types.is_large_string(kind.value_type)
+        if not (is_text or pa.types.is_integer(kind.value_type)):
+            raise self.damaged(f"column {name} holds neither whole numbers nor texts")
         expected = self.header.lengths[name]
         values, filled = np.zeros(0), 0
         for piece in self._pieces(name):
-            part = _texts(piece) if is_text else piece.to_numpy(zero_copy_only=True)
+            part = _texts(piece) if is_text else _numbers(piece)
             if filled + len(part) > expected:
                 raise self.damaged(f"column {name} has more than its {expected} rows")
             if len(part) == expected:
@@ -116,8 +118,21 @@ class StoreFile:
         return header
 
 
+def _numbers(values: pa.Array) -> np.ndarray:
+    """Whole numbers where they lie; pyarrow's own `to_numpy` would import pandas first."""
+    if values.null_count:
+        raise pa.ArrowInvalid("values are missing")
+    dtype = np.dtype(values.type.to_pandas_dtype())
+    buffer = values.buffers()[1]
+    if not len(values) or buffer is None:
+        return np.zeros(0, dtype)
+    return np.frombuffer(buffer, dtype, len(values), values.offset * dtype.itemsize)
+
+
 def _texts(values: pa.Array) -> np.ndarray:
     """Texts as str objects, equal ones the same object."""
+    if values.null_count:
+        raise pa.ArrowInvalid("values are missing")
     encoded = values.dictionary_encode()
     texts = np.array(encoded.dictionary.to_pylist(), object)
-    return texts[encoded.indices.to_numpy()]
+    return texts[_numbers(encoded.indices)]
