@@ -59,18 +59,22 @@ def chunks_of(path: str | Path, *, todo: str = _COPY_AGAIN) -> Iterator[bytes]:
 
 
 def lines_of(path: str | Path) -> Iterator[str]:
-    """The lines of a text file, without their ends; bytes that are not UTF-8 are replaced.
+    """The lines of a text file with their ends, which only the last may lack.
+
+    Bytes that are not UTF-8 are replaced.
 
     Raises:
-        RecordingError: the file cannot be read, or is a damaged or cut archive.
+        RecordingError: the file cannot be read, is a damaged or cut archive, or no text.
     """
     rest = b""
     for chunk in chunks_of(path):
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
-            yield line.decode("utf-8", "replace").rstrip("\r")
+            yield line.decode("utf-8", "replace") + "\n"
+        if len(rest) > CHUNK:
+            raise RecordingError(path, f"has a line of more than {CHUNK} bytes", todo=_COPY_AGAIN)
     if rest:
-        yield rest.decode("utf-8", "replace").rstrip("\r")
+        yield rest.decode("utf-8", "replace")
 
 
 def _pieces(path: str | Path, size: int, todo: str) -> Iterator[bytes]:

@@ -258,17 +258,24 @@ def write_piped(
     tracepoints: Sequence[Tracepoint] = (ALLOC, FREE, CONTENTION),
 ) -> Path:
     """Write the same in the layout of a pipe; what is compressed comes as records of its own."""
-    features = dict(features_of(tracepoints))
-    formats = features.pop(Feature.TRACING_DATA)
-    formats += b"\0" * (-len(formats) % 8)
+    path.write_bytes(piped(attrs, features_of(tracepoints), records))
+    return path
+
+
+def piped(
+    attrs: Sequence[EventAttr], features: Mapping[int, bytes], records: Sequence[bytes]
+) -> bytes:
+    """Attributes, features and records in the layout of a pipe."""
+    formats = features[Feature.TRACING_DATA]
+    formats_size = struct.pack("<I", len(formats))
+    others = {number: data for number, data in features.items() if data is not formats}
     head = [
         struct.pack("<8sQ", b"PERFILE2", 16),
         *[record(64, attr.raw + struct.pack(f"<{len(attr.ids)}Q", *attr.ids)) for attr in attrs],
-        *[record(80, struct.pack("<Q", number) + data) for number, data in features.items()],
-        record(66, struct.pack("<I", len(formats))) + formats,
+        *[record(80, struct.pack("<Q", number) + data) for number, data in others.items()],
+        record(66, formats_size) + formats + b"\0" * (-len(formats) % 8),
     ]
-    path.write_bytes(b"".join([*head, *records]))
-    return path
+    return b"".join([*head, *records])
 
 
 def compressed_records(content: bytes, *, padded: bool = False) -> bytes:

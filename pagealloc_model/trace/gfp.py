@@ -9,7 +9,7 @@ _TOKEN = re.compile(
     r"\s*(?:(?P<number>0[xX][0-9a-fA-F]+|\d+)[uUlL]*|(?P<word>[A-Za-z_]\w*)"
     r"|(?P<operator><<|>>|[()|&~+\-*]))"
 )
-_ENTRY = re.compile(r"\{\s*(?P<value>[^{}\"]+?)\s*,\s*\"(?P<name>\w+)\"\s*\}")
+_ENTRY = re.compile(r"\{(?P<value>[^{}\"]+),\s*\"(?P<name>\w+)\"\s*\}")
 _PRECEDENCE = {"|": 1, "&": 2, "<<": 3, ">>": 3, "+": 4, "-": 4, "*": 5}
 _DEEPEST = 200
 
@@ -24,7 +24,7 @@ def gfp_bits_from_print_fmt(print_fmt: str) -> dict[str, int]:
         ValueError: a value in the flag table is not a constant expression.
     """
     bits = {
-        entry["name"]: _Expression(entry["value"]).value() & 0xFFFFFFFFFFFFFFFF
+        entry["name"]: _Expression(entry["value"].strip()).value() & 0xFFFFFFFFFFFFFFFF
         for entry in _ENTRY.finditer(print_fmt)
     }
     return with_zone_names(bits)

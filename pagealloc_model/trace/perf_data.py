@@ -109,6 +109,8 @@ class _Reader:
         """The whole file as a Trace."""
         walk_file(self._file, self._take)
         plain_notes, plain_rows = self._notes.count, self._columns.rows
+        if self._file.piped and self._cut_at is None and self._ends_within_a_round():
+            self._cut_at = len(self._file.content)
         round_end = self._last_complete_round()
         decompressed = DecompressedRecords(self._file, self._take)
         payloads = self._payloads()
@@ -225,6 +227,17 @@ class _Reader:
         if len(ends) < 2:
             return _RoundEnd(0, 0)
         return _RoundEnd(int(ends[-2, NOTE_SOURCE]), int(ends[-2, NOTE_BEFORE]))
+
+    def _ends_within_a_round(self) -> bool:
+        """Whether events follow the last round: perf ends every recording with one."""
+        rows = self._notes.filled_rows
+        ends = rows[rows[:, NOTE_TYPE] == self._walk.FINISHED_ROUND]
+        if not len(ends):
+            return False
+        payloads = self._payloads()
+        return self._columns.rows > ends[-1, NOTE_BEFORE] or (
+            bool(payloads) and payloads[-1].offset > ends[-1, NOTE_SOURCE]
+        )
 
     def _certain_part(self, trace: Trace, complete_times: np.ndarray) -> Trace:
         """The events up to the last of complete rounds, with a note on what is missing."""

@@ -57,9 +57,12 @@ class FileHeader:
         table = self._attr_table
         if table.size == 0 or table.size % self._entry_size:
             raise self._bad("the attribute table has a broken size", 24)
+        offsets = range(table.offset, table.offset + table.size, self._entry_size)
+        lists = [self._section(offset + attr_size) for offset in offsets]
+        if sum(ids.size for ids in lists) > len(self._content):
+            raise self._bad("the id lists of the attributes overlap", 24)
         return tuple(
-            self._attr(offset, attr_size)
-            for offset in range(table.offset, table.offset + table.size, self._entry_size)
+            self._attr(offset, attr_size, ids) for offset, ids in zip(offsets, lists, strict=True)
         )
 
     def features(self) -> dict[int, Section]:
@@ -72,8 +75,7 @@ class FileHeader:
             for index, number in enumerate(numbers)
         }
 
-    def _attr(self, offset: int, attr_size: int) -> EventAttr:
-        ids = self._section(offset + attr_size)
+    def _attr(self, offset: int, attr_size: int, ids: Section) -> EventAttr:
         if ids.size % 8:
             raise self._bad("the id list of an attribute has a broken size", offset)
         numbers = np.frombuffer(self._bytes(ids.offset, ids.size), "<u8").tolist()

@@ -24,23 +24,27 @@ from pagealloc_model.trace.perf_script_tables import TableRows
 
 FIELDS = "comm,pid,tid,cpu,time,event,trace"
 _LINES_PER_REPORT = 1 << 14
+_LONGEST_LINE = 1 << 14
 _RECORD_AGAIN = f"make the text with: perf script --ns --header -F {FIELDS}"
 
-_EVENT = re.compile(r"[\w-]+:[\w-]+:")
-_TIMED = re.compile(r"(?:^|\s)(?P<seconds>\d+)\.(?P<fraction>\d{6,9}): +(?:\d+ +)?")
+_EVENT = re.compile(r"(?<![\w-])[\w-]+:[\w-]+:")
+_TIMED = re.compile(r"(?:^|\s)(?P<seconds>[0-8]?\d{1,9})\.(?P<fraction>\d{6,9}): +(?:\d+ +)?")
 _TIMED_EVENT = re.compile(_TIMED.pattern + r"(?P<name>[\w-]+:[\w-]+): ?(?P<body>.*)$")
-_LOST = re.compile(r"PERF_RECORD_LOST lost (\d+)")
+_LOST = re.compile(r"PERF_RECORD_LOST lost (\d{1,15})\b")
 _OTHER_RECORD = re.compile(r"PERF_RECORD_\w+")
-_CPU = re.compile(r"\[(\d+)\]\s*(?:[A-Za-z]{1,2}\s*)?$")
+_CPU = re.compile(r"\[(\d{1,9})\]\s*(?:[A-Za-z]{1,2}\s*)?$")
 """Behind the CPU, `-F misc` puts a letter or two for the mode."""
-_THREAD = re.compile(r"^\s*(?:(?P<comm>\S.*?)\s+)?(?P<first>-?\d+)(?:/(?P<tid>-?\d+))?\s*$")
+_THREAD = re.compile(
+    r"^\s*(?:(?P<comm>\S.{0,63}?)\s+)?(?P<first>-?\d{1,9})(?:/(?P<tid>-?\d{1,9}))?\s*$"
+)
 _CALL_CHAIN = re.compile(r"^(?:\t|\s+[0-9a-f]+(?: |$))")
 _RELEASE = re.compile(r"^# os release : (\S+)")
-_NR_CPUS = re.compile(r"^# nrcpus online : (\d+)")
+_NR_CPUS = re.compile(r"^# nrcpus online : (\d{1,6})")
 _FIELD = re.compile(r"(\w+)=(\S*)")
 _HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]+")
 _LARGEST = (2**62, 2**15, 2**31, 6, 2**52, 64, 2**32, 16, 2)
 """Exclusive bounds of the main columns, in their order."""
+_OUT_OF_RANGE = "has a field out of any kernel's range"
 _NULL_PAGES = frozenset({"(null)", "(nil)", "0", "0x0", "0000000000000000"})
 
 
@@ -49,6 +53,7 @@ def read_perf_script(path: str | Path, progress: Report | None = None) -> Trace:
 
     The lines need time, cpu, event and trace fields; comm, pid and tid are used if there. With
     `pid` and `tid` ("77/83") the thread id counts; a single number is taken as the thread id.
+    A last line without its end was cut, and is left out with a note.
 
     Args:
         path: the text file.
@@ -66,8 +71,11 @@ def read_perf_script(path: str | Path, progress: Report | None = None) -> Trace:
     size = text.stat().st_size if progress and not is_compressed(text) else 0
     done = 0
     for reader.number, line in enumerate(lines_of(text), 1):
-        reader.line(line)
-        done += len(line) + 1
+        if not line.endswith("\n"):
+            reader.cut()
+            break
+        reader.line(line.rstrip("\r\n"))
+        done += len(line)
         if size and progress and reader.number % _LINES_PER_REPORT == 0:
             progress(min(done / size, 1))
     return reader.finish()
@@ -91,6 +99,7 @@ class ScriptReader:
         comms: thread id -> command name.
         tables: the other events.
         losses: (cpu, time in ns, events lost) of each loss record.
+        notes: what the text lacks.
     """
 
     def __init__(self, path: Path) -> None:
@@ -103,12 +112,15 @@ class ScriptReader:
         self.comms: dict[int, str] = {}
         self.tables: dict[str, TableRows] = {}
         self.losses: list[tuple[int, int, int]] = []
+        self.notes: tuple[str, ...] = ()
         self._heads: dict[str, tuple[int, int]] = {}
         self._gfp: dict[str, int] = {}
         self._dropped: set[str] = set()
 
     def line(self, line: str) -> None:
         """Take one line: an event, a loss, a header comment or part of a call chain."""
+        if len(line) > _LONGEST_LINE:
+            raise self._error("is not perf script output", _RECORD_AGAIN)
         event = _TIMED_EVENT.search(line)
         if event is None:
             self._other(line)
@@ -121,6 +133,10 @@ class ScriptReader:
             self._table(name).add(time_ns, cpu, thread, self.row_count, body)
         else:
             self._row(kind, time_ns, cpu, thread, body)
+
+    def cut(self) -> None:
+        """The current line is cut short: what it says may be part of a longer number or name."""
+        self.notes = (f"the text is cut short in line {self.number}, which is left out",)
 
     def _other(self, line: str) -> None:
         timed = _TIMED.search(line)
@@ -160,6 +176,8 @@ class ScriptReader:
         cpu = _CPU.search(text)
         if cpu is None:
             raise self._error("has no [cpu]", f"add cpu to perf script's -F: {_RECORD_AGAIN}")
+        if int(cpu[1]) >= _LARGEST[1]:
+            raise self._error(_OUT_OF_RANGE, _RECORD_AGAIN)
         match = _THREAD.match(text[: cpu.start()])
         thread = int(match["tid"] or match["first"]) if match else -1
         if match and match["comm"] and match["comm"] != f":{thread}":
@@ -195,7 +213,7 @@ class ScriptReader:
         except ValueError:
             raise self._error("has a field that is not a number", _RECORD_AGAIN) from None
         if not _in_range(values):
-            raise self._error("has a field out of any kernel's range", _RECORD_AGAIN)
+            raise self._error(_OUT_OF_RANGE, _RECORD_AGAIN)
         if kind is Event.EXTFRAG:
             extfrag = self._table("kmem:mm_page_alloc_extfrag")
             extfrag.add(time_ns, cpu, thread, self.row_count, body)
@@ -255,6 +273,7 @@ class ScriptReader:
             source=str(self.path),
             release=self.release,
             nr_cpus=self.nr_cpus,
+            notes=self.notes,
         )
 
 
@@ -263,7 +282,7 @@ def _nanoseconds(timed: re.Match[str]) -> int:
 
 
 def _version(release: str) -> tuple[int, int] | None:
-    match = re.match(r"(\d+)\.(\d+)", release)
+    match = re.match(r"(\d{1,4})\.(\d{1,4})", release)
     return (int(match[1]), int(match[2])) if match else None
 
 

@@ -14,7 +14,8 @@ _LOCK = re.compile(r"^\s*(0x[0-9a-fA-F]+) ")
 _DERIVED = frozenset({"page", "pageblock_order", "fragmenting"})
 _CONTENTION_FLAGS = {"SPIN": 1, "READ": 2, "WRITE": 4, "RT": 8, "PERCPU": 16, "MUTEX": 32}
 _GFP_FIELDS = ("gfp_flags", "gfp_mask")
-_INTEGER = re.compile(r"0x[0-9a-fA-F]+|-?\d+")
+_INTEGER = re.compile(r"0x[0-9a-fA-F]{1,16}|-?(?:0|[1-9]\d{0,18})")
+_LARGEST_SIGNED = 2**63 - 1
 
 
 class TableRows:
@@ -77,7 +78,10 @@ def _column(values: list[str]) -> np.ndarray:
     """Numbers where all values are, contention flags as their bits, else text."""
     if all(_INTEGER.fullmatch(value) for value in values):
         numbers = [int(value, 0) for value in values]
-        return np.array(numbers, np.uint64 if max(numbers) > 2**63 - 1 else np.int64)
+        if min(numbers) >= -_LARGEST_SIGNED and max(numbers) <= _LARGEST_SIGNED:
+            return np.array(numbers, np.int64)
+        if min(numbers) >= 0:
+            return np.array(numbers, np.uint64)
     if all(set(value.split("|")) <= _CONTENTION_FLAGS.keys() for value in values):
         return np.array([_contention_bits(value) for value in values], np.int64)
     return np.array(values, object)

@@ -20,7 +20,9 @@ WORD_SLACK = 8
 """Bytes a buffer must extend past its last record, for reads of whole words."""
 
 _BUFFER_SIZE = 1 << 21
-_PIECE_SIZE = 1 << 14
+_PIECE_SIZE = 1 << 11
+"""Compressed bytes taken at a time: a block of four may stand for 128 KiB."""
+
 _WRITE_SIZE = 1 << 18
 
 

@@ -96,6 +96,8 @@ _LOW_HALF = 0xFFFFFFFF
 
 def _word_at(data: np.ndarray, position: int) -> int:
     """The int64 at any byte of a uint8 array: what `word_at` is without compilation."""
+    if not 0 <= position <= len(data) - 8:
+        raise IndexError("a word outside its buffer")
     return int.from_bytes(data[position : position + 8].tobytes(), "little", signed=True)
 
 
@@ -114,7 +116,20 @@ def _compiled_word_at(typing_context, data, position):  # noqa: ANN001, ANN202
     return signature, generate
 
 
-word_at = _word_at if numba.config.DISABLE_JIT else _compiled_word_at
+@inner
+def _checked_word_at(data, position):  # noqa: ANN001, ANN202
+    """The same within the buffer, else an IndexError: numba's checks do not see the load."""
+    if position < 0 or position > len(data) - 8:
+        raise IndexError("a word outside its buffer")
+    return _compiled_word_at(data, position)
+
+
+if numba.config.DISABLE_JIT:
+    word_at = _word_at
+elif numba.config.BOUNDSCHECK:
+    word_at = _checked_word_at
+else:
+    word_at = _compiled_word_at
 
 
 @entry

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 
 _FIELD = re.compile(
-    r"^\s*field:(?P<declaration>[^;]+);\s*offset:(?P<offset>\d+);\s*size:(?P<size>\d+);"
-    r"(?:\s*signed:(?P<signed>[01]);)?"
+    r"^\s*field:(?P<declaration>[^;]{1,400});\s*offset:(?P<offset>\d{1,9});"
+    r"\s*size:(?P<size>\d{1,9});(?:\s*signed:(?P<signed>[01]);)?"
 )
 _CHAR = re.compile(r"\bchar\b")
 _DECLARATION = re.compile(r"^(?P<type>.*?)(?P<name>\w+)\s*(?P<array>\[[^\]]*\])?\s*$")

@@ -1,0 +1,205 @@
+"""Feeds damaged recordings to the readers, in a process that may well die of it.
+
+Usage: python -m tests.fuzz.worker JOB.json
+
+The input under test always lies in the job's directory as `input`, so that whoever started this
+process can find what killed it. What fails and does not kill is kept in `failures`. The report is
+printed as JSON.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import logging
+import random
+import re
+import resource
+import sys
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pagealloc_model.errors import RecordingError
+from pagealloc_model.trace.columns import Trace
+from tests.fuzz.checks import check_all_but_one, check_beginning, check_consistent
+from tests.fuzz.line_coverage import LineCoverage
+from tests.fuzz.mutation import cut, damaged, with_one_record_damaged
+from tests.fuzz.seeds import all_seeds, is_walkable, reader_of
+
+MEMORY = 512 << 20
+"""Bytes of address space that a reader may take beside what the process has."""
+
+LONGEST_S = 30
+"""Seconds on one input after which the process is killed."""
+
+_LARGEST_INPUT = 1 << 20
+
+
+@dataclass(frozen=True)
+class Input:
+    """Bytes to read, and what must hold of the trace if there is one."""
+
+    seed: str
+    content: bytes
+    check: Callable[[Trace], None]
+
+
+class Worker:
+    """Makes inputs, reads them, keeps those that reach new lines.
+
+    Args:
+        directory: for `input`, `failures` and files on the way.
+        real: a real perf.data to take records from.
+        dice_seed: decides all damage.
+        kept: a directory of more inputs to start from.
+        guided: whether to keep inputs that reach new lines, which takes thrice the time.
+    """
+
+    def __init__(
+        self, directory: Path, real: Path, dice_seed: int, kept: Path | None, *, guided: bool
+    ) -> None:
+        self._directory = directory
+        self._path = directory / "input"
+        self._dice = random.Random(dice_seed)
+        self._coverage = LineCoverage() if guided else None
+        self._outcomes: Counter[str] = Counter()
+        self._failures: dict[str, str] = {}
+        self._slowest_s = 0.0
+        seeds = all_seeds(directory, real)
+        self._wholes = {name: self._whole(name, content) for name, content in seeds.items()}
+        self._seeds = seeds
+        self._corpus = [(name, content) for name, content in seeds.items()]
+        for name, content in _kept_inputs(kept):
+            self._corpus.append((name, content))
+        self._limit_memory()
+
+    def run(self, seconds: float, inputs: int) -> dict[str, Any]:
+        """Work for that long, or on so many inputs; returns the report."""
+        begun, done = time.monotonic(), 0
+        while time.monotonic() - begun < seconds and done < inputs:
+            self._try(self._next())
+            done += 1
+        faulthandler.cancel_dump_traceback_later()
+        return {
+            "inputs": done,
+            "seconds": round(time.monotonic() - begun, 1),
+            "slowest_s": round(self._slowest_s, 3),
+            "corpus": len(self._corpus),
+            "lines": self._coverage.lines if self._coverage else None,
+            "steps": len(self._coverage.seen) if self._coverage else None,
+            "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,
+            "outcomes": dict(self._outcomes.most_common()),
+            "failures": self._failures,
+        }
+
+    def save_corpus(self, directory: Path) -> None:
+        """Write what was kept."""
+        directory.mkdir(exist_ok=True)
+        for number, (name, content) in enumerate(self._corpus[len(self._seeds) :]):
+            (directory / f"{number:05d} {name}").write_bytes(content)
+
+    def _whole(self, name: str, content: bytes) -> Trace:
+        self._path.write_bytes(content)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return reader_of(name)(self._path)
+
+    def _limit_memory(self) -> None:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        limit = pages * resource.getpagesize() + MEMORY
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+    def _next(self) -> Input:
+        """Half of all inputs are a seed damaged in a way whose effect is known."""
+        choice = self._dice.random()
+        if choice < 0.15:
+            name = self._dice.choice(list(self._seeds))
+            whole = self._wholes[name]
+            return Input(
+                name,
+                cut(self._seeds[name], self._dice),
+                lambda trace: check_beginning(trace, whole),
+            )
+        if choice < 0.4:
+            name = self._dice.choice([name for name in self._seeds if is_walkable(name)])
+            whole = self._wholes[name]
+            content = with_one_record_damaged(self._seeds[name], self._dice)
+            return Input(name, content, lambda trace: check_all_but_one(trace, whole))
+        name, content = self._dice.choice(self._corpus)
+        others = [other for _, other in self._dice.sample(self._corpus, 2)]
+        content = damaged(content, others, self._dice)[:_LARGEST_INPUT]
+        return Input(name, content, lambda _: None)
+
+    def _try(self, tried: Input) -> None:
+        self._path.write_bytes(tried.content)
+        faulthandler.dump_traceback_later(LONGEST_S, exit=True)
+        begun = time.monotonic()
+        try:
+            with warnings.catch_warnings(), self._coverage or nullcontext():
+                warnings.simplefilter("ignore", UserWarning)
+                warnings.simplefilter("error", RuntimeWarning)
+                outcome = self._outcome(tried)
+        except Exception as error:
+            self._keep_failure(tried, error)
+            outcome = "FAILURE"
+        self._slowest_s = max(self._slowest_s, time.monotonic() - begun)
+        self._outcomes[outcome] += 1
+        if self._coverage and self._coverage.found_new:
+            self._corpus.append((tried.seed, tried.content))
+
+    def _outcome(self, tried: Input) -> str:
+        try:
+            trace = reader_of(tried.seed)(self._path)
+        except RecordingError as error:
+            assert "\n" not in str(error), "an error of several lines"
+            assert str(self._path) in str(error), "an error that does not name the file"
+            if error.offset is not None:
+                assert 0 <= error.offset <= _LARGEST_INPUT * 64, "an offset out of reach"
+            return re.sub(r"[\d'\"].*", "...", error.what)[:60]
+        check_consistent(trace)
+        tried.check(trace)
+        return "a trace with a note" if trace.notes else "a trace"
+
+    def _keep_failure(self, tried: Input, error: Exception) -> None:
+        frames = traceback.extract_tb(error.__traceback__)
+        place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno} {type(error).__name__}"
+        if place in self._failures:
+            return
+        failures = self._directory / "failures"
+        failures.mkdir(exist_ok=True)
+        number = len(self._failures)
+        (failures / f"{number:03d} {tried.seed}").write_bytes(tried.content)
+        self._failures[place] = "".join(traceback.format_exception(error)[-6:])
+
+
+def _kept_inputs(directory: Path | None) -> list[tuple[str, bytes]]:
+    if directory is None or not directory.is_dir():
+        return []
+    return [
+        (path.name.partition(" ")[2], path.read_bytes()) for path in sorted(directory.iterdir())
+    ]
+
+
+def main() -> None:
+    """Do one job."""
+    job = json.loads(Path(sys.argv[1]).read_text())
+    logging.disable(logging.CRITICAL)
+    kept = Path(job["corpus"]) if job["corpus"] else None
+    worker = Worker(
+        Path(job["directory"]), Path(job["real"]), job["seed"], kept, guided=job["guided"]
+    )
+    report = worker.run(job["seconds"], job["inputs"])
+    if kept is not None:
+        worker.save_corpus(kept)
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()
