@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pagealloc_model.machine import Machine
     from pagealloc_model.measured import Measured, measure
     from pagealloc_model.perf_python.live import live
+    from pagealloc_model.placement import Placement, judge_placement
     from pagealloc_model.policy import Assumptions, Policy
     from pagealloc_model.prediction import Cancelled, Replay, replay
     from pagealloc_model.progress_bar import progress
@@ -36,6 +37,7 @@ _PLACES = {
     "Machine": ("machine", "Machine"),
     "Measured": ("measured", "Measured"),
     "PageallocError": ("errors", "PageallocError"),
+    "Placement": ("placement", "Placement"),
     "Policy": ("policy", "Policy"),
     "PolicyError": ("errors", "PolicyError"),
     "RecordingError": ("errors", "RecordingError"),
@@ -45,6 +47,7 @@ _PLACES = {
     "Validation": ("validation", "Validation"),
     "compare": ("comparison", "compare"),
     "import_recording": ("importing", "import_recording"),
+    "judge_placement": ("placement", "judge_placement"),
     "live": ("perf_python.live", "live"),
     "measure": ("measured", "measure"),
     "open": ("bundle", "open_recording"),
@@ -64,6 +67,7 @@ __all__ = [
     "Machine",
     "Measured",
     "PageallocError",
+    "Placement",
     "Policy",
     "PolicyError",
     "RecordingError",
@@ -74,6 +78,7 @@ __all__ = [
     "__version__",
     "compare",
     "import_recording",
+    "judge_placement",
     "live",
     "measure",
     "open",

@@ -53,6 +53,13 @@ def _objects() -> None:
     )
 
 
+def _judging() -> None:
+    from pagealloc_model.bundle import open_recording
+    from pagealloc_model.placement import judge_placement
+
+    judge_placement(open_recording("xfree"))
+
+
 def _reader() -> None:
     from pagealloc_model.bundle import open_recording
 
@@ -76,6 +83,7 @@ KERNELS: dict[str, Callable[[], None]] = {
     "reading perf.data": _reader,
     "matching frees to allocations": _objects,
     "start image": _start_image,
+    "judging of choices": _judging,
 }
 
 

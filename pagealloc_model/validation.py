@@ -23,6 +23,7 @@ from pagealloc_model.topology import missing_topology
 if TYPE_CHECKING:
     from pagealloc_model.bundle import Bundle
     from pagealloc_model.kernel_rules import KernelRules
+    from pagealloc_model.placement import Placement
 
 IMPOSED = (
     "imposed from the recording: what is asked for and freed, when and on which CPU; what reclaim "
@@ -61,6 +62,7 @@ class Validation:
             kind. `error` is relative to `measured` unless the unit says otherwise.
         snapshots: time_s, metric, scope, measured, predicted, null: every scored snapshot.
         rule_evidence: what each rule rests on, held against what the allocator did.
+        placement: every choice judged alone, if asked for.
         notes: what limits the comparison, and what was imposed.
         not_modelled: what the model leaves out.
     """
@@ -71,6 +73,7 @@ class Validation:
     errors: pd.DataFrame
     snapshots: pd.DataFrame
     rule_evidence: tuple[RuleEvidence, ...]
+    placement: Placement | None
     notes: tuple[str, ...]
     not_modelled: tuple[str, ...]
 
@@ -91,6 +94,7 @@ class Validation:
             "snapshots": _records(self.snapshots),
             "notes": list(self.notes),
             "not_modelled": list(self.not_modelled),
+            **({} if self.placement is None else self.placement.to_dict()),
         }
 
 
@@ -100,12 +104,22 @@ def validate(
     rules: KernelRules | str | None = None,
     assumptions: Assumptions | None = None,
     seed: int = 0,
+    resync: bool = False,
     progress: Callable[[float], None] | None = None,
     cancel: Callable[[], bool] | None = None,
 ) -> Validation:
     """Replay a recording under its own policy and measure the distance.
 
     Snapshots that describe the start are input, so only later ones are scored.
+
+    Args:
+        recording: an opened bundle.
+        rules: as `choose_rules` takes them.
+        assumptions: None for the defaults.
+        seed: for choices that nothing in the recording settles.
+        resync: judge every single choice from the true state before it, too.
+        progress: called with the share done, 0 to 1.
+        cancel: asked now and then; True ends the replay with `Cancelled`.
 
     Raises:
         UsageError: no snapshot, or nothing to replay.
@@ -131,13 +145,21 @@ def validate(
     notes += missing_topology(predicted.machine)
     if not len(scored.times):
         notes.append("no snapshot after the start: nothing to hold free memory and blocks to")
+    errors = error_rows(recording, predicted, measured, scored)
+    placement = None
+    if resync:
+        from pagealloc_model.placement import judge_placement
+
+        placement = judge_placement(recording, rules=rules, assumptions=assumptions)
+        errors = pd.concat([errors, pd.DataFrame(placement.metric_rows())], ignore_index=True)
     return Validation(
         bundle=recording,
         replay=predicted,
         measured=measured,
-        errors=error_rows(recording, predicted, measured, scored),
+        errors=errors,
         snapshots=at_snapshots(scored),
         rule_evidence=evidence,
+        placement=placement,
         notes=tuple(notes),
         not_modelled=_not_modelled(predicted.assumptions),
     )

@@ -36,6 +36,9 @@ class EventText:
     def free(self, pfn: int, order: int = 0) -> None:
         self.event("kmem:mm_page_free", f"page={pfn:#x} pfn={pfn:#x} order={order}")
 
+    def batched(self, pfn: int) -> None:
+        self.event("kmem:mm_page_free_batched", f"page={pfn:#x} pfn={pfn:#x} order=0")
+
     def locked(self, *pfns: int, order: int = 0, migratetype: int = 0, refill: int = 1) -> None:
         for pfn in pfns:
             self.event(
@@ -51,11 +54,21 @@ class EventText:
                 f"page={pfn:#x} pfn={pfn:#x} order={order} migratetype={migratetype}",
             )
 
-    def fallback(self, pfn: int, *, order: int = 0, found: int, owned: int) -> None:
+    def fallback(
+        self,
+        pfn: int,
+        *,
+        order: int = 0,
+        found: int,
+        owned: int,
+        wanted: int = 0,
+        taken: int = 1,
+    ) -> None:
         self.event(
             "kmem:mm_page_alloc_extfrag",
             f"page={pfn:#x} pfn={pfn:#x} alloc_order={order} fallback_order={found} "
-            f"pageblock_order=9 alloc_migratetype=0 fallback_migratetype=1 fragmenting=1 "
+            f"pageblock_order=9 alloc_migratetype={wanted} fallback_migratetype={taken} "
+            f"fragmenting={int(found < 9)} "
             f"change_ownership={owned}",
         )
 

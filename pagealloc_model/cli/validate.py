@@ -15,6 +15,7 @@ from pagealloc_model.cli.arguments import (
 from pagealloc_model.cli.output import json_text
 
 if TYPE_CHECKING:
+    from pagealloc_model.placement import Placement
     from pagealloc_model.validation import Validation
 
 
@@ -28,6 +29,20 @@ def add_parser(commands: Commands) -> None:
     )
     add_recording(parser)
     add_rules(parser)
+    parser.add_argument(
+        "--resync",
+        action="store_true",
+        help="also judge every choice of the kernel alone, from the state its earlier events left "
+        "it in: which page a per-CPU list hands out; when a list is refilled, how far and with "
+        "which pages of the buddy; when it is drained, how far and of which pages; which fallback "
+        "is taken. A recording without snapshots is judged so and not replayed",
+    )
+    parser.add_argument(
+        "--misses",
+        action="store_true",
+        help="with --resync: print the first ten misses of each choice with the event, the state "
+        "and the kernel function (always in --json)",
+    )
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -37,12 +52,31 @@ def run(options: argparse.Namespace) -> int:
     import pagealloc_model as pm
 
     bundle = pm.open(options.path)
-    validation = pm.validate(bundle, rules=options.rules)
-    print(json_text(validation.to_dict()) if options.json else _as_text(validation))
+    if options.resync and not any(each.zoneinfo for each in bundle.snapshots):
+        placement = pm.judge_placement(bundle, rules=options.rules)
+        text = "" if options.json else _placement_text(placement, options.misses)
+        print(json_text(placement.to_dict()) if options.json else text)
+        return 0
+    validation = pm.validate(bundle, rules=options.rules, resync=options.resync)
+    text = "" if options.json else _as_text(validation, options.misses)
+    print(json_text(validation.to_dict()) if options.json else text)
     return 0
 
 
-def _as_text(validation: Validation) -> str:
+def _placement_text(placement: Placement, with_misses: bool) -> str:
+    from pagealloc_model.post import choice_table, miss_list
+    from pagealloc_model.post.layout import paragraph
+
+    repairs = [f"{count} {what}" for what, count in placement.repairs.items() if count]
+    lines = ["Choices judged alone:", "", choice_table(placement)]
+    if with_misses:
+        lines += ["First misses of each choice:", "", miss_list(placement)]
+    lines += [paragraph(line, label="- ") for line in placement.notes]
+    lines += [paragraph(f"put right: {line}", label="- ") for line in repairs]
+    return "\n".join([*lines, ""])
+
+
+def _as_text(validation: Validation, with_misses: bool) -> str:
     from pagealloc_model.post import error_table, snapshot_table
     from pagealloc_model.post.layout import paragraph
 
@@ -60,6 +94,8 @@ def _as_text(validation: Validation) -> str:
     if len(validation.snapshots):
         seconds = "Seconds after the snapshot that describes the start:"
         lines += [seconds, "", snapshot_table(validation.snapshots)]
+    if validation.placement is not None:
+        lines += [_placement_text(validation.placement, with_misses)]
     for title, notes in (("Notes", validation.notes), ("Not modelled", validation.not_modelled)):
         if notes:
             lines += [f"{title}:", *[paragraph(line, label="- ") for line in notes], ""]

@@ -1,5 +1,6 @@
 """Results as plain text that survives a mailing list: tables of at most 72 ASCII columns."""
 
+from pagealloc_model.post.choice_table import choice_table, miss_list
 from pagealloc_model.post.comparison_table import comparison_table
 from pagealloc_model.post.error_table import error_table
 from pagealloc_model.post.footer import Footer
@@ -10,9 +11,11 @@ from pagealloc_model.post.snapshot_table import snapshot_table
 
 __all__ = [
     "Footer",
+    "choice_table",
     "comparison_table",
     "describe_recording",
     "error_table",
+    "miss_list",
     "posted_figures",
     "recording_text",
     "rule_table",

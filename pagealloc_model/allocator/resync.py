@@ -1,0 +1,111 @@
+"""Every choice of a recording judged alone: what the model would have done from the true state.
+
+The loop applies recorded moves one after the other. Before a move that embodies a choice of the
+kernel, the model's own functions say what they would choose; their choice changes nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import recorded_steps as rec
+from pagealloc_model.allocator import tuning_words as tuning
+from pagealloc_model.allocator.judged_allocations import pop
+from pagealloc_model.allocator.judged_buddy import remove
+from pagealloc_model.allocator.judged_frees import drain_one, push
+from pagealloc_model.allocator.offsets import pcp_at, zone_at
+from pagealloc_model.allocator.request import zone_may_serve
+from pagealloc_model.allocator.watermark import start_kswapd, stop_kswapd
+from pagealloc_model.jit import entry, inner
+
+
+@inner
+def pass_tick(st: np.ndarray, cpu: int, operation: int) -> None:
+    """A CPU's vmstat tick may come from now on, or has come, for all its pagesets (S4.8)."""
+    for zone in range(st[at.NR_ZONES]):
+        if st[zone_at(zone) + at.ZONE_MANAGED] == 0:
+            continue
+        if operation == rec.TICK_OPENS:
+            tuning.tick_opens(st, pcp_at(st, zone, cpu))
+        else:
+            tuning.tick_is_over(st, pcp_at(st, zone, cpu))
+
+
+@inner
+def visit_zones(st: np.ndarray, steps: np.ndarray, number: int) -> None:
+    """A request walks its node's zones down to the one that served it, noting those below high."""
+    zone = int(steps[number]["zone"])
+    types = st[at.ZONE_TYPES]
+    lowest = max(zone, 0)
+    first = lowest // types * types
+    for each in range(first + int(steps[number]["highest"]), lowest - 1, -1):
+        if st[zone_at(each) + at.ZONE_MANAGED]:
+            order = int(steps[number]["order"])
+            zone_may_serve(st, each, order, int(steps[number]["highest"]), at.WMARK_LOW)
+
+
+@inner
+def pass_snapshot(st: np.ndarray, steps: np.ndarray, number: int) -> None:
+    """A snapshot of one pageset begins or has been read, or one of a zone's free pages."""
+    region = zone_at(int(steps[number]["zone"]))
+    if int(steps[number]["operation"]) == rec.FREE_READ:
+        read = int(steps[number]["pages"])
+        st[region + at.ZONE_FREE_UNFOLDED] = st[region + at.ZONE_FREE] - read
+        return
+    pcp = pcp_at(st, int(steps[number]["zone"]), int(steps[number]["cpu"]))
+    high = int(steps[number]["pages"])
+    if int(steps[number]["operation"]) == rec.SNAPSHOT:
+        tuning.read_snapshot(st, pcp, int(steps[number]["objects"]), high)
+    else:
+        tuning.end_snapshot(st, pcp, high)
+
+
+@entry
+def resync(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    track: np.ndarray,
+    steps: np.ndarray,
+    tally: np.ndarray,
+    misses: np.ndarray,
+    low: int,
+    high: int,
+) -> None:
+    """Apply `steps[low:high]`, judging each choice.
+
+    Args:
+        pages: `layout.PAGE` records.
+        blocks: `layout.BLOCK` records.
+        st: int64 state with the notes and repair counts of `true_state` behind it.
+        track: `true_state.TRACK` records, one per page frame.
+        steps: `recorded_steps.STEP` records in time order; a push's migratetype is written.
+        tally: int64, shape (choices, slots, OUTCOMES); added to.
+        misses: int64, shape (choices, MISSES_KEPT + 1, MISS_COLUMNS); added to.
+        low: first step.
+        high: one past the last step.
+    """
+    for number in range(low, high):
+        operation = int(steps[number]["operation"])
+        cpu = int(steps[number]["cpu"])
+        st[at.EVENT_CPU] = cpu
+        asks = operation == rec.POP or operation == rec.FAILED
+        if asks or (operation == rec.REMOVE and int(steps[number]["flags"]) & rec.USED_AT_ONCE):
+            visit_zones(st, steps, number)
+        if operation == rec.POP:
+            pop(pages, st, track, steps, tally, misses, number)
+        elif operation == rec.PUSH:
+            push(pages, blocks, st, track, steps, tally, misses, number)
+        elif operation == rec.REMOVE:
+            remove(pages, blocks, st, track, steps, tally, misses, number)
+        elif operation == rec.DRAIN:
+            drain_one(pages, blocks, st, track, steps, tally, misses, number)
+        elif operation >= rec.SNAPSHOT and operation <= rec.FREE_READ:
+            pass_snapshot(st, steps, number)
+        elif operation == rec.TICK_OPENS or operation == rec.TICK_OVER:
+            pass_tick(st, cpu, operation)
+        elif operation == rec.RECLAIM_STARTS:
+            start_kswapd(st, int(steps[number]["objects"]), int(steps[number]["zone"]))
+        elif operation == rec.RECLAIM_STOPS:
+            stop_kswapd(st, int(steps[number]["objects"]))
