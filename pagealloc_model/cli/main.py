@@ -12,6 +12,7 @@ from pagealloc_model.cli import (
     doctor,
     import_events,
     info,
+    judge,
     lab,
     record,
     replay,
@@ -25,7 +26,7 @@ UNUSABLE = 2
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 
-COMMANDS = (doctor, record, import_events, info, validate, replay, compare, trim, lab)
+COMMANDS = (doctor, record, import_events, info, validate, replay, compare, judge, trim, lab)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

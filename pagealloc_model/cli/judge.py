@@ -1,0 +1,128 @@
+"""`pagealloc judge`: the model against the allocator's own code, from a kernel's source."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pagealloc_model.cli.arguments import Commands, add_command, add_json
+from pagealloc_model.cli.output import json_text
+from pagealloc_model.errors import PolicyError
+from pagealloc_model.kernel_rules import KernelRules, preset_names
+
+if TYPE_CHECKING:
+    from pagealloc_model.kernel_build.judge import Verdict
+
+DIFFERS = 1
+LINES_MAX = 20
+SEQUENCE_MAX = 40
+
+
+def add_parser(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "judge",
+        summary="compare the model with the allocator's own functions from a kernel's source",
+        example="pagealloc judge --kernel-source /usr/src/linux-source-6.12.tar.xz",
+        more=(
+            "The functions are taken from the tree when the command runs, compiled with the\n"
+            "system's compiler into a temporary directory, and driven with the same operations as\n"
+            "the model. Exit code 1 if the two differ: the first difference is printed, with the\n"
+            "functions of the tree that made it and a sequence of operations as short as it gets."
+        ),
+    )
+    parser.add_argument(
+        "--kernel-source",
+        metavar="DIR",
+        type=Path,
+        required=True,
+        help="kernel checkout, unpacked source package, or its tarball in /usr/src",
+    )
+    parser.add_argument(
+        "--rules",
+        type=_rules,
+        metavar="SERIES[,RULE=BOOL...]",
+        help=f"rules of the model ({', '.join(preset_names())}) instead of those of the tree's "
+        "version, single rules changed",
+    )
+    parser.add_argument(
+        "--operations",
+        metavar="N",
+        type=_count,
+        default=100_000,
+        help="random operations to take (default %(default)s)",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of machines and operations")
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def _rules(text: str) -> KernelRules:
+    try:
+        return KernelRules.named(text)
+    except PolicyError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _count(text: str) -> int:
+    try:
+        count = int(text)
+    except ValueError:
+        count = 0
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of operations")
+    return count
+
+
+def run(options: argparse.Namespace) -> int:
+    """Judge, and print the verdict."""
+    from pagealloc_model.kernel_build.judge import judge
+    from pagealloc_model.kernel_build.library import CompiledTree
+    from pagealloc_model.kernel_build.source_tree import open_tree
+    from pagealloc_model.progress_bar import progress
+
+    tree = open_tree(options.kernel_source)
+    rules = options.rules or KernelRules.for_release(tree.release)[0]
+    what = f"judging rules {rules.spelled()} by {tree.release or tree.path}"
+    with progress(what, options.operations, "operations") as report:
+        verdict = judge(
+            CompiledTree(tree),
+            rules,
+            operations=options.operations,
+            seed=options.seed,
+            progress=report,
+        )
+    print(json_text(_described(verdict)) if options.json else _as_text(verdict))
+    return DIFFERS if verdict.difference else 0
+
+
+def _described(verdict: Verdict) -> dict[str, Any]:
+    found = asdict(verdict)
+    if verdict.difference is not None:
+        found["difference"]["places"] = [str(each) for each in verdict.difference.places]
+    return found
+
+
+def _as_text(verdict: Verdict) -> str:
+    lines = [
+        f"rules       {verdict.rules}",
+        f"kernel      {verdict.release or 'unknown release'}",
+        f"operations  {verdict.operations} on {verdict.scenarios + (verdict.scenario >= 0)} "
+        f"machines, seed {verdict.seed}, {verdict.seconds:.0f} s",
+    ]
+    lines += [f"not found   {name}" for name in verdict.missing]
+    difference = verdict.difference
+    if difference is None:
+        return "\n".join([*lines, "difference  none"])
+    lines += [
+        f"difference  machine {verdict.scenario}, operation {difference.position}: "
+        f"{difference.event}",
+        *[f"  {line}" for line in difference.lines[:LINES_MAX]],
+        *[f"kernel at   {place}" for place in difference.places],
+        f"shortest    {len(verdict.shortest)} operations that end in a difference:",
+        *[f"  {line}" for line in verdict.shortest[:SEQUENCE_MAX]],
+    ]
+    return "\n".join(lines)

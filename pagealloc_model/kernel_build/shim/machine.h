@@ -1,0 +1,137 @@
+/* The machine: nodes, zones, page frames' zones, pageblock types, counters. */
+
+typedef struct pglist_data {
+	struct zone node_zones[MAX_NR_ZONES];
+	struct zonelist node_zonelists[MAX_ZONELISTS];
+	int node_id;
+	int nr_zones;
+	bool kswapd_active;
+	int kswapd_highest;
+} pg_data_t;
+
+static pg_data_t *nodes;
+static int nr_online_nodes;
+static int *cpu_node;
+
+/* By the model's zone number; a zone that the machine lacks has no number. */
+static struct zone **zones;
+static int nr_zones;
+
+#define NODE_DATA(node) (&nodes[node])
+#define numa_node_id() cpu_node[this_cpu]
+#define cpu_to_node(cpu) cpu_node[cpu]
+#define node_distance(a, b) 0
+#define node_isset(node, mask) true
+#define node_reclaim_enabled() false
+#define node_reclaim(...) 0
+#define NODE_RECLAIM_NOSCAN -2
+#define NODE_RECLAIM_FULL -1
+#define node_dirty_ok(node) true
+#define cpusets_enabled() false
+#define __cpuset_zone_allowed(...) true
+#define sysctl_numa_balancing_mode 0
+#define NUMA_BALANCING_MEMORY_TIERING 2
+
+#define page_zone(page) (zones[(page)->zone - 1])
+#define page_zonenum(page) zone_idx(page_zone(page))
+#define page_zone_id(page) ((page)->zone)
+#define page_to_nid(page) zone_to_nid(page_zone(page))
+#define for_each_populated_zone(zone)                                                              \
+	for (int zone_number = 0; zone_number < nr_zones; zone_number++)                           \
+		if (((zone) = zones[zone_number]), populated_zone(zone))
+
+static unsigned long *pageblock_bits;
+static int pageblock_types_set;
+
+#define get_pageblock_bitmap(...) pageblock_bits
+#define pfn_to_bitidx(page, pfn) (((pfn) >> pageblock_order) * NR_PAGEBLOCK_BITS)
+
+static inline bool set_pageblock_word(unsigned long *place, unsigned long word)
+{
+	*place = word;
+	pageblock_types_set++;
+	return true;
+}
+
+#define try_cmpxchg(place, old, word) set_pageblock_word(place, word)
+#define cmpxchg(place, old, word) (set_pageblock_word(place, word), (old))
+
+/* Counters are exact: no CPU keeps changes back. */
+static inline unsigned long zone_page_state(struct zone *zone, enum zone_stat_item item)
+{
+	long pages = atomic_long_read(&zone->vm_stat[item]);
+
+	return pages < 0 ? 0 : pages;
+}
+
+#define zone_page_state_snapshot(zone, item) zone_page_state(zone, item)
+
+static inline void __mod_zone_page_state(struct zone *zone, enum zone_stat_item item, long delta)
+{
+	atomic_long_add(delta, &zone->vm_stat[item]);
+}
+
+#define mod_zone_page_state(zone, item, delta) __mod_zone_page_state(zone, item, delta)
+#define __count_vm_events(...) ((void)0)
+#define __count_vm_event(...) ((void)0)
+#define count_vm_events(...) ((void)0)
+#define count_vm_event(...) ((void)0)
+#define __count_zid_vm_events(...) ((void)0)
+#define zone_statistics(...) ((void)0)
+
+/* The page set locked last: the one that a drain under way empties. */
+static struct per_cpu_pages *last_pcp;
+
+/* Each site of zone->lock finds its number once, by the function it is in. */
+#define spin_lock(taken)                                                                           \
+	do {                                                                                       \
+		static int site = -1;                                                              \
+		if (!(taken)->zone) {                                                              \
+			last_pcp = container_of(taken, struct per_cpu_pages, lock);                \
+		} else {                                                                           \
+			if (site < 0)                                                              \
+				site = site_of_function(__func__);                                 \
+			begin_hold((taken)->zone, site, __LINE__);                                         \
+		}                                                                                  \
+	} while (0)
+#define spin_unlock(taken)                                                                         \
+	do {                                                                                       \
+		if ((taken)->zone)                                                                 \
+			end_hold((taken)->zone);                                                   \
+	} while (0)
+#define spin_trylock(taken) ({ spin_lock(taken); 1; })
+#define spin_lock_irqsave(taken, saved) ((void)(saved), ({ spin_lock(taken); }))
+#define spin_unlock_irqrestore(taken, saved) spin_unlock(taken)
+#define spin_trylock_irqsave(taken, saved) ((void)(saved), spin_trylock(taken))
+#define spin_lock_irq(taken) spin_lock(taken)
+#define spin_unlock_irq(taken) spin_unlock(taken)
+#define spin_lock_init(taken) ((taken)->zone = NULL)
+
+static int site_of_function(const char *function);
+static void begin_hold(struct zone *zone, int site, int line);
+static void end_hold(struct zone *zone);
+static void note_moved(struct list_head *entry);
+static void note_zone_locked(struct page *page, unsigned int order, int migratetype);
+static void note_pcpu_drain(struct page *page, unsigned int order, int migratetype);
+static void note_extfrag(struct page *page, int alloc_order, int fallback_order,
+			 int alloc_migratetype, int fallback_migratetype);
+
+/* The line of the tree that a row of the log is about. */
+static int source_line;
+
+#define trace_mm_page_alloc_zone_locked(page, order, migratetype, ...)                             \
+	(source_line = __LINE__, note_zone_locked(page, order, migratetype))
+#define trace_mm_page_pcpu_drain(page, order, migratetype)                                         \
+	(source_line = __LINE__, note_pcpu_drain(page, order, migratetype))
+#define trace_mm_page_alloc_extfrag(page, order, fallback_order, migratetype, fallback_type)       \
+	(source_line = __LINE__,                                                                   \
+	 note_extfrag(page, order, fallback_order, migratetype, fallback_type))
+
+static void wakeup_kswapd(struct zone *zone, gfp_t gfp_mask, int order, enum zone_type highest);
+
+static inline void list_move_tail(struct list_head *entry, struct list_head *list)
+{
+	note_moved(entry);
+	list_del(entry);
+	list_add_tail(entry, list);
+}

@@ -1,0 +1,374 @@
+/* One operation after another, as the model's event loop takes them. */
+
+struct model_event {
+	int64_t time_ns;
+	int32_t object, offset;
+	uint32_t bits;
+	int16_t cpu;
+	int8_t operation, order, migratetype, zone;
+};
+
+static gfp_t gfp_mask_of(unsigned int bits, int migratetype)
+{
+	gfp_t gfp_mask = 0;
+
+	if (bits & AT_GFP_HIGH)
+		gfp_mask |= __GFP_HIGH;
+#ifdef __GFP_ATOMIC
+	if (bits & AT_GFP_ATOMIC)
+		gfp_mask |= __GFP_ATOMIC;
+#endif
+	if (bits & AT_GFP_DIRECT_RECLAIM)
+		gfp_mask |= __GFP_DIRECT_RECLAIM;
+	if (bits & AT_GFP_KSWAPD_RECLAIM)
+		gfp_mask |= __GFP_KSWAPD_RECLAIM;
+	if (bits & AT_GFP_WRITE)
+		gfp_mask |= __GFP_WRITE;
+	if (bits & AT_GFP_MEMALLOC)
+		gfp_mask |= __GFP_MEMALLOC;
+	if (bits & AT_GFP_NOMEMALLOC)
+		gfp_mask |= __GFP_NOMEMALLOC;
+	if (bits & AT_GFP_THISNODE)
+		gfp_mask |= __GFP_THISNODE;
+	if (migratetype == MIGRATE_MOVABLE)
+		gfp_mask |= __GFP_MOVABLE;
+	if (migratetype == MIGRATE_RECLAIMABLE)
+		gfp_mask |= __GFP_RECLAIMABLE;
+	return gfp_mask;
+}
+
+/* What a literal replay has of kswapd: when it runs, and what its runs leave behind. */
+static void stop_kswapd(pg_data_t *pgdat)
+{
+	if (!pgdat->kswapd_active)
+		return;
+	pgdat->kswapd_active = false;
+	st[AT_KSWAPD_RUNS]--;
+	for (int number = 0; number < nr_zones; number++) {
+		struct zone *zone = zones[number];
+
+		if (zone->zone_pgdat != pgdat || !managed_zone(zone) ||
+		    zone_idx(zone) > pgdat->kswapd_highest)
+			continue;
+		clear_bit(ZONE_RECLAIM_ACTIVE, &zone->flags);
+		zone->watermark_boost -= min(zone->watermark_boost, remembered_boost[number]);
+	}
+}
+
+static void start_kswapd(pg_data_t *pgdat, int highest)
+{
+	stop_kswapd(pgdat);
+	pgdat->kswapd_active = true;
+	pgdat->kswapd_highest = highest;
+	st[AT_KSWAPD_RUNS]++;
+	st[AT_COUNT_KSWAPD_WAKES]++;
+	for (int number = 0; number < nr_zones; number++) {
+		struct zone *zone = zones[number];
+
+		if (zone->zone_pgdat != pgdat || !managed_zone(zone) || zone_idx(zone) > highest)
+			continue;
+		set_bit(ZONE_RECLAIM_ACTIVE, &zone->flags);
+		remembered_boost[number] = zone->watermark_boost;
+	}
+}
+
+static bool node_is_balanced(pg_data_t *pgdat, int order, int highest_zoneidx)
+{
+	return CALL_pgdat_balanced;
+}
+
+static void wakeup_kswapd(struct zone *zone, gfp_t gfp_mask, int order, enum zone_type highest)
+{
+	pg_data_t *pgdat = zone->zone_pgdat;
+	int highest_zoneidx = highest;
+
+	if (pgdat->kswapd_active || st[AT_KSWAPD_RECORDED])
+		return;
+	if (CALL_pgdat_watermark_boosted || !node_is_balanced(pgdat, order, highest))
+		start_kswapd(pgdat, highest);
+}
+
+static void stop_balanced_kswapds(void)
+{
+	for (int node = 0; node < nr_online_nodes; node++)
+		if (nodes[node].kswapd_active &&
+		    node_is_balanced(&nodes[node], 0, nodes[node].kswapd_highest))
+			stop_kswapd(&nodes[node]);
+}
+
+/* Fewest free pages with which a zone passes a mark, by the kernel's own test. */
+static long pages_needed(struct zone *zone, unsigned int order, int alloc_flags, int highest)
+{
+	long low = -(1L << 40), high = 1L << 40;
+	unsigned long mark = min_wmark_pages(zone);
+
+	while (low + 1 < high) {
+		long free_pages = low + (high - low) / 2;
+
+		if (__zone_watermark_ok(zone, 0, mark, highest, alloc_flags, free_pages))
+			high = free_pages;
+		else
+			low = free_pages;
+	}
+	return high;
+}
+
+/* A request that the recorded kernel served and no zone would serve: forced (S10.4). */
+static struct page *take_from_nearest(gfp_t gfp_mask, unsigned int order, int alloc_flags,
+				      struct alloc_context *ac)
+{
+	struct zone *preferred_zone = zonelist_zone(ac->preferred_zoneref);
+	struct zone *zone, *best = preferred_zone;
+	int migratetype = ac->migratetype;
+	long most = LONG_MIN;
+	struct zoneref *z;
+	struct page *page;
+
+	for_each_zone_zonelist_nodemask(zone, z, ac->zonelist, ac->highest_zoneidx, ac->nodemask) {
+		long left = (long)zone_page_state(zone, NR_FREE_PAGES) -
+			    pages_needed(zone, order, alloc_flags, ac->highest_zoneidx);
+
+		if (left > most) {
+			most = left;
+			best = zone;
+		}
+	}
+	zone = best;
+	if (!zone)
+		return NULL;
+	page = CALL_rmqueue;
+	if (page && alloc_flags & ALLOC_HIGHATOMIC)
+		CALL_reserve_highatomic_pageblock;
+	return page;
+}
+
+enum attempt { FAST_PATH, SLOW_PATH, ON_RESERVES, AFTER_RECLAIM, WITHOUT_WATERMARKS };
+
+static bool direct_reclaim_ran(unsigned int bits)
+{
+	if (!(bits & AT_GFP_DIRECT_RECLAIM))
+		return false;
+	return !st[AT_DIRECT_RECLAIM_RECORDED] || bits & AT_REQUEST_RECLAIMED;
+}
+
+static void unreserve_and_drain(struct alloc_context *ac)
+{
+	bool force = false;
+	struct zone *zone = NULL;
+
+	st[AT_COUNT_UNRESERVE_CALLS]++;
+	CALL_unreserve_highatomic_pageblock;
+	drain_site = AT_SITE_DRAIN_ALL;
+	CALL_drain_all_pages;
+}
+
+/* The attempts of a request that succeeded in the recording, see the model's `allocate`. */
+static struct page *allocate(unsigned int order, int migratetype, int highest_type,
+			     unsigned int bits)
+{
+	gfp_t gfp_mask = gfp_mask_of(bits, migratetype);
+	pg_data_t *pgdat = NODE_DATA(numa_node_id());
+	struct alloc_context local = {
+		.zonelist = &pgdat->node_zonelists[(bits & AT_GFP_THISNODE) != 0],
+		.migratetype = migratetype,
+		.highest_zoneidx = kernel_type[highest_type],
+	};
+	struct alloc_context *ac = &local;
+	struct page *page = NULL;
+	unsigned int alloc_flags;
+	struct zone *zone;
+
+	ac->preferred_zoneref = first_zones_zonelist(ac->zonelist, ac->highest_zoneidx, NULL);
+	zone = zonelist_zone(ac->preferred_zoneref);
+	alloc_flags = ALLOC_WMARK_LOW | CALL_alloc_flags_nofragment;
+	alloc_flags = CALL_gfp_to_alloc_flags_cma;
+	request_order = order;
+	request_migratetype = migratetype;
+	for (int attempt = FAST_PATH; !page && attempt <= WITHOUT_WATERMARKS; attempt++) {
+		if (attempt == SLOW_PATH) {
+			st[AT_COUNT_SLOW_PATH]++;
+			alloc_flags = CALL_gfp_to_alloc_flags;
+		} else if (attempt == ON_RESERVES) {
+			int reserve_flags = CALL___gfp_pfmemalloc_flags;
+
+			if (reserve_flags) {
+				unsigned int kswapd = alloc_flags & ALLOC_KSWAPD;
+
+				alloc_flags = reserve_flags;
+				alloc_flags = CALL_gfp_to_alloc_flags_cma | kswapd;
+			} else {
+				attempt = AFTER_RECLAIM;
+			}
+		}
+		if (attempt == AFTER_RECLAIM) {
+			if (direct_reclaim_ran(bits))
+				unreserve_and_drain(ac);
+			else
+				attempt = WITHOUT_WATERMARKS;
+		}
+		if (attempt == WITHOUT_WATERMARKS) {
+			if (alloc_flags & ALLOC_NO_WATERMARKS)
+				return NULL;
+			alloc_flags |= ALLOC_NO_WATERMARKS;
+		}
+		if ((attempt == SLOW_PATH || attempt == ON_RESERVES) && alloc_flags & ALLOC_KSWAPD)
+			CALL_wake_all_kswapds;
+		if (attempt == WITHOUT_WATERMARKS)
+			page = take_from_nearest(gfp_mask, order, alloc_flags, ac);
+		if (!page)
+			page = CALL_get_page_from_freelist;
+		if (page && attempt == WITHOUT_WATERMARKS)
+			st[AT_COUNT_FORCED]++;
+	}
+	if (page && migratetype == MIGRATE_MOVABLE)
+		for (long each = 0; each < 1L << order; each++)
+			page[each].flags |= PAGE_IS_MOVABLE;
+	return page;
+}
+
+/* A place for an object: a page frame, -1, or a chain of single pages (see the model's layout). */
+static long allocate_object(unsigned int order, int migratetype, int highest_type,
+			    unsigned int bits)
+{
+	struct page *page = allocate(order, migratetype, highest_type, bits);
+	struct page *first = NULL;
+
+	if (page)
+		return page_to_pfn(page);
+	if (order == 0) {
+		st[AT_COUNT_FAILED]++;
+		return -1;
+	}
+	st[AT_COUNT_IN_BASE_PAGES]++;
+	for (long left = 1L << order; left > 0; left--) {
+		page = allocate(0, migratetype, highest_type, bits);
+		if (!page) {
+			st[AT_COUNT_FAILED]++;
+			break;
+		}
+		page->lru.next = first ? &first->lru : NULL;
+		first = page;
+	}
+	return first ? AT_CHAINED - (long)page_to_pfn(first) : -1;
+}
+
+static void free_pages_of(long pfn, unsigned int order)
+{
+	struct page *page = pfn_to_page(pfn);
+
+	for (long each = 0; each < 1L << order; each++)
+		page[each].flags &= ~PAGE_IS_MOVABLE;
+	request_order = order;
+	request_migratetype = get_pageblock_migratetype(page);
+	drain_site = AT_SITE_DRAIN_COMMIT;
+	CALL_free;
+	if (st[AT_KSWAPD_RUNS] && !st[AT_KSWAPD_RECORDED])
+		stop_balanced_kswapds();
+}
+
+static long free_object(long place, long offset, unsigned int order)
+{
+	struct page *page;
+
+	if (place >= 0) {
+		free_pages_of(place + offset, order);
+		return place;
+	}
+	page = pfn_to_page(AT_CHAINED - place);
+	for (long left = 1L << order; left > 0 && page; left--) {
+		struct list_head *next = page->lru.next;
+
+		free_pages_of(page_to_pfn(page), 0);
+		page = next ? list_entry(next, struct page, lru) : NULL;
+	}
+	return page ? AT_CHAINED - (long)page_to_pfn(page) : -1;
+}
+
+static void tick(void)
+{
+	int cpu = st[AT_TICK_CPU];
+
+	st[AT_NOW] = st[AT_NEXT_TICK];
+	st[AT_EVENT_CPU] = this_cpu = cpu;
+	drain_site = AT_SITE_DRAIN_DECAY;
+	for (int number = 0; number < nr_zones; number++) {
+		struct zone *zone = zones[number];
+		struct per_cpu_pages *pcp = &zone->per_cpu_pageset[cpu];
+
+		if (managed_zone(zone))
+			CALL_decay_pcp_high;
+	}
+	cpu++;
+	if (cpu == online_cpus) {
+		cpu = 0;
+		st[AT_TICK_BASE] += st[AT_TICK_PERIOD];
+	}
+	st[AT_TICK_CPU] = cpu;
+	st[AT_NEXT_TICK] = st[AT_TICK_BASE] + cpu * st[AT_TICK_STAGGER];
+}
+
+static bool log_is_nearly_full(void)
+{
+	return st[AT_LOG_ROWS] + AT_LOG_MARGIN > log_capacity;
+}
+
+static void set_pcp_high(int zone, int cpu, int wanted)
+{
+	struct per_cpu_pages *pcp = &zones[zone]->per_cpu_pageset[cpu];
+
+#ifdef HAS_per_cpu_pages_high_min
+	pcp->high = clamp(wanted, pcp->high_min, pcp->high_max);
+#endif
+}
+
+static void take(struct model_event *event, int32_t *object_pfn)
+{
+	int32_t *place = &object_pfn[event->object];
+
+	st[AT_NOW] = event->time_ns;
+	st[AT_EVENT_CPU] = this_cpu = event->cpu;
+	switch (event->operation) {
+	case AT_FREE:
+		if (*place == -1) {
+			st[AT_COUNT_ORPHAN_FREE]++;
+		} else {
+			st[AT_COUNT_FREE]++;
+			*place = free_object(*place, event->offset, event->order);
+		}
+		break;
+	case AT_RECORDED_FAILURE:
+		st[AT_COUNT_RECORDED_FAILURE]++;
+		break;
+	case AT_KSWAPD_START:
+		start_kswapd(&nodes[event->offset], kernel_type[event->zone]);
+		break;
+	case AT_KSWAPD_STOP:
+		stop_kswapd(&nodes[event->offset]);
+		break;
+	case AT_SET_PCP_HIGH:
+		set_pcp_high(event->zone, event->cpu, event->offset);
+		break;
+	default:
+		st[event->operation == AT_HIDDEN_ALLOC ? AT_COUNT_HIDDEN : AT_COUNT_ALLOC]++;
+		*place = allocate_object(event->order, event->migratetype, event->zone, event->bits);
+	}
+}
+
+/* Take events[low:high], then the ticks due before `until_ns`; returns the event to go on with. */
+long shim_advance(struct model_event *events, int32_t *object_pfn, int64_t *rows, int32_t *lines,
+		  long capacity, long low, long high, int64_t until_ns)
+{
+	log_rows = rows;
+	log_lines = lines;
+	log_capacity = capacity;
+	for (long position = low; position < high; position++) {
+		while (st[AT_NEXT_TICK] <= events[position].time_ns && !log_is_nearly_full())
+			tick();
+		if (log_is_nearly_full())
+			return position;
+		take(&events[position], object_pfn);
+	}
+	while (st[AT_NEXT_TICK] <= until_ns && !log_is_nearly_full())
+		tick();
+	return high;
+}

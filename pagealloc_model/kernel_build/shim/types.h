@@ -1,0 +1,60 @@
+/* Types that the kernel's own types are made of, and what stands for struct page. */
+
+struct zone;
+
+/* Locks never wait; zone->lock knows its zone, so that its holds can be told apart and counted. */
+typedef struct { struct zone *zone; } spinlock_t;
+
+#define PAGE_IS_BUDDY 1
+#define PAGE_IS_MOVABLE 2
+#define PAGE_FLAGS_CHECK_AT_PREP 0
+
+/* `index` is where 6.1 keeps the type of a page on a per-CPU list; `zone` is a zone's number + 1. */
+struct page {
+	union {
+		struct list_head lru;
+		struct list_head buddy_list;
+		struct list_head pcp_list;
+	};
+	unsigned int private;
+	int index;
+	u16 flags;
+	u16 zone;
+};
+
+static struct page *mem_map;
+
+#define page_to_pfn(page) ((unsigned long)((page)-mem_map))
+#define pfn_to_page(pfn) (mem_map + (pfn))
+#define pfn_valid(pfn) true
+#define page_private(page) ((page)->private)
+#define set_page_private(page, value) ((page)->private = (value))
+#define PageBuddy(page) (((page)->flags & PAGE_IS_BUDDY) != 0)
+#define __SetPageBuddy(page) ((page)->flags |= PAGE_IS_BUDDY)
+#define __ClearPageBuddy(page) ((page)->flags &= ~PAGE_IS_BUDDY)
+#define PageLRU(page) (((page)->flags & PAGE_IS_MOVABLE) != 0)
+#define __PageMovable(page) false
+#define page_has_movable_ops(page) false
+#define page_count(page) 0
+#define page_is_guard(page) false
+#define set_page_guard(...) false
+#define clear_page_guard(...) ((void)0)
+#define page_reported(page) false
+#define __ClearPageReported(page) ((void)0)
+#define page_reporting_notify_free(order) ((void)0)
+#define is_shuffle_order(order) false
+#define shuffle_pick_tail() false
+#define bad_range(zone, page) false
+#define check_new_pages(page, order) false
+#define check_pcp_refill(page, order) false
+#define check_new_pcp(page, order) false
+#define bulkfree_pcp_prepare(page) false
+#define free_pages_prepare(...) true
+#define free_pcp_prepare(...) true
+#define prep_new_page(...) ((void)0)
+#define prep_compound_page(...) ((void)0)
+#define pageblock_order SHIM_PAGEBLOCK_ORDER
+#define page_group_by_mobility_disabled 0
+#define deferred_pages_enabled() false
+#define _deferred_grow_zone(...) false
+#define cond_accept_memory(...) false

@@ -1,0 +1,109 @@
+"""The kernel's own code judges the model: it agrees, and what does not agree is found and named."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.cli import main
+from pagealloc_model.kernel_build.judge import Verdict, judge, shrunk
+from pagealloc_model.kernel_build.library import CompiledTree
+from pagealloc_model.kernel_build.random_machines import random_beginning
+from pagealloc_model.kernel_build.random_operations import random_operations
+from pagealloc_model.kernel_build.source_tree import SourceTree
+from pagealloc_model.kernel_rules import KernelRules
+
+
+def judged(tree: CompiledTree, rules: str, operations: int, seed: int = 0) -> Verdict:
+    return judge(tree, KernelRules.named(rules), operations=operations, seed=seed)
+
+
+@pytest.mark.parametrize("series", ["6.12", "6.1"])
+def test_the_model_does_what_the_kernel_does(
+    compiled: Callable[[str], CompiledTree], series: str
+) -> None:
+    verdict = judged(compiled(series), series, 60_000)
+    assert verdict.difference is None, verdict
+    assert verdict.operations == 60_000
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("series", ["6.12", "6.1"])
+def test_they_agree_for_long(compiled: Callable[[str], CompiledTree], series: str) -> None:
+    verdict = judged(compiled(series), series, 1_000_000, seed=random.randrange(1 << 30))
+    assert verdict.difference is None, verdict
+
+
+@pytest.mark.parametrize(
+    ("rules", "function"),
+    [
+        ("6.12,decay_batched=false", "free_pcppages_bulk"),
+        ("6.12,high_order_flush_adds_half_high_min=true", "free_unref_page_commit"),
+        ("6.12,reserve_cap_rounded=false", "reserve_highatomic_pageblock"),
+        ("6.12,below_high_tested=false", "get_page_from_freelist"),
+    ],
+)
+def test_a_wrong_rule_is_found_and_shown_in_a_few_operations(
+    compiled: Callable[[str], CompiledTree], rules: str, function: str
+) -> None:
+    verdict = judged(compiled("6.12"), rules, 400_000)
+    assert verdict.difference is not None
+    assert verdict.difference.lines
+    assert function in {each.function for each in verdict.difference.places}
+    assert 0 < len(verdict.shortest) < 60
+
+
+def test_a_patched_kernel_is_told_from_the_model_with_function_and_line(
+    patched: Callable[[str, str, str, str], SourceTree],
+) -> None:
+    tree = patched(
+        "6.12", "mm/page_alloc.c", "max_nr_free = high - batch;", "max_nr_free = high - batch - 1;"
+    )
+    verdict = judged(CompiledTree(tree), "6.12", 400_000)
+    assert verdict.difference is not None
+    assert "free_pcppages_bulk" in {each.function for each in verdict.difference.places}
+    assert any(line.startswith("row") for line in verdict.difference.lines)
+
+
+def test_the_command_prints_the_verdict_and_its_exit_code_tells(
+    kernel_source: Callable[[str], SourceTree], capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = str(kernel_source("6.12").path)
+    words = ["judge", "--kernel-source", source, "--operations", "20000", "--rules"]
+    assert main([*words, "6.12"]) == 0
+    assert "difference  none" in capsys.readouterr().out
+    assert main([*words, "6.12,decay_batched=false", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["difference"]["lines"]
+    assert found["shortest"]
+
+
+def test_a_missing_tree_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["judge", "--kernel-source", "/nowhere"]) == 2
+    assert "no mm/page_alloc.c" in capsys.readouterr().err
+
+
+def test_shrinking_keeps_what_a_failure_needs() -> None:
+    events = np.zeros(200, at.EVENT)
+    events["object"] = np.arange(200)
+    short = shrunk(events, lambda some: {17, 140} <= set(some["object"].tolist()))
+    assert short["object"].tolist() == [17, 140]
+
+
+def test_operations_are_those_of_their_seed_and_of_every_kind() -> None:
+    rules = KernelRules.preset("6.12")
+    kinds: set[int] = set()
+    for seed in range(6):
+        made = []
+        for _ in range(2):
+            rng = random.Random(seed)
+            made.append(random_operations(rng, random_beginning(rng, rules), 3000))
+        assert np.array_equal(*made)
+        assert (np.diff(made[0]["time_ns"]) >= 0).all()
+        kinds |= set(made[0]["operation"].tolist())
+    assert kinds == set(range(at.SET_PCP_HIGH + 1))
