@@ -45,6 +45,8 @@ def _objects() -> None:
 
     resolved.resolve_objects(
         np.zeros(0, resolved.ROW),
+        0,
+        0,
         np.zeros(1, np.int32),
         np.zeros(1, np.int32),
         np.zeros(0, at.EVENT),

@@ -6,7 +6,6 @@ identities of objects and for the start image only (T10.7).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,13 +14,18 @@ import numpy as np
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.demand_rows import demand_rows
-from pagealloc_model.errors import UsageError
+from pagealloc_model.event_order import HiddenAllocations, merged, split_hidden
 from pagealloc_model.machine import Machine
 from pagealloc_model.policy import Assumptions
+from pagealloc_model.progress_bar import Report, part_of
+from pagealloc_model.recorded_reclaim import kswapd_runs, requests_that_reclaimed
 from pagealloc_model.snapshot import Snapshot
-from pagealloc_model.trace.columns import Event, Losses, Trace
+from pagealloc_model.trace.column_space import NewArray
+from pagealloc_model.trace.columns import Losses, Trace
+from pagealloc_model.working_arrays import parts, working_arrays
 
-KSWAPD_NAP_NS = 100_000_000
+_ROWS = 0.7
+"""Share of the work of making rows, before they are matched."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -74,9 +78,21 @@ class Demand:
         """Numbers of the objects whose pages were free when the recording began (T10.6)."""
         return np.flatnonzero(self.objects["fresh"])
 
+    @cached_property
+    def first_allocations(self) -> np.ndarray:
+        """`layout.EVENT` records: the allocations of those objects, in time order."""
+        fresh = self.objects["fresh"] == 1
+        found = [self.events[:0]]
+        for part in parts(len(self.events)):
+            events = self.events[part]
+            events = events[events["operation"] == at.ALLOC]
+            found.append(events[fresh[events["object"]]])
+        return np.concatenate(found)
+
     def starting_places(self) -> np.ndarray:
         """int32, where each object lives when a replay starts: -1 unless live at the start."""
-        places = np.full(len(self.objects), -1, np.int32)
+        places = working_arrays(len(self.events))(len(self.objects), np.int32)
+        places[:] = -1
         places[self.at_start] = self.objects["pfn"][self.at_start]
         return places
 
@@ -87,8 +103,11 @@ def resolve_demand(
     assumptions: Assumptions | None = None,
     *,
     start: Snapshot | None = None,
+    progress: Report | None = None,
 ) -> Demand:
     """Match every free to its allocation.
+
+    Of a long recording what it makes lies in files (see `working_arrays`).
 
     Args:
         trace: the recording's events.
@@ -96,29 +115,43 @@ def resolve_demand(
         assumptions: ours.
         start: the start snapshot, if taken during the recording: the limits it shows for per-CPU
             lists, which setting up the recording had moved, take effect at its time.
+        progress: called with the share done, 0 to 1.
 
     Raises:
         UsageError: the trace has no mm_page_alloc or mm_page_free inside the machine's zones, or
             one of a CPU or migratetype that the machine does not have.
     """
     assumptions = assumptions or Assumptions()
-    found = demand_rows(trace, machine, assumptions.hidden_migratetype)
-    rows = found.rows
+    new_array = working_arrays(len(trace))
     reclaimed = requests_that_reclaimed(trace)
-    rows["bits"][np.isin(found.trace_rows, reclaimed)] |= np.uint32(at.REQUEST_RECLAIMED)
-    events, objects, counts = _resolve(rows, machine.end_pfn)
+    found = demand_rows(
+        trace,
+        machine,
+        assumptions.hidden_migratetype,
+        reclaimed,
+        new_array,
+        part_of(progress, 0, _ROWS),
+    )
+    emitted, objects, counts = _resolve(
+        found.rows, machine.end_pfn, new_array, part_of(progress, _ROWS, 1)
+    )
+    others, hidden = split_hidden(emitted)
     reclaim = kswapd_runs(trace, machine)
     limits = _limits_found(machine, start)
-    beside = [limits] if reclaim is None else [limits, reclaim]
-    events = np.concatenate([*beside, events])
-    events = events[np.argsort(events["time_ns"], kind="stable")]
+    beside = limits if reclaim is None else np.concatenate([limits, reclaim])
+    events = merged(
+        others,
+        np.concatenate([beside, hidden.events]),
+        np.concatenate([np.zeros(len(beside), np.int64), hidden.ranks]),
+        new_array,
+    )
     return Demand(
         events=events,
         objects=objects,
         missed_frees=int(counts[resolved.COUNT_MISSED_FREE]),
         split_frees=int(counts[resolved.COUNT_SPLIT_FREE]),
         hidden_allocations=int(counts[resolved.COUNT_HIDDEN_ALLOC]),
-        hidden_over_losses=hidden_over_losses(events, trace.losses),
+        hidden_over_losses=hidden_over_losses(hidden, trace.losses),
         repeated_frees=int(counts[resolved.COUNT_REPEATED_FREE]),
         failed_charges=int(counts[resolved.COUNT_FAILED_CHARGE]),
         recorded_twice=found.recorded_twice,
@@ -148,119 +181,51 @@ def _limits_found(machine: Machine, start: Snapshot | None) -> np.ndarray:
     return limits
 
 
-def requests_that_reclaimed(trace: Trace) -> np.ndarray:
-    """Rows of the allocations on whose behalf direct reclaim ran: the task's next one after it."""
-    ends = trace.tables.get("vmscan:mm_vmscan_direct_reclaim_end")
-    if ends is None or not len(ends["row"]):
-        return np.zeros(0, np.int64)
-    allocations = np.flatnonzero(trace.event == Event.ALLOC)
-    by_task = np.lexsort((allocations, trace.pid[allocations]))
-    ranked = allocations[by_task]
-    keys = (trace.pid[ranked].astype(np.int64) << 40) + ranked
-    wanted = (np.asarray(ends["pid"]).astype(np.int64) << 40) + np.asarray(ends["row"])
-    found = np.searchsorted(keys, wanted)
-    found = found[found < len(ranked)]
-    same = trace.pid[ranked[found]] == np.asarray(ends["pid"])[: len(found)]
-    return np.unique(ranked[found[same]])
-
-
-def kswapd_runs(trace: Trace, machine: Machine) -> np.ndarray | None:
-    """Kswapd's recorded runs as KSWAPD_START and KSWAPD_STOP events; None if none were recorded.
-
-    In a literal replay reclaim is the recording's, and so are the times at which it is active
-    (S10.2). A run ends a nap before the node's kswapd sleeps (S10.3), or where its next one begins.
-
-    Args:
-        trace: the recording's events.
-        machine: its nodes and zone types.
-
-    Raises:
-        UsageError: an event of a node that the machine does not have.
-    """
-    wakes = trace.tables.get("vmscan:mm_vmscan_kswapd_wake")
-    sleeps = trace.tables.get("vmscan:mm_vmscan_kswapd_sleep")
-    if wakes is None or sleeps is None or not len(wakes["time_ns"]):
-        return None
-    last = trace.demand_span_ns[1] + 1
-    strange = np.setdiff1d(_nodes_of(wakes), machine.nodes)
-    if len(strange):
-        raise UsageError(
-            f"{trace.source}: kswapd of node {strange[0]} woke, but zoneinfo at the start has no "
-            "such node; record without bringing nodes on- or offline"
-        )
-    runs = [
-        _runs_of_node(
-            index,
-            {name: np.asarray(column)[_nodes_of(wakes) == node] for name, column in wakes.items()},
-            np.asarray(sleeps["time_ns"])[_nodes_of(sleeps) == node],
-            len(machine.zone_types),
-            last,
-        )
-        for index, node in enumerate(machine.nodes)
-    ]
-    together = np.concatenate(runs)
-    return together[np.argsort(together["time_ns"], kind="stable")]
-
-
-def _nodes_of(table: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Node numbers of kswapd's events."""
-    return np.asarray(table["nid"], np.int64)
-
-
-def _runs_of_node(
-    index: int, wakes: Mapping[str, np.ndarray], sleeps: np.ndarray, zone_types: int, last: int
-) -> np.ndarray:
-    """One node's runs; those whose wake does not name its highest zone may use all zones."""
-    starts = np.asarray(wakes["time_ns"])
-    naps = sleeps - KSWAPD_NAP_NS
-    following = np.append(starts[1:], last)[: len(starts)]
-    slept = np.append(naps, last)[np.searchsorted(naps, starts)]
-    runs = np.zeros(2 * len(starts), at.EVENT)
-    runs["time_ns"][0::2] = starts
-    runs["time_ns"][1::2] = np.maximum(np.minimum(following, slept), starts)
-    runs["operation"][0::2] = at.KSWAPD_START
-    runs["operation"][1::2] = at.KSWAPD_STOP
-    runs["object"] = -1
-    runs["offset"] = index
-    highest = np.asarray(wakes.get("zid", np.full(len(starts), zone_types - 1)))
-    runs["zone"][0::2] = np.clip(highest, 0, zone_types - 1)
-    return runs
-
-
-def hidden_over_losses(events: np.ndarray, losses: Losses) -> int:
+def hidden_over_losses(hidden: HiddenAllocations, losses: Losses) -> int:
     """Hidden allocations between whose frees the recording lost events.
 
     Args:
-        events: resolved events; a hidden allocation stands midway between the two frees.
+        hidden: each stands midway between the two frees.
         losses: intervals in which events were dropped.
     """
     if not len(losses.count):
         return 0
-    hidden = events[events["operation"] == at.HIDDEN_ALLOC]
-    frees = events[events["operation"] == at.FREE]
-    last = frees[np.argsort(frees["object"], kind="stable")]
-    end = last["time_ns"][np.searchsorted(last["object"], hidden["object"])]
-    begin = 2 * hidden["time_ns"] - end
+    end = hidden.freed_ns
+    begin = 2 * hidden.events["time_ns"] - end
     order = np.argsort(losses.start_ns)
     ends = np.maximum.accumulate(losses.end_ns[order])
     before = np.searchsorted(losses.start_ns[order], end, side="right") - 1
     return int(((before >= 0) & (ends[np.maximum(before, 0)] >= begin)).sum())
 
 
-def _resolve(rows: np.ndarray, end_pfn: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _resolve(
+    rows: np.ndarray, end_pfn: int, new_array: NewArray, progress: Report | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Events, objects and counts of all rows, as `objects.resolve_objects` makes them."""
     room = len(rows) + len(rows) // 8 + 4096
-    while True:
-        events = np.zeros(room, at.EVENT)
-        objects = np.zeros(room, resolved.OBJECT)
-        counts = np.zeros(resolved.COUNTS, np.int64)
-        owner = np.zeros(end_pfn, np.int32)
-        last_free = np.zeros(end_pfn, np.int32)
-        done = resolved.resolve_objects(rows, owner, last_free, events, objects, counts)
-        if done == len(rows):
-            break
-        room *= 2
+    events, objects = new_array(room, at.EVENT), new_array(room, resolved.OBJECT)
+    counts = np.zeros(resolved.COUNTS, np.int64)
+    owner, last_free = np.zeros(end_pfn, np.int32), np.zeros(end_pfn, np.int32)
+    for part in parts(len(rows)):
+        done = part.start
+        while True:
+            done = resolved.resolve_objects(
+                rows, done, part.stop, owner, last_free, events, objects, counts
+            )
+            if done == part.stop:
+                break
+            events, objects = _doubled(events, new_array), _doubled(objects, new_array)
+        if progress is not None:
+            progress(done / len(rows))
     return (
         events[: counts[resolved.COUNT_EVENTS]],
         objects[: counts[resolved.COUNT_OBJECTS]],
         counts,
     )
+
+
+def _doubled(records: np.ndarray, new_array: NewArray) -> np.ndarray:
+    """The same records with as much room again behind them."""
+    room = new_array(2 * len(records), records.dtype)
+    room[: len(records)] = records
+    return room

@@ -10,7 +10,10 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.errors import UsageError
 from pagealloc_model.machine import Machine
+from pagealloc_model.progress_bar import Report
+from pagealloc_model.trace.column_space import NewArray
 from pagealloc_model.trace.columns import Event, Trace
+from pagealloc_model.working_arrays import parts
 
 GFP_DMA, GFP_HIGHMEM, GFP_DMA32, GFP_MOVABLE = 0x1, 0x2, 0x4, 0x8
 GFP_KERNEL = 0xCC0
@@ -23,64 +26,176 @@ class DemandRows:
 
     Attributes:
         rows: `objects.ROW` records.
-        trace_rows: int64, each row's place in the trace.
         outside: events whose pages lie in no zone of the machine, or are no buddy.
         recorded_twice: events that repeat the one before them to the nanosecond.
     """
 
     rows: np.ndarray
-    trace_rows: np.ndarray
     outside: int
     recorded_twice: int
 
 
-def demand_rows(trace: Trace, machine: Machine, hidden_migratetype: int) -> DemandRows:
+def demand_rows(
+    trace: Trace,
+    machine: Machine,
+    hidden_migratetype: int,
+    reclaimed: np.ndarray,
+    new_array: NewArray,
+    progress: Report | None = None,
+) -> DemandRows:
     """The allocations and frees of a trace that lie inside the machine's zones.
 
     Args:
         trace: the recording's events.
         machine: its zones.
         hidden_migratetype: type of allocations that the recording does not show.
+        reclaimed: rows of the trace on whose behalf direct reclaim ran, ascending.
+        new_array: makes the array of rows.
+        progress: called with the share done, 0 to 1.
 
     Raises:
         UsageError: there are none, or one is of a CPU or migratetype the machine does not have.
     """
-    wanted = np.flatnonzero((trace.event == Event.ALLOC) | (trace.event == Event.FREE))
-    is_again = _repeats_the_one_before(trace, wanted)
-    seen = wanted[~is_again]
-    pfn, order = trace.pfn[seen], trace.order[seen].astype(np.int64)
-    failed = (pfn == -1) & (trace.event[seen] == Event.ALLOC)
-    inside = (failed | _within_zones(machine, pfn, order)) & (order >= 0)
-    inside &= order <= machine.max_order
-    kept = seen[inside]
-    if not len(kept):
+    filler = _RowFiller(trace, machine, hidden_migratetype, reclaimed, new_array)
+    for part in parts(len(trace)):
+        filler.add(part)
+        if progress is not None:
+            progress(part.stop / len(trace))
+    if not filler.filled:
         raise UsageError(f"{trace.source}: no allocation or free inside the machine's zones")
-    _check_requests(trace, kept, machine)
-    rows = np.zeros(len(kept), resolved.ROW)
-    gfp = trace.gfp[kept]
-    rows["time_ns"] = trace.time_ns[kept]
-    rows["pfn"] = pfn[inside]
-    rows["cpu"] = trace.cpu[kept]
-    rows["is_free"] = trace.event[kept] == Event.FREE
-    rows["order"] = order[inside]
-    rows["migratetype"] = trace.migratetype[kept]
-    rows["bits"] = gfp & np.uint32(_read_bits(trace))
-    rows["zone"] = highest_type_by_gfp(machine)[gfp & np.uint32(15)]
-    frees = rows["is_free"] == 1
-    rows["migratetype"][frees] = hidden_migratetype
-    rows["bits"][frees] = GFP_KERNEL & at.GFP_READ_BITS
-    _, rows["task"] = np.unique(
-        (trace.pid[kept].astype(np.int64) << 16) | trace.cpu[kept].astype(np.int64),
-        return_inverse=True,
-    )
-    rows["task_request"] = _last_request(rows)
-    _mark_failed_charges(rows, gfp)
     return DemandRows(
-        rows=rows,
-        trace_rows=kept,
-        outside=len(seen) - len(kept),
-        recorded_twice=int(is_again.sum()),
+        rows=filler.rows[: filler.filled],
+        outside=filler.outside,
+        recorded_twice=filler.recorded_twice,
     )
+
+
+class _RowFiller:
+    """Makes rows of one part of a trace after the other; carries what a part tells the next."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        machine: Machine,
+        hidden_migratetype: int,
+        reclaimed: np.ndarray,
+        new_array: NewArray,
+    ) -> None:
+        self._trace, self._machine = trace, machine
+        self._hidden_migratetype = hidden_migratetype
+        self._reclaimed = reclaimed
+        self._zone_of_gfp = highest_type_by_gfp(machine)
+        self._read_bits = np.uint32(_read_bits(trace))
+        self._code_of_task: dict[int, int] = {}
+        self._request_of_task = np.zeros(0, np.int32)
+        self._last_events = np.zeros(0, np.int64)
+        self._last_rows = np.zeros(0, np.int64)
+        demanded = (np.count_nonzero(trace.event[part] <= Event.FREE) for part in parts(len(trace)))
+        self.rows = new_array(sum(demanded), resolved.ROW)
+        self.filled = self.outside = self.recorded_twice = 0
+
+    def add(self, part: slice) -> None:
+        """Append the rows of a part of the trace."""
+        trace, machine = self._trace, self._machine
+        wanted = np.flatnonzero(trace.event[part] <= Event.FREE) + part.start
+        is_again = self._repeats_the_one_before(wanted)
+        seen = wanted[~is_again]
+        pfn, order = trace.pfn[seen], trace.order[seen].astype(np.int64)
+        failed = (pfn == -1) & (trace.event[seen] == Event.ALLOC)
+        inside = (failed | _within_zones(machine, pfn, order)) & (order >= 0)
+        inside &= order <= machine.max_order
+        kept = seen[inside]
+        self.outside += len(seen) - len(kept)
+        self.recorded_twice += int(is_again.sum())
+        _check_requests(trace, kept, machine)
+        first, self.filled = self.filled, self.filled + len(kept)
+        self._fill(self.rows[first : self.filled], kept)
+        self._fill_requests(first)
+        self._mark_failed_charges(first, trace.gfp[kept])
+
+    def _repeats_the_one_before(self, events: np.ndarray) -> np.ndarray:
+        """Whether an event is its CPU's preceding one once more, of the same nanosecond (bool)."""
+        trace = self._trace
+        together = np.concatenate([self._last_events, events])
+        by_cpu = together[np.argsort(trace.cpu[together], kind="stable")]
+        self._last_events = _last_of_each(trace.cpu[together], together)
+        same = np.zeros(len(together), bool)
+        same[1:] = True
+        for name in ("cpu", "time_ns", "event", "pfn", "order", "pid", "gfp"):
+            column = getattr(trace, name)[by_cpu]
+            same[1:] &= column[1:] == column[:-1]
+        same &= trace.pfn[by_cpu] >= 0
+        found = np.zeros(len(together), bool)
+        found[np.searchsorted(together, by_cpu[same])] = True
+        return found[len(together) - len(events) :]
+
+    def _fill(self, rows: np.ndarray, kept: np.ndarray) -> None:
+        """Fill in what each event says by itself."""
+        trace = self._trace
+        gfp = trace.gfp[kept]
+        rows["time_ns"] = trace.time_ns[kept]
+        rows["pfn"] = trace.pfn[kept]
+        rows["cpu"] = trace.cpu[kept]
+        rows["is_free"] = trace.event[kept] == Event.FREE
+        rows["order"] = trace.order[kept]
+        rows["migratetype"] = trace.migratetype[kept]
+        rows["bits"] = gfp & self._read_bits
+        rows["zone"] = self._zone_of_gfp[gfp & np.uint32(15)]
+        rows["failed_charge"] = 0
+        frees = rows["is_free"] == 1
+        rows["migratetype"][frees] = self._hidden_migratetype
+        rows["bits"][frees] = GFP_KERNEL & at.GFP_READ_BITS
+        rows["bits"][self._has_reclaimed(kept)] |= np.uint32(at.REQUEST_RECLAIMED)
+        tasks, inverse = np.unique(
+            (trace.pid[kept].astype(np.int64) << 16) | trace.cpu[kept].astype(np.int64),
+            return_inverse=True,
+        )
+        known = self._code_of_task
+        codes = [known.setdefault(task, len(known)) for task in tasks.tolist()]
+        rows["task"] = np.array(codes, np.int32)[inverse]
+
+    def _has_reclaimed(self, kept: np.ndarray) -> np.ndarray:
+        """Whether direct reclaim ran on behalf of each event (bool)."""
+        if not len(kept):
+            return np.zeros(0, bool)
+        begin, end = np.searchsorted(self._reclaimed, [kept[0], kept[-1] + 1])
+        return np.isin(kept, self._reclaimed[begin:end])
+
+    def _fill_requests(self, first: int) -> None:
+        """Fill in each row's last earlier row of the same task that is an allocation."""
+        rows = self.rows[first : self.filled]
+        new_tasks = len(self._code_of_task) - len(self._request_of_task)
+        last = np.concatenate([self._request_of_task, np.full(new_tasks, -1, np.int32)])
+        rows["task_request"] = _last_request(rows, first, last)
+        requests = np.flatnonzero(rows["is_free"] == 0)
+        last[rows["task"][requests]] = first + requests
+        self._request_of_task = last
+
+    def _mark_failed_charges(self, first: int, gfp: np.ndarray) -> None:
+        """Mark frees that precede the failure of the same request, which they stand for (T2)."""
+        rows = self.rows
+        together = np.concatenate([self._last_rows, np.arange(first, self.filled)])
+        cpus = rows["cpu"][together]
+        by_cpu = together[np.argsort(cpus, kind="stable")]
+        self._last_rows = _last_of_each(cpus, together)
+        free, failure = by_cpu[:-1], by_cpu[1:]
+        free, failure = free[failure >= first], failure[failure >= first]
+        is_one = (rows["is_free"][free] == 1) & (rows["is_free"][failure] == 0)
+        is_one &= rows["pfn"][failure] == -1
+        is_one &= gfp[failure - first] & np.uint32(GFP_ACCOUNT) != 0
+        for name in ("task", "order"):
+            is_one &= rows[name][free] == rows[name][failure]
+        free, failure = free[is_one], failure[is_one]
+        rows["failed_charge"][free] = 1
+        for name in ("migratetype", "bits", "zone"):
+            rows[name][free] = rows[name][failure]
+        rows["bits"][free] &= ~np.uint32(at.REQUEST_RECLAIMED)
+
+
+def _last_of_each(keys: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The last value of each key, ascending."""
+    _, from_end = np.unique(keys[::-1], return_index=True)
+    return np.sort(values[len(values) - 1 - from_end])
 
 
 def highest_type_by_gfp(machine: Machine) -> np.ndarray:
@@ -106,46 +221,24 @@ def highest_type_by_gfp(machine: Machine) -> np.ndarray:
     return table
 
 
-def _repeats_the_one_before(trace: Trace, rows: np.ndarray) -> np.ndarray:
-    """Whether an event is its CPU's preceding one once more, of the same nanosecond (bool)."""
-    by_cpu = rows[np.argsort(trace.cpu[rows], kind="stable")]
-    same = np.zeros(len(rows), bool)
-    same[1:] = True
-    for name in ("cpu", "time_ns", "event", "pfn", "order", "pid", "gfp"):
-        column = getattr(trace, name)[by_cpu]
-        same[1:] &= column[1:] == column[:-1]
-    same &= trace.pfn[by_cpu] >= 0
-    found = np.zeros(len(rows), bool)
-    found[np.searchsorted(rows, by_cpu[same])] = True
-    return found
+def _last_request(rows: np.ndarray, first: int, before: np.ndarray) -> np.ndarray:
+    """Each row's last earlier row of the same task that is an allocation, -1 if none.
 
-
-def _last_request(rows: np.ndarray) -> np.ndarray:
-    """Each row's last earlier row of the same task that is an allocation, -1 if none."""
+    Args:
+        rows: of one part; the number of the first one is `first`.
+        first: rows before these.
+        before: int32 by task, the same as of this part's beginning.
+    """
     number = np.arange(len(rows))
     by_task = np.lexsort((number, rows["task"]))
     request = np.where(rows["is_free"][by_task] == 0, number[by_task], -1)
     starts = np.flatnonzero(np.diff(rows["task"][by_task], prepend=-1))
     latest = np.maximum.accumulate(np.where(request >= 0, np.arange(len(rows)), -1))
-    first = np.repeat(starts, np.diff(np.append(starts, len(rows))))
-    found = np.where(latest >= first, request[np.maximum(latest, 0)], -1)
+    begin = np.repeat(starts, np.diff(np.append(starts, len(rows))))
+    here = first + request[np.maximum(latest, 0)]
     result = np.empty(len(rows), np.int32)
-    result[by_task] = found
+    result[by_task] = np.where(latest >= begin, here, before[rows["task"][by_task]])
     return result
-
-
-def _mark_failed_charges(rows: np.ndarray, gfp: np.ndarray) -> None:
-    """Mark frees that precede the failure of the same request, which they then stand for (T2)."""
-    by_cpu = np.argsort(rows["cpu"], kind="stable")
-    free, failure = by_cpu[:-1], by_cpu[1:]
-    is_one = (rows["is_free"][free] == 1) & (rows["is_free"][failure] == 0)
-    is_one &= (rows["pfn"][failure] == -1) & (gfp[failure] & np.uint32(GFP_ACCOUNT) != 0)
-    for name in ("task", "order"):
-        is_one &= rows[name][free] == rows[name][failure]
-    free, failure = free[is_one], failure[is_one]
-    rows["failed_charge"][free] = 1
-    for name in ("migratetype", "bits", "zone"):
-        rows[name][free] = rows[name][failure]
 
 
 def _read_bits(trace: Trace) -> int:

@@ -17,8 +17,11 @@ import numpy as np
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.demand import Demand
+from pagealloc_model.event_order import merged
 from pagealloc_model.machine import Machine
+from pagealloc_model.trace.column_space import NewArray
 from pagealloc_model.trace.columns import Event, Trace
+from pagealloc_model.working_arrays import parts, working_arrays
 
 if TYPE_CHECKING:
     from pagealloc_model.bundle import Bundle
@@ -37,14 +40,13 @@ def with_touched_span(machine: Machine, trace: Trace) -> Machine:
         machine: as at the start.
         trace: the recording's events.
     """
-    wanted = (trace.event == Event.ALLOC) | (trace.event == Event.FREE)
-    size = np.int64(1) << np.clip(trace.order[wanted].astype(np.int64), 0, machine.max_order)
-    ends = trace.pfn[wanted] + size
     limit = machine.end_pfn + sum(zone.present for zone in machine.zones)
-    ends = ends[(ends > machine.end_pfn) & (ends <= limit)]
-    if not len(ends):
+    last_end = max(
+        (_last_end(machine, trace, part, limit) for part in parts(len(trace))), default=0
+    )
+    if last_end <= machine.end_pfn:
         return machine
-    end = -(-int(ends.max()) >> SECTION_ORDER) << SECTION_ORDER
+    end = -(-last_end >> SECTION_ORDER) << SECTION_ORDER
     zones = list(machine.zones)
     last = max(
         (index for index, zone in enumerate(zones) if zone.managed),
@@ -52,6 +54,14 @@ def with_touched_span(machine: Machine, trace: Trace) -> Machine:
     )
     zones[last] = replace(zones[last], spanned=end - zones[last].start_pfn)
     return replace(machine, zones=tuple(zones))
+
+
+def _last_end(machine: Machine, trace: Trace, part: slice, limit: int) -> int:
+    """The highest end, up to a limit, of the pages that a part's events touch; 0 without any."""
+    wanted = trace.event[part] <= Event.FREE
+    order = trace.order[part][wanted].astype(np.int64)
+    ends = trace.pfn[part][wanted] + (np.int64(1) << np.clip(order, 0, machine.max_order))
+    return int(ends[ends <= limit].max(initial=0))
 
 
 def grown_demand(machine: Machine, demand: Demand, block_types: np.ndarray) -> Demand:
@@ -63,26 +73,45 @@ def grown_demand(machine: Machine, demand: Demand, block_types: np.ndarray) -> D
         block_types: int8 per pageblock of the start image, -1 where there is no memory.
     """
     objects = demand.objects
-    blocks = objects["pfn"].astype(np.int64) >> machine.pageblock_order
-    is_new = block_types[blocks] < 0
-    freed = is_new & (objects["kind"] == resolved.AT_START)
-    taken = is_new & (objects["fresh"] == 1)
-    if not (freed | taken).any():
+    freed, taken = (
+        numbers[block_types[objects["pfn"][numbers] >> machine.pageblock_order] < 0]
+        for numbers in (demand.at_start, demand.fresh)
+    )
+    if not len(freed) and not len(taken):
         return demand
-    events, objects = demand.events.copy(), objects.copy()
-    mine = (events["operation"] == at.FREE) & freed[np.maximum(events["object"], 0)]
-    handed = events[mine]
+    new_array = working_arrays(len(demand.events))
+    is_freed = np.zeros(len(objects), bool)
+    is_freed[freed] = True
+    rest, handed = _without_frees(demand.events, is_freed, new_array)
     handed["operation"] = at.GROW
     handed["offset"] += objects["pfn"][handed["object"]]
     handed["zone"] = _zone_numbers(machine, handed["offset"])
     handed["object"] = -1
-    objects["kind"][freed] = resolved.GROWN
-    first_taken = events[(events["operation"] == at.ALLOC) & taken[np.maximum(events["object"], 0)]]
+    first_taken = demand.first_allocations
+    first_taken = first_taken[np.isin(first_taken["object"], taken)]
     sections = _sections_needed(machine, block_types, handed, first_taken, objects)
-    events = np.concatenate([handed, sections, events[~mine]])
-    events = events[np.argsort(events["time_ns"], kind="stable")]
-    sizes = np.int64(1) << np.concatenate([handed["order"], sections["order"]]).astype(np.int64)
+    grown = np.concatenate([handed, sections])
+    events = merged(rest, grown, np.zeros(len(grown), np.int64), new_array)
+    objects = new_array(len(demand.objects), demand.objects.dtype)
+    objects[:] = demand.objects
+    objects["kind"][freed] = resolved.GROWN
+    sizes = np.int64(1) << grown["order"].astype(np.int64)
     return replace(demand, events=events, objects=objects, grown_pages=int(sizes.sum()))
+
+
+def _without_frees(
+    events: np.ndarray, is_freed: np.ndarray, new_array: NewArray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Events without the frees of chosen objects (bool by object), and those frees."""
+    rest, kept, taken_out = new_array(len(events), events.dtype), 0, [events[:0]]
+    for part in parts(len(events)):
+        together = events[part]
+        mine = (together["operation"] == at.FREE) & is_freed[np.maximum(together["object"], 0)]
+        taken_out.append(together[mine])
+        others = together[~mine]
+        rest[kept : kept + len(others)] = others
+        kept += len(others)
+    return rest[:kept], np.concatenate(taken_out)
 
 
 def _zone_numbers(machine: Machine, pfn: np.ndarray) -> np.ndarray:

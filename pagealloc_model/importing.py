@@ -19,7 +19,7 @@ from pagealloc_model.bundle import (
     read_events,
 )
 from pagealloc_model.errors import UsageError
-from pagealloc_model.progress_bar import Report
+from pagealloc_model.progress_bar import Report, part_of
 from pagealloc_model.trace.column_space import on_disk
 from pagealloc_model.trace.store_header import StoreSource, is_store
 
@@ -117,22 +117,15 @@ def _write_events(bundle: Bundle, path: Path, compress: bool, progress: Report |
     else:
         size = event_file.stat().st_size
         source = StoreSource(file=event_file.name, size=size, sha256=bundle.sha256)
-    trace = read_events(event_file, on_disk(path.parent), _part(progress, 0, _READING))
+    trace = read_events(event_file, on_disk(path.parent), part_of(progress, 0, _READING))
     write_store(
         trace,
         path,
         source=source,
         compress=compress,
-        progress=_part(progress, _READING, 1),
+        progress=part_of(progress, _READING, 1),
     )
     return len(trace)
-
-
-def _part(progress: Report | None, begin: float, end: float) -> Report | None:
-    """Reports on a part of the work as the share of the whole."""
-    if progress is None:
-        return None
-    return lambda share: progress(begin + share * (end - begin))
 
 
 def _the_rest(bundle: Bundle) -> Iterator[Path]:

@@ -7,6 +7,7 @@ import pandas as pd
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.machine import Machine
+from pagealloc_model.working_arrays import parts
 
 SITE_NAMES = {
     at.SITE_REFILL: ("refill", ""),
@@ -164,8 +165,13 @@ def fallbacks(counts: np.ndarray) -> pd.DataFrame:
 
 def outcomes(events: np.ndarray) -> pd.DataFrame:
     """Requests by order; whether they succeed under another policy is NA in a literal replay."""
-    asked = events[np.isin(events["operation"], (at.ALLOC, at.RECORDED_FAILURE))]
-    orders, counts = np.unique(asked["order"], return_counts=True)
+    counts = np.zeros(at.ORDERS, np.int64)
+    for part in parts(len(events)):
+        together = events[part]
+        asked = np.isin(together["operation"], (at.ALLOC, at.RECORDED_FAILURE))
+        counts += np.bincount(together["order"][asked], minlength=at.ORDERS)
+    orders = np.flatnonzero(counts).astype(np.int8)
+    counts = counts[orders]
     frame = pd.DataFrame({"class": "all", "order": orders, "asked": counts})
     for name in ("succeeded", "failed", "stalled"):
         frame[name] = pd.array([pd.NA] * len(frame), dtype="Int64")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -26,6 +27,7 @@ from pagealloc_model.prepared import effective_policy, prepare
 from pagealloc_model.sampling import bin_edges
 from pagealloc_model.start_calibration import begun_state
 from pagealloc_model.version import __version__
+from pagealloc_model.working_arrays import GrowingArray, working_arrays
 
 if TYPE_CHECKING:
     from pagealloc_model.bundle import Bundle
@@ -192,7 +194,7 @@ def replay(
         seed: for choices that nothing in the recording settles.
         window: (from, to) in seconds after the first event; the tables cover only that part, the
             replay still begins at the start.
-        progress: called with the share done, 0 to 1; None shows a bar in a terminal or notebook.
+        progress: called with the share replayed, 0 to 1; None shows a bar where one is seen.
         cancel: asked now and then; True ends the replay with `Cancelled`.
 
     Raises:
@@ -203,7 +205,13 @@ def replay(
     """
     assumptions = assumptions or Assumptions()
     chosen = choose_rules(recording, rules)
-    prepared = prepare(recording, chosen.rules, assumptions, seed)
+    with progress_bar.progress(
+        f"preparing {recording.name}",
+        len(recording.trace),
+        "events",
+        given=None if progress is None else progress_bar.unreported,
+    ) as report:
+        prepared = prepare(recording, chosen.rules, assumptions, seed, report)
     demand = prepared.demand
     effective = effective_policy(recording, policy)
     first, last = recording.trace.demand_span_ns
@@ -271,10 +279,10 @@ def _run(
     times = events["time_ns"]
     kept: list[tuple[np.ndarray, ...]] = []
     sampled: list[int] = []
-    logs: list[np.ndarray] = []
+    log = GrowingArray(working_arrays(len(events)), at.LOG_COLUMNS, np.int64)
     position = 0
     for instant in instants[instants <= span[1]]:
-        stop = int(np.searchsorted(times, instant, side="left"))
+        stop = bisect_left(times, instant)
         while position < stop or _ticks_are_due(state, position, int(instant)):
             goal = min(stop, position + STEP_EVENTS)
             until = int(instant) if goal == stop else -1
@@ -289,7 +297,8 @@ def _run(
                 goal,
                 until,
             )
-            logs.append(state.log[: state.st[at.LOG_ROWS]].copy())
+            rows = state.log[: state.st[at.LOG_ROWS]]
+            log.append(rows[(rows[:, 1] >= span[0]) & (rows[:, 1] < span[1])])
             state.st[at.LOG_ROWS] = 0
             if cancel is not None and cancel():
                 raise Cancelled
@@ -298,8 +307,6 @@ def _run(
         if instant >= span[0]:
             sampled.append(int(instant))
             kept.append(_sample(state))
-    log = np.concatenate(logs) if logs else state.log[:0]
-    log = log[(log[:, 1] >= span[0]) & (log[:, 1] < span[1])]
     free_buddies, blocks, pcp, sites = (np.stack(column) for column in zip(*kept, strict=True))
     return (
         Samples(
@@ -309,7 +316,7 @@ def _run(
             pcp=pcp,
             sites=sites,
         ),
-        log,
+        log.filled,
     )
 
 

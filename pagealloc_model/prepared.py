@@ -11,6 +11,7 @@ from pagealloc_model.errors import PolicyError, RecordingError, UsageError
 from pagealloc_model.kernel_rules import KernelRules
 from pagealloc_model.machine import DEFAULT_MIGRATETYPES, Machine, machine_from_zoneinfo
 from pagealloc_model.policy import Assumptions, Policy, field_kinds
+from pagealloc_model.progress_bar import Report
 from pagealloc_model.topology import with_topology
 
 if TYPE_CHECKING:
@@ -106,8 +107,21 @@ def effective_policy(bundle: Bundle, policy: Policy | None) -> Policy:
     return recorded if policy is None else replace(recorded, **policy.given())
 
 
-def prepare(bundle: Bundle, rules: KernelRules, assumptions: Assumptions, seed: int) -> Prepared:
+def prepare(
+    bundle: Bundle,
+    rules: KernelRules,
+    assumptions: Assumptions,
+    seed: int,
+    progress: Report | None = None,
+) -> Prepared:
     """Machine, demand and start image of a recording; kept while the bundle lives.
+
+    Args:
+        bundle: the recording.
+        rules: the recorded kernel's.
+        assumptions: ours.
+        seed: for choices that nothing settles.
+        progress: called with the share done, 0 to 1.
 
     Raises:
         UsageError: no snapshot, or no event inside the machine's zones.
@@ -116,11 +130,17 @@ def prepare(bundle: Bundle, rules: KernelRules, assumptions: Assumptions, seed: 
     made = _prepared.setdefault(bundle, {})
     key = (rules, assumptions, seed)
     if key not in made:
-        made[key] = _prepare(bundle, rules, assumptions, seed)
+        made[key] = _prepare(bundle, rules, assumptions, seed, progress)
     return made[key]
 
 
-def _prepare(bundle: Bundle, rules: KernelRules, assumptions: Assumptions, seed: int) -> Prepared:
+def _prepare(
+    bundle: Bundle,
+    rules: KernelRules,
+    assumptions: Assumptions,
+    seed: int,
+    progress: Report | None,
+) -> Prepared:
     from pagealloc_model.demand import resolve_demand
     from pagealloc_model.growth import grown_demand, with_touched_span
     from pagealloc_model.page_evidence import StartFiles
@@ -129,10 +149,10 @@ def _prepare(bundle: Bundle, rules: KernelRules, assumptions: Assumptions, seed:
 
     machine = with_touched_span(recorded_machine(bundle), bundle.trace)
     if assumptions.start == "empty":
-        return _prepare_empty(bundle, machine, assumptions)
+        return _prepare_empty(bundle, machine, assumptions, progress)
     early, snapshot = start_snapshots(bundle)
     during = None if snapshot is early else snapshot
-    demand = resolve_demand(bundle.trace, machine, assumptions, start=during)
+    demand = resolve_demand(bundle.trace, machine, assumptions, start=during, progress=progress)
     image = calibrated_image(
         machine,
         demand,
@@ -152,14 +172,16 @@ def _prepare(bundle: Bundle, rules: KernelRules, assumptions: Assumptions, seed:
     return Prepared(machine=machine, demand=demand, image=image)
 
 
-def _prepare_empty(bundle: Bundle, machine: Machine, assumptions: Assumptions) -> Prepared:
+def _prepare_empty(
+    bundle: Bundle, machine: Machine, assumptions: Assumptions, progress: Report | None
+) -> Prepared:
     from pagealloc_model.demand import resolve_demand
     from pagealloc_model.empty_start import created_demand, empty_image, idle_machine
     from pagealloc_model.growth import grown_demand
 
     machine = idle_machine(machine)
     image = empty_image(machine, bundle.kpageflags)
-    demand = resolve_demand(bundle.trace, machine, assumptions)
+    demand = resolve_demand(bundle.trace, machine, assumptions, progress=progress)
     demand = grown_demand(machine, demand, image.block_types)
     demand = created_demand(machine, demand, assumptions)
     return Prepared(machine=machine, demand=demand, image=image)

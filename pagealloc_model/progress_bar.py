@@ -51,6 +51,17 @@ def progress(
         yield lambda share: bar.update(share * scale - bar.n)
 
 
+def unreported(share: float) -> None:
+    """A report that goes nowhere: of work beside the one that a caller follows."""
+
+
+def part_of(report: Report | None, begin: float, end: float) -> Report | None:
+    """Reports on a part of the work, from share `begin` to `end` of the whole."""
+    if report is None:
+        return None
+    return lambda share: report(begin + share * (end - begin))
+
+
 def in_notebook() -> bool:
     """Whether this process is the kernel of a notebook."""
     ipython = sys.modules.get("IPython")

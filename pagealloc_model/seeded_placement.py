@@ -124,8 +124,7 @@ def _type_evidence(machine: Machine, demand: Demand, length: int) -> np.ndarray:
     """Pages that requests of each type take first, int64, shape (migratetypes, blocks)."""
     order = machine.pageblock_order
     table = np.zeros((at.MIGRATETYPES, length >> order), np.int64)
-    events = demand.events[demand.events["operation"] == at.ALLOC]
-    events = events[demand.objects["fresh"][events["object"]] == 1]
+    events = demand.first_allocations
     block = demand.objects["pfn"][events["object"]].astype(np.int64) >> order
     np.add.at(table, (events["migratetype"].astype(np.int64), block), 1)
     return table

@@ -7,6 +7,7 @@ the model itself says what a list that began so much longer or shorter would hav
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import replace
 
 import numpy as np
@@ -71,7 +72,7 @@ def calibrated_image(
     for _ in range(ROUNDS):
         grown = grown_demand(machine, demand, image.block_types)
         state = begun_state(machine, grown, image, rules, policy, assumptions)
-        _advance(state, grown, int(np.searchsorted(grown.events["time_ns"], start.time_ns)))
+        _advance(state, grown, bisect_left(grown.events["time_ns"], start.time_ns))
         words = state.pcp_words(at.PCP_COUNT, 2)
         gap, limit_gap = words[:, :, 0] - wanted, words[:, :, 1] - limits
         if np.abs(gap).sum() < best_gap:

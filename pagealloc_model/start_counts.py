@@ -11,6 +11,7 @@ from pagealloc_model.errors import UsageError
 from pagealloc_model.machine import Machine
 from pagealloc_model.snapshot import Snapshot
 from pagealloc_model.trace.columns import Event, Trace
+from pagealloc_model.working_arrays import parts
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -54,13 +55,8 @@ def start_counts(
     """
     totals = _free_pages(machine, snapshot)
     until = int(np.searchsorted(trace.time_ns, snapshot.time_ns))
-    event = trace.event[:until]
-    sizes = np.where(event == Event.FREE, 1, np.where(event == Event.ALLOC, -1, 0))
-    sizes = sizes * (1 << trace.order[:until].astype(np.int64))
-    pfn = trace.pfn[:until]
-    for index, zone in enumerate(machine.zones):
-        inside = (pfn >= zone.start_pfn) & (pfn < zone.end_pfn)
-        totals[index] -= int(sizes[inside].sum())
+    for part in parts(until):
+        totals -= _pages_freed(machine, trace, part)
     buddies, blocks = _typed_counts(machine, snapshot)
     others = buddies
     if early is not None and early.pagetypeinfo is not None:
@@ -81,6 +77,18 @@ def start_counts(
         free_pages=totals,
         time_ns=snapshot.time_ns,
     )
+
+
+def _pages_freed(machine: Machine, trace: Trace, part: slice) -> np.ndarray:
+    """Pages freed less those allocated in a part of a trace, int64, shape (zones,)."""
+    event, pfn = trace.event[part], trace.pfn[part]
+    sizes = np.where(event == Event.FREE, 1, np.where(event == Event.ALLOC, -1, 0))
+    sizes = sizes * (1 << trace.order[part].astype(np.int64))
+    freed = np.zeros(len(machine.zones), np.int64)
+    for index, zone in enumerate(machine.zones):
+        inside = (pfn >= zone.start_pfn) & (pfn < zone.end_pfn)
+        freed[index] = int(sizes[inside].sum())
+    return freed
 
 
 def _free_pages(machine: Machine, snapshot: Snapshot) -> np.ndarray:

@@ -71,12 +71,9 @@ def refilled_lists(
         evidence: what was in the buddy when the flags were read.
         until_ns: time of the start snapshot.
     """
-    events = demand.events
-    early = events[(events["operation"] == at.ALLOC) & (events["time_ns"] < until_ns)]
-    early = early[early["order"] == 0]
+    early = demand.first_allocations
+    early = early[(early["time_ns"] < until_ns) & (early["order"] == 0)]
     pfn = demand.objects["pfn"][early["object"]].astype(np.int64)
-    fresh = demand.objects["fresh"][early["object"]] == 1
-    early, pfn = early[fresh], pfn[fresh]
     shape = (len(machine.zones), machine.nr_cpus, at.PCP_TYPES)
     first, pages = np.full(shape, NEVER, np.int64), np.zeros(shape, np.int64)
     for index, zone in enumerate(machine.zones):
@@ -160,8 +157,7 @@ def first_touches(demand: Demand, buddy: np.ndarray) -> np.ndarray:
     Returns:
         `LISTED` records with `time_ns`, in time order.
     """
-    events = demand.events[demand.events["operation"] == at.ALLOC]
-    events = events[demand.objects["fresh"][events["object"]] == 1]
+    events = demand.first_allocations
     pfn = demand.objects["pfn"][events["object"]]
     listed = (events["order"] <= LARGEST_LISTED) | (events["order"] == PMD_ORDER)
     listed &= ~buddy[pfn]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from pagealloc_model import progress_bar
 from pagealloc_model.error_rows import error_rows
 from pagealloc_model.evidence.choice import RuleEvidence, checked, rule_notes
 from pagealloc_model.growth import size_changes
@@ -16,6 +17,7 @@ from pagealloc_model.policy import Assumptions
 from pagealloc_model.predicted_tables import LITERAL
 from pagealloc_model.prediction import Replay, replay
 from pagealloc_model.prepared import start_snapshots
+from pagealloc_model.progress_bar import Report
 from pagealloc_model.sampling import bin_width_ns
 from pagealloc_model.state_errors import Scored, at_snapshots
 from pagealloc_model.topology import missing_topology
@@ -134,11 +136,22 @@ def validate(
         progress=progress,
         cancel=cancel,
     )
+    with progress_bar.progress(
+        f"comparing with what {recording.name} shows",
+        given=None if progress is None else progress_bar.unreported,
+    ) as report:
+        return _compared(recording, predicted, report or progress_bar.unreported)
+
+
+def _compared(recording: Bundle, predicted: Replay, report: Report) -> Validation:
+    """Measure, and hold the prediction against it."""
     first, last = recording.trace.demand_span_ns
     measured = measure(recording, bin_ns=bin_width_ns(last - first))
+    report(0.3)
     _, start = start_snapshots(recording)
     scored = Scored.of(measured, predicted, start_ns=start.time_ns, end_ns=last)
     evidence = checked(recording, predicted.rule_evidence)
+    report(0.6)
     notes = [predicted.rules_origin, *rule_notes(evidence, predicted.rules)]
     notes += [*IMPOSED, *measured.notes, *recording.missing]
     notes += size_changes(recording)

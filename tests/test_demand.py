@@ -1,6 +1,8 @@
 """Demand: which free belongs to which allocation, and what was imposed from the recording."""
 
-from dataclasses import replace
+import mmap
+import tempfile
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -8,24 +10,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pagealloc_model import working_arrays
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
-from pagealloc_model.demand import (
-    KSWAPD_NAP_NS,
-    Demand,
-    kswapd_runs,
-    requests_that_reclaimed,
-    resolve_demand,
-)
+from pagealloc_model.demand import Demand, resolve_demand
 from pagealloc_model.demand_rows import highest_type_by_gfp
 from pagealloc_model.errors import UsageError
+from pagealloc_model.growth import grown_demand
 from pagealloc_model.machine import Machine
 from pagealloc_model.policy import Assumptions
+from pagealloc_model.prepared import recorded_machine
+from pagealloc_model.recorded_reclaim import (
+    KSWAPD_NAP_NS,
+    kswapd_runs,
+    requests_that_reclaimed,
+)
 from pagealloc_model.trace.columns import COLUMN_TYPES, Event, Losses, Trace
 from tests.small_recordings import (
     END_PFN,
     EVENTS_BEGIN_NS,
     TimedEvents,
+    shipped_bundle,
     small_machine,
 )
 
@@ -501,3 +506,54 @@ def seen_first(history: list[tuple[bool, int, int]], page: int) -> bool:
     """Whether a page's first event allocates it."""
     first = next(each for each in history if each[1] <= page < each[1] + (1 << each[2]))
     return not first[0]
+
+
+@settings(max_examples=100, deadline=None)
+@given(requests(), st.integers(1, 7))
+def test_parts_of_a_recording_together_are_the_whole(
+    history: list[tuple[bool, int, int]], rows_together: int
+) -> None:
+    trace = trace_of(history)
+    whole = resolve_demand(trace, small_machine())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(working_arrays, "ROWS_TOGETHER", rows_together)
+        parted = resolve_demand(trace, small_machine())
+    assert_same_demand(parted, whole)
+
+
+@pytest.mark.parametrize("name", ["xfree", "highatomic_stock"])
+def test_a_long_recording_is_worked_on_in_files(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = shipped_bundle(name)
+    machine = recorded_machine(bundle)
+    whole = resolve_demand(bundle.trace, machine)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(working_arrays, "ROWS_IN_MEMORY", 0)
+    monkeypatch.setattr(working_arrays, "ROWS_TOGETHER", 9973)
+    made = resolve_demand(bundle.trace, machine)
+    assert isinstance(backing(made.events), mmap.mmap)
+    assert_same_demand(made, whole)
+    # Growth takes the same path: a third of the blocks become memory that comes later.
+    types = np.zeros(-(-machine.end_pfn >> machine.pageblock_order), np.int8)
+    types[::3] = -1
+    grown = grown_demand(machine, made, types)
+    monkeypatch.undo()
+    assert grown.grown_pages > 0
+    assert_same_demand(grown, grown_demand(machine, whole, types))
+
+
+def backing(array: np.ndarray) -> object:
+    """What an array's values lie in."""
+    base: object = array
+    while isinstance(base, np.ndarray) and base.base is not None:
+        base = base.base
+    return base
+
+
+def assert_same_demand(some: Demand, others: Demand) -> None:
+    np.testing.assert_array_equal(some.events, others.events)
+    np.testing.assert_array_equal(some.objects, others.objects)
+    for field in fields(Demand):
+        if field.name not in ("events", "objects"):
+            assert getattr(some, field.name) == getattr(others, field.name), field.name

@@ -252,26 +252,31 @@ def room_needed(rows: np.ndarray, row: int, owner: np.ndarray, objects: np.ndarr
 @entry
 def resolve_objects(
     rows: np.ndarray,
+    low: int,
+    high: int,
     owner: np.ndarray,
     last_free: np.ndarray,
     events: np.ndarray,
     objects: np.ndarray,
     counts: np.ndarray,
 ) -> int:
-    """Turn recorded rows into events on objects (T10.1 to T10.4).
+    """Turn recorded rows `low` to `high` into events on objects (T10.1 to T10.4).
 
     Args:
         rows: `ROW` records in time order, page frames inside the machine.
-        owner: int32 zeros, one per page frame.
-        last_free: int32 zeros, one per page frame.
-        events: room for `layout.EVENT` records; hidden allocations are out of time order.
+        low: first row; all before it were resolved with the same arrays.
+        high: one past the last row.
+        owner: int32 zeros at first, one per page frame.
+        last_free: int32 zeros at first, one per page frame.
+        events: room for `layout.EVENT` records; a hidden allocation, which may be earlier than the
+            event before it, is followed by its free.
         objects: room for `OBJECT` records.
-        counts: int64 zeros, COUNTS long; filled.
+        counts: int64 zeros at first, COUNTS long; filled.
 
     Returns:
-        Rows resolved; fewer than given if `events` or `objects` ran out of room.
+        The row to go on with: `high`, or less if `events` or `objects` ran out of room.
     """
-    for row in range(len(rows)):
+    for row in range(low, high):
         pfn = int(rows[row]["pfn"])
         end = pfn + (1 << int(rows[row]["order"]))
         room = room_needed(rows, row, owner, objects)
@@ -288,4 +293,4 @@ def resolve_objects(
                 order = piece_order(owner, pfn, end)
                 resolve_free(rows, row, pfn, order, owner, last_free, events, objects, counts)
                 pfn += 1 << order
-    return len(rows)
+    return high

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pagealloc_model.trace.thread_names import ThreadNames
+from pagealloc_model.working_arrays import parts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -194,7 +195,7 @@ class Trace:
 
     def count(self, event: Event) -> int:
         """Rows of one event."""
-        return int(np.count_nonzero(self.event == event))
+        return sum(int(np.count_nonzero(self.event[part] == event)) for part in parts(len(self)))
 
     @property
     def span_ns(self) -> tuple[int, int]:
@@ -206,10 +207,14 @@ class Trace:
     @cached_property
     def demand_span_ns(self) -> tuple[int, int]:
         """Times of the first and last allocation or free, (0, 0) if there is none."""
-        rows = np.flatnonzero(self.event <= Event.FREE)
-        if not len(rows):
+        found: list[int] = []
+        for part in parts(len(self)):
+            rows = np.flatnonzero(self.event[part] <= Event.FREE)
+            if len(rows):
+                found += [part.start + int(rows[0]), part.start + int(rows[-1])]
+        if not found:
             return (0, 0)
-        return (int(self.time_ns[rows[0]]), int(self.time_ns[rows[-1]]))
+        return (int(self.time_ns[found[0]]), int(self.time_ns[found[-1]]))
 
     def to_pandas(self) -> pd.DataFrame:
         """All rows as a DataFrame, events and command names as categories."""

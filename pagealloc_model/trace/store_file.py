@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from pagealloc_model.errors import RecordingError
+from pagealloc_model.trace.column_space import in_memory
 from pagealloc_model.trace.store_header import HEADER_KEY, StoreHeader
+from pagealloc_model.working_arrays import working_arrays
 
 IMPORT_AGAIN = "make it again with pagealloc import"
 
@@ -77,6 +79,7 @@ class StoreFile:
         if not (is_text or pa.types.is_integer(kind.value_type)):
             raise self.damaged(f"column {name} holds neither whole numbers nor texts")
         expected = self.header.lengths[name]
+        new_array = in_memory if is_text else working_arrays(expected)
         values, filled = np.zeros(0), 0
         for piece in self._pieces(name):
             part = _texts(piece) if is_text else _numbers(piece)
@@ -85,7 +88,7 @@ class StoreFile:
             if len(part) == expected:
                 values = part
             elif len(part):
-                values = values if filled else np.empty(expected, part.dtype)
+                values = values if filled else new_array(expected, part.dtype)
                 values[filled : filled + len(part)] = part
             filled += len(part)
         if filled != expected:
