@@ -9,7 +9,7 @@ import numpy as np
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import recorded_steps as rec
 from pagealloc_model.allocator import true_state as true
-from pagealloc_model.demand import kswapd_runs
+from pagealloc_model.recorded_reclaim import kswapd_runs
 
 if TYPE_CHECKING:
     from pagealloc_model.allocator.state import State

@@ -140,18 +140,27 @@ def validate(
         f"comparing with what {recording.name} shows",
         given=None if progress is None else progress_bar.unreported,
     ) as report:
-        return _compared(recording, predicted, report or progress_bar.unreported)
+        report = report or progress_bar.unreported
+        placement = None
+        if resync:
+            from pagealloc_model.placement import judge_placement
+
+            placement = judge_placement(recording, rules=rules, assumptions=assumptions)
+            report(0.4)
+        return _compared(recording, predicted, placement, report)
 
 
-def _compared(recording: Bundle, predicted: Replay, report: Report) -> Validation:
+def _compared(
+    recording: Bundle, predicted: Replay, placement: Placement | None, report: Report
+) -> Validation:
     """Measure, and hold the prediction against it."""
     first, last = recording.trace.demand_span_ns
     measured = measure(recording, bin_ns=bin_width_ns(last - first))
-    report(0.3)
+    report(0.6)
     _, start = start_snapshots(recording)
     scored = Scored.of(measured, predicted, start_ns=start.time_ns, end_ns=last)
     evidence = checked(recording, predicted.rule_evidence)
-    report(0.6)
+    report(0.8)
     notes = [predicted.rules_origin, *rule_notes(evidence, predicted.rules)]
     notes += [*IMPOSED, *measured.notes, *recording.missing]
     notes += size_changes(recording)
@@ -159,11 +168,7 @@ def _compared(recording: Bundle, predicted: Replay, report: Report) -> Validatio
     if not len(scored.times):
         notes.append("no snapshot after the start: nothing to hold free memory and blocks to")
     errors = error_rows(recording, predicted, measured, scored)
-    placement = None
-    if resync:
-        from pagealloc_model.placement import judge_placement
-
-        placement = judge_placement(recording, rules=rules, assumptions=assumptions)
+    if placement is not None:
         errors = pd.concat([errors, pd.DataFrame(placement.metric_rows())], ignore_index=True)
     return Validation(
         bundle=recording,
