@@ -142,6 +142,20 @@ class Policy:
         group=_PCP,
         kind="bool",
     )
+    pcp_decay_batched: bool | None = _swept(
+        "decay_pcp_high() chunks",
+        "so does what the periodic decay returns",
+        source='S4.8; "mm/page_alloc: batch page freeing in decay_pcp_high"',
+        group=_PCP,
+        kind="bool",
+    )
+    pcp_drain_batched: bool | None = _swept(
+        "drain_pages_zone() chunks",
+        "full drains take pcp->batch pages a lock hold; otherwise batch << S, or all before 6.1.y",
+        source='S4.9; "mm/page_alloc: perform appropriate batching in drain_pages_zone"',
+        group=_PCP,
+        kind="bool",
+    )
     min_free_kbytes: int | None = _swept(
         "vm.min_free_kbytes",
         "memory below the min watermarks of all zones together",

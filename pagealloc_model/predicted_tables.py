@@ -98,7 +98,7 @@ def lock(machine: Machine, edges: np.ndarray, sites: np.ndarray) -> pd.DataFrame
     Args:
         machine: names of zones.
         edges: int64, bin edges.
-        sites: cumulative counters at the edges, shape (edges, zones, sites, 3).
+        sites: cumulative counters at the edges, shape (edges, zones, sites, SITE_WORDS).
     """
     change = np.diff(sites[:, _managed(machine)], axis=0)
     drains = [at.SITE_DRAIN_COMMIT, at.SITE_DRAIN_DECAY, at.SITE_DRAIN_ALL]

@@ -49,7 +49,7 @@ class Samples:
         free_buddies: int64, shape (samples, zones, orders, migratetypes).
         blocks: int64, shape (samples, zones, migratetypes).
         pcp: int64, shape (samples, zones, cpus, 2): count and high.
-        sites: int64, shape (samples, zones, sites, 3), cumulative (`layout.SITE_...`).
+        sites: int64, shape (samples, zones, sites, SITE_WORDS), cumulative.
     """
 
     time_ns: np.ndarray

@@ -94,6 +94,7 @@ def split(
     migratetype: int,
 ) -> None:
     """Keep the low `order` part of a removed buddy, upper halves go to list heads (S5.2)."""
+    st[at.WORK_SPLITS] += from_order - order
     current = from_order
     while current > order:
         current -= 1
@@ -153,6 +154,7 @@ def free_to_buddy(
     largest = st[at.MAX_ORDER]
     block_order = st[at.PAGEBLOCK_ORDER]
     end = st[at.END_PFN]
+    st[at.WORK_MERGES] -= order
     while order < largest:
         buddy = pfn ^ (1 << order)
         if not is_free_buddy(pages, blocks, end, buddy, order, zone, block_order):
@@ -170,6 +172,8 @@ def free_to_buddy(
         remove_buddy(pages, st, zone, buddy)
         pfn &= ~(1 << order)
         order += 1
+    st[at.WORK_MERGES] += order
+    st[at.WORK_INSERTS] += 1
     tail = False
     if order < largest - 1:
         parent = pfn & ~(1 << order)
@@ -221,7 +225,9 @@ def move_free_pages(
     moved = 0
     pfn = first
     while pfn < end:
+        st[at.WORK_SCANNED] += 1
         if int(pages[pfn]["where"]) == at.BUDDY:
+            st[at.WORK_INSERTS] += 1
             order = int(pages[pfn]["order"])
             account_move(st, zone, int(pages[pfn]["tag"]), migratetype, 1 << order)
             remove_buddy(pages, st, zone, pfn)

@@ -9,6 +9,13 @@ from pagealloc_model.jit import inner
 
 
 @inner
+def forget_work(st: np.ndarray) -> None:
+    """What follows belongs to another hold of zone->lock."""
+    for unit in range(at.WORK_UNITS):
+        st[at.WORK + unit] = 0
+
+
+@inner
 def count_transaction(
     st: np.ndarray,
     log: np.ndarray,
@@ -20,15 +27,18 @@ def count_transaction(
     objects: int,
     page_count: int,
 ) -> None:
-    """Count one hold of zone->lock at a site of S11.1 and log it."""
+    """Count one hold of zone->lock at a site of S11.1, with the work since the last, and log it."""
     region = st[at.PCP_BASE] + (zone * st[at.NR_CPUS] + cpu) * at.PCP_STRIDE
     counters = region + at.PCP_SITES + site * at.SITE_WORDS
     st[counters + at.SITE_ACQUISITIONS] += 1
     st[counters + at.SITE_OBJECTS] += objects
     st[counters + at.SITE_PAGES] += page_count
+    for unit in range(at.WORK_UNITS):
+        st[counters + at.SITE_WORK + unit] += st[at.WORK + unit]
     row = st[at.LOG_ROWS]
     if row >= log.shape[0]:
         st[at.LOG_DROPPED] += 1
+        forget_work(st)
         return
     log[row, 0] = site
     log[row, 1] = st[at.NOW]
@@ -38,6 +48,10 @@ def count_transaction(
     log[row, 5] = migratetype
     log[row, 6] = objects
     log[row, 7] = page_count
+    for unit in range(at.WORK_UNITS):
+        log[row, at.LOG_WORK + unit] = st[at.WORK + unit]
+    log[row, at.LOG_RAN_ON] = st[at.EVENT_CPU]
+    forget_work(st)
     st[at.LOG_ROWS] = row + 1
 
 

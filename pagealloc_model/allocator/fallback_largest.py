@@ -86,6 +86,7 @@ def move_to_requester(
     account_move(st, zone, int(pages[pfn]["tag"]), migratetype, 1 << order)
     remove_buddy(pages, st, zone, pfn)
     add_buddy(pages, st, zone, pfn, order, migratetype, True)
+    st[at.WORK_INSERTS] += 1
 
 
 @inner

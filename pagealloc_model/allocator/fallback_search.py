@@ -67,7 +67,19 @@ def block_is_mostly_alike(
     region = zone_at(zone)
     if first < st[region + at.ZONE_START] or end > st[region + at.ZONE_END]:
         return False
+    st[at.WORK_SCANNED] += pages_looked_at(pages, first, end)
     return is_mostly_alike(pages, st, first, end, int(blocks[block]["migratetype"]), migratetype)
+
+
+@inner
+def pages_looked_at(pages: np.ndarray, first: int, end: int) -> int:
+    """Pages a scan of a range looks at: it skips what follows a free buddy's first page."""
+    looked_at = 0
+    pfn = first
+    while pfn < end:
+        looked_at += 1
+        pfn += 1 << int(pages[pfn]["order"]) if int(pages[pfn]["where"]) == at.BUDDY else 1
+    return looked_at
 
 
 @inner

@@ -6,6 +6,7 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.buddy import add_buddy, free_to_buddy, remove_buddy
+from pagealloc_model.allocator.event_log import forget_work
 from pagealloc_model.allocator.offsets import zone_at
 from pagealloc_model.jit import inner
 
@@ -26,3 +27,4 @@ def grow_zone(
     if order == st[at.MAX_ORDER]:
         remove_buddy(pages, st, zone, pfn)
         add_buddy(pages, st, zone, pfn, order, migratetype, True)
+    forget_work(st)

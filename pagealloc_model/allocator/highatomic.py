@@ -95,6 +95,7 @@ def unreserve_one(
             account_move(st, zone, at.HIGHATOMIC, migratetype, moved)
             remove_buddy(pages, st, zone, pfn)
             add_buddy(pages, st, zone, pfn, order, migratetype, True)
+            st[at.WORK_INSERTS] += 1
             set_block_types(blocks, st, pfn, order, migratetype)
         count_transaction(
             st, log, at.SITE_UNRESERVE, zone, cpu, order, migratetype, converted, moved

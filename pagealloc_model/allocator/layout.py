@@ -72,6 +72,10 @@ ZONELIST_BASE = 24
 CPU_NODE_BASE = 25
 SKIPS_BUSY_NODES = 26
 COUNTS_BY_CPU = 27
+# Work done under zone->lock since the last hold was counted (S11.1).
+WORK = 28
+WORK_SPLITS, WORK_MERGES, WORK_INSERTS, WORK_SCANNED = 28, 29, 30, 31
+WORK_UNITS = 4
 # Scalars that change.
 NOW = 32
 EVENT_CPU = 33
@@ -112,7 +116,7 @@ FALLBACK_SHAPE = (PCP_TYPES, PCP_TYPES, FALLBACK_KINDS, ORDERS, ORDERS)
 # More of the rules.
 PCP_AUTO_TUNED = 6144
 PCP_DECAYS = 6145
-FULL_DRAIN_BATCHED = 6146
+FULL_DRAIN_CHUNK = 6146
 FALLBACK_FROM_LARGEST = 6147
 LISTS_MATCH_BLOCKS = 6148
 FREE_SPLIT_BY_BLOCK = 6149
@@ -125,6 +129,8 @@ BOOST_RETRY_BITS = 6155
 BOOSTED_WAKE_NEEDS_BIT = 6156
 REFILL_COUNTED_AT_END = 6157
 HUGE_ORDER = 6158
+# What one hold of a full drain covers: everything, batch << S pages, or a batch (S4.9).
+DRAINS_ALL, DRAINS_SCALED_BATCH, DRAINS_BATCH = 0, 1, 2
 ZONES = 6176
 
 # One zone.
@@ -175,7 +181,7 @@ PCP_LISTS = 16
 PCP_LISTS_MAX = 32
 PCP_SITES = PCP_LISTS + PCP_LISTS_MAX * LIST_WORDS
 
-# zone->lock sites (S11.1), each with three counters. A drain's site tells its cause.
+# zone->lock sites (S11.1), each with counters. A drain's site tells its cause.
 SITE_REFILL = 0
 SITE_DRAIN_COMMIT = 1
 SITE_DRAIN_DECAY = 2
@@ -185,7 +191,8 @@ SITE_DIRECT_FREE = 5
 SITE_RESERVE = 6
 SITE_UNRESERVE = 7
 SITES = 8
-SITE_ACQUISITIONS, SITE_OBJECTS, SITE_PAGES, SITE_WORDS = 0, 1, 2, 3
+SITE_ACQUISITIONS, SITE_OBJECTS, SITE_PAGES, SITE_WORK = 0, 1, 2, 3
+SITE_WORDS = SITE_WORK + WORK_UNITS
 PCP_STRIDE = PCP_SITES + SITES * SITE_WORDS
 
 # One node.
@@ -194,8 +201,11 @@ NODE_KSWAPD_HIGHEST = 1
 NODE_STRIDE = 2
 
 # A log row: kind, time, zone, cpu, then by kind. Kinds below SITES are transactions
-# (order, migratetype, objects, pages); the others are pages (pfn, order, ...).
-LOG_COLUMNS = 10
+# (order, migratetype, objects, pages, splits, merges, inserts, scanned, CPU that ran it); the
+# others are pages (pfn, order, ...). A transaction's cpu is that of the per-CPU list.
+LOG_WORK = 8
+LOG_RAN_ON = LOG_WORK + WORK_UNITS
+LOG_COLUMNS = LOG_RAN_ON + 1
 LOG_ZONE_LOCKED = 16
 LOG_PCPU_DRAIN = 17
 LOG_EXTFRAG = 18

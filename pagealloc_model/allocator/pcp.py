@@ -396,7 +396,9 @@ def drain_everything(
         for zone in range(st[at.NR_ZONES]):
             pcp = pcp_at(st, zone, cpu)
             chunk = st[pcp + at.PCP_COUNT]
-            if st[at.FULL_DRAIN_BATCHED]:
+            if st[at.FULL_DRAIN_CHUNK] == at.DRAINS_SCALED_BATCH:
                 chunk = max(st[pcp + at.PCP_BATCH] << st[at.BATCH_SCALE_MAX], 1)
+            elif st[at.FULL_DRAIN_CHUNK] == at.DRAINS_BATCH:
+                chunk = max(st[pcp + at.PCP_BATCH], 1)
             while st[pcp + at.PCP_COUNT] > 0:
                 drain(pages, blocks, st, log, zone, cpu, chunk, 0, at.SITE_DRAIN_ALL)

@@ -76,7 +76,7 @@ class State:
         return table[:, :, first : first + words].copy()
 
     def sites(self) -> np.ndarray:
-        """Lock-site counters, shape (zones, cpus, sites, 3): acquisitions, objects, pages."""
+        """Lock-site counters, shape (zones, cpus, sites, SITE_WORDS), see `layout`."""
         shape = (len(self.machine.zones), self.machine.nr_cpus, at.SITES, at.SITE_WORDS)
         return self.pcp_words(at.PCP_SITES, at.SITES * at.SITE_WORDS).reshape(shape)
 
@@ -175,12 +175,12 @@ def _set_scalars(
         at.FREE_HIGH_BATCH: assumptions.free_high_batch,
         at.FLUSH_ADDS_HALF_HIGH_MIN: rules.high_order_flush_adds_half_high_min,
         at.FREE_BATCHED: _given(policy.pcp_free_batched, rules.free_batched),
-        at.DECAY_BATCHED: rules.decay_batched,
+        at.DECAY_BATCHED: _given(policy.pcp_decay_batched, rules.decay_batched),
         at.HIGHATOMIC_FROM_PCP: _given(policy.highatomic_from_pcp, rules.highatomic_from_pcp),
         at.HIGHATOMIC_REFILLS_PCP: rules.highatomic_refills_pcp,
         at.PCP_AUTO_TUNED: rules.pcp_auto_tuned,
         at.PCP_DECAYS: rules.pcp_decays,
-        at.FULL_DRAIN_BATCHED: rules.full_drain_batched,
+        at.FULL_DRAIN_CHUNK: _full_drain_chunk(rules, policy),
         at.FALLBACK_FROM_LARGEST: rules.fallback_from_largest,
         at.LISTS_MATCH_BLOCKS: rules.lists_match_blocks,
         at.REFILL_COUNTED_AT_END: rules.refill_counted_at_end,
@@ -214,6 +214,12 @@ def _set_scalars(
 
 def _given(value: int | bool | None, otherwise: int | bool) -> int:
     return int(otherwise if value is None else value)
+
+
+def _full_drain_chunk(rules: KernelRules, policy: Policy) -> int:
+    if policy.pcp_drain_batched:
+        return at.DRAINS_BATCH
+    return at.DRAINS_SCALED_BATCH if rules.full_drain_batched else at.DRAINS_ALL
 
 
 def _zonelists(machine: Machine) -> list[int]:

@@ -35,8 +35,10 @@ def assert_agreement(scenario: Scenario) -> ModelDriver:
         assert model.events == oracle.events, (
             f"{after}: {_first_difference(model.events, oracle.events)}"
         )
+        assert model.work == oracle.work, f"{after}: {_first_difference(model.work, oracle.work)}"
         assert_holds_add_up(model.rows, step)
         oracle.events.clear()
+        oracle.work.clear()
         if number % DUMP_EVERY == 0:
             assert_same_state(model.dump(), oracle.dump(), after)
             assert_same_counters(model, oracle, after)
@@ -81,6 +83,8 @@ def assert_holds_add_up(rows: np.ndarray, step: Step) -> None:
         if kind < at.SITES and kind != at.SITE_DRAIN_ALL:
             assert isinstance(step, Alloc | Replayed | Free | FreeSingly | Tick)
             assert cpu == step.cpu
+        if kind < at.SITES and isinstance(step, Alloc | Replayed | Free | FreeSingly | Tick):
+            assert row[at.LOG_RAN_ON] == step.cpu
     assert not drained
 
 

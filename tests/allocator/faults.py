@@ -31,6 +31,21 @@ FAULTS = (
         "add_buddy(pages, st, zone, pfn, order, migratetype, True)",
         "add_buddy(pages, st, zone, pfn, order, migratetype, False)",
     ),
+    Fault(
+        "splits are not counted",
+        "buddy",
+        "st[at.WORK_SPLITS] += from_order - order",
+        "st[at.WORK_SPLITS] += 1",
+    ),
+    Fault("merges are not counted", "buddy", "st[at.WORK_MERGES] -= order", "pass"),
+    Fault("work is kept", "event_log", "st[at.WORK + unit] = 0", "pass"),
+    Fault(
+        "a scan does not skip buddies",
+        "fallback_search",
+        'pfn += 1 << int(pages[pfn]["order"]) if int(pages[pfn]["where"]) == at.BUDDY else 1',
+        "pfn += 1",
+    ),
+    Fault("full drains never go by batch", "pcp", "at.DRAINS_BATCH:", "at.DRAINS_BATCH + 1:"),
     Fault("refill one too many", "pcp", "while got < wanted:", "while got <= wanted:"),
     Fault(
         "refill to the head",

@@ -15,7 +15,7 @@ from pagealloc_model.kernel_rules import KernelRules
 from pagealloc_model.machine import Machine, Zone
 from pagealloc_model.policy import Assumptions, Policy
 from tests.oracle import Oracle, OracleMachine, OraclePolicy, OracleRules
-from tests.oracle.events import Event
+from tests.oracle.events import Event, Work
 from tests.oracle.start_state import live_objects
 from tests.oracle.steps import (
     Alloc,
@@ -95,6 +95,8 @@ def model_policy(policy: OraclePolicy, rules: OracleRules) -> Policy:
         percpu_pagelist_high_fraction=policy.percpu_pagelist_high_fraction or None,
         pcp_batch_scale_max=policy.pcp_batch_scale_max,
         pcp_free_batched=policy.pcp_free_batched,
+        pcp_decay_batched=policy.pcp_decay_batched,
+        pcp_drain_batched=policy.pcp_drain_batched,
         watermark_boost_factor=policy.watermark_boost_factor,
     )
 
@@ -212,6 +214,13 @@ class ModelDriver:
         """What the last step did under zone->lock, in the oracle's words."""
         return [_event(row) for row in self.rows.tolist()]
 
+    @property
+    def work(self) -> list[Work]:
+        """What each hold of zone->lock in the last step did, in the oracle's words."""
+        holds = self.rows[self.rows[:, 0] < at.SITES]
+        units = holds[:, at.LOG_WORK : at.LOG_WORK + at.WORK_UNITS]
+        return [Work(*row) for row in units.tolist()]
+
     def dump(self) -> dict[str, Any]:
         """The state as `Oracle.dump` has it."""
         return dump_state(self.state)
@@ -286,7 +295,7 @@ class ModelDriver:
 
 
 def _event(row: list[int]) -> Event:
-    kind, _, _, _, *rest = row
+    kind, _, _, _, *rest = row[:10]
     if kind < at.SITES:
         return ("hold", *HOLDS[kind], rest[2])
     pfn, order, migratetype, fallback_order, fallback_type, change_ownership = rest

@@ -10,7 +10,7 @@ from tests.oracle.allocated import AllocatedPages
 from tests.oracle.arithmetic import clamp
 from tests.oracle.counters import ThisCpu
 from tests.oracle.dump import dump_counters, dump_state
-from tests.oracle.events import Event, EventLog
+from tests.oracle.events import Event, EventLog, Work
 from tests.oracle.kswapd import Kswapd
 from tests.oracle.machine import Migratetype, OracleMachine
 from tests.oracle.pageblocks import Pageblocks
@@ -86,6 +86,11 @@ class Oracle:
     def events(self) -> list[Event]:
         """What happened under zone->lock so far, oldest first; may be cleared by the caller."""
         return self._log.entries
+
+    @property
+    def work(self) -> list[Work]:
+        """What each hold of zone->lock did, oldest first; may be cleared by the caller."""
+        return self._log.work_of_holds
 
     def zone_of(self, pfn: int) -> Zone:
         """The zone a page lies in.

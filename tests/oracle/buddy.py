@@ -117,10 +117,12 @@ class Buddy:
             if neighbour is None:
                 break
             self._absorb(neighbour, migratetype)
+            self.events.work.merges += 1
             pfn &= ~(1 << order)
             order += 1
         at_tail = order < self.max_order - 1 and self._higher_buddy_is_free(pfn, order)
         self._insert(pfn, order, migratetype, at_tail=at_tail)
+        self.events.work.inserts += 1
 
     def free_direct(self, pfn: int, order: int) -> None:
         """Free past the per-CPU lists: block by block, each with its own type (S5.4)."""
@@ -134,6 +136,15 @@ class Buddy:
         buddy = self._unlist(pfn)
         self._count_moved(buddy, migratetype)
         self._insert(pfn, buddy.order, migratetype, at_tail=True)
+        self.events.work.inserts += 1
+
+    def scan(self, pages: range) -> None:
+        """Look at pages one by one; a free buddy's first page tells how many to skip (S11.1)."""
+        pfn = pages.start
+        while pfn in pages:
+            self.events.work.scanned += 1
+            buddy = self.at(pfn)
+            pfn += 1 << buddy.order if buddy else 1
 
     def zone_holds_block(self, pfn: int) -> bool:
         """Whether the page's whole pageblock lies in this zone (S6.3)."""
@@ -147,6 +158,8 @@ class Buddy:
 
     def convert_block(self, pfn: int, migratetype: int) -> None:
         """Retag the page's block and move its free buddies to list tails, ascending (S6.3)."""
+        start = self.blocks.start(pfn)
+        self.scan(range(start, start + self.blocks.pages))
         for each in self.free_in_block(pfn):
             self.convert(each, migratetype)
         self.blocks.set_type(self.blocks.number(pfn), migratetype)
@@ -190,6 +203,7 @@ class Buddy:
         """List the upper halves of a page of order `have` until `order` is left (S5.2)."""
         while have > order:
             have -= 1
+            self.events.work.splits += 1
             self._insert(pfn + (1 << have), have, migratetype, at_tail=False)
 
     def _count_taken(self, order: int, migratetype: int) -> None:

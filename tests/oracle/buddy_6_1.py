@@ -76,6 +76,7 @@ class LooseBuddy(Buddy):
         Returns:
             Base pages moved. A buddy larger than the block moves as a whole.
         """
+        self.scan(self.movable_range(pfn))
         found = [each for each in self.movable_range(pfn) if self.at(each) is not None]
         for each in found:
             self.convert(each, migratetype)

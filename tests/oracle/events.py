@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 Event = tuple[str | int | bool, ...]
 """One of
 ("zone_locked", pfn, order, migratetype)                                        T4
@@ -12,15 +14,38 @@ Event = tuple[str | int | bool, ...]
 """
 
 
+@dataclass
+class Work:
+    """What is done under one hold of zone->lock, in units of its cost (S11.1).
+
+    Attributes:
+        splits: buddies cut in two, each of which lists the upper half.
+        merges: buddies taken off a list to be merged.
+        inserts: buddies listed after a free, or moved to another list.
+        scanned: pages looked at in scans of a block.
+    """
+
+    splits: int = 0
+    merges: int = 0
+    inserts: int = 0
+    scanned: int = 0
+
+
 class EventLog:
     """Events in the order they happen; a hold is written when the lock is released.
 
     A hold's objects are pages objects moved (a huge page is one), or pageblocks converted for
     sites reserve and unreserve. Holds that achieve nothing are logged with 0 objects.
+
+    Attributes:
+        work: what the hold under way has done.
+        work_of_holds: what each hold in `entries` did.
     """
 
     def __init__(self) -> None:
         self.entries: list[Event] = []
+        self.work = Work()
+        self.work_of_holds: list[Work] = []
 
     def zone_locked(self, pfn: int, order: int, migratetype: int) -> None:
         """A page left the free list of `migratetype` by smallest fit."""
@@ -55,3 +80,5 @@ class EventLog:
     def hold(self, site: str, cause: str, objects: int) -> None:
         """One hold of zone->lock ended."""
         self.entries.append(("hold", site, cause, objects))
+        self.work_of_holds.append(self.work)
+        self.work = Work()

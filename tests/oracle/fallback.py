@@ -150,6 +150,7 @@ class Fallback:
         free = sum(1 << self.buddy.order_at(each) for each in self.buddy.free_in_block(pfn))
         start = self.buddy.blocks.start(pfn)
         block = range(start, start + self.buddy.blocks.pages)
+        self.buddy.scan(block)
         movable = sum(self.allocated.is_movable(each) for each in block)
         if migratetype == Migratetype.MOVABLE:
             return free + movable

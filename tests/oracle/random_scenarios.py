@@ -118,4 +118,6 @@ def random_policy(rng: random.Random, reserving: bool) -> OraclePolicy:
         pcp_free_batched=rng.choice((None, True, False)),
         pcp_batch_scale_max=rng.choice((0, 2, 5)),
         watermark_boost_factor=rng.choice((0, 15000)),
+        pcp_decay_batched=rng.choice((None, None, True, False)),
+        pcp_drain_batched=rng.choice((False, True)),
     )

@@ -155,6 +155,8 @@ class OraclePolicy:
         pcp_high_max: page set high_max, None to compute it (S4.3).
         percpu_pagelist_high_fraction: the sysctl; 0 tunes automatically (S4.3).
         pcp_free_batched: overrides the rules' free_batched unless None (S4.7).
+        pcp_decay_batched: overrides the rules' decay_batched unless None (S4.8).
+        pcp_drain_batched: full drains go by batch, not by batch << S (S4.9).
         pcp_batch_scale_max: S of S4.
         watermark_boost_factor: 1/10000 of the high watermark; 0 disables (S1.7).
         defrag_mode: NOFRAGMENT everywhere until the slow path gives up (S8.6).
@@ -168,6 +170,8 @@ class OraclePolicy:
     pcp_high_max: int | None = None
     percpu_pagelist_high_fraction: int = 0
     pcp_free_batched: bool | None = None
+    pcp_decay_batched: bool | None = None
+    pcp_drain_batched: bool = False
     pcp_batch_scale_max: int = 5
     watermark_boost_factor: int = 15000
     defrag_mode: bool = False

@@ -85,6 +85,7 @@ class Scenario:
         oracle.drain_all()
         oracle.settle_counters()
         oracle.events.clear()
+        oracle.work.clear()
         return oracle
 
     def run(self, oracle: Oracle) -> Iterator[tuple[Step, Live]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.oracle import OraclePolicy
 from tests.oracle.builders import (
     events_named,
@@ -74,6 +76,25 @@ def test_full_drains_go_by_the_largest_batch() -> None:
     target.events.clear()
     target.drain_all()
     assert target.events == []
+
+
+def test_full_drains_go_by_batch_where_asked() -> None:
+    """S4.9: 10 pages with batch 4: 4 + 4 + 2."""
+    target = oracle(one_zone(8), "7.2", replace(TUNED, pcp_drain_batched=True))
+    for pfn in range(10):
+        target.put_pcp(0, 0, 1, pfn)
+    target.drain_all()
+    assert holds(target) == [("drain", "drain_all", size) for size in (4, 4, 2)]
+
+
+def test_decay_goes_by_batch_or_not_as_asked() -> None:
+    """S4.8: 12 pages above the limit, in one hold."""
+    target = oracle(one_zone(8), "7.2", replace(TUNED, pcp_decay_batched=False))
+    for pfn in range(100):
+        target.put_pcp(0, 0, 1, pfn)
+    target.set_pcp_high(0, 0, 100)
+    target.tick(0)
+    assert holds(target) == [("drain", "decay", 12)]
 
 
 def test_decay_lowers_high_by_an_eighth_and_drains_the_rest() -> None:

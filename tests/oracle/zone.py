@@ -134,7 +134,10 @@ class Zone:
         """Lower the limit of a CPU's lists, and drain what is above it (S4.8)."""
         pcp = self.pcp[cpu]
         excess = pcp.decay()
-        chunk = pcp.batch if self.rules.decay_batched else max(excess, 1)
+        batched = self.policy.pcp_decay_batched
+        if batched is None:
+            batched = self.rules.decay_batched
+        chunk = pcp.batch if batched else max(excess, 1)
         while excess > 0:
             self._drain(pcp, min(excess, chunk), 0, "decay")
             excess -= chunk
@@ -143,7 +146,8 @@ class Zone:
         """Empty one CPU's lists (S4.9)."""
         pcp = self.pcp[cpu]
         while pcp.count:
-            self._drain(pcp, min(pcp.count, pcp.largest_batch), 0, "drain_all")
+            chunk = pcp.batch if self.policy.pcp_drain_batched else pcp.largest_batch
+            self._drain(pcp, min(pcp.count, chunk), 0, "drain_all")
 
     def _expire(self, pcp: PerCpuPages, *, is_local: bool) -> None:
         """Another quiet tick for lists that only a remote CPU uses; in the end, drain some."""
