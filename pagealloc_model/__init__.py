@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from pagealloc_model.errors import PageallocError, PolicyError, RecordingError, UsageError
     from pagealloc_model.importing import import_recording
     from pagealloc_model.kernel_rules import KernelRules, preset_names
+    from pagealloc_model.lock_comparison import LockComparison, compare_locks
+    from pagealloc_model.lock_costs import LockCosts
+    from pagealloc_model.lock_times import LockModel, LockTimes, lock_times
     from pagealloc_model.machine import Machine
     from pagealloc_model.measured import Measured, measure
     from pagealloc_model.perf_python.live import live
@@ -34,6 +37,10 @@ _PLACES = {
     "Cancelled": ("prediction", "Cancelled"),
     "Comparison": ("comparison", "Comparison"),
     "KernelRules": ("kernel_rules", "KernelRules"),
+    "LockComparison": ("lock_comparison", "LockComparison"),
+    "LockCosts": ("lock_costs", "LockCosts"),
+    "LockModel": ("lock_times", "LockModel"),
+    "LockTimes": ("lock_times", "LockTimes"),
     "Machine": ("machine", "Machine"),
     "Measured": ("measured", "Measured"),
     "PageallocError": ("errors", "PageallocError"),
@@ -46,8 +53,10 @@ _PLACES = {
     "UsageError": ("errors", "UsageError"),
     "Validation": ("validation", "Validation"),
     "compare": ("comparison", "compare"),
+    "compare_locks": ("lock_comparison", "compare_locks"),
     "import_recording": ("importing", "import_recording"),
     "judge_placement": ("placement", "judge_placement"),
+    "lock_times": ("lock_times", "lock_times"),
     "live": ("perf_python.live", "live"),
     "measure": ("measured", "measure"),
     "open": ("bundle", "open_recording"),
@@ -64,6 +73,10 @@ __all__ = [
     "Cancelled",
     "Comparison",
     "KernelRules",
+    "LockComparison",
+    "LockCosts",
+    "LockModel",
+    "LockTimes",
     "Machine",
     "Measured",
     "PageallocError",
@@ -77,9 +90,11 @@ __all__ = [
     "Validation",
     "__version__",
     "compare",
+    "compare_locks",
     "import_recording",
     "judge_placement",
     "live",
+    "lock_times",
     "measure",
     "open",
     "preset_names",

@@ -80,12 +80,22 @@ def _small_state() -> State:
     return make_state(machine, KernelRules.preset(preset_names()[-1]))
 
 
+def _lock_queues() -> None:
+    import numpy as np
+
+    from pagealloc_model.allocator import layout as at
+    from pagealloc_model.lock_times import LockModel, queued
+
+    queued(np.zeros((1, at.LOG_COLUMNS), np.int64), _small_state().machine, LockModel())
+
+
 KERNELS: dict[str, Callable[[], None]] = {
     "event loop": _event_loop,
     "reading perf.data": _reader,
     "matching frees to allocations": _objects,
     "start image": _start_image,
     "judging of choices": _judging,
+    "queues at zone->lock": _lock_queues,
 }
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from pagealloc_model.allocator.objects import RECORDED
+from pagealloc_model.contention_errors import contention_rows
 from pagealloc_model.measured import Measured
 from pagealloc_model.prediction import Replay
 from pagealloc_model.state_errors import ErrorRow, Scored, error_row, relative, state_rows
@@ -40,6 +41,7 @@ def error_rows(
         *_transaction_rows(bundle, predicted, measured),
         _extfrag_row(bundle, predicted, measured),
         *_placement_rows(predicted),
+        *contention_rows(bundle, predicted, measured),
         *_unknown_rows(measured),
     ]
     return pd.DataFrame(rows)

@@ -13,6 +13,7 @@ from pagealloc_model import measured_events as events
 from pagealloc_model import measured_snapshots as states
 from pagealloc_model.bundle import Bundle
 from pagealloc_model.evidence.choice import recorded_rules
+from pagealloc_model.measured_contention import Contention, measured_contention
 from pagealloc_model.measured_probes import probed_transactions
 from pagealloc_model.measured_runs import RunRules, inferred_transactions
 from pagealloc_model.measured_stream import allocator_stream
@@ -61,6 +62,7 @@ class Measured:
         bin_ns: width of the bins of `lock`.
         start_ns: start of its first bin: the first allocation or free.
         boundaries: "kprobes" or "inferred".
+        contention: contended acquisitions of zone->lock, where they can be known.
         notes: what limits these tables, one line each.
     """
 
@@ -74,6 +76,7 @@ class Measured:
     bin_ns: int
     start_ns: int
     boundaries: str
+    contention: Contention
     notes: tuple[str, ...]
 
     @cached_property
@@ -127,6 +130,7 @@ def measure(bundle: Bundle, *, bin_ns: int = DEFAULT_BIN_NS) -> Measured:
         bin_ns=bin_ns,
         start_ns=trace.demand_span_ns[0],
         boundaries="kprobes" if probed else "inferred",
+        contention=measured_contention(trace, zones),
         notes=(*notes, *_notes(bundle, zones, has_types=types is not None)),
     )
 

@@ -41,7 +41,8 @@ NOT_MODELLED = (
     "buddy directly (S4.10); no event shows it and demand does not settle it",
     "pages that change hands without an event: bulk allocation, compaction targets, contiguous "
     "ranges (T9); those freed later appear as hidden allocations in the counts above",
-    "waiting for and holding of zone->lock in time; contended acquisitions",
+    "what waiting for zone->lock changes: holds and waits are computed from the replay, with costs "
+    "fitted to this recording or assumed, and do not act back on what is asked for and freed",
     "memory that leaves the machine: what is taken offline or poisoned leaves no event; what a "
     "balloon takes is an allocation like others",
     "tails that alloc_pages_exact gives back go to a free list's head, not its tail (T9)",

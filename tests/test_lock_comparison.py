@@ -1,0 +1,57 @@
+"""Measured and predicted lock traffic in one table; costs fitted to a recording."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from pagealloc_model.lock_comparison import KEYS, LockComparison, compare_locks
+from pagealloc_model.lock_cost_fit import fit_lock_costs
+from pagealloc_model.lock_costs import LockCosts
+from pagealloc_model.lock_times import with_spread
+from tests.small_recordings import shipped_bundle
+
+
+@pytest.fixture(scope="module")
+def xfree() -> LockComparison:
+    return compare_locks(shipped_bundle("xfree"))
+
+
+def test_both_sides_are_in_one_table(xfree: LockComparison) -> None:
+    table = xfree.table
+    assert set(table["source"]) == {"measured", "predicted"}
+    assert not table.duplicated([*KEYS, "source"]).any()
+    measured = table[table["source"] == "measured"]
+    assert measured["hold_ns"].isna().all()
+    predicted = table[table["source"] == "predicted"]
+    assert predicted["hold_ns"].notna().all()
+    assert predicted["acquisitions"].sum() == len(xfree.times.acquisitions)
+
+
+def test_totals_by_site_come_from_the_table(xfree: LockComparison) -> None:
+    by_site = xfree.by_site.set_index("site")
+    refills = xfree.measured.transactions_full.query("site == 'refill'")
+    assert by_site.loc["refill", "acquisitions_measured"] == len(refills)
+    assert by_site.loc["refill", "pages_measured"] == refills["pages"].sum()
+    assert abs(by_site.loc["refill", "pages_per_acquisition_error"]) < 0.15
+
+
+def test_contended_acquisitions_have_a_measured_side(xfree: LockComparison) -> None:
+    contended = xfree.table.groupby("source")["contended"].sum()
+    assert contended["measured"] == len(xfree.measured.contention.waits) > 0
+
+
+def test_costs_are_fitted_where_there_are_steps_enough() -> None:
+    fitted = fit_lock_costs(shipped_bundle("xfree").trace, "xfree")
+    assert fitted.object.origin == "fitted from xfree"
+    assert fitted.object.low_ns <= fitted.object.ns <= fitted.object.high_ns
+    assert fitted.event.ns > fitted.object.ns, "most of a traced step is the event"
+    assert fitted.acquire == LockCosts().acquire
+    assert fitted.untraced().event.ns == 0
+
+
+def test_results_are_spread_over_costs_tenfold_apart(xfree: LockComparison) -> None:
+    spread = with_spread(xfree.predicted).set_index("result")
+    holds = spread.loc["longest hold, refill (us)"]
+    assert holds["high"] / holds["low"] == pytest.approx(10, rel=0.02)
+    assert pd.notna(spread["value"]).all()
