@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pagealloc_model.comparison import Comparison, compare
     from pagealloc_model.errors import PageallocError, PolicyError, RecordingError, UsageError
     from pagealloc_model.importing import import_recording
+    from pagealloc_model.kernel_build.build import KernelBuild
     from pagealloc_model.kernel_rules import KernelRules, preset_names
     from pagealloc_model.lock_comparison import LockComparison, compare_locks
     from pagealloc_model.lock_costs import LockCosts
@@ -36,6 +37,7 @@ _PLACES = {
     "Bundle": ("bundle", "Bundle"),
     "Cancelled": ("prediction", "Cancelled"),
     "Comparison": ("comparison", "Comparison"),
+    "KernelBuild": ("kernel_build.build", "KernelBuild"),
     "KernelRules": ("kernel_rules", "KernelRules"),
     "LockComparison": ("lock_comparison", "LockComparison"),
     "LockCosts": ("lock_costs", "LockCosts"),
@@ -72,6 +74,7 @@ __all__ = [
     "Bundle",
     "Cancelled",
     "Comparison",
+    "KernelBuild",
     "KernelRules",
     "LockComparison",
     "LockCosts",

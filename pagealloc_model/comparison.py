@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from pagealloc_model.errors import UsageError
-from pagealloc_model.policy import Assumptions, Policy
+from pagealloc_model.policy import Assumptions
 from pagealloc_model.post.comparison_table import Style, comparison_table
 from pagealloc_model.post.footer import Footer
 from pagealloc_model.predicted_tables import LITERAL
@@ -62,7 +62,7 @@ class Comparison:
         return Footer(
             recording=self.base.name,
             kernel=self.base.rules_origin,
-            policy_difference=_difference(self.base.policy, self.patch.policy),
+            policy_difference=_difference(self.base, self.patch),
             version=f"{__version__} (model {self.base.provenance['model']})",
             lost_events=self.base.losses,
             divergences=diverged,
@@ -106,9 +106,12 @@ def _brief(value: object) -> str:
     return str(getattr(value, "name", value))
 
 
-def _difference(base: Policy, patch: Policy) -> str:
-    before, after = asdict(base), asdict(patch)
-    changed = [
+def _difference(base: Replay, patch: Replay) -> str:
+    before, after = asdict(base.policy), asdict(patch.policy)
+    changed = []
+    if base.kernel != patch.kernel:
+        changed.append(f"code: {base.kernel or 'model'} -> {patch.kernel or 'model'}")
+    changed += [
         f"{name}: {_shown(before[name])} -> {_shown(after[name])}"
         for name in before
         if before[name] != after[name]

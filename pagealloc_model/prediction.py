@@ -15,11 +15,12 @@ import pandas as pd
 from pagealloc_model import predicted_tables as tables
 from pagealloc_model import progress_bar
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.replay import advance
 from pagealloc_model.allocator.state import State
+from pagealloc_model.carriers import Carrier, ModelCarrier
 from pagealloc_model.errors import UsageError
 from pagealloc_model.evidence.choice import RuleEvidence, choose_rules
 from pagealloc_model.jit import kernel_fingerprint
+from pagealloc_model.kernel_build.build import NOT_COVERED, KernelBuild
 from pagealloc_model.kernel_rules import KernelRules
 from pagealloc_model.machine import Machine
 from pagealloc_model.policy import Assumptions, Policy
@@ -82,6 +83,8 @@ class Replay:
         divergence: counts of what the recording and the model disagreed on.
         start_state: lines on the start image.
         losses: events the recording lost.
+        kernel: the kernel build that took the model's place, "" if none did.
+        not_covered: what that build leaves to us.
     """
 
     name: str
@@ -102,6 +105,8 @@ class Replay:
     divergence: dict[str, int]
     start_state: tuple[str, ...]
     losses: int = 0
+    kernel: str = ""
+    not_covered: tuple[str, ...] = ()
     final: State | None = field(default=None, repr=False)
 
     @cached_property
@@ -165,12 +170,13 @@ class Replay:
             "model": kernel_fingerprint(),
             "divergence": self.divergence,
             "lost_events": self.losses,
+            **({"kernel_source": self.kernel} if self.kernel else {}),
         }
 
 
 def replay(
     recording: Bundle,
-    policy: Policy | None = None,
+    policy: Policy | KernelBuild | None = None,
     *,
     rules: KernelRules | str | None = None,
     assumptions: Assumptions | None = None,
@@ -186,7 +192,8 @@ def replay(
 
     Args:
         recording: an opened bundle.
-        policy: fields that differ from the recorded policy.
+        policy: fields that differ from the recorded policy; or a kernel build, whose own code
+            then takes the model's place from the start state on.
         rules: as `choose_rules` takes them. None takes those of the recorded kernel by its release
             and settings; "evidence" uses what the allocator did as well, and then the sentence
             above no longer holds.
@@ -201,8 +208,11 @@ def replay(
         UsageError: no snapshot, nothing to replay, or an empty window.
         PolicyError: no rules for the recording's kernel.
         RecordingError: a file of the recording cannot be read.
+        KernelSourceError: the build's tree lacks functions or does not compile.
         Cancelled: `cancel` said so.
     """
+    build = policy if isinstance(policy, KernelBuild) else None
+    asked = build.policy if build is not None else policy or Policy()
     assumptions = assumptions or Assumptions()
     chosen = choose_rules(recording, rules)
     with progress_bar.progress(
@@ -213,12 +223,18 @@ def replay(
     ) as report:
         prepared = prepare(recording, chosen.rules, assumptions, seed, report)
     demand = prepared.demand
-    effective = effective_policy(recording, policy)
+    effective = effective_policy(recording, asked)
     first, last = recording.trace.demand_span_ns
     start_ns, end_ns = _window_ns(first, last, window)
     state = begun_state(
-        prepared.machine, demand, prepared.image, chosen.rules, effective, assumptions
+        prepared.machine,
+        demand,
+        prepared.image,
+        build.rules if build else chosen.rules,
+        effective,
+        assumptions,
     )
+    carrier = ModelCarrier(state) if build is None else build.carrier(state)
     places = demand.starting_places()
     edges = bin_edges(start_ns, end_ns)
     instants = np.unique(
@@ -228,12 +244,13 @@ def replay(
     with progress_bar.progress(
         f"replaying {recording.name}", len(demand.events), "events", given=progress
     ) as report:
-        samples, log = _run(state, demand, places, instants, span, report, cancel)
+        samples, log = _run(carrier, demand, places, instants, span, report, cancel)
+    carrier.close()
     return Replay(
         name=recording.name,
         machine=state.machine,
         policy=effective,
-        asked_policy=policy or Policy(),
+        asked_policy=asked,
         rules=chosen.rules,
         rules_origin=chosen.origin,
         rule_evidence=chosen.evidence,
@@ -248,6 +265,8 @@ def replay(
         divergence=_divergence(state, demand),
         start_state=prepared.image.origin,
         losses=recording.trace.losses.total,
+        kernel="" if build is None else build.name,
+        not_covered=() if build is None else NOT_COVERED,
         final=state,
     )
 
@@ -266,7 +285,7 @@ def _window_ns(first: int, last: int, window: tuple[float, float] | None) -> tup
 
 
 def _run(
-    state: State,
+    carrier: Carrier,
     demand: Demand,
     places: np.ndarray,
     instants: np.ndarray,
@@ -275,6 +294,7 @@ def _run(
     cancel: Callable[[], bool] | None,
 ) -> tuple[Samples, np.ndarray]:
     """Advance to every instant inside the span and copy the counters there."""
+    state = carrier.state
     events = demand.events
     times = events["time_ns"]
     kept: list[tuple[np.ndarray, ...]] = []
@@ -286,17 +306,7 @@ def _run(
         while position < stop or _ticks_are_due(state, position, int(instant)):
             goal = min(stop, position + STEP_EVENTS)
             until = int(instant) if goal == stop else -1
-            position = advance(
-                state.pages,
-                state.blocks,
-                state.st,
-                state.log,
-                events,
-                places,
-                position,
-                goal,
-                until,
-            )
+            position = carrier.advance(events, places, position, goal, until)
             rows = state.log[: state.st[at.LOG_ROWS]]
             log.append(rows[(rows[:, 1] >= span[0]) & (rows[:, 1] < span[1])])
             state.st[at.LOG_ROWS] = 0
@@ -306,6 +316,7 @@ def _run(
                 progress(position / len(events))
         if instant >= span[0]:
             sampled.append(int(instant))
+            carrier.settle()
             kept.append(_sample(state))
     free_buddies, blocks, pcp, sites = (np.stack(column) for column in zip(*kept, strict=True))
     return (

@@ -24,6 +24,7 @@ from pagealloc_model.topology import missing_topology
 
 if TYPE_CHECKING:
     from pagealloc_model.bundle import Bundle
+    from pagealloc_model.kernel_build.build import KernelBuild
     from pagealloc_model.kernel_rules import KernelRules
     from pagealloc_model.placement import Placement
 
@@ -108,6 +109,7 @@ def validate(
     assumptions: Assumptions | None = None,
     seed: int = 0,
     resync: bool = False,
+    kernel: KernelBuild | None = None,
     progress: Callable[[float], None] | None = None,
     cancel: Callable[[], bool] | None = None,
 ) -> Validation:
@@ -121,6 +123,7 @@ def validate(
         assumptions: None for the defaults.
         seed: for choices that nothing in the recording settles.
         resync: judge every single choice from the true state before it, too.
+        kernel: a kernel build whose own code is validated in place of the model's.
         progress: called with the share done, 0 to 1.
         cancel: asked now and then; True ends the replay with `Cancelled`.
 
@@ -128,9 +131,11 @@ def validate(
         UsageError: no snapshot, or nothing to replay.
         PolicyError: no rules for the recording's kernel.
         RecordingError: a file of the recording cannot be read.
+        KernelSourceError: the build's tree lacks functions or does not compile.
     """
     predicted = replay(
         recording,
+        kernel,
         rules=rules,
         assumptions=assumptions,
         seed=seed,
@@ -162,7 +167,11 @@ def _compared(
     scored = Scored.of(measured, predicted, start_ns=start.time_ns, end_ns=last)
     evidence = checked(recording, predicted.rule_evidence)
     report(0.8)
-    notes = [predicted.rules_origin, *rule_notes(evidence, predicted.rules)]
+    notes = [
+        predicted.rules_origin,
+        *_kernel_notes(predicted),
+        *rule_notes(evidence, predicted.rules),
+    ]
     notes += [*IMPOSED, *measured.notes, *recording.missing]
     notes += size_changes(recording)
     notes += missing_topology(predicted.machine)
@@ -182,6 +191,13 @@ def _compared(
         notes=tuple(notes),
         not_modelled=_not_modelled(predicted.assumptions),
     )
+
+
+def _kernel_notes(replay: Replay) -> list[str]:
+    if not replay.kernel:
+        return []
+    covered = [f"left to the shim: {each}" for each in replay.not_covered]
+    return [f"replayed by the code of {replay.kernel}", *covered]
 
 
 def _not_modelled(assumptions: Assumptions) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import textwrap
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from pagealloc_model.errors import PolicyError
@@ -53,6 +54,17 @@ def add_rules(parser: argparse.ArgumentParser) -> None:
         help=f"rules of this kernel series ({', '.join(preset_names())}) instead of the recorded "
         "kernel's, single rules changed; or 'evidence': let what the recorded kernel did choose "
         "too, although a prediction has then seen part of the answer",
+    )
+
+
+def add_kernel_source(parser: argparse.ArgumentParser, meaning: str, *, needed: bool) -> None:
+    """`--kernel-source`, the tree whose allocator is compiled."""
+    parser.add_argument(
+        "--kernel-source",
+        metavar="DIR",
+        type=Path,
+        required=needed,
+        help=f"kernel checkout, unpacked source package, or its tarball in /usr/src: {meaning}",
     )
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pagealloc_model.cli.arguments import Commands, add_command, add_json
+from pagealloc_model.cli.arguments import Commands, add_command, add_json, add_kernel_source
 from pagealloc_model.cli.output import json_text
 from pagealloc_model.errors import PolicyError
 from pagealloc_model.kernel_rules import KernelRules, preset_names
@@ -34,13 +33,7 @@ def add_parser(commands: Commands) -> None:
             "functions of the tree that made it and a sequence of operations as short as it gets."
         ),
     )
-    parser.add_argument(
-        "--kernel-source",
-        metavar="DIR",
-        type=Path,
-        required=True,
-        help="kernel checkout, unpacked source package, or its tarball in /usr/src",
-    )
+    add_kernel_source(parser, "its functions are the judge", needed=True)
     parser.add_argument(
         "--rules",
         type=_rules,

@@ -10,6 +10,7 @@ from pagealloc_model.cli.arguments import (
     Commands,
     add_command,
     add_json,
+    add_kernel_source,
     add_recording,
     add_rules,
     policy_fields_help,
@@ -52,6 +53,7 @@ def add_parser(commands: Commands) -> None:
         help="policy field to change; may be repeated",
     )
     add_rules(parser)
+    add_kernel_source(parser, "its own code, patched or not, takes the model's place", needed=False)
     parser.add_argument(
         "-o",
         dest="directory",
@@ -69,7 +71,8 @@ def run(options: argparse.Namespace) -> int:
     import pagealloc_model as pm
 
     bundle = pm.open(options.path)
-    replay = pm.replay(bundle, policy, rules=options.rules)
+    build = pm.KernelBuild(options.kernel_source, policy) if options.kernel_source else None
+    replay = pm.replay(bundle, build or policy, rules=options.rules)
     if options.directory:
         tables = {f"{name}.csv": getattr(replay, name).to_csv(index=False) for name in TABLES}
         about = {"provenance.json": json_text(replay.provenance) + "\n"}
@@ -94,6 +97,11 @@ def describe(bundle: Bundle, replay: Replay) -> dict[str, Any]:
         "events": len(bundle.trace),
         "lost": bundle.trace.losses.total,
         "divergences": dict(replay.divergence),
+        **(
+            {"kernel_source": replay.kernel, "not_covered": list(replay.not_covered)}
+            if replay.kernel
+            else {}
+        ),
     }
 
 
@@ -106,6 +114,8 @@ def _as_text(described: dict[str, Any], replay: Replay) -> str:
         f"events     {described['events']}, {described['lost']} lost",
         *[f"start      {line}" for line in described["start_state"]],
         *[f"diverged   {name} {count}" for name, count in described["divergences"].items()],
+        *([f"code       {replay.kernel}"] if replay.kernel else []),
+        *[f"by shim    {line}" for line in replay.not_covered],
         *[f"table      {name:<13} {count:>8} rows" for name, count in rows.items()],
     ]
     return "\n".join(lines)

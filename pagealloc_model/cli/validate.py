@@ -9,6 +9,7 @@ from pagealloc_model.cli.arguments import (
     Commands,
     add_command,
     add_json,
+    add_kernel_source,
     add_recording,
     add_rules,
 )
@@ -43,6 +44,11 @@ def add_parser(commands: Commands) -> None:
         help="with --resync: print the first ten misses of each choice with the event, the state "
         "and the kernel function (always in --json)",
     )
+    add_kernel_source(
+        parser,
+        "its own code is replayed too, and stands in the table next to the model",
+        needed=False,
+    )
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -58,8 +64,15 @@ def run(options: argparse.Namespace) -> int:
         print(json_text(placement.to_dict()) if options.json else text)
         return 0
     validation = pm.validate(bundle, rules=options.rules, resync=options.resync)
-    text = "" if options.json else _as_text(validation, options.misses)
-    print(json_text(validation.to_dict()) if options.json else text)
+    kernel = None
+    if options.kernel_source:
+        build = pm.KernelBuild(options.kernel_source)
+        kernel = pm.validate(bundle, rules=options.rules, kernel=build)
+    if options.json:
+        beside = {} if kernel is None else {"kernel_source": kernel.to_dict()}
+        print(json_text(validation.to_dict() | beside))
+    else:
+        print(_as_text(validation, kernel, options.misses))
     return 0
 
 
@@ -76,7 +89,7 @@ def _placement_text(placement: Placement, with_misses: bool) -> str:
     return "\n".join([*lines, ""])
 
 
-def _as_text(validation: Validation, with_misses: bool) -> str:
+def _as_text(validation: Validation, kernel: Validation | None, with_misses: bool) -> str:
     from pagealloc_model.post import error_table, snapshot_table
     from pagealloc_model.post.layout import paragraph
 
@@ -90,13 +103,20 @@ def _as_text(validation: Validation, with_misses: bool) -> str:
     }
     lines = [paragraph(str(text), label=f"{name + ':':<11}") for name, text in head.items()]
     lines += [paragraph(line, label="start:     ") for line in validation.replay.start_state]
-    lines += ["", error_table(validation.errors)]
+    if kernel is not None:
+        lines += [paragraph(kernel.replay.kernel, label="code:      ")]
+    lines += ["", error_table(validation.errors, None if kernel is None else kernel.errors)]
     if len(validation.snapshots):
         seconds = "Seconds after the snapshot that describes the start:"
         lines += [seconds, "", snapshot_table(validation.snapshots)]
     if validation.placement is not None:
         lines += [_placement_text(validation.placement, with_misses)]
-    for title, notes in (("Notes", validation.notes), ("Not modelled", validation.not_modelled)):
+    by_shim = () if kernel is None else kernel.replay.not_covered
+    for title, notes in (
+        ("Notes", validation.notes),
+        ("Not modelled", validation.not_modelled),
+        ("Left to the shim", by_shim),
+    ):
         if notes:
             lines += [f"{title}:", *[paragraph(line, label="- ") for line in notes], ""]
     return "\n".join(lines).rstrip()

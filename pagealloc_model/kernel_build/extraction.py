@@ -82,6 +82,7 @@ OFFERED = frozenset(
         "ac",
         "alloc_flags",
         "force",
+        "fpi_flags",
         "gfp_mask",
         "highest_zoneidx",
         "migratetype",

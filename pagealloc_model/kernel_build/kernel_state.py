@@ -108,6 +108,10 @@ class KernelState:
         )
         return self.state
 
+    def settle(self) -> None:
+        """Counters, list lengths and block types of `state` as they are now."""
+        self.store(pages=False)
+
     @property
     def broken_assertion(self) -> tuple[str, int] | None:
         """Condition and line of the first of the kernel's own assertions that failed."""

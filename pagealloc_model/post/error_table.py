@@ -24,31 +24,41 @@ RULE = (
 ABSOLUTE_UNITS = ("share", "fraction", "tv", "total variation")
 
 
-def error_table(errors: pd.DataFrame, *, width: int = WIDTH) -> str:
+def error_table(
+    errors: pd.DataFrame, kernel: pd.DataFrame | None = None, *, width: int = WIDTH
+) -> str:
     """The error table of one validation as plain text.
 
     Args:
         errors: columns metric, scope, measured, predicted, error, unit, null_model, null_error,
             kind.
+        kernel: the same of a kernel build, to stand beside them in place of the null model's.
         width: characters per line at most.
     """
+    beside = {} if kernel is None else {(row.metric, row.scope): row for row in kernel.itertuples()}
     rows = [
         Row(
             heading=_heading(row),
             label=ascii_only(str(row.scope)),
-            cells=(
-                number(row.measured),
-                number(row.predicted),
-                _error(row.error, row),
-                _error(row.null_error, row),
-            ),
+            cells=_cells(row, beside.get((row.metric, row.scope)), kernel is not None),
         )
         for row in errors.itertuples()
     ]
-    header = Row(
-        heading="metric", label="scope", cells=("measured", "predicted", "error", "null error")
-    )
-    return f"{text_table(header, rows, width=width)}\n\n{paragraph(RULE, width=width)}\n"
+    titles = ("measured", "predicted", "error", "null error")
+    if kernel is not None:
+        titles = ("measured", "model", "error", "kernel", "error")
+    header = Row(heading="metric", label="scope", cells=titles)
+    rule = RULE if kernel is None else f"{RULE} kernel: predicted by the kernel build's own code."
+    return f"{text_table(header, rows, width=width)}\n\n{paragraph(rule, width=width)}\n"
+
+
+def _cells(row: Any, kernel: Any, with_kernel: bool) -> tuple[str, ...]:
+    model = (number(row.measured), number(row.predicted), _error(row.error, row))
+    if not with_kernel:
+        return (*model, _error(row.null_error, row))
+    if kernel is None:
+        return (*model, number(pd.NA), number(pd.NA))
+    return (*model, number(kernel.predicted), _error(kernel.error, kernel))
 
 
 def _heading(row: Any) -> str:

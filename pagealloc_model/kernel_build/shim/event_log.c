@@ -22,6 +22,9 @@ struct hold {
 
 static struct hold hold;
 
+/* Memory that joins the machine does so without an entry in the log. */
+static bool is_growing;
+
 static int64_t *zone_words(int zone)
 {
 	return st + AT_ZONES + zone * AT_ZONE_STRIDE;
@@ -142,6 +145,8 @@ static void end_hold(struct zone *zone)
 	int number = number_of(zone);
 	long taken = hold.free - (long)zone_page_state(zone, NR_FREE_PAGES);
 
+	if (is_growing)
+		return;
 	switch (hold.site) {
 	case AT_SITE_REFILL:
 		log_hold(number, request_order, request_migratetype, taken >> request_order, taken);

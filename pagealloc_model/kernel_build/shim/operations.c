@@ -321,6 +321,29 @@ static void set_pcp_high(int zone, int cpu, int wanted)
 #endif
 }
 
+/* Memory that the machine gets: a free buddy, of the largest order at the end of its list. */
+static void grow_zone(int number, long pfn, unsigned int order)
+{
+	struct zone *zone = zones[number];
+	struct page *page = pfn_to_page(pfn);
+	fpi_t fpi_flags = order == MAX_BUDDY_ORDER ? FPI_TO_TAIL : FPI_NONE;
+	long end = pfn + (1L << order);
+
+	for (long block = pfn >> pageblock_order; block << pageblock_order < end; block++) {
+		if (model_blocks[block].zone)
+			continue;
+		model_blocks[block].zone = number + 1;
+		for (long each = 0; each < 1L << pageblock_order; each++)
+			pfn_to_page((block << pageblock_order) + each)->zone = number + 1;
+		set_pageblock_migratetype(pfn_to_page(block << pageblock_order), MIGRATE_MOVABLE);
+	}
+	atomic_long_add(1L << order, &zone->managed_pages);
+	zone_words(number)[AT_ZONE_MANAGED] += 1L << order;
+	is_growing = true;
+	CALL___free_pages_ok;
+	is_growing = false;
+}
+
 static void take(struct model_event *event, int32_t *object_pfn)
 {
 	int32_t *place = &object_pfn[event->object];
@@ -347,6 +370,9 @@ static void take(struct model_event *event, int32_t *object_pfn)
 		break;
 	case AT_SET_PCP_HIGH:
 		set_pcp_high(event->zone, event->cpu, event->offset);
+		break;
+	case AT_GROW:
+		grow_zone(event->zone, event->offset, event->order);
 		break;
 	default:
 		st[event->operation == AT_HIDDEN_ALLOC ? AT_COUNT_HIDDEN : AT_COUNT_ALLOC]++;

@@ -10,6 +10,7 @@ struct model_block {
 	int8_t migratetype, zone;
 };
 
+static struct model_block *model_blocks;
 static struct per_cpu_pages *page_sets;
 static unsigned long *remembered_boost;
 static int kernel_type[AT_ZONE_TYPES_MAX];
@@ -219,6 +220,7 @@ int shim_load(int64_t *words, struct model_page *pages, struct model_block *bloc
 
 	st = words;
 	frames = page_frames;
+	model_blocks = blocks;
 	online_cpus = st[AT_NR_CPUS];
 	nr_zones = st[AT_NR_ZONES];
 	for (int type = 0; type < st[AT_ZONE_TYPES]; type++)

@@ -1,0 +1,52 @@
+"""Who carries a state through events: the model's kernels, or a kernel's own compiled code."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from pagealloc_model.allocator.replay import advance
+from pagealloc_model.allocator.state import State
+
+
+class Carrier(Protocol):
+    """Something that takes events and keeps a state.
+
+    Attributes:
+        state: scalars and log are always up to date, the rest after `settle`.
+    """
+
+    state: State
+
+    def advance(
+        self, events: np.ndarray, places: np.ndarray, low: int, high: int, until_ns: int
+    ) -> int:
+        """As `allocator.replay.advance`."""
+
+    def settle(self) -> None:
+        """Bring counters, list lengths and block types of the state up to date."""
+
+    def close(self) -> None:
+        """Give back what is not the state's."""
+
+
+class ModelCarrier:
+    """The model's kernels."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+    def advance(
+        self, events: np.ndarray, places: np.ndarray, low: int, high: int, until_ns: int
+    ) -> int:
+        """As `allocator.replay.advance`."""
+        state = self.state
+        arrays = (state.pages, state.blocks, state.st, state.log)
+        return advance(*arrays, events, places, low, high, until_ns)
+
+    def settle(self) -> None:
+        """Nothing to do: the arrays are the state."""
+
+    def close(self) -> None:
+        """Nothing to do."""
