@@ -1,18 +1,14 @@
-"""How fast reading and replaying are, beside perf's own tools on the same file.
+"""How fast replaying is.
 
 Usage: python benchmarks/speed.py [RECORDING] [--json]
 
-Rates are of one core and one process; peers run before and after on the same machine, so compare
-ratios, not seconds. Kernels are compiled before anything is timed.
+Rates are of one core and one process. Kernels are compiled before anything is timed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import shutil
-import subprocess
-import tempfile
 import time
 from collections.abc import Callable
 
@@ -31,41 +27,6 @@ def best_of(action: Callable[[], object], repeats: int = REPEATS) -> float:
         action()
         times.append(time.perf_counter() - begun)
     return min(times)
-
-
-def perf_seconds(*command: str) -> float | None:
-    """How long a perf command takes; None without perf."""
-    if shutil.which("perf") is None:
-        return None
-    with tempfile.TemporaryDirectory() as directory:
-        begun = time.perf_counter()
-        subprocess.run(
-            ["perf", *command],
-            cwd=directory,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            check=True,
-        )
-        return time.perf_counter() - begun
-
-
-def reading(bundle: Bundle) -> list[Row]:
-    """perf.data to columns, beside `perf script` and `perf kmem --page stat`."""
-    perf_data = str((bundle.path / "perf.data").resolve())
-    samples = len(bundle.trace) + sum(
-        len(table["time_ns"])
-        for name, table in bundle.trace.tables.items()
-        if name != "kmem:mm_page_alloc_extfrag"
-    )
-    ours = samples / best_of(lambda: pm.open(bundle.path).trace, 3)
-    peers = {
-        "perf script": perf_seconds("script", "-i", perf_data),
-        "perf kmem --page stat": perf_seconds("kmem", "--page", "-i", perf_data, "stat"),
-    }
-    return [
-        row("read perf.data", ours, "events/s", peer, samples / seconds if seconds else None)
-        for peer, seconds in peers.items()
-    ]
 
 
 def replaying(bundle: Bundle) -> list[Row]:
@@ -143,12 +104,12 @@ def row(name: str, value: float, unit: str, peer: str | None, peer_value: float 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description="speed of reading and replaying a recording")
+    parser = argparse.ArgumentParser(description="speed of replaying a recording")
     parser.add_argument("recording", nargs="?", default="kbuild")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     bundle = pm.open(options.recording)
-    rows = [*reading(bundle), *replaying(bundle)]
+    rows = replaying(bundle)
     if options.json:
         print(json.dumps(rows, indent=2))
         return

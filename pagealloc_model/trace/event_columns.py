@@ -42,17 +42,29 @@ class EventColumns:
 
     def time_order(self) -> np.ndarray | None:
         """Row numbers in time order, ties in file order; None if the rows are in order."""
-        return time_order(self.filled("time_ns"), self._new_array)
+        time_ns = self.filled("time_ns")
+        if self._new_array is not in_memory:
+            return time_order(time_ns, self._new_array)
+        in_order = bool(np.all(time_ns[1:] >= time_ns[:-1]))
+        return None if in_order else np.argsort(time_ns, kind="stable")
 
     def ordered(self, order: np.ndarray | None) -> dict[str, np.ndarray]:
-        """All columns, rearranged by `order`."""
-        filled = {name: self.filled(name) for name in self._columns}
-        if order is None:
-            return filled
-        from pagealloc_model.trace.record_walk import gather_rows
+        """All columns, rearranged by `order`; what was filled is gone.
 
-        gathered = {
-            name: self._new_array(len(column), column.dtype) for name, column in filled.items()
-        }
-        gather_rows(order, tuple(filled.values()), tuple(gathered.values()))
+        A column takes the place of the last one with items of its size: memory used for the
+        first time costs more than the copy.
+        """
+        if order is None:
+            return {name: self.filled(name) for name in self._columns}
+        spare: dict[int, np.ndarray] = {}
+        gathered = {}
+        for name in list(self._columns):
+            column = self._columns.pop(name)
+            target = spare.pop(column.itemsize, None)
+            if target is None:
+                target = self._new_array(self.rows, column.dtype)
+            target = target.view(column.dtype)[: self.rows]
+            np.take(column[: self.rows], order, out=target, mode="clip")
+            gathered[name] = target
+            spare[column.itemsize] = column
         return gathered

@@ -123,15 +123,15 @@ class _Reader:
             self._reported(each for each in payloads if each.offset >= round_end.offset)
         )
         decompressed.finish()
-        trace = self._trace(plain_notes)
         if self._cut_at is None:
-            return trace
-        times = [self._columns.filled("time_ns")[rows] for rows in rows_of_rounds]
-        return self._certain_part(trace, np.concatenate(times))
+            return self._trace(plain_notes)
+        times = np.concatenate([self._columns.filled("time_ns")[rows] for rows in rows_of_rounds])
+        return self._certain_part(self._trace(plain_notes), times)
 
     def _trace(self, plain_notes: int) -> Trace:
         columns, file = self._columns, self._file
         side = self._side_records(plain_notes)
+        losses = side.losses(columns.filled("time_ns"), columns.filled("cpu"))
         order = columns.time_order()
         main = columns.ordered(order)
         tables = EventTables(
@@ -150,7 +150,7 @@ class _Reader:
             tables=tables.tables(main["time_ns"], order),
             declared_types=tables.declared_types(),
             callchains=tables.callchains(),
-            losses=side.losses(columns.filled("time_ns"), columns.filled("cpu")),
+            losses=losses,
             source=str(file.path),
             release=file.release,
             nr_cpus=file.nr_cpus,

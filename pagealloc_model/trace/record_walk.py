@@ -139,22 +139,6 @@ def gather_words(data, positions, gathered):  # noqa: ANN001, ANN201
         gathered[index] = word_at(data, positions[index])
 
 
-@entry
-def gather_rows(order, sources, targets):  # noqa: ANN001, ANN201
-    """Fill each of the nine `targets` with its source's rows in `order`, in one pass."""
-    for row in range(len(order)):
-        source = order[row]
-        targets[0][row] = sources[0][source]
-        targets[1][row] = sources[1][source]
-        targets[2][row] = sources[2][source]
-        targets[3][row] = sources[3][source]
-        targets[4][row] = sources[4][source]
-        targets[5][row] = sources[5][source]
-        targets[6][row] = sources[6][source]
-        targets[7][row] = sources[7][source]
-        targets[8][row] = sources[8][source]
-
-
 @inner
 def _data_behind(data, position, size, record_type):  # noqa: ANN001, ANN202
     """Bytes that follow a record without being part of its size, -1 if it cannot say."""
