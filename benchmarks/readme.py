@@ -1,4 +1,4 @@
-"""Write README's figures: the error table of each recording and the speed table.
+"""Write README's figures: the error table of each recording and the speeds.
 
 Usage: python benchmarks/readme.py     (make readme)
 
@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
-from speed import reading, replaying
+from reading import reading
+from speed import replaying
 
 import pagealloc_model as pm
 
@@ -82,10 +83,22 @@ def speed_lines(path: str) -> Iterator[str]:
     bundle = pm.open(path)
     yield f"| on `{bundle.name}`, {len(bundle.trace):,} events | value | unit | beside |"
     yield "|---|--:|---|---|"
-    for row in [*reading(bundle), *replaying(bundle)]:
+    for row in replaying(bundle):
         beside = f"{row['ratio']:.1f} x {row['peer']}" if row["ratio"] else ""
         value = f"{row['value']:,.2f}" if row["unit"] == "s" else f"{row['value']:,.0f}"
         yield f"| {row['name']} | {value} | {row['unit']} | {beside} |"
+
+
+def reading_lines(path: str) -> Iterator[str]:
+    """A markdown table of how fast an event file is read, beside perf's tools."""
+    bundle = pm.open(path)
+    yield f"| on `{bundle.name}` | events/s | beside | events/s | ratio |"
+    yield "|---|--:|---|--:|--:|"
+    for row in reading(bundle.event_file):
+        beside = "|  |  |  |"
+        if row["ratio"]:
+            beside = f"| {row['peer']} | {row['peer_value']:,.0f} | {row['ratio']:.1f} |"
+        yield f"| {row['name']} | {row['value']:,.0f} {beside}"
 
 
 def main() -> None:
@@ -96,6 +109,7 @@ def main() -> None:
     if full:
         paths = [str(Path(full) / name) for name in FULL if (Path(full) / name).exists()]
         text = replace_between(text, "errors-full", "\n".join(error_lines(paths)))
+        text = replace_between(text, "reading", "\n".join(reading_lines(paths[0])))
         text = replace_between(text, "speed", "\n".join(speed_lines(paths[0])))
     README.write_text(text)
 

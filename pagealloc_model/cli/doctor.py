@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from pagealloc_model.cli.arguments import Commands, add_command, add_json
 from pagealloc_model.cli.output import json_text
-
-if TYPE_CHECKING:
-    from pagealloc_model.recording.checks import Check
 
 RECORDING_IMPOSSIBLE = 1
 
@@ -33,6 +29,7 @@ def run(options: argparse.Namespace) -> int:
     from pathlib import Path
 
     from pagealloc_model.doctor import examine
+    from pagealloc_model.post import doctor_text
     from pagealloc_model.recording.host import Host
 
     checks = examine(Host(), Path.cwd())
@@ -41,15 +38,5 @@ def run(options: argparse.Namespace) -> int:
         described = [asdict(check) for check in checks]
         print(json_text({"recording_possible": possible, "checks": described}))
     else:
-        print("\n".join(_as_text(checks, possible)))
+        print(doctor_text(checks))
     return 0 if possible else RECORDING_IMPOSSIBLE
-
-
-def _as_text(checks: list[Check], possible: bool) -> list[str]:
-    width = max(len(check.name) for check in checks)
-    lines = []
-    for check in checks:
-        mark = "NO" if check.blocks else "--" if check.cost else "ok"
-        parts = [check.found, check.cost, check.todo]
-        lines.append(f"{mark}  {check.name:<{width}}  {'; '.join(part for part in parts if part)}")
-    return [*lines, "", f"recording is {'possible' if possible else 'not possible'} here"]

@@ -8,13 +8,16 @@ from pagealloc_model.post.posted_figures import posted_figures
 from pagealloc_model.post.recording import describe_recording, recording_text
 from pagealloc_model.post.rule_table import rule_table
 from pagealloc_model.post.snapshot_table import snapshot_table
+from pagealloc_model.post.this_machine import doctor_text, live_text
 
 __all__ = [
     "Footer",
     "choice_table",
     "comparison_table",
     "describe_recording",
+    "doctor_text",
     "error_table",
+    "live_text",
     "miss_list",
     "posted_figures",
     "recording_text",
