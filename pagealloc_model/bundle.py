@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pagealloc_model.compressed import first_bytes
 from pagealloc_model.errors import RecordingError
+from pagealloc_model.proc.kallsyms import KernelSymbols, read_kallsyms
 from pagealloc_model.proc.kpageflags import read_kpageflags
 from pagealloc_model.proc.page_owner import PageOwner, read_page_owner
 from pagealloc_model.progress_bar import Report, progress
@@ -33,6 +34,7 @@ EVENT_FILES = (*(f"{EVENT_FILE}{suffix}" for suffix in ("", ".gz", ".xz", ".zst"
 META_FILE = "meta.json"
 SNAPSHOT_DIRECTORY = "snapshots"
 KPAGEFLAGS_FILE = "kpageflags.u64.gz"
+KALLSYMS_FILE = "kallsyms.gz"
 PAGE_OWNER_FILES = tuple(f"page_owner.txt{suffix}" for suffix in (".gz", ".xz", ".zst", ""))
 RECORDINGS_VARIABLE = "PAGEALLOC_RECORDINGS"
 
@@ -111,6 +113,16 @@ class Bundle:
             if file.is_file():
                 return read_page_owner(file)
         return None
+
+    @cached_property
+    def kernel_symbols(self) -> KernelSymbols | None:
+        """Functions of the recorded kernel by address, None if not recorded.
+
+        Raises:
+            RecordingError: the file is there but damaged.
+        """
+        file = self.path / KALLSYMS_FILE
+        return read_kallsyms(file) if file.is_file() else None
 
     @property
     def page_owner_at_ns(self) -> int | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pagealloc_model.bundle import (
+    KALLSYMS_FILE,
     KPAGEFLAGS_FILE,
     META_FILE,
     PAGE_OWNER_FILES,
@@ -131,7 +132,13 @@ def _write_events(bundle: Bundle, path: Path, compress: bool, progress: Report |
 def _the_rest(bundle: Bundle) -> Iterator[Path]:
     """What a bundle holds besides its events."""
     if bundle.path.is_dir():
-        for name in (META_FILE, SNAPSHOT_DIRECTORY, KPAGEFLAGS_FILE, *PAGE_OWNER_FILES):
+        for name in (
+            META_FILE,
+            SNAPSHOT_DIRECTORY,
+            KALLSYMS_FILE,
+            KPAGEFLAGS_FILE,
+            *PAGE_OWNER_FILES,
+        ):
             if (bundle.path / name).exists():
                 yield bundle.path / name
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from pagealloc_model.anonymise import REMOVED, anonymise_meta
 from pagealloc_model.bundle import (
+    KALLSYMS_FILE,
     KPAGEFLAGS_FILE,
     META_FILE,
     PAGE_OWNER_FILES,
@@ -177,7 +178,13 @@ class _Cut:
             self._removed.append("snapshots outside the window")
 
     def _copy_start_state(self, destination: Path) -> None:
-        """Copy what was read just before recording, if the cut begins there."""
+        """Copy what was read just before recording: pages only if the cut begins there."""
+        symbols = self._bundle.path / KALLSYMS_FILE
+        if symbols.is_file():
+            if self._anonymise:
+                self._removed.append(f"{KALLSYMS_FILE}, which tells this boot's addresses")
+            else:
+                _recompress(symbols, destination / KALLSYMS_FILE)
         for name in (KPAGEFLAGS_FILE, *PAGE_OWNER_FILES):
             file = self._bundle.path / name
             if not (self._bundle.path.is_dir() and file.is_file()):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pagealloc_model.trace.columns import Trace
 
 _UNKNOWN_CPU = "unknown"
+_MOST_WAITS = 8
 
 
 def describe_recording(bundle: Bundle) -> dict[str, Any]:
@@ -25,6 +26,7 @@ def describe_recording(bundle: Bundle) -> dict[str, Any]:
         RecordingError: the recording cannot be read.
     """
     from pagealloc_model.growth import size_changes
+    from pagealloc_model.lock_waits import waits_by_caller
     from pagealloc_model.trace.columns import EVENT_NAMES
 
     trace = bundle.trace
@@ -49,6 +51,7 @@ def describe_recording(bundle: Bundle) -> dict[str, Any]:
         "snapshots": len(bundle.snapshots),
         "zone_sizes": list(size_changes(bundle)),
         "missing": [*trace.notes, *bundle.missing],
+        "lock_waits": dict(waits_by_caller(bundle)[:_MOST_WAITS]),
         "rules": origin,
         "rule_evidence": [each.to_dict() for each in evidence],
     }
@@ -94,6 +97,9 @@ def recording_text(bundle: Bundle) -> str:
         "events",
         *[f"  {name:<{width}}  {count:>10}" for name, count in events.items()],
     ]
+    if described["lock_waits"]:
+        lines += ["", "waits for locks, by caller"]
+        lines += [f"  {count:>10}  {chain}" for chain, count in described["lock_waits"].items()]
     origin, evidence = _rules(bundle)
     lines += ["", "rules", paragraph(origin, label=INDENT)]
     lines += [rule_table(evidence)] if evidence else []

@@ -34,6 +34,7 @@ from pagealloc_model.recording.perf_process import PerfProcess
 from pagealloc_model.recording.perf_tool import PerfTool, default_buffer, record_arguments
 from pagealloc_model.recording.probes import KernelProbes
 from pagealloc_model.recording.snapshots import (
+    copy_kernel_symbols,
     copy_page_flags,
     copy_page_owners,
     take_snapshot,
@@ -177,6 +178,8 @@ class _Session:
             time_ns = copy(self._bundle, self._host, self._signals.check)
             if time_ns is not None:
                 self._meta[key] = time_ns
+        if self._options.locks and not self._options.anonymise:
+            copy_kernel_symbols(self._bundle, self._host, self._signals.check)
         self._snapshot()
 
     def _perf_arguments(self, control: tuple[int, int]) -> list[str]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pagealloc_model.bundle import KPAGEFLAGS_FILE, SNAPSHOT_DIRECTORY
+from pagealloc_model.bundle import KALLSYMS_FILE, KPAGEFLAGS_FILE, SNAPSHOT_DIRECTORY
 from pagealloc_model.recording.host import Host
 from pagealloc_model.snapshot import SNAPSHOT_FILES
 
@@ -62,6 +62,18 @@ def copy_page_flags(bundle: Path, host: Host, check: Callable[[], None]) -> int 
 def copy_page_owners(bundle: Path, host: Host, check: Callable[[], None]) -> int | None:
     """Copy debugfs's page_owner (T12.7); returns its time in ns, None where there is none."""
     return _compress(host.debugfs / "page_owner", bundle / "page_owner.txt.gz", check)
+
+
+def copy_kernel_symbols(bundle: Path, host: Host, check: Callable[[], None]) -> None:
+    """Copy /proc/kallsyms, which names the functions of call chains, unless it hides addresses."""
+    source = host.proc / "kallsyms"
+    try:
+        with source.open("rb") as file:
+            hidden = not file.readline().split()[0].strip(b"0")
+    except (OSError, IndexError):
+        return
+    if not hidden:
+        _compress(source, bundle / KALLSYMS_FILE, check)
 
 
 def _compress(source: Path, destination: Path, check: Callable[[], None]) -> int | None:
