@@ -14,7 +14,7 @@ from pagealloc_model.recording.host import Host
 from pagealloc_model.recording.options import RecordOptions, parse_size
 from pagealloc_model.recording.session import record
 from pagealloc_model.recording.workspace import Workspace, calling_user
-from tests.recording.machines import PAGE_FLAGS
+from tests.recording.machines import KALLSYMS, PAGE_FLAGS
 
 Setting = pytest.MonkeyPatch
 SLEEP = ("sleep", "10")
@@ -89,6 +89,19 @@ def test_a_recording_is_a_whole_bundle(machine: Host, fake_perf: Setting, tmp_pa
     assert "page_owner_at_ns" not in meta
     assert set(tmp_path.iterdir()) == {tmp_path / "bin", tmp_path / "machine", tmp_path / "mine"}
     assert probes_set(machine) == set()
+
+
+def test_kernel_symbols_are_copied_for_lock_events_unless_hidden(
+    machine: Host, fake_perf: Setting, tmp_path: Path
+) -> None:
+    recorded(machine, tmp_path / "mine", seconds=0.01)
+    with gzip.open(tmp_path / "mine/kallsyms.gz", "rt") as file:
+        assert file.read() == KALLSYMS
+    recorded(machine, tmp_path / "without locks", seconds=0.01, locks=False)
+    (machine.proc / "kallsyms").write_text("0000000000000000 T _text\n")
+    recorded(machine, tmp_path / "hidden", seconds=0.01)
+    for name in ("without locks", "hidden"):
+        assert not (tmp_path / name / "kallsyms.gz").exists()
 
 
 def test_page_owners_are_copied_where_there_are_any(
