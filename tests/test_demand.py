@@ -35,6 +35,7 @@ from tests.small_recordings import (
 )
 
 PAGE = 0x1000
+ACCOUNTED = 0x400000
 SMALL = 64
 
 
@@ -508,17 +509,41 @@ def seen_first(history: list[tuple[bool, int, int]], page: int) -> bool:
     return not first[0]
 
 
-@settings(max_examples=100, deadline=None)
-@given(requests(), st.integers(1, 7))
+def busy_trace(seed: int) -> Trace:
+    """Few tasks and pages, many coincidences: equal times, repeats, failures, direct reclaim."""
+    random, rows = np.random.default_rng(seed), 80
+    columns = {name: np.zeros(rows, kind) for name, kind in COLUMN_TYPES.items()}
+    columns["time_ns"] = 1000 + np.cumsum(random.integers(0, 2, rows))
+    columns["event"] = random.choice([Event.ALLOC, Event.FREE, Event.PCPU_DRAIN], rows)
+    columns["pfn"] = random.integers(0, 4, rows)
+    is_failure = (columns["event"] == Event.ALLOC) & (random.random(rows) < 0.3)
+    columns["pfn"][is_failure] = -1
+    columns["gfp"][:] = ACCOUNTED
+    columns["cpu"], columns["pid"] = random.integers(0, 2, rows), random.integers(1, 3, rows)
+    ended = np.sort(random.integers(0, rows + 1, 12))
+    pids = random.integers(1, 4, 12)
+    return Trace(
+        **columns,
+        tables={"vmscan:mm_vmscan_direct_reclaim_end": {"row": ended, "pid": pids}},
+    )
+
+
+@pytest.mark.parametrize("seed", range(40))
 def test_parts_of_a_recording_together_are_the_whole(
-    history: list[tuple[bool, int, int]], rows_together: int
+    seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trace = trace_of(history)
+    trace = busy_trace(seed)
     whole = resolve_demand(trace, small_machine())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(working_arrays, "ROWS_TOGETHER", rows_together)
-        parted = resolve_demand(trace, small_machine())
-    assert_same_demand(parted, whole)
+    assert whole.direct_reclaim_recorded
+    for rows_together in (1, 2, 7, 30):
+        monkeypatch.setattr(working_arrays, "ROWS_TOGETHER", rows_together)
+        assert_same_demand(resolve_demand(trace, small_machine()), whole)
+
+
+def test_the_parts_that_are_compared_have_all_coincidences() -> None:
+    made = [resolve_demand(busy_trace(seed), small_machine()) for seed in range(40)]
+    for name in ("recorded_twice", "failed_charges", "repeated_frees", "hidden_allocations"):
+        assert sum(getattr(demand, name) for demand in made) > 10, name
 
 
 @pytest.mark.parametrize("name", ["xfree", "highatomic_stock"])

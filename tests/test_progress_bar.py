@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
 from pagealloc_model import progress_bar
 from pagealloc_model.progress_bar import in_notebook, progress
 from tests.small_recordings import shipped_bundle
+
+NOTEBOOK_CELL = """
+from pagealloc_model import progress_bar
+progress_bar.QUIET_FIRST_S = 0
+with progress_bar.progress("reading kbuild", 5_000_000, "events") as report:
+    report(0.5)
+"""
 
 
 class Terminal(io.StringIO):
@@ -79,3 +90,14 @@ def test_a_notebook_is_known_by_its_kernel(monkeypatch: pytest.MonkeyPatch) -> N
         fake = SimpleNamespace(get_ipython=lambda shell=shell: shell)
         monkeypatch.setitem(sys.modules, "IPython", fake)
         assert in_notebook() is known
+
+
+def test_a_notebook_shows_a_widget(monkeypatch: pytest.MonkeyPatch) -> None:
+    checkout = str(Path(progress_bar.__file__).parents[1])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([checkout, os.environ.get("PYTHONPATH", "")]))
+    cell = nbformat.v4.new_code_cell(NOTEBOOK_CELL)
+    NotebookClient(nbformat.v4.new_notebook(cells=[cell]), timeout=120).execute()
+    shown = [output["data"] for output in cell.outputs if output["output_type"] == "display_data"]
+    assert len(shown) == 1
+    assert "application/vnd.jupyter.widget-view+json" in shown[0]
+    assert shown[0]["text/plain"].startswith("reading kbuild")

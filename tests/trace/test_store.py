@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import pickle
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -13,8 +14,9 @@ import pyarrow as pa
 import pyarrow.ipc
 import pytest
 
+from pagealloc_model import working_arrays
 from pagealloc_model.errors import RecordingError
-from pagealloc_model.trace import store_write
+from pagealloc_model.trace import column_space, store_write
 from pagealloc_model.trace.column_space import on_disk
 from pagealloc_model.trace.columns import COLUMN_TYPES, Losses, Trace
 from pagealloc_model.trace.perf_data import read_perf_data
@@ -91,6 +93,21 @@ def test_every_field_comes_back(
     assert len(read) == rows
     assert differing_fields(read, trace) == []
     assert read.source == str(tmp_path / "s")
+
+
+def test_columns_of_a_long_recording_are_unpacked_to_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_write, "_PIECE", 3)
+    monkeypatch.setattr(working_arrays, "ROWS_IN_MEMORY", 0)
+    monkeypatch.setattr(column_space, "_SMALL", 1)
+    trace = rich_trace(10)
+    read = read_store(written(tmp_path / "s", trace, compress=True))
+    assert differing_fields(read, trace) == []
+    base = read.pfn
+    while isinstance(base, np.ndarray):
+        base = base.base
+    assert isinstance(base, mmap.mmap)
 
 
 @pytest.mark.parametrize("compress", [True, False])
