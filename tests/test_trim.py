@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import re
@@ -136,6 +137,17 @@ def test_a_window_from_the_start(bundle: Path, compress: bool) -> None:
     assert provenance["removed"] == ["snapshots outside the window"]
     assert "seconds=4.05e-07" in provenance["command"]
     assert open_recording(path).missing is not None
+
+
+def test_kernel_symbols_go_along_unless_anonymised(bundle: Path) -> None:
+    symbols = gzip.compress(b"ffffffff81000000 T _text\n")
+    (bundle / "kallsyms.gz").write_bytes(symbols)
+    path, _, _ = cut(bundle, start_s=600e-9, seconds=100e-9)
+    assert open_recording(path).kernel_symbols is not None
+    shutil.rmtree(path)
+    path, _, meta = cut(bundle, anonymise=True)
+    assert not (path / "kallsyms.gz").exists()
+    assert any("kallsyms" in phrase for phrase in meta["provenance"]["removed"])
 
 
 def test_a_window_from_later_on(bundle: Path) -> None:
