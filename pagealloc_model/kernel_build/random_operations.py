@@ -39,6 +39,9 @@ SHARES_IN_USE = (0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 1.05)
 """Shares of memory that phases drive at; the last one exhausts it."""
 
 PHASE = 400
+TOLD_SHARE = 0.004
+"""Share of operations that recordings tell besides requests and frees."""
+
 MEAN_GAP_NS = 20_000
 
 
@@ -64,30 +67,33 @@ def random_operations(rng: random.Random, beginning: Beginning, count: int) -> n
     in_use = sum(1 << order for _, _, order in live)
     reach = rng.choice((20, 1000))
     cpus, types = machine.nr_cpus, len(machine.zone_types)
+    draw = rng.random
     for number in range(count):
         if number % PHASE == 0:
             goal, busy_cpu = rng.choice(SHARES_IN_USE) * memory, rng.randrange(cpus)
-        now += int(rng.random() * 2 * MEAN_GAP_NS)
-        cpu = busy_cpu if rng.random() < 0.8 else rng.randrange(cpus)
-        kind = rng.random()
-        if kind < 0.004:
+        now += int(draw() * 2 * MEAN_GAP_NS)
+        cpu = busy_cpu if draw() < 0.8 else int(draw() * cpus)
+        kind = draw()
+        if kind < TOLD_SHARE:
             rows.append(_told(rng, now, cpu, len(machine.zones), types))
-        elif live and (rng.random() < 0.9) == (in_use > goal):
-            at_index = max(int(len(live) - 1 - rng.random() * reach), 0)
-            live[at_index], live[-1] = live[-1], live[at_index]
+        elif live and (draw() < 0.9) == (in_use > goal):
+            last = len(live) - 1
+            chosen = max(int(last - draw() * reach), 0)
+            live[chosen], live[last] = live[last], live[chosen]
             which, offset, order = live.pop()
-            while order and rng.random() < 0.05:
+            while order and draw() < 0.05:
                 order -= 1
                 live.append((which, offset + (1 << order), order))
             in_use -= 1 << order
             rows.append((now, which, offset, 0, cpu, at.FREE, order, 0, 0))
         else:
-            order = rng.choice(orders if rng.random() > LARGE_SHARE else LARGE_ORDERS)
-            bits = rng.choice(requests)
-            if beginning.direct_reclaim_recorded and rng.random() < 0.5:
+            among = orders if draw() > LARGE_SHARE else LARGE_ORDERS
+            order = among[int(draw() * len(among))]
+            bits = requests[int(draw() * len(requests))]
+            if beginning.direct_reclaim_recorded and draw() < 0.5:
                 bits |= at.REQUEST_RECLAIMED
             operation = at.HIDDEN_ALLOC if kind > 0.97 else at.ALLOC
-            request = (order, rng.randrange(at.PCP_TYPES), rng.randrange(types))
+            request = (order, int(draw() * at.PCP_TYPES), int(draw() * types))
             rows.append((now, first + number, 0, bits, cpu, operation, *request))
             in_use += 1 << order
             live.append((first + number, 0, order))

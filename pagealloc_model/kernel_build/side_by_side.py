@@ -39,7 +39,10 @@ ROW_FUNCTIONS = {
     at.SITE_RESERVE: "reserve_highatomic_pageblock",
     at.SITE_UNRESERVE: "unreserve_highatomic_pageblock",
 }
-HOLD_COLUMNS = ("", "time", "zone", "cpu", "order", "migratetype", "objects", "pages")
+HOLD_COLUMNS = (
+    *("", "time", "zone", "cpu", "order", "migratetype", "objects", "pages"),
+    *("splits", "merges", "inserts", "scanned", "ran_on"),
+)
 PAGE_COLUMNS = ("", "time", "zone", "cpu", "pfn", "order", "migratetype")
 EXTFRAG_COLUMNS = (*PAGE_COLUMNS, "fallback_order", "fallback_migratetype", "change_ownership")
 
@@ -171,7 +174,7 @@ class SideBySide:
 def _comparable(state: State) -> np.ndarray:
     """Log rows without columns that hold nothing, or that only one of the two knows."""
     rows = state.log[: int(state.st[at.LOG_ROWS])].copy()
-    rows[rows[:, 0] < at.SITES, 8:] = 0
+    rows[rows[:, 0] >= at.SITES, at.LOG_WORK + 2 :] = 0
     rows[rows[:, 0] == at.SITE_UNRESERVE, 4:6] = 0
     rows[rows[:, 0] == at.SITE_DIRECT_FREE, 5] = 0
     return rows

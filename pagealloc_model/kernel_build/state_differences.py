@@ -9,6 +9,7 @@ from pagealloc_model.allocator.invariants import list_pages
 from pagealloc_model.allocator.state import State
 
 SCRATCH = (
+    *range(at.WORK, at.WORK + at.WORK_UNITS),
     at.BLOCKS_TRIED,
     at.REFILLED,
     at.REFILLING,

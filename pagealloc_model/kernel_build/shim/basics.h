@@ -143,23 +143,12 @@ static inline bool list_empty(const struct list_head *list)
 	return list->next == list;
 }
 
-static inline void list_add(struct list_head *entry, struct list_head *list)
+static inline void link_behind(struct list_head *entry, struct list_head *list)
 {
 	entry->next = list->next;
 	entry->prev = list;
 	list->next->prev = entry;
 	list->next = entry;
-}
-
-static inline void list_add_tail(struct list_head *entry, struct list_head *list)
-{
-	list_add(entry, list->prev);
-}
-
-static inline void list_del(struct list_head *entry)
-{
-	entry->prev->next = entry->next;
-	entry->next->prev = entry->prev;
 }
 
 #define list_entry(pointer, type, member) container_of(pointer, type, member)

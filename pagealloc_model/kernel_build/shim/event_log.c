@@ -86,6 +86,10 @@ static void log_hold(int zone, int order, int migratetype, long objects, long pa
 	counters[AT_SITE_ACQUISITIONS]++;
 	counters[AT_SITE_OBJECTS] += objects;
 	counters[AT_SITE_PAGES] += pages;
+	counters[AT_SITE_WORK + 0] += splits;
+	counters[AT_SITE_WORK + 1] += merges;
+	counters[AT_SITE_WORK + 2] += inserts;
+	counters[AT_SITE_WORK + 3] += looks;
 	if (!row)
 		return;
 	row[0] = hold.site;
@@ -96,7 +100,11 @@ static void log_hold(int zone, int order, int migratetype, long objects, long pa
 	row[5] = migratetype;
 	row[6] = objects;
 	row[7] = pages;
-	row[8] = row[9] = 0;
+	row[AT_LOG_WORK + 0] = splits;
+	row[AT_LOG_WORK + 1] = merges;
+	row[AT_LOG_WORK + 2] = inserts;
+	row[AT_LOG_WORK + 3] = looks;
+	row[AT_LOG_RAN_ON] = this_cpu;
 }
 
 #define SITE_OF_NO_OPERATION AT_SITES
@@ -134,6 +142,8 @@ static void begin_hold(struct zone *zone, int site, int line)
 	};
 	hold.free = zone_page_state(zone, NR_FREE_PAGES);
 	pageblock_types_set = 0;
+	splits = merges = inserts = looks = 0;
+	is_freeing = site == SITE_DRAIN || site == AT_SITE_DIRECT_FREE;
 	if (site == SITE_DRAIN) {
 		hold.site = drain_site;
 		hold.cpu = cpu_of_drain(zone);

@@ -132,6 +132,8 @@ static void wakeup_kswapd(struct zone *zone, gfp_t gfp_mask, int order, enum zon
 static inline void list_move_tail(struct list_head *entry, struct list_head *list)
 {
 	note_moved(entry);
-	list_del(entry);
-	list_add_tail(entry, list);
+	entry->prev->next = entry->next;
+	entry->next->prev = entry->prev;
+	inserts++;
+	link_behind(entry, list->prev);
 }

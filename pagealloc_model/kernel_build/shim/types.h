@@ -29,7 +29,7 @@ static struct page *mem_map;
 #define pfn_valid(pfn) true
 #define page_private(page) ((page)->private)
 #define set_page_private(page, value) ((page)->private = (value))
-#define PageBuddy(page) (((page)->flags & PAGE_IS_BUDDY) != 0)
+#define PageBuddy(page) (note_look(__func__), ((page)->flags & PAGE_IS_BUDDY) != 0)
 #define __SetPageBuddy(page) ((page)->flags |= PAGE_IS_BUDDY)
 #define __ClearPageBuddy(page) ((page)->flags &= ~PAGE_IS_BUDDY)
 #define PageLRU(page) (((page)->flags & PAGE_IS_MOVABLE) != 0)
@@ -58,3 +58,45 @@ static struct page *mem_map;
 #define deferred_pages_enabled() false
 #define _deferred_grow_zone(...) false
 #define cond_accept_memory(...) false
+
+/* Work under zone->lock: what is split, merged, put on a free list and looked at (S11.1). */
+static long splits, merges, inserts, looks;
+static bool is_freeing;
+
+static inline __attribute__((always_inline)) void note_look(const char *function)
+{
+	if (!__builtin_strcmp(function, "prep_move_freepages_block") ||
+	    !__builtin_strcmp(function, "__move_freepages_block") ||
+	    !__builtin_strcmp(function, "move_freepages"))
+		looks++;
+}
+
+static inline bool is_buddy(struct list_head *entry)
+{
+	return list_entry(entry, struct page, lru)->flags & PAGE_IS_BUDDY;
+}
+
+/* A buddy is marked before it is put on a list when it was freed, afterwards when it was split. */
+static inline void list_add(struct list_head *entry, struct list_head *list)
+{
+	if (is_buddy(entry))
+		inserts++;
+	else
+		splits++;
+	link_behind(entry, list);
+}
+
+static inline void list_add_tail(struct list_head *entry, struct list_head *list)
+{
+	if (is_buddy(entry))
+		inserts++;
+	link_behind(entry, list->prev);
+}
+
+static inline void list_del(struct list_head *entry)
+{
+	if (is_freeing && is_buddy(entry))
+		merges++;
+	entry->prev->next = entry->next;
+	entry->next->prev = entry->prev;
+}
