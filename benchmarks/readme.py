@@ -1,4 +1,4 @@
-"""Write README's figures: the error table of each recording and the speeds.
+"""Write README's figures: errors of each recording, choices judged alone, speeds.
 
 Usage: python benchmarks/readme.py     (make readme)
 
@@ -78,6 +78,26 @@ def _error(value: float, unit: str) -> str:
     return f"{100 * value:+,.1f}%"
 
 
+def choice_lines(paths: list[str]) -> Iterator[str]:
+    """A markdown table of the choices judged alone: one row per recording and kind of choice."""
+    yield "| recording | choice | judged | as the kernel | null model | unjudged |"
+    yield "|---|---|--:|--:|--:|--:|"
+    for path in paths:
+        bundle = pm.open(path)
+        choices = pm.judge_placement(bundle).choices
+        for row in choices[choices["scope"] == "all"].itertuples():
+            if row.judged or row.unjudged:
+                yield (
+                    f"| {bundle.name} | {row.choice} | {row.judged:,} | {_share(row.share)} "
+                    f"| {_share(row.null_share)} | {row.unjudged:,} |"
+                )
+
+
+def _share(value: float) -> str:
+    """In percent, rounded down so that only all is 100%."""
+    return "NA" if pd.isna(value) else f"{int(value * 1e4) / 100:.2f}%"
+
+
 def speed_lines(path: str) -> Iterator[str]:
     """A markdown table of speeds."""
     bundle = pm.open(path)
@@ -104,11 +124,12 @@ def reading_lines(path: str) -> Iterator[str]:
 def main() -> None:
     """Rewrite README in place."""
     text = README.read_text()
-    text = replace_between(text, "errors", "\n".join(error_lines(list(SHIPPED))))
     full = os.environ.get("PAGEALLOC_RECORDINGS")
+    text = replace_between(text, "errors", "\n".join(error_lines(list(SHIPPED))))
     if full:
         paths = [str(Path(full) / name) for name in FULL if (Path(full) / name).exists()]
         text = replace_between(text, "errors-full", "\n".join(error_lines(paths)))
+        text = replace_between(text, "choices", "\n".join(choice_lines(paths)))
         text = replace_between(text, "reading", "\n".join(reading_lines(paths[0])))
         text = replace_between(text, "speed", "\n".join(speed_lines(paths[0])))
     README.write_text(text)

@@ -29,6 +29,13 @@ _PROBE_EVENTS = {
 }
 
 
+_VALUES = {
+    Probe.BULK_ALLOC: "count",
+    Probe.BULK_ALLOC_RETURN: "got",
+    Probe.BULK_FREE: "pindex",
+}
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Stream:
     """Kmem and probe events sorted by CPU, then time; all columns have one length.
@@ -43,7 +50,8 @@ class Stream:
         migratetype: int8, as in the trace; of BULK_ALLOC the list's.
         percpu_refill: int8, as in the trace.
         zone_address: uint64, the probes' zone pointer, 0 elsewhere.
-        value: int64, `got` of BULK_ALLOC_RETURN, `pindex` of BULK_FREE, else 0.
+        value: int64, `count` of BULK_ALLOC, `got` of BULK_ALLOC_RETURN, `pindex` of BULK_FREE,
+            else 0.
     """
 
     cpu: np.ndarray
@@ -116,7 +124,6 @@ def _probe_rows(trace: Trace, name: str, probe: Probe) -> Stream:
             return table[field].astype(dtype)
         return np.full(rows, missing, dtype)
 
-    value = "got" if probe is Probe.BULK_ALLOC_RETURN else "pindex"
     return Stream(
         cpu=table["cpu"],
         time_ns=table["time_ns"],
@@ -127,5 +134,5 @@ def _probe_rows(trace: Trace, name: str, probe: Probe) -> Stream:
         migratetype=column("mt", -1, np.int8),
         percpu_refill=np.full(rows, -1, np.int8),
         zone_address=column("zone", 0, np.uint64),
-        value=column(value, 0, np.int64),
+        value=column(_VALUES.get(probe, ""), 0, np.int64),
     )

@@ -142,8 +142,8 @@ def judge_placement(
     st = with_notes(state)
     unseen = unseen_pushes(moves, st, machine)
     beside = [snapshot_steps(recording, machine), reclaim_steps(trace, machine)]
-    phases = tick_phases(trace, in_time_order(moves, beside, unseen), st, machine.nr_cpus)
-    steps = in_time_order(moves, [*beside, tick_steps(trace, phases)], unseen)
+    phases = tick_phases(trace, moves)
+    steps = in_time_order(moves, [*beside, tick_steps(trace, phases, machine.nr_cpus)], unseen)
     slots = judging.TYPE_SLOTS + judging.TIME_BINS + machine.nr_cpus
     kinds = len(judging.CHOICES)
     tally = np.zeros((kinds, slots, judging.OUTCOMES), np.int64)
@@ -202,6 +202,6 @@ def _notes(recording: Bundle, phases: dict[int, int], unseen: int, nested: int) 
     known = ", ".join(f"CPU {cpu} {phase / 1e9:.2f} s" for cpu, phase in sorted(phases.items()))
     lines.append(
         f"vmstat ticks, which lower pcp->high, fall within each second at {known or 'NA'}, "
-        "inferred from drains and snapshots; workqueue:workqueue_execute_start would tell them"
+        "inferred from drains; workqueue:workqueue_execute_start would tell them"
     )
     return lines

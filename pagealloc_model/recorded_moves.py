@@ -145,8 +145,10 @@ def _note_probed(steps: np.ndarray, trace: Trace) -> None:
     freed = np.flatnonzero(stream.kind == Probe.FREE_ONE)
     _note_direct_frees(steps, stream.pfn[freed], stream.time_ns[freed], trace)
     opened = np.zeros(len(steps), bool)
-    called = following_steps(stream.kind == Probe.BULK_ALLOC)
+    calls = stream.kind == Probe.BULK_ALLOC
+    called = following_steps(calls)
     opened[called[called >= 0]] = True
+    steps["asked"][called[called >= 0]] = stream.value[calls][called >= 0]
     taken = (steps["operation"] == rec.REMOVE) & (steps["flags"] & rec.RUN_FIRST != 0)
     steps["flags"][taken & ~opened & (steps["objects"] == 1)] |= rec.DIRECT
 

@@ -35,8 +35,34 @@ def with_notes(state: State) -> np.ndarray:
     notes = np.zeros((pagesets, true.NOTE_STRIDE), np.int64)
     lists = notes[:, true.NOTE_WORDS :].reshape(pagesets, -1, at.LIST_WORDS)
     lists[:, :, [at.HEAD, at.TAIL]] = -1
-    zones = np.full(len(state.machine.zones) * true.ZONE_NOTES, -1, np.int64)
-    return np.concatenate([state.st, notes.ravel(), zones, np.zeros(true.REPAIRS, np.int64)])
+    st = state.st.copy()
+    _spread_worlds(state.machine, st, notes)
+    zones = np.full((len(state.machine.zones), true.ZONE_NOTES), -1, np.int64)
+    zones[:, [true.ZONE_NOTE_BELOW_HIGH, true.ZONE_NOTE_RECLAIM_ACTIVE]] = 0
+    return np.concatenate([st, notes.ravel(), zones.ravel(), np.zeros(true.REPAIRS, np.int64)])
+
+
+def _spread_worlds(machine: Machine, st: np.ndarray, notes: np.ndarray) -> None:
+    """Nothing is known at first: in `st` the words make lists overflow early, in `notes` late.
+
+    The limits of a machine that no snapshot describes stay unknown.
+    """
+    for zone in range(len(machine.zones)):
+        region = at.ZONES + zone * at.ZONE_STRIDE
+        st[region + at.ZONE_BELOW_HIGH] = st[at.BELOW_HIGH_TESTED]
+        st[region + at.ZONE_RECLAIM_ACTIVE] = 1
+    scale = int(st[at.BATCH_SCALE_MAX])
+    for number, note in enumerate(notes):
+        pcp = int(st[at.PCP_BASE]) + number * at.PCP_STRIDE
+        note[true.NOTE_HIGH] = st[pcp + at.PCP_HIGH_MAX]
+        note[true.NOTE_ALLOC_FACTOR] = scale
+        note[true.NOTE_SLACK] = note[true.NOTE_REMAINDER] = st[pcp + at.PCP_HIGH_MAX]
+        note[true.NOTE_UNSURE] = not machine.zones[number // machine.nr_cpus].pagesets
+        st[pcp + at.PCP_HIGH] = st[pcp + at.PCP_HIGH_MIN]
+        st[pcp + at.PCP_COUNT] += st[pcp + at.PCP_HIGH_MAX]
+        st[pcp + at.PCP_ALLOC_FACTOR] = 0
+        st[pcp + at.PCP_FREE_COUNT] = st[pcp + at.PCP_BATCH] << scale
+        st[pcp + at.PCP_PREV_FREE_HIGH_ORDER] = 1
 
 
 def tracked(state: State, st: np.ndarray) -> np.ndarray:
@@ -59,9 +85,11 @@ def snapshot_steps(recording: Bundle, machine: Machine) -> np.ndarray:
     """Steps for every pageset and zone of the snapshots taken while events were recorded."""
     trace = recording.trace
     rows: list[tuple[int, ...]] = []
-    for snapshot in recording.snapshots:
+    times = [snapshot.time_ns for snapshot in recording.snapshots]
+    for snapshot, following in zip(recording.snapshots, [*times, np.inf][1:], strict=True):
         begun = int(np.searchsorted(trace.time_ns, snapshot.time_ns))
-        read = int(np.searchsorted(trace.time_ns, snapshot.time_ns + SNAPSHOT_NS))
+        end_ns = min(snapshot.time_ns + SNAPSHOT_NS, following)
+        read = int(np.searchsorted(trace.time_ns, end_ns))
         if snapshot.zoneinfo is None or begun == 0 or begun == len(trace):
             continue
         for zone in snapshot.zoneinfo.zones:

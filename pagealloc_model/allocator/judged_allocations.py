@@ -60,8 +60,8 @@ def judge_pop(
             true.pass_over(pages, st, track, head)
     else:
         leave_unjudged(tally, steps, number, PCP_POP)
-    st[notes + true.NOTE_ALLOCATIONS] += 1
     st[pcp + at.PCP_FREE_COUNT] >>= 1
+    st[notes + true.NOTE_FREE_COUNT] >>= 1
 
 
 @inner
@@ -101,6 +101,48 @@ def pop(
 
 
 @inner
+def judge_refill_size(
+    st: np.ndarray,
+    steps: np.ndarray,
+    tally: np.ndarray,
+    misses: np.ndarray,
+    number: int,
+    pcp: int,
+    known: bool,
+) -> None:
+    """A list is refilled: with as many objects as the rule says (S4.4)?
+
+    A kprobe tells how many the kernel asked for; without one, those it got stand for them.
+    """
+    order = int(steps[number]["order"])
+    zone = int(steps[number]["zone"])
+    actual = int(steps[number]["asked"])
+    if actual == 0:
+        actual = int(steps[number]["objects"])
+    predicted = refill_size(st, pcp, zone, order)
+    tuning.swap_worlds(st, pcp, zone)
+    late = refill_size(st, pcp, zone, order)
+    tuning.swap_worlds(st, pcp, zone)
+    if known and tuning.is_settled(st, pcp) and predicted == late:
+        null_hit = actual == max(st[pcp + at.PCP_BATCH] >> order, 1)
+        hit = predicted == actual
+        judge(st, tally, misses, steps, number, REFILL_SIZE, pcp, hit, null_hit, predicted, actual)
+        if not hit and order == 0:
+            count_repair(st, true.REPAIR_TUNING)
+            tuning.fit_alloc_factor(st, pcp, predicted, actual)
+            tuning.make_worlds_one(st, pcp, zone)
+        return
+    leave_unjudged(tally, steps, number, REFILL_SIZE)
+    if predicted != late and predicted == actual:
+        tuning.make_worlds_one(st, pcp, zone)
+    elif predicted != late and late == actual:
+        tuning.swap_worlds(st, pcp, zone)
+        tuning.make_worlds_one(st, pcp, zone)
+        tuning.swap_worlds(st, pcp, zone)
+        tuning.make_worlds_one(st, pcp, zone)
+
+
+@inner
 def judge_refill(
     pages: np.ndarray,
     st: np.ndarray,
@@ -119,8 +161,6 @@ def judge_refill(
         with pages does not: the list was locked (S4.10).
     """
     pfn = int(steps[number]["pfn"])
-    order = int(steps[number]["order"])
-    zone = int(steps[number]["zone"])
     actual = int(steps[number]["objects"])
     lst = list_at(pcp, index)
     used = int(steps[number]["flags"]) & rec.USED_AT_ONCE
@@ -135,17 +175,7 @@ def judge_refill(
         leave_unjudged(tally, steps, number, REFILL_WHEN)
     if head >= 0 and actual == 1 and used != 0:
         return False
-    settled = tuning.is_size_known(st, pcp, order)
-    predicted = refill_size(st, pcp, zone, order)
-    tuning.note_high(st, pcp)
-    if known and settled:
-        null_hit = actual == max(st[pcp + at.PCP_BATCH] >> order, 1)
-        hit = predicted == actual
-        judge(st, tally, misses, steps, number, REFILL_SIZE, pcp, hit, null_hit, predicted, actual)
-        if not hit and order == 0:
-            tuning.fit_alloc_factor(st, pcp, predicted, actual)
-    else:
-        leave_unjudged(tally, steps, number, REFILL_SIZE)
+    judge_refill_size(st, steps, tally, misses, number, pcp, known)
     if used != 0:
         st[notes_at(st, pcp) + true.NOTE_REFILLED] = pfn + 1
     return True

@@ -34,6 +34,22 @@ def chosen_fallback(
 
 
 @inner
+def is_refuted(
+    pages: np.ndarray, track: np.ndarray, expected: int, actual: int, falls_back: bool
+) -> bool:
+    """Whether a buddy that the kernel passed over may have been gone, as its pages' events show.
+
+    Guessed ones smaller than the one the kernel split cannot have been there, nor any of the type
+    whose lists it found empty.
+    """
+    if expected < 0 or expected == actual:
+        return False
+    if track[expected]["mark"] == true.SINCE_START:
+        return falls_back or int(pages[expected]["order"]) < int(pages[actual]["order"])
+    return true.leaves_unseen(pages, track, expected)
+
+
+@inner
 def drop_refuted(
     pages: np.ndarray,
     st: np.ndarray,
@@ -42,16 +58,12 @@ def drop_refuted(
     order: int,
     migratetype: int,
     actual: int,
+    falls_back: bool,
 ) -> int:
-    """Drop guessed buddies smaller than the one the kernel split: they cannot have been there."""
+    """Drop the buddies that the kernel passed over because they were gone; how many."""
     dropped = 0
     pfn = smallest_fit(st, zone, order, migratetype)
-    while (
-        pfn >= 0
-        and pfn != actual
-        and track[pfn]["mark"] == true.SINCE_START
-        and int(pages[pfn]["order"]) < int(pages[actual]["order"])
-    ):
+    while is_refuted(pages, track, pfn, actual, falls_back):
         true.drop_buddy(pages, st, track, zone, pfn)
         count_repair(st, true.REPAIR_START)
         dropped += 1
@@ -84,13 +96,16 @@ def judge_removal(
         taken_type = int(steps[number]["found_type"])
     actual = true.containing_buddy(pages, st, pfn, order)
     known = actual >= 0 and int(pages[actual]["tag"]) == taken_type
-    if known and wanted == NO_FALLBACK:
-        known = drop_refuted(pages, st, track, zone, order, migratetype, actual) == 0
+    if known:
+        falls_back = wanted != NO_FALLBACK
+        known = drop_refuted(pages, st, track, zone, order, migratetype, actual, falls_back) == 0
     kind = NO_FALLBACK
     expected = smallest_fit(st, zone, order, migratetype)
     if expected < 0 and migratetype < at.PCP_TYPES:
         kind, expected = chosen_fallback(pages, blocks, st, zone, order, migratetype)
     guessed = expected >= 0 and track[expected]["mark"] == true.SINCE_START
+    if kind != NO_FALLBACK and expected >= 0 and expected != actual:
+        guessed = guessed or true.leaves_unseen(pages, track, expected)
     notes = zone_notes_at(st, zone)
     following = st[notes + migratetype]
     st[notes + migratetype] = pfn + (1 << order)

@@ -20,17 +20,107 @@ from pagealloc_model.allocator.judging import (
     leave_unjudged,
 )
 from pagealloc_model.allocator.null_lists import null_add, null_forget, null_list_at
-from pagealloc_model.allocator.offsets import pcp_at, zone_at
+from pagealloc_model.allocator.offsets import pcp_at
 from pagealloc_model.allocator.pcp import (
     drained_list,
-    leave_below_high,
     list_count,
     list_index,
+    list_order,
     overflow_of_free,
 )
 from pagealloc_model.allocator.request import split_allocation
 from pagealloc_model.allocator.true_state import count_repair, drop_hidden, list_at, notes_at
 from pagealloc_model.jit import inner
+
+
+@inner
+def overflows(st: np.ndarray, pcp: int, zone: int, order: int) -> tuple[int, int]:
+    """Pages that a free returns in the lower and in the upper world; counts the free's pages."""
+    before = st[pcp + at.PCP_COUNT]
+    early = min(overflow_of_free(st, pcp, zone, order), st[pcp + at.PCP_COUNT])
+    after = st[pcp + at.PCP_COUNT]
+    st[pcp + at.PCP_COUNT] = before
+    tuning.swap_worlds(st, pcp, zone)
+    late = min(overflow_of_free(st, pcp, zone, order), st[pcp + at.PCP_COUNT])
+    tuning.swap_worlds(st, pcp, zone)
+    st[pcp + at.PCP_COUNT] = after
+    return early, late
+
+
+@inner
+def fit_world(
+    st: np.ndarray, pcp: int, zone: int, order: int, high: int, predicted: int, actual: int
+) -> None:
+    """Make one world allow whether a free drained, if it said otherwise."""
+    if (predicted > 0) == (actual > 0):
+        return
+    empties = max(predicted, actual) >= st[pcp + at.PCP_COUNT]
+    if order > 0 and order <= st[at.COSTLY_ORDER] and empties:
+        tuning.fit_flush(st, pcp, high, actual)
+    else:
+        tuning.fit_overflow(st, pcp, zone, high, actual)
+
+
+@inner
+def is_cut_short(st: np.ndarray, pcp: int, predicted: int, actual: int) -> bool:
+    """Whether a drain may have stopped between two chunks: no event tells of the lock (S4.7)."""
+    batch = st[pcp + at.PCP_BATCH]
+    return st[at.FREE_BATCHED] != 0 and batch <= actual and actual < predicted
+
+
+@inner
+def chunked_drain(st: np.ndarray, pcp: int, index: int, wanted: int) -> int:
+    """Pages that a drain in chunks of `batch` returns: each may exceed by its last page (S4.7)."""
+    lists = list_count(st)
+    drained = 0
+    got = 0
+    for step in range(lists):
+        each = (index + step) % lists
+        size = 1 << list_order(st, each)
+        for _ in range(st[list_at(pcp, each) + at.ENTRIES]):
+            drained += size
+            got += size
+            if got >= min(st[pcp + at.PCP_BATCH], wanted):
+                wanted -= st[pcp + at.PCP_BATCH]
+                got = 0
+            if wanted <= 0:
+                return drained
+    return drained
+
+
+@inner
+def is_of_size(
+    st: np.ndarray, pcp: int, steps: np.ndarray, number: int, index: int, predicted: int
+) -> bool:
+    """Whether the run of drains after a free has the size predicted; its last page may exceed."""
+    actual = int(steps[number]["pages"])
+    if st[at.FREE_BATCHED]:
+        return actual == chunked_drain(st, pcp, index, predicted)
+    last = 1 << max(int(steps[number]["found_order"]), 0)
+    return actual - last < predicted and predicted <= actual
+
+
+@inner
+def judge_drain_size(
+    st: np.ndarray,
+    steps: np.ndarray,
+    tally: np.ndarray,
+    misses: np.ndarray,
+    number: int,
+    pcp: int,
+    index: int,
+    early: int,
+    late: int,
+) -> None:
+    """A free drains: as many pages as the rule says (S4.6)?"""
+    actual = int(steps[number]["pages"])
+    settled = tuning.is_settled(st, pcp) and early == late
+    if not settled or is_cut_short(st, pcp, early, actual):
+        leave_unjudged(tally, steps, number, DRAIN_SIZE)
+        return
+    hit = is_of_size(st, pcp, steps, number, index, early)
+    null_hit = actual == st[pcp + at.PCP_BATCH]
+    judge(st, tally, misses, steps, number, DRAIN_SIZE, pcp, hit, null_hit, early, actual)
 
 
 @inner
@@ -41,50 +131,47 @@ def judge_overflow(
     misses: np.ndarray,
     number: int,
     pcp: int,
+    index: int,
 ) -> None:
-    """A page was freed to a list: does the pageset overflow, and by how much (S4.6)?"""
+    """A page was freed to a list: does the pageset overflow, and by how much (S4.6)?
+
+    No overflow empties a pageset but a flush: pages drained down to the last one after a free of
+    another order were drained for another reason (S4.9).
+    """
     zone = int(steps[number]["zone"])
     order = int(steps[number]["order"])
     actual = int(steps[number]["pages"])
-    known = tuning.is_limit_known(st, pcp, zone, order, actual)
     high = st[pcp + at.PCP_HIGH]
-    predicted = overflow_of_free(st, pcp, zone, order)
-    tuning.note_high(st, pcp)
-    predicted = max(min(predicted, st[pcp + at.PCP_COUNT]), 0)
-    st[notes_at(st, pcp) + true.NOTE_FREES] += 1
+    upper_high = st[notes_at(st, pcp) + true.NOTE_HIGH]
+    early, late = overflows(st, pcp, zone, order)
     if int(steps[number]["flags"]) & rec.UNSEEN:
         return
-    hit = (predicted > 0) == (actual > 0)
-    last = 1 << max(int(steps[number]["found_order"]), 0)
-    sized = actual - last < predicted and predicted <= actual
-    if not known:
-        leave_unjudged(tally, steps, number, DRAIN_WHEN)
-        if actual > 0:
-            leave_unjudged(tally, steps, number, DRAIN_SIZE)
-    else:
+    listed = st[pcp + at.PCP_COUNT] - st[notes_at(st, pcp) + true.NOTE_REMAINDER]
+    flushes = order > 0 and order <= st[at.COSTLY_ORDER]
+    if actual >= listed and not flushes:
+        actual = 0
+    alike = (early > 0) == (late > 0)
+    hit = (early > 0) == (actual > 0)
+    if alike and tuning.is_settled(st, pcp):
         null_hit = actual == 0
-        judge(st, tally, misses, steps, number, DRAIN_WHEN, pcp, hit, null_hit, predicted, actual)
-        if predicted > 0 or actual > 0:
-            null_hit = actual == st[pcp + at.PCP_BATCH]
-            judge(
-                st,
-                tally,
-                misses,
-                steps,
-                number,
-                DRAIN_SIZE,
-                pcp,
-                sized,
-                null_hit,
-                predicted,
-                actual,
-            )
-    if order > 0 and order <= st[at.COSTLY_ORDER] and not hit:
-        tuning.fit_flush(st, pcp, high, actual)
-    elif known and not hit and tuning.is_plain(st, zone):
-        tuning.fit_count(st, pcp, high, actual)
-    elif known and hit and actual > 0 and not sized:
-        tuning.fit_free_count(st, pcp, actual)
+        judge(st, tally, misses, steps, number, DRAIN_WHEN, pcp, hit, null_hit, early, actual)
+        if not hit:
+            count_repair(st, true.REPAIR_TUNING)
+    else:
+        leave_unjudged(tally, steps, number, DRAIN_WHEN)
+    if actual > 0 and alike and hit:
+        judge_drain_size(st, steps, tally, misses, number, pcp, index, early, late)
+        cut = is_cut_short(st, pcp, early, actual)
+        if early == late and not cut and not is_of_size(st, pcp, steps, number, index, early):
+            tuning.fit_free_count(st, pcp, actual)
+    elif actual > 0:
+        leave_unjudged(tally, steps, number, DRAIN_SIZE)
+    fit_world(st, pcp, zone, order, high, early, actual)
+    tuning.swap_worlds(st, pcp, zone)
+    fit_world(st, pcp, zone, order, upper_high, late, actual)
+    tuning.swap_worlds(st, pcp, zone)
+    if alike and not hit and not flushes:
+        tuning.widen_high(st, pcp, actual)
 
 
 @inner
@@ -120,6 +207,7 @@ def push(
     if index < 0 or direct or migratetype == st[at.ISOLATE]:
         null_forget(track, st, pfn)
         true.return_directly(pages, blocks, st, track, zone, pfn, order)
+        true.note_fate(track, steps, number)
         return
     pcp = pcp_at(st, zone, int(steps[number]["cpu"]))
     lst = list_at(pcp, index)
@@ -130,7 +218,7 @@ def push(
         true.note_unsure(st, track, pcp, pfn)
     null_index = list_index(st, order, int(track[pfn]["null_type"]))
     null_add(track, st, pcp, null_index, pfn, False)
-    judge_overflow(st, steps, tally, misses, number, pcp)
+    judge_overflow(st, steps, tally, misses, number, pcp, index)
     notes = notes_at(st, pcp)
     st[notes + true.NOTE_DRAIN_INDEX] = index
     st[notes + true.NOTE_DRAIN_FROM] = pcp
@@ -194,9 +282,9 @@ def begin_drain(
     if not int(steps[number]["flags"]) & rec.KWORKER:
         return
     actual = int(steps[number]["pages"])
-    settled = tuning.is_settled(st, pcp) and st[notes + true.NOTE_COUNT_KNOWN] != 0
-    predicted = tuning.tick_seen(st, pcp)
-    if settled:
+    zone = int(steps[number]["zone"])
+    predicted, late = tuning.tick_seen(st, pcp, zone)
+    if predicted == late and tuning.is_settled(st, pcp):
         hit = predicted == actual
         null_hit = actual == st[pcp + at.PCP_BATCH]
         judge(st, tally, misses, steps, number, DRAIN_SIZE, pcp, hit, null_hit, predicted, actual)
@@ -244,5 +332,6 @@ def drain_one(
     null_forget(track, st, pfn)
     true.learn_block_type(pages, blocks, st, zone, pfn, migratetype)
     true.return_exactly(pages, blocks, st, track, zone, pfn, order, migratetype)
-    if int(steps[number]["objects"]) == 1 and st[zone_at(zone) + at.ZONE_BELOW_HIGH]:
-        leave_below_high(st, zone)
+    true.note_fate(track, steps, number)
+    if int(steps[number]["objects"]) == 1:
+        tuning.leave_low_memory(st, zone)

@@ -16,6 +16,7 @@ STEP = np.dtype(
         ("pfn", np.int32),
         ("objects", np.int32),
         ("pages", np.int32),
+        ("asked", np.int32),
         ("pid", np.int32),
         ("time_bin", np.int16),
         ("cpu", np.int16),
@@ -35,12 +36,14 @@ STEP = np.dtype(
 
 `row` is the trace's row, or for steps made of other sources the row they come before. `objects`
 and `pages` are what is left of the run of removals or drains that the step is part of, itself
-included; a PUSH has those of the run of drains that follows it. SNAPSHOT and SNAPSHOT_END have
-pcp->count and pcp->high there, FREE_READ the zone's free pages in `pages`. `highest` is the highest
-zone type that a request may use, also of the request that a run of removals serves. `fate` is the
-operation that moves the page's first frame next, NOTHING if none does. `found_order` and
-`found_type` are a fallback's (T6); in a run of drains, and the push before it, `found_order` is
-that of its last page; a push has the type of the list its page is next taken from in `found_type`.
+included; a PUSH has those of the run of drains that follows it. `asked`, where a kprobe tells it,
+is what the kernel asked for in the run of removals that begins here. SNAPSHOT and SNAPSHOT_END
+have pcp->count and pcp->high in `objects` and `pages`, FREE_READ the zone's free pages in `pages`.
+`highest` is the highest zone type that a request may use, also of the request that a run of
+removals serves. `fate` is the operation that moves the page's first frame next, NOTHING if none
+does. `found_order` and `found_type` are a fallback's (T6); in a run of drains, and the push before
+it, `found_order` is that of its last page; pushes and drains have the type of the list that the
+page is next taken from in `found_type`.
 """
 
 NOTHING, POP, PUSH, REMOVE, DRAIN, FAILED, BATCHED, DEFERRED = range(8)
@@ -118,7 +121,7 @@ def note_nesting(steps: np.ndarray, waiting: np.ndarray, opened: np.ndarray) -> 
 
 @entry
 def note_fates(steps: np.ndarray, upcoming: np.ndarray, upcoming_type: np.ndarray) -> None:
-    """Write every step's `fate`, and to a push the type of the list its page is next taken from.
+    """Write every step's `fate`; to pushes and drains the type that the page is next taken as.
 
     Args:
         steps: in time order.
@@ -131,7 +134,7 @@ def note_fates(steps: np.ndarray, upcoming: np.ndarray, upcoming_type: np.ndarra
             continue
         pfn = int(steps[number]["pfn"])
         steps[number]["fate"] = upcoming[pfn]
-        if operation == PUSH:
+        if operation in (PUSH, DRAIN):
             steps[number]["found_type"] = upcoming_type[pfn]
         for page in range(pfn, pfn + (1 << int(steps[number]["order"]))):
             upcoming[page] = operation

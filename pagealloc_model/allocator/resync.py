@@ -10,12 +10,13 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import recorded_steps as rec
+from pagealloc_model.allocator import true_state as true
 from pagealloc_model.allocator import tuning_words as tuning
 from pagealloc_model.allocator.judged_allocations import pop
 from pagealloc_model.allocator.judged_buddy import remove
 from pagealloc_model.allocator.judged_frees import drain_one, push
 from pagealloc_model.allocator.offsets import pcp_at, zone_at
-from pagealloc_model.allocator.request import zone_may_serve
+from pagealloc_model.allocator.true_state import zone_notes_at
 from pagealloc_model.allocator.watermark import start_kswapd, stop_kswapd
 from pagealloc_model.jit import entry, inner
 
@@ -29,7 +30,19 @@ def pass_tick(st: np.ndarray, cpu: int, operation: int) -> None:
         if operation == rec.TICK_OPENS:
             tuning.tick_opens(st, pcp_at(st, zone, cpu))
         else:
-            tuning.tick_is_over(st, pcp_at(st, zone, cpu))
+            tuning.tick_is_over(st, pcp_at(st, zone, cpu), zone)
+
+
+@inner
+def asks_zones(pages: np.ndarray, steps: np.ndarray, number: int) -> bool:
+    """Whether a request walks zones before this step: one served by a removal did so before it."""
+    operation = int(steps[number]["operation"])
+    if operation == rec.REMOVE:
+        first = int(steps[number]["flags"]) & rec.RUN_FIRST
+        return first != 0 and int(steps[number]["flags"]) & rec.USED_AT_ONCE != 0
+    if operation == rec.POP:
+        return int(pages[int(steps[number]["pfn"])]["where"]) != at.ALLOCATED
+    return operation == rec.FAILED
 
 
 @inner
@@ -41,8 +54,7 @@ def visit_zones(st: np.ndarray, steps: np.ndarray, number: int) -> None:
     first = lowest // types * types
     for each in range(first + int(steps[number]["highest"]), lowest - 1, -1):
         if st[zone_at(each) + at.ZONE_MANAGED]:
-            order = int(steps[number]["order"])
-            zone_may_serve(st, each, order, int(steps[number]["highest"]), at.WMARK_LOW)
+            tuning.visit(st, each, int(steps[number]["order"]), int(steps[number]["highest"]))
 
 
 @inner
@@ -56,9 +68,17 @@ def pass_snapshot(st: np.ndarray, steps: np.ndarray, number: int) -> None:
     pcp = pcp_at(st, int(steps[number]["zone"]), int(steps[number]["cpu"]))
     high = int(steps[number]["pages"])
     if int(steps[number]["operation"]) == rec.SNAPSHOT:
-        tuning.read_snapshot(st, pcp, int(steps[number]["objects"]), high)
+        tuning.begin_snapshot(st, pcp)
     else:
-        tuning.end_snapshot(st, pcp, high)
+        tuning.end_snapshot(st, pcp, int(steps[number]["objects"]), high)
+
+
+@inner
+def note_reclaim(st: np.ndarray) -> None:
+    """Events tell when kswapd runs: the worlds agree on it (S10.2)."""
+    for zone in range(st[at.NR_ZONES]):
+        active = st[zone_at(zone) + at.ZONE_RECLAIM_ACTIVE]
+        st[zone_notes_at(st, zone) + true.ZONE_NOTE_RECLAIM_ACTIVE] = active
 
 
 @entry
@@ -90,8 +110,7 @@ def resync(
         operation = int(steps[number]["operation"])
         cpu = int(steps[number]["cpu"])
         st[at.EVENT_CPU] = cpu
-        asks = operation == rec.POP or operation == rec.FAILED
-        if asks or (operation == rec.REMOVE and int(steps[number]["flags"]) & rec.USED_AT_ONCE):
+        if asks_zones(pages, steps, number):
             visit_zones(st, steps, number)
         if operation == rec.POP:
             pop(pages, st, track, steps, tally, misses, number)
@@ -107,5 +126,9 @@ def resync(
             pass_tick(st, cpu, operation)
         elif operation == rec.RECLAIM_STARTS:
             start_kswapd(st, int(steps[number]["objects"]), int(steps[number]["zone"]))
+            note_reclaim(st)
         elif operation == rec.RECLAIM_STOPS:
             stop_kswapd(st, int(steps[number]["objects"]))
+            note_reclaim(st)
+        if operation >= rec.POP and operation <= rec.DRAIN:
+            tuning.follow_snapshot(st, pcp_at(st, int(steps[number]["zone"]), cpu))

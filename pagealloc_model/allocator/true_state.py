@@ -37,40 +37,53 @@ TRACK = np.dtype(
 )
 """`mark`: of a free buddy, KNOWN or SINCE_START; of a page on a per-CPU list, the list's offset in
 `st`, negative if no event tells its place there. `fate`: the operation by which a page leaves the
-per-CPU list it is on. `unsure`: 1 if it came or will go without an event; `passed`: 1 if the kernel
-took another in its place. The other fields are the null model's links and list, and the type the
-page was last requested as."""
+per-CPU list or the buddy. `unsure`: 1 if it came or will go without an event; `passed`: 1 if the
+kernel took another in its place. The other fields are the null model's links and list, and the
+type the page was last requested as."""
 
 KNOWN, SINCE_START = 0, 1
 ASTRAY = 100
 """`fate` of a page that is on a per-CPU list, but not where the state had it."""
+RETYPED = 101
+"""`fate` of a free page that is next taken from the reserve's or another such list."""
 
 (
-    NOTE_ALLOCATIONS,
-    NOTE_FREES,
-    NOTE_HIGH_KNOWN,
-    NOTE_HIGH_READ,
-    NOTE_COUNT_KNOWN,
     NOTE_REFILLED,
     NOTE_RUN_LISTED,
     NOTE_TICK,
     NOTE_DRAIN_INDEX,
     NOTE_DRAIN_FROM,
     NOTE_UNSURE,
-) = range(11)
-NOTE_WORDS = 16
+    NOTE_HIGH,
+    NOTE_ALLOC_FACTOR,
+    NOTE_FREE_COUNT,
+    NOTE_PREV_FREE_HIGH_ORDER,
+    NOTE_SLACK,
+    NOTE_REMAINDER,
+    NOTE_READING,
+    NOTE_LISTED_LEAST,
+    NOTE_LISTED_MOST,
+    NOTE_HIGH_LEAST,
+    NOTE_HIGH_MOST,
+) = range(17)
+NOTE_WORDS = 24
 NOTE_STRIDE = NOTE_WORDS + at.PCP_LISTS_MAX * at.LIST_WORDS
-"""What is noted of a pageset, then the null model's lists. HIGH_READ: a snapshot's `high` not yet
-met; REFILLED: one more than the page frame whose allocation caused the last refill; TICK: as below;
-DRAIN_INDEX and DRAIN_FROM: list and pageset that the run of drains going on has come to; UNSURE:
-pages on the lists that came or go without an event, hence at a time unknown."""
+"""What is noted of a pageset, then the null model's lists. REFILLED: one more than the page frame
+whose allocation caused the last refill; TICK: as below; DRAIN_INDEX and DRAIN_FROM: list and
+pageset that the run of drains going on has come to; UNSURE: what is not known of its limits, and
+pages on the lists that came or go without an event, hence at a time unknown; HIGH to
+PREV_FREE_HIGH_ORDER: the words in the upper world (see `tuning_words`); REMAINDER: at most how many
+counted pages never move; SLACK: how many fewer these may be; READING: 1 while a snapshot is read,
+2 if `high` has moved meanwhile; the others, within what bounds the words were meanwhile."""
 
 TICK_DONE, TICK_OPEN = 1, 2
 """A tick's time is known to some hundredths of a second: it is open until seen or over."""
 
-ZONE_NOTES = at.MIGRATETYPES + 1
+ZONE_NOTE_BELOW_HIGH = at.MIGRATETYPES + 1
+ZONE_NOTE_RECLAIM_ACTIVE = at.MIGRATETYPES + 2
+ZONE_NOTES = at.MIGRATETYPES + 3
 """What the null models note of a zone: the page frame after the last one taken, by type; the kind
-of the last fallback."""
+of the last fallback. Then the zone's words in the upper world."""
 
 REPAIR_NAMES = (
     "pages on another list of the CPU",
@@ -78,9 +91,9 @@ REPAIR_NAMES = (
     "pages free in the buddy that an event shows elsewhere",
     "pages not known to be free",
     "pages that left a per-CPU list without an event",
-    "free pages since the start that were not there",
+    "free pages passed over that were not there",
     "block types learnt late",
-    "high, count, alloc_factor or free_count set to fit",
+    "high, count, alloc_factor, free_count or BELOW_HIGH set to fit",
     "pages passed over, hence not where the list had them",
 )
 (
@@ -166,7 +179,8 @@ def leave_list(pages: np.ndarray, st: np.ndarray, track: np.ndarray, pfn: int) -
         track[pfn]["unsure"] = 0
         notes = notes_at(st, pcp)
         st[notes + NOTE_UNSURE] -= 1
-        st[notes + NOTE_ALLOCATIONS] = 0
+        st[notes + NOTE_FREE_COUNT] += 1 << int(pages[pfn]["order"])
+        st[pcp + at.PCP_ALLOC_FACTOR] >>= 1
     pages[pfn]["where"] = at.NOWHERE
     track[pfn]["mark"] = KNOWN
 
@@ -194,6 +208,31 @@ def drop_hidden(pages: np.ndarray, st: np.ndarray, track: np.ndarray, end: int, 
         dropped += 1
         page = st[end]
     return dropped
+
+
+@inner
+def note_fate(track: np.ndarray, steps: np.ndarray, number: int) -> None:
+    """Note the operation that moves pages next which a step has just returned to the buddy."""
+    pfn = int(steps[number]["pfn"])
+    order = int(steps[number]["order"])
+    fate = int(steps[number]["fate"])
+    if fate == rec.REMOVE and int(steps[number]["found_type"]) >= at.PCP_TYPES:
+        fate = RETYPED
+    for page in range(pfn, pfn + (1 << order)):
+        track[page]["fate"] = fate
+
+
+@inner
+def leaves_unseen(pages: np.ndarray, track: np.ndarray, head: int) -> bool:
+    """Whether a free buddy's pages, or some of them, are next seen elsewhere than leaving it (T9).
+
+    Compaction isolates free pages, the reserve takes blocks over, at times that no event tells.
+    """
+    for page in range(head, head + (1 << int(pages[head]["order"]))):
+        fate = int(track[page]["fate"])
+        if fate == rec.POP or fate == rec.PUSH or fate == rec.DRAIN or fate == RETYPED:
+            return True
+    return False
 
 
 @inner

@@ -1,7 +1,9 @@
 """What is known of a pageset's hidden words: high, count, alloc_factor, free_count.
 
-No event shows them. They follow from events once enough of those have passed, from snapshots and
-from the sizes of refills and drains; a choice that rests on words still unknown is not judged.
+No event shows them, nor a zone's BELOW_HIGH. So the words stand twice: in the state as they are if
+the lists overflow as early as the events allow (the lower world), and in the notes as they are if
+they overflow as late as that (the upper world). The model's own rules move both. Where both say the
+same, a choice is judged; where they differ it is not, and what the kernel did narrows the worlds.
 """
 
 from __future__ import annotations
@@ -11,170 +13,274 @@ import numpy as np
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import true_state as true
 from pagealloc_model.allocator.offsets import zone_at
-from pagealloc_model.allocator.pcp import decay_size
-from pagealloc_model.allocator.true_state import count_repair, notes_at
+from pagealloc_model.allocator.pcp import decay_size, leave_below_high
+from pagealloc_model.allocator.request import zone_may_serve
+from pagealloc_model.allocator.true_state import count_repair, notes_at, zone_notes_at
 from pagealloc_model.jit import inner
 
-ALLOCATIONS_TO_SETTLE = 12
-"""Halvings after which free_count no longer depends on what it was."""
-FREES_TO_SETTLE = 3
-"""The same for alloc_factor."""
-COUNT_SLACK = 4096
-"""Pages by which a count taken from a snapshot may be off: it was read while events went on."""
+FREE_SLACK = 1024
+"""Pages by which a zone's free pages may be off: zoneinfo is read while events go on, CPUs keep
+deltas back (S1.10), compaction holds pages that no event names."""
+
+
+@inner
+def swap(st: np.ndarray, word: int, other: int) -> None:
+    """Exchange two words."""
+    kept = st[word]
+    st[word] = st[other]
+    st[other] = kept
+
+
+@inner
+def swap_zone_words(st: np.ndarray, zone: int) -> None:
+    """Exchange the two worlds' words of a zone."""
+    region = zone_at(zone)
+    notes = zone_notes_at(st, zone)
+    swap(st, region + at.ZONE_BELOW_HIGH, notes + true.ZONE_NOTE_BELOW_HIGH)
+    swap(st, region + at.ZONE_RECLAIM_ACTIVE, notes + true.ZONE_NOTE_RECLAIM_ACTIVE)
+
+
+@inner
+def swap_worlds(st: np.ndarray, pcp: int, zone: int) -> None:
+    """Exchange the two worlds: the state's words of a pageset and its zone with the notes'."""
+    notes = notes_at(st, pcp)
+    swap(st, pcp + at.PCP_HIGH, notes + true.NOTE_HIGH)
+    swap(st, pcp + at.PCP_ALLOC_FACTOR, notes + true.NOTE_ALLOC_FACTOR)
+    swap(st, pcp + at.PCP_FREE_COUNT, notes + true.NOTE_FREE_COUNT)
+    swap(st, pcp + at.PCP_PREV_FREE_HIGH_ORDER, notes + true.NOTE_PREV_FREE_HIGH_ORDER)
+    st[pcp + at.PCP_COUNT] -= st[notes + true.NOTE_SLACK]
+    st[notes + true.NOTE_SLACK] = -st[notes + true.NOTE_SLACK]
+    swap_zone_words(st, zone)
+
+
+@inner
+def make_worlds_one(st: np.ndarray, pcp: int, zone: int) -> None:
+    """The upper world is as the lower one, but for the count."""
+    notes = notes_at(st, pcp)
+    st[notes + true.NOTE_HIGH] = st[pcp + at.PCP_HIGH]
+    st[notes + true.NOTE_ALLOC_FACTOR] = st[pcp + at.PCP_ALLOC_FACTOR]
+    st[notes + true.NOTE_FREE_COUNT] = st[pcp + at.PCP_FREE_COUNT]
+    st[notes + true.NOTE_PREV_FREE_HIGH_ORDER] = st[pcp + at.PCP_PREV_FREE_HIGH_ORDER]
+    region = zone_at(zone)
+    of_zone = zone_notes_at(st, zone)
+    st[of_zone + true.ZONE_NOTE_BELOW_HIGH] = st[region + at.ZONE_BELOW_HIGH]
+    st[of_zone + true.ZONE_NOTE_RECLAIM_ACTIVE] = st[region + at.ZONE_RECLAIM_ACTIVE]
 
 
 @inner
 def is_settled(st: np.ndarray, pcp: int) -> bool:
-    """Whether high, alloc_factor and free_count follow from events, not from a guess."""
-    notes = notes_at(st, pcp)
-    return (
-        st[notes + true.NOTE_HIGH_KNOWN] != 0
-        and st[notes + true.NOTE_UNSURE] == 0
-        and st[notes + true.NOTE_ALLOCATIONS] >= ALLOCATIONS_TO_SETTLE
-        and st[notes + true.NOTE_FREES] >= FREES_TO_SETTLE
-    )
+    """Whether limits are known, and no page came or goes at a time that no event tells."""
+    return st[notes_at(st, pcp) + true.NOTE_UNSURE] == 0
 
 
 @inner
-def is_size_known(st: np.ndarray, pcp: int, order: int) -> bool:
-    """Whether a refill's size follows: for order 0 from hidden words, else from batch (S4.4)."""
-    if order == 0:
-        return is_settled(st, pcp)
-    return st[notes_at(st, pcp) + true.NOTE_HIGH_KNOWN] != 0
-
-
-@inner
-def is_plain(st: np.ndarray, zone: int) -> bool:
-    """Whether a drain begins at pcp->high: no reclaim, zone above its high watermark (S4.6)."""
+def visit(st: np.ndarray, zone: int, order: int, highest_type: int) -> None:
+    """A request tests a zone's high watermark, which may set BELOW_HIGH (S3.1)."""
     region = zone_at(zone)
-    return not st[region + at.ZONE_BELOW_HIGH] and not st[region + at.ZONE_RECLAIM_ACTIVE]
+    st[region + at.ZONE_FREE_UNFOLDED] += FREE_SLACK
+    zone_may_serve(st, zone, order, highest_type, at.WMARK_LOW)
+    st[region + at.ZONE_FREE_UNFOLDED] -= 2 * FREE_SLACK
+    swap_zone_words(st, zone)
+    zone_may_serve(st, zone, 0, highest_type, at.WMARK_LOW)
+    swap_zone_words(st, zone)
+    st[region + at.ZONE_FREE_UNFOLDED] += FREE_SLACK
 
 
 @inner
-def note_high(st: np.ndarray, pcp: int) -> None:
-    """Tick a snapshot's `high` off once the state's has its value."""
-    notes = notes_at(st, pcp)
-    if st[pcp + at.PCP_HIGH] == st[notes + true.NOTE_HIGH_READ]:
-        st[notes + true.NOTE_HIGH_READ] = 0
+def leave_low_memory(st: np.ndarray, zone: int) -> None:
+    """A drain by a free is over, which may clear BELOW_HIGH (S4.6)."""
+    region = zone_at(zone)
+    st[region + at.ZONE_FREE_UNFOLDED] += FREE_SLACK
+    leave_below_high(st, zone)
+    st[region + at.ZONE_FREE_UNFOLDED] -= 2 * FREE_SLACK
+    swap_zone_words(st, zone)
+    leave_below_high(st, zone)
+    swap_zone_words(st, zone)
+    st[region + at.ZONE_FREE_UNFOLDED] += FREE_SLACK
 
 
 @inner
-def read_snapshot(st: np.ndarray, pcp: int, count: int, high: int) -> None:
-    """A snapshot begins: its words are the first known, or what the state's should come to."""
+def begin_snapshot(st: np.ndarray, pcp: int) -> None:
+    """A snapshot begins: from now on the words pass through what it reads."""
     notes = notes_at(st, pcp)
-    if st[notes + true.NOTE_HIGH_KNOWN]:
-        st[notes + true.NOTE_HIGH_READ] = high
-        note_high(st, pcp)
+    listed = st[pcp + at.PCP_COUNT] - st[notes + true.NOTE_REMAINDER]
+    st[notes + true.NOTE_READING] = 1
+    st[notes + true.NOTE_LISTED_LEAST] = listed
+    st[notes + true.NOTE_LISTED_MOST] = listed
+    st[notes + true.NOTE_HIGH_LEAST] = st[pcp + at.PCP_HIGH]
+    st[notes + true.NOTE_HIGH_MOST] = st[notes + true.NOTE_HIGH]
+
+
+@inner
+def follow_snapshot(st: np.ndarray, pcp: int) -> None:
+    """Note what the words come to while a snapshot is being read."""
+    notes = notes_at(st, pcp)
+    if st[notes + true.NOTE_READING] == 0:
         return
-    st[notes + true.NOTE_HIGH_KNOWN] = 1
-    st[pcp + at.PCP_HIGH] = high
-    st[pcp + at.PCP_COUNT] = count
+    listed = st[pcp + at.PCP_COUNT] - st[notes + true.NOTE_REMAINDER]
+    st[notes + true.NOTE_LISTED_LEAST] = min(st[notes + true.NOTE_LISTED_LEAST], listed)
+    st[notes + true.NOTE_LISTED_MOST] = max(st[notes + true.NOTE_LISTED_MOST], listed)
+    least = min(st[pcp + at.PCP_HIGH], st[notes + true.NOTE_HIGH])
+    most = max(st[pcp + at.PCP_HIGH], st[notes + true.NOTE_HIGH])
+    moved = least != st[notes + true.NOTE_HIGH_LEAST] or most != st[notes + true.NOTE_HIGH_MOST]
+    if moved:
+        st[notes + true.NOTE_READING] = 2
 
 
 @inner
-def end_snapshot(st: np.ndarray, pcp: int, high: int) -> None:
-    """A snapshot has been read: a `high` that the state's never came to is put right."""
+def end_snapshot(st: np.ndarray, pcp: int, count: int, high: int) -> None:
+    """A snapshot has been read: it bounds the pages that never move, and shows a `high` at rest."""
     notes = notes_at(st, pcp)
-    if st[notes + true.NOTE_HIGH_READ] == high:
+    follow_snapshot(st, pcp)
+    most = st[notes + true.NOTE_REMAINDER]
+    least = most - st[notes + true.NOTE_SLACK]
+    lowest = max(count - st[notes + true.NOTE_LISTED_MOST], 0)
+    highest = max(count - st[notes + true.NOTE_LISTED_LEAST], lowest)
+    if lowest > most or highest < least:
         count_repair(st, true.REPAIR_TUNING)
+        most = highest
+        least = lowest
+    most = min(most, highest)
+    least = max(least, lowest)
+    st[pcp + at.PCP_COUNT] += most - st[notes + true.NOTE_REMAINDER]
+    st[notes + true.NOTE_REMAINDER] = most
+    st[notes + true.NOTE_SLACK] = most - least
+    if st[notes + true.NOTE_READING] == 1:
+        if high < st[pcp + at.PCP_HIGH] or high > st[notes + true.NOTE_HIGH]:
+            count_repair(st, true.REPAIR_TUNING)
         st[pcp + at.PCP_HIGH] = high
-    st[notes + true.NOTE_HIGH_READ] = 0
+        st[notes + true.NOTE_HIGH] = high
+        if st[notes + true.NOTE_TICK] == true.TICK_OPEN:
+            decay_lower(st, pcp)
+    st[notes + true.NOTE_READING] = 0
+
+
+@inner
+def decay_lower(st: np.ndarray, pcp: int) -> int:
+    """Let the lower world's `high` sink as one tick does, as far as any count it may have allows.
+
+    Returns:
+        Pages that now exceed it.
+    """
+    slack = st[notes_at(st, pcp) + true.NOTE_SLACK]
+    st[pcp + at.PCP_COUNT] -= slack
+    excess = decay_size(st, pcp) + slack
+    st[pcp + at.PCP_COUNT] += slack
+    return excess
+
+
+@inner
+def decay_upper(st: np.ndarray, pcp: int, zone: int) -> int:
+    """The same for the upper world's `high`, which sinks as little as it can."""
+    swap_worlds(st, pcp, zone)
+    excess = decay_lower(st, pcp)
+    swap_worlds(st, pcp, zone)
+    return excess
 
 
 @inner
 def tick_opens(st: np.ndarray, pcp: int) -> None:
     """From now on the tick may come at any time, unless it has already been seen."""
     notes = notes_at(st, pcp)
-    seen = st[notes + true.NOTE_TICK] == true.TICK_DONE
-    st[notes + true.NOTE_TICK] = 0 if seen else true.TICK_OPEN
+    if st[notes + true.NOTE_TICK] == true.TICK_DONE:
+        return
+    st[notes + true.NOTE_TICK] = true.TICK_OPEN
+    decay_lower(st, pcp)
 
 
 @inner
-def tick_is_over(st: np.ndarray, pcp: int) -> None:
+def tick_is_over(st: np.ndarray, pcp: int, zone: int) -> None:
     """The tick has come, at the latest now."""
     notes = notes_at(st, pcp)
     if st[notes + true.NOTE_TICK] == true.TICK_OPEN:
-        decay_size(st, pcp)
-        note_high(st, pcp)
+        decay_upper(st, pcp, zone)
     st[notes + true.NOTE_TICK] = 0
 
 
 @inner
-def tick_seen(st: np.ndarray, pcp: int) -> int:
-    """The tick comes now; pages that exceed the lowered `high`."""
+def tick_seen(st: np.ndarray, pcp: int, zone: int) -> tuple[int, int]:
+    """The tick comes now; pages that exceed the lowered `high` in the lower and upper world."""
     notes = notes_at(st, pcp)
-    opened = st[notes + true.NOTE_TICK] == true.TICK_OPEN
-    st[notes + true.NOTE_TICK] = 0 if opened else true.TICK_DONE
-    excess = decay_size(st, pcp)
-    note_high(st, pcp)
-    return excess
+    if st[notes + true.NOTE_TICK] == true.TICK_OPEN:
+        lower = st[pcp + at.PCP_COUNT] - st[pcp + at.PCP_HIGH]
+    else:
+        lower = decay_lower(st, pcp)
+    st[notes + true.NOTE_TICK] = true.TICK_DONE
+    return lower, decay_upper(st, pcp, zone)
 
 
 @inner
-def lowest_limit(st: np.ndarray, pcp: int) -> int:
-    """`high` as it would be if a tick that may have come has come."""
-    high = st[pcp + at.PCP_HIGH]
-    if st[notes_at(st, pcp) + true.NOTE_TICK] != true.TICK_OPEN:
-        return high
-    decay_size(st, pcp)
-    lowered = st[pcp + at.PCP_HIGH]
-    st[pcp + at.PCP_HIGH] = high
-    return lowered
+def fit_count(st: np.ndarray, pcp: int, limit: int, drained: int) -> bool:
+    """Let a free bound the pages that never move, if these explain what it did.
 
-
-@inner
-def is_limit_known(st: np.ndarray, pcp: int, zone: int, order: int, drained: int) -> bool:
-    """Whether count and high before a free are known well enough to judge it.
-
-    They are where the lists are far from full. A drain of so many pages that followed shows what
-    they were: the tick has come where only the lowered high explains the drain, and count meets
-    high where it was not known. Flushes by high-order frees show neither.
+    Returns:
+        Whether the count of the world in `st` may be what its limit asks for.
     """
     notes = notes_at(st, pcp)
-    shows = is_plain(st, zone) and (order == 0 or order > st[at.COSTLY_ORDER])
-    lowest = lowest_limit(st, pcp)
-    after = st[pcp + at.PCP_COUNT] + (1 << order)
-    if shows and drained == 0 and after + COUNT_SLACK < lowest:
-        return st[notes + true.NOTE_HIGH_KNOWN] != 0
-    known = is_settled(st, pcp)
-    if lowest < st[pcp + at.PCP_HIGH] and after >= lowest:
-        if shows and drained > 0 and after < st[pcp + at.PCP_HIGH]:
-            tick_seen(st, pcp)
-        known = False
-    if st[notes + true.NOTE_COUNT_KNOWN] == 0:
-        if shows and st[notes + true.NOTE_HIGH_KNOWN] != 0:
-            learn_count(st, pcp, 1 << order, drained)
-        known = False
-    return known
+    slack = st[notes + true.NOTE_SLACK]
+    off = st[pcp + at.PCP_COUNT] - limit
+    if drained == 0 and slack > 0 and off >= 0 and off < slack:
+        st[pcp + at.PCP_COUNT] -= off + 1
+        st[notes + true.NOTE_REMAINDER] -= off + 1
+        st[notes + true.NOTE_SLACK] -= off + 1
+        return True
+    if drained > 0 and slack < 0 and off < 0 and off >= slack:
+        st[pcp + at.PCP_COUNT] -= off
+        st[notes + true.NOTE_SLACK] -= off
+        return True
+    return False
 
 
 @inner
-def learn_count(st: np.ndarray, pcp: int, size: int, drained: int) -> None:
-    """Keep an uncertain count below high until a drain shows that it has come to it."""
-    high = st[pcp + at.PCP_HIGH]
-    after = st[pcp + at.PCP_COUNT] + size
+def overflow_limit(st: np.ndarray, pcp: int, zone: int, high: int) -> int:
+    """The count at which a free overflows in a world whose `high` was this (S4.6)."""
+    region = zone_at(zone)
+    if st[region + at.ZONE_RECLAIM_ACTIVE]:
+        return min(st[pcp + at.PCP_BATCH] << 2, high)
+    if st[region + at.ZONE_BELOW_HIGH]:
+        return st[pcp + at.PCP_HIGH_MIN]
+    return high
+
+
+@inner
+def fit_overflow(st: np.ndarray, pcp: int, zone: int, high: int, drained: int) -> None:
+    """Make the words of one world allow what a free did, which they said it would not do.
+
+    `high` is what it was before the free. No drain shows that count has not come to high, and that
+    neither reclaim nor low memory lowered the limit; a drain, that count has come to high, or that
+    one of these did (S4.6).
+    """
+    if fit_count(st, pcp, overflow_limit(st, pcp, zone, high), drained):
+        return
+    count = st[pcp + at.PCP_COUNT]
+    region = zone_at(zone)
+    if drained == 0:
+        st[region + at.ZONE_BELOW_HIGH] = 0
+        st[region + at.ZONE_RECLAIM_ACTIVE] = 0
+        st[pcp + at.PCP_HIGH] = high
+        if not fit_count(st, pcp, high, drained):
+            st[pcp + at.PCP_HIGH] = min(max(high, count + 1), st[pcp + at.PCP_HIGH_MAX])
+    elif count < st[pcp + at.PCP_HIGH_MIN]:
+        st[region + at.ZONE_RECLAIM_ACTIVE] = 1
+    else:
+        st[pcp + at.PCP_HIGH] = min(st[pcp + at.PCP_HIGH], count)
+
+
+@inner
+def widen_high(st: np.ndarray, pcp: int, drained: int) -> None:
+    """After a free that neither world allowed: `high` is no more known than the free shows."""
     if drained > 0:
-        st[pcp + at.PCP_COUNT] = max(after, high) - size
-        st[notes_at(st, pcp) + true.NOTE_COUNT_KNOWN] = 1
-    elif after >= high:
-        st[pcp + at.PCP_COUNT] = high - 1 - size
-
-
-@inner
-def fit_count(st: np.ndarray, pcp: int, high: int, drained: int) -> None:
-    """After a drain that came too early, or not at all: count is what fits, or unknown again."""
-    count_repair(st, true.REPAIR_TUNING)
-    st[pcp + at.PCP_COUNT] = high if drained > 0 else high - 1
-    st[notes_at(st, pcp) + true.NOTE_COUNT_KNOWN] = 1 if drained > 0 else 0
+        st[pcp + at.PCP_HIGH] = st[pcp + at.PCP_HIGH_MIN]
+    else:
+        st[notes_at(st, pcp) + true.NOTE_HIGH] = st[pcp + at.PCP_HIGH_MAX]
 
 
 @inner
 def fit_flush(st: np.ndarray, pcp: int, high: int, drained: int) -> None:
-    """After a high-order free that flushed though not due to, or the reverse: words that fit.
+    """Make the words of one world allow that a high-order free flushed, or that it did not.
 
     `high` is what it was before the free, when the rule had lowered it (S4.6).
     """
-    count_repair(st, true.REPAIR_TUNING)
     threshold = st[pcp + at.PCP_BATCH]
     if st[at.FLUSH_ADDS_HALF_HIGH_MIN]:
         threshold += st[pcp + at.PCP_HIGH_MIN] // 2
@@ -191,7 +297,6 @@ def fit_flush(st: np.ndarray, pcp: int, high: int, drained: int) -> None:
 def fit_free_count(st: np.ndarray, pcp: int, drained: int) -> None:
     """Set free_count to what explains the size of a drain (S4.6)."""
     if drained > st[pcp + at.PCP_BATCH]:
-        count_repair(st, true.REPAIR_TUNING)
         st[pcp + at.PCP_FREE_COUNT] = drained
 
 
@@ -203,6 +308,5 @@ def fit_alloc_factor(st: np.ndarray, pcp: int, predicted: int, objects: int) -> 
     while base << factor < objects and factor < st[at.BATCH_SCALE_MAX]:
         factor += 1
     if base << factor == objects:
-        count_repair(st, true.REPAIR_TUNING)
         st[pcp + at.PCP_HIGH] += objects - predicted
         st[pcp + at.PCP_ALLOC_FACTOR] = min(factor + 1, st[at.BATCH_SCALE_MAX])
