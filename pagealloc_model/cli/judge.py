@@ -49,6 +49,11 @@ def add_parser(commands: Commands) -> None:
         help="random operations to take (default %(default)s)",
     )
     parser.add_argument("--seed", type=int, default=0, help="of machines and operations")
+    parser.add_argument(
+        "--recording",
+        metavar="PATH",
+        help="take a recording's demand instead: bundle directory, or a shipped recording's name",
+    )
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -72,7 +77,8 @@ def _count(text: str) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Judge, and print the verdict."""
-    from pagealloc_model.kernel_build.judge import judge
+    from pagealloc_model.bundle import open_recording
+    from pagealloc_model.kernel_build.judge import judge, judge_recorded
     from pagealloc_model.kernel_build.library import CompiledTree
     from pagealloc_model.kernel_build.source_tree import open_tree
     from pagealloc_model.progress_bar import progress
@@ -80,14 +86,15 @@ def run(options: argparse.Namespace) -> int:
     tree = open_tree(options.kernel_source)
     rules = options.rules or KernelRules.for_release(tree.release)[0]
     what = f"judging rules {rules.spelled()} by {tree.release or tree.path}"
-    with progress(what, options.operations, "operations") as report:
-        verdict = judge(
-            CompiledTree(tree),
-            rules,
-            operations=options.operations,
-            seed=options.seed,
-            progress=report,
-        )
+    total = 0 if options.recording else options.operations
+    with progress(what, total, "operations") as report:
+        compiled = CompiledTree(tree)
+        if options.recording:
+            bundle = open_recording(options.recording)
+            verdict = judge_recorded(compiled, rules, bundle, progress=report)
+        else:
+            count, seed = options.operations, options.seed
+            verdict = judge(compiled, rules, operations=count, seed=seed, progress=report)
     print(json_text(_described(verdict)) if options.json else _as_text(verdict))
     return DIFFERS if verdict.difference else 0
 
@@ -115,7 +122,10 @@ def _as_text(verdict: Verdict) -> str:
         f"{difference.event}",
         *[f"  {line}" for line in difference.lines[:LINES_MAX]],
         *[f"kernel at   {place}" for place in difference.places],
-        f"shortest    {len(verdict.shortest)} operations that end in a difference:",
-        *[f"  {line}" for line in verdict.shortest[:SEQUENCE_MAX]],
     ]
+    if verdict.shortest:
+        lines += [
+            f"shortest    {len(verdict.shortest)} operations that end in a difference:",
+            *[f"  {line}" for line in verdict.shortest[:SEQUENCE_MAX]],
+        ]
     return "\n".join(lines)

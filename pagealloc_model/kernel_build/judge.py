@@ -6,20 +6,33 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.state import State
 from pagealloc_model.kernel_build.library import CompiledTree
 from pagealloc_model.kernel_build.random_machines import Beginning, random_beginning
 from pagealloc_model.kernel_build.random_operations import random_operations, starting_places
 from pagealloc_model.kernel_build.side_by_side import Difference, SideBySide, event_words
 from pagealloc_model.kernel_rules import KernelRules
+from pagealloc_model.policy import Assumptions
+from pagealloc_model.prepared import prepare, recorded_policy
+from pagealloc_model.start_calibration import begun_state
+
+if TYPE_CHECKING:
+    from pagealloc_model.bundle import Bundle
+    from pagealloc_model.demand import Demand
 
 SCENARIO = 20_000
 """Operations on one machine."""
 
 COMPARED_EVERY = 1_000
 """Operations between two comparisons of the whole state; a difference is then narrowed down."""
+
+RECORDED_STEP = 1 << 16
+"""Events of a recording between two comparisons of the whole state."""
 
 SHRINKING_RUNS = 400
 """Most runs spent on making a failing sequence shorter."""
@@ -102,6 +115,82 @@ def judge(
         difference=None if found is None else found[0],
         shortest=() if found is None else found[1],
     )
+
+
+def judge_recorded(
+    tree: CompiledTree,
+    rules: KernelRules,
+    recording: Bundle,
+    *,
+    progress: Callable[[float], None] | None = None,
+) -> Verdict:
+    """A recording's demand instead of random operations.
+
+    Args:
+        tree: whose code judges.
+        rules: of the model.
+        recording: an opened bundle.
+        progress: called with the share done.
+
+    Raises:
+        KernelSourceError: the tree lacks functions or does not compile.
+        UsageError: no snapshot, or nothing to replay.
+        RecordingError: a file of the recording cannot be read.
+    """
+    assumptions = Assumptions()
+    prepared = prepare(recording, rules, assumptions, 0)
+    demand, policy = prepared.demand, recorded_policy(recording)
+
+    def begin() -> State:
+        state = begun_state(prepared.machine, demand, prepared.image, rules, policy, assumptions)
+        state.st[at.LOG_PAGES] = 1
+        return state
+
+    began = time.perf_counter()
+    events = demand.events
+    sides = SideBySide(tree, begin, demand.starting_places())
+    done, difference = 0, None
+    try:
+        while done < len(events) and difference is None:
+            step = min(RECORDED_STEP, len(events) - done)
+            if not sides.agree_after(events, done, done + step):
+                difference = _bisected(tree, begin, demand, done, done + step)
+            else:
+                done += step
+            if progress is not None:
+                progress(done / len(events))
+    finally:
+        sides.close()
+    return Verdict(
+        rules=rules.spelled(),
+        release=tree.tree.release,
+        operations=done if difference is None else difference.position,
+        scenarios=1,
+        seconds=time.perf_counter() - began,
+        seed=0,
+        missing=tree.missing,
+        scenario=-1 if difference is None else 0,
+        difference=difference,
+    )
+
+
+def _bisected(
+    tree: CompiledTree, begin: Callable[[], State], demand: Demand, same: int, differs: int
+) -> Difference:
+    """The first event of a recording that makes a difference; each try begins at the start."""
+    while True:
+        middle = (same + differs) // 2 if differs - same > 1 else same
+        sides = SideBySide(tree, begin, demand.starting_places())
+        try:
+            if middle and not sides.agree_after(demand.events, 0, middle):
+                differs = middle
+            elif middle == same:
+                sides.agree_after(demand.events, same, differs)
+                return sides.describe(demand.events, same)
+            else:
+                same = middle
+        finally:
+            sides.close()
 
 
 def _agreeing(tree: CompiledTree, beginning: Beginning, events: np.ndarray) -> int:

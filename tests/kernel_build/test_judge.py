@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from pagealloc_model.kernel_build.random_machines import random_beginning
 from pagealloc_model.kernel_build.random_operations import random_operations
 from pagealloc_model.kernel_build.source_tree import SourceTree
 from pagealloc_model.kernel_rules import KernelRules
+from tests.small_recordings import write_bundle
 
 
 def judged(tree: CompiledTree, rules: str, operations: int, seed: int = 0) -> Verdict:
@@ -81,6 +83,21 @@ def test_the_command_prints_the_verdict_and_its_exit_code_tells(
     found = json.loads(capsys.readouterr().out)
     assert found["difference"]["lines"]
     assert found["shortest"]
+
+
+def test_a_recording_s_demand_judges_too(
+    kernel_source: Callable[[str], SourceTree], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = write_bundle(tmp_path / "small")
+    source = ["--kernel-source", str(kernel_source("6.12").path)]
+    words = ["judge", *source, "--recording", str(bundle), "--rules"]
+    assert main([*words, "6.12"]) == 0
+    assert "difference  none" in capsys.readouterr().out
+    assert main([*words, "6.12,pcp_auto_tuned=false", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)["difference"]
+    assert "alloc" in found["event"] or "free" in found["event"]
+    assert found["lines"]
+    assert found["places"]
 
 
 def test_a_missing_tree_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
