@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pagealloc_model.bundle import open_recording as open
     from pagealloc_model.comparison import Comparison, compare
     from pagealloc_model.errors import PageallocError, PolicyError, RecordingError, UsageError
+    from pagealloc_model.hooks import Hooks
     from pagealloc_model.importing import import_recording
     from pagealloc_model.kernel_build.build import KernelBuild
     from pagealloc_model.kernel_rules import KernelRules, preset_names
@@ -37,6 +38,7 @@ _PLACES = {
     "Bundle": ("bundle", "Bundle"),
     "Cancelled": ("prediction", "Cancelled"),
     "Comparison": ("comparison", "Comparison"),
+    "Hooks": ("hooks", "Hooks"),
     "KernelBuild": ("kernel_build.build", "KernelBuild"),
     "KernelRules": ("kernel_rules", "KernelRules"),
     "LockComparison": ("lock_comparison", "LockComparison"),
@@ -74,6 +76,7 @@ __all__ = [
     "Bundle",
     "Cancelled",
     "Comparison",
+    "Hooks",
     "KernelBuild",
     "KernelRules",
     "LockComparison",

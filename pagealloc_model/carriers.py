@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from pagealloc_model.allocator.replay import advance
 from pagealloc_model.allocator.state import State
+
+if TYPE_CHECKING:
+    from pagealloc_model.hooks import Hooks
 
 
 class Carrier(Protocol):
@@ -32,10 +35,21 @@ class Carrier(Protocol):
 
 
 class ModelCarrier:
-    """The model's kernels."""
+    """The model's kernels, or kernels with hooks."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, hooks: Hooks | None = None) -> None:
+        """Take a state over.
+
+        Args:
+            state: changed from now on.
+            hooks: functions in place of decisions.
+        """
         self.state = state
+        self._advance = advance
+        if hooks is not None:
+            from pagealloc_model.hooks import advance_with
+
+            self._advance = advance_with(hooks)
 
     def advance(
         self, events: np.ndarray, places: np.ndarray, low: int, high: int, until_ns: int
@@ -43,7 +57,7 @@ class ModelCarrier:
         """As `allocator.replay.advance`."""
         state = self.state
         arrays = (state.pages, state.blocks, state.st, state.log)
-        return advance(*arrays, events, places, low, high, until_ns)
+        return self._advance(*arrays, events, places, low, high, until_ns)
 
     def settle(self) -> None:
         """Nothing to do: the arrays are the state."""

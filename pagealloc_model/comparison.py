@@ -111,6 +111,9 @@ def _difference(base: Replay, patch: Replay) -> str:
     changed = []
     if base.kernel != patch.kernel:
         changed.append(f"code: {base.kernel or 'model'} -> {patch.kernel or 'model'}")
+    if base.hooks != patch.hooks:
+        before_hooks, after_hooks = (", ".join(each.hooks) or "none" for each in (base, patch))
+        changed.append(f"hooks: {before_hooks} -> {after_hooks}")
     changed += [
         f"{name}: {_shown(before[name])} -> {_shown(after[name])}"
         for name in before

@@ -33,6 +33,7 @@ from pagealloc_model.working_arrays import GrowingArray, working_arrays
 if TYPE_CHECKING:
     from pagealloc_model.bundle import Bundle
     from pagealloc_model.demand import Demand
+    from pagealloc_model.hooks import Hooks
 
 STEP_EVENTS = 1 << 18
 
@@ -84,6 +85,7 @@ class Replay:
         start_state: lines on the start image.
         losses: events the recording lost.
         kernel: the kernel build that took the model's place, "" if none did.
+        hooks: decisions that functions of the caller made.
         not_covered: what that build leaves to us.
     """
 
@@ -106,6 +108,7 @@ class Replay:
     start_state: tuple[str, ...]
     losses: int = 0
     kernel: str = ""
+    hooks: tuple[str, ...] = ()
     not_covered: tuple[str, ...] = ()
     final: State | None = field(default=None, repr=False)
 
@@ -171,6 +174,7 @@ class Replay:
             "divergence": self.divergence,
             "lost_events": self.losses,
             **({"kernel_source": self.kernel} if self.kernel else {}),
+            **({"hooks": list(self.hooks)} if self.hooks else {}),
         }
 
 
@@ -182,6 +186,7 @@ def replay(
     assumptions: Assumptions | None = None,
     seed: int = 0,
     window: tuple[float, float] | None = None,
+    hooks: Hooks | None = None,
     progress: Callable[[float], None] | None = None,
     cancel: Callable[[], bool] | None = None,
 ) -> Replay:
@@ -201,17 +206,20 @@ def replay(
         seed: for choices that nothing in the recording settles.
         window: (from, to) in seconds after the first event; the tables cover only that part, the
             replay still begins at the start.
+        hooks: functions of your own in place of the model's decisions.
         progress: called with the share replayed, 0 to 1; None shows a bar where one is seen.
         cancel: asked now and then; True ends the replay with `Cancelled`.
 
     Raises:
-        UsageError: no snapshot, nothing to replay, or an empty window.
+        UsageError: no snapshot, nothing to replay, an empty window, or hooks for a kernel build.
         PolicyError: no rules for the recording's kernel.
         RecordingError: a file of the recording cannot be read.
         KernelSourceError: the build's tree lacks functions or does not compile.
         Cancelled: `cancel` said so.
     """
     build = policy if isinstance(policy, KernelBuild) else None
+    if build is not None and hooks is not None:
+        raise UsageError("a kernel build has no hooks: change its source instead")
     asked = build.policy if build is not None else policy or Policy()
     assumptions = assumptions or Assumptions()
     chosen = choose_rules(recording, rules)
@@ -234,7 +242,7 @@ def replay(
         effective,
         assumptions,
     )
-    carrier = ModelCarrier(state) if build is None else build.carrier(state)
+    carrier = ModelCarrier(state, hooks) if build is None else build.carrier(state)
     places = demand.starting_places()
     edges = bin_edges(start_ns, end_ns)
     instants = np.unique(
@@ -266,6 +274,7 @@ def replay(
         start_state=prepared.image.origin,
         losses=recording.trace.losses.total,
         kernel="" if build is None else build.name,
+        hooks=() if hooks is None else hooks.names,
         not_covered=() if build is None else NOT_COVERED,
         final=state,
     )
