@@ -115,9 +115,9 @@ class LockTimes:
 
     @property
     def longest_starvation_ns(self) -> int:
-        """The longest that any CPU did nothing but wait for and hold the lock."""
-        stalls = self.stalls
-        return int(stalls["longest_spell_ns"].max()) if len(stalls) else 0
+        """The longest that any CPU waited in one go: it spins with interrupts off meanwhile."""
+        waits = self.acquisitions["wait_ns"]
+        return int(waits.max()) if len(waits) else 0
 
     def longest_holds(self) -> pd.DataFrame:
         """The longest hold by site and cause: when, where, how many pages and how long."""
@@ -261,15 +261,20 @@ def _longest_spells(frame: pd.DataFrame) -> pd.Series:
     return pd.Series(lengths).groupby(cpu[starts]).max()
 
 
-def with_spread(replay: Replay, model: LockModel | None = None) -> pd.DataFrame:
+def with_spread(log: np.ndarray, machine: Machine, model: LockModel | None = None) -> pd.DataFrame:
     """Time-valued results for the given costs, and for costs tenfold apart around them.
+
+    Args:
+        log: every hold of zone->lock, as a replay or a scenario's run has it.
+        machine: where.
+        model: costs and rules of the queue.
 
     Returns:
         result, low, value, high, unit; the order of low and high is that of the costs.
     """
     model = model or LockModel()
     columns = {
-        name: _time_values(lock_times(replay, replace(model, costs=model.costs.times(factor))))
+        name: _time_values(queued(log, machine, replace(model, costs=model.costs.times(factor))))
         for name, factor in (("low", 1 / SPREAD), ("value", 1.0), ("high", SPREAD))
     }
     frame = pd.DataFrame(columns)
@@ -284,8 +289,9 @@ def _time_values(times: LockTimes) -> dict[str, float]:
     values = {
         "contended acquisitions": float((frame["ahead"] > 0).sum()),
         "time waiting (ms)": float(frame["wait_ns"].sum()) / 1e6,
-        "longest wait (us)": float(frame["wait_ns"].max()) / 1e3,
-        "longest starvation (us)": times.longest_starvation_ns / 1e3,
+        "longest wait (us)": times.longest_starvation_ns / 1e3,
+        "longest spell of waits and holds (us)": float(times.stalls["longest_spell_ns"].max())
+        / 1e3,
     }
     for row in times.longest_holds().itertuples():
         values[f"longest hold, {row.site} {row.cause}".strip() + " (us)"] = row.hold_ns / 1e3

@@ -51,7 +51,7 @@ def test_costs_are_fitted_where_there_are_steps_enough() -> None:
 
 
 def test_results_are_spread_over_costs_tenfold_apart(xfree: LockComparison) -> None:
-    spread = with_spread(xfree.predicted).set_index("result")
+    spread = with_spread(xfree.predicted.log, xfree.predicted.machine).set_index("result")
     holds = spread.loc["longest hold, refill (us)"]
     assert holds["high"] / holds["low"] == pytest.approx(10, rel=0.02)
     assert pd.notna(spread["value"]).all()

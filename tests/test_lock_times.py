@@ -121,7 +121,8 @@ def test_holds_of_one_event_follow_each_other() -> None:
     """Three chunks of one free: no wait, one spell."""
     times = run(*(hold(100, 0, 10, at.SITE_DRAIN_COMMIT) for _ in range(3)))
     assert column(times, "arrival_ns") == [100, 200, 300]
-    assert times.longest_starvation_ns == 300
+    assert times.longest_starvation_ns == 0
+    assert times.stalls["longest_spell_ns"].tolist() == [300]
     assert times.delay_ns.tolist() == [0, 0, 0]
     assert times.utilisation["Normal"] == pytest.approx(1.0)
 

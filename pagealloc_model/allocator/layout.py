@@ -262,7 +262,8 @@ EVENT = np.dtype(
 """A resolved event: `object` indexes the object table, `offset` is the freed piece's distance
 from the object's first page, `zone` the highest zone type the request may use. SET_PCP_HIGH puts
 `offset` into pcp->high of the event's CPU and zone number. KSWAPD_START and KSWAPD_STOP have the
-node's index in `offset`, the start also the highest zone type in `zone`. GROW gives the free buddy
+node's index in `offset`, the start also the highest zone type in `zone`. DRAIN_ALL empties all
+per-CPU lists from the event's CPU. GROW gives the free buddy
 of page frame `offset` to the zone numbered `zone`."""
 
 CHAINED = -2
@@ -270,4 +271,4 @@ CHAINED = -2
 chain, linked by `next`, of single pages that stand for an allocation of higher order."""
 
 ALLOC, FREE, RECORDED_FAILURE, HIDDEN_ALLOC = 0, 1, 2, 3
-KSWAPD_START, KSWAPD_STOP, SET_PCP_HIGH, GROW = 4, 5, 6, 7
+KSWAPD_START, KSWAPD_STOP, SET_PCP_HIGH, GROW, DRAIN_ALL = 4, 5, 6, 7, 8

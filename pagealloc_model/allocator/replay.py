@@ -8,7 +8,7 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.arithmetic import clamp
 from pagealloc_model.allocator.growth import grow_zone
 from pagealloc_model.allocator.offsets import pcp_at
-from pagealloc_model.allocator.pcp import visit_lists
+from pagealloc_model.allocator.pcp import drain_everything, visit_lists
 from pagealloc_model.allocator.request import allocate_object, free_object
 from pagealloc_model.allocator.watermark import start_kswapd, stop_kswapd
 from pagealloc_model.jit import entry, inner
@@ -99,6 +99,8 @@ def advance(
         elif operation == at.GROW:
             zone = int(events[position]["zone"])
             grow_zone(pages, blocks, st, zone, int(events[position]["offset"]), order)
+        elif operation == at.DRAIN_ALL:
+            drain_everything(pages, blocks, st, log)
         else:
             st[at.COUNT_HIDDEN if operation == at.HIDDEN_ALLOC else at.COUNT_ALLOC] += 1
             object_pfn[number] = allocate_object(

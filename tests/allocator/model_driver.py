@@ -19,6 +19,7 @@ from tests.oracle.events import Event, Work
 from tests.oracle.start_state import live_objects
 from tests.oracle.steps import (
     Alloc,
+    DrainAll,
     Free,
     FreeSingly,
     KswapdStart,
@@ -196,6 +197,8 @@ class ModelDriver:
                 self._free(step.cpu, step.pages[0][0], order)
             case Tick():
                 self._tick(step.cpu)
+            case DrainAll():
+                self._advance(operation=at.DRAIN_ALL)
             case KswapdStart():
                 node = self.state.machine.nodes.index(step.node)
                 self._advance(operation=at.KSWAPD_START, offset=node, zone=step.highest_zone)

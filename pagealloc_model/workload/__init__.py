@@ -1,0 +1,1 @@
+"""Synthetic demand: machines, workloads and larger versions of recordings, by seed."""

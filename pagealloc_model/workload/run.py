@@ -1,0 +1,129 @@
+"""Run a scenario through the model: every hold of zone->lock, and its time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from pagealloc_model import predicted_tables as tables
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.initial import place_buddies
+from pagealloc_model.allocator.replay import advance
+from pagealloc_model.allocator.state import State, make_state
+from pagealloc_model.kernel_rules import KernelRules
+from pagealloc_model.lock_times import LockModel, LockTimes, queued
+from pagealloc_model.machine import Machine
+from pagealloc_model.policy import Assumptions, Policy
+from pagealloc_model.workload.scenario import Scenario
+
+STEP_EVENTS = 1 << 18
+LOG_ROWS = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ScenarioRun:
+    """What a scenario did under a policy.
+
+    Attributes:
+        scenario: the demand.
+        policy: the policy.
+        rules: the kernel's rules.
+        log: int64, shape (transactions, LOG_COLUMNS): every hold of zone->lock.
+        places: int32, where the model put each object, -1 where nowhere.
+        failed: requests that found no page.
+        unlogged: holds that did not fit the log.
+    """
+
+    scenario: Scenario
+    policy: Policy
+    rules: KernelRules
+    log: np.ndarray
+    places: np.ndarray
+    failed: int
+    unlogged: int
+
+    @cached_property
+    def transactions_full(self) -> pd.DataFrame:
+        """Every hold of zone->lock, one row each."""
+        return tables.transactions_full(self.scenario.machine, self.log)
+
+    def times(self, model: LockModel | None = None) -> LockTimes:
+        """The holds with their times."""
+        return queued(self.log, self.scenario.machine, model or LockModel())
+
+
+def run_scenario(
+    scenario: Scenario,
+    policy: Policy | None = None,
+    *,
+    rules: KernelRules | str,
+    assumptions: Assumptions | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> ScenarioRun:
+    """Replay a scenario from a state with all memory free.
+
+    Args:
+        scenario: the demand and its machine.
+        policy: what to run it under; None for the kernel's defaults.
+        rules: a kernel generation, or the name of a preset.
+        assumptions: ours.
+        progress: called with the share done, 0 to 1.
+
+    Raises:
+        PolicyError: no preset of that name.
+    """
+    chosen = KernelRules.preset(rules) if isinstance(rules, str) else rules
+    policy = policy or Policy()
+    events = scenario.events
+    start_ns = int(events["time_ns"][0])
+    state = make_state(
+        scenario.machine, chosen, policy, assumptions, start_ns=start_ns, log_rows=LOG_ROWS
+    )
+    free_everything(state)
+    state.st[at.KSWAPD_RECORDED] = (events["operation"] == at.KSWAPD_START).any()
+    places = np.full(scenario.objects, -1, np.int32)
+    logs = []
+    position = 0
+    while position < len(events):
+        goal = min(position + STEP_EVENTS, len(events))
+        position = advance(
+            state.pages, state.blocks, state.st, state.log, events, places, position, goal, -1
+        )
+        logs.append(state.log[: state.st[at.LOG_ROWS]].copy())
+        state.st[at.LOG_ROWS] = 0
+        if progress is not None:
+            progress(position / len(events))
+    return ScenarioRun(
+        scenario=scenario,
+        policy=policy,
+        rules=chosen,
+        log=np.concatenate(logs),
+        places=places,
+        failed=int(state.st[at.COUNT_FAILED]),
+        unlogged=int(state.st[at.LOG_DROPPED]),
+    )
+
+
+def free_everything(state: State) -> None:
+    """Put all managed pages of a fresh state into the buddy, in the largest buddies, Movable."""
+    for first, end in managed_spans(state.machine):
+        step = 1 << state.machine.max_order
+        pfns = np.arange(first, end, step, dtype=np.int32)
+        orders = np.full(len(pfns), state.machine.max_order, np.int8)
+        place_buddies(state.pages, state.blocks, state.st, pfns, orders)
+
+
+def managed_spans(machine: Machine) -> list[tuple[int, int]]:
+    """First page and end of each zone's managed pages: whole largest buddies, from its start on."""
+    step = 1 << machine.max_order
+    spans = []
+    for zone in machine.zones:
+        first = -(-zone.start_pfn // step) * step
+        end = first + min(zone.managed, zone.end_pfn - first) // step * step
+        if end > first:
+            spans.append((first, end))
+    return spans
