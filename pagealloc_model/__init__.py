@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from pagealloc_model.kernel_rules import KernelRules, preset_names
     from pagealloc_model.lock_comparison import LockComparison, compare_locks
     from pagealloc_model.lock_costs import LockCosts
-    from pagealloc_model.lock_times import LockModel, LockTimes, lock_times
+    from pagealloc_model.lock_policies import lock_policy_table
+    from pagealloc_model.lock_timing import LockModel, LockTimes, lock_times, with_spread
     from pagealloc_model.machine import Machine
     from pagealloc_model.measured import Measured, measure
     from pagealloc_model.perf_python.live import live
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
     from pagealloc_model.trace.columns import Trace
     from pagealloc_model.trim import trim_bundle
     from pagealloc_model.validation import Validation, validate
+    from pagealloc_model.workload.made_up_scenario import made_up_scenario
+    from pagealloc_model.workload.run import ScenarioRun, run_scenario
+    from pagealloc_model.workload.scale_up import judged_scale_up, scaled_up
+    from pagealloc_model.workload.scenario import Scenario
 
 _PLACES = {
     "Assumptions": ("policy", "Assumptions"),
@@ -43,8 +48,8 @@ _PLACES = {
     "KernelRules": ("kernel_rules", "KernelRules"),
     "LockComparison": ("lock_comparison", "LockComparison"),
     "LockCosts": ("lock_costs", "LockCosts"),
-    "LockModel": ("lock_times", "LockModel"),
-    "LockTimes": ("lock_times", "LockTimes"),
+    "LockModel": ("lock_timing", "LockModel"),
+    "LockTimes": ("lock_timing", "LockTimes"),
     "Machine": ("machine", "Machine"),
     "Measured": ("measured", "Measured"),
     "PageallocError": ("errors", "PageallocError"),
@@ -53,6 +58,8 @@ _PLACES = {
     "PolicyError": ("errors", "PolicyError"),
     "RecordingError": ("errors", "RecordingError"),
     "Replay": ("prediction", "Replay"),
+    "Scenario": ("workload.scenario", "Scenario"),
+    "ScenarioRun": ("workload.run", "ScenarioRun"),
     "Trace": ("trace.columns", "Trace"),
     "UsageError": ("errors", "UsageError"),
     "Validation": ("validation", "Validation"),
@@ -60,15 +67,21 @@ _PLACES = {
     "compare_locks": ("lock_comparison", "compare_locks"),
     "import_recording": ("importing", "import_recording"),
     "judge_placement": ("placement", "judge_placement"),
-    "lock_times": ("lock_times", "lock_times"),
+    "judged_scale_up": ("workload.scale_up", "judged_scale_up"),
+    "lock_policy_table": ("lock_policies", "lock_policy_table"),
+    "lock_times": ("lock_timing", "lock_times"),
+    "made_up_scenario": ("workload.made_up_scenario", "made_up_scenario"),
     "live": ("perf_python.live", "live"),
     "measure": ("measured", "measure"),
     "open": ("bundle", "open_recording"),
     "preset_names": ("kernel_rules", "preset_names"),
     "progress": ("progress_bar", "progress"),
     "replay": ("prediction", "replay"),
+    "run_scenario": ("workload.run", "run_scenario"),
+    "scaled_up": ("workload.scale_up", "scaled_up"),
     "trim_bundle": ("trim", "trim_bundle"),
     "validate": ("validation", "validate"),
+    "with_spread": ("lock_timing", "with_spread"),
 }
 
 __all__ = [
@@ -91,6 +104,8 @@ __all__ = [
     "PolicyError",
     "RecordingError",
     "Replay",
+    "Scenario",
+    "ScenarioRun",
     "Trace",
     "UsageError",
     "Validation",
@@ -99,15 +114,21 @@ __all__ = [
     "compare_locks",
     "import_recording",
     "judge_placement",
+    "judged_scale_up",
     "live",
+    "lock_policy_table",
     "lock_times",
+    "made_up_scenario",
     "measure",
     "open",
     "preset_names",
     "progress",
     "replay",
+    "run_scenario",
+    "scaled_up",
     "trim_bundle",
     "validate",
+    "with_spread",
 ]
 
 

@@ -84,7 +84,7 @@ def _lock_queues() -> None:
     import numpy as np
 
     from pagealloc_model.allocator import layout as at
-    from pagealloc_model.lock_times import LockModel, queued
+    from pagealloc_model.lock_timing import LockModel, queued
 
     queued(np.zeros((1, at.LOG_COLUMNS), np.int64), _small_state().machine, LockModel())
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from pagealloc_model.lock_cost_fit import fit_lock_costs
-from pagealloc_model.lock_times import LockModel, LockTimes, lock_times
+from pagealloc_model.lock_timing import LockModel, LockTimes, lock_times
 from pagealloc_model.measured import Measured
 from pagealloc_model.measured_contention import OTHER, SITES, has_paravirtual_spinlocks
 from pagealloc_model.prediction import Replay

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from pagealloc_model.contention_errors import recorded_lock_model
-from pagealloc_model.lock_times import LockModel, LockTimes, lock_times
+from pagealloc_model.lock_timing import LockModel, LockTimes, lock_times
 from pagealloc_model.measured import Measured, measure
 from pagealloc_model.prediction import Replay, replay
 from pagealloc_model.state_errors import relative

@@ -11,6 +11,7 @@ from pagealloc_model.figures.free_memory import (
     pageblocks_by_type,
 )
 from pagealloc_model.figures.highatomic import highatomic_blocks
+from pagealloc_model.figures.lock_times import lock_times
 from pagealloc_model.figures.outcomes import outcomes
 from pagealloc_model.figures.pcp import pcp_counts
 from pagealloc_model.figures.small_multiples import since_start
@@ -22,6 +23,7 @@ __all__ = [
     "free_pages_by_migratetype",
     "free_pages_by_order",
     "highatomic_blocks",
+    "lock_times",
     "outcomes",
     "pageblocks_by_type",
     "pcp_counts",

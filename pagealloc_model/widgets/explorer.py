@@ -78,6 +78,10 @@ class Explorer(ipywidgets.VBox):
         """Block until the figures' computation is done; False if that took too long."""
         return self._worker.wait(timeout)
 
+    def redraw(self) -> None:
+        """Compute the view again, for something other than the policy has changed."""
+        self._change(self.controls.policy)
+
     def _change(self, policy: Policy) -> None:
         self._say(f"replaying {policy} ...")
         self._worker.submit(policy)

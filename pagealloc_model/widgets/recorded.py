@@ -17,6 +17,7 @@ def recorded_values(base: Replay) -> dict[str, int | bool]:
     """
     from_rules: dict[str, int | bool] = {
         "pcp_free_batched": base.rules.free_batched,
+        "pcp_decay_batched": base.rules.decay_batched,
         "highatomic_from_pcp": base.rules.highatomic_from_pcp,
     }
     return from_rules | _from_pagesets(base.machine) | base.policy.given()

@@ -15,7 +15,7 @@ from pagealloc_model.allocator.initial import place_buddies
 from pagealloc_model.allocator.replay import advance
 from pagealloc_model.allocator.state import State, make_state
 from pagealloc_model.kernel_rules import KernelRules
-from pagealloc_model.lock_times import LockModel, LockTimes, queued
+from pagealloc_model.lock_timing import LockModel, LockTimes, queued
 from pagealloc_model.machine import Machine
 from pagealloc_model.policy import Assumptions, Policy
 from pagealloc_model.workload.scenario import Scenario
@@ -84,7 +84,8 @@ def run_scenario(
         scenario.machine, chosen, policy, assumptions, start_ns=start_ns, log_rows=LOG_ROWS
     )
     free_everything(state)
-    state.st[at.KSWAPD_RECORDED] = (events["operation"] == at.KSWAPD_START).any()
+    state.st[at.KSWAPD_RECORDED] = scenario.kswapd_recorded
+    state.st[at.DIRECT_RECLAIM_RECORDED] = scenario.direct_reclaim_recorded
     places = np.full(scenario.objects, -1, np.int32)
     logs = []
     position = 0

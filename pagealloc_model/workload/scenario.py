@@ -48,6 +48,8 @@ class Scenario:
         objects: how many objects the events are about.
         lines: what was assumed, one line each.
         seed: of its random choices.
+        kswapd_recorded: kswapd's runs are events, not the model's to decide.
+        direct_reclaim_recorded: direct reclaim is marked on the requests it runs for.
     """
 
     name: str
@@ -56,6 +58,8 @@ class Scenario:
     objects: int
     lines: tuple[str, ...] = ()
     seed: int = 0
+    kswapd_recorded: bool = False
+    direct_reclaim_recorded: bool = False
 
 
 def events_of(mappings: Sequence[Mapping], machine: Machine) -> np.ndarray:

@@ -86,6 +86,7 @@ def exit_avalanche(
         events=in_time_order(np.concatenate(parts)),
         objects=pages * machine.nr_cpus,
         seed=seed,
+        kswapd_recorded=reclaim_active,
         lines=(
             f"{machine.nr_cpus} processes of {pages} pages exit within {stagger_ns / 1e6:g} ms, "
             f"a page every {FREE_NS} ns",

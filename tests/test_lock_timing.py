@@ -9,7 +9,7 @@ import pytest
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.lock_costs import Cost, LockCosts
-from pagealloc_model.lock_times import LockModel, LockTimes, queued
+from pagealloc_model.lock_timing import LockModel, LockTimes, queued
 from pagealloc_model.machine import Machine, Zone
 
 NOTHING = Cost(ns=0, low_ns=0, high_ns=0)

@@ -1,0 +1,65 @@
+"""How long zone->lock is held and waited for: distributions by site (S11)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from pagealloc_model.figures.lanes import Lane, Tables, count_trace, lanes
+from pagealloc_model.figures.panel_grid import PanelGrid
+
+SMALLEST_NS = 64
+PANELS = (
+    ("refills, held", "refill", "hold_ns"),
+    ("drains, held", "drain", "hold_ns"),
+    ("refills, waited for", "refill", "wait_ns"),
+    ("drains, waited for", "drain", "wait_ns"),
+)
+
+
+def lock_times(predicted: Tables) -> go.Figure:
+    """How many refills and drains held, and waited for, zone->lock for how long.
+
+    Times are binned by powers of two; who did not wait is left out. The counts' axis is
+    logarithmic.
+
+    Args:
+        predicted: acquisitions with `site`, `hold_ns` and `wait_ns`, or such tables by label.
+    """
+    drawn = lanes(None, predicted)
+    grid = PanelGrid(
+        [title for title, _, _ in PANELS],
+        title="zone->lock: time held and time waited for",
+        x_title="microseconds (from t up to 2t)",
+        y_title="acquisitions",
+        columns=2,
+        x_axis={"type": "category"},
+        y_axis={"type": "log"},
+    )
+    for panel, (_, site, column) in enumerate(PANELS):
+        counts = {lane.key: _binned(lane, site, column) for lane in drawn}
+        bins = _all_bins(list(counts.values()))
+        absent = {lane.label: "none" for lane in drawn if counts[lane.key].empty}
+        for lane in drawn:
+            shown = counts[lane.key].reindex(bins)
+            shown.index = [f"{each / 1e3:.3g}" for each in bins]
+            grid.add(count_trace(lane, shown, f"{site}/{column}", in_legend=panel == 0), panel)
+        grid.note_missing(panel, absent)
+    return grid.figure()
+
+
+def _binned(lane: Lane, site: str, column: str) -> pd.Series:
+    """Acquisitions by the largest power of two (ns) not above their time."""
+    rows = lane.table[(lane.table["site"] == site) & (lane.table[column] > 0)]
+    times = np.maximum(rows[column].to_numpy(dtype=np.int64), SMALLEST_NS)
+    lower = np.int64(1) << np.floor(np.log2(times)).astype(np.int64)
+    return pd.Series(1.0, index=lower).groupby(level=0).sum()
+
+
+def _all_bins(counts: list[pd.Series]) -> list[int]:
+    """Every power of two between the smallest and the largest bin of any histogram."""
+    seen = [int(each) for count in counts for each in count.index]
+    if not seen:
+        return []
+    return [1 << power for power in range(min(seen).bit_length() - 1, max(seen).bit_length())]

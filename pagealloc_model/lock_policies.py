@@ -1,0 +1,80 @@
+"""Two policies at zone->lock: sizes of holds, times, waits, side by side as a post shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pandas as pd
+
+from pagealloc_model.comparison import Metric
+from pagealloc_model.lock_costs import SPREAD
+from pagealloc_model.lock_timing import LockTimes
+from pagealloc_model.post.comparison_table import comparison_table
+from pagealloc_model.post.layout import paragraph
+from pagealloc_model.state_errors import relative
+
+
+def lock_policy_rows(base: LockTimes, patch: LockTimes) -> pd.DataFrame:
+    """metric, scope, base, patch, change (relative to base), unit, better.
+
+    Args:
+        base: acquisitions under the policy compared with.
+        patch: under the other one.
+    """
+    sides = [{(row[0], row[1], row[3]): row for row in _values(each)} for each in (base, patch)]
+    rows = []
+    for key in dict.fromkeys([*sides[0], *sides[1]]):
+        metric, scope, _, unit, better = sides[0].get(key) or sides[1][key]
+        values = [side[key][2] if key in side else 0.0 for side in sides]
+        rows.append(
+            {
+                "metric": metric,
+                "scope": scope,
+                "base": values[0],
+                "patch": values[1],
+                "change": relative(values[1], values[0]),
+                "unit": unit,
+                "better": better,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def lock_policy_table(
+    base: LockTimes, patch: LockTimes, title: str, lines: Sequence[str] = (), width: int = 72
+) -> str:
+    """The same as plain text for a mail, with what it rests on.
+
+    Args:
+        base: acquisitions under the policy compared with.
+        patch: under the other one.
+        title: what base and patch are.
+        lines: more to say below.
+        width: characters per line at most.
+    """
+    rests_on = [
+        title,
+        *lines,
+        "Counts and pages are the model's. Times rest on these costs, and grow and shrink with "
+        f"them: by {SPREAD:.2f} up and down where they are tenfold apart.",
+        *patch.model.costs.lines(),
+    ]
+    footer = "\n".join(paragraph(line, width=width) for line in rests_on)
+    return comparison_table(lock_policy_rows(base, patch), footer, width=width)
+
+
+def _values(times: LockTimes) -> Iterator[Metric]:
+    frame = times.acquisitions
+    for row in times.longest_holds().itertuples():
+        scope = " ".join(word for word in (row.site, row.cause) if word)
+        yield "longest hold", scope, float(row.pages), "pages", "lower"
+        yield "longest hold", scope, row.hold_ns / 1e3, "us", "lower"
+    for row in times.by_site.itertuples():
+        scope = " ".join(word for word in (row.site, row.cause) if word)
+        yield "acquisitions", scope, float(row.acquisitions), "", "lower"
+    held = frame["pages"] > 1000
+    yield "holds of more than 1000 pages", "all", float(held.sum()), "", "lower"
+    yield "contended", "all", float((frame["ahead"] > 0).sum()), "", "lower"
+    yield "time waiting", "all", frame["wait_ns"].sum() / 1e6, "ms", "lower"
+    yield "longest wait", "all", times.longest_starvation_ns / 1e3, "us", "lower"
+    yield "trylocks failed", "all", float(frame["list_was_busy"].sum()), "", "lower"
