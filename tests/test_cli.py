@@ -22,7 +22,18 @@ from pagealloc_model.policy import Policy
 from pagealloc_model.version import __version__
 from tests.small_recordings import write_bundle
 
-COMMANDS = ("doctor", "record", "import", "info", "validate", "replay", "compare", "trim", "lab")
+COMMANDS = (
+    "doctor",
+    "record",
+    "import",
+    "info",
+    "validate",
+    "replay",
+    "compare",
+    "synth",
+    "trim",
+    "lab",
+)
 METRIC_KEYS = {"metric", "scope", "measured", "predicted", "error", "unit"}
 ROW_KEYS = {"metric", "scope", "base", "patch", "change", "unit", "better"}
 

@@ -16,6 +16,7 @@ from pagealloc_model.cli import (
     lab,
     record,
     replay,
+    synth,
     trim,
     validate,
 )
@@ -26,7 +27,7 @@ UNUSABLE = 2
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 
-COMMANDS = (doctor, record, import_events, info, validate, replay, compare, judge, trim, lab)
+COMMANDS = (doctor, record, import_events, info, validate, replay, compare, judge, synth, trim, lab)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

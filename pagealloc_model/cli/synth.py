@@ -1,0 +1,80 @@
+"""`pagealloc synth`: a made-up load as a bundle, and what it does at zone->lock."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from pagealloc_model.cli.arguments import Commands, add_command
+
+SCENARIO_NAMES = ("exit", "boot", "purgers", "churn")
+
+
+def add_parser(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "synth",
+        summary="make up a load on a machine of any size",
+        example="pagealloc synth exit -o avalanche --cpus 64 --gib 128 --set pages=4096",
+        more="Scenarios: exit (a process per CPU, all exit at once), boot (many short processes), "
+        "purgers (many CPUs allocate, few free), churn (workers map, touch and unmap).",
+    )
+    parser.add_argument("scenario", metavar="SCENARIO", choices=SCENARIO_NAMES)
+    parser.add_argument("-o", "--output", metavar="DIR", type=Path, required=True)
+    parser.add_argument("--cpus", metavar="N", type=int, default=4, help="CPUs (default 4)")
+    parser.add_argument("--gib", metavar="N", type=float, default=4, help="memory (default 4)")
+    parser.add_argument("--nodes", metavar="N", type=int, default=1, help="NUMA nodes (default 1)")
+    parser.add_argument("--seed", metavar="N", type=int, default=0, help="of random choices")
+    parser.add_argument("--rules", metavar="SERIES", help="kernel series (default: the newest)")
+    parser.add_argument(
+        "--set",
+        metavar="NUMBER=VALUE",
+        action="append",
+        default=[],
+        help="a number of the scenario, such as pages=4096; may be repeated",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the scenario, write it, and say how long zone->lock is held."""
+    from pagealloc_model.kernel_rules import preset_names
+    from pagealloc_model.workload.made_up_scenario import made_up_scenario
+    from pagealloc_model.workload.run import run_scenario
+    from pagealloc_model.workload.synthetic_bundle import write_synthetic_bundle
+
+    rules = options.rules or preset_names()[-1]
+    scenario = made_up_scenario(
+        options.scenario,
+        gib=options.gib,
+        nr_cpus=options.cpus,
+        nodes=options.nodes,
+        rules=rules,
+        seed=options.seed,
+        **_numbers(options.set),
+    )
+    done = run_scenario(scenario, rules=rules)
+    write_synthetic_bundle(done, options.output)
+    print(f"{options.output}: {len(scenario.events)} events on {scenario.machine.nr_cpus} CPUs")
+    for line in scenario.lines:
+        print(f"scenario   {line}")
+    times = done.times()
+    for row in times.longest_holds().itertuples():
+        site = " ".join(word for word in (row.site, row.cause) if word)
+        print(f"longest    {site}: {row.pages} pages, {row.hold_ns / 1e3:.1f} us")
+    print(f"longest    wait: {times.longest_starvation_ns / 1e3:.1f} us (by assumed costs)")
+    return 0
+
+
+def _numbers(words: list[str]) -> dict[str, int]:
+    from pagealloc_model.errors import UsageError
+
+    numbers = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        try:
+            numbers[name] = int(value)
+        except ValueError:
+            raise UsageError(f"--set {word}: write NUMBER=VALUE, a whole number") from None
+    return numbers
