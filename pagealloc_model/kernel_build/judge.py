@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.state import State
+from pagealloc_model.kernel_build.build import DECIDED_BY_SOURCE
 from pagealloc_model.kernel_build.library import CompiledTree
 from pagealloc_model.kernel_build.random_machines import Beginning, random_beginning
 from pagealloc_model.kernel_build.random_operations import random_operations, starting_places
@@ -34,7 +35,7 @@ COMPARED_EVERY = 1_000
 RECORDED_STEP = 1 << 16
 """Events of a recording between two comparisons of the whole state."""
 
-SHRINKING_RUNS = 400
+SHRINKING_RUNS = 2_000
 """Most runs spent on making a failing sequence shorter."""
 
 
@@ -126,6 +127,8 @@ def judge_recorded(
 ) -> Verdict:
     """A recording's demand instead of random operations.
 
+    What the recorded kernel's source decided, such as a gate of the reserve, is left to the rules.
+
     Args:
         tree: whose code judges.
         rules: of the model.
@@ -139,7 +142,8 @@ def judge_recorded(
     """
     assumptions = Assumptions()
     prepared = prepare(recording, rules, assumptions, 0)
-    demand, policy = prepared.demand, recorded_policy(recording)
+    demand = prepared.demand
+    policy = replace(recorded_policy(recording), **dict.fromkeys(DECIDED_BY_SOURCE))
 
     def begin() -> State:
         state = begun_state(prepared.machine, demand, prepared.image, rules, policy, assumptions)

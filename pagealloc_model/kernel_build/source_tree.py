@@ -55,7 +55,7 @@ def open_tree(path: Path | str) -> SourceTree:
     Raises:
         UsageError: nothing of the kind is there.
     """
-    path = Path(path)
+    path = Path(path).expanduser()
     if (path / "mm" / "page_alloc.c").is_file():
         return SourceTree(path=path, root=path)
     tarball = _tarball(path)

@@ -315,10 +315,9 @@ static bool log_is_nearly_full(void)
 static void set_pcp_high(int zone, int cpu, int wanted)
 {
 	struct per_cpu_pages *pcp = &zones[zone]->per_cpu_pageset[cpu];
+	int64_t *limits = pcp_words(zone, cpu);
 
-#ifdef HAS_per_cpu_pages_high_min
-	pcp->high = clamp(wanted, pcp->high_min, pcp->high_max);
-#endif
+	pcp->high = clamp(wanted, (int)limits[AT_PCP_HIGH_MIN], (int)limits[AT_PCP_HIGH_MAX]);
 }
 
 /* Memory that the machine gets: a free buddy, of the largest order at the end of its list. */

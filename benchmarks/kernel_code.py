@@ -1,0 +1,102 @@
+"""The model beside the kernel's own code on recordings: same results or not, and the speed of both.
+
+    python benchmarks/kernel_code.py /usr/src/linux-source-6.12.tar.xz kbuild xfree highatomic_stock
+
+The model replays under the tree's rules here, so that both should do the same. Speed is events per
+second of the best of three rounds, the two taking turns, without preparation and start-up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import numpy as np
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.state import State
+from pagealloc_model.bundle import Bundle, open_recording
+from pagealloc_model.carriers import Carrier, ModelCarrier
+from pagealloc_model.kernel_build.build import KernelBuild
+from pagealloc_model.policy import Assumptions
+from pagealloc_model.post import error_table
+from pagealloc_model.prediction import replay
+from pagealloc_model.prepared import prepare, recorded_policy
+from pagealloc_model.start_calibration import begun_state
+from pagealloc_model.validation import validate
+
+ROUNDS = 3
+KNOWN_TO_MODEL = (4, 5)
+"""Columns of the log, order and migratetype, that the shim does not know for every site."""
+
+TABLES = ("free_pages", "pageblocks", "pcp", "lock", "transactions", "fallbacks", "outcomes")
+
+
+def main() -> None:
+    """Compare and time every recording named on the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("source", help="kernel tree or tarball")
+    parser.add_argument("recordings", nargs="+")
+    options = parser.parse_args()
+    build = KernelBuild(options.source)
+    for name in options.recordings:
+        recording = open_recording(name)
+        print(f"{name}, rules {build.rules.name}, code {build.name}")
+        print(f"  {agreement(recording, build)}")
+        print(f"  {speeds(recording, build)}\n")
+        model = validate(recording, rules=build.rules)
+        kernel = validate(recording, rules=build.rules, kernel=build)
+        print(error_table(model.errors, kernel.errors))
+
+
+def agreement(recording: Bundle, build: KernelBuild) -> str:
+    """Whether places, transactions and tables are the same."""
+    model = replay(recording, rules=build.rules)
+    kernel = replay(recording, build, rules=build.rules)
+    differing = [name for name in TABLES if not getattr(model, name).equals(getattr(kernel, name))]
+    elsewhere = int((model.places != kernel.places).sum())
+    shared = [column for column in range(at.LOG_COLUMNS) if column not in KNOWN_TO_MODEL]
+    same_holds = np.array_equal(model.log[:, shared], kernel.log[:, shared])
+    if not differing and not elsewhere and same_holds:
+        return (
+            f"identical: {len(model.places)} objects, {len(model.log)} holds of zone->lock, "
+            f"{len(TABLES)} tables"
+        )
+    return f"{elsewhere} objects elsewhere, tables that differ: {', '.join(differing) or 'none'}"
+
+
+def speeds(recording: Bundle, build: KernelBuild) -> str:
+    """Events per second of the model and of the compiled kernel."""
+    prepared = prepare(recording, build.rules, Assumptions(), 0)
+    policy = recorded_policy(recording)
+    demand = prepared.demand
+
+    def begin() -> State:
+        return begun_state(
+            prepared.machine, demand, prepared.image, build.rules, policy, Assumptions()
+        )
+
+    best = {"model": 0.0, "kernel": 0.0}
+    for _ in range(ROUNDS):
+        for name in best:
+            state = begin()
+            carrier = ModelCarrier(state) if name == "model" else build.carrier(state)
+            best[name] = max(best[name], _rate(carrier, demand.events, demand.starting_places()))
+            carrier.close()
+    return (
+        f"model {best['model'] / 1e6:.1f} million events/s, kernel {best['kernel'] / 1e6:.1f}, "
+        f"ratio {best['kernel'] / best['model']:.2f}"
+    )
+
+
+def _rate(carrier: Carrier, events: np.ndarray, places: np.ndarray) -> float:
+    position = 0
+    began = time.perf_counter()
+    while position < len(events):
+        position = carrier.advance(events, places, position, len(events), -1)
+        carrier.state.st[at.LOG_ROWS] = 0
+    return len(events) / (time.perf_counter() - began)
+
+
+if __name__ == "__main__":
+    main()
