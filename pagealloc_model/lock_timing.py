@@ -54,6 +54,9 @@ class LockModel:
             of paravirtual guests; otherwise first come, first served.
         trylock_fails: a refill or drain that finds its list's pcp->lock taken moves one page under
             zone->lock instead (S4.10); otherwise it queues for zone->lock with what it has to do.
+
+    Not modelled: pages that would only have gone to or come from a list whose lock is taken, and
+    move under zone->lock instead; what a failed trylock leaves on a list; drains cut short.
     """
 
     costs: LockCosts = field(default_factory=LockCosts)

@@ -55,7 +55,7 @@ class PcpBatching(ipywidgets.VBox):
         self._model = LockModel(costs=fit_lock_costs(bundle.trace, bundle.name).untraced())
         recorded = self._base.machine.nr_cpus
         self.cpus = ipywidgets.IntSlider(
-            value=recorded,
+            value=min(4 * recorded, max(CPUS_MAX, recorded)),
             min=recorded,
             max=max(CPUS_MAX, recorded),
             step=recorded,
