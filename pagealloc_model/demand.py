@@ -13,12 +13,13 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
-from pagealloc_model.demand_rows import demand_rows
+from pagealloc_model.demand_rows import demand_rows, highest_type_by_gfp, read_bits
+from pagealloc_model.direct_reclaim import DirectReclaims, direct_reclaims
 from pagealloc_model.event_order import HiddenAllocations, merged, split_hidden
 from pagealloc_model.machine import Machine
 from pagealloc_model.policy import Assumptions
 from pagealloc_model.progress_bar import Report, part_of
-from pagealloc_model.recorded_reclaim import kswapd_runs, requests_that_reclaimed
+from pagealloc_model.recorded_reclaim import kswapd_runs
 from pagealloc_model.snapshot import Snapshot
 from pagealloc_model.trace.column_space import NewArray
 from pagealloc_model.trace.columns import Losses, Trace
@@ -47,6 +48,7 @@ class Demand:
         outside: events whose pages lie in no zone of the machine, or are no buddy; left out.
         kswapd_recorded: kswapd's runs are events here, not the model's to decide.
         direct_reclaim_recorded: direct reclaim is marked on the requests it ran for.
+        ticks_recorded: each CPU's vmstat ticks are events here, not assumed.
     """
 
     events: np.ndarray
@@ -62,6 +64,7 @@ class Demand:
     outside: int
     kswapd_recorded: bool
     direct_reclaim_recorded: bool
+    ticks_recorded: bool = False
 
     @property
     def first_ns(self) -> int:
@@ -123,12 +126,12 @@ def resolve_demand(
     """
     assumptions = assumptions or Assumptions()
     new_array = working_arrays(len(trace))
-    reclaimed = requests_that_reclaimed(trace)
+    reclaims = direct_reclaims(trace)
     found = demand_rows(
         trace,
         machine,
         assumptions.hidden_migratetype,
-        reclaimed,
+        reclaims,
         new_array,
         part_of(progress, 0, _ROWS),
     )
@@ -138,7 +141,8 @@ def resolve_demand(
     others, hidden = split_hidden(emitted)
     reclaim = kswapd_runs(trace, machine)
     limits = _limits_found(machine, start)
-    beside = limits if reclaim is None else np.concatenate([limits, reclaim])
+    begins = _reclaim_begins(trace, machine, reclaims)
+    beside = np.concatenate([limits, begins] if reclaim is None else [limits, begins, reclaim])
     events = merged(
         others,
         np.concatenate([beside, hidden.events]),
@@ -157,7 +161,7 @@ def resolve_demand(
         recorded_twice=found.recorded_twice,
         outside=found.outside,
         kswapd_recorded=reclaim is not None,
-        direct_reclaim_recorded=len(reclaimed) > 0,
+        direct_reclaim_recorded=len(reclaims.row) > 0,
     )
 
 
@@ -179,6 +183,23 @@ def _limits_found(machine: Machine, start: Snapshot | None) -> np.ndarray:
         limits["cpu"][index] = cpu
         limits["offset"][index] = high
     return limits
+
+
+def _reclaim_begins(trace: Trace, machine: Machine, reclaims: DirectReclaims) -> np.ndarray:
+    """RECLAIM_BEGIN events, with the requests that the reclaims ran for."""
+    is_known = (reclaims.cpu >= 0) & (reclaims.cpu < machine.nr_cpus)
+    row, gfp = reclaims.row[is_known], trace.gfp[reclaims.row[is_known]]
+    numbers = (reclaims.number[is_known] << at.RECLAIM_SHIFT).astype(np.uint32)
+    begins = np.zeros(len(row), at.EVENT)
+    begins["time_ns"] = reclaims.begin_ns[is_known]
+    begins["cpu"] = reclaims.cpu[is_known]
+    begins["operation"] = at.RECLAIM_BEGIN
+    begins["object"] = -1
+    begins["order"] = trace.order[row]
+    begins["migratetype"] = trace.migratetype[row]
+    begins["zone"] = highest_type_by_gfp(machine)[gfp & np.uint32(15)]
+    begins["bits"] = (gfp & np.uint32(read_bits(trace))) | numbers
+    return begins
 
 
 def hidden_over_losses(hidden: HiddenAllocations, losses: Losses) -> int:

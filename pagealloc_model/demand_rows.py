@@ -8,6 +8,7 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
+from pagealloc_model.direct_reclaim import DirectReclaims
 from pagealloc_model.errors import UsageError
 from pagealloc_model.machine import Machine
 from pagealloc_model.progress_bar import Report
@@ -39,7 +40,7 @@ def demand_rows(
     trace: Trace,
     machine: Machine,
     hidden_migratetype: int,
-    reclaimed: np.ndarray,
+    reclaims: DirectReclaims,
     new_array: NewArray,
     progress: Report | None = None,
 ) -> DemandRows:
@@ -49,14 +50,14 @@ def demand_rows(
         trace: the recording's events.
         machine: its zones.
         hidden_migratetype: type of allocations that the recording does not show.
-        reclaimed: rows of the trace on whose behalf direct reclaim ran, ascending.
+        reclaims: direct reclaims, whose numbers mark the requests they ran for.
         new_array: makes the array of rows.
         progress: called with the share done, 0 to 1.
 
     Raises:
         UsageError: there are none, or one is of a CPU or migratetype the machine does not have.
     """
-    filler = _RowFiller(trace, machine, hidden_migratetype, reclaimed, new_array)
+    filler = _RowFiller(trace, machine, hidden_migratetype, reclaims, new_array)
     for part in parts(len(trace)):
         filler.add(part)
         if progress is not None:
@@ -78,14 +79,14 @@ class _RowFiller:
         trace: Trace,
         machine: Machine,
         hidden_migratetype: int,
-        reclaimed: np.ndarray,
+        reclaims: DirectReclaims,
         new_array: NewArray,
     ) -> None:
         self._trace, self._machine = trace, machine
         self._hidden_migratetype = hidden_migratetype
-        self._reclaimed = reclaimed
+        self._reclaims = reclaims
         self._zone_of_gfp = highest_type_by_gfp(machine)
-        self._read_bits = np.uint32(_read_bits(trace))
+        self._read_bits = np.uint32(read_bits(trace))
         self._code_of_task: dict[int, int] = {}
         self._request_of_task = np.zeros(0, np.int32)
         self._last_events = np.zeros(0, np.int64)
@@ -145,7 +146,7 @@ class _RowFiller:
         frees = rows["is_free"] == 1
         rows["migratetype"][frees] = self._hidden_migratetype
         rows["bits"][frees] = GFP_KERNEL & at.GFP_READ_BITS
-        rows["bits"][self._has_reclaimed(kept)] |= np.uint32(at.REQUEST_RECLAIMED)
+        self._mark_reclaims(rows, kept)
         tasks, inverse = np.unique(
             (trace.pid[kept].astype(np.int64) << 16) | trace.cpu[kept].astype(np.int64),
             return_inverse=True,
@@ -154,12 +155,15 @@ class _RowFiller:
         codes = [known.setdefault(task, len(known)) for task in tasks.tolist()]
         rows["task"] = np.array(codes, np.int32)[inverse]
 
-    def _has_reclaimed(self, kept: np.ndarray) -> np.ndarray:
-        """Whether direct reclaim ran on behalf of each event (bool)."""
+    def _mark_reclaims(self, rows: np.ndarray, kept: np.ndarray) -> None:
+        """Give requests for which direct reclaim ran the number of its last run."""
         if not len(kept):
-            return np.zeros(0, bool)
-        begin, end = np.searchsorted(self._reclaimed, [kept[0], kept[-1] + 1])
-        return np.isin(kept, self._reclaimed[begin:end])
+            return
+        part = slice(*np.searchsorted(self._reclaims.row, [kept[0], kept[-1] + 1]))
+        requests, numbers = self._reclaims.row[part], self._reclaims.number[part]
+        place = np.flatnonzero(np.isin(kept, requests))
+        number = numbers[np.searchsorted(requests, kept[place])]
+        rows["bits"][place] |= (number << at.RECLAIM_SHIFT).astype(np.uint32)
 
     def _fill_requests(self, first: int) -> None:
         """Fill in each row's last earlier row of the same task that is an allocation."""
@@ -241,7 +245,7 @@ def _last_request(rows: np.ndarray, first: int, before: np.ndarray) -> np.ndarra
     return result
 
 
-def _read_bits(trace: Trace) -> int:
+def read_bits(trace: Trace) -> int:
     """Bits of a gfp word that the kernels read; bit 0x200 only where it is ATOMIC (S2.3)."""
     if "__GFP_ATOMIC" in trace.gfp_bits:
         return at.GFP_READ_BITS

@@ -234,9 +234,10 @@ class Assumptions:
 
     Attributes:
         reclaim: "literal": frees done by reclaim replay as recorded (S10.4).
-        decay_period_ns: time between two decay ticks of a CPU (S4.8: nominally 1 s).
+        decay_period_ns: time between two decay ticks of a CPU (S4.8: nominally 1 s), where the
+            recording does not show them.
         decay_phase_ns: when within a period CPU 0's decay tick comes, on the recording's clock. It
-            depends on when the machine booted and no event or file shows it.
+            depends on when the machine booted; only recorded ticks show it.
         hidden_migratetype: migratetype of allocations the recording does not show (T9); bulk
             allocations are mostly unmovable.
         start: "recorded": begin with the state that the recording's files and first touches show;

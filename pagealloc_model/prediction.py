@@ -192,8 +192,9 @@ def replay(
 ) -> Replay:
     """Predict what the allocator would have done under a policy.
 
-    Uses the recording's demand and start state only: the result does not change if zone_locked,
-    pcpu_drain, extfrag, lock events and later snapshots are taken out of the recording.
+    Uses the recording's demand (T10.11) and start state only: the result does not change if
+    zone_locked, pcpu_drain, extfrag, lock events and later snapshots are taken out of the
+    recording. When vmstat ticks ran, if that was recorded, is demand; what they drained is not.
 
     Args:
         recording: an opened bundle.

@@ -141,7 +141,6 @@ def _prepare(
     seed: int,
     progress: Report | None,
 ) -> Prepared:
-    from pagealloc_model.demand import resolve_demand
     from pagealloc_model.growth import grown_demand, with_touched_span
     from pagealloc_model.page_evidence import StartFiles
     from pagealloc_model.start_calibration import calibrated_image
@@ -152,7 +151,7 @@ def _prepare(
         return _prepare_empty(bundle, machine, assumptions, progress)
     early, snapshot = start_snapshots(bundle)
     during = None if snapshot is early else snapshot
-    demand = resolve_demand(bundle.trace, machine, assumptions, start=during, progress=progress)
+    demand = _demand(bundle, machine, assumptions, during, progress)
     image = calibrated_image(
         machine,
         demand,
@@ -175,16 +174,29 @@ def _prepare(
 def _prepare_empty(
     bundle: Bundle, machine: Machine, assumptions: Assumptions, progress: Report | None
 ) -> Prepared:
-    from pagealloc_model.demand import resolve_demand
     from pagealloc_model.empty_start import created_demand, empty_image, idle_machine
     from pagealloc_model.growth import grown_demand
 
     machine = idle_machine(machine)
     image = empty_image(machine, bundle.kpageflags)
-    demand = resolve_demand(bundle.trace, machine, assumptions, progress=progress)
+    demand = _demand(bundle, machine, assumptions, None, progress)
     demand = grown_demand(machine, demand, image.block_types)
     demand = created_demand(machine, demand, assumptions)
     return Prepared(machine=machine, demand=demand, image=image)
+
+
+def _demand(
+    bundle: Bundle,
+    machine: Machine,
+    assumptions: Assumptions,
+    start: Snapshot | None,
+    progress: Report | None,
+) -> Demand:
+    from pagealloc_model.decay_ticks import recorded_ticks, with_ticks
+    from pagealloc_model.demand import resolve_demand
+
+    demand = resolve_demand(bundle.trace, machine, assumptions, start=start, progress=progress)
+    return with_ticks(demand, recorded_ticks(bundle.trace, bundle.meta, machine))
 
 
 def _sysctl(bundle: Bundle, name: str) -> int | None:

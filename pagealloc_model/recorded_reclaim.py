@@ -1,4 +1,4 @@
-"""Reclaim as recorded: kswapd's runs, and the requests on whose behalf direct reclaim ran (S10)."""
+"""Kswapd's runs as recorded (S10)."""
 
 from __future__ import annotations
 
@@ -9,48 +9,9 @@ import numpy as np
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.errors import UsageError
 from pagealloc_model.machine import Machine
-from pagealloc_model.trace.columns import Event, Trace
-from pagealloc_model.working_arrays import parts
+from pagealloc_model.trace.columns import Trace
 
 KSWAPD_NAP_NS = 100_000_000
-
-_ROW_BITS = 40
-
-
-def requests_that_reclaimed(trace: Trace) -> np.ndarray:
-    """Rows of the allocations on whose behalf direct reclaim ran: the task's next one after it.
-
-    Returns:
-        int64, ascending.
-    """
-    ends = trace.tables.get("vmscan:mm_vmscan_direct_reclaim_end")
-    if ends is None or not len(ends["row"]):
-        return np.zeros(0, np.int64)
-    by_row = np.argsort(ends["row"], kind="stable")
-    end_rows = np.asarray(ends["row"], np.int64)[by_row]
-    end_pids = np.asarray(ends["pid"], np.int64)[by_row]
-    found, waiting = [np.zeros(0, np.int64)], np.zeros(0, np.int64)
-    for part in parts(len(trace)):
-        ended = slice(*np.searchsorted(end_rows, [part.start, part.stop]))
-        pids = np.concatenate([waiting, end_pids[ended]])
-        after = np.concatenate([np.full(len(waiting), part.start), end_rows[ended]])
-        if len(pids):
-            rows, is_found = _next_allocations(trace, part, pids, after)
-            found.append(rows)
-            waiting = np.unique(pids[~is_found])
-    return np.unique(np.concatenate(found))
-
-
-def _next_allocations(
-    trace: Trace, part: slice, pids: np.ndarray, after: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Each task's first allocation in a part from a row on: those found, and which were (bool)."""
-    allocations = np.flatnonzero(trace.event[part] == Event.ALLOC) + part.start
-    keys = np.sort((trace.pid[allocations].astype(np.int64) << _ROW_BITS) + allocations)
-    places = np.searchsorted(keys, (pids << _ROW_BITS) + after)
-    keys = np.append(keys, -1)[places]
-    is_found = (keys >= 0) & (keys >> _ROW_BITS == pids)
-    return keys[is_found] & ((1 << _ROW_BITS) - 1), is_found
 
 
 def kswapd_runs(trace: Trace, machine: Machine) -> np.ndarray | None:

@@ -123,6 +123,8 @@ def begun_state(
     install(state, image)
     state.st[at.KSWAPD_RECORDED] = demand.kswapd_recorded
     state.st[at.DIRECT_RECLAIM_RECORDED] = demand.direct_reclaim_recorded
+    if demand.ticks_recorded:
+        state.st[at.NEXT_TICK] = state.st[at.TICK_BASE] = at.NEVER
     return state
 
 

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 
 IMPOSED = (
     "imposed from the recording: what is asked for and freed, when and on which CPU; what reclaim "
-    "frees, when kswapd runs and which requests reclaim directly; requests that failed; memory "
-    "that the machine got later, where events first touch it",
+    "frees, when kswapd runs, which requests reclaim directly and since when; requests that "
+    "failed; when vmstat ticks ran, if recorded; memory that the machine got later, where events "
+    "first touch it",
     "predicted: which page serves a request, from which zone and list; refills, drains, decay and "
     "tuning of per-CPU lists; splits, merges and placement in the buddy; fallbacks and watermark "
     "boosts; reserving and releasing highatomic blocks",

@@ -15,16 +15,13 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.demand import Demand, resolve_demand
 from pagealloc_model.demand_rows import highest_type_by_gfp
+from pagealloc_model.direct_reclaim import direct_reclaims
 from pagealloc_model.errors import UsageError
 from pagealloc_model.growth import grown_demand
 from pagealloc_model.machine import Machine
 from pagealloc_model.policy import Assumptions
 from pagealloc_model.prepared import recorded_machine
-from pagealloc_model.recorded_reclaim import (
-    KSWAPD_NAP_NS,
-    kswapd_runs,
-    requests_that_reclaimed,
-)
+from pagealloc_model.recorded_reclaim import KSWAPD_NAP_NS, kswapd_runs
 from pagealloc_model.trace.columns import COLUMN_TYPES, Event, Losses, Trace
 from tests.small_recordings import (
     END_PFN,
@@ -320,29 +317,77 @@ def test_bit_0x200_is_kept_where_the_recording_calls_it_atomic(
     assert demand.events["bits"][0] == at.GFP_HIGH | at.GFP_KSWAPD_RECLAIM | kept
 
 
+def begin_reclaim(events: TimedEvents, order: int = 0) -> None:
+    """The current task's direct reclaim begins."""
+    gfp = "GFP_HIGHUSER_MOVABLE"
+    events.event("vmscan:mm_vmscan_direct_reclaim_begin", f"order={order} gfp_flags={gfp}")
+
+
+def end_reclaim(events: TimedEvents, freed: int = 1) -> None:
+    """It ends, having freed so many pages."""
+    events.event("vmscan:mm_vmscan_direct_reclaim_end", f"nr_reclaimed={freed}")
+
+
 def test_a_request_after_its_tasks_reclaim_is_marked(tmp_path: Path) -> None:
+    """An interrupt's request on the task's account, and one of another order, are not it."""
     events = TimedEvents()
     events.on(0, pid=7).alloc(PAGE)
-    events.event("vmscan:mm_vmscan_direct_reclaim_end", "nr_reclaimed=32")
+    begin_reclaim(events, order=0)
     events.on(1, pid=8).alloc(PAGE + 1)
-    events.on(1, pid=7).alloc(PAGE + 2)
-    events.alloc(PAGE + 3)
+    events.on(0, pid=7).alloc(PAGE + 2, gfp="GFP_ATOMIC")
+    end_reclaim(events, freed=32)
+    events.alloc(PAGE + 3, gfp="GFP_ATOMIC")
+    events.alloc(PAGE + 4, order=2)
+    events.on(1, pid=7).alloc(PAGE + 8)
+    events.alloc(PAGE + 9)
     trace = events.trace(tmp_path)
-    assert requests_that_reclaimed(trace).tolist() == [2]
+    assert direct_reclaims(trace).row.tolist() == [5]
     demand = resolve_demand(trace, small_machine())
-    marked = (demand.events["bits"] & at.REQUEST_RECLAIMED) != 0
-    assert marked.tolist() == [False, False, True, False]
+    marked = demand.events["bits"] >> at.RECLAIM_SHIFT
+    assert marked.tolist() == [0, 1, 0, 0, 0, 0, 1, 0]
+    begin, request = demand.events[[1, 6]]
+    assert begin["operation"] == at.RECLAIM_BEGIN
+    assert begin["cpu"] == 0
+    for name in ("order", "migratetype", "zone", "bits"):
+        assert begin[name] == request[name]
     assert demand.direct_reclaim_recorded
+
+
+def test_reclaims_at_one_time_have_different_numbers(tmp_path: Path) -> None:
+    events = TimedEvents()
+    for pid in (7, 8):
+        begin_reclaim(events.on(0, pid=pid))
+    for pid in (8, 7):
+        end_reclaim(events.on(0, pid=pid))
+        events.alloc(PAGE + pid)
+    begin_reclaim(events)
+    end_reclaim(events)
+    events.alloc(PAGE)
+    assert direct_reclaims(events.trace(tmp_path)).number.tolist() == [2, 1, 1]
+
+
+def test_of_several_reclaims_for_a_request_the_last_counts(tmp_path: Path) -> None:
+    events = TimedEvents()
+    events.on(0, pid=7)
+    for freed in (32, 32, 0):
+        begin_reclaim(events)
+        end_reclaim(events, freed=freed)
+    events.alloc(PAGE)
+    found = direct_reclaims(events.trace(tmp_path))
+    table = events.trace(tmp_path).tables["vmscan:mm_vmscan_direct_reclaim_begin"]
+    assert found.begin_ns.tolist() == [table["time_ns"][1]]
 
 
 def test_reclaim_without_a_request_after_it_marks_nothing(tmp_path: Path) -> None:
     events = TimedEvents()
     events.on(0, pid=7).alloc(PAGE)
-    events.event("vmscan:mm_vmscan_direct_reclaim_end", "nr_reclaimed=32")
+    begin_reclaim(events)
+    end_reclaim(events)
     events.on(0, pid=6).alloc(PAGE + 1)
-    events.on(0, pid=9).event("vmscan:mm_vmscan_direct_reclaim_end", "nr_reclaimed=1")
+    end_reclaim(events.on(0, pid=6))
+    events.alloc(PAGE + 2)
     trace = events.trace(tmp_path)
-    assert requests_that_reclaimed(trace).tolist() == []
+    assert direct_reclaims(trace).row.tolist() == []
     assert not resolve_demand(trace, small_machine()).direct_reclaim_recorded
 
 

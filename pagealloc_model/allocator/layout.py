@@ -131,7 +131,9 @@ REFILL_COUNTED_AT_END = 6157
 HUGE_ORDER = 6158
 # What one hold of a full drain covers: everything, batch << S pages, or a batch (S4.9).
 DRAINS_ALL, DRAINS_SCALED_BATCH, DRAINS_BATCH = 0, 1, 2
-ZONES = 6176
+# By number of a direct reclaim: how far its request was from its mark when it began, at most 0.
+RECLAIM_MARGINS = 6176
+ZONES = 6240
 
 # One zone.
 ZONE_MANAGED = 0
@@ -230,7 +232,8 @@ GFP_READ_BITS = (
     | GFP_NOMEMALLOC
     | GFP_THISNODE
 )
-REQUEST_RECLAIMED = 1 << 30
+RECLAIM_SHIFT = 24
+REQUEST_RECLAIMED = 63 << RECLAIM_SHIFT
 """Not a gfp bit: the recording shows direct reclaim on behalf of this request."""
 
 # Allocation flags (S2.5, S2.6).
@@ -262,13 +265,18 @@ EVENT = np.dtype(
 """A resolved event: `object` indexes the object table, `offset` is the freed piece's distance
 from the object's first page, `zone` the highest zone type the request may use. SET_PCP_HIGH puts
 `offset` into pcp->high of the event's CPU and zone number. KSWAPD_START and KSWAPD_STOP have the
-node's index in `offset`, the start also the highest zone type in `zone`. DRAIN_ALL empties all
-per-CPU lists from the event's CPU. GROW gives the free buddy
-of page frame `offset` to the zone numbered `zone`."""
+node's index in `offset`, the start also the highest zone type in `zone`. GROW gives the free buddy
+of page frame `offset` to the zone numbered `zone`. DRAIN_ALL empties all per-CPU lists from the
+event's CPU. RECLAIM_BEGIN carries the request that direct reclaim begins for. TICK is a vmstat tick
+of the event's CPU."""
 
 CHAINED = -2
 """An object's place: a page frame, -1 for nowhere, or CHAINED minus the first page frame of a
 chain, linked by `next`, of single pages that stand for an allocation of higher order."""
 
 ALLOC, FREE, RECORDED_FAILURE, HIDDEN_ALLOC = 0, 1, 2, 3
-KSWAPD_START, KSWAPD_STOP, SET_PCP_HIGH, GROW, DRAIN_ALL = 4, 5, 6, 7, 8
+KSWAPD_START, KSWAPD_STOP, SET_PCP_HIGH, GROW = 4, 5, 6, 7
+DRAIN_ALL, RECLAIM_BEGIN, TICK = 8, 9, 10
+
+NEVER = 1 << 62
+"""A time at which no periodic tick is due, ns."""

@@ -9,24 +9,24 @@ from pagealloc_model.allocator.arithmetic import clamp
 from pagealloc_model.allocator.growth import grow_zone
 from pagealloc_model.allocator.offsets import pcp_at
 from pagealloc_model.allocator.pcp import drain_everything, visit_lists
-from pagealloc_model.allocator.request import allocate_object, free_object
+from pagealloc_model.allocator.request import allocate_object, begin_reclaim, free_object
 from pagealloc_model.allocator.watermark import start_kswapd, stop_kswapd
 from pagealloc_model.jit import entry, inner
 
 
 @inner
 def tick(pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, log: np.ndarray) -> None:
-    """Run the decay tick that is due and set the next one: CPU after CPU, then a period later."""
+    """Run the decay tick that is due and set the next one: the last CPU's comes first (S4.8)."""
     cpu = st[at.TICK_CPU]
     st[at.NOW] = st[at.NEXT_TICK]
     st[at.EVENT_CPU] = cpu
     visit_lists(pages, blocks, st, log, cpu)
-    cpu += 1
-    if cpu == st[at.NR_CPUS]:
-        cpu = 0
+    cpu -= 1
+    if cpu < 0:
+        cpu = st[at.NR_CPUS] - 1
         st[at.TICK_BASE] += st[at.TICK_PERIOD]
     st[at.TICK_CPU] = cpu
-    st[at.NEXT_TICK] = st[at.TICK_BASE] + cpu * st[at.TICK_STAGGER]
+    st[at.NEXT_TICK] = st[at.TICK_BASE] - cpu * st[at.TICK_STAGGER]
 
 
 @inner
@@ -95,6 +95,17 @@ def advance(
             wanted = int(events[position]["offset"])
             st[pcp + at.PCP_HIGH] = clamp(
                 wanted, st[pcp + at.PCP_HIGH_MIN], st[pcp + at.PCP_HIGH_MAX]
+            )
+        elif operation == at.TICK:
+            visit_lists(pages, blocks, st, log, cpu)
+        elif operation == at.RECLAIM_BEGIN:
+            begin_reclaim(
+                st,
+                cpu,
+                order,
+                int(events[position]["migratetype"]),
+                int(events[position]["zone"]),
+                int(events[position]["bits"]),
             )
         elif operation == at.GROW:
             zone = int(events[position]["zone"])

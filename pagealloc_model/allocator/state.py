@@ -209,7 +209,9 @@ def _set_scalars(
     period = assumptions.decay_period_ns
     since_tick = (start_ns - assumptions.decay_phase_ns) % period
     st[at.TICK_BASE] = start_ns - since_tick + period
-    st[at.NEXT_TICK] = st[at.TICK_BASE]
+    cpu = min((period - since_tick - 1) // int(st[at.TICK_STAGGER]), machine.nr_cpus - 1)
+    st[at.TICK_CPU] = cpu
+    st[at.NEXT_TICK] = st[at.TICK_BASE] - cpu * st[at.TICK_STAGGER]
 
 
 def _given(value: int | bool | None, otherwise: int | bool) -> int:

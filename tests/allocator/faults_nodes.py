@@ -183,6 +183,18 @@ FAULTS_NODES = (
         "return True",
     ),
     Fault(
+        "recorded reclaim never suffices",
+        "request",
+        "if margin <= st[at.RECLAIM_MARGINS + number]:",
+        "if margin < 1 << 60:",
+    ),
+    Fault(
+        "reclaim is to leave the whole mark free",
+        "request",
+        "st[at.RECLAIM_MARGINS + number] = min(margin, 0)",
+        "st[at.RECLAIM_MARGINS + number] = 0",
+    ),
+    Fault(
         "a limit is set beyond its bounds",
         "replay",
         "wanted, st[pcp + at.PCP_HIGH_MIN], st[pcp + at.PCP_HIGH_MAX]",

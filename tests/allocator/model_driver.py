@@ -25,6 +25,7 @@ from tests.oracle.steps import (
     KswapdStart,
     KswapdStop,
     Live,
+    ReclaimBegin,
     Replayed,
     SetPcpHigh,
     Step,
@@ -209,6 +210,15 @@ class ModelDriver:
                 self._advance(
                     operation=at.SET_PCP_HIGH, zone=step.zone, cpu=step.cpu, offset=step.high
                 )
+            case ReclaimBegin():
+                self._advance(
+                    operation=at.RECLAIM_BEGIN,
+                    cpu=step.cpu,
+                    order=step.order,
+                    migratetype=step.migratetype,
+                    zone=step.highest_zone,
+                    bits=int(step.bits) | step.number << at.RECLAIM_SHIFT,
+                )
         self._keep_log()
         return given
 
@@ -252,7 +262,7 @@ class ModelDriver:
             order=step.order,
             migratetype=step.migratetype,
             zone=step.highest_zone,
-            bits=int(step.bits) | at.REQUEST_RECLAIMED * step.reclaimed,
+            bits=int(step.bits) | step.reclaimed << at.RECLAIM_SHIFT,
         )
         given = self._given(int(self._object_pfn[number]), step.order)
         self._own(given)

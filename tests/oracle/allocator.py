@@ -14,7 +14,14 @@ from tests.oracle.events import Event, EventLog, Work
 from tests.oracle.kswapd import Kswapd
 from tests.oracle.machine import Migratetype, OracleMachine
 from tests.oracle.pageblocks import Pageblocks
-from tests.oracle.request import Bits, Request, fast_attempt, memalloc_attempt, slow_attempt
+from tests.oracle.request import (
+    Attempt,
+    Bits,
+    Request,
+    fast_attempt,
+    memalloc_attempt,
+    slow_attempt,
+)
 from tests.oracle.rules import OracleAssumptions, OraclePolicy, OracleRules
 from tests.oracle.zone import Setting, Zone
 from tests.oracle.zone_walk import ZoneWalk
@@ -77,6 +84,7 @@ class Oracle:
         self.kswapd = {node: self._new_kswapd(node) for node in machine.nodes}
         self._node_orders = node_orders(machine)
         self._walk = ZoneWalk(self.kswapd, rules, policy)
+        self._reclaim_margins: dict[int, int] = {}
         self.forced = 0
         self.in_base_pages = 0
         self.failed = 0
@@ -150,7 +158,7 @@ class Oracle:
         bits: int,
         *,
         recorded_success: bool = True,
-        reclaimed: bool = False,
+        reclaimed: int = 0,
     ) -> int | None:
         """Allocate; the page, or None.
 
@@ -162,7 +170,7 @@ class Oracle:
             bits: gfp bits, see `Bits`; others are ignored.
             recorded_success: what the recording saw. Only then are watermarks overridden in the
                 end, and only then is that, or a failure, a divergence.
-            reclaimed: direct reclaim ran for it, if the recording tells.
+            reclaimed: number of the direct reclaim that ran for it, if the recording tells.
         """
         request = self._request(cpu, order, migratetype, highest_zone, bits, reclaimed)
         pfn = self._alloc(request, recorded_success)
@@ -177,7 +185,7 @@ class Oracle:
         highest_zone: int,
         bits: int,
         *,
-        reclaimed: bool = False,
+        reclaimed: int = 0,
     ) -> tuple[tuple[int, int], ...]:
         """Serve a request that succeeded in the recording, in single pages if no buddy will do.
 
@@ -216,6 +224,18 @@ class Oracle:
         for cpu in range(self.machine.nr_cpus):
             for zone in self.zones:
                 zone.drain_all(cpu)
+
+    def begin_reclaim(
+        self, number: int, cpu: int, order: int, migratetype: int, highest_zone: int, bits: int
+    ) -> None:
+        """A recorded direct reclaim begins for a request; arguments as of `alloc`.
+
+        Its number is free for others once the request has been served.
+        """
+        request = self._request(cpu, order, migratetype, highest_zone, bits, number)
+        attempt = slow_attempt(request, defrag_mode=self.policy.defrag_mode)
+        margins = [zone.margin(request, attempt) for zone in self._zonelist(request)]
+        self._reclaim_margins[number] = min(0, max(margins, default=0))
 
     def start_kswapd(self, node: int, highest_zone: int) -> None:
         """A recorded run begins, for zones up to a type (S10.2)."""
@@ -263,7 +283,7 @@ class Oracle:
         migratetype: int,
         highest_zone: int,
         bits: int,
-        reclaimed: bool,
+        reclaimed: int,
     ) -> Request:
         self._this_cpu.number = cpu
         is_sure = not self.assumptions.direct_reclaim_recorded
@@ -273,7 +293,8 @@ class Oracle:
             migratetype=migratetype,
             highest_zone=highest_zone,
             bits=Bits(bits) & READ_BITS,
-            makes_room=Bits.DIRECT_RECLAIM in Bits(bits) and (is_sure or reclaimed),
+            makes_room=Bits.DIRECT_RECLAIM in Bits(bits) and (is_sure or reclaimed > 0),
+            reclaim=reclaimed,
         )
 
     def _zonelist(self, request: Request) -> list[Zone]:
@@ -330,7 +351,8 @@ class Oracle:
         if pfn is None and request.may_ignore_watermarks:
             attempt = memalloc_attempt(request)
             pfn = get_page(request, attempt, zonelist)
-        if pfn is None and request.makes_room:
+        has_room = self._reclaim_sufficed(request, attempt, zonelist)
+        if pfn is None and request.makes_room and not has_room:
             self._make_room(request, zonelist)
             pfn = get_page(request, attempt, zonelist)
         if pfn is None and attempt.nofragment and request.may_give_up_nofragment:
@@ -348,6 +370,18 @@ class Oracle:
             order = max(order, self.machine.pageblock_order)
         for node in dict.fromkeys(zone.node for zone in zonelist if zone.spec.managed):
             self.kswapd[node].wake(order, request.highest_zone)
+
+    def _reclaim_sufficed(self, request: Request, attempt: Attempt, zonelist: list[Zone]) -> bool:
+        """Whether recorded reclaim left the kernel more than it began with: then it found its page.
+
+        The kernel was at its mark when reclaim began, however much is missing here (S10.4).
+        """
+        if not request.reclaim or not zonelist:
+            return False
+        nearest = max(zonelist, key=lambda zone: zone.margin(request, attempt))
+        before = self._reclaim_margins.get(request.reclaim, 0)
+        has_more = nearest.margin(request, attempt) > before
+        return has_more and nearest.has_buddy(request, attempt)
 
     def _make_room(self, request: Request, zonelist: list[Zone]) -> None:
         """What direct reclaim does when its own frees did not help (S8.2)."""

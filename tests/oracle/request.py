@@ -43,6 +43,7 @@ class Request:
         highest_zone: highest type of zone allowed, by position within a node (S2.2).
         bits: gfp bits.
         makes_room: direct reclaim runs for it if nothing else helps (S8.2).
+        reclaim: number of the recorded direct reclaim that ran for it, 0 if none is known.
     """
 
     cpu: int
@@ -51,6 +52,7 @@ class Request:
     highest_zone: int
     bits: Bits
     makes_room: bool = False
+    reclaim: int = 0
 
     @property
     def may_ignore_watermarks(self) -> bool:

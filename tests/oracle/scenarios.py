@@ -18,6 +18,7 @@ from tests.oracle.steps import (
     KswapdStart,
     KswapdStop,
     Live,
+    ReclaimBegin,
     Replayed,
     SetPcpHigh,
     Step,
@@ -40,6 +41,9 @@ PRESSURES = (0.1, 0.4, 0.5, 0.6, 0.9)
 
 PHASE = 40
 """Steps after which pressure and CPU may change."""
+
+RECLAIMS = 63
+"""Direct reclaims that may be told apart at a time."""
 
 DRAIN_SHARE = 0.002
 """Probability that a step drains all lists, where requests are not the only ones to do so."""
@@ -123,6 +127,8 @@ class Scenario:
 
     def _next_told(self, rng: random.Random, cpu: int) -> Step:
         node = rng.choice(self.machine.nodes)
+        if self.assumptions.direct_reclaim_recorded and rng.random() < 0.5:
+            return ReclaimBegin(rng.choice((1, 2, RECLAIMS)), **self._next_request(rng, cpu))
         if not self.assumptions.kswapd_recorded or rng.random() < 0.2:
             zone = rng.choice(self.machine.zones_of(node))
             return SetPcpHigh(zone, cpu, rng.randrange(200))
@@ -130,16 +136,19 @@ class Scenario:
             return KswapdStop(node)
         return KswapdStart(node, rng.randrange(self.machine.zone_types))
 
-    def _next_alloc(self, rng: random.Random, cpu: int) -> Alloc | Replayed:
-        request = {
+    def _next_request(self, rng: random.Random, cpu: int) -> dict[str, int]:
+        return {
             "cpu": cpu,
             "order": rng.choice(self.orders),
             "migratetype": rng.randrange(3),
             "highest_zone": rng.randrange(self.machine.zone_types),
             "bits": rng.choice(self.bits),
         }
+
+    def _next_alloc(self, rng: random.Random, cpu: int) -> Alloc | Replayed:
+        request = self._next_request(rng, cpu)
         if self.assumptions.direct_reclaim_recorded:
-            request["reclaimed"] = rng.random() < 0.5
+            request["reclaimed"] = rng.choice((0, 0, 0, 1, 2, RECLAIMS))
         if self.replayed:
             return Replayed(**request)
         return Alloc(**request, recorded_success=rng.random() < 0.8)

@@ -17,7 +17,7 @@ class Alloc:
     highest_zone: int
     bits: int
     recorded_success: bool
-    reclaimed: bool = False
+    reclaimed: int = 0
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Replayed:
     migratetype: int
     highest_zone: int
     bits: int
-    reclaimed: bool = False
+    reclaimed: int = 0
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,29 @@ class SetPcpHigh:
     high: int
 
 
+@dataclass(frozen=True)
+class ReclaimBegin:
+    """Direct reclaim begins for a request; arguments as of `Oracle.begin_reclaim`."""
+
+    number: int
+    cpu: int
+    order: int
+    migratetype: int
+    highest_zone: int
+    bits: int
+
+
 Step = (
-    Alloc | Replayed | Free | FreeSingly | Tick | DrainAll | KswapdStart | KswapdStop | SetPcpHigh
+    Alloc
+    | Replayed
+    | Free
+    | FreeSingly
+    | Tick
+    | DrainAll
+    | KswapdStart
+    | KswapdStop
+    | SetPcpHigh
+    | ReclaimBegin
 )
 
 Live = tuple[tuple[int, int], ...]
@@ -116,4 +137,6 @@ def take_step(oracle: Oracle, step: Step) -> Live:
             oracle.stop_kswapd(step.node)
         case SetPcpHigh():
             oracle.set_pcp_high(step.zone, step.cpu, step.high)
+        case ReclaimBegin():
+            oracle.begin_reclaim(**vars(step))
     return ()

@@ -309,8 +309,8 @@ def test_a_run_that_begins_ends_the_one_before() -> None:
     assert marks.boost == 0
 
 
-@pytest.mark.parametrize("reclaimed", [False, True])
-def test_recorded_direct_reclaim_makes_room_or_does_not(reclaimed: bool) -> None:
+@pytest.mark.parametrize("reclaimed", [0, 1])
+def test_recorded_direct_reclaim_makes_room_or_does_not(reclaimed: int) -> None:
     """S8.2: the page on the other CPU's list is found only if the lists are drained."""
     policy = OraclePolicy(pcp_batch=4, pcp_high_min=32, pcp_high_max=32)
     target = oracle(two_nodes(), "6.12", policy, NOTHING)
@@ -319,10 +319,28 @@ def test_recorded_direct_reclaim_makes_room_or_does_not(reclaimed: bool) -> None
     assert pfn == (8 * BLOCK if reclaimed else None)
 
 
+@pytest.mark.parametrize(("freed", "drained"), [(0, True), (1, False)])
+def test_room_is_made_only_if_reclaim_left_no_more_than_before(freed: int, drained: bool) -> None:
+    """S10.4: what is missing stays missing; a page more since reclaim began served the request."""
+    target = oracle(two_nodes(), "6.12", SMALL, NOTHING)
+    put_free_memory(target, NORMAL_1)
+    for each in target.zones:
+        each.watermarks.boost = 100 * BLOCK
+    held = [target.alloc(1, 4, MOVABLE, NORMAL, KERNEL) for _ in range(2)]
+    target.events.clear()
+    target.put_pcp(NORMAL_1, 0, MOVABLE, 8 * BLOCK - 1)
+    target.begin_reclaim(1, 1, 0, MOVABLE, NORMAL, KERNEL)
+    for pfn in held[:freed]:
+        target.free(1, pfn, 4)
+    target.events.clear()
+    assert target.alloc(1, 0, MOVABLE, NORMAL, KERNEL, reclaimed=1) is not None
+    assert bool(events_named(target, "drain")) == drained
+
+
 def test_only_requests_that_may_reclaim_make_room() -> None:
     target = oracle(two_nodes(), "6.12", OraclePolicy(), NOTHING)
     target.put_pcp(NORMAL_1, 0, MOVABLE, 8 * BLOCK)
-    assert target.alloc(1, 0, MOVABLE, NORMAL, Bits.KSWAPD, reclaimed=True) is None
+    assert target.alloc(1, 0, MOVABLE, NORMAL, Bits.KSWAPD, reclaimed=1) is None
 
 
 @pytest.mark.parametrize(

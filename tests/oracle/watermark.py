@@ -62,6 +62,10 @@ class Watermarks:
         free = self.buddy.counters.free.read()
         return self._margin(free, order, self.effective(Mark.MIN), highest_zone, attempt)
 
+    def has_suitable(self, order: int, attempt: Attempt) -> bool:
+        """Whether some list that the attempt may use has a buddy to cut from."""
+        return order == 0 or self._has_suitable(order, attempt)
+
     def ok_for_balance(self, order: int, mark: Mark, highest_zone: int) -> bool:
         """Kswapd's question, at a mark with boost: it looks closer where few pages are free.
 
@@ -103,7 +107,7 @@ class Watermarks:
     def _ok(self, free: int, order: int, pages: int, highest_zone: int, attempt: Attempt) -> bool:
         if self._margin(free, order, pages, highest_zone, attempt) <= 0:
             return False
-        return order == 0 or self._has_suitable(order, attempt)
+        return self.has_suitable(order, attempt)
 
     def _margin(
         self, free: int, order: int, pages: int, highest_zone: int, attempt: Attempt

@@ -93,6 +93,10 @@ class Zone:
         """Pages the zone has to spare for the request at its MIN mark; below 0: it lacks some."""
         return self.watermarks.margin(request.order, request.highest_zone, attempt)
 
+    def has_buddy(self, request: Request, attempt: Attempt) -> bool:
+        """Whether the zone has a buddy that is large enough and that the attempt may use."""
+        return self.watermarks.has_suitable(request.order, attempt)
+
     def take(self, request: Request, attempt: Attempt) -> int | None:
         """A page by way of the per-CPU list, else from the buddy (S3.2); may reserve (S7.1)."""
         pfn = None

@@ -284,12 +284,9 @@ static long free_object(long place, long offset, unsigned int order)
 	return page ? AT_CHAINED - (long)page_to_pfn(page) : -1;
 }
 
-static void tick(void)
+/* What one vmstat tick of a CPU does to its lists. */
+static void visit_lists(int cpu)
 {
-	int cpu = st[AT_TICK_CPU];
-
-	st[AT_NOW] = st[AT_NEXT_TICK];
-	st[AT_EVENT_CPU] = this_cpu = cpu;
 	drain_site = AT_SITE_DRAIN_DECAY;
 	for (int number = 0; number < nr_zones; number++) {
 		struct zone *zone = zones[number];
@@ -298,13 +295,22 @@ static void tick(void)
 		if (managed_zone(zone))
 			CALL_decay_pcp_high;
 	}
-	cpu++;
-	if (cpu == online_cpus) {
-		cpu = 0;
+}
+
+static void tick(void)
+{
+	int cpu = st[AT_TICK_CPU];
+
+	st[AT_NOW] = st[AT_NEXT_TICK];
+	st[AT_EVENT_CPU] = this_cpu = cpu;
+	visit_lists(cpu);
+	cpu--;
+	if (cpu < 0) {
+		cpu = online_cpus - 1;
 		st[AT_TICK_BASE] += st[AT_TICK_PERIOD];
 	}
 	st[AT_TICK_CPU] = cpu;
-	st[AT_NEXT_TICK] = st[AT_TICK_BASE] + cpu * st[AT_TICK_STAGGER];
+	st[AT_NEXT_TICK] = st[AT_TICK_BASE] - cpu * st[AT_TICK_STAGGER];
 }
 
 static bool log_is_nearly_full(void)
@@ -369,6 +375,11 @@ static void take(struct model_event *event, int32_t *object_pfn)
 		break;
 	case AT_SET_PCP_HIGH:
 		set_pcp_high(event->zone, event->cpu, event->offset);
+		break;
+	case AT_TICK:
+		visit_lists(event->cpu);
+		break;
+	case AT_RECLAIM_BEGIN:
 		break;
 	case AT_GROW:
 		grow_zone(event->zone, event->offset, event->order);
