@@ -43,6 +43,8 @@ TOLD_SHARE = 0.004
 """Share of operations that recordings tell besides requests and frees."""
 
 MEAN_GAP_NS = 20_000
+RECLAIMS = (1, 2, 63)
+"""Numbers of direct reclaims: few, so that a request meets one that has begun."""
 
 
 def starting_places(beginning: Beginning, count: int) -> np.ndarray:
@@ -91,9 +93,12 @@ def random_operations(rng: random.Random, beginning: Beginning, count: int) -> n
             order = among[int(draw() * len(among))]
             bits = requests[int(draw() * len(requests))]
             if beginning.direct_reclaim_recorded and draw() < 0.5:
-                bits |= at.REQUEST_RECLAIMED
+                bits |= rng.choice(RECLAIMS) << at.RECLAIM_SHIFT
             operation = at.HIDDEN_ALLOC if kind > 0.97 else at.ALLOC
             request = (order, int(draw() * at.PCP_TYPES), int(draw() * types))
+            if bits & at.REQUEST_RECLAIMED and draw() < 0.7:
+                rows.append((now, 0, 0, bits, cpu, at.RECLAIM_BEGIN, *request))
+                continue
             rows.append((now, first + number, 0, bits, cpu, operation, *request))
             in_use += 1 << order
             live.append((first + number, 0, order))

@@ -97,7 +97,7 @@ static void stop_balanced_kswapds(void)
 }
 
 /* Fewest free pages with which a zone passes a mark, by the kernel's own test. */
-static long pages_needed(struct zone *zone, unsigned int order, int alloc_flags, int highest)
+static long pages_needed(struct zone *zone, int alloc_flags, int highest)
 {
 	long low = -(1L << 40), high = 1L << 40;
 	unsigned long mark = min_wmark_pages(zone);
@@ -113,27 +113,42 @@ static long pages_needed(struct zone *zone, unsigned int order, int alloc_flags,
 	return high;
 }
 
+/* Pages above a zone's min mark, and one more, as the kernel's own test counts them. */
+static long margin_of(struct zone *zone, unsigned int order, int alloc_flags, int highest)
+{
+	long unusable = (1L << order) - 1;
+
+	return (long)zone_page_state(zone, NR_FREE_PAGES) - unusable + 1 -
+	       pages_needed(zone, alloc_flags, highest);
+}
+
+/* The first zone of a request with the largest margin; NULL if it may use none. */
+static struct zone *nearest_zone(unsigned int order, int alloc_flags, struct alloc_context *ac)
+{
+	struct zone *zone, *best = zonelist_zone(ac->preferred_zoneref);
+	long most = LONG_MIN;
+	struct zoneref *z;
+
+	for_each_zone_zonelist_nodemask(zone, z, ac->zonelist, ac->highest_zoneidx, ac->nodemask) {
+		long margin = margin_of(zone, order, alloc_flags, ac->highest_zoneidx);
+
+		if (margin > most) {
+			most = margin;
+			best = zone;
+		}
+	}
+	return best;
+}
+
 /* A request that the recorded kernel served and no zone would serve: forced (S10.4). */
 static struct page *take_from_nearest(gfp_t gfp_mask, unsigned int order, int alloc_flags,
 				      struct alloc_context *ac)
 {
 	struct zone *preferred_zone = zonelist_zone(ac->preferred_zoneref);
-	struct zone *zone, *best = preferred_zone;
+	struct zone *zone = nearest_zone(order, alloc_flags, ac);
 	int migratetype = ac->migratetype;
-	long most = LONG_MIN;
-	struct zoneref *z;
 	struct page *page;
 
-	for_each_zone_zonelist_nodemask(zone, z, ac->zonelist, ac->highest_zoneidx, ac->nodemask) {
-		long left = (long)zone_page_state(zone, NR_FREE_PAGES) -
-			    pages_needed(zone, order, alloc_flags, ac->highest_zoneidx);
-
-		if (left > most) {
-			most = left;
-			best = zone;
-		}
-	}
-	zone = best;
 	if (!zone)
 		return NULL;
 	page = CALL_rmqueue;
@@ -162,26 +177,65 @@ static void unreserve_and_drain(struct alloc_context *ac)
 	CALL_drain_all_pages;
 }
 
+static struct alloc_context context_of(int migratetype, int highest_type, unsigned int bits)
+{
+	pg_data_t *pgdat = NODE_DATA(numa_node_id());
+	struct alloc_context ac = {
+		.zonelist = &pgdat->node_zonelists[(bits & AT_GFP_THISNODE) != 0],
+		.migratetype = migratetype,
+		.highest_zoneidx = kernel_type[highest_type],
+	};
+
+	ac.preferred_zoneref = first_zones_zonelist(ac.zonelist, ac.highest_zoneidx, NULL);
+	return ac;
+}
+
+static unsigned int fast_path_flags(gfp_t gfp_mask, struct alloc_context *ac)
+{
+	struct zone *zone = zonelist_zone(ac->preferred_zoneref);
+	unsigned int alloc_flags = ALLOC_WMARK_LOW | CALL_alloc_flags_nofragment;
+
+	return CALL_gfp_to_alloc_flags_cma;
+}
+
+/* A recorded direct reclaim begins for a request, see the model's `begin_reclaim` (S10.4). */
+static void begin_reclaim(unsigned int order, int migratetype, int highest_type,
+			  unsigned int bits)
+{
+	gfp_t gfp_mask = gfp_mask_of(bits, migratetype);
+	struct alloc_context ac = context_of(migratetype, highest_type, bits);
+	unsigned int alloc_flags = CALL_gfp_to_alloc_flags;
+	struct zone *zone = nearest_zone(order, alloc_flags, &ac);
+	long margin = zone ? margin_of(zone, order, alloc_flags, ac.highest_zoneidx) : 0;
+	int number = (bits & AT_REQUEST_RECLAIMED) >> AT_RECLAIM_SHIFT;
+
+	st[AT_RECLAIM_MARGINS + number] = min(margin, 0L);
+}
+
+/* Whether recorded direct reclaim left more free than it began with (S10.4). */
+static bool reclaim_sufficed(unsigned int order, int alloc_flags, struct alloc_context *ac,
+			     unsigned int bits)
+{
+	int number = (bits & AT_REQUEST_RECLAIMED) >> AT_RECLAIM_SHIFT;
+	struct zone *zone = nearest_zone(order, alloc_flags, ac);
+	int highest = ac->highest_zoneidx;
+
+	if (!number || !zone ||
+	    margin_of(zone, order, alloc_flags, highest) <= st[AT_RECLAIM_MARGINS + number])
+		return false;
+	return __zone_watermark_ok(zone, order, 0, highest, alloc_flags, 1L << 40);
+}
+
 /* The attempts of a request that succeeded in the recording, see the model's `allocate`. */
 static struct page *allocate(unsigned int order, int migratetype, int highest_type,
 			     unsigned int bits)
 {
 	gfp_t gfp_mask = gfp_mask_of(bits, migratetype);
-	pg_data_t *pgdat = NODE_DATA(numa_node_id());
-	struct alloc_context local = {
-		.zonelist = &pgdat->node_zonelists[(bits & AT_GFP_THISNODE) != 0],
-		.migratetype = migratetype,
-		.highest_zoneidx = kernel_type[highest_type],
-	};
+	struct alloc_context local = context_of(migratetype, highest_type, bits);
 	struct alloc_context *ac = &local;
+	unsigned int alloc_flags = fast_path_flags(gfp_mask, ac);
 	struct page *page = NULL;
-	unsigned int alloc_flags;
-	struct zone *zone;
 
-	ac->preferred_zoneref = first_zones_zonelist(ac->zonelist, ac->highest_zoneidx, NULL);
-	zone = zonelist_zone(ac->preferred_zoneref);
-	alloc_flags = ALLOC_WMARK_LOW | CALL_alloc_flags_nofragment;
-	alloc_flags = CALL_gfp_to_alloc_flags_cma;
 	request_order = order;
 	request_migratetype = migratetype;
 	for (int attempt = FAST_PATH; !page && attempt <= WITHOUT_WATERMARKS; attempt++) {
@@ -201,7 +255,8 @@ static struct page *allocate(unsigned int order, int migratetype, int highest_ty
 			}
 		}
 		if (attempt == AFTER_RECLAIM) {
-			if (direct_reclaim_ran(bits))
+			if (direct_reclaim_ran(bits) &&
+			    !reclaim_sufficed(order, alloc_flags, ac, bits))
 				unreserve_and_drain(ac);
 			else
 				attempt = WITHOUT_WATERMARKS;
@@ -380,6 +435,7 @@ static void take(struct model_event *event, int32_t *object_pfn)
 		visit_lists(event->cpu);
 		break;
 	case AT_RECLAIM_BEGIN:
+		begin_reclaim(event->order, event->migratetype, event->zone, event->bits);
 		break;
 	case AT_GROW:
 		grow_zone(event->zone, event->offset, event->order);
