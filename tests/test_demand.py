@@ -563,13 +563,19 @@ def busy_trace(seed: int) -> Trace:
     columns["pfn"] = random.integers(0, 4, rows)
     is_failure = (columns["event"] == Event.ALLOC) & (random.random(rows) < 0.3)
     columns["pfn"][is_failure] = -1
-    columns["gfp"][:] = ACCOUNTED
+    columns["gfp"][:] = ACCOUNTED | at.GFP_DIRECT_RECLAIM
     columns["cpu"], columns["pid"] = random.integers(0, 2, rows), random.integers(1, 3, rows)
-    ended = np.sort(random.integers(0, rows + 1, 12))
-    pids = random.integers(1, 4, 12)
+    begun = np.sort(random.integers(0, rows - 10, 12))
+    ended = begun + random.integers(0, 10, 12)
+    common = {"pid": random.integers(1, 4, 12), "cpu": random.integers(0, 2, 12)}
+    begins = {"order": np.zeros(12, np.int32), "time_ns": columns["time_ns"][begun]}
+    ends = {"nr_reclaimed": random.integers(0, 3, 12), "time_ns": columns["time_ns"][ended]}
     return Trace(
         **columns,
-        tables={"vmscan:mm_vmscan_direct_reclaim_end": {"row": ended, "pid": pids}},
+        tables={
+            "vmscan:mm_vmscan_direct_reclaim_begin": {**common, **begins, "row": begun},
+            "vmscan:mm_vmscan_direct_reclaim_end": {**common, **ends, "row": ended},
+        },
     )
 
 
