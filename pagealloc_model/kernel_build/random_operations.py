@@ -113,6 +113,7 @@ def _told(
     if kind < 0.4:
         return (now, 0, rng.randrange(200), 0, cpu, at.SET_PCP_HIGH, 0, 0, rng.randrange(zones))
     if kind < 0.6:
-        return (now, 0, 0, 0, cpu, at.RECORDED_FAILURE, 0, 0, 0)
+        told = rng.choice((at.RECORDED_FAILURE, at.DRAIN_ALL, at.TICK))
+        return (now, 0, 0, 0, cpu, told, 0, 0, 0)
     operation = at.KSWAPD_START if kind < 0.8 else at.KSWAPD_STOP
     return (now, 0, 0, 0, cpu, operation, 0, 0, rng.randrange(types))

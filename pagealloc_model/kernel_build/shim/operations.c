@@ -166,15 +166,21 @@ static bool direct_reclaim_ran(unsigned int bits)
 	return !st[AT_DIRECT_RECLAIM_RECORDED] || bits & AT_REQUEST_RECLAIMED;
 }
 
+static void drain_everything(void)
+{
+	struct zone *zone = NULL;
+
+	drain_site = AT_SITE_DRAIN_ALL;
+	CALL_drain_all_pages;
+}
+
 static void unreserve_and_drain(struct alloc_context *ac)
 {
 	bool force = false;
-	struct zone *zone = NULL;
 
 	st[AT_COUNT_UNRESERVE_CALLS]++;
 	CALL_unreserve_highatomic_pageblock;
-	drain_site = AT_SITE_DRAIN_ALL;
-	CALL_drain_all_pages;
+	drain_everything();
 }
 
 static struct alloc_context context_of(int migratetype, int highest_type, unsigned int bits)
@@ -430,6 +436,9 @@ static void take(struct model_event *event, int32_t *object_pfn)
 		break;
 	case AT_SET_PCP_HIGH:
 		set_pcp_high(event->zone, event->cpu, event->offset);
+		break;
+	case AT_DRAIN_ALL:
+		drain_everything();
 		break;
 	case AT_TICK:
 		visit_lists(event->cpu);
