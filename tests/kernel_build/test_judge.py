@@ -47,7 +47,7 @@ def test_they_agree_for_long(compiled: Callable[[str], CompiledTree], series: st
         ("6.12,decay_batched=false", "free_pcppages_bulk", 60),
         ("6.12,high_order_flush_adds_half_high_min=true", "free_unref_page_commit", 60),
         ("6.12,reserve_cap_rounded=false", "reserve_highatomic_pageblock", 300),
-        ("6.12,below_high_tested=false", "get_page_from_freelist", 60),
+        ("6.12,below_high_tested=false", "get_page_from_freelist", 200),
     ],
 )
 def test_a_wrong_rule_is_found_and_shown_in_a_few_operations(
