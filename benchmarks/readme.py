@@ -1,4 +1,4 @@
-"""Write README's figures: errors of each recording, choices judged alone, speeds.
+"""Write README's figures: errors of each recording, choices judged alone, locks, speeds.
 
 Usage: python benchmarks/readme.py     (make readme)
 
@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import locks
 import pandas as pd
 from reading import reading
 from speed import replaying
@@ -39,6 +40,7 @@ SHOWN = {
     "drain_pages": "pages drained",
     "drain_transactions": "drains",
     "highatomic_blocks": "highatomic blocks at the end",
+    "contended_acquisitions": "contended acquisitions",
 }
 
 
@@ -121,6 +123,38 @@ def reading_lines(path: str) -> Iterator[str]:
         yield f"| {row['name']} | {row['value']:,.0f} {beside}"
 
 
+def lock_lines(directory: Path) -> Iterator[str]:
+    """Markdown tables of lock traffic: by site, across policies, from fewer CPUs, made up."""
+    of = {name: str(directory / name) for name in FULL}
+    yield from _table_lines(locks.sites((of["kbuild"], of["xfree"])))
+    yield ""
+    pairs = locks.pairs(of["unbatched72"], of["batched72"])
+    yield from _table_lines(pairs.set_index("from").T.reset_index(names="predicted from"))
+    yield ""
+    scaled = locks.scale((of["batched72"], of["unbatched72"]))
+    shown = scaled[scaled["site"].isin(("refill", "drain"))]
+    yield from _table_lines(shown.drop(columns="all_streams"))
+    yield ""
+    yield from _table_lines(locks.avalanche().drop(columns="CPU seconds"))
+
+
+def _table_lines(frame: pd.DataFrame) -> Iterator[str]:
+    """A data frame as markdown; errors in percent."""
+    numeric = [pd.api.types.is_numeric_dtype(frame[name]) for name in frame]
+    yield f"| {' | '.join(map(str, frame))} |"
+    yield f"|{'|'.join('--:' if each else '---' for each in numeric)}|"
+    for row in frame.itertuples(index=False):
+        cells = [
+            _error(value, "") if name in ("error", "added") else _cell(value)
+            for name, value in zip(frame, row, strict=True)
+        ]
+        yield f"| {' | '.join(cells)} |"
+
+
+def _cell(value: object) -> str:
+    return value if isinstance(value, str) else _number(float(value))  # type: ignore[arg-type]
+
+
 def main() -> None:
     """Rewrite README in place."""
     text = README.read_text()
@@ -130,6 +164,7 @@ def main() -> None:
         paths = [str(Path(full) / name) for name in FULL if (Path(full) / name).exists()]
         text = replace_between(text, "errors-full", "\n".join(error_lines(paths)))
         text = replace_between(text, "choices", "\n".join(choice_lines(paths)))
+        text = replace_between(text, "locks", "\n".join(lock_lines(Path(full))))
         text = replace_between(text, "reading", "\n".join(reading_lines(paths[0])))
         text = replace_between(text, "speed", "\n".join(speed_lines(paths[0])))
     README.write_text(text)
