@@ -62,7 +62,7 @@ class Scenario:
         orders: orders to draw requests from.
         bits: sets of gfp bits to draw requests from.
         replayed: only what a replay has: every request succeeded in the recording, and is
-            served in single pages where no buddy serves it; only requests drain all lists.
+            served in single pages where no buddy serves it.
         assumptions: what is the recording's to say, and how counters count.
         block_types: types to draw the start state's blocks from.
         tick_share: probability that a step is a tick.
@@ -110,7 +110,7 @@ class Scenario:
         kind = rng.random()
         if kind < self.tick_share:
             return Tick(cpu)
-        if kind < self.tick_share + DRAIN_SHARE and not self.replayed:
+        if kind < self.tick_share + DRAIN_SHARE:
             return DrainAll()
         if kind > 1 - self.told_share:
             return self._next_told(rng, cpu)
