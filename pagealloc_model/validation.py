@@ -11,6 +11,7 @@ import pandas as pd
 from pagealloc_model import progress_bar
 from pagealloc_model.error_rows import error_rows
 from pagealloc_model.evidence.choice import RuleEvidence, checked, rule_notes
+from pagealloc_model.first_departure import Departure, first_departures
 from pagealloc_model.growth import size_changes
 from pagealloc_model.measured import Measured, measure
 from pagealloc_model.policy import Assumptions
@@ -68,6 +69,7 @@ class Validation:
         snapshots: time_s, metric, scope, measured, predicted, null: every scored snapshot.
         rule_evidence: what each rule rests on, held against what the allocator did.
         placement: every choice judged alone, if asked for.
+        departures: where the prediction first differs from the recording.
         notes: what limits the comparison, and what was imposed.
         not_modelled: what the model leaves out.
     """
@@ -79,6 +81,7 @@ class Validation:
     snapshots: pd.DataFrame
     rule_evidence: tuple[RuleEvidence, ...]
     placement: Placement | None
+    departures: tuple[Departure, ...]
     notes: tuple[str, ...]
     not_modelled: tuple[str, ...]
 
@@ -97,6 +100,7 @@ class Validation:
             "divergences": dict(self.replay.divergence),
             "metrics": _records(self.errors),
             "snapshots": _records(self.snapshots),
+            "departures": [each.to_dict() for each in self.departures],
             "notes": list(self.notes),
             "not_modelled": list(self.not_modelled),
             **({} if self.placement is None else self.placement.to_dict()),
@@ -189,6 +193,7 @@ def _compared(
         snapshots=at_snapshots(scored),
         rule_evidence=evidence,
         placement=placement,
+        departures=first_departures(recording.trace, predicted, measured.transactions_full),
         notes=tuple(notes),
         not_modelled=_not_modelled(predicted.assumptions),
     )

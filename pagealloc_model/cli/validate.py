@@ -113,6 +113,7 @@ def _as_text(validation: Validation, kernel: Validation | None, with_misses: boo
         lines += [_placement_text(validation.placement, with_misses)]
     by_shim = () if kernel is None else kernel.replay.not_covered
     for title, notes in (
+        ("First departures", [each.words() for each in validation.departures]),
         ("Notes", validation.notes),
         ("Not modelled", validation.not_modelled),
         ("Left to the shim", by_shim),
