@@ -122,12 +122,6 @@ FAULTS_NODES = (
         "st[region + at.ZONE_THRESHOLD_ASLEEP]",
     ),
     Fault(
-        "the drift mark is ignored",
-        "counters",
-        "if seen < st[region + at.ZONE_DRIFT_MARK]:",
-        "if seen < 0:",
-    ),
-    Fault(
         "conversions leave the held-back pages",
         "counters",
         "if st[at.LISTS_MATCH_BLOCKS] and st[at.COUNTS_BY_CPU]:",

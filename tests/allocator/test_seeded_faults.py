@@ -6,7 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -47,12 +48,12 @@ for number in range(int(count)):
 ALL_FAULTS = (*FAULTS, *FAULTS_6_1, *FAULTS_NODES)
 
 
-@pytest.fixture
-def faulty_package(checkout: Path, tmp_path: Path) -> Path:
-    """Folder with a copy of the package, to be spoilt."""
-    copy = tmp_path / "pagealloc_model"
-    shutil.copytree(checkout / "pagealloc_model", copy, ignore=shutil.ignore_patterns("__py*"))
-    return tmp_path
+def copied_package(checkout: Path, parent: Path) -> Path:
+    """A copy of the package in a folder, to be spoilt."""
+    ignored = shutil.ignore_patterns("__py*")
+    return Path(
+        shutil.copytree(checkout / "pagealloc_model", parent / "pagealloc_model", ignore=ignored)
+    )
 
 
 def comparison(
@@ -71,18 +72,43 @@ def comparison(
 
 
 @pytest.mark.long
-def test_the_comparison_finds_nothing_in_a_plain_copy(checkout: Path, faulty_package: Path) -> None:
-    assert comparison(checkout, faulty_package, 5) == ""
+def test_the_comparison_finds_nothing_in_a_plain_copy(checkout: Path, tmp_path: Path) -> None:
+    copied_package(checkout, tmp_path)
+    assert comparison(checkout, tmp_path, 5) == ""
+
+
+@pytest.fixture(scope="module")
+def complaints(
+    request: pytest.FixtureRequest, checkout: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Future[str]]]:
+    """The comparison's complaint about each fault that a test asks for, on every CPU at once."""
+    asked = [
+        item.callspec.params["fault"]
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and "complaints" in item.fixturenames
+    ]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        yield {
+            fault.name: pool.submit(complaint_about, fault, checkout, tmp_path_factory.mktemp("p"))
+            for fault in asked
+        }
+
+
+def complaint_about(fault: Fault, checkout: Path, parent: Path) -> str:
+    """What the comparison says of a copy of the package with a fault in it."""
+    package = copied_package(checkout, parent)
+    source = package / "allocator" / f"{fault.module}.py"
+    text = source.read_text()
+    if text.count(fault.right) != 1:
+        return "SyntaxError: the line is not there once"
+    source.write_text(text.replace(fault.right, fault.wrong))
+    return comparison(checkout, parent, EXAMPLES, fault.presets)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("fault", ALL_FAULTS, ids=[fault.name for fault in ALL_FAULTS])
-def test_the_comparison_finds(fault: Fault, checkout: Path, faulty_package: Path) -> None:
-    source = faulty_package / "pagealloc_model" / "allocator" / f"{fault.module}.py"
-    text = source.read_text()
-    assert text.count(fault.right) == 1, f"{fault.module}.py does not have this line once"
-    source.write_text(text.replace(fault.right, fault.wrong))
-    complaint = comparison(checkout, faulty_package, EXAMPLES, fault.presets)
+def test_the_comparison_finds(fault: Fault, complaints: dict[str, Future[str]]) -> None:
+    complaint = complaints[fault.name].result()
     assert complaint, "nothing was noticed"
     assert "SyntaxError" not in complaint
     assert "NameError" not in complaint
