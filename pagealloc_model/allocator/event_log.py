@@ -85,4 +85,6 @@ def log_page(
     log[row, 7] = fallback_order
     log[row, 8] = fallback_type
     log[row, 9] = change_ownership
+    for column in range(10, at.LOG_COLUMNS):
+        log[row, column] = 0
     st[at.LOG_ROWS] = row + 1

@@ -152,7 +152,7 @@ class Small:
         """Page events of the last step: (kind, pfn, order, migratetype, rest of extfrag's)."""
         rows = self.state.log[: int(self.state.st[at.LOG_ROWS])].tolist()
         return [
-            (kind, *rest) if kind == at.LOG_EXTFRAG else (kind, *rest[:3])
+            (kind, *rest[:6]) if kind == at.LOG_EXTFRAG else (kind, *rest[:3])
             for kind, _, _, _, *rest in rows
             if kind >= at.SITES
         ]
