@@ -78,8 +78,8 @@ def _count(text: str) -> int:
 def run(options: argparse.Namespace) -> int:
     """Judge, and print the verdict."""
     from pagealloc_model.bundle import open_recording
+    from pagealloc_model.kernel_build.compiled_tree import CompiledTree
     from pagealloc_model.kernel_build.judge import judge, judge_recorded
-    from pagealloc_model.kernel_build.library import CompiledTree
     from pagealloc_model.kernel_build.source_tree import open_tree
     from pagealloc_model.progress_bar import progress
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from pagealloc_model.allocator.state import State
 from pagealloc_model.errors import PolicyError
+from pagealloc_model.kernel_build.compiled_tree import CompiledTree
 from pagealloc_model.kernel_build.extraction import SOURCES
 from pagealloc_model.kernel_build.kernel_state import KernelState
-from pagealloc_model.kernel_build.library import CompiledTree
 from pagealloc_model.kernel_build.source_tree import SourceTree, open_tree
 from pagealloc_model.kernel_rules import KernelRules
 from pagealloc_model.policy import Policy

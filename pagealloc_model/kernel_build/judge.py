@@ -13,7 +13,7 @@ import numpy as np
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.state import State
 from pagealloc_model.kernel_build.build import DECIDED_BY_SOURCE
-from pagealloc_model.kernel_build.library import CompiledTree
+from pagealloc_model.kernel_build.compiled_tree import CompiledTree
 from pagealloc_model.kernel_build.random_machines import Beginning, random_beginning
 from pagealloc_model.kernel_build.random_operations import random_operations, starting_places
 from pagealloc_model.kernel_build.side_by_side import Difference, SideBySide, event_words

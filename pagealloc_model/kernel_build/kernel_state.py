@@ -9,8 +9,8 @@ import numpy as np
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.state import State
 from pagealloc_model.errors import UsageError
+from pagealloc_model.kernel_build.compiled_tree import CompiledTree
 from pagealloc_model.kernel_build.extraction import Configuration
-from pagealloc_model.kernel_build.library import CompiledTree
 from pagealloc_model.machine import Machine
 
 ZONE_NAMES = ("DMA", "DMA32", "Normal", "HighMem", "Movable", "Device")

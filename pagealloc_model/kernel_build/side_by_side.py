@@ -11,9 +11,9 @@ import numpy as np
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.replay import advance
 from pagealloc_model.allocator.state import State
+from pagealloc_model.kernel_build.compiled_tree import CompiledTree
 from pagealloc_model.kernel_build.extraction import Unit
 from pagealloc_model.kernel_build.kernel_state import KernelState
-from pagealloc_model.kernel_build.library import CompiledTree
 from pagealloc_model.kernel_build.state_differences import differences, states_agree
 
 ROW_NAMES = {

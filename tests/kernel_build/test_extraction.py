@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from pagealloc_model.errors import UsageError
+from pagealloc_model.kernel_build.compiled_tree import CompiledTree
 from pagealloc_model.kernel_build.extraction import (
     Configuration,
     KernelSourceError,
     TreeIndex,
     extract,
 )
-from pagealloc_model.kernel_build.library import CompiledTree
 from pagealloc_model.kernel_build.source_tree import SourceTree, open_tree
 
 PLAIN = Configuration(zone_types=("DMA32", "Normal"))

@@ -12,8 +12,8 @@ import pytest
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.cli import main
+from pagealloc_model.kernel_build.compiled_tree import CompiledTree
 from pagealloc_model.kernel_build.judge import Verdict, judge, shrunk
-from pagealloc_model.kernel_build.library import CompiledTree
 from pagealloc_model.kernel_build.random_machines import random_beginning
 from pagealloc_model.kernel_build.random_operations import random_operations
 from pagealloc_model.kernel_build.source_tree import SourceTree
