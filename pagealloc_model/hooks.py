@@ -8,6 +8,7 @@ combination of functions.
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ import numpy as np
 
 from pagealloc_model import jit
 from pagealloc_model.allocator import layout as at
+from pagealloc_model.function_digest import function_digest
 
 KERNELS = "pagealloc_model.allocator"
 Function = Callable[..., int]
@@ -55,6 +57,18 @@ class Hooks:
     def names(self) -> tuple[str, ...]:
         """The decisions replaced."""
         return tuple(name for name in vars(self) if getattr(self, name) is not None)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of what the functions compute, for caches of results: see `function_digest`.
+
+        The same in every process of one Python version. It says nothing of the model around them.
+
+        Raises:
+            UsageError: a function refers to a value that has no identity but its address.
+        """
+        parts = [f"{name} {function_digest(getattr(self, name))}" for name in self.names]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 _importing = Lock()

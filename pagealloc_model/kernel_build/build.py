@@ -10,7 +10,7 @@ from pathlib import Path
 from pagealloc_model.allocator.state import State
 from pagealloc_model.errors import PolicyError
 from pagealloc_model.kernel_build.compiled_tree import CompiledTree
-from pagealloc_model.kernel_build.extraction import SOURCES
+from pagealloc_model.kernel_build.extraction import SHIM, SOURCES
 from pagealloc_model.kernel_build.kernel_state import KernelState
 from pagealloc_model.kernel_build.source_tree import SourceTree, open_tree
 from pagealloc_model.kernel_rules import KernelRules
@@ -67,7 +67,7 @@ class KernelBuild:
     @property
     def tree(self) -> CompiledTree:
         """The tree as it is on disk now; libraries of an unchanged one are used again."""
-        return _compiled(self.source, _fingerprint(self.source))
+        return _compiled(self.source, _source_digest(self.source))
 
     @property
     def source(self) -> SourceTree:
@@ -83,7 +83,23 @@ class KernelBuild:
     def name(self) -> str:
         """Release, place and a digest of the sources, as results name it."""
         source = self.source
-        return f"{source.release or 'kernel'} at {source.path} ({_fingerprint(source)})"
+        return f"{source.release or 'kernel'} at {source.path} ({_source_digest(source)})"
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of what decides a replay through the tree, for caches of results.
+
+        Of the tree's files that are read (any change in them counts, comments too), its release,
+        the shim and the settings given; wherever the tree lies. It says nothing of the model around
+        it.
+        """
+        source = self.source
+        digest = hashlib.sha256()
+        settings = sorted(self.policy.given().items())
+        digest.update(f"{_source_digest(source)} {source.release} {settings}".encode())
+        for each in sorted(SHIM.iterdir()):
+            digest.update(each.read_bytes())
+        return digest.hexdigest()[:16]
 
     def carrier(self, state: State) -> KernelState:
         """The tree's code, about to carry on a state.
@@ -95,7 +111,7 @@ class KernelBuild:
         return KernelState(self.tree, state)
 
 
-def _fingerprint(source: SourceTree) -> str:
+def _source_digest(source: SourceTree) -> str:
     digest = hashlib.sha256()
     for path in SOURCES:
         digest.update((source.read(path) or "").encode())
@@ -103,5 +119,5 @@ def _fingerprint(source: SourceTree) -> str:
 
 
 @lru_cache(maxsize=16)
-def _compiled(source: SourceTree, fingerprint: str) -> CompiledTree:
+def _compiled(source: SourceTree, digest: str) -> CompiledTree:
     return CompiledTree(source)

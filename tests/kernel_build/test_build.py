@@ -106,3 +106,22 @@ def test_commands_take_a_kernel_source(
     text = capsys.readouterr().out
     assert "kernel" in text.split("metric, scope")[1].splitlines()[0]
     assert "Left to the shim" in text
+
+
+def test_a_fingerprint_is_of_sources_and_settings_wherever_they_lie(
+    patched: Callable[[str, str, str, str], SourceTree],
+    kernel_source: Callable[[str], SourceTree],
+) -> None:
+    original = pm.KernelBuild(kernel_source("6.12").path)
+    path, old = "mm/page_alloc.c", "max_nr_free = high - batch;"
+    copy = pm.KernelBuild(patched("6.12", path, old, old).path)
+    assert copy.fingerprint == original.fingerprint
+    assert copy.fingerprint == pm.KernelBuild(copy.path, pm.Policy()).fingerprint
+    assert copy.fingerprint != pm.KernelBuild(copy.path, pm.Policy(pcp_batch=15)).fingerprint
+    text = copy.source.root / path
+    text.write_text(text.read_text().replace(old, "max_nr_free = high - 2 * batch;"))
+    assert copy.fingerprint != original.fingerprint
+    makefile = copy.source.root / "Makefile"
+    changed = copy.fingerprint
+    makefile.write_text(makefile.read_text().replace("PATCHLEVEL = 12", "PATCHLEVEL = 13"))
+    assert copy.fingerprint != changed, "rules go by the release"
