@@ -9,7 +9,8 @@ from pagealloc_model.allocator.arithmetic import clamp
 from pagealloc_model.allocator.growth import grow_zone
 from pagealloc_model.allocator.offsets import pcp_at
 from pagealloc_model.allocator.pcp import drain_everything, visit_lists
-from pagealloc_model.allocator.request import allocate_object, begin_reclaim, free_object
+from pagealloc_model.allocator.reclaim import begin_reclaim
+from pagealloc_model.allocator.request import allocate_object, free_object
 from pagealloc_model.allocator.watermark import start_kswapd, stop_kswapd
 from pagealloc_model.jit import entry, inner
 

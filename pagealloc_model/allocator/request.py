@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.alloc_flags import fast_path_flags, slow_path_flags
 from pagealloc_model.allocator.buddy import free_to_buddy, take_smallest_fit
-from pagealloc_model.allocator.counters import seen_free
 from pagealloc_model.allocator.event_log import count_transaction, log_page
 from pagealloc_model.allocator.fallback import MODE_NORMAL, take_page
 from pagealloc_model.allocator.highatomic import reserve, unreserve
@@ -17,10 +17,12 @@ from pagealloc_model.allocator.pcp import (
     free_to_pcp,
     list_index,
 )
+from pagealloc_model.allocator.reclaim import (
+    direct_reclaim_ran,
+    reclaim_sufficed,
+    zone_nearest_to_its_mark,
+)
 from pagealloc_model.allocator.watermark import (
-    has_free_buddy,
-    mark_pages,
-    pages_above_mark,
     passes_watermark,
     stop_balanced_kswapds,
     wake_kswapd,
@@ -29,35 +31,6 @@ from pagealloc_model.allocator.watermark import (
 from pagealloc_model.jit import inner
 
 FAST_PATH, SLOW_PATH, ON_RESERVES, AFTER_RECLAIM, WITHOUT_WATERMARKS = range(5)
-
-
-@inner
-def fast_path_flags(st: np.ndarray, zonelist: int, migratetype: int, bits: int) -> int:
-    """Allocation flags of the first attempt (S2.5, S2.7)."""
-    flags = at.WMARK_LOW
-    if bits & at.GFP_KSWAPD_RECLAIM:
-        flags |= at.ALLOC_KSWAPD
-    if migratetype == at.MOVABLE and st[at.CMA] >= 0:
-        flags |= at.ALLOC_CMA
-    preferred = st[zonelist]
-    if preferred >= 0 and st[zone_at(preferred) + at.ZONE_AVOIDS_FRAGMENTATION]:
-        flags |= at.ALLOC_NOFRAGMENT
-    return flags
-
-
-@inner
-def slow_path_flags(st: np.ndarray, bits: int, order: int, fast: int) -> int:
-    """Allocation flags of later attempts (S2.6), those of the fast path given."""
-    flags = at.WMARK_MIN | (fast & (at.ALLOC_KSWAPD | at.ALLOC_CMA))
-    if bits & at.GFP_HIGH:
-        flags |= at.ALLOC_MIN_RESERVE
-    if bits & st[at.BOOST_RETRY_MASK] == st[at.BOOST_RETRY_BITS]:
-        flags |= at.ALLOC_IGNORES_BOOST
-    if not bits & (at.GFP_DIRECT_RECLAIM | at.GFP_NOMEMALLOC):
-        flags |= at.ALLOC_NON_BLOCK
-        if order > 0 and (flags & at.ALLOC_MIN_RESERVE or not st[at.HIGHATOMIC_NEEDS_HIGH]):
-            flags |= at.ALLOC_HIGHATOMIC
-    return flags
 
 
 @inner
@@ -169,36 +142,6 @@ def take_and_reserve(
 
 
 @inner
-def margin_of(st: np.ndarray, zone: int, order: int, highest_type: int, flags: int) -> int:
-    """Pages above a zone's min mark with its boost, negative if they are missing (S3.3)."""
-    mark = mark_pages(st, zone, at.WMARK_MIN)
-    return pages_above_mark(st, zone, order, mark, highest_type, flags, seen_free(st, zone))
-
-
-@inner
-def zone_nearest_to_its_mark(
-    st: np.ndarray, zonelist: int, order: int, highest_type: int, flags: int
-) -> int:
-    """The zone of a zonelist with most pages above its min mark, or fewest missing (S3.3).
-
-    -1 if the list is empty.
-
-    A request that the kernel served after reclaim was served where reclaim had least left to do.
-    """
-    best = st[zonelist]
-    best_margin = -(1 << 60)
-    position = zonelist
-    while st[position] >= 0:
-        zone = st[position]
-        margin = margin_of(st, zone, order, highest_type, flags)
-        if margin > best_margin:
-            best = zone
-            best_margin = margin
-        position += 1
-    return best
-
-
-@inner
 def try_zones(
     pages: np.ndarray,
     blocks: np.ndarray,
@@ -305,46 +248,6 @@ def allocate(
         pages[pfn]["where"] = at.ALLOCATED
         pages[pfn]["tag"] = 1 if migratetype == at.MOVABLE else 0
     return pfn
-
-
-@inner
-def direct_reclaim_ran(st: np.ndarray, bits: int) -> bool:
-    """Whether a request that may reclaim directly did: as recorded, else always (S8.2)."""
-    if not bits & at.GFP_DIRECT_RECLAIM:
-        return False
-    return not st[at.DIRECT_RECLAIM_RECORDED] or bits & at.REQUEST_RECLAIMED != 0
-
-
-@inner
-def begin_reclaim(
-    st: np.ndarray, cpu: int, order: int, migratetype: int, highest_type: int, bits: int
-) -> None:
-    """Note how far a request is from its mark, in the zone nearest to it, as its reclaim begins."""
-    zonelist = zonelist_at(st, cpu, highest_type, bits)
-    flags = slow_path_flags(st, bits, order, fast_path_flags(st, zonelist, migratetype, bits))
-    zone = zone_nearest_to_its_mark(st, zonelist, order, highest_type, flags)
-    number = (bits & at.REQUEST_RECLAIMED) >> at.RECLAIM_SHIFT
-    margin = margin_of(st, zone, order, highest_type, flags) if zone >= 0 else 0
-    st[at.RECLAIM_MARGINS + number] = min(margin, 0)
-
-
-@inner
-def reclaim_sufficed(
-    st: np.ndarray, zonelist: int, order: int, highest_type: int, flags: int, bits: int
-) -> bool:
-    """Whether the kernel's retry after a recorded direct reclaim found its page (S8.2, S10.4).
-
-    The kernel was at its mark when reclaim began, wherever the replay was: what counts is whether
-    free pages have become more since.
-    """
-    number = (bits & at.REQUEST_RECLAIMED) >> at.RECLAIM_SHIFT
-    zone = zone_nearest_to_its_mark(st, zonelist, order, highest_type, flags)
-    if number == 0 or zone < 0:
-        return False
-    margin = margin_of(st, zone, order, highest_type, flags)
-    if margin <= st[at.RECLAIM_MARGINS + number]:
-        return False
-    return order == 0 or has_free_buddy(st, zone, order, flags)
 
 
 @inner

@@ -289,7 +289,7 @@ FAULTS = (
     ),
     Fault(
         "forced requests begin with the first zone",
-        "request",
+        "reclaim",
         "if margin > best_margin:",
         "if margin < best_margin:",
     ),

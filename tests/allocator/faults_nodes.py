@@ -172,19 +172,19 @@ FAULTS_NODES = (
     ),
     Fault(
         "every request that may reclaim does",
-        "request",
+        "reclaim",
         "return not st[at.DIRECT_RECLAIM_RECORDED] or bits & at.REQUEST_RECLAIMED != 0",
         "return True",
     ),
     Fault(
         "recorded reclaim never suffices",
-        "request",
+        "reclaim",
         "if margin <= st[at.RECLAIM_MARGINS + number]:",
         "if margin < 1 << 60:",
     ),
     Fault(
         "reclaim is to leave the whole mark free",
-        "request",
+        "reclaim",
         "st[at.RECLAIM_MARGINS + number] = min(margin, 0)",
         "st[at.RECLAIM_MARGINS + number] = 0",
     ),
