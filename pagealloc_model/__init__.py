@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pagealloc_model.lock_timing import LockModel, LockTimes, lock_times, with_spread
     from pagealloc_model.machine import Machine
     from pagealloc_model.measured import Measured, measure
+    from pagealloc_model.ownership_options import OwnershipOptions
     from pagealloc_model.perf_python.live import live
     from pagealloc_model.placement import Placement, judge_placement
     from pagealloc_model.policy import Assumptions, Policy
@@ -52,6 +53,7 @@ _PLACES = {
     "LockTimes": ("lock_timing", "LockTimes"),
     "Machine": ("machine", "Machine"),
     "Measured": ("measured", "Measured"),
+    "OwnershipOptions": ("ownership_options", "OwnershipOptions"),
     "PageallocError": ("errors", "PageallocError"),
     "Placement": ("placement", "Placement"),
     "Policy": ("policy", "Policy"),
@@ -98,6 +100,7 @@ __all__ = [
     "LockTimes",
     "Machine",
     "Measured",
+    "OwnershipOptions",
     "PageallocError",
     "Placement",
     "Policy",

@@ -2,47 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
 from pagealloc_model.errors import PolicyError
-
-
-def _swept(
-    kernel_name: str,
-    meaning: str,
-    *,
-    source: str,
-    group: str,
-    unit: str = "",
-    minimum: int = 0,
-    maximum: int = 1,
-    step: int = 1,
-    default: int | bool | None = None,
-    kind: str = "int",
-) -> Any:
-    """A Policy field; `default` is what mainline does where the recording does not say."""
-    return field(
-        default=None,
-        metadata={
-            "kernel_name": kernel_name,
-            "meaning": meaning,
-            "source": source,
-            "group": group,
-            "unit": unit,
-            "minimum": minimum,
-            "maximum": maximum,
-            "step": step,
-            "default": default,
-            "kind": kind,
-        },
-    )
-
+from pagealloc_model.ownership_options import OwnershipOptions
+from pagealloc_model.policy_fields import (
+    CHOICE,
+    NESTED,
+    Setting,
+    check_setting,
+    nested,
+    parse_setting,
+    setting,
+)
 
 _HIGHATOMIC = "highatomic reserve"
 _PCP = "per-CPU lists"
 _FALLBACK = "fallback and watermarks"
+_OWNERSHIP = "pageblock ownership"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,14 +29,16 @@ class Policy:
     """What the kernel could do differently; `None` means "as recorded".
 
     Each field's metadata carries `kernel_name`, `unit`, `minimum`, `maximum`, `step`, `default`
-    (mainline's value, None where it is computed from the machine), `meaning`, `source`, `group`
-    and `kind` ("int" or "bool"); sliders, command-line help and docs are generated from it.
+    (mainline's value, None where it is computed from the machine), `meaning`, `source`, `group`,
+    `kind` ("int", "bool", "choice" or "nested") and `choices`; a nested field has the dataclass
+    that it holds as `options`, and that one's fields are settings with dotted names, see
+    `policy_settings`. Sliders, command-line help and docs are generated from it.
 
     Raises:
         PolicyError: a value outside its range or of the wrong kind.
     """
 
-    highatomic_gate_order: int | None = _swept(
+    highatomic_gate_order: int | None = setting(
         "reserve_highatomic_pageblock() gate",
         "reserve no pageblock for atomic requests of this order or below",
         source='S7.2; "mm/page_alloc: skip high atomic reservation at or below costly order"',
@@ -66,7 +47,7 @@ class Policy:
         maximum=10,
         default=0,
     )
-    highatomic_reserve_percent: int | None = _swept(
+    highatomic_reserve_percent: int | None = setting(
         "max_managed in reserve_highatomic_pageblock()",
         "cap of the highatomic reserve as a share of the zone's managed pages",
         source="S7.2",
@@ -75,14 +56,14 @@ class Policy:
         maximum=10,
         default=1,
     )
-    highatomic_from_pcp: bool | None = _swept(
+    highatomic_from_pcp: bool | None = setting(
         "reserve after rmqueue_pcplist()",
         "requests that a per-CPU list served grow the reserve too",
         source="S7.1",
         group=_HIGHATOMIC,
         kind="bool",
     )
-    costly_order: int | None = _swept(
+    costly_order: int | None = setting(
         "PAGE_ALLOC_COSTLY_ORDER",
         "largest order that is cheap to allocate: per-CPU lists hold orders up to it",
         source="S1.9, S4.6",
@@ -91,7 +72,7 @@ class Policy:
         maximum=9,
         default=3,
     )
-    pcp_batch: int | None = _swept(
+    pcp_batch: int | None = setting(
         "pcp->batch",
         "pages moved between a per-CPU list and the buddy at the base rate",
         source="S4.2",
@@ -100,7 +81,7 @@ class Policy:
         minimum=1,
         maximum=511,
     )
-    pcp_high_min: int | None = _swept(
+    pcp_high_min: int | None = setting(
         "pcp->high_min",
         "lower bound of the tuned per-CPU list length",
         source="S4.3",
@@ -109,7 +90,7 @@ class Policy:
         maximum=1 << 20,
         step=64,
     )
-    pcp_high_max: int | None = _swept(
+    pcp_high_max: int | None = setting(
         "pcp->high_max",
         "upper bound of the tuned per-CPU list length",
         source="S4.3",
@@ -118,7 +99,7 @@ class Policy:
         maximum=1 << 20,
         step=64,
     )
-    percpu_pagelist_high_fraction: int | None = _swept(
+    percpu_pagelist_high_fraction: int | None = setting(
         "vm.percpu_pagelist_high_fraction",
         "share 1/N of the zone that all per-CPU lists may hold; 0 tunes automatically",
         source="S4.3",
@@ -127,7 +108,7 @@ class Policy:
         maximum=1024,
         step=8,
     )
-    pcp_batch_scale_max: int | None = _swept(
+    pcp_batch_scale_max: int | None = setting(
         "CONFIG_PCP_BATCH_SCALE_MAX",
         "refills and drains grow up to batch << this",
         source="S4.4, S4.6",
@@ -135,28 +116,28 @@ class Policy:
         maximum=6,
         default=5,
     )
-    pcp_free_batched: bool | None = _swept(
+    pcp_free_batched: bool | None = setting(
         "free_frozen_page_commit() chunks",
         "overflow frees go to the buddy in lock holds of pcp->batch pages each",
         source='S4.7; "mm/page_alloc: batch page freeing in free_frozen_page_commit"',
         group=_PCP,
         kind="bool",
     )
-    pcp_decay_batched: bool | None = _swept(
+    pcp_decay_batched: bool | None = setting(
         "decay_pcp_high() chunks",
         "so does what the periodic decay returns",
         source='S4.8; "mm/page_alloc: batch page freeing in decay_pcp_high"',
         group=_PCP,
         kind="bool",
     )
-    pcp_drain_batched: bool | None = _swept(
+    pcp_drain_batched: bool | None = setting(
         "drain_pages_zone() chunks",
         "full drains take pcp->batch pages a lock hold; otherwise batch << S, or all before 6.1.y",
         source='S4.9; "mm/page_alloc: perform appropriate batching in drain_pages_zone"',
         group=_PCP,
         kind="bool",
     )
-    min_free_kbytes: int | None = _swept(
+    min_free_kbytes: int | None = setting(
         "vm.min_free_kbytes",
         "memory below the min watermarks of all zones together",
         source="S1.5, S1.6",
@@ -166,7 +147,7 @@ class Policy:
         maximum=1 << 22,
         step=1024,
     )
-    watermark_scale_factor: int | None = _swept(
+    watermark_scale_factor: int | None = setting(
         "vm.watermark_scale_factor",
         "distance between watermarks in units of managed/10000",
         source="S1.6",
@@ -175,7 +156,7 @@ class Policy:
         maximum=3000,
         default=10,
     )
-    watermark_boost_factor: int | None = _swept(
+    watermark_boost_factor: int | None = setting(
         "vm.watermark_boost_factor",
         "cap of the watermark boost after a fallback, in 1/10000 of the high watermark",
         source="S1.7",
@@ -184,11 +165,32 @@ class Policy:
         step=1000,
         default=15000,
     )
+    pageblock_ownership: str | None = setting(
+        "pcp buddy",
+        "per-CPU lists take whole pageblocks, split and merge them; frees go to a block's owner",
+        source='S12; "[RFC 0/2] mm: page_alloc: pcp buddy allocator"',
+        group=_OWNERSHIP,
+        kind=CHOICE,
+        choices=("off", "pcp_buddy"),
+        default="off",
+    )
+    ownership: OwnershipOptions | None = field(
+        default=None,
+        metadata=nested(
+            "pcp buddy",
+            "what the pcp buddy allocator leaves open; read with pageblock_ownership=pcp_buddy",
+            source="S12.6",
+            group=_OWNERSHIP,
+            options=OwnershipOptions,
+        ),
+    )
 
     def __post_init__(self) -> None:
         """Check every value that is given against its field's range."""
         for each in fields(self):
-            _check(each, getattr(self, each.name))
+            value = getattr(self, each.name)
+            if value is not None:
+                check_setting(each.name, each.metadata, value)
         fraction = self.percpu_pagelist_high_fraction
         if fraction is not None and 0 < fraction < 8:
             raise PolicyError(
@@ -202,30 +204,68 @@ class Policy:
         Raises:
             PolicyError: a word without "=", an unknown field or a bad value.
         """
-        values: dict[str, int | bool | None] = {}
-        kinds = field_kinds()
-        for setting in settings:
-            name, equals, text = setting.partition("=")
+        values: dict[str, Setting | None] = {}
+        known = policy_settings()
+        for each in settings:
+            name, equals, text = each.partition("=")
             name = name.strip()
             if not equals:
-                raise PolicyError(f"policy setting {setting!r}: write field=value")
-            if name not in kinds:
-                raise PolicyError(f"policy has no field {name!r}; fields: {', '.join(kinds)}")
-            values[name] = _parse_value(name, text.strip(), kinds[name])
-        return cls(**values)  # type: ignore[arg-type]
+                raise PolicyError(f"policy setting {each!r}: write field=value")
+            if name not in known:
+                raise _no_such_field(name)
+            values[name] = parse_setting(name, known[name].metadata, text.strip())
+        return cls.from_settings(values)
 
-    def given(self) -> dict[str, int | bool]:
-        """The fields that differ from "as recorded"."""
-        return {
-            each.name: value
-            for each in fields(self)
-            if (value := getattr(self, each.name)) is not None
-        }
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Setting | None]) -> Policy:
+        """A policy from plain values, nested fields by dotted names, as `given` returns them.
+
+        None means as recorded, or the default of a nested field.
+
+        Raises:
+            PolicyError: an unknown field or a bad value.
+        """
+        values: dict[str, Any] = {}
+        parts: dict[str, dict[str, Setting]] = {}
+        known = policy_settings()
+        for name, value in settings.items():
+            if name not in known:
+                raise _no_such_field(name)
+            outer, dot, inner = name.partition(".")
+            if not dot:
+                values[name] = value
+            elif value is not None:
+                parts.setdefault(outer, {})[inner] = value
+        for each in fields(cls):
+            if each.name in parts:
+                values[each.name] = each.metadata["options"](**parts[each.name])
+        return cls(**values)
+
+    def given(self) -> dict[str, Setting]:
+        """The settings that differ from "as recorded", plain values that JSON can hold.
+
+        Of a nested field, those that differ from its defaults, by dotted names.
+        """
+        settings: dict[str, Setting] = {}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.metadata["kind"] == NESTED and value is not None:
+                changed = value.given().items()
+                settings |= {f"{each.name}.{name}": part for name, part in changed}
+            elif value is not None:
+                settings[each.name] = value
+        return settings
+
+    def changed_by(self, other: Policy) -> Policy:
+        """This policy with the settings that another one gives."""
+        return Policy.from_settings(self.given() | other.given())
 
     def __str__(self) -> str:
-        return " ".join(f"{name}={int(value)}" for name, value in self.given().items()) or (
-            "as recorded"
+        words = (
+            f"{name}={value if isinstance(value, str) else int(value)}"
+            for name, value in self.given().items()
         )
+        return " ".join(words) or "as recorded"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,30 +321,21 @@ class Assumptions:
 
 
 def field_kinds() -> dict[str, str]:
-    """Policy field -> "int" or "bool"."""
+    """Policy field -> "int", "bool", "choice" or "nested"."""
     return {each.name: each.metadata["kind"] for each in fields(Policy)}
 
 
-def _parse_value(name: str, text: str, kind: str) -> int | bool | None:
-    if text.lower() == "none":
-        return None
-    if kind == "bool":
-        words = {"1": True, "0": False, "true": True, "false": False, "on": True, "off": False}
-        if text.lower() not in words:
-            raise PolicyError(f"policy {name}={text}: write 0 or 1")
-        return words[text.lower()]
-    try:
-        return int(text)
-    except ValueError:
-        raise PolicyError(f"policy {name}={text}: write a whole number") from None
+def policy_settings() -> dict[str, Field[Any]]:
+    """Every single value that a policy has: its fields, those of nested ones by dotted names."""
+    settings: dict[str, Field[Any]] = {}
+    for each in fields(Policy):
+        if each.metadata["kind"] == NESTED:
+            inner = fields(each.metadata["options"])
+            settings |= {f"{each.name}.{option.name}": option for option in inner}
+        else:
+            settings[each.name] = each
+    return settings
 
 
-def _check(each: Field[Any], value: object) -> None:
-    is_switch = each.metadata["kind"] == "bool"
-    if value is None or (is_switch and isinstance(value, bool)):
-        return
-    low, high = each.metadata["minimum"], each.metadata["maximum"]
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise PolicyError(f"policy {each.name}={value!r}: write a whole number")
-    if not low <= value <= high:
-        raise PolicyError(f"policy {each.name}={value} is outside {low} to {high}")
+def _no_such_field(name: str) -> PolicyError:
+    return PolicyError(f"policy has no field {name!r}; fields: {', '.join(policy_settings())}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -104,7 +104,7 @@ def recorded_policy(bundle: Bundle) -> Policy:
 def effective_policy(bundle: Bundle, policy: Policy | None) -> Policy:
     """A policy with what it leaves "as recorded" filled in from the recording."""
     recorded = recorded_policy(bundle)
-    return recorded if policy is None else replace(recorded, **policy.given())
+    return recorded if policy is None else recorded.changed_by(policy)
 
 
 def prepare(

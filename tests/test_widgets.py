@@ -1,11 +1,10 @@
 import threading
-from dataclasses import fields
 
 import plotly.graph_objects as go
 import pytest
 
 from pagealloc_model.errors import UsageError
-from pagealloc_model.policy import Policy
+from pagealloc_model.policy import Policy, policy_settings
 from pagealloc_model.widgets import Explorer, PolicyControls, View
 from pagealloc_model.widgets.chart import Chart
 from pagealloc_model.widgets.explorer import Compute, Progress
@@ -63,7 +62,7 @@ def test_moving_a_control_takes_the_field_and_reset_gives_it_back() -> None:
 
 
 def test_every_policy_field_has_a_control() -> None:
-    names = [each.name for each in fields(Policy)]
+    names = list(policy_settings())
     assert list(PolicyControls(names).values) == names
 
 

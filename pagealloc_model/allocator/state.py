@@ -8,6 +8,7 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.zonelists import node_orders, zonelist
+from pagealloc_model.errors import PolicyError
 from pagealloc_model.kernel_rules import KernelRules
 from pagealloc_model.machine import PMD_ORDER, ZONE_TYPES_MAX, Machine, Zone
 from pagealloc_model.policy import Assumptions, Policy
@@ -110,8 +111,13 @@ def make_state(
         assumptions: ours.
         start_ns: time of the first decay tick period.
         log_rows: capacity of the log.
+
+    Raises:
+        PolicyError: the policy asks for pageblock ownership.
     """
     policy = policy or Policy()
+    if policy.pageblock_ownership == "pcp_buddy":
+        raise PolicyError("policy pageblock_ownership=pcp_buddy: not yet in the model")
     assumptions = assumptions or Assumptions()
     machine = machine.with_watermarks(policy, rules)
     nr_zones = len(machine.zones)

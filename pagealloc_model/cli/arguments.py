@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from dataclasses import fields
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pagealloc_model.errors import PolicyError
 from pagealloc_model.kernel_rules import BY_ANSWERS, KernelRules, preset_names
-from pagealloc_model.policy import Policy, field_kinds
+from pagealloc_model.policy import policy_settings
+from pagealloc_model.policy_fields import BOOL, CHOICE
 
 Commands = Any
 """What argparse's add_subparsers returns; it has no public type."""
@@ -80,13 +81,18 @@ def _rules(text: str) -> str:
 
 def policy_fields_help() -> str:
     """All policy fields with range and meaning, for the end of a help text."""
-    kinds = field_kinds()
     lines = ["policy fields (none = as recorded):"]
-    for each in fields(Policy):
+    for name, each in policy_settings().items():
         about = each.metadata
-        low, high = (0, 1) if kinds[each.name] == "bool" else (about["minimum"], about["maximum"])
-        unit = f" {about['unit']}" if about["unit"] else ""
-        words = f"{about['meaning']} [{low} to {high}{unit}; {about['source']}]"
-        lines.append(f"  {each.name}")
+        words = f"{about['meaning']} [{_range(about)}; {about['source']}]"
+        lines.append(f"  {name}")
         lines += textwrap.wrap(words, 76, initial_indent="      ", subsequent_indent="      ")
     return "\n".join(lines)
+
+
+def _range(about: Mapping[str, Any]) -> str:
+    """What values a field takes."""
+    if about["kind"] == CHOICE:
+        return ", ".join(about["choices"])
+    low, high = (0, 1) if about["kind"] == BOOL else (about["minimum"], about["maximum"])
+    return f"{low} to {high}" + (f" {about['unit']}" if about["unit"] else "")

@@ -21,6 +21,8 @@ DECIDED_BY_SOURCE = (
     "highatomic_reserve_percent",
     "highatomic_from_pcp",
     "pcp_free_batched",
+    "pageblock_ownership",
+    "ownership",
 )
 """Policy fields that a kernel has no setting for: its source says what happens."""
 
@@ -57,7 +59,7 @@ class KernelBuild:
 
     def __post_init__(self) -> None:
         """Refuse what the tree's source decides, and places without a tree."""
-        given = [each for each in DECIDED_BY_SOURCE if each in self.policy.given()]
+        given = [each for each in DECIDED_BY_SOURCE if getattr(self.policy, each) is not None]
         if given:
             raise PolicyError(
                 f"policy {given[0]}: a kernel build has no such setting; change its source instead"

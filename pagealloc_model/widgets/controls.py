@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import Field, fields
+from dataclasses import Field
 
 import ipywidgets
 
 from pagealloc_model.errors import UsageError
-from pagealloc_model.policy import Policy, field_kinds
+from pagealloc_model.policy import Policy, policy_settings
+from pagealloc_model.policy_fields import BOOL, CHOICE, Setting
 
 LABEL_WIDTH = "260px"
 CONTROL_WIDTH = "620px"
@@ -17,12 +18,12 @@ SLIDER_STEPS = 256
 
 
 class PolicyControls(ipywidgets.VBox):
-    """One row per policy field: its control, and "as recorded" to leave the field alone.
+    """One row per policy setting: its control, and "as recorded" to leave the field alone.
 
     Moving a control takes its "as recorded" away; ticking that again gives the field back.
 
     Args:
-        names: fields of `Policy`, in the order to show them.
+        names: settings of `Policy`, nested ones by dotted names, in the order to show them.
         labels: words for a field where its kernel name would not do.
         recorded: values of the recording, where known; controls start there.
         start: fields to set from the beginning, instead of leaving them as recorded.
@@ -36,17 +37,17 @@ class PolicyControls(ipywidgets.VBox):
         names: Sequence[str],
         *,
         labels: Mapping[str, str] | None = None,
-        recorded: Mapping[str, int | bool] | None = None,
-        start: Mapping[str, int | bool] | None = None,
+        recorded: Mapping[str, Setting] | None = None,
+        start: Mapping[str, Setting] | None = None,
     ) -> None:
-        known = {each.name: each for each in fields(Policy)}
+        known = policy_settings()
         unknown = [name for name in names if name not in known]
         if unknown:
             raise UsageError(f"policy has no field {unknown[0]!r}; fields: {', '.join(known)}")
         self._listeners: list[Callable[[Policy], None]] = []
         self._quiet = False
         self.values = {
-            name: _control(known[name], (labels or {}).get(name), (recorded or {}).get(name))
+            name: _control(known[name], (labels or {}).get(name, name), (recorded or {}).get(name))
             for name in names
         }
         self.as_recorded = {name: _as_recorded(self.values[name]) for name in names}
@@ -60,8 +61,8 @@ class PolicyControls(ipywidgets.VBox):
     @property
     def policy(self) -> Policy:
         """The fields that are not "as recorded"."""
-        return Policy(
-            **{
+        return Policy.from_settings(
+            {
                 name: control.value
                 for name, control in self.values.items()
                 if not self.as_recorded[name].value
@@ -100,13 +101,16 @@ class PolicyControls(ipywidgets.VBox):
 
 
 def _control(
-    each: Field[object], label: str | None, recorded: int | bool | None
-) -> ipywidgets.IntSlider | ipywidgets.Checkbox:
+    each: Field[object], words: str, recorded: Setting | None
+) -> ipywidgets.IntSlider | ipywidgets.Checkbox | ipywidgets.Dropdown:
     about = each.metadata
     start = recorded if recorded is not None else about["default"]
-    words = label or each.name
     tip = f"{about['kernel_name']}: {about['meaning']} ({about['source']})"
-    if field_kinds()[each.name] == "bool":
+    if about["kind"] == CHOICE:
+        return ipywidgets.Dropdown(
+            options=about["choices"], value=start, description=words, tooltip=tip, **_looks()
+        )
+    if about["kind"] == BOOL:
         return ipywidgets.Checkbox(
             value=bool(start), description=words, tooltip=tip, indent=True, **_looks()
         )

@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pagealloc_model.machine import Machine
+    from pagealloc_model.policy_fields import Setting
     from pagealloc_model.prediction import Replay
 
 
-def recorded_values(base: Replay) -> dict[str, int | bool]:
+def recorded_values(base: Replay) -> dict[str, Setting]:
     """Policy fields whose recorded value is known: from rules, per-CPU lists and sysctls.
 
     Args:
         base: a replay under the recorded policy.
     """
-    from_rules: dict[str, int | bool] = {
+    from_rules: dict[str, Setting] = {
         "pcp_free_batched": base.rules.free_batched,
         "pcp_decay_batched": base.rules.decay_batched,
         "highatomic_from_pcp": base.rules.highatomic_from_pcp,
@@ -23,7 +24,7 @@ def recorded_values(base: Replay) -> dict[str, int | bool]:
     return from_rules | _from_pagesets(base.machine) | base.policy.given()
 
 
-def _from_pagesets(machine: Machine) -> dict[str, int | bool]:
+def _from_pagesets(machine: Machine) -> dict[str, Setting]:
     """Limits of the largest zone's per-CPU lists."""
     with_lists = [zone for zone in machine.zones if zone.pagesets]
     if not with_lists:
