@@ -31,6 +31,7 @@ COMMANDS = (
     "compare",
     "synth",
     "trim",
+    "notebook",
     "lab",
 )
 METRIC_KEYS = {"metric", "scope", "measured", "predicted", "error", "unit"}

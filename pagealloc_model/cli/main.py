@@ -14,6 +14,7 @@ from pagealloc_model.cli import (
     info,
     judge,
     lab,
+    notebook,
     record,
     replay,
     synth,
@@ -27,7 +28,20 @@ UNUSABLE = 2
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 
-COMMANDS = (doctor, record, import_events, info, validate, replay, compare, judge, synth, trim, lab)
+COMMANDS = (
+    doctor,
+    record,
+    import_events,
+    info,
+    validate,
+    replay,
+    compare,
+    judge,
+    synth,
+    trim,
+    notebook,
+    lab,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

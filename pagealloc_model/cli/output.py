@@ -7,7 +7,8 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,24 @@ def write_directory(directory: Path, files: Mapping[str, str]) -> None:
     Raises:
         UsageError: the directory has files already, or cannot be made.
     """
+    with new_directory(directory) as partial:
+        for name, text in files.items():
+            (partial / name).write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def new_directory(directory: Path) -> Iterator[Path]:
+    """A directory to write into, which appears under its name once the block has ended well.
+
+    Args:
+        directory: must not exist, or be empty.
+
+    Yields:
+        The same under another name.
+
+    Raises:
+        UsageError: the directory has files already, or cannot be made or written.
+    """
     directory = directory.absolute()
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise UsageError(f"{directory}: exists and is not empty; name another directory with -o")
@@ -62,8 +81,7 @@ def write_directory(directory: Path, files: Mapping[str, str]) -> None:
     except OSError as error:
         raise UsageError(f"{directory}: cannot be made ({error.strerror})") from None
     try:
-        for name, text in files.items():
-            (partial / name).write_text(text, encoding="utf-8")
+        yield partial
         partial.chmod(0o777 & ~_umask())
         partial.rename(directory)
     except OSError as error:

@@ -74,6 +74,14 @@ def paragraph(text: str, *, width: int = WIDTH, label: str = "") -> str:
     )
 
 
+def folded(line: str, width: int = WIDTH) -> str:
+    """A line as it is, or folded below its own indentation where it is too long."""
+    if len(line) <= width:
+        return line
+    indent = line[: len(line) - len(line.lstrip())]
+    return textwrap.fill(line.strip(), width, initial_indent=indent, subsequent_indent=indent)
+
+
 def ascii_only(text: str) -> str:
     """Text with anything outside ASCII replaced by "?"; mailing lists get no encoding surprises."""
     return text.encode("ascii", "replace").decode("ascii")

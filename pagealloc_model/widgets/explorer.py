@@ -78,6 +78,10 @@ class Explorer(ipywidgets.VBox):
         """Block until the figures' computation is done; False if that took too long."""
         return self._worker.wait(timeout)
 
+    def view_of(self, policy: Policy) -> View:
+        """What would be shown for another policy."""
+        return self._compute(policy, lambda _: None, threading.Event())
+
     def redraw(self) -> None:
         """Compute the view again, for something other than the policy has changed."""
         self._change(self.controls.policy)

@@ -1,0 +1,1 @@
+"""Notebooks run without a person: executed copy, offline page, figures as files, post text."""
