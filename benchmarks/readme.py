@@ -1,4 +1,4 @@
-"""Write README's figures: errors of each recording, choices judged alone, locks, speeds.
+"""Write the figures of README and docs/accuracy.md: errors, choices judged alone, locks, speeds.
 
 Usage: python benchmarks/readme.py     (make readme)
 
@@ -9,7 +9,7 @@ part on the shipped recordings is written anew.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import locks
@@ -19,7 +19,8 @@ from speed import replaying
 
 import pagealloc_model as pm
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+PROJECT = Path(__file__).resolve().parent.parent
+FILES = (PROJECT / "README.md", PROJECT / "docs" / "accuracy.md")
 SHIPPED = ("kbuild", "xfree", "highatomic_stock", "highatomic_gate3")
 FULL = (
     "kbuild",
@@ -42,22 +43,49 @@ SHOWN = {
     "highatomic_blocks": "highatomic blocks at the end",
     "contended_acquisitions": "contended acquisitions",
 }
+SHORT = {
+    "free_pages": "free pages",
+    "order_distribution_tv": "orders",
+    "refill_pages": "pages refilled",
+    "refill_transactions": "refills",
+    "drain_pages": "pages drained",
+    "drain_transactions": "drains",
+}
 
 
-def replace_between(text: str, name: str, content: str) -> str:
-    """Put content between the two markers of a name."""
+def write_part(name: str, lines: Iterable[str]) -> None:
+    """Put lines between the two markers of a name, in the file that has them."""
     begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-    head, _, rest = text.partition(begin)
+    content = "\n".join(lines)
+    file = next(file for file in FILES if begin in file.read_text())
+    head, _, rest = file.read_text().partition(begin)
     _, _, tail = rest.partition(end)
-    return f"{head}{begin}\n{content}\n{end}{tail}"
+    file.write_text(f"{head}{begin}\n{content}\n{end}{tail}")
 
 
-def error_lines(paths: list[str]) -> Iterator[str]:
+def short_error_lines(validations: list[pm.Validation]) -> Iterator[str]:
+    """A markdown table with one row per recording: error (null model's error)."""
+    yield f"| recording | {' | '.join(SHORT.values())} |"
+    yield f"|---|{'--:|' * len(SHORT)}"
+    for validation in validations:
+        errors = validation.errors.set_index("metric")
+        cells = [_short_cell(errors.loc[[metric]]) for metric in SHORT]
+        yield f"| {validation.bundle.name} | {' | '.join(cells)} |"
+
+
+def _short_cell(rows: pd.DataFrame) -> str:
+    """Error and null model's error over all, or of the zone with most pages."""
+    overall = rows[rows["scope"] == "all"]
+    zones = rows[rows["scope"].str.fullmatch(r"zone=\w+")]
+    row = overall.iloc[0] if len(overall) else zones[zones["scope"] == "zone=Normal"].iloc[0]
+    return f"{_error(row['error'], row['unit'])} ({_error(row['null_error'], row['unit'])})"
+
+
+def error_lines(validations: list[pm.Validation]) -> Iterator[str]:
     """A markdown table of the main errors of recordings."""
     yield "| recording | what | where | measured | predicted | error | null model's error |"
     yield "|---|---|---|--:|--:|--:|--:|"
-    for path in paths:
-        validation = pm.validate(pm.open(path))
+    for validation in validations:
         errors = validation.errors
         chosen = errors["metric"].isin(SHOWN) & ~errors["scope"].str.startswith("cpu=")
         for row in errors[chosen & (errors["scope"] != "per time bin")].itertuples():
@@ -77,7 +105,7 @@ def _error(value: float, unit: str) -> str:
         return "NA"
     if unit == "total variation":
         return f"{value:.4f}"
-    return f"{100 * value:+,.1f}%"
+    return f"{100 * value:+,.1f}%" if value < 10 else f"{1 + value:,.0f} x"
 
 
 def choice_lines(paths: list[str]) -> Iterator[str]:
@@ -156,18 +184,20 @@ def _cell(value: object) -> str:
 
 
 def main() -> None:
-    """Rewrite README in place."""
-    text = README.read_text()
+    """Rewrite the files in place."""
     full = os.environ.get("PAGEALLOC_RECORDINGS")
-    text = replace_between(text, "errors", "\n".join(error_lines(list(SHIPPED))))
-    if full:
-        paths = [str(Path(full) / name) for name in FULL if (Path(full) / name).exists()]
-        text = replace_between(text, "errors-full", "\n".join(error_lines(paths)))
-        text = replace_between(text, "choices", "\n".join(choice_lines(paths)))
-        text = replace_between(text, "locks", "\n".join(lock_lines(Path(full))))
-        text = replace_between(text, "reading", "\n".join(reading_lines(paths[0])))
-        text = replace_between(text, "speed", "\n".join(speed_lines(paths[0])))
-    README.write_text(text)
+    shipped = [pm.validate(pm.open(name)) for name in SHIPPED]
+    write_part("errors", error_lines(shipped))
+    if not full:
+        return
+    paths = [str(Path(full) / name) for name in FULL if (Path(full) / name).exists()]
+    recordings = [pm.validate(pm.open(path)) for path in paths]
+    write_part("errors-short", short_error_lines(recordings))
+    write_part("errors-full", error_lines(recordings))
+    write_part("choices", choice_lines(paths))
+    write_part("locks", lock_lines(Path(full)))
+    write_part("reading", reading_lines(paths[0]))
+    write_part("speed", speed_lines(paths[0]))
 
 
 if __name__ == "__main__":
