@@ -19,17 +19,13 @@ from pagealloc_model.bundle import Bundle, open_recording
 from pagealloc_model.carriers import Carrier, ModelCarrier
 from pagealloc_model.kernel_build.build import KernelBuild
 from pagealloc_model.policy import Assumptions
-from pagealloc_model.post import error_table
+from pagealloc_model.post import agreement_text, error_table
 from pagealloc_model.prediction import replay
 from pagealloc_model.prepared import prepare, recorded_policy
 from pagealloc_model.start_calibration import begun_state
 from pagealloc_model.validation import validate
 
 ROUNDS = 3
-KNOWN_TO_MODEL = (4, 5)
-"""Columns of the log, order and migratetype, that the shim does not know for every site."""
-
-TABLES = ("free_pages", "pageblocks", "pcp", "lock", "transactions", "fallbacks", "outcomes")
 
 
 def main() -> None:
@@ -42,27 +38,11 @@ def main() -> None:
     for name in options.recordings:
         recording = open_recording(name)
         print(f"{name}, rules {build.rules.name}, code {build.name}")
-        print(f"  {agreement(recording, build)}")
+        model = replay(recording, rules=build.rules)
+        print(f"  {agreement_text(model, replay(recording, build, rules=build.rules))}")
         print(f"  {speeds(recording, build)}\n")
-        model = validate(recording, rules=build.rules)
-        kernel = validate(recording, rules=build.rules, kernel=build)
-        print(error_table(model.errors, kernel.errors))
-
-
-def agreement(recording: Bundle, build: KernelBuild) -> str:
-    """Whether places, transactions and tables are the same."""
-    model = replay(recording, rules=build.rules)
-    kernel = replay(recording, build, rules=build.rules)
-    differing = [name for name in TABLES if not getattr(model, name).equals(getattr(kernel, name))]
-    elsewhere = int((model.places != kernel.places).sum())
-    shared = [column for column in range(at.LOG_COLUMNS) if column not in KNOWN_TO_MODEL]
-    same_holds = np.array_equal(model.log[:, shared], kernel.log[:, shared])
-    if not differing and not elsewhere and same_holds:
-        return (
-            f"identical: {len(model.places)} objects, {len(model.log)} holds of zone->lock, "
-            f"{len(TABLES)} tables"
-        )
-    return f"{elsewhere} objects elsewhere, tables that differ: {', '.join(differing) or 'none'}"
+        errors = validate(recording, rules=build.rules).errors
+        print(error_table(errors, validate(recording, rules=build.rules, kernel=build).errors))
 
 
 def speeds(recording: Bundle, build: KernelBuild) -> str:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from enum import Enum
 from numbers import Number
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+import numba
 import numpy as np
 
 from pagealloc_model.errors import UsageError
 
-_PLAIN = (Number, str, bytes, type(None), type(Ellipsis), type, np.dtype)
+_NUMBERS = (Number, Enum, np.dtype, np.ufunc, numba.types.Type)
+_PLAIN = (*_NUMBERS, str, bytes, type(None), type(Ellipsis), type)
 
 
 def function_digest(function: Callable[..., Any]) -> str:

@@ -2,8 +2,8 @@
 
 The kernels are imported a second time, with the functions in place, and compiled for them alone:
 the model's own kernels are neither changed nor recompiled, and replays without hooks lose nothing.
-Compiling takes about as long as setting the package up; it is done once in a process for each
-combination of functions.
+Compiling takes about as long as setting the package up; it is done once for each combination of
+functions, and kept on disk by their fingerprint.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ import hashlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from threading import Lock
 from typing import Any
 
-import numba
 import numpy as np
 
 from pagealloc_model import jit
@@ -74,9 +73,17 @@ class Hooks:
 _importing = Lock()
 
 
-@lru_cache(maxsize=8)
 def advance_with(hooks: Hooks) -> Callable[..., int]:
-    """The event loop of kernels with hooks in place; takes what `replay.advance` takes."""
+    """The event loop of kernels with hooks in place; takes what `replay.advance` takes.
+
+    Raises:
+        UsageError: a hook has no fingerprint.
+    """
+    return _imported(hooks, hooks.fingerprint)
+
+
+@lru_cache(maxsize=8)
+def _imported(hooks: Hooks, fingerprint: str) -> Callable[..., int]:
     with _importing:
         package = import_module(KERNELS)
         kept = _kernel_modules()
@@ -84,7 +91,7 @@ def advance_with(hooks: Hooks) -> Callable[..., int]:
         try:
             for name in kept:
                 del sys.modules[name]
-            jit.entry = _entry_of_this_process  # type: ignore[assignment]
+            jit.entry = partial(entry, subdirectory=f"hooks-{fingerprint}")  # type: ignore[assignment]
             for module, name, make in _REPLACED:
                 function = getattr(hooks, name)
                 if function is not None:
@@ -107,12 +114,6 @@ def _kernel_modules() -> dict[str, Any]:
 def _plain(function: Function) -> Function:
     """The Python function behind a compiled one."""
     return getattr(function, "py_func", function)
-
-
-def _entry_of_this_process(function: Function) -> Function:
-    """As `jit.entry`, but not kept on disk, where it would be taken for the model's own."""
-    options = {name: value for name, value in jit._ENTRY.items() if name != "cache"}
-    return numba.njit(**options)(function)  # type: ignore[no-any-return]
 
 
 def _replace(module_name: str, make: Callable[[Any, Any], tuple[str, Any]], hook: Any) -> None:

@@ -62,10 +62,10 @@ def inner(function: Kernel) -> Kernel:
     return numba.njit(**_INNER)(function)  # type: ignore[no-any-return]
 
 
-def entry(function: Kernel) -> Kernel:
-    """Compile a function that Python calls; kept on disk."""
+def entry(function: Kernel, subdirectory: str = "") -> Kernel:
+    """Compile a function that Python calls; kept on disk, with hooks in a place of its own."""
     before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(cache_directory())
+    numba.config.CACHE_DIR = str(cache_directory() / subdirectory)
     try:
         return numba.njit(**_ENTRY)(function)  # type: ignore[no-any-return]
     finally:

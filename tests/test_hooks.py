@@ -13,6 +13,7 @@ import pytest
 import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.replay import advance
+from pagealloc_model.jit import cache_directory
 from tests.small_recordings import shipped_bundle, write_bundle
 
 PROGRAM = """
@@ -21,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import pagealloc_model as pm
 from pagealloc_model.allocator.replay import advance
+from pagealloc_model.hooks import advance_with
 
 recording = pm.open(Path(sys.argv[1]))
 plain = pm.replay(recording)
@@ -41,6 +43,12 @@ again = pm.replay(recording)
 assert np.array_equal(again.log, plain.log), "the model's own kernels are as they were"
 import pagealloc_model.allocator.replay
 assert pagealloc_model.allocator.replay.advance is advance
+most = 1
+limited = pm.Hooks(refill=lambda objects, order, count, high, batch: most)
+first = advance_with(limited)
+assert advance_with(limited) is first
+most = 2
+assert advance_with(limited) is not first, "numba compiles values of globals in"
 """
 
 
@@ -69,10 +77,11 @@ def test_a_kernel_build_takes_no_hooks(tmp_path: Path) -> None:
 def test_the_order_gate_as_a_hook_is_the_policy_of_that_name() -> None:
     recording = shipped_bundle("highatomic_stock")
     gate = pm.replay(recording, pm.Policy(highatomic_gate_order=3))
-    hooked = pm.replay(
-        recording, hooks=pm.Hooks(reserve=lambda order, reserved, managed: order > 3)
-    )
+    hooks = pm.Hooks(reserve=lambda order, reserved, managed: order > 3)
+    hooked = pm.replay(recording, hooks=hooks)
     assert np.array_equal(hooked.places, gate.places)
     assert np.array_equal(hooked.log, gate.log)
     assert not (gate.log[:, 0] == at.SITE_RESERVE).any()
     assert callable(advance)
+    kept = cache_directory() / f"hooks-{hooks.fingerprint}"
+    assert list(kept.rglob("replay.advance*.nbc")), "the next process need not compile"

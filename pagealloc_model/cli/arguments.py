@@ -6,12 +6,15 @@ import argparse
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pagealloc_model.errors import PolicyError
+from pagealloc_model.errors import PolicyError, UsageError
 from pagealloc_model.kernel_rules import BY_ANSWERS, KernelRules, preset_names
 from pagealloc_model.policy import policy_settings
 from pagealloc_model.policy_fields import BOOL, CHOICE
+
+if TYPE_CHECKING:
+    from pagealloc_model.kernel_build.build import KernelBuild
 
 Commands = Any
 """What argparse's add_subparsers returns; it has no public type."""
@@ -59,7 +62,7 @@ def add_rules(parser: argparse.ArgumentParser) -> None:
 
 
 def add_kernel_source(parser: argparse.ArgumentParser, meaning: str, *, needed: bool) -> None:
-    """`--kernel-source`, the tree whose allocator is compiled."""
+    """`--kernel-source`, the tree whose allocator is compiled, and `--patch`, changes to it."""
     parser.add_argument(
         "--kernel-source",
         metavar="DIR",
@@ -67,6 +70,27 @@ def add_kernel_source(parser: argparse.ArgumentParser, meaning: str, *, needed: 
         required=needed,
         help=f"kernel checkout, unpacked source package, or its tarball in /usr/src: {meaning}",
     )
+    parser.add_argument(
+        "--patch",
+        metavar="FILE",
+        type=Path,
+        help="patch to that tree, which stays as it is on disk",
+    )
+
+
+def kernel_build(options: argparse.Namespace, policy: Policy) -> KernelBuild | None:
+    """The kernel build that options ask for, None if they name no tree.
+
+    Raises:
+        UsageError: no such tree, or a patch without a tree or that does not apply to it.
+    """
+    from pagealloc_model.kernel_build.build import KernelBuild
+
+    if options.kernel_source is None:
+        if options.patch is not None:
+            raise UsageError("--patch: needs --kernel-source, the tree that it changes")
+        return None
+    return KernelBuild(options.kernel_source, policy, options.patch)
 
 
 def _rules(text: str) -> str:

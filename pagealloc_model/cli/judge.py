@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
     from pagealloc_model.kernel_build.source_tree import open_tree
     from pagealloc_model.progress_bar import progress
 
-    tree = open_tree(options.kernel_source)
+    tree = open_tree(options.kernel_source, options.patch)
     rules = options.rules or KernelRules.for_release(tree.release)[0]
     what = f"judging rules {rules.spelled()} by {tree.release or tree.path}"
     total = 0 if options.recording else options.operations

@@ -13,6 +13,7 @@ from pagealloc_model.cli.arguments import (
     add_kernel_source,
     add_recording,
     add_rules,
+    kernel_build,
     policy_fields_help,
 )
 from pagealloc_model.cli.output import json_text, rows_of, write_directory
@@ -70,8 +71,8 @@ def run(options: argparse.Namespace) -> int:
     policy = Policy.parse(options.settings)
     import pagealloc_model as pm
 
+    build = kernel_build(options, policy)
     bundle = pm.open(options.path)
-    build = pm.KernelBuild(options.kernel_source, policy) if options.kernel_source else None
     replay = pm.replay(bundle, build or policy, rules=options.rules)
     if options.directory:
         tables = {f"{name}.csv": getattr(replay, name).to_csv(index=False) for name in TABLES}

@@ -12,6 +12,7 @@ from pagealloc_model.cli.arguments import (
     add_kernel_source,
     add_recording,
     add_rules,
+    kernel_build,
 )
 from pagealloc_model.cli.output import json_text
 
@@ -57,6 +58,7 @@ def run(options: argparse.Namespace) -> int:
     """Validate and print the error table."""
     import pagealloc_model as pm
 
+    build = kernel_build(options, pm.Policy())
     bundle = pm.open(options.path)
     if options.resync and not any(each.zoneinfo for each in bundle.snapshots):
         placement = pm.judge_placement(bundle, rules=options.rules)
@@ -65,8 +67,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     validation = pm.validate(bundle, rules=options.rules, resync=options.resync)
     kernel = None
-    if options.kernel_source:
-        build = pm.KernelBuild(options.kernel_source)
+    if build is not None:
         kernel = pm.validate(bundle, rules=options.rules, kernel=build)
     if options.json:
         beside = {} if kernel is None else {"kernel_source": kernel.to_dict()}

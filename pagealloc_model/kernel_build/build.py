@@ -10,9 +10,9 @@ from pathlib import Path
 from pagealloc_model.allocator.state import State
 from pagealloc_model.errors import PolicyError
 from pagealloc_model.kernel_build.compiled_tree import CompiledTree
-from pagealloc_model.kernel_build.extraction import SHIM, SOURCES
+from pagealloc_model.kernel_build.extraction import SHIM
 from pagealloc_model.kernel_build.kernel_state import KernelState
-from pagealloc_model.kernel_build.source_tree import SourceTree, open_tree
+from pagealloc_model.kernel_build.source_tree import SOURCES, SourceTree, open_tree
 from pagealloc_model.kernel_rules import KernelRules
 from pagealloc_model.policy import Policy
 
@@ -48,14 +48,16 @@ class KernelBuild:
     Attributes:
         path: checkout, unpacked source package, or its tarball.
         policy: settings of that kernel; fields that only its source decides may not be given.
+        patch: text or file of a patch to the tree, which stays as it is on disk.
 
     Raises:
         PolicyError: one of those fields is given.
-        UsageError: there is no such tree.
+        UsageError: there is no such tree, or the patch does not apply.
     """
 
     path: Path | str
     policy: Policy = field(default_factory=Policy)
+    patch: Path | str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what the tree's source decides, and places without a tree."""
@@ -64,7 +66,7 @@ class KernelBuild:
             raise PolicyError(
                 f"policy {given[0]}: a kernel build has no such setting; change its source instead"
             )
-        open_tree(self.path)
+        open_tree(self.path, self.patch)
 
     @property
     def tree(self) -> CompiledTree:
@@ -73,8 +75,8 @@ class KernelBuild:
 
     @property
     def source(self) -> SourceTree:
-        """The tree's files."""
-        return open_tree(self.path)
+        """The tree's files, patched."""
+        return open_tree(self.path, self.patch)
 
     @property
     def rules(self) -> KernelRules:
@@ -85,7 +87,8 @@ class KernelBuild:
     def name(self) -> str:
         """Release, place and a digest of the sources, as results name it."""
         source = self.source
-        return f"{source.release or 'kernel'} at {source.path} ({_source_digest(source)})"
+        patched = f" with {source.patch.name}" if source.patch else ""
+        return f"{source.release or 'kernel'} at {source.path}{patched} ({_source_digest(source)})"
 
     @property
     def fingerprint(self) -> str:

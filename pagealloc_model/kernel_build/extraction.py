@@ -11,26 +11,12 @@ from pathlib import Path
 from pagealloc_model.allocator import layout
 from pagealloc_model.errors import PageallocError
 from pagealloc_model.kernel_build.c_items import Item, top_level_items, without_comments, words_of
-from pagealloc_model.kernel_build.source_tree import SourceTree
+from pagealloc_model.kernel_build.source_tree import SOURCES, SourceTree
 
 SHIM = Path(__file__).parent / "shim"
 BEFORE_TYPES = ("basics.h", "types.h")
 AFTER_TYPES = ("machine.h",)
 BEHIND_FUNCTIONS = ("event_log.c", "state.c", "operations.c")
-
-SOURCES = (
-    "include/linux/gfp_types.h",
-    "include/linux/gfp.h",
-    "include/linux/mmzone.h",
-    "include/linux/pageblock-flags.h",
-    "include/linux/page-isolation.h",
-    "include/linux/vmstat.h",
-    "mm/internal.h",
-    "mm/mmzone.c",
-    "mm/page_alloc.c",
-    "mm/vmscan.c",
-)
-"""Files of a tree that are looked into, those whose definitions others need first."""
 
 CALLED = {"free": ("free_frozen_pages", "free_the_page", "free_unref_page")}
 """Names, newest first, of what the shim calls by one name."""

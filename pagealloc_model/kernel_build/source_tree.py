@@ -8,10 +8,25 @@ import re
 import shutil
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pagealloc_model.errors import UsageError
+from pagealloc_model.kernel_build.patch import Patch, read_patch
+
+SOURCES = (
+    "include/linux/gfp_types.h",
+    "include/linux/gfp.h",
+    "include/linux/mmzone.h",
+    "include/linux/pageblock-flags.h",
+    "include/linux/page-isolation.h",
+    "include/linux/vmstat.h",
+    "mm/internal.h",
+    "mm/mmzone.c",
+    "mm/page_alloc.c",
+    "mm/vmscan.c",
+)
+"""Files of a tree that are looked into, those whose definitions others need first."""
 
 NEEDED = ("mm/*.[ch]", "include/linux/*.h", "Makefile")
 """What is taken out of a tarball."""
@@ -24,17 +39,24 @@ class SourceTree:
     Attributes:
         path: as the user named it.
         root: directory that holds mm/.
+        patch: changes to its files, None if there are none.
     """
 
     path: Path
     root: Path
+    patch: Patch | None = None
 
     def read(self, path: str) -> str | None:
-        """A file's text, None if the tree has no such file."""
+        """A file's text, patched; None if the tree has no such file.
+
+        Raises:
+            UsageError: the patch does not apply.
+        """
         try:
-            return (self.root / path).read_text(encoding="utf-8", errors="replace")
+            text = (self.root / path).read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
             return None
+        return text if self.patch is None else self.patch.applied(path, text)
 
     @property
     def release(self) -> str:
@@ -46,16 +68,29 @@ class SourceTree:
         )
 
 
-def open_tree(path: Path | str) -> SourceTree:
+def open_tree(path: Path | str, patch: Path | str | None = None) -> SourceTree:
     """A tree at a checkout, or in a tarball such as /usr/src/linux-source-6.12.tar.xz.
 
     A tarball's mm/ and headers are unpacked once, into the user's cache directory; that takes
     about half a minute.
 
+    Args:
+        path: the tree.
+        patch: text or file of a patch to it; the tree on disk stays as it is.
+
     Raises:
-        UsageError: nothing of the kind is there.
+        UsageError: nothing of the kind is there, or the patch does not apply.
     """
-    path = Path(path).expanduser()
+    tree = _unpatched(Path(path).expanduser())
+    if patch is None:
+        return tree
+    patched = replace(tree, patch=read_patch(patch, SOURCES))
+    for each in SOURCES:
+        patched.read(each)
+    return patched
+
+
+def _unpatched(path: Path) -> SourceTree:
     if (path / "mm" / "page_alloc.c").is_file():
         return SourceTree(path=path, root=path)
     tarball = _tarball(path)

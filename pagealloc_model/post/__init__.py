@@ -1,5 +1,6 @@
 """Results as plain text that survives a mailing list: tables of at most 72 ASCII columns."""
 
+from pagealloc_model.post.agreement import agreement_text, patch_and_policy_text
 from pagealloc_model.post.choice_table import choice_table, miss_list
 from pagealloc_model.post.comparison_table import comparison_table
 from pagealloc_model.post.error_table import error_table
@@ -12,6 +13,7 @@ from pagealloc_model.post.this_machine import doctor_text, live_text
 
 __all__ = [
     "Footer",
+    "agreement_text",
     "choice_table",
     "comparison_table",
     "describe_recording",
@@ -19,6 +21,7 @@ __all__ = [
     "error_table",
     "live_text",
     "miss_list",
+    "patch_and_policy_text",
     "posted_figures",
     "recording_text",
     "rule_table",

@@ -15,8 +15,18 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.cli import main
 from pagealloc_model.errors import PolicyError, UsageError
 from pagealloc_model.kernel_build.source_tree import SourceTree
+from pagealloc_model.post import patch_and_policy_text
 from pagealloc_model.prediction import Replay
 from tests.small_recordings import shipped_bundle, write_bundle
+
+ORDER_GATE = """\
+--- a/mm/page_alloc.c
++++ b/mm/page_alloc.c
+@@ -2070 +2070,3 @@
+ \tunsigned long max_managed, flags;
++\tif (order <= PAGE_ALLOC_COSTLY_ORDER)
++\t\treturn;
+"""
 
 TABLES = ("free_pages", "pageblocks", "pcp", "lock", "transactions", "fallbacks", "outcomes")
 
@@ -69,6 +79,23 @@ def test_a_patched_source_is_the_policy_of_the_same_name(
     assert "code:" in text
 
 
+def test_a_patch_does_what_a_patched_tree_and_the_policy_do(
+    kernel_source: Callable[[str], SourceTree], highatomic: pm.Bundle, tmp_path: Path
+) -> None:
+    source, gate = kernel_source("6.12").path, pm.Policy(highatomic_gate_order=3)
+    said = patch_and_policy_text(highatomic, source, ORDER_GATE, gate)
+    assert "identical: " in said
+    assert "6.12." in said
+    assert "highatomic_gate_order=3" in said
+    stock = pm.Policy(highatomic_gate_order=0)
+    assert "different: " in patch_and_policy_text(highatomic, source, ORDER_GATE, stock)
+    assert "identical: " in patch_and_policy_text(highatomic, source, None, stock)
+    missing = patch_and_policy_text(highatomic, tmp_path, ORDER_GATE, gate)
+    assert missing.startswith("skipped: ")
+    assert "/usr/src" in missing
+    assert "\n" not in missing
+
+
 def test_settings_of_the_kernel_reach_it(
     kernel_source: Callable[[str], SourceTree], highatomic: pm.Bundle
 ) -> None:
@@ -106,6 +133,12 @@ def test_commands_take_a_kernel_source(
     text = capsys.readouterr().out
     assert "kernel" in text.split("metric, scope")[1].splitlines()[0]
     assert "Left to the shim" in text
+    patch = tmp_path / "gate.patch"
+    patch.write_text(ORDER_GATE)
+    assert main(["replay", str(bundle), *source, "--patch", str(patch), "--json"]) == 0
+    assert f"with {patch}" in json.loads(capsys.readouterr().out)["kernel_source"]
+    assert main(["validate", str(bundle), "--patch", str(patch)]) == 2
+    assert "needs --kernel-source" in capsys.readouterr().err
 
 
 def test_a_fingerprint_is_of_sources_and_settings_wherever_they_lie(
