@@ -13,6 +13,9 @@ from tests.oracle.dump import dump_counters, dump_state
 from tests.oracle.events import Event, EventLog, Work
 from tests.oracle.kswapd import Kswapd
 from tests.oracle.machine import Migratetype, OracleMachine
+from tests.oracle.ownership import OwnedPageblocks
+from tests.oracle.ownership_counters import ListLocks, OwnershipCounters
+from tests.oracle.ownership_zone import OwningZone
 from tests.oracle.pageblocks import Pageblocks
 from tests.oracle.request import (
     Attempt,
@@ -53,6 +56,7 @@ class Oracle:
         in_base_pages: requests that asked for single pages where the recording had a buddy.
         failed: requests that failed here, wholly or in part, though the recording served them.
         placed_pages: base pages laid out at the start.
+        ownership_counters: acquisitions of pcp->lock, and what ownership does.
     """
 
     def __init__(
@@ -67,9 +71,12 @@ class Oracle:
         self.policy = policy
         self.assumptions = assumptions or OracleAssumptions()
         self.allocated = AllocatedPages()
-        self.blocks = Pageblocks(machine)
         self._log = EventLog()
         self._this_cpu = ThisCpu()
+        self.ownership_counters = OwnershipCounters(self._this_cpu)
+        self._list_locks = ListLocks(self._this_cpu, self.ownership_counters)
+        self._dead_cpus: set[int] = set()
+        self.blocks = self._new_blocks()
         setting = Setting(
             machine=machine,
             rules=rules,
@@ -79,8 +86,11 @@ class Oracle:
             events=self._log,
             assumptions=self.assumptions,
             this_cpu=self._this_cpu,
+            ownership_counters=self.ownership_counters,
+            list_locks=self._list_locks,
+            dead_cpus=self._dead_cpus,
         )
-        self.zones = [Zone(index, setting) for index in range(len(machine.zones))]
+        self.zones = [self._new_zone(index, setting) for index in range(len(machine.zones))]
         self.kswapd = {node: self._new_kswapd(node) for node in machine.nodes}
         self._node_orders = node_orders(machine)
         self._walk = ZoneWalk(self.kswapd, rules, policy)
@@ -204,26 +214,47 @@ class Oracle:
         self.failed += len(pages) < 1 << order
         return pages
 
-    def free(self, cpu: int, pfn: int, order: int) -> None:
-        """Free pages in use, all or part of what was handed out (S4.6, T10.1)."""
-        self._this_cpu.number = cpu
+    def free(self, cpu: int, pfn: int, order: int, *, batched: bool = False) -> None:
+        """Free pages in use, all or part of what was handed out (S4.6, T10.1).
+
+        Args:
+            cpu: CPU that frees.
+            pfn: first page.
+            order: power of two of pages.
+            batched: as one of a folio batch (S4.11).
+        """
+        self._run_on(cpu)
         self.allocated.remove(pfn, order)
-        self.zone_of(pfn).free(cpu, pfn, order)
+        self.zone_of(pfn).free(cpu, pfn, order, batched=batched)
         for kswapd in self.kswapd.values():
             kswapd.note_free()
 
     def tick(self, cpu: int) -> None:
         """The CPU's vmstat worker runs (S4.8)."""
-        self._this_cpu.number = cpu
+        self._run_on(cpu)
+        self._list_locks.end_run(cpu)
         for zone in self.zones:
             zone.tick(cpu)
 
     def drain_all(self, by: int = 0) -> None:
         """A CPU empties the lists of every CPU, CPU by CPU (S4.9)."""
-        self._this_cpu.number = by
+        self._run_on(by)
+        self._list_locks.end_run(by)
         for cpu in range(self.machine.nr_cpus):
             for zone in self.zones:
                 zone.drain_all(cpu)
+
+    def kill_cpu(self, cpu: int, by: int) -> None:
+        """A CPU goes offline; another one empties its lists (S4.9).
+
+        It is back with the first thing that it does.
+        """
+        self._run_on(by)
+        self._list_locks.end_run(by)
+        self._dead_cpus.add(cpu)
+        for zone in self.zones:
+            zone.drain_all(cpu)
+            zone.bury(cpu)
 
     def begin_reclaim(
         self, number: int, cpu: int, order: int, migratetype: int, highest_zone: int, bits: int
@@ -270,6 +301,21 @@ class Oracle:
                 return zone
         raise ValueError(f"pages {start} to {end - 1} lie in no zone")
 
+    def _new_blocks(self) -> Pageblocks:
+        if self.policy.ownership is None:
+            return Pageblocks(self.machine)
+        return OwnedPageblocks(self.machine, self.policy.ownership, self.ownership_counters)
+
+    def _new_zone(self, index: int, setting: Setting) -> Zone:
+        if self.policy.ownership is None or not isinstance(self.blocks, OwnedPageblocks):
+            return Zone(index, setting)
+        return OwningZone(index, setting, self.blocks, self.policy.ownership)
+
+    def _run_on(self, cpu: int) -> None:
+        """The current step runs on a CPU, which is alive."""
+        self._this_cpu.number = cpu
+        self._dead_cpus.discard(cpu)
+
     def _new_kswapd(self, node: int) -> Kswapd:
         return Kswapd(
             [self.zones[index] for index in self.machine.zones_of(node)],
@@ -285,7 +331,8 @@ class Oracle:
         bits: int,
         reclaimed: int,
     ) -> Request:
-        self._this_cpu.number = cpu
+        self._run_on(cpu)
+        self._list_locks.end_run(cpu)
         is_sure = not self.assumptions.direct_reclaim_recorded
         return Request(
             cpu=cpu,

@@ -109,8 +109,8 @@ class Buddy:
         self._split(pfn, order, buddy.order, migratetype)
         self.counters.add((1 << buddy.order) - (1 << order), migratetype)
 
-    def free(self, pfn: int, order: int, migratetype: int) -> None:
-        """Free a page, merging as far as possible (S5.3, S5.4)."""
+    def free(self, pfn: int, order: int, migratetype: int, *, to_tail: bool = False) -> None:
+        """Free a page, merging as far as possible; it may have to queue last (S5.3-S5.5)."""
         self.counters.add(1 << order, migratetype)
         while order < self.max_order:
             neighbour = self._merge_partner(pfn, order, migratetype)
@@ -121,8 +121,10 @@ class Buddy:
             pfn &= ~(1 << order)
             order += 1
         at_tail = order < self.max_order - 1 and self._higher_buddy_is_free(pfn, order)
-        self._insert(pfn, order, migratetype, at_tail=at_tail)
+        self._insert(pfn, order, migratetype, at_tail=to_tail or at_tail)
         self.events.work.inserts += 1
+        if order >= self.blocks.order:
+            self.blocks.note_free_buddy(pfn, order)
 
     def free_direct(self, pfn: int, order: int) -> None:
         """Free past the per-CPU lists: block by block, each with its own type (S5.4)."""

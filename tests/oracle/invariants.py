@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.oracle.machine import Migratetype, is_mergeable
+from tests.oracle.ownership_invariants import check_ownership
 from tests.oracle.sizing import LARGEST_STAT_THRESHOLD
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ def check(oracle: Oracle) -> None:
         _check_merged(zone)
     _check_reserves(oracle)
     _check_places(oracle)
+    check_ownership(oracle)
 
 
 def _check_free_lists(zone: Zone) -> None:

@@ -38,6 +38,9 @@ class Pageblocks:
         for start in range(pfn, pfn + (1 << order), self.pages):
             self.set_type(self.number(start), migratetype)
 
+    def note_free_buddy(self, pfn: int, order: int) -> None:
+        """A free merged into a buddy of whole blocks; types alone do not care."""
+
     def as_dict(self) -> dict[int, int]:
         """Types by block number."""
         return dict(self._types)

@@ -51,6 +51,44 @@ class PcpLayout:
         return index // PCP_TYPES
 
 
+@dataclass(frozen=True)
+class SplittingLayout(PcpLayout):
+    """Which lists exist where pages split on them: index = 3 * order + type for all orders (S12.3).
+
+    Attributes:
+        block_order: largest order with a list.
+    """
+
+    block_order: int
+
+    @property
+    def nr_lists(self) -> int:
+        """Number of lists."""
+        return PCP_TYPES * (self.block_order + 1)
+
+    def holds(self, order: int) -> bool:
+        """Whether pages of this order are requested from, and freed to, the lists."""
+        return order <= self.block_order and super().holds(order)
+
+    def index(self, order: int, migratetype: int) -> int:
+        """List of a page."""
+        return PCP_TYPES * order + migratetype
+
+    def order(self, index: int) -> int:
+        """Order of the pages on a list."""
+        return index // PCP_TYPES
+
+
+def layout_of(machine: OracleMachine, rules: OracleRules, policy: OraclePolicy) -> PcpLayout:
+    """The lists of every page set (S1.9, S12.3)."""
+    block_order = machine.pageblock_order
+    huge_order = block_order if rules.huge_lists_hold_blocks else PMD_ORDER
+    of_huge_pages = huge_order if machine.thp else None
+    if policy.ownership is None:
+        return PcpLayout(policy.costly_order, of_huge_pages)
+    return SplittingLayout(policy.costly_order, of_huge_pages, block_order)
+
+
 @dataclass
 class ZoneFlags:
     """Zone states that steer its page sets.
@@ -88,8 +126,7 @@ class PerCpuPages:
         rules: OracleRules,
         policy: OraclePolicy,
     ) -> None:
-        huge_order = machine.pageblock_order if rules.huge_lists_hold_blocks else PMD_ORDER
-        self.layout = PcpLayout(policy.costly_order, huge_order if machine.thp else None)
+        self.layout = layout_of(machine, rules, policy)
         self.lists = [PageList() for _ in range(self.layout.nr_lists)]
         self.flags = flags
         self.count = 0
@@ -130,6 +167,11 @@ class PerCpuPages:
         self.count -= 1 << self.layout.order(index)
         return self.lists[index].pop_tail()
 
+    def remove(self, index: int, pfn: int) -> None:
+        """Take a page from wherever it is on its list."""
+        self.lists[index].remove(pfn)
+        self.count -= 1 << self.layout.order(index)
+
     def note_allocation(self) -> None:
         """Every attempt to allocate from the lists counts against recent frees (S4.5)."""
         self.free_count >>= 1
@@ -149,15 +191,27 @@ class PerCpuPages:
             size = min(size, room)
         return max(size >> order, 2) if size > 1 else size
 
-    def note_free(self, index: int, pfn: int) -> int | None:
-        """List a freed page and tune; the pages to drain now, None if below the limit (S4.6)."""
+    def note_free(
+        self, index: int, pfn: int, *, counts: bool = True, may_drain: bool = True
+    ) -> int | None:
+        """List a freed page and tune (S4.6).
+
+        Args:
+            index: list of the page.
+            pfn: the page.
+            counts: the free tells what CPU's habits are; another CPU's may not (S12.6).
+            may_drain: the limit is looked at.
+
+        Returns:
+            The pages to drain now, None if below the limit.
+        """
         order = self.layout.order(index)
-        self.alloc_factor >>= 1
         self.push_head(index, pfn)
         flush = self._is_high_order_flush(order)
-        self.prev_free_high_order = 1 <= order <= self.layout.costly_order
-        if self.free_count < self.largest_batch:
-            self.free_count += 1 << order
+        if counts:
+            self._count_free(order)
+        if not may_drain:
+            return None
         limit = self._limit(flush)
         return None if self.count < limit else self._to_free(limit, flush)
 
@@ -193,6 +247,12 @@ class PerCpuPages:
             eighth = self.high >> 3
             self.high = max(self.count - self.largest_batch, self.high - eighth, self.high_min)
         return self.count - self.high
+
+    def _count_free(self, order: int) -> None:
+        self.alloc_factor >>= 1
+        self.prev_free_high_order = 1 <= order <= self.layout.costly_order
+        if self.free_count < self.largest_batch:
+            self.free_count += 1 << order
 
     def _is_high_order_flush(self, order: int) -> bool:
         threshold = self.batch

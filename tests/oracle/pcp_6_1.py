@@ -36,10 +36,14 @@ class FixedPerCpuPages(PerCpuPages):
         """Objects of `order` to fetch for an empty list: a batch, scaled (S4.4)."""
         return max(self.batch >> order, 2) if self.batch > 1 else self.batch
 
-    def note_free(self, index: int, pfn: int) -> int | None:
-        """List a freed page; the pages to drain now, None if below the limit (S4.6)."""
+    def note_free(
+        self, index: int, pfn: int, *, counts: bool = True, may_drain: bool = True
+    ) -> int | None:
+        """List a freed page; arguments and result as ever, but frees alone tell nothing (S4.6)."""
         order = self.layout.order(index)
         self.push_head(index, pfn)
+        if not may_drain:
+            return None
         flush = self.free_factor > 0 and 1 <= order <= self.layout.costly_order
         limit = 0 if flush else self._limit_now()
         if self.count < limit:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from tests.oracle.ownership_options import OracleOwnership
+
 
 @dataclass(frozen=True, kw_only=True)
 class OracleRules:
@@ -160,6 +162,7 @@ class OraclePolicy:
         pcp_batch_scale_max: S of S4.
         watermark_boost_factor: 1/10000 of the high watermark; 0 disables (S1.7).
         defrag_mode: NOFRAGMENT everywhere until the slow path gives up (S8.6).
+        ownership: CPUs own pageblocks, in this manner; None: they do not (S12).
     """
 
     highatomic_gate_order: int = 0
@@ -175,6 +178,7 @@ class OraclePolicy:
     pcp_batch_scale_max: int = 5
     watermark_boost_factor: int = 15000
     defrag_mode: bool = False
+    ownership: OracleOwnership | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

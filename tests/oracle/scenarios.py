@@ -15,6 +15,7 @@ from tests.oracle.steps import (
     DrainAll,
     Free,
     FreeSingly,
+    KillCpu,
     KswapdStart,
     KswapdStop,
     Live,
@@ -67,6 +68,11 @@ class Scenario:
         block_types: types to draw the start state's blocks from.
         tick_share: probability that a step is a tick.
         told_share: probability that a step is something a recording tells besides requests.
+        free_block_share: share of the start state's blocks that are wholly free, beside others.
+        kill_share: probability that a step takes a CPU offline.
+        batch_share: probability that a free is one of a folio batch.
+        migratetypes: types to draw requests from.
+        stray_share: probability that a step runs on any CPU, not on the busy one.
     """
 
     machine: OracleMachine
@@ -81,11 +87,16 @@ class Scenario:
     block_types: tuple[int, ...] = BLOCK_TYPES
     tick_share: float = 0.02
     told_share: float = 0.0
+    free_block_share: float = 0.0
+    kill_share: float = 0.0
+    batch_share: float = 0.0
+    migratetypes: tuple[int, ...] = (0, 1, 2)
+    stray_share: float = 0.2
 
     def started(self) -> Oracle:
         """An oracle with every page placed: blocks of random types, freed in random parts."""
         oracle = Oracle(self.machine, self.rules, self.policy, self.assumptions)
-        lay_out(oracle, self.block_types, random.Random(self.seed))
+        lay_out(oracle, self.block_types, random.Random(self.seed), self.free_block_share)
         oracle.drain_all()
         oracle.settle_counters()
         oracle.events.clear()
@@ -99,7 +110,11 @@ class Scenario:
         for number in range(self.steps):
             if number % PHASE == 0:
                 pressure, busy_cpu = rng.choice(PRESSURES), rng.randrange(self.machine.nr_cpus)
-            cpu = busy_cpu if rng.random() < 0.8 else rng.randrange(self.machine.nr_cpus)
+            cpu = (
+                busy_cpu
+                if rng.random() < 1 - self.stray_share
+                else rng.randrange(self.machine.nr_cpus)
+            )
             step = self._next_step(rng, live, cpu, pressure)
             pages = take_step(oracle, step)
             if pages:
@@ -114,6 +129,8 @@ class Scenario:
             return DrainAll()
         if kind > 1 - self.told_share:
             return self._next_told(rng, cpu)
+        if kind > 1 - self.told_share - self.kill_share:
+            return self._next_kill(rng, cpu)
         if rng.random() < pressure or not live:
             return self._next_alloc(rng, cpu)
         pages = live.pop(rng.randrange(max(len(live) - 20, 0), len(live)))
@@ -123,7 +140,13 @@ class Scenario:
         while order and rng.random() < 0.05:
             order -= 1
             live.append(((pfn + (1 << order), order),))
-        return Free(cpu, pfn, order)
+        return Free(
+            cpu, pfn, order, batched=self.batch_share > 0 and rng.random() < self.batch_share
+        )
+
+    def _next_kill(self, rng: random.Random, by: int) -> KillCpu:
+        others = [cpu for cpu in range(self.machine.nr_cpus) if cpu != by]
+        return KillCpu(rng.choice(others), by)
 
     def _next_told(self, rng: random.Random, cpu: int) -> Step:
         node = rng.choice(self.machine.nodes)
@@ -140,7 +163,7 @@ class Scenario:
         return {
             "cpu": cpu,
             "order": rng.choice(self.orders),
-            "migratetype": rng.randrange(3),
+            "migratetype": rng.choice(self.migratetypes),
             "highest_zone": rng.randrange(self.machine.zone_types),
             "bits": rng.choice(self.bits),
         }

@@ -18,16 +18,26 @@ BLOCK_TYPES = (0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 4, 3,
 """Types the start state's blocks get: ISOLATE is rare, HIGHATOMIC last."""
 
 
-def lay_out(oracle: Oracle, block_types: Sequence[int], rng: random.Random) -> None:
-    """Place every page: blocks of types drawn from those given, freed in random parts."""
+def lay_out(
+    oracle: Oracle, block_types: Sequence[int], rng: random.Random, free_share: float = 0.0
+) -> None:
+    """Place every page: blocks of types drawn from those given, freed in random parts.
+
+    Args:
+        oracle: without pages.
+        block_types: types to draw from.
+        rng: decides everything.
+        free_share: share of the blocks that are wholly free, beside those drawn to be.
+    """
     pages = oracle.machine.pages_per_block
     for each in oracle.machine.zones:
         for block in range(each.start_pfn // pages, -(-each.end_pfn // pages)):
-            _lay_out_block(oracle, block, block_types, rng)
+            is_free = free_share > 0 and rng.random() < free_share
+            _lay_out_block(oracle, block, block_types, rng, is_free=is_free)
 
 
 def _lay_out_block(
-    oracle: Oracle, block: int, block_types: Sequence[int], rng: random.Random
+    oracle: Oracle, block: int, block_types: Sequence[int], rng: random.Random, *, is_free: bool
 ) -> None:
     """Tag a block, fill it with objects of one order, and free some of them.
 
@@ -40,7 +50,7 @@ def _lay_out_block(
         block_types = [each for each in block_types if each != Migratetype.HIGHATOMIC]
     oracle.set_block_type(block, rng.choice(block_types))
     order = min(rng.choice(OBJECT_ORDERS), machine.pageblock_order)
-    freed_share = rng.choice(FREED_SHARES)
+    freed_share = 1.0 if is_free else rng.choice(FREED_SHARES)
     objects = [
         pfn
         for pfn in range(start, end, 1 << order)

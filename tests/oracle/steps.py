@@ -34,11 +34,12 @@ class Replayed:
 
 @dataclass(frozen=True)
 class Free:
-    """Free pages in use."""
+    """Free pages in use, perhaps as one of a folio batch."""
 
     cpu: int
     pfn: int
     order: int
+    batched: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,14 @@ class Tick:
 @dataclass(frozen=True)
 class DrainAll:
     """All per-CPU lists are emptied."""
+
+
+@dataclass(frozen=True)
+class KillCpu:
+    """A CPU goes offline; another empties its lists."""
+
+    cpu: int
+    by: int
 
 
 @dataclass(frozen=True)
@@ -104,6 +113,7 @@ Step = (
     | FreeSingly
     | Tick
     | DrainAll
+    | KillCpu
     | KswapdStart
     | KswapdStop
     | SetPcpHigh
@@ -123,7 +133,7 @@ def take_step(oracle: Oracle, step: Step) -> Live:
         case Replayed():
             return oracle.alloc_as_recorded(**vars(step))
         case Free():
-            oracle.free(step.cpu, step.pfn, step.order)
+            oracle.free(step.cpu, step.pfn, step.order, batched=step.batched)
         case FreeSingly():
             for pfn, _ in reversed(step.pages):
                 oracle.free(step.cpu, pfn, 0)
@@ -131,6 +141,8 @@ def take_step(oracle: Oracle, step: Step) -> Live:
             oracle.tick(step.cpu)
         case DrainAll():
             oracle.drain_all()
+        case KillCpu():
+            oracle.kill_cpu(step.cpu, step.by)
         case KswapdStart():
             oracle.start_kswapd(step.node, step.highest_zone)
         case KswapdStop():

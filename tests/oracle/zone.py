@@ -15,6 +15,7 @@ from tests.oracle.fallback_6_1 import MovingFallback
 from tests.oracle.highatomic import HighatomicReserve
 from tests.oracle.highatomic_6_1 import LooseReserve
 from tests.oracle.machine import PCP_TYPES, Migratetype, OracleMachine
+from tests.oracle.ownership_counters import ListLocks, OwnershipCounters
 from tests.oracle.pageblocks import Pageblocks
 from tests.oracle.pcp import PerCpuPages, ZoneFlags
 from tests.oracle.pcp_6_1 import FixedPerCpuPages
@@ -39,6 +40,9 @@ class Setting:
     events: EventLog
     assumptions: OracleAssumptions
     this_cpu: ThisCpu
+    ownership_counters: OwnershipCounters
+    list_locks: ListLocks
+    dead_cpus: set[int]
 
 
 class Zone:
@@ -65,6 +69,7 @@ class Zone:
         self.machine = setting.machine
         self.blocks = setting.blocks
         self.events = setting.events
+        self.list_locks = setting.list_locks
         self.flags = ZoneFlags()
         lags = setting.assumptions.counters == "lagged"
         self.counters = FreeCounters(self.spec, self.machine, setting.this_cpu, lags=lags)
@@ -109,21 +114,19 @@ class Zone:
             self.reserve.reserve(pfn, request.order)
         return pfn
 
-    def free(self, cpu: int, pfn: int, order: int) -> None:
-        """Free a page to the CPU's list or, where it has none, to the buddy (S4.6)."""
-        pcp = self.pcp[cpu]
+    def free(self, cpu: int, pfn: int, order: int, *, batched: bool = False) -> None:
+        """Free a page to the CPU's list or, where it has none, to the buddy (S4.6).
+
+        Pages of a folio batch come one after another and may share one hold of the list's lock.
+        """
         migratetype = self.blocks.type_of(pfn)
-        if not pcp.layout.holds(order) or self.machine.is_isolate(migratetype):
-            self.buddy.free_direct(pfn, order)
+        if not self.pcp[cpu].layout.holds(order) or self.machine.is_isolate(migratetype):
+            self._free_direct(cpu, pfn, order)
             return
         self.cached_types.note(pfn, migratetype)
         if migratetype >= PCP_TYPES:
             migratetype = Migratetype.MOVABLE
-        index = pcp.layout.index(order, migratetype)
-        to_free = pcp.note_free(index, pfn)
-        if to_free is not None:
-            self._drain_overflow(pcp, to_free, index)
-            self._note_recovery()
+        self._free_to_list(cpu, pfn, order, migratetype, batched=batched)
 
     def tick(self, cpu: int) -> None:
         """The vmstat worker's visit: counters, limits, lists of another node's zone (S4.8)."""
@@ -132,7 +135,7 @@ class Zone:
             pcp.expire = QUIET_TICKS
         self.decay(cpu)
         if pcp.expire and pcp.count:
-            self._expire(pcp, is_local=self.machine.node_of(cpu) == self.node)
+            self._expire(cpu)
 
     def decay(self, cpu: int) -> None:
         """Lower the limit of a CPU's lists, and drain what is above it (S4.8)."""
@@ -142,22 +145,35 @@ class Zone:
         if batched is None:
             batched = self.rules.decay_batched
         chunk = pcp.batch if batched else max(excess, 1)
+        if excess > 0:
+            self._begin_drain(cpu)
         while excess > 0:
-            self._drain(pcp, min(excess, chunk), 0, "decay")
+            self.list_locks.take(self.index, cpu)
+            self._drain(cpu, min(excess, chunk), 0, "decay")
             excess -= chunk
 
     def drain_all(self, cpu: int) -> None:
         """Empty one CPU's lists (S4.9)."""
         pcp = self.pcp[cpu]
+        if pcp.count:
+            self._begin_drain(cpu)
         while pcp.count:
             chunk = pcp.batch if self.policy.pcp_drain_batched else pcp.largest_batch
-            self._drain(pcp, min(pcp.count, chunk), 0, "drain_all")
+            self.list_locks.take(self.index, cpu)
+            self._drain(cpu, min(pcp.count, chunk), 0, "drain_all")
 
-    def _expire(self, pcp: PerCpuPages, *, is_local: bool) -> None:
+    def bury(self, cpu: int) -> None:
+        """A CPU is dead; its lists have been emptied, and nothing else is left of it."""
+
+    def _expire(self, cpu: int) -> None:
         """Another quiet tick for lists that only a remote CPU uses; in the end, drain some."""
+        pcp = self.pcp[cpu]
+        is_local = self.machine.node_of(cpu) == self.node
         pcp.expire = 0 if is_local else pcp.expire - 1
         if not is_local and pcp.expire == 0:
-            self._drain(pcp, min(pcp.count, pcp.batch), 0, "decay")
+            self._begin_drain(cpu)
+            self.list_locks.take(self.index, cpu)
+            self._drain(cpu, min(pcp.count, pcp.batch), 0, "decay")
 
     def _build_core(self, setting: Setting) -> None:
         """Lists, reserve, watermarks and fallback, as strict or loose as the kernel is (S6.5)."""
@@ -181,6 +197,7 @@ class Zone:
 
     def _take_from_pcp(self, request: Request, attempt: Attempt) -> int | None:
         pcp = self.pcp[request.cpu]
+        self.list_locks.take(self.index, request.cpu)
         pcp.note_allocation()
         index = pcp.layout.index(request.order, request.migratetype)
         if not pcp.lists[index]:
@@ -210,21 +227,50 @@ class Zone:
         self.events.hold("buddy_alloc", "", 0 if pfn is None else 1)
         return pfn
 
-    def _drain_overflow(self, pcp: PerCpuPages, to_free: int, index: int) -> None:
+    def _free_direct(self, cpu: int, pfn: int, order: int) -> None:
+        """Free to the buddy; a folio batch lets go of its list for that."""
+        self.list_locks.end_run(cpu)
+        self.buddy.free_direct(pfn, order)
+
+    def _free_to_list(
+        self, cpu: int, pfn: int, order: int, migratetype: int, *, batched: bool
+    ) -> None:
+        """List a freed page, and drain what is too much (S4.6)."""
+        pcp = self.pcp[cpu]
+        self.list_locks.take_to_free(self.index, cpu, batched=batched)
+        index = pcp.layout.index(order, migratetype)
+        to_free = pcp.note_free(index, pfn)
+        if to_free is not None:
+            self._drain_overflow(cpu, to_free, index)
+
+    def _begin_drain(self, cpu: int) -> None:
+        """A CPU's lists are about to be drained, perhaps in several chunks."""
+
+    def _drain_overflow(self, cpu: int, to_free: int, index: int) -> None:
         """Drain what a free pushed over the limit, in one hold or in chunks of batch (S4.7)."""
+        self._begin_drain(cpu)
         batched = self.policy.pcp_free_batched
         if batched is None:
             batched = self.rules.free_batched
-        if not batched:
-            self._drain(pcp, to_free, index, "commit")
-            return
-        while to_free > 0 and pcp.count > 0:
-            self._drain(pcp, min(to_free, pcp.batch), index, "commit")
-            to_free -= pcp.batch
+        if batched:
+            self._drain_in_chunks(cpu, to_free, index)
+        else:
+            self._drain(cpu, to_free, index, "commit")
+        self._note_recovery()
 
-    def _drain(self, pcp: PerCpuPages, budget: int, first: int, cause: str) -> None:
+    def _drain_in_chunks(self, cpu: int, to_free: int, index: int) -> None:
+        """Drain a batch at a time; between two of them the list's lock is let go (S4.7)."""
+        pcp = self.pcp[cpu]
+        left = to_free
+        while left > 0 and pcp.count > 0:
+            if left < to_free:
+                self.list_locks.take(self.index, cpu)
+            self._drain(cpu, min(left, pcp.batch), index, "commit")
+            left -= pcp.batch
+
+    def _drain(self, cpu: int, budget: int, first: int, cause: str) -> None:
         """One hold of the lock that returns pages to the buddy (S5.6)."""
-        objects = pcp.drain_one_by_one(budget, first, self._free_drained)
+        objects = self.pcp[cpu].drain_one_by_one(budget, first, self._free_drained)
         self.events.hold("drain", cause, objects)
 
     def _free_drained(self, pfn: int, order: int) -> None:

@@ -1,0 +1,124 @@
+"""What the locks of per-CPU lists and pageblock ownership are counted by (S11.3, S12)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from tests.oracle.counters import ThisCpu
+
+PHASES = 4
+"""A refill's phases: recover, claim, chunk, classic (S12.3)."""
+
+FOLIO_BATCH = 31
+"""Frees that may share one hold of a pcp->lock (S4.11)."""
+
+
+@dataclass
+class PhaseCount:
+    """One phase of refills: how many got something by it, and what."""
+
+    refills: int = 0
+    objects: int = 0
+    pages: int = 0
+
+
+@dataclass
+class OwnershipCount:
+    """What one CPU did in one zone.
+
+    Attributes:
+        phases: by phase of refills.
+        claimed: blocks that became owned.
+        recorded: blocks put on a recorded list.
+        recovered: blocks taken off one by a refill.
+        ended: ownerships ended.
+        remote_frees: frees routed to another CPU's lists.
+        busy_frees: those that found them locked.
+        lock_acquisitions: of pcp->lock.
+        lock_handovers: those after another CPU's.
+        splits: pages cut in two on the lists.
+        merges: pairs joined on the lists.
+        merge_looks: entries looked at to find pairs.
+        recorded_looks: recorded blocks looked at by refills.
+    """
+
+    phases: tuple[PhaseCount, ...] = field(
+        default_factory=lambda: tuple(PhaseCount() for _ in range(PHASES))
+    )
+    claimed: int = 0
+    recorded: int = 0
+    recovered: int = 0
+    ended: int = 0
+    remote_frees: int = 0
+    busy_frees: int = 0
+    lock_acquisitions: int = 0
+    lock_handovers: int = 0
+    splits: int = 0
+    merges: int = 0
+    merge_looks: int = 0
+    recorded_looks: int = 0
+
+
+class OwnershipCounters:
+    """Counts by zone and by the CPU that acts, whoever's lists it acts on."""
+
+    def __init__(self, this_cpu: ThisCpu) -> None:
+        self._this_cpu = this_cpu
+        self._counts: defaultdict[tuple[int, int], OwnershipCount] = defaultdict(OwnershipCount)
+
+    def of(self, zone: int) -> OwnershipCount:
+        """The acting CPU's counts in a zone."""
+        return self._counts[zone, self._this_cpu.number]
+
+    @property
+    def remote_frees(self) -> int:
+        """Frees routed to other CPUs' lists so far, by all CPUs in all zones."""
+        return sum(each.remote_frees for each in self._counts.values())
+
+    def at(self, zone: int, cpu: int) -> OwnershipCount:
+        """A CPU's counts in a zone."""
+        return self._counts[zone, cpu]
+
+
+@dataclass
+class _FreeRun:
+    """Consecutive frees of a folio batch that keep one pcp->lock."""
+
+    zone: int
+    owner: int
+    length: int
+
+
+class ListLocks:
+    """pcp->lock of every page set: how often it is taken, and when it changes hands."""
+
+    def __init__(self, this_cpu: ThisCpu, counters: OwnershipCounters) -> None:
+        self._this_cpu = this_cpu
+        self._counters = counters
+        self._holders: dict[tuple[int, int], int] = {}
+        self._runs: dict[int, _FreeRun] = {}
+
+    def take(self, zone: int, owner: int) -> None:
+        """The acting CPU takes the lock of a CPU's lists of a zone."""
+        taker = self._this_cpu.number
+        last = self._holders.get((zone, owner), taker)
+        self._holders[zone, owner] = taker
+        self._counters.of(zone).lock_acquisitions += 1
+        self._counters.of(zone).lock_handovers += last != taker
+
+    def take_to_free(self, zone: int, owner: int, *, batched: bool) -> None:
+        """The same for a free, which may keep the lock of the free before (S4.11)."""
+        cpu = self._this_cpu.number
+        run = self._runs.pop(cpu, None)
+        if batched and run and (run.zone, run.owner) == (zone, owner) and run.length < FOLIO_BATCH:
+            run.length += 1
+        else:
+            self.take(zone, owner)
+            run = _FreeRun(zone, owner, 1)
+        if batched:
+            self._runs[cpu] = run
+
+    def end_run(self, cpu: int) -> None:
+        """A CPU does something else than to free a folio batch."""
+        self._runs.pop(cpu, None)

@@ -1,0 +1,54 @@
+"""What ownership adds to the oracle's state, as plain dicts and lists to be compared."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from tests.oracle.ownership import OwnedPageblocks
+from tests.oracle.ownership_zone import OwningZone
+
+if TYPE_CHECKING:
+    from tests.oracle.allocator import Oracle
+
+
+def dump_ownership(oracle: Oracle) -> dict[str, Any]:
+    """Owners, recorded lists and marks, as far as pageblocks are owned at all; and counts.
+
+    Returns:
+        A dict of dicts:
+        `owners`: pageblock number -> (CPU, whether it is recorded), owned blocks only;
+        `recorded`: (zone, cpu) -> recorded blocks, oldest first;
+        `mergeable`: (zone, cpu, index) -> the pages of the list that carry the mark, head first;
+        `ownership_counts`: (zone, cpu) -> `OwnershipCount` as a dict.
+    """
+    cpus = range(oracle.machine.nr_cpus)
+    populated = [zone for zone in oracle.zones if zone.spec.managed]
+    return _dump_owners(oracle) | {
+        "ownership_counts": {
+            (zone.index, cpu): asdict(oracle.ownership_counters.at(zone.index, cpu))
+            for zone in populated
+            for cpu in cpus
+        }
+    }
+
+
+def _dump_owners(oracle: Oracle) -> dict[str, Any]:
+    if not isinstance(oracle.blocks, OwnedPageblocks):
+        return {"owners": {}, "recorded": {}, "mergeable": {}}
+    blocks = oracle.blocks
+    zones = [zone for zone in oracle.zones if isinstance(zone, OwningZone) and zone.spec.managed]
+    return {
+        "owners": {number: (block.cpu, block.recorded) for number, block in blocks.owned().items()},
+        "recorded": {
+            (zone.index, lists.cpu): blocks.recorded(zone.index, lists.cpu)
+            for zone in zones
+            for lists in zone.lists
+        },
+        "mergeable": {
+            (zone.index, lists.cpu, index): [pfn for pfn in pages if pfn in lists.mergeable]
+            for zone in zones
+            for lists in zone.lists
+            for index, pages in enumerate(lists.pcp.lists)
+        },
+    }
