@@ -2,7 +2,8 @@
 
 It is the tests' truth: the model's kernels must agree with it list by list and page by page. Read
 `allocator.py` first (a request's way), then `zone.py`, `pcp.py`, `buddy.py`, `fallback.py`,
-`highatomic.py`, `watermark.py`, `kswapd.py`; in files named `..._6_1.py`, what 6.1 does instead.
+`highatomic.py`, `watermark.py`, `kswapd.py`; in files named `..._6_1.py`, what 6.1 does instead; in
+`ownership_zone.py` and other files `ownership...`, what owned pageblocks change.
 """
 
 from tests.oracle.allocator import Oracle

@@ -13,10 +13,9 @@ from tests.oracle.dump import dump_counters, dump_state
 from tests.oracle.events import Event, EventLog, Work
 from tests.oracle.kswapd import Kswapd
 from tests.oracle.machine import Migratetype, OracleMachine
-from tests.oracle.ownership import OwnedPageblocks
+from tests.oracle.ownership import new_blocks
 from tests.oracle.ownership_counters import ListLocks, OwnershipCounters
-from tests.oracle.ownership_zone import OwningZone
-from tests.oracle.pageblocks import Pageblocks
+from tests.oracle.ownership_zone import new_zone
 from tests.oracle.request import (
     Attempt,
     Bits,
@@ -76,7 +75,7 @@ class Oracle:
         self.ownership_counters = OwnershipCounters(self._this_cpu)
         self._list_locks = ListLocks(self._this_cpu, self.ownership_counters)
         self._dead_cpus: set[int] = set()
-        self.blocks = self._new_blocks()
+        self.blocks = new_blocks(machine, policy, self.ownership_counters)
         setting = Setting(
             machine=machine,
             rules=rules,
@@ -90,7 +89,7 @@ class Oracle:
             list_locks=self._list_locks,
             dead_cpus=self._dead_cpus,
         )
-        self.zones = [self._new_zone(index, setting) for index in range(len(machine.zones))]
+        self.zones = [new_zone(index, setting) for index in range(len(machine.zones))]
         self.kswapd = {node: self._new_kswapd(node) for node in machine.nodes}
         self._node_orders = node_orders(machine)
         self._walk = ZoneWalk(self.kswapd, rules, policy)
@@ -223,7 +222,7 @@ class Oracle:
             order: power of two of pages.
             batched: as one of a folio batch (S4.11).
         """
-        self._run_on(cpu)
+        self._this_cpu.number = cpu
         self.allocated.remove(pfn, order)
         self.zone_of(pfn).free(cpu, pfn, order, batched=batched)
         for kswapd in self.kswapd.values():
@@ -231,30 +230,31 @@ class Oracle:
 
     def tick(self, cpu: int) -> None:
         """The CPU's vmstat worker runs (S4.8)."""
-        self._run_on(cpu)
+        self._this_cpu.number = cpu
         self._list_locks.end_run(cpu)
         for zone in self.zones:
             zone.tick(cpu)
 
     def drain_all(self, by: int = 0) -> None:
         """A CPU empties the lists of every CPU, CPU by CPU (S4.9)."""
-        self._run_on(by)
+        self._this_cpu.number = by
         self._list_locks.end_run(by)
         for cpu in range(self.machine.nr_cpus):
             for zone in self.zones:
                 zone.drain_all(cpu)
 
     def kill_cpu(self, cpu: int, by: int) -> None:
-        """A CPU goes offline; another one empties its lists (S4.9).
-
-        It is back with the first thing that it does.
-        """
-        self._run_on(by)
+        """A CPU goes offline; another one empties its lists (S4.9)."""
+        self._this_cpu.number = by
         self._list_locks.end_run(by)
         self._dead_cpus.add(cpu)
         for zone in self.zones:
             zone.drain_all(cpu)
             zone.bury(cpu)
+
+    def revive_cpu(self, cpu: int) -> None:
+        """A CPU is online again."""
+        self._dead_cpus.discard(cpu)
 
     def begin_reclaim(
         self, number: int, cpu: int, order: int, migratetype: int, highest_zone: int, bits: int
@@ -301,21 +301,6 @@ class Oracle:
                 return zone
         raise ValueError(f"pages {start} to {end - 1} lie in no zone")
 
-    def _new_blocks(self) -> Pageblocks:
-        if self.policy.ownership is None:
-            return Pageblocks(self.machine)
-        return OwnedPageblocks(self.machine, self.policy.ownership, self.ownership_counters)
-
-    def _new_zone(self, index: int, setting: Setting) -> Zone:
-        if self.policy.ownership is None or not isinstance(self.blocks, OwnedPageblocks):
-            return Zone(index, setting)
-        return OwningZone(index, setting, self.blocks, self.policy.ownership)
-
-    def _run_on(self, cpu: int) -> None:
-        """The current step runs on a CPU, which is alive."""
-        self._this_cpu.number = cpu
-        self._dead_cpus.discard(cpu)
-
     def _new_kswapd(self, node: int) -> Kswapd:
         return Kswapd(
             [self.zones[index] for index in self.machine.zones_of(node)],
@@ -331,7 +316,7 @@ class Oracle:
         bits: int,
         reclaimed: int,
     ) -> Request:
-        self._run_on(cpu)
+        self._this_cpu.number = cpu
         self._list_locks.end_run(cpu)
         is_sure = not self.assumptions.direct_reclaim_recorded
         return Request(

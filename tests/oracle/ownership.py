@@ -9,6 +9,7 @@ from tests.oracle.ownership_counters import OwnershipCounters
 from tests.oracle.ownership_options import OracleOwnership
 from tests.oracle.page_list import PageList
 from tests.oracle.pageblocks import Pageblocks
+from tests.oracle.rules import OraclePolicy
 
 
 @dataclass
@@ -31,7 +32,6 @@ class OwnedPageblocks(Pageblocks):
 
     Attributes:
         options: when ownership ends, and how many blocks may be recorded.
-        dead: CPUs that are offline.
     """
 
     def __init__(
@@ -39,7 +39,6 @@ class OwnedPageblocks(Pageblocks):
     ) -> None:
         super().__init__(machine)
         self.options = options
-        self.dead: set[int] = set()
         self._counters = counters
         self._owned: dict[int, Owned] = {}
         self._recorded: dict[tuple[int, int], PageList] = {}
@@ -119,3 +118,12 @@ class OwnedPageblocks(Pageblocks):
 
     def _recorded_list(self, zone: int, cpu: int) -> PageList:
         return self._recorded.setdefault((zone, cpu), PageList())
+
+
+def new_blocks(
+    machine: OracleMachine, policy: OraclePolicy, counters: OwnershipCounters
+) -> Pageblocks:
+    """Blocks as the policy has them: with owners or without."""
+    if policy.ownership is None:
+        return Pageblocks(machine)
+    return OwnedPageblocks(machine, policy.ownership, counters)

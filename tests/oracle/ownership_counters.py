@@ -35,8 +35,9 @@ class OwnershipCount:
         ended: ownerships ended.
         remote_frees: frees routed to another CPU's lists.
         busy_frees: those that found them locked.
-        lock_acquisitions: of pcp->lock.
-        lock_handovers: those after another CPU's.
+        lock_acquisitions: of pcp->lock, to allocate or to free.
+        lock_drain_holds: of pcp->lock, to drain only.
+        lock_handovers: of both, those after another CPU's.
         splits: pages cut in two on the lists.
         merges: pairs joined on the lists.
         merge_looks: entries looked at to find pairs.
@@ -53,6 +54,7 @@ class OwnershipCount:
     remote_frees: int = 0
     busy_frees: int = 0
     lock_acquisitions: int = 0
+    lock_drain_holds: int = 0
     lock_handovers: int = 0
     splits: int = 0
     merges: int = 0
@@ -100,12 +102,14 @@ class ListLocks:
         self._runs: dict[int, _FreeRun] = {}
 
     def take(self, zone: int, owner: int) -> None:
-        """The acting CPU takes the lock of a CPU's lists of a zone."""
-        taker = self._this_cpu.number
-        last = self._holders.get((zone, owner), taker)
-        self._holders[zone, owner] = taker
+        """The acting CPU takes the lock of a CPU's lists of a zone, to allocate or to free."""
         self._counters.of(zone).lock_acquisitions += 1
-        self._counters.of(zone).lock_handovers += last != taker
+        self._hand_over(zone, owner)
+
+    def take_to_drain(self, zone: int, owner: int) -> None:
+        """The same for a drain's chunk that does nothing else."""
+        self._counters.of(zone).lock_drain_holds += 1
+        self._hand_over(zone, owner)
 
     def take_to_free(self, zone: int, owner: int, *, batched: bool) -> None:
         """The same for a free, which may keep the lock of the free before (S4.11)."""
@@ -118,6 +122,12 @@ class ListLocks:
             run = _FreeRun(zone, owner, 1)
         if batched:
             self._runs[cpu] = run
+
+    def _hand_over(self, zone: int, owner: int) -> None:
+        taker = self._this_cpu.number
+        last = self._holders.get((zone, owner), taker)
+        self._holders[zone, owner] = taker
+        self._counters.of(zone).lock_handovers += last != taker
 
     def end_run(self, cpu: int) -> None:
         """A CPU does something else than to free a folio batch."""

@@ -172,3 +172,11 @@ class OwningZone(Zone):
         self.buddy.free(pfn, order, migratetype, to_tail=queues_last)
         self.events.drain(pfn, order, migratetype)
         self.owned_blocks.note_drained(pfn)
+
+
+def new_zone(index: int, setting: Setting) -> Zone:
+    """A zone as the policy has it: with owned blocks or without."""
+    options = setting.policy.ownership
+    if options is None or not isinstance(setting.blocks, OwnedPageblocks):
+        return Zone(index, setting)
+    return OwningZone(index, setting, setting.blocks, options)

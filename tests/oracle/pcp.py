@@ -199,7 +199,7 @@ class PerCpuPages:
         Args:
             index: list of the page.
             pfn: the page.
-            counts: the free tells what CPU's habits are; another CPU's may not (S12.6).
+            counts: the free tells of the CPU's habits; another CPU's may not (S12.6).
             may_drain: the limit is looked at.
 
         Returns:
@@ -207,7 +207,7 @@ class PerCpuPages:
         """
         order = self.layout.order(index)
         self.push_head(index, pfn)
-        flush = self._is_high_order_flush(order)
+        flush = counts and self._is_high_order_flush(order)
         if counts:
             self._count_free(order)
         if not may_drain:

@@ -21,6 +21,7 @@ from tests.oracle.steps import (
     Live,
     ReclaimBegin,
     Replayed,
+    ReviveCpu,
     SetPcpHigh,
     Step,
     Tick,
@@ -48,6 +49,19 @@ RECLAIMS = 63
 
 DRAIN_SHARE = 0.002
 """Probability that a step drains all lists, where requests are not the only ones to do so."""
+
+
+RETURN_SHARE = 0.1
+"""Probability that a CPU comes back online where a step would be its own."""
+
+
+def note_cpus(alive: set[int], step: Step) -> None:
+    """Keep the CPUs that are online up to date."""
+    match step:
+        case KillCpu():
+            alive.discard(step.cpu)
+        case ReviveCpu():
+            alive.add(step.cpu)
 
 
 @dataclass(frozen=True)
@@ -107,15 +121,18 @@ class Scenario:
         """Take each step on the oracle; yields it and the pages it was given, if any."""
         rng = random.Random(self.seed + 1)
         live: list[Live] = [(each,) for each in live_objects(oracle)]
+        alive = set(range(self.machine.nr_cpus))
         for number in range(self.steps):
             if number % PHASE == 0:
                 pressure, busy_cpu = rng.choice(PRESSURES), rng.randrange(self.machine.nr_cpus)
-            cpu = (
-                busy_cpu
-                if rng.random() < 1 - self.stray_share
-                else rng.randrange(self.machine.nr_cpus)
-            )
-            step = self._next_step(rng, live, cpu, pressure)
+            strays = rng.random() >= 1 - self.stray_share
+            cpu = rng.randrange(self.machine.nr_cpus) if strays else busy_cpu
+            step: Step
+            if cpu not in alive and rng.random() < RETURN_SHARE:
+                step = ReviveCpu(cpu)
+            else:
+                step = self._next_step(rng, live, cpu if cpu in alive else min(alive), pressure)
+            note_cpus(alive, step)
             pages = take_step(oracle, step)
             if pages:
                 live.append(pages)

@@ -71,6 +71,13 @@ class KillCpu:
 
 
 @dataclass(frozen=True)
+class ReviveCpu:
+    """A CPU comes back online."""
+
+    cpu: int
+
+
+@dataclass(frozen=True)
 class KswapdStart:
     """A recorded run begins, for zones up to a type."""
 
@@ -114,6 +121,7 @@ Step = (
     | Tick
     | DrainAll
     | KillCpu
+    | ReviveCpu
     | KswapdStart
     | KswapdStop
     | SetPcpHigh
@@ -143,6 +151,8 @@ def take_step(oracle: Oracle, step: Step) -> Live:
             oracle.drain_all()
         case KillCpu():
             oracle.kill_cpu(step.cpu, step.by)
+        case ReviveCpu():
+            oracle.revive_cpu(step.cpu)
         case KswapdStart():
             oracle.start_kswapd(step.node, step.highest_zone)
         case KswapdStop():

@@ -148,7 +148,7 @@ class Zone:
         if excess > 0:
             self._begin_drain(cpu)
         while excess > 0:
-            self.list_locks.take(self.index, cpu)
+            self.list_locks.take_to_drain(self.index, cpu)
             self._drain(cpu, min(excess, chunk), 0, "decay")
             excess -= chunk
 
@@ -159,7 +159,7 @@ class Zone:
             self._begin_drain(cpu)
         while pcp.count:
             chunk = pcp.batch if self.policy.pcp_drain_batched else pcp.largest_batch
-            self.list_locks.take(self.index, cpu)
+            self.list_locks.take_to_drain(self.index, cpu)
             self._drain(cpu, min(pcp.count, chunk), 0, "drain_all")
 
     def bury(self, cpu: int) -> None:
@@ -172,7 +172,7 @@ class Zone:
         pcp.expire = 0 if is_local else pcp.expire - 1
         if not is_local and pcp.expire == 0:
             self._begin_drain(cpu)
-            self.list_locks.take(self.index, cpu)
+            self.list_locks.take_to_drain(self.index, cpu)
             self._drain(cpu, min(pcp.count, pcp.batch), 0, "decay")
 
     def _build_core(self, setting: Setting) -> None:
@@ -264,7 +264,7 @@ class Zone:
         left = to_free
         while left > 0 and pcp.count > 0:
             if left < to_free:
-                self.list_locks.take(self.index, cpu)
+                self.list_locks.take_to_drain(self.index, cpu)
             self._drain(cpu, min(left, pcp.batch), index, "commit")
             left -= pcp.batch
 
