@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from pagealloc_model.policy import Assumptions, Policy
     from pagealloc_model.prediction import Cancelled, Replay, replay
     from pagealloc_model.progress_bar import progress
+    from pagealloc_model.sweeps.points import one_at_a_time, space_filling
+    from pagealloc_model.sweeps.results import SweepResult
+    from pagealloc_model.sweeps.sweep import sweep
     from pagealloc_model.trace.columns import Trace
     from pagealloc_model.trim import trim_bundle
     from pagealloc_model.validation import Validation, validate
@@ -62,6 +65,7 @@ _PLACES = {
     "Replay": ("prediction", "Replay"),
     "Scenario": ("workload.scenario", "Scenario"),
     "ScenarioRun": ("workload.run", "ScenarioRun"),
+    "SweepResult": ("sweeps.results", "SweepResult"),
     "Trace": ("trace.columns", "Trace"),
     "UsageError": ("errors", "UsageError"),
     "Validation": ("validation", "Validation"),
@@ -75,12 +79,15 @@ _PLACES = {
     "made_up_scenario": ("workload.made_up_scenario", "made_up_scenario"),
     "live": ("perf_python.live", "live"),
     "measure": ("measured", "measure"),
+    "one_at_a_time": ("sweeps.points", "one_at_a_time"),
     "open": ("bundle", "open_recording"),
     "preset_names": ("kernel_rules", "preset_names"),
     "progress": ("progress_bar", "progress"),
     "replay": ("prediction", "replay"),
     "run_scenario": ("workload.run", "run_scenario"),
     "scaled_up": ("workload.scale_up", "scaled_up"),
+    "space_filling": ("sweeps.points", "space_filling"),
+    "sweep": ("sweeps.sweep", "sweep"),
     "trim_bundle": ("trim", "trim_bundle"),
     "validate": ("validation", "validate"),
     "with_spread": ("lock_timing", "with_spread"),
@@ -109,6 +116,7 @@ __all__ = [
     "Replay",
     "Scenario",
     "ScenarioRun",
+    "SweepResult",
     "Trace",
     "UsageError",
     "Validation",
@@ -123,12 +131,15 @@ __all__ = [
     "lock_times",
     "made_up_scenario",
     "measure",
+    "one_at_a_time",
     "open",
     "preset_names",
     "progress",
     "replay",
     "run_scenario",
     "scaled_up",
+    "space_filling",
+    "sweep",
     "trim_bundle",
     "validate",
     "with_spread",

@@ -38,3 +38,7 @@ class PolicyError(PageallocError):
 
 class UsageError(PageallocError):
     """A command or a call was asked for something that cannot be done with what it was given."""
+
+
+class ClusterError(PageallocError):
+    """A cluster cannot be reached, went away, or cannot do what was asked of it."""

@@ -134,6 +134,11 @@ def prepare(
     return made[key]
 
 
+def forget_prepared(bundle: Bundle) -> None:
+    """Let go of what was prepared of a recording; its next replay prepares it again."""
+    _prepared.pop(bundle, None)
+
+
 def _prepare(
     bundle: Bundle,
     rules: KernelRules,

@@ -1,0 +1,1 @@
+"""Many policies over many recordings, as one table: points, metrics, caches, workers, summaries."""

@@ -1,0 +1,87 @@
+"""The result of a sweep: one row a point."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from pagealloc_model.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SweepResult:
+    """A sweep's table.
+
+    Attributes:
+        rows: one row a point, in the order of recordings, seeds and points. Columns: recording,
+            one for each axis (NA: as recorded), seed; metrics (`sweeps.metrics`); then provenance:
+            recording_sha256, effective_policy, effective_rules, decided_by, assumptions,
+            lost_events, version, model, seconds, finished, key; and error, "" where there is none.
+        axes: what was varied.
+        reused: how many points were known before.
+    """
+
+    rows: pd.DataFrame
+    axes: tuple[str, ...]
+    reused: int = 0
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A copy of the table."""
+        return self.rows.copy()
+
+    @property
+    def failed(self) -> pd.DataFrame:
+        """The points that have an error in place of numbers."""
+        return self.rows[self.rows["error"] != ""]
+
+    @cached_property
+    def metrics(self) -> tuple[str, ...]:
+        """The columns that hold numbers of the replays."""
+        from pagealloc_model.sweeps.metrics import ORDER_PREFIX, metric_names
+
+        known = set(metric_names())
+        return tuple(
+            name for name in self.rows if name in known or str(name).startswith(ORDER_PREFIX)
+        )
+
+    def to_parquet(self, path: str | Path) -> None:
+        """Write the table; the file appears whole or not at all.
+
+        Raises:
+            UsageError: it cannot be written.
+        """
+        path = Path(path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor, partial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+            os.close(descriptor)
+            try:
+                self.rows.to_parquet(partial, index=False)
+                os.chmod(partial, 0o666 & ~_umask())
+                os.replace(partial, path)
+            finally:
+                Path(partial).unlink(missing_ok=True)
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be written ({error.strerror})") from None
+
+    def to_text(self, metrics: Sequence[str] = (), width: int = 72) -> str:
+        """Points and some metrics as a table for a mail."""
+        from pagealloc_model.post.sweep_table import sweep_table
+
+        return sweep_table(self.rows, self.axes, metrics, width=width)
+
+
+def _umask() -> int:
+    """The process's file mode mask, which can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
