@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -54,6 +55,43 @@ class StartImage:
     allocated_pfn: np.ndarray
     allocated_order: np.ndarray
     origin: tuple[str, ...] = ()
+
+    @cached_property
+    def movable_pfns(self) -> np.ndarray:
+        """intp: the page frames that are `movable`."""
+        return np.flatnonzero(self.movable)
+
+    def buddies(
+        self, pageblock_order: int, max_order: int, barred: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """First page frames (int32) and orders (int8) of the free buddies.
+
+        Args:
+            pageblock_order: S1.2.
+            max_order: S1.1.
+            barred: `LISTED` records of pages that are free too, since no list takes them.
+        """
+        if len(barred):
+            free = self.free.copy()
+            for page in barred:
+                first = int(page["pfn"])
+                free[first : first + (1 << int(page["order"]))] = True
+            return _narrow(maximal_buddies(free, self.block_types, pageblock_order, max_order))
+        key = pageblock_order, max_order
+        if key not in self._buddies:
+            made = maximal_buddies(self.free, self.block_types, *key)
+            self._buddies[key] = _narrow(made)
+        return self._buddies[key]
+
+    @cached_property
+    def _buddies(self) -> dict[tuple[int, int], tuple[np.ndarray, np.ndarray]]:
+        """Buddies made before, so that replays of one image need not cut them again."""
+        return {}
+
+
+def _narrow(buddies: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    pfns, orders = buddies
+    return pfns.astype(np.int32), orders.astype(np.int8)
 
 
 def maximal_buddies(
@@ -148,23 +186,15 @@ def install(state: State, image: StartImage) -> None:
     state.blocks["zone"][image.block_types < 0] = 0
     state.blocks["migratetype"] = np.maximum(image.block_types, 0)
     note_isolated_blocks(state)
-    where = state.pages["where"]
-    where[image.movable] = at.ALLOCATED
-    state.pages["tag"][image.movable] = 1
-    state.pages["order"][image.movable] = 0
+    state.pages["where"][image.movable_pfns] = at.ALLOCATED
+    state.pages["tag"][image.movable_pfns] = 1
     _place_allocations(state, image)
     costly, thp = state.st[at.COSTLY_ORDER], state.st[at.THP_LISTS]
     order = image.listed["order"]
     eligible = (order <= costly) | ((order == state.st[at.HUGE_ORDER]) & bool(thp))
-    free = image.free.copy()
-    for barred in image.listed[~eligible]:
-        free[int(barred["pfn"]) : int(barred["pfn"]) + (1 << int(barred["order"]))] = True
-    pfns, orders = maximal_buddies(
-        free, image.block_types, machine.pageblock_order, machine.max_order
-    )
-    place_buddies(
-        state.pages, state.blocks, state.st, pfns.astype(np.int32), orders.astype(np.int8)
-    )
+    barred = image.listed[~eligible]
+    pfns, orders = image.buddies(machine.pageblock_order, machine.max_order, barred)
+    place_buddies(state.pages, state.blocks, state.st, pfns, orders)
     place_listed(state.pages, state.blocks, state.st, np.ascontiguousarray(image.listed[eligible]))
     for zone, cpu in np.argwhere(image.pcp_high > 0):
         state.pcp_region(int(zone), int(cpu))[at.PCP_HIGH] = image.pcp_high[zone, cpu]

@@ -61,12 +61,10 @@ class State:
 
     def block_counts(self) -> np.ndarray:
         """Pageblocks, shape (zones, migratetypes)."""
-        nr_zones = len(self.machine.zones)
-        counts = np.zeros((nr_zones, at.MIGRATETYPES), np.int64)
-        inside = self.blocks["zone"] > 0
-        zones = self.blocks["zone"][inside].astype(np.int64) - 1
-        np.add.at(counts, (zones, self.blocks["migratetype"][inside]), 1)
-        return counts
+        shape = (len(self.machine.zones) + 1, at.MIGRATETYPES)
+        cells = self.blocks["zone"].astype(np.intp) * at.MIGRATETYPES + self.blocks["migratetype"]
+        counts = np.bincount(cells, minlength=shape[0] * shape[1])
+        return counts.astype(np.int64, copy=False).reshape(shape)[1:]
 
     def pcp_words(self, first: int, words: int) -> np.ndarray:
         """Words `first` onward of every pageset, shape (zones, cpus, words)."""

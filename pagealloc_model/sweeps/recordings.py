@@ -54,10 +54,11 @@ def named_recording(given: Bundle | str | Path) -> Recording:
     """
     if isinstance(given, str) and is_address(given):
         return Recording(name=address_name(given), digest=address_digest(given), place=given)
-    bundle = given if isinstance(given, Bundle) else open_recording(given)
-    return Recording(
-        name=bundle.name, digest=recording_digest(bundle), place=str(bundle.path), bundle=bundle
-    )
+    if isinstance(given, Bundle):
+        place, digest = str(given.path), recording_digest(given)
+        return Recording(name=given.name, digest=digest, place=place, bundle=given)
+    bundle = open_recording(given)
+    return Recording(name=bundle.name, digest=recording_digest(bundle), place=str(bundle.path))
 
 
 class OpenRecordings:

@@ -108,15 +108,18 @@ def sweep(
 
 
 def _points(vary: Vary | None) -> list[Point]:
-    """The design's points, each once."""
+    """The design's points, each once, NumPy's numbers as Python's."""
     if vary is None:
         return [{}]
-    if isinstance(vary, Mapping):
-        return grid(vary)
-    points = [dict(point) for point in vary]
+    given = grid(vary) if isinstance(vary, Mapping) else vary
+    points = [{name: _plain(value) for name, value in point.items()} for point in given]
     if not points:
         raise UsageError("a sweep needs at least one point")
     return [point for place, point in enumerate(points) if point not in points[:place]]
+
+
+def _plain(value: object) -> object:
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _cache(chosen: str | Path | bool) -> ResultCache | None:
