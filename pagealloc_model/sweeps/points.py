@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pagealloc_model.errors import PolicyError, UsageError
-from pagealloc_model.policy import Policy
-from pagealloc_model.sweeps.settings import axis_field
+from pagealloc_model.policy_fields import BOOL, CHOICE, INT, parse_setting
+from pagealloc_model.sweeps.settings import axis_metadata
 
 Point = dict[str, object]
 """Values by axis (`Settings.with_values`)."""
@@ -63,7 +63,7 @@ def space_filling(
         ]
         made.append(
             tuple(
-                bool(value) if _kind(name) == "bool" else value
+                bool(value) if axis_metadata(name)["kind"] == BOOL else value
                 for name, value in zip(ranges, values, strict=True)
             )
         )
@@ -71,23 +71,13 @@ def space_filling(
 
 
 def _bounds(name: str, given: tuple[int, int] | None) -> tuple[int, int]:
-    about = getattr(axis_field(name), "metadata", None)
-    if not about:
+    about = axis_metadata(name)
+    if "minimum" not in about or about["kind"] not in (INT, BOOL):
         raise PolicyError(f"{name} has no range of whole numbers that a design could fill")
     low, high = given or (about["minimum"], about["maximum"])
     if low > high:
         raise UsageError(f"the range of {name} is empty: {low} to {high}")
     return int(low), int(high)
-
-
-def _kind(name: str) -> str:
-    """What an axis takes: "int", "bool" or "text"."""
-    found = axis_field(name)
-    if found is None:
-        return "text"
-    if "kind" in found.metadata:
-        return str(found.metadata["kind"])
-    return {bool: "bool", int: "int"}.get(type(found.default), "text")
 
 
 def parse_vary(words: Sequence[str]) -> dict[str, list[Any]]:
@@ -106,22 +96,18 @@ def parse_vary(words: Sequence[str]) -> dict[str, list[Any]]:
             raise UsageError(f"--vary {word}: write FIELD=VALUE,VALUE,... or FIELD=START:STOP:STEP")
         if name in vary:
             raise UsageError(f"--vary {name}: named twice; give all its values at once")
-        kind = _kind(name)
-        vary[name] = [value for part in text.split(",") for value in _values(name, part, kind)]
+        about = axis_metadata(name)
+        vary[name] = [value for part in text.split(",") for value in _values(name, part, about)]
     return vary
 
 
-def _values(name: str, text: str, kind: str) -> Iterable[object]:
+def _values(name: str, text: str, about: Mapping[str, Any]) -> Iterable[object]:
     text = text.strip()
-    if text.lower() == "none":
-        return [None]
-    if kind == "text":
-        return [text]
-    if kind == "bool":
-        return [_parsed(name, text)]
-    if ":" in text:
+    if about.get("kind") == INT and ":" in text:
         return _range(name, text)
-    return [_parsed(name, text)]
+    if not about or ("choices" not in about and about["kind"] == CHOICE):
+        return [None if text.lower() == "none" else text]
+    return [parse_setting(name, about, text)]
 
 
 def _range(name: str, text: str) -> range:
@@ -134,18 +120,3 @@ def _range(name: str, text: str) -> range:
             f"--vary {name}={text}: a range goes up in steps of 1 or more, from START to STOP"
         )
     return range(start, stop + 1, step)
-
-
-def _parsed(name: str, text: str) -> object:
-    """One value as `--set` would read it; of assumptions, a whole number or a switch."""
-    if name.partition(".")[0] != "assumptions":
-        return getattr(Policy.parse([f"{name}={text}"]), name)
-    if _kind(name) == "bool":
-        words = {"1": True, "0": False, "true": True, "false": False, "on": True, "off": False}
-        if text.lower() in words:
-            return words[text.lower()]
-        raise PolicyError(f"{name}={text}: write 0 or 1")
-    try:
-        return int(text)
-    except ValueError:
-        raise PolicyError(f"{name}={text}: write a whole number") from None

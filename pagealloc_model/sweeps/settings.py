@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import Field, asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from pagealloc_model.bundle import Bundle
@@ -11,9 +11,9 @@ from pagealloc_model.errors import PolicyError
 from pagealloc_model.hooks import Hooks
 from pagealloc_model.kernel_build.build import KernelBuild
 from pagealloc_model.kernel_rules import BY_ANSWERS, KernelRules
-from pagealloc_model.policy import Assumptions, Policy
+from pagealloc_model.policy import Assumptions, Policy, policy_settings
+from pagealloc_model.policy_fields import BOOL, CHOICE, INT
 from pagealloc_model.prediction import Replay, replay
-from pagealloc_model.sweeps.nested_fields import nested_field, with_nested_value
 
 Code = KernelBuild | Hooks
 POLICY_AXIS, RULES_AXIS, ASSUMPTIONS_AXIS = "policy", "rules", "assumptions"
@@ -43,7 +43,7 @@ class Settings:
         Args:
             values: by axis. "policy" takes a `Policy`, `KernelBuild` or `Hooks`, or None; "rules"
                 what `replay` takes; "assumptions.FIELD" a value of `Assumptions`; any other name
-                is a field of `Policy`, dotted where fields nest.
+                is a setting of `Policy` (`policy_settings`), of which None means as recorded.
 
         Raises:
             PolicyError: no such axis, or a value it does not take.
@@ -63,19 +63,19 @@ class Settings:
         if value is None:
             return self
         if isinstance(value, Policy):
-            return replace(self, policy=replace(self.policy, **value.given()))
+            return replace(self, policy=self.policy.changed_by(value))
         if isinstance(value, Code):
             return replace(self, code=value)
         raise PolicyError(
             f"policy={value!r}: give a Policy, a KernelBuild, Hooks, or None for as recorded"
         )
 
-    def _with_field(self, name: str, value: object) -> Settings:
-        axis_field(name)
-        owner, path = _owner_and_path(name)
-        if owner is Assumptions:
-            return replace(self, assumptions=with_nested_value(self.assumptions, path, value))
-        return replace(self, policy=with_nested_value(self.policy, path, value))
+    def _with_field(self, name: str, value: Any) -> Settings:
+        axis_metadata(name)
+        outer, _, inner = name.partition(".")
+        if outer == ASSUMPTIONS_AXIS:
+            return replace(self, assumptions=replace(self.assumptions, **{inner: value}))
+        return replace(self, policy=Policy.from_settings(self.policy.given() | {name: value}))
 
     def policy_given_to_replay(self) -> Policy | KernelBuild:
         """The policy, or the kernel build with it.
@@ -84,8 +84,7 @@ class Settings:
             PolicyError: the build's source decides one of the fields.
         """
         if isinstance(self.code, KernelBuild):
-            merged = replace(self.code.policy, **self.policy.given())
-            return replace(self.code, policy=merged)
+            return replace(self.code, policy=self.code.policy.changed_by(self.policy))
         return self.policy
 
     def replayed(self, recording: Bundle, cancel: Callable[[], bool] | None = None) -> Replay:
@@ -132,28 +131,27 @@ def shown(value: object) -> object:
     return str(value)
 
 
-def axis_field(name: str) -> Field[Any] | None:
-    """The dataclass field behind an axis, None for "policy" and "rules".
+def axis_metadata(name: str) -> Mapping[str, Any]:
+    """What an axis takes, as `policy_fields.setting` describes it; {} for "policy" and "rules".
 
     Raises:
         PolicyError: no such axis.
     """
     if name in (POLICY_AXIS, RULES_AXIS):
-        return None
-    owner, path = _owner_and_path(name)
-    found = nested_field(owner, path)
-    if found is None:
-        known = ", ".join(each.name for each in fields(Policy))
-        assumed = ", ".join(f"{ASSUMPTIONS_AXIS}.{each.name}" for each in fields(Assumptions))
-        raise PolicyError(
-            f"cannot vary {name!r}; fields: {known}; also {POLICY_AXIS}, {RULES_AXIS}, {assumed}"
-        )
-    return found
+        return {}
+    settings = policy_settings()
+    if name in settings:
+        return settings[name].metadata
+    assumed = {f"{ASSUMPTIONS_AXIS}.{each.name}": each.default for each in fields(Assumptions)}
+    if name in assumed:
+        return {"kind": _KINDS[type(assumed[name])]}
+    raise PolicyError(
+        f"cannot vary {name!r}; fields: {', '.join(settings)}; also {POLICY_AXIS}, {RULES_AXIS}, "
+        f"{', '.join(assumed)}"
+    )
 
 
-def _owner_and_path(name: str) -> tuple[type, list[str]]:
-    path = name.split(".")
-    return (Assumptions, path[1:]) if path[0] == ASSUMPTIONS_AXIS else (Policy, path)
+_KINDS = {bool: BOOL, int: INT, str: CHOICE}
 
 
 def _checked_rules(value: object) -> KernelRules | str | None:

@@ -1,26 +1,12 @@
 """Designs: grids, one axis at a time, space-filling ones, and the words of `--vary`."""
 
-from dataclasses import dataclass
-
 import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.errors import PolicyError, UsageError
-from pagealloc_model.sweeps.nested_fields import nested_field, with_nested_value
+from pagealloc_model.policy import policy_settings
 from pagealloc_model.sweeps.points import grid, parse_vary
 from pagealloc_model.sweeps.settings import Settings
-
-
-@dataclass(frozen=True)
-class Inner:
-    depth: int = 1
-    width: int = 2
-
-
-@dataclass(frozen=True)
-class Outer:
-    inner: Inner | None = None
-    own: int = 0
 
 
 def test_a_grid_is_every_combination_once() -> None:
@@ -76,6 +62,7 @@ def test_words_of_vary_are_lists_and_ranges_of_their_kind() -> None:
         (["pcp_batch=1", "pcp_batch=2"], UsageError, "named twice"),
         (["pcp_batch=9:1"], UsageError, "START to STOP"),
         (["pcp_batch=1:x"], UsageError, "whole numbers"),
+        (["highatomic_from_pcp=maybe"], PolicyError, "write 0 or 1"),
         (["pcp_batch=many"], PolicyError, "write a whole number"),
         (["pcp_bat=3"], PolicyError, "cannot vary 'pcp_bat'; fields: highatomic_gate_order"),
         (["assumptions.luck=3"], PolicyError, "cannot vary 'assumptions.luck'"),
@@ -110,10 +97,14 @@ def test_a_field_goes_on_top_of_a_whole_policy() -> None:
     assert settings.policy == pm.Policy(pcp_batch=15, costly_order=5)
 
 
-def test_fields_nest_however_deep() -> None:
-    assert nested_field(Outer, ("inner", "width")).name == "width"
-    assert nested_field(Outer, ("inner", "height")) is None
-    assert nested_field(Outer, ("own", "width")) is None
-    assert with_nested_value(Outer(), ("inner", "width"), 7) == Outer(inner=Inner(width=7))
-    kept = with_nested_value(Outer(inner=Inner(depth=5)), ("inner", "width"), 7)
-    assert kept == Outer(inner=Inner(depth=5, width=7))
+def test_none_is_as_recorded_whatever_all_points_have_in_common() -> None:
+    base = Settings(policy=pm.Policy(pcp_batch=15, costly_order=5))
+    assert base.with_values({"pcp_batch": None}).policy == pm.Policy(costly_order=5)
+
+
+def test_nested_fields_go_by_dotted_names() -> None:
+    name = "ownership.fit_test"
+    words = policy_settings()[name].metadata["choices"]
+    assert parse_vary([f"{name}={','.join(words)}"]) == {name: list(words)}
+    point = {name: words[-1], "pageblock_ownership": "pcp_buddy"}
+    assert Settings().with_values(point).policy.given() == point
