@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from pagealloc_model.lock_comparison import LockComparison, compare_locks
     from pagealloc_model.lock_costs import LockCosts
     from pagealloc_model.lock_policies import lock_policy_table
-    from pagealloc_model.lock_timing import LockModel, LockTimes, lock_times, with_spread
+    from pagealloc_model.lock_spread import with_spread
+    from pagealloc_model.lock_timing import LockModel, LockTimes, lock_times
     from pagealloc_model.machine import Machine
     from pagealloc_model.measured import Measured, measure
     from pagealloc_model.ownership_options import OwnershipOptions
@@ -90,7 +91,7 @@ _PLACES = {
     "sweep": ("sweeps.sweep", "sweep"),
     "trim_bundle": ("trim", "trim_bundle"),
     "validate": ("validation", "validate"),
-    "with_spread": ("lock_timing", "with_spread"),
+    "with_spread": ("lock_spread", "with_spread"),
 }
 
 __all__ = [

@@ -6,40 +6,44 @@ added here is how long it takes, by stated costs, and hence who waits for whom.
 
 from __future__ import annotations
 
-import itertools
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.locks import (
+from pagealloc_model.allocator.lock_records import (
+    ARRIVING,
     CLOSED_LOOP,
     CPU,
     DONE,
+    EMPTIES,
     HANDOFF_NS,
+    LARGEST_FULL,
     LIST_LOCK,
     LOCK,
     OUTCOME,
-    REQUEST,
+    SERVED,
     SETTINGS,
     SINGLE_NS,
     UNFAIR,
-    run_queues,
 )
-from pagealloc_model.lock_costs import SPREAD, LockCosts
+from pagealloc_model.allocator.locks import run_queues
+from pagealloc_model.lock_acquisitions import (
+    LOG_COLUMN,
+    WORK_COLUMNS,
+    acquisitions_table,
+    trylocks_table,
+)
+from pagealloc_model.lock_costs import LockCosts
+from pagealloc_model.lock_requests import Requests, lock_requests
+from pagealloc_model.lock_visits import NO_VISITS, list_visits
 from pagealloc_model.machine import Machine
-from pagealloc_model.predicted_tables import SITE_NAMES
 from pagealloc_model.prediction import Replay
 
 SOFT_LOCKUP_NS = 20_000_000_000
 """The kernel's softlockup detector fires after 2 * watchdog_thresh, 20 s by default."""
-
-WORK_COLUMNS = ("objects", "pages", "splits", "merges", "inserts", "scanned")
-_LOG_COLUMN = dict(zip(WORK_COLUMNS, (6, 7, 8, 9, 10, 11), strict=True))
-_WITH_LIST = (at.SITE_REFILL, at.SITE_DRAIN_COMMIT, at.SITE_DRAIN_DECAY, at.SITE_DRAIN_ALL)
-_ENDS_AT_EVENT = (at.SITE_REFILL, at.SITE_BUDDY_ALLOC)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +56,14 @@ class LockModel:
             its next pause.
         unfair: who comes to a free lock may take it although others queue, as with the hybrid lock
             of paravirtual guests; otherwise first come, first served.
-        trylock_fails: a refill or drain that finds its list's pcp->lock taken moves one page under
-            zone->lock instead (S4.10); otherwise it queues for zone->lock with what it has to do.
+        trylock_fails: who finds a list's pcp->lock taken by another CPU's drain moves one page
+            under zone->lock instead (S4.10), and a drain in batches stops (S4.7); otherwise who
+            needs zone->lock queues for it all the same.
 
-    Not modelled: pages that would only have gone to or come from a list whose lock is taken, and
-    move under zone->lock instead; what a failed trylock leaves on a list; drains cut short.
+    Fed back: pages that went past a list are missing from its next drains; what a drain left
+    behind goes with the list's next full drain, in holds that are no larger than the replay's
+    largest of these. Not fed back: refills that come later or sooner, frees that resume a drain
+    that was cut short, where pages lie.
     """
 
     costs: LockCosts = field(default_factory=LockCosts)
@@ -74,7 +81,11 @@ class LockTimes:
         model: what was assumed.
         acquisitions: time_ns (as recorded), zone, node, cpu (that ran it), list_cpu, site, cause,
             objects, pages, splits, merges, inserts, scanned, arrival_ns, start_ns, hold_ns,
-            wait_ns, ahead (CPUs that held or awaited the lock), list_was_busy; one row each.
+            wait_ns, list_wait_ns (for pcp->lock, before), ahead (CPUs that held or awaited the
+            lock), list_was_busy; one row each. Cause "trylock": one page, past the list.
+        trylocks: cpu; frees and allocations whose trylock of the CPU's own list failed, each of
+            them one page under zone->lock; drains_cut_short; pages_left by drains that were cut
+            short or did not begin.
         delay_ns: int64 per CPU, by how much it was late after its last acquisition.
         span_ns: time from the first arrival to the last release.
     """
@@ -82,6 +93,7 @@ class LockTimes:
     machine: Machine
     model: LockModel
     acquisitions: pd.DataFrame
+    trylocks: pd.DataFrame
     delay_ns: np.ndarray
     span_ns: int
 
@@ -137,92 +149,64 @@ def lock_times(replay: Replay, model: LockModel | None = None) -> LockTimes:
         replay: counts, work and order of acquisitions; recorded times.
         model: costs and rules of the queue; None for the defaults, whose costs are assumed.
     """
-    return queued(replay.log, replay.machine, model or LockModel())
+    return queued(replay.log, replay.machine, model or LockModel(), replay_visits(replay))
 
 
-def queued(log: np.ndarray, machine: Machine, model: LockModel) -> LockTimes:
+def replay_visits(replay: Replay) -> np.ndarray:
+    """A replay's allocations and frees at lists that other CPUs may drain meanwhile."""
+    demand = replay.demand.events
+    return list_visits(replay.log, demand, replay.places, replay.machine, replay.policy)
+
+
+def queued(
+    log: np.ndarray, machine: Machine, model: LockModel, visits: np.ndarray = NO_VISITS
+) -> LockTimes:
     """The same from a log of transactions.
 
     Args:
         log: int64, shape (rows, LOG_COLUMNS), in time order; page rows are skipped.
         machine: names of zones, number of CPUs.
         model: costs and rules of the queue.
+        visits: `lock_visits.VISIT` records: what else tries the locks of lists.
     """
     log = log[log[:, 0] < at.SITES]
-    by_cpu = np.argsort(log[:, at.LOG_RAN_ON], kind="stable")
-    log = log[by_cpu]
-    cpu = log[:, at.LOG_RAN_ON]
-    hold = model.costs.hold_ns({name: log[:, column] for name, column in _LOG_COLUMN.items()})
-    first = np.searchsorted(cpu, np.arange(machine.nr_cpus + 1))
-    requests = _requests(log, machine, hold, first)
-    outcomes = np.zeros(len(log), OUTCOME)
-    outcomes["hold_ns"] = hold
+    hold = model.costs.hold_ns({name: log[:, column] for name, column in LOG_COLUMN.items()})
+    requests = lock_requests(log, visits, machine, hold)
+    outcomes, delay_ns = _run(requests, machine, model)
+    fails = model.trylock_fails
+    return LockTimes(
+        machine=machine,
+        model=model,
+        acquisitions=acquisitions_table(log, requests, outcomes, machine, trylock_fails=fails),
+        trylocks=trylocks_table(requests, outcomes, machine, trylock_fails=fails),
+        delay_ns=delay_ns,
+        span_ns=_span(outcomes[outcomes["end"] == SERVED]),
+    )
+
+
+def _run(requests: Requests, machine: Machine, model: LockModel) -> tuple[np.ndarray, np.ndarray]:
+    """Outcomes of all requests, and each CPU's delay at the end."""
+    records, first = requests.records, requests.first
+    outcomes = np.zeros(len(records), OUTCOME)
+    for name in ("hold_ns", "pages"):
+        outcomes[name] = records[name]
     cpus = np.zeros(machine.nr_cpus, CPU)
     cpus["next"], cpus["end"] = first[:-1], first[1:]
-    cpus["status"] = np.where(cpus["next"] == cpus["end"], DONE, 0)
+    cpus["status"] = np.where(cpus["next"] == cpus["end"], DONE, ARRIVING)
+    cpus["parked_on"] = -1
     busy = cpus["next"] < cpus["end"]
-    cpus["arrival_ns"][busy] = requests["time_ns"][first[:-1][busy]]
+    cpus["arrival_ns"][busy] = records["time_ns"][first[:-1][busy]]
     settings = np.zeros(SETTINGS, np.int64)
     settings[CLOSED_LOOP] = model.closed_loop
     settings[UNFAIR] = model.unfair
     settings[HANDOFF_NS] = round(model.costs.handoff.ns)
+    full = records["role"] == EMPTIES
+    settings[LARGEST_FULL] = records["pages"][full].max(initial=0)
     settings[SINGLE_NS] = model.costs.single_page_ns if model.trylock_fails else -1
     locks = np.zeros(len(machine.zones), LOCK)
     list_locks = np.zeros(len(machine.zones) * machine.nr_cpus, LIST_LOCK)
-    run_queues(requests, outcomes, cpus, locks, list_locks, settings)
-    acquisitions = _acquisitions(log, machine, outcomes)
-    return LockTimes(
-        machine=machine,
-        model=model,
-        acquisitions=acquisitions,
-        delay_ns=cpus["delay_ns"].copy(),
-        span_ns=_span(outcomes),
-    )
-
-
-def _requests(log: np.ndarray, machine: Machine, hold: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """The queue's input: each CPU's acquisitions, one after the other, when nobody else comes.
-
-    An allocation's event comes after its hold, a free's before it (T1.3).
-    """
-    requests = np.zeros(len(log), REQUEST)
-    site = log[:, 0]
-    times = log[:, 1] - np.where(np.isin(site, _ENDS_AT_EVENT), hold, 0)
-    for begin, end in itertools.pairwise(first):
-        before = np.cumsum(hold[begin:end]) - hold[begin:end]
-        times[begin:end] = before + np.maximum.accumulate(times[begin:end] - before)
-    requests["time_ns"] = times
-    requests["hold_ns"] = hold
-    requests["lock"] = log[:, 2]
-    listed = np.isin(site, _WITH_LIST)
-    requests["list_lock"] = np.where(listed, log[:, 2] * machine.nr_cpus + log[:, 3], -1)
-    requests["is_remote"] = listed & (log[:, 3] != log[:, at.LOG_RAN_ON])
-    return requests
-
-
-def _acquisitions(log: np.ndarray, machine: Machine, outcomes: np.ndarray) -> pd.DataFrame:
-    sites = np.array([SITE_NAMES[site] for site in range(at.SITES)], object)
-    names = np.array([zone.name for zone in machine.zones], object)
-    nodes = np.array([zone.node for zone in machine.zones])
-    frame = pd.DataFrame(
-        {
-            "time_ns": log[:, 1],
-            "zone": pd.Categorical.from_codes(*_codes(names[log[:, 2]])),
-            "node": nodes[log[:, 2]],
-            "cpu": log[:, at.LOG_RAN_ON],
-            "list_cpu": log[:, 3],
-            "site": pd.Categorical.from_codes(*_codes(sites[log[:, 0], 0])),
-            "cause": pd.Categorical.from_codes(*_codes(sites[log[:, 0], 1])),
-            **{name: log[:, column] for name, column in _LOG_COLUMN.items()},
-            "arrival_ns": outcomes["arrival_ns"],
-            "start_ns": outcomes["start_ns"],
-            "hold_ns": outcomes["hold_ns"],
-            "wait_ns": outcomes["start_ns"] - outcomes["arrival_ns"],
-            "ahead": outcomes["ahead"],
-            "list_was_busy": outcomes["list_was_busy"] != 0,
-        }
-    )
-    return frame
+    run_queues(records, outcomes, cpus, locks, list_locks, settings)
+    return outcomes, cpus["delay_ns"].copy()
 
 
 def _span(outcomes: np.ndarray) -> int:
@@ -262,47 +246,3 @@ def _longest_spells(frame: pd.DataFrame) -> pd.Series:
     ends = np.append(starts[1:], len(frame)) - 1
     lengths = release[ends] - arrival[starts]
     return pd.Series(lengths).groupby(cpu[starts]).max()
-
-
-def with_spread(log: np.ndarray, machine: Machine, model: LockModel | None = None) -> pd.DataFrame:
-    """Time-valued results for the given costs, and for costs tenfold apart around them.
-
-    Args:
-        log: every hold of zone->lock, as a replay or a scenario's run has it.
-        machine: where.
-        model: costs and rules of the queue.
-
-    Returns:
-        result, low, value, high, unit; the order of low and high is that of the costs.
-    """
-    model = model or LockModel()
-    columns = {
-        name: _time_values(queued(log, machine, replace(model, costs=model.costs.times(factor))))
-        for name, factor in (("low", 1 / SPREAD), ("value", 1.0), ("high", SPREAD))
-    }
-    frame = pd.DataFrame(columns)
-    frame.index.name = "result"
-    return frame.reset_index()
-
-
-def _time_values(times: LockTimes) -> dict[str, float]:
-    frame = times.acquisitions
-    if not len(frame):
-        return {}
-    values = {
-        "contended acquisitions": float((frame["ahead"] > 0).sum()),
-        "time waiting (ms)": float(frame["wait_ns"].sum()) / 1e6,
-        "longest wait (us)": times.longest_starvation_ns / 1e3,
-        "longest spell of waits and holds (us)": float(times.stalls["longest_spell_ns"].max())
-        / 1e3,
-    }
-    for row in times.longest_holds().itertuples():
-        values[f"longest hold, {row.site} {row.cause}".strip() + " (us)"] = row.hold_ns / 1e3
-    for zone, share in times.utilisation.items():
-        values[f"lock of {zone} held (% of time)"] = 100 * float(share)
-    return values
-
-
-def _codes(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    categories, codes = np.unique(values.astype(str), return_inverse=True)
-    return codes, categories

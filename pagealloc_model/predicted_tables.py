@@ -18,6 +18,7 @@ SITE_NAMES = {
     at.SITE_DIRECT_FREE: ("direct_free", ""),
     at.SITE_RESERVE: ("reserve", ""),
     at.SITE_UNRESERVE: ("unreserve", ""),
+    at.SITE_BOOST_RESET: ("boost_reset", ""),
 }
 FALLBACK_KINDS = {at.CLAIM_BLOCK: "claim_block", at.CLAIM: "claim", at.STEAL: "steal"}
 LITERAL = "a literal replay repeats the recorded reclaim and cannot know this under another policy"
@@ -109,6 +110,7 @@ def lock(machine: Machine, edges: np.ndarray, sites: np.ndarray) -> pd.DataFrame
         ("direct_free", [at.SITE_DIRECT_FREE]),
         ("reserve", [at.SITE_RESERVE]),
         ("unreserve", [at.SITE_UNRESERVE]),
+        ("boost_reset", [at.SITE_BOOST_RESET]),
     ]
     values = np.stack([change[:, :, group].sum(axis=2) for _, group in merged], axis=2)
     columns = _frame(machine, edges[: len(change)], (len(merged),), ["site"])

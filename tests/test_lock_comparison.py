@@ -8,7 +8,7 @@ import pytest
 from pagealloc_model.lock_comparison import KEYS, LockComparison, compare_locks
 from pagealloc_model.lock_cost_fit import fit_lock_costs
 from pagealloc_model.lock_costs import LockCosts
-from pagealloc_model.lock_timing import with_spread
+from pagealloc_model.lock_spread import with_spread
 from tests.small_recordings import shipped_bundle
 
 

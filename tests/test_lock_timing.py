@@ -10,6 +10,7 @@ import pytest
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.lock_costs import Cost, LockCosts
 from pagealloc_model.lock_timing import LockModel, LockTimes, queued
+from pagealloc_model.lock_visits import NO_VISITS, VISIT
 from pagealloc_model.machine import Machine, Zone
 
 NOTHING = Cost(ns=0, low_ns=0, high_ns=0)
@@ -56,9 +57,10 @@ def hold(
     return row
 
 
-def run(*rows: list[int], model: LockModel = MODEL) -> LockTimes:
+def run(*rows: list[int], model: LockModel = MODEL, visits: np.ndarray = NO_VISITS) -> LockTimes:
     """The rows in time order through the queue."""
-    return queued(np.array(sorted(rows, key=lambda row: row[1]), np.int64), machine(), model)
+    log = np.array(sorted(rows, key=lambda row: row[1]), np.int64)
+    return queued(log, machine(), model, visits)
 
 
 def column(times: LockTimes, name: str) -> list[int]:
@@ -110,11 +112,71 @@ def test_a_remote_drain_waits_for_the_list_and_makes_trylocks_fail() -> None:
         hold(1500, 0, 60, at.SITE_DRAIN_COMMIT),
     )
     times = run(*rows)
-    assert column(times, "start_ns") == [500, 2000, 1000]
+    assert column(times, "start_ns") == [500, 2001, 1001]
     assert column(times, "list_was_busy") == [False, True, False]
     assert column(times, "hold_ns") == [500, 10, 1000]
     kept = run(*rows, model=replace(MODEL, trylock_fails=False))
     assert column(kept, "hold_ns") == [500, 600, 1000]
+
+
+def frees(cpu: int, *times_ns: int) -> np.ndarray:
+    """Frees that the CPU's list takes."""
+    visits = np.zeros(len(times_ns), VISIT)
+    visits["time_ns"], visits["cpu"], visits["frees"] = times_ns, cpu, True
+    return visits
+
+
+def test_frees_go_past_a_list_that_is_being_drained() -> None:
+    """CPU 1 drains CPU 0's list from 100 to 1100; the free at 200 queues, so that of 300 is late.
+
+    The page that went past the list is no longer there for CPU 0's own drain of 60.
+    """
+    rows = (
+        hold(100, 1, 100, at.SITE_DRAIN_ALL, of=0),
+        hold(5000, 0, 60, at.SITE_DRAIN_COMMIT),
+    )
+    times = run(*rows, visits=frees(0, 50, 200, 300, 4000))
+    past = times.acquisitions[times.acquisitions["cause"] == "trylock"]
+    assert past["site"].tolist() == ["direct_free"]
+    assert past["arrival_ns"].tolist() == [200]
+    assert past["wait_ns"].tolist() == [900]
+    assert past["pages"].tolist() == [1]
+    assert times.trylocks.loc[0, ["frees", "allocations", "pages_left"]].tolist() == [1, 0, 0]
+    drain = times.acquisitions[times.acquisitions["cause"] == "commit"]
+    assert drain[["objects", "pages", "hold_ns"]].to_numpy().tolist() == [[59, 59, 590]]
+    without = run(*rows, model=replace(MODEL, trylock_fails=False), visits=frees(0, 200, 300))
+    assert column(without, "hold_ns") == [600, 1000]
+    assert without.trylocks["frees"].sum() == 0
+
+
+def test_a_drain_in_batches_stops_for_who_waits_for_the_list() -> None:
+    """CPU 1 comes while CPU 0 drains its first batch of three: two stay on the list."""
+    batches = [hold(100, 0, 10, at.SITE_DRAIN_COMMIT) for _ in range(3)]
+    times = run(*batches, hold(150, 1, 20, at.SITE_DRAIN_ALL, of=0))
+    assert column(times, "start_ns") == [100, 201]
+    assert column(times, "pages") == [10, 20]
+    assert column(times, "list_wait_ns") == [0, 51]
+    assert times.trylocks.loc[0, ["drains_cut_short", "pages_left"]].tolist() == [1, 20]
+
+
+def test_a_full_drain_takes_what_a_drain_left() -> None:
+    """Ten of the 20 pages fit into a hold as large as the largest full drain."""
+    batches = [hold(100, 0, 10, at.SITE_DRAIN_COMMIT) for _ in range(3)]
+    times = run(
+        *batches,
+        hold(150, 1, 20, at.SITE_DRAIN_ALL, of=0),
+        hold(9000, 2, 30, at.SITE_DRAIN_ALL, of=2),
+    )
+    assert column(times, "pages") == [10, 30, 30]
+    assert column(times, "hold_ns") == [100, 300, 300]
+
+
+def test_decay_waits_for_its_list() -> None:
+    """It does not try: CPU 1 lets go of CPU 0's list at 1100."""
+    times = run(hold(100, 1, 100, at.SITE_DRAIN_ALL, of=0), hold(300, 0, 5, at.SITE_DRAIN_DECAY))
+    assert column(times, "start_ns") == [1101, 100]
+    assert column(times, "list_wait_ns") == [801, 0]
+    assert times.trylocks["frees"].sum() == 0
 
 
 def test_holds_of_one_event_follow_each_other() -> None:

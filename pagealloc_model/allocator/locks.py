@@ -1,79 +1,36 @@
 """Who waits for zone->lock and how long: a queue of CPUs per lock, one acquisition at a time (S11).
 
 Every acquisition arrives when its CPU gets to it, waits until the lock is handed to it, and holds
-it for what its work costs. Refills and drains hold their list's pcp->lock from arrival to release:
-CPUs that own the list only try that lock, others wait for it (S11.3).
+it for what its work costs. Refills and drains hold their list's pcp->lock from arrival to release.
+Allocations and frees only try that lock, remote drains and decay wait for it (S11.3).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from pagealloc_model.allocator.lock_records import (
+    ABANDONED,
+    ALLOCATES,
+    ARRIVING,
+    CLOSED_LOOP,
+    DECAYS,
+    DONE,
+    DRAINS,
+    EMPTIES,
+    FREES,
+    GOES_ON,
+    HANDOFF_NS,
+    LARGEST_FULL,
+    LISTED,
+    NEEDLESS,
+    PARKED,
+    QUEUED,
+    REFILLS,
+    SINGLE_NS,
+    UNFAIR,
+)
 from pagealloc_model.jit import entry, inner
-
-REQUEST = np.dtype(
-    [
-        ("time_ns", np.int64),
-        ("hold_ns", np.int64),
-        ("list_lock", np.int32),
-        ("lock", np.int16),
-        ("is_remote", np.int8),
-    ],
-    align=True,
-)
-"""One acquisition to come, in its CPU's order: when it would arrive if nothing were contended, for
-how long it holds the lock, which pcp->lock it holds all the while (-1 for none), which zone->lock,
-and whether that list is another CPU's."""
-
-OUTCOME = np.dtype(
-    [
-        ("arrival_ns", np.int64),
-        ("start_ns", np.int64),
-        ("hold_ns", np.int64),
-        ("ahead", np.int16),
-        ("list_was_busy", np.int8),
-    ],
-    align=True,
-)
-"""What became of it: arrival, when it got the lock, for how long it held it, how many held or
-awaited it on arrival, and whether a trylock of the list failed."""
-
-CPU = np.dtype(
-    [
-        ("next", np.int64),
-        ("end", np.int64),
-        ("arrival_ns", np.int64),
-        ("delay_ns", np.int64),
-        ("parked_on", np.int32),
-        ("behind", np.int32),
-        ("status", np.int8),
-    ],
-    align=True,
-)
-"""A CPU's progress: its next request and the end of them, when that arrives, by how much it is
-late, the pcp->lock it sleeps on, who queues behind it, and what it does."""
-
-ARRIVING, QUEUED, PARKED, DONE = 0, 1, 2, 3
-
-LOCK = np.dtype(
-    [
-        ("release_ns", np.int64),
-        ("head", np.int32),
-        ("tail", np.int32),
-        ("waiting", np.int32),
-    ],
-    align=True,
-)
-"""A zone->lock: when its last holder lets go, and the queue of CPUs behind."""
-
-LIST_LOCK = np.dtype([("release_ns", np.int64), ("is_waiting", np.int8)], align=True)
-"""A pcp->lock: when it is let go, unless its holder still waits for zone->lock."""
-
-SETTINGS = 4
-CLOSED_LOOP, UNFAIR, HANDOFF_NS, SINGLE_NS = 0, 1, 2, 3
-"""int64 settings: whether delays carry over to a CPU's later requests; whether who comes to a free
-lock may take it although others queue; time between a release and the next in the queue having the
-lock; hold of a request whose trylock failed, for a single page, or -1 to leave it as it is."""
 
 NEVER = 1 << 62
 
@@ -104,11 +61,47 @@ def next_handoff(locks: np.ndarray) -> int:
 
 @inner
 def unpark(cpus: np.ndarray, list_lock: int, now: int) -> None:
-    """CPUs that slept on a pcp->lock arrive when it is let go."""
+    """CPUs that slept on a pcp->lock arrive when it is let go, after trylocks of that instant."""
     for cpu in range(len(cpus)):
         if int(cpus[cpu]["status"]) == PARKED and int(cpus[cpu]["parked_on"]) == list_lock:
             cpus[cpu]["status"] = ARRIVING
-            cpus[cpu]["arrival_ns"] = now
+            cpus[cpu]["arrival_ns"] = now + 1
+
+
+@inner
+def go_on(
+    requests: np.ndarray,
+    outcomes: np.ndarray,
+    cpus: np.ndarray,
+    list_locks: np.ndarray,
+    settings: np.ndarray,
+    cpu: int,
+    now: int,
+    release: int,
+) -> None:
+    """A CPU got `now` what it asked for, until `release`: find out when its next request arrives.
+
+    The batches that follow one whose trylock failed stay on the list (S4.7).
+    """
+    number = int(cpus[cpu]["next"])
+    end = int(cpus[cpu]["end"])
+    late = now - int(requests[number]["time_ns"])
+    given_up = int(outcomes[number]["list_was_busy"]) != 0 and settings[SINGLE_NS] >= 0
+    number += 1
+    while given_up and number < end and int(requests[number]["role"]) == GOES_ON:
+        outcomes[number]["end"] = ABANDONED
+        list_locks[int(requests[number]["list_lock"])]["gone"] -= int(requests[number]["pages"])
+        number += 1
+    cpus[cpu]["next"] = number
+    if number == end:
+        cpus[cpu]["status"] = DONE
+        cpus[cpu]["delay_ns"] = late
+        return
+    cpus[cpu]["status"] = ARRIVING
+    if settings[CLOSED_LOOP]:
+        cpus[cpu]["delay_ns"] = late
+    planned = int(requests[number]["time_ns"]) + int(cpus[cpu]["delay_ns"])
+    cpus[cpu]["arrival_ns"] = max(planned, release)
 
 
 @inner
@@ -122,7 +115,7 @@ def serve(
     cpu: int,
     now: int,
 ) -> None:
-    """Give a CPU the lock it asked for, and find out when its next request arrives."""
+    """Give a CPU the lock it asked for."""
     number = int(cpus[cpu]["next"])
     release = now + int(outcomes[number]["hold_ns"])
     outcomes[number]["start_ns"] = now
@@ -131,19 +124,122 @@ def serve(
     if held >= 0 and int(outcomes[number]["list_was_busy"]) == 0:
         list_locks[held]["release_ns"] = release
         list_locks[held]["is_waiting"] = 0
-        unpark(cpus, held, release)
-    late = now - int(requests[number]["time_ns"])
-    number += 1
-    cpus[cpu]["next"] = number
-    if number == int(cpus[cpu]["end"]):
-        cpus[cpu]["status"] = DONE
-        cpus[cpu]["delay_ns"] = late
-        return
-    cpus[cpu]["status"] = ARRIVING
-    if settings[CLOSED_LOOP]:
-        cpus[cpu]["delay_ns"] = late
-    planned = int(requests[number]["time_ns"]) + int(cpus[cpu]["delay_ns"])
-    cpus[cpu]["arrival_ns"] = max(planned, release)
+        if int(list_locks[held]["waiting"]) > 0:
+            unpark(cpus, held, release)
+    go_on(requests, outcomes, cpus, list_locks, settings, cpu, now, release)
+
+
+@inner
+def end_without_lock(
+    requests: np.ndarray,
+    outcomes: np.ndarray,
+    cpus: np.ndarray,
+    list_locks: np.ndarray,
+    settings: np.ndarray,
+    cpu: int,
+    how: int,
+) -> None:
+    """A request ends as it arrives, without zone->lock."""
+    number = int(cpus[cpu]["next"])
+    now = int(cpus[cpu]["arrival_ns"])
+    outcomes[number]["arrival_ns"] = now
+    outcomes[number]["start_ns"] = now
+    outcomes[number]["hold_ns"] = 0
+    outcomes[number]["pages"] = 0
+    outcomes[number]["end"] = how
+    go_on(requests, outcomes, cpus, list_locks, settings, cpu, now, now)
+
+
+@inner
+def wait_for_list(cpus: np.ndarray, list_locks: np.ndarray, cpu: int, wanted: int) -> None:
+    """A CPU waits for a pcp->lock that is taken."""
+    now = int(cpus[cpu]["arrival_ns"])
+    if int(cpus[cpu]["parked_on"]) < 0:
+        cpus[cpu]["parked_on"] = wanted
+        cpus[cpu]["asked_ns"] = now
+        list_locks[wanted]["waiting"] += 1
+    if int(list_locks[wanted]["is_waiting"]) != 0:
+        cpus[cpu]["status"] = PARKED
+    else:
+        cpus[cpu]["arrival_ns"] = max(int(list_locks[wanted]["release_ns"]), now) + 1
+
+
+@inner
+def list_is_taken(cpus: np.ndarray, list_locks: np.ndarray, cpu: int, wanted: int) -> bool:
+    """Whether a CPU finds a pcp->lock taken; those that wait for it go before a trylock."""
+    if int(list_locks[wanted]["is_waiting"]) != 0:
+        return True
+    if int(list_locks[wanted]["release_ns"]) > int(cpus[cpu]["arrival_ns"]):
+        return True
+    return int(list_locks[wanted]["waiting"]) > 0 and int(cpus[cpu]["parked_on"]) < 0
+
+
+@inner
+def fail_trylock(
+    requests: np.ndarray,
+    outcomes: np.ndarray,
+    cpus: np.ndarray,
+    list_locks: np.ndarray,
+    settings: np.ndarray,
+    cpu: int,
+) -> bool:
+    """A trylock failed: one page moves past the list (S4.10), or a drain stops (S4.7).
+
+    Returns:
+        Whether the CPU needs zone->lock now.
+    """
+    number = int(cpus[cpu]["next"])
+    role = int(requests[number]["role"])
+    outcomes[number]["list_was_busy"] = 1
+    if settings[SINGLE_NS] < 0:
+        if role not in (ALLOCATES, FREES):
+            return True
+        end_without_lock(requests, outcomes, cpus, list_locks, settings, cpu, LISTED)
+        return False
+    wanted = int(requests[number]["list_lock"])
+    pages = int(requests[number]["pages"])
+    if role == GOES_ON:
+        list_locks[wanted]["gone"] -= pages
+        end_without_lock(requests, outcomes, cpus, list_locks, settings, cpu, ABANDONED)
+        return False
+    outcomes[number]["hold_ns"] = settings[SINGLE_NS]
+    if role == FREES:
+        list_locks[wanted]["gone"] += pages
+    elif role == ALLOCATES:
+        list_locks[wanted]["gone"] -= pages
+    else:
+        outcomes[number]["pages"] = 1
+        if role == DRAINS:
+            list_locks[wanted]["gone"] -= pages - 1
+    return True
+
+
+@inner
+def correct_drain(
+    requests: np.ndarray,
+    outcomes: np.ndarray,
+    list_locks: np.ndarray,
+    settings: np.ndarray,
+    number: int,
+) -> bool:
+    """Drain what is on the list: less what is gone or, in full drains, with what was left on it.
+
+    Returns:
+        Whether there is anything to drain.
+    """
+    role = int(requests[number]["role"])
+    wanted = int(requests[number]["list_lock"])
+    pages = int(requests[number]["pages"])
+    gone = min(int(list_locks[wanted]["gone"]), pages)
+    if gone < 0:
+        room = max(settings[LARGEST_FULL] - pages, 0)
+        gone = -min(-gone, room) if role == EMPTIES else 0
+    if gone == 0 or role == REFILLS:
+        return True
+    list_locks[wanted]["gone"] -= gone
+    outcomes[number]["pages"] = pages - gone
+    outcomes[number]["hold_ns"] = int(requests[number]["hold_ns"]) * (pages - gone) // pages
+    return pages > gone
 
 
 @inner
@@ -155,27 +251,29 @@ def take_list(
     settings: np.ndarray,
     cpu: int,
 ) -> bool:
-    """Take the request's pcp->lock, if it has one; False if the CPU must wait for that first."""
+    """Take the request's pcp->lock, if it has one; whether the CPU needs zone->lock now."""
     number = int(cpus[cpu]["next"])
     wanted = int(requests[number]["list_lock"])
     if wanted < 0:
         return True
-    waiting = int(list_locks[wanted]["is_waiting"]) != 0
-    release = int(list_locks[wanted]["release_ns"])
-    if not waiting and release <= int(cpus[cpu]["arrival_ns"]):
-        list_locks[wanted]["is_waiting"] = 1
-        return True
-    if int(requests[number]["is_remote"]) == 0:
-        outcomes[number]["list_was_busy"] = 1
-        if settings[SINGLE_NS] >= 0:
-            outcomes[number]["hold_ns"] = settings[SINGLE_NS]
-        return True
-    if waiting:
-        cpus[cpu]["status"] = PARKED
-        cpus[cpu]["parked_on"] = wanted
-    else:
-        cpus[cpu]["arrival_ns"] = release
-    return False
+    role = int(requests[number]["role"])
+    if list_is_taken(cpus, list_locks, cpu, wanted):
+        if role not in (DECAYS, EMPTIES):
+            return fail_trylock(requests, outcomes, cpus, list_locks, settings, cpu)
+        wait_for_list(cpus, list_locks, cpu, wanted)
+        return False
+    if role in (ALLOCATES, FREES):
+        end_without_lock(requests, outcomes, cpus, list_locks, settings, cpu, LISTED)
+        return False
+    if int(cpus[cpu]["parked_on"]) >= 0:
+        cpus[cpu]["parked_on"] = -1
+        list_locks[wanted]["waiting"] -= 1
+        outcomes[number]["list_wait_ns"] = cpus[cpu]["arrival_ns"] - cpus[cpu]["asked_ns"]
+    if not correct_drain(requests, outcomes, list_locks, settings, number):
+        end_without_lock(requests, outcomes, cpus, list_locks, settings, cpu, NEEDLESS)
+        return False
+    list_locks[wanted]["is_waiting"] = 1
+    return True
 
 
 @inner
@@ -233,8 +331,9 @@ def run_queues(
 
     Args:
         requests: `REQUEST` records, CPU after CPU, each CPU's in its order.
-        outcomes: `OUTCOME` records, `hold_ns` as in the requests; written here.
-        cpus: `CPU` records with `next`, `end` and `arrival_ns` of the first request set.
+        outcomes: `OUTCOME` records, `hold_ns` and `pages` as in the requests; written here.
+        cpus: `CPU` records with `next`, `end` and `arrival_ns` of the first request set, and
+            `parked_on` -1.
         locks: `LOCK` records, zero.
         list_locks: `LIST_LOCK` records, zero.
         settings: int64, shape (SETTINGS,).

@@ -11,7 +11,7 @@ from pagealloc_model.allocator.offsets import pcp_at
 from pagealloc_model.allocator.pcp import drain_everything, visit_lists
 from pagealloc_model.allocator.reclaim import begin_reclaim
 from pagealloc_model.allocator.request import allocate_object, free_object
-from pagealloc_model.allocator.watermark import start_kswapd, stop_kswapd
+from pagealloc_model.allocator.watermark import end_kswapd, start_kswapd
 from pagealloc_model.jit import entry, inner
 
 
@@ -88,9 +88,11 @@ def advance(
         elif operation == at.RECORDED_FAILURE:
             st[at.COUNT_RECORDED_FAILURE] += 1
         elif operation == at.KSWAPD_START:
-            start_kswapd(st, int(events[position]["offset"]), int(events[position]["zone"]))
+            node = int(events[position]["offset"])
+            end_kswapd(st, log, node)
+            start_kswapd(st, node, int(events[position]["zone"]))
         elif operation == at.KSWAPD_STOP:
-            stop_kswapd(st, int(events[position]["offset"]))
+            end_kswapd(st, log, int(events[position]["offset"]))
         elif operation == at.SET_PCP_HIGH:
             pcp = pcp_at(st, int(events[position]["zone"]), cpu)
             wanted = int(events[position]["offset"])

@@ -368,4 +368,4 @@ def free_pages(
             st, log, at.SITE_DIRECT_FREE, zone, cpu, order, migratetype, 1, 1 << order
         )
     if st[at.KSWAPD_RUNS] and not st[at.KSWAPD_RECORDED]:
-        stop_balanced_kswapds(st)
+        stop_balanced_kswapds(st, log)

@@ -6,6 +6,7 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.counters import carefully_seen_free, seen_free, seen_free_cma
+from pagealloc_model.allocator.event_log import count_transaction
 from pagealloc_model.allocator.offsets import free_list_at, node_at, zone_at
 from pagealloc_model.jit import inner
 
@@ -144,6 +145,21 @@ def stop_kswapd(st: np.ndarray, node: int) -> None:
 
 
 @inner
+def end_kswapd(st: np.ndarray, log: np.ndarray, node: int) -> None:
+    """The same, with a hold of zone->lock counted for each boost taken back (S11.1)."""
+    region = node_at(st, node)
+    if not st[region + at.NODE_KSWAPD_ACTIVE]:
+        return
+    highest_type = st[region + at.NODE_KSWAPD_HIGHEST]
+    first = node * st[at.ZONE_TYPES]
+    for zone in range(first, first + st[at.ZONE_TYPES]):
+        if is_eligible(st, zone, highest_type) and st[zone_at(zone) + at.ZONE_REMEMBERED_BOOST] > 0:
+            cpu = st[at.EVENT_CPU]
+            count_transaction(st, log, at.SITE_BOOST_RESET, zone, cpu, 0, -1, 0, 0)
+    stop_kswapd(st, node)
+
+
+@inner
 def start_kswapd(st: np.ndarray, node: int, highest_type: int) -> None:
     """Begin a node's reclaim run: eligible zones are RECLAIM_ACTIVE, their boosts noted (S10.2).
 
@@ -189,10 +205,10 @@ def wake_kswapds(st: np.ndarray, zonelist: int, order: int, highest_type: int) -
 
 
 @inner
-def stop_balanced_kswapds(st: np.ndarray) -> None:
+def stop_balanced_kswapds(st: np.ndarray, log: np.ndarray) -> None:
     """End every run of a node that is balanced at order 0 (S10.2)."""
     for node in range(st[at.NR_NODES]):
         region = node_at(st, node)
         active = st[region + at.NODE_KSWAPD_ACTIVE]
         if active and node_balanced(st, node, 0, st[region + at.NODE_KSWAPD_HIGHEST]):
-            stop_kswapd(st, node)
+            end_kswapd(st, log, node)

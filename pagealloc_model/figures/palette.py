@@ -48,6 +48,7 @@ SITE_COLOURS: dict[str, str] = {
     "direct_free": "#8A6D00",
     "reserve": "#A0487E",
     "unreserve": "#595959",
+    "boost_reset": "#B00020",
 }
 
 PREDICTION_COLOURS: tuple[str, ...] = ("#0072B2", "#D55E00", "#009E73", "#A0487E")

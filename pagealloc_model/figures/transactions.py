@@ -23,7 +23,7 @@ from pagealloc_model.figures.small_multiples import (
 LONE_BIN_NS = 1_000_000_000
 """Width assumed where no table has two bins to tell it from."""
 
-SITES = ("refill", "drain", "buddy_alloc", "direct_free", "reserve", "unreserve")
+SITES = ("refill", "drain", "buddy_alloc", "direct_free", "reserve", "unreserve", "boost_reset")
 
 
 def transaction_rates(measured: Tables, predicted: Tables, zone: str | None = None) -> go.Figure:

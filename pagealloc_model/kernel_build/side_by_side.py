@@ -25,6 +25,7 @@ ROW_NAMES = {
     at.SITE_DIRECT_FREE: "free into the buddy",
     at.SITE_RESERVE: "reserve",
     at.SITE_UNRESERVE: "unreserve",
+    at.SITE_BOOST_RESET: "boosts taken back",
     at.LOG_ZONE_LOCKED: "mm_page_alloc_zone_locked",
     at.LOG_PCPU_DRAIN: "mm_page_pcpu_drain",
     at.LOG_EXTFRAG: "mm_page_alloc_extfrag",
@@ -38,6 +39,7 @@ ROW_FUNCTIONS = {
     at.SITE_DIRECT_FREE: "free_one_page",
     at.SITE_RESERVE: "reserve_highatomic_pageblock",
     at.SITE_UNRESERVE: "unreserve_highatomic_pageblock",
+    at.SITE_BOOST_RESET: "balance_pgdat",
 }
 HOLD_COLUMNS = (
     *("", "time", "zone", "cpu", "order", "migratetype", "objects", "pages"),

@@ -12,7 +12,7 @@ import pagealloc_model as pm
 from pagealloc_model import figures
 from pagealloc_model.lock_cost_fit import fit_lock_costs
 from pagealloc_model.lock_policies import lock_policy_table
-from pagealloc_model.lock_timing import LockModel, LockTimes, queued
+from pagealloc_model.lock_timing import LockModel, LockTimes, lock_times
 from pagealloc_model.widgets.controls import CONTROL_WIDTH, LABEL_WIDTH, PolicyControls
 from pagealloc_model.widgets.explorer import Explorer, Progress, View
 from pagealloc_model.widgets.recorded import recorded_values
@@ -97,7 +97,7 @@ class PcpBatching(ipywidgets.VBox):
     ) -> LockTimes:
         if cpus == self._base.machine.nr_cpus:
             replay = pm.replay(self._bundle, policy, progress=progress, cancel=cancelled.is_set)
-            return queued(replay.log, replay.machine, self._model)
+            return lock_times(replay, self._model)
         run = run_scenario(self._scenario(cpus), policy, rules=self._base.rules, progress=progress)
         return run.times(self._model)
 

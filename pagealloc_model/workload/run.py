@@ -16,6 +16,7 @@ from pagealloc_model.allocator.replay import advance
 from pagealloc_model.allocator.state import State, make_state
 from pagealloc_model.kernel_rules import KernelRules
 from pagealloc_model.lock_timing import LockModel, LockTimes, queued
+from pagealloc_model.lock_visits import list_visits
 from pagealloc_model.machine import Machine
 from pagealloc_model.policy import Assumptions, Policy
 from pagealloc_model.workload.scenario import Scenario
@@ -47,13 +48,19 @@ class ScenarioRun:
     unlogged: int
 
     @cached_property
+    def visits(self) -> np.ndarray:
+        """`lock_visits.VISIT` records: allocations and frees at lists that others may drain."""
+        scenario = self.scenario
+        return list_visits(self.log, scenario.events, self.places, scenario.machine, self.policy)
+
+    @cached_property
     def transactions_full(self) -> pd.DataFrame:
         """Every hold of zone->lock, one row each."""
         return tables.transactions_full(self.scenario.machine, self.log)
 
     def times(self, model: LockModel | None = None) -> LockTimes:
         """The holds with their times."""
-        return queued(self.log, self.scenario.machine, model or LockModel())
+        return queued(self.log, self.scenario.machine, model or LockModel(), self.visits)
 
 
 def run_scenario(

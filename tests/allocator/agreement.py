@@ -80,7 +80,7 @@ def assert_holds_add_up(rows: np.ndarray, step: Step) -> None:
         if kind in (at.SITE_DRAIN_COMMIT, at.SITE_DRAIN_DECAY, at.SITE_DRAIN_ALL):
             assert (row[6], row[7]) == (len(drained), sum(drained))
             drained.clear()
-        if kind < at.SITES and kind != at.SITE_DRAIN_ALL:
+        if kind < at.SITES and kind not in (at.SITE_DRAIN_ALL, at.SITE_BOOST_RESET):
             assert isinstance(step, Alloc | Replayed | Free | FreeSingly | Tick)
             assert cpu == step.cpu
         if kind < at.SITES and isinstance(step, Alloc | Replayed | Free | FreeSingly | Tick):

@@ -50,6 +50,7 @@ HOLDS = {
     at.SITE_DIRECT_FREE: ("direct_free", ""),
     at.SITE_RESERVE: ("reserve", ""),
     at.SITE_UNRESERVE: ("unreserve", ""),
+    at.SITE_BOOST_RESET: ("boost_reset", ""),
 }
 """The oracle's site and cause of each of the model's sites."""
 

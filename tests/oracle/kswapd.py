@@ -59,6 +59,8 @@ class Kswapd:
         for zone in self._eligible(self._highest_type):
             zone.flags.reclaim_active = False
             boost = self._boosts[zone.index]
+            if boost:
+                zone.events.hold("boost_reset", "", 0)
             zone.watermarks.boost = max(zone.watermarks.boost - boost, 0)
         self._note_activity()
 

@@ -224,9 +224,11 @@ def test_a_run_marks_only_zones_that_its_waker_may_use() -> None:
     target.alloc(1, 0, MOVABLE, DMA32, KERNEL)
     zones = target.dump()["zones"]
     assert [zones[index]["reclaim_active"] for index in range(4)] == [True, False, False, False]
+    target.events.clear()
     target.stop_kswapd(0)
     zones = target.dump()["zones"]
     assert [zones[index]["boost"] for index in (DMA32_0, NORMAL_0)] == [0, 40]
+    assert target.events == [("hold", "boost_reset", "", 0)], "a hold for each boost taken back"
     assert not zones[DMA32_0]["reclaim_active"]
 
 

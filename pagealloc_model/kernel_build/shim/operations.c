@@ -37,6 +37,13 @@ static gfp_t gfp_mask_of(unsigned int bits, int migratetype)
 	return gfp_mask;
 }
 
+static void log_boost_reset(int zone)
+{
+	hold = (struct hold){ .site = AT_SITE_BOOST_RESET, .cpu = this_cpu };
+	splits = merges = inserts = looks = 0;
+	log_hold(zone, 0, -1, 0, 0);
+}
+
 /* What a literal replay has of kswapd: when it runs, and what its runs leave behind. */
 static void stop_kswapd(pg_data_t *pgdat)
 {
@@ -51,6 +58,8 @@ static void stop_kswapd(pg_data_t *pgdat)
 		    zone_idx(zone) > pgdat->kswapd_highest)
 			continue;
 		clear_bit(ZONE_RECLAIM_ACTIVE, &zone->flags);
+		if (remembered_boost[number])
+			log_boost_reset(number);
 		zone->watermark_boost -= min(zone->watermark_boost, remembered_boost[number]);
 	}
 }
