@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pagealloc_model.errors import PolicyError, UsageError
 from pagealloc_model.kernel_rules import BY_ANSWERS, KernelRules, preset_names
-from pagealloc_model.policy import policy_settings
+from pagealloc_model.policy import Policy, policy_settings
 from pagealloc_model.policy_fields import BOOL, CHOICE
 
 if TYPE_CHECKING:
