@@ -32,6 +32,7 @@ COMMANDS = (
     "synth",
     "trim",
     "notebook",
+    "post",
     "lab",
 )
 METRIC_KEYS = {"metric", "scope", "measured", "predicted", "error", "unit"}

@@ -15,6 +15,7 @@ from pagealloc_model.cli import (
     judge,
     lab,
     notebook,
+    post,
     record,
     replay,
     synth,
@@ -39,6 +40,7 @@ COMMANDS = (
     judge,
     synth,
     trim,
+    post,
     notebook,
     lab,
 )

@@ -1,10 +1,13 @@
 """Results as plain text that survives a mailing list: tables of at most 72 ASCII columns."""
 
 from pagealloc_model.post.agreement import agreement_text, patch_and_policy_text
+from pagealloc_model.post.charts import ASCII, UTF8, Glyphs, bar_chart, histogram, time_series
 from pagealloc_model.post.choice_table import choice_table, miss_list
+from pagealloc_model.post.comparison_message import comparison_message
 from pagealloc_model.post.comparison_table import comparison_table
 from pagealloc_model.post.error_table import error_table
 from pagealloc_model.post.footer import Footer
+from pagealloc_model.post.message import Message
 from pagealloc_model.post.posted_figures import posted_figures
 from pagealloc_model.post.recording import describe_recording, recording_text
 from pagealloc_model.post.rule_table import rule_table
@@ -12,13 +15,20 @@ from pagealloc_model.post.snapshot_table import snapshot_table
 from pagealloc_model.post.this_machine import doctor_text, live_text
 
 __all__ = [
+    "ASCII",
+    "UTF8",
     "Footer",
+    "Glyphs",
+    "Message",
     "agreement_text",
+    "bar_chart",
     "choice_table",
+    "comparison_message",
     "comparison_table",
     "describe_recording",
     "doctor_text",
     "error_table",
+    "histogram",
     "live_text",
     "miss_list",
     "patch_and_policy_text",
@@ -26,4 +36,5 @@ __all__ = [
     "recording_text",
     "rule_table",
     "snapshot_table",
+    "time_series",
 ]

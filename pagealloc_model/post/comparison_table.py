@@ -62,9 +62,9 @@ def _signed(rows: pd.DataFrame) -> tuple[Row, list[Row]]:
     header = Row(heading="metric", label="scope", cells=("base", "patch", "change", ""))
     return header, [
         Row(
-            heading=_with_unit(row),
+            heading=with_unit(row),
             label=ascii_only(str(row.scope)),
-            cells=(number(row.base), number(row.patch), percent(row.change), _verdict(row)),
+            cells=(number(row.base), number(row.patch), percent(row.change), verdict(row)),
         )
         for row in rows.itertuples()
     ]
@@ -75,9 +75,9 @@ def _mmtests(rows: pd.DataFrame) -> tuple[Row, list[Row]]:
     header = Row(heading="metric", label="scope", cells=("base", "patch"))
     return header, [
         Row(
-            heading=_with_unit(row),
+            heading=with_unit(row),
             label=ascii_only(str(row.scope)) + ("" if row.better else " ~"),
-            cells=(_value_and_gain(row.base, 0.0), _value_and_gain(row.patch, _gain(row))),
+            cells=(value_and_gain(row.base, 0.0), value_and_gain(row.patch, _gain(row))),
         )
         for row in rows.itertuples()
     ]
@@ -90,11 +90,13 @@ _STYLES: dict[str, tuple[_Renderer, str]] = {
 }
 
 
-def _with_unit(row: Any) -> str:
+def with_unit(row: Any) -> str:
+    """A metric's name with its unit."""
     return ascii_only(f"{row.metric} ({row.unit})" if row.unit else str(row.metric))
 
 
-def _verdict(row: Any) -> str:
+def verdict(row: Any) -> str:
+    """Signs of a change for the better (+) or the worse (-); empty where neither can be said."""
     if pd.isna(row.change) or row.change == 0 or not row.better:
         return ""
     return "+" if (row.change > 0) == (row.better == "higher") else "-"
@@ -107,7 +109,8 @@ def _gain(row: Any) -> object:
     return -row.change if row.better == "lower" else row.change
 
 
-def _value_and_gain(value: object, gain: object) -> str:
+def value_and_gain(value: object, gain: object) -> str:
+    """Such as "0.50 (  25.00%)", as mmtests prints them."""
     if pd.isna(value):
         return f"{NOT_AVAILABLE} ({NOT_AVAILABLE:>7} )"
     if pd.isna(gain):

@@ -13,9 +13,9 @@ from pagealloc_model import figures
 from pagealloc_model.lock_cost_fit import fit_lock_costs
 from pagealloc_model.lock_policies import lock_policy_table
 from pagealloc_model.lock_timing import LockModel, LockTimes, lock_times
+from pagealloc_model.recorded_values import recorded_values
 from pagealloc_model.widgets.controls import CONTROL_WIDTH, LABEL_WIDTH, PolicyControls
 from pagealloc_model.widgets.explorer import Explorer, Progress, View
-from pagealloc_model.widgets.recorded import recorded_values
 from pagealloc_model.workload.run import run_scenario
 from pagealloc_model.workload.scale_up import scaled_up
 from pagealloc_model.workload.scenario import Scenario

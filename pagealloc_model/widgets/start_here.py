@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pagealloc_model as pm
 from pagealloc_model import figures
+from pagealloc_model.recorded_values import recorded_values
 from pagealloc_model.widgets.controls import PolicyControls
 from pagealloc_model.widgets.explorer import Explorer, Progress, View
-from pagealloc_model.widgets.recorded import recorded_values
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,4 +1,4 @@
-"""Where controls start: the policy values of the recorded machine."""
+"""The policy values of the recorded machine: where controls start, what posts compare with."""
 
 from __future__ import annotations
 

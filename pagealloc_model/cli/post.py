@@ -1,0 +1,154 @@
+"""`pagealloc post`: a comparison as a message for a mailing list."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pagealloc_model.cli.arguments import (
+    Commands,
+    add_command,
+    add_recording,
+    add_rules,
+    policy_fields_help,
+)
+from pagealloc_model.cli.output import new_directory
+from pagealloc_model.errors import UsageError
+from pagealloc_model.policy import Policy
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from plotly.graph_objects import Figure
+
+    from pagealloc_model.bundle import Bundle
+    from pagealloc_model.comparison import Comparison
+    from pagealloc_model.post.message import Message
+
+
+def add_parser(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "post",
+        summary="write a comparison of two policies as a message for a mailing list",
+        example="pagealloc post kbuild --patch pcp_batch=127",
+        more=policy_fields_help(),
+    )
+    add_recording(parser, several=True)
+    for side, otherwise in (("base", "as recorded"), ("patch", "required")):
+        parser.add_argument(
+            f"--{side}",
+            metavar="FIELD=VALUE,...",
+            default="",
+            required=side == "patch",
+            help=f"policy of the {side} side ({otherwise})",
+        )
+    parser.add_argument(
+        "--seeds",
+        metavar="N",
+        type=int,
+        default=1,
+        help="replay every recording with N seeds, each a run of its own (default: 1)",
+    )
+    parser.add_argument(
+        "--style",
+        choices=("signed", "mmtests"),
+        default="signed",
+        help="signed: raw change; mmtests: gains, positive is better (default: signed)",
+    )
+    parser.add_argument(
+        "--format", choices=("text", "md"), default="text", help="of what is printed"
+    )
+    parser.add_argument("--utf8", action="store_true", help="charts of block characters, not ASCII")
+    parser.add_argument(
+        "--no-validation", action="store_true", help="leave out how far the model can be believed"
+    )
+    add_rules(parser)
+    parser.add_argument(
+        "-o",
+        dest="directory",
+        metavar="DIR",
+        type=Path,
+        help="write post.txt, post.md, table.csv and figures as PNG, SVG and PDF into this "
+        "directory, which must not exist or be empty",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Replay, compare and print the message, or write it with its figures."""
+    if options.seeds < 1:
+        raise UsageError(f"--seeds {options.seeds}: give at least one")
+    base, patch = (_policy(words) for words in (options.base, options.patch))
+    import pagealloc_model as pm
+    from pagealloc_model.post import comparison_message
+
+    bundles = [pm.open(path) for path in options.paths]
+    comparisons = list(_comparisons(bundles, base, patch, options))
+    validations = []
+    if not options.no_validation:
+        validations = [pm.validate(bundle, rules=options.rules) for bundle in bundles]
+    message = comparison_message(
+        comparisons, bundles, validations=validations, style=options.style, utf8=options.utf8
+    )
+    if options.directory:
+        _write(options.directory, message, comparisons)
+    else:
+        print(message.to_markdown() if options.format == "md" else message.to_text(), end="")
+    return 0
+
+
+def _policy(words: str) -> Policy:
+    return Policy.parse([word for word in words.split(",") if word.strip()])
+
+
+def _comparisons(
+    bundles: list[Bundle], base: Policy, patch: Policy, options: argparse.Namespace
+) -> Iterator[Comparison]:
+    import pagealloc_model as pm
+
+    for bundle in bundles:
+        for seed in range(options.seeds):
+            sides = [
+                pm.replay(bundle, policy, rules=options.rules, seed=seed)
+                for policy in (base, patch)
+            ]
+            yield pm.compare(*sides)
+
+
+def _write(directory: Path, message: Message, comparisons: list[Comparison]) -> None:
+    import pandas as pd
+
+    from pagealloc_model.figures.files import write_figures
+
+    with new_directory(directory) as partial:
+        (partial / "post.txt").write_text(message.to_text(), encoding="utf-8")
+        (partial / "post.md").write_text(message.to_markdown(), encoding="utf-8")
+        tables = [
+            comparison.rows.assign(recording=comparison.base.name, seed=comparison.base.seed)
+            for comparison in comparisons
+        ]
+        pd.concat(tables).to_csv(partial / "table.csv", index=False)
+        try:
+            write_figures(_figures(comparisons[0]), partial)
+        except UsageError as error:
+            print(f"pagealloc: {error}; text and table were written", file=sys.stderr)
+    for file in sorted(directory.iterdir()):
+        print(file)
+
+
+def _figures(comparison: Comparison) -> dict[str, Figure]:
+    from pagealloc_model import figures
+
+    def sides(table: str) -> dict[str, pd.DataFrame]:
+        return {name: getattr(getattr(comparison, name), table) for name in ("base", "patch")}
+
+    return {
+        "transaction_sizes": figures.transaction_sizes(None, sides("transactions")),
+        "transaction_rates": figures.transaction_rates(None, sides("lock")),
+        "pcp_counts": figures.pcp_counts(None, sides("pcp")),
+        "free_pages": figures.free_pages_by_migratetype(None, sides("free_pages")),
+    }
