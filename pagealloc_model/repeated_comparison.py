@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from pagealloc_model.comparison import Comparison
 from pagealloc_model.errors import UsageError
 from pagealloc_model.significance import LEVEL, paired_p
+
+if TYPE_CHECKING:
+    from pagealloc_model.comparison import Comparison
 
 COLUMNS = ("metric", "scope", "unit", "better")
 MOMENTS = ("min", "mean", "std", "max")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import configparser
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -149,3 +150,12 @@ def test_tests_import_only_what_setup_cfg_declares(
 
 def test_package_is_typed(checkout: Path) -> None:
     assert (checkout / "pagealloc_model" / "py.typed").exists()
+
+
+@pytest.mark.parametrize("name", ["comparison", "repeated_comparison"])
+def test_modules_that_posts_are_made_from_can_be_imported_first(checkout: Path, name: str) -> None:
+    code = f"import pagealloc_model.{name}"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=checkout, check=False
+    )
+    assert done.returncode == 0, done.stderr[-800:]
