@@ -42,7 +42,7 @@ def test_a_block_reunites_on_its_owners_lists() -> None:
         target.free(pfn % 2, pfn, 0)
     target.drain_all()
     assert holds(target) == [("drain", "drain_all", 1)]
-    assert 0 in in_zone(target, 4)
+    assert in_zone(target, 4) == [0, 32, 64, 96], "whole, so not last"
     assert (counts(target).merges, counts(target).merge_looks) == (15, 15)
     assert owners(target) == {}
     assert counts(target).ended == 1
@@ -80,6 +80,19 @@ def test_plain_pages_do_not_merge() -> None:
     lists_of(target).merge_all()
     assert on_list(target, 0) == [1, 0]
     assert counts(target).merges == 0
+
+
+def test_an_owners_own_plain_pages_do_not_merge() -> None:
+    """4 pages of its block come back as a chunk: page 1 stays plain, page 0 is freed anew."""
+    target = using(0, 1, 2, 3, recovers=False, free=(0,))
+    target.drain_all()
+    assert take(target) == [0]
+    target.free(0, 0, 0)
+    merges = counts(target).merges
+    lists_of(target).merge_all()
+    assert on_list(target, 0) == [0, 1]
+    assert lists_of(target).mergeable == {0}
+    assert counts(target).merges == merges
 
 
 @pytest.mark.parametrize(

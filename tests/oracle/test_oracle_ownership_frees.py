@@ -151,6 +151,9 @@ def test_pages_may_merge_when_they_are_freed() -> None:
     assert (counts(target, cpu=1).merge_looks, counts(target, cpu=1).merges) == (2, 1)
     target.free(0, 2, 1)
     assert (on_list(target, 1), on_list(target, 2)) == ([6], [0])
+    looks = counts(target).merge_looks
+    target.drain_all()
+    assert counts(target).merge_looks == looks, "not looked at again"
     target.check()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.oracle import Bits, Oracle, OraclePolicy
@@ -11,6 +13,7 @@ from tests.oracle.ownership_bench import (
     MOVABLE,
     ORDER,
     PAGES,
+    ROOMY,
     TIGHT,
     UNMOVABLE,
     counts,
@@ -99,6 +102,13 @@ def test_fit_test(fit_test: str, claimed: int) -> None:
     assert counts(target).claimed == claimed
 
 
+@pytest.mark.parametrize(("high", "claimed"), [(15, 0), (16, 1)])
+def test_a_block_may_fill_the_lists_up(high: int, claimed: int) -> None:
+    target = owning(OraclePolicy(pcp_batch=4, pcp_high_min=high, pcp_high_max=high))
+    take(target)
+    assert counts(target).claimed == claimed
+
+
 def test_always_fits_under_any_limit() -> None:
     target = owning(TIGHT, fit_test="always")
     take(target)
@@ -112,6 +122,12 @@ def test_claims_go_on_while_pages_are_missing() -> None:
     take(target)
     assert owners(target) == {0: 0, 2: 0}
     assert on_list(target, 4) == [32], "behind the first, which was cut"
+
+
+def test_the_largest_order_that_claims() -> None:
+    target = owning(claims_up_to_order=1)
+    take(target, order=1)
+    assert owners(target) == {0: 0}
 
 
 @pytest.mark.parametrize(
@@ -228,6 +244,23 @@ def test_a_block_is_cut_to_its_half_for_the_smallest_chunk() -> None:
     take(target)
     assert in_zone(target, 3) == [8]
     assert counts(target).phases[2].pages == 8
+
+
+def test_a_chunk_is_never_a_block() -> None:
+    """32 pages are wanted, and come in halves of blocks."""
+    policy = OraclePolicy(pcp_batch=32, pcp_high_min=64, pcp_high_max=64)
+    target = owning(policy, claims_blocks=False)
+    take(target)
+    assert counts(target).phases[2] == PhaseCount(refills=1, objects=4, pages=32)
+    assert on_list(target, 3) == [8, 32, 40]
+
+
+@pytest.mark.parametrize("chunk_search", ["largest", "smallest"])
+def test_unless_a_whole_block_is_asked_for(chunk_search: str) -> None:
+    policy = replace(ROOMY, costly_order=4)
+    target = owning(policy, claims_blocks=False, chunk_search=chunk_search)
+    assert take(target, order=4) == [0]
+    assert counts(target).phases[2] == PhaseCount(refills=1, objects=2, pages=32)
 
 
 def test_other_types_come_last_and_page_by_page() -> None:
