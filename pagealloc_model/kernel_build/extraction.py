@@ -16,7 +16,7 @@ from pagealloc_model.kernel_build.source_tree import SOURCES, SourceTree
 SHIM = Path(__file__).parent / "shim"
 BEFORE_TYPES = ("basics.h", "types.h")
 AFTER_TYPES = ("machine.h",)
-BEHIND_FUNCTIONS = ("event_log.c", "state.c", "operations.c")
+BEHIND_FUNCTIONS = ("event_log.c", "state.c", "operations.c", "sizes.c")
 
 CALLED = {"free": ("free_frozen_pages", "free_the_page", "free_unref_page")}
 """Names, newest first, of what the shim calls by one name."""
@@ -52,6 +52,11 @@ JUDGED = (
     "alloc_flags_nofragment",
     "wake_all_kswapds",
     "pgdat_balanced",
+    "zone_batchsize",
+    "zone_highsize",
+    "__setup_per_zone_wmarks",
+    "setup_per_zone_lowmem_reserve",
+    "refresh_zone_stat_thresholds",
 )
 """Functions under these names are the allocator's decisions; reported if a tree has none."""
 
@@ -67,6 +72,7 @@ OFFERED = frozenset(
     {
         "ac",
         "alloc_flags",
+        "cpu_online",
         "force",
         "fpi_flags",
         "gfp_mask",

@@ -14,6 +14,7 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.state import State
 from pagealloc_model.kernel_build.build import DECIDED_BY_SOURCE
 from pagealloc_model.kernel_build.compiled_tree import CompiledTree
+from pagealloc_model.kernel_build.judged_sizes import size_difference
 from pagealloc_model.kernel_build.random_machines import Beginning, random_beginning
 from pagealloc_model.kernel_build.random_operations import random_operations, starting_places
 from pagealloc_model.kernel_build.side_by_side import Difference, SideBySide, event_words
@@ -78,6 +79,8 @@ def judge(
 ) -> Verdict:
     """Random operations on random machines until a difference, or until enough were taken.
 
+    For each of them, the sizes that set-up gives another machine are compared first.
+
     Args:
         tree: whose code judges.
         rules: of the model.
@@ -92,6 +95,10 @@ def judge(
     done = scenario = 0
     found: tuple[Difference, tuple[str, ...]] | None = None
     while done < operations and found is None:
+        sizes = size_difference(tree, rules, random.Random(f"{seed} {scenario} sizes"))
+        if sizes is not None:
+            found = sizes, ()
+            break
         rng = random.Random(f"{seed} {scenario}")
         beginning = random_beginning(rng, rules)
         count = min(SCENARIO, operations - done)

@@ -12,6 +12,7 @@ from pagealloc_model.errors import UsageError
 from pagealloc_model.kernel_build.compiled_tree import CompiledTree
 from pagealloc_model.kernel_build.extraction import Configuration
 from pagealloc_model.machine import Machine
+from pagealloc_model.policy import Policy
 
 ZONE_NAMES = ("DMA", "DMA32", "Normal", "HighMem", "Movable", "Device")
 """Zone types as the shim numbers them."""
@@ -107,6 +108,23 @@ class KernelState:
             _pointer(self.state.pages) if pages else None, _pointer(self.state.blocks)
         )
         return self.state
+
+    def size_zones(self, policy: Policy) -> None:
+        """Watermarks, reserves and limits of `state` as the tree's set-up makes them.
+
+        Args:
+            policy: `min_free_kbytes`, `watermark_scale_factor`, both given, and
+                `percpu_pagelist_high_fraction`, None for 0.
+        """
+        assert policy.min_free_kbytes is not None
+        assert policy.watermark_scale_factor is not None
+        failed = self._library.shim_size_zones(
+            ctypes.c_long(policy.min_free_kbytes),
+            ctypes.c_long(policy.watermark_scale_factor),
+            ctypes.c_long(policy.percpu_pagelist_high_fraction or 0),
+        )
+        if failed:
+            raise MemoryError("not enough memory for the kernel's counters")
 
     def settle(self) -> None:
         """Counters, list lengths and block types of `state` as they are now."""

@@ -217,11 +217,12 @@ def _row_functions(unit: Unit, *rows: np.ndarray) -> list[Place]:
         place
         for kind in kinds
         if kind in ROW_FUNCTIONS
-        for place in _functions(unit, ROW_FUNCTIONS[kind])
+        for place in functions_named(unit, ROW_FUNCTIONS[kind])
     ]
 
 
-def _functions(unit: Unit, name: str) -> list[Place]:
+def functions_named(unit: Unit, name: str) -> list[Place]:
+    """Where a unit's functions of a name are: none, or one for each condition they stand under."""
     return [
         Place(path=item.path, line=item.line, function=name)
         for item in unit.items
@@ -241,7 +242,7 @@ def _writers(unit: Unit, lines: list[str]) -> list[Place]:
             rf"->{name}\s*(?:[-+|&]|<<|>>)?(?:=(?!=)|\+\+|--)|(?:set|clear)_bit\({name}\b",
             item.text,
         )
-        for place in _functions(unit, item.names[0])
+        for place in functions_named(unit, item.names[0])
     ]
 
 

@@ -25,6 +25,7 @@ SOURCES = (
     "mm/mmzone.c",
     "mm/page_alloc.c",
     "mm/vmscan.c",
+    "mm/vmstat.c",
 )
 """Files of a tree that are looked into, those whose definitions others need first."""
 

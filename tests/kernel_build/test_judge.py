@@ -14,6 +14,13 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.cli import main
 from pagealloc_model.kernel_build.compiled_tree import CompiledTree
 from pagealloc_model.kernel_build.judge import Verdict, judge, shrunk
+from pagealloc_model.kernel_build.judged_sizes import (
+    BATCH,
+    LIMITS,
+    MARKS,
+    RESERVES,
+    size_difference,
+)
 from pagealloc_model.kernel_build.random_machines import random_beginning
 from pagealloc_model.kernel_build.random_operations import random_operations
 from pagealloc_model.kernel_build.source_tree import SourceTree
@@ -39,6 +46,40 @@ def test_the_model_does_what_the_kernel_does(
 def test_they_agree_for_long(compiled: Callable[[str], CompiledTree], series: str) -> None:
     verdict = judged(compiled(series), series, 1_000_000, seed=random.randrange(1 << 30))
     assert verdict.difference is None, verdict
+
+
+@pytest.mark.parametrize("series", ["6.12", "6.1"])
+def test_sizes_are_those_of_the_kernel_s_set_up(
+    compiled: Callable[[str], CompiledTree], series: str
+) -> None:
+    rules = KernelRules.named(series)
+    for seed in range(50):
+        assert size_difference(compiled(series), rules, random.Random(seed)) is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "function"),
+    [
+        ("batch = rounddown_pow_of_two(batch + batch/2) - 1;", "batch++;", "batch", BATCH),
+        ("high = max(high, batch << 2);", "high++;", "high_min", LIMITS),
+        ("zone->_watermark[WMARK_MIN] = tmp;", "", "min mark", MARKS),
+        ("managed_pages / ratio;", "managed_pages / 9;", "lowmem_reserve", RESERVES),
+    ],
+)
+def test_another_set_up_is_found_and_named(
+    patched: Callable[[str, str, str, str], SourceTree],
+    old: str,
+    new: str,
+    line: str,
+    function: str,
+) -> None:
+    tree = CompiledTree(patched("6.12", "mm/page_alloc.c", old, new))
+    verdict = judge(tree, KernelRules.named("6.12"), operations=20_000, seed=2)
+    assert verdict.difference is not None
+    assert "min_free_kbytes=" in verdict.difference.event
+    assert line in verdict.difference.lines[0]
+    assert function in {each.function for each in verdict.difference.places}
+    assert verdict.operations == 0
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,7 @@ typedef struct { int unused; } seqlock_t, wait_queue_head_t, nodemask_t;
 #define noinline_for_stack noinline
 #define __cacheline_group_begin(name)
 #define __cacheline_group_end(name)
+#define __cacheline_aligned_in_smp
 #define ____cacheline_aligned_in_smp
 #define ____cacheline_internodealigned_in_smp
 #define CACHELINE_PADDING(name) char name[0]
@@ -73,6 +74,7 @@ typedef struct { int unused; } seqlock_t, wait_queue_head_t, nodemask_t;
 #define HPAGE_PMD_ORDER 9
 #define HUGETLB_PAGE_ORDER 9
 #define RECLAIM_DISTANCE 30
+#define SWAP_CLUSTER_MAX 32UL
 #define ARRAY_SIZE(array) (sizeof(array) / sizeof((array)[0]))
 #define ALIGN(value, size) (((value) + (size) - 1) & ~((__typeof__(value))(size) - 1))
 #define ALIGN_DOWN(value, size) ((value) & ~((__typeof__(value))(size) - 1))
@@ -103,6 +105,8 @@ typedef struct { int unused; } seqlock_t, wait_queue_head_t, nodemask_t;
 		__typeof__(x) whole = (x) / (d), rest = (x) % (d);                                 \
 		whole * (n) + rest * (n) / (d);                                                    \
 	})
+#define div64_ul(dividend, divisor) ((dividend) / (divisor))
+#define do_div(dividend, divisor) ((dividend) /= (divisor))
 #define swap(a, b)                                                                                 \
 	do {                                                                                       \
 		__typeof__(a) kept = (a);                                                          \
@@ -218,6 +222,15 @@ typedef struct { bool has[SHIM_CPUS]; } cpumask_t;
 #define for_each_cpu(cpu, mask) for_each_possible_cpu(cpu) if ((mask)->has[cpu])
 #define cpumask_set_cpu(cpu, mask) ((mask)->has[cpu] = true)
 #define cpumask_clear_cpu(cpu, mask) ((mask)->has[cpu] = false)
+
+static inline int cpumask_weight(const cpumask_t *mask)
+{
+	int cpus = 0;
+
+	for (int cpu = 0; cpu < SHIM_CPUS; cpu++)
+		cpus += mask->has[cpu];
+	return cpus;
+}
 
 struct capture_control;
 enum migrate_mode { NO_MIGRATE_MODE };

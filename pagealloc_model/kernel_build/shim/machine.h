@@ -7,11 +7,15 @@ typedef struct pglist_data {
 	int nr_zones;
 	bool kswapd_active;
 	int kswapd_highest;
+	unsigned long totalreserve_pages;
+	struct per_cpu_nodestat *per_cpu_nodestats;
 } pg_data_t;
 
 static pg_data_t *nodes;
 static int nr_online_nodes;
 static int *cpu_node;
+static cpumask_t *node_cpus;
+static unsigned long totalreserve_pages;
 
 /* By the model's zone number; a zone that the machine lacks has no number. */
 static struct zone **zones;
@@ -20,6 +24,9 @@ static int nr_zones;
 #define NODE_DATA(node) (&nodes[node])
 #define numa_node_id() cpu_node[this_cpu]
 #define cpu_to_node(cpu) cpu_node[cpu]
+#define cpumask_of_node(node) (&node_cpus[node])
+#define first_online_node 0
+#define next_online_node(node) ((node) + 1 < nr_online_nodes ? (node) + 1 : MAX_NUMNODES)
 #define node_distance(a, b) 0
 #define node_isset(node, mask) true
 #define node_reclaim_enabled() false

@@ -147,8 +147,11 @@ static void load_nodes(void)
 	nr_online_nodes = st[AT_NR_NODES];
 	nodes = calloc(nr_online_nodes, sizeof(*nodes));
 	cpu_node = calloc(online_cpus, sizeof(*cpu_node));
-	for (int cpu = 0; cpu < online_cpus; cpu++)
+	node_cpus = calloc(nr_online_nodes, sizeof(*node_cpus));
+	for (int cpu = 0; cpu < online_cpus; cpu++) {
 		cpu_node[cpu] = st[st[AT_CPU_NODE_BASE] + cpu];
+		cpumask_set_cpu(cpu, &node_cpus[cpu_node[cpu]]);
+	}
 	for (int node = 0; node < nr_online_nodes; node++) {
 		int64_t *words = st + st[AT_NODE_BASE] + node * AT_NODE_STRIDE;
 
@@ -252,6 +255,7 @@ void shim_unload(void)
 	free(remembered_boost);
 	free(nodes);
 	free(cpu_node);
+	free(node_cpus);
 }
 
 static void store_list(struct list_head *from, int64_t *list, struct model_page *pages, int where,
