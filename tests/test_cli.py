@@ -29,6 +29,7 @@ COMMANDS = (
     "validate",
     "replay",
     "compare",
+    "sweep",
     "synth",
     "trim",
     "notebook",

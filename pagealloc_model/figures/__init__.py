@@ -13,9 +13,12 @@ from pagealloc_model.figures.free_memory import (
 from pagealloc_model.figures.highatomic import highatomic_blocks
 from pagealloc_model.figures.lock_times import lock_times
 from pagealloc_model.figures.outcomes import outcomes
+from pagealloc_model.figures.pareto_front import pareto_front
 from pagealloc_model.figures.pcp import pcp_counts
+from pagealloc_model.figures.sensitivity_bars import sensitivity_bars
 from pagealloc_model.figures.small_multiples import since_start
 from pagealloc_model.figures.stacked import stacked
+from pagealloc_model.figures.sweep_lines import sweep_lines
 from pagealloc_model.figures.transactions import transaction_rates, transaction_sizes
 
 __all__ = [
@@ -26,9 +29,12 @@ __all__ = [
     "lock_times",
     "outcomes",
     "pageblocks_by_type",
+    "pareto_front",
     "pcp_counts",
+    "sensitivity_bars",
     "since_start",
     "stacked",
+    "sweep_lines",
     "transaction_rates",
     "transaction_sizes",
 ]

@@ -8,10 +8,13 @@ from pagealloc_model.post.comparison_table import comparison_table
 from pagealloc_model.post.error_table import error_table
 from pagealloc_model.post.footer import Footer
 from pagealloc_model.post.message import Message
+from pagealloc_model.post.pareto_table import pareto_table
 from pagealloc_model.post.posted_figures import posted_figures
 from pagealloc_model.post.recording import describe_recording, recording_text
 from pagealloc_model.post.rule_table import rule_table
+from pagealloc_model.post.sensitivity_table import sensitivity_table
 from pagealloc_model.post.snapshot_table import snapshot_table
+from pagealloc_model.post.sweep_table import sweep_table
 from pagealloc_model.post.this_machine import doctor_text, live_text
 
 __all__ = [
@@ -31,10 +34,13 @@ __all__ = [
     "histogram",
     "live_text",
     "miss_list",
+    "pareto_table",
     "patch_and_policy_text",
     "posted_figures",
     "recording_text",
     "rule_table",
+    "sensitivity_table",
     "snapshot_table",
+    "sweep_table",
     "time_series",
 ]

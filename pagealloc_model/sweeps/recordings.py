@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Lock
+from threading import Lock, RLock
 
 from pagealloc_model.bundle import Bundle, open_recording
 from pagealloc_model.evidence.choice import choose_rules
 from pagealloc_model.prepared import forget_prepared, prepare
+from pagealloc_model.progress_bar import unreported
 from pagealloc_model.sweeps.fingerprint import recording_digest
 from pagealloc_model.sweeps.remote_files import (
     address_digest,
@@ -61,8 +63,53 @@ def named_recording(given: Bundle | str | Path) -> Recording:
     return Recording(name=bundle.name, digest=recording_digest(bundle), place=str(bundle.path))
 
 
+class ReadyRecording:
+    """A recording that several threads replay: opened once, and prepared once for equal settings.
+
+    Args:
+        open_it: opens it.
+    """
+
+    def __init__(self, open_it: Callable[[], Bundle]) -> None:
+        self._open_it = open_it
+        self._bundle: Bundle | None = None
+        self._prepared_for: tuple[object, ...] | None = None
+        self._lock = RLock()
+
+    def opened(self) -> Bundle:
+        """The recording; its events are read on first use.
+
+        Raises:
+            RecordingError: it cannot be opened.
+        """
+        with self._lock:
+            if self._bundle is None:
+                self._bundle = self._open_it()
+            return self._bundle
+
+    def ready(self, settings: Settings) -> Bundle:
+        """The recording, prepared; threads that need it meanwhile wait.
+
+        What was prepared for settings that start otherwise is let go.
+
+        Raises:
+            RecordingError: it cannot be read.
+            UsageError: it cannot be replayed.
+        """
+        with self._lock:
+            bundle = self.opened()
+            wanted = (settings.rules, settings.assumptions, settings.seed)
+            if wanted != self._prepared_for:
+                if self._prepared_for is not None:
+                    forget_prepared(bundle)
+                rules = choose_rules(bundle, settings.rules).rules
+                prepare(bundle, rules, settings.assumptions, settings.seed, unreported)
+                self._prepared_for = wanted
+            return bundle
+
+
 class OpenRecordings:
-    """Recordings that threads replay: each is opened and prepared once, and let go when done.
+    """The recordings of a sweep, each let go after the last point that needs it.
 
     Args:
         uses: each recording once for every point that replays it.
@@ -70,50 +117,16 @@ class OpenRecordings:
 
     def __init__(self, uses: Iterable[Recording]) -> None:
         self._guard = Lock()
-        self._entries: dict[str, _Entry] = {}
-        for recording in uses:
-            self._entries.setdefault(recording.digest, _Entry(recording)).uses_left += 1
+        self._uses_left: Counter[Recording] = Counter(uses)
+        self._ready = {each: ReadyRecording(each.opened) for each in self._uses_left}
 
     def opener(self, recording: Recording, settings: Settings) -> Callable[[], Bundle]:
-        """What opens a recording, ready to be replayed; threads that need the same one wait."""
-        return lambda: self._entries[recording.digest].ready(settings)
+        """What opens a recording, ready to be replayed."""
+        return lambda: self._ready[recording].ready(settings)
 
     def used(self, recording: Recording) -> None:
         """Note that one of a recording's points is made."""
         with self._guard:
-            entry = self._entries[recording.digest]
-            entry.uses_left -= 1
-            if entry.uses_left == 0:
-                entry.let_go()
-
-
-class _Entry:
-    """A recording, how many points still need it, and what was last prepared of it."""
-
-    def __init__(self, recording: Recording) -> None:
-        self.uses_left = 0
-        self._recording = recording
-        self._bundle: Bundle | None = None
-        self._prepared_for: tuple[object, ...] | None = None
-        self._lock = Lock()
-
-    def ready(self, settings: Settings) -> Bundle:
-        with self._lock:
-            if self._bundle is None:
-                self._bundle = self._recording.opened()
-            wanted = (settings.rules, settings.assumptions, settings.seed)
-            if wanted != self._prepared_for:
-                if self._prepared_for is not None:
-                    forget_prepared(self._bundle)
-                rules = choose_rules(self._bundle, settings.rules).rules
-                prepare(self._bundle, rules, settings.assumptions, settings.seed, _unseen)
-                self._prepared_for = wanted
-            return self._bundle
-
-    def let_go(self) -> None:
-        self._bundle = None
-        self._prepared_for = None
-
-
-def _unseen(share: float) -> None:
-    """Preparing's own progress, which the sweep's bar stands for."""
+            self._uses_left[recording] -= 1
+            if self._uses_left[recording] == 0:
+                del self._ready[recording]

@@ -12,9 +12,14 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from pagealloc_model.errors import UsageError
+from pagealloc_model.sweeps.pareto import FRAGMENTATION, LOCK_TIME, ParetoFront, pareto
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import plotly.graph_objects as go
+
+    from pagealloc_model.sweeps.sensitivity import Sensitivity
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -78,6 +83,22 @@ class SweepResult:
         from pagealloc_model.post.sweep_table import sweep_table
 
         return sweep_table(self.rows, self.axes, metrics, width=width)
+
+    def figure(self, along: str, metrics: Sequence[str]) -> go.Figure:
+        """Metrics along one axis, a line for each combination of the others."""
+        from pagealloc_model.figures import sweep_lines
+
+        return sweep_lines(self.rows, self.axes, along, metrics)
+
+    def sensitivity(self, metric: str) -> Sensitivity:
+        """How far each axis alone moves a metric; see `sweeps.sensitivity`."""
+        from pagealloc_model.sweeps.sensitivity import sensitivity
+
+        return sensitivity(self.rows, self.axes, metric)
+
+    def pareto(self, x: str = LOCK_TIME, y: str = FRAGMENTATION) -> ParetoFront:
+        """The points that no other one beats in both metrics; see `sweeps.pareto`."""
+        return pareto(self.rows, self.axes, x, y)
 
 
 def _umask() -> int:

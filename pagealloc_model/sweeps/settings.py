@@ -14,6 +14,7 @@ from pagealloc_model.kernel_rules import BY_ANSWERS, KernelRules
 from pagealloc_model.policy import Assumptions, Policy, policy_settings
 from pagealloc_model.policy_fields import BOOL, CHOICE, INT
 from pagealloc_model.prediction import Replay, replay
+from pagealloc_model.progress_bar import unreported
 
 Code = KernelBuild | Hooks
 POLICY_AXIS, RULES_AXIS, ASSUMPTIONS_AXIS = "policy", "rules", "assumptions"
@@ -96,7 +97,7 @@ class Settings:
             assumptions=self.assumptions,
             seed=self.seed,
             hooks=self.code if isinstance(self.code, Hooks) else None,
-            progress=_unseen,
+            progress=unreported,
             cancel=cancel,
         )
 
@@ -161,7 +162,3 @@ def _checked_rules(value: object) -> KernelRules | str | None:
         raise PolicyError(f"rules={value!r}: give the name of a preset, KernelRules or None")
     KernelRules.named(value)
     return value
-
-
-def _unseen(share: float) -> None:
-    """A point's own progress, which the sweep's bar stands for."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -247,12 +248,14 @@ def test_closing_stops_replays_that_run(small: pm.Bundle, monkeypatch: pytest.Mo
 def test_a_recording_is_let_go_after_its_last_point(small: pm.Bundle) -> None:
     recording = named_recording(str(small.path))
     opened = OpenRecordings([recording, recording])
-    first = opened.opener(recording, Settings())()
-    assert opened.opener(recording, Settings())() is first
+    bundle = opened.opener(recording, Settings())()
+    assert opened.opener(recording, Settings())() is bundle
+    held = weakref.ref(bundle)
+    del bundle
     opened.used(recording)
-    assert opened.opener(recording, Settings())() is first
+    assert held() is not None
     opened.used(recording)
-    assert opened.opener(recording, Settings())() is not first
+    assert held() is None
 
 
 def test_tables_survive_parquet(small: pm.Bundle, tmp_path: Path) -> None:
