@@ -40,7 +40,7 @@ def contention_rows(bundle: Bundle, predicted: Replay, measured: Measured) -> It
     waits = measured.contention.waits
     waits = waits[waits["site"] != SITES[OTHER]]
     frame = times.acquisitions
-    contended = frame["ahead"] > (0 if times.model.unfair else 1)
+    contended = shows_contention(times)
     chance = contended_by_chance(times)
     scopes: list[tuple[str, pd.Series, pd.Series]] = [
         ("all", pd.Series(True, frame.index), pd.Series(True, waits.index))
@@ -64,6 +64,11 @@ def contention_rows(bundle: Bundle, predicted: Replay, measured: Measured) -> It
             null=null,
             null_error=relative(null, real),
         )
+
+
+def shows_contention(times: LockTimes) -> pd.Series:
+    """Which acquisitions would leave an event: all that wait, of a fair lock from the second on."""
+    return times.acquisitions["ahead"] > (0 if times.model.unfair else 1)
 
 
 def contended_by_chance(times: LockTimes) -> np.ndarray:

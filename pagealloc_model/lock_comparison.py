@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from pagealloc_model.contention_errors import recorded_lock_model
+from pagealloc_model.contention_errors import recorded_lock_model, shows_contention
 from pagealloc_model.lock_timing import LockModel, LockTimes, lock_times
 from pagealloc_model.measured import Measured, measure
 from pagealloc_model.prediction import Replay, replay
@@ -18,8 +18,21 @@ if TYPE_CHECKING:
     from pagealloc_model.bundle import Bundle
 
 KEYS = ["time_ns", "node", "zone", "cpu", "site"]
-MODELLED_ONLY = ("reserve", "unreserve")
-"""Sites that no event shows: measured values are NA."""
+SITES = (
+    *("refill", "drain", "buddy_alloc", "direct_free"),
+    *("reserve", "unreserve", "boost_reset"),
+)
+"""Sites of S11.1 that the model performs."""
+
+NOT_MODELLED = {
+    "compaction_scan": "compaction is replayed by what it took and freed, not by how it searched",
+    "page_reporting": "a balloon that reports free pages leaves no event",
+    "proc_readers": "who reads buddyinfo, zoneinfo or pagetypeinfo is in no recording",
+    "watermark_update": "sysctls are not changed during a replay",
+    "growth": "memory that a zone gets is put into its lists without a hold",
+    "isolation": "contiguous ranges, hotplug and memory failure are not replayed",
+}
+"""The other sites of S11.1, and why neither side has them: their values are NA."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -51,22 +64,39 @@ class LockComparison:
 
     @cached_property
     def by_site(self) -> pd.DataFrame:
-        """By site: acquisitions and pages per acquisition of both, with relative errors."""
+        """Every site of S11.1: both sides' acquisitions and pages per acquisition, with errors.
+
+        Columns: site, then acquisitions, pages, contended and pages_per_acquisition, each with
+        _measured, _predicted and _error; NA where a side cannot know. "other" are waits of
+        functions that no site of the model stands for.
+        """
         sums = self.table.groupby(["site", "source"])[["acquisitions", "pages", "contended"]]
-        totals = sums.sum(min_count=1).unstack("source")
-        rows = []
-        for site in totals.index:
-            row: dict[str, object] = {"site": site}
-            for name in ("acquisitions", "pages", "contended"):
-                row |= _both(name, totals.loc[site, name])
-            per = {
-                side: totals.loc[site, ("pages", side)] / totals.loc[site, ("acquisitions", side)]
-                for side in ("measured", "predicted")
-                if side in totals.loc[site, "pages"].index
-            }
-            row |= _both("pages_per_acquisition", pd.Series(per))
-            rows.append(row)
-        return pd.DataFrame(rows)
+        totals = sums.sum(min_count=1)
+        seen = [site for site in totals.index.unique("site") if site not in SITES]
+        return pd.DataFrame(
+            [self._row_of_site(site, totals) for site in (*SITES, *seen, *NOT_MODELLED)]
+        )
+
+    def _row_of_site(self, site: str, totals: pd.DataFrame) -> dict[str, object]:
+        unseen = {
+            "measured": site in self.measured.unseen_sites or site not in SITES,
+            "predicted": site not in SITES,
+        }
+        row: dict[str, object] = {"site": site}
+        values: dict[tuple[str, str], object] = {}
+        for name in ("acquisitions", "pages", "contended"):
+            for side in ("measured", "predicted"):
+                unknown = name == "contended" and side == "measured"
+                unknown &= not self.measured.contention.known
+                nothing = pd.NA if unseen[side] or unknown else 0.0
+                found = totals[name].get((site, side), nothing)
+                values[name, side] = nothing if pd.isna(found) else found
+            row |= _both(name, values[name, "measured"], values[name, "predicted"])
+        sizes = [
+            _ratio(values["pages", side], values["acquisitions", side])
+            for side in ("measured", "predicted")
+        ]
+        return row | _both("pages_per_acquisition", *sizes)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -74,6 +104,7 @@ class LockComparison:
         return (
             f"measured acquisitions: {self.measured.boundaries}",
             *self.measured.contention.notes,
+            *(f"{site}: not modelled, {why}" for site, why in NOT_MODELLED.items()),
             *self.times.model.costs.lines(),
         )
 
@@ -99,7 +130,7 @@ class LockComparison:
 
     def _predicted_rows(self) -> pd.DataFrame:
         frame = self._binned(self.times.acquisitions).astype({"zone": str, "site": str})
-        frame["contended"] = (frame["ahead"] > 0).astype("int64")
+        frame["contended"] = shows_contention(self.times).astype("int64")
         grouped = frame.groupby(KEYS)
         rows = grouped[["objects", "pages", "contended", "hold_ns", "wait_ns"]].sum()
         rows.insert(0, "acquisitions", grouped.size())
@@ -107,12 +138,16 @@ class LockComparison:
         return rows.astype("Float64").reset_index().assign(source="predicted")
 
 
-def _both(name: str, values: pd.Series) -> dict[str, object]:
-    measured = values.get("measured", pd.NA)
-    predicted = values.get("predicted", pd.NA)
+def _both(name: str, measured: object, predicted: object) -> dict[str, object]:
     known = not (pd.isna(measured) or pd.isna(predicted))
-    error = relative(float(predicted), float(measured)) if known else pd.NA
+    error = relative(float(predicted), float(measured)) if known else pd.NA  # type: ignore[arg-type]
     return {f"{name}_measured": measured, f"{name}_predicted": predicted, f"{name}_error": error}
+
+
+def _ratio(amount: object, count: object) -> object:
+    if pd.isna(amount) or pd.isna(count) or not count:
+        return pd.NA
+    return float(amount) / float(count)  # type: ignore[arg-type]
 
 
 def compare_locks(

@@ -83,6 +83,7 @@ class LockTimes:
             objects, pages, splits, merges, inserts, scanned, arrival_ns, start_ns, hold_ns,
             wait_ns, list_wait_ns (for pcp->lock, before), ahead (CPUs that held or awaited the
             lock), list_was_busy; one row each. Cause "trylock": one page, past the list.
+        visits: `lock_visits.VISIT` records: what tried the locks of lists besides.
         trylocks: cpu; frees and allocations whose trylock of the CPU's own list failed, each of
             them one page under zone->lock; drains_cut_short; pages_left by drains that were cut
             short or did not begin.
@@ -93,6 +94,7 @@ class LockTimes:
     machine: Machine
     model: LockModel
     acquisitions: pd.DataFrame
+    visits: np.ndarray
     trylocks: pd.DataFrame
     delay_ns: np.ndarray
     span_ns: int
@@ -178,6 +180,7 @@ def queued(
         machine=machine,
         model=model,
         acquisitions=acquisitions_table(log, requests, outcomes, machine, trylock_fails=fails),
+        visits=visits,
         trylocks=trylocks_table(requests, outcomes, machine, trylock_fails=fails),
         delay_ns=delay_ns,
         span_ns=_span(outcomes[outcomes["end"] == SERVED]),

@@ -25,6 +25,8 @@ DEFAULT_BIN_NS = 1_000_000_000
 DEFAULT_PAGEBLOCK_ORDER = 9
 _NOTED_PART_NS = 100_000_000
 _NUMBERED_EVERYWHERE = ("Unmovable", "Movable", "Reclaimable", "HighAtomic")
+WITHOUT_EVENTS = ("reserve", "unreserve", "boost_reset")
+"""Sites of zone->lock that no event shows."""
 _BOUNDARY_PROBES = ("pa:pcp_bulk_alloc", "pa:pcp_bulk_alloc_ret", "pa:pcp_bulk_free")
 _DIRECT_FREE_PROBE = "pa:free_one"
 
@@ -63,6 +65,7 @@ class Measured:
         start_ns: start of its first bin: the first allocation or free.
         boundaries: "kprobes" or "inferred".
         contention: contended acquisitions of zone->lock, where they can be known.
+        unseen_sites: sites of zone->lock whose acquisitions this recording cannot show.
         notes: what limits these tables, one line each.
     """
 
@@ -77,6 +80,7 @@ class Measured:
     start_ns: int
     boundaries: str
     contention: Contention
+    unseen_sites: tuple[str, ...]
     notes: tuple[str, ...]
 
     @cached_property
@@ -131,6 +135,7 @@ def measure(bundle: Bundle, *, bin_ns: int = DEFAULT_BIN_NS) -> Measured:
         start_ns=trace.demand_span_ns[0],
         boundaries="kprobes" if probed else "inferred",
         contention=measured_contention(trace, zones),
+        unseen_sites=(*WITHOUT_EVENTS, *_unseen_direct_frees(bundle, probed=probed)),
         notes=(*notes, *_notes(bundle, zones, has_types=types is not None)),
     )
 
@@ -142,7 +147,7 @@ def _transactions(
     stream = allocator_stream(trace, with_probes=probed)
     if probed:
         transactions, notes = probed_transactions(stream, zones, trace.comms)
-        if not _recorded(bundle, _DIRECT_FREE_PROBE):
+        if _unseen_direct_frees(bundle, probed=True):
             notes += (f"{_DIRECT_FREE_PROBE} was not recorded: direct frees are left out",)
         return transactions, notes
     rules = replace(run_rules(bundle), pageblock_order=pageblock_order)
@@ -151,6 +156,11 @@ def _transactions(
         "drops the lock inside a drain is taken from its rules"
     )
     return inferred_transactions(stream, zones, trace.comms, rules), (note,)
+
+
+def _unseen_direct_frees(bundle: Bundle, *, probed: bool) -> tuple[str, ...]:
+    """With kprobes, frees into the buddy are those of a probe, which may not have been set."""
+    return ("direct_free",) if probed and not _recorded(bundle, _DIRECT_FREE_PROBE) else ()
 
 
 def _recorded(bundle: Bundle, name: str) -> bool:

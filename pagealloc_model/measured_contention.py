@@ -68,6 +68,12 @@ def measured_contention(trace: Trace, zones: ZoneMap) -> Contention:
     address = np.asarray(begins["lock_addr"])[begin]
     zone, votes = _zone_of_address(trace, zones, address, following)
     inside = zone != UNKNOWN_ZONE
+    if not inside.any() and not has_paravirtual_spinlocks(trace):
+        return _unknown(
+            f"none of {len(address)} contended acquisitions was of a lock that allocator events "
+            "followed, and who waits for a native spinlock behind its holder alone emits nothing "
+            "(T8)"
+        )
     begin, end, following, zone = (each[inside] for each in (begin, end, following, zone))
     site = _sites(trace, begins, begin, following)
     started = np.asarray(begins["time_ns"])[begin]

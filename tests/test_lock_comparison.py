@@ -5,7 +5,14 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from pagealloc_model.lock_comparison import KEYS, LockComparison, compare_locks
+from pagealloc_model.cli import main
+from pagealloc_model.lock_comparison import (
+    KEYS,
+    NOT_MODELLED,
+    SITES,
+    LockComparison,
+    compare_locks,
+)
 from pagealloc_model.lock_cost_fit import fit_lock_costs
 from pagealloc_model.lock_costs import LockCosts
 from pagealloc_model.lock_spread import with_spread
@@ -34,6 +41,29 @@ def test_totals_by_site_come_from_the_table(xfree: LockComparison) -> None:
     assert by_site.loc["refill", "acquisitions_measured"] == len(refills)
     assert by_site.loc["refill", "pages_measured"] == refills["pages"].sum()
     assert abs(by_site.loc["refill", "pages_per_acquisition_error"]) < 0.15
+
+
+def test_every_site_has_a_row_and_what_nobody_knows_is_na(xfree: LockComparison) -> None:
+    """Refills are measured, boost resets only modelled, scans of compaction neither."""
+    by_site = xfree.by_site.set_index("site")
+    assert set(by_site.index) == {*SITES, *NOT_MODELLED, "other"}
+    sides = ["acquisitions_measured", "acquisitions_predicted"]
+    assert by_site.loc["refill", sides].notna().all()
+    assert by_site.loc["boost_reset", sides].isna().tolist() == [True, False]
+    assert by_site.loc[list(NOT_MODELLED)].isna().all(axis=None)
+
+
+def test_the_command_names_what_is_off_and_by_how_much_times_vary(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = str(shipped_bundle("xfree").path)
+    assert main(["locks", path]) == 0
+    text = capsys.readouterr().out
+    assert "Off by more than 5%:" in text
+    assert "us, low" in text
+    assert all(len(line) <= 72 for line in text.splitlines())
+    assert main(["locks", path, "--csv"]) == 0
+    assert capsys.readouterr().out.startswith("time_ns,")
 
 
 def test_contended_acquisitions_have_a_measured_side(xfree: LockComparison) -> None:

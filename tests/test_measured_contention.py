@@ -131,3 +131,12 @@ def test_two_cpus_can_show_contention_only_with_paravirtual_spinlocks() -> None:
     assert has_paravirtual_spinlocks(trace_of(STEPS, WAITS))
     assert not has_paravirtual_spinlocks(trace_of(STEPS, WAITS, nr_cpus=4))
     assert not has_paravirtual_spinlocks(trace_of(STEPS, WAITS, flags=2))
+
+
+def test_none_seen_is_none_only_where_every_wait_shows() -> None:
+    """Four CPUs: a native spinlock's first waiter emits nothing. Two: what shows is all."""
+    others = [wait for wait in WAITS if wait[2] == OTHER_LOCK]
+    assert not measured_contention(trace_of(STEPS, others, nr_cpus=4), zone_map()).known
+    both = measured_contention(trace_of(STEPS, others, nr_cpus=2), zone_map())
+    assert both.known
+    assert both.waits.empty

@@ -46,16 +46,22 @@ def exit_avalanche(
         pages: pages of each process.
         lifetime_ns: time they keep them; meanwhile the lists' limits sink (S4.8).
         stagger_ns: within which time they begin to exit.
-        reclaimers: CPUs that meanwhile call drain_all_pages again and again, as direct reclaim
-            does (S8.2).
+        reclaimers: CPUs, the last ones, that have no process but meanwhile call drain_all_pages
+            again and again, as direct reclaim does (S8.2).
         drain_every_ns: how often each of them does.
         reclaim_active: kswapd runs on every node during the exit (S4.6).
         seed: of the stagger.
+
+    Raises:
+        UsageError: no CPU is left to exit.
     """
+    exiting = machine.nr_cpus - reclaimers
+    if exiting < 1 or reclaimers < 0:
+        raise UsageError(f"{reclaimers} reclaimers on {machine.nr_cpus} CPUs: one must exit")
     rng = np.random.default_rng(seed)
     touch_ns = max(TOUCH_NS, machine.nr_cpus * UNCONTENDED_NS)
     exit_ns = FIRST_NS + pages * touch_ns + lifetime_ns
-    late = rng.integers(0, max(stagger_ns, 1), machine.nr_cpus).tolist()
+    late = rng.integers(0, max(stagger_ns, 1), exiting).tolist()
     mappings = [
         Mapping(
             pages=pages,
@@ -66,13 +72,13 @@ def exit_avalanche(
             free_ns=FREE_NS,
             freeing_cpu=cpu,
         )
-        for cpu in range(machine.nr_cpus)
+        for cpu in range(exiting)
     ]
     parts = [events_of(mappings, machine)]
     drains = np.arange(exit_ns, exit_ns + stagger_ns + pages * FREE_NS, drain_every_ns)
     for each in range(reclaimers):
-        cpu = machine.nr_cpus - 1 - each % machine.nr_cpus
-        parts.append(plain_events(at.DRAIN_ALL, drains + each, np.full(len(drains), cpu)))
+        cpus = np.full(len(drains), exiting + each)
+        parts.append(plain_events(at.DRAIN_ALL, drains + each, cpus))
     if reclaim_active:
         starts = plain_events(
             at.KSWAPD_START, np.full(len(machine.nodes), exit_ns - 1), np.zeros(1, np.int16)
@@ -84,11 +90,11 @@ def exit_avalanche(
         name="exit",
         machine=machine,
         events=in_time_order(np.concatenate(parts)),
-        objects=pages * machine.nr_cpus,
+        objects=pages * exiting,
         seed=seed,
         kswapd_recorded=reclaim_active,
         lines=(
-            f"{machine.nr_cpus} processes of {pages} pages exit within {stagger_ns / 1e6:g} ms, "
+            f"{exiting} processes of {pages} pages exit within {stagger_ns / 1e6:g} ms, "
             f"a page every {FREE_NS} ns",
             f"{reclaimers} CPUs drain all lists every {drain_every_ns / 1e6:g} ms meanwhile",
         ),
