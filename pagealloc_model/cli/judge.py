@@ -113,7 +113,7 @@ def _as_text(verdict: Verdict) -> str:
         f"operations  {verdict.operations} on {verdict.scenarios + (verdict.scenario >= 0)} "
         f"machines, seed {verdict.seed}, {verdict.seconds:.0f} s",
     ]
-    lines += [f"not found   {name}" for name in verdict.missing]
+    lines += [f"not found   {name}()" for name in verdict.missing]
     difference = verdict.difference
     if difference is None:
         return "\n".join([*lines, "difference  none"])

@@ -11,13 +11,13 @@ from functools import cached_property
 from pathlib import Path
 
 from pagealloc_model.errors import UsageError
+from pagealloc_model.kernel_build.complaints import compile_errors
 from pagealloc_model.kernel_build.extraction import (
     JUDGED,
     Configuration,
     KernelSourceError,
     TreeIndex,
     Unit,
-    compile_errors,
     extract,
 )
 from pagealloc_model.kernel_build.source_tree import SourceTree
@@ -66,7 +66,7 @@ class CompiledTree:
     @property
     def missing(self) -> tuple[str, ...]:
         """Judged functions that the tree does not have under their names."""
-        return tuple(f"{name}()" for name in JUDGED if self._index.function(name) is None)
+        return tuple(name for name in JUDGED if self._index.function(name) is None)
 
     def built(self, configuration: Configuration) -> tuple[Unit, Path]:
         """The unit and the library file of a configuration; compiled on first use.
@@ -107,5 +107,5 @@ class CompiledTree:
             check=False,
         )
         if done.returncode:
-            raise KernelSourceError(compile_errors(unit, self.tree, done.stderr))
+            raise KernelSourceError(compile_errors(unit, self.tree, done.stderr, self.missing))
         return unit, path

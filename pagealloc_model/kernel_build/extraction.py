@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +10,7 @@ from pathlib import Path
 from pagealloc_model.allocator import layout
 from pagealloc_model.errors import PageallocError
 from pagealloc_model.kernel_build.c_items import Item, top_level_items, without_comments, words_of
+from pagealloc_model.kernel_build.complaints import not_found
 from pagealloc_model.kernel_build.source_tree import SOURCES, SourceTree
 
 SHIM = Path(__file__).parent / "shim"
@@ -221,10 +221,11 @@ def extract(index: TreeIndex, configuration: Configuration) -> Unit:
     """
     defined, words = _shim_names()
     defined |= configuration.definitions().keys()
-    calls, lacking = _calls(index, words)
-    if lacking:
-        listed = "; ".join(lacking)
-        raise KernelSourceError(f"{index.tree.path}: not found as the shim calls it: {listed}")
+    calls, missing, changed = _calls(index, words)
+    if missing or changed:
+        lacking = not_found(index.tree, missing)
+        listed = "; ".join([*([f"not found: {lacking}"] if lacking else []), *changed])
+        raise KernelSourceError(f"{index.tree.path}: {listed}")
     items, used = _closure(index, words, defined, _functions_called(index, calls))
     traces = sorted(
         word.removesuffix("(")
@@ -276,9 +277,13 @@ def _tree_has(index: TreeIndex, word: str) -> bool:
     return name in index.by_name
 
 
-def _calls(index: TreeIndex, words: frozenset[str]) -> tuple[dict[str, str], list[str]]:
-    """C text of each call that the shim makes by CALL_name, and what stands in the way."""
-    calls, lacking = {}, []
+def _calls(index: TreeIndex, words: frozenset[str]) -> tuple[dict[str, str], list[str], list[str]]:
+    """C text of each call that the shim makes by CALL_name, and what stands in the way.
+
+    That is: names of functions that are missing, and lines on those that take other arguments.
+    """
+    calls: dict[str, str] = {}
+    missing, changed = [], []
     for name in sorted(each.removeprefix("CALL_") for each in words if each.startswith("CALL_")):
         names = CALLED.get(name, (name,))
         function = next((found for each in names if (found := index.function(each))), None)
@@ -286,13 +291,13 @@ def _calls(index: TreeIndex, words: frozenset[str]) -> tuple[dict[str, str], lis
             if name in NOT_EVERYWHERE:
                 calls[name] = "((void)0)"
             else:
-                lacking.append(f"{' or '.join(names)}() is in none of {', '.join(SOURCES)}")
+                missing.append(names[0])
             continue
         given = [ARGUMENTS.get(each, each) for each in function.parameters]
         where = f"{function.names[0]}() at {function.path}:{function.line}"
-        lacking += [f"{where} has a parameter {each!r}" for each in given if each not in OFFERED]
+        changed += [f"{where} has a parameter {each!r}" for each in given if each not in OFFERED]
         calls[name] = f"{function.names[0]}({', '.join(given)})"
-    return calls, lacking
+    return calls, missing, changed
 
 
 def _functions_called(index: TreeIndex, calls: Mapping[str, str]) -> list[Item]:
@@ -329,14 +334,3 @@ def _spelled(item: Item, text: str) -> str:
     opened = "".join(f"#if {condition}\n" for condition in item.conditions)
     closed = "#endif\n" * len(item.conditions)
     return f'{opened}#line {item.line} "{item.path}"\n{text}\n{closed}'
-
-
-def compile_errors(unit: Unit, tree: SourceTree, output: str) -> str:
-    """A compiler's complaints as one line, each with its function in the tree."""
-    found = []
-    for path, line, message in re.findall(r"^([^:\n]+):(\d+):\d+: error: (.*)$", output, re.M):
-        function = unit.function_at(path, int(line))
-        found.append(f"{path}:{line}{f' in {function}()' if function else ''}: {message}")
-    unique = list(dict.fromkeys(found)) or [output.strip()[-500:]]
-    more = f"; and {len(unique) - 12} more" if len(unique) > 12 else ""
-    return f"{tree.path}: does not compile with the shim: {'; '.join(unique[:12])}{more}"

@@ -94,24 +94,24 @@ def open_tree(path: Path | str, patch: Path | str | None = None) -> SourceTree:
 def _unpatched(path: Path) -> SourceTree:
     if (path / "mm" / "page_alloc.c").is_file():
         return SourceTree(path=path, root=path)
-    tarball = _tarball(path)
-    if tarball is None:
+    tarballs = _tarballs(path)
+    if len(tarballs) > 1:
+        raise UsageError(f"{path}: name one of {', '.join(each.name for each in tarballs)} in it")
+    if not tarballs:
         raise UsageError(
             f"{path}: has no mm/page_alloc.c; name a kernel checkout, or the tarball that a "
             "distribution's linux-source package puts into /usr/src"
         )
-    return SourceTree(path=path, root=_unpacked(tarball))
+    return SourceTree(path=path, root=_unpacked(tarballs[0]))
 
 
-def _tarball(path: Path) -> Path | None:
-    """The tarball a path names: itself, or the only one in a directory or its usr/src."""
+def _tarballs(path: Path) -> list[Path]:
+    """The tarballs a path may mean: itself, or those in a directory or its usr/src."""
     if path.is_file():
-        return path
-    for directory in (path, path / "usr" / "src"):
-        found = sorted(directory.glob("linux-source-*.tar.*"))
-        if len(found) == 1:
-            return found[0]
-    return None
+        return [path]
+    directories = (path, path / "usr" / "src")
+    found = (sorted(each.glob("linux-source-*.tar.*")) for each in directories)
+    return next((tarballs for tarballs in found if tarballs), [])
 
 
 def _unpacked(tarball: Path) -> Path:

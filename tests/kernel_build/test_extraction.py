@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +22,13 @@ PLAIN = Configuration(zone_types=("DMA32", "Normal"))
 PAGE_ALLOC = "mm/page_alloc.c"
 
 
+def without_function(text: str, name: str) -> tuple[str, str]:
+    """A file without one of its functions, and the function."""
+    found = re.search(rf"^static [\w ]*\b{name}\([^;{{]*\)\n\{{.*?^\}}\n", text, re.S | re.M)
+    assert found
+    return text.replace(found[0], ""), found[0]
+
+
 def test_a_unit_holds_the_tree_s_own_functions(
     kernel_source: Callable[[str], SourceTree],
 ) -> None:
@@ -34,10 +42,10 @@ def test_a_unit_holds_the_tree_s_own_functions(
 
 def test_what_an_older_tree_has_not_is_listed(compiled: Callable[[str], CompiledTree]) -> None:
     assert compiled("6.1").missing == (
-        "nr_pcp_alloc()",
-        "decay_pcp_high()",
-        "__rmqueue_claim()",
-        "__rmqueue_steal()",
+        "nr_pcp_alloc",
+        "decay_pcp_high",
+        "__rmqueue_claim",
+        "__rmqueue_steal",
     )
 
 
@@ -57,7 +65,34 @@ def test_renamed_and_changed_functions_are_all_listed(
     message = str(caught.value)
     assert f"reserve_highatomic_pageblock() at {PAGE_ALLOC}:" in message
     assert "has a parameter 'gate'" in message
-    assert "wake_all_kswapds() is in none of" in message
+    assert "not found: wake_all_kswapds();" in message
+
+
+def test_functions_that_moved_are_listed_with_their_new_place(
+    patched: Callable[[str, str, str, str], SourceTree],
+) -> None:
+    """The tree alone calls the first, the shim the second."""
+    old = "max_nr_free = high - batch;"
+    tree = patched("6.12", PAGE_ALLOC, old, old)
+    text = (tree.root / PAGE_ALLOC).read_text()
+    for name in ("nr_pcp_free", "unreserve_highatomic_pageblock"):
+        text, moved = without_function(text, name)
+        (tree.root / "mm" / f"{name}.c").write_text(f"\n\n{moved}")
+        (tree.root / PAGE_ALLOC).write_text(text)
+        with pytest.raises(KernelSourceError) as caught:
+            CompiledTree(tree).load(PLAIN)
+        assert "\n" not in str(caught.value)
+        assert f"not found: {name}() (it is at mm/{name}.c:3)" in str(caught.value)
+
+
+def test_files_that_a_tree_lacks_are_listed(
+    patched: Callable[[str, str, str, str], SourceTree],
+) -> None:
+    old = "max_nr_free = high - batch;"
+    tree = patched("6.12", PAGE_ALLOC, old, old)
+    (tree.root / "include/linux/gfp_types.h").unlink()
+    with pytest.raises(KernelSourceError, match=r"not found: include/linux/gfp_types\.h"):
+        CompiledTree(tree).load(PLAIN)
 
 
 def test_a_compiler_s_complaint_names_the_function_of_the_tree(
@@ -81,6 +116,13 @@ def test_without_a_compiler_there_is_one_clear_line(
 
 def test_a_directory_without_a_kernel_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no mm/page_alloc\.c"):
+        open_tree(tmp_path)
+
+
+def test_one_of_several_tarballs_must_be_named(tmp_path: Path) -> None:
+    for series in ("6.1", "6.12"):
+        (tmp_path / f"linux-source-{series}.tar.xz").write_bytes(b"")
+    with pytest.raises(UsageError, match=r"name one of linux-source-6\.1\.tar\.xz, linux-source"):
         open_tree(tmp_path)
 
 
