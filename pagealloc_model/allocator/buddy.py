@@ -7,6 +7,7 @@ import numpy as np
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.counters import account_free, account_move, account_part
 from pagealloc_model.allocator.offsets import free_list_at, zone_at
+from pagealloc_model.allocator.ownership import end_where_retyped, end_where_whole
 from pagealloc_model.jit import inner
 
 
@@ -127,6 +128,14 @@ def take_smallest_fit(
 
 
 @inner
+def retype_block(blocks: np.ndarray, st: np.ndarray, block: int, migratetype: int) -> None:
+    """Give a pageblock another type; its owner may lose it (S12.8)."""
+    if st[at.OWNERSHIP]:
+        end_where_retyped(blocks, st, block, migratetype)
+    blocks[block]["migratetype"] = migratetype
+
+
+@inner
 def set_block_types(
     blocks: np.ndarray, st: np.ndarray, pfn: int, order: int, migratetype: int
 ) -> None:
@@ -135,7 +144,7 @@ def set_block_types(
     first = pfn >> block_order
     count = 1 << max(order - block_order, 0)
     for block in range(first, first + count):
-        blocks[block]["migratetype"] = migratetype
+        retype_block(blocks, st, block, migratetype)
 
 
 @inner
@@ -148,7 +157,10 @@ def free_to_buddy(
     order: int,
     migratetype: int,
 ) -> None:
-    """Free pages to the buddy, merging as far as types allow (S5.3, S5.4)."""
+    """Free pages to the buddy, merging as far as types allow (S5.3, S5.4).
+
+    `st[FREES_TO_TAIL]` puts what results last on its list.
+    """
     account_free(st, zone, migratetype, 1 << order)
     pages[pfn]["where"] = at.NOWHERE
     largest = st[at.MAX_ORDER]
@@ -174,8 +186,10 @@ def free_to_buddy(
         order += 1
     st[at.WORK_MERGES] += order
     st[at.WORK_INSERTS] += 1
-    tail = False
-    if order < largest - 1:
+    if st[at.OWNERSHIP] and order >= block_order:
+        end_where_whole(blocks, st, pfn, order)
+    tail = st[at.FREES_TO_TAIL] != 0
+    if order < largest - 1 and not tail:
         parent = pfn & ~(1 << order)
         above = parent ^ (1 << (order + 1))
         tail = is_free_buddy(pages, blocks, end, above, order + 1, zone, block_order)
@@ -213,7 +227,7 @@ def move_block_free_pages(
     first = block << st[at.PAGEBLOCK_ORDER]
     end = (block + 1) << st[at.PAGEBLOCK_ORDER]
     moved = move_free_pages(pages, st, zone, first, end, migratetype)
-    blocks[block]["migratetype"] = migratetype
+    retype_block(blocks, st, block, migratetype)
     return moved
 
 

@@ -16,7 +16,21 @@ def forget_work(st: np.ndarray) -> None:
 
 
 @inner
-def count_transaction(
+def count_hold(
+    st: np.ndarray, site: int, zone: int, cpu: int, objects: int, page_count: int
+) -> None:
+    """Count one hold of zone->lock at a site of S11.1, with the work since the last, for a CPU."""
+    region = st[at.PCP_BASE] + (zone * st[at.NR_CPUS] + cpu) * at.PCP_STRIDE
+    counters = region + at.PCP_SITES + site * at.SITE_WORDS
+    st[counters + at.SITE_ACQUISITIONS] += 1
+    st[counters + at.SITE_OBJECTS] += objects
+    st[counters + at.SITE_PAGES] += page_count
+    for unit in range(at.WORK_UNITS):
+        st[counters + at.SITE_WORK + unit] += st[at.WORK + unit]
+
+
+@inner
+def log_hold(
     st: np.ndarray,
     log: np.ndarray,
     site: int,
@@ -27,14 +41,7 @@ def count_transaction(
     objects: int,
     page_count: int,
 ) -> None:
-    """Count one hold of zone->lock at a site of S11.1, with the work since the last, and log it."""
-    region = st[at.PCP_BASE] + (zone * st[at.NR_CPUS] + cpu) * at.PCP_STRIDE
-    counters = region + at.PCP_SITES + site * at.SITE_WORDS
-    st[counters + at.SITE_ACQUISITIONS] += 1
-    st[counters + at.SITE_OBJECTS] += objects
-    st[counters + at.SITE_PAGES] += page_count
-    for unit in range(at.WORK_UNITS):
-        st[counters + at.SITE_WORK + unit] += st[at.WORK + unit]
+    """Log one hold of zone->lock, with the work since the last; `cpu` is that of the list."""
     row = st[at.LOG_ROWS]
     if row >= log.shape[0]:
         st[at.LOG_DROPPED] += 1
@@ -53,6 +60,23 @@ def count_transaction(
     log[row, at.LOG_RAN_ON] = st[at.EVENT_CPU]
     forget_work(st)
     st[at.LOG_ROWS] = row + 1
+
+
+@inner
+def count_transaction(
+    st: np.ndarray,
+    log: np.ndarray,
+    site: int,
+    zone: int,
+    cpu: int,
+    order: int,
+    migratetype: int,
+    objects: int,
+    page_count: int,
+) -> None:
+    """Count one hold of zone->lock at a site of S11.1 for the CPU of its list, and log it."""
+    count_hold(st, site, zone, cpu, objects, page_count)
+    log_hold(st, log, site, zone, cpu, order, migratetype, objects, page_count)
 
 
 @inner

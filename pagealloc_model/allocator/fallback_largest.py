@@ -10,6 +10,7 @@ from pagealloc_model.allocator.buddy import (
     block_span,
     move_free_pages,
     remove_buddy,
+    retype_block,
     set_block_types,
     take_smallest_fit,
 )
@@ -81,7 +82,7 @@ def move_to_requester(
                 alike = is_mostly_alike(pages, st, first, end, block_type, migratetype)
                 move_free_pages(pages, st, zone, first, end, migratetype)
                 if alike:
-                    blocks[block]["migratetype"] = migratetype
+                    retype_block(blocks, st, block, migratetype)
                 return
     account_move(st, zone, int(pages[pfn]["tag"]), migratetype, 1 << order)
     remove_buddy(pages, st, zone, pfn)

@@ -169,6 +169,8 @@ def place_listed(pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, listed: 
         cpu = int(listed[index]["cpu"])
         zone = int(listed[index]["zone"])
         lst = list_index(st, order, int(listed[index]["migratetype"]))
+        if st[at.OWNERSHIP]:
+            lst = 3 * order + int(listed[index]["migratetype"])
         pcp = pcp_at(st, zone, cpu)
         pages[pfn]["order"] = order
         pages[pfn]["where"] = at.ON_PCP
@@ -192,6 +194,8 @@ def install(state: State, image: StartImage) -> None:
     costly, thp = state.st[at.COSTLY_ORDER], state.st[at.THP_LISTS]
     order = image.listed["order"]
     eligible = (order <= costly) | ((order == state.st[at.HUGE_ORDER]) & bool(thp))
+    if state.st[at.OWNERSHIP]:
+        eligible &= order <= machine.pageblock_order
     barred = image.listed[~eligible]
     pfns, orders = image.buddies(machine.pageblock_order, machine.max_order, barred)
     place_buddies(state.pages, state.blocks, state.st, pfns, orders)

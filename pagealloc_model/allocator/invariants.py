@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.ownership_invariants import broken_ownership
 
 if TYPE_CHECKING:
     from pagealloc_model.allocator.state import State
@@ -50,6 +51,7 @@ def broken_invariants(state: State) -> list[str]:
     lines += _check_deltas(state)
     lines += _check_merges(state)
     lines += _check_reserves(state)
+    lines += broken_ownership(state)
     return lines
 
 

@@ -24,14 +24,19 @@ PAGE = np.dtype(
         ("prev", np.int32),
         ("order", np.int8),
         ("where", np.int8),
-        ("tag", np.int16),
+        ("tag", np.int8),
+        ("flags", np.int8),
     ]
 )
 """Links by page frame (-1 ends a list); `where` as below; `tag`: the migratetype of a free buddy's
 list, the type a per-CPU page had when it was freed or taken from the buddy, an allocation's
-movability (1 if requested MOVABLE)."""
+movability (1 if requested MOVABLE); `flags`: of a per-CPU page, and of an allocation that was
+one."""
 
 NOWHERE, ALLOCATED, BUDDY, ON_PCP = 0, 1, 2, 3
+
+MERGEABLE = 1
+"""Flag: the page is of a block that its list's CPU owns (S12.2)."""
 
 BLOCK = np.dtype([("migratetype", np.int8), ("zone", np.int8)])
 """`zone` is the zone's number plus one; 0 means no zone."""
@@ -129,6 +134,12 @@ BOOST_RETRY_BITS = 6155
 BOOSTED_WAKE_NEEDS_BIT = 6156
 REFILL_COUNTED_AT_END = 6157
 HUGE_ORDER = 6158
+# Where the words of pageblock ownership begin, 0 if there are none (see `ownership_layout`), and
+# those of CPUs; what the free under way is.
+OWNERSHIP = 6159
+CPU_BASE = 6160
+FREES_TO_TAIL = 6161
+FREE_IS_BATCHED = 6162
 # What one hold of a full drain covers: everything, batch << S pages, or a batch (S4.9).
 DRAINS_ALL, DRAINS_SCALED_BATCH, DRAINS_BATCH = 0, 1, 2
 # By number of a direct reclaim: how far its request was from its mark when it began, at most 0.
@@ -179,8 +190,13 @@ PCP_EXPIRE = 8
 PCP_TOUCHED = 9
 PCP_FREE_DELTA = 10
 PCP_FREE_CMA_DELTA = 11
+# pcp->lock: the CPU that had it last, plus one; what this CPU did to such locks of the zone.
+PCP_LOCK_HOLDER = 12
+PCP_LOCKS = 13
+PCP_LOCK_HANDOVERS = 14
+PCP_DRAIN_LOCKS = 15
 PCP_LISTS = 16
-PCP_LISTS_MAX = 32
+PCP_LISTS_MAX = 3 * ORDERS
 PCP_SITES = PCP_LISTS + PCP_LISTS_MAX * LIST_WORDS
 
 # zone->lock sites (S11.1), each with counters. A drain's site tells its cause.
@@ -202,6 +218,12 @@ PCP_STRIDE = PCP_SITES + SITES * SITE_WORDS
 NODE_KSWAPD_ACTIVE = 0
 NODE_KSWAPD_HIGHEST = 1
 NODE_STRIDE = 2
+
+# One CPU: offline or not; the pageset whose lock it holds for a folio batch, and pages so far.
+CPU_IS_DEAD = 0
+CPU_BATCH_SET = 1
+CPU_BATCHED = 2
+CPU_STRIDE = 3
 
 # A log row: kind, time, zone, cpu, then by kind. Kinds below SITES are transactions
 # (order, migratetype, objects, pages, splits, merges, inserts, scanned, CPU that ran it); the
@@ -269,7 +291,10 @@ from the object's first page, `zone` the highest zone type the request may use. 
 node's index in `offset`, the start also the highest zone type in `zone`. GROW gives the free buddy
 of page frame `offset` to the zone numbered `zone`. DRAIN_ALL empties all per-CPU lists from the
 event's CPU. RECLAIM_BEGIN carries the request that direct reclaim begins for. TICK is a vmstat tick
-of the event's CPU."""
+of the event's CPU. CPU_DIES takes the CPU numbered `offset` offline, CPU_RETURNS brings it back."""
+
+FREED_IN_BATCH = 1
+"""A free's `bits`: a folio batch freed it (T3)."""
 
 CHAINED = -2
 """An object's place: a page frame, -1 for nowhere, or CHAINED minus the first page frame of a
@@ -278,6 +303,7 @@ chain, linked by `next`, of single pages that stand for an allocation of higher 
 ALLOC, FREE, RECORDED_FAILURE, HIDDEN_ALLOC = 0, 1, 2, 3
 KSWAPD_START, KSWAPD_STOP, SET_PCP_HIGH, GROW = 4, 5, 6, 7
 DRAIN_ALL, RECLAIM_BEGIN, TICK = 8, 9, 10
+CPU_DIES, CPU_RETURNS = 11, 12
 
 NEVER = 1 << 62
 """A time at which no periodic tick is due, ns."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import ownership_layout as own
 from pagealloc_model.jit import inner
 
 
@@ -35,6 +36,24 @@ def pcp_at(st: np.ndarray, zone: int, cpu: int) -> int:
 def node_at(st: np.ndarray, node: int) -> int:
     """Offset of a node's region, by node index."""
     return st[at.NODE_BASE] + node * at.NODE_STRIDE
+
+
+@inner
+def cpu_at(st: np.ndarray, cpu: int) -> int:
+    """Offset of what concerns a CPU as a whole."""
+    return st[at.CPU_BASE] + cpu * at.CPU_STRIDE
+
+
+@inner
+def owned_set_at(st: np.ndarray, zone: int, cpu: int) -> int:
+    """Offset of a CPU's part in the ownership of a zone's blocks."""
+    return st[st[at.OWNERSHIP] + own.SETS] + (zone * st[at.NR_CPUS] + cpu) * own.SET_STRIDE
+
+
+@inner
+def owned_block_at(st: np.ndarray, block: int) -> int:
+    """Offset of who owns a pageblock."""
+    return st[st[at.OWNERSHIP] + own.BLOCKS] + block * own.BLOCK_WORDS
 
 
 @inner

@@ -15,7 +15,15 @@ from pagealloc_model.allocator.buddy import (
 from pagealloc_model.allocator.counters import begin_refill, end_refill, fold_counters, seen_free
 from pagealloc_model.allocator.event_log import count_transaction, log_page
 from pagealloc_model.allocator.fallback import MODE_NORMAL, take_page
+from pagealloc_model.allocator.list_locks import (
+    lock_list,
+    lock_list_to_drain,
+    lock_list_to_free,
+)
 from pagealloc_model.allocator.offsets import pcp_at, zone_at
+from pagealloc_model.allocator.owned_drain import drain_owned
+from pagealloc_model.allocator.owned_lists import merge_before_drain
+from pagealloc_model.allocator.ownership import after_full_drain, age_ownership
 from pagealloc_model.allocator.pcp_fixed import overflow_of_fixed
 from pagealloc_model.allocator.watermark import above_mark, mark_pages
 from pagealloc_model.jit import inner
@@ -128,6 +136,7 @@ def allocate_from_pcp(
 ) -> int:
     """Pop the head of the CPU's list, refilling it first if empty (S4.4, S4.5); -1 if none."""
     pcp = pcp_at(st, zone, cpu)
+    lock_list(st, zone, pcp)
     st[pcp + at.PCP_FREE_COUNT] >>= 1
     lst = pcp + at.PCP_LISTS + list_index(st, order, migratetype) * at.LIST_WORDS
     if st[lst + at.HEAD] < 0:
@@ -178,6 +187,9 @@ def drain(
     site: int,
 ) -> None:
     """Return `count` pages, coldest first, list after list, in one hold of zone->lock (S5.6)."""
+    if st[at.OWNERSHIP]:
+        drain_owned(pages, blocks, st, log, zone, cpu, count, first_list, site)
+        return
     pcp = pcp_at(st, zone, cpu)
     block_order = st[at.PAGEBLOCK_ORDER]
     as_of_block = st[at.LISTS_MATCH_BLOCKS] or st[zone_at(zone) + at.ZONE_HAS_ISOLATED]
@@ -266,12 +278,29 @@ def overflow_of_free(st: np.ndarray, pcp: int, zone: int, order: int) -> int:
     """Count a page just pushed, tune the pageset; pages to return, -1 without overflow (S4.6)."""
     if not st[at.PCP_AUTO_TUNED]:
         return overflow_of_fixed(st, pcp, zone, order)
-    base = st[pcp + at.PCP_BATCH]
+    return overflow_beyond_limit(st, pcp, zone, count_free_of_page(st, pcp, order, True))
+
+
+@inner
+def count_free_of_page(st: np.ndarray, pcp: int, order: int, counts: bool) -> bool:
+    """Count a page just pushed; whether a run of high-order frees flushes the lists (S4.6).
+
+    Unless it `counts`, nothing but the number of pages changes.
+    """
+    if not counts:
+        st[pcp + at.PCP_COUNT] += 1 << order
+        return False
     st[pcp + at.PCP_ALLOC_FACTOR] >>= 1
     st[pcp + at.PCP_COUNT] += 1 << order
     flush = flushes_high_order(st, pcp, order)
-    if st[pcp + at.PCP_FREE_COUNT] < base << st[at.BATCH_SCALE_MAX]:
+    if st[pcp + at.PCP_FREE_COUNT] < st[pcp + at.PCP_BATCH] << st[at.BATCH_SCALE_MAX]:
         st[pcp + at.PCP_FREE_COUNT] += 1 << order
+    return flush
+
+
+@inner
+def overflow_beyond_limit(st: np.ndarray, pcp: int, zone: int, flush: bool) -> int:
+    """Pages to return after a free that has been counted, -1 without overflow (S4.6)."""
     limit = list_limit(st, pcp, zone, flush)
     if st[pcp + at.PCP_COUNT] < limit:
         return -1
@@ -289,6 +318,35 @@ def leave_below_high(st: np.ndarray, zone: int) -> None:
 
 
 @inner
+def drain_overflow(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    zone: int,
+    cpu: int,
+    remaining: int,
+    index: int,
+) -> None:
+    """Return what a free pushed a CPU's lists above their limit by, beginning at a list (S4.7)."""
+    pcp = pcp_at(st, zone, cpu)
+    base = st[pcp + at.PCP_BATCH]
+    site = at.SITE_DRAIN_COMMIT
+    merge_before_drain(pages, st, zone, cpu)
+    if not st[at.FREE_BATCHED]:
+        drain(pages, blocks, st, log, zone, cpu, remaining, index, site)
+        remaining = 0
+    is_first = True
+    while remaining > 0 and st[pcp + at.PCP_COUNT] > 0:
+        if not is_first:
+            lock_list_to_drain(st, zone, pcp)
+        is_first = False
+        drain(pages, blocks, st, log, zone, cpu, min(base, remaining), index, site)
+        remaining -= base
+    leave_below_high(st, zone)
+
+
+@inner
 def free_to_pcp(
     pages: np.ndarray,
     blocks: np.ndarray,
@@ -303,22 +361,14 @@ def free_to_pcp(
 ) -> None:
     """Push a page on the CPU's list and drain what overflows (S4.6, S4.7)."""
     pcp = pcp_at(st, zone, cpu)
+    lock_list_to_free(st, zone, pcp)
     pages[pfn]["order"] = order
     pages[pfn]["where"] = at.ON_PCP
     pages[pfn]["tag"] = migratetype
     push_head(pages, st, pcp + at.PCP_LISTS + index * at.LIST_WORDS, pfn)
     remaining = overflow_of_free(st, pcp, zone, order)
-    if remaining < 0:
-        return
-    base = st[pcp + at.PCP_BATCH]
-    site = at.SITE_DRAIN_COMMIT
-    if not st[at.FREE_BATCHED]:
-        drain(pages, blocks, st, log, zone, cpu, remaining, index, site)
-        remaining = 0
-    while remaining > 0 and st[pcp + at.PCP_COUNT] > 0:
-        drain(pages, blocks, st, log, zone, cpu, min(base, remaining), index, site)
-        remaining -= base
-    leave_below_high(st, zone)
+    if remaining >= 0:
+        drain_overflow(pages, blocks, st, log, zone, cpu, remaining, index)
 
 
 @inner
@@ -349,7 +399,10 @@ def decay(
     pcp = pcp_at(st, zone, cpu)
     excess = decay_size(st, pcp)
     chunk = st[pcp + at.PCP_BATCH] if st[at.DECAY_BATCHED] else excess
+    if excess > 0:
+        merge_before_drain(pages, st, zone, cpu)
     while excess > 0:
+        lock_list_to_drain(st, zone, pcp)
         drain(pages, blocks, st, log, zone, cpu, min(chunk, excess), 0, at.SITE_DRAIN_DECAY)
         excess -= chunk
 
@@ -380,11 +433,33 @@ def visit_lists(
             continue
         if st[at.COUNTS_BY_CPU]:
             fold_counters(st, zone, cpu)
+        age_ownership(blocks, st, zone, cpu)
         decay(pages, blocks, st, log, zone, cpu)
         if st[at.NR_NODES] > 1:
             expired = expiry_size(st, zone, cpu)
             if expired > 0:
+                merge_before_drain(pages, st, zone, cpu)
+                lock_list_to_drain(st, zone, pcp_at(st, zone, cpu))
                 drain(pages, blocks, st, log, zone, cpu, expired, 0, at.SITE_DRAIN_DECAY)
+
+
+@inner
+def drain_pageset(
+    pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, log: np.ndarray, zone: int, cpu: int
+) -> None:
+    """Drain all lists that a CPU has of a zone (S4.9)."""
+    pcp = pcp_at(st, zone, cpu)
+    chunk = st[pcp + at.PCP_COUNT]
+    if st[at.FULL_DRAIN_CHUNK] == at.DRAINS_SCALED_BATCH:
+        chunk = max(st[pcp + at.PCP_BATCH] << st[at.BATCH_SCALE_MAX], 1)
+    elif st[at.FULL_DRAIN_CHUNK] == at.DRAINS_BATCH:
+        chunk = max(st[pcp + at.PCP_BATCH], 1)
+    if st[pcp + at.PCP_COUNT] > 0:
+        merge_before_drain(pages, st, zone, cpu)
+    while st[pcp + at.PCP_COUNT] > 0:
+        lock_list_to_drain(st, zone, pcp)
+        drain(pages, blocks, st, log, zone, cpu, chunk, 0, at.SITE_DRAIN_ALL)
+    after_full_drain(blocks, st, zone, cpu)
 
 
 @inner
@@ -394,11 +469,4 @@ def drain_everything(
     """Drain every CPU's lists of every zone, as a failing allocation does (S4.9)."""
     for cpu in range(st[at.NR_CPUS]):
         for zone in range(st[at.NR_ZONES]):
-            pcp = pcp_at(st, zone, cpu)
-            chunk = st[pcp + at.PCP_COUNT]
-            if st[at.FULL_DRAIN_CHUNK] == at.DRAINS_SCALED_BATCH:
-                chunk = max(st[pcp + at.PCP_BATCH] << st[at.BATCH_SCALE_MAX], 1)
-            elif st[at.FULL_DRAIN_CHUNK] == at.DRAINS_BATCH:
-                chunk = max(st[pcp + at.PCP_BATCH], 1)
-            while st[pcp + at.PCP_COUNT] > 0:
-                drain(pages, blocks, st, log, zone, cpu, chunk, 0, at.SITE_DRAIN_ALL)
+            drain_pageset(pages, blocks, st, log, zone, cpu)

@@ -7,8 +7,9 @@ import numpy as np
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.arithmetic import clamp
 from pagealloc_model.allocator.growth import grow_zone
-from pagealloc_model.allocator.offsets import pcp_at
-from pagealloc_model.allocator.pcp import drain_everything, visit_lists
+from pagealloc_model.allocator.offsets import cpu_at, pcp_at
+from pagealloc_model.allocator.ownership import disown_cpu
+from pagealloc_model.allocator.pcp import drain_everything, drain_pageset, visit_lists
 from pagealloc_model.allocator.reclaim import begin_reclaim
 from pagealloc_model.allocator.request import allocate_object, free_object
 from pagealloc_model.allocator.watermark import end_kswapd, start_kswapd
@@ -28,6 +29,17 @@ def tick(pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, log: np.ndarray)
         st[at.TICK_BASE] += st[at.TICK_PERIOD]
     st[at.TICK_CPU] = cpu
     st[at.NEXT_TICK] = st[at.TICK_BASE] - cpu * st[at.TICK_STAGGER]
+
+
+@inner
+def take_cpu_offline(
+    pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, log: np.ndarray, dead: int
+) -> None:
+    """Return what a CPU's lists hold; it may lose the blocks that it owns (S4.9, S12.8)."""
+    for zone in range(st[at.NR_ZONES]):
+        drain_pageset(pages, blocks, st, log, zone, dead)
+    disown_cpu(blocks, st, dead)
+    st[cpu_at(st, dead) + at.CPU_IS_DEAD] = 1
 
 
 @inner
@@ -75,6 +87,11 @@ def advance(
         cpu = int(events[position]["cpu"])
         st[at.EVENT_CPU] = cpu
         operation = int(events[position]["operation"])
+        st[at.FREE_IS_BATCHED] = 0
+        if operation == at.FREE and int(events[position]["bits"]) & at.FREED_IN_BATCH:
+            st[at.FREE_IS_BATCHED] = 1
+        else:
+            st[cpu_at(st, cpu) + at.CPU_BATCH_SET] = 0
         number = int(events[position]["object"])
         order = int(events[position]["order"])
         if operation == at.FREE:
@@ -115,6 +132,10 @@ def advance(
             grow_zone(pages, blocks, st, zone, int(events[position]["offset"]), order)
         elif operation == at.DRAIN_ALL:
             drain_everything(pages, blocks, st, log)
+        elif operation == at.CPU_DIES:
+            take_cpu_offline(pages, blocks, st, log, int(events[position]["offset"]))
+        elif operation == at.CPU_RETURNS:
+            st[cpu_at(st, int(events[position]["offset"])) + at.CPU_IS_DEAD] = 0
         else:
             st[at.COUNT_HIDDEN if operation == at.HIDDEN_ALLOC else at.COUNT_ALLOC] += 1
             object_pfn[number] = allocate_object(

@@ -11,6 +11,8 @@ from pagealloc_model.allocator.event_log import count_transaction, log_page
 from pagealloc_model.allocator.fallback import MODE_NORMAL, take_page
 from pagealloc_model.allocator.highatomic import reserve, unreserve
 from pagealloc_model.allocator.offsets import node_at, zone_at, zonelist_at
+from pagealloc_model.allocator.owned_frees import free_owned
+from pagealloc_model.allocator.owned_refill import allocate_from_owned
 from pagealloc_model.allocator.pcp import (
     allocate_from_pcp,
     drain_everything,
@@ -82,11 +84,16 @@ def take_from_zone(
     pfn = -1
     st[at.SERVED_BY_PCP] = 0
     if list_index(st, order, migratetype) >= 0:
-        pfn = allocate_from_pcp(pages, blocks, st, log, zone, cpu, order, migratetype, flags)
+        if st[at.OWNERSHIP]:
+            pfn = allocate_from_owned(pages, blocks, st, log, zone, cpu, order, migratetype, flags)
+        else:
+            pfn = allocate_from_pcp(pages, blocks, st, log, zone, cpu, order, migratetype, flags)
         if pfn >= 0:
             st[at.SERVED_BY_PCP] = 1
     if pfn < 0:
         pfn = allocate_from_buddy(pages, blocks, st, log, zone, cpu, order, migratetype, flags)
+        if pfn >= 0:
+            pages[pfn]["flags"] = 0
     region = zone_at(zone)
     if st[region + at.ZONE_BOOSTED] and (
         flags & at.ALLOC_KSWAPD or not st[at.BOOSTED_WAKE_NEEDS_BIT]
@@ -322,6 +329,7 @@ def split_allocation(pages: np.ndarray, st: np.ndarray, pfn: int, order: int) ->
         head = pfn & ~((1 << above) - 1)
         if int(pages[head]["where"]) == at.ALLOCATED and int(pages[head]["order"]) >= above:
             tag = int(pages[head]["tag"])
+            flags = int(pages[head]["flags"])
             for current in range(int(pages[head]["order"]) - 1, order - 1, -1):
                 half = pfn & ~((1 << current) - 1)
                 other = half ^ (1 << current)
@@ -329,6 +337,7 @@ def split_allocation(pages: np.ndarray, st: np.ndarray, pfn: int, order: int) ->
                     pages[piece]["where"] = at.ALLOCATED
                     pages[piece]["order"] = current
                     pages[piece]["tag"] = tag
+                    pages[piece]["flags"] = flags
             return
 
 
@@ -351,8 +360,13 @@ def free_pages(
     migratetype = int(blocks[block]["migratetype"])
     listed = migratetype if migratetype < at.PCP_TYPES else at.MOVABLE
     index = list_index(st, order, listed)
+    if st[at.OWNERSHIP] and order > block_order:
+        index = -1
     if index >= 0 and migratetype != st[at.ISOLATE]:
-        free_to_pcp(pages, blocks, st, log, zone, cpu, pfn, order, index, migratetype)
+        if st[at.OWNERSHIP]:
+            free_owned(pages, blocks, st, log, zone, cpu, pfn, order, migratetype)
+        else:
+            free_to_pcp(pages, blocks, st, log, zone, cpu, pfn, order, index, migratetype)
     elif order <= block_order or not st[at.FREE_SPLIT_BY_BLOCK]:
         free_to_buddy(pages, blocks, st, zone, pfn, order, migratetype)
         count_transaction(

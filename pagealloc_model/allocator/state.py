@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.ownership_words import check_rules, ownership_words
 from pagealloc_model.allocator.zonelists import node_orders, zonelist
-from pagealloc_model.errors import PolicyError
 from pagealloc_model.kernel_rules import KernelRules
 from pagealloc_model.machine import PMD_ORDER, ZONE_TYPES_MAX, Machine, Zone
 from pagealloc_model.policy import Assumptions, Policy
@@ -111,11 +111,10 @@ def make_state(
         log_rows: capacity of the log.
 
     Raises:
-        PolicyError: the policy asks for pageblock ownership.
+        PolicyError: pageblock ownership in a kernel that it cannot be added to.
     """
     policy = policy or Policy()
-    if policy.pageblock_ownership == "pcp_buddy":
-        raise PolicyError("policy pageblock_ownership=pcp_buddy: not yet in the model")
+    check_rules(policy, rules)
     assumptions = assumptions or Assumptions()
     machine = machine.with_watermarks(policy, rules)
     nr_zones = len(machine.zones)
@@ -126,15 +125,21 @@ def make_state(
         *[0] * (len(machine.nodes) * at.NODE_STRIDE),
         *lists,
         *machine.cpu_node_indices,
+        *[0] * (machine.nr_cpus * at.CPU_STRIDE),
     ]
-    st = np.zeros(node_base + len(behind), np.int64)
-    st[node_base:] = behind
+    end_pfn = machine.end_pfn
+    nr_blocks = -(-end_pfn >> machine.pageblock_order)
+    owned_base = node_base + len(behind)
+    owned = ownership_words(policy, nr_zones * machine.nr_cpus, nr_blocks, owned_base)
+    st = np.zeros(owned_base + len(owned), np.int64)
+    st[node_base:owned_base] = behind
+    st[owned_base:] = owned
     st[at.PCP_BASE] = pcp_base
     st[at.NODE_BASE] = node_base
     st[at.ZONELIST_BASE] = node_base + len(machine.nodes) * at.NODE_STRIDE
     st[at.CPU_NODE_BASE] = st[at.ZONELIST_BASE] + len(lists)
-    end_pfn = machine.end_pfn
-    nr_blocks = -(-end_pfn >> machine.pageblock_order)
+    st[at.CPU_BASE] = st[at.CPU_NODE_BASE] + machine.nr_cpus
+    st[at.OWNERSHIP] = owned_base if len(owned) else 0
     state = State(
         pages=np.zeros(nr_blocks << machine.pageblock_order, at.PAGE),
         blocks=np.zeros(nr_blocks, at.BLOCK),
