@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from pagealloc_model.errors import UsageError
-from pagealloc_model.policy import Assumptions
+from pagealloc_model.policy import Assumptions, policy_settings
+from pagealloc_model.policy_fields import Setting
 from pagealloc_model.post.comparison_table import Style, comparison_table
 from pagealloc_model.post.footer import Footer
 from pagealloc_model.predicted_tables import LITERAL
@@ -107,7 +108,7 @@ def _brief(value: object) -> str:
 
 
 def _difference(base: Replay, patch: Replay) -> str:
-    before, after = asdict(base.policy), asdict(patch.policy)
+    before, after = base.policy.given(), patch.policy.given()
     changed = []
     if base.kernel != patch.kernel:
         changed.append(f"code: {base.kernel or 'model'} -> {patch.kernel or 'model'}")
@@ -115,15 +116,20 @@ def _difference(base: Replay, patch: Replay) -> str:
         before_hooks, after_hooks = (", ".join(each.hooks) or "none" for each in (base, patch))
         changed.append(f"hooks: {before_hooks} -> {after_hooks}")
     changed += [
-        f"{name}: {_shown(before[name])} -> {_shown(after[name])}"
-        for name in before
-        if before[name] != after[name]
+        f"{name}: {_shown(name, before)} -> {_shown(name, after)}"
+        for name in policy_settings()
+        if before.get(name) != after.get(name)
     ]
     return "; ".join(changed) or "none"
 
 
-def _shown(value: int | bool | None) -> str:
-    return "as recorded" if value is None else str(int(value))
+def _shown(name: str, given: Mapping[str, Setting]) -> str:
+    value = given.get(name)
+    if value is None and "." in name:
+        value = policy_settings()[name].default
+    if value is None:
+        return "as recorded"
+    return value if isinstance(value, str) else str(int(value))
 
 
 def _metrics(replay: Replay) -> Iterator[Metric]:
@@ -147,10 +153,25 @@ def _metrics(replay: Replay) -> Iterator[Metric]:
         blocks = samples.blocks[:, index, 3]
         yield "highatomic_blocks", f"{scope},at=end", float(blocks[-1]), "blocks", "lower"
         yield "highatomic_blocks", f"{scope},at=most", float(blocks.max()), "blocks", "lower"
+    yield from _list_metrics(replay)
     fallbacks = replay.fallbacks
     yield "extfrag_events", "all", float(fallbacks["count"].sum()), "events", "lower"
     for name in UNKNOWN:
         yield name, "all", np.nan, "", "higher"
+
+
+def _list_metrics(replay: Replay) -> Iterator[Metric]:
+    """pcp->lock and remote frees at the end; a kernel build counts neither."""
+    use = replay.list_use
+    last = use[use["time_ns"] == use["time_ns"].max()]
+    for metric, column in (
+        ("pcp_lock_acquisitions", "lock_acquisitions"),
+        ("pcp_lock_hand_overs", "lock_hand_overs"),
+        ("remote_frees", "remote_frees"),
+    ):
+        total = last[column].sum(min_count=1)
+        unknown = bool(replay.kernel) or pd.isna(total)
+        yield metric, "all", np.nan if unknown else float(total), "", "lower"
 
 
 def _lock_metrics(replay: Replay) -> Iterator[Metric]:

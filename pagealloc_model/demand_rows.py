@@ -20,6 +20,9 @@ GFP_DMA, GFP_HIGHMEM, GFP_DMA32, GFP_MOVABLE = 0x1, 0x2, 0x4, 0x8
 GFP_KERNEL = 0xCC0
 GFP_ACCOUNT = 0x400000
 
+BATCH_NS = 10_000_000
+"""Time within which a folio batch that frees a page puts it on its list; it frees 31 at most."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DemandRows:
@@ -109,6 +112,7 @@ class _RowFiller:
         self.outside += len(seen) - len(kept)
         self.recorded_twice += int(is_again.sum())
         _check_requests(trace, kept, machine)
+        self._batched = _freed_in_batches(trace, part)
         first, self.filled = self.filled, self.filled + len(kept)
         self._fill(self.rows[first : self.filled], kept)
         self._fill_requests(first)
@@ -146,6 +150,7 @@ class _RowFiller:
         frees = rows["is_free"] == 1
         rows["migratetype"][frees] = self._hidden_migratetype
         rows["bits"][frees] = GFP_KERNEL & at.GFP_READ_BITS
+        rows["bits"][np.isin(kept, self._batched)] |= at.FREED_IN_BATCH
         self._mark_reclaims(rows, kept)
         tasks, inverse = np.unique(
             (trace.pid[kept].astype(np.int64) << 16) | trace.cpu[kept].astype(np.int64),
@@ -250,6 +255,21 @@ def read_bits(trace: Trace) -> int:
     if "__GFP_ATOMIC" in trace.gfp_bits:
         return at.GFP_READ_BITS
     return at.GFP_READ_BITS & ~at.GFP_ATOMIC
+
+
+def _freed_in_batches(trace: Trace, part: slice) -> np.ndarray:
+    """Rows of the part's frees that an event of a folio batch soon follows, on their CPU (T3)."""
+    latest = trace.time_ns[part][-1] + BATCH_NS
+    end = int(np.searchsorted(trace.time_ns, latest, side="right"))
+    kinds = trace.event[part.start : end]
+    rows = np.flatnonzero((kinds == Event.FREE) | (kinds == Event.FREE_BATCHED)) + part.start
+    pages = (trace.cpu[rows].astype(np.int64) << 40) | trace.pfn[rows]
+    rows = rows[np.argsort(pages, kind="stable")]
+    frees, nexts = rows[:-1], rows[1:]
+    same = (trace.pfn[frees] == trace.pfn[nexts]) & (trace.cpu[frees] == trace.cpu[nexts])
+    soon = trace.time_ns[nexts] - trace.time_ns[frees] <= BATCH_NS
+    kinds = (trace.event[frees] == Event.FREE) & (trace.event[nexts] == Event.FREE_BATCHED)
+    return frees[same & soon & kinds & (frees < part.stop)]
 
 
 def _within_zones(machine: Machine, pfn: np.ndarray, order: np.ndarray) -> np.ndarray:

@@ -22,6 +22,7 @@ from pagealloc_model.evidence.choice import RuleEvidence, choose_rules
 from pagealloc_model.jit import kernel_fingerprint
 from pagealloc_model.kernel_build.build import NOT_COVERED, KernelBuild
 from pagealloc_model.kernel_rules import KernelRules
+from pagealloc_model.list_use import list_use, list_words, ownership_counters, refill_phases
 from pagealloc_model.machine import Machine
 from pagealloc_model.policy import Assumptions, Policy
 from pagealloc_model.prepared import effective_policy, prepare
@@ -52,6 +53,9 @@ class Samples:
         blocks: int64, shape (samples, zones, migratetypes).
         pcp: int64, shape (samples, zones, cpus, 2): count and high.
         sites: int64, shape (samples, zones, sites, SITE_WORDS), cumulative.
+        list_locks: int64, shape (samples, zones, 3), cumulative, see `list_use.list_words`.
+        ownership: int64, shape (samples, zones, SET_STRIDE), cumulative, see
+            `list_use.ownership_counters`; (samples, zones, 0) where blocks are never owned.
     """
 
     time_ns: np.ndarray
@@ -59,6 +63,8 @@ class Samples:
     blocks: np.ndarray
     pcp: np.ndarray
     sites: np.ndarray
+    list_locks: np.ndarray
+    ownership: np.ndarray
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -132,6 +138,17 @@ class Replay:
         """zone->lock acquisitions by time bin, zone and site (S11.1)."""
         inside = np.isin(self.samples.time_ns, self.edges)
         return tables.lock(self.machine, self.edges, self.samples.sites[inside])
+
+    @cached_property
+    def list_use(self) -> pd.DataFrame:
+        """pcp->lock, and the work of pageblock ownership, by time and zone, cumulative (S12.8)."""
+        samples = self.samples
+        return list_use(self.machine, samples.time_ns, samples.list_locks, samples.ownership)
+
+    @cached_property
+    def refill_phases(self) -> pd.DataFrame:
+        """Refills by phase, time and zone, cumulative; NA without ownership (S12.3)."""
+        return refill_phases(self.machine, self.samples.time_ns, self.samples.ownership)
 
     @cached_property
     def transactions_full(self) -> pd.DataFrame:
@@ -328,7 +345,8 @@ def _run(
             sampled.append(int(instant))
             carrier.settle()
             kept.append(_sample(state))
-    free_buddies, blocks, pcp, sites = (np.stack(column) for column in zip(*kept, strict=True))
+    columns = [np.stack(column) for column in zip(*kept, strict=True)]
+    free_buddies, blocks, pcp, sites, list_locks, ownership = columns
     return (
         Samples(
             time_ns=np.array(sampled, np.int64),
@@ -336,6 +354,8 @@ def _run(
             blocks=blocks,
             pcp=pcp,
             sites=sites,
+            list_locks=list_locks,
+            ownership=ownership,
         ),
         log.filled,
     )
@@ -351,6 +371,8 @@ def _sample(state: State) -> tuple[np.ndarray, ...]:
         state.block_counts(),
         state.pcp_words(at.PCP_COUNT, 2),
         state.sites().sum(axis=1),
+        list_words(state),
+        ownership_counters(state),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -37,6 +37,7 @@ class ScenarioRun:
         places: int32, where the model put each object, -1 where nowhere.
         failed: requests that found no page.
         unlogged: holds that did not fit the log.
+        final: the state at the end.
     """
 
     scenario: Scenario
@@ -46,6 +47,7 @@ class ScenarioRun:
     places: np.ndarray
     failed: int
     unlogged: int
+    final: State = field(repr=False)
 
     @cached_property
     def visits(self) -> np.ndarray:
@@ -113,6 +115,7 @@ def run_scenario(
         places=places,
         failed=int(state.st[at.COUNT_FAILED]),
         unlogged=int(state.st[at.LOG_DROPPED]),
+        final=state,
     )
 
 
