@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from pagealloc_model.bundle import open_recording as open
     from pagealloc_model.comparison import Comparison, compare
     from pagealloc_model.errors import PageallocError, PolicyError, RecordingError, UsageError
+    from pagealloc_model.fleets.fleet import fleet
+    from pagealloc_model.fleets.results import FleetResult
+    from pagealloc_model.fleets.synthetic_hosts import SyntheticHosts
     from pagealloc_model.hooks import Hooks
     from pagealloc_model.importing import import_recording
     from pagealloc_model.kernel_build.build import KernelBuild
@@ -48,6 +51,7 @@ _PLACES = {
     "Bundle": ("bundle", "Bundle"),
     "Cancelled": ("prediction", "Cancelled"),
     "Comparison": ("comparison", "Comparison"),
+    "FleetResult": ("fleets.results", "FleetResult"),
     "Hooks": ("hooks", "Hooks"),
     "KernelBuild": ("kernel_build.build", "KernelBuild"),
     "KernelRules": ("kernel_rules", "KernelRules"),
@@ -67,11 +71,13 @@ _PLACES = {
     "Scenario": ("workload.scenario", "Scenario"),
     "ScenarioRun": ("workload.run", "ScenarioRun"),
     "SweepResult": ("sweeps.results", "SweepResult"),
+    "SyntheticHosts": ("fleets.synthetic_hosts", "SyntheticHosts"),
     "Trace": ("trace.columns", "Trace"),
     "UsageError": ("errors", "UsageError"),
     "Validation": ("validation", "Validation"),
     "compare": ("comparison", "compare"),
     "compare_locks": ("lock_comparison", "compare_locks"),
+    "fleet": ("fleets.fleet", "fleet"),
     "import_recording": ("importing", "import_recording"),
     "judge_placement": ("placement", "judge_placement"),
     "judged_scale_up": ("workload.scale_up", "judged_scale_up"),
@@ -99,6 +105,7 @@ __all__ = [
     "Bundle",
     "Cancelled",
     "Comparison",
+    "FleetResult",
     "Hooks",
     "KernelBuild",
     "KernelRules",
@@ -118,12 +125,14 @@ __all__ = [
     "Scenario",
     "ScenarioRun",
     "SweepResult",
+    "SyntheticHosts",
     "Trace",
     "UsageError",
     "Validation",
     "__version__",
     "compare",
     "compare_locks",
+    "fleet",
     "import_recording",
     "judge_placement",
     "judged_scale_up",

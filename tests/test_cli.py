@@ -30,6 +30,7 @@ COMMANDS = (
     "replay",
     "compare",
     "sweep",
+    "fleet",
     "synth",
     "trim",
     "notebook",

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pagealloc_model.cli import (
     compare,
     doctor,
+    fleet,
     import_events,
     info,
     judge,
@@ -41,6 +42,7 @@ COMMANDS = (
     compare,
     sweep,
     locks,
+    fleet,
     judge,
     synth,
     trim,

@@ -5,6 +5,7 @@ Every function takes measured and predicted tables (one, or several by label) an
 """
 
 from pagealloc_model.figures.fallbacks import fallbacks
+from pagealloc_model.figures.fleet_hosts import fleet_hosts
 from pagealloc_model.figures.free_memory import (
     free_pages_by_migratetype,
     free_pages_by_order,
@@ -23,6 +24,7 @@ from pagealloc_model.figures.transactions import transaction_rates, transaction_
 
 __all__ = [
     "fallbacks",
+    "fleet_hosts",
     "free_pages_by_migratetype",
     "free_pages_by_order",
     "highatomic_blocks",

@@ -6,6 +6,7 @@ from pagealloc_model.post.choice_table import choice_table, miss_list
 from pagealloc_model.post.comparison_message import comparison_message
 from pagealloc_model.post.comparison_table import comparison_table
 from pagealloc_model.post.error_table import error_table
+from pagealloc_model.post.fleet_table import fleet_table
 from pagealloc_model.post.footer import Footer
 from pagealloc_model.post.message import Message
 from pagealloc_model.post.pareto_table import pareto_table
@@ -31,6 +32,7 @@ __all__ = [
     "describe_recording",
     "doctor_text",
     "error_table",
+    "fleet_table",
     "histogram",
     "live_text",
     "miss_list",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -52,9 +53,14 @@ def point_key(recording: str, settings: Settings) -> str:
     Raises:
         UsageError: hooks that cannot be told apart by content.
     """
-    parts = {
-        "recording": recording,
-        "settings": settings.spelled(),
-        "model": model_fingerprint(),
-    }
+    return result_key({"recording": recording, "settings": settings.spelled()})
+
+
+def result_key(parts: Mapping[str, object]) -> str:
+    """The name of a result of this version of the model.
+
+    Args:
+        parts: all that it depends on, in plain values.
+    """
+    parts = {**parts, "model": model_fingerprint()}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:40]

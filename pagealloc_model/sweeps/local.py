@@ -1,16 +1,19 @@
-"""Points made by threads of this process: replays release the GIL and share one trace."""
+"""Results made by threads of this process: replays release the GIL and share one trace."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from threading import Event
 
 from pagealloc_model.errors import UsageError
-from pagealloc_model.sweeps.record import Record, made_record
+from pagealloc_model.sweeps.record import Made, Record, made_record, replayed_point
 from pagealloc_model.sweeps.recordings import OpenRecordings
 from pagealloc_model.sweeps.task import Task
+
+Job = Callable[[Callable[[], bool]], Made]
+"""Makes a result; it is handed what says that it should stop."""
 
 
 def default_workers() -> int:
@@ -21,8 +24,7 @@ def default_workers() -> int:
 def made_by_threads(tasks: Sequence[Task], workers: int) -> Iterator[Record]:
     """The tasks' records, in the order in which they are finished.
 
-    Memory holds one state for each worker, and the recordings whose points are being made. When the
-    iterator is closed, replays that run are told to stop.
+    Memory holds one state for each worker, and the recordings whose points are being made.
 
     Args:
         tasks: those of one recording next to each other.
@@ -31,20 +33,42 @@ def made_by_threads(tasks: Sequence[Task], workers: int) -> Iterator[Record]:
     Raises:
         UsageError: less than one worker.
     """
+    recordings = OpenRecordings(task.recording for task in tasks)
+
+    def job(task: Task) -> Job:
+        def made(cancel: Callable[[], bool]) -> Made:
+            try:
+                ready = recordings.ready(task.recording, task.settings)
+                return replayed_point(ready, task.settings, cancel)
+            finally:
+                recordings.used(task.recording)
+
+        return made
+
+    return records_of({task.key: job(task) for task in tasks}, workers)
+
+
+def records_of(jobs: dict[str, Job], workers: int) -> Iterator[Record]:
+    """Records of jobs by key, in the order in which they are finished.
+
+    When the iterator is closed, jobs that run are told to stop, and no other begins.
+
+    Args:
+        jobs: what makes each result, by its key.
+        workers: threads.
+
+    Raises:
+        UsageError: less than one worker.
+    """
     if workers < 1:
         raise UsageError(f"{workers} workers: a sweep needs at least one")
     stopped = Event()
-    recordings = OpenRecordings(task.recording for task in tasks)
 
-    def made(task: Task) -> Record:
-        opener = recordings.opener(task.recording, task.settings)
-        try:
-            return made_record(task.key, opener, task.settings, cancel=stopped.is_set)
-        finally:
-            recordings.used(task.recording)
+    def record(key: str, job: Job) -> Record:
+        return made_record(key, lambda: job(stopped.is_set))
 
     with ThreadPoolExecutor(workers, thread_name_prefix="sweep") as threads:
-        futures = [threads.submit(made, task) for task in tasks]
+        futures = [threads.submit(record, key, job) for key, job in jobs.items()]
         try:
             for future in as_completed(futures):
                 yield future.result()

@@ -134,7 +134,17 @@ _FIXED = (
         for what in ("acquisitions", "pages")
     ),
     Metric(name="pcp_pages", meaning="pages on per-CPU lists, mean over time", unit="pages"),
-    Metric(name="requests_failed", meaning="served in the recording, not here", better="lower"),
+    Metric(
+        name="reclaimed_pages",
+        meaning="page cache reclaimed (made-up hosts alone)",
+        unit="pages",
+        better="lower",
+    ),
+    Metric(
+        name="kswapd_wakes", meaning="kswapd began to run (made-up hosts alone)", better="lower"
+    ),
+    Metric(name="atomic_requests", meaning="atomic requests (made-up hosts alone)"),
+    Metric(name="requests_failed", meaning="found no page here", better="lower"),
     Metric(name="requests_forced", meaning="served here below every watermark", better="lower"),
     Metric(
         name="requests_in_base_pages",

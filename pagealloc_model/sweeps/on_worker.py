@@ -9,7 +9,7 @@ from threading import Lock
 from pagealloc_model.errors import ClusterError, RecordingError
 from pagealloc_model.sweeps.fingerprint import model_fingerprint
 from pagealloc_model.sweeps.packing import unpacked_bundle
-from pagealloc_model.sweeps.record import Record, made_record
+from pagealloc_model.sweeps.record import Record, made_record, replayed_point
 from pagealloc_model.sweeps.recordings import ReadyRecording
 from pagealloc_model.sweeps.task import Task
 
@@ -54,7 +54,8 @@ def made_on_worker(task: Task, content: bytes | None, model: str) -> Record | Re
         recording.opened()
     except RecordingError as error:
         return Refusal(worker=address, why=str(error))
-    return made_record(task.key, lambda: recording.ready(task.settings), task.settings)
+    settings = task.settings
+    return made_record(task.key, lambda: replayed_point(recording.ready(settings), settings))
 
 
 def _recording(task: Task, content: bytes | None) -> ReadyRecording:

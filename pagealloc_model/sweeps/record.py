@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pagealloc_model.bundle import Bundle
 from pagealloc_model.errors import PageallocError
 from pagealloc_model.prediction import Cancelled, Replay
-from pagealloc_model.sweeps.metrics import replay_metrics
+from pagealloc_model.sweeps.metrics import Row, replay_metrics
 from pagealloc_model.sweeps.settings import Settings
 from pagealloc_model.version import __version__
 
@@ -47,31 +47,26 @@ class Record:
     finished: str = ""
 
 
-def made_record(
-    key: str,
-    recording: Callable[[], Bundle],
-    settings: Settings,
-    cancel: Callable[[], bool] | None = None,
-) -> Record:
-    """Replay a recording and keep the numbers; what goes wrong becomes the record's error.
+Made = tuple[Row, dict[str, str | int]]
+"""Metrics, and values for names in `PROVENANCE`."""
+
+
+def made_record(key: str, make: Callable[[], Made]) -> Record:
+    """Make a result; what goes wrong becomes the record's error.
 
     Args:
         key: the result's name.
-        recording: opens it.
-        settings: what it is replayed under.
-        cancel: as `replay` takes it.
+        make: makes metrics and provenance.
 
     Raises:
-        Cancelled: `cancel` said so.
+        Cancelled: `make` was told to stop.
     """
     begun = time.perf_counter()
-    metrics: dict[str, float] = {}
+    metrics: Row = {}
     provenance: dict[str, str | int] = {}
     error = ""
     try:
-        replay = settings.replayed(recording(), cancel)
-        metrics = replay_metrics(replay)
-        provenance = _provenance(replay)
+        metrics, provenance = make()
     except Cancelled:
         raise
     except Exception as failure:
@@ -84,6 +79,14 @@ def made_record(
         seconds=time.perf_counter() - begun,
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
     )
+
+
+def replayed_point(
+    recording: Bundle, settings: Settings, cancel: Callable[[], bool] | None = None
+) -> Made:
+    """Replay a recording and keep the numbers; raises what `replay` does."""
+    replay = settings.replayed(recording, cancel)
+    return replay_metrics(replay), _provenance(replay)
 
 
 def one_line(failure: BaseException) -> str:

@@ -120,9 +120,9 @@ class OpenRecordings:
         self._uses_left: Counter[Recording] = Counter(uses)
         self._ready = {each: ReadyRecording(each.opened) for each in self._uses_left}
 
-    def opener(self, recording: Recording, settings: Settings) -> Callable[[], Bundle]:
-        """What opens a recording, ready to be replayed."""
-        return lambda: self._ready[recording].ready(settings)
+    def ready(self, recording: Recording, settings: Settings) -> Bundle:
+        """A recording, opened and prepared; raises what `ReadyRecording.ready` does."""
+        return self._ready[recording].ready(settings)
 
     def used(self, recording: Recording) -> None:
         """Note that one of a recording's points is made."""

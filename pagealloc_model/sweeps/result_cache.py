@@ -57,3 +57,10 @@ class ResultCache:
 
     def _file(self, key: str) -> Path:
         return self.directory / key[:2] / f"{key}.json"
+
+
+def chosen_cache(chosen: str | Path | bool) -> ResultCache | None:
+    """The cache that a caller asks for: a directory, True for the user's own, False for none."""
+    if isinstance(chosen, bool):
+        return ResultCache.of_this_user() if chosen else None
+    return ResultCache(Path(chosen))

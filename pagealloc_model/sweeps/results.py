@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from pagealloc_model.errors import UsageError
 from pagealloc_model.sweeps.pareto import FRAGMENTATION, LOCK_TIME, ParetoFront, pareto
+from pagealloc_model.sweeps.parquet import write_parquet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,19 +62,7 @@ class SweepResult:
         Raises:
             UsageError: it cannot be written.
         """
-        path = Path(path)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor, partial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-            os.close(descriptor)
-            try:
-                self.rows.to_parquet(partial, index=False)
-                os.chmod(partial, 0o666 & ~_umask())
-                os.replace(partial, path)
-            finally:
-                Path(partial).unlink(missing_ok=True)
-        except OSError as error:
-            raise UsageError(f"{path}: cannot be written ({error.strerror})") from None
+        write_parquet(self.rows, path)
 
     def to_text(self, metrics: Sequence[str] = (), width: int = 72) -> str:
         """Points and some metrics as a table for a mail."""
@@ -99,10 +85,3 @@ class SweepResult:
     def pareto(self, x: str = LOCK_TIME, y: str = FRAGMENTATION) -> ParetoFront:
         """The points that no other one beats in both metrics; see `sweeps.pareto`."""
         return pareto(self.rows, self.axes, x, y)
-
-
-def _umask() -> int:
-    """The process's file mode mask, which can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -21,7 +21,7 @@ from pagealloc_model.sweeps.local import default_workers, made_by_threads
 from pagealloc_model.sweeps.points import Point, grid
 from pagealloc_model.sweeps.record import PROVENANCE, Record
 from pagealloc_model.sweeps.recordings import named_recording
-from pagealloc_model.sweeps.result_cache import ResultCache
+from pagealloc_model.sweeps.result_cache import ResultCache, chosen_cache
 from pagealloc_model.sweeps.results import SweepResult
 from pagealloc_model.sweeps.settings import Settings, shown
 from pagealloc_model.sweeps.task import Task
@@ -90,7 +90,7 @@ def sweep(
     ]
     if not rows:
         raise UsageError("a sweep needs at least one recording and one seed")
-    kept = _cache(cache)
+    kept = chosen_cache(cache)
     tasks = {task.key: task for _, task in rows}
     records = {key: record for key in tasks if kept and (record := kept.load(key))}
     reused = len(records)
@@ -120,12 +120,6 @@ def _points(vary: Vary | None) -> list[Point]:
 
 def _plain(value: object) -> object:
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _cache(chosen: str | Path | bool) -> ResultCache | None:
-    if isinstance(chosen, bool):
-        return ResultCache.of_this_user() if chosen else None
-    return ResultCache(Path(chosen))
 
 
 def _preparation(task: Task) -> tuple[str, ...]:

@@ -248,8 +248,8 @@ def test_closing_stops_replays_that_run(small: pm.Bundle, monkeypatch: pytest.Mo
 def test_a_recording_is_let_go_after_its_last_point(small: pm.Bundle) -> None:
     recording = named_recording(str(small.path))
     opened = OpenRecordings([recording, recording])
-    bundle = opened.opener(recording, Settings())()
-    assert opened.opener(recording, Settings())() is bundle
+    bundle = opened.ready(recording, Settings())
+    assert opened.ready(recording, Settings()) is bundle
     held = weakref.ref(bundle)
     del bundle
     opened.used(recording)
