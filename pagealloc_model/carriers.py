@@ -34,6 +34,36 @@ class Carrier(Protocol):
         """Give back what is not the state's."""
 
 
+class ElasticCarrier:
+    """The model's kernels with its own reclaim and compaction."""
+
+    def __init__(self, state: State, leads: np.ndarray) -> None:
+        """Take a state over.
+
+        Args:
+            state: an elastic replay's; changed from now on.
+            leads: int32 by object: the failure it came in place of.
+        """
+        self.state = state
+        self._leads = leads
+
+    def advance(
+        self, events: np.ndarray, places: np.ndarray, low: int, high: int, until_ns: int
+    ) -> int:
+        """As `allocator.replay.advance`, with kswapd and kcompactd at work."""
+        from pagealloc_model.allocator.elastic import advance_elastic
+
+        state = self.state
+        arrays = (state.pages, state.blocks, state.st, state.log, state.folios)
+        return int(advance_elastic(*arrays, events, places, self._leads, low, high, until_ns))
+
+    def settle(self) -> None:
+        """Nothing to do: the arrays are the state."""
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
 class ModelCarrier:
     """The model's kernels, or kernels with hooks."""
 

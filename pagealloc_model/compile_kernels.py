@@ -89,8 +89,29 @@ def _lock_queues() -> None:
     queued(np.zeros((1, at.LOG_COLUMNS), np.int64), _small_state().machine, LockModel())
 
 
+def _elastic_loop() -> None:
+    import numpy as np
+
+    from pagealloc_model.allocator import chains, lru_start
+    from pagealloc_model.allocator import layout as at
+    from pagealloc_model.allocator.elastic import advance_elastic
+    from pagealloc_model.allocator.pressure_state import with_pressure
+    from pagealloc_model.kernel_rules import KernelRules, preset_names
+    from pagealloc_model.policy import Assumptions, Policy
+
+    rules = KernelRules.preset(preset_names()[-1])
+    state = with_pressure(_small_state(), rules, Policy(), Assumptions())
+    arrays = (state.pages, state.blocks, state.st)
+    nothing = np.zeros(0, np.int32)
+    events = np.zeros(0, at.EVENT)
+    advance_elastic(*arrays, state.log, state.folios, events, nothing, nothing, 0, 0, -1)
+    lru_start.place_on_lists(*arrays, state.folios, nothing, np.zeros(0, np.int8))
+    chains.link_chains(np.zeros(0, chains.REQUEST), nothing)
+
+
 KERNELS: dict[str, Callable[[], None]] = {
     "event loop": _event_loop,
+    "event loop under pressure": _elastic_loop,
     "reading perf.data": _reader,
     "matching frees to allocations": _objects,
     "start image": _start_image,

@@ -6,7 +6,7 @@ identities of objects and for the start image only (T10.7).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -15,6 +15,8 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.demand_rows import demand_rows, highest_type_by_gfp, read_bits
 from pagealloc_model.direct_reclaim import DirectReclaims, direct_reclaims
+from pagealloc_model.elastic_demand import tried_failures
+from pagealloc_model.elastic_rows import ElasticRows
 from pagealloc_model.event_order import HiddenAllocations, merged, split_hidden
 from pagealloc_model.machine import Machine
 from pagealloc_model.policy import Assumptions
@@ -49,6 +51,8 @@ class Demand:
         kswapd_recorded: kswapd's runs are events here, not the model's to decide.
         direct_reclaim_recorded: direct reclaim is marked on the requests it ran for.
         ticks_recorded: each CPU's vmstat ticks are events here, not assumed.
+        leads: int32 by object: the failure it came in place of, -1 for none; empty but for an
+            elastic replay.
     """
 
     events: np.ndarray
@@ -65,6 +69,7 @@ class Demand:
     kswapd_recorded: bool
     direct_reclaim_recorded: bool
     ticks_recorded: bool = False
+    leads: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
 
     @property
     def first_ns(self) -> int:
@@ -106,6 +111,7 @@ def resolve_demand(
     assumptions: Assumptions | None = None,
     *,
     start: Snapshot | None = None,
+    seed: int = 0,
     progress: Report | None = None,
 ) -> Demand:
     """Match every free to its allocation.
@@ -118,6 +124,7 @@ def resolve_demand(
         assumptions: ours.
         start: the start snapshot, if taken during the recording: the limits it shows for per-CPU
             lists, which setting up the recording had moved, take effect at its time.
+        seed: for how long a success lives that the recording did not have.
         progress: called with the share done, 0 to 1.
 
     Raises:
@@ -127,6 +134,7 @@ def resolve_demand(
     assumptions = assumptions or Assumptions()
     new_array = working_arrays(len(trace))
     reclaims = direct_reclaims(trace)
+    elastic = ElasticRows(trace) if assumptions.reclaim == "elastic" else None
     found = demand_rows(
         trace,
         machine,
@@ -134,6 +142,7 @@ def resolve_demand(
         reclaims,
         new_array,
         part_of(progress, 0, _ROWS),
+        elastic,
     )
     emitted, objects, counts = _resolve(
         found.rows, machine.end_pfn, new_array, part_of(progress, _ROWS, 1)
@@ -143,6 +152,11 @@ def resolve_demand(
     limits = _limits_found(machine, start)
     begins = _reclaim_begins(trace, machine, reclaims)
     beside = np.concatenate([limits, begins] if reclaim is None else [limits, begins, reclaim])
+    leads = np.zeros(0, np.int32)
+    if elastic is not None:
+        tried = tried_failures(found.rows, elastic.pids, others, objects, seed)
+        objects, leads = tried.objects, tried.leads
+        beside = np.concatenate([limits, tried.frees])
     events = merged(
         others,
         np.concatenate([beside, hidden.events]),
@@ -162,6 +176,7 @@ def resolve_demand(
         outside=found.outside,
         kswapd_recorded=reclaim is not None,
         direct_reclaim_recorded=len(reclaims.row) > 0,
+        leads=leads,
     )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.direct_reclaim import DirectReclaims
+from pagealloc_model.elastic_rows import ElasticRows
 from pagealloc_model.errors import UsageError
 from pagealloc_model.machine import Machine
 from pagealloc_model.progress_bar import Report
@@ -46,6 +47,7 @@ def demand_rows(
     reclaims: DirectReclaims,
     new_array: NewArray,
     progress: Report | None = None,
+    elastic: ElasticRows | None = None,
 ) -> DemandRows:
     """The allocations and frees of a trace that lie inside the machine's zones.
 
@@ -56,11 +58,12 @@ def demand_rows(
         reclaims: direct reclaims, whose numbers mark the requests they ran for.
         new_array: makes the array of rows.
         progress: called with the share done, 0 to 1.
+        elastic: adds what an elastic replay reads.
 
     Raises:
         UsageError: there are none, or one is of a CPU or migratetype the machine does not have.
     """
-    filler = _RowFiller(trace, machine, hidden_migratetype, reclaims, new_array)
+    filler = _RowFiller(trace, machine, hidden_migratetype, reclaims, new_array, elastic)
     for part in parts(len(trace)):
         filler.add(part)
         if progress is not None:
@@ -84,7 +87,9 @@ class _RowFiller:
         hidden_migratetype: int,
         reclaims: DirectReclaims,
         new_array: NewArray,
+        elastic: ElasticRows | None,
     ) -> None:
+        self._elastic = elastic
         self._trace, self._machine = trace, machine
         self._hidden_migratetype = hidden_migratetype
         self._reclaims = reclaims
@@ -159,6 +164,8 @@ class _RowFiller:
         known = self._code_of_task
         codes = [known.setdefault(task, len(known)) for task in tasks.tolist()]
         rows["task"] = np.array(codes, np.int32)[inverse]
+        if self._elastic is not None:
+            self._elastic.mark(rows, kept)
 
     def _mark_reclaims(self, rows: np.ndarray, kept: np.ndarray) -> None:
         """Give requests for which direct reclaim ran the number of its last run."""

@@ -96,6 +96,30 @@ class KernelRules:
     refill_counted_at_end: bool = _rule(
         "a refill's pages leave the count of free pages together, at its end", "S1.10"
     )
+    initial_compaction_in_loop: bool = _rule(
+        "compaction that comes before reclaim is the first turn of the slow path's loop; otherwise "
+        "it precedes the loop, and its result may end a request",
+        "S8.1",
+    )
+    compaction_needs_reclaim: bool = _rule(
+        "only requests that may reclaim directly may compact", "S8.1"
+    )
+    compact_gap_capped: bool = _rule(
+        "compaction asks for no more than 32 free pages beside the watermark", "S9.1"
+    )
+    suitable_by_request_mark: bool = _rule(
+        "compaction measures free memory by the request's own watermark", "S9.1"
+    )
+    async_source_by_order: bool = _rule(
+        "asynchronous compaction for whole blocks moves pages of movable blocks for any request",
+        "S9.3",
+    )
+    stall_leaves_out_deferred: bool = _rule(
+        "compact_stall leaves out attempts that were deferred", "S9"
+    )
+    defrag_mode_fixes: bool = _rule(
+        "under defrag_mode, requests that may not reclaim fall back instead of failing", "S8.6"
+    )
     source: str = ""
     inferred: tuple[str, ...] = ()
 
@@ -207,6 +231,13 @@ _6_1 = KernelRules(
     skips_busy_kswapd_nodes=False,
     refill_counted_at_end=True,
     huge_lists_hold_blocks=True,
+    initial_compaction_in_loop=False,
+    compaction_needs_reclaim=False,
+    compact_gap_capped=False,
+    suitable_by_request_mark=False,
+    async_source_by_order=False,
+    stall_leaves_out_deferred=False,
+    defrag_mode_fixes=False,
 )
 _6_12 = replace(
     _6_1,
@@ -248,6 +279,13 @@ _6_18 = replace(
         "skips_busy_kswapd_nodes",
         "refill_counted_at_end",
         "huge_lists_hold_blocks",
+        "initial_compaction_in_loop",
+        "compaction_needs_reclaim",
+        "compact_gap_capped",
+        "suitable_by_request_mark",
+        "async_source_by_order",
+        "stall_leaves_out_deferred",
+        "defrag_mode_fixes",
     ),
 )
 _7_2 = replace(
@@ -257,6 +295,13 @@ _7_2 = replace(
     free_batched=True,
     highatomic_from_pcp=False,
     highatomic_refills_pcp=False,
+    initial_compaction_in_loop=True,
+    compaction_needs_reclaim=True,
+    compact_gap_capped=True,
+    suitable_by_request_mark=True,
+    async_source_by_order=True,
+    stall_leaves_out_deferred=True,
+    defrag_mode_fixes=True,
     inferred=(),
 )
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
+from pagealloc_model.assumptions import Assumptions as Assumptions
 from pagealloc_model.errors import PolicyError
 from pagealloc_model.ownership_options import OwnershipOptions
 from pagealloc_model.policy_fields import (
@@ -22,6 +23,7 @@ _HIGHATOMIC = "highatomic reserve"
 _PCP = "per-CPU lists"
 _FALLBACK = "fallback and watermarks"
 _OWNERSHIP = "pageblock ownership"
+_PRESSURE = "compaction and defragmentation"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,6 +187,72 @@ class Policy:
         ),
     )
 
+    defrag_mode: bool | None = setting(
+        "vm.defrag_mode",
+        "no fallback within a pageblock until the slow path gives up",
+        source='S8.6; "mm: page_alloc: defrag_mode"',
+        group=_PRESSURE,
+        kind="bool",
+    )
+    defrag_kswapd_assist: bool | None = setting(
+        "wake_all_kswapds() reclaim_order",
+        "requests wake kswapd for at least a pageblock; as defrag_mode unless given",
+        source='S8.6; "mm: page_alloc: defrag_mode kswapd/kcompactd assistance"',
+        group=_PRESSURE,
+        kind="bool",
+    )
+    defrag_watermarks: bool | None = setting(
+        "NR_FREE_PAGES_BLOCKS",
+        "kswapd and kcompactd meet watermarks in whole free blocks; as defrag_mode unless given",
+        source='S8.6; "mm: page_alloc: defrag_mode kswapd/kcompactd watermarks"',
+        group=_PRESSURE,
+        kind="bool",
+    )
+    compact_gap: int | None = setting(
+        "compact_gap() cap",
+        "most free pages that compaction asks for beside the watermark; 0 for no cap",
+        source="S9.1",
+        group=_PRESSURE,
+        unit="pages",
+        maximum=1 << 12,
+    )
+    extfrag_threshold: int | None = setting(
+        "vm.extfrag_threshold",
+        "fragmentation index up to which a costly order is left to reclaim",
+        source="S9.2",
+        group=_PRESSURE,
+        unit="1/1000",
+        maximum=1000,
+        step=10,
+        default=500,
+    )
+    compaction_proactiveness: int | None = setting(
+        "vm.compaction_proactiveness",
+        "how much fragmentation kcompactd tolerates before it compacts unasked; 0 never does",
+        source="S9.6",
+        group=_PRESSURE,
+        unit="%",
+        maximum=100,
+        step=5,
+        default=20,
+    )
+    thp_defrag: str | None = setting(
+        "/sys/kernel/mm/transparent_hugepage/defrag",
+        "what a fault may do to get a huge page",
+        source="S8.5",
+        group=_PRESSURE,
+        kind=CHOICE,
+        choices=("always", "defer", "defer+madvise", "madvise", "never"),
+        default="madvise",
+    )
+    highatomic_fastpath: bool | None = setting(
+        "ALLOC_HIGHATOMIC in the fast path",
+        "atomic requests may draw on the reserve before they are in need",
+        source="S7.3",
+        group=_HIGHATOMIC,
+        kind="bool",
+    )
+
     def __post_init__(self) -> None:
         """Check every value that is given against its field's range."""
         for each in fields(self):
@@ -266,58 +334,6 @@ class Policy:
             for name, value in self.given().items()
         )
         return " ".join(words) or "as recorded"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Assumptions:
-    """What we assume where the recording is silent; printed with every result.
-
-    Attributes:
-        reclaim: "literal": frees done by reclaim replay as recorded (S10.4).
-        decay_period_ns: time between two decay ticks of a CPU (S4.8: nominally 1 s), where the
-            recording does not show them.
-        decay_phase_ns: when within a period CPU 0's decay tick comes, on the recording's clock. It
-            depends on when the machine booted; only recorded ticks show it.
-        hidden_migratetype: migratetype of allocations the recording does not show (T9); bulk
-            allocations are mostly unmovable.
-        start: "recorded": begin with the state that the recording's files and first touches show;
-            "empty": with all managed pages free, for synthetic demand.
-        free_high_batch: the CPU's data-cache slice exceeds 3 batches (FREE_HIGH_BATCH, S4.6).
-        counters: what watermark tests read: "exact" counts, or counts that are "lagged" by what
-            each CPU has not passed on yet (S1.10).
-    """
-
-    reclaim: str = "literal"
-    decay_period_ns: int = 1_000_000_000
-    decay_phase_ns: int = 0
-    hidden_migratetype: int = 0
-    start: str = "recorded"
-    free_high_batch: bool = True
-    counters: str = "exact"
-
-    def __post_init__(self) -> None:
-        """Refuse values no replay knows.
-
-        Raises:
-            PolicyError: an unknown reclaim mode, start or kind of counters, a period below a
-                millisecond, a phase outside it, a bad migratetype.
-        """
-        if self.counters not in ("exact", "lagged"):
-            raise PolicyError(
-                f"assumptions: counters={self.counters!r} is not known; use 'exact' or 'lagged'"
-            )
-        if self.start not in ("recorded", "empty"):
-            raise PolicyError(
-                f"assumptions: start={self.start!r} is not known; use 'recorded' or 'empty'"
-            )
-        if self.reclaim != "literal":
-            raise PolicyError(f"assumptions: reclaim={self.reclaim!r} is not known; use 'literal'")
-        if self.decay_period_ns < 1_000_000:
-            raise PolicyError("assumptions: decay_period_ns must be at least 1000000 (1 ms)")
-        if not 0 <= self.decay_phase_ns < self.decay_period_ns:
-            raise PolicyError("assumptions: decay_phase_ns must be within the period")
-        if self.hidden_migratetype not in (0, 1, 2):
-            raise PolicyError("assumptions: hidden_migratetype must be 0, 1 or 2")
 
 
 def field_kinds() -> dict[str, str]:

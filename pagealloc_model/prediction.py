@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from pagealloc_model import elastic_tables, progress_bar
 from pagealloc_model import predicted_tables as tables
-from pagealloc_model import progress_bar
 from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.state import State
-from pagealloc_model.carriers import Carrier, ModelCarrier
+from pagealloc_model.carriers import Carrier, ElasticCarrier, ModelCarrier
+from pagealloc_model.elastic_start import pressed_state
 from pagealloc_model.errors import UsageError
 from pagealloc_model.evidence.choice import RuleEvidence, choose_rules
 from pagealloc_model.jit import kernel_fingerprint
@@ -26,6 +28,7 @@ from pagealloc_model.list_use import list_use, list_words, ownership_counters, r
 from pagealloc_model.machine import Machine
 from pagealloc_model.policy import Assumptions, Policy
 from pagealloc_model.prepared import effective_policy, prepare
+from pagealloc_model.reclaim_mode import check_mode
 from pagealloc_model.sampling import bin_edges
 from pagealloc_model.start_calibration import begun_state
 from pagealloc_model.version import __version__
@@ -56,6 +59,8 @@ class Samples:
         list_locks: int64, shape (samples, zones, 3), cumulative, see `list_use.list_words`.
         ownership: int64, shape (samples, zones, SET_STRIDE), cumulative, see
             `list_use.ownership_counters`; (samples, zones, 0) where blocks are never owned.
+        counters: int64, shape (samples, `pressure_layout.SCALARS`), of an elastic replay, else no
+            words.
     """
 
     time_ns: np.ndarray
@@ -65,6 +70,7 @@ class Samples:
     sites: np.ndarray
     list_locks: np.ndarray
     ownership: np.ndarray
+    counters: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -168,11 +174,15 @@ class Replay:
     @cached_property
     def outcomes(self) -> pd.DataFrame:
         """Requests by order; success under another policy is NA in a literal replay."""
+        if self.assumptions.reclaim == "elastic":
+            return elastic_tables.outcomes(self.samples.counters[-1])
         return tables.outcomes(self.demand.events)
 
     @cached_property
     def vmstat(self) -> pd.DataFrame:
-        """Counters under the kernel's names; all NA in a literal replay."""
+        """Counters under the kernel's names since the start; all NA in a literal replay."""
+        if self.assumptions.reclaim == "elastic":
+            return elastic_tables.vmstat(self.machine, self.samples.time_ns, self.samples.counters)
         return tables.vmstat(int(self.samples.time_ns[-1]))
 
     @property
@@ -229,8 +239,10 @@ def replay(
         cancel: asked now and then; True ends the replay with `Cancelled`.
 
     Raises:
-        UsageError: no snapshot, nothing to replay, an empty window, or hooks for a kernel build.
-        PolicyError: no rules for the recording's kernel.
+        UsageError: no snapshot, nothing to replay, an empty window, hooks for a kernel build, or
+            either of them for an elastic replay.
+        PolicyError: no rules for the recording's kernel, or a policy that this mode of reclaim does
+            not have.
         RecordingError: a file of the recording cannot be read.
         KernelSourceError: the build's tree lacks functions or does not compile.
         Cancelled: `cancel` said so.
@@ -240,6 +252,7 @@ def replay(
         raise UsageError("a kernel build has no hooks: change its source instead")
     asked = build.policy if build is not None else policy or Policy()
     assumptions = assumptions or Assumptions()
+    check_mode(asked, assumptions, is_model=build is None and hooks is None)
     chosen = choose_rules(recording, rules)
     with progress_bar.progress(
         f"preparing {recording.name}",
@@ -249,7 +262,8 @@ def replay(
     ) as report:
         prepared = prepare(recording, chosen.rules, assumptions, seed, report)
     demand = prepared.demand
-    effective = effective_policy(recording, asked)
+    is_elastic = assumptions.reclaim == "elastic"
+    effective = effective_policy(recording, asked, elastic=is_elastic)
     first, last = recording.trace.demand_span_ns
     start_ns, end_ns = _window_ns(first, last, window)
     state = begun_state(
@@ -260,7 +274,14 @@ def replay(
         effective,
         assumptions,
     )
-    carrier = ModelCarrier(state, hooks) if build is None else build.carrier(state)
+    carrier: Carrier
+    if is_elastic:
+        state = pressed_state(
+            state, demand, prepared.lru, chosen.rules, effective, assumptions, seed
+        )
+        carrier = ElasticCarrier(state, demand.leads)
+    else:
+        carrier = ModelCarrier(state, hooks) if build is None else build.carrier(state)
     places = demand.starting_places()
     edges = bin_edges(start_ns, end_ns)
     instants = np.unique(
@@ -346,7 +367,7 @@ def _run(
             carrier.settle()
             kept.append(_sample(state))
     columns = [np.stack(column) for column in zip(*kept, strict=True)]
-    free_buddies, blocks, pcp, sites, list_locks, ownership = columns
+    free_buddies, blocks, pcp, sites, list_locks, ownership, counters = columns
     return (
         Samples(
             time_ns=np.array(sampled, np.int64),
@@ -356,13 +377,14 @@ def _run(
             sites=sites,
             list_locks=list_locks,
             ownership=ownership,
+            counters=counters,
         ),
         log.filled,
     )
 
 
 def _ticks_are_due(state: State, position: int, instant: int) -> bool:
-    return position > 0 and bool(state.st[at.NEXT_TICK] <= instant)
+    return position > 0 and state.next_due_ns <= instant
 
 
 def _sample(state: State) -> tuple[np.ndarray, ...]:
@@ -373,6 +395,7 @@ def _sample(state: State) -> tuple[np.ndarray, ...]:
         state.sites().sum(axis=1),
         list_words(state),
         ownership_counters(state),
+        state.pressure_words(0, pr.SCALARS),
     )
 
 
@@ -400,4 +423,5 @@ def _divergence(state: State, demand: Demand) -> dict[str, int]:
         "split_frees": demand.split_frees,
         "grown_pages": demand.grown_pages,
         "outside_zones": demand.outside,
+        **elastic_tables.divergence(state.pressure_words(0, pr.SCALARS)),
     }

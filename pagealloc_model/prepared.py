@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
+from pagealloc_model.assumptions import ElasticAssumptions
 from pagealloc_model.bundle import META_FILE
 from pagealloc_model.errors import PolicyError, RecordingError, UsageError
 from pagealloc_model.kernel_rules import KernelRules
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 
 RECORDED_SYSCTLS = ("highatomic_gate_order", "pcp_free_batched", "watermark_boost_factor")
 """Policy fields that a recording's meta.json states as sysctls of the same name."""
+ELASTIC_SYSCTLS = ("defrag_mode", "extfrag_threshold", "compaction_proactiveness")
+"""Those that only an elastic replay reads."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -32,11 +37,14 @@ class Prepared:
         machine: zones, watermarks and CPUs as recorded.
         demand: what was asked and freed.
         image: where pages were at the start.
+        lru: int8 by page frame, of an elastic replay: the LRU list that the page was on at the
+            start plus one, 0 for none.
     """
 
     machine: Machine
     demand: Demand
     image: StartImage
+    lru: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int8))
 
 
 _prepared: WeakKeyDictionary[Bundle, dict[tuple[object, ...], Prepared]] = WeakKeyDictionary()
@@ -84,14 +92,14 @@ def recorded_machine(bundle: Bundle) -> Machine:
     return with_topology(machine, bundle.meta, bundle.path / META_FILE)
 
 
-def recorded_policy(bundle: Bundle) -> Policy:
-    """The policy the recorded kernel ran, as far as meta.json's sysctls state it.
+def recorded_policy(bundle: Bundle, sysctls: tuple[str, ...] = RECORDED_SYSCTLS) -> Policy:
+    """The policy the recorded kernel ran, as far as these of meta.json's sysctls state it.
 
     Raises:
         RecordingError: one of them is no whole number, or outside its range.
     """
     values: dict[str, int | bool] = {}
-    for name in RECORDED_SYSCTLS:
+    for name in sysctls:
         value = _sysctl(bundle, name)
         if value is not None:
             values[name] = bool(value) if field_kinds()[name] == "bool" else value
@@ -101,9 +109,15 @@ def recorded_policy(bundle: Bundle) -> Policy:
         raise RecordingError(bundle.path / META_FILE, f"sysctl: {error}") from None
 
 
-def effective_policy(bundle: Bundle, policy: Policy | None) -> Policy:
-    """A policy with what it leaves "as recorded" filled in from the recording."""
-    recorded = recorded_policy(bundle)
+def effective_policy(bundle: Bundle, policy: Policy | None, *, elastic: bool = False) -> Policy:
+    """A policy with what it leaves "as recorded" filled in from the recording.
+
+    Args:
+        bundle: the recording.
+        policy: what is changed.
+        elastic: fill in what an elastic replay reads as well.
+    """
+    recorded = recorded_policy(bundle, RECORDED_SYSCTLS + ELASTIC_SYSCTLS * elastic)
     return recorded if policy is None else recorded.changed_by(policy)
 
 
@@ -128,6 +142,7 @@ def prepare(
         RecordingError: a file of the recording cannot be read.
     """
     made = _prepared.setdefault(bundle, {})
+    assumptions = replace(assumptions, elastic=ElasticAssumptions())
     key = (rules, assumptions, seed)
     if key not in made:
         made[key] = _prepare(bundle, rules, assumptions, seed, progress)
@@ -151,6 +166,8 @@ def _prepare(
     from pagealloc_model.start_calibration import calibrated_image
     from pagealloc_model.start_counts import start_counts
 
+    if assumptions.reclaim == "elastic":
+        return _prepare_elastic(bundle, rules, assumptions, seed, progress)
     machine = with_touched_span(recorded_machine(bundle), bundle.trace)
     if assumptions.start == "empty":
         return _prepare_empty(bundle, machine, assumptions, progress)
@@ -190,17 +207,48 @@ def _prepare_empty(
     return Prepared(machine=machine, demand=demand, image=image)
 
 
+def _prepare_elastic(
+    bundle: Bundle,
+    rules: KernelRules,
+    assumptions: Assumptions,
+    seed: int,
+    progress: Report | None,
+) -> Prepared:
+    """Machine and image as for a literal replay; demand with what only an elastic one reads."""
+    from pagealloc_model.elastic_start import lru_at_start
+    from pagealloc_model.empty_start import created_demand
+    from pagealloc_model.growth import grown_demand
+
+    literal = prepare(bundle, rules, replace(assumptions, reclaim="literal"), seed, progress)
+    is_empty = assumptions.start == "empty"
+    early, snapshot = start_snapshots(bundle)
+    during = None if is_empty or snapshot is early else snapshot
+    demand = _demand(bundle, literal.machine, assumptions, during, progress, seed)
+    demand = grown_demand(literal.machine, demand, literal.image.block_types)
+    if is_empty:
+        demand = created_demand(literal.machine, demand, assumptions)
+    return Prepared(
+        machine=literal.machine,
+        demand=demand,
+        image=literal.image,
+        lru=lru_at_start(literal.image.movable, bundle.kpageflags),
+    )
+
+
 def _demand(
     bundle: Bundle,
     machine: Machine,
     assumptions: Assumptions,
     start: Snapshot | None,
     progress: Report | None,
+    seed: int = 0,
 ) -> Demand:
     from pagealloc_model.decay_ticks import recorded_ticks, with_ticks
     from pagealloc_model.demand import resolve_demand
 
-    demand = resolve_demand(bundle.trace, machine, assumptions, start=start, progress=progress)
+    demand = resolve_demand(
+        bundle.trace, machine, assumptions, start=start, seed=seed, progress=progress
+    )
     return with_ticks(demand, recorded_ticks(bundle.trace, bundle.meta, machine))
 
 

@@ -630,6 +630,7 @@ def backing(array: np.ndarray) -> object:
 def assert_same_demand(some: Demand, others: Demand) -> None:
     np.testing.assert_array_equal(some.events, others.events)
     np.testing.assert_array_equal(some.objects, others.objects)
+    np.testing.assert_array_equal(some.leads, others.leads)
     for field in fields(Demand):
-        if field.name not in ("events", "objects"):
+        if field.name not in ("events", "objects", "leads"):
             assert getattr(some, field.name) == getattr(others, field.name), field.name

@@ -169,7 +169,7 @@ def test_any_text_is_a_policy_or_a_policy_error(word: str) -> None:
 @pytest.mark.parametrize(
     "values",
     [
-        {"reclaim": "elastic"},
+        {"reclaim": "magic"},
         {"decay_period_ns": 10},
         {"hidden_migratetype": 3},
         {"decay_phase_ns": -1},

@@ -18,7 +18,9 @@ def fast_path_flags(st: np.ndarray, zonelist: int, migratetype: int, bits: int) 
     if migratetype == at.MOVABLE and st[at.CMA] >= 0:
         flags |= at.ALLOC_CMA
     preferred = st[zonelist]
-    if preferred >= 0 and st[zone_at(preferred) + at.ZONE_AVOIDS_FRAGMENTATION]:
+    if st[at.DEFRAG_MODE] or (
+        preferred >= 0 and st[zone_at(preferred) + at.ZONE_AVOIDS_FRAGMENTATION]
+    ):
         flags |= at.ALLOC_NOFRAGMENT
     return flags
 
@@ -27,6 +29,8 @@ def fast_path_flags(st: np.ndarray, zonelist: int, migratetype: int, bits: int) 
 def slow_path_flags(st: np.ndarray, bits: int, order: int, fast: int) -> int:
     """Allocation flags of later attempts (S2.6), those of the fast path given."""
     flags = at.WMARK_MIN | (fast & (at.ALLOC_KSWAPD | at.ALLOC_CMA))
+    if st[at.DEFRAG_MODE]:
+        flags |= at.ALLOC_NOFRAGMENT
     if bits & at.GFP_HIGH:
         flags |= at.ALLOC_MIN_RESERVE
     if bits & st[at.BOOST_RETRY_MASK] == st[at.BOOST_RETRY_BITS]:

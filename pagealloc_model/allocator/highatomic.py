@@ -154,12 +154,28 @@ def unreserve(
     migratetype: int,
 ) -> bool:
     """Release a block of the first zone that has more than one reserved (S7.4, not forced)."""
+    kept = 1 << st[at.PAGEBLOCK_ORDER]
+    return unreserve_beyond(pages, blocks, st, log, cpu, zonelist, migratetype, kept)
+
+
+@inner
+def unreserve_beyond(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    cpu: int,
+    zonelist: int,
+    migratetype: int,
+    kept: int,
+) -> bool:
+    """Release a block of the first zone that has more pages reserved than are kept (S7.4)."""
     st[at.COUNT_UNRESERVE_CALLS] += 1
     while st[zonelist] >= 0:
         zone = st[zonelist]
         zonelist += 1
         reserved = st[zone_at(zone) + at.ZONE_RESERVED_HIGHATOMIC]
-        if reserved <= 1 << st[at.PAGEBLOCK_ORDER]:
+        if reserved <= kept:
             continue
         if st[at.LISTS_MATCH_BLOCKS]:
             released = unreserve_one(pages, blocks, st, log, zone, cpu, migratetype)

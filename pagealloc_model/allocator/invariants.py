@@ -12,6 +12,7 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.ownership_invariants import broken_ownership
+from pagealloc_model.allocator.pressure_invariants import broken_pressure_invariants
 
 if TYPE_CHECKING:
     from pagealloc_model.allocator.state import State
@@ -52,6 +53,8 @@ def broken_invariants(state: State) -> list[str]:
     lines += _check_merges(state)
     lines += _check_reserves(state)
     lines += broken_ownership(state)
+    if state.is_elastic:
+        lines += broken_pressure_invariants(state, seen)
     return lines
 
 

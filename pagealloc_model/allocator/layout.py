@@ -140,6 +140,11 @@ OWNERSHIP = 6159
 CPU_BASE = 6160
 FREES_TO_TAIL = 6161
 FREE_IS_BATCHED = 6162
+# Pressure: where an elastic replay's words begin (see `pressure_layout`), 0 in a literal one; what
+# defrag_mode changes in decisions that both share.
+PRESSURE_BASE = 6163
+DEFRAG_MODE = 6164
+BLOCK_WATERMARKS = 6165
 # What one hold of a full drain covers: everything, batch << S pages, or a batch (S4.9).
 DRAINS_ALL, DRAINS_SCALED_BATCH, DRAINS_BATCH = 0, 1, 2
 # By number of a direct reclaim: how far its request was from its mark when it began, at most 0.
@@ -217,7 +222,11 @@ PCP_STRIDE = PCP_SITES + SITES * SITE_WORDS
 # One node.
 NODE_KSWAPD_ACTIVE = 0
 NODE_KSWAPD_HIGHEST = 1
-NODE_STRIDE = 2
+# Wakes that an elastic replay has yet to act on.
+NODE_WAKE_ASKED = 2
+NODE_WAKE_ORDER = 3
+NODE_WAKE_HIGHEST = 4
+NODE_STRIDE = 5
 
 # One CPU: offline or not; the pageset whose lock it holds for a folio batch, and pages so far.
 CPU_IS_DEAD = 0

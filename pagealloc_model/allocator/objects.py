@@ -31,8 +31,9 @@ OBJECT = np.dtype([("pfn", np.int32), ("order", np.int8), ("kind", np.int8), ("f
 """One allocation: recorded `pfn` and `order`; `kind` as below; `fresh`: an allocation of pages
 that no earlier event touched, hence free when the recording began."""
 
-RECORDED, AT_START, HIDDEN, GROWN = 0, 1, 2, 3
-"""Seen allocated; live at the start; allocated unseen; memory that the machine got later."""
+RECORDED, AT_START, HIDDEN, GROWN, TRIED = 0, 1, 2, 3, 4
+"""Seen allocated; live at the start; allocated unseen; memory that the machine got later; a request
+that failed, which an elastic replay tries."""
 
 COUNT_EVENTS, COUNT_OBJECTS = 0, 1
 COUNT_MISSED_FREE, COUNT_SPLIT_FREE, COUNT_HIDDEN_ALLOC = 2, 3, 4

@@ -149,6 +149,12 @@ def take_and_reserve(
 
 
 @inner
+def drops_nofragment(st: np.ndarray, flags: int) -> bool:
+    """Whether a walk that finds nothing pure goes on without NOFRAGMENT (S3.1, S8.6)."""
+    return flags & at.ALLOC_NOFRAGMENT != 0 and not st[at.DEFRAG_MODE]
+
+
+@inner
 def try_zones(
     pages: np.ndarray,
     blocks: np.ndarray,
@@ -176,12 +182,12 @@ def try_zones(
             if skipped:
                 skips_busy = False
                 skipped = False
-            elif flags & at.ALLOC_NOFRAGMENT:
+            elif drops_nofragment(st, flags):
                 flags &= ~at.ALLOC_NOFRAGMENT
             else:
                 return -1
             position = zonelist
-        elif flags & at.ALLOC_NOFRAGMENT and is_on_another_node(st, zone, st[zonelist]):
+        elif drops_nofragment(st, flags) and is_on_another_node(st, zone, st[zonelist]):
             flags &= ~at.ALLOC_NOFRAGMENT
             position = zonelist
         elif skips_busy and is_busy(st, zone):
@@ -251,10 +257,16 @@ def allocate(
             st[at.COUNT_FORCED] += 1
         attempt += 1
     if pfn >= 0:
-        pages[pfn]["order"] = order
-        pages[pfn]["where"] = at.ALLOCATED
-        pages[pfn]["tag"] = 1 if migratetype == at.MOVABLE else 0
+        mark_allocated(pages, pfn, order, migratetype)
     return pfn
+
+
+@inner
+def mark_allocated(pages: np.ndarray, pfn: int, order: int, migratetype: int) -> None:
+    """Describe an allocation's first page."""
+    pages[pfn]["order"] = order
+    pages[pfn]["where"] = at.ALLOCATED
+    pages[pfn]["tag"] = 1 if migratetype == at.MOVABLE else 0
 
 
 @inner

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.ownership_words import check_rules, ownership_words
 from pagealloc_model.allocator.zonelists import node_orders, zonelist
 from pagealloc_model.kernel_rules import KernelRules
@@ -23,13 +24,41 @@ THRESHOLD_MAX = 125
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """The arrays every kernel works on (see `layout`), plus what they were made from."""
+    """The arrays every kernel works on (see `layout`), plus what they were made from.
+
+    `folios` is empty but in an elastic replay (see `pressure_layout`).
+    """
 
     pages: np.ndarray
     blocks: np.ndarray
     st: np.ndarray
     log: np.ndarray
     machine: Machine
+    folios: np.ndarray = field(default_factory=lambda: np.zeros(0, pr.FOLIO))
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether the state has what an elastic replay needs."""
+        return len(self.folios) > 0
+
+    @property
+    def next_due_ns(self) -> int:
+        """When something besides events is due next: a tick, kswapd, kcompactd."""
+        due = int(self.st[at.NEXT_TICK])
+        if self.is_elastic:
+            nodes = len(self.machine.nodes)
+            first = int(self.st[int(self.st[at.PRESSURE_BASE]) + pr.NODES_BASE])
+            words = self.st[first : first + nodes * pr.NODE_WORDS].reshape(nodes, -1)
+            dues = words[:, [pr.KSWAPD_DUE, pr.KCOMPACTD_DUE, pr.PROACTIVE_DUE]]
+            due = min(due, int(dues.min()))
+        return due
+
+    def pressure_words(self, first: int, words: int) -> np.ndarray:
+        """Words of an elastic replay from a scalar or counter on, int64; empty in a literal one."""
+        if not self.is_elastic:
+            return np.zeros(0, np.int64)
+        start = int(self.st[at.PRESSURE_BASE]) + first
+        return self.st[start : start + words].copy()
 
     def copy(self) -> State:
         """A state that can be advanced without changing this one."""
@@ -39,6 +68,7 @@ class State:
             st=self.st.copy(),
             log=np.zeros_like(self.log),
             machine=self.machine,
+            folios=self.folios.copy(),
         )
 
     def zone_region(self, zone: int) -> np.ndarray:

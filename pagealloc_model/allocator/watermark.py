@@ -103,6 +103,16 @@ def is_eligible(st: np.ndarray, zone: int, highest_type: int) -> bool:
 
 
 @inner
+def free_in_whole_blocks(st: np.ndarray, zone: int) -> int:
+    """Free pages of a zone in buddies of at least pageblock order (S8.6)."""
+    free = 0
+    for order in range(st[at.PAGEBLOCK_ORDER], st[at.MAX_ORDER] + 1):
+        for migratetype in range(at.MIGRATETYPES):
+            free += st[free_list_at(zone, order, migratetype) + at.ENTRIES] << order
+    return free
+
+
+@inner
 def node_balanced(st: np.ndarray, node: int, order: int, highest_type: int) -> bool:
     """Whether some eligible zone of a node passes its high watermark (S10.2)."""
     first = node * st[at.ZONE_TYPES]
@@ -110,6 +120,8 @@ def node_balanced(st: np.ndarray, node: int, order: int, highest_type: int) -> b
         if is_eligible(st, zone, highest_type):
             mark = mark_pages(st, zone, at.WMARK_HIGH)
             free = carefully_seen_free(st, zone)
+            if order > 0 and st[at.BLOCK_WATERMARKS]:
+                free = free_in_whole_blocks(st, zone)
             if above_mark(st, zone, order, mark, highest_type, 0, free):
                 return True
     return False
@@ -184,8 +196,15 @@ def start_kswapd(st: np.ndarray, node: int, highest_type: int) -> None:
 def wake_kswapd(st: np.ndarray, node: int, order: int, highest_type: int) -> None:
     """Start a node's reclaim run unless it is balanced and not boosted (S10.1).
 
-    Where the recording has kswapd's own events, runs are theirs and this does nothing.
+    Where the recording has kswapd's own events, runs are theirs and this does nothing. An elastic
+    replay notes the wake, for its kswapd to act on.
     """
+    if st[at.PRESSURE_BASE]:
+        region = node_at(st, node)
+        st[region + at.NODE_WAKE_ASKED] = 1
+        st[region + at.NODE_WAKE_ORDER] = max(st[region + at.NODE_WAKE_ORDER], order)
+        st[region + at.NODE_WAKE_HIGHEST] = max(st[region + at.NODE_WAKE_HIGHEST], highest_type)
+        return
     if st[node_at(st, node) + at.NODE_KSWAPD_ACTIVE] or st[at.KSWAPD_RECORDED]:
         return
     if node_boosted(st, node, highest_type) or not node_balanced(st, node, order, highest_type):

@@ -1,0 +1,193 @@
+"""A small state under pressure, and steps taken on it, for cases worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
+from pagealloc_model.allocator.elastic import advance_elastic
+from pagealloc_model.allocator.initial import place_buddies
+from pagealloc_model.allocator.lru_start import place_on_lists
+from pagealloc_model.allocator.pressure_state import with_pressure
+from pagealloc_model.allocator.state import State, make_state
+from pagealloc_model.assumptions import Assumptions, ElasticAssumptions
+from pagealloc_model.kernel_rules import KernelRules
+from pagealloc_model.machine import Machine
+from pagealloc_model.policy import Policy
+from tests.allocator.small_state import BLOCK, FAR, one_zone
+
+KERNEL = at.GFP_DIRECT_RECLAIM | at.GFP_KSWAPD_RECLAIM | pr.GFP_IO
+CALM = ElasticAssumptions(
+    file_referenced_per_mille=0,
+    anon_referenced_per_mille=0,
+    file_dirty_per_mille=0,
+    anon_migration_fails_per_mille=0,
+    file_migration_fails_per_mille=0,
+)
+"""Every scanned page is freed, every move succeeds."""
+
+
+def bits_of(kind: int, bits: int = KERNEL) -> int:
+    """A request's bits with its class."""
+    return bits | kind << pr.CLASS_SHIFT
+
+
+@dataclass
+class Pressed:
+    """A machine's elastic state, all blocks MOVABLE and no page anywhere until put there.
+
+    Attributes:
+        rules: preset name.
+        machine: where it runs.
+        policy: what is swept.
+        elastic: what reclaim and compaction find.
+        state: the model's arrays.
+    """
+
+    rules: str = "6.12"
+    machine: Machine = field(default_factory=one_zone)
+    policy: Policy = field(default_factory=Policy)
+    elastic: ElasticAssumptions = CALM
+    state: State = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make the state; no tick and no proactive round is due."""
+        rules = KernelRules.preset(self.rules)
+        assumptions = Assumptions(reclaim="elastic", elastic=self.elastic)
+        literal = make_state(self.machine, rules, self.policy, log_rows=1 << 18)
+        self.state = with_pressure(literal, rules, self.policy, assumptions)
+        self.state.st[at.NEXT_TICK] = self.state.st[at.TICK_BASE] = FAR
+        self.node[pr.PROACTIVE_DUE] = FAR
+        self.places = np.full(1 << 14, -1, np.int32)
+        self.leads = np.full(1 << 14, -1, np.int32)
+        self.objects = 0
+        self.now = 0
+
+    @property
+    def node(self) -> np.ndarray:
+        """The node's words."""
+        st = self.state.st
+        return st[int(st[st[at.PRESSURE_BASE] + pr.NODES_BASE]) :]
+
+    @property
+    def zone(self) -> np.ndarray:
+        """The zone's words under pressure."""
+        st = self.state.st
+        return st[int(st[st[at.PRESSURE_BASE] + pr.ZONES_BASE]) :]
+
+    def count(self, name: str) -> int:
+        """A counter by the kernel's name."""
+        st = self.state.st
+        return int(st[st[at.PRESSURE_BASE] + pr.COUNTERS + pr.COUNTER_NAMES.index(name)])
+
+    def word(self, offset: int) -> int:
+        """A scalar."""
+        return int(self.state.st[self.state.st[at.PRESSURE_BASE] + offset])
+
+    def put_free(self, order: int, *pfns: int) -> None:
+        """Put buddies at the tails of their blocks' lists."""
+        place_buddies(
+            self.state.pages,
+            self.state.blocks,
+            self.state.st,
+            np.array(pfns, np.int32),
+            np.full(len(pfns), order, np.int8),
+        )
+
+    def put_allocated(
+        self, order: int, *pfns: int, kind: int = pr.KERNEL, active: bool = False
+    ) -> None:
+        """Put pages in use, each an object of its own; the last is at its list's head."""
+        state = self.state
+        for pfn in pfns:
+            record, folio = state.pages[pfn], state.folios[pfn]
+            record["where"], record["order"] = at.ALLOCATED, order
+            record["tag"] = kind >= pr.ANON
+            folio["object"], folio["kind"] = self.objects + 1, kind
+            if kind >= pr.ANON:
+                self._put_on_list(pfn, 2 * (kind - pr.ANON) + active)
+            self.places[self.objects] = pfn
+            self.objects += 1
+
+    def make_reclaimable(self, pfn: int) -> None:
+        """Make a page in use one of a file, at the head of its list."""
+        self.state.pages[pfn]["tag"] = 1
+        self._put_on_list(pfn, pr.INACTIVE_FILE)
+
+    def alloc(
+        self, order: int, migratetype: int, bits: int = KERNEL, *, operation: int = at.ALLOC
+    ) -> int:
+        """A request; the number of its object."""
+        number = self.objects
+        self.objects += 1
+        self.take(
+            operation=operation, object=number, order=order, migratetype=migratetype, bits=bits
+        )
+        return number
+
+    def free(self, number: int, order: int = 0, offset: int = 0, bits: int = 0) -> None:
+        """Free a piece of an object."""
+        self.take(operation=at.FREE, object=number, order=order, offset=offset, bits=bits)
+
+    def take(self, **fields: int) -> None:
+        """An event at the present time."""
+        events = np.zeros(1, at.EVENT)
+        for name, value in {"time_ns": self.now, **fields}.items():
+            events[name] = value
+        self.state.st[at.LOG_ROWS] = 0
+        assert self._advance(events, 1, -1) == 1
+
+    def let_pass(self, duration_ns: int) -> None:
+        """Let kswapd and kcompactd work for a while."""
+        self.now += duration_ns
+        self.state.st[at.LOG_ROWS] = 0
+        self._advance(np.zeros(0, at.EVENT), 0, self.now)
+
+    def pieces(self, number: int) -> dict[int, int]:
+        """Offset -> page frame of an object's pieces."""
+        found = {}
+        pfn = int(self.places[number])
+        while pfn >= 0:
+            found[int(self.state.folios[pfn]["offset"])] = pfn
+            pfn = int(self.state.folios[pfn]["sibling"]) - 1
+        return found
+
+    def _put_on_list(self, pfn: int, lst: int) -> None:
+        state = self.state
+        place_on_lists(
+            state.pages,
+            state.blocks,
+            state.st,
+            state.folios,
+            np.array([pfn], np.int32),
+            np.array([lst], np.int8),
+        )
+
+    def _advance(self, events: np.ndarray, high: int, until_ns: int) -> int:
+        state = self.state
+        return int(
+            advance_elastic(
+                state.pages,
+                state.blocks,
+                state.st,
+                state.log,
+                state.folios,
+                events,
+                self.places,
+                self.leads,
+                0,
+                high,
+                until_ns,
+            )
+        )
+
+
+def pressed_zone(blocks: int = 8, low: int = 64) -> Machine:
+    """One zone with watermarks: min half of low, high one and a half of it."""
+    return one_zone(blocks, min=low // 2, low=low, high=low * 3 // 2)
+
+
+__all__ = ["BLOCK", "CALM", "KERNEL", "Pressed", "bits_of", "pressed_zone"]

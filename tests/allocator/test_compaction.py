@@ -1,0 +1,172 @@
+"""Compaction (S9) on small states: gates, movement, capture, deferral, kcompactd."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
+from pagealloc_model.allocator.pressure_invariants import broken_pieces
+from pagealloc_model.assumptions import ElasticAssumptions
+from pagealloc_model.policy import Policy
+from tests.allocator.elastic_state import BLOCK, CALM, KERNEL, Pressed, bits_of, pressed_zone
+
+MOVABLE, UNMOVABLE = at.MOVABLE, at.UNMOVABLE
+THP = bits_of(pr.ANON, KERNEL | at.GFP_NOMEMALLOC)
+BACKGROUND = bits_of(pr.ANON, at.GFP_KSWAPD_RECLAIM | at.GFP_NOMEMALLOC)
+SECOND = 1_000_000_000
+SMALL_GAP = Policy(compact_gap=32)
+"""kswapd hands over to kcompactd after few pages."""
+
+
+def sparse(
+    *, every: int = 4, kind: int = pr.FILE, elastic: ElasticAssumptions = CALM, **more: object
+) -> Pressed:
+    """Eight blocks; one page of every few is in use, the others are free."""
+    pressed = Pressed(machine=pressed_zone(8, 64), elastic=elastic, **more)  # type: ignore[arg-type]
+    for pfn in range(0, 8 * BLOCK, every):
+        pressed.put_allocated(0, pfn, kind=kind)
+        pressed.put_free(0, pfn + 1)
+        if every == 4:
+            pressed.put_free(1, pfn + 2)
+    return pressed
+
+
+def assert_sound(pressed: Pressed) -> None:
+    assert pressed.state.check() == []
+    assert broken_pieces(pressed.state, pressed.places) == []
+
+
+def test_a_huge_page_is_made_by_moving_pages() -> None:
+    pressed = sparse()
+    number = pressed.alloc(9, MOVABLE, THP)
+    assert pressed.places[number] == 0
+    assert pressed.count("compact_success") == 1
+    assert pressed.count("pgmigrate_success") == BLOCK // 4
+    moved = [pfn for pfn in range(BLOCK // 4) if pressed.places[pfn] != 4 * pfn]
+    assert len(moved) == BLOCK // 4
+    assert_sound(pressed)
+
+
+def test_a_moved_page_is_freed_where_it_is_now() -> None:
+    pressed = sparse()
+    pressed.alloc(9, MOVABLE, THP)
+    now = int(pressed.places[0])
+    pressed.free(0)
+    assert pressed.state.pages["where"][now] == at.ON_PCP
+    assert_sound(pressed)
+
+
+@pytest.mark.parametrize("kind", [pr.KERNEL, pr.RECLAIMABLE])
+def test_kernel_pages_do_not_move(kind: int) -> None:
+    pressed = sparse(kind=kind)
+    number = pressed.alloc(9, MOVABLE, THP | pr.GFP_NORETRY)
+    assert pressed.count("pgmigrate_success") == 0
+    assert pressed.count("compact_fail") == pressed.count("compact_stall") > 0
+    assert pressed.count("thp_fault_fallback") == 1
+    assert len(pressed.pieces(number)) == BLOCK
+    assert_sound(pressed)
+
+
+def test_moves_that_fail_leave_pages_where_they_were() -> None:
+    pressed = sparse(elastic=replace(CALM, file_migration_fails_per_mille=1000))
+    pressed.alloc(9, MOVABLE, THP | pr.GFP_NORETRY)
+    assert pressed.count("pgmigrate_success") == 0
+    assert pressed.count("pgmigrate_fail") > 0
+    assert [int(pressed.places[n]) for n in range(4)] == [0, 4, 8, 12]
+    assert_sound(pressed)
+
+
+def test_without_free_pages_compaction_is_skipped() -> None:
+    pressed = Pressed(machine=pressed_zone(8, 64))
+    pressed.put_allocated(0, *range(8 * BLOCK - 200), kind=pr.FILE)
+    pressed.put_free(0, *range(8 * BLOCK - 200, 8 * BLOCK, 2))
+    bits = THP | pr.GFP_NORETRY
+    pressed.alloc(9, MOVABLE, bits, operation=at.RECORDED_FAILURE)
+    assert pressed.count("compact_stall") == 0
+    assert pressed.count("pgscan_direct") == 0
+
+
+@pytest.mark.parametrize(("gap", "stalls"), [(0, 0), (32, 1)])
+def test_the_gap_asked_for_may_be_capped(gap: int, stalls: int) -> None:
+    pressed = Pressed(machine=pressed_zone(8, 64), policy=Policy(compact_gap=gap))
+    for pfn in range(0, 8 * BLOCK, 8):
+        pressed.put_allocated(0, *range(pfn, pfn + 7), kind=pr.FILE)
+        pressed.put_free(0, pfn + 7)
+    pressed.alloc(9, MOVABLE, THP | pr.GFP_NORETRY)
+    assert (pressed.count("compact_stall") > 0) == bool(stalls)
+
+
+def test_memory_too_scarce_rather_than_fragmented_is_left_to_reclaim() -> None:
+    strict = sparse(policy=Policy(extfrag_threshold=1000))
+    strict.alloc(9, MOVABLE, THP | pr.GFP_NORETRY)
+    assert strict.count("compact_stall") == 0
+
+
+def test_what_compaction_completes_is_taken_at_once() -> None:
+    pressed = sparse()
+    pressed.alloc(9, MOVABLE, THP)
+    words = pressed.state.st[int(pressed.word(pr.COMPACTORS_BASE)) :]
+    assert words[pr.RUN_CAPTURED] == 0
+
+
+def test_failures_of_kcompactd_defer_later_attempts() -> None:
+    pressed = sparse(kind=pr.KERNEL, policy=SMALL_GAP)
+    for pfn in range(7 * BLOCK, 8 * BLOCK, 4):
+        pressed.make_reclaimable(pfn)
+    for expected in (1, 2):
+        pressed.alloc(9, MOVABLE, BACKGROUND)
+        pressed.let_pass(SECOND)
+        assert pressed.zone[pr.ZONE_DEFER_SHIFT] == expected
+        pressed.zone[pr.ZONE_CONSIDERED] = 1 << expected
+    assert pressed.zone[pr.ZONE_ORDER_FAILED] == 9
+
+
+def test_kcompactd_makes_what_a_request_could_not_wait_for() -> None:
+    pressed = sparse(policy=SMALL_GAP)
+    refused = pressed.alloc(9, MOVABLE, BACKGROUND)
+    assert len(pressed.pieces(refused)) == BLOCK
+    pressed.let_pass(SECOND)
+    assert pressed.count("compact_daemon_wake") == 1
+    assert pressed.count("compact_daemon_migrate_scanned") > 0
+    assert len(pressed.pieces(pressed.alloc(9, MOVABLE, BACKGROUND))) == 1
+    assert_sound(pressed)
+
+
+@pytest.mark.parametrize(("watermarks", "blocks"), [(False, 1), (True, 2)])
+def test_kcompactd_may_go_on_until_the_mark_is_met_in_whole_blocks(
+    watermarks: bool, blocks: int
+) -> None:
+    pressed = sparse(policy=replace(SMALL_GAP, defrag_watermarks=watermarks))
+    pressed.alloc(9, MOVABLE, BACKGROUND, operation=at.RECORDED_FAILURE)
+    pressed.let_pass(SECOND)
+    free = pressed.state.free_buddies()[0]
+    assert free[9].sum() + 2 * free[10].sum() == blocks
+
+
+@pytest.mark.parametrize("proactiveness", [0, 20])
+def test_fragmented_memory_is_compacted_unasked(proactiveness: int) -> None:
+    pressed = sparse(policy=Policy(compaction_proactiveness=proactiveness))
+    pressed.node[pr.PROACTIVE_DUE] = SECOND // 2
+    pressed.let_pass(SECOND)
+    assert (pressed.count("pgmigrate_success") > 0) == (proactiveness > 0)
+    assert_sound(pressed)
+
+
+def test_half_a_move_keeps_every_page_in_one_place() -> None:
+    pressed = sparse(policy=SMALL_GAP)
+    pressed.alloc(9, MOVABLE, BACKGROUND)
+    for _ in range(20):
+        pressed.let_pass(60_000)
+        assert_sound(pressed)
+    assert pressed.count("pgmigrate_success") > 0
+
+
+@pytest.mark.parametrize("migratetype", [MOVABLE, UNMOVABLE])
+def test_an_asynchronous_run_moves_pages_of_the_requests_own_blocks(migratetype: int) -> None:
+    pressed = sparse(policy=Policy(extfrag_threshold=0))
+    bits = bits_of(pr.KERNEL, KERNEL | pr.GFP_NORETRY | at.GFP_THISNODE)
+    pressed.alloc(9, migratetype, bits)
+    assert (pressed.count("pgmigrate_success") > 0) == (migratetype == MOVABLE)

@@ -1,0 +1,163 @@
+"""Objects of an elastic replay: pieces, base pages, absorbed requests; sound at every step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
+from pagealloc_model.allocator.pressure_invariants import broken_pieces
+from pagealloc_model.assumptions import ElasticAssumptions
+from pagealloc_model.policy import Policy
+from tests.allocator.elastic_state import BLOCK, KERNEL, Pressed, bits_of, pressed_zone
+
+MOVABLE = at.MOVABLE
+THP = bits_of(pr.ANON, KERNEL | at.GFP_NOMEMALLOC)
+FILE = bits_of(pr.FILE)
+
+
+def two_free_blocks() -> Pressed:
+    pressed = Pressed(machine=pressed_zone(4, 0))
+    pressed.put_free(9, 0, BLOCK)
+    return pressed
+
+
+def only_single_pages() -> Pressed:
+    """No buddy above order 0 is free, and nothing moves."""
+    pressed = Pressed(machine=pressed_zone(4, 0))
+    pressed.put_allocated(0, *range(0, 4 * BLOCK, 2))
+    pressed.put_free(0, *range(1, 4 * BLOCK, 2))
+    return pressed
+
+
+def sound(pressed: Pressed) -> list[str]:
+    return pressed.state.check() + broken_pieces(pressed.state, pressed.places)
+
+
+def test_part_of_an_object_is_freed() -> None:
+    pressed = two_free_blocks()
+    number = pressed.alloc(3, MOVABLE, FILE)
+    pressed.free(number, 1, offset=2)
+    assert sorted(pressed.pieces(number)) == [0, 4]
+    assert sound(pressed) == []
+    for offset, order in ((0, 1), (4, 2)):
+        pressed.free(number, order, offset=offset)
+    assert pressed.places[number] == pr.LOST
+    assert sound(pressed) == []
+
+
+def test_a_huge_page_refused_becomes_base_pages_that_are_freed_together() -> None:
+    pressed = only_single_pages()
+    number = pressed.alloc(9, MOVABLE, THP | pr.GFP_NORETRY)
+    assert sorted(pressed.pieces(number)) == list(range(BLOCK))
+    assert pressed.count("thp_fault_fallback") == 1
+    assert pressed.state.st[at.COUNT_IN_BASE_PAGES] == 1
+    pressed.free(number, 9)
+    assert pressed.pieces(number) == {}
+    assert sound(pressed) == []
+
+
+def test_an_atomic_request_that_fails_stays_a_failure() -> None:
+    pressed = only_single_pages()
+    number = pressed.alloc(3, at.UNMOVABLE, at.GFP_HIGH)
+    assert pressed.places[number] == -1
+    assert pressed.word(pr.DEMAND_FAILED) == 1
+
+
+@pytest.mark.parametrize("succeeds", [True, False])
+def test_requests_in_place_of_a_failure_are_made_only_if_it_fails_again(succeeds: bool) -> None:
+    pressed = two_free_blocks() if succeeds else only_single_pages()
+    lead = pressed.alloc(9, MOVABLE, THP | pr.GFP_NORETRY, operation=at.RECORDED_FAILURE)
+    pressed.leads[pressed.objects] = lead
+    member = pressed.alloc(0, MOVABLE, bits_of(pr.ANON))
+    assert (pressed.places[lead] >= 0) == succeeds
+    assert (pressed.places[member] == pr.ABSORBED) == succeeds
+    pressed.free(member)
+    assert pressed.word(pr.ABSORBED_FREES) == succeeds
+    assert sound(pressed) == []
+
+
+def test_a_huge_page_refused_nearby_is_asked_of_all_nodes() -> None:
+    """The local attempt fails before it reclaims; the second one compacts in earnest (S8.5)."""
+    pressed = Pressed(machine=pressed_zone(8, 64), policy=Policy(extfrag_threshold=0))
+    for pfn in range(0, 8 * BLOCK, 4):
+        pressed.put_allocated(0, pfn, kind=pr.FILE)
+        pressed.put_free(0, pfn + 1)
+        pressed.put_free(1, pfn + 2)
+    pressed.state.blocks["migratetype"][:] = at.UNMOVABLE
+    pressed.state.st[at.LISTS_MATCH_BLOCKS] = 0
+    pressed.alloc(9, MOVABLE, THP | pr.GFP_NORETRY | at.GFP_THISNODE)
+    assert pressed.count("compact_stall") >= 2
+
+
+def hostile(policy: Policy, rules: str) -> Pressed:
+    """A zone half in use, where scans and moves have every outcome."""
+    elastic = ElasticAssumptions(
+        file_referenced_per_mille=200,
+        file_dirty_per_mille=200,
+        anon_referenced_per_mille=300,
+        anon_scan_percent=50,
+        anon_migration_fails_per_mille=200,
+        file_migration_fails_per_mille=200,
+        compaction_contended_per_mille=50,
+    )
+    pressed = Pressed(rules, pressed_zone(6, 96), policy, elastic)
+    rng = np.random.default_rng(1)
+    for pfn in range(0, 6 * BLOCK, 8):
+        kind = int(rng.choice([pr.KERNEL, pr.ANON, pr.FILE, pr.FILE, -1]))
+        if kind < 0:
+            pressed.put_free(0, pfn + 1)
+        else:
+            pressed.put_allocated(0, pfn + 1, kind=kind)
+        pressed.put_allocated(0, pfn, kind=pr.FILE)
+        pressed.put_free(1, pfn + 2)
+        pressed.put_free(2, pfn + 4)
+    pressed.node[pr.PROACTIVE_DUE] = 1
+    return pressed
+
+
+REQUESTS = st.tuples(
+    st.sampled_from([0, 0, 0, 1, 2, 3, 5, 9, 9]),
+    st.sampled_from([(0, pr.KERNEL), (1, pr.ANON), (1, pr.FILE), (2, pr.RECLAIMABLE)]),
+    st.sampled_from([KERNEL, KERNEL | pr.GFP_NORETRY, at.GFP_KSWAPD_RECLAIM, at.GFP_HIGH | 0x800]),
+    st.integers(0, 3),
+)
+POLICIES = (Policy(), Policy(defrag_mode=True), Policy(compact_gap=8, extfrag_threshold=0))
+
+
+@settings(
+    max_examples=6,
+    deadline=None,
+    derandomize=True,
+    phases=(Phase.generate,),
+    suppress_health_check=list(HealthCheck),
+)
+@given(
+    st.lists(REQUESTS, min_size=60, max_size=120),
+    st.sampled_from(POLICIES),
+    st.sampled_from(["6.1", "6.12", "7.2"]),
+)
+def test_no_page_is_lost_whatever_is_asked(
+    requests: list[tuple[int, tuple[int, int], int, int]], policy: Policy, rules: str
+) -> None:
+    pressed = hostile(policy, rules)
+    live: list[tuple[int, int]] = []
+    for step, (order, (migratetype, kind), bits, wait) in enumerate(requests):
+        live.append((pressed.alloc(order, migratetype, bits_of(kind, bits)), order))
+        if step % 3 == 2:
+            number, size = live.pop(step % len(live))
+            pressed.free(number, size)
+        pressed.let_pass(wait * 400_000)
+        if step % 10 == 0:
+            assert sound(pressed) == []
+    assert sound(pressed) == []
+    assert all_pages(pressed) == 6 * BLOCK
+
+
+def all_pages(pressed: Pressed) -> int:
+    """Pages in buddies, on per-CPU lists, in use, and held by compaction."""
+    heads = pressed.state.pages["where"] != at.NOWHERE
+    return int((1 << pressed.state.pages["order"][heads].astype(np.int64)).sum())
