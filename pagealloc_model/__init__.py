@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pagealloc_model.version import __version__
 
 if TYPE_CHECKING:
+    from pagealloc_model.assumptions import ElasticAssumptions
     from pagealloc_model.bundle import Bundle
     from pagealloc_model.bundle import open_recording as open
     from pagealloc_model.comparison import Comparison, compare
@@ -51,6 +52,7 @@ _PLACES = {
     "Bundle": ("bundle", "Bundle"),
     "Cancelled": ("prediction", "Cancelled"),
     "Comparison": ("comparison", "Comparison"),
+    "ElasticAssumptions": ("assumptions", "ElasticAssumptions"),
     "FleetResult": ("fleets.results", "FleetResult"),
     "Hooks": ("hooks", "Hooks"),
     "KernelBuild": ("kernel_build.build", "KernelBuild"),
@@ -105,6 +107,7 @@ __all__ = [
     "Bundle",
     "Cancelled",
     "Comparison",
+    "ElasticAssumptions",
     "FleetResult",
     "Hooks",
     "KernelBuild",

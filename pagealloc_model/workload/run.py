@@ -14,11 +14,13 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.initial import place_buddies
 from pagealloc_model.allocator.replay import advance
 from pagealloc_model.allocator.state import State, make_state
+from pagealloc_model.errors import PolicyError
 from pagealloc_model.kernel_rules import KernelRules
 from pagealloc_model.lock_timing import LockModel, LockTimes, queued
 from pagealloc_model.lock_visits import list_visits
 from pagealloc_model.machine import Machine
 from pagealloc_model.policy import Assumptions, Policy
+from pagealloc_model.reclaim_mode import check_mode
 from pagealloc_model.workload.scenario import Scenario
 
 STEP_EVENTS = 1 << 18
@@ -83,8 +85,11 @@ def run_scenario(
         progress: called with the share done, 0 to 1.
 
     Raises:
-        PolicyError: no preset of that name.
+        PolicyError: no preset of that name, an elastic mode of reclaim, or a policy that needs it.
     """
+    if assumptions is not None and assumptions.reclaim == "elastic":
+        raise PolicyError("scenarios of zone->lock replay literally; use reclaim='literal'")
+    check_mode(policy or Policy(), assumptions or Assumptions(), is_model=True)
     chosen = KernelRules.preset(rules) if isinstance(rules, str) else rules
     policy = policy or Policy()
     events = scenario.events

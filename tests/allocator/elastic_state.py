@@ -140,6 +140,12 @@ class Pressed:
         self.state.st[at.LOG_ROWS] = 0
         assert self._advance(events, 1, -1) == 1
 
+    def replay(self, events: np.ndarray, low: int, high: int) -> None:
+        """Some of many events, logging nothing."""
+        self.state.st[at.LOG_ROWS] = 0
+        assert self._advance(events, high, -1, low) == high
+        self.state.st[at.LOG_ROWS] = 0
+
     def let_pass(self, duration_ns: int) -> None:
         """Let kswapd and kcompactd work for a while."""
         self.now += duration_ns
@@ -166,7 +172,7 @@ class Pressed:
             np.array([lst], np.int8),
         )
 
-    def _advance(self, events: np.ndarray, high: int, until_ns: int) -> int:
+    def _advance(self, events: np.ndarray, high: int, until_ns: int, low: int = 0) -> int:
         state = self.state
         return int(
             advance_elastic(
@@ -178,7 +184,7 @@ class Pressed:
                 events,
                 self.places,
                 self.leads,
-                0,
+                low,
                 high,
                 until_ns,
             )

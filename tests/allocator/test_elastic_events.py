@@ -157,6 +157,42 @@ def test_no_page_is_lost_whatever_is_asked(
     assert all_pages(pressed) == 6 * BLOCK
 
 
+def demand_of(pressed: Pressed, seed: int) -> np.ndarray:
+    """Events over 20 ms: requests of several orders and classes, most of them freed."""
+    rng = np.random.default_rng(seed)
+    events = np.zeros(400, at.EVENT)
+    events["time_ns"] = np.sort(rng.integers(1, 20_000_000, len(events)))
+    live: list[tuple[int, int]] = []
+    for event in events:
+        if live and rng.random() < 0.4:
+            number, order = live.pop(int(rng.integers(len(live))))
+            event["operation"] = at.FREE
+        else:
+            number, order = pressed.objects, int(rng.choice([0, 0, 1, 2, 9]))
+            pressed.objects += 1
+            live.append((number, order))
+            kind = int(rng.choice([pr.KERNEL, pr.ANON, pr.FILE]))
+            event["operation"], event["migratetype"] = at.ALLOC, int(kind >= pr.ANON)
+            event["bits"] = bits_of(kind, KERNEL | pr.GFP_NORETRY)
+        event["object"], event["order"] = number, order
+    return events
+
+
+@pytest.mark.parametrize("step", [1, 7, 100])
+def test_a_replay_goes_on_anywhere_as_if_it_had_not_stopped(step: int) -> None:
+    ends = []
+    for size in (400, step):
+        pressed = hostile(Policy(), "7.2")
+        events = demand_of(pressed, seed=3)
+        for low in range(0, len(events), size):
+            pressed.replay(events, low, min(low + size, len(events)))
+        ends.append(pressed)
+    for name in ("pages", "blocks", "st", "folios"):
+        whole, parts = (getattr(end.state, name) for end in ends)
+        np.testing.assert_array_equal(whole, parts)
+    np.testing.assert_array_equal(ends[0].places, ends[1].places)
+
+
 def all_pages(pressed: Pressed) -> int:
     """Pages in buddies, on per-CPU lists, in use, and held by compaction."""
     heads = pressed.state.pages["where"] != at.NOWHERE
