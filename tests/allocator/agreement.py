@@ -8,7 +8,9 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from tests.allocator.model_driver import ModelDriver
+from tests.allocator.ownership_driver import dump_ownership as dump_model_ownership
 from tests.oracle import Oracle
+from tests.oracle.ownership_dump import dump_ownership
 from tests.oracle.scenarios import Scenario
 from tests.oracle.steps import Alloc, Free, FreeSingly, Replayed, Step, Tick
 
@@ -36,14 +38,16 @@ def assert_agreement(scenario: Scenario) -> ModelDriver:
             f"{after}: {_first_difference(model.events, oracle.events)}"
         )
         assert model.work == oracle.work, f"{after}: {_first_difference(model.work, oracle.work)}"
-        assert_holds_add_up(model.rows, step)
+        assert_holds_add_up(model.rows, step, may_be_remote=scenario.policy.ownership is not None)
         oracle.events.clear()
         oracle.work.clear()
         if number % DUMP_EVERY == 0:
             assert_same_state(model.dump(), oracle.dump(), after)
             assert_same_counters(model, oracle, after)
+            assert_same_ownership(model, oracle, after)
     assert_same_state(model.dump(), oracle.dump(), "at the end")
     assert_same_counters(model, oracle, "at the end")
+    assert_same_ownership(model, oracle, "at the end")
     assert np.array_equal(model.state.sites()[..., at.SITE_ACQUISITIONS], model.acquisitions)
     return model
 
@@ -59,6 +63,11 @@ def assert_same_counters(model: ModelDriver, oracle: Oracle, when: str) -> None:
     assert_same_state(mine, theirs, when)
 
 
+def assert_same_ownership(model: ModelDriver, oracle: Oracle, when: str) -> None:
+    """Compare owners, marks, and what the lists' locks and ownership are counted by."""
+    assert_same_state(dump_model_ownership(model.state), dump_ownership(oracle), when)
+
+
 def assert_same_state(model: dict[str, Any], oracle: dict[str, Any], when: str) -> None:
     """Compare two dumps, and name what differs."""
     assert model.keys() == oracle.keys()
@@ -70,8 +79,11 @@ def assert_same_state(model: dict[str, Any], oracle: dict[str, Any], when: str) 
             )
 
 
-def assert_holds_add_up(rows: np.ndarray, step: Step) -> None:
-    """Each drain's objects and pages are those logged before it; holds are on the step's CPU."""
+def assert_holds_add_up(rows: np.ndarray, step: Step, *, may_be_remote: bool) -> None:
+    """Each drain's objects and pages are those logged before it; holds are on the step's CPU.
+
+    With ownership a free may drain another CPU's list.
+    """
     drained: list[int] = []
     for row in rows.tolist():
         kind, cpu = row[0], row[3]
@@ -82,7 +94,7 @@ def assert_holds_add_up(rows: np.ndarray, step: Step) -> None:
             drained.clear()
         if kind < at.SITES and kind not in (at.SITE_DRAIN_ALL, at.SITE_BOOST_RESET):
             assert isinstance(step, Alloc | Replayed | Free | FreeSingly | Tick)
-            assert cpu == step.cpu
+            assert cpu == step.cpu or (kind == at.SITE_DRAIN_COMMIT and may_be_remote)
         if kind < at.SITES and isinstance(step, Alloc | Replayed | Free | FreeSingly | Tick):
             assert row[at.LOG_RAN_ON] == step.cpu
     assert not drained

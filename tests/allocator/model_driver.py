@@ -14,6 +14,7 @@ from pagealloc_model.allocator.state import State, make_state
 from pagealloc_model.kernel_rules import KernelRules
 from pagealloc_model.machine import Machine, Zone
 from pagealloc_model.policy import Assumptions, Policy
+from tests.allocator.ownership_driver import list_count, model_ownership
 from tests.oracle import Oracle, OracleMachine, OraclePolicy, OracleRules
 from tests.oracle.events import Event, Work
 from tests.oracle.start_state import live_objects
@@ -22,11 +23,13 @@ from tests.oracle.steps import (
     DrainAll,
     Free,
     FreeSingly,
+    KillCpu,
     KswapdStart,
     KswapdStop,
     Live,
     ReclaimBegin,
     Replayed,
+    ReviveCpu,
     SetPcpHigh,
     Step,
     Tick,
@@ -101,6 +104,7 @@ def model_policy(policy: OraclePolicy, rules: OracleRules) -> Policy:
         pcp_decay_batched=policy.pcp_decay_batched,
         pcp_drain_batched=policy.pcp_drain_batched,
         watermark_boost_factor=policy.watermark_boost_factor,
+        **model_ownership(policy.ownership),
     )
 
 
@@ -167,7 +171,8 @@ class ModelDriver:
     Attributes:
         state: the model's arrays.
         rows: log rows of the last step.
-        acquisitions: lock holds logged so far, shape (zones, cpus, sites).
+        acquisitions: lock holds logged so far, shape (zones, cpus, sites); a free's drain counts
+            for the CPU that frees, whose list it drains.
     """
 
     def __init__(self, oracle: Oracle) -> None:
@@ -193,7 +198,7 @@ class ModelDriver:
             case Replayed() | Alloc():
                 given = self._alloc(step)
             case Free():
-                self._free(step.cpu, step.pfn, step.order)
+                self._free(step.cpu, step.pfn, step.order, batched=step.batched)
             case FreeSingly():
                 order = (len(step.pages) - 1).bit_length()
                 self._free(step.cpu, step.pages[0][0], order)
@@ -201,6 +206,10 @@ class ModelDriver:
                 self._tick(step.cpu)
             case DrainAll():
                 self._advance(operation=at.DRAIN_ALL)
+            case KillCpu():
+                self._advance(operation=at.CPU_DIES, cpu=step.by, offset=step.cpu)
+            case ReviveCpu():
+                self._advance(operation=at.CPU_RETURNS, cpu=step.cpu, offset=step.cpu)
             case KswapdStart():
                 node = self.state.machine.nodes.index(step.node)
                 self._advance(operation=at.KSWAPD_START, offset=node, zone=step.highest_zone)
@@ -286,12 +295,19 @@ class ModelDriver:
             self._owner.update(dict.fromkeys(range(pfn, pfn + (1 << order)), self._objects))
         self._objects += 1
 
-    def _free(self, cpu: int, pfn: int, order: int) -> None:
+    def _free(self, cpu: int, pfn: int, order: int, *, batched: bool = False) -> None:
         number = self._owner[pfn]
         offset = max(pfn - int(self._object_pfn[number]), 0)
         if self._object_pfn[number] < 0:
             offset = 0
-        self._advance(operation=at.FREE, object=number, offset=offset, cpu=cpu, order=order)
+        self._advance(
+            operation=at.FREE,
+            object=number,
+            offset=offset,
+            cpu=cpu,
+            order=order,
+            bits=at.FREED_IN_BATCH if batched else 0,
+        )
 
     def _tick(self, cpu: int) -> None:
         st = self.state.st
@@ -305,7 +321,8 @@ class ModelDriver:
         assert self.state.st[at.LOG_DROPPED] == 0
         self.rows = self.state.log[: int(self.state.st[at.LOG_ROWS])].copy()
         holds = self.rows[self.rows[:, 0] < at.SITES]
-        np.add.at(self.acquisitions, (holds[:, 2], holds[:, 3], holds[:, 0]), 1)
+        cpus = np.where(holds[:, 0] == at.SITE_DRAIN_COMMIT, holds[:, at.LOG_RAN_ON], holds[:, 3])
+        np.add.at(self.acquisitions, (holds[:, 2], cpus, holds[:, 0]), 1)
 
 
 def _event(row: list[int]) -> Event:
@@ -362,8 +379,8 @@ def _free_lists(state: State, zone: int) -> list[tuple[tuple[int, int, int], lis
 
 def _lists(state: State, zone: int, cpu: int) -> list[tuple[tuple[int, int, int], list[int]]]:
     lists = state.pcp_region(zone, cpu)[at.PCP_LISTS : at.PCP_SITES].reshape(-1, at.LIST_WORDS)
-    count = 3 * (int(state.st[at.COSTLY_ORDER]) + 1) + (2 if state.machine.thp else 0)
-    return [((zone, cpu, index), list_pages(state, lists[index])) for index in range(count)]
+    indexes = range(list_count(state))
+    return [((zone, cpu, index), list_pages(state, lists[index])) for index in indexes]
 
 
 def _pageset(state: State, zone: int, cpu: int) -> dict[str, int | bool]:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.allocator.agreement import assert_agreement
 from tests.oracle.node_scenarios import node_scenarios
+from tests.oracle.ownership_scenarios import ownership_scenarios
 from tests.oracle.random_scenarios import scenarios
 from tests.oracle.scenarios import Scenario
 
@@ -42,6 +43,19 @@ def test_they_agree_on_larger_machines(scenario: Scenario) -> None:
     assert_agreement(scenario)
 
 
+@settings(
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    phases=UNSHRUNK,
+    suppress_health_check=SLOW,
+)
+@given(ownership_scenarios(replayed=True, steps=300))
+def test_they_agree_on_owned_pageblocks(scenario: Scenario) -> None:
+    """Every option of ownership, blocks that fit the lists or do not, CPUs that go and return."""
+    assert_agreement(scenario)
+
+
 @pytest.mark.long
 @settings(
     max_examples=30,
@@ -49,6 +63,12 @@ def test_they_agree_on_larger_machines(scenario: Scenario) -> None:
     phases=UNSHRUNK,
     suppress_health_check=SLOW,
 )
-@given(st.one_of(scenarios(replayed=True, steps=1000), node_scenarios(replayed=True, steps=1000)))
+@given(
+    st.one_of(
+        scenarios(replayed=True, steps=1000),
+        node_scenarios(replayed=True, steps=1000),
+        ownership_scenarios(replayed=True, steps=1000),
+    )
+)
 def test_model_and_oracle_agree_for_long(scenario: Scenario) -> None:
     assert_agreement(scenario)

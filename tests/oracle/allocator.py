@@ -231,7 +231,6 @@ class Oracle:
     def tick(self, cpu: int) -> None:
         """The CPU's vmstat worker runs (S4.8)."""
         self._this_cpu.number = cpu
-        self._list_locks.end_run(cpu)
         for zone in self.zones:
             zone.tick(cpu)
 
@@ -285,7 +284,9 @@ class Oracle:
         return dump_counters(self)
 
     def settle_counters(self) -> None:
-        """Start with no CPU keeping anything back and no list about to expire."""
+        """Start with no CPU keeping anything back, no list about to expire, no lock ever taken."""
+        self.ownership_counters.clear()
+        self._list_locks.forget()
         for zone in self.zones:
             for cpu, pcp in enumerate(zone.pcp):
                 zone.counters.fold(cpu)

@@ -78,6 +78,10 @@ class OwnershipCounters:
         """Frees routed to other CPUs' lists so far, by all CPUs in all zones."""
         return sum(each.remote_frees for each in self._counts.values())
 
+    def clear(self) -> None:
+        """Count from 0."""
+        self._counts.clear()
+
     def at(self, zone: int, cpu: int) -> OwnershipCount:
         """A CPU's counts in a zone."""
         return self._counts[zone, cpu]
@@ -128,6 +132,11 @@ class ListLocks:
         last = self._holders.get((zone, owner), taker)
         self._holders[zone, owner] = taker
         self._counters.of(zone).lock_handovers += last != taker
+
+    def forget(self) -> None:
+        """Nobody has had any of the locks."""
+        self._holders.clear()
+        self._runs.clear()
 
     def end_run(self, cpu: int) -> None:
         """A CPU does something else than to free a folio batch."""

@@ -20,15 +20,16 @@ def dump_ownership(oracle: Oracle) -> dict[str, Any]:
         `owners`: pageblock number -> (CPU, whether it is recorded), owned blocks only;
         `recorded`: (zone, cpu) -> recorded blocks, oldest first;
         `mergeable`: (zone, cpu, index) -> the pages of the list that carry the mark, head first;
-        `ownership_counts`: (zone, cpu) -> `OwnershipCount` as a dict.
+        `ownership_counts`: (zone, cpu, field of `OwnershipCount`) -> count.
     """
     cpus = range(oracle.machine.nr_cpus)
     populated = [zone for zone in oracle.zones if zone.spec.managed]
     return _dump_owners(oracle) | {
         "ownership_counts": {
-            (zone.index, cpu): asdict(oracle.ownership_counters.at(zone.index, cpu))
+            (zone.index, cpu, name): count
             for zone in populated
             for cpu in cpus
+            for name, count in asdict(oracle.ownership_counters.at(zone.index, cpu)).items()
         }
     }
 

@@ -108,7 +108,7 @@ class OwningZone(Zone):
         target = self._target(cpu, pfn)
         if target != cpu and self._finds_busy():
             if self.options.remote_busy == "zone":
-                self._free_direct(cpu, pfn, order)
+                self.buddy.free_direct(pfn, order)
                 return
             if self.options.remote_busy == "local":
                 target = cpu

@@ -121,7 +121,7 @@ class Zone:
         """
         migratetype = self.blocks.type_of(pfn)
         if not self.pcp[cpu].layout.holds(order) or self.machine.is_isolate(migratetype):
-            self._free_direct(cpu, pfn, order)
+            self.buddy.free_direct(pfn, order)
             return
         self.cached_types.note(pfn, migratetype)
         if migratetype >= PCP_TYPES:
@@ -226,11 +226,6 @@ class Zone:
             pfn = self.buddy.take_smallest(order, Migratetype.HIGHATOMIC)
         self.events.hold("buddy_alloc", "", 0 if pfn is None else 1)
         return pfn
-
-    def _free_direct(self, cpu: int, pfn: int, order: int) -> None:
-        """Free to the buddy; a folio batch lets go of its list for that."""
-        self.list_locks.end_run(cpu)
-        self.buddy.free_direct(pfn, order)
 
     def _free_to_list(
         self, cpu: int, pfn: int, order: int, migratetype: int, *, batched: bool

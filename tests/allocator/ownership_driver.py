@@ -1,0 +1,140 @@
+"""What ownership adds to the model's state, in the oracle's words."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import ownership_layout as own
+from pagealloc_model.allocator.invariants import list_pages
+from pagealloc_model.allocator.state import State
+from pagealloc_model.ownership_options import OwnershipOptions
+from tests.oracle.ownership_counters import OwnershipCount, PhaseCount
+from tests.oracle.ownership_options import OracleOwnership
+
+COUNTERS = {
+    "claimed": own.BLOCKS_CLAIMED,
+    "recorded": own.BLOCKS_RECORDED,
+    "recovered": own.BLOCKS_RECOVERED,
+    "ended": own.OWNERSHIPS_ENDED,
+    "remote_frees": own.REMOTE_FREES,
+    "busy_frees": own.REMOTE_BUSY,
+    "splits": own.LIST_SPLITS,
+    "merges": own.LIST_MERGES,
+    "merge_looks": own.MERGE_ENTRIES,
+    "recorded_looks": own.RECORDED_ENTRIES,
+}
+"""The model's word for each of the oracle's counts."""
+
+
+def model_ownership(options: OracleOwnership | None) -> dict[str, Any]:
+    """Policy fields that say the same."""
+    if options is None:
+        return {}
+    return {
+        "pageblock_ownership": "pcp_buddy",
+        "ownership": OwnershipOptions(**asdict(options)),
+    }
+
+
+def list_count(state: State) -> int:
+    """Lists of a page set."""
+    if state.st[at.OWNERSHIP]:
+        return at.PCP_TYPES * (state.machine.pageblock_order + 1)
+    of_huge_pages = 2 if state.machine.thp else 0
+    return at.PCP_TYPES * (int(state.st[at.COSTLY_ORDER]) + 1) + of_huge_pages
+
+
+def dump_ownership(state: State) -> dict[str, Any]:
+    """Owners, recorded lists, marks and counts as `tests.oracle.ownership_dump` has them."""
+    cpus = range(state.machine.nr_cpus)
+    sets = [
+        (zone, cpu) for zone, spec in enumerate(state.machine.zones) if spec.managed for cpu in cpus
+    ]
+    counts = {
+        (*key, name): count for key in sets for name, count in asdict(_count(state, *key)).items()
+    }
+    if not state.st[at.OWNERSHIP]:
+        return {"owners": {}, "recorded": {}, "mergeable": {}, "ownership_counts": counts}
+    return {
+        "owners": _owners(state),
+        "recorded": {key: _recorded(state, *key) for key in sets},
+        "mergeable": {
+            (zone, cpu, index): _marked(state, zone, cpu, index)
+            for zone, cpu in sets
+            for index in range(list_count(state))
+        },
+        "ownership_counts": counts,
+    }
+
+
+def _scalar(state: State, word: int) -> int:
+    return int(state.st[state.st[at.OWNERSHIP] + word])
+
+
+def _blocks(state: State) -> np.ndarray:
+    first = _scalar(state, own.BLOCKS)
+    words = state.st[first : first + len(state.blocks) * own.BLOCK_WORDS]
+    return words.reshape(-1, own.BLOCK_WORDS)
+
+
+def _set(state: State, zone: int, cpu: int) -> np.ndarray:
+    """Words of a CPU's part in a zone; zeros where no block is ever owned."""
+    if not state.st[at.OWNERSHIP]:
+        return np.zeros(own.SET_STRIDE, np.int64)
+    number = zone * state.machine.nr_cpus + cpu
+    first = _scalar(state, own.SETS) + number * own.SET_STRIDE
+    return state.st[first : first + own.SET_STRIDE]
+
+
+def _owners(state: State) -> dict[int, tuple[int, bool]]:
+    blocks = _blocks(state)
+    return {
+        int(number): (
+            int(blocks[number, own.BLOCK_OWNER]) - 1,
+            bool(blocks[number, own.BLOCK_IS_RECORDED]),
+        )
+        for number in np.flatnonzero(blocks[:, own.BLOCK_OWNER])
+    }
+
+
+def _recorded(state: State, zone: int, cpu: int) -> list[int]:
+    blocks = _blocks(state)
+    head, _, entries = _set(state, zone, cpu)[own.SET_RECORDED :][: at.LIST_WORDS]
+    found = []
+    number = int(head)
+    while number >= 0:
+        found.append(number)
+        number = int(blocks[number, own.BLOCK_NEXT])
+    assert len(found) == entries
+    return found
+
+
+def _marked(state: State, zone: int, cpu: int, index: int) -> list[int]:
+    lists = state.pcp_region(zone, cpu)[at.PCP_LISTS : at.PCP_SITES].reshape(-1, at.LIST_WORDS)
+    pages = list_pages(state, lists[index])
+    return [pfn for pfn in pages if state.pages[pfn]["flags"] & at.MERGEABLE]
+
+
+def _count(state: State, zone: int, cpu: int) -> OwnershipCount:
+    words = _set(state, zone, cpu)
+    locks = state.pcp_region(zone, cpu)
+    return OwnershipCount(
+        phases=tuple(_phase(words, phase) for phase in range(own.PHASES)),
+        lock_acquisitions=int(locks[at.PCP_LOCKS]),
+        lock_drain_holds=int(locks[at.PCP_DRAIN_LOCKS]),
+        lock_handovers=int(locks[at.PCP_LOCK_HANDOVERS]),
+        **{name: int(words[word]) for name, word in COUNTERS.items()},
+    )
+
+
+def _phase(words: np.ndarray, phase: int) -> PhaseCount:
+    first = own.SET_PHASES + phase * own.PHASE_WORDS
+    return PhaseCount(
+        refills=int(words[first + own.PHASE_REFILLS]),
+        objects=int(words[first + own.PHASE_OBJECTS]),
+        pages=int(words[first + own.PHASE_PAGES]),
+    )
