@@ -140,6 +140,7 @@ class Oracle:
 
     def set_pcp_high(self, zone: int, cpu: int, high: int) -> None:
         """Set the tuned limit of a page set, as a recording found it, within its bounds."""
+        self._list_locks.end_run(cpu)
         pcp = self.zones[zone].pcp[cpu]
         pcp.high = clamp(high, pcp.high_min, pcp.high_max)
 
@@ -223,6 +224,8 @@ class Oracle:
             batched: as one of a folio batch (S4.11).
         """
         self._this_cpu.number = cpu
+        if not batched:
+            self._list_locks.end_run(cpu)
         self.allocated.remove(pfn, order)
         self.zone_of(pfn).free(cpu, pfn, order, batched=batched)
         for kswapd in self.kswapd.values():
@@ -246,6 +249,7 @@ class Oracle:
         """A CPU goes offline; another one empties its lists (S4.9)."""
         self._this_cpu.number = by
         self._list_locks.end_run(by)
+        self._list_locks.end_run(cpu)
         self._dead_cpus.add(cpu)
         for zone in self.zones:
             zone.drain_all(cpu)

@@ -72,15 +72,19 @@ class MergingLists:
                 self._merge_list(order, migratetype)
 
     def merge_upward(self, pfn: int, order: int, migratetype: int) -> None:
-        """Join one page with its buddy, the pair with its own, and so on; it stays in front."""
-        while order < self._blocks.order and pfn in self.mergeable:
-            self._counters.of(self.zone).merge_looks += 1
-            if not self._may_merge(pfn, order, migratetype):
-                break
+        """Join one page with its buddy, the pair with its own, and so on; it stays in front.
+
+        The page is looked at if it may merge at all, and so is what becomes of it.
+        """
+        if pfn not in self.mergeable:
+            return
+        self._counters.of(self.zone).merge_looks += 1
+        while self._may_merge(pfn, order, migratetype):
             self._unlink_pair(pfn, order, migratetype)
             pfn &= ~(1 << order)
             order += 1
             self._push_head(pfn, order, migratetype, mark=True)
+            self._counters.of(self.zone).merge_looks += 1
 
     def drain_from_largest(self, budget: int, free: Callable[[int, int], None]) -> int:
         """Hand over the largest pages first, each list's coldest first; the last may overshoot.
@@ -138,7 +142,8 @@ class MergingLists:
         pages = self.pcp.lists[self.pcp.layout.index(order, migratetype)]
         pair = {pfn, pfn ^ (1 << order)}
         return (
-            all(each in pages for each in pair)
+            order < self._blocks.order
+            and all(each in pages for each in pair)
             and pair <= self.mergeable
             and self._blocks.owner_of(pfn) == self.cpu
         )

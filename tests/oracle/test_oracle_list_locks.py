@@ -88,6 +88,16 @@ def test_a_batch_may_meet_several_owners() -> None:
     )
 
 
+def test_a_batch_goes_on_past_pages_without_a_list_and_ticks() -> None:
+    target = owning()
+    pages = take(target, PAGES)
+    large = take(target, order=4)[0]
+    assert frees_taken(target, [(0, pages[0])]) == 1
+    target.free(0, large, 4, batched=True)
+    target.tick(0)
+    assert frees_taken(target, [(0, pages[1])]) == 0
+
+
 def test_other_work_ends_a_batch() -> None:
     target = owning()
     pages = take(target, PAGES)

@@ -141,7 +141,7 @@ def test_who_drains_what_remote_frees_push_over_the_limit(
 
 
 def test_pages_may_merge_when_they_are_freed() -> None:
-    """The pair, and the pair of pairs, come in front; each order that is tried is a look."""
+    """The pair, and the pair of pairs, come in front; the page and both are looked at."""
     target = owning(merges_at="free")
     take(target, PAGES)
     target.free(0, 6, 1)
