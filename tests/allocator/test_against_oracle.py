@@ -44,7 +44,7 @@ def test_they_agree_on_larger_machines(scenario: Scenario) -> None:
 
 
 @settings(
-    max_examples=40,
+    max_examples=30,
     deadline=None,
     derandomize=True,
     phases=UNSHRUNK,
