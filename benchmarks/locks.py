@@ -1,10 +1,11 @@
 """Lock traffic: predicted against recorded, across policies, scaled up, and in an avalanche.
 
-Usage: python benchmarks/locks.py [sites | pairs | scale | avalanche ...]
+Usage: python benchmarks/locks.py [sites | pairs | scale | avalanche | amplifier ...]
 
 `sites`: acquisitions and contended ones of kbuild and xfree. `pairs`: drains of one guest
 recording predicted from the other, made under the other setting of pcp_free_batched. `scale`: the
 guest recordings' four CPUs from two of them. `avalanche`: 316 CPUs and 1 TiB, all processes exit.
+`amplifier`: the same while a CPU drains everybody's lists.
 Recordings are looked up as `pagealloc info NAME` does.
 """
 
@@ -13,12 +14,13 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pandas as pd
 
 import pagealloc_model as pm
+from pagealloc_model.lock_costs import SPREAD
 
 BINS = (0, 1, 2, 4, 8, 16, 32, 63, 64, 127, 253, 509, 1021, 2017, 1 << 20)
 """Drain sizes in pages, one batch in a bin of its own."""
@@ -104,28 +106,93 @@ def scale(paths: tuple[str, ...] = ("batched72", "unbatched72")) -> pd.DataFrame
 
 
 def avalanche() -> pd.DataFrame:
-    """316 processes of 8192 pages exit at once on 1 TiB, with and without batches."""
+    """316 processes of 8192 pages exit at once on 1 TiB, with and without batches.
+
+    In brackets: times for costs that are tenfold apart.
+    """
     scenario = pm.made_up_scenario("exit", gib=1024, nr_cpus=316, rules="6.18")
     rows = []
     for batch in (31, 63, 127):
         for batched in (False, True):
             begun = time.process_time()
             policy = pm.Policy(pcp_batch=batch, pcp_free_batched=batched)
-            times = pm.run_scenario(scenario, policy, rules="6.18").times()
-            drains = times.acquisitions[times.acquisitions["cause"] == "commit"]
+            times = _with_costs(pm.run_scenario(scenario, policy, rules="6.18"))
+            drains = [each.acquisitions.query("cause == 'commit'") for each in times]
             rows.append(
                 {
                     "pcp->batch": batch,
                     "batched": "yes" if batched else "no",
-                    "drains": len(drains),
-                    "longest hold, pages": drains["pages"].max(),
-                    "longest hold, us": drains["hold_ns"].max() / 1e3,
-                    "median wait, us": drains["wait_ns"].median() / 1e3,
-                    "longest wait, us": drains["wait_ns"].max() / 1e3,
+                    "drains": len(drains[1]),
+                    "longest hold, pages": drains[1]["pages"].max(),
+                    "longest hold, us": _spread(each["hold_ns"].max() / 1e3 for each in drains),
+                    "median wait, ms": _spread(each["wait_ns"].median() / 1e6 for each in drains),
+                    "longest wait, ms": _spread(each["wait_ns"].max() / 1e6 for each in drains),
+                    "longest spell, ms": _spread(
+                        each.stalls["longest_spell_ns"].max() / 1e6 for each in times
+                    ),
                     "CPU seconds": time.process_time() - begun,
                 }
             )
     return pd.DataFrame(rows)
+
+
+def amplifier() -> pd.DataFrame:
+    """The same with a CPU that drains all lists every millisecond, while the exits take 300 ms.
+
+    Once as if it left other CPUs alone, so that their trylocks succeed although it holds their
+    lists; and while kswapd runs, which limits what lists hold (S4.6).
+    """
+    rows = []
+    for reclaimers, kswapd in ((0, False), (1, False), (1, True)):
+        scenario = pm.made_up_scenario(
+            "exit",
+            gib=1024,
+            nr_cpus=316,
+            rules="6.18",
+            reclaimers=reclaimers,
+            stagger_ns=300_000_000,
+            reclaim_active=kswapd,
+        )
+        for batched in (False, True):
+            policy = pm.Policy(pcp_free_batched=batched)
+            run = pm.run_scenario(scenario, policy, rules="6.18")
+            for fails in (False, True)[: 1 + reclaimers]:
+                load = {"reclaimers": reclaimers, "kswapd runs": "yes" if kswapd else "no"}
+                rows.append(load | _amplified(run, batched=batched, fails=fails))
+    return pd.DataFrame(rows)
+
+
+def _amplified(run: pm.ScenarioRun, *, batched: bool, fails: bool) -> dict[str, object]:
+    """What one run's trylocks came to, and the longest hold of each caller."""
+    times = run.times(pm.LockModel(trylock_fails=fails))
+    failed = times.trylocks.sum()
+    freeing = times.acquisitions[times.acquisitions["site"].isin(("drain", "direct_free"))]
+    freeing = freeing[freeing["cause"] != "drain_all"]
+    holds = {row.cause or row.site: row for row in times.longest_holds().itertuples()}
+    row: dict[str, object] = {
+        "batched": "yes" if batched else "no",
+        "trylocks fail": "yes" if fails else "no",
+        "pages freed one by one": failed["frees"],
+        "drains cut short": failed["drains_cut_short"],
+        "pages left": failed["pages_left"],
+        "longest wait of a free, ms": freeing["wait_ns"].max() / 1e6,
+    }
+    for caller in ("commit", "decay", "drain_all", "refill"):
+        row[f"longest hold of {caller}, pages"] = holds[caller].pages if caller in holds else 0
+    return row
+
+
+def _with_costs(run: pm.ScenarioRun) -> list[pm.LockTimes]:
+    """A run's times for costs that are tenfold apart, and for those assumed between them."""
+    costs = pm.LockCosts()
+    return [
+        run.times(pm.LockModel(costs=costs.times(factor))) for factor in (1 / SPREAD, 1.0, SPREAD)
+    ]
+
+
+def _spread(values: Iterable[float]) -> str:
+    low, value, high = (f"{each:,.3g}" if each < 100 else f"{each:,.0f}" for each in values)
+    return f"{value} ({low} to {high})"
 
 
 PARTS: dict[str, Callable[[], pd.DataFrame]] = {
@@ -133,6 +200,7 @@ PARTS: dict[str, Callable[[], pd.DataFrame]] = {
     "pairs": pairs,
     "scale": scale,
     "avalanche": avalanche,
+    "amplifier": amplifier,
 }
 
 

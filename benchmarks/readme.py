@@ -164,6 +164,8 @@ def lock_lines(directory: Path) -> Iterator[str]:
     yield from _table_lines(shown.drop(columns="all_streams"))
     yield ""
     yield from _table_lines(locks.avalanche().drop(columns="CPU seconds"))
+    yield ""
+    yield from _table_lines(locks.amplifier())
 
 
 def _table_lines(frame: pd.DataFrame) -> Iterator[str]:

@@ -76,6 +76,7 @@ _KEPT_META = (
     "start_ns",
     "end_ns",
     "rc",
+    "profile",
     "page_owner_at_ns",
     "kpageflags_at_ns",
     "provenance",

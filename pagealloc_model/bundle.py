@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pagealloc_model.compressed import first_bytes
 from pagealloc_model.errors import RecordingError
+from pagealloc_model.lock_profile import PROFILE_FILE, LockProfile, read_lock_profile
 from pagealloc_model.proc.kallsyms import KernelSymbols, read_kallsyms
 from pagealloc_model.proc.kpageflags import read_kpageflags
 from pagealloc_model.proc.page_owner import PageOwner, read_page_owner
@@ -123,6 +124,16 @@ class Bundle:
         """
         file = self.path / KALLSYMS_FILE
         return read_kallsyms(file) if file.is_file() else None
+
+    @cached_property
+    def lock_profile(self) -> LockProfile | None:
+        """Time under zone->lock while nothing was traced, None if not recorded.
+
+        Raises:
+            RecordingError: the file is there but damaged.
+        """
+        file = self.path / PROFILE_FILE
+        return read_lock_profile(file, self.meta.get("profile") or {}) if file.is_file() else None
 
     @property
     def page_owner_at_ns(self) -> int | None:

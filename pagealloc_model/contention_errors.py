@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.lock_cost_fit import fit_lock_costs
+from pagealloc_model.lock_cost_fit import recorded_costs
 from pagealloc_model.lock_timing import LockModel, LockTimes, lock_times
 from pagealloc_model.measured import Measured
 from pagealloc_model.measured_contention import OTHER, SITES, has_paravirtual_spinlocks
@@ -24,7 +24,7 @@ RANDOM_ARRIVAL = "arrivals at random"
 def recorded_lock_model(bundle: Bundle) -> LockModel:
     """Costs as on the recorded machine, tracing included, and its kind of spinlock."""
     return LockModel(
-        costs=fit_lock_costs(bundle.trace, bundle.name),
+        costs=recorded_costs(bundle),
         closed_loop=False,
         unfair=has_paravirtual_spinlocks(bundle.trace),
     )

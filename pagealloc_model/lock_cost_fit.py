@@ -8,15 +8,22 @@ disturbs a machine only adds to a distance, so distances are compared by their l
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pagealloc_model.lock_costs import Cost, LockCosts
+from pagealloc_model.lock_profile import LockProfile
 from pagealloc_model.measured_stream import Stream, allocator_stream
 from pagealloc_model.trace.columns import Event, Trace
 
+if TYPE_CHECKING:
+    from pagealloc_model.bundle import Bundle
+
 FEWEST_STEPS = 2000
 """Steps from one event to the next below which nothing is fitted."""
+FEWEST_SAMPLES = 30
+"""Samples of a profile at a site below which it tells nothing of the site's costs."""
 STEPS_USED = 200_000
 RESAMPLES = 60
 LARGEST_RULER = 6
@@ -34,7 +41,12 @@ class _Steps:
     is_ruled: np.ndarray
 
 
-def fit_lock_costs(trace: Trace, name: str) -> LockCosts:
+def recorded_costs(bundle: Bundle) -> LockCosts:
+    """Costs of a recording, with its profile where it has one."""
+    return fit_lock_costs(bundle.trace, bundle.name, bundle.lock_profile)
+
+
+def fit_lock_costs(trace: Trace, name: str, profile: LockProfile | None = None) -> LockCosts:
     """Costs as far as a recording shows them; the others stay assumed.
 
     Fitted are `object` and `split` (refills), `merge` and `insert` (drains) and `event`, what the
@@ -43,6 +55,8 @@ def fit_lock_costs(trace: Trace, name: str) -> LockCosts:
     Args:
         trace: a recording's events.
         name: its name, for the costs' origin.
+        profile: of the machine without tracing: how long it held the lock settles `object` and
+            `insert`, which tracing hides best.
     """
     stream = allocator_stream(trace, with_probes=False)
     taken, freed, batched = (
@@ -67,7 +81,64 @@ def fit_lock_costs(trace: Trace, name: str) -> LockCosts:
         )
         for column, each in enumerate(names)
     }
-    return replace(LockCosts(), **fitted)
+    costs = replace(LockCosts(), **fitted)
+    if profile is None:
+        return costs
+    return _apportioned(costs, trace, profile, name, _mean_units(taken), _mean_units(freed))
+
+
+def _mean_units(steps: _Steps) -> float:
+    return float(steps.units[steps.is_ruled].mean()) if steps.is_ruled.any() else 0.0
+
+
+def _apportioned(
+    costs: LockCosts, trace: Trace, profile: LockProfile, name: str, splits: float, merges: float
+) -> LockCosts:
+    """Costs that add up to the time the profile has under the lock, site by site.
+
+    What is traced lasts as long as before: what an object costs less, its event costs more.
+
+    Args:
+        costs: fitted to steps between events.
+        trace: the recording's events, which count objects.
+        profile: time under the lock without tracing.
+        name: of the recording.
+        splits: per object refilled.
+        merges: per object drained.
+    """
+    refilled = int((trace.percpu_refill[trace.event == Event.ZONE_LOCKED] == 1).sum())
+    drained = int((trace.event == Event.PCPU_DRAIN).sum())
+    first, last = trace.demand_span_ns
+    length = 1.0 if profile.repeats_command else profile.seconds * 1e9 / max(last - first, 1)
+    object_cost, insert = costs.object, costs.insert
+    if profile.samples.get("refill", 0) >= FEWEST_SAMPLES and refilled:
+        others = splits * costs.split.ns
+        object_cost = _remainder(profile, "refill", refilled * length, others, name)
+    if profile.samples.get("drain", 0) >= FEWEST_SAMPLES and drained:
+        others = object_cost.ns + merges * costs.merge.ns
+        insert = _remainder(profile, "drain", drained * length, others, name)
+    event_ns = max(costs.event.ns + costs.object.ns - object_cost.ns, 0.0)
+    shift = event_ns - costs.event.ns
+    event = replace(
+        costs.event,
+        ns=event_ns,
+        low_ns=max(costs.event.low_ns + shift, 0.0),
+        high_ns=max(costs.event.high_ns + shift, 0.0),
+    )
+    return replace(costs, object=object_cost, insert=insert, event=event)
+
+
+def _remainder(
+    profile: LockProfile, site: str, objects: float, others_ns: float, name: str
+) -> Cost:
+    """Time per object at a site less what else it costs; samples are counted, hence their error."""
+    per_object = profile.held_ns(site) / objects
+    error = 1.96 / profile.samples[site] ** 0.5
+    value, low, high = (
+        max(per_object * factor - others_ns, 0.0) for factor in (1.0, 1 - error, 1 + error)
+    )
+    origin = f"apportioned from the profile of {name}"
+    return Cost(ns=value, low_ns=low, high_ns=high, origin=origin)
 
 
 def _steps(stream: Stream, event: Event) -> _Steps:

@@ -25,6 +25,7 @@ from pagealloc_model.bundle import (
     open_recording,
 )
 from pagealloc_model.errors import UsageError
+from pagealloc_model.lock_profile import PROFILE_FILE
 from pagealloc_model.trace.store_header import is_store
 from pagealloc_model.trace.time_window import Window
 from pagealloc_model.trim_perf_data import PerfDataCut
@@ -179,6 +180,7 @@ class _Cut:
 
     def _copy_start_state(self, destination: Path) -> None:
         """Copy what was read just before recording: pages only if the cut begins there."""
+        self._copy_profile(destination)
         symbols = self._bundle.path / KALLSYMS_FILE
         if symbols.is_file():
             if self._anonymise:
@@ -195,6 +197,15 @@ class _Cut:
                 self._removed.append(f"{name}, which names programs")
             else:
                 _recompress(file, destination / name)
+
+    def _copy_profile(self, destination: Path) -> None:
+        profile = self._bundle.path / PROFILE_FILE
+        if not (self._bundle.path.is_dir() and profile.is_file()):
+            return
+        if self._window.from_start and self._window.to_end:
+            shutil.copyfile(profile, destination / PROFILE_FILE)
+        else:
+            self._removed.append(f"{PROFILE_FILE}, which is of the whole recording")
 
     def _write_meta(self, path: Path) -> None:
         meta = dict(self._bundle.meta)

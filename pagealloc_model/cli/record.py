@@ -50,6 +50,12 @@ def add_parser(commands: Commands) -> None:
         help="set kprobes at the allocator's transactions (default: where permitted)",
     )
     parser.add_argument(
+        "--profile",
+        action="store_true",
+        help="afterwards run the command once more, or wait as long, with nothing traced: a "
+        "profile from which what holding zone->lock costs is fitted",
+    )
+    parser.add_argument(
         "--anonymise", action="store_true", help="remove what names the machine or its programs"
     )
     parser.add_argument(
@@ -94,6 +100,7 @@ def run(options: argparse.Namespace) -> int:
             events=tuple(filter(None, options.events.split(","))),
             locks=options.locks,
             probes=options.probes,
+            profile=options.profile,
             anonymise=options.anonymise,
             live_s=options.live,
             interval_s=options.interval,

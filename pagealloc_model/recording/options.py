@@ -26,6 +26,7 @@ class RecordOptions:
         events: event names and patterns, `USUAL_EVENTS` for the usual set.
         locks: whether to record lock contention.
         probes: whether to set kprobes; None: where the kernel permits it.
+        profile: whether to profile the machine, untraced, after the recording.
         anonymise: whether to remove what names the machine or its programs.
         live_s: seconds between lines with rates; None: no such lines.
         interval_s: seconds between snapshots.
@@ -38,6 +39,7 @@ class RecordOptions:
     events: tuple[str, ...] = (USUAL_EVENTS,)
     locks: bool = True
     probes: bool | None = None
+    profile: bool = False
     anonymise: bool = False
     live_s: float | None = None
     interval_s: float = 1.0
@@ -46,6 +48,8 @@ class RecordOptions:
     def __post_init__(self) -> None:
         if self.command and self.seconds is not None:
             raise UsageError("a recording ends after --seconds or with a command; give one")
+        if self.profile and not self.command and self.seconds is None:
+            raise UsageError("--profile needs a command, which is run once more, or --seconds")
         for name, value, least in (
             ("--seconds", self.seconds, 0.0),
             ("--live", self.live_s, 0.0),

@@ -17,6 +17,7 @@ from typing import Any
 
 from pagealloc_model.bundle import EVENT_FILE, META_FILE
 from pagealloc_model.errors import PageallocError, UsageError
+from pagealloc_model.lock_profile import PROFILE_FILE
 from pagealloc_model.recording.checks import require_recordable
 from pagealloc_model.recording.events import (
     EventChoice,
@@ -33,6 +34,7 @@ from pagealloc_model.recording.options import RecordOptions
 from pagealloc_model.recording.perf_process import PerfProcess
 from pagealloc_model.recording.perf_tool import PerfTool, default_buffer, record_arguments
 from pagealloc_model.recording.probes import KernelProbes
+from pagealloc_model.recording.profile import record_profile
 from pagealloc_model.recording.snapshots import (
     copy_kernel_symbols,
     copy_page_flags,
@@ -238,6 +240,8 @@ class _Session:
         why = why_unusable(events)
         if why:
             raise UsageError(f"nothing usable was recorded: {self._perf.failure(why)}")
+        if self._options.profile and end in (End.COMMAND, End.SECONDS):
+            self._profile()
         self._write_meta(end)
         return Recorded(
             path=self._options.destination,
@@ -264,6 +268,15 @@ class _Session:
         except subprocess.TimeoutExpired:
             self._command.kill()
             self._command.wait()
+
+    def _profile(self) -> None:
+        """What the same costs while nothing is traced."""
+        self._note("profiling")
+        folded = self._bundle / PROFILE_FILE
+        seconds = self._options.seconds or 0.0
+        self._meta["profile"] = record_profile(
+            self._plan.tool, self._host, self._options.command, seconds, folded
+        )
 
     def _command_code(self) -> int | None:
         return None if self._command is None else self._command.returncode

@@ -10,7 +10,7 @@ import ipywidgets
 
 import pagealloc_model as pm
 from pagealloc_model import figures
-from pagealloc_model.lock_cost_fit import fit_lock_costs
+from pagealloc_model.lock_cost_fit import recorded_costs
 from pagealloc_model.lock_policies import lock_policy_table
 from pagealloc_model.lock_timing import LockModel, LockTimes, lock_times
 from pagealloc_model.recorded_values import recorded_values
@@ -52,7 +52,7 @@ class PcpBatching(ipywidgets.VBox):
         bundle = pm.open(recording) if isinstance(recording, str) else recording
         self._bundle = bundle
         self._base = pm.replay(bundle)
-        self._model = LockModel(costs=fit_lock_costs(bundle.trace, bundle.name).untraced())
+        self._model = LockModel(costs=recorded_costs(bundle).untraced())
         recorded = self._base.machine.nr_cpus
         self.cpus = ipywidgets.IntSlider(
             value=min(4 * recorded, max(CPUS_MAX, recorded)),

@@ -95,6 +95,22 @@ def test_the_recording_can_be_validated(compiled: tuple[Path, str]) -> None:
     assert "free_pages" in known
 
 
+def test_a_profile_is_of_the_same_command_untraced(tmp_path: Path) -> None:
+    destination = tmp_path / "profiled"
+    done = pagealloc(
+        "record", "-o", str(destination), "--profile", "--",
+        "dd", "if=/dev/zero", f"of={tmp_path / 'file'}", "bs=1M", "count=100", "status=none",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    bundle = pm.open(destination)
+    profile = bundle.lock_profile
+    assert profile is not None
+    assert profile.repeats_command
+    assert profile.sample_ns > 0
+    assert bundle.meta["profile"]["samples"] > 10
+    assert not (destination / "profile.data").exists()
+
+
 def test_ctrl_c_leaves_a_usable_bundle(tmp_path: Path) -> None:
     destination = tmp_path / "mine"
     command = [sys.executable, "-m", "pagealloc_model.cli", "record", "-o", str(destination)]
