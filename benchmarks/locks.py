@@ -164,10 +164,8 @@ def amplifier() -> pd.DataFrame:
 
 def _amplified(run: pm.ScenarioRun, *, batched: bool, fails: bool) -> dict[str, object]:
     """What one run's trylocks came to, and the longest hold of each caller."""
-    times = run.times(pm.LockModel(trylock_fails=fails))
+    low, times, high = _with_costs(run, fails=fails)
     failed = times.trylocks.sum()
-    freeing = times.acquisitions[times.acquisitions["site"].isin(("drain", "direct_free"))]
-    freeing = freeing[freeing["cause"] != "drain_all"]
     holds = {row.cause or row.site: row for row in times.longest_holds().itertuples()}
     row: dict[str, object] = {
         "batched": "yes" if batched else "no",
@@ -175,18 +173,25 @@ def _amplified(run: pm.ScenarioRun, *, batched: bool, fails: bool) -> dict[str, 
         "pages freed one by one": failed["frees"],
         "drains cut short": failed["drains_cut_short"],
         "pages left": failed["pages_left"],
-        "longest wait of a free, ms": freeing["wait_ns"].max() / 1e6,
+        "longest wait of a free, ms": _spread(_freeing_wait(each) for each in (low, times, high)),
     }
     for caller in ("commit", "decay", "drain_all", "refill"):
         row[f"longest hold of {caller}, pages"] = holds[caller].pages if caller in holds else 0
     return row
 
 
-def _with_costs(run: pm.ScenarioRun) -> list[pm.LockTimes]:
-    """A run's times for costs that are tenfold apart, and for those assumed between them."""
-    costs = pm.LockCosts()
+def _freeing_wait(times: pm.LockTimes) -> float:
+    """The longest wait, in ms, of a CPU that frees pages of its own."""
+    frame = times.acquisitions
+    frees = frame["site"].isin(("drain", "direct_free")) & (frame["cause"] != "drain_all")
+    return float(frame.loc[frees, "wait_ns"].max()) / 1e6
+
+
+def _with_costs(run: pm.ScenarioRun, *, fails: bool = True) -> list[pm.LockTimes]:
+    """A run's times for costs that are tenfold apart, with those assumed between them."""
     return [
-        run.times(pm.LockModel(costs=costs.times(factor))) for factor in (1 / SPREAD, 1.0, SPREAD)
+        run.times(pm.LockModel(costs=pm.LockCosts().times(factor), trylock_fails=fails))
+        for factor in (1 / SPREAD, 1.0, SPREAD)
     ]
 
 

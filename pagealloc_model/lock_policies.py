@@ -8,9 +8,10 @@ import pandas as pd
 
 from pagealloc_model.comparison import Metric
 from pagealloc_model.lock_costs import SPREAD
+from pagealloc_model.lock_spread import with_spread
 from pagealloc_model.lock_timing import LockTimes
 from pagealloc_model.post.comparison_table import comparison_table
-from pagealloc_model.post.layout import paragraph
+from pagealloc_model.post.layout import Row, number, paragraph, text_table
 from pagealloc_model.state_errors import relative
 
 
@@ -55,12 +56,34 @@ def lock_policy_table(
     rests_on = [
         title,
         *lines,
-        "Counts and pages are the model's. Times rest on these costs, and grow and shrink with "
-        f"them: by {SPREAD:.2f} up and down where they are tenfold apart.",
+        "Counts and pages are the model's. Times rest on these costs; low and high are those of "
+        f"costs {SPREAD:.2f} times smaller and larger.",
         *patch.model.costs.lines(),
     ]
     footer = "\n".join(paragraph(line, width=width) for line in rests_on)
-    return comparison_table(lock_policy_rows(base, patch), footer, width=width)
+    spread = _spread_table(base, patch, width)
+    return comparison_table(lock_policy_rows(base, patch), f"{spread}\n\n{footer}", width=width)
+
+
+def _spread_table(base: LockTimes, patch: LockTimes, width: int) -> str:
+    """Results in time for the lowest and the highest costs."""
+    sides = [
+        with_spread(each.log, each.machine, each.model, each.visits).set_index("result")
+        for each in (base, patch)
+    ]
+    results = [name for name in sides[0].index.union(sides[1].index, sort=False) if "(" in name]
+    rows = [
+        Row(
+            heading="for costs that are tenfold apart",
+            label=str(name),
+            cells=tuple(
+                number(side[end].get(name, pd.NA)) for side in sides for end in ("low", "high")
+            ),
+        )
+        for name in results
+    ]
+    titles = ("base, low", "high", "patch, low", "high")
+    return text_table(Row(heading="time", label="result", cells=titles), rows, width=width)
 
 
 def _values(times: LockTimes) -> Iterator[Metric]:
@@ -72,9 +95,13 @@ def _values(times: LockTimes) -> Iterator[Metric]:
     for row in times.by_site.itertuples():
         scope = " ".join(word for word in (row.site, row.cause) if word)
         yield "acquisitions", scope, float(row.acquisitions), "", "lower"
+        yield "longest wait", scope, row.max_wait_ns / 1e3, "us", "lower"
     held = frame["pages"] > 1000
     yield "holds of more than 1000 pages", "all", float(held.sum()), "", "lower"
     yield "contended", "all", float((frame["ahead"] > 0).sum()), "", "lower"
     yield "time waiting", "all", frame["wait_ns"].sum() / 1e6, "ms", "lower"
     yield "longest wait", "all", times.longest_starvation_ns / 1e3, "us", "lower"
-    yield "trylocks failed", "all", float(frame["list_was_busy"].sum()), "", "lower"
+    sums = times.trylocks.sum()
+    yield "trylocks failed", "frees", float(sums["frees"]), "", "lower"
+    yield "trylocks failed", "allocations", float(sums["allocations"]), "", "lower"
+    yield "left by drains cut short", "all", float(sums["pages_left"]), "pages", ""

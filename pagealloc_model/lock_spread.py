@@ -54,8 +54,10 @@ def _time_values(times: LockTimes) -> dict[str, float]:
         "longest spell of waits and holds (us)": float(times.stalls["longest_spell_ns"].max())
         / 1e3,
     }
-    for row in times.longest_holds().itertuples():
-        values[f"longest hold, {row.site} {row.cause}".strip() + " (us)"] = row.hold_ns / 1e3
+    for row in times.by_site.itertuples():
+        caller = f"{row.site} {row.cause}".strip()
+        values[f"longest hold, {caller} (us)"] = row.max_hold_ns / 1e3
+        values[f"longest wait, {caller} (us)"] = row.max_wait_ns / 1e3
     for zone, share in times.utilisation.items():
         values[f"lock of {zone} held (% of time)"] = 100 * float(share)
     return values

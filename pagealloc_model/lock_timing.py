@@ -83,6 +83,7 @@ class LockTimes:
             objects, pages, splits, merges, inserts, scanned, arrival_ns, start_ns, hold_ns,
             wait_ns, list_wait_ns (for pcp->lock, before), ahead (CPUs that held or awaited the
             lock), list_was_busy; one row each. Cause "trylock": one page, past the list.
+        log: int64, shape (rows, LOG_COLUMNS): the holds it was made from.
         visits: `lock_visits.VISIT` records: what tried the locks of lists besides.
         trylocks: cpu; frees and allocations whose trylock of the CPU's own list failed, each of
             them one page under zone->lock; drains_cut_short; pages_left by drains that were cut
@@ -94,6 +95,7 @@ class LockTimes:
     machine: Machine
     model: LockModel
     acquisitions: pd.DataFrame
+    log: np.ndarray
     visits: np.ndarray
     trylocks: pd.DataFrame
     delay_ns: np.ndarray
@@ -180,6 +182,7 @@ def queued(
         machine=machine,
         model=model,
         acquisitions=acquisitions_table(log, requests, outcomes, machine, trylock_fails=fails),
+        log=log,
         visits=visits,
         trylocks=trylocks_table(requests, outcomes, machine, trylock_fails=fails),
         delay_ns=delay_ns,

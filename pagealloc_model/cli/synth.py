@@ -40,6 +40,9 @@ def add_parser(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the scenario, write it, and say how long zone->lock is held."""
     from pagealloc_model.kernel_rules import preset_names
+    from pagealloc_model.lock_spread import with_spread
+    from pagealloc_model.post.layout import paragraph
+    from pagealloc_model.post.lock_traffic import longest_hold_table, spread_table, trylock_line
     from pagealloc_model.workload.made_up_scenario import made_up_scenario
     from pagealloc_model.workload.run import run_scenario
     from pagealloc_model.workload.synthetic_bundle import write_synthetic_bundle
@@ -60,10 +63,10 @@ def run(options: argparse.Namespace) -> int:
     for line in scenario.lines:
         print(f"scenario   {line}")
     times = done.times()
-    for row in times.longest_holds().itertuples():
-        site = " ".join(word for word in (row.site, row.cause) if word)
-        print(f"longest    {site}: {row.pages} pages, {row.hold_ns / 1e3:.1f} us")
-    print(f"longest    wait: {times.longest_starvation_ns / 1e3:.1f} us (by assumed costs)")
+    print("\nBy assumed costs, and for costs that are tenfold apart:\n")
+    print(longest_hold_table(times))
+    print(spread_table(with_spread(times.log, times.machine, times.model, times.visits)))
+    print(paragraph(trylock_line(times)))
     return 0
 
 

@@ -8,6 +8,7 @@ from pagealloc_model.post.comparison_table import comparison_table
 from pagealloc_model.post.error_table import error_table
 from pagealloc_model.post.fleet_table import fleet_table
 from pagealloc_model.post.footer import Footer
+from pagealloc_model.post.lock_traffic import longest_hold_table, traffic_table
 from pagealloc_model.post.message import Message
 from pagealloc_model.post.pareto_table import pareto_table
 from pagealloc_model.post.posted_figures import posted_figures
@@ -35,6 +36,7 @@ __all__ = [
     "fleet_table",
     "histogram",
     "live_text",
+    "longest_hold_table",
     "miss_list",
     "pareto_table",
     "patch_and_policy_text",
@@ -45,4 +47,5 @@ __all__ = [
     "snapshot_table",
     "sweep_table",
     "time_series",
+    "traffic_table",
 ]

@@ -96,7 +96,7 @@ def exit_avalanche(
         lines=(
             f"{exiting} processes of {pages} pages exit within {stagger_ns / 1e6:g} ms, "
             f"a page every {FREE_NS} ns",
-            f"{reclaimers} CPUs drain all lists every {drain_every_ns / 1e6:g} ms meanwhile",
+            f"CPUs that drain all lists every {drain_every_ns / 1e6:g} ms meanwhile: {reclaimers}",
         ),
     )
 
