@@ -61,6 +61,14 @@ def test_moving_a_control_takes_the_field_and_reset_gives_it_back() -> None:
     assert seen[-1] == Policy()
 
 
+def test_a_field_given_back_shows_its_recorded_value() -> None:
+    controls = PolicyControls(["pcp_batch"], recorded={"pcp_batch": 63})
+    controls.values["pcp_batch"].value = 31
+    controls.as_recorded["pcp_batch"].value = True
+    assert controls.values["pcp_batch"].value == 63
+    assert controls.policy == Policy()
+
+
 def test_every_policy_field_has_a_control() -> None:
     names = list(policy_settings())
     assert list(PolicyControls(names).values) == names

@@ -50,10 +50,11 @@ class PolicyControls(ipywidgets.VBox):
             name: _control(known[name], (labels or {}).get(name, name), (recorded or {}).get(name))
             for name in names
         }
+        self._recorded = {name: control.value for name, control in self.values.items()}
         self.as_recorded = {name: _as_recorded(self.values[name]) for name in names}
         for name in names:
             self.values[name].observe(self._value_moved(name), "value")
-            self.as_recorded[name].observe(self._given_back, "value")
+            self.as_recorded[name].observe(self._given_back(name), "value")
         for name, value in (start or {}).items():
             self.values[name].value = value
         super().__init__([_row(self.values[name], self.as_recorded[name]) for name in names])
@@ -83,6 +84,8 @@ class PolicyControls(ipywidgets.VBox):
 
     def _value_moved(self, name: str) -> Callable[[object], None]:
         def moved(_: object) -> None:
+            if self._quiet:
+                return
             if self.as_recorded[name].value:
                 self.as_recorded[name].value = False
             else:
@@ -90,8 +93,15 @@ class PolicyControls(ipywidgets.VBox):
 
         return moved
 
-    def _given_back(self, _: object) -> None:
-        self._tell()
+    def _given_back(self, name: str) -> Callable[[object], None]:
+        def given_back(_: object) -> None:
+            if self.as_recorded[name].value:
+                was_quiet, self._quiet = self._quiet, True
+                self.values[name].value = self._recorded[name]
+                self._quiet = was_quiet
+            self._tell()
+
+        return given_back
 
     def _tell(self) -> None:
         if self._quiet:
