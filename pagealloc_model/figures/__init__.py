@@ -14,6 +14,7 @@ from pagealloc_model.figures.free_memory import (
 from pagealloc_model.figures.highatomic import highatomic_blocks
 from pagealloc_model.figures.lock_times import lock_times
 from pagealloc_model.figures.outcomes import outcomes
+from pagealloc_model.figures.ownership import ownership_over_time
 from pagealloc_model.figures.pareto_front import pareto_front
 from pagealloc_model.figures.pcp import pcp_counts
 from pagealloc_model.figures.sensitivity_bars import sensitivity_bars
@@ -30,6 +31,7 @@ __all__ = [
     "highatomic_blocks",
     "lock_times",
     "outcomes",
+    "ownership_over_time",
     "pageblocks_by_type",
     "pareto_front",
     "pcp_counts",

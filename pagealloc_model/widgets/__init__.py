@@ -4,6 +4,15 @@ from pagealloc_model.widgets.controls import PolicyControls
 from pagealloc_model.widgets.explorer import Explorer, View
 from pagealloc_model.widgets.highatomic import highatomic
 from pagealloc_model.widgets.pcp_batching import pcp_batching
+from pagealloc_model.widgets.pcp_buddy import pcp_buddy
 from pagealloc_model.widgets.start_here import start_here
 
-__all__ = ["Explorer", "PolicyControls", "View", "highatomic", "pcp_batching", "start_here"]
+__all__ = [
+    "Explorer",
+    "PolicyControls",
+    "View",
+    "highatomic",
+    "pcp_batching",
+    "pcp_buddy",
+    "start_here",
+]

@@ -25,6 +25,21 @@ from pagealloc_model.workload.scenario import Scenario
 
 STEP_EVENTS = 1 << 18
 LOG_ROWS = 1 << 20
+SAMPLES = 128
+"""Free buddies are noted about so often in a run."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FreeSamples:
+    """Free buddies at instants.
+
+    Attributes:
+        time_ns: int64, shape (samples,).
+        free_buddies: int64, shape (samples, zones, orders, migratetypes).
+    """
+
+    time_ns: np.ndarray
+    free_buddies: np.ndarray
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -40,6 +55,7 @@ class ScenarioRun:
         failed: requests that found no page.
         unlogged: holds that did not fit the log.
         final: the state at the end.
+        samples: free buddies now and then.
     """
 
     scenario: Scenario
@@ -50,6 +66,7 @@ class ScenarioRun:
     failed: int
     unlogged: int
     final: State = field(repr=False)
+    samples: FreeSamples
 
     @cached_property
     def visits(self) -> np.ndarray:
@@ -102,14 +119,17 @@ def run_scenario(
     state.st[at.DIRECT_RECLAIM_RECORDED] = scenario.direct_reclaim_recorded
     places = np.full(scenario.objects, -1, np.int32)
     logs = []
+    sampled = []
     position = 0
+    step = min(STEP_EVENTS, max(len(events) // SAMPLES, 1))
     while position < len(events):
-        goal = min(position + STEP_EVENTS, len(events))
+        goal = min(position + step, len(events))
         position = advance(
             state.pages, state.blocks, state.st, state.log, events, places, position, goal, -1
         )
         logs.append(state.log[: state.st[at.LOG_ROWS]].copy())
         state.st[at.LOG_ROWS] = 0
+        sampled.append((int(state.st[at.NOW]), state.free_buddies()))
         if progress is not None:
             progress(position / len(events))
     return ScenarioRun(
@@ -121,6 +141,10 @@ def run_scenario(
         failed=int(state.st[at.COUNT_FAILED]),
         unlogged=int(state.st[at.LOG_DROPPED]),
         final=state,
+        samples=FreeSamples(
+            time_ns=np.array([when for when, _ in sampled], np.int64),
+            free_buddies=np.stack([buddies for _, buddies in sampled]),
+        ),
     )
 
 

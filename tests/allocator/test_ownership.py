@@ -12,93 +12,18 @@ from pagealloc_model.allocator import ownership_layout as own
 from pagealloc_model.allocator.ownership_invariants import block_words, set_words
 from pagealloc_model.allocator.ownership_words import ownership_words
 from pagealloc_model.allocator.replay import advance
-from pagealloc_model.allocator.state import State, make_state
+from pagealloc_model.allocator.state import make_state
 from pagealloc_model.errors import PolicyError
 from pagealloc_model.kernel_rules import KernelRules
 from pagealloc_model.machine import Machine, Zone
 from pagealloc_model.ownership_options import OwnershipOptions
 from pagealloc_model.policy import Policy
-from pagealloc_model.workload.random_operations import RandomOperations
+from pagealloc_model.workload.conservation import BLOCK_ORDER, conserve, misplaced_pages
 from pagealloc_model.workload.run import free_everything
 
-BLOCK_ORDER = 6
-BLOCKS = 64
-PAGES = BLOCKS << BLOCK_ORDER
 
-
-def machine(nr_cpus: int = 4) -> Machine:
-    zones = (
-        Zone(
-            name="DMA32",
-            start_pfn=0,
-            spanned=PAGES // 4,
-            present=PAGES // 4,
-            managed=PAGES // 4,
-            min=20,
-            low=30,
-            high=40,
-        ),
-        Zone(
-            name="Normal",
-            start_pfn=PAGES // 4,
-            spanned=PAGES * 3 // 4,
-            present=PAGES * 3 // 4,
-            managed=PAGES * 3 // 4,
-            min=100,
-            low=150,
-            high=200,
-        ),
-    )
-    return Machine(zones=zones, nr_cpus=nr_cpus, pageblock_order=BLOCK_ORDER, max_order=8)
-
-
-def owning_state(rules: str = "7.2", **options: object) -> State:
-    policy = Policy(
-        pcp_batch=7,
-        pcp_high_min=40,
-        pcp_high_max=400,
-        highatomic_reserve_percent=10,
-        pageblock_ownership="pcp_buddy",
-        ownership=OwnershipOptions(**options),
-    )
-    state = make_state(machine(), KernelRules.preset(rules), policy)
-    free_everything(state)
-    return state
-
-
-def run(state: State, operations: RandomOperations, count: int, chunk: int) -> list[str]:
-    """Apply random operations, checking the state after every chunk."""
-    places = np.full(operations.slots, -1, np.int32)
-    for events in operations.chunks(count, chunk):
-        position = 0
-        while position < len(events):
-            position = advance(
-                state.pages,
-                state.blocks,
-                state.st,
-                state.log,
-                events,
-                places,
-                position,
-                len(events),
-                -1,
-            )
-            state.st[at.LOG_ROWS] = 0
-        broken = state.check() + lost_pages(state)
-        if broken:
-            return broken
-    return []
-
-
-def lost_pages(state: State) -> list[str]:
-    """Pages that are nowhere, or in two places: free, listed or allocated."""
-    heads = np.flatnonzero(state.pages["where"] != at.NOWHERE)
-    size = 1 << state.pages["order"][heads].astype(np.int64)
-    edges = np.zeros(len(state.pages) + 1, np.int64)
-    np.add.at(edges, heads, 1)
-    np.add.at(edges, heads + size, -1)
-    held = np.cumsum(edges[:-1])
-    return [f"page {pfn} is in {held[pfn]} places" for pfn in np.flatnonzero(held != 1)[:5]]
+def owning(**options: object) -> Policy:
+    return Policy(pageblock_ownership="pcp_buddy", ownership=OwnershipOptions(**options))
 
 
 OPTIONS: tuple[dict[str, object], ...] = (
@@ -121,12 +46,12 @@ OPTIONS: tuple[dict[str, object], ...] = (
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("rules", ["6.12", "7.2"])
 def test_no_page_is_lost_or_in_two_places(options: dict[str, object], rules: str) -> None:
-    state = owning_state(rules, **options)
-    operations = RandomOperations(
-        nr_cpus=4, slots=1600, highest_type=1, block_order=BLOCK_ORDER, seed=len(str(options))
+    done = conserve(
+        owning(**options), operations=4000, chunk=500, seed=len(str(options)), rules=rules
     )
-    assert run(state, operations, 4000, 500) == []
-    counts = set_words(state).sum(axis=(0, 1))
+    assert done.broken == ()
+    assert done.checks == 8
+    counts = set_words(done.state).sum(axis=(0, 1))
     claims = options.get("claims_blocks", True)
     assert (counts[own.BLOCKS_CLAIMED] > 0) == claims
     assert counts[own.REMOTE_FREES] > 0 or not claims or not options.get("routes_frees", True)
@@ -134,11 +59,9 @@ def test_no_page_is_lost_or_in_two_places(options: dict[str, object], rules: str
 
 def test_the_random_operations_do_everything() -> None:
     """A check that looks at nothing would pass: types change, CPUs die, blocks are recovered."""
-    state = owning_state(fit_test="always")
-    operations = RandomOperations(
-        nr_cpus=4, slots=1600, highest_type=1, block_order=BLOCK_ORDER, seed=5
-    )
-    assert run(state, operations, 8000, 2000) == []
+    done = conserve(owning(fit_test="always"), operations=8000, chunk=2000, seed=5)
+    assert done.broken == ()
+    state = done.state
     counts = set_words(state).sum(axis=(0, 1))
     phases = counts[own.SET_PHASES : own.BLOCKS_CLAIMED].reshape(own.PHASES, own.PHASE_WORDS)
     assert (phases > 0).all()
@@ -147,6 +70,19 @@ def test_the_random_operations_do_everything() -> None:
         [at.SITE_DRAIN_ALL, at.SITE_RESERVE]
     ].all()
     assert state.st[at.FALLBACKS : at.FALLBACKS + 2000].sum() > 0
+
+
+def test_a_page_in_two_places_is_found() -> None:
+    state = conserve(owning(), operations=100, chunk=100).state
+    page = int(np.flatnonzero(state.pages["where"] == at.ALLOCATED)[0])
+    state.pages["where"][page] = at.NOWHERE
+    assert misplaced_pages(state)[0] == f"page {page} is in 0 places"
+
+
+@pytest.mark.long
+def test_no_page_is_lost_over_many_operations() -> None:
+    for seed, options in enumerate(OPTIONS):
+        assert conserve(owning(**options), operations=200_000, chunk=50_000, seed=seed).broken == ()
 
 
 class Zone64:
@@ -309,7 +245,7 @@ def test_a_folio_batch_shares_a_lock_until_the_owner_changes() -> None:
 
 def test_kernels_that_it_cannot_be_added_to_are_refused() -> None:
     with pytest.raises(PolicyError, match=r"pcp_buddy: not with rules 6\.1"):
-        owning_state("6.1")
+        conserve(owning(), operations=1, chunk=1, rules="6.1")
 
 
 def test_every_option_has_its_word() -> None:

@@ -1,0 +1,30 @@
+"""Traffic at zone->lock and fragmentation side by side, over time (S12.7)."""
+
+from __future__ import annotations
+
+import plotly.graph_objects as go
+
+from pagealloc_model.figures.lanes import Tables, lanes
+from pagealloc_model.figures.palette import PREDICTION_COLOURS
+from pagealloc_model.figures.small_multiples import keys_seen, small_multiples
+
+
+def ownership_over_time(predicted: Tables) -> go.Figure:
+    """One panel per quantity: what zone->lock took so far, and how broken up free memory is.
+
+    Args:
+        predicted: time_ns, quantity, value; or such tables by label.
+    """
+    drawn = lanes(None, predicted)
+    keys = sorted(keys_seen(drawn, "quantity"), reverse=True)
+    return small_multiples(
+        drawn,
+        keys=keys,
+        key_column="quantity",
+        value="value",
+        panel_title=str,
+        colour=lambda _: PREDICTION_COLOURS[0],
+        title="zone->lock, and the fragmentation it is paid with",
+        y_title="",
+        columns=2,
+    ).figure()
