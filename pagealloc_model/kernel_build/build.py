@@ -31,7 +31,6 @@ NOT_COVERED = (
     "compaction and the OOM killer; direct reclaim frees what the recording says",
     "kswapd: its runs are the recording's, or begin and end by pgdat_balanced() alone",
     "contention: every lock, trylocks of per-CPU lists included, is free",
-    "the lag of per-CPU counters, and the expiry of lists of other nodes (S1.10, S4.8)",
     "folio batches: pages are freed one by one",
     "cpusets, dirty limits, node reclaim, unaccepted memory, guard pages, page reporting, shuffled "
     "lists, page checks, and hooks of debugging, memcg, KASAN and page_owner",

@@ -21,9 +21,6 @@ BEHIND_FUNCTIONS = ("event_log.c", "state.c", "operations.c", "sizes.c")
 CALLED = {"free": ("free_frozen_pages", "free_the_page", "free_unref_page")}
 """Names, newest first, of what the shim calls by one name."""
 
-NOT_EVERYWHERE = frozenset({"decay_pcp_high"})
-"""Functions that the shim does without where a tree has none."""
-
 JUDGED = (
     "get_page_from_freelist",
     "__zone_watermark_ok",
@@ -36,6 +33,7 @@ JUDGED = (
     "nr_pcp_free",
     "nr_pcp_high",
     "decay_pcp_high",
+    "refresh_cpu_vm_stats",
     "__rmqueue",
     "__rmqueue_smallest",
     "__rmqueue_claim",
@@ -73,6 +71,7 @@ OFFERED = frozenset(
         "ac",
         "alloc_flags",
         "cpu_online",
+        "do_pagesets",
         "force",
         "fpi_flags",
         "gfp_mask",
@@ -288,10 +287,7 @@ def _calls(index: TreeIndex, words: frozenset[str]) -> tuple[dict[str, str], lis
         names = CALLED.get(name, (name,))
         function = next((found for each in names if (found := index.function(each))), None)
         if function is None:
-            if name in NOT_EVERYWHERE:
-                calls[name] = "((void)0)"
-            else:
-                missing.append(names[0])
+            missing.append(names[0])
             continue
         given = [ARGUMENTS.get(each, each) for each in function.parameters]
         where = f"{function.names[0]}() at {function.path}:{function.line}"

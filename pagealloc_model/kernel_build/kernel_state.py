@@ -118,13 +118,11 @@ class KernelState:
         """
         assert policy.min_free_kbytes is not None
         assert policy.watermark_scale_factor is not None
-        failed = self._library.shim_size_zones(
+        self._library.shim_size_zones(
             ctypes.c_long(policy.min_free_kbytes),
             ctypes.c_long(policy.watermark_scale_factor),
             ctypes.c_long(policy.percpu_pagelist_high_fraction or 0),
         )
-        if failed:
-            raise MemoryError("not enough memory for the kernel's counters")
 
     def settle(self) -> None:
         """Counters, list lengths and block types of `state` as they are now."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -88,7 +89,10 @@ class Beginning:
 
 
 def random_beginning(rng: random.Random, rules: KernelRules) -> Beginning:
-    """Any machine under any policy; a third are about the highatomic reserve."""
+    """Any machine under any policy; a third are about the highatomic reserve.
+
+    One in three has several nodes, half have counters that lag.
+    """
     build = rng.choice(BUILDS)
     reserving = rng.randrange(3) == 0
     machine = _random_machine(rng, build, reserving)
@@ -99,6 +103,7 @@ def random_beginning(rng: random.Random, rules: KernelRules) -> Beginning:
         assumptions=Assumptions(
             decay_period_ns=rng.choice((1_000_000, 3_000_000, 20_000_000)),
             free_high_batch=rng.random() < 0.5,
+            counters=rng.choice(("exact", "lagged")),
         ),
         image=_random_image(rng, machine),
         kswapd_recorded=rng.random() < 0.3,
@@ -118,14 +123,16 @@ def _random_machine(rng: random.Random, build: Build, reserving: bool) -> Machin
     missing = rng.choice((0, 0, 0, 8, block // 2))
     names = build.zone_types
     reserves = tuple(rng.choice((0, 200)) for _ in names)
+    nodes = rng.choice((1, 1, 1, 1, 2, 3))
     zones: list[Zone] = []
     first = 0
-    for index, name in enumerate(names):
+    for node, (index, name) in product(range(nodes), enumerate(names)):
         blocks = rng.randint(4, 8) * max(512 // block, 1) if rng.random() < 0.9 or not zones else 0
         pages = blocks * block - (missing if blocks else 0)
         low = int(pages * rng.choice(shares))
         zones.append(
             Zone(
+                node=node,
                 name=name,
                 start_pfn=first + (missing if not zones else 0) if blocks else 0,
                 spanned=pages,
@@ -141,9 +148,11 @@ def _random_machine(rng: random.Random, build: Build, reserving: bool) -> Machin
             )
         )
         first = -(-(first + blocks * block) // 2048) * 2048
+    nr_cpus = rng.randint(1, 3)
     return Machine(
         zones=tuple(zones),
-        nr_cpus=rng.randint(1, 3),
+        nr_cpus=nr_cpus,
+        cpu_nodes=tuple(rng.randrange(nodes) for _ in range(nr_cpus)),
         pageblock_order=build.pageblock_order,
         migratetypes=build.migratetypes,
         thp=build.thp,

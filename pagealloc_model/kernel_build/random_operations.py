@@ -8,6 +8,7 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.kernel_build.random_machines import Beginning
+from pagealloc_model.machine import Machine
 
 SMALL_ORDERS = (0, 0, 0, 0, 0, 0, 1, 1, 2, 3)
 """Orders with a per-CPU list."""
@@ -77,7 +78,7 @@ def random_operations(rng: random.Random, beginning: Beginning, count: int) -> n
         cpu = busy_cpu if draw() < 0.8 else int(draw() * cpus)
         kind = draw()
         if kind < TOLD_SHARE:
-            rows.append(_told(rng, now, cpu, len(machine.zones), types))
+            rows.append(_told(rng, now, cpu, machine))
         elif live and (draw() < 0.9) == (in_use > goal):
             last = len(live) - 1
             chosen = max(int(last - draw() * reach), 0)
@@ -106,14 +107,16 @@ def random_operations(rng: random.Random, beginning: Beginning, count: int) -> n
 
 
 def _told(
-    rng: random.Random, now: int, cpu: int, zones: int, types: int
+    rng: random.Random, now: int, cpu: int, machine: Machine
 ) -> tuple[int, int, int, int, int, int, int, int, int]:
     """Something a recording tells besides requests and frees."""
     kind = rng.random()
+    zone = rng.randrange(len(machine.zones))
     if kind < 0.4:
-        return (now, 0, rng.randrange(200), 0, cpu, at.SET_PCP_HIGH, 0, 0, rng.randrange(zones))
+        return (now, 0, rng.randrange(200), 0, cpu, at.SET_PCP_HIGH, 0, 0, zone)
     if kind < 0.6:
         told = rng.choice((at.RECORDED_FAILURE, at.DRAIN_ALL, at.TICK))
         return (now, 0, 0, 0, cpu, told, 0, 0, 0)
     operation = at.KSWAPD_START if kind < 0.8 else at.KSWAPD_STOP
-    return (now, 0, 0, 0, cpu, operation, 0, 0, rng.randrange(types))
+    node, zone_type = divmod(zone, len(machine.zone_types))
+    return (now, 0, node, 0, cpu, operation, 0, 0, zone_type)

@@ -27,6 +27,9 @@ ZONE_FIELDS = {
     at.ZONE_RECLAIM_ACTIVE: "ZONE_RECLAIM_ACTIVE",
     at.ZONE_BOOSTED: "ZONE_BOOSTED_WATERMARK",
     at.ZONE_FREE_CMA: "NR_FREE_CMA_PAGES",
+    at.ZONE_FREE_UNFOLDED: "pages that CPUs hold back",
+    at.ZONE_THRESHOLD: "stat_threshold",
+    at.ZONE_REMEMBERED_BOOST: "boost that kswapd has seen",
 }
 PCP_FIELDS = {
     at.PCP_COUNT: "count",
@@ -35,6 +38,7 @@ PCP_FIELDS = {
     at.PCP_FREE_COUNT: "free_count",
     at.PCP_PREV_FREE_HIGH_ORDER: "flags",
     at.PCP_EXPIRE: "expire",
+    at.PCP_FREE_DELTA: "vm_stat_diff",
 }
 LISTED_MAX = 12
 """Pages of a list that are spelled out."""

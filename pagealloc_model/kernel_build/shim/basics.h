@@ -195,6 +195,8 @@ static inline bool test_and_clear_bit(unsigned int number, unsigned long *word)
 #define mutex_trylock(mutex) 1
 #define preempt_disable() ((void)0)
 #define preempt_enable() ((void)0)
+#define preempt_disable_nested() ((void)0)
+#define preempt_enable_nested() ((void)0)
 #define local_irq_save(flags) ((void)(flags))
 #define local_irq_restore(flags) ((void)(flags))
 #define lockdep_assert_held(lock) ((void)0)
@@ -203,14 +205,25 @@ static inline bool test_and_clear_bit(unsigned int number, unsigned long *word)
 #define static_branch_likely(key) 0
 #define static_branch_unlikely(key) 0
 
-/* Per-CPU data are arrays, indexed by the CPU that the operation runs on. */
+/* Per-CPU data lie in units of one size, one for each CPU; pointers are into that of CPU 0. */
 static int this_cpu;
+static long percpu_unit;
 
 #define smp_processor_id() this_cpu
 #define raw_smp_processor_id() this_cpu
-#define per_cpu_ptr(array, cpu) (&(array)[cpu])
-#define this_cpu_ptr(array) per_cpu_ptr(array, this_cpu)
-#define raw_cpu_ptr(array) this_cpu_ptr(array)
+#define per_cpu_ptr(pointer, cpu)                                                                  \
+	((__typeof__(pointer))((char *)(pointer) + (cpu) * percpu_unit))
+#define this_cpu_ptr(pointer) per_cpu_ptr(pointer, this_cpu)
+#define raw_cpu_ptr(pointer) this_cpu_ptr(pointer)
+#define __this_cpu_read(place) (*this_cpu_ptr(&(place)))
+#define __this_cpu_write(place, value) (*this_cpu_ptr(&(place)) = (value))
+#define __this_cpu_dec_return(place) (--*this_cpu_ptr(&(place)))
+#define this_cpu_xchg(place, value)                                                                \
+	({                                                                                         \
+		__typeof__(place) old_value = __this_cpu_read(place);                              \
+		__this_cpu_write(place, value);                                                    \
+		old_value;                                                                         \
+	})
 
 static int online_cpus;
 

@@ -128,9 +128,19 @@ static int site_of_function(const char *function)
 	return SITE_OF_NO_OPERATION;
 }
 
+/* A counter with what CPUs hold back. */
+static long counted(struct zone *zone, enum zone_stat_item item)
+{
+	long pages = atomic_long_read(&zone->vm_stat[item]);
+
+	for (int cpu = 0; cpu < online_cpus; cpu++)
+		pages += per_cpu_ptr(zone->per_cpu_zonestats, cpu)->vm_stat_diff[item];
+	return pages;
+}
+
 static int cpu_of_drain(struct zone *zone)
 {
-	long cpu = last_pcp - zone->per_cpu_pageset;
+	long distance = (char *)last_pcp - (char *)zone->per_cpu_pageset, cpu = distance / percpu_unit;
 
 	return last_pcp && cpu >= 0 && cpu < online_cpus ? cpu : this_cpu;
 }
@@ -140,7 +150,7 @@ static void begin_hold(struct zone *zone, int site, int line)
 	hold = (struct hold){
 		.site = site, .line = line, .cpu = this_cpu, .taken_from = request_migratetype,
 	};
-	hold.free = zone_page_state(zone, NR_FREE_PAGES);
+	hold.free = counted(zone, NR_FREE_PAGES);
 	pageblock_types_set = 0;
 	splits = merges = inserts = looks = 0;
 	is_freeing = site == SITE_DRAIN || site == AT_SITE_DIRECT_FREE;
@@ -153,8 +163,10 @@ static void begin_hold(struct zone *zone, int site, int line)
 static void end_hold(struct zone *zone)
 {
 	int number = number_of(zone);
-	long taken = hold.free - (long)zone_page_state(zone, NR_FREE_PAGES);
+	long taken = hold.free - counted(zone, NR_FREE_PAGES);
 
+	if (taken && st[AT_COUNTS_BY_CPU] && !zone_words(number)[AT_ZONE_THRESHOLD_ASLEEP])
+		pcp_words(number, this_cpu)[AT_PCP_TOUCHED] = 1;
 	if (is_growing)
 		return;
 	switch (hold.site) {

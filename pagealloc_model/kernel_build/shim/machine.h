@@ -9,6 +9,7 @@ typedef struct pglist_data {
 	int kswapd_highest;
 	unsigned long totalreserve_pages;
 	struct per_cpu_nodestat *per_cpu_nodestats;
+	atomic_long_t vm_stat[NR_VM_NODE_STAT_ITEMS];
 } pg_data_t;
 
 static pg_data_t *nodes;
@@ -63,22 +64,6 @@ static inline bool set_pageblock_word(unsigned long *place, unsigned long word)
 #define try_cmpxchg(place, old, word) set_pageblock_word(place, word)
 #define cmpxchg(place, old, word) (set_pageblock_word(place, word), (old))
 
-/* Counters are exact: no CPU keeps changes back. */
-static inline unsigned long zone_page_state(struct zone *zone, enum zone_stat_item item)
-{
-	long pages = atomic_long_read(&zone->vm_stat[item]);
-
-	return pages < 0 ? 0 : pages;
-}
-
-#define zone_page_state_snapshot(zone, item) zone_page_state(zone, item)
-
-static inline void __mod_zone_page_state(struct zone *zone, enum zone_stat_item item, long delta)
-{
-	atomic_long_add(delta, &zone->vm_stat[item]);
-}
-
-#define mod_zone_page_state(zone, item, delta) __mod_zone_page_state(zone, item, delta)
 #define __count_vm_events(...) ((void)0)
 #define __count_vm_event(...) ((void)0)
 #define count_vm_events(...) ((void)0)

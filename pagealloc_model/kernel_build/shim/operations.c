@@ -62,6 +62,7 @@ static void stop_kswapd(pg_data_t *pgdat)
 			log_boost_reset(number);
 		zone->watermark_boost -= min(zone->watermark_boost, remembered_boost[number]);
 	}
+	set_pgdat_percpu_threshold(pgdat, calculate_normal_threshold);
 }
 
 static void start_kswapd(pg_data_t *pgdat, int highest)
@@ -79,6 +80,7 @@ static void start_kswapd(pg_data_t *pgdat, int highest)
 		set_bit(ZONE_RECLAIM_ACTIVE, &zone->flags);
 		remembered_boost[number] = zone->watermark_boost;
 	}
+	set_pgdat_percpu_threshold(pgdat, calculate_pressure_threshold);
 }
 
 static bool node_is_balanced(pg_data_t *pgdat, int order, int highest_zoneidx)
@@ -354,17 +356,26 @@ static long free_object(long place, long offset, unsigned int order)
 	return page ? AT_CHAINED - (long)page_to_pfn(page) : -1;
 }
 
-/* What one vmstat tick of a CPU does to its lists. */
+/* Counters that are exact by assumption leave no change to a tick: any since the last one counts. */
+static void note_changes(int cpu)
+{
+	for (int number = 0; number < nr_zones; number++) {
+		int64_t *words = pcp_words(number, cpu);
+
+		if (words[AT_PCP_TOUCHED] && nr_online_nodes > 1)
+			per_cpu_ptr(zones[number]->per_cpu_pageset, cpu)->expire = 3;
+		words[AT_PCP_TOUCHED] = 0;
+	}
+}
+
+/* What one vmstat tick of a CPU does to its counters and lists. */
 static void visit_lists(int cpu)
 {
-	drain_site = AT_SITE_DRAIN_DECAY;
-	for (int number = 0; number < nr_zones; number++) {
-		struct zone *zone = zones[number];
-		struct per_cpu_pages *pcp = &zone->per_cpu_pageset[cpu];
+	bool do_pagesets = true;
 
-		if (managed_zone(zone))
-			CALL_decay_pcp_high;
-	}
+	drain_site = AT_SITE_DRAIN_DECAY;
+	note_changes(cpu);
+	CALL_refresh_cpu_vm_stats;
 }
 
 static void tick(void)
@@ -390,7 +401,7 @@ static bool log_is_nearly_full(void)
 
 static void set_pcp_high(int zone, int cpu, int wanted)
 {
-	struct per_cpu_pages *pcp = &zones[zone]->per_cpu_pageset[cpu];
+	struct per_cpu_pages *pcp = per_cpu_ptr(zones[zone]->per_cpu_pageset, cpu);
 	int64_t *limits = pcp_words(zone, cpu);
 
 	pcp->high = clamp(wanted, (int)limits[AT_PCP_HIGH_MIN], (int)limits[AT_PCP_HIGH_MAX]);

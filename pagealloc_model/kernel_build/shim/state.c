@@ -11,7 +11,7 @@ struct model_block {
 };
 
 static struct model_block *model_blocks;
-static struct per_cpu_pages *page_sets;
+static char *percpu_area;
 static unsigned long *remembered_boost;
 static int kernel_type[AT_ZONE_TYPES_MAX];
 static long frames;
@@ -100,6 +100,50 @@ static void load_page_set(struct per_cpu_pages *pcp, int64_t *words, struct mode
 	}
 }
 
+static bool have_percpu_area(void)
+{
+	percpu_unit = nr_zones * (sizeof(struct per_cpu_pages) + sizeof(struct per_cpu_zonestat)) +
+		      nr_online_nodes * sizeof(struct per_cpu_nodestat);
+	percpu_unit = ALIGN(percpu_unit, 64);
+	percpu_area = calloc(online_cpus, percpu_unit);
+	return percpu_area != NULL;
+}
+
+/* Where in a CPU's unit what is: first the page sets, then zones' counters, then nodes'. */
+static struct per_cpu_zonestat *zone_counters(int number)
+{
+	return (struct per_cpu_zonestat *)((struct per_cpu_pages *)percpu_area + nr_zones) + number;
+}
+
+static struct per_cpu_nodestat *node_counters(int node)
+{
+	return (struct per_cpu_nodestat *)zone_counters(nr_zones) + node;
+}
+
+static void load_counters(struct zone *zone, int number)
+{
+	int64_t *words = zone_words(number);
+
+	zone->per_cpu_zonestats = zone_counters(number);
+	zone->percpu_drift_mark = words[AT_ZONE_DRIFT_MARK];
+	atomic_long_set(&zone->vm_stat[NR_FREE_PAGES],
+			words[AT_ZONE_FREE] - words[AT_ZONE_FREE_UNFOLDED]);
+#ifdef CONFIG_CMA
+	atomic_long_set(&zone->vm_stat[NR_FREE_CMA_PAGES],
+			words[AT_ZONE_FREE_CMA] - words[AT_ZONE_FREE_CMA_UNFOLDED]);
+#endif
+	for (int cpu = 0; cpu < online_cpus; cpu++) {
+		struct per_cpu_zonestat *counters = per_cpu_ptr(zone->per_cpu_zonestats, cpu);
+
+		counters->stat_threshold = words[AT_ZONE_THRESHOLD];
+		counters->vm_stat_diff[NR_FREE_PAGES] = pcp_words(number, cpu)[AT_PCP_FREE_DELTA];
+#ifdef CONFIG_CMA
+		counters->vm_stat_diff[NR_FREE_CMA_PAGES] =
+			pcp_words(number, cpu)[AT_PCP_FREE_CMA_DELTA];
+#endif
+	}
+}
+
 static void load_zone(int number, struct model_page *pages)
 {
 	int64_t *words = zone_words(number);
@@ -119,10 +163,7 @@ static void load_zone(int number, struct model_page *pages)
 #ifdef HAS_zone_nr_free_highatomic
 	zone->nr_free_highatomic = words[AT_ZONE_FREE_HIGHATOMIC];
 #endif
-	atomic_long_set(&zone->vm_stat[NR_FREE_PAGES], words[AT_ZONE_FREE]);
-#ifdef CONFIG_CMA
-	atomic_long_set(&zone->vm_stat[NR_FREE_CMA_PAGES], words[AT_ZONE_FREE_CMA]);
-#endif
+	load_counters(zone, number);
 #ifdef HAS_ZONE_BELOW_HIGH
 	if (words[AT_ZONE_BELOW_HIGH])
 		set_bit(ZONE_BELOW_HIGH, &zone->flags);
@@ -137,14 +178,13 @@ static void load_zone(int number, struct model_page *pages)
 	zone->initialized = 1;
 	zone->lock.zone = zone;
 	load_free_lists(zone, words, pages);
-	zone->per_cpu_pageset = page_sets + number * online_cpus;
+	zone->per_cpu_pageset = (struct per_cpu_pages *)percpu_area + number;
 	for (int cpu = 0; cpu < online_cpus; cpu++)
-		load_page_set(&zone->per_cpu_pageset[cpu], pcp_words(number, cpu), pages);
+		load_page_set(per_cpu_ptr(zone->per_cpu_pageset, cpu), pcp_words(number, cpu), pages);
 }
 
 static void load_nodes(void)
 {
-	nr_online_nodes = st[AT_NR_NODES];
 	nodes = calloc(nr_online_nodes, sizeof(*nodes));
 	cpu_node = calloc(online_cpus, sizeof(*cpu_node));
 	node_cpus = calloc(nr_online_nodes, sizeof(*node_cpus));
@@ -156,6 +196,7 @@ static void load_nodes(void)
 		int64_t *words = st + st[AT_NODE_BASE] + node * AT_NODE_STRIDE;
 
 		nodes[node].node_id = node;
+		nodes[node].per_cpu_nodestats = node_counters(node);
 		nodes[node].nr_zones = MAX_NR_ZONES;
 		nodes[node].kswapd_active = words[AT_NODE_KSWAPD_ACTIVE];
 		nodes[node].kswapd_highest = kernel_type[words[AT_NODE_KSWAPD_HIGHEST]];
@@ -226,14 +267,14 @@ int shim_load(int64_t *words, struct model_page *pages, struct model_block *bloc
 	model_blocks = blocks;
 	online_cpus = st[AT_NR_CPUS];
 	nr_zones = st[AT_NR_ZONES];
+	nr_online_nodes = st[AT_NR_NODES];
 	for (int type = 0; type < st[AT_ZONE_TYPES]; type++)
 		kernel_type[type] = type_of_name(zone_type_names[type]);
 	mem_map = calloc((frames + behind) & -behind, sizeof(*mem_map));
 	pageblock_bits = calloc(((frames + behind) >> pageblock_order) + 64, 8);
-	page_sets = calloc(nr_zones * online_cpus, sizeof(*page_sets));
 	zones = calloc(nr_zones, sizeof(*zones));
 	remembered_boost = calloc(nr_zones, sizeof(*remembered_boost));
-	if (!mem_map || !pageblock_bits || !page_sets || !zones || !remembered_boost)
+	if (!mem_map || !pageblock_bits || !zones || !remembered_boost || !have_percpu_area())
 		return 1;
 	watermark_boost_factor = st[AT_BOOST_FACTOR];
 	load_page_frames(pages, blocks);
@@ -250,7 +291,7 @@ void shim_unload(void)
 {
 	free(mem_map);
 	free(pageblock_bits);
-	free(page_sets);
+	free(percpu_area);
 	free(zones);
 	free(remembered_boost);
 	free(nodes);
@@ -290,7 +331,7 @@ static void store_page_set(struct per_cpu_pages *pcp, int64_t *words, struct mod
 	words[AT_PCP_COUNT] = pcp->count;
 	words[AT_PCP_HIGH] = pcp->high;
 	words[AT_PCP_BATCH] = pcp->batch;
-	words[AT_PCP_EXPIRE] = pcp->expire;
+	words[AT_PCP_EXPIRE] = nr_online_nodes > 1 ? pcp->expire : 0;
 #ifdef HAS_per_cpu_pages_high_min
 	words[AT_PCP_HIGH_MIN] = pcp->high_min;
 	words[AT_PCP_HIGH_MAX] = pcp->high_max;
@@ -317,6 +358,29 @@ static inline long free_highatomic(int64_t *words)
 	return pages;
 }
 
+static void store_counters(struct zone *zone, int number)
+{
+	int64_t *words = zone_words(number);
+
+	words[AT_ZONE_THRESHOLD] = zone->per_cpu_zonestats->stat_threshold;
+	words[AT_ZONE_FREE] = counted(zone, NR_FREE_PAGES);
+	words[AT_ZONE_FREE_UNFOLDED] =
+		words[AT_ZONE_FREE] - atomic_long_read(&zone->vm_stat[NR_FREE_PAGES]);
+#ifdef CONFIG_CMA
+	words[AT_ZONE_FREE_CMA] = counted(zone, NR_FREE_CMA_PAGES);
+	words[AT_ZONE_FREE_CMA_UNFOLDED] =
+		words[AT_ZONE_FREE_CMA] - atomic_long_read(&zone->vm_stat[NR_FREE_CMA_PAGES]);
+#endif
+	for (int cpu = 0; cpu < online_cpus; cpu++) {
+		s8 *held_back = per_cpu_ptr(zone->per_cpu_zonestats, cpu)->vm_stat_diff;
+
+		pcp_words(number, cpu)[AT_PCP_FREE_DELTA] = held_back[NR_FREE_PAGES];
+#ifdef CONFIG_CMA
+		pcp_words(number, cpu)[AT_PCP_FREE_CMA_DELTA] = held_back[NR_FREE_CMA_PAGES];
+#endif
+	}
+}
+
 static void store_zone(int number, struct model_page *pages)
 {
 	struct zone *zone = zones[number];
@@ -329,16 +393,13 @@ static void store_zone(int number, struct model_page *pages)
 					   (order * AT_MIGRATETYPES + type) * AT_LIST_WORDS,
 				   pages, AT_BUDDY, order, type);
 	words[AT_ZONE_BOOST] = zone->watermark_boost;
-	words[AT_ZONE_FREE] = zone_page_state(zone, NR_FREE_PAGES);
 	words[AT_ZONE_RESERVED_HIGHATOMIC] = zone->nr_reserved_highatomic;
 #ifdef HAS_zone_nr_free_highatomic
 	words[AT_ZONE_FREE_HIGHATOMIC] = zone->nr_free_highatomic;
 #else
 	words[AT_ZONE_FREE_HIGHATOMIC] = free_highatomic(words);
 #endif
-#ifdef CONFIG_CMA
-	words[AT_ZONE_FREE_CMA] = zone_page_state(zone, NR_FREE_CMA_PAGES);
-#endif
+	store_counters(zone, number);
 #ifdef HAS_ZONE_BELOW_HIGH
 	words[AT_ZONE_BELOW_HIGH] = test_bit(ZONE_BELOW_HIGH, &zone->flags);
 #endif
@@ -346,7 +407,8 @@ static void store_zone(int number, struct model_page *pages)
 	words[AT_ZONE_BOOSTED] = test_bit(ZONE_BOOSTED_WATERMARK, &zone->flags);
 	words[AT_ZONE_REMEMBERED_BOOST] = remembered_boost[number];
 	for (int cpu = 0; cpu < online_cpus; cpu++)
-		store_page_set(&zone->per_cpu_pageset[cpu], pcp_words(number, cpu), pages);
+		store_page_set(per_cpu_ptr(zone->per_cpu_pageset, cpu), pcp_words(number, cpu),
+			       pages);
 }
 
 /*
