@@ -83,6 +83,26 @@ def test_another_set_up_is_found_and_named(
 
 
 @pytest.mark.parametrize(
+    ("path", "old", "new"),
+    [
+        ("mm/vmstat.c", "v = this_cpu_xchg(pzstats->vm_stat_diff[i], 0);", "v = 0;"),
+        ("mm/vmstat.c", "__this_cpu_write(pcp->expire, 3);", "__this_cpu_write(pcp->expire, 2);"),
+        ("mm/page_alloc.c", "if (zone_to_nid(zone) != local_nid) {", "if (false) {"),
+        ("mm/page_alloc.c", "to_drain = min(pcp->count, batch);", "to_drain = 1;"),
+    ],
+)
+def test_nodes_and_lagging_counters_are_judged(
+    patched: Callable[[str, str, str, str], SourceTree], path: str, old: str, new: str
+) -> None:
+    """The seed's first machine has two nodes, CPUs on both, and counters that lag."""
+    beginning = random_beginning(random.Random("7 0"), KernelRules.preset("6.12"))
+    assert set(beginning.machine.cpu_nodes) == {0, 1}
+    assert beginning.assumptions.counters == "lagged"
+    tree = CompiledTree(patched("6.12", path, old, new))
+    assert judged(tree, "6.12", 20_000, seed=7).difference is not None
+
+
+@pytest.mark.parametrize(
     ("rules", "function", "most"),
     [
         ("6.12,decay_batched=false", "free_pcppages_bulk", 60),

@@ -356,6 +356,8 @@ static long free_object(long place, long offset, unsigned int order)
 	return page ? AT_CHAINED - (long)page_to_pfn(page) : -1;
 }
 
+#define QUIET_TICKS 3
+
 /* Counters that are exact by assumption leave no change to a tick: any since the last one counts. */
 static void note_changes(int cpu)
 {
@@ -363,7 +365,7 @@ static void note_changes(int cpu)
 		int64_t *words = pcp_words(number, cpu);
 
 		if (words[AT_PCP_TOUCHED] && nr_online_nodes > 1)
-			per_cpu_ptr(zones[number]->per_cpu_pageset, cpu)->expire = 3;
+			per_cpu_ptr(zones[number]->per_cpu_pageset, cpu)->expire = QUIET_TICKS;
 		words[AT_PCP_TOUCHED] = 0;
 	}
 }
