@@ -114,8 +114,9 @@ def free_in_whole_blocks(st: np.ndarray, zone: int) -> int:
 
 @inner
 def node_balanced(st: np.ndarray, node: int, order: int, highest_type: int) -> bool:
-    """Whether some eligible zone of a node passes its high watermark (S10.2)."""
+    """Whether some eligible zone of a node passes its high watermark, or none is there (S10.2)."""
     first = node * st[at.ZONE_TYPES]
+    balanced = True
     for zone in range(first, first + highest_type + 1):
         if is_eligible(st, zone, highest_type):
             mark = mark_pages(st, zone, at.WMARK_HIGH)
@@ -124,7 +125,8 @@ def node_balanced(st: np.ndarray, node: int, order: int, highest_type: int) -> b
                 free = free_in_whole_blocks(st, zone)
             if above_mark(st, zone, order, mark, highest_type, 0, free):
                 return True
-    return False
+            balanced = False
+    return balanced
 
 
 @inner

@@ -22,7 +22,8 @@ from pagealloc_model.kernel_build.judged_sizes import (
     size_difference,
 )
 from pagealloc_model.kernel_build.random_machines import random_beginning
-from pagealloc_model.kernel_build.random_operations import random_operations
+from pagealloc_model.kernel_build.random_operations import random_operations, starting_places
+from pagealloc_model.kernel_build.side_by_side import SideBySide
 from pagealloc_model.kernel_build.source_tree import SourceTree
 from pagealloc_model.kernel_rules import KernelRules
 from tests.small_recordings import write_bundle
@@ -80,6 +81,30 @@ def test_another_set_up_is_found_and_named(
     assert line in verdict.difference.lines[0]
     assert function in {each.function for each in verdict.difference.places}
     assert verdict.operations == 0
+
+
+def test_a_node_without_memory_that_a_run_may_use_is_balanced(
+    compiled: Callable[[str], CompiledTree],
+) -> None:
+    """A run that was told of ends with the next free."""
+    rules = KernelRules.preset("6.12")
+    beginning = next(
+        each
+        for seed in range(1000)
+        if not (each := random_beginning(random.Random(seed), rules)).kswapd_recorded
+        and any(zone.node and not zone.managed for zone in each.machine.zones[::2])
+        and each.machine.zone_types == ("DMA32", "Normal")
+    )
+    node = next(z.node for z in beginning.machine.zones[::2] if z.node and not z.managed)
+    events = np.zeros(2, at.EVENT)
+    events["operation"] = at.KSWAPD_START, at.FREE
+    events["offset"] = node, 0
+    events["order"] = 0, beginning.image.allocated_order[0]
+    sides = SideBySide(compiled("6.12"), beginning.state, starting_places(beginning, 0))
+    for position in range(2):
+        assert sides.agree_after(events, position, position + 1), sides.describe(events, position)
+        assert sides.model.st[at.KSWAPD_RUNS] == 1 - position
+    sides.close()
 
 
 @pytest.mark.parametrize(
