@@ -205,8 +205,8 @@ FAULTS = (
     Fault(
         "the last block is given back",
         "highatomic",
-        "if reserved <= 1 << st[at.PAGEBLOCK_ORDER]:",
-        "if reserved < 1 << st[at.PAGEBLOCK_ORDER]:",
+        "if reserved <= kept:",
+        "if reserved < kept:",
     ),
     Fault(
         "whole blocks are given back first",

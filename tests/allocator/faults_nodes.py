@@ -38,7 +38,7 @@ FAULTS_NODES = (
     Fault(
         "NOFRAGMENT matters more than the own node",
         "request",
-        "elif flags & at.ALLOC_NOFRAGMENT and is_on_another_node(st, zone, st[zonelist]):",
+        "elif drops_nofragment(st, flags) and is_on_another_node(st, zone, st[zonelist]):",
         "elif flags < 0:",
     ),
     Fault(
