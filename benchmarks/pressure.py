@@ -4,7 +4,8 @@ Usage: python benchmarks/pressure.py [own [RECORDING ...] | pair | reserve]
 
 `own`: what changes when elastic replaces literal: counters of kswapd, direct reclaim, compaction
 and huge pages, recorded and by the model alone. `pair`: the reserve and huge pages with and without
-the gate, predicted from the recording without it, beside both recordings. `reserve`: the highatomic
+the gate, predicted from the recording without it, beside both recordings; reclaim at the
+recording's cost. `reserve`: the highatomic
 reserve of a made-up 64 GiB host under atomic load: time to fill, and what sits in it.
 Recordings are looked up as `pagealloc info NAME` does.
 """
@@ -17,6 +18,7 @@ import pandas as pd
 
 import pagealloc_model as pm
 from pagealloc_model.pressure_comparison import pressure_counters
+from pagealloc_model.recorded_costs import recorded_reclaim_ns
 from pagealloc_model.workload.full_host import FullHost, run_full_host
 
 ELASTIC = pm.Assumptions(reclaim="elastic")
@@ -24,15 +26,31 @@ RECORDINGS = ("highatomic_stock", "kbuild")
 
 
 def own(recordings: tuple[str, ...] = RECORDINGS) -> pd.DataFrame:
-    """Counters between the first and the last snapshot, recorded and predicted."""
+    """Counters between the first and the last snapshot, recorded and predicted.
+
+    `predicted` has the assumed costs; `at_its_cost` takes as long for a freed page as the
+    recording's own direct reclaims did.
+    """
     tables = []
     for name in recordings:
         bundle = pm.open(name)
-        replay = pm.replay(bundle, assumptions=ELASTIC)
-        table = pressure_counters(replay, pm.measure(bundle))
+        measured = pm.measure(bundle)
+        table = pressure_counters(pm.replay(bundle, assumptions=ELASTIC), measured)
         table.insert(0, "recording", bundle.name)
+        if recorded_reclaim_ns(bundle.trace) is not None:
+            slow = pm.replay(bundle, assumptions=at_its_cost(bundle))
+            table["at_its_cost"] = pressure_counters(slow, measured)["predicted"]
         tables.append(table[(table["measured"] > 0) | (table["predicted"] > 0)])
     return pd.concat(tables, ignore_index=True)
+
+
+def at_its_cost(bundle: pm.Bundle) -> pm.Assumptions:
+    """Freeing a page takes as long as in the recording's own direct reclaims, if it has any."""
+    cost = recorded_reclaim_ns(bundle.trace)
+    if cost is None:
+        return ELASTIC
+    costs = pm.ElasticAssumptions(reclaim_free_ns=cost)
+    return pm.Assumptions(reclaim="elastic", elastic=costs)
 
 
 def pair(stock: str = "highatomic_stock", gated: str = "highatomic_gate3") -> pd.DataFrame:
@@ -44,7 +62,8 @@ def pair(stock: str = "highatomic_stock", gated: str = "highatomic_gate3") -> pd
         rows.append((f"recorded, gate {order}", _blocks(measured.pageblocks), _thp(measured)))
     bundle = pm.open(stock)
     for order in (0, 3):
-        replay = pm.replay(bundle, pm.Policy(highatomic_gate_order=order), assumptions=ELASTIC)
+        policy = pm.Policy(highatomic_gate_order=order)
+        replay = pm.replay(bundle, policy, assumptions=at_its_cost(bundle))
         label = f"predicted from {stock}, gate {order}"
         rows.append((label, _blocks(replay.pageblocks), _thp(replay)))
     return pd.DataFrame(rows, columns=["what", "highatomic_blocks", "thp_success"])

@@ -12,7 +12,7 @@ FAULTS = (
         "pfn = st[free_list_at(zone, current, migratetype) + at.TAIL]",
     ),
     Fault("merging stops early", "buddy", "while order < largest:", "while order < largest - 1:"),
-    Fault("no tail placement", "buddy", "if order < largest - 1:", "if order < 0:"),
+    Fault("no tail placement", "buddy", "if order < largest - 1 and not tail:", "if order < 0:"),
     Fault(
         "merged block keeps its type",
         "buddy",
@@ -107,8 +107,8 @@ FAULTS = (
     Fault(
         "free_count beyond its cap",
         "pcp",
-        "if st[pcp + at.PCP_FREE_COUNT] < base << st[at.BATCH_SCALE_MAX]:",
-        "if st[pcp + at.PCP_FREE_COUNT] <= base << st[at.BATCH_SCALE_MAX]:",
+        "if st[pcp + at.PCP_FREE_COUNT] < st[pcp + at.PCP_BATCH] << st[at.BATCH_SCALE_MAX]:",
+        "if st[pcp + at.PCP_FREE_COUNT] <= st[pcp + at.PCP_BATCH] << st[at.BATCH_SCALE_MAX]:",
     ),
     Fault(
         "a free may drain up to the limit",

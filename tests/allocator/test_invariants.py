@@ -96,7 +96,7 @@ def leave_a_pair_unmerged(state: State) -> None:
     tail, pfn = int(words[at.TAIL]), 3 * BLOCK - 1
     for each, before in ((pfn - 1, tail), (pfn, pfn - 1)):
         state.pages[before]["next"] = each
-        state.pages[each] = (-1, before, 0, at.BUDDY, at.MOVABLE)
+        state.pages[each] = (-1, before, 0, at.BUDDY, at.MOVABLE, 0)
     words[at.TAIL] = pfn
     words[at.ENTRIES] += 2
     state.zone_region(0)[at.ZONE_FREE] += 2
