@@ -1,4 +1,4 @@
-"""An elastic replay of a shipped recording: sound, the same every time, beside what the kernel did."""
+"""An elastic replay of a shipped recording: sound, repeatable, beside what the kernel did."""
 
 from __future__ import annotations
 
