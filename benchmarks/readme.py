@@ -14,6 +14,7 @@ from pathlib import Path
 
 import locks
 import pandas as pd
+import pressure
 from reading import reading
 from speed import replaying
 
@@ -168,6 +169,11 @@ def lock_lines(directory: Path) -> Iterator[str]:
     yield from _table_lines(locks.amplifier())
 
 
+def pressure_lines() -> Iterator[str]:
+    """A markdown table of the model's own reclaim and compaction beside the kernel's."""
+    yield from _table_lines(pressure.own(("highatomic_stock",)))
+
+
 def _table_lines(frame: pd.DataFrame) -> Iterator[str]:
     """A data frame as markdown; errors in percent."""
     numeric = [pd.api.types.is_numeric_dtype(frame[name]) for name in frame]
@@ -190,6 +196,7 @@ def main() -> None:
     full = os.environ.get("PAGEALLOC_RECORDINGS")
     shipped = [pm.validate(pm.open(name)) for name in SHIPPED]
     write_part("errors", error_lines(shipped))
+    write_part("pressure", pressure_lines())
     if not full:
         return
     paths = [str(Path(full) / name) for name in FULL if (Path(full) / name).exists()]

@@ -14,8 +14,6 @@ from pagealloc_model.allocator.pressure_invariants import broken_pieces
 from pagealloc_model.pressure_comparison import pressure_counters
 from pagealloc_model.recorded_costs import recorded_reclaim_ns
 
-WINDOW = (0.0, 2.0)
-
 
 @pytest.fixture(scope="module")
 def stock(shipped: Callable[[str], Path]) -> pm.Bundle:
@@ -24,7 +22,7 @@ def stock(shipped: Callable[[str], Path]) -> pm.Bundle:
 
 def replayed(bundle: pm.Bundle, *, seed: int = 0, **elastic: int) -> pm.Replay:
     assumed = pm.Assumptions(reclaim="elastic", elastic=pm.ElasticAssumptions(**elastic))
-    return pm.replay(bundle, assumptions=assumed, seed=seed, window=WINDOW)
+    return pm.replay(bundle, assumptions=assumed, seed=seed)
 
 
 def test_the_state_is_sound_at_the_end(stock: pm.Bundle) -> None:
@@ -61,7 +59,7 @@ def test_a_slow_kswapd_leaves_more_to_direct_reclaim(stock: pm.Bundle) -> None:
 
 def test_a_literal_replay_has_no_counters_of_its_own(stock: pm.Bundle) -> None:
     with pytest.raises(pm.UsageError, match="reclaim='elastic'"):
-        pressure_counters(pm.replay(stock, window=WINDOW), pm.measure(stock))
+        pressure_counters(pm.replay(stock), pm.measure(stock))
 
 
 def test_outcomes_are_known(stock: pm.Bundle) -> None:

@@ -33,16 +33,18 @@ def broken_pieces(state: State, places: np.ndarray) -> list[str]:
     """
     lines = []
     found = 0
-    for number in np.flatnonzero(places >= 0).tolist():
-        pfn = int(places[number])
+    allocated = state.pages["where"] == at.ALLOCATED
+    owners = np.where(allocated, state.folios["object"], 0).tolist()
+    siblings = state.folios["sibling"].tolist()
+    numbers = np.flatnonzero(places >= 0)
+    for number, first in zip(numbers.tolist(), places[numbers].tolist(), strict=True):
+        pfn = first
         while pfn >= 0:
             found += 1
-            is_its_own = state.folios["object"][pfn] == number + 1
-            if not is_its_own or state.pages["where"][pfn] != at.ALLOCATED:
+            if owners[pfn] != number + 1:
                 lines.append(f"page {pfn} is no piece of object {number}, which names it")
                 break
-            pfn = int(state.folios["sibling"][pfn]) - 1
-    allocated = state.pages["where"] == at.ALLOCATED
+            pfn = siblings[pfn] - 1
     owned = int((allocated & (state.folios["object"] > 0)).sum())
     if owned != found:
         lines.append(f"{owned} pages belong to objects, {found} are named by them")
@@ -50,11 +52,12 @@ def broken_pieces(state: State, places: np.ndarray) -> list[str]:
 
 
 def _linked(state: State, pfn: int) -> Iterator[int]:
-    for _ in range(len(state.pages) + 1):
+    following = np.ascontiguousarray(state.pages["next"]) if pfn >= 0 else state.pages["next"]
+    for _ in range(len(following) + 1):
         if pfn < 0:
             return
         yield pfn
-        pfn = int(state.pages["next"][pfn])
+        pfn = int(following[pfn])
 
 
 def _words(state: State, region: int, index: int, stride: int) -> np.ndarray:
