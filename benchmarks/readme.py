@@ -15,6 +15,7 @@ from pathlib import Path
 import locks
 import pandas as pd
 import pressure
+import sweep
 from reading import reading
 from speed import replaying
 
@@ -191,12 +192,23 @@ def _cell(value: object) -> str:
     return value if isinstance(value, str) else _number(float(value))  # type: ignore[arg-type]
 
 
+def sweep_table() -> Iterator[str]:
+    """A markdown table of sweeps and a fleet on this machine."""
+    yield "| sweeps of `kbuild` as shipped, and fleets | value | unit |"
+    yield "|---|--:|---|"
+    for part in sweep.PARTS.values():
+        for what, value, unit in part():
+            shown = f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
+            yield f"| {what} | {shown} | {unit} |"
+
+
 def main() -> None:
     """Rewrite the files in place."""
     full = os.environ.get("PAGEALLOC_RECORDINGS")
     shipped = [pm.validate(pm.open(name)) for name in SHIPPED]
     write_part("errors", error_lines(shipped))
     write_part("pressure", pressure_lines())
+    write_part("sweep", sweep_table())
     if not full:
         return
     paths = [str(Path(full) / name) for name in FULL if (Path(full) / name).exists()]

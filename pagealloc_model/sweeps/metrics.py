@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
+from pagealloc_model.list_use import LOCK_COLUMNS
 from pagealloc_model.lock_costs import LockCosts
 from pagealloc_model.machine import Machine
 from pagealloc_model.predicted_tables import FALLBACK_KINDS
@@ -133,6 +134,8 @@ _FIXED = (
         for site in SITES
         for what in ("acquisitions", "pages")
     ),
+    Metric(name="pcp_lock_acquisitions", meaning="pcp->lock taken to allocate or free (S11.3)"),
+    Metric(name="pcp_lock_hand_overs", meaning="of these, taken over from another CPU"),
     Metric(name="pcp_pages", meaning="pages on per-CPU lists, mean over time", unit="pages"),
     Metric(
         name="reclaimed_pages",
@@ -175,11 +178,14 @@ def replay_metrics(replay: Replay) -> Row:
     """The row of a replay."""
     samples = replay.samples
     diverged = replay.divergence
+    list_locks = samples.list_locks[-1].sum(axis=0)
     return {
         **state_metrics(replay.machine, samples.free_buddies, samples.blocks),
         **fallback_metrics(replay.fallback_counts),
         **lock_metrics(replay.log),
         "pcp_pages": float(samples.pcp[..., 0].sum(axis=(1, 2)).mean()),
+        "pcp_lock_acquisitions": float(list_locks[LOCK_COLUMNS.index("lock_acquisitions")]),
+        "pcp_lock_hand_overs": float(list_locks[LOCK_COLUMNS.index("lock_hand_overs")]),
         "requests_failed": float(diverged["failed"]),
         "requests_forced": float(diverged["forced"]),
         "requests_in_base_pages": float(diverged["in_base_pages"]),
