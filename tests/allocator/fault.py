@@ -15,6 +15,7 @@ class Fault:
         right: text as it is, once in the file.
         wrong: text put in its place.
         presets: rules of the scenarios that must tell.
+        scenarios: kinds of scenarios that must tell.
     """
 
     name: str
@@ -22,3 +23,4 @@ class Fault:
     right: str
     wrong: str
     presets: tuple[str, ...] = ("6.12", "6.18", "7.2")
+    scenarios: tuple[str, ...] = ("small", "nodes")

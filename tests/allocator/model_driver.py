@@ -201,7 +201,7 @@ class ModelDriver:
                 self._free(step.cpu, step.pfn, step.order, batched=step.batched)
             case FreeSingly():
                 order = (len(step.pages) - 1).bit_length()
-                self._free(step.cpu, step.pages[0][0], order)
+                self._free(step.cpu, step.pages[0][0], order, batched=step.batched)
             case Tick():
                 self._tick(step.cpu)
             case DrainAll():

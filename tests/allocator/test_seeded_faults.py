@@ -16,6 +16,7 @@ from tests.allocator.fault import Fault
 from tests.allocator.faults import FAULTS
 from tests.allocator.faults_6_1 import FAULTS_6_1
 from tests.allocator.faults_nodes import FAULTS_NODES
+from tests.allocator.faults_ownership import FAULTS_OWNERSHIP
 from tests.oracle import RULES
 
 EXAMPLES = 100
@@ -30,7 +31,14 @@ import signal
 import sys
 from tests.allocator.agreement import assert_agreement
 from tests.oracle.node_scenarios import random_node_scenario
+from tests.oracle.ownership_scenarios import random_ownership_scenario
 from tests.oracle.random_scenarios import random_scenario
+
+KINDS = {{
+    "small": random_scenario,
+    "nodes": random_node_scenario,
+    "ownership": random_ownership_scenario,
+}}
 
 
 def no_end(*_):
@@ -38,15 +46,15 @@ def no_end(*_):
 
 
 signal.signal(signal.SIGVTALRM, no_end)
-count, *presets = sys.argv[1:]
+count, kinds, *presets = sys.argv[1:]
 for number in range(int(count)):
-    for scenario in (random_scenario, random_node_scenario):
+    for kind in kinds.split(","):
         signal.setitimer(signal.ITIMER_VIRTUAL, {TIMEOUT_S})
-        assert_agreement(scenario(number, steps=200, replayed=True, presets=presets))
+        assert_agreement(KINDS[kind](number, steps=200, replayed=True, presets=presets))
 """
 
 
-ALL_FAULTS = (*FAULTS, *FAULTS_6_1, *FAULTS_NODES)
+ALL_FAULTS = (*FAULTS, *FAULTS_6_1, *FAULTS_NODES, *FAULTS_OWNERSHIP)
 
 
 def copied_package(checkout: Path, parent: Path) -> Path:
@@ -58,12 +66,16 @@ def copied_package(checkout: Path, parent: Path) -> Path:
 
 
 def comparison(
-    checkout: Path, package_parent: Path, examples: int, presets: Sequence[str] = tuple(RULES)
+    checkout: Path,
+    package_parent: Path,
+    examples: int,
+    presets: Sequence[str] = tuple(RULES),
+    kinds: Sequence[str] = ("small", "nodes", "ownership"),
 ) -> str:
     """Run the comparison with the oracle on a copy; its complaint, "" if there is none."""
     path = os.pathsep.join((str(package_parent), str(checkout)))
     found = subprocess.run(
-        [sys.executable, "-c", COMPARE, str(examples), *presets],
+        [sys.executable, "-c", COMPARE, str(examples), ",".join(kinds), *presets],
         cwd=package_parent,
         env=os.environ | {"PYTHONPATH": path, "NUMBA_DISABLE_JIT": "1"},
         capture_output=True,
@@ -103,7 +115,7 @@ def complaint_about(fault: Fault, checkout: Path, parent: Path) -> str:
     if text.count(fault.right) != 1:
         return "SyntaxError: the line is not there once"
     source.write_text(text.replace(fault.right, fault.wrong))
-    return comparison(checkout, parent, EXAMPLES, fault.presets)
+    return comparison(checkout, parent, EXAMPLES, fault.presets, fault.scenarios)
 
 
 @pytest.mark.long

@@ -151,15 +151,14 @@ class Scenario:
         if rng.random() < pressure or not live:
             return self._next_alloc(rng, cpu)
         pages = live.pop(rng.randrange(max(len(live) - 20, 0), len(live)))
+        batched = self.batch_share > 0 and rng.random() < self.batch_share
         if len(pages) > 1:
-            return FreeSingly(cpu, pages)
+            return FreeSingly(cpu, pages, batched)
         pfn, order = pages[0]
         while order and rng.random() < 0.05:
             order -= 1
             live.append(((pfn + (1 << order), order),))
-        return Free(
-            cpu, pfn, order, batched=self.batch_share > 0 and rng.random() < self.batch_share
-        )
+        return Free(cpu, pfn, order, batched)
 
     def _next_kill(self, rng: random.Random, by: int) -> KillCpu:
         others = [cpu for cpu in range(self.machine.nr_cpus) if cpu != by]

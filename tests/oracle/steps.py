@@ -44,10 +44,11 @@ class Free:
 
 @dataclass(frozen=True)
 class FreeSingly:
-    """Free single pages that served one request, last first."""
+    """Free single pages that served one request, last first, perhaps as folio batches."""
 
     cpu: int
     pages: Live
+    batched: bool = False
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ def take_step(oracle: Oracle, step: Step) -> Live:
             oracle.free(step.cpu, step.pfn, step.order, batched=step.batched)
         case FreeSingly():
             for pfn, _ in reversed(step.pages):
-                oracle.free(step.cpu, pfn, 0)
+                oracle.free(step.cpu, pfn, 0, batched=step.batched)
         case Tick():
             oracle.tick(step.cpu)
         case DrainAll():

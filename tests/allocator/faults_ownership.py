@@ -1,0 +1,133 @@
+"""Faults in pageblock ownership, which scenarios with owned blocks must tell."""
+
+from __future__ import annotations
+
+from tests.allocator.fault import Fault
+
+
+def _fault(name: str, module: str, right: str, wrong: str) -> Fault:
+    return Fault(name, module, right, wrong, scenarios=("ownership",))
+
+
+FAULTS_OWNERSHIP = (
+    _fault(
+        "frees never leave the CPU",
+        "ownership",
+        "if owner < 0 or owner == cpu or not option(st, own.OPTION_ROUTES_FREES):",
+        "if owner < cpu or owner >= cpu:",
+    ),
+    _fault(
+        "a dead CPU's blocks draw frees",
+        "ownership",
+        "return cpu if st[cpu_at(st, owner) + at.CPU_IS_DEAD] else owner",
+        "return owner",
+    ),
+    _fault(
+        "whole free blocks stay owned",
+        "ownership",
+        "for block in range(first, first + (1 << (order - block_order))):",
+        "for block in range(first, first):",
+    ),
+    _fault(
+        "the reserve's blocks stay owned",
+        "ownership",
+        "migratetype >= at.PCP_TYPES or option(",
+        "option(",
+    ),
+    _fault(
+        "one block too many is recorded",
+        "ownership",
+        "if cap > 0 and entries >= cap:",
+        "if cap > 0 and entries > cap:",
+    ),
+    _fault(
+        "recorded blocks lose their followers",
+        "recorded_blocks",
+        "        st[owned_block_at(st, preceding) + own.BLOCK_NEXT] = following\n",
+        "        st[owned_block_at(st, preceding) + own.BLOCK_NEXT] = -1\n",
+    ),
+    _fault(
+        "recovered pages are plain",
+        "owned_refill",
+        "put_refilled(pages, st, zone, cpu, own.RECOVER, pfn, order, kind, at.MERGEABLE)",
+        "put_refilled(pages, st, zone, cpu, own.RECOVER, pfn, order, kind, 0)",
+    ),
+    _fault(
+        "blocks of other types are recovered",
+        "owned_refill",
+        "        if fits:\n",
+        "        if fits or not per_type:\n",
+    ),
+    _fault(
+        "a block must leave a page free",
+        "owned_refill",
+        "return held + (1 << st[at.PAGEBLOCK_ORDER]) <= limit",
+        "return held + (1 << st[at.PAGEBLOCK_ORDER]) < limit",
+    ),
+    _fault(
+        "the fit test forgets what the refill has",
+        "owned_refill",
+        "held = st[pcp + at.PCP_COUNT] + st[st[at.OWNERSHIP] + own.REFILL_PAGES]",
+        "held = st[pcp + at.PCP_COUNT]",
+    ),
+    _fault(
+        "chunks as large as a block",
+        "owned_refill",
+        "most = max(order, st[at.PAGEBLOCK_ORDER] - 1)",
+        "most = max(order, st[at.PAGEBLOCK_ORDER])",
+    ),
+    _fault(
+        "remainders of a split are plain",
+        "owned_lists",
+        "mark_listed(pages, half, current, tag, flags)",
+        "mark_listed(pages, half, current, tag, 0)",
+    ),
+    _fault(
+        "lists merge pages of blocks given up",
+        "owned_lists",
+        "        and owner_of(st, pfn >> st[at.PAGEBLOCK_ORDER]) == cpu\n",
+        "",
+    ),
+    _fault(
+        "merged pairs go in front",
+        "owned_lists",
+        "push_tail(pages, st, above, join(",
+        "push_head(pages, st, above, join(",
+    ),
+    _fault(
+        "the smallest pages are drained first",
+        "owned_drain",
+        "    return 3 * st[at.PAGEBLOCK_ORDER]\n",
+        "    return 0\n",
+    ),
+    _fault(
+        "whole blocks queue last",
+        "owned_drain",
+        "is_fragment = order < st[at.PAGEBLOCK_ORDER] and owner_of",
+        "is_fragment = order >= 0 and owner_of",
+    ),
+    _fault(
+        "a free drains the freer's lists",
+        "owned_frees",
+        "drain_overflow(pages, blocks, st, log, zone, receiver, remaining, 3 * order + kind)",
+        "drain_overflow(pages, blocks, st, log, zone, cpu, remaining, 3 * order + kind)",
+    ),
+    _fault(
+        "a page keeps its mark on a list of another",
+        "owned_frees",
+        "mark_listed(pages, pfn, order, migratetype, at.MERGEABLE if is_own else 0)",
+        "mark_listed(pages, pfn, order, migratetype, at.MERGEABLE)",
+    ),
+    _fault(
+        "a folio batch has 32 pages",
+        "list_locks",
+        "st[words + at.CPU_BATCHED] <= BATCH_MAX",
+        "st[words + at.CPU_BATCHED] <= BATCH_MAX + 1",
+    ),
+    _fault(
+        "the first to take a lock takes it over",
+        "list_locks",
+        "        if last != 0:\n",
+        "        if last >= 0:\n",
+    ),
+)
