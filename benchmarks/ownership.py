@@ -26,8 +26,6 @@ from pagealloc_model.workload.conservation import conserve
 
 RECORDINGS = ("xfree", "kbuild")
 CPUS = (2, 8, 32, 128, 316)
-EVENTS_MAX = 16_000_000
-"""Recordings whose streams become more events than these on a number of CPUs are left out."""
 OWNED = pm.Policy(pageblock_ownership="pcp_buddy")
 SHARES = {
     "acquisitions": ("zone->lock acquisitions", "all"),
@@ -38,6 +36,25 @@ SHARES = {
     "free in part": ("blocks free in part", "end"),
 }
 """Columns that show ownership as a share of mainline."""
+SHOWN = (
+    ("zone->lock acquisitions", "all"),
+    ("zone->lock acquisitions", "refill"),
+    ("zone->lock acquisitions", "drain"),
+    ("zone->lock held", "all"),
+    ("pcp->lock acquisitions", "all"),
+    ("pcp->lock hand-overs", "all"),
+    ("pcp->lock held", "all"),
+    ("remote frees", "all"),
+    ("refilled pages", "recover"),
+    ("refilled pages", "claim"),
+    ("refilled pages", "chunk"),
+    ("refilled pages", "classic"),
+    ("pages on per-CPU lists", "end"),
+    ("blocks touched", "end"),
+    ("blocks free in part", "end"),
+    ("unusable index", "order 9"),
+)
+"""Rows of the summary; locks are held for milliseconds of assumed costs."""
 CHUNK = 200_000
 
 
@@ -54,21 +71,30 @@ def traffic(recordings: tuple[str, ...] = RECORDINGS) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True).rename(columns=columns)
 
 
+def summary() -> pd.DataFrame:
+    """The effects that say most, a column for each recording and policy."""
+    rows = traffic().set_index(["metric", "scope"])
+    columns = {"what": [" ".join(key).removesuffix(" all") for key in SHOWN]}
+    for name in RECORDINGS:
+        own = rows[rows["recording"] == name]
+        for side in ("mainline", "ownership"):
+            values = [own.loc[key, side] for key in SHOWN]
+            columns[f"{name}, {side}"] = ["NA" if pd.isna(value) else value for value in values]
+    return pd.DataFrame(columns)
+
+
 def _effects_of_recording(bundle: pm.Bundle) -> tuple[OwnershipEffects, OwnershipEffects]:
     return ownership_effects(pm.replay(bundle)), ownership_effects(pm.replay(bundle, OWNED))
 
 
 def cpus(recordings: tuple[str, ...] = RECORDINGS) -> pd.DataFrame:
-    """Ownership as a share of mainline on more CPUs, each with a GiB of memory, 16 at least."""
+    """Ownership as a share of mainline on more CPUs, with as much memory as was recorded."""
     rows = []
     for name in recordings:
         bundle = pm.open(name)
         rules = pm.replay(bundle).rules
-        events = len(pm.replay(bundle).demand.events)
         for count in CPUS:
-            if events * count // 2 > EVENTS_MAX:
-                continue
-            scenario = pm.scaled_up(bundle, count, gib=max(16, count), rules=rules)
+            scenario = pm.scaled_up(bundle, count, rules=rules)
             rows.append(_share_row(name, scenario, rules.name))
     return pd.DataFrame(rows)
 

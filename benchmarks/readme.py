@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import locks
+import ownership
 import pandas as pd
 import pressure
 import sweep
@@ -209,6 +210,7 @@ def main() -> None:
     write_part("errors", error_lines(shipped))
     write_part("pressure", pressure_lines())
     write_part("sweep", sweep_table())
+    write_part("ownership", _table_lines(ownership.summary()))
     if not full:
         return
     paths = [str(Path(full) / name) for name in FULL if (Path(full) / name).exists()]
