@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pagealloc_model.trace.columns import Trace
     from pagealloc_model.trim import trim_bundle
     from pagealloc_model.validation import Validation, validate
+    from pagealloc_model.widgets.explore import explore
     from pagealloc_model.workload.made_up_scenario import made_up_scenario
     from pagealloc_model.workload.run import ScenarioRun, run_scenario
     from pagealloc_model.workload.scale_up import judged_scale_up, scaled_up
@@ -79,6 +80,7 @@ _PLACES = {
     "Validation": ("validation", "Validation"),
     "compare": ("comparison", "compare"),
     "compare_locks": ("lock_comparison", "compare_locks"),
+    "explore": ("widgets.explore", "explore"),
     "fleet": ("fleets.fleet", "fleet"),
     "import_recording": ("importing", "import_recording"),
     "judge_placement": ("placement", "judge_placement"),
@@ -135,6 +137,7 @@ __all__ = [
     "__version__",
     "compare",
     "compare_locks",
+    "explore",
     "fleet",
     "import_recording",
     "judge_placement",

@@ -49,6 +49,7 @@ def progress(
         leave=False,
     ) as bar:
         yield lambda share: bar.update(share * scale - bar.n)
+        bar.update(scale - bar.n)  # a notebook leaves a bar that ends early, in red
 
 
 def unreported(share: float) -> None:

@@ -15,6 +15,7 @@ from pagealloc_model.figures.highatomic import highatomic_blocks
 from pagealloc_model.figures.lock_times import lock_times
 from pagealloc_model.figures.outcomes import outcomes
 from pagealloc_model.figures.ownership import ownership_over_time
+from pagealloc_model.figures.pageblock_map import pageblock_map
 from pagealloc_model.figures.pareto_front import pareto_front
 from pagealloc_model.figures.pcp import pcp_counts
 from pagealloc_model.figures.sensitivity_bars import sensitivity_bars
@@ -32,6 +33,7 @@ __all__ = [
     "lock_times",
     "outcomes",
     "ownership_over_time",
+    "pageblock_map",
     "pageblocks_by_type",
     "pareto_front",
     "pcp_counts",

@@ -11,6 +11,7 @@ import plotly.io
 from pagealloc_model.errors import UsageError
 
 FORMATS = ("png", "svg", "pdf")
+ATTEMPTS = 3
 WIDTH, HEIGHT = 1000, 450
 """Pixels of the layout; a figure that has a height of its own keeps it."""
 
@@ -26,18 +27,39 @@ def write_figures(figures: Mapping[str, go.Figure], directory: Path) -> list[Pat
         directory: is there.
 
     Raises:
-        UsageError: kaleido is not installed, or finds no Chromium.
+        UsageError: kaleido is not installed, or finds no Chromium, or some could not be drawn.
     """
     if not figures:
         return []
-    drawn = [_without_menus(figure) for figure in figures.values() for _ in FORMATS]
-    files = [directory / f"{name}.{kind}" for name in figures for kind in FORMATS]
-    heights = [int(figure.layout.height or HEIGHT) for figure in drawn]
+    pending = {
+        directory / f"{name}.{kind}": _without_menus(figure)
+        for name, figure in figures.items()
+        for kind in FORMATS
+    }
+    files = list(pending)
+    for _ in range(ATTEMPTS):
+        _draw(pending)
+        # kaleido goes on after a failure and leaves an empty file
+        pending = {file: each for file, each in pending.items() if not _is_drawn(file)}
+        if not pending:
+            return files
+    for file in pending:
+        file.unlink(missing_ok=True)
+    raise UsageError(f"{', '.join(file.name for file in pending)}: Chromium did not draw them")
+
+
+def _draw(pending: Mapping[Path, go.Figure]) -> None:
+    heights = [int(figure.layout.height or HEIGHT) for figure in pending.values()]
     try:
-        plotly.io.write_images(drawn, files, width=WIDTH, height=heights, scale=SCALE)
+        plotly.io.write_images(
+            list(pending.values()), list(pending), width=WIDTH, height=heights, scale=SCALE
+        )
     except (ValueError, RuntimeError) as error:
         raise UsageError(_cause(error)) from None
-    return files
+
+
+def _is_drawn(file: Path) -> bool:
+    return file.is_file() and file.stat().st_size > 0
 
 
 def _without_menus(figure: go.Figure) -> go.Figure:

@@ -123,7 +123,8 @@ def _rates(table: pd.DataFrame, width_ns: int, origin_ns: int) -> pd.DataFrame:
     """Acquisitions per second by site and bin; a bin without rows saw none."""
     if table.empty:
         return table
-    bins = (table["time_ns"] - origin_ns) // width_ns
+    since_ns = table["time_s"] * 1e9 if "time_s" in table else table["time_ns"] - origin_ns
+    bins = (since_ns // width_ns).astype("int64")
     counts = table["acquisitions"].astype(float).groupby([table["site"], bins]).sum()
     every_bin = pd.RangeIndex(int(bins.min()), int(bins.max()) + 1)
     by_site = counts.unstack(level=0).reindex(every_bin).fillna(0.0)

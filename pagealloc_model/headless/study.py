@@ -58,7 +58,8 @@ def write_study(
         (directory / FIGURES).mkdir()
         write_figures(figures, directory / FIGURES)
     except UsageError as error:
-        (directory / FIGURES).rmdir()
         not_written = str(error)
+    if not any((directory / FIGURES).iterdir()):
+        (directory / FIGURES).rmdir()
     files = sorted(str(path.relative_to(directory)) for path in directory.rglob("*.*"))
     return Study(figures=len(figures), files=tuple(files), not_written=not_written)

@@ -10,6 +10,9 @@ import plotly.graph_objects as go
 
 from pagealloc_model.widgets.figure_widget import WholeFigureWidget
 
+MOVING = ("x", "y", "z", "customdata", "text")
+"""What of a trace may differ between two figures of one frame."""
+
 
 class Chart(ipywidgets.VBox):
     """One figure; showing another moves the traces of the one on show where it can."""
@@ -28,7 +31,7 @@ class Chart(ipywidgets.VBox):
 
 
 def same_frame(shown: go.FigureWidget, figure: go.Figure) -> bool:
-    """Whether two figures differ in the coordinates of their traces only."""
+    """Whether two figures differ in the data of their traces only."""
     return (
         [(trace.meta, trace.name) for trace in shown.data]
         == [(trace.meta, trace.name) for trace in figure.data]
@@ -39,16 +42,17 @@ def same_frame(shown: go.FigureWidget, figure: go.Figure) -> bool:
 
 
 def move_traces(shown: go.FigureWidget, figure: go.Figure) -> None:
-    """Give the shown traces the coordinates of the new figure's, in one message."""
+    """Give the shown traces the data of the new figure's, in one message."""
     with shown.batch_update():
         for old, new in zip(shown.data, figure.data, strict=True):
-            if not _equal(old.x, new.x):
-                old.x = new.x
-            if not _equal(old.y, new.y):
-                old.y = new.y
+            for name in MOVING:
+                if name in new and not _equal(old[name], new[name]):
+                    old[name] = new[name]
 
 
-def _equal(old: Sequence[object], new: Sequence[object]) -> bool:
+def _equal(old: Sequence[object] | None, new: Sequence[object] | None) -> bool:
+    if old is None or new is None:
+        return old is new
     first, second = np.asarray(old), np.asarray(new)
     if first.dtype.kind == "f" and second.dtype.kind == "f":
         return np.array_equal(first, second, equal_nan=True)

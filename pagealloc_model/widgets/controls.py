@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field
 
@@ -47,7 +48,12 @@ class PolicyControls(ipywidgets.VBox):
         self._listeners: list[Callable[[Policy], None]] = []
         self._quiet = False
         self.values = {
-            name: _control(known[name], (labels or {}).get(name, name), (recorded or {}).get(name))
+            name: _control(
+                known[name],
+                (labels or {}).get(name, name),
+                (recorded or {}).get(name),
+                (start or {}).get(name),
+            )
             for name in names
         }
         self._recorded = {name: control.value for name, control in self.values.items()}
@@ -57,6 +63,7 @@ class PolicyControls(ipywidgets.VBox):
             self.as_recorded[name].observe(self._given_back(name), "value")
         for name, value in (start or {}).items():
             self.values[name].value = value
+            self.as_recorded[name].value = False
         super().__init__([_row(self.values[name], self.as_recorded[name]) for name in names])
 
     @property
@@ -111,7 +118,7 @@ class PolicyControls(ipywidgets.VBox):
 
 
 def _control(
-    each: Field[object], words: str, recorded: Setting | None
+    each: Field[object], words: str, recorded: Setting | None, wanted: Setting | None
 ) -> ipywidgets.IntSlider | ipywidgets.Checkbox | ipywidgets.Dropdown:
     about = each.metadata
     start = recorded if recorded is not None else about["default"]
@@ -126,13 +133,14 @@ def _control(
         )
     start = about["minimum"] if start is None else start
     # sliders snap to minimum + n * step, and a snap must not look like a move
-    lowest = about["minimum"] + (start - about["minimum"]) % about["step"]
+    step = about["step"] if wanted is None else math.gcd(about["step"], int(wanted) - start)
+    lowest = about["minimum"] + (start - about["minimum"]) % step
     unit = f" ({about['unit']})" if about["unit"] else ""
     return ipywidgets.IntSlider(
         value=start,
         min=lowest,
-        max=_reach(about, start),
-        step=about["step"],
+        max=_reach(about, start if wanted is None else max(start, int(wanted))),
+        step=step,
         description=words + unit,
         tooltip=tip,
         **_looks(),

@@ -7,14 +7,21 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import ipywidgets
 import plotly.graph_objects as go
 
 from pagealloc_model.policy import Policy
+from pagealloc_model.widgets.accessible import SpokenNames
 from pagealloc_model.widgets.chart import Chart
 from pagealloc_model.widgets.controls import PolicyControls
 from pagealloc_model.widgets.latest_only import LatestOnly
+from pagealloc_model.widgets.no_effect import changed_settings, no_effect_words, same_coordinates
+from pagealloc_model.widgets.status import Status
+
+if TYPE_CHECKING:
+    from pagealloc_model.prediction import Replay
 
 PROGRESS_EVERY_S = 0.2
 
@@ -26,10 +33,12 @@ class View:
     Attributes:
         figure: with all its panels.
         text: plain text below the figure, shown in a fixed-width font.
+        replay: of the policy, to tell why a change has no effect; None where it is not a replay.
     """
 
     figure: go.Figure
     text: str
+    replay: Replay | None = None
 
 
 Progress = Callable[[float], None]
@@ -53,11 +62,12 @@ class Explorer(ipywidgets.VBox):
 
     def __init__(self, title: str, controls: PolicyControls, compute: Compute) -> None:
         self.controls = controls
-        self.status = ipywidgets.HTML()
+        self.status = Status()
         self.text = ipywidgets.HTML()
         self.chart = Chart()
         self._compute = compute
-        self._worker = LatestOnly(self._view, self._show, self._fail)
+        self._shown: Policy | None = None
+        self._worker = LatestOnly(self._view, self._show, self.status.fail)
         reset = ipywidgets.Button(
             description="All as recorded", tooltip="leave every field as it was recorded"
         )
@@ -65,6 +75,7 @@ class Explorer(ipywidgets.VBox):
         super().__init__(
             [
                 ipywidgets.HTML(f"<b>{html.escape(title)}</b>"),
+                SpokenNames(),
                 controls,
                 ipywidgets.HBox([reset, self.status]),
                 self.chart,
@@ -87,7 +98,7 @@ class Explorer(ipywidgets.VBox):
         self._change(self.controls.policy)
 
     def _change(self, policy: Policy) -> None:
-        self._say(f"replaying {policy} ...")
+        self.status.say(f"replaying {policy} ...")
         self._worker.submit(policy)
 
     def _view(self, policy: Policy, cancelled: threading.Event) -> tuple[View, Policy, float]:
@@ -103,20 +114,22 @@ class Explorer(ipywidgets.VBox):
             now = time.monotonic()
             if now - last >= PROGRESS_EVERY_S:
                 last = now
-                self._worker.hand_over(lambda: self._say(f"replaying {policy}: {share:.0%}"))
+                self._worker.hand_over(lambda: self.status.say(f"replaying {policy}: {share:.0%}"))
 
         return report
 
     def _show(self, answer: tuple[View, Policy, float]) -> None:
         view, policy, seconds = answer
+        note = self._note(view, policy)
         self.chart.show(view.figure)
         self.text.value = f"<pre>{html.escape(view.text)}</pre>" if view.text else ""
-        self._say(f"shown: {policy} ({seconds:.1f} s)")
+        self.status.say(f"shown: {policy} ({seconds:.1f} s)", note)
+        self._shown = policy
 
-    def _say(self, words: str) -> None:
-        self.status.value = f'<span role="status">{html.escape(words)}</span>'
-
-    def _fail(self, error: Exception) -> None:
-        kind = "" if type(error).__module__.startswith("pagealloc_model") else type(error).__name__
-        words = ": ".join(part for part in ("error", kind, str(error)) if part)
-        self.status.value = f'<span role="alert" style="color:#B00020">{html.escape(words)}</span>'
+    def _note(self, view: View, policy: Policy) -> str:
+        """Why the figure stays as it was under another policy, "" if it does not."""
+        changed = changed_settings(self._shown, policy) if self._shown is not None else []
+        figure = self.chart.figure
+        if not changed or figure is None or not same_coordinates(figure.data, view.figure.data):
+            return ""
+        return no_effect_words(changed, view.replay)

@@ -60,6 +60,7 @@ def highatomic(recording: Bundle | str, *others: Bundle | str) -> Explorer:
         return View(
             figure=_figure(measurements, predictions, posted),
             text=pm.compare(base, patch).to_text(width=72),
+            replay=patch,
         )
 
     gate = PROPOSED_GATE if not base.policy.highatomic_gate_order else MAINLINE_GATE

@@ -53,7 +53,7 @@ def start_here(
         if policy != pm.Policy():
             patch = pm.replay(bundle, policy, progress=progress, cancel=cancelled.is_set)
             text = pm.compare(base, patch).to_text(width=72)
-        return View(figure=_figure(measured, base, patch, zone), text=text)
+        return View(figure=_figure(measured, base, patch, zone), text=text, replay=patch)
 
     controls = PolicyControls(fields, recorded=recorded_values(base))
     return Explorer(f"{bundle.name}: predicted beside measured", controls, compute)

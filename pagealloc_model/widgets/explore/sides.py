@@ -1,0 +1,156 @@
+"""Replays of both policies for one part of a recording, kept while they may be asked for again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+import pagealloc_model as pm
+from pagealloc_model import figures
+from pagealloc_model.lock_cost_fit import fit_lock_costs
+from pagealloc_model.lock_timing import LockModel
+from pagealloc_model.pageblock_map import pageblock_map
+
+if TYPE_CHECKING:
+    from pagealloc_model.bundle import Bundle
+    from pagealloc_model.policy import Policy
+    from pagealloc_model.prediction import Replay
+    from pagealloc_model.widgets.explore.question import Question, Window
+
+BASE, CANDIDATE = "base", "candidate"
+KEPT = 3
+"""Base replays to keep: changing the tab or the candidate needs no new one."""
+
+INSTANT_S = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sides:
+    """What one state of the explorer is drawn from.
+
+    Attributes:
+        base: replay of the policy compared with.
+        candidate: replay of the controls' policy.
+        measured: what the recording itself shows.
+        start_ns: the recording's first event.
+        window: the part on show, in seconds.
+        lock_model: times at zone->lock, by costs fitted to the recording.
+        before: the pageblocks when the part begins.
+    """
+
+    base: Replay
+    candidate: Replay
+    measured: pm.Measured
+    start_ns: int
+    window: Window
+    lock_model: Callable[[], LockModel]
+    before: Callable[[], pd.DataFrame]
+
+    def predicted(self, table: str) -> dict[str, pd.DataFrame]:
+        """A table of both replays by label, on the recording's time axis."""
+        both = {BASE: self.base, CANDIDATE: self.candidate}
+        return {label: self._timed(getattr(each, table)) for label, each in both.items()}
+
+    def recorded(self, table: str) -> pd.DataFrame:
+        """A table of what was measured, inside the part on show."""
+        found = self._timed(getattr(self.measured, table))
+        if "time_s" not in found:
+            return found
+        inside = found[found["time_s"].between(*self.window)]
+        inside.attrs.update(found.attrs)
+        return inside
+
+    def _timed(self, table: pd.DataFrame) -> pd.DataFrame:
+        if "time_ns" not in table:
+            return table
+        timed = figures.since_start(table, self.start_ns)
+        timed.attrs.update(table.attrs)
+        return timed
+
+
+class SidesOf:
+    """Replays a recording for questions, one at a time.
+
+    Args:
+        bundle: the recording.
+    """
+
+    def __init__(self, bundle: Bundle) -> None:
+        self.bundle = bundle
+        first, last = bundle.trace.demand_span_ns
+        self.start_ns = first
+        self.seconds = (last - first) / 1e9
+        self._replays: dict[tuple[Policy, Window | None], Replay] = {}
+
+    @cached_property
+    def measured(self) -> pm.Measured:
+        """What the recording itself shows."""
+        return pm.measure(self.bundle)
+
+    @cached_property
+    def lock_model(self) -> LockModel:
+        """Costs fitted to the recording, without what tracing adds."""
+        costs = fit_lock_costs(self.bundle.trace, self.bundle.name)
+        return LockModel(costs=costs.untraced())
+
+    def answer(
+        self, question: Question, progress: Callable[[float], None], cancelled: threading.Event
+    ) -> Sides:
+        """Both replays of a question.
+
+        Raises:
+            PageallocError: the recording cannot be replayed so.
+            Cancelled: the event was set.
+        """
+        window = question.window
+        base = self._kept(question.base, window, progress, cancelled)
+        candidate = base
+        if question.candidate != question.base:
+            candidate = self._replay(question.candidate, window, progress, cancelled)
+        begin = window[0] if window else 0.0
+        return Sides(
+            base=base,
+            candidate=candidate,
+            measured=self.measured,
+            start_ns=self.start_ns,
+            window=window or (-self.seconds, 2 * self.seconds),
+            lock_model=lambda: self.lock_model,
+            before=lambda: self._blocks_at(question.base, begin),
+        )
+
+    def _kept(
+        self,
+        policy: Policy,
+        window: Window | None,
+        progress: Callable[[float], None],
+        cancelled: threading.Event,
+    ) -> Replay:
+        key = (policy, window)
+        if key not in self._replays:
+            replay = self._replay(policy, window, progress, cancelled)
+            while len(self._replays) >= KEPT:
+                del self._replays[next(iter(self._replays))]
+            self._replays[key] = replay
+        return self._replays[key]
+
+    def _replay(
+        self,
+        policy: Policy,
+        window: Window | None,
+        progress: Callable[[float], None],
+        cancelled: threading.Event,
+    ) -> Replay:
+        return pm.replay(
+            self.bundle, policy, window=window, progress=progress, cancel=cancelled.is_set
+        )
+
+    def _blocks_at(self, policy: Policy, second: float) -> pd.DataFrame:
+        """The pageblocks at an instant of the base replay."""
+        window = (0.0, max(second, INSTANT_S))
+        replay = self._kept(policy, window, lambda _: None, threading.Event())
+        return pageblock_map(replay.final)

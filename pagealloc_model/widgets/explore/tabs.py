@@ -1,0 +1,122 @@
+"""The explorer's tabs: what each draws of base, candidate and what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from pagealloc_model import figures
+from pagealloc_model.lock_timing import lock_times
+from pagealloc_model.pageblock_map import pageblock_map
+from pagealloc_model.widgets.explore.sides import BASE, CANDIDATE, Sides
+
+MOST_ORDERS = 3
+"""Orders whose outcomes are drawn, the largest asked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tab:
+    """One view.
+
+    Attributes:
+        name: names it in calls.
+        label: the button's words.
+        tooltip: what it shows.
+        draw: from both sides to a figure.
+    """
+
+    name: str
+    label: str
+    tooltip: str
+    draw: Callable[[Sides], go.Figure]
+
+
+def _fragmentation(sides: Sides) -> go.Figure:
+    over_time = [
+        figures.free_pages_by_order(sides.recorded("free_pages"), sides.predicted("free_pages")),
+        figures.free_pages_by_migratetype(
+            sides.recorded("free_pages"), sides.predicted("free_pages")
+        ),
+    ]
+    taken = figures.fallbacks(sides.recorded("fallbacks"), sides.predicted("fallbacks"))
+    return _linked([*over_time, taken], over_time)
+
+
+def _pageblocks(sides: Sides) -> go.Figure:
+    maps = {
+        "before": sides.before(),
+        BASE: pageblock_map(sides.base.final),
+        CANDIDATE: pageblock_map(sides.candidate.final),
+    }
+    return figures.pageblock_map(maps, (BASE, CANDIDATE))
+
+
+def _pcp(sides: Sides) -> go.Figure:
+    counts = figures.pcp_counts(sides.recorded("pcp"), sides.predicted("pcp"))
+    sizes = figures.transaction_sizes(
+        sides.recorded("transactions"), sides.predicted("transactions")
+    )
+    return _linked([counts, sizes], [counts])
+
+
+def _locks(sides: Sides) -> go.Figure:
+    rates = figures.transaction_rates(sides.recorded("lock"), sides.predicted("lock"))
+    times = {
+        label: lock_times(replay, sides.lock_model()).acquisitions
+        for label, replay in ((BASE, sides.base), (CANDIDATE, sides.candidate))
+    }
+    return _linked([rates, figures.lock_times(times)], [rates])
+
+
+def _outcomes(sides: Sides) -> go.Figure:
+    asked = sides.base.outcomes["order"].unique()
+    parts = [
+        figures.outcomes(sides.recorded("outcomes"), sides.predicted("outcomes"), int(order))
+        for order in sorted(asked)[-MOST_ORDERS:]
+    ]
+    return figures.stacked(parts)
+
+
+def _linked(parts: Sequence[go.Figure], over_time: Sequence[go.Figure]) -> go.Figure:
+    """Figures below each other; those over time, which come first, zoom together."""
+    whole = figures.stacked(parts)
+    linked = sum(name.startswith("xaxis") for each in over_time for name in each.layout)
+    for number in range(2, linked + 1):
+        whole.layout[f"xaxis{number}"].matches = "x"
+    return whole
+
+
+TABS = (
+    Tab(
+        name="fragmentation",
+        label="Fragmentation",
+        tooltip="free pages by order and migratetype, fallbacks",
+        draw=_fragmentation,
+    ),
+    Tab(
+        name="pageblocks",
+        label="Pageblocks",
+        tooltip="a map of every pageblock by type and occupancy: before, after, difference",
+        draw=_pageblocks,
+    ),
+    Tab(
+        name="pcp",
+        label="PCP",
+        tooltip="per-CPU lists: their lengths, sizes of refills and drains",
+        draw=_pcp,
+    ),
+    Tab(
+        name="locks",
+        label="Locks",
+        tooltip="zone->lock: acquisitions, holds and waits",
+        draw=_locks,
+    ),
+    Tab(
+        name="outcomes",
+        label="Outcomes",
+        tooltip="what requests of each order asked for and got",
+        draw=_outcomes,
+    ),
+)

@@ -1,0 +1,102 @@
+"""Why a policy's change leaves a figure as it was, in words that a replay bears out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import plotly.graph_objects as go
+
+if TYPE_CHECKING:
+    from pagealloc_model.policy import Policy
+    from pagealloc_model.prediction import Replay
+
+COORDINATES = ("x", "y", "z")
+DRAINS = {
+    "pcp_free_batched": ("commit", "no list overflowed by more than pcp->batch pages"),
+    "pcp_decay_batched": ("decay", "no decay returned more than pcp->batch pages"),
+    "pcp_drain_batched": ("drain_all", "no full drain of a list took more than pcp->batch pages"),
+}
+
+
+def no_effect_words(names: Sequence[str], replay: Replay | None) -> str:
+    """What to say where the figure did not move.
+
+    Args:
+        names: policy settings that changed.
+        replay: under the new policy, None where what is drawn is no replay of the recording.
+    """
+    reasons = dict.fromkeys(_reason(name, replay) for name in names)
+    return f"no effect here: {'; '.join(reasons)}"
+
+
+def changed_settings(before: Policy, after: Policy) -> list[str]:
+    """Names of the settings that two policies differ in."""
+    old, new = before.given(), after.given()
+    return [name for name in {**old, **new} if old.get(name) != new.get(name)]
+
+
+def same_coordinates(first: Iterable[go.Figure], second: Iterable[go.Figure]) -> bool:
+    """Whether two figures draw the same points."""
+    old, new = list(first), list(second)
+    return len(old) == len(new) and all(
+        _equal(getattr(mine, axis, None), getattr(other, axis, None))
+        for mine, other in zip(old, new, strict=True)
+        for axis in COORDINATES
+    )
+
+
+def _equal(first: object, second: object) -> bool:
+    if first is None or second is None:
+        return first is second
+    mine, other = np.asarray(first), np.asarray(second)
+    if mine.dtype.kind == "f" and other.dtype.kind == "f":
+        return np.array_equal(mine, other, equal_nan=True)
+    return np.array_equal(mine, other)
+
+
+def _reason(name: str, replay: Replay | None) -> str:
+    if replay is None:
+        return f"all that is drawn is the same, whatever {name} is"
+    if name.startswith("highatomic"):
+        return _highatomic_reason(replay)
+    if name in DRAINS:
+        return _drain_reason(name, replay)
+    if name.startswith(("pageblock_ownership", "ownership.")):
+        return f"{name} decides nothing that this recording's requests reach"
+    if name == "watermark_boost_factor":
+        return _boost_reason(replay)
+    if name in ("min_free_kbytes", "watermark_scale_factor"):
+        return _watermark_reason(replay)
+    return f"the predictions agree in all that is drawn, whatever {name} is"
+
+
+def _highatomic_reason(replay: Replay) -> str:
+    most = int(replay.samples.blocks[..., 3].max(initial=0))
+    if not most:
+        return "no pageblock is reserved for atomic requests in this span"
+    return f"the reserve stays at {most} pageblocks at most, as it was"
+
+
+def _drain_reason(name: str, replay: Replay) -> str:
+    cause, words = DRAINS[name]
+    full = replay.transactions_full
+    pages = full.loc[(full["site"] == "drain") & (full["cause"] == cause), "pages"]
+    return words if len(pages) else f"no such drain ({cause}) happens in this span"
+
+
+def _boost_reason(replay: Replay) -> str:
+    if not replay.fallbacks["count"].sum():
+        return "no fallback took a block of another type, so no watermark was boosted"
+    return "boosted watermarks wake kswapd, whose work is replayed as recorded"
+
+
+def _watermark_reason(replay: Replay) -> str:
+    pages = replay.free_pages.groupby(["time_ns", "node", "zone"])["pages"].sum()
+    lowest = pages.groupby(["node", "zone"]).min()
+    highs = {(zone.node, zone.name): zone.high for zone in replay.machine.zones if zone.managed}
+    spare = min(int(lowest[key]) - high for key, high in highs.items() if key in lowest.index)
+    if spare > 0:
+        return f"every zone stays {spare} pages or more above its high watermark"
+    return "reclaim is replayed as recorded, and nothing else that is drawn asks for watermarks"
