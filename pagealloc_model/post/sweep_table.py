@@ -18,6 +18,7 @@ DEFAULT_METRICS = (
     "unusable_index_pageblock",
 )
 """Shown where none are asked for."""
+NOT_KNOWN = "THP success, compaction and reclaim under another policy: replays are literal"
 COLUMNS_AT_MOST = 3
 """More columns of numbers than this go into a block of their own below."""
 
@@ -98,17 +99,20 @@ def _errors(rows: pd.DataFrame, labels: Sequence[str], width: int) -> list[str]:
 
 def sweep_footer(rows: pd.DataFrame, width: int = WIDTH) -> str:
     """What a sweep's table was made from."""
+    assumed = _distinct(rows, "assumptions")
     lines = {
         "recording": _distinct(rows, "recording"),
         "rules": _distinct(rows, "effective_rules"),
-        "assumed": _distinct(rows, "assumptions"),
+        "assumed": assumed,
         "lost": _distinct(rows, "lost_events") + " events in the recording",
-        "not known": "THP success, compaction and reclaim under another policy",
+        "not known": "" if "reclaim=elastic" in assumed else NOT_KNOWN,
         "made with": f"pagealloc_model {_distinct(rows, 'version')} "
         f"(model {_distinct(rows, 'model')}), {len(rows)} points",
     }
     return "\n".join(
-        paragraph(text, width=width, label=f"{label + ':':<11}") for label, text in lines.items()
+        paragraph(text, width=width, label=f"{label + ':':<11}")
+        for label, text in lines.items()
+        if text
     )
 
 

@@ -18,6 +18,7 @@ Row = dict[str, float]
 """Values by metric."""
 
 ORDER_PREFIX = "free_pages_order_"
+COUNTER_PREFIX = "vmstat_"
 SITES = {
     "refill": (at.SITE_REFILL,),
     "drain": (at.SITE_DRAIN_COMMIT, at.SITE_DRAIN_DECAY, at.SITE_DRAIN_ALL),
@@ -147,6 +148,12 @@ _FIXED = (
         name="kswapd_wakes", meaning="kswapd began to run (made-up hosts alone)", better="lower"
     ),
     Metric(name="atomic_requests", meaning="atomic requests (made-up hosts alone)"),
+    Metric(
+        name="huge_requests_served",
+        meaning="share of requests for a pageblock that got one (elastic replays)",
+        unit="share",
+        better="higher",
+    ),
     Metric(name="requests_failed", meaning="found no page here", better="lower"),
     Metric(name="requests_forced", meaning="served here below every watermark", better="lower"),
     Metric(
@@ -162,6 +169,9 @@ def metric(name: str) -> Metric:
     """What a column says; a column that is no metric is described by its name alone."""
     if name in _BY_NAME:
         return _BY_NAME[name]
+    if name.startswith(COUNTER_PREFIX):
+        kernel_name = name.removeprefix(COUNTER_PREFIX)
+        return Metric(name=name, meaning=f"the kernel's counter {kernel_name} (elastic replays)")
     if name.startswith(ORDER_PREFIX):
         order = name.removeprefix(ORDER_PREFIX)
         meaning = f"free in buddies of order {order}, mean over time"
@@ -189,7 +199,22 @@ def replay_metrics(replay: Replay) -> Row:
         "requests_failed": float(diverged["failed"]),
         "requests_forced": float(diverged["forced"]),
         "requests_in_base_pages": float(diverged["in_base_pages"]),
+        **_kernel_counters(replay),
     }
+
+
+def _kernel_counters(replay: Replay) -> Row:
+    """Vmstat counters at the end and the share of huge-page requests served; {} if not known."""
+    if replay.assumptions.reclaim != "elastic":
+        return {}
+    vmstat = replay.vmstat
+    last = vmstat[vmstat["time_ns"] == vmstat["time_ns"].max()]
+    counters = dict(zip(last["name"], last["value"].astype(float), strict=True))
+    huge = replay.outcomes[replay.outcomes["order"] == replay.machine.pageblock_order]
+    asked = float(huge["asked"].sum())
+    served = float(huge["succeeded"].sum()) / asked if asked else float("nan")
+    named = {f"{COUNTER_PREFIX}{name}": value for name, value in counters.items()}
+    return {**named, "huge_requests_served": served}
 
 
 def state_metrics(machine: Machine, free_buddies: np.ndarray, blocks: np.ndarray) -> Row:

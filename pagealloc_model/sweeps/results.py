@@ -49,12 +49,11 @@ class SweepResult:
     @cached_property
     def metrics(self) -> tuple[str, ...]:
         """The columns that hold numbers of the replays."""
-        from pagealloc_model.sweeps.metrics import ORDER_PREFIX, metric_names
+        from pagealloc_model.sweeps.metrics import COUNTER_PREFIX, ORDER_PREFIX, metric_names
 
         known = set(metric_names())
-        return tuple(
-            name for name in self.rows if name in known or str(name).startswith(ORDER_PREFIX)
-        )
+        prefixes = (ORDER_PREFIX, COUNTER_PREFIX)
+        return tuple(name for name in self.rows if name in known or str(name).startswith(prefixes))
 
     def to_parquet(self, path: str | Path) -> None:
         """Write the table; the file appears whole or not at all.

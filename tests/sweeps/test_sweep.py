@@ -80,6 +80,18 @@ def test_metrics_are_those_of_the_replays_own_tables(small: pm.Bundle) -> None:
     assert metrics["zone_lock_longest_hold_ns"] == held.max()
 
 
+def test_elastic_replays_have_the_kernels_counters(small: pm.Bundle) -> None:
+    own = pm.Assumptions(reclaim="elastic")
+    result = pm.sweep([small], vary={"assumptions.reclaim": ["literal", "elastic"]}, cache=False)
+    vmstat = pm.replay(small, assumptions=own).vmstat
+    last = vmstat[vmstat["time_ns"] == vmstat["time_ns"].max()].set_index("name")["value"]
+    literal, elastic = (row for _, row in result.rows.iterrows())
+    assert result.failed.empty
+    assert elastic["vmstat_pgscan_kswapd"] == last["pgscan_kswapd"]
+    assert np.isnan(literal["vmstat_pgscan_kswapd"])
+    assert "vmstat_pgscan_kswapd" in result.metrics
+
+
 def test_every_metric_is_described(small: pm.Bundle) -> None:
     for name in replay_metrics(pm.replay(small)):
         assert metric(name).meaning != name, name
