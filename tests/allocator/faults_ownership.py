@@ -29,12 +29,6 @@ FAULTS_OWNERSHIP = (
         "for block in range(first, first):",
     ),
     _fault(
-        "the reserve's blocks stay owned",
-        "ownership",
-        "migratetype >= at.PCP_TYPES or option(",
-        "option(",
-    ),
-    _fault(
         "one block too many is recorded",
         "ownership",
         "if cap > 0 and entries >= cap:",
