@@ -4,10 +4,10 @@ Usage: python benchmarks/ownership.py [traffic | cpus | purgers | options ...]
        python benchmarks/ownership.py --conservation [OPERATIONS]
 
 `traffic`: locks and phases on xfree and kbuild, and free memory after both. `cpus`: their streams
-repeated on more CPUs, as far as memory goes. `purgers`: many CPUs allocate, few free. `options`: every open choice
-alone, from one sweep, as tables for a mail and figures in ownership_options_*.html. Ownership runs
-with its default options. `--conservation`: random operations, 100 million unless told, after which
-no page may be lost or be in two places.
+repeated on more CPUs, as far as memory goes. `purgers`: many of 2 to 316 CPUs allocate, few free.
+`options`: every open choice alone, from one sweep, as tables for a mail and figures in
+ownership_options_*.html. Ownership runs with its default options. `--conservation`: random
+operations, 100 million unless told, after which no page may be lost or be in two places.
 """
 
 from __future__ import annotations
