@@ -67,7 +67,7 @@ class Comparison:
             version=f"{__version__} (model {self.base.provenance['model']})",
             lost_events=self.base.losses,
             divergences=diverged,
-            assumptions=f"{_assumed(self.base.assumptions)}; NA: {LITERAL}",
+            assumptions=_assumed(self.base.assumptions),
         )
 
 
@@ -100,7 +100,8 @@ def compare(base: Replay, patch: Replay) -> Comparison:
 
 
 def _assumed(assumptions: Assumptions) -> str:
-    return f"reclaim {assumptions.reclaim}, counters {assumptions.counters}"
+    line = f"reclaim {assumptions.reclaim}, counters {assumptions.counters}"
+    return line if assumptions.reclaim == "elastic" else f"{line}; NA: {LITERAL}"
 
 
 def _brief(value: object) -> str:
@@ -156,8 +157,24 @@ def _metrics(replay: Replay) -> Iterator[Metric]:
     yield from _list_metrics(replay)
     fallbacks = replay.fallbacks
     yield "extfrag_events", "all", float(fallbacks["count"].sum()), "events", "lower"
-    for name in UNKNOWN:
-        yield name, "all", np.nan, "", "higher"
+    yield from _pressure_metrics(replay)
+
+
+def _pressure_metrics(replay: Replay) -> Iterator[Metric]:
+    """What only an elastic replay knows: huge pages, compaction and pages scanned."""
+    if replay.assumptions.reclaim != "elastic":
+        for name in UNKNOWN:
+            yield name, "all", np.nan, "", "higher"
+        return
+    counters = replay.vmstat.groupby("name")["value"].last().astype(float)
+    asked = counters["thp_fault_alloc"] + counters["thp_fault_fallback"]
+    stalls = counters["compact_stall"]
+    scanned = counters["pgscan_kswapd"] + counters["pgscan_direct"]
+    served = counters["thp_fault_alloc"] / asked if asked else np.nan
+    found = counters["compact_success"] / stalls if stalls else np.nan
+    yield "thp_success", "all", served, "share", "higher"
+    yield "compaction_success", "all", found, "share", "higher"
+    yield "reclaim_scanned", "all", scanned, "pages", "lower"
 
 
 def _list_metrics(replay: Replay) -> Iterator[Metric]:

@@ -66,3 +66,12 @@ def test_outcomes_are_known(stock: pm.Bundle) -> None:
     table = replayed(stock).outcomes.set_index("order")
     assert table.loc[0, "asked"] == table.loc[0, "succeeded"] + table.loc[0, "failed"]
     assert table["stalled"].sum() > 0
+
+
+def test_policies_are_compared_in_what_only_it_knows(stock: pm.Bundle) -> None:
+    assumed = pm.Assumptions(reclaim="elastic")
+    never = pm.replay(stock, pm.Policy(thp_defrag="never"), assumptions=assumed)
+    rows = pm.compare(replayed(stock), never).rows.set_index("metric")
+    assert rows.loc["thp_success", "base"] > 0
+    assert rows.loc["thp_success", "patch"] <= 1
+    assert rows.loc["reclaim_scanned", "base"] > 0
