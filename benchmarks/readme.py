@@ -211,6 +211,7 @@ def main() -> None:
     write_part("pressure", pressure_lines())
     write_part("sweep", sweep_table())
     write_part("ownership", _table_lines(ownership.summary()))
+    write_part("ownership-cpus", _table_lines(ownership.purgers().drop(columns="load")))
     if not full:
         return
     paths = [str(Path(full) / name) for name in FULL if (Path(full) / name).exists()]
