@@ -79,7 +79,9 @@ def test_runs_from_top_to_bottom(path: Path) -> None:
     outputs = [output for cell in code_cells(notebook) for output in cell.outputs]
     assert all(output.output_type != "error" for output in outputs)
     shown = [output.get("data", {}) for output in outputs]
-    wanted = WIDGET if "widgets" in code_cells(notebook)[1].source else FIGURE
+    sources = [cell.source for cell in code_cells(notebook)]
+    has_widgets = "widgets" in sources[1] or any("pm.explore(" in source for source in sources)
+    wanted = WIDGET if has_widgets else FIGURE
     assert any(wanted in data for data in shown)
     assert not [output for output in outputs if output.get("name") == "stderr"]
     assert "different" not in text_of(notebook, "hook") + text_of(notebook, "kernel-build")
