@@ -14,9 +14,11 @@ from pagealloc_model.cli import main
 from pagealloc_model.cli.notebook import find_notebook
 from pagealloc_model.errors import UsageError
 from pagealloc_model.figures.files import write_figures
+from pagealloc_model.headless.choices import other_policies
 from pagealloc_model.headless.execution import executed
 from pagealloc_model.headless.outputs import figures_of, post_text
 from pagealloc_model.headless.page import offline_page
+from pagealloc_model.widgets.controls import PolicyControls
 
 EXPLORER = """\
 import plotly.graph_objects as go
@@ -152,3 +154,17 @@ def test_a_recording_that_is_not_there_is_refused_before_anything_runs(
     assert main(arguments) == 2
     assert capsys.readouterr().err.startswith("pagealloc: /no/such: does not exist")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_menu_offers_choices_and_settings_of_nested_fields() -> None:
+    controls = PolicyControls(
+        ("pageblock_ownership", "ownership.fit_test", "ownership.recovers"),
+        start={"pageblock_ownership": "pcp_buddy"},
+    )
+    offered = {str(each) for each in other_policies(controls.policy, controls.values)}
+    assert offered == {
+        "pageblock_ownership=off",
+        "pageblock_ownership=pcp_buddy ownership.fit_test=high_max",
+        "pageblock_ownership=pcp_buddy ownership.fit_test=always",
+        "pageblock_ownership=pcp_buddy ownership.recovers=0",
+    }

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import ipywidgets
 import plotly.graph_objects as go
 
+from pagealloc_model.policy import Policy
 from pagealloc_model.widgets.chart import same_frame
 
 if TYPE_CHECKING:
-    from pagealloc_model.policy import Policy
+    from pagealloc_model.policy_fields import Setting
     from pagealloc_model.widgets.explorer import Explorer
 
 FEW = 11
@@ -47,14 +47,16 @@ def other_policies(policy: Policy, controls: dict[str, ipywidgets.ValueWidget]) 
     """A policy with one field changed at a time, to a few values of its control's range."""
     for name, control in controls.items():
         for value in _few_values(control):
-            other = replace(policy, **{name: value})
+            other = policy.changed_by(Policy.from_settings({name: value}))
             if other != policy:
                 yield other
 
 
-def _few_values(control: ipywidgets.ValueWidget) -> list[int | bool]:
+def _few_values(control: ipywidgets.ValueWidget) -> list[Setting]:
     if isinstance(control, ipywidgets.Checkbox):
         return [False, True]
+    if isinstance(control, ipywidgets.Dropdown):
+        return list(control.options)
     every = range(control.min, control.max + 1, control.step)
     if len(every) <= FEW:
         return list(every)

@@ -31,7 +31,7 @@ SAMPLES = 128
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FreeSamples:
-    """Free buddies at instants.
+    """Free buddies at instants, one sample for each: the last where memory is filled at once.
 
     Attributes:
         time_ns: int64, shape (samples,).
@@ -119,7 +119,7 @@ def run_scenario(
     state.st[at.DIRECT_RECLAIM_RECORDED] = scenario.direct_reclaim_recorded
     places = np.full(scenario.objects, -1, np.int32)
     logs = []
-    sampled = []
+    sampled = {}
     position = 0
     step = min(STEP_EVENTS, max(len(events) // SAMPLES, 1))
     while position < len(events):
@@ -129,7 +129,7 @@ def run_scenario(
         )
         logs.append(state.log[: state.st[at.LOG_ROWS]].copy())
         state.st[at.LOG_ROWS] = 0
-        sampled.append((int(state.st[at.NOW]), state.free_buddies()))
+        sampled[int(state.st[at.NOW])] = state.free_buddies()
         if progress is not None:
             progress(position / len(events))
     return ScenarioRun(
@@ -142,8 +142,8 @@ def run_scenario(
         unlogged=int(state.st[at.LOG_DROPPED]),
         final=state,
         samples=FreeSamples(
-            time_ns=np.array([when for when, _ in sampled], np.int64),
-            free_buddies=np.stack([buddies for _, buddies in sampled]),
+            time_ns=np.array(list(sampled), np.int64),
+            free_buddies=np.stack(list(sampled.values())),
         ),
     )
 

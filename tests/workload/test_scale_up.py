@@ -51,6 +51,12 @@ def test_one_copy_asks_for_what_was_recorded(recording: pm.Bundle) -> None:
     assert run.failed == 0
 
 
+def test_free_memory_is_noted_once_at_an_instant(recording: pm.Bundle) -> None:
+    samples = pm.run_scenario(pm.scaled_up(recording, 2), rules="6.18").samples
+    assert (np.diff(samples.time_ns) > 0).all()
+    assert len(samples.free_buddies) == len(samples.time_ns)
+
+
 def test_a_seed_gives_the_same_shifts(recording: pm.Bundle, doubled: pm.Scenario) -> None:
     again = pm.scaled_up(recording, 4, gib=32)
     assert np.array_equal(doubled.events, again.events)
