@@ -1,6 +1,5 @@
 """Results as plain text that survives a mailing list: tables of at most 72 ASCII columns."""
 
-from pagealloc_model.post.agreement import agreement_text, patch_and_policy_text
 from pagealloc_model.post.charts import ASCII, UTF8, Glyphs, bar_chart, histogram, time_series
 from pagealloc_model.post.choice_table import choice_table, miss_list
 from pagealloc_model.post.comparison_message import comparison_message
@@ -25,7 +24,6 @@ __all__ = [
     "Footer",
     "Glyphs",
     "Message",
-    "agreement_text",
     "bar_chart",
     "choice_table",
     "comparison_message",
@@ -39,7 +37,6 @@ __all__ = [
     "longest_hold_table",
     "miss_list",
     "pareto_table",
-    "patch_and_policy_text",
     "posted_figures",
     "recording_text",
     "rule_table",

@@ -5,7 +5,8 @@ extents, read one after the other; short-lived atomic requests of orders 0 to 3 
 network and file systems make them. Whenever the model's kswapd runs, extents of the older half of
 the cache are reclaimed until it sleeps, so demand reacts to what is free, and only in this.
 
-What it leaves out: reclaim's own choice of pages, direct reclaim, compaction, huge pages.
+What it leaves out: reclaim's own choice of pages, direct reclaim, compaction, huge pages. Default
+rates were chosen so that the highatomic reserve fills; where it stops filling was not (S7.2).
 """
 
 from __future__ import annotations

@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 
 import pagealloc_model as pm
+from pagealloc_model.agreement import patch_and_policy_text
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.cli import main
 from pagealloc_model.errors import PolicyError, UsageError
 from pagealloc_model.kernel_build.source_tree import SourceTree
-from pagealloc_model.post import patch_and_policy_text
 from pagealloc_model.prediction import Replay
 from tests.small_recordings import shipped_bundle, write_bundle
 
