@@ -125,7 +125,9 @@ def resync(
         elif operation == rec.TICK_OPENS or operation == rec.TICK_OVER:
             pass_tick(st, cpu, operation)
         elif operation == rec.RECLAIM_STARTS:
-            start_kswapd(st, int(steps[number]["objects"]), int(steps[number]["zone"]))
+            node = int(steps[number]["objects"])
+            stop_kswapd(st, node)
+            start_kswapd(st, node, int(steps[number]["zone"]))
             note_reclaim(st)
         elif operation == rec.RECLAIM_STOPS:
             stop_kswapd(st, int(steps[number]["objects"]))

@@ -177,9 +177,8 @@ def end_kswapd(st: np.ndarray, log: np.ndarray, node: int) -> None:
 def start_kswapd(st: np.ndarray, node: int, highest_type: int) -> None:
     """Begin a node's reclaim run: eligible zones are RECLAIM_ACTIVE, their boosts noted (S10.2).
 
-    A run that is under way ends first.
+    A run that is under way must have been ended.
     """
-    stop_kswapd(st, node)
     region = node_at(st, node)
     st[region + at.NODE_KSWAPD_ACTIVE] = 1
     st[region + at.NODE_KSWAPD_HIGHEST] = highest_type

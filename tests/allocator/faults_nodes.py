@@ -75,9 +75,9 @@ FAULTS_NODES = (
     ),
     Fault(
         "a recorded run goes on through the next",
-        "watermark",
-        "    stop_kswapd(st, node)\n    region = node_at(st, node)\n",
-        "    region = node_at(st, node)\n",
+        "replay",
+        "            end_kswapd(st, log, node)\n            start_kswapd(st, node",
+        "            start_kswapd(st, node",
     ),
     Fault(
         "limits share a zone among all CPUs",
