@@ -1,6 +1,6 @@
-"""Write the figures of README and docs/accuracy.md: errors, choices judged alone, locks, speeds.
+"""Write the figures of README and docs/: errors, choices judged alone, locks, speeds.
 
-Usage: python benchmarks/readme.py     (make readme)
+Usage: python benchmarks/readme.py [PART ...]     (make readme)
 
 Full recordings are taken from the directory that PAGEALLOC_RECORDINGS names; without it, only the
 part on the shipped recordings is written anew.
@@ -9,7 +9,9 @@ part on the shipped recordings is written anew.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, partial
 from pathlib import Path
 
 import locks
@@ -23,7 +25,7 @@ from speed import replaying
 import pagealloc_model as pm
 
 PROJECT = Path(__file__).resolve().parent.parent
-FILES = (PROJECT / "README.md", PROJECT / "docs" / "accuracy.md")
+FILES = (PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md")))
 SHIPPED = ("kbuild", "xfree", "highatomic_stock", "highatomic_gate3")
 FULL = (
     "kbuild",
@@ -111,7 +113,7 @@ def _error(value: float, unit: str) -> str:
     return f"{100 * value:+,.1f}%" if value < 10 else f"{1 + value:,.0f} x"
 
 
-def choice_lines(paths: list[str]) -> Iterator[str]:
+def choice_lines(paths: Iterable[str]) -> Iterator[str]:
     """A markdown table of the choices judged alone: one row per recording and kind of choice."""
     yield "| recording | choice | judged | as the kernel | null model | unjudged |"
     yield "|---|---|--:|--:|--:|--:|"
@@ -152,6 +154,12 @@ def reading_lines(path: str) -> Iterator[str]:
         if row["ratio"]:
             beside = f"| {row['peer']} | {row['peer_value']:,.0f} | {row['ratio']:.1f} |"
         yield f"| {row['name']} | {row['value']:,.0f} {beside}"
+
+
+def short_lock_lines(directory: Path) -> Iterator[str]:
+    """A markdown table of acquisitions by site."""
+    of = locks.sites(tuple(str(directory / name) for name in ("kbuild", "xfree")))
+    yield from _table_lines(of[of["what"] == "acquisitions"].drop(columns="what"))
 
 
 def lock_lines(directory: Path) -> Iterator[str]:
@@ -203,26 +211,52 @@ def sweep_table() -> Iterator[str]:
             yield f"| {what} | {shown} | {unit} |"
 
 
-def main() -> None:
-    """Rewrite the files in place."""
+PARTS: dict[str, Callable[[], Iterable[str]]] = {
+    "errors": lambda: error_lines(_validations(SHIPPED)),
+    "pressure": pressure_lines,
+    "sweep": sweep_table,
+    "ownership": lambda: _table_lines(ownership.summary()),
+    "ownership-cpus": lambda: _table_lines(ownership.purgers().drop(columns="load")),
+}
+"""Lines by the name of their markers."""
+
+FULL_PARTS: dict[str, Callable[[Path], Iterable[str]]] = {
+    "errors-short": lambda full: short_error_lines(_validations(_paths(full))),
+    "errors-full": lambda full: error_lines(_validations(_paths(full))),
+    "choices": lambda full: choice_lines(_paths(full)),
+    "locks-short": short_lock_lines,
+    "locks": lock_lines,
+    "reading": lambda full: reading_lines(str(full / FULL[0])),
+    "speed": lambda full: speed_lines(str(full / FULL[0])),
+}
+"""The same of full recordings, from the folder that they are in."""
+
+
+def _paths(full: Path) -> tuple[str, ...]:
+    return tuple(str(full / name) for name in FULL if (full / name).exists())
+
+
+@cache
+def _validations(paths: tuple[str, ...]) -> list[pm.Validation]:
+    return [pm.validate(pm.open(path)) for path in paths]
+
+
+def main(names: Sequence[str]) -> None:
+    """Rewrite the parts with these names in place, or all."""
+    unknown = set(names) - {*PARTS, *FULL_PARTS}
+    if unknown:
+        sys.exit(
+            f"no such part: {', '.join(unknown)}; there are {', '.join([*PARTS, *FULL_PARTS])}"
+        )
     full = os.environ.get("PAGEALLOC_RECORDINGS")
-    shipped = [pm.validate(pm.open(name)) for name in SHIPPED]
-    write_part("errors", error_lines(shipped))
-    write_part("pressure", pressure_lines())
-    write_part("sweep", sweep_table())
-    write_part("ownership", _table_lines(ownership.summary()))
-    write_part("ownership-cpus", _table_lines(ownership.purgers().drop(columns="load")))
-    if not full:
-        return
-    paths = [str(Path(full) / name) for name in FULL if (Path(full) / name).exists()]
-    recordings = [pm.validate(pm.open(path)) for path in paths]
-    write_part("errors-short", short_error_lines(recordings))
-    write_part("errors-full", error_lines(recordings))
-    write_part("choices", choice_lines(paths))
-    write_part("locks", lock_lines(Path(full)))
-    write_part("reading", reading_lines(paths[0]))
-    write_part("speed", speed_lines(paths[0]))
+    parts = dict(PARTS)
+    if full:
+        parts |= {name: partial(lines, Path(full)) for name, lines in FULL_PARTS.items()}
+    for name, lines in parts.items():
+        if not names or name in names:
+            print(name, file=sys.stderr)
+            write_part(name, lines())
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
