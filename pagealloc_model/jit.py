@@ -1,9 +1,10 @@
 """The one place for jit options, and for where compiled kernels are kept.
 
 Reference counting is compiled out (`_nrt=False`, a private option of numba, hence the pinned
-version): kernels take a few arrays and allocate nothing. numba's disk cache does not see that a
-callee in another file changed, so the cache lives in a directory named by a fingerprint of all
-kernel sources.
+version): kernels take a few arrays and allocate nothing. Each entry point is compiled as one
+program with all it calls (see `one_program`). numba's disk cache does not see that a callee in
+another file changed, so the cache lives in a directory named by a fingerprint of all kernel
+sources.
 """
 
 from __future__ import annotations
@@ -17,16 +18,25 @@ from typing import Any, TypeVar
 
 import numba
 
+from pagealloc_model import one_program
+
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 _INNER = {
+    "nopython": True,
     "nogil": True,
     "_nrt": False,
     "no_cpython_wrapper": True,
     "no_cfunc_wrapper": True,
     "error_model": "numpy",
 }
-_ENTRY = {"nogil": True, "_nrt": False, "cache": True, "error_model": "numpy"}
+_ENTRY = {
+    "nogil": True,
+    "_nrt": False,
+    "cache": True,
+    "error_model": "numpy",
+    "pipeline_class": one_program.EntryCompiler,
+}
 
 
 def kernel_fingerprint() -> str:
@@ -34,7 +44,7 @@ def kernel_fingerprint() -> str:
     package = Path(__file__).parent
     digest = hashlib.sha256(numba.__version__.encode())
     kernels = [*package.glob("allocator/*.py"), *package.glob("trace/*.py")]
-    for source in [Path(__file__), *sorted(kernels)]:
+    for source in [Path(__file__), Path(one_program.__file__), *sorted(kernels)]:
         digest.update(source.name.encode())
         digest.update(source.read_bytes())
     return digest.hexdigest()[:16]
@@ -59,7 +69,9 @@ def cache_directory() -> Path:
 
 def inner(function: Kernel) -> Kernel:
     """Compile a function that only kernels call."""
-    return numba.njit(**_INNER)(function)  # type: ignore[no-any-return]
+    if numba.config.DISABLE_JIT:
+        return function
+    return one_program.inner_dispatcher(function, _INNER)  # type: ignore[no-any-return]
 
 
 def entry(function: Kernel, subdirectory: str = "") -> Kernel:

@@ -1,0 +1,163 @@
+"""Kernels compiled as one program: each function once, optimised once, with its entry point.
+
+numba by itself compiles a function anew for every combination of argument types (an int8 read from
+a record, an int16, a literal), and optimises and emits it together with all that it calls, at every
+depth of the call graph. And it lets every function be called from elsewhere, so that an array stays
+seven arguments in each call. Here an inner function is compiled for the types that it declares and
+is only lowered; its entry point's library takes in all of them, keeps them to itself, and is the
+one that is optimised. All of this rests on numba's insides, hence the pinned version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from numba import _dynfunc, types
+from numba.core.codegen import CodeLibrary, JITCodeLibrary
+from numba.core.compiler import CompilerBase, DefaultPassBuilder, _LowerResult
+from numba.core.compiler_machinery import register_pass
+from numba.core.dispatcher import Dispatcher
+from numba.core.registry import CPUDispatcher
+from numba.core.typed_passes import NativeLowering
+
+OWN_LINKAGE = "internal"
+SHARED_LINKAGE = "linkonce_odr"
+"""What numba gives functions that it links into a library from another."""
+
+
+class InnerLibrary(JITCodeLibrary):
+    """One function, to be linked into an entry point's library; it is never run by itself."""
+
+    def finalize(self) -> None:
+        """Nothing may be added from here on; nothing is optimised or emitted."""
+        self._raise_if_finalized()
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """No function can be called from outside."""
+        self._ensure_finalized()
+        return 0
+
+
+class EntryLibrary(JITCodeLibrary):
+    """An entry point and all functions it calls, directly or not."""
+
+    def finalize(self) -> None:
+        """Link everything, optimise, emit machine code."""
+        self._linking_libraries = list(dict.fromkeys(_called(self._linking_libraries)))
+        super().finalize()
+
+    def _optimize_final_module(self) -> None:
+        for function in self._final_module.functions:
+            if not function.is_declaration and function.linkage.name == SHARED_LINKAGE:
+                function.linkage = OWN_LINKAGE
+        super()._optimize_final_module()
+
+
+def _called(libraries: list[CodeLibrary]) -> Iterator[CodeLibrary]:
+    """Libraries and, of inner functions, all libraries below them."""
+    for library in libraries:
+        yield library
+        if isinstance(library, InnerLibrary):
+            yield from _called(library._linking_libraries)
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class LowerInner(NativeLowering):
+    """Lower a function that only kernels call; its machine code comes with its entry points."""
+
+    _name = "lower_inner"
+
+    def run_pass(self, state: Any) -> bool:
+        """Make the function's library and let other kernels find it."""
+        context = state.targetctx
+        state.library = InnerLibrary(context.codegen(), state.func_id.func_qualname)
+        state.flags.no_compile = True
+        super().run_pass(state)
+        lowered = state["cr"]
+        name = lowered.fndesc.qualname.rpartition(".")[2]
+        module = lowered.fndesc.lookup_module()
+        kept = (state.library,)
+        handle = _dynfunc.make_function(module, name, "", 0, lowered.env, kept)
+        context.insert_user_function(handle, lowered.fndesc, [state.library])
+        state["cr"] = _LowerResult(
+            lowered.fndesc, lowered.call_helper, cfunc=handle, env=lowered.env
+        )
+        return True
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class LowerEntry(NativeLowering):
+    """Lower an entry point into a library that optimises all it calls."""
+
+    _name = "lower_entry"
+
+    def run_pass(self, state: Any) -> bool:
+        """Make the entry point's library."""
+        codegen = state.targetctx.codegen()
+        state.library = EntryLibrary(codegen, state.func_id.func_qualname)
+        state.library.enable_object_caching()
+        return super().run_pass(state)
+
+
+class InnerCompiler(CompilerBase):
+    """numba's passes with `LowerInner`."""
+
+    def define_pipelines(self) -> list[Any]:
+        """The one pipeline."""
+        return [_with_lowering(self.state, LowerInner)]
+
+
+class EntryCompiler(CompilerBase):
+    """numba's passes with `LowerEntry`."""
+
+    def define_pipelines(self) -> list[Any]:
+        """The one pipeline."""
+        return [_with_lowering(self.state, LowerEntry)]
+
+
+def _with_lowering(state: Any, lowering: type) -> Any:
+    passes = DefaultPassBuilder.define_nopython_pipeline(state)
+    passes.passes = [
+        (lowering if each is NativeLowering else each, about) for each, about in passes.passes
+    ]
+    passes._finalized = False
+    passes.finalize()
+    return passes
+
+
+class InnerDispatcher(CPUDispatcher):
+    """A function with one specialisation: parameters declared `int` are int64."""
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        """Compile the function for the types it declares, whatever integers it is called with."""
+        _, folded = self._compiler.fold_argument_types(args, kws)
+        declared = self.py_func.__annotations__
+        names = self._compiler.pysig.parameters
+        wanted = tuple(
+            _as_declared(declared.get(name), given)
+            for name, given in zip(names, folded, strict=True)
+        )
+        return super().get_call_template(wanted, {})
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        """There is no machine code that Python could call.
+
+        Raises:
+            TypeError: always.
+        """
+        name = self.py_func.__name__
+        raise TypeError(f"{name}: only kernels call it; call {name}.py_func from Python")
+
+
+def _as_declared(declaration: str | None, given: Any) -> Any:
+    plain = types.unliteral(given)
+    if declaration == "int" and isinstance(plain, types.Integer | types.Boolean):
+        return types.int64
+    return plain if declaration == "bool" else given
+
+
+def inner_dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Dispatcher:
+    """The function as numba's dispatchers are, compiled once and for kernels only."""
+    return InnerDispatcher(py_func=function, targetoptions=options, pipeline_class=InnerCompiler)

@@ -1,0 +1,69 @@
+"""An entry point and all it calls are compiled as one: each function once, for kernels only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+
+from pagealloc_model import jit
+
+pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
+
+ROW = np.dtype([("narrow", np.int8), ("wide", np.int64)])
+
+
+def doubled(value: int) -> int:
+    """What is called with integers of several types."""
+    return value + value
+
+
+def is_set(flag: bool) -> bool:
+    """What is called with a literal and with a comparison."""
+    return not flag
+
+
+def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any, Any]:
+    """An entry point, compiled now, and the two functions that it calls."""
+    monkeypatch.setenv("PAGEALLOC_CACHE", str(tmp_path))
+    double, test = jit.inner(doubled), jit.inner(is_set)
+
+    def summed(rows: np.ndarray, count: int) -> int:
+        total = 0
+        for number in range(count):
+            total += double(rows[number]["narrow"]) + double(rows[number]["wide"]) + double(3)
+            if test(False) and not test(total > 0):
+                total += double(number > 0)
+        return total
+
+    loop = jit.entry(summed)
+    rows = np.array([(127, 1 << 40), (-128, 5)], ROW)
+    assert loop(rows, 2) == 2 * (127 + (1 << 40) + 3) + 2 * (-128 + 5 + 3 + 1)
+    return loop, double, test
+
+
+def test_a_function_is_compiled_once_for_all_integers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, double, test = compiled(tmp_path, monkeypatch)
+    assert [str(each) for each in double.nopython_signatures] == ["(int64,) -> int64"]
+    assert [str(each) for each in test.nopython_signatures] == ["(bool,) -> bool"]
+
+
+def test_only_the_entry_point_can_be_called_from_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, double, _ = compiled(tmp_path, monkeypatch)
+    library = next(iter(loop.overloads.values())).library
+    shared = [
+        each.name for each in library.get_defined_functions() if each.linkage.name != "internal"
+    ]
+    assert shared
+    assert all("summed" in name for name in shared)
+    inner = next(iter(double.overloads.values())).library
+    assert inner.get_pointer_to_function("doubled") == 0
+    with pytest.raises(TypeError, match="doubled: only kernels call it"):
+        double(1)
