@@ -1,12 +1,13 @@
 """The model's own reclaim and compaction under the recorded policy, and policies on a full host.
 
-Usage: python benchmarks/pressure.py [own [RECORDING ...] | pair | reserve]
+Usage: python benchmarks/pressure.py [own [RECORDING ...] | pair | reserve | questions | map]
 
 `own`: what changes when elastic replaces literal: counters of kswapd, direct reclaim, compaction
-and huge pages, recorded and by the model alone. `pair`: the reserve and huge pages with and without
-the gate, predicted from the recording without it, beside both recordings; reclaim at the
-recording's cost. `reserve`: the highatomic
-reserve of a made-up 64 GiB host under atomic load: time to fill, and what sits in it.
+and huge pages, recorded and by the model alone. `pair [OFF ON [ALIKE ALIKE]]`: what the reserve's
+gate changed between two recordings, beside its prediction from the one without it; reclaim at that
+recording's cost. `reserve`: the highatomic reserve of a made-up 64 GiB host under atomic load: time
+to fill, and what sits in it. `questions`: two experiments on a small one. `map`: where in a region
+of loads the gate has an effect, 8 minutes of CPU time; written to data/gate_map.csv.
 Recordings are looked up as `pagealloc info NAME` does.
 """
 
@@ -17,9 +18,13 @@ import sys
 import pandas as pd
 
 import pagealloc_model as pm
+from pagealloc_model.pair_prediction import pair_prediction
+from pagealloc_model.post.gate_map_table import gate_map_table
 from pagealloc_model.pressure_comparison import pressure_counters
 from pagealloc_model.recorded_costs import recorded_reclaim_ns
 from pagealloc_model.workload.full_host import FullHost, run_full_host
+from pagealloc_model.workload.reserve_questions import what_one_percent_does, why_not_recycled
+from pagealloc_model.workload.shipped_map import DESIGNS, made_map, shipped_map, write_map
 
 ELASTIC = pm.Assumptions(reclaim="elastic")
 RECORDINGS = ("highatomic_stock", "kbuild")
@@ -53,32 +58,14 @@ def at_its_cost(bundle: pm.Bundle) -> pm.Assumptions:
     return pm.Assumptions(reclaim="elastic", elastic=costs)
 
 
-def pair(stock: str = "highatomic_stock", gated: str = "highatomic_gate3") -> pd.DataFrame:
-    """HighAtomic blocks at the end and success of huge pages: both recordings, both predictions."""
-    rows = []
-    for name, order in ((stock, 0), (gated, 3)):
-        bundle = pm.open(name)
-        measured = pm.measure(bundle)
-        rows.append((f"recorded, gate {order}", _blocks(measured.pageblocks), _thp(measured)))
-    bundle = pm.open(stock)
-    for order in (0, 3):
-        policy = pm.Policy(highatomic_gate_order=order)
-        replay = pm.replay(bundle, policy, assumptions=at_its_cost(bundle))
-        label = f"predicted from {stock}, gate {order}"
-        rows.append((label, _blocks(replay.pageblocks), _thp(replay)))
-    return pd.DataFrame(rows, columns=["what", "highatomic_blocks", "thp_success"])
-
-
-def _blocks(blocks: pd.DataFrame) -> int:
-    last = blocks[(blocks["time_ns"] == blocks["time_ns"].max())]
-    return int(last.loc[last["migratetype"] == "HighAtomic", "blocks"].sum())
-
-
-def _thp(tables: pm.Measured | pm.Replay) -> float:
-    counters = tables.vmstat.groupby("name")["value"].agg(["first", "last"])
-    change = (counters["last"] - counters["first"]).astype(float)
-    served, refused = change["thp_fault_alloc"], change["thp_fault_fallback"]
-    return served / (served + refused) if served + refused else float("nan")
+def pair(
+    off: str = "highatomic_stock", on: str = "highatomic_gate3", alike: tuple[str, ...] = ()
+) -> pd.DataFrame:
+    """What the gate changed: both recordings, and "on" predicted from "off"."""
+    bundle = pm.open(off)
+    others = tuple(pm.open(each) for each in alike)
+    gate = pm.Policy(highatomic_gate_order=3)
+    return pair_prediction(bundle, pm.open(on), gate, at_its_cost(bundle), others)
 
 
 def reserve() -> pd.DataFrame:
@@ -104,9 +91,16 @@ def main(words: list[str]) -> int:
     if what == "own":
         print(own(tuple(words[1:]) or RECORDINGS).to_string(index=False))
     elif what == "pair":
-        print(pair().to_string(index=False))
+        print(pair(*words[1:3], alike=tuple(words[3:])).to_string(index=False))
     elif what == "reserve":
         print(reserve().to_string(index=False))
+    elif what == "questions":
+        print(why_not_recycled().to_string(index=False))
+        print(what_one_percent_does().to_string(index=False))
+    elif what == "map":
+        print(write_map(made_map()))
+        for name, (_, axes, _) in DESIGNS.items():
+            print(f"{name}\n{gate_map_table(shipped_map(name), axes)}")
     else:
         print(__doc__)
         return 2

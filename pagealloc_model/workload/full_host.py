@@ -41,6 +41,7 @@ class FullHost:
         nr_cpus: CPUs, each with an equal part of the load.
         free_per_mille: pages free at first, anywhere in movable blocks.
         kernel_percent: pageblocks full of kernel memory.
+        scattered_per_mille: movable pageblocks with a kernel page in them, which nothing moves.
         anon_percent: movable pages that are anonymous; the others are page cache.
         cache_pages_per_s: page cache filled by reading, never freed but by reclaim.
         atomic_per_s: atomic requests.
@@ -58,6 +59,7 @@ class FullHost:
     nr_cpus: int = 32
     free_per_mille: int = 15
     kernel_percent: int = 10
+    scattered_per_mille: int = 0
     anon_percent: int = 50
     cache_pages_per_s: int = 100_000
     atomic_per_s: int = 50_000
@@ -88,8 +90,9 @@ def run_full_host(
 
     Returns:
         Columns second; reserved_blocks; whole_blocks, free huge buddies in the reserve; crumbs,
-        free pages of the reserve in smaller ones; and counters since the start: thp_fault_alloc,
-        thp_fault_fallback, compact_success, compact_fail, pgscan_kswapd, atomic_failed.
+        free pages of the reserve in smaller ones; and counters since the start: blocks_taken,
+        reserved so far; blocks_given_back, of them; thp_fault_alloc, thp_fault_fallback,
+        compact_success, compact_fail, pgscan_kswapd, atomic_failed.
     """
     policy = policy or Policy()
     assumptions = assumptions or Assumptions(reclaim="elastic")
@@ -123,6 +126,8 @@ COLUMNS = (
     "reserved_blocks",
     "whole_blocks",
     "crumbs",
+    "blocks_taken",
+    "blocks_given_back",
     "thp_fault_alloc",
     "thp_fault_fallback",
     "compact_success",
@@ -138,10 +143,13 @@ def _sample(state: State) -> tuple[int, ...]:
     sizes = reserve << np.arange(len(reserve))
     order = machine.pageblock_order
     words = state.pressure_words(0, pr.SCALARS)
+    moved_blocks = state.sites()[..., at.SITE_OBJECTS].sum(axis=(0, 1))
     return (
         int(state.block_counts()[:, at.HIGHATOMIC].sum()),
         int(sizes[order:].sum() >> order),
         int(sizes[:order].sum()),
+        int(moved_blocks[at.SITE_RESERVE]),
+        int(moved_blocks[at.SITE_UNRESERVE]),
         *(int(words[word]) for word in COUNTED),
     )
 
@@ -167,12 +175,21 @@ def _full_state(
     place_buddies(*arrays, pfns.astype(np.int32), orders.astype(np.int8))
     state.pages["where"][managed & ~free] = at.ALLOCATED
     movable &= ~free
+    movable[_scattered_pages(is_kernel, block_pages, host)] = False
     state.pages["tag"][movable] = 1
     listed = rng.permutation(np.flatnonzero(movable)).astype(np.int32)
     is_anon = rng.random(len(listed)) < host.anon_percent / 100
     lists = np.where(is_anon, pr.INACTIVE_ANON, pr.INACTIVE_FILE).astype(np.int8)
     place_on_lists(*arrays, state.folios, listed, lists)
     return state
+
+
+def _scattered_pages(is_kernel: np.ndarray, block_pages: int, host: FullHost) -> np.ndarray:
+    """Page frames, one in each movable block that is to have a kernel page."""
+    rng = np.random.default_rng((host.seed, host.scattered_per_mille))
+    has_one = ~is_kernel & (rng.random(len(is_kernel)) < host.scattered_per_mille / 1000)
+    chosen = np.flatnonzero(has_one)
+    return chosen * block_pages + rng.integers(0, block_pages, len(chosen))
 
 
 def _demand(machine: Machine, host: FullHost) -> tuple[np.ndarray, int]:
