@@ -258,6 +258,21 @@ _6_12 = replace(
     refill_counted_at_end=False,
     huge_lists_hold_blocks=False,
 )
+_6_15 = replace(
+    _6_12,
+    name="6.15",
+    source="",
+    decay_batched=False,
+    highatomic_needs_high=False,
+    suitable_by_request_mark=True,
+    inferred=tuple(
+        name
+        for name in KernelRules.rule_names()
+        if name not in ("fallback_from_largest", "suitable_by_request_mark")
+    ),
+)
+"""The tree of March 2025 that "mm: page_alloc: defrag_mode kswapd/kcompactd assistance" was posted
+for; S13 has the source of each value."""
 _6_18 = replace(
     _6_12,
     name="6.18",
@@ -305,7 +320,7 @@ _7_2 = replace(
     inferred=(),
 )
 
-PRESETS: dict[str, KernelRules] = {each.name: each for each in (_6_1, _6_12, _6_18, _7_2)}
+PRESETS: dict[str, KernelRules] = {each.name: each for each in (_6_1, _6_12, _6_15, _6_18, _7_2)}
 
 
 def preset_names() -> tuple[str, ...]:

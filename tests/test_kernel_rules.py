@@ -11,13 +11,15 @@ NO_RULES = ("name", "source", "inferred")
 
 
 def test_presets_are_oldest_first_and_named_after_themselves() -> None:
-    assert preset_names() == ("6.1", "6.12", "6.18", "7.2")
+    assert preset_names() == ("6.1", "6.12", "6.15", "6.18", "7.2")
     for name in preset_names():
         assert KernelRules.preset(name).name == name
 
 
 def test_an_unknown_preset_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(PolicyError, match=r"no rules preset '2\.4'.*6\.1, 6\.12, 6\.18, 7\.2"):
+    with pytest.raises(
+        PolicyError, match=r"no rules preset '2\.4'.*6\.1, 6\.12, 6\.15, 6\.18, 7\.2"
+    ):
         KernelRules.preset("2.4")
 
 
@@ -30,6 +32,7 @@ def test_an_unknown_preset_is_refused_with_the_known_ones() -> None:
         ("6.18.44-fc-v595", "6.18", "from kernel release"),
         ("7.2.0-rc3", "7.2", "from kernel release"),
         ("6.14.0-generic", "6.12", "between presets"),
+        ("6.15.0-rc1", "6.15", "from kernel release"),
         ("7.0", "6.18", "between presets"),
         ("7.10.1", "7.2", "newer than every preset"),
         ("8.1.0", "7.2", "newer than every preset"),
@@ -89,10 +92,20 @@ def test_words_that_name_no_rules_are_refused(words: str, complaint: str) -> Non
 
 
 def test_what_changed_between_kernels() -> None:
-    oldest, old, newer, newest = (KernelRules.preset(name) for name in preset_names())
+    oldest, old, newer, newest = (
+        KernelRules.preset(name) for name in ("6.1", "6.12", "6.18", "7.2")
+    )
     assert (oldest.pcp_auto_tuned, old.pcp_auto_tuned) == (False, True)
     assert (oldest.fallback_from_largest, old.fallback_from_largest) == (True, False)
     assert not old.high_order_flush_adds_half_high_min
     assert newer.high_order_flush_adds_half_high_min
     assert (newest.free_batched, newer.free_batched) == (True, False)
     assert (newest.highatomic_from_pcp, newer.highatomic_from_pcp) == (False, True)
+
+
+def test_the_tree_of_march_2025_differs_from_the_stable_one_before_it_where_s13_says() -> None:
+    stable, tree = KernelRules.preset("6.12"), KernelRules.preset("6.15")
+    changed = {
+        rule for rule in KernelRules.rule_names() if getattr(stable, rule) != getattr(tree, rule)
+    }
+    assert changed == {"decay_batched", "highatomic_needs_high", "suitable_by_request_mark"}
