@@ -12,6 +12,7 @@ from pagealloc_model.figures.free_memory import (
     pageblocks_by_type,
 )
 from pagealloc_model.figures.highatomic import highatomic_blocks
+from pagealloc_model.figures.huge_page_trend import huge_page_trend
 from pagealloc_model.figures.lock_times import lock_times
 from pagealloc_model.figures.outcomes import outcomes
 from pagealloc_model.figures.ownership import ownership_over_time
@@ -30,6 +31,7 @@ __all__ = [
     "free_pages_by_migratetype",
     "free_pages_by_order",
     "highatomic_blocks",
+    "huge_page_trend",
     "lock_times",
     "outcomes",
     "ownership_over_time",

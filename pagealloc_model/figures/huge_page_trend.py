@@ -1,0 +1,40 @@
+"""Huge pages served run by run, posted and predicted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from pagealloc_model.figures.lanes import Lane, line_trace
+from pagealloc_model.figures.palette import PREDICTION_COLOURS
+from pagealloc_model.figures.panel_grid import PanelGrid
+
+SIDES = (("base", "vanilla"), ("patch", "defrag_mode"))
+
+
+def huge_page_trend(shares: pd.DataFrame, *, panel: str = "") -> go.Figure:
+    """One line a side over runs in a row: marks for what was posted, lines for the model.
+
+    Args:
+        shares: indexed by step; base, patch, posted_base, posted_patch, shares from 0 to 1.
+        panel: words above the panel.
+    """
+    grid = PanelGrid(
+        [panel],
+        title="Huge pages served of those asked for",
+        x_title="run",
+        y_title="%",
+        y_axis={"range": [0, 105]},
+    )
+    runs = np.asarray(shares.index, float)
+    for rank, (side, words) in enumerate(SIDES):
+        colour = PREDICTION_COLOURS[rank]
+        for column, label, measured in (
+            (f"posted_{side}", f"posted, {words}", True),
+            (side, f"model, {words}", False),
+        ):
+            lane = Lane(label=label, table=shares, measured=measured, rank=rank, colour=colour)
+            values = 100 * shares[column].to_numpy(float)
+            grid.add(line_trace(lane, runs, values, column, colour) | {"showlegend": True}, 0)
+    return grid.figure()
