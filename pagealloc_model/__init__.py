@@ -43,9 +43,11 @@ if TYPE_CHECKING:
     from pagealloc_model.trim import trim_bundle
     from pagealloc_model.validation import Validation, validate
     from pagealloc_model.widgets.explore import explore
+    from pagealloc_model.workload.event_stream import EventStream
     from pagealloc_model.workload.made_up_scenario import made_up_scenario
     from pagealloc_model.workload.run import ScenarioRun, run_scenario
-    from pagealloc_model.workload.scale_up import judged_scale_up, scaled_up
+    from pagealloc_model.workload.run_stream import StreamRun, run_stream
+    from pagealloc_model.workload.scale_up import judged_scale_up, scaled_stream, scaled_up
     from pagealloc_model.workload.scenario import Scenario
 
 _PLACES = {
@@ -54,6 +56,7 @@ _PLACES = {
     "Cancelled": ("prediction", "Cancelled"),
     "Comparison": ("comparison", "Comparison"),
     "ElasticAssumptions": ("assumptions", "ElasticAssumptions"),
+    "EventStream": ("workload.event_stream", "EventStream"),
     "FleetResult": ("fleets.results", "FleetResult"),
     "Hooks": ("hooks", "Hooks"),
     "KernelBuild": ("kernel_build.build", "KernelBuild"),
@@ -73,6 +76,7 @@ _PLACES = {
     "Replay": ("prediction", "Replay"),
     "Scenario": ("workload.scenario", "Scenario"),
     "ScenarioRun": ("workload.run", "ScenarioRun"),
+    "StreamRun": ("workload.run_stream", "StreamRun"),
     "SweepResult": ("sweeps.results", "SweepResult"),
     "SyntheticHosts": ("fleets.synthetic_hosts", "SyntheticHosts"),
     "Trace": ("trace.columns", "Trace"),
@@ -96,6 +100,8 @@ _PLACES = {
     "progress": ("progress_bar", "progress"),
     "replay": ("prediction", "replay"),
     "run_scenario": ("workload.run", "run_scenario"),
+    "run_stream": ("workload.run_stream", "run_stream"),
+    "scaled_stream": ("workload.scale_up", "scaled_stream"),
     "scaled_up": ("workload.scale_up", "scaled_up"),
     "space_filling": ("sweeps.points", "space_filling"),
     "sweep": ("sweeps.sweep", "sweep"),
@@ -110,6 +116,7 @@ __all__ = [
     "Cancelled",
     "Comparison",
     "ElasticAssumptions",
+    "EventStream",
     "FleetResult",
     "Hooks",
     "KernelBuild",
@@ -129,6 +136,7 @@ __all__ = [
     "Replay",
     "Scenario",
     "ScenarioRun",
+    "StreamRun",
     "SweepResult",
     "SyntheticHosts",
     "Trace",
@@ -153,6 +161,8 @@ __all__ = [
     "progress",
     "replay",
     "run_scenario",
+    "run_stream",
+    "scaled_stream",
     "scaled_up",
     "space_filling",
     "sweep",

@@ -308,7 +308,7 @@ def replay(
         log=log,
         places=places,
         demand=demand,
-        fallback_counts=_fallback_counts(state),
+        fallback_counts=fallback_counts(state),
         divergence=_divergence(state, demand),
         start_state=prepared.image.origin,
         losses=recording.trace.losses.total,
@@ -399,7 +399,8 @@ def _sample(state: State) -> tuple[np.ndarray, ...]:
     )
 
 
-def _fallback_counts(state: State) -> np.ndarray:
+def fallback_counts(state: State) -> np.ndarray:
+    """Fallbacks by requested type, type taken from, kind and orders (`layout.FALLBACK_SHAPE`)."""
     words = state.st[at.FALLBACKS : at.FALLBACKS + prod(at.FALLBACK_SHAPE)]
     return words.reshape(at.FALLBACK_SHAPE).copy()
 

@@ -21,6 +21,7 @@ from pagealloc_model.lock_visits import list_visits
 from pagealloc_model.machine import Machine
 from pagealloc_model.policy import Assumptions, Policy
 from pagealloc_model.reclaim_mode import check_mode
+from pagealloc_model.workload.event_stream import EventStream
 from pagealloc_model.workload.scenario import Scenario
 
 STEP_EVENTS = 1 << 18
@@ -104,19 +105,10 @@ def run_scenario(
     Raises:
         PolicyError: no preset of that name, an elastic mode of reclaim, or a policy that needs it.
     """
-    if assumptions is not None and assumptions.reclaim == "elastic":
-        raise PolicyError("scenarios of zone->lock replay literally; use reclaim='literal'")
-    check_mode(policy or Policy(), assumptions or Assumptions(), is_model=True)
     chosen = KernelRules.preset(rules) if isinstance(rules, str) else rules
     policy = policy or Policy()
     events = scenario.events
-    start_ns = int(events["time_ns"][0])
-    state = make_state(
-        scenario.machine, chosen, policy, assumptions, start_ns=start_ns, log_rows=LOG_ROWS
-    )
-    free_everything(state)
-    state.st[at.KSWAPD_RECORDED] = scenario.kswapd_recorded
-    state.st[at.DIRECT_RECLAIM_RECORDED] = scenario.direct_reclaim_recorded
+    state = empty_start(scenario, policy, chosen, assumptions, int(events["time_ns"][0]))
     places = np.full(scenario.objects, -1, np.int32)
     logs = []
     sampled = {}
@@ -146,6 +138,37 @@ def run_scenario(
             free_buddies=np.stack(list(sampled.values())),
         ),
     )
+
+
+def empty_start(
+    demand: Scenario | EventStream,
+    policy: Policy,
+    rules: KernelRules,
+    assumptions: Assumptions | None,
+    start_ns: int,
+) -> State:
+    """A state with all memory free, ready for the first event of a demand.
+
+    Args:
+        demand: whose machine it is.
+        policy: what it is run under.
+        rules: the kernel generation.
+        assumptions: ours.
+        start_ns: time of the first event.
+
+    Raises:
+        PolicyError: an elastic mode of reclaim, or a policy that needs it.
+    """
+    if assumptions is not None and assumptions.reclaim == "elastic":
+        raise PolicyError("scenarios of zone->lock replay literally; use reclaim='literal'")
+    check_mode(policy, assumptions or Assumptions(), is_model=True)
+    state = make_state(
+        demand.machine, rules, policy, assumptions, start_ns=start_ns, log_rows=LOG_ROWS
+    )
+    free_everything(state)
+    state.st[at.KSWAPD_RECORDED] = demand.kswapd_recorded
+    state.st[at.DIRECT_RECLAIM_RECORDED] = demand.direct_reclaim_recorded
+    return state
 
 
 def free_everything(state: State) -> None:

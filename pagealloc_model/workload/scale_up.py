@@ -9,7 +9,7 @@ kswapd runs as recorded. Demand does not react to memory or locks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,68 +24,21 @@ from pagealloc_model.measured import measure
 from pagealloc_model.policy import Assumptions
 from pagealloc_model.prepared import effective_policy, prepare
 from pagealloc_model.state_errors import relative
+from pagealloc_model.workload.copied_streams import CopiedStreams, most_in_use, streams_of
+from pagealloc_model.workload.event_stream import EventStream
 from pagealloc_model.workload.made_up_machine import GIB_PAGES, made_up_machine
+from pagealloc_model.workload.rounds import Rounds
 from pagealloc_model.workload.run import ScenarioRun, managed_spans, run_scenario
-from pagealloc_model.workload.scenario import Scenario, in_time_order, plain_events
+from pagealloc_model.workload.scenario import Scenario, plain_events
 
 if TYPE_CHECKING:
     from pagealloc_model.allocator.initial import StartImage
     from pagealloc_model.bundle import Bundle
     from pagealloc_model.demand import Demand
 
-SETTLING_NS = 1_000_000_000
-"""What lives at the start is allocated this long before the first event."""
 SHIFT_SHARE = 20
 """Copies begin within this part of the recording's span, by default."""
-_OF_OBJECTS = (at.ALLOC, at.HIDDEN_ALLOC, at.FREE)
 _OF_KSWAPD = (at.KSWAPD_START, at.KSWAPD_STOP)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Streams:
-    """The demand of some of a recording's CPUs.
-
-    Attributes:
-        events: `layout.EVENT` records on CPUs 0 to `nr_cpus` - 1; object numbers from 0 on.
-        orders: int8 order of each object.
-        born: bool, whether an event allocates the object.
-        nr_cpus: CPUs.
-    """
-
-    events: np.ndarray
-    orders: np.ndarray
-    born: np.ndarray
-    nr_cpus: int
-
-
-def streams_of(demand: Demand, cpus: Sequence[int]) -> Streams:
-    """The objects that some CPUs were first to handle, with all their events moved to those CPUs.
-
-    Args:
-        demand: a recording's.
-        cpus: the CPUs to keep.
-    """
-    events = demand.events[np.isin(demand.events["operation"], _OF_OBJECTS)]
-    events = events[events["object"] >= 0]
-    numbers, first = np.unique(events["object"], return_index=True)
-    kept = numbers[np.isin(events["cpu"][first], cpus)]
-    new_number = np.full(len(demand.objects), -1, np.int64)
-    new_number[kept] = np.arange(len(kept))
-    events = events[new_number[events["object"]] >= 0].copy()
-    events["object"] = new_number[events["object"]]
-    places = {cpu: place for place, cpu in enumerate(cpus)}
-    highest = int(demand.events["cpu"].max()) + 1
-    events["cpu"] = np.array([places.get(cpu, cpu % len(cpus)) for cpu in range(highest)])[
-        events["cpu"]
-    ]
-    born = np.zeros(len(kept), bool)
-    born[events["object"][events["operation"] != at.FREE]] = True
-    return Streams(
-        events=events,
-        orders=demand.objects["order"][kept].copy(),
-        born=born,
-        nr_cpus=len(cpus),
-    )
 
 
 def scaled_up(
@@ -112,46 +65,95 @@ def scaled_up(
     Raises:
         UsageError: no such CPU in the recording, or no CPU asked for.
     """
+    return scaled_stream(
+        recording, nr_cpus, gib=gib, cpus=cpus, shift_ns=shift_ns, rules=rules, seed=seed
+    ).scenario()
+
+
+def scaled_stream(
+    recording: Bundle,
+    nr_cpus: int,
+    *,
+    gib: float | None = None,
+    cpus: Sequence[int] | None = None,
+    shift_ns: int | None = None,
+    rules: KernelRules | None = None,
+    seed: int = 0,
+    rounds: int = 1,
+) -> EventStream:
+    """The same demand made part by part, and as many times over as is asked for.
+
+    After each round but the last, what still lives is freed, and what lived at the start is
+    allocated again; what stays in use throughout stays in use.
+
+    Args:
+        recording: an opened bundle.
+        nr_cpus: CPUs of the machine; streams repeat until each has one.
+        gib: its memory; None for as much as was recorded.
+        cpus: the recorded CPUs whose streams are used; None for all.
+        shift_ns: copies begin up to this long after the first; None for a part of the span.
+        rules: the kernel's rules; None for the recorded kernel's.
+        seed: of the shifts.
+        rounds: how many times the recording is gone through.
+
+    Raises:
+        UsageError: no such CPU in the recording, no CPU or no round asked for, or too little memory
+            for the copies.
+    """
     rules = rules or choose_rules(recording, None).rules
     prepared = prepare(recording, rules, Assumptions(), 0)
-    recorded = prepared.machine
+    recorded, demand = prepared.machine, prepared.demand
     cpus = tuple(range(recorded.nr_cpus)) if cpus is None else tuple(cpus)
     if nr_cpus < 1 or not cpus or not set(cpus) <= set(range(recorded.nr_cpus)):
         raise UsageError(
             f"{recording.name} has CPUs 0 to {recorded.nr_cpus - 1}: streams of CPUs "
             f"{', '.join(map(str, cpus))} cannot make a machine of {nr_cpus}"
         )
-    streams = streams_of(prepared.demand, cpus)
+    if rounds < 1:
+        raise UsageError(f"{rounds} rounds of {recording.name} are no demand; ask for 1 or more")
     machine = _machine(recorded, nr_cpus, gib, rules)
+    streams = streams_of(demand, cpus)
+    kswapd = demand.events[np.isin(demand.events["operation"], _OF_KSWAPD)]
+    for events in (streams.events, kswapd):
+        events["zone"] = _types_by_type(recorded, machine)[events["zone"]]
     copies = -(-nr_cpus // len(cpus))
-    first = int(streams.events["time_ns"][0])
-    span = int(streams.events["time_ns"][-1]) - first
+    span = int(streams.events["time_ns"][-1] - streams.events["time_ns"][0])
     limit = span // SHIFT_SHARE if shift_ns is None else shift_ns
     shifts = np.random.default_rng(seed).integers(0, max(limit, 1), copies)
     shifts[0] = 0
-    copied = _copies(streams, shifts, nr_cpus)
-    count = len(streams.orders) * copies
-    births = _births(streams, copied, machine, first)
-    unborn = int((np.int64(1) << births["order"].astype(np.int64)).sum())
-    share = _lowest_free_share(prepared.image, recorded, prepared.demand)
-    blocks = _background_blocks(share, machine, copied, unborn)
-    background = _background(blocks, machine, count, first - 2 * SETTLING_NS)
-    kswapd = prepared.demand.events[np.isin(prepared.demand.events["operation"], _OF_KSWAPD)]
-    events = np.concatenate([background, births, kswapd, copied])
-    return Scenario(
-        name=f"{recording.name} x{copies}",
-        machine=machine,
-        events=in_time_order(events),
-        objects=count + len(background),
-        seed=seed,
-        kswapd_recorded=prepared.demand.kswapd_recorded,
-        direct_reclaim_recorded=prepared.demand.direct_reclaim_recorded,
-        lines=(
-            f"{copies} copies of {len(cpus)} streams of {recording.name} on {nr_cpus} CPUs, "
-            f"begun within {limit / 1e6:g} ms; memory of their own, zones shared",
-            f"{blocks << machine.pageblock_order} pages beside theirs stay in use",
-        ),
+    copied = CopiedStreams(streams=streams, shifts=shifts, nr_cpus=nr_cpus, beside=kswapd)
+    share = _lowest_free_share(prepared.image, recorded, demand)
+    blocks = _background_blocks(share, machine, copied)
+    plan = Rounds(
+        copied=copied,
+        background=_background(blocks, machine, copied.objects),
+        highest_type=len(machine.zone_types) - 1,
+        rounds=rounds,
     )
+    lines = (
+        f"{copies} copies of {len(cpus)} streams of {recording.name} on {nr_cpus} CPUs, "
+        f"begun within {limit / 1e6:g} ms; memory of their own, zones shared",
+        f"{blocks << machine.pageblock_order} pages beside theirs stay in use",
+    )
+    times = f", {rounds} times over" if rounds > 1 else ""
+    return EventStream(
+        name=f"{recording.name} x{copies}{times}",
+        machine=machine,
+        parts=plan.parts,
+        events=plan.events,
+        objects=copied.objects + blocks,
+        seed=seed,
+        kswapd_recorded=demand.kswapd_recorded,
+        direct_reclaim_recorded=demand.direct_reclaim_recorded,
+        lines=lines,
+    )
+
+
+def _types_by_type(recorded: Machine, machine: Machine) -> np.ndarray:
+    """int8: the machine's zone type for each recorded one; one that it lacks is its highest."""
+    numbers = [machine.type_index(name) for name in recorded.zone_types]
+    highest = len(machine.zone_types) - 1
+    return np.array([number if number >= 0 else highest for number in numbers], np.int8)
 
 
 def _machine(recorded: Machine, nr_cpus: int, gib: float | None, rules: KernelRules) -> Machine:
@@ -181,51 +183,22 @@ def _machine(recorded: Machine, nr_cpus: int, gib: float | None, rules: KernelRu
     )
 
 
-def _copies(streams: Streams, shifts: np.ndarray, nr_cpus: int) -> np.ndarray:
-    """The streams' events once per shift, each with CPUs and objects of its own."""
-    parts = []
-    for number, shift in enumerate(shifts.tolist()):
-        part = streams.events.copy()
-        part["time_ns"] += shift
-        part["object"] += number * len(streams.orders)
-        part["cpu"] = (part["cpu"].astype(np.int64) + number * streams.nr_cpus) % nr_cpus
-        parts.append(part)
-    return np.concatenate(parts)
-
-
-def _births(streams: Streams, copied: np.ndarray, machine: Machine, first: int) -> np.ndarray:
-    """Allocations of what lived at the start, on the CPUs that free it."""
-    frees = copied[copied["operation"] == at.FREE]
-    _, index = np.unique(frees["object"], return_index=True)
-    frees = frees[index]
-    unborn = frees[~streams.born[frees["object"] % len(streams.born)]]
-    births = plain_events(at.HIDDEN_ALLOC, np.full(len(unborn), first - SETTLING_NS), unborn["cpu"])
-    births["object"] = unborn["object"]
-    births["order"] = streams.orders[unborn["object"] % len(streams.orders)]
-    births["migratetype"] = at.MOVABLE
-    births["bits"] = at.GFP_DIRECT_RECLAIM | at.GFP_KSWAPD_RECLAIM
-    births["zone"] = len(machine.zone_types) - 1
-    return births
-
-
-def most_in_use(events: np.ndarray) -> int:
-    """By how many pages what is in use exceeds, at its peak, what was at the start."""
-    by_time = np.argsort(events["time_ns"], kind="stable")
-    pages = np.int64(1) << events["order"][by_time].astype(np.int64)
-    signed = np.where(events["operation"][by_time] == at.FREE, -pages, pages)
-    return max(int(np.cumsum(signed).max(initial=0)), 0)
-
-
-def _background_blocks(
-    lowest_share: float, machine: Machine, copied: np.ndarray, unborn_pages: int
-) -> int:
+def _background_blocks(lowest_share: float, machine: Machine, copied: CopiedStreams) -> int:
     """Pageblocks in use throughout, so that memory gets as short as it was recorded.
+
+    What watermarks and lowmem_reserve keep from these requests (S1.5, S1.8) stays free in any case.
 
     Raises:
         UsageError: the machine has too little memory for the copies.
     """
     managed = sum(end - begin for begin, end in managed_spans(machine))
-    spare = int(managed * (1 - lowest_share)) - unborn_pages - most_in_use(copied)
+    kept = sum(
+        min(zone.high + max(zone.lowmem_reserve, default=0), zone.managed) for zone in machine.zones
+    )
+    orders = np.concatenate([each["order"] for each in copied.births(0, 0)])
+    unborn = int((np.int64(1) << orders.astype(np.int64)).sum())
+    free = max(int(managed * lowest_share), kept)
+    spare = managed - free - unborn - most_in_use(copied.merged())
     if spare < 0:
         raise UsageError(
             f"the streams need {-spare} pages more than the machine has; give it "
@@ -234,10 +207,10 @@ def _background_blocks(
     return spare >> machine.pageblock_order
 
 
-def _background(blocks: int, machine: Machine, objects: int, time_ns: int) -> np.ndarray:
+def _background(blocks: int, machine: Machine, objects: int) -> np.ndarray:
     """Allocations of whole pageblocks that are never freed."""
     events = plain_events(
-        at.HIDDEN_ALLOC, np.full(blocks, time_ns), np.arange(blocks) % machine.nr_cpus
+        at.HIDDEN_ALLOC, np.zeros(blocks, np.int64), np.arange(blocks) % machine.nr_cpus
     )
     events["object"] = objects + np.arange(blocks)
     events["order"] = machine.pageblock_order
@@ -256,7 +229,7 @@ def _lowest_free_share(image: StartImage, recorded: Machine, demand: Demand) -> 
     everything = streams_of(demand, tuple(range(recorded.nr_cpus)))
     managed = sum(zone.managed for zone in recorded.zones)
     kept = sum(zone.high for zone in recorded.zones)
-    return max(free - most_in_use(everything.events), kept) / managed
+    return max(free - most_in_use([everything.events]), kept) / managed
 
 
 def judged_scale_up(recording: Bundle, cpus: Sequence[int], *, seed: int = 0) -> pd.DataFrame:

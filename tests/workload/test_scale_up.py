@@ -8,7 +8,7 @@ import pytest
 import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.errors import UsageError
-from pagealloc_model.workload.scale_up import most_in_use
+from pagealloc_model.workload.copied_streams import most_in_use
 from tests.small_recordings import shipped_bundle
 
 
@@ -30,6 +30,12 @@ def test_copies_have_cpus_and_objects_of_their_own(doubled: pm.Scenario) -> None
     assert not set(first["object"]) & set(second["object"])
     assert (np.diff(events["time_ns"]) >= 0).all()
     assert doubled.machine.nr_cpus == 4
+
+
+def test_a_machine_of_another_size_serves_all_requests(doubled: pm.Scenario) -> None:
+    """Zones of the larger machine stand for those that the recorded machine had."""
+    assert int(doubled.events["zone"].max()) < len(doubled.machine.zone_types)
+    assert pm.run_scenario(doubled, rules="6.18").failed == 0
 
 
 def test_everything_freed_was_allocated(doubled: pm.Scenario) -> None:
@@ -78,4 +84,5 @@ def test_most_in_use_counts_pages_not_events() -> None:
     events["time_ns"] = (3, 1, 2)
     events["operation"] = (at.FREE, at.ALLOC, at.ALLOC)
     events["order"] = (3, 3, 0)
-    assert most_in_use(events) == 9
+    events = events[np.argsort(events["time_ns"])]
+    assert most_in_use([events]) == most_in_use([events[:1], events[1:]]) == 9

@@ -1,0 +1,176 @@
+"""How replays grow: with events, memory, CPUs; what a terabyte and a billion events take.
+
+Usage: python benchmarks/size.py host|billion|linear|memory [--events N] [--json]
+
+Every figure is of a fresh process, of its CPU time and of the most that it had resident (VmHWM),
+interpreter and libraries included. Kernels are compiled before and loaded before anything is timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import pagealloc_model as pm
+from pagealloc_model.workload.event_stream import EventStream
+
+RECORDING = "kbuild"
+RULES = "6.12"
+TIMES = (1, 10, 100)
+GIB = (4, 16, 64, 256, 1024)
+CPUS = (2, 8, 32, 128, 316)
+HOST = {"cpus": 316, "gib": 1024}
+BILLION = {"cpus": 8, "gib": 64}
+Figures = dict[str, float]
+
+
+def streamed(cpus: int, gib: float, rounds: int, events: int = 0) -> Figures:
+    """A recording scaled up, replayed from a stream.
+
+    Args:
+        cpus: CPUs of the machine.
+        gib: its memory.
+        rounds: times over that the recording is gone through.
+        events: instead: as many rounds as make so many events.
+    """
+    bundle = pm.open(RECORDING)
+    pm.run_stream(pm.scaled_stream(bundle, 2), rules=RULES)
+    if events:
+        one, two = (pm.scaled_stream(bundle, cpus, gib=gib, rounds=each).events for each in (1, 2))
+        rounds = max(-(-(events - one) // (two - one)), 0) + 1
+    stream = pm.scaled_stream(bundle, cpus, gib=gib, rounds=rounds)
+    making = seconds_of(lambda: made(stream))
+    begun = time.process_time()
+    run = pm.run_stream(stream, rules=RULES)
+    taken = time.process_time() - begun
+    return {
+        "CPUs": cpus,
+        "GiB": gib,
+        "events": run.events,
+        "making s": making,
+        "replay s": taken - making,
+        "events/s": run.events / (taken - making),
+        "events/s in all": run.events / taken,
+        "failed": run.failed,
+        "peak MiB": resident_mib("VmHWM"),
+    }
+
+
+def made(stream: EventStream) -> int:
+    """Make all parts, use none."""
+    return sum(map(len, stream.parts()))
+
+
+def seconds_of(action: Callable[[], object]) -> float:
+    """CPU time that an action takes, seconds."""
+    begun = time.process_time()
+    action()
+    return time.process_time() - begun
+
+
+def resident_mib(which: str) -> float:
+    """What this process has in memory (VmRSS), or had at most (VmHWM), MiB."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(which)).split()[1]) / 1024
+
+
+def bytes_of_pages(gib: float) -> Figures:
+    """Memory of a state whose page frames are all in use."""
+    from pagealloc_model.allocator.state import make_state
+    from pagealloc_model.kernel_rules import KernelRules
+    from pagealloc_model.workload.made_up_machine import made_up_machine
+
+    rules = KernelRules.preset(RULES)
+    machine = made_up_machine(gib, 64, rules)
+    before = resident_mib("VmRSS")
+    state = make_state(machine, rules)
+    state.pages["order"] = 0
+    grown = resident_mib("VmRSS") - before
+    return {"pages": machine.end_pfn, "bytes each": grown * (1 << 20) / machine.end_pfn}
+
+
+def bytes_of_events(path: str) -> Figures:
+    """Memory of a recording's columns, and of what replays of it need."""
+    bundle = pm.open(path)
+    before = resident_mib("VmRSS")
+    events = len(bundle.trace)
+    _touch(getattr(bundle.trace, name) for name in ("time_ns", "pfn", "cpu", "gfp", "pid"))
+    read = resident_mib("VmRSS") - before
+    demand = pm.replay(bundle).demand
+    ready = demand.events.nbytes + demand.objects.nbytes + demand.starting_places().nbytes
+    return {
+        "events": events,
+        "trace, bytes each": read * (1 << 20) / events,
+        "demand, bytes each": ready / len(demand.events),
+        "peak MiB": resident_mib("VmHWM"),
+    }
+
+
+def _touch(columns: Iterator[np.ndarray]) -> None:
+    for column in columns:
+        column.sum()
+
+
+def alone(measure: Callable[..., Figures], **arguments: object) -> Figures:
+    """The figures that a measure finds in a process of its own."""
+    command = [sys.executable, __file__, "--alone", measure.__name__, json.dumps(arguments)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    figures: Figures = json.loads(done.stdout)
+    return figures
+
+
+def host(_events: int) -> pd.DataFrame:
+    """1 TiB and 316 CPUs."""
+    return pd.DataFrame([alone(streamed, rounds=1, **HOST)])
+
+
+def billion(events: int) -> pd.DataFrame:
+    """A recording of so many events."""
+    return pd.DataFrame([alone(streamed, rounds=1, events=events, **BILLION)])
+
+
+def linear(_events: int) -> pd.DataFrame:
+    """More events, more memory, more CPUs, one at a time."""
+    of_events = [alone(streamed, cpus=2, gib=16, rounds=times) for times in TIMES]
+    of_memory = [alone(streamed, cpus=2, gib=gib, rounds=10) for gib in GIB]
+    of_cpus = [alone(streamed, cpus=cpus, gib=1024, rounds=1) for cpus in CPUS]
+    groups = {"events": of_events, "memory": of_memory, "CPUs": of_cpus}
+    return pd.DataFrame([{"grows": name, **row} for name, rows in groups.items() for row in rows])
+
+
+def memory(_events: int) -> pd.DataFrame:
+    """Bytes of a page frame and of an event."""
+    return pd.DataFrame([alone(bytes_of_pages, gib=16), alone(bytes_of_events, path=RECORDING)])
+
+
+PARTS = {each.__name__: each for each in (host, billion, linear, memory)}
+MEASURES = {each.__name__: each for each in (streamed, bytes_of_pages, bytes_of_events)}
+
+
+def main() -> None:
+    """Measure and print."""
+    if sys.argv[1:2] == ["--alone"]:
+        print(json.dumps(MEASURES[sys.argv[2]](**json.loads(sys.argv[3]))))
+        return
+    parser = argparse.ArgumentParser(description="how replays grow")
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("--events", type=int, default=1_000_000_000)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    figures = PARTS[options.part](options.events)
+    if options.json:
+        print(json.dumps(figures.to_dict("records"), indent=2))
+    else:
+        print(figures.to_string(index=False, float_format="{:,.2f}".format))
+
+
+if __name__ == "__main__":
+    main()
