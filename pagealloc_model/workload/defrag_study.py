@@ -113,8 +113,9 @@ def judged_rows(runs: pd.DataFrame, posted: pd.DataFrame) -> pd.DataFrame:
     Returns:
         quantity; posted_base, posted_patch, posted_change; base, patch, means of a run over seeds;
         change with change_low and change_high (bootstrap over seeds); sign, size and beats_null:
-        True, False, or NA where nothing was counted on either side. The sign is right if the whole
-        interval is on the posted side of 0; the null model says that nothing changes.
+        True, False, or NA: of rows that count nothing without the policy, and the sign of a single
+        seed. The sign is right if the whole interval is on the posted side of 0; the null model
+        says that nothing changes.
     """
     told = posted.pivot(index="quantity", columns="variant", values="low")
     sums = runs.groupby(["side", "seed"])[list(ROWS)].sum()
@@ -145,8 +146,9 @@ def _verdicts(change: float, low: float, high: float, wanted: float) -> dict[str
     if np.isnan(change):
         return {"sign": pd.NA, "size": pd.NA, "beats_null": pd.NA}
     ratio = change / wanted
+    certain = low > 0 if wanted > 0 else high < 0
     return {
-        "sign": low > 0 if wanted > 0 else high < 0,
+        "sign": pd.NA if np.isnan(low) else certain,
         "size": 1 / SIZE_FACTOR <= ratio <= SIZE_FACTOR,
         "beats_null": abs(change - wanted) < abs(wanted),
     }
