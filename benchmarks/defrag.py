@@ -76,8 +76,9 @@ def message(seeds: int = SEEDS) -> Message:
 def _what(seeds: int) -> list[Block]:
     return [
         Words(
-            text="Predicted by a model of the page allocator for a made-up host; no figure below "
-            "was fitted. Posted: a kernel build with bursts of huge pages on an unnamed machine."
+            text="Predicted by a model of the page allocator for a made-up host; no parameter was "
+            "fitted to the posted results (how many huge pages are asked for is the post's). "
+            "Posted: a kernel build with bursts of huge pages on an unnamed machine."
         ),
         Words(
             text=f"{HOST}; a step is 1/{HOST.scale} of a posted run with its turnover of compilers "

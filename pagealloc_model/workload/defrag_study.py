@@ -1,8 +1,9 @@
 """A host that builds a kernel, with and without defrag_mode, beside what was posted of it.
 
 The post: "mm: page_alloc: defrag_mode kswapd/kcompactd assistance", the fourth of five patches.
-`ROWS` were chosen before the first comparison was made, and none was dropped since: every row of
-the post's table that the model counts and that does not follow from other rows.
+`ROWS` were chosen before the first comparison with the post, and none was dropped since: every row
+of its table that the model counts and that does not follow from other rows. What had been looked at
+while the host was made: how many huge pages it served (see `build_host`).
 """
 
 from __future__ import annotations
