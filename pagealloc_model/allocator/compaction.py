@@ -28,6 +28,7 @@ from pagealloc_model.allocator.lru import lru_add
 from pagealloc_model.allocator.offsets import free_list_at, node_at, zone_at
 from pagealloc_model.allocator.pressure_offsets import (
     compactor_at,
+    node_pressure_at,
     value_of,
     word_at,
     zone_pressure_at,
@@ -59,9 +60,10 @@ def begin_compaction(
     free = st[words + pr.ZONE_FREE_FROM]
     lowest = first_page_of(st, zone)
     highest = last_block_of(st, zone)
-    if mode == pr.SYNC_FULL or migrate < lowest or migrate > highest:
+    whole = mode == pr.SYNC_FULL or order < 0
+    if whole or migrate < lowest or migrate > highest:
         migrate = lowest
-    if mode == pr.SYNC_FULL or free < lowest or free > highest:
+    if whole or free < lowest or free > highest:
         free = highest
     st[run + pr.RUN_ZONE] = zone + 1
     st[run + pr.RUN_ORDER] = order
@@ -121,7 +123,8 @@ def finished(st: np.ndarray, number: int) -> int:
     if st[at.BLOCK_WATERMARKS] and not st[run + pr.RUN_DIRECT]:
         mark = mark_pages(st, zone, at.WMARK_HIGH)
         free = free_in_whole_blocks(st, zone)
-        enough = above_mark(st, zone, order, mark, st[at.MOVABLE_TYPE], 0, free)
+        highest = st[node_pressure_at(st, node) + pr.KCOMPACTD_RUN_HIGHEST]
+        enough = above_mark(st, zone, order, mark, highest, 0, free)
         return pr.SUCCESS if enough else pr.CONTINUE
     return pr.SUCCESS if has_page_for(st, zone, order, st[run + pr.RUN_TYPE]) else pr.CONTINUE
 
@@ -170,11 +173,11 @@ def migrate_sources(
     folios: np.ndarray,
     places: np.ndarray,
     number: int,
-) -> tuple[int, int]:
+) -> tuple[int, int, bool]:
     """Move the unit's folios to free pages (S9.3).
 
     Returns:
-        Pages moved, frames that the free scanner looked at; both -1 if there was no free page.
+        Pages moved, frames that the free scanner looked at, whether it found too few free pages.
     """
     run = compactor_at(st, number)
     moved = 0
@@ -202,7 +205,7 @@ def migrate_sources(
             st[word_at(st, pr.PGMIGRATE_SUCCESS)] += 1 << order
             st[run + pr.RUN_LAST_MIGRATED] = source
             moved += 1 << order
-    return (-1 if lacking and moved == 0 else moved), scanned
+    return moved, scanned, lacking
 
 
 @inner
@@ -270,9 +273,9 @@ def compact_unit(
     if is_contended(st, run):
         return pr.CONTENDED
     scanned = isolate_sources(pages, blocks, st, folios, number)
-    moved, looked_at = migrate_sources(pages, blocks, st, folios, places, number)
+    moved, looked_at, lacking = migrate_sources(pages, blocks, st, folios, places, number)
     cost = (scanned + looked_at) * value_of(st, pr.COMPACT_SCAN_NS)
-    cost += max(moved, 0) * value_of(st, pr.COMPACT_MIGRATE_NS)
+    cost += moved * value_of(st, pr.COMPACT_MIGRATE_NS)
     st[run + pr.RUN_COST_NS] += max(cost, 1000)
     if not st[run + pr.RUN_DIRECT]:
         st[word_at(st, pr.DAEMON_MIGRATE_SCANNED)] += scanned
@@ -280,8 +283,8 @@ def compact_unit(
     last = st[run + pr.RUN_LAST_MIGRATED]
     if last >= 0 and order > 0 and last >> order < st[run + pr.RUN_MIGRATE] >> order:
         st[word_at(st, pr.DRAINED_ZONE)] = zone + 1
-    no_target = moved < 0 and st[run + pr.RUN_FREE] > st[run + pr.RUN_MIGRATE]
-    return pr.CONTENDED if no_target else pr.CONTINUE
+    have_met = st[run + pr.RUN_FREE] <= st[run + pr.RUN_MIGRATE]
+    return pr.CONTENDED if lacking and not have_met else pr.CONTINUE
 
 
 @inner

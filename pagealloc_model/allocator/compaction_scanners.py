@@ -26,6 +26,13 @@ def holds_movable(st: np.ndarray, migratetype: int) -> bool:
 
 
 @inner
+def is_left_out(st: np.ndarray, folios: np.ndarray, run: int, first: int) -> bool:
+    """Whether a run heeds a block's skip mark: those that see the whole zone do not (S9.3)."""
+    sees_all = st[run + pr.RUN_MODE] == pr.SYNC_FULL or st[run + pr.RUN_ORDER] < 0
+    return int(folios[first]["skip"]) == 1 and not sees_all
+
+
+@inner
 def is_source(
     pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, folios: np.ndarray, run: int, block: int
 ) -> bool:
@@ -33,7 +40,7 @@ def is_source(
     first = block << st[at.PAGEBLOCK_ORDER]
     if int(blocks[block]["zone"]) != st[run + pr.RUN_ZONE]:
         return False
-    if int(folios[first]["skip"]) and st[run + pr.RUN_MODE] != pr.SYNC_FULL:
+    if is_left_out(st, folios, run, first):
         return False
     if int(pages[first]["order"]) >= st[at.PAGEBLOCK_ORDER]:
         where = int(pages[first]["where"])
@@ -140,10 +147,10 @@ def is_target(
     first = block << st[at.PAGEBLOCK_ORDER]
     if int(blocks[block]["zone"]) != st[run + pr.RUN_ZONE]:
         return False
-    if int(folios[first]["skip"]) and st[run + pr.RUN_MODE] != pr.SYNC_FULL:
+    if is_left_out(st, folios, run, first):
         return False
-    is_free = int(pages[first]["where"]) == at.BUDDY
-    if is_free and int(pages[first]["order"]) >= st[at.PAGEBLOCK_ORDER]:
+    wanted = st[run + pr.RUN_ORDER] if st[run + pr.RUN_ORDER] > 0 else st[at.PAGEBLOCK_ORDER]
+    if int(pages[first]["where"]) == at.BUDDY and int(pages[first]["order"]) >= wanted:
         return False
     return holds_movable(st, int(blocks[block]["migratetype"]))
 
@@ -202,7 +209,6 @@ def isolate_targets(
             held = st[run + pr.RUN_HELD]
             pfn = block << block_order
             end = pfn + (1 << block_order)
-            scanned += end - pfn
             while pfn < end and allowed:
                 size = frames_of(pages, pfn, end)
                 if int(pages[pfn]["where"]) == at.BUDDY:
@@ -210,6 +216,7 @@ def isolate_targets(
                     if allowed:
                         hold(pages, blocks, st, run, pfn)
                 pfn += size
+            scanned += pfn - (block << block_order)
             if allowed and st[run + pr.RUN_HELD] == held:
                 folios[block << block_order]["skip"] = 1
         if allowed:

@@ -20,7 +20,12 @@ from pagealloc_model.allocator.compaction_gates import (
 )
 from pagealloc_model.allocator.counters import seen_free
 from pagealloc_model.allocator.lru_scan import reclaimable_pages
-from pagealloc_model.allocator.pressure_offsets import compactor_at, value_of, word_at
+from pagealloc_model.allocator.pressure_offsets import (
+    compactor_at,
+    value_of,
+    word_at,
+    zone_pressure_at,
+)
 from pagealloc_model.allocator.watermark import mark_pages
 from pagealloc_model.jit import inner
 
@@ -119,6 +124,7 @@ def count_outcome(st: np.ndarray, blocks: np.ndarray, pfn: int) -> None:
         return
     st[word_at(st, pr.COMPACT_SUCCESS)] += 1
     zone = int(blocks[pfn >> st[at.PAGEBLOCK_ORDER]]["zone"]) - 1
+    st[zone_pressure_at(st, zone) + pr.ZONE_FLUSH_SKIPS] = 0
     defer_no_more(st, zone, value_of(st, pr.REQUEST_ORDER), True)
 
 

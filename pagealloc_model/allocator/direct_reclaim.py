@@ -32,6 +32,8 @@ def begin_direct_reclaim(st: np.ndarray) -> None:
 @inner
 def is_ready_to_compact(st: np.ndarray, zone: int, order: int, highest_type: int) -> bool:
     """Whether a zone has enough free for compaction of a costly order to do the rest."""
+    if order <= st[at.COSTLY_ORDER] or not value_of(st, pr.REQUEST_BITS) & pr.GFP_IO:
+        return False
     verdict = gate(st, zone, order, at.WMARK_MIN, 0, highest_type, seen_free(st, zone))
     if verdict != pr.CONTINUE:
         return verdict == pr.SUCCESS
@@ -75,6 +77,8 @@ def pass_over_node(
             )
             left = left - scanned if scanned > 0 else 0
             st[word_at(st, pr.RECLAIMED)] += freed
+            if freed > 0:
+                st[node_pressure_at(st, node) + pr.KSWAPD_FAILURES] = 0
             st[word_at(st, pr.PGSCAN_DIRECT)] += scanned
             st[word_at(st, pr.PGSTEAL_DIRECT)] += freed
             st[word_at(st, pr.STALLED_NS)] += reclaim_cost(st, scanned, freed)
@@ -101,16 +105,13 @@ def reclaim_pass(
         zone = st[position]
         position += 1
         node = st[zone_at(zone) + at.ZONE_NODE]
-        if order > st[at.COSTLY_ORDER] and is_ready_to_compact(st, zone, order, highest):
+        if is_ready_to_compact(st, zone, order, highest):
             ready = True
         elif node != scanned_node:
             scanned_node = node
             pass_over_node(pages, blocks, st, folios, places, node)
     freed = value_of(st, pr.RECLAIMED)
-    if freed > 0:
-        for node in range(st[at.NR_NODES]):
-            st[node_pressure_at(st, node) + pr.KSWAPD_FAILURES] = 0
-    elif ready:
+    if freed == 0 and ready:
         st[word_at(st, pr.RECLAIMED)] = 1
     st[word_at(st, pr.RECLAIM_PRIORITY)] -= 1
     return freed >= pr.CLUSTER or ready or value_of(st, pr.RECLAIM_PRIORITY) < 0

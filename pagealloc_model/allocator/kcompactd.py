@@ -52,7 +52,7 @@ def wake_kcompactd(st: np.ndarray, node: int, order: int, highest_type: int) -> 
         return
     words = node_pressure_at(st, node)
     st[words + pr.KCOMPACTD_ORDER] = max(st[words + pr.KCOMPACTD_ORDER], order)
-    st[words + pr.KCOMPACTD_HIGHEST] = max(st[words + pr.KCOMPACTD_HIGHEST], highest_type)
+    st[words + pr.KCOMPACTD_HIGHEST] = min(st[words + pr.KCOMPACTD_HIGHEST], highest_type)
     if st[words + pr.KCOMPACTD_DUE] != at.NEVER:
         return
     first = node * st[at.ZONE_TYPES]
@@ -70,7 +70,7 @@ def begin_work(st: np.ndarray, node: int) -> None:
     """Take up what was asked for; the zones follow."""
     words = node_pressure_at(st, node)
     st[words + pr.KCOMPACTD_RUN_ORDER] = st[words + pr.KCOMPACTD_ORDER]
-    st[words + pr.KCOMPACTD_ORDER] = 0
+    st[words + pr.KCOMPACTD_RUN_HIGHEST] = st[words + pr.KCOMPACTD_HIGHEST]
     st[words + pr.KCOMPACTD_ZONE] = 0
     st[word_at(st, pr.DAEMON_WAKE)] += 1
 
@@ -80,9 +80,7 @@ def next_zone(st: np.ndarray, blocks: np.ndarray, folios: np.ndarray, node: int)
     """Begin the run of the next zone that needs one; False once there is none (S9.6)."""
     words = node_pressure_at(st, node)
     order = st[words + pr.KCOMPACTD_RUN_ORDER]
-    highest = st[words + pr.KCOMPACTD_HIGHEST]
-    if order < 0:
-        highest = st[at.ZONE_TYPES] - 1
+    highest = st[words + pr.KCOMPACTD_RUN_HIGHEST]
     index = st[words + pr.KCOMPACTD_ZONE]
     while index <= highest:
         zone = node * st[at.ZONE_TYPES] + index
@@ -90,11 +88,15 @@ def next_zone(st: np.ndarray, blocks: np.ndarray, folios: np.ndarray, node: int)
         if st[zone_at(zone) + at.ZONE_MANAGED] == 0:
             continue
         if order > 0 and (
-            is_deferred(st, zone, order) or background_gate(st, zone, order, highest) != pr.CONTINUE
+            is_deferred(st, zone, order)
+            or background_gate(st, zone, order, index - 1) != pr.CONTINUE
+            or background_gate(st, zone, order, highest) != pr.CONTINUE
         ):
             continue
         cpu = st[words + pr.KSWAPD_CPU]
-        begin_compaction(st, blocks, folios, 1 + node, zone, order, at.MOVABLE, pr.SYNC_LIGHT, cpu)
+        begin_compaction(
+            st, blocks, folios, 1 + node, zone, order, at.UNMOVABLE, pr.SYNC_LIGHT, cpu
+        )
         st[words + pr.KCOMPACTD_ZONE] = index
         return True
     st[words + pr.KCOMPACTD_ZONE] = -1
@@ -103,16 +105,19 @@ def next_zone(st: np.ndarray, blocks: np.ndarray, folios: np.ndarray, node: int)
 
 @inner
 def end_work(st: np.ndarray, node: int) -> None:
-    """All zones are done: sleep, or go on with what was asked meanwhile."""
+    """All zones are done: sleep, or go on with more that was asked meanwhile."""
     words = node_pressure_at(st, node)
-    if st[words + pr.KCOMPACTD_RUN_ORDER] < 0:
+    order = st[words + pr.KCOMPACTD_RUN_ORDER]
+    if order < 0:
         wait = CHECK_NS
         if node_score(st, node) >= st[words + pr.PROACTIVE_SCORE]:
             wait <<= pr.DEFER_SHIFT_MAX
         st[words + pr.PROACTIVE_DUE] = st[words + pr.KCOMPACTD_DUE] + wait
-    if st[words + pr.KCOMPACTD_ORDER] > 0:
+    elif st[words + pr.KCOMPACTD_HIGHEST] >= st[words + pr.KCOMPACTD_RUN_HIGHEST]:
+        st[words + pr.KCOMPACTD_HIGHEST] = st[at.ZONE_TYPES] - 1
+    if st[words + pr.KCOMPACTD_ORDER] > max(order, 0):
         return
-    st[words + pr.KCOMPACTD_HIGHEST] = 0
+    st[words + pr.KCOMPACTD_ORDER] = 0
     st[words + pr.KCOMPACTD_DUE] = at.NEVER
 
 
@@ -192,5 +197,6 @@ def look_proactively(st: np.ndarray, node: int) -> None:
     if score > min(max(100 - share, 5) + 10, 100):
         st[words + pr.PROACTIVE_SCORE] = score
         st[words + pr.KCOMPACTD_RUN_ORDER] = -1
+        st[words + pr.KCOMPACTD_RUN_HIGHEST] = st[at.ZONE_TYPES] - 1
         st[words + pr.KCOMPACTD_ZONE] = 0
         st[words + pr.KCOMPACTD_DUE] = st[at.NOW] + BEGIN_NS

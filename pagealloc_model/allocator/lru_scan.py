@@ -38,10 +38,8 @@ def list_size(st: np.ndarray, node: int, lst: int) -> int:
 def budget_of(st: np.ndarray, node: int, kind: int, priority: int) -> int:
     """Pages of a class that a pass of some priority looks at."""
     inactive = 2 * (kind - pr.ANON)
-    size = list_size(st, node, inactive) + list_size(st, node, inactive + 1)
-    if kind == pr.ANON:
-        size = size * value_of(st, pr.ANON_SCAN_PERCENT) // 100
-    return size >> priority
+    size = (list_size(st, node, inactive) + list_size(st, node, inactive + 1)) >> priority
+    return size * value_of(st, pr.ANON_SCAN_PERCENT) // 100 if kind == pr.ANON else size
 
 
 @inner

@@ -68,10 +68,11 @@ def with_pressure(
 
 
 def _set_switches(st: np.ndarray, policy: Policy) -> None:
-    """What shared decisions read of defrag_mode."""
+    """What shared decisions read: defrag_mode, and that a free ends no run of kswapd."""
     watermarks = policy.defrag_watermarks
     if watermarks is None:
         watermarks = policy.defrag_mode
+    st[at.KSWAPD_RECORDED] = 1
     st[at.DEFRAG_MODE] = bool(policy.defrag_mode)
     st[at.BLOCK_WATERMARKS] = bool(watermarks)
 
@@ -144,6 +145,7 @@ def _set_node(words: np.ndarray, machine: Machine, node: int, begun: int) -> Non
     words[pr.KSWAPD_DUE] = at.NEVER
     words[pr.KCOMPACTD_DUE] = at.NEVER
     words[pr.KCOMPACTD_ZONE] = -1
+    words[pr.KCOMPACTD_HIGHEST] = len(machine.zone_types) - 1
     words[pr.PROACTIVE_DUE] = begun + 500_000_000
     own = [cpu for cpu, of in enumerate(machine.cpu_node_indices) if of == node]
     words[pr.KSWAPD_CPU] = own[0] if own else 0

@@ -120,10 +120,21 @@ def may_use_reserves(bits: int) -> bool:
 
 
 @inner
+def use_reserves(st: np.ndarray) -> int:
+    """Let the next attempt ignore watermarks (S2.6)."""
+    kept = value_of(st, pr.REQUEST_FLAGS) & (at.ALLOC_KSWAPD | at.ALLOC_CMA)
+    st[word_at(st, pr.REQUEST_FLAGS)] = at.ALLOC_NO_WATERMARKS | kept
+    return RESERVES
+
+
+@inner
 def after_first(st: np.ndarray) -> int:
     """What follows the slow path's first attempt where compaction comes before the loop (S8.1)."""
     bits = value_of(st, pr.REQUEST_BITS)
-    if bits & at.GFP_DIRECT_RECLAIM and compacts_first(st) and not may_use_reserves(bits):
+    if may_use_reserves(bits):
+        wake(st)
+        return use_reserves(st)
+    if bits & at.GFP_DIRECT_RECLAIM and compacts_first(st):
         st[word_at(st, pr.COMPACT_PRIORITY)] = pr.ASYNC
         begin_direct_compaction(st)
         return INITIAL_COMPACTION
@@ -156,9 +167,7 @@ def after_retry(st: np.ndarray) -> int:
     bits = value_of(st, pr.REQUEST_BITS)
     flags = value_of(st, pr.REQUEST_FLAGS)
     if may_use_reserves(bits) and not flags & at.ALLOC_NO_WATERMARKS:
-        kept = flags & (at.ALLOC_KSWAPD | at.ALLOC_CMA)
-        st[word_at(st, pr.REQUEST_FLAGS)] = at.ALLOC_NO_WATERMARKS | kept
-        return RESERVES
+        return use_reserves(st)
     if not bits & at.GFP_DIRECT_RECLAIM:
         drops = value_of(st, pr.DEFRAG_FIXES) and flags & at.ALLOC_KSWAPD
         if drops and flags & at.ALLOC_NOFRAGMENT:
