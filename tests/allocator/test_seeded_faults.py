@@ -15,6 +15,7 @@ import pytest
 from tests.allocator.fault import Fault
 from tests.allocator.faults import FAULTS
 from tests.allocator.faults_6_1 import FAULTS_6_1
+from tests.allocator.faults_elastic import FAULTS_ELASTIC
 from tests.allocator.faults_nodes import FAULTS_NODES
 from tests.allocator.faults_ownership import FAULTS_OWNERSHIP
 from tests.oracle import RULES
@@ -30,6 +31,8 @@ COMPARE = f"""
 import signal
 import sys
 from tests.allocator.agreement import assert_agreement
+from tests.allocator.elastic_agreement import assert_elastic_agreement
+from tests.oracle.elastic_scenarios import random_elastic_scenario
 from tests.oracle.node_scenarios import random_node_scenario
 from tests.oracle.ownership_scenarios import random_ownership_scenario
 from tests.oracle.random_scenarios import random_scenario
@@ -50,11 +53,16 @@ count, kinds, *presets = sys.argv[1:]
 for number in range(int(count)):
     for kind in kinds.split(","):
         signal.setitimer(signal.ITIMER_VIRTUAL, {TIMEOUT_S})
-        assert_agreement(KINDS[kind](number, steps=200, replayed=True, presets=presets))
+        if kind == "elastic":
+            assert_elastic_agreement(
+                random_elastic_scenario(number, steps=100, presets=tuple(presets))
+            )
+        else:
+            assert_agreement(KINDS[kind](number, steps=200, replayed=True, presets=presets))
 """
 
 
-ALL_FAULTS = (*FAULTS, *FAULTS_6_1, *FAULTS_NODES, *FAULTS_OWNERSHIP)
+ALL_FAULTS = (*FAULTS, *FAULTS_6_1, *FAULTS_NODES, *FAULTS_OWNERSHIP, *FAULTS_ELASTIC)
 SOUGHT = ALL_FAULTS if os.environ.get("PAGEALLOC_ALL_FAULTS") else ALL_FAULTS[::3]
 """Faults that are put in: each third, as all of them take more than an hour of CPU time."""
 

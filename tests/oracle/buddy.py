@@ -101,6 +101,18 @@ class Buddy:
         self._split(pfn, order, buddy.order, buddy.migratetype)
         self._count_taken(order, buddy.migratetype)
 
+    def take_range(self, pfn: int, wanted: int, order: int) -> None:
+        """Take a part of a free buddy; what is left of it stays free, at list heads (S9.7)."""
+        buddy = self._unlist(pfn)
+        have = buddy.order
+        while have > order:
+            have -= 1
+            upper = pfn + (1 << have)
+            rest = pfn if wanted >= upper else upper
+            pfn = upper if wanted >= upper else pfn
+            self._insert(rest, have, buddy.migratetype, at_tail=False)
+        self._count_taken(order, buddy.migratetype)
+
     def take_as(self, pfn: int, order: int, migratetype: int) -> None:
         """Take the low end of a free buddy of whole blocks; all of it changes type (S6.3)."""
         buddy = self._unlist(pfn)

@@ -39,9 +39,9 @@ class HighatomicReserve:
             return
         self.buddy.events.hold("reserve", "", self._convert(pfn, order))
 
-    def unreserve(self, migratetype: int) -> bool:
-        """Give one block back to ordinary use, unless it is the last (S7.4)."""
-        if self.reserved <= self.buddy.blocks.pages:
+    def unreserve(self, migratetype: int, *, forced: bool = False) -> bool:
+        """Give one block back to ordinary use, unless it is the last and not forced (S7.4)."""
+        if not forced and self.reserved <= self.buddy.blocks.pages:
             return False
         blocks, moved = self._give_back(migratetype)
         self.buddy.events.hold("unreserve", "", blocks)

@@ -26,6 +26,11 @@ class PageList:
         """First page; the list must not be empty."""
         return next(iter(self._pages))
 
+    @property
+    def tail(self) -> int:
+        """Last page; the list must not be empty."""
+        return next(reversed(self._pages))
+
     def push_head(self, pfn: int) -> None:
         """Put a page in front of all others."""
         self.push_tail(pfn)

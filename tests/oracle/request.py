@@ -11,14 +11,18 @@ from tests.oracle.machine import Migratetype
 class Bits(IntFlag):
     """The gfp bits that the allocator's decisions read, with their values (S2.3).
 
-    ATOMIC exists in 6.1 only.
+    ATOMIC exists in 6.1 only; only an elastic replay reads IO, RETRY_MAYFAIL, NOFAIL and NORETRY.
     """
 
     NONE = 0
     HIGH = 0x20
+    IO = 0x40
     ATOMIC = 0x200
     DIRECT_RECLAIM = 0x400
     KSWAPD = 0x800
+    RETRY_MAYFAIL = 0x4000
+    NOFAIL = 0x8000
+    NORETRY = 0x10000
     MEMALLOC = 0x20000
     NOMEMALLOC = 0x80000
     THISNODE = 0x200000

@@ -54,6 +54,12 @@ class Watermarks:
         """Whether `order` may be taken while keeping `pages` free (S3.3)."""
         return self._ok(self.buddy.counters.free.read(), order, pages, highest_zone, attempt)
 
+    def ok_with(
+        self, free: int, order: int, pages: int, highest_zone: int, attempt: Attempt
+    ) -> bool:
+        """`ok` if `free` pages were free (S8.3, S8.6)."""
+        return self._ok(free, order, pages, highest_zone, attempt)
+
     def margin(self, order: int, highest_zone: int, attempt: Attempt) -> int:
         """Pages above what the test at the MIN mark with boost asks for; lists do not matter.
 

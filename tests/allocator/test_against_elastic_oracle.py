@@ -1,0 +1,69 @@
+"""Elastic replays: the kernels and the oracle, written apart from one page, do the same thing."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.allocator.elastic_agreement import assert_elastic_agreement
+from tests.oracle.elastic_scenarios import random_elastic_scenario
+
+MECHANISMS = {
+    "pgscan_kswapd",
+    "pgsteal_kswapd",
+    "pgscan_direct",
+    "pgsteal_direct",
+    "pgactivate",
+    "pgdeactivate",
+    "pageoutrun",
+    "kswapd_low_wmark_hit_quickly",
+    "kswapd_high_wmark_hit_quickly",
+    "allocstall_0",
+    "allocstall_1",
+    "compact_stall",
+    "compact_fail",
+    "compact_success",
+    "compact_isolated",
+    "compact_daemon_wake",
+    "compact_daemon_migrate_scanned",
+    "compact_daemon_free_scanned",
+    "pgmigrate_success",
+    "pgmigrate_fail",
+    "thp_fault_alloc",
+    "thp_fault_fallback",
+    "oom_kill",
+    "captured",
+    "deferred",
+    "dropped_frees",
+    "freed_by_model",
+    "absorbed",
+    "absorbed_frees",
+    "tried_failures",
+    "succeeded_failures",
+    "demand_failed",
+    "forced_by_nofail",
+    "in_base_pages",
+}
+"""What a run over scenarios has to come across, by the oracle's counters."""
+
+
+def counts_of(scenarios: range, steps: int) -> Counter[str]:
+    """Compare scenarios; what happened in them."""
+    found: Counter[str] = Counter()
+    for number in scenarios:
+        oracle = assert_elastic_agreement(random_elastic_scenario(number, steps=steps))
+        found += oracle.memory.counts + oracle.memory.seen + oracle.divergence
+        found["in_base_pages"] += oracle.in_base_pages
+    return found
+
+
+def test_model_and_oracle_agree_under_pressure() -> None:
+    found = counts_of(range(100, 108), steps=60)
+    assert found["pgsteal_kswapd"] and found["pgsteal_direct"] and found["pgmigrate_success"]
+
+
+@pytest.mark.long
+def test_they_agree_on_every_mechanism() -> None:
+    found = counts_of(range(40), steps=120)
+    assert not MECHANISMS - set(found)

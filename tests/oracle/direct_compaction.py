@@ -1,0 +1,75 @@
+"""Compaction that a request waits for, zone after zone (S8.1, S9)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tests.oracle.compaction_gates import Gates, Result
+from tests.oracle.compaction_run import Aim, CompactionRun, Priority
+from tests.oracle.compaction_zone import ZoneCompaction
+from tests.oracle.elastic_memory import ElasticMemory
+from tests.oracle.request import Attempt, Request
+from tests.oracle.zone import Zone
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What compacting a zonelist came to.
+
+    Attributes:
+        result: the highest of its zones'.
+        captured: the page taken as it came free.
+    """
+
+    result: Result
+    captured: int | None = None
+
+
+class DirectCompactor:
+    """Compacts the zones a request may use until one has what it wants."""
+
+    def __init__(
+        self, places: Mapping[int, ZoneCompaction], memory: ElasticMemory, gates: Gates
+    ) -> None:
+        self.places = places
+        self.memory = memory
+        self.gates = gates
+
+    def compact(
+        self, request: Request, attempt: Attempt, zonelist: Sequence[Zone], priority: Priority
+    ) -> Walk:
+        """Compact zone after zone (S9.5: deferral, but at full priority)."""
+        best = Result.SKIPPED
+        for zone in zonelist:
+            place = self.places[zone.index]
+            if priority is not Priority.SYNC_FULL and place.deferral.puts_off(request.order):
+                best = max(best, Result.DEFERRED)
+                self.memory.seen["deferred"] += 1
+                continue
+            result, captured = self._compact_zone(place, request, attempt, priority)
+            best = max(best, result)
+            if result is Result.SUCCESS:
+                place.deferral.note_success(request.order, allocated=False)
+                return Walk(best, captured)
+            failed = result in (Result.COMPLETE, Result.PARTIAL_SKIPPED)
+            if priority is not Priority.ASYNC and failed:
+                place.deferral.note_failure(request.order)
+        return Walk(best)
+
+    def _compact_zone(
+        self, place: ZoneCompaction, request: Request, attempt: Attempt, priority: Priority
+    ) -> tuple[Result, int | None]:
+        gate = self.gates.suit(place.zone, request.order, request.highest_zone, attempt)
+        if gate is not Result.CONTINUE:
+            return gate, None
+        aim = Aim(
+            order=request.order,
+            migratetype=request.migratetype,
+            priority=priority,
+            direct=True,
+            highest=request.highest_zone,
+            cpu=request.cpu,
+        )
+        run = CompactionRun(place, aim, self.memory, self.gates)
+        return run.finish(), run.captured

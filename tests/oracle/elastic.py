@@ -1,0 +1,322 @@
+"""The allocator under elastic reclaim: its own kswapd, direct reclaim and compaction (S10.5).
+
+Read `elastic_memory.py` first (what pages in use are), then `shrink.py`, `kswapd_run.py`,
+`direct_reclaim.py`; for compaction `compaction_gates.py`, `compaction_run.py`, `kcompactd.py`; and
+`slow_path.py`, which has use of them all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from tests.oracle.allocator import READ_BITS, Oracle
+from tests.oracle.compaction_gates import Gates
+from tests.oracle.compaction_zone import ZoneCompaction
+from tests.oracle.direct_compaction import DirectCompactor
+from tests.oracle.direct_reclaim import DirectReclaim
+from tests.oracle.elastic_memory import ElasticMemory
+from tests.oracle.elastic_options import ElasticOptions
+from tests.oracle.folios import Folio, Kind
+from tests.oracle.kcompactd import Kcompactd
+from tests.oracle.kswapd_run import ElasticKswapd
+from tests.oracle.machine import PMD_ORDER, Migratetype, OracleMachine
+from tests.oracle.request import Attempt, Bits, Request, fast_attempt, slow_attempt
+from tests.oracle.rules import OraclePolicy, OracleRules
+from tests.oracle.slow_path import SlowPath
+from tests.oracle.zone import Zone
+
+READ_ELASTIC_BITS = READ_BITS | Bits.IO | Bits.RETRY_MAYFAIL | Bits.NOFAIL | Bits.NORETRY
+RECLAIM_BITS = Bits.DIRECT_RECLAIM | Bits.KSWAPD | Bits.NORETRY
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demand:
+    """One recorded request.
+
+    Attributes:
+        number: of its object; -1 for a failure that is not tried.
+        cpu: CPU of the request.
+        order: pages asked for, as a power of two.
+        migratetype: 0 to 2.
+        highest_zone: highest type of zone allowed.
+        bits: gfp bits.
+        kind: class of the pages.
+        lead: number of the failure it came in place of, -1 for none.
+    """
+
+    number: int
+    cpu: int
+    order: int
+    migratetype: int
+    highest_zone: int
+    bits: int
+    kind: Kind
+    lead: int = -1
+
+    @property
+    def is_thp(self) -> bool:
+        """Whether it is for a huge page (S8.5)."""
+        is_huge = self.order == PMD_ORDER and self.kind is Kind.ANON
+        return is_huge and bool(self.bits & Bits.NOMEMALLOC)
+
+
+class ElasticOracle(Oracle):
+    """An oracle that makes room itself.
+
+    Attributes:
+        options: shares, costs, switches.
+        memory: pages in use.
+        compaction: what compaction remembers, by zone.
+        kcompactds: compaction threads by node.
+        absorbed: objects made unnecessary.
+        succeeded: recorded failures that succeeded here.
+        leads: the failure that each object came in place of.
+        divergence: what the recording and the replay disagreed on.
+    """
+
+    def __init__(
+        self,
+        machine: OracleMachine,
+        rules: OracleRules,
+        policy: OraclePolicy,
+        options: ElasticOptions,
+    ) -> None:
+        super().__init__(machine, rules, policy)
+        self.options = options
+        self.memory = ElasticMemory(self, options)
+        self.gates = Gates(options, policy.costly_order)
+        self.compaction = {zone.index: ZoneCompaction(zone) for zone in self.zones}
+        self.compactor = DirectCompactor(self.compaction, self.memory, self.gates)
+        self.direct_reclaim = DirectReclaim(self.memory, self.gates, self._note_progress)
+        self.divergence: Counter[str] = Counter()
+        self.outcomes: Counter[tuple[int, str]] = Counter()
+        self.succeeded: set[int] = set()
+        self.absorbed: set[int] = set()
+        self.leads: dict[int, int] = {}
+        self.kcompactds: dict[int, Kcompactd] = {}
+        self._stalled = False
+        for node in machine.nodes:
+            self._add_threads(node)
+
+    def act_as(self, cpu: int) -> None:
+        """What follows is another CPU's doing."""
+        self._this_cpu.number = cpu
+
+    def advance(self, now: int) -> None:
+        """Let threads work up to a time, inclusive; of equal times node by node."""
+        while True:
+            due, _, step = min(
+                ((due, number, step) for number, (due, step) in enumerate(self._threads())),
+                key=lambda each: each[:2],
+            )
+            if due > now:
+                break
+            self.memory.now = max(due, self.memory.now)
+            step()
+        self.memory.now = now
+
+    def put_folio(self, folio: Folio) -> None:
+        """Lay out pages in use, at the head of their list; they are allocated already."""
+        self.memory.add(folio)
+
+    def alloc_object(self, demand: Demand) -> None:
+        """A request that the recording served."""
+        self.memory.requests += 1
+        if self._is_absorbed(demand):
+            return
+        served, bits = self._try(demand, may_ask_again=True)
+        if served:
+            return
+        if self._has_smaller(demand, bits):
+            self.in_base_pages += 1
+            self._fill_singly(demand, bits & ~(Bits.NORETRY | Bits.THISNODE))
+        else:
+            self.divergence["demand_failed"] += 1
+
+    def fail_object(self, demand: Demand) -> None:
+        """A request that the recording refused: it is tried if it has an object."""
+        if demand.number < 0 or self._is_absorbed(demand) or self._is_needless_retry(demand):
+            return
+        self.divergence["tried_failures"] += 1
+        if self._try(demand, may_ask_again=False)[0]:
+            self.divergence["succeeded_failures"] += 1
+            self.succeeded.add(demand.number)
+
+    def free_object(self, cpu: int, number: int, offset: int, order: int) -> None:
+        """A recorded free of part of an object."""
+        if number in self.absorbed:
+            self.divergence["absorbed_frees"] += 1 << order
+            return
+        if number not in self.memory.objects:
+            return
+        pieces = self.memory.take_out(number, offset, order)
+        self.divergence["freed_by_model"] += (1 << order) - sum(piece.size for piece in pieces)
+        self.memory.free(cpu, pieces)
+
+    def drop_free(self, order: int) -> None:
+        """A recorded free by reclaim."""
+        self.divergence["dropped_frees"] += 1 << order
+
+    def zonelist_of(self, request: Request) -> list[Zone]:
+        """Zones a request may use."""
+        return self._zonelist(request)
+
+    def get_page(self, request: Request, attempt: Attempt, zonelist: list[Zone]) -> int | None:
+        """One attempt; what it asks of kswapd waits for `act_on_wakes`."""
+        self.act_as(request.cpu)
+        return self._walk.get_page(request, attempt, zonelist)
+
+    def wake_kswapds(self, request: Request, zonelist: list[Zone]) -> None:
+        """Every node with memory that the request may use gets its reclaim thread woken (S8.1)."""
+        order = request.order
+        if self.options.assists:
+            order = max(order, self.machine.pageblock_order)
+        for node in dict.fromkeys(zone.node for zone in zonelist if zone.spec.managed):
+            self.kswapd[node].wake(order, request.highest_zone)
+
+    def act_on_wakes(self, *, may_reclaim: bool) -> None:
+        """Act on what a request, and zones it boosted, asked for."""
+        for kswapd in self.kswapd.values():
+            kswapd.act_on_wakes(may_reclaim=may_reclaim)
+
+    def _note_progress(self, node: int) -> None:
+        """Direct reclaim freed something of a node: it is not hopeless."""
+        self.kswapd[node].failures = 0
+
+    def unreserve(self, request: Request, zonelist: list[Zone], *, forced: bool) -> bool:
+        """Give back one reserved block (S7.4)."""
+        self.act_as(request.cpu)
+        return any(zone.reserve.unreserve(request.migratetype, forced=forced) for zone in zonelist)
+
+    def make_room(self, request: Request, zonelist: list[Zone]) -> None:
+        """What follows reclaim that did not help (S8.2)."""
+        self.unreserve(request, zonelist, forced=False)
+        self.drain_all(request.cpu)
+
+    def _add_threads(self, node: int) -> None:
+        zones = [self.zones[index] for index in self.machine.zones_of(node)]
+        cpus = self.machine.cpus_of(node)
+        cpu = cpus[0] if cpus else 0
+        places = [self.compaction[zone.index] for zone in zones]
+        kcompactd = Kcompactd(places, self.memory, self.gates, cpu, 0)
+
+        def flush_skips() -> None:
+            for place in places:
+                if place.flush:
+                    place.forget_skips()
+
+        kswapd = ElasticKswapd(zones, self.memory, cpu, kcompactd, flush_skips)
+        kcompactd.kswapd_runs = lambda: kswapd.active
+        self.kcompactds[node] = kcompactd
+        self.kswapd[node] = kswapd
+
+    def _threads(self) -> list[tuple[int, object]]:
+        threads = []
+        for node in self.machine.nodes:
+            kswapd, kcompactd = self.kswapd[node], self.kcompactds[node]
+            threads += [
+                (kswapd.due, kswapd.step),
+                (kcompactd.due, kcompactd.step),
+                (kcompactd.proactive_due, kcompactd.look_around),
+            ]
+        return threads
+
+    def _is_absorbed(self, demand: Demand) -> bool:
+        self.leads[demand.number] = lead = demand.lead
+        while lead >= 0 and lead not in self.succeeded and lead not in self.absorbed:
+            lead = self.leads[lead]
+        if lead < 0:
+            return False
+        self.absorbed.add(demand.number)
+        self.divergence["absorbed"] += 1
+        return True
+
+    def _has_smaller(self, demand: Demand, bits: int) -> bool:
+        """Whether a caller goes on with single pages if its request fails (S10.5)."""
+        if not demand.order or bits & Bits.NOFAIL:
+            return False
+        if demand.kind >= Kind.ANON:
+            return True
+        is_atomic = bits & Bits.HIGH and not bits & Bits.DIRECT_RECLAIM
+        is_costly = demand.order > self.policy.costly_order
+        return not is_atomic and bool(bits & Bits.NORETRY or is_costly)
+
+    def _bits(self, demand: Demand) -> int:
+        """A request's bits, those of huge pages as the policy has them (S8.5)."""
+        given = self.options.thp_bits
+        if given is None or not demand.is_thp:
+            return demand.bits
+        local = demand.bits & Bits.NORETRY if demand.bits & Bits.THISNODE else 0
+        return demand.bits & ~RECLAIM_BITS | given | local
+
+    def _is_needless_retry(self, demand: Demand) -> bool:
+        """Whether the policy leaves out the second attempt for a huge page (S8.5)."""
+        is_second = demand.is_thp and not demand.bits & Bits.THISNODE and demand.lead >= 0
+        if not is_second or self.options.thp_bits is None:
+            return False
+        return not self._bits(demand) & Bits.DIRECT_RECLAIM
+
+    def _try(self, demand: Demand, *, may_ask_again: bool) -> tuple[bool, int]:
+        """Serve a request as asked; whether that went well, and the bits asked with last."""
+        bits = self._bits(demand)
+        self._stalled = False
+        pfn = self._serve(self._asked(demand, demand.order, bits))
+        is_local = demand.is_thp and bits & Bits.THISNODE and bits & Bits.DIRECT_RECLAIM
+        if pfn is None and is_local and may_ask_again:
+            bits &= ~(Bits.THISNODE | Bits.NORETRY)
+            is_local = False
+            pfn = self._serve(self._asked(demand, demand.order, bits))
+        if demand.is_thp and pfn is not None:
+            self.memory.counts["thp_fault_alloc"] += 1
+        elif demand.is_thp and not is_local:
+            self.memory.counts["thp_fault_fallback"] += 1
+        self.outcomes[demand.order, "asked"] += 1
+        self.outcomes[demand.order, "served"] += pfn is not None
+        self.outcomes[demand.order, "stalled"] += self._stalled
+        if pfn is not None:
+            self._own(demand, pfn, demand.order, 0)
+        return pfn is not None, bits
+
+    def _fill_singly(self, demand: Demand, bits: int) -> None:
+        """Single pages in place of a buddy, from the end on; the first refused is the last."""
+        for offset in reversed(range(1 << demand.order)):
+            pfn = self._serve(self._asked(demand, 0, bits))
+            if pfn is None:
+                self.failed += 1
+                return
+            self._own(demand, pfn, 0, offset)
+
+    def _asked(self, demand: Demand, order: int, bits: int) -> Request:
+        self.act_as(demand.cpu)
+        return Request(
+            cpu=demand.cpu,
+            order=order,
+            migratetype=demand.migratetype,
+            highest_zone=demand.highest_zone,
+            bits=Bits(bits) & READ_ELASTIC_BITS,
+        )
+
+    def _serve(self, request: Request) -> int | None:
+        zonelist = self._zonelist(request)
+        pfn = self.get_page(request, self._fast_attempt(request, zonelist), zonelist)
+        if pfn is None:
+            slow = SlowPath(self, request)
+            pfn = slow.serve()
+            self._stalled |= slow.stalled
+        self.act_on_wakes(may_reclaim=Bits.DIRECT_RECLAIM in request.bits)
+        return pfn
+
+    def _fast_attempt(self, request: Request, zonelist: list[Zone]) -> Attempt:
+        avoids = self._avoids_fragmenting(zonelist)
+        attempt = fast_attempt(request, avoids_fragmenting=avoids)
+        if self.options.highatomic_fastpath:
+            later = slow_attempt(request, defrag_mode=self.policy.defrag_mode)
+            attempt = replace(attempt, highatomic=later.highatomic)
+        return attempt
+
+    def _own(self, demand: Demand, pfn: int, order: int, offset: int) -> None:
+        is_movable = demand.migratetype == Migratetype.MOVABLE
+        self.allocated.add(pfn, order, is_movable)
+        number = demand.number
+        self.memory.add(Folio(pfn, order, demand.kind, number, offset, is_movable))

@@ -1,0 +1,142 @@
+"""Pages in use under reclaim and compaction: folios, objects, LRU lists (S10.5)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from tests.oracle.elastic_options import ElasticOptions
+from tests.oracle.folios import Folio, Kind
+from tests.oracle.lru import NodeLru
+from tests.oracle.zone import Zone
+
+if TYPE_CHECKING:
+    from tests.oracle.elastic import ElasticOracle
+
+
+class ElasticMemory:
+    """What pages in use are, and where their folios are listed.
+
+    Attributes:
+        options: shares and costs.
+        folios: by first page.
+        objects: pieces of each object, the newest first.
+        lrus: by node.
+        counts: counters under the kernel's names.
+        seen: what else happened, by name: deferrals, captures.
+        now: model time, ns.
+        requests: allocations so far.
+    """
+
+    def __init__(self, oracle: ElasticOracle, options: ElasticOptions) -> None:
+        self._oracle = oracle
+        self.options = options
+        self.folios: dict[int, Folio] = {}
+        self.objects: dict[int, list[Folio]] = {}
+        self.lrus = {node: NodeLru() for node in oracle.machine.nodes}
+        self.counts: Counter[str] = Counter()
+        self.seen: Counter[str] = Counter()
+        self.now = 0
+        self.requests = 0
+
+    def act_as(self, cpu: int) -> None:
+        """What follows is a CPU's doing."""
+        self._oracle.act_as(cpu)
+
+    def lru_of(self, folio: Folio) -> NodeLru:
+        """The lists of the folio's node."""
+        return self.lrus[self.zone_of(folio).node]
+
+    def zone_of(self, folio: Folio) -> Zone:
+        """The zone a folio lies in."""
+        return self._oracle.zone_of(folio.pfn)
+
+    def add(self, folio: Folio) -> None:
+        """A new allocation: the newest piece of its object, at its list's head."""
+        self.folios[folio.pfn] = folio
+        if folio.object is not None:
+            self.objects.setdefault(folio.object, []).insert(0, folio)
+        if folio.on_lru:
+            self.lru_of(folio).push(folio)
+
+    def forget(self, folio: Folio) -> None:
+        """A folio is about to be freed: it leaves its list and its object."""
+        del self.folios[folio.pfn]
+        if folio.on_lru:
+            self.lru_of(folio).remove(folio)
+        if folio.object is not None:
+            self.objects[folio.object].remove(folio)
+
+    def free(self, cpu: int, folios: Iterable[Folio]) -> None:
+        """A CPU frees folios by the ordinary path, one after another."""
+        for folio in folios:
+            self.free_pages(cpu, folio.pfn, folio.order)
+
+    def free_pages(self, cpu: int, pfn: int, order: int) -> None:
+        """A CPU frees pages by the ordinary path."""
+        self._oracle.allocated.remove(pfn, order)
+        self.act_as(cpu)
+        self._oracle.zone_of(pfn).free(cpu, pfn, order)
+
+    def take_out(self, number: int, offset: int, order: int) -> list[Folio]:
+        """Pieces of an object within a range of pages; larger ones are halved until they fit."""
+        found = []
+        end = offset + (1 << order)
+        waiting = list(self.objects.get(number, []))
+        while waiting:
+            piece = waiting.pop(0)
+            if piece.offset >= end or piece.offset + piece.size <= offset:
+                continue
+            if offset <= piece.offset and piece.offset + piece.size <= end:
+                self.forget(piece)
+                found.append(piece)
+            else:
+                waiting[:0] = self._halve(piece)
+        return found
+
+    def move(self, folio: Folio, target: int) -> None:
+        """An isolated folio's contents go to other pages, to the head of its list."""
+        del self.folios[folio.pfn]
+        self._oracle.allocated.add(target, folio.order, folio.movable)
+        folio.pfn = target
+        self.folios[target] = folio
+        self.lru_of(folio).push(folio)
+
+    def free_target(self, cpu: int, pfn: int, order: int) -> None:
+        """A CPU frees pages by the ordinary path that held nothing."""
+        self.act_as(cpu)
+        self._oracle.zone_of(pfn).free(cpu, pfn, order)
+
+    def drain(self, zone: Zone, cpu: int) -> None:
+        """A CPU empties its own lists of a zone."""
+        self.act_as(cpu)
+        zone.drain_all(cpu)
+
+    def drain_every_cpu(self, zone: Zone, by: int) -> None:
+        """A CPU empties all lists of a zone."""
+        self.act_as(by)
+        for cpu in range(self._oracle.machine.nr_cpus):
+            zone.drain_all(cpu)
+
+    def reclaimable(self, zone: Zone) -> int:
+        """Pages of a zone that reclaim might free (S8.3)."""
+        kinds = [Kind.FILE, Kind.ANON] if self.options.anon_scan_percent else [Kind.FILE]
+        return sum(
+            folio.size
+            for folio in self.folios.values()
+            if folio.on_lru and folio.kind in kinds and self.zone_of(folio) is zone
+        )
+
+    def _halve(self, piece: Folio) -> tuple[Folio, Folio]:
+        lower, upper = piece.halves()
+        pieces = self.objects[piece.object]
+        place = pieces.index(piece)
+        pieces[place : place + 1] = [lower, upper]
+        if piece.on_lru:
+            self.lru_of(piece).remove(piece)
+        for half in (lower, upper):
+            self.folios[half.pfn] = half
+            if half.on_lru:
+                self.lru_of(half).push(half)
+        return lower, upper

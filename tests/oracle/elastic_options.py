@@ -1,0 +1,102 @@
+"""What an elastic replay is told besides a literal one: shares, costs, compaction's switches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompactionRules:
+    """Behaviours of slow path and compaction that differ between versions; rows of S13.
+
+    Attributes:
+        initial_compaction_in_loop: compaction before reclaim is the loop's first turn (S8.1).
+        compaction_needs_reclaim: only who may reclaim may compact (S8.1).
+        gap_cap: most pages of compact_gap, 0 for any number (S9.1).
+        suitable_by_request_mark: suitability is measured by the request's own mark (S9.1).
+        async_source_by_order: asynchronous compaction for whole blocks takes movable blocks
+            whoever asks (S9.3).
+        stall_leaves_out_deferred: deferred attempts are no stalls (S9).
+        defrag_mode_fixes: who may not reclaim falls back instead of failing (S8.6).
+    """
+
+    initial_compaction_in_loop: bool = False
+    compaction_needs_reclaim: bool = False
+    gap_cap: int = 0
+    suitable_by_request_mark: bool = False
+    async_source_by_order: bool = False
+    stall_leaves_out_deferred: bool = False
+    defrag_mode_fixes: bool = False
+
+
+COMPACTION_RULES = {
+    "6.1": CompactionRules(),
+    "6.12": CompactionRules(),
+    "6.18": CompactionRules(),
+    "7.2": CompactionRules(
+        initial_compaction_in_loop=True,
+        compaction_needs_reclaim=True,
+        gap_cap=32,
+        suitable_by_request_mark=True,
+        async_source_by_order=True,
+        stall_leaves_out_deferred=True,
+        defrag_mode_fixes=True,
+    ),
+}
+"""By name of the oracle's rules."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElasticOptions:
+    """Shares, costs and policy of an elastic replay (S9.8, S10.5).
+
+    Attributes:
+        seed: of the draws.
+        file_referenced_per_mille: scanned pages of files that are in use.
+        anon_referenced_per_mille: the same of anonymous pages.
+        file_dirty_per_mille: scanned pages of files that must be written.
+        anon_scan_percent: share of the anonymous lists that a pass scans.
+        reclaim_scan_ns: time to look at a page.
+        reclaim_free_ns: time to free one.
+        kswapd_wake_ns: time from a wake to kswapd's first step.
+        compact_scan_ns: time for compaction to look at a page.
+        compact_migrate_ns: time to move one.
+        anon_migration_fails_per_mille: moves of anonymous pages that fail.
+        file_migration_fails_per_mille: the same of pages of files.
+        compaction_contended_per_mille: looks at which asynchronous compaction gives way.
+        compact_gap: replaces the rules' cap of compact_gap unless None.
+        extfrag_threshold: largest fragmentation index that lacks memory (S9.2).
+        proactiveness: of background compaction, in percent (S9.6).
+        assists: wakes of kswapd ask for a block at least (S8.6).
+        block_watermarks: kswapd and kcompactd count free pages in whole blocks (S8.6).
+        highatomic_fastpath: atomic requests may use the reserve at once.
+        thp_bits: reclaim bits of huge-page requests instead of their own; None keeps them (S8.5).
+        rules: see `CompactionRules`.
+    """
+
+    seed: int = 0
+    file_referenced_per_mille: int = 50
+    anon_referenced_per_mille: int = 500
+    file_dirty_per_mille: int = 20
+    anon_scan_percent: int = 0
+    reclaim_scan_ns: int = 300
+    reclaim_free_ns: int = 500
+    kswapd_wake_ns: int = 20_000
+    compact_scan_ns: int = 50
+    compact_migrate_ns: int = 2_000
+    anon_migration_fails_per_mille: int = 20
+    file_migration_fails_per_mille: int = 50
+    compaction_contended_per_mille: int = 0
+    compact_gap: int | None = None
+    extfrag_threshold: int = 500
+    proactiveness: int = 20
+    assists: bool = False
+    block_watermarks: bool = False
+    highatomic_fastpath: bool = False
+    thp_bits: int | None = None
+    rules: CompactionRules = CompactionRules()
+
+    def gap(self, order: int) -> int:
+        """Free pages that compaction wants beside the watermark (S9.1)."""
+        cap = self.rules.gap_cap if self.compact_gap is None else self.compact_gap
+        return min(2 << order, cap) if cap else 2 << order

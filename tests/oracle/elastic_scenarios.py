@@ -1,0 +1,371 @@
+"""Random machines under pressure: reclaim, compaction and what replaces failed requests."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from tests.oracle import RULES, Bits, OracleMachine, OraclePolicy, OracleRules
+from tests.oracle.builders import ATOMIC, KERNEL
+from tests.oracle.elastic import Demand, ElasticOracle
+from tests.oracle.elastic_options import COMPACTION_RULES, ElasticOptions
+from tests.oracle.folios import Folio, Kind
+from tests.oracle.machine import OracleZone
+
+FULL = KERNEL | Bits.IO
+REQUEST_BITS = (
+    FULL,
+    FULL,
+    FULL | Bits.NORETRY,
+    FULL | Bits.RETRY_MAYFAIL,
+    FULL | Bits.NOFAIL,
+    KERNEL,
+    ATOMIC,
+    ATOMIC | Bits.NOMEMALLOC,
+    Bits.KSWAPD,
+    Bits.IO | Bits.KSWAPD,
+    FULL | Bits.MEMALLOC,
+    FULL | Bits.THISNODE | Bits.NORETRY,
+)
+"""Bits that lead to different slow paths."""
+
+THP_BITS = (
+    FULL | Bits.NOMEMALLOC | Bits.THISNODE | Bits.NORETRY,
+    FULL | Bits.NOMEMALLOC,
+    Bits.IO | Bits.NOMEMALLOC,
+)
+ORDERS = (0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 3, 3, 4, 6, 9)
+PRESSURES = (0.3, 0.6, 0.8, 0.9)
+PHASE = 40
+"""Steps after which pressure may change."""
+PAUSES_NS = (0, 0, 0, 1_000, 20_000, 300_000, 2_000_000, 120_000_000, 600_000_000)
+"""Times between two steps."""
+CHAINED = 4
+"""Requests after a failure that may have come in its place."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A request, or a recorded failure."""
+
+    time_ns: int
+    demand: Demand
+    recorded_failure: bool = False
+
+
+@dataclass(frozen=True)
+class GiveBack:
+    """A recorded free of part of an object, perhaps by reclaim."""
+
+    time_ns: int
+    cpu: int
+    number: int
+    offset: int
+    order: int
+    by_reclaim: bool = False
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Time passes; then a CPU's vmstat worker runs."""
+
+    time_ns: int
+    cpu: int
+
+
+ElasticStep = Ask | GiveBack | Pass
+
+
+def take_elastic_step(oracle: ElasticOracle, step: ElasticStep) -> None:
+    """One step on an oracle."""
+    oracle.advance(step.time_ns)
+    match step:
+        case Ask(recorded_failure=True):
+            oracle.fail_object(step.demand)
+        case Ask():
+            oracle.alloc_object(step.demand)
+        case GiveBack(by_reclaim=True):
+            oracle.drop_free(step.order)
+        case GiveBack():
+            oracle.free_object(step.cpu, step.number, step.offset, step.order)
+        case Pass():
+            oracle.tick(step.cpu)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElasticScenario:
+    """A reproducible test case; the work of its seed.
+
+    Attributes:
+        machine: a small machine.
+        rules: one kernel's rules.
+        policy: what is under test.
+        options: shares, costs, switches.
+        seed: decides the start state and every step.
+        steps: number of steps.
+        bits: sets of gfp bits to draw requests from.
+        orders: orders to draw requests from.
+        movable_share: share of requests and of start pages that are movable.
+        free_share: share of the start pages that are free.
+    """
+
+    machine: OracleMachine
+    rules: OracleRules
+    policy: OraclePolicy
+    options: ElasticOptions
+    seed: int
+    steps: int
+    bits: tuple[Bits, ...] = REQUEST_BITS
+    orders: tuple[int, ...] = ORDERS
+    movable_share: float = 0.7
+    free_share: float = 0.3
+
+    def started(self) -> ElasticOracle:
+        """An oracle with every page placed; the first objects have no number above the last."""
+        oracle = ElasticOracle(self.machine, self.rules, self.policy, self.options)
+        rng = random.Random(self.seed)
+        number = 0
+        for spec in self.machine.zones:
+            for start in range(spec.start_pfn, spec.end_pfn, self.machine.pages_per_block):
+                number = self._lay_out_block(oracle, start, number, rng)
+        oracle.drain_all()
+        oracle.settle_counters()
+        return oracle
+
+    def run(self, oracle: ElasticOracle) -> Iterator[ElasticStep]:
+        """Take each step on the oracle; yields it."""
+        steps = _Steps(self, oracle)
+        for _ in range(self.steps):
+            step = steps.next()
+            take_elastic_step(oracle, step)
+            oracle.events.clear()
+            oracle.work.clear()
+            yield step
+
+    def _lay_out_block(
+        self, oracle: ElasticOracle, start: int, number: int, rng: random.Random
+    ) -> int:
+        machine = self.machine
+        migratetype = rng.choice((0, 1, 1, 1, 1, 1, 2, 3) if start else (1,))
+        oracle.set_block_type(start >> machine.pageblock_order, migratetype)
+        order = min(rng.choice((0, 0, 0, 1, 2, 4)), machine.pageblock_order - 1)
+        movable_share = 0.95 if migratetype == 1 else 0.1
+        free_share = rng.choice((0.0, self.free_share, self.free_share, 0.9))
+        pages = range(start, start + machine.pages_per_block, 1 << order)
+        for pfn in pages:
+            oracle.put_allocated(pfn, order, movable=False)
+        for pfn in pages:
+            is_movable = rng.random() < movable_share
+            oracle.allocated.remove(pfn, order)
+            oracle.allocated.add(pfn, order, is_movable)
+            if rng.random() < free_share:
+                oracle.free(rng.randrange(machine.nr_cpus), pfn, order)
+                continue
+            kind = rng.choice((Kind.ANON, Kind.FILE, Kind.FILE)) if is_movable else Kind.KERNEL
+            has_object = rng.random() < 0.8
+            folio = Folio(pfn, order, kind, number if has_object else None, 0, is_movable)
+            folio.active = is_movable and rng.random() < 0.3
+            number += has_object
+            oracle.put_folio(folio)
+        return number
+
+
+@dataclass
+class _Steps:
+    """Draws one step after another."""
+
+    scenario: ElasticScenario
+    oracle: ElasticOracle
+    live: list[tuple[int, int, int]] = field(default_factory=list)
+    time_ns: int = 0
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.scenario.seed + 1)
+        for number, pieces in self.oracle.memory.objects.items():
+            self.live += [(number, piece.offset, piece.order) for piece in pieces]
+        self.objects = max(self.oracle.memory.objects, default=-1) + 1
+        self.taken = 0
+        self.pressure = 0.5
+        self.lead: Demand | None = None
+        self.chained = 0
+
+    def next(self) -> ElasticStep:
+        """The next step."""
+        rng = self.rng
+        if self.taken % PHASE == 0:
+            self.pressure = rng.choice(PRESSURES)
+        self.taken += 1
+        self.time_ns += rng.choice(PAUSES_NS)
+        cpu = rng.randrange(self.scenario.machine.nr_cpus)
+        if rng.random() < 0.04:
+            return Pass(self.time_ns, cpu)
+        if rng.random() < self.pressure or not self.live:
+            return self._next_ask(cpu)
+        return self._next_free(cpu)
+
+    def _next_ask(self, cpu: int) -> Ask:
+        if self.lead is not None and self.chained < CHAINED:
+            return self._next_member(cpu)
+        self.lead = None
+        demand = self._demand(cpu)
+        if demand.order and self.rng.random() < 0.15:
+            is_tried = self.rng.random() < 0.9
+            demand = replace(demand, number=self._new_number() if is_tried else -1)
+            if is_tried:
+                self.lead, self.chained = demand, 0
+            return Ask(self.time_ns, demand, recorded_failure=True)
+        return Ask(self.time_ns, self._with_object(demand))
+
+    def _next_member(self, cpu: int) -> Ask:
+        """A retry of a failure, or what came in its place."""
+        self.chained += 1
+        lead = self.lead
+        if self.chained == 1 and self.rng.random() < 0.2:
+            retry = replace(lead, number=self._new_number(), lead=lead.number, cpu=cpu)
+            return Ask(self.time_ns, retry, recorded_failure=True)
+        order = self.rng.randrange(lead.order)
+        return Ask(
+            self.time_ns, self._with_object(replace(lead, order=order, lead=lead.number, cpu=cpu))
+        )
+
+    def _with_object(self, demand: Demand) -> Demand:
+        number = self._new_number()
+        self.live.append((number, 0, demand.order))
+        return replace(demand, number=number)
+
+    def _new_number(self) -> int:
+        self.objects += 1
+        return self.objects - 1
+
+    def _demand(self, cpu: int) -> Demand:
+        rng, scenario = self.rng, self.scenario
+        order = rng.choice(scenario.orders)
+        is_movable = rng.random() < scenario.movable_share
+        bits = rng.choice(scenario.bits)
+        kind = rng.choice((Kind.ANON, Kind.FILE)) if is_movable else Kind.KERNEL
+        migratetype = 1
+        if not is_movable:
+            migratetype = rng.choice((0, 0, 2))
+            kind = Kind.RECLAIMABLE if migratetype == 2 else Kind.KERNEL
+        elif order == 9:
+            kind, bits = Kind.ANON, rng.choice(THP_BITS)
+        types = scenario.machine.zone_types
+        return Demand(
+            number=-1,
+            cpu=cpu,
+            order=order,
+            migratetype=migratetype,
+            highest_zone=rng.choice((types - 1, types - 1, rng.randrange(types))),
+            bits=int(bits),
+            kind=kind,
+        )
+
+    def _next_free(self, cpu: int) -> GiveBack:
+        rng = self.rng
+        number, offset, order = self.live.pop(rng.randrange(len(self.live)))
+        while order and rng.random() < 0.15:
+            order -= 1
+            keeps_lower = rng.random() < 0.5
+            kept, freed = (0, 1) if keeps_lower else (1, 0)
+            self.live.append((number, offset + (kept << order), order))
+            offset += freed << order
+        return GiveBack(self.time_ns, cpu, number, offset, order, rng.random() < 0.05)
+
+
+def random_elastic_scenario(
+    number: int, *, steps: int, presets: tuple[str, ...] = tuple(RULES)
+) -> ElasticScenario:
+    """Any machine under pressure, under any policy, with a preset's rules."""
+    rng = random.Random(number)
+    rules = RULES[rng.choice(presets)]
+    machine = random_elastic_machine(rng)
+    policy = random_elastic_policy(rng)
+    return ElasticScenario(
+        machine=machine,
+        rules=replace(rules, highatomic_from_pcp=rng.random() < 0.5),
+        policy=policy,
+        options=random_options(rng, rules.name, policy),
+        seed=number,
+        steps=steps,
+        orders=rng.choice((ORDERS, ORDERS, (0, 0, 0, 1, 3, 4, 5), (0, 0, 9, 9, 9, 4))),
+        movable_share=rng.choice((0.2, 0.6, 0.9)),
+        free_share=rng.choice((0.05, 0.15, 0.3)),
+    )
+
+
+def random_elastic_machine(rng: random.Random) -> OracleMachine:
+    """One node or two, each with two zones of a few small blocks or fewer large ones."""
+    block_order = rng.choice((9, 9, 6, 5))
+    nodes = rng.choice((1, 1, 1, 2))
+    zones = []
+    pfn = 0
+    for node in range(nodes):
+        for name in ("DMA32", "Normal"):
+            pages = rng.choice((1, 2, 3)) << 10 if name == "Normal" else rng.choice((1, 1, 2)) << 9
+            if node and name == "DMA32":
+                pages = 0
+            zones.append(_zone(rng, name, node, pfn, pages))
+            pfn += -(-pages // 1024) << 10
+    return OracleMachine(
+        zones=tuple(zones),
+        nr_cpus=2,
+        cpu_nodes=(0, nodes - 1),
+        pageblock_order=block_order,
+        thp=rng.random() < 0.7,
+    )
+
+
+def _zone(rng: random.Random, name: str, node: int, start: int, pages: int) -> OracleZone:
+    low = int(pages * rng.choice((0.01, 0.04, 0.1)))
+    return OracleZone(
+        name=name,
+        start_pfn=start,
+        spanned=pages,
+        present=pages,
+        managed=pages,
+        min=low * 4 // 5,
+        low=low,
+        high=low * 6 // 5,
+        lowmem_reserve=(0, rng.choice((0, 40)) if name == "DMA32" and pages else 0),
+        node=node,
+    )
+
+
+def random_elastic_policy(rng: random.Random) -> OraclePolicy:
+    """Small per-CPU lists, defrag_mode now and then."""
+    batch = rng.choice((1, 4, 7))
+    high_min = rng.choice((1, 4, 8)) * batch
+    return OraclePolicy(
+        highatomic_gate_order=rng.choice((0, 0, 3)),
+        highatomic_reserve_percent=rng.choice((1, 10)),
+        pcp_batch=batch,
+        pcp_high_min=high_min,
+        pcp_high_max=rng.choice((high_min, 4 * high_min)),
+        pcp_batch_scale_max=rng.choice((0, 2, 5)),
+        watermark_boost_factor=rng.choice((0, 15000)),
+        defrag_mode=rng.random() < 0.2,
+    )
+
+
+def random_options(rng: random.Random, rules: str, policy: OraclePolicy) -> ElasticOptions:
+    """Shares and costs at which everything happens."""
+    return ElasticOptions(
+        seed=rng.randrange(100),
+        file_referenced_per_mille=rng.choice((0, 50, 300)),
+        anon_referenced_per_mille=rng.choice((0, 500)),
+        file_dirty_per_mille=rng.choice((0, 20, 200)),
+        anon_scan_percent=rng.choice((0, 0, 50, 100)),
+        kswapd_wake_ns=rng.choice((0, 20_000)),
+        anon_migration_fails_per_mille=rng.choice((0, 20, 200)),
+        file_migration_fails_per_mille=rng.choice((0, 50, 300)),
+        compaction_contended_per_mille=rng.choice((0, 0, 100)),
+        compact_gap=rng.choice((None, None, 0, 16)),
+        extfrag_threshold=rng.choice((500, 500, 0)),
+        proactiveness=rng.choice((20, 80, 0)),
+        assists=policy.defrag_mode if rng.random() < 0.7 else not policy.defrag_mode,
+        block_watermarks=policy.defrag_mode if rng.random() < 0.7 else not policy.defrag_mode,
+        highatomic_fastpath=rng.random() < 0.2,
+        thp_bits=rng.choice((None, None, int(Bits.DIRECT_RECLAIM | Bits.NORETRY), 0)),
+        rules=COMPACTION_RULES[rules],
+    )

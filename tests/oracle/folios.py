@@ -1,0 +1,75 @@
+"""Folios and the objects they are pieces of (S10.5)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+
+from tests.oracle.draws import Purpose, draw
+
+DRAWS = 256
+"""The number of a draw begins again after this many."""
+
+
+class Kind(IntEnum):
+    """Class of an allocated page."""
+
+    KERNEL = 0
+    RECLAIMABLE = 1
+    ANON = 2
+    FILE = 3
+
+
+@dataclass(eq=False)
+class Folio:
+    """One allocation of some order.
+
+    Attributes:
+        pfn: first page.
+        order: its size.
+        kind: its class.
+        object: number of the object it is a piece of; None if no event is about it.
+        offset: its distance from the object's beginning, in pages.
+        movable: requested as MOVABLE.
+        active: on the active list, if on any.
+        draws: how often each purpose was drawn.
+    """
+
+    pfn: int
+    order: int
+    kind: Kind
+    object: int | None = None
+    offset: int = 0
+    movable: bool = False
+    active: bool = False
+    draws: Counter[Purpose] = field(default_factory=Counter)
+
+    @property
+    def size(self) -> int:
+        """Its pages."""
+        return 1 << self.order
+
+    @property
+    def on_lru(self) -> bool:
+        """Whether pages like it are on LRU lists."""
+        return self.movable and self.kind >= Kind.ANON
+
+    def happens(self, purpose: Purpose, per_mille: int, seed: int) -> bool:
+        """Draw once more."""
+        key = -1 - self.pfn if self.object is None else self.object + 1
+        number = self.draws[purpose] % DRAWS
+        self.draws[purpose] += 1
+        return draw(seed, key, purpose, number) < per_mille
+
+    def halves(self) -> tuple[Folio, Folio]:
+        """Lower and upper half; both remember what was drawn."""
+        order = self.order - 1
+        lower = replace(self, order=order, draws=Counter(self.draws))
+        upper = replace(
+            lower,
+            pfn=self.pfn + (1 << order),
+            offset=self.offset + (1 << order),
+            draws=Counter(self.draws),
+        )
+        return lower, upper

@@ -1,0 +1,166 @@
+"""kcompactd: compaction in the background, one unit a step (S9.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.oracle.compaction_gates import Gates, Result
+from tests.oracle.compaction_run import Aim, CompactionRun, Priority, fragmentation_score
+from tests.oracle.compaction_zone import ZoneCompaction
+from tests.oracle.elastic_memory import ElasticMemory
+from tests.oracle.machine import Migratetype
+
+NEVER = 1 << 62
+PROACTIVE_NS = 500_000_000
+BEGIN_NS = 20_000
+"""Time from a wake to the first step."""
+LEFT_OUT = 64
+"""Proactive rounds left out after one that was no use."""
+
+
+class Kcompactd:
+    """A node's compaction thread.
+
+    Attributes:
+        due: when it does something next, ns.
+        order: asked for, 0 for nothing.
+        highest: highest type of zone asked for.
+        zone: number of the zone it is at; None while it idles.
+        proactive_due: when it next looks whether to compact unasked.
+    """
+
+    def __init__(
+        self,
+        places: Sequence[ZoneCompaction],
+        memory: ElasticMemory,
+        gates: Gates,
+        cpu: int,
+        begun_ns: int,
+    ) -> None:
+        self.places = places
+        self.memory = memory
+        self.gates = gates
+        self.cpu = cpu
+        self.block_order = places[0].zone.blocks.order
+        self.kswapd_runs = lambda: False
+        self.due = NEVER
+        self.order = 0
+        self.highest = len(places) - 1
+        self.proactive_due = begun_ns + PROACTIVE_NS
+        self.score_before = 0
+        self._at: int | None = None
+        self._aim_order = 0
+        self._aim_highest = 0
+        self.run: CompactionRun | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way."""
+        return self._at is None
+
+    def wake(self, order: int, highest: int) -> None:
+        """Somebody wants an order; acted on if some zone might be compacted for it."""
+        if not order:
+            return
+        self.order = max(self.order, order)
+        self.highest = min(self.highest, highest)
+        if self.is_idle and self.due == NEVER and self._is_worth_it():
+            self.due = self.memory.now + BEGIN_NS
+
+    def step(self) -> None:
+        """Do what is due: one unit, or all that comes before the next one."""
+        if self.is_idle:
+            self.memory.counts["compact_daemon_wake"] += 1
+            self._aim_order, self._aim_highest = self.order, self.highest
+            self._at = -1
+        while True:
+            if self.run is None and not self._next_run():
+                self._go_idle()
+                return
+            self._unit()
+            if self.run is not None or self.due > self.memory.now:
+                return
+
+    def look_around(self) -> None:
+        """Compact unasked if free memory is too fragmented (S9.6)."""
+        self.proactive_due = self.memory.now + PROACTIVE_NS
+        options = self.memory.options
+        if not options.proactiveness or self.due != NEVER or self.kswapd_runs():
+            return
+        high = min(max(100 - options.proactiveness, 5) + 10, 100)
+        score = self.score()
+        if score > high:
+            self.score_before = score
+            self._aim_order, self._aim_highest = -1, len(self.places) - 1
+            self._at = -1
+            self.due = self.memory.now + BEGIN_NS
+
+    def score(self) -> int:
+        """The node's fragmentation, zones by their size."""
+        zones = [place.zone for place in self.places if place.zone.spec.managed]
+        managed = sum(zone.spec.managed for zone in zones)
+        return sum(zone.spec.managed * fragmentation_score(zone) // (managed + 1) for zone in zones)
+
+    def _is_worth_it(self) -> bool:
+        return any(
+            self.gates.suit_background(place.zone, self.order, self.highest) is Result.CONTINUE
+            for place in self._up_to(self.highest)
+        )
+
+    def _up_to(self, highest: int) -> list[ZoneCompaction]:
+        return [place for place in self.places[: highest + 1] if place.zone.spec.managed]
+
+    def _next_run(self) -> bool:
+        while self._at is not None and self._at < self._aim_highest:
+            self._at += 1
+            place = self.places[self._at]
+            if place.zone.spec.managed and self._may_run(place):
+                aim = Aim(
+                    order=self._aim_order,
+                    migratetype=Migratetype.UNMOVABLE,
+                    priority=Priority.SYNC_LIGHT,
+                    direct=False,
+                    highest=self._aim_highest,
+                    cpu=self.cpu,
+                )
+                self.run = CompactionRun(
+                    place, aim, self.memory, self.gates, kswapd_runs=self.kswapd_runs
+                )
+                return True
+        return False
+
+    def _may_run(self, place: ZoneCompaction) -> bool:
+        if self._aim_order < 0:
+            return True
+        if place.deferral.puts_off(self._aim_order):
+            return False
+        return all(
+            self.gates.suit_background(place.zone, self._aim_order, highest) is Result.CONTINUE
+            for highest in (self._at, self._aim_highest)
+        )
+
+    def _unit(self) -> None:
+        result = self.run.step()
+        self.due = self.memory.now + self.run.cost_ns
+        if result is None:
+            return
+        place, self.run = self.run.place, None
+        if self._aim_order < 0:
+            return
+        if result is Result.SUCCESS:
+            place.deferral.note_success(self._aim_order, allocated=False)
+        elif result in (Result.COMPLETE, Result.PARTIAL_SKIPPED):
+            self.memory.drain_every_cpu(place.zone, self.cpu)
+            place.deferral.note_failure(self._aim_order)
+
+    def _go_idle(self) -> None:
+        if self._aim_order < 0:
+            was_no_use = self.score() >= self.score_before
+            self.proactive_due = self.memory.now + (LEFT_OUT if was_no_use else 1) * PROACTIVE_NS
+        elif self.highest >= self._aim_highest:
+            self.highest = len(self.places) - 1
+        self._at = None
+        if self.order > max(self._aim_order, 0):
+            return
+        self.order = 0
+        self.due = NEVER

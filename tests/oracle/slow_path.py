@@ -1,0 +1,236 @@
+"""The slow path under elastic reclaim: reclaim, compact, and try again (S8)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.oracle.compaction_gates import Result
+from tests.oracle.compaction_run import Priority
+from tests.oracle.machine import Migratetype
+from tests.oracle.request import Attempt, Bits, Mark, Request, memalloc_attempt, slow_attempt
+
+if TYPE_CHECKING:
+    from tests.oracle.elastic import ElasticOracle
+
+RETRIES_MAX = 16
+"""Fruitless rounds of reclaim, and compactions that others profited from."""
+
+
+class SlowPath:
+    """One request's way once the fast path has failed.
+
+    Attributes:
+        stalled: it reclaimed or compacted.
+    """
+
+    def __init__(self, oracle: ElasticOracle, request: Request) -> None:
+        self.oracle = oracle
+        self.request = request
+        self.bits = request.bits
+        self.zonelist = oracle.zonelist_of(request)
+        self.options = oracle.options
+        self.attempt: Attempt = slow_attempt(request, defrag_mode=oracle.policy.defrag_mode)
+        self.is_costly = request.order > oracle.policy.costly_order
+        self.reclaims = Bits.DIRECT_RECLAIM in self.bits
+        self.compacts = Bits.IO in self.bits and (
+            self.reclaims or not self.options.rules.compaction_needs_reclaim
+        )
+        self.priority = Priority.SYNC_LIGHT
+        self.result = Result.SKIPPED
+        self.progress = 0
+        self.no_progress = 0
+        self.compact_retries = 0
+        self.stalled = False
+
+    @property
+    def compacts_first(self) -> bool:
+        """Whether compaction comes before reclaim (S8.1)."""
+        order = self.request.order
+        not_movable = order > 0 and self.request.migratetype != Migratetype.MOVABLE
+        return self.compacts and (self.is_costly or not_movable)
+
+    def serve(self) -> int | None:
+        """A page, or None."""
+        in_loop = self.options.rules.initial_compaction_in_loop
+        return self._loop_compacting() if in_loop else self._compact_then_loop()
+
+    def _compact_then_loop(self) -> int | None:
+        """6.1 to 6.18: one compaction precedes the loop, and may end it."""
+        self._wake()
+        pfn = self._get_page()
+        if pfn is not None:
+            return pfn
+        if self.request.may_ignore_watermarks:
+            self._wake()
+            return self._use_reserves()
+        if self.reclaims and self.compacts_first:
+            pfn = self._compact(Priority.ASYNC)
+            if pfn is not None:
+                return pfn
+            if self.is_costly and Bits.NORETRY in self.bits:
+                if self.result in (Result.SKIPPED, Result.DEFERRED) or self._is_local_only:
+                    return None
+                self.priority = Priority.ASYNC
+        return self._loop(compact_first=False)
+
+    def _loop_compacting(self) -> int | None:
+        """7.2: the first turn of the loop compacts instead of reclaiming."""
+        first = self.compacts_first
+        self.priority = Priority.ASYNC if first else Priority.SYNC_LIGHT
+        return self._loop(compact_first=first)
+
+    @property
+    def _is_local_only(self) -> bool:
+        return Bits.THISNODE in self.bits
+
+    def _loop(self, *, compact_first: bool) -> int | None:
+        while True:
+            self._wake()
+            pfn = self._get_page()
+            if pfn is not None:
+                return pfn
+            if self.request.may_ignore_watermarks:
+                self._settle()
+                return self._use_reserves()
+            if not self.reclaims:
+                if self._may_drop_nofragment_unreclaimed():
+                    self.attempt = self.attempt.may_fragment()
+                    continue
+                return None
+            if not compact_first:
+                pfn = self._reclaim()
+            if pfn is None:
+                pfn = self._compact(self.priority)
+            if pfn is not None:
+                return pfn
+            if compact_first:
+                if Bits.NORETRY in self.bits and self._is_local_only:
+                    return None
+                if Bits.NORETRY not in self.bits:
+                    self.priority = Priority.SYNC_LIGHT
+                compact_first = False
+                continue
+            self._settle()
+            if not self._goes_on():
+                return self._force() if Bits.NOFAIL in self.bits else None
+
+    def _use_reserves(self) -> int | None:
+        """Who frees memory with what it gets need keep no watermark, and does not reclaim."""
+        self.attempt = memalloc_attempt(self.request)
+        return self._get_page()
+
+    def _force(self) -> int | None:
+        """What must not fail takes what there is (S8.1)."""
+        self.oracle.divergence["forced_by_nofail"] += 1
+        self.attempt = self.attempt.ignoring_watermarks()
+        return self._get_page()
+
+    def _may_drop_nofragment_unreclaimed(self) -> bool:
+        fixes = self.options.rules.defrag_mode_fixes and self.oracle.policy.defrag_mode
+        return fixes and self.attempt.nofragment and Bits.KSWAPD in self.bits
+
+    def _goes_on(self) -> bool:
+        """Whether another turn may help (S8.1, S8.3, S8.4)."""
+        if Bits.NORETRY in self.bits:
+            return False
+        if self.is_costly and not (Bits.RETRY_MAYFAIL in self.bits and self.compacts):
+            return False
+        if self._reclaim_retry():
+            return True
+        if self.progress and self.compacts and self._compact_retry():
+            return True
+        if self.oracle.policy.defrag_mode and self.attempt.nofragment:
+            self.attempt = self.attempt.may_fragment()
+            return True
+        optional = Bits.RETRY_MAYFAIL | Bits.THISNODE
+        if not self.is_costly and not self.bits & optional:
+            self.oracle.memory.counts["oom_kill"] += 1
+        return False
+
+    def _wake(self) -> None:
+        if self.attempt.kswapd:
+            self.oracle.wake_kswapds(self.request, self.zonelist)
+        self._settle()
+
+    def _settle(self) -> None:
+        self.oracle.act_on_wakes(may_reclaim=self.reclaims)
+
+    def _get_page(self) -> int | None:
+        return self.oracle.get_page(self.request, self.attempt, self.zonelist)
+
+    def _reclaim(self) -> int | None:
+        """Free a cluster; then try, make room, try again (S8.2)."""
+        self._settle()
+        self.stalled = True
+        self.progress = self.oracle.direct_reclaim.reclaim(self.request, self.zonelist)
+        if not self.progress:
+            return None
+        pfn = self._get_page()
+        if pfn is None:
+            self._settle()
+            self.oracle.make_room(self.request, self.zonelist)
+            pfn = self._get_page()
+        return pfn
+
+    def _compact(self, priority: Priority) -> int | None:
+        order = self.request.order
+        if not order or not self.compacts:
+            return None
+        self._settle()
+        self.stalled = True
+        walk = self.oracle.compactor.compact(self.request, self.attempt, self.zonelist, priority)
+        self.result = walk.result
+        left_out = {Result.SKIPPED}
+        if self.options.rules.stall_leaves_out_deferred:
+            left_out.add(Result.DEFERRED)
+        if walk.result in left_out:
+            return None
+        counts = self.oracle.memory.counts
+        counts["compact_stall"] += 1
+        pfn = self._get_page() if walk.captured is None else walk.captured
+        if pfn is None:
+            counts["compact_fail"] += 1
+            return None
+        counts["compact_success"] += 1
+        place = self.oracle.compaction[self.oracle.zone_of(pfn).index]
+        place.flush = False
+        place.deferral.note_success(order, allocated=True)
+        return pfn
+
+    def _reclaim_retry(self) -> bool:
+        if self.progress and not self.is_costly:
+            self.no_progress = 0
+        else:
+            self.no_progress += 1
+        if self.no_progress <= RETRIES_MAX:
+            for zone in self.zonelist:
+                marks = zone.watermarks
+                free = zone.counters.free.read() + self.oracle.memory.reclaimable(zone)
+                pages = marks.effective(Mark.MIN)
+                order, highest = self.request.order, self.request.highest_zone
+                if marks.ok_with(free, order, pages, highest, self.attempt):
+                    return True
+        return self.oracle.unreserve(self.request, self.zonelist, forced=True)
+
+    def _compact_retry(self) -> bool:
+        order = self.request.order
+        if not order:
+            return False
+        if self.result is Result.SKIPPED:
+            return any(self._would_suit(zone) for zone in self.zonelist)
+        if self.result is Result.SUCCESS:
+            self.compact_retries += 1
+            if self.compact_retries <= (RETRIES_MAX // 4 if self.is_costly else RETRIES_MAX):
+                return True
+        least = Priority.SYNC_LIGHT if self.is_costly else Priority.SYNC_FULL
+        if self.priority <= least:
+            return False
+        self.priority = Priority(self.priority - 1)
+        self.compact_retries = 0
+        return True
+
+    def _would_suit(self, zone: object) -> bool:
+        order, highest = self.request.order, self.request.highest_zone
+        reclaimable = self.oracle.memory.reclaimable(zone)
+        free = zone.counters.free.read() + reclaimable // order
+        return self.oracle.gates.has_targets(zone, order, highest, Mark.MIN, free)
