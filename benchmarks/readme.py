@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
 
+import defrag
 import locks
 import ownership
 import pandas as pd
@@ -184,6 +185,14 @@ def pressure_lines() -> Iterator[str]:
     yield from _table_lines(pressure.own(("highatomic_stock",)))
 
 
+def defrag_lines() -> Iterator[str]:
+    """Markdown tables of what was posted of defrag_mode, and the model: changes, the trend."""
+    changes, trend = defrag.summary()
+    yield from _table_lines(changes)
+    yield ""
+    yield from _table_lines(trend)
+
+
 def _table_lines(frame: pd.DataFrame) -> Iterator[str]:
     """A data frame as markdown; errors in percent."""
     numeric = [pd.api.types.is_numeric_dtype(frame[name]) for name in frame]
@@ -214,6 +223,7 @@ def sweep_table() -> Iterator[str]:
 PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "errors": lambda: error_lines(_validations(SHIPPED)),
     "pressure": pressure_lines,
+    "defrag": defrag_lines,
     "sweep": sweep_table,
     "ownership": lambda: _table_lines(ownership.summary()),
     "ownership-cpus": lambda: _table_lines(ownership.purgers().drop(columns="load")),

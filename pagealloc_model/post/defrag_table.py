@@ -34,10 +34,10 @@ def defrag_table(rows: pd.DataFrame, rules: str, *, width: int = WIDTH) -> str:
             cells=(
                 percent(row.posted_change),
                 percent(row.change),
-                f"{_short(row.change_low)} to {_short(row.change_high)}",
-                _word(row.sign),
-                _word(row.size),
-                _word(row.beats_null),
+                _interval(row.change_low, row.change_high),
+                verdict_word(row.sign),
+                verdict_word(row.size),
+                verdict_word(row.beats_null),
             ),
         )
         for row in rows.itertuples()
@@ -89,10 +89,15 @@ def left_out_lines(left_out: Mapping[str, str], *, width: int = WIDTH) -> str:
     return "\n".join(paragraph(each, width=width, label="- ") for each in items) + "\n"
 
 
+def verdict_word(verdict: object) -> str:
+    """yes, no or NA."""
+    return NOT_AVAILABLE if pd.isna(verdict) else "yes" if verdict else "no"
+
+
+def _interval(low: float, high: float) -> str:
+    return NOT_AVAILABLE if pd.isna(low) else f"{_short(low)} to {_short(high)}"
+
+
 def _short(value: float) -> str:
     """A ratio in percent, in times where that is large."""
     return f"x{1 + value:.0f}" if value > 9 else percent(value)
-
-
-def _word(verdict: object) -> str:
-    return NOT_AVAILABLE if pd.isna(verdict) else "yes" if verdict else "no"

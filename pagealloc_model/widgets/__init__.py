@@ -1,6 +1,7 @@
 """Interactive views for notebooks: sliders made from `Policy`, figures that change in place."""
 
 from pagealloc_model.widgets.controls import PolicyControls
+from pagealloc_model.widgets.defrag_mode import defrag_mode
 from pagealloc_model.widgets.explorer import Explorer, View
 from pagealloc_model.widgets.highatomic import highatomic
 from pagealloc_model.widgets.pcp_batching import pcp_batching
@@ -11,6 +12,7 @@ __all__ = [
     "Explorer",
     "PolicyControls",
     "View",
+    "defrag_mode",
     "highatomic",
     "pcp_batching",
     "pcp_buddy",

@@ -1,8 +1,9 @@
 """A host that builds a kernel, with and without defrag_mode, beside what was posted of it.
 
 The post: "mm: page_alloc: defrag_mode kswapd/kcompactd assistance", the fourth of five patches.
-`ROWS` were chosen before the first comparison was made, and none was dropped since: every row of
-the post's table that the model counts and that does not follow from other rows.
+`ROWS` were chosen before the first comparison with the post, and none was dropped since: every row
+of its table that the model counts and that does not follow from other rows. What had been looked at
+while the host was made: how many huge pages it served (see `build_host`).
 """
 
 from __future__ import annotations
@@ -113,8 +114,9 @@ def judged_rows(runs: pd.DataFrame, posted: pd.DataFrame) -> pd.DataFrame:
     Returns:
         quantity; posted_base, posted_patch, posted_change; base, patch, means of a run over seeds;
         change with change_low and change_high (bootstrap over seeds); sign, size and beats_null:
-        True, False, or NA where nothing was counted on either side. The sign is right if the whole
-        interval is on the posted side of 0; the null model says that nothing changes.
+        True, False, or NA: of rows that count nothing without the policy, and the sign of a single
+        seed. The sign is right if the whole interval is on the posted side of 0; the null model
+        says that nothing changes.
     """
     told = posted.pivot(index="quantity", columns="variant", values="low")
     sums = runs.groupby(["side", "seed"])[list(ROWS)].sum()
@@ -145,8 +147,9 @@ def _verdicts(change: float, low: float, high: float, wanted: float) -> dict[str
     if np.isnan(change):
         return {"sign": pd.NA, "size": pd.NA, "beats_null": pd.NA}
     ratio = change / wanted
+    certain = low > 0 if wanted > 0 else high < 0
     return {
-        "sign": low > 0 if wanted > 0 else high < 0,
+        "sign": pd.NA if np.isnan(low) else certain,
         "size": 1 / SIZE_FACTOR <= ratio <= SIZE_FACTOR,
         "beats_null": abs(change - wanted) < abs(wanted),
     }
