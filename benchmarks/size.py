@@ -1,6 +1,9 @@
 """How replays grow: with events, memory, CPUs; what a terabyte and a billion events take.
 
-Usage: python benchmarks/size.py host|billion|linear|memory [--events N] [--json]
+Usage: python benchmarks/size.py host|billion|linear|memory|window [--events N] [--json]
+
+`window` replays the end of a recording whose beginning of that part was seen before; `memory` and
+`window` take the full recording where PAGEALLOC_RECORDINGS names the directory that has it.
 
 Every figure is of a fresh process, of its CPU time and of the most that it had resident (VmHWM),
 interpreter and libraries included. Kernels are compiled before and loaded before anything is timed.
@@ -10,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -119,6 +123,30 @@ def _touch(columns: Iterator[np.ndarray]) -> None:
         column.sum()
 
 
+def resumed(path: str, share: float) -> Figures:
+    """A window from a share of a recording on, from the start and from a checkpoint.
+
+    Args:
+        path: the recording.
+        share: of its length, where the window begins.
+    """
+    bundle, kept = pm.open(path), pm.Checkpoints()
+    first, last = bundle.trace.demand_span_ns
+    begin, end = share * (last - first) / 1e9, (last - first) / 1e9
+    policy = pm.Policy(pcp_batch=31)
+    pm.replay(bundle, policy, window=(begin, (begin + end) / 2), checkpoints=kept)
+    return {
+        "events": len(bundle.trace),
+        "window begins at": share,
+        "from the start s": seconds_of(lambda: pm.replay(bundle, policy, window=(begin, end))),
+        "resumed s": seconds_of(
+            lambda: pm.replay(bundle, policy, window=(begin, end), checkpoints=kept)
+        ),
+        "checkpoint MiB": kept.nbytes / (1 << 20),
+        "state MiB": pm.replay(bundle, policy).final.pages.nbytes / (1 << 20),  # type: ignore[union-attr]
+    }
+
+
 def alone(measure: Callable[..., Figures], **arguments: object) -> Figures:
     """The figures that a measure finds in a process of its own."""
     command = [sys.executable, __file__, "--alone", measure.__name__, json.dumps(arguments)]
@@ -148,11 +176,22 @@ def linear(_events: int) -> pd.DataFrame:
 
 def memory(_events: int) -> pd.DataFrame:
     """Bytes of a page frame and of an event."""
-    return pd.DataFrame([alone(bytes_of_pages, gib=16), alone(bytes_of_events, path=RECORDING)])
+    return pd.DataFrame([alone(bytes_of_pages, gib=16), alone(bytes_of_events, path=_full())])
 
 
-PARTS = {each.__name__: each for each in (host, billion, linear, memory)}
-MEASURES = {each.__name__: each for each in (streamed, bytes_of_pages, bytes_of_events)}
+def window(_events: int) -> pd.DataFrame:
+    """Windows that resume from a checkpoint."""
+    return pd.DataFrame([alone(resumed, path=_full(), share=share) for share in (0.5, 0.9)])
+
+
+def _full() -> str:
+    """The recording in full where that is at hand, else as it ships."""
+    path = Path(os.environ.get("PAGEALLOC_RECORDINGS", "")) / RECORDING
+    return str(path) if path.exists() else RECORDING
+
+
+PARTS = {each.__name__: each for each in (host, billion, linear, memory, window)}
+MEASURES = {each.__name__: each for each in (streamed, bytes_of_pages, bytes_of_events, resumed)}
 
 
 def main() -> None:

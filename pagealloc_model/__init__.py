@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pagealloc_model.assumptions import ElasticAssumptions
     from pagealloc_model.bundle import Bundle
     from pagealloc_model.bundle import open_recording as open
+    from pagealloc_model.checkpoints import Checkpoints
     from pagealloc_model.comparison import Comparison, compare
     from pagealloc_model.errors import PageallocError, PolicyError, RecordingError, UsageError
     from pagealloc_model.fleets.fleet import fleet
@@ -54,6 +55,7 @@ _PLACES = {
     "Assumptions": ("policy", "Assumptions"),
     "Bundle": ("bundle", "Bundle"),
     "Cancelled": ("prediction", "Cancelled"),
+    "Checkpoints": ("checkpoints", "Checkpoints"),
     "Comparison": ("comparison", "Comparison"),
     "ElasticAssumptions": ("assumptions", "ElasticAssumptions"),
     "EventStream": ("workload.event_stream", "EventStream"),
@@ -114,6 +116,7 @@ __all__ = [
     "Assumptions",
     "Bundle",
     "Cancelled",
+    "Checkpoints",
     "Comparison",
     "ElasticAssumptions",
     "EventStream",

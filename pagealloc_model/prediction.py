@@ -18,6 +18,7 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.state import State
 from pagealloc_model.carriers import Carrier, ElasticCarrier, ModelCarrier
+from pagealloc_model.checkpoints import Checkpoints, Resumption
 from pagealloc_model.elastic_start import pressed_state
 from pagealloc_model.errors import UsageError
 from pagealloc_model.evidence.choice import RuleEvidence, choose_rules
@@ -214,6 +215,7 @@ def replay(
     seed: int = 0,
     window: tuple[float, float] | None = None,
     hooks: Hooks | None = None,
+    checkpoints: Checkpoints | None = None,
     progress: Callable[[float], None] | None = None,
     cancel: Callable[[], bool] | None = None,
 ) -> Replay:
@@ -235,6 +237,9 @@ def replay(
         window: (from, to) in seconds after the first event; the tables cover only that part, the
             replay still begins at the start.
         hooks: functions of your own in place of the model's decisions.
+        checkpoints: states kept from earlier replays with the same policy, rules, assumptions and
+            seed: a window then goes on from the latest one before it and leaves one where it
+            begins. The result is the same. Not used with hooks or a kernel build.
         progress: called with the share replayed, 0 to 1; None shows a bar where one is seen.
         cancel: asked now and then; True ends the replay with `Cancelled`.
 
@@ -288,10 +293,14 @@ def replay(
         np.concatenate([edges, [s.time_ns for s in recording.snapshots]]).astype(np.int64)
     )
     span = (start_ns, int(edges[-1]))
+    resumption = None
+    if checkpoints is not None and build is None and hooks is None and start_ns > first:
+        key = (recording, chosen.rules, effective, assumptions, seed)
+        resumption = Resumption(checkpoints, key, state, places, start_ns)
     with progress_bar.progress(
         f"replaying {recording.name}", len(demand.events), "events", given=progress
     ) as report:
-        samples, log = _run(carrier, demand, places, instants, span, report, cancel)
+        samples, log = _run(carrier, demand, places, instants, span, resumption, report, cancel)
     carrier.close()
     return Replay(
         name=recording.name,
@@ -338,6 +347,7 @@ def _run(
     places: np.ndarray,
     instants: np.ndarray,
     span: tuple[int, int],
+    resumption: Resumption | None,
     progress: Callable[[float], None] | None,
     cancel: Callable[[], bool] | None,
 ) -> tuple[Samples, np.ndarray]:
@@ -349,6 +359,9 @@ def _run(
     sampled: list[int] = []
     log = GrowingArray(working_arrays(len(events)), at.LOG_COLUMNS, np.int64)
     position = 0
+    if resumption is not None:
+        position = resumption.position
+        instants = np.union1d(instants, [resumption.stop_ns])
     for instant in instants[instants <= span[1]]:
         stop = bisect_left(times, instant)
         while position < stop or _ticks_are_due(state, position, int(instant)):
@@ -362,6 +375,8 @@ def _run(
                 raise Cancelled
             if progress is not None:
                 progress(position / len(events))
+        if resumption is not None:
+            resumption.note(int(instant), position)
         if instant >= span[0]:
             sampled.append(int(instant))
             carrier.settle()

@@ -85,6 +85,7 @@ class SidesOf:
         first, last = bundle.trace.demand_span_ns
         self.start_ns = first
         self.seconds = (last - first) / 1e9
+        self._checkpoints = pm.Checkpoints()
         self._replays: dict[tuple[Policy, Window | None], Replay] = {}
 
     @cached_property
@@ -146,7 +147,12 @@ class SidesOf:
         cancelled: threading.Event,
     ) -> Replay:
         return pm.replay(
-            self.bundle, policy, window=window, progress=progress, cancel=cancelled.is_set
+            self.bundle,
+            policy,
+            window=window,
+            checkpoints=self._checkpoints,
+            progress=progress,
+            cancel=cancelled.is_set,
         )
 
     def _blocks_at(self, policy: Policy, second: float) -> pd.DataFrame:
