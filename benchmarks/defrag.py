@@ -138,7 +138,8 @@ def recordings(directory: str | None) -> pd.DataFrame:
         raise UsageError("no recordings: name their directory, or set PAGEALLOC_RECORDINGS")
     base, same, patch = (pm.open(Path(directory) / each) for each in (BASE, SAME_POLICY, PATCH))
     table = counters_of_pair(base, patch, same, "defrag_mode")
-    return table[(table.drop(columns=["name", "measurable"]) != 0).any(axis=1)]
+    counts = table.drop(columns=["name", "measurable", "verdict"])
+    return table[(counts != 0).any(axis=1)].drop(columns="measurable")
 
 
 def main(words: list[str]) -> int:

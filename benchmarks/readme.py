@@ -234,6 +234,7 @@ FULL_PARTS: dict[str, Callable[[Path], Iterable[str]]] = {
     "errors-short": lambda full: short_error_lines(_validations(_paths(full))),
     "errors-full": lambda full: error_lines(_validations(_paths(full))),
     "choices": lambda full: choice_lines(_paths(full)),
+    "defrag-pair": lambda full: _table_lines(defrag.recordings(str(full))),
     "locks-short": short_lock_lines,
     "locks": lock_lines,
     "reading": lambda full: reading_lines(str(full / FULL[0])),

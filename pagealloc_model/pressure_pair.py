@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -28,6 +28,7 @@ ORDER = (
     "from_off_on",
     "from_on_off",
     "from_on_on",
+    "verdict",
 )
 
 
@@ -44,7 +45,7 @@ def counters_of_pair(off: Bundle, on: Bundle, same: Bundle, field: str) -> pd.Da
         name; off, same, on: changes between the first and the last snapshot, measured; measurable:
         off and on differ by more than `SPREADS` times what off and same do; from_off_off,
         from_off_on: predicted from the first recording with the policy off and on; from_on_off,
-        from_on_on: from the second.
+        from_on_on: from the second; verdict, in words, of what the first predicts of the second.
 
     Raises:
         UsageError: a recording with fewer than two snapshots of vmstat.
@@ -63,7 +64,22 @@ def counters_of_pair(off: Bundle, on: Bundle, same: Bundle, field: str) -> pd.Da
     table = pd.DataFrame(columns).astype("Int64")
     spread = (table["off"] - table["same"]).abs()
     table["measurable"] = (table["off"] - table["on"]).abs() > SPREADS * spread
+    table["verdict"] = [_verdict(row) for row in table.itertuples()]
     return table[[*ORDER]].reset_index()
+
+
+def _verdict(row: Any) -> str:
+    if pd.isna(row.measurable):
+        return "not recorded"
+    predicted = _change(row.from_off_off, row.from_off_on)
+    if not row.measurable:
+        return f"no measurable effect, predicted {predicted}"
+    return f"measured {_change(row.off, row.on)}, predicted {predicted}"
+
+
+def _change(off: int, on: int) -> str:
+    """Relative to the first, or what is added to none."""
+    return f"{(on - off) / off:+,.0%}" if off else f"{on - off:+,}"
 
 
 def _changes(measured: Measured) -> pd.Series:

@@ -52,3 +52,7 @@ def test_only_what_differs_by_more_than_twice_the_spread_is_measurable() -> None
     assert table.loc["far", ["off", "same", "on"]].tolist() == [100, 110, 200]
     assert table["from_off_off"].tolist() == table["from_on_off"].tolist() == [1, 1]
     assert table["from_off_on"].tolist() == table["from_on_on"].tolist() == [2, 2]
+    assert table["verdict"].to_dict() == {
+        "far": "measured +100%, predicted +100%",
+        "near": "no measurable effect, predicted +100%",
+    }
