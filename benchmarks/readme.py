@@ -18,7 +18,9 @@ import defrag
 import locks
 import ownership
 import pandas as pd
+import policies
 import pressure
+import start_up
 import sweep
 from reading import reading
 from speed import replaying
@@ -225,6 +227,7 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "pressure": pressure_lines,
     "defrag": defrag_lines,
     "sweep": sweep_table,
+    "start": lambda: _table_lines(start_up.measured()),
     "ownership": lambda: _table_lines(ownership.summary()),
     "ownership-cpus": lambda: _table_lines(ownership.purgers().drop(columns="load")),
 }
@@ -239,6 +242,7 @@ FULL_PARTS: dict[str, Callable[[Path], Iterable[str]]] = {
     "locks": lock_lines,
     "reading": lambda full: reading_lines(str(full / FULL[0])),
     "speed": lambda full: speed_lines(str(full / FULL[0])),
+    "policies": lambda full: _table_lines(policies.measured(str(full / FULL[0]))),
 }
 """The same of full recordings, from the folder that they are in."""
 

@@ -36,6 +36,7 @@ COMMANDS = (
     "notebook",
     "post",
     "lab",
+    "bench",
 )
 METRIC_KEYS = {"metric", "scope", "measured", "predicted", "error", "unit"}
 ROW_KEYS = {"metric", "scope", "base", "patch", "change", "unit", "better"}
@@ -324,3 +325,10 @@ def test_policy_fields_are_in_the_help(capsys: Capture) -> None:
     shown = capsys.readouterr().out
     for name in policy_settings():
         assert re.search(rf"^  {re.escape(name)}$", shown, re.MULTILINE)
+
+
+def test_bench_without_a_checkout_says_so(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("pagealloc_model.cli.bench.PROGRAM", tmp_path / "bench.py")
+    assert "benchmarks come with a checkout" in refusal(capsys, "bench")

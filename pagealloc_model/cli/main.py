@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from pagealloc_model.cli import (
+    bench,
     compare,
     doctor,
     fleet,
@@ -49,6 +50,7 @@ COMMANDS = (
     post,
     notebook,
     lab,
+    bench,
 )
 
 
