@@ -28,7 +28,7 @@ import replay_peer
 import pagealloc_model as pm
 from pagealloc_model.bundle import Bundle
 
-RUNS = 4
+RUNS = 5
 POLICIES: dict[str, tuple[str, dict[str, object]]] = {
     "mainline": ("literal", {}),
     "gate of order 3": ("literal", {"highatomic_gate_order": 3}),
@@ -102,7 +102,7 @@ def one(name: str, path: str, seed: int, program: Path | None) -> dict[str, floa
     with tempfile.TemporaryDirectory(prefix="pagealloc-peer-") as made:
         file = Path(made) / "demand"
         for number in range(RUNS):
-            policy = pm.Policy(**settings, pcp_batch=batch - number)
+            policy = pm.Policy(**settings, pcp_batch=batch + number)
             seconds, begun = _event_loop(bundle, first, policy)
             bare.append(seconds)
             full.append(_with_statistics(bundle, policy, assumptions, seed))
