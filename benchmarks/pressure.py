@@ -21,7 +21,7 @@ import pagealloc_model as pm
 from pagealloc_model.pair_prediction import pair_prediction
 from pagealloc_model.post.gate_map_table import gate_map_table
 from pagealloc_model.pressure_comparison import pressure_counters
-from pagealloc_model.recorded_costs import recorded_reclaim_ns
+from pagealloc_model.recorded_costs import at_recorded_cost, recorded_reclaim_ns
 from pagealloc_model.workload.full_host import FullHost, run_full_host
 from pagealloc_model.workload.reserve_questions import what_one_percent_does, why_not_recycled
 from pagealloc_model.workload.shipped_map import DESIGNS, made_map, shipped_map, write_map
@@ -43,19 +43,10 @@ def own(recordings: tuple[str, ...] = RECORDINGS) -> pd.DataFrame:
         table = pressure_counters(pm.replay(bundle, assumptions=ELASTIC), measured)
         table.insert(0, "recording", bundle.name)
         if recorded_reclaim_ns(bundle.trace) is not None:
-            slow = pm.replay(bundle, assumptions=at_its_cost(bundle))
+            slow = pm.replay(bundle, assumptions=at_recorded_cost(bundle.trace))
             table["at_its_cost"] = pressure_counters(slow, measured)["predicted"]
         tables.append(table[(table["measured"] > 0) | (table["predicted"] > 0)])
     return pd.concat(tables, ignore_index=True)
-
-
-def at_its_cost(bundle: pm.Bundle) -> pm.Assumptions:
-    """Freeing a page takes as long as in the recording's own direct reclaims, if it has any."""
-    cost = recorded_reclaim_ns(bundle.trace)
-    if cost is None:
-        return ELASTIC
-    costs = pm.ElasticAssumptions(reclaim_free_ns=cost)
-    return pm.Assumptions(reclaim="elastic", elastic=costs)
 
 
 def pair(
@@ -65,7 +56,7 @@ def pair(
     bundle = pm.open(off)
     others = tuple(pm.open(each) for each in alike)
     gate = pm.Policy(highatomic_gate_order=3)
-    return pair_prediction(bundle, pm.open(on), gate, at_its_cost(bundle), others)
+    return pair_prediction(bundle, pm.open(on), gate, at_recorded_cost(bundle.trace), others)
 
 
 def reserve() -> pd.DataFrame:

@@ -26,6 +26,8 @@ from reading import reading
 from speed import replaying
 
 import pagealloc_model as pm
+from pagealloc_model.workload.gate_effects import SIZES
+from pagealloc_model.workload.shipped_map import DESIGNS, shipped_map
 
 PROJECT = Path(__file__).resolve().parent.parent
 FILES = (PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md")))
@@ -195,6 +197,25 @@ def defrag_lines() -> Iterator[str]:
     yield from _table_lines(trend)
 
 
+def gate_map_lines() -> Iterator[str]:
+    """A markdown table of how many made-up hosts show an effect of the reserve's gate, by size."""
+    for name in DESIGNS:
+        effects = shipped_map(name)
+        sizes = pd.crosstab(effects["outcome"], effects["size"])
+        counts = sizes.reindex(columns=list(SIZES), fill_value=0)
+        levels = effects.groupby("outcome")["at_posted_levels"].sum()
+        counts["at posted levels"] = levels
+        yield from _table_lines(counts.reset_index().rename(columns={"outcome": f"{name} design"}))
+        yield ""
+
+
+def pair_lines(directory: Path) -> Iterator[str]:
+    """A markdown table of what the gate changed between two guests, and its prediction."""
+    names = ("highatomic_stock", "highatomic_gate3", "batched72", "unbatched72")
+    off, on, *alike = (str(directory / name) for name in names)
+    yield from _table_lines(pressure.pair(off, on, tuple(alike)))
+
+
 def _table_lines(frame: pd.DataFrame) -> Iterator[str]:
     """A data frame as markdown; errors in percent."""
     numeric = [pd.api.types.is_numeric_dtype(frame[name]) for name in frame]
@@ -225,6 +246,7 @@ def sweep_table() -> Iterator[str]:
 PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "errors": lambda: error_lines(_validations(SHIPPED)),
     "pressure": pressure_lines,
+    "gate-map": gate_map_lines,
     "defrag": defrag_lines,
     "sweep": sweep_table,
     "start": lambda: _table_lines(start_up.measured()),
@@ -240,6 +262,7 @@ FULL_PARTS: dict[str, Callable[[Path], Iterable[str]]] = {
     "defrag-pair": lambda full: _table_lines(defrag.recordings(str(full))),
     "locks-short": short_lock_lines,
     "locks": lock_lines,
+    "gate-pair": pair_lines,
     "reading": lambda full: reading_lines(str(full / FULL[0])),
     "speed": lambda full: speed_lines(str(full / FULL[0])),
     "policies": lambda full: _table_lines(policies.measured(str(full / FULL[0]))),

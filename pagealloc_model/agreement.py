@@ -9,6 +9,7 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.errors import UsageError
+from pagealloc_model.hooks import are_compiled
 from pagealloc_model.kernel_build.build import KernelBuild
 from pagealloc_model.policy import Policy
 from pagealloc_model.post.layout import paragraph
@@ -16,6 +17,7 @@ from pagealloc_model.prediction import replay
 
 if TYPE_CHECKING:
     from pagealloc_model.bundle import Bundle
+    from pagealloc_model.hooks import Hooks
     from pagealloc_model.prediction import Replay
 
 TABLES = ("free_pages", "pageblocks", "pcp", "lock", "transactions", "fallbacks", "outcomes")
@@ -43,6 +45,28 @@ def agreement_text(one: Replay, other: Replay) -> str:
         f"different: {elsewhere} objects elsewhere, {len(one.log)} and {len(other.log)} holds of "
         f"zone->lock, tables that differ: {', '.join(tables) or 'none'}"
     )
+
+
+def hooks_and_policy_text(
+    recording: Bundle, hooks: Hooks, policy: Policy, *, compiles: bool = True
+) -> str:
+    """Whether functions of one's own and a policy of the model do the same to a recording.
+
+    Args:
+        recording: an opened bundle.
+        hooks: in place of mainline's decisions.
+        policy: the model's.
+        compiles: whether to compile kernels with the hooks; otherwise one line says what to do,
+            unless they are on disk already.
+
+    Raises:
+        UsageError: a hook has no fingerprint.
+        RecordingError: a file of the recording cannot be read.
+    """
+    if not compiles and not are_compiled(hooks):
+        return "skipped: not compiled yet, which takes minutes, once: set compile_hook = True"
+    hooked = replay(recording, Policy(highatomic_gate_order=0), hooks=hooks)
+    return agreement_text(replay(recording, policy), hooked)
 
 
 def patch_and_policy_text(

@@ -70,6 +70,16 @@ class Hooks:
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
+def are_compiled(hooks: Hooks) -> bool:
+    """Whether kernels with these hooks are on disk; else their first replay takes minutes.
+
+    Raises:
+        UsageError: a hook has no fingerprint.
+    """
+    kept = jit.cache_directory() / f"hooks-{hooks.fingerprint}"
+    return any(kept.rglob("replay.advance*.nbc"))
+
+
 _importing = Lock()
 
 

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
+from pagealloc_model.assumptions import Assumptions, ElasticAssumptions
 from pagealloc_model.trace.columns import Trace
+
+
+def at_recorded_cost(trace: Trace) -> Assumptions:
+    """Elastic reclaim; freeing a page takes as long as in the recorded direct reclaims, if any.
+
+    Args:
+        trace: the recording's events.
+    """
+    cost = recorded_reclaim_ns(trace)
+    elastic = ElasticAssumptions() if cost is None else ElasticAssumptions(reclaim_free_ns=cost)
+    return Assumptions(reclaim="elastic", elastic=elastic)
 
 
 def recorded_reclaim_ns(trace: Trace) -> int | None:

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import pagealloc_model as pm
+from pagealloc_model.agreement import hooks_and_policy_text
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.replay import advance
-from pagealloc_model.jit import cache_directory
+from pagealloc_model.hooks import are_compiled
 from tests.small_recordings import shipped_bundle, write_bundle
 
 PROGRAM = """
@@ -73,6 +74,16 @@ def test_a_kernel_build_takes_no_hooks(tmp_path: Path) -> None:
         pm.replay(bundle, pm.KernelBuild(tmp_path), hooks=pm.Hooks())
 
 
+def test_hooks_that_were_never_compiled_are_left_out_where_that_takes_too_long(
+    tmp_path: Path,
+) -> None:
+    hooks = pm.Hooks(reserve=lambda order, reserved, managed: order * 7919 > reserved)
+    assert not are_compiled(hooks)
+    bundle = pm.open(write_bundle(tmp_path / "small"))
+    said = hooks_and_policy_text(bundle, hooks, pm.Policy(), compiles=False)
+    assert said.startswith("skipped: not compiled yet")
+
+
 @pytest.mark.long
 def test_the_order_gate_as_a_hook_is_the_policy_of_that_name() -> None:
     recording = shipped_bundle("highatomic_stock")
@@ -83,5 +94,4 @@ def test_the_order_gate_as_a_hook_is_the_policy_of_that_name() -> None:
     assert np.array_equal(hooked.log, gate.log)
     assert not (gate.log[:, 0] == at.SITE_RESERVE).any()
     assert callable(advance)
-    kept = cache_directory() / f"hooks-{hooks.fingerprint}"
-    assert list(kept.rglob("replay.advance*.nbc")), "the next process need not compile"
+    assert are_compiled(hooks), "the next process need not compile"

@@ -11,6 +11,7 @@ from pagealloc_model.figures.free_memory import (
     free_pages_by_order,
     pageblocks_by_type,
 )
+from pagealloc_model.figures.gate_map import gate_map
 from pagealloc_model.figures.highatomic import highatomic_blocks
 from pagealloc_model.figures.huge_page_trend import huge_page_trend
 from pagealloc_model.figures.lock_times import lock_times
@@ -30,6 +31,7 @@ __all__ = [
     "fleet_hosts",
     "free_pages_by_migratetype",
     "free_pages_by_order",
+    "gate_map",
     "highatomic_blocks",
     "huge_page_trend",
     "lock_times",
