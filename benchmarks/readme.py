@@ -20,6 +20,7 @@ import ownership
 import pandas as pd
 import policies
 import pressure
+import size
 import start_up
 import sweep
 from reading import reading
@@ -252,6 +253,7 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "start": lambda: _table_lines(start_up.measured()),
     "ownership": lambda: _table_lines(ownership.summary()),
     "ownership-cpus": lambda: _table_lines(ownership.purgers().drop(columns="load")),
+    "size": lambda: _table_lines(size.linear()),
 }
 """Lines by the name of their markers."""
 

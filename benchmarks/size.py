@@ -1,6 +1,7 @@
 """How replays grow: with events, memory, CPUs; what a terabyte and a billion events take.
 
 Usage: python benchmarks/size.py host|billion|linear|memory|window [--events N] [--json]
+                                                            [--figure DIR]
 
 `window` replays the end of a recording whose beginning of that part was seen before; `memory` and
 `window` take the full recording where PAGEALLOC_RECORDINGS names the directory that has it.
@@ -165,7 +166,7 @@ def billion(events: int) -> pd.DataFrame:
     return pd.DataFrame([alone(streamed, rounds=1, events=events, **BILLION)])
 
 
-def linear(_events: int) -> pd.DataFrame:
+def linear(_events: int = 0) -> pd.DataFrame:
     """More events, more memory, more CPUs, one at a time."""
     of_events = [alone(streamed, cpus=2, gib=16, rounds=times) for times in TIMES]
     of_memory = [alone(streamed, cpus=2, gib=gib, rounds=10) for gib in GIB]
@@ -190,6 +191,32 @@ def _full() -> str:
     return str(path) if path.exists() else RECORDING
 
 
+def draw_growth(rows: pd.DataFrame, directory: Path) -> None:
+    """CPU time of making and replaying against what grows, for the table of `linear`."""
+    # not at the top: processes that measure their memory do without
+    from pagealloc_model.figures.files import write_figures
+    from pagealloc_model.figures.palette import PREDICTION_COLOURS, PREDICTION_DASHES
+    from pagealloc_model.figures.panel_grid import PanelGrid
+
+    panels = {"events": "events", "memory": "GiB", "CPUs": "CPUs"}
+    grid = PanelGrid(
+        [f"more {name}" for name in panels],
+        title="CPU time as events, memory and CPUs grow",
+        x_title="events; GiB; CPUs",
+        y_title="CPU time (s)",
+        x_axis={"type": "log"},
+        y_axis={"type": "log"},
+    )
+    for panel, (name, column) in enumerate(panels.items()):
+        found = rows[rows["grows"] == name]
+        for place, metric in enumerate(("making s", "replay s")):
+            line = {"color": PREDICTION_COLOURS[place], "dash": PREDICTION_DASHES[place]}
+            points = {"x": found[column].tolist(), "y": found[metric].tolist(), "name": metric[:-2]}
+            look = {"type": "scatter", "mode": "lines+markers", "line": line}
+            grid.add(points | look | {"showlegend": panel == 0}, panel)
+    write_figures({"growth": grid.figure()}, directory)
+
+
 PARTS = {each.__name__: each for each in (host, billion, linear, memory, window)}
 MEASURES = {each.__name__: each for each in (streamed, bytes_of_pages, bytes_of_events, resumed)}
 
@@ -203,8 +230,11 @@ def main() -> None:
     parser.add_argument("part", choices=PARTS)
     parser.add_argument("--events", type=int, default=1_000_000_000)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--figure", type=Path, metavar="DIR", help="of linear: growth.png, .svg")
     options = parser.parse_args()
     figures = PARTS[options.part](options.events)
+    if options.figure and options.part == linear.__name__:
+        draw_growth(figures, options.figure)
     if options.json:
         print(json.dumps(figures.to_dict("records"), indent=2))
     else:
