@@ -11,6 +11,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 LAB_ARGS ?=
 PYTEST_ARGS ?=
+# two files of tests at once; browser tests stay last on both sides (tests/conftest.py)
+TWO_AT_ONCE := -n 2 --dist loadfile --no-loadscope-reorder
 AT_LEAST_3_11 := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$name" -c '$(AT_LEAST_3_11)' 2>/dev/null && command -v "$$name" && break; done)
@@ -30,7 +32,7 @@ kernels: $(VENV)/installed ## compile the model; seconds once it is cached
 test: system-packages kernels ## format and lint checks, unit, notebook and browser tests (PYTEST_ARGS=...)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(TWO_AT_ONCE) $(PYTEST_ARGS)
 
 test-long: kernels ## tests that take minutes or need the full recordings (PAGEALLOC_RECORDINGS=DIR)
 	$(BIN)/python -m pytest -m long $(PYTEST_ARGS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import replace
 from queue import Empty, Queue
@@ -159,7 +160,7 @@ class _ClusterRun:
     def _gone_becomes_an_error(self) -> Iterator[None]:
         try:
             yield
-        except (OSError, TimeoutError, RuntimeError) as error:
+        except (OSError, TimeoutError, RuntimeError, CancelledError) as error:
             raise self._gone(one_line(error)) from None
 
     def _next_ended(self) -> Future:
@@ -198,7 +199,9 @@ class _ClusterRun:
         """Try another worker; if none is left, the point has failed."""
         lacking = self._without[task.recording.digest]
         lacking[refusal.worker] = refusal.why
-        if any(each not in lacking for each in self._workers()):
+        with self._gone_becomes_an_error():
+            workers = self._workers()
+        if any(each not in lacking for each in workers):
             self._send(task)
             return None
         return Record(key=task.key, error=f"no worker can read it; {refusal.worker}: {refusal.why}")
