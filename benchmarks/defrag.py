@@ -1,12 +1,13 @@
 """defrag_mode on a made-up host that builds a kernel, beside what was posted; and on recordings.
 
-Usage: python benchmarks/defrag.py [study [SEEDS] | recordings [DIRECTORY]]
+Usage: python benchmarks/defrag.py [study [SEEDS] | parts | recordings [DIRECTORY]]
 
 `study`: the post's table and its trend over 15 runs, vanilla and with step 4 of the series, as a
 mail; once with faults that may not reclaim, as is the kernel's default, and once with faults that
-may. SEEDS, 4 unless given, is how many hosts each side has. `recordings`: what is predicted from a
-recording made with defrag_mode for the policy without it, and the other way round, beside
-recordings of both, in the directory that PAGEALLOC_RECORDINGS names.
+may. SEEDS, 4 unless given, is how many hosts each side has. `parts`: the parts of defrag_mode one
+after the other, with one seed and shorter steps. `recordings`: what is predicted from a recording
+made with defrag_mode for the policy without it, and the other way round, beside recordings of both,
+in the directory that PAGEALLOC_RECORDINGS names.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from pagealloc_model.post.posted_figures import posted_figures
 from pagealloc_model.pressure_pair import counters_of_pair
 from pagealloc_model.workload import defrag_study as study
 from pagealloc_model.workload.build_host import BuildHost
+from pagealloc_model.workload.build_run import run_build_host
 
 SEEDS = 4
 HOST = BuildHost()
@@ -44,6 +46,13 @@ CASES = (
     ("Faults may not reclaim (defrag=madvise, not madvised)", pm.Policy()),
     ("Faults may reclaim (defrag=always)", study.FAULTS_RECLAIM),
 )
+PARTS = {
+    "nothing": study.VANILLA,
+    "ban": pm.Policy(defrag_mode=True, defrag_kswapd_assist=False, defrag_watermarks=False),
+    "ban, assistance": study.DEFRAG_MODE,
+    "ban, assistance, block watermarks": pm.Policy(defrag_mode=True),
+    "assistance": pm.Policy(defrag_kswapd_assist=True),
+}
 BASE, PATCH = "batched72", "defrag72"
 SAME_POLICY = "unbatched72"
 """Recorded without defrag_mode as BASE was: how far two recordings of one policy are apart."""
@@ -128,6 +137,27 @@ def summary(seeds: int = SEEDS) -> tuple[pd.DataFrame, pd.DataFrame]:
     return changes, trend
 
 
+def parts() -> pd.DataFrame:
+    """Huge pages served and work done, by what of defrag_mode is on."""
+    rules = pm.KernelRules.preset(study.RULES)
+    rows = []
+    for name, policy in PARTS.items():
+        table = run_build_host(BuildHost(scale=128), policy, rules=rules)
+        asked = table["thp_fault_alloc"] + table["thp_fault_fallback"]
+        served = 100 * table["thp_fault_alloc"] / asked
+        rows.append(
+            {
+                "on": name,
+                "served, first 5 runs, %": served.head(study.TREND_STEPS).mean().round(1),
+                "last 5, %": served.tail(study.TREND_STEPS).mean().round(1),
+                "kcompactd scanned": table["compact_daemon_migrate_scanned"].sum(),
+                "kswapd scanned": table["pgscan_kswapd"].sum(),
+                "mixed blocks": table["mixed_blocks"].iloc[-1],
+            }
+        )
+    return pd.DataFrame(rows)
+
+
 def recordings(directory: str | None) -> pd.DataFrame:
     """Counters of recordings with and without defrag_mode, and what each predicts of the other.
 
@@ -147,6 +177,8 @@ def main(words: list[str]) -> int:
     what, *more = words or ["study"]
     if what == "study" and (not more or more[0].isdigit()):
         print(message(int(more[0]) if more else SEEDS).to_text(), end="")
+    elif what == "parts":
+        print(parts().to_string(index=False))
     elif what == "recordings":
         directory = more[0] if more else os.environ.get("PAGEALLOC_RECORDINGS")
         print(recordings(directory).to_string(index=False))
