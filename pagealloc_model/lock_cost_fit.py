@@ -41,12 +41,25 @@ class _Steps:
     is_ruled: np.ndarray
 
 
-def recorded_costs(bundle: Bundle) -> LockCosts:
-    """Costs of a recording, with its profile where it has one."""
-    return fit_lock_costs(bundle.trace, bundle.name, bundle.lock_profile)
+def recorded_costs(bundle: Bundle, *, with_intervals: bool = True) -> LockCosts:
+    """Costs of a recording, with its profile where it has one.
+
+    Args:
+        bundle: the recording.
+        with_intervals: as `fit_lock_costs` takes it.
+    """
+    return fit_lock_costs(
+        bundle.trace, bundle.name, bundle.lock_profile, with_intervals=with_intervals
+    )
 
 
-def fit_lock_costs(trace: Trace, name: str, profile: LockProfile | None = None) -> LockCosts:
+def fit_lock_costs(
+    trace: Trace,
+    name: str,
+    profile: LockProfile | None = None,
+    *,
+    with_intervals: bool = True,
+) -> LockCosts:
     """Costs as far as a recording shows them; the others stay assumed.
 
     Fitted are `object` and `split` (refills), `merge` and `insert` (drains) and `event`, what the
@@ -57,6 +70,8 @@ def fit_lock_costs(trace: Trace, name: str, profile: LockProfile | None = None) 
         name: its name, for the costs' origin.
         profile: of the machine without tracing: how long it held the lock settles `object` and
             `insert`, which tracing hides best.
+        with_intervals: whether to find the intervals of confidence, which takes most of the time;
+            without, fitted costs have empty ones.
     """
     stream = allocator_stream(trace, with_probes=False)
     taken, freed, batched = (
@@ -66,11 +81,11 @@ def fit_lock_costs(trace: Trace, name: str, profile: LockProfile | None = None) 
         return LockCosts()
     rng = np.random.default_rng(0)
     drawn = [_estimates(taken, freed, batched)]
-    for _ in range(RESAMPLES):
+    for _ in range(RESAMPLES if with_intervals else 0):
         drawn.append(_estimates(*(_resampled(each, rng) for each in (taken, freed, batched))))
     names = ("object", "split", "merge", "insert", "event")
     table = np.array(drawn)
-    low, high = np.percentile(table[1:], _INTERVAL, axis=0)
+    low, high = np.percentile(table[1:] if with_intervals else table, _INTERVAL, axis=0)
     origin = f"fitted from {name}"
     fitted = {
         each: Cost(

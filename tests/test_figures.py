@@ -184,3 +184,11 @@ def test_stacked_figures_keep_their_places_and_share_a_legend() -> None:
     assert len({tuple(axis["domain"]) for axis in panels}) == 4
     used = {trace.yaxis for trace in whole.data}
     assert len(used) == len(panels)
+
+
+def test_plotly_finds_nothing_to_object_to() -> None:
+    parts = [draw(make(), make()) for draw, make, _ in OVER_TIME]
+    for figure in (*parts, figures.stacked(parts)):
+        go.Figure(figure.to_dict())
+        with pytest.raises(ValueError, match="titel"):
+            figure.update_layout(titel="")

@@ -13,6 +13,9 @@ CATEGORY_HEIGHT = 26
 MARGIN = {"l": 300, "r": 20, "t": HEADER_HEIGHT, "b": FOOTER_HEIGHT}
 """Room on the left for words such as "Unmovable claims a part-used block of Movable"."""
 
+LEAST = 0.5
+"""Where the axis begins, so that a single event has a bar."""
+
 KIND_WORDS = {
     "claim_block": "claims a whole block of",
     "claim": "claims a part-used block of",
@@ -22,6 +25,8 @@ KIND_WORDS = {
 
 def fallbacks(measured: Tables, predicted: Tables) -> go.Figure:
     """Allocations served from another migratetype, by pair of types and by kind (S6.2 to S6.4).
+
+    The counts' axis is logarithmic: some kinds are thousands of times as frequent as others.
 
     Args:
         measured: `fallbacks` table or tables by label.
@@ -35,7 +40,7 @@ def fallbacks(measured: Tables, predicted: Tables) -> go.Figure:
         title="Fallbacks by kind",
         x_title="events",
         y_title="",
-        x_axis={"rangemode": "tozero"},
+        x_axis={"type": "log", "autorangeoptions": {"include": [LEAST]}},
         y_axis={"showticklabels": bool(names)},
     )
     absent = {}

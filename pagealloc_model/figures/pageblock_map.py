@@ -43,9 +43,8 @@ def pageblock_map(maps: Mapping[str, pd.DataFrame], difference: tuple[str, str])
         x_axis={"showgrid": False},
         y_axis={"autorange": "reversed", "showgrid": False},
     )
-    shown = [
-        name for name in MIGRATETYPES if any(name in set(t["migratetype"]) for t in maps.values())
-    ]
+    seen = {name for table in maps.values() for name in table["migratetype"].unique()}
+    shown = [name for name in MIGRATETYPES if name in seen]
     for panel, label in enumerate(labels):
         grid.add(_type_trace(maps[label], label, shown, in_legend=panel == 0), panel)
     before, after = maps[first], maps[second]
@@ -64,7 +63,7 @@ def _type_trace(table: pd.DataFrame, label: str, shown: list[str], *, in_legend:
     trace = lines.heatmap(kind * LEVELS + level, [table["free_pages"], table["pcp_pages"]])
     steps = len(shown) * LEVELS
     return trace | {
-        "text": lines.arranged(table["migratetype"], ""),
+        "text": lines.arranged(table["migratetype"].to_numpy(str), ""),
         "meta": f"map/{label}",
         "name": label,
         "zmin": -0.5,
@@ -130,7 +129,7 @@ class _Lines:
     def arranged(self, values: Any, empty: Any) -> np.ndarray:
         """Values by line and column."""
         values = np.asarray(values)
-        kind = object if values.dtype.kind == "O" else float
+        kind = values.dtype if values.dtype.kind == "U" else float
         grid = np.full((len(self.y), len(self.x)), empty, kind)
         grid[self.row, self.column] = values
         return grid

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from pagealloc_model.figures.lanes import Lane, Trace, legend_trace
 from pagealloc_model.figures.palette import GRID, INK
+from pagealloc_model.figures.unchecked import unchecked
 
 PANEL_HEIGHT = 190
 HEADER_HEIGHT = 95
@@ -29,8 +30,8 @@ NOTE_WIDTH = 44
 class PanelGrid:
     """A grid of panels being filled, row by row; `figure` makes the plotly figure of it.
 
-    Layout and traces are gathered as plain dictionaries that plotly checks once, at the end:
-    checking every step takes longer than the replay whose result is drawn.
+    Layout and traces are gathered as plain dictionaries: with plotly's own objects each step takes
+    longer than the replay whose result is drawn.
 
     Args:
         titles: one per panel.
@@ -125,7 +126,7 @@ class PanelGrid:
     def figure(self, **layout: Any) -> go.Figure:
         """The figure, with further layout properties on top."""
         whole = self._layout | {"annotations": self._notes} | layout
-        return go.Figure({"data": self._traces, "layout": whole})
+        return unchecked(self._traces, whole)
 
     def _add_axes(
         self, panel: int, x_title: str, y_title: str, x_axis: dict[str, Any], y_axis: dict[str, Any]

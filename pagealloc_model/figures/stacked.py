@@ -9,6 +9,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from pagealloc_model.figures.unchecked import unchecked
+
 AXIS_ID = re.compile(r"^([xy])(\d*)( domain)?$")
 AXIS_NAME = re.compile(r"^([xy]axis)(\d*)$")
 TITLE_OFFSET = 12
@@ -49,7 +51,7 @@ def stacked(figures: Sequence[go.Figure]) -> go.Figure:
     whole["legend"] = layouts[0]["legend"] | {
         "y": 1 - (1 - layouts[0]["legend"]["y"]) * layouts[0]["height"] / frame.height
     }
-    return go.Figure({"data": _legend_once(traces), "layout": whole})
+    return unchecked(_legend_once(traces), whole)
 
 
 @dataclass(frozen=True, kw_only=True)

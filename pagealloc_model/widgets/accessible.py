@@ -5,9 +5,17 @@ from __future__ import annotations
 import anywidget
 import traitlets
 
-_NAME_HANDLES = """
+AS_RECORDED, OPENER = "pagealloc-as-recorded", "pagealloc-opener"
+"""Classes: boxes named after the control beside them, and buttons that show and hide."""
+
+_NAME_PARTS = """
 function render({ model, el }) {
   el.style.display = "none";
+  const set = (part, name, words) => {
+    if (part.getAttribute(name) !== words) part.setAttribute(name, words);
+  };
+  const wordsOf = (part) => [...part.querySelectorAll(".widget-label, .widget-label-basic")]
+    .map((label) => label.textContent.trim()).find((words) => words) || "";
   const name = () => {
     for (const label of document.querySelectorAll(".widget-label")) {
       const words = label.textContent.trim();
@@ -15,16 +23,23 @@ function render({ model, el }) {
       if (!words || !row) continue;
       for (const part of row.querySelectorAll(
           ".noUi-handle, .widget-readout, select, input[type=number]"))
-        if (part.getAttribute("aria-label") !== words) part.setAttribute("aria-label", words);
+        set(part, "aria-label", words);
     }
+    for (const box of document.querySelectorAll(".AS_RECORDED")) {
+      const words = `as recorded: ${wordsOf(box.parentElement.firstElementChild)}`;
+      for (const part of box.querySelectorAll("input")) set(part, "aria-label", words);
+    }
+    for (const button of document.querySelectorAll(".OPENER"))
+      set(button, "aria-expanded", String(button.classList.contains("mod-active")));
   };
   name();
   const watcher = new MutationObserver(name);
-  watcher.observe(document.body, { childList: true, subtree: true });
+  const changes = { childList: true, attributes: true, attributeFilter: ["class"] };
+  watcher.observe(document.body, { ...changes, subtree: true });
   return () => watcher.disconnect();
 }
 export default { render };
-"""
+""".replace("AS_RECORDED", AS_RECORDED).replace("OPENER", OPENER)
 
 _COPY = """
 function render({ model, el }) {
@@ -45,9 +60,13 @@ export default { render };
 
 
 class SpokenNames(anywidget.AnyWidget):
-    """Invisible; gives every slider handle and number of the page the words of its label."""
+    """Invisible; names what the page's labels are not bound to, and says which groups are open.
 
-    _esm = _NAME_HANDLES
+    Slider handles, numbers and menus get the words of their label; a box "as recorded" those of the
+    control beside it.
+    """
+
+    _esm = _NAME_PARTS
 
 
 class CopyButton(anywidget.AnyWidget):

@@ -11,6 +11,7 @@ import ipywidgets
 from pagealloc_model.errors import UsageError
 from pagealloc_model.policy import Policy, policy_settings
 from pagealloc_model.policy_fields import BOOL, CHOICE, Setting
+from pagealloc_model.widgets.accessible import AS_RECORDED
 
 LABEL_WIDTH = "260px"
 CONTROL_WIDTH = "620px"
@@ -161,13 +162,15 @@ def _reach(about: Mapping[str, int], start: int) -> int:
 
 
 def _as_recorded(control: ipywidgets.ValueWidget) -> ipywidgets.Checkbox:
-    return ipywidgets.Checkbox(
+    box = ipywidgets.Checkbox(
         value=True,
         description="as recorded",
         indent=False,
         tooltip=f"leave {control.description} as it was on the recorded machine",
         layout=ipywidgets.Layout(width="130px"),
     )
+    box.add_class(AS_RECORDED)
+    return box
 
 
 def _row(control: ipywidgets.ValueWidget, box: ipywidgets.Checkbox) -> ipywidgets.HBox:

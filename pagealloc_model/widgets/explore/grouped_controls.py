@@ -10,6 +10,7 @@ import ipywidgets
 
 from pagealloc_model.policy import policy_settings
 from pagealloc_model.policy_fields import Setting
+from pagealloc_model.widgets.accessible import OPENER
 from pagealloc_model.widgets.controls import PolicyControls
 
 OPEN_AT_FIRST = "per-CPU lists"
@@ -45,8 +46,8 @@ class GroupedControls(PolicyControls):
 
 def _narrow(control: ipywidgets.ValueWidget, box: ipywidgets.Checkbox) -> None:
     """Leave room for the kernel's name in the row."""
-    control.style.description_width = "240px"
-    control.layout.width, control.layout.flex = "500px", "0 0 auto"
+    control.style.description_width = "290px"
+    control.layout.width, control.layout.flex = "550px", "0 0 auto"
     box.layout.width, box.layout.flex = "110px", "0 0 auto"
 
 
@@ -67,6 +68,8 @@ def _opener(group: str, box: ipywidgets.VBox, is_open: bool) -> ipywidgets.Toggl
         icon="caret-down" if is_open else "caret-right",
         layout=ipywidgets.Layout(width="320px"),
     )
+
+    button.add_class(OPENER)
 
     def follow(_: object = None) -> None:
         box.layout.display = None if button.value else "none"

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import pandas as pd
 
 import pagealloc_model as pm
 from pagealloc_model import figures
-from pagealloc_model.lock_cost_fit import fit_lock_costs
-from pagealloc_model.lock_timing import LockModel
+from pagealloc_model.lock_cost_fit import recorded_costs
+from pagealloc_model.lock_timing import LockModel, lock_times
 from pagealloc_model.pageblock_map import pageblock_map
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ class Sides:
         measured: what the recording itself shows.
         start_ns: the recording's first event.
         window: the part on show, in seconds.
-        lock_model: times at zone->lock, by costs fitted to the recording.
+        acquisitions: of zone->lock in a replay, with times by costs fitted to the recording.
+        blocks: the pageblocks when a replay ends.
         before: the pageblocks when the part begins.
     """
 
@@ -48,7 +50,8 @@ class Sides:
     measured: pm.Measured
     start_ns: int
     window: Window
-    lock_model: Callable[[], LockModel]
+    acquisitions: Callable[[Replay], pd.DataFrame]
+    blocks: Callable[[Replay], pd.DataFrame]
     before: Callable[[], pd.DataFrame]
 
     def predicted(self, table: str) -> dict[str, pd.DataFrame]:
@@ -87,6 +90,8 @@ class SidesOf:
         self.seconds = (last - first) / 1e9
         self._checkpoints = pm.Checkpoints()
         self._replays: dict[tuple[Policy, Window | None], Replay] = {}
+        self._acquisitions: WeakKeyDictionary[Replay, pd.DataFrame] = WeakKeyDictionary()
+        self._blocks: WeakKeyDictionary[Replay, pd.DataFrame] = WeakKeyDictionary()
 
     @cached_property
     def measured(self) -> pm.Measured:
@@ -96,8 +101,19 @@ class SidesOf:
     @cached_property
     def lock_model(self) -> LockModel:
         """Costs fitted to the recording, without what tracing adds."""
-        costs = fit_lock_costs(self.bundle.trace, self.bundle.name)
-        return LockModel(costs=costs.untraced())
+        return LockModel(costs=recorded_costs(self.bundle, with_intervals=False).untraced())
+
+    def acquisitions(self, replay: Replay) -> pd.DataFrame:
+        """Acquisitions of zone->lock in a replay with their times; computed once for each."""
+        if replay not in self._acquisitions:
+            self._acquisitions[replay] = lock_times(replay, self.lock_model).acquisitions
+        return self._acquisitions[replay]
+
+    def blocks(self, replay: Replay) -> pd.DataFrame:
+        """The pageblocks when a replay ends; computed once for each."""
+        if replay not in self._blocks:
+            self._blocks[replay] = pageblock_map(replay.final)
+        return self._blocks[replay]
 
     def answer(
         self, question: Question, progress: Callable[[float], None], cancelled: threading.Event
@@ -120,7 +136,8 @@ class SidesOf:
             measured=self.measured,
             start_ns=self.start_ns,
             window=window or (-self.seconds, 2 * self.seconds),
-            lock_model=lambda: self.lock_model,
+            acquisitions=self.acquisitions,
+            blocks=self.blocks,
             before=lambda: self._blocks_at(question.base, begin),
         )
 
@@ -158,5 +175,4 @@ class SidesOf:
     def _blocks_at(self, policy: Policy, second: float) -> pd.DataFrame:
         """The pageblocks at an instant of the base replay."""
         window = (0.0, max(second, INSTANT_S))
-        replay = self._kept(policy, window, lambda _: None, threading.Event())
-        return pageblock_map(replay.final)
+        return self.blocks(self._kept(policy, window, lambda _: None, threading.Event()))

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 from pagealloc_model import figures
-from pagealloc_model.lock_timing import lock_times
-from pagealloc_model.pageblock_map import pageblock_map
 from pagealloc_model.widgets.explore.sides import BASE, CANDIDATE, Sides
 
 MOST_ORDERS = 3
@@ -47,8 +45,8 @@ def _fragmentation(sides: Sides) -> go.Figure:
 def _pageblocks(sides: Sides) -> go.Figure:
     maps = {
         "before": sides.before(),
-        BASE: pageblock_map(sides.base.final),
-        CANDIDATE: pageblock_map(sides.candidate.final),
+        BASE: sides.blocks(sides.base),
+        CANDIDATE: sides.blocks(sides.candidate),
     }
     return figures.pageblock_map(maps, (BASE, CANDIDATE))
 
@@ -64,8 +62,8 @@ def _pcp(sides: Sides) -> go.Figure:
 def _locks(sides: Sides) -> go.Figure:
     rates = figures.transaction_rates(sides.recorded("lock"), sides.predicted("lock"))
     times = {
-        label: lock_times(replay, sides.lock_model()).acquisitions
-        for label, replay in ((BASE, sides.base), (CANDIDATE, sides.candidate))
+        BASE: sides.acquisitions(sides.base),
+        CANDIDATE: sides.acquisitions(sides.candidate),
     }
     return _linked([rates, figures.lock_times(times)], [rates])
 

@@ -38,14 +38,12 @@ class Answer:
     Attributes:
         question: that was asked.
         figure: of its tab.
-        text: the comparison, "" where both policies are the same.
         sides: what the figure was drawn from.
         seconds: taken to compute it.
     """
 
     question: Question
     figure: go.Figure
-    text: str
     sides: Sides
     seconds: float
 
@@ -78,7 +76,8 @@ class RecordingExplorer(ipywidgets.VBox):
             tooltips=[tab.tooltip for tab in TABS],
             style={"button_width": "auto"},
         )
-        self._worker = LatestOnly(self._answer, self._show, self.status.fail)
+        self._worker = LatestOnly(self._answer, self._show_and_compare, self.status.fail)
+        self._comparing = LatestOnly(_comparison, self._tell_comparison, self.status.fail)
         first = self._sides_of.answer(
             replace(question, candidate=question.base), lambda _: None, threading.Event()
         )
@@ -101,7 +100,9 @@ class RecordingExplorer(ipywidgets.VBox):
                 self.python,
             ]
         )
-        self._show(self._answer(self.question, threading.Event()))
+        answer = self._answer(self.question, threading.Event())
+        self._show(answer)
+        self._tell_comparison(_comparison(answer, threading.Event()))
         self.controls.on_change(lambda _: self.ask())
         self.timeline.on_change(self.ask)
         self.tabs.observe(lambda _: self.ask(), "value")
@@ -124,7 +125,7 @@ class RecordingExplorer(ipywidgets.VBox):
 
     def wait(self, timeout: float | None = None) -> bool:
         """Block until nothing is being computed; False if that took too long."""
-        return self._worker.wait(timeout)
+        return self._worker.wait(timeout) and self._comparing.wait(timeout)
 
     def take_as_base(self, policy: Policy) -> None:
         """Compare with this policy from now on."""
@@ -160,13 +161,9 @@ class RecordingExplorer(ipywidgets.VBox):
         progress = self._progress(question)
         sides = self._sides_of.answer(question, progress, cancelled)
         draw = next(tab.draw for tab in TABS if tab.name == question.tab)
-        text = ""
-        if question.candidate != question.base:
-            text = pm.compare(sides.base, sides.candidate).to_text(width=72)
         return Answer(
             question=question,
             figure=draw(sides),
-            text=text,
             sides=sides,
             seconds=time.perf_counter() - begun,
         )
@@ -190,12 +187,19 @@ class RecordingExplorer(ipywidgets.VBox):
         for name, each in self.charts.items():
             each.layout.display = None if name == question.tab else "none"
         chart.show(answer.figure)
-        self.text.value = f"<pre>{html.escape(answer.text)}</pre>" if answer.text else ""
         self._copy.text = as_python(self._bundle, question)
         self.python.value = f"<pre>{html.escape(self._copy.text)}</pre>"
         words = f"shown: base {question.base}; candidate {question.candidate}"
         self.status.say(f"{words} ({answer.seconds:.1f} s)", note)
         self._shown = question
+
+    def _show_and_compare(self, answer: Answer) -> None:
+        """The picture first; the comparison in words follows while that is looked at."""
+        self._show(answer)
+        self._comparing.submit(answer)
+
+    def _tell_comparison(self, words: str) -> None:
+        self.text.value = f"<pre>{html.escape(words)}</pre>" if words else ""
 
     def _note(self, answer: Answer, chart: Chart) -> str:
         """Why nothing moved although a field did, "" if something moved."""
@@ -208,6 +212,13 @@ class RecordingExplorer(ipywidgets.VBox):
             return ""
         names = changed_settings(shown.candidate, question.candidate)
         return no_effect_words(names, answer.sides.candidate)
+
+
+def _comparison(answer: Answer, _cancelled: threading.Event) -> str:
+    """Both sides in words, "" where they are the same policy."""
+    if answer.question.candidate == answer.question.base:
+        return ""
+    return pm.compare(answer.sides.base, answer.sides.candidate).to_text(width=72)
 
 
 def explore(

@@ -1,0 +1,117 @@
+"""Draw README's pictures anew: explorer, highatomic study, lock study, a post in a terminal.
+
+Usage: python benchmarks/screenshots.py [NAME ...]     (make screenshots)
+
+Widgets are drawn by JupyterLab in Chromium, the post is the command's text in a fixed-width font.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import html
+import io
+import shutil
+import sys
+import tempfile
+from contextlib import redirect_stdout
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, sync_playwright
+from slider import PLOTS, PROJECT, write_notebook
+
+from pagealloc_model.cli import main as command
+
+sys.path.insert(0, str(PROJECT))
+
+from tests.browser.jupyter_lab import run_all, running_lab
+
+IMAGES = PROJECT / "docs" / "images"
+WIDTH, HEIGHT = 1200, 1000
+QUALITY = 0.75
+SETTLED_MS = 3000
+
+WIDGETS = {
+    "explore": "import pagealloc_model as pm\npm.explore('kbuild')",
+    "highatomic": "from pagealloc_model import widgets\n"
+    "widgets.highatomic('highatomic_gate3', 'highatomic_stock')",
+    "locks": "from pagealloc_model import widgets\nwidgets.pcp_batching('xfree')",
+}
+POST = ("post", "kbuild", "--patch", "pcp_batch=127")
+POST_LINES = 46
+POST_PAGE = """
+<pre style="margin: 0; padding: 14px; display: inline-block; background: #101418; color: #E6E6E6;
+  font: 14px/1.3 'DejaVu Sans Mono', monospace">$ pagealloc WORDS
+TEXT</pre>
+"""
+
+# the picture of an address, cut to its first lines, as WebP
+AS_WEBP = """
+async ([address, height, quality]) => {
+  const picture = new Image();
+  picture.src = address;
+  await picture.decode();
+  const canvas = document.createElement('canvas');
+  canvas.width = picture.width;
+  canvas.height = Math.min(picture.height, height);
+  canvas.getContext('2d').drawImage(picture, 0, 0);
+  return canvas.toDataURL('image/webp', quality);
+}
+"""
+
+
+def widgets(browser: Browser, names: list[str]) -> None:
+    """Draw widgets in JupyterLab and keep their upper parts."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        root = home / "root"
+        root.mkdir()
+        with running_lab(PROJECT, home, root) as lab:
+            for name in names:
+                write_notebook(root / f"{name}.ipynb", WIDGETS[name])
+                page = browser.new_page(viewport={"width": WIDTH + 360, "height": 2600})
+                run_all(page, lab, f"{name}.ipynb")
+                page.locator(f"{PLOTS} .main-svg").last.wait_for()
+                page.wait_for_timeout(SETTLED_MS)
+                widget = page.locator(".jp-OutputArea-output .jupyter-widgets").first
+                keep(page, widget.screenshot(), name)
+                page.close()
+
+
+def post(browser: Browser) -> None:
+    """The beginning of a post, as a terminal shows it."""
+    with io.StringIO() as text, redirect_stdout(text):
+        command(list(POST))
+        lines = text.getvalue().splitlines()[:POST_LINES]
+    page = browser.new_page()
+    content = POST_PAGE.replace("WORDS", " ".join(POST))
+    page.set_content(content.replace("TEXT", html.escape("\n".join(lines))))
+    keep(page, page.locator("pre").screenshot(), "post")
+    page.close()
+
+
+def keep(page: Page, png: bytes, name: str) -> None:
+    """Write a picture as WebP, a fraction of its size as PNG."""
+    address = f"data:image/png;base64,{base64.b64encode(png).decode()}"
+    found = page.evaluate(AS_WEBP, [address, HEIGHT, QUALITY])
+    IMAGES.mkdir(exist_ok=True)
+    (IMAGES / f"{name}.webp").write_bytes(base64.b64decode(found.partition(",")[2]))
+
+
+def main() -> None:
+    """Draw all pictures, or those that are named."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(WIDGETS)}, post; all if none")
+    names = parser.parse_args().names or [*WIDGETS, "post"]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        if "post" in names:
+            post(browser)
+        widgets(browser, [name for name in names if name in WIDGETS])
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

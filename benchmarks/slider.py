@@ -1,0 +1,174 @@
+"""From a slider's key press to the redrawn picture, in a browser.
+
+Usage: python benchmarks/slider.py [RECORDING]
+
+JupyterLab runs `pm.explore` of the recording (one of a million events, where PAGEALLOC_RECORDINGS
+has it), Chromium presses keys on its sliders, tab by tab. Time runs in the page: from the key event
+to the frame after plotly has drawn the new prediction. Replays alone of the same policies, in this
+process and between the key presses, stand beside.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import pandas as pd
+from playwright.sync_api import Page, expect, sync_playwright
+
+import pagealloc_model as pm
+from pagealloc_model.bundle import Bundle
+from pagealloc_model.widgets.explore.tabs import TABS
+
+PROJECT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(PROJECT))
+
+from tests.browser.jupyter_lab import REDRAW_MS, run_all, running_lab  # noqa: E402
+
+LARGE, SHIPPED = "exit", "kbuild"
+PRESSES = (
+    ("pcp_batch", "PageDown"),
+    ("pcp_batch_scale_max", "ArrowLeft"),
+    ("pcp_batch", "PageDown"),
+    ("pcp_batch", "ArrowLeft"),
+)
+"""What is done on every tab, beginning where the tab before ended."""
+SETTLED_MS = 400
+"""A picture is the last one when so much time went by after it."""
+
+PLOTS = ".jupyter-widgets .js-plotly-plot"
+
+# notes when a key goes down, and the frame after each picture that plotly draws from then on
+WATCH = """
+selector => {
+  const watch = window.sliderWatch ??= { plots: new WeakSet(), pressed: 0, drawn: 0 };
+  const frame = () => requestAnimationFrame(
+      () => setTimeout(() => { watch.drawn = performance.now(); }));
+  watch.look = () => {
+    for (const plot of document.querySelectorAll(selector))
+      if (plot.on && !watch.plots.has(plot)) {
+        watch.plots.add(plot);
+        plot.on('plotly_afterplot', frame);
+        if (watch.pressed) frame();
+      }
+  };
+  watch.pressed = watch.drawn = 0;
+  watch.look();
+  const press = event => { watch.pressed = event.timeStamp; };
+  document.addEventListener('keydown', press, { capture: true, once: true });
+}
+"""
+SETTLED = """
+wait => {
+  const watch = window.sliderWatch;
+  watch.look();
+  const { pressed, drawn } = watch;
+  return pressed && drawn > pressed && performance.now() - drawn > wait;
+}
+"""
+TAKEN = "() => window.sliderWatch.drawn - window.sliderWatch.pressed"
+MOVING_TABS = [tab for tab in TABS if tab.name != "outcomes"]
+"""What requests get is not known under another policy, so that nothing there moves."""
+
+
+def pictures(bundle: Bundle) -> pd.DataFrame:
+    """tab, picture_ms, replay_ms (of the same policy, alone): one row per key press."""
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        home = Path(folder)
+        root = home / "root"
+        root.mkdir()
+        code = f"import pagealloc_model as pm\npm.explore({str(bundle.path)!r})"
+        write_notebook(root / "slider.ipynb", code)
+        with running_lab(PROJECT, home, root) as lab:
+            browser = playwright.chromium.launch(
+                executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+            )
+            page = browser.new_page(viewport={"width": 1500, "height": 2400})
+            run_all(page, lab, "slider.ipynb")
+            page.locator(f"{PLOTS} .main-svg").first.wait_for()
+            rows = list(_presses(page, bundle))
+            browser.close()
+    return pd.DataFrame(rows, columns=["tab", "picture_ms", "replay_ms"])
+
+
+def write_notebook(path: Path, code: str) -> None:
+    """A notebook of one cell."""
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
+    nbformat.write(notebook, path)
+
+
+def _presses(page: Page, bundle: Bundle) -> Iterator[tuple[str, float, float]]:
+    for tab in MOVING_TABS:
+        page.get_by_role("button", name=tab.label, exact=True).click()
+        expect(page.locator(".jupyter-widgets pre").last).to_contain_text(
+            f"tab='{tab.name}'", timeout=REDRAW_MS
+        )
+        page.wait_for_timeout(SETTLED_MS)
+        for name, key in PRESSES:
+            page.evaluate(WATCH, PLOTS)
+            page.get_by_role("slider", name=name).first.focus()
+            page.keyboard.press(key)
+            page.wait_for_function(SETTLED, arg=SETTLED_MS, timeout=REDRAW_MS)
+            yield tab.label, page.evaluate(TAKEN), _replay_ms(bundle, _policy(page))
+
+
+def _policy(page: Page) -> pm.Policy:
+    """What the two sliders stand at."""
+    values = {}
+    for name in dict(PRESSES):
+        handle = page.get_by_role("slider", name=name).first
+        values[name] = int(float(handle.get_attribute("aria-valuenow") or 0))
+    return pm.Policy(**values)
+
+
+def _replay_ms(bundle: Bundle, policy: pm.Policy) -> float:
+    begun = time.perf_counter()
+    pm.replay(bundle, policy)
+    return (time.perf_counter() - begun) * 1e3
+
+
+def redraws(bundle: Bundle) -> pd.DataFrame:
+    """Median and 95th percentile by tab and over all, in ms; replays alone beside."""
+    pm.replay(bundle)
+    timed = pictures(bundle)
+    parts = [*timed.groupby("tab", sort=False), ("all", timed)]
+    return pd.DataFrame(
+        {
+            "tab": name,
+            "key presses": len(rows),
+            "to the picture, median ms": round(rows["picture_ms"].median()),
+            "95th percentile": round(rows["picture_ms"].quantile(0.95)),
+            "replay alone, median ms": round(rows["replay_ms"].median()),
+        }
+        for name, rows in parts
+    )
+
+
+def recording() -> Bundle:
+    """A recording of a million events, or the largest that ships."""
+    full = os.environ.get("PAGEALLOC_RECORDINGS")
+    if full and (Path(full) / LARGE).exists():
+        return pm.open(str(Path(full) / LARGE))
+    return pm.open(SHIPPED)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("recording", nargs="?", help="instead of the one of a million events")
+    given = parser.parse_args().recording
+    bundle = pm.open(given) if given else recording()
+    print(f"{bundle.name}, {len(bundle.trace):,} events")
+    print(redraws(bundle).to_string(index=False))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""A JupyterLab of its own on a folder of notebooks, and what to do with it in a browser."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import nbformat
+from playwright.sync_api import ConsoleMessage, Page, expect
+
+TOKEN = "browser-test"
+SERVER_START_S = 60
+START_MS, RUN_ALL_MS, REDRAW_MS = 60_000, 300_000, 60_000
+SETTINGS = {
+    "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+    "notebook-extension/tracker": {"windowingMode": "none"},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lab:
+    """A running JupyterLab.
+
+    Attributes:
+        address: of the server.
+        root: folder it serves.
+    """
+
+    address: str
+    root: Path
+
+    def url_of(self, notebook: str) -> str:
+        """Address that opens a notebook in a fresh workspace."""
+        return f"{self.address}/lab/tree/{notebook}?reset&token={TOKEN}"
+
+
+@contextmanager
+def running_lab(checkout: Path, home: Path, root: Path) -> Iterator[Lab]:
+    """JupyterLab with settings of its own.
+
+    Args:
+        checkout: the sources its notebooks import.
+        home: is there; takes settings and the server's log.
+        root: folder with notebooks.
+
+    Raises:
+        RuntimeError: it did not start.
+    """
+    address = f"http://127.0.0.1:{_free_port()}"
+    with (home / "server.log").open("w") as log:
+        server = subprocess.Popen(
+            _command(root, address), env=_environment(checkout, home), stdout=log, stderr=log
+        )
+    try:
+        _wait_for(address, server, home / "server.log")
+        yield Lab(address=address, root=root)
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _command(root: Path, address: str) -> list[str]:
+    return [
+        *(sys.executable, "-m", "jupyterlab"),
+        *("--allow-root", "--no-browser", "--ip=127.0.0.1"),
+        f"--port={address.rpartition(':')[2]}",
+        "--ServerApp.port_retries=0",
+        f"--IdentityProvider.token={TOKEN}",
+        str(root),
+    ]
+
+
+def _environment(checkout: Path, home: Path) -> dict[str, str]:
+    settings = home / "settings"
+    for name, values in SETTINGS.items():
+        file = settings / "@jupyterlab" / f"{name}.jupyterlab-settings"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(values))
+    return {
+        **os.environ,
+        "JUPYTER_CONFIG_DIR": str(home / "config"),
+        "JUPYTER_DATA_DIR": str(home / "data"),
+        "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
+        "JUPYTERLAB_SETTINGS_DIR": str(settings),
+        "PYTHONPATH": str(checkout),
+    }
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_for(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + SERVER_START_S
+    while time.monotonic() < deadline and server.poll() is None:
+        try:
+            urllib.request.urlopen(f"{address}/api/status?token={TOKEN}", timeout=5).close()
+            return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.2)
+    raise RuntimeError(f"JupyterLab did not start:\n{log.read_text()[-2000:]}")
+
+
+def problems_of(page: Page) -> list[str]:
+    """Errors that the page writes to its console from now on."""
+    found: list[str] = []
+
+    def note(message: ConsoleMessage) -> None:
+        if message.type == "error":
+            found.append(message.text)
+
+    page.on("console", note)
+    page.on("pageerror", lambda error: found.append(str(error)))
+    return found
+
+
+def run_all(page: Page, lab: Lab, notebook: str) -> None:
+    """Open a notebook, run all its cells and wait for the last."""
+    cells = nbformat.read(lab.root / notebook, as_version=4).cells
+    code_cells = sum(cell.cell_type == "code" for cell in cells)
+    page.goto(lab.url_of(notebook))
+    prompts = page.locator(".jp-CodeCell .jp-InputPrompt")
+    expect(prompts).to_have_count(code_cells, timeout=START_MS)
+    expect(page.get_by_text("| Idle")).to_be_visible(timeout=START_MS)
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+    expect(prompts.last).to_have_text(f"[{code_cells}]:", timeout=RUN_ALL_MS)
+    assert page.locator("[data-mime-type='application/vnd.jupyter.stderr']").count() == 0
