@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipywidgets
 import numpy as np
 import pandas as pd
 import pytest
@@ -66,6 +67,38 @@ def test_base_and_candidate_are_those_of_pm_replay(
         for order, rows in table.groupby("order"):
             wanted = rows.groupby("time_ns")["pages"].sum()
             assert traces(explorer)[f"{order}/predicted:{lane}"] == list(wanted)
+    explorer.controls.reset()
+    settle(explorer)
+
+
+def two_values(control: ipywidgets.ValueWidget) -> tuple[object, object]:
+    if isinstance(control, ipywidgets.Checkbox):
+        return not control.value, control.value
+    if isinstance(control, ipywidgets.Dropdown):
+        return control.options[-1], control.options[0]
+    return control.max - (control.max - control.min) % control.step, control.min
+
+
+@pytest.mark.parametrize("name", policy_settings())
+def test_two_values_of_every_control_draw_what_pm_replay_predicts_or_say_why_not(
+    name: str, bundle: pm.Bundle, explorer: RecordingExplorer
+) -> None:
+    drawn = []
+    for value in two_values(explorer.controls.values[name]):
+        explorer.controls.values[name].value = value
+        settle(explorer)
+        policy = explorer.question.candidate
+        if 'role="alert"' in explorer.status.value:
+            with pytest.raises(pm.PageallocError):
+                pm.replay(bundle, policy)
+            continue
+        for order, rows in pm.replay(bundle, policy).free_pages.groupby("order"):
+            wanted = list(rows.groupby("time_ns")["pages"].sum())
+            assert traces(explorer)[f"{order}/predicted:1"] == wanted
+        data = explorer.charts["fragmentation"].figure.data
+        drawn.append([(list(each.x), list(each.y)) for each in data if "predicted" in each.meta])
+    if len(drawn) == 2 and str(drawn[0]) == str(drawn[1]):
+        assert "no effect here: " in explorer.status.value
     explorer.controls.reset()
     settle(explorer)
 
