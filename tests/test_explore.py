@@ -79,6 +79,7 @@ def two_values(control: ipywidgets.ValueWidget) -> tuple[object, object]:
     return control.max - (control.max - control.min) % control.step, control.min
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", policy_settings())
 def test_two_values_of_every_control_draw_what_pm_replay_predicts_or_say_why_not(
     name: str, bundle: pm.Bundle, explorer: RecordingExplorer
