@@ -10,7 +10,7 @@ from tests.oracle.elastic import ElasticOracle
 from tests.oracle.elastic_dump import dump_elastic
 from tests.oracle.elastic_scenarios import ElasticScenario
 
-DUMP_EVERY = 5
+DUMP_EVERY = 10
 """Steps between two comparisons of the whole state."""
 
 

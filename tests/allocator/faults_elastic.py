@@ -71,10 +71,10 @@ FAULTS_ELASTIC = (
         "    if is_costly and not may_compact(st):\n",
     ),
     _fault(
-        "no block is released before giving up",
+        "the last reserved block is kept from those who give up",
         "slow_path",
         "    st[word_at(st, pr.UNRESERVES)] = 1\n",
-        "    st[word_at(st, pr.UNRESERVES)] = 0\n",
+        "    st[word_at(st, pr.UNRESERVES)] = (1 << st[at.PAGEBLOCK_ORDER]) + 1\n",
     ),
     _fault(
         "nothing is deferred",
@@ -83,22 +83,10 @@ FAULTS_ELASTIC = (
         "shift = 0",
     ),
     _fault(
-        "fragmentation does not matter",
-        "compaction_gates",
-        "if 0 <= index <= value_of(st, pr.EXTFRAG_THRESHOLD):",
-        "if index > 1000:",
-    ),
-    _fault(
         "compaction needs no room",
         "compaction_gates",
         "wanted += compact_gap(st, order)",
         "wanted += 0",
-    ),
-    _fault(
-        "the free scanner ignores the watermark",
-        "compaction_scanners",
-        'allowed = may_take(st, zone, int(pages[pfn]["order"]))',
-        "allowed = True",
     ),
     _fault(
         "large free buddies are targets",
@@ -113,12 +101,6 @@ FAULTS_ELASTIC = (
         "lst = pr.INACTIVE_FILE",
     ),
     _fault(
-        "captures whatever is free",
-        "compaction",
-        "        and st[run + pr.RUN_TYPE] != at.MOVABLE\n",
-        "        and st[run + pr.RUN_TYPE] == at.MOVABLE\n",
-    ),
-    _fault(
         "kcompactd forgets to defer",
         "kcompactd",
         "        defer(st, zone, order)\n",
@@ -129,12 +111,6 @@ FAULTS_ELASTIC = (
         "kcompactd",
         "= min(st[words + pr.KCOMPACTD_HIGHEST], highest_type)",
         "= max(st[words + pr.KCOMPACTD_HIGHEST], highest_type)",
-    ),
-    _fault(
-        "retries of a success are not absorbed",
-        "elastic_events",
-        "while lead >= 0 and places[lead] == -1:",
-        "while lead >= 0 and places[lead] < 0:",
     ),
     _fault(
         "base pages from the beginning",

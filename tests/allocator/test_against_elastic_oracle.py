@@ -52,7 +52,8 @@ def counts_of(scenarios: range, steps: int) -> Counter[str]:
     """Compare scenarios; what happened in them."""
     found: Counter[str] = Counter()
     for number in scenarios:
-        oracle = assert_elastic_agreement(random_elastic_scenario(number, steps=steps))
+        scenario = random_elastic_scenario(number, steps=steps)
+        oracle = assert_elastic_agreement(scenario)
         found += oracle.memory.counts + oracle.memory.seen + oracle.divergence
         found["in_base_pages"] += oracle.in_base_pages
     return found
