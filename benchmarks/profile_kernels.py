@@ -11,12 +11,16 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+import pagealloc_model as pm
+from pagealloc_model.jit import cache_directory
 
 RUNS = 8
 LINES = 14
@@ -25,9 +29,12 @@ LINES = 14
 def main(path: str = "kbuild", *settings: str) -> None:
     """Profile and print."""
     with tempfile.TemporaryDirectory(prefix="pagealloc-profile-") as made:
+        kept = cache_directory()
+        cache = shutil.copytree(kept, Path(made) / kept.name)
+        for file in cache.rglob("replay.advance*"):
+            file.unlink()
         os.environ["PAGEALLOC_CACHE"] = made
         samples = Path(made) / "perf.data"
-        import pagealloc_model as pm
         from pagealloc_model.allocator.replay import advance
 
         bundle, policy = pm.open(path), pm.Policy.parse(settings)

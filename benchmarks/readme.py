@@ -21,7 +21,6 @@ import pandas as pd
 import policies
 import pressure
 import size
-import start_up
 import sweep
 from reading import reading
 from speed import replaying
@@ -250,7 +249,6 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "gate-map": gate_map_lines,
     "defrag": defrag_lines,
     "sweep": sweep_table,
-    "start": lambda: _table_lines(start_up.measured()),
     "ownership": lambda: _table_lines(ownership.summary()),
     "ownership-cpus": lambda: _table_lines(ownership.purgers().drop(columns="load")),
     "size": lambda: _table_lines(size.linear()),
