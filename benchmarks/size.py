@@ -33,7 +33,7 @@ TIMES = (1, 10, 100)
 GIB = (4, 16, 64, 256, 1024)
 CPUS = (2, 8, 32, 128, 316)
 HOST = {"cpus": 316, "gib": 1024}
-BILLION = {"cpus": 8, "gib": 64}
+BILLION = {"cpus": 2, "gib": 16}
 Figures = dict[str, float]
 
 
