@@ -73,8 +73,8 @@ AXES = (
 NEAR_HIGHEST = {"huge_per_s": 20.0, "scattered_per_mille": 300.0}
 NEAR_AXES = tuple(replace(axis, high=NEAR_HIGHEST.get(axis.name, axis.high)) for axis in AXES)
 NEAR_FAULTS = ("always",)
-"""A second design, in the part of the region where the first one, of 40 points, showed more than
-one point of an effect: few pinned blocks, few huge pages, faults that compact once."""
+"""A second design: few pinned blocks, few huge pages, faults that compact once. Chosen after a
+first run of the wide design, where effects on compaction lay there."""
 
 
 def design(
