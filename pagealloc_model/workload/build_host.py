@@ -5,8 +5,9 @@ kernel build with concurrent bursts of huge-page allocations, 15 times in a row,
 of memory. The post names neither the machine nor the bursts' size, nor whether faults may reclaim.
 
 Made in four versions, each after a look at what the one before did (huge pages served, counters of
-compaction and stalls), none after a comparison with the posted rows: bursts no longer overlap, which had left memory free ever after; there is more kernel memory
-for each page of cache; and faults may not reclaim, as the post has ten refusals to a stall.
+compaction and stalls), none after a comparison with the posted rows: bursts no longer overlap,
+which had left memory free ever after; there is more kernel memory for each page of cache; and
+faults may not reclaim, as the post has ten refusals to a stall.
 """
 
 from __future__ import annotations
