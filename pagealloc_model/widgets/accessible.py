@@ -14,11 +14,13 @@ function render({ model, el }) {
   const set = (part, name, words) => {
     if (part.getAttribute(name) !== words) part.setAttribute(name, words);
   };
+  // a box is preceded by a label that holds a space of no width
+  const textOf = (label) => label.textContent.replace(/\\u200b/g, "").trim();
   const wordsOf = (part) => [...part.querySelectorAll(".widget-label, .widget-label-basic")]
-    .map((label) => label.textContent.trim()).find((words) => words) || "";
+    .map(textOf).find((words) => words) || "";
   const name = () => {
     for (const label of document.querySelectorAll(".widget-label")) {
-      const words = label.textContent.trim();
+      const words = textOf(label);
       const row = label.parentElement;
       if (!words || !row) continue;
       for (const part of row.querySelectorAll(

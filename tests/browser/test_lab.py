@@ -1,25 +1,17 @@
-"""The notebooks as a user meets them: run all cells, move a slider by keyboard, see it redraw."""
+"""The notebooks as a user meets them: run all cells, move a slider by key and by mouse."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import nbformat
 import pytest
-from playwright.sync_api import ConsoleMessage, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from pagealloc_model.bundle import open_recording
 from pagealloc_model.errors import RecordingError
-
-if TYPE_CHECKING:
-    from conftest import Lab
+from tests.browser.jupyter_lab import REDRAW_MS, RUN_ALL_MS, Lab, problems_of, run_all
 
 pytestmark = pytest.mark.browser
-
-START_MS = 60_000
-RUN_ALL_MS = 300_000
-REDRAW_MS = 60_000
 
 WIDGET_FIGURES = ".jp-OutputArea-output .jupyter-widgets .js-plotly-plot"
 
@@ -38,42 +30,35 @@ WORDS = """
 """.replace("SELECTOR", WIDGET_FIGURES)
 
 
-def problems_of(page: Page) -> list[str]:
-    """Errors that the page writes to its console from now on."""
-    found: list[str] = []
-
-    def note(message: ConsoleMessage) -> None:
-        if message.type == "error":
-            found.append(message.text)
-
-    page.on("console", note)
-    page.on("pageerror", lambda error: found.append(str(error)))
-    return found
+def predicted_after(page: Page, before: str) -> str:
+    """The predicted coordinates, once they are others than before."""
+    page.wait_for_function(f"before => ({PREDICTED})() !== before", arg=before, timeout=REDRAW_MS)
+    expect(page.locator("[role=status]")).to_contain_text("shown:", timeout=REDRAW_MS)
+    return str(page.evaluate(PREDICTED))
 
 
-def run_all(page: Page, lab: Lab, notebook: str) -> None:
-    """Open a notebook, run all its cells and wait for the last."""
-    cells = nbformat.read(lab.root / notebook, as_version=4).cells
-    code_cells = sum(cell.cell_type == "code" for cell in cells)
-    page.goto(lab.url_of(notebook))
-    prompts = page.locator(".jp-CodeCell .jp-InputPrompt")
-    expect(prompts).to_have_count(code_cells, timeout=START_MS)
-    expect(page.get_by_text("| Idle")).to_be_visible(timeout=START_MS)
-    page.get_by_role("menuitem", name="Run", exact=True).click()
-    page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
-    expect(prompts.last).to_have_text(f"[{code_cells}]:", timeout=RUN_ALL_MS)
-    assert page.locator("[data-mime-type='application/vnd.jupyter.stderr']").count() == 0
+def drag(page: Page, handle: Locator, track: Locator, share: float) -> None:
+    """Pull a slider's handle with the mouse to a share of its track."""
+    handle.scroll_into_view_if_needed()
+    start, way = handle.bounding_box(), track.bounding_box()
+    assert start is not None
+    assert way is not None
+    page.mouse.move(start["x"] + start["width"] / 2, start["y"] + start["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(way["x"] + share * way["width"], way["y"] + way["height"] / 2, steps=5)
+    page.mouse.up()
 
 
 @pytest.mark.parametrize(
-    ("notebook", "recordings", "title", "key"),
+    ("notebook", "recordings", "title", "key", "share"),
     [
-        ("00_start_here.ipynb", ["kbuild"], "Free pages by order", "ArrowLeft"),
+        ("00_start_here.ipynb", ["kbuild"], "Free pages by order", "ArrowLeft", 0.5),
         (
             "01_highatomic.ipynb",
             ["highatomic_gate3", "highatomic_stock"],
             "HighAtomic pageblocks",
             "End",
+            0.0,
         ),
     ],
 )
@@ -82,6 +67,7 @@ def test_a_slider_moves_the_figures(
     recordings: list[str],
     title: str,
     key: str,
+    share: float,
     page: Page,
     lab: Lab,
     artefacts: Path,
@@ -97,11 +83,13 @@ def test_a_slider_moves_the_figures(
     assert any(title in shown for shown in page.evaluate(WORDS))
 
     before = page.evaluate(PREDICTED)
-    handle = page.locator(".widget-slider .noUi-handle").first
+    slider = page.locator(".widget-slider").first
+    handle = slider.locator(".noUi-handle")
     handle.focus()
     page.keyboard.press(key)
-    page.wait_for_function(f"before => ({PREDICTED})() !== before", arg=before, timeout=REDRAW_MS)
-    expect(page.locator("[role=status]")).to_contain_text("shown:", timeout=REDRAW_MS)
+    by_key = predicted_after(page, before)
+    drag(page, handle, slider.locator(".noUi-base"), share)
+    assert predicted_after(page, by_key) != by_key
 
     handle.scroll_into_view_if_needed()
     page.screenshot(path=artefacts / f"{Path(notebook).stem}.png")
