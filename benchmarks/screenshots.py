@@ -17,22 +17,23 @@ import tempfile
 from contextlib import redirect_stdout
 from pathlib import Path
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 from slider import PLOTS, PROJECT, write_notebook
 
 from pagealloc_model.cli import main as command
 
 sys.path.insert(0, str(PROJECT))
 
-from tests.browser.jupyter_lab import run_all, running_lab
+from tests.browser.jupyter_lab import REDRAW_MS, run_all, running_lab
 
 IMAGES = PROJECT / "docs" / "images"
-WIDTH, HEIGHT = 1200, 1000
+WIDTH, HEIGHT = 1200, 1320
 QUALITY = 0.75
 SETTLED_MS = 3000
 
 WIDGETS = {
-    "explore": "import pagealloc_model as pm\npm.explore('kbuild')",
+    "explore": "import pagealloc_model as pm\n"
+    "pm.explore('kbuild', candidate=pm.Policy(pcp_batch=1, pcp_high_max=2000))",
     "highatomic": "from pagealloc_model import widgets\n"
     "widgets.highatomic('highatomic_gate3', 'highatomic_stock')",
     "locks": "from pagealloc_model import widgets\nwidgets.pcp_batching('xfree')",
@@ -72,6 +73,7 @@ def widgets(browser: Browser, names: list[str]) -> None:
                 page = browser.new_page(viewport={"width": WIDTH + 360, "height": 2600})
                 run_all(page, lab, f"{name}.ipynb")
                 page.locator(f"{PLOTS} .main-svg").last.wait_for()
+                expect(page.locator("[role=status]")).to_contain_text("shown:", timeout=REDRAW_MS)
                 page.wait_for_timeout(SETTLED_MS)
                 widget = page.locator(".jp-OutputArea-output .jupyter-widgets").first
                 keep(page, widget.screenshot(), name)

@@ -1,3 +1,4 @@
+import asyncio
 import threading
 
 import plotly.graph_objects as go
@@ -157,3 +158,21 @@ def test_a_newer_request_cancels_the_older() -> None:
     assert worker.wait(PATIENCE_S)
     assert answers[-1] == "newest"
     assert "slow" not in answers
+
+
+def test_what_the_own_thread_hands_over_is_done_at_once_and_others_wait_for_its_loop() -> None:
+    """Else the progress of a first view would overwrite the words that the view is shown."""
+    said: list[str] = []
+
+    async def cell() -> None:
+        worker: LatestOnly[int, int] = LatestOnly(lambda number, _: number, print, print)
+        worker.hand_over(lambda: said.append("half done"))
+        said.append("shown")
+        other = threading.Thread(target=worker.hand_over, args=(lambda: said.append("later"),))
+        other.start()
+        other.join()
+        assert said == ["half done", "shown"]
+        await asyncio.sleep(0)
+
+    asyncio.run(cell())
+    assert said == ["half done", "shown", "later"]

@@ -43,7 +43,7 @@ def lock_times(predicted: Tables) -> go.Figure:
         absent = {lane.label: "none" for lane in drawn if counts[lane.key].empty}
         for lane in drawn:
             shown = counts[lane.key].reindex(bins)
-            shown.index = [f"{each / 1e3:.3g}" for each in bins]
+            shown.index = [f"{each / 1e3:,.4g}" for each in bins]
             grid.add(count_trace(lane, shown, f"{site}/{column}", in_legend=panel == 0), panel)
         grid.note_missing(panel, absent)
     return grid.figure()

@@ -34,6 +34,7 @@ class LatestOnly(Generic[Request, Result]):
         self._deliver = deliver
         self._fail = fail
         self._loop = _running_loop()
+        self._owner = threading.get_ident()
         self._changed = threading.Condition()
         self._waiting: list[Request] = []
         self._cancelled = threading.Event()
@@ -56,8 +57,13 @@ class LatestOnly(Generic[Request, Result]):
             return self._changed.wait_for(lambda: not self._busy and not self._waiting, timeout)
 
     def hand_over(self, action: Callable[[], None]) -> None:
-        """Run something where widgets may be changed; callable from any thread."""
-        if self._loop is not None and self._loop.is_running():
+        """Run something where widgets may be changed; callable from any thread.
+
+        At once on the thread that created this object: what waited for its event loop would come
+        after whatever that thread does next.
+        """
+        is_elsewhere = threading.get_ident() != self._owner
+        if is_elsewhere and self._loop is not None and self._loop.is_running():
             self._loop.call_soon_threadsafe(action)
         else:
             action()
