@@ -21,6 +21,7 @@ import pandas as pd
 import policies
 import pressure
 import size
+import slider
 import sweep
 from reading import reading
 from speed import replaying
@@ -243,6 +244,14 @@ def sweep_table() -> Iterator[str]:
             yield f"| {what} | {shown} | {unit} |"
 
 
+def slider_lines() -> Iterator[str]:
+    """A markdown table of times from a key press to the picture."""
+    bundle = slider.recording()
+    yield f"On `{bundle.name}`, {len(bundle.trace):,} events:"
+    yield ""
+    yield from _table_lines(slider.redraws(bundle))
+
+
 PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "errors": lambda: error_lines(_validations(SHIPPED)),
     "pressure": pressure_lines,
@@ -251,6 +260,7 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "sweep": sweep_table,
     "ownership": lambda: _table_lines(ownership.summary()),
     "ownership-cpus": lambda: _table_lines(ownership.purgers().drop(columns="load")),
+    "slider": slider_lines,
     "size": lambda: _table_lines(size.linear()),
 }
 """Lines by the name of their markers."""
