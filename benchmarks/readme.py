@@ -234,12 +234,12 @@ def _cell(value: object) -> str:
     return value if isinstance(value, str) else _number(float(value))  # type: ignore[arg-type]
 
 
-def sweep_table() -> Iterator[str]:
-    """A markdown table of sweeps and a fleet on this machine."""
-    yield "| sweeps of `kbuild` as shipped, and fleets | value | unit |"
+def sweep_table(names: Sequence[str], heading: str) -> Iterator[str]:
+    """A markdown table of parts of `sweep.PARTS`, on this machine."""
+    yield f"| {heading} | value | unit |"
     yield "|---|--:|---|"
-    for part in sweep.PARTS.values():
-        for what, value, unit in part():
+    for name in names:
+        for what, value, unit in sweep.PARTS[name]():
             shown = f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
             yield f"| {what} | {shown} | {unit} |"
 
@@ -257,7 +257,8 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "pressure": pressure_lines,
     "gate-map": gate_map_lines,
     "defrag": defrag_lines,
-    "sweep": sweep_table,
+    "sweep": lambda: sweep_table(("threads", "points", "cluster"), "sweeps of `kbuild` as shipped"),
+    "fleet": lambda: sweep_table(("fleet",), "hosts of 64 GiB without and with the gate"),
     "ownership": lambda: _table_lines(ownership.summary()),
     "ownership-cpus": lambda: _table_lines(ownership.purgers().drop(columns="load")),
     "slider": slider_lines,
