@@ -148,6 +148,21 @@ def _control(
     )
 
 
+def number_slider(
+    words: str, value: int, least: int, most: int, step: int = 1
+) -> ipywidgets.IntSlider:
+    """A slider for what is no policy field, looking as those of fields do."""
+    return ipywidgets.IntSlider(
+        value=value,
+        min=least,
+        max=most,
+        step=step,
+        description=words,
+        continuous_update=False,
+        **_looks(),
+    )
+
+
 def _looks() -> dict[str, object]:
     return {
         "style": {"description_width": LABEL_WIDTH},

@@ -14,7 +14,7 @@ from pagealloc_model.kernel_rules import KernelRules
 from pagealloc_model.policy import Policy
 from pagealloc_model.post import posted_figures
 from pagealloc_model.post.defrag_table import defrag_table
-from pagealloc_model.widgets.controls import CONTROL_WIDTH, LABEL_WIDTH, PolicyControls
+from pagealloc_model.widgets.controls import PolicyControls, number_slider
 from pagealloc_model.widgets.explorer import Explorer, Progress, View
 from pagealloc_model.workload.build_host import BuildHost
 from pagealloc_model.workload.build_run import run_build_host
@@ -61,8 +61,8 @@ class DefragMode(ipywidgets.VBox):
     def __init__(self, host: BuildHost) -> None:
         self._host = host
         self._posted = posted_figures("defrag_mode")
-        self.gib = _slider("memory (GiB)", int(host.gib), GIB_LEAST, GIB_MOST, GIB_LEAST)
-        self.burst = _slider(
+        self.gib = number_slider("memory (GiB)", int(host.gib), GIB_LEAST, GIB_MOST, GIB_LEAST)
+        self.burst = number_slider(
             "huge pages of a burst", host.burst_huge_pages, BURST_LEAST, BURST_MOST, BURST_STEP
         )
         self._run = lru_cache(maxsize=16)(self._made_run)
@@ -95,19 +95,6 @@ def _both(base: pd.DataFrame, patch: pd.DataFrame) -> pd.DataFrame:
 
     sides = [table.assign(side=side, seed=0) for side, table in (("base", base), ("patch", patch))]
     return pd.concat(sides, ignore_index=True)
-
-
-def _slider(words: str, value: int, least: int, most: int, step: int) -> ipywidgets.IntSlider:
-    return ipywidgets.IntSlider(
-        value=value,
-        min=least,
-        max=most,
-        step=step,
-        description=words,
-        continuous_update=False,
-        style={"description_width": LABEL_WIDTH},
-        layout=ipywidgets.Layout(width=CONTROL_WIDTH),
-    )
 
 
 def defrag_mode(host: BuildHost = HOST) -> DefragMode:

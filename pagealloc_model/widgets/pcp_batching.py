@@ -14,7 +14,7 @@ from pagealloc_model.lock_cost_fit import recorded_costs
 from pagealloc_model.lock_policies import lock_policy_table
 from pagealloc_model.lock_timing import LockModel, LockTimes, lock_times
 from pagealloc_model.recorded_values import recorded_values
-from pagealloc_model.widgets.controls import CONTROL_WIDTH, LABEL_WIDTH, PolicyControls
+from pagealloc_model.widgets.controls import PolicyControls, number_slider
 from pagealloc_model.widgets.explorer import Explorer, Progress, View
 from pagealloc_model.workload.run import run_scenario
 from pagealloc_model.workload.scale_up import scaled_up
@@ -54,15 +54,9 @@ class PcpBatching(ipywidgets.VBox):
         self._base = pm.replay(bundle)
         self._model = LockModel(costs=recorded_costs(bundle).untraced())
         recorded = self._base.machine.nr_cpus
-        self.cpus = ipywidgets.IntSlider(
-            value=min(4 * recorded, max(CPUS_MAX, recorded)),
-            min=recorded,
-            max=max(CPUS_MAX, recorded),
-            step=recorded,
-            description="CPUs (streams repeated)",
-            continuous_update=False,
-            style={"description_width": LABEL_WIDTH},
-            layout=ipywidgets.Layout(width=CONTROL_WIDTH),
+        most = max(CPUS_MAX, recorded)
+        self.cpus = number_slider(
+            "CPUs (streams repeated)", min(4 * recorded, most), recorded, most, recorded
         )
         self._scenario = lru_cache(maxsize=4)(self._scaled)
         self._as_recorded = lru_cache(maxsize=4)(self._base_times)

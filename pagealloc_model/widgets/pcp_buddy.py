@@ -17,7 +17,7 @@ from pagealloc_model.ownership_effects import (
     ownership_table,
 )
 from pagealloc_model.ownership_options import OwnershipOptions
-from pagealloc_model.widgets.controls import CONTROL_WIDTH, LABEL_WIDTH, PolicyControls
+from pagealloc_model.widgets.controls import PolicyControls, number_slider
 from pagealloc_model.widgets.explorer import Explorer, Progress, View
 from pagealloc_model.workload.made_up_scenario import made_up_scenario
 from pagealloc_model.workload.run import run_scenario
@@ -54,8 +54,10 @@ class PcpBuddy(ipywidgets.VBox):
         self._base = pm.replay(bundle)
         recorded = self._base.machine.nr_cpus
         most = max(CPUS_MAX, recorded)
-        self.cpus = _slider("CPUs (streams repeated)", recorded, recorded, most, step=recorded)
-        self.purging = _slider("CPUs that only free, the others allocate", 0, 0, most // 2)
+        self.cpus = number_slider(
+            "CPUs (streams repeated)", recorded, recorded, most, step=recorded
+        )
+        self.purging = number_slider("CPUs that only free, the others allocate", 0, 0, most // 2)
         self._scenario = lru_cache(maxsize=4)(self._made_scenario)
         self._mainline = lru_cache(maxsize=4)(self._effects_of_mainline)
         controls = PolicyControls(FIELDS, start={"pageblock_ownership": "pcp_buddy"})
@@ -124,19 +126,6 @@ class PcpBuddy(ipywidgets.VBox):
             rounds=PURGED_ROUNDS,
             rules=self._base.rules,
         )
-
-
-def _slider(words: str, value: int, least: int, most: int, step: int = 1) -> ipywidgets.IntSlider:
-    return ipywidgets.IntSlider(
-        value=value,
-        min=least,
-        max=most,
-        step=step,
-        description=words,
-        continuous_update=False,
-        style={"description_width": LABEL_WIDTH},
-        layout=ipywidgets.Layout(width=CONTROL_WIDTH),
-    )
 
 
 def pcp_buddy(recording: Bundle | str) -> PcpBuddy:
