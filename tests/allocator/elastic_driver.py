@@ -11,11 +11,12 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.elastic import advance_elastic
 from pagealloc_model.allocator.invariants import list_pages
-from pagealloc_model.allocator.lru_start import place_on_lists
 from pagealloc_model.allocator.pressure_state import with_pressure
 from pagealloc_model.assumptions import Assumptions, ElasticAssumptions
 from pagealloc_model.kernel_rules import KernelRules
-from tests.allocator.model_driver import FAR, dump_state, model_policy, state_like
+from tests.allocator.elastic_state import put_on_list
+from tests.allocator.model_driver import FAR, model_policy, state_like
+from tests.allocator.model_dump import dump_state
 from tests.oracle.elastic import Demand, ElasticOracle
 from tests.oracle.elastic_options import ElasticOptions
 from tests.oracle.elastic_scenarios import Ask, ElasticStep, GiveBack, Pass
@@ -83,7 +84,7 @@ class ElasticDriver:
         for lru in oracle.memory.lrus.values():
             for number, key in enumerate(LISTS):
                 for pfn in reversed(list(lru.lists[key])):
-                    self._list(pfn, number)
+                    put_on_list(self.state, pfn, number)
 
     def take(self, step: ElasticStep) -> None:
         """One step."""
@@ -144,17 +145,6 @@ class ElasticDriver:
         if folio.object is not None:
             mine["object"] = folio.object + 1
             self.places[folio.object] = folio.pfn
-
-    def _list(self, pfn: int, number: int) -> None:
-        state = self.state
-        place_on_lists(
-            state.pages,
-            state.blocks,
-            state.st,
-            state.folios,
-            np.array([pfn], np.int32),
-            np.array([number], np.int8),
-        )
 
     def _ask(self, demand: Demand, failed: bool, time_ns: int) -> None:
         if demand.number >= 0:

@@ -35,6 +35,18 @@ def bits_of(kind: int, bits: int = KERNEL) -> int:
     return bits | kind << pr.CLASS_SHIFT
 
 
+def put_on_list(state: State, pfn: int, number: int) -> None:
+    """Put a reclaimable page at the head of one of its LRU lists."""
+    place_on_lists(
+        state.pages,
+        state.blocks,
+        state.st,
+        state.folios,
+        np.array([pfn], np.int32),
+        np.array([number], np.int8),
+    )
+
+
 @dataclass
 class Pressed:
     """A machine's elastic state, all blocks MOVABLE and no page anywhere until put there.
@@ -108,14 +120,14 @@ class Pressed:
             record["tag"] = kind >= pr.ANON
             folio["object"], folio["kind"] = self.objects + 1, kind
             if kind >= pr.ANON:
-                self._put_on_list(pfn, 2 * (kind - pr.ANON) + active)
+                put_on_list(self.state, pfn, 2 * (kind - pr.ANON) + active)
             self.places[self.objects] = pfn
             self.objects += 1
 
     def make_reclaimable(self, pfn: int) -> None:
         """Make a page in use one of a file, at the head of its list."""
         self.state.pages[pfn]["tag"] = 1
-        self._put_on_list(pfn, pr.INACTIVE_FILE)
+        put_on_list(self.state, pfn, pr.INACTIVE_FILE)
 
     def alloc(
         self, order: int, migratetype: int, bits: int = KERNEL, *, operation: int = at.ALLOC
@@ -160,17 +172,6 @@ class Pressed:
             found[int(self.state.folios[pfn]["offset"])] = pfn
             pfn = int(self.state.folios[pfn]["sibling"]) - 1
         return found
-
-    def _put_on_list(self, pfn: int, lst: int) -> None:
-        state = self.state
-        place_on_lists(
-            state.pages,
-            state.blocks,
-            state.st,
-            state.folios,
-            np.array([pfn], np.int32),
-            np.array([lst], np.int8),
-        )
 
     def _advance(self, events: np.ndarray, high: int, until_ns: int, low: int = 0) -> int:
         state = self.state

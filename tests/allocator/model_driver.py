@@ -8,13 +8,13 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.initial import note_isolated_blocks, place_buddies
-from pagealloc_model.allocator.invariants import list_pages
 from pagealloc_model.allocator.replay import advance
 from pagealloc_model.allocator.state import State, make_state
 from pagealloc_model.kernel_rules import KernelRules
 from pagealloc_model.machine import Machine, Zone
 from pagealloc_model.policy import Assumptions, Policy
-from tests.allocator.ownership_driver import list_count, model_ownership
+from tests.allocator.model_dump import dump_counters, dump_state
+from tests.allocator.ownership_driver import model_ownership
 from tests.oracle import Oracle, OracleMachine, OraclePolicy, OracleRules
 from tests.oracle.events import Event, Work
 from tests.oracle.start_state import live_objects
@@ -334,122 +334,3 @@ def _event(row: list[int]) -> Event:
         owned = bool(change_ownership)
         return ("extfrag", pfn, order, fallback_order, migratetype, fallback_type, owned)
     return ("zone_locked" if kind == at.LOG_ZONE_LOCKED else "drain", pfn, order, migratetype)
-
-
-def dump_state(state: State) -> dict[str, Any]:
-    """A state as `Oracle.dump` has its own."""
-    zones, cpus = range(len(state.machine.zones)), range(state.machine.nr_cpus)
-    populated = _populated(state)
-    zone_of = state.blocks["zone"]
-    dump: dict[str, Any] = {
-        "free": {key: pfns for zone in zones for key, pfns in _free_lists(state, zone)},
-        "pcp": {
-            key: pfns
-            for zone in populated
-            for cpu in cpus
-            for key, pfns in _lists(state, zone, cpu)
-        },
-        "pcp_state": {
-            (zone, cpu): _pageset(state, zone, cpu) for zone in populated for cpu in cpus
-        },
-        "blocks": {
-            int(block): int(state.blocks[block]["migratetype"]) for block in np.flatnonzero(zone_of)
-        },
-        "zones": {zone: _zone(state, zone) for zone in zones},
-        "divergence": {
-            "forced": int(state.st[at.COUNT_FORCED]),
-            "in_base_pages": int(state.st[at.COUNT_IN_BASE_PAGES]),
-            "failed": int(state.st[at.COUNT_FAILED]),
-        },
-    }
-    if not state.st[at.LISTS_MATCH_BLOCKS]:
-        tags = state.pages["tag"]
-        dump["pcp_types"] = {key: tags[pfns].tolist() for key, pfns in dump["pcp"].items()}
-    return dump
-
-
-def _free_lists(state: State, zone: int) -> list[tuple[tuple[int, int, int], list[int]]]:
-    lists = state.zone_region(zone)[at.ZONE_LISTS :].reshape(-1, at.MIGRATETYPES, at.LIST_WORDS)
-    return [
-        ((zone, order, migratetype), list_pages(state, lists[order, migratetype]))
-        for order in range(state.machine.max_order + 1)
-        for migratetype in range(len(state.machine.migratetypes))
-    ]
-
-
-def _lists(state: State, zone: int, cpu: int) -> list[tuple[tuple[int, int, int], list[int]]]:
-    lists = state.pcp_region(zone, cpu)[at.PCP_LISTS : at.PCP_SITES].reshape(-1, at.LIST_WORDS)
-    indexes = range(list_count(state))
-    return [((zone, cpu, index), list_pages(state, lists[index])) for index in indexes]
-
-
-def _pageset(state: State, zone: int, cpu: int) -> dict[str, int | bool]:
-    region = state.pcp_region(zone, cpu)
-    tuned = bool(state.st[at.PCP_AUTO_TUNED])
-    found = {
-        "count": int(region[at.PCP_COUNT]),
-        "high": int(region[at.PCP_HIGH]),
-        "high_min": int(region[at.PCP_HIGH_MIN]),
-        "high_max": int(region[at.PCP_HIGH_MAX]),
-        "batch": int(region[at.PCP_BATCH]),
-        "alloc_factor": int(region[at.PCP_ALLOC_FACTOR]),
-        "free_count": int(region[at.PCP_FREE_COUNT]) if tuned else 0,
-        "prev_free_high_order": bool(region[at.PCP_PREV_FREE_HIGH_ORDER]),
-        "free_high_batch": bool(state.st[at.FREE_HIGH_BATCH]),
-    }
-    if not tuned:
-        found["free_factor"] = int(region[at.PCP_FREE_FACTOR])
-    return found
-
-
-def _zone(state: State, zone: int) -> dict[str, int | bool]:
-    region = state.zone_region(zone)
-    return {
-        "nr_free": int(region[at.ZONE_FREE]),
-        "free_highatomic": int(region[at.ZONE_FREE_HIGHATOMIC]),
-        "reserved_highatomic": int(region[at.ZONE_RESERVED_HIGHATOMIC]),
-        "boost": int(region[at.ZONE_BOOST]),
-        "below_high": bool(region[at.ZONE_BELOW_HIGH]),
-        "reclaim_active": bool(region[at.ZONE_RECLAIM_ACTIVE]),
-        "boosted": bool(region[at.ZONE_BOOSTED]),
-    }
-
-
-def dump_counters(state: State) -> dict[str, Any]:
-    """What `Oracle.dump_counters` has of its own."""
-    st, machine = state.st, state.machine
-    zones, cpus = _populated(state), range(machine.nr_cpus)
-    nodes = st[st[at.NODE_BASE] : st[at.ZONELIST_BASE]].reshape(-1, at.NODE_STRIDE)
-    return {
-        "kswapd": {
-            node: bool(nodes[index, at.NODE_KSWAPD_ACTIVE])
-            for index, node in enumerate(machine.nodes)
-        },
-        "counters": {zone: _counters(state, zone) for zone in zones},
-        "cpus": {(zone, cpu): _held_back(state, zone, cpu) for zone in zones for cpu in cpus},
-    }
-
-
-def _populated(state: State) -> list[int]:
-    return [index for index, zone in enumerate(state.machine.zones) if zone.managed]
-
-
-def _counters(state: State, zone: int) -> dict[str, int]:
-    region = state.zone_region(zone)
-    return {
-        "free": int(region[at.ZONE_FREE] - region[at.ZONE_FREE_UNFOLDED]),
-        "cma": int(region[at.ZONE_FREE_CMA] - region[at.ZONE_FREE_CMA_UNFOLDED]),
-        "free_cma": int(region[at.ZONE_FREE_CMA]),
-        "threshold": int(region[at.ZONE_THRESHOLD]),
-    }
-
-
-def _held_back(state: State, zone: int, cpu: int) -> dict[str, int | bool]:
-    region = state.pcp_region(zone, cpu)
-    free, cma = int(region[at.PCP_FREE_DELTA]), int(region[at.PCP_FREE_CMA_DELTA])
-    return {
-        "free": free,
-        "cma": cma,
-        "changed": bool(region[at.PCP_TOUCHED]) or free != 0 or cma != 0,
-        "expire": int(region[at.PCP_EXPIRE]),
-    }
