@@ -68,10 +68,11 @@ $(VENV)/created:
 	"$(PYTHON)" -m venv --clear $(VENV)
 	@touch $@
 
-# uv installs in seconds what takes pip minutes; pip is the way out where uv finds no index
+# uv installs in seconds what takes pip minutes; pip is the way out where uv finds no index. Bytecode is
+# compiled now, as by pip: else the first start takes seconds more, and each where none may be written
 $(VENV)/installed: requirements.lock setup.cfg pyproject.toml | $(VENV)/created
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock uv
-	$(BIN)/uv pip sync --python $(BIN)/python requirements.lock \
+	$(BIN)/uv pip sync --compile-bytecode --python $(BIN)/python requirements.lock \
 		|| $(BIN)/python -m pip install --requirement requirements.lock
 	$(BIN)/uv pip install --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
