@@ -1,18 +1,24 @@
 """Compile every kernel once, with progress: `python -m pagealloc_model.compile_kernels`.
 
-What is compiled stays on disk until a kernel's source changes, so a second run takes seconds.
+What is compiled stays on disk until a kernel's source changes, so a second run takes seconds. What
+other versions of the sources left more than KEPT_DAYS ago is removed.
 """
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pagealloc_model.allocator.state import State
+
+
+KEPT_DAYS = 30
 
 
 def _event_loop() -> None:
@@ -127,14 +133,34 @@ def compile_kernel(name: str) -> float:
     return time.perf_counter() - begun
 
 
+def remove_old_kernels(current: Path, now_s: float) -> list[Path]:
+    """Remove what other versions of the kernels left beside the current one's directory.
+
+    Args:
+        current: directory of this version's kernels.
+        now_s: time of day, s since the epoch; directories written KEPT_DAYS before it go.
+    """
+    old = [
+        kept
+        for kept in current.parent.glob("kernels-*")
+        if kept != current and now_s - kept.stat().st_mtime > KEPT_DAYS * 86400
+    ]
+    for kept in old:
+        shutil.rmtree(kept, ignore_errors=True)
+    return old
+
+
 def main() -> None:
     """Compile all groups, two at a time, saying which is done."""
+    from pagealloc_model.jit import cache_directory
+
     begun = time.perf_counter()
     print("compiling kernels (about a minute the first time)", file=sys.stderr, flush=True)
     with ProcessPoolExecutor(max_workers=2) as pool:
         running = {pool.submit(compile_kernel, name): name for name in KERNELS}
         for done in as_completed(running):
             print(f"  {running[done]}: {done.result():.1f} s", file=sys.stderr, flush=True)
+    remove_old_kernels(cache_directory(), time.time())
     print(f"kernels ready after {time.perf_counter() - begun:.1f} s", file=sys.stderr)
 
 
