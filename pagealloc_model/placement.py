@@ -17,6 +17,7 @@ from pagealloc_model.allocator.initial import install
 from pagealloc_model.allocator.resync import resync
 from pagealloc_model.allocator.state import make_state
 from pagealloc_model.bare_machine import bare_machine
+from pagealloc_model.choice_words import MISSES_TOLD
 from pagealloc_model.errors import PolicyError
 from pagealloc_model.evidence.choice import choose_rules
 from pagealloc_model.machine import Machine
@@ -97,7 +98,7 @@ class Placement:
             "choices": tables.records(self.choices),
             "choices_over_time": tables.records(self.over_time),
             "missed_choices": tables.records(
-                self.misses.groupby("choice", sort=False).head(tables.MISSES_TOLD)
+                self.misses.groupby("choice", sort=False).head(MISSES_TOLD)
             ),
             "resync_repairs": self.repairs,
             "resync_notes": list(self.notes),

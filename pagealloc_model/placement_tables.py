@@ -11,6 +11,7 @@ import pandas as pd
 from pagealloc_model.allocator import judging
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import true_state as true
+from pagealloc_model.choice_words import KERNEL_FUNCTIONS
 from pagealloc_model.state_errors import ErrorRow, error_row
 from pagealloc_model.trace.columns import EVENT_NAMES, Event
 
@@ -31,18 +32,6 @@ NULL_MODELS = {
 }
 """By choice, what its null model says."""
 
-KERNEL_FUNCTIONS = {
-    "pcp_pop": "__rmqueue_pcplist",
-    "refill_when": "__rmqueue_pcplist",
-    "refill_size": "nr_pcp_alloc",
-    "buddy_pfn": "__rmqueue_smallest",
-    "drain_when": "nr_pcp_high",
-    "drain_size": "nr_pcp_free, decay_pcp_high",
-    "drain_page": "free_pcppages_bulk",
-    "fallback": "__rmqueue_claim, __rmqueue_steal",
-}
-"""By choice, where the kernel makes it."""
-
 _LISTS = (
     true.REPAIR_OTHER_LIST,
     true.REPAIR_OTHER_CPU,
@@ -61,9 +50,6 @@ RESTS_ON = {
     "fallback": _BUDDY,
 }
 """By choice, the repairs of what it is judged from: lists, free buddies or a list's limits."""
-
-MISSES_TOLD = 10
-"""Misses of each choice that are printed."""
 
 PAGE_CHOICES = ("pcp_pop", "buddy_pfn", "drain_page")
 ALLOCATED = "pcp_pop"

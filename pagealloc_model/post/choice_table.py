@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from pagealloc_model.placement_tables import KERNEL_FUNCTIONS, MISSES_TOLD
+from pagealloc_model.choice_words import KERNEL_FUNCTIONS, MISSES_TOLD
 from pagealloc_model.post.layout import (
     NOT_AVAILABLE,
     WIDTH,
