@@ -10,10 +10,12 @@ import pytest
 import pagealloc_model as pm
 from pagealloc_model import figures
 from pagealloc_model.figures.pageblock_map import LEVELS, shade
+from pagealloc_model.figures.palette import MIGRATETYPES
 from pagealloc_model.pageblock_map import pageblock_map
 from pagealloc_model.policy import policy_settings
 from pagealloc_model.widgets.explore import RecordingExplorer, explore
 from pagealloc_model.widgets.explore.question import Question, as_python
+from tests.grey import READABLE, contrast, luminance
 from tests.small_recordings import write_bundle
 
 PATIENCE_S = 120
@@ -238,12 +240,59 @@ def test_a_map_shows_type_occupancy_and_difference() -> None:
         free_pages=[0, 0, 256], migratetype=["Movable", "Unmovable", "HighAtomic"]
     )
     figure = figures.pageblock_map({"a": before, "b": after}, ("a", "b"))
-    first, second, change, marks = figure.data
+    traces = {trace.meta: trace for trace in figure.data}
+    first, second = traces["map/a"], traces["map/b"]
     assert list(first.z[0][:3]) == [LEVELS, LEVELS - 1, LEVELS + LEVELS // 2]
     assert list(second.z[0][:3]) == [2 * LEVELS - 1, LEVELS - 1, 2 * LEVELS + LEVELS // 2]
-    assert list(change.z[0][:3]) == [-1.0, 0.0, 0.0]
-    assert list(marks.text) == ["Movable / HighAtomic"]
-    assert list(marks.x) == [4.0]
+    assert list(traces["map/change"].z[0][:3]) == [-1.0, 0.0, 0.0]
+    assert list(traces["map/types"].text) == ["Movable / HighAtomic"]
+    assert list(traces["map/types"].x) == [4.0]
+    assert list(traces["map/fewer"].x) == [0.0]
+
+
+def test_a_map_leaves_one_line_empty_where_memory_has_a_hole() -> None:
+    table = pd.DataFrame(
+        {
+            "pfn": [0, 512, 1 << 20],
+            "node": 0,
+            "zone": "Normal",
+            "migratetype": "Movable",
+            "free_pages": 0,
+            "pcp_pages": 0,
+            "pages": 512,
+        }
+    )
+    figure = figures.pageblock_map({"a": table, "b": table}, ("a", "b"))
+    is_empty = np.isnan(np.asarray(figure.data[0].z, float)).all(axis=1)
+    assert list(is_empty) == [False, True, False]
+    assert list(figure.layout.yaxis.tickvals) == [0, 2]
+    assert list(figure.layout.yaxis.ticktext) == ["0", "4"]
+
+
+def test_a_map_tells_types_apart_in_grey() -> None:
+    types = list(MIGRATETYPES)
+    table = pd.DataFrame(
+        {
+            "pfn": 512 * np.arange(len(types)),
+            "node": 0,
+            "zone": "Normal",
+            "migratetype": types,
+            "free_pages": 0,
+            "pcp_pages": 0,
+            "pages": 512,
+        }
+    )
+    figure = figures.pageblock_map({"a": table, "b": table}, ("a", "b"))
+    marks = {trace.name: trace for trace in figure.data if trace.meta.startswith("marks/a/")}
+    assert {name: list(trace.x) for name, trace in marks.items()} == {
+        name: [2.0 * at] for at, name in enumerate(types) if name != "Movable"
+    }
+    assert len({trace.marker.symbol for trace in marks.values()}) == len(marks)
+    for name, trace in marks.items():
+        for level in range(LEVELS):
+            ground = luminance(shade(name, level))
+            inks = [luminance(each) for each in (trace.marker.color, trace.marker.line.color)]
+            assert max(contrast(ground, ink) for ink in inks) > READABLE, (name, level)
 
 
 def test_shades_run_from_light_to_the_types_own_colour() -> None:

@@ -8,6 +8,7 @@ import synthetic_tables as tables
 from pagealloc_model import figures
 from pagealloc_model.figures import palette
 from pagealloc_model.post import posted_figures
+from tests.grey import luminance
 
 Draw = Callable[..., go.Figure]
 Make = Callable[..., pd.DataFrame]
@@ -125,6 +126,47 @@ def test_several_predictions_differ_in_grey_too() -> None:
     shown = traces_of(figure)
     assert shown["0/predicted:0"].line.dash != shown["0/predicted:1"].line.dash
     assert shown["0/measured:0"].mode == "lines+markers"
+
+
+@pytest.mark.parametrize(
+    ("draw", "make"),
+    [
+        *((draw, make) for draw, make, _ in OVER_TIME),
+        (figures.transaction_sizes, tables.transactions),
+        (figures.fallbacks, tables.fallbacks),
+        (figures.highatomic_blocks, tables.pageblocks),
+        (lambda measured, predicted: figures.outcomes(measured, predicted, 9), tables.outcomes),
+    ],
+)
+def test_what_shares_a_panel_differs_in_grey(draw: Draw, make: Make) -> None:
+    figure = draw({"one": make(), "other": make()}, {"base": make(), "patch": make()})
+    panels: dict[str, list[tuple[object, ...]]] = {}
+    for trace in figure.to_plotly_json()["data"]:
+        marker, line = trace.get("marker", {}), trace.get("line", {})
+        look = (line.get("dash"), marker.get("symbol"), marker.get("pattern", {}).get("shape"))
+        if not trace["meta"].startswith("legend/"):
+            panels.setdefault(trace["xaxis"], []).append((trace["type"], *look))
+    assert all(len(set(looks)) == len(looks) == 4 for looks in panels.values())
+
+
+@pytest.mark.parametrize(
+    ("draw", "make"),
+    [
+        (figures.free_pages_by_migratetype, tables.free_pages),
+        (figures.pageblocks_by_type, tables.pageblocks),
+    ],
+)
+def test_every_migratetype_has_a_panel_of_its_own(draw: Draw, make: Make) -> None:
+    figure = draw(make(), make())
+    shown = {(trace.meta.partition("/")[0], trace.xaxis) for trace in figure.data}
+    types = {name for name, _ in shown if name in palette.MIGRATETYPES}
+    axes = {axis for name, axis in shown if name in palette.MIGRATETYPES}
+    assert len(types) == len(axes) > 2
+
+
+def test_orders_rank_from_dark_to_light_in_grey() -> None:
+    steps = [luminance(each) for each in palette.ORDER_COLOURS]
+    assert steps == sorted(set(steps))
 
 
 def test_migratetypes_keep_their_colour_in_every_figure() -> None:
