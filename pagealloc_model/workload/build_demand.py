@@ -74,10 +74,11 @@ class _Demand:
     def take_until(self, end_ns: int) -> np.ndarray:
         """Take the events up to a time, in order of time."""
         events = np.concatenate(self.parts)
-        is_later = events["time_ns"] > end_ns
-        self.parts = [events[is_later]]
-        events = events[~is_later]
-        return events[np.argsort(events["time_ns"], kind="stable")]
+        times = events["time_ns"].copy()
+        # records are taken by number: a mask copies them field by field
+        self.parts = [events.take(np.flatnonzero(times > end_ns))]
+        due = np.flatnonzero(times <= end_ns)
+        return events.take(due[np.argsort(times[due], kind="stable")])
 
 
 def steps_of_demand(machine: Machine, host: BuildHost) -> Iterator[tuple[np.ndarray, np.ndarray]]:
