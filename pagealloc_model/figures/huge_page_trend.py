@@ -13,15 +13,15 @@ from pagealloc_model.figures.panel_grid import PanelGrid
 SIDES = (("base", "vanilla"), ("patch", "defrag_mode"))
 
 
-def huge_page_trend(shares: pd.DataFrame, *, panel: str = "") -> go.Figure:
+def huge_page_trend(shares: pd.DataFrame, *, patch: str = "defrag_mode") -> go.Figure:
     """One line a side over runs in a row: marks for what was posted, lines for the model.
 
     Args:
         shares: indexed by step; base, patch, posted_base, posted_patch, shares from 0 to 1.
-        panel: words above the panel.
+        patch: what the model ran under where the post has defrag_mode.
     """
     grid = PanelGrid(
-        [panel],
+        [""],
         title="Huge pages served of those asked for",
         x_title="run",
         y_title="%",
@@ -32,7 +32,7 @@ def huge_page_trend(shares: pd.DataFrame, *, panel: str = "") -> go.Figure:
         colour = PREDICTION_COLOURS[rank]
         for column, label, measured in (
             (f"posted_{side}", f"posted, {words}", True),
-            (side, f"model, {words}", False),
+            (side, f"model, {patch if side == 'patch' else words}", False),
         ):
             lane = Lane(label=label, table=shares, measured=measured, rank=rank, colour=colour)
             values = 100 * shares[column].to_numpy(float)

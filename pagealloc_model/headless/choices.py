@@ -28,7 +28,8 @@ def with_choices(explorer: Explorer) -> go.Figure:
     shown = go.Figure(explorer.chart.figure)
     policy = explorer.controls.policy
     choices = [(str(policy), shown)]
-    for other in other_policies(policy, explorer.controls.values):
+    offered = {name: explorer.controls.values[name] for name in explorer.in_menus}
+    for other in other_policies(policy, offered):
         figure = explorer.view_of(other).figure
         if same_frame(shown, figure):
             choices.append((str(other), figure))

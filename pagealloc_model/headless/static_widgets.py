@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from collections.abc import Iterator
 
@@ -33,7 +34,9 @@ def show_statically() -> None:
 
 def _publish(widget: ipywidgets.Widget) -> None:
     for figure in _figures(widget):
-        publish_display_data({PLOTLY_MIME: figure.to_plotly_json(), "text/plain": "figure"})
+        # plotly's own JSON has null where a number is missing, which Python's JSON cannot say
+        shown = json.loads(plotly.io.to_json(figure, validate=False))
+        publish_display_data({PLOTLY_MIME: shown, "text/plain": "figure"})
     text = "\n\n".join(_texts(widget))
     if text:
         publish_display_data({"text/plain": text})

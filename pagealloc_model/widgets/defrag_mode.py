@@ -41,6 +41,8 @@ LABELS = {
     "defrag_watermarks": "watermarks in whole blocks",
     "thp_defrag": "faults may (thp_defrag)",
 }
+PARTS = FIELDS[:3]
+"""The series' steps; each run takes seconds, so that a page without a kernel offers no others."""
 DEMAND_FIELDS = ("thp_defrag",)
 """What both sides have in common."""
 HOST = BuildHost(scale=128)
@@ -67,7 +69,12 @@ class DefragMode(ipywidgets.VBox):
         )
         self._run = lru_cache(maxsize=16)(self._made_run)
         controls = PolicyControls(FIELDS, labels=LABELS, start=DEFRAG_MODE.given())
-        self.explorer = Explorer("kernel build with bursts", controls, self._compute)
+        self.explorer = Explorer(
+            "kernel build with bursts: vanilla beside the controls' policy",
+            controls,
+            self._compute,
+            in_menus=PARTS,
+        )
         for slider in (self.gib, self.burst):
             slider.observe(lambda _: self.explorer.redraw(), "value")
         super().__init__([self.gib, self.burst, self.explorer])
@@ -80,9 +87,7 @@ class DefragMode(ipywidgets.VBox):
         progress(0.5)
         runs = _both(base, base if cancelled.is_set() else self._run(host, policy))
         return View(
-            figure=figures.huge_page_trend(
-                served_shares(runs, self._posted), panel=f"vanilla beside: {policy}"
-            ),
+            figure=figures.huge_page_trend(served_shares(runs, self._posted), patch="policy above"),
             text=defrag_table(judged_rows(runs, self._posted), ONE_SEED),
         )
 

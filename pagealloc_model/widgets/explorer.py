@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -58,10 +58,19 @@ class Explorer(ipywidgets.VBox):
         title: one line.
         controls: the policy to show.
         compute: from a policy to a view.
+        in_menus: settings that a page without a kernel offers; None: all that have a control.
     """
 
-    def __init__(self, title: str, controls: PolicyControls, compute: Compute) -> None:
+    def __init__(
+        self,
+        title: str,
+        controls: PolicyControls,
+        compute: Compute,
+        *,
+        in_menus: Sequence[str] | None = None,
+    ) -> None:
         self.controls = controls
+        self.in_menus = tuple(controls.values if in_menus is None else in_menus)
         self.status = Status()
         self.text = ipywidgets.HTML()
         self.chart = Chart()
