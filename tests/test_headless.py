@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import nbformat
@@ -14,11 +15,14 @@ from pagealloc_model.cli import main
 from pagealloc_model.cli.notebook import find_notebook
 from pagealloc_model.errors import UsageError
 from pagealloc_model.figures.files import write_figures
-from pagealloc_model.headless.choices import other_policies
+from pagealloc_model.headless.choices import other_policies, with_choices
 from pagealloc_model.headless.execution import executed
 from pagealloc_model.headless.outputs import figures_of, post_text
 from pagealloc_model.headless.page import offline_page
-from pagealloc_model.widgets.controls import PolicyControls
+from pagealloc_model.headless.static_widgets import PLOTLY_MIME, as_output
+from pagealloc_model.policy import Policy
+from pagealloc_model.widgets import Explorer, PolicyControls, View
+from pagealloc_model.widgets.explorer import Progress
 
 EXPLORER = """\
 import plotly.graph_objects as go
@@ -154,6 +158,21 @@ def test_a_recording_that_is_not_there_is_refused_before_anything_runs(
     assert main(arguments) == 2
     assert capsys.readouterr().err.startswith("pagealloc: /no/such: does not exist")
     assert not (tmp_path / "out").exists()
+
+
+def test_missing_numbers_are_null_in_what_a_cell_shows() -> None:
+    figure = go.Figure(go.Scatter(x=[0, 1], y=[float("nan"), 1.0]))
+    assert json.loads(json.dumps(as_output(figure), allow_nan=False))[PLOTLY_MIME]
+
+
+def test_a_menu_offers_the_settings_that_the_explorer_names() -> None:
+    def view(policy: Policy, progress: Progress, cancelled: threading.Event) -> View:
+        return View(figure=go.Figure(go.Scatter(x=[0], y=[1], meta="dot")), text="")
+
+    controls = PolicyControls(["pcp_batch", "pcp_free_batched"])
+    shown = with_choices(Explorer("title", controls, view, in_menus=["pcp_free_batched"]))
+    labels = [button.label for button in shown.layout.updatemenus[0].buttons]
+    assert labels == ["as recorded", "pcp_free_batched=0", "pcp_free_batched=1"]
 
 
 def test_a_menu_offers_choices_and_settings_of_nested_fields() -> None:

@@ -34,12 +34,19 @@ def show_statically() -> None:
 
 def _publish(widget: ipywidgets.Widget) -> None:
     for figure in _figures(widget):
-        # plotly's own JSON has null where a number is missing, which Python's JSON cannot say
-        shown = json.loads(plotly.io.to_json(figure, validate=False))
-        publish_display_data({PLOTLY_MIME: shown, "text/plain": "figure"})
+        publish_display_data(as_output(figure))
     text = "\n\n".join(_texts(widget))
     if text:
         publish_display_data({"text/plain": text})
+
+
+def as_output(figure: go.Figure) -> dict[str, object]:
+    """What a cell shows for a figure, by MIME type.
+
+    Missing numbers are null, as plotly writes them: notebooks' JSON has no NaN.
+    """
+    shown = json.loads(plotly.io.to_json(figure, validate=False))
+    return {PLOTLY_MIME: shown, "text/plain": "figure"}
 
 
 def _figures(widget: ipywidgets.Widget) -> Iterator[go.Figure]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,10 @@ from playwright.sync_api import Page, expect
 from pagealloc_model.bundle import open_recording
 from pagealloc_model.errors import RecordingError
 from pagealloc_model.policy import policy_settings
+from tests.browser.explored_page import WIDGET, open_all_groups
 from tests.browser.jupyter_lab import REDRAW_MS, RUN_ALL_MS, Lab, problems_of, run_all
 
 pytestmark = pytest.mark.browser
-
-WIDGET = ".jp-OutputArea-output .jupyter-widgets"
 
 # what can be operated: its name, and whether the keyboard reaches it
 OPERABLE = """
@@ -51,13 +49,3 @@ def test_controls_are_named_reached_and_answered(page: Page, lab: Lab, artefacts
     expect(code).to_contain_text("tab='pcp'", timeout=REDRAW_MS)
     page.screenshot(path=artefacts / "08_explore.png")
     assert problems == []
-
-
-def open_all_groups(page: Page) -> None:
-    """Show the controls of all fields."""
-    for opener in page.locator(f"{WIDGET} button[aria-expanded]").all():
-        if opener.get_attribute("aria-expanded") == "false":
-            opener.click()
-        expect(opener).to_have_attribute("aria-expanded", "true")
-    boxes = page.get_by_role("checkbox", name=re.compile("^as recorded: ."))
-    expect(boxes).to_have_count(len(policy_settings()), timeout=REDRAW_MS)

@@ -1,0 +1,132 @@
+"""Every control of the explorer, moved in a browser: what the page then draws and says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from playwright.sync_api import Page
+
+import pagealloc_model as pm
+from pagealloc_model.bundle import Bundle
+from pagealloc_model.policy import policy_settings
+from pagealloc_model.policy_fields import Setting
+from tests.browser.explored_page import Drawn, ExploredPage
+from tests.browser.jupyter_lab import Lab, problems_of
+from tests.small_recordings import shipped_bundle
+
+pytestmark = [pytest.mark.browser, pytest.mark.long]
+
+RECORDING = "highatomic_gate3"
+NOTES: dict[str, str] = {}
+NEEDED: dict[str, dict[str, Setting]] = {"ownership.": {"pageblock_ownership": "pcp_buddy"}}
+"""Settings by the beginning of their names, and what they have no bearing without."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moved:
+    """One value of a control, and what the page made of it.
+
+    Attributes:
+        refused: why there is no figure, "" if there is.
+        drawn: all that is predicted.
+        note: what the page says beside.
+    """
+
+    refused: str
+    drawn: Drawn
+    note: str
+
+
+def test_two_values_of_every_control_draw_what_pm_replay_predicts_or_say_why_not(
+    page: Page, lab: Lab, artefacts: Path
+) -> None:
+    bundle = shipped_bundle(RECORDING)
+    problems = problems_of(page)
+    explored = ExploredPage(page, lab, bundle.path)
+    others: dict[str, Setting] = {}
+    silent = []
+    for name in policy_settings():
+        others = put_in_place(explored, needed_by(name), others)
+        first, second = (moved(explored, bundle, name, others) for _ in range(2))
+        NOTES[name] = first.refused or second.refused or second.note
+        if not (first.refused or second.refused) and first.drawn == second.drawn:
+            silent += [] if second.note.startswith("no effect here: ") else [name]
+        explored.give_back(name)
+    print(NOTES)
+    page.screenshot(path=artefacts / "every_control.png")
+    assert silent == []
+    assert problems == []
+
+
+def needed_by(name: str) -> dict[str, Setting]:
+    """The setting without which another one has no bearing."""
+    return next((each for start, each in NEEDED.items() if name.startswith(start)), {})
+
+
+def put_in_place(
+    explored: ExploredPage, wanted: dict[str, Setting], held: dict[str, Setting]
+) -> dict[str, Setting]:
+    """Give back what is held and not wanted, and choose what is wanted."""
+    for name in held.keys() - wanted.keys():
+        explored.give_back(name)
+    for name, value in wanted.items() - held.items():
+        explored.choose(name, value)
+        explored.wait_for(pm.Policy.from_settings(wanted))
+    return wanted
+
+
+def moved(explored: ExploredPage, bundle: Bundle, name: str, others: dict[str, Setting]) -> Moved:
+    """Move a control; what is drawn is what `pm.replay` predicts, and so is what the code asks."""
+    policy = pm.Policy.from_settings({**others, name: explored.move(name)})
+    refused = explored.wait_for(policy)
+    if refused:
+        with pytest.raises(pm.PageallocError) as raised:
+            pm.replay(bundle, policy)
+        assert str(raised.value) in refused
+        return Moved(refused=refused, drawn={}, note="")
+    replay = pm.replay(bundle, policy)
+    wanted = free_pages(replay)
+    explored.wait_until_drawn({f"{key}/predicted:1": each for key, each in wanted.items()})
+    drawn = explored.drawn()
+    of_candidate = {key: each for key, each in drawn.items() if key.endswith("/predicted:1")}
+    assert sum(of_candidate.pop("fallbacks/predicted:1")["x"]) == replay.fallbacks["count"].sum()
+    left = [each["y"] for key, each in of_candidate.items() if key.partition("/")[0] not in wanted]
+    assert not any(any(values) for values in left)
+    assert candidate_of(explored.code(), bundle).given() == policy.given()
+    return Moved(refused="", drawn=of_candidate, note=explored.note())
+
+
+def free_pages(replay: pm.Replay) -> dict[str, list[int]]:
+    """Free pages over time by order, and by every migratetype that has any."""
+    found = {}
+    for key in ("order", "migratetype"):
+        for value, rows in replay.free_pages.groupby(key):
+            if key == "order" or rows["pages"].any():
+                found[str(value)] = rows.groupby("time_ns")["pages"].sum().tolist()
+    return found
+
+
+def candidate_of(code: str, bundle: Bundle) -> pm.Policy:
+    """Run the page's code, the replays left out; the policy that it gives its candidate."""
+    asked: list[pm.Policy] = []
+
+    def explore(_: Bundle, *, base: pm.Policy, candidate: pm.Policy, tab: str) -> None:
+        assert (base, tab) == (pm.Policy(), "fragmentation")
+        asked.append(candidate)
+
+    def replay(_: Bundle, policy: pm.Policy) -> None:
+        asked.append(policy)
+
+    lines = [line for line in code.splitlines() if not line.startswith(("import ", "print("))]
+    stand_in = SimpleNamespace(open=pm.open, replay=replay, explore=explore, Policy=pm.Policy)
+    names: dict[str, object] = {"pm": stand_in}
+    exec("\n".join(lines), names)
+    assert isinstance(names["rec"], Bundle)
+    assert names["rec"].path == bundle.path
+    base, candidate, explored = asked
+    assert base == pm.Policy()
+    assert candidate == explored
+    return candidate
