@@ -20,7 +20,6 @@ from tests.small_recordings import shipped_bundle
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 RECORDING = "highatomic_gate3"
-NOTES: dict[str, str] = {}
 NEEDED: dict[str, dict[str, Setting]] = {"ownership.": {"pageblock_ownership": "pcp_buddy"}}
 """Settings by the beginning of their names, and what they have no bearing without."""
 
@@ -51,11 +50,9 @@ def test_two_values_of_every_control_draw_what_pm_replay_predicts_or_say_why_not
     for name in policy_settings():
         others = put_in_place(explored, needed_by(name), others)
         first, second = (moved(explored, bundle, name, others) for _ in range(2))
-        NOTES[name] = first.refused or second.refused or second.note
         if not (first.refused or second.refused) and first.drawn == second.drawn:
             silent += [] if second.note.startswith("no effect here: ") else [name]
         explored.give_back(name)
-    print(NOTES)
     page.screenshot(path=artefacts / "every_control.png")
     assert silent == []
     assert problems == []
