@@ -18,6 +18,16 @@ ELASTIC_SETTINGS = (
 """Policy fields that act through reclaim, compaction or the slow path in full."""
 
 
+def literal_part(policy: Policy) -> Policy:
+    """The policy without what only an elastic replay reads."""
+    given = policy.given()
+    if not given.keys() & set(ELASTIC_SETTINGS):
+        return policy
+    return Policy.from_settings(
+        {name: value for name, value in given.items() if name not in ELASTIC_SETTINGS}
+    )
+
+
 def check_mode(policy: Policy, assumptions: Assumptions, *, is_model: bool) -> None:
     """Refuse a replay whose mode of reclaim does not have what is asked for.
 

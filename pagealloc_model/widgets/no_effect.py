@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import plotly.graph_objects as go
 
+from pagealloc_model.reclaim_mode import ELASTIC_SETTINGS
+
 if TYPE_CHECKING:
     from pagealloc_model.policy import Policy
     from pagealloc_model.prediction import Replay
 
 COORDINATES = ("x", "y", "z")
 DRAINS = {
-    "pcp_free_batched": ("commit", "no list overflowed by more than pcp->batch pages"),
-    "pcp_decay_batched": ("decay", "no decay returned more than pcp->batch pages"),
-    "pcp_drain_batched": ("drain_all", "no full drain of a list took more than pcp->batch pages"),
+    "pcp_free_batched": "commit",
+    "pcp_decay_batched": "decay",
+    "pcp_drain_batched": "drain_all",
 }
 
 
@@ -59,6 +61,10 @@ def _equal(first: object, second: object) -> bool:
 def _reason(name: str, replay: Replay | None) -> str:
     if replay is None:
         return f"all that is drawn is the same, whatever {name} is"
+    if name in ELASTIC_SETTINGS:
+        return f"{name} acts through reclaim and compaction, which are replayed as recorded"
+    if name.startswith("ownership.") and replay.policy.pageblock_ownership in (None, "off"):
+        return "pageblock_ownership is off"
     if name.startswith("highatomic"):
         return _highatomic_reason(replay)
     if name in DRAINS:
@@ -80,10 +86,11 @@ def _highatomic_reason(replay: Replay) -> str:
 
 
 def _drain_reason(name: str, replay: Replay) -> str:
-    cause, words = DRAINS[name]
+    cause = DRAINS[name]
     full = replay.transactions_full
-    pages = full.loc[(full["site"] == "drain") & (full["cause"] == cause), "pages"]
-    return words if len(pages) else f"no such drain ({cause}) happens in this span"
+    if not ((full["site"] == "drain") & (full["cause"] == cause)).any():
+        return f"no such drain ({cause}) happens in this span"
+    return f"such drains ({cause}) free the same pages, in batches or not; what is drawn agrees"
 
 
 def _boost_reason(replay: Replay) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pagealloc_model.policy import Policy
+from pagealloc_model.reclaim_mode import literal_part
 
 if TYPE_CHECKING:
     from pagealloc_model.bundle import Bundle
@@ -32,16 +33,20 @@ class Question:
 
 
 def as_python(bundle: Bundle, question: Question) -> str:
-    """Code that replays both policies, compares them, and opens an explorer in this state."""
+    """Code that replays both policies, compares them, and opens an explorer in this state.
+
+    Settings that a literal replay refuses are left to the explorer, which says so.
+    """
     window = "" if question.window is None else f", window={question.window!r}"
     base, candidate = _policy(question.base), _policy(question.candidate)
+    replayed = [_policy(literal_part(each)) for each in (question.base, question.candidate)]
     return "\n".join(
         [
             "import pagealloc_model as pm",
             "",
             f"rec = pm.open({_name(bundle)!r})",
-            f"base = pm.replay(rec, {base}{window})",
-            f"candidate = pm.replay(rec, {candidate}{window})",
+            f"base = pm.replay(rec, {replayed[0]}{window})",
+            f"candidate = pm.replay(rec, {replayed[1]}{window})",
             "print(pm.compare(base, candidate).to_text(width=72))",
             f"pm.explore(rec, base={base}, candidate={candidate}{window}, tab={question.tab!r})",
         ]

@@ -16,6 +16,7 @@ from pagealloc_model import figures
 from pagealloc_model.lock_cost_fit import recorded_costs
 from pagealloc_model.lock_timing import LockModel, lock_times
 from pagealloc_model.pageblock_map import pageblock_map
+from pagealloc_model.reclaim_mode import literal_part
 
 if TYPE_CHECKING:
     from pagealloc_model.bundle import Bundle
@@ -118,17 +119,18 @@ class SidesOf:
     def answer(
         self, question: Question, progress: Callable[[float], None], cancelled: threading.Event
     ) -> Sides:
-        """Both replays of a question.
+        """Both replays of a question; literal ones, of as much of the policies as those have.
 
         Raises:
             PageallocError: the recording cannot be replayed so.
             Cancelled: the event was set.
         """
         window = question.window
-        base = self._kept(question.base, window, progress, cancelled)
+        base_policy, policy = literal_part(question.base), literal_part(question.candidate)
+        base = self._kept(base_policy, window, progress, cancelled)
         candidate = base
-        if question.candidate != question.base:
-            candidate = self._replay(question.candidate, window, progress, cancelled)
+        if policy != base_policy:
+            candidate = self._replay(policy, window, progress, cancelled)
         begin = window[0] if window else 0.0
         return Sides(
             base=base,
@@ -138,7 +140,7 @@ class SidesOf:
             window=window or (-self.seconds, 2 * self.seconds),
             acquisitions=self.acquisitions,
             blocks=self.blocks,
-            before=lambda: self._blocks_at(question.base, begin),
+            before=lambda: self._blocks_at(base_policy, begin),
         )
 
     def _kept(
