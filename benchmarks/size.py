@@ -177,15 +177,19 @@ def linear(_events: int = 0) -> pd.DataFrame:
 
 def memory(_events: int) -> pd.DataFrame:
     """Bytes of a page frame and of an event."""
-    return pd.DataFrame([alone(bytes_of_pages, gib=16), alone(bytes_of_events, path=_full())])
+    return pd.DataFrame(
+        [alone(bytes_of_pages, gib=16), alone(bytes_of_events, path=full_recording())]
+    )
 
 
 def window(_events: int) -> pd.DataFrame:
     """Windows that resume from a checkpoint."""
-    return pd.DataFrame([alone(resumed, path=_full(), share=share) for share in (0.5, 0.9)])
+    return pd.DataFrame(
+        [alone(resumed, path=full_recording(), share=share) for share in (0.5, 0.9)]
+    )
 
 
-def _full() -> str:
+def full_recording() -> str:
     """The recording in full where that is at hand, else as it ships."""
     path = Path(os.environ.get("PAGEALLOC_RECORDINGS", "")) / RECORDING
     return str(path) if path.exists() else RECORDING

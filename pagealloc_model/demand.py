@@ -17,7 +17,7 @@ from pagealloc_model.demand_rows import demand_rows, highest_type_by_gfp, read_b
 from pagealloc_model.direct_reclaim import DirectReclaims, direct_reclaims
 from pagealloc_model.elastic_demand import tried_failures
 from pagealloc_model.elastic_rows import ElasticRows
-from pagealloc_model.event_order import HiddenAllocations, merged, split_hidden
+from pagealloc_model.event_order import HiddenAllocations, joined, merged, split_hidden
 from pagealloc_model.machine import Machine
 from pagealloc_model.policy import Assumptions
 from pagealloc_model.progress_bar import Report, part_of
@@ -79,23 +79,29 @@ class Demand:
     @cached_property
     def at_start(self) -> np.ndarray:
         """Numbers of the objects that were live when the recording began (T10.2)."""
-        return np.flatnonzero(self.objects["kind"] == resolved.AT_START)
+        return self._numbers("kind", resolved.AT_START)
 
     @cached_property
     def fresh(self) -> np.ndarray:
         """Numbers of the objects whose pages were free when the recording began (T10.6)."""
-        return np.flatnonzero(self.objects["fresh"])
+        return self._numbers("fresh", 1)
 
     @cached_property
     def first_allocations(self) -> np.ndarray:
         """`layout.EVENT` records: the allocations of those objects, in time order."""
-        fresh = self.objects["fresh"] == 1
+        fresh = self.objects["fresh"]
         found = [self.events[:0]]
         for part in parts(len(self.events)):
             events = self.events[part]
             events = events[events["operation"] == at.ALLOC]
-            found.append(events[fresh[events["object"]]])
+            found.append(events[fresh[events["object"]] == 1])
         return np.concatenate(found)
+
+    def _numbers(self, field_name: str, value: int) -> np.ndarray:
+        """int64, ascending: numbers of the objects of which a field has a value."""
+        values = self.objects[field_name]
+        found = [part.start + np.flatnonzero(values[part] == value) for part in parts(len(values))]
+        return np.concatenate([np.zeros(0, np.int64), *found])
 
     def starting_places(self) -> np.ndarray:
         """int32, where each object lives when a replay starts: -1 unless live at the start."""
@@ -147,7 +153,7 @@ def resolve_demand(
     emitted, objects, counts = _resolve(
         found.rows, machine.end_pfn, new_array, part_of(progress, _ROWS, 1)
     )
-    others, hidden = split_hidden(emitted)
+    others, hidden = split_hidden(emitted, new_array)
     reclaim = kswapd_runs(trace, machine)
     limits = _limits_found(machine, start)
     begins = _reclaim_begins(trace, machine, reclaims)
@@ -157,10 +163,13 @@ def resolve_demand(
         tried = tried_failures(found.rows, elastic.pids, others, objects, seed)
         objects, leads = tried.objects, tried.leads
         beside = np.concatenate([limits, tried.frees])
+    recorded_twice, outside = found.recorded_twice, found.outside
+    # Its rows' file gives its space back before the merged events need theirs.
+    del found
     events = merged(
         others,
-        np.concatenate([beside, hidden.events]),
-        np.concatenate([np.zeros(len(beside), np.int64), hidden.ranks]),
+        joined(beside, hidden.events, new_array),
+        joined(np.zeros(len(beside), np.int64), hidden.ranks, new_array),
         new_array,
     )
     return Demand(
@@ -172,8 +181,8 @@ def resolve_demand(
         hidden_over_losses=hidden_over_losses(hidden, trace.losses),
         repeated_frees=int(counts[resolved.COUNT_REPEATED_FREE]),
         failed_charges=int(counts[resolved.COUNT_FAILED_CHARGE]),
-        recorded_twice=found.recorded_twice,
-        outside=found.outside,
+        recorded_twice=recorded_twice,
+        outside=outside,
         kswapd_recorded=reclaim is not None,
         direct_reclaim_recorded=len(reclaims.row) > 0,
         leads=leads,
@@ -226,12 +235,15 @@ def hidden_over_losses(hidden: HiddenAllocations, losses: Losses) -> int:
     """
     if not len(losses.count):
         return 0
-    end = hidden.freed_ns
-    begin = 2 * hidden.events["time_ns"] - end
     order = np.argsort(losses.start_ns)
-    ends = np.maximum.accumulate(losses.end_ns[order])
-    before = np.searchsorted(losses.start_ns[order], end, side="right") - 1
-    return int(((before >= 0) & (ends[np.maximum(before, 0)] >= begin)).sum())
+    starts, ends = losses.start_ns[order], np.maximum.accumulate(losses.end_ns[order])
+    count = 0
+    for part in parts(len(hidden.freed_ns)):
+        end = hidden.freed_ns[part]
+        begin = 2 * hidden.events["time_ns"][part] - end
+        before = np.searchsorted(starts, end, side="right") - 1
+        count += int(((before >= 0) & (ends[np.maximum(before, 0)] >= begin)).sum())
+    return count
 
 
 def _resolve(

@@ -26,33 +26,39 @@ class HiddenAllocations:
     freed_ns: np.ndarray
 
 
-def split_hidden(events: np.ndarray) -> tuple[np.ndarray, HiddenAllocations]:
+def split_hidden(events: np.ndarray, new_array: NewArray) -> tuple[np.ndarray, HiddenAllocations]:
     """Take the hidden allocations, which alone are not in time order, out of resolved events.
 
     Args:
         events: as `objects.resolve_objects` makes them, each hidden allocation just before its
             free; the others move up in place.
+        new_array: makes the arrays of hidden allocations.
 
     Returns:
         The others, and the hidden allocations.
     """
-    kept = 0
-    found, ranks, freed_ns = [events[:0].copy()], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    count = sum(
+        int(np.count_nonzero(events["operation"][part] == at.HIDDEN_ALLOC))
+        for part in parts(len(events))
+    )
+    hidden = HiddenAllocations(
+        events=new_array(count, events.dtype),
+        ranks=new_array(count, np.int64),
+        freed_ns=new_array(count, np.int64),
+    )
+    kept = found = 0
     for part in parts(len(events)):
         together = events[part]
         is_hidden = together["operation"] == at.HIDDEN_ALLOC
         places = np.flatnonzero(is_hidden)
-        found.append(together[places])
-        ranks.append(kept + places - np.arange(len(places)))
-        freed_ns.append(events["time_ns"][part.start + places + 1])
+        here = slice(found, found + len(places))
+        hidden.events[here] = together[places]
+        hidden.ranks[here] = kept + places - np.arange(len(places))
+        hidden.freed_ns[here] = events["time_ns"][part.start + places + 1]
         rest = together[~is_hidden]
         events[kept : kept + len(rest)] = rest
         kept += len(rest)
-    hidden = HiddenAllocations(
-        events=np.concatenate(found),
-        ranks=np.concatenate(ranks),
-        freed_ns=np.concatenate(freed_ns),
-    )
+        found += len(places)
     return events[:kept], hidden
 
 
@@ -63,15 +69,15 @@ def merged(
 
     Args:
         events: `layout.EVENT` records in time order.
-        extra: a few more in any order; of equal times, the earlier in `extra` comes first.
+        extra: more of them in any order; of equal times, the earlier in `extra` comes first.
         ranks: int64, how many of the `events` of its time, and of those before, precede each.
-        new_array: makes the result.
+        new_array: makes the result, and what is as long as `extra`.
     """
     if not len(extra):
         return events
     by_time = np.argsort(extra["time_ns"], kind="stable")
-    extra, ranks = extra[by_time], ranks[by_time]
-    extra_ns = np.ascontiguousarray(extra["time_ns"])
+    extra_ns = _taken(extra["time_ns"], by_time, new_array)
+    extra, ranks = (_taken(each, by_time, new_array) for each in (extra, ranks))
     result = new_array(len(events) + len(extra), events.dtype)
     used = 0
     for part in parts(len(events)):
@@ -87,4 +93,20 @@ def merged(
             together, places, extra[used - len(places) : used]
         )
     result[len(events) + used :] = extra[used:]
+    return result
+
+
+def joined(first: np.ndarray, second: np.ndarray, new_array: NewArray) -> np.ndarray:
+    """Two arrays of one type, one behind the other."""
+    result = new_array(len(first) + len(second), first.dtype)
+    result[: len(first)] = first
+    result[len(first) :] = second
+    return result
+
+
+def _taken(values: np.ndarray, order: np.ndarray, new_array: NewArray) -> np.ndarray:
+    """Values rearranged by their numbers."""
+    result = new_array(len(order), values.dtype)
+    for part in parts(len(order)):
+        result[part] = values[order[part]]
     return result

@@ -146,12 +146,6 @@ def transactions_full(machine: Machine, log: np.ndarray) -> pd.DataFrame:
     )
 
 
-def transactions(full: pd.DataFrame) -> pd.DataFrame:
-    """Histogram of transaction sizes from `transactions_full`."""
-    keys = ["node", "zone", "cpu", "site", "cause", "objects"]
-    return full.groupby(keys).size().rename("transactions").reset_index()
-
-
 def fallbacks(counts: np.ndarray) -> pd.DataFrame:
     """Fallback counts; `counts` has shape `layout.FALLBACK_SHAPE`."""
     names = ("Unmovable", "Movable", "Reclaimable")

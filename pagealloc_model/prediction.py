@@ -32,8 +32,9 @@ from pagealloc_model.prepared import effective_policy, prepare
 from pagealloc_model.reclaim_mode import check_mode
 from pagealloc_model.sampling import bin_edges
 from pagealloc_model.start_calibration import begun_state
+from pagealloc_model.transaction_counts import TransactionCounts
 from pagealloc_model.version import __version__
-from pagealloc_model.working_arrays import GrowingArray, working_arrays
+from pagealloc_model.working_arrays import GrowingArray, parts, working_arrays
 
 if TYPE_CHECKING:
     from pagealloc_model.bundle import Bundle
@@ -165,7 +166,10 @@ class Replay:
     @cached_property
     def transactions(self) -> pd.DataFrame:
         """Histogram of transaction sizes by zone, CPU, site and cause."""
-        return tables.transactions(self.transactions_full)
+        counts = TransactionCounts(self.machine)
+        for part in parts(len(self.log)):
+            counts.add(self.log[part])
+        return counts.transactions
 
     @cached_property
     def fallbacks(self) -> pd.DataFrame:

@@ -39,7 +39,7 @@ def test_merged_events_are_sorted_stably(
     beside["operation"] = at.KSWAPD_START
     together = np.concatenate([beside, emitted])
     expected = together[np.argsort(together["time_ns"], kind="stable")]
-    others, hidden = split_hidden(emitted)
+    others, hidden = split_hidden(emitted, in_memory)
     extra = np.concatenate([beside, hidden.events])
     ranks = np.concatenate([np.zeros(6, np.int64), hidden.ranks])
     np.testing.assert_array_equal(merged(others, extra, ranks, in_memory), expected)
