@@ -31,11 +31,11 @@ import pagealloc_model as pm
 from pathlib import Path
 from pagealloc_model import working_arrays
 
-source, path, rows_in_memory, rows_together, allowed_mib = sys.argv[1:]
-working_arrays.ROWS_IN_MEMORY, working_arrays.ROWS_TOGETHER = int(rows_in_memory), int(rows_together)
+source, path = sys.argv[1:3]
+working_arrays.ROWS_IN_MEMORY, working_arrays.ROWS_TOGETHER, allowed_mib = map(int, sys.argv[3:])
 pm.replay(pm.open(source)).transactions
 words = Path("/proc/self/status").read_text().split()
-limit = int(words[words.index("VmData:") + 1]) * 1024 + (int(allowed_mib) << 20)
+limit = int(words[words.index("VmData:") + 1]) * 1024 + (allowed_mib << 20)
 resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 recording = pm.open(path)
 run = pm.replay(recording)
