@@ -33,6 +33,8 @@ from pagealloc_model.cli.replay import TABLES
 from pagealloc_model.trace.store_write import write_store
 
 MIB = 1 << 20
+EVENTS = 100_000_000
+LIMIT_MIB = 1024
 GROUPS = {
     Path("/sys/fs/cgroup/memory"): "memory.limit_in_bytes",
     Path("/sys/fs/cgroup"): "memory.max",
@@ -133,8 +135,21 @@ def _watched(which: str) -> Iterator[list[float]]:
         watcher.join()
 
 
-def measured(events: int, limit_mib: int, directory: Path) -> pd.DataFrame:
-    """Both ways, one row each."""
+def measured(
+    events: int = EVENTS, limit_mib: int = LIMIT_MIB, directory: Path | None = None
+) -> pd.DataFrame:
+    """Both ways, one row each.
+
+    Args:
+        events: of the recording.
+        limit_mib: that a replay may have.
+        directory: where the recording is kept meanwhile; None: the temporary one.
+    """
+    with tempfile.TemporaryDirectory(dir=directory) as name:
+        return _both_ways(events, limit_mib, Path(name))
+
+
+def _both_ways(events: int, limit_mib: int, directory: Path) -> pd.DataFrame:
     path = long_recording(events, directory)
     rows = []
     for way, in_memory in (("in files", False), ("kept in memory", True)):
@@ -162,13 +177,12 @@ def main() -> None:
         print(json.dumps(replayed(*json.loads(sys.argv[2]))))
         return
     parser = argparse.ArgumentParser(description="replaying a recording larger than memory")
-    parser.add_argument("--events", type=int, default=100_000_000)
-    parser.add_argument("--limit", type=int, default=1024, metavar="MIB")
+    parser.add_argument("--events", type=int, default=EVENTS)
+    parser.add_argument("--limit", type=int, default=LIMIT_MIB, metavar="MIB")
     parser.add_argument("--directory", type=Path, help="on a disk; default: the temporary one")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=options.directory) as name:
-        rows = measured(options.events, options.limit, Path(name))
+    rows = measured(options.events, options.limit, options.directory)
     if options.json:
         print(rows.to_json(orient="records", indent=2))
     else:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import defrag
 import locks
+import long_recording
 import ownership
 import pandas as pd
 import policies
@@ -263,6 +264,7 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "ownership-cpus": lambda: _table_lines(ownership.purgers().drop(columns="load")),
     "slider": slider_lines,
     "size": lambda: _table_lines(size.linear()),
+    "long": lambda: _table_lines(long_recording.measured()),
 }
 """Lines by the name of their markers."""
 
