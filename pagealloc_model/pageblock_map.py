@@ -45,7 +45,8 @@ def _pages_per_block(state: State, where: int) -> np.ndarray:
     orders = state.pages["order"][heads].astype(np.int64)
     counts = np.zeros(len(state.blocks), np.int64)
     small = orders <= order
-    np.add.at(counts, heads[small] >> order, np.int64(1) << orders[small])
+    pages = np.bincount(heads[small] >> order, 1 << orders[small], minlength=len(counts))
+    counts += pages.astype(np.int64)
     for head, larger in zip(heads[~small].tolist(), orders[~small].tolist(), strict=True):
         first = head >> order
         counts[first : first + (1 << (larger - order))] += 1 << order

@@ -83,18 +83,18 @@ def test_an_unknown_field_is_refused() -> None:
 def test_figures_move_in_place() -> None:
     chart = Chart()
     chart.show(line([1, 2]))
-    shown = chart.figure
+    picture = chart.picture
     chart.show(line([3, 4]))
-    assert chart.figure is shown
-    assert list(shown.data[0].y) == [3, 4]
+    assert chart.picture is picture
+    assert list(chart.figure.data[0].y) == [3, 4]
 
 
-def test_a_figure_of_another_shape_replaces_the_old_one() -> None:
+def test_a_figure_of_another_shape_is_drawn_in_the_same_place() -> None:
     chart = Chart()
     chart.show(line([1, 2]))
-    shown = chart.figure
+    picture = chart.picture
     chart.show(line([3, 4], "other"))
-    assert chart.figure is not shown
+    assert chart.picture is picture
     assert chart.figure.layout.title.text == "other"
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pandas as pd
-import plotly.graph_objects as go
 
+from pagealloc_model.figures.drawing import Drawing, FigureFunction
 from pagealloc_model.figures.lanes import Tables, count_trace, lanes
 from pagealloc_model.figures.panel_grid import FOOTER_HEIGHT, HEADER_HEIGHT, PanelGrid
 from pagealloc_model.figures.small_multiples import reason_of
@@ -23,7 +23,8 @@ KIND_WORDS = {
 }
 
 
-def fallbacks(measured: Tables, predicted: Tables) -> go.Figure:
+@FigureFunction
+def fallbacks(measured: Tables, predicted: Tables) -> Drawing:
     """Allocations served from another migratetype, by pair of types and by kind (S6.2 to S6.4).
 
     The counts' axis is logarithmic: some kinds are thousands of times as frequent as others.
@@ -54,7 +55,7 @@ def fallbacks(measured: Tables, predicted: Tables) -> go.Figure:
         absent = absent or {"all": "none happened"}
     grid.note_missing(0, absent)
     height = HEADER_HEIGHT + FOOTER_HEIGHT + CATEGORY_HEIGHT * max(len(names), 3)
-    return grid.figure(height=height, margin=MARGIN, barmode="group", bargap=0.35)
+    return grid.drawing(height=height, margin=MARGIN, barmode="group", bargap=0.35)
 
 
 def _counts(table: pd.DataFrame) -> pd.Series:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import plotly.graph_objects as go
-
+from pagealloc_model.figures.drawing import Drawing, FigureFunction
 from pagealloc_model.figures.lanes import Lane, Tables, lanes
 from pagealloc_model.figures.palette import MIGRATETYPES, migratetype_colour, order_colour
 from pagealloc_model.figures.small_multiples import (
@@ -18,7 +17,8 @@ from pagealloc_model.figures.small_multiples import (
 PAGES = "free pages (4 KiB)"
 
 
-def free_pages_by_order(measured: Tables, predicted: Tables, zone: str | None = None) -> go.Figure:
+@FigureFunction
+def free_pages_by_order(measured: Tables, predicted: Tables, zone: str | None = None) -> Drawing:
     """Free pages in buddies of each order over time, one panel per order (S5).
 
     Args:
@@ -38,12 +38,13 @@ def free_pages_by_order(measured: Tables, predicted: Tables, zone: str | None = 
         title=f"Free pages by order, {zone_words(zone)}",
         y_title=PAGES,
         columns=4,
-    ).figure()
+    ).drawing()
 
 
+@FigureFunction
 def free_pages_by_migratetype(
     measured: Tables, predicted: Tables, zone: str | None = None
-) -> go.Figure:
+) -> Drawing:
     """Free pages on the lists of each migratetype over time (S1.3).
 
     Args:
@@ -62,10 +63,11 @@ def free_pages_by_migratetype(
         title=f"Free pages by migratetype, {zone_words(zone)}",
         y_title=PAGES,
         columns=4,
-    ).figure()
+    ).drawing()
 
 
-def pageblocks_by_type(measured: Tables, predicted: Tables, zone: str | None = None) -> go.Figure:
+@FigureFunction
+def pageblocks_by_type(measured: Tables, predicted: Tables, zone: str | None = None) -> Drawing:
     """Pageblocks of each migratetype over time, as /proc/pagetypeinfo counts them.
 
     Args:
@@ -84,7 +86,7 @@ def pageblocks_by_type(measured: Tables, predicted: Tables, zone: str | None = N
         title=f"Pageblocks by migratetype, {zone_words(zone)}",
         y_title="pageblocks",
         columns=4,
-    ).figure()
+    ).drawing()
 
 
 def _migratetypes_seen(drawn: Sequence[Lane], value: str) -> list[str]:
@@ -92,6 +94,6 @@ def _migratetypes_seen(drawn: Sequence[Lane], value: str) -> list[str]:
     seen = set()
     for lane in drawn:
         if "migratetype" in lane.table:
-            held = lane.table[lane.table[value].fillna(0) > 0]
-            seen |= set(held["migratetype"].unique())
+            held = lane.table["migratetype"][lane.table[value].fillna(0) > 0]
+            seen |= set(held.unique())
     return [name for name in MIGRATETYPES if name in seen]

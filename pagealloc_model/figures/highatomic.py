@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pandas as pd
-import plotly.graph_objects as go
 
+from pagealloc_model.figures.drawing import Drawing, FigureFunction
 from pagealloc_model.figures.lanes import Lane, Tables, lanes
 from pagealloc_model.figures.palette import INK, PREDICTION_COLOURS
 from pagealloc_model.figures.small_multiples import keys_seen, small_multiples, with_table
@@ -15,9 +15,10 @@ ALL_ZONES = "all zones"
 POSTED_QUANTITY = "HighAtomic pageblocks per host"
 
 
+@FigureFunction
 def highatomic_blocks(
     measured: Tables, predicted: Tables, posted: pd.DataFrame | None = None
-) -> go.Figure:
+) -> Drawing:
     """HighAtomic pageblocks at every snapshot, one panel per zone and one for their sum.
 
     Tables of different recordings need `time_s`: see `since_start`.
@@ -42,7 +43,7 @@ def highatomic_blocks(
     )
     if posted is not None:
         grid.write_below(_posted_words(posted))
-    return grid.figure()
+    return grid.drawing()
 
 
 def _reserve_by_zone(lane: Lane) -> Lane:

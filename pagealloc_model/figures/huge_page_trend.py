@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
+from pagealloc_model.figures.drawing import Drawing, FigureFunction
 from pagealloc_model.figures.lanes import Lane, line_trace
 from pagealloc_model.figures.palette import PREDICTION_COLOURS
 from pagealloc_model.figures.panel_grid import PanelGrid
@@ -13,7 +13,8 @@ from pagealloc_model.figures.panel_grid import PanelGrid
 SIDES = (("base", "vanilla"), ("patch", "defrag_mode"))
 
 
-def huge_page_trend(shares: pd.DataFrame, *, patch: str = "defrag_mode") -> go.Figure:
+@FigureFunction
+def huge_page_trend(shares: pd.DataFrame, *, patch: str = "defrag_mode") -> Drawing:
     """One line a side over runs in a row: marks for what was posted, lines for the model.
 
     Args:
@@ -37,4 +38,4 @@ def huge_page_trend(shares: pd.DataFrame, *, patch: str = "defrag_mode") -> go.F
             lane = Lane(label=label, table=shares, measured=measured, rank=rank, colour=colour)
             values = 100 * shares[column].to_numpy(float)
             grid.add(line_trace(lane, runs, values, column, colour) | {"showlegend": True}, 0)
-    return grid.figure()
+    return grid.drawing()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
+from pagealloc_model.figures.drawing import Drawing, FigureFunction
 from pagealloc_model.figures.lanes import Lane, Tables, count_trace, lanes
 from pagealloc_model.figures.panel_grid import PanelGrid
 
@@ -18,7 +18,8 @@ PANELS = (
 )
 
 
-def lock_times(predicted: Tables) -> go.Figure:
+@FigureFunction
+def lock_times(predicted: Tables) -> Drawing:
     """How many refills and drains held, and waited for, zone->lock for how long.
 
     Times are binned by powers of two; who did not wait is left out. The counts' axis is
@@ -46,15 +47,16 @@ def lock_times(predicted: Tables) -> go.Figure:
             shown.index = [f"{each / 1e3:,.4g}" for each in bins]
             grid.add(count_trace(lane, shown, f"{site}/{column}", in_legend=panel == 0), panel)
         grid.note_missing(panel, absent)
-    return grid.figure()
+    return grid.drawing()
 
 
 def _binned(lane: Lane, site: str, column: str) -> pd.Series:
     """Acquisitions by the largest power of two (ns) not above their time."""
-    rows = lane.table[(lane.table["site"] == site) & (lane.table[column] > 0)]
-    times = np.maximum(rows[column].to_numpy(dtype=np.int64), SMALLEST_NS)
-    lower = np.int64(1) << np.floor(np.log2(times)).astype(np.int64)
-    return pd.Series(1.0, index=lower).groupby(level=0).sum()
+    times = lane.table[column].to_numpy()
+    times = times[(lane.table["site"] == site).to_numpy() & (times > 0)]
+    powers = np.floor(np.log2(np.maximum(times.astype(np.int64), SMALLEST_NS))).astype(np.int64)
+    bins, counts = np.unique(powers, return_counts=True)
+    return pd.Series(counts.astype(float), index=np.int64(1) << bins)
 
 
 def _all_bins(counts: list[pd.Series]) -> list[int]:

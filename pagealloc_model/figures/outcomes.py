@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import pandas as pd
-import plotly.graph_objects as go
 
+from pagealloc_model.figures.drawing import Drawing, FigureFunction
 from pagealloc_model.figures.lanes import Tables, count_trace, lanes
 from pagealloc_model.figures.panel_grid import PanelGrid, missing_words
 
 RATES = ("succeeded", "failed", "stalled")
 
 
-def outcomes(measured: Tables, predicted: Tables, order: int) -> go.Figure:
+@FigureFunction
+def outcomes(measured: Tables, predicted: Tables, order: int) -> Drawing:
     """Requests of one order: asked, succeeded, failed, stalled; NA values leave their reason.
 
     Args:
@@ -36,7 +37,7 @@ def outcomes(measured: Tables, predicted: Tables, order: int) -> go.Figure:
         grid.add(count_trace(lane, counts, "outcomes"), 0)
     if absent:
         grid.write_below(missing_words(absent))
-    return grid.figure()
+    return grid.drawing()
 
 
 def _counts(table: pd.DataFrame, order: int) -> tuple[pd.Series, str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import plotly.graph_objects as go
-
+from pagealloc_model.figures.drawing import Drawing, FigureFunction
 from pagealloc_model.figures.lanes import Tables, lanes
 from pagealloc_model.figures.palette import PREDICTION_COLOURS
 from pagealloc_model.figures.small_multiples import keys_seen, small_multiples
 
 
-def ownership_over_time(predicted: Tables) -> go.Figure:
+@FigureFunction
+def ownership_over_time(predicted: Tables) -> Drawing:
     """One panel per quantity: what zone->lock took so far, and how broken up free memory is.
 
     Args:
@@ -27,4 +27,4 @@ def ownership_over_time(predicted: Tables) -> go.Figure:
         title="zone->lock, and the fragmentation it is paid with",
         y_title="",
         columns=2,
-    ).figure()
+    ).drawing()

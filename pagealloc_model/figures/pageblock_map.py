@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
+from pagealloc_model.figures.drawing import Drawing, FigureFunction
 from pagealloc_model.figures.lanes import Trace
 from pagealloc_model.figures.palette import INK, MIGRATETYPES, migratetype_colour
 from pagealloc_model.figures.panel_grid import FOOTER_HEIGHT, PanelGrid
@@ -39,7 +39,8 @@ TICKS = 6
 """Addresses on a map's y axis, about."""
 
 
-def pageblock_map(maps: Mapping[str, pd.DataFrame], difference: tuple[str, str]) -> go.Figure:
+@FigureFunction
+def pageblock_map(maps: Mapping[str, pd.DataFrame], difference: tuple[str, str]) -> Drawing:
     """One panel per map, and one with the difference between two of them.
 
     Args:
@@ -72,18 +73,18 @@ def pageblock_map(maps: Mapping[str, pd.DataFrame], difference: tuple[str, str])
     grid.add(_type_changes(before, after), len(labels))
     rows = -(-len(titles) // 2)
     height = TITLES_HEIGHT + FOOTER_HEIGHT + PANEL_HEIGHT * rows
-    return grid.figure(height=height, margin=MARGIN, showlegend=False)
+    return grid.drawing(height=height, margin=MARGIN, showlegend=False)
 
 
 def _type_trace(table: pd.DataFrame, label: str, shown: list[str], *, in_legend: bool) -> Trace:
     used = 1 - (table["free_pages"] + table["pcp_pages"]) / table["pages"]
     level = np.minimum((used * LEVELS).astype(int), LEVELS - 1)
-    kind = table["migratetype"].map({name: index for index, name in enumerate(shown)})
+    kind = pd.Categorical(table["migratetype"], categories=shown).codes
     lines = _Lines(table)
     trace = lines.heatmap(kind * LEVELS + level, [table["free_pages"], table["pcp_pages"]])
     steps = len(shown) * LEVELS
     return trace | {
-        "text": lines.arranged(table["migratetype"].to_numpy(str), ""),
+        "text": lines.arranged(np.array(shown)[kind], ""),
         "meta": f"map/{label}",
         "name": label,
         "zmin": -0.5,

@@ -8,9 +8,9 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from pagealloc_model.figures.drawing import Drawing
 from pagealloc_model.figures.lanes import Lane, Trace, legend_trace
 from pagealloc_model.figures.palette import GRID, INK
-from pagealloc_model.figures.unchecked import unchecked
 
 PANEL_HEIGHT = 190
 HEADER_HEIGHT = 95
@@ -125,8 +125,12 @@ class PanelGrid:
 
     def figure(self, **layout: Any) -> go.Figure:
         """The figure, with further layout properties on top."""
+        return self.drawing(**layout).figure()
+
+    def drawing(self, **layout: Any) -> Drawing:
+        """The same without plotly's objects."""
         whole = self._layout | {"annotations": self._notes} | layout
-        return unchecked(self._traces, whole)
+        return Drawing(traces=self._traces, layout=whole)
 
     def _add_axes(
         self, panel: int, x_title: str, y_title: str, x_axis: dict[str, Any], y_axis: dict[str, Any]
@@ -186,7 +190,14 @@ def _number(panel: int) -> str:
 
 
 def _axis(title: str) -> dict[str, Any]:
-    axis = {"gridcolor": GRID, "linecolor": INK, "ticks": "outside", "zeroline": False}
+    # where every label may stay, plotly need not measure each whenever it draws
+    axis = {
+        "gridcolor": GRID,
+        "linecolor": INK,
+        "ticks": "outside",
+        "ticklabeloverflow": "allow",
+        "zeroline": False,
+    }
     return axis | ({"title": {"text": title, "font": {"size": 11}}} if title else {})
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pandas as pd
-import plotly.graph_objects as go
 
+from pagealloc_model.figures.drawing import Drawing, FigureFunction
 from pagealloc_model.figures.lanes import Lane, Tables, lanes
 from pagealloc_model.figures.palette import INK, PREDICTION_COLOURS
 from pagealloc_model.figures.small_multiples import (
@@ -20,7 +20,8 @@ CPU_PANELS = 8
 """Per-CPU panels up to this many; on larger machines the CPUs of a zone are added up."""
 
 
-def pcp_counts(measured: Tables, predicted: Tables, zone: str | None = None) -> go.Figure:
+@FigureFunction
+def pcp_counts(measured: Tables, predicted: Tables, zone: str | None = None) -> Drawing:
     """Pages on per-CPU lists (`pcp->count`) over time, per zone and CPU (S4.1).
 
     Machines with more than `CPU_PANELS` lists get one panel per zone with all CPUs added up.
@@ -48,7 +49,7 @@ def pcp_counts(measured: Tables, predicted: Tables, zone: str | None = None) -> 
         title=f"Pages on per-CPU lists (pcp->count), {zone_words(zone)}",
         y_title="pages (4 KiB)",
         columns=2,
-    ).figure()
+    ).drawing()
 
 
 def _with_list_names(lane: Lane) -> Lane:
@@ -77,7 +78,8 @@ def _lists_in_use(drawn: Sequence[Lane]) -> list[str]:
     for lane in drawn:
         if "list_name" not in lane.table:
             continue
-        held = lane.table[lane.table["count"].fillna(0) > 0]
-        for name, zone, cpu in held[["list_name", "zone", "cpu"]].drop_duplicates().to_numpy():
+        names = lane.table["list_name"][lane.table["count"].fillna(0) > 0].drop_duplicates()
+        held = lane.table.loc[names.index]
+        for name, zone, cpu in zip(names, held["zone"], held["cpu"], strict=True):
             first_seen.setdefault(str(name), (str(zone), int(cpu)))
     return sorted(first_seen, key=lambda name: first_seen[name])

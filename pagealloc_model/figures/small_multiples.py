@@ -81,15 +81,22 @@ def _series_by_key(
     """Seconds and the sum of `value` at each, for every key that has any known value."""
     if table.empty or value not in table:
         return {}
-    known = table[table[value].notna()]
-    clock = "time_s" if "time_s" in known else "time_ns"
-    sums = known[value].astype(float).groupby([known[key_column], known[clock]]).sum()
-    found = {}
-    for key, series in sums.groupby(level=0):
-        instants = series.index.get_level_values(1).to_numpy()
-        seconds = instants if clock == "time_s" else (instants - origin) / 1e9
-        found[key] = (seconds, series.to_numpy())
-    return found
+    values = table[value].to_numpy(float, na_value=np.nan)
+    clock = "time_s" if "time_s" in table else "time_ns"
+    rows, keys = pd.factorize(table[key_column])
+    known = ~np.isnan(values) & (rows >= 0)
+    columns, instants = pd.factorize(table[clock].to_numpy(), sort=True)
+    seconds = instants if clock == "time_s" else (instants - origin) / 1e9
+    cells = (rows * len(instants) + columns)[known]
+    shape = (len(keys), len(instants))
+    size = len(keys) * len(instants)
+    sums = np.bincount(cells, values[known], minlength=size).reshape(shape)
+    is_there = np.bincount(cells, minlength=size).reshape(shape) > 0
+    return {
+        key: (seconds[is_there[row]], sums[row][is_there[row]])
+        for row, key in enumerate(keys)
+        if is_there[row].any()
+    }
 
 
 def common_origin(drawn: Sequence[Lane]) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from pagealloc_model.figures.unchecked import unchecked
+from pagealloc_model.figures.drawing import Drawing, FigureFunction, drawing_of
 
 AXIS_ID = re.compile(r"^([xy])(\d*)( domain)?$")
 AXIS_NAME = re.compile(r"^([xy]axis)(\d*)$")
@@ -17,17 +17,18 @@ TITLE_OFFSET = 12
 """Pixels from a figure's top to its title."""
 
 
-def stacked(figures: Sequence[go.Figure]) -> go.Figure:
+@FigureFunction
+def stacked(figures: Sequence[go.Figure | Drawing]) -> Drawing:
     """One figure that shows all of them, each as high as it was.
 
-    A notebook loads plotly anew for every figure widget, and gives up on widgets that take long;
-    one widget with all panels opens as fast as a small one. Legend entries of the first figure
+    Legend entries of the first figure
     that has a label stand for all. Side margins are those of the first figure.
 
     Args:
         figures: of the same width, each with a `height` and a `margin` in its layout.
     """
-    layouts = [figure.layout.to_plotly_json() for figure in figures]
+    parts = [drawing_of(figure) for figure in figures]
+    layouts = [each.layout for each in parts]
     whole = dict(layouts[0])
     frame = _Frame(
         height=sum(layout["height"] for layout in layouts),
@@ -37,11 +38,11 @@ def stacked(figures: Sequence[go.Figure]) -> go.Figure:
     traces: list[dict[str, Any]] = []
     notes: list[dict[str, Any]] = []
     first_axis = above = 0
-    for layout, figure in zip(layouts, figures, strict=True):
+    for layout, each in zip(layouts, parts, strict=True):
         part = _Part(frame=frame, layout=layout, above=above, first_axis=first_axis)
         whole.update(part.axes())
         notes += part.notes()
-        traces += [_moved_axes(trace.to_plotly_json(), first_axis) for trace in figure.data]
+        traces += [_moved_axes(trace, first_axis) for trace in each.traces]
         first_axis += sum(name.startswith("xaxis") for name in layout)
         above += layout["height"]
     whole.pop("title", None)
@@ -51,7 +52,7 @@ def stacked(figures: Sequence[go.Figure]) -> go.Figure:
     whole["legend"] = layouts[0]["legend"] | {
         "y": 1 - (1 - layouts[0]["legend"]["y"]) * layouts[0]["height"] / frame.height
     }
-    return unchecked(_legend_once(traces), whole)
+    return Drawing(traces=_legend_once(traces), layout=whole)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
+from pagealloc_model.figures.drawing import Drawing, FigureFunction
 from pagealloc_model.figures.lanes import Lane, Tables, count_trace, lanes
 from pagealloc_model.figures.palette import site_colour
 from pagealloc_model.figures.panel_grid import PanelGrid
@@ -26,7 +26,8 @@ LONE_BIN_NS = 1_000_000_000
 SITES = ("refill", "drain", "buddy_alloc", "direct_free", "reserve", "unreserve", "boost_reset")
 
 
-def transaction_rates(measured: Tables, predicted: Tables, zone: str | None = None) -> go.Figure:
+@FigureFunction
+def transaction_rates(measured: Tables, predicted: Tables, zone: str | None = None) -> Drawing:
     """zone->lock acquisitions per second by site over time (S11.1).
 
     All tables are brought to the widest of their bins.
@@ -49,10 +50,11 @@ def transaction_rates(measured: Tables, predicted: Tables, zone: str | None = No
         colour=site_colour,
         title=f"zone->lock acquisitions by site, {zone_words(zone)}",
         y_title="acquisitions/s",
-    ).figure()
+    ).drawing()
 
 
-def transaction_sizes(measured: Tables, predicted: Tables, zone: str | None = None) -> go.Figure:
+@FigureFunction
+def transaction_sizes(measured: Tables, predicted: Tables, zone: str | None = None) -> Drawing:
     """How many refills and drains moved how many objects under one zone->lock hold (S4.4, S4.7).
 
     Sizes are binned by powers of two; the counts' axis is logarithmic.
@@ -83,17 +85,19 @@ def transaction_sizes(measured: Tables, predicted: Tables, zone: str | None = No
             counts = histograms[lane.key].reindex(bins).rename(str)
             grid.add(count_trace(lane, counts, site, in_legend=panel == 0), panel)
         grid.note_missing(panel, absent)
-    return grid.figure()
+    return grid.drawing()
 
 
 def _binned_sizes(table: pd.DataFrame, site: str) -> pd.Series:
     """Transactions by the largest power of two not above their size."""
     if table.empty:
         return pd.Series(dtype=float)
-    rows = table[(table["site"] == site) & (table["objects"] > 0) & table["transactions"].notna()]
-    sizes = rows["objects"].to_numpy(dtype=np.int64)
-    lower = np.int64(1) << np.floor(np.log2(sizes)).astype(np.int64)
-    return rows["transactions"].astype(float).groupby(lower).sum()
+    sizes = table["objects"].to_numpy(float, na_value=np.nan)
+    counts = table["transactions"].to_numpy(float, na_value=np.nan)
+    shown = (table["site"] == site).to_numpy() & (sizes > 0) & ~np.isnan(counts)
+    bins, places = np.unique(np.floor(np.log2(sizes[shown])).astype(np.int64), return_inverse=True)
+    sums = np.bincount(places, counts[shown], minlength=len(bins))
+    return pd.Series(sums.astype(float), index=np.int64(1) << bins)
 
 
 def _all_bins(histograms: Iterable[pd.Series]) -> list[int]:
@@ -125,11 +129,16 @@ def _rates(table: pd.DataFrame, width_ns: int, origin_ns: int) -> pd.DataFrame:
         return table
     since_ns = table["time_s"] * 1e9 if "time_s" in table else table["time_ns"] - origin_ns
     bins = (since_ns // width_ns).astype("int64")
-    counts = table["acquisitions"].astype(float).groupby([table["site"], bins]).sum()
-    every_bin = pd.RangeIndex(int(bins.min()), int(bins.max()) + 1)
-    by_site = counts.unstack(level=0).reindex(every_bin).fillna(0.0)
-    rates = by_site.rename_axis("bin").stack().rename("per_second").reset_index()
-    return rates.assign(
-        per_second=rates["per_second"] / (width_ns / 1e9),
-        time_s=rates["bin"] * (width_ns / 1e9),
+    first = int(bins.min())
+    rows, sites = pd.factorize(table["site"])
+    width, length = width_ns / 1e9, int(bins.max()) + 1 - first
+    taken = table["acquisitions"].to_numpy(float, na_value=0.0)
+    cells = rows * length + bins.to_numpy() - first
+    counts = np.bincount(cells, np.nan_to_num(taken), minlength=len(sites) * length)
+    return pd.DataFrame(
+        {
+            "site": np.repeat(np.asarray(sites, object), length),
+            "per_second": counts / width,
+            "time_s": np.tile(first + np.arange(length), len(sites)) * width,
+        }
     )

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import ipywidgets
 import plotly.graph_objects as go
 
+from pagealloc_model.figures.drawing import Drawing, drawing_of
+from pagealloc_model.figures.lanes import Trace
 from pagealloc_model.policy import Policy
-from pagealloc_model.widgets.chart import same_frame
+from pagealloc_model.widgets.moves import same, same_frame
 
 if TYPE_CHECKING:
     from pagealloc_model.policy_fields import Setting
@@ -25,23 +27,21 @@ def with_choices(explorer: Explorer) -> go.Figure:
     Each entry changes one field of the policy on show. Entries whose figure has other panels than
     the one on show are left out.
     """
-    shown = go.Figure(explorer.chart.figure)
+    shown = explorer.chart.picture.drawing
     policy = explorer.controls.policy
     choices = [(str(policy), shown)]
     offered = {name: explorer.controls.values[name] for name in explorer.in_menus}
     for other in other_policies(policy, offered):
-        figure = explorer.view_of(other).figure
-        if same_frame(shown, figure):
-            choices.append((str(other), figure))
+        drawing = drawing_of(explorer.view_of(other).figure)
+        if same_frame(shown, drawing):
+            choices.append((str(other), drawing))
     moved = [
         index
-        for index in range(len(shown.data))
-        if any(_moved(shown.data[index], figure.data[index]) for _, figure in choices)
+        for index, trace in enumerate(shown.traces)
+        if any(_moved(trace, drawing.traces[index]) for _, drawing in choices)
     ]
-    shown.update_layout(
-        updatemenus=[_menu([_button(label, figure, moved) for label, figure in choices])]
-    )
-    return shown
+    buttons = [_button(label, drawing, moved) for label, drawing in choices]
+    return shown.figure().update_layout(updatemenus=[_menu(buttons)])
 
 
 def other_policies(policy: Policy, controls: dict[str, ipywidgets.ValueWidget]) -> Iterator[Policy]:
@@ -66,12 +66,12 @@ def _few_values(control: ipywidgets.ValueWidget) -> list[Setting]:
     return sorted({control.min, *within, control.max})
 
 
-def _moved(old: Any, new: Any) -> bool:
-    return list(old.x) != list(new.x) or list(old.y) != list(new.y)
+def _moved(old: Trace, new: Trace) -> bool:
+    return not same(old["x"], new["x"]) or not same(old["y"], new["y"])
 
 
-def _button(label: str, figure: go.Figure, moved: list[int]) -> dict[str, Any]:
-    coordinates = {axis: [list(figure.data[index][axis]) for index in moved] for axis in ("x", "y")}
+def _button(label: str, drawing: Drawing, moved: list[int]) -> dict[str, Any]:
+    coordinates = {axis: [list(drawing.traces[at][axis]) for at in moved] for axis in ("x", "y")}
     return {"label": label, "method": "restyle", "args": [coordinates, moved]}
 
 

@@ -16,6 +16,7 @@ from tqdm.notebook import TqdmHBox
 
 from pagealloc_model.headless.choices import with_choices
 from pagealloc_model.widgets.explorer import Explorer
+from pagealloc_model.widgets.picture import Picture
 
 PLOTLY_MIME = "application/vnd.plotly.v1+json"
 _TAG = re.compile(r"<[^>]+>")
@@ -52,6 +53,8 @@ def as_output(figure: go.Figure) -> dict[str, object]:
 def _figures(widget: ipywidgets.Widget) -> Iterator[go.Figure]:
     if isinstance(widget, Explorer):
         yield with_choices(widget)
+    elif isinstance(widget, Picture):
+        yield widget.figure
     elif isinstance(widget, go.FigureWidget):
         yield go.Figure(widget)
     else:

@@ -87,7 +87,9 @@ class DefragMode(ipywidgets.VBox):
         progress(0.5)
         runs = _both(base, base if cancelled.is_set() else self._run(host, policy))
         return View(
-            figure=figures.huge_page_trend(served_shares(runs, self._posted), patch="policy above"),
+            figure=figures.huge_page_trend.drawing(
+                served_shares(runs, self._posted), patch="policy above"
+            ),
             text=defrag_table(judged_rows(runs, self._posted), ONE_SEED),
         )
 

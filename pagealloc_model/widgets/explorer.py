@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import ipywidgets
-import plotly.graph_objects as go
 
+from pagealloc_model.figures.drawing import Drawing, drawing_of
 from pagealloc_model.policy import Policy
 from pagealloc_model.widgets.accessible import SpokenNames
 from pagealloc_model.widgets.chart import Chart
@@ -21,6 +21,8 @@ from pagealloc_model.widgets.no_effect import changed_settings, no_effect_words,
 from pagealloc_model.widgets.status import Status
 
 if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
     from pagealloc_model.prediction import Replay
 
 PROGRESS_EVERY_S = 0.2
@@ -36,7 +38,7 @@ class View:
         replay: of the policy, to tell why a change has no effect; None where it is not a replay.
     """
 
-    figure: go.Figure
+    figure: go.Figure | Drawing
     text: str
     replay: Replay | None = None
 
@@ -138,7 +140,9 @@ class Explorer(ipywidgets.VBox):
     def _note(self, view: View, policy: Policy) -> str:
         """Why the figure stays as it was under another policy, "" if it does not."""
         changed = changed_settings(self._shown, policy) if self._shown is not None else []
-        figure = self.chart.figure
-        if not changed or figure is None or not same_coordinates(figure.data, view.figure.data):
+        picture = self.chart.picture
+        if not changed or picture is None:
+            return ""
+        if not same_coordinates(picture.drawing, drawing_of(view.figure)):
             return ""
         return no_effect_words(changed, view.replay)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pagealloc_model as pm
 from pagealloc_model import figures
+from pagealloc_model.figures.drawing import Drawing
 from pagealloc_model.post import posted_figures
 from pagealloc_model.recorded_values import recorded_values
 from pagealloc_model.widgets.controls import PolicyControls
@@ -15,7 +16,6 @@ from pagealloc_model.widgets.explorer import Explorer, Progress, View
 
 if TYPE_CHECKING:
     import pandas as pd
-    from plotly.graph_objects import Figure
 
     from pagealloc_model.bundle import Bundle
 
@@ -73,14 +73,14 @@ def highatomic(recording: Bundle | str, *others: Bundle | str) -> Explorer:
     return Explorer(f"{first.name}: the highatomic reserve", controls, compute)
 
 
-def _figure(measurements: Sources, predictions: Sources, posted: pd.DataFrame) -> Figure:
-    blocks = figures.highatomic_blocks(
+def _figure(measurements: Sources, predictions: Sources, posted: pd.DataFrame) -> Drawing:
+    blocks = figures.highatomic_blocks.drawing(
         _tables(measurements, "pageblocks"), _tables(predictions, "pageblocks"), posted
     )
-    free_pages = figures.free_pages_by_migratetype(
+    free_pages = figures.free_pages_by_migratetype.drawing(
         _tables(measurements, "free_pages"), _tables(predictions, "free_pages")
     )
-    return figures.stacked([blocks, free_pages])
+    return figures.stacked.drawing([blocks, free_pages])
 
 
 def _tables(sources: Sources, name: str) -> dict[str, pd.DataFrame]:

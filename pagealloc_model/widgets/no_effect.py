@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-import plotly.graph_objects as go
+from pagealloc_model.widgets.moves import same
 
 from pagealloc_model.reclaim_mode import ELASTIC_SETTINGS
 
 if TYPE_CHECKING:
+    from pagealloc_model.figures.drawing import Drawing
     from pagealloc_model.policy import Policy
     from pagealloc_model.prediction import Replay
 
@@ -39,23 +39,13 @@ def changed_settings(before: Policy, after: Policy) -> list[str]:
     return [name for name in {**old, **new} if old.get(name) != new.get(name)]
 
 
-def same_coordinates(first: Iterable[go.Figure], second: Iterable[go.Figure]) -> bool:
-    """Whether two figures draw the same points."""
-    old, new = list(first), list(second)
-    return len(old) == len(new) and all(
-        _equal(getattr(mine, axis, None), getattr(other, axis, None))
-        for mine, other in zip(old, new, strict=True)
+def same_coordinates(first: Drawing, second: Drawing) -> bool:
+    """Whether two drawings have the same points."""
+    return len(first.traces) == len(second.traces) and all(
+        same(mine.get(axis), other.get(axis))
+        for mine, other in zip(first.traces, second.traces, strict=True)
         for axis in COORDINATES
     )
-
-
-def _equal(first: object, second: object) -> bool:
-    if first is None or second is None:
-        return first is second
-    mine, other = np.asarray(first), np.asarray(second)
-    if mine.dtype.kind == "f" and other.dtype.kind == "f":
-        return np.array_equal(mine, other, equal_nan=True)
-    return np.array_equal(mine, other)
 
 
 def _reason(name: str, replay: Replay | None) -> str:

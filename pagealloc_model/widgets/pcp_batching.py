@@ -75,7 +75,7 @@ class PcpBatching(ipywidgets.VBox):
         base = self._as_recorded(cpus)
         patch = self._times(policy, cpus, progress, cancelled)
         return View(
-            figure=figures.lock_times(
+            figure=figures.lock_times.drawing(
                 {AS_RECORDED: base.acquisitions, THIS_POLICY: patch.acquisitions}
             ),
             text=lock_policy_table(

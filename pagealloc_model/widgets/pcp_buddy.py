@@ -76,7 +76,7 @@ class PcpBuddy(ipywidgets.VBox):
             for label, effects in ((MAINLINE, base), (THIS_POLICY, patch))
         }
         return View(
-            figure=figures.ownership_over_time(over_time),
+            figure=figures.ownership_over_time.drawing(over_time),
             text=ownership_table(
                 base,
                 patch,

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pagealloc_model as pm
 from pagealloc_model import figures
+from pagealloc_model.figures.drawing import Drawing
 from pagealloc_model.recorded_values import recorded_values
 from pagealloc_model.widgets.controls import PolicyControls
 from pagealloc_model.widgets.explorer import Explorer, Progress, View
 
 if TYPE_CHECKING:
     import pandas as pd
-    from plotly.graph_objects import Figure
 
     from pagealloc_model.bundle import Bundle
 
@@ -59,14 +59,14 @@ def start_here(
     return Explorer(f"{bundle.name}: predicted beside measured", controls, compute)
 
 
-def _figure(measured: pm.Measured, base: pm.Replay, patch: pm.Replay, zone: str | None) -> Figure:
+def _figure(measured: pm.Measured, base: pm.Replay, patch: pm.Replay, zone: str | None) -> Drawing:
     def predicted(table: str) -> dict[str, pd.DataFrame]:
         return {AS_RECORDED: getattr(base, table), THIS_POLICY: getattr(patch, table)}
 
     parts = [
-        figures.free_pages_by_order(measured.free_pages, predicted("free_pages"), zone),
-        figures.pcp_counts(measured.pcp, predicted("pcp"), zone),
-        figures.transaction_sizes(measured.transactions, predicted("transactions"), zone),
-        figures.pageblocks_by_type(measured.pageblocks, predicted("pageblocks"), zone),
+        figures.free_pages_by_order.drawing(measured.free_pages, predicted("free_pages"), zone),
+        figures.pcp_counts.drawing(measured.pcp, predicted("pcp"), zone),
+        figures.transaction_sizes.drawing(measured.transactions, predicted("transactions"), zone),
+        figures.pageblocks_by_type.drawing(measured.pageblocks, predicted("pageblocks"), zone),
     ]
-    return figures.stacked(parts)
+    return figures.stacked.drawing(parts)

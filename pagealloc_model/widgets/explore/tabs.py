@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import plotly.graph_objects as go
-
 from pagealloc_model import figures
+from pagealloc_model.figures.drawing import Drawing
 from pagealloc_model.widgets.explore.sides import BASE, CANDIDATE, Sides
 
 MOST_ORDERS = 3
@@ -22,67 +21,71 @@ class Tab:
         name: names it in calls.
         label: the button's words.
         tooltip: what it shows.
-        draw: from both sides to a figure.
+        draw: from both sides to a drawing.
     """
 
     name: str
     label: str
     tooltip: str
-    draw: Callable[[Sides], go.Figure]
+    draw: Callable[[Sides], Drawing]
 
 
-def _fragmentation(sides: Sides) -> go.Figure:
+def _fragmentation(sides: Sides) -> Drawing:
     over_time = [
-        figures.free_pages_by_order(sides.recorded("free_pages"), sides.predicted("free_pages")),
-        figures.free_pages_by_migratetype(
+        figures.free_pages_by_order.drawing(
+            sides.recorded("free_pages"), sides.predicted("free_pages")
+        ),
+        figures.free_pages_by_migratetype.drawing(
             sides.recorded("free_pages"), sides.predicted("free_pages")
         ),
     ]
-    taken = figures.fallbacks(sides.recorded("fallbacks"), sides.predicted("fallbacks"))
+    taken = figures.fallbacks.drawing(sides.recorded("fallbacks"), sides.predicted("fallbacks"))
     return _linked([*over_time, taken], over_time)
 
 
-def _pageblocks(sides: Sides) -> go.Figure:
+def _pageblocks(sides: Sides) -> Drawing:
     maps = {
         "before": sides.before(),
         BASE: sides.blocks(sides.base),
         CANDIDATE: sides.blocks(sides.candidate),
     }
-    return figures.pageblock_map(maps, (BASE, CANDIDATE))
+    return figures.pageblock_map.drawing(maps, (BASE, CANDIDATE))
 
 
-def _pcp(sides: Sides) -> go.Figure:
-    counts = figures.pcp_counts(sides.recorded("pcp"), sides.predicted("pcp"))
-    sizes = figures.transaction_sizes(
+def _pcp(sides: Sides) -> Drawing:
+    counts = figures.pcp_counts.drawing(sides.recorded("pcp"), sides.predicted("pcp"))
+    sizes = figures.transaction_sizes.drawing(
         sides.recorded("transactions"), sides.predicted("transactions")
     )
     return _linked([counts, sizes], [counts])
 
 
-def _locks(sides: Sides) -> go.Figure:
-    rates = figures.transaction_rates(sides.recorded("lock"), sides.predicted("lock"))
+def _locks(sides: Sides) -> Drawing:
+    rates = figures.transaction_rates.drawing(sides.recorded("lock"), sides.predicted("lock"))
     times = {
         BASE: sides.acquisitions(sides.base),
         CANDIDATE: sides.acquisitions(sides.candidate),
     }
-    return _linked([rates, figures.lock_times(times)], [rates])
+    return _linked([rates, figures.lock_times.drawing(times)], [rates])
 
 
-def _outcomes(sides: Sides) -> go.Figure:
+def _outcomes(sides: Sides) -> Drawing:
     asked = sides.base.outcomes["order"].unique()
     parts = [
-        figures.outcomes(sides.recorded("outcomes"), sides.predicted("outcomes"), int(order))
+        figures.outcomes.drawing(
+            sides.recorded("outcomes"), sides.predicted("outcomes"), int(order)
+        )
         for order in sorted(asked)[-MOST_ORDERS:]
     ]
-    return figures.stacked(parts)
+    return figures.stacked.drawing(parts)
 
 
-def _linked(parts: Sequence[go.Figure], over_time: Sequence[go.Figure]) -> go.Figure:
+def _linked(parts: Sequence[Drawing], over_time: Sequence[Drawing]) -> Drawing:
     """Figures below each other; those over time, which come first, zoom together."""
-    whole = figures.stacked(parts)
+    whole = figures.stacked.drawing(parts)
     linked = sum(name.startswith("xaxis") for each in over_time for name in each.layout)
     for number in range(2, linked + 1):
-        whole.layout[f"xaxis{number}"].matches = "x"
+        whole.layout[f"xaxis{number}"]["matches"] = "x"
     return whole
 
 

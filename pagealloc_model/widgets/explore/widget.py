@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import ipywidgets
-import plotly.graph_objects as go
 
 import pagealloc_model as pm
 from pagealloc_model.errors import UsageError
+from pagealloc_model.figures.drawing import Drawing
 from pagealloc_model.recorded_values import recorded_values
 from pagealloc_model.widgets.accessible import CopyButton, SpokenNames
 from pagealloc_model.widgets.chart import Chart
@@ -37,13 +37,13 @@ class Answer:
 
     Attributes:
         question: that was asked.
-        figure: of its tab.
-        sides: what the figure was drawn from.
+        drawing: of its tab.
+        sides: what it was drawn from.
         seconds: taken to compute it.
     """
 
     question: Question
-    figure: go.Figure
+    drawing: Drawing
     sides: Sides
     seconds: float
 
@@ -163,7 +163,7 @@ class RecordingExplorer(ipywidgets.VBox):
         draw = next(tab.draw for tab in TABS if tab.name == question.tab)
         return Answer(
             question=question,
-            figure=draw(sides),
+            drawing=draw(sides),
             sides=sides,
             seconds=time.perf_counter() - begun,
         )
@@ -186,7 +186,7 @@ class RecordingExplorer(ipywidgets.VBox):
         note = self._note(answer, chart)
         for name, each in self.charts.items():
             each.layout.display = None if name == question.tab else "none"
-        chart.show(answer.figure)
+        chart.show(answer.drawing)
         self._copy.text = as_python(self._bundle, question)
         self.python.value = f"<pre>{html.escape(self._copy.text)}</pre>"
         words = f"shown: base {question.base}; candidate {question.candidate}"
@@ -204,11 +204,11 @@ class RecordingExplorer(ipywidgets.VBox):
     def _note(self, answer: Answer, chart: Chart) -> str:
         """Why nothing moved although a field did, "" if something moved."""
         question, shown = answer.question, self._shown
-        if shown is None or chart.figure is None or shown.candidate == question.candidate:
+        if shown is None or chart.picture is None or shown.candidate == question.candidate:
             return ""
         if replace(shown, candidate=question.candidate) != question:
             return ""
-        if not same_coordinates(chart.figure.data, answer.figure.data):
+        if not same_coordinates(chart.picture.drawing, answer.drawing):
             return ""
         names = changed_settings(shown.candidate, question.candidate)
         return no_effect_words(names, answer.sides.candidate)
