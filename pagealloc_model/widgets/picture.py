@@ -37,6 +37,15 @@ const NOW = {
   frame: { duration: 0, redraw: false },
 };
 
+// a copy in which plotly finds coordinates as arrays; maps stay in its binary form
+function unpacked(value) {
+  if (Array.isArray(value)) return value.map(unpacked);
+  if (value === null || typeof value !== "object") return value;
+  if (value.bdata !== undefined && value.shape === undefined)
+    return new Float64Array(Uint8Array.from(atob(value.bdata), each => each.charCodeAt(0)).buffer);
+  return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, unpacked(each)]));
+}
+
 function initialize({ model }) {
   model.on("msg:custom", ({ moves }) => {
     for (const [number, moved] of moves) Object.assign(model.get("drawn").data[number], moved);
@@ -59,7 +68,7 @@ async function render({ model, el }) {
   const plot = document.createElement("div");
   el.appendChild(plot);
   const Plotly = await library.ready;
-  const whole = () => structuredClone(model.get("drawn"));
+  const whole = () => unpacked(model.get("drawn"));
   const { data, layout } = whole();
   let last = Plotly.newPlot(plot, data, layout);
   const then = step => {
@@ -73,7 +82,7 @@ async function render({ model, el }) {
   const move = ({ moves, stretched }) => {
     const isAnyHidden = plot.data.some(trace => trace.visible === "legendonly");
     if (stretched === null || isAnyHidden) redraw();
-    else then(() => moveLines(Plotly, plot, structuredClone(moves), stretched));
+    else then(() => moveLines(Plotly, plot, unpacked(moves), stretched));
   };
   model.on("change:drawn", redraw);
   model.on("msg:custom", move);
