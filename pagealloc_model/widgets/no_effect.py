@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pagealloc_model.widgets.moves import same
-
 from pagealloc_model.reclaim_mode import ELASTIC_SETTINGS
+from pagealloc_model.widgets.moves import same
 
 if TYPE_CHECKING:
     from pagealloc_model.figures.drawing import Drawing
