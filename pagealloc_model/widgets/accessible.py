@@ -35,13 +35,19 @@ function render({ model, el }) {
       set(button, "aria-expanded", String(button.classList.contains("mod-active")));
   };
   name();
-  const watcher = new MutationObserver(name);
+  // a figure that is drawn changes the page thousands of times: names follow when it is done
+  let due = 0;
+  const watcher = new MutationObserver(() => {
+    due ||= setTimeout(() => { due = 0; name(); }, SOON_MS);
+  });
   const changes = { childList: true, attributes: true, attributeFilter: ["class"] };
   watcher.observe(document.body, { ...changes, subtree: true });
-  return () => watcher.disconnect();
+  return () => { watcher.disconnect(); clearTimeout(due); };
 }
 export default { render };
-""".replace("AS_RECORDED", AS_RECORDED).replace("OPENER", OPENER)
+"""
+for _word, _stands_for in (("AS_RECORDED", AS_RECORDED), ("OPENER", OPENER), ("SOON_MS", "50")):
+    _NAME_PARTS = _NAME_PARTS.replace(_word, _stands_for)
 
 _COPY = """
 function render({ model, el }) {

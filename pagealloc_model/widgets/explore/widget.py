@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from pagealloc_model.bundle import Bundle
     from pagealloc_model.policy import Policy
 
+PICTURE_FIRST_S = 0.1
+"""A picture leaves in less, if comparing in words does not take the interpreter meanwhile."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Answer:
@@ -214,9 +217,12 @@ class RecordingExplorer(ipywidgets.VBox):
         return no_effect_words(names, answer.sides.candidate)
 
 
-def _comparison(answer: Answer, _cancelled: threading.Event) -> str:
+def _comparison(answer: Answer, cancelled: threading.Event) -> str:
     """Both sides in words, "" where they are the same policy."""
     if answer.question.candidate == answer.question.base:
+        return ""
+    cancelled.wait(PICTURE_FIRST_S)
+    if cancelled.is_set():
         return ""
     return pm.compare(answer.sides.base, answer.sides.candidate).to_text(width=72)
 
