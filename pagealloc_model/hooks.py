@@ -105,7 +105,7 @@ def _imported(hooks: Hooks, fingerprint: str) -> Callable[..., int]:
             for module, name, make in _REPLACED:
                 function = getattr(hooks, name)
                 if function is not None:
-                    _replace(f"{KERNELS}.{module}", make, jit.inner(_plain(function)))
+                    _replace(f"{KERNELS}.{module}", make, jit.guest(_plain(function)))
             return import_module(f"{KERNELS}.replay").advance  # type: ignore[no-any-return]
         finally:
             jit.entry = entry

@@ -5,6 +5,10 @@ version): kernels take a few arrays and allocate nothing. Each entry point is co
 program with all it calls (see `one_program`). numba's disk cache does not see that a callee in
 another file changed, so the cache lives in a directory named by a fingerprint of all kernel
 sources.
+
+Machine code does not test indices. With PAGEALLOC_CHECKED set it does: an index below zero or
+beyond its array, or two arrays of one call that overlap, end the call with an exception. The tests
+replay recordings that way.
 """
 
 from __future__ import annotations
@@ -13,14 +17,20 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Callable
+from functools import wraps
+from itertools import combinations
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
+import numpy as np
 
 from pagealloc_model import one_program
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+
+CHECKED = bool(os.environ.get("PAGEALLOC_CHECKED"))
+"""Whether machine code tests its indices and its arrays."""
 
 _INNER = {
     "nopython": True,
@@ -69,16 +79,59 @@ def cache_directory() -> Path:
 
 def inner(function: Kernel) -> Kernel:
     """Compile a function that only kernels call."""
+    return _inner(function, one_program.InnerCompiler)
+
+
+def hot(function: Kernel) -> Kernel:
+    """Compile a function that nearly every event goes through: it is part of its callers."""
+    return _inner(function, one_program.HotCompiler)
+
+
+def cold(function: Kernel) -> Kernel:
+    """Compile a function that few events go through: it stays out of its callers."""
+    return _inner(function, one_program.ColdCompiler)
+
+
+def guest(function: Kernel) -> Kernel:
+    """Compile a caller's function for kernels: its indices may count from an array's end."""
+    return _inner(function, one_program.GuestCompiler)
+
+
+def _inner(function: Kernel, compiler: Any) -> Kernel:
     if numba.config.DISABLE_JIT:
         return function
-    return one_program.inner_dispatcher(function, _INNER)  # type: ignore[no-any-return]
+    return one_program.inner_dispatcher(function, _INNER | _checks(), compiler)  # type: ignore[no-any-return]
+
+
+def _checks() -> dict[str, Any]:
+    return {"boundscheck": CHECKED}
 
 
 def entry(function: Kernel, subdirectory: str = "") -> Kernel:
     """Compile a function that Python calls; kept on disk, with hooks in a place of its own."""
     before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(cache_directory() / subdirectory)
+    kept = cache_directory() / ("checked" if CHECKED else "") / subdirectory
+    numba.config.CACHE_DIR = str(kept)
     try:
-        return numba.njit(**_ENTRY)(function)  # type: ignore[no-any-return]
+        compiled = numba.njit(**_ENTRY, **_checks())(function)
     finally:
         numba.config.CACHE_DIR = before
+    return _with_arrays_apart(compiled) if CHECKED else compiled  # type: ignore[no-any-return]
+
+
+def _with_arrays_apart(entry_point: Callable[..., Any]) -> Callable[..., Any]:
+    """An entry point that refuses arrays with memory in common, one of which it may write.
+
+    Raises:
+        ValueError: from the entry point, with such arrays.
+    """
+
+    @wraps(entry_point)
+    def refusing(*arguments: Any) -> Any:
+        arrays = [each for each in arguments if isinstance(each, np.ndarray)]
+        for one, other in combinations(arrays, 2):
+            if np.may_share_memory(one, other) and (one.flags.writeable or other.flags.writeable):
+                raise ValueError(f"{entry_point.__name__}: two of its arrays overlap")
+        return entry_point(*arguments)
+
+    return refusing

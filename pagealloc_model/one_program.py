@@ -11,6 +11,7 @@ one that is optimised. All of this rests on numba's insides, hence the pinned ve
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from numba import _dynfunc, types
@@ -20,6 +21,7 @@ from numba.core.compiler_machinery import register_pass
 from numba.core.dispatcher import Dispatcher
 from numba.core.registry import CPUDispatcher
 from numba.core.typed_passes import NativeLowering
+from numba.np import arrayobj
 
 OWN_LINKAGE = "internal"
 SHARED_LINKAGE = "linkonce_odr"
@@ -27,7 +29,13 @@ SHARED_LINKAGE = "linkonce_odr"
 
 
 class InnerLibrary(JITCodeLibrary):
-    """One function, to be linked into an entry point's library; it is never run by itself."""
+    """One function, to be linked into an entry point's library; it is never run by itself.
+
+    Attributes:
+        set_apart: the name of a function that few events go through, "" of any other.
+    """
+
+    set_apart = ""
 
     def finalize(self) -> None:
         """Nothing may be added from here on; nothing is optimised or emitted."""
@@ -49,9 +57,13 @@ class EntryLibrary(JITCodeLibrary):
         super().finalize()
 
     def _optimize_final_module(self) -> None:
+        apart = {getattr(library, "set_apart", "") for library in self._linking_libraries}
         for function in self._final_module.functions:
             if not function.is_declaration and function.linkage.name == SHARED_LINKAGE:
                 function.linkage = OWN_LINKAGE
+            if function.name in apart:
+                for attribute in ("noinline", "cold"):
+                    function.add_function_attribute(attribute)
         super()._optimize_final_module()
 
 
@@ -63,14 +75,29 @@ def _called(libraries: list[CodeLibrary]) -> Iterator[CodeLibrary]:
             yield from _called(library._linking_libraries)
 
 
-@register_pass(mutates_CFG=True, analysis_only=False)
-class LowerInner(NativeLowering):
-    """Lower a function that only kernels call; its machine code comes with its entry points."""
+@contextmanager
+def _indices_from_the_start() -> Iterator[None]:
+    """Lower `array[index]` without asking whether the index counts from the array's end."""
+    before = arrayobj.fix_integer_index
 
-    _name = "lower_inner"
+    def as_it_is(context: Any, builder: Any, given: Any, index: Any, _: Any) -> Any:
+        return context.cast(builder, index, given, types.intp if given.signed else types.uintp)
+
+    arrayobj.fix_integer_index = as_it_is
+    try:
+        yield
+    finally:
+        arrayobj.fix_integer_index = before
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class LowerGuest(NativeLowering):
+    """Lower a caller's function that only kernels call; it comes with their entry points."""
+
+    _name = "lower_guest"
 
     def run_pass(self, state: Any) -> bool:
-        """Make the function's library and let other kernels find it."""
+        """Make the function's library and let kernels find it."""
         context = state.targetctx
         state.library = InnerLibrary(context.codegen(), state.func_id.func_qualname)
         state.flags.no_compile = True
@@ -88,6 +115,44 @@ class LowerInner(NativeLowering):
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
+class LowerInner(LowerGuest):
+    """Lower a function of the kernels, as the kernels are: see the top of the file."""
+
+    _name = "lower_inner"
+
+    def run_pass(self, state: Any) -> bool:
+        """Make the function's library and let other kernels find it."""
+        state.flags.noalias = True
+        with _indices_from_the_start():
+            return super().run_pass(state)
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class LowerHot(LowerInner):
+    """Lower a function that becomes part of every function that calls it."""
+
+    _name = "lower_hot"
+
+    def run_pass(self, state: Any) -> bool:
+        """Make the function's library and let other kernels find it."""
+        state.flags.forceinline = True
+        return super().run_pass(state)
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class LowerCold(LowerInner):
+    """Lower a function that stays by itself, away from what is run most."""
+
+    _name = "lower_cold"
+
+    def run_pass(self, state: Any) -> bool:
+        """Make the function's library and let other kernels find it."""
+        done = super().run_pass(state)
+        state.library.set_apart = state["cr"].fndesc.llvm_func_name
+        return done
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
 class LowerEntry(NativeLowering):
     """Lower an entry point into a library that optimises all it calls."""
 
@@ -98,15 +163,37 @@ class LowerEntry(NativeLowering):
         codegen = state.targetctx.codegen()
         state.library = EntryLibrary(codegen, state.func_id.func_qualname)
         state.library.enable_object_caching()
-        return super().run_pass(state)
+        state.flags.noalias = True
+        with _indices_from_the_start():
+            return super().run_pass(state)
 
 
 class InnerCompiler(CompilerBase):
     """numba's passes with `LowerInner`."""
 
+    lowering: type = LowerInner
+
     def define_pipelines(self) -> list[Any]:
         """The one pipeline."""
-        return [_with_lowering(self.state, LowerInner)]
+        return [_with_lowering(self.state, self.lowering)]
+
+
+class GuestCompiler(InnerCompiler):
+    """numba's passes with `LowerGuest`."""
+
+    lowering = LowerGuest
+
+
+class HotCompiler(InnerCompiler):
+    """numba's passes with `LowerHot`."""
+
+    lowering = LowerHot
+
+
+class ColdCompiler(InnerCompiler):
+    """numba's passes with `LowerCold`."""
+
+    lowering = LowerCold
 
 
 class EntryCompiler(CompilerBase):
@@ -158,6 +245,10 @@ def _as_declared(declaration: str | None, given: Any) -> Any:
     return plain if declaration == "bool" else given
 
 
-def inner_dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Dispatcher:
+def inner_dispatcher(
+    function: Callable[..., Any],
+    options: dict[str, Any],
+    compiler: type[CompilerBase] = InnerCompiler,
+) -> Dispatcher:
     """The function as numba's dispatchers are, compiled once and for kernels only."""
-    return InnerDispatcher(py_func=function, targetoptions=options, pipeline_class=InnerCompiler)
+    return InnerDispatcher(py_func=function, targetoptions=options, pipeline_class=compiler)

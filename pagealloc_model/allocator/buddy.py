@@ -8,10 +8,10 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.counters import account_free, account_move, account_part
 from pagealloc_model.allocator.offsets import free_list_at, zone_at
 from pagealloc_model.allocator.ownership import end_where_retyped, end_where_whole
-from pagealloc_model.jit import inner
+from pagealloc_model.jit import hot, inner
 
 
-@inner
+@hot
 def push_head(pages: np.ndarray, st: np.ndarray, lst: int, pfn: int) -> None:
     """Insert a page at the head of the list at `lst`."""
     head = st[lst + at.HEAD]
@@ -25,7 +25,7 @@ def push_head(pages: np.ndarray, st: np.ndarray, lst: int, pfn: int) -> None:
     st[lst + at.ENTRIES] += 1
 
 
-@inner
+@hot
 def push_tail(pages: np.ndarray, st: np.ndarray, lst: int, pfn: int) -> None:
     """Insert a page at the tail of the list at `lst`."""
     tail = st[lst + at.TAIL]
@@ -39,7 +39,7 @@ def push_tail(pages: np.ndarray, st: np.ndarray, lst: int, pfn: int) -> None:
     st[lst + at.ENTRIES] += 1
 
 
-@inner
+@hot
 def unlink(pages: np.ndarray, st: np.ndarray, lst: int, pfn: int) -> None:
     """Take a page out of the list at `lst`, wherever it is in it."""
     following = int(pages[pfn]["next"])

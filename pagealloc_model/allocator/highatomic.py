@@ -16,10 +16,10 @@ from pagealloc_model.allocator.buddy import (
 from pagealloc_model.allocator.counters import account_move
 from pagealloc_model.allocator.event_log import count_transaction
 from pagealloc_model.allocator.offsets import free_list_at, zone_at
-from pagealloc_model.jit import inner
+from pagealloc_model.jit import cold, inner
 
 
-@inner
+@cold
 def reserve(
     pages: np.ndarray,
     blocks: np.ndarray,

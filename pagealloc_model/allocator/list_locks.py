@@ -6,13 +6,13 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.offsets import cpu_at, pcp_at
-from pagealloc_model.jit import inner
+from pagealloc_model.jit import hot, inner
 
 BATCH_MAX = 31
 """Pages that one folio batch frees at most (S4.11)."""
 
 
-@inner
+@hot
 def hand_over(st: np.ndarray, pcp: int, mine: int) -> None:
     """Note that the CPU at work takes the lock of a pageset; `mine` is its own pageset there.
 
@@ -26,7 +26,7 @@ def hand_over(st: np.ndarray, pcp: int, mine: int) -> None:
             st[mine + at.PCP_LOCK_HANDOVERS] += 1
 
 
-@inner
+@hot
 def lock_list(st: np.ndarray, zone: int, pcp: int) -> None:
     """The CPU at work takes a pageset's lock for an allocation."""
     mine = pcp_at(st, zone, st[at.EVENT_CPU])
@@ -34,7 +34,7 @@ def lock_list(st: np.ndarray, zone: int, pcp: int) -> None:
     st[mine + at.PCP_LOCKS] += 1
 
 
-@inner
+@hot
 def lock_list_to_free(st: np.ndarray, zone: int, pcp: int) -> None:
     """The CPU at work takes a pageset's lock for a free, unless it holds it for a batch of them."""
     cpu = st[at.EVENT_CPU]

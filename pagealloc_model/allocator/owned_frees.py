@@ -18,7 +18,7 @@ from pagealloc_model.allocator.pcp import (
     overflow_beyond_limit,
     overflow_of_free,
 )
-from pagealloc_model.jit import inner
+from pagealloc_model.jit import cold, inner
 
 SPREAD = 2654435761
 """Odd and near 2^32 times the golden mean: multiples of it spread evenly modulo 2^32."""
@@ -75,7 +75,7 @@ def free_to_list(
         drain_overflow(pages, blocks, st, log, zone, receiver, remaining, 3 * order + kind)
 
 
-@inner
+@cold
 def free_owned(
     pages: np.ndarray,
     blocks: np.ndarray,

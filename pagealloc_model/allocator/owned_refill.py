@@ -22,7 +22,7 @@ from pagealloc_model.allocator.owned_lists import owned_list_at, pop_listed, sma
 from pagealloc_model.allocator.ownership import count_owning, option, take_ownership
 from pagealloc_model.allocator.pcp import refill_size
 from pagealloc_model.allocator.recorded_blocks import unrecord_block
-from pagealloc_model.jit import inner
+from pagealloc_model.jit import cold, inner
 
 
 @inner
@@ -294,7 +294,7 @@ def refill_owned(
     count_transaction(st, log, at.SITE_REFILL, zone, cpu, order, kind, objects, got)
 
 
-@inner
+@cold
 def allocate_from_owned(
     pages: np.ndarray,
     blocks: np.ndarray,

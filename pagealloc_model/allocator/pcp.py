@@ -26,10 +26,10 @@ from pagealloc_model.allocator.owned_lists import merge_before_drain
 from pagealloc_model.allocator.ownership import after_full_drain, age_ownership
 from pagealloc_model.allocator.pcp_fixed import overflow_of_fixed
 from pagealloc_model.allocator.watermark import above_mark, mark_pages
-from pagealloc_model.jit import inner
+from pagealloc_model.jit import cold, hot, inner
 
 
-@inner
+@hot
 def list_index(st: np.ndarray, order: int, migratetype: int) -> int:
     """Index of the list for an order and type (S1.9), -1 if such pages bypass the lists."""
     costly = st[at.COSTLY_ORDER]
@@ -46,7 +46,7 @@ def list_count(st: np.ndarray) -> int:
     return 3 * (st[at.COSTLY_ORDER] + 1) + (2 if st[at.THP_LISTS] else 0)
 
 
-@inner
+@hot
 def clamped_high(st: np.ndarray, pcp: int) -> int:
     """`high`, brought within its bounds for good (S4.4, S4.6)."""
     high = clamp(st[pcp + at.PCP_HIGH], st[pcp + at.PCP_HIGH_MIN], st[pcp + at.PCP_HIGH_MAX])
@@ -122,7 +122,30 @@ def refill(
     return got
 
 
-@inner
+@cold
+def refill_empty(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    zone: int,
+    cpu: int,
+    lst: int,
+    order: int,
+    migratetype: int,
+    flags: int,
+) -> int:
+    """Refill a CPU's empty list for a request, if the request may (S4.4, S4.5); objects it got."""
+    pcp = pcp_at(st, zone, cpu)
+    wanted = refill_size(st, pcp, zone, order)
+    if flags & at.ALLOC_HIGHATOMIC and not st[at.HIGHATOMIC_REFILLS_PCP]:
+        return 0
+    got = refill(pages, blocks, st, log, zone, cpu, lst, order, migratetype, flags, wanted)
+    st[pcp + at.PCP_COUNT] += got << order
+    return got
+
+
+@hot
 def allocate_from_pcp(
     pages: np.ndarray,
     blocks: np.ndarray,
@@ -133,18 +156,15 @@ def allocate_from_pcp(
     order: int,
     migratetype: int,
     flags: int,
+    index: int,
 ) -> int:
-    """Pop the head of the CPU's list, refilling it first if empty (S4.4, S4.5); -1 if none."""
+    """Pop the head of the CPU's list of an index, refilled if empty (S4.4, S4.5); -1 if none."""
     pcp = pcp_at(st, zone, cpu)
     lock_list(st, zone, pcp)
     st[pcp + at.PCP_FREE_COUNT] >>= 1
-    lst = pcp + at.PCP_LISTS + list_index(st, order, migratetype) * at.LIST_WORDS
+    lst = pcp + at.PCP_LISTS + index * at.LIST_WORDS
     if st[lst + at.HEAD] < 0:
-        wanted = refill_size(st, pcp, zone, order)
-        if flags & at.ALLOC_HIGHATOMIC and not st[at.HIGHATOMIC_REFILLS_PCP]:
-            return -1
-        got = refill(pages, blocks, st, log, zone, cpu, lst, order, migratetype, flags, wanted)
-        st[pcp + at.PCP_COUNT] += got << order
+        got = refill_empty(pages, blocks, st, log, zone, cpu, lst, order, migratetype, flags)
         if got == 0:
             return -1
     pfn = st[lst + at.HEAD]
@@ -214,7 +234,7 @@ def drain(
     count_transaction(st, log, site, zone, cpu, 0, -1, objects, drained)
 
 
-@inner
+@hot
 def list_limit(st: np.ndarray, pcp: int, zone: int, flush: bool) -> int:
     """The count at which a free overflows; lowers or raises `high` (S4.6)."""
     high_min = st[pcp + at.PCP_HIGH_MIN]
@@ -254,7 +274,7 @@ def drain_size(st: np.ndarray, pcp: int, limit: int, flush: bool) -> int:
     return clamp(st[pcp + at.PCP_FREE_COUNT], base, limit - base)
 
 
-@inner
+@hot
 def flushes_high_order(st: np.ndarray, pcp: int, order: int) -> bool:
     """Whether a run of high-order frees flushes the lists (S4.6); notes this free's order."""
     if order == 0 or order > st[at.COSTLY_ORDER]:
@@ -273,7 +293,7 @@ def flushes_high_order(st: np.ndarray, pcp: int, order: int) -> bool:
     return flush
 
 
-@inner
+@hot
 def overflow_of_free(st: np.ndarray, pcp: int, zone: int, order: int) -> int:
     """Count a page just pushed, tune the pageset; pages to return, -1 without overflow (S4.6)."""
     if not st[at.PCP_AUTO_TUNED]:
@@ -281,7 +301,7 @@ def overflow_of_free(st: np.ndarray, pcp: int, zone: int, order: int) -> int:
     return overflow_beyond_limit(st, pcp, zone, count_free_of_page(st, pcp, order, True))
 
 
-@inner
+@hot
 def count_free_of_page(st: np.ndarray, pcp: int, order: int, counts: bool) -> bool:
     """Count a page just pushed; whether a run of high-order frees flushes the lists (S4.6).
 
@@ -298,7 +318,7 @@ def count_free_of_page(st: np.ndarray, pcp: int, order: int, counts: bool) -> bo
     return flush
 
 
-@inner
+@hot
 def overflow_beyond_limit(st: np.ndarray, pcp: int, zone: int, flush: bool) -> int:
     """Pages to return after a free that has been counted, -1 without overflow (S4.6)."""
     limit = list_limit(st, pcp, zone, flush)
@@ -317,7 +337,7 @@ def leave_below_high(st: np.ndarray, zone: int) -> None:
             st[region + at.ZONE_BELOW_HIGH] = 0
 
 
-@inner
+@cold
 def drain_overflow(
     pages: np.ndarray,
     blocks: np.ndarray,
@@ -346,7 +366,7 @@ def drain_overflow(
     leave_below_high(st, zone)
 
 
-@inner
+@hot
 def free_to_pcp(
     pages: np.ndarray,
     blocks: np.ndarray,
@@ -423,7 +443,7 @@ def expiry_size(st: np.ndarray, zone: int, cpu: int) -> int:
     return min(count, st[pcp + at.PCP_BATCH])
 
 
-@inner
+@cold
 def visit_lists(
     pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, log: np.ndarray, cpu: int
 ) -> None:
@@ -443,7 +463,7 @@ def visit_lists(
                 drain(pages, blocks, st, log, zone, cpu, expired, 0, at.SITE_DRAIN_DECAY)
 
 
-@inner
+@cold
 def drain_pageset(
     pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, log: np.ndarray, zone: int, cpu: int
 ) -> None:

@@ -13,7 +13,7 @@ from pagealloc_model.allocator.pcp import drain_everything, drain_pageset, visit
 from pagealloc_model.allocator.reclaim import begin_reclaim
 from pagealloc_model.allocator.request import allocate_object, free_object
 from pagealloc_model.allocator.watermark import end_kswapd, start_kswapd
-from pagealloc_model.jit import entry, inner
+from pagealloc_model.jit import cold, entry, inner
 
 
 @inner
@@ -48,6 +48,55 @@ def log_is_nearly_full(st: np.ndarray, log: np.ndarray) -> bool:
     return st[at.LOG_ROWS] + at.LOG_MARGIN > log.shape[0]
 
 
+@cold
+def run_ticks(
+    pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, log: np.ndarray, until_ns: int
+) -> None:
+    """Run the decay ticks that are due, as long as the log has room."""
+    while st[at.NEXT_TICK] <= until_ns and not log_is_nearly_full(st, log):
+        tick(pages, blocks, st, log)
+
+
+@cold
+def take_rare_event(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    events: np.ndarray,
+    position: int,
+) -> None:
+    """Take an event that is neither an allocation nor a free."""
+    operation = int(events[position]["operation"])
+    cpu = int(events[position]["cpu"])
+    order = int(events[position]["order"])
+    zone = int(events[position]["zone"])
+    offset = int(events[position]["offset"])
+    if operation == at.RECORDED_FAILURE:
+        st[at.COUNT_RECORDED_FAILURE] += 1
+    elif operation == at.KSWAPD_START:
+        end_kswapd(st, log, offset)
+        start_kswapd(st, offset, zone)
+    elif operation == at.KSWAPD_STOP:
+        end_kswapd(st, log, offset)
+    elif operation == at.SET_PCP_HIGH:
+        pcp = pcp_at(st, zone, cpu)
+        st[pcp + at.PCP_HIGH] = clamp(offset, st[pcp + at.PCP_HIGH_MIN], st[pcp + at.PCP_HIGH_MAX])
+    elif operation == at.TICK:
+        visit_lists(pages, blocks, st, log, cpu)
+    elif operation == at.RECLAIM_BEGIN:
+        migratetype = int(events[position]["migratetype"])
+        begin_reclaim(st, cpu, order, migratetype, zone, int(events[position]["bits"]))
+    elif operation == at.GROW:
+        grow_zone(pages, blocks, st, zone, offset, order)
+    elif operation == at.DRAIN_ALL:
+        drain_everything(pages, blocks, st, log)
+    elif operation == at.CPU_DIES:
+        take_cpu_offline(pages, blocks, st, log, offset)
+    elif operation == at.CPU_RETURNS:
+        st[cpu_at(st, offset) + at.CPU_IS_DEAD] = 0
+
+
 @entry
 def advance(
     pages: np.ndarray,
@@ -79,8 +128,8 @@ def advance(
     position = low
     while position < high:
         now = int(events[position]["time_ns"])
-        while st[at.NEXT_TICK] <= now and not log_is_nearly_full(st, log):
-            tick(pages, blocks, st, log)
+        if st[at.NEXT_TICK] <= now:
+            run_ticks(pages, blocks, st, log, now)
         if log_is_nearly_full(st, log):
             return position
         st[at.NOW] = now
@@ -102,41 +151,7 @@ def advance(
                 st[at.COUNT_FREE] += 1
                 offset = int(events[position]["offset"])
                 object_pfn[number] = free_object(pages, blocks, st, log, cpu, place, offset, order)
-        elif operation == at.RECORDED_FAILURE:
-            st[at.COUNT_RECORDED_FAILURE] += 1
-        elif operation == at.KSWAPD_START:
-            node = int(events[position]["offset"])
-            end_kswapd(st, log, node)
-            start_kswapd(st, node, int(events[position]["zone"]))
-        elif operation == at.KSWAPD_STOP:
-            end_kswapd(st, log, int(events[position]["offset"]))
-        elif operation == at.SET_PCP_HIGH:
-            pcp = pcp_at(st, int(events[position]["zone"]), cpu)
-            wanted = int(events[position]["offset"])
-            st[pcp + at.PCP_HIGH] = clamp(
-                wanted, st[pcp + at.PCP_HIGH_MIN], st[pcp + at.PCP_HIGH_MAX]
-            )
-        elif operation == at.TICK:
-            visit_lists(pages, blocks, st, log, cpu)
-        elif operation == at.RECLAIM_BEGIN:
-            begin_reclaim(
-                st,
-                cpu,
-                order,
-                int(events[position]["migratetype"]),
-                int(events[position]["zone"]),
-                int(events[position]["bits"]),
-            )
-        elif operation == at.GROW:
-            zone = int(events[position]["zone"])
-            grow_zone(pages, blocks, st, zone, int(events[position]["offset"]), order)
-        elif operation == at.DRAIN_ALL:
-            drain_everything(pages, blocks, st, log)
-        elif operation == at.CPU_DIES:
-            take_cpu_offline(pages, blocks, st, log, int(events[position]["offset"]))
-        elif operation == at.CPU_RETURNS:
-            st[cpu_at(st, int(events[position]["offset"])) + at.CPU_IS_DEAD] = 0
-        else:
+        elif operation == at.ALLOC or operation == at.HIDDEN_ALLOC:
             st[at.COUNT_HIDDEN if operation == at.HIDDEN_ALLOC else at.COUNT_ALLOC] += 1
             object_pfn[number] = allocate_object(
                 pages,
@@ -149,7 +164,9 @@ def advance(
                 int(events[position]["zone"]),
                 int(events[position]["bits"]),
             )
+        else:
+            take_rare_event(pages, blocks, st, log, events, position)
         position += 1
-    while st[at.NEXT_TICK] <= until_ns and not log_is_nearly_full(st, log):
-        tick(pages, blocks, st, log)
+    if st[at.NEXT_TICK] <= until_ns:
+        run_ticks(pages, blocks, st, log, until_ns)
     return position

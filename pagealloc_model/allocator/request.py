@@ -30,12 +30,12 @@ from pagealloc_model.allocator.watermark import (
     wake_kswapd,
     wake_kswapds,
 )
-from pagealloc_model.jit import inner
+from pagealloc_model.jit import cold, hot, inner
 
-FAST_PATH, SLOW_PATH, ON_RESERVES, AFTER_RECLAIM, WITHOUT_WATERMARKS = range(5)
+SLOW_PATH, ON_RESERVES, AFTER_RECLAIM, WITHOUT_WATERMARKS = range(4)
 
 
-@inner
+@cold
 def allocate_from_buddy(
     pages: np.ndarray,
     blocks: np.ndarray,
@@ -68,7 +68,7 @@ def allocate_from_buddy(
     return pfn
 
 
-@inner
+@hot
 def take_from_zone(
     pages: np.ndarray,
     blocks: np.ndarray,
@@ -83,11 +83,14 @@ def take_from_zone(
     """A page from a zone that passed its watermark (S3.2); -1 if the zone has none."""
     pfn = -1
     st[at.SERVED_BY_PCP] = 0
-    if list_index(st, order, migratetype) >= 0:
+    index = list_index(st, order, migratetype)
+    if index >= 0:
         if st[at.OWNERSHIP]:
             pfn = allocate_from_owned(pages, blocks, st, log, zone, cpu, order, migratetype, flags)
         else:
-            pfn = allocate_from_pcp(pages, blocks, st, log, zone, cpu, order, migratetype, flags)
+            pfn = allocate_from_pcp(
+                pages, blocks, st, log, zone, cpu, order, migratetype, flags, index
+            )
         if pfn >= 0:
             st[at.SERVED_BY_PCP] = 1
     if pfn < 0:
@@ -103,7 +106,7 @@ def take_from_zone(
     return pfn
 
 
-@inner
+@hot
 def zone_may_serve(st: np.ndarray, zone: int, order: int, highest_type: int, flags: int) -> bool:
     """Whether a zone passes the request's watermarks; notes if it is below high (S3.1)."""
     region = zone_at(zone)
@@ -128,7 +131,7 @@ def is_busy(st: np.ndarray, zone: int) -> bool:
     return st[node_at(st, st[zone_at(zone) + at.ZONE_NODE]) + at.NODE_KSWAPD_ACTIVE] != 0
 
 
-@inner
+@hot
 def take_and_reserve(
     pages: np.ndarray,
     blocks: np.ndarray,
@@ -148,13 +151,13 @@ def take_and_reserve(
     return pfn
 
 
-@inner
+@hot
 def drops_nofragment(st: np.ndarray, flags: int) -> bool:
     """Whether a walk that finds nothing pure goes on without NOFRAGMENT (S3.1, S8.6)."""
     return flags & at.ALLOC_NOFRAGMENT != 0 and not st[at.DEFRAG_MODE]
 
 
-@inner
+@hot
 def try_zones(
     pages: np.ndarray,
     blocks: np.ndarray,
@@ -167,14 +170,44 @@ def try_zones(
     highest_type: int,
     flags: int,
 ) -> int:
-    """Walk the zonelist for a zone that may and can serve the request (S3.1); -1 if none.
+    """A page from the zonelist's first zone, which serves most requests, or from another (S3.1).
+
+    -1 if none may and can serve the request.
+    """
+    position = zonelist
+    zone = st[zonelist]
+    if zone >= 0 and not st[at.SKIPS_BUSY_NODES]:
+        if zone_may_serve(st, zone, order, highest_type, flags):
+            pfn = take_and_reserve(pages, blocks, st, log, zone, cpu, order, migratetype, flags)
+            if pfn >= 0:
+                return pfn
+        position += 1
+    return walk_zones(
+        pages, blocks, st, log, zonelist, position, cpu, order, migratetype, highest_type, flags
+    )
+
+
+@cold
+def walk_zones(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    zonelist: int,
+    position: int,
+    cpu: int,
+    order: int,
+    migratetype: int,
+    highest_type: int,
+    flags: int,
+) -> int:
+    """Walk the zonelist from a position for a zone that serves the request (S3.1); -1 if none.
 
     The walk begins again with nodes whose kswapd runs, if they were left out, and without
     NOFRAGMENT, if that was set, also before it leaves the node of the preferred zone.
     """
     skips_busy = st[at.SKIPS_BUSY_NODES] != 0
     skipped = False
-    position = zonelist
     while True:
         zone = st[position]
         position += 1
@@ -198,7 +231,7 @@ def try_zones(
                 return pfn
 
 
-@inner
+@hot
 def allocate(
     pages: np.ndarray,
     blocks: np.ndarray,
@@ -210,17 +243,42 @@ def allocate(
     highest_type: int,
     bits: int,
 ) -> int:
-    """Serve a request that succeeded in the recording; -1 if the model has no such page left.
+    """Serve a request that succeeded in the recording; -1 if the model has no such page left."""
+    zonelist = zonelist_at(st, cpu, highest_type, bits)
+    flags = fast_path_flags(st, zonelist, migratetype, bits)
+    pfn = try_zones(pages, blocks, st, log, zonelist, cpu, order, migratetype, highest_type, flags)
+    if pfn < 0:
+        pfn = try_harder(
+            pages, blocks, st, log, zonelist, cpu, order, migratetype, highest_type, bits, flags
+        )
+    if pfn >= 0:
+        mark_allocated(pages, pfn, order, migratetype)
+    return pfn
 
-    The attempts, in order: fast path; slow path (S8.1); on all reserves, if the request may use
+
+@cold
+def try_harder(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    zonelist: int,
+    cpu: int,
+    order: int,
+    migratetype: int,
+    highest_type: int,
+    bits: int,
+    flags: int,
+) -> int:
+    """Serve a request for which the fast path, with its flags, had no page; -1 if there is none.
+
+    The attempts, in order: slow path (S8.1); on all reserves, if the request may use
     them (S2.6); after direct reclaim, with a reserved block released and the per-CPU lists drained
     (S8.2); without watermarks. Reclaim is literal: what it freed has been replayed already. The
     last attempt is a divergence and counted; it begins with the zone that is nearest to its mark.
     """
-    zonelist = zonelist_at(st, cpu, highest_type, bits)
-    flags = fast_path_flags(st, zonelist, migratetype, bits)
     pfn = -1
-    attempt = FAST_PATH
+    attempt = SLOW_PATH
     while pfn < 0 and attempt <= WITHOUT_WATERMARKS:
         if attempt == SLOW_PATH:
             st[at.COUNT_SLOW_PATH] += 1
@@ -250,18 +308,26 @@ def allocate(
             if zone >= 0:
                 pfn = take_and_reserve(pages, blocks, st, log, zone, cpu, order, migratetype, flags)
         if pfn < 0:
-            pfn = try_zones(
-                pages, blocks, st, log, zonelist, cpu, order, migratetype, highest_type, flags
+            pfn = walk_zones(
+                pages,
+                blocks,
+                st,
+                log,
+                zonelist,
+                zonelist,
+                cpu,
+                order,
+                migratetype,
+                highest_type,
+                flags,
             )
         if pfn >= 0 and attempt == WITHOUT_WATERMARKS:
             st[at.COUNT_FORCED] += 1
         attempt += 1
-    if pfn >= 0:
-        mark_allocated(pages, pfn, order, migratetype)
     return pfn
 
 
-@inner
+@hot
 def mark_allocated(pages: np.ndarray, pfn: int, order: int, migratetype: int) -> None:
     """Describe an allocation's first page."""
     pages[pfn]["order"] = order
@@ -269,7 +335,7 @@ def mark_allocated(pages: np.ndarray, pfn: int, order: int, migratetype: int) ->
     pages[pfn]["tag"] = 1 if migratetype == at.MOVABLE else 0
 
 
-@inner
+@hot
 def allocate_object(
     pages: np.ndarray,
     blocks: np.ndarray,
@@ -281,34 +347,54 @@ def allocate_object(
     highest_type: int,
     bits: int,
 ) -> int:
-    """Find an object a place (see `layout.CHAINED`), -1 if memory has run out.
+    """Find an object a place (see `layout.CHAINED`), -1 if memory has run out."""
+    pfn = allocate(pages, blocks, st, log, cpu, order, migratetype, highest_type, bits)
+    if pfn < 0:
+        return allocate_in_pieces(
+            pages, blocks, st, log, cpu, order, migratetype, highest_type, bits
+        )
+    pages[pfn]["next"] = -1
+    return pfn
+
+
+@cold
+def allocate_in_pieces(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    cpu: int,
+    order: int,
+    migratetype: int,
+    highest_type: int,
+    bits: int,
+) -> int:
+    """The place of an object that has found none as a whole, -1 if memory has run out.
 
     Where the recording found a buddy, perhaps by compaction, and the model has none, the object
     becomes a chain of single pages: its memory is used all the same, as its caller would have
     fallen back to small pages.
     """
+    left = 1 << order
+    if order == 0:
+        st[at.COUNT_FAILED] += 1
+        left = 0
+    else:
+        st[at.COUNT_IN_BASE_PAGES] += 1
     first = -1
-    piece = order
-    left = 1
     while left > 0:
-        pfn = allocate(pages, blocks, st, log, cpu, piece, migratetype, highest_type, bits)
+        pfn = allocate(pages, blocks, st, log, cpu, 0, migratetype, highest_type, bits)
         if pfn >= 0:
             pages[pfn]["next"] = first
             first = pfn
             left -= 1
-        elif piece > 0:
-            left = 1 << piece
-            piece = 0
-            st[at.COUNT_IN_BASE_PAGES] += 1
         else:
             st[at.COUNT_FAILED] += 1
             left = 0
-    if first >= 0 and piece != order:
-        return at.CHAINED - first
-    return first
+    return at.CHAINED - first if first >= 0 else -1
 
 
-@inner
+@hot
 def free_object(
     pages: np.ndarray,
     blocks: np.ndarray,
@@ -320,21 +406,34 @@ def free_object(
     order: int,
 ) -> int:
     """Free a piece of an object; returns the object's place for what remains of it."""
-    chained = place < -1
-    pfn = at.CHAINED - place if chained else place + offset
-    piece = 0 if chained else order
-    left = 1 << (order - piece)
+    if place < -1:
+        return free_chained(pages, blocks, st, log, cpu, place, order)
+    free_pages(pages, blocks, st, log, cpu, place + offset, order)
+    return place
+
+
+@cold
+def free_chained(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    cpu: int,
+    place: int,
+    order: int,
+) -> int:
+    """Free the first single pages of a chain; returns the place of what remains, -1 if nothing."""
+    pfn = at.CHAINED - place
+    left = 1 << order
     while left > 0 and pfn >= 0:
-        following = int(pages[pfn]["next"]) if chained else -1
-        free_pages(pages, blocks, st, log, cpu, pfn, piece)
+        following = int(pages[pfn]["next"])
+        free_pages(pages, blocks, st, log, cpu, pfn, 0)
         pfn = following
         left -= 1
-    if not chained:
-        return place
     return at.CHAINED - pfn if pfn >= 0 else -1
 
 
-@inner
+@cold
 def split_allocation(pages: np.ndarray, st: np.ndarray, pfn: int, order: int) -> None:
     """Cut an allocation so that the piece of this order at `pfn` stands alone (T10.1)."""
     for above in range(order, st[at.MAX_ORDER] + 1):
@@ -353,7 +452,7 @@ def split_allocation(pages: np.ndarray, st: np.ndarray, pfn: int, order: int) ->
             return
 
 
-@inner
+@hot
 def free_pages(
     pages: np.ndarray,
     blocks: np.ndarray,
@@ -379,19 +478,32 @@ def free_pages(
             free_owned(pages, blocks, st, log, zone, cpu, pfn, order, migratetype)
         else:
             free_to_pcp(pages, blocks, st, log, zone, cpu, pfn, order, index, migratetype)
-    elif order <= block_order or not st[at.FREE_SPLIT_BY_BLOCK]:
+    else:
+        free_past_lists(pages, blocks, st, log, zone, cpu, pfn, order, migratetype)
+    if st[at.KSWAPD_RUNS] and not st[at.KSWAPD_RECORDED]:
+        stop_balanced_kswapds(st, log)
+
+
+@cold
+def free_past_lists(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    zone: int,
+    cpu: int,
+    pfn: int,
+    order: int,
+    migratetype: int,
+) -> None:
+    """Free pages that per-CPU lists do not take to the buddy (S4.6)."""
+    block_order = st[at.PAGEBLOCK_ORDER]
+    if order <= block_order or not st[at.FREE_SPLIT_BY_BLOCK]:
         free_to_buddy(pages, blocks, st, zone, pfn, order, migratetype)
-        count_transaction(
-            st, log, at.SITE_DIRECT_FREE, zone, cpu, order, migratetype, 1, 1 << order
-        )
     else:
         for piece in range(1 << (order - block_order)):
             first = pfn + (piece << block_order)
             piece_type = int(blocks[first >> block_order]["migratetype"])
             pages[first]["where"] = at.NOWHERE
             free_to_buddy(pages, blocks, st, zone, first, block_order, piece_type)
-        count_transaction(
-            st, log, at.SITE_DIRECT_FREE, zone, cpu, order, migratetype, 1, 1 << order
-        )
-    if st[at.KSWAPD_RUNS] and not st[at.KSWAPD_RECORDED]:
-        stop_balanced_kswapds(st, log)
+    count_transaction(st, log, at.SITE_DIRECT_FREE, zone, cpu, order, migratetype, 1, 1 << order)

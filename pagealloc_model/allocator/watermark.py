@@ -8,7 +8,7 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.counters import carefully_seen_free, seen_free, seen_free_cma
 from pagealloc_model.allocator.event_log import count_transaction
 from pagealloc_model.allocator.offsets import free_list_at, node_at, zone_at
-from pagealloc_model.jit import inner
+from pagealloc_model.jit import cold, hot, inner
 
 
 @inner
@@ -33,7 +33,7 @@ def has_free_buddy(st: np.ndarray, zone: int, order: int, flags: int) -> bool:
     return False
 
 
-@inner
+@hot
 def pages_above_mark(
     st: np.ndarray, zone: int, order: int, mark: int, highest_type: int, flags: int, free: int
 ) -> int:
@@ -52,7 +52,7 @@ def pages_above_mark(
     return free - needed - st[region + at.ZONE_LOWMEM_RESERVE + highest_type]
 
 
-@inner
+@hot
 def above_mark(
     st: np.ndarray, zone: int, order: int, mark: int, highest_type: int, flags: int, free: int
 ) -> bool:
@@ -62,7 +62,7 @@ def above_mark(
     return order == 0 or has_free_buddy(st, zone, order, flags)
 
 
-@inner
+@hot
 def passes_watermark(
     st: np.ndarray, zone: int, order: int, mark: int, highest_type: int, flags: int
 ) -> bool:
@@ -158,7 +158,7 @@ def stop_kswapd(st: np.ndarray, node: int) -> None:
             st[region + at.ZONE_BOOST] = max(remaining, 0)
 
 
-@inner
+@cold
 def end_kswapd(st: np.ndarray, log: np.ndarray, node: int) -> None:
     """The same, with a hold of zone->lock counted for each boost taken back (S11.1)."""
     region = node_at(st, node)
@@ -193,7 +193,7 @@ def start_kswapd(st: np.ndarray, node: int, highest_type: int) -> None:
             st[region + at.ZONE_REMEMBERED_BOOST] = st[region + at.ZONE_BOOST]
 
 
-@inner
+@cold
 def wake_kswapd(st: np.ndarray, node: int, order: int, highest_type: int) -> None:
     """Start a node's reclaim run unless it is balanced and not boosted (S10.1).
 
@@ -212,7 +212,7 @@ def wake_kswapd(st: np.ndarray, node: int, order: int, highest_type: int) -> Non
         start_kswapd(st, node, highest_type)
 
 
-@inner
+@cold
 def wake_kswapds(st: np.ndarray, zonelist: int, order: int, highest_type: int) -> None:
     """Wake the nodes of a zonelist, nearest first (S8.1)."""
     woken = -1
@@ -224,7 +224,7 @@ def wake_kswapds(st: np.ndarray, zonelist: int, order: int, highest_type: int) -
         zonelist += 1
 
 
-@inner
+@cold
 def stop_balanced_kswapds(st: np.ndarray, log: np.ndarray) -> None:
     """End every run of a node that is balanced at order 0 (S10.2)."""
     for node in range(st[at.NR_NODES]):

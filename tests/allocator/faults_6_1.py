@@ -194,7 +194,7 @@ FAULTS_6_1 = (
     fault(
         "large pages are freed block by block",
         "request",
-        "elif order <= block_order or not st[at.FREE_SPLIT_BY_BLOCK]:",
-        "elif order <= block_order:",
+        "if order <= block_order or not st[at.FREE_SPLIT_BY_BLOCK]:",
+        "if order <= block_order:",
     ),
 )

@@ -76,8 +76,8 @@ FAULTS_NODES = (
     Fault(
         "a recorded run goes on through the next",
         "replay",
-        "            end_kswapd(st, log, node)\n            start_kswapd(st, node",
-        "            start_kswapd(st, node",
+        "        end_kswapd(st, log, offset)\n        start_kswapd(st, offset",
+        "        start_kswapd(st, offset",
     ),
     Fault(
         "limits share a zone among all CPUs",
@@ -191,8 +191,8 @@ FAULTS_NODES = (
     Fault(
         "a limit is set beyond its bounds",
         "replay",
-        "wanted, st[pcp + at.PCP_HIGH_MIN], st[pcp + at.PCP_HIGH_MAX]",
-        "wanted, 0, 1 << 30",
+        "offset, st[pcp + at.PCP_HIGH_MIN], st[pcp + at.PCP_HIGH_MAX]",
+        "offset, 0, 1 << 30",
     ),
     Fault(
         "huge lists hold blocks",
