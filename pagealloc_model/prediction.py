@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -17,6 +16,7 @@ from pagealloc_model import predicted_tables as tables
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.state import State
+from pagealloc_model.block_counter import BlockCounter
 from pagealloc_model.carriers import Carrier, ElasticCarrier, ModelCarrier
 from pagealloc_model.checkpoints import Checkpoints, Resumption
 from pagealloc_model.elastic_start import pressed_state
@@ -358,7 +358,7 @@ def _run(
     """Advance to every instant inside the span and copy the counters there."""
     state = carrier.state
     events = demand.events
-    times = events["time_ns"]
+    block_counter = BlockCounter(state)
     kept: list[tuple[np.ndarray, ...]] = []
     sampled: list[int] = []
     log = GrowingArray(working_arrays(len(events)), at.LOG_COLUMNS, np.int64)
@@ -366,11 +366,12 @@ def _run(
     if resumption is not None:
         position = resumption.position
         instants = np.union1d(instants, [resumption.stop_ns])
-    for instant in instants[instants <= span[1]]:
-        stop = bisect_left(times, instant)
-        while position < stop or _ticks_are_due(state, position, int(instant)):
+    instants = instants[instants <= span[1]]
+    stops = np.searchsorted(events["time_ns"], instants)
+    for instant, stop in zip(instants.tolist(), stops.tolist(), strict=True):
+        while position < stop or _ticks_are_due(state, position, instant):
             goal = min(stop, position + STEP_EVENTS)
-            until = int(instant) if goal == stop else -1
+            until = instant if goal == stop else -1
             position = carrier.advance(events, places, position, goal, until)
             rows = state.log[: state.st[at.LOG_ROWS]]
             log.append(rows[(rows[:, 1] >= span[0]) & (rows[:, 1] < span[1])])
@@ -380,11 +381,11 @@ def _run(
             if progress is not None:
                 progress(position / len(events))
         if resumption is not None:
-            resumption.note(int(instant), position)
+            resumption.note(instant, position)
         if instant >= span[0]:
-            sampled.append(int(instant))
+            sampled.append(instant)
             carrier.settle()
-            kept.append(_sample(state))
+            kept.append(_sample(state, block_counter))
     columns = [np.stack(column) for column in zip(*kept, strict=True)]
     free_buddies, blocks, pcp, sites, list_locks, ownership, counters = columns
     return (
@@ -406,10 +407,10 @@ def _ticks_are_due(state: State, position: int, instant: int) -> bool:
     return position > 0 and state.next_due_ns <= instant
 
 
-def _sample(state: State) -> tuple[np.ndarray, ...]:
+def _sample(state: State, block_counter: BlockCounter) -> tuple[np.ndarray, ...]:
     return (
         state.free_buddies(),
-        state.block_counts(),
+        block_counter.counts(),
         state.pcp_words(at.PCP_COUNT, 2),
         state.sites().sum(axis=1),
         list_words(state),
