@@ -219,24 +219,29 @@ def _swap_towards(
         target: wanted free buddies, shape (types, orders).
         random: draws the pairs.
     """
-    weights = 1 << np.arange(shapes.shape[1])
-    current = np.zeros_like(target)
+    gaps = -target
     ordinary = types < at.PCP_TYPES
-    np.add.at(current, types[ordinary].astype(np.int64), shapes[ordinary])
+    np.add.at(gaps, types[ordinary].astype(np.int64), shapes[ordinary])
     rare = np.flatnonzero(ordinary & (types != at.MOVABLE))
     partial = np.flatnonzero(ordinary & (shapes.any(axis=1) | (types != at.MOVABLE)))
     if not len(rare) or len(partial) < 2:
         return
     lefts = random.choice(rare, SWAPS)
     rights = random.choice(partial, SWAPS)
-    for left, right in zip(lefts, rights, strict=True):
+    # Of ten orders each: numpy would take longer to begin than Python takes for the whole.
+    changes = (shapes[rights] - shapes[lefts]).tolist()
+    off: list[list[int]] = gaps.tolist()
+    for left, right, change in zip(lefts.tolist(), rights.tolist(), changes, strict=True):
         a, b = int(types[left]), int(types[right])
         if a == b:
             continue
-        change = shapes[right] - shapes[left]
-        before = np.abs(current[[a, b]] - target[[a, b]]) @ weights
-        after = np.abs(np.stack([current[a] + change, current[b] - change]) - target[[a, b]])
-        if (after @ weights).sum() < before.sum():
-            current[a] += change
-            current[b] -= change
+        grown = [gap + by for gap, by in zip(off[a], change, strict=True)]
+        shrunk = [gap - by for gap, by in zip(off[b], change, strict=True)]
+        if _pages_off(grown) + _pages_off(shrunk) < _pages_off(off[a]) + _pages_off(off[b]):
+            off[a], off[b] = grown, shrunk
             types[left], types[right] = b, a
+
+
+def _pages_off(gaps: list[int]) -> int:
+    """Pages in so many buddies of each order too many or too few."""
+    return sum(abs(gap) << order for order, gap in enumerate(gaps))

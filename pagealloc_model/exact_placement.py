@@ -41,12 +41,11 @@ class _Search:
 
     def candidates(self, parents: np.ndarray, order: int) -> tuple[np.ndarray, np.ndarray]:
         """The better half of each open node that can be free, and how much speaks for it."""
-        size = 1 << order
-        fits = self.usable.reshape(-1, size).all(axis=1)
-        known = self.preferred.reshape(-1, size).sum(axis=1)
         lower = parents >> order
         halves = np.stack([lower, lower + 1])
-        score = np.where(fits[halves], known[halves] + self.random.random(halves.shape), -1.0)
+        fits = self.usable.reshape(-1, 1 << order)[halves].all(axis=2)
+        known = self.preferred.reshape(-1, 1 << order)[halves].sum(axis=2, dtype=np.int64)
+        score = np.where(fits, known + self.random.random(halves.shape), -1.0)
         best = score.argmax(axis=0)
         columns = np.arange(len(parents))
         return halves[best, columns] << order, score[best, columns]
@@ -76,7 +75,7 @@ def place_exactly(
 
     Args:
         usable: bool per page frame of a span aligned to the largest order: may be free.
-        preferred: bool or int per page frame: how much speaks for its being free.
+        preferred: bool or a small int per page frame: how much speaks for its being free.
         memory: bool per pageblock: has memory.
         evidence: int64, shape (migratetypes, blocks): how much speaks for each type of a block.
         wanted: int64, shape (orders, migratetypes): free buddies.
@@ -87,7 +86,7 @@ def place_exactly(
     """
     search = _Search(
         usable=usable,
-        preferred=preferred.astype(np.int64),
+        preferred=preferred.astype(np.int8),
         random=random,
         free=np.zeros(len(usable), bool),
         unmet=np.zeros_like(wanted),
@@ -125,7 +124,7 @@ def _place_whole_blocks(
     if largest:
         size = 1 << order
         fits = search.usable.reshape(-1, size).all(axis=1)
-        known = search.preferred.reshape(-1, size).sum(axis=1)
+        known = search.preferred.reshape(-1, size).sum(axis=1, dtype=np.int64)
         starts, score = parents, np.where(fits, known + search.random.random(len(fits)), -1.0)
         children = parents
     else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from pagealloc_model.demand import Demand
 from pagealloc_model.growth import grown_demand
 from pagealloc_model.kernel_rules import KernelRules
 from pagealloc_model.machine import Machine
-from pagealloc_model.page_evidence import StartFiles
+from pagealloc_model.page_evidence import PageEvidence, StartFiles, gather_evidence
 from pagealloc_model.policy import Assumptions, Policy
 from pagealloc_model.seeded_placement import seeded_image
 from pagealloc_model.snapshot import Snapshot
@@ -64,7 +65,9 @@ def calibrated_image(
     """
     listed = pageset_values(machine, None, "count")
     high = pageset_values(machine, None, "high")
-    image = _made(machine, demand, counts, files, listed, high, seed)
+    evidence = gather_evidence(machine, demand, counts, files) if files.known else None
+    make = partial(_made, machine, demand, counts, files, evidence, seed=seed)
+    image = make(listed, high)
     if start is None:
         return image
     wanted, limits = (pageset_values(machine, start, name) for name in ("count", "high"))
@@ -86,7 +89,7 @@ def calibrated_image(
         high = np.where(limited, np.maximum(high - limit_gap, 0), high)
         if np.array_equal(before, (listed, high)):
             break
-        image = _made(machine, demand, counts, files, listed, high, seed)
+        image = make(listed, high)
     off = f"off by {int(best_gap)} pages at the start snapshot, after replaying what precedes it"
     return replace(best, origin=(*best.origin, f"per-CPU counts: {off}"))
 
@@ -101,12 +104,14 @@ def _made(
     demand: Demand,
     counts: StartCounts,
     files: StartFiles,
+    evidence: PageEvidence | None,
     listed: np.ndarray,
     high: np.ndarray,
+    *,
     seed: int,
 ) -> StartImage:
-    if files.known:
-        return make_start_image(machine, demand, counts, files, listed, high, seed=seed)
+    if evidence is not None:
+        return make_start_image(machine, demand, counts, files, evidence, listed, high, seed=seed)
     return seeded_image(machine, demand, counts, listed, high, seed=seed)
 
 

@@ -13,7 +13,6 @@ from pagealloc_model.old_flags import misplaced, place_where_flags_are_old
 from pagealloc_model.page_evidence import (
     PageEvidence,
     StartFiles,
-    gather_evidence,
     object_pages,
 )
 from pagealloc_model.proc.page_owner import PageOwner
@@ -29,6 +28,7 @@ def make_start_image(
     demand: Demand,
     counts: StartCounts,
     files: StartFiles,
+    evidence: PageEvidence,
     listed_counts: np.ndarray,
     pcp_high: np.ndarray,
     *,
@@ -45,11 +45,11 @@ def make_start_image(
         demand: the recording's demand; only first touches are read.
         counts: what the image should meet.
         files: what describes single pages; without any, see `seeded_image`.
+        evidence: what `gather_evidence` makes of them.
         listed_counts: int64, shape (zones, cpus): pages on each CPU's lists.
         pcp_high: int64, shape (zones, cpus): pcp->high of each CPU's lists.
         seed: for choices that nothing settles.
     """
-    evidence = gather_evidence(machine, demand, counts, files)
     random = np.random.default_rng(seed)
     refilled = refilled_lists(machine, demand, evidence, counts.time_ns)
     lists = listed_pages(machine, demand, evidence, listed_counts, refilled, random)

@@ -238,19 +238,24 @@ def _movable_runs(
     exact = evidence.block_types[blocks]
     freed = np.where(exact >= 0, exact == at.MOVABLE, _beside(movable, full))
     whole = (blocks[full & freed] << order)[::-1]
-    pages = np.zeros(len(evidence.plain), bool)
-    pages.reshape(shape)[blocks[movable & ~full]] = plain[movable & ~full]
-    types = np.full(len(pages) >> order, at.MOVABLE, np.int8)
-    pfns, orders = maximal_buddies(pages, types, order, LARGEST_LISTED)
-    return whole, pfns, orders
+    runs = plain & (movable & ~full)[:, None]
+    types = np.full(len(blocks), at.MOVABLE, np.int8)
+    # Blocks are put side by side; runs of a listed order do not reach from one into the next.
+    places, orders = maximal_buddies(runs.reshape(-1), types, order, LARGEST_LISTED)
+    within = places & ((1 << order) - 1)
+    return whole, (blocks[places >> order] << order) + within, orders
 
 
 def _movable_blocks(machine: Machine, evidence: PageEvidence, zone: int) -> np.ndarray:
     """Whether each block with memory holds nothing but free pages and what can be migrated."""
     blocks = evidence.memory_blocks[zone]
     shape = (-1, 1 << machine.pageblock_order)
-    kernel = ((evidence.words & KERNEL_ONLY) != 0).reshape(shape)[blocks].any(axis=1)
-    movable = (evidence.migratable | evidence.buddy).reshape(shape)[blocks].sum(axis=1)
+    words, migratable, buddy = (
+        each.reshape(shape)[blocks]
+        for each in (evidence.words, evidence.migratable, evidence.buddy)
+    )
+    kernel = ((words & KERNEL_ONLY) != 0).any(axis=1)
+    movable = (migratable | buddy).sum(axis=1)
     exact = evidence.block_types[blocks]
     found = ~kernel & (2 * movable >= shape[1])
     return np.where(exact >= 0, exact == at.MOVABLE, found)
@@ -323,10 +328,10 @@ def _guessed_pages(
     wanted = np.maximum(missing, 0)
     shares = wanted * rest[:, at.MOVABLE] // np.maximum(rest.sum(axis=1), 1)
     movable_pages = unused[movable[unused]][: int(shares.sum())]
-    other = np.concatenate([random.permutation(unknown), unused[~movable[unused]], unused])
-    other = other[~np.isin(other, movable_pages)]
-    _, once = np.unique(other, return_index=True)
-    other = other[np.sort(once)][: int((wanted - shares).sum())]
+    rest_movable = unused[movable[unused]][len(movable_pages) :]
+    # Unknown pages carry no flag, unused ones that of the buddy: no page is in two of these.
+    other = np.concatenate([random.permutation(unknown), unused[~movable[unused]], rest_movable])
+    other = other[: int((wanted - shares).sum())]
     records = np.zeros(len(movable_pages) + len(other), LISTED)
     records["pfn"] = np.concatenate([movable_pages, other])
     cpus = np.arange(machine.nr_cpus)
