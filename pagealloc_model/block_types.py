@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import add, sub
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -229,19 +230,15 @@ def _swap_towards(
     lefts = random.choice(rare, SWAPS)
     rights = random.choice(partial, SWAPS)
     # Of ten orders each: numpy would take longer to begin than Python takes for the whole.
-    changes = (shapes[rights] - shapes[lefts]).tolist()
-    off: list[list[int]] = gaps.tolist()
+    pages = 1 << np.arange(shapes.shape[1])
+    changes = ((shapes[rights] - shapes[lefts]) * pages).tolist()
+    off: list[list[int]] = (gaps * pages).tolist()
     for left, right, change in zip(lefts.tolist(), rights.tolist(), changes, strict=True):
         a, b = int(types[left]), int(types[right])
         if a == b:
             continue
-        grown = [gap + by for gap, by in zip(off[a], change, strict=True)]
-        shrunk = [gap - by for gap, by in zip(off[b], change, strict=True)]
-        if _pages_off(grown) + _pages_off(shrunk) < _pages_off(off[a]) + _pages_off(off[b]):
+        grown, shrunk = list(map(add, off[a], change)), list(map(sub, off[b], change))
+        before = sum(map(abs, off[a])) + sum(map(abs, off[b]))
+        if sum(map(abs, grown)) + sum(map(abs, shrunk)) < before:
             off[a], off[b] = grown, shrunk
             types[left], types[right] = b, a
-
-
-def _pages_off(gaps: list[int]) -> int:
-    """Pages in so many buddies of each order too many or too few."""
-    return sum(abs(gap) << order for order, gap in enumerate(gaps))

@@ -52,8 +52,8 @@ class _Search:
 
     def take(self, starts: np.ndarray, score: np.ndarray, wanted: int) -> np.ndarray:
         """Numbers of the best `wanted` candidates, fewer if there are not so many."""
-        ranked = np.argsort(-score, kind="stable")[:wanted]
-        return ranked[score[ranked] >= 0]
+        able = np.flatnonzero(score >= 0) if wanted else np.zeros(0, np.int64)
+        return able[np.argsort(-score[able], kind="stable")[:wanted]]
 
     def set_free(self, starts: np.ndarray, order: int) -> None:
         """Mark whole nodes free."""
