@@ -4,6 +4,8 @@ Usage: python benchmarks/start_up.py [RECORDING]
 
 Each time is of a process of its own, in CPU seconds (user and system) so that others on the machine
 weigh less; of import and start, the best of several. Entry points are compiled into an empty cache.
+Beside stand the interpreter alone, numba and pandas; beside a modelled page the kernel's struct
+page, beside an event its record in the recording.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from pagealloc_model.compile_kernels import KERNELS
 RUNS = 3
 LIMIT_IMPORT_S = 1.0
 LIMIT_START_S = 2.0
+STRUCT_PAGE_BYTES = 64
 Row = dict[str, object]
 
 _SPENT = """
@@ -34,6 +37,16 @@ import pagealloc_model
 if "numba" in sys.modules:
     sys.exit("pagealloc_model imports numba")
 {_SPENT}"""
+_PEER = f"""
+import importlib, sys
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+{_SPENT}"""
+_REPLAY = f"""
+import sys
+import pagealloc_model as pm
+pm.replay(pm.open(sys.argv[1])).free_pages
+{_SPENT}"""
 _KERNEL = f"""
 import sys
 from pagealloc_model.compile_kernels import compile_kernel
@@ -42,33 +55,73 @@ compile_kernel(sys.argv[1])
 
 
 def measured(path: str = "kbuild") -> pd.DataFrame:
-    """What, value, unit, and the limit that the value must keep, if it has one."""
+    """What, value, unit, a peer of the same run and its value, and the limit, where there is one.
+
+    Args:
+        path: the recording of the first replay.
+    """
     with tempfile.TemporaryDirectory(prefix="pagealloc-start-") as cache:
+        numba_s = _best(_PEER, cache, "numba")
+        libraries_s = _best(_PEER, cache, "numba", "pandas", "pyarrow")
         rows = [
-            _row("import pagealloc_model", _best(_IMPORT, cache), "s", LIMIT_IMPORT_S),
-            *(_row(f"compile: {name}", _seconds(_KERNEL, cache, name), "s") for name in KERNELS),
             _row(
-                "event loop from the cache", _best(_KERNEL, cache, "event loop"), "s", LIMIT_START_S
-            ),
+                "import pagealloc_model",
+                _best(_IMPORT, cache),
+                "s",
+                ("python alone", _best(_PEER, cache)),
+                LIMIT_IMPORT_S,
+            )
         ]
-    return pd.DataFrame([*rows, *_memory(path)])
+        for name in KERNELS:
+            print(f"  compiling: {name}", file=sys.stderr)
+            rows.append(_row(f"compile: {name}", _seconds(_KERNEL, cache, name), "s"))
+        loaded_s = _best(_KERNEL, cache, "event loop")
+        rows.append(
+            _row("event loop from the cache", loaded_s, "s", ("numba", numba_s), LIMIT_START_S)
+        )
+        first_s = _best(_REPLAY, cache, path)
+        peer = ("numba, pandas, pyarrow", libraries_s)
+        rows.append(_row("first replay, kernels from the cache", first_s, "s", peer))
+    return pd.DataFrame(rows)
 
 
-def _memory(path: str) -> list[Row]:
+def memory(path: str = "kbuild") -> pd.DataFrame:
     """Bytes of a replay's arrays, by modelled page and by event."""
-    run = pm.replay(pm.open(path))
+    bundle = pm.open(path)
+    run = pm.replay(bundle)
     state, demand = run.final, run.demand
     kept = state.pages.nbytes + state.blocks.nbytes + state.st.nbytes
     asked = demand.events.nbytes + run.places.nbytes
-    return [
-        _row("memory for each modelled page", kept / len(state.pages), "bytes"),
-        _row("memory for each event", asked / len(demand.events), "bytes"),
-    ]
+    record = bundle.event_file.stat().st_size / len(bundle.trace)
+    return pd.DataFrame(
+        [
+            _row(
+                "memory for each modelled page",
+                kept / len(state.pages),
+                "bytes",
+                ("struct page, x86-64", STRUCT_PAGE_BYTES),
+            ),
+            _row(
+                "memory for each event",
+                asked / len(demand.events),
+                "bytes",
+                ("the recording's file", record),
+            ),
+        ]
+    )
 
 
-def _row(what: str, value: float, unit: str, limit: float | None = None) -> Row:
+def _row(
+    what: str,
+    value: float,
+    unit: str,
+    peer: tuple[str, float] | None = None,
+    limit: float | None = None,
+) -> Row:
     kept = "" if limit is None else "kept" if value <= limit else "BROKEN"
-    return {"what": what, "value": value, "unit": unit, "limit": limit, "is": kept}
+    beside, peer_value = peer or ("", None)
+    row: Row = {"what": what, "value": value, "unit": unit, "beside": beside}
+    return row | {"its value": peer_value, "limit": limit, "is": kept}
 
 
 def _best(program: str, cache: str, *words: str) -> float:

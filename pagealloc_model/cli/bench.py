@@ -11,7 +11,7 @@ from pagealloc_model.cli.arguments import Commands, add_command, add_json
 from pagealloc_model.errors import UsageError
 
 PROGRAM = Path(__file__).resolve().parent.parent.parent / "benchmarks" / "bench.py"
-PARTS = ("reading", "replay", "start", "sweep")
+PARTS = ("reading", "replay", "start", "memory", "slider", "sweep")
 
 
 def add_parser(commands: Commands) -> None:
@@ -19,7 +19,7 @@ def add_parser(commands: Commands) -> None:
     parser = add_command(
         commands,
         "bench",
-        summary="measure reading, replaying and starting, beside perf and plain C",
+        summary="measure reading, replaying, starting, memory, sliders and sweeps, beside peers",
         example="pagealloc bench kbuild --only replay",
         more="Takes minutes. Needs a checkout: benchmarks/ is not part of an installed package.",
     )
