@@ -39,7 +39,7 @@ class EventTables:
         chained: Sequence[bool],
         new_array: NewArray = in_memory,
     ) -> None:
-        from pagealloc_model.trace.record_walk import gather_words
+        from pagealloc_model.trace.unaligned_words import gather_words
 
         self._gather_words = gather_words
         self._notes = notes.filled_rows
