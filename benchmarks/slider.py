@@ -4,19 +4,23 @@ Usage: python benchmarks/slider.py [RECORDING]
 
 JupyterLab runs `pm.explore` of the recording (one of a million events, where PAGEALLOC_RECORDINGS
 has it), Chromium presses keys on its sliders, tab by tab. Time runs in the page: from the key event
-to the frame after plotly has drawn the new prediction. Replays alone of the same policies, in this
-process and between the key presses, stand beside.
+to the frame after plotly has drawn the new prediction. It is made up of what it takes until the
+kernel is asked, of the replay and the making of the figure there, of the way of the message to the
+page, and of the drawing. Replays alone of the same policies, in this process and between the key
+presses, stand beside.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import nbformat
@@ -30,6 +34,7 @@ from pagealloc_model.widgets.explore.tabs import TABS
 PROJECT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(PROJECT))
 
+from benchmarks.slider_parts import NOTES  # noqa: E402
 from tests.browser.jupyter_lab import REDRAW_MS, run_all, running_lab  # noqa: E402
 
 LARGE, SHIPPED = "exit", "kbuild"
@@ -56,6 +61,7 @@ selector => {
       if (plot.on && !watch.plots.has(plot)) {
         watch.plots.add(plot);
         plot.on('plotly_afterplot', frame);
+        plot.on('plotly_transitioned', frame);
         if (watch.pressed) frame();
       }
   };
@@ -73,18 +79,42 @@ wait => {
   return pressed && drawn > pressed && performance.now() - drawn > wait;
 }
 """
-TAKEN = "() => window.sliderWatch.drawn - window.sliderWatch.pressed"
+# seconds since 1970 of a key press, of the message that answers it, and of the picture
+SEEN = """
+() => {
+  const { pressed, drawn } = window.sliderWatch;
+  const received = performance.getEntriesByName('pagealloc-picture-received')
+      .map(mark => mark.startTime).filter(time => time > pressed).at(-1) ?? drawn;
+  return [pressed, received, drawn].map(time => (performance.timeOrigin + time) / 1e3);
+}
+"""
+PARTS = {
+    "picture": "to the picture, median ms",
+    "to_kernel": "to the kernel",
+    "replay": "replay",
+    "figure": "figure",
+    "to_page": "to the page",
+    "drawing": "drawing",
+    "replay_alone": "replay alone",
+}
+"""Columns of a key press, in ms, and their words in the table."""
 MOVING_TABS = [tab for tab in TABS if tab.name != "outcomes"]
 """What requests get is not known under another policy, so that nothing there moves."""
 
 
 def pictures(bundle: Bundle) -> pd.DataFrame:
-    """tab, picture_ms, replay_ms (of the same policy, alone): one row per key press."""
+    """tab, and PARTS, of which the last is the same policy's replay in this process.
+
+    One row per key press.
+    """
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         home = Path(folder)
         root = home / "root"
         root.mkdir()
-        code = f"import pagealloc_model as pm\npm.explore({str(bundle.path)!r})"
+        code = (
+            "from benchmarks.slider_parts import timed_explore\n"
+            f"timed_explore({str(bundle.path)!r})"
+        )
         write_notebook(root / "slider.ipynb", code)
         with running_lab(PROJECT, home, root) as lab:
             browser = playwright.chromium.launch(
@@ -95,7 +125,7 @@ def pictures(bundle: Bundle) -> pd.DataFrame:
             page.locator(f"{PLOTS} .main-svg").first.wait_for()
             rows = list(_presses(page, bundle))
             browser.close()
-    return pd.DataFrame(rows, columns=["tab", "picture_ms", "replay_ms"])
+    return pd.DataFrame(rows, columns=["tab", *PARTS])
 
 
 def write_notebook(path: Path, code: str) -> None:
@@ -105,7 +135,7 @@ def write_notebook(path: Path, code: str) -> None:
     nbformat.write(notebook, path)
 
 
-def _presses(page: Page, bundle: Bundle) -> Iterator[tuple[str, float, float]]:
+def _presses(page: Page, bundle: Bundle) -> Iterator[tuple[str | float, ...]]:
     for tab in MOVING_TABS:
         page.get_by_role("button", name=tab.label, exact=True).click()
         expect(page.locator(".jupyter-widgets pre").last).to_contain_text(
@@ -117,7 +147,16 @@ def _presses(page: Page, bundle: Bundle) -> Iterator[tuple[str, float, float]]:
             page.get_by_role("slider", name=name).first.focus()
             page.keyboard.press(key)
             page.wait_for_function(SETTLED, arg=SETTLED_MS, timeout=REDRAW_MS)
-            yield tab.label, page.evaluate(TAKEN), _replay_ms(bundle, _policy(page))
+            yield tab.label, *_parts(page), _replay_ms(bundle, _policy(page))
+
+
+def _parts(page: Page) -> list[float]:
+    """What a key press took in all, and the parts of that, in ms."""
+    pressed, received, drawn = page.evaluate(SEEN)
+    noted = json.loads(page.locator(f".{NOTES}").inner_text())
+    times = [pressed, noted["asked"], noted["replayed"], noted["drawn"], received, drawn]
+    between = [later - earlier for earlier, later in pairwise(times)]
+    return [1e3 * each for each in (drawn - pressed, *between)]
 
 
 def _policy(page: Page) -> pm.Policy:
@@ -136,7 +175,7 @@ def _replay_ms(bundle: Bundle, policy: pm.Policy) -> float:
 
 
 def redraws(bundle: Bundle) -> pd.DataFrame:
-    """Median and 95th percentile by tab and over all, in ms; replays alone beside."""
+    """Medians of all and of its parts by tab and over all, and the 95th percentile, in ms."""
     pm.replay(bundle)
     timed = pictures(bundle)
     parts = [*timed.groupby("tab", sort=False), ("all", timed)]
@@ -144,9 +183,8 @@ def redraws(bundle: Bundle) -> pd.DataFrame:
         {
             "tab": name,
             "key presses": len(rows),
-            "to the picture, median ms": round(rows["picture_ms"].median()),
-            "95th percentile": round(rows["picture_ms"].quantile(0.95)),
-            "replay alone, median ms": round(rows["replay_ms"].median()),
+            **{words: round(rows[part].median()) for part, words in PARTS.items()},
+            "95th percentile": round(rows["picture"].quantile(0.95)),
         }
         for name, rows in parts
     )

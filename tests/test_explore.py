@@ -132,13 +132,10 @@ def test_a_part_of_the_recording_can_be_replayed(explorer: RecordingExplorer) ->
 
 
 def test_brushing_the_strip_moves_the_window(explorer: RecordingExplorer) -> None:
-    class Brush:
-        xrange = (explorer.timeline.slider.max / 2, 0.0)
-
-    explorer.timeline._brushed(None, None, Brush())
+    half = explorer.timeline.slider.max / 2
+    explorer.timeline.strip.brushed = [half, 0.0]
     settle(explorer)
-    assert explorer.timeline.window == pytest.approx((0.0, Brush.xrange[0]), abs=0.01)
-    explorer.timeline._brushed(None, None, None)
+    assert explorer.timeline.window == pytest.approx((0.0, half), abs=0.01)
     explorer.timeline.pick_all()
     settle(explorer)
 

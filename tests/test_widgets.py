@@ -1,16 +1,20 @@
 import asyncio
+import base64
 import threading
 
+import numpy as np
 import plotly.graph_objects as go
 import pytest
 
 from pagealloc_model.errors import UsageError
+from pagealloc_model.figures.drawing import Drawing, drawing_of
 from pagealloc_model.policy import Policy, policy_settings
 from pagealloc_model.widgets import Explorer, PolicyControls, View
 from pagealloc_model.widgets.chart import Chart
 from pagealloc_model.widgets.explorer import Compute, Progress
-from pagealloc_model.widgets.figure_widget import WholeFigureWidget
 from pagealloc_model.widgets.latest_only import LatestOnly
+from pagealloc_model.widgets.moves import moves_between
+from pagealloc_model.widgets.picture import Picture
 
 PATIENCE_S = 20
 
@@ -98,17 +102,47 @@ def test_a_figure_of_another_shape_is_drawn_in_the_same_place() -> None:
     assert chart.figure.layout.title.text == "other"
 
 
-def test_a_figure_widget_opens_with_all_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = []
-    monkeypatch.setattr(
-        "plotly.graph_objects.FigureWidget.open",
-        lambda self: opened.append((list(self._widget_data), dict(self._widget_layout))),
+def test_a_page_that_connects_later_gets_all_that_is_on_show() -> None:
+    picture = Picture(drawing_of(line([1, 2], "whole")))
+    picture.show(drawing_of(line([1, 5], "whole")))
+    held = picture.get_state()["drawn"]
+    assert list(held["data"][0]["y"]) == [1, 5]
+    assert held["layout"]["title"]["text"] == "whole"
+
+
+def test_only_what_moved_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[dict[str, object]] = []
+    monkeypatch.setattr(Picture, "send", lambda _, content: sent.append(content))
+    picture = Picture(two_lines([1.0, 2.0]))
+    picture.show(two_lines([1.0, 2.0]))
+    assert sent == []
+    picture.show(two_lines([1.5, 2.0]))
+    picture.show(two_lines([1.5, 9.0]))
+    assert [[number for number, _ in each["moves"]] for each in sent] == [[1], [1]]
+    assert [each["stretched"] for each in sent] == [[], ["yaxis"]]
+    packed = base64.b64decode(sent[-1]["moves"][0][1]["y"]["bdata"])
+    assert np.frombuffer(packed).tolist() == [1.5, 9.0]
+
+
+def test_bars_and_categories_are_drawn_whole() -> None:
+    first, second = (
+        Drawing(traces=[{"type": "bar", "x": ["a", "b"], "y": np.array(values)}], layout={})
+        for values in ([1.0, 2.0], [1.0, 3.0])
     )
-    WholeFigureWidget(line([1, 2], "whole"))
-    assert len(opened) == 1
-    data, layout = opened[0]
-    assert data[0]["meta"] == "line"
-    assert layout["title"]["text"] == "whole"
+    moves = moves_between(first, second)
+    assert moves is not None
+    assert list(moves.coordinates) == [0]
+    assert moves.stretched is None
+    assert moves_between(first, Drawing(traces=first.traces, layout={"height": 3})) is None
+
+
+def two_lines(values: list[float]) -> Drawing:
+    x = np.array([0.0, 1.0])
+    traces = [
+        {"type": "scatter", "x": x, "y": np.array([0.0, 4.0]), "meta": "still"},
+        {"type": "scatter", "x": x, "y": np.array(values), "meta": "moving"},
+    ]
+    return Drawing(traces=traces, layout={})
 
 
 def test_the_explorer_shows_the_recorded_policy_first() -> None:

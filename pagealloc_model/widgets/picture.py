@@ -25,9 +25,17 @@ const library = (window.pageallocPlotly ??= (() => {
 """
 """The promise of plotly that all pictures of a page wait for, whichever comes first."""
 
-_ARRIVED = """
-library.arrived(window.Plotly);
-export default { initialize() {} };
+_LOAD = """
+function initialize({ model }) {
+  const source = new Blob([model.get("source")], { type: "text/javascript" });
+  const address = URL.createObjectURL(source);
+  // not waited for: anywidget gives up on what takes two seconds, as plotly does on a busy machine
+  import(address).then(() => {
+    URL.revokeObjectURL(address);
+    library.arrived(window.Plotly);
+  });
+}
+export default { initialize };
 """
 
 _DRAW = """
@@ -71,6 +79,11 @@ async function render({ model, el }) {
   const whole = () => unpacked(model.get("drawn"));
   const { data, layout } = whole();
   let last = Plotly.newPlot(plot, data, layout);
+  plot.on("plotly_selected", selected => {
+    if (!selected?.range?.x) return;
+    model.set("brushed", selected.range.x);
+    model.save_changes();
+  });
   const then = step => {
     performance.mark("pagealloc-picture-received");
     last = last.then(step).then(() => performance.mark("pagealloc-picture-drawn"));
@@ -107,7 +120,8 @@ export default { initialize, render };
 class PlotlyLibrary(anywidget.AnyWidget):
     """Invisible; brings plotly to the page, once for all pictures of a kernel."""
 
-    _esm = _LIBRARY + get_plotlyjs() + _ARRIVED
+    _esm = _LIBRARY + _LOAD
+    source = traitlets.Unicode(get_plotlyjs()).tag(sync=True)
 
 
 @lru_cache(maxsize=1)
@@ -124,10 +138,12 @@ class Picture(anywidget.AnyWidget):
 
     Attributes:
         drawing: what is on show.
+        brushed: from and to on the x axis, where the user dragged over the figure to select.
         drawn: the same as plotly's `data` and `layout`; a page that connects later gets it whole.
     """
 
     _esm = _LIBRARY + _DRAW
+    brushed = traitlets.List(traitlets.Float()).tag(sync=True)
     drawn = traitlets.Dict().tag(
         sync=True, to_json=lambda value, _: as_json(value), from_json=lambda value, _: value
     )

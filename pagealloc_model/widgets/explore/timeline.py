@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import ipywidgets
 import numpy as np
-import plotly.graph_objects as go
 
+from pagealloc_model.figures.drawing import Drawing
 from pagealloc_model.figures.palette import GRID, INK
-from pagealloc_model.widgets.figure_widget import WholeFigureWidget
+from pagealloc_model.widgets.picture import Picture
 
 if TYPE_CHECKING:
     from pagealloc_model.trace.columns import Trace
@@ -47,8 +47,8 @@ class Timeline(ipywidgets.VBox):
             style={"description_width": "80px"},
             layout=ipywidgets.Layout(width="95%", max_width="900px"),
         )
-        self.strip = WholeFigureWidget(_strip(trace, start_ns, seconds))
-        self.strip.data[0].on_selection(self._brushed)
+        self.strip = Picture(_strip(trace, start_ns, seconds))
+        self.strip.observe(self._brushed, "brushed")
         self.slider.observe(lambda _: self._tell(), "value")
         super().__init__([self.strip, self.slider])
 
@@ -66,10 +66,8 @@ class Timeline(ipywidgets.VBox):
         """The whole recording again."""
         self.slider.value = (0.0, self._seconds)
 
-    def _brushed(self, _trace: object, _points: object, selector: Any) -> None:
-        if selector is None or not getattr(selector, "xrange", None):
-            return
-        begin, end = sorted(np.clip(selector.xrange, 0.0, self._seconds))
+    def _brushed(self, change: Mapping[str, Any]) -> None:
+        begin, end = sorted(np.clip(change["new"], 0.0, self._seconds))
         if end - begin >= self.slider.step:
             self.slider.value = (float(begin), float(end))
 
@@ -78,7 +76,7 @@ class Timeline(ipywidgets.VBox):
             listener()
 
 
-def _strip(trace: Trace, start_ns: int, seconds: float) -> go.Figure:
+def _strip(trace: Trace, start_ns: int, seconds: float) -> Drawing:
     counts, edges = np.histogram(trace.time_ns, BINS, (start_ns, start_ns + seconds * 1e9))
     rates = counts / (edges[1] - edges[0]) * 1e9
     middles = ((edges[:-1] + edges[1:]) / 2 - start_ns) / 1e9
@@ -104,7 +102,7 @@ def _strip(trace: Trace, start_ns: int, seconds: float) -> go.Figure:
         "yaxis": axis | {"title": {"text": "events/s"}, "rangemode": "tozero", "fixedrange": True},
         "font": {"family": "DejaVu Sans, Arial, sans-serif", "size": 11, "color": INK},
     }
-    return go.Figure({"data": [line], "layout": layout})
+    return Drawing(traces=[line], layout=layout)
 
 
 def _step(seconds: float) -> float:
