@@ -32,7 +32,7 @@ class TimedExplorer(RecordingExplorer):
         super().__init__(bundle, question)
         self._answer_of_sides = self._sides_of.answer
         self._sides_of.answer = self._replay
-        self.notes = ipywidgets.Label("{}")
+        self.notes = ipywidgets.HTML("{}")
         self.notes.add_class(NOTES)
         self.children = (*self.children[:-2], self.notes, *self.children[-2:])
 
