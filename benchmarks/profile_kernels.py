@@ -4,7 +4,8 @@ Usage: python benchmarks/profile_kernels.py [RECORDING] [FIELD=VALUE ...]
 
 Compiles the event loop anew (that is the only time its object code is at hand), tells perf the
 addresses of its functions by a file /tmp/perf-PID.map, and replays while perf samples the CPU
-clock, which virtual machines have too. Functions that were inlined count for those they went into.
+clock, which virtual machines have too. Functions that were inlined count for those they went into;
+those that are set apart (`jit.cold`) have no name here, as they are loaded elsewhere.
 """
 
 from __future__ import annotations
@@ -59,8 +60,9 @@ def _map(entry: object, directory: Path) -> str:
     name = compiled.fndesc.llvm_func_name
     code = directory / "code.o"
     code.write_bytes(compiled.library._get_compiled_object())
-    printed = subprocess.run(["nm", "-S", code], capture_output=True, text=True, check=True).stdout
-    found = re.findall(r"^(\w{16}) (\w{16}) [tT] (\S+)$", printed, re.MULTILINE)
+    command = ["objdump", "-t", code]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = re.findall(r"^(\w{16}) .{6}F \.l?text\t(\w{16}) (\S+)$", printed, re.MULTILINE)
     begins = next(int(start, 16) for start, _, symbol in found if symbol == name)
     base = compiled.library.get_pointer_to_function(name) - begins
     return "".join(
