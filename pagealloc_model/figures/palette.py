@@ -66,6 +66,8 @@ MEASUREMENT_SYMBOLS: tuple[str, ...] = ("circle-open", "diamond-open", "square-o
 
 INK = "#222222"
 GRID = "#D9D9D9"
+MODEBAR = {"color": "#595959", "activecolor": INK, "bgcolor": "rgba(255,255,255,0.85)"}
+"""Plotly's own buttons, which are too faint by default."""
 
 
 def migratetype_colour(migratetype: str) -> str:

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from pagealloc_model.figures.drawing import Drawing
 from pagealloc_model.figures.lanes import Lane, Trace, legend_trace
-from pagealloc_model.figures.palette import GRID, INK
+from pagealloc_model.figures.palette import GRID, INK, MODEBAR
 
 PANEL_HEIGHT = 190
 HEADER_HEIGHT = 95
@@ -229,4 +229,5 @@ def _frame(title: str, height: int) -> dict[str, Any]:
             "yanchor": "top",
         },
         "hovermode": "closest",
+        "modebar": MODEBAR,
     }

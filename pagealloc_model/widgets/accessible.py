@@ -1,4 +1,4 @@
-"""What notebooks' own widgets lack: names that a screen reader can say, and a way to copy text."""
+"""What notebooks' own widgets lack: spoken names, edges that stand out, a way to copy text."""
 
 from __future__ import annotations
 
@@ -49,6 +49,23 @@ export default { render };
 for _word, _stands_for in (("AS_RECORDED", AS_RECORDED), ("OPENER", OPENER), ("SOON_MS", "50")):
     _NAME_PARTS = _NAME_PARTS.replace(_word, _stands_for)
 
+_STANDS_OUT = """
+/* edges by 3 to 1 from white and from JupyterLab's dark ground alike (WCAG 2, 1.4.11) */
+.jupyter-widgets {
+  --jp-widgets-input-border-color: EDGE;
+  --jp-widgets-slider-track-color: EDGE;
+  --jp-widgets-slider-handle-border-color: EDGE;
+}
+.jupyter-widgets .noUi-target { background: EDGE; border-color: EDGE; }
+.jupyter-widgets .noUi-handle { border: 1px solid EDGE; }
+.jupyter-widgets select, .jupyter-widgets .widget-readout { border-color: EDGE; }
+.jupyter-widgets :focus-visible, .jupyter-widgets .noUi-handle:focus {
+  outline: 2px solid FOCUS !important;
+  outline-offset: 2px;
+}
+[data-jp-theme-light="false"] { --pagealloc-alert: #FF8A80; --pagealloc-note: #FFCC80; }
+""".replace("EDGE", "#767676").replace("FOCUS", "#2F7DE1")
+
 _COPY = """
 function render({ model, el }) {
   const button = document.createElement("button");
@@ -71,10 +88,11 @@ class SpokenNames(anywidget.AnyWidget):
     """Invisible; names what the page's labels are not bound to, and says which groups are open.
 
     Slider handles, numbers and menus get the words of their label; a box "as recorded" those of the
-    control beside it.
+    control beside it. Edges of controls, and what has the keyboard's focus, stand out.
     """
 
     _esm = _NAME_PARTS
+    _css = _STANDS_OUT
 
 
 class CopyButton(anywidget.AnyWidget):

@@ -6,7 +6,8 @@ import html
 
 import ipywidgets
 
-ALERT, NOTE = "#B00020", "#5C3A00"
+ALERT, NOTE = "var(--pagealloc-alert, #B00020)", "var(--pagealloc-note, #5C3A00)"
+"""Colours on white; `SpokenNames` has those on a dark ground."""
 
 
 class Status(ipywidgets.HTML):

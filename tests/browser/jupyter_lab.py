@@ -19,7 +19,6 @@ import nbformat
 from playwright.sync_api import ConsoleMessage, Page, expect
 
 TOKEN = "browser-test"
-SETTINGS_FOLDER = "settings"
 SERVER_START_S = 60
 START_MS, RUN_ALL_MS, REDRAW_MS = 60_000, 300_000, 60_000
 SETTINGS = {
@@ -35,12 +34,10 @@ class Lab:
     Attributes:
         address: of the server.
         root: folder it serves.
-        settings: folder of its settings, which a page reads when it opens.
     """
 
     address: str
     root: Path
-    settings: Path
 
     def url_of(self, notebook: str) -> str:
         """Address that opens a notebook in a fresh workspace."""
@@ -66,7 +63,7 @@ def running_lab(checkout: Path, home: Path, root: Path) -> Iterator[Lab]:
         )
     try:
         _wait_for(address, server, home / "server.log")
-        yield Lab(address=address, root=root, settings=home / SETTINGS_FOLDER)
+        yield Lab(address=address, root=root)
     finally:
         server.terminate()
         server.wait()
@@ -84,7 +81,7 @@ def _command(root: Path, address: str) -> list[str]:
 
 
 def _environment(checkout: Path, home: Path) -> dict[str, str]:
-    settings = home / SETTINGS_FOLDER
+    settings = home / "settings"
     for name, values in SETTINGS.items():
         file = settings / "@jupyterlab" / f"{name}.jupyterlab-settings"
         file.parent.mkdir(parents=True, exist_ok=True)

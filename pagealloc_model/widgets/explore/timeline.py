@@ -9,7 +9,7 @@ import ipywidgets
 import numpy as np
 
 from pagealloc_model.figures.drawing import Drawing
-from pagealloc_model.figures.palette import GRID, INK
+from pagealloc_model.figures.palette import GRID, INK, MODEBAR
 from pagealloc_model.widgets.picture import Picture
 
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ def _strip(trace: Trace, start_ns: int, seconds: float) -> Drawing:
         "height": HEIGHT,
         "margin": {"l": 70, "r": 20, "t": 8, "b": 34},
         "plot_bgcolor": "white",
+        "modebar": MODEBAR,
         "dragmode": "select",
         "selectdirection": "h",
         "xaxis": axis | {"title": {"text": "drag to pick a part; time since first event (s)"}},
