@@ -25,7 +25,7 @@ def huge_page_trend(shares: pd.DataFrame, *, patch: str = "defrag_mode") -> Draw
         [""],
         title="Huge pages served of those asked for",
         x_title="run",
-        y_title="%",
+        y_title="huge pages served (%)",
         y_axis={"range": [0, 105]},
     )
     runs = np.asarray(shares.index, float)

@@ -136,7 +136,9 @@ def count_trace(
     }
     if lane.measured:
         marks = lane.style(INK)["marker"] | {"size": 9, "line": {"width": 2}}
-        return {"type": "scatter", "mode": "markers", "marker": marks, **common}
+        # a mark at zero is not cut in half by the axis
+        look = {"mode": "markers", "marker": marks, "cliponaxis": False}
+        return {"type": "scatter", **look, **common}
     shape = PREDICTION_PATTERNS[lane.rank % len(PREDICTION_PATTERNS)]
     colour = lane.colour or PREDICTION_COLOURS[lane.rank % len(PREDICTION_COLOURS)]
     pattern = {"shape": shape, "fgcolor": colour, "bgcolor": "white", "solidity": 0.5, "size": 6}

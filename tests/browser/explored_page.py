@@ -112,6 +112,7 @@ class ExploredPage:
 
     def give_back(self, name: str) -> None:
         """Tick "as recorded" beside a control."""
+        self._page.evaluate(MARK_AS_SEEN)
         words = str(self.control(name).get_attribute("aria-label") or name)
         self._page.get_by_role("checkbox", name=f"as recorded: {words}", exact=True).click()
 

@@ -52,6 +52,7 @@ def test_two_values_of_every_control_draw_what_pm_replay_predicts_or_say_why_not
         if first.drawn == second.drawn and not second.note.startswith("no effect here: "):
             silent.append(name)
         explored.give_back(name)
+        explored.wait_for(pm.Policy.from_settings(others))
     page.screenshot(path=artefacts / "every_control.png")
     assert silent == []
     assert problems == []
@@ -68,6 +69,7 @@ def put_in_place(
     """Give back what is held and not wanted, and choose what is wanted."""
     for name in held.keys() - wanted.keys():
         explored.give_back(name)
+        explored.wait_for(pm.Policy())
     for name, value in wanted.items() - held.items():
         explored.choose(name, value)
         explored.wait_for(pm.Policy.from_settings(wanted))
