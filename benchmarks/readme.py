@@ -9,7 +9,9 @@ part on the shipped recordings is written anew.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -23,6 +25,7 @@ import policies
 import pressure
 import size
 import slider
+import start_up
 import sweep
 from reading import reading
 from speed import replaying
@@ -253,6 +256,20 @@ def slider_lines() -> Iterator[str]:
     yield from _table_lines(slider.redraws(bundle))
 
 
+def size_lines() -> Iterator[str]:
+    """A markdown table of how replays grow; draws its picture, too."""
+    rows = size.linear()
+    draw_growth(rows)
+    yield from _table_lines(rows)
+
+
+def draw_growth(rows: pd.DataFrame) -> None:
+    """Put the picture of what `size.linear` measured into docs/images."""
+    with tempfile.TemporaryDirectory() as directory:
+        size.draw_growth(rows, Path(directory))
+        shutil.copyfile(Path(directory) / "growth.png", PROJECT / "docs" / "images" / "growth.png")
+
+
 PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "errors": lambda: error_lines(_validations(SHIPPED)),
     "pressure": pressure_lines,
@@ -263,7 +280,8 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "ownership": lambda: _table_lines(ownership.summary()),
     "ownership-cpus": lambda: _table_lines(ownership.purgers().drop(columns="load")),
     "slider": slider_lines,
-    "size": lambda: _table_lines(size.linear()),
+    "size": size_lines,
+    "start-up": lambda: _table_lines(start_up.measured().drop(columns=["limit", "is"])),
     "long": lambda: _table_lines(long_recording.measured()),
 }
 """Lines by the name of their markers."""
