@@ -169,13 +169,26 @@ def too_faint(found: list[list[Any]], least: float) -> set[tuple[str, float]]:
     return {(words, round(ratio, 2)) for words, ratio in found if ratio < least}
 
 
+def in_the_dark(page: Page) -> None:
+    """JupyterLab's dark theme, by its menu."""
+    page.get_by_role("menuitem", name="Settings", exact=True).click()
+    page.locator(".lm-Menu-item", has_text="Theme").first.click()
+    page.get_by_role("menuitem", name="JupyterLab Dark", exact=True).click()
+    expect(page.locator("body")).to_have_attribute(
+        "data-jp-theme-light", "false", timeout=REDRAW_MS
+    )
+
+
 def test_all_stands_out_and_the_keyboard_gets_everywhere(
     page: Page, lab: Lab, artefacts: Path
 ) -> None:
     problems = problems_of(page)
     with_widgets(page, lab)
     stands_out(page)
-    page.screenshot(path=artefacts / "widgets.png")
+    page.screenshot(path=artefacts / "widgets_light.png")
+    in_the_dark(page)
+    stands_out(page)
+    page.screenshot(path=artefacts / "widgets_dark.png")
     assert problems == []
 
 
