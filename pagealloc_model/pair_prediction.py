@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from pagealloc_model.errors import RecordingError
 from pagealloc_model.measured import Measured, measure
 from pagealloc_model.prediction import Replay, replay
 
@@ -106,6 +107,12 @@ def _recorded(bundle: Bundle) -> pd.DataFrame:
     block_order = next(
         each.pagetypeinfo.pageblock_order for each in bundle.snapshots if each.pagetypeinfo
     )
+    if EXTFRAG not in bundle.trace.tables:
+        raise RecordingError(
+            bundle.name,
+            f"a pair's fallbacks are compared by {EXTFRAG}, which was not recorded; "
+            "give a recording with it",
+        )
     times = np.asarray(bundle.trace.tables[EXTFRAG]["time_ns"], np.int64)
     rows = []
     for low, high in windows:

@@ -39,3 +39,9 @@ def test_the_reserve_of_the_guests_is_what_the_gate_changed() -> None:
     assert math.isinf(rows.loc[FILL, "predicted"])
     assert (rows["null"] == rows["off"]).all()
     assert rows.loc["extfrag events", "verdict"] == NO_EFFECT
+
+
+def test_recordings_without_fallbacks_events_are_refused() -> None:
+    kbuild = shipped_bundle("kbuild")
+    with pytest.raises(pm.PageallocError, match="kbuild: a pair's fallbacks are compared by"):
+        pair_prediction(kbuild, kbuild, pm.Policy(), pm.Assumptions())
