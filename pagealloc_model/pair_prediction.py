@@ -18,6 +18,7 @@ import pandas as pd
 from pagealloc_model.errors import RecordingError
 from pagealloc_model.measured import Measured, measure
 from pagealloc_model.prediction import Replay, replay
+from pagealloc_model.prepared import recorded_machine
 
 if TYPE_CHECKING:
     from pagealloc_model.bundle import Bundle
@@ -67,8 +68,10 @@ def pair_prediction(
         has for "off" itself. A time to fill of infinity is never.
 
     Raises:
+        RecordingError: the two are of different machines, or fallbacks were not recorded.
         PageallocError: a recording cannot be read or replayed.
     """
+    _check_same_machine(off, on)
     sides = [_recorded(bundle) for bundle in (off, on)]
     spreads = [side.iloc[1:].drop(columns=[ADDED, FILL]).std(ddof=1) for side in sides]
     if len(alike) > 1:
@@ -98,6 +101,30 @@ def pair_prediction(
     )
 
 
+def pair_text(off: Bundle, on: Bundle, policy: Policy, assumptions: Assumptions) -> str:
+    """The same as text; where the two recordings are no pair, one line says so.
+
+    Raises:
+        PageallocError: a recording cannot be read or replayed.
+    """
+    try:
+        table = pair_prediction(off, on, policy, assumptions)
+    except RecordingError as error:
+        return f"skipped: {error}"
+    return table.round(2).to_string(index=False)
+
+
+def _check_same_machine(off: Bundle, on: Bundle) -> None:
+    machines = [recorded_machine(bundle) for bundle in (off, on)]
+    memory = [[(zone.name, zone.present) for zone in each.zones] for each in machines]
+    if machines[0].nr_cpus != machines[1].nr_cpus or memory[0] != memory[1]:
+        raise RecordingError(
+            on.name,
+            f"is of another machine than {off.name}, so the two are no pair",
+            todo="give two recordings of one machine and workload",
+        )
+
+
 def _recorded(bundle: Bundle) -> pd.DataFrame:
     """Quantities of the whole recording, in the first row, and of each of its parts."""
     measured = measure(bundle)
@@ -110,8 +137,8 @@ def _recorded(bundle: Bundle) -> pd.DataFrame:
     if EXTFRAG not in bundle.trace.tables:
         raise RecordingError(
             bundle.name,
-            f"a pair's fallbacks are compared by {EXTFRAG}, which was not recorded; "
-            "give a recording with it",
+            f"a pair's fallbacks are compared by {EXTFRAG}, which was not recorded",
+            todo="give a recording with it",
         )
     times = np.asarray(bundle.trace.tables[EXTFRAG]["time_ns"], np.int64)
     rows = []

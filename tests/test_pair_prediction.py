@@ -15,6 +15,7 @@ from pagealloc_model.pair_prediction import (
     NO_EFFECT,
     UNITS,
     pair_prediction,
+    pair_text,
     time_to_fill,
 )
 from tests.small_recordings import shipped_bundle
@@ -45,3 +46,13 @@ def test_recordings_without_fallbacks_events_are_refused() -> None:
     kbuild = shipped_bundle("kbuild")
     with pytest.raises(pm.PageallocError, match="kbuild: a pair's fallbacks are compared by"):
         pair_prediction(kbuild, kbuild, pm.Policy(), pm.Assumptions())
+
+
+def test_recordings_of_two_machines_are_no_pair() -> None:
+    """As in notebook 01, on a recording that is not of the other one's machine."""
+    off, on = shipped_bundle("highatomic_stock"), shipped_bundle("kbuild")
+    said = pair_text(off, on, pm.Policy(), pm.Assumptions())
+    assert said == (
+        "skipped: kbuild: is of another machine than highatomic_stock, so the two are no pair; "
+        "give two recordings of one machine and workload"
+    )
