@@ -9,6 +9,7 @@ from pathlib import Path
 import nbformat
 import plotly.graph_objects as go
 import pytest
+from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from pagealloc_model.cli import main
@@ -108,6 +109,30 @@ def test_a_failing_cell_is_named(tmp_path: Path) -> None:
     path = notebook(tmp_path, new_code_cell("1 / 0"))
     with pytest.raises(UsageError, match="small, cell 3: ZeroDivisionError: division by zero"):
         executed(path, {})
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+def test_a_kernel_that_does_not_start_is_started_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    """It has run nothing; a second one that does not start either is refused in one line."""
+    starts = NotebookClient.async_start_new_kernel_client
+    failed = []
+
+    async def sometimes(client: NotebookClient) -> object:
+        if len(failed) == failures:
+            return await starts(client)
+        failed.append(client)
+        await client._async_cleanup_kernel()
+        raise RuntimeError("no answer")
+
+    monkeypatch.setattr(NotebookClient, "async_start_new_kernel_client", sometimes)
+    if failures == 1:
+        assert executed(notebook(tmp_path, new_code_cell("1 + 1")), {}).cells[-1].outputs
+    else:
+        with pytest.raises(UsageError, match=r"kernel did not start \(no answer\); run it again"):
+            executed(notebook(tmp_path), {})
+    assert len(failed) == failures
 
 
 def test_an_unknown_parameter_is_refused(tmp_path: Path) -> None:

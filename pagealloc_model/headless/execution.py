@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -74,8 +75,8 @@ def _inject(copy: nbformat.NotebookNode, parameters: Mapping[str, object], name:
 
 
 def _run(copy: nbformat.NotebookNode, name: str, told: Report | None) -> None:
-    """Execute all cells in place."""
-    current = 0
+    """Execute all cells in place; a kernel that does not start has run nothing, so another may."""
+    current = -1
 
     def begins(cell: nbformat.NotebookNode, cell_index: int) -> None:
         nonlocal current
@@ -83,22 +84,33 @@ def _run(copy: nbformat.NotebookNode, name: str, told: Report | None) -> None:
         if told is not None:
             told(cell_index / len(copy.cells))
 
-    client = NotebookClient(
-        copy,
-        timeout=None,
-        store_widget_state=False,
-        record_timing=False,
-        on_cell_start=begins,
-        extra_arguments=["--log-level=ERROR"],
-        resources={"metadata": {"path": os.getcwd()}},
-    )
-    try:
-        client.execute()
-    except CellExecutionError as error:
-        words = " ".join(error.evalue.split())
-        raise UsageError(f"notebook {name}, cell {current}: {error.ename}: {words}") from None
-    except DeadKernelError:
-        raise UsageError(f"notebook {name}, cell {current}: its kernel died") from None
+    for last in (False, True):
+        client = NotebookClient(
+            copy,
+            timeout=None,
+            store_widget_state=False,
+            record_timing=False,
+            on_cell_start=begins,
+            extra_arguments=["--log-level=ERROR"],
+            resources={"metadata": {"path": os.getcwd()}},
+        )
+        try:
+            client.execute()
+            return
+        except CellExecutionError as error:
+            words = " ".join(error.evalue.split())
+            raise UsageError(f"notebook {name}, cell {current}: {error.ename}: {words}") from None
+        except DeadKernelError:
+            raise UsageError(f"notebook {name}, cell {current}: its kernel died") from None
+        except RuntimeError as error:
+            if current >= 0:
+                raise
+            # else nbclient cleans up once more when Python ends, and finds nothing to clean
+            atexit.unregister(client._cleanup_kernel)
+            if last:
+                raise UsageError(
+                    f"notebook {name}: its kernel did not start ({error}); run it again"
+                ) from None
 
 
 def _as_if_first_cell_had_not_been(cell: nbformat.NotebookNode) -> None:
