@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -89,11 +91,16 @@ def test_tables_survive_a_mail() -> None:
 
 
 def test_figures_show_every_point() -> None:
-    swings = sensitivity(ONE_AT_A_TIME, AXES, "zone_lock_hold_ns").figure()
+    found = sensitivity(ONE_AT_A_TIME, AXES, "zone_lock_hold_ns")
+    swings = found.figure()
     bars = swings.data[0]
     assert list(bars.y) == ["pcp_batch", "costly_order"]
     assert list(bars.base) == [50, 90]
-    assert list(bars.text) == ["63 .. 15", "0 .. as recorded"]
+    labels = ("pcp_batch: 63 .. 15", "costly_order: 0 .. as recorded")
+    assert swings.layout.yaxis.ticktext == labels
+    assert swings.layout.yaxis.tickvals == tuple(bars.y)
+    still = replace(found, summary=found.summary.assign(swing=0.0))
+    assert still.figure().layout.yaxis.ticktext[0] == "pcp_batch: no effect"
     points, front = pareto(ONE_AT_A_TIME, AXES).figure().data
     assert sorted(points.x) == [50, 90, 100, 400]
     assert list(front.x) == [50, 90]
