@@ -6,15 +6,12 @@ import pandas as pd
 
 from pagealloc_model.figures.drawing import Drawing, FigureFunction
 from pagealloc_model.figures.lanes import Tables, count_trace, lanes
-from pagealloc_model.figures.panel_grid import FOOTER_HEIGHT, HEADER_HEIGHT, PanelGrid
+from pagealloc_model.figures.panel_grid import COUNTS_AXIS, FOOTER_HEIGHT, HEADER_HEIGHT, PanelGrid
 from pagealloc_model.figures.small_multiples import reason_of
 
 CATEGORY_HEIGHT = 26
 MARGIN = {"l": 300, "r": 20, "t": HEADER_HEIGHT, "b": FOOTER_HEIGHT}
 """Room on the left for words such as "Unmovable claims a part-used block of Movable"."""
-
-LEAST = 0.5
-"""Where the axis begins, so that a single event has a bar."""
 
 KIND_WORDS = {
     "claim_block": "claims a whole block of",
@@ -41,7 +38,7 @@ def fallbacks(measured: Tables, predicted: Tables) -> Drawing:
         title="Fallbacks by kind",
         x_title="events",
         y_title="",
-        x_axis={"type": "log", "autorangeoptions": {"include": [LEAST]}},
+        x_axis=COUNTS_AXIS,
         y_axis={"showticklabels": bool(names)},
     )
     absent = {}

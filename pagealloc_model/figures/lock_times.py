@@ -7,9 +7,10 @@ import pandas as pd
 
 from pagealloc_model.figures.drawing import Drawing, FigureFunction
 from pagealloc_model.figures.lanes import Lane, Tables, count_trace, lanes
-from pagealloc_model.figures.panel_grid import PanelGrid
+from pagealloc_model.figures.panel_grid import COUNTS_AXIS, PanelGrid
 
 SMALLEST_NS = 64
+UNITS = (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1.0))
 PANELS = (
     ("refills, held", "refill", "hold_ns"),
     ("drains, held", "drain", "hold_ns"),
@@ -32,11 +33,11 @@ def lock_times(predicted: Tables) -> Drawing:
     grid = PanelGrid(
         [title for title, _, _ in PANELS],
         title="zone->lock: time held and time waited for",
-        x_title="microseconds (from t up to 2t)",
+        x_title="time (from t up to 2t)",
         y_title="acquisitions",
         columns=2,
         x_axis={"type": "category"},
-        y_axis={"type": "log"},
+        y_axis=COUNTS_AXIS,
     )
     for panel, (_, site, column) in enumerate(PANELS):
         counts = {lane.key: _binned(lane, site, column) for lane in drawn}
@@ -44,7 +45,7 @@ def lock_times(predicted: Tables) -> Drawing:
         absent = {lane.label: "none" for lane in drawn if counts[lane.key].empty}
         for lane in drawn:
             shown = counts[lane.key].reindex(bins)
-            shown.index = [f"{each / 1e3:,.4g}" for each in bins]
+            shown.index = [_in_words(each) for each in bins]
             grid.add(count_trace(lane, shown, f"{site}/{column}", in_legend=panel == 0), panel)
         grid.note_missing(panel, absent)
     return grid.drawing()
@@ -65,3 +66,9 @@ def _all_bins(counts: list[pd.Series]) -> list[int]:
     if not seen:
         return []
     return [1 << power for power in range(min(seen).bit_length() - 1, max(seen).bit_length())]
+
+
+def _in_words(time_ns: int) -> str:
+    """A time to two digits, short enough to stand below a bar."""
+    unit, size = next((unit, size) for unit, size in UNITS if time_ns >= 0.99 * size)
+    return f"{float(f'{time_ns / size:.2g}'):g}{unit}"

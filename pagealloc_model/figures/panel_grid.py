@@ -23,6 +23,9 @@ BELOW_WIDTH = 130
 HORIZONTAL_GAP = 0.09
 """Between two panels, as a share of the figure's width."""
 
+COUNTS_AXIS = {"type": "log", "autorangeoptions": {"minallowed": -0.1}}
+"""Of bars over decades: they begin just below one (10 ** -0.1), so that a single one is seen."""
+
 NOTE_WIDTH = 44
 """Characters per line of a note inside a panel."""
 

@@ -10,7 +10,7 @@ import pandas as pd
 from pagealloc_model.figures.drawing import Drawing, FigureFunction
 from pagealloc_model.figures.lanes import Lane, Tables, count_trace, lanes
 from pagealloc_model.figures.palette import site_colour
-from pagealloc_model.figures.panel_grid import PanelGrid
+from pagealloc_model.figures.panel_grid import COUNTS_AXIS, PanelGrid
 from pagealloc_model.figures.small_multiples import (
     common_origin,
     in_zone,
@@ -73,7 +73,7 @@ def transaction_sizes(measured: Tables, predicted: Tables, zone: str | None = No
         y_title="transactions",
         columns=2,
         x_axis={"type": "category"},
-        y_axis={"type": "log"},
+        y_axis=COUNTS_AXIS,
     )
     for panel, site in enumerate(sites):
         histograms = {lane.key: _binned_sizes(lane.table, site) for lane in drawn}
