@@ -35,7 +35,7 @@ test: system-packages kernels ## format and lint checks, unit, notebook and brow
 	$(BIN)/python -m pytest $(TWO_AT_ONCE) $(PYTEST_ARGS)
 
 test-long: kernels ## tests that take minutes or need the full recordings (PAGEALLOC_RECORDINGS=DIR)
-	$(BIN)/python -m pytest -m long $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m long $(TWO_AT_ONCE) $(PYTEST_ARGS)
 
 format: $(VENV)/installed ## format the code and mend what the linter can
 	$(BIN)/ruff check --fix .
