@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pagealloc_model.allocator.state import State
 
-
 KEPT_DAYS = 30
+KERNELS_OF_ONE_VERSION = "kernels-" + 16 * "[0-9a-f]"
+"""Names of such directories, as `jit.cache_directory` makes them; nothing else is removed."""
 
 
 def _event_loop() -> None:
@@ -142,7 +143,7 @@ def remove_old_kernels(current: Path, now_s: float) -> list[Path]:
     """
     old = [
         kept
-        for kept in current.parent.glob("kernels-*")
+        for kept in current.parent.glob(KERNELS_OF_ONE_VERSION)
         if kept != current and now_s - kept.stat().st_mtime > KEPT_DAYS * 86400
     ]
     for kept in old:

@@ -23,16 +23,18 @@ def test_every_group_compiles(name: str) -> None:
 def test_only_old_kernels_of_other_versions_are_removed(tmp_path: Path) -> None:
     """Neither the current ones, nor fresh ones, nor what is no directory of kernels."""
     now_s, old_s = 1e9, 1e9 - (KEPT_DAYS + 1) * 86400
+    current, old, fresh = (f"kernels-{digit * 16}" for digit in "0af")
     for name, written_s in {
-        "kernels-current": old_s,
-        "kernels-old": old_s,
-        "kernels-fresh": now_s,
+        current: old_s,
+        old: old_s,
+        fresh: now_s,
+        "kernels-of-mine": old_s,
         "sweeps": old_s,
     }.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "kept").write_text("")
         os.utime(tmp_path / name, (written_s, written_s))
-    removed = remove_old_kernels(tmp_path / "kernels-current", now_s)
-    assert removed == [tmp_path / "kernels-old"]
+    removed = remove_old_kernels(tmp_path / current, now_s)
+    assert removed == [tmp_path / old]
     left = sorted(path.name for path in tmp_path.iterdir())
-    assert left == ["kernels-current", "kernels-fresh", "sweeps"]
+    assert left == sorted([current, fresh, "kernels-of-mine", "sweeps"])
