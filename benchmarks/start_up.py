@@ -18,7 +18,7 @@ import tempfile
 import pandas as pd
 
 import pagealloc_model as pm
-from pagealloc_model.compile_kernels import KERNELS
+from pagealloc_model.cli.compile_kernels import KERNELS
 
 RUNS = 3
 LIMIT_IMPORT_S = 1.0

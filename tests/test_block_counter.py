@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pagealloc_model.allocator import layout as at
-from pagealloc_model.block_counter import BlockCounter
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.replay.block_counter import BlockCounter
 from tests.allocator.event_sequence import start_state
 
 

@@ -9,9 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pagealloc_model import bundle as bundle_module
-from pagealloc_model.bundle import open_recording, recording_names, shipped_recordings_directory
-from pagealloc_model.errors import RecordingError
+from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.recording import recording as bundle_module
+from pagealloc_model.recording.recording import (
+    open_recording,
+    recording_names,
+    shipped_recordings_directory,
+)
 from tests.proc.samples_of import DIRECTORY
 
 META = {
@@ -58,7 +62,7 @@ def test_opening_reads_neither_events_nor_snapshots(
         raise AssertionError("read while opening")
 
     monkeypatch.setattr(bundle_module, "read_events", forbidden)
-    monkeypatch.setattr("pagealloc_model.snapshot.read_text", forbidden)
+    monkeypatch.setattr("pagealloc_model.recording.snapshot.read_text", forbidden)
     monkeypatch.setattr(bundle_module, "read_kpageflags", forbidden)
     assert open_recording(recording).name == "run"
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.checkpoints import CHUNK, Checkpoint, changes
-from pagealloc_model.policy import Assumptions
-from pagealloc_model.prediction import Replay
+from pagealloc_model.policy.policy import Assumptions
+from pagealloc_model.replay.checkpoints import CHUNK, Checkpoint, changes
+from pagealloc_model.replay.replay import Replay
 from tests.small_recordings import shipped_bundle
 from tests.test_prediction import assert_identical
 

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.version import __version__
 from pagealloc_model.cli import main
 from pagealloc_model.cli.lab import lab_command, writable_notebooks
 from pagealloc_model.cli.main import build_parser
 from pagealloc_model.cli.output import json_text, write_directory
-from pagealloc_model.errors import UsageError
-from pagealloc_model.kernel_rules import KernelRules
-from pagealloc_model.policy import policy_settings
-from pagealloc_model.version import __version__
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.policy.policy import policy_settings
 from tests.small_recordings import write_bundle
 
 COMMANDS = (

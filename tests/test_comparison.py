@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import pagealloc_model as pm
+from pagealloc_model.base.errors import UsageError
 from pagealloc_model.cli.output import json_text
-from pagealloc_model.comparison import Comparison
-from pagealloc_model.errors import UsageError
-from pagealloc_model.policy import Assumptions, Policy
+from pagealloc_model.policy.policy import Assumptions, Policy
+from pagealloc_model.verdict.comparison import Comparison
 from tests.small_recordings import NORMAL, busy_events, shipped_bundle, write_bundle
 
 

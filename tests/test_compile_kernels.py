@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pagealloc_model.compile_kernels import (
+from pagealloc_model.cli.compile_kernels import (
     KEPT_DAYS,
     KERNELS,
     compile_kernel,

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.state import make_state
-from pagealloc_model.decay_ticks import TICK_EVENT, TICK_FILTER
-from pagealloc_model.kernel_rules import KernelRules
-from pagealloc_model.policy import Assumptions, Policy
-from pagealloc_model.prediction import Replay, replay
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core.state import make_state
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.policy.policy import Assumptions, Policy
+from pagealloc_model.replay.demand.decay_ticks import TICK_EVENT, TICK_FILTER
+from pagealloc_model.replay.replay import Replay, replay
 from tests.small_recordings import NORMAL, TimedEvents, small_machine, write_bundle
 from tests.test_no_peeking import TABLES, blinded
 

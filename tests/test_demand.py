@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagealloc_model import working_arrays
-from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator import objects as resolved
-from pagealloc_model.demand import Demand, resolve_demand
-from pagealloc_model.demand_rows import highest_type_by_gfp
-from pagealloc_model.errors import UsageError
-from pagealloc_model.growth import grown_demand
-from pagealloc_model.policy import Assumptions
-from pagealloc_model.prepared import recorded_machine
-from pagealloc_model.trace.columns import COLUMN_TYPES, Event, Losses, Trace
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core import objects as resolved
+from pagealloc_model.base import working_arrays
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.policy.policy import Assumptions
+from pagealloc_model.recording.recorded_machine import recorded_machine
+from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Losses, Trace
+from pagealloc_model.replay.demand.demand import Demand, resolve_demand
+from pagealloc_model.replay.demand.demand_rows import highest_type_by_gfp
+from pagealloc_model.replay.growth import grown_demand
 from tests.small_recordings import (
     END_PFN,
     EVENTS_BEGIN_NS,

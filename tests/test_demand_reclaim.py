@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from pagealloc_model.allocator import layout as at
-from pagealloc_model.demand import resolve_demand
-from pagealloc_model.direct_reclaim import direct_reclaims
-from pagealloc_model.errors import UsageError
-from pagealloc_model.machine import Machine
-from pagealloc_model.recorded_reclaim import KSWAPD_NAP_NS, kswapd_runs
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.recording.machine import Machine
+from pagealloc_model.replay.demand.demand import resolve_demand
+from pagealloc_model.replay.demand.direct_reclaim import direct_reclaims
+from pagealloc_model.replay.demand.recorded_reclaim import KSWAPD_NAP_NS, kswapd_runs
 from tests.small_recordings import (
     EVENTS_BEGIN_NS,
     TimedEvents,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pagealloc_model.allocator import pressure_layout as pr
-from pagealloc_model.allocator.chains import REQUEST, link_chains
-from pagealloc_model.elastic_rows import page_classes
+from pagealloc_model.allocator.core import pressure_layout as pr
+from pagealloc_model.allocator.core.chains import REQUEST, link_chains
+from pagealloc_model.replay.demand.elastic_rows import page_classes
 
 HIGHUSER_MOVABLE = 0x100CCA
 ZERO, NORETRY, WRITE, COMP, NOMEMALLOC, RECLAIMABLE = 0x100, 0x10000, 0x1000, 0x40000, 0x80000, 0x10

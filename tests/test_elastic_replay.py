@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.allocator.pressure_invariants import broken_pieces
-from pagealloc_model.pressure_comparison import pressure_counters
-from pagealloc_model.recorded_costs import recorded_reclaim_ns
+from pagealloc_model.allocator.pressure.pressure_invariants import broken_pieces
+from pagealloc_model.measured.recorded_costs import recorded_reclaim_ns
+from pagealloc_model.verdict.pressure_comparison import pressure_counters
 
 
 @pytest.fixture(scope="module")

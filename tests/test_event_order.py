@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pagealloc_model import working_arrays
-from pagealloc_model.allocator import layout as at
-from pagealloc_model.event_order import merged, split_hidden
-from pagealloc_model.trace.column_space import in_memory
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.base import working_arrays
+from pagealloc_model.base.column_space import in_memory
+from pagealloc_model.replay.demand.event_order import merged, split_hidden
 
 
 def emitted_events(seed: int) -> np.ndarray:

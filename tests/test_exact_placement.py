@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.initial import maximal_buddies
-from pagealloc_model.exact_placement import ZonePlacement, place_exactly
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core.initial import maximal_buddies
+from pagealloc_model.replay.start.exact_placement import ZonePlacement, place_exactly
 
 PAGEBLOCK_ORDER, MAX_ORDER, BLOCKS = 4, 5, 24
 PAGES = BLOCKS << PAGEBLOCK_ORDER

@@ -8,14 +8,14 @@ import pandas as pd
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model import figures
-from pagealloc_model.figures.pageblock_map import LEVELS, shade
-from pagealloc_model.figures.palette import MIGRATETYPES
-from pagealloc_model.pageblock_map import pageblock_map
-from pagealloc_model.policy import policy_settings
-from pagealloc_model.reclaim_mode import ELASTIC_SETTINGS, literal_part
-from pagealloc_model.widgets.explore import RecordingExplorer, explore
-from pagealloc_model.widgets.explore.question import Question, as_python
+from pagealloc_model.notebook.widgets.explore import RecordingExplorer, explore
+from pagealloc_model.notebook.widgets.explore.question import Question, as_python
+from pagealloc_model.policy.policy import policy_settings
+from pagealloc_model.replay.pageblock_map import pageblock_map
+from pagealloc_model.replay.reclaim_mode import ELASTIC_SETTINGS, literal_part
+from pagealloc_model.show import figures
+from pagealloc_model.show.figures.pageblock_map import LEVELS, shade
+from pagealloc_model.show.figures.palette import MIGRATETYPES
 from tests.grey import READABLE, contrast, luminance
 from tests.small_recordings import write_bundle
 

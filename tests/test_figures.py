@@ -5,9 +5,9 @@ import plotly.graph_objects as go
 import pytest
 import synthetic_tables as tables
 
-from pagealloc_model import figures
-from pagealloc_model.figures import palette
-from pagealloc_model.post import posted_figures
+from pagealloc_model.show import figures
+from pagealloc_model.show.figures import palette
+from pagealloc_model.show.post import posted_figures
 from tests.grey import luminance
 
 Draw = Callable[..., go.Figure]

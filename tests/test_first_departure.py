@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.allocator import layout as at
-from pagealloc_model.first_departure import first_departures
-from pagealloc_model.prediction import Replay
-from pagealloc_model.trace.columns import Trace
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.recording.trace.columns import Trace
+from pagealloc_model.replay.replay import Replay
+from pagealloc_model.verdict.first_departure import first_departures
 from tests.small_recordings import shipped_bundle
 
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.allocator import layout as at
-from pagealloc_model.errors import PolicyError
-from pagealloc_model.evidence.choice import recorded_rules
-from pagealloc_model.growth import SECTION_ORDER, size_changes, with_touched_span
-from pagealloc_model.policy import Assumptions
-from pagealloc_model.post import describe_recording, recording_text
-from pagealloc_model.prepared import Prepared, prepare
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.base.errors import PolicyError
+from pagealloc_model.measured.evidence.choice import recorded_rules
+from pagealloc_model.policy.policy import Assumptions
+from pagealloc_model.replay.growth import SECTION_ORDER, size_changes, with_touched_span
+from pagealloc_model.replay.prepared import Prepared, prepare
+from pagealloc_model.show.post import describe_recording, recording_text
 from tests.small_recordings import (
     AFTER_NS,
     BLOCK,

@@ -12,18 +12,18 @@ import pytest
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
+from pagealloc_model.base.errors import UsageError
 from pagealloc_model.cli import main
 from pagealloc_model.cli.notebook import find_notebook
-from pagealloc_model.errors import UsageError
-from pagealloc_model.figures.files import write_figures
-from pagealloc_model.headless.choices import other_policies, with_choices
-from pagealloc_model.headless.execution import executed
-from pagealloc_model.headless.outputs import figures_of, post_text
-from pagealloc_model.headless.page import offline_page
-from pagealloc_model.headless.static_widgets import PLOTLY_MIME, as_output
-from pagealloc_model.policy import Policy
-from pagealloc_model.widgets import Explorer, PolicyControls, View
-from pagealloc_model.widgets.explorer import Progress
+from pagealloc_model.notebook.headless.choices import other_policies, with_choices
+from pagealloc_model.notebook.headless.execution import executed
+from pagealloc_model.notebook.headless.outputs import figures_of, post_text
+from pagealloc_model.notebook.headless.page import offline_page
+from pagealloc_model.notebook.headless.static_widgets import PLOTLY_MIME, as_output
+from pagealloc_model.notebook.widgets import Explorer, PolicyControls, View
+from pagealloc_model.notebook.widgets.explorer import Progress
+from pagealloc_model.policy.policy import Policy
+from pagealloc_model.show.figures.files import write_figures
 
 EXPLORER = """\
 import plotly.graph_objects as go

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.agreement import hooks_and_policy_text
-from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.replay import advance
-from pagealloc_model.hooks import are_compiled
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core.replay import advance
+from pagealloc_model.allocator.hooks import are_compiled
+from pagealloc_model.verdict.agreement import hooks_and_policy_text
 from tests.small_recordings import shipped_bundle, write_bundle
 
 PROGRAM = """
@@ -42,8 +42,8 @@ assert len(refills) and (refills[:, 6] <= 1).all(), refills
 assert "hooks: none -> refill" in pm.compare(plain, singly).to_text(width=200)
 again = pm.replay(recording)
 assert np.array_equal(again.log, plain.log), "the model's own kernels are as they were"
-import pagealloc_model.allocator.replay
-assert pagealloc_model.allocator.replay.advance is advance
+import pagealloc_model.allocator.core.replay
+assert pagealloc_model.allocator.core.replay.advance is advance
 most = 1
 limited = pm.Hooks(refill=lambda objects, order, count, high, batch: most)
 first = advance_with(limited)

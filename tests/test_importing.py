@@ -12,12 +12,12 @@ import pandas as pd
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model import importing
+from pagealloc_model.base.errors import RecordingError, UsageError
 from pagealloc_model.cli import main
-from pagealloc_model.errors import RecordingError, UsageError
-from pagealloc_model.evidence.choice import checked, recorded_rules
-from pagealloc_model.trace.perf_data import read_perf_data
-from pagealloc_model.trace.store import store_source
+from pagealloc_model.measured.evidence.choice import checked, recorded_rules
+from pagealloc_model.recording import importing
+from pagealloc_model.recording.trace.perf_data import read_perf_data
+from pagealloc_model.recording.trace.store import store_source
 from tests.same_trace import differing_fields
 from tests.small_recordings import shipped_bundle, write_bundle
 from tests.test_bad_input import refusal

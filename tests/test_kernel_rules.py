@@ -4,8 +4,8 @@ from dataclasses import fields
 
 import pytest
 
-from pagealloc_model.errors import PolicyError
-from pagealloc_model.kernel_rules import PRESETS, KernelRules, preset_names
+from pagealloc_model.base.errors import PolicyError
+from pagealloc_model.policy.kernel_rules import PRESETS, KernelRules, preset_names
 
 NO_RULES = ("name", "source", "inferred")
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.allocator import layout as at
-from pagealloc_model.fragmentation import fragmentation
-from pagealloc_model.list_use import list_use, list_words, ownership_counters, refill_phases
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.replay.fragmentation import fragmentation
+from pagealloc_model.replay.list_use import list_use, list_words, ownership_counters, refill_phases
 
 OWNED = pm.Policy(pageblock_ownership="pcp_buddy")
 

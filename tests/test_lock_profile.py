@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pagealloc_model.errors import RecordingError
-from pagealloc_model.lock_cost_fit import fit_lock_costs
-from pagealloc_model.lock_profile import LockProfile, read_lock_profile, site_of
-from pagealloc_model.recording.profile import folded_chains
-from pagealloc_model.trace.columns import Event
+from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.measured.lock_cost_fit import fit_lock_costs
+from pagealloc_model.recording.lock_profile import LockProfile, read_lock_profile, site_of
+from pagealloc_model.recording.make.profile import folded_chains
+from pagealloc_model.recording.trace.columns import Event
 from tests.small_recordings import shipped_bundle
 
 META = {"event": "cpu-clock", "sample_ns": 1000, "seconds": 2.0, "repeats_command": True}

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pagealloc_model.allocator import layout as at
-from pagealloc_model.lock_costs import Cost, LockCosts
-from pagealloc_model.lock_timing import LockModel, LockTimes, queued
-from pagealloc_model.lock_visits import NO_VISITS, VISIT
-from pagealloc_model.machine import Machine, Zone
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.policy.lock_costs import Cost, LockCosts
+from pagealloc_model.recording.machine import Machine, Zone
+from pagealloc_model.replay.locks.lock_timing import LockModel, LockTimes, queued
+from pagealloc_model.replay.locks.lock_visits import NO_VISITS, VISIT
 
 NOTHING = Cost(ns=0, low_ns=0, high_ns=0)
 PER_OBJECT = LockCosts(

@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model import working_arrays
+from pagealloc_model.base import working_arrays
 from pagealloc_model.cli.replay import TABLES
-from pagealloc_model.trace.columns import COLUMN_TYPES, Trace
-from pagealloc_model.trace.store_write import write_store
+from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Trace
+from pagealloc_model.recording.trace.store_write import write_store
 from tests.small_recordings import shipped_bundle
 
 OTHERS = ("kbuild", "highatomic_stock", "highatomic_gate3")

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagealloc_model.errors import UsageError
-from pagealloc_model.kernel_rules import KernelRules
-from pagealloc_model.machine import Machine, Zone, machine_from_zoneinfo
-from pagealloc_model.policy import Policy
-from pagealloc_model.prepared import recorded_machine
-from pagealloc_model.proc.zoneinfo import parse_zoneinfo
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.policy.policy import Policy
+from pagealloc_model.recording.machine import Machine, Zone, machine_from_zoneinfo
+from pagealloc_model.recording.proc.zoneinfo import parse_zoneinfo
+from pagealloc_model.recording.recorded_machine import recorded_machine
 from tests.small_recordings import (
     CPUS,
     DMA32,

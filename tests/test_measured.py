@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pagealloc_model.bundle import Bundle, open_recording
-from pagealloc_model.measured import Measured, measure
-from pagealloc_model.trace.columns import COLUMN_TYPES, Event, Trace
+from pagealloc_model.measured.measured import Measured, measure
+from pagealloc_model.recording.recording import Bundle, open_recording
+from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
 from tests.event_text import EventText
 from tests.proc.samples_of import DIRECTORY
 

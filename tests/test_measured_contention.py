@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from pagealloc_model.measured_contention import (
+from pagealloc_model.measured.contention import (
     BEGIN,
     END,
     has_paravirtual_spinlocks,
     measured_contention,
 )
-from pagealloc_model.proc.zoneinfo import ZoneInfoZone
-from pagealloc_model.trace.columns import Event, Trace
-from pagealloc_model.zone_map import ZoneMap
+from pagealloc_model.recording.proc.zoneinfo import ZoneInfoZone
+from pagealloc_model.recording.trace.columns import Event, Trace
+from pagealloc_model.recording.zone_map import ZoneMap
 
 ZONE_LOCK, OTHER_LOCK = 0xFFFF888000001000, 0xFFFF888000002000
 REFILL, DRAIN, READER = 0xFFFFFFFF81000100, 0xFFFFFFFF81000200, 0xFFFFFFFF81000300

@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pagealloc_model.bundle import Bundle
-from pagealloc_model.prediction import Replay
-from pagealloc_model.prediction import replay as replay_recording
-from pagealloc_model.prepared import start_snapshots
-from pagealloc_model.trace.columns import COLUMN_TYPES, Event, Trace
+from pagealloc_model.recording.recorded_machine import start_snapshots
+from pagealloc_model.recording.recording import Bundle
+from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
+from pagealloc_model.replay.replay import Replay
+from pagealloc_model.replay.replay import replay as replay_recording
 from tests.small_recordings import shipped_bundle
 
 ANSWERS = (Event.ZONE_LOCKED, Event.PCPU_DRAIN, Event.EXTFRAG)

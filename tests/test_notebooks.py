@@ -6,8 +6,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from pagealloc_model.bundle import open_recording
-from pagealloc_model.errors import RecordingError
+from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.recording.recording import open_recording
 
 NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
 CELL_TIMEOUT_S = 600

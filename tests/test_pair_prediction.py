@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.pair_prediction import (
+from pagealloc_model.verdict.pair_prediction import (
     ADDED,
     FILL,
     NEVER,

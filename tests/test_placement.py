@@ -13,9 +13,9 @@ import pandas as pd
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.allocator.judging import CHOICES
-from pagealloc_model.placement import Placement
-from pagealloc_model.post import choice_table, miss_list
+from pagealloc_model.allocator.choices.judging import CHOICES
+from pagealloc_model.show.post import choice_table, miss_list
+from pagealloc_model.verdict.choices.placement import Placement
 from tests.judged_shares import shares
 from tests.oracle_recording import record
 from tests.small_recordings import EventText, TimedEvents, shipped_bundle, write_bundle

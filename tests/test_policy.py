@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagealloc_model.errors import PolicyError
-from pagealloc_model.ownership_options import OwnershipOptions
-from pagealloc_model.policy import Assumptions, Policy, policy_settings
-from pagealloc_model.policy_fields import Setting
+from pagealloc_model.base.errors import PolicyError
+from pagealloc_model.policy.ownership_options import OwnershipOptions
+from pagealloc_model.policy.policy import Assumptions, Policy, policy_settings
+from pagealloc_model.policy.policy_fields import Setting
 
 FIELDS = {name: each.metadata for name, each in policy_settings().items()}
 NUMBERS = [name for name, about in FIELDS.items() if about["kind"] == "int"]

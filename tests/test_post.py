@@ -2,15 +2,10 @@ import pandas as pd
 import pytest
 import synthetic_tables as tables
 
-from pagealloc_model.errors import UsageError
-from pagealloc_model.post import (
-    Footer,
-    comparison_table,
-    error_table,
-    posted_figures,
-    snapshot_table,
-)
-from pagealloc_model.post.comparison_table import Style
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.text import comparison_table, error_table
+from pagealloc_model.base.text.comparison_table import Style
+from pagealloc_model.show.post import Footer, posted_figures, snapshot_table
 
 FOOTER = Footer(
     recording="highatomic_stock",

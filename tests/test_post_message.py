@@ -11,14 +11,14 @@ import pandas as pd
 import pytest
 
 import pagealloc_model as pm
+from pagealloc_model.base.text.charts import HEIGHT, UTF8, bar_chart, histogram, time_series
+from pagealloc_model.base.text.layout import number, percent
 from pagealloc_model.cli import main
-from pagealloc_model.post.charts import HEIGHT, UTF8, bar_chart, histogram, time_series
-from pagealloc_model.post.comparison_message import shown_rows
-from pagealloc_model.post.layout import number, percent
-from pagealloc_model.post.message import Fixed, Message, Section, Words, command
-from pagealloc_model.post.repeated_table import repeated_table
-from pagealloc_model.repeated_comparison import RepeatedComparison, repeated
-from pagealloc_model.significance import paired_p, smallest_p
+from pagealloc_model.show.post.comparison_message import shown_rows
+from pagealloc_model.show.post.message import Fixed, Message, Section, Words, command
+from pagealloc_model.show.post.repeated_table import repeated_table
+from pagealloc_model.verdict.repeated_comparison import RepeatedComparison, repeated
+from pagealloc_model.verdict.significance import paired_p, smallest_p
 from tests.small_recordings import write_bundle
 
 PATCH = "pcp_batch=31"

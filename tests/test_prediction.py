@@ -8,15 +8,15 @@ import pandas as pd
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.state import State
-from pagealloc_model.errors import PolicyError, UsageError
-from pagealloc_model.evidence.choice import recorded_rules
-from pagealloc_model.kernel_rules import KernelRules
-from pagealloc_model.policy import Assumptions, Policy
-from pagealloc_model.prediction import Cancelled, Replay
-from pagealloc_model.prepared import prepare
-from pagealloc_model.start_calibration import begun_state
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core.state import State
+from pagealloc_model.base.errors import PolicyError, UsageError
+from pagealloc_model.measured.evidence.choice import recorded_rules
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.policy.policy import Assumptions, Policy
+from pagealloc_model.replay.prepared import prepare
+from pagealloc_model.replay.replay import Cancelled, Replay
+from pagealloc_model.replay.start.start_calibration import begun_state
 from tests.small_recordings import (
     AFTER_NS,
     BLOCK,
@@ -115,7 +115,7 @@ def test_a_replay_is_exact_at_any_split(
     small: pm.Bundle, monkeypatch: pytest.MonkeyPatch, split: int
 ) -> None:
     whole = pm.replay(small)
-    monkeypatch.setattr("pagealloc_model.prediction.STEP_EVENTS", split)
+    monkeypatch.setattr("pagealloc_model.replay.replay.STEP_EVENTS", split)
     assert_identical(whole, pm.replay(small))
 
 

@@ -13,8 +13,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from pagealloc_model import progress_bar
-from pagealloc_model.progress_bar import in_notebook, progress
+from pagealloc_model.base import progress_bar
+from pagealloc_model.base.progress_bar import in_notebook, progress
 from tests.small_recordings import shipped_bundle
 
 NOTEBOOK_CELL = """

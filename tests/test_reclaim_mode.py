@@ -7,9 +7,9 @@ from dataclasses import fields
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.errors import PolicyError, UsageError
-from pagealloc_model.policy import policy_settings
-from pagealloc_model.reclaim_mode import ELASTIC_SETTINGS, check_mode
+from pagealloc_model.base.errors import PolicyError, UsageError
+from pagealloc_model.policy.policy import policy_settings
+from pagealloc_model.replay.reclaim_mode import ELASTIC_SETTINGS, check_mode
 
 ELASTIC = pm.Assumptions(reclaim="elastic")
 

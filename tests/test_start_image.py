@@ -7,21 +7,17 @@ import numpy as np
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.initial import StartImage, maximal_buddies
-from pagealloc_model.allocator.state import State
-from pagealloc_model.bundle import Bundle
-from pagealloc_model.evidence.choice import recorded_rules
-from pagealloc_model.policy import Assumptions
-from pagealloc_model.prepared import (
-    Prepared,
-    prepare,
-    recorded_policy,
-    start_snapshots,
-)
-from pagealloc_model.start_calibration import begun_state
-from pagealloc_model.start_counts import StartCounts, start_counts
-from pagealloc_model.zone_placement import wanted_buddies
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core.initial import StartImage, maximal_buddies
+from pagealloc_model.allocator.core.state import State
+from pagealloc_model.measured.evidence.choice import recorded_rules
+from pagealloc_model.policy.policy import Assumptions
+from pagealloc_model.recording.recorded_machine import recorded_policy, start_snapshots
+from pagealloc_model.recording.recording import Bundle
+from pagealloc_model.replay.prepared import Prepared, prepare
+from pagealloc_model.replay.start.start_calibration import begun_state
+from pagealloc_model.replay.start.start_counts import StartCounts, start_counts
+from pagealloc_model.replay.start.zone_placement import wanted_buddies
 from tests.small_recordings import (
     AFTER_NS,
     BLOCK,

@@ -6,14 +6,15 @@ from pathlib import Path
 import numpy as np
 
 import pagealloc_model as pm
-from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.initial import StartImage
-from pagealloc_model.bundle import Bundle
-from pagealloc_model.evidence.choice import recorded_rules
-from pagealloc_model.policy import Assumptions
-from pagealloc_model.prepared import prepare, recorded_policy
-from pagealloc_model.proc import kpageflags as flags
-from pagealloc_model.start_calibration import begun_state
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core.initial import StartImage
+from pagealloc_model.measured.evidence.choice import recorded_rules
+from pagealloc_model.policy.policy import Assumptions
+from pagealloc_model.recording.proc import kpageflags as flags
+from pagealloc_model.recording.recorded_machine import recorded_policy
+from pagealloc_model.recording.recording import Bundle
+from pagealloc_model.replay.prepared import prepare
+from pagealloc_model.replay.start.start_calibration import begun_state
 from tests.small_recordings import (
     BEFORE_NS,
     BLOCK,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pagealloc_model.errors import UsageError
-from pagealloc_model.perf_python import live as live_module
-from pagealloc_model.post import doctor_text, live_text
-from pagealloc_model.recording.checks import Check
-from pagealloc_model.trace.columns import COLUMN_TYPES, Trace
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.recording.make.checks import Check
+from pagealloc_model.recording.make.perf_python import live as live_module
+from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Trace
+from pagealloc_model.show.post import doctor_text, live_text
 
 
 def test_what_blocks_and_what_costs() -> None:

@@ -17,14 +17,14 @@ import pytest
 import synthetic_perf_data as perf
 from synthetic_perf_data import ALLOC, CONTENTION, Tracepoint
 
-from pagealloc_model.bundle import open_recording
-from pagealloc_model.errors import UsageError
-from pagealloc_model.trace.columns import COLUMN_TYPES, Trace
-from pagealloc_model.trace.perf_data import read_perf_data
-from pagealloc_model.trace.perf_file import Feature, SampleType
-from pagealloc_model.trace.perf_open import open_perf_file
-from pagealloc_model.trace.sample_layout import part_offsets
-from pagealloc_model.trim import trim_bundle
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.recording.recording import open_recording
+from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Trace
+from pagealloc_model.recording.trace.perf_data import read_perf_data
+from pagealloc_model.recording.trace.perf_file import Feature, SampleType
+from pagealloc_model.recording.trace.perf_open import open_perf_file
+from pagealloc_model.recording.trace.sample_layout import part_offsets
+from pagealloc_model.recording.trim import trim_bundle
 
 SHIPPED = ("kbuild", "xfree", "highatomic_stock", "highatomic_gate3")
 LARGEST_SHIPPED = 12_000_000

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model import figures
-from pagealloc_model.bundle import Bundle, open_recording
-from pagealloc_model.errors import PageallocError
-from pagealloc_model.machine import Machine
-from pagealloc_model.policy import Assumptions, Policy
-from pagealloc_model.prepared import recorded_machine
-from pagealloc_model.topology import missing_topology, with_topology
+from pagealloc_model.base.errors import PageallocError
+from pagealloc_model.policy.policy import Assumptions, Policy
+from pagealloc_model.recording.machine import Machine
+from pagealloc_model.recording.recorded_machine import recorded_machine
+from pagealloc_model.recording.recording import Bundle, open_recording
+from pagealloc_model.recording.topology import missing_topology, with_topology
+from pagealloc_model.show import figures
 from tests.small_recordings import (
     EVENTS_BEGIN_NS,
     NORMAL,

@@ -9,9 +9,9 @@ import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.cli.output import json_text
-from pagealloc_model.prepared import start_snapshots
-from pagealloc_model.trace.columns import Event
-from pagealloc_model.validation import Validation
+from pagealloc_model.recording.recorded_machine import start_snapshots
+from pagealloc_model.recording.trace.columns import Event
+from pagealloc_model.verdict.validation import Validation
 from tests.small_recordings import shipped_bundle, write_bundle
 
 COLUMNS = [

@@ -6,15 +6,15 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from pagealloc_model.errors import UsageError
-from pagealloc_model.figures.drawing import Drawing, drawing_of
-from pagealloc_model.policy import Policy, policy_settings
-from pagealloc_model.widgets import Explorer, PolicyControls, View
-from pagealloc_model.widgets.chart import Chart
-from pagealloc_model.widgets.explorer import Compute, Progress
-from pagealloc_model.widgets.latest_only import LatestOnly
-from pagealloc_model.widgets.moves import moves_between
-from pagealloc_model.widgets.picture import Picture
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.notebook.widgets import Explorer, PolicyControls, View
+from pagealloc_model.notebook.widgets.chart import Chart
+from pagealloc_model.notebook.widgets.explorer import Compute, Progress
+from pagealloc_model.notebook.widgets.latest_only import LatestOnly
+from pagealloc_model.notebook.widgets.moves import moves_between
+from pagealloc_model.notebook.widgets.picture import Picture
+from pagealloc_model.policy.policy import Policy, policy_settings
+from pagealloc_model.show.figures.drawing import Drawing, drawing_of
 
 PATIENCE_S = 20
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from pagealloc_model.proc.zoneinfo import parse_zoneinfo
-from pagealloc_model.zone_map import UNKNOWN_ZONE, ZoneMap
+from pagealloc_model.recording.proc.zoneinfo import parse_zoneinfo
+from pagealloc_model.recording.zone_map import UNKNOWN_ZONE, ZoneMap
 from tests.proc.samples_of import sample
 
 

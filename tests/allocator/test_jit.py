@@ -11,13 +11,13 @@ from pathlib import Path
 import numba
 import pytest
 
-from pagealloc_model import jit
-from pagealloc_model.jit import cache_directory, kernel_fingerprint
+from pagealloc_model.base import jit
+from pagealloc_model.base.jit import cache_directory, kernel_fingerprint
 from tests.allocator.event_sequence import plain_digest
 
 COUNTS_REFERENCES = b"NRT_incref"
 
-CALLEE = "pagealloc_model/allocator/buddy.py"
+CALLEE = "pagealloc_model/allocator/core/buddy.py"
 EDIT = ("push_tail(pages, st, lst, pfn)\n", "push_head(pages, st, lst, pfn)\n")
 """A change two calls below the entry point `place_buddies`, in another file."""
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pagealloc_model.bundle import Bundle, open_recording
-from pagealloc_model.evidence.answers import ANSWER_FINDERS, Answers, answer_findings
-from pagealloc_model.trace.columns import Losses
+from pagealloc_model.measured.evidence.answers import ANSWER_FINDERS, Answers, answer_findings
+from pagealloc_model.recording.recording import Bundle, open_recording
+from pagealloc_model.recording.trace.columns import Losses
 from tests.small_recordings import NORMAL, TimedEvents, start_free, write_bundle, write_snapshot
 
 

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pagealloc_model.bundle import Bundle, open_recording
-from pagealloc_model.errors import PolicyError
-from pagealloc_model.evidence.answers import ANSWER_FINDERS
-from pagealloc_model.evidence.choice import (
+from pagealloc_model.base.errors import PolicyError
+from pagealloc_model.measured.evidence.answers import ANSWER_FINDERS
+from pagealloc_model.measured.evidence.choice import (
     ASSUMED,
     FROM_SOURCE,
     GIVEN,
@@ -19,8 +18,9 @@ from pagealloc_model.evidence.choice import (
     recorded_rules,
     rule_notes,
 )
-from pagealloc_model.evidence.settings import SETTINGS_FINDERS
-from pagealloc_model.kernel_rules import PRESETS, KernelRules
+from pagealloc_model.measured.evidence.settings import SETTINGS_FINDERS
+from pagealloc_model.policy.kernel_rules import PRESETS, KernelRules
+from pagealloc_model.recording.recording import Bundle, open_recording
 from tests.evidence.test_drain_holds import drains
 from tests.small_recordings import TimedEvents, busy_events, write_bundle
 from tests.test_no_peeking import blinded

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pagealloc_model.evidence import drain_holds
-from pagealloc_model.evidence.finding import Finding
-from pagealloc_model.measured_stream import allocator_stream
+from pagealloc_model.measured.evidence import drain_holds
+from pagealloc_model.measured.evidence.finding import Finding
+from pagealloc_model.measured.stream import allocator_stream
 from tests.small_recordings import NORMAL, TimedEvents
 
 BATCH = 15

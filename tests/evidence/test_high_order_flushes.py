@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
-from pagealloc_model.evidence.high_order_flushes import FlushChances, flush_chances
-from pagealloc_model.measured_stream import allocator_stream
-from pagealloc_model.proc.zoneinfo import parse_zoneinfo
-from pagealloc_model.zone_map import ZoneMap
+from pagealloc_model.measured.evidence.high_order_flushes import FlushChances, flush_chances
+from pagealloc_model.measured.stream import allocator_stream
+from pagealloc_model.recording.proc.zoneinfo import parse_zoneinfo
+from pagealloc_model.recording.zone_map import ZoneMap
 from tests.small_recordings import NORMAL, TimedEvents, start_free, zoneinfo_text
 
 ZONES = ZoneMap.of(parse_zoneinfo(zoneinfo_text(start_free(), {})))

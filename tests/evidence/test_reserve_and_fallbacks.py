@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from pagealloc_model.bundle import open_recording
-from pagealloc_model.evidence import fallback_events, highatomic_calls
-from pagealloc_model.evidence.finding import Finding
-from pagealloc_model.measured_stream import allocator_stream
-from pagealloc_model.trace.columns import Trace
+from pagealloc_model.measured.evidence import fallback_events, highatomic_calls
+from pagealloc_model.measured.evidence.finding import Finding
+from pagealloc_model.measured.stream import allocator_stream
+from pagealloc_model.recording.recording import open_recording
+from pagealloc_model.recording.trace.columns import Trace
 from tests.event_text import EventText
 from tests.small_recordings import start_free, write_bundle, write_snapshot
 

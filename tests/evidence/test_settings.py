@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pagealloc_model.bundle import open_recording
-from pagealloc_model.evidence.settings import SETTINGS_FINDERS, Settings, settings_findings
-from pagealloc_model.proc.zoneinfo import ZoneInfoZone, parse_zoneinfo
+from pagealloc_model.measured.evidence.settings import SETTINGS_FINDERS, Settings, settings_findings
+from pagealloc_model.recording.proc.zoneinfo import ZoneInfoZone, parse_zoneinfo
+from pagealloc_model.recording.recording import open_recording
 from tests.proc.samples_of import sample
 from tests.small_recordings import start_free, write_bundle, zoneinfo_text
 

@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 
 import pagealloc_model as pm
+from pagealloc_model.base.errors import UsageError
 from pagealloc_model.cli import main
-from pagealloc_model.errors import UsageError
-from pagealloc_model.kernel_rules import KernelRules
-from pagealloc_model.post.fleet_table import range_words
-from pagealloc_model.sweeps.result_cache import ResultCache
-from pagealloc_model.workload.cache_host import CacheHost, run_cache_host
-from pagealloc_model.workload.made_up_machine import made_up_machine
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.recording.made_up_machine import made_up_machine
+from pagealloc_model.studies.fleets.fleet_table import range_words
+from pagealloc_model.studies.sweeps.result_cache import ResultCache
+from pagealloc_model.studies.workload.cache_host import CacheHost, run_cache_host
 from tests.small_recordings import write_bundle
 from tests.test_post import assert_mailable
 

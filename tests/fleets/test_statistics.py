@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pagealloc_model.fleets.statistics import (
+from pagealloc_model.studies.fleets.statistics import (
     adjusted,
     compared_sides,
     difference_interval,

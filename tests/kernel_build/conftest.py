@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pagealloc_model.kernel_build.compiled_tree import COMPILERS, CompiledTree
-from pagealloc_model.kernel_build.source_tree import SourceTree, open_tree
+from pagealloc_model.allocator.from_source.compiled_tree import COMPILERS, CompiledTree
+from pagealloc_model.allocator.from_source.source_tree import SourceTree, open_tree
 
 SOURCES_VARIABLE = "PAGEALLOC_KERNEL_SOURCES"
 

@@ -11,12 +11,12 @@ import pandas as pd
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.agreement import patch_and_policy_text
-from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.from_source.source_tree import SourceTree
+from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.cli import main
-from pagealloc_model.errors import PolicyError, UsageError
-from pagealloc_model.kernel_build.source_tree import SourceTree
-from pagealloc_model.prediction import Replay
+from pagealloc_model.replay.replay import Replay
+from pagealloc_model.verdict.agreement import patch_and_policy_text
 from tests.small_recordings import shipped_bundle, write_bundle
 
 ORDER_GATE = """\

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.kernel_build.source_tree import SourceTree
+from pagealloc_model.allocator.from_source.source_tree import SourceTree
 from tests.kernel_build.test_build import ORDER_GATE
 from tests.small_recordings import write_bundle
 

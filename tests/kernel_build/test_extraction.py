@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from pagealloc_model.errors import UsageError
-from pagealloc_model.kernel_build.compiled_tree import CompiledTree
-from pagealloc_model.kernel_build.extraction import (
+from pagealloc_model.allocator.from_source.compiled_tree import CompiledTree
+from pagealloc_model.allocator.from_source.extraction import (
     Configuration,
     KernelSourceError,
     TreeIndex,
     extract,
 )
-from pagealloc_model.kernel_build.source_tree import SourceTree, open_tree
+from pagealloc_model.allocator.from_source.source_tree import SourceTree, open_tree
+from pagealloc_model.base.errors import UsageError
 
 PLAIN = Configuration(zone_types=("DMA32", "Normal"))
 PAGE_ALLOC = "mm/page_alloc.c"

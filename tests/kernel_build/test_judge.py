@@ -10,22 +10,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.from_source.compiled_tree import CompiledTree
+from pagealloc_model.allocator.from_source.source_tree import SourceTree
 from pagealloc_model.cli import main
-from pagealloc_model.kernel_build.compiled_tree import CompiledTree
-from pagealloc_model.kernel_build.judge import Verdict, judge, shrunk
-from pagealloc_model.kernel_build.judged_sizes import (
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.verdict.kernel_judge.judge import Verdict, judge, shrunk
+from pagealloc_model.verdict.kernel_judge.judged_sizes import (
     BATCH,
     LIMITS,
     MARKS,
     RESERVES,
     size_difference,
 )
-from pagealloc_model.kernel_build.random_machines import random_beginning
-from pagealloc_model.kernel_build.random_operations import random_operations, starting_places
-from pagealloc_model.kernel_build.side_by_side import SideBySide
-from pagealloc_model.kernel_build.source_tree import SourceTree
-from pagealloc_model.kernel_rules import KernelRules
+from pagealloc_model.verdict.kernel_judge.random_machines import random_beginning
+from pagealloc_model.verdict.kernel_judge.random_operations import (
+    random_operations,
+    starting_places,
+)
+from pagealloc_model.verdict.kernel_judge.side_by_side import SideBySide
 from tests.small_recordings import write_bundle
 
 

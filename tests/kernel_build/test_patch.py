@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pagealloc_model.errors import UsageError
-from pagealloc_model.kernel_build.patch import read_patch
-from pagealloc_model.kernel_build.source_tree import open_tree
+from pagealloc_model.allocator.from_source.patch import read_patch
+from pagealloc_model.allocator.from_source.source_tree import open_tree
+from pagealloc_model.base.errors import UsageError
 
 FILE = "mm/page_alloc.c"
 TEXT = "one\ntwo\nthree\nfour\ntwo\nthree\nfive\n"

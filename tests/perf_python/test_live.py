@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.errors import UsageError
-from pagealloc_model.perf_python import live as live_module
-from pagealloc_model.perf_python.module import perf_python_state
-from pagealloc_model.recording.host import Host
-from pagealloc_model.trace.columns import COLUMN_TYPES, Event, Trace
-from pagealloc_model.trace.perf_data import read_perf_data
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.recording.make.host import Host
+from pagealloc_model.recording.make.perf_python import live as live_module
+from pagealloc_model.recording.make.perf_python.module import perf_python_state
+from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
+from pagealloc_model.recording.trace.perf_data import read_perf_data
 from tests.perf_python.made_up_perf import FORMAT_ID, Comm, Lost, Sample, Task, made_up_module
 from tests.real_recordings import KMEM, event_options
 from tests.synthetic_perf_data import ALLOC, FREE

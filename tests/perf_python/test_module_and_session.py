@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pagealloc_model.errors import RecordingError, UsageError
-from pagealloc_model.perf_python import module as perf_module
-from pagealloc_model.perf_python import session
-from pagealloc_model.perf_python.module import load_perf_module, perf_python_state
-from pagealloc_model.trace.columns import COLUMN_TYPES
-from pagealloc_model.trace.perf_data import read_perf_data
+from pagealloc_model.base.errors import RecordingError, UsageError
+from pagealloc_model.recording.make.perf_python import module as perf_module
+from pagealloc_model.recording.make.perf_python import session
+from pagealloc_model.recording.make.perf_python.module import load_perf_module, perf_python_state
+from pagealloc_model.recording.trace.columns import COLUMN_TYPES
+from pagealloc_model.recording.trace.perf_data import read_perf_data
 from tests import synthetic_perf_data as perf
 from tests.perf_python.made_up_perf import Sample, made_up_module, reading_module
 from tests.synthetic_perf_data import ALLOC, CONTENTION, FREE

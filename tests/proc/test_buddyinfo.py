@@ -2,9 +2,9 @@
 
 import pytest
 
-from pagealloc_model.errors import RecordingError
-from pagealloc_model.proc.buddyinfo import parse_buddyinfo
-from pagealloc_model.proc.pagetypeinfo import parse_pagetypeinfo
+from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.recording.proc.buddyinfo import parse_buddyinfo
+from pagealloc_model.recording.proc.pagetypeinfo import parse_pagetypeinfo
 from tests.proc.samples_of import RELEASES, sample
 
 

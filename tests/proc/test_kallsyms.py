@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pagealloc_model.bundle import open_recording
-from pagealloc_model.errors import RecordingError
-from pagealloc_model.lock_waits import waits_by_caller
-from pagealloc_model.post import describe_recording, recording_text
-from pagealloc_model.proc.kallsyms import read_kallsyms
-from pagealloc_model.trace.perf_file import SampleType
+from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.measured.lock_waits import waits_by_caller
+from pagealloc_model.recording.proc.kallsyms import read_kallsyms
+from pagealloc_model.recording.recording import open_recording
+from pagealloc_model.recording.trace.perf_file import SampleType
+from pagealloc_model.show.post import describe_recording, recording_text
 from tests import synthetic_perf_data as perf
 from tests.synthetic_perf_data import ALLOC, CONTENTION
 

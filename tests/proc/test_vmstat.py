@@ -2,8 +2,8 @@
 
 import pytest
 
-from pagealloc_model.errors import RecordingError
-from pagealloc_model.proc.vmstat import parse_vmstat
+from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.recording.proc.vmstat import parse_vmstat
 from tests.proc.samples_of import RELEASES, sample
 
 

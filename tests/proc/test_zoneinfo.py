@@ -2,8 +2,8 @@
 
 import pytest
 
-from pagealloc_model.errors import RecordingError
-from pagealloc_model.proc.zoneinfo import ZoneInfo, ZoneInfoZone, parse_zoneinfo
+from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.recording.proc.zoneinfo import ZoneInfo, ZoneInfoZone, parse_zoneinfo
 from tests.proc.samples_of import RELEASES, sample
 
 

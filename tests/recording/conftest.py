@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pagealloc_model.recording.host import Host
+from pagealloc_model.recording.make.host import Host
 from tests.recording.machines import make_machine, make_perf
 
 

@@ -6,8 +6,8 @@ import gzip
 import sys
 from pathlib import Path
 
-from pagealloc_model.recording.events import usual_events
-from pagealloc_model.recording.host import Host
+from pagealloc_model.recording.make.events import usual_events
+from pagealloc_model.recording.make.host import Host
 from tests.synthetic_perf_data import ALLOC, FREE, attr_of, sample, write
 
 PAGE_FLAGS = bytes(range(256)) * 64

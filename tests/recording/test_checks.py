@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from pagealloc_model.errors import UsageError
-from pagealloc_model.recording.checks import Check, recording_checks, require_recordable
-from pagealloc_model.recording.host import Host
-from pagealloc_model.recording.perf_failures import explain_failure
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.recording.make.checks import Check, recording_checks, require_recordable
+from pagealloc_model.recording.make.host import Host
+from pagealloc_model.recording.make.perf_failures import explain_failure
 from tests.recording.machines import make_machine
 
 Setting = pytest.MonkeyPatch

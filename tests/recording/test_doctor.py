@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from pagealloc_model.cli import main
-from pagealloc_model.doctor import examine
-from pagealloc_model.recording.host import Host
+from pagealloc_model.recording.make.doctor import examine
+from pagealloc_model.recording.make.host import Host
 
 Setting = pytest.MonkeyPatch
 
@@ -54,7 +54,7 @@ def test_the_exit_code_says_whether_recording_is_possible(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: Setting,
 ) -> None:
-    monkeypatch.setattr("pagealloc_model.recording.host.Host", lambda: machine)
+    monkeypatch.setattr("pagealloc_model.recording.make.host.Host", lambda: machine)
     if blocked:
         fake_perf.setenv("FAKE_PERF", "old")
     assert main(["doctor"]) == int(blocked)

@@ -1,7 +1,7 @@
 import pytest
 
-from pagealloc_model.errors import UsageError
-from pagealloc_model.recording.events import (
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.recording.make.events import (
     ESSENTIAL_EVENTS,
     LOCK_EVENTS,
     available_events,
@@ -10,7 +10,7 @@ from pagealloc_model.recording.events import (
     usual_events,
     without_addresses,
 )
-from pagealloc_model.recording.host import Host
+from pagealloc_model.recording.make.host import Host
 
 ALL = frozenset((*usual_events(), "sched:sched_switch"))
 

@@ -3,16 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from pagealloc_model.bundle import open_recording
-from pagealloc_model.post import describe_recording
-from pagealloc_model.recording.finished import (
-    Recorded,
-    read_back,
-    summary_lines,
-    why_unusable,
-)
-from pagealloc_model.recording.host import Host
-from pagealloc_model.recording.perf_tool import default_buffer
+from pagealloc_model.recording.make.finished import Recorded, read_back, summary_lines, why_unusable
+from pagealloc_model.recording.make.host import Host
+from pagealloc_model.recording.make.perf_tool import default_buffer
+from pagealloc_model.recording.recording import open_recording
+from pagealloc_model.show.post import describe_recording
 from tests.synthetic_perf_data import ALLOC, attr_of, record, sample, trailer, write
 
 NOTHING_LOST = {

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from pagealloc_model.recording.kernel_types import function_parameters
+from pagealloc_model.recording.make.kernel_types import function_parameters
 
 INT, FUNCTION, PROTOTYPE, STRUCT = 1, 12, 13, 4
 

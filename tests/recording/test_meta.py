@@ -2,9 +2,9 @@ import json
 import os
 from pathlib import Path
 
-from pagealloc_model.anonymise import ANONYMOUS, anonymise_meta
-from pagealloc_model.recording.host import Host
-from pagealloc_model.recording.meta import machine_meta
+from pagealloc_model.recording.anonymise import ANONYMOUS, anonymise_meta
+from pagealloc_model.recording.make.host import Host
+from pagealloc_model.recording.make.meta import machine_meta
 
 
 def test_what_the_machine_is(machine: Host) -> None:

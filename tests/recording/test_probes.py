@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pagealloc_model.errors import UsageError
-from pagealloc_model.recording.host import Host
-from pagealloc_model.recording.probes import PROBES, KernelProbes, leftover_probes
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.recording.make.host import Host
+from pagealloc_model.recording.make.probes import PROBES, KernelProbes, leftover_probes
 from tests.recording.test_kernel_types import Types
 
 BY_EVENT = {probe.event: probe for probe in PROBES}

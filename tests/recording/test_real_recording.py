@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.trace.columns import Event
+from pagealloc_model.recording.trace.columns import Event
 
 pytestmark = [pytest.mark.perf, pytest.mark.usefixtures("recording_machine")]
 
@@ -155,7 +155,8 @@ def test_a_recording_under_sudo_is_the_calling_users(build: Path) -> None:
 def test_without_root_one_line_says_what_to_do(tmp_path: Path) -> None:
     # Everything is imported first: this user may have no right to read the installation.
     code = (
-        "import os, pagealloc_model.recording.finished, pagealloc_model.recording.session\n"
+        "import os, pagealloc_model.recording.make.finished\n"
+        "import pagealloc_model.recording.make.session\n"
         "from pagealloc_model.cli import main\n"
         f"os.setuid({NOBODY}); raise SystemExit(main(['record', '-o', 'x', '--seconds', '1']))"
     )

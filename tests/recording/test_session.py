@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from pagealloc_model.bundle import open_recording
-from pagealloc_model.errors import RecordingError, UsageError
-from pagealloc_model.recording import session as session_module
-from pagealloc_model.recording.finished import Recorded
-from pagealloc_model.recording.host import Host
-from pagealloc_model.recording.options import RecordOptions, parse_size
-from pagealloc_model.recording.session import record
-from pagealloc_model.recording.workspace import Workspace, calling_user
+from pagealloc_model.base.errors import RecordingError, UsageError
+from pagealloc_model.recording.make import session as session_module
+from pagealloc_model.recording.make.finished import Recorded
+from pagealloc_model.recording.make.host import Host
+from pagealloc_model.recording.make.options import RecordOptions, parse_size
+from pagealloc_model.recording.make.session import record
+from pagealloc_model.recording.make.workspace import Workspace, calling_user
+from pagealloc_model.recording.recording import open_recording
 from tests.recording.machines import KALLSYMS, PAGE_FLAGS
 
 Setting = pytest.MonkeyPatch
@@ -287,7 +287,7 @@ def test_a_recording_that_cannot_be_anonymised_is_kept_and_said(
     def failing(*arguments: object, **options: object) -> None:
         raise RecordingError("x", "is odd")
 
-    monkeypatch.setattr("pagealloc_model.trim.trim_bundle", failing)
+    monkeypatch.setattr("pagealloc_model.recording.trim.trim_bundle", failing)
     with pytest.raises(UsageError, match="could not be anonymised"):
         recorded(machine, tmp_path / "mine", seconds=0.01, anonymise=True)
     assert open_recording(tmp_path / "mine").meta["cmdline"] == "root=/dev/secret quiet"

@@ -15,8 +15,8 @@ import pytest
 from distributed import Client, LocalCluster
 
 import pagealloc_model as pm
-from pagealloc_model.errors import ClusterError, UsageError
-from pagealloc_model.sweeps import cluster as cluster_module
+from pagealloc_model.base.errors import ClusterError, UsageError
+from pagealloc_model.studies.sweeps import cluster as cluster_module
 from tests.small_recordings import write_bundle
 
 BATCHES = list(range(1, 25))

@@ -3,10 +3,10 @@
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.errors import PolicyError, UsageError
-from pagealloc_model.policy import policy_settings
-from pagealloc_model.sweeps.points import grid, parse_vary
-from pagealloc_model.sweeps.settings import Settings
+from pagealloc_model.base.errors import PolicyError, UsageError
+from pagealloc_model.policy.policy import policy_settings
+from pagealloc_model.studies.sweeps.points import grid, parse_vary
+from pagealloc_model.studies.sweeps.settings import Settings
 
 
 def test_a_grid_is_every_combination_once() -> None:

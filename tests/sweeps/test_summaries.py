@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pagealloc_model.errors import UsageError
-from pagealloc_model.figures import sweep_lines
-from pagealloc_model.sweeps.pareto import on_front, pareto
-from pagealloc_model.sweeps.sensitivity import sensitivity
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.show.figures import sweep_lines
+from pagealloc_model.studies.sweeps.pareto import on_front, pareto
+from pagealloc_model.studies.sweeps.sensitivity import sensitivity
 from tests.test_post import assert_mailable
 
 AXES = ("pcp_batch", "costly_order")

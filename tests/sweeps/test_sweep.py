@@ -13,14 +13,14 @@ import pandas as pd
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.allocator.replay import advance
-from pagealloc_model.errors import UsageError
-from pagealloc_model.prediction import Cancelled
-from pagealloc_model.sweeps import local, record
-from pagealloc_model.sweeps.fingerprint import point_key, recording_digest
-from pagealloc_model.sweeps.metrics import metric, replay_metrics
-from pagealloc_model.sweeps.recordings import OpenRecordings, named_recording
-from pagealloc_model.sweeps.settings import Settings
+from pagealloc_model.allocator.core.replay import advance
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.replay.replay import Cancelled
+from pagealloc_model.studies.sweeps import local, record
+from pagealloc_model.studies.sweeps.fingerprint import point_key, recording_digest
+from pagealloc_model.studies.sweeps.metrics import metric, replay_metrics
+from pagealloc_model.studies.sweeps.recordings import OpenRecordings, named_recording
+from pagealloc_model.studies.sweeps.settings import Settings
 from tests.small_recordings import write_bundle
 
 BATCHES = [1, 4, 15, 31]
@@ -172,7 +172,9 @@ def test_a_key_depends_on_everything_that_changes_a_result(
     snapshot = next((tmp_path / "small" / "snapshots").iterdir())
     (snapshot / "zoneinfo").write_text("changed")
     keys.add(point_key(recording_digest(copy), base))
-    monkeypatch.setattr("pagealloc_model.sweeps.fingerprint.model_fingerprint", lambda: "other")
+    monkeypatch.setattr(
+        "pagealloc_model.studies.sweeps.fingerprint.model_fingerprint", lambda: "other"
+    )
     keys.add(point_key(digest, base))
     assert len(keys) == len(changed) + 3
 
@@ -202,7 +204,7 @@ def test_a_point_that_fails_is_a_row_with_its_error(
 def test_hooks_are_a_policy_like_any_other(
     small: pm.Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pagealloc_model.hooks.advance_with", lambda hooks: advance)
+    monkeypatch.setattr("pagealloc_model.allocator.hooks.advance_with", lambda hooks: advance)
     hooks = pm.Hooks(drain=lambda pages, order, count, high, batch: pages)
     result = pm.sweep([small], vary={"policy": [None, hooks], "pcp_batch": [4]}, cache=False)
     plain, hooked = (row for _, row in result.rows.iterrows())

@@ -8,10 +8,10 @@ import pytest
 import synthetic_perf_data as perf
 from synthetic_perf_data import ALLOC, CONTENTION, FREE, MIGRATETYPE, ORDER, PFN, Tracepoint
 
-from pagealloc_model.errors import RecordingError
-from pagealloc_model.trace.columns import Event, Losses
-from pagealloc_model.trace.perf_data import read_perf_data
-from pagealloc_model.trace.perf_file import AttrFlag, Feature, SampleType
+from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.recording.trace.columns import Event, Losses
+from pagealloc_model.recording.trace.perf_data import read_perf_data
+from pagealloc_model.recording.trace.perf_file import AttrFlag, Feature, SampleType
 
 READ_GROUP = 8
 READ_ID_AND_LOST = 4 | 16

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from pagealloc_model.trace.columns import EVENT_NAMES, Event, Trace
-from pagealloc_model.trace.gfp import gfp_from_names
-from pagealloc_model.trace.perf_data import read_perf_data
+from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event, Trace
+from pagealloc_model.recording.trace.gfp import gfp_from_names
+from pagealloc_model.recording.trace.perf_data import read_perf_data
 from tests.real_recordings import record_file, record_pipe
 
 SHIPPED = ("kbuild", "xfree", "highatomic_stock")

@@ -11,10 +11,10 @@ import pytest
 import synthetic_perf_data as perf
 from synthetic_perf_data import ALLOC, CONTENTION, FREE
 
-from pagealloc_model.errors import RecordingError
-from pagealloc_model.trace.columns import Trace
-from pagealloc_model.trace.perf_data import read_perf_data
-from pagealloc_model.trace.perf_file import SampleType
+from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.recording.trace.columns import Trace
+from pagealloc_model.recording.trace.perf_data import read_perf_data
+from pagealloc_model.recording.trace.perf_file import SampleType
 
 MUTATIONS = 120
 HUGE = (0, 2**31, 2**32 - 1, 2**63, 2**64 - 1, 2**64 - 8)

@@ -15,11 +15,11 @@ import synthetic_perf_data as perf
 import zstandard
 from synthetic_perf_data import ALLOC, CONTENTION, FREE
 
-from pagealloc_model.bundle import open_recording
-from pagealloc_model.errors import RecordingError
-from pagealloc_model.post import describe_recording
-from pagealloc_model.trace.columns import COLUMN_TYPES, Trace
-from pagealloc_model.trace.perf_data import read_perf_data
+from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.recording.recording import open_recording
+from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Trace
+from pagealloc_model.recording.trace.perf_data import read_perf_data
+from pagealloc_model.show.post import describe_recording
 
 ROUND = perf.record(68, b"")
 PACKERS: dict[str, Callable[[bytes], bytes]] = {

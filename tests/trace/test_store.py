@@ -14,17 +14,17 @@ import pyarrow as pa
 import pyarrow.ipc
 import pytest
 
-from pagealloc_model import working_arrays
-from pagealloc_model.errors import RecordingError
-from pagealloc_model.trace import column_space, store_write
-from pagealloc_model.trace.column_space import on_disk
-from pagealloc_model.trace.columns import COLUMN_TYPES, Losses, Trace
-from pagealloc_model.trace.perf_data import read_perf_data
-from pagealloc_model.trace.store import read_store, store_source
-from pagealloc_model.trace.store_header import HEADER_KEY, STORE_VERSION, StoreSource
-from pagealloc_model.trace.store_write import write_store
-from pagealloc_model.trace.thread_names import NAMED, ThreadNames
-from pagealloc_model.version import __version__
+from pagealloc_model.base import column_space, working_arrays
+from pagealloc_model.base.column_space import on_disk
+from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.base.version import __version__
+from pagealloc_model.recording.trace import store_write
+from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Losses, Trace
+from pagealloc_model.recording.trace.perf_data import read_perf_data
+from pagealloc_model.recording.trace.store import read_store, store_source
+from pagealloc_model.recording.trace.store_header import HEADER_KEY, STORE_VERSION, StoreSource
+from pagealloc_model.recording.trace.store_write import write_store
+from pagealloc_model.recording.trace.thread_names import NAMED, ThreadNames
 from tests.same_trace import differing_fields
 from tests.small_recordings import shipped_bundle
 

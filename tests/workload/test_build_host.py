@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator import pressure_layout as pr
-from pagealloc_model.errors import UsageError
-from pagealloc_model.kernel_rules import KernelRules
-from pagealloc_model.policy import Assumptions, Policy
-from pagealloc_model.workload.build_demand import steps_of_demand
-from pagealloc_model.workload.build_host import BuildHost
-from pagealloc_model.workload.build_run import run_build_host
-from pagealloc_model.workload.build_start import state_after_boot
-from pagealloc_model.workload.made_up_machine import made_up_machine
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core import pressure_layout as pr
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.policy.policy import Assumptions, Policy
+from pagealloc_model.recording.made_up_machine import made_up_machine
+from pagealloc_model.studies.workload.build_demand import steps_of_demand
+from pagealloc_model.studies.workload.build_host import BuildHost
+from pagealloc_model.studies.workload.build_run import run_build_host
+from pagealloc_model.studies.workload.build_start import state_after_boot
 
 RULES = KernelRules.preset("6.15")
 SMALL = BuildHost(

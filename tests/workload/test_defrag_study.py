@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pagealloc_model import figures
-from pagealloc_model.post import posted_figures
-from pagealloc_model.post.defrag_table import defrag_table, left_out_lines, trend_table
-from pagealloc_model.workload import defrag_study as study
+from pagealloc_model.show import figures
+from pagealloc_model.show.post import posted_figures
+from pagealloc_model.studies.workload import defrag_study as study
+from pagealloc_model.studies.workload.defrag_table import defrag_table, left_out_lines, trend_table
 
 POSTED = posted_figures("defrag_mode")
 STEPS = 15

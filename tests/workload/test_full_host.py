@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pandas as pd
 
-from pagealloc_model.kernel_rules import KernelRules
-from pagealloc_model.policy import Policy
-from pagealloc_model.workload.full_host import FullHost, run_full_host
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.policy.policy import Policy
+from pagealloc_model.studies.workload.full_host import FullHost, run_full_host
 
 SMALL = FullHost(
     gib=2,

@@ -7,10 +7,9 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from pagealloc_model.errors import UsageError
-from pagealloc_model.figures.gate_map import gate_map
-from pagealloc_model.post.gate_map_table import gate_map_table
-from pagealloc_model.workload.gate_effects import (
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.show.figures.gate_map import gate_map
+from pagealloc_model.studies.workload.gate_effects import (
     NONE,
     OPPOSITE,
     OUTCOMES,
@@ -22,8 +21,9 @@ from pagealloc_model.workload.gate_effects import (
     gate_effects,
     size_of,
 )
-from pagealloc_model.workload.pressure_map import AXES, FAULTS, GATE_ORDER, design, run_map
-from pagealloc_model.workload.shipped_map import DESIGNS, SEEDS, shipped_map
+from pagealloc_model.studies.workload.gate_map_table import gate_map_table
+from pagealloc_model.studies.workload.pressure_map import AXES, FAULTS, GATE_ORDER, design, run_map
+from pagealloc_model.studies.workload.shipped_map import DESIGNS, SEEDS, shipped_map
 
 
 def test_a_design_fills_the_ranges_of_its_axes() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pagealloc_model.workload.reserve_questions import (
+from pagealloc_model.studies.workload.reserve_questions import (
     AFFECTED_HOST,
     HOST,
     LONG_MS,

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pagealloc_model.allocator import layout as at
-from pagealloc_model.errors import UsageError
-from pagealloc_model.kernel_rules import KernelRules
-from pagealloc_model.machine import Machine
-from pagealloc_model.policy import Policy
-from pagealloc_model.workload.made_up_machine import made_up_machine
-from pagealloc_model.workload.run import ScenarioRun, run_scenario
-from pagealloc_model.workload.scenarios import SCENARIOS, exit_avalanche, purgers
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.policy.policy import Policy
+from pagealloc_model.recording.machine import Machine
+from pagealloc_model.recording.made_up_machine import made_up_machine
+from pagealloc_model.studies.workload.run import ScenarioRun, run_scenario
+from pagealloc_model.studies.workload.scenarios import SCENARIOS, exit_avalanche, purgers
 
 RULES = KernelRules.preset("6.18")
 

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.allocator import layout as at
-from pagealloc_model.errors import UsageError
-from pagealloc_model.workload import copied_streams, rounds
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.studies.workload import copied_streams, rounds
 from tests.small_recordings import shipped_bundle
 
 
