@@ -39,7 +39,7 @@ PEERS = {
 }
 _READ = """
 import resource, sys
-from pagealloc_model.trace.perf_data import read_perf_data
+from pagealloc_model.recording.trace.perf_data import read_perf_data
 read_perf_data(sys.argv[1])
 def spent():
     usage = resource.getrusage(resource.RUSAGE_SELF)

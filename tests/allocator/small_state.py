@@ -8,7 +8,6 @@ import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.initial import note_isolated_blocks, place_buddies
-from pagealloc_model.allocator.core.invariants import list_pages
 from pagealloc_model.allocator.core.replay import advance
 from pagealloc_model.allocator.core.state import State, make_state
 from pagealloc_model.policy.kernel_rules import KernelRules
@@ -131,7 +130,7 @@ class Small:
     def list(self, order: int, migratetype: int) -> list[int]:
         """Pages of a free list, head first."""
         start = at.ZONE_LISTS + (order * at.MIGRATETYPES + migratetype) * at.LIST_WORDS
-        return list_pages(self.state, self.zone[start : start + at.LIST_WORDS])
+        return self.state.list_pages(self.zone[start : start + at.LIST_WORDS])
 
     def block_type(self, block: int) -> int:
         """A block's migratetype."""

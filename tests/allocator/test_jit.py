@@ -24,11 +24,11 @@ EDIT = ("push_tail(pages, st, lst, pfn)\n", "push_head(pages, st, lst, pfn)\n")
 PLACE_TWO_PAGES = """
 import numpy as np
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.initial import place_buddies
-from pagealloc_model.jit import kernel_fingerprint
-from pagealloc_model.allocator.state import make_state
-from pagealloc_model.kernel_rules import KernelRules
-from pagealloc_model.machine import Machine, Zone
+from pagealloc_model.allocator.core.initial import place_buddies
+from pagealloc_model.base.jit import kernel_fingerprint
+from pagealloc_model.allocator.core.state import make_state
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.recording.machine import Machine, Zone
 
 zone = Zone(
     name="Normal", start_pfn=0, spanned=512, present=512, managed=512, min=0, low=0, high=0

@@ -17,7 +17,7 @@ from pagealloc_model.base.progress_bar import Report, progress
 
 PARAMETERS, INJECTED = "parameters", "injected-parameters"
 FIRST_CELL = """\
-from pagealloc_model.headless.static_widgets import show_statically
+from pagealloc_model.notebook.headless.static_widgets import show_statically
 show_statically()
 del show_statically"""
 """Run before the notebook's own cells; no part of the executed copy."""
