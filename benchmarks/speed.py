@@ -75,9 +75,9 @@ def _event_loop(bundle: Bundle) -> float:
 def _ready(bundle: Bundle) -> tuple:
     from pagealloc_model.measured.evidence.choice import recorded_rules
     from pagealloc_model.policy.policy import Assumptions
+    from pagealloc_model.predicted.prepared import prepare
+    from pagealloc_model.predicted.start.start_calibration import begun_state
     from pagealloc_model.recording.recorded_machine import recorded_policy
-    from pagealloc_model.replay.prepared import prepare
-    from pagealloc_model.replay.start.start_calibration import begun_state
 
     rules = recorded_rules(bundle).rules
     assumptions = Assumptions()

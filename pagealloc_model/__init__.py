@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from pagealloc_model.policy.lock_costs import LockCosts
     from pagealloc_model.policy.ownership_options import OwnershipOptions
     from pagealloc_model.policy.policy import Assumptions, Policy
+    from pagealloc_model.predicted.checkpoints import Checkpoints
+    from pagealloc_model.predicted.locks.lock_spread import with_spread
+    from pagealloc_model.predicted.locks.lock_timing import LockModel, LockTimes, lock_times
+    from pagealloc_model.predicted.replay import Cancelled, Replay, replay
     from pagealloc_model.recording.importing import import_recording
     from pagealloc_model.recording.machine import Machine
     from pagealloc_model.recording.make.perf_python.live import live
@@ -29,10 +33,6 @@ if TYPE_CHECKING:
     from pagealloc_model.recording.recording import open_recording as open
     from pagealloc_model.recording.trace.columns import Trace
     from pagealloc_model.recording.trim import trim_bundle
-    from pagealloc_model.replay.checkpoints import Checkpoints
-    from pagealloc_model.replay.locks.lock_spread import with_spread
-    from pagealloc_model.replay.locks.lock_timing import LockModel, LockTimes, lock_times
-    from pagealloc_model.replay.replay import Cancelled, Replay, replay
     from pagealloc_model.studies.fleets.fleet import fleet
     from pagealloc_model.studies.fleets.results import FleetResult
     from pagealloc_model.studies.fleets.synthetic_hosts import SyntheticHosts
@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 _PLACES = {
     "Assumptions": ("policy.policy", "Assumptions"),
     "Bundle": ("recording.recording", "Bundle"),
-    "Cancelled": ("replay.replay", "Cancelled"),
-    "Checkpoints": ("replay.checkpoints", "Checkpoints"),
+    "Cancelled": ("predicted.replay", "Cancelled"),
+    "Checkpoints": ("predicted.checkpoints", "Checkpoints"),
     "Comparison": ("verdict.comparison", "Comparison"),
     "ElasticAssumptions": ("policy.assumptions", "ElasticAssumptions"),
     "EventStream": ("studies.workload.event_stream", "EventStream"),
@@ -65,8 +65,8 @@ _PLACES = {
     "KernelRules": ("policy.kernel_rules", "KernelRules"),
     "LockComparison": ("verdict.lock_comparison", "LockComparison"),
     "LockCosts": ("policy.lock_costs", "LockCosts"),
-    "LockModel": ("replay.locks.lock_timing", "LockModel"),
-    "LockTimes": ("replay.locks.lock_timing", "LockTimes"),
+    "LockModel": ("predicted.locks.lock_timing", "LockModel"),
+    "LockTimes": ("predicted.locks.lock_timing", "LockTimes"),
     "Machine": ("recording.machine", "Machine"),
     "Measured": ("measured.measured", "Measured"),
     "OwnershipOptions": ("policy.ownership_options", "OwnershipOptions"),
@@ -75,7 +75,7 @@ _PLACES = {
     "Policy": ("policy.policy", "Policy"),
     "PolicyError": ("base.errors", "PolicyError"),
     "RecordingError": ("base.errors", "RecordingError"),
-    "Replay": ("replay.replay", "Replay"),
+    "Replay": ("predicted.replay", "Replay"),
     "Scenario": ("studies.workload.scenario", "Scenario"),
     "ScenarioRun": ("studies.workload.run", "ScenarioRun"),
     "StreamRun": ("studies.workload.run_stream", "StreamRun"),
@@ -92,7 +92,7 @@ _PLACES = {
     "judge_placement": ("verdict.choices.placement", "judge_placement"),
     "judged_scale_up": ("studies.workload.scale_up", "judged_scale_up"),
     "lock_policy_table": ("verdict.lock_policies", "lock_policy_table"),
-    "lock_times": ("replay.locks.lock_timing", "lock_times"),
+    "lock_times": ("predicted.locks.lock_timing", "lock_times"),
     "made_up_scenario": ("studies.workload.made_up_scenario", "made_up_scenario"),
     "live": ("recording.make.perf_python.live", "live"),
     "measure": ("measured.measured", "measure"),
@@ -100,7 +100,7 @@ _PLACES = {
     "open": ("recording.recording", "open_recording"),
     "preset_names": ("policy.kernel_rules", "preset_names"),
     "progress": ("base.progress_bar", "progress"),
-    "replay": ("replay.replay", "replay"),
+    "replay": ("predicted.replay", "replay"),
     "run_scenario": ("studies.workload.run", "run_scenario"),
     "run_stream": ("studies.workload.run_stream", "run_stream"),
     "scaled_stream": ("studies.workload.scale_up", "scaled_stream"),
@@ -109,7 +109,7 @@ _PLACES = {
     "sweep": ("studies.sweeps.sweep", "sweep"),
     "trim_bundle": ("recording.trim", "trim_bundle"),
     "validate": ("verdict.validation", "validate"),
-    "with_spread": ("replay.locks.lock_spread", "with_spread"),
+    "with_spread": ("predicted.locks.lock_spread", "with_spread"),
 }
 
 __all__ = [

@@ -91,7 +91,7 @@ def _lock_queues() -> None:
     import numpy as np
 
     from pagealloc_model.allocator.core import layout as at
-    from pagealloc_model.replay.locks.lock_timing import LockModel, queued
+    from pagealloc_model.predicted.locks.lock_timing import LockModel, queued
 
     queued(np.zeros((1, at.LOG_COLUMNS), np.int64), _small_state().machine, LockModel())
 

@@ -20,8 +20,8 @@ from pagealloc_model.cli.output import json_text, rows_of, write_directory
 from pagealloc_model.policy.policy import Policy
 
 if TYPE_CHECKING:
+    from pagealloc_model.predicted.replay import Replay
     from pagealloc_model.recording.recording import Bundle
-    from pagealloc_model.replay.replay import Replay
 
 TABLES = (
     "free_pages",

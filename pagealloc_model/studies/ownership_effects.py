@@ -18,14 +18,19 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.base.text.comparison_table import comparison_table
 from pagealloc_model.base.text.layout import paragraph
 from pagealloc_model.policy.lock_costs import LockCosts
-from pagealloc_model.replay.fragmentation import fragmentation
-from pagealloc_model.replay.list_use import list_use, list_words, ownership_counters, refill_phases
+from pagealloc_model.predicted.fragmentation import fragmentation
+from pagealloc_model.predicted.list_use import (
+    list_use,
+    list_words,
+    ownership_counters,
+    refill_phases,
+)
 from pagealloc_model.studies.sweeps.metrics import lock_metrics
 from pagealloc_model.verdict.state_errors import relative
 
 if TYPE_CHECKING:
     from pagealloc_model.allocator.core.state import State
-    from pagealloc_model.replay.replay import Replay
+    from pagealloc_model.predicted.replay import Replay
     from pagealloc_model.studies.workload.run import ScenarioRun
 
 Effect = tuple[str, str, float, str, str]

@@ -13,12 +13,12 @@ from pagealloc_model.allocator.hooks import are_compiled
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.text.layout import paragraph
 from pagealloc_model.policy.policy import Policy
-from pagealloc_model.replay.replay import replay
+from pagealloc_model.predicted.replay import replay
 
 if TYPE_CHECKING:
     from pagealloc_model.allocator.hooks import Hooks
+    from pagealloc_model.predicted.replay import Replay
     from pagealloc_model.recording.recording import Bundle
-    from pagealloc_model.replay.replay import Replay
 
 TABLES = ("free_pages", "pageblocks", "pcp", "lock", "transactions", "fallbacks", "outcomes")
 KNOWN_TO_MODEL = (4, 5)

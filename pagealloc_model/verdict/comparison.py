@@ -15,8 +15,8 @@ from pagealloc_model.base.text.footer import Footer
 from pagealloc_model.base.version import __version__
 from pagealloc_model.policy.policy import Assumptions, policy_settings
 from pagealloc_model.policy.policy_fields import Setting
-from pagealloc_model.replay.predicted_tables import LITERAL
-from pagealloc_model.replay.replay import Replay
+from pagealloc_model.predicted.predicted_tables import LITERAL
+from pagealloc_model.predicted.replay import Replay
 
 Metric = tuple[str, str, float, str, str]
 """Name, scope, value, unit, and which direction is better: "lower", "higher" or ""."""

@@ -10,8 +10,8 @@ import pandas as pd
 
 from pagealloc_model.allocator.core.objects import RECORDED
 from pagealloc_model.measured.measured import Measured
+from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event
-from pagealloc_model.replay.replay import Replay
 from pagealloc_model.verdict.contention_errors import contention_rows
 from pagealloc_model.verdict.state_errors import ErrorRow, Scored, error_row, relative, state_rows
 

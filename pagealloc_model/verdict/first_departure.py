@@ -10,9 +10,9 @@ import pandas as pd
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.objects import RECORDED
+from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.trace.columns import Event, Trace
-from pagealloc_model.replay.replay import Replay
 
 _KNOWN_FROM = {
     Event.ZONE_LOCKED: "the kernel had last taken it from the buddy, and the model's refill "

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from pagealloc_model.measured.measured import Measured, measure
-from pagealloc_model.replay.locks.lock_timing import LockModel, LockTimes, lock_times
-from pagealloc_model.replay.replay import Replay, replay
+from pagealloc_model.predicted.locks.lock_timing import LockModel, LockTimes, lock_times
+from pagealloc_model.predicted.replay import Replay, replay
 from pagealloc_model.verdict.contention_errors import recorded_lock_model, shows_contention
 from pagealloc_model.verdict.state_errors import relative
 

@@ -17,8 +17,8 @@ import pandas as pd
 
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.measured.measured import Measured, measure
+from pagealloc_model.predicted.replay import Replay, replay
 from pagealloc_model.recording.recorded_machine import recorded_machine
-from pagealloc_model.replay.replay import Replay, replay
 
 if TYPE_CHECKING:
     from pagealloc_model.policy.policy import Assumptions, Policy

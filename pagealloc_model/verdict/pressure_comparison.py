@@ -6,7 +6,7 @@ import pandas as pd
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.measured.measured import Measured
-from pagealloc_model.replay.replay import Replay
+from pagealloc_model.predicted.replay import Replay
 
 
 def pressure_counters(replay: Replay, measured: Measured) -> pd.DataFrame:

@@ -8,8 +8,8 @@ import pandas as pd
 
 from pagealloc_model.measured.measured import Measured, measure
 from pagealloc_model.policy.policy import Assumptions, Policy
-from pagealloc_model.replay.prepared import forget_prepared
-from pagealloc_model.replay.replay import replay
+from pagealloc_model.predicted.prepared import forget_prepared
+from pagealloc_model.predicted.replay import replay
 from pagealloc_model.verdict.pressure_comparison import pressure_counters
 
 if TYPE_CHECKING:

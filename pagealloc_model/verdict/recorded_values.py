@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pagealloc_model.policy.policy_fields import Setting
+    from pagealloc_model.predicted.replay import Replay
     from pagealloc_model.recording.machine import Machine
-    from pagealloc_model.replay.replay import Replay
 
 
 def recorded_values(base: Replay) -> dict[str, Setting]:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from pagealloc_model.base.scopes import zone_scope
 from pagealloc_model.measured.measured import Measured
-from pagealloc_model.replay.replay import Replay
+from pagealloc_model.predicted.replay import Replay
 
 FROZEN = "nothing changes"
 OF_RANGE = "pages, error in share of range"

@@ -14,11 +14,11 @@ from pagealloc_model.base.sampling import bin_width_ns
 from pagealloc_model.measured.evidence.choice import RuleEvidence, checked, rule_notes
 from pagealloc_model.measured.measured import Measured, measure
 from pagealloc_model.policy.policy import Assumptions
+from pagealloc_model.predicted.growth import size_changes
+from pagealloc_model.predicted.predicted_tables import LITERAL
+from pagealloc_model.predicted.replay import Replay, replay
 from pagealloc_model.recording.recorded_machine import start_snapshots
 from pagealloc_model.recording.topology import missing_topology
-from pagealloc_model.replay.growth import size_changes
-from pagealloc_model.replay.predicted_tables import LITERAL
-from pagealloc_model.replay.replay import Replay, replay
 from pagealloc_model.verdict.error_rows import error_rows
 from pagealloc_model.verdict.first_departure import Departure, first_departures
 from pagealloc_model.verdict.state_errors import Scored, at_snapshots

@@ -8,8 +8,8 @@ import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.recording.trace.columns import Trace
-from pagealloc_model.replay.replay import Replay
 from pagealloc_model.verdict.first_departure import first_departures
 from tests.small_recordings import shipped_bundle
 

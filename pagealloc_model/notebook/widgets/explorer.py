@@ -27,7 +27,7 @@ from pagealloc_model.show.figures.drawing import Drawing, drawing_of
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from pagealloc_model.replay.replay import Replay
+    from pagealloc_model.predicted.replay import Replay
 
 PROGRESS_EVERY_S = 0.2
 

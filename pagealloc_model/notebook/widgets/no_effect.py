@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pagealloc_model.notebook.widgets.moves import same
-from pagealloc_model.replay.reclaim_mode import ELASTIC_SETTINGS
+from pagealloc_model.predicted.reclaim_mode import ELASTIC_SETTINGS
 
 if TYPE_CHECKING:
     from pagealloc_model.policy.policy import Policy
-    from pagealloc_model.replay.replay import Replay
+    from pagealloc_model.predicted.replay import Replay
     from pagealloc_model.show.figures.drawing import Drawing
 
 COORDINATES = ("x", "y", "z")

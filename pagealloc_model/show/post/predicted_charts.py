@@ -11,7 +11,7 @@ import pandas as pd
 from pagealloc_model.base.text.charts import ASCII, Glyphs, bar_chart, histogram, time_series
 
 if TYPE_CHECKING:
-    from pagealloc_model.replay.replay import Replay
+    from pagealloc_model.predicted.replay import Replay
     from pagealloc_model.verdict.comparison import Comparison
 
 SERIES = ("base", "patch")

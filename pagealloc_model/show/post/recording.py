@@ -26,8 +26,8 @@ def describe_recording(bundle: Bundle) -> dict[str, Any]:
         RecordingError: the recording cannot be read.
     """
     from pagealloc_model.measured.lock_waits import waits_by_caller
+    from pagealloc_model.predicted.growth import size_changes
     from pagealloc_model.recording.trace.columns import EVENT_NAMES
-    from pagealloc_model.replay.growth import size_changes
 
     trace = bundle.trace
     origin, evidence = _rules(bundle)

@@ -9,10 +9,10 @@ import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.policy.lock_costs import LockCosts
+from pagealloc_model.predicted.list_use import LOCK_COLUMNS
+from pagealloc_model.predicted.predicted_tables import FALLBACK_KINDS
+from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.recording.machine import Machine
-from pagealloc_model.replay.list_use import LOCK_COLUMNS
-from pagealloc_model.replay.predicted_tables import FALLBACK_KINDS
-from pagealloc_model.replay.replay import Replay
 
 Row = dict[str, float]
 """Values by metric."""

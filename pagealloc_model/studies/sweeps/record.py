@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 
 from pagealloc_model.base.errors import PageallocError
 from pagealloc_model.base.version import __version__
+from pagealloc_model.predicted.replay import Cancelled, Replay
 from pagealloc_model.recording.recording import Bundle
-from pagealloc_model.replay.replay import Cancelled, Replay
 from pagealloc_model.studies.sweeps.metrics import Row, replay_metrics
 from pagealloc_model.studies.sweeps.settings import Settings
 

@@ -10,8 +10,8 @@ from threading import Lock, RLock
 
 from pagealloc_model.base.progress_bar import unreported
 from pagealloc_model.measured.evidence.choice import choose_rules
+from pagealloc_model.predicted.prepared import forget_prepared, prepare
 from pagealloc_model.recording.recording import Bundle, open_recording
-from pagealloc_model.replay.prepared import forget_prepared, prepare
 from pagealloc_model.studies.sweeps.fingerprint import recording_digest
 from pagealloc_model.studies.sweeps.remote_files import (
     address_digest,

@@ -13,8 +13,8 @@ from pagealloc_model.base.progress_bar import unreported
 from pagealloc_model.policy.kernel_rules import BY_ANSWERS, KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy, policy_settings
 from pagealloc_model.policy.policy_fields import BOOL, CHOICE, INT
+from pagealloc_model.predicted.replay import Replay, replay
 from pagealloc_model.recording.recording import Bundle
-from pagealloc_model.replay.replay import Replay, replay
 
 Code = KernelBuild | Hooks
 POLICY_AXIS, RULES_AXIS, ASSUMPTIONS_AXIS = "policy", "rules", "assumptions"

@@ -25,8 +25,8 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.working_arrays import GrowingArray
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
+from pagealloc_model.predicted.replay import Cancelled
 from pagealloc_model.recording.machine import Machine
-from pagealloc_model.replay.replay import Cancelled
 from pagealloc_model.studies.workload.run import free_everything
 from pagealloc_model.studies.workload.scenario import GFP_HIGHUSER_MOVABLE, in_time_order
 

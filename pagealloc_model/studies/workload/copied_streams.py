@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.replay.demand.demand import Demand
+from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.studies.workload.scenario import in_time_order, plain_events
 
 PART_EVENTS = 1 << 19

@@ -16,11 +16,11 @@ from pagealloc_model.allocator.core.state import State, make_state
 from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
+from pagealloc_model.predicted import predicted_tables as tables
+from pagealloc_model.predicted.locks.lock_timing import LockModel, LockTimes, queued
+from pagealloc_model.predicted.locks.lock_visits import list_visits
+from pagealloc_model.predicted.reclaim_mode import check_mode
 from pagealloc_model.recording.machine import Machine
-from pagealloc_model.replay import predicted_tables as tables
-from pagealloc_model.replay.locks.lock_timing import LockModel, LockTimes, queued
-from pagealloc_model.replay.locks.lock_visits import list_visits
-from pagealloc_model.replay.reclaim_mode import check_mode
 from pagealloc_model.studies.workload.event_stream import EventStream
 from pagealloc_model.studies.workload.scenario import Scenario
 

@@ -21,10 +21,10 @@ from pagealloc_model.measured.evidence.choice import choose_rules
 from pagealloc_model.measured.measured import measure
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions
+from pagealloc_model.predicted.prepared import prepare
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.made_up_machine import GIB_PAGES, made_up_machine
 from pagealloc_model.recording.recorded_machine import effective_policy
-from pagealloc_model.replay.prepared import prepare
 from pagealloc_model.studies.workload.copied_streams import CopiedStreams, most_in_use, streams_of
 from pagealloc_model.studies.workload.event_stream import EventStream
 from pagealloc_model.studies.workload.rounds import Rounds
@@ -34,8 +34,8 @@ from pagealloc_model.verdict.state_errors import relative
 
 if TYPE_CHECKING:
     from pagealloc_model.allocator.core.initial import StartImage
+    from pagealloc_model.predicted.demand.demand import Demand
     from pagealloc_model.recording.recording import Bundle
-    from pagealloc_model.replay.demand.demand import Demand
 
 SHIFT_SHARE = 20
 """Copies begin within this part of the recording's span, by default."""

@@ -7,9 +7,9 @@ import numpy as np
 from pagealloc_model.allocator.choices import recorded_steps as rec
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.initial import LISTED, StartImage
+from pagealloc_model.predicted.start.page_evidence import MIGRATABLE
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.proc import kpageflags as flags
-from pagealloc_model.replay.start.page_evidence import MIGRATABLE
 
 
 def true_start(

@@ -9,7 +9,7 @@ import numpy as np
 from pagealloc_model.allocator.choices import recorded_steps as rec
 from pagealloc_model.allocator.choices import true_state as true
 from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.replay.demand.recorded_reclaim import kswapd_runs
+from pagealloc_model.predicted.demand.recorded_reclaim import kswapd_runs
 
 if TYPE_CHECKING:
     from pagealloc_model.allocator.core.state import State

@@ -16,9 +16,9 @@ from pagealloc_model.allocator.from_source.build import DECIDED_BY_SOURCE
 from pagealloc_model.allocator.from_source.compiled_tree import CompiledTree
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions
+from pagealloc_model.predicted.prepared import prepare
+from pagealloc_model.predicted.start.start_calibration import begun_state
 from pagealloc_model.recording.recorded_machine import recorded_policy
-from pagealloc_model.replay.prepared import prepare
-from pagealloc_model.replay.start.start_calibration import begun_state
 from pagealloc_model.verdict.kernel_judge.judged_sizes import size_difference
 from pagealloc_model.verdict.kernel_judge.random_machines import Beginning, random_beginning
 from pagealloc_model.verdict.kernel_judge.random_operations import (
@@ -28,8 +28,8 @@ from pagealloc_model.verdict.kernel_judge.random_operations import (
 from pagealloc_model.verdict.kernel_judge.side_by_side import Difference, SideBySide, event_words
 
 if TYPE_CHECKING:
+    from pagealloc_model.predicted.demand.demand import Demand
     from pagealloc_model.recording.recording import Bundle
-    from pagealloc_model.replay.demand.demand import Demand
 
 SCENARIO = 20_000
 """Operations on one machine."""

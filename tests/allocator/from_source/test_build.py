@@ -15,7 +15,7 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.from_source.source_tree import SourceTree
 from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.cli import main
-from pagealloc_model.replay.replay import Replay
+from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.verdict.agreement import patch_and_policy_text
 from tests.small_recordings import shipped_bundle, write_bundle
 

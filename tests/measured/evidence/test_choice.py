@@ -22,7 +22,7 @@ from pagealloc_model.measured.evidence.settings import SETTINGS_FINDERS
 from pagealloc_model.policy.kernel_rules import PRESETS, KernelRules
 from pagealloc_model.recording.recording import Bundle, open_recording
 from tests.measured.evidence.test_drain_holds import drains
-from tests.replay.test_no_peeking import blinded
+from tests.predicted.test_no_peeking import blinded
 from tests.small_recordings import TimedEvents, busy_events, write_bundle
 
 

@@ -15,7 +15,7 @@ import pytest
 import pagealloc_model as pm
 from pagealloc_model.allocator.core.replay import advance
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.replay.replay import Cancelled
+from pagealloc_model.predicted.replay import Cancelled
 from pagealloc_model.studies.sweeps import local, record
 from pagealloc_model.studies.sweeps.fingerprint import point_key, recording_digest
 from pagealloc_model.studies.sweeps.metrics import metric, replay_metrics

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pagealloc_model.policy.policy import Policy
-from pagealloc_model.replay.reclaim_mode import literal_part
+from pagealloc_model.predicted.reclaim_mode import literal_part
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Bundle

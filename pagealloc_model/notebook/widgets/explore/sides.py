@@ -13,16 +13,16 @@ import pandas as pd
 
 import pagealloc_model as pm
 from pagealloc_model.measured.lock_cost_fit import recorded_costs
-from pagealloc_model.replay.locks.lock_timing import LockModel, lock_times
-from pagealloc_model.replay.pageblock_map import pageblock_map
-from pagealloc_model.replay.reclaim_mode import literal_part
+from pagealloc_model.predicted.locks.lock_timing import LockModel, lock_times
+from pagealloc_model.predicted.pageblock_map import pageblock_map
+from pagealloc_model.predicted.reclaim_mode import literal_part
 from pagealloc_model.show import figures
 
 if TYPE_CHECKING:
     from pagealloc_model.notebook.widgets.explore.question import Question, Window
     from pagealloc_model.policy.policy import Policy
+    from pagealloc_model.predicted.replay import Replay
     from pagealloc_model.recording.recording import Bundle
-    from pagealloc_model.replay.replay import Replay
 
 BASE, CANDIDATE = "base", "candidate"
 KEPT = 3
