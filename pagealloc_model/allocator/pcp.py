@@ -145,9 +145,9 @@ def refill_empty(
     migratetype: int,
     flags: int,
 ) -> int:
-    """Part of rmqueue_pcplist(): refill an empty list, if the request may (S4.4, S4.5).
+    """Part of __rmqueue_pcplist(): refill an empty list, if the request may (S4.4, S4.5).
 
-    The kernel does it in __rmqueue_pcplist(). Returns how many objects the list got.
+    Returns how many objects the list got.
     """
     pcp = pcp_at(st, zone, cpu)
     wanted = nr_pcp_alloc(st, pcp, zone, order)
