@@ -140,23 +140,23 @@ def _replace(module_name: str, make: Callable[[Any, Any], tuple[str, Any]], hook
 
 
 def _fallback(module: Any, hook: Any) -> tuple[str, Any]:
-    kernel = module.find_fallback
+    kernel = module.find_suitable_fallback
     free_list_at = import_module(f"{KERNELS}.core.offsets").free_list_at
 
-    def find_fallback(st: np.ndarray, zone: int, order: int, migratetype: int) -> int:
+    def find_suitable_fallback(st: np.ndarray, zone: int, order: int, migratetype: int) -> int:
         other = hook(kernel(st, zone, order, migratetype), order, migratetype)
         if other < 0 or other >= at.PCP_TYPES or other == migratetype:
             return -1
         return other if st[free_list_at(zone, order, other) + at.HEAD] >= 0 else -1
 
-    return "find_fallback", find_fallback
+    return "find_suitable_fallback", find_suitable_fallback
 
 
 def _reserve(module: Any, hook: Any) -> tuple[str, Any]:
-    kernel = module.reserve
+    kernel = module.reserve_highatomic_pageblock
     zone_at = import_module(f"{KERNELS}.core.offsets").zone_at
 
-    def reserve(
+    def reserve_highatomic_pageblock(
         pages: np.ndarray,
         blocks: np.ndarray,
         st: np.ndarray,
@@ -171,18 +171,18 @@ def _reserve(module: Any, hook: Any) -> tuple[str, Any]:
         if hook(order, reserved, st[region + at.ZONE_MANAGED]):
             kernel(pages, blocks, st, log, zone, cpu, pfn, order)
 
-    return "reserve", reserve
+    return "reserve_highatomic_pageblock", reserve_highatomic_pageblock
 
 
 def _refill(module: Any, hook: Any) -> tuple[str, Any]:
-    kernel = module.refill_size
+    kernel = module.nr_pcp_alloc
 
-    def refill_size(st: np.ndarray, pcp: int, zone: int, order: int) -> int:
+    def nr_pcp_alloc(st: np.ndarray, pcp: int, zone: int, order: int) -> int:
         wanted = kernel(st, pcp, zone, order)
         count, high, batch = st[pcp + at.PCP_COUNT], st[pcp + at.PCP_HIGH], st[pcp + at.PCP_BATCH]
         return max(hook(wanted, order, count, high, batch), 1)
 
-    return "refill_size", refill_size
+    return "nr_pcp_alloc", nr_pcp_alloc
 
 
 def _drain(module: Any, hook: Any) -> tuple[str, Any]:

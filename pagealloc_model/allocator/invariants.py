@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def broken_invariants(state: State) -> list[str]:
-    """Return a line for each invariant that does not hold; none for a sound state.
+    """No kernel function: return a line for each invariant that does not hold; none for a sound state.
 
     Checked: lists are linked consistently and counted right; every page is in one place; free
     pages equal the zone's counter; buddies that could merge have merged; a free buddy's list
@@ -49,10 +49,12 @@ def broken_invariants(state: State) -> list[str]:
 
 
 def _lists_match_blocks(state: State) -> bool:
+    """No kernel function: return whether lists must match block types."""
     return bool(state.st[at.LISTS_MATCH_BLOCKS])
 
 
 def _check_free_lists(state: State, zone: int, seen: np.ndarray) -> list[str]:
+    """No kernel function: return what is wrong with a zone's free lists, one line each."""
     lines = []
     region = state.zone_region(zone)
     total = highatomic = cma = 0
@@ -88,6 +90,7 @@ def _check_free_lists(state: State, zone: int, seen: np.ndarray) -> list[str]:
 
 
 def _check_pageset(state: State, zone: int, cpu: int, seen: np.ndarray) -> list[str]:
+    """No kernel function: return what is wrong with a pageset, one line each."""
     lines = []
     region = state.pcp_region(zone, cpu)
     total = 0
@@ -107,7 +110,7 @@ def _check_pageset(state: State, zone: int, cpu: int, seen: np.ndarray) -> list[
 
 
 def _check_deltas(state: State) -> list[str]:
-    """What counters lag behind is what CPUs hold back."""
+    """No kernel function: return where counters lag behind by other than what CPUs hold back."""
     lines = []
     for zone in range(len(state.machine.zones)):
         region = state.zone_region(zone)
@@ -125,10 +128,11 @@ def _check_deltas(state: State) -> list[str]:
 
 
 def _check_merges(state: State) -> list[str]:
-    """Neighbours of the same order and zone are merged where their types let them.
+    """No kernel function: return neighbours that should have merged, one line each.
 
-    A whole block that the highatomic reserve gives back stays beside a free neighbour (S7.4), so
-    there may be as many such pairs as blocks were given back.
+    They are of the same order and zone, of types that let them merge. A whole block that the
+    highatomic reserve gives back stays beside a free neighbour (S7.4), so there may be as many such
+    pairs as blocks were given back.
     """
     machine = state.machine
     where, orders = state.pages["where"], state.pages["order"]
@@ -157,6 +161,7 @@ def _check_merges(state: State) -> list[str]:
 
 
 def _check_reserves(state: State) -> list[str]:
+    """No kernel function: return what is wrong with the highatomic reserves, one line each."""
     lines = []
     tagged = state.block_counts()[:, at.HIGHATOMIC] << state.machine.pageblock_order
     for zone, pages in enumerate(tagged):

@@ -16,8 +16,8 @@ FAULTS = (
     Fault(
         "merged block keeps its type",
         "buddy",
-        "set_block_types(blocks, st, buddy, order, migratetype)",
-        "set_block_types(blocks, st, buddy, order, other)",
+        "change_pageblock_range(blocks, st, buddy, order, migratetype)",
+        "change_pageblock_range(blocks, st, buddy, order, other)",
     ),
     Fault(
         "highatomic merges with others",
@@ -28,8 +28,8 @@ FAULTS = (
     Fault(
         "moved pages to the head",
         "buddy",
-        "add_buddy(pages, st, zone, pfn, order, migratetype, True)",
-        "add_buddy(pages, st, zone, pfn, order, migratetype, False)",
+        "__add_to_free_list(pages, st, zone, pfn, order, migratetype, True)",
+        "__add_to_free_list(pages, st, zone, pfn, order, migratetype, False)",
     ),
     Fault(
         "splits are not counted",
@@ -50,8 +50,8 @@ FAULTS = (
     Fault(
         "refill to the head",
         "pcp",
-        "push_tail(pages, st, lst, pfn)",
-        "push_head(pages, st, lst, pfn)",
+        "list_add_tail(pages, st, lst, pfn)",
+        "list_add(pages, st, lst, pfn)",
     ),
     Fault(
         "no halving of free_count",
@@ -169,8 +169,8 @@ FAULTS = (
     Fault(
         "stolen remainder changes its type",
         "fallback",
-        "split(pages, st, zone, pfn, order, found_order, other)",
-        "split(pages, st, zone, pfn, order, found_order, migratetype)",
+        "expand(pages, st, zone, pfn, order, found_order, other)",
+        "expand(pages, st, zone, pfn, order, found_order, migratetype)",
     ),
     Fault(
         "blocks at the zone's edge are claimed",
@@ -266,8 +266,8 @@ FAULTS = (
     Fault(
         "kswapd sleeps through a boost",
         "watermark",
-        "if node_boosted(st, node, highest_type) or not node_balanced(",
-        "if not node_balanced(",
+        "if pgdat_watermark_boosted(st, node, highest_type) or not pgdat_balanced(",
+        "if not pgdat_balanced(",
     ),
     Fault(
         "no last resort for atomics",
@@ -296,7 +296,7 @@ FAULTS = (
     Fault(
         "unreserve is forgotten",
         "request",
-        "unreserve(pages, blocks, st, log, cpu, zonelist, migratetype)",
+        "unreserve_highatomic_pageblock(pages, blocks, st, log, cpu, zonelist, migratetype)",
         "pass",
     ),
 )

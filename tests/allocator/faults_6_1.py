@@ -44,7 +44,7 @@ FAULTS_6_1 = (
     fault(
         "whole blocks keep their type",
         "fallback_largest",
-        "set_block_types(blocks, st, pfn, order, migratetype)",
+        "change_pageblock_range(blocks, st, pfn, order, migratetype)",
         "pass",
     ),
     fault(
@@ -62,8 +62,8 @@ FAULTS_6_1 = (
     fault(
         "a buddy comes to the head of its new list",
         "buddy",
-        "add_buddy(pages, st, zone, pfn, order, migratetype, True)",
-        "add_buddy(pages, st, zone, pfn, order, migratetype, False)",
+        "__add_to_free_list(pages, st, zone, pfn, order, migratetype, True)",
+        "__add_to_free_list(pages, st, zone, pfn, order, migratetype, False)",
     ),
     fault(
         "ownership is what the list said",

@@ -25,8 +25,8 @@ FAULTS_ELASTIC = (
     _fault(
         "an active list feeds no inactive one",
         "lru_scan",
-        "while moved < budget and list_size(st, node, inactive) * ratio < list_size(",
-        "while moved > budget and list_size(st, node, inactive) * ratio < list_size(",
+        "while moved < budget and lruvec_lru_size(st, node, inactive) * ratio < lruvec_lru_size(",
+        "while moved > budget and lruvec_lru_size(st, node, inactive) * ratio < lruvec_lru_size(",
     ),
     _fault(
         "halves change places",
@@ -61,14 +61,14 @@ FAULTS_ELASTIC = (
     _fault(
         "reserves after reclaim",
         "slow_path",
-        "    if may_use_reserves(bits):\n        wake(st)",
+        "    if gfp_pfmemalloc_allowed(bits):\n        wake(st)",
         "    if bits == 0:\n        wake(st)",
     ),
     _fault(
         "costly requests retry",
         "slow_path",
-        "    if is_costly and not (bits & pr.GFP_RETRY_MAYFAIL and may_compact(st)):\n",
-        "    if is_costly and not may_compact(st):\n",
+        "    if is_costly and not (bits & pr.GFP_RETRY_MAYFAIL and gfp_compaction_allowed(st)):\n",
+        "    if is_costly and not gfp_compaction_allowed(st):\n",
     ),
     _fault(
         "the last reserved block is kept from those who give up",
@@ -103,7 +103,7 @@ FAULTS_ELASTIC = (
     _fault(
         "kcompactd forgets to defer",
         "kcompactd",
-        "        defer(st, zone, order)\n",
+        "        defer_compaction(st, zone, order)\n",
         "        return\n",
     ),
     _fault(

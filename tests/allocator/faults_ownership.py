@@ -85,8 +85,8 @@ FAULTS_OWNERSHIP = (
     _fault(
         "merged pairs go in front",
         "owned_lists",
-        "push_tail(pages, st, above, join(",
-        "push_head(pages, st, above, join(",
+        "list_add_tail(pages, st, above, join(",
+        "list_add(pages, st, above, join(",
     ),
     _fault(
         "the smallest pages are drained first",

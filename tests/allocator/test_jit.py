@@ -18,7 +18,7 @@ from tests.allocator.event_sequence import plain_digest
 COUNTS_REFERENCES = b"NRT_incref"
 
 CALLEE = "pagealloc_model/allocator/core/buddy.py"
-EDIT = ("push_tail(pages, st, lst, pfn)\n", "push_head(pages, st, lst, pfn)\n")
+EDIT = ("list_add_tail(pages, st, lst, pfn)\n", "list_add(pages, st, lst, pfn)\n")
 """A change two calls below the entry point `place_buddies`, in another file."""
 
 PLACE_TWO_PAGES = """

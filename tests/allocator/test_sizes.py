@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pagealloc_model.allocator.core.state import batch_size, high_limits
+from pagealloc_model.allocator.core.state import high_limits, zone_batchsize
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.recording.machine import PerCpuPages, Zone
@@ -28,7 +28,7 @@ def model_size(machine: OracleMachine, rules: str, policy: Policy) -> tuple[int,
         low=spec.low,
         high=spec.high,
     )
-    batch = batch_size(zone.managed)
+    batch = zone_batchsize(zone.managed)
     return batch, *high_limits(zone, batch, machine.nr_cpus, policy, KernelRules.preset(rules))
 
 

@@ -20,7 +20,7 @@ class AllocatedPages:
         return pfn in self._movable
 
     def add(self, pfn: int, order: int, movable: bool) -> None:
-        """Hand out a page.
+        """No kernel function: hand out a page.
 
         Raises:
             ValueError: part of it is handed out already.
@@ -31,7 +31,9 @@ class AllocatedPages:
             self._movable[each] = movable
 
     def remove(self, pfn: int, order: int) -> None:
-        """Take a page back, possibly only a part of what was handed out (T10.1).
+        """No kernel function: take a page back (T10.1).
+
+        It may be only a part of what was handed out.
 
         Raises:
             ValueError: part of it is not handed out.
@@ -42,9 +44,12 @@ class AllocatedPages:
             del self._movable[each]
 
     def is_movable(self, pfn: int) -> bool:
-        """Whether the page is in use and was requested as MOVABLE."""
+        """No kernel function: return whether the page is in use and MOVABLE.
+
+        It was requested as such.
+        """
         return self._movable.get(pfn, False)
 
     def pages(self) -> list[int]:
-        """All pages in use."""
+        """No kernel function: return all pages in use."""
         return list(self._movable)

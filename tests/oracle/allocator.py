@@ -21,8 +21,8 @@ from tests.oracle.request import (
     Bits,
     Request,
     fast_attempt,
+    gfp_to_alloc_flags,
     memalloc_attempt,
-    slow_attempt,
 )
 from tests.oracle.rules import OracleAssumptions, OraclePolicy, OracleRules
 from tests.oracle.zone import Setting, Zone
@@ -101,16 +101,22 @@ class Oracle:
 
     @property
     def events(self) -> list[Event]:
-        """What happened under zone->lock so far, oldest first; may be cleared by the caller."""
+        """No kernel function: return what happened under zone->lock so far, oldest first.
+
+        The caller may clear it.
+        """
         return self._log.entries
 
     @property
     def work(self) -> list[Work]:
-        """What each hold of zone->lock did, oldest first; may be cleared by the caller."""
+        """No kernel function: return what each hold of zone->lock did, oldest first.
+
+        The caller may clear it.
+        """
         return self._log.work_of_holds
 
     def zone_of(self, pfn: int) -> Zone:
-        """The zone a page lies in.
+        """page_zone(): return the zone a page lies in.
 
         Raises:
             ValueError: it lies in none.
@@ -121,31 +127,42 @@ class Oracle:
         raise ValueError(f"page {pfn} lies in no zone")
 
     def put_free(self, pfn: int, order: int, migratetype: int) -> None:
-        """Lay out a free buddy at the tail of its list; block types are set apart."""
+        """No kernel function: lay out a free buddy at the tail of its list.
+
+        Block types are set apart.
+        """
         self.zone_of(pfn).buddy.seed(pfn, order, migratetype)
         self.placed_pages += 1 << order
 
     def put_allocated(self, pfn: int, order: int, movable: bool) -> None:
-        """Lay out a page in use."""
+        """No kernel function: lay out a page in use."""
         self.zone_of(pfn)
         self.allocated.add(pfn, order, movable)
         self.placed_pages += 1 << order
 
     def put_pcp(self, zone: int, cpu: int, index: int, pfn: int) -> None:
-        """Lay out a page at the tail of a per-CPU list; it carries its block's type of now."""
+        """No kernel function: lay out a page at the tail of a per-CPU list.
+
+        It carries its block's type of now.
+        """
         pcp = self.zones[zone].pcp[cpu]
         pcp.push_tail(index, pfn)
         self.zones[zone].cached_types.note(pfn, self.blocks.type_of(pfn))
         self.placed_pages += 1 << pcp.layout.order(index)
 
     def set_pcp_high(self, zone: int, cpu: int, high: int) -> None:
-        """Set the tuned limit of a page set, as a recording found it, within its bounds."""
+        """No kernel function: set the tuned limit of a page set within its bounds.
+
+        A recording found it so.
+        """
         self._list_locks.end_run(cpu)
         pcp = self.zones[zone].pcp[cpu]
         pcp.high = clamp(high, pcp.high_min, pcp.high_max)
 
     def set_block_type(self, block: int, migratetype: int) -> None:
-        """Tag a pageblock (by number); HIGHATOMIC blocks count as reserved (S7.2).
+        """No kernel function: tag a pageblock, given by number (S7.2).
+
+        HIGHATOMIC blocks count as reserved.
 
         Raises:
             ValueError: the block lies in no zone.
@@ -170,7 +187,7 @@ class Oracle:
         recorded_success: bool = True,
         reclaimed: int = 0,
     ) -> int | None:
-        """Allocate; the page, or None.
+        """__alloc_frozen_pages(): allocate; returns the page, or None.
 
         Args:
             cpu: CPU of the request.
@@ -197,9 +214,9 @@ class Oracle:
         *,
         reclaimed: int = 0,
     ) -> tuple[tuple[int, int], ...]:
-        """Serve a request that succeeded in the recording, in single pages if no buddy will do.
+        """No kernel function: serve a request that succeeded in the recording.
 
-        Arguments are those of `alloc`.
+        It is served in single pages if no buddy will do. Arguments are those of `alloc`.
 
         Returns:
             (first page, order) of the buddy; or of single pages in the order they were handed
@@ -215,7 +232,9 @@ class Oracle:
         return pages
 
     def free(self, cpu: int, pfn: int, order: int, *, batched: bool = False) -> None:
-        """Free pages in use, all or part of what was handed out (S4.6, T10.1).
+        """__free_frozen_pages(): free pages in use (S4.6, T10.1).
+
+        They are all or part of what was handed out.
 
         Args:
             cpu: CPU that frees.
@@ -232,13 +251,13 @@ class Oracle:
             kswapd.note_free()
 
     def tick(self, cpu: int) -> None:
-        """The CPU's vmstat worker runs (S4.8)."""
+        """refresh_cpu_vm_stats(): run the CPU's vmstat worker (S4.8)."""
         self._this_cpu.number = cpu
         for zone in self.zones:
             zone.tick(cpu)
 
     def drain_all(self, by: int = 0) -> None:
-        """A CPU empties the lists of every CPU, CPU by CPU (S4.9)."""
+        """drain_all_pages(): empty the lists of every CPU, CPU by CPU (S4.9)."""
         self._this_cpu.number = by
         self._list_locks.end_run(by)
         for cpu in range(self.machine.nr_cpus):
@@ -246,7 +265,10 @@ class Oracle:
                 zone.drain_all(cpu)
 
     def kill_cpu(self, cpu: int, by: int) -> None:
-        """A CPU goes offline; another one empties its lists (S4.9)."""
+        """page_alloc_cpu_dead(): take a CPU offline (S4.9).
+
+        Another one empties its lists.
+        """
         self._this_cpu.number = by
         self._list_locks.end_run(by)
         self._list_locks.end_run(cpu)
@@ -256,39 +278,45 @@ class Oracle:
             zone.bury(cpu)
 
     def revive_cpu(self, cpu: int) -> None:
-        """A CPU is online again."""
+        """page_alloc_cpu_online(): bring a CPU online again."""
         self._dead_cpus.discard(cpu)
 
     def begin_reclaim(
         self, number: int, cpu: int, order: int, migratetype: int, highest_zone: int, bits: int
     ) -> None:
-        """A recorded direct reclaim begins for a request; arguments as of `alloc`.
+        """No kernel function: begin a recorded direct reclaim for a request.
 
-        Its number is free for others once the request has been served.
+        Arguments are as of `alloc`. Its number is free for others once the request has been served.
         """
         request = self._request(cpu, order, migratetype, highest_zone, bits, number)
-        attempt = slow_attempt(request, defrag_mode=self.policy.defrag_mode)
+        attempt = gfp_to_alloc_flags(request, defrag_mode=self.policy.defrag_mode)
         margins = [zone.margin(request, attempt) for zone in self._zonelist(request)]
         self._reclaim_margins[number] = min(0, max(margins, default=0))
 
     def start_kswapd(self, node: int, highest_zone: int) -> None:
-        """A recorded run begins, for zones up to a type (S10.2)."""
+        """No kernel function: begin a recorded run, for zones up to a type (S10.2)."""
         self.kswapd[node].start(highest_zone)
 
     def stop_kswapd(self, node: int) -> None:
-        """A recorded run ends."""
+        """No kernel function: end a recorded run."""
         self.kswapd[node].stop()
 
     def dump(self) -> dict[str, Any]:
-        """The comparable state, see `dump_state`."""
+        """No kernel function: return the comparable state, see `dump_state`."""
         return dump_state(self)
 
     def dump_counters(self) -> dict[str, Any]:
-        """The comparable state that only larger machines have, see `dump_counters`."""
+        """No kernel function: return what only larger machines have of state.
+
+        See `dump_counters`.
+        """
         return dump_counters(self)
 
     def settle_counters(self) -> None:
-        """Start with no CPU keeping anything back, no list about to expire, no lock ever taken."""
+        """No kernel function: start with settled counters.
+
+        No CPU keeps anything back, no list is about to expire, no lock was ever taken.
+        """
         self.ownership_counters.clear()
         self._list_locks.forget()
         for zone in self.zones:
@@ -297,16 +325,21 @@ class Oracle:
                 pcp.expire = 0
 
     def check(self) -> None:
-        """Raise AssertionError unless every invariant holds, see `invariants.check`."""
+        """No kernel function: raise AssertionError unless every invariant holds.
+
+        See `invariants.check`.
+        """
         invariants.check(self)
 
     def _first_zone_between(self, start: int, end: int) -> Zone:
+        """No kernel function: return the first zone that begins in a range."""
         for zone in self.zones:
             if max(start, zone.spec.start_pfn) < min(end, zone.spec.end_pfn):
                 return zone
         raise ValueError(f"pages {start} to {end - 1} lie in no zone")
 
     def _new_kswapd(self, node: int) -> Kswapd:
+        """No kernel function: return a node's reclaim thread."""
         return Kswapd(
             [self.zones[index] for index in self.machine.zones_of(node)],
             is_recorded=self.assumptions.kswapd_recorded,
@@ -321,6 +354,7 @@ class Oracle:
         bits: int,
         reclaimed: int,
     ) -> Request:
+        """prepare_alloc_pages(): return a request with the node of its CPU."""
         self._this_cpu.number = cpu
         self._list_locks.end_run(cpu)
         is_sure = not self.assumptions.direct_reclaim_recorded
@@ -335,15 +369,18 @@ class Oracle:
         )
 
     def _zonelist(self, request: Request) -> list[Zone]:
-        """Zones the request may use, preferred first: its CPU's node's come first (S1.4)."""
+        """node_zonelist(): return the zones the request may use, preferred first (S1.4).
+
+        Its CPU's node's come first.
+        """
         node = self.machine.node_of(request.cpu)
         nodes = (node,) if Bits.THISNODE in request.bits else self._node_orders[node]
         return [self.zones[zone] for zone in zonelist(self.machine, nodes, request.highest_zone)]
 
     def _avoids_fragmenting(self, zonelist: list[Zone]) -> bool:
-        """Whether the fast path sets NOFRAGMENT: the zone below may take what does not fit (S2.7).
+        """alloc_flags_nofragment(): return whether the first attempt avoids it (S2.7).
 
-        With several nodes the zone below must be there.
+        The zone below may take what does not fit. With several nodes the zone below must be there.
         """
         if self.policy.defrag_mode:
             return True
@@ -354,15 +391,17 @@ class Oracle:
         return has_below or not self.machine.has_several_nodes
 
     def _alloc(self, request: Request, recorded_success: bool) -> int | None:
+        """Part of __alloc_frozen_pages(): serve a request, slowly if it must be."""
         pfn = self._alloc_fast(request)
         if pfn is None:
-            pfn = self._alloc_slow(request, recorded_success)
+            pfn = self._alloc_pages_slowpath(request, recorded_success)
         if pfn is not None:
             is_movable = request.migratetype == Migratetype.MOVABLE
             self.allocated.add(pfn, request.order, is_movable)
         return pfn
 
     def _alloc_singly(self, request: Request, count: int) -> tuple[tuple[int, int], ...]:
+        """No kernel function: serve a request page by page."""
         pages: list[tuple[int, int]] = []
         while len(pages) < count:
             pfn = self._alloc(request, recorded_success=True)
@@ -372,20 +411,24 @@ class Oracle:
         return tuple(pages)
 
     def _alloc_fast(self, request: Request) -> int | None:
+        """Part of __alloc_frozen_pages(): make the first attempt."""
         zonelist = self._zonelist(request)
         avoids_fragmenting = self._avoids_fragmenting(zonelist)
         attempt = fast_attempt(request, avoids_fragmenting=avoids_fragmenting)
         return self._walk.get_page(request, attempt, zonelist)
 
-    def _alloc_slow(self, request: Request, recorded_success: bool) -> int | None:
-        """Wake kswapd, try harder, make room, give up caution (S8, literal replay)."""
+    def _alloc_pages_slowpath(self, request: Request, recorded_success: bool) -> int | None:
+        """__alloc_pages_slowpath(): wake kswapd, try harder, make room (S8).
+
+        At last it gives up caution. The replay is literal.
+        """
         zonelist = self._zonelist(request)
         get_page = self._walk.get_page
-        attempt = slow_attempt(request, defrag_mode=self.policy.defrag_mode)
+        attempt = gfp_to_alloc_flags(request, defrag_mode=self.policy.defrag_mode)
         if attempt.kswapd:
-            self._wake_kswapd(request, zonelist)
+            self._wake_all_kswapds(request, zonelist)
         pfn = get_page(request, attempt, zonelist)
-        if pfn is None and request.may_ignore_watermarks:
+        if pfn is None and request.gfp_pfmemalloc_allowed:
             attempt = memalloc_attempt(request)
             pfn = get_page(request, attempt, zonelist)
         has_room = self._reclaim_sufficed(request, attempt, zonelist)
@@ -400,8 +443,11 @@ class Oracle:
             self.forced += pfn is not None
         return pfn
 
-    def _wake_kswapd(self, request: Request, zonelist: list[Zone]) -> None:
-        """Every node with memory that the request may use gets its reclaim thread woken (S8.1)."""
+    def _wake_all_kswapds(self, request: Request, zonelist: list[Zone]) -> None:
+        """wake_all_kswapds(): wake the reclaim thread of every node it may use (S8.1).
+
+        It may use nodes with memory.
+        """
         order = request.order
         if self.policy.defrag_mode:
             order = max(order, self.machine.pageblock_order)
@@ -409,9 +455,10 @@ class Oracle:
             self.kswapd[node].wake(order, request.highest_zone)
 
     def _reclaim_sufficed(self, request: Request, attempt: Attempt, zonelist: list[Zone]) -> bool:
-        """Whether recorded reclaim left the kernel more than it began with: then it found its page.
+        """No kernel function: return whether recorded reclaim left more than before.
 
-        The kernel was at its mark when reclaim began, however much is missing here (S10.4).
+        Then the kernel found its page. It was at its mark when reclaim began, however much is
+        missing here (S10.4).
         """
         if not request.reclaim or not zonelist:
             return False
@@ -421,7 +468,7 @@ class Oracle:
         return has_more and nearest.has_buddy(request, attempt)
 
     def _make_room(self, request: Request, zonelist: list[Zone]) -> None:
-        """What direct reclaim does when its own frees did not help (S8.2)."""
+        """Part of __alloc_pages_direct_reclaim(): make room after reclaim in vain (S8.2)."""
         for zone in zonelist:
             if zone.reserve.unreserve(request.migratetype):
                 break

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 
 def clamp(value: int, low: int, high: int) -> int:
-    """`value` kept within bounds; `high` is tested first and wins where the bounds cross.
+    """clamp(): return `value` kept within bounds.
+
+    `high` is tested first and wins where the bounds cross.
 
     Source: S4.4, S4.6.
     """
@@ -13,11 +15,11 @@ def clamp(value: int, low: int, high: int) -> int:
     return max(value, low)
 
 
-def round_down_to_power_of_two(value: int) -> int:
-    """Largest power of two not above a positive value."""
+def rounddown_pow_of_two(value: int) -> int:
+    """rounddown_pow_of_two(): return the largest power of two not above a positive value."""
     return 1 << (value.bit_length() - 1)
 
 
 def round_up(value: int, multiple: int) -> int:
-    """Smallest multiple not below the value."""
+    """roundup(): return the smallest multiple not below the value."""
     return -(-value // multiple) * multiple

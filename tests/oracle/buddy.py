@@ -48,41 +48,50 @@ class Buddy:
         self._free: dict[int, FreeBuddy] = {}
 
     def at(self, pfn: int) -> FreeBuddy | None:
-        """The free buddy that starts at a page, if one does."""
+        """page_is_buddy(): return the free buddy that starts at a page, if one does."""
         return self._free.get(pfn)
 
     def order_at(self, pfn: int) -> int:
-        """Order of the free buddy that starts at a page."""
+        """buddy_order(): return the order of the free buddy that starts at a page."""
         return self._free[pfn].order
 
     def is_empty(self, order: int, migratetype: int) -> bool:
-        """Whether a free list is empty."""
+        """free_area_empty(): return whether a free list is empty."""
         return not self.lists[order, migratetype]
 
     def head(self, order: int, migratetype: int) -> int | None:
-        """First buddy of a free list."""
+        """get_page_from_free_area(): return the first buddy of a free list."""
         return None if self.is_empty(order, migratetype) else self.lists[order, migratetype].head
 
     def has_cma(self, order: int) -> bool:
-        """Whether a buddy of exactly this order is free in CMA blocks."""
+        """Part of __zone_watermark_ok(): return whether CMA has a buddy of an order."""
         return self.machine.cma is not None and not self.is_empty(order, self.machine.cma)
 
     @property
     def is_mostly_cma(self) -> bool:
-        """Whether more than half of the zone's free memory is in CMA blocks (S6.2)."""
+        """Part of __rmqueue(): return whether CMA holds most free memory (S6.2).
+
+        It is more than half of the zone's.
+        """
         return self.counters.cma.read() > self.counters.free.read() // 2
 
     def has_ordinary(self, order: int) -> bool:
-        """Whether a buddy of exactly this order is free in types 0 to 2."""
+        """Part of __zone_watermark_ok(): return whether types 0 to 2 have a buddy.
+
+        It must be of exactly this order.
+        """
         return any(not self.is_empty(order, migratetype) for migratetype in range(PCP_TYPES))
 
     def seed(self, pfn: int, order: int, migratetype: int) -> None:
-        """Place a free buddy at the tail of its list, without merging."""
+        """No kernel function: place a free buddy at the tail of its list, without merging."""
         self.counters.place(1 << order, migratetype)
-        self._insert(pfn, order, migratetype, at_tail=True)
+        self._add_to_free_list(pfn, order, migratetype, at_tail=True)
 
-    def take_smallest(self, order: int, migratetype: int) -> int | None:
-        """Head of the smallest sufficient buddy of the type, split to size (S5.1)."""
+    def rmqueue_smallest(self, order: int, migratetype: int) -> int | None:
+        """__rmqueue_smallest(): take the head of the smallest sufficient buddy (S5.1).
+
+        It is of the type, and split to size.
+        """
         for current in range(order, self.max_order + 1):
             if not self.is_empty(current, migratetype):
                 pfn = self.lists[current, migratetype].head
@@ -91,38 +100,50 @@ class Buddy:
                 return pfn
         return None
 
-    def take_cma(self, order: int) -> int | None:
-        """The same from CMA blocks, where there are any (S6.2)."""
-        return None if self.machine.cma is None else self.take_smallest(order, self.machine.cma)
+    def rmqueue_cma_fallback(self, order: int) -> int | None:
+        """__rmqueue_cma_fallback(): take a page from CMA blocks, where there are any (S6.2)."""
+        return None if self.machine.cma is None else self.rmqueue_smallest(order, self.machine.cma)
 
     def take(self, pfn: int, order: int) -> None:
-        """Take the low end of a free buddy; the rest stays free in the buddy's type (S5.2)."""
-        buddy = self._unlist(pfn)
-        self._split(pfn, order, buddy.order, buddy.migratetype)
+        """page_del_and_expand(): take the low end of a free buddy (S5.2).
+
+        The rest stays free in the buddy's type.
+        """
+        buddy = self._del_page_from_free_list(pfn)
+        self._expand(pfn, order, buddy.order, buddy.migratetype)
         self._count_taken(order, buddy.migratetype)
 
     def take_range(self, pfn: int, wanted: int, order: int) -> None:
-        """Take a part of a free buddy; what is left of it stays free, at list heads (S9.7)."""
-        buddy = self._unlist(pfn)
+        """Part of compaction_capture(): take a part of a free buddy (S9.7).
+
+        What is left of it stays free, at list heads.
+        """
+        buddy = self._del_page_from_free_list(pfn)
         have = buddy.order
         while have > order:
             have -= 1
             upper = pfn + (1 << have)
             rest = pfn if wanted >= upper else upper
             pfn = upper if wanted >= upper else pfn
-            self._insert(rest, have, buddy.migratetype, at_tail=False)
+            self._add_to_free_list(rest, have, buddy.migratetype, at_tail=False)
         self._count_taken(order, buddy.migratetype)
 
     def take_as(self, pfn: int, order: int, migratetype: int) -> None:
-        """Take the low end of a free buddy of whole blocks; all of it changes type (S6.3)."""
-        buddy = self._unlist(pfn)
+        """Part of try_to_claim_block(): take the low end of whole free blocks (S6.3).
+
+        All of the buddy changes type.
+        """
+        buddy = self._del_page_from_free_list(pfn)
         self.counters.add(-(1 << buddy.order), buddy.migratetype)
-        self.blocks.set_range(pfn, buddy.order, migratetype)
-        self._split(pfn, order, buddy.order, migratetype)
+        self.blocks.change_pageblock_range(pfn, buddy.order, migratetype)
+        self._expand(pfn, order, buddy.order, migratetype)
         self.counters.add((1 << buddy.order) - (1 << order), migratetype)
 
     def free(self, pfn: int, order: int, migratetype: int, *, to_tail: bool = False) -> None:
-        """Free a page, merging as far as possible; it may have to queue last (S5.3-S5.5)."""
+        """__free_one_page(): free a page, merging as far as possible (S5.3-S5.5).
+
+        It may have to queue last.
+        """
         self.counters.add(1 << order, migratetype)
         while order < self.max_order:
             neighbour = self._merge_partner(pfn, order, migratetype)
@@ -132,28 +153,37 @@ class Buddy:
             self.events.work.merges += 1
             pfn &= ~(1 << order)
             order += 1
-        at_tail = order < self.max_order - 1 and self._higher_buddy_is_free(pfn, order)
-        self._insert(pfn, order, migratetype, at_tail=to_tail or at_tail)
+        at_tail = order < self.max_order - 1 and self._buddy_merge_likely(pfn, order)
+        self._add_to_free_list(pfn, order, migratetype, at_tail=to_tail or at_tail)
         self.events.work.inserts += 1
         if order >= self.blocks.order:
             self.blocks.note_free_buddy(pfn, order)
 
-    def free_direct(self, pfn: int, order: int) -> None:
-        """Free past the per-CPU lists: block by block, each with its own type (S5.4)."""
+    def free_one_page(self, pfn: int, order: int) -> None:
+        """free_one_page(): free past the per-CPU lists (S5.4).
+
+        It goes block by block, each with its own type.
+        """
         piece = min(order, self.blocks.order)
         for start in range(pfn, pfn + (1 << order), 1 << piece):
             self.free(start, piece, self.blocks.type_of(start))
         self.events.hold("direct_free", "", 1)
 
-    def convert(self, pfn: int, migratetype: int) -> None:
-        """Move a free buddy to the tail of another type's list (S5.5); its block keeps its tag."""
-        buddy = self._unlist(pfn)
+    def move_to_free_list(self, pfn: int, migratetype: int) -> None:
+        """move_to_free_list(): move a free buddy to another type's tail (S5.5).
+
+        Its block keeps its tag.
+        """
+        buddy = self._del_page_from_free_list(pfn)
         self._count_moved(buddy, migratetype)
-        self._insert(pfn, buddy.order, migratetype, at_tail=True)
+        self._add_to_free_list(pfn, buddy.order, migratetype, at_tail=True)
         self.events.work.inserts += 1
 
     def scan(self, pages: range) -> None:
-        """Look at pages one by one; a free buddy's first page tells how many to skip (S11.1)."""
+        """No kernel function: look at pages one by one (S11.1).
+
+        A free buddy's first page tells how many to skip.
+        """
         pfn = pages.start
         while pfn in pages:
             self.events.work.scanned += 1
@@ -161,24 +191,34 @@ class Buddy:
             pfn += 1 << buddy.order if buddy else 1
 
     def zone_holds_block(self, pfn: int) -> bool:
-        """Whether the page's whole pageblock lies in this zone (S6.3)."""
+        """prep_move_freepages_block(): return whether the zone holds a whole block (S6.3).
+
+        It is the block of a page.
+        """
         start = self.blocks.start(pfn)
         return self.zone.spans(start) and self.zone.spans(start + self.blocks.pages - 1)
 
     def free_in_block(self, pfn: int) -> list[int]:
-        """Free buddies that start in the page's pageblock, ascending."""
+        """No kernel function: return the free buddies of a page's block, ascending.
+
+        They start in the block.
+        """
         start = self.blocks.start(pfn)
         return [each for each in range(start, start + self.blocks.pages) if each in self._free]
 
-    def convert_block(self, pfn: int, migratetype: int) -> None:
-        """Retag the page's block and move its free buddies to list tails, ascending (S6.3)."""
+    def move_freepages_block(self, pfn: int, migratetype: int) -> None:
+        """move_freepages_block(): retag the page's block, move its free buddies (S6.3).
+
+        They go to list tails, ascending.
+        """
         start = self.blocks.start(pfn)
         self.scan(range(start, start + self.blocks.pages))
         for each in self.free_in_block(pfn):
-            self.convert(each, migratetype)
+            self.move_to_free_list(each, migratetype)
         self.blocks.set_type(self.blocks.number(pfn), migratetype)
 
     def _merge_partner(self, pfn: int, order: int, migratetype: int) -> int | None:
+        """find_buddy_page_pfn(): return the buddy that a free page merges with, if any."""
         neighbour = pfn ^ (1 << order)
         buddy = self._free.get(neighbour)
         if buddy is None or buddy.order != order:
@@ -190,17 +230,22 @@ class Buddy:
         return neighbour
 
     def _absorb(self, neighbour: int, migratetype: int) -> None:
-        """Take a free buddy off its list to merge it; its blocks get the merged page's type."""
-        buddy = self._unlist(neighbour)
-        if buddy.migratetype != migratetype:
-            self.blocks.set_range(neighbour, buddy.order, migratetype)
+        """Part of __free_one_page(): take a free buddy off its list to merge it.
 
-    def _higher_buddy_is_free(self, pfn: int, order: int) -> bool:
+        Its blocks get the merged page's type.
+        """
+        buddy = self._del_page_from_free_list(neighbour)
+        if buddy.migratetype != migratetype:
+            self.blocks.change_pageblock_range(neighbour, buddy.order, migratetype)
+
+    def _buddy_merge_likely(self, pfn: int, order: int) -> bool:
+        """buddy_merge_likely(): return whether the next higher buddy is free."""
         parent = pfn & ~(1 << order)
         buddy = self._free.get(parent ^ (1 << (order + 1)))
         return buddy is not None and buddy.order == order + 1
 
-    def _insert(self, pfn: int, order: int, migratetype: int, *, at_tail: bool) -> None:
+    def _add_to_free_list(self, pfn: int, order: int, migratetype: int, *, at_tail: bool) -> None:
+        """__add_to_free_list(): put a free buddy on its list."""
         self._free[pfn] = FreeBuddy(order, migratetype)
         free_list = self.lists[order, migratetype]
         if at_tail:
@@ -208,20 +253,26 @@ class Buddy:
         else:
             free_list.push_head(pfn)
 
-    def _unlist(self, pfn: int) -> FreeBuddy:
+    def _del_page_from_free_list(self, pfn: int) -> FreeBuddy:
+        """__del_page_from_free_list(): take a free buddy off its list."""
         buddy = self._free.pop(pfn)
         self.lists[buddy.order, buddy.migratetype].remove(pfn)
         return buddy
 
-    def _split(self, pfn: int, order: int, have: int, migratetype: int) -> None:
-        """List the upper halves of a page of order `have` until `order` is left (S5.2)."""
+    def _expand(self, pfn: int, order: int, have: int, migratetype: int) -> None:
+        """expand(): list a page's upper halves until `order` is left (S5.2).
+
+        The page is of order `have`.
+        """
         while have > order:
             have -= 1
             self.events.work.splits += 1
-            self._insert(pfn + (1 << have), have, migratetype, at_tail=False)
+            self._add_to_free_list(pfn + (1 << have), have, migratetype, at_tail=False)
 
     def _count_taken(self, order: int, migratetype: int) -> None:
+        """account_freepages(): count pages that leave the buddy."""
         self.counters.add(-(1 << order), migratetype)
 
     def _count_moved(self, buddy: FreeBuddy, migratetype: int) -> None:
+        """Part of move_to_free_list(): count free pages that change type."""
         self.counters.move(1 << buddy.order, buddy.migratetype, migratetype)

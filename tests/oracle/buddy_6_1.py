@@ -39,30 +39,39 @@ class LooseBuddy(Buddy):
 
     @contextmanager
     def refill(self) -> Iterator[None]:
-        """Pages taken meanwhile leave the count of free pages together, at the end (S1.10)."""
+        """Part of rmqueue_bulk(): count the pages of a refill at its end (S1.10).
+
+        Pages taken meanwhile leave the count of free pages together.
+        """
         self._is_refilling = True
         self._refilled_pages = 0
         yield
         self._is_refilling = False
         self.counters.add_to_free(-self._refilled_pages)
 
-    def take_smallest(self, order: int, migratetype: int) -> int | None:
-        """As ever (S5.1); the page carries the list's type from now on."""
-        pfn = super().take_smallest(order, migratetype)
+    def rmqueue_smallest(self, order: int, migratetype: int) -> int | None:
+        """__rmqueue_smallest(): take a page as ever (S5.1).
+
+        The page carries the list's type from now on.
+        """
+        pfn = super().rmqueue_smallest(order, migratetype)
         if pfn is not None:
             self.cached_types.note(pfn, migratetype)
         return pfn
 
-    def free_direct(self, pfn: int, order: int) -> None:
-        """Free past the per-CPU lists: in one piece, as the first block's type (S5.4)."""
+    def free_one_page(self, pfn: int, order: int) -> None:
+        """free_one_page(): free past the per-CPU lists, in one piece (S5.4).
+
+        The type is that of the first block.
+        """
         self.free(pfn, order, self.blocks.type_of(pfn))
         self.events.hold("direct_free", "", 1)
 
-    def movable_range(self, pfn: int) -> range:
-        """Pages of the page's block that `move_block` covers.
+    def prep_move_freepages_block(self, pfn: int) -> range:
+        """prep_move_freepages_block(): return the pages that `move_block` covers.
 
-        The part before the zone is left out, and so is what precedes the page then. Nothing is
-        covered where the block reaches beyond the zone.
+        They are of the page's block. The part before the zone is left out, and so is what precedes
+        the page then. Nothing is covered where the block reaches beyond the zone.
         """
         start = self.blocks.start(pfn)
         last = start + self.blocks.pages - 1
@@ -71,19 +80,24 @@ class LooseBuddy(Buddy):
         return range(start if self.zone.spans(start) else pfn, last + 1)
 
     def move_block(self, pfn: int, migratetype: int) -> int:
-        """Move the free buddies of the page's block to list tails, ascending (S6.5).
+        """__move_freepages_block(): move the block's free buddies to tails (S6.5).
+
+        They move in ascending order. The block is that of the page.
 
         Returns:
             Base pages moved. A buddy larger than the block moves as a whole.
         """
-        self.scan(self.movable_range(pfn))
-        found = [each for each in self.movable_range(pfn) if self.at(each) is not None]
+        self.scan(self.prep_move_freepages_block(pfn))
+        found = [each for each in self.prep_move_freepages_block(pfn) if self.at(each) is not None]
         for each in found:
-            self.convert(each, migratetype)
+            self.move_to_free_list(each, migratetype)
         return sum(1 << self.order_at(each) for each in found)
 
     def _merge_partner(self, pfn: int, order: int, migratetype: int) -> int | None:
-        """The block's type decides, not the list's, and only from block size on (S5.4)."""
+        """find_buddy_page_pfn(): return the buddy to merge with, if any (S5.4).
+
+        The block's type decides, not the list's, and only from block size on.
+        """
         neighbour = pfn ^ (1 << order)
         buddy = self.at(neighbour)
         if buddy is None or buddy.order != order:
@@ -96,9 +110,11 @@ class LooseBuddy(Buddy):
         return neighbour
 
     def _absorb(self, neighbour: int, migratetype: int) -> None:
-        self._count_moved(self._unlist(neighbour), migratetype)
+        """Part of __free_one_page(): take a free buddy off its list to merge it."""
+        self._count_moved(self._del_page_from_free_list(neighbour), migratetype)
 
     def _count_taken(self, order: int, migratetype: int) -> None:
+        """Part of __rmqueue_smallest(): count pages that leave, in a refill at its end."""
         if not self._is_refilling:
             super()._count_taken(order, migratetype)
             return
@@ -106,7 +122,10 @@ class LooseBuddy(Buddy):
         self._refilled_pages += 1 << order
 
     def _count_moved(self, buddy: FreeBuddy, migratetype: int) -> None:
-        """Free pages stay as many as they are, whatever list they are on."""
+        """No kernel function: count nothing.
+
+        Free pages stay as many as they are, whatever list they are on.
+        """
         if buddy.migratetype == migratetype:
             return
         self.counters.add_to_part(-(1 << buddy.order), buddy.migratetype)

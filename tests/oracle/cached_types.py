@@ -14,9 +14,12 @@ class CachedTypes:
         self._types: dict[int, int] = {}
 
     def note(self, pfn: int, migratetype: int) -> None:
-        """The page was taken or freed as this type."""
+        """set_pcppage_migratetype(): note the type as which a page was taken or freed."""
         self._types[pfn] = migratetype
 
     def of(self, pfn: int) -> int:
-        """The type noted last for a page that was taken or freed."""
+        """get_pcppage_migratetype(): return the type noted last for a page.
+
+        It was taken or freed.
+        """
         return self._types[pfn]

@@ -39,34 +39,37 @@ class Deferral:
         self.shift = 0
         self.order_failed = max_order + 1
 
-    def puts_off(self, order: int) -> bool:
-        """Whether this attempt is to be left out; counts it."""
+    def compaction_deferred(self, order: int) -> bool:
+        """compaction_deferred(): count an attempt; returns whether to leave it out."""
         if order < self.order_failed:
             return False
         self.considered = min(self.considered + 1, 1 << self.shift)
         return self.considered < 1 << self.shift
 
-    def note_failure(self, order: int) -> None:
-        """Leave out twice as many."""
+    def defer_compaction(self, order: int) -> None:
+        """defer_compaction(): leave out twice as many attempts."""
         self.considered = 0
         self.shift = min(self.shift + 1, DEFER_SHIFT_MAX)
         self.order_failed = min(self.order_failed, order)
 
-    def note_success(self, order: int, *, allocated: bool) -> None:
-        """The order is there, or even handed out."""
+    def compaction_defer_reset(self, order: int, *, allocated: bool) -> None:
+        """compaction_defer_reset(): note that the order is there, or even handed out."""
         if allocated:
             self.considered = self.shift = 0
         if order >= self.order_failed:
             self.order_failed = order + 1
 
-    def is_over(self, order: int) -> bool:
-        """Whether an attempt is the first after the longest delay."""
+    def compaction_restarting(self, order: int) -> bool:
+        """compaction_restarting(): return whether this attempt ends the longest delay."""
         longest = self.shift == DEFER_SHIFT_MAX and self.considered >= 1 << DEFER_SHIFT_MAX
         return order >= self.order_failed and longest
 
 
 def block_pages(zone: Zone) -> int:
-    """Free pages in buddies of whole blocks, those in ISOLATE blocks left out (S8.6)."""
+    """No kernel function: return the free pages in buddies of whole blocks (S8.6).
+
+    Those in ISOLATE blocks are left out.
+    """
     return sum(
         len(pages) << order
         for (order, migratetype), pages in zone.buddy.lists.items()
@@ -75,7 +78,10 @@ def block_pages(zone: Zone) -> int:
 
 
 def fragmentation_index(zone: Zone, order: int) -> int:
-    """Near 1000 if free memory is there but in pieces, near 0 if it lacks (S9.2)."""
+    """fragmentation_index(): return a number near 1000 if free memory is in pieces (S9.2).
+
+    It is near 0 if memory lacks.
+    """
     sizes = [each for (each, _), pages in zone.buddy.lists.items() for _ in pages]
     if not sizes:
         return 0
@@ -92,33 +98,44 @@ class Gates:
         self.options = options
         self.costly_order = costly_order
 
-    def has_targets(
+    def compaction_suitable(
         self, zone: Zone, order: int, highest: int, mark: Mark, free: int | None = None
     ) -> bool:
-        """Whether enough single pages are free, or would be; the lists do not matter."""
+        """__compaction_suitable(): return whether enough single pages are free.
+
+        They are, or would be; the lists do not matter.
+        """
         marks = zone.watermarks
         is_costly = order > self.costly_order
         if self.options.rules.suitable_by_request_mark:
-            pages = marks.effective(mark)
+            pages = marks.wmark_pages(mark)
             if is_costly:
                 pages += marks.raw(Mark.LOW) - marks.raw(Mark.MIN)
         else:
-            pages = marks.effective(Mark.LOW if is_costly else Mark.MIN)
+            pages = marks.wmark_pages(Mark.LOW if is_costly else Mark.MIN)
         if free is None:
             free = marks.buddy.counters.free.read()
         return marks.ok_with(free, 0, pages + self.options.gap(order), highest, WITH_CMA)
 
     def is_suitable(self, zone: Zone, order: int, highest: int, mark: Mark) -> bool:
-        """Whether there are targets, and fragmentation is what is wrong (S9.1, S9.2)."""
-        if not self.has_targets(zone, order, highest, mark):
+        """Part of compaction_suit_allocation_order(): return whether to compact (S9.1, S9.2).
+
+        There must be targets, and fragmentation be what is wrong.
+        """
+        if not self.compaction_suitable(zone, order, highest, mark):
             return False
         if order <= self.costly_order:
             return True
         index = fragmentation_index(zone, order)
         return not 0 <= index <= self.options.extfrag_threshold
 
-    def suit(self, zone: Zone, order: int, highest: int, attempt: Attempt) -> Result:
-        """Whether an attempt's order is there already, or compaction might make it."""
+    def compaction_suit_allocation_order(
+        self, zone: Zone, order: int, highest: int, attempt: Attempt
+    ) -> Result:
+        """compaction_suit_allocation_order(): return whether to compact a zone.
+
+        The order may be there already, or compaction might make it.
+        """
         if zone.watermarks.ok_at(order, attempt.mark, highest, attempt):
             return Result.SUCCESS
         if not self.is_suitable(zone, order, highest, attempt.mark):
@@ -126,16 +143,24 @@ class Gates:
         return Result.CONTINUE
 
     def suit_background(self, zone: Zone, order: int, highest: int) -> Result:
-        """The same for kcompactd, which may count whole blocks (S8.6)."""
+        """kcompactd_node_suitable(): return whether kcompactd should compact a zone (S8.6).
+
+        It may count whole blocks.
+        """
         if not self.options.block_watermarks:
-            return self.suit(zone, order, highest, Attempt(mark=Mark.MIN))
+            return self.compaction_suit_allocation_order(
+                zone, order, highest, Attempt(mark=Mark.MIN)
+            )
         if self.has_block_pages(zone, order, highest):
             return Result.SUCCESS
         suitable = self.is_suitable(zone, order, highest, Mark.HIGH)
         return Result.CONTINUE if suitable else Result.SKIPPED
 
     def has_block_pages(self, zone: Zone, order: int, highest: int) -> bool:
-        """Whether whole free blocks alone reach the high watermark."""
-        pages = zone.watermarks.effective(Mark.HIGH)
+        """Part of compaction_suit_allocation_order(): return whether whole blocks do.
+
+        They must reach the high watermark alone.
+        """
+        pages = zone.watermarks.wmark_pages(Mark.HIGH)
         attempt = Attempt(mark=Mark.HIGH)
         return zone.watermarks.ok_with(block_pages(zone), order, pages, highest, attempt)

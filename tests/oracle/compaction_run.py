@@ -11,7 +11,7 @@ from tests.oracle.compaction_targets import Targets
 from tests.oracle.compaction_zone import ZoneCompaction
 from tests.oracle.draws import Purpose, draw
 from tests.oracle.elastic_memory import ElasticMemory
-from tests.oracle.fallback import fallback_type, is_worth_claiming
+from tests.oracle.fallback import find_suitable_fallback, should_try_claim_block
 from tests.oracle.folios import Folio, Kind
 from tests.oracle.machine import PMD_ORDER, Migratetype
 
@@ -51,12 +51,12 @@ class Aim:
 
     @property
     def is_proactive(self) -> bool:
-        """Whether nobody asked for it."""
+        """No kernel function: return whether nobody asked for the run."""
         return self.order < 0
 
 
-def fragmentation_score(zone: object) -> int:
-    """Percent of a zone's free pages that no huge page could use (S9.6)."""
+def fragmentation_score_zone(zone: object) -> int:
+    """fragmentation_score_zone(): return the percent of free pages no huge page can use (S9.6)."""
     lists = zone.buddy.lists.items()
     free = sum(len(pages) << order for (order, _), pages in lists)
     huge = sum(len(pages) << order for (order, _), pages in lists if order >= PMD_ORDER)
@@ -93,27 +93,27 @@ class CompactionRun:
         self.cost_ns = 0
         self.last_migrated: int | None = None
         self.block_pages = self.zone.blocks.pages
-        if not aim.is_proactive and place.deferral.is_over(aim.order):
-            place.forget_skips()
+        if not aim.is_proactive and place.deferral.compaction_restarting(aim.order):
+            place.reset_isolation_suitable()
         self._set_positions()
         self.targets = Targets(self)
 
     @property
     def ignores_skips(self) -> bool:
-        """Whether blocks once left out are looked at again."""
+        """isolation_suitable(): return whether blocks left out are looked at again."""
         return self.aim.priority is Priority.SYNC_FULL or self.aim.is_proactive
 
     def step(self) -> Result | None:
-        """One unit; how the run ended, None if it goes on."""
+        """Part of compact_zone(): do one unit; returns how the run ended, or None."""
         self.cost_ns = 0
         self.memory.act_as(self.aim.cpu)
         self._drains = False
         if self._is_past_last_migrated() and self.aim.direct:
-            self._capture(self.last_migrated)
+            self._compaction_capture(self.last_migrated)
         if self._is_past_last_migrated():
             self.last_migrated = None
         if self.result is None:
-            self.result = self._finished()
+            self.result = self._compact_finished()
         if self.result is None:
             self._take_unit()
             self.cost_ns = max(self.cost_ns, LEAST_COST_NS)
@@ -124,19 +124,20 @@ class CompactionRun:
         return self.result
 
     def finish(self) -> Result:
-        """All units."""
+        """compact_zone(): do all units; returns how the run ended."""
         while self.result is None:
             self.step()
         return self.result
 
     def count(self, scanner: str, pages: int) -> None:
-        """Count pages looked at."""
+        """No kernel function: count pages looked at."""
         self.memory.counts[f"compact_{scanner}_scanned"] += pages
         if not self.aim.direct:
             self.memory.counts[f"compact_daemon_{scanner}_scanned"] += pages
         self.cost_ns += pages * self.options.compact_scan_ns
 
     def _set_positions(self) -> None:
+        """Part of compact_zone(): set where the scanners begin."""
         place, spec = self.place, self.zone.spec
         if self.aim.is_proactive or self.aim.priority is Priority.SYNC_FULL:
             self.whole = True
@@ -151,14 +152,15 @@ class CompactionRun:
         self.whole = self.migrate == place.first_block
 
     @property
-    def scanners_met(self) -> bool:
-        """Whether no block lies between the scanners."""
+    def compact_scanners_met(self) -> bool:
+        """compact_scanners_met(): return whether no block lies between the scanners."""
         order = self.zone.blocks.order
         return self.free >> order <= self.migrate >> order
 
-    def _finished(self) -> Result | None:
-        if self.scanners_met:
-            self.place.reset_positions()
+    def _compact_finished(self) -> Result | None:
+        """__compact_finished(): return how the run ended, None if it goes on."""
+        if self.compact_scanners_met:
+            self.place.reset_cached_positions()
             if self.aim.direct:
                 self.place.flush = True
             return Result.COMPLETE if self.whole else Result.PARTIAL_SKIPPED
@@ -166,7 +168,7 @@ class CompactionRun:
             if self.kswapd_runs():
                 return Result.PARTIAL_SKIPPED
             low = max(100 - self.options.proactiveness, 5)
-            return Result.SUCCESS if fragmentation_score(self.zone) <= low else None
+            return Result.SUCCESS if fragmentation_score_zone(self.zone) <= low else None
         if self.migrate % self.block_pages:
             return None
         if not self.aim.direct and self.options.block_watermarks:
@@ -175,18 +177,20 @@ class CompactionRun:
         return Result.SUCCESS if self._has_page() else None
 
     def _has_page(self) -> bool:
+        """Part of __compact_finished(): return whether the request can get a page."""
         buddy, wanted = self.zone.buddy, self.aim.migratetype
         for order in range(self.aim.order, buddy.max_order + 1):
             if not buddy.is_empty(order, wanted):
                 return True
             if wanted == Migratetype.MOVABLE and buddy.has_cma(order):
                 return True
-            may_claim = is_worth_claiming(buddy, order, wanted)
-            if may_claim and fallback_type(buddy, order, wanted) is not None:
+            may_claim = should_try_claim_block(buddy, order, wanted)
+            if may_claim and find_suitable_fallback(buddy, order, wanted) is not None:
                 return True
         return False
 
     def _is_contended(self) -> bool:
+        """No kernel function: draw; returns whether the run gives way to others."""
         if not (self.aim.direct and self.aim.priority is Priority.ASYNC):
             return False
         block = self.migrate >> self.zone.blocks.order
@@ -194,19 +198,23 @@ class CompactionRun:
         return drawn < self.options.compaction_contended_per_mille
 
     def _take_unit(self) -> None:
+        """Part of compact_zone(): isolate the next unit and move it."""
         if self._is_contended():
             self.result = Result.CONTENDED
             return
         freed: list[tuple[int, int]] = []
-        lacking = self._move_all(self._isolate_sources(), freed)
+        lacking = self._migrate_pages(self._isolate_migratepages(), freed)
         for pfn, order in freed:
             self.memory.free_pages(self.aim.cpu, pfn, order)
         self._drains = self._is_past_last_migrated()
-        if lacking and not self.scanners_met:
+        if lacking and not self.compact_scanners_met:
             self.result = Result.CONTENDED
 
-    def _isolate_sources(self) -> list[Folio]:
-        """Take folios of the next block off their lists; the position moves behind them."""
+    def _isolate_migratepages(self) -> list[Folio]:
+        """isolate_migratepages(): take folios of the next block off their lists.
+
+        The position moves behind them.
+        """
         if not self._find_source_block():
             return []
         start = self.zone.blocks.start(self.migrate)
@@ -227,25 +235,29 @@ class CompactionRun:
         self.memory.counts["compact_isolated"] += pages
         if not sources and begun_at == start and pfn >= end:
             self.place.skipped.add(start)
-        self._cache_migrate()
+        self._update_cached_migrate()
         return sources
 
-    def _cache_migrate(self) -> None:
-        """Where the next run of the kind begins."""
+    def _update_cached_migrate(self) -> None:
+        """update_cached_migrate(): note where the next run of the kind begins."""
         self.place.migrate[False] = max(self.place.migrate[False], self.migrate)
         if self.aim.priority is not Priority.ASYNC:
             self.place.migrate[True] = max(self.place.migrate[True], self.migrate)
 
     def _find_source_block(self) -> bool:
-        """Go on to the next block that may be looked at; False if the scanners meet first."""
-        while not self.scanners_met:
+        """Part of isolate_migratepages(): go on to the next block to look at.
+
+        Returns False if the scanners meet first.
+        """
+        while not self.compact_scanners_met:
             at_start = self.migrate % self.block_pages == 0
-            if not at_start or self._is_source(self.migrate):
+            if not at_start or self._suitable_migration_source(self.migrate):
                 return True
             self.migrate += self.block_pages
         return False
 
-    def _is_source(self, start: int) -> bool:
+    def _suitable_migration_source(self, start: int) -> bool:
+        """suitable_migration_source(): return whether to look into a block."""
         if start in self.place.skipped and not self.ignores_skips:
             return False
         size, _ = self._look_at(start)
@@ -261,7 +273,10 @@ class CompactionRun:
         return movable if takes_movable else found == self.aim.migratetype
 
     def _look_at(self, pfn: int) -> tuple[int, Folio | None]:
-        """Pages to go on by, and the folio to take, if it may be."""
+        """Part of isolate_migratepages_block(): return pages to go on by, and a folio.
+
+        It is the folio to take, if it may be.
+        """
         buddy = self.zone.buddy.at(pfn)
         if buddy is not None:
             return 1 << buddy.order, None
@@ -273,8 +288,8 @@ class CompactionRun:
             most = min(most, self.aim.order)
         return folio.size, folio if folio.on_lru and folio.order < most else None
 
-    def _move_all(self, sources: list[Folio], freed: list[tuple[int, int]]) -> bool:
-        """Move isolated folios; whether free pages ran out."""
+    def _migrate_pages(self, sources: list[Folio], freed: list[tuple[int, int]]) -> bool:
+        """migrate_pages(): move isolated folios; returns whether free pages ran out."""
         left = sum(folio.size for folio in sources)
         lacking = False
         for folio in sources:
@@ -290,12 +305,13 @@ class CompactionRun:
                 self.memory.counts["pgmigrate_success"] += folio.size
                 self.cost_ns += folio.size * self.options.compact_migrate_ns
                 continue
-            self.memory.lru_of(folio).push(folio)
+            self.memory.lru_of(folio).lruvec_add_folio(folio)
             if not lacking:
                 self.memory.counts["pgmigrate_fail"] += folio.size
         return lacking
 
     def _fails(self, folio: Folio) -> bool:
+        """Part of migrate_pages(): draw; returns whether an attempt fails."""
         shares = {
             Kind.ANON: self.options.anon_migration_fails_per_mille,
             Kind.FILE: self.options.file_migration_fails_per_mille,
@@ -303,14 +319,20 @@ class CompactionRun:
         return folio.happens(Purpose.MIGRATES, shares[folio.kind], self.options.seed)
 
     def _is_past_last_migrated(self) -> bool:
-        """Whether the scanner has left the aligned range of what moved last (S9.7)."""
+        """Part of compact_zone(): return whether the scanner left a range (S9.7).
+
+        It is the aligned range of what moved last.
+        """
         order = self.aim.order
         if order <= 0 or self.last_migrated is None:
             return False
         return self.last_migrated >> order < self.migrate >> order
 
-    def _capture(self, pfn: int) -> None:
-        """Take the aligned page around a page that moved away, if it is free now (S9.7)."""
+    def _compaction_capture(self, pfn: int) -> None:
+        """compaction_capture(): take the free aligned page around a page (S9.7).
+
+        The page has moved away.
+        """
         buddy = self.zone.buddy
         start = pfn & ~((1 << self.aim.order) - 1)
         for order in range(self.aim.order, buddy.max_order + 1):
@@ -324,6 +346,7 @@ class CompactionRun:
                 return
 
     def _may_capture(self, pfn: int) -> bool:
+        """Part of compaction_capture(): return whether the run may have the page."""
         found = self.zone.blocks.type_of(pfn)
         if found == self.zone.machine.cma or self.zone.machine.is_isolate(found):
             return False

@@ -27,19 +27,25 @@ class Targets:
 
     @property
     def pages(self) -> int:
-        """Pages held."""
+        """No kernel function: return the number of pages held."""
         return sum(len(each) << order for order, each in self.held.items())
 
     def take(self, order: int, wanted: int) -> int | None:
-        """A target of an order; scans on if none is held, for as many pages as are to move."""
+        """compaction_alloc(): return a target of an order, or None.
+
+        It scans on if none is held, for as many pages as are to move.
+        """
         pfn = self._take_held(order)
         if pfn is None:
-            self._scan(wanted)
+            self._isolate_freepages(wanted)
             pfn = self._take_held(order)
         return pfn
 
     def release(self) -> None:
-        """The run is over: free what is held, and note where the next may begin."""
+        """release_free_list(): free what is held, note where the next run may begin.
+
+        The run is over.
+        """
         highest = None
         for order, pages in self.held.items():
             while pages:
@@ -51,6 +57,7 @@ class Targets:
             self.run.place.free = max(self.run.place.free, start)
 
     def _take_held(self, order: int) -> int | None:
+        """Part of compaction_alloc(): return a target of those held, or None."""
         for have in range(order, self.zone.machine.max_order + 1):
             if self.held[have]:
                 pfn = self.held[have].pop()
@@ -60,18 +67,19 @@ class Targets:
                 return pfn
         return None
 
-    def _scan(self, wanted: int) -> None:
-        """Take the free pages of block after block, downwards."""
+    def _isolate_freepages(self, wanted: int) -> None:
+        """isolate_freepages(): take the free pages of block after block, downwards."""
         run = self.run
         allowed = True
-        while allowed and self.pages < wanted and not run.scanners_met:
-            if self._is_target(run.free):
-                allowed = self._scan_block(run.free)
+        while allowed and self.pages < wanted and not run.compact_scanners_met:
+            if self._suitable_migration_target(run.free):
+                allowed = self._isolate_freepages_block(run.free)
             if allowed:
                 run.free -= run.block_pages
         run.place.free = min(run.place.free, run.free)
 
-    def _is_target(self, start: int) -> bool:
+    def _suitable_migration_target(self, start: int) -> bool:
+        """suitable_migration_target(): return whether to take pages of a block."""
         run = self.run
         if start in run.place.skipped and not run.ignores_skips:
             return False
@@ -82,8 +90,11 @@ class Targets:
         found = self.zone.blocks.type_of(start)
         return found in (Migratetype.MOVABLE, self.zone.machine.cma)
 
-    def _scan_block(self, start: int) -> bool:
-        """Take a block's free buddies; False once the watermark forbids it."""
+    def _isolate_freepages_block(self, start: int) -> bool:
+        """isolate_freepages_block(): take a block's free buddies.
+
+        Returns False once the watermark forbids it.
+        """
         run, zone = self.run, self.zone
         pfn = max(start, zone.spec.start_pfn)
         end = min(start + run.block_pages, zone.spec.end_pfn)
@@ -109,5 +120,6 @@ class Targets:
         return allowed
 
     def _may_take(self, size: int) -> bool:
+        """Part of __isolate_free_page(): return whether the mark lets pages go."""
         marks = self.zone.watermarks
         return marks.ok(0, marks.raw(Mark.MIN) + size, 0, Attempt(mark=Mark.MIN, cma=True))

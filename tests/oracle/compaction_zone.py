@@ -26,25 +26,28 @@ class ZoneCompaction:
         self.migrate = {False: 0, True: 0}
         self.free = 0
         if zone.spec.managed:
-            self.reset_positions()
+            self.reset_cached_positions()
 
     @property
     def first_block(self) -> int:
-        """First page of the zone's first block."""
+        """No kernel function: return the first page of the zone's first block."""
         return self.zone.blocks.start(self.zone.spec.start_pfn)
 
     @property
     def last_block(self) -> int:
-        """First page of the zone's last block."""
+        """No kernel function: return the first page of the zone's last block."""
         return self.zone.blocks.start(self.zone.spec.end_pfn - 1)
 
-    def reset_positions(self) -> None:
-        """Both scanners start at their ends."""
+    def reset_cached_positions(self) -> None:
+        """reset_cached_positions(): let both scanners start at their ends."""
         self.migrate = {False: self.first_block, True: self.first_block}
         self.free = self.last_block
 
-    def forget_skips(self) -> None:
-        """No block is left out any more, and scanners start anew."""
+    def reset_isolation_suitable(self) -> None:
+        """__reset_isolation_suitable(): leave no block out any more.
+
+        Scanners start anew.
+        """
         self.skipped.clear()
         self.flush = False
-        self.reset_positions()
+        self.reset_cached_positions()

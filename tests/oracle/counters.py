@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tests.oracle.machine import Migratetype, OracleMachine, OracleZone
-from tests.oracle.sizing import drift_mark, normal_stat_threshold, pressure_stat_threshold
+from tests.oracle.sizing import calculate_normal_threshold, calculate_pressure_threshold, drift_mark
 
 
 @dataclass
@@ -31,21 +31,24 @@ class VmCounter:
 
     @property
     def total(self) -> int:
-        """The true number."""
+        """zone_page_state_snapshot(): return the true number."""
         return self.shared + sum(self.pending)
 
     def read(self) -> int:
-        """The number as decisions see it."""
+        """zone_page_state(): return the number as decisions see it."""
         return max(self.shared, 0)
 
     def add(self, cpu: int, pages: int) -> None:
-        """One update by a CPU."""
+        """__mod_zone_page_state(): make one update by a CPU."""
         self.pending[cpu] += pages
         if abs(self.pending[cpu]) > self.threshold:
             self.fold(cpu)
 
     def fold(self, cpu: int) -> bool:
-        """Pass on what a CPU kept back; whether there was anything."""
+        """Part of refresh_cpu_vm_stats(): pass on what a CPU kept back.
+
+        Returns whether there was anything.
+        """
         kept = self.pending[cpu]
         self.shared += kept
         self.pending[cpu] = 0
@@ -74,45 +77,51 @@ class FreeCounters:
         self.cma = VmCounter(machine.nr_cpus)
         self.highatomic = 0
         self.drift_mark = drift_mark(zone, machine.nr_cpus) if lags else 0
-        self._normal_threshold = normal_stat_threshold(zone.managed, machine.nr_cpus)
-        self._pressure_threshold = pressure_stat_threshold(zone, machine.nr_cpus)
+        self._normal_threshold = calculate_normal_threshold(zone.managed, machine.nr_cpus)
+        self._pressure_threshold = calculate_pressure_threshold(zone, machine.nr_cpus)
         self._touched = [False] * machine.nr_cpus
         if lags:
             self._set_threshold(self._normal_threshold)
 
     def place(self, pages: int, migratetype: int) -> None:
-        """Count pages of the start state."""
+        """No kernel function: count pages of the start state."""
         self.add(pages, migratetype)
         for cpu in range(self.machine.nr_cpus):
             self.fold(cpu)
 
     def add(self, pages: int, migratetype: int) -> None:
-        """One update for pages of a type that became free (or less than none)."""
+        """account_freepages(): count pages of a type that became free.
+
+        They may be less than none.
+        """
         if not self.machine.is_isolate(migratetype):
             self.add_to_free(pages)
             self.add_to_part(pages, migratetype)
 
     def add_to_free(self, pages: int) -> None:
-        """The share of an update that concerns all types."""
+        """Part of account_freepages(): add the share that concerns all types."""
         self._touched[self.this_cpu.number] |= pages != 0
         self.free.add(self.this_cpu.number, pages)
 
     def add_to_part(self, pages: int, migratetype: int) -> None:
-        """The share of an update that concerns one type only."""
+        """Part of account_freepages(): add the share that concerns one type only."""
         if migratetype == self.machine.cma:
             self.cma.add(self.this_cpu.number, pages)
         elif migratetype == Migratetype.HIGHATOMIC:
             self.highatomic += pages
 
     def move(self, pages: int, old: int, new: int) -> None:
-        """Free pages change type: two updates, which may push out what was kept back."""
+        """Part of move_to_free_list(): change the type of free pages.
+
+        These are two updates, which may push out what was kept back.
+        """
         self.free.add(self.this_cpu.number, -pages)
         self.free.add(self.this_cpu.number, pages)
         self.add_to_part(-pages, old)
         self.add_to_part(pages, new)
 
     def has_changed(self, cpu: int) -> bool:
-        """Whether the next fold finds something of a CPU's.
+        """No kernel function: return whether the next fold finds something of a CPU's.
 
         Counts that do not lag leave nothing behind; there, any update since the last fold counts.
         """
@@ -121,7 +130,10 @@ class FreeCounters:
         return self._touched[cpu]
 
     def fold(self, cpu: int) -> bool:
-        """Pass on what a CPU kept back; whether it had changed anything (S4.8)."""
+        """Part of refresh_cpu_vm_stats(): pass on what a CPU kept back (S4.8).
+
+        Returns whether it had changed anything.
+        """
         changed = self.has_changed(cpu)
         self.free.fold(cpu)
         self.cma.fold(cpu)
@@ -129,15 +141,22 @@ class FreeCounters:
         return changed
 
     def note_kswapd(self, active: bool) -> None:
-        """CPUs keep less back while kswapd works on the node, where the lag matters."""
+        """set_pgdat_percpu_threshold(): let CPUs keep less back while kswapd works.
+
+        That is so on its node, where the lag matters.
+        """
         if self.drift_mark:
             self._set_threshold(self._pressure_threshold if active else self._normal_threshold)
 
     def free_for_balance(self) -> int:
-        """Free pages as the question whether a node is balanced sees them."""
+        """zone_page_state_snapshot(): return the free pages as kswapd sees them.
+
+        It asks whether a node is balanced.
+        """
         if self.free.read() < self.drift_mark:
             return max(self.free.total, 0)
         return self.free.read()
 
     def _set_threshold(self, pages: int) -> None:
+        """Part of set_pgdat_percpu_threshold(): set a zone's threshold."""
         self.free.threshold = self.cma.threshold = pages

@@ -36,31 +36,39 @@ class DirectCompactor:
         self.memory = memory
         self.gates = gates
 
-    def compact(
+    def try_to_compact_pages(
         self, request: Request, attempt: Attempt, zonelist: Sequence[Zone], priority: Priority
     ) -> Walk:
-        """Compact zone after zone (S9.5: deferral, but at full priority)."""
+        """try_to_compact_pages(): compact zone after zone (S9.5).
+
+        There is deferral, but at full priority.
+        """
         best = Result.SKIPPED
         for zone in zonelist:
             place = self.places[zone.index]
-            if priority is not Priority.SYNC_FULL and place.deferral.puts_off(request.order):
+            if priority is not Priority.SYNC_FULL and place.deferral.compaction_deferred(
+                request.order
+            ):
                 best = max(best, Result.DEFERRED)
                 self.memory.seen["deferred"] += 1
                 continue
-            result, captured = self._compact_zone(place, request, attempt, priority)
+            result, captured = self._compact_zone_order(place, request, attempt, priority)
             best = max(best, result)
             if result is Result.SUCCESS:
-                place.deferral.note_success(request.order, allocated=False)
+                place.deferral.compaction_defer_reset(request.order, allocated=False)
                 return Walk(best, captured)
             failed = result in (Result.COMPLETE, Result.PARTIAL_SKIPPED)
             if priority is not Priority.ASYNC and failed:
-                place.deferral.note_failure(request.order)
+                place.deferral.defer_compaction(request.order)
         return Walk(best)
 
-    def _compact_zone(
+    def _compact_zone_order(
         self, place: ZoneCompaction, request: Request, attempt: Attempt, priority: Priority
     ) -> tuple[Result, int | None]:
-        gate = self.gates.suit(place.zone, request.order, request.highest_zone, attempt)
+        """compact_zone_order(): compact one zone for a request."""
+        gate = self.gates.compaction_suit_allocation_order(
+            place.zone, request.order, request.highest_zone, attempt
+        )
         if gate is not Result.CONTINUE:
             return gate, None
         aim = Aim(

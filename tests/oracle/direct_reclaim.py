@@ -27,7 +27,10 @@ class DirectReclaim:
         self.reclaimer = Reclaimer(memory)
 
     def reclaim(self, request: Request, zonelist: Sequence[Zone]) -> int:
-        """Pages freed; 1 if none, but compaction could begin anyway."""
+        """try_to_free_pages(): return the pages freed.
+
+        It is 1 if none was freed, but compaction could begin anyway.
+        """
         self.memory.counts[f"allocstall_{request.highest_zone}"] += 1
         freed = 0
         for priority in PRIORITIES:
@@ -35,17 +38,17 @@ class DirectReclaim:
             folios: list[Folio] = []
             scanned_node = None
             for zone in zonelist:
-                if self._may_compact_already(request, zone):
+                if self._compaction_ready(request, zone):
                     is_ready = True
                 elif zone.node != scanned_node:
                     scanned_node = zone.node
-                    freed += self._pass(zone.node, priority, request, freed, folios)
+                    freed += self._shrink_node(zone.node, priority, request, freed, folios)
             self.memory.free(request.cpu, folios)
             if freed >= CLUSTER or is_ready:
                 return freed or 1
         return freed
 
-    def _pass(
+    def _shrink_node(
         self,
         node: int,
         priority: int,
@@ -53,8 +56,11 @@ class DirectReclaim:
         freed_before: int,
         folios: list[Folio],
     ) -> int:
-        """Scan a node; what can be freed waits until all nodes were looked at."""
-        left = self.reclaimer.budgets(node, priority)
+        """shrink_node(): scan a node.
+
+        What can be freed waits until all nodes were looked at.
+        """
+        left = self.reclaimer.get_scan_count(node, priority)
         freed = 0
         while True:
             if priority != PRIORITIES[0] and freed_before + freed >= CLUSTER:
@@ -67,13 +73,18 @@ class DirectReclaim:
             if scan.freed:
                 self._note_progress(node)
 
-    def _may_compact_already(self, request: Request, zone: Zone) -> bool:
-        """Whether a zone needs no more reclaim for a costly order (S8.2)."""
+    def _compaction_ready(self, request: Request, zone: Zone) -> bool:
+        """compaction_ready(): return whether a zone needs no more reclaim (S8.2).
+
+        That is so for a costly order only.
+        """
         order, highest = request.order, request.highest_zone
         if order <= self.gates.costly_order or Bits.IO not in request.bits:
             return False
-        gate = self.gates.suit(zone, order, highest, Attempt(mark=Mark.MIN))
+        gate = self.gates.compaction_suit_allocation_order(
+            zone, order, highest, Attempt(mark=Mark.MIN)
+        )
         if gate is not Result.CONTINUE:
             return gate is Result.SUCCESS
-        pages = zone.watermarks.effective(Mark.HIGH) + self.gates.options.gap(order)
+        pages = zone.watermarks.wmark_pages(Mark.HIGH) + self.gates.options.gap(order)
         return zone.watermarks.ok(0, pages, highest, PLAIN)

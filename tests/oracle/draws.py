@@ -18,7 +18,7 @@ class Purpose(IntEnum):
 
 
 def mixed(value: int) -> int:
-    """A number of 31 bits that depends on all bits of another."""
+    """No kernel function: return a number of 31 bits that depends on all bits of another."""
     value &= MASK
     for _ in range(2):
         value ^= value >> 16
@@ -27,5 +27,5 @@ def mixed(value: int) -> int:
 
 
 def draw(seed: int, key: int, purpose: Purpose, number: int) -> int:
-    """The number-th draw of a key for a purpose, from 0 to 999."""
+    """No kernel function: return the number-th draw of a key for a purpose, from 0 to 999."""
     return mixed(mixed(mixed(seed + key) + purpose) + number) % 1000

@@ -21,7 +21,7 @@ from tests.oracle.folios import Folio, Kind
 from tests.oracle.kcompactd import Kcompactd
 from tests.oracle.kswapd_run import ElasticKswapd
 from tests.oracle.machine import PMD_ORDER, Migratetype, OracleMachine
-from tests.oracle.request import Attempt, Bits, Request, fast_attempt, slow_attempt
+from tests.oracle.request import Attempt, Bits, Request, fast_attempt, gfp_to_alloc_flags
 from tests.oracle.rules import OraclePolicy, OracleRules
 from tests.oracle.slow_path import SlowPath
 from tests.oracle.zone import Zone
@@ -56,7 +56,7 @@ class Demand:
 
     @property
     def is_thp(self) -> bool:
-        """Whether it is for a huge page (S8.5)."""
+        """No kernel function: return whether it is for a huge page (S8.5)."""
         is_huge = self.order == PMD_ORDER and self.kind is Kind.ANON
         return is_huge and bool(self.bits & Bits.NOMEMALLOC)
 
@@ -100,11 +100,14 @@ class ElasticOracle(Oracle):
             self._add_threads(node)
 
     def act_as(self, cpu: int) -> None:
-        """What follows is another CPU's doing."""
+        """No kernel function: let another CPU do what follows."""
         self._this_cpu.number = cpu
 
     def advance(self, now: int) -> None:
-        """Let threads work up to a time, inclusive; of equal times node by node."""
+        """No kernel function: let threads work up to a time, inclusive.
+
+        Of equal times they go node by node.
+        """
         while True:
             due, _, step = min(
                 ((due, number, step) for number, (due, step) in enumerate(self._threads())),
@@ -117,11 +120,14 @@ class ElasticOracle(Oracle):
         self.memory.now = now
 
     def put_folio(self, folio: Folio) -> None:
-        """Lay out pages in use, at the head of their list; they are allocated already."""
+        """No kernel function: lay out pages in use, at the head of their list.
+
+        They are allocated already.
+        """
         self.memory.add(folio)
 
     def alloc_object(self, demand: Demand) -> None:
-        """A request that the recording served."""
+        """No kernel function: make a request that the recording served."""
         self.memory.requests += 1
         if self._is_absorbed(demand):
             return
@@ -135,7 +141,10 @@ class ElasticOracle(Oracle):
             self.divergence["demand_failed"] += 1
 
     def fail_object(self, demand: Demand) -> None:
-        """A request that the recording refused: it is tried if it has an object."""
+        """No kernel function: take up a request that the recording refused.
+
+        It is tried if it has an object.
+        """
         if demand.number < 0 or self._is_absorbed(demand) or self._is_needless_retry(demand):
             return
         self.divergence["tried_failures"] += 1
@@ -144,7 +153,7 @@ class ElasticOracle(Oracle):
             self.succeeded.add(demand.number)
 
     def free_object(self, cpu: int, number: int, offset: int, order: int) -> None:
-        """A recorded free of part of an object."""
+        """No kernel function: take up a recorded free of part of an object."""
         if number in self.absorbed:
             self.divergence["absorbed_frees"] += 1 << order
             return
@@ -155,20 +164,26 @@ class ElasticOracle(Oracle):
         self.memory.free(cpu, pieces)
 
     def drop_free(self, order: int) -> None:
-        """A recorded free by reclaim."""
+        """No kernel function: take up a recorded free by reclaim."""
         self.divergence["dropped_frees"] += 1 << order
 
     def zonelist_of(self, request: Request) -> list[Zone]:
-        """Zones a request may use."""
+        """node_zonelist(): return the zones a request may use."""
         return self._zonelist(request)
 
     def get_page(self, request: Request, attempt: Attempt, zonelist: list[Zone]) -> int | None:
-        """One attempt; what it asks of kswapd waits for `act_on_wakes`."""
+        """get_page_from_freelist(): make one attempt; returns a page, or None.
+
+        What it asks of kswapd waits for `act_on_wakes`.
+        """
         self.act_as(request.cpu)
         return self._walk.get_page(request, attempt, zonelist)
 
-    def wake_kswapds(self, request: Request, zonelist: list[Zone]) -> None:
-        """Every node with memory that the request may use gets its reclaim thread woken (S8.1)."""
+    def wake_all_kswapds(self, request: Request, zonelist: list[Zone]) -> None:
+        """wake_all_kswapds(): wake the reclaim thread of every node (S8.1).
+
+        They are the nodes with memory that the request may use.
+        """
         order = request.order
         if self.options.assists:
             order = max(order, self.machine.pageblock_order)
@@ -176,25 +191,29 @@ class ElasticOracle(Oracle):
             self.kswapd[node].wake(order, request.highest_zone)
 
     def act_on_wakes(self, *, may_reclaim: bool) -> None:
-        """Act on what a request, and zones it boosted, asked for."""
+        """No kernel function: act on what a request, and zones it boosted, asked for."""
         for kswapd in self.kswapd.values():
             kswapd.act_on_wakes(may_reclaim=may_reclaim)
 
     def _note_progress(self, node: int) -> None:
-        """Direct reclaim freed something of a node: it is not hopeless."""
+        """No kernel function: note that direct reclaim freed something of a node.
+
+        The node is not hopeless.
+        """
         self.kswapd[node].failures = 0
 
     def unreserve(self, request: Request, zonelist: list[Zone], *, forced: bool) -> bool:
-        """Give back one reserved block (S7.4)."""
+        """unreserve_highatomic_pageblock(): give back one reserved block (S7.4)."""
         self.act_as(request.cpu)
         return any(zone.reserve.unreserve(request.migratetype, forced=forced) for zone in zonelist)
 
     def make_room(self, request: Request, zonelist: list[Zone]) -> None:
-        """What follows reclaim that did not help (S8.2)."""
+        """Part of __alloc_pages_direct_reclaim(): make room after reclaim in vain (S8.2)."""
         self.unreserve(request, zonelist, forced=False)
         self.drain_all(request.cpu)
 
     def _add_threads(self, node: int) -> None:
+        """No kernel function: add a node's kswapd and kcompactd."""
         zones = [self.zones[index] for index in self.machine.zones_of(node)]
         cpus = self.machine.cpus_of(node)
         cpu = cpus[0] if cpus else 0
@@ -204,7 +223,7 @@ class ElasticOracle(Oracle):
         def flush_skips() -> None:
             for place in places:
                 if place.flush:
-                    place.forget_skips()
+                    place.reset_isolation_suitable()
 
         kswapd = ElasticKswapd(zones, self.memory, cpu, kcompactd, flush_skips)
         kcompactd.kswapd_runs = lambda: kswapd.active
@@ -212,6 +231,7 @@ class ElasticOracle(Oracle):
         self.kswapd[node] = kswapd
 
     def _threads(self) -> list[tuple[int, object]]:
+        """No kernel function: return all threads."""
         threads = []
         for node in self.machine.nodes:
             kswapd, kcompactd = self.kswapd[node], self.kcompactds[node]
@@ -223,6 +243,7 @@ class ElasticOracle(Oracle):
         return threads
 
     def _is_absorbed(self, demand: Demand) -> bool:
+        """No kernel function: return whether the failure it replaced succeeded here."""
         self.leads[demand.number] = lead = demand.lead
         while lead >= 0 and lead not in self.succeeded and lead not in self.absorbed:
             lead = self.leads[lead]
@@ -233,7 +254,10 @@ class ElasticOracle(Oracle):
         return True
 
     def _has_smaller(self, demand: Demand, bits: int) -> bool:
-        """Whether a caller goes on with single pages if its request fails (S10.5)."""
+        """No kernel function: return whether a caller goes on with single pages (S10.5).
+
+        That is, if its request fails.
+        """
         if not demand.order or bits & Bits.NOFAIL:
             return False
         if demand.kind >= Kind.ANON:
@@ -243,7 +267,10 @@ class ElasticOracle(Oracle):
         return not is_atomic and bool(bits & Bits.NORETRY or is_costly)
 
     def _bits(self, demand: Demand) -> int:
-        """A request's bits, those of huge pages as the policy has them (S8.5)."""
+        """Part of vma_thp_gfp_mask(): return a request's bits (S8.5).
+
+        Those of huge pages are as the policy has them.
+        """
         given = self.options.thp_bits
         if given is None or not demand.is_thp:
             return demand.bits
@@ -251,14 +278,20 @@ class ElasticOracle(Oracle):
         return demand.bits & ~RECLAIM_BITS | given | local
 
     def _is_needless_retry(self, demand: Demand) -> bool:
-        """Whether the policy leaves out the second attempt for a huge page (S8.5)."""
+        """No kernel function: return whether policy leaves out an attempt (S8.5).
+
+        It is the second one for a huge page.
+        """
         is_second = demand.is_thp and not demand.bits & Bits.THISNODE and demand.lead >= 0
         if not is_second or self.options.thp_bits is None:
             return False
         return not self._bits(demand) & Bits.DIRECT_RECLAIM
 
     def _try(self, demand: Demand, *, may_ask_again: bool) -> tuple[bool, int]:
-        """Serve a request as asked; whether that went well, and the bits asked with last."""
+        """No kernel function: serve a request as asked.
+
+        Returns whether that went well, and the bits asked with last.
+        """
         bits = self._bits(demand)
         self._stalled = False
         pfn = self._serve(self._asked(demand, demand.order, bits))
@@ -279,7 +312,10 @@ class ElasticOracle(Oracle):
         return pfn is not None, bits
 
     def _fill_singly(self, demand: Demand, bits: int) -> None:
-        """Single pages in place of a buddy, from the end on; the first refused is the last."""
+        """No kernel function: put single pages in place of a buddy, from the end on.
+
+        The first refused is the last.
+        """
         for offset in reversed(range(1 << demand.order)):
             pfn = self._serve(self._asked(demand, 0, bits))
             if pfn is None:
@@ -288,6 +324,7 @@ class ElasticOracle(Oracle):
             self._own(demand, pfn, 0, offset)
 
     def _asked(self, demand: Demand, order: int, bits: int) -> Request:
+        """No kernel function: return the request of an order and bits."""
         self.act_as(demand.cpu)
         return Request(
             cpu=demand.cpu,
@@ -298,6 +335,7 @@ class ElasticOracle(Oracle):
         )
 
     def _serve(self, request: Request) -> int | None:
+        """__alloc_frozen_pages(): serve a request; returns a page, or None."""
         zonelist = self._zonelist(request)
         pfn = self.get_page(request, self._fast_attempt(request, zonelist), zonelist)
         if pfn is None:
@@ -308,14 +346,16 @@ class ElasticOracle(Oracle):
         return pfn
 
     def _fast_attempt(self, request: Request, zonelist: list[Zone]) -> Attempt:
+        """Part of __alloc_frozen_pages(): return the flags of the first attempt."""
         avoids = self._avoids_fragmenting(zonelist)
         attempt = fast_attempt(request, avoids_fragmenting=avoids)
         if self.options.highatomic_fastpath:
-            later = slow_attempt(request, defrag_mode=self.policy.defrag_mode)
+            later = gfp_to_alloc_flags(request, defrag_mode=self.policy.defrag_mode)
             attempt = replace(attempt, highatomic=later.highatomic)
         return attempt
 
     def _own(self, demand: Demand, pfn: int, order: int, offset: int) -> None:
+        """No kernel function: give a page to the object that asked."""
         is_movable = demand.migratetype == Migratetype.MOVABLE
         self.allocated.add(pfn, order, is_movable)
         number = demand.number

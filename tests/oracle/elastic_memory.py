@@ -41,27 +41,30 @@ class ElasticMemory:
         self.requests = 0
 
     def act_as(self, cpu: int) -> None:
-        """What follows is a CPU's doing."""
+        """No kernel function: let a CPU do what follows."""
         self._oracle.act_as(cpu)
 
     def lru_of(self, folio: Folio) -> NodeLru:
-        """The lists of the folio's node."""
+        """folio_lruvec(): return the lists of the folio's node."""
         return self.lrus[self.zone_of(folio).node]
 
     def zone_of(self, folio: Folio) -> Zone:
-        """The zone a folio lies in."""
+        """folio_zone(): return the zone a folio lies in."""
         return self._oracle.zone_of(folio.pfn)
 
     def add(self, folio: Folio) -> None:
-        """A new allocation: the newest piece of its object, at its list's head."""
+        """No kernel function: add the newest piece of an object, at its list's head."""
         self.folios[folio.pfn] = folio
         if folio.object is not None:
             self.objects.setdefault(folio.object, []).insert(0, folio)
         if folio.on_lru:
-            self.lru_of(folio).push(folio)
+            self.lru_of(folio).lruvec_add_folio(folio)
 
     def forget(self, folio: Folio) -> None:
-        """A folio is about to be freed: it leaves its list and its object."""
+        """No kernel function: take a folio from its list and object.
+
+        It is about to be freed.
+        """
         del self.folios[folio.pfn]
         if folio.on_lru:
             self.lru_of(folio).remove(folio)
@@ -69,18 +72,21 @@ class ElasticMemory:
             self.objects[folio.object].remove(folio)
 
     def free(self, cpu: int, folios: Iterable[Folio]) -> None:
-        """A CPU frees folios by the ordinary path, one after another."""
+        """No kernel function: let a CPU free folios by the ordinary path, one by one."""
         for folio in folios:
             self.free_pages(cpu, folio.pfn, folio.order)
 
     def free_pages(self, cpu: int, pfn: int, order: int) -> None:
-        """A CPU frees pages by the ordinary path."""
+        """No kernel function: let a CPU free pages by the ordinary path."""
         self._oracle.allocated.remove(pfn, order)
         self.act_as(cpu)
         self._oracle.zone_of(pfn).free(cpu, pfn, order)
 
     def take_out(self, number: int, offset: int, order: int) -> list[Folio]:
-        """Pieces of an object within a range of pages; larger ones are halved until they fit."""
+        """No kernel function: take out the pieces of an object in a range of pages.
+
+        Larger ones are halved until they fit.
+        """
         found = []
         end = offset + (1 << order)
         waiting = list(self.objects.get(number, []))
@@ -96,31 +102,37 @@ class ElasticMemory:
         return found
 
     def move(self, folio: Folio, target: int) -> None:
-        """An isolated folio's contents go to other pages, to the head of its list."""
+        """migrate_folio_move(): move an isolated folio to other pages.
+
+        It goes to the head of its list.
+        """
         del self.folios[folio.pfn]
         self._oracle.allocated.add(target, folio.order, folio.movable)
         folio.pfn = target
         self.folios[target] = folio
-        self.lru_of(folio).push(folio)
+        self.lru_of(folio).lruvec_add_folio(folio)
 
     def free_target(self, cpu: int, pfn: int, order: int) -> None:
-        """A CPU frees pages by the ordinary path that held nothing."""
+        """No kernel function: let a CPU free pages that held nothing.
+
+        They go the ordinary path.
+        """
         self.act_as(cpu)
         self._oracle.zone_of(pfn).free(cpu, pfn, order)
 
     def drain(self, zone: Zone, cpu: int) -> None:
-        """A CPU empties its own lists of a zone."""
+        """drain_pages_zone(): let a CPU empty its own lists of a zone."""
         self.act_as(cpu)
         zone.drain_all(cpu)
 
     def drain_every_cpu(self, zone: Zone, by: int) -> None:
-        """A CPU empties all lists of a zone."""
+        """drain_all_pages(): let a CPU empty all lists of a zone."""
         self.act_as(by)
         for cpu in range(self._oracle.machine.nr_cpus):
             zone.drain_all(cpu)
 
-    def reclaimable(self, zone: Zone) -> int:
-        """Pages of a zone that reclaim might free (S8.3)."""
+    def zone_reclaimable_pages(self, zone: Zone) -> int:
+        """zone_reclaimable_pages(): return pages of a zone that reclaim might free (S8.3)."""
         kinds = [Kind.FILE, Kind.ANON] if self.options.anon_scan_percent else [Kind.FILE]
         return sum(
             folio.size
@@ -129,6 +141,7 @@ class ElasticMemory:
         )
 
     def _halve(self, piece: Folio) -> tuple[Folio, Folio]:
+        """No kernel function: cut a piece in two."""
         lower, upper = piece.halves()
         pieces = self.objects[piece.object]
         place = pieces.index(piece)
@@ -138,5 +151,5 @@ class ElasticMemory:
         for half in (lower, upper):
             self.folios[half.pfn] = half
             if half.on_lru:
-                self.lru_of(half).push(half)
+                self.lru_of(half).lruvec_add_folio(half)
         return lower, upper

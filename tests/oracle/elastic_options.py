@@ -97,6 +97,6 @@ class ElasticOptions:
     rules: CompactionRules = CompactionRules()
 
     def gap(self, order: int) -> int:
-        """Free pages that compaction wants beside the watermark (S9.1)."""
+        """compact_gap(): return the free pages wanted beside the watermark (S9.1)."""
         cap = self.rules.gap_cap if self.compact_gap is None else self.compact_gap
         return min(2 << order, cap) if cap else 2 << order

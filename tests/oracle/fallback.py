@@ -18,16 +18,22 @@ FALLBACKS: dict[int, tuple[int, int]] = {
 """Types to fall back to, best first (S6.1)."""
 
 
-def fallback_type(buddy: Buddy, order: int, migratetype: int) -> int | None:
-    """First type to fall back to with a free buddy of exactly this order (S6.1)."""
+def find_suitable_fallback(buddy: Buddy, order: int, migratetype: int) -> int | None:
+    """find_suitable_fallback(): return the first type to fall back to, or None (S6.1).
+
+    It has a free buddy of exactly this order.
+    """
     for fallback in FALLBACKS[migratetype]:
         if not buddy.is_empty(order, fallback):
             return fallback
     return None
 
 
-def is_worth_claiming(buddy: Buddy, order: int, migratetype: int) -> bool:
-    """Whether a request may want the whole block of a free buddy of this order (S6.3)."""
+def should_try_claim_block(buddy: Buddy, order: int, migratetype: int) -> bool:
+    """should_try_claim_block(): return whether a request may want the whole block (S6.3).
+
+    It is that of a free buddy of this order.
+    """
     return order >= buddy.blocks.order // 2 or migratetype != Migratetype.MOVABLE
 
 
@@ -58,67 +64,77 @@ class Fallback:
         self.boosted = False
 
     def take_one(self, order: int, migratetype: int, attempt: Attempt) -> int | None:
-        """One page, each step tried once."""
-        return self._take(order, migratetype, attempt, Mode.NORMAL)[0]
+        """Part of rmqueue_buddy(): take one page, each step tried once."""
+        return self._rmqueue(order, migratetype, attempt, Mode.NORMAL)[0]
 
     def take_many(self, wanted: int, order: int, migratetype: int, attempt: Attempt) -> list[int]:
-        """Up to `wanted` pages of one bulk refill; the mode carries over (S6.2)."""
+        """Part of rmqueue_bulk(): take up to `wanted` pages of one refill (S6.2).
+
+        The mode carries over.
+        """
         mode = Mode.NORMAL
         taken: list[int] = []
         while len(taken) < wanted:
-            pfn, mode = self._take(order, migratetype, attempt, mode)
+            pfn, mode = self._rmqueue(order, migratetype, attempt, mode)
             if pfn is None:
                 break
             taken.append(pfn)
         return taken
 
-    def _take(
+    def _rmqueue(
         self, order: int, migratetype: int, attempt: Attempt, mode: Mode
     ) -> tuple[int | None, Mode]:
+        """__rmqueue(): take a page; returns it, or None, and the mode."""
         if attempt.cma and self.buddy.is_mostly_cma:
-            pfn = self.buddy.take_cma(order)
+            pfn = self.buddy.rmqueue_cma_fallback(order)
             if pfn is not None:
                 return pfn, mode
         if mode is Mode.NORMAL:
-            pfn = self.buddy.take_smallest(order, migratetype)
+            pfn = self.buddy.rmqueue_smallest(order, migratetype)
             if pfn is not None:
                 return pfn, Mode.NORMAL
         if mode is not Mode.STEAL:
-            pfn = self.buddy.take_cma(order) if attempt.cma else None
+            pfn = self.buddy.rmqueue_cma_fallback(order) if attempt.cma else None
             if pfn is not None:
                 return pfn, Mode.CMA
-            pfn = self._claim(order, migratetype, attempt)
+            pfn = self._rmqueue_claim(order, migratetype, attempt)
             if pfn is not None:
                 return pfn, Mode.NORMAL
         if not attempt.nofragment:
-            pfn = self._steal(order, migratetype)
+            pfn = self._rmqueue_steal(order, migratetype)
             if pfn is not None:
                 return pfn, Mode.STEAL
         return None, mode
 
-    def _claim(self, order: int, migratetype: int, attempt: Attempt) -> int | None:
-        """Convert a block to the requester's type, largest free buddy first (S6.3)."""
+    def _rmqueue_claim(self, order: int, migratetype: int, attempt: Attempt) -> int | None:
+        """__rmqueue_claim(): convert a block, largest free buddy first (S6.3).
+
+        The block gets the requester's type.
+        """
         block_order = self.buddy.blocks.order
         lowest = max(order, block_order) if attempt.nofragment else order
         for current in range(self.buddy.max_order, lowest - 1, -1):
-            if not is_worth_claiming(self.buddy, current, migratetype):
+            if not should_try_claim_block(self.buddy, current, migratetype):
                 return None
-            fallback = fallback_type(self.buddy, current, migratetype)
+            fallback = find_suitable_fallback(self.buddy, current, migratetype)
             if fallback is None:
                 continue
             if current >= block_order:
                 pfn = self._claim_whole(current, order, migratetype, fallback)
             else:
-                pfn = self._claim_partial(current, order, migratetype, fallback, attempt)
+                pfn = self._try_to_claim_block(current, order, migratetype, fallback, attempt)
             if pfn is not None:
                 self.buddy.events.extfrag(pfn, order, current, migratetype, fallback, True)
                 return pfn
         return None
 
-    def _steal(self, order: int, migratetype: int) -> int | None:
-        """Split the smallest fallback buddy; the rest stays with its old type (S6.4)."""
+    def _rmqueue_steal(self, order: int, migratetype: int) -> int | None:
+        """__rmqueue_steal(): split the smallest fallback buddy (S6.4).
+
+        The rest stays with its old type.
+        """
         for current in range(order, self.buddy.max_order + 1):
-            fallback = fallback_type(self.buddy, current, migratetype)
+            fallback = find_suitable_fallback(self.buddy, current, migratetype)
             if fallback is not None:
                 pfn = self.buddy.lists[current, fallback].head
                 self.buddy.take(pfn, order)
@@ -127,26 +143,33 @@ class Fallback:
         return None
 
     def _claim_whole(self, current: int, order: int, migratetype: int, fallback: int) -> int:
+        """Part of try_to_claim_block(): claim a buddy of whole blocks."""
         pfn = self.buddy.lists[current, fallback].head
         self.buddy.take_as(pfn, order, migratetype)
         return pfn
 
-    def _claim_partial(
+    def _try_to_claim_block(
         self, current: int, order: int, migratetype: int, fallback: int, attempt: Attempt
     ) -> int | None:
-        """Claim the head buddy's block if enough of it suits; boosts even if not (S6.3)."""
+        """try_to_claim_block(): claim the head buddy's block if enough suits (S6.3).
+
+        It boosts even if not.
+        """
         pfn = self.buddy.lists[current, fallback].head
-        if self.watermarks.raise_boost() and attempt.kswapd:
+        if self.watermarks.boost_watermark() and attempt.kswapd:
             self.boosted = True
         if not self.buddy.zone_holds_block(pfn):
             return None
         if self._suitable_pages(pfn, migratetype, fallback) < self.buddy.blocks.pages // 2:
             return None
-        self.buddy.convert_block(pfn, migratetype)
-        return self.buddy.take_smallest(order, migratetype)
+        self.buddy.move_freepages_block(pfn, migratetype)
+        return self.buddy.rmqueue_smallest(order, migratetype)
 
     def _suitable_pages(self, pfn: int, migratetype: int, block_type: int) -> int:
-        """Pages of the block that are free or akin to the request (S6.3)."""
+        """Part of try_to_claim_block(): return the pages of the block that suit (S6.3).
+
+        They are free or akin to the request.
+        """
         free = sum(1 << self.buddy.order_at(each) for each in self.buddy.free_in_block(pfn))
         start = self.buddy.blocks.start(pfn)
         block = range(start, start + self.buddy.blocks.pages)

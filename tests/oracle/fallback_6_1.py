@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tests.oracle.allocated import AllocatedPages
 from tests.oracle.buddy_6_1 import LooseBuddy
-from tests.oracle.fallback import fallback_type, is_worth_claiming
+from tests.oracle.fallback import find_suitable_fallback, should_try_claim_block
 from tests.oracle.machine import Migratetype
 from tests.oracle.request import Attempt
 from tests.oracle.watermark import Watermarks
@@ -43,20 +43,26 @@ class MovingFallback:
         self.boosted = False
 
     def take_one(self, order: int, migratetype: int, attempt: Attempt) -> int | None:
-        """One page: of the own type, else of CMA where allowed, else with the others' help."""
+        """__rmqueue(): take one page.
+
+        It is of the own type, else of CMA where allowed, else with the others' help.
+        """
         pfn = None
         if attempt.cma and self.buddy.is_mostly_cma:
-            pfn = self.buddy.take_cma(order)
+            pfn = self.buddy.rmqueue_cma_fallback(order)
         if pfn is None:
-            pfn = self.buddy.take_smallest(order, migratetype)
+            pfn = self.buddy.rmqueue_smallest(order, migratetype)
         if pfn is None and attempt.cma:
-            pfn = self.buddy.take_cma(order)
-        if pfn is None and self._fall_back(order, migratetype, attempt):
-            pfn = self.buddy.take_smallest(order, migratetype)
+            pfn = self.buddy.rmqueue_cma_fallback(order)
+        if pfn is None and self._rmqueue_fallback(order, migratetype, attempt):
+            pfn = self.buddy.rmqueue_smallest(order, migratetype)
         return pfn
 
     def take_many(self, wanted: int, order: int, migratetype: int, attempt: Attempt) -> list[int]:
-        """Up to `wanted` pages of one bulk refill; each starts afresh."""
+        """Part of rmqueue_bulk(): take up to `wanted` pages of one refill.
+
+        Each starts afresh.
+        """
         taken: list[int] = []
         with self.buddy.refill():
             while len(taken) < wanted:
@@ -66,15 +72,16 @@ class MovingFallback:
                 taken.append(pfn)
         return taken
 
-    def _fall_back(self, order: int, migratetype: int, attempt: Attempt) -> bool:
-        """Make the own lists able to serve the request; False where no other type can help.
+    def _rmqueue_fallback(self, order: int, migratetype: int, attempt: Attempt) -> bool:
+        """__rmqueue_fallback(): make the own lists able to serve the request.
 
-        The event tells whether the block belongs to the requester's type now, whoever made it so.
+        Returns False where no other type can help. The event tells whether the block belongs to the
+        requester's type now, whoever made it so.
         """
         found = self._find(order, migratetype, attempt)
         if found is None:
             return False
-        self._bring_over(found, migratetype, attempt)
+        self._steal_suitable_fallback(found, migratetype, attempt)
         owned = self.buddy.blocks.type_of(found.pfn) == migratetype
         self.buddy.events.extfrag(
             found.pfn, order, found.order, migratetype, found.migratetype, owned
@@ -82,47 +89,59 @@ class MovingFallback:
         return True
 
     def _find(self, order: int, migratetype: int, attempt: Attempt) -> Found | None:
-        """The largest buddy of another type; the smallest for requests that get no more of it."""
+        """Part of __rmqueue_fallback(): return the largest buddy of another type.
+
+        It is the smallest for requests that get no more of it.
+        """
         lowest = max(order, self.buddy.blocks.order) if attempt.nofragment else order
         largest = self._first_of(range(self.buddy.max_order, lowest - 1, -1), migratetype)
-        if largest is None or is_worth_claiming(self.buddy, largest.order, migratetype):
+        if largest is None or should_try_claim_block(self.buddy, largest.order, migratetype):
             return largest
         return self._first_of(range(order, largest.order + 1), migratetype)
 
     def _first_of(self, orders: range, migratetype: int) -> Found | None:
+        """Part of __rmqueue_fallback(): return the first buddy of the orders given."""
         for current in orders:
-            fallback = fallback_type(self.buddy, current, migratetype)
+            fallback = find_suitable_fallback(self.buddy, current, migratetype)
             if fallback is not None:
                 return Found(self.buddy.lists[current, fallback].head, current, fallback)
         return None
 
-    def _bring_over(self, found: Found, migratetype: int, attempt: Attempt) -> None:
-        """Move the whole block's free pages, or the buddy alone, to the requester's lists.
+    def _steal_suitable_fallback(self, found: Found, migratetype: int, attempt: Attempt) -> None:
+        """steal_suitable_fallback(): move the block's free pages, or the buddy alone.
 
-        A block of the reserve may have left pages on an ordinary list: they move one by one, and
-        the block stays reserved.
+        They go to the requester's lists. A block of the reserve may have left pages on an ordinary
+        list: they move one by one, and the block stays reserved.
         """
         blocks = self.buddy.blocks
         is_reserved = blocks.type_of(found.pfn) == Migratetype.HIGHATOMIC
         if not is_reserved and found.order >= blocks.order:
-            blocks.set_range(found.pfn, found.order, migratetype)
+            blocks.change_pageblock_range(found.pfn, found.order, migratetype)
         elif not is_reserved and self._bring_block(found, migratetype, attempt):
             return
-        self.buddy.convert(found.pfn, migratetype)
+        self.buddy.move_to_free_list(found.pfn, migratetype)
 
     def _bring_block(self, found: Found, migratetype: int, attempt: Attempt) -> bool:
-        """Boost, and move what is free in the buddy's block if that is worthwhile and possible."""
-        if self.watermarks.raise_boost() and attempt.kswapd:
+        """Part of steal_suitable_fallback(): boost, and move what the block has free.
+
+        It does if that is worthwhile and possible. The block is the buddy's.
+        """
+        if self.watermarks.boost_watermark() and attempt.kswapd:
             self.boosted = True
-        if not is_worth_claiming(self.buddy, found.order, migratetype):
+        if not should_try_claim_block(self.buddy, found.order, migratetype):
             return False
         return self._move_block(found.pfn, migratetype) > 0
 
     def _move_block(self, pfn: int, migratetype: int) -> int:
-        """Move a block's free pages; tag it if enough of it suits. The pages moved."""
+        """Part of steal_suitable_fallback(): move a block's free pages.
+
+        It is tagged if enough of it suits. Returns the pages moved.
+        """
         blocks = self.buddy.blocks
         block_type = blocks.type_of(pfn)
-        movable = sum(self.allocated.is_movable(each) for each in self.buddy.movable_range(pfn))
+        movable = sum(
+            self.allocated.is_movable(each) for each in self.buddy.prep_move_freepages_block(pfn)
+        )
         free = self.buddy.move_block(pfn, migratetype)
         alike = 0
         if migratetype == Migratetype.MOVABLE:

@@ -47,23 +47,26 @@ class Folio:
 
     @property
     def size(self) -> int:
-        """Its pages."""
+        """folio_nr_pages(): return its pages."""
         return 1 << self.order
 
     @property
     def on_lru(self) -> bool:
-        """Whether pages like it are on LRU lists."""
+        """folio_test_lru(): return whether pages like it are on LRU lists."""
         return self.movable and self.kind >= Kind.ANON
 
     def happens(self, purpose: Purpose, per_mille: int, seed: int) -> bool:
-        """Draw once more."""
+        """No kernel function: draw once more; returns whether it happens."""
         key = -1 - self.pfn if self.object is None else self.object + 1
         number = self.draws[purpose] % DRAWS
         self.draws[purpose] += 1
         return draw(seed, key, purpose, number) < per_mille
 
     def halves(self) -> tuple[Folio, Folio]:
-        """Lower and upper half; both remember what was drawn."""
+        """No kernel function: return the lower and upper half.
+
+        Both remember what was drawn.
+        """
         order = self.order - 1
         lower = replace(self, order=order, draws=Counter(self.draws))
         upper = replace(

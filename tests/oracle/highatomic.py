@@ -26,7 +26,10 @@ class HighatomicReserve:
 
     @property
     def cap(self) -> int:
-        """Pages set aside from which on no more are (S7.2)."""
+        """Part of reserve_highatomic_pageblock(): return the cap of the reserve (S7.2).
+
+        From so many pages on no more are set aside.
+        """
         share = self.buddy.zone.managed * self.percent // 100
         block = self.buddy.blocks.pages
         if self.cap_adds_block:
@@ -34,13 +37,19 @@ class HighatomicReserve:
         return 0 if share < block else round_up(share, block)
 
     def reserve(self, pfn: int, order: int) -> None:
-        """Set aside the block(s) around a page just handed out (S7.2)."""
+        """reserve_highatomic_pageblock(): set aside the blocks of a page (S7.2).
+
+        It was just handed out.
+        """
         if order <= self.gate_order or self.reserved >= self.cap:
             return
         self.buddy.events.hold("reserve", "", self._convert(pfn, order))
 
     def unreserve(self, migratetype: int, *, forced: bool = False) -> bool:
-        """Give one block back to ordinary use, unless it is the last and not forced (S7.4)."""
+        """unreserve_highatomic_pageblock(): give one block back to ordinary use (S7.4).
+
+        Not if it is the last and this is not forced.
+        """
         if not forced and self.reserved <= self.buddy.blocks.pages:
             return False
         blocks, moved = self._give_back(migratetype)
@@ -48,22 +57,24 @@ class HighatomicReserve:
         return moved
 
     def _convert(self, pfn: int, order: int) -> int:
-        """Retag for the reserve; the number of blocks."""
+        """Part of reserve_highatomic_pageblock(): retag; returns the number of blocks."""
         blocks = self.buddy.blocks
         if not is_mergeable(blocks.type_of(pfn)):
             return 0
         if order >= blocks.order:
-            blocks.set_range(pfn, order, Migratetype.HIGHATOMIC)
+            blocks.change_pageblock_range(pfn, order, Migratetype.HIGHATOMIC)
             self.reserved += 1 << order
             return 1 << (order - blocks.order)
         if not self.buddy.zone_holds_block(pfn):
             return 0
-        self.buddy.convert_block(pfn, Migratetype.HIGHATOMIC)
+        self.buddy.move_freepages_block(pfn, Migratetype.HIGHATOMIC)
         self.reserved += blocks.pages
         return 1
 
     def _give_back(self, migratetype: int) -> tuple[int, bool]:
-        """Convert the block(s) of the smallest free reserved buddy.
+        """Part of unreserve_highatomic_pageblock(): convert the smallest buddy's blocks.
+
+        The buddy is free and reserved.
 
         Returns:
             The number of blocks converted, and whether any page moved.
@@ -75,11 +86,11 @@ class HighatomicReserve:
                 continue
             self.reserved -= min(max(blocks.pages, 1 << order), self.reserved)
             if order >= blocks.order:
-                self.buddy.convert(pfn, migratetype)
-                blocks.set_range(pfn, order, migratetype)
+                self.buddy.move_to_free_list(pfn, migratetype)
+                blocks.change_pageblock_range(pfn, order, migratetype)
                 self.returned_whole.add(pfn)
                 return 1 << (order - blocks.order), True
             if self.buddy.zone_holds_block(pfn):
-                self.buddy.convert_block(pfn, migratetype)
+                self.buddy.move_freepages_block(pfn, migratetype)
                 return 1, True
         return 0, False

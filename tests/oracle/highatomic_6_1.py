@@ -13,7 +13,10 @@ class LooseReserve(HighatomicReserve):
     buddy: LooseBuddy
 
     def _convert(self, pfn: int, order: int) -> int:
-        """Tag the first page's block for the reserve; the number of blocks (S7.2)."""
+        """Part of reserve_highatomic_pageblock(): tag the first page's block (S7.2).
+
+        Returns the number of blocks.
+        """
         blocks = self.buddy.blocks
         if not is_mergeable(blocks.type_of(pfn)):
             return 0
@@ -23,9 +26,10 @@ class LooseReserve(HighatomicReserve):
         return 1
 
     def _give_back(self, migratetype: int) -> tuple[int, bool]:
-        """Tag the block of the smallest free reserved buddy, until pages could be moved (S7.4).
+        """Part of unreserve_highatomic_pageblock(): tag a block until pages move (S7.4).
 
-        A listed page whose block is in the reserve no more costs the reserve nothing.
+        It is that of the smallest free reserved buddy. A listed page whose block is in the reserve
+        no more costs the reserve nothing.
         """
         blocks = self.buddy.blocks
         tagged = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.oracle.compaction_gates import Gates, Result
-from tests.oracle.compaction_run import Aim, CompactionRun, Priority, fragmentation_score
+from tests.oracle.compaction_run import Aim, CompactionRun, Priority, fragmentation_score_zone
 from tests.oracle.compaction_zone import ZoneCompaction
 from tests.oracle.elastic_memory import ElasticMemory
 from tests.oracle.machine import Migratetype
@@ -55,20 +55,23 @@ class Kcompactd:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way."""
+        """No kernel function: return whether nothing is under way."""
         return self._at is None
 
     def wake(self, order: int, highest: int) -> None:
-        """Somebody wants an order; acted on if some zone might be compacted for it."""
+        """wakeup_kcompactd(): ask for an order.
+
+        It is acted on if some zone might be compacted for it.
+        """
         if not order:
             return
         self.order = max(self.order, order)
         self.highest = min(self.highest, highest)
-        if self.is_idle and self.due == NEVER and self._is_worth_it():
+        if self.is_idle and self.due == NEVER and self._kcompactd_node_suitable():
             self.due = self.memory.now + BEGIN_NS
 
     def step(self) -> None:
-        """Do what is due: one unit, or all that comes before the next one."""
+        """kcompactd_do_work(): do one unit, or all that comes before the next one."""
         if self.is_idle:
             self.memory.counts["compact_daemon_wake"] += 1
             self._aim_order, self._aim_highest = self.order, self.highest
@@ -82,35 +85,43 @@ class Kcompactd:
                 return
 
     def look_around(self) -> None:
-        """Compact unasked if free memory is too fragmented (S9.6)."""
+        """Part of kcompactd(): compact unasked if memory is too fragmented (S9.6)."""
         self.proactive_due = self.memory.now + PROACTIVE_NS
         options = self.memory.options
         if not options.proactiveness or self.due != NEVER or self.kswapd_runs():
             return
         high = min(max(100 - options.proactiveness, 5) + 10, 100)
-        score = self.score()
+        score = self.fragmentation_score_node()
         if score > high:
             self.score_before = score
             self._aim_order, self._aim_highest = -1, len(self.places) - 1
             self._at = -1
             self.due = self.memory.now + BEGIN_NS
 
-    def score(self) -> int:
-        """The node's fragmentation, zones by their size."""
+    def fragmentation_score_node(self) -> int:
+        """fragmentation_score_node(): return the node's fragmentation.
+
+        Zones weigh by their size.
+        """
         zones = [place.zone for place in self.places if place.zone.spec.managed]
         managed = sum(zone.spec.managed for zone in zones)
-        return sum(zone.spec.managed * fragmentation_score(zone) // (managed + 1) for zone in zones)
+        return sum(
+            zone.spec.managed * fragmentation_score_zone(zone) // (managed + 1) for zone in zones
+        )
 
-    def _is_worth_it(self) -> bool:
+    def _kcompactd_node_suitable(self) -> bool:
+        """kcompactd_node_suitable(): return whether some zone might be compacted."""
         return any(
             self.gates.suit_background(place.zone, self.order, self.highest) is Result.CONTINUE
             for place in self._up_to(self.highest)
         )
 
     def _up_to(self, highest: int) -> list[ZoneCompaction]:
+        """No kernel function: return the places up to a zone type."""
         return [place for place in self.places[: highest + 1] if place.zone.spec.managed]
 
     def _next_run(self) -> bool:
+        """Part of kcompactd_do_work(): begin the next zone's run, if there is one."""
         while self._at is not None and self._at < self._aim_highest:
             self._at += 1
             place = self.places[self._at]
@@ -130,9 +141,10 @@ class Kcompactd:
         return False
 
     def _may_run(self, place: ZoneCompaction) -> bool:
+        """Part of kcompactd_do_work(): return whether to compact a zone."""
         if self._aim_order < 0:
             return True
-        if place.deferral.puts_off(self._aim_order):
+        if place.deferral.compaction_deferred(self._aim_order):
             return False
         return all(
             self.gates.suit_background(place.zone, self._aim_order, highest) is Result.CONTINUE
@@ -140,6 +152,7 @@ class Kcompactd:
         )
 
     def _unit(self) -> None:
+        """Part of kcompactd_do_work(): do one unit of the run."""
         result = self.run.step()
         self.due = self.memory.now + self.run.cost_ns
         if result is None:
@@ -148,14 +161,15 @@ class Kcompactd:
         if self._aim_order < 0:
             return
         if result is Result.SUCCESS:
-            place.deferral.note_success(self._aim_order, allocated=False)
+            place.deferral.compaction_defer_reset(self._aim_order, allocated=False)
         elif result in (Result.COMPLETE, Result.PARTIAL_SKIPPED):
             self.memory.drain_every_cpu(place.zone, self.cpu)
-            place.deferral.note_failure(self._aim_order)
+            place.deferral.defer_compaction(self._aim_order)
 
     def _go_idle(self) -> None:
+        """Part of kcompactd(): sleep until the next look or wake."""
         if self._aim_order < 0:
-            was_no_use = self.score() >= self.score_before
+            was_no_use = self.fragmentation_score_node() >= self.score_before
             self.proactive_due = self.memory.now + (LEFT_OUT if was_no_use else 1) * PROACTIVE_NS
         elif self.highest >= self._aim_highest:
             self.highest = len(self.places) - 1

@@ -72,17 +72,23 @@ class ElasticKswapd(Kswapd):
         self.left = dict.fromkeys((Kind.FILE, Kind.ANON), 0)
 
     @property
-    def is_hopeless(self) -> bool:
-        """Whether run after run freed nothing."""
+    def kswapd_test_hopeless(self) -> bool:
+        """kswapd_test_hopeless(): return whether run after run freed nothing."""
         return self.failures >= FAILURES_MAX
 
     def wake(self, order: int, highest_type: int) -> None:
-        """A request or a boosted zone asks; acted on after the attempt, or step, under way."""
+        """wakeup_kswapd(): let a request or a boosted zone ask.
+
+        It is acted on after the attempt, or step, under way.
+        """
         before, highest_before = self._asked or (0, 0)
         self._asked = max(order, before), max(highest_type, highest_before)
 
     def act_on_wakes(self, *, may_reclaim: bool) -> None:
-        """Act on what was asked for since the last time (S10.1)."""
+        """Part of wakeup_kswapd(): act on what was asked for (S10.1).
+
+        That is, since the last time.
+        """
         if self._asked is None:
             return
         order, highest = self._asked
@@ -91,7 +97,7 @@ class ElasticKswapd(Kswapd):
         self.wanted_highest = max(self.wanted_highest, highest)
         if self.phase is Phase.RUNNING:
             return
-        if self.is_hopeless or not self._has_work(order, highest):
+        if self.kswapd_test_hopeless or not self._has_work(order, highest):
             if not may_reclaim:
                 self.kcompactd.wake(order, highest)
         elif self.phase is Phase.NAPPING:
@@ -101,10 +107,10 @@ class ElasticKswapd(Kswapd):
             self._begin_run(self.memory.options.kswapd_wake_ns)
 
     def note_free(self) -> None:
-        """Frees end no run here."""
+        """No kernel function: do nothing; frees end no run here."""
 
     def step(self) -> None:
-        """Do what is due."""
+        """Part of kswapd(): do what is due."""
         if self.phase is Phase.NAPPING:
             self._end_nap()
             return
@@ -123,23 +129,28 @@ class ElasticKswapd(Kswapd):
             if self.due > self.memory.now:
                 return
 
-    def is_balanced(self, order: int, highest: int) -> bool:
-        """Whether some zone has enough, in whole blocks where that is asked (S8.6)."""
+    def pgdat_balanced(self, order: int, highest: int) -> bool:
+        """pgdat_balanced(): return whether some zone has enough (S8.6).
+
+        It is in whole blocks where that is asked.
+        """
         if not (self.memory.options.block_watermarks and order):
-            return self._balanced(order, highest)
+            return self._pgdat_balanced(order, highest)
         eligible = self._eligible(highest)
         return not eligible or any(
             zone.watermarks.ok_with(
-                block_pages(zone), order, zone.watermarks.effective(Mark.HIGH), highest, PLAIN
+                block_pages(zone), order, zone.watermarks.wmark_pages(Mark.HIGH), highest, PLAIN
             )
             for zone in eligible
         )
 
     def _has_work(self, order: int, highest: int) -> bool:
+        """Part of wakeup_kswapd(): return whether the node is boosted or short."""
         boosted = any(zone.watermarks.boost for zone in self._eligible(highest))
-        return boosted or not self.is_balanced(order, highest)
+        return boosted or not self.pgdat_balanced(order, highest)
 
     def _begin_run(self, delay_ns: int) -> None:
+        """Part of balance_pgdat(): begin a run."""
         self.phase = Phase.RUNNING
         self.due = self.memory.now + delay_ns
         self.order = self.alloc_order = self.wanted_order
@@ -157,7 +168,8 @@ class ElasticKswapd(Kswapd):
         self.left = dict.fromkeys(self.left, 0)
 
     def _begin_loop(self) -> None:
-        balanced = self.is_balanced(self.order, self.highest)
+        """Part of balance_pgdat(): set up the next pass, or end the run."""
+        balanced = self.pgdat_balanced(self.order, self.highest)
         if not balanced and self.boost_left > 0:
             self.boost_left = 0
             self.priority = LOWEST_PRIORITY
@@ -165,11 +177,14 @@ class ElasticKswapd(Kswapd):
             self._end_run()
             return
         eligible = self._eligible(self.highest)
-        self.goal = sum(max(zone.watermarks.effective(Mark.HIGH), CLUSTER) for zone in eligible)
+        self.goal = sum(max(zone.watermarks.wmark_pages(Mark.HIGH), CLUSTER) for zone in eligible)
         self.freed = self.scanned = 0
-        self.left = self.reclaimer.budgets(self.node, self.priority, files_only=self.boost_left > 0)
+        self.left = self.reclaimer.get_scan_count(
+            self.node, self.priority, files_only=self.boost_left > 0
+        )
 
     def _end_pass(self) -> None:
+        """Part of balance_pgdat(): take stock of a pass."""
         if self._needs_loop:
             self._needs_loop = False
             self._begin_loop()
@@ -190,12 +205,13 @@ class ElasticKswapd(Kswapd):
             self._begin_loop()
 
     def _end_run(self) -> None:
+        """Part of balance_pgdat(): end a run."""
         self.stop()
         if self.total:
             self.failures = 0
         if self.boosted:
             self.kcompactd.wake(self.kcompactd.block_order, self.highest)
-        if self.is_hopeless or self.is_balanced(self.order, self.highest):
+        if self.kswapd_test_hopeless or self.pgdat_balanced(self.order, self.highest):
             self._flush_skips()
             self.kcompactd.wake(self.alloc_order, self.highest)
             self.phase = Phase.NAPPING
@@ -205,12 +221,16 @@ class ElasticKswapd(Kswapd):
         self._run_again()
 
     def _run_again(self) -> None:
-        """Begin a run for what was asked meanwhile, at least for the zones of the last."""
+        """Part of kswapd(): begin a run for what was asked meanwhile.
+
+        It covers at least the zones of the last.
+        """
         self.wanted_highest = max(self.wanted_highest, self.highest)
         self._begin_run(AGAIN_NS)
 
     def _end_nap(self) -> None:
-        balanced = self.is_hopeless or self.is_balanced(self.order, self.highest)
+        """Part of kswapd_try_to_sleep(): sleep or run again after a nap."""
+        balanced = self.kswapd_test_hopeless or self.pgdat_balanced(self.order, self.highest)
         if not self.woken_early and balanced:
             self.phase = Phase.ASLEEP
             self.due = NEVER

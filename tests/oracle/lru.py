@@ -23,28 +23,31 @@ class NodeLru:
         self.lists = {key: PageList() for key in LISTS}
         self.pages = dict.fromkeys(LISTS, 0)
 
-    def push(self, folio: Folio) -> None:
-        """Put a folio at the head of its list."""
+    def lruvec_add_folio(self, folio: Folio) -> None:
+        """lruvec_add_folio(): put a folio at the head of its list."""
         key = folio.kind, folio.active
         self.lists[key].push_head(folio.pfn)
         self.pages[key] += folio.size
 
     def remove(self, folio: Folio) -> None:
-        """Take a folio off its list."""
+        """lruvec_del_folio(): take a folio off its list."""
         key = folio.kind, folio.active
         self.lists[key].remove(folio.pfn)
         self.pages[key] -= folio.size
 
     def tail(self, kind: Kind, *, active: bool) -> int | None:
-        """First page of the list's last folio."""
+        """lru_to_folio(): return the first page of the list's last folio."""
         pages = self.lists[kind, active]
         return pages.tail if pages else None
 
     def of_kind(self, kind: Kind) -> int:
-        """Pages of a class."""
+        """No kernel function: return the pages of a class."""
         return self.pages[kind, False] + self.pages[kind, True]
 
-    def lacks_inactive(self, kind: Kind) -> bool:
-        """Whether the inactive list is too short beside the active one."""
+    def inactive_is_low(self, kind: Kind) -> bool:
+        """inactive_is_low(): return whether the inactive list is too short.
+
+        It is compared with the active one.
+        """
         ratio = max(1, isqrt(10 * (self.of_kind(kind) >> 18)))
         return self.pages[kind, False] * ratio < self.pages[kind, True]

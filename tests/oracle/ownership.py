@@ -44,31 +44,40 @@ class OwnedPageblocks(Pageblocks):
         self._recorded: dict[tuple[int, int], PageList] = {}
 
     def owned(self) -> dict[int, Owned]:
-        """Owned blocks by number."""
+        """No kernel function: return the owned blocks by number."""
         return dict(self._owned)
 
     def owner_of(self, pfn: int) -> int | None:
-        """The CPU that owns the block of a page, if one does."""
+        """No kernel function: return the CPU that owns the block of a page, if one does."""
         block = self._owned.get(self.number(pfn))
         return None if block is None else block.cpu
 
     def recorded(self, zone: int, cpu: int) -> list[int]:
-        """Numbers of the blocks recorded by a page set, oldest first."""
+        """No kernel function: return the blocks recorded by a page set, oldest first.
+
+        They are numbers.
+        """
         return list(self._recorded_list(zone, cpu))
 
     def own(self, pfn: int, zone: int, cpu: int) -> None:
-        """A CPU becomes the owner of a block (S12.3, phase 1)."""
+        """No kernel function: make a CPU the owner of a block (S12.3, phase 1)."""
         self._owned[self.number(pfn)] = Owned(zone, cpu)
         self._counters.of(zone).claimed += 1
 
     def unrecord(self, number: int) -> None:
-        """A block's fragments are back on its owner's lists."""
+        """No kernel function: note that a block's fragments are back.
+
+        They are on its owner's lists.
+        """
         block = self._owned[number]
         block.recorded = False
         self._recorded_list(block.zone, block.cpu).remove(number)
 
     def note_drained(self, pfn: int) -> None:
-        """A page went from a list to the zone: if its block is owned, it has a fragment there."""
+        """No kernel function: note that a page went from a list to the zone.
+
+        If its block is owned, it has a fragment there.
+        """
         number = self.number(pfn)
         block = self._owned.get(number)
         if block is None or block.recorded:
@@ -83,12 +92,15 @@ class OwnedPageblocks(Pageblocks):
         self._counters.of(block.zone).recorded += 1
 
     def note_free_buddy(self, pfn: int, order: int) -> None:
-        """Whole free blocks have no owner (S12.2)."""
+        """No kernel function: take the owners of whole free blocks (S12.2)."""
         for start in range(pfn, pfn + (1 << order), self.pages):
             self.end(self.number(start))
 
     def set_type(self, block: int, migratetype: int) -> None:
-        """Retag one block; only types 0 to 2 may be owned."""
+        """set_pageblock_migratetype(): retag one block.
+
+        Only types 0 to 2 may be owned.
+        """
         has_changed = self._types[block] != migratetype
         super().set_type(block, migratetype)
         ends = has_changed and self.options.type_change == "end"
@@ -96,7 +108,7 @@ class OwnedPageblocks(Pageblocks):
             self.end(block)
 
     def end(self, number: int) -> None:
-        """A block has no owner any more, if it had one."""
+        """No kernel function: take a block's owner, if it had one."""
         block = self._owned.get(number)
         if block is None:
             return
@@ -106,24 +118,25 @@ class OwnedPageblocks(Pageblocks):
         self._counters.of(block.zone).ended += 1
 
     def end_recorded(self, zone: int, cpu: int) -> None:
-        """All blocks recorded by a page set have no owner any more."""
+        """No kernel function: take the owner of all blocks recorded by a page set."""
         for number in self.recorded(zone, cpu):
             self.end(number)
 
     def end_all(self, zone: int, cpu: int) -> None:
-        """All blocks that a CPU owns in a zone have no owner any more."""
+        """No kernel function: take the owner of all blocks that a CPU owns in a zone."""
         for number, block in self.owned().items():
             if (block.zone, block.cpu) == (zone, cpu):
                 self.end(number)
 
     def _recorded_list(self, zone: int, cpu: int) -> PageList:
+        """No kernel function: return the recorded blocks of a page set."""
         return self._recorded.setdefault((zone, cpu), PageList())
 
 
 def new_blocks(
     machine: OracleMachine, policy: OraclePolicy, counters: OwnershipCounters
 ) -> Pageblocks:
-    """Blocks as the policy has them: with owners or without."""
+    """No kernel function: return blocks as the policy has them, with owners or without."""
     if policy.ownership is None:
         return Pageblocks(machine)
     return OwnedPageblocks(machine, policy.ownership, counters)

@@ -70,20 +70,23 @@ class OwnershipCounters:
         self._counts: defaultdict[tuple[int, int], OwnershipCount] = defaultdict(OwnershipCount)
 
     def of(self, zone: int) -> OwnershipCount:
-        """The acting CPU's counts in a zone."""
+        """No kernel function: return the acting CPU's counts in a zone."""
         return self._counts[zone, self._this_cpu.number]
 
     @property
     def remote_frees(self) -> int:
-        """Frees routed to other CPUs' lists so far, by all CPUs in all zones."""
+        """No kernel function: return the frees routed to other CPUs' lists so far.
+
+        They are by all CPUs in all zones.
+        """
         return sum(each.remote_frees for each in self._counts.values())
 
     def clear(self) -> None:
-        """Count from 0."""
+        """No kernel function: count from 0."""
         self._counts.clear()
 
     def at(self, zone: int, cpu: int) -> OwnershipCount:
-        """A CPU's counts in a zone."""
+        """No kernel function: return a CPU's counts in a zone."""
         return self._counts[zone, cpu]
 
 
@@ -106,17 +109,23 @@ class ListLocks:
         self._runs: dict[int, _FreeRun] = {}
 
     def take(self, zone: int, owner: int) -> None:
-        """The acting CPU takes the lock of a CPU's lists of a zone, to allocate or to free."""
+        """pcp_spin_trylock(): take the lock of a CPU's lists of a zone.
+
+        The acting CPU does, to allocate or to free.
+        """
         self._counters.of(zone).lock_acquisitions += 1
         self._hand_over(zone, owner)
 
     def take_to_drain(self, zone: int, owner: int) -> None:
-        """The same for a drain's chunk that does nothing else."""
+        """No kernel function: take the lock for a drain's chunk that does nothing else."""
         self._counters.of(zone).lock_drain_holds += 1
         self._hand_over(zone, owner)
 
     def take_to_free(self, zone: int, owner: int, *, batched: bool) -> None:
-        """The same for a free, which may keep the lock of the free before (S4.11)."""
+        """Part of free_unref_folios(): take the lock for a free (S4.11).
+
+        It may keep the lock of the free before.
+        """
         cpu = self._this_cpu.number
         run = self._runs.pop(cpu, None)
         if batched and run and (run.zone, run.owner) == (zone, owner) and run.length < FOLIO_BATCH:
@@ -128,16 +137,17 @@ class ListLocks:
             self._runs[cpu] = run
 
     def _hand_over(self, zone: int, owner: int) -> None:
+        """No kernel function: count an acquisition and who had the lock before."""
         taker = self._this_cpu.number
         last = self._holders.get((zone, owner), taker)
         self._holders[zone, owner] = taker
         self._counters.of(zone).lock_handovers += last != taker
 
     def forget(self) -> None:
-        """Nobody has had any of the locks."""
+        """No kernel function: forget who had the locks."""
         self._holders.clear()
         self._runs.clear()
 
     def end_run(self, cpu: int) -> None:
-        """A CPU does something else than to free a folio batch."""
+        """No kernel function: end a folio batch of a CPU, which does something else."""
         self._runs.pop(cpu, None)

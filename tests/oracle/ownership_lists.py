@@ -35,14 +35,16 @@ class MergingLists:
         self._counters = counters
 
     def smallest(self, order: int, migratetype: int) -> int | None:
-        """Smallest sufficient order with a page of the type; None if there is none."""
+        """No kernel function: return the smallest sufficient order of the type, or None."""
         for current in range(order, self._blocks.order + 1):
             if self.pcp.lists[self.pcp.layout.index(current, migratetype)]:
                 return current
         return None
 
     def take(self, order: int, migratetype: int) -> tuple[int, bool] | None:
-        """Head of the smallest sufficient page, split to size; the rest stays listed.
+        """No kernel function: take the head of the smallest sufficient page.
+
+        It is split to size; the rest stays listed.
 
         Returns:
             The page and whether it carried the mark.
@@ -60,21 +62,25 @@ class MergingLists:
         return pfn, is_marked
 
     def push_tail(self, pfn: int, order: int, migratetype: int, *, mark: bool) -> None:
-        """Put a page behind all others of its order and type."""
+        """No kernel function: put a page behind all others of its order and type."""
         self.pcp.push_tail(self.pcp.layout.index(order, migratetype), pfn)
         if mark:
             self.mergeable.add(pfn)
 
     def merge_all(self) -> None:
-        """Join buddies, smallest first; a pair goes behind the pages of its new order."""
+        """No kernel function: join buddies, smallest first.
+
+        A pair goes behind the pages of its new order.
+        """
         for order in range(self._blocks.order):
             for migratetype in range(PCP_TYPES):
                 self._merge_list(order, migratetype)
 
     def merge_upward(self, pfn: int, order: int, migratetype: int) -> None:
-        """Join one page with its buddy, the pair with its own, and so on; it stays in front.
+        """No kernel function: join one page with its buddy, and so on.
 
-        The page is looked at if it may merge at all, and so is what becomes of it.
+        The result stays in front. The page is looked at if it may merge at all, and so is what
+        becomes of it.
         """
         if pfn not in self.mergeable:
             return
@@ -87,7 +93,9 @@ class MergingLists:
             self._counters.of(self.zone).merge_looks += 1
 
     def drain_from_largest(self, budget: int, free: Callable[[int, int], None]) -> int:
-        """Hand over the largest pages first, each list's coldest first; the last may overshoot.
+        """Part of free_pcppages_bulk(): hand over the largest pages first.
+
+        It takes each list's coldest first; the last may overshoot.
 
         Args:
             budget: base pages.
@@ -108,16 +116,22 @@ class MergingLists:
         return objects
 
     def drain_from_list(self, budget: int, first: int, free: Callable[[int, int], None]) -> int:
-        """Hand over list after list as ever; arguments and result as of `drain_one_by_one`."""
+        """Part of free_pcppages_bulk(): hand over list after list as ever.
+
+        Arguments and result are as of `free_pcppages_bulk`.
+        """
 
         def free_unmarked(pfn: int, order: int) -> None:
             self.mergeable.discard(pfn)
             free(pfn, order)
 
-        return self.pcp.drain_one_by_one(budget, first, free_unmarked)
+        return self.pcp.free_pcppages_bulk(budget, first, free_unmarked)
 
     def _largest(self) -> tuple[int, int]:
-        """Order and index of the list to drain; some list has pages."""
+        """No kernel function: return order and index of the list to drain.
+
+        Some list has pages.
+        """
         layout = self.pcp.layout
         return next(
             (order, layout.index(order, migratetype))
@@ -127,7 +141,7 @@ class MergingLists:
         )
 
     def _merge_list(self, order: int, migratetype: int) -> None:
-        """Join the pairs of one list as it is now."""
+        """No kernel function: join the pairs of one list as it is now."""
         pages = self.pcp.lists[self.pcp.layout.index(order, migratetype)]
         for pfn in list(pages):
             if pfn not in pages:
@@ -138,7 +152,10 @@ class MergingLists:
                 self.push_tail(pfn & ~(1 << order), order + 1, migratetype, mark=True)
 
     def _may_merge(self, pfn: int, order: int, migratetype: int) -> bool:
-        """Both halves are here, of one type, marked, and their block is this CPU's still."""
+        """No kernel function: return whether both halves are here and may merge.
+
+        They are of one type, marked, and their block is this CPU's still.
+        """
         pages = self.pcp.lists[self.pcp.layout.index(order, migratetype)]
         pair = {pfn, pfn ^ (1 << order)}
         return (
@@ -149,12 +166,14 @@ class MergingLists:
         )
 
     def _unlink_pair(self, pfn: int, order: int, migratetype: int) -> None:
+        """No kernel function: take two buddies off their list."""
         for each in (pfn, pfn ^ (1 << order)):
             self.pcp.remove(self.pcp.layout.index(order, migratetype), each)
             self.mergeable.discard(each)
         self._counters.of(self.zone).merges += 1
 
     def _push_head(self, pfn: int, order: int, migratetype: int, *, mark: bool) -> None:
+        """No kernel function: put a page in front of all others of its order and type."""
         self.pcp.push_head(self.pcp.layout.index(order, migratetype), pfn)
         if mark:
             self.mergeable.add(pfn)

@@ -42,7 +42,7 @@ class Refill:
 
     @property
     def missing(self) -> int:
-        """Base pages still to fetch."""
+        """No kernel function: return the base pages still to fetch."""
         return self.wanted - self.got
 
 
@@ -68,7 +68,10 @@ class PhasedRefill:
         self.counters = counters
 
     def run(self, refill: Refill) -> int:
-        """All phases as long as pages are missing; the objects fetched."""
+        """rmqueue_bulk(): go through all phases as long as pages are missing.
+
+        Returns the objects fetched.
+        """
         is_cma_first = self.options.cma_first and refill.attempt.cma and self.buddy.is_mostly_cma
         if not is_cma_first:
             self._take_phase(RECOVER, refill, self._recover(refill))
@@ -80,7 +83,10 @@ class PhasedRefill:
     def _take_phase(
         self, phase: int, refill: Refill, found: Iterator[tuple[int, int, bool]]
     ) -> None:
-        """List what a phase finds: first page, order, and whether it may merge."""
+        """No kernel function: list what a phase finds.
+
+        It gives first page, order, and whether it may merge.
+        """
         count = self.counters.of(self.zone).phases[phase]
         objects = refill.objects
         for pfn, order, is_mergeable in found:
@@ -92,7 +98,10 @@ class PhasedRefill:
         count.refills += refill.objects > objects
 
     def _recover(self, refill: Refill) -> Iterator[tuple[int, int, bool]]:
-        """Phase 0: free fragments of recorded blocks of the type, block by block."""
+        """No kernel function: do phase 0, free fragments of recorded blocks of the type.
+
+        It goes block by block.
+        """
         if not self.options.recovers:
             return
         limit = self.options.recover_limit or None
@@ -105,7 +114,10 @@ class PhasedRefill:
                 yield from self._recover_block(start)
 
     def _recorded_to_look_at(self, refill: Refill) -> list[int]:
-        """Recorded blocks, oldest first; with lists by type, those of the wanted one."""
+        """No kernel function: return recorded blocks, oldest first.
+
+        With lists by type, they are those of the wanted one.
+        """
         recorded = self.blocks.recorded(self.zone, refill.lists.cpu)
         if self.options.recorded_lists == "one":
             return recorded
@@ -116,6 +128,7 @@ class PhasedRefill:
         ]
 
     def _recover_block(self, start: int) -> Iterator[tuple[int, int, bool]]:
+        """No kernel function: take the free buddies of a block."""
         self.buddy.scan(range(start, start + self.blocks.pages))
         for pfn in self.buddy.free_in_block(start):
             order = self.buddy.order_at(pfn)
@@ -125,7 +138,10 @@ class PhasedRefill:
         self.counters.of(self.zone).recovered += 1
 
     def _claim(self, refill: Refill) -> Iterator[tuple[int, int, bool]]:
-        """Phase 1: whole free blocks of the type, as long as they fit; they become owned."""
+        """No kernel function: do phase 1, whole free blocks of the type.
+
+        It goes on as long as they fit; they become owned.
+        """
         block_order = self.blocks.order
         while refill.missing > 0 and self._may_claim(refill):
             pfn = self._smallest(block_order, refill.migratetype)
@@ -136,6 +152,7 @@ class PhasedRefill:
             yield pfn, block_order, True
 
     def _may_claim(self, refill: Refill) -> bool:
+        """No kernel function: return whether a refill may take whole blocks."""
         options = self.options
         has_type = options.owning_types == "all" or refill.migratetype == Migratetype.MOVABLE
         is_pressed = self.flags.below_high or self.flags.reclaim_active
@@ -148,7 +165,10 @@ class PhasedRefill:
         )
 
     def _fits(self, refill: Refill) -> bool:
-        """Whether another block fits the lists; those hold what was fetched already."""
+        """No kernel function: return whether another block fits the lists.
+
+        Those hold what was fetched already.
+        """
         pcp = refill.lists.pcp
         if self.options.fit_test == "always":
             return True
@@ -156,7 +176,10 @@ class PhasedRefill:
         return pcp.count + self.blocks.pages <= limit
 
     def _chunks(self, refill: Refill) -> Iterator[tuple[int, int, bool]]:
-        """Phase 2: buddies of the type smaller than a block, none of another type."""
+        """No kernel function: do phase 2, buddies of the type smaller than a block.
+
+        None is of another type.
+        """
         while refill.missing > 0:
             if self.options.chunk_search == "largest":
                 found = self._largest_chunk(refill)
@@ -169,7 +192,10 @@ class PhasedRefill:
             yield pfn, order, False
 
     def _largest_chunk(self, refill: Refill) -> tuple[int, int] | None:
-        """The largest buddy not above what is missing, else a larger one cut to that."""
+        """No kernel function: return the largest buddy not above what is missing.
+
+        Else it is a larger one, cut to that.
+        """
         needed = refill.missing.bit_length() - 1
         fit = max(refill.order, min(self.blocks.order - 1, needed))
         for order in range(fit, refill.order - 1, -1):
@@ -180,7 +206,10 @@ class PhasedRefill:
         return None if pfn is None else (pfn, fit)
 
     def _smallest_chunk(self, refill: Refill) -> tuple[int, int] | None:
-        """The smallest sufficient buddy, whole unless it is as large as a block."""
+        """No kernel function: return the smallest sufficient buddy.
+
+        It is whole unless it is as large as a block.
+        """
         pfn = self._smallest(refill.order, refill.migratetype)
         if pfn is None:
             return None
@@ -188,21 +217,24 @@ class PhasedRefill:
         return pfn, min(self.buddy.order_at(pfn), largest)
 
     def _classic(self, refill: Refill) -> Iterator[tuple[int, int, bool]]:
-        """Phase 3: pages of the requested order by mainline's rule."""
+        """No kernel function: do phase 3, pages of the order by mainline's rule."""
         wanted = -(-refill.missing >> refill.order)
         pages = self.fallback.take_many(wanted, refill.order, refill.migratetype, refill.attempt)
         for pfn in pages:
             yield pfn, refill.order, False
 
     def _smallest(self, order: int, migratetype: int) -> int | None:
-        """Head of the smallest sufficient buddy of the type."""
+        """Part of __rmqueue_smallest(): return the head of the smallest buddy that suffices.
+
+        It is of the type.
+        """
         heads = (
             self.buddy.head(each, migratetype) for each in range(order, self.buddy.max_order + 1)
         )
         return next((pfn for pfn in heads if pfn is not None), None)
 
     def _take(self, pfn: int, order: int) -> None:
-        """Take the low end of a free buddy off its list."""
+        """page_del_and_expand(): take the low end of a free buddy off its list."""
         buddy = self.buddy.at(pfn)
         assert buddy is not None
         self.buddy.take(pfn, order)

@@ -50,24 +50,36 @@ class OwningZone(Zone):
         self._handed_out_mergeable: set[int] = set()
 
     def tick(self, cpu: int) -> None:
-        """The vmstat worker's visit; blocks recorded before it may be given up."""
+        """Part of refresh_cpu_vm_stats(): visit the zone with the vmstat worker.
+
+        Blocks recorded before it may be given up.
+        """
         if self.options.ownership_ends == "aged":
             self.owned_blocks.end_recorded(self.index, cpu)
         super().tick(cpu)
 
     def drain_all(self, cpu: int) -> None:
-        """Empty one CPU's lists; it may give up the blocks that have fragments in the zone."""
+        """drain_pages_zone(): empty one CPU's lists.
+
+        It may give up the blocks that have fragments in the zone.
+        """
         super().drain_all(cpu)
         if self.options.full_drain == "end":
             self.owned_blocks.end_recorded(self.index, cpu)
 
     def bury(self, cpu: int) -> None:
-        """A dead CPU's blocks have no owner, or none that answers."""
+        """No kernel function: leave a dead CPU's blocks without an owner.
+
+        Or with none that answers.
+        """
         if self.options.offline_owner == "end":
             self.owned_blocks.end_all(self.index, cpu)
 
-    def _take_from_pcp(self, request: Request, attempt: Attempt) -> int | None:
-        """A page of the CPU's lists, split from a larger one if need be (S12.3)."""
+    def _rmqueue_pcplist(self, request: Request, attempt: Attempt) -> int | None:
+        """rmqueue_pcplist(): take a page of the CPU's lists (S12.3).
+
+        It is split from a larger one if need be.
+        """
         lists = self.lists[request.cpu]
         self.list_locks.take(self.index, request.cpu)
         lists.pcp.note_allocation()
@@ -80,35 +92,40 @@ class OwningZone(Zone):
         self._note_handed_out(pfn, request.order, is_mergeable=is_mergeable)
         return pfn
 
-    def _take_from_buddy(self, request: Request, attempt: Attempt) -> int | None:
-        pfn = super()._take_from_buddy(request, attempt)
+    def _rmqueue_buddy(self, request: Request, attempt: Attempt) -> int | None:
+        """rmqueue_buddy(): take a page from the buddy and note it."""
+        pfn = super()._rmqueue_buddy(request, attempt)
         if pfn is not None:
             self._note_handed_out(pfn, request.order, is_mergeable=False)
         return pfn
 
     def _fetch(self, lists: MergingLists, request: Request, attempt: Attempt) -> None:
-        """Refill under one hold of the zone's lock (S12.3)."""
-        wanted = lists.pcp.refill_size(request.order) << request.order
+        """rmqueue_bulk(): refill under one hold of the zone's lock (S12.3)."""
+        wanted = lists.pcp.nr_pcp_alloc(request.order) << request.order
         if attempt.highatomic and not self.rules.highatomic_refills_pcp:
             return
         refill = Refill(lists, request.order, request.migratetype, attempt, wanted)
         self.events.hold("refill", "", self._phases.run(refill))
 
     def _note_handed_out(self, pfn: int, order: int, *, is_mergeable: bool) -> None:
+        """No kernel function: note a page that is handed out."""
         pages = range(pfn, pfn + (1 << order))
         if is_mergeable:
             self._handed_out_mergeable.update(pages)
         else:
             self._handed_out_mergeable.difference_update(pages)
 
-    def _free_to_list(
+    def _free_frozen_page_commit(
         self, cpu: int, pfn: int, order: int, migratetype: int, *, batched: bool
     ) -> None:
-        """List a freed page with its block's owner, if the owner's lists are to be had (S12.1)."""
+        """free_frozen_page_commit(): list a freed page with its block's owner (S12.1).
+
+        It does if the owner's lists are to be had.
+        """
         target = self._target(cpu, pfn)
         if target != cpu and self._finds_busy():
             if self.options.remote_busy == "zone":
-                self.buddy.free_direct(pfn, order)
+                self.buddy.free_one_page(pfn, order)
                 return
             if self.options.remote_busy == "local":
                 target = cpu
@@ -116,7 +133,10 @@ class OwningZone(Zone):
         self._list_freed(self.lists[target], pfn, order, migratetype, is_remote=target != cpu)
 
     def _target(self, cpu: int, pfn: int) -> int:
-        """The CPU whose lists a page freed by a CPU belongs on."""
+        """No kernel function: return the CPU whose lists a freed page belongs on.
+
+        The page is freed by a CPU.
+        """
         owner = self.owned_blocks.owner_of(pfn)
         if owner is None or not self.options.routes_frees or owner in self.dead_cpus:
             return cpu
@@ -125,7 +145,10 @@ class OwningZone(Zone):
         return owner
 
     def _finds_busy(self) -> bool:
-        """Whether a remote free finds the owner's lists locked; one of so many does."""
+        """No kernel function: return whether a remote free finds the lists locked.
+
+        They are the owner's; one free of so many does.
+        """
         number = self.ownership_counters.remote_frees
         counts = self.ownership_counters.of(self.index)
         counts.remote_frees += 1
@@ -136,7 +159,7 @@ class OwningZone(Zone):
     def _list_freed(
         self, lists: MergingLists, pfn: int, order: int, migratetype: int, *, is_remote: bool
     ) -> None:
-        """List a freed page, and drain what is too much (S4.6, S12.6)."""
+        """free_frozen_page_commit(): list a freed page, drain what overflows (S4.6, S12.6)."""
         index = lists.pcp.layout.index(order, migratetype)
         to_free = lists.pcp.note_free(
             index,
@@ -152,11 +175,12 @@ class OwningZone(Zone):
             self._drain_overflow(lists.cpu, to_free, index)
 
     def _begin_drain(self, cpu: int) -> None:
+        """No kernel function: merge what is listed before a drain."""
         if self.options.merges_at == "drain":
             self.lists[cpu].merge_all()
 
-    def _drain(self, cpu: int, budget: int, first: int, cause: str) -> None:
-        """One hold of the lock that returns pages to the buddy (S12.5)."""
+    def _free_pcppages_bulk(self, cpu: int, budget: int, first: int, cause: str) -> None:
+        """free_pcppages_bulk(): return pages to the buddy in one hold (S12.5)."""
         lists = self.lists[cpu]
         if self.options.drain_from == "largest":
             objects = lists.drain_from_largest(budget, self._free_drained)
@@ -165,7 +189,10 @@ class OwningZone(Zone):
         self.events.hold("drain", cause, objects)
 
     def _free_drained(self, pfn: int, order: int) -> None:
-        """Fragments of owned blocks queue last, and their blocks are recorded (S12.5)."""
+        """Part of free_pcppages_bulk(): free one drained page (S12.5).
+
+        Fragments of owned blocks queue last, and their blocks are recorded.
+        """
         migratetype = self._drained_type(pfn)
         is_fragment = self.owned_blocks.owner_of(pfn) is not None and order < self.blocks.order
         queues_last = is_fragment and self.options.fragments == "tail"
@@ -175,7 +202,7 @@ class OwningZone(Zone):
 
 
 def new_zone(index: int, setting: Setting) -> Zone:
-    """A zone as the policy has it: with owned blocks or without."""
+    """No kernel function: return a zone as the policy has it, with owned blocks or without."""
     options = setting.policy.ownership
     if options is None or not isinstance(setting.blocks, OwnedPageblocks):
         return Zone(index, setting)

@@ -23,21 +23,21 @@ class PageList:
 
     @property
     def head(self) -> int:
-        """First page; the list must not be empty."""
+        """No kernel function: return the first page; the list must not be empty."""
         return next(iter(self._pages))
 
     @property
     def tail(self) -> int:
-        """Last page; the list must not be empty."""
+        """No kernel function: return the last page; the list must not be empty."""
         return next(reversed(self._pages))
 
     def push_head(self, pfn: int) -> None:
-        """Put a page in front of all others."""
+        """list_add(): put a page in front of all others."""
         self.push_tail(pfn)
         self._pages.move_to_end(pfn, last=False)
 
     def push_tail(self, pfn: int) -> None:
-        """Put a page behind all others.
+        """list_add_tail(): put a page behind all others.
 
         Raises:
             ValueError: the page is on the list already.
@@ -47,13 +47,13 @@ class PageList:
         self._pages[pfn] = None
 
     def pop_head(self) -> int:
-        """Take the first page."""
+        """No kernel function: take the first page; returns it."""
         return self._pages.popitem(last=False)[0]
 
     def pop_tail(self) -> int:
-        """Take the last page."""
+        """No kernel function: take the last page; returns it."""
         return self._pages.popitem(last=True)[0]
 
     def remove(self, pfn: int) -> None:
-        """Take a page from wherever it is."""
+        """list_del(): take a page from wherever it is."""
         del self._pages[pfn]

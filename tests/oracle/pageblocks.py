@@ -18,29 +18,35 @@ class Pageblocks:
                 self._types.update(dict.fromkeys(range(first, last + 1), int(Migratetype.MOVABLE)))
 
     def number(self, pfn: int) -> int:
-        """The block a page lies in."""
+        """No kernel function: return the block a page lies in."""
         return pfn >> self.order
 
     def start(self, pfn: int) -> int:
-        """First page of the block a page lies in."""
+        """pageblock_start_pfn(): return the first page of the block a page lies in."""
         return pfn & ~(self.pages - 1)
 
     def type_of(self, pfn: int) -> int:
-        """Type of the block a page lies in."""
+        """get_pfnblock_migratetype(): return the type of the block a page lies in."""
         return self._types[self.number(pfn)]
 
     def set_type(self, block: int, migratetype: int) -> None:
-        """Retag one block."""
+        """set_pageblock_migratetype(): retag one block."""
         self._types[block] = migratetype
 
-    def set_range(self, pfn: int, order: int, migratetype: int) -> None:
-        """Retag all blocks of a page of at least pageblock order."""
+    def change_pageblock_range(self, pfn: int, order: int, migratetype: int) -> None:
+        """change_pageblock_range(): retag all blocks of a page.
+
+        It is of at least pageblock order.
+        """
         for start in range(pfn, pfn + (1 << order), self.pages):
             self.set_type(self.number(start), migratetype)
 
     def note_free_buddy(self, pfn: int, order: int) -> None:
-        """A free merged into a buddy of whole blocks; types alone do not care."""
+        """No kernel function: note that a free merged into a buddy of whole blocks.
+
+        Types alone do not care.
+        """
 
     def as_dict(self) -> dict[int, int]:
-        """Types by block number."""
+        """No kernel function: return the types by block number."""
         return dict(self._types)

@@ -26,26 +26,26 @@ class PcpLayout:
 
     @property
     def low_order_lists(self) -> int:
-        """Number of lists below the huge-page ones."""
+        """No kernel function: return the number of lists below the huge-page ones."""
         return PCP_TYPES * (self.costly_order + 1)
 
     @property
     def nr_lists(self) -> int:
-        """Number of lists."""
+        """No kernel function: return the number of lists, NR_PCP_LISTS."""
         return self.low_order_lists + (0 if self.huge_order is None else 2)
 
     def holds(self, order: int) -> bool:
-        """Whether pages of this order have a list."""
+        """pcp_allowed_order(): return whether pages of this order have a list."""
         return order <= self.costly_order or order == self.huge_order
 
     def index(self, order: int, migratetype: int) -> int:
-        """List of a page."""
+        """order_to_pindex(): return the list of a page."""
         if order > self.costly_order:
             return self.low_order_lists + (migratetype == Migratetype.MOVABLE)
         return PCP_TYPES * order + migratetype
 
     def order(self, index: int) -> int:
-        """Order of the pages on a list."""
+        """pindex_to_order(): return the order of the pages on a list."""
         if self.huge_order is not None and index >= self.low_order_lists:
             return self.huge_order
         return index // PCP_TYPES
@@ -63,24 +63,24 @@ class SplittingLayout(PcpLayout):
 
     @property
     def nr_lists(self) -> int:
-        """Number of lists."""
+        """No kernel function: return the number of lists."""
         return PCP_TYPES * (self.block_order + 1)
 
     def holds(self, order: int) -> bool:
-        """Whether pages of this order are requested from, and freed to, the lists."""
+        """pcp_allowed_order(): return whether the lists serve pages of this order."""
         return order <= self.block_order and super().holds(order)
 
     def index(self, order: int, migratetype: int) -> int:
-        """List of a page."""
+        """order_to_pindex(): return the list of a page."""
         return PCP_TYPES * order + migratetype
 
     def order(self, index: int) -> int:
-        """Order of the pages on a list."""
+        """pindex_to_order(): return the order of the pages on a list."""
         return index // PCP_TYPES
 
 
 def layout_of(machine: OracleMachine, rules: OracleRules, policy: OraclePolicy) -> PcpLayout:
-    """The lists of every page set (S1.9, S12.3)."""
+    """No kernel function: return the lists of every page set (S1.9, S12.3)."""
     block_order = machine.pageblock_order
     huge_order = block_order if rules.huge_lists_hold_blocks else PMD_ORDER
     of_huge_pages = huge_order if machine.thp else None
@@ -144,40 +144,46 @@ class PerCpuPages:
 
     @property
     def largest_batch(self) -> int:
-        """Most pages one transfer is scaled up to."""
+        """No kernel function: return the most pages one transfer is scaled up to."""
         return self.batch << self._scale_max
 
     def push_head(self, index: int, pfn: int) -> None:
-        """Put a freed page on a list."""
+        """No kernel function: put a freed page on a list."""
         self.lists[index].push_head(pfn)
         self.count += 1 << self.layout.order(index)
 
     def push_tail(self, index: int, pfn: int) -> None:
-        """Put a refilled page on a list."""
+        """No kernel function: put a refilled page on a list."""
         self.lists[index].push_tail(pfn)
         self.count += 1 << self.layout.order(index)
 
     def pop_head(self, index: int) -> int:
-        """Take the page to hand out next."""
+        """No kernel function: take the page to hand out next."""
         self.count -= 1 << self.layout.order(index)
         return self.lists[index].pop_head()
 
     def pop_tail(self, index: int) -> int:
-        """Take the coldest page."""
+        """No kernel function: take the coldest page."""
         self.count -= 1 << self.layout.order(index)
         return self.lists[index].pop_tail()
 
     def remove(self, index: int, pfn: int) -> None:
-        """Take a page from wherever it is on its list."""
+        """No kernel function: take a page from wherever it is on its list."""
         self.lists[index].remove(pfn)
         self.count -= 1 << self.layout.order(index)
 
     def note_allocation(self) -> None:
-        """Every attempt to allocate from the lists counts against recent frees (S4.5)."""
+        """Part of rmqueue_pcplist(): let an attempt count against recent frees (S4.5).
+
+        Every attempt to allocate from the lists does.
+        """
         self.free_count >>= 1
 
-    def refill_size(self, order: int) -> int:
-        """Objects of `order` to fetch for an empty list; tunes high and alloc_factor (S4.4)."""
+    def nr_pcp_alloc(self, order: int) -> int:
+        """nr_pcp_alloc(): tune high and alloc_factor; returns objects to fetch (S4.4).
+
+        They are of `order`, for an empty list.
+        """
         high = self._clamped_high()
         if high < self.batch:
             return 1
@@ -194,7 +200,7 @@ class PerCpuPages:
     def note_free(
         self, index: int, pfn: int, *, counts: bool = True, may_drain: bool = True
     ) -> int | None:
-        """List a freed page and tune (S4.6).
+        """nr_pcp_high() and nr_pcp_free(): list a freed page and tune (S4.6).
 
         Args:
             index: list of the page.
@@ -212,13 +218,14 @@ class PerCpuPages:
             self._count_free(order)
         if not may_drain:
             return None
-        limit = self._limit(flush)
-        return None if self.count < limit else self._to_free(limit, flush)
+        limit = self._nr_pcp_high(flush)
+        return None if self.count < limit else self._nr_pcp_free(limit, flush)
 
-    def drain_one_by_one(self, budget: int, first: int, free: Callable[[int, int], None]) -> int:
-        """Hand over the coldest pages until the budget is spent (S5.6).
+    def free_pcppages_bulk(self, budget: int, first: int, free: Callable[[int, int], None]) -> int:
+        """free_pcppages_bulk(): hand over the coldest pages (S5.6).
 
-        A list is exhausted before the next non-empty one; a huge page may overshoot.
+        It goes on until the budget is spent. A list is exhausted before the next non-empty one; a
+        huge page may overshoot.
 
         Args:
             budget: base pages.
@@ -241,20 +248,22 @@ class PerCpuPages:
             objects += 1
         return objects
 
-    def decay(self) -> int:
-        """Lower the limit as time passes; the pages above it (S4.8)."""
+    def decay_pcp_high(self) -> int:
+        """decay_pcp_high(): lower the limit; returns the pages above it (S4.8)."""
         if self.high > self.high_min:
             eighth = self.high >> 3
             self.high = max(self.count - self.largest_batch, self.high - eighth, self.high_min)
         return self.count - self.high
 
     def _count_free(self, order: int) -> None:
+        """Part of free_frozen_page_commit(): count a free for the tuning."""
         self.alloc_factor >>= 1
         self.prev_free_high_order = 1 <= order <= self.layout.costly_order
         if self.free_count < self.largest_batch:
             self.free_count += 1 << order
 
     def _is_high_order_flush(self, order: int) -> bool:
+        """Part of free_frozen_page_commit(): return whether a free flushes the lists."""
         threshold = self.batch
         if self._adds_half_high_min:
             threshold += self.high_min // 2
@@ -265,8 +274,11 @@ class PerCpuPages:
             and (not self.free_high_batch or self.count >= self.batch)
         )
 
-    def _limit(self, flush: bool) -> int:
-        """Count from which pages are drained; may lower or raise `high` (S4.6)."""
+    def _nr_pcp_high(self, flush: bool) -> int:
+        """nr_pcp_high(): return the count from which pages are drained (S4.6).
+
+        It may lower or raise `high`.
+        """
         high = self._clamped_high()
         if high == 0:
             return 0
@@ -287,8 +299,8 @@ class PerCpuPages:
             self.high = clamp(needed, self.high_min, self.high_max)
         return high
 
-    def _to_free(self, limit: int, flush: bool) -> int:
-        """Base pages to drain at once (S4.6)."""
+    def _nr_pcp_free(self, limit: int, flush: bool) -> int:
+        """nr_pcp_free(): return the base pages to drain at once (S4.6)."""
         if flush:
             return min(self.count, self.largest_batch)
         if limit < self.batch:
@@ -296,5 +308,6 @@ class PerCpuPages:
         return clamp(self.free_count, self.batch, limit - self.batch)
 
     def _clamped_high(self) -> int:
+        """Part of nr_pcp_high(): bring `high` within its bounds; returns it."""
         self.high = clamp(self.high, self.high_min, self.high_max)
         return self.high

@@ -29,17 +29,26 @@ class FixedPerCpuPages(PerCpuPages):
         self.free_factor = 0
 
     def note_allocation(self) -> None:
-        """Every attempt to allocate from the lists counts against recent drains (S4.5)."""
+        """Part of rmqueue_pcplist(): let an attempt count against recent drains (S4.5).
+
+        Every attempt to allocate from the lists does.
+        """
         self.free_factor >>= 1
 
-    def refill_size(self, order: int) -> int:
-        """Objects of `order` to fetch for an empty list: a batch, scaled (S4.4)."""
+    def nr_pcp_alloc(self, order: int) -> int:
+        """nr_pcp_alloc(): return the objects to fetch for an empty list (S4.4).
+
+        They are of `order`: a batch, scaled.
+        """
         return max(self.batch >> order, 2) if self.batch > 1 else self.batch
 
     def note_free(
         self, index: int, pfn: int, *, counts: bool = True, may_drain: bool = True
     ) -> int | None:
-        """List a freed page; arguments and result as ever, but frees alone tell nothing (S4.6)."""
+        """nr_pcp_high() and nr_pcp_free(): list a freed page (S4.6).
+
+        Arguments and result are as ever, but frees alone tell nothing.
+        """
         order = self.layout.order(index)
         self.push_head(index, pfn)
         if not may_drain:
@@ -50,15 +59,19 @@ class FixedPerCpuPages(PerCpuPages):
             return None
         return self.count if flush else self._next_drain(limit)
 
-    def decay(self) -> int:
-        """Time changes nothing."""
+    def decay_pcp_high(self) -> int:
+        """No kernel function: do nothing; time changes nothing."""
         return 0
 
     def _limit_now(self) -> int:
+        """nr_pcp_high(): return the count from which pages are drained."""
         return min(4 * self.batch, self.high) if self.flags.reclaim_active else self.high
 
     def _next_drain(self, limit: int) -> int:
-        """Base pages to drain at once; the next drain in a row takes more (S4.6)."""
+        """nr_pcp_free(): return the base pages to drain at once (S4.6).
+
+        The next drain in a row takes more.
+        """
         if limit < self.batch:
             return 1
         most = limit - self.batch

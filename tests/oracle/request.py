@@ -59,18 +59,27 @@ class Request:
     reclaim: int = 0
 
     @property
-    def may_ignore_watermarks(self) -> bool:
-        """Whether the task is one that frees memory with what it gets (S2.6)."""
+    def gfp_pfmemalloc_allowed(self) -> bool:
+        """gfp_pfmemalloc_allowed(): return whether the task needs no watermark (S2.6).
+
+        It is one that frees memory with what it gets.
+        """
         return Bits.MEMALLOC in self.bits and Bits.NOMEMALLOC not in self.bits
 
     @property
     def may_use_cma(self) -> bool:
-        """Whether it can be moved away when the area's owner needs it (S2.5)."""
+        """gfp_to_alloc_flags_cma(): return whether CMA may serve it (S2.5).
+
+        It can be moved away when the area's owner needs it.
+        """
         return self.migratetype == Migratetype.MOVABLE
 
     @property
     def may_give_up_nofragment(self) -> bool:
-        """Whether a failing request fragments in the end where NOFRAGMENT is the rule (S8.6)."""
+        """Part of __alloc_pages_slowpath(): return whether it fragments in the end (S8.6).
+
+        That is, if it fails where NOFRAGMENT is the rule.
+        """
         return bool(self.bits & (Bits.DIRECT_RECLAIM | Bits.KSWAPD))
 
 
@@ -104,15 +113,18 @@ class Attempt:
 
     @property
     def uses_reserves(self) -> bool:
-        """Whether free HIGHATOMIC pages count as free for this attempt (S3.3)."""
+        """Part of __zone_watermark_ok(): return whether reserves count as free (S3.3).
+
+        They are free HIGHATOMIC pages.
+        """
         return self.non_block or self.min_reserve or self.highatomic or self.oom
 
     def may_fragment(self) -> Attempt:
-        """The same attempt without NOFRAGMENT."""
+        """No kernel function: return the same attempt without NOFRAGMENT."""
         return replace(self, nofragment=False)
 
     def ignoring_watermarks(self) -> Attempt:
-        """The same attempt with NO_WATERMARKS."""
+        """No kernel function: return the same attempt with NO_WATERMARKS."""
         return replace(self, no_watermarks=True)
 
 
@@ -121,7 +133,7 @@ PLAIN = Attempt(mark=Mark.HIGH)
 
 
 def fast_attempt(request: Request, *, avoids_fragmenting: bool) -> Attempt:
-    """The first attempt's flags (S2.5)."""
+    """Part of prepare_alloc_pages(): return the first attempt's flags (S2.5)."""
     return Attempt(
         mark=Mark.LOW,
         kswapd=Bits.KSWAPD in request.bits,
@@ -130,8 +142,11 @@ def fast_attempt(request: Request, *, avoids_fragmenting: bool) -> Attempt:
     )
 
 
-def slow_attempt(request: Request, *, defrag_mode: bool) -> Attempt:
-    """The slow path's flags (S2.6); who may reclaim is not atomic."""
+def gfp_to_alloc_flags(request: Request, *, defrag_mode: bool) -> Attempt:
+    """gfp_to_alloc_flags(): return the slow path's flags (S2.6).
+
+    Who may reclaim is not atomic.
+    """
     may_reclaim = Bits.DIRECT_RECLAIM in request.bits
     min_reserve = Bits.HIGH in request.bits
     non_block = not may_reclaim and Bits.NOMEMALLOC not in request.bits
@@ -148,7 +163,10 @@ def slow_attempt(request: Request, *, defrag_mode: bool) -> Attempt:
 
 
 def memalloc_attempt(request: Request) -> Attempt:
-    """The flags that replace all others where the watermarks need not be kept (S2.6)."""
+    """__gfp_pfmemalloc_flags(): return the flags that replace all others (S2.6).
+
+    They do where the watermarks need not be kept.
+    """
     return Attempt(
         mark=Mark.MIN,
         kswapd=Bits.KSWAPD in request.bits,

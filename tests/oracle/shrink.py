@@ -37,8 +37,10 @@ class Reclaimer:
         self.memory = memory
         self.options = memory.options
 
-    def budgets(self, node: int, priority: int, *, files_only: bool = False) -> dict[Kind, int]:
-        """Pages that a pass looks at."""
+    def get_scan_count(
+        self, node: int, priority: int, *, files_only: bool = False
+    ) -> dict[Kind, int]:
+        """get_scan_count(): return the pages that a pass looks at."""
         lru = self.memory.lrus[node]
         left = {kind: lru.of_kind(kind) >> priority for kind in SCANNED_KINDS}
         left[Kind.ANON] = left[Kind.ANON] * self.options.anon_scan_percent // 100
@@ -49,7 +51,9 @@ class Reclaimer:
     def cluster(
         self, node: int, left: dict[Kind, int], highest: int, goal: int, who: str
     ) -> Scan | None:
-        """Scan one cluster of what is left of a pass; None if nothing is.
+        """Part of shrink_lruvec(): scan one cluster of what is left of a pass.
+
+        Returns None if nothing is left.
 
         Args:
             node: whose lists.
@@ -62,8 +66,8 @@ class Reclaimer:
             budget = min(left[kind], CLUSTER)
             if budget <= 0:
                 continue
-            self._balance(node, kind, budget)
-            scan = self._shrink(node, kind, budget, highest, goal)
+            self._shrink_active_list(node, kind, budget)
+            scan = self._shrink_inactive_list(node, kind, budget, highest, goal)
             left[kind] -= scan.scanned
             if scan.scanned == 0:
                 left[kind] = 0
@@ -73,15 +77,15 @@ class Reclaimer:
         return None
 
     def cost_ns(self, scan: Scan) -> int:
-        """Time a scan takes."""
+        """No kernel function: return the time a scan takes."""
         options = self.options
         return scan.scanned * options.reclaim_scan_ns + scan.freed * options.reclaim_free_ns
 
-    def _balance(self, node: int, kind: Kind, budget: int) -> None:
-        """Feed a short inactive list from the active one."""
+    def _shrink_active_list(self, node: int, kind: Kind, budget: int) -> None:
+        """shrink_active_list(): feed a short inactive list from the active one."""
         lru = self.memory.lrus[node]
         moved = 0
-        while moved < budget and lru.lacks_inactive(kind):
+        while moved < budget and lru.inactive_is_low(kind):
             folio = self._tail(node, kind, active=True)
             if folio is None:
                 break
@@ -89,7 +93,10 @@ class Reclaimer:
             moved += folio.size
         self.memory.counts["pgdeactivate"] += moved
 
-    def _shrink(self, node: int, kind: Kind, budget: int, highest: int, goal: int) -> Scan:
+    def _shrink_inactive_list(
+        self, node: int, kind: Kind, budget: int, highest: int, goal: int
+    ) -> Scan:
+        """shrink_inactive_list(): look at an inactive list's tail, free what it may."""
         scan = Scan()
         while scan.scanned < budget and scan.freed < goal:
             folio = self._tail(node, kind, active=False)
@@ -110,6 +117,7 @@ class Reclaimer:
         return scan
 
     def _is_referenced(self, folio: Folio) -> bool:
+        """Part of folio_check_references(): draw; returns whether a folio is in use."""
         shares = {
             Kind.FILE: self.options.file_referenced_per_mille,
             Kind.ANON: self.options.anon_referenced_per_mille,
@@ -117,15 +125,18 @@ class Reclaimer:
         return folio.happens(Purpose.REFERENCED, shares[folio.kind], self.options.seed)
 
     def _is_dirty(self, folio: Folio) -> bool:
+        """Part of folio_check_dirty_writeback(): draw; returns whether it is dirty."""
         share = self.options.file_dirty_per_mille
         return folio.kind is Kind.FILE and folio.happens(Purpose.DIRTY, share, self.options.seed)
 
     def _tail(self, node: int, kind: Kind, *, active: bool) -> Folio | None:
+        """No kernel function: return the last folio of a list."""
         pfn = self.memory.lrus[node].tail(kind, active=active)
         return None if pfn is None else self.memory.folios[pfn]
 
     def _move(self, folio: Folio, *, active: bool) -> None:
+        """No kernel function: move a folio to the head of its list of now."""
         lru = self.memory.lru_of(folio)
         lru.remove(folio)
         folio.active = active
-        lru.push(folio)
+        lru.lruvec_add_folio(folio)

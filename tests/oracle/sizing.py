@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isqrt
 
-from tests.oracle.arithmetic import clamp, round_down_to_power_of_two
+from tests.oracle.arithmetic import clamp, rounddown_pow_of_two
 from tests.oracle.machine import PAGE_SIZE, OracleMachine, OracleZone
 from tests.oracle.rules import OraclePolicy, OracleRules
 
@@ -33,13 +33,19 @@ class WatermarkSet:
     promo: int
 
 
-def min_free_kbytes(lowmem_kbytes: int) -> int:
-    """Default of vm.min_free_kbytes before khugepaged raises it (S1.5)."""
+def calculate_min_free_kbytes(lowmem_kbytes: int) -> int:
+    """calculate_min_free_kbytes(): return the default of vm.min_free_kbytes (S1.5).
+
+    It is that before khugepaged raises it.
+    """
     return min(max(isqrt(16 * lowmem_kbytes), 128), 262144)
 
 
 def khugepaged_min_free_pages(pages_per_block: int, populated_zones: int, lowmem_pages: int) -> int:
-    """What khugepaged raises min_free to, pages (S1.5)."""
+    """set_recommended_min_free_kbytes(): return what khugepaged raises min_free to (S1.5).
+
+    It is in pages.
+    """
     return min(pages_per_block * populated_zones * (2 + 3 * 3), lowmem_pages // 20)
 
 
@@ -50,7 +56,7 @@ def watermarks(
     managed_of_normal_zones: int,
     scale_factor: int = 10,
 ) -> WatermarkSet:
-    """Watermarks of one zone (S1.6).
+    """__setup_per_zone_wmarks(): return the watermarks of one zone (S1.6).
 
     Args:
         zone_name: HighMem and Movable get a capped min.
@@ -66,7 +72,10 @@ def watermarks(
 
 
 def lowmem_reserve(zone_names: Sequence[str], managed: Sequence[int], zone: int) -> tuple[int, ...]:
-    """Pages zone `zone` keeps from requests by their highest zone index (S1.8)."""
+    """setup_per_zone_lowmem_reserve(): return what a zone keeps from requests (S1.8).
+
+    It is in pages, by the requests' highest zone index.
+    """
     ratio = LOWMEM_RESERVE_RATIO.get(zone_names[zone])
     if not ratio:
         return (0,) * len(managed)
@@ -82,8 +91,8 @@ class PageSetSize:
     high_max: int
 
 
-def batch_size(managed: int, rules: OracleRules) -> int:
-    """Batch of a zone's page sets, pages (S4.2).
+def zone_batchsize(managed: int, rules: OracleRules) -> int:
+    """zone_batchsize(): return the batch of a zone's page sets, pages (S4.2).
 
     Kernels whose rounding yields 0 for a tiny zone still give its page sets 1.
     """
@@ -94,30 +103,33 @@ def batch_size(managed: int, rules: OracleRules) -> int:
     batch = max(batch, 1)
     if batch == 1:
         return max(rules.tiny_zone_batch, 1)
-    return round_down_to_power_of_two(batch + batch // 2) - 1
+    return rounddown_pow_of_two(batch + batch // 2) - 1
 
 
-def high_size(total_pages: int, nr_cpus: int, batch: int) -> int:
-    """One page set's share of `total_pages`, at least four batches (S4.3)."""
+def zone_highsize(total_pages: int, nr_cpus: int, batch: int) -> int:
+    """zone_highsize(): return one page set's share of `total_pages` (S4.3).
+
+    It is at least four batches.
+    """
     return max(total_pages // nr_cpus, 4 * batch)
 
 
 def page_set_size(
     zone: OracleZone, machine: OracleMachine, rules: OracleRules, policy: OraclePolicy
 ) -> PageSetSize:
-    """Bounds of the zone's page sets, the policy's values where it gives some (S4.2, S4.3).
+    """zone_set_pageset_high_and_batch(): return the bounds of the zone's page sets (S4.2, S4.3).
 
-    The CPUs of the zone's node share it; all CPUs do if the node has none. A fixed limit is both
-    bounds at once: the policy's high_max has no say.
+    They are the policy's values where it gives some. The CPUs of the zone's node share it; all CPUs
+    do if the node has none. A fixed limit is both bounds at once: the policy's high_max has no say.
     """
-    batch = batch_size(zone.managed, rules) if policy.pcp_batch is None else policy.pcp_batch
+    batch = zone_batchsize(zone.managed, rules) if policy.pcp_batch is None else policy.pcp_batch
     fraction = policy.percpu_pagelist_high_fraction
     nr_cpus = len(machine.cpus_of(zone.node)) or machine.nr_cpus
     if fraction:
-        high_min = high_max = high_size(zone.managed // fraction, nr_cpus, batch)
+        high_min = high_max = zone_highsize(zone.managed // fraction, nr_cpus, batch)
     else:
-        high_min = high_size(zone.low, nr_cpus, batch)
-        high_max = high_size(zone.managed // HIGH_MAX_FRACTION, nr_cpus, batch)
+        high_min = zone_highsize(zone.low, nr_cpus, batch)
+        high_max = zone_highsize(zone.managed // HIGH_MAX_FRACTION, nr_cpus, batch)
     if policy.pcp_high_min is not None:
         high_min = policy.pcp_high_min
     if policy.pcp_high_max is not None:
@@ -127,21 +139,28 @@ def page_set_size(
     return PageSetSize(batch=batch, high_min=high_min, high_max=high_max)
 
 
-def normal_stat_threshold(managed: int, nr_cpus: int) -> int:
-    """Changes of a counter that a CPU may keep to itself, pages (S1.10).
+def calculate_normal_threshold(managed: int, nr_cpus: int) -> int:
+    """calculate_normal_threshold(): return how much a CPU may keep to itself (S1.10).
 
-    It grows with the number of digits of the CPUs and of the zone's size in units of 128 MiB.
+    It is in pages. It grows with the number of digits of the CPUs and of the zone's size in units
+    of 128 MiB.
     """
     units = managed // ((128 << 20) // PAGE_SIZE)
     return min(2 * nr_cpus.bit_length() * (1 + units.bit_length()), LARGEST_STAT_THRESHOLD)
 
 
-def pressure_stat_threshold(zone: OracleZone, nr_cpus: int) -> int:
-    """The same while kswapd works: all CPUs together stay within the distance from low to min."""
+def calculate_pressure_threshold(zone: OracleZone, nr_cpus: int) -> int:
+    """calculate_pressure_threshold(): return how much a CPU may keep while kswapd works.
+
+    All CPUs together stay within the distance from low to min.
+    """
     return min(max((zone.low - zone.min) // nr_cpus, 1), LARGEST_STAT_THRESHOLD)
 
 
 def drift_mark(zone: OracleZone, nr_cpus: int) -> int:
-    """Count below which the lag may hide that min is reached; 0 where it cannot (S1.10)."""
-    drift = nr_cpus * normal_stat_threshold(zone.managed, nr_cpus)
+    """refresh_zone_stat_thresholds(): return below which count the lag may hide min (S1.10).
+
+    It is 0 where the lag cannot.
+    """
+    drift = nr_cpus * calculate_normal_threshold(zone.managed, nr_cpus)
     return zone.high + drift if drift > zone.low - zone.min else 0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tests.oracle.compaction_gates import Result
 from tests.oracle.compaction_run import Priority
 from tests.oracle.machine import Migratetype
-from tests.oracle.request import Attempt, Bits, Mark, Request, memalloc_attempt, slow_attempt
+from tests.oracle.request import Attempt, Bits, Mark, Request, gfp_to_alloc_flags, memalloc_attempt
 
 if TYPE_CHECKING:
     from tests.oracle.elastic import ElasticOracle
@@ -29,7 +29,7 @@ class SlowPath:
         self.bits = request.bits
         self.zonelist = oracle.zonelist_of(request)
         self.options = oracle.options
-        self.attempt: Attempt = slow_attempt(request, defrag_mode=oracle.policy.defrag_mode)
+        self.attempt: Attempt = gfp_to_alloc_flags(request, defrag_mode=oracle.policy.defrag_mode)
         self.is_costly = request.order > oracle.policy.costly_order
         self.reclaims = Bits.DIRECT_RECLAIM in self.bits
         self.compacts = Bits.IO in self.bits and (
@@ -44,27 +44,33 @@ class SlowPath:
 
     @property
     def compacts_first(self) -> bool:
-        """Whether compaction comes before reclaim (S8.1)."""
+        """Part of __alloc_pages_slowpath(): return whether to compact first (S8.1).
+
+        Reclaim comes second then.
+        """
         order = self.request.order
         not_movable = order > 0 and self.request.migratetype != Migratetype.MOVABLE
         return self.compacts and (self.is_costly or not_movable)
 
     def serve(self) -> int | None:
-        """A page, or None."""
+        """__alloc_pages_slowpath(): return a page, or None."""
         in_loop = self.options.rules.initial_compaction_in_loop
         return self._loop_compacting() if in_loop else self._compact_then_loop()
 
     def _compact_then_loop(self) -> int | None:
-        """6.1 to 6.18: one compaction precedes the loop, and may end it."""
+        """Part of __alloc_pages_slowpath(): compact once before the loop, 6.1 to 6.18.
+
+        That may end it.
+        """
         self._wake()
         pfn = self._get_page()
         if pfn is not None:
             return pfn
-        if self.request.may_ignore_watermarks:
+        if self.request.gfp_pfmemalloc_allowed:
             self._wake()
             return self._use_reserves()
         if self.reclaims and self.compacts_first:
-            pfn = self._compact(Priority.ASYNC)
+            pfn = self._alloc_pages_direct_compact(Priority.ASYNC)
             if pfn is not None:
                 return pfn
             if self.is_costly and Bits.NORETRY in self.bits:
@@ -74,22 +80,27 @@ class SlowPath:
         return self._loop(compact_first=False)
 
     def _loop_compacting(self) -> int | None:
-        """7.2: the first turn of the loop compacts instead of reclaiming."""
+        """Part of __alloc_pages_slowpath(): compact in the loop's first turn, 7.2.
+
+        That is instead of reclaiming.
+        """
         first = self.compacts_first
         self.priority = Priority.ASYNC if first else Priority.SYNC_LIGHT
         return self._loop(compact_first=first)
 
     @property
     def _is_local_only(self) -> bool:
+        """No kernel function: return whether the request is for its own node only."""
         return Bits.THISNODE in self.bits
 
     def _loop(self, *, compact_first: bool) -> int | None:
+        """Part of __alloc_pages_slowpath(): try until a page is found or hope is lost."""
         while True:
             self._wake()
             pfn = self._get_page()
             if pfn is not None:
                 return pfn
-            if self.request.may_ignore_watermarks:
+            if self.request.gfp_pfmemalloc_allowed:
                 self._settle()
                 return self._use_reserves()
             if not self.reclaims:
@@ -98,9 +109,9 @@ class SlowPath:
                     continue
                 return None
             if not compact_first:
-                pfn = self._reclaim()
+                pfn = self._alloc_pages_direct_reclaim()
             if pfn is None:
-                pfn = self._compact(self.priority)
+                pfn = self._alloc_pages_direct_compact(self.priority)
             if pfn is not None:
                 return pfn
             if compact_first:
@@ -115,29 +126,36 @@ class SlowPath:
                 return self._force() if Bits.NOFAIL in self.bits else None
 
     def _use_reserves(self) -> int | None:
-        """Who frees memory with what it gets need keep no watermark, and does not reclaim."""
+        """Part of __alloc_pages_slowpath(): keep no watermark, and do not reclaim.
+
+        That is for who frees memory with what it gets.
+        """
         self.attempt = memalloc_attempt(self.request)
         return self._get_page()
 
     def _force(self) -> int | None:
-        """What must not fail takes what there is (S8.1)."""
+        """Part of __alloc_pages_slowpath(): take what there is if it must not fail (S8.1)."""
         self.oracle.divergence["forced_by_nofail"] += 1
         self.attempt = self.attempt.ignoring_watermarks()
         return self._get_page()
 
     def _may_drop_nofragment_unreclaimed(self) -> bool:
+        """Part of __alloc_pages_slowpath(): return whether to fragment unreclaimed."""
         fixes = self.options.rules.defrag_mode_fixes and self.oracle.policy.defrag_mode
         return fixes and self.attempt.nofragment and Bits.KSWAPD in self.bits
 
     def _goes_on(self) -> bool:
-        """Whether another turn may help (S8.1, S8.3, S8.4)."""
+        """Part of __alloc_pages_slowpath(): return whether to go on (S8.1, S8.3, S8.4).
+
+        Another turn may help.
+        """
         if Bits.NORETRY in self.bits:
             return False
         if self.is_costly and not (Bits.RETRY_MAYFAIL in self.bits and self.compacts):
             return False
-        if self._reclaim_retry():
+        if self._should_reclaim_retry():
             return True
-        if self.progress and self.compacts and self._compact_retry():
+        if self.progress and self.compacts and self._should_compact_retry():
             return True
         if self.oracle.policy.defrag_mode and self.attempt.nofragment:
             self.attempt = self.attempt.may_fragment()
@@ -148,18 +166,24 @@ class SlowPath:
         return False
 
     def _wake(self) -> None:
+        """Part of __alloc_pages_slowpath(): wake kswapd, if the attempt may."""
         if self.attempt.kswapd:
-            self.oracle.wake_kswapds(self.request, self.zonelist)
+            self.oracle.wake_all_kswapds(self.request, self.zonelist)
         self._settle()
 
     def _settle(self) -> None:
+        """No kernel function: act on the wakes asked for."""
         self.oracle.act_on_wakes(may_reclaim=self.reclaims)
 
     def _get_page(self) -> int | None:
+        """get_page_from_freelist(): make one attempt; returns a page, or None."""
         return self.oracle.get_page(self.request, self.attempt, self.zonelist)
 
-    def _reclaim(self) -> int | None:
-        """Free a cluster; then try, make room, try again (S8.2)."""
+    def _alloc_pages_direct_reclaim(self) -> int | None:
+        """__alloc_pages_direct_reclaim(): free a cluster, then try twice (S8.2).
+
+        Room is made between the tries.
+        """
         self._settle()
         self.stalled = True
         self.progress = self.oracle.direct_reclaim.reclaim(self.request, self.zonelist)
@@ -172,13 +196,16 @@ class SlowPath:
             pfn = self._get_page()
         return pfn
 
-    def _compact(self, priority: Priority) -> int | None:
+    def _alloc_pages_direct_compact(self, priority: Priority) -> int | None:
+        """__alloc_pages_direct_compact(): compact, then try; returns a page, or None."""
         order = self.request.order
         if not order or not self.compacts:
             return None
         self._settle()
         self.stalled = True
-        walk = self.oracle.compactor.compact(self.request, self.attempt, self.zonelist, priority)
+        walk = self.oracle.compactor.try_to_compact_pages(
+            self.request, self.attempt, self.zonelist, priority
+        )
         self.result = walk.result
         left_out = {Result.SKIPPED}
         if self.options.rules.stall_leaves_out_deferred:
@@ -194,10 +221,11 @@ class SlowPath:
         counts["compact_success"] += 1
         place = self.oracle.compaction[self.oracle.zone_of(pfn).index]
         place.flush = False
-        place.deferral.note_success(order, allocated=True)
+        place.deferral.compaction_defer_reset(order, allocated=True)
         return pfn
 
-    def _reclaim_retry(self) -> bool:
+    def _should_reclaim_retry(self) -> bool:
+        """should_reclaim_retry(): return whether more reclaim may help."""
         if self.progress and not self.is_costly:
             self.no_progress = 0
         else:
@@ -205,14 +233,15 @@ class SlowPath:
         if self.no_progress <= RETRIES_MAX:
             for zone in self.zonelist:
                 marks = zone.watermarks
-                free = zone.counters.free.read() + self.oracle.memory.reclaimable(zone)
-                pages = marks.effective(Mark.MIN)
+                free = zone.counters.free.read() + self.oracle.memory.zone_reclaimable_pages(zone)
+                pages = marks.wmark_pages(Mark.MIN)
                 order, highest = self.request.order, self.request.highest_zone
                 if marks.ok_with(free, order, pages, highest, self.attempt):
                     return True
         return self.oracle.unreserve(self.request, self.zonelist, forced=True)
 
-    def _compact_retry(self) -> bool:
+    def _should_compact_retry(self) -> bool:
+        """should_compact_retry(): return whether more compaction may help."""
         order = self.request.order
         if not order:
             return False
@@ -230,7 +259,8 @@ class SlowPath:
         return True
 
     def _would_suit(self, zone: object) -> bool:
+        """Part of compaction_zonelist_suitable(): return whether a zone would suit."""
         order, highest = self.request.order, self.request.highest_zone
-        reclaimable = self.oracle.memory.reclaimable(zone)
+        reclaimable = self.oracle.memory.zone_reclaimable_pages(zone)
         free = zone.counters.free.read() + reclaimable // order
-        return self.oracle.gates.has_targets(zone, order, highest, Mark.MIN, free)
+        return self.oracle.gates.compaction_suitable(zone, order, highest, Mark.MIN, free)

@@ -118,7 +118,7 @@ def test_huge_page_is_no_high_order_flush() -> None:
     fixed(target).free_factor = 2
     for pfn in range(4):
         target.free(0, pfn, 0)
-    pfn = target.zones[0].buddy.take_smallest(9, MOVABLE)
+    pfn = target.zones[0].buddy.rmqueue_smallest(9, MOVABLE)
     target.allocated.add(pfn, 9, movable=True)
     target.free(0, pfn, 9)
     assert fixed(target).count == BLOCK + 4

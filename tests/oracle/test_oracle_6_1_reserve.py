@@ -16,7 +16,7 @@ from tests.oracle.builders import (
     put_free_memory,
     zone,
 )
-from tests.oracle.request import PLAIN, Mark, Request, slow_attempt
+from tests.oracle.request import PLAIN, Mark, Request, gfp_to_alloc_flags
 
 UNMOVABLE, MOVABLE, HIGHATOMIC = 0, 1, 3
 SMALL = OraclePolicy(pcp_batch=4, pcp_high_min=32)
@@ -138,7 +138,7 @@ def test_the_whole_reserve_is_subtracted() -> None:
     watermarks = target.zones[0].watermarks
     assert watermarks.ok(0, 511, 0, PLAIN)
     assert not watermarks.ok(0, 512, 0, PLAIN)
-    urgent = slow_attempt(_request(ATOMIC), defrag_mode=False)
+    urgent = gfp_to_alloc_flags(_request(ATOMIC), defrag_mode=False)
     assert watermarks.ok(0, 1024, 0, urgent)
 
 
@@ -163,8 +163,8 @@ def test_who_may_ignore_the_boost(rules: str, bits: int, ignored: bool) -> None:
     target = oracle(one_zone(4, min=100, low=200, high=300, boost=1000), rules, SMALL)
     for index in range(150):
         target.put_free(2 * index, 0, MOVABLE)
-    attempt = slow_attempt(_request(bits), defrag_mode=False)
-    assert target.zones[0].watermarks.ok_fast(0, Mark.MIN, 0, attempt) == ignored
+    attempt = gfp_to_alloc_flags(_request(bits), defrag_mode=False)
+    assert target.zones[0].watermarks.zone_watermark_fast(0, Mark.MIN, 0, attempt) == ignored
 
 
 def test_the_reserve_serves_atomics_first_and_others_last() -> None:

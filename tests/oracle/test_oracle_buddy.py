@@ -89,7 +89,7 @@ def test_highatomic_blocks_do_not_merge_with_others() -> None:
     target.put_free(0, 9, Migratetype.HIGHATOMIC)
     target.put_allocated(BLOCK, 9, movable=True)
     target.allocated.remove(BLOCK, 9)
-    target.zones[0].buddy.free_direct(BLOCK, 9)
+    target.zones[0].buddy.free_one_page(BLOCK, 9)
     target.check()
     assert free_list(target, 9, MOVABLE) == [BLOCK]
     assert free_list(target, 9, Migratetype.HIGHATOMIC) == [0]
@@ -99,7 +99,7 @@ def test_highatomic_blocks_do_not_merge_with_others() -> None:
     target.put_free(2 * BLOCK, 9, Migratetype.HIGHATOMIC)
     target.put_allocated(3 * BLOCK, 9, movable=True)
     target.allocated.remove(3 * BLOCK, 9)
-    target.zones[0].buddy.free_direct(3 * BLOCK, 9)
+    target.zones[0].buddy.free_one_page(3 * BLOCK, 9)
     target.check()
     assert free_list(target, 10, Migratetype.HIGHATOMIC) == [2 * BLOCK]
     assert target.zones[0].counters.highatomic == 3 * BLOCK
@@ -112,7 +112,7 @@ def test_a_mergeable_neighbour_is_retagged() -> None:
     target.put_free(0, 9, Migratetype.RECLAIMABLE)
     target.put_allocated(BLOCK, 9, movable=True)
     target.allocated.remove(BLOCK, 9)
-    target.zones[0].buddy.free_direct(BLOCK, 9)
+    target.zones[0].buddy.free_one_page(BLOCK, 9)
     target.check()
     assert free_list(target, 10) == [0]
     assert target.dump()["blocks"] == {0: MOVABLE, 1: MOVABLE}

@@ -133,8 +133,8 @@ def test_the_shortcut_leaves_cma_out_too() -> None:
     put_free_blocks(target, 0, 1, CMA)
     target.put_free(BLOCK, 3, MOVABLE)
     marks = target.zones[0].watermarks
-    assert not marks.ok_fast(0, Mark.LOW, 0, replace(ALLOWED, cma=False))
-    assert marks.ok_fast(0, Mark.LOW, 0, ALLOWED)
+    assert not marks.zone_watermark_fast(0, Mark.LOW, 0, replace(ALLOWED, cma=False))
+    assert marks.zone_watermark_fast(0, Mark.LOW, 0, ALLOWED)
 
 
 def test_kswapd_does_not_count_cma() -> None:
@@ -178,7 +178,7 @@ def test_cma_blocks_merge_only_with_their_like() -> None:
         target.set_block_type(block, migratetype)
         target.put_allocated(block * BLOCK, 9, movable=True)
         target.allocated.remove(block * BLOCK, 9)
-        target.zones[0].buddy.free_direct(block * BLOCK, 9)
+        target.zones[0].buddy.free_one_page(block * BLOCK, 9)
     lists = target.zones[0].buddy.lists
     assert list(lists[9, MOVABLE]) == [0]
     assert list(lists[9, CMA]) == [BLOCK]

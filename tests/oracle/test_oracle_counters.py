@@ -8,7 +8,7 @@ import pytest
 
 from tests.oracle import Migratetype, Oracle, OracleAssumptions, OraclePolicy, OracleZone
 from tests.oracle.builders import BLOCK, KERNEL, one_zone, oracle, put_free_blocks, zone
-from tests.oracle.sizing import drift_mark, normal_stat_threshold, pressure_stat_threshold
+from tests.oracle.sizing import calculate_normal_threshold, calculate_pressure_threshold, drift_mark
 
 MOVABLE, UNMOVABLE = Migratetype.MOVABLE, Migratetype.UNMOVABLE
 CMA = 4
@@ -58,12 +58,12 @@ def marked(minimum: int, low: int, high: int) -> OracleZone:
 )
 def test_thresholds_grow_with_cpus_and_memory(managed: int, nr_cpus: int, threshold: int) -> None:
     """2 * digits of the CPUs * (1 + digits of the 128 MiB units), at most 125."""
-    assert normal_stat_threshold(managed, nr_cpus) == threshold
+    assert calculate_normal_threshold(managed, nr_cpus) == threshold
 
 
 @pytest.mark.parametrize(("distance", "threshold"), [(0, 1), (7, 2), (30, 10), (4000, 125)])
 def test_under_pressure_the_distance_of_the_marks_decides(distance: int, threshold: int) -> None:
-    assert pressure_stat_threshold(marked(100, 100 + distance, 999), 3) == threshold
+    assert calculate_pressure_threshold(marked(100, 100 + distance, 999), 3) == threshold
 
 
 def test_the_drift_mark_is_set_where_min_could_be_missed() -> None:

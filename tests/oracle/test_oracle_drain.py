@@ -46,7 +46,7 @@ def test_drains_exhaust_a_list_then_go_on_with_the_next() -> None:
     target.put_pcp(0, 0, 4, 20)
     target.put_pcp(0, 0, 13, 1024)
     seen: list[tuple[int, int]] = []
-    objects = page_set(target).drain_one_by_one(
+    objects = page_set(target).free_pcppages_bulk(
         517, 4, lambda pfn, order: seen.append((pfn, order))
     )
     assert seen == [(20, 1), (10, 1), (1024, 9), (3, 0)]
@@ -59,7 +59,7 @@ def test_a_huge_page_overshoots_the_budget() -> None:
     target.put_pcp(0, 0, 13, 1024)
     target.put_pcp(0, 0, 13, 2048)
     seen: list[int] = []
-    page_set(target).drain_one_by_one(1, 13, lambda pfn, _order: seen.append(pfn))
+    page_set(target).free_pcppages_bulk(1, 13, lambda pfn, _order: seen.append(pfn))
     assert seen == [2048]
     assert page_set(target).count == 512
 

@@ -61,7 +61,7 @@ def test_a_merged_pair_goes_behind_the_others() -> None:
 
 def test_pages_on_lists_of_two_types_do_not_merge() -> None:
     target = using(0)
-    target.zones[0].buddy.convert_block(0, UNMOVABLE)
+    target.zones[0].buddy.move_freepages_block(0, UNMOVABLE)
     target.free(0, 1, 0)
     lists_of(target).merge_all()
     assert (on_list(target, 0), on_list(target, 0, migratetype=UNMOVABLE)) == ([0], [1])

@@ -213,7 +213,7 @@ def test_recovery_looks_at_so_many_blocks_at_most() -> None:
     target.free(0, 0, 0)
     target.free(0, 32, 0)
     target.drain_all()
-    target.zones[0].buddy.convert_block(0, UNMOVABLE)
+    target.zones[0].buddy.move_freepages_block(0, UNMOVABLE)
     take(target)
     assert recorded(target) == [0, 2]
     assert counts(target).recorded_looks == 1

@@ -63,7 +63,7 @@ def test_refill_room_counts_pages_on_other_lists() -> None:
     target = ready(FIXED)
     page_set(target).count = 20
     page_set(target).alloc_factor = 5
-    assert page_set(target).refill_size(0) == 8
+    assert page_set(target).nr_pcp_alloc(0) == 8
     assert page_set(target).alloc_factor == 5
 
 
@@ -81,9 +81,9 @@ def test_refill_size_with_real_numbers() -> None:
     """Batch 63: order 3 fetches 7 objects, order 0 at factor 5 2016 pages if high allows."""
     policy = OraclePolicy(pcp_batch=63, pcp_high_min=8168, pcp_high_max=165888)
     pcp = page_set(ready(policy))
-    assert [pcp.refill_size(order) for order in (1, 2, 3, 9)] == [31, 15, 7, 2]
+    assert [pcp.nr_pcp_alloc(order) for order in (1, 2, 3, 9)] == [31, 15, 7, 2]
     assert pcp.high == 8168 + 4 * 63
-    assert [pcp.refill_size(0) for _ in range(7)] == [63, 126, 252, 504, 1008, 2016, 2016]
+    assert [pcp.nr_pcp_alloc(0) for _ in range(7)] == [63, 126, 252, 504, 1008, 2016, 2016]
 
 
 def test_high_below_batch_means_one_page_at_a_time() -> None:

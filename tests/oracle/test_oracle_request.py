@@ -15,7 +15,7 @@ from tests.oracle.builders import (
     put_free_memory,
     zone,
 )
-from tests.oracle.request import PLAIN, Attempt, Mark, Request, fast_attempt, slow_attempt
+from tests.oracle.request import PLAIN, Attempt, Mark, Request, fast_attempt, gfp_to_alloc_flags
 
 MOVABLE, HIGHATOMIC = 1, 3
 SMALL = OraclePolicy(pcp_batch=4, pcp_high_min=32, pcp_high_max=32)
@@ -48,7 +48,7 @@ def free_zone(free_pages: int, **marks: int) -> Oracle:
 def test_slow_path_flags(order: int, bits: int, flags: set[str]) -> None:
     """S2.6."""
     expected = Attempt(mark=Mark.MIN, **dict.fromkeys(flags, True))
-    assert slow_attempt(request(order, bits), defrag_mode=False) == expected
+    assert gfp_to_alloc_flags(request(order, bits), defrag_mode=False) == expected
 
 
 def test_fast_path_flags() -> None:
@@ -117,10 +117,10 @@ def test_the_boost_is_ignored_for_urgent_single_pages() -> None:
     target = free_zone(600, min=1000, low=1200, high=1400, boost=512)
     marks = target.zones[0].watermarks
     urgent = Attempt(mark=Mark.MIN, min_reserve=True)
-    assert marks.ok_fast(0, Mark.HIGH, 0, urgent)
-    assert not marks.ok_fast(0, Mark.HIGH, 0, Attempt(mark=Mark.LOW, min_reserve=True))
+    assert marks.zone_watermark_fast(0, Mark.HIGH, 0, urgent)
+    assert not marks.zone_watermark_fast(0, Mark.HIGH, 0, Attempt(mark=Mark.LOW, min_reserve=True))
     marks.boost = 0
-    assert not marks.ok_fast(0, Mark.HIGH, 0, urgent)
+    assert not marks.zone_watermark_fast(0, Mark.HIGH, 0, urgent)
 
 
 def two_zones(**normal: int) -> OracleMachine:

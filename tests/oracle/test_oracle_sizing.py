@@ -11,12 +11,12 @@ from tests.oracle.arithmetic import clamp
 from tests.oracle.sizing import (
     PageSetSize,
     WatermarkSet,
-    batch_size,
+    calculate_min_free_kbytes,
     khugepaged_min_free_pages,
     lowmem_reserve,
-    min_free_kbytes,
     page_set_size,
     watermarks,
+    zone_batchsize,
 )
 
 # zoneinfo of recording "kbuild": Linux 6.18, x86-64, 2 CPUs, 24 GiB
@@ -97,16 +97,16 @@ def test_high_fraction_fixes_both_bounds() -> None:
     [(4095, 1), (8191, 1), (8192, 1), (3 * 4096, 3), (64 * 4096, 63), (1 << 24, 63)],
 )
 def test_batch_by_zone_size(managed: int, batch: int) -> None:
-    assert {batch_size(managed, rules) for rules in RULES.values()} == {batch}
+    assert {zone_batchsize(managed, rules) for rules in RULES.values()} == {batch}
 
 
 def test_min_free_is_raised_for_huge_pages() -> None:
     """S1.5: three zones of an x86-64 guest."""
     assert khugepaged_min_free_pages(512, 3, 3_000_000) == 16896
     assert khugepaged_min_free_pages(512, 3, 100_000) == 5000
-    assert min_free_kbytes(16 << 20) == 16384
-    assert min_free_kbytes(100) == 128
-    assert min_free_kbytes(1 << 40) == 262144
+    assert calculate_min_free_kbytes(16 << 20) == 16384
+    assert calculate_min_free_kbytes(100) == 128
+    assert calculate_min_free_kbytes(1 << 40) == 262144
 
 
 def test_clamp_lets_the_upper_bound_win() -> None:

@@ -35,64 +35,82 @@ class Watermarks:
         self.boost = zone.boost
 
     def raw(self, mark: Mark) -> int:
-        """A mark without boost."""
+        """No kernel function: return a mark without boost."""
         return {Mark.MIN: self.zone.min, Mark.LOW: self.zone.low, Mark.HIGH: self.zone.high}[mark]
 
-    def effective(self, mark: Mark) -> int:
-        """A mark with boost (S1.6)."""
+    def wmark_pages(self, mark: Mark) -> int:
+        """wmark_pages(): return a mark with boost (S1.6)."""
         return self.raw(mark) + self.boost
 
     def lowmem_reserve(self, highest_zone: int) -> int:
-        """Pages kept from requests that may use zones up to `highest_zone` (S1.8)."""
+        """No kernel function: return the pages kept from requests (S1.8).
+
+        They are those that may use zones up to `highest_zone`.
+        """
         return self.zone.lowmem_reserve[highest_zone] if self.zone.lowmem_reserve else 0
 
     def highest_reserve_index(self) -> int:
-        """Zone index that stands for ZONE_MOVABLE: the last column, from where on all agree."""
+        """No kernel function: return the zone index that stands for ZONE_MOVABLE.
+
+        It is the last column, from where on all agree.
+        """
         return max(len(self.zone.lowmem_reserve) - 1, 0)
 
     def ok(self, order: int, pages: int, highest_zone: int, attempt: Attempt) -> bool:
-        """Whether `order` may be taken while keeping `pages` free (S3.3)."""
+        """zone_watermark_ok(): return whether to take `order` and keep `pages` (S3.3).
+
+        They must stay free.
+        """
         return self._ok(self.buddy.counters.free.read(), order, pages, highest_zone, attempt)
 
     def ok_with(
         self, free: int, order: int, pages: int, highest_zone: int, attempt: Attempt
     ) -> bool:
-        """`ok` if `free` pages were free (S8.3, S8.6)."""
+        """__zone_watermark_ok(): return as `ok` if `free` pages were free (S8.3, S8.6)."""
         return self._ok(free, order, pages, highest_zone, attempt)
 
     def margin(self, order: int, highest_zone: int, attempt: Attempt) -> int:
-        """Pages above what the test at the MIN mark with boost asks for; lists do not matter.
+        """Part of __zone_watermark_ok(): return the pages above the MIN mark.
+
+        The mark has its boost; lists do not matter.
 
         Source: S3.3, what is left over in its comparison.
         """
         free = self.buddy.counters.free.read()
-        return self._margin(free, order, self.effective(Mark.MIN), highest_zone, attempt)
+        return self._margin(free, order, self.wmark_pages(Mark.MIN), highest_zone, attempt)
 
     def has_suitable(self, order: int, attempt: Attempt) -> bool:
-        """Whether some list that the attempt may use has a buddy to cut from."""
+        """Part of __zone_watermark_ok(): return whether some list has a buddy.
+
+        It is one to cut from, and a list that the attempt may use.
+        """
         return order == 0 or self._has_suitable(order, attempt)
 
     def ok_for_balance(self, order: int, mark: Mark, highest_zone: int) -> bool:
-        """Kswapd's question, at a mark with boost: it looks closer where few pages are free.
+        """Part of pgdat_balanced(): return whether a mark with boost holds.
+
+        kswapd looks closer where few pages are free.
 
         Source: S1.10, S10.1.
         """
         free = self.buddy.counters.free_for_balance()
-        return self._ok(free, order, self.effective(mark), highest_zone, PLAIN)
+        return self._ok(free, order, self.wmark_pages(mark), highest_zone, PLAIN)
 
     def ok_at(self, order: int, mark: Mark, highest_zone: int, attempt: Attempt) -> bool:
-        """`ok` at a mark with boost."""
-        return self.ok(order, self.effective(mark), highest_zone, attempt)
+        """zone_watermark_ok(): return as `ok` at a mark with boost."""
+        return self.ok(order, self.wmark_pages(mark), highest_zone, attempt)
 
-    def ok_fast(self, order: int, mark: Mark, highest_zone: int, attempt: Attempt) -> bool:
-        """The allocation path's test, with its order-0 exceptions (S3.3).
+    def zone_watermark_fast(
+        self, order: int, mark: Mark, highest_zone: int, attempt: Attempt
+    ) -> bool:
+        """zone_watermark_fast(): return whether the allocation path may take (S3.3).
 
-        The boost is ignored for order-0 MIN_RESERVE (6.1: ATOMIC) requests whose own mark is MIN,
-        even when the mark being tested is HIGH.
+        There are exceptions at order 0. The boost is ignored for order-0 MIN_RESERVE (6.1: ATOMIC)
+        requests whose own mark is MIN, even when the mark being tested is HIGH.
         """
         if order == 0:
             usable = max(self.buddy.counters.free.read() - self._unusable(attempt), 0)
-            if usable > self.effective(mark) + self.lowmem_reserve(highest_zone):
+            if usable > self.wmark_pages(mark) + self.lowmem_reserve(highest_zone):
                 return True
         if self.ok_at(order, mark, highest_zone, attempt):
             return True
@@ -101,8 +119,11 @@ class Watermarks:
             return self.ok(order, self.zone.min, highest_zone, attempt)
         return False
 
-    def raise_boost(self) -> bool:
-        """Boost by one block up to the cap (S1.7); False where boosting is off for the zone."""
+    def boost_watermark(self) -> bool:
+        """boost_watermark(): boost by one block up to the cap (S1.7).
+
+        Returns False where boosting is off for the zone.
+        """
         block = self.buddy.blocks.pages
         cap = self.zone.high * self.boost_factor // BOOST_DENOMINATOR
         if cap == 0 or 4 * block > self.zone.managed:
@@ -111,6 +132,7 @@ class Watermarks:
         return True
 
     def _ok(self, free: int, order: int, pages: int, highest_zone: int, attempt: Attempt) -> bool:
+        """__zone_watermark_ok(): return whether `free` pages suffice."""
         if self._margin(free, order, pages, highest_zone, attempt) <= 0:
             return False
         return self.has_suitable(order, attempt)
@@ -118,14 +140,17 @@ class Watermarks:
     def _margin(
         self, free: int, order: int, pages: int, highest_zone: int, attempt: Attempt
     ) -> int:
+        """Part of __zone_watermark_ok(): return the pages above a mark."""
         usable = free - ((1 << order) - 1) - self._unusable(attempt)
         return usable - self._discounted(pages, attempt) - self.lowmem_reserve(highest_zone)
 
     def _unusable(self, attempt: Attempt) -> int:
+        """__zone_watermark_unusable_free(): return free pages that do not count."""
         cma = 0 if attempt.cma else self.buddy.counters.cma.read()
         return cma + self._reserved(attempt)
 
     def _reserved(self, attempt: Attempt) -> int:
+        """Part of __zone_watermark_unusable_free(): return the reserved pages."""
         if attempt.uses_reserves:
             return 0
         if self.rules.watermark_subtracts_reserved:
@@ -134,6 +159,7 @@ class Watermarks:
 
     @staticmethod
     def _discounted(pages: int, attempt: Attempt) -> int:
+        """Part of __zone_watermark_ok(): return the mark lowered for urgent requests."""
         if attempt.min_reserve:
             pages -= pages // 2
             if attempt.non_block:
@@ -143,6 +169,7 @@ class Watermarks:
         return pages
 
     def _has_suitable(self, order: int, attempt: Attempt) -> bool:
+        """Part of __zone_watermark_ok(): return whether some list has a buddy."""
         uses_highatomic = attempt.highatomic or attempt.oom
         return any(
             self.buddy.has_ordinary(current)

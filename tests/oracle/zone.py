@@ -84,63 +84,79 @@ class Zone:
         ]
 
     def may_take(self, request: Request, attempt: Attempt) -> bool:
-        """Whether the watermarks let the request take a page here; notes BELOW_HIGH (S3.1)."""
+        """Part of get_page_from_freelist(): return whether the marks allow a page (S3.1).
+
+        BELOW_HIGH is noted.
+        """
         order, highest_zone = request.order, request.highest_zone
         if self.rules.pcp_tunes_itself and not self.flags.below_high:
-            if self.watermarks.ok_fast(order, Mark.HIGH, highest_zone, attempt):
+            if self.watermarks.zone_watermark_fast(order, Mark.HIGH, highest_zone, attempt):
                 return True
             self.flags.below_high = True
-        if self.watermarks.ok_fast(order, attempt.mark, highest_zone, attempt):
+        if self.watermarks.zone_watermark_fast(order, attempt.mark, highest_zone, attempt):
             return True
         return attempt.no_watermarks
 
     def margin(self, request: Request, attempt: Attempt) -> int:
-        """Pages the zone has to spare for the request at its MIN mark; below 0: it lacks some."""
+        """No kernel function: return the pages to spare at the MIN mark for a request.
+
+        Below 0 the zone lacks some.
+        """
         return self.watermarks.margin(request.order, request.highest_zone, attempt)
 
     def has_buddy(self, request: Request, attempt: Attempt) -> bool:
-        """Whether the zone has a buddy that is large enough and that the attempt may use."""
+        """No kernel function: return whether a buddy is there for the attempt.
+
+        It is large enough and one that the attempt may use.
+        """
         return self.watermarks.has_suitable(request.order, attempt)
 
     def take(self, request: Request, attempt: Attempt) -> int | None:
-        """A page by way of the per-CPU list, else from the buddy (S3.2); may reserve (S7.1)."""
+        """rmqueue(): take a page by way of the per-CPU list, else the buddy (S3.2).
+
+        It may reserve (S7.1).
+        """
         pfn = None
         if self.pcp[request.cpu].layout.holds(request.order):
-            pfn = self._take_from_pcp(request, attempt)
+            pfn = self._rmqueue_pcplist(request, attempt)
         reserves = attempt.highatomic and (pfn is None or self.rules.highatomic_from_pcp)
         if pfn is None:
-            pfn = self._take_from_buddy(request, attempt)
+            pfn = self._rmqueue_buddy(request, attempt)
         if reserves and pfn is not None:
             self.reserve.reserve(pfn, request.order)
         return pfn
 
     def free(self, cpu: int, pfn: int, order: int, *, batched: bool = False) -> None:
-        """Free a page to the CPU's list or, where it has none, to the buddy (S4.6).
+        """__free_frozen_pages(): free a page to the CPU's list or the buddy (S4.6).
 
-        Pages of a folio batch come one after another and may share one hold of the list's lock.
+        It goes to the buddy where it has no list. Pages of a folio batch come one after another and
+        may share one hold of the list's lock.
         """
         migratetype = self.blocks.type_of(pfn)
         if not self.pcp[cpu].layout.holds(order) or self.machine.is_isolate(migratetype):
-            self.buddy.free_direct(pfn, order)
+            self.buddy.free_one_page(pfn, order)
             return
         self.cached_types.note(pfn, migratetype)
         if migratetype >= PCP_TYPES:
             migratetype = Migratetype.MOVABLE
-        self._free_to_list(cpu, pfn, order, migratetype, batched=batched)
+        self._free_frozen_page_commit(cpu, pfn, order, migratetype, batched=batched)
 
     def tick(self, cpu: int) -> None:
-        """The vmstat worker's visit: counters, limits, lists of another node's zone (S4.8)."""
+        """Part of refresh_cpu_vm_stats(): visit the zone with the vmstat worker (S4.8).
+
+        Counters, limits and lists of another node's zone are looked after.
+        """
         pcp = self.pcp[cpu]
         if self.counters.fold(cpu) and self.machine.has_several_nodes:
             pcp.expire = QUIET_TICKS
-        self.decay(cpu)
+        self.decay_pcp_high(cpu)
         if pcp.expire and pcp.count:
             self._expire(cpu)
 
-    def decay(self, cpu: int) -> None:
-        """Lower the limit of a CPU's lists, and drain what is above it (S4.8)."""
+    def decay_pcp_high(self, cpu: int) -> None:
+        """decay_pcp_high(): lower the limit of a CPU's lists, drain what exceeds it (S4.8)."""
         pcp = self.pcp[cpu]
-        excess = pcp.decay()
+        excess = pcp.decay_pcp_high()
         batched = self.policy.pcp_decay_batched
         if batched is None:
             batched = self.rules.decay_batched
@@ -149,34 +165,43 @@ class Zone:
             self._begin_drain(cpu)
         while excess > 0:
             self.list_locks.take_to_drain(self.index, cpu)
-            self._drain(cpu, min(excess, chunk), 0, "decay")
+            self._free_pcppages_bulk(cpu, min(excess, chunk), 0, "decay")
             excess -= chunk
 
     def drain_all(self, cpu: int) -> None:
-        """Empty one CPU's lists (S4.9)."""
+        """drain_pages_zone(): empty one CPU's lists (S4.9)."""
         pcp = self.pcp[cpu]
         if pcp.count:
             self._begin_drain(cpu)
         while pcp.count:
             chunk = pcp.batch if self.policy.pcp_drain_batched else pcp.largest_batch
             self.list_locks.take_to_drain(self.index, cpu)
-            self._drain(cpu, min(pcp.count, chunk), 0, "drain_all")
+            self._free_pcppages_bulk(cpu, min(pcp.count, chunk), 0, "drain_all")
 
     def bury(self, cpu: int) -> None:
-        """A CPU is dead; its lists have been emptied, and nothing else is left of it."""
+        """page_alloc_cpu_dead(): forget a dead CPU.
+
+        Its lists have been emptied, and nothing else is left of it.
+        """
 
     def _expire(self, cpu: int) -> None:
-        """Another quiet tick for lists that only a remote CPU uses; in the end, drain some."""
+        """Part of refresh_cpu_vm_stats(): let lists that only a remote CPU uses expire.
+
+        Another tick was quiet; in the end, some pages are drained.
+        """
         pcp = self.pcp[cpu]
         is_local = self.machine.node_of(cpu) == self.node
         pcp.expire = 0 if is_local else pcp.expire - 1
         if not is_local and pcp.expire == 0:
             self._begin_drain(cpu)
             self.list_locks.take_to_drain(self.index, cpu)
-            self._drain(cpu, min(pcp.count, pcp.batch), 0, "decay")
+            self._free_pcppages_bulk(cpu, min(pcp.count, pcp.batch), 0, "decay")
 
     def _build_core(self, setting: Setting) -> None:
-        """Lists, reserve, watermarks and fallback, as strict or loose as the kernel is (S6.5)."""
+        """No kernel function: build lists, reserve, watermarks and fallback (S6.5).
+
+        They are as strict or loose as the kernel is.
+        """
         zone, machine, blocks, events = self.spec, setting.machine, setting.blocks, setting.events
         rules, policy = setting.rules, setting.policy
         self.buddy: Buddy
@@ -195,18 +220,21 @@ class Zone:
             self.watermarks = Watermarks(zone, loose, self.reserve, rules, boost_factor)
             self.fallback = MovingFallback(loose, self.watermarks, setting.allocated)
 
-    def _take_from_pcp(self, request: Request, attempt: Attempt) -> int | None:
+    def _rmqueue_pcplist(self, request: Request, attempt: Attempt) -> int | None:
+        """rmqueue_pcplist(): take a page of the CPU's lists, or None."""
         pcp = self.pcp[request.cpu]
         self.list_locks.take(self.index, request.cpu)
         pcp.note_allocation()
         index = pcp.layout.index(request.order, request.migratetype)
         if not pcp.lists[index]:
-            self._refill(pcp, index, request, attempt)
+            self._rmqueue_bulk(pcp, index, request, attempt)
         return pcp.pop_head(index) if pcp.lists[index] else None
 
-    def _refill(self, pcp: PerCpuPages, index: int, request: Request, attempt: Attempt) -> None:
-        """Fetch pages under one hold of the lock (S4.4)."""
-        wanted = pcp.refill_size(request.order)
+    def _rmqueue_bulk(
+        self, pcp: PerCpuPages, index: int, request: Request, attempt: Attempt
+    ) -> None:
+        """rmqueue_bulk(): fetch pages under one hold of the lock (S4.4)."""
+        wanted = pcp.nr_pcp_alloc(request.order)
         if attempt.highatomic and not self.rules.highatomic_refills_pcp:
             return
         pages = self.fallback.take_many(wanted, request.order, request.migratetype, attempt)
@@ -214,23 +242,26 @@ class Zone:
             pcp.push_tail(index, pfn)
         self.events.hold("refill", "", len(pages))
 
-    def _take_from_buddy(self, request: Request, attempt: Attempt) -> int | None:
-        """One page under one hold; the reserve comes first or last, by right (S7.3)."""
+    def _rmqueue_buddy(self, request: Request, attempt: Attempt) -> int | None:
+        """rmqueue_buddy(): take one page under one hold (S7.3).
+
+        The reserve comes first or last, by right.
+        """
         order = request.order
         pfn = None
         if attempt.highatomic:
-            pfn = self.buddy.take_smallest(order, Migratetype.HIGHATOMIC)
+            pfn = self.buddy.rmqueue_smallest(order, Migratetype.HIGHATOMIC)
         if pfn is None:
             pfn = self.fallback.take_one(order, request.migratetype, attempt)
         if pfn is None and (attempt.oom or attempt.non_block):
-            pfn = self.buddy.take_smallest(order, Migratetype.HIGHATOMIC)
+            pfn = self.buddy.rmqueue_smallest(order, Migratetype.HIGHATOMIC)
         self.events.hold("buddy_alloc", "", 0 if pfn is None else 1)
         return pfn
 
-    def _free_to_list(
+    def _free_frozen_page_commit(
         self, cpu: int, pfn: int, order: int, migratetype: int, *, batched: bool
     ) -> None:
-        """List a freed page, and drain what is too much (S4.6)."""
+        """free_frozen_page_commit(): list a freed page, drain what is too much (S4.6)."""
         pcp = self.pcp[cpu]
         self.list_locks.take_to_free(self.index, cpu, batched=batched)
         index = pcp.layout.index(order, migratetype)
@@ -239,10 +270,13 @@ class Zone:
             self._drain_overflow(cpu, to_free, index)
 
     def _begin_drain(self, cpu: int) -> None:
-        """A CPU's lists are about to be drained, perhaps in several chunks."""
+        """No kernel function: begin a drain of a CPU's lists, perhaps in chunks."""
 
     def _drain_overflow(self, cpu: int, to_free: int, index: int) -> None:
-        """Drain what a free pushed over the limit, in one hold or in chunks of batch (S4.7)."""
+        """Part of free_frozen_page_commit(): drain what a free pushed over (S4.7).
+
+        It takes one hold or chunks of batch.
+        """
         self._begin_drain(cpu)
         batched = self.policy.pcp_free_batched
         if batched is None:
@@ -250,37 +284,47 @@ class Zone:
         if batched:
             self._drain_in_chunks(cpu, to_free, index)
         else:
-            self._drain(cpu, to_free, index, "commit")
+            self._free_pcppages_bulk(cpu, to_free, index, "commit")
         self._note_recovery()
 
     def _drain_in_chunks(self, cpu: int, to_free: int, index: int) -> None:
-        """Drain a batch at a time; between two of them the list's lock is let go (S4.7)."""
+        """Part of free_frozen_page_commit(): drain a batch at a time (S4.7).
+
+        Between two of them the list's lock is let go.
+        """
         pcp = self.pcp[cpu]
         left = to_free
         while left > 0 and pcp.count > 0:
             if left < to_free:
                 self.list_locks.take_to_drain(self.index, cpu)
-            self._drain(cpu, min(left, pcp.batch), index, "commit")
+            self._free_pcppages_bulk(cpu, min(left, pcp.batch), index, "commit")
             left -= pcp.batch
 
-    def _drain(self, cpu: int, budget: int, first: int, cause: str) -> None:
-        """One hold of the lock that returns pages to the buddy (S5.6)."""
-        objects = self.pcp[cpu].drain_one_by_one(budget, first, self._free_drained)
+    def _free_pcppages_bulk(self, cpu: int, budget: int, first: int, cause: str) -> None:
+        """free_pcppages_bulk(): return pages to the buddy in one hold of the lock (S5.6)."""
+        objects = self.pcp[cpu].free_pcppages_bulk(budget, first, self._free_drained)
         self.events.hold("drain", cause, objects)
 
     def _free_drained(self, pfn: int, order: int) -> None:
+        """Part of free_pcppages_bulk(): free one drained page."""
         migratetype = self._drained_type(pfn)
         self.buddy.free(pfn, order, migratetype)
         self.events.drain(pfn, order, migratetype)
 
     def _drained_type(self, pfn: int) -> int:
-        """Type a page leaves its per-CPU list with (S5.6)."""
+        """Part of free_pcppages_bulk(): return the type a page leaves its list with (S5.6).
+
+        The list is a per-CPU one.
+        """
         if self.rules.free_lists_match_blocks or self.isolated_blocks:
             return self.blocks.type_of(pfn)
         return self.cached_types.of(pfn)
 
     def _note_recovery(self) -> None:
-        """After an overflow: clear BELOW_HIGH once the high watermark holds (S4.6)."""
+        """Part of free_frozen_page_commit(): clear BELOW_HIGH once it is over (S4.6).
+
+        That is after an overflow, once the high watermark holds.
+        """
         reserve_index = self.watermarks.highest_reserve_index()
         if self.watermarks.ok_at(0, Mark.HIGH, reserve_index, PLAIN):
             self.flags.below_high = False

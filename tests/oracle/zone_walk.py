@@ -40,11 +40,11 @@ class ZoneWalk:
         self.keeps_nofragment = policy.defrag_mode
 
     def get_page(self, request: Request, attempt: Attempt, zonelist: list[Zone]) -> int | None:
-        """A page from the first zone that may and can give one.
+        """get_page_from_freelist(): take a page from the first zone that gives one.
 
-        Fragmenting the own node is better than going to another, so NOFRAGMENT is given up
-        before the first remote zone. Nodes that kswapd works on are avoided as long as another
-        serves. What is left to give up in the end is NOFRAGMENT.
+        It may and can. Fragmenting the own node is better than going to another, so NOFRAGMENT is
+        given up before the first remote zone. Nodes that kswapd works on are avoided as long as
+        another serves. What is left to give up in the end is NOFRAGMENT.
         """
         skips_busy = self.skips_busy_nodes
         has_skipped = False
@@ -63,10 +63,11 @@ class ZoneWalk:
                 return None
 
     def force_page(self, request: Request, attempt: Attempt, zonelist: list[Zone]) -> int | None:
-        """A page whatever the watermarks say, for a request that succeeded in the recording.
+        """No kernel function: take a page whatever the watermarks say.
 
-        There reclaim had made room that is missing here: most likely in the zone that lacks least.
-        That one is tried first, of equals the preferred; then all as ever.
+        The request succeeded in the recording. There reclaim had made room that is missing here:
+        most likely in the zone that lacks least. That one is tried first, of equals the preferred;
+        then all as ever.
         """
         if not zonelist:
             return None
@@ -78,6 +79,7 @@ class ZoneWalk:
     def _sweep(
         self, request: Request, attempt: Attempt, zonelist: list[Zone], *, skips_busy: bool
     ) -> Sweep:
+        """Part of get_page_from_freelist(): go over the zonelist once."""
         skipped_busy = False
         for zone in zonelist:
             stays_local = attempt.nofragment and not self.keeps_nofragment
@@ -94,12 +96,13 @@ class ZoneWalk:
         return Sweep(skipped_busy=skipped_busy)
 
     def _take(self, zone: Zone, request: Request, attempt: Attempt) -> int | None:
+        """Part of get_page_from_freelist(): take a page from a zone; it may boost."""
         pfn = zone.take(request, attempt)
         self._note_boost(zone, attempt)
         return pfn
 
     def _note_boost(self, zone: Zone, attempt: Attempt) -> None:
-        """A zone boosted by a fallback gets its node's kswapd's attention (S3.2)."""
+        """Part of rmqueue(): wake the node's kswapd for a zone boosted by a fallback (S3.2)."""
         may_act = attempt.kswapd or not self.boosted_flag_needs_kswapd
         if zone.fallback.boosted and may_act:
             zone.fallback.boosted = False

@@ -6,18 +6,22 @@ from tests.oracle.machine import OracleMachine
 
 
 def node_orders(machine: OracleMachine) -> dict[int, tuple[int, ...]]:
-    """For each node, the nodes with memory in the order its requests try them.
+    """find_next_best_node(): return for each node the order in which its requests go on.
 
-    A node's own memory comes first. The others follow by distance; a node of a lower number, and
-    one with CPUs, counts as a little farther away. Between equals that one is chosen which came
-    less often first among its equals in the lists built before, then the lower number.
+    It holds nodes with memory. A node's own memory comes first. The others follow by distance; a
+    node of a lower number, and one with CPUs, counts as a little farther away. Between equals that
+    one is chosen which came less often first among its equals in the lists built before, then the
+    lower number.
     """
     load = dict.fromkeys(machine.nodes, 0)
     return {node: _node_order(machine, node, load) for node in machine.nodes}
 
 
 def zonelist(machine: OracleMachine, nodes: tuple[int, ...], highest_type: int) -> list[int]:
-    """Zones with memory, node by node, and within a node from the highest allowed type down."""
+    """build_zonerefs_node(): return the zones with memory, node by node.
+
+    Within a node they go from the highest allowed type down.
+    """
     return [
         zone
         for node in nodes
@@ -27,10 +31,11 @@ def zonelist(machine: OracleMachine, nodes: tuple[int, ...], highest_type: int) 
 
 
 def _node_order(machine: OracleMachine, local: int, load: dict[int, int]) -> tuple[int, ...]:
+    """build_zonelists(): return the order of nodes for one node."""
     order: list[int] = []
     previous = local
     for _ in range(len(_with_memory(machine))):
-        node = _next_node(machine, local, order, load)
+        node = _find_next_best_node(machine, local, order, load)
         if machine.distance(local, node) != machine.distance(local, previous):
             load[node] += 1
         order.append(node)
@@ -38,7 +43,10 @@ def _node_order(machine: OracleMachine, local: int, load: dict[int, int]) -> tup
     return tuple(order)
 
 
-def _next_node(machine: OracleMachine, local: int, used: list[int], load: dict[int, int]) -> int:
+def _find_next_best_node(
+    machine: OracleMachine, local: int, used: list[int], load: dict[int, int]
+) -> int:
+    """find_next_best_node(): return the next node to try."""
     unused = [node for node in _with_memory(machine) if node not in used]
     if local in unused:
         return local
@@ -46,10 +54,12 @@ def _next_node(machine: OracleMachine, local: int, used: list[int], load: dict[i
 
 
 def _remoteness(machine: OracleMachine, local: int, node: int) -> int:
+    """Part of find_next_best_node(): return how far away a node counts as."""
     return machine.distance(local, node) + (node < local) + bool(machine.cpus_of(node))
 
 
 def _with_memory(machine: OracleMachine) -> list[int]:
+    """No kernel function: return the nodes with memory."""
     return [
         node
         for node in machine.nodes

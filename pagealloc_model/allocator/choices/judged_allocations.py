@@ -27,7 +27,7 @@ from pagealloc_model.allocator.choices.true_state import (
 )
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.offsets import pcp_at
-from pagealloc_model.allocator.core.pcp import list_index, refill_size
+from pagealloc_model.allocator.core.pcp import nr_pcp_alloc, order_to_pindex
 from pagealloc_model.base.jit import inner
 
 
@@ -42,7 +42,10 @@ def judge_pop(
     number: int,
     index: int,
 ) -> None:
-    """An allocation from a per-CPU list: was its page the head, and was no refill due?"""
+    """No kernel function: judge an allocation from a per-CPU list.
+
+    Was its page the head, and was no refill due?
+    """
     pfn = int(steps[number]["pfn"])
     pcp = pcp_at(st, int(steps[number]["zone"]), int(steps[number]["cpu"]))
     notes = notes_at(st, pcp)
@@ -79,12 +82,15 @@ def pop(
     misses: np.ndarray,
     number: int,
 ) -> None:
-    """An allocation, of a page that an earlier step took from the buddy or of a listed one."""
+    """No kernel function: take an allocated page out of the state, and judge it.
+
+    An earlier step took it from the buddy, or it was listed.
+    """
     pfn = int(steps[number]["pfn"])
     order = int(steps[number]["order"])
     zone = int(steps[number]["zone"])
     migratetype = int(steps[number]["migratetype"])
-    index = list_index(st, order, migratetype)
+    index = order_to_pindex(st, order, migratetype)
     track[pfn]["null_type"] = migratetype
     if int(pages[pfn]["where"]) != at.ALLOCATED:
         if index >= 0 and not int(steps[number]["flags"]) & rec.NESTED:
@@ -115,7 +121,7 @@ def judge_refill_size(
     pcp: int,
     known: bool,
 ) -> None:
-    """A list is refilled: with as many objects as the rule says (S4.4)?
+    """No kernel function: judge with how many objects a list is refilled (S4.4).
 
     A kprobe tells how many the kernel asked for; without one, those it got stand for them.
     """
@@ -124,9 +130,9 @@ def judge_refill_size(
     actual = int(steps[number]["asked"])
     if actual == 0:
         actual = int(steps[number]["objects"])
-    predicted = refill_size(st, pcp, zone, order)
+    predicted = nr_pcp_alloc(st, pcp, zone, order)
     tuning.swap_worlds(st, pcp, zone)
-    late = refill_size(st, pcp, zone, order)
+    late = nr_pcp_alloc(st, pcp, zone, order)
     tuning.swap_worlds(st, pcp, zone)
     if known and tuning.is_settled(st, pcp) and predicted == late:
         null_hit = actual == max(st[pcp + at.PCP_BATCH] >> order, 1)
@@ -159,7 +165,9 @@ def judge_refill(
     pcp: int,
     index: int,
 ) -> bool:
-    """The first removal of a run: was the list empty, is the run as long as the rule says?
+    """No kernel function: judge a run's first removal from the buddy as a refill.
+
+    Was the list empty, is the run as long as the rule says?
 
     Returns:
         Whether the run goes to the list. A single page that is allocated at once beside a list

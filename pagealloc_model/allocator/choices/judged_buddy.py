@@ -20,7 +20,7 @@ from pagealloc_model.allocator.core.buddy import smallest_fit
 from pagealloc_model.allocator.core.fallback import choose_claim
 from pagealloc_model.allocator.core.fallback_search import choose_steal
 from pagealloc_model.allocator.core.offsets import pcp_at
-from pagealloc_model.allocator.core.pcp import list_index
+from pagealloc_model.allocator.core.pcp import order_to_pindex
 from pagealloc_model.base.jit import inner
 
 NO_FALLBACK, CLAIM, STEAL = 0, 1, 2
@@ -31,7 +31,7 @@ NO_FALLBACK, CLAIM, STEAL = 0, 1, 2
 def chosen_fallback(
     pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, zone: int, order: int, migratetype: int
 ) -> tuple[int, int]:
-    """Kind of fallback the rule chooses, and the buddy it takes (S6.2)."""
+    """No kernel function: return the kind of fallback the rule chooses and its buddy (S6.2)."""
     pfn = choose_claim(pages, blocks, st, zone, order, migratetype, 0)
     if pfn >= 0:
         return CLAIM, pfn
@@ -42,10 +42,10 @@ def chosen_fallback(
 def is_refuted(
     pages: np.ndarray, track: np.ndarray, expected: int, actual: int, falls_back: bool
 ) -> bool:
-    """Whether a buddy that the kernel passed over may have been gone, as its pages' events show.
+    """No kernel function: return whether a buddy passed over may have been gone already.
 
-    Guessed ones smaller than the one the kernel split cannot have been there, nor any of the type
-    whose lists it found empty.
+    Its pages' events show it. Guessed ones smaller than the one the kernel split cannot have been
+    there, nor any of the type whose lists it found empty.
     """
     if expected < 0 or expected == actual:
         return False
@@ -65,7 +65,10 @@ def drop_refuted(
     actual: int,
     falls_back: bool,
 ) -> int:
-    """Drop the buddies that the kernel passed over because they were gone; how many."""
+    """No kernel function: drop the buddies passed over because they were gone.
+
+    Returns how many.
+    """
     dropped = 0
     pfn = smallest_fit(st, zone, order, migratetype)
     while is_refuted(pages, track, pfn, actual, falls_back):
@@ -88,7 +91,10 @@ def judge_removal(
     number: int,
     pcp: int,
 ) -> None:
-    """A page leaves the buddy: from the list and the free buddy that the rules name?"""
+    """No kernel function: judge a removal from the buddy.
+
+    Does the page leave the list and the free buddy that the rules name?
+    """
     zone = int(steps[number]["zone"])
     pfn = int(steps[number]["pfn"])
     order = int(steps[number]["order"])
@@ -143,7 +149,7 @@ def remove(
     misses: np.ndarray,
     number: int,
 ) -> None:
-    """A page leaves the buddy, for a per-CPU list or for an allocation at once."""
+    """No kernel function: take a page from the buddy, for a list or an allocation at once."""
     zone = int(steps[number]["zone"])
     pfn = int(steps[number]["pfn"])
     order = int(steps[number]["order"])
@@ -153,7 +159,7 @@ def remove(
     notes = notes_at(st, pcp)
     index = -1
     if migratetype < at.PCP_TYPES and not flags & (rec.NESTED | rec.DIRECT):
-        index = list_index(st, order, migratetype)
+        index = order_to_pindex(st, order, migratetype)
     if flags & rec.RUN_FIRST:
         listed = index >= 0
         if listed:

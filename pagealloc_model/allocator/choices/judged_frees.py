@@ -30,9 +30,9 @@ from pagealloc_model.allocator.core.offsets import pcp_at
 from pagealloc_model.allocator.core.pcp import (
     drained_list,
     list_count,
-    list_index,
-    list_order,
+    order_to_pindex,
     overflow_of_free,
+    pindex_to_order,
 )
 from pagealloc_model.allocator.core.request import split_allocation
 from pagealloc_model.base.jit import inner
@@ -40,7 +40,10 @@ from pagealloc_model.base.jit import inner
 
 @inner
 def overflows(st: np.ndarray, pcp: int, zone: int, order: int) -> tuple[int, int]:
-    """Pages that a free returns in the lower and in the upper world; counts the free's pages."""
+    """No kernel function: return the pages that a free returns in both worlds.
+
+    The lower world comes first. The free's own pages are counted.
+    """
     before = st[pcp + at.PCP_COUNT]
     early = min(overflow_of_free(st, pcp, zone, order), st[pcp + at.PCP_COUNT])
     after = st[pcp + at.PCP_COUNT]
@@ -56,7 +59,7 @@ def overflows(st: np.ndarray, pcp: int, zone: int, order: int) -> tuple[int, int
 def fit_world(
     st: np.ndarray, pcp: int, zone: int, order: int, high: int, predicted: int, actual: int
 ) -> None:
-    """Make one world allow whether a free drained, if it said otherwise."""
+    """No kernel function: make one world allow whether a free drained, if it said otherwise."""
     if (predicted > 0) == (actual > 0):
         return
     empties = max(predicted, actual) >= st[pcp + at.PCP_COUNT]
@@ -68,20 +71,26 @@ def fit_world(
 
 @inner
 def is_cut_short(st: np.ndarray, pcp: int, predicted: int, actual: int) -> bool:
-    """Whether a drain may have stopped between two chunks: no event tells of the lock (S4.7)."""
+    """No kernel function: return whether a drain may have stopped between chunks (S4.7).
+
+    No event tells of the lock.
+    """
     batch = st[pcp + at.PCP_BATCH]
     return st[at.FREE_BATCHED] != 0 and batch <= actual and actual < predicted
 
 
 @inner
 def chunked_drain(st: np.ndarray, pcp: int, index: int, wanted: int) -> int:
-    """Pages that a drain in chunks of `batch` returns: each may exceed by its last page (S4.7)."""
+    """No kernel function: return how many pages a drain in chunks of `batch` frees (S4.7).
+
+    Each chunk may exceed by its last page.
+    """
     lists = list_count(st)
     drained = 0
     got = 0
     for step in range(lists):
         each = (index + step) % lists
-        size = 1 << list_order(st, each)
+        size = 1 << pindex_to_order(st, each)
         for _ in range(st[list_at(pcp, each) + at.ENTRIES]):
             drained += size
             got += size
@@ -97,7 +106,10 @@ def chunked_drain(st: np.ndarray, pcp: int, index: int, wanted: int) -> int:
 def is_of_size(
     st: np.ndarray, pcp: int, steps: np.ndarray, number: int, index: int, predicted: int
 ) -> bool:
-    """Whether the run of drains after a free has the size predicted; its last page may exceed."""
+    """No kernel function: return whether a run of drains has the size predicted.
+
+    Its last page may exceed.
+    """
     actual = int(steps[number]["pages"])
     if st[at.FREE_BATCHED]:
         return actual == chunked_drain(st, pcp, index, predicted)
@@ -117,7 +129,7 @@ def judge_drain_size(
     early: int,
     late: int,
 ) -> None:
-    """A free drains: as many pages as the rule says (S4.6)?"""
+    """No kernel function: judge how many pages a free drains (S4.6)."""
     actual = int(steps[number]["pages"])
     settled = tuning.is_settled(st, pcp) and early == late
     if not settled or is_cut_short(st, pcp, early, actual):
@@ -138,7 +150,7 @@ def judge_overflow(
     pcp: int,
     index: int,
 ) -> None:
-    """A page was freed to a list: does the pageset overflow, and by how much (S4.6)?
+    """No kernel function: judge whether a free overflows its pageset, and by how much (S4.6).
 
     No overflow empties a pageset but a flush: pages drained down to the last one after a free of
     another order were drained for another reason (S4.9).
@@ -190,7 +202,10 @@ def push(
     misses: np.ndarray,
     number: int,
 ) -> None:
-    """A free, to a per-CPU list or, as far as the recording shows it, to the buddy at once."""
+    """No kernel function: put a freed page on a per-CPU list or in the buddy, and judge it.
+
+    It goes to the buddy at once as far as the recording shows it.
+    """
     zone = int(steps[number]["zone"])
     pfn = int(steps[number]["pfn"])
     order = int(steps[number]["order"])
@@ -206,7 +221,7 @@ def push(
             true.vacate(pages, st, track, zone, pfn, order)
     migratetype = int(blocks[pfn >> st[at.PAGEBLOCK_ORDER]]["migratetype"])
     listed = migratetype if migratetype < at.PCP_TYPES else at.MOVABLE
-    index = list_index(st, order, listed)
+    index = order_to_pindex(st, order, listed)
     steps[number]["migratetype"] = listed
     direct = fate == rec.REMOVE or flags & rec.NESTED != 0 or flags & rec.DIRECT != 0
     if index < 0 or direct or migratetype == st[at.ISOLATE]:
@@ -221,7 +236,7 @@ def push(
         track[pfn]["mark"] = -lst
     if flags & rec.UNSEEN or fate == rec.PUSH:
         true.note_unsure(st, track, pcp, pfn)
-    null_index = list_index(st, order, int(track[pfn]["null_type"]))
+    null_index = order_to_pindex(st, order, int(track[pfn]["null_type"]))
     null_add(track, st, pcp, null_index, pfn, False)
     judge_overflow(st, steps, tally, misses, number, pcp, index)
     notes = notes_at(st, pcp)
@@ -231,7 +246,7 @@ def push(
 
 @inner
 def expected_drain(st: np.ndarray, pcp: int, index: int) -> int:
-    """The page a drain takes next, -1 if the state has none on the pageset's lists."""
+    """No kernel function: return the page a drain takes next, or -1 if no list has one."""
     for each in range(list_count(st)):
         if st[list_at(pcp, each) + at.TAIL] >= 0:
             return st[list_at(pcp, drained_list(st, pcp, index)) + at.TAIL]
@@ -250,7 +265,7 @@ def judge_drained_page(
     pcp: int,
     index: int,
 ) -> None:
-    """A page leaves a list for the buddy: is it the one that the rule names (S5.6)?"""
+    """No kernel function: judge which page leaves a list for the buddy (S5.6)."""
     pfn = int(steps[number]["pfn"])
     order = int(steps[number]["order"])
     dropped = 0
@@ -263,7 +278,7 @@ def judge_drained_page(
     if not known or not true.is_listed(pages, pfn, order):
         leave_unjudged(tally, steps, number, DRAIN_PAGE)
         return
-    null_index = list_index(st, order, min(int(steps[number]["migratetype"]), at.MOVABLE))
+    null_index = order_to_pindex(st, order, min(int(steps[number]["migratetype"]), at.MOVABLE))
     null_hit = st[null_list_at(st, pcp, null_index) + at.TAIL] == pfn
     hit = expected == pfn
     judge(st, tally, misses, steps, number, DRAIN_PAGE, pcp, hit, null_hit, expected, pfn)
@@ -280,7 +295,10 @@ def begin_drain(
     number: int,
     pcp: int,
 ) -> None:
-    """A run of drains that no free of the same task caused: a worker's is a decay (S4.8)."""
+    """No kernel function: begin a run of drains that no free of the same task caused (S4.8).
+
+    A worker's is a decay.
+    """
     notes = notes_at(st, pcp)
     st[notes + true.NOTE_DRAIN_INDEX] = 0
     st[notes + true.NOTE_DRAIN_FROM] = pcp
@@ -308,7 +326,10 @@ def drain_one(
     misses: np.ndarray,
     number: int,
 ) -> None:
-    """A page goes from a list to the buddy; from another CPU's if all lists are drained (S4.9)."""
+    """No kernel function: move a page from a list to the buddy.
+
+    It comes from another CPU's list if all lists are drained (S4.9).
+    """
     zone = int(steps[number]["zone"])
     pfn = int(steps[number]["pfn"])
     order = int(steps[number]["order"])

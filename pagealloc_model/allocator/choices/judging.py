@@ -49,7 +49,7 @@ row after the last kept one holds the number of all misses."""
 def tally_outcome(
     tally: np.ndarray, steps: np.ndarray, number: int, choice: int, outcome: int
 ) -> None:
-    """Count one outcome of a choice under the step's order and type, time and CPU."""
+    """No kernel function: count one outcome of a choice by order, type, time and CPU."""
     order = int(steps[number]["order"])
     migratetype = max(int(steps[number]["migratetype"]), 0)
     tally[choice, order * at.MIGRATETYPES + migratetype, outcome] += 1
@@ -59,7 +59,7 @@ def tally_outcome(
 
 @inner
 def leave_unjudged(tally: np.ndarray, steps: np.ndarray, number: int, choice: int) -> None:
-    """Count a choice that the true state before it does not settle."""
+    """No kernel function: count a choice that the true state before it does not settle."""
     tally_outcome(tally, steps, number, choice, UNJUDGED)
 
 
@@ -77,7 +77,10 @@ def judge(
     predicted: int,
     actual: int,
 ) -> None:
-    """Count a judged choice; the first misses of each are kept with the state they arose from."""
+    """No kernel function: count a judged choice.
+
+    The first misses of each are kept with the state they arose from.
+    """
     tally_outcome(tally, steps, number, choice, JUDGED)
     if null_hit:
         tally_outcome(tally, steps, number, choice, NULL_HITS)

@@ -74,7 +74,7 @@ ALL_FLAGS = 511
 
 @entry
 def match_batched(steps: np.ndarray, last_free: np.ndarray) -> None:
-    """Move the push of a page freed in a batch to its mm_page_free_batched row (T3).
+    """No kernel function: move a batched free's push to its mm_page_free_batched row (T3).
 
     Args:
         steps: mm_page_free as PUSH, mm_page_free_batched as BATCHED. A matched pair becomes
@@ -99,7 +99,9 @@ def match_batched(steps: np.ndarray, last_free: np.ndarray) -> None:
 
 @entry
 def note_nesting(steps: np.ndarray, waiting: np.ndarray, opened: np.ndarray) -> None:
-    """Flag what an interrupt allocates or frees while its CPU puts a batch on its lists.
+    """No kernel function: flag what an interrupt allocates or frees during a batch.
+
+    Its CPU is putting a batch on its lists.
 
     Args:
         steps: in time order, batched frees matched.
@@ -121,7 +123,9 @@ def note_nesting(steps: np.ndarray, waiting: np.ndarray, opened: np.ndarray) -> 
 
 @entry
 def note_fates(steps: np.ndarray, upcoming: np.ndarray, upcoming_type: np.ndarray) -> None:
-    """Write every step's `fate`; to pushes and drains the type that the page is next taken as.
+    """No kernel function: write every step's `fate`.
+
+    Pushes and drains get the type that the page is next taken as.
 
     Args:
         steps: in time order.
@@ -143,7 +147,7 @@ def note_fates(steps: np.ndarray, upcoming: np.ndarray, upcoming_type: np.ndarra
 
 @inner
 def same_owner(steps: np.ndarray, number: int, after: int) -> bool:
-    """Whether two steps are of one task and zone."""
+    """No kernel function: return whether two steps are of one task and zone."""
     return int(steps[after]["pid"]) == int(steps[number]["pid"]) and int(
         steps[after]["zone"]
     ) == int(steps[number]["zone"])
@@ -151,7 +155,10 @@ def same_owner(steps: np.ndarray, number: int, after: int) -> bool:
 
 @inner
 def continues_run(steps: np.ndarray, number: int, after: int) -> bool:
-    """Whether a CPU's next step continues the run of removals or drains of this one."""
+    """No kernel function: return whether a CPU's next step continues this one's run.
+
+    It is a run of removals or of drains.
+    """
     operation = int(steps[number]["operation"])
     alike = operation == DRAIN or int(steps[after]["order"]) == int(steps[number]["order"])
     return (
@@ -161,7 +168,7 @@ def continues_run(steps: np.ndarray, number: int, after: int) -> bool:
 
 @inner
 def takes_same_page(steps: np.ndarray, number: int, end: int) -> bool:
-    """Whether a step is the allocation of the very page that another removed."""
+    """No kernel function: return whether a step allocates the very page that another removed."""
     return (
         int(steps[end]["operation"]) == POP
         and int(steps[end]["pfn"]) == int(steps[number]["pfn"])
@@ -171,7 +178,9 @@ def takes_same_page(steps: np.ndarray, number: int, end: int) -> bool:
 
 @entry
 def note_runs(steps: np.ndarray, following: np.ndarray, ends: np.ndarray) -> None:
-    """Measure runs of removals and of drains on each CPU; writes `objects`, `pages`, `flags`.
+    """No kernel function: measure runs of removals and of drains on each CPU.
+
+    It writes `objects`, `pages`, `flags`.
 
     Args:
         steps: in time order; only rows of the trace among them.

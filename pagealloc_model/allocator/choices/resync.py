@@ -23,7 +23,10 @@ from pagealloc_model.base.jit import entry, inner
 
 @inner
 def pass_tick(st: np.ndarray, cpu: int, operation: int) -> None:
-    """A CPU's vmstat tick may come from now on, or has come, for all its pagesets (S4.8)."""
+    """No kernel function: note that a CPU's vmstat tick may come, or has come (S4.8).
+
+    That holds for all its pagesets.
+    """
     for zone in range(st[at.NR_ZONES]):
         if st[zone_at(zone) + at.ZONE_MANAGED] == 0:
             continue
@@ -35,7 +38,10 @@ def pass_tick(st: np.ndarray, cpu: int, operation: int) -> None:
 
 @inner
 def asks_zones(pages: np.ndarray, steps: np.ndarray, number: int) -> bool:
-    """Whether a request walks zones before this step: one served by a removal did so before it."""
+    """No kernel function: return whether a request walks zones before this step.
+
+    One served by a removal did so before it.
+    """
     operation = int(steps[number]["operation"])
     if operation == rec.REMOVE:
         first = int(steps[number]["flags"]) & rec.RUN_FIRST
@@ -47,7 +53,10 @@ def asks_zones(pages: np.ndarray, steps: np.ndarray, number: int) -> bool:
 
 @inner
 def visit_zones(st: np.ndarray, steps: np.ndarray, number: int) -> None:
-    """A request walks its node's zones down to the one that served it, noting those below high."""
+    """No kernel function: walk a request's zones down to the one that served it.
+
+    Those below high are noted.
+    """
     zone = int(steps[number]["zone"])
     types = st[at.ZONE_TYPES]
     lowest = max(zone, 0)
@@ -59,7 +68,10 @@ def visit_zones(st: np.ndarray, steps: np.ndarray, number: int) -> None:
 
 @inner
 def pass_snapshot(st: np.ndarray, steps: np.ndarray, number: int) -> None:
-    """A snapshot of one pageset begins or has been read, or one of a zone's free pages."""
+    """No kernel function: take up the begin or end of a snapshot.
+
+    It is of one pageset, or of a zone's free pages.
+    """
     region = zone_at(int(steps[number]["zone"]))
     if int(steps[number]["operation"]) == rec.FREE_READ:
         read = int(steps[number]["pages"])
@@ -75,7 +87,10 @@ def pass_snapshot(st: np.ndarray, steps: np.ndarray, number: int) -> None:
 
 @inner
 def note_reclaim(st: np.ndarray) -> None:
-    """Events tell when kswapd runs: the worlds agree on it (S10.2)."""
+    """No kernel function: note when kswapd runs, as events tell (S10.2).
+
+    The worlds agree on it.
+    """
     for zone in range(st[at.NR_ZONES]):
         active = st[zone_at(zone) + at.ZONE_RECLAIM_ACTIVE]
         st[zone_notes_at(st, zone) + true.ZONE_NOTE_RECLAIM_ACTIVE] = active
@@ -93,7 +108,7 @@ def resync(
     low: int,
     high: int,
 ) -> None:
-    """Apply `steps[low:high]`, judging each choice.
+    """No kernel function: apply `steps[low:high]`, judging each choice.
 
     Args:
         pages: `layout.PAGE` records.

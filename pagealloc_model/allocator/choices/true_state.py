@@ -11,16 +11,16 @@ import numpy as np
 from pagealloc_model.allocator.choices import recorded_steps as rec
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.buddy import (
-    add_buddy,
-    free_to_buddy,
-    move_block_free_pages,
-    push_head,
-    push_tail,
-    remove_buddy,
-    set_block_types,
-    unlink,
+    __add_to_free_list,
+    __del_page_from_free_list,
+    __free_one_page,
+    change_pageblock_range,
+    list_add,
+    list_add_tail,
+    list_del,
+    move_freepages_block,
 )
-from pagealloc_model.allocator.core.counters import account_free
+from pagealloc_model.allocator.core.counters import account_freepages
 from pagealloc_model.base.jit import inner
 
 TRACK = np.dtype(
@@ -112,7 +112,7 @@ REPAIRS = len(REPAIR_NAMES)
 
 @inner
 def notes_at(st: np.ndarray, pcp: int) -> int:
-    """Offset of what is noted of the pageset at `pcp`."""
+    """No kernel function: return the offset of what is noted of the pageset at `pcp`."""
     pagesets = st[at.NR_ZONES] * st[at.NR_CPUS]
     first = st.shape[0] - REPAIRS - st[at.NR_ZONES] * ZONE_NOTES - pagesets * NOTE_STRIDE
     return first + (pcp - st[at.PCP_BASE]) // at.PCP_STRIDE * NOTE_STRIDE
@@ -120,19 +120,19 @@ def notes_at(st: np.ndarray, pcp: int) -> int:
 
 @inner
 def zone_notes_at(st: np.ndarray, zone: int) -> int:
-    """Offset of what is noted of a zone."""
+    """No kernel function: return the offset of what is noted of a zone."""
     return st.shape[0] - REPAIRS - (st[at.NR_ZONES] - zone) * ZONE_NOTES
 
 
 @inner
 def count_repair(st: np.ndarray, kind: int) -> None:
-    """Count a correction of the state that no event explains."""
+    """No kernel function: count a correction of the state that no event explains."""
     st[st.shape[0] - REPAIRS + kind] += 1
 
 
 @inner
 def pageset_of_list(st: np.ndarray, lst: int) -> int:
-    """Offset of the pageset that a list belongs to."""
+    """No kernel function: return the offset of the pageset that a list belongs to."""
     base = st[at.PCP_BASE]
     return base + (lst - base) // at.PCP_STRIDE * at.PCP_STRIDE
 
@@ -148,7 +148,10 @@ def put_on_list(
     fate: int,
     tail: bool,
 ) -> None:
-    """Put a page at the head or tail of a per-CPU list; the count is the caller's business."""
+    """No kernel function: put a page at the head or tail of a per-CPU list.
+
+    The caller updates the count.
+    """
     pages[pfn]["order"] = order
     pages[pfn]["where"] = at.ON_PCP
     track[pfn]["mark"] = lst
@@ -156,23 +159,23 @@ def put_on_list(
     track[pfn]["unsure"] = 0
     track[pfn]["passed"] = 0
     if tail:
-        push_tail(pages, st, lst, pfn)
+        list_add_tail(pages, st, lst, pfn)
     else:
-        push_head(pages, st, lst, pfn)
+        list_add(pages, st, lst, pfn)
 
 
 @inner
 def is_listed(pages: np.ndarray, pfn: int, order: int) -> bool:
-    """Whether a page of this order is on a per-CPU list."""
+    """No kernel function: return whether a page of this order is on a per-CPU list."""
     return int(pages[pfn]["where"]) == at.ON_PCP and int(pages[pfn]["order"]) == order
 
 
 @inner
 def leave_list(pages: np.ndarray, st: np.ndarray, track: np.ndarray, pfn: int) -> None:
-    """Take a page off its per-CPU list and out of the pageset's count."""
+    """No kernel function: take a page off its per-CPU list and out of the pageset's count."""
     lst = abs(int(track[pfn]["mark"]))
     if int(track[pfn]["fate"]) != ASTRAY:
-        unlink(pages, st, lst, pfn)
+        list_del(pages, st, lst, pfn)
     pcp = pageset_of_list(st, lst)
     st[pcp + at.PCP_COUNT] -= 1 << int(pages[pfn]["order"])
     if int(track[pfn]["unsure"]):
@@ -187,15 +190,16 @@ def leave_list(pages: np.ndarray, st: np.ndarray, track: np.ndarray, pfn: int) -
 
 @inner
 def list_at(pcp: int, index: int) -> int:
-    """Offset of a pageset's list."""
+    """No kernel function: return the offset of a pageset's list."""
     return pcp + at.PCP_LISTS + index * at.LIST_WORDS
 
 
 @inner
 def drop_hidden(pages: np.ndarray, st: np.ndarray, track: np.ndarray, end: int, pfn: int) -> int:
-    """Drop what left a list's end unseen: pages before `pfn` that no event takes off it (T9).
+    """No kernel function: drop what left a list's end unseen (T9).
 
-    `end` is the offset of the list's head or tail.
+    These are the pages before `pfn` that no event takes off it. `end` is the offset of the list's
+    head or tail.
     """
     dropped = 0
     page = st[end]
@@ -212,7 +216,10 @@ def drop_hidden(pages: np.ndarray, st: np.ndarray, track: np.ndarray, end: int, 
 
 @inner
 def note_fate(track: np.ndarray, steps: np.ndarray, number: int) -> None:
-    """Note the operation that moves pages next which a step has just returned to the buddy."""
+    """No kernel function: note the operation that moves pages next.
+
+    A step has just returned them to the buddy.
+    """
     pfn = int(steps[number]["pfn"])
     order = int(steps[number]["order"])
     fate = int(steps[number]["fate"])
@@ -224,9 +231,10 @@ def note_fate(track: np.ndarray, steps: np.ndarray, number: int) -> None:
 
 @inner
 def leaves_unseen(pages: np.ndarray, track: np.ndarray, head: int) -> bool:
-    """Whether a free buddy's pages, or some of them, are next seen elsewhere than leaving it (T9).
+    """No kernel function: return whether a free buddy's pages next appear elsewhere (T9).
 
-    Compaction isolates free pages, the reserve takes blocks over, at times that no event tells.
+    Some of them may do. Compaction isolates free pages, the reserve takes blocks over, at times
+    that no event tells.
     """
     for page in range(head, head + (1 << int(pages[head]["order"]))):
         fate = int(track[page]["fate"])
@@ -237,25 +245,31 @@ def leaves_unseen(pages: np.ndarray, track: np.ndarray, head: int) -> bool:
 
 @inner
 def note_unsure(st: np.ndarray, track: np.ndarray, pcp: int, pfn: int) -> None:
-    """Note that a page just listed came, or will go, at a time that no event tells."""
+    """No kernel function: note that a page came, or will go, when no event tells."""
     track[pfn]["unsure"] = 1
     st[notes_at(st, pcp) + NOTE_UNSURE] += 1
 
 
 @inner
 def pass_over(pages: np.ndarray, st: np.ndarray, track: np.ndarray, pfn: int) -> None:
-    """The kernel took another page than this: one passed over twice is unlinked, but counted."""
+    """No kernel function: note that the kernel took another page than this.
+
+    One passed over twice is unlinked, but counted.
+    """
     if not int(track[pfn]["passed"]):
         track[pfn]["passed"] = 1
         return
-    unlink(pages, st, abs(int(track[pfn]["mark"])), pfn)
+    list_del(pages, st, abs(int(track[pfn]["mark"])), pfn)
     track[pfn]["fate"] = ASTRAY
     count_repair(st, REPAIR_ASTRAY)
 
 
 @inner
 def containing_buddy(pages: np.ndarray, st: np.ndarray, pfn: int, order: int) -> int:
-    """First page of the free buddy that holds `1 << order` pages at `pfn`; -1 if none does."""
+    """No kernel function: return the first page of the free buddy that holds pages, or -1.
+
+    It holds `1 << order` pages at `pfn`.
+    """
     for current in range(order, st[at.MAX_ORDER] + 1):
         head = pfn & ~((1 << current) - 1)
         if int(pages[head]["where"]) == at.BUDDY and int(pages[head]["order"]) >= current:
@@ -267,34 +281,34 @@ def containing_buddy(pages: np.ndarray, st: np.ndarray, pfn: int, order: int) ->
 def take_exactly(
     pages: np.ndarray, st: np.ndarray, track: np.ndarray, zone: int, head: int, pfn: int, order: int
 ) -> None:
-    """Cut `1 << order` pages at `pfn` out of the free buddy at `head`, rest to list heads (S5.2).
+    """No kernel function: cut `1 << order` pages at `pfn` out of a free buddy (S5.2).
 
-    The kernel always takes a buddy's low end. Where the pages lie elsewhere in one that has been
-    there since the start, its lower part was not free, or apart: it is left out until an event
-    shows it.
+    The buddy is at `head`; the rest goes to list heads. The kernel always takes a buddy's low end.
+    Where the pages lie elsewhere in one that has been there since the start, its lower part was not
+    free, or apart: it is left out until an event shows it.
     """
     current = int(pages[head]["order"])
     migratetype = int(pages[head]["tag"])
     guessed = track[head]["mark"] == SINCE_START
-    remove_buddy(pages, st, zone, head)
+    __del_page_from_free_list(pages, st, zone, head)
     track[head]["mark"] = KNOWN
-    account_free(st, zone, migratetype, -(1 << current))
+    account_freepages(st, zone, migratetype, -(1 << current))
     while current > order:
         current -= 1
         other = (pfn & ~((1 << current) - 1)) ^ (1 << current)
         if other < pfn and guessed:
             count_repair(st, REPAIR_START)
             continue
-        add_buddy(pages, st, zone, other, current, migratetype, False)
+        __add_to_free_list(pages, st, zone, other, current, migratetype, False)
         track[other]["mark"] = KNOWN
-        account_free(st, zone, migratetype, 1 << current)
+        account_freepages(st, zone, migratetype, 1 << current)
 
 
 @inner
 def drop_buddy(pages: np.ndarray, st: np.ndarray, track: np.ndarray, zone: int, head: int) -> None:
-    """Take a free buddy out of the state."""
-    account_free(st, zone, int(pages[head]["tag"]), -(1 << int(pages[head]["order"])))
-    remove_buddy(pages, st, zone, head)
+    """No kernel function: take a free buddy out of the state."""
+    account_freepages(st, zone, int(pages[head]["tag"]), -(1 << int(pages[head]["order"])))
+    __del_page_from_free_list(pages, st, zone, head)
     track[head]["mark"] = KNOWN
 
 
@@ -302,7 +316,7 @@ def drop_buddy(pages: np.ndarray, st: np.ndarray, track: np.ndarray, zone: int, 
 def vacate(
     pages: np.ndarray, st: np.ndarray, track: np.ndarray, zone: int, pfn: int, order: int
 ) -> None:
-    """Take pages out of wherever the state has them; counts what that repairs."""
+    """No kernel function: take pages out of wherever the state has them; count repairs."""
     for current in range(order, st[at.MAX_ORDER] + 1):
         head = pfn & ~((1 << current) - 1)
         if int(pages[head]["order"]) >= current:
@@ -335,8 +349,11 @@ def return_exactly(
     order: int,
     migratetype: int,
 ) -> None:
-    """Free pages to the buddy by the model's rule; what they merge into has a known place."""
-    free_to_buddy(pages, blocks, st, zone, pfn, order, migratetype)
+    """No kernel function: free pages to the buddy by the model's rule.
+
+    What they merge into has a known place.
+    """
+    __free_one_page(pages, blocks, st, zone, pfn, order, migratetype)
     head = containing_buddy(pages, st, pfn, order)
     part = pfn
     for current in range(order, int(pages[head]["order"])):
@@ -356,7 +373,7 @@ def return_directly(
     pfn: int,
     order: int,
 ) -> None:
-    """Free pages that no list takes, block by block (S5.4)."""
+    """No kernel function: free pages that no list takes, block by block (S5.4)."""
     block_order = st[at.PAGEBLOCK_ORDER]
     piece = min(order, block_order)
     for number in range(1 << (order - piece)):
@@ -370,7 +387,10 @@ def return_directly(
 def learn_block_type(
     pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, zone: int, pfn: int, migratetype: int
 ) -> None:
-    """Retag a pageblock to the type an event shows; its free pages go to that type's tails."""
+    """No kernel function: retag a pageblock to the type an event shows.
+
+    Its free pages go to that type's tails.
+    """
     block_order = st[at.PAGEBLOCK_ORDER]
     block = pfn >> block_order
     if int(blocks[block]["migratetype"]) == migratetype:
@@ -378,11 +398,11 @@ def learn_block_type(
     count_repair(st, REPAIR_TYPE)
     head = containing_buddy(pages, st, block << block_order, block_order)
     if head < 0:
-        move_block_free_pages(pages, blocks, st, zone, block, migratetype)
+        move_freepages_block(pages, blocks, st, zone, block, migratetype)
         return
     order = int(pages[head]["order"])
-    account_free(st, zone, int(pages[head]["tag"]), -(1 << order))
-    remove_buddy(pages, st, zone, head)
-    set_block_types(blocks, st, head, order, migratetype)
-    add_buddy(pages, st, zone, head, order, migratetype, True)
-    account_free(st, zone, migratetype, 1 << order)
+    account_freepages(st, zone, int(pages[head]["tag"]), -(1 << order))
+    __del_page_from_free_list(pages, st, zone, head)
+    change_pageblock_range(blocks, st, head, order, migratetype)
+    __add_to_free_list(pages, st, zone, head, order, migratetype, True)
+    account_freepages(st, zone, migratetype, 1 << order)

@@ -25,7 +25,7 @@ deltas back (S1.10), compaction holds pages that no event names."""
 
 @inner
 def swap(st: np.ndarray, word: int, other: int) -> None:
-    """Exchange two words."""
+    """No kernel function: exchange two words."""
     kept = st[word]
     st[word] = st[other]
     st[other] = kept
@@ -33,7 +33,7 @@ def swap(st: np.ndarray, word: int, other: int) -> None:
 
 @inner
 def swap_zone_words(st: np.ndarray, zone: int) -> None:
-    """Exchange the two worlds' words of a zone."""
+    """No kernel function: exchange the two worlds' words of a zone."""
     region = zone_at(zone)
     notes = zone_notes_at(st, zone)
     swap(st, region + at.ZONE_BELOW_HIGH, notes + true.ZONE_NOTE_BELOW_HIGH)
@@ -42,7 +42,10 @@ def swap_zone_words(st: np.ndarray, zone: int) -> None:
 
 @inner
 def swap_worlds(st: np.ndarray, pcp: int, zone: int) -> None:
-    """Exchange the two worlds: the state's words of a pageset and its zone with the notes'."""
+    """No kernel function: exchange the two worlds.
+
+    The state's words of a pageset and its zone change places with the notes'.
+    """
     notes = notes_at(st, pcp)
     swap(st, pcp + at.PCP_HIGH, notes + true.NOTE_HIGH)
     swap(st, pcp + at.PCP_ALLOC_FACTOR, notes + true.NOTE_ALLOC_FACTOR)
@@ -55,7 +58,7 @@ def swap_worlds(st: np.ndarray, pcp: int, zone: int) -> None:
 
 @inner
 def make_worlds_one(st: np.ndarray, pcp: int, zone: int) -> None:
-    """The upper world is as the lower one, but for the count."""
+    """No kernel function: make the upper world as the lower one, but for the count."""
     notes = notes_at(st, pcp)
     st[notes + true.NOTE_HIGH] = st[pcp + at.PCP_HIGH]
     st[notes + true.NOTE_ALLOC_FACTOR] = st[pcp + at.PCP_ALLOC_FACTOR]
@@ -69,13 +72,16 @@ def make_worlds_one(st: np.ndarray, pcp: int, zone: int) -> None:
 
 @inner
 def is_settled(st: np.ndarray, pcp: int) -> bool:
-    """Whether limits are known, and no page came or goes at a time that no event tells."""
+    """No kernel function: return whether limits are known and all moves are seen.
+
+    No page comes or goes at a time that no event tells.
+    """
     return st[notes_at(st, pcp) + true.NOTE_UNSURE] == 0
 
 
 @inner
 def visit(st: np.ndarray, zone: int, order: int, highest_type: int) -> None:
-    """A request tests a zone's high watermark, which may set BELOW_HIGH (S3.1)."""
+    """No kernel function: test a zone's high mark, which may set BELOW_HIGH (S3.1)."""
     region = zone_at(zone)
     st[region + at.ZONE_FREE_UNFOLDED] += FREE_SLACK
     zone_may_serve(st, zone, order, highest_type, at.WMARK_LOW)
@@ -88,7 +94,7 @@ def visit(st: np.ndarray, zone: int, order: int, highest_type: int) -> None:
 
 @inner
 def leave_low_memory(st: np.ndarray, zone: int) -> None:
-    """A drain by a free is over, which may clear BELOW_HIGH (S4.6)."""
+    """No kernel function: end a drain by a free, which may clear BELOW_HIGH (S4.6)."""
     region = zone_at(zone)
     st[region + at.ZONE_FREE_UNFOLDED] += FREE_SLACK
     leave_below_high(st, zone)
@@ -101,7 +107,10 @@ def leave_low_memory(st: np.ndarray, zone: int) -> None:
 
 @inner
 def begin_snapshot(st: np.ndarray, pcp: int) -> None:
-    """A snapshot begins: from now on the words pass through what it reads."""
+    """No kernel function: begin a snapshot.
+
+    From now on the words pass through what it reads.
+    """
     notes = notes_at(st, pcp)
     listed = st[pcp + at.PCP_COUNT] - st[notes + true.NOTE_REMAINDER]
     st[notes + true.NOTE_READING] = 1
@@ -113,7 +122,7 @@ def begin_snapshot(st: np.ndarray, pcp: int) -> None:
 
 @inner
 def follow_snapshot(st: np.ndarray, pcp: int) -> None:
-    """Note what the words come to while a snapshot is being read."""
+    """No kernel function: note what the words come to while a snapshot is being read."""
     notes = notes_at(st, pcp)
     if st[notes + true.NOTE_READING] == 0:
         return
@@ -129,7 +138,10 @@ def follow_snapshot(st: np.ndarray, pcp: int) -> None:
 
 @inner
 def end_snapshot(st: np.ndarray, pcp: int, count: int, high: int) -> None:
-    """A snapshot has been read: it bounds the pages that never move, and shows a `high` at rest."""
+    """No kernel function: take up what a snapshot has read.
+
+    It bounds the pages that never move, and shows a `high` at rest.
+    """
     notes = notes_at(st, pcp)
     follow_snapshot(st, pcp)
     most = st[notes + true.NOTE_REMAINDER]
@@ -157,7 +169,9 @@ def end_snapshot(st: np.ndarray, pcp: int, count: int, high: int) -> None:
 
 @inner
 def decay_lower(st: np.ndarray, pcp: int) -> int:
-    """Let the lower world's `high` sink as one tick does, as far as any count it may have allows.
+    """No kernel function: let the lower world's `high` sink as one tick does.
+
+    It sinks as far as any count it may have allows.
 
     Returns:
         Pages that now exceed it.
@@ -171,7 +185,10 @@ def decay_lower(st: np.ndarray, pcp: int) -> int:
 
 @inner
 def decay_upper(st: np.ndarray, pcp: int, zone: int) -> int:
-    """The same for the upper world's `high`, which sinks as little as it can."""
+    """No kernel function: let the upper world's `high` sink as little as it can.
+
+    Returns how many pages now exceed it.
+    """
     swap_worlds(st, pcp, zone)
     excess = decay_lower(st, pcp)
     swap_worlds(st, pcp, zone)
@@ -180,7 +197,10 @@ def decay_upper(st: np.ndarray, pcp: int, zone: int) -> int:
 
 @inner
 def tick_opens(st: np.ndarray, pcp: int) -> None:
-    """From now on the tick may come at any time, unless it has already been seen."""
+    """No kernel function: note that the tick may come at any time from now on.
+
+    It does nothing if the tick has already been seen.
+    """
     notes = notes_at(st, pcp)
     if st[notes + true.NOTE_TICK] == true.TICK_DONE:
         return
@@ -190,7 +210,7 @@ def tick_opens(st: np.ndarray, pcp: int) -> None:
 
 @inner
 def tick_is_over(st: np.ndarray, pcp: int, zone: int) -> None:
-    """The tick has come, at the latest now."""
+    """No kernel function: note that the tick has come, at the latest now."""
     notes = notes_at(st, pcp)
     if st[notes + true.NOTE_TICK] == true.TICK_OPEN:
         decay_upper(st, pcp, zone)
@@ -199,7 +219,10 @@ def tick_is_over(st: np.ndarray, pcp: int, zone: int) -> None:
 
 @inner
 def tick_seen(st: np.ndarray, pcp: int, zone: int) -> tuple[int, int]:
-    """The tick comes now; pages that exceed the lowered `high` in the lower and upper world."""
+    """No kernel function: take up a tick that comes now.
+
+    Returns how many pages exceed the lowered `high` in the lower and upper world.
+    """
     notes = notes_at(st, pcp)
     if st[notes + true.NOTE_TICK] == true.TICK_OPEN:
         lower = st[pcp + at.PCP_COUNT] - st[pcp + at.PCP_HIGH]
@@ -211,7 +234,9 @@ def tick_seen(st: np.ndarray, pcp: int, zone: int) -> tuple[int, int]:
 
 @inner
 def fit_count(st: np.ndarray, pcp: int, limit: int, drained: int) -> bool:
-    """Let a free bound the pages that never move, if these explain what it did.
+    """No kernel function: let a free bound the pages that never move.
+
+    It does if these explain what the free did.
 
     Returns:
         Whether the count of the world in `st` may be what its limit asks for.
@@ -233,7 +258,10 @@ def fit_count(st: np.ndarray, pcp: int, limit: int, drained: int) -> bool:
 
 @inner
 def overflow_limit(st: np.ndarray, pcp: int, zone: int, high: int) -> int:
-    """The count at which a free overflows in a world whose `high` was this (S4.6)."""
+    """No kernel function: return the count at which a free overflows in a world (S4.6).
+
+    Its `high` was the one given.
+    """
     region = zone_at(zone)
     if st[region + at.ZONE_RECLAIM_ACTIVE]:
         return min(st[pcp + at.PCP_BATCH] << 2, high)
@@ -244,11 +272,11 @@ def overflow_limit(st: np.ndarray, pcp: int, zone: int, high: int) -> int:
 
 @inner
 def fit_overflow(st: np.ndarray, pcp: int, zone: int, high: int, drained: int) -> None:
-    """Make the words of one world allow what a free did, which they said it would not do.
+    """No kernel function: make one world's words allow what a free did.
 
-    `high` is what it was before the free. No drain shows that count has not come to high, and that
-    neither reclaim nor low memory lowered the limit; a drain, that count has come to high, or that
-    one of these did (S4.6).
+    They said it would not do so. `high` is what it was before the free. No drain shows that count
+    has not come to high, and that neither reclaim nor low memory lowered the limit; a drain, that
+    count has come to high, or that one of these did (S4.6).
     """
     if fit_count(st, pcp, overflow_limit(st, pcp, zone, high), drained):
         return
@@ -268,7 +296,10 @@ def fit_overflow(st: np.ndarray, pcp: int, zone: int, high: int, drained: int) -
 
 @inner
 def widen_high(st: np.ndarray, pcp: int, drained: int) -> None:
-    """After a free that neither world allowed: `high` is no more known than the free shows."""
+    """No kernel function: widen `high` after a free that neither world allowed.
+
+    It is no more known than the free shows.
+    """
     if drained > 0:
         st[pcp + at.PCP_HIGH] = st[pcp + at.PCP_HIGH_MIN]
     else:
@@ -277,9 +308,10 @@ def widen_high(st: np.ndarray, pcp: int, drained: int) -> None:
 
 @inner
 def fit_flush(st: np.ndarray, pcp: int, high: int, drained: int) -> None:
-    """Make the words of one world allow that a high-order free flushed, or that it did not.
+    """No kernel function: make one world's words allow that a free flushed, or did not.
 
-    `high` is what it was before the free, when the rule had lowered it (S4.6).
+    It is a high-order free. `high` is what it was before the free, when the rule had lowered it
+    (S4.6).
     """
     threshold = st[pcp + at.PCP_BATCH]
     if st[at.FLUSH_ADDS_HALF_HIGH_MIN]:
@@ -295,14 +327,17 @@ def fit_flush(st: np.ndarray, pcp: int, high: int, drained: int) -> None:
 
 @inner
 def fit_free_count(st: np.ndarray, pcp: int, drained: int) -> None:
-    """Set free_count to what explains the size of a drain (S4.6)."""
+    """No kernel function: set free_count to what explains the size of a drain (S4.6)."""
     if drained > st[pcp + at.PCP_BATCH]:
         st[pcp + at.PCP_FREE_COUNT] = drained
 
 
 @inner
 def fit_alloc_factor(st: np.ndarray, pcp: int, predicted: int, objects: int) -> None:
-    """Set alloc_factor, and what high grew by, to fit a refill of so many order-0 pages (S4.4)."""
+    """No kernel function: set alloc_factor, and what high grew by, to fit a refill (S4.4).
+
+    The refill is of so many order-0 pages.
+    """
     base = st[pcp + at.PCP_BATCH]
     factor = 0
     while base << factor < objects and factor < st[at.BATCH_SCALE_MAX]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from pagealloc_model.allocator.choices.recorded_steps import DRAIN, POP, PUSH, REMOVE
 from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.pcp import list_index
+from pagealloc_model.allocator.core.pcp import order_to_pindex
 from pagealloc_model.base.jit import entry
 
 
@@ -24,10 +24,11 @@ def find_unseen_frees(
     drained: np.ndarray,
     found: np.ndarray,
 ) -> int:
-    """Allocated pages that are allocated or drained again: they were freed without an event.
+    """No kernel function: find frees that no event shows.
 
-    A page popped was pushed after the list's last visible operation, or with the unseen page
-    popped just before; a page drained was pushed after the page drained just before it.
+    Allocated pages that are allocated or drained again were freed without an event. A page popped
+    was pushed after the list's last visible operation, or with the unseen page popped just before;
+    a page drained was pushed after the page drained just before it.
 
     Args:
         steps: in time order, fates noted.
@@ -54,7 +55,7 @@ def find_unseen_frees(
             migratetype = int(steps[number]["found_type"])
         index = -1
         if 0 <= migratetype < at.PCP_TYPES:
-            index = list_index(st, order, migratetype)
+            index = order_to_pindex(st, order, migratetype)
         place = (int(steps[number]["zone"]) * st[at.NR_CPUS] + cpu) * at.PCP_LISTS_MAX + index
         takes = operation in (POP, DRAIN)
         if takes and live[pfn] and index >= 0:

@@ -11,7 +11,10 @@ from pagealloc_model.base.jit import inner
 
 @inner
 def fast_path_flags(st: np.ndarray, zonelist: int, migratetype: int, bits: int) -> int:
-    """Allocation flags of the first attempt (S2.5, S2.7)."""
+    """Part of prepare_alloc_pages(): return the allocation flags of the first attempt (S2.5, S2.7).
+
+    alloc_flags_nofragment() and, for CMA, gfp_to_alloc_flags_cma() add to them in the kernel.
+    """
     flags = at.WMARK_LOW
     if bits & at.GFP_KSWAPD_RECLAIM:
         flags |= at.ALLOC_KSWAPD
@@ -26,8 +29,11 @@ def fast_path_flags(st: np.ndarray, zonelist: int, migratetype: int, bits: int) 
 
 
 @inner
-def slow_path_flags(st: np.ndarray, bits: int, order: int, fast: int) -> int:
-    """Allocation flags of later attempts (S2.6), those of the fast path given."""
+def gfp_to_alloc_flags(st: np.ndarray, bits: int, order: int, fast: int) -> int:
+    """gfp_to_alloc_flags(): return the flags of later attempts (S2.6), given those of the first.
+
+    In 7.3 the function is called alloc_flags_slowpath().
+    """
     flags = at.WMARK_MIN | (fast & (at.ALLOC_KSWAPD | at.ALLOC_CMA))
     if st[at.DEFRAG_MODE]:
         flags |= at.ALLOC_NOFRAGMENT

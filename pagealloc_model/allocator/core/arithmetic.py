@@ -7,7 +7,10 @@ from pagealloc_model.base.jit import inner
 
 @inner
 def clamp(value: int, low: int, high: int) -> int:
-    """`value` kept within bounds; `high` is tested first and wins where the bounds cross."""
+    """clamp(): return `value` kept within bounds.
+
+    `high` is tested first and wins where the bounds cross.
+    """
     if value >= high:
         return high
     return max(value, low)

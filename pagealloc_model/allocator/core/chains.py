@@ -23,11 +23,11 @@ its pages, its order, whether it failed."""
 
 @entry
 def link_chains(requests: np.ndarray, leads: np.ndarray) -> None:
-    """Find for each failure the same task's requests that came in its place.
+    """No kernel function: find the requests that came in place of each failed one (T10.4).
 
-    They are the task's following ones of its class and of lower order, up to as many pages as were
-    asked for, until it asks for that order again. Kernel memory is replaced by one request. The
-    same request again, before any smaller one, is another try.
+    They are the same task's following ones of its class and of lower order, up to as many pages as
+    were asked for, until it asks for that order again. Kernel memory is replaced by one request.
+    The same request again, before any smaller one, is another try.
 
     Args:
         requests: `REQUEST` records by task, then class, then time.

@@ -14,7 +14,7 @@ QUIET_TICKS = 3
 
 @inner
 def count_free(st: np.ndarray, zone: int, migratetype: int, change: int) -> None:
-    """Count pages of the start image, which no CPU has yet to pass on."""
+    """No kernel function: count pages of the start image, which no CPU has yet to pass on."""
     if migratetype == st[at.ISOLATE]:
         return
     region = zone_at(zone)
@@ -26,8 +26,11 @@ def count_free(st: np.ndarray, zone: int, migratetype: int, change: int) -> None
 
 
 @inner
-def account_free(st: np.ndarray, zone: int, migratetype: int, change: int) -> None:
-    """Count pages that entered (or, negative, left) the buddy, isolated ones excepted (S5.3)."""
+def account_freepages(st: np.ndarray, zone: int, migratetype: int, change: int) -> None:
+    """account_freepages(): count pages that entered the buddy, or left it if negative (S5.3).
+
+    Isolated pages do not count.
+    """
     if migratetype == st[at.ISOLATE]:
         return
     if st[at.REFILLING]:
@@ -39,9 +42,10 @@ def account_free(st: np.ndarray, zone: int, migratetype: int, change: int) -> No
 
 @inner
 def account_total(st: np.ndarray, zone: int, change: int) -> None:
-    """The share of a change that concerns all types, by the event's CPU.
+    """Part of account_freepages(): add the share of a change that concerns all types.
 
-    A change by 0 is one too: it passes on a delta that a lowered threshold no longer allows.
+    The CPU of the event makes it. A change by 0 is one too: it passes on a delta that a lowered
+    threshold no longer allows.
     """
     region = zone_at(zone)
     st[region + at.ZONE_FREE] += change
@@ -49,12 +53,12 @@ def account_total(st: np.ndarray, zone: int, change: int) -> None:
         pcp = pcp_at(st, zone, st[at.EVENT_CPU])
         if change != 0 and st[region + at.ZONE_THRESHOLD] == 0:
             st[pcp + at.PCP_TOUCHED] = 1
-        hold_back(st, region, at.ZONE_FREE_UNFOLDED, pcp + at.PCP_FREE_DELTA, change)
+        __mod_zone_page_state(st, region, at.ZONE_FREE_UNFOLDED, pcp + at.PCP_FREE_DELTA, change)
 
 
 @inner
 def account_part(st: np.ndarray, zone: int, migratetype: int, change: int) -> None:
-    """The share of a change that concerns the one type that is counted apart."""
+    """Part of account_freepages(): add the share that concerns the type counted apart."""
     region = zone_at(zone)
     if migratetype == at.HIGHATOMIC:
         st[region + at.ZONE_FREE_HIGHATOMIC] += change
@@ -62,12 +66,12 @@ def account_part(st: np.ndarray, zone: int, migratetype: int, change: int) -> No
         st[region + at.ZONE_FREE_CMA] += change
         if st[at.COUNTS_BY_CPU]:
             delta = pcp_at(st, zone, st[at.EVENT_CPU]) + at.PCP_FREE_CMA_DELTA
-            hold_back(st, region, at.ZONE_FREE_CMA_UNFOLDED, delta, change)
+            __mod_zone_page_state(st, region, at.ZONE_FREE_CMA_UNFOLDED, delta, change)
 
 
 @inner
 def account_move(st: np.ndarray, zone: int, old_type: int, new_type: int, moved: int) -> None:
-    """Count free pages that change lists.
+    """Part of move_to_free_list(): count free pages that change lists.
 
     The total stays, but where lists match blocks it is updated twice, which may make the CPU pass
     on what it held back.
@@ -75,30 +79,32 @@ def account_move(st: np.ndarray, zone: int, old_type: int, new_type: int, moved:
     if st[at.LISTS_MATCH_BLOCKS] and st[at.COUNTS_BY_CPU]:
         region = zone_at(zone)
         delta = pcp_at(st, zone, st[at.EVENT_CPU]) + at.PCP_FREE_DELTA
-        hold_back(st, region, at.ZONE_FREE_UNFOLDED, delta, -moved)
-        hold_back(st, region, at.ZONE_FREE_UNFOLDED, delta, moved)
+        __mod_zone_page_state(st, region, at.ZONE_FREE_UNFOLDED, delta, -moved)
+        __mod_zone_page_state(st, region, at.ZONE_FREE_UNFOLDED, delta, moved)
     account_part(st, zone, old_type, -moved)
     account_part(st, zone, new_type, moved)
 
 
 @inner
 def begin_refill(st: np.ndarray) -> None:
-    """From here on pages leave the total only at the refill's end, in kernels that do so."""
+    """Part of rmqueue_bulk(): put off counting the pages taken, in kernels that do so."""
     st[at.REFILLING] = st[at.REFILL_COUNTED_AT_END]
     st[at.REFILLED] = 0
 
 
 @inner
 def end_refill(st: np.ndarray, zone: int) -> None:
-    """Count what a refill took, if that was put off."""
+    """Part of rmqueue_bulk(): count what a refill took, if that was put off."""
     if st[at.REFILLING]:
         st[at.REFILLING] = 0
         account_total(st, zone, st[at.REFILLED])
 
 
 @inner
-def hold_back(st: np.ndarray, region: int, unfolded: int, delta: int, change: int) -> None:
-    """Add a change to a CPU's delta and pass that on once it exceeds the zone's threshold."""
+def __mod_zone_page_state(
+    st: np.ndarray, region: int, unfolded: int, delta: int, change: int
+) -> None:
+    """__mod_zone_page_state(): add to a CPU's delta and pass it on beyond the zone's threshold."""
     held = st[delta] + change
     if abs(held) > st[region + at.ZONE_THRESHOLD]:
         held = 0
@@ -108,9 +114,10 @@ def hold_back(st: np.ndarray, region: int, unfolded: int, delta: int, change: in
 
 @inner
 def fold_counters(st: np.ndarray, zone: int, cpu: int) -> None:
-    """Pass a CPU's deltas of a zone on, as its tick does; a change puts off expiry (S4.8).
+    """Part of refresh_cpu_vm_stats(): pass on a CPU's deltas of a zone (S4.8).
 
-    Counters that do not lag leave no delta; there, any change since the last tick counts.
+    Its tick does so, and a change puts off expiry. Counters that do not lag leave no delta; there,
+    any change since the last tick counts.
     """
     region = zone_at(zone)
     pcp = pcp_at(st, zone, cpu)
@@ -127,21 +134,24 @@ def fold_counters(st: np.ndarray, zone: int, cpu: int) -> None:
 
 @inner
 def seen_free(st: np.ndarray, zone: int) -> int:
-    """Free pages of a zone as watermark tests read them."""
+    """zone_page_state(): return the free pages of a zone as watermark tests read them."""
     region = zone_at(zone)
     return max(st[region + at.ZONE_FREE] - st[region + at.ZONE_FREE_UNFOLDED], 0)
 
 
 @inner
 def seen_free_cma(st: np.ndarray, zone: int) -> int:
-    """Free pages in CMA blocks of a zone as watermark tests read them."""
+    """zone_page_state(): return the free CMA pages of a zone as watermark tests read them."""
     region = zone_at(zone)
     return max(st[region + at.ZONE_FREE_CMA] - st[region + at.ZONE_FREE_CMA_UNFOLDED], 0)
 
 
 @inner
 def carefully_seen_free(st: np.ndarray, zone: int) -> int:
-    """Free pages as kswapd reads them: exactly, where the lag could hide a shortage (S1.10)."""
+    """zone_page_state_snapshot(): return the free pages as kswapd reads them (S1.10).
+
+    The count is exact where the lag could hide a shortage.
+    """
     seen = seen_free(st, zone)
     region = zone_at(zone)
     if seen < st[region + at.ZONE_DRIFT_MARK]:

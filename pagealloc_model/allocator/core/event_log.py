@@ -10,7 +10,7 @@ from pagealloc_model.base.jit import inner
 
 @inner
 def forget_work(st: np.ndarray) -> None:
-    """What follows belongs to another hold of zone->lock."""
+    """No kernel function: begin counting the work of another hold of zone->lock."""
     for unit in range(at.WORK_UNITS):
         st[at.WORK + unit] = 0
 
@@ -19,7 +19,10 @@ def forget_work(st: np.ndarray) -> None:
 def count_hold(
     st: np.ndarray, site: int, zone: int, cpu: int, objects: int, page_count: int
 ) -> None:
-    """Count one hold of zone->lock at a site of S11.1, with the work since the last, for a CPU."""
+    """No kernel function: count one hold of zone->lock at a site of S11.1.
+
+    It counts for a CPU, with the work since the last hold.
+    """
     region = st[at.PCP_BASE] + (zone * st[at.NR_CPUS] + cpu) * at.PCP_STRIDE
     counters = region + at.PCP_SITES + site * at.SITE_WORDS
     st[counters + at.SITE_ACQUISITIONS] += 1
@@ -41,7 +44,10 @@ def log_hold(
     objects: int,
     page_count: int,
 ) -> None:
-    """Log one hold of zone->lock, with the work since the last; `cpu` is that of the list."""
+    """No kernel function: log one hold of zone->lock, with the work since the last.
+
+    `cpu` is that of the list.
+    """
     row = st[at.LOG_ROWS]
     if row >= log.shape[0]:
         st[at.LOG_DROPPED] += 1
@@ -74,7 +80,10 @@ def count_transaction(
     objects: int,
     page_count: int,
 ) -> None:
-    """Count one hold of zone->lock at a site of S11.1 for the CPU of its list, and log it."""
+    """No kernel function: count and log one hold of zone->lock at a site of S11.1.
+
+    It counts for the CPU of its list.
+    """
     count_hold(st, site, zone, cpu, objects, page_count)
     log_hold(st, log, site, zone, cpu, order, migratetype, objects, page_count)
 
@@ -92,7 +101,7 @@ def log_page(
     fallback_type: int,
     change_ownership: int,
 ) -> None:
-    """Log one page that moved under zone->lock, with the fields of T4, T5 or T6."""
+    """No kernel function: log one page that moved under zone->lock, as in T4, T5 or T6."""
     if not st[at.LOG_PAGES]:
         return
     row = st[at.LOG_ROWS]

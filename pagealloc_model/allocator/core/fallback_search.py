@@ -11,7 +11,7 @@ from pagealloc_model.base.jit import inner
 
 @inner
 def fallback_type(migratetype: int, choice: int) -> int:
-    """The first or second type to fall back to (S6.1)."""
+    """Part of find_suitable_fallback(): return the first or second type to fall back to (S6.1)."""
     if migratetype == at.UNMOVABLE:
         return at.RECLAIMABLE if choice == 0 else at.MOVABLE
     if migratetype == at.MOVABLE:
@@ -20,8 +20,11 @@ def fallback_type(migratetype: int, choice: int) -> int:
 
 
 @inner
-def find_fallback(st: np.ndarray, zone: int, order: int, migratetype: int) -> int:
-    """The type whose list of this order has a buddy to fall back to, -1 if none (S6.1)."""
+def find_suitable_fallback(st: np.ndarray, zone: int, order: int, migratetype: int) -> int:
+    """find_suitable_fallback(): return the type to fall back to, or -1 (S6.1).
+
+    Its list of this order has a buddy.
+    """
     for choice in range(2):
         other = fallback_type(migratetype, choice)
         if st[free_list_at(zone, order, other) + at.HEAD] >= 0:
@@ -31,9 +34,9 @@ def find_fallback(st: np.ndarray, zone: int, order: int, migratetype: int) -> in
 
 @inner
 def choose_steal(st: np.ndarray, zone: int, order: int, migratetype: int) -> int:
-    """The smallest fitting buddy of another type (S6.4); -1 if none."""
+    """Part of __rmqueue_steal(): return the smallest buddy of another type, or -1 (S6.4)."""
     for current in range(order, st[at.MAX_ORDER] + 1):
-        other = find_fallback(st, zone, current, migratetype)
+        other = find_suitable_fallback(st, zone, current, migratetype)
         if other >= 0:
             return st[free_list_at(zone, current, other) + at.HEAD]
     return -1
@@ -43,7 +46,7 @@ def choose_steal(st: np.ndarray, zone: int, order: int, migratetype: int) -> int
 def count_fallback(
     st: np.ndarray, migratetype: int, other: int, kind: int, order: int, found_order: int
 ) -> None:
-    """Count one fallback operation by types, kind and orders (S6.6)."""
+    """No kernel function: count one fallback operation by types, kind and orders (S6.6)."""
     index = (migratetype * at.PCP_TYPES + other) * at.FALLBACK_KINDS + kind
     st[at.FALLBACKS + (index * at.ORDERS + order) * at.ORDERS + found_order] += 1
 
@@ -57,10 +60,10 @@ def block_is_mostly_alike(
     block: int,
     migratetype: int,
 ) -> bool:
-    """Whether free and compatible pages are at least half of a pageblock (S6.3).
+    """Part of try_to_claim_block(): return whether half of a block suits the request (S6.3).
 
-    Movable allocated pages are those requested with __GFP_MOVABLE (T10.9). Blocks that cross the
-    zone's edge never qualify.
+    Free and compatible pages suit. Movable allocated pages are those requested with __GFP_MOVABLE
+    (T10.9). Blocks that cross the zone's edge never qualify.
     """
     first = block << st[at.PAGEBLOCK_ORDER]
     end = (block + 1) << st[at.PAGEBLOCK_ORDER]
@@ -73,7 +76,10 @@ def block_is_mostly_alike(
 
 @inner
 def pages_looked_at(pages: np.ndarray, first: int, end: int) -> int:
-    """Pages a scan of a range looks at: it skips what follows a free buddy's first page."""
+    """No kernel function: return how many pages a scan of a range looks at.
+
+    It skips what follows a free buddy's first page.
+    """
     looked_at = 0
     pfn = first
     while pfn < end:
@@ -86,7 +92,10 @@ def pages_looked_at(pages: np.ndarray, first: int, end: int) -> int:
 def is_mostly_alike(
     pages: np.ndarray, st: np.ndarray, first: int, end: int, block_type: int, migratetype: int
 ) -> bool:
-    """Whether a range has free and compatible pages for half of its pageblock (S6.3)."""
+    """Part of try_to_claim_block(): return whether a range has half a block that suits (S6.3).
+
+    Free and compatible pages suit.
+    """
     block_pages = 1 << st[at.PAGEBLOCK_ORDER]
     pfn = first
     free = 0

@@ -5,7 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.buddy import add_buddy, free_to_buddy, remove_buddy
+from pagealloc_model.allocator.core.buddy import (
+    __add_to_free_list,
+    __del_page_from_free_list,
+    __free_one_page,
+)
 from pagealloc_model.allocator.core.event_log import forget_work
 from pagealloc_model.allocator.core.offsets import zone_at
 from pagealloc_model.base.jit import inner
@@ -15,7 +19,10 @@ from pagealloc_model.base.jit import inner
 def grow_zone(
     pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, zone: int, pfn: int, order: int
 ) -> None:
-    """Give a zone one more free buddy, Movable; one of the largest order comes last on its list."""
+    """__free_pages_core(): give a zone one more free buddy, Movable.
+
+    One of the largest order comes last on its list.
+    """
     block_order = st[at.PAGEBLOCK_ORDER]
     for block in range(pfn >> block_order, ((pfn + (1 << order) - 1) >> block_order) + 1):
         if int(blocks[block]["zone"]) == 0:
@@ -23,8 +30,8 @@ def grow_zone(
             blocks[block]["migratetype"] = at.MOVABLE
     st[zone_at(zone) + at.ZONE_MANAGED] += 1 << order
     migratetype = int(blocks[pfn >> block_order]["migratetype"])
-    free_to_buddy(pages, blocks, st, zone, pfn, order, migratetype)
+    __free_one_page(pages, blocks, st, zone, pfn, order, migratetype)
     if order == st[at.MAX_ORDER]:
-        remove_buddy(pages, st, zone, pfn)
-        add_buddy(pages, st, zone, pfn, order, migratetype, True)
+        __del_page_from_free_list(pages, st, zone, pfn)
+        __add_to_free_list(pages, st, zone, pfn, order, migratetype, True)
     forget_work(st)

@@ -6,12 +6,12 @@ import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.buddy import (
-    add_buddy,
-    block_span,
-    move_block_free_pages,
-    move_free_pages,
-    remove_buddy,
-    set_block_types,
+    __add_to_free_list,
+    __del_page_from_free_list,
+    __move_freepages_block,
+    change_pageblock_range,
+    move_freepages_block,
+    prep_move_freepages_block,
 )
 from pagealloc_model.allocator.core.counters import account_move
 from pagealloc_model.allocator.core.event_log import count_transaction
@@ -20,7 +20,7 @@ from pagealloc_model.base.jit import cold, inner
 
 
 @cold
-def reserve(
+def reserve_highatomic_pageblock(
     pages: np.ndarray,
     blocks: np.ndarray,
     st: np.ndarray,
@@ -30,7 +30,10 @@ def reserve(
     pfn: int,
     order: int,
 ) -> None:
-    """Turn the block of a page just allocated into a highatomic one, up to the cap (S7.2)."""
+    """reserve_highatomic_pageblock(): reserve the block of a page just allocated (S7.2).
+
+    It becomes a highatomic block, up to the cap.
+    """
     if order <= st[at.GATE_ORDER]:
         return
     region = zone_at(zone)
@@ -50,17 +53,17 @@ def reserve(
     if int(blocks[block]["migratetype"]) < at.PCP_TYPES:
         if not st[at.LISTS_MATCH_BLOCKS]:
             blocks[block]["migratetype"] = at.HIGHATOMIC
-            first, end = block_span(st, zone, pfn)
-            moved = move_free_pages(pages, st, zone, first, end, at.HIGHATOMIC)
+            first, end = prep_move_freepages_block(st, zone, pfn)
+            moved = __move_freepages_block(pages, st, zone, first, end, at.HIGHATOMIC)
             converted = 1
         elif order >= block_order:
-            set_block_types(blocks, st, pfn, order, at.HIGHATOMIC)
+            change_pageblock_range(blocks, st, pfn, order, at.HIGHATOMIC)
             converted = 1 << (order - block_order)
         elif (
             block << block_order >= st[region + at.ZONE_START]
             and (block + 1) << block_order <= st[region + at.ZONE_END]
         ):
-            moved = move_block_free_pages(pages, blocks, st, zone, block, at.HIGHATOMIC)
+            moved = move_freepages_block(pages, blocks, st, zone, block, at.HIGHATOMIC)
             converted = 1
     st[region + at.ZONE_RESERVED_HIGHATOMIC] += converted * block_pages
     count_transaction(st, log, at.SITE_RESERVE, zone, cpu, order, at.HIGHATOMIC, converted, moved)
@@ -76,7 +79,10 @@ def unreserve_one(
     cpu: int,
     migratetype: int,
 ) -> bool:
-    """Give one reserved block with free pages to the requester's type (S7.4); True if any moved."""
+    """Part of unreserve_highatomic_pageblock(): give one reserved block back (S7.4).
+
+    A block with free pages goes to the requester's type. Returns whether any page moved.
+    """
     region = zone_at(zone)
     block_order = st[at.PAGEBLOCK_ORDER]
     for order in range(st[at.MAX_ORDER] + 1):
@@ -90,13 +96,13 @@ def unreserve_one(
         converted = max(moved >> block_order, 1)
         if order < block_order:
             block = pfn >> block_order
-            moved = move_block_free_pages(pages, blocks, st, zone, block, migratetype)
+            moved = move_freepages_block(pages, blocks, st, zone, block, migratetype)
         else:
             account_move(st, zone, at.HIGHATOMIC, migratetype, moved)
-            remove_buddy(pages, st, zone, pfn)
-            add_buddy(pages, st, zone, pfn, order, migratetype, True)
+            __del_page_from_free_list(pages, st, zone, pfn)
+            __add_to_free_list(pages, st, zone, pfn, order, migratetype, True)
             st[at.WORK_INSERTS] += 1
-            set_block_types(blocks, st, pfn, order, migratetype)
+            change_pageblock_range(blocks, st, pfn, order, migratetype)
         count_transaction(
             st, log, at.SITE_UNRESERVE, zone, cpu, order, migratetype, converted, moved
         )
@@ -115,9 +121,11 @@ def unreserve_blocks_as_tagged(
     cpu: int,
     migratetype: int,
 ) -> bool:
-    """As `unreserve_one` where lists need not match blocks: one block, counted if it was reserved.
+    """Part of unreserve_highatomic_pageblock(): give a block back by its tag (S7.4).
 
-    A block at the zone's edge is retagged though nothing may move, and the search goes on (S7.4).
+    It does as `unreserve_one` where lists need not match blocks: one block, counted if it was
+    reserved. A block at the zone's edge is retagged though nothing may move, and the search goes
+    on.
     """
     region = zone_at(zone)
     block_order = st[at.PAGEBLOCK_ORDER]
@@ -132,8 +140,8 @@ def unreserve_blocks_as_tagged(
             st[region + at.ZONE_RESERVED_HIGHATOMIC] = max(reserved - (1 << block_order), 0)
         blocks[block]["migratetype"] = migratetype
         converted += 1
-        first, end = block_span(st, zone, pfn)
-        moved = move_free_pages(pages, st, zone, first, end, migratetype)
+        first, end = prep_move_freepages_block(st, zone, pfn)
+        moved = __move_freepages_block(pages, st, zone, first, end, migratetype)
         if moved > 0:
             count_transaction(
                 st, log, at.SITE_UNRESERVE, zone, cpu, order, migratetype, converted, moved
@@ -144,7 +152,7 @@ def unreserve_blocks_as_tagged(
 
 
 @inner
-def unreserve(
+def unreserve_highatomic_pageblock(
     pages: np.ndarray,
     blocks: np.ndarray,
     st: np.ndarray,
@@ -153,7 +161,10 @@ def unreserve(
     zonelist: int,
     migratetype: int,
 ) -> bool:
-    """Release a block of the first zone that has more than one reserved (S7.4, not forced)."""
+    """unreserve_highatomic_pageblock(): release a block, not forced (S7.4).
+
+    It is one of the first zone that has more than one reserved.
+    """
     kept = 1 << st[at.PAGEBLOCK_ORDER]
     return unreserve_beyond(pages, blocks, st, log, cpu, zonelist, migratetype, kept)
 
@@ -169,7 +180,10 @@ def unreserve_beyond(
     migratetype: int,
     kept: int,
 ) -> bool:
-    """Release a block of the first zone that has more pages reserved than are kept (S7.4)."""
+    """Part of unreserve_highatomic_pageblock(): release a block beyond those kept (S7.4).
+
+    It is one of the first zone that has more pages reserved than are kept.
+    """
     st[at.COUNT_UNRESERVE_CALLS] += 1
     while st[zonelist] >= 0:
         zone = st[zonelist]

@@ -8,10 +8,14 @@ from functools import cached_property
 import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.buddy import add_buddy, push_tail, set_block_types
+from pagealloc_model.allocator.core.buddy import (
+    __add_to_free_list,
+    change_pageblock_range,
+    list_add_tail,
+)
 from pagealloc_model.allocator.core.counters import count_free
 from pagealloc_model.allocator.core.offsets import pcp_at
-from pagealloc_model.allocator.core.pcp import list_index
+from pagealloc_model.allocator.core.pcp import order_to_pindex
 from pagealloc_model.allocator.core.state import State
 from pagealloc_model.base.jit import entry
 
@@ -54,13 +58,13 @@ class StartImage:
 
     @cached_property
     def movable_pfns(self) -> np.ndarray:
-        """intp: the page frames that are `movable`."""
+        """No kernel function: return the page frames that are `movable`, intp."""
         return np.flatnonzero(self.movable)
 
     def buddies(
         self, pageblock_order: int, max_order: int, barred: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """First page frames (int32) and orders (int8) of the free buddies.
+        """No kernel function: return the free buddies' first pages (int32) and orders (int8).
 
         Args:
             pageblock_order: S1.2.
@@ -81,11 +85,15 @@ class StartImage:
 
     @cached_property
     def _buddies(self) -> dict[tuple[int, int], tuple[np.ndarray, np.ndarray]]:
-        """Buddies made before, so that replays of one image need not cut them again."""
+        """No kernel function: return the store of buddies made before.
+
+        Replays of one image need not cut them again.
+        """
         return {}
 
 
 def _narrow(buddies: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """No kernel function: return page frames as int32 and orders as int8."""
     pfns, orders = buddies
     return pfns.astype(np.int32), orders.astype(np.int8)
 
@@ -93,7 +101,7 @@ def _narrow(buddies: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndar
 def maximal_buddies(
     free: np.ndarray, block_types: np.ndarray, pageblock_order: int, max_order: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Cut free pages into the buddies that merging would have left (S5.3, S5.4).
+    """No kernel function: cut free pages into the buddies that merging leaves (S5.3, S5.4).
 
     Args:
         free: bool per page frame; length a multiple of the pageblock's pages.
@@ -136,9 +144,10 @@ def place_buddies(
     pfns: np.ndarray,
     orders: np.ndarray,
 ) -> None:
-    """Append free buddies to the tails of their blocks' lists, in the order given.
+    """No kernel function: append free buddies to their lists' tails, in the order given.
 
-    Blocks of one buddy share a type, as merging would have retagged them (S5.3).
+    The lists are those of their blocks. Blocks of one buddy share a type, as merging would have
+    retagged them (S5.3).
     """
     block_order = st[at.PAGEBLOCK_ORDER]
     for index in range(len(pfns)):
@@ -150,33 +159,33 @@ def place_buddies(
             continue
         migratetype = int(blocks[block]["migratetype"])
         if order > block_order and st[at.LISTS_MATCH_BLOCKS]:
-            set_block_types(blocks, st, pfn, order, migratetype)
-        add_buddy(pages, st, zone, pfn, order, migratetype, True)
+            change_pageblock_range(blocks, st, pfn, order, migratetype)
+        __add_to_free_list(pages, st, zone, pfn, order, migratetype, True)
         count_free(st, zone, migratetype, 1 << order)
 
 
 @entry
 def place_listed(pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, listed: np.ndarray) -> None:
-    """Append pages to the tails of per-CPU lists, in the order given."""
+    """No kernel function: append pages to the tails of per-CPU lists, in the order given."""
     block_order = st[at.PAGEBLOCK_ORDER]
     for index in range(len(listed)):
         pfn = int(listed[index]["pfn"])
         order = int(listed[index]["order"])
         cpu = int(listed[index]["cpu"])
         zone = int(listed[index]["zone"])
-        lst = list_index(st, order, int(listed[index]["migratetype"]))
+        lst = order_to_pindex(st, order, int(listed[index]["migratetype"]))
         if st[at.OWNERSHIP]:
             lst = 3 * order + int(listed[index]["migratetype"])
         pcp = pcp_at(st, zone, cpu)
         pages[pfn]["order"] = order
         pages[pfn]["where"] = at.ON_PCP
         pages[pfn]["tag"] = blocks[pfn >> block_order]["migratetype"]
-        push_tail(pages, st, pcp + at.PCP_LISTS + lst * at.LIST_WORDS, pfn)
+        list_add_tail(pages, st, pcp + at.PCP_LISTS + lst * at.LIST_WORDS, pfn)
         st[pcp + at.PCP_COUNT] += 1 << order
 
 
 def install(state: State, image: StartImage) -> None:
-    """Put an image into a fresh state.
+    """No kernel function: put an image into a fresh state.
 
     Pages of orders that the state's policy bars from per-CPU lists become free buddies.
     """
@@ -205,7 +214,10 @@ def install(state: State, image: StartImage) -> None:
 
 
 def note_isolated_blocks(state: State) -> None:
-    """Note which zones have an isolated block, once block types are set (S5.6)."""
+    """No kernel function: note which zones have an isolated block (S5.6).
+
+    Block types are set by then.
+    """
     counts = state.block_counts()
     for zone in range(len(state.machine.zones)):
         isolated = state.st[at.ISOLATE] >= 0 and counts[zone, state.st[at.ISOLATE]] > 0
@@ -213,7 +225,10 @@ def note_isolated_blocks(state: State) -> None:
 
 
 def _place_allocations(state: State, image: StartImage) -> None:
-    """Mark allocations that will be freed; one is movable if its first page is."""
+    """No kernel function: mark allocations that will be freed.
+
+    One is movable if its first page is.
+    """
     for order in np.unique(image.allocated_order):
         first = image.allocated_pfn[image.allocated_order == order].astype(np.int64)
         tag = image.movable[first]

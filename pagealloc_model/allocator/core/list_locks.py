@@ -14,9 +14,9 @@ BATCH_MAX = 31
 
 @hot
 def hand_over(st: np.ndarray, pcp: int, mine: int) -> None:
-    """Note that the CPU at work takes the lock of a pageset; `mine` is its own pageset there.
+    """No kernel function: note that the CPU at work takes the lock of a pageset.
 
-    It is the CPU at work that the acquisition counts for.
+    `mine` is its own pageset there. It is the CPU at work that the acquisition counts for.
     """
     holder = st[at.EVENT_CPU] + 1
     last = st[pcp + at.PCP_LOCK_HOLDER]
@@ -28,7 +28,7 @@ def hand_over(st: np.ndarray, pcp: int, mine: int) -> None:
 
 @hot
 def lock_list(st: np.ndarray, zone: int, pcp: int) -> None:
-    """The CPU at work takes a pageset's lock for an allocation."""
+    """Part of rmqueue_pcplist(): take a pageset's lock for an allocation."""
     mine = pcp_at(st, zone, st[at.EVENT_CPU])
     hand_over(st, pcp, mine)
     st[mine + at.PCP_LOCKS] += 1
@@ -36,7 +36,10 @@ def lock_list(st: np.ndarray, zone: int, pcp: int) -> None:
 
 @hot
 def lock_list_to_free(st: np.ndarray, zone: int, pcp: int) -> None:
-    """The CPU at work takes a pageset's lock for a free, unless it holds it for a batch of them."""
+    """Part of __free_frozen_pages(): take a pageset's lock for a free.
+
+    A batch of frees may hold it already.
+    """
     cpu = st[at.EVENT_CPU]
     mine = pcp_at(st, zone, cpu)
     words = cpu_at(st, cpu)
@@ -52,7 +55,7 @@ def lock_list_to_free(st: np.ndarray, zone: int, pcp: int) -> None:
 
 @inner
 def lock_list_to_drain(st: np.ndarray, zone: int, pcp: int) -> None:
-    """The CPU at work takes a pageset's lock only to drain it."""
+    """No kernel function: take a pageset's lock only to drain it."""
     mine = pcp_at(st, zone, st[at.EVENT_CPU])
     hand_over(st, pcp, mine)
     st[mine + at.PCP_DRAIN_LOCKS] += 1

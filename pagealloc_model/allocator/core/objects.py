@@ -53,7 +53,7 @@ def emit(
     offset: int,
     order: int,
 ) -> None:
-    """Append a resolved event with a row's CPU and request."""
+    """No kernel function: append a resolved event with a row's CPU and request."""
     position = counts[COUNT_EVENTS]
     events[position]["time_ns"] = time_ns
     events[position]["object"] = number
@@ -71,7 +71,7 @@ def emit(
 def add_object(
     objects: np.ndarray, counts: np.ndarray, pfn: int, order: int, kind: int, fresh: int
 ) -> int:
-    """Append an object; returns its number."""
+    """No kernel function: append an object; returns its number."""
     number = counts[COUNT_OBJECTS]
     objects[number]["pfn"] = pfn
     objects[number]["order"] = order
@@ -83,7 +83,7 @@ def add_object(
 
 @inner
 def latest_free(last_free: np.ndarray, pfn: int, order: int) -> int:
-    """One past the last row that freed a page of a range; 0 if none did."""
+    """No kernel function: return one past the last row that freed a page of a range, or 0."""
     latest = 0
     for page in range(pfn, pfn + (1 << order)):
         latest = max(latest, int(last_free[page]))
@@ -94,10 +94,11 @@ def latest_free(last_free: np.ndarray, pfn: int, order: int) -> int:
 def is_repeated(
     rows: np.ndarray, row: int, last_free: np.ndarray, pfn: int, order: int, freed: int
 ) -> bool:
-    """Whether a task frees pages again that it freed, having asked for nothing in between.
+    """No kernel function: return whether a task frees again pages that it freed.
 
-    So compaction puts an unused migration target back on its own list: the page has left the
-    allocator once and is freed to it once, whatever the number of events (T3).
+    It has asked for nothing in between. So compaction puts an unused migration target back on its
+    own list: the page has left the allocator once and is freed to it once, whatever the number of
+    events (T3).
     """
     if freed == 0 or rows[row]["task"] != rows[freed - 1]["task"]:
         return False
@@ -118,10 +119,11 @@ def add_unseen(
     objects: np.ndarray,
     counts: np.ndarray,
 ) -> int:
-    """The object of pages that are freed though no allocation of them was seen; its number.
+    """No kernel function: add the object of pages freed without an allocation seen.
 
-    Pages never seen before were allocated at the start. Otherwise a hidden allocation lies between
-    the last free of any of them and now: at the midpoint, or just now if its charge failed.
+    Returns its number. Pages never seen before were allocated at the start. Otherwise a hidden
+    allocation lies between the last free of any of them and now: at the midpoint, or just now if
+    its charge failed.
     """
     now = int(rows[row]["time_ns"])
     charged = int(rows[row]["failed_charge"]) == 1
@@ -151,7 +153,10 @@ def resolve_free(
     objects: np.ndarray,
     counts: np.ndarray,
 ) -> None:
-    """Give one freed range, all of it live in one object or all of it in none, its events."""
+    """No kernel function: give one freed range its events.
+
+    All of it is live in one object, or all of it in none.
+    """
     now = int(rows[row]["time_ns"])
     number = int(owner[pfn]) - 1
     if number < 0:
@@ -171,7 +176,10 @@ def resolve_free(
 
 @inner
 def piece_order(owner: np.ndarray, pfn: int, end: int) -> int:
-    """Order of the largest aligned piece from `pfn` on that has one owner and ends by `end`."""
+    """No kernel function: return the order of the largest piece at `pfn` with one owner.
+
+    It is aligned and ends by `end`.
+    """
     order = 0
     while pfn & ((2 << order) - 1) == 0 and pfn + (2 << order) <= end:
         for page in range(pfn + (1 << order), pfn + (2 << order)):
@@ -192,7 +200,10 @@ def close_object(
     objects: np.ndarray,
     counts: np.ndarray,
 ) -> None:
-    """Free what is left of an object whose free was missed, in the largest pieces (T10.3)."""
+    """No kernel function: free what is left of an object whose free was missed (T10.3).
+
+    The pieces are as large as they can be.
+    """
     now = int(rows[row]["time_ns"])
     first = int(objects[number]["pfn"])
     end = first + (1 << int(objects[number]["order"]))
@@ -218,7 +229,10 @@ def resolve_allocation(
     objects: np.ndarray,
     counts: np.ndarray,
 ) -> None:
-    """Give one successful allocation its object; what was still live there was freed unseen."""
+    """No kernel function: give one successful allocation its object.
+
+    What was still live there was freed unseen.
+    """
     pfn = int(rows[row]["pfn"])
     order = int(rows[row]["order"])
     now = int(rows[row]["time_ns"])
@@ -237,7 +251,10 @@ def resolve_allocation(
 
 @inner
 def room_needed(rows: np.ndarray, row: int, owner: np.ndarray, objects: np.ndarray) -> int:
-    """Events that one row makes at most: its pieces, or those of the objects it closes."""
+    """No kernel function: return how many events one row makes at most.
+
+    They are its pieces, or those of the objects it closes.
+    """
     order = int(rows[row]["order"])
     needed = (2 << order) + 2
     if int(rows[row]["is_free"]) == 0 and int(rows[row]["pfn"]) >= 0:
@@ -261,7 +278,7 @@ def resolve_objects(
     objects: np.ndarray,
     counts: np.ndarray,
 ) -> int:
-    """Turn recorded rows `low` to `high` into events on objects (T10.1 to T10.4).
+    """No kernel function: turn recorded rows into events on objects (T10.1 to T10.4).
 
     Args:
         rows: `ROW` records in time order, page frames inside the machine.

@@ -6,7 +6,7 @@ import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.arithmetic import clamp
-from pagealloc_model.allocator.core.buddy import free_to_buddy, push_head, push_tail, unlink
+from pagealloc_model.allocator.core.buddy import __free_one_page, list_add, list_add_tail, list_del
 from pagealloc_model.allocator.core.counters import (
     begin_refill,
     end_refill,
@@ -14,7 +14,7 @@ from pagealloc_model.allocator.core.counters import (
     seen_free,
 )
 from pagealloc_model.allocator.core.event_log import count_transaction, log_page
-from pagealloc_model.allocator.core.fallback import MODE_NORMAL, take_page
+from pagealloc_model.allocator.core.fallback import MODE_NORMAL, __rmqueue
 from pagealloc_model.allocator.core.list_locks import (
     lock_list,
     lock_list_to_drain,
@@ -22,7 +22,7 @@ from pagealloc_model.allocator.core.list_locks import (
 )
 from pagealloc_model.allocator.core.offsets import pcp_at, zone_at
 from pagealloc_model.allocator.core.pcp_fixed import overflow_of_fixed
-from pagealloc_model.allocator.core.watermark import above_mark, mark_pages
+from pagealloc_model.allocator.core.watermark import __zone_watermark_ok, wmark_pages
 from pagealloc_model.allocator.ownership.owned_drain import drain_owned
 from pagealloc_model.allocator.ownership.owned_lists import merge_before_drain
 from pagealloc_model.allocator.ownership.ownership import after_full_drain, age_ownership
@@ -30,8 +30,11 @@ from pagealloc_model.base.jit import cold, hot, inner
 
 
 @hot
-def list_index(st: np.ndarray, order: int, migratetype: int) -> int:
-    """Index of the list for an order and type (S1.9), -1 if such pages bypass the lists."""
+def order_to_pindex(st: np.ndarray, order: int, migratetype: int) -> int:
+    """pcp_allowed_order() and order_to_pindex(): return the list of an order and type (S1.9).
+
+    The result is -1 if such pages bypass the lists.
+    """
     costly = st[at.COSTLY_ORDER]
     if order <= costly:
         return 3 * order + migratetype
@@ -42,21 +45,27 @@ def list_index(st: np.ndarray, order: int, migratetype: int) -> int:
 
 @inner
 def list_count(st: np.ndarray) -> int:
-    """Number of lists in a pageset (S1.9)."""
+    """No kernel function: return the number of lists in a pageset, NR_PCP_LISTS (S1.9)."""
     return 3 * (st[at.COSTLY_ORDER] + 1) + (2 if st[at.THP_LISTS] else 0)
 
 
 @hot
 def clamped_high(st: np.ndarray, pcp: int) -> int:
-    """`high`, brought within its bounds for good (S4.4, S4.6)."""
+    """Part of nr_pcp_high(): bring `high` within its bounds for good; returns it (S4.4, S4.6).
+
+    nr_pcp_alloc() does the same.
+    """
     high = clamp(st[pcp + at.PCP_HIGH], st[pcp + at.PCP_HIGH_MIN], st[pcp + at.PCP_HIGH_MAX])
     st[pcp + at.PCP_HIGH] = high
     return high
 
 
 @inner
-def refill_size(st: np.ndarray, pcp: int, zone: int, order: int) -> int:
-    """Objects the next refill asks for; grows `high` and `alloc_factor` (S4.4)."""
+def nr_pcp_alloc(st: np.ndarray, pcp: int, zone: int, order: int) -> int:
+    """nr_pcp_alloc(): tune the pageset; returns how many objects to refill with (S4.4).
+
+    `high` and `alloc_factor` may grow.
+    """
     wanted = st[pcp + at.PCP_BATCH]
     if st[at.PCP_AUTO_TUNED]:
         wanted = tuned_refill_size(st, pcp, zone, order)
@@ -67,7 +76,7 @@ def refill_size(st: np.ndarray, pcp: int, zone: int, order: int) -> int:
 
 @inner
 def tuned_refill_size(st: np.ndarray, pcp: int, zone: int, order: int) -> int:
-    """Pages the next refill asks for where `high` is tuned (S4.4)."""
+    """Part of nr_pcp_alloc(): return the pages to refill with where `high` is tuned (S4.4)."""
     high_min = st[pcp + at.PCP_HIGH_MIN]
     high_max = st[pcp + at.PCP_HIGH_MAX]
     base = st[pcp + at.PCP_BATCH]
@@ -89,7 +98,7 @@ def tuned_refill_size(st: np.ndarray, pcp: int, zone: int, order: int) -> int:
 
 
 @inner
-def refill(
+def rmqueue_bulk(
     pages: np.ndarray,
     blocks: np.ndarray,
     st: np.ndarray,
@@ -102,20 +111,21 @@ def refill(
     flags: int,
     wanted: int,
 ) -> int:
-    """Move up to `wanted` objects from the buddy to a list's tail in one hold of zone->lock.
+    """rmqueue_bulk(): move up to `wanted` objects from the buddy to a list's tail (S4.4).
 
-    A page's tag goes on telling the type of the free list it was on.
+    It takes one hold of zone->lock. Returns how many objects moved. A page's tag goes on telling
+    the type of the free list it was on.
     """
     st[at.FALLBACK_MODE] = MODE_NORMAL
     begin_refill(st)
     got = 0
     while got < wanted:
-        pfn = take_page(pages, blocks, st, log, zone, order, migratetype, flags)
+        pfn = __rmqueue(pages, blocks, st, log, zone, order, migratetype, flags)
         if pfn < 0:
             break
         pages[pfn]["order"] = order
         pages[pfn]["where"] = at.ON_PCP
-        push_tail(pages, st, lst, pfn)
+        list_add_tail(pages, st, lst, pfn)
         got += 1
     end_refill(st, zone)
     count_transaction(st, log, at.SITE_REFILL, zone, cpu, order, migratetype, got, got << order)
@@ -135,18 +145,21 @@ def refill_empty(
     migratetype: int,
     flags: int,
 ) -> int:
-    """Refill a CPU's empty list for a request, if the request may (S4.4, S4.5); objects it got."""
+    """Part of __rmqueue_pcplist(): refill an empty list, if the request may (S4.4, S4.5).
+
+    Returns how many objects the list got.
+    """
     pcp = pcp_at(st, zone, cpu)
-    wanted = refill_size(st, pcp, zone, order)
+    wanted = nr_pcp_alloc(st, pcp, zone, order)
     if flags & at.ALLOC_HIGHATOMIC and not st[at.HIGHATOMIC_REFILLS_PCP]:
         return 0
-    got = refill(pages, blocks, st, log, zone, cpu, lst, order, migratetype, flags, wanted)
+    got = rmqueue_bulk(pages, blocks, st, log, zone, cpu, lst, order, migratetype, flags, wanted)
     st[pcp + at.PCP_COUNT] += got << order
     return got
 
 
 @hot
-def allocate_from_pcp(
+def rmqueue_pcplist(
     pages: np.ndarray,
     blocks: np.ndarray,
     st: np.ndarray,
@@ -158,7 +171,10 @@ def allocate_from_pcp(
     flags: int,
     index: int,
 ) -> int:
-    """Pop the head of the CPU's list of an index, refilled if empty (S4.4, S4.5); -1 if none."""
+    """rmqueue_pcplist(): take the head of the CPU's list, refilled if empty (S4.4, S4.5).
+
+    Returns the page, or -1.
+    """
     pcp = pcp_at(st, zone, cpu)
     lock_list(st, zone, pcp)
     st[pcp + at.PCP_FREE_COUNT] >>= 1
@@ -168,23 +184,23 @@ def allocate_from_pcp(
         if got == 0:
             return -1
     pfn = st[lst + at.HEAD]
-    unlink(pages, st, lst, pfn)
+    list_del(pages, st, lst, pfn)
     st[pcp + at.PCP_COUNT] -= 1 << order
     return pfn
 
 
 @inner
-def list_order(st: np.ndarray, index: int) -> int:
-    """Order of the pages on a pageset's list (S1.9)."""
+def pindex_to_order(st: np.ndarray, index: int) -> int:
+    """pindex_to_order(): return the order of the pages on a pageset's list (S1.9)."""
     order = index // 3
     return order if order <= st[at.COSTLY_ORDER] else st[at.HUGE_ORDER]
 
 
 @inner
 def drained_list(st: np.ndarray, pcp: int, index: int) -> int:
-    """The list whose tail a drain takes next: from `index` on, the first with pages (S5.6).
+    """Part of free_pcppages_bulk(): return the list whose tail a drain takes next (S5.6).
 
-    The pageset holds a page.
+    From `index` on, it is the first with pages. The pageset holds a page.
     """
     lists = list_count(st)
     while st[pcp + at.PCP_LISTS + index * at.LIST_WORDS + at.TAIL] < 0:
@@ -195,7 +211,7 @@ def drained_list(st: np.ndarray, pcp: int, index: int) -> int:
 
 
 @inner
-def drain(
+def free_pcppages_bulk(
     pages: np.ndarray,
     blocks: np.ndarray,
     st: np.ndarray,
@@ -206,7 +222,10 @@ def drain(
     first_list: int,
     site: int,
 ) -> None:
-    """Return `count` pages, coldest first, list after list, in one hold of zone->lock (S5.6)."""
+    """free_pcppages_bulk(): return `count` pages of a CPU's lists to the buddy (S5.6).
+
+    The coldest go first, list after list, in one hold of zone->lock.
+    """
     if st[at.OWNERSHIP]:
         drain_owned(pages, blocks, st, log, zone, cpu, count, first_list, site)
         return
@@ -220,13 +239,13 @@ def drain(
     while drained < count:
         index = drained_list(st, pcp, index)
         lst = pcp + at.PCP_LISTS + index * at.LIST_WORDS
-        order = list_order(st, index)
+        order = pindex_to_order(st, index)
         pfn = st[lst + at.TAIL]
-        unlink(pages, st, lst, pfn)
+        list_del(pages, st, lst, pfn)
         migratetype = int(pages[pfn]["tag"])
         if as_of_block:
             migratetype = int(blocks[pfn >> block_order]["migratetype"])
-        free_to_buddy(pages, blocks, st, zone, pfn, order, migratetype)
+        __free_one_page(pages, blocks, st, zone, pfn, order, migratetype)
         log_page(st, log, at.LOG_PCPU_DRAIN, zone, pfn, order, migratetype, 0, 0, 0)
         drained += 1 << order
         objects += 1
@@ -235,8 +254,11 @@ def drain(
 
 
 @hot
-def list_limit(st: np.ndarray, pcp: int, zone: int, flush: bool) -> int:
-    """The count at which a free overflows; lowers or raises `high` (S4.6)."""
+def nr_pcp_high(st: np.ndarray, pcp: int, zone: int, flush: bool) -> int:
+    """nr_pcp_high(): tune `high`; returns the count at which a free overflows (S4.6).
+
+    `high` may sink or rise.
+    """
     high_min = st[pcp + at.PCP_HIGH_MIN]
     high_max = st[pcp + at.PCP_HIGH_MAX]
     base = st[pcp + at.PCP_BATCH]
@@ -264,8 +286,8 @@ def list_limit(st: np.ndarray, pcp: int, zone: int, flush: bool) -> int:
 
 
 @inner
-def drain_size(st: np.ndarray, pcp: int, limit: int, flush: bool) -> int:
-    """Pages an overflowing free returns (S4.6)."""
+def nr_pcp_free(st: np.ndarray, pcp: int, limit: int, flush: bool) -> int:
+    """nr_pcp_free(): return how many pages an overflowing free drains (S4.6)."""
     base = st[pcp + at.PCP_BATCH]
     if flush:
         return min(st[pcp + at.PCP_COUNT], base << st[at.BATCH_SCALE_MAX])
@@ -276,7 +298,10 @@ def drain_size(st: np.ndarray, pcp: int, limit: int, flush: bool) -> int:
 
 @hot
 def flushes_high_order(st: np.ndarray, pcp: int, order: int) -> bool:
-    """Whether a run of high-order frees flushes the lists (S4.6); notes this free's order."""
+    """Part of free_frozen_page_commit(): return whether high-order frees flush the lists (S4.6).
+
+    It takes a run of them. The order of this free is noted.
+    """
     if order == 0 or order > st[at.COSTLY_ORDER]:
         st[pcp + at.PCP_PREV_FREE_HIGH_ORDER] = 0
         return False
@@ -295,7 +320,10 @@ def flushes_high_order(st: np.ndarray, pcp: int, order: int) -> bool:
 
 @hot
 def overflow_of_free(st: np.ndarray, pcp: int, zone: int, order: int) -> int:
-    """Count a page just pushed, tune the pageset; pages to return, -1 without overflow (S4.6)."""
+    """nr_pcp_high() and nr_pcp_free(): account for one freed page (S4.6).
+
+    Returns how many pages to drain, or -1.
+    """
     if not st[at.PCP_AUTO_TUNED]:
         return overflow_of_fixed(st, pcp, zone, order)
     return overflow_beyond_limit(st, pcp, zone, count_free_of_page(st, pcp, order, True))
@@ -303,9 +331,10 @@ def overflow_of_free(st: np.ndarray, pcp: int, zone: int, order: int) -> int:
 
 @hot
 def count_free_of_page(st: np.ndarray, pcp: int, order: int, counts: bool) -> bool:
-    """Count a page just pushed; whether a run of high-order frees flushes the lists (S4.6).
+    """Part of free_frozen_page_commit(): count a page just pushed (S4.6).
 
-    Unless it `counts`, nothing but the number of pages changes.
+    Returns whether a run of high-order frees flushes the lists. Unless it `counts`, nothing but the
+    number of pages changes.
     """
     if not counts:
         st[pcp + at.PCP_COUNT] += 1 << order
@@ -320,20 +349,23 @@ def count_free_of_page(st: np.ndarray, pcp: int, order: int, counts: bool) -> bo
 
 @hot
 def overflow_beyond_limit(st: np.ndarray, pcp: int, zone: int, flush: bool) -> int:
-    """Pages to return after a free that has been counted, -1 without overflow (S4.6)."""
-    limit = list_limit(st, pcp, zone, flush)
+    """nr_pcp_high() and nr_pcp_free(): tune after a free that has been counted (S4.6).
+
+    Returns how many pages to drain, or -1.
+    """
+    limit = nr_pcp_high(st, pcp, zone, flush)
     if st[pcp + at.PCP_COUNT] < limit:
         return -1
-    return drain_size(st, pcp, limit, flush)
+    return nr_pcp_free(st, pcp, limit, flush)
 
 
 @inner
 def leave_below_high(st: np.ndarray, zone: int) -> None:
-    """Clear BELOW_HIGH if the zone is above its high watermark again (S4.6)."""
+    """Part of free_frozen_page_commit(): clear BELOW_HIGH once above the high mark (S4.6)."""
     region = zone_at(zone)
     if st[region + at.ZONE_BELOW_HIGH]:
-        mark = mark_pages(st, zone, at.WMARK_HIGH)
-        if above_mark(st, zone, 0, mark, st[at.MOVABLE_TYPE], 0, seen_free(st, zone)):
+        mark = wmark_pages(st, zone, at.WMARK_HIGH)
+        if __zone_watermark_ok(st, zone, 0, mark, st[at.MOVABLE_TYPE], 0, seen_free(st, zone)):
             st[region + at.ZONE_BELOW_HIGH] = 0
 
 
@@ -348,26 +380,29 @@ def drain_overflow(
     remaining: int,
     index: int,
 ) -> None:
-    """Return what a free pushed a CPU's lists above their limit by, beginning at a list (S4.7)."""
+    """Part of free_frozen_page_commit(): drain what a free pushed above the limit (S4.7).
+
+    It begins at the list of the free.
+    """
     pcp = pcp_at(st, zone, cpu)
     base = st[pcp + at.PCP_BATCH]
     site = at.SITE_DRAIN_COMMIT
     merge_before_drain(pages, st, zone, cpu)
     if not st[at.FREE_BATCHED]:
-        drain(pages, blocks, st, log, zone, cpu, remaining, index, site)
+        free_pcppages_bulk(pages, blocks, st, log, zone, cpu, remaining, index, site)
         remaining = 0
     is_first = True
     while remaining > 0 and st[pcp + at.PCP_COUNT] > 0:
         if not is_first:
             lock_list_to_drain(st, zone, pcp)
         is_first = False
-        drain(pages, blocks, st, log, zone, cpu, min(base, remaining), index, site)
+        free_pcppages_bulk(pages, blocks, st, log, zone, cpu, min(base, remaining), index, site)
         remaining -= base
     leave_below_high(st, zone)
 
 
 @hot
-def free_to_pcp(
+def free_frozen_page_commit(
     pages: np.ndarray,
     blocks: np.ndarray,
     st: np.ndarray,
@@ -379,13 +414,16 @@ def free_to_pcp(
     index: int,
     migratetype: int,
 ) -> None:
-    """Push a page on the CPU's list and drain what overflows (S4.6, S4.7)."""
+    """free_frozen_page_commit(): push a page on the CPU's list, drain what overflows (S4.6, S4.7).
+
+    Before 6.14 the function is called free_unref_page_commit().
+    """
     pcp = pcp_at(st, zone, cpu)
     lock_list_to_free(st, zone, pcp)
     pages[pfn]["order"] = order
     pages[pfn]["where"] = at.ON_PCP
     pages[pfn]["tag"] = migratetype
-    push_head(pages, st, pcp + at.PCP_LISTS + index * at.LIST_WORDS, pfn)
+    list_add(pages, st, pcp + at.PCP_LISTS + index * at.LIST_WORDS, pfn)
     remaining = overflow_of_free(st, pcp, zone, order)
     if remaining >= 0:
         drain_overflow(pages, blocks, st, log, zone, cpu, remaining, index)
@@ -393,7 +431,10 @@ def free_to_pcp(
 
 @inner
 def decay_size(st: np.ndarray, pcp: int) -> int:
-    """Let `high` sink as one tick does; pages that now exceed it, if above 0 (S4.8)."""
+    """Part of decay_pcp_high(): let `high` sink as one tick does (S4.8).
+
+    Returns how many pages now exceed it, if above 0.
+    """
     if not st[at.PCP_DECAYS]:
         return 0
     base = st[pcp + at.PCP_BATCH]
@@ -407,7 +448,7 @@ def decay_size(st: np.ndarray, pcp: int) -> int:
 
 
 @inner
-def decay(
+def decay_pcp_high(
     pages: np.ndarray,
     blocks: np.ndarray,
     st: np.ndarray,
@@ -415,7 +456,7 @@ def decay(
     zone: int,
     cpu: int,
 ) -> None:
-    """`high` of a CPU's list sinks, what exceeds it is drained (S4.8)."""
+    """decay_pcp_high(): let `high` of a CPU's lists sink and drain what exceeds it (S4.8)."""
     pcp = pcp_at(st, zone, cpu)
     excess = decay_size(st, pcp)
     chunk = st[pcp + at.PCP_BATCH] if st[at.DECAY_BATCHED] else excess
@@ -423,13 +464,18 @@ def decay(
         merge_before_drain(pages, st, zone, cpu)
     while excess > 0:
         lock_list_to_drain(st, zone, pcp)
-        drain(pages, blocks, st, log, zone, cpu, min(chunk, excess), 0, at.SITE_DRAIN_DECAY)
+        free_pcppages_bulk(
+            pages, blocks, st, log, zone, cpu, min(chunk, excess), 0, at.SITE_DRAIN_DECAY
+        )
         excess -= chunk
 
 
 @inner
 def expiry_size(st: np.ndarray, zone: int, cpu: int) -> int:
-    """Count a tick towards the expiry of a CPU's list of a zone; pages to return now (S4.8)."""
+    """Part of refresh_cpu_vm_stats(): count a tick towards a list's expiry (S4.8).
+
+    Returns how many pages to drain now.
+    """
     pcp = pcp_at(st, zone, cpu)
     count = st[pcp + at.PCP_COUNT]
     if st[pcp + at.PCP_EXPIRE] == 0 or count == 0:
@@ -444,30 +490,35 @@ def expiry_size(st: np.ndarray, zone: int, cpu: int) -> int:
 
 
 @cold
-def visit_lists(
+def refresh_cpu_vm_stats(
     pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, log: np.ndarray, cpu: int
 ) -> None:
-    """One vmstat tick of a CPU: counters fold, lists decay, those of other nodes expire (S4.8)."""
+    """refresh_cpu_vm_stats(): do one vmstat tick of a CPU (S4.8).
+
+    Counters fold, lists decay, those of other nodes expire.
+    """
     for zone in range(st[at.NR_ZONES]):
         if st[zone_at(zone) + at.ZONE_MANAGED] == 0:
             continue
         if st[at.COUNTS_BY_CPU]:
             fold_counters(st, zone, cpu)
         age_ownership(blocks, st, zone, cpu)
-        decay(pages, blocks, st, log, zone, cpu)
+        decay_pcp_high(pages, blocks, st, log, zone, cpu)
         if st[at.NR_NODES] > 1:
             expired = expiry_size(st, zone, cpu)
             if expired > 0:
                 merge_before_drain(pages, st, zone, cpu)
                 lock_list_to_drain(st, zone, pcp_at(st, zone, cpu))
-                drain(pages, blocks, st, log, zone, cpu, expired, 0, at.SITE_DRAIN_DECAY)
+                free_pcppages_bulk(
+                    pages, blocks, st, log, zone, cpu, expired, 0, at.SITE_DRAIN_DECAY
+                )
 
 
 @cold
-def drain_pageset(
+def drain_pages_zone(
     pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, log: np.ndarray, zone: int, cpu: int
 ) -> None:
-    """Drain all lists that a CPU has of a zone (S4.9)."""
+    """drain_pages_zone(): drain all lists that a CPU has of a zone (S4.9)."""
     pcp = pcp_at(st, zone, cpu)
     chunk = st[pcp + at.PCP_COUNT]
     if st[at.FULL_DRAIN_CHUNK] == at.DRAINS_SCALED_BATCH:
@@ -478,15 +529,16 @@ def drain_pageset(
         merge_before_drain(pages, st, zone, cpu)
     while st[pcp + at.PCP_COUNT] > 0:
         lock_list_to_drain(st, zone, pcp)
-        drain(pages, blocks, st, log, zone, cpu, chunk, 0, at.SITE_DRAIN_ALL)
+        free_pcppages_bulk(pages, blocks, st, log, zone, cpu, chunk, 0, at.SITE_DRAIN_ALL)
     after_full_drain(blocks, st, zone, cpu)
 
 
 @inner
-def drain_everything(
-    pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, log: np.ndarray
-) -> None:
-    """Drain every CPU's lists of every zone, as a failing allocation does (S4.9)."""
+def drain_all_pages(pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, log: np.ndarray) -> None:
+    """drain_all_pages(): drain every CPU's lists of every zone (S4.9).
+
+    A failing allocation does so.
+    """
     for cpu in range(st[at.NR_CPUS]):
         for zone in range(st[at.NR_ZONES]):
-            drain_pageset(pages, blocks, st, log, zone, cpu)
+            drain_pages_zone(pages, blocks, st, log, zone, cpu)

@@ -12,7 +12,10 @@ from pagealloc_model.base.jit import inner
 
 @inner
 def overflow_of_fixed(st: np.ndarray, pcp: int, zone: int, order: int) -> int:
-    """Count a page just pushed; pages to return, -1 without overflow (S4.6)."""
+    """nr_pcp_high() and nr_pcp_free(): account for one freed page, `high` being fixed (S4.6).
+
+    Returns how many pages to drain, or -1.
+    """
     count = st[pcp + at.PCP_COUNT] + (1 << order)
     st[pcp + at.PCP_COUNT] = count
     base = st[pcp + at.PCP_BATCH]

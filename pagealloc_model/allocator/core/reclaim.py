@@ -5,17 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.alloc_flags import fast_path_flags, slow_path_flags
+from pagealloc_model.allocator.core.alloc_flags import fast_path_flags, gfp_to_alloc_flags
 from pagealloc_model.allocator.core.counters import seen_free
-from pagealloc_model.allocator.core.offsets import zonelist_at
-from pagealloc_model.allocator.core.watermark import has_free_buddy, mark_pages, pages_above_mark
+from pagealloc_model.allocator.core.offsets import node_zonelist
+from pagealloc_model.allocator.core.watermark import has_free_buddy, pages_above_mark, wmark_pages
 from pagealloc_model.base.jit import inner
 
 
 @inner
 def margin_of(st: np.ndarray, zone: int, order: int, highest_type: int, flags: int) -> int:
-    """Pages above a zone's min mark with its boost, negative if they are missing (S3.3)."""
-    mark = mark_pages(st, zone, at.WMARK_MIN)
+    """Part of __zone_watermark_ok(): return the pages above a zone's min mark (S3.3).
+
+    The mark has its boost. The result is negative if pages are missing.
+    """
+    mark = wmark_pages(st, zone, at.WMARK_MIN)
     return pages_above_mark(st, zone, order, mark, highest_type, flags, seen_free(st, zone))
 
 
@@ -23,9 +26,9 @@ def margin_of(st: np.ndarray, zone: int, order: int, highest_type: int, flags: i
 def zone_nearest_to_its_mark(
     st: np.ndarray, zonelist: int, order: int, highest_type: int, flags: int
 ) -> int:
-    """The zone of a zonelist with most pages above its min mark, or fewest missing (S3.3).
+    """No kernel function: return the zone with most pages above its min mark, or -1 (S3.3).
 
-    -1 if the list is empty.
+    If all lack pages it is the one that lacks fewest; -1 if the list is empty.
 
     A request that the kernel served after reclaim was served where reclaim had least left to do.
     """
@@ -44,7 +47,10 @@ def zone_nearest_to_its_mark(
 
 @inner
 def direct_reclaim_ran(st: np.ndarray, bits: int) -> bool:
-    """Whether a request that may reclaim directly did: as recorded, else always (S8.2)."""
+    """No kernel function: return whether a request reclaimed directly (S8.2).
+
+    A request that may do so did as recorded, else always.
+    """
     if not bits & at.GFP_DIRECT_RECLAIM:
         return False
     return not st[at.DIRECT_RECLAIM_RECORDED] or bits & at.REQUEST_RECLAIMED != 0
@@ -54,9 +60,12 @@ def direct_reclaim_ran(st: np.ndarray, bits: int) -> bool:
 def begin_reclaim(
     st: np.ndarray, cpu: int, order: int, migratetype: int, highest_type: int, bits: int
 ) -> None:
-    """Note how far a request is from its mark, in the zone nearest to it, as its reclaim begins."""
-    zonelist = zonelist_at(st, cpu, highest_type, bits)
-    flags = slow_path_flags(st, bits, order, fast_path_flags(st, zonelist, migratetype, bits))
+    """No kernel function: note how far a request is from its mark as its reclaim begins.
+
+    The zone nearest to its mark counts.
+    """
+    zonelist = node_zonelist(st, cpu, highest_type, bits)
+    flags = gfp_to_alloc_flags(st, bits, order, fast_path_flags(st, zonelist, migratetype, bits))
     zone = zone_nearest_to_its_mark(st, zonelist, order, highest_type, flags)
     number = (bits & at.REQUEST_RECLAIMED) >> at.RECLAIM_SHIFT
     margin = margin_of(st, zone, order, highest_type, flags) if zone >= 0 else 0
@@ -67,10 +76,11 @@ def begin_reclaim(
 def reclaim_sufficed(
     st: np.ndarray, zonelist: int, order: int, highest_type: int, flags: int, bits: int
 ) -> bool:
-    """Whether the kernel's retry after a recorded direct reclaim found its page (S8.2, S10.4).
+    """No kernel function: return whether the retry after reclaim found a page (S8.2, S10.4).
 
-    The kernel was at its mark when reclaim began, wherever the replay was: what counts is whether
-    free pages have become more since.
+    It is the kernel's retry after a recorded direct reclaim. The kernel was at its mark when
+    reclaim began, wherever the replay was: what counts is whether free pages have become more
+    since.
     """
     number = (bits & at.REQUEST_RECLAIMED) >> at.RECLAIM_SHIFT
     zone = zone_nearest_to_its_mark(st, zonelist, order, highest_type, flags)

@@ -8,7 +8,11 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.arithmetic import clamp
 from pagealloc_model.allocator.core.growth import grow_zone
 from pagealloc_model.allocator.core.offsets import cpu_at, pcp_at
-from pagealloc_model.allocator.core.pcp import drain_everything, drain_pageset, visit_lists
+from pagealloc_model.allocator.core.pcp import (
+    drain_all_pages,
+    drain_pages_zone,
+    refresh_cpu_vm_stats,
+)
 from pagealloc_model.allocator.core.reclaim import begin_reclaim
 from pagealloc_model.allocator.core.request import allocate_object, free_object
 from pagealloc_model.allocator.core.watermark import end_kswapd, start_kswapd
@@ -18,11 +22,14 @@ from pagealloc_model.base.jit import cold, entry, inner
 
 @inner
 def tick(pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, log: np.ndarray) -> None:
-    """Run the decay tick that is due and set the next one: the last CPU's comes first (S4.8)."""
+    """No kernel function: run the decay tick that is due and set the next one (S4.8).
+
+    The last CPU's comes first.
+    """
     cpu = st[at.TICK_CPU]
     st[at.NOW] = st[at.NEXT_TICK]
     st[at.EVENT_CPU] = cpu
-    visit_lists(pages, blocks, st, log, cpu)
+    refresh_cpu_vm_stats(pages, blocks, st, log, cpu)
     cpu -= 1
     if cpu < 0:
         cpu = st[at.NR_CPUS] - 1
@@ -35,16 +42,19 @@ def tick(pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, log: np.ndarray)
 def take_cpu_offline(
     pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, log: np.ndarray, dead: int
 ) -> None:
-    """Return what a CPU's lists hold; it may lose the blocks that it owns (S4.9, S12.8)."""
+    """page_alloc_cpu_dead(): return what a CPU's lists hold (S4.9, S12.8).
+
+    The CPU may lose the blocks that it owns.
+    """
     for zone in range(st[at.NR_ZONES]):
-        drain_pageset(pages, blocks, st, log, zone, dead)
+        drain_pages_zone(pages, blocks, st, log, zone, dead)
     disown_cpu(blocks, st, dead)
     st[cpu_at(st, dead) + at.CPU_IS_DEAD] = 1
 
 
 @inner
 def log_is_nearly_full(st: np.ndarray, log: np.ndarray) -> bool:
-    """Whether the next event might not fit the log."""
+    """No kernel function: return whether the next event might not fit the log."""
     return st[at.LOG_ROWS] + at.LOG_MARGIN > log.shape[0]
 
 
@@ -52,7 +62,7 @@ def log_is_nearly_full(st: np.ndarray, log: np.ndarray) -> bool:
 def run_ticks(
     pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, log: np.ndarray, until_ns: int
 ) -> None:
-    """Run the decay ticks that are due, as long as the log has room."""
+    """No kernel function: run the decay ticks that are due, as long as the log has room."""
     while st[at.NEXT_TICK] <= until_ns and not log_is_nearly_full(st, log):
         tick(pages, blocks, st, log)
 
@@ -66,7 +76,7 @@ def take_rare_event(
     events: np.ndarray,
     position: int,
 ) -> None:
-    """Take an event that is neither an allocation nor a free."""
+    """No kernel function: take an event that is neither an allocation nor a free."""
     operation = int(events[position]["operation"])
     cpu = int(events[position]["cpu"])
     order = int(events[position]["order"])
@@ -83,14 +93,14 @@ def take_rare_event(
         pcp = pcp_at(st, zone, cpu)
         st[pcp + at.PCP_HIGH] = clamp(offset, st[pcp + at.PCP_HIGH_MIN], st[pcp + at.PCP_HIGH_MAX])
     elif operation == at.TICK:
-        visit_lists(pages, blocks, st, log, cpu)
+        refresh_cpu_vm_stats(pages, blocks, st, log, cpu)
     elif operation == at.RECLAIM_BEGIN:
         migratetype = int(events[position]["migratetype"])
         begin_reclaim(st, cpu, order, migratetype, zone, int(events[position]["bits"]))
     elif operation == at.GROW:
         grow_zone(pages, blocks, st, zone, offset, order)
     elif operation == at.DRAIN_ALL:
-        drain_everything(pages, blocks, st, log)
+        drain_all_pages(pages, blocks, st, log)
     elif operation == at.CPU_DIES:
         take_cpu_offline(pages, blocks, st, log, offset)
     elif operation == at.CPU_RETURNS:
@@ -109,7 +119,7 @@ def advance(
     high: int,
     until_ns: int,
 ) -> int:
-    """Replay `events[low:high]`, then the decay ticks due before `until_ns`.
+    """No kernel function: replay `events[low:high]`, then the ticks due before `until_ns`.
 
     Args:
         pages: `layout.PAGE` records, one per page frame.

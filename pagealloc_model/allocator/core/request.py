@@ -5,17 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.alloc_flags import fast_path_flags, slow_path_flags
-from pagealloc_model.allocator.core.buddy import free_to_buddy, take_smallest_fit
+from pagealloc_model.allocator.core.alloc_flags import fast_path_flags, gfp_to_alloc_flags
+from pagealloc_model.allocator.core.buddy import __free_one_page, __rmqueue_smallest
 from pagealloc_model.allocator.core.event_log import count_transaction, log_page
-from pagealloc_model.allocator.core.fallback import MODE_NORMAL, take_page
-from pagealloc_model.allocator.core.highatomic import reserve, unreserve
-from pagealloc_model.allocator.core.offsets import node_at, zone_at, zonelist_at
+from pagealloc_model.allocator.core.fallback import MODE_NORMAL, __rmqueue
+from pagealloc_model.allocator.core.highatomic import (
+    reserve_highatomic_pageblock,
+    unreserve_highatomic_pageblock,
+)
+from pagealloc_model.allocator.core.offsets import node_at, node_zonelist, zone_at
 from pagealloc_model.allocator.core.pcp import (
-    allocate_from_pcp,
-    drain_everything,
-    free_to_pcp,
-    list_index,
+    drain_all_pages,
+    free_frozen_page_commit,
+    order_to_pindex,
+    rmqueue_pcplist,
 )
 from pagealloc_model.allocator.core.reclaim import (
     direct_reclaim_ran,
@@ -23,10 +26,10 @@ from pagealloc_model.allocator.core.reclaim import (
     zone_nearest_to_its_mark,
 )
 from pagealloc_model.allocator.core.watermark import (
-    passes_watermark,
     stop_balanced_kswapds,
-    wake_kswapd,
-    wake_kswapds,
+    wake_all_kswapds,
+    wakeup_kswapd,
+    zone_watermark_fast,
 )
 from pagealloc_model.allocator.ownership.owned_frees import free_owned
 from pagealloc_model.allocator.ownership.owned_refill import allocate_from_owned
@@ -36,7 +39,7 @@ SLOW_PATH, ON_RESERVES, AFTER_RECLAIM, WITHOUT_WATERMARKS = range(4)
 
 
 @cold
-def allocate_from_buddy(
+def rmqueue_buddy(
     pages: np.ndarray,
     blocks: np.ndarray,
     st: np.ndarray,
@@ -47,19 +50,22 @@ def allocate_from_buddy(
     migratetype: int,
     flags: int,
 ) -> int:
-    """One page object straight from the buddy, reserve included (S3.2, S7.3); -1 if none."""
+    """rmqueue_buddy(): take one page object straight from the buddy (S3.2, S7.3).
+
+    The reserve is included. Returns the page, or -1.
+    """
     pfn = -1
     taken_from = migratetype
     if flags & at.ALLOC_HIGHATOMIC:
-        pfn = take_smallest_fit(pages, st, zone, order, at.HIGHATOMIC)
+        pfn = __rmqueue_smallest(pages, st, zone, order, at.HIGHATOMIC)
         if pfn >= 0:
             log_page(st, log, at.LOG_ZONE_LOCKED, zone, pfn, order, at.HIGHATOMIC, 0, 0, 0)
             taken_from = at.HIGHATOMIC
     if pfn < 0:
         st[at.FALLBACK_MODE] = MODE_NORMAL
-        pfn = take_page(pages, blocks, st, log, zone, order, migratetype, flags)
+        pfn = __rmqueue(pages, blocks, st, log, zone, order, migratetype, flags)
     if pfn < 0 and flags & at.ALLOC_NON_BLOCK:
-        pfn = take_smallest_fit(pages, st, zone, order, at.HIGHATOMIC)
+        pfn = __rmqueue_smallest(pages, st, zone, order, at.HIGHATOMIC)
         if pfn >= 0:
             log_page(st, log, at.LOG_ZONE_LOCKED, zone, pfn, order, at.HIGHATOMIC, 0, 0, 0)
             taken_from = at.HIGHATOMIC
@@ -69,7 +75,7 @@ def allocate_from_buddy(
 
 
 @hot
-def take_from_zone(
+def rmqueue(
     pages: np.ndarray,
     blocks: np.ndarray,
     st: np.ndarray,
@@ -80,21 +86,24 @@ def take_from_zone(
     migratetype: int,
     flags: int,
 ) -> int:
-    """A page from a zone that passed its watermark (S3.2); -1 if the zone has none."""
+    """rmqueue(): take a page from a zone that passed its watermark (S3.2).
+
+    Returns the page, or -1 if the zone has none.
+    """
     pfn = -1
     st[at.SERVED_BY_PCP] = 0
-    index = list_index(st, order, migratetype)
+    index = order_to_pindex(st, order, migratetype)
     if index >= 0:
         if st[at.OWNERSHIP]:
             pfn = allocate_from_owned(pages, blocks, st, log, zone, cpu, order, migratetype, flags)
         else:
-            pfn = allocate_from_pcp(
+            pfn = rmqueue_pcplist(
                 pages, blocks, st, log, zone, cpu, order, migratetype, flags, index
             )
         if pfn >= 0:
             st[at.SERVED_BY_PCP] = 1
     if pfn < 0:
-        pfn = allocate_from_buddy(pages, blocks, st, log, zone, cpu, order, migratetype, flags)
+        pfn = rmqueue_buddy(pages, blocks, st, log, zone, cpu, order, migratetype, flags)
         if pfn >= 0:
             pages[pfn]["flags"] = 0
     region = zone_at(zone)
@@ -102,32 +111,35 @@ def take_from_zone(
         flags & at.ALLOC_KSWAPD or not st[at.BOOSTED_WAKE_NEEDS_BIT]
     ):
         st[region + at.ZONE_BOOSTED] = 0
-        wake_kswapd(st, st[region + at.ZONE_NODE], 0, st[region + at.ZONE_TYPE])
+        wakeup_kswapd(st, st[region + at.ZONE_NODE], 0, st[region + at.ZONE_TYPE])
     return pfn
 
 
 @hot
 def zone_may_serve(st: np.ndarray, zone: int, order: int, highest_type: int, flags: int) -> bool:
-    """Whether a zone passes the request's watermarks; notes if it is below high (S3.1)."""
+    """Part of get_page_from_freelist(): return whether a zone passes its watermarks (S3.1).
+
+    The marks are the request's. A zone below its high mark is noted.
+    """
     region = zone_at(zone)
     if st[at.BELOW_HIGH_TESTED] and not st[region + at.ZONE_BELOW_HIGH]:
-        if passes_watermark(st, zone, order, at.WMARK_HIGH, highest_type, flags):
+        if zone_watermark_fast(st, zone, order, at.WMARK_HIGH, highest_type, flags):
             return True
         st[region + at.ZONE_BELOW_HIGH] = 1
     if flags & at.ALLOC_NO_WATERMARKS:
         return True
-    return passes_watermark(st, zone, order, flags & at.WMARK_MASK, highest_type, flags)
+    return zone_watermark_fast(st, zone, order, flags & at.WMARK_MASK, highest_type, flags)
 
 
 @inner
 def is_on_another_node(st: np.ndarray, zone: int, other: int) -> bool:
-    """Whether two zones are on different nodes."""
+    """Part of get_page_from_freelist(): return whether two zones are on different nodes."""
     return st[zone_at(zone) + at.ZONE_NODE] != st[zone_at(other) + at.ZONE_NODE]
 
 
 @inner
 def is_busy(st: np.ndarray, zone: int) -> bool:
-    """Whether kswapd of the zone's node runs."""
+    """Part of get_page_from_freelist(): return whether kswapd of the zone's node runs."""
     return st[node_at(st, st[zone_at(zone) + at.ZONE_NODE]) + at.NODE_KSWAPD_ACTIVE] != 0
 
 
@@ -143,22 +155,28 @@ def take_and_reserve(
     migratetype: int,
     flags: int,
 ) -> int:
-    """A page from a zone; atomic requests may reserve its block (S3.2, S7.1). -1 if none."""
-    pfn = take_from_zone(pages, blocks, st, log, zone, cpu, order, migratetype, flags)
+    """Part of get_page_from_freelist(): take a page from a zone (S3.2, S7.1).
+
+    Atomic requests may reserve its block. Returns the page, or -1.
+    """
+    pfn = rmqueue(pages, blocks, st, log, zone, cpu, order, migratetype, flags)
     counts = not st[at.SERVED_BY_PCP] or st[at.HIGHATOMIC_FROM_PCP]
     if pfn >= 0 and flags & at.ALLOC_HIGHATOMIC and counts:
-        reserve(pages, blocks, st, log, zone, cpu, pfn, order)
+        reserve_highatomic_pageblock(pages, blocks, st, log, zone, cpu, pfn, order)
     return pfn
 
 
 @hot
 def drops_nofragment(st: np.ndarray, flags: int) -> bool:
-    """Whether a walk that finds nothing pure goes on without NOFRAGMENT (S3.1, S8.6)."""
+    """Part of get_page_from_freelist(): return whether to drop NOFRAGMENT (S3.1, S8.6).
+
+    A walk that finds nothing pure goes on without it.
+    """
     return flags & at.ALLOC_NOFRAGMENT != 0 and not st[at.DEFRAG_MODE]
 
 
 @hot
-def try_zones(
+def get_page_from_freelist(
     pages: np.ndarray,
     blocks: np.ndarray,
     st: np.ndarray,
@@ -170,9 +188,10 @@ def try_zones(
     highest_type: int,
     flags: int,
 ) -> int:
-    """A page from the zonelist's first zone, which serves most requests, or from another (S3.1).
+    """get_page_from_freelist(): take a page from the first zone that can serve (S3.1).
 
-    -1 if none may and can serve the request.
+    The zonelist's first zone serves most requests. Returns the page, or -1 if no zone may and can
+    serve the request.
     """
     position = zonelist
     zone = st[zonelist]
@@ -201,10 +220,11 @@ def walk_zones(
     highest_type: int,
     flags: int,
 ) -> int:
-    """Walk the zonelist from a position for a zone that serves the request (S3.1); -1 if none.
+    """Part of get_page_from_freelist(): walk the zonelist from a position (S3.1).
 
-    The walk begins again with nodes whose kswapd runs, if they were left out, and without
-    NOFRAGMENT, if that was set, also before it leaves the node of the preferred zone.
+    Returns a page of a zone that serves the request, or -1. The walk begins again with nodes whose
+    kswapd runs, if they were left out, and without NOFRAGMENT, if that was set, also before it
+    leaves the node of the preferred zone.
     """
     skips_busy = st[at.SKIPS_BUSY_NODES] != 0
     skipped = False
@@ -232,7 +252,7 @@ def walk_zones(
 
 
 @hot
-def allocate(
+def __alloc_frozen_pages(
     pages: np.ndarray,
     blocks: np.ndarray,
     st: np.ndarray,
@@ -243,21 +263,27 @@ def allocate(
     highest_type: int,
     bits: int,
 ) -> int:
-    """Serve a request that succeeded in the recording; -1 if the model has no such page left."""
-    zonelist = zonelist_at(st, cpu, highest_type, bits)
+    """__alloc_frozen_pages(): serve a request that succeeded in the recording.
+
+    Returns the page, or -1 if the model has no such page left. Before 6.14 the function is called
+    __alloc_pages().
+    """
+    zonelist = node_zonelist(st, cpu, highest_type, bits)
     flags = fast_path_flags(st, zonelist, migratetype, bits)
-    pfn = try_zones(pages, blocks, st, log, zonelist, cpu, order, migratetype, highest_type, flags)
+    pfn = get_page_from_freelist(
+        pages, blocks, st, log, zonelist, cpu, order, migratetype, highest_type, flags
+    )
     if pfn < 0:
-        pfn = try_harder(
+        pfn = __alloc_pages_slowpath(
             pages, blocks, st, log, zonelist, cpu, order, migratetype, highest_type, bits, flags
         )
     if pfn >= 0:
-        mark_allocated(pages, pfn, order, migratetype)
+        prep_new_page(pages, pfn, order, migratetype)
     return pfn
 
 
 @cold
-def try_harder(
+def __alloc_pages_slowpath(
     pages: np.ndarray,
     blocks: np.ndarray,
     st: np.ndarray,
@@ -270,19 +296,21 @@ def try_harder(
     bits: int,
     flags: int,
 ) -> int:
-    """Serve a request for which the fast path, with its flags, had no page; -1 if there is none.
+    """__alloc_pages_slowpath(): serve a request that the fast path had no page for.
 
-    The attempts, in order: slow path (S8.1); on all reserves, if the request may use
-    them (S2.6); after direct reclaim, with a reserved block released and the per-CPU lists drained
-    (S8.2); without watermarks. Reclaim is literal: what it freed has been replayed already. The
-    last attempt is a divergence and counted; it begins with the zone that is nearest to its mark.
+    Returns the page, or -1. `flags` are those of the fast path.
+
+    The attempts, in order: slow path (S8.1); on all reserves, if the request may use them (S2.6);
+    after direct reclaim, with a reserved block released and the per-CPU lists drained (S8.2);
+    without watermarks. Reclaim is literal: what it freed has been replayed already. The last
+    attempt is a divergence and counted; it begins with the zone that is nearest to its mark.
     """
     pfn = -1
     attempt = SLOW_PATH
     while pfn < 0 and attempt <= WITHOUT_WATERMARKS:
         if attempt == SLOW_PATH:
             st[at.COUNT_SLOW_PATH] += 1
-            flags = slow_path_flags(st, bits, order, flags)
+            flags = gfp_to_alloc_flags(st, bits, order, flags)
         elif attempt == ON_RESERVES:
             if bits & at.GFP_MEMALLOC and not bits & at.GFP_NOMEMALLOC:
                 flags = at.ALLOC_NO_WATERMARKS | (flags & (at.ALLOC_KSWAPD | at.ALLOC_CMA))
@@ -292,8 +320,8 @@ def try_harder(
             if direct_reclaim_ran(st, bits) and not reclaim_sufficed(
                 st, zonelist, order, highest_type, flags, bits
             ):
-                unreserve(pages, blocks, st, log, cpu, zonelist, migratetype)
-                drain_everything(pages, blocks, st, log)
+                unreserve_highatomic_pageblock(pages, blocks, st, log, cpu, zonelist, migratetype)
+                drain_all_pages(pages, blocks, st, log)
             else:
                 attempt = WITHOUT_WATERMARKS
         if attempt == WITHOUT_WATERMARKS:
@@ -302,7 +330,7 @@ def try_harder(
             flags |= at.ALLOC_NO_WATERMARKS
         wakes = SLOW_PATH <= attempt <= ON_RESERVES
         if wakes and flags & at.ALLOC_KSWAPD:
-            wake_kswapds(st, zonelist, order, highest_type)
+            wake_all_kswapds(st, zonelist, order, highest_type)
         if attempt == WITHOUT_WATERMARKS:
             zone = zone_nearest_to_its_mark(st, zonelist, order, highest_type, flags)
             if zone >= 0:
@@ -328,8 +356,8 @@ def try_harder(
 
 
 @hot
-def mark_allocated(pages: np.ndarray, pfn: int, order: int, migratetype: int) -> None:
-    """Describe an allocation's first page."""
+def prep_new_page(pages: np.ndarray, pfn: int, order: int, migratetype: int) -> None:
+    """prep_new_page(): describe an allocation's first page."""
     pages[pfn]["order"] = order
     pages[pfn]["where"] = at.ALLOCATED
     pages[pfn]["tag"] = 1 if migratetype == at.MOVABLE else 0
@@ -347,8 +375,11 @@ def allocate_object(
     highest_type: int,
     bits: int,
 ) -> int:
-    """Find an object a place (see `layout.CHAINED`), -1 if memory has run out."""
-    pfn = allocate(pages, blocks, st, log, cpu, order, migratetype, highest_type, bits)
+    """No kernel function: find an object a place; returns it, or -1 if memory has run out.
+
+    See `layout.CHAINED`.
+    """
+    pfn = __alloc_frozen_pages(pages, blocks, st, log, cpu, order, migratetype, highest_type, bits)
     if pfn < 0:
         return allocate_in_pieces(
             pages, blocks, st, log, cpu, order, migratetype, highest_type, bits
@@ -369,7 +400,7 @@ def allocate_in_pieces(
     highest_type: int,
     bits: int,
 ) -> int:
-    """The place of an object that has found none as a whole, -1 if memory has run out.
+    """No kernel function: return a place for an object that found none as a whole, or -1.
 
     Where the recording found a buddy, perhaps by compaction, and the model has none, the object
     becomes a chain of single pages: its memory is used all the same, as its caller would have
@@ -383,7 +414,7 @@ def allocate_in_pieces(
         st[at.COUNT_IN_BASE_PAGES] += 1
     first = -1
     while left > 0:
-        pfn = allocate(pages, blocks, st, log, cpu, 0, migratetype, highest_type, bits)
+        pfn = __alloc_frozen_pages(pages, blocks, st, log, cpu, 0, migratetype, highest_type, bits)
         if pfn >= 0:
             pages[pfn]["next"] = first
             first = pfn
@@ -405,10 +436,13 @@ def free_object(
     offset: int,
     order: int,
 ) -> int:
-    """Free a piece of an object; returns the object's place for what remains of it."""
+    """No kernel function: free a piece of an object.
+
+    Returns the object's place for what remains of it.
+    """
     if place < -1:
         return free_chained(pages, blocks, st, log, cpu, place, order)
-    free_pages(pages, blocks, st, log, cpu, place + offset, order)
+    __free_frozen_pages(pages, blocks, st, log, cpu, place + offset, order)
     return place
 
 
@@ -422,12 +456,15 @@ def free_chained(
     place: int,
     order: int,
 ) -> int:
-    """Free the first single pages of a chain; returns the place of what remains, -1 if nothing."""
+    """No kernel function: free the first single pages of a chain.
+
+    Returns the place of what remains, or -1.
+    """
     pfn = at.CHAINED - place
     left = 1 << order
     while left > 0 and pfn >= 0:
         following = int(pages[pfn]["next"])
-        free_pages(pages, blocks, st, log, cpu, pfn, 0)
+        __free_frozen_pages(pages, blocks, st, log, cpu, pfn, 0)
         pfn = following
         left -= 1
     return at.CHAINED - pfn if pfn >= 0 else -1
@@ -435,7 +472,10 @@ def free_chained(
 
 @cold
 def split_allocation(pages: np.ndarray, st: np.ndarray, pfn: int, order: int) -> None:
-    """Cut an allocation so that the piece of this order at `pfn` stands alone (T10.1)."""
+    """No kernel function: cut an allocation so that a piece at `pfn` stands alone (T10.1).
+
+    The piece is of the order given.
+    """
     for above in range(order, st[at.MAX_ORDER] + 1):
         head = pfn & ~((1 << above) - 1)
         if int(pages[head]["where"]) == at.ALLOCATED and int(pages[head]["order"]) >= above:
@@ -453,7 +493,7 @@ def split_allocation(pages: np.ndarray, st: np.ndarray, pfn: int, order: int) ->
 
 
 @hot
-def free_pages(
+def __free_frozen_pages(
     pages: np.ndarray,
     blocks: np.ndarray,
     st: np.ndarray,
@@ -462,7 +502,11 @@ def free_pages(
     pfn: int,
     order: int,
 ) -> None:
-    """Free pages on a CPU: to its lists or, where those do not take them, to the buddy (S4.6)."""
+    """__free_frozen_pages(): free pages on a CPU (S4.6).
+
+    They go to its lists or, where those do not take them, to the buddy. Before 6.14 the function is
+    called free_unref_page().
+    """
     if int(pages[pfn]["where"]) != at.ALLOCATED or int(pages[pfn]["order"]) != order:
         split_allocation(pages, st, pfn, order)
     block_order = st[at.PAGEBLOCK_ORDER]
@@ -470,22 +514,24 @@ def free_pages(
     zone = int(blocks[block]["zone"]) - 1
     migratetype = int(blocks[block]["migratetype"])
     listed = migratetype if migratetype < at.PCP_TYPES else at.MOVABLE
-    index = list_index(st, order, listed)
+    index = order_to_pindex(st, order, listed)
     if st[at.OWNERSHIP] and order > block_order:
         index = -1
     if index >= 0 and migratetype != st[at.ISOLATE]:
         if st[at.OWNERSHIP]:
             free_owned(pages, blocks, st, log, zone, cpu, pfn, order, migratetype)
         else:
-            free_to_pcp(pages, blocks, st, log, zone, cpu, pfn, order, index, migratetype)
+            free_frozen_page_commit(
+                pages, blocks, st, log, zone, cpu, pfn, order, index, migratetype
+            )
     else:
-        free_past_lists(pages, blocks, st, log, zone, cpu, pfn, order, migratetype)
+        free_one_page(pages, blocks, st, log, zone, cpu, pfn, order, migratetype)
     if st[at.KSWAPD_RUNS] and not st[at.KSWAPD_RECORDED]:
         stop_balanced_kswapds(st, log)
 
 
 @cold
-def free_past_lists(
+def free_one_page(
     pages: np.ndarray,
     blocks: np.ndarray,
     st: np.ndarray,
@@ -496,14 +542,14 @@ def free_past_lists(
     order: int,
     migratetype: int,
 ) -> None:
-    """Free pages that per-CPU lists do not take to the buddy (S4.6)."""
+    """free_one_page(): free pages that per-CPU lists do not take to the buddy (S4.6)."""
     block_order = st[at.PAGEBLOCK_ORDER]
     if order <= block_order or not st[at.FREE_SPLIT_BY_BLOCK]:
-        free_to_buddy(pages, blocks, st, zone, pfn, order, migratetype)
+        __free_one_page(pages, blocks, st, zone, pfn, order, migratetype)
     else:
         for piece in range(1 << (order - block_order)):
             first = pfn + (piece << block_order)
             piece_type = int(blocks[first >> block_order]["migratetype"])
             pages[first]["where"] = at.NOWHERE
-            free_to_buddy(pages, blocks, st, zone, first, block_order, piece_type)
+            __free_one_page(pages, blocks, st, zone, first, block_order, piece_type)
     count_transaction(st, log, at.SITE_DIRECT_FREE, zone, cpu, order, migratetype, 1, 1 << order)

@@ -38,12 +38,15 @@ class State:
 
     @property
     def is_elastic(self) -> bool:
-        """Whether the state has what an elastic replay needs."""
+        """No kernel function: return whether the state has what an elastic replay needs."""
         return len(self.folios) > 0
 
     @property
     def next_due_ns(self) -> int:
-        """When something besides events is due next: a tick, kswapd, kcompactd."""
+        """No kernel function: return when something besides events is due next.
+
+        It is a tick, kswapd or kcompactd.
+        """
         due = int(self.st[at.NEXT_TICK])
         if self.is_elastic:
             nodes = len(self.machine.nodes)
@@ -54,14 +57,17 @@ class State:
         return due
 
     def pressure_words(self, first: int, words: int) -> np.ndarray:
-        """Words of an elastic replay from a scalar or counter on, int64; empty in a literal one."""
+        """No kernel function: return words of an elastic replay from one on, int64.
+
+        The first is a scalar or counter. The result is empty in a literal replay.
+        """
         if not self.is_elastic:
             return np.zeros(0, np.int64)
         start = int(self.st[at.PRESSURE_BASE]) + first
         return self.st[start : start + words].copy()
 
     def copy(self) -> State:
-        """A state that can be advanced without changing this one."""
+        """No kernel function: return a state that can be advanced without changing this one."""
         return State(
             pages=self.pages.copy(),
             blocks=self.blocks.copy(),
@@ -72,17 +78,17 @@ class State:
         )
 
     def zone_region(self, zone: int) -> np.ndarray:
-        """View of a zone's words."""
+        """No kernel function: return a view of a zone's words."""
         start = at.ZONES + zone * at.ZONE_STRIDE
         return self.st[start : start + at.ZONE_STRIDE]
 
     def pcp_region(self, zone: int, cpu: int) -> np.ndarray:
-        """View of a CPU's words for a zone."""
+        """No kernel function: return a view of a CPU's words for a zone."""
         start = int(self.st[at.PCP_BASE]) + (zone * self.machine.nr_cpus + cpu) * at.PCP_STRIDE
         return self.st[start : start + at.PCP_STRIDE]
 
     def free_buddies(self) -> np.ndarray:
-        """Free buddies, shape (zones, orders, migratetypes)."""
+        """No kernel function: return free buddies, shape (zones, orders, migratetypes)."""
         nr_zones = len(self.machine.zones)
         regions = self.st[at.ZONES : at.ZONES + nr_zones * at.ZONE_STRIDE]
         lists = regions.reshape(nr_zones, at.ZONE_STRIDE)[:, at.ZONE_LISTS :]
@@ -90,14 +96,17 @@ class State:
         return lists.reshape(shape)[..., at.ENTRIES].copy()
 
     def block_counts(self) -> np.ndarray:
-        """Pageblocks, shape (zones, migratetypes)."""
+        """No kernel function: return numbers of pageblocks, shape (zones, migratetypes)."""
         shape = (len(self.machine.zones) + 1, at.MIGRATETYPES)
         cells = self.blocks["zone"].astype(np.intp) * at.MIGRATETYPES + self.blocks["migratetype"]
         counts = np.bincount(cells, minlength=shape[0] * shape[1])
         return counts.astype(np.int64, copy=False).reshape(shape)[1:]
 
     def pcp_words(self, first: int, words: int) -> np.ndarray:
-        """Words `first` onward of every pageset, shape (zones, cpus, words)."""
+        """No kernel function: return words of every pageset, shape (zones, cpus, words).
+
+        They begin with word `first`.
+        """
         nr_zones, nr_cpus = len(self.machine.zones), self.machine.nr_cpus
         base = int(self.st[at.PCP_BASE])
         regions = self.st[base : base + nr_zones * nr_cpus * at.PCP_STRIDE]
@@ -105,12 +114,15 @@ class State:
         return table[:, :, first : first + words].copy()
 
     def sites(self) -> np.ndarray:
-        """Lock-site counters, shape (zones, cpus, sites, SITE_WORDS), see `layout`."""
+        """No kernel function: return lock-site counters.
+
+        Their shape is (zones, cpus, sites, SITE_WORDS), see `layout`.
+        """
         shape = (len(self.machine.zones), self.machine.nr_cpus, at.SITES, at.SITE_WORDS)
         return self.pcp_words(at.PCP_SITES, at.SITES * at.SITE_WORDS).reshape(shape)
 
     def list_pages(self, words: np.ndarray) -> list[int]:
-        """Return the page frames of one list, head first.
+        """No kernel function: return the page frames of one list, head first.
 
         Args:
             words: the list's head, tail and entries.
@@ -132,7 +144,9 @@ def make_state(
     start_ns: int = 0,
     log_rows: int = LOG_ROWS_DEFAULT,
 ) -> State:
-    """A state with every scalar set and no page anywhere; blocks belong to zones, type Movable.
+    """No kernel function: return a state with every scalar set and no page anywhere.
+
+    Blocks belong to zones, their type is Movable.
 
     Args:
         machine: zones and CPUs; watermarks as they should be, policy applied.
@@ -196,6 +210,7 @@ def _set_scalars(
     assumptions: Assumptions,
     start_ns: int,
 ) -> None:
+    """No kernel function: set the scalars from machine, rules, policy and assumptions."""
     names = machine.migratetypes
     values = {
         at.NR_ZONES: len(machine.zones),
@@ -256,19 +271,22 @@ def _set_scalars(
 
 
 def _given(value: int | bool | None, otherwise: int | bool) -> int:
+    """No kernel function: return a value, or another if it is None."""
     return int(otherwise if value is None else value)
 
 
 def _full_drain_chunk(rules: KernelRules, policy: Policy) -> int:
+    """No kernel function: return in what chunks a full drain goes."""
     if policy.pcp_drain_batched:
         return at.DRAINS_BATCH
     return at.DRAINS_SCALED_BATCH if rules.full_drain_batched else at.DRAINS_ALL
 
 
 def _zonelists(machine: Machine) -> list[int]:
-    """All zonelists as words, each ended by -1 and all of one length, see `request.zonelist_at`.
+    """build_zonelists(): return all zonelists as words, each ended by -1, of one length.
 
-    First those of each node and highest zone type, then the same for requests with THISNODE.
+    See `offsets.node_zonelist`. First come those of each node and highest zone type, then the same
+    for requests with THISNODE.
     """
     every_node = node_orders(machine)
     one_node = tuple((node,) for node in range(len(machine.nodes)))
@@ -282,6 +300,7 @@ def _zonelists(machine: Machine) -> list[int]:
 
 
 def _set_zone(state: State, index: int, zone: Zone) -> None:
+    """No kernel function: set a zone's words."""
     region = state.zone_region(index)
     machine = state.machine
     region[at.ZONE_NODE], region[at.ZONE_TYPE] = divmod(index, len(machine.zone_types))
@@ -307,14 +326,20 @@ def _set_zone(state: State, index: int, zone: Zone) -> None:
 
 
 def _avoids_fragmentation(machine: Machine, index: int) -> bool:
-    """Whether requests that prefer this zone set NOFRAGMENT on the fast path (S2.7)."""
+    """Part of alloc_flags_nofragment(): return whether requests set NOFRAGMENT (S2.7).
+
+    They are those that prefer this zone, on the fast path.
+    """
     below = machine.zones[index - 1] if index % len(machine.zone_types) else None
     populated_below = below is not None and below.present > 0
     return machine.zones[index].name == "Normal" and (len(machine.nodes) == 1 or populated_below)
 
 
 def _set_zone_counters(state: State, index: int, zone: Zone, assumptions: Assumptions) -> None:
-    """How far a zone's counters may lag; 0 everywhere where they are exact (S1.10)."""
+    """No kernel function: set how far a zone's counters may lag (S1.10).
+
+    It is 0 everywhere where they are exact.
+    """
     if assumptions.counters == "exact" or not zone.managed:
         return
     region = state.zone_region(index)
@@ -328,7 +353,9 @@ def _set_zone_counters(state: State, index: int, zone: Zone, assumptions: Assump
 
 
 def counter_thresholds(zone: Zone, nr_cpus: int) -> tuple[int, int]:
-    """Pages a CPU may hold back from a zone's counters while kswapd sleeps and runs (S1.10).
+    """calculate_normal_threshold() and calculate_pressure_threshold(): return both (S1.10).
+
+    They are the pages a CPU may hold back from a zone's counters while kswapd sleeps and runs.
 
     Args:
         zone: watermarks and managed pages.
@@ -343,6 +370,7 @@ def counter_thresholds(zone: Zone, nr_cpus: int) -> tuple[int, int]:
 def _set_pageset(
     state: State, index: int, zone: Zone, cpu: int, rules: KernelRules, policy: Policy
 ) -> None:
+    """No kernel function: set the words of one pageset."""
     region = state.pcp_region(index, cpu)
     lists = region[at.PCP_LISTS : at.PCP_SITES].reshape(-1, at.LIST_WORDS)
     lists[:, at.HEAD] = -1
@@ -350,7 +378,7 @@ def _set_pageset(
     if not zone.managed:
         return
     found = next((each for each in zone.pagesets if each.cpu == cpu), None)
-    size = batch_size(zone.managed)
+    size = zone_batchsize(zone.managed)
     if found is not None and policy.pcp_batch is None:
         size = found.batch
     size = _given(policy.pcp_batch, size)
@@ -362,12 +390,15 @@ def _set_pageset(
 
 
 def _local_cpus(machine: Machine, zone: Zone) -> int:
-    """CPUs that share a zone's pages in S4.3: its node's, all if that has none."""
+    """No kernel function: return how many CPUs share a zone's pages in S4.3.
+
+    They are its node's, all CPUs if that has none.
+    """
     return machine.cpus_of_node(machine.nodes.index(zone.node)) or machine.nr_cpus
 
 
-def batch_size(managed: int) -> int:
-    """pcp->batch of a zone, the same in every kernel generation (S4.2).
+def zone_batchsize(managed: int) -> int:
+    """zone_batchsize(): return pcp->batch of a zone, the same in every generation (S4.2).
 
     Args:
         managed: the zone's managed pages.
@@ -382,9 +413,10 @@ def batch_size(managed: int) -> int:
 def high_limits(
     zone: Zone, size: int, nr_cpus: int, policy: Policy, rules: KernelRules
 ) -> tuple[int, int]:
-    """pcp->high_min and high_max of a zone (S4.3): by policy, else as recorded, else computed.
+    """zone_highsize(): return pcp->high_min and high_max of a zone (S4.3).
 
-    Both are `high` where the kernel does not tune it.
+    They are by policy, else as recorded, else computed. Both are `high` where the kernel does not
+    tune it.
 
     Args:
         zone: watermarks and managed pages; its pagesets say what the kernel had.
@@ -416,7 +448,10 @@ def high_limits(
 
 
 def _recorded_limits(zone: Zone, rules: KernelRules) -> tuple[int, int] | None:
-    """The limits a zone's pagesets show; a kernel that does not print them has a fixed `high`."""
+    """No kernel function: return the limits a zone's pagesets show.
+
+    A kernel that does not print them has a fixed `high`.
+    """
     found = zone.pagesets[0] if zone.pagesets else None
     if found is None:
         return None

@@ -12,15 +12,18 @@ from pagealloc_model.base.jit import cold, hot, inner
 
 
 @inner
-def mark_pages(st: np.ndarray, zone: int, mark: int) -> int:
-    """A watermark with the boost, pages; `mark` is WMARK_MIN, WMARK_LOW or WMARK_HIGH."""
+def wmark_pages(st: np.ndarray, zone: int, mark: int) -> int:
+    """wmark_pages(): return a watermark with the boost, pages.
+
+    `mark` is WMARK_MIN, WMARK_LOW or WMARK_HIGH.
+    """
     region = zone_at(zone)
     return st[region + at.ZONE_MIN + mark] + st[region + at.ZONE_BOOST]
 
 
 @inner
 def has_free_buddy(st: np.ndarray, zone: int, order: int, flags: int) -> bool:
-    """Whether a request of this order could be cut from some list it may use (S3.3)."""
+    """Part of __zone_watermark_ok(): return whether some usable list can serve an order (S3.3)."""
     for current in range(order, st[at.MAX_ORDER] + 1):
         for migratetype in range(at.PCP_TYPES):
             if st[free_list_at(zone, current, migratetype) + at.HEAD] >= 0:
@@ -37,7 +40,10 @@ def has_free_buddy(st: np.ndarray, zone: int, order: int, flags: int) -> bool:
 def pages_above_mark(
     st: np.ndarray, zone: int, order: int, mark: int, highest_type: int, flags: int, free: int
 ) -> int:
-    """Pages left over by the arithmetic of S3.3, negative if they are missing."""
+    """Part of __zone_watermark_ok(): return the pages above the mark (S3.3).
+
+    The result is negative if pages are missing.
+    """
     region = zone_at(zone)
     free -= (1 << order) - 1
     if not flags & (at.ALLOC_NON_BLOCK | at.ALLOC_MIN_RESERVE | at.ALLOC_HIGHATOMIC):
@@ -53,35 +59,42 @@ def pages_above_mark(
 
 
 @hot
-def above_mark(
+def __zone_watermark_ok(
     st: np.ndarray, zone: int, order: int, mark: int, highest_type: int, flags: int, free: int
 ) -> bool:
-    """The watermark test of S3.3: mark and the zone's free pages, as far as they are seen."""
+    """__zone_watermark_ok(): return whether `free` pages suffice above a mark (S3.3).
+
+    They are the zone's free pages as far as they are seen.
+    """
     if pages_above_mark(st, zone, order, mark, highest_type, flags, free) <= 0:
         return False
     return order == 0 or has_free_buddy(st, zone, order, flags)
 
 
 @hot
-def passes_watermark(
+def zone_watermark_fast(
     st: np.ndarray, zone: int, order: int, mark: int, highest_type: int, flags: int
 ) -> bool:
-    """The allocation path's test: as `above_mark`, some at order 0 retried without boost (S3.3).
+    """zone_watermark_fast(): return whether a zone passes the allocation path's test (S3.3).
 
-    The retry is for requests whose own mark is MIN, whichever mark is tested.
+    It is as `__zone_watermark_ok`, some requests of order 0 being tested again without boost: those
+    whose own mark is MIN, whichever mark is tested.
     """
     free = seen_free(st, zone)
-    if above_mark(st, zone, order, mark_pages(st, zone, mark), highest_type, flags, free):
+    if __zone_watermark_ok(st, zone, order, wmark_pages(st, zone, mark), highest_type, flags, free):
         return True
     region = zone_at(zone)
     if order == 0 and flags & at.ALLOC_IGNORES_BOOST and st[region + at.ZONE_BOOST] > 0:
-        return above_mark(st, zone, 0, st[region + at.ZONE_MIN], highest_type, flags, free)
+        return __zone_watermark_ok(st, zone, 0, st[region + at.ZONE_MIN], highest_type, flags, free)
     return False
 
 
 @inner
 def boost_watermark(st: np.ndarray, zone: int) -> bool:
-    """Raise the zone's watermarks after a fallback within a block (S1.7); False if switched off."""
+    """boost_watermark(): raise the zone's watermarks after a fallback within a block (S1.7).
+
+    Returns False if boosting is switched off.
+    """
     region = zone_at(zone)
     factor = st[at.BOOST_FACTOR]
     block_pages = 1 << st[at.PAGEBLOCK_ORDER]
@@ -97,14 +110,18 @@ def boost_watermark(st: np.ndarray, zone: int) -> bool:
 
 @inner
 def is_eligible(st: np.ndarray, zone: int, highest_type: int) -> bool:
-    """Whether a zone has pages and is of a type that a run's waker may use (S10.2)."""
+    """Part of pgdat_balanced(): return whether a run's waker may use a zone with pages (S10.2)."""
     region = zone_at(zone)
     return st[region + at.ZONE_MANAGED] > 0 and st[region + at.ZONE_TYPE] <= highest_type
 
 
 @inner
 def free_in_whole_blocks(st: np.ndarray, zone: int) -> int:
-    """Free pages of a zone in buddies of at least pageblock order (S8.6)."""
+    """No kernel function: return the free pages in whole pageblocks (S8.6).
+
+    They are those of a zone, in buddies of at least pageblock order, the kernel's
+    NR_FREE_PAGES_BLOCKS.
+    """
     free = 0
     for order in range(st[at.PAGEBLOCK_ORDER], st[at.MAX_ORDER] + 1):
         for migratetype in range(at.MIGRATETYPES):
@@ -113,25 +130,28 @@ def free_in_whole_blocks(st: np.ndarray, zone: int) -> int:
 
 
 @inner
-def node_balanced(st: np.ndarray, node: int, order: int, highest_type: int) -> bool:
-    """Whether some eligible zone of a node passes its high watermark, or none is there (S10.2)."""
+def pgdat_balanced(st: np.ndarray, node: int, order: int, highest_type: int) -> bool:
+    """pgdat_balanced(): return whether an eligible zone passes its high mark (S10.2).
+
+    Also True if the node has no such zone.
+    """
     first = node * st[at.ZONE_TYPES]
     balanced = True
     for zone in range(first, first + highest_type + 1):
         if is_eligible(st, zone, highest_type):
-            mark = mark_pages(st, zone, at.WMARK_HIGH)
+            mark = wmark_pages(st, zone, at.WMARK_HIGH)
             free = carefully_seen_free(st, zone)
             if order > 0 and st[at.BLOCK_WATERMARKS]:
                 free = free_in_whole_blocks(st, zone)
-            if above_mark(st, zone, order, mark, highest_type, 0, free):
+            if __zone_watermark_ok(st, zone, order, mark, highest_type, 0, free):
                 return True
             balanced = False
     return balanced
 
 
 @inner
-def node_boosted(st: np.ndarray, node: int, highest_type: int) -> bool:
-    """Whether an eligible zone of a node has a watermark boost (S10.1)."""
+def pgdat_watermark_boosted(st: np.ndarray, node: int, highest_type: int) -> bool:
+    """pgdat_watermark_boosted(): return whether an eligible zone has a boost (S10.1)."""
     first = node * st[at.ZONE_TYPES]
     for zone in range(first, first + highest_type + 1):
         if st[zone_at(zone) + at.ZONE_BOOST] > 0:
@@ -141,7 +161,10 @@ def node_boosted(st: np.ndarray, node: int, highest_type: int) -> bool:
 
 @inner
 def stop_kswapd(st: np.ndarray, node: int) -> None:
-    """End a node's reclaim run: the boosts it saw at its start are taken back (S1.7)."""
+    """Part of balance_pgdat(): end a node's reclaim run (S1.7).
+
+    The boosts it saw at its start are taken back.
+    """
     region = node_at(st, node)
     if not st[region + at.NODE_KSWAPD_ACTIVE]:
         return
@@ -160,7 +183,10 @@ def stop_kswapd(st: np.ndarray, node: int) -> None:
 
 @cold
 def end_kswapd(st: np.ndarray, log: np.ndarray, node: int) -> None:
-    """The same, with a hold of zone->lock counted for each boost taken back (S11.1)."""
+    """Part of balance_pgdat(): end a run; count a hold of zone->lock for each boost (S11.1).
+
+    The boosts are those taken back.
+    """
     region = node_at(st, node)
     if not st[region + at.NODE_KSWAPD_ACTIVE]:
         return
@@ -175,9 +201,10 @@ def end_kswapd(st: np.ndarray, log: np.ndarray, node: int) -> None:
 
 @inner
 def start_kswapd(st: np.ndarray, node: int, highest_type: int) -> None:
-    """Begin a node's reclaim run: eligible zones are RECLAIM_ACTIVE, their boosts noted (S10.2).
+    """Part of balance_pgdat(): begin a node's reclaim run (S10.2).
 
-    A run that is under way must have been ended.
+    Eligible zones are RECLAIM_ACTIVE, their boosts noted. A run that is under way must have been
+    ended.
     """
     region = node_at(st, node)
     st[region + at.NODE_KSWAPD_ACTIVE] = 1
@@ -194,8 +221,8 @@ def start_kswapd(st: np.ndarray, node: int, highest_type: int) -> None:
 
 
 @cold
-def wake_kswapd(st: np.ndarray, node: int, order: int, highest_type: int) -> None:
-    """Start a node's reclaim run unless it is balanced and not boosted (S10.1).
+def wakeup_kswapd(st: np.ndarray, node: int, order: int, highest_type: int) -> None:
+    """wakeup_kswapd(): start a node's reclaim run unless it is balanced and not boosted (S10.1).
 
     Where the recording has kswapd's own events, runs are theirs and this does nothing. An elastic
     replay notes the wake, for its kswapd to act on.
@@ -208,27 +235,29 @@ def wake_kswapd(st: np.ndarray, node: int, order: int, highest_type: int) -> Non
         return
     if st[node_at(st, node) + at.NODE_KSWAPD_ACTIVE] or st[at.KSWAPD_RECORDED]:
         return
-    if node_boosted(st, node, highest_type) or not node_balanced(st, node, order, highest_type):
+    if pgdat_watermark_boosted(st, node, highest_type) or not pgdat_balanced(
+        st, node, order, highest_type
+    ):
         start_kswapd(st, node, highest_type)
 
 
 @cold
-def wake_kswapds(st: np.ndarray, zonelist: int, order: int, highest_type: int) -> None:
-    """Wake the nodes of a zonelist, nearest first (S8.1)."""
+def wake_all_kswapds(st: np.ndarray, zonelist: int, order: int, highest_type: int) -> None:
+    """wake_all_kswapds(): wake the nodes of a zonelist, nearest first (S8.1)."""
     woken = -1
     while st[zonelist] >= 0:
         node = st[zone_at(st[zonelist]) + at.ZONE_NODE]
         if node != woken:
-            wake_kswapd(st, node, order, highest_type)
+            wakeup_kswapd(st, node, order, highest_type)
         woken = node
         zonelist += 1
 
 
 @cold
 def stop_balanced_kswapds(st: np.ndarray, log: np.ndarray) -> None:
-    """End every run of a node that is balanced at order 0 (S10.2)."""
+    """No kernel function: end every run of a node that is balanced at order 0 (S10.2)."""
     for node in range(st[at.NR_NODES]):
         region = node_at(st, node)
         active = st[region + at.NODE_KSWAPD_ACTIVE]
-        if active and node_balanced(st, node, 0, st[region + at.NODE_KSWAPD_HIGHEST]):
+        if active and pgdat_balanced(st, node, 0, st[region + at.NODE_KSWAPD_HIGHEST]):
             end_kswapd(st, log, node)

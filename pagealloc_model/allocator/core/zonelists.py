@@ -6,7 +6,9 @@ from pagealloc_model.recording.machine import Machine
 
 
 def node_orders(machine: Machine) -> tuple[tuple[int, ...], ...]:
-    """Nodes with memory in the order in which requests of each node try them, by node index.
+    """find_next_best_node(): return the order in which requests try the nodes with memory.
+
+    The result is by node index.
 
     A node's own memory comes first, then repeatedly the node with the least distance; nodes
     numbered below the own one and nodes with CPUs are put back by one each. Ties go to the node
@@ -42,7 +44,10 @@ def node_orders(machine: Machine) -> tuple[tuple[int, ...], ...]:
 
 
 def zonelist(machine: Machine, nodes: tuple[int, ...], highest_type: int) -> tuple[int, ...]:
-    """Numbers of the zones with managed pages: node after node, highest type first."""
+    """build_zonerefs_node(): return the numbers of the zones with managed pages.
+
+    Node after node, highest type first.
+    """
     types = len(machine.zone_types)
     return tuple(
         zone

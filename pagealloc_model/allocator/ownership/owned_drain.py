@@ -6,7 +6,7 @@ import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import ownership_layout as own
-from pagealloc_model.allocator.core.buddy import free_to_buddy, unlink
+from pagealloc_model.allocator.core.buddy import __free_one_page, list_del
 from pagealloc_model.allocator.core.event_log import count_hold, log_hold, log_page
 from pagealloc_model.allocator.core.offsets import pcp_at, zone_at
 from pagealloc_model.allocator.ownership.ownership import note_drained, option, owner_of
@@ -15,9 +15,10 @@ from pagealloc_model.base.jit import inner
 
 @inner
 def next_drained(st: np.ndarray, pcp: int, index: int) -> int:
-    """The list to drain from: `index`, or the next one that has pages; the pageset has some.
+    """Part of free_pcppages_bulk(): return the list to drain from, where blocks are owned.
 
-    Larger orders come first, or lists follow each other and wrap, as without ownership (S5.6).
+    It is `index`, or the next one that has pages; the pageset has some. Larger orders come first,
+    or lists follow each other and wrap, as without ownership (S5.6).
     """
     lists = 3 * (st[at.PAGEBLOCK_ORDER] + 1)
     in_turn = option(st, own.OPTION_DRAIN_FROM) == own.DRAINS_FREED_LIST
@@ -31,7 +32,7 @@ def next_drained(st: np.ndarray, pcp: int, index: int) -> int:
 
 @inner
 def first_drained(st: np.ndarray, freed_list: int) -> int:
-    """The list that a drain looks at first."""
+    """Part of free_pcppages_bulk(): return the list that a drain looks at first."""
     if option(st, own.OPTION_DRAIN_FROM) == own.DRAINS_FREED_LIST:
         return freed_list
     return 3 * st[at.PAGEBLOCK_ORDER]
@@ -41,13 +42,16 @@ def first_drained(st: np.ndarray, freed_list: int) -> int:
 def return_to_zone(
     pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, zone: int, pfn: int, migratetype: int
 ) -> None:
-    """Free a drained page to the zone; if a fragment of an owned block, last, and recorded."""
+    """Part of free_pcppages_bulk(): free a drained page to the zone.
+
+    A fragment of an owned block goes last, and the block is recorded.
+    """
     order = int(pages[pfn]["order"])
     block = pfn >> st[at.PAGEBLOCK_ORDER]
     is_fragment = order < st[at.PAGEBLOCK_ORDER] and owner_of(st, block) >= 0
     if is_fragment and option(st, own.OPTION_FRAGMENTS) != own.FRAGMENTS_AS_USUAL:
         st[at.FREES_TO_TAIL] = 1
-    free_to_buddy(pages, blocks, st, zone, pfn, order, migratetype)
+    __free_one_page(pages, blocks, st, zone, pfn, order, migratetype)
     st[at.FREES_TO_TAIL] = 0
     note_drained(blocks, st, zone, block)
 
@@ -64,9 +68,10 @@ def drain_owned(
     freed_list: int,
     site: int,
 ) -> None:
-    """Return `count` pages or a little more of a CPU's lists, in one hold of zone->lock.
+    """free_pcppages_bulk(): return `count` pages or a little more, where blocks are owned.
 
-    A drain for a free counts for the CPU at work, which need not be the lists' own.
+    It takes one hold of zone->lock. A drain for a free counts for the CPU at work, which need not
+    be the lists' own.
     """
     pcp = pcp_at(st, zone, cpu)
     block_order = st[at.PAGEBLOCK_ORDER]
@@ -79,7 +84,7 @@ def drain_owned(
         index = next_drained(st, pcp, index)
         lst = pcp + at.PCP_LISTS + index * at.LIST_WORDS
         pfn = st[lst + at.TAIL]
-        unlink(pages, st, lst, pfn)
+        list_del(pages, st, lst, pfn)
         order = index // 3
         migratetype = int(pages[pfn]["tag"])
         if as_of_block:

@@ -6,7 +6,7 @@ import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import ownership_layout as own
-from pagealloc_model.allocator.core.buddy import free_to_buddy, push_head
+from pagealloc_model.allocator.core.buddy import __free_one_page, list_add
 from pagealloc_model.allocator.core.event_log import count_transaction
 from pagealloc_model.allocator.core.list_locks import lock_list_to_free
 from pagealloc_model.allocator.core.offsets import pcp_at
@@ -31,7 +31,10 @@ SPREAD = 2654435761
 
 @inner
 def finds_lock_taken(st: np.ndarray) -> bool:
-    """Whether a remote free finds the owner's pcp->lock taken: an assumed share of them does."""
+    """No kernel function: return whether a remote free finds the owner's lock taken.
+
+    An assumed share of them finds the owner's pcp->lock so.
+    """
     base = st[at.OWNERSHIP]
     number = st[base + own.REMOTE_DRAWS]
     st[base + own.REMOTE_DRAWS] = number + 1
@@ -41,7 +44,10 @@ def finds_lock_taken(st: np.ndarray) -> bool:
 
 @inner
 def overflow_of_remote_free(st: np.ndarray, pcp: int, zone: int, order: int) -> int:
-    """Count a page that another CPU freed to a pageset; pages to return now, -1 for none."""
+    """nr_pcp_high() and nr_pcp_free(): account for a page freed by another CPU.
+
+    Returns how many pages to drain now, or -1.
+    """
     counts = option(st, own.OPTION_REMOTE_COUNTS) != 0
     owner_drains = option(st, own.OPTION_REMOTE_OVERFLOW) == own.OWNER_DRAINS
     if counts and not owner_drains:
@@ -63,13 +69,16 @@ def free_to_list(
     order: int,
     migratetype: int,
 ) -> None:
-    """Push a page that `cpu` frees on the receiver's list and drain what overflows."""
+    """free_frozen_page_commit(): push a page on the receiver's list, drain what overflows.
+
+    `cpu` frees it.
+    """
     pcp = pcp_at(st, zone, receiver)
     kind = migratetype if migratetype < at.PCP_TYPES else at.MOVABLE
     is_own = owner_of(st, pfn >> st[at.PAGEBLOCK_ORDER]) == receiver
     lock_list_to_free(st, zone, pcp)
     mark_listed(pages, pfn, order, migratetype, at.MERGEABLE if is_own else 0)
-    push_head(pages, st, owned_list_at(pcp, order, kind), pfn)
+    list_add(pages, st, owned_list_at(pcp, order, kind), pfn)
     if is_own and option(st, own.OPTION_MERGES_AT) == own.MERGES_AT_FREE:
         merge_upward(pages, st, zone, receiver, pfn, kind)
     if receiver == cpu:
@@ -92,7 +101,10 @@ def free_owned(
     order: int,
     migratetype: int,
 ) -> None:
-    """Free a page of an order that lists hold to the lists of its block's owner."""
+    """__free_frozen_pages(): free a page to the lists of its block's owner.
+
+    It is of an order that lists hold.
+    """
     is_plain = not int(pages[pfn]["flags"]) & at.MERGEABLE
     receiver = receiver_of(st, pfn >> st[at.PAGEBLOCK_ORDER], is_plain, cpu)
     if receiver != cpu:
@@ -101,7 +113,7 @@ def free_owned(
             count_owning(st, zone, own.REMOTE_BUSY, 1)
             way = option(st, own.OPTION_REMOTE_BUSY)
             if way == own.BUSY_TO_ZONE:
-                free_to_buddy(pages, blocks, st, zone, pfn, order, migratetype)
+                __free_one_page(pages, blocks, st, zone, pfn, order, migratetype)
                 count_transaction(
                     st, log, at.SITE_DIRECT_FREE, zone, cpu, order, migratetype, 1, 1 << order
                 )

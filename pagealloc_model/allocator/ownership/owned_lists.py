@@ -6,7 +6,7 @@ import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import ownership_layout as own
-from pagealloc_model.allocator.core.buddy import push_head, push_tail, unlink
+from pagealloc_model.allocator.core.buddy import list_add, list_add_tail, list_del
 from pagealloc_model.allocator.core.offsets import pcp_at
 from pagealloc_model.allocator.ownership.ownership import count_owning, option, owner_of
 from pagealloc_model.base.jit import inner
@@ -14,13 +14,16 @@ from pagealloc_model.base.jit import inner
 
 @inner
 def owned_list_at(pcp: int, order: int, migratetype: int) -> int:
-    """Offset of a pageset's list: every order has one for each type."""
+    """No kernel function: return the offset of a pageset's list.
+
+    Every order has one for each type.
+    """
     return pcp + at.PCP_LISTS + (3 * order + migratetype) * at.LIST_WORDS
 
 
 @inner
 def smallest_listed(st: np.ndarray, pcp: int, order: int, migratetype: int) -> int:
-    """The smallest sufficient order of which a list of the type has a page; -1 if none."""
+    """No kernel function: return the smallest sufficient order listed for a type, or -1."""
     for current in range(order, st[at.PAGEBLOCK_ORDER] + 1):
         if st[owned_list_at(pcp, current, migratetype) + at.HEAD] >= 0:
             return current
@@ -29,7 +32,7 @@ def smallest_listed(st: np.ndarray, pcp: int, order: int, migratetype: int) -> i
 
 @inner
 def mark_listed(pages: np.ndarray, pfn: int, order: int, tag: int, flags: int) -> None:
-    """Describe a page that is about to go on a per-CPU list."""
+    """No kernel function: describe a page that is about to go on a per-CPU list."""
     pages[pfn]["order"] = order
     pages[pfn]["where"] = at.ON_PCP
     pages[pfn]["tag"] = tag
@@ -40,10 +43,13 @@ def mark_listed(pages: np.ndarray, pfn: int, order: int, tag: int, flags: int) -
 def pop_listed(
     pages: np.ndarray, st: np.ndarray, zone: int, pcp: int, order: int, from_order: int, kind: int
 ) -> int:
-    """Take a page off the head of a list and keep its low part; upper halves go to list heads."""
+    """No kernel function: take a list's head and keep its low part; returns its first page.
+
+    The upper halves go to list heads.
+    """
     lst = owned_list_at(pcp, from_order, kind)
     pfn = st[lst + at.HEAD]
-    unlink(pages, st, lst, pfn)
+    list_del(pages, st, lst, pfn)
     tag = int(pages[pfn]["tag"])
     flags = int(pages[pfn]["flags"])
     current = from_order
@@ -51,7 +57,7 @@ def pop_listed(
         current -= 1
         half = pfn + (1 << current)
         mark_listed(pages, half, current, tag, flags)
-        push_head(pages, st, owned_list_at(pcp, current, kind), half)
+        list_add(pages, st, owned_list_at(pcp, current, kind), half)
     count_owning(st, zone, own.LIST_SPLITS, from_order - order)
     st[pcp + at.PCP_COUNT] -= 1 << order
     return pfn
@@ -61,7 +67,7 @@ def pop_listed(
 def mergeable_buddy(
     pages: np.ndarray, st: np.ndarray, cpu: int, pfn: int, order: int, migratetype: int
 ) -> int:
-    """The buddy that a page of a CPU's list can merge with there; -1 if there is none.
+    """No kernel function: return the buddy that a listed page can merge with, or -1.
 
     A mergeable page whose block has an owner is on that owner's list.
     """
@@ -83,10 +89,10 @@ def mergeable_buddy(
 def join(
     pages: np.ndarray, st: np.ndarray, zone: int, lst: int, pfn: int, buddy: int, migratetype: int
 ) -> int:
-    """Take two buddies off their list and make them one page; its first page frame."""
+    """No kernel function: make one page of two listed buddies; returns its first page."""
     order = int(pages[pfn]["order"])
-    unlink(pages, st, lst, pfn)
-    unlink(pages, st, lst, buddy)
+    list_del(pages, st, lst, pfn)
+    list_del(pages, st, lst, buddy)
     pages[max(pfn, buddy)]["where"] = at.NOWHERE
     first = min(pfn, buddy)
     mark_listed(pages, first, order + 1, migratetype, at.MERGEABLE)
@@ -98,7 +104,7 @@ def join(
 def merge_upward(
     pages: np.ndarray, st: np.ndarray, zone: int, cpu: int, pfn: int, migratetype: int
 ) -> None:
-    """Merge a page just pushed with its buddies on the list, as far as that goes."""
+    """No kernel function: merge a page just pushed with its listed buddies, as far as it goes."""
     pcp = pcp_at(st, zone, cpu)
     while True:
         order = int(pages[pfn]["order"])
@@ -108,14 +114,17 @@ def merge_upward(
             return
         lst = owned_list_at(pcp, order, migratetype)
         pfn = join(pages, st, zone, lst, pfn, buddy, migratetype)
-        push_head(pages, st, owned_list_at(pcp, order + 1, migratetype), pfn)
+        list_add(pages, st, owned_list_at(pcp, order + 1, migratetype), pfn)
 
 
 @inner
 def merge_list(
     pages: np.ndarray, st: np.ndarray, zone: int, cpu: int, order: int, migratetype: int
 ) -> None:
-    """Merge the buddies on one list, head to tail; pairs go to the tail of the next order's."""
+    """No kernel function: merge the buddies on one list, head to tail.
+
+    Pairs go to the tail of the next order's list.
+    """
     pcp = pcp_at(st, zone, cpu)
     lst = owned_list_at(pcp, order, migratetype)
     above = owned_list_at(pcp, order + 1, migratetype)
@@ -128,14 +137,14 @@ def merge_list(
         if buddy >= 0:
             if following == buddy:
                 following = int(pages[buddy]["next"])
-            push_tail(pages, st, above, join(pages, st, zone, lst, pfn, buddy, migratetype))
+            list_add_tail(pages, st, above, join(pages, st, zone, lst, pfn, buddy, migratetype))
         pfn = following
     count_owning(st, zone, own.MERGE_ENTRIES, looked_at)
 
 
 @inner
 def merge_before_drain(pages: np.ndarray, st: np.ndarray, zone: int, cpu: int) -> None:
-    """Merge what a CPU's lists hold of its own blocks, bottom up (S12.5)."""
+    """No kernel function: merge what a CPU's lists hold of its own blocks, bottom up (S12.5)."""
     if not st[at.OWNERSHIP] or option(st, own.OPTION_MERGES_AT) == own.MERGES_AT_FREE:
         return
     for order in range(st[at.PAGEBLOCK_ORDER]):

@@ -6,10 +6,15 @@ import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import ownership_layout as own
-from pagealloc_model.allocator.core.buddy import push_tail, remove_buddy, smallest_fit, split
-from pagealloc_model.allocator.core.counters import account_free, begin_refill, end_refill
+from pagealloc_model.allocator.core.buddy import (
+    __del_page_from_free_list,
+    expand,
+    list_add_tail,
+    smallest_fit,
+)
+from pagealloc_model.allocator.core.counters import account_freepages, begin_refill, end_refill
 from pagealloc_model.allocator.core.event_log import count_transaction, log_page
-from pagealloc_model.allocator.core.fallback import MODE_NORMAL, cma_comes_first, take_page
+from pagealloc_model.allocator.core.fallback import MODE_NORMAL, __rmqueue, cma_comes_first
 from pagealloc_model.allocator.core.list_locks import lock_list
 from pagealloc_model.allocator.core.offsets import (
     free_list_at,
@@ -18,7 +23,7 @@ from pagealloc_model.allocator.core.offsets import (
     pcp_at,
     zone_at,
 )
-from pagealloc_model.allocator.core.pcp import refill_size
+from pagealloc_model.allocator.core.pcp import nr_pcp_alloc
 from pagealloc_model.allocator.ownership.owned_lists import (
     owned_list_at,
     pop_listed,
@@ -41,12 +46,12 @@ def put_refilled(
     kind: int,
     flags: int,
 ) -> None:
-    """Append a page just taken from the zone to the CPU's list of a type, and count it."""
+    """Part of rmqueue_bulk(): append a page taken from the zone to a CPU's list; count it."""
     lst = owned_list_at(pcp_at(st, zone, cpu), order, kind)
     pages[pfn]["order"] = order
     pages[pfn]["where"] = at.ON_PCP
     pages[pfn]["flags"] = flags
-    push_tail(pages, st, lst, pfn)
+    list_add_tail(pages, st, lst, pfn)
     st[st[at.OWNERSHIP] + own.REFILL_PAGES] += 1 << order
     st[st[at.OWNERSHIP] + own.REFILL_OBJECTS] += 1
     counters = own.SET_PHASES + phase * own.PHASE_WORDS
@@ -64,11 +69,11 @@ def take_cut(
     order: int,
     migratetype: int,
 ) -> None:
-    """Take a free buddy of a type's list, or its low part of an order, out of the zone."""
+    """No kernel function: take a free buddy, or its low part, out of the zone."""
     found_order = int(pages[pfn]["order"])
-    remove_buddy(pages, st, zone, pfn)
-    split(pages, st, zone, pfn, order, found_order, migratetype)
-    account_free(st, zone, migratetype, -(1 << order))
+    __del_page_from_free_list(pages, st, zone, pfn)
+    expand(pages, st, zone, pfn, order, found_order, migratetype)
+    account_freepages(st, zone, migratetype, -(1 << order))
     log_page(st, log, at.LOG_ZONE_LOCKED, zone, pfn, order, migratetype, 0, 0, 0)
 
 
@@ -82,7 +87,10 @@ def recover_block(
     block: int,
     kind: int,
 ) -> None:
-    """Take all free buddies of a recorded block back, mergeable; it is no longer recorded."""
+    """No kernel function: take all free buddies of a recorded block back, mergeable.
+
+    It is no longer recorded.
+    """
     block_order = st[at.PAGEBLOCK_ORDER]
     pfn = block << block_order
     end = pfn + (1 << block_order)
@@ -111,7 +119,10 @@ def recover(
     kind: int,
     wanted: int,
 ) -> None:
-    """Phase 0: fragments of the CPU's recorded blocks of a type, oldest first."""
+    """No kernel function: do a refill's phase 0, fragments of recorded blocks, oldest first.
+
+    The blocks are the CPU's, of one type.
+    """
     base = st[at.OWNERSHIP]
     limit = st[base + own.OPTION_RECOVER_LIMIT]
     per_type = st[base + own.OPTION_RECORDED_LISTS] == own.LISTS_PER_TYPE
@@ -132,7 +143,7 @@ def recover(
 
 @inner
 def may_claim(st: np.ndarray, zone: int, order: int, kind: int) -> bool:
-    """Whether a refill for a request may take whole blocks."""
+    """No kernel function: return whether a refill for a request may take whole blocks."""
     region = zone_at(zone)
     if not option(st, own.OPTION_CLAIMS_BLOCKS):
         return False
@@ -147,7 +158,7 @@ def may_claim(st: np.ndarray, zone: int, order: int, kind: int) -> bool:
 
 @inner
 def block_fits(st: np.ndarray, pcp: int) -> bool:
-    """Whether one more block fits the pageset, refilled so far (S12.4)."""
+    """No kernel function: return whether one more block fits the pageset so far (S12.4)."""
     test = option(st, own.OPTION_FIT_TEST)
     if test == own.FITS_ALWAYS:
         return True
@@ -167,7 +178,7 @@ def claim_blocks(
     kind: int,
     wanted: int,
 ) -> None:
-    """Phase 1: whole free blocks of the type become the CPU's."""
+    """No kernel function: do a refill's phase 1, whole free blocks that become the CPU's."""
     if not may_claim(st, zone, order, kind):
         return
     block_order = st[at.PAGEBLOCK_ORDER]
@@ -183,7 +194,10 @@ def claim_blocks(
 
 @inner
 def largest_below(st: np.ndarray, zone: int, least: int, most: int, kind: int) -> int:
-    """Head of the type's list of the largest order within bounds that has one; -1 if none."""
+    """No kernel function: return the head of the largest order's list within bounds, or -1.
+
+    The list is the type's.
+    """
     for order in range(most, least - 1, -1):
         pfn = st[free_list_at(zone, order, kind) + at.HEAD]
         if pfn >= 0:
@@ -193,7 +207,7 @@ def largest_below(st: np.ndarray, zone: int, least: int, most: int, kind: int) -
 
 @inner
 def floor_log2(value: int) -> int:
-    """Largest n with 1 << n <= value; value is at least 1."""
+    """ilog2(): return the largest n with 1 << n <= value; value is at least 1."""
     order = 0
     while value >> (order + 1) > 0:
         order += 1
@@ -211,7 +225,10 @@ def take_chunks(
     kind: int,
     wanted: int,
 ) -> None:
-    """Phase 2: buddies of the type that are larger than the request, up to what is wanted."""
+    """No kernel function: do a refill's phase 2, buddies larger than the request.
+
+    They are of the type, up to what is wanted.
+    """
     base = st[at.OWNERSHIP]
     most = max(order, st[at.PAGEBLOCK_ORDER] - 1)
     smallest_first = st[base + own.OPTION_CHUNK_SEARCH] == own.CHUNKS_SMALLEST
@@ -243,9 +260,12 @@ def take_classic(
     flags: int,
     wanted: int,
 ) -> None:
-    """Phase 3: one page after the other, with CMA and fallback (S6.2)."""
+    """No kernel function: do a refill's phase 3, page after page as mainline does (S6.2).
+
+    CMA and fallback are included.
+    """
     while st[st[at.OWNERSHIP] + own.REFILL_PAGES] < wanted:
-        pfn = take_page(pages, blocks, st, log, zone, order, kind, flags)
+        pfn = __rmqueue(pages, blocks, st, log, zone, order, kind, flags)
         if pfn < 0:
             return
         put_refilled(pages, st, zone, cpu, own.CLASSIC, pfn, order, kind, 0)
@@ -253,7 +273,10 @@ def take_classic(
 
 @inner
 def count_phase(st: np.ndarray, zone: int, phase: int, before: int) -> int:
-    """Count a refill for a phase that gave it something; objects it has so far."""
+    """No kernel function: count a refill for a phase that gave it something.
+
+    Returns the objects it has so far.
+    """
     objects = st[st[at.OWNERSHIP] + own.REFILL_OBJECTS]
     if objects > before:
         counters = own.SET_PHASES + phase * own.PHASE_WORDS
@@ -274,7 +297,10 @@ def refill_owned(
     flags: int,
     wanted: int,
 ) -> None:
-    """Move `wanted` pages or a little more from the zone to the CPU's lists of a type."""
+    """rmqueue_bulk(): move `wanted` pages or a little more to the CPU's lists of a type.
+
+    Blocks are owned.
+    """
     base = st[at.OWNERSHIP]
     st[base + own.REFILL_PAGES] = 0
     st[base + own.REFILL_OBJECTS] = 0
@@ -310,9 +336,10 @@ def allocate_from_owned(
     kind: int,
     flags: int,
 ) -> int:
-    """Take a page from the smallest sufficient list of the CPU, refilled if all are empty.
+    """rmqueue_pcplist(): take a page from the smallest sufficient list, where blocks are owned.
 
-    -1 if there is none, or if no list holds pages of this order.
+    The lists are refilled if all are empty. Returns the page, or -1 if there is none, or if no list
+    holds pages of this order.
     """
     if order > st[at.PAGEBLOCK_ORDER]:
         return -1
@@ -321,7 +348,7 @@ def allocate_from_owned(
     st[pcp + at.PCP_FREE_COUNT] >>= 1
     found = smallest_listed(st, pcp, order, kind)
     if found < 0:
-        wanted = refill_size(st, pcp, zone, order)
+        wanted = nr_pcp_alloc(st, pcp, zone, order)
         if flags & at.ALLOC_HIGHATOMIC and not st[at.HIGHATOMIC_REFILLS_PCP]:
             return -1
         refill_owned(pages, blocks, st, log, zone, cpu, order, kind, flags, wanted << order)

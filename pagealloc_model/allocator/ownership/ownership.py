@@ -13,32 +13,32 @@ from pagealloc_model.base.jit import inner
 
 @inner
 def option(st: np.ndarray, which: int) -> int:
-    """An ownership option."""
+    """No kernel function: return an ownership option."""
     return st[st[at.OWNERSHIP] + which]
 
 
 @inner
 def owner_of(st: np.ndarray, block: int) -> int:
-    """The CPU that owns a block, -1 if none does."""
+    """No kernel function: return the CPU that owns a block, or -1."""
     return st[owned_block_at(st, block) + own.BLOCK_OWNER] - 1
 
 
 @inner
 def count_owning(st: np.ndarray, zone: int, counter: int, change: int) -> None:
-    """Count what the CPU at work did in a zone."""
+    """No kernel function: count what the CPU at work did in a zone."""
     st[owned_set_at(st, zone, st[at.EVENT_CPU]) + counter] += change
 
 
 @inner
 def take_ownership(st: np.ndarray, zone: int, cpu: int, block: int) -> None:
-    """Make a CPU the owner of a block that is free as a whole."""
+    """No kernel function: make a CPU the owner of a block that is free as a whole."""
     st[owned_block_at(st, block) + own.BLOCK_OWNER] = cpu + 1
     count_owning(st, zone, own.BLOCKS_CLAIMED, 1)
 
 
 @inner
 def end_ownership(blocks: np.ndarray, st: np.ndarray, block: int) -> None:
-    """A block has no owner any more; nothing happens if it had none."""
+    """No kernel function: end the ownership of a block, if it has an owner."""
     words = owned_block_at(st, block)
     cpu = st[words + own.BLOCK_OWNER] - 1
     if cpu < 0:
@@ -52,7 +52,7 @@ def end_ownership(blocks: np.ndarray, st: np.ndarray, block: int) -> None:
 
 @inner
 def end_where_whole(blocks: np.ndarray, st: np.ndarray, pfn: int, order: int) -> None:
-    """End the ownership of every block that a free buddy covers."""
+    """No kernel function: end the ownership of every block that a free buddy covers."""
     block_order = st[at.PAGEBLOCK_ORDER]
     first = pfn >> block_order
     for block in range(first, first + (1 << (order - block_order))):
@@ -61,7 +61,7 @@ def end_where_whole(blocks: np.ndarray, st: np.ndarray, pfn: int, order: int) ->
 
 @inner
 def end_where_retyped(blocks: np.ndarray, st: np.ndarray, block: int, migratetype: int) -> None:
-    """End a block's ownership if it cannot be kept with the type that it is about to get."""
+    """No kernel function: end a block's ownership if its next type cannot keep it."""
     if int(blocks[block]["migratetype"]) != migratetype and (
         migratetype >= at.PCP_TYPES or option(st, own.OPTION_TYPE_CHANGE) == own.TYPE_CHANGE_ENDS
     ):
@@ -70,7 +70,7 @@ def end_where_retyped(blocks: np.ndarray, st: np.ndarray, block: int, migratetyp
 
 @inner
 def end_recorded(blocks: np.ndarray, st: np.ndarray, zone: int, cpu: int) -> None:
-    """End the ownership of all blocks on a CPU's list of recorded ones."""
+    """No kernel function: end the ownership of all blocks on a CPU's list of recorded ones."""
     lst = owned_set_at(st, zone, cpu) + own.SET_RECORDED
     while st[lst + at.HEAD] >= 0:
         end_ownership(blocks, st, st[lst + at.HEAD])
@@ -78,7 +78,7 @@ def end_recorded(blocks: np.ndarray, st: np.ndarray, zone: int, cpu: int) -> Non
 
 @inner
 def note_drained(blocks: np.ndarray, st: np.ndarray, zone: int, block: int) -> None:
-    """A fragment of a block went to the zone's lists: record the block, if it is owned."""
+    """No kernel function: record an owned block of which a fragment went to the zone's lists."""
     words = owned_block_at(st, block)
     cpu = st[words + own.BLOCK_OWNER] - 1
     if cpu < 0:
@@ -97,21 +97,24 @@ def note_drained(blocks: np.ndarray, st: np.ndarray, zone: int, block: int) -> N
 
 @inner
 def age_ownership(blocks: np.ndarray, st: np.ndarray, zone: int, cpu: int) -> None:
-    """A tick of a CPU ends the ownership of its recorded blocks, where that comes with age."""
+    """No kernel function: end the ownership of a CPU's recorded blocks on its tick.
+
+    That is so where ownership ends with age.
+    """
     if st[at.OWNERSHIP] and option(st, own.OPTION_OWNERSHIP_ENDS) == own.ENDS_AGED:
         end_recorded(blocks, st, zone, cpu)
 
 
 @inner
 def after_full_drain(blocks: np.ndarray, st: np.ndarray, zone: int, cpu: int) -> None:
-    """A full drain may end the ownership of the recorded blocks."""
+    """No kernel function: end the ownership of recorded blocks, if a full drain does so."""
     if st[at.OWNERSHIP] and option(st, own.OPTION_FULL_DRAIN) == own.FULL_DRAIN_ENDS:
         end_recorded(blocks, st, zone, cpu)
 
 
 @inner
 def disown_cpu(blocks: np.ndarray, st: np.ndarray, cpu: int) -> None:
-    """A CPU that goes offline loses its blocks, unless it keeps them for its return."""
+    """No kernel function: take an offline CPU's blocks, unless it keeps them for its return."""
     if not st[at.OWNERSHIP] or option(st, own.OPTION_OFFLINE_OWNER) == own.OFFLINE_KEEPS:
         return
     for block in range(blocks.shape[0]):
@@ -121,7 +124,10 @@ def disown_cpu(blocks: np.ndarray, st: np.ndarray, cpu: int) -> None:
 
 @inner
 def receiver_of(st: np.ndarray, block: int, is_plain: bool, cpu: int) -> int:
-    """The CPU whose lists a page freed by `cpu` should go to: the owner's, or its own."""
+    """No kernel function: return the CPU whose lists a page freed by `cpu` should go to.
+
+    It is the owner, or `cpu` itself.
+    """
     owner = owner_of(st, block)
     if owner < 0 or owner == cpu or not option(st, own.OPTION_ROUTES_FREES):
         return cpu

@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 
 
 def block_words(state: State) -> np.ndarray:
-    """View of the words of all pageblocks, shape (blocks, BLOCK_WORDS)."""
+    """No kernel function: return a view of all pageblocks' words, shape (blocks, BLOCK_WORDS)."""
     first = int(state.st[state.st[at.OWNERSHIP] + own.BLOCKS])
     words = state.st[first : first + len(state.blocks) * own.BLOCK_WORDS]
     return words.reshape(len(state.blocks), own.BLOCK_WORDS)
 
 
 def set_words(state: State) -> np.ndarray:
-    """View of the words of all CPUs' parts, shape (zones, cpus, SET_STRIDE)."""
+    """No kernel function: return a view of all CPUs' parts, shape (zones, cpus, SET_STRIDE)."""
     first = int(state.st[state.st[at.OWNERSHIP] + own.SETS])
     shape = (len(state.machine.zones), state.machine.nr_cpus, own.SET_STRIDE)
     return state.st[first : first + np.prod(shape)].reshape(shape)
 
 
 def recorded_blocks(state: State, zone: int, cpu: int) -> list[int]:
-    """A CPU's recorded blocks of a zone, oldest first."""
+    """No kernel function: return a CPU's recorded blocks of a zone, oldest first."""
     found = []
     block = int(set_words(state)[zone, cpu, own.SET_RECORDED + at.HEAD])
     while block >= 0 and len(found) <= len(state.blocks):
@@ -38,7 +38,7 @@ def recorded_blocks(state: State, zone: int, cpu: int) -> list[int]:
 
 
 def broken_ownership(state: State) -> list[str]:
-    """One line for each invariant of ownership that does not hold."""
+    """No kernel function: return one line for each invariant of ownership that does not hold."""
     if not state.st[at.OWNERSHIP]:
         return []
     owner = block_words(state)[:, own.BLOCK_OWNER]
@@ -57,7 +57,10 @@ def broken_ownership(state: State) -> list[str]:
 
 
 def _check_recorded(state: State, owner: np.ndarray) -> list[str]:
-    """Recorded blocks are on the list of their owner and zone, and on no other."""
+    """No kernel function: return recorded blocks that are not on the right list.
+
+    That is the one list of their owner and zone.
+    """
     lines = []
     words = block_words(state)
     seen = np.zeros(len(owner), np.int64)
@@ -78,7 +81,7 @@ def _check_recorded(state: State, owner: np.ndarray) -> list[str]:
 
 
 def _check_whole_blocks(state: State, owner: np.ndarray) -> list[str]:
-    """A block that is free as a whole has no owner."""
+    """No kernel function: return blocks that are free as a whole but have an owner."""
     order = state.machine.pageblock_order
     pages = state.pages
     whole = np.flatnonzero((pages["where"] == at.BUDDY) & (pages["order"] >= order))
@@ -92,7 +95,10 @@ def _check_whole_blocks(state: State, owner: np.ndarray) -> list[str]:
 
 
 def _check_listed(state: State, owner: np.ndarray) -> list[str]:
-    """Mergeable pages of owned blocks are on their owner's lists."""
+    """No kernel function: return mergeable pages of owned blocks that are on other lists.
+
+    They belong on their owner's.
+    """
     lines = []
     order = state.machine.pageblock_order
     for zone in range(len(state.machine.zones)):

@@ -16,12 +16,12 @@ from pagealloc_model.policy.policy_fields import CHOICE
 
 
 def is_owning(policy: Policy) -> bool:
-    """Whether blocks can be owned under a policy."""
+    """No kernel function: return whether blocks can be owned under a policy."""
     return policy.pageblock_ownership == "pcp_buddy"
 
 
 def check_rules(policy: Policy, rules: KernelRules) -> None:
-    """Refuse ownership in kernels that it cannot be added to.
+    """No kernel function: refuse ownership in kernels that it cannot be added to.
 
     Raises:
         PolicyError: free lists need not match block types, or per-CPU lists are not tuned.
@@ -34,7 +34,9 @@ def check_rules(policy: Policy, rules: KernelRules) -> None:
 
 
 def ownership_words(policy: Policy, pagesets: int, blocks: int, base: int) -> np.ndarray:
-    """Options, scalars and regions, int64; nothing where blocks are never owned.
+    """No kernel function: return the words of ownership as a replay begins, int64.
+
+    They are options, scalars and regions; nothing where blocks are never owned.
 
     Args:
         policy: its ownership options, None for the defaults.

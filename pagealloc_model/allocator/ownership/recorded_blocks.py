@@ -12,7 +12,7 @@ from pagealloc_model.base.jit import inner
 
 @inner
 def record_block(st: np.ndarray, zone: int, cpu: int, block: int) -> None:
-    """Append a block to its owner's list."""
+    """No kernel function: append a block to its owner's list."""
     lst = owned_set_at(st, zone, cpu) + own.SET_RECORDED
     words = owned_block_at(st, block)
     tail = st[lst + at.TAIL]
@@ -29,7 +29,7 @@ def record_block(st: np.ndarray, zone: int, cpu: int, block: int) -> None:
 
 @inner
 def unrecord_block(st: np.ndarray, zone: int, cpu: int, block: int) -> None:
-    """Take a block off its owner's list."""
+    """No kernel function: take a block off its owner's list."""
     lst = owned_set_at(st, zone, cpu) + own.SET_RECORDED
     words = owned_block_at(st, block)
     following = st[words + own.BLOCK_NEXT]

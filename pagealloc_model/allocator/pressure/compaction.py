@@ -6,27 +6,31 @@ import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
-from pagealloc_model.allocator.core.buddy import add_buddy, remove_buddy
-from pagealloc_model.allocator.core.counters import account_free
-from pagealloc_model.allocator.core.fallback_search import find_fallback
+from pagealloc_model.allocator.core.buddy import __add_to_free_list, __del_page_from_free_list
+from pagealloc_model.allocator.core.counters import account_freepages
+from pagealloc_model.allocator.core.fallback_search import find_suitable_fallback
 from pagealloc_model.allocator.core.offsets import free_list_at, node_at, zone_at
-from pagealloc_model.allocator.core.watermark import above_mark, free_in_whole_blocks, mark_pages
+from pagealloc_model.allocator.core.watermark import (
+    __zone_watermark_ok,
+    free_in_whole_blocks,
+    wmark_pages,
+)
 from pagealloc_model.allocator.pressure.compaction_gates import (
+    __reset_isolation_suitable,
+    compaction_restarting,
     first_page_of,
-    forget_skips,
-    fragmentation_score,
-    is_restarting,
+    fragmentation_score_zone,
     last_block_of,
-    reset_positions,
+    reset_cached_positions,
 )
 from pagealloc_model.allocator.pressure.compaction_scanners import (
-    isolate_sources,
-    isolate_targets,
+    isolate_freepages,
+    isolate_migratepages,
     take_target,
 )
 from pagealloc_model.allocator.pressure.draws import CONTENDS, draw, migration_fails
 from pagealloc_model.allocator.pressure.folios import queue_free, replace_piece
-from pagealloc_model.allocator.pressure.lru import lru_add
+from pagealloc_model.allocator.pressure.lru import lruvec_add_folio
 from pagealloc_model.allocator.pressure.pressure_offsets import (
     compactor_at,
     node_pressure_at,
@@ -49,10 +53,10 @@ def begin_compaction(
     mode: int,
     cpu: int,
 ) -> None:
-    """Set a compactor's run up: where its scanners begin (S9.3)."""
+    """Part of compact_zone(): set a compactor's run up, where its scanners begin (S9.3)."""
     run = compactor_at(st, number)
-    if order > 0 and is_restarting(st, zone, order):
-        forget_skips(st, blocks, folios, zone)
+    if order > 0 and compaction_restarting(st, zone, order):
+        __reset_isolation_suitable(st, blocks, folios, zone)
     words = zone_pressure_at(st, zone)
     migrate = st[words + pr.ZONE_MIGRATE_ASYNC]
     if mode != pr.ASYNC:
@@ -85,7 +89,10 @@ def begin_compaction(
 
 @inner
 def has_page_for(st: np.ndarray, zone: int, order: int, migratetype: int) -> bool:
-    """Whether a request's type has a free buddy, or may claim one of another type (S9.4)."""
+    """Part of __compact_finished(): return whether a request's type can get a page now (S9.4).
+
+    It can if it has a free buddy, or may claim one of another type.
+    """
     for current in range(order, st[at.MAX_ORDER] + 1):
         if st[free_list_at(zone, current, migratetype) + at.HEAD] >= 0:
             return True
@@ -94,20 +101,20 @@ def has_page_for(st: np.ndarray, zone: int, order: int, migratetype: int) -> boo
                 return True
             if current < st[at.PAGEBLOCK_ORDER] // 2:
                 continue
-        if find_fallback(st, zone, current, migratetype) >= 0:
+        if find_suitable_fallback(st, zone, current, migratetype) >= 0:
             return True
     return False
 
 
 @inner
-def finished(st: np.ndarray, number: int) -> int:
-    """Whether a run goes on (CONTINUE), or how it ended (S9.3, S9.4)."""
+def __compact_finished(st: np.ndarray, number: int) -> int:
+    """__compact_finished(): return CONTINUE, or how the run ended (S9.3, S9.4)."""
     run = compactor_at(st, number)
     zone = st[run + pr.RUN_ZONE] - 1
     block_order = st[at.PAGEBLOCK_ORDER]
     migrate = st[run + pr.RUN_MIGRATE]
     if st[run + pr.RUN_FREE] >> block_order <= migrate >> block_order:
-        reset_positions(st, zone)
+        reset_cached_positions(st, zone)
         if st[run + pr.RUN_DIRECT]:
             st[zone_pressure_at(st, zone) + pr.ZONE_FLUSH_SKIPS] = 1
         return pr.COMPLETE if st[run + pr.RUN_WHOLE] else pr.PARTIAL_SKIPPED
@@ -116,22 +123,25 @@ def finished(st: np.ndarray, number: int) -> int:
         if st[node_at(st, node) + at.NODE_KSWAPD_ACTIVE]:
             return pr.PARTIAL_SKIPPED
         low = max(100 - value_of(st, pr.PROACTIVENESS), 5)
-        return pr.CONTINUE if fragmentation_score(st, zone) > low else pr.SUCCESS
+        return pr.CONTINUE if fragmentation_score_zone(st, zone) > low else pr.SUCCESS
     if migrate & ((1 << block_order) - 1):
         return pr.CONTINUE
     order = st[run + pr.RUN_ORDER]
     if st[at.BLOCK_WATERMARKS] and not st[run + pr.RUN_DIRECT]:
-        mark = mark_pages(st, zone, at.WMARK_HIGH)
+        mark = wmark_pages(st, zone, at.WMARK_HIGH)
         free = free_in_whole_blocks(st, zone)
         highest = st[node_pressure_at(st, node) + pr.KCOMPACTD_RUN_HIGHEST]
-        enough = above_mark(st, zone, order, mark, highest, 0, free)
+        enough = __zone_watermark_ok(st, zone, order, mark, highest, 0, free)
         return pr.SUCCESS if enough else pr.CONTINUE
     return pr.SUCCESS if has_page_for(st, zone, order, st[run + pr.RUN_TYPE]) else pr.CONTINUE
 
 
 @inner
 def is_contended(st: np.ndarray, run: int) -> bool:
-    """Whether an asynchronous direct run gives way to others at its block (S9.8)."""
+    """No kernel function: return whether an asynchronous direct run gives way here (S9.8).
+
+    Others at its block are drawn by chance; the kernel tests locks and whether to reschedule.
+    """
     if st[run + pr.RUN_MODE] != pr.ASYNC or not st[run + pr.RUN_DIRECT]:
         return False
     block = st[run + pr.RUN_MIGRATE] >> st[at.PAGEBLOCK_ORDER]
@@ -139,15 +149,15 @@ def is_contended(st: np.ndarray, run: int) -> bool:
 
 
 @inner
-def put_back(
+def folio_putback_lru(
     pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, folios: np.ndarray, pfn: int
 ) -> None:
-    """Return an isolated folio to the LRU list it was on."""
-    lru_add(pages, blocks, st, folios, pfn, int(pages[pfn]["prev"]))
+    """folio_putback_lru(): return an isolated folio to the LRU list it was on."""
+    lruvec_add_folio(pages, blocks, st, folios, pfn, int(pages[pfn]["prev"]))
 
 
 @inner
-def move_folio(
+def migrate_folio_move(
     pages: np.ndarray,
     blocks: np.ndarray,
     st: np.ndarray,
@@ -156,17 +166,17 @@ def move_folio(
     source: int,
     target: int,
 ) -> None:
-    """Move a folio to another page; the old one waits to be freed."""
+    """migrate_folio_move(): move a folio to another page; the old one waits to be freed."""
     lst = int(pages[source]["prev"])
     replace_piece(folios, places, source, target)
     pages[target]["where"] = at.ALLOCATED
     pages[target]["tag"] = pages[source]["tag"]
-    lru_add(pages, blocks, st, folios, target, lst)
+    lruvec_add_folio(pages, blocks, st, folios, target, lst)
     queue_free(pages, blocks, st, folios, source)
 
 
 @inner
-def migrate_sources(
+def migrate_pages(
     pages: np.ndarray,
     blocks: np.ndarray,
     st: np.ndarray,
@@ -174,7 +184,7 @@ def migrate_sources(
     places: np.ndarray,
     number: int,
 ) -> tuple[int, int, bool]:
-    """Move the unit's folios to free pages (S9.3).
+    """migrate_pages(): move the unit's folios to free pages (S9.3).
 
     Returns:
         Pages moved, frames that the free scanner looked at, whether it found too few free pages.
@@ -193,15 +203,15 @@ def migrate_sources(
         if not lacking and not migration_fails(folios, st, source):
             target = take_target(pages, st, run, order)
             if target < 0:
-                scanned += isolate_targets(pages, blocks, st, folios, number, left)
+                scanned += isolate_freepages(pages, blocks, st, folios, number, left)
                 target = take_target(pages, st, run, order)
                 lacking = target < 0 and st[run + pr.RUN_HELD] == 0
         if target < 0:
-            put_back(pages, blocks, st, folios, source)
+            folio_putback_lru(pages, blocks, st, folios, source)
             if not lacking:
                 st[word_at(st, pr.PGMIGRATE_FAIL)] += 1 << order
         else:
-            move_folio(pages, blocks, st, folios, places, source, target)
+            migrate_folio_move(pages, blocks, st, folios, places, source, target)
             st[word_at(st, pr.PGMIGRATE_SUCCESS)] += 1 << order
             st[run + pr.RUN_LAST_MIGRATED] = source
             moved += 1 << order
@@ -209,8 +219,13 @@ def migrate_sources(
 
 
 @inner
-def capture(pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, number: int, pfn: int) -> bool:
-    """Take the aligned page that the run's own frees have completed at `pfn` (S9.7)."""
+def compaction_capture(
+    pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, number: int, pfn: int
+) -> bool:
+    """compaction_capture(): take the aligned page completed by the run's own frees (S9.7).
+
+    Returns whether there is such a page around `pfn`.
+    """
     run = compactor_at(st, number)
     zone = st[run + pr.RUN_ZONE] - 1
     order = st[run + pr.RUN_ORDER]
@@ -233,15 +248,15 @@ def capture(pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, number: int, 
     ):
         return False
     found = int(pages[head]["order"])
-    remove_buddy(pages, st, zone, head)
-    account_free(st, zone, migratetype, -(1 << order))
+    __del_page_from_free_list(pages, st, zone, head)
+    account_freepages(st, zone, migratetype, -(1 << order))
     for current in range(found - 1, order - 1, -1):
         half = head + (1 << current)
         if first & (1 << current):
-            add_buddy(pages, st, zone, head, current, migratetype, False)
+            __add_to_free_list(pages, st, zone, head, current, migratetype, False)
             head = half
         else:
-            add_buddy(pages, st, zone, half, current, migratetype, False)
+            __add_to_free_list(pages, st, zone, half, current, migratetype, False)
     st[run + pr.RUN_CAPTURED] = first
     return True
 
@@ -255,9 +270,10 @@ def compact_unit(
     places: np.ndarray,
     number: int,
 ) -> int:
-    """Do a run's next unit of work; CONTINUE, or how the run ended (S9.3).
+    """Part of compact_zone(): do a run's next unit of work (S9.3).
 
-    What it moved away from waits to be freed, and a zone's lists to be drained, when it returns.
+    Returns CONTINUE, or how the run ended. What it moved away from waits to be freed, and a zone's
+    lists to be drained, when it returns.
     """
     run = compactor_at(st, number)
     zone = st[run + pr.RUN_ZONE] - 1
@@ -265,15 +281,15 @@ def compact_unit(
     last = st[run + pr.RUN_LAST_MIGRATED]
     if last >= 0 and order > 0 and last >> order < st[run + pr.RUN_MIGRATE] >> order:
         st[run + pr.RUN_LAST_MIGRATED] = -1
-        if st[run + pr.RUN_DIRECT] and capture(pages, blocks, st, number, last):
+        if st[run + pr.RUN_DIRECT] and compaction_capture(pages, blocks, st, number, last):
             return pr.SUCCESS
-    status = finished(st, number)
+    status = __compact_finished(st, number)
     if status != pr.CONTINUE:
         return status
     if is_contended(st, run):
         return pr.CONTENDED
-    scanned = isolate_sources(pages, blocks, st, folios, number)
-    moved, looked_at, lacking = migrate_sources(pages, blocks, st, folios, places, number)
+    scanned = isolate_migratepages(pages, blocks, st, folios, number)
+    moved, looked_at, lacking = migrate_pages(pages, blocks, st, folios, places, number)
     cost = (scanned + looked_at) * value_of(st, pr.COMPACT_SCAN_NS)
     cost += moved * value_of(st, pr.COMPACT_MIGRATE_NS)
     st[run + pr.RUN_COST_NS] += max(cost, 1000)
@@ -291,7 +307,10 @@ def compact_unit(
 def end_compaction(
     pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, folios: np.ndarray, number: int
 ) -> None:
-    """Give the free pages held back; the free scanner's next run begins above them (S9.3)."""
+    """Part of compact_zone(): give the free pages held back (S9.3).
+
+    The free scanner's next run begins above them.
+    """
     run = compactor_at(st, number)
     zone = st[run + pr.RUN_ZONE] - 1
     highest = -1

@@ -7,7 +7,7 @@ import numpy as np
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.offsets import free_list_at, zone_at
-from pagealloc_model.allocator.core.watermark import above_mark, mark_pages
+from pagealloc_model.allocator.core.watermark import __zone_watermark_ok, wmark_pages
 from pagealloc_model.allocator.pressure.pressure_offsets import value_of, zone_pressure_at
 from pagealloc_model.base.jit import inner
 
@@ -17,7 +17,7 @@ THP_ORDER = 9
 
 @inner
 def compact_gap(st: np.ndarray, order: int) -> int:
-    """Free pages that compaction for an order needs beside the watermark (S9.1)."""
+    """compact_gap(): return the free pages that compaction needs beside the watermark (S9.1)."""
     gap = 2 << order
     most = value_of(st, pr.COMPACT_GAP_MAX)
     return min(gap, most) if most > 0 else gap
@@ -25,7 +25,7 @@ def compact_gap(st: np.ndarray, order: int) -> int:
 
 @inner
 def buddies_of(st: np.ndarray, zone: int, order: int) -> int:
-    """Free buddies of an order, all types."""
+    """Part of fill_contig_page_info(): return the number of free buddies of an order, all types."""
     count = 0
     for migratetype in range(at.MIGRATETYPES):
         count += st[free_list_at(zone, order, migratetype) + at.ENTRIES]
@@ -34,7 +34,10 @@ def buddies_of(st: np.ndarray, zone: int, order: int) -> int:
 
 @inner
 def fragmentation_index(st: np.ndarray, zone: int, order: int) -> int:
-    """How much a failure of this order would be due to fragmentation, per mille (S9.2)."""
+    """fragmentation_index(): return how much fragmentation would cause a failure (S9.2).
+
+    It is per mille, for requests of one order.
+    """
     free = 0
     buddies = 0
     for current in range(st[at.MAX_ORDER] + 1):
@@ -49,8 +52,8 @@ def fragmentation_index(st: np.ndarray, zone: int, order: int) -> int:
 
 
 @inner
-def fragmentation_score(st: np.ndarray, zone: int) -> int:
-    """Percentage of a zone's free pages that lie in small buddies (S9.6)."""
+def fragmentation_score_zone(st: np.ndarray, zone: int) -> int:
+    """fragmentation_score_zone(): return the percentage of free pages in small buddies (S9.6)."""
     free = 0
     whole = 0
     for order in range(st[at.MAX_ORDER] + 1):
@@ -62,14 +65,19 @@ def fragmentation_score(st: np.ndarray, zone: int) -> int:
 
 
 @inner
-def gate(
+def compaction_suit_allocation_order(
     st: np.ndarray, zone: int, order: int, mark: int, flags: int, highest_type: int, free: int
 ) -> int:
-    """SUCCESS if no compaction is needed, SKIPPED if it is of no use, else CONTINUE (S9.1)."""
-    wanted = mark_pages(st, zone, mark)
-    if above_mark(st, zone, order, wanted, highest_type, flags, free):
+    """compaction_suit_allocation_order(): return whether to compact a zone (S9.1).
+
+    SUCCESS if no compaction is needed, SKIPPED if it is of no use, else CONTINUE.
+    """
+    wanted = wmark_pages(st, zone, mark)
+    if __zone_watermark_ok(st, zone, order, wanted, highest_type, flags, free):
         return pr.SUCCESS
-    if not is_suitable(st, zone, order, wanted, highest_type, st[zone_at(zone) + at.ZONE_FREE]):
+    if not __compaction_suitable(
+        st, zone, order, wanted, highest_type, st[zone_at(zone) + at.ZONE_FREE]
+    ):
         return pr.SKIPPED
     if order > st[at.COSTLY_ORDER]:
         index = fragmentation_index(st, zone, order)
@@ -79,10 +87,10 @@ def gate(
 
 
 @inner
-def is_suitable(
+def __compaction_suitable(
     st: np.ndarray, zone: int, order: int, wanted: int, highest_type: int, free: int
 ) -> bool:
-    """Whether a zone has free pages enough to move others to (S9.1).
+    """__compaction_suitable(): return whether a zone has free pages to move others to (S9.1).
 
     Args:
         st: state.
@@ -93,19 +101,19 @@ def is_suitable(
         free: free pages, or what would be free.
     """
     is_costly = order > st[at.COSTLY_ORDER]
-    low = mark_pages(st, zone, at.WMARK_LOW)
-    least = mark_pages(st, zone, at.WMARK_MIN)
+    low = wmark_pages(st, zone, at.WMARK_LOW)
+    least = wmark_pages(st, zone, at.WMARK_MIN)
     if not value_of(st, pr.SUITABLE_BY_REQUEST_MARK):
         wanted = low if is_costly else least
     elif is_costly:
         wanted += low - least
     wanted += compact_gap(st, order)
-    return above_mark(st, zone, 0, wanted, highest_type, at.ALLOC_CMA, free)
+    return __zone_watermark_ok(st, zone, 0, wanted, highest_type, at.ALLOC_CMA, free)
 
 
 @inner
-def is_deferred(st: np.ndarray, zone: int, order: int) -> bool:
-    """Whether an attempt is left out after failures; counts it (S9.5)."""
+def compaction_deferred(st: np.ndarray, zone: int, order: int) -> bool:
+    """compaction_deferred(): count an attempt; returns whether it is left out (S9.5)."""
     words = zone_pressure_at(st, zone)
     limit = 1 << st[words + pr.ZONE_DEFER_SHIFT]
     if order < st[words + pr.ZONE_ORDER_FAILED]:
@@ -118,8 +126,8 @@ def is_deferred(st: np.ndarray, zone: int, order: int) -> bool:
 
 
 @inner
-def defer(st: np.ndarray, zone: int, order: int) -> None:
-    """Leave out later attempts, twice as many as after the last failure (S9.5)."""
+def defer_compaction(st: np.ndarray, zone: int, order: int) -> None:
+    """defer_compaction(): leave out later attempts, twice as many as last time (S9.5)."""
     words = zone_pressure_at(st, zone)
     shift = min(st[words + pr.ZONE_DEFER_SHIFT] + 1, pr.DEFER_SHIFT_MAX)
     st[words + pr.ZONE_CONSIDERED] = 0
@@ -128,8 +136,11 @@ def defer(st: np.ndarray, zone: int, order: int) -> None:
 
 
 @inner
-def defer_no_more(st: np.ndarray, zone: int, order: int, allocated: bool) -> None:
-    """An attempt of this order succeeded, perhaps with a page allocated (S9.5)."""
+def compaction_defer_reset(st: np.ndarray, zone: int, order: int, allocated: bool) -> None:
+    """compaction_defer_reset(): note that an attempt succeeded (S9.5).
+
+    It perhaps ended with a page allocated, which ends the deferral.
+    """
     words = zone_pressure_at(st, zone)
     if allocated:
         st[words + pr.ZONE_CONSIDERED] = 0
@@ -139,8 +150,8 @@ def defer_no_more(st: np.ndarray, zone: int, order: int, allocated: bool) -> Non
 
 
 @inner
-def is_restarting(st: np.ndarray, zone: int, order: int) -> bool:
-    """Whether attempts have been left out for as long as they ever are (S9.5)."""
+def compaction_restarting(st: np.ndarray, zone: int, order: int) -> bool:
+    """compaction_restarting(): return whether the longest deferral has passed (S9.5)."""
     words = zone_pressure_at(st, zone)
     return (
         order >= st[words + pr.ZONE_ORDER_FAILED]
@@ -151,21 +162,21 @@ def is_restarting(st: np.ndarray, zone: int, order: int) -> bool:
 
 @inner
 def last_block_of(st: np.ndarray, zone: int) -> int:
-    """First page of a zone's last pageblock."""
+    """Part of reset_cached_positions(): return the first page of a zone's last pageblock."""
     order = st[at.PAGEBLOCK_ORDER]
     return (st[zone_at(zone) + at.ZONE_END] - 1) >> order << order
 
 
 @inner
 def first_page_of(st: np.ndarray, zone: int) -> int:
-    """First page of a zone's first pageblock."""
+    """Part of reset_cached_positions(): return the first page of a zone's first pageblock."""
     order = st[at.PAGEBLOCK_ORDER]
     return st[zone_at(zone) + at.ZONE_START] >> order << order
 
 
 @inner
-def reset_positions(st: np.ndarray, zone: int) -> None:
-    """Let the scanners begin at the zone's ends again (S9.3)."""
+def reset_cached_positions(st: np.ndarray, zone: int) -> None:
+    """reset_cached_positions(): let the scanners begin at the zone's ends again (S9.3)."""
     words = zone_pressure_at(st, zone)
     st[words + pr.ZONE_MIGRATE_ASYNC] = first_page_of(st, zone)
     st[words + pr.ZONE_MIGRATE_SYNC] = first_page_of(st, zone)
@@ -173,12 +184,14 @@ def reset_positions(st: np.ndarray, zone: int) -> None:
 
 
 @inner
-def forget_skips(st: np.ndarray, blocks: np.ndarray, folios: np.ndarray, zone: int) -> None:
-    """Clear the skip marks of a zone's blocks (S9.3)."""
+def __reset_isolation_suitable(
+    st: np.ndarray, blocks: np.ndarray, folios: np.ndarray, zone: int
+) -> None:
+    """__reset_isolation_suitable(): clear the skip marks of a zone's blocks (S9.3)."""
     order = st[at.PAGEBLOCK_ORDER]
     st[zone_pressure_at(st, zone) + pr.ZONE_FLUSH_SKIPS] = 0
     first = first_page_of(st, zone) >> order
     for block in range(first, (last_block_of(st, zone) >> order) + 1):
         if int(blocks[block]["zone"]) == zone + 1:
             folios[block << order]["skip"] = 0
-    reset_positions(st, zone)
+    reset_cached_positions(st, zone)

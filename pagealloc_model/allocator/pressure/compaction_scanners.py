@@ -6,10 +6,10 @@ import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
-from pagealloc_model.allocator.core.buddy import remove_buddy
-from pagealloc_model.allocator.core.counters import account_free, seen_free
-from pagealloc_model.allocator.core.watermark import above_mark, mark_pages
-from pagealloc_model.allocator.pressure.lru import lru_remove
+from pagealloc_model.allocator.core.buddy import __del_page_from_free_list
+from pagealloc_model.allocator.core.counters import account_freepages, seen_free
+from pagealloc_model.allocator.core.watermark import __zone_watermark_ok, wmark_pages
+from pagealloc_model.allocator.pressure.lru import lruvec_del_folio
 from pagealloc_model.allocator.pressure.pressure_offsets import (
     compactor_at,
     value_of,
@@ -20,14 +20,17 @@ from pagealloc_model.base.jit import inner
 
 
 @inner
-def holds_movable(st: np.ndarray, migratetype: int) -> bool:
-    """Whether a block of this type is for movable pages."""
+def is_migrate_movable(st: np.ndarray, migratetype: int) -> bool:
+    """is_migrate_movable(): return whether a block of this type is for movable pages."""
     return migratetype == at.MOVABLE or migratetype == st[at.CMA]
 
 
 @inner
 def is_left_out(st: np.ndarray, folios: np.ndarray, run: int, first: int) -> bool:
-    """Whether a run heeds a block's skip mark: those that see the whole zone do not (S9.3)."""
+    """Part of isolation_suitable(): return whether a run leaves a block out (S9.3).
+
+    It does if the block has a skip mark, unless the run sees the whole zone.
+    """
     sees_all = st[run + pr.RUN_MODE] == pr.SYNC_FULL or st[run + pr.RUN_ORDER] < 0
     return int(folios[first]["skip"]) == 1 and not sees_all
 
@@ -36,7 +39,7 @@ def is_left_out(st: np.ndarray, folios: np.ndarray, run: int, first: int) -> boo
 def is_source(
     pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, folios: np.ndarray, run: int, block: int
 ) -> bool:
-    """Whether the source scanner looks into a block (S9.3)."""
+    """Part of suitable_migration_source(): return whether to scan a block (S9.3)."""
     first = block << st[at.PAGEBLOCK_ORDER]
     if int(blocks[block]["zone"]) != st[run + pr.RUN_ZONE]:
         return False
@@ -52,13 +55,16 @@ def is_source(
     if st[run + pr.RUN_TYPE] == at.MOVABLE or (
         value_of(st, pr.ASYNC_SOURCE_BY_ORDER) and st[run + pr.RUN_ORDER] >= st[at.PAGEBLOCK_ORDER]
     ):
-        return holds_movable(st, block_type)
+        return is_migrate_movable(st, block_type)
     return block_type == st[run + pr.RUN_TYPE]
 
 
 @inner
 def is_isolated(pages: np.ndarray, st: np.ndarray, folios: np.ndarray, run: int, pfn: int) -> bool:
-    """Whether a page is one that the source scanner takes: on an LRU list, and small enough."""
+    """Part of isolate_migratepages_block(): return whether the source scanner takes a page.
+
+    It takes those that are on an LRU list and small enough.
+    """
     if int(pages[pfn]["where"]) != at.ALLOCATED or int(folios[pfn]["place"]) == 0:
         return False
     limit = st[at.PAGEBLOCK_ORDER]
@@ -69,7 +75,7 @@ def is_isolated(pages: np.ndarray, st: np.ndarray, folios: np.ndarray, run: int,
 
 @inner
 def frames_of(pages: np.ndarray, pfn: int, end: int) -> int:
-    """Frames up to the next page that a scan looks at."""
+    """Part of isolate_migratepages_block(): return the frames up to the next page scanned."""
     if int(pages[pfn]["where"]) == at.NOWHERE:
         return 1
     return min(1 << int(pages[pfn]["order"]), end - pfn)
@@ -77,7 +83,7 @@ def frames_of(pages: np.ndarray, pfn: int, end: int) -> int:
 
 @inner
 def add_source(pages: np.ndarray, st: np.ndarray, run: int, pfn: int) -> None:
-    """Append an isolated folio to those of the unit."""
+    """Part of isolate_migratepages_block(): append an isolated folio to those of the unit."""
     pages[pfn]["next"] = -1
     if st[run + pr.RUN_SOURCES] < 0:
         st[run + pr.RUN_SOURCES] = pfn
@@ -88,16 +94,17 @@ def add_source(pages: np.ndarray, st: np.ndarray, run: int, pfn: int) -> None:
 
 
 @inner
-def isolate_sources(
+def isolate_migratepages(
     pages: np.ndarray,
     blocks: np.ndarray,
     st: np.ndarray,
     folios: np.ndarray,
     number: int,
 ) -> int:
-    """Take up to a cluster of movable folios from the next block; frames looked at (S9.3).
+    """isolate_migratepages(): take movable folios from the next block (S9.3).
 
-    The scanner's position moves on; none are taken once it has met the other.
+    Returns the frames looked at. It takes a cluster at most. The scanner's position moves on; no
+    folio is taken once it has met the other scanner.
     """
     run = compactor_at(st, number)
     block_order = st[at.PAGEBLOCK_ORDER]
@@ -117,21 +124,21 @@ def isolate_sources(
     while pfn < end and st[run + pr.RUN_SOURCE_PAGES] < pr.CLUSTER:
         size = frames_of(pages, pfn, end)
         if is_isolated(pages, st, folios, run, pfn):
-            pages[pfn]["prev"] = lru_remove(pages, blocks, st, folios, pfn)
+            pages[pfn]["prev"] = lruvec_del_folio(pages, blocks, st, folios, pfn)
             add_source(pages, st, run, pfn)
         pfn += size
     if pfn == end and first == end - (1 << block_order) and st[run + pr.RUN_SOURCE_PAGES] == 0:
         folios[first]["skip"] = 1
     st[run + pr.RUN_MIGRATE] = pfn
-    note_source_position(st, run, pfn)
+    update_cached_migrate(st, run, pfn)
     st[word_at(st, pr.COMPACT_MIGRATE_SCANNED)] += pfn - first
     st[word_at(st, pr.COMPACT_ISOLATED)] += st[run + pr.RUN_SOURCE_PAGES]
     return pfn - first
 
 
 @inner
-def note_source_position(st: np.ndarray, run: int, pfn: int) -> None:
-    """Remember how far the source scanner came, for later runs (S9.3)."""
+def update_cached_migrate(st: np.ndarray, run: int, pfn: int) -> None:
+    """update_cached_migrate(): remember the source scanner's position for later runs (S9.3)."""
     words = zone_pressure_at(st, st[run + pr.RUN_ZONE] - 1)
     cached = words + pr.ZONE_MIGRATE_ASYNC
     st[cached] = max(st[cached], pfn)
@@ -143,7 +150,7 @@ def note_source_position(st: np.ndarray, run: int, pfn: int) -> None:
 def is_target(
     pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, folios: np.ndarray, run: int, block: int
 ) -> bool:
-    """Whether the free scanner looks into a block (S9.3)."""
+    """Part of suitable_migration_target(): return whether to scan a block (S9.3)."""
     first = block << st[at.PAGEBLOCK_ORDER]
     if int(blocks[block]["zone"]) != st[run + pr.RUN_ZONE]:
         return False
@@ -152,30 +159,32 @@ def is_target(
     wanted = st[run + pr.RUN_ORDER] if st[run + pr.RUN_ORDER] > 0 else st[at.PAGEBLOCK_ORDER]
     if int(pages[first]["where"]) == at.BUDDY and int(pages[first]["order"]) >= wanted:
         return False
-    return holds_movable(st, int(blocks[block]["migratetype"]))
+    return is_migrate_movable(st, int(blocks[block]["migratetype"]))
 
 
 @inner
 def may_take(st: np.ndarray, zone: int, order: int) -> bool:
-    """Whether a free page may leave without breaking the min watermark (S9.3)."""
-    mark = mark_pages(st, zone, at.WMARK_MIN) + (1 << order)
-    return above_mark(st, zone, 0, mark, 0, at.ALLOC_CMA, seen_free(st, zone))
+    """Part of __isolate_free_page(): return whether the min watermark lets a page go (S9.3)."""
+    mark = wmark_pages(st, zone, at.WMARK_MIN) + (1 << order)
+    return __zone_watermark_ok(st, zone, 0, mark, 0, at.ALLOC_CMA, seen_free(st, zone))
 
 
 @inner
-def hold(pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, run: int, pfn: int) -> None:
-    """Take a free buddy off its list and keep it as a target."""
+def __isolate_free_page(
+    pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, run: int, pfn: int
+) -> None:
+    """__isolate_free_page(): take a free buddy off its list and keep it as a target."""
     zone = st[run + pr.RUN_ZONE] - 1
     order = int(pages[pfn]["order"])
     migratetype = int(pages[pfn]["tag"])
-    remove_buddy(pages, st, zone, pfn)
-    account_free(st, zone, migratetype, -(1 << order))
+    __del_page_from_free_list(pages, st, zone, pfn)
+    account_freepages(st, zone, migratetype, -(1 << order))
     keep(pages, st, run, pfn, order)
 
 
 @inner
 def keep(pages: np.ndarray, st: np.ndarray, run: int, pfn: int, order: int) -> None:
-    """Put a page among the targets held."""
+    """No kernel function: put a page among the targets held."""
     pages[pfn]["where"] = pr.HELD
     pages[pfn]["order"] = order
     pages[pfn]["next"] = st[run + pr.RUN_TARGETS + order]
@@ -184,7 +193,7 @@ def keep(pages: np.ndarray, st: np.ndarray, run: int, pfn: int, order: int) -> N
 
 
 @inner
-def isolate_targets(
+def isolate_freepages(
     pages: np.ndarray,
     blocks: np.ndarray,
     st: np.ndarray,
@@ -192,7 +201,10 @@ def isolate_targets(
     number: int,
     wanted: int,
 ) -> int:
-    """Hold free pages of lower and lower blocks until there are enough; frames looked at (S9.3)."""
+    """isolate_freepages(): hold free pages of lower and lower blocks (S9.3).
+
+    It stops when there are enough. Returns the frames looked at.
+    """
     run = compactor_at(st, number)
     block_order = st[at.PAGEBLOCK_ORDER]
     zone = st[run + pr.RUN_ZONE] - 1
@@ -214,7 +226,7 @@ def isolate_targets(
                 if int(pages[pfn]["where"]) == at.BUDDY:
                     allowed = may_take(st, zone, int(pages[pfn]["order"]))
                     if allowed:
-                        hold(pages, blocks, st, run, pfn)
+                        __isolate_free_page(pages, blocks, st, run, pfn)
                 pfn += size
             scanned += pfn - (block << block_order)
             if allowed and st[run + pr.RUN_HELD] == held:
@@ -230,7 +242,10 @@ def isolate_targets(
 
 @inner
 def take_target(pages: np.ndarray, st: np.ndarray, run: int, order: int) -> int:
-    """A page of this order from those held, cut from a larger one if need be; -1 if none."""
+    """Part of compaction_alloc(): return a page of this order from those held, or -1.
+
+    It is cut from a larger one if need be.
+    """
     for current in range(order, st[at.MAX_ORDER] + 1):
         pfn = st[run + pr.RUN_TARGETS + current]
         if pfn >= 0:

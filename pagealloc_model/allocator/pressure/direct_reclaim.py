@@ -8,13 +8,16 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.counters import seen_free
 from pagealloc_model.allocator.core.offsets import zone_at
-from pagealloc_model.allocator.core.watermark import above_mark, mark_pages
-from pagealloc_model.allocator.pressure.compaction_gates import compact_gap, gate
+from pagealloc_model.allocator.core.watermark import __zone_watermark_ok, wmark_pages
+from pagealloc_model.allocator.pressure.compaction_gates import (
+    compact_gap,
+    compaction_suit_allocation_order,
+)
 from pagealloc_model.allocator.pressure.lru_scan import (
     balance_lists,
-    budget_of,
+    get_scan_count,
     reclaim_cost,
-    shrink_list,
+    shrink_inactive_list,
 )
 from pagealloc_model.allocator.pressure.pressure_offsets import node_pressure_at, value_of, word_at
 from pagealloc_model.base.jit import inner
@@ -22,7 +25,7 @@ from pagealloc_model.base.jit import inner
 
 @inner
 def begin_direct_reclaim(st: np.ndarray) -> None:
-    """Count the stall and begin with the gentlest pass."""
+    """Part of do_try_to_free_pages(): count the stall and begin with the gentlest pass."""
     st[word_at(st, pr.ALLOCSTALL + value_of(st, pr.REQUEST_HIGHEST))] += 1
     st[word_at(st, pr.REQUEST_STALLED)] = 1
     st[word_at(st, pr.RECLAIMED)] = 0
@@ -30,19 +33,21 @@ def begin_direct_reclaim(st: np.ndarray) -> None:
 
 
 @inner
-def is_ready_to_compact(st: np.ndarray, zone: int, order: int, highest_type: int) -> bool:
-    """Whether a zone has enough free for compaction of a costly order to do the rest."""
+def compaction_ready(st: np.ndarray, zone: int, order: int, highest_type: int) -> bool:
+    """compaction_ready(): return whether compaction can do the rest for a costly order."""
     if order <= st[at.COSTLY_ORDER] or not value_of(st, pr.REQUEST_BITS) & pr.GFP_IO:
         return False
-    verdict = gate(st, zone, order, at.WMARK_MIN, 0, highest_type, seen_free(st, zone))
+    verdict = compaction_suit_allocation_order(
+        st, zone, order, at.WMARK_MIN, 0, highest_type, seen_free(st, zone)
+    )
     if verdict != pr.CONTINUE:
         return verdict == pr.SUCCESS
-    mark = mark_pages(st, zone, at.WMARK_HIGH) + compact_gap(st, order)
-    return above_mark(st, zone, 0, mark, highest_type, 0, seen_free(st, zone))
+    mark = wmark_pages(st, zone, at.WMARK_HIGH) + compact_gap(st, order)
+    return __zone_watermark_ok(st, zone, 0, mark, highest_type, 0, seen_free(st, zone))
 
 
 @inner
-def pass_over_node(
+def shrink_node(
     pages: np.ndarray,
     blocks: np.ndarray,
     st: np.ndarray,
@@ -50,19 +55,19 @@ def pass_over_node(
     places: np.ndarray,
     node: int,
 ) -> None:
-    """Scan a node's lists once at the current priority, until enough is reclaimed.
+    """shrink_node(): scan a node's lists once, until enough is reclaimed.
 
-    The first, gentlest pass looks at all it may.
+    The current priority sets how far. The first, gentlest pass looks at all it may.
     """
     priority = value_of(st, pr.RECLAIM_PRIORITY)
     for kind in (pr.FILE, pr.ANON):
-        left = budget_of(st, node, kind, priority)
+        left = get_scan_count(st, node, kind, priority)
         while left > 0 and (
             priority == pr.LOWEST_PRIORITY or value_of(st, pr.RECLAIMED) < pr.CLUSTER
         ):
             budget = min(left, pr.CLUSTER)
             balance_lists(pages, blocks, st, folios, node, kind, budget)
-            scanned, freed = shrink_list(
+            scanned, freed = shrink_inactive_list(
                 pages,
                 blocks,
                 st,
@@ -92,9 +97,10 @@ def reclaim_pass(
     folios: np.ndarray,
     places: np.ndarray,
 ) -> bool:
-    """One pass over the request's nodes; True once direct reclaim is over.
+    """Part of do_try_to_free_pages(): pass once over the nodes, as shrink_zones() does.
 
-    `RECLAIMED` then says how much progress it made: 1 if compaction is to do the rest.
+    Returns True once direct reclaim is over. `RECLAIMED` then says how much progress it made: 1 if
+    compaction is to do the rest.
     """
     order = value_of(st, pr.REQUEST_ORDER)
     highest = value_of(st, pr.REQUEST_HIGHEST)
@@ -105,11 +111,11 @@ def reclaim_pass(
         zone = st[position]
         position += 1
         node = st[zone_at(zone) + at.ZONE_NODE]
-        if is_ready_to_compact(st, zone, order, highest):
+        if compaction_ready(st, zone, order, highest):
             ready = True
         elif node != scanned_node:
             scanned_node = node
-            pass_over_node(pages, blocks, st, folios, places, node)
+            shrink_node(pages, blocks, st, folios, places, node)
     freed = value_of(st, pr.RECLAIMED)
     if freed == 0 and ready:
         st[word_at(st, pr.RECLAIMED)] = 1

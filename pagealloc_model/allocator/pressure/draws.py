@@ -14,7 +14,10 @@ _MASK = (1 << 31) - 1
 
 @inner
 def mixed(value: int) -> int:
-    """A well mixed number of 31 bits: two rounds of multiply and shift, in 62 bits."""
+    """No kernel function: return a well mixed number of 31 bits.
+
+    It takes two rounds of multiply and shift, in 62 bits.
+    """
     value &= _MASK
     for _ in range(2):
         value ^= value >> 16
@@ -24,20 +27,23 @@ def mixed(value: int) -> int:
 
 @inner
 def draw(st: np.ndarray, key: int, purpose: int, number: int) -> int:
-    """A number below 1000 for the `number`-th question of a purpose about a key."""
+    """No kernel function: return a number below 1000 for a question of a purpose about a key."""
     return mixed(mixed(mixed(value_of(st, pr.SEED) + key) + purpose) + number) % 1000
 
 
 @inner
 def key_of(folios: np.ndarray, pfn: int) -> int:
-    """What draws about a folio go by: its object, or its page if no event is about it."""
+    """No kernel function: return what draws about a folio go by.
+
+    It is the folio's object, or its page if no event is about it.
+    """
     number = int(folios[pfn]["object"])
     return number if number > 0 else -1 - pfn
 
 
 @inner
 def is_referenced(folios: np.ndarray, st: np.ndarray, pfn: int) -> bool:
-    """Whether a scan finds a folio in use."""
+    """Part of folio_check_references(): draw; returns whether a scan finds a folio in use."""
     share = pr.FILE_REFERENCED if int(folios[pfn]["kind"]) == pr.FILE else pr.ANON_REFERENCED
     number = int(folios[pfn]["scans"])
     folios[pfn]["scans"] = (number + 1) & 255
@@ -46,7 +52,7 @@ def is_referenced(folios: np.ndarray, st: np.ndarray, pfn: int) -> bool:
 
 @inner
 def is_dirty(folios: np.ndarray, st: np.ndarray, pfn: int) -> bool:
-    """Whether a scan finds a page of a file not written back yet."""
+    """Part of folio_check_dirty_writeback(): draw; returns whether a file's page is dirty."""
     if int(folios[pfn]["kind"]) != pr.FILE:
         return False
     number = int(folios[pfn]["writes"])
@@ -56,7 +62,7 @@ def is_dirty(folios: np.ndarray, st: np.ndarray, pfn: int) -> bool:
 
 @inner
 def migration_fails(folios: np.ndarray, st: np.ndarray, pfn: int) -> bool:
-    """Whether an attempt to move a folio fails."""
+    """Part of migrate_pages(): draw; returns whether an attempt to move a folio fails."""
     is_file = int(folios[pfn]["kind"]) == pr.FILE
     share = pr.FILE_MIGRATION_FAILS if is_file else pr.ANON_MIGRATION_FAILS
     number = int(folios[pfn]["moves"])

@@ -13,9 +13,9 @@ from pagealloc_model.allocator.core.arithmetic import clamp
 from pagealloc_model.allocator.core.growth import grow_zone
 from pagealloc_model.allocator.core.highatomic import unreserve_beyond
 from pagealloc_model.allocator.core.offsets import pcp_at
-from pagealloc_model.allocator.core.pcp import drain_pageset, visit_lists
+from pagealloc_model.allocator.core.pcp import drain_pages_zone, refresh_cpu_vm_stats
 from pagealloc_model.allocator.core.replay import log_is_nearly_full
-from pagealloc_model.allocator.core.request import free_pages, try_zones
+from pagealloc_model.allocator.core.request import __free_frozen_pages, get_page_from_freelist
 from pagealloc_model.allocator.pressure.elastic_events import (
     begin_allocation,
     finish_request,
@@ -40,7 +40,10 @@ TICK, KSWAPD, KCOMPACTD, PROACTIVE = 0, 1, 2, 3
 
 @inner
 def earliest(st: np.ndarray) -> tuple[int, int, int]:
-    """When something besides events is due first, what it is, and of which node."""
+    """No kernel function: find what is due first besides events.
+
+    Returns when, what it is, and of which node.
+    """
     due = st[at.NEXT_TICK]
     what = TICK
     which = -1
@@ -57,7 +60,7 @@ def earliest(st: np.ndarray) -> tuple[int, int, int]:
 
 @inner
 def begin_tick(st: np.ndarray) -> int:
-    """Set the next decay tick and return the CPU of the one that is due (S4.8)."""
+    """No kernel function: set the next decay tick; returns the CPU of the one due (S4.8)."""
     cpu = st[at.TICK_CPU]
     st[at.NOW] = st[at.NEXT_TICK]
     st[at.EVENT_CPU] = cpu
@@ -80,7 +83,7 @@ def run_background(
     what: int,
     node: int,
 ) -> None:
-    """One step of a node's kswapd or kcompactd."""
+    """No kernel function: take one step of a node's kswapd or kcompactd."""
     if what == KSWAPD:
         step_kswapd(pages, blocks, st, folios, places, node)
     elif what == KCOMPACTD:
@@ -91,7 +94,7 @@ def run_background(
 
 @inner
 def next_waiting(pages: np.ndarray, st: np.ndarray) -> int:
-    """Take the first of the pages that wait to be freed; -1 if there is none."""
+    """No kernel function: take the first page that waits to be freed; returns it, or -1."""
     head = word_at(st, pr.QUEUE_HEAD)
     pfn = st[head]
     if pfn >= 0:
@@ -103,11 +106,11 @@ def next_waiting(pages: np.ndarray, st: np.ndarray) -> int:
 
 @inner
 def release(pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, log: np.ndarray) -> None:
-    """Free what waits for it, then drain the lists that are to be drained."""
+    """No kernel function: free what waits, then drain the lists that are to be drained."""
     cpu = st[at.EVENT_CPU]
     pfn = next_waiting(pages, st)
     while pfn >= 0:
-        free_pages(pages, blocks, st, log, cpu, pfn, int(pages[pfn]["order"]))
+        __free_frozen_pages(pages, blocks, st, log, cpu, pfn, int(pages[pfn]["order"]))
         pfn = next_waiting(pages, st)
     wanted = value_of(st, pr.UNRESERVES)
     if wanted > 0:
@@ -132,7 +135,7 @@ def drain_wanted(
     acting_cpu: int,
     wanted: int,
 ) -> None:
-    """Drain the lists that `DRAINED_ZONE` names."""
+    """No kernel function: drain the lists that `DRAINED_ZONE` names."""
     for cpu in range(st[at.NR_CPUS]):
         for zone in range(st[at.NR_ZONES]):
             if (
@@ -140,7 +143,7 @@ def drain_wanted(
                 or wanted == -1 - zone
                 or (wanted == zone + 1 and cpu == acting_cpu)
             ):
-                drain_pageset(pages, blocks, st, log, zone, cpu)
+                drain_pages_zone(pages, blocks, st, log, zone, cpu)
 
 
 @inner
@@ -154,7 +157,7 @@ def take_event(
     leads: np.ndarray,
     position: int,
 ) -> None:
-    """Take up an event: a free waits, a request begins."""
+    """No kernel function: take up an event; a free waits, a request begins."""
     cpu = int(events[position]["cpu"])
     operation = int(events[position]["operation"])
     number = int(events[position]["object"])
@@ -204,7 +207,7 @@ def advance_elastic(
     high: int,
     until_ns: int,
 ) -> int:
-    """Replay `events[low:high]`, then what is due before `until_ns` besides events.
+    """No kernel function: replay `events[low:high]`, then what is due before `until_ns`.
 
     Args:
         pages: `layout.PAGE` records, one per page frame.
@@ -229,7 +232,7 @@ def advance_elastic(
         if takes_a_page(stage):
             base = st[at.PRESSURE_BASE]
             if st[base + pr.REQUEST_PFN] < 0:
-                st[base + pr.REQUEST_PFN] = try_zones(
+                st[base + pr.REQUEST_PFN] = get_page_from_freelist(
                     pages,
                     blocks,
                     st,
@@ -269,4 +272,4 @@ def advance_elastic(
                 take_event(pages, blocks, st, folios, events, places, leads, position)
                 position += 1
             if ticking >= 0:
-                visit_lists(pages, blocks, st, log, ticking)
+                refresh_cpu_vm_stats(pages, blocks, st, log, ticking)

@@ -6,10 +6,10 @@ import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
-from pagealloc_model.allocator.core.request import mark_allocated
+from pagealloc_model.allocator.core.request import prep_new_page
 from pagealloc_model.allocator.pressure.folios import add_piece, describe, queue_range
 from pagealloc_model.allocator.pressure.pressure_offsets import value_of, word_at
-from pagealloc_model.allocator.pressure.slow_path import IDLE, begin_request
+from pagealloc_model.allocator.pressure.slow_path import IDLE, prepare_alloc_pages
 from pagealloc_model.base.jit import inner
 
 THP_ORDER = 9
@@ -18,19 +18,19 @@ BITS_MASK = (1 << 32) - 1
 
 @inner
 def class_of(bits: int) -> int:
-    """The class of the pages that a request asks for."""
+    """No kernel function: return the class of the pages that a request asks for."""
     return (bits >> pr.CLASS_SHIFT) & 3
 
 
 @inner
 def is_thp(order: int, bits: int) -> bool:
-    """Whether a request is for a transparent huge page."""
+    """No kernel function: return whether a request is for a transparent huge page."""
     return order == THP_ORDER and class_of(bits) == pr.ANON and bits & at.GFP_NOMEMALLOC != 0
 
 
 @inner
 def is_opportunistic(st: np.ndarray, order: int, bits: int) -> bool:
-    """Whether a request's caller goes on with smaller pages if it fails."""
+    """No kernel function: return whether the caller goes on with smaller pages on failure."""
     if order == 0 or bits & pr.GFP_NOFAIL:
         return False
     if class_of(bits) >= pr.ANON:
@@ -52,7 +52,7 @@ def take_free(
     order: int,
     bits: int,
 ) -> None:
-    """A recorded free: what the model still has of it waits to be freed."""
+    """No kernel function: take up a recorded free; what is left of its pages waits."""
     if bits & pr.FREED_BY_RECLAIM == pr.FREED_BY_RECLAIM:
         st[word_at(st, pr.DROPPED_FREES)] += 1 << order
         return
@@ -71,7 +71,7 @@ def take_free(
 
 @inner
 def is_absorbed(st: np.ndarray, places: np.ndarray, leads: np.ndarray, number: int) -> bool:
-    """Whether a request came in place of one that has succeeded here (T10.4)."""
+    """No kernel function: return whether the failure that a request replaced succeeded (T10.4)."""
     lead = int(leads[number])
     while lead >= 0 and places[lead] == -1:
         lead = int(leads[lead])
@@ -84,7 +84,10 @@ def is_absorbed(st: np.ndarray, places: np.ndarray, leads: np.ndarray, number: i
 
 @inner
 def asked_bits(st: np.ndarray, order: int, bits: int) -> int:
-    """A request's bits, those of huge pages as the policy has them (S8.5)."""
+    """Part of vma_thp_gfp_mask(): return a request's bits, as policy has them (S8.5).
+
+    Policy changes those of huge pages only.
+    """
     given = value_of(st, pr.THP_DEFRAG)
     if given == 0 or not is_thp(order, bits):
         return bits
@@ -98,7 +101,7 @@ def asked_bits(st: np.ndarray, order: int, bits: int) -> int:
 def is_needless_retry(
     st: np.ndarray, leads: np.ndarray, number: int, order: int, bits: int
 ) -> bool:
-    """Whether a recorded second attempt for a huge page does not come, as policy has it (S8.5)."""
+    """No kernel function: return whether policy leaves out a second huge-page attempt (S8.5)."""
     if not is_thp(order, bits) or bits & at.GFP_THISNODE or leads[number] < 0:
         return False
     return value_of(st, pr.THP_DEFRAG) != 0 and not (
@@ -108,7 +111,7 @@ def is_needless_retry(
 
 @inner
 def count_outcome_of_order(st: np.ndarray, order: int, served: bool) -> None:
-    """Count a recorded request's end by its order."""
+    """No kernel function: count a recorded request's end by its order."""
     words = word_at(st, pr.OUTCOMES) + order * pr.OUTCOME_WORDS
     st[words] += 1
     st[words + 1] += served
@@ -126,12 +129,12 @@ def begin_allocation(
     bits: int,
     recorded: bool,
 ) -> None:
-    """Begin the request of an object."""
+    """No kernel function: begin the request of an object."""
     st[word_at(st, pr.REQUEST_NUMBER)] = number
     st[word_at(st, pr.REQUEST_PIECES)] = 0
     st[word_at(st, pr.REQUEST_WAS_RECORDED)] = recorded
     st[word_at(st, pr.REQUEST_STALLED)] = 0
-    begin_request(st, cpu, order, migratetype, highest_type, asked_bits(st, order, bits))
+    prepare_alloc_pages(st, cpu, order, migratetype, highest_type, asked_bits(st, order, bits))
 
 
 @inner
@@ -142,14 +145,14 @@ def accept_page(
     folios: np.ndarray,
     places: np.ndarray,
 ) -> None:
-    """Give the page found to the object that asked."""
+    """No kernel function: give the page found to the object that asked."""
     base = st[at.PRESSURE_BASE]
     pfn = st[base + pr.REQUEST_PFN]
     order = st[base + pr.REQUEST_ORDER]
     bits = st[base + pr.REQUEST_BITS]
     number = st[base + pr.REQUEST_NUMBER]
     left = st[base + pr.REQUEST_PIECES]
-    mark_allocated(pages, pfn, order, st[base + pr.REQUEST_TYPE])
+    prep_new_page(pages, pfn, order, st[base + pr.REQUEST_TYPE])
     offset = left - 1 if left > 0 else 0
     describe(pages, blocks, st, folios, pfn, number, offset, class_of(bits))
     add_piece(folios, places, pfn, number)
@@ -160,7 +163,10 @@ def accept_page(
 
 @inner
 def try_elsewhere(st: np.ndarray) -> bool:
-    """Whether a huge page refused on the own node is asked of all: the second attempt (S8.5)."""
+    """Part of alloc_pages_mpol(): return whether all nodes are asked for a huge page (S8.5).
+
+    That is the second attempt, after the own node refused.
+    """
     bits = value_of(st, pr.REQUEST_BITS)
     if not bits & at.GFP_THISNODE or not is_thp(value_of(st, pr.REQUEST_ORDER), bits):
         return False
@@ -172,9 +178,9 @@ def try_elsewhere(st: np.ndarray) -> bool:
 
 @inner
 def next_request(st: np.ndarray, order: int, bits: int) -> None:
-    """Begin another request of the same object."""
+    """No kernel function: begin another request of the same object."""
     base = st[at.PRESSURE_BASE]
-    begin_request(
+    prepare_alloc_pages(
         st,
         st[base + pr.REQUEST_CPU],
         order,
@@ -186,7 +192,7 @@ def next_request(st: np.ndarray, order: int, bits: int) -> None:
 
 @inner
 def refuse(st: np.ndarray) -> None:
-    """A request has failed for good: smaller pages take its place, or nothing does."""
+    """No kernel function: end a failed request; smaller pages take its place, or nothing does."""
     base = st[at.PRESSURE_BASE]
     order = st[base + pr.REQUEST_ORDER]
     bits = st[base + pr.REQUEST_BITS]
@@ -211,7 +217,10 @@ def finish_request(
     folios: np.ndarray,
     places: np.ndarray,
 ) -> None:
-    """A request has ended: note its page; begin the next one that its object needs."""
+    """No kernel function: note the page of an ended request.
+
+    The next request that its object needs begins.
+    """
     base = st[at.PRESSURE_BASE]
     st[base + pr.STAGE] = IDLE
     left = st[base + pr.REQUEST_PIECES]

@@ -6,7 +6,7 @@ import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
-from pagealloc_model.allocator.pressure.lru import lru_add, lru_remove
+from pagealloc_model.allocator.pressure.lru import lruvec_add_folio, lruvec_del_folio
 from pagealloc_model.allocator.pressure.pressure_offsets import word_at
 from pagealloc_model.base.jit import inner
 
@@ -22,7 +22,10 @@ def describe(
     offset: int,
     kind: int,
 ) -> None:
-    """Note whose piece a page just allocated is, and put it on the LRU list of its class."""
+    """No kernel function: note whose piece a page just allocated is.
+
+    It goes on the LRU list of its class.
+    """
     folios[pfn]["object"] = number + 1
     folios[pfn]["offset"] = offset
     folios[pfn]["kind"] = kind
@@ -31,19 +34,19 @@ def describe(
     folios[pfn]["writes"] = 0
     folios[pfn]["moves"] = 0
     if kind >= pr.ANON and int(pages[pfn]["tag"]) == 1:
-        lru_add(pages, blocks, st, folios, pfn, 2 * (kind - pr.ANON))
+        lruvec_add_folio(pages, blocks, st, folios, pfn, 2 * (kind - pr.ANON))
 
 
 @inner
 def add_piece(folios: np.ndarray, places: np.ndarray, pfn: int, number: int) -> None:
-    """Make a described page the first piece of its object."""
+    """No kernel function: make a described page the first piece of its object."""
     folios[pfn]["sibling"] = places[number] + 1 if places[number] >= 0 else 0
     places[number] = pfn
 
 
 @inner
 def remove_piece(folios: np.ndarray, places: np.ndarray, pfn: int) -> None:
-    """Take a piece out of its object; an object without pieces is LOST."""
+    """No kernel function: take a piece out of its object; an object without pieces is LOST."""
     number = int(folios[pfn]["object"]) - 1
     if number < 0:
         return
@@ -59,7 +62,7 @@ def remove_piece(folios: np.ndarray, places: np.ndarray, pfn: int) -> None:
 
 @inner
 def copy_description(folios: np.ndarray, old: int, new: int) -> None:
-    """Describe a page on no LRU list as another is described."""
+    """No kernel function: describe a page on no LRU list as another is described."""
     folios[new]["object"] = folios[old]["object"]
     folios[new]["offset"] = folios[old]["offset"]
     folios[new]["sibling"] = folios[old]["sibling"]
@@ -72,7 +75,7 @@ def copy_description(folios: np.ndarray, old: int, new: int) -> None:
 
 @inner
 def replace_piece(folios: np.ndarray, places: np.ndarray, old: int, new: int) -> None:
-    """Let another page take a piece's place in its object."""
+    """No kernel function: let another page take a piece's place in its object."""
     number = int(folios[old]["object"]) - 1
     copy_description(folios, old, new)
     if number < 0:
@@ -90,8 +93,11 @@ def replace_piece(folios: np.ndarray, places: np.ndarray, old: int, new: int) ->
 def halve(
     pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, folios: np.ndarray, pfn: int
 ) -> None:
-    """Cut a piece in two; both halves stay on its LRU list, the upper one at the head."""
-    lst = lru_remove(pages, blocks, st, folios, pfn)
+    """No kernel function: cut a piece in two.
+
+    Both halves stay on its LRU list, the upper one at the head.
+    """
+    lst = lruvec_del_folio(pages, blocks, st, folios, pfn)
     order = int(pages[pfn]["order"]) - 1
     upper = pfn + (1 << order)
     pages[pfn]["order"] = order
@@ -102,16 +108,19 @@ def halve(
     folios[upper]["offset"] = int(folios[pfn]["offset"]) + (1 << order)
     folios[pfn]["sibling"] = upper + 1
     if lst >= 0:
-        lru_add(pages, blocks, st, folios, pfn, lst)
-        lru_add(pages, blocks, st, folios, upper, lst)
+        lruvec_add_folio(pages, blocks, st, folios, pfn, lst)
+        lruvec_add_folio(pages, blocks, st, folios, upper, lst)
 
 
 @inner
 def queue_free(
     pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, folios: np.ndarray, pfn: int
 ) -> None:
-    """Put a folio, taken out of its object, behind those waiting to be freed."""
-    lru_remove(pages, blocks, st, folios, pfn)
+    """No kernel function: put a folio behind those that wait to be freed.
+
+    It has been taken out of its object.
+    """
+    lruvec_del_folio(pages, blocks, st, folios, pfn)
     folios[pfn]["object"] = 0
     folios[pfn]["sibling"] = 0
     pages[pfn]["next"] = -1
@@ -125,7 +134,7 @@ def queue_free(
 
 @inner
 def piece_in(pages: np.ndarray, folios: np.ndarray, place: int, offset: int, end: int) -> int:
-    """The first piece of an object, newest first, that overlaps a range of it; -1 if none does."""
+    """No kernel function: return the newest piece of an object in a range of it, or -1."""
     while place >= 0:
         first = int(folios[place]["offset"])
         if first < end and first + (1 << int(pages[place]["order"])) > offset:
@@ -145,7 +154,10 @@ def queue_range(
     offset: int,
     order: int,
 ) -> int:
-    """Queue what an object has left of a range for freeing; returns the pages it lacks."""
+    """No kernel function: queue what an object has left of a range for freeing.
+
+    Returns how many pages it lacks.
+    """
     end = offset + (1 << order)
     missing = 1 << order
     piece = piece_in(pages, folios, int(places[number]), offset, end)

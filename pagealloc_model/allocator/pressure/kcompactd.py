@@ -15,11 +15,11 @@ from pagealloc_model.allocator.pressure.compaction import (
     end_compaction,
 )
 from pagealloc_model.allocator.pressure.compaction_gates import (
-    defer,
-    defer_no_more,
-    fragmentation_score,
-    gate,
-    is_deferred,
+    compaction_defer_reset,
+    compaction_deferred,
+    compaction_suit_allocation_order,
+    defer_compaction,
+    fragmentation_score_zone,
 )
 from pagealloc_model.allocator.pressure.pressure_offsets import (
     compactor_at,
@@ -36,18 +36,22 @@ BEGIN_NS = 20_000
 
 @inner
 def background_gate(st: np.ndarray, zone: int, order: int, highest_type: int) -> int:
-    """Whether kcompactd works on a zone (S9.1)."""
+    """Part of kcompactd_node_suitable(): return whether kcompactd works on a zone (S9.1)."""
     if st[zone_at(zone) + at.ZONE_MANAGED] == 0:
         return pr.SKIPPED
     if st[at.BLOCK_WATERMARKS]:
         free = free_in_whole_blocks(st, zone)
-        return gate(st, zone, order, at.WMARK_HIGH, 0, highest_type, free)
-    return gate(st, zone, order, at.WMARK_MIN, 0, highest_type, seen_free(st, zone))
+        return compaction_suit_allocation_order(
+            st, zone, order, at.WMARK_HIGH, 0, highest_type, free
+        )
+    return compaction_suit_allocation_order(
+        st, zone, order, at.WMARK_MIN, 0, highest_type, seen_free(st, zone)
+    )
 
 
 @inner
-def wake_kcompactd(st: np.ndarray, node: int, order: int, highest_type: int) -> None:
-    """Wake a node's kcompactd if it could do something for an order (S9.6)."""
+def wakeup_kcompactd(st: np.ndarray, node: int, order: int, highest_type: int) -> None:
+    """wakeup_kcompactd(): wake a node's kcompactd if it could do something (S9.6)."""
     if order <= 0:
         return
     words = node_pressure_at(st, node)
@@ -67,7 +71,7 @@ def wake_kcompactd(st: np.ndarray, node: int, order: int, highest_type: int) -> 
 
 @inner
 def begin_work(st: np.ndarray, node: int) -> None:
-    """Take up what was asked for; the zones follow."""
+    """Part of kcompactd_do_work(): take up what was asked for; the zones follow."""
     words = node_pressure_at(st, node)
     st[words + pr.KCOMPACTD_RUN_ORDER] = st[words + pr.KCOMPACTD_ORDER]
     st[words + pr.KCOMPACTD_RUN_HIGHEST] = st[words + pr.KCOMPACTD_HIGHEST]
@@ -77,7 +81,10 @@ def begin_work(st: np.ndarray, node: int) -> None:
 
 @inner
 def next_zone(st: np.ndarray, blocks: np.ndarray, folios: np.ndarray, node: int) -> bool:
-    """Begin the run of the next zone that needs one; False once there is none (S9.6)."""
+    """Part of kcompactd_do_work(): begin the run of the next zone that needs one (S9.6).
+
+    Returns False once there is none.
+    """
     words = node_pressure_at(st, node)
     order = st[words + pr.KCOMPACTD_RUN_ORDER]
     highest = st[words + pr.KCOMPACTD_RUN_HIGHEST]
@@ -88,7 +95,7 @@ def next_zone(st: np.ndarray, blocks: np.ndarray, folios: np.ndarray, node: int)
         if st[zone_at(zone) + at.ZONE_MANAGED] == 0:
             continue
         if order > 0 and (
-            is_deferred(st, zone, order)
+            compaction_deferred(st, zone, order)
             or background_gate(st, zone, order, index - 1) != pr.CONTINUE
             or background_gate(st, zone, order, highest) != pr.CONTINUE
         ):
@@ -105,12 +112,12 @@ def next_zone(st: np.ndarray, blocks: np.ndarray, folios: np.ndarray, node: int)
 
 @inner
 def end_work(st: np.ndarray, node: int) -> None:
-    """All zones are done: sleep, or go on with more that was asked meanwhile."""
+    """Part of kcompactd(): sleep once all zones are done, or go on with what was asked."""
     words = node_pressure_at(st, node)
     order = st[words + pr.KCOMPACTD_RUN_ORDER]
     if order < 0:
         wait = CHECK_NS
-        if node_score(st, node) >= st[words + pr.PROACTIVE_SCORE]:
+        if fragmentation_score_node(st, node) >= st[words + pr.PROACTIVE_SCORE]:
             wait <<= pr.DEFER_SHIFT_MAX
         st[words + pr.PROACTIVE_DUE] = st[words + pr.KCOMPACTD_DUE] + wait
     elif st[words + pr.KCOMPACTD_HIGHEST] >= st[words + pr.KCOMPACTD_RUN_HIGHEST]:
@@ -130,17 +137,17 @@ def end_zone(
     node: int,
     status: int,
 ) -> None:
-    """A zone's run has ended: note what it means for later ones (S9.5)."""
+    """Part of kcompactd_do_work(): note what a zone's run means for later ones (S9.5)."""
     zone = st[compactor_at(st, 1 + node) + pr.RUN_ZONE] - 1
     order = st[node_pressure_at(st, node) + pr.KCOMPACTD_RUN_ORDER]
     end_compaction(pages, blocks, st, folios, 1 + node)
     if order < 0:
         return
     if status == pr.SUCCESS:
-        defer_no_more(st, zone, order, False)
+        compaction_defer_reset(st, zone, order, False)
     elif status == pr.COMPLETE or status == pr.PARTIAL_SKIPPED:
         st[word_at(st, pr.DRAINED_ZONE)] = -1 - zone
-        defer(st, zone, order)
+        defer_compaction(st, zone, order)
 
 
 @inner
@@ -152,7 +159,7 @@ def step_kcompactd(
     places: np.ndarray,
     node: int,
 ) -> None:
-    """What a node's kcompactd does when it is due."""
+    """Part of kcompactd(): do what a node's kcompactd has due."""
     words = node_pressure_at(st, node)
     st[at.NOW] = st[words + pr.KCOMPACTD_DUE]
     st[at.EVENT_CPU] = st[words + pr.KSWAPD_CPU]
@@ -171,21 +178,27 @@ def step_kcompactd(
 
 
 @inner
-def node_score(st: np.ndarray, node: int) -> int:
-    """How fragmented a node's free memory is: zones by size, percent (S9.6)."""
+def fragmentation_score_node(st: np.ndarray, node: int) -> int:
+    """fragmentation_score_node(): return how fragmented a node's free memory is (S9.6).
+
+    It is in percent; zones weigh by their size.
+    """
     first = node * st[at.ZONE_TYPES]
     total = 1
     for zone in range(first, first + st[at.ZONE_TYPES]):
         total += st[zone_at(zone) + at.ZONE_MANAGED]
     score = 0
     for zone in range(first, first + st[at.ZONE_TYPES]):
-        score += fragmentation_score(st, zone) * st[zone_at(zone) + at.ZONE_MANAGED] // total
+        score += fragmentation_score_zone(st, zone) * st[zone_at(zone) + at.ZONE_MANAGED] // total
     return score
 
 
 @inner
 def look_proactively(st: np.ndarray, node: int) -> None:
-    """Every half second: begin a proactive round where memory is too fragmented (S9.6)."""
+    """Part of kcompactd(): begin a proactive round where memory is too fragmented (S9.6).
+
+    It looks every half second.
+    """
     words = node_pressure_at(st, node)
     st[at.NOW] = st[words + pr.PROACTIVE_DUE]
     st[words + pr.PROACTIVE_DUE] += CHECK_NS
@@ -193,7 +206,7 @@ def look_proactively(st: np.ndarray, node: int) -> None:
     idle = st[words + pr.KCOMPACTD_DUE] == at.NEVER
     if share == 0 or not idle or st[node_at(st, node) + at.NODE_KSWAPD_ACTIVE]:
         return
-    score = node_score(st, node)
+    score = fragmentation_score_node(st, node)
     if score > min(max(100 - share, 5) + 10, 100):
         st[words + pr.PROACTIVE_SCORE] = score
         st[words + pr.KCOMPACTD_RUN_ORDER] = -1

@@ -9,18 +9,21 @@ from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.offsets import node_at, zone_at
 from pagealloc_model.allocator.core.watermark import (
     is_eligible,
-    node_balanced,
-    node_boosted,
+    pgdat_balanced,
+    pgdat_watermark_boosted,
     start_kswapd,
     stop_kswapd,
 )
-from pagealloc_model.allocator.pressure.compaction_gates import compact_gap, forget_skips
-from pagealloc_model.allocator.pressure.kcompactd import wake_kcompactd
+from pagealloc_model.allocator.pressure.compaction_gates import (
+    __reset_isolation_suitable,
+    compact_gap,
+)
+from pagealloc_model.allocator.pressure.kcompactd import wakeup_kcompactd
 from pagealloc_model.allocator.pressure.lru_scan import (
     balance_lists,
-    budget_of,
+    get_scan_count,
     reclaim_cost,
-    shrink_list,
+    shrink_inactive_list,
 )
 from pagealloc_model.allocator.pressure.pressure_offsets import (
     node_pressure_at,
@@ -35,7 +38,7 @@ NAP_NS = 100_000_000
 
 @inner
 def take_wakes(st: np.ndarray, bits: int) -> None:
-    """Act on the wakes that a request has asked for (S10.1)."""
+    """No kernel function: act on the wakes that a request has asked for (S10.1)."""
     for node in range(st[at.NR_NODES]):
         region = node_at(st, node)
         if st[region + at.NODE_WAKE_ASKED]:
@@ -49,7 +52,10 @@ def take_wakes(st: np.ndarray, bits: int) -> None:
 
 @inner
 def wake(st: np.ndarray, node: int, order: int, highest_type: int, bits: int) -> None:
-    """One request wakes a node's kswapd, or its kcompactd where reclaim would not help."""
+    """Part of wakeup_kswapd(): wake a node's kswapd for one request.
+
+    It wakes kcompactd where reclaim would not help.
+    """
     words = node_pressure_at(st, node)
     st[words + pr.KSWAPD_WANTED_ORDER] = max(st[words + pr.KSWAPD_WANTED_ORDER], order)
     st[words + pr.KSWAPD_WANTED_HIGHEST] = max(st[words + pr.KSWAPD_WANTED_HIGHEST], highest_type)
@@ -58,10 +64,11 @@ def wake(st: np.ndarray, node: int, order: int, highest_type: int, bits: int) ->
         return
     hopeless = st[words + pr.KSWAPD_FAILURES] >= pr.RETRIES_MAX
     if hopeless or (
-        not node_boosted(st, node, highest_type) and node_balanced(st, node, order, highest_type)
+        not pgdat_watermark_boosted(st, node, highest_type)
+        and pgdat_balanced(st, node, order, highest_type)
     ):
         if not bits & at.GFP_DIRECT_RECLAIM:
-            wake_kcompactd(st, node, order, highest_type)
+            wakeup_kcompactd(st, node, order, highest_type)
         return
     if phase == pr.NAPPING:
         st[words + pr.KSWAPD_WOKEN_EARLY] = 1
@@ -72,7 +79,7 @@ def wake(st: np.ndarray, node: int, order: int, highest_type: int, bits: int) ->
 
 @inner
 def begin_run(st: np.ndarray, node: int, delay_ns: int) -> None:
-    """Begin a run for the order and zones wanted (S10.2)."""
+    """Part of balance_pgdat(): begin a run for the order and zones wanted (S10.2)."""
     words = node_pressure_at(st, node)
     highest = st[words + pr.KSWAPD_WANTED_HIGHEST]
     st[words + pr.KSWAPD_PHASE] = pr.RUNNING
@@ -99,10 +106,10 @@ def begin_run(st: np.ndarray, node: int, delay_ns: int) -> None:
 
 @inner
 def begin_loop(st: np.ndarray, node: int) -> bool:
-    """Whether a run goes on; sets up its next pass over the lists (S10.2)."""
+    """Part of balance_pgdat(): set up the next pass; returns whether the run goes on (S10.2)."""
     words = node_pressure_at(st, node)
     highest = st[words + pr.KSWAPD_HIGHEST]
-    balanced = node_balanced(st, node, st[words + pr.KSWAPD_ORDER], highest)
+    balanced = pgdat_balanced(st, node, st[words + pr.KSWAPD_ORDER], highest)
     if not balanced and st[words + pr.KSWAPD_BOOST_LEFT] > 0:
         st[words + pr.KSWAPD_BOOST_LEFT] = 0
         st[words + pr.KSWAPD_PRIORITY] = pr.LOWEST_PRIORITY
@@ -118,10 +125,10 @@ def begin_loop(st: np.ndarray, node: int) -> bool:
     st[words + pr.KSWAPD_GOAL] = goal
     st[words + pr.KSWAPD_FREED] = 0
     st[words + pr.KSWAPD_SCANNED] = 0
-    st[words + pr.KSWAPD_LEFT + 1] = budget_of(st, node, pr.FILE, priority)
+    st[words + pr.KSWAPD_LEFT + 1] = get_scan_count(st, node, pr.FILE, priority)
     st[words + pr.KSWAPD_LEFT] = 0
     if st[words + pr.KSWAPD_BOOST_LEFT] == 0:
-        st[words + pr.KSWAPD_LEFT] = budget_of(st, node, pr.ANON, priority)
+        st[words + pr.KSWAPD_LEFT] = get_scan_count(st, node, pr.ANON, priority)
     return True
 
 
@@ -134,7 +141,7 @@ def scan_cluster(
     places: np.ndarray,
     node: int,
 ) -> bool:
-    """One piece of a pass; False once the pass is over."""
+    """Part of shrink_node(): do one piece of a pass; returns False once the pass is over."""
     words = node_pressure_at(st, node)
     kind = pr.FILE if st[words + pr.KSWAPD_LEFT + 1] > 0 else pr.ANON
     left = words + pr.KSWAPD_LEFT + kind - pr.ANON
@@ -143,7 +150,7 @@ def scan_cluster(
         return False
     budget = min(st[left], pr.CLUSTER)
     balance_lists(pages, blocks, st, folios, node, kind, budget)
-    scanned, freed = shrink_list(
+    scanned, freed = shrink_inactive_list(
         pages,
         blocks,
         st,
@@ -167,7 +174,10 @@ def scan_cluster(
 
 @inner
 def end_pass(st: np.ndarray, node: int) -> bool:
-    """Take stock of a pass: lower orders, boosts, priority (S10.2); False ends the run."""
+    """Part of kswapd_shrink_node(): take stock of a pass; returns False to end the run (S10.2).
+
+    It looks at lower orders and boosts.
+    """
     words = node_pressure_at(st, node)
     freed = st[words + pr.KSWAPD_FREED]
     st[words + pr.KSWAPD_GOAL] = 0
@@ -180,7 +190,10 @@ def end_pass(st: np.ndarray, node: int) -> bool:
 
 @inner
 def lower_priority(st: np.ndarray, node: int, wanted: int) -> bool:
-    """Choose the next pass's priority, `wanted` pages having been the goal; False: none is left."""
+    """Part of balance_pgdat(): choose the next pass's priority; returns False if none is left.
+
+    `wanted` pages were the goal.
+    """
     words = node_pressure_at(st, node)
     freed = st[words + pr.KSWAPD_FREED]
     priority = words + pr.KSWAPD_PRIORITY
@@ -198,7 +211,7 @@ def lower_priority(st: np.ndarray, node: int, wanted: int) -> bool:
 def end_run(
     st: np.ndarray, blocks: np.ndarray, folios: np.ndarray, node: int, fruitless: bool
 ) -> None:
-    """End a run: boosts are taken back, and kswapd tries to sleep (S10.2, S10.3)."""
+    """Part of balance_pgdat(): take boosts back; kswapd tries to sleep (S10.2, S10.3)."""
     words = node_pressure_at(st, node)
     st[at.NOW] = st[words + pr.KSWAPD_DUE]
     highest = st[words + pr.KSWAPD_HIGHEST]
@@ -208,11 +221,11 @@ def end_run(
     elif fruitless:
         st[words + pr.KSWAPD_FAILURES] += 1
     if st[words + pr.KSWAPD_BOOSTED]:
-        wake_kcompactd(st, node, st[at.PAGEBLOCK_ORDER], highest)
+        wakeup_kcompactd(st, node, st[at.PAGEBLOCK_ORDER], highest)
     order = st[words + pr.KSWAPD_ORDER]
-    if sleeps(st, node, order, highest):
-        forget_skips_of_node(st, blocks, folios, node)
-        wake_kcompactd(st, node, st[words + pr.KSWAPD_ALLOC_ORDER], highest)
+    if prepare_kswapd_sleep(st, node, order, highest):
+        reset_isolation_suitable(st, blocks, folios, node)
+        wakeup_kcompactd(st, node, st[words + pr.KSWAPD_ALLOC_ORDER], highest)
         st[words + pr.KSWAPD_PHASE] = pr.NAPPING
         st[words + pr.KSWAPD_DUE] += NAP_NS
     else:
@@ -221,16 +234,16 @@ def end_run(
 
 
 @inner
-def sleeps(st: np.ndarray, node: int, order: int, highest_type: int) -> bool:
-    """Whether a node's kswapd may sleep (S10.3)."""
+def prepare_kswapd_sleep(st: np.ndarray, node: int, order: int, highest_type: int) -> bool:
+    """prepare_kswapd_sleep(): return whether a node's kswapd may sleep (S10.3)."""
     if st[node_pressure_at(st, node) + pr.KSWAPD_FAILURES] >= pr.RETRIES_MAX:
         return True
-    return node_balanced(st, node, order, highest_type)
+    return pgdat_balanced(st, node, order, highest_type)
 
 
 @inner
 def run_again(st: np.ndarray, node: int) -> None:
-    """Begin a run for what is wanted now, at least the zones of the last."""
+    """Part of kswapd(): begin a run for what is wanted now, at least the zones of the last."""
     words = node_pressure_at(st, node)
     highest = max(st[words + pr.KSWAPD_WANTED_HIGHEST], st[words + pr.KSWAPD_HIGHEST])
     st[words + pr.KSWAPD_WANTED_HIGHEST] = highest
@@ -238,17 +251,25 @@ def run_again(st: np.ndarray, node: int) -> None:
 
 
 @inner
-def forget_skips_of_node(st: np.ndarray, blocks: np.ndarray, folios: np.ndarray, node: int) -> None:
-    """Let compaction look at all blocks again, where a direct run saw them all (S9.3)."""
+def reset_isolation_suitable(
+    st: np.ndarray, blocks: np.ndarray, folios: np.ndarray, node: int
+) -> None:
+    """reset_isolation_suitable(): let compaction look at all blocks of a node again (S9.3).
+
+    That is for zones that a direct run saw as a whole.
+    """
     first = node * st[at.ZONE_TYPES]
     for zone in range(first, first + st[at.ZONE_TYPES]):
         if st[zone_pressure_at(st, zone) + pr.ZONE_FLUSH_SKIPS]:
-            forget_skips(st, blocks, folios, zone)
+            __reset_isolation_suitable(st, blocks, folios, zone)
 
 
 @inner
 def end_nap(st: np.ndarray, node: int) -> None:
-    """A nap is over, or cut short: sleep, or run again (S10.3)."""
+    """Part of kswapd_try_to_sleep(): end a nap; kswapd sleeps or runs again (S10.3).
+
+    The nap may have been cut short.
+    """
     words = node_pressure_at(st, node)
     order = st[words + pr.KSWAPD_ORDER]
     if st[words + pr.KSWAPD_WOKEN_EARLY]:
@@ -256,7 +277,7 @@ def end_nap(st: np.ndarray, node: int) -> None:
         wanted = max(st[words + pr.KSWAPD_WANTED_ORDER], order)
         st[words + pr.KSWAPD_WANTED_ORDER] = wanted
         run_again(st, node)
-    elif sleeps(st, node, order, st[words + pr.KSWAPD_HIGHEST]):
+    elif prepare_kswapd_sleep(st, node, order, st[words + pr.KSWAPD_HIGHEST]):
         st[words + pr.KSWAPD_PHASE] = pr.ASLEEP
         st[words + pr.KSWAPD_DUE] = at.NEVER
     else:
@@ -273,7 +294,10 @@ def step_kswapd(
     places: np.ndarray,
     node: int,
 ) -> None:
-    """What a node's kswapd does when it is due: a piece of a pass, or what comes between."""
+    """Part of kswapd(): do what a node's kswapd has due.
+
+    It is a piece of a pass, or what comes between.
+    """
     words = node_pressure_at(st, node)
     st[at.NOW] = st[words + pr.KSWAPD_DUE]
     st[at.EVENT_CPU] = st[words + pr.KSWAPD_CPU]

@@ -9,7 +9,7 @@ from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.offsets import zone_at
 from pagealloc_model.allocator.pressure.draws import is_dirty, is_referenced
 from pagealloc_model.allocator.pressure.folios import queue_free, remove_piece
-from pagealloc_model.allocator.pressure.lru import lru_move, zone_of
+from pagealloc_model.allocator.pressure.lru import lru_move, page_zone
 from pagealloc_model.allocator.pressure.pressure_offsets import (
     node_pressure_at,
     value_of,
@@ -20,8 +20,8 @@ from pagealloc_model.base.jit import inner
 
 
 @inner
-def root_of(value: int) -> int:
-    """The integer square root of a small number."""
+def int_sqrt(value: int) -> int:
+    """int_sqrt(): return the integer square root of a small number."""
     root = 0
     while (root + 1) * (root + 1) <= value:
         root += 1
@@ -29,16 +29,18 @@ def root_of(value: int) -> int:
 
 
 @inner
-def list_size(st: np.ndarray, node: int, lst: int) -> int:
-    """Pages on one of a node's lists."""
+def lruvec_lru_size(st: np.ndarray, node: int, lst: int) -> int:
+    """lruvec_lru_size(): return the number of pages on one of a node's lists."""
     return st[node_pressure_at(st, node) + pr.NODE_PAGES + lst]
 
 
 @inner
-def budget_of(st: np.ndarray, node: int, kind: int, priority: int) -> int:
-    """Pages of a class that a pass of some priority looks at."""
+def get_scan_count(st: np.ndarray, node: int, kind: int, priority: int) -> int:
+    """get_scan_count(): return how many pages of a class a pass of some priority looks at."""
     inactive = 2 * (kind - pr.ANON)
-    size = (list_size(st, node, inactive) + list_size(st, node, inactive + 1)) >> priority
+    size = (
+        lruvec_lru_size(st, node, inactive) + lruvec_lru_size(st, node, inactive + 1)
+    ) >> priority
     return size * value_of(st, pr.ANON_SCAN_PERCENT) // 100 if kind == pr.ANON else size
 
 
@@ -52,13 +54,16 @@ def balance_lists(
     kind: int,
     budget: int,
 ) -> None:
-    """Move pages from an active list's tail to the inactive one, where that is short."""
+    """inactive_is_low() and shrink_active_list(): feed a short inactive list.
+
+    Pages come from the active list's tail.
+    """
     inactive = 2 * (kind - pr.ANON)
-    size = list_size(st, node, inactive) + list_size(st, node, inactive + 1)
-    ratio = max(1, root_of(10 * (size >> 18)))
+    size = lruvec_lru_size(st, node, inactive) + lruvec_lru_size(st, node, inactive + 1)
+    ratio = max(1, int_sqrt(10 * (size >> 18)))
     tail = node_pressure_at(st, node) + pr.NODE_LISTS + (inactive + 1) * at.LIST_WORDS + at.TAIL
     moved = 0
-    while moved < budget and list_size(st, node, inactive) * ratio < list_size(
+    while moved < budget and lruvec_lru_size(st, node, inactive) * ratio < lruvec_lru_size(
         st, node, inactive + 1
     ):
         pfn = st[tail]
@@ -68,7 +73,7 @@ def balance_lists(
 
 
 @inner
-def shrink_list(
+def shrink_inactive_list(
     pages: np.ndarray,
     blocks: np.ndarray,
     st: np.ndarray,
@@ -81,7 +86,9 @@ def shrink_list(
     goal: int,
     writes: bool,
 ) -> tuple[int, int]:
-    """Look at up to `budget` pages from an inactive list's tail; queue what can be freed.
+    """shrink_inactive_list(): look at pages from an inactive list's tail; queue what is freed.
+
+    It looks at `budget` pages at most.
 
     Returns:
         Pages looked at and pages queued.
@@ -94,7 +101,7 @@ def shrink_list(
         pfn = st[tail]
         size = 1 << int(pages[pfn]["order"])
         scanned += size
-        if st[zone_at(zone_of(blocks, st, pfn)) + at.ZONE_TYPE] > highest_type:
+        if st[zone_at(page_zone(blocks, st, pfn)) + at.ZONE_TYPE] > highest_type:
             lru_move(pages, blocks, st, folios, pfn, inactive)
         elif is_referenced(folios, st, pfn):
             lru_move(pages, blocks, st, folios, pfn, inactive + 1)
@@ -110,14 +117,14 @@ def shrink_list(
 
 @inner
 def reclaim_cost(st: np.ndarray, scanned: int, freed: int) -> int:
-    """Time that a scan takes, ns."""
+    """No kernel function: return the time that a scan takes, ns."""
     cost = scanned * value_of(st, pr.RECLAIM_SCAN_NS) + freed * value_of(st, pr.RECLAIM_FREE_NS)
     return max(cost, 1000)
 
 
 @inner
-def reclaimable_pages(st: np.ndarray, zone: int) -> int:
-    """Pages of a zone that reclaim could free (S8.3)."""
+def zone_reclaimable_pages(st: np.ndarray, zone: int) -> int:
+    """zone_reclaimable_pages(): return the pages of a zone that reclaim could free (S8.3)."""
     words = zone_pressure_at(st, zone) + pr.ZONE_PAGES
     size = st[words + pr.INACTIVE_FILE] + st[words + pr.ACTIVE_FILE]
     if value_of(st, pr.ANON_SCAN_PERCENT) > 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pagealloc_model.allocator.core import pressure_layout as pr
-from pagealloc_model.allocator.pressure.lru import lru_add
+from pagealloc_model.allocator.pressure.lru import lruvec_add_folio
 from pagealloc_model.base.jit import entry
 
 
@@ -18,7 +18,7 @@ def place_on_lists(
     pfns: np.ndarray,
     lists: np.ndarray,
 ) -> None:
-    """Push allocated pages on the heads of their LRU lists, in the order given.
+    """No kernel function: push allocated pages on their LRU lists' heads, in the order given.
 
     Args:
         pages: `layout.PAGE` records.
@@ -32,4 +32,4 @@ def place_on_lists(
         pfn = int(pfns[index])
         lst = int(lists[index])
         folios[pfn]["kind"] = pr.ANON + lst // 2
-        lru_add(pages, blocks, st, folios, pfn, lst)
+        lruvec_add_folio(pages, blocks, st, folios, pfn, lst)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def broken_pressure_invariants(state: State, seen: np.ndarray) -> list[str]:
-    """One line for each invariant that does not hold.
+    """No kernel function: return one line for each invariant that does not hold.
 
     Args:
         state: an elastic replay's, no request in progress.
@@ -25,7 +25,7 @@ def broken_pressure_invariants(state: State, seen: np.ndarray) -> list[str]:
 
 
 def broken_pieces(state: State, places: np.ndarray) -> list[str]:
-    """Objects and the pages that say they are theirs disagree, one line each.
+    """No kernel function: return where objects and the pages said to be theirs disagree.
 
     Args:
         state: an elastic replay's.
@@ -52,6 +52,7 @@ def broken_pieces(state: State, places: np.ndarray) -> list[str]:
 
 
 def _linked(state: State, pfn: int) -> Iterator[int]:
+    """No kernel function: return the pages linked from one on."""
     following = np.ascontiguousarray(state.pages["next"]) if pfn >= 0 else state.pages["next"]
     for _ in range(len(following) + 1):
         if pfn < 0:
@@ -61,12 +62,13 @@ def _linked(state: State, pfn: int) -> Iterator[int]:
 
 
 def _words(state: State, region: int, index: int, stride: int) -> np.ndarray:
-    """One node's, zone's or compactor's words."""
+    """No kernel function: return one node's, zone's or compactor's words."""
     start = int(state.st[int(state.st[at.PRESSURE_BASE]) + region]) + index * stride
     return state.st[start : start + stride]
 
 
 def _check_lru(state: State) -> list[str]:
+    """No kernel function: return what is wrong with the LRU lists, one line each."""
     lines = []
     zones = len(state.machine.zones)
     by_zone = np.zeros((zones, pr.LRU_LISTS), np.int64)
@@ -100,6 +102,7 @@ def _check_lru(state: State) -> list[str]:
 
 
 def _check_held(state: State, seen: np.ndarray) -> list[str]:
+    """No kernel function: return what is wrong with pages held, one line each."""
     lines = []
     held = 0
     for number in range(1 + len(state.machine.nodes)):
@@ -123,6 +126,7 @@ def _check_held(state: State, seen: np.ndarray) -> list[str]:
 
 
 def _check_idle(state: State) -> list[str]:
+    """No kernel function: return what is under way though nothing should be, one line each."""
     base = int(state.st[at.PRESSURE_BASE])
     waiting = state.st[base + pr.QUEUE_HEAD]
     return [f"page {waiting} waits to be freed"] if waiting >= 0 else []

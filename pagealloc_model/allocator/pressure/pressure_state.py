@@ -26,7 +26,9 @@ def with_pressure(
     seed: int = 0,
     start_ns: int | None = None,
 ) -> State:
-    """A state with room for LRU lists, kswapd, compaction and requests; all of it idle and empty.
+    """No kernel function: return a state with room for LRU lists, kswapd and compaction.
+
+    All of it is idle and empty.
 
     Args:
         state: a literal one; its arrays are taken over.
@@ -68,7 +70,10 @@ def with_pressure(
 
 
 def _set_switches(st: np.ndarray, policy: Policy) -> None:
-    """What shared decisions read: defrag_mode, and that a free ends no run of kswapd."""
+    """No kernel function: set what shared decisions read.
+
+    That is defrag_mode, and that a free ends no run of kswapd.
+    """
     watermarks = policy.defrag_watermarks
     if watermarks is None:
         watermarks = policy.defrag_mode
@@ -78,6 +83,7 @@ def _set_switches(st: np.ndarray, policy: Policy) -> None:
 
 
 def _scalars(rules: KernelRules, policy: Policy, assumptions: Assumptions) -> dict[int, int]:
+    """No kernel function: return the scalars of an elastic replay by name."""
     elastic = assumptions.elastic
     assists = policy.defrag_kswapd_assist
     if assists is None:
@@ -115,7 +121,10 @@ def _scalars(rules: KernelRules, policy: Policy, assumptions: Assumptions) -> di
 
 
 def _thp_bits(policy: Policy, madvised: bool) -> int:
-    """The reclaim bits of huge-page requests under a setting (S8.5)."""
+    """vma_thp_gfp_mask(): return the reclaim bits of huge-page requests (S8.5).
+
+    They depend on a setting.
+    """
     direct, kswapd = at.GFP_DIRECT_RECLAIM, at.GFP_KSWAPD_RECLAIM
     with_advice, without = {
         "always": (direct, direct | pr.GFP_NORETRY),
@@ -128,7 +137,10 @@ def _thp_bits(policy: Policy, madvised: bool) -> int:
 
 
 def _set_zone(words: np.ndarray, machine: Machine, index: int) -> None:
-    """A zone never compacted: scanners at its ends, nothing deferred."""
+    """No kernel function: describe a zone never compacted.
+
+    Scanners are at its ends, nothing is deferred.
+    """
     zone, order = machine.zones[index], machine.pageblock_order
     words[pr.ZONE_ORDER_FAILED] = machine.max_order + 1
     if zone.managed:
@@ -138,7 +150,10 @@ def _set_zone(words: np.ndarray, machine: Machine, index: int) -> None:
 
 
 def _set_node(words: np.ndarray, machine: Machine, node: int, begun: int) -> None:
-    """An idle node: empty lists, kswapd asleep on the node's first CPU."""
+    """No kernel function: describe an idle node.
+
+    Its lists are empty, kswapd sleeps on the node's first CPU.
+    """
     lists = words[: pr.NODE_PAGES].reshape(-1, at.LIST_WORDS)
     lists[:, at.HEAD] = -1
     lists[:, at.TAIL] = -1

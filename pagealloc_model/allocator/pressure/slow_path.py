@@ -10,19 +10,23 @@ import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
-from pagealloc_model.allocator.core.alloc_flags import fast_path_flags, slow_path_flags
+from pagealloc_model.allocator.core.alloc_flags import fast_path_flags, gfp_to_alloc_flags
 from pagealloc_model.allocator.core.counters import seen_free
-from pagealloc_model.allocator.core.offsets import zonelist_at
-from pagealloc_model.allocator.core.watermark import above_mark, mark_pages, wake_kswapds
+from pagealloc_model.allocator.core.offsets import node_zonelist
+from pagealloc_model.allocator.core.watermark import (
+    __zone_watermark_ok,
+    wake_all_kswapds,
+    wmark_pages,
+)
 from pagealloc_model.allocator.pressure.direct_compaction import (
     begin_direct_compaction,
     compaction_step,
-    compacts_again,
     count_outcome,
+    should_compact_retry,
     was_tried,
 )
 from pagealloc_model.allocator.pressure.direct_reclaim import begin_direct_reclaim, reclaim_pass
-from pagealloc_model.allocator.pressure.lru_scan import reclaimable_pages
+from pagealloc_model.allocator.pressure.lru_scan import zone_reclaimable_pages
 from pagealloc_model.allocator.pressure.pressure_offsets import compactor_at, value_of, word_at
 from pagealloc_model.base.jit import inner
 
@@ -36,19 +40,19 @@ INITIAL_COMPACTION, RECLAIM, COMPACTION, AFTER_UNRESERVE, DECIDE = 11, 12, 13, 1
 
 @inner
 def takes_a_page(stage: int) -> bool:
-    """Whether a stage begins with an attempt to take a page."""
+    """No kernel function: return whether a stage begins with an attempt to take a page."""
     return FAST <= stage <= FORCED
 
 
 @inner
-def begin_request(
+def prepare_alloc_pages(
     st: np.ndarray, cpu: int, order: int, migratetype: int, highest_type: int, bits: int
 ) -> None:
-    """Set a request up for its first attempt (S2.5)."""
-    zonelist = zonelist_at(st, cpu, highest_type, bits)
+    """prepare_alloc_pages(): set a request up for its first attempt (S2.5)."""
+    zonelist = node_zonelist(st, cpu, highest_type, bits)
     flags = fast_path_flags(st, zonelist, migratetype, bits)
     if value_of(st, pr.HIGHATOMIC_FASTPATH):
-        flags |= slow_path_flags(st, bits, order, flags) & at.ALLOC_HIGHATOMIC
+        flags |= gfp_to_alloc_flags(st, bits, order, flags) & at.ALLOC_HIGHATOMIC
     base = st[at.PRESSURE_BASE]
     st[base + pr.STAGE] = FAST
     st[base + pr.REQUEST_PFN] = -1
@@ -62,8 +66,8 @@ def begin_request(
 
 
 @inner
-def may_compact(st: np.ndarray) -> bool:
-    """Whether a request allows compaction (S8.1)."""
+def gfp_compaction_allowed(st: np.ndarray) -> bool:
+    """gfp_compaction_allowed(): return whether a request allows compaction (S8.1)."""
     bits = value_of(st, pr.REQUEST_BITS)
     if value_of(st, pr.COMPACTION_NEEDS_RECLAIM) and not bits & at.GFP_DIRECT_RECLAIM:
         return False
@@ -72,32 +76,35 @@ def may_compact(st: np.ndarray) -> bool:
 
 @inner
 def compacts_first(st: np.ndarray) -> bool:
-    """Whether a request compacts before it reclaims (S8.1)."""
+    """Part of __alloc_pages_slowpath(): return whether to compact before reclaim (S8.1)."""
     order = value_of(st, pr.REQUEST_ORDER)
     is_wanted = order > st[at.COSTLY_ORDER] or (
         order > 0 and value_of(st, pr.REQUEST_TYPE) != at.MOVABLE
     )
-    return is_wanted and may_compact(st)
+    return is_wanted and gfp_compaction_allowed(st)
 
 
 @inner
 def wake(st: np.ndarray) -> None:
-    """Wake kswapd of the request's nodes, if it may (S8.1, S8.6)."""
+    """Part of __alloc_pages_slowpath(): wake kswapd of the nodes, if it may (S8.1, S8.6)."""
     if value_of(st, pr.REQUEST_FLAGS) & at.ALLOC_KSWAPD:
         order = value_of(st, pr.REQUEST_ORDER)
         if value_of(st, pr.KSWAPD_ASSISTS):
             order = max(order, st[at.PAGEBLOCK_ORDER])
         highest = value_of(st, pr.REQUEST_HIGHEST)
-        wake_kswapds(st, value_of(st, pr.REQUEST_ZONELIST), order, highest)
+        wake_all_kswapds(st, value_of(st, pr.REQUEST_ZONELIST), order, highest)
 
 
 @inner
 def begin_slow_path(st: np.ndarray) -> int:
-    """Flags and priorities of the slow path; its first stage (S2.6, S8.1)."""
+    """Part of __alloc_pages_slowpath(): set flags and priorities (S2.6, S8.1).
+
+    Returns the first stage.
+    """
     base = st[at.PRESSURE_BASE]
     st[at.COUNT_SLOW_PATH] += 1
     bits = st[base + pr.REQUEST_BITS]
-    flags = slow_path_flags(st, bits, st[base + pr.REQUEST_ORDER], st[base + pr.REQUEST_FLAGS])
+    flags = gfp_to_alloc_flags(st, bits, st[base + pr.REQUEST_ORDER], st[base + pr.REQUEST_FLAGS])
     st[base + pr.REQUEST_FLAGS] = flags
     st[base + pr.NO_PROGRESS] = 0
     st[base + pr.COMPACT_RETRIES] = 0
@@ -114,14 +121,20 @@ def begin_slow_path(st: np.ndarray) -> int:
 
 
 @inner
-def may_use_reserves(bits: int) -> bool:
-    """Whether a request may ignore watermarks, as reclaim itself does (S2.6)."""
+def gfp_pfmemalloc_allowed(bits: int) -> bool:
+    """gfp_pfmemalloc_allowed(): return whether a request may ignore watermarks (S2.6).
+
+    Reclaim itself does.
+    """
     return bits & at.GFP_MEMALLOC != 0 and not bits & at.GFP_NOMEMALLOC
 
 
 @inner
 def use_reserves(st: np.ndarray) -> int:
-    """Let the next attempt ignore watermarks (S2.6)."""
+    """Part of __alloc_pages_slowpath(): let the next attempt ignore watermarks (S2.6).
+
+    Returns its stage.
+    """
     kept = value_of(st, pr.REQUEST_FLAGS) & (at.ALLOC_KSWAPD | at.ALLOC_CMA)
     st[word_at(st, pr.REQUEST_FLAGS)] = at.ALLOC_NO_WATERMARKS | kept
     return RESERVES
@@ -129,9 +142,12 @@ def use_reserves(st: np.ndarray) -> int:
 
 @inner
 def after_first(st: np.ndarray) -> int:
-    """What follows the slow path's first attempt where compaction comes before the loop (S8.1)."""
+    """Part of __alloc_pages_slowpath(): return what follows the first attempt (S8.1).
+
+    Compaction comes before the loop here.
+    """
     bits = value_of(st, pr.REQUEST_BITS)
-    if may_use_reserves(bits):
+    if gfp_pfmemalloc_allowed(bits):
         wake(st)
         return use_reserves(st)
     if bits & at.GFP_DIRECT_RECLAIM and compacts_first(st):
@@ -143,14 +159,17 @@ def after_first(st: np.ndarray) -> int:
 
 @inner
 def again(st: np.ndarray) -> int:
-    """Begin another turn of the slow path's loop (S8.1)."""
+    """Part of __alloc_pages_slowpath(): begin another turn; returns its stage (S8.1)."""
     wake(st)
     return RETRY
 
 
 @inner
 def after_initial_compaction(st: np.ndarray) -> int:
-    """Costly requests that must not retry may end here (S8.1)."""
+    """Part of __alloc_pages_slowpath(): return what follows the initial compaction (S8.1).
+
+    Costly requests that must not retry may end here.
+    """
     st[word_at(st, pr.COMPACT_PRIORITY)] = pr.SYNC_LIGHT
     bits = value_of(st, pr.REQUEST_BITS)
     if value_of(st, pr.REQUEST_ORDER) > st[at.COSTLY_ORDER] and bits & pr.GFP_NORETRY:
@@ -163,10 +182,13 @@ def after_initial_compaction(st: np.ndarray) -> int:
 
 @inner
 def after_retry(st: np.ndarray) -> int:
-    """What follows an attempt with nothing found: reserves, or work, or the end (S8.1)."""
+    """Part of __alloc_pages_slowpath(): return what follows an attempt without a page (S8.1).
+
+    It is reserves, or work, or the end.
+    """
     bits = value_of(st, pr.REQUEST_BITS)
     flags = value_of(st, pr.REQUEST_FLAGS)
-    if may_use_reserves(bits) and not flags & at.ALLOC_NO_WATERMARKS:
+    if gfp_pfmemalloc_allowed(bits) and not flags & at.ALLOC_NO_WATERMARKS:
         return use_reserves(st)
     if not bits & at.GFP_DIRECT_RECLAIM:
         drops = value_of(st, pr.DEFRAG_FIXES) and flags & at.ALLOC_KSWAPD
@@ -185,7 +207,10 @@ def after_retry(st: np.ndarray) -> int:
 
 @inner
 def after_reclaim(st: np.ndarray) -> int:
-    """Reclaim found something, but no page was to be had: once more after a drain (S8.2)."""
+    """Part of __alloc_pages_direct_reclaim(): prepare one more try after a drain (S8.2).
+
+    Reclaim found something, but no page was to be had. Returns the next stage.
+    """
     st[word_at(st, pr.UNRESERVES)] = (1 << st[at.PAGEBLOCK_ORDER]) + 1
     st[word_at(st, pr.DRAINED_ZONE)] = pr.DRAINS_ALL_ZONES
     return AFTER_DRAIN
@@ -193,8 +218,11 @@ def after_reclaim(st: np.ndarray) -> int:
 
 @inner
 def compacts_or_decides(st: np.ndarray) -> int:
-    """After reclaim comes compaction, for orders above 0 (S8.1)."""
-    if value_of(st, pr.REQUEST_ORDER) > 0 and may_compact(st):
+    """Part of __alloc_pages_slowpath(): return what follows reclaim (S8.1).
+
+    For orders above 0 it is compaction.
+    """
+    if value_of(st, pr.REQUEST_ORDER) > 0 and gfp_compaction_allowed(st):
         begin_direct_compaction(st)
         return COMPACTION
     return DECIDE
@@ -202,7 +230,7 @@ def compacts_or_decides(st: np.ndarray) -> int:
 
 @inner
 def after_compaction(st: np.ndarray) -> int:
-    """What follows a walk of compaction that gave no page (S8.1)."""
+    """Part of __alloc_pages_slowpath(): return what follows compaction without a page (S8.1)."""
     bits = value_of(st, pr.REQUEST_BITS)
     if not value_of(st, pr.COMPACT_FIRST):
         return DECIDE
@@ -216,7 +244,10 @@ def after_compaction(st: np.ndarray) -> int:
 
 @inner
 def reclaim_could_do(st: np.ndarray) -> bool:
-    """Whether some zone would pass with all its reclaimable pages freed (S8.3)."""
+    """Part of should_reclaim_retry(): return whether more reclaim would do (S8.3).
+
+    It would if some zone passed with all its reclaimable pages freed.
+    """
     order = value_of(st, pr.REQUEST_ORDER)
     highest = value_of(st, pr.REQUEST_HIGHEST)
     flags = value_of(st, pr.REQUEST_FLAGS)
@@ -224,21 +255,24 @@ def reclaim_could_do(st: np.ndarray) -> bool:
     while st[position] >= 0:
         zone = st[position]
         position += 1
-        free = seen_free(st, zone) + reclaimable_pages(st, zone)
-        mark = mark_pages(st, zone, at.WMARK_MIN)
-        if above_mark(st, zone, order, mark, highest, flags, free):
+        free = seen_free(st, zone) + zone_reclaimable_pages(st, zone)
+        mark = wmark_pages(st, zone, at.WMARK_MIN)
+        if __zone_watermark_ok(st, zone, order, mark, highest, flags, free):
             return True
     return False
 
 
 @inner
 def decide(st: np.ndarray) -> int:
-    """Whether a request goes on trying (S8.1, S8.3)."""
+    """Part of __alloc_pages_slowpath(): return whether a request goes on trying (S8.1, S8.3).
+
+    The result is the next stage. should_reclaim_retry() is part of it.
+    """
     bits = value_of(st, pr.REQUEST_BITS)
     is_costly = value_of(st, pr.REQUEST_ORDER) > st[at.COSTLY_ORDER]
     if bits & pr.GFP_NORETRY:
         return give_up(st)
-    if is_costly and not (bits & pr.GFP_RETRY_MAYFAIL and may_compact(st)):
+    if is_costly and not (bits & pr.GFP_RETRY_MAYFAIL and gfp_compaction_allowed(st)):
         return give_up(st)
     if value_of(st, pr.RECLAIMED) > 0 and not is_costly:
         st[word_at(st, pr.NO_PROGRESS)] = 0
@@ -252,10 +286,13 @@ def decide(st: np.ndarray) -> int:
 
 @inner
 def after_unreserve(st: np.ndarray) -> int:
-    """The last resorts: a block released, compaction harder, pollution, the OOM killer (S8.1)."""
+    """Part of __alloc_pages_slowpath(): return the stage of the last resorts (S8.1).
+
+    They are a block released, compaction harder, pollution, the OOM killer.
+    """
     if value_of(st, pr.UNRESERVED):
         return again(st)
-    if value_of(st, pr.RECLAIMED) > 0 and may_compact(st) and compacts_again(st):
+    if value_of(st, pr.RECLAIMED) > 0 and gfp_compaction_allowed(st) and should_compact_retry(st):
         return again(st)
     flags = value_of(st, pr.REQUEST_FLAGS)
     if st[at.DEFRAG_MODE] and flags & at.ALLOC_NOFRAGMENT:
@@ -270,7 +307,10 @@ def after_unreserve(st: np.ndarray) -> int:
 
 @inner
 def give_up(st: np.ndarray) -> int:
-    """End without a page, unless the request must not fail: then it takes what there is."""
+    """Part of __alloc_pages_slowpath(): end without a page; returns the next stage.
+
+    A request that must not fail takes what there is.
+    """
     flags = value_of(st, pr.REQUEST_FLAGS)
     if value_of(st, pr.REQUEST_BITS) & pr.GFP_NOFAIL and not flags & at.ALLOC_NO_WATERMARKS:
         st[word_at(st, pr.REQUEST_FLAGS)] = flags | at.ALLOC_NO_WATERMARKS
@@ -281,7 +321,7 @@ def give_up(st: np.ndarray) -> int:
 
 @inner
 def after_attempt(st: np.ndarray, blocks: np.ndarray, stage: int) -> int:
-    """The stage that follows an attempt to take a page."""
+    """Part of __alloc_pages_slowpath(): return the stage after an attempt to take a page."""
     pfn = value_of(st, pr.REQUEST_PFN)
     if stage in (AFTER_COMPACTION, AFTER_INITIAL):
         count_outcome(st, blocks, pfn)
@@ -306,7 +346,10 @@ def after_attempt(st: np.ndarray, blocks: np.ndarray, stage: int) -> int:
 
 @inner
 def end_of_walk(st: np.ndarray, stage: int) -> int:
-    """A walk of compaction is over: take the page, or go on without (S8.1)."""
+    """Part of __alloc_pages_direct_compact(): take the page, or go on without (S8.1).
+
+    A walk of compaction is over. Returns the next stage.
+    """
     is_initial = stage == INITIAL_COMPACTION
     if was_tried(st):
         st[word_at(st, pr.COMPACT_STALL)] += 1
@@ -326,7 +369,10 @@ def work(
     places: np.ndarray,
     stage: int,
 ) -> int:
-    """One step of a stage that takes no page; the stage that follows."""
+    """Part of __alloc_pages_slowpath(): do a step of a stage that takes no page.
+
+    Returns the stage that follows.
+    """
     if stage == RECLAIM:
         if not reclaim_pass(pages, blocks, st, folios, places):
             return RECLAIM

@@ -37,7 +37,10 @@ NEVER = 1 << 62
 
 @inner
 def next_arrival(cpus: np.ndarray) -> int:
-    """The CPU whose next request arrives first; -1 if none is on its way."""
+    """No kernel function: return the CPU whose next request arrives first, or -1.
+
+    -1 means that none is on its way.
+    """
     found = -1
     earliest = NEVER
     for cpu in range(len(cpus)):
@@ -49,7 +52,7 @@ def next_arrival(cpus: np.ndarray) -> int:
 
 @inner
 def next_handoff(locks: np.ndarray) -> int:
-    """The lock with a queue that is let go first; -1 if there is no queue."""
+    """No kernel function: return the lock with a queue that is let go first, or -1."""
     found = -1
     earliest = NEVER
     for lock in range(len(locks)):
@@ -61,7 +64,10 @@ def next_handoff(locks: np.ndarray) -> int:
 
 @inner
 def unpark(cpus: np.ndarray, list_lock: int, now: int) -> None:
-    """CPUs that slept on a pcp->lock arrive when it is let go, after trylocks of that instant."""
+    """No kernel function: let CPUs that slept on a pcp->lock arrive when it is let go.
+
+    They come after trylocks of that instant.
+    """
     for cpu in range(len(cpus)):
         if int(cpus[cpu]["status"]) == PARKED and int(cpus[cpu]["parked_on"]) == list_lock:
             cpus[cpu]["status"] = ARRIVING
@@ -79,7 +85,7 @@ def go_on(
     now: int,
     release: int,
 ) -> None:
-    """A CPU got `now` what it asked for, until `release`: find out when its next request arrives.
+    """No kernel function: find out when a CPU served `now` until `release` asks again.
 
     The batches that follow one whose trylock failed stay on the list (S4.7).
     """
@@ -115,7 +121,7 @@ def serve(
     cpu: int,
     now: int,
 ) -> None:
-    """Give a CPU the lock it asked for."""
+    """No kernel function: give a CPU the lock it asked for."""
     number = int(cpus[cpu]["next"])
     release = now + int(outcomes[number]["hold_ns"])
     outcomes[number]["start_ns"] = now
@@ -139,7 +145,7 @@ def end_without_lock(
     cpu: int,
     how: int,
 ) -> None:
-    """A request ends as it arrives, without zone->lock."""
+    """No kernel function: end a request as it arrives, without zone->lock."""
     number = int(cpus[cpu]["next"])
     now = int(cpus[cpu]["arrival_ns"])
     outcomes[number]["arrival_ns"] = now
@@ -152,7 +158,7 @@ def end_without_lock(
 
 @inner
 def wait_for_list(cpus: np.ndarray, list_locks: np.ndarray, cpu: int, wanted: int) -> None:
-    """A CPU waits for a pcp->lock that is taken."""
+    """No kernel function: let a CPU wait for a pcp->lock that is taken."""
     now = int(cpus[cpu]["arrival_ns"])
     if int(cpus[cpu]["parked_on"]) < 0:
         cpus[cpu]["parked_on"] = wanted
@@ -166,7 +172,10 @@ def wait_for_list(cpus: np.ndarray, list_locks: np.ndarray, cpu: int, wanted: in
 
 @inner
 def list_is_taken(cpus: np.ndarray, list_locks: np.ndarray, cpu: int, wanted: int) -> bool:
-    """Whether a CPU finds a pcp->lock taken; those that wait for it go before a trylock."""
+    """No kernel function: return whether a CPU finds a pcp->lock taken.
+
+    Those that wait for it go before a trylock.
+    """
     if int(list_locks[wanted]["is_waiting"]) != 0:
         return True
     if int(list_locks[wanted]["release_ns"]) > int(cpus[cpu]["arrival_ns"]):
@@ -183,7 +192,9 @@ def fail_trylock(
     settings: np.ndarray,
     cpu: int,
 ) -> bool:
-    """A trylock failed: one page moves past the list (S4.10), or a drain stops (S4.7).
+    """No kernel function: end a failed trylock.
+
+    One page moves past the list (S4.10), or a drain stops (S4.7).
 
     Returns:
         Whether the CPU needs zone->lock now.
@@ -222,7 +233,9 @@ def correct_drain(
     settings: np.ndarray,
     number: int,
 ) -> bool:
-    """Drain what is on the list: less what is gone or, in full drains, with what was left on it.
+    """No kernel function: drain what is on the list now.
+
+    That is less by what is gone or, in full drains, more by what was left on it.
 
     Returns:
         Whether there is anything to drain.
@@ -251,7 +264,10 @@ def take_list(
     settings: np.ndarray,
     cpu: int,
 ) -> bool:
-    """Take the request's pcp->lock, if it has one; whether the CPU needs zone->lock now."""
+    """No kernel function: take the request's pcp->lock, if it has one.
+
+    Returns whether the CPU needs zone->lock now.
+    """
     number = int(cpus[cpu]["next"])
     wanted = int(requests[number]["list_lock"])
     if wanted < 0:
@@ -278,7 +294,7 @@ def take_list(
 
 @inner
 def enqueue(cpus: np.ndarray, locks: np.ndarray, lock: int, cpu: int) -> None:
-    """A CPU joins the end of a lock's queue."""
+    """No kernel function: let a CPU join the end of a lock's queue."""
     cpus[cpu]["status"] = QUEUED
     cpus[cpu]["behind"] = -1
     if int(locks[lock]["waiting"]) > 0:
@@ -299,7 +315,7 @@ def arrive(
     settings: np.ndarray,
     cpu: int,
 ) -> None:
-    """A CPU comes to its lock: it gets it, or queues."""
+    """No kernel function: bring a CPU to its lock; it gets it, or queues."""
     if not take_list(requests, outcomes, cpus, list_locks, settings, cpu):
         return
     number = int(cpus[cpu]["next"])
@@ -324,7 +340,7 @@ def run_queues(
     list_locks: np.ndarray,
     settings: np.ndarray,
 ) -> None:
-    """Let every CPU go through its requests.
+    """No kernel function: let every CPU go through its requests.
 
     A release hands the lock to the CPU that queues longest, `HANDOFF_NS` later. Until then the lock
     is free to those who come along, where the lock is unfair.
