@@ -58,12 +58,8 @@ def _event_loop(bundle: Bundle) -> float:
     position = 0
     while position < len(events):
         position = advance(
-            state.pages,
-            state.blocks,
-            state.st,
-            state.log,
+            state.arrays(places),
             events,
-            places,
             position,
             len(events),
             -1,

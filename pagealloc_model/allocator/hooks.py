@@ -17,8 +17,6 @@ from importlib import import_module
 from threading import Lock
 from typing import Any
 
-import numpy as np
-
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.base import jit
 from pagealloc_model.base.function_digest import function_digest
@@ -143,11 +141,11 @@ def _fallback(module: Any, hook: Any) -> tuple[str, Any]:
     kernel = module.find_suitable_fallback
     free_list_at = import_module(f"{KERNELS}.core.offsets").free_list_at
 
-    def find_suitable_fallback(st: np.ndarray, zone: int, order: int, migratetype: int) -> int:
-        other = hook(kernel(st, zone, order, migratetype), order, migratetype)
+    def find_suitable_fallback(m: at.MachineArrays, zone: int, order: int, migratetype: int) -> int:
+        other = hook(kernel(m, zone, order, migratetype), order, migratetype)
         if other < 0 or other >= at.PCP_TYPES or other == migratetype:
             return -1
-        return other if st[free_list_at(zone, order, other) + at.HEAD] >= 0 else -1
+        return other if m.st[free_list_at(zone, order, other) + at.HEAD] >= 0 else -1
 
     return "find_suitable_fallback", find_suitable_fallback
 
@@ -157,19 +155,16 @@ def _reserve(module: Any, hook: Any) -> tuple[str, Any]:
     zone_at = import_module(f"{KERNELS}.core.offsets").zone_at
 
     def reserve_highatomic_pageblock(
-        pages: np.ndarray,
-        blocks: np.ndarray,
-        st: np.ndarray,
-        log: np.ndarray,
+        m: at.MachineArrays,
         zone: int,
         cpu: int,
         pfn: int,
         order: int,
     ) -> None:
         region = zone_at(zone)
-        reserved = st[region + at.ZONE_RESERVED_HIGHATOMIC]
-        if hook(order, reserved, st[region + at.ZONE_MANAGED]):
-            kernel(pages, blocks, st, log, zone, cpu, pfn, order)
+        reserved = m.st[region + at.ZONE_RESERVED_HIGHATOMIC]
+        if hook(order, reserved, m.st[region + at.ZONE_MANAGED]):
+            kernel(m, zone, cpu, pfn, order)
 
     return "reserve_highatomic_pageblock", reserve_highatomic_pageblock
 
@@ -177,9 +172,13 @@ def _reserve(module: Any, hook: Any) -> tuple[str, Any]:
 def _refill(module: Any, hook: Any) -> tuple[str, Any]:
     kernel = module.nr_pcp_alloc
 
-    def nr_pcp_alloc(st: np.ndarray, pcp: int, zone: int, order: int) -> int:
-        wanted = kernel(st, pcp, zone, order)
-        count, high, batch = st[pcp + at.PCP_COUNT], st[pcp + at.PCP_HIGH], st[pcp + at.PCP_BATCH]
+    def nr_pcp_alloc(m: at.MachineArrays, pcp: int, zone: int, order: int) -> int:
+        wanted = kernel(m, pcp, zone, order)
+        count, high, batch = (
+            m.st[pcp + at.PCP_COUNT],
+            m.st[pcp + at.PCP_HIGH],
+            m.st[pcp + at.PCP_BATCH],
+        )
         return max(hook(wanted, order, count, high, batch), 1)
 
     return "nr_pcp_alloc", nr_pcp_alloc
@@ -188,9 +187,13 @@ def _refill(module: Any, hook: Any) -> tuple[str, Any]:
 def _drain(module: Any, hook: Any) -> tuple[str, Any]:
     kernel = module.overflow_of_free
 
-    def overflow_of_free(st: np.ndarray, pcp: int, zone: int, order: int) -> int:
-        pages = kernel(st, pcp, zone, order)
-        count, high, batch = st[pcp + at.PCP_COUNT], st[pcp + at.PCP_HIGH], st[pcp + at.PCP_BATCH]
+    def overflow_of_free(m: at.MachineArrays, pcp: int, zone: int, order: int) -> int:
+        pages = kernel(m, pcp, zone, order)
+        count, high, batch = (
+            m.st[pcp + at.PCP_COUNT],
+            m.st[pcp + at.PCP_HIGH],
+            m.st[pcp + at.PCP_BATCH],
+        )
         wanted = hook(pages, order, count, high, batch)
         return wanted if wanted > 0 else -1
 

@@ -128,7 +128,10 @@ def _with_arrays_apart(entry_point: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(entry_point)
     def refusing(*arguments: Any) -> Any:
-        arrays = [each for each in arguments if isinstance(each, np.ndarray)]
+        flat = [
+            part for each in arguments for part in (each if isinstance(each, tuple) else (each,))
+        ]
+        arrays = [each for each in flat if isinstance(each, np.ndarray)]
         for one, other in combinations(arrays, 2):
             if np.may_share_memory(one, other) and (one.flags.writeable or other.flags.writeable):
                 raise ValueError(f"{entry_point.__name__}: two of its arrays overlap")

@@ -30,7 +30,7 @@ def _event_loop() -> None:
 
     state = _small_state()
     events, places = np.zeros(0, at.EVENT), np.zeros(0, np.int32)
-    advance(state.pages, state.blocks, state.st, state.log, events, places, 0, 0, -1)
+    advance(state.arrays(places), events, 0, 0, -1)
 
 
 def _start_image() -> None:
@@ -40,8 +40,8 @@ def _start_image() -> None:
 
     state = _small_state()
     nothing = np.zeros(0, np.int32)
-    place_buddies(state.pages, state.blocks, state.st, nothing, np.zeros(0, np.int8))
-    place_listed(state.pages, state.blocks, state.st, np.zeros(0, LISTED))
+    place_buddies(state.arrays(), nothing, np.zeros(0, np.int8))
+    place_listed(state.arrays(), np.zeros(0, LISTED))
 
 
 def _objects() -> None:
@@ -109,11 +109,10 @@ def _elastic_loop() -> None:
 
     rules = KernelRules.preset(preset_names()[-1])
     state = with_pressure(_small_state(), rules, Policy(), Assumptions())
-    arrays = (state.pages, state.blocks, state.st)
     nothing = np.zeros(0, np.int32)
     events = np.zeros(0, at.EVENT)
-    advance_elastic(*arrays, state.log, state.folios, events, nothing, nothing, 0, 0, -1)
-    lru_start.place_on_lists(*arrays, state.folios, nothing, np.zeros(0, np.int8))
+    advance_elastic(state.arrays(nothing), events, nothing, 0, 0, -1)
+    lru_start.place_on_lists(state.arrays(), nothing, np.zeros(0, np.int8))
     chains.link_chains(np.zeros(0, chains.REQUEST), nothing)
 
 

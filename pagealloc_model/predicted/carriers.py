@@ -54,8 +54,7 @@ class ElasticCarrier:
         from pagealloc_model.allocator.pressure.elastic import advance_elastic
 
         state = self.state
-        arrays = (state.pages, state.blocks, state.st, state.log, state.folios)
-        return int(advance_elastic(*arrays, events, places, self._leads, low, high, until_ns))
+        return int(advance_elastic(state.arrays(places), events, self._leads, low, high, until_ns))
 
     def settle(self) -> None:
         """Nothing to do: the arrays are the state."""
@@ -86,8 +85,7 @@ class ModelCarrier:
     ) -> int:
         """As `allocator.replay.advance`."""
         state = self.state
-        arrays = (state.pages, state.blocks, state.st, state.log)
-        return self._advance(*arrays, events, places, low, high, until_ns)
+        return self._advance(state.arrays(places), events, low, high, until_ns)
 
     def settle(self) -> None:
         """Nothing to do: the arrays are the state."""

@@ -169,13 +169,8 @@ class ElasticDriver:
         while not done:
             state.st[at.LOG_ROWS] = 0
             done = advance_elastic(
-                state.pages,
-                state.blocks,
-                state.st,
-                state.log,
-                state.folios,
+                state.arrays(self.places),
                 events,
-                self.places,
                 self.leads,
                 0,
                 1,

@@ -38,10 +38,7 @@ def bits_of(kind: int, bits: int = KERNEL) -> int:
 def put_on_list(state: State, pfn: int, number: int) -> None:
     """Put a reclaimable page at the head of one of its LRU lists."""
     place_on_lists(
-        state.pages,
-        state.blocks,
-        state.st,
-        state.folios,
+        state.arrays(),
         np.array([pfn], np.int32),
         np.array([number], np.int8),
     )
@@ -102,9 +99,7 @@ class Pressed:
     def put_free(self, order: int, *pfns: int) -> None:
         """Put buddies at the tails of their blocks' lists."""
         place_buddies(
-            self.state.pages,
-            self.state.blocks,
-            self.state.st,
+            self.state.arrays(),
             np.array(pfns, np.int32),
             np.full(len(pfns), order, np.int8),
         )
@@ -177,13 +172,8 @@ class Pressed:
         state = self.state
         return int(
             advance_elastic(
-                state.pages,
-                state.blocks,
-                state.st,
-                state.log,
-                state.folios,
+                state.arrays(self.places),
                 events,
-                self.places,
                 self.leads,
                 low,
                 high,

@@ -75,7 +75,7 @@ def start_state(log_rows: int = 1 << 20) -> State:
         log_rows=log_rows,
     )
     firsts = np.arange(0, MACHINE.end_pfn, 2 * BLOCK, dtype=np.int32)
-    place_buddies(state.pages, state.blocks, state.st, firsts, np.full(len(firsts), 10, np.int8))
+    place_buddies(state.arrays(), firsts, np.full(len(firsts), 10, np.int8))
     state.st[at.LOG_PAGES] = 1
     return state
 
@@ -150,12 +150,8 @@ def replay(
         until = until_ns if stop == len(events) else -1
         while True:
             position = advance(
-                state.pages,
-                state.blocks,
-                state.st,
-                state.log,
+                state.arrays(object_pfn),
                 events,
-                object_pfn,
                 position,
                 stop,
                 until,

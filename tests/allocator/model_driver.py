@@ -144,7 +144,7 @@ def put_on_list(state: State, order: int, migratetype: int, pfns: list[int]) -> 
     before = types.copy()
     types[[pfn >> state.machine.pageblock_order for pfn in pfns]] = migratetype
     orders = np.full(len(pfns), order, np.int8)
-    place_buddies(state.pages, state.blocks, state.st, np.array(pfns, np.int32), orders)
+    place_buddies(state.arrays(), np.array(pfns, np.int32), orders)
     types[:] = before
 
 
@@ -252,16 +252,12 @@ class ModelDriver:
         """The state as `Oracle.dump_counters` has it."""
         return dump_counters(self.state)
 
-    @property
-    def _arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        return self.state.pages, self.state.blocks, self.state.st, self.state.log
-
     def _advance(self, **fields: int) -> None:
         events = np.zeros(1, at.EVENT)
         events["time_ns"] = self.now
         for name, value in fields.items():
             events[name] = value
-        assert advance(*self._arrays, events, self._object_pfn, 0, 1, -1) == 1
+        assert advance(self.state.arrays(self._object_pfn), events, 0, 1, -1) == 1
 
     def _alloc(self, step: Replayed | Alloc) -> Live:
         number = self._objects
@@ -314,7 +310,7 @@ class ModelDriver:
         st[at.TICK_CPU] = cpu
         st[at.NEXT_TICK] = self.now
         no_events = np.zeros(0, at.EVENT)
-        advance(*self._arrays, no_events, self._object_pfn, 0, 0, self.now)
+        advance(self.state.arrays(self._object_pfn), no_events, 0, 0, self.now)
         assert st[at.NEXT_TICK] > self.now, "one tick was to run, and no more"
 
     def _keep_log(self) -> None:

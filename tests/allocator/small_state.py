@@ -77,7 +77,7 @@ class Small:
             blocks[[pfn // BLOCK for pfn in pfns]] = migratetype
         orders = np.full(len(pfns), order, np.int8)
         firsts = np.array(pfns, np.int32)
-        place_buddies(self.state.pages, self.state.blocks, self.state.st, firsts, orders)
+        place_buddies(self.state.arrays(), firsts, orders)
         blocks[:] = before
 
     def put_allocated(self, order: int, *pfns: int, movable: bool = False) -> None:
@@ -124,7 +124,7 @@ class Small:
         self.state.st[at.NEXT_TICK] = 1
         self.state.st[at.LOG_ROWS] = 0
         no_events = np.zeros(0, at.EVENT)
-        advance(*self._arrays, no_events, self._places, 0, 0, 1)
+        advance(self.state.arrays(self._places), no_events, 0, 0, 1)
         self.state.st[at.NEXT_TICK] = self.state.st[at.TICK_BASE] = FAR
 
     def list(self, order: int, migratetype: int) -> list[int]:
@@ -162,10 +162,6 @@ class Small:
         rows = self.state.log[: int(self.state.st[at.LOG_ROWS])]
         return [int(row[7]) for row in rows if row[0] == at.SITE_DRAIN_COMMIT]
 
-    @property
-    def _arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        return self.state.pages, self.state.blocks, self.state.st, self.state.log
-
     def _own(self, pfn: int, order: int) -> None:
         self._places[self._objects] = pfn
         self._owner[pfn] = self._objects
@@ -176,4 +172,4 @@ class Small:
         events = np.zeros(1, at.EVENT)
         for name, value in fields.items():
             events[name] = value
-        assert advance(*self._arrays, events, self._places, 0, 1, -1) == 1
+        assert advance(self.state.arrays(self._places), events, 0, 1, -1) == 1

@@ -35,7 +35,7 @@ zone = Zone(
 )
 state = make_state(Machine(zones=(zone,), nr_cpus=1), KernelRules.preset("6.12"))
 pfns, orders = np.array([2, 6], np.int32), np.zeros(2, np.int8)
-place_buddies(state.pages, state.blocks, state.st, pfns, orders)
+place_buddies(state.arrays(), pfns, orders)
 head = int(state.zone_region(0)[at.ZONE_LISTS + at.MOVABLE * at.LIST_WORDS + at.HEAD])
 hits = sum(place_buddies.stats.cache_hits.values())
 print(kernel_fingerprint(), head, hits)

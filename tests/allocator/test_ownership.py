@@ -122,7 +122,7 @@ class Zone64:
         for name, value in fields.items():
             events[name] = value
         state = self.state
-        advance(state.pages, state.blocks, state.st, state.log, events, self.places, 0, 1, -1)
+        advance(state.arrays(self.places), events, 0, 1, -1)
         assert broken_invariants(state) == []
 
     def take(self, cpu: int = 0, order: int = 0) -> int:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
+from pagealloc_model.allocator.choices.judged import Judged
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.offsets import zone_at
 from pagealloc_model.base.jit import inner
@@ -46,29 +45,25 @@ row after the last kept one holds the number of all misses."""
 
 
 @inner
-def tally_outcome(
-    tally: np.ndarray, steps: np.ndarray, number: int, choice: int, outcome: int
-) -> None:
+def tally_outcome(j: Judged, number: int, choice: int, outcome: int) -> None:
     """No kernel function: count one outcome of a choice by order, type, time and CPU."""
-    order = int(steps[number]["order"])
-    migratetype = max(int(steps[number]["migratetype"]), 0)
-    tally[choice, order * at.MIGRATETYPES + migratetype, outcome] += 1
-    tally[choice, TYPE_SLOTS + int(steps[number]["time_bin"]), outcome] += 1
-    tally[choice, TYPE_SLOTS + TIME_BINS + int(steps[number]["cpu"]), outcome] += 1
+    order = int(j.steps[number]["order"])
+    migratetype = max(int(j.steps[number]["migratetype"]), 0)
+    j.tally[choice, order * at.MIGRATETYPES + migratetype, outcome] += 1
+    j.tally[choice, TYPE_SLOTS + int(j.steps[number]["time_bin"]), outcome] += 1
+    j.tally[choice, TYPE_SLOTS + TIME_BINS + int(j.steps[number]["cpu"]), outcome] += 1
 
 
 @inner
-def leave_unjudged(tally: np.ndarray, steps: np.ndarray, number: int, choice: int) -> None:
+def leave_unjudged(j: Judged, number: int, choice: int) -> None:
     """No kernel function: count a choice that the true state before it does not settle."""
-    tally_outcome(tally, steps, number, choice, UNJUDGED)
+    tally_outcome(j, number, choice, UNJUDGED)
 
 
 @inner
 def judge(
-    st: np.ndarray,
-    tally: np.ndarray,
-    misses: np.ndarray,
-    steps: np.ndarray,
+    m: at.MachineArrays,
+    j: Judged,
     number: int,
     choice: int,
     pcp: int,
@@ -81,26 +76,26 @@ def judge(
 
     The first misses of each are kept with the state they arose from.
     """
-    tally_outcome(tally, steps, number, choice, JUDGED)
+    tally_outcome(j, number, choice, JUDGED)
     if null_hit:
-        tally_outcome(tally, steps, number, choice, NULL_HITS)
-    block_order = st[at.PAGEBLOCK_ORDER]
+        tally_outcome(j, number, choice, NULL_HITS)
+    block_order = m.st[at.PAGEBLOCK_ORDER]
     if hit or predicted >> block_order == actual >> block_order:
-        tally_outcome(tally, steps, number, choice, BLOCK_HITS)
+        tally_outcome(j, number, choice, BLOCK_HITS)
     if hit:
-        tally_outcome(tally, steps, number, choice, HITS)
+        tally_outcome(j, number, choice, HITS)
         return
-    kept = misses[choice, MISSES_KEPT, 0]
-    misses[choice, MISSES_KEPT, 0] = kept + 1
+    kept = j.misses[choice, MISSES_KEPT, 0]
+    j.misses[choice, MISSES_KEPT, 0] = kept + 1
     if kept >= MISSES_KEPT:
         return
-    region = zone_at(int(steps[number]["zone"]))
-    misses[choice, kept, MISS_STEP] = number
-    misses[choice, kept, MISS_PREDICTED] = predicted
-    misses[choice, kept, MISS_ACTUAL] = actual
-    misses[choice, kept, MISS_WORDS] = st[pcp + at.PCP_COUNT]
-    misses[choice, kept, MISS_WORDS + 1] = st[pcp + at.PCP_HIGH]
-    misses[choice, kept, MISS_WORDS + 2] = st[pcp + at.PCP_ALLOC_FACTOR]
-    misses[choice, kept, MISS_WORDS + 3] = st[pcp + at.PCP_FREE_COUNT]
-    misses[choice, kept, MISS_BELOW_HIGH] = st[region + at.ZONE_BELOW_HIGH]
-    misses[choice, kept, MISS_RECLAIM] = st[region + at.ZONE_RECLAIM_ACTIVE]
+    region = zone_at(int(j.steps[number]["zone"]))
+    j.misses[choice, kept, MISS_STEP] = number
+    j.misses[choice, kept, MISS_PREDICTED] = predicted
+    j.misses[choice, kept, MISS_ACTUAL] = actual
+    j.misses[choice, kept, MISS_WORDS] = m.st[pcp + at.PCP_COUNT]
+    j.misses[choice, kept, MISS_WORDS + 1] = m.st[pcp + at.PCP_HIGH]
+    j.misses[choice, kept, MISS_WORDS + 2] = m.st[pcp + at.PCP_ALLOC_FACTOR]
+    j.misses[choice, kept, MISS_WORDS + 3] = m.st[pcp + at.PCP_FREE_COUNT]
+    j.misses[choice, kept, MISS_BELOW_HIGH] = m.st[region + at.ZONE_BELOW_HIGH]
+    j.misses[choice, kept, MISS_RECLAIM] = m.st[region + at.ZONE_RECLAIM_ACTIVE]

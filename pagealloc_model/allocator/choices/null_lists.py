@@ -6,8 +6,7 @@ all pages above that one have gone.
 
 from __future__ import annotations
 
-import numpy as np
-
+from pagealloc_model.allocator.choices.judged import Judged
 from pagealloc_model.allocator.choices.true_state import NOTE_WORDS, notes_at
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.buddy import list_add, list_add_tail, list_del
@@ -15,42 +14,42 @@ from pagealloc_model.base.jit import inner
 
 
 @inner
-def null_list_at(st: np.ndarray, pcp: int, index: int) -> int:
+def null_list_at(m: at.MachineArrays, pcp: int, index: int) -> int:
     """No kernel function: return the offset of the null model's list in `st`."""
-    return notes_at(st, pcp) + NOTE_WORDS + index * at.LIST_WORDS
+    return notes_at(m, pcp) + NOTE_WORDS + index * at.LIST_WORDS
 
 
 @inner
-def null_forget(track: np.ndarray, st: np.ndarray, pfn: int) -> None:
+def null_forget(m: at.MachineArrays, j: Judged, pfn: int) -> None:
     """No kernel function: take a page off whatever null list it is on."""
-    lst = int(track[pfn]["null_list"])
+    lst = int(j.track[pfn]["null_list"])
     if lst > 0:
-        list_del(track, st, lst, pfn)
-        track[pfn]["null_list"] = 0
+        list_del(j.track, m.st, lst, pfn)
+        j.track[pfn]["null_list"] = 0
 
 
 @inner
-def null_add(track: np.ndarray, st: np.ndarray, pcp: int, index: int, pfn: int, tail: bool) -> None:
+def null_add(m: at.MachineArrays, j: Judged, pcp: int, index: int, pfn: int, tail: bool) -> None:
     """No kernel function: put a refilled page at a list's tail, a freed one at its head."""
-    null_forget(track, st, pfn)
-    lst = null_list_at(st, pcp, index)
-    track[pfn]["null_list"] = lst
+    null_forget(m, j, pfn)
+    lst = null_list_at(m, pcp, index)
+    j.track[pfn]["null_list"] = lst
     if tail:
-        list_add_tail(track, st, lst, pfn)
+        list_add_tail(j.track, m.st, lst, pfn)
     else:
-        list_add(track, st, lst, pfn)
+        list_add(j.track, m.st, lst, pfn)
 
 
 @inner
-def null_pop(track: np.ndarray, st: np.ndarray, pcp: int, index: int, pfn: int) -> bool:
+def null_pop(m: at.MachineArrays, j: Judged, pcp: int, index: int, pfn: int) -> bool:
     """No kernel function: take the page that the kernel took.
 
     Returns whether it is the one the null model names.
     """
-    lst = null_list_at(st, pcp, index)
-    hit = st[lst + at.HEAD] == pfn
-    if int(track[pfn]["null_list"]) == lst:
-        while st[lst + at.HEAD] != pfn:
-            null_forget(track, st, st[lst + at.HEAD])
-    null_forget(track, st, pfn)
+    lst = null_list_at(m, pcp, index)
+    hit = m.st[lst + at.HEAD] == pfn
+    if int(j.track[pfn]["null_list"]) == lst:
+        while m.st[lst + at.HEAD] != pfn:
+            null_forget(m, j, m.st[lst + at.HEAD])
+    null_forget(m, j, pfn)
     return hit

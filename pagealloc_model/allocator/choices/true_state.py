@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from pagealloc_model.allocator.choices import recorded_steps as rec
+from pagealloc_model.allocator.choices.judged import Judged
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.buddy import (
     __add_to_free_list,
@@ -111,81 +112,74 @@ REPAIRS = len(REPAIR_NAMES)
 
 
 @inner
-def notes_at(st: np.ndarray, pcp: int) -> int:
+def notes_at(m: at.MachineArrays, pcp: int) -> int:
     """No kernel function: return the offset of what is noted of the pageset at `pcp`."""
-    pagesets = st[at.NR_ZONES] * st[at.NR_CPUS]
-    first = st.shape[0] - REPAIRS - st[at.NR_ZONES] * ZONE_NOTES - pagesets * NOTE_STRIDE
-    return first + (pcp - st[at.PCP_BASE]) // at.PCP_STRIDE * NOTE_STRIDE
+    pagesets = m.st[at.NR_ZONES] * m.st[at.NR_CPUS]
+    first = m.st.shape[0] - REPAIRS - m.st[at.NR_ZONES] * ZONE_NOTES - pagesets * NOTE_STRIDE
+    return first + (pcp - m.st[at.PCP_BASE]) // at.PCP_STRIDE * NOTE_STRIDE
 
 
 @inner
-def zone_notes_at(st: np.ndarray, zone: int) -> int:
+def zone_notes_at(m: at.MachineArrays, zone: int) -> int:
     """No kernel function: return the offset of what is noted of a zone."""
-    return st.shape[0] - REPAIRS - (st[at.NR_ZONES] - zone) * ZONE_NOTES
+    return m.st.shape[0] - REPAIRS - (m.st[at.NR_ZONES] - zone) * ZONE_NOTES
 
 
 @inner
-def count_repair(st: np.ndarray, kind: int) -> None:
+def count_repair(m: at.MachineArrays, kind: int) -> None:
     """No kernel function: count a correction of the state that no event explains."""
-    st[st.shape[0] - REPAIRS + kind] += 1
+    m.st[m.st.shape[0] - REPAIRS + kind] += 1
 
 
 @inner
-def pageset_of_list(st: np.ndarray, lst: int) -> int:
+def pageset_of_list(m: at.MachineArrays, lst: int) -> int:
     """No kernel function: return the offset of the pageset that a list belongs to."""
-    base = st[at.PCP_BASE]
+    base = m.st[at.PCP_BASE]
     return base + (lst - base) // at.PCP_STRIDE * at.PCP_STRIDE
 
 
 @inner
 def put_on_list(
-    pages: np.ndarray,
-    st: np.ndarray,
-    track: np.ndarray,
-    lst: int,
-    pfn: int,
-    order: int,
-    fate: int,
-    tail: bool,
+    m: at.MachineArrays, j: Judged, lst: int, pfn: int, order: int, fate: int, tail: bool
 ) -> None:
     """No kernel function: put a page at the head or tail of a per-CPU list.
 
     The caller updates the count.
     """
-    pages[pfn]["order"] = order
-    pages[pfn]["where"] = at.ON_PCP
-    track[pfn]["mark"] = lst
-    track[pfn]["fate"] = fate
-    track[pfn]["unsure"] = 0
-    track[pfn]["passed"] = 0
+    m.pages[pfn]["order"] = order
+    m.pages[pfn]["where"] = at.ON_PCP
+    j.track[pfn]["mark"] = lst
+    j.track[pfn]["fate"] = fate
+    j.track[pfn]["unsure"] = 0
+    j.track[pfn]["passed"] = 0
     if tail:
-        list_add_tail(pages, st, lst, pfn)
+        list_add_tail(m.pages, m.st, lst, pfn)
     else:
-        list_add(pages, st, lst, pfn)
+        list_add(m.pages, m.st, lst, pfn)
 
 
 @inner
-def is_listed(pages: np.ndarray, pfn: int, order: int) -> bool:
+def is_listed(m: at.MachineArrays, pfn: int, order: int) -> bool:
     """No kernel function: return whether a page of this order is on a per-CPU list."""
-    return int(pages[pfn]["where"]) == at.ON_PCP and int(pages[pfn]["order"]) == order
+    return int(m.pages[pfn]["where"]) == at.ON_PCP and int(m.pages[pfn]["order"]) == order
 
 
 @inner
-def leave_list(pages: np.ndarray, st: np.ndarray, track: np.ndarray, pfn: int) -> None:
+def leave_list(m: at.MachineArrays, j: Judged, pfn: int) -> None:
     """No kernel function: take a page off its per-CPU list and out of the pageset's count."""
-    lst = abs(int(track[pfn]["mark"]))
-    if int(track[pfn]["fate"]) != ASTRAY:
-        list_del(pages, st, lst, pfn)
-    pcp = pageset_of_list(st, lst)
-    st[pcp + at.PCP_COUNT] -= 1 << int(pages[pfn]["order"])
-    if int(track[pfn]["unsure"]):
-        track[pfn]["unsure"] = 0
-        notes = notes_at(st, pcp)
-        st[notes + NOTE_UNSURE] -= 1
-        st[notes + NOTE_FREE_COUNT] += 1 << int(pages[pfn]["order"])
-        st[pcp + at.PCP_ALLOC_FACTOR] >>= 1
-    pages[pfn]["where"] = at.NOWHERE
-    track[pfn]["mark"] = KNOWN
+    lst = abs(int(j.track[pfn]["mark"]))
+    if int(j.track[pfn]["fate"]) != ASTRAY:
+        list_del(m.pages, m.st, lst, pfn)
+    pcp = pageset_of_list(m, lst)
+    m.st[pcp + at.PCP_COUNT] -= 1 << int(m.pages[pfn]["order"])
+    if int(j.track[pfn]["unsure"]):
+        j.track[pfn]["unsure"] = 0
+        notes = notes_at(m, pcp)
+        m.st[notes + NOTE_UNSURE] -= 1
+        m.st[notes + NOTE_FREE_COUNT] += 1 << int(m.pages[pfn]["order"])
+        m.st[pcp + at.PCP_ALLOC_FACTOR] >>= 1
+    m.pages[pfn]["where"] = at.NOWHERE
+    j.track[pfn]["mark"] = KNOWN
 
 
 @inner
@@ -195,91 +189,91 @@ def list_at(pcp: int, index: int) -> int:
 
 
 @inner
-def drop_hidden(pages: np.ndarray, st: np.ndarray, track: np.ndarray, end: int, pfn: int) -> int:
+def drop_hidden(m: at.MachineArrays, j: Judged, end: int, pfn: int) -> int:
     """No kernel function: drop what left a list's end unseen (T9).
 
     These are the pages before `pfn` that no event takes off it. `end` is the offset of the list's
     head or tail.
     """
     dropped = 0
-    page = st[end]
+    page = m.st[end]
     while page >= 0 and page != pfn:
-        fate = int(track[page]["fate"])
+        fate = int(j.track[page]["fate"])
         if fate == rec.POP or fate == rec.DRAIN:
             break
-        leave_list(pages, st, track, page)
-        count_repair(st, REPAIR_HIDDEN)
+        leave_list(m, j, page)
+        count_repair(m, REPAIR_HIDDEN)
         dropped += 1
-        page = st[end]
+        page = m.st[end]
     return dropped
 
 
 @inner
-def note_fate(track: np.ndarray, steps: np.ndarray, number: int) -> None:
+def note_fate(j: Judged, number: int) -> None:
     """No kernel function: note the operation that moves pages next.
 
     A step has just returned them to the buddy.
     """
-    pfn = int(steps[number]["pfn"])
-    order = int(steps[number]["order"])
-    fate = int(steps[number]["fate"])
-    if fate == rec.REMOVE and int(steps[number]["found_type"]) >= at.PCP_TYPES:
+    pfn = int(j.steps[number]["pfn"])
+    order = int(j.steps[number]["order"])
+    fate = int(j.steps[number]["fate"])
+    if fate == rec.REMOVE and int(j.steps[number]["found_type"]) >= at.PCP_TYPES:
         fate = RETYPED
     for page in range(pfn, pfn + (1 << order)):
-        track[page]["fate"] = fate
+        j.track[page]["fate"] = fate
 
 
 @inner
-def leaves_unseen(pages: np.ndarray, track: np.ndarray, head: int) -> bool:
+def leaves_unseen(m: at.MachineArrays, j: Judged, head: int) -> bool:
     """No kernel function: return whether a free buddy's pages next appear elsewhere (T9).
 
     Some of them may do. Compaction isolates free pages, the reserve takes blocks over, at times
     that no event tells.
     """
-    for page in range(head, head + (1 << int(pages[head]["order"]))):
-        fate = int(track[page]["fate"])
+    for page in range(head, head + (1 << int(m.pages[head]["order"]))):
+        fate = int(j.track[page]["fate"])
         if fate == rec.POP or fate == rec.PUSH or fate == rec.DRAIN or fate == RETYPED:
             return True
     return False
 
 
 @inner
-def note_unsure(st: np.ndarray, track: np.ndarray, pcp: int, pfn: int) -> None:
+def note_unsure(m: at.MachineArrays, j: Judged, pcp: int, pfn: int) -> None:
     """No kernel function: note that a page came, or will go, when no event tells."""
-    track[pfn]["unsure"] = 1
-    st[notes_at(st, pcp) + NOTE_UNSURE] += 1
+    j.track[pfn]["unsure"] = 1
+    m.st[notes_at(m, pcp) + NOTE_UNSURE] += 1
 
 
 @inner
-def pass_over(pages: np.ndarray, st: np.ndarray, track: np.ndarray, pfn: int) -> None:
+def pass_over(m: at.MachineArrays, j: Judged, pfn: int) -> None:
     """No kernel function: note that the kernel took another page than this.
 
     One passed over twice is unlinked, but counted.
     """
-    if not int(track[pfn]["passed"]):
-        track[pfn]["passed"] = 1
+    if not int(j.track[pfn]["passed"]):
+        j.track[pfn]["passed"] = 1
         return
-    list_del(pages, st, abs(int(track[pfn]["mark"])), pfn)
-    track[pfn]["fate"] = ASTRAY
-    count_repair(st, REPAIR_ASTRAY)
+    list_del(m.pages, m.st, abs(int(j.track[pfn]["mark"])), pfn)
+    j.track[pfn]["fate"] = ASTRAY
+    count_repair(m, REPAIR_ASTRAY)
 
 
 @inner
-def containing_buddy(pages: np.ndarray, st: np.ndarray, pfn: int, order: int) -> int:
+def containing_buddy(m: at.MachineArrays, pfn: int, order: int) -> int:
     """No kernel function: return the first page of the free buddy that holds pages, or -1.
 
     It holds `1 << order` pages at `pfn`.
     """
-    for current in range(order, st[at.MAX_ORDER] + 1):
+    for current in range(order, m.st[at.MAX_ORDER] + 1):
         head = pfn & ~((1 << current) - 1)
-        if int(pages[head]["where"]) == at.BUDDY and int(pages[head]["order"]) >= current:
+        if int(m.pages[head]["where"]) == at.BUDDY and int(m.pages[head]["order"]) >= current:
             return head
     return -1
 
 
 @inner
 def take_exactly(
-    pages: np.ndarray, st: np.ndarray, track: np.ndarray, zone: int, head: int, pfn: int, order: int
+    m: at.MachineArrays, j: Judged, zone: int, head: int, pfn: int, order: int
 ) -> None:
     """No kernel function: cut `1 << order` pages at `pfn` out of a free buddy (S5.2).
 
@@ -287,122 +281,103 @@ def take_exactly(
     Where the pages lie elsewhere in one that has been there since the start, its lower part was not
     free, or apart: it is left out until an event shows it.
     """
-    current = int(pages[head]["order"])
-    migratetype = int(pages[head]["tag"])
-    guessed = track[head]["mark"] == SINCE_START
-    __del_page_from_free_list(pages, st, zone, head)
-    track[head]["mark"] = KNOWN
-    account_freepages(st, zone, migratetype, -(1 << current))
+    current = int(m.pages[head]["order"])
+    migratetype = int(m.pages[head]["tag"])
+    guessed = j.track[head]["mark"] == SINCE_START
+    __del_page_from_free_list(m, zone, head)
+    j.track[head]["mark"] = KNOWN
+    account_freepages(m, zone, migratetype, -(1 << current))
     while current > order:
         current -= 1
         other = (pfn & ~((1 << current) - 1)) ^ (1 << current)
         if other < pfn and guessed:
-            count_repair(st, REPAIR_START)
+            count_repair(m, REPAIR_START)
             continue
-        __add_to_free_list(pages, st, zone, other, current, migratetype, False)
-        track[other]["mark"] = KNOWN
-        account_freepages(st, zone, migratetype, 1 << current)
+        __add_to_free_list(m, zone, other, current, migratetype, False)
+        j.track[other]["mark"] = KNOWN
+        account_freepages(m, zone, migratetype, 1 << current)
 
 
 @inner
-def drop_buddy(pages: np.ndarray, st: np.ndarray, track: np.ndarray, zone: int, head: int) -> None:
+def drop_buddy(m: at.MachineArrays, j: Judged, zone: int, head: int) -> None:
     """No kernel function: take a free buddy out of the state."""
-    account_freepages(st, zone, int(pages[head]["tag"]), -(1 << int(pages[head]["order"])))
-    __del_page_from_free_list(pages, st, zone, head)
-    track[head]["mark"] = KNOWN
+    account_freepages(m, zone, int(m.pages[head]["tag"]), -(1 << int(m.pages[head]["order"])))
+    __del_page_from_free_list(m, zone, head)
+    j.track[head]["mark"] = KNOWN
 
 
 @inner
-def vacate(
-    pages: np.ndarray, st: np.ndarray, track: np.ndarray, zone: int, pfn: int, order: int
-) -> None:
+def vacate(m: at.MachineArrays, j: Judged, zone: int, pfn: int, order: int) -> None:
     """No kernel function: take pages out of wherever the state has them; count repairs."""
-    for current in range(order, st[at.MAX_ORDER] + 1):
+    for current in range(order, m.st[at.MAX_ORDER] + 1):
         head = pfn & ~((1 << current) - 1)
-        if int(pages[head]["order"]) >= current:
-            if int(pages[head]["where"]) == at.BUDDY:
-                count_repair(st, REPAIR_IN_BUDDY)
-                take_exactly(pages, st, track, zone, head, pfn, order)
+        if int(m.pages[head]["order"]) >= current:
+            if int(m.pages[head]["where"]) == at.BUDDY:
+                count_repair(m, REPAIR_IN_BUDDY)
+                take_exactly(m, j, zone, head, pfn, order)
                 return
-            if int(pages[head]["where"]) == at.ON_PCP:
-                count_repair(st, REPAIR_OTHER_LIST)
-                leave_list(pages, st, track, head)
+            if int(m.pages[head]["where"]) == at.ON_PCP:
+                count_repair(m, REPAIR_OTHER_LIST)
+                leave_list(m, j, head)
                 return
     for page in range(pfn, pfn + (1 << order)):
-        if int(pages[page]["where"]) == at.BUDDY:
-            count_repair(st, REPAIR_IN_BUDDY)
-            drop_buddy(pages, st, track, zone, page)
-        elif int(pages[page]["where"]) == at.ON_PCP:
-            count_repair(st, REPAIR_OTHER_LIST)
-            leave_list(pages, st, track, page)
-        pages[page]["where"] = at.NOWHERE
+        if int(m.pages[page]["where"]) == at.BUDDY:
+            count_repair(m, REPAIR_IN_BUDDY)
+            drop_buddy(m, j, zone, page)
+        elif int(m.pages[page]["where"]) == at.ON_PCP:
+            count_repair(m, REPAIR_OTHER_LIST)
+            leave_list(m, j, page)
+        m.pages[page]["where"] = at.NOWHERE
 
 
 @inner
 def return_exactly(
-    pages: np.ndarray,
-    blocks: np.ndarray,
-    st: np.ndarray,
-    track: np.ndarray,
-    zone: int,
-    pfn: int,
-    order: int,
-    migratetype: int,
+    m: at.MachineArrays, j: Judged, zone: int, pfn: int, order: int, migratetype: int
 ) -> None:
     """No kernel function: free pages to the buddy by the model's rule.
 
     What they merge into has a known place.
     """
-    __free_one_page(pages, blocks, st, zone, pfn, order, migratetype)
-    head = containing_buddy(pages, st, pfn, order)
+    __free_one_page(m, zone, pfn, order, migratetype)
+    head = containing_buddy(m, pfn, order)
     part = pfn
-    for current in range(order, int(pages[head]["order"])):
-        track[part ^ (1 << current)]["mark"] = KNOWN
+    for current in range(order, int(m.pages[head]["order"])):
+        j.track[part ^ (1 << current)]["mark"] = KNOWN
         part &= ~(1 << current)
-    track[pfn]["mark"] = KNOWN
-    track[head]["mark"] = KNOWN
+    j.track[pfn]["mark"] = KNOWN
+    j.track[head]["mark"] = KNOWN
 
 
 @inner
-def return_directly(
-    pages: np.ndarray,
-    blocks: np.ndarray,
-    st: np.ndarray,
-    track: np.ndarray,
-    zone: int,
-    pfn: int,
-    order: int,
-) -> None:
+def return_directly(m: at.MachineArrays, j: Judged, zone: int, pfn: int, order: int) -> None:
     """No kernel function: free pages that no list takes, block by block (S5.4)."""
-    block_order = st[at.PAGEBLOCK_ORDER]
+    block_order = m.st[at.PAGEBLOCK_ORDER]
     piece = min(order, block_order)
     for number in range(1 << (order - piece)):
         first = pfn + (number << piece)
-        pages[first]["where"] = at.NOWHERE
-        migratetype = int(blocks[first >> block_order]["migratetype"])
-        return_exactly(pages, blocks, st, track, zone, first, piece, migratetype)
+        m.pages[first]["where"] = at.NOWHERE
+        migratetype = int(m.blocks[first >> block_order]["migratetype"])
+        return_exactly(m, j, zone, first, piece, migratetype)
 
 
 @inner
-def learn_block_type(
-    pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, zone: int, pfn: int, migratetype: int
-) -> None:
+def learn_block_type(m: at.MachineArrays, zone: int, pfn: int, migratetype: int) -> None:
     """No kernel function: retag a pageblock to the type an event shows.
 
     Its free pages go to that type's tails.
     """
-    block_order = st[at.PAGEBLOCK_ORDER]
+    block_order = m.st[at.PAGEBLOCK_ORDER]
     block = pfn >> block_order
-    if int(blocks[block]["migratetype"]) == migratetype:
+    if int(m.blocks[block]["migratetype"]) == migratetype:
         return
-    count_repair(st, REPAIR_TYPE)
-    head = containing_buddy(pages, st, block << block_order, block_order)
+    count_repair(m, REPAIR_TYPE)
+    head = containing_buddy(m, block << block_order, block_order)
     if head < 0:
-        move_freepages_block(pages, blocks, st, zone, block, migratetype)
+        move_freepages_block(m, zone, block, migratetype)
         return
-    order = int(pages[head]["order"])
-    account_freepages(st, zone, int(pages[head]["tag"]), -(1 << order))
-    __del_page_from_free_list(pages, st, zone, head)
-    change_pageblock_range(blocks, st, head, order, migratetype)
-    __add_to_free_list(pages, st, zone, head, order, migratetype, True)
-    account_freepages(st, zone, migratetype, 1 << order)
+    order = int(m.pages[head]["order"])
+    account_freepages(m, zone, int(m.pages[head]["tag"]), -(1 << order))
+    __del_page_from_free_list(m, zone, head)
+    change_pageblock_range(m, head, order, migratetype)
+    __add_to_free_list(m, zone, head, order, migratetype, True)
+    account_freepages(m, zone, migratetype, 1 << order)

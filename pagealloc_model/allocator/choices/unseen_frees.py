@@ -16,8 +16,8 @@ from pagealloc_model.base.jit import entry
 
 @entry
 def find_unseen_frees(
+    m: at.MachineArrays,
     steps: np.ndarray,
-    st: np.ndarray,
     live: np.ndarray,
     pushed: np.ndarray,
     anchors: np.ndarray,
@@ -31,8 +31,8 @@ def find_unseen_frees(
     a page drained was pushed after the page drained just before it.
 
     Args:
+        m: the machine, for the number of lists.
         steps: in time order, fates noted.
-        st: int64 state, for the number of lists.
         live: bool, one per page frame, all false.
         pushed: int32, one per page frame, filled with -1: the step that pushed it last.
         anchors: int32, one per pageset and list: the step after which an unseen push fell.
@@ -55,8 +55,8 @@ def find_unseen_frees(
             migratetype = int(steps[number]["found_type"])
         index = -1
         if 0 <= migratetype < at.PCP_TYPES:
-            index = order_to_pindex(st, order, migratetype)
-        place = (int(steps[number]["zone"]) * st[at.NR_CPUS] + cpu) * at.PCP_LISTS_MAX + index
+            index = order_to_pindex(m, order, migratetype)
+        place = (int(steps[number]["zone"]) * m.st[at.NR_CPUS] + cpu) * at.PCP_LISTS_MAX + index
         takes = operation in (POP, DRAIN)
         if takes and live[pfn] and index >= 0:
             anchor = anchors[place] if operation == POP else drained[cpu]

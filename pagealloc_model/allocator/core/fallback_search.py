@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.offsets import free_list_at, zone_at
 from pagealloc_model.base.jit import inner
@@ -20,62 +18,55 @@ def fallback_type(migratetype: int, choice: int) -> int:
 
 
 @inner
-def find_suitable_fallback(st: np.ndarray, zone: int, order: int, migratetype: int) -> int:
+def find_suitable_fallback(m: at.MachineArrays, zone: int, order: int, migratetype: int) -> int:
     """find_suitable_fallback(): return the type to fall back to, or -1 (S6.1).
 
     Its list of this order has a buddy.
     """
     for choice in range(2):
         other = fallback_type(migratetype, choice)
-        if st[free_list_at(zone, order, other) + at.HEAD] >= 0:
+        if m.st[free_list_at(zone, order, other) + at.HEAD] >= 0:
             return other
     return -1
 
 
 @inner
-def choose_steal(st: np.ndarray, zone: int, order: int, migratetype: int) -> int:
+def choose_steal(m: at.MachineArrays, zone: int, order: int, migratetype: int) -> int:
     """Part of __rmqueue_steal(): return the smallest buddy of another type, or -1 (S6.4)."""
-    for current in range(order, st[at.MAX_ORDER] + 1):
-        other = find_suitable_fallback(st, zone, current, migratetype)
+    for current in range(order, m.st[at.MAX_ORDER] + 1):
+        other = find_suitable_fallback(m, zone, current, migratetype)
         if other >= 0:
-            return st[free_list_at(zone, current, other) + at.HEAD]
+            return m.st[free_list_at(zone, current, other) + at.HEAD]
     return -1
 
 
 @inner
 def count_fallback(
-    st: np.ndarray, migratetype: int, other: int, kind: int, order: int, found_order: int
+    m: at.MachineArrays, migratetype: int, other: int, kind: int, order: int, found_order: int
 ) -> None:
     """No kernel function: count one fallback operation by types, kind and orders (S6.6)."""
     index = (migratetype * at.PCP_TYPES + other) * at.FALLBACK_KINDS + kind
-    st[at.FALLBACKS + (index * at.ORDERS + order) * at.ORDERS + found_order] += 1
+    m.st[at.FALLBACKS + (index * at.ORDERS + order) * at.ORDERS + found_order] += 1
 
 
 @inner
-def block_is_mostly_alike(
-    pages: np.ndarray,
-    blocks: np.ndarray,
-    st: np.ndarray,
-    zone: int,
-    block: int,
-    migratetype: int,
-) -> bool:
+def block_is_mostly_alike(m: at.MachineArrays, zone: int, block: int, migratetype: int) -> bool:
     """Part of try_to_claim_block(): return whether half of a block suits the request (S6.3).
 
     Free and compatible pages suit. Movable allocated pages are those requested with __GFP_MOVABLE
     (T10.9). Blocks that cross the zone's edge never qualify.
     """
-    first = block << st[at.PAGEBLOCK_ORDER]
-    end = (block + 1) << st[at.PAGEBLOCK_ORDER]
+    first = block << m.st[at.PAGEBLOCK_ORDER]
+    end = (block + 1) << m.st[at.PAGEBLOCK_ORDER]
     region = zone_at(zone)
-    if first < st[region + at.ZONE_START] or end > st[region + at.ZONE_END]:
+    if first < m.st[region + at.ZONE_START] or end > m.st[region + at.ZONE_END]:
         return False
-    st[at.WORK_SCANNED] += pages_looked_at(pages, first, end)
-    return is_mostly_alike(pages, st, first, end, int(blocks[block]["migratetype"]), migratetype)
+    m.st[at.WORK_SCANNED] += pages_looked_at(m, first, end)
+    return is_mostly_alike(m, first, end, int(m.blocks[block]["migratetype"]), migratetype)
 
 
 @inner
-def pages_looked_at(pages: np.ndarray, first: int, end: int) -> int:
+def pages_looked_at(m: at.MachineArrays, first: int, end: int) -> int:
     """No kernel function: return how many pages a scan of a range looks at.
 
     It skips what follows a free buddy's first page.
@@ -84,31 +75,31 @@ def pages_looked_at(pages: np.ndarray, first: int, end: int) -> int:
     pfn = first
     while pfn < end:
         looked_at += 1
-        pfn += 1 << int(pages[pfn]["order"]) if int(pages[pfn]["where"]) == at.BUDDY else 1
+        pfn += 1 << int(m.pages[pfn]["order"]) if int(m.pages[pfn]["where"]) == at.BUDDY else 1
     return looked_at
 
 
 @inner
 def is_mostly_alike(
-    pages: np.ndarray, st: np.ndarray, first: int, end: int, block_type: int, migratetype: int
+    m: at.MachineArrays, first: int, end: int, block_type: int, migratetype: int
 ) -> bool:
     """Part of try_to_claim_block(): return whether a range has half a block that suits (S6.3).
 
     Free and compatible pages suit.
     """
-    block_pages = 1 << st[at.PAGEBLOCK_ORDER]
+    block_pages = 1 << m.st[at.PAGEBLOCK_ORDER]
     pfn = first
     free = 0
     movable = 0
     while pfn < end:
-        where = int(pages[pfn]["where"])
+        where = int(m.pages[pfn]["where"])
         size = 1
         if where == at.BUDDY:
-            size = 1 << int(pages[pfn]["order"])
+            size = 1 << int(m.pages[pfn]["order"])
             free += size
         elif where == at.ALLOCATED:
-            size = 1 << int(pages[pfn]["order"])
-            if int(pages[pfn]["tag"]) == 1:
+            size = 1 << int(m.pages[pfn]["order"])
+            if int(m.pages[pfn]["tag"]) == 1:
                 movable += size
         pfn += size
     if migratetype == at.MOVABLE:

@@ -137,51 +137,45 @@ def maximal_buddies(
 
 
 @entry
-def place_buddies(
-    pages: np.ndarray,
-    blocks: np.ndarray,
-    st: np.ndarray,
-    pfns: np.ndarray,
-    orders: np.ndarray,
-) -> None:
+def place_buddies(m: at.MachineArrays, pfns: np.ndarray, orders: np.ndarray) -> None:
     """No kernel function: append free buddies to their lists' tails, in the order given.
 
     The lists are those of their blocks. Blocks of one buddy share a type, as merging would have
     retagged them (S5.3).
     """
-    block_order = st[at.PAGEBLOCK_ORDER]
+    block_order = m.st[at.PAGEBLOCK_ORDER]
     for index in range(len(pfns)):
         pfn = int(pfns[index])
         order = int(orders[index])
         block = pfn >> block_order
-        zone = int(blocks[block]["zone"]) - 1
+        zone = int(m.blocks[block]["zone"]) - 1
         if zone < 0:
             continue
-        migratetype = int(blocks[block]["migratetype"])
-        if order > block_order and st[at.LISTS_MATCH_BLOCKS]:
-            change_pageblock_range(blocks, st, pfn, order, migratetype)
-        __add_to_free_list(pages, st, zone, pfn, order, migratetype, True)
-        count_free(st, zone, migratetype, 1 << order)
+        migratetype = int(m.blocks[block]["migratetype"])
+        if order > block_order and m.st[at.LISTS_MATCH_BLOCKS]:
+            change_pageblock_range(m, pfn, order, migratetype)
+        __add_to_free_list(m, zone, pfn, order, migratetype, True)
+        count_free(m, zone, migratetype, 1 << order)
 
 
 @entry
-def place_listed(pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, listed: np.ndarray) -> None:
+def place_listed(m: at.MachineArrays, listed: np.ndarray) -> None:
     """No kernel function: append pages to the tails of per-CPU lists, in the order given."""
-    block_order = st[at.PAGEBLOCK_ORDER]
+    block_order = m.st[at.PAGEBLOCK_ORDER]
     for index in range(len(listed)):
         pfn = int(listed[index]["pfn"])
         order = int(listed[index]["order"])
         cpu = int(listed[index]["cpu"])
         zone = int(listed[index]["zone"])
-        lst = order_to_pindex(st, order, int(listed[index]["migratetype"]))
-        if st[at.OWNERSHIP]:
+        lst = order_to_pindex(m, order, int(listed[index]["migratetype"]))
+        if m.st[at.OWNERSHIP]:
             lst = 3 * order + int(listed[index]["migratetype"])
-        pcp = pcp_at(st, zone, cpu)
-        pages[pfn]["order"] = order
-        pages[pfn]["where"] = at.ON_PCP
-        pages[pfn]["tag"] = blocks[pfn >> block_order]["migratetype"]
-        list_add_tail(pages, st, pcp + at.PCP_LISTS + lst * at.LIST_WORDS, pfn)
-        st[pcp + at.PCP_COUNT] += 1 << order
+        pcp = pcp_at(m, zone, cpu)
+        m.pages[pfn]["order"] = order
+        m.pages[pfn]["where"] = at.ON_PCP
+        m.pages[pfn]["tag"] = m.blocks[pfn >> block_order]["migratetype"]
+        list_add_tail(m.pages, m.st, pcp + at.PCP_LISTS + lst * at.LIST_WORDS, pfn)
+        m.st[pcp + at.PCP_COUNT] += 1 << order
 
 
 def install(state: State, image: StartImage) -> None:
@@ -203,8 +197,8 @@ def install(state: State, image: StartImage) -> None:
         eligible &= order <= machine.pageblock_order
     barred = image.listed[~eligible]
     pfns, orders = image.buddies(machine.pageblock_order, machine.max_order, barred)
-    place_buddies(state.pages, state.blocks, state.st, pfns, orders)
-    place_listed(state.pages, state.blocks, state.st, np.ascontiguousarray(image.listed[eligible]))
+    place_buddies(state.arrays(), pfns, orders)
+    place_listed(state.arrays(), np.ascontiguousarray(image.listed[eligible]))
     for zone, cpu in np.argwhere(image.pcp_high > 0):
         state.pcp_region(int(zone), int(cpu))[at.PCP_HIGH] = image.pcp_high[zone, cpu]
     block_pages = 1 << machine.pageblock_order

@@ -16,6 +16,8 @@ head, tail, entries.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 PAGE = np.dtype(
@@ -316,3 +318,23 @@ CPU_DIES, CPU_RETURNS = 11, 12
 
 NEVER = 1 << 62
 """A time at which no periodic tick is due, ns."""
+
+
+class MachineArrays(NamedTuple):
+    """One machine value: the arrays that all kernels work on; kernels call it `m`.
+
+    Attributes:
+        pages: `PAGE` records, one per page frame.
+        blocks: `BLOCK` records, one per pageblock.
+        st: int64 state, laid out as above.
+        log: int64, shape (rows, LOG_COLUMNS); the caller empties it and sets LOG_ROWS to 0.
+        folios: `pressure_layout.FOLIO` records, one per page frame; none in a literal replay.
+        places: int32, where each object lives (see `CHAINED`); written by the event loops.
+    """
+
+    pages: np.ndarray
+    blocks: np.ndarray
+    st: np.ndarray
+    log: np.ndarray
+    folios: np.ndarray
+    places: np.ndarray

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.alloc_flags import fast_path_flags, gfp_to_alloc_flags
 from pagealloc_model.allocator.core.counters import seen_free
@@ -13,18 +11,18 @@ from pagealloc_model.base.jit import inner
 
 
 @inner
-def margin_of(st: np.ndarray, zone: int, order: int, highest_type: int, flags: int) -> int:
+def margin_of(m: at.MachineArrays, zone: int, order: int, highest_type: int, flags: int) -> int:
     """Part of __zone_watermark_ok(): return the pages above a zone's min mark (S3.3).
 
     The mark has its boost. The result is negative if pages are missing.
     """
-    mark = wmark_pages(st, zone, at.WMARK_MIN)
-    return pages_above_mark(st, zone, order, mark, highest_type, flags, seen_free(st, zone))
+    mark = wmark_pages(m, zone, at.WMARK_MIN)
+    return pages_above_mark(m, zone, order, mark, highest_type, flags, seen_free(m, zone))
 
 
 @inner
 def zone_nearest_to_its_mark(
-    st: np.ndarray, zonelist: int, order: int, highest_type: int, flags: int
+    m: at.MachineArrays, zonelist: int, order: int, highest_type: int, flags: int
 ) -> int:
     """No kernel function: return the zone with most pages above its min mark, or -1 (S3.3).
 
@@ -32,12 +30,12 @@ def zone_nearest_to_its_mark(
 
     A request that the kernel served after reclaim was served where reclaim had least left to do.
     """
-    best = st[zonelist]
+    best = m.st[zonelist]
     best_margin = -(1 << 60)
     position = zonelist
-    while st[position] >= 0:
-        zone = st[position]
-        margin = margin_of(st, zone, order, highest_type, flags)
+    while m.st[position] >= 0:
+        zone = m.st[position]
+        margin = margin_of(m, zone, order, highest_type, flags)
         if margin > best_margin:
             best = zone
             best_margin = margin
@@ -46,35 +44,35 @@ def zone_nearest_to_its_mark(
 
 
 @inner
-def direct_reclaim_ran(st: np.ndarray, bits: int) -> bool:
+def direct_reclaim_ran(m: at.MachineArrays, bits: int) -> bool:
     """No kernel function: return whether a request reclaimed directly (S8.2).
 
     A request that may do so did as recorded, else always.
     """
     if not bits & at.GFP_DIRECT_RECLAIM:
         return False
-    return not st[at.DIRECT_RECLAIM_RECORDED] or bits & at.REQUEST_RECLAIMED != 0
+    return not m.st[at.DIRECT_RECLAIM_RECORDED] or bits & at.REQUEST_RECLAIMED != 0
 
 
 @inner
 def begin_reclaim(
-    st: np.ndarray, cpu: int, order: int, migratetype: int, highest_type: int, bits: int
+    m: at.MachineArrays, cpu: int, order: int, migratetype: int, highest_type: int, bits: int
 ) -> None:
     """No kernel function: note how far a request is from its mark as its reclaim begins.
 
     The zone nearest to its mark counts.
     """
-    zonelist = node_zonelist(st, cpu, highest_type, bits)
-    flags = gfp_to_alloc_flags(st, bits, order, fast_path_flags(st, zonelist, migratetype, bits))
-    zone = zone_nearest_to_its_mark(st, zonelist, order, highest_type, flags)
+    zonelist = node_zonelist(m, cpu, highest_type, bits)
+    flags = gfp_to_alloc_flags(m, bits, order, fast_path_flags(m, zonelist, migratetype, bits))
+    zone = zone_nearest_to_its_mark(m, zonelist, order, highest_type, flags)
     number = (bits & at.REQUEST_RECLAIMED) >> at.RECLAIM_SHIFT
-    margin = margin_of(st, zone, order, highest_type, flags) if zone >= 0 else 0
-    st[at.RECLAIM_MARGINS + number] = min(margin, 0)
+    margin = margin_of(m, zone, order, highest_type, flags) if zone >= 0 else 0
+    m.st[at.RECLAIM_MARGINS + number] = min(margin, 0)
 
 
 @inner
 def reclaim_sufficed(
-    st: np.ndarray, zonelist: int, order: int, highest_type: int, flags: int, bits: int
+    m: at.MachineArrays, zonelist: int, order: int, highest_type: int, flags: int, bits: int
 ) -> bool:
     """No kernel function: return whether the retry after reclaim found a page (S8.2, S10.4).
 
@@ -83,10 +81,10 @@ def reclaim_sufficed(
     since.
     """
     number = (bits & at.REQUEST_RECLAIMED) >> at.RECLAIM_SHIFT
-    zone = zone_nearest_to_its_mark(st, zonelist, order, highest_type, flags)
+    zone = zone_nearest_to_its_mark(m, zonelist, order, highest_type, flags)
     if number == 0 or zone < 0:
         return False
-    margin = margin_of(st, zone, order, highest_type, flags)
-    if margin <= st[at.RECLAIM_MARGINS + number]:
+    margin = margin_of(m, zone, order, highest_type, flags)
+    if margin <= m.st[at.RECLAIM_MARGINS + number]:
         return False
-    return order == 0 or has_free_buddy(st, zone, order, flags)
+    return order == 0 or has_free_buddy(m, zone, order, flags)

@@ -56,6 +56,16 @@ class State:
             due = min(due, int(dues.min()))
         return due
 
+    def arrays(self, places: np.ndarray | None = None) -> at.MachineArrays:
+        """No kernel function: return the arrays as kernels take them.
+
+        Args:
+            places: int32, where each object lives; none for kernels that touch no object.
+        """
+        if places is None:
+            places = np.zeros(0, np.int32)
+        return at.MachineArrays(self.pages, self.blocks, self.st, self.log, self.folios, places)
+
     def pressure_words(self, first: int, words: int) -> np.ndarray:
         """No kernel function: return words of an elastic replay from one on, int64.
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
+from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.pressure.pressure_offsets import value_of
 from pagealloc_model.base.jit import inner
@@ -26,45 +25,45 @@ def mixed(value: int) -> int:
 
 
 @inner
-def draw(st: np.ndarray, key: int, purpose: int, number: int) -> int:
+def draw(m: at.MachineArrays, key: int, purpose: int, number: int) -> int:
     """No kernel function: return a number below 1000 for a question of a purpose about a key."""
-    return mixed(mixed(mixed(value_of(st, pr.SEED) + key) + purpose) + number) % 1000
+    return mixed(mixed(mixed(value_of(m, pr.SEED) + key) + purpose) + number) % 1000
 
 
 @inner
-def key_of(folios: np.ndarray, pfn: int) -> int:
+def key_of(m: at.MachineArrays, pfn: int) -> int:
     """No kernel function: return what draws about a folio go by.
 
     It is the folio's object, or its page if no event is about it.
     """
-    number = int(folios[pfn]["object"])
+    number = int(m.folios[pfn]["object"])
     return number if number > 0 else -1 - pfn
 
 
 @inner
-def is_referenced(folios: np.ndarray, st: np.ndarray, pfn: int) -> bool:
+def is_referenced(m: at.MachineArrays, pfn: int) -> bool:
     """Part of folio_check_references(): draw; returns whether a scan finds a folio in use."""
-    share = pr.FILE_REFERENCED if int(folios[pfn]["kind"]) == pr.FILE else pr.ANON_REFERENCED
-    number = int(folios[pfn]["scans"])
-    folios[pfn]["scans"] = (number + 1) & 255
-    return draw(st, key_of(folios, pfn), REFERENCED, number) < value_of(st, share)
+    share = pr.FILE_REFERENCED if int(m.folios[pfn]["kind"]) == pr.FILE else pr.ANON_REFERENCED
+    number = int(m.folios[pfn]["scans"])
+    m.folios[pfn]["scans"] = (number + 1) & 255
+    return draw(m, key_of(m, pfn), REFERENCED, number) < value_of(m, share)
 
 
 @inner
-def is_dirty(folios: np.ndarray, st: np.ndarray, pfn: int) -> bool:
+def is_dirty(m: at.MachineArrays, pfn: int) -> bool:
     """Part of folio_check_dirty_writeback(): draw; returns whether a file's page is dirty."""
-    if int(folios[pfn]["kind"]) != pr.FILE:
+    if int(m.folios[pfn]["kind"]) != pr.FILE:
         return False
-    number = int(folios[pfn]["writes"])
-    folios[pfn]["writes"] = (number + 1) & 255
-    return draw(st, key_of(folios, pfn), DIRTY, number) < value_of(st, pr.FILE_DIRTY)
+    number = int(m.folios[pfn]["writes"])
+    m.folios[pfn]["writes"] = (number + 1) & 255
+    return draw(m, key_of(m, pfn), DIRTY, number) < value_of(m, pr.FILE_DIRTY)
 
 
 @inner
-def migration_fails(folios: np.ndarray, st: np.ndarray, pfn: int) -> bool:
+def migration_fails(m: at.MachineArrays, pfn: int) -> bool:
     """Part of migrate_pages(): draw; returns whether an attempt to move a folio fails."""
-    is_file = int(folios[pfn]["kind"]) == pr.FILE
+    is_file = int(m.folios[pfn]["kind"]) == pr.FILE
     share = pr.FILE_MIGRATION_FAILS if is_file else pr.ANON_MIGRATION_FAILS
-    number = int(folios[pfn]["moves"])
-    folios[pfn]["moves"] = (number + 1) & 255
-    return draw(st, key_of(folios, pfn), MIGRATES, number) < value_of(st, share)
+    number = int(m.folios[pfn]["moves"])
+    m.folios[pfn]["moves"] = (number + 1) & 255
+    return draw(m, key_of(m, pfn), MIGRATES, number) < value_of(m, share)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.counters import seen_free
@@ -35,181 +33,165 @@ BEGIN_NS = 20_000
 
 
 @inner
-def background_gate(st: np.ndarray, zone: int, order: int, highest_type: int) -> int:
+def background_gate(m: at.MachineArrays, zone: int, order: int, highest_type: int) -> int:
     """Part of kcompactd_node_suitable(): return whether kcompactd works on a zone (S9.1)."""
-    if st[zone_at(zone) + at.ZONE_MANAGED] == 0:
+    if m.st[zone_at(zone) + at.ZONE_MANAGED] == 0:
         return pr.SKIPPED
-    if st[at.BLOCK_WATERMARKS]:
-        free = free_in_whole_blocks(st, zone)
+    if m.st[at.BLOCK_WATERMARKS]:
+        free = free_in_whole_blocks(m, zone)
         return compaction_suit_allocation_order(
-            st, zone, order, at.WMARK_HIGH, 0, highest_type, free
+            m, zone, order, at.WMARK_HIGH, 0, highest_type, free
         )
     return compaction_suit_allocation_order(
-        st, zone, order, at.WMARK_MIN, 0, highest_type, seen_free(st, zone)
+        m, zone, order, at.WMARK_MIN, 0, highest_type, seen_free(m, zone)
     )
 
 
 @inner
-def wakeup_kcompactd(st: np.ndarray, node: int, order: int, highest_type: int) -> None:
+def wakeup_kcompactd(m: at.MachineArrays, node: int, order: int, highest_type: int) -> None:
     """wakeup_kcompactd(): wake a node's kcompactd if it could do something (S9.6)."""
     if order <= 0:
         return
-    words = node_pressure_at(st, node)
-    st[words + pr.KCOMPACTD_ORDER] = max(st[words + pr.KCOMPACTD_ORDER], order)
-    st[words + pr.KCOMPACTD_HIGHEST] = min(st[words + pr.KCOMPACTD_HIGHEST], highest_type)
-    if st[words + pr.KCOMPACTD_DUE] != at.NEVER:
+    words = node_pressure_at(m, node)
+    m.st[words + pr.KCOMPACTD_ORDER] = max(m.st[words + pr.KCOMPACTD_ORDER], order)
+    m.st[words + pr.KCOMPACTD_HIGHEST] = min(m.st[words + pr.KCOMPACTD_HIGHEST], highest_type)
+    if m.st[words + pr.KCOMPACTD_DUE] != at.NEVER:
         return
-    first = node * st[at.ZONE_TYPES]
-    wanted = st[words + pr.KCOMPACTD_ORDER]
-    highest = st[words + pr.KCOMPACTD_HIGHEST]
+    first = node * m.st[at.ZONE_TYPES]
+    wanted = m.st[words + pr.KCOMPACTD_ORDER]
+    highest = m.st[words + pr.KCOMPACTD_HIGHEST]
     for zone in range(first, first + highest + 1):
-        if background_gate(st, zone, wanted, highest) == pr.CONTINUE:
-            st[words + pr.KCOMPACTD_DUE] = st[at.NOW] + BEGIN_NS
-            st[words + pr.KCOMPACTD_ZONE] = -1
+        if background_gate(m, zone, wanted, highest) == pr.CONTINUE:
+            m.st[words + pr.KCOMPACTD_DUE] = m.st[at.NOW] + BEGIN_NS
+            m.st[words + pr.KCOMPACTD_ZONE] = -1
             return
 
 
 @inner
-def begin_work(st: np.ndarray, node: int) -> None:
+def begin_work(m: at.MachineArrays, node: int) -> None:
     """Part of kcompactd_do_work(): take up what was asked for; the zones follow."""
-    words = node_pressure_at(st, node)
-    st[words + pr.KCOMPACTD_RUN_ORDER] = st[words + pr.KCOMPACTD_ORDER]
-    st[words + pr.KCOMPACTD_RUN_HIGHEST] = st[words + pr.KCOMPACTD_HIGHEST]
-    st[words + pr.KCOMPACTD_ZONE] = 0
-    st[word_at(st, pr.DAEMON_WAKE)] += 1
+    words = node_pressure_at(m, node)
+    m.st[words + pr.KCOMPACTD_RUN_ORDER] = m.st[words + pr.KCOMPACTD_ORDER]
+    m.st[words + pr.KCOMPACTD_RUN_HIGHEST] = m.st[words + pr.KCOMPACTD_HIGHEST]
+    m.st[words + pr.KCOMPACTD_ZONE] = 0
+    m.st[word_at(m, pr.DAEMON_WAKE)] += 1
 
 
 @inner
-def next_zone(st: np.ndarray, blocks: np.ndarray, folios: np.ndarray, node: int) -> bool:
+def next_zone(m: at.MachineArrays, node: int) -> bool:
     """Part of kcompactd_do_work(): begin the run of the next zone that needs one (S9.6).
 
     Returns False once there is none.
     """
-    words = node_pressure_at(st, node)
-    order = st[words + pr.KCOMPACTD_RUN_ORDER]
-    highest = st[words + pr.KCOMPACTD_RUN_HIGHEST]
-    index = st[words + pr.KCOMPACTD_ZONE]
+    words = node_pressure_at(m, node)
+    order = m.st[words + pr.KCOMPACTD_RUN_ORDER]
+    highest = m.st[words + pr.KCOMPACTD_RUN_HIGHEST]
+    index = m.st[words + pr.KCOMPACTD_ZONE]
     while index <= highest:
-        zone = node * st[at.ZONE_TYPES] + index
+        zone = node * m.st[at.ZONE_TYPES] + index
         index += 1
-        if st[zone_at(zone) + at.ZONE_MANAGED] == 0:
+        if m.st[zone_at(zone) + at.ZONE_MANAGED] == 0:
             continue
         if order > 0 and (
-            compaction_deferred(st, zone, order)
-            or background_gate(st, zone, order, index - 1) != pr.CONTINUE
-            or background_gate(st, zone, order, highest) != pr.CONTINUE
+            compaction_deferred(m, zone, order)
+            or background_gate(m, zone, order, index - 1) != pr.CONTINUE
+            or background_gate(m, zone, order, highest) != pr.CONTINUE
         ):
             continue
-        cpu = st[words + pr.KSWAPD_CPU]
-        begin_compaction(
-            st, blocks, folios, 1 + node, zone, order, at.UNMOVABLE, pr.SYNC_LIGHT, cpu
-        )
-        st[words + pr.KCOMPACTD_ZONE] = index
+        cpu = m.st[words + pr.KSWAPD_CPU]
+        begin_compaction(m, 1 + node, zone, order, at.UNMOVABLE, pr.SYNC_LIGHT, cpu)
+        m.st[words + pr.KCOMPACTD_ZONE] = index
         return True
-    st[words + pr.KCOMPACTD_ZONE] = -1
+    m.st[words + pr.KCOMPACTD_ZONE] = -1
     return False
 
 
 @inner
-def end_work(st: np.ndarray, node: int) -> None:
+def end_work(m: at.MachineArrays, node: int) -> None:
     """Part of kcompactd(): sleep once all zones are done, or go on with what was asked."""
-    words = node_pressure_at(st, node)
-    order = st[words + pr.KCOMPACTD_RUN_ORDER]
+    words = node_pressure_at(m, node)
+    order = m.st[words + pr.KCOMPACTD_RUN_ORDER]
     if order < 0:
         wait = CHECK_NS
-        if fragmentation_score_node(st, node) >= st[words + pr.PROACTIVE_SCORE]:
+        if fragmentation_score_node(m, node) >= m.st[words + pr.PROACTIVE_SCORE]:
             wait <<= pr.DEFER_SHIFT_MAX
-        st[words + pr.PROACTIVE_DUE] = st[words + pr.KCOMPACTD_DUE] + wait
-    elif st[words + pr.KCOMPACTD_HIGHEST] >= st[words + pr.KCOMPACTD_RUN_HIGHEST]:
-        st[words + pr.KCOMPACTD_HIGHEST] = st[at.ZONE_TYPES] - 1
-    if st[words + pr.KCOMPACTD_ORDER] > max(order, 0):
+        m.st[words + pr.PROACTIVE_DUE] = m.st[words + pr.KCOMPACTD_DUE] + wait
+    elif m.st[words + pr.KCOMPACTD_HIGHEST] >= m.st[words + pr.KCOMPACTD_RUN_HIGHEST]:
+        m.st[words + pr.KCOMPACTD_HIGHEST] = m.st[at.ZONE_TYPES] - 1
+    if m.st[words + pr.KCOMPACTD_ORDER] > max(order, 0):
         return
-    st[words + pr.KCOMPACTD_ORDER] = 0
-    st[words + pr.KCOMPACTD_DUE] = at.NEVER
+    m.st[words + pr.KCOMPACTD_ORDER] = 0
+    m.st[words + pr.KCOMPACTD_DUE] = at.NEVER
 
 
 @inner
-def end_zone(
-    pages: np.ndarray,
-    blocks: np.ndarray,
-    st: np.ndarray,
-    folios: np.ndarray,
-    node: int,
-    status: int,
-) -> None:
+def end_zone(m: at.MachineArrays, node: int, status: int) -> None:
     """Part of kcompactd_do_work(): note what a zone's run means for later ones (S9.5)."""
-    zone = st[compactor_at(st, 1 + node) + pr.RUN_ZONE] - 1
-    order = st[node_pressure_at(st, node) + pr.KCOMPACTD_RUN_ORDER]
-    end_compaction(pages, blocks, st, folios, 1 + node)
+    zone = m.st[compactor_at(m, 1 + node) + pr.RUN_ZONE] - 1
+    order = m.st[node_pressure_at(m, node) + pr.KCOMPACTD_RUN_ORDER]
+    end_compaction(m, 1 + node)
     if order < 0:
         return
     if status == pr.SUCCESS:
-        compaction_defer_reset(st, zone, order, False)
+        compaction_defer_reset(m, zone, order, False)
     elif status == pr.COMPLETE or status == pr.PARTIAL_SKIPPED:
-        st[word_at(st, pr.DRAINED_ZONE)] = -1 - zone
-        defer_compaction(st, zone, order)
+        m.st[word_at(m, pr.DRAINED_ZONE)] = -1 - zone
+        defer_compaction(m, zone, order)
 
 
 @inner
-def step_kcompactd(
-    pages: np.ndarray,
-    blocks: np.ndarray,
-    st: np.ndarray,
-    folios: np.ndarray,
-    places: np.ndarray,
-    node: int,
-) -> None:
+def step_kcompactd(m: at.MachineArrays, node: int) -> None:
     """Part of kcompactd(): do what a node's kcompactd has due."""
-    words = node_pressure_at(st, node)
-    st[at.NOW] = st[words + pr.KCOMPACTD_DUE]
-    st[at.EVENT_CPU] = st[words + pr.KSWAPD_CPU]
-    run = compactor_at(st, 1 + node)
-    if st[run + pr.RUN_ZONE] > 0:
-        st[run + pr.RUN_COST_NS] = 0
-        status = compact_unit(pages, blocks, st, folios, places, 1 + node)
-        st[words + pr.KCOMPACTD_DUE] += st[run + pr.RUN_COST_NS]
+    words = node_pressure_at(m, node)
+    m.st[at.NOW] = m.st[words + pr.KCOMPACTD_DUE]
+    m.st[at.EVENT_CPU] = m.st[words + pr.KSWAPD_CPU]
+    run = compactor_at(m, 1 + node)
+    if m.st[run + pr.RUN_ZONE] > 0:
+        m.st[run + pr.RUN_COST_NS] = 0
+        status = compact_unit(m, 1 + node)
+        m.st[words + pr.KCOMPACTD_DUE] += m.st[run + pr.RUN_COST_NS]
         if status != pr.CONTINUE:
-            end_zone(pages, blocks, st, folios, node, status)
+            end_zone(m, node, status)
         return
-    if st[words + pr.KCOMPACTD_ZONE] < 0:
-        begin_work(st, node)
-    if not next_zone(st, blocks, folios, node):
-        end_work(st, node)
+    if m.st[words + pr.KCOMPACTD_ZONE] < 0:
+        begin_work(m, node)
+    if not next_zone(m, node):
+        end_work(m, node)
 
 
 @inner
-def fragmentation_score_node(st: np.ndarray, node: int) -> int:
+def fragmentation_score_node(m: at.MachineArrays, node: int) -> int:
     """fragmentation_score_node(): return how fragmented a node's free memory is (S9.6).
 
     It is in percent; zones weigh by their size.
     """
-    first = node * st[at.ZONE_TYPES]
+    first = node * m.st[at.ZONE_TYPES]
     total = 1
-    for zone in range(first, first + st[at.ZONE_TYPES]):
-        total += st[zone_at(zone) + at.ZONE_MANAGED]
+    for zone in range(first, first + m.st[at.ZONE_TYPES]):
+        total += m.st[zone_at(zone) + at.ZONE_MANAGED]
     score = 0
-    for zone in range(first, first + st[at.ZONE_TYPES]):
-        score += fragmentation_score_zone(st, zone) * st[zone_at(zone) + at.ZONE_MANAGED] // total
+    for zone in range(first, first + m.st[at.ZONE_TYPES]):
+        score += fragmentation_score_zone(m, zone) * m.st[zone_at(zone) + at.ZONE_MANAGED] // total
     return score
 
 
 @inner
-def look_proactively(st: np.ndarray, node: int) -> None:
+def look_proactively(m: at.MachineArrays, node: int) -> None:
     """Part of kcompactd(): begin a proactive round where memory is too fragmented (S9.6).
 
     It looks every half second.
     """
-    words = node_pressure_at(st, node)
-    st[at.NOW] = st[words + pr.PROACTIVE_DUE]
-    st[words + pr.PROACTIVE_DUE] += CHECK_NS
-    share = value_of(st, pr.PROACTIVENESS)
-    idle = st[words + pr.KCOMPACTD_DUE] == at.NEVER
-    if share == 0 or not idle or st[node_at(st, node) + at.NODE_KSWAPD_ACTIVE]:
+    words = node_pressure_at(m, node)
+    m.st[at.NOW] = m.st[words + pr.PROACTIVE_DUE]
+    m.st[words + pr.PROACTIVE_DUE] += CHECK_NS
+    share = value_of(m, pr.PROACTIVENESS)
+    idle = m.st[words + pr.KCOMPACTD_DUE] == at.NEVER
+    if share == 0 or not idle or m.st[node_at(m, node) + at.NODE_KSWAPD_ACTIVE]:
         return
-    score = fragmentation_score_node(st, node)
+    score = fragmentation_score_node(m, node)
     if score > min(max(100 - share, 5) + 10, 100):
-        st[words + pr.PROACTIVE_SCORE] = score
-        st[words + pr.KCOMPACTD_RUN_ORDER] = -1
-        st[words + pr.KCOMPACTD_RUN_HIGHEST] = st[at.ZONE_TYPES] - 1
-        st[words + pr.KCOMPACTD_ZONE] = 0
-        st[words + pr.KCOMPACTD_DUE] = st[at.NOW] + BEGIN_NS
+        m.st[words + pr.PROACTIVE_SCORE] = score
+        m.st[words + pr.KCOMPACTD_RUN_ORDER] = -1
+        m.st[words + pr.KCOMPACTD_RUN_HIGHEST] = m.st[at.ZONE_TYPES] - 1
+        m.st[words + pr.KCOMPACTD_ZONE] = 0
+        m.st[words + pr.KCOMPACTD_DUE] = m.st[at.NOW] + BEGIN_NS

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.offsets import zone_at
@@ -29,56 +27,42 @@ def int_sqrt(value: int) -> int:
 
 
 @inner
-def lruvec_lru_size(st: np.ndarray, node: int, lst: int) -> int:
+def lruvec_lru_size(m: at.MachineArrays, node: int, lst: int) -> int:
     """lruvec_lru_size(): return the number of pages on one of a node's lists."""
-    return st[node_pressure_at(st, node) + pr.NODE_PAGES + lst]
+    return m.st[node_pressure_at(m, node) + pr.NODE_PAGES + lst]
 
 
 @inner
-def get_scan_count(st: np.ndarray, node: int, kind: int, priority: int) -> int:
+def get_scan_count(m: at.MachineArrays, node: int, kind: int, priority: int) -> int:
     """get_scan_count(): return how many pages of a class a pass of some priority looks at."""
     inactive = 2 * (kind - pr.ANON)
-    size = (
-        lruvec_lru_size(st, node, inactive) + lruvec_lru_size(st, node, inactive + 1)
-    ) >> priority
-    return size * value_of(st, pr.ANON_SCAN_PERCENT) // 100 if kind == pr.ANON else size
+    size = (lruvec_lru_size(m, node, inactive) + lruvec_lru_size(m, node, inactive + 1)) >> priority
+    return size * value_of(m, pr.ANON_SCAN_PERCENT) // 100 if kind == pr.ANON else size
 
 
 @inner
-def balance_lists(
-    pages: np.ndarray,
-    blocks: np.ndarray,
-    st: np.ndarray,
-    folios: np.ndarray,
-    node: int,
-    kind: int,
-    budget: int,
-) -> None:
+def balance_lists(m: at.MachineArrays, node: int, kind: int, budget: int) -> None:
     """inactive_is_low() and shrink_active_list(): feed a short inactive list.
 
     Pages come from the active list's tail.
     """
     inactive = 2 * (kind - pr.ANON)
-    size = lruvec_lru_size(st, node, inactive) + lruvec_lru_size(st, node, inactive + 1)
+    size = lruvec_lru_size(m, node, inactive) + lruvec_lru_size(m, node, inactive + 1)
     ratio = max(1, int_sqrt(10 * (size >> 18)))
-    tail = node_pressure_at(st, node) + pr.NODE_LISTS + (inactive + 1) * at.LIST_WORDS + at.TAIL
+    tail = node_pressure_at(m, node) + pr.NODE_LISTS + (inactive + 1) * at.LIST_WORDS + at.TAIL
     moved = 0
-    while moved < budget and lruvec_lru_size(st, node, inactive) * ratio < lruvec_lru_size(
-        st, node, inactive + 1
+    while moved < budget and lruvec_lru_size(m, node, inactive) * ratio < lruvec_lru_size(
+        m, node, inactive + 1
     ):
-        pfn = st[tail]
-        moved += 1 << int(pages[pfn]["order"])
-        lru_move(pages, blocks, st, folios, pfn, inactive)
-    st[word_at(st, pr.PGDEACTIVATE)] += moved
+        pfn = m.st[tail]
+        moved += 1 << int(m.pages[pfn]["order"])
+        lru_move(m, pfn, inactive)
+    m.st[word_at(m, pr.PGDEACTIVATE)] += moved
 
 
 @inner
 def shrink_inactive_list(
-    pages: np.ndarray,
-    blocks: np.ndarray,
-    st: np.ndarray,
-    folios: np.ndarray,
-    places: np.ndarray,
+    m: at.MachineArrays,
     node: int,
     kind: int,
     budget: int,
@@ -94,39 +78,39 @@ def shrink_inactive_list(
         Pages looked at and pages queued.
     """
     inactive = 2 * (kind - pr.ANON)
-    tail = node_pressure_at(st, node) + pr.NODE_LISTS + inactive * at.LIST_WORDS + at.TAIL
+    tail = node_pressure_at(m, node) + pr.NODE_LISTS + inactive * at.LIST_WORDS + at.TAIL
     scanned = 0
     freed = 0
-    while scanned < budget and freed < goal and st[tail] >= 0:
-        pfn = st[tail]
-        size = 1 << int(pages[pfn]["order"])
+    while scanned < budget and freed < goal and m.st[tail] >= 0:
+        pfn = m.st[tail]
+        size = 1 << int(m.pages[pfn]["order"])
         scanned += size
-        if st[zone_at(page_zone(blocks, st, pfn)) + at.ZONE_TYPE] > highest_type:
-            lru_move(pages, blocks, st, folios, pfn, inactive)
-        elif is_referenced(folios, st, pfn):
-            lru_move(pages, blocks, st, folios, pfn, inactive + 1)
-            st[word_at(st, pr.PGACTIVATE)] += size
-        elif is_dirty(folios, st, pfn) and writes:
-            lru_move(pages, blocks, st, folios, pfn, inactive)
+        if m.st[zone_at(page_zone(m, pfn)) + at.ZONE_TYPE] > highest_type:
+            lru_move(m, pfn, inactive)
+        elif is_referenced(m, pfn):
+            lru_move(m, pfn, inactive + 1)
+            m.st[word_at(m, pr.PGACTIVATE)] += size
+        elif is_dirty(m, pfn) and writes:
+            lru_move(m, pfn, inactive)
         else:
-            remove_piece(folios, places, pfn)
-            queue_free(pages, blocks, st, folios, pfn)
+            remove_piece(m, pfn)
+            queue_free(m, pfn)
             freed += size
     return scanned, freed
 
 
 @inner
-def reclaim_cost(st: np.ndarray, scanned: int, freed: int) -> int:
+def reclaim_cost(m: at.MachineArrays, scanned: int, freed: int) -> int:
     """No kernel function: return the time that a scan takes, ns."""
-    cost = scanned * value_of(st, pr.RECLAIM_SCAN_NS) + freed * value_of(st, pr.RECLAIM_FREE_NS)
+    cost = scanned * value_of(m, pr.RECLAIM_SCAN_NS) + freed * value_of(m, pr.RECLAIM_FREE_NS)
     return max(cost, 1000)
 
 
 @inner
-def zone_reclaimable_pages(st: np.ndarray, zone: int) -> int:
+def zone_reclaimable_pages(m: at.MachineArrays, zone: int) -> int:
     """zone_reclaimable_pages(): return the pages of a zone that reclaim could free (S8.3)."""
-    words = zone_pressure_at(st, zone) + pr.ZONE_PAGES
-    size = st[words + pr.INACTIVE_FILE] + st[words + pr.ACTIVE_FILE]
-    if value_of(st, pr.ANON_SCAN_PERCENT) > 0:
-        size += st[words + pr.INACTIVE_ANON] + st[words + pr.ACTIVE_ANON]
+    words = zone_pressure_at(m, zone) + pr.ZONE_PAGES
+    size = m.st[words + pr.INACTIVE_FILE] + m.st[words + pr.ACTIVE_FILE]
+    if value_of(m, pr.ANON_SCAN_PERCENT) > 0:
+        size += m.st[words + pr.INACTIVE_ANON] + m.st[words + pr.ACTIVE_ANON]
     return size

@@ -67,5 +67,5 @@ def pressed_state(
     heads = np.flatnonzero(state.pages["where"] == at.ALLOCATED).astype(np.int32)
     heads = heads[(lru[heads] > 0) & (state.pages["tag"][heads] == 1)]
     lists = lru[heads] - 1
-    place_on_lists(state.pages, state.blocks, state.st, state.folios, heads, lists.astype(np.int8))
+    place_on_lists(state.arrays(), heads, lists.astype(np.int8))
     return state

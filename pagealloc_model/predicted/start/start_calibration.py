@@ -138,12 +138,8 @@ def _advance(state: State, demand: Demand, stop: int) -> None:
     position = 0
     while position < stop:
         position = advance(
-            state.pages,
-            state.blocks,
-            state.st,
-            state.log,
+            state.arrays(places),
             demand.events,
-            places,
             position,
             stop,
             -1,

@@ -79,8 +79,9 @@ def _advance(
     """Replay a step's events, and what is due by its end."""
     position = 0
     while position < len(events) or state.next_due_ns <= until:
-        arrays = (state.pages, state.blocks, state.st, state.log, state.folios)
-        position = advance_elastic(*arrays, events, places, leads, position, len(events), until)
+        position = advance_elastic(
+            state.arrays(places), events, leads, position, len(events), until
+        )
         state.st[at.LOG_ROWS] = 0
 
 

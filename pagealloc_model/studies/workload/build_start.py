@@ -47,15 +47,14 @@ def state_after_boot(
     free = managed & ((of_page == _FREE) | (of_page == _KERNEL) & unused)
     types = state.blocks["migratetype"]
     pfns, orders = maximal_buddies(free, types, machine.pageblock_order, machine.max_order)
-    arrays = (state.pages, state.blocks, state.st)
-    place_buddies(*arrays, pfns.astype(np.int32), orders.astype(np.int8))
+    place_buddies(state.arrays(), pfns.astype(np.int32), orders.astype(np.int8))
     state.pages["where"][managed & ~free] = at.ALLOCATED
     listed = managed & ((of_page == _CACHE) | (of_page == _RESIDENT))
     state.pages["tag"][listed] = 1
     pfns = _block_by_block(rng, np.flatnonzero(listed), machine.pageblock_order)
     is_cache = of_page[pfns] == _CACHE
     lists = np.where(is_cache, pr.INACTIVE_FILE, pr.INACTIVE_ANON).astype(np.int8)
-    place_on_lists(*arrays, state.folios, pfns.astype(np.int32), lists)
+    place_on_lists(state.arrays(), pfns.astype(np.int32), lists)
     return state
 
 

@@ -280,12 +280,8 @@ class _Running:
         position = 0
         while position < len(events):
             position = advance(
-                state.pages,
-                state.blocks,
-                state.st,
-                state.log,
+                state.arrays(places),
                 events,
-                places,
                 position,
                 len(events),
                 -1,

@@ -111,9 +111,7 @@ def conserve(
 def _apply(state: State, events: np.ndarray, places: np.ndarray) -> None:
     position, end = 0, len(events)
     while position < end:
-        position = advance(
-            state.pages, state.blocks, state.st, state.log, events, places, position, end, -1
-        )
+        position = advance(state.arrays(places), events, position, end, -1)
         state.st[at.LOG_ROWS] = 0
 
 

@@ -107,8 +107,7 @@ def run_full_host(
         until = second * SECOND
         stop = int(np.searchsorted(events["time_ns"], until))
         while position < stop or state.next_due_ns <= until:
-            arrays = (state.pages, state.blocks, state.st, state.log, state.folios)
-            position = advance_elastic(*arrays, events, places, leads, position, stop, until)
+            position = advance_elastic(state.arrays(places), events, leads, position, stop, until)
             state.st[at.LOG_ROWS] = 0
         rows.append((second, *_sample(state)))
     return pd.DataFrame(rows, columns=["second", *COLUMNS])
@@ -171,8 +170,7 @@ def _full_state(
     free = movable & (rng.random(len(managed)) < host.free_per_mille / 1000)
     types = state.blocks["migratetype"]
     pfns, orders = maximal_buddies(free, types, machine.pageblock_order, machine.max_order)
-    arrays = (state.pages, state.blocks, state.st)
-    place_buddies(*arrays, pfns.astype(np.int32), orders.astype(np.int8))
+    place_buddies(state.arrays(), pfns.astype(np.int32), orders.astype(np.int8))
     state.pages["where"][managed & ~free] = at.ALLOCATED
     movable &= ~free
     movable[_scattered_pages(is_kernel, block_pages, host)] = False
@@ -180,7 +178,7 @@ def _full_state(
     listed = rng.permutation(np.flatnonzero(movable)).astype(np.int32)
     is_anon = rng.random(len(listed)) < host.anon_percent / 100
     lists = np.where(is_anon, pr.INACTIVE_ANON, pr.INACTIVE_FILE).astype(np.int8)
-    place_on_lists(*arrays, state.folios, listed, lists)
+    place_on_lists(state.arrays(), listed, lists)
     return state
 
 

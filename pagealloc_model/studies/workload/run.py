@@ -116,9 +116,7 @@ def run_scenario(
     step = min(STEP_EVENTS, max(len(events) // SAMPLES, 1))
     while position < len(events):
         goal = min(position + step, len(events))
-        position = advance(
-            state.pages, state.blocks, state.st, state.log, events, places, position, goal, -1
-        )
+        position = advance(state.arrays(places), events, position, goal, -1)
         logs.append(state.log[: state.st[at.LOG_ROWS]].copy())
         state.st[at.LOG_ROWS] = 0
         sampled[int(state.st[at.NOW])] = state.free_buddies()
@@ -177,7 +175,7 @@ def free_everything(state: State) -> None:
         step = 1 << state.machine.max_order
         pfns = np.arange(first, end, step, dtype=np.int32)
         orders = np.full(len(pfns), state.machine.max_order, np.int8)
-        place_buddies(state.pages, state.blocks, state.st, pfns, orders)
+        place_buddies(state.arrays(), pfns, orders)
 
 
 def managed_spans(machine: Machine) -> list[tuple[int, int]]:

@@ -96,8 +96,7 @@ def run_stream(
         position = 0
         while position < len(events):
             goal = min(position + min(STEP_EVENTS, samples.due - done), len(events))
-            arrays = (state.pages, state.blocks, state.st, state.log)
-            before, position = position, advance(*arrays, events, places, position, goal, -1)
+            before, position = position, advance(state.arrays(places), events, position, goal, -1)
             done += position - before
             counts.add(state.log[: state.st[at.LOG_ROWS]])
             state.st[at.LOG_ROWS] = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ import pandas as pd
 from pagealloc_model.allocator.choices import judging
 from pagealloc_model.allocator.choices import recorded_steps as rec
 from pagealloc_model.allocator.choices import true_state as true
+from pagealloc_model.allocator.choices.judged import Judged
 from pagealloc_model.allocator.choices.resync import resync
 from pagealloc_model.allocator.core.initial import install
 from pagealloc_model.allocator.core.state import make_state
@@ -141,7 +142,7 @@ def judge_placement(
     state = make_state(machine, chosen, recorded_policy(recording), assumptions)
     install(state, true_start(machine, moves, first, recording.kpageflags))
     st = with_notes(state)
-    unseen = unseen_pushes(moves, st, machine)
+    unseen = unseen_pushes(moves, replace(state, st=st).arrays(), machine)
     beside = [snapshot_steps(recording, machine), reclaim_steps(trace, machine)]
     phases = tick_phases(trace, moves)
     steps = in_time_order(moves, [*beside, tick_steps(trace, phases, machine.nr_cpus)], unseen)
@@ -150,7 +151,8 @@ def judge_placement(
     tally = np.zeros((kinds, slots, judging.OUTCOMES), np.int64)
     misses = np.zeros((kinds, judging.MISSES_KEPT + 1, judging.MISS_COLUMNS), np.int64)
     track = tracked(state, st)
-    resync(state.pages, state.blocks, st, track, steps, tally, misses, 0, len(steps))
+    judged = Judged(steps, track, tally, misses)
+    resync(replace(state, st=st).arrays(), judged, 0, len(steps))
     repairs = dict(zip(true.REPAIR_NAMES, st[-true.REPAIRS :].tolist(), strict=True))
     nested = int(np.count_nonzero(steps["flags"] & rec.NESTED))
     return Placement(

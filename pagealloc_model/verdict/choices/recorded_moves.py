@@ -166,20 +166,20 @@ def _note_direct_frees(
     steps["flags"][frees[found]] |= rec.DIRECT
 
 
-def unseen_pushes(steps: np.ndarray, st: np.ndarray, machine: Machine) -> np.ndarray:
+def unseen_pushes(steps: np.ndarray, m: at.MachineArrays, machine: Machine) -> np.ndarray:
     """Pushes for frees that no event shows; `row` is the row after which each fell.
 
     Args:
         steps: from `recorded_moves`.
-        st: a state's words, for the number of lists.
+        m: a state's arrays, for the number of lists.
         machine: its zones and CPUs.
     """
     frames = _frames(machine)
     lists = len(machine.zones) * machine.nr_cpus * at.PCP_LISTS_MAX
     found = np.zeros((len(steps) // 16 + 1024, 2), np.int32)
     count = find_unseen_frees(
+        m,
         steps,
-        st,
         np.zeros(frames, bool),
         np.full(frames, -1, np.int32),
         np.full(lists, -1, np.int32),

@@ -122,8 +122,7 @@ class SideBySide:
         """The event reached by both with equal logs, -1 if they differ."""
         model, kernel = self.model, self.kernel.state
         model.st[at.LOG_ROWS] = kernel.st[at.LOG_ROWS] = 0
-        arrays = (model.pages, model.blocks, model.st, model.log)
-        reached = advance(*arrays, events, self.places, low, high, -1)
+        reached = advance(model.arrays(self.places), events, low, high, -1)
         if self.kernel.advance(events, self.kernel_places, low, high, -1) != reached:
             return -1
         return reached if np.array_equal(*self.logs()) else -1
