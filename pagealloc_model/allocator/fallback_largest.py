@@ -31,7 +31,7 @@ from pagealloc_model.jit import inner
 def can_steal_fallback(st: np.ndarray, order: int, migratetype: int) -> bool:
     """can_steal_fallback(): return whether to take a block's free pages (S6.3).
 
-    In 6.16 the function became should_try_claim_block().
+    In 7.2 the function is called should_try_claim_block().
     """
     return order >= st[at.PAGEBLOCK_ORDER] // 2 or migratetype != at.MOVABLE
 
