@@ -15,12 +15,15 @@ MODEL = "pagealloc_model/allocator"
 ORACLE = "tests/oracle"
 TABLE = "docs/kernel_functions.md"
 
-NOT_THE_ALLOCATOR = """
-    builders dump elastic_dump elastic_scenarios events invariants machine node_scenarios
-    ownership_bench ownership_draws ownership_dump ownership_invariants ownership_options
-    ownership_scenarios pcp_bench random_scenarios rules scenarios start_state steps
-"""
-"""Modules of the oracle that set it up, drive it or print it."""
+LEFT_OUT = {
+    MODEL: "from_source hooks",
+    ORACLE: """
+        builders dump elastic_dump elastic_scenarios events invariants machine node_scenarios
+        ownership_bench ownership_draws ownership_dump ownership_invariants ownership_options
+        ownership_scenarios pcp_bench random_scenarios rules scenarios start_state steps
+    """,
+}
+"""Modules and folders that are not the allocator: they set it up, drive it or print it."""
 
 SERIES = ("6.1", "6.12", "7.2", "7.3")
 """Kernels that the names were looked up in."""
@@ -184,14 +187,19 @@ class ModelFunction:
         return f"({text})" if self.is_part else text
 
 
-def functions_in(folder: Path, top: Path) -> Iterator[ModelFunction]:
-    """Functions and methods of the allocator in a folder, file after file.
+def functions_in(folder: str, top: Path) -> Iterator[ModelFunction]:
+    """Functions and methods of the model's or the oracle's allocator, file after file.
 
     Tests, special methods and functions within functions are left out.
+
+    Args:
+        folder: `MODEL` or `ORACLE`.
+        top: of the source tree.
     """
-    left_out = NOT_THE_ALLOCATOR.split()
-    for path in sorted(folder.rglob("*.py")):
-        if path.stem not in left_out and not path.stem.startswith("test_"):
+    left_out = LEFT_OUT[folder].split()
+    for path in sorted((top / folder).rglob("*.py")):
+        part = path.relative_to(top / folder).parts[0].removesuffix(".py")
+        if part not in left_out and not path.stem.startswith("test_"):
             yield from _functions_of(ast.parse(path.read_text()), path.relative_to(top), "")
 
 
@@ -228,7 +236,7 @@ def kernels_with(name: str) -> tuple[str, ...]:
 
 def table(top: Path) -> str:
     """The page with the table, of the source tree at `top`."""
-    model, oracle = (list(functions_in(top / each, top)) for each in (MODEL, ORACLE))
+    model, oracle = (list(functions_in(each, top)) for each in (MODEL, ORACLE))
     named = {name for each in [*model, *oracle] for name in each.kernel_functions}
     files = list(KERNEL_FILES)
     order = sorted(named, key=lambda name: (files.index(kernel_file(name)), name.strip("_"), name))

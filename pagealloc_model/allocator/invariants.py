@@ -10,33 +10,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.ownership_invariants import broken_ownership
-from pagealloc_model.allocator.pressure_invariants import broken_pressure_invariants
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.ownership.ownership_invariants import broken_ownership
+from pagealloc_model.allocator.pressure.pressure_invariants import broken_pressure_invariants
 
 if TYPE_CHECKING:
-    from pagealloc_model.allocator.state import State
-
-
-def list_pages(state: State, words: np.ndarray) -> list[int]:
-    """No kernel function: return the page frames of one list, head first.
-
-    Args:
-        state: whose pages are linked.
-        words: the list's head, tail and entries.
-    """
-    found = []
-    pfn = int(words[at.HEAD])
-    while pfn >= 0 and len(found) <= len(state.pages):
-        found.append(pfn)
-        pfn = int(state.pages[pfn]["next"])
-    return found
+    from pagealloc_model.allocator.core.state import State
 
 
 def broken_invariants(state: State) -> list[str]:
-    """No kernel function: return one line for each invariant that does not hold.
+    """No kernel function: return one line for each broken invariant, none for a sound state.
 
-    See `State.check`.
+    Checked: lists are linked consistently and counted right; every page is in one place; free
+    pages equal the zone's counter; buddies that could merge have merged; a free buddy's list
+    is that of its block's type, where the kernel keeps it so (S6.5).
     """
     lines: list[str] = []
     seen = np.zeros(len(state.pages), np.int8)
@@ -75,7 +62,7 @@ def _check_free_lists(state: State, zone: int, seen: np.ndarray) -> list[str]:
         for migratetype in range(at.MIGRATETYPES):
             start = at.ZONE_LISTS + (order * at.MIGRATETYPES + migratetype) * at.LIST_WORDS
             words = region[start : start + at.LIST_WORDS]
-            pfns = list_pages(state, words)
+            pfns = state.list_pages(words)
             name = f"zone {zone} order {order} type {migratetype}"
             if len(pfns) != words[at.ENTRIES]:
                 lines.append(f"{name}: {len(pfns)} linked, {words[at.ENTRIES]} counted")
@@ -108,7 +95,7 @@ def _check_pageset(state: State, zone: int, cpu: int, seen: np.ndarray) -> list[
     region = state.pcp_region(zone, cpu)
     total = 0
     for words in region[at.PCP_LISTS : at.PCP_SITES].reshape(-1, at.LIST_WORDS):
-        pfns = list_pages(state, words)
+        pfns = state.list_pages(words)
         if len(pfns) != words[at.ENTRIES]:
             lines.append(f"zone {zone} cpu {cpu}: per-CPU list miscounted")
         for pfn in pfns:

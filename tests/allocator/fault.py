@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -24,3 +25,9 @@ class Fault:
     wrong: str
     presets: tuple[str, ...] = ("6.12", "6.18", "7.2")
     scenarios: tuple[str, ...] = ("small", "nodes")
+
+
+def module_source(package: Path, module: str) -> Path:
+    """The kernel source of a name in a copy of the package, whichever room it is in."""
+    (source,) = (package / "allocator").rglob(f"{module}.py")
+    return source

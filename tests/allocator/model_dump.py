@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.invariants import list_pages
-from pagealloc_model.allocator.state import State
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core.state import State
 from tests.allocator.ownership_driver import list_count
 
 
@@ -47,7 +46,7 @@ def dump_state(state: State) -> dict[str, Any]:
 def _free_lists(state: State, zone: int) -> list[tuple[tuple[int, int, int], list[int]]]:
     lists = state.zone_region(zone)[at.ZONE_LISTS :].reshape(-1, at.MIGRATETYPES, at.LIST_WORDS)
     return [
-        ((zone, order, migratetype), list_pages(state, lists[order, migratetype]))
+        ((zone, order, migratetype), state.list_pages(lists[order, migratetype]))
         for order in range(state.machine.max_order + 1)
         for migratetype in range(len(state.machine.migratetypes))
     ]
@@ -56,7 +55,7 @@ def _free_lists(state: State, zone: int) -> list[tuple[tuple[int, int, int], lis
 def _lists(state: State, zone: int, cpu: int) -> list[tuple[tuple[int, int, int], list[int]]]:
     lists = state.pcp_region(zone, cpu)[at.PCP_LISTS : at.PCP_SITES].reshape(-1, at.LIST_WORDS)
     indexes = range(list_count(state))
-    return [((zone, cpu, index), list_pages(state, lists[index])) for index in indexes]
+    return [((zone, cpu, index), state.list_pages(lists[index])) for index in indexes]
 
 
 def _pageset(state: State, zone: int, cpu: int) -> dict[str, int | bool]:

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator import ownership_layout as own
-from pagealloc_model.allocator.invariants import list_pages
-from pagealloc_model.allocator.state import State
-from pagealloc_model.ownership_options import OwnershipOptions
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core import ownership_layout as own
+from pagealloc_model.allocator.core.state import State
+from pagealloc_model.policy.ownership_options import OwnershipOptions
 from tests.oracle.ownership_counters import OwnershipCount, PhaseCount
 from tests.oracle.ownership_options import OracleOwnership
 
@@ -115,7 +114,7 @@ def _recorded(state: State, zone: int, cpu: int) -> list[int]:
 
 def _marked(state: State, zone: int, cpu: int, index: int) -> list[int]:
     lists = state.pcp_region(zone, cpu)[at.PCP_LISTS : at.PCP_SITES].reshape(-1, at.LIST_WORDS)
-    pages = list_pages(state, lists[index])
+    pages = state.list_pages(lists[index])
     return [pfn for pfn in pages if state.pages[pfn]["flags"] & at.MERGEABLE]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.allocator.fault import Fault
+from tests.allocator.fault import Fault, module_source
 from tests.allocator.faults import FAULTS
 from tests.allocator.faults_6_1 import FAULTS_6_1
 from tests.allocator.faults_elastic import FAULTS_ELASTIC
@@ -120,7 +120,7 @@ def complaints(
 def complaint_about(fault: Fault, checkout: Path, parent: Path) -> str:
     """What the comparison says of a copy of the package with a fault in it."""
     package = copied_package(checkout, parent)
-    source = package / "allocator" / f"{fault.module}.py"
+    source = module_source(package, fault.module)
     text = source.read_text()
     if text.count(fault.right) != 1:
         return "SyntaxError: the line is not there once"
@@ -139,5 +139,5 @@ def test_the_comparison_finds(fault: Fault, complaints: dict[str, Future[str]]) 
 
 @pytest.mark.parametrize("fault", ALL_FAULTS, ids=[fault.name for fault in ALL_FAULTS])
 def test_the_fault_still_fits_the_source(fault: Fault, checkout: Path) -> None:
-    source = checkout / "pagealloc_model" / "allocator" / f"{fault.module}.py"
+    source = module_source(checkout / "pagealloc_model", fault.module)
     assert source.read_text().count(fault.right) == 1

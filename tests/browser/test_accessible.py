@@ -145,7 +145,7 @@ FOCUSED = """
 
 def with_widgets(page: Page, lab: Lab) -> None:
     """Run a notebook with all widgets, and open all that opens."""
-    first = "import pagealloc_model as pm\nfrom pagealloc_model import widgets"
+    first = "import pagealloc_model as pm\nfrom pagealloc_model.notebook import widgets"
     cells = [nbformat.v4.new_code_cell(source) for source in (first, *WIDGETS)]
     notebook = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": KERNEL})
     nbformat.write(notebook, lab.root / "widgets.ipynb")

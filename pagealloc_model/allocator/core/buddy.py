@@ -1,0 +1,293 @@
+"""Free lists of the buddy allocator: smallest fit, split, merge, placement (S5)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core.counters import account_freepages, account_move, account_part
+from pagealloc_model.allocator.core.offsets import free_list_at, zone_at
+from pagealloc_model.allocator.ownership.ownership import end_where_retyped, end_where_whole
+from pagealloc_model.base.jit import hot, inner
+
+
+@hot
+def list_add(pages: np.ndarray, st: np.ndarray, lst: int, pfn: int) -> None:
+    """list_add(): insert a page at the head of the list at `lst`."""
+    head = st[lst + at.HEAD]
+    pages[pfn]["next"] = head
+    pages[pfn]["prev"] = -1
+    if head >= 0:
+        pages[head]["prev"] = pfn
+    else:
+        st[lst + at.TAIL] = pfn
+    st[lst + at.HEAD] = pfn
+    st[lst + at.ENTRIES] += 1
+
+
+@hot
+def list_add_tail(pages: np.ndarray, st: np.ndarray, lst: int, pfn: int) -> None:
+    """list_add_tail(): insert a page at the tail of the list at `lst`."""
+    tail = st[lst + at.TAIL]
+    pages[pfn]["prev"] = tail
+    pages[pfn]["next"] = -1
+    if tail >= 0:
+        pages[tail]["next"] = pfn
+    else:
+        st[lst + at.HEAD] = pfn
+    st[lst + at.TAIL] = pfn
+    st[lst + at.ENTRIES] += 1
+
+
+@hot
+def list_del(pages: np.ndarray, st: np.ndarray, lst: int, pfn: int) -> None:
+    """list_del(): take a page out of the list at `lst`, wherever it is in it."""
+    following = int(pages[pfn]["next"])
+    preceding = int(pages[pfn]["prev"])
+    if preceding >= 0:
+        pages[preceding]["next"] = following
+    else:
+        st[lst + at.HEAD] = following
+    if following >= 0:
+        pages[following]["prev"] = preceding
+    else:
+        st[lst + at.TAIL] = preceding
+    st[lst + at.ENTRIES] -= 1
+
+
+@inner
+def __add_to_free_list(
+    pages: np.ndarray,
+    st: np.ndarray,
+    zone: int,
+    pfn: int,
+    order: int,
+    migratetype: int,
+    tail: bool,
+) -> None:
+    """__add_to_free_list(): put a free buddy on its list; the caller updates the counters."""
+    pages[pfn]["order"] = order
+    pages[pfn]["where"] = at.BUDDY
+    pages[pfn]["tag"] = migratetype
+    lst = free_list_at(zone, order, migratetype)
+    if tail:
+        list_add_tail(pages, st, lst, pfn)
+    else:
+        list_add(pages, st, lst, pfn)
+
+
+@inner
+def __del_page_from_free_list(pages: np.ndarray, st: np.ndarray, zone: int, pfn: int) -> None:
+    """__del_page_from_free_list(): take a free buddy off its list.
+
+    The caller updates the counters.
+    """
+    lst = free_list_at(zone, int(pages[pfn]["order"]), int(pages[pfn]["tag"]))
+    list_del(pages, st, lst, pfn)
+    pages[pfn]["where"] = at.NOWHERE
+
+
+@inner
+def expand(
+    pages: np.ndarray,
+    st: np.ndarray,
+    zone: int,
+    pfn: int,
+    order: int,
+    from_order: int,
+    migratetype: int,
+) -> None:
+    """expand(): keep the low `order` part of a removed buddy (S5.2).
+
+    The upper halves go to the heads of their lists.
+    """
+    st[at.WORK_SPLITS] += from_order - order
+    current = from_order
+    while current > order:
+        current -= 1
+        __add_to_free_list(pages, st, zone, pfn + (1 << current), current, migratetype, False)
+
+
+@inner
+def smallest_fit(st: np.ndarray, zone: int, order: int, migratetype: int) -> int:
+    """Part of __rmqueue_smallest(): return the buddy of one type to cut from, or -1 (S5.1)."""
+    for current in range(order, st[at.MAX_ORDER] + 1):
+        pfn = st[free_list_at(zone, current, migratetype) + at.HEAD]
+        if pfn >= 0:
+            return pfn
+    return -1
+
+
+@inner
+def __rmqueue_smallest(
+    pages: np.ndarray, st: np.ndarray, zone: int, order: int, migratetype: int
+) -> int:
+    """__rmqueue_smallest(): take pages of an order from the smallest buddy that fits (S5.1).
+
+    Returns their first page, or -1 if no buddy of this type is large enough.
+    """
+    pfn = smallest_fit(st, zone, order, migratetype)
+    if pfn < 0:
+        return -1
+    found_order = int(pages[pfn]["order"])
+    __del_page_from_free_list(pages, st, zone, pfn)
+    expand(pages, st, zone, pfn, order, found_order, migratetype)
+    account_freepages(st, zone, migratetype, -(1 << order))
+    return pfn
+
+
+@inner
+def set_pageblock_migratetype(
+    blocks: np.ndarray, st: np.ndarray, block: int, migratetype: int
+) -> None:
+    """set_pageblock_migratetype(): give a pageblock another type (S12.8).
+
+    The block's owner may lose it.
+    """
+    if st[at.OWNERSHIP]:
+        end_where_retyped(blocks, st, block, migratetype)
+    blocks[block]["migratetype"] = migratetype
+
+
+@inner
+def change_pageblock_range(
+    blocks: np.ndarray, st: np.ndarray, pfn: int, order: int, migratetype: int
+) -> None:
+    """change_pageblock_range(): retag every pageblock that a large buddy covers (S5.3, S6.3).
+
+    The buddy is at least as large as a pageblock.
+    """
+    block_order = st[at.PAGEBLOCK_ORDER]
+    first = pfn >> block_order
+    count = 1 << max(order - block_order, 0)
+    for block in range(first, first + count):
+        set_pageblock_migratetype(blocks, st, block, migratetype)
+
+
+@inner
+def __free_one_page(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    zone: int,
+    pfn: int,
+    order: int,
+    migratetype: int,
+) -> None:
+    """__free_one_page(): free pages to the buddy, merging as types allow (S5.3, S5.4).
+
+    `st[FREES_TO_TAIL]` puts what results last on its list.
+    """
+    account_freepages(st, zone, migratetype, 1 << order)
+    pages[pfn]["where"] = at.NOWHERE
+    largest = st[at.MAX_ORDER]
+    block_order = st[at.PAGEBLOCK_ORDER]
+    end = st[at.END_PFN]
+    st[at.WORK_MERGES] -= order
+    while order < largest:
+        buddy = pfn ^ (1 << order)
+        if not page_is_buddy(pages, blocks, end, buddy, order, zone, block_order):
+            break
+        if order >= block_order:
+            other = int(blocks[buddy >> block_order]["migratetype"])
+            if other != migratetype:
+                if other >= at.PCP_TYPES or migratetype >= at.PCP_TYPES:
+                    break
+                if st[at.LISTS_MATCH_BLOCKS]:
+                    change_pageblock_range(blocks, st, buddy, order, migratetype)
+        if int(pages[buddy]["tag"]) != migratetype and not st[at.LISTS_MATCH_BLOCKS]:
+            account_part(st, zone, int(pages[buddy]["tag"]), -(1 << order))
+            account_part(st, zone, migratetype, 1 << order)
+        __del_page_from_free_list(pages, st, zone, buddy)
+        pfn &= ~(1 << order)
+        order += 1
+    st[at.WORK_MERGES] += order
+    st[at.WORK_INSERTS] += 1
+    if st[at.OWNERSHIP] and order >= block_order:
+        end_where_whole(blocks, st, pfn, order)
+    tail = st[at.FREES_TO_TAIL] != 0
+    if order < largest - 1 and not tail:
+        parent = pfn & ~(1 << order)
+        above = parent ^ (1 << (order + 1))
+        tail = page_is_buddy(pages, blocks, end, above, order + 1, zone, block_order)
+    __add_to_free_list(pages, st, zone, pfn, order, migratetype, tail)
+
+
+@inner
+def page_is_buddy(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    end: int,
+    pfn: int,
+    order: int,
+    zone: int,
+    block_order: int,
+) -> bool:
+    """page_is_buddy(): return whether a free buddy of this order and zone starts at `pfn`."""
+    return (
+        pfn < end
+        and int(pages[pfn]["where"]) == at.BUDDY
+        and int(pages[pfn]["order"]) == order
+        and int(blocks[pfn >> block_order]["zone"]) == zone + 1
+    )
+
+
+@inner
+def move_freepages_block(
+    pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, zone: int, block: int, migratetype: int
+) -> int:
+    """move_freepages_block(): move a pageblock's free buddies to another type, retag it (S5.5).
+
+    They go to the tails of that type's lists.
+
+    Returns:
+        Pages moved.
+    """
+    first = block << st[at.PAGEBLOCK_ORDER]
+    end = (block + 1) << st[at.PAGEBLOCK_ORDER]
+    moved = __move_freepages_block(pages, st, zone, first, end, migratetype)
+    set_pageblock_migratetype(blocks, st, block, migratetype)
+    return moved
+
+
+@inner
+def __move_freepages_block(
+    pages: np.ndarray, st: np.ndarray, zone: int, first: int, end: int, migratetype: int
+) -> int:
+    """__move_freepages_block(): move a range's free buddies to another type's tails (S5.5).
+
+    Returns how many pages moved.
+    """
+    moved = 0
+    pfn = first
+    while pfn < end:
+        st[at.WORK_SCANNED] += 1
+        if int(pages[pfn]["where"]) == at.BUDDY:
+            st[at.WORK_INSERTS] += 1
+            order = int(pages[pfn]["order"])
+            account_move(st, zone, int(pages[pfn]["tag"]), migratetype, 1 << order)
+            __del_page_from_free_list(pages, st, zone, pfn)
+            __add_to_free_list(pages, st, zone, pfn, order, migratetype, True)
+            moved += 1 << order
+            pfn += 1 << order
+        else:
+            pfn += 1
+    return moved
+
+
+@inner
+def prep_move_freepages_block(st: np.ndarray, zone: int, pfn: int) -> tuple[int, int]:
+    """prep_move_freepages_block(): return the part of a block that a conversion handles (S6.5).
+
+    The result is the first page and the end, for kernels that do not retag. Where the zone begins
+    inside the block it is the page and what follows; where the zone ends inside it, nothing.
+    """
+    region = zone_at(zone)
+    block = pfn >> st[at.PAGEBLOCK_ORDER]
+    first = block << st[at.PAGEBLOCK_ORDER]
+    end = (block + 1) << st[at.PAGEBLOCK_ORDER]
+    if end > st[region + at.ZONE_END]:
+        return pfn, pfn
+    if first < st[region + at.ZONE_START]:
+        return pfn, end
+    return first, end

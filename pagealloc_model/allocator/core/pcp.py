@@ -1,0 +1,544 @@
+"""Per-CPU lists: refill sizing, tuning, frees, drains and decay (S4)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core.arithmetic import clamp
+from pagealloc_model.allocator.core.buddy import __free_one_page, list_add, list_add_tail, list_del
+from pagealloc_model.allocator.core.counters import (
+    begin_refill,
+    end_refill,
+    fold_counters,
+    seen_free,
+)
+from pagealloc_model.allocator.core.event_log import count_transaction, log_page
+from pagealloc_model.allocator.core.fallback import MODE_NORMAL, __rmqueue
+from pagealloc_model.allocator.core.list_locks import (
+    lock_list,
+    lock_list_to_drain,
+    lock_list_to_free,
+)
+from pagealloc_model.allocator.core.offsets import pcp_at, zone_at
+from pagealloc_model.allocator.core.pcp_fixed import overflow_of_fixed
+from pagealloc_model.allocator.core.watermark import __zone_watermark_ok, wmark_pages
+from pagealloc_model.allocator.ownership.owned_drain import drain_owned
+from pagealloc_model.allocator.ownership.owned_lists import merge_before_drain
+from pagealloc_model.allocator.ownership.ownership import after_full_drain, age_ownership
+from pagealloc_model.base.jit import cold, hot, inner
+
+
+@hot
+def order_to_pindex(st: np.ndarray, order: int, migratetype: int) -> int:
+    """pcp_allowed_order() and order_to_pindex(): return the list of an order and type (S1.9).
+
+    The result is -1 if such pages bypass the lists.
+    """
+    costly = st[at.COSTLY_ORDER]
+    if order <= costly:
+        return 3 * order + migratetype
+    if st[at.THP_LISTS] and order == st[at.HUGE_ORDER]:
+        return 3 * (costly + 1) + (1 if migratetype == at.MOVABLE else 0)
+    return -1
+
+
+@inner
+def list_count(st: np.ndarray) -> int:
+    """No kernel function: return the number of lists in a pageset, NR_PCP_LISTS (S1.9)."""
+    return 3 * (st[at.COSTLY_ORDER] + 1) + (2 if st[at.THP_LISTS] else 0)
+
+
+@hot
+def clamped_high(st: np.ndarray, pcp: int) -> int:
+    """Part of nr_pcp_high(): bring `high` within its bounds for good; returns it (S4.4, S4.6).
+
+    nr_pcp_alloc() does the same.
+    """
+    high = clamp(st[pcp + at.PCP_HIGH], st[pcp + at.PCP_HIGH_MIN], st[pcp + at.PCP_HIGH_MAX])
+    st[pcp + at.PCP_HIGH] = high
+    return high
+
+
+@inner
+def nr_pcp_alloc(st: np.ndarray, pcp: int, zone: int, order: int) -> int:
+    """nr_pcp_alloc(): tune the pageset; returns how many objects to refill with (S4.4).
+
+    `high` and `alloc_factor` may grow.
+    """
+    wanted = st[pcp + at.PCP_BATCH]
+    if st[at.PCP_AUTO_TUNED]:
+        wanted = tuned_refill_size(st, pcp, zone, order)
+    if wanted > 1:
+        wanted = max(wanted >> order, 2)
+    return wanted
+
+
+@inner
+def tuned_refill_size(st: np.ndarray, pcp: int, zone: int, order: int) -> int:
+    """Part of nr_pcp_alloc(): return the pages to refill with where `high` is tuned (S4.4)."""
+    high_min = st[pcp + at.PCP_HIGH_MIN]
+    high_max = st[pcp + at.PCP_HIGH_MAX]
+    base = st[pcp + at.PCP_BATCH]
+    high = clamped_high(st, pcp)
+    if high < base:
+        return 1
+    wanted = base
+    if order == 0:
+        wanted = base << st[pcp + at.PCP_ALLOC_FACTOR]
+    if high_min != high_max and not st[zone_at(zone) + at.ZONE_BELOW_HIGH]:
+        high = min(high + wanted, high_max)
+        st[pcp + at.PCP_HIGH] = high
+    if order == 0:
+        room = max(high - st[pcp + at.PCP_COUNT] - base, base)
+        if wanted <= room and st[pcp + at.PCP_ALLOC_FACTOR] < st[at.BATCH_SCALE_MAX]:
+            st[pcp + at.PCP_ALLOC_FACTOR] += 1
+        wanted = min(wanted, room)
+    return wanted
+
+
+@inner
+def rmqueue_bulk(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    zone: int,
+    cpu: int,
+    lst: int,
+    order: int,
+    migratetype: int,
+    flags: int,
+    wanted: int,
+) -> int:
+    """rmqueue_bulk(): move up to `wanted` objects from the buddy to a list's tail (S4.4).
+
+    It takes one hold of zone->lock. Returns how many objects moved. A page's tag goes on telling
+    the type of the free list it was on.
+    """
+    st[at.FALLBACK_MODE] = MODE_NORMAL
+    begin_refill(st)
+    got = 0
+    while got < wanted:
+        pfn = __rmqueue(pages, blocks, st, log, zone, order, migratetype, flags)
+        if pfn < 0:
+            break
+        pages[pfn]["order"] = order
+        pages[pfn]["where"] = at.ON_PCP
+        list_add_tail(pages, st, lst, pfn)
+        got += 1
+    end_refill(st, zone)
+    count_transaction(st, log, at.SITE_REFILL, zone, cpu, order, migratetype, got, got << order)
+    return got
+
+
+@cold
+def refill_empty(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    zone: int,
+    cpu: int,
+    lst: int,
+    order: int,
+    migratetype: int,
+    flags: int,
+) -> int:
+    """Part of __rmqueue_pcplist(): refill an empty list, if the request may (S4.4, S4.5).
+
+    Returns how many objects the list got.
+    """
+    pcp = pcp_at(st, zone, cpu)
+    wanted = nr_pcp_alloc(st, pcp, zone, order)
+    if flags & at.ALLOC_HIGHATOMIC and not st[at.HIGHATOMIC_REFILLS_PCP]:
+        return 0
+    got = rmqueue_bulk(pages, blocks, st, log, zone, cpu, lst, order, migratetype, flags, wanted)
+    st[pcp + at.PCP_COUNT] += got << order
+    return got
+
+
+@hot
+def rmqueue_pcplist(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    zone: int,
+    cpu: int,
+    order: int,
+    migratetype: int,
+    flags: int,
+    index: int,
+) -> int:
+    """rmqueue_pcplist(): take the head of the CPU's list, refilled if empty (S4.4, S4.5).
+
+    Returns the page, or -1.
+    """
+    pcp = pcp_at(st, zone, cpu)
+    lock_list(st, zone, pcp)
+    st[pcp + at.PCP_FREE_COUNT] >>= 1
+    lst = pcp + at.PCP_LISTS + index * at.LIST_WORDS
+    if st[lst + at.HEAD] < 0:
+        got = refill_empty(pages, blocks, st, log, zone, cpu, lst, order, migratetype, flags)
+        if got == 0:
+            return -1
+    pfn = st[lst + at.HEAD]
+    list_del(pages, st, lst, pfn)
+    st[pcp + at.PCP_COUNT] -= 1 << order
+    return pfn
+
+
+@inner
+def pindex_to_order(st: np.ndarray, index: int) -> int:
+    """pindex_to_order(): return the order of the pages on a pageset's list (S1.9)."""
+    order = index // 3
+    return order if order <= st[at.COSTLY_ORDER] else st[at.HUGE_ORDER]
+
+
+@inner
+def drained_list(st: np.ndarray, pcp: int, index: int) -> int:
+    """Part of free_pcppages_bulk(): return the list whose tail a drain takes next (S5.6).
+
+    From `index` on, it is the first with pages. The pageset holds a page.
+    """
+    lists = list_count(st)
+    while st[pcp + at.PCP_LISTS + index * at.LIST_WORDS + at.TAIL] < 0:
+        index += 1
+        if index == lists:
+            index = 0
+    return index
+
+
+@inner
+def free_pcppages_bulk(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    zone: int,
+    cpu: int,
+    count: int,
+    first_list: int,
+    site: int,
+) -> None:
+    """free_pcppages_bulk(): return `count` pages of a CPU's lists to the buddy (S5.6).
+
+    The coldest go first, list after list, in one hold of zone->lock.
+    """
+    if st[at.OWNERSHIP]:
+        drain_owned(pages, blocks, st, log, zone, cpu, count, first_list, site)
+        return
+    pcp = pcp_at(st, zone, cpu)
+    block_order = st[at.PAGEBLOCK_ORDER]
+    as_of_block = st[at.LISTS_MATCH_BLOCKS] or st[zone_at(zone) + at.ZONE_HAS_ISOLATED]
+    count = min(count, st[pcp + at.PCP_COUNT])
+    index = first_list
+    objects = 0
+    drained = 0
+    while drained < count:
+        index = drained_list(st, pcp, index)
+        lst = pcp + at.PCP_LISTS + index * at.LIST_WORDS
+        order = pindex_to_order(st, index)
+        pfn = st[lst + at.TAIL]
+        list_del(pages, st, lst, pfn)
+        migratetype = int(pages[pfn]["tag"])
+        if as_of_block:
+            migratetype = int(blocks[pfn >> block_order]["migratetype"])
+        __free_one_page(pages, blocks, st, zone, pfn, order, migratetype)
+        log_page(st, log, at.LOG_PCPU_DRAIN, zone, pfn, order, migratetype, 0, 0, 0)
+        drained += 1 << order
+        objects += 1
+    st[pcp + at.PCP_COUNT] -= drained
+    count_transaction(st, log, site, zone, cpu, 0, -1, objects, drained)
+
+
+@hot
+def nr_pcp_high(st: np.ndarray, pcp: int, zone: int, flush: bool) -> int:
+    """nr_pcp_high(): tune `high`; returns the count at which a free overflows (S4.6).
+
+    `high` may sink or rise.
+    """
+    high_min = st[pcp + at.PCP_HIGH_MIN]
+    high_max = st[pcp + at.PCP_HIGH_MAX]
+    base = st[pcp + at.PCP_BATCH]
+    high = clamped_high(st, pcp)
+    if high == 0:
+        return 0
+    if flush:
+        st[pcp + at.PCP_HIGH] = max(high - (base << st[at.BATCH_SCALE_MAX]), high_min)
+        return 0
+    free_count = st[pcp + at.PCP_FREE_COUNT]
+    region = zone_at(zone)
+    if st[region + at.ZONE_RECLAIM_ACTIVE]:
+        st[pcp + at.PCP_HIGH] = max(high - max(free_count, base), high_min)
+        return min(base << 2, st[pcp + at.PCP_HIGH])
+    if high_min == high_max:
+        return high
+    if st[region + at.ZONE_BELOW_HIGH]:
+        st[pcp + at.PCP_HIGH] = max(high - max(free_count, base), high_min)
+        return max(st[pcp + at.PCP_COUNT], high_min)
+    if st[pcp + at.PCP_COUNT] >= high:
+        needed = free_count + base
+        if st[pcp + at.PCP_HIGH] < needed:
+            st[pcp + at.PCP_HIGH] = clamp(needed, high_min, high_max)
+    return high
+
+
+@inner
+def nr_pcp_free(st: np.ndarray, pcp: int, limit: int, flush: bool) -> int:
+    """nr_pcp_free(): return how many pages an overflowing free drains (S4.6)."""
+    base = st[pcp + at.PCP_BATCH]
+    if flush:
+        return min(st[pcp + at.PCP_COUNT], base << st[at.BATCH_SCALE_MAX])
+    if limit < base:
+        return 1
+    return clamp(st[pcp + at.PCP_FREE_COUNT], base, limit - base)
+
+
+@hot
+def flushes_high_order(st: np.ndarray, pcp: int, order: int) -> bool:
+    """Part of free_frozen_page_commit(): return whether high-order frees flush the lists (S4.6).
+
+    It takes a run of them. The order of this free is noted.
+    """
+    if order == 0 or order > st[at.COSTLY_ORDER]:
+        st[pcp + at.PCP_PREV_FREE_HIGH_ORDER] = 0
+        return False
+    base = st[pcp + at.PCP_BATCH]
+    threshold = base
+    if st[at.FLUSH_ADDS_HALF_HIGH_MIN]:
+        threshold += st[pcp + at.PCP_HIGH_MIN] // 2
+    flush = (
+        st[pcp + at.PCP_FREE_COUNT] >= threshold
+        and st[pcp + at.PCP_PREV_FREE_HIGH_ORDER] != 0
+        and (not st[at.FREE_HIGH_BATCH] or st[pcp + at.PCP_COUNT] >= base)
+    )
+    st[pcp + at.PCP_PREV_FREE_HIGH_ORDER] = 1
+    return flush
+
+
+@hot
+def overflow_of_free(st: np.ndarray, pcp: int, zone: int, order: int) -> int:
+    """nr_pcp_high() and nr_pcp_free(): account for one freed page (S4.6).
+
+    Returns how many pages to drain, or -1.
+    """
+    if not st[at.PCP_AUTO_TUNED]:
+        return overflow_of_fixed(st, pcp, zone, order)
+    return overflow_beyond_limit(st, pcp, zone, count_free_of_page(st, pcp, order, True))
+
+
+@hot
+def count_free_of_page(st: np.ndarray, pcp: int, order: int, counts: bool) -> bool:
+    """Part of free_frozen_page_commit(): count a page just pushed (S4.6).
+
+    Returns whether a run of high-order frees flushes the lists. Unless it `counts`, nothing but the
+    number of pages changes.
+    """
+    if not counts:
+        st[pcp + at.PCP_COUNT] += 1 << order
+        return False
+    st[pcp + at.PCP_ALLOC_FACTOR] >>= 1
+    st[pcp + at.PCP_COUNT] += 1 << order
+    flush = flushes_high_order(st, pcp, order)
+    if st[pcp + at.PCP_FREE_COUNT] < st[pcp + at.PCP_BATCH] << st[at.BATCH_SCALE_MAX]:
+        st[pcp + at.PCP_FREE_COUNT] += 1 << order
+    return flush
+
+
+@hot
+def overflow_beyond_limit(st: np.ndarray, pcp: int, zone: int, flush: bool) -> int:
+    """nr_pcp_high() and nr_pcp_free(): tune after a free that has been counted (S4.6).
+
+    Returns how many pages to drain, or -1.
+    """
+    limit = nr_pcp_high(st, pcp, zone, flush)
+    if st[pcp + at.PCP_COUNT] < limit:
+        return -1
+    return nr_pcp_free(st, pcp, limit, flush)
+
+
+@inner
+def leave_below_high(st: np.ndarray, zone: int) -> None:
+    """Part of free_frozen_page_commit(): clear BELOW_HIGH once above the high mark (S4.6)."""
+    region = zone_at(zone)
+    if st[region + at.ZONE_BELOW_HIGH]:
+        mark = wmark_pages(st, zone, at.WMARK_HIGH)
+        if __zone_watermark_ok(st, zone, 0, mark, st[at.MOVABLE_TYPE], 0, seen_free(st, zone)):
+            st[region + at.ZONE_BELOW_HIGH] = 0
+
+
+@cold
+def drain_overflow(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    zone: int,
+    cpu: int,
+    remaining: int,
+    index: int,
+) -> None:
+    """Part of free_frozen_page_commit(): drain what a free pushed above the limit (S4.7).
+
+    It begins at the list of the free.
+    """
+    pcp = pcp_at(st, zone, cpu)
+    base = st[pcp + at.PCP_BATCH]
+    site = at.SITE_DRAIN_COMMIT
+    merge_before_drain(pages, st, zone, cpu)
+    if not st[at.FREE_BATCHED]:
+        free_pcppages_bulk(pages, blocks, st, log, zone, cpu, remaining, index, site)
+        remaining = 0
+    is_first = True
+    while remaining > 0 and st[pcp + at.PCP_COUNT] > 0:
+        if not is_first:
+            lock_list_to_drain(st, zone, pcp)
+        is_first = False
+        free_pcppages_bulk(pages, blocks, st, log, zone, cpu, min(base, remaining), index, site)
+        remaining -= base
+    leave_below_high(st, zone)
+
+
+@hot
+def free_frozen_page_commit(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    zone: int,
+    cpu: int,
+    pfn: int,
+    order: int,
+    index: int,
+    migratetype: int,
+) -> None:
+    """free_frozen_page_commit(): push a page on the CPU's list, drain what overflows (S4.6, S4.7).
+
+    In 6.12 the function is called free_unref_page_commit().
+    """
+    pcp = pcp_at(st, zone, cpu)
+    lock_list_to_free(st, zone, pcp)
+    pages[pfn]["order"] = order
+    pages[pfn]["where"] = at.ON_PCP
+    pages[pfn]["tag"] = migratetype
+    list_add(pages, st, pcp + at.PCP_LISTS + index * at.LIST_WORDS, pfn)
+    remaining = overflow_of_free(st, pcp, zone, order)
+    if remaining >= 0:
+        drain_overflow(pages, blocks, st, log, zone, cpu, remaining, index)
+
+
+@inner
+def decay_size(st: np.ndarray, pcp: int) -> int:
+    """Part of decay_pcp_high(): let `high` sink as one tick does (S4.8).
+
+    Returns how many pages now exceed it, if above 0.
+    """
+    if not st[at.PCP_DECAYS]:
+        return 0
+    base = st[pcp + at.PCP_BATCH]
+    high_min = st[pcp + at.PCP_HIGH_MIN]
+    high = st[pcp + at.PCP_HIGH]
+    count = st[pcp + at.PCP_COUNT]
+    if high > high_min:
+        sunk = max(count - (base << st[at.BATCH_SCALE_MAX]), high - (high >> 3))
+        st[pcp + at.PCP_HIGH] = max(sunk, high_min)
+    return count - st[pcp + at.PCP_HIGH]
+
+
+@inner
+def decay_pcp_high(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    log: np.ndarray,
+    zone: int,
+    cpu: int,
+) -> None:
+    """decay_pcp_high(): let `high` of a CPU's lists sink and drain what exceeds it (S4.8)."""
+    pcp = pcp_at(st, zone, cpu)
+    excess = decay_size(st, pcp)
+    chunk = st[pcp + at.PCP_BATCH] if st[at.DECAY_BATCHED] else excess
+    if excess > 0:
+        merge_before_drain(pages, st, zone, cpu)
+    while excess > 0:
+        lock_list_to_drain(st, zone, pcp)
+        free_pcppages_bulk(
+            pages, blocks, st, log, zone, cpu, min(chunk, excess), 0, at.SITE_DRAIN_DECAY
+        )
+        excess -= chunk
+
+
+@inner
+def expiry_size(st: np.ndarray, zone: int, cpu: int) -> int:
+    """Part of refresh_cpu_vm_stats(): count a tick towards a list's expiry (S4.8).
+
+    Returns how many pages to drain now.
+    """
+    pcp = pcp_at(st, zone, cpu)
+    count = st[pcp + at.PCP_COUNT]
+    if st[pcp + at.PCP_EXPIRE] == 0 or count == 0:
+        return 0
+    if st[zone_at(zone) + at.ZONE_NODE] == st[st[at.CPU_NODE_BASE] + cpu]:
+        st[pcp + at.PCP_EXPIRE] = 0
+        return 0
+    st[pcp + at.PCP_EXPIRE] -= 1
+    if st[pcp + at.PCP_EXPIRE] > 0:
+        return 0
+    return min(count, st[pcp + at.PCP_BATCH])
+
+
+@cold
+def refresh_cpu_vm_stats(
+    pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, log: np.ndarray, cpu: int
+) -> None:
+    """refresh_cpu_vm_stats(): do one vmstat tick of a CPU (S4.8).
+
+    Counters fold, lists decay, those of other nodes expire.
+    """
+    for zone in range(st[at.NR_ZONES]):
+        if st[zone_at(zone) + at.ZONE_MANAGED] == 0:
+            continue
+        if st[at.COUNTS_BY_CPU]:
+            fold_counters(st, zone, cpu)
+        age_ownership(blocks, st, zone, cpu)
+        decay_pcp_high(pages, blocks, st, log, zone, cpu)
+        if st[at.NR_NODES] > 1:
+            expired = expiry_size(st, zone, cpu)
+            if expired > 0:
+                merge_before_drain(pages, st, zone, cpu)
+                lock_list_to_drain(st, zone, pcp_at(st, zone, cpu))
+                free_pcppages_bulk(
+                    pages, blocks, st, log, zone, cpu, expired, 0, at.SITE_DRAIN_DECAY
+                )
+
+
+@cold
+def drain_pages_zone(
+    pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, log: np.ndarray, zone: int, cpu: int
+) -> None:
+    """drain_pages_zone(): drain all lists that a CPU has of a zone (S4.9)."""
+    pcp = pcp_at(st, zone, cpu)
+    chunk = st[pcp + at.PCP_COUNT]
+    if st[at.FULL_DRAIN_CHUNK] == at.DRAINS_SCALED_BATCH:
+        chunk = max(st[pcp + at.PCP_BATCH] << st[at.BATCH_SCALE_MAX], 1)
+    elif st[at.FULL_DRAIN_CHUNK] == at.DRAINS_BATCH:
+        chunk = max(st[pcp + at.PCP_BATCH], 1)
+    if st[pcp + at.PCP_COUNT] > 0:
+        merge_before_drain(pages, st, zone, cpu)
+    while st[pcp + at.PCP_COUNT] > 0:
+        lock_list_to_drain(st, zone, pcp)
+        free_pcppages_bulk(pages, blocks, st, log, zone, cpu, chunk, 0, at.SITE_DRAIN_ALL)
+    after_full_drain(blocks, st, zone, cpu)
+
+
+@inner
+def drain_all_pages(pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, log: np.ndarray) -> None:
+    """drain_all_pages(): drain every CPU's lists of every zone (S4.9).
+
+    A failing allocation does so.
+    """
+    for cpu in range(st[at.NR_CPUS]):
+        for zone in range(st[at.NR_ZONES]):
+            drain_pages_zone(pages, blocks, st, log, zone, cpu)

@@ -1,0 +1,92 @@
+"""Direct reclaim as recorded: whether it ran, and whether what it freed sufficed (S8.2, S10.4)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core.alloc_flags import fast_path_flags, gfp_to_alloc_flags
+from pagealloc_model.allocator.core.counters import seen_free
+from pagealloc_model.allocator.core.offsets import node_zonelist
+from pagealloc_model.allocator.core.watermark import has_free_buddy, pages_above_mark, wmark_pages
+from pagealloc_model.base.jit import inner
+
+
+@inner
+def margin_of(st: np.ndarray, zone: int, order: int, highest_type: int, flags: int) -> int:
+    """Part of __zone_watermark_ok(): return the pages above a zone's min mark (S3.3).
+
+    The mark has its boost. The result is negative if pages are missing.
+    """
+    mark = wmark_pages(st, zone, at.WMARK_MIN)
+    return pages_above_mark(st, zone, order, mark, highest_type, flags, seen_free(st, zone))
+
+
+@inner
+def zone_nearest_to_its_mark(
+    st: np.ndarray, zonelist: int, order: int, highest_type: int, flags: int
+) -> int:
+    """No kernel function: return the zone with most pages above its min mark, or -1 (S3.3).
+
+    If all lack pages it is the one that lacks fewest; -1 if the list is empty.
+
+    A request that the kernel served after reclaim was served where reclaim had least left to do.
+    """
+    best = st[zonelist]
+    best_margin = -(1 << 60)
+    position = zonelist
+    while st[position] >= 0:
+        zone = st[position]
+        margin = margin_of(st, zone, order, highest_type, flags)
+        if margin > best_margin:
+            best = zone
+            best_margin = margin
+        position += 1
+    return best
+
+
+@inner
+def direct_reclaim_ran(st: np.ndarray, bits: int) -> bool:
+    """No kernel function: return whether a request reclaimed directly (S8.2).
+
+    A request that may do so did as recorded, else always.
+    """
+    if not bits & at.GFP_DIRECT_RECLAIM:
+        return False
+    return not st[at.DIRECT_RECLAIM_RECORDED] or bits & at.REQUEST_RECLAIMED != 0
+
+
+@inner
+def begin_reclaim(
+    st: np.ndarray, cpu: int, order: int, migratetype: int, highest_type: int, bits: int
+) -> None:
+    """No kernel function: note how far a request is from its mark as its reclaim begins.
+
+    The zone nearest to its mark counts.
+    """
+    zonelist = node_zonelist(st, cpu, highest_type, bits)
+    flags = gfp_to_alloc_flags(st, bits, order, fast_path_flags(st, zonelist, migratetype, bits))
+    zone = zone_nearest_to_its_mark(st, zonelist, order, highest_type, flags)
+    number = (bits & at.REQUEST_RECLAIMED) >> at.RECLAIM_SHIFT
+    margin = margin_of(st, zone, order, highest_type, flags) if zone >= 0 else 0
+    st[at.RECLAIM_MARGINS + number] = min(margin, 0)
+
+
+@inner
+def reclaim_sufficed(
+    st: np.ndarray, zonelist: int, order: int, highest_type: int, flags: int, bits: int
+) -> bool:
+    """No kernel function: return whether the retry after reclaim found a page (S8.2, S10.4).
+
+    It is the kernel's retry after a recorded direct reclaim. The kernel was at its mark when
+    reclaim began, wherever the replay was: what counts is whether free pages have become more
+    since.
+    """
+    number = (bits & at.REQUEST_RECLAIMED) >> at.RECLAIM_SHIFT
+    zone = zone_nearest_to_its_mark(st, zonelist, order, highest_type, flags)
+    if number == 0 or zone < 0:
+        return False
+    margin = margin_of(st, zone, order, highest_type, flags)
+    if margin <= st[at.RECLAIM_MARGINS + number]:
+        return False
+    return order == 0 or has_free_buddy(st, zone, order, flags)

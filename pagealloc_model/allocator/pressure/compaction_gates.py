@@ -1,0 +1,198 @@
+"""Whether compaction of a zone is worth a try: suitability, fragmentation, deferral (S9)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core import pressure_layout as pr
+from pagealloc_model.allocator.core.offsets import free_list_at, zone_at
+from pagealloc_model.allocator.core.watermark import __zone_watermark_ok, wmark_pages
+from pagealloc_model.allocator.pressure.pressure_offsets import value_of, zone_pressure_at
+from pagealloc_model.base.jit import inner
+
+THP_ORDER = 9
+"""Free pages in smaller buddies than this are fragmented, for proactive compaction (S9.6)."""
+
+
+@inner
+def compact_gap(st: np.ndarray, order: int) -> int:
+    """compact_gap(): return the free pages that compaction needs beside the watermark (S9.1)."""
+    gap = 2 << order
+    most = value_of(st, pr.COMPACT_GAP_MAX)
+    return min(gap, most) if most > 0 else gap
+
+
+@inner
+def buddies_of(st: np.ndarray, zone: int, order: int) -> int:
+    """Part of fill_contig_page_info(): return the number of free buddies of an order, all types."""
+    count = 0
+    for migratetype in range(at.MIGRATETYPES):
+        count += st[free_list_at(zone, order, migratetype) + at.ENTRIES]
+    return count
+
+
+@inner
+def fragmentation_index(st: np.ndarray, zone: int, order: int) -> int:
+    """fragmentation_index(): return how far fragmentation would be why a request fails (S9.2).
+
+    The result is per mille: near 1000 memory is in pieces, near 0 it lacks. It is negative if a
+    buddy of this order is free.
+    """
+    free = 0
+    buddies = 0
+    for current in range(st[at.MAX_ORDER] + 1):
+        count = buddies_of(st, zone, current)
+        if current >= order and count > 0:
+            return -1000
+        buddies += count
+        free += count << current
+    if buddies == 0:
+        return 0
+    return 1000 - (1000 + free * 1000 // (1 << order)) // buddies
+
+
+@inner
+def fragmentation_score_zone(st: np.ndarray, zone: int) -> int:
+    """fragmentation_score_zone(): return the percentage of free pages in small buddies (S9.6)."""
+    free = 0
+    whole = 0
+    for order in range(st[at.MAX_ORDER] + 1):
+        size = buddies_of(st, zone, order) << order
+        free += size
+        if order >= THP_ORDER:
+            whole += size
+    return (free - whole) * 100 // free if free > 0 else 0
+
+
+@inner
+def compaction_suit_allocation_order(
+    st: np.ndarray, zone: int, order: int, mark: int, flags: int, highest_type: int, free: int
+) -> int:
+    """compaction_suit_allocation_order(): return whether to compact a zone (S9.1).
+
+    SUCCESS if no compaction is needed, SKIPPED if it is of no use, else CONTINUE.
+    """
+    wanted = wmark_pages(st, zone, mark)
+    if __zone_watermark_ok(st, zone, order, wanted, highest_type, flags, free):
+        return pr.SUCCESS
+    if not __compaction_suitable(
+        st, zone, order, wanted, highest_type, st[zone_at(zone) + at.ZONE_FREE]
+    ):
+        return pr.SKIPPED
+    if order > st[at.COSTLY_ORDER]:
+        index = fragmentation_index(st, zone, order)
+        if 0 <= index <= value_of(st, pr.EXTFRAG_THRESHOLD):
+            return pr.SKIPPED
+    return pr.CONTINUE
+
+
+@inner
+def __compaction_suitable(
+    st: np.ndarray, zone: int, order: int, wanted: int, highest_type: int, free: int
+) -> bool:
+    """__compaction_suitable(): return whether a zone has free pages to move others to (S9.1).
+
+    Args:
+        st: state.
+        zone: its number.
+        order: of the page asked for.
+        wanted: the request's own mark, pages.
+        highest_type: of the zones the request may use.
+        free: free pages, or what would be free.
+    """
+    is_costly = order > st[at.COSTLY_ORDER]
+    low = wmark_pages(st, zone, at.WMARK_LOW)
+    least = wmark_pages(st, zone, at.WMARK_MIN)
+    if not value_of(st, pr.SUITABLE_BY_REQUEST_MARK):
+        wanted = low if is_costly else least
+    elif is_costly:
+        wanted += low - least
+    wanted += compact_gap(st, order)
+    return __zone_watermark_ok(st, zone, 0, wanted, highest_type, at.ALLOC_CMA, free)
+
+
+@inner
+def compaction_deferred(st: np.ndarray, zone: int, order: int) -> bool:
+    """compaction_deferred(): count an attempt; returns whether it is left out (S9.5)."""
+    words = zone_pressure_at(st, zone)
+    limit = 1 << st[words + pr.ZONE_DEFER_SHIFT]
+    if order < st[words + pr.ZONE_ORDER_FAILED]:
+        return False
+    st[words + pr.ZONE_CONSIDERED] += 1
+    if st[words + pr.ZONE_CONSIDERED] >= limit:
+        st[words + pr.ZONE_CONSIDERED] = limit
+        return False
+    return True
+
+
+@inner
+def defer_compaction(st: np.ndarray, zone: int, order: int) -> None:
+    """defer_compaction(): leave out later attempts, twice as many as last time (S9.5)."""
+    words = zone_pressure_at(st, zone)
+    shift = min(st[words + pr.ZONE_DEFER_SHIFT] + 1, pr.DEFER_SHIFT_MAX)
+    st[words + pr.ZONE_CONSIDERED] = 0
+    st[words + pr.ZONE_DEFER_SHIFT] = shift
+    st[words + pr.ZONE_ORDER_FAILED] = min(st[words + pr.ZONE_ORDER_FAILED], order)
+
+
+@inner
+def compaction_defer_reset(st: np.ndarray, zone: int, order: int, allocated: bool) -> None:
+    """compaction_defer_reset(): note that an attempt succeeded (S9.5).
+
+    It perhaps ended with a page allocated, which ends the deferral.
+    """
+    words = zone_pressure_at(st, zone)
+    if allocated:
+        st[words + pr.ZONE_CONSIDERED] = 0
+        st[words + pr.ZONE_DEFER_SHIFT] = 0
+    if order >= st[words + pr.ZONE_ORDER_FAILED]:
+        st[words + pr.ZONE_ORDER_FAILED] = order + 1
+
+
+@inner
+def compaction_restarting(st: np.ndarray, zone: int, order: int) -> bool:
+    """compaction_restarting(): return whether the longest deferral has passed (S9.5)."""
+    words = zone_pressure_at(st, zone)
+    return (
+        order >= st[words + pr.ZONE_ORDER_FAILED]
+        and st[words + pr.ZONE_DEFER_SHIFT] == pr.DEFER_SHIFT_MAX
+        and st[words + pr.ZONE_CONSIDERED] >= 1 << pr.DEFER_SHIFT_MAX
+    )
+
+
+@inner
+def last_block_of(st: np.ndarray, zone: int) -> int:
+    """Part of reset_cached_positions(): return the first page of a zone's last pageblock."""
+    order = st[at.PAGEBLOCK_ORDER]
+    return (st[zone_at(zone) + at.ZONE_END] - 1) >> order << order
+
+
+@inner
+def first_page_of(st: np.ndarray, zone: int) -> int:
+    """Part of reset_cached_positions(): return the first page of a zone's first pageblock."""
+    order = st[at.PAGEBLOCK_ORDER]
+    return st[zone_at(zone) + at.ZONE_START] >> order << order
+
+
+@inner
+def reset_cached_positions(st: np.ndarray, zone: int) -> None:
+    """reset_cached_positions(): let the scanners begin at the zone's ends again (S9.3)."""
+    words = zone_pressure_at(st, zone)
+    st[words + pr.ZONE_MIGRATE_ASYNC] = first_page_of(st, zone)
+    st[words + pr.ZONE_MIGRATE_SYNC] = first_page_of(st, zone)
+    st[words + pr.ZONE_FREE_FROM] = last_block_of(st, zone)
+
+
+@inner
+def __reset_isolation_suitable(
+    st: np.ndarray, blocks: np.ndarray, folios: np.ndarray, zone: int
+) -> None:
+    """__reset_isolation_suitable(): clear the skip marks of a zone's blocks (S9.3)."""
+    order = st[at.PAGEBLOCK_ORDER]
+    st[zone_pressure_at(st, zone) + pr.ZONE_FLUSH_SKIPS] = 0
+    first = first_page_of(st, zone) >> order
+    for block in range(first, (last_block_of(st, zone) >> order) + 1):
+        if int(blocks[block]["zone"]) == zone + 1:
+            folios[block << order]["skip"] = 0
+    reset_cached_positions(st, zone)

@@ -1,0 +1,182 @@
+"""What every replay of a recording shares: machine, rules, demand, start image; made once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from pagealloc_model.base.progress_bar import Report
+from pagealloc_model.policy.assumptions import ElasticAssumptions
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.policy.policy import Assumptions
+from pagealloc_model.recording.machine import Machine
+from pagealloc_model.recording.recorded_machine import (
+    recorded_machine,
+    recorded_policy,
+    start_snapshots,
+)
+
+if TYPE_CHECKING:
+    from pagealloc_model.allocator.core.initial import StartImage
+    from pagealloc_model.predicted.demand.demand import Demand
+    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.snapshot import Snapshot
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prepared:
+    """A recording made ready to be replayed any number of times.
+
+    Attributes:
+        machine: zones, watermarks and CPUs as recorded.
+        demand: what was asked and freed.
+        image: where pages were at the start.
+        lru: int8 by page frame, of an elastic replay: the LRU list that the page was on at the
+            start plus one, 0 for none.
+    """
+
+    machine: Machine
+    demand: Demand
+    image: StartImage
+    lru: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int8))
+
+
+_prepared: WeakKeyDictionary[Bundle, dict[tuple[object, ...], Prepared]] = WeakKeyDictionary()
+
+
+def prepare(
+    bundle: Bundle,
+    rules: KernelRules,
+    assumptions: Assumptions,
+    seed: int,
+    progress: Report | None = None,
+) -> Prepared:
+    """Machine, demand and start image of a recording; kept while the bundle lives.
+
+    Args:
+        bundle: the recording.
+        rules: the recorded kernel's.
+        assumptions: ours.
+        seed: for choices that nothing settles.
+        progress: called with the share done, 0 to 1.
+
+    Raises:
+        UsageError: no snapshot, or no event inside the machine's zones.
+        RecordingError: a file of the recording cannot be read.
+    """
+    made = _prepared.setdefault(bundle, {})
+    assumptions = replace(assumptions, elastic=ElasticAssumptions())
+    key = (rules, assumptions, seed)
+    if key not in made:
+        made[key] = _prepare(bundle, rules, assumptions, seed, progress)
+    return made[key]
+
+
+def forget_prepared(bundle: Bundle) -> None:
+    """Let go of what was prepared of a recording; its next replay prepares it again."""
+    _prepared.pop(bundle, None)
+
+
+def _prepare(
+    bundle: Bundle,
+    rules: KernelRules,
+    assumptions: Assumptions,
+    seed: int,
+    progress: Report | None,
+) -> Prepared:
+    from pagealloc_model.predicted.growth import grown_demand, with_touched_span
+    from pagealloc_model.predicted.start.page_evidence import StartFiles
+    from pagealloc_model.predicted.start.start_calibration import calibrated_image
+    from pagealloc_model.predicted.start.start_counts import start_counts
+
+    if assumptions.reclaim == "elastic":
+        return _prepare_elastic(bundle, rules, assumptions, seed, progress)
+    machine = with_touched_span(recorded_machine(bundle), bundle.trace)
+    if assumptions.start == "empty":
+        return _prepare_empty(bundle, machine, assumptions, progress)
+    early, snapshot = start_snapshots(bundle)
+    during = None if snapshot is early else snapshot
+    demand = _demand(bundle, machine, assumptions, during, progress)
+    image = calibrated_image(
+        machine,
+        demand,
+        start_counts(machine, snapshot, bundle.trace, early),
+        StartFiles(
+            page_flags=bundle.kpageflags,
+            page_flags_at_ns=bundle.kpageflags_at_ns,
+            page_owner=bundle.page_owner,
+        ),
+        during,
+        rules=rules,
+        policy=recorded_policy(bundle),
+        assumptions=assumptions,
+        seed=seed,
+    )
+    demand = grown_demand(machine, demand, image.block_types)
+    return Prepared(machine=machine, demand=demand, image=image)
+
+
+def _prepare_empty(
+    bundle: Bundle, machine: Machine, assumptions: Assumptions, progress: Report | None
+) -> Prepared:
+    from pagealloc_model.predicted.growth import grown_demand
+    from pagealloc_model.predicted.start.empty_start import (
+        created_demand,
+        empty_image,
+        idle_machine,
+    )
+
+    machine = idle_machine(machine)
+    image = empty_image(machine, bundle.kpageflags)
+    demand = _demand(bundle, machine, assumptions, None, progress)
+    demand = grown_demand(machine, demand, image.block_types)
+    demand = created_demand(machine, demand, assumptions)
+    return Prepared(machine=machine, demand=demand, image=image)
+
+
+def _prepare_elastic(
+    bundle: Bundle,
+    rules: KernelRules,
+    assumptions: Assumptions,
+    seed: int,
+    progress: Report | None,
+) -> Prepared:
+    """Machine and image as for a literal replay; demand with what only an elastic one reads."""
+    from pagealloc_model.predicted.growth import grown_demand
+    from pagealloc_model.predicted.start.elastic_start import lru_at_start
+    from pagealloc_model.predicted.start.empty_start import created_demand
+
+    literal = prepare(bundle, rules, replace(assumptions, reclaim="literal"), seed, progress)
+    is_empty = assumptions.start == "empty"
+    early, snapshot = start_snapshots(bundle)
+    during = None if is_empty or snapshot is early else snapshot
+    demand = _demand(bundle, literal.machine, assumptions, during, progress, seed)
+    demand = grown_demand(literal.machine, demand, literal.image.block_types)
+    if is_empty:
+        demand = created_demand(literal.machine, demand, assumptions)
+    return Prepared(
+        machine=literal.machine,
+        demand=demand,
+        image=literal.image,
+        lru=lru_at_start(literal.image.movable, bundle.kpageflags),
+    )
+
+
+def _demand(
+    bundle: Bundle,
+    machine: Machine,
+    assumptions: Assumptions,
+    start: Snapshot | None,
+    progress: Report | None,
+    seed: int = 0,
+) -> Demand:
+    from pagealloc_model.predicted.demand.decay_ticks import recorded_ticks, with_ticks
+    from pagealloc_model.predicted.demand.demand import resolve_demand
+
+    demand = resolve_demand(
+        bundle.trace, machine, assumptions, start=start, seed=seed, progress=progress
+    )
+    return with_ticks(demand, recorded_ticks(bundle.trace, bundle.meta, machine))
