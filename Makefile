@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help lab install kernels test test-long format readme screenshots lock perf-python system-packages clean
+.PHONY: help lab install kernels test test-long format readme kernel-table screenshots lock perf-python system-packages clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -43,6 +43,9 @@ format: $(VENV)/installed ## format the code and mend what the linter can
 
 readme: kernels ## write README's figures anew (PAGEALLOC_RECORDINGS=DIR for those of full recordings)
 	$(BIN)/python benchmarks/readme.py
+
+kernel-table: $(VENV)/installed ## write docs/kernel_functions.md anew: the kernel's functions and the model's
+	$(BIN)/python -m tests.kernel_functions
 
 screenshots: system-packages kernels ## draw README's pictures anew (docs/images)
 	$(BIN)/python benchmarks/screenshots.py

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def broken_invariants(state: State) -> list[str]:
-    """No kernel function: return a line for each invariant that does not hold.
+    """No kernel function: return one line for each broken invariant, none for a sound state.
 
     Checked: lists are linked consistently and counted right; every page is in one place; free
     pages equal the zone's counter; buddies that could merge have merged; a free buddy's list

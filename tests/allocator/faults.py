@@ -8,16 +8,16 @@ FAULTS = (
     Fault(
         "smallest fit takes the tail",
         "buddy",
-        "pfn = st[free_list_at(zone, current, migratetype) + at.HEAD]",
-        "pfn = st[free_list_at(zone, current, migratetype) + at.TAIL]",
+        "pfn = m.st[free_list_at(zone, current, migratetype) + at.HEAD]",
+        "pfn = m.st[free_list_at(zone, current, migratetype) + at.TAIL]",
     ),
     Fault("merging stops early", "buddy", "while order < largest:", "while order < largest - 1:"),
     Fault("no tail placement", "buddy", "if order < largest - 1 and not tail:", "if order < 0:"),
     Fault(
         "merged block keeps its type",
         "buddy",
-        "change_pageblock_range(blocks, st, buddy, order, migratetype)",
-        "change_pageblock_range(blocks, st, buddy, order, other)",
+        "change_pageblock_range(m, buddy, order, migratetype)",
+        "change_pageblock_range(m, buddy, order, other)",
     ),
     Fault(
         "highatomic merges with others",
@@ -28,8 +28,8 @@ FAULTS = (
     Fault(
         "moved pages to the head",
         "buddy",
-        "__add_to_free_list(pages, st, zone, pfn, order, migratetype, True)",
-        "__add_to_free_list(pages, st, zone, pfn, order, migratetype, False)",
+        "__add_to_free_list(m, zone, pfn, order, migratetype, True)",
+        "__add_to_free_list(m, zone, pfn, order, migratetype, False)",
     ),
     Fault(
         "splits are not counted",
@@ -42,7 +42,7 @@ FAULTS = (
     Fault(
         "a scan does not skip buddies",
         "fallback_search",
-        'pfn += 1 << int(pages[pfn]["order"]) if int(pages[pfn]["where"]) == at.BUDDY else 1',
+        ('pfn += 1 << int(m.pages[pfn]["order"]) if int(m.pages[pfn]["where"]) == at.BUDDY else 1'),
         "pfn += 1",
     ),
     Fault("full drains never go by batch", "pcp", "at.DRAINS_BATCH:", "at.DRAINS_BATCH + 1:"),
@@ -50,8 +50,8 @@ FAULTS = (
     Fault(
         "refill to the head",
         "pcp",
-        "list_add_tail(pages, st, lst, pfn)",
-        "list_add(pages, st, lst, pfn)",
+        "list_add_tail(m.pages, m.st, lst, pfn)",
+        "list_add(m.pages, m.st, lst, pfn)",
     ),
     Fault(
         "no halving of free_count",
@@ -74,15 +74,15 @@ FAULTS = (
     Fault(
         "clamped high forgotten",
         "pcp",
-        "    st[pcp + at.PCP_HIGH] = high\n    return high",
+        ("    m.st[pcp + at.PCP_HIGH] = high\n    return high"),
         "    return high",
     ),
-    Fault("drain from the head", "pcp", "pfn = st[lst + at.TAIL]", "pfn = st[lst + at.HEAD]"),
+    Fault("drain from the head", "pcp", "pfn = m.st[lst + at.TAIL]", "pfn = m.st[lst + at.HEAD]"),
     Fault("drain starts at list 0", "pcp", "index = first_list", "index = 0"),
     Fault(
         "high grows below the high watermark",
         "pcp",
-        "if high_min != high_max and not st[zone_at(zone) + at.ZONE_BELOW_HIGH]:",
+        "if high_min != high_max and not m.st[zone_at(zone) + at.ZONE_BELOW_HIGH]:",
         "if high_min != high_max:",
     ),
     Fault(
@@ -94,7 +94,7 @@ FAULTS = (
     Fault(
         "flush threshold without high_min",
         "pcp",
-        "threshold += st[pcp + at.PCP_HIGH_MIN] // 2",
+        "threshold += m.st[pcp + at.PCP_HIGH_MIN] // 2",
         "threshold += 0",
     ),
     Fault(
@@ -107,20 +107,26 @@ FAULTS = (
     Fault(
         "free_count beyond its cap",
         "pcp",
-        "if st[pcp + at.PCP_FREE_COUNT] < st[pcp + at.PCP_BATCH] << st[at.BATCH_SCALE_MAX]:",
-        "if st[pcp + at.PCP_FREE_COUNT] <= st[pcp + at.PCP_BATCH] << st[at.BATCH_SCALE_MAX]:",
+        (
+            "if m.st[pcp + at.PCP_FREE_COUNT] < m.st[pcp + at.PCP_BATCH] << "
+            "m.st[at.BATCH_SCALE_MAX]:"
+        ),
+        (
+            "if m.st[pcp + at.PCP_FREE_COUNT] <= m.st[pcp + at.PCP_BATCH] << "
+            "m.st[at.BATCH_SCALE_MAX]:"
+        ),
     ),
     Fault(
         "a free may drain up to the limit",
         "pcp",
-        "clamp(st[pcp + at.PCP_FREE_COUNT], base, limit - base)",
-        "clamp(st[pcp + at.PCP_FREE_COUNT], base, limit)",
+        "clamp(m.st[pcp + at.PCP_FREE_COUNT], base, limit - base)",
+        "clamp(m.st[pcp + at.PCP_FREE_COUNT], base, limit)",
     ),
     Fault(
         "no shorter lists while reclaim runs",
         "pcp",
-        "if st[region + at.ZONE_RECLAIM_ACTIVE]:",
-        "if st[region + at.ZONE_RECLAIM_ACTIVE] > 1:",
+        "if m.st[region + at.ZONE_RECLAIM_ACTIVE]:",
+        "if m.st[region + at.ZONE_RECLAIM_ACTIVE] > 1:",
     ),
     Fault(
         "unmovable falls back to movable first",
@@ -133,7 +139,7 @@ FAULTS = (
     Fault(
         "no boost",
         "fallback",
-        "if boost_watermark(st, zone) and flags & at.ALLOC_KSWAPD:",
+        "if boost_watermark(m, zone) and flags & at.ALLOC_KSWAPD:",
         "if flags < 0:",
     ),
     Fault(
@@ -169,14 +175,14 @@ FAULTS = (
     Fault(
         "stolen remainder changes its type",
         "fallback",
-        "expand(pages, st, zone, pfn, order, found_order, other)",
-        "expand(pages, st, zone, pfn, order, found_order, migratetype)",
+        "expand(m, zone, pfn, order, found_order, other)",
+        "expand(m, zone, pfn, order, found_order, migratetype)",
     ),
     Fault(
         "blocks at the zone's edge are claimed",
         "fallback_search",
-        "if first < st[region + at.ZONE_START] or end > st[region + at.ZONE_END]:",
-        "if first < st[region + at.ZONE_START] and end > st[region + at.ZONE_END]:",
+        "if first < m.st[region + at.ZONE_START] or end > m.st[region + at.ZONE_END]:",
+        "if first < m.st[region + at.ZONE_START] and end > m.st[region + at.ZONE_END]:",
     ),
     Fault(
         "movable pages count for no one",
@@ -187,14 +193,14 @@ FAULTS = (
     Fault(
         "gate one order too low",
         "highatomic",
-        "if order <= st[at.GATE_ORDER]:",
-        "if order < st[at.GATE_ORDER]:",
+        "if order <= m.st[at.GATE_ORDER]:",
+        "if order < m.st[at.GATE_ORDER]:",
     ),
     Fault(
         "cap one block too high",
         "highatomic",
-        "if st[region + at.ZONE_RESERVED_HIGHATOMIC] >= cap:",
-        "if st[region + at.ZONE_RESERVED_HIGHATOMIC] > cap:",
+        "if m.st[region + at.ZONE_RESERVED_HIGHATOMIC] >= cap:",
+        "if m.st[region + at.ZONE_RESERVED_HIGHATOMIC] > cap:",
     ),
     Fault(
         "small zones reserve",
@@ -211,8 +217,8 @@ FAULTS = (
     Fault(
         "whole blocks are given back first",
         "highatomic",
-        "st[at.PAGEBLOCK_ORDER]\n    for order in range(st[at.MAX_ORDER] + 1):",
-        "st[at.PAGEBLOCK_ORDER]\n    for order in range(st[at.MAX_ORDER], -1, -1):",
+        ("m.st[at.PAGEBLOCK_ORDER]\n    for order in range(m.st[at.MAX_ORDER] + 1):"),
+        ("m.st[at.PAGEBLOCK_ORDER]\n    for order in range(m.st[at.MAX_ORDER], -1, -1):"),
     ),
     Fault("a reserve of 3/4", "watermark", "needed -= needed // 2", "needed -= needed // 4"),
     Fault(
@@ -224,14 +230,14 @@ FAULTS = (
     Fault(
         "lowmem_reserve ignored",
         "watermark",
-        "return free - needed - st[region + at.ZONE_LOWMEM_RESERVE + highest_type]",
+        "return free - needed - m.st[region + at.ZONE_LOWMEM_RESERVE + highest_type]",
         "return free - needed",
     ),
     Fault(
         "at the mark is above it",
         "watermark",
-        "if pages_above_mark(st, zone, order, mark, highest_type, flags, free) <= 0:",
-        "if pages_above_mark(st, zone, order, mark, highest_type, flags, free) < 0:",
+        "if pages_above_mark(m, zone, order, mark, highest_type, flags, free) <= 0:",
+        "if pages_above_mark(m, zone, order, mark, highest_type, flags, free) < 0:",
     ),
     Fault(
         "the reserve satisfies high-order checks",
@@ -242,7 +248,7 @@ FAULTS = (
     Fault(
         "reserved free pages count as free",
         "watermark",
-        "free -= st[region + st[at.WATERMARK_SUBTRACTS]]",
+        "free -= m.st[region + m.st[at.WATERMARK_SUBTRACTS]]",
         "free -= 0",
     ),
     Fault(
@@ -254,19 +260,19 @@ FAULTS = (
     Fault(
         "boost without a cap",
         "watermark",
-        "min(st[region + at.ZONE_BOOST] + block_pages, cap)",
-        "st[region + at.ZONE_BOOST] + block_pages",
+        "min(m.st[region + at.ZONE_BOOST] + block_pages, cap)",
+        "m.st[region + at.ZONE_BOOST] + block_pages",
     ),
     Fault(
         "boost stays when reclaim ends",
         "watermark",
-        "st[region + at.ZONE_BOOST] - st[region + at.ZONE_REMEMBERED_BOOST]",
-        "st[region + at.ZONE_BOOST]",
+        "m.st[region + at.ZONE_BOOST] - m.st[region + at.ZONE_REMEMBERED_BOOST]",
+        "m.st[region + at.ZONE_BOOST]",
     ),
     Fault(
         "kswapd sleeps through a boost",
         "watermark",
-        "if pgdat_watermark_boosted(st, node, highest_type) or not pgdat_balanced(",
+        "if pgdat_watermark_boosted(m, node, highest_type) or not pgdat_balanced(",
         "if not pgdat_balanced(",
     ),
     Fault(
@@ -296,7 +302,7 @@ FAULTS = (
     Fault(
         "unreserve is forgotten",
         "request",
-        "unreserve_highatomic_pageblock(pages, blocks, st, log, cpu, zonelist, migratetype)",
+        "unreserve_highatomic_pageblock(m, cpu, zonelist, migratetype)",
         "pass",
     ),
 )

@@ -14,8 +14,8 @@ FAULTS_6_1 = (
     fault(
         "movable requests take blocks from order 3 up",
         "fallback_largest",
-        "return order >= st[at.PAGEBLOCK_ORDER] // 2 or",
-        "return order >= st[at.PAGEBLOCK_ORDER] // 3 or",
+        "return order >= m.st[at.PAGEBLOCK_ORDER] // 2 or",
+        "return order >= m.st[at.PAGEBLOCK_ORDER] // 3 or",
     ),
     fault(
         "only movable requests take blocks",
@@ -32,8 +32,8 @@ FAULTS_6_1 = (
     fault(
         "the largest is split where the smallest should be",
         "fallback_largest",
-        "return choose_steal(st, zone, order, migratetype)",
-        "return st[free_list_at(zone, current, other) + at.HEAD]",
+        "return choose_steal(m, zone, order, migratetype)",
+        "return m.st[free_list_at(zone, current, other) + at.HEAD]",
     ),
     fault(
         "a fallback empties reserved blocks",
@@ -44,7 +44,7 @@ FAULTS_6_1 = (
     fault(
         "whole blocks keep their type",
         "fallback_largest",
-        "change_pageblock_range(blocks, st, pfn, order, migratetype)",
+        "change_pageblock_range(m, pfn, order, migratetype)",
         "pass",
     ),
     fault(
@@ -56,19 +56,19 @@ FAULTS_6_1 = (
     fault(
         "a fallback within a block boosts nothing",
         "fallback_largest",
-        "if boost_watermark(st, zone) and flags & at.ALLOC_KSWAPD:",
+        "if boost_watermark(m, zone) and flags & at.ALLOC_KSWAPD:",
         "if flags < 0:",
     ),
     fault(
         "a buddy comes to the head of its new list",
         "buddy",
-        "__add_to_free_list(pages, st, zone, pfn, order, migratetype, True)",
-        "__add_to_free_list(pages, st, zone, pfn, order, migratetype, False)",
+        "__add_to_free_list(m, zone, pfn, order, migratetype, True)",
+        "__add_to_free_list(m, zone, pfn, order, migratetype, False)",
     ),
     fault(
         "ownership is what the list said",
         "fallback_largest",
-        'owned = 1 if int(blocks[found >> block_order]["migratetype"]) == migratetype else 0',
+        ('owned = 1 if int(m.blocks[found >> block_order]["migratetype"]) == migratetype else 0'),
         "owned = 1 if found_order >= block_order else 0",
     ),
     fault(
@@ -86,20 +86,20 @@ FAULTS_6_1 = (
     fault(
         "merging retags",
         "buddy",
-        "                if st[at.LISTS_MATCH_BLOCKS]:\n",
+        "                if m.st[at.LISTS_MATCH_BLOCKS]:\n",
         "                if True:\n",
     ),
     fault(
         "pages are drained as their blocks are",
         "pcp",
-        "as_of_block = st[at.LISTS_MATCH_BLOCKS] or",
+        "as_of_block = m.st[at.LISTS_MATCH_BLOCKS] or",
         "as_of_block = 1 or",
     ),
     fault(
         "isolated blocks change no drain",
         "pcp",
-        " or st[zone_at(zone) + at.ZONE_HAS_ISOLATED]",
-        "",
+        " or m.st[zone_at(zone) + at.ZONE_HAS_ISOLATED]",
+        (),
     ),
     fault(
         "drains do not double",
@@ -122,38 +122,38 @@ FAULTS_6_1 = (
     fault(
         "huge pages empty the lists",
         "pcp_fixed",
-        "order <= st[at.COSTLY_ORDER]",
+        "order <= m.st[at.COSTLY_ORDER]",
         "order < 10",
     ),
     fault(
         "no shorter fixed lists while reclaim runs",
         "pcp_fixed",
-        "if st[zone_at(zone) + at.ZONE_RECLAIM_ACTIVE]:",
-        "if st[zone_at(zone) + at.ZONE_RECLAIM_ACTIVE] > 1:",
+        "if m.st[zone_at(zone) + at.ZONE_RECLAIM_ACTIVE]:",
+        "if m.st[zone_at(zone) + at.ZONE_RECLAIM_ACTIVE] > 1:",
     ),
     fault(
         "lists decay",
         "pcp",
-        "if not st[at.PCP_DECAYS]:",
-        "if st[at.PCP_DECAYS]:",
+        "if not m.st[at.PCP_DECAYS]:",
+        "if m.st[at.PCP_DECAYS]:",
     ),
     fault(
         "refills are tuned",
         "pcp",
-        "    if st[at.PCP_AUTO_TUNED]:\n",
+        "    if m.st[at.PCP_AUTO_TUNED]:\n",
         "    if True:\n",
     ),
     fault(
         "each page of a refill counts at once",
         "counters",
-        "st[at.REFILLING] = st[at.REFILL_COUNTED_AT_END]",
-        "st[at.REFILLING] = 0",
+        "m.st[at.REFILLING] = m.st[at.REFILL_COUNTED_AT_END]",
+        "m.st[at.REFILLING] = 0",
     ),
     fault(
         "moved pages count as taken and freed",
         "counters",
-        "if st[at.LISTS_MATCH_BLOCKS] and st[at.COUNTS_BY_CPU]:",
-        "if st[at.COUNTS_BY_CPU]:",
+        "if m.st[at.LISTS_MATCH_BLOCKS] and m.st[at.COUNTS_BY_CPU]:",
+        "if m.st[at.COUNTS_BY_CPU]:",
     ),
     fault(
         "small zones do not reserve",
@@ -170,7 +170,7 @@ FAULTS_6_1 = (
     fault(
         "what is reserved no more is subtracted again",
         "highatomic",
-        '        if int(blocks[block]["migratetype"]) == at.HIGHATOMIC:\n',
+        '        if int(m.blocks[block]["migratetype"]) == at.HIGHATOMIC:\n',
         "        if True:\n",
     ),
     fault(
@@ -188,13 +188,13 @@ FAULTS_6_1 = (
     fault(
         "the high watermark is tested first",
         "request",
-        "if st[at.BELOW_HIGH_TESTED] and not",
+        "if m.st[at.BELOW_HIGH_TESTED] and not",
         "if not",
     ),
     fault(
         "large pages are freed block by block",
         "request",
-        "if order <= block_order or not st[at.FREE_SPLIT_BY_BLOCK]:",
+        "if order <= block_order or not m.st[at.FREE_SPLIT_BY_BLOCK]:",
         "if order <= block_order:",
     ),
 )

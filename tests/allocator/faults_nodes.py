@@ -38,7 +38,7 @@ FAULTS_NODES = (
     Fault(
         "NOFRAGMENT matters more than the own node",
         "request",
-        "elif drops_nofragment(st, flags) and is_on_another_node(st, zone, st[zonelist]):",
+        "elif drops_nofragment(m, flags) and is_on_another_node(m, zone, m.st[zonelist]):",
         "elif flags < 0:",
     ),
     Fault(
@@ -57,8 +57,8 @@ FAULTS_NODES = (
     Fault(
         "nodes that kswapd works on are not left out",
         "request",
-        "elif skips_busy and is_busy(st, zone):",
-        "elif False and is_busy(st, zone):",
+        "elif skips_busy and is_busy(m, zone):",
+        "elif False and is_busy(m, zone):",
         presets=("6.18", "7.2"),
     ),
     Fault(
@@ -70,14 +70,17 @@ FAULTS_NODES = (
     Fault(
         "kswapd concerns all zones of its node",
         "watermark",
-        "return st[region + at.ZONE_MANAGED] > 0 and st[region + at.ZONE_TYPE] <= highest_type",
-        "return st[region + at.ZONE_MANAGED] > 0",
+        (
+            "return m.st[region + at.ZONE_MANAGED] > 0 and m.st[region + at.ZONE_TYPE] <= "
+            "highest_type"
+        ),
+        "return m.st[region + at.ZONE_MANAGED] > 0",
     ),
     Fault(
         "a recorded run goes on through the next",
         "replay",
-        "        end_kswapd(st, log, offset)\n        start_kswapd(st, offset",
-        "        start_kswapd(st, offset",
+        ("        end_kswapd(m, offset)\n        start_kswapd(m, offset"),
+        "        start_kswapd(m, offset",
     ),
     Fault(
         "limits share a zone among all CPUs",
@@ -94,26 +97,26 @@ FAULTS_NODES = (
     Fault(
         "a list's own drain does not put its expiry off",
         "counters",
-        "            st[pcp + at.PCP_TOUCHED] = 1\n",
-        "            st[pcp + at.PCP_TOUCHED] = change < 0\n",
+        "            m.st[pcp + at.PCP_TOUCHED] = 1\n",
+        "            m.st[pcp + at.PCP_TOUCHED] = change < 0\n",
     ),
     Fault(
         "local lists expire too",
         "pcp",
-        "        st[pcp + at.PCP_EXPIRE] = 0\n        return 0\n",
+        ("        m.st[pcp + at.PCP_EXPIRE] = 0\n        return 0\n"),
         "        pass\n",
     ),
     Fault(
         "expiry empties the list",
         "pcp",
-        "return min(count, st[pcp + at.PCP_BATCH])",
+        "return min(count, m.st[pcp + at.PCP_BATCH])",
         "return count",
     ),
     Fault(
         "counters are passed on a page early",
         "counters",
-        "if abs(held) > st[region + at.ZONE_THRESHOLD]:",
-        "if abs(held) >= st[region + at.ZONE_THRESHOLD]:",
+        "if abs(held) > m.st[region + at.ZONE_THRESHOLD]:",
+        "if abs(held) >= m.st[region + at.ZONE_THRESHOLD]:",
     ),
     Fault(
         "the threshold does not shrink under pressure",
@@ -124,45 +127,45 @@ FAULTS_NODES = (
     Fault(
         "conversions leave the held-back pages",
         "counters",
-        "if st[at.LISTS_MATCH_BLOCKS] and st[at.COUNTS_BY_CPU]:",
-        "if st[at.COUNTS_BY_CPU] < 0:",
+        "if m.st[at.LISTS_MATCH_BLOCKS] and m.st[at.COUNTS_BY_CPU]:",
+        "if m.st[at.COUNTS_BY_CPU] < 0:",
     ),
     Fault(
         "a refill is counted page by page",
         "counters",
-        "st[at.REFILLING] = st[at.REFILL_COUNTED_AT_END]",
-        "st[at.REFILLING] = 0",
+        "m.st[at.REFILLING] = m.st[at.REFILL_COUNTED_AT_END]",
+        "m.st[at.REFILLING] = 0",
         presets=("6.1",),
     ),
     Fault(
         "free CMA pages count for all",
         "watermark",
-        "        free -= seen_free_cma(st, zone)\n",
+        "        free -= seen_free_cma(m, zone)\n",
         "        free -= 0\n",
     ),
     Fault(
         "half of free memory in CMA is enough",
         "fallback",
-        "return seen_free_cma(st, zone) > seen_free(st, zone) // 2",
-        "return seen_free_cma(st, zone) >= seen_free(st, zone) // 2",
+        "return seen_free_cma(m, zone) > seen_free(m, zone) // 2",
+        "return seen_free_cma(m, zone) >= seen_free(m, zone) // 2",
     ),
     Fault(
         "CMA is never first",
         "fallback",
-        "if flags & at.ALLOC_CMA and cma_comes_first(st, zone):",
+        "if flags & at.ALLOC_CMA and cma_comes_first(m, zone):",
         "if flags < 0:",
     ),
     Fault(
         "CMA satisfies every high-order check",
         "watermark",
-        "if flags & at.ALLOC_CMA and st[free_list_at",
-        "if st[at.CMA] >= 0 and st[free_list_at",
+        "if flags & at.ALLOC_CMA and m.st[free_list_at",
+        "if m.st[at.CMA] >= 0 and m.st[free_list_at",
     ),
     Fault(
         "isolated pages count as free",
         "counters",
-        "    if migratetype == st[at.ISOLATE]:\n        return\n    if st[at.REFILLING]:",
-        "    if st[at.REFILLING]:",
+        ("    if migratetype == m.st[at.ISOLATE]:\n        return\n    if m.st[at.REFILLING]:"),
+        "    if m.st[at.REFILLING]:",
     ),
     Fault(
         "MEMALLOC waits for reclaim",
@@ -173,13 +176,13 @@ FAULTS_NODES = (
     Fault(
         "every request that may reclaim does",
         "reclaim",
-        "return not st[at.DIRECT_RECLAIM_RECORDED] or bits & at.REQUEST_RECLAIMED != 0",
+        "return not m.st[at.DIRECT_RECLAIM_RECORDED] or bits & at.REQUEST_RECLAIMED != 0",
         "return True",
     ),
     Fault(
         "recorded reclaim never suffices",
         "reclaim",
-        "if margin <= st[at.RECLAIM_MARGINS + number]:",
+        "if margin <= m.st[at.RECLAIM_MARGINS + number]:",
         "if margin < 1 << 60:",
     ),
     Fault(
@@ -191,7 +194,7 @@ FAULTS_NODES = (
     Fault(
         "a limit is set beyond its bounds",
         "replay",
-        "offset, st[pcp + at.PCP_HIGH_MIN], st[pcp + at.PCP_HIGH_MAX]",
+        "offset, m.st[pcp + at.PCP_HIGH_MIN], m.st[pcp + at.PCP_HIGH_MAX]",
         "offset, 0, 1 << 30",
     ),
     Fault(

@@ -52,7 +52,7 @@ class Folio:
 
     @property
     def on_lru(self) -> bool:
-        """folio_test_lru(): return whether pages like it are on LRU lists."""
+        """No kernel function: return whether pages like it are on LRU lists."""
         return self.movable and self.kind >= Kind.ANON
 
     def happens(self, purpose: Purpose, per_mille: int, seed: int) -> bool:

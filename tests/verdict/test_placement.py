@@ -226,17 +226,17 @@ class TestAnIndependentKernel:
 
 
 FAULTS = {
-    "refill_size": ("pcp", "wanted = base << st", "wanted = base << 1 + st"),
+    "refill_size": ("pcp", "wanted = base << m.st", "wanted = base << 1 + m.st"),
     "buddy_pfn": (
         "buddy",
-        "        pfn = st[free_list_at(zone, current, migratetype) + at.HEAD]\n",
-        "        pfn = st[free_list_at(zone, current, migratetype) + at.TAIL]\n",
+        "        pfn = m.st[free_list_at(zone, current, migratetype) + at.HEAD]\n",
+        "        pfn = m.st[free_list_at(zone, current, migratetype) + at.TAIL]\n",
     ),
     "drain_page": (
         "pcp",
         "        if index == lists:\n            index = 0\n    return index",
         "        if index == lists:\n            index = 0\n"
-        "    return index if st[pcp + at.PCP_LISTS + at.TAIL] < 0 else 0",
+        "    return index if m.st[pcp + at.PCP_LISTS + at.TAIL] < 0 else 0",
     ),
 }
 """By choice: kernel source, text as it is, once in the file, and a fault in its place."""

@@ -29,7 +29,7 @@ from pagealloc_model.base.jit import inner
 def can_steal_fallback(m: at.MachineArrays, order: int, migratetype: int) -> bool:
     """can_steal_fallback(): return whether to take a block's free pages (S6.3).
 
-    In 6.16 the function became should_try_claim_block().
+    In 7.2 the function is called should_try_claim_block().
     """
     return order >= m.st[at.PAGEBLOCK_ORDER] // 2 or migratetype != at.MOVABLE
 

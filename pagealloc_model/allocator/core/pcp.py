@@ -367,7 +367,7 @@ def free_frozen_page_commit(
 ) -> None:
     """free_frozen_page_commit(): push a page on the CPU's list, drain what overflows (S4.6, S4.7).
 
-    Before 6.14 the function is called free_unref_page_commit().
+    In 6.12 the function is called free_unref_page_commit().
     """
     pcp = pcp_at(m, zone, cpu)
     lock_list_to_free(m, zone, pcp)

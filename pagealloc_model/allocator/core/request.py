@@ -223,7 +223,7 @@ def __alloc_frozen_pages(
 ) -> int:
     """__alloc_frozen_pages(): serve a request that succeeded in the recording.
 
-    Returns the page, or -1 if the model has no such page left. Before 6.14 the function is called
+    Returns the page, or -1 if the model has no such page left. In 6.12 the function is called
     __alloc_pages().
     """
     zonelist = node_zonelist(m, cpu, highest_type, bits)
@@ -411,7 +411,7 @@ def split_allocation(m: at.MachineArrays, pfn: int, order: int) -> None:
 def __free_frozen_pages(m: at.MachineArrays, cpu: int, pfn: int, order: int) -> None:
     """__free_frozen_pages(): free pages on a CPU (S4.6).
 
-    They go to its lists or, where those do not take them, to the buddy. Before 6.14 the function is
+    They go to its lists or, where those do not take them, to the buddy. In 6.12 the function is
     called free_unref_page().
     """
     if int(m.pages[pfn]["where"]) != at.ALLOCATED or int(m.pages[pfn]["order"]) != order:

@@ -32,9 +32,10 @@ def buddies_of(m: at.MachineArrays, zone: int, order: int) -> int:
 
 @inner
 def fragmentation_index(m: at.MachineArrays, zone: int, order: int) -> int:
-    """fragmentation_index(): return how much fragmentation would cause a failure (S9.2).
+    """fragmentation_index(): return how far fragmentation would be why a request fails (S9.2).
 
-    It is per mille, for requests of one order.
+    The result is per mille: near 1000 memory is in pieces, near 0 it lacks. It is negative if a
+    buddy of this order is free.
     """
     free = 0
     buddies = 0
