@@ -2,19 +2,19 @@
 
 Usage: python docs/site/build_site.py OUT     (make docs)
 
-OUT/source gets README, CONTRIBUTING, docs/ and notebooks/ at the places they have in the checkout, so
-that every relative link holds in both; OUT/html gets the site. A warning is an error, and so is a
-link that leads nowhere.
+OUT/source gets README, CONTRIBUTING, docs/ and notebooks/ at the places they have in the checkout,
+so that every relative link holds in both; OUT/html gets the site. A warning is an error, and so is
+a link that leads nowhere.
 """
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+from citations import with_targets
 from reference import assumptions_page, command_line_page, policy_page, rules_page
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
@@ -50,8 +50,6 @@ CONTENTS = {
     "Development": ("CONTRIBUTING",),
 }
 """The site's contents by heading: documents without their suffix; * is all that no line names."""
-CITED = re.compile(r"^\*\*([ST]\d{1,2}\.\d{1,2})\b", re.MULTILINE)
-"""The beginning of a section of the spec that has no heading."""
 
 
 def gather(source: Path) -> None:
@@ -66,19 +64,9 @@ def gather(source: Path) -> None:
     for name, page in GENERATED.items():
         (source / "docs" / f"{name}.md").write_text(page())
     for page in (source / "docs").glob("*.md"):
-        page.write_text(with_anchors(page.read_text()))
+        page.write_text(with_targets(page.read_text()))
     front = (CHECKOUT / "README.md").read_text()
     (source / "index.md").write_text("\n".join([front, *contents(source)]))
-
-
-def with_anchors(text: str) -> str:
-    """A page of the spec whose sections can be linked to: `page_allocator.md#s4-2`."""
-    return CITED.sub(lambda found: f"({anchor(found[1])})=\n{found[0]}", text)
-
-
-def anchor(section: str) -> str:
-    """The name of a section's place in the site: s4-2 of S4.2."""
-    return section.lower().replace(".", "-")
 
 
 def contents(source: Path) -> list[str]:
@@ -103,22 +91,26 @@ def others(source: Path, pattern: str, named: set[str]) -> list[str]:
 
 
 def build(out: Path) -> int:
-    """Gather the pages and run Sphinx on them.
+    """Run Sphinx on what was gathered.
 
     Returns:
         Sphinx's exit code; not 0 if it had anything to warn of.
     """
-    source = out / "source"
-    shutil.rmtree(out, ignore_errors=True)
-    source.mkdir(parents=True)
-    gather(source)
     settings = ["-c", str(Path(__file__).parent), "-b", "html", "-q", "-W", "--keep-going"]
-    places = ["-d", str(out / "doctrees"), str(source), str(out / "html")]
+    places = ["-d", str(out / "doctrees"), str(out / "source"), str(out / "html")]
     command = [sys.executable, "-m", "sphinx", *settings, *places]
     return subprocess.run(command, check=False).returncode
+
+
+def main(out: Path) -> int:
+    """Build the site anew in a folder; returns the exit code."""
+    shutil.rmtree(out, ignore_errors=True)
+    (out / "source").mkdir(parents=True)
+    gather(out / "source")
+    return build(out)
 
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit(__doc__)
-    sys.exit(build(Path(sys.argv[1]).resolve()))
+    sys.exit(main(Path(sys.argv[1]).resolve()))

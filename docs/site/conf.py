@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
 project = "pagealloc_model"
 author = "pagealloc_model developers"
-copyright = author  # noqa: A001  (Sphinx's name)
-extensions = ["myst_nb"]
+copyright = author
+extensions = ["citations", "myst_nb"]
 root_doc = "index"
 html_theme = "furo"
 html_title = "pagealloc_model"

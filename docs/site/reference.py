@@ -15,21 +15,34 @@ from pagealloc_model.kernel_rules import PRESETS, KernelRules
 from pagealloc_model.policy import policy_settings
 from pagealloc_model.policy_fields import BOOL, CHOICE
 
-SECTION = re.compile(r"\b(?P<name>(?P<page>[ST])\d{1,2}(?P<part>\.\d{1,2})?)\b")
-PAGES = {"S": "page_allocator.md", "T": "trace_events.md"}
 HELP_COLUMNS = 88
+POLICY_INTRODUCTION = """# Policy fields
+
+What the kernel could do differently: the fields of `pm.Policy`, and with `ownership.` before their
+name those of `pm.OwnershipOptions`. A field of `Policy` that is not given means "as recorded". Its
+default is what mainline does where a recording does not say; "the kernel's own" is computed from
+the machine or differs by version. Write `pm.Policy(pcp_batch=127)`, or `--set pcp_batch=127`.
+"""
+RULES_INTRODUCTION = """# Kernel rules
+
+What differs between kernel versions: the fields of `pm.KernelRules`, and their value in each
+preset. † marks a value that is inferred, not read in a source. Write `--rules
+6.18,free_batched=true` to change one.
+"""
+ASSUMPTIONS_INTRODUCTION = """# Assumptions
+
+What *we* suppose where a recording is silent. Assumptions are printed with every result, and
+replays under different ones are not compared.
+"""
+HELP_INTRODUCTION = """# The command line, option by option
+
+What `pagealloc COMMAND --help` prints.
+"""
 
 
 def policy_page() -> str:
     """Every field of `pm.Policy` and of `pm.OwnershipOptions`."""
-    lines = [
-        "# Policy fields",
-        "",
-        "What the kernel could do differently: the fields of `pm.Policy`, and with `ownership.` before",
-        'their name those of `pm.OwnershipOptions`. A field of `Policy` that is not given means "as',
-        'recorded"; its default is what mainline does where a recording does not say. Write',
-        "`pm.Policy(pcp_batch=127)`, or `--set pcp_batch=127`.",
-    ]
+    lines = [POLICY_INTRODUCTION]
     groups: dict[str, list[Sequence[str]]] = {}
     for name, each in policy_settings().items():
         about = each.metadata
@@ -40,12 +53,12 @@ def policy_page() -> str:
             _range(about),
             _value(about["default"], about["kind"]),
             about["meaning"],
-            _with_links(about["source"]),
+            about["source"],
         )
         groups.setdefault(about["group"], []).append(row)
     heading = ("name", "kernel name", "unit", "range", "default", "meaning", "source")
     for group, rows in groups.items():
-        lines += ["", f"## {group[0].upper()}{group[1:]}", "", *_table(heading, rows)]
+        lines += [f"## {group[0].upper()}{group[1:]}", "", *_table(heading, rows), ""]
     return _page(lines)
 
 
@@ -56,46 +69,31 @@ def rules_page() -> str:
     for each in fields(KernelRules):
         if each.metadata:
             values = [
-                _value(getattr(rules, each.name), BOOL) + (" †" if each.name in rules.inferred else "")
+                _value(getattr(rules, each.name), BOOL) + " †" * (each.name in rules.inferred)
                 for rules in PRESETS.values()
             ]
-            meaning, source = each.metadata["meaning"], _with_links(each.metadata["source"])
+            meaning, source = each.metadata["meaning"], each.metadata["source"]
             rows.append((f"`{each.name}`", *values, meaning, source))
-    lines = [
-        "# Kernel rules",
-        "",
-        "What differs between kernel versions: the fields of `pm.KernelRules`, and their value in each",
-        "preset. † marks a value that is inferred, not read in a source. The source is a section of",
-        "[page_allocator.md](page_allocator.md). `--rules 6.18,free_batched=true` changes one.",
-        "",
-        *_table(heading, rows),
-    ]
-    return _page(lines)
+    return _page([RULES_INTRODUCTION, *_table(heading, rows)])
 
 
 def assumptions_page() -> str:
     """Every field of `pm.Assumptions` and of `pm.ElasticAssumptions`."""
-    lines = [
-        "# Assumptions",
-        "",
-        "What *we* suppose where a recording is silent. They are printed with every result, and",
-        "replays under different assumptions are not compared.",
-    ]
+    lines = [ASSUMPTIONS_INTRODUCTION]
     for kind in (Assumptions, ElasticAssumptions):
         meanings = _documented(kind)
         rows = []
         for each in fields(kind):
-            default = each.default if each.default is not MISSING else "its defaults"
-            rows.append((f"`{each.name}`", _value(default, ""), _with_links(meanings[each.name])))
-        lines += ["", f"## {kind.__name__}", "", *_table(("name", "default", "meaning"), rows)]
+            default = each.type + "()" if each.default is MISSING else each.default
+            rows.append((f"`{each.name}`", _value(default, ""), meanings[each.name]))
+        lines += [f"## {kind.__name__}", "", *_table(("name", "default", "meaning"), rows), ""]
     return _page(lines)
 
 
 def command_line_page() -> str:
     """The help of every command."""
     parser = build_parser()
-    lines = ["# The command line, option by option", "", "What `pagealloc COMMAND --help` prints.", ""]
-    lines += _help(parser)
+    lines = [HELP_INTRODUCTION, *_help(parser)]
     for name, command in _commands(parser).items():
         lines += ["", f"## {name}", "", *_help(command)]
     return _page(lines)
@@ -140,22 +138,10 @@ def _range(about: Mapping[str, Any]) -> str:
 
 def _value(value: object, kind: str) -> str:
     if value is None:
-        return "from the machine" if kind != BOOL else "by version"
+        return "the kernel's own"
     if isinstance(value, bool) or kind == BOOL:
         return f"`{str(bool(value)).lower()}`"
     return f"{value:,}" if isinstance(value, int) else f"`{value}`"
-
-
-def _with_links(text: str) -> str:
-    """Text whose citations ("S4.2") lead to the section they name."""
-
-    def link(found: re.Match[str]) -> str:
-        if found["part"] is None:
-            return f"[{found['name']}]({PAGES[found['page']]})"
-        target = found["name"].lower().replace(".", "-")
-        return f"[{found['name']}](#{target})"
-
-    return SECTION.sub(link, text)
 
 
 def _table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
