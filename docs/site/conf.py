@@ -20,3 +20,4 @@ nb_execution_mode = "off"
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
 nitpicky = True
+smartquotes = False
