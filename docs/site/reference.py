@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Any
 
-from pagealloc_model.assumptions import Assumptions, ElasticAssumptions
 from pagealloc_model.cli.main import build_parser
-from pagealloc_model.kernel_rules import PRESETS, KernelRules
-from pagealloc_model.policy import policy_settings
-from pagealloc_model.policy_fields import BOOL, CHOICE
+from pagealloc_model.policy.assumptions import Assumptions, ElasticAssumptions
+from pagealloc_model.policy.kernel_rules import PRESETS, KernelRules
+from pagealloc_model.policy.policy import policy_settings
+from pagealloc_model.policy.policy_fields import BOOL, CHOICE
 
 HELP_COLUMNS = 88
 POLICY_INTRODUCTION = """# Policy fields

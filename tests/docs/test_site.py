@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from pagealloc_model.assumptions import Assumptions, ElasticAssumptions
 from pagealloc_model.cli.main import COMMANDS
-from pagealloc_model.kernel_rules import KernelRules
-from pagealloc_model.policy import policy_settings
+from pagealloc_model.policy.assumptions import Assumptions, ElasticAssumptions
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.policy.policy import policy_settings
 
 BUILD_LIMIT_S = 300
 
