@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help lab install kernels test test-long format readme kernel-table screenshots lock perf-python system-packages clean
+.PHONY: help lab install kernels test test-long docs format readme kernel-table screenshots lock perf-python system-packages clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -37,11 +37,14 @@ test: system-packages kernels ## format and lint checks, unit, notebook and brow
 test-long: kernels ## tests that take minutes or need the full recordings (PAGEALLOC_RECORDINGS=DIR)
 	$(BIN)/python -m pytest -m long $(TWO_AT_ONCE) $(PYTEST_ARGS)
 
+docs: $(VENV)/installed ## build the documentation as a site (build/docs/html); warnings are errors
+	$(BIN)/python docs/site/build_site.py build/docs
+
 format: $(VENV)/installed ## format the code and mend what the linter can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-readme: kernels ## write README's figures anew (PAGEALLOC_RECORDINGS=DIR for those of full recordings)
+readme: kernels ## write the figures of README and docs/ anew (PAGEALLOC_RECORDINGS=DIR for those of full recordings)
 	$(BIN)/python benchmarks/readme.py
 
 kernel-table: $(VENV)/installed ## write docs/kernel_functions.md anew: the kernel's functions and the model's

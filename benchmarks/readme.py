@@ -1,4 +1,4 @@
-"""Write the figures of README and docs/: errors, choices judged alone, locks, speeds.
+"""Write the figures of README and docs/, each in its place: `PLACES`.
 
 Usage: python benchmarks/readme.py [PART ...]     (make readme)
 
@@ -35,7 +35,32 @@ from pagealloc_model.studies.workload.gate_effects import SIZES
 from pagealloc_model.studies.workload.shipped_map import DESIGNS, shipped_map
 
 PROJECT = Path(__file__).resolve().parent.parent
-FILES = (PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md")))
+PLACES = {
+    "errors-short": "README.md",
+    "errors": "docs/accuracy.md",
+    "errors-full": "docs/accuracy.md",
+    "choices": "docs/accuracy.md",
+    "defrag-pair": "docs/accuracy.md",
+    "reading": "docs/how_to_read.md",
+    "locks-short": "docs/locks.md",
+    "locks": "docs/locks.md",
+    "ownership": "docs/ownership.md",
+    "ownership-cpus": "docs/ownership.md",
+    "pressure": "docs/pressure.md",
+    "gate-pair": "docs/pressure.md",
+    "gate-map": "docs/pressure.md",
+    "defrag": "docs/pressure.md",
+    "size": "docs/size.md",
+    "long": "docs/size.md",
+    "speed": "docs/speed.md",
+    "slider": "docs/speed.md",
+    "policies": "docs/speed.md",
+    "start-up": "docs/speed.md",
+    "sweep": "docs/sweeps.md",
+    "fleet": "docs/sweeps.md",
+}
+"""Which file has the markers of each part."""
+
 SHIPPED = ("kbuild", "xfree", "highatomic_stock", "highatomic_gate3")
 FULL = (
     "kbuild",
@@ -69,10 +94,10 @@ SHORT = {
 
 
 def write_part(name: str, lines: Iterable[str]) -> None:
-    """Put lines between the two markers of a name, in the file that has them."""
+    """Put lines between the two markers of a name, in the file that `PLACES` names."""
     begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
     content = "\n".join(lines)
-    file = next(file for file in FILES if begin in file.read_text())
+    file = PROJECT / PLACES[name]
     head, _, rest = file.read_text().partition(begin)
     _, _, tail = rest.partition(end)
     file.write_text(f"{head}{begin}\n{content}\n{end}{tail}")

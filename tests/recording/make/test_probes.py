@@ -151,5 +151,5 @@ def test_a_kernel_without_kprobes(machine: Host, lockdown: bool) -> None:
 
 
 def test_the_documentation_names_the_events(checkout: Path) -> None:
-    documented = (checkout / "docs/bundle.md").read_text()
+    documented = (checkout / "docs/recording.md").read_text()
     assert set(BY_EVENT) <= set(re.findall(r"`pa:(\w+)`", documented))

@@ -1,0 +1,130 @@
+"""What `info`, `validate` and `compare` print of our own words is in docs/glossary.md."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from pagealloc_model.allocator.core.pressure_layout import DIVERGENCE_NAMES
+from pagealloc_model.cli import main
+
+GLOSSARY = Path(__file__).parent.parent.parent / "docs" / "glossary.md"
+OURS = {
+    "acquisition",
+    "assumptions",
+    "choice",
+    "demand",
+    "divergence",
+    "drain",
+    "elastic",
+    "error",
+    "first touch",
+    "forced",
+    "grown_pages",
+    "hidden_allocations",
+    "hold",
+    "imposed",
+    "in_base_pages",
+    "inferred",
+    "literal",
+    "null model",
+    "orphan_frees",
+    "pageset",
+    "policy",
+    "recording",
+    "refill",
+    "replay",
+    "resync",
+    "rules",
+    "snapshot",
+    "start state",
+    "transaction",
+    "unjudged",
+}
+"""Words that have an entry of their own."""
+PLAIN = {
+    *("path", "sha256", "kernel", "cpus", "seconds", "events", "other_events", "notes", "missing"),
+    *("zone_sizes", "lock_waits", "not_modelled", "metrics", "time_s", "recordings", "version"),
+    *("model", "kind", "rule", "value", "standing", "line", "check", "rules_origin", "changed"),
+    *("cpu", "pid", "task", "order", "migratetype", "event", "row", "actual", "high", "listed"),
+    *("alloc_factor", "free_count", "below_high", "reclaim_active", "what", "cause", "rows"),
+    *("kernel_function", "block_share", "choices_over_time", "resync_notes", "lost_events"),
+}
+"""Keys of the JSON that are the kernel's words, or plain English."""
+
+
+@cache
+def entries() -> set[str]:
+    return set(re.findall(r"^### (.+)$", GLOSSARY.read_text(), re.MULTILINE))
+
+
+@cache
+def explained() -> set[str]:
+    """Entries, and what an entry names in backticks."""
+    return entries() | set(re.findall(r"`([\w.]+)`", GLOSSARY.read_text()))
+
+
+def keys(value: object) -> Iterator[str]:
+    """Keys at every depth, but for what is below a policy, assumptions, or another open mapping."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield name
+            if name not in {"policy", "changed", "assumptions", "events", "other_events"} | {
+                *("lost_by_cpu", "lock_waits", "resync_repairs")
+            }:
+                yield from keys(inner)
+    elif isinstance(value, list):
+        for each in value:
+            yield from keys(each)
+
+
+COMMANDS = {
+    "info": ["info", "xfree", "--json"],
+    "validate": ["validate", "xfree", "--resync", "--json"],
+    "compare": ["compare", "xfree", "--patch", "pcp_batch=63", "--format", "json"],
+}
+
+
+@pytest.fixture(scope="module", params=COMMANDS)
+def printed(request: pytest.FixtureRequest) -> dict[str, object]:
+    """What a command prints as JSON."""
+    out = io.StringIO()
+    with redirect_stdout(out):
+        assert main(COMMANDS[request.param]) == 0
+    return json.loads(out.getvalue())
+
+
+def test_our_words_have_entries() -> None:
+    assert entries() >= OURS
+
+
+def test_every_entry_says_something() -> None:
+    for title, body in re.findall(r"^### (.+)\n\n(.*)", GLOSSARY.read_text(), re.MULTILINE):
+        assert body and not body.startswith("#"), title
+
+
+def test_keys_that_commands_print_are_explained(printed: dict[str, object]) -> None:
+    assert sorted(set(keys(printed)) - explained() - PLAIN) == []
+
+
+def test_metrics_and_choices_are_explained(printed: dict[str, object]) -> None:
+    rows = [row for table in printed.values() if isinstance(table, list) for row in table]
+    named = {
+        row[key]
+        for row in rows
+        if isinstance(row, dict)
+        for key in ("metric", "choice")
+        if key in row
+    }
+    assert sorted(named - explained()) == []
+
+
+def test_divergences_of_elastic_replays_are_explained() -> None:
+    assert set(DIVERGENCE_NAMES) <= explained()
