@@ -3,8 +3,8 @@
 Reference counting is compiled out (`_nrt=False`, a private option of numba, hence the pinned
 version): kernels take a few arrays and allocate nothing. Each entry point is compiled as one
 program with all it calls (see `one_program`). numba's disk cache does not see that a callee in
-another file changed, so the cache lives in a directory named by a fingerprint of all kernel
-sources.
+another file changed, so each entry point's machine code lives in a directory named by a fingerprint
+of all that it reaches: an edit elsewhere compiles nothing anew.
 
 Machine code does not test indices. With PAGEALLOC_CHECKED set it does: an index below zero or
 beyond its array, or two arrays of one call that overlap, end the call with an exception. The tests
@@ -15,22 +15,31 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable
-from functools import wraps
+from contextlib import suppress
+from functools import lru_cache, partial, wraps
 from itertools import combinations
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import WeakSet, ref
 
+import llvmlite
 import numba
 import numpy as np
 
-from pagealloc_model import one_program
+from pagealloc_model import kernel_cache, one_program
+from pagealloc_model.function_digest import function_digest
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 CHECKED = bool(os.environ.get("PAGEALLOC_CHECKED"))
 """Whether machine code tests its indices and its arrays."""
+
+_OURS = tuple(Path(each) for each in (__file__, one_program.__file__, kernel_cache.__file__))
+_entry_points: WeakSet[Any] = WeakSet()
 
 _INNER = {
     "nopython": True,
@@ -43,38 +52,97 @@ _INNER = {
 _ENTRY = {
     "nogil": True,
     "_nrt": False,
-    "cache": True,
     "error_model": "numpy",
     "pipeline_class": one_program.EntryCompiler,
 }
 
 
+@lru_cache(maxsize=1)
 def kernel_fingerprint() -> str:
-    """Hash of every kernel source and of numba's version; names the cache and the model."""
-    package = Path(__file__).parent
+    """Hash of every kernel source and of numba's version: the model's version."""
+    package = Path(sys.modules[__name__.partition(".")[0]].__path__[0])
     digest = hashlib.sha256(numba.__version__.encode())
-    kernels = [*package.glob("allocator/*.py"), *package.glob("trace/*.py")]
-    for source in [Path(__file__), Path(one_program.__file__), *sorted(kernels)]:
+    kernels = [*package.rglob("allocator/**/*.py"), *package.rglob("trace/**/*.py")]
+    for source in [*_OURS, *sorted(kernels)]:
         digest.update(source.name.encode())
         digest.update(source.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def cache_directory() -> Path:
-    """Where compiled kernels are kept: PAGEALLOC_CACHE, XDG_CACHE_HOME or ~/.cache."""
+@lru_cache(maxsize=1)
+def _how_compiled() -> str:
+    """What all machine code rests on: this file, numba's passes of our own, versions, settings."""
+    digest = hashlib.sha256()
+    for source in _OURS:
+        digest.update(source.read_bytes())
+    settings = (numba.config.OPT, numba.config.BOUNDSCHECK)
+    versions = (numba.__version__, np.__version__, llvmlite.__version__, sys.version)
+    return f"{digest.hexdigest()} {versions} {settings}"
+
+
+def entry_fingerprint(entry_point: Any) -> str:
+    """Hash of all that an entry point's machine code rests on, of what it reaches and no more.
+
+    Args:
+        entry_point: what `entry` returned, when all that it refers to is in place.
+
+    Raises:
+        UsageError: a kernel refers to a value that has no identity but its address.
+    """
+    rests_on = f"{_how_compiled()} {function_digest(entry_point, one_program.compiled_as)}"
+    return hashlib.sha256(rests_on.encode()).hexdigest()[:16]
+
+
+def cache_base() -> Path:
+    """What holds all that this package keeps: PAGEALLOC_CACHE, XDG_CACHE_HOME or ~/.cache."""
     chosen = os.environ.get("PAGEALLOC_CACHE")
     if chosen:
-        base = Path(chosen)
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pagealloc_model"
-    directory = base / f"kernels-{kernel_fingerprint()}"
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pagealloc_model"
+
+
+def cache_directory() -> Path:
+    """Where that is kept which any change of a kernel makes worthless: kernels with hooks, results.
+
+    The model's own kernels are in `kernels_directory`.
+    """
+    return _writable(cache_base() / f"kernels-{kernel_fingerprint()}")
+
+
+def kernels_directory() -> Path:
+    """Where compiled kernels are kept: one directory for each entry point and fingerprint."""
+    return _writable(cache_base() / "kernels")
+
+
+def _writable(directory: Path) -> Path:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         if os.access(directory, os.W_OK):
+            os.utime(directory)
             return directory
     except OSError:
         pass
+    return _instead_of(directory)
+
+
+@lru_cache
+def _instead_of(_: Path) -> Path:
     return Path(tempfile.mkdtemp(prefix="pagealloc_model-kernels-"))
+
+
+def compilations() -> Counter[str]:
+    """How often each entry point was compiled in this process, not loaded from disk."""
+    counts: Counter[str] = Counter()
+    for entry_point in _entry_points:
+        name = entry_name(entry_point)
+        counts[name] += sum(entry_point.stats.cache_misses.values())
+    return counts
+
+
+def entry_name(entry_point: Any) -> str:
+    """Name of an entry point: its file's and its own."""
+    function = entry_point.py_func
+    return f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
 
 
 def inner(function: Kernel) -> Kernel:
@@ -108,15 +176,28 @@ def _checks() -> dict[str, Any]:
 
 
 def entry(function: Kernel, subdirectory: str = "") -> Kernel:
-    """Compile a function that Python calls; kept on disk, with hooks in a place of its own."""
-    before = numba.config.CACHE_DIR
-    kept = cache_directory() / ("checked" if CHECKED else "") / subdirectory
-    numba.config.CACHE_DIR = str(kept)
-    try:
-        compiled = numba.njit(**_ENTRY, **_checks())(function)
-    finally:
-        numba.config.CACHE_DIR = before
+    """Compile a function that Python calls; kept on disk, with hooks in a place of its own.
+
+    Args:
+        function: what to compile.
+        subdirectory: of `cache_directory`; "" for the model's own kernels.
+    """
+    compiled = numba.njit(**_ENTRY, **_checks())(function)
+    if numba.config.DISABLE_JIT:
+        return compiled  # type: ignore[no-any-return]
+    _entry_points.add(compiled)
+    kernel_cache.keep(compiled, partial(_directory, ref(compiled), subdirectory))
     return _with_arrays_apart(compiled) if CHECKED else compiled  # type: ignore[no-any-return]
+
+
+def _directory(compiled: ref[Any], subdirectory: str) -> Path:
+    """Where an entry point's machine code is kept; told that it is in use."""
+    entry_point = compiled()
+    above = cache_directory() / subdirectory if subdirectory else kernels_directory()
+    directory = above / f"{entry_name(entry_point)}-{entry_fingerprint(entry_point)}"
+    with suppress(OSError):
+        os.utime(directory)
+    return directory
 
 
 def _with_arrays_apart(entry_point: Callable[..., Any]) -> Callable[..., Any]:
