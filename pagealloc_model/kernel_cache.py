@@ -61,7 +61,7 @@ class _KeptCache(FunctionCache):
     def _index_key(self, sig: Any, codegen: Any) -> Any:
         """The key of numba, and the fields of named tuples, whose types do not tell their order."""
         given = getattr(sig, "args", sig)
-        fields = tuple(each.fields for each in given if isinstance(each, types.NamedTuple))
+        fields = tuple(each.fields for each in given if isinstance(each, types.BaseNamedTuple))
         return fields, super()._index_key(sig, codegen)
 
 

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -184,3 +184,32 @@ def test_a_fingerprint_reaches_all_that_is_compiled(
 
     function_digest(loop, note)
     assert {"push_tail", "list_index"} <= compiled <= reached
+
+
+class Near(NamedTuple):
+    """Two words of one type."""
+
+    near: int
+    far: int
+
+
+class Swapped(NamedTuple):
+    """The same in another order."""
+
+    far: int
+    near: int
+
+
+def near_of(words: Near) -> int:
+    """A kernel that takes a named tuple."""
+    return words.near
+
+
+@pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
+def test_the_order_of_a_named_tuple_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For numba alone, two orders of fields of one type are the same type."""
+    monkeypatch.setenv("PAGEALLOC_CACHE", str(tmp_path))
+    assert jit.entry(near_of)(Near(near=1, far=2)) == 1
+    Swapped.__qualname__ = Swapped.__name__ = "Near"
+    monkeypatch.setitem(globals(), "Near", Swapped)
+    assert jit.entry(near_of)(Swapped(near=1, far=2)) == 1
