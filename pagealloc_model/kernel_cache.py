@@ -20,8 +20,9 @@ from numba.core.dispatcher import Dispatcher
 class _Kept(_CacheLocator):
     """A directory that a fingerprint names: what lies there is never out of date."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, file: str) -> None:
         self.directory = directory
+        self._py_file = file
 
     def get_cache_path(self) -> str:
         """The directory."""
@@ -45,7 +46,7 @@ class _KeptCache(FunctionCache):
     """
 
     def __init__(self, function: Callable[..., Any], directory: Path) -> None:
-        here = _Kept(directory)
+        here = _Kept(directory, function.__code__.co_filename)
 
         class Here(_Kept):
             @classmethod
