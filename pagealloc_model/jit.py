@@ -190,11 +190,19 @@ def entry(function: Kernel, subdirectory: str = "") -> Kernel:
     return _with_arrays_apart(compiled) if CHECKED else compiled  # type: ignore[no-any-return]
 
 
+def is_on_disk(entry_point: Any) -> bool:
+    """Whether an entry point of the model's own was compiled before, as it is now."""
+    return any((kernels_directory() / _kept_as(entry_point)).glob("*.nbc"))
+
+
+def _kept_as(entry_point: Any) -> str:
+    return f"{entry_name(entry_point)}-{entry_fingerprint(entry_point)}"
+
+
 def _directory(compiled: ref[Any], subdirectory: str) -> Path:
     """Where an entry point's machine code is kept; told that it is in use."""
-    entry_point = compiled()
     above = cache_directory() / subdirectory if subdirectory else kernels_directory()
-    directory = above / f"{entry_name(entry_point)}-{entry_fingerprint(entry_point)}"
+    directory = above / _kept_as(compiled())
     with suppress(OSError):
         os.utime(directory)
     return directory
