@@ -6,6 +6,9 @@ program with all it calls (see `one_program`). numba's disk cache does not see t
 another file changed, so each entry point's machine code lives in a directory named by a fingerprint
 of all that it reaches: an edit elsewhere compiles nothing anew.
 
+With PAGEALLOC_PLAIN_NUMBA set, or with a release of numba that is not KNOWN_NUMBA, none of this is
+used: numba compiles kernels in its own way, to the same results.
+
 Machine code does not test indices. With PAGEALLOC_CHECKED set it does: an index below zero or
 beyond its array, or two arrays of one call that overlap, end the call with an exception. The tests
 replay recordings that way.
@@ -17,6 +20,7 @@ import hashlib
 import os
 import sys
 import tempfile
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -30,7 +34,6 @@ import llvmlite
 import numba
 import numpy as np
 
-from pagealloc_model import kernel_cache, one_program
 from pagealloc_model.function_digest import function_digest
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
@@ -38,7 +41,27 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 CHECKED = bool(os.environ.get("PAGEALLOC_CHECKED"))
 """Whether machine code tests its indices and its arrays."""
 
-_OURS = tuple(Path(each) for each in (__file__, one_program.__file__, kernel_cache.__file__))
+KNOWN_NUMBA = "0.68."
+"""What `one_program` and `kernel_cache` are written for."""
+
+PLAIN = bool(os.environ.get("PAGEALLOC_PLAIN_NUMBA")) or not numba.__version__.startswith(
+    KNOWN_NUMBA
+)
+"""Whether numba compiles kernels in its own way, with public options: slower, same results."""
+
+if not PLAIN:
+    from pagealloc_model import kernel_cache, one_program
+elif not os.environ.get("PAGEALLOC_PLAIN_NUMBA"):
+    warnings.warn(
+        f"numba {numba.__version__} is not {KNOWN_NUMBA}x: it compiles kernels in its own way, "
+        "which takes minutes and gives the same results more slowly",
+        RuntimeWarning,
+        stacklevel=1,
+    )
+
+_OURS = tuple(
+    Path(__file__).with_name(name) for name in ("jit.py", "one_program.py", "kernel_cache.py")
+)
 _entry_points: WeakSet[Any] = WeakSet()
 
 _INNER = {
@@ -49,12 +72,8 @@ _INNER = {
     "no_cfunc_wrapper": True,
     "error_model": "numpy",
 }
-_ENTRY = {
-    "nogil": True,
-    "_nrt": False,
-    "error_model": "numpy",
-    "pipeline_class": one_program.EntryCompiler,
-}
+_ENTRY = {"nogil": True, "_nrt": False, "error_model": "numpy"}
+_PUBLIC = {"nogil": True, "error_model": "numpy"}
 
 
 @lru_cache(maxsize=1)
@@ -83,12 +102,16 @@ def _how_compiled() -> str:
 def entry_fingerprint(entry_point: Any) -> str:
     """Hash of all that an entry point's machine code rests on, of what it reaches and no more.
 
+    In numba's own way it is that of all kernels.
+
     Args:
         entry_point: what `entry` returned, when all that it refers to is in place.
 
     Raises:
         UsageError: a kernel refers to a value that has no identity but its address.
     """
+    if PLAIN:
+        return kernel_fingerprint()
     rests_on = f"{_how_compiled()} {function_digest(entry_point, one_program.compiled_as)}"
     return hashlib.sha256(rests_on.encode()).hexdigest()[:16]
 
@@ -147,28 +170,31 @@ def entry_name(entry_point: Any) -> str:
 
 def inner(function: Kernel) -> Kernel:
     """Compile a function that only kernels call."""
-    return _inner(function, one_program.InnerCompiler)
+    return _inner(function, "InnerCompiler")
 
 
 def hot(function: Kernel) -> Kernel:
     """Compile a function that nearly every event goes through: it is part of its callers."""
-    return _inner(function, one_program.HotCompiler)
+    return _inner(function, "HotCompiler")
 
 
 def cold(function: Kernel) -> Kernel:
     """Compile a function that few events go through: it stays out of its callers."""
-    return _inner(function, one_program.ColdCompiler)
+    return _inner(function, "ColdCompiler")
 
 
 def guest(function: Kernel) -> Kernel:
     """Compile a caller's function for kernels: its indices may count from an array's end."""
-    return _inner(function, one_program.GuestCompiler)
+    return _inner(function, "GuestCompiler")
 
 
-def _inner(function: Kernel, compiler: Any) -> Kernel:
+def _inner(function: Kernel, compiler: str) -> Kernel:
     if numba.config.DISABLE_JIT:
         return function
-    return one_program.inner_dispatcher(function, _INNER | _checks(), compiler)  # type: ignore[no-any-return]
+    if PLAIN:
+        return numba.njit(**_PUBLIC, **_checks())(function)  # type: ignore[no-any-return]
+    passes = getattr(one_program, compiler)
+    return one_program.inner_dispatcher(function, _INNER | _checks(), passes)  # type: ignore[no-any-return]
 
 
 def _checks() -> dict[str, Any]:
@@ -182,12 +208,30 @@ def entry(function: Kernel, subdirectory: str = "") -> Kernel:
         function: what to compile.
         subdirectory: of `cache_directory`; "" for the model's own kernels.
     """
-    compiled = numba.njit(**_ENTRY, **_checks())(function)
-    if numba.config.DISABLE_JIT:
-        return compiled  # type: ignore[no-any-return]
+    compiled = function if numba.config.DISABLE_JIT else _compiled_entry(function, subdirectory)
+    return _with_arrays_apart(compiled) if CHECKED else compiled  # type: ignore[return-value]
+
+
+def _compiled_entry(function: Callable[..., Any], subdirectory: str) -> Any:
+    if PLAIN:
+        compiled = _plain_entry(function, subdirectory)
+    else:
+        passes = one_program.EntryCompiler
+        compiled = numba.njit(**_ENTRY, **_checks(), pipeline_class=passes)(function)
+        kernel_cache.keep(compiled, partial(_directory, ref(compiled), subdirectory))
     _entry_points.add(compiled)
-    kernel_cache.keep(compiled, partial(_directory, ref(compiled), subdirectory))
-    return _with_arrays_apart(compiled) if CHECKED else compiled  # type: ignore[no-any-return]
+    return compiled
+
+
+def _plain_entry(function: Callable[..., Any], subdirectory: str) -> Any:
+    """An entry point as numba makes it, kept with the fingerprint of all sources of kernels."""
+    above = cache_directory() / ("plain-checked" if CHECKED else "plain")
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(above / subdirectory)
+    try:
+        return numba.njit(**_PUBLIC, **_checks(), cache=True)(function)
+    finally:
+        numba.config.CACHE_DIR = before
 
 
 def is_on_disk(entry_point: Any) -> bool:

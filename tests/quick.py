@@ -1,15 +1,16 @@
 """A verdict on an edit in about half a minute: `make quick` (QUICK_ARGS="--seconds 60").
 
 1. Files that differ from a commit (`--since`, by default HEAD), and new ones, are what changed.
-2. Entry points whose fingerprint changed are compiled: of the large ones (see LARGE) the first two
-   groups at most, one on each core. A test that needs another large one is left out when it asks
-   for it, by name; so is whatever has not begun when the time is up.
-3. A shipped recording is replayed by the edited kernels and by those of the commit; whether the
-   outcome is the same is said, and is no failure: an edit may mean to change it.
+2. Of the large entry points (see LARGE) the first one whose fingerprint changed is compiled. A test
+   that needs another is left out when it asks for it. Small ones are compiled on first use.
+3. A shipped recording is replayed by the edited kernels and, on the other core meanwhile, by those
+   of the commit; whether the outcome is the same is said, and is no failure: an edit may mean to
+   change it.
 4. Tests that import a changed module, directly or not, are run: first the comparison with the
-   oracle (with fewer scenarios), then test files by the number of imports between.
+   oracle, with fewer scenarios and whatever the time; then files of tests by the number of imports
+   between, as long as there is time. What is left out is said.
 
-Exit status 0 if all tests that ran passed, 1 if one failed, 2 if nothing could be run. `make test`
+Exit status 0 if all tests that ran passed, 1 if one failed, 2 if none ran. `make test`
 is what tells whether an edit is right.
 """
 
@@ -22,6 +23,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -73,18 +75,14 @@ def chosen_tests(graph: ImportGraph, changed: list[str]) -> list[str]:
     return sorted(reached, key=lambda name: (name not in FIRST, distances[name], name))
 
 
-def groups_to_compile() -> list[str]:
-    """Groups of large kernels that the edit touches, as many as there is time for."""
-    from importlib import import_module
-
+def group_to_compile() -> str | None:
+    """The first group of large kernels that the edit touches."""
     from pagealloc_model import jit
 
-    stale = [
-        group
-        for module, (name, group) in LARGE.items()
-        if not jit.is_on_disk(getattr(import_module(module), name))
-    ]
-    return stale[:2]
+    for module, (name, group) in LARGE.items():
+        if not jit.is_on_disk(getattr(import_module(module), name)):
+            return group
+    return None
 
 
 def compiled(group: str) -> str:
@@ -145,7 +143,9 @@ class InTime:
 
     def __init__(self, until: float) -> None:
         self.until = until
-        self.left_out: dict[str, int] = {}
+        self.running = ""
+        self.left_out: dict[str, set[str]] = {}
+        self.passed = 0
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Let property tests try a few examples."""
@@ -160,12 +160,17 @@ class InTime:
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Begin nothing after the end."""
-        if time.monotonic() > self.until:
-            self.leave_out(f"{item.path.relative_to(CHECKOUT)}: no time left")
+        self.running = module_name(item.path.relative_to(CHECKOUT))
+        if time.monotonic() > self.until and self.running not in FIRST:
+            self.leave_out("no time left")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count what passed."""
+        self.passed += report.when == "call" and report.passed
 
     def leave_out(self, why: str) -> None:
         """Skip the test that is running, and remember why."""
-        self.left_out[why] = self.left_out.get(why, 0) + 1
+        self.left_out.setdefault(why, set()).add(self.running)
         pytest.skip(why)
 
     def refuse_to_compile(self) -> None:
@@ -202,6 +207,7 @@ def main() -> int:
     begun = time.monotonic()
     parser = argparse.ArgumentParser(description="a verdict on an edit in half a minute")
     parser.add_argument("--seconds", type=float, default=27, help="begin no test after these")
+    parser.add_argument("--files", type=int, default=12, help="files of tests at most")
     parser.add_argument("--since", default="HEAD", help="the commit to compare with")
     options = parser.parse_args()
     changed = changed_modules(options.since)
@@ -214,7 +220,9 @@ def main() -> int:
     reaches_loop = "pagealloc_model.allocator.replay" in graph.distances(changed)
     with ProcessPoolExecutor(max_workers=2) as pool:
         before = pool.submit(replayed_at, options.since) if reaches_loop else None
-        for line in pool.map(compiled, groups_to_compile()):
+        stale = pool.submit(group_to_compile).result()
+        if stale:
+            line = pool.submit(compiled, stale).result()
             print(f"  {line} after {time.monotonic() - begun:.0f} s", flush=True)
         if before is not None:
             now = replayed(CHECKOUT)
@@ -222,12 +230,18 @@ def main() -> int:
             print(f"  replay of {RECORDING}: {same} at {options.since}", flush=True)
     in_time = InTime(begun + options.seconds)
     in_time.refuse_to_compile()
-    files = [str(graph.files[name].relative_to(CHECKOUT)) for name in tests]
+    if tests[options.files :]:
+        in_time.left_out["too many files"] = set(tests[options.files :])
+    files = [str(graph.files[name].relative_to(CHECKOUT)) for name in tests[: options.files]]
     failed = pytest.main(["-q", "-x", "--no-header", "-r", "fE", *files], plugins=[in_time])
-    for why, count in in_time.left_out.items():
-        print(f"left out: {count} of {why}")
-    print(f"{'FAILED' if failed else 'passed'} after {time.monotonic() - begun:.0f} s")
-    return int(failed != pytest.ExitCode.OK)
+    for why, names in in_time.left_out.items():
+        short = sorted(name.rpartition(".test_")[2] for name in names)
+        print(f"left out, {why} ({len(names)}): {', '.join(short)}")
+    print(f"{in_time.passed} tests passed after {time.monotonic() - begun:.0f} s")
+    if failed not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        print("FAILED")
+        return 1
+    return 0 if in_time.passed else 2
 
 
 if __name__ == "__main__":
