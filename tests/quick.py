@@ -8,7 +8,7 @@
    change it.
 4. Tests that import a changed module, directly or not, are run: first the comparison with the
    oracle, with fewer scenarios and whatever the time; then files of tests by the number of imports
-   between, as long as there is time. What is left out is said.
+   between, as long as there is time. The first failure ends it. What is left out is said.
 
 Exit status 0 if all tests that ran passed, 1 if one failed, 2 if none ran. `make test`
 is what tells whether an edit is right.
@@ -40,6 +40,8 @@ SLOW = ("browser", "kernel_build", "fuzz")
 """Folders of tests that take more than the time there is."""
 SKIPPED = ("test_seeded_faults", "test_notebooks", "test_wheel", "test_make_lab", "test_hooks")
 """Files of tests that install, compile or start whole programs."""
+LEAST_S = 8
+"""Seconds for tests, however long compiling took."""
 LARGE = {
     "pagealloc_model.allocator.replay": ("advance", "event loop"),
     "pagealloc_model.allocator.resync": ("resync", "judging of choices"),
@@ -228,7 +230,7 @@ def main() -> int:
             now = replayed(CHECKOUT)
             same = "the same as" if now == before.result() else "ANOTHER than"
             print(f"  replay of {RECORDING}: {same} at {options.since}", flush=True)
-    in_time = InTime(begun + options.seconds)
+    in_time = InTime(max(begun + options.seconds, time.monotonic() + LEAST_S))
     in_time.refuse_to_compile()
     if tests[options.files :]:
         in_time.left_out["too many files"] = set(tests[options.files :])
