@@ -28,7 +28,7 @@ lab: kernels ## set up, print the error table of a shipped recording, open the f
 install: $(VENV)/installed ## create .venv from requirements.lock (PYTHON=... picks the interpreter)
 
 kernels: $(VENV)/installed ## compile the model; seconds once it is cached
-	$(BIN)/python -m pagealloc_model.compile_kernels
+	$(BIN)/python -m pagealloc_model.cli.compile_kernels
 
 quick: $(VENV)/installed ## a verdict in half a minute on what differs from HEAD (QUICK_ARGS=...)
 	$(BIN)/python -m tests.quick $(QUICK_ARGS)

@@ -43,9 +43,9 @@ SKIPPED = ("test_seeded_faults", "test_notebooks", "test_wheel", "test_make_lab"
 LEAST_S = 8
 """Seconds for tests, however long compiling took."""
 LARGE = {
-    "pagealloc_model.allocator.replay": ("advance", "event loop"),
-    "pagealloc_model.allocator.resync": ("resync", "judging of choices"),
-    "pagealloc_model.allocator.elastic": ("advance_elastic", "event loop under pressure"),
+    "pagealloc_model.allocator.core.replay": ("advance", "event loop"),
+    "pagealloc_model.allocator.choices.resync": ("resync", "judging of choices"),
+    "pagealloc_model.allocator.pressure.elastic": ("advance_elastic", "event loop under pressure"),
 }
 """Modules of entry points that take more than some seconds to compile, and their groups."""
 LARGE_FUNCTIONS = 60
@@ -79,7 +79,7 @@ def chosen_tests(graph: ImportGraph, changed: list[str]) -> list[str]:
 
 def group_to_compile() -> str | None:
     """The first group of large kernels that the edit touches."""
-    from pagealloc_model import jit
+    from pagealloc_model.base import jit
 
     for module, (name, group) in LARGE.items():
         if not jit.is_on_disk(getattr(import_module(module), name)):
@@ -89,7 +89,7 @@ def group_to_compile() -> str | None:
 
 def compiled(group: str) -> str:
     """Compile a group, in a process of its own; returns how it went."""
-    from pagealloc_model.compile_kernels import compile_kernel
+    from pagealloc_model.cli.compile_kernels import compile_kernel
 
     return f"{group}: {compile_kernel(group)}"
 
@@ -97,7 +97,7 @@ def compiled(group: str) -> str:
 REPLAY = f"""
 import hashlib
 import pagealloc_model as pm
-from pagealloc_model.allocator.replay import advance
+from pagealloc_model.allocator.core.replay import advance
 run = pm.replay(pm.open("{RECORDING}"))
 digest = hashlib.sha256()
 for array in (run.log, run.places, run.final.pages, run.final.blocks, run.final.st):
@@ -192,7 +192,7 @@ class InTime:
 
 def functions_reached(function: Any) -> int:
     """Number of functions that an entry point's machine code takes in."""
-    from pagealloc_model.function_digest import function_digest
+    from pagealloc_model.base.function_digest import function_digest
 
     reached: list[Any] = []
 
@@ -219,7 +219,7 @@ def main() -> int:
     graph = ImportGraph(CHECKOUT)
     tests = chosen_tests(graph, changed)
     print(f"changed: {', '.join(changed)}\nreached by {len(tests)} test files", flush=True)
-    reaches_loop = "pagealloc_model.allocator.replay" in graph.distances(changed)
+    reaches_loop = "pagealloc_model.allocator.core.replay" in graph.distances(changed)
     with ProcessPoolExecutor(max_workers=2) as pool:
         before = pool.submit(replayed_at, options.since) if reaches_loop else None
         stale = pool.submit(group_to_compile).result()

@@ -16,22 +16,22 @@ def graph(checkout: Path) -> ImportGraph:
 
 
 def test_an_edit_of_a_kernel_asks_the_oracle_first(graph: ImportGraph) -> None:
-    distances = graph.distances(["pagealloc_model.allocator.pcp"])
-    chosen = quick.chosen_tests(graph, ["pagealloc_model.allocator.pcp"])
+    distances = graph.distances(["pagealloc_model.allocator.core.pcp"])
+    chosen = quick.chosen_tests(graph, ["pagealloc_model.allocator.core.pcp"])
     assert set(chosen[:2]) == set(quick.FIRST)
     nearest = [distances[name] for name in chosen[2:]]
     assert nearest == sorted(nearest)
-    assert "tests.trace.test_time_order" not in chosen
+    assert "tests.recording.trace.test_time_order" not in chosen
 
 
 def test_an_edit_elsewhere_leaves_the_oracle_alone(graph: ImportGraph) -> None:
-    chosen = quick.chosen_tests(graph, ["pagealloc_model.trace.gfp_names"])
+    chosen = quick.chosen_tests(graph, ["pagealloc_model.recording.trace.gfp_names"])
     assert chosen
     assert not set(chosen) & set(quick.FIRST)
 
 
 def test_public_names_are_imports(graph: ImportGraph) -> None:
-    assert "pagealloc_model.hooks" in graph.imports["tests.test_hooks"]
+    assert "pagealloc_model.allocator.hooks" in graph.imports["tests.allocator.test_hooks"]
 
 
 def test_without_a_change_nothing_is_judged(
@@ -44,8 +44,8 @@ def test_without_a_change_nothing_is_judged(
 
 
 def test_large_entry_points_are_told_from_small_ones() -> None:
-    from pagealloc_model.allocator.initial import place_listed
-    from pagealloc_model.allocator.replay import advance
+    from pagealloc_model.allocator.core.initial import place_listed
+    from pagealloc_model.allocator.core.replay import advance
 
     assert quick.functions_reached(advance) > quick.LARGE_FUNCTIONS
     assert quick.functions_reached(place_listed) < quick.LARGE_FUNCTIONS

@@ -13,38 +13,38 @@ import numba
 import numpy as np
 import pytest
 
-from pagealloc_model import jit
-from pagealloc_model.allocator.initial import LISTED, place_listed
-from pagealloc_model.allocator.replay import advance
-from pagealloc_model.allocator.state import make_state
-from pagealloc_model.function_digest import function_digest
-from pagealloc_model.jit import (
+from pagealloc_model.allocator.core.initial import LISTED, place_listed
+from pagealloc_model.allocator.core.replay import advance
+from pagealloc_model.allocator.core.state import make_state
+from pagealloc_model.base import jit
+from pagealloc_model.base.function_digest import function_digest
+from pagealloc_model.base.jit import (
     cache_directory,
     entry_fingerprint,
     kernel_fingerprint,
     kernels_directory,
 )
-from pagealloc_model.kernel_rules import KernelRules
-from pagealloc_model.one_program import InnerLibrary
+from pagealloc_model.base.one_program import InnerLibrary
+from pagealloc_model.policy.kernel_rules import KernelRules
 from tests.allocator.event_sequence import plain_digest
 from tests.allocator.small_state import one_zone
 
 COUNTS_REFERENCES = b"NRT_incref"
 
-CALLEE = "pagealloc_model/allocator/buddy.py"
+CALLEE = "pagealloc_model/allocator/core/buddy.py"
 EDIT = ("push_tail(pages, st, lst, pfn)\n", "push_head(pages, st, lst, pfn)\n")
 """A change two calls below the entry point `place_buddies`, in another file."""
 
 EDITS_WITHOUT_EFFECT = {
-    "pagealloc_model/allocator/initial.py": ("@entry\n", "# A comment.\n\n\n@entry\n"),
-    "pagealloc_model/allocator/buddy.py": ('    """', '    """Edited: '),
-    "pagealloc_model/allocator/pcp.py": ("wanted >> order, 2)", "wanted >> order, 3)"),
-    "pagealloc_model/allocator/layout.py": ("PAGE = ", "NOT_USED = 1\nPAGE = "),
+    "pagealloc_model/allocator/core/initial.py": ("@entry\n", "# A comment.\n\n\n@entry\n"),
+    "pagealloc_model/allocator/core/buddy.py": ('    """', '    """Edited: '),
+    "pagealloc_model/allocator/core/pcp.py": ("wanted >> order, 2)", "wanted >> order, 3)"),
+    "pagealloc_model/allocator/core/layout.py": ("PAGE = ", "NOT_USED = 1\nPAGE = "),
 }
 """A comment, docstrings, a kernel and a constant that `place_buddies` does not reach."""
 
 EDIT_OF_A_CONSTANT = (
-    "pagealloc_model/allocator/layout.py",
+    "pagealloc_model/allocator/core/layout.py",
     "NOWHERE, ALLOCATED, BUDDY, ON_PCP = 0, 1, 2, 3",
     "NOWHERE, ALLOCATED, BUDDY, ON_PCP = 0, 1, 3, 2",
 )
@@ -52,10 +52,10 @@ EDIT_OF_A_CONSTANT = (
 PLACE_TWO_PAGES = """
 import numpy as np
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.initial import place_buddies
-from pagealloc_model.jit import entry_fingerprint
-from pagealloc_model.allocator.state import make_state
-from pagealloc_model.kernel_rules import KernelRules
+from pagealloc_model.allocator.core.initial import place_buddies
+from pagealloc_model.base.jit import entry_fingerprint
+from pagealloc_model.allocator.core.state import make_state
+from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.machine import Machine, Zone
 
 zone = Zone(

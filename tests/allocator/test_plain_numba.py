@@ -19,9 +19,9 @@ if len(sys.argv) > 1:
     numba.__version__ = sys.argv[1]
 import numpy as np
 import pagealloc_model as pm
-from pagealloc_model import jit
+from pagealloc_model.base import jit
 from pagealloc_model.allocator.initial import LISTED, place_buddies, place_listed
-from pagealloc_model.allocator.state import make_state
+from pagealloc_model.allocator.core.state import make_state
 from pagealloc_model.machine import Machine, Zone
 
 size = 4096
@@ -45,7 +45,7 @@ print(jit.PLAIN, digest.hexdigest())
 REPLAY = """
 import hashlib, sys
 import pagealloc_model as pm
-from pagealloc_model import jit
+from pagealloc_model.base import jit
 
 run = pm.replay(pm.open(sys.argv[1]))
 digest = hashlib.sha256()
