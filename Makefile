@@ -5,11 +5,12 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help lab install kernels test test-long docs format readme kernel-table screenshots lock perf-python system-packages clean
+.PHONY: help lab install kernels quick test test-long docs format readme kernel-table screenshots lock perf-python system-packages clean
 
 VENV := .venv
 BIN := $(VENV)/bin
 LAB_ARGS ?=
+QUICK_ARGS ?=
 PYTEST_ARGS ?=
 # two files of tests at once; browser tests stay last on both sides (tests/conftest.py)
 TWO_AT_ONCE := -n 2 --dist loadfile --no-loadscope-reorder
@@ -28,6 +29,9 @@ install: $(VENV)/installed ## create .venv from requirements.lock (PYTHON=... pi
 
 kernels: $(VENV)/installed ## compile the model; seconds once it is cached
 	$(BIN)/python -m pagealloc_model.cli.compile_kernels
+
+quick: $(VENV)/installed ## a verdict in half a minute on what differs from HEAD (QUICK_ARGS=...)
+	$(BIN)/python -m tests.quick $(QUICK_ARGS)
 
 test: system-packages kernels ## format and lint checks, unit, notebook and browser tests (PYTEST_ARGS=...)
 	$(BIN)/ruff format --check .

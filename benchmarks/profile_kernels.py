@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 import pagealloc_model as pm
-from pagealloc_model.base.jit import cache_directory
+from pagealloc_model.base.jit import kernels_directory
 
 RUNS = 8
 LINES = 14
@@ -30,10 +30,10 @@ LINES = 14
 def main(path: str = "kbuild", *settings: str) -> None:
     """Profile and print."""
     with tempfile.TemporaryDirectory(prefix="pagealloc-profile-") as made:
-        kept = cache_directory()
-        cache = shutil.copytree(kept, Path(made) / kept.name)
-        for file in cache.rglob("replay.advance*"):
-            file.unlink()
+        kept = kernels_directory()
+        shutil.copytree(
+            kept, Path(made) / kept.name, ignore=shutil.ignore_patterns("replay.advance-*")
+        )
         os.environ["PAGEALLOC_CACHE"] = made
         samples = Path(made) / "perf.data"
         from pagealloc_model.allocator.core.replay import advance

@@ -3,8 +3,11 @@
 Reference counting is compiled out (`_nrt=False`, a private option of numba, hence the pinned
 version): kernels take a few arrays and allocate nothing. Each entry point is compiled as one
 program with all it calls (see `one_program`). numba's disk cache does not see that a callee in
-another file changed, so the cache lives in a directory named by a fingerprint of all kernel
-sources.
+another file changed, so each entry point's machine code lives in a directory named by a fingerprint
+of all that it reaches: an edit elsewhere compiles nothing anew.
+
+With PAGEALLOC_PLAIN_NUMBA set, or with a release of numba that is not KNOWN_NUMBA, none of this is
+used: numba compiles kernels in its own way, to the same results.
 
 Machine code does not test indices. With PAGEALLOC_CHECKED set it does: an index below zero or
 beyond its array, or two arrays of one call that overlap, end the call with an exception. The tests
@@ -15,22 +18,51 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 import tempfile
+import warnings
+from collections import Counter
 from collections.abc import Callable
-from functools import wraps
+from contextlib import suppress
+from functools import lru_cache, partial, wraps
 from itertools import combinations
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import WeakSet, ref
 
+import llvmlite
 import numba
 import numpy as np
 
-from pagealloc_model.base import one_program
+from pagealloc_model.base.function_digest import function_digest
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 CHECKED = bool(os.environ.get("PAGEALLOC_CHECKED"))
 """Whether machine code tests its indices and its arrays."""
+
+KNOWN_NUMBA = "0.68."
+"""What `one_program` and `kernel_cache` are written for."""
+
+PLAIN = bool(os.environ.get("PAGEALLOC_PLAIN_NUMBA")) or not numba.__version__.startswith(
+    KNOWN_NUMBA
+)
+"""Whether numba compiles kernels in its own way, with public options: slower, same results."""
+
+if not PLAIN:
+    from pagealloc_model.base import kernel_cache, one_program
+elif not os.environ.get("PAGEALLOC_PLAIN_NUMBA"):
+    warnings.warn(
+        f"numba {numba.__version__} is not {KNOWN_NUMBA}x: it compiles kernels in its own way, "
+        "which takes minutes and gives the same results more slowly",
+        RuntimeWarning,
+        stacklevel=1,
+    )
+
+_OURS = tuple(
+    Path(__file__).with_name(name) for name in ("jit.py", "one_program.py", "kernel_cache.py")
+)
+_entry_points: WeakSet[Any] = WeakSet()
 
 _INNER = {
     "nopython": True,
@@ -40,67 +72,129 @@ _INNER = {
     "no_cfunc_wrapper": True,
     "error_model": "numpy",
 }
-_ENTRY = {
-    "nogil": True,
-    "_nrt": False,
-    "cache": True,
-    "error_model": "numpy",
-    "pipeline_class": one_program.EntryCompiler,
-}
+_ENTRY = {"nogil": True, "_nrt": False, "error_model": "numpy"}
+_PUBLIC = {"nogil": True, "error_model": "numpy"}
 
 
+@lru_cache(maxsize=1)
 def kernel_fingerprint() -> str:
-    """Hash of every kernel source and of numba's version; names the cache and the model."""
-    package = Path(__file__).parent.parent
+    """Hash of every kernel source and of numba's version: the model's version."""
+    package = Path(__file__).parents[1]
     digest = hashlib.sha256(numba.__version__.encode())
-    kernels = [*package.glob("allocator/*/*.py"), *package.glob("recording/trace/*.py")]
-    for source in [Path(__file__), Path(one_program.__file__), *sorted(kernels)]:
+    kernels = [*package.rglob("allocator/**/*.py"), *package.rglob("trace/**/*.py")]
+    for source in [*_OURS, *sorted(kernels)]:
         digest.update(source.name.encode())
         digest.update(source.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def cache_directory() -> Path:
-    """Where compiled kernels are kept: PAGEALLOC_CACHE, XDG_CACHE_HOME or ~/.cache."""
+@lru_cache(maxsize=1)
+def _how_compiled() -> str:
+    """What all machine code rests on: this file, numba's passes of our own, versions, settings."""
+    digest = hashlib.sha256()
+    for source in _OURS:
+        digest.update(source.read_bytes())
+    settings = (numba.config.OPT, numba.config.BOUNDSCHECK)
+    versions = (numba.__version__, np.__version__, llvmlite.__version__, sys.version)
+    return f"{digest.hexdigest()} {versions} {settings}"
+
+
+def entry_fingerprint(entry_point: Any) -> str:
+    """Hash of all that an entry point's machine code rests on, of what it reaches and no more.
+
+    In numba's own way it is that of all kernels.
+
+    Args:
+        entry_point: what `entry` returned, when all that it refers to is in place.
+
+    Raises:
+        UsageError: a kernel refers to a value that has no identity but its address.
+    """
+    if PLAIN:
+        return kernel_fingerprint()
+    rests_on = f"{_how_compiled()} {function_digest(entry_point, one_program.compiled_as)}"
+    return hashlib.sha256(rests_on.encode()).hexdigest()[:16]
+
+
+def cache_base() -> Path:
+    """What holds all that this package keeps: PAGEALLOC_CACHE, XDG_CACHE_HOME or ~/.cache."""
     chosen = os.environ.get("PAGEALLOC_CACHE")
     if chosen:
-        base = Path(chosen)
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pagealloc_model"
-    directory = base / f"kernels-{kernel_fingerprint()}"
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pagealloc_model"
+
+
+def cache_directory() -> Path:
+    """Where that is kept which any change of a kernel makes worthless: kernels with hooks, results.
+
+    The model's own kernels are in `kernels_directory`.
+    """
+    return _writable(cache_base() / f"kernels-{kernel_fingerprint()}")
+
+
+def kernels_directory() -> Path:
+    """Where compiled kernels are kept: one directory for each entry point and fingerprint."""
+    return _writable(cache_base() / "kernels")
+
+
+def _writable(directory: Path) -> Path:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         if os.access(directory, os.W_OK):
+            os.utime(directory)
             return directory
     except OSError:
         pass
+    return _instead_of(directory)
+
+
+@lru_cache
+def _instead_of(_: Path) -> Path:
     return Path(tempfile.mkdtemp(prefix="pagealloc_model-kernels-"))
+
+
+def compilations() -> Counter[str]:
+    """How often each entry point was compiled in this process, not loaded from disk."""
+    counts: Counter[str] = Counter()
+    for entry_point in _entry_points:
+        name = entry_name(entry_point)
+        counts[name] += sum(entry_point.stats.cache_misses.values())
+    return counts
+
+
+def entry_name(entry_point: Any) -> str:
+    """Name of an entry point: its file's and its own."""
+    function = entry_point.py_func
+    return f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
 
 
 def inner(function: Kernel) -> Kernel:
     """Compile a function that only kernels call."""
-    return _inner(function, one_program.InnerCompiler)
+    return _inner(function, "InnerCompiler")
 
 
 def hot(function: Kernel) -> Kernel:
     """Compile a function that nearly every event goes through: it is part of its callers."""
-    return _inner(function, one_program.HotCompiler)
+    return _inner(function, "HotCompiler")
 
 
 def cold(function: Kernel) -> Kernel:
     """Compile a function that few events go through: it stays out of its callers."""
-    return _inner(function, one_program.ColdCompiler)
+    return _inner(function, "ColdCompiler")
 
 
 def guest(function: Kernel) -> Kernel:
     """Compile a caller's function for kernels: its indices may count from an array's end."""
-    return _inner(function, one_program.GuestCompiler)
+    return _inner(function, "GuestCompiler")
 
 
-def _inner(function: Kernel, compiler: Any) -> Kernel:
+def _inner(function: Kernel, compiler: str) -> Kernel:
     if numba.config.DISABLE_JIT:
         return function
-    return one_program.inner_dispatcher(function, _INNER | _checks(), compiler)  # type: ignore[no-any-return]
+    if PLAIN:
+        return numba.njit(**_PUBLIC, **_checks())(function)  # type: ignore[no-any-return]
+    passes = getattr(one_program, compiler)
+    return one_program.inner_dispatcher(function, _INNER | _checks(), passes)  # type: ignore[no-any-return]
 
 
 def _checks() -> dict[str, Any]:
@@ -108,15 +202,54 @@ def _checks() -> dict[str, Any]:
 
 
 def entry(function: Kernel, subdirectory: str = "") -> Kernel:
-    """Compile a function that Python calls; kept on disk, with hooks in a place of its own."""
+    """Compile a function that Python calls; kept on disk, with hooks in a place of its own.
+
+    Args:
+        function: what to compile.
+        subdirectory: of `cache_directory`; "" for the model's own kernels.
+    """
+    compiled = function if numba.config.DISABLE_JIT else _compiled_entry(function, subdirectory)
+    return _with_arrays_apart(compiled) if CHECKED else compiled  # type: ignore[return-value]
+
+
+def _compiled_entry(function: Callable[..., Any], subdirectory: str) -> Any:
+    if PLAIN:
+        compiled = _plain_entry(function, subdirectory)
+    else:
+        passes = one_program.EntryCompiler
+        compiled = numba.njit(**_ENTRY, **_checks(), pipeline_class=passes)(function)
+        kernel_cache.keep(compiled, partial(_directory, ref(compiled), subdirectory))
+    _entry_points.add(compiled)
+    return compiled
+
+
+def _plain_entry(function: Callable[..., Any], subdirectory: str) -> Any:
+    """An entry point as numba makes it, kept with the fingerprint of all sources of kernels."""
+    above = cache_directory() / ("plain-checked" if CHECKED else "plain")
     before = numba.config.CACHE_DIR
-    kept = cache_directory() / ("checked" if CHECKED else "") / subdirectory
-    numba.config.CACHE_DIR = str(kept)
+    numba.config.CACHE_DIR = str(above / subdirectory)
     try:
-        compiled = numba.njit(**_ENTRY, **_checks())(function)
+        return numba.njit(**_PUBLIC, **_checks(), cache=True)(function)
     finally:
         numba.config.CACHE_DIR = before
-    return _with_arrays_apart(compiled) if CHECKED else compiled  # type: ignore[no-any-return]
+
+
+def is_on_disk(entry_point: Any) -> bool:
+    """Whether an entry point of the model's own was compiled before, as it is now."""
+    return any((kernels_directory() / _kept_as(entry_point)).glob("*.nbc"))
+
+
+def _kept_as(entry_point: Any) -> str:
+    return f"{entry_name(entry_point)}-{entry_fingerprint(entry_point)}"
+
+
+def _directory(compiled: ref[Any], subdirectory: str) -> Path:
+    """Where an entry point's machine code is kept; told that it is in use."""
+    above = cache_directory() / subdirectory if subdirectory else kernels_directory()
+    directory = above / _kept_as(compiled())
+    with suppress(OSError):
+        os.utime(directory)
+    return directory
 
 
 def _with_arrays_apart(entry_point: Callable[..., Any]) -> Callable[..., Any]:

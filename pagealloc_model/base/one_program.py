@@ -252,3 +252,16 @@ def inner_dispatcher(
 ) -> Dispatcher:
     """The function as numba's dispatchers are, compiled once and for kernels only."""
     return InnerDispatcher(py_func=function, targetoptions=options, pipeline_class=compiler)
+
+
+def compiled_as(function: Any) -> str:
+    """What the machine code of a function rests on, beside its Python code.
+
+    Args:
+        function: one of the dispatchers above, or a plain function.
+    """
+    plain = getattr(function, "py_func", function)
+    compiler = getattr(getattr(function, "_compiler", None), "pipeline_class", None)
+    options = sorted(getattr(function, "targetoptions", {}).items())
+    declared = sorted(getattr(plain, "__annotations__", {}).items())
+    return f"{getattr(compiler, '__name__', '')} {options} {declared}"

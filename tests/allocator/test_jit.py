@@ -7,13 +7,27 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numba
+import numpy as np
 import pytest
 
+from pagealloc_model.allocator.core.initial import LISTED, place_listed
+from pagealloc_model.allocator.core.replay import advance
+from pagealloc_model.allocator.core.state import make_state
 from pagealloc_model.base import jit
-from pagealloc_model.base.jit import cache_directory, kernel_fingerprint
+from pagealloc_model.base.function_digest import function_digest
+from pagealloc_model.base.jit import (
+    cache_directory,
+    entry_fingerprint,
+    kernel_fingerprint,
+    kernels_directory,
+)
+from pagealloc_model.base.one_program import InnerLibrary
+from pagealloc_model.policy.kernel_rules import KernelRules
 from tests.allocator.event_sequence import plain_digest
+from tests.allocator.small_state import one_zone
 
 COUNTS_REFERENCES = b"NRT_incref"
 
@@ -21,11 +35,25 @@ CALLEE = "pagealloc_model/allocator/core/buddy.py"
 EDIT = ("list_add_tail(pages, st, lst, pfn)\n", "list_add(pages, st, lst, pfn)\n")
 """A change two calls below the entry point `place_buddies`, in another file."""
 
+EDITS_WITHOUT_EFFECT = {
+    "pagealloc_model/allocator/core/initial.py": ("@entry\n", "# A comment.\n\n\n@entry\n"),
+    "pagealloc_model/allocator/core/buddy.py": ('    """', '    """Edited: '),
+    "pagealloc_model/allocator/core/pcp.py": ("wanted >> order, 2)", "wanted >> order, 3)"),
+    "pagealloc_model/allocator/core/layout.py": ("PAGE = ", "NOT_USED = 1\nPAGE = "),
+}
+"""A comment, docstrings, a kernel and a constant that `place_buddies` does not reach."""
+
+EDIT_OF_A_CONSTANT = (
+    "pagealloc_model/allocator/core/layout.py",
+    "NOWHERE, ALLOCATED, BUDDY, ON_PCP = 0, 1, 2, 3",
+    "NOWHERE, ALLOCATED, BUDDY, ON_PCP = 0, 1, 3, 2",
+)
+
 PLACE_TWO_PAGES = """
 import numpy as np
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.core.initial import place_buddies
-from pagealloc_model.base.jit import kernel_fingerprint
+from pagealloc_model.base.jit import entry_fingerprint
 from pagealloc_model.allocator.core.state import make_state
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.recording.machine import Machine, Zone
@@ -38,7 +66,7 @@ pfns, orders = np.array([2, 6], np.int32), np.zeros(2, np.int8)
 place_buddies(state.arrays(), pfns, orders)
 head = int(state.zone_region(0)[at.ZONE_LISTS + at.MOVABLE * at.LIST_WORDS + at.HEAD])
 hits = sum(place_buddies.stats.cache_hits.values())
-print(kernel_fingerprint(), head, hits)
+print(entry_fingerprint(place_buddies), head, hits)
 """
 
 
@@ -50,9 +78,9 @@ def machine_code(directory: Path, name: str = "*") -> list[bytes]:
 @pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
 def test_kernels_count_no_references() -> None:
     plain_digest(1)
-    kept = machine_code(cache_directory(), "replay.advance*")
+    kept = machine_code(kernels_directory())
     assert kept
-    assert all(COUNTS_REFERENCES not in code for code in machine_code(cache_directory()))
+    assert all(COUNTS_REFERENCES not in code for code in kept)
 
 
 def test_the_search_for_reference_counts_would_find_one(tmp_path: Path) -> None:
@@ -70,6 +98,9 @@ def test_the_search_for_reference_counts_would_find_one(tmp_path: Path) -> None:
 
 
 def test_kernels_are_kept_under_their_fingerprint() -> None:
+    plain_digest(1)
+    kept = kernels_directory() / f"replay.advance-{entry_fingerprint(advance)}"
+    assert machine_code(kept)
     assert cache_directory().name == f"kernels-{kernel_fingerprint()}"
 
 
@@ -79,9 +110,10 @@ def test_a_cache_that_cannot_be_written_moves_elsewhere(
     blocked = tmp_path / "file"
     blocked.write_text("")
     monkeypatch.setenv("PAGEALLOC_CACHE", str(blocked))
-    elsewhere = jit.cache_directory()
+    elsewhere = jit.kernels_directory()
     assert elsewhere.is_dir()
     assert blocked not in elsewhere.parents
+    assert jit.kernels_directory() == elsewhere
     elsewhere.rmdir()
 
 
@@ -104,19 +136,80 @@ def place_two_pages(package_parent: Path, cache: Path) -> tuple[str, int, int]:
     return fingerprint, int(head), int(hits)
 
 
-def test_editing_a_callee_leaves_no_stale_code(checkout: Path, tmp_path: Path) -> None:
+def edit(package_parent: Path, file: str, before: str, after: str) -> None:
+    """Replace the first such text in a copy of the package."""
+    source = (package_parent / file).read_text()
+    assert before in source
+    (package_parent / file).write_text(source.replace(before, after, 1))
+
+
+@pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
+def test_an_edit_compiles_what_reaches_it_and_nothing_else(checkout: Path, tmp_path: Path) -> None:
     """The caller's code in a warm cache must not hide a change in a function it calls."""
     cache = tmp_path / "cache"
     package = tmp_path / "pagealloc_model"
     shutil.copytree(checkout / "pagealloc_model", package, ignore=shutil.ignore_patterns("__py*"))
     fingerprint, head, hits = place_two_pages(tmp_path, cache)
     assert (head, hits) == (2, 0)
+    for file, change in EDITS_WITHOUT_EFFECT.items():
+        edit(tmp_path, file, *change)
     assert place_two_pages(tmp_path, cache) == (fingerprint, 2, 1)
-    callee = tmp_path / CALLEE
-    source = callee.read_text()
-    assert source.count(EDIT[0]) == 1
-    callee.write_text(source.replace(*EDIT))
+    edit(tmp_path, CALLEE, *EDIT)
     changed, head, hits = place_two_pages(tmp_path, cache)
     assert changed != fingerprint
     assert (head, hits) == (6, 0)
-    assert len(list(cache.glob("kernels-*"))) == 2
+    edit(tmp_path, *EDIT_OF_A_CONSTANT)
+    again, _, hits = place_two_pages(tmp_path, cache)
+    assert hits == 0
+    assert len({fingerprint, changed, again}) == 3
+    assert len(list((cache / "kernels").glob("initial.place_buddies-*"))) == 3
+
+
+@pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
+def test_a_fingerprint_reaches_all_that_is_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAGEALLOC_CACHE", str(tmp_path))
+    loop = jit.entry(place_listed.py_func)
+    listed = np.zeros(0, LISTED)
+    state = make_state(one_zone(), KernelRules.preset("6.12"))
+    loop(state.pages, state.blocks, state.st, listed)
+    library = next(iter(loop.overloads.values())).library
+    compiled = {each.name for each in library._linking_libraries if isinstance(each, InnerLibrary)}
+    reached: set[str] = set()
+
+    def note(function: Any) -> str:
+        reached.add(function.py_func.__qualname__)
+        return ""
+
+    function_digest(loop, note)
+    assert {"push_tail", "list_index"} <= compiled <= reached
+
+
+class Near(NamedTuple):
+    """Two words of one type."""
+
+    near: int
+    far: int
+
+
+class Swapped(NamedTuple):
+    """The same in another order."""
+
+    far: int
+    near: int
+
+
+def near_of(words: Near) -> int:
+    """A kernel that takes a named tuple."""
+    return words.near
+
+
+@pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
+def test_the_order_of_a_named_tuple_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For numba alone, two orders of fields of one type are the same type."""
+    monkeypatch.setenv("PAGEALLOC_CACHE", str(tmp_path))
+    assert jit.entry(near_of)(Near(near=1, far=2)) == 1
+    Swapped.__qualname__ = Swapped.__name__ = "Near"
+    monkeypatch.setitem(globals(), "Near", Swapped)
+    assert jit.entry(near_of)(Swapped(near=1, far=2)) == 1

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 
+from pagealloc_model.base import jit
 from pagealloc_model.cli.compile_kernels import (
     KEPT_DAYS,
     KERNELS,
@@ -15,26 +17,44 @@ from pagealloc_model.cli.compile_kernels import (
 )
 
 
+def incremented(value: int) -> int:
+    """A kernel."""
+    return value + 1
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_every_group_compiles(name: str) -> None:
-    assert compile_kernel(name) > 0
+    assert compile_kernel(name).seconds > 0
+    assert compile_kernel(name).entry_points == ()
 
 
-def test_only_old_kernels_of_other_versions_are_removed(tmp_path: Path) -> None:
-    """Neither the current ones, nor fresh ones, nor what is no directory of kernels."""
+def test_only_kernels_that_nobody_loaded_are_removed(tmp_path: Path) -> None:
+    """Neither those loaded of late, nor what is no directory of kernels."""
     now_s, old_s = 1e9, 1e9 - (KEPT_DAYS + 1) * 86400
-    current, old, fresh = (f"kernels-{digit * 16}" for digit in "0af")
-    for name, written_s in {
-        current: old_s,
-        old: old_s,
-        fresh: now_s,
+    old = [f"kernels-{16 * 'a'}", f"kernels/replay.advance-{16 * 'a'}"]
+    kept = {
+        f"kernels-{16 * '0'}": now_s,
+        f"kernels/replay.advance-{16 * '0'}": now_s,
+        "kernels/mine": old_s,
         "kernels-of-mine": old_s,
-        "sweeps": old_s,
-    }.items():
-        (tmp_path / name).mkdir()
+        f"mine/replay.advance-{16 * 'a'}": old_s,
+    }
+    for name, written_s in (kept | dict.fromkeys(old, old_s)).items():
+        (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "kept").write_text("")
         os.utime(tmp_path / name, (written_s, written_s))
-    removed = remove_old_kernels(tmp_path / current, now_s)
-    assert removed == [tmp_path / old]
-    left = sorted(path.name for path in tmp_path.iterdir())
-    assert left == sorted([current, fresh, "kernels-of-mine", "sweeps"])
+    removed = remove_old_kernels(tmp_path, now_s)
+    assert removed == [tmp_path / name for name in old]
+    assert all((tmp_path / name / "kept").is_file() for name in kept)
+    assert not any((tmp_path / name).exists() for name in old)
+
+
+def test_loading_kernels_counts_as_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAGEALLOC_CACHE", str(tmp_path))
+    assert jit.entry(incremented)(1) == 2
+    (kept,) = (tmp_path / "kernels").iterdir()
+    os.utime(kept, (0, 0))
+    again = jit.entry(incremented)
+    assert again(1) == 2
+    assert sum(again.stats.cache_hits.values()) == 1
+    assert kept.stat().st_mtime > time.time() - 3600

@@ -1,0 +1,97 @@
+"""numba by itself, with public options only, compiles the kernels to the same results."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numba
+import pytest
+
+pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
+
+SMALL = """
+import hashlib, sys
+import numba
+if len(sys.argv) > 1:
+    numba.__version__ = sys.argv[1]
+import numpy as np
+import pagealloc_model as pm
+from pagealloc_model.base import jit
+from pagealloc_model.allocator.initial import LISTED, place_buddies, place_listed
+from pagealloc_model.allocator.core.state import make_state
+from pagealloc_model.recording.machine import Machine, Zone
+
+size = 4096
+zone = Zone(
+    name="Normal", start_pfn=0, spanned=size, present=size, managed=size, min=0, low=0, high=0
+)
+state = make_state(Machine(zones=(zone,), nr_cpus=1), pm.KernelRules.preset("6.12"))
+state.blocks["migratetype"] = 1
+arrays = (state.pages, state.blocks, state.st)
+pfns = np.arange(0, 1024, 4, dtype=np.int32)
+place_buddies(*arrays, pfns, (pfns // 4 % 3).astype(np.int8))
+listed = np.zeros(9, LISTED)
+listed["pfn"], listed["migratetype"] = np.arange(2048, 2057), np.arange(9) % 3
+place_listed(*arrays, listed)
+digest = hashlib.sha256()
+for array in arrays:
+    digest.update(array.tobytes())
+print(jit.PLAIN, digest.hexdigest())
+"""
+
+REPLAY = """
+import hashlib, sys
+import pagealloc_model as pm
+from pagealloc_model.base import jit
+
+run = pm.replay(pm.open(sys.argv[1]))
+digest = hashlib.sha256()
+samples = vars(run.samples).values()
+final = (run.final.pages, run.final.blocks, run.final.st)
+for array in (*final, run.log, run.places, *samples):
+    digest.update(array.tobytes())
+print(jit.PLAIN, digest.hexdigest())
+"""
+
+
+def outcome(
+    program: str, cache: Path | None, *arguments: str, plain: bool
+) -> tuple[bool, str, str]:
+    """Whether numba compiled in its own way, a hash of the outcome, and what was warned."""
+    settings = {"PAGEALLOC_PLAIN_NUMBA": "1" if plain else ""}
+    if cache is not None:
+        settings["PAGEALLOC_CACHE"] = str(cache)
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        env=os.environ | settings,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    was_plain, digest = done.stdout.split()
+    return was_plain == "True", digest, done.stderr
+
+
+def test_small_kernels_do_the_same_either_way(tmp_path: Path) -> None:
+    is_plain, expected, _ = outcome(SMALL, tmp_path, plain=False)
+    assert not is_plain
+    assert outcome(SMALL, tmp_path, plain=True) == (True, expected, "")
+    assert not list((tmp_path / "kernels").glob("*/*plain*"))
+    assert list(tmp_path.glob("kernels-*/plain/*/*.nbc"))
+
+
+def test_another_numba_compiles_in_its_own_way_and_says_so(tmp_path: Path) -> None:
+    _, expected, _ = outcome(SMALL, tmp_path, plain=False)
+    is_plain, found, warned = outcome(SMALL, tmp_path, "0.99.1", plain=False)
+    assert (is_plain, found) == (True, expected)
+    assert warned.count("RuntimeWarning: numba 0.99.1 is not 0.68.x") == 1
+
+
+@pytest.mark.long
+def test_a_replay_ends_the_same_either_way() -> None:
+    """Final state, log, places and samples, to the byte; compiling takes minutes."""
+    _, expected, _ = outcome(REPLAY, None, "xfree", plain=False)
+    assert outcome(REPLAY, None, "xfree", plain=True)[:2] == (True, expected)

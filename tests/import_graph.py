@@ -1,0 +1,78 @@
+"""Which modules of the checkout import which, read from their sources."""
+
+from __future__ import annotations
+
+import ast
+from collections import deque
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+ROOTS = ("pagealloc_model", "tests", "benchmarks")
+PACKAGE = "pagealloc_model"
+LAZY_NAMES = "_PLACES"
+"""In the package's `__init__`: public names, and the modules that they are loaded from."""
+
+
+class ImportGraph:
+    """Modules and their imports, wherever in a file they stand.
+
+    Args:
+        checkout: the top of the source tree.
+    """
+
+    def __init__(self, checkout: Path) -> None:
+        files = [file for root in ROOTS for file in sorted((checkout / root).rglob("*.py"))]
+        self.files = {module_name(file.relative_to(checkout)): file for file in files}
+        trees = {name: ast.parse(file.read_bytes()) for name, file in self.files.items()}
+        self._lazy = _lazy_names(trees[PACKAGE])
+        self.imports = {
+            name: frozenset(self._imported(tree)) - {name, PACKAGE} for name, tree in trees.items()
+        }
+
+    def distances(self, changed: Iterable[str]) -> dict[str, int]:
+        """Imports between each module and the nearest changed one; those that reach none are left.
+
+        Args:
+            changed: names of modules.
+        """
+        importers: dict[str, list[str]] = {name: [] for name in self.files}
+        for name, imported in self.imports.items():
+            for each in imported:
+                importers[each].append(name)
+        found = {name: 0 for name in changed if name in importers}
+        waiting = deque(found)
+        while waiting:
+            name = waiting.popleft()
+            for each in importers[name]:
+                if each not in found:
+                    found[each] = found[name] + 1
+                    waiting.append(each)
+        return found
+
+    def _imported(self, tree: ast.Module) -> Iterator[str]:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                names = [each.name for each in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names = [f"{node.module}.{each.name}" for each in node.names] + [node.module]
+            elif isinstance(node, ast.Attribute) and node.attr in self._lazy:
+                is_package = isinstance(node.value, ast.Name) and node.value.id == "pm"
+                names = [self._lazy[node.attr]] if is_package else []
+            else:
+                continue
+            yield from (name for name in names if name in self.files)
+
+
+def module_name(file: Path) -> str:
+    """Name of a module by its file's path in the checkout."""
+    parts = file.with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _lazy_names(package: ast.Module) -> dict[str, str]:
+    """Modules that the package's public names are loaded from."""
+    for node in package.body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == LAZY_NAMES:
+            places = ast.literal_eval(node.value)
+            return {name: f"{PACKAGE}.{module}" for name, (module, _) in places.items()}
+    return {}

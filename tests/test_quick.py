@@ -1,0 +1,51 @@
+"""What `make quick` chooses, and how it tells that nothing was judged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import quick
+from tests.import_graph import ImportGraph
+
+
+@pytest.fixture(scope="module")
+def graph(checkout: Path) -> ImportGraph:
+    return ImportGraph(checkout)
+
+
+def test_an_edit_of_a_kernel_asks_the_oracle_first(graph: ImportGraph) -> None:
+    distances = graph.distances(["pagealloc_model.allocator.core.pcp"])
+    chosen = quick.chosen_tests(graph, ["pagealloc_model.allocator.core.pcp"])
+    assert set(chosen[:2]) == set(quick.FIRST)
+    nearest = [distances[name] for name in chosen[2:]]
+    assert nearest == sorted(nearest)
+    assert "tests.recording.trace.test_time_order" not in chosen
+
+
+def test_an_edit_elsewhere_leaves_the_oracle_alone(graph: ImportGraph) -> None:
+    chosen = quick.chosen_tests(graph, ["pagealloc_model.recording.trace.gfp_names"])
+    assert chosen
+    assert not set(chosen) & set(quick.FIRST)
+
+
+def test_public_names_are_imports(graph: ImportGraph) -> None:
+    assert "pagealloc_model.allocator.hooks" in graph.imports["tests.allocator.test_hooks"]
+
+
+def test_without_a_change_nothing_is_judged(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(quick, "changed_modules", lambda since: [])
+    monkeypatch.setattr("sys.argv", ["quick"])
+    assert quick.main() == 2
+    assert "no Python file differs from HEAD" in capsys.readouterr().out
+
+
+def test_large_entry_points_are_told_from_small_ones() -> None:
+    from pagealloc_model.allocator.core.initial import place_listed
+    from pagealloc_model.allocator.core.replay import advance
+
+    assert quick.functions_reached(advance) > quick.LARGE_FUNCTIONS
+    assert quick.functions_reached(place_listed) < quick.LARGE_FUNCTIONS
