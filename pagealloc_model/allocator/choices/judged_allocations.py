@@ -55,7 +55,7 @@ def judge_pop(m: at.MachineArrays, j: Judged, number: int, index: int) -> None:
     if known:
         judge(m, j, number, PCP_POP, pcp, head == pfn, null_hit, head, pfn)
         if head != pfn:
-            true.pass_over(m, j)
+            true.pass_over(m, j, head)
     else:
         leave_unjudged(j, number, PCP_POP)
     m.st[pcp + at.PCP_FREE_COUNT] >>= 1
@@ -84,10 +84,10 @@ def pop(m: at.MachineArrays, j: Judged, number: int) -> None:
                 count_repair(m, true.REPAIR_OTHER_CPU)
             elif on != list_at(pcp, index):
                 count_repair(m, true.REPAIR_OTHER_LIST)
-            true.leave_list(m, j)
+            true.leave_list(m, j, pfn)
         else:
             count_repair(m, true.REPAIR_NOWHERE)
-            true.vacate(m, j, pfn, order)
+            true.vacate(m, j, zone, pfn, order)
     m.pages[pfn]["where"] = at.ALLOCATED
     m.pages[pfn]["order"] = order
     m.pages[pfn]["tag"] = 1 if migratetype == at.MOVABLE else 0

@@ -70,7 +70,7 @@ def drop_refuted(
     dropped = 0
     pfn = smallest_fit(m, zone, order, migratetype)
     while is_refuted(m, j, pfn, actual, falls_back):
-        true.drop_buddy(m, j, pfn)
+        true.drop_buddy(m, j, zone, pfn)
         count_repair(m, true.REPAIR_START)
         dropped += 1
         pfn = smallest_fit(m, zone, order, migratetype)
@@ -93,7 +93,7 @@ def judge_removal(m: at.MachineArrays, j: Judged, number: int, pcp: int) -> None
     if flags & rec.FALLBACK:
         wanted = CLAIM if flags & rec.OWNERSHIP else STEAL
         taken_type = int(j.steps[number]["found_type"])
-    actual = true.containing_buddy(m, order)
+    actual = true.containing_buddy(m, pfn, order)
     known = actual >= 0 and int(m.pages[actual]["tag"]) == taken_type
     if known:
         falls_back = wanted != NO_FALLBACK
@@ -146,16 +146,16 @@ def remove(m: at.MachineArrays, j: Judged, number: int) -> None:
         m.st[notes + true.NOTE_RUN_LISTED] = 1 if listed else 0
     judge_removal(m, j, number, pcp)
     if not flags & rec.FALLBACK or flags & rec.OWNERSHIP:
-        true.learn_block_type(m, migratetype)
-    head = true.containing_buddy(m, order)
+        true.learn_block_type(m, zone, pfn, migratetype)
+    head = true.containing_buddy(m, pfn, order)
     if head >= 0:
-        true.take_exactly(m, j, head, pfn, order)
+        true.take_exactly(m, j, zone, head, pfn, order)
     else:
         count_repair(m, true.REPAIR_NOWHERE)
-        true.vacate(m, j, pfn, order)
+        true.vacate(m, j, zone, pfn, order)
     if index >= 0 and m.st[notes + true.NOTE_RUN_LISTED]:
         fate = int(j.steps[number]["fate"])
-        true.put_on_list(m, j, pfn, order, fate, True)
+        true.put_on_list(m, j, list_at(pcp, index), pfn, order, fate, True)
         m.st[pcp + at.PCP_COUNT] += 1 << order
         null_add(m, j, pcp, index, pfn, True)
     else:

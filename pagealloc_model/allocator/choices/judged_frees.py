@@ -188,11 +188,11 @@ def push(m: at.MachineArrays, j: Judged, number: int) -> None:
     where = int(m.pages[pfn]["where"])
     if where == at.ON_PCP and int(m.pages[pfn]["order"]) == order:
         count_repair(m, true.REPAIR_HIDDEN)
-        true.leave_list(m, j)
+        true.leave_list(m, j, pfn)
     elif where != at.ALLOCATED or int(m.pages[pfn]["order"]) != order:
         split_allocation(m, pfn, order)
         if int(m.pages[pfn]["where"]) != at.ALLOCATED:
-            true.vacate(m, j, pfn, order)
+            true.vacate(m, j, zone, pfn, order)
     migratetype = int(m.blocks[pfn >> m.st[at.PAGEBLOCK_ORDER]]["migratetype"])
     listed = migratetype if migratetype < at.PCP_TYPES else at.MOVABLE
     index = order_to_pindex(m, order, listed)
@@ -200,12 +200,12 @@ def push(m: at.MachineArrays, j: Judged, number: int) -> None:
     direct = fate == rec.REMOVE or flags & rec.NESTED != 0 or flags & rec.DIRECT != 0
     if index < 0 or direct or migratetype == m.st[at.ISOLATE]:
         null_forget(m, j, pfn)
-        true.return_directly(m, j, order)
-        true.note_fate(j)
+        true.return_directly(m, j, zone, pfn, order)
+        true.note_fate(j, number)
         return
     pcp = pcp_at(m, zone, int(j.steps[number]["cpu"]))
     lst = list_at(pcp, index)
-    true.put_on_list(m, j, pfn, order, fate, False)
+    true.put_on_list(m, j, lst, pfn, order, fate, False)
     if flags & rec.UNSEEN:
         j.track[pfn]["mark"] = -lst
     if flags & rec.UNSEEN or fate == rec.PUSH:
@@ -247,7 +247,7 @@ def judge_drained_page(m: at.MachineArrays, j: Judged, number: int, pcp: int, in
     hit = expected == pfn
     judge(m, j, number, DRAIN_PAGE, pcp, hit, null_hit, expected, pfn)
     if not hit:
-        true.pass_over(m, j)
+        true.pass_over(m, j, expected)
 
 
 @inner
@@ -299,13 +299,13 @@ def drain_one(m: at.MachineArrays, j: Judged, number: int) -> None:
     if listed:
         lst = abs(int(j.track[pfn]["mark"]))
         m.st[notes + true.NOTE_DRAIN_INDEX] = (lst - list_at(pcp, 0)) // at.LIST_WORDS
-        true.leave_list(m, j)
+        true.leave_list(m, j, pfn)
     else:
         count_repair(m, true.REPAIR_NOWHERE)
-        true.vacate(m, j, pfn, order)
+        true.vacate(m, j, zone, pfn, order)
     null_forget(m, j, pfn)
-    true.learn_block_type(m, migratetype)
-    true.return_exactly(m, j, order, migratetype)
-    true.note_fate(j)
+    true.learn_block_type(m, zone, pfn, migratetype)
+    true.return_exactly(m, j, zone, pfn, order, migratetype)
+    true.note_fate(j, number)
     if int(j.steps[number]["objects"]) == 1:
         tuning.leave_low_memory(m, zone)
