@@ -16,7 +16,7 @@ import numpy as np
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.state import State
 from pagealloc_model.allocator.from_source.build import KernelBuild
-from pagealloc_model.base.text import error_table
+from pagealloc_model.base.text.error_table import error_table
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.carriers import Carrier, ModelCarrier
 from pagealloc_model.predicted.prepared import prepare

@@ -91,7 +91,7 @@ def _placement_text(placement: Placement, with_misses: bool) -> str:
 
 
 def _as_text(validation: Validation, kernel: Validation | None, with_misses: bool) -> str:
-    from pagealloc_model.base.text import error_table
+    from pagealloc_model.base.text.error_table import error_table
     from pagealloc_model.base.text.layout import paragraph
     from pagealloc_model.show.post import snapshot_table
 

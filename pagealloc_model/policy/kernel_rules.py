@@ -323,6 +323,11 @@ _7_2 = replace(
 PRESETS: dict[str, KernelRules] = {each.name: each for each in (_6_1, _6_12, _6_15, _6_18, _7_2)}
 
 
+def rule_names() -> tuple[str, ...]:
+    """Names of the rules that are switches, in their order."""
+    return tuple(each.name for each in fields(KernelRules) if "meaning" in each.metadata)
+
+
 def preset_names() -> tuple[str, ...]:
     """Names of the presets, oldest first."""
     return tuple(PRESETS)

@@ -8,9 +8,12 @@ from typing import Any
 
 from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.policy.assumptions import Assumptions as Assumptions
+from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.ownership_options import OwnershipOptions
 from pagealloc_model.policy.policy_fields import (
+    BOOL,
     CHOICE,
+    INT,
     NESTED,
     Setting,
     check_setting,
@@ -64,6 +67,7 @@ class Policy:
         source="S7.1",
         group=_HIGHATOMIC,
         kind="bool",
+        rule="highatomic_from_pcp",
     )
     costly_order: int | None = setting(
         "PAGE_ALLOC_COSTLY_ORDER",
@@ -124,6 +128,7 @@ class Policy:
         source='S4.7; "mm/page_alloc: batch page freeing in free_frozen_page_commit"',
         group=_PCP,
         kind="bool",
+        rule="free_batched",
     )
     pcp_decay_batched: bool | None = setting(
         "decay_pcp_high() chunks",
@@ -131,6 +136,7 @@ class Policy:
         source='S4.8; "mm/page_alloc: batch page freeing in decay_pcp_high"',
         group=_PCP,
         kind="bool",
+        rule="decay_batched",
     )
     pcp_drain_batched: bool | None = setting(
         "drain_pages_zone() chunks",
@@ -339,6 +345,33 @@ class Policy:
 def field_kinds() -> dict[str, str]:
     """Policy field -> "int", "bool", "choice" or "nested"."""
     return {each.name: each.metadata["kind"] for each in fields(Policy)}
+
+
+def number_fields() -> tuple[str, ...]:
+    """Names of the policy's own fields that are numbers or switches, in their order."""
+    return tuple(name for name, kind in field_kinds().items() if kind in (INT, BOOL))
+
+
+def policy_numbers(policy: Policy, rules: KernelRules) -> dict[str, int]:
+    """Return what a kernel goes by for each of `number_fields`.
+
+    That is the policy's value; where it has none, the kernel's rule, if the field names one, or
+    what mainline does; 0 where nothing says.
+
+    Args:
+        policy: fields that are None are silent.
+        rules: the kernel's.
+    """
+    numbers = {}
+    for each in fields(Policy):
+        if each.metadata["kind"] in (INT, BOOL):
+            value = getattr(policy, each.name)
+            if value is None and each.metadata["rule"]:
+                value = getattr(rules, each.metadata["rule"])
+            if value is None:
+                value = each.metadata["default"]
+            numbers[each.name] = int(value or 0)
+    return numbers
 
 
 def policy_settings() -> dict[str, Field[Any]]:

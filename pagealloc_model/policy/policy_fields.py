@@ -30,6 +30,7 @@ def setting(
     kind: str = INT,
     choices: tuple[str, ...] = (),
     starts_unset: bool = True,
+    rule: str = "",
 ) -> Any:
     """A field of a policy dataclass with its metadata, see `Policy`.
 
@@ -46,6 +47,7 @@ def setting(
         kind: INT, BOOL or CHOICE.
         choices: words allowed, of a CHOICE.
         starts_unset: the field's own default is None, "as recorded"; otherwise `default`.
+        rule: field of `KernelRules` that decides where the policy is silent.
     """
     return field(
         default=None if starts_unset else default,
@@ -61,6 +63,7 @@ def setting(
             "default": default,
             "kind": kind,
             "choices": choices,
+            "rule": rule,
         },
     )
 

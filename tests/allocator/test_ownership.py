@@ -252,7 +252,7 @@ def test_kernels_that_it_cannot_be_added_to_are_refused() -> None:
 def test_every_option_has_its_word() -> None:
     names = [each.name for each in fields(OwnershipOptions)]
     words = [getattr(own, f"OPTION_{name.upper()}") for name in names]
-    assert sorted(words) == list(range(own.OPTIONS))
+    assert words == list(own.OPTION_WORDS.values())
     policy = Policy(
         pageblock_ownership="pcp_buddy",
         ownership=OwnershipOptions(recorded_cap=7, ownership_ends="aged", recovers=False),

@@ -8,6 +8,7 @@ import numpy as np
 import pagealloc_model as pm
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.initial import StartImage
+from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.measured.evidence.choice import recorded_rules
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.prepared import prepare
@@ -42,7 +43,7 @@ def sound(bundle: Bundle) -> bool:
     state = begun_state(
         made.machine, made.demand, made.image, rules, recorded_policy(bundle), Assumptions()
     )
-    return state.check() == []
+    return broken_invariants(state) == []
 
 
 def events_far_from_the_start() -> TimedEvents:

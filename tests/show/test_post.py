@@ -3,8 +3,8 @@ import pytest
 import synthetic_tables as tables
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.base.text import comparison_table, error_table
-from pagealloc_model.base.text.comparison_table import Style
+from pagealloc_model.base.text.comparison_table import Style, comparison_table
+from pagealloc_model.base.text.error_table import error_table
 from pagealloc_model.show.post import Footer, posted_figures, snapshot_table
 
 FOOTER = Footer(

@@ -16,9 +16,15 @@ head, tail, entries.
 
 from __future__ import annotations
 
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
+
+from pagealloc_model.allocator.core.region import Region
+from pagealloc_model.policy.kernel_rules import rule_names
+from pagealloc_model.policy.policy import number_fields
+from pagealloc_model.recording.machine import ZONE_TYPES_MAX
 
 PAGE = np.dtype(
     [
@@ -48,193 +54,188 @@ PCP_TYPES = 3
 MIGRATETYPES = 6
 ORDERS = 15
 
-HEAD, TAIL, ENTRIES, LIST_WORDS = 0, 1, 2, 3
+HEAD, TAIL, ENTRIES, LIST_WORDS = range(4)
 
-# Scalars of the machine, the rules and the policy.
-NR_ZONES = 0
-NR_CPUS = 1
-PAGEBLOCK_ORDER = 2
-MAX_ORDER = 3
-PCP_BASE = 4
-ZONE_TYPES = 5
-MOVABLE_TYPE = 6
-ISOLATE = 7
-COSTLY_ORDER = 8
-THP_LISTS = 9
-BATCH_SCALE_MAX = 10
-FREE_HIGH_BATCH = 11
-FLUSH_ADDS_HALF_HIGH_MIN = 12
-FREE_BATCHED = 13
-DECAY_BATCHED = 14
-HIGHATOMIC_FROM_PCP = 15
-HIGHATOMIC_REFILLS_PCP = 16
-GATE_ORDER = 17
-RESERVE_PERCENT = 18
-BOOST_FACTOR = 19
-END_PFN = 20
-CMA = 21
-NR_NODES = 22
-NODE_BASE = 23
-ZONELIST_BASE = 24
-CPU_NODE_BASE = 25
-SKIPS_BUSY_NODES = 26
-COUNTS_BY_CPU = 27
+_scalars = Region()
+NR_ZONES = _scalars.word()
+NR_CPUS = _scalars.word()
+PAGEBLOCK_ORDER = _scalars.word()
+MAX_ORDER = _scalars.word()
+ZONE_TYPES = _scalars.word()
+MOVABLE_TYPE = _scalars.word()
+ISOLATE = _scalars.word()
+CMA = _scalars.word()
+END_PFN = _scalars.word()
+NR_NODES = _scalars.word()
+THP_LISTS = _scalars.word()
+HUGE_ORDER = _scalars.word()
+SKIPS_BUSY_NODES = _scalars.word()
+COUNTS_BY_CPU = _scalars.word()
+FREE_HIGH_BATCH = _scalars.word()
+# Where regions begin: those of pagesets, nodes, CPUs, zonelists, CPUs' nodes. OWNERSHIP is 0 if
+# blocks are never owned (see `ownership_layout`), PRESSURE_BASE in a literal replay (see
+# `pressure_layout`).
+PCP_BASE = _scalars.word()
+NODE_BASE = _scalars.word()
+CPU_BASE = _scalars.word()
+ZONELIST_BASE = _scalars.word()
+CPU_NODE_BASE = _scalars.word()
+OWNERSHIP = _scalars.word()
+PRESSURE_BASE = _scalars.word()
+# What follows from rules and policy together.
+FULL_DRAIN_CHUNK = _scalars.word()
+DRAINS_ALL, DRAINS_SCALED_BATCH, DRAINS_BATCH = range(3)
+"""What one hold of a full drain covers: everything, batch << S pages, or a batch (S4.9)."""
+WATERMARK_SUBTRACTS = _scalars.word()
+BOOST_RETRY_MASK = _scalars.word()
+BOOST_RETRY_BITS = _scalars.word()
+BLOCK_WATERMARKS = _scalars.word()
 # Work done under zone->lock since the last hold was counted (S11.1).
-WORK = 28
-WORK_SPLITS, WORK_MERGES, WORK_INSERTS, WORK_SCANNED = 28, 29, 30, 31
 WORK_UNITS = 4
+WORK = _scalars.words(WORK_UNITS)
+WORK_SPLITS, WORK_MERGES, WORK_INSERTS, WORK_SCANNED = range(WORK, WORK + WORK_UNITS)
 # Scalars that change.
-NOW = 32
-EVENT_CPU = 33
-NEXT_TICK = 34
-TICK_PERIOD = 35
-LOG_ROWS = 36
-LOG_DROPPED = 37
-LOG_PAGES = 38
-KSWAPD_RUNS = 39
-REFILLING = 40
-FALLBACK_MODE = 41
-SERVED_BY_PCP = 42
-TICK_CPU = 43
-TICK_BASE = 44
-TICK_STAGGER = 45
-KSWAPD_RECORDED = 46
-DIRECT_RECLAIM_RECORDED = 47
+NOW = _scalars.word()
+EVENT_CPU = _scalars.word()
+NEXT_TICK = _scalars.word()
+TICK_PERIOD = _scalars.word()
+TICK_CPU = _scalars.word()
+TICK_BASE = _scalars.word()
+TICK_STAGGER = _scalars.word()
+LOG_ROWS = _scalars.word()
+LOG_DROPPED = _scalars.word()
+LOG_PAGES = _scalars.word()
+KSWAPD_RUNS = _scalars.word()
+KSWAPD_RECORDED = _scalars.word()
+DIRECT_RECLAIM_RECORDED = _scalars.word()
+REFILLING = _scalars.word()
+FALLBACK_MODE = _scalars.word()
+SERVED_BY_PCP = _scalars.word()
+FREES_TO_TAIL = _scalars.word()
+FREE_IS_BATCHED = _scalars.word()
 # What diverged, and what was asked.
-COUNT_ALLOC = 48
-COUNT_FREE = 49
-COUNT_FORCED = 50
-COUNT_FAILED = 51
-COUNT_ORPHAN_FREE = 52
-COUNT_RECORDED_FAILURE = 53
-COUNT_SLOW_PATH = 54
-COUNT_UNRESERVE_CALLS = 55
-COUNT_KSWAPD_WAKES = 56
-COUNT_HIDDEN = 57
-COUNT_IN_BASE_PAGES = 58
+COUNT_ALLOC = _scalars.word()
+COUNT_FREE = _scalars.word()
+COUNT_FORCED = _scalars.word()
+COUNT_FAILED = _scalars.word()
+COUNT_ORPHAN_FREE = _scalars.word()
+COUNT_RECORDED_FAILURE = _scalars.word()
+COUNT_SLOW_PATH = _scalars.word()
+COUNT_UNRESERVE_CALLS = _scalars.word()
+COUNT_KSWAPD_WAKES = _scalars.word()
+COUNT_HIDDEN = _scalars.word()
+COUNT_IN_BASE_PAGES = _scalars.word()
 # What a function returns beside its value.
-BLOCKS_TRIED = 60
-REFILLED = 61
-# Fallbacks by requested type, type taken from, kind, requested order, order of the buddy found.
-FALLBACKS = 64
-CLAIM_BLOCK, CLAIM, STEAL = 0, 1, 2
+BLOCKS_TRIED = _scalars.word()
+REFILLED = _scalars.word()
+
+RULE_WORDS = {name: _scalars.word() for name in rule_names()}
+"""Offset of each kernel rule's word; kernels read the rule `pcp_decays` as `RULE_PCP_DECAYS`."""
+POLICY_WORDS = {name: _scalars.word() for name in number_fields()}
+"""The same for policy fields that are numbers or switches: `POLICY_HIGHATOMIC_GATE_ORDER`."""
+globals().update({f"RULE_{name.upper()}": offset for name, offset in RULE_WORDS.items()})
+globals().update({f"POLICY_{name.upper()}": offset for name, offset in POLICY_WORDS.items()})
+
+CLAIM_BLOCK, CLAIM, STEAL = range(3)
 FALLBACK_KINDS = 3
 FALLBACK_SHAPE = (PCP_TYPES, PCP_TYPES, FALLBACK_KINDS, ORDERS, ORDERS)
-# More of the rules.
-PCP_AUTO_TUNED = 6144
-PCP_DECAYS = 6145
-FULL_DRAIN_CHUNK = 6146
-FALLBACK_FROM_LARGEST = 6147
-LISTS_MATCH_BLOCKS = 6148
-FREE_SPLIT_BY_BLOCK = 6149
-HIGHATOMIC_NEEDS_HIGH = 6150
-RESERVE_CAP_ROUNDED = 6151
-WATERMARK_SUBTRACTS = 6152
-BELOW_HIGH_TESTED = 6153
-BOOST_RETRY_MASK = 6154
-BOOST_RETRY_BITS = 6155
-BOOSTED_WAKE_NEEDS_BIT = 6156
-REFILL_COUNTED_AT_END = 6157
-HUGE_ORDER = 6158
-# Where the words of pageblock ownership begin, 0 if there are none (see `ownership_layout`), and
-# those of CPUs; what the free under way is.
-OWNERSHIP = 6159
-CPU_BASE = 6160
-FREES_TO_TAIL = 6161
-FREE_IS_BATCHED = 6162
-# Pressure: where an elastic replay's words begin (see `pressure_layout`), 0 in a literal one; what
-# defrag_mode changes in decisions that both share.
-PRESSURE_BASE = 6163
-DEFRAG_MODE = 6164
-BLOCK_WATERMARKS = 6165
-# What one hold of a full drain covers: everything, batch << S pages, or a batch (S4.9).
-DRAINS_ALL, DRAINS_SCALED_BATCH, DRAINS_BATCH = 0, 1, 2
-# By number of a direct reclaim: how far its request was from its mark when it began, at most 0.
-RECLAIM_MARGINS = 6176
-ZONES = 6240
+FALLBACKS = _scalars.words(prod(FALLBACK_SHAPE))
+"""Fallbacks by requested type, type taken from, kind, requested order, order of the buddy found."""
+RECLAIMS = 64
+RECLAIM_MARGINS = _scalars.words(RECLAIMS)
+"""By number of a direct reclaim: how far its request was from its mark when it began, at most 0."""
+ZONES = _scalars.size
+"""The first zone's words; regions of pagesets and nodes follow those of the zones."""
 
-# One zone.
-ZONE_MANAGED = 0
-ZONE_START = 1
-ZONE_END = 2
-ZONE_MIN = 3
-ZONE_LOW = 4
-ZONE_HIGH = 5
-ZONE_BOOST = 6
-ZONE_FREE = 7
-ZONE_FREE_HIGHATOMIC = 8
-ZONE_RESERVED_HIGHATOMIC = 9
-ZONE_BELOW_HIGH = 10
-ZONE_RECLAIM_ACTIVE = 11
-ZONE_BOOSTED = 12
-ZONE_REMEMBERED_BOOST = 13
-ZONE_NODE = 14
-ZONE_TYPE = 15
-ZONE_AVOIDS_FRAGMENTATION = 16
-ZONE_FREE_CMA = 17
-ZONE_FREE_UNFOLDED = 18
-ZONE_FREE_CMA_UNFOLDED = 19
-ZONE_THRESHOLD = 20
-ZONE_THRESHOLD_ASLEEP = 21
-ZONE_THRESHOLD_AWAKE = 22
-ZONE_DRIFT_MARK = 23
-ZONE_LOWMEM_RESERVE = 24
-ZONE_HAS_ISOLATED = 32
-ZONE_LISTS = 40
-ZONE_STRIDE = ZONE_LISTS + ORDERS * MIGRATETYPES * LIST_WORDS
-
-# One CPU's per-CPU lists of one zone.
-PCP_COUNT = 0
-PCP_HIGH = 1
-PCP_HIGH_MIN = 2
-PCP_HIGH_MAX = 3
-PCP_BATCH = 4
-PCP_ALLOC_FACTOR = 5
-PCP_FREE_COUNT = 6
-PCP_FREE_FACTOR = PCP_FREE_COUNT
-PCP_PREV_FREE_HIGH_ORDER = 7
-PCP_EXPIRE = 8
-PCP_TOUCHED = 9
-PCP_FREE_DELTA = 10
-PCP_FREE_CMA_DELTA = 11
-# pcp->lock: the CPU that had it last, plus one; what this CPU did to such locks of the zone.
-PCP_LOCK_HOLDER = 12
-PCP_LOCKS = 13
-PCP_LOCK_HANDOVERS = 14
-PCP_DRAIN_LOCKS = 15
-PCP_LISTS = 16
-PCP_LISTS_MAX = 3 * ORDERS
-PCP_SITES = PCP_LISTS + PCP_LISTS_MAX * LIST_WORDS
+_zone = Region()
+ZONE_MANAGED = _zone.word()
+ZONE_START = _zone.word()
+ZONE_END = _zone.word()
+ZONE_MIN = _zone.word()
+ZONE_LOW = _zone.word()
+ZONE_HIGH = _zone.word()
+ZONE_BOOST = _zone.word()
+ZONE_FREE = _zone.word()
+ZONE_FREE_HIGHATOMIC = _zone.word()
+ZONE_RESERVED_HIGHATOMIC = _zone.word()
+ZONE_BELOW_HIGH = _zone.word()
+ZONE_RECLAIM_ACTIVE = _zone.word()
+ZONE_BOOSTED = _zone.word()
+ZONE_REMEMBERED_BOOST = _zone.word()
+ZONE_NODE = _zone.word()
+ZONE_TYPE = _zone.word()
+ZONE_AVOIDS_FRAGMENTATION = _zone.word()
+ZONE_FREE_CMA = _zone.word()
+ZONE_FREE_UNFOLDED = _zone.word()
+ZONE_FREE_CMA_UNFOLDED = _zone.word()
+ZONE_THRESHOLD = _zone.word()
+ZONE_THRESHOLD_ASLEEP = _zone.word()
+ZONE_THRESHOLD_AWAKE = _zone.word()
+ZONE_DRIFT_MARK = _zone.word()
+ZONE_LOWMEM_RESERVE = _zone.words(ZONE_TYPES_MAX)
+ZONE_HAS_ISOLATED = _zone.word()
+ZONE_LISTS = _zone.words(ORDERS * MIGRATETYPES * LIST_WORDS)
+ZONE_STRIDE = _zone.size
 
 # zone->lock sites (S11.1), each with counters. A drain's site tells its cause.
-SITE_REFILL = 0
-SITE_DRAIN_COMMIT = 1
-SITE_DRAIN_DECAY = 2
-SITE_DRAIN_ALL = 3
-SITE_BUDDY_ALLOC = 4
-SITE_DIRECT_FREE = 5
-SITE_RESERVE = 6
-SITE_UNRESERVE = 7
-SITE_BOOST_RESET = 8
+(
+    SITE_REFILL,
+    SITE_DRAIN_COMMIT,
+    SITE_DRAIN_DECAY,
+    SITE_DRAIN_ALL,
+    SITE_BUDDY_ALLOC,
+    SITE_DIRECT_FREE,
+    SITE_RESERVE,
+    SITE_UNRESERVE,
+    SITE_BOOST_RESET,
+) = range(9)
 SITES = 9
-SITE_ACQUISITIONS, SITE_OBJECTS, SITE_PAGES, SITE_WORK = 0, 1, 2, 3
-SITE_WORDS = SITE_WORK + WORK_UNITS
-PCP_STRIDE = PCP_SITES + SITES * SITE_WORDS
+_site = Region()
+SITE_ACQUISITIONS = _site.word()
+SITE_OBJECTS = _site.word()
+SITE_PAGES = _site.word()
+SITE_WORK = _site.words(WORK_UNITS)
+SITE_WORDS = _site.size
 
-# One node.
-NODE_KSWAPD_ACTIVE = 0
-NODE_KSWAPD_HIGHEST = 1
+# One CPU's per-CPU lists of one zone.
+_pageset = Region()
+PCP_COUNT = _pageset.word()
+PCP_HIGH = _pageset.word()
+PCP_HIGH_MIN = _pageset.word()
+PCP_HIGH_MAX = _pageset.word()
+PCP_BATCH = _pageset.word()
+PCP_ALLOC_FACTOR = _pageset.word()
+PCP_FREE_COUNT = PCP_FREE_FACTOR = _pageset.word()
+PCP_PREV_FREE_HIGH_ORDER = _pageset.word()
+PCP_EXPIRE = _pageset.word()
+PCP_TOUCHED = _pageset.word()
+PCP_FREE_DELTA = _pageset.word()
+PCP_FREE_CMA_DELTA = _pageset.word()
+# pcp->lock: the CPU that had it last, plus one; what this CPU did to such locks of the zone.
+PCP_LOCK_HOLDER = _pageset.word()
+PCP_LOCKS = _pageset.word()
+PCP_LOCK_HANDOVERS = _pageset.word()
+PCP_DRAIN_LOCKS = _pageset.word()
+PCP_LISTS_MAX = 3 * ORDERS
+PCP_LISTS = _pageset.words(PCP_LISTS_MAX * LIST_WORDS)
+PCP_SITES = _pageset.words(SITES * SITE_WORDS)
+PCP_STRIDE = _pageset.size
+
+_node = Region()
+NODE_KSWAPD_ACTIVE = _node.word()
+NODE_KSWAPD_HIGHEST = _node.word()
 # Wakes that an elastic replay has yet to act on.
-NODE_WAKE_ASKED = 2
-NODE_WAKE_ORDER = 3
-NODE_WAKE_HIGHEST = 4
-NODE_STRIDE = 5
+NODE_WAKE_ASKED = _node.word()
+NODE_WAKE_ORDER = _node.word()
+NODE_WAKE_HIGHEST = _node.word()
+NODE_STRIDE = _node.size
 
 # One CPU: offline or not; the pageset whose lock it holds for a folio batch, and pages so far.
-CPU_IS_DEAD = 0
-CPU_BATCH_SET = 1
-CPU_BATCHED = 2
-CPU_STRIDE = 3
+_cpu = Region()
+CPU_IS_DEAD = _cpu.word()
+CPU_BATCH_SET = _cpu.word()
+CPU_BATCHED = _cpu.word()
+CPU_STRIDE = _cpu.size
 
 # A log row: kind, time, zone, cpu, then by kind. Kinds below SITES are transactions
 # (order, migratetype, objects, pages, splits, merges, inserts, scanned, CPU that ran it); the

@@ -6,35 +6,17 @@ come the options, scalars, then a region per (zone, CPU) and one per pageblock.
 
 from __future__ import annotations
 
-# Options, each named after its field of OwnershipOptions; choices by their number there.
-(
-    OPTION_FIT_TEST,
-    OPTION_CLAIMS_UP_TO_ORDER,
-    OPTION_OWNING_TYPES,
-    OPTION_PRESSURE_CLAIMS,
-    OPTION_RECOVER_LIMIT,
-    OPTION_RECORDED_LISTS,
-    OPTION_CHUNK_SEARCH,
-    OPTION_CMA_FIRST,
-    OPTION_REMOTE_BUSY,
-    OPTION_REMOTE_BUSY_PER_1000,
-    OPTION_REMOTE_OVERFLOW,
-    OPTION_REMOTE_COUNTS,
-    OPTION_PLAIN_FREES,
-    OPTION_MERGES_AT,
-    OPTION_DRAIN_FROM,
-    OPTION_FRAGMENTS,
-    OPTION_RECORDED_CAP,
-    OPTION_OWNERSHIP_ENDS,
-    OPTION_TYPE_CHANGE,
-    OPTION_FULL_DRAIN,
-    OPTION_OFFLINE_OWNER,
-    OPTION_ROUTES_FREES,
-    OPTION_CLAIMS_BLOCKS,
-    OPTION_RECOVERS,
-) = range(24)
-OPTIONS = 24
+from dataclasses import fields
 
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core.region import Region
+from pagealloc_model.policy.ownership_options import OwnershipOptions
+
+_scalars = Region()
+OPTION_WORDS = {each.name: _scalars.word() for each in fields(OwnershipOptions)}
+"""Offset of each option's word, choices by their number; kernels read `fit_test` as
+`OPTION_FIT_TEST`."""
+globals().update({f"OPTION_{name.upper()}": offset for name, offset in OPTION_WORDS.items()})
 FITS_HIGH, FITS_HIGH_MAX, FITS_ALWAYS = 0, 1, 2
 OWNS_MOVABLE_ONLY = 1
 LISTS_PER_TYPE = 1
@@ -51,41 +33,39 @@ FULL_DRAIN_ENDS = 1
 OFFLINE_KEEPS = 1
 
 # Scalars: where the regions begin, what the refill under way took, remote frees so far.
-SETS = 24
-BLOCKS = 25
-REFILL_PAGES = 26
-REFILL_OBJECTS = 27
-REMOTE_DRAWS = 28
-SCALARS = 32
+SETS = _scalars.word()
+BLOCKS = _scalars.word()
+REFILL_PAGES = _scalars.word()
+REFILL_OBJECTS = _scalars.word()
+REMOTE_DRAWS = _scalars.word()
+SCALARS = _scalars.size
 """Words before the first region."""
 
 # One CPU's part in a zone: its list of recorded blocks (head, tail, entries), then counters of
 # what it did there.
-SET_RECORDED = 0
-SET_PHASES = 3
-RECOVER, CLAIM, CHUNK, CLASSIC = 0, 1, 2, 3
+RECOVER, CLAIM, CHUNK, CLASSIC = range(4)
 PHASES = 4
-PHASE_REFILLS, PHASE_OBJECTS, PHASE_PAGES = 0, 1, 2
-PHASE_WORDS = 3
-(
-    BLOCKS_CLAIMED,
-    BLOCKS_RECORDED,
-    BLOCKS_RECOVERED,
-    OWNERSHIPS_ENDED,
-    REMOTE_FREES,
-    REMOTE_BUSY,
-    LIST_SPLITS,
-    LIST_MERGES,
-    MERGE_ENTRIES,
-    RECORDED_ENTRIES,
-) = range(15, 25)
-SET_COUNTERS = SET_PHASES
-SET_STRIDE = 25
+PHASE_REFILLS, PHASE_OBJECTS, PHASE_PAGES, PHASE_WORDS = range(4)
+_set = Region()
+SET_RECORDED = _set.words(at.LIST_WORDS)
+SET_COUNTERS = SET_PHASES = _set.words(PHASES * PHASE_WORDS)
+BLOCKS_CLAIMED = _set.word()
+BLOCKS_RECORDED = _set.word()
+BLOCKS_RECOVERED = _set.word()
+OWNERSHIPS_ENDED = _set.word()
+REMOTE_FREES = _set.word()
+REMOTE_BUSY = _set.word()
+LIST_SPLITS = _set.word()
+LIST_MERGES = _set.word()
+MERGE_ENTRIES = _set.word()
+RECORDED_ENTRIES = _set.word()
+SET_STRIDE = _set.size
 
 # One pageblock: its owner's CPU number plus one or 0, whether it is recorded, and its neighbours on
 # the owner's list of recorded blocks.
-BLOCK_OWNER = 0
-BLOCK_IS_RECORDED = 1
-BLOCK_NEXT = 2
-BLOCK_PREV = 3
-BLOCK_WORDS = 4
+_block = Region()
+BLOCK_OWNER = _block.word()
+BLOCK_IS_RECORDED = _block.word()
+BLOCK_NEXT = _block.word()
+BLOCK_PREV = _block.word()
+BLOCK_WORDS = _block.size

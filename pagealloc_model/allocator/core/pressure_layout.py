@@ -10,6 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core.region import Region
+from pagealloc_model.recording.machine import ZONE_TYPES_MAX
 
 FOLIO = np.dtype(
     [
@@ -54,62 +56,66 @@ ABSORBED, LOST = -3, -4
 """An object's place: made unnecessary by another's success; reclaimed or never allocated. Other
 places below -1 do not occur: pieces are linked through `folios`."""
 
+_scalars = Region()
 # Assumptions and policy.
-SEED = 0
-FILE_REFERENCED, ANON_REFERENCED, FILE_DIRTY = 1, 2, 3
-ANON_SCAN_PERCENT = 4
-RECLAIM_SCAN_NS, RECLAIM_FREE_NS, KSWAPD_WAKE_NS = 5, 6, 7
-COMPACT_SCAN_NS, COMPACT_MIGRATE_NS = 8, 9
-ANON_MIGRATION_FAILS, FILE_MIGRATION_FAILS, COMPACTION_CONTENDED = 10, 11, 12
-COMPACT_GAP_MAX = 13
-EXTFRAG_THRESHOLD = 14
-PROACTIVENESS = 15
-KSWAPD_ASSISTS = 16
-DEFRAG_FIXES = 18
-INITIAL_COMPACTION_IN_LOOP = 19
-SUITABLE_BY_REQUEST_MARK = 20
-STALL_LEAVES_OUT_DEFERRED = 21
-ASYNC_SOURCE_BY_ORDER = 22
-COMPACTION_NEEDS_RECLAIM = 23
-NODES_BASE, ZONES_BASE, COMPACTORS_BASE = 24, 25, 26
-HIGHATOMIC_FASTPATH = 17
+SEED = _scalars.word()
+FILE_REFERENCED = _scalars.word()
+ANON_REFERENCED = _scalars.word()
+FILE_DIRTY = _scalars.word()
+ANON_SCAN_PERCENT = _scalars.word()
+RECLAIM_SCAN_NS = _scalars.word()
+RECLAIM_FREE_NS = _scalars.word()
+KSWAPD_WAKE_NS = _scalars.word()
+COMPACT_SCAN_NS = _scalars.word()
+COMPACT_MIGRATE_NS = _scalars.word()
+ANON_MIGRATION_FAILS = _scalars.word()
+FILE_MIGRATION_FAILS = _scalars.word()
+COMPACTION_CONTENDED = _scalars.word()
+COMPACT_GAP_MAX = _scalars.word()
+KSWAPD_ASSISTS = _scalars.word()
+DEFRAG_FIXES = _scalars.word()
+THP_DEFRAG = _scalars.word()
+"""Bits that huge-page requests have instead of recorded ones, plus one; 0: as recorded."""
+# Where regions begin.
+NODES_BASE = _scalars.word()
+ZONES_BASE = _scalars.word()
+COMPACTORS_BASE = _scalars.word()
 # Pages waiting to be freed, linked by `next`, and a zone whose lists are to be drained then.
-QUEUE_HEAD, QUEUE_TAIL, DRAINED_ZONE = 28, 29, 30
+QUEUE_HEAD = _scalars.word()
+QUEUE_TAIL = _scalars.word()
+DRAINED_ZONE = _scalars.word()
 NOT_DRAINED, DRAINS_ALL_ZONES = 0, 1 << 20
 """`DRAINED_ZONE` without a drain; with one of every list. Else a zone's number plus one: the acting
 CPU's list of it, or, negative, every CPU's."""
 # The request in progress (see `slow_path`).
-STAGE = 32
-REQUEST_PFN = 33
-REQUEST_CPU = 34
-REQUEST_ORDER = 35
-REQUEST_TYPE = 36
-REQUEST_HIGHEST = 37
-REQUEST_BITS = 38
-REQUEST_FLAGS = 39
-REQUEST_ZONELIST = 40
-COMPACT_PRIORITY = 41
-COMPACT_FIRST = 42
-COMPACT_RESULT = 43
-RECLAIMED = 44
-NO_PROGRESS = 45
-COMPACT_RETRIES = 46
-RECLAIM_PRIORITY = 47
-WALK_POSITION = 49
-STALLED_NS = 50
-UNRESERVES = 51
-"""How a reserved block is to be released: 0 not at all, else pages that stay reserved plus one."""
-UNRESERVED = 52
-REQUEST_NUMBER = 53
-REQUEST_PIECES = 54
+STAGE = _scalars.word()
+REQUEST_PFN = _scalars.word()
+REQUEST_CPU = _scalars.word()
+REQUEST_ORDER = _scalars.word()
+REQUEST_TYPE = _scalars.word()
+REQUEST_HIGHEST = _scalars.word()
+REQUEST_BITS = _scalars.word()
+REQUEST_FLAGS = _scalars.word()
+REQUEST_ZONELIST = _scalars.word()
+REQUEST_NUMBER = _scalars.word()
+REQUEST_PIECES = _scalars.word()
 """Base pages still to be found for the object, after a failure; 0: the object as it was asked."""
-REQUEST_STALLED = 56
-THP_DEFRAG = 57
-"""Bits that huge-page requests have instead of recorded ones, plus one; 0: as recorded."""
-REQUEST_WAS_RECORDED = 55
+REQUEST_WAS_RECORDED = _scalars.word()
 """Whether the recording's request succeeded."""
+REQUEST_STALLED = _scalars.word()
+COMPACT_PRIORITY = _scalars.word()
+COMPACT_FIRST = _scalars.word()
+COMPACT_RESULT = _scalars.word()
+RECLAIMED = _scalars.word()
+NO_PROGRESS = _scalars.word()
+COMPACT_RETRIES = _scalars.word()
+RECLAIM_PRIORITY = _scalars.word()
+WALK_POSITION = _scalars.word()
+STALLED_NS = _scalars.word()
+UNRESERVES = _scalars.word()
+"""How a reserved block is to be released: 0 not at all, else pages that stay reserved plus one."""
+UNRESERVED = _scalars.word()
 # Counters.
-COUNTERS = 64
 COUNTER_NAMES = (
     "pgscan_kswapd",
     "pgscan_direct",
@@ -136,6 +142,7 @@ COUNTER_NAMES = (
     "oom_kill",
 )
 """Counters under the kernel's names, in the order of their words; `allocstall` is per zone type."""
+COUNTERS = _scalars.words(len(COUNTER_NAMES))
 (
     PGSCAN_KSWAPD,
     PGSCAN_DIRECT,
@@ -161,7 +168,7 @@ COUNTER_NAMES = (
     THP_FAULT_FALLBACK,
     OOM_KILL,
 ) = range(COUNTERS, COUNTERS + len(COUNTER_NAMES))
-ALLOCSTALL = 96
+ALLOCSTALL = _scalars.words(ZONE_TYPES_MAX)
 """First of one word per zone type."""
 DIVERGENCE_NAMES = (
     "dropped_frees",
@@ -173,6 +180,7 @@ DIVERGENCE_NAMES = (
     "demand_failed",
     "forced_by_nofail",
 )
+DIVERGENCES = _scalars.words(len(DIVERGENCE_NAMES))
 (
     DROPPED_FREES,
     FREED_BY_MODEL,
@@ -182,78 +190,81 @@ DIVERGENCE_NAMES = (
     SUCCEEDED_FAILURES,
     DEMAND_FAILED,
     FORCED_BY_NOFAIL,
-) = range(112, 112 + len(DIVERGENCE_NAMES))
-OUTCOMES = 128
-"""By order: recorded requests asked, those served as asked, those that reclaimed or compacted."""
+) = range(DIVERGENCES, DIVERGENCES + len(DIVERGENCE_NAMES))
 OUTCOME_WORDS = 3
-SCALARS = OUTCOMES + at.ORDERS * OUTCOME_WORDS + 3
+OUTCOMES = _scalars.words(at.ORDERS * OUTCOME_WORDS)
+"""By order: recorded requests asked, those served as asked, those that reclaimed or compacted."""
+SCALARS = _scalars.size
 
-# One node: LRU lists as (head, tail, entries), pages on them, then its kswapd.
-NODE_LISTS = 0
-NODE_PAGES = NODE_LISTS + LRU_LISTS * at.LIST_WORDS
-KSWAPD_PHASE = NODE_PAGES + LRU_LISTS
-KSWAPD_DUE = KSWAPD_PHASE + 1
-KSWAPD_ORDER = KSWAPD_PHASE + 2
-KSWAPD_ALLOC_ORDER = KSWAPD_PHASE + 3
-KSWAPD_HIGHEST = KSWAPD_PHASE + 4
-KSWAPD_PRIORITY = KSWAPD_PHASE + 5
-KSWAPD_BOOST_LEFT = KSWAPD_PHASE + 6
-KSWAPD_BOOSTED = KSWAPD_PHASE + 7
-KSWAPD_TOTAL = KSWAPD_PHASE + 8
-KSWAPD_GOAL = KSWAPD_PHASE + 9
-KSWAPD_FREED = KSWAPD_PHASE + 10
-KSWAPD_SCANNED = KSWAPD_PHASE + 11
-KSWAPD_LEFT = KSWAPD_PHASE + 12
+# One node: LRU lists as (head, tail, entries), pages on them, then its kswapd and kcompactd.
+_node = Region()
+NODE_LISTS = _node.words(LRU_LISTS * at.LIST_WORDS)
+NODE_PAGES = _node.words(LRU_LISTS)
+KSWAPD_PHASE = _node.word()
+KSWAPD_DUE = _node.word()
+KSWAPD_ORDER = _node.word()
+KSWAPD_ALLOC_ORDER = _node.word()
+KSWAPD_HIGHEST = _node.word()
+KSWAPD_PRIORITY = _node.word()
+KSWAPD_BOOST_LEFT = _node.word()
+KSWAPD_BOOSTED = _node.word()
+KSWAPD_TOTAL = _node.word()
+KSWAPD_GOAL = _node.word()
+KSWAPD_FREED = _node.word()
+KSWAPD_SCANNED = _node.word()
+KSWAPD_LEFT = _node.words(2)
 """Budgets left of the pass under way: ANON's, FILE's."""
-KSWAPD_FAILURES = KSWAPD_PHASE + 14
-KSWAPD_WANTED_ORDER = KSWAPD_PHASE + 15
-KSWAPD_WANTED_HIGHEST = KSWAPD_PHASE + 16
-KSWAPD_WOKEN_EARLY = KSWAPD_PHASE + 17
-KSWAPD_CPU = KSWAPD_PHASE + 18
-KCOMPACTD_DUE = KSWAPD_PHASE + 20
-KCOMPACTD_ORDER = KSWAPD_PHASE + 21
-KCOMPACTD_HIGHEST = KSWAPD_PHASE + 22
-KCOMPACTD_ZONE = KSWAPD_PHASE + 23
-KCOMPACTD_RUN_ORDER = KSWAPD_PHASE + 24
-PROACTIVE_DUE = KSWAPD_PHASE + 25
-KCOMPACTD_RUN_HIGHEST = KSWAPD_PHASE + 26
-PROACTIVE_SCORE = KSWAPD_PHASE + 27
-NODE_WORDS = 48
-ASLEEP, RUNNING, NAPPING = 0, 1, 2
+KSWAPD_FAILURES = _node.word()
+KSWAPD_WANTED_ORDER = _node.word()
+KSWAPD_WANTED_HIGHEST = _node.word()
+KSWAPD_WOKEN_EARLY = _node.word()
+KSWAPD_CPU = _node.word()
+KCOMPACTD_DUE = _node.word()
+KCOMPACTD_ORDER = _node.word()
+KCOMPACTD_HIGHEST = _node.word()
+KCOMPACTD_ZONE = _node.word()
+KCOMPACTD_RUN_ORDER = _node.word()
+KCOMPACTD_RUN_HIGHEST = _node.word()
+PROACTIVE_DUE = _node.word()
+PROACTIVE_SCORE = _node.word()
+NODE_WORDS = _node.size
+ASLEEP, RUNNING, NAPPING = range(3)
 
 # One zone: pages on LRU lists; compaction's positions and deferral.
-ZONE_PAGES = 0
-ZONE_MIGRATE_ASYNC = LRU_LISTS
-ZONE_MIGRATE_SYNC = LRU_LISTS + 1
-ZONE_FREE_FROM = LRU_LISTS + 2
-ZONE_CONSIDERED = LRU_LISTS + 3
-ZONE_DEFER_SHIFT = LRU_LISTS + 4
-ZONE_ORDER_FAILED = LRU_LISTS + 5
-ZONE_FLUSH_SKIPS = LRU_LISTS + 6
-ZONE_WORDS = 16
+_zone = Region()
+ZONE_PAGES = _zone.words(LRU_LISTS)
+ZONE_MIGRATE_ASYNC = _zone.word()
+ZONE_MIGRATE_SYNC = _zone.word()
+ZONE_FREE_FROM = _zone.word()
+ZONE_CONSIDERED = _zone.word()
+ZONE_DEFER_SHIFT = _zone.word()
+ZONE_ORDER_FAILED = _zone.word()
+ZONE_FLUSH_SKIPS = _zone.word()
+ZONE_WORDS = _zone.size
 
 # One compactor: 0 is direct, 1 + node is that node's kcompactd.
-RUN_ZONE = 0
+_compactor = Region()
+RUN_ZONE = _compactor.word()
 """Zone number plus one; 0: no run."""
-RUN_ORDER = 1
-RUN_TYPE = 2
-RUN_MODE = 3
-RUN_DIRECT = 4
-RUN_MIGRATE = 7
-RUN_FREE = 8
-RUN_WHOLE = 9
-RUN_LAST_MIGRATED = 10
-RUN_HELD = 11
-RUN_CAPTURED = 12
-RUN_CPU = 14
-RUN_COST_NS = 15
-RUN_SOURCES = 17
+RUN_ORDER = _compactor.word()
+RUN_TYPE = _compactor.word()
+RUN_MODE = _compactor.word()
+RUN_DIRECT = _compactor.word()
+RUN_MIGRATE = _compactor.word()
+RUN_FREE = _compactor.word()
+RUN_WHOLE = _compactor.word()
+RUN_LAST_MIGRATED = _compactor.word()
+RUN_HELD = _compactor.word()
+RUN_CAPTURED = _compactor.word()
+RUN_CPU = _compactor.word()
+RUN_COST_NS = _compactor.word()
+RUN_SOURCES = _compactor.word()
 """Head of the folios isolated as sources, linked by `next`."""
-RUN_SOURCE_TAIL = 18
-RUN_SOURCE_PAGES = 19
-RUN_TARGETS = 20
+RUN_SOURCE_TAIL = _compactor.word()
+RUN_SOURCE_PAGES = _compactor.word()
+RUN_TARGETS = _compactor.words(at.ORDERS)
 """Heads of the free pages held, by order, linked by `next`."""
-COMPACTOR_WORDS = RUN_TARGETS + at.ORDERS + 1
+COMPACTOR_WORDS = _compactor.size
 
 ASYNC, SYNC_LIGHT, SYNC_FULL = 2, 1, 0
 """Priorities of compaction as events print them (T7)."""

@@ -11,7 +11,7 @@ from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.zonelists import node_orders, zonelist
 from pagealloc_model.allocator.ownership.ownership_words import check_rules, ownership_words
 from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.policy.policy import Assumptions, Policy
+from pagealloc_model.policy.policy import Assumptions, Policy, policy_numbers
 from pagealloc_model.recording.machine import PMD_ORDER, ZONE_TYPES_MAX, Machine, Zone
 
 LOG_ROWS_DEFAULT = 1 << 18
@@ -234,37 +234,17 @@ def _set_scalars(
         at.NR_NODES: len(machine.nodes),
         at.SKIPS_BUSY_NODES: rules.skips_busy_kswapd_nodes and len(machine.nodes) > 1,
         at.COUNTS_BY_CPU: assumptions.counters == "lagged" or len(machine.nodes) > 1,
-        at.COSTLY_ORDER: _given(policy.costly_order, 3),
         at.THP_LISTS: machine.thp,
         at.HUGE_ORDER: machine.pageblock_order if rules.huge_lists_hold_blocks else PMD_ORDER,
-        at.BATCH_SCALE_MAX: _given(policy.pcp_batch_scale_max, 5),
         at.FREE_HIGH_BATCH: assumptions.free_high_batch,
-        at.FLUSH_ADDS_HALF_HIGH_MIN: rules.high_order_flush_adds_half_high_min,
-        at.FREE_BATCHED: _given(policy.pcp_free_batched, rules.free_batched),
-        at.DECAY_BATCHED: _given(policy.pcp_decay_batched, rules.decay_batched),
-        at.HIGHATOMIC_FROM_PCP: _given(policy.highatomic_from_pcp, rules.highatomic_from_pcp),
-        at.HIGHATOMIC_REFILLS_PCP: rules.highatomic_refills_pcp,
-        at.PCP_AUTO_TUNED: rules.pcp_auto_tuned,
-        at.PCP_DECAYS: rules.pcp_decays,
         at.FULL_DRAIN_CHUNK: _full_drain_chunk(rules, policy),
-        at.FALLBACK_FROM_LARGEST: rules.fallback_from_largest,
-        at.LISTS_MATCH_BLOCKS: rules.lists_match_blocks,
-        at.REFILL_COUNTED_AT_END: rules.refill_counted_at_end,
-        at.FREE_SPLIT_BY_BLOCK: rules.free_split_by_block,
-        at.HIGHATOMIC_NEEDS_HIGH: rules.highatomic_needs_high,
-        at.RESERVE_CAP_ROUNDED: rules.reserve_cap_rounded,
         at.WATERMARK_SUBTRACTS: at.ZONE_FREE_HIGHATOMIC
         if rules.watermark_subtracts_free
         else at.ZONE_RESERVED_HIGHATOMIC,
-        at.BELOW_HIGH_TESTED: rules.below_high_tested,
         at.BOOST_RETRY_MASK: at.GFP_HIGH
         if rules.boost_retry_by_high
         else at.GFP_ATOMIC | at.GFP_DIRECT_RECLAIM,
         at.BOOST_RETRY_BITS: at.GFP_HIGH if rules.boost_retry_by_high else at.GFP_ATOMIC,
-        at.BOOSTED_WAKE_NEEDS_BIT: rules.boosted_wake_needs_bit,
-        at.GATE_ORDER: _given(policy.highatomic_gate_order, 0),
-        at.RESERVE_PERCENT: _given(policy.highatomic_reserve_percent, 1),
-        at.BOOST_FACTOR: _given(policy.watermark_boost_factor, 15000),
         at.END_PFN: machine.end_pfn,
         at.NOW: start_ns,
         at.TICK_PERIOD: assumptions.decay_period_ns,
@@ -272,6 +252,11 @@ def _set_scalars(
     }
     for offset, value in values.items():
         st[offset] = int(value)
+    for name, offset in at.RULE_WORDS.items():
+        st[offset] = int(getattr(rules, name))
+    numbers = policy_numbers(policy, rules)
+    for name, offset in at.POLICY_WORDS.items():
+        st[offset] = numbers[name]
     period = assumptions.decay_period_ns
     since_tick = (start_ns - assumptions.decay_phase_ns) % period
     st[at.TICK_BASE] = start_ns - since_tick + period

@@ -52,7 +52,7 @@ def ownership_words(policy: Policy, pagesets: int, blocks: int, base: int) -> np
         value = getattr(options, each.name)
         if each.metadata["kind"] == CHOICE:
             value = each.metadata["choices"].index(value)
-        words[getattr(own, f"OPTION_{each.name.upper()}")] = int(value)
+        words[own.OPTION_WORDS[each.name]] = int(value)
     sets_end = own.SCALARS + pagesets * own.SET_STRIDE
     words[own.SETS] = base + own.SCALARS
     words[own.BLOCKS] = base + sets_end

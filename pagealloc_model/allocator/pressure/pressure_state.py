@@ -78,7 +78,6 @@ def _set_switches(st: np.ndarray, policy: Policy) -> None:
     if watermarks is None:
         watermarks = policy.defrag_mode
     st[at.KSWAPD_RECORDED] = 1
-    st[at.DEFRAG_MODE] = bool(policy.defrag_mode)
     st[at.BLOCK_WATERMARKS] = bool(watermarks)
 
 
@@ -91,7 +90,6 @@ def _scalars(rules: KernelRules, policy: Policy, assumptions: Assumptions) -> di
     gap = policy.compact_gap
     if gap is None:
         gap = GAP_CAP if rules.compact_gap_capped else 0
-    threshold, share = policy.extfrag_threshold, policy.compaction_proactiveness
     return {
         pr.FILE_REFERENCED: elastic.file_referenced_per_mille,
         pr.ANON_REFERENCED: elastic.anon_referenced_per_mille,
@@ -106,17 +104,9 @@ def _scalars(rules: KernelRules, policy: Policy, assumptions: Assumptions) -> di
         pr.FILE_MIGRATION_FAILS: elastic.file_migration_fails_per_mille,
         pr.COMPACTION_CONTENDED: elastic.compaction_contended_per_mille,
         pr.COMPACT_GAP_MAX: gap,
-        pr.EXTFRAG_THRESHOLD: 500 if threshold is None else threshold,
-        pr.PROACTIVENESS: 20 if share is None else share,
         pr.KSWAPD_ASSISTS: bool(assists),
         pr.THP_DEFRAG: _thp_bits(policy, elastic.thp_madvised) + 1 if policy.thp_defrag else 0,
-        pr.HIGHATOMIC_FASTPATH: bool(policy.highatomic_fastpath),
         pr.DEFRAG_FIXES: bool(policy.defrag_mode) and rules.defrag_mode_fixes,
-        pr.INITIAL_COMPACTION_IN_LOOP: rules.initial_compaction_in_loop,
-        pr.SUITABLE_BY_REQUEST_MARK: rules.suitable_by_request_mark,
-        pr.STALL_LEAVES_OUT_DEFERRED: rules.stall_leaves_out_deferred,
-        pr.ASYNC_SOURCE_BY_ORDER: rules.async_source_by_order,
-        pr.COMPACTION_NEEDS_RECLAIM: rules.compaction_needs_reclaim,
     }
 
 
