@@ -113,6 +113,9 @@ COUNT_IN_BASE_PAGES = 58
 # What a function returns beside its value.
 BLOCKS_TRIED = 60
 REFILLED = 61
+# What a scan of recorded compaction has taken and not yet dealt out: first page, pages.
+ISOLATED_FROM = 62
+ISOLATED_PAGES = 63
 # Fallbacks by requested type, type taken from, kind, requested order, order of the buddy found.
 FALLBACKS = 64
 CLAIM_BLOCK, CLAIM, STEAL = 0, 1, 2
@@ -300,7 +303,10 @@ from the object's first page, `zone` the highest zone type the request may use. 
 node's index in `offset`, the start also the highest zone type in `zone`. GROW gives the free buddy
 of page frame `offset` to the zone numbered `zone`. DRAIN_ALL empties all per-CPU lists from the
 event's CPU. RECLAIM_BEGIN carries the request that direct reclaim begins for. TICK is a vmstat tick
-of the event's CPU. CPU_DIES takes the CPU numbered `offset` offline, CPU_RETURNS brings it back."""
+of the event's CPU. CPU_DIES takes the CPU numbered `offset` offline, CPU_RETURNS brings it back.
+ISOLATE_FREE takes a piece of what compaction isolates in the zone numbered `zone`; `offset` pages
+of that scan are yet to be taken, the piece included. CAPTURE is an allocation that compaction
+serves from the zone numbered `offset`."""
 
 FREED_IN_BATCH = 1
 """A free's `bits`: a folio batch freed it (T3)."""
@@ -313,6 +319,7 @@ ALLOC, FREE, RECORDED_FAILURE, HIDDEN_ALLOC = 0, 1, 2, 3
 KSWAPD_START, KSWAPD_STOP, SET_PCP_HIGH, GROW = 4, 5, 6, 7
 DRAIN_ALL, RECLAIM_BEGIN, TICK = 8, 9, 10
 CPU_DIES, CPU_RETURNS = 11, 12
+ISOLATE_FREE, CAPTURE = 13, 14
 
 NEVER = 1 << 62
 """A time at which no periodic tick is due, ns."""

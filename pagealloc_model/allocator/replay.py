@@ -7,6 +7,7 @@ import numpy as np
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.arithmetic import clamp
 from pagealloc_model.allocator.growth import grow_zone
+from pagealloc_model.allocator.isolation import capture_page, isolate_free_page
 from pagealloc_model.allocator.offsets import cpu_at, pcp_at
 from pagealloc_model.allocator.ownership import disown_cpu
 from pagealloc_model.allocator.pcp import drain_everything, drain_pageset, visit_lists
@@ -164,6 +165,15 @@ def advance(
                 int(events[position]["zone"]),
                 int(events[position]["bits"]),
             )
+        elif operation == at.ISOLATE_FREE:
+            zone = int(events[position]["zone"])
+            wanted = int(events[position]["offset"])
+            object_pfn[number] = isolate_free_page(pages, st, zone, order, wanted)
+        elif operation == at.CAPTURE:
+            st[at.COUNT_ALLOC] += 1
+            zone = int(events[position]["offset"])
+            migratetype = int(events[position]["migratetype"])
+            object_pfn[number] = capture_page(pages, st, zone, order, migratetype)
         else:
             take_rare_event(pages, blocks, st, log, events, position)
         position += 1
