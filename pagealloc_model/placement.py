@@ -22,8 +22,9 @@ from pagealloc_model.errors import PolicyError
 from pagealloc_model.evidence.choice import choose_rules
 from pagealloc_model.machine import Machine
 from pagealloc_model.policy import Assumptions
-from pagealloc_model.prepared import recorded_machine, recorded_policy
+from pagealloc_model.prepared import recorded_machine, recorded_policy, start_snapshots
 from pagealloc_model.recorded_moves import recorded_moves, unseen_pushes
+from pagealloc_model.start_counts import StartCounts, start_counts
 from pagealloc_model.state_errors import ErrorRow
 from pagealloc_model.tick_times import tick_phases, tick_steps
 from pagealloc_model.true_start import true_start
@@ -139,7 +140,8 @@ def judge_placement(
     machine = _machine(recording)
     moves, first = recorded_moves(trace, machine)
     state = make_state(machine, chosen, recorded_policy(recording), assumptions)
-    install(state, true_start(machine, moves, first, recording.kpageflags))
+    image = true_start(machine, moves, first, recording.kpageflags, _counts(recording, machine))
+    install(state, image)
     st = with_notes(state)
     unseen = unseen_pushes(moves, st, machine)
     beside = [snapshot_steps(recording, machine), reclaim_steps(trace, machine)]
@@ -162,7 +164,7 @@ def judge_placement(
         repairs=repairs,
         unseen_frees=len(unseen),
         nested=nested,
-        notes=tuple(_notes(recording, phases, len(unseen), nested)),
+        notes=(*_notes(recording, phases, len(unseen), nested), *image.origin),
     )
 
 
@@ -171,6 +173,14 @@ def _machine(recording: Bundle) -> Machine:
     if any(snapshot.zoneinfo is not None for snapshot in recording.snapshots):
         return recorded_machine(recording)
     return bare_machine(recording.trace)
+
+
+def _counts(recording: Bundle, machine: Machine) -> StartCounts | None:
+    """What the start snapshot counts, None if no snapshot was taken."""
+    if not any(snapshot.zoneinfo is not None for snapshot in recording.snapshots):
+        return None
+    early, snapshot = start_snapshots(recording)
+    return start_counts(machine, snapshot, recording.trace, early)
 
 
 def _notes(recording: Bundle, phases: dict[int, int], unseen: int, nested: int) -> list[str]:

@@ -8,18 +8,25 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import recorded_steps as rec
 from pagealloc_model.allocator.initial import LISTED, StartImage
 from pagealloc_model.machine import Machine
+from pagealloc_model.never_touched import drop_uncounted
 from pagealloc_model.page_evidence import MIGRATABLE
 from pagealloc_model.proc import kpageflags as flags
+from pagealloc_model.start_counts import StartCounts
 
 
 def true_start(
-    machine: Machine, steps: np.ndarray, first: np.ndarray, page_flags: np.ndarray | None
+    machine: Machine,
+    steps: np.ndarray,
+    first: np.ndarray,
+    page_flags: np.ndarray | None,
+    counts: StartCounts | None = None,
 ) -> StartImage:
     """A start image by look-ahead: what a page's first event says of it is what it was.
 
     A page first taken from the buddy was there; one first allocated was on the list it was
     allocated from, one first drained on the list it was drained from; one first freed was
-    allocated. Untouched pages are free if page flags say so. Blocks are of the type that their
+    allocated. Untouched pages are free if page flags say so and, where these are too old, the start
+    snapshot counts as many. Blocks are of the type that their
     first event shows, others Movable.
 
     Args:
@@ -27,6 +34,7 @@ def true_start(
         steps: from `recorded_moves`.
         first: int8, the first operation on each page frame.
         page_flags: kpageflags words, None if the recording has none.
+        counts: what the start snapshot counts, None without one.
     """
     moves = steps[(steps["operation"] >= rec.POP) & (steps["operation"] <= rec.DRAIN)]
     words = np.zeros(len(first), np.uint64)
@@ -38,14 +46,23 @@ def true_start(
     free[first == rec.REMOVE] = True
     heads = _first_moves(moves, first)
     live = heads[heads["operation"] == rec.PUSH]
+    block_types = _block_types(machine, moves)
+    listed = _listed(machine, heads)
+    lines: list[str] = []
+    if counts is not None:
+        sizes = np.int64(1) << listed["order"].astype(np.int64)
+        on_lists = np.bincount(listed["zone"], weights=sizes, minlength=len(machine.zones))
+        known = first == rec.REMOVE
+        lines = drop_uncounted(machine, counts, on_lists.astype(np.int64), known, free, block_types)
     return StartImage(
         free=free,
         movable=((words & MIGRATABLE) != 0) & ~free,
-        block_types=_block_types(machine, moves),
-        listed=_listed(machine, heads),
+        block_types=block_types,
+        listed=listed,
         pcp_high=np.zeros((len(machine.zones), machine.nr_cpus), np.int64),
         allocated_pfn=live["pfn"].astype(np.int32),
         allocated_order=live["order"].astype(np.int8),
+        origin=tuple(lines),
     )
 
 
