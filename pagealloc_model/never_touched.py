@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.initial import maximal_buddies
 from pagealloc_model.machine import Machine
-from pagealloc_model.old_flags import TOO_OLD, buddy_table, misplaced
+from pagealloc_model.old_flags import TOO_OLD, buddy_table
 from pagealloc_model.start_counts import StartCounts
 from pagealloc_model.zone_placement import wanted_buddies
 
@@ -25,9 +26,10 @@ def drop_uncounted(
 ) -> list[str]:
     """Leave out, zone by zone, what flags show free beyond what the counts leave room for.
 
-    Only in zones whose flags are too old (see `old_flags`). Free buddies that events show count
-    first; of the others, as many stay of each order and type as the counts have more, those at the
-    end of the zone first, where the kernel hands memory out last.
+    Only in zones that would have more free pages than counted (by the share TOO_OLD of
+    `old_flags`). Free buddies that events show count first; of the others, as many stay of each
+    order and type as the counts have more, those at the end of the zone first, where the kernel
+    hands memory out last. A block without events is taken for Movable here as elsewhere.
 
     Args:
         machine: zones and geometry.
@@ -43,22 +45,25 @@ def drop_uncounted(
     lines: list[str] = []
     if counts.free_buddies is None:
         return lines
-    shares = misplaced(machine, counts, listed_pages, free, block_types)
-    shown = free & ~known
     sure = buddy_table(machine, known, block_types)
-    pfns, orders = maximal_buddies(shown, block_types, machine.pageblock_order, machine.max_order)
-    types = block_types[pfns >> machine.pageblock_order].astype(np.int64)
-    for index in np.flatnonzero(shares > TOO_OLD).tolist():
-        zone = machine.zones[index]
+    pfns, orders = maximal_buddies(
+        free & ~known, block_types, machine.pageblock_order, machine.max_order
+    )
+    for index, zone in enumerate(machine.zones):
+        if not zone.managed:
+            continue
         wanted, _ = wanted_buddies(machine, counts, index, int(listed_pages[index]))
+        counted = int((wanted.sum(axis=1) << np.arange(at.ORDERS)).sum())
+        if int(free[zone.start_pfn : zone.end_pfn].sum()) <= counted * (1 + TOO_OLD):
+            continue
         room = np.maximum(wanted - sure[index], 0)
         dropped = 0
-        for place in range(len(pfns) - 1, -1, -1):
-            pfn, order, migratetype = int(pfns[place]), int(orders[place]), int(types[place])
-            if not zone.start_pfn <= pfn < zone.end_pfn:
-                continue
-            if migratetype >= 0 and room[order, migratetype] > 0:
-                room[order, migratetype] -= 1
+        mine = np.flatnonzero((pfns >= zone.start_pfn) & (pfns < zone.end_pfn))
+        for place in mine[::-1].tolist():
+            pfn, order = int(pfns[place]), int(orders[place])
+            cell = order, int(block_types[pfn >> machine.pageblock_order])
+            if room[cell] > 0:
+                room[cell] -= 1
             else:
                 free[pfn : pfn + (1 << order)] = False
                 dropped += 1 << order
