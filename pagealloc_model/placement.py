@@ -11,6 +11,7 @@ import pandas as pd
 
 from pagealloc_model import placement_tables as tables
 from pagealloc_model.allocator import judging
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import recorded_steps as rec
 from pagealloc_model.allocator import true_state as true
 from pagealloc_model.allocator.initial import install
@@ -18,7 +19,7 @@ from pagealloc_model.allocator.resync import resync
 from pagealloc_model.allocator.state import make_state
 from pagealloc_model.bare_machine import bare_machine
 from pagealloc_model.choice_words import MISSES_TOLD
-from pagealloc_model.errors import PolicyError
+from pagealloc_model.errors import CorruptStateError, PolicyError
 from pagealloc_model.evidence.choice import choose_rules
 from pagealloc_model.machine import Machine
 from pagealloc_model.policy import Assumptions
@@ -128,6 +129,7 @@ def judge_placement(
             block types, which the true state needs.
         UsageError: no event names a page.
         RecordingError: a file of the recording cannot be read.
+        CorruptStateError: the recorded moves contradict one another.
     """
     chosen = choose_rules(recording, rules).rules
     if not chosen.lists_match_blocks:
@@ -152,7 +154,15 @@ def judge_placement(
     tally = np.zeros((kinds, slots, judging.OUTCOMES), np.int64)
     misses = np.zeros((kinds, judging.MISSES_KEPT + 1, judging.MISS_COLUMNS), np.int64)
     track = tracked(state, st)
-    resync(state.pages, state.blocks, st, track, steps, tally, misses, 0, len(steps))
+    done = resync(state.pages, state.blocks, st, track, steps, tally, misses, 0, len(steps))
+    if done < len(steps):
+        row = int(steps["row"][done])
+        seconds = (int(trace.time_ns[row]) - trace.demand_span_ns[0]) / 1e9
+        raise CorruptStateError(
+            f"{recording.path}: at {seconds:.6f} s (event {row}) page frame "
+            f"{int(st[at.CORRUPT_AT]) - 1} is on a list that does not lead on; earlier events are "
+            "missing, so choices cannot be judged alone: validate without --resync"
+        )
     repairs = dict(zip(true.REPAIR_NAMES, st[-true.REPAIRS :].tolist(), strict=True))
     nested = int(np.count_nonzero(steps["flags"] & rec.NESTED))
     return Placement(

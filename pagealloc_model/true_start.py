@@ -67,13 +67,24 @@ def true_start(
 
 
 def _first_moves(moves: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """The first move of each page, where no earlier one moved its first frame as part of another.
+    """The first move of each page, where no earlier one moved a frame of it as part of another.
 
-    Order is that of the moves.
+    Else two pages would share the frame at the start. Order is that of the moves.
     """
+    touched_by = np.full(len(first), len(moves), np.int64)
+    number = np.arange(len(moves))
+    for order in np.unique(moves["order"]):
+        mine = moves["order"] == order
+        frames = moves["pfn"][mine].astype(np.int64)[:, None] + np.arange(1 << int(order))
+        np.minimum.at(touched_by, frames.ravel(), np.repeat(number[mine], 1 << int(order)))
     _, index = np.unique(moves["pfn"], return_index=True)
-    heads = moves[np.sort(index)]
-    return heads[heads["operation"] == first[heads["pfn"]]]
+    index = np.sort(index)
+    whole = np.ones(len(index), bool)
+    for order in np.unique(moves["order"][index]):
+        mine = np.flatnonzero(moves["order"][index] == order)
+        frames = moves["pfn"][index[mine]].astype(np.int64)[:, None] + np.arange(1 << int(order))
+        whole[mine] = (touched_by[frames] == index[mine, None]).all(axis=1)
+    return moves[index[whole]]
 
 
 def _block_types(machine: Machine, moves: np.ndarray) -> np.ndarray:

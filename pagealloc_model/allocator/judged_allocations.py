@@ -95,6 +95,9 @@ def pop(
         else:
             count_repair(st, true.REPAIR_NOWHERE)
             true.vacate(pages, st, track, zone, pfn, order)
+    elif int(pages[pfn]["order"]) != order:
+        # In use already, as something smaller: frees were missed, and other parts may be listed.
+        true.vacate(pages, st, track, zone, pfn, order)
     pages[pfn]["where"] = at.ALLOCATED
     pages[pfn]["order"] = order
     pages[pfn]["tag"] = 1 if migratetype == at.MOVABLE else 0

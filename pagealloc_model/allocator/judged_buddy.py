@@ -67,7 +67,11 @@ def drop_refuted(
         true.drop_buddy(pages, st, track, zone, pfn)
         count_repair(st, true.REPAIR_START)
         dropped += 1
+        gone = pfn
         pfn = smallest_fit(st, zone, order, migratetype)
+        if pfn == gone:
+            st[at.CORRUPT_AT] = pfn + 1
+            break
     return dropped
 
 

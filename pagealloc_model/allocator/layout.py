@@ -110,6 +110,8 @@ COUNT_UNRESERVE_CALLS = 55
 COUNT_KSWAPD_WAKES = 56
 COUNT_HIDDEN = 57
 COUNT_IN_BASE_PAGES = 58
+# One more than the page frame at which a list was found corrupt, 0 if none was.
+CORRUPT_AT = 59
 # What a function returns beside its value.
 BLOCKS_TRIED = 60
 REFILLED = 61

@@ -92,7 +92,7 @@ def resync(
     misses: np.ndarray,
     low: int,
     high: int,
-) -> None:
+) -> int:
     """Apply `steps[low:high]`, judging each choice.
 
     Args:
@@ -105,6 +105,9 @@ def resync(
         misses: int64, shape (choices, MISSES_KEPT + 1, MISS_COLUMNS); added to.
         low: first step.
         high: one past the last step.
+
+    Returns:
+        `high`, or the step at which a list was found corrupt: `st[CORRUPT_AT]` says where.
     """
     for number in range(low, high):
         operation = int(steps[number]["operation"])
@@ -134,3 +137,6 @@ def resync(
             note_reclaim(st)
         if operation >= rec.POP and operation <= rec.DRAIN:
             tuning.follow_snapshot(st, pcp_at(st, int(steps[number]["zone"]), cpu))
+        if st[at.CORRUPT_AT]:
+            return number
+    return high
