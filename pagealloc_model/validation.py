@@ -13,6 +13,12 @@ from pagealloc_model.error_rows import error_rows
 from pagealloc_model.evidence.choice import RuleEvidence, checked, rule_notes
 from pagealloc_model.first_departure import Departure, first_departures
 from pagealloc_model.growth import size_changes
+from pagealloc_model.loss_windows import (
+    LossWindow,
+    loss_windows,
+    recording_between,
+    refuse_if_lossy,
+)
 from pagealloc_model.measured import Measured, measure
 from pagealloc_model.policy import Assumptions
 from pagealloc_model.predicted_tables import LITERAL
@@ -133,11 +139,12 @@ def validate(
         cancel: asked now and then; True ends the replay with `Cancelled`.
 
     Raises:
-        UsageError: no snapshot, or nothing to replay.
+        UsageError: no snapshot, nothing to replay, or too much lost: see `validate_windows`.
         PolicyError: no rules for the recording's kernel.
         RecordingError: a file of the recording cannot be read.
         KernelSourceError: the build's tree lacks functions or does not compile.
     """
+    refuse_if_lossy(recording)
     predicted = replay(
         recording,
         kernel,
@@ -159,6 +166,30 @@ def validate(
             placement = judge_placement(recording, rules=rules, assumptions=assumptions)
             report(0.4)
         return _compared(recording, predicted, placement, report)
+
+
+def validate_windows(
+    recording: Bundle,
+    *,
+    rules: KernelRules | str | None = None,
+    assumptions: Assumptions | None = None,
+    seed: int = 0,
+    resync: bool = False,
+) -> tuple[tuple[LossWindow, Validation], ...]:
+    """Validate each loss-free window of a recording by itself, from its own snapshot.
+
+    Arguments and errors are those of `validate`; no window is returned of a recording that lost
+    nothing, and none that holds too few snapshots.
+    """
+    found = []
+    for window in loss_windows(recording):
+        if not window.unusable:
+            part = recording_between(recording, window)
+            checked_part = validate(
+                part, rules=rules, assumptions=assumptions, seed=seed, resync=resync
+            )
+            found.append((window, checked_part))
+    return tuple(found)
 
 
 def _compared(
