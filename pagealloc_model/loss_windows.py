@@ -110,7 +110,8 @@ def loss_windows(bundle: Bundle) -> tuple[LossWindow, ...]:
 def recording_between(bundle: Bundle, window: LossWindow) -> Bundle:
     """Return the recording of one window, from its own snapshot on.
 
-    After a loss that is the first one in the window: what came before it is left out. Page flags and owners were read before the recording: a window after a loss does without them.
+    After a loss that is the first one in the window: what came before it is left out. Page flags
+    and owners were read before the recording: a window after a loss does without them.
 
     Args:
         bundle: the whole recording.

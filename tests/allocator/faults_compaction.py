@@ -1,0 +1,52 @@
+"""Faults in what recorded compaction takes and captures, which scenarios with compaction must tell."""
+
+from __future__ import annotations
+
+from tests.allocator.fault import Fault
+
+_KINDS = ("compaction",)
+
+FAULTS_COMPACTION = (
+    Fault(
+        "isolation takes a list's head",
+        "isolation",
+        "pfn = st[free_list_at(zone, order, migratetype) + at.TAIL]",
+        "pfn = st[free_list_at(zone, order, migratetype) + at.HEAD]",
+        scenarios=_KINDS,
+    ),
+    Fault(
+        "isolated pages stay counted as free",
+        "isolation",
+        "account_free(st, zone, migratetype, -(1 << order))",
+        "account_free(st, zone, migratetype, 0)",
+        scenarios=_KINDS,
+    ),
+    Fault(
+        "isolation takes the smallest buddies first",
+        "isolation",
+        "largest = st[at.PAGEBLOCK_ORDER] - 1",
+        "largest = order",
+        scenarios=_KINDS,
+    ),
+    Fault(
+        "isolation takes more than a scan does",
+        "isolation",
+        "while largest > order and 1 << largest > wanted:",
+        "while largest > order and 1 << largest > 2 * wanted:",
+        scenarios=_KINDS,
+    ),
+    Fault(
+        "pieces overlap",
+        "isolation",
+        "st[at.ISOLATED_FROM] = pfn + (1 << order)",
+        "st[at.ISOLATED_FROM] = pfn",
+        scenarios=_KINDS,
+    ),
+    Fault(
+        "a captured page is gathered though a buddy is free",
+        "isolation",
+        "    if pfn >= 0:\n        mark_allocated(pages, pfn, order, migratetype)",
+        "    if pfn >= 0 and order == 0:\n        mark_allocated(pages, pfn, order, migratetype)",
+        scenarios=_KINDS,
+    ),
+)
