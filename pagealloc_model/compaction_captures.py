@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.compaction_demand import zone_of_page
+from pagealloc_model.compaction_demand import has_numbers, zone_of_page
 from pagealloc_model.machine import Machine
 from pagealloc_model.trace.columns import Event, Trace
 from pagealloc_model.working_arrays import parts
@@ -51,9 +51,9 @@ def captured_requests(trace: Trace, machine: Machine) -> Captures:
     ends = _ends_without_buddy(trace, machine)
     found: dict[int, int] = {}
     if len(ends):
-        rows = _costly_requests(trace, np.unique(ends[:, 1]))
+        requests = _requests_above_order_0(trace, np.unique(ends[:, 1]))
         for time_ns, pid, zone, order, until_ns, status in ends.tolist():
-            mine = rows[(trace.pid[rows] == pid) & (trace.order[rows] == order)]
+            mine = requests.get((pid, order), np.zeros(0, np.int64))
             place = int(np.searchsorted(trace.time_ns[mine], time_ns))
             if place == len(mine):
                 continue
@@ -102,7 +102,7 @@ def _compactor_events(trace: Trace) -> list[tuple[int, str, int, int]]:
     found: list[tuple[int, str, int, int]] = []
     for kind, field in fields.items():
         table = trace.tables.get(kind)
-        if table is not None:
+        if table is not None and has_numbers(table, (field,)):
             columns = (table["time_ns"], table["pid"], table[field].astype(np.int64))
             rows = zip(*(each.tolist() for each in columns), strict=True)
             found += [(time_ns, kind, pid, value) for time_ns, pid, value in rows]
@@ -110,15 +110,24 @@ def _compactor_events(trace: Trace) -> list[tuple[int, str, int, int]]:
     return found
 
 
-def _costly_requests(trace: Trace, tasks: np.ndarray) -> np.ndarray:
-    """Rows of the requests above order 0 by some tasks that may reclaim directly."""
+def _requests_above_order_0(trace: Trace, tasks: np.ndarray) -> dict[tuple[int, int], np.ndarray]:
+    """Rows of requests by some tasks that may reclaim directly, by task and order."""
     found = [np.zeros(0, np.int64)]
     for part in parts(len(trace)):
         wanted = (trace.event[part] == Event.ALLOC) & (trace.order[part] > 0)
         wanted &= trace.gfp[part] & np.uint32(at.GFP_DIRECT_RECLAIM) != 0
         wanted &= np.isin(trace.pid[part], tasks)
         found.append(np.flatnonzero(wanted) + part.start)
-    return np.concatenate(found)
+    rows = np.concatenate(found)
+    if not len(rows):
+        return {}
+    rows = rows[np.lexsort((rows, trace.order[rows], trace.pid[rows]))]
+    pid, order = trace.pid[rows], trace.order[rows]
+    begins = np.flatnonzero((np.diff(pid) != 0) | (np.diff(order) != 0)) + 1
+    return {
+        (int(trace.pid[each[0]]), int(trace.order[each[0]])): each
+        for each in np.split(rows, begins)
+    }
 
 
 def mark_captured(events: np.ndarray, trace: Trace, captures: Captures) -> int:

@@ -7,7 +7,7 @@ frees are; which pages they are is the model's choice.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
@@ -115,19 +115,29 @@ _PAGES = 1 << 20
 """More than one scan takes; tells a page frame and a number of pages in one word apart."""
 
 
+_FIELDS = {
+    _BEGIN: ("zone_start",),
+    _MIGRATED: ("nr_migrated",),
+    **dict.fromkeys(_ISOLATE, ("start_pfn", "nr_taken")),
+}
+
+
+def has_numbers(table: Mapping[str, np.ndarray], names: Sequence[str]) -> bool:
+    """Whether a table has these fields as numbers: text prints some of them otherwise."""
+    return all(name in table and table[name].dtype.kind in "iu" for name in names)
+
+
 def _scanner_events(trace: Trace) -> list[tuple[int, str, int, int, int]]:
     """Time, kind, task, CPU and value of runs' beginnings, scans and migrations, in time order."""
     found: list[tuple[int, str, int, int, int]] = []
     for kind in (_BEGIN, *_ISOLATE, _MIGRATED):
+        names = _FIELDS[kind]
         table = trace.tables.get(kind)
-        if table is None:
+        if table is None or not has_numbers(table, names):
             continue
+        value = table[names[0]].astype(np.int64)
         if kind in _ISOLATE:
-            value = table["start_pfn"].astype(np.int64) * _PAGES + table["nr_taken"].astype(
-                np.int64
-            )
-        else:
-            value = table["zone_start" if kind == _BEGIN else "nr_migrated"].astype(np.int64)
+            value = value * _PAGES + table[names[1]].astype(np.int64)
         columns = (table["time_ns"], table["pid"], table["cpu"], value)
         for time_ns, pid, cpu, word in zip(*(each.tolist() for each in columns), strict=True):
             found.append((time_ns, kind, pid, cpu, word))
@@ -267,3 +277,23 @@ def _pieces(
     added["order"] = unfreed
     added["kind"] = resolved.HIDDEN
     return events, added
+
+
+def as_requests(events: np.ndarray, machine: Machine) -> np.ndarray:
+    """Return events in which compaction asks for pages as others do, for what knows no isolation.
+
+    Args:
+        events: `layout.EVENT` records; not changed.
+        machine: its zone types.
+    """
+    isolated = events["operation"] == at.ISOLATE_FREE
+    captured = events["operation"] == at.CAPTURE
+    if not isolated.any() and not captured.any():
+        return events
+    asked = events.copy()
+    asked["operation"][captured] = at.ALLOC
+    asked["operation"][isolated] = at.HIDDEN_ALLOC
+    asked["zone"][isolated] = events["zone"][isolated] % len(machine.zone_types)
+    asked["bits"][isolated] = at.GFP_DIRECT_RECLAIM | at.GFP_KSWAPD_RECLAIM
+    asked["offset"][isolated | captured] = 0
+    return asked

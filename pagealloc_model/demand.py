@@ -172,7 +172,7 @@ def resolve_demand(
     compaction = {}
     if elastic is None:
         beside, hidden, objects, compaction = _with_compaction(
-            trace, machine, others, beside, hidden, objects
+            trace, machine, others, beside, hidden, objects, new_array
         )
     else:
         tried = tried_failures(found.rows, elastic.pids, others, objects, seed)
@@ -212,6 +212,7 @@ def _with_compaction(
     beside: np.ndarray,
     hidden: HiddenAllocations,
     objects: np.ndarray,
+    new_array: NewArray,
 ) -> tuple[np.ndarray, HiddenAllocations, np.ndarray, dict[str, int]]:
     """What stands beside the events, hidden allocations and objects, with recorded compaction's.
 
@@ -228,7 +229,7 @@ def _with_compaction(
         "isolated_returned": taken.returned,
         "isolated_unseen": found.inferred,
     }
-    objects = np.concatenate([objects, taken.objects])
+    objects = joined(objects, taken.objects, new_array)
     return np.concatenate([beside, taken.events]), taken.hidden, objects, counts
 
 

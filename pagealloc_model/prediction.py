@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from pagealloc_model.allocator.state import State
 from pagealloc_model.block_counter import BlockCounter
 from pagealloc_model.carriers import Carrier, ElasticCarrier, ModelCarrier
 from pagealloc_model.checkpoints import Checkpoints, Resumption
+from pagealloc_model.compaction_demand import as_requests
 from pagealloc_model.elastic_start import pressed_state
 from pagealloc_model.errors import UsageError
 from pagealloc_model.evidence.choice import RuleEvidence, choose_rules
@@ -271,6 +272,8 @@ def replay(
     ) as report:
         prepared = prepare(recording, chosen.rules, assumptions, seed, report)
     demand = prepared.demand
+    if build is not None:
+        demand = replace(demand, events=as_requests(demand.events, prepared.machine))
     is_elastic = assumptions.reclaim == "elastic"
     effective = effective_policy(recording, asked, elastic=is_elastic)
     first, last = recording.trace.demand_span_ns

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from pagealloc_model import progress_bar
+from pagealloc_model.compaction_notes import compaction_notes
 from pagealloc_model.error_rows import error_rows
 from pagealloc_model.evidence.choice import RuleEvidence, checked, rule_notes
 from pagealloc_model.first_departure import Departure, first_departures
@@ -38,8 +39,9 @@ if TYPE_CHECKING:
 IMPOSED = (
     "imposed from the recording: what is asked for and freed, when and on which CPU; what reclaim "
     "frees, when kswapd runs, which requests reclaim directly and since when; requests that "
-    "failed; when vmstat ticks ran, if recorded; memory that the machine got later, where events "
-    "first touch it",
+    "failed; how many free pages compaction took, when and in which zone, and which requests it "
+    "captured a page for; when vmstat ticks ran, if recorded; memory that the machine got later, "
+    "where events first touch it",
     "predicted: which page serves a request, from which zone and list; refills, drains, decay and "
     "tuning of per-CPU lists; splits, merges and placement in the buddy; fallbacks and watermark "
     "boosts; reserving and releasing highatomic blocks",
@@ -48,8 +50,8 @@ NOT_MODELLED = (
     f"THP success, compaction and reclaim: {LITERAL}",
     "failures of the per-CPU list's trylock: an interrupt that hits a list in use goes to the "
     "buddy directly (S4.10); no event shows it and demand does not settle it",
-    "pages that change hands without an event: bulk allocation, compaction targets, contiguous "
-    "ranges (T9); those freed later appear as hidden allocations in the counts above",
+    "pages that change hands without an event: bulk allocation, contiguous ranges (T9); those "
+    "freed later appear as hidden allocations in the counts above",
     "what waiting for zone->lock changes: holds and waits are computed from the replay, with costs "
     "fitted to this recording or assumed, and do not act back on what is asked for and freed",
     "memory that leaves the machine: what is taken offline or poisoned leaves no event; what a "
@@ -209,6 +211,7 @@ def _compared(
         *rule_notes(evidence, predicted.rules),
     ]
     notes += [*IMPOSED, *measured.notes, *recording.missing]
+    notes += compaction_notes(recording, predicted.demand)
     notes += size_changes(recording)
     notes += missing_topology(predicted.machine)
     if not len(scored.times):

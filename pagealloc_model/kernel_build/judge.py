@@ -12,6 +12,7 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.state import State
+from pagealloc_model.compaction_demand import as_requests
 from pagealloc_model.kernel_build.build import DECIDED_BY_SOURCE
 from pagealloc_model.kernel_build.compiled_tree import CompiledTree
 from pagealloc_model.kernel_build.judged_sizes import size_difference
@@ -150,6 +151,7 @@ def judge_recorded(
     assumptions = Assumptions()
     prepared = prepare(recording, rules, assumptions, 0)
     demand = prepared.demand
+    demand = replace(demand, events=as_requests(demand.events, prepared.machine))
     policy = replace(recorded_policy(recording), **dict.fromkeys(DECIDED_BY_SOURCE))
 
     def begin() -> State:

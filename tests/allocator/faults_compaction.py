@@ -1,4 +1,4 @@
-"""Faults in what recorded compaction takes and captures, which scenarios with compaction must tell."""
+"""Faults in what recorded compaction takes and captures, for scenarios with compaction to tell."""
 
 from __future__ import annotations
 
