@@ -195,15 +195,15 @@ def list_at(pcp: int, index: int) -> int:
 def drop_hidden(pages: np.ndarray, st: np.ndarray, track: np.ndarray, end: int, pfn: int) -> int:
     """Drop what left a list's end unseen: pages before `pfn` that no event takes off it (T9).
 
-    `end` is the offset of the list's head or tail. A list that does not get shorter is corrupt:
-    `st[CORRUPT_AT]` says where.
+    `end` is the offset of the list's head or tail. A list longer than counted, or with a page that
+    is no list's, is corrupt: `st[CORRUPT_AT]` says where.
     """
     dropped = 0
     page = st[end]
     first = pageset_of_list(st, end) + at.PCP_LISTS
     left = st[end - (end - first) % at.LIST_WORDS + at.ENTRIES]
     while page >= 0 and page != pfn:
-        if dropped >= left:
+        if dropped >= left or int(pages[page]["where"]) != at.ON_PCP:
             st[at.CORRUPT_AT] = page + 1
             break
         fate = int(track[page]["fate"])
