@@ -71,7 +71,7 @@ class TakenPages:
 
 
 def isolations(trace: Trace, machine: Machine) -> Isolations:
-    """The pages that compaction took from free lists, as its events show them.
+    """The pages that compaction took from free lists while demand was recorded, by its events.
 
     A run cannot move more pages than it has taken. Where it did, as on kernels that do not show
     what the fast search takes (T7), the rest is taken when they had moved.
@@ -84,6 +84,7 @@ def isolations(trace: Trace, machine: Machine) -> Isolations:
     balance: dict[int, int] = {}
     zones: dict[int, int] = {}
     inferred = 0
+    first_ns, last_ns = trace.demand_span_ns
     for time_ns, kind, pid, cpu, value in _scanner_events(trace):
         if kind == _BEGIN:
             zones[pid] = zone_of_page(machine, value)
@@ -92,16 +93,18 @@ def isolations(trace: Trace, machine: Machine) -> Isolations:
         if kind == _MIGRATED:
             missing = value - balance.get(pid, 0)
             balance[pid] = max(-missing, 0)
-            if missing > 0 and zones.get(pid, -1) >= 0:
+            if missing > 0 and zones.get(pid, -1) >= 0 and first_ns <= time_ns <= last_ns:
                 rows.append((time_ns, zones[pid], missing, cpu))
                 inferred += missing
             continue
         first, pages = divmod(value, _PAGES)
         balance[pid] = balance.get(pid, 0) + pages
         zone = zone_of_page(machine, first)
-        if pages and zone >= 0:
+        if pages and zone >= 0 and first_ns <= time_ns <= last_ns:
             rows.append((time_ns, zone, pages, cpu))
     columns = np.array(rows, np.int64).reshape(-1, 4)
+    # What a CPU that the machine lacks takes is gone all the same.
+    columns[(columns[:, 3] < 0) | (columns[:, 3] >= machine.nr_cpus), 3] = 0
     return Isolations(
         time_ns=columns[:, 0],
         zone=columns[:, 1],
