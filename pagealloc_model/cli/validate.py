@@ -17,10 +17,10 @@ from pagealloc_model.cli.arguments import (
 from pagealloc_model.cli.output import json_text
 
 if TYPE_CHECKING:
-    from pagealloc_model.bundle import Bundle
-    from pagealloc_model.kernel_build.build import KernelBuild
-    from pagealloc_model.placement import Placement
-    from pagealloc_model.validation import Validation
+    from pagealloc_model.allocator.from_source.build import KernelBuild
+    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.verdict.choices.placement import Placement
+    from pagealloc_model.verdict.validation import Validation
 
 
 def add_parser(commands: Commands) -> None:
@@ -102,8 +102,12 @@ def _print(validated: _Validated, options: argparse.Namespace) -> None:
 
 def _run_by_window(bundle: Bundle, options: argparse.Namespace, build: KernelBuild | None) -> int:
     """A recording with losses: as a whole if these are few, then each loss-free window."""
-    from pagealloc_model.errors import UsageError
-    from pagealloc_model.loss_windows import loss_windows, recording_between, refuse_if_lossy
+    from pagealloc_model.base.errors import UsageError
+    from pagealloc_model.verdict.loss_windows import (
+        loss_windows,
+        recording_between,
+        refuse_if_lossy,
+    )
 
     usable = [each for each in loss_windows(bundle) if not each.unusable]
     whole, refused = None, ""
@@ -134,8 +138,8 @@ def _run_by_window(bundle: Bundle, options: argparse.Namespace, build: KernelBui
 
 
 def _placement_text(placement: Placement, with_misses: bool) -> str:
-    from pagealloc_model.post import choice_table, miss_list
-    from pagealloc_model.post.layout import paragraph
+    from pagealloc_model.base.text.layout import paragraph
+    from pagealloc_model.show.post import choice_table, miss_list
 
     repairs = [f"{count} {what}" for what, count in placement.repairs.items() if count]
     lines = ["Choices judged alone:", "", choice_table(placement)]
@@ -147,8 +151,9 @@ def _placement_text(placement: Placement, with_misses: bool) -> str:
 
 
 def _as_text(validation: Validation, kernel: Validation | None, with_misses: bool) -> str:
-    from pagealloc_model.post import error_table, snapshot_table
-    from pagealloc_model.post.layout import paragraph
+    from pagealloc_model.base.text import error_table
+    from pagealloc_model.base.text.layout import paragraph
+    from pagealloc_model.show.post import snapshot_table
 
     described = validation.to_dict()
     diverged = ", ".join(f"{name} {count}" for name, count in described["divergences"].items())
