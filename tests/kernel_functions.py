@@ -57,7 +57,8 @@ KERNEL_FILES = {
         __compact_finished compact_scanners_met compact_zone compact_zone_order
         compaction_alloc compaction_defer_reset compaction_deferred compaction_restarting
         compaction_suit_allocation_order __compaction_suitable compaction_zonelist_suitable
-        defer_compaction fragmentation_score_node fragmentation_score_zone isolate_freepages
+        defer_compaction fast_isolate_freepages fragmentation_score_node
+        fragmentation_score_zone isolate_freepages
         isolate_freepages_block isolate_migratepages isolate_migratepages_block
         isolation_suitable kcompactd kcompactd_do_work kcompactd_node_suitable
         release_free_list reset_cached_positions __reset_isolation_suitable

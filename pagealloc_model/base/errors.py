@@ -40,5 +40,9 @@ class UsageError(PageallocError):
     """A command or a call was asked for something that cannot be done with what it was given."""
 
 
+class CorruptStateError(PageallocError):
+    """The model's state contradicts itself: a list leads nowhere or round and round."""
+
+
 class ClusterError(PageallocError):
     """A cluster cannot be reached, went away, or cannot do what was asked of it."""

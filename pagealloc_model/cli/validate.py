@@ -17,6 +17,8 @@ from pagealloc_model.cli.arguments import (
 from pagealloc_model.cli.output import json_text
 
 if TYPE_CHECKING:
+    from pagealloc_model.allocator.from_source.build import KernelBuild
+    from pagealloc_model.recording.recording import Bundle
     from pagealloc_model.verdict.choices.placement import Placement
     from pagealloc_model.verdict.validation import Validation
 
@@ -65,15 +67,73 @@ def run(options: argparse.Namespace) -> int:
         text = "" if options.json else _placement_text(placement, options.misses)
         print(json_text(placement.to_dict()) if options.json else text)
         return 0
+    if bundle.trace.losses.total:
+        return _run_by_window(bundle, options, build)
+    _print(_validated(bundle, options, build), options)
+    return 0
+
+
+_Validated = tuple["Validation", "Validation | None"]
+
+
+def _validated(
+    bundle: Bundle, options: argparse.Namespace, build: KernelBuild | None
+) -> _Validated:
+    """The model's validation, and that of a kernel build if one is given."""
+    import pagealloc_model as pm
+
     validation = pm.validate(bundle, rules=options.rules, resync=options.resync)
-    kernel = None
-    if build is not None:
-        kernel = pm.validate(bundle, rules=options.rules, kernel=build)
+    if build is None:
+        return validation, None
+    return validation, pm.validate(bundle, rules=options.rules, kernel=build)
+
+
+def _as_dict(validated: _Validated) -> dict[str, object]:
+    validation, kernel = validated
+    return validation.to_dict() | ({} if kernel is None else {"kernel_source": kernel.to_dict()})
+
+
+def _print(validated: _Validated, options: argparse.Namespace) -> None:
     if options.json:
-        beside = {} if kernel is None else {"kernel_source": kernel.to_dict()}
-        print(json_text(validation.to_dict() | beside))
+        print(json_text(_as_dict(validated)))
     else:
-        print(_as_text(validation, kernel, options.misses))
+        print(_as_text(*validated, options.misses))
+
+
+def _run_by_window(bundle: Bundle, options: argparse.Namespace, build: KernelBuild | None) -> int:
+    """A recording with losses: as a whole if these are few, then each loss-free window."""
+    from pagealloc_model.base.errors import UsageError
+    from pagealloc_model.verdict.loss_windows import (
+        loss_windows,
+        recording_between,
+        refuse_if_lossy,
+    )
+
+    usable = [each for each in loss_windows(bundle) if not each.unusable]
+    whole, refused = None, ""
+    try:
+        refuse_if_lossy(bundle)
+        whole = _validated(bundle, options, build)
+    except UsageError as error:
+        refused = str(error)
+        if not usable:
+            raise
+    parts = [
+        (window, _validated(recording_between(bundle, window), options, build)) for window in usable
+    ]
+    if options.json:
+        first = {"recording": bundle.name, "lost": bundle.trace.losses.total, "refused": refused}
+        content = first if whole is None else _as_dict(whole)
+        windows = [{"window": str(window)} | _as_dict(part) for window, part in parts]
+        print(json_text(content | {"windows": windows}))
+        return 0
+    if whole is None:
+        print(refused)
+    else:
+        _print(whole, options)
+    for window, part in parts:
+        print(f"\nLoss-free window, {window}\n")
+        _print(part, options)
     return 0
 
 

@@ -164,7 +164,7 @@ def outcomes(events: np.ndarray) -> pd.DataFrame:
     counts = np.zeros(at.ORDERS, np.int64)
     for part in parts(len(events)):
         together = events[part]
-        asked = np.isin(together["operation"], (at.ALLOC, at.RECORDED_FAILURE))
+        asked = np.isin(together["operation"], (at.ALLOC, at.CAPTURE, at.RECORDED_FAILURE))
         counts += np.bincount(together["order"][asked], minlength=at.ORDERS)
     orders = np.flatnonzero(counts).astype(np.int8)
     counts = counts[orders]

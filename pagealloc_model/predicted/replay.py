@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING
@@ -29,6 +29,7 @@ from pagealloc_model.predicted import predicted_tables as tables
 from pagealloc_model.predicted.block_counter import BlockCounter
 from pagealloc_model.predicted.carriers import Carrier, ElasticCarrier, ModelCarrier
 from pagealloc_model.predicted.checkpoints import Checkpoints, Resumption
+from pagealloc_model.predicted.demand.compaction_demand import as_requests
 from pagealloc_model.predicted.list_use import (
     list_use,
     list_words,
@@ -278,6 +279,8 @@ def replay(
     ) as report:
         prepared = prepare(recording, chosen.rules, assumptions, seed, report)
     demand = prepared.demand
+    if build is not None:
+        demand = replace(demand, events=as_requests(demand.events, prepared.machine))
     is_elastic = assumptions.reclaim == "elastic"
     effective = effective_policy(recording, asked, elastic=is_elastic)
     first, last = recording.trace.demand_span_ns
@@ -445,6 +448,9 @@ def _divergence(state: State, demand: Demand) -> dict[str, int]:
         "hidden_allocations": demand.hidden_allocations,
         "hidden_over_losses": demand.hidden_over_losses,
         "repeated_frees": demand.repeated_frees,
+        "isolated_pages": demand.isolated_pages,
+        "isolated_unseen": demand.isolated_unseen,
+        "captured": demand.captured,
         "failed_charges": demand.failed_charges,
         "recorded_twice": demand.recorded_twice,
         "missed_frees": demand.missed_frees,

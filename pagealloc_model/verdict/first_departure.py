@@ -77,7 +77,7 @@ def first_departures(
 def _of_places(trace: Trace, predicted: Replay) -> Iterator[Departure]:
     """The first request that got another page, and the first served from another zone."""
     events, objects = predicted.demand.events, predicted.demand.objects
-    asked = events[events["operation"] == at.ALLOC]
+    asked = events[np.isin(events["operation"], (at.ALLOC, at.CAPTURE))]
     asked = asked[objects["kind"][asked["object"]] == RECORDED]
     kernel, model = objects["pfn"][asked["object"]], predicted.places[asked["object"]]
     first = int(trace.demand_span_ns[0])

@@ -19,8 +19,15 @@ from pagealloc_model.predicted.predicted_tables import LITERAL
 from pagealloc_model.predicted.replay import Replay, replay
 from pagealloc_model.recording.recorded_machine import start_snapshots
 from pagealloc_model.recording.topology import missing_topology
+from pagealloc_model.verdict.compaction_notes import compaction_notes
 from pagealloc_model.verdict.error_rows import error_rows
 from pagealloc_model.verdict.first_departure import Departure, first_departures
+from pagealloc_model.verdict.loss_windows import (
+    LossWindow,
+    loss_windows,
+    recording_between,
+    refuse_if_lossy,
+)
 from pagealloc_model.verdict.state_errors import Scored, at_snapshots
 
 if TYPE_CHECKING:
@@ -32,8 +39,9 @@ if TYPE_CHECKING:
 IMPOSED = (
     "imposed from the recording: what is asked for and freed, when and on which CPU; what reclaim "
     "frees, when kswapd runs, which requests reclaim directly and since when; requests that "
-    "failed; when vmstat ticks ran, if recorded; memory that the machine got later, where events "
-    "first touch it",
+    "failed; how many free pages compaction took, when and in which zone, and which requests it "
+    "captured a page for; when vmstat ticks ran, if recorded; memory that the machine got later, "
+    "where events first touch it",
     "predicted: which page serves a request, from which zone and list; refills, drains, decay and "
     "tuning of per-CPU lists; splits, merges and placement in the buddy; fallbacks and watermark "
     "boosts; reserving and releasing highatomic blocks",
@@ -42,8 +50,8 @@ NOT_MODELLED = (
     f"THP success, compaction and reclaim: {LITERAL}",
     "failures of the per-CPU list's trylock: an interrupt that hits a list in use goes to the "
     "buddy directly (S4.10); no event shows it and demand does not settle it",
-    "pages that change hands without an event: bulk allocation, compaction targets, contiguous "
-    "ranges (T9); those freed later appear as hidden allocations in the counts above",
+    "pages that change hands without an event: bulk allocation, contiguous ranges (T9); those "
+    "freed later appear as hidden allocations in the counts above",
     "what waiting for zone->lock changes: holds and waits are computed from the replay, with costs "
     "fitted to this recording or assumed, and do not act back on what is asked for and freed",
     "memory that leaves the machine: what is taken offline or poisoned leaves no event; what a "
@@ -133,11 +141,12 @@ def validate(
         cancel: asked now and then; True ends the replay with `Cancelled`.
 
     Raises:
-        UsageError: no snapshot, or nothing to replay.
+        UsageError: no snapshot, nothing to replay, or too much lost: see `validate_windows`.
         PolicyError: no rules for the recording's kernel.
         RecordingError: a file of the recording cannot be read.
         KernelSourceError: the build's tree lacks functions or does not compile.
     """
+    refuse_if_lossy(recording)
     predicted = replay(
         recording,
         kernel,
@@ -161,6 +170,30 @@ def validate(
         return _compared(recording, predicted, placement, report)
 
 
+def validate_windows(
+    recording: Bundle,
+    *,
+    rules: KernelRules | str | None = None,
+    assumptions: Assumptions | None = None,
+    seed: int = 0,
+    resync: bool = False,
+) -> tuple[tuple[LossWindow, Validation], ...]:
+    """Validate each loss-free window of a recording by itself, from its own snapshot.
+
+    Arguments and errors are those of `validate`; no window is returned of a recording that lost
+    nothing, and none that holds too few snapshots.
+    """
+    found = []
+    for window in loss_windows(recording):
+        if not window.unusable:
+            part = recording_between(recording, window)
+            checked_part = validate(
+                part, rules=rules, assumptions=assumptions, seed=seed, resync=resync
+            )
+            found.append((window, checked_part))
+    return tuple(found)
+
+
 def _compared(
     recording: Bundle, predicted: Replay, placement: Placement | None, report: Report
 ) -> Validation:
@@ -178,6 +211,7 @@ def _compared(
         *rule_notes(evidence, predicted.rules),
     ]
     notes += [*IMPOSED, *measured.notes, *recording.missing]
+    notes += compaction_notes(recording, predicted.demand)
     notes += size_changes(recording)
     notes += missing_topology(predicted.machine)
     if not len(scored.times):

@@ -107,14 +107,8 @@ FAULTS = (
     Fault(
         "free_count beyond its cap",
         "pcp",
-        (
-            "if m.st[pcp + at.PCP_FREE_COUNT] < m.st[pcp + at.PCP_BATCH] << "
-            "m.st[at.POLICY_PCP_BATCH_SCALE_MAX]:"
-        ),
-        (
-            "if m.st[pcp + at.PCP_FREE_COUNT] <= m.st[pcp + at.PCP_BATCH] << "
-            "m.st[at.POLICY_PCP_BATCH_SCALE_MAX]:"
-        ),
+        "if m.st[pcp + at.PCP_FREE_COUNT] < most:",
+        "if m.st[pcp + at.PCP_FREE_COUNT] <= most:",
     ),
     Fault(
         "a free may drain up to the limit",

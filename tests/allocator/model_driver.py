@@ -20,9 +20,11 @@ from tests.oracle.events import Event, Work
 from tests.oracle.start_state import live_objects
 from tests.oracle.steps import (
     Alloc,
+    Capture,
     DrainAll,
     Free,
     FreeSingly,
+    Isolate,
     KillCpu,
     KswapdStart,
     KswapdStop,
@@ -197,6 +199,10 @@ class ModelDriver:
         match step:
             case Replayed() | Alloc():
                 given = self._alloc(step)
+            case Isolate():
+                given = self._isolate(step)
+            case Capture():
+                given = self._capture(step)
             case Free():
                 self._free(step.cpu, step.pfn, step.order, batched=step.batched)
             case FreeSingly():
@@ -269,6 +275,39 @@ class ModelDriver:
             migratetype=step.migratetype,
             zone=step.highest_zone,
             bits=int(step.bits) | step.reclaimed << at.RECLAIM_SHIFT,
+        )
+        given = self._given(int(self._object_pfn[number]), step.order)
+        self._own(given)
+        return given
+
+    def _isolate(self, step: Isolate) -> Live:
+        left = sum(1 << order for order in step.orders)
+        pieces: list[tuple[int, int]] = []
+        for order in step.orders:
+            number = self._objects
+            self._advance(
+                operation=at.ISOLATE_FREE,
+                object=number,
+                cpu=step.cpu,
+                order=order,
+                zone=step.zone,
+                offset=left,
+            )
+            left -= 1 << order
+            given = self._given(int(self._object_pfn[number]), order)
+            self._own(given)
+            pieces += given
+        return tuple(pieces)
+
+    def _capture(self, step: Capture) -> Live:
+        number = self._objects
+        self._advance(
+            operation=at.CAPTURE,
+            object=number,
+            cpu=step.cpu,
+            order=step.order,
+            migratetype=step.migratetype,
+            offset=step.zone,
         )
         given = self._given(int(self._object_pfn[number]), step.order)
         self._own(given)

@@ -15,6 +15,7 @@ import pytest
 from tests.allocator.fault import Fault, module_source
 from tests.allocator.faults import FAULTS
 from tests.allocator.faults_6_1 import FAULTS_6_1
+from tests.allocator.faults_compaction import FAULTS_COMPACTION
 from tests.allocator.faults_elastic import FAULTS_ELASTIC
 from tests.allocator.faults_nodes import FAULTS_NODES
 from tests.allocator.faults_ownership import FAULTS_OWNERSHIP
@@ -35,12 +36,13 @@ from tests.allocator.elastic_agreement import assert_elastic_agreement
 from tests.oracle.elastic_scenarios import random_elastic_scenario
 from tests.oracle.node_scenarios import random_node_scenario
 from tests.oracle.ownership_scenarios import random_ownership_scenario
-from tests.oracle.random_scenarios import random_scenario
+from tests.oracle.random_scenarios import random_compaction_scenario, random_scenario
 
 KINDS = {{
     "small": random_scenario,
     "nodes": random_node_scenario,
     "ownership": random_ownership_scenario,
+    "compaction": random_compaction_scenario,
 }}
 
 
@@ -62,7 +64,14 @@ for number in range(int(count)):
 """
 
 
-ALL_FAULTS = (*FAULTS, *FAULTS_6_1, *FAULTS_NODES, *FAULTS_OWNERSHIP, *FAULTS_ELASTIC)
+ALL_FAULTS = (
+    *FAULTS,
+    *FAULTS_6_1,
+    *FAULTS_NODES,
+    *FAULTS_OWNERSHIP,
+    *FAULTS_ELASTIC,
+    *FAULTS_COMPACTION,
+)
 SOUGHT = ALL_FAULTS if os.environ.get("PAGEALLOC_ALL_FAULTS") else ALL_FAULTS[::3]
 """Faults that are put in: each third, as all of them take more than an hour of CPU time."""
 

@@ -11,6 +11,7 @@ from tests.oracle.arithmetic import clamp
 from tests.oracle.counters import ThisCpu
 from tests.oracle.dump import dump_counters, dump_state
 from tests.oracle.events import Event, EventLog, Work
+from tests.oracle.isolation import FreeScanner, take_uncounted
 from tests.oracle.kswapd import Kswapd
 from tests.oracle.machine import Migratetype, OracleMachine
 from tests.oracle.ownership import new_blocks
@@ -94,6 +95,7 @@ class Oracle:
         self._node_orders = node_orders(machine)
         self._walk = ZoneWalk(self.kswapd, rules, policy)
         self._reclaim_margins: dict[int, int] = {}
+        self._free_scanner = FreeScanner(self.allocated)
         self.forced = 0
         self.in_base_pages = 0
         self.failed = 0
@@ -230,6 +232,51 @@ class Oracle:
         self.in_base_pages += order > 0
         self.failed += len(pages) < 1 << order
         return pages
+
+    def isolate(self, cpu: int, zone: int, orders: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+        """fast_isolate_freepages(): let a scan of recorded compaction take free pages (S10.4).
+
+        Args:
+            cpu: CPU that compacts.
+            zone: by index.
+            orders: of the pieces, descending.
+
+        Returns:
+            (first page, order) of the pieces that there were.
+        """
+        self._this_cpu.number = cpu
+        self._list_locks.end_run(cpu)
+        left = sum(1 << order for order in orders)
+        pieces = []
+        for order in orders:
+            pfn = self._free_scanner.next_piece(self.zones[zone], order, left)
+            left -= 1 << order
+            if pfn is not None:
+                pieces.append((pfn, order))
+        return tuple(pieces)
+
+    def capture(
+        self, cpu: int, zone: int, order: int, migratetype: int
+    ) -> tuple[tuple[int, int], ...]:
+        """compaction_capture(): serve a request past the lists, whole or in single pages (S9.7).
+
+        Arguments and result are those of `alloc_as_recorded`, for one zone.
+        """
+        self._this_cpu.number = cpu
+        self._list_locks.end_run(cpu)
+        pfn = take_uncounted(self.zones[zone], order, migratetype)
+        if pfn is not None:
+            self.allocated.add(pfn, order, movable=migratetype == Migratetype.MOVABLE)
+            return ((pfn, order),)
+        self.in_base_pages += 1
+        pages: list[tuple[int, int]] = []
+        while len(pages) < 1 << order:
+            pfn = self._free_scanner.next_piece(self.zones[zone], 0, (1 << order) - len(pages))
+            if pfn is None:
+                self.failed += 1
+                break
+            pages.append((pfn, 0))
+        return tuple(pages)
 
     def free(self, cpu: int, pfn: int, order: int, *, batched: bool = False) -> None:
         """__free_frozen_pages(): free pages in use (S4.6, T10.1).

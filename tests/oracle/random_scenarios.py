@@ -54,6 +54,14 @@ def random_scenario(
     )
 
 
+def random_compaction_scenario(
+    number: int, *, steps: int, replayed: bool, presets: Sequence[str] = tuple(RULES)
+) -> Scenario:
+    """A scenario in which recorded compaction takes and hands over pages."""
+    plain = random_scenario(number, steps=steps, replayed=replayed, presets=presets)
+    return replace(plain, compaction_share=0.15)
+
+
 def spelled_for(rules: OracleRules, sets: tuple[Bits, ...]) -> tuple[Bits, ...]:
     """GFP_ATOMIC carries the bit ATOMIC where that exists (S2.4)."""
     if not rules.atomic_bit_ignores_boost:

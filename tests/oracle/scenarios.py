@@ -12,9 +12,11 @@ from tests.oracle.rules import OracleAssumptions
 from tests.oracle.start_state import BLOCK_TYPES, lay_out, live_objects
 from tests.oracle.steps import (
     Alloc,
+    Capture,
     DrainAll,
     Free,
     FreeSingly,
+    Isolate,
     KillCpu,
     KswapdStart,
     KswapdStop,
@@ -86,6 +88,7 @@ class Scenario:
         kill_share: probability that a step takes a CPU offline.
         batch_share: probability that a free is one of a folio batch.
         migratetypes: types to draw requests from.
+        compaction_share: probability that a step is recorded compaction's.
         stray_share: probability that a step runs on any CPU, not on the busy one.
     """
 
@@ -106,6 +109,7 @@ class Scenario:
     batch_share: float = 0.0
     migratetypes: tuple[int, ...] = (0, 1, 2)
     stray_share: float = 0.2
+    compaction_share: float = 0.0
 
     def started(self) -> Oracle:
         """An oracle with every page placed: blocks of random types, freed in random parts."""
@@ -134,7 +138,9 @@ class Scenario:
                 step = self._next_step(rng, live, cpu if cpu in alive else min(alive), pressure)
             note_cpus(alive, step)
             pages = take_step(oracle, step)
-            if pages:
+            if isinstance(step, Isolate):
+                live += [(each,) for each in pages]
+            elif pages:
                 live.append(pages)
             yield step, pages
 
@@ -148,6 +154,8 @@ class Scenario:
             return self._next_told(rng, cpu)
         if kind > 1 - self.told_share - self.kill_share:
             return self._next_kill(rng, cpu)
+        if self.compaction_share and rng.random() < self.compaction_share:
+            return self._next_of_compaction(rng, cpu)
         if rng.random() < pressure or not live:
             return self._next_alloc(rng, cpu)
         pages = live.pop(rng.randrange(max(len(live) - 20, 0), len(live)))
@@ -174,6 +182,14 @@ class Scenario:
         if rng.random() < 0.5:
             return KswapdStop(node)
         return KswapdStart(node, rng.randrange(self.machine.zone_types))
+
+    def _next_of_compaction(self, rng: random.Random, cpu: int) -> Isolate | Capture:
+        zone = rng.randrange(len(self.machine.zones))
+        if rng.random() < 0.3:
+            order = rng.randrange(1, self.machine.pageblock_order + 1)
+            return Capture(cpu, zone, order, rng.choice(self.migratetypes))
+        orders = rng.choices(range(6), (8, 2, 2, 2, 1, 1), k=rng.randint(1, 12))
+        return Isolate(cpu, zone, tuple(sorted(orders, reverse=True)))
 
     def _next_request(self, rng: random.Random, cpu: int) -> dict[str, int]:
         return {

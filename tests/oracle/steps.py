@@ -33,6 +33,25 @@ class Replayed:
 
 
 @dataclass(frozen=True)
+class Isolate:
+    """Recorded compaction takes free pages; arguments as of `Oracle.isolate`."""
+
+    cpu: int
+    zone: int
+    orders: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Capture:
+    """Recorded compaction serves a request; arguments as of `Oracle.capture`."""
+
+    cpu: int
+    zone: int
+    order: int
+    migratetype: int
+
+
+@dataclass(frozen=True)
 class Free:
     """Free pages in use, perhaps as one of a folio batch."""
 
@@ -117,6 +136,8 @@ class ReclaimBegin:
 Step = (
     Alloc
     | Replayed
+    | Isolate
+    | Capture
     | Free
     | FreeSingly
     | Tick
@@ -141,6 +162,10 @@ def take_step(oracle: Oracle, step: Step) -> Live:
             return () if pfn is None else ((pfn, step.order),)
         case Replayed():
             return oracle.alloc_as_recorded(**vars(step))
+        case Isolate():
+            return oracle.isolate(**vars(step))
+        case Capture():
+            return oracle.capture(**vars(step))
         case Free():
             oracle.free(step.cpu, step.pfn, step.order, batched=step.batched)
         case FreeSingly():

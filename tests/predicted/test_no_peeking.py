@@ -14,7 +14,7 @@ from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
 from tests.small_recordings import shipped_bundle
 
 ANSWERS = (Event.ZONE_LOCKED, Event.PCPU_DRAIN, Event.EXTFRAG)
-ANSWER_TABLES = ("lock:", "pa:", "compaction:", "kmem:mm_page_alloc_extfrag")
+ANSWER_TABLES = ("lock:", "pa:", "migrate:", "kmem:mm_page_alloc_extfrag")
 TABLES = (
     "free_pages",
     "pageblocks",
@@ -26,11 +26,11 @@ TABLES = (
     "outcomes",
     "vmstat",
 )
-RECORDINGS = ("kbuild", "xfree", "highatomic_stock")
+RECORDINGS = ("kbuild", "xfree", "highatomic_stock", "highatomic_gate3")
 
 
 def without_answers(trace: Trace) -> Trace:
-    """The trace without refills, drains, fallbacks, lock events, probes and compaction."""
+    """The trace without refills, drains, fallbacks, lock events and probes."""
     kept = ~np.isin(trace.event, [int(event) for event in ANSWERS])
     kept_before = np.concatenate([[0], np.cumsum(kept)])
     tables = {

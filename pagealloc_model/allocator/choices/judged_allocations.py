@@ -88,6 +88,9 @@ def pop(m: at.MachineArrays, j: Judged, number: int) -> None:
         else:
             count_repair(m, true.REPAIR_NOWHERE)
             true.vacate(m, j, zone, pfn, order)
+    elif int(m.pages[pfn]["order"]) != order:
+        # In use already, as something smaller: frees were missed, and other parts may be listed.
+        true.vacate(m, j, zone, pfn, order)
     m.pages[pfn]["where"] = at.ALLOCATED
     m.pages[pfn]["order"] = order
     m.pages[pfn]["tag"] = 1 if migratetype == at.MOVABLE else 0

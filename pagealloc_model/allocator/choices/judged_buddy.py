@@ -73,7 +73,11 @@ def drop_refuted(
         true.drop_buddy(m, j, zone, pfn)
         count_repair(m, true.REPAIR_START)
         dropped += 1
+        gone = pfn
         pfn = smallest_fit(m, zone, order, migratetype)
+        if pfn == gone:
+            m.st[at.CORRUPT_AT] = pfn + 1
+            break
     return dropped
 
 

@@ -96,7 +96,7 @@ def note_reclaim(m: at.MachineArrays) -> None:
 
 
 @entry
-def resync(m: at.MachineArrays, j: Judged, low: int, high: int) -> None:
+def resync(m: at.MachineArrays, j: Judged, low: int, high: int) -> int:
     """No kernel function: apply `steps[low:high]`, judging each choice.
 
     Args:
@@ -104,6 +104,9 @@ def resync(m: at.MachineArrays, j: Judged, low: int, high: int) -> None:
         j: what is judged; written.
         low: first step.
         high: one past the last step.
+
+    Returns:
+        `high`, or the step at which a list was found corrupt: `st[CORRUPT_AT]` says where.
     """
     for number in range(low, high):
         operation = int(j.steps[number]["operation"])
@@ -133,3 +136,6 @@ def resync(m: at.MachineArrays, j: Judged, low: int, high: int) -> None:
             note_reclaim(m)
         if operation >= rec.POP and operation <= rec.DRAIN:
             tuning.follow_snapshot(m, pcp_at(m, int(j.steps[number]["zone"]), cpu))
+        if m.st[at.CORRUPT_AT]:
+            return number
+    return high

@@ -193,11 +193,17 @@ def drop_hidden(m: at.MachineArrays, j: Judged, end: int, pfn: int) -> int:
     """No kernel function: drop what left a list's end unseen (T9).
 
     These are the pages before `pfn` that no event takes off it. `end` is the offset of the list's
-    head or tail.
+    head or tail. A list longer than counted, or with a page that is no list's, is corrupt:
+    `st[CORRUPT_AT]` says where.
     """
     dropped = 0
     page = m.st[end]
+    first = pageset_of_list(m, end) + at.PCP_LISTS
+    left = m.st[end - (end - first) % at.LIST_WORDS + at.ENTRIES]
     while page >= 0 and page != pfn:
+        if dropped >= left or int(m.pages[page]["where"]) != at.ON_PCP:
+            m.st[at.CORRUPT_AT] = page + 1
+            break
         fate = int(j.track[page]["fate"])
         if fate == rec.POP or fate == rec.DRAIN:
             break

@@ -125,6 +125,10 @@ COUNT_UNRESERVE_CALLS = _scalars.word()
 COUNT_KSWAPD_WAKES = _scalars.word()
 COUNT_HIDDEN = _scalars.word()
 COUNT_IN_BASE_PAGES = _scalars.word()
+# What recorded compaction holds: where it is, pages left of it. A corrupt list: its page plus one.
+ISOLATED_FROM = _scalars.word()
+ISOLATED_PAGES = _scalars.word()
+CORRUPT_AT = _scalars.word()
 # What a function returns beside its value.
 BLOCKS_TRIED = _scalars.word()
 REFILLED = _scalars.word()
@@ -303,7 +307,10 @@ from the object's first page, `zone` the highest zone type the request may use. 
 node's index in `offset`, the start also the highest zone type in `zone`. GROW gives the free buddy
 of page frame `offset` to the zone numbered `zone`. DRAIN_ALL empties all per-CPU lists from the
 event's CPU. RECLAIM_BEGIN carries the request that direct reclaim begins for. TICK is a vmstat tick
-of the event's CPU. CPU_DIES takes the CPU numbered `offset` offline, CPU_RETURNS brings it back."""
+of the event's CPU. CPU_DIES takes the CPU numbered `offset` offline, CPU_RETURNS brings it back.
+ISOLATE_FREE takes a piece of what compaction isolates in the zone numbered `zone`; `offset` pages
+of that scan are yet to be taken, the piece included. CAPTURE is an allocation that compaction
+serves from the zone numbered `offset`."""
 
 FREED_IN_BATCH = 1
 """A free's `bits`: a folio batch freed it (T3)."""
@@ -316,6 +323,7 @@ ALLOC, FREE, RECORDED_FAILURE, HIDDEN_ALLOC = 0, 1, 2, 3
 KSWAPD_START, KSWAPD_STOP, SET_PCP_HIGH, GROW = 4, 5, 6, 7
 DRAIN_ALL, RECLAIM_BEGIN, TICK = 8, 9, 10
 CPU_DIES, CPU_RETURNS = 11, 12
+ISOLATE_FREE, CAPTURE = 13, 14
 
 NEVER = 1 << 62
 """A time at which no periodic tick is due, ns."""

@@ -313,10 +313,8 @@ def count_free_of_page(m: at.MachineArrays, pcp: int, order: int, counts: bool) 
     m.st[pcp + at.PCP_ALLOC_FACTOR] >>= 1
     m.st[pcp + at.PCP_COUNT] += 1 << order
     flush = flushes_high_order(m, pcp, order)
-    if (
-        m.st[pcp + at.PCP_FREE_COUNT]
-        < m.st[pcp + at.PCP_BATCH] << m.st[at.POLICY_PCP_BATCH_SCALE_MAX]
-    ):
+    most = m.st[pcp + at.PCP_BATCH] << m.st[at.POLICY_PCP_BATCH_SCALE_MAX]
+    if m.st[pcp + at.PCP_FREE_COUNT] < most:
         m.st[pcp + at.PCP_FREE_COUNT] += 1 << order
     return flush
 

@@ -7,6 +7,7 @@ import numpy as np
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.arithmetic import clamp
 from pagealloc_model.allocator.core.growth import grow_zone
+from pagealloc_model.allocator.core.isolation import capture_page, isolate_free_page
 from pagealloc_model.allocator.core.offsets import cpu_at, pcp_at
 from pagealloc_model.allocator.core.pcp import (
     drain_all_pages,
@@ -148,6 +149,15 @@ def advance(m: at.MachineArrays, events: np.ndarray, low: int, high: int, until_
                 int(events[position]["zone"]),
                 int(events[position]["bits"]),
             )
+        elif operation == at.ISOLATE_FREE:
+            zone = int(events[position]["zone"])
+            wanted = int(events[position]["offset"])
+            m.places[number] = isolate_free_page(m, zone, order, wanted)
+        elif operation == at.CAPTURE:
+            m.st[at.COUNT_ALLOC] += 1
+            zone = int(events[position]["offset"])
+            migratetype = int(events[position]["migratetype"])
+            m.places[number] = capture_page(m, zone, order, migratetype)
         else:
             take_rare_event(m, events, position)
         position += 1

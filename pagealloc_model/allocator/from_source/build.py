@@ -30,6 +30,7 @@ NOT_COVERED = (
     "the loop of __alloc_pages_slowpath: attempts are made in the model's order (S8), without "
     "compaction and the OOM killer; direct reclaim frees what the recording says",
     "kswapd: its runs are the recording's, or begin and end by pgdat_balanced() alone",
+    "what compaction takes and captures: it is asked for as ordinary requests of its zone",
     "contention: every lock, trylocks of per-CPU lists included, is free",
     "folio batches: pages are freed one by one",
     "cpusets, dirty limits, node reclaim, unaccepted memory, guard pages, page reporting, shuffled "

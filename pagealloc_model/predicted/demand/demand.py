@@ -17,6 +17,8 @@ from pagealloc_model.base.column_space import NewArray
 from pagealloc_model.base.progress_bar import Report, part_of
 from pagealloc_model.base.working_arrays import parts, working_arrays
 from pagealloc_model.policy.policy import Assumptions
+from pagealloc_model.predicted.demand.compaction_captures import captured_requests, mark_captured
+from pagealloc_model.predicted.demand.compaction_demand import isolations, take_isolated
 from pagealloc_model.predicted.demand.demand_rows import demand_rows, highest_type_by_gfp, read_bits
 from pagealloc_model.predicted.demand.direct_reclaim import DirectReclaims, direct_reclaims
 from pagealloc_model.predicted.demand.elastic_demand import tried_failures
@@ -49,6 +51,10 @@ class Demand:
         hidden_over_losses: those between whose two frees events were lost.
         repeated_frees: frees by a task that had freed the same pages and asked for none since: not
             seen by the allocator (T3).
+        isolated_pages: pages that compaction took from the free lists (T7).
+        isolated_returned: those of them that a later event frees.
+        isolated_unseen: those of them that only show in what compaction moved.
+        captured: requests that compaction served past the free lists (S9.7).
         failed_charges: pages allocated unseen and freed at once, as a charge failed (T2).
         recorded_twice: events left out as they repeat the one before.
         grown_pages: pages of memory that the machine did not have at the start.
@@ -69,6 +75,10 @@ class Demand:
     repeated_frees: int
     failed_charges: int
     recorded_twice: int
+    isolated_pages: int = 0
+    isolated_returned: int = 0
+    isolated_unseen: int = 0
+    captured: int = 0
     grown_pages: int = 0
     outside: int
     kswapd_recorded: bool
@@ -98,7 +108,7 @@ class Demand:
         found = [self.events[:0]]
         for part in parts(len(self.events)):
             events = self.events[part]
-            events = events[events["operation"] == at.ALLOC]
+            events = events[np.isin(events["operation"], (at.ALLOC, at.CAPTURE))]
             found.append(events[fresh[events["object"]] == 1])
         return np.concatenate(found)
 
@@ -164,7 +174,12 @@ def resolve_demand(
     begins = _reclaim_begins(trace, machine, reclaims)
     beside = np.concatenate([limits, begins] if reclaim is None else [limits, begins, reclaim])
     leads = np.zeros(0, np.int32)
-    if elastic is not None:
+    compaction = {}
+    if elastic is None:
+        beside, hidden, objects, compaction = _with_compaction(
+            trace, machine, others, beside, hidden, objects, new_array
+        )
+    else:
         tried = tried_failures(found.rows, elastic.pids, others, objects, seed)
         objects, leads = tried.objects, tried.leads
         beside = np.concatenate([limits, tried.frees])
@@ -182,7 +197,7 @@ def resolve_demand(
         objects=objects,
         missed_frees=int(counts[resolved.COUNT_MISSED_FREE]),
         split_frees=int(counts[resolved.COUNT_SPLIT_FREE]),
-        hidden_allocations=int(counts[resolved.COUNT_HIDDEN_ALLOC]),
+        hidden_allocations=len(hidden.events) - int(counts[resolved.COUNT_FAILED_CHARGE]),
         hidden_over_losses=hidden_over_losses(hidden, trace.losses),
         repeated_frees=int(counts[resolved.COUNT_REPEATED_FREE]),
         failed_charges=int(counts[resolved.COUNT_FAILED_CHARGE]),
@@ -191,7 +206,36 @@ def resolve_demand(
         kswapd_recorded=reclaim is not None,
         direct_reclaim_recorded=len(reclaims.row) > 0,
         leads=leads,
+        **compaction,
     )
+
+
+def _with_compaction(
+    trace: Trace,
+    machine: Machine,
+    events: np.ndarray,
+    beside: np.ndarray,
+    hidden: HiddenAllocations,
+    objects: np.ndarray,
+    new_array: NewArray,
+) -> tuple[np.ndarray, HiddenAllocations, np.ndarray, dict[str, int]]:
+    """What stands beside the events, hidden allocations and objects, with recorded compaction's.
+
+    Captured requests are marked in `events`. The last value counts, by fields of `Demand`.
+    """
+    captured = mark_captured(events, trace, captured_requests(trace, machine))
+    found = isolations(trace, machine)
+    if not len(found.pages):
+        return beside, hidden, objects, {"captured": captured}
+    taken = take_isolated(found, hidden, objects, machine)
+    counts = {
+        "captured": captured,
+        "isolated_pages": found.total,
+        "isolated_returned": taken.returned,
+        "isolated_unseen": found.inferred,
+    }
+    objects = joined(objects, taken.objects, new_array)
+    return np.concatenate([beside, taken.events]), taken.hidden, objects, counts
 
 
 def _limits_found(machine: Machine, start: Snapshot | None) -> np.ndarray:

@@ -9,6 +9,7 @@ import numpy as np
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.working_arrays import parts
+from pagealloc_model.predicted.demand.compaction_demand import isolations
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.snapshot import Snapshot
 from pagealloc_model.recording.trace.columns import Event, Trace
@@ -41,8 +42,9 @@ def start_counts(
     """The start snapshot's counts, its free pages carried back to the first event.
 
     Setting a recording up allocates the ring buffers, so a snapshot from before the first event
-    is off by them; the first one taken during the recording is not, and what was allocated and
-    freed until then is known. Free lists are those of the snapshot that is nearer in pages.
+    is off by them; the first one taken during the recording is not, and what was allocated,
+    freed and taken by compaction until then is known. Free lists are those of the snapshot that is
+    nearer in pages.
 
     Args:
         machine: zones and migratetypes.
@@ -57,6 +59,9 @@ def start_counts(
     until = int(np.searchsorted(trace.time_ns, snapshot.time_ns))
     for part in parts(until):
         totals -= _pages_freed(machine, trace, part)
+    taken = isolations(trace, machine)
+    is_early = taken.time_ns < snapshot.time_ns
+    np.add.at(totals, taken.zone[is_early], taken.pages[is_early])
     buddies, blocks = _typed_counts(machine, snapshot)
     others = buddies
     if early is not None and early.pagetypeinfo is not None:

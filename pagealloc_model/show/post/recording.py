@@ -28,6 +28,7 @@ def describe_recording(bundle: Bundle) -> dict[str, Any]:
     from pagealloc_model.measured.lock_waits import waits_by_caller
     from pagealloc_model.predicted.growth import size_changes
     from pagealloc_model.recording.trace.columns import EVENT_NAMES
+    from pagealloc_model.verdict.loss_windows import loss_windows
 
     trace = bundle.trace
     origin, evidence = _rules(bundle)
@@ -48,6 +49,7 @@ def describe_recording(bundle: Bundle) -> dict[str, Any]:
         "lost": trace.losses.total,
         "loss_intervals": len(trace.losses.count),
         "lost_by_cpu": _lost_by_cpu(trace),
+        "loss_free_windows": [str(each) for each in loss_windows(bundle)],
         "snapshots": len(bundle.snapshots),
         "zone_sizes": list(size_changes(bundle)),
         "missing": [*trace.notes, *bundle.missing],
@@ -97,6 +99,9 @@ def recording_text(bundle: Bundle) -> str:
         "events",
         *[f"  {name:<{width}}  {count:>10}" for name, count in events.items()],
     ]
+    if described["loss_free_windows"]:
+        lines += ["", "between losses"]
+        lines += [f"  {line}" for line in described["loss_free_windows"]]
     if described["lock_waits"]:
         lines += ["", "waits for locks, by caller"]
         lines += [f"  {count:>10}  {chain}" for chain, count in described["lock_waits"].items()]

@@ -15,7 +15,7 @@ PART_EVENTS = 1 << 19
 """Events made at a time, about."""
 _SAMPLES_SHIFT = 8
 _NO_MORE_NS = np.iinfo(np.int64).max
-_OF_OBJECTS = (at.ALLOC, at.HIDDEN_ALLOC, at.FREE)
+_OF_OBJECTS = (at.ALLOC, at.CAPTURE, at.HIDDEN_ALLOC, at.FREE)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,6 +44,7 @@ def streams_of(demand: Demand, cpus: Sequence[int]) -> Streams:
     """
     events = demand.events[np.isin(demand.events["operation"], _OF_OBJECTS)]
     events = events[events["object"] >= 0]
+    events["operation"][events["operation"] == at.CAPTURE] = at.ALLOC
     numbers, first = np.unique(events["object"], return_index=True)
     kept = numbers[np.isin(events["cpu"][first], cpus)]
     new_number = np.full(len(demand.objects), -1, np.int64)

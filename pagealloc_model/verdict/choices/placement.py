@@ -14,15 +14,21 @@ from pagealloc_model.allocator.choices import recorded_steps as rec
 from pagealloc_model.allocator.choices import true_state as true
 from pagealloc_model.allocator.choices.judged import Judged
 from pagealloc_model.allocator.choices.resync import resync
+from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.initial import install
 from pagealloc_model.allocator.core.state import make_state
-from pagealloc_model.base.errors import PolicyError
+from pagealloc_model.base.errors import CorruptStateError, PolicyError
 from pagealloc_model.measured.evidence.choice import choose_rules
 from pagealloc_model.measured.tick_times import tick_phases, tick_steps
 from pagealloc_model.policy.policy import Assumptions
+from pagealloc_model.predicted.start.start_counts import StartCounts, start_counts
 from pagealloc_model.recording.bare_machine import bare_machine
 from pagealloc_model.recording.machine import Machine
-from pagealloc_model.recording.recorded_machine import recorded_machine, recorded_policy
+from pagealloc_model.recording.recorded_machine import (
+    recorded_machine,
+    recorded_policy,
+    start_snapshots,
+)
 from pagealloc_model.verdict.choices import placement_tables as tables
 from pagealloc_model.verdict.choices.choice_words import MISSES_TOLD
 from pagealloc_model.verdict.choices.recorded_moves import recorded_moves, unseen_pushes
@@ -128,6 +134,7 @@ def judge_placement(
             block types, which the true state needs.
         UsageError: no event names a page.
         RecordingError: a file of the recording cannot be read.
+        CorruptStateError: the recorded moves contradict one another.
     """
     chosen = choose_rules(recording, rules).rules
     if not chosen.lists_match_blocks:
@@ -140,7 +147,8 @@ def judge_placement(
     machine = _machine(recording)
     moves, first = recorded_moves(trace, machine)
     state = make_state(machine, chosen, recorded_policy(recording), assumptions)
-    install(state, true_start(machine, moves, first, recording.kpageflags))
+    image = true_start(machine, moves, first, recording.kpageflags, _counts(recording, machine))
+    install(state, image)
     st = with_notes(state)
     unseen = unseen_pushes(moves, replace(state, st=st).arrays(), machine)
     beside = [snapshot_steps(recording, machine), reclaim_steps(trace, machine)]
@@ -152,7 +160,15 @@ def judge_placement(
     misses = np.zeros((kinds, judging.MISSES_KEPT + 1, judging.MISS_COLUMNS), np.int64)
     track = tracked(state, st)
     judged = Judged(steps, track, tally, misses)
-    resync(replace(state, st=st).arrays(), judged, 0, len(steps))
+    done = resync(replace(state, st=st).arrays(), judged, 0, len(steps))
+    if done < len(steps):
+        row = int(steps["row"][done])
+        seconds = (int(trace.time_ns[row]) - trace.demand_span_ns[0]) / 1e9
+        raise CorruptStateError(
+            f"{recording.path}: at {seconds:.6f} s (event {row}) page frame "
+            f"{int(st[at.CORRUPT_AT]) - 1} is on a list that does not lead on; earlier events are "
+            "missing, so choices cannot be judged alone: validate without --resync"
+        )
     repairs = dict(zip(true.REPAIR_NAMES, st[-true.REPAIRS :].tolist(), strict=True))
     nested = int(np.count_nonzero(steps["flags"] & rec.NESTED))
     return Placement(
@@ -164,7 +180,7 @@ def judge_placement(
         repairs=repairs,
         unseen_frees=len(unseen),
         nested=nested,
-        notes=tuple(_notes(recording, phases, len(unseen), nested)),
+        notes=(*_notes(recording, phases, len(unseen), nested), *image.origin),
     )
 
 
@@ -173,6 +189,14 @@ def _machine(recording: Bundle) -> Machine:
     if any(snapshot.zoneinfo is not None for snapshot in recording.snapshots):
         return recorded_machine(recording)
     return bare_machine(recording.trace)
+
+
+def _counts(recording: Bundle, machine: Machine) -> StartCounts | None:
+    """What the start snapshot counts, None if no snapshot was taken."""
+    if not any(snapshot.zoneinfo is not None for snapshot in recording.snapshots):
+        return None
+    early, snapshot = start_snapshots(recording)
+    return start_counts(machine, snapshot, recording.trace, early)
 
 
 def _notes(recording: Bundle, phases: dict[int, int], unseen: int, nested: int) -> list[str]:

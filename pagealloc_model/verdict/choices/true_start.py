@@ -8,18 +8,25 @@ from pagealloc_model.allocator.choices import recorded_steps as rec
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.initial import LISTED, StartImage
 from pagealloc_model.predicted.start.page_evidence import MIGRATABLE
+from pagealloc_model.predicted.start.start_counts import StartCounts
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.proc import kpageflags as flags
+from pagealloc_model.verdict.choices.never_touched import drop_uncounted
 
 
 def true_start(
-    machine: Machine, steps: np.ndarray, first: np.ndarray, page_flags: np.ndarray | None
+    machine: Machine,
+    steps: np.ndarray,
+    first: np.ndarray,
+    page_flags: np.ndarray | None,
+    counts: StartCounts | None = None,
 ) -> StartImage:
     """A start image by look-ahead: what a page's first event says of it is what it was.
 
     A page first taken from the buddy was there; one first allocated was on the list it was
     allocated from, one first drained on the list it was drained from; one first freed was
-    allocated. Untouched pages are free if page flags say so. Blocks are of the type that their
+    allocated. Untouched pages are free if page flags say so and, where these are too old, the start
+    snapshot counts as many. Blocks are of the type that their
     first event shows, others Movable.
 
     Args:
@@ -27,6 +34,7 @@ def true_start(
         steps: from `recorded_moves`.
         first: int8, the first operation on each page frame.
         page_flags: kpageflags words, None if the recording has none.
+        counts: what the start snapshot counts, None without one.
     """
     moves = steps[(steps["operation"] >= rec.POP) & (steps["operation"] <= rec.DRAIN)]
     words = np.zeros(len(first), np.uint64)
@@ -38,25 +46,45 @@ def true_start(
     free[first == rec.REMOVE] = True
     heads = _first_moves(moves, first)
     live = heads[heads["operation"] == rec.PUSH]
+    block_types = _block_types(machine, moves)
+    listed = _listed(machine, heads)
+    lines: list[str] = []
+    if counts is not None:
+        sizes = np.int64(1) << listed["order"].astype(np.int64)
+        on_lists = np.bincount(listed["zone"], weights=sizes, minlength=len(machine.zones))
+        known = first == rec.REMOVE
+        lines = drop_uncounted(machine, counts, on_lists.astype(np.int64), known, free, block_types)
     return StartImage(
         free=free,
         movable=((words & MIGRATABLE) != 0) & ~free,
-        block_types=_block_types(machine, moves),
-        listed=_listed(machine, heads),
+        block_types=block_types,
+        listed=listed,
         pcp_high=np.zeros((len(machine.zones), machine.nr_cpus), np.int64),
         allocated_pfn=live["pfn"].astype(np.int32),
         allocated_order=live["order"].astype(np.int8),
+        origin=tuple(lines),
     )
 
 
 def _first_moves(moves: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """The first move of each page, where no earlier one moved its first frame as part of another.
+    """The first move of each page, where no earlier one moved a frame of it as part of another.
 
-    Order is that of the moves.
+    Else two pages would share the frame at the start. Order is that of the moves.
     """
+    touched_by = np.full(len(first), len(moves), np.int64)
+    number = np.arange(len(moves))
+    for order in np.unique(moves["order"]):
+        mine = moves["order"] == order
+        frames = moves["pfn"][mine].astype(np.int64)[:, None] + np.arange(1 << int(order))
+        np.minimum.at(touched_by, frames.ravel(), np.repeat(number[mine], 1 << int(order)))
     _, index = np.unique(moves["pfn"], return_index=True)
-    heads = moves[np.sort(index)]
-    return heads[heads["operation"] == first[heads["pfn"]]]
+    index = np.sort(index)
+    whole = np.ones(len(index), bool)
+    for order in np.unique(moves["order"][index]):
+        mine = np.flatnonzero(moves["order"][index] == order)
+        frames = moves["pfn"][index[mine]].astype(np.int64)[:, None] + np.arange(1 << int(order))
+        whole[mine] = (touched_by[frames] == index[mine, None]).all(axis=1)
+    return moves[index[whole]]
 
 
 def _block_types(machine: Machine, moves: np.ndarray) -> np.ndarray:

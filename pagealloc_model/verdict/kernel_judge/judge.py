@@ -16,6 +16,7 @@ from pagealloc_model.allocator.from_source.build import DECIDED_BY_SOURCE
 from pagealloc_model.allocator.from_source.compiled_tree import CompiledTree
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions
+from pagealloc_model.predicted.demand.compaction_demand import as_requests
 from pagealloc_model.predicted.prepared import prepare
 from pagealloc_model.predicted.start.start_calibration import begun_state
 from pagealloc_model.recording.recorded_machine import recorded_policy
@@ -154,6 +155,7 @@ def judge_recorded(
     assumptions = Assumptions()
     prepared = prepare(recording, rules, assumptions, 0)
     demand = prepared.demand
+    demand = replace(demand, events=as_requests(demand.events, prepared.machine))
     policy = replace(recorded_policy(recording), **dict.fromkeys(DECIDED_BY_SOURCE))
 
     def begin() -> State:

@@ -1,0 +1,164 @@
+"""Parts of a recording in which nothing was lost, each with a snapshot to start from (T1.5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.recording.trace.columns import EVENT_NAMES
+from pagealloc_model.recording.trace.time_window import Window, events_between
+
+if TYPE_CHECKING:
+    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.trace.columns import Trace
+
+MOST_LOST = 0.05
+"""Share of events lost above which no figure is given for a whole recording: what was freed unseen
+is missing for the rest of the replay, and soon decides it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossWindow:
+    """A stretch of a recording between losses.
+
+    Attributes:
+        begin_ns: where the loss before it ended, or the first event.
+        end_ns: where the next loss began, or behind the last event.
+        from_start: whether nothing was lost before it.
+        to_end: whether nothing is lost after it.
+        events: page-allocator events in it.
+        snapshots: snapshots with a zoneinfo that describe its start or lie in it.
+        first_ns: first event of the recording.
+    """
+
+    begin_ns: int
+    end_ns: int
+    from_start: bool
+    to_end: bool
+    events: int
+    snapshots: int
+    first_ns: int
+
+    @property
+    def unusable(self) -> str:
+        """Why it cannot be replayed and scored by itself, "" if it can."""
+        if not self.events:
+            return "no events"
+        if self.snapshots < 2:
+            have = "one snapshot" if self.snapshots else "no snapshot"
+            return f"{have}, two are needed"
+        return ""
+
+    def __str__(self) -> str:
+        """One line such as "0.000 to 29.022 s, 2700000 events: can be validated"."""
+        begin, end = ((each - self.first_ns) / 1e9 for each in (self.begin_ns, self.end_ns))
+        verdict = f"cannot be validated: {self.unusable}" if self.unusable else "can be validated"
+        return f"{begin:.3f} to {end:.3f} s, {self.events} events: {verdict}"
+
+
+def lost_share(trace: Trace) -> float:
+    """Return the events lost as a share of all that happened."""
+    others = (
+        len(table["time_ns"]) for name, table in trace.tables.items() if name not in EVENT_NAMES
+    )
+    lost = trace.losses.total
+    return lost / max(lost + len(trace) + sum(others), 1)
+
+
+def loss_windows(bundle: Bundle) -> tuple[LossWindow, ...]:
+    """All stretches between losses in time order; none if nothing was lost.
+
+    Args:
+        bundle: an opened recording.
+
+    Raises:
+        RecordingError: the events cannot be read.
+    """
+    trace = bundle.trace
+    losses = trace.losses
+    if not losses.total:
+        return ()
+    first, last = trace.demand_span_ns
+    times = [each.time_ns for each in bundle.snapshots if each.zoneinfo is not None]
+    order = np.argsort(losses.start_ns, kind="stable")
+    windows = []
+    begin, from_start = first, True
+    gaps = list(zip(losses.start_ns[order].tolist(), losses.end_ns[order].tolist(), strict=True))
+    for start, end in [*gaps, (last + 1, last + 1)]:
+        if start > begin or (start == begin and start > last):
+            rows = np.searchsorted(trace.time_ns, [begin, start])
+            described = [each for each in times if (from_start or each >= begin) and each < start]
+            windows.append(
+                LossWindow(
+                    begin_ns=begin,
+                    end_ns=start,
+                    from_start=from_start,
+                    to_end=start > last,
+                    events=int(rows[1] - rows[0]),
+                    snapshots=len(described),
+                    first_ns=first,
+                )
+            )
+        if end + 1 > begin:
+            begin, from_start = end + 1, False
+    return tuple(windows)
+
+
+def recording_between(bundle: Bundle, window: LossWindow) -> Bundle:
+    """Return the recording of one window, from its own snapshot on.
+
+    After a loss that is the first one in the window: what came before it is left out. Page flags
+    and owners were read before the recording: a window after a loss does without them.
+
+    Args:
+        bundle: the whole recording.
+        window: one of `loss_windows` that is usable.
+
+    Raises:
+        UsageError: it is not usable.
+    """
+    if window.unusable:
+        raise UsageError(f"{bundle.path}: {window}")
+    begin = window.begin_ns
+    if not window.from_start:
+        described = (each.time_ns for each in bundle.snapshots if each.zoneinfo is not None)
+        begin = min(each for each in described if each >= begin)
+    kept = Window(
+        begin_ns=begin,
+        end_ns=window.end_ns,
+        from_start=window.from_start,
+        to_end=window.to_end,
+        events=window.events,
+    )
+    inside = tuple(
+        each
+        for each in bundle.snapshots
+        if (window.from_start or each.time_ns >= begin)
+        and (window.to_end or each.time_ns < window.end_ns)
+    )
+    part = replace(bundle, snapshots=inside)
+    # Where cached_property keeps what it has read.
+    part.__dict__["trace"] = events_between(bundle.trace, kept)
+    if not window.from_start:
+        part.__dict__["kpageflags"] = None
+        part.__dict__["page_owner"] = None
+    return part
+
+
+def refuse_if_lossy(bundle: Bundle) -> None:
+    """Refuse figures for a whole recording that lost too much.
+
+    Raises:
+        UsageError: more than `MOST_LOST` of its events were lost.
+    """
+    share = lost_share(bundle.trace)
+    if share > MOST_LOST:
+        usable = sum(not each.unusable for each in loss_windows(bundle))
+        raise UsageError(
+            f"{bundle.path}: {share:.1%} of its events were lost, more than {MOST_LOST:.0%}, so no "
+            f"figure for the whole recording means anything; {usable} of its loss-free windows can "
+            "be validated (pagealloc validate does, pagealloc info lists them)"
+        )

@@ -1,0 +1,52 @@
+"""Faults in what recorded compaction takes and captures, for scenarios with compaction to tell."""
+
+from __future__ import annotations
+
+from tests.allocator.fault import Fault
+
+_KINDS = ("compaction",)
+
+FAULTS_COMPACTION = (
+    Fault(
+        "isolation takes a list's head",
+        "isolation",
+        "pfn = m.st[free_list_at(zone, order, migratetype) + at.TAIL]",
+        "pfn = m.st[free_list_at(zone, order, migratetype) + at.HEAD]",
+        scenarios=_KINDS,
+    ),
+    Fault(
+        "isolated pages stay counted as free",
+        "isolation",
+        "account_freepages(m, zone, migratetype, -(1 << order))",
+        "account_freepages(m, zone, migratetype, 0)",
+        scenarios=_KINDS,
+    ),
+    Fault(
+        "isolation takes the smallest buddies first",
+        "isolation",
+        "largest = m.st[at.PAGEBLOCK_ORDER] - 1",
+        "largest = order",
+        scenarios=_KINDS,
+    ),
+    Fault(
+        "isolation takes more than a scan does",
+        "isolation",
+        "while largest > order and 1 << largest > wanted:",
+        "while largest > order and 1 << largest > 2 * wanted:",
+        scenarios=_KINDS,
+    ),
+    Fault(
+        "pieces overlap",
+        "isolation",
+        "st[at.ISOLATED_FROM] = pfn + (1 << order)",
+        "st[at.ISOLATED_FROM] = pfn",
+        scenarios=_KINDS,
+    ),
+    Fault(
+        "a captured page is gathered though a buddy is free",
+        "isolation",
+        ("    if pfn >= 0:\n        prep_new_page(m, pfn, order, migratetype)"),
+        ("    if pfn >= 0 and order == 0:\n        prep_new_page(m, pfn, order, migratetype)"),
+        scenarios=_KINDS,
+    ),
+)
