@@ -29,6 +29,7 @@ from pagealloc_model.tick_times import tick_phases, tick_steps
 from pagealloc_model.true_start import true_start
 from pagealloc_model.true_steps import (
     in_time_order,
+    isolation_steps,
     reclaim_steps,
     snapshot_steps,
     tracked,
@@ -142,10 +143,14 @@ def judge_placement(
     install(state, true_start(machine, moves, first, recording.kpageflags))
     st = with_notes(state)
     unseen = unseen_pushes(moves, st, machine)
-    beside = [snapshot_steps(recording, machine), reclaim_steps(trace, machine)]
+    beside = [
+        snapshot_steps(recording, machine),
+        reclaim_steps(trace, machine),
+        isolation_steps(trace, machine),
+    ]
     phases = tick_phases(trace, moves)
     steps = in_time_order(moves, [*beside, tick_steps(trace, phases, machine.nr_cpus)], unseen)
-    slots = judging.TYPE_SLOTS + judging.TIME_BINS + machine.nr_cpus
+    slots = judging.OTHER_SLOTS + machine.nr_cpus
     kinds = len(judging.CHOICES)
     tally = np.zeros((kinds, slots, judging.OUTCOMES), np.int64)
     misses = np.zeros((kinds, judging.MISSES_KEPT + 1, judging.MISS_COLUMNS), np.int64)

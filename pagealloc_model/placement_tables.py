@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 EVENT_OF = {event: name for name, event in EVENT_NAMES.items()}
 
 NULL_MODELS = {
+    "zone": "always the preferred zone",
     "pcp_pop": "last in, first out, fed with refills and drains",
     "refill_when": "no refill",
     "refill_size": "pcp->batch",
@@ -40,6 +41,7 @@ _LISTS = (
 )
 _BUDDY = (true.REPAIR_IN_BUDDY, true.REPAIR_NOWHERE, true.REPAIR_START, true.REPAIR_TYPE)
 RESTS_ON = {
+    "zone": (),
     "pcp_pop": _LISTS,
     "refill_when": _LISTS,
     "refill_size": (true.REPAIR_TUNING,),
@@ -90,7 +92,7 @@ def _scopes(
     for number, name in enumerate(migratetypes[: at.MIGRATETYPES]):
         yield f"migratetype={name}", by_type[:, number].sum(axis=0)
     for cpu in range(nr_cpus):
-        yield f"cpu={cpu}", slots[judging.TYPE_SLOTS + judging.TIME_BINS + cpu]
+        yield f"cpu={cpu}", slots[judging.OTHER_SLOTS + cpu]
 
 
 def _row(choice: str, outcomes: np.ndarray) -> dict[str, object]:

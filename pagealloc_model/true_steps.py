@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pagealloc_model.allocator.state import State
     from pagealloc_model.bundle import Bundle
     from pagealloc_model.machine import Machine
+    from pagealloc_model.snapshot import Snapshot
     from pagealloc_model.trace.columns import Trace
 
 SNAPSHOT_NS = 300_000_000
@@ -38,7 +39,7 @@ def with_notes(state: State) -> np.ndarray:
     st = state.st.copy()
     _spread_worlds(state.machine, st, notes)
     zones = np.full((len(state.machine.zones), true.ZONE_NOTES), -1, np.int64)
-    zones[:, [true.ZONE_NOTE_BELOW_HIGH, true.ZONE_NOTE_RECLAIM_ACTIVE]] = 0
+    zones[:, true.ZONE_NOTE_BELOW_HIGH :] = 0
     return np.concatenate([st, notes.ravel(), zones.ravel(), np.zeros(true.REPAIRS, np.int64)])
 
 
@@ -96,18 +97,49 @@ def snapshot_steps(recording: Bundle, machine: Machine) -> np.ndarray:
             number = machine.zone_index(zone.node, zone.name)
             if number < 0 or not machine.zones[number].managed:
                 continue
-            rows.append((begun, rec.FREE_READ, number, 0, 0, zone.free))
+            reserved = _free_reserved(snapshot, zone.node, zone.name)
+            state = (number, 0, reserved, zone.free, zone.boost or 0)
+            rows.append((begun, rec.FREE_READ, *state))
+            rows.append((read, rec.FREE_READ_END, *state))
             for pageset in zone.pagesets:
                 if pageset.cpu < machine.nr_cpus:
-                    words = (number, pageset.cpu, pageset.count, pageset.high)
+                    words = (number, pageset.cpu, pageset.count, pageset.high, 0)
                     rows.append((begun, rec.SNAPSHOT, *words))
                     rows.append((read, rec.SNAPSHOT_END, *words))
     steps = np.zeros(len(rows), rec.STEP)
-    names = ("row", "operation", "zone", "cpu", "objects", "pages")
+    names = ("row", "operation", "zone", "cpu", "objects", "pages", "asked")
     columns = np.array(rows, np.int64).reshape(-1, len(names)).T
     for name, column in zip(names, columns, strict=True):
         steps[name] = column
     return steps
+
+
+def _free_reserved(snapshot: Snapshot, node: int, zone: str) -> int:
+    """Free pages on a zone's HIGHATOMIC lists, -1 if the snapshot does not tell."""
+    if snapshot.pagetypeinfo is None:
+        return -1
+    free = -1
+    for row in snapshot.pagetypeinfo.free_lists:
+        if (row.node, row.zone, row.migratetype) == (node, zone, "HighAtomic"):
+            free = sum(count << order for order, count in enumerate(row.buddies))
+    return free
+
+
+def isolation_steps(trace: Trace, machine: Machine) -> np.ndarray:
+    """Steps for the free pages that compaction took out of the buddy (T7), if recorded."""
+    table = trace.tables.get("compaction:mm_compaction_isolate_freepages")
+    if table is None:
+        return np.zeros(0, rec.STEP)
+    steps = np.zeros(len(table["time_ns"]), rec.STEP)
+    steps["row"] = table["row"]
+    steps["operation"] = rec.ISOLATED
+    steps["pages"] = table["nr_taken"]
+    steps["zone"] = -1
+    for number, zone in enumerate(machine.zones):
+        first = table["start_pfn"].astype(np.int64)
+        inside = (first >= zone.start_pfn) & (first < zone.end_pfn) & (zone.managed > 0)
+        steps["zone"][inside] = number
+    return steps[steps["zone"] >= 0]
 
 
 def reclaim_steps(trace: Trace, machine: Machine) -> np.ndarray:

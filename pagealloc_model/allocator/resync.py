@@ -15,6 +15,12 @@ from pagealloc_model.allocator import tuning_words as tuning
 from pagealloc_model.allocator.judged_allocations import pop
 from pagealloc_model.allocator.judged_buddy import remove
 from pagealloc_model.allocator.judged_frees import drain_one, push
+from pagealloc_model.allocator.judged_zones import (
+    follow_free,
+    judge_zone,
+    moved_free_pages,
+    read_zone,
+)
 from pagealloc_model.allocator.offsets import pcp_at, zone_at
 from pagealloc_model.allocator.true_state import zone_notes_at
 from pagealloc_model.allocator.watermark import start_kswapd, stop_kswapd
@@ -60,10 +66,8 @@ def visit_zones(st: np.ndarray, steps: np.ndarray, number: int) -> None:
 @inner
 def pass_snapshot(st: np.ndarray, steps: np.ndarray, number: int) -> None:
     """A snapshot of one pageset begins or has been read, or one of a zone's free pages."""
-    region = zone_at(int(steps[number]["zone"]))
     if int(steps[number]["operation"]) == rec.FREE_READ:
-        read = int(steps[number]["pages"])
-        st[region + at.ZONE_FREE_UNFOLDED] = st[region + at.ZONE_FREE] - read
+        read_zone(st, steps, number)
         return
     pcp = pcp_at(st, int(steps[number]["zone"]), int(steps[number]["cpu"]))
     high = int(steps[number]["pages"])
@@ -111,6 +115,8 @@ def resync(
         cpu = int(steps[number]["cpu"])
         st[at.EVENT_CPU] = cpu
         if asks_zones(pages, steps, number):
+            if operation != rec.FAILED:
+                judge_zone(pages, blocks, st, steps, tally, misses, number)
             visit_zones(st, steps, number)
         if operation == rec.POP:
             pop(pages, st, track, steps, tally, misses, number)
@@ -122,6 +128,8 @@ def resync(
             drain_one(pages, blocks, st, track, steps, tally, misses, number)
         elif operation >= rec.SNAPSHOT and operation <= rec.FREE_READ:
             pass_snapshot(st, steps, number)
+        elif operation == rec.FREE_READ_END:
+            read_zone(st, steps, number)
         elif operation == rec.TICK_OPENS or operation == rec.TICK_OVER:
             pass_tick(st, cpu, operation)
         elif operation == rec.RECLAIM_STARTS:
@@ -132,5 +140,8 @@ def resync(
         elif operation == rec.RECLAIM_STOPS:
             stop_kswapd(st, int(steps[number]["objects"]))
             note_reclaim(st)
+        if (operation >= rec.POP and operation <= rec.DRAIN) or operation == rec.ISOLATED:
+            zone = int(steps[number]["zone"])
+            follow_free(st, zone, moved_free_pages(pages, steps, number))
         if operation >= rec.POP and operation <= rec.DRAIN:
             tuning.follow_snapshot(st, pcp_at(st, int(steps[number]["zone"]), cpu))

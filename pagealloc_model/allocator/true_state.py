@@ -81,9 +81,17 @@ TICK_DONE, TICK_OPEN = 1, 2
 
 ZONE_NOTE_BELOW_HIGH = at.MIGRATETYPES + 1
 ZONE_NOTE_RECLAIM_ACTIVE = at.MIGRATETYPES + 2
-ZONE_NOTES = at.MIGRATETYPES + 3
+(
+    ZONE_NOTE_FREE,
+    ZONE_NOTE_FREE_KNOWN,
+    ZONE_NOTE_FREE_LEAST,
+    ZONE_NOTE_FREE_MOST,
+) = range(at.MIGRATETYPES + 3, at.MIGRATETYPES + 7)
+ZONE_NOTES = at.MIGRATETYPES + 7
 """What the null models note of a zone: the page frame after the last one taken, by type; the kind
-of the last fallback. Then the zone's words in the upper world."""
+of the last fallback. Then the zone's words in the upper world; its free pages as snapshots and
+moves tell them, whether a snapshot has told them yet, and within what bounds they were while one
+was read."""
 
 REPAIR_NAMES = (
     "pages on another list of the CPU",

@@ -1,0 +1,246 @@
+"""Judging which zone serves a request, and what that rests on: free pages, boosts, lists.
+
+The walk is the model's own (S3.1), from the true state; it takes nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pagealloc_model.allocator import judging
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import recorded_steps as rec
+from pagealloc_model.allocator import true_state as true
+from pagealloc_model.allocator.alloc_flags import fast_path_flags, slow_path_flags
+from pagealloc_model.allocator.buddy import smallest_fit
+from pagealloc_model.allocator.counters import seen_free
+from pagealloc_model.allocator.fallback import choose_claim
+from pagealloc_model.allocator.fallback_search import choose_steal
+from pagealloc_model.allocator.judging import judge, leave_unjudged, tally_class
+from pagealloc_model.allocator.offsets import pcp_at, zone_at, zonelist_at
+from pagealloc_model.allocator.pcp import list_index
+from pagealloc_model.allocator.request import drops_nofragment, is_busy, is_on_another_node
+from pagealloc_model.allocator.true_state import list_at, zone_notes_at
+from pagealloc_model.allocator.watermark import (
+    boost_watermark,
+    mark_pages,
+    pages_above_mark,
+    passes_watermark,
+)
+from pagealloc_model.jit import inner
+
+FAR = 1 << 40
+"""More pages than any zone has."""
+
+
+@inner
+def follow_free(st: np.ndarray, zone: int, change: int) -> None:
+    """Pages entered (or, negative, left) a zone's buddy: what watermark tests see from now on."""
+    notes = zone_notes_at(st, zone)
+    if not st[notes + true.ZONE_NOTE_FREE_KNOWN]:
+        return
+    free = st[notes + true.ZONE_NOTE_FREE] + change
+    st[notes + true.ZONE_NOTE_FREE] = free
+    least, most = notes + true.ZONE_NOTE_FREE_LEAST, notes + true.ZONE_NOTE_FREE_MOST
+    st[least] = min(st[least], free)
+    st[most] = max(st[most], free)
+    region = zone_at(zone)
+    st[region + at.ZONE_FREE_UNFOLDED] = st[region + at.ZONE_FREE] - free
+
+
+@inner
+def read_zone(st: np.ndarray, steps: np.ndarray, number: int) -> None:
+    """A snapshot of a zone begins, or has been read: free pages, reserved ones, boost.
+
+    When it was read in between is not known: what moves made of the free pages meanwhile stands if
+    it passed through the figure read.
+    """
+    zone = int(steps[number]["zone"])
+    region = zone_at(zone)
+    notes = zone_notes_at(st, zone)
+    read = int(steps[number]["pages"])
+    st[region + at.ZONE_BOOST] = int(steps[number]["asked"])
+    if int(steps[number]["objects"]) >= 0:
+        st[region + at.ZONE_FREE_HIGHATOMIC] = int(steps[number]["objects"])
+    if not st[notes + true.ZONE_NOTE_FREE_KNOWN]:
+        st[notes + true.ZONE_NOTE_FREE_KNOWN] = 1
+        st[notes + true.ZONE_NOTE_FREE] = read
+    if int(steps[number]["operation"]) == rec.FREE_READ:
+        st[notes + true.ZONE_NOTE_FREE_LEAST] = st[notes + true.ZONE_NOTE_FREE]
+        st[notes + true.ZONE_NOTE_FREE_MOST] = st[notes + true.ZONE_NOTE_FREE]
+        follow_free(st, zone, 0)
+        return
+    change = min(read - st[notes + true.ZONE_NOTE_FREE_LEAST], 0)
+    change += max(read - st[notes + true.ZONE_NOTE_FREE_MOST], 0)
+    follow_free(st, zone, change)
+
+
+@inner
+def moved_free_pages(pages: np.ndarray, steps: np.ndarray, number: int) -> int:
+    """By how many pages a step just applied changed its zone's free pages."""
+    operation = int(steps[number]["operation"])
+    size = 1 << int(steps[number]["order"])
+    if operation == rec.REMOVE:
+        return -size
+    if operation == rec.DRAIN:
+        return size
+    if operation == rec.ISOLATED:
+        return -int(steps[number]["pages"])
+    if operation == rec.PUSH and int(pages[int(steps[number]["pfn"])]["where"]) != at.ON_PCP:
+        return size
+    return 0
+
+
+@inner
+def note_boosts(st: np.ndarray, zone: int, tried: int) -> None:
+    """The kernel fell back within blocks: each that it looked into raised the boost (S6.3)."""
+    for _ in range(tried):
+        boost_watermark(st, zone)
+
+
+@inner
+def has_page(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    zone: int,
+    cpu: int,
+    order: int,
+    migratetype: int,
+    flags: int,
+) -> bool:
+    """Whether a zone that passes its mark has a page for the request (S3.2, S6.2, S7.3)."""
+    index = list_index(st, order, migratetype)
+    if index >= 0 and st[list_at(pcp_at(st, zone, cpu), index) + at.HEAD] >= 0:
+        return True
+    if smallest_fit(st, zone, order, migratetype) >= 0:
+        return True
+    if flags & (at.ALLOC_HIGHATOMIC | at.ALLOC_NON_BLOCK):
+        if smallest_fit(st, zone, order, at.HIGHATOMIC) >= 0:
+            return True
+    if flags & at.ALLOC_CMA and smallest_fit(st, zone, order, st[at.CMA]) >= 0:
+        return True
+    if choose_claim(pages, blocks, st, zone, order, migratetype, flags) >= 0:
+        return True
+    return not flags & at.ALLOC_NOFRAGMENT and choose_steal(st, zone, order, migratetype) >= 0
+
+
+@inner
+def walked_to(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    zonelist: int,
+    cpu: int,
+    order: int,
+    migratetype: int,
+    highest_type: int,
+    flags: int,
+) -> tuple[int, int]:
+    """The zone that a walk with these flags ends at (S3.1), -1 if none; the closest test's margin.
+
+    The margin is the least distance of a test's two sides, pages.
+    """
+    position = zonelist
+    margin = FAR
+    skips_busy = st[at.SKIPS_BUSY_NODES] != 0
+    skipped = False
+    while True:
+        zone = st[position]
+        position += 1
+        if zone < 0:
+            if skipped:
+                skips_busy = False
+                skipped = False
+            elif drops_nofragment(st, flags):
+                flags &= ~at.ALLOC_NOFRAGMENT
+            else:
+                return -1, margin
+            position = zonelist
+            continue
+        if drops_nofragment(st, flags) and is_on_another_node(st, zone, st[zonelist]):
+            flags &= ~at.ALLOC_NOFRAGMENT
+            position = zonelist
+            continue
+        if skips_busy and is_busy(st, zone):
+            skipped = True
+            continue
+        mark = flags & at.WMARK_MASK
+        wanted = mark_pages(st, zone, mark)
+        free = seen_free(st, zone)
+        left = pages_above_mark(st, zone, order, wanted, highest_type, flags, free)
+        margin = min(margin, abs(left))
+        if passes_watermark(st, zone, order, mark, highest_type, flags) and has_page(
+            pages, blocks, st, zone, cpu, order, migratetype, flags
+        ):
+            return zone, margin
+
+
+@inner
+def predicted_zone(
+    pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, steps: np.ndarray, number: int
+) -> tuple[int, int]:
+    """The zone that serves a request by the rules, and the margin of its closest test.
+
+    A walk that ends without a zone is followed by that of the slow path, and that by one on all
+    reserves: a served request for which marks leave no zone was allowed to pass them.
+    """
+    cpu = int(steps[number]["cpu"])
+    order = int(steps[number]["order"])
+    gfp = int(steps[number]["gfp"])
+    migratetype = (gfp >> 3) & 3
+    highest = int(steps[number]["highest"])
+    zonelist = zonelist_at(st, cpu, highest, gfp & at.GFP_READ_BITS)
+    flags = fast_path_flags(st, zonelist, migratetype, gfp)
+    zone, margin = walked_to(
+        pages, blocks, st, zonelist, cpu, order, migratetype, highest, flags
+    )
+    if zone >= 0:
+        return zone, margin
+    flags = slow_path_flags(st, gfp, order, flags)
+    zone, closer = walked_to(
+        pages, blocks, st, zonelist, cpu, order, migratetype, highest, flags
+    )
+    return zone, min(margin, closer)
+
+
+@inner
+def class_slot(steps: np.ndarray, number: int, margin: int) -> int:
+    """Slot of a request's class: order, type, atomic or not, margin."""
+    order = int(steps[number]["order"])
+    gfp = int(steps[number]["gfp"])
+    size = 0 if order == 0 else 1 if order <= 3 else 2
+    atomic = 1 if gfp & at.GFP_HIGH and not gfp & at.GFP_DIRECT_RECLAIM else 0
+    bucket = 0
+    for limit in judging.MARGINS:
+        if margin >= limit:
+            bucket += 1
+    slot = (size * at.PCP_TYPES + ((gfp >> 3) & 3)) * 2 + atomic
+    return judging.TYPE_SLOTS + judging.TIME_BINS + slot * (len(judging.MARGINS) + 1) + bucket
+
+
+@inner
+def judge_zone(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    steps: np.ndarray,
+    tally: np.ndarray,
+    misses: np.ndarray,
+    number: int,
+) -> None:
+    """A request was served from a zone: the one that the rules name (S3.1)?"""
+    actual = int(steps[number]["zone"])
+    highest = int(steps[number]["highest"])
+    gfp = int(steps[number]["gfp"])
+    cpu = int(steps[number]["cpu"])
+    if not st[zone_notes_at(st, actual) + true.ZONE_NOTE_FREE_KNOWN]:
+        leave_unjudged(tally, steps, number, judging.ZONE)
+        return
+    preferred = st[zonelist_at(st, cpu, highest, gfp & at.GFP_READ_BITS)]
+    zone, margin = predicted_zone(pages, blocks, st, steps, number)
+    pcp = pcp_at(st, actual, cpu)
+    null_hit = preferred == actual
+    hit = zone == actual
+    judge(st, tally, misses, steps, number, judging.ZONE, pcp, hit, null_hit, (zone + 1) * 10000000 + seen_free(st, 0), seen_free(st, 1) * 10 + actual)
+    tally_class(tally, class_slot(steps, number, margin), hit, null_hit)
