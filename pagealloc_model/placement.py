@@ -23,6 +23,7 @@ from pagealloc_model.evidence.choice import choose_rules
 from pagealloc_model.machine import Machine
 from pagealloc_model.policy import Assumptions
 from pagealloc_model.prepared import recorded_machine, recorded_policy
+from pagealloc_model.realtime_tasks import realtime_tasks, with_reserve
 from pagealloc_model.recorded_moves import recorded_moves, unseen_pushes
 from pagealloc_model.state_errors import ErrorRow
 from pagealloc_model.tick_times import tick_phases, tick_steps
@@ -139,14 +140,17 @@ def judge_placement(
     trace = recording.trace
     machine = _machine(recording)
     moves, first = recorded_moves(trace, machine)
+    realtime = np.isin(moves["pid"], sorted(realtime_tasks(recording)))
+    moves["gfp"][realtime] = with_reserve(moves["gfp"][realtime])
     state = make_state(machine, chosen, recorded_policy(recording), assumptions)
     install(state, true_start(machine, moves, first, recording.kpageflags))
     st = with_notes(state)
     unseen = unseen_pushes(moves, st, machine)
+    isolated = isolation_steps(trace, machine)
     beside = [
-        snapshot_steps(recording, machine),
+        snapshot_steps(recording, machine, moves, isolated, st),
         reclaim_steps(trace, machine),
-        isolation_steps(trace, machine),
+        isolated,
     ]
     phases = tick_phases(trace, moves)
     steps = in_time_order(moves, [*beside, tick_steps(trace, phases, machine.nr_cpus)], unseen)

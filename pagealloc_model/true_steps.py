@@ -9,12 +9,15 @@ import numpy as np
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import recorded_steps as rec
 from pagealloc_model.allocator import true_state as true
+from pagealloc_model.allocator.state import counter_thresholds
 from pagealloc_model.recorded_reclaim import kswapd_runs
+from pagealloc_model.true_free import FreeRead, agreed_free_pages, free_pages_moved
 
 if TYPE_CHECKING:
     from pagealloc_model.allocator.state import State
     from pagealloc_model.bundle import Bundle
     from pagealloc_model.machine import Machine
+    from pagealloc_model.proc.zoneinfo import ZoneInfoZone
     from pagealloc_model.snapshot import Snapshot
     from pagealloc_model.trace.columns import Trace
 
@@ -52,6 +55,7 @@ def _spread_worlds(machine: Machine, st: np.ndarray, notes: np.ndarray) -> None:
         region = at.ZONES + zone * at.ZONE_STRIDE
         st[region + at.ZONE_BELOW_HIGH] = st[at.BELOW_HIGH_TESTED]
         st[region + at.ZONE_RECLAIM_ACTIVE] = 1
+        _let_counters_lag(machine, st, zone)
     scale = int(st[at.BATCH_SCALE_MAX])
     for number, note in enumerate(notes):
         pcp = int(st[at.PCP_BASE]) + number * at.PCP_STRIDE
@@ -64,6 +68,17 @@ def _spread_worlds(machine: Machine, st: np.ndarray, notes: np.ndarray) -> None:
         st[pcp + at.PCP_ALLOC_FACTOR] = 0
         st[pcp + at.PCP_FREE_COUNT] = st[pcp + at.PCP_BATCH] << scale
         st[pcp + at.PCP_PREV_FREE_HIGH_ORDER] = 1
+
+
+def _let_counters_lag(machine: Machine, st: np.ndarray, zone: int) -> None:
+    """How many pages a CPU may hold back from what watermark tests see (S1.10)."""
+    if st[at.COUNTS_BY_CPU] or not machine.zones[zone].managed:
+        return
+    region = at.ZONES + zone * at.ZONE_STRIDE
+    asleep, awake = counter_thresholds(machine.zones[zone], machine.nr_cpus)
+    drifts = machine.nr_cpus * asleep > machine.zones[zone].low - machine.zones[zone].min
+    st[region + at.ZONE_THRESHOLD] = st[region + at.ZONE_THRESHOLD_ASLEEP] = asleep
+    st[region + at.ZONE_THRESHOLD_AWAKE] = awake if drifts else asleep
 
 
 def tracked(state: State, st: np.ndarray) -> np.ndarray:
@@ -82,9 +97,20 @@ def tracked(state: State, st: np.ndarray) -> np.ndarray:
     return track
 
 
-def snapshot_steps(recording: Bundle, machine: Machine) -> np.ndarray:
-    """Steps for every pageset and zone of the snapshots taken while events were recorded."""
+def snapshot_steps(
+    recording: Bundle, machine: Machine, moves: np.ndarray, isolated: np.ndarray, st: np.ndarray
+) -> np.ndarray:
+    """Steps for every pageset and zone of the snapshots taken while events were recorded.
+
+    Args:
+        recording: the bundle.
+        machine: its zones and CPUs.
+        moves: from `recorded_moves`.
+        isolated: from `isolation_steps`.
+        st: a state's words.
+    """
     trace = recording.trace
+    reads: dict[int, list[tuple[FreeRead, int, int]]] = {}
     rows: list[tuple[int, ...]] = []
     times = [snapshot.time_ns for snapshot in recording.snapshots]
     for snapshot, following in zip(recording.snapshots, [*times, np.inf][1:], strict=True):
@@ -98,20 +124,38 @@ def snapshot_steps(recording: Bundle, machine: Machine) -> np.ndarray:
             if number < 0 or not machine.zones[number].managed:
                 continue
             reserved = _free_reserved(snapshot, zone.node, zone.name)
-            state = (number, 0, reserved, zone.free, zone.boost or 0)
-            rows.append((begun, rec.FREE_READ, *state))
-            rows.append((read, rec.FREE_READ_END, *state))
+            region = at.ZONES + number * at.ZONE_STRIDE
+            lag = int(st[region + at.ZONE_THRESHOLD_AWAKE]) * machine.nr_cpus
+            free = FreeRead(begun=begun, read=read, pages=_free(snapshot, zone, lag))
+            reads.setdefault(number, []).append((free, reserved, zone.boost or 0))
             for pageset in zone.pagesets:
                 if pageset.cpu < machine.nr_cpus:
                     words = (number, pageset.cpu, pageset.count, pageset.high, 0)
                     rows.append((begun, rec.SNAPSHOT, *words))
                     rows.append((read, rec.SNAPSHOT_END, *words))
+    for number, known in reads.items():
+        moved = free_pages_moved(
+            moves[moves["zone"] == number], isolated[isolated["zone"] == number], st
+        )
+        agreed = agreed_free_pages(moved, [free for free, _, _ in known])
+        for (free, reserved, boost), pages in zip(known, agreed, strict=True):
+            rows.append((free.begun, rec.FREE_READ, number, 0, reserved, pages, boost))
     steps = np.zeros(len(rows), rec.STEP)
     names = ("row", "operation", "zone", "cpu", "objects", "pages", "asked")
     columns = np.array(rows, np.int64).reshape(-1, len(names)).T
     for name, column in zip(names, columns, strict=True):
         steps[name] = column
     return steps
+
+
+def _free(snapshot: Snapshot, zone: ZoneInfoZone, lag: int) -> tuple[tuple[int, int], ...]:
+    """A zone's free pages, and how far off, by every file of a snapshot that names them."""
+    counter = (zone.free, lag)
+    if snapshot.buddyinfo is None:
+        return (counter,)
+    name = (zone.node, zone.name)
+    same = [row for row in snapshot.buddyinfo.zones if (row.node, row.zone) == name]
+    return (counter, *((row.free_pages, 0) for row in same))
 
 
 def _free_reserved(snapshot: Snapshot, node: int, zone: str) -> int:

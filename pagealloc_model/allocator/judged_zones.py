@@ -20,7 +20,7 @@ from pagealloc_model.allocator.judging import judge, leave_unjudged, tally_class
 from pagealloc_model.allocator.offsets import pcp_at, zone_at, zonelist_at
 from pagealloc_model.allocator.pcp import list_index
 from pagealloc_model.allocator.request import drops_nofragment, is_busy, is_on_another_node
-from pagealloc_model.allocator.true_state import list_at, zone_notes_at
+from pagealloc_model.allocator.true_state import list_at, notes_at, zone_notes_at
 from pagealloc_model.allocator.watermark import (
     boost_watermark,
     mark_pages,
@@ -34,45 +34,38 @@ FAR = 1 << 40
 
 
 @inner
-def follow_free(st: np.ndarray, zone: int, change: int) -> None:
-    """Pages entered (or, negative, left) a zone's buddy: what watermark tests see from now on."""
+def follow_free(st: np.ndarray, zone: int, cpu: int, change: int) -> None:
+    """Pages entered (or, negative, left) a zone's buddy: what watermark tests see from now on.
+
+    They see what the CPUs have passed on (S1.10).
+    """
     notes = zone_notes_at(st, zone)
     if not st[notes + true.ZONE_NOTE_FREE_KNOWN]:
         return
-    free = st[notes + true.ZONE_NOTE_FREE] + change
-    st[notes + true.ZONE_NOTE_FREE] = free
-    least, most = notes + true.ZONE_NOTE_FREE_LEAST, notes + true.ZONE_NOTE_FREE_MOST
-    st[least] = min(st[least], free)
-    st[most] = max(st[most], free)
+    st[notes + true.ZONE_NOTE_FREE] += change
     region = zone_at(zone)
-    st[region + at.ZONE_FREE_UNFOLDED] = st[region + at.ZONE_FREE] - free
+    held = notes_at(st, pcp_at(st, zone, cpu)) + true.NOTE_FREE_HELD
+    kept = st[held] + change
+    if abs(kept) > st[region + at.ZONE_THRESHOLD]:
+        kept = 0
+    st[notes + true.ZONE_NOTE_FREE_HELD] += kept - st[held]
+    st[held] = kept
+    seen = st[notes + true.ZONE_NOTE_FREE] - st[notes + true.ZONE_NOTE_FREE_HELD]
+    st[region + at.ZONE_FREE_UNFOLDED] = st[region + at.ZONE_FREE] - seen
 
 
 @inner
 def read_zone(st: np.ndarray, steps: np.ndarray, number: int) -> None:
-    """A snapshot of a zone begins, or has been read: free pages, reserved ones, boost.
-
-    When it was read in between is not known: what moves made of the free pages meanwhile stands if
-    it passed through the figure read.
-    """
+    """A snapshot tells a zone's free pages, those on its HIGHATOMIC lists, and its boost."""
     zone = int(steps[number]["zone"])
     region = zone_at(zone)
     notes = zone_notes_at(st, zone)
-    read = int(steps[number]["pages"])
+    st[notes + true.ZONE_NOTE_FREE_KNOWN] = 1
+    st[notes + true.ZONE_NOTE_FREE] = int(steps[number]["pages"])
+    follow_free(st, zone, int(steps[number]["cpu"]), 0)
     st[region + at.ZONE_BOOST] = int(steps[number]["asked"])
     if int(steps[number]["objects"]) >= 0:
         st[region + at.ZONE_FREE_HIGHATOMIC] = int(steps[number]["objects"])
-    if not st[notes + true.ZONE_NOTE_FREE_KNOWN]:
-        st[notes + true.ZONE_NOTE_FREE_KNOWN] = 1
-        st[notes + true.ZONE_NOTE_FREE] = read
-    if int(steps[number]["operation"]) == rec.FREE_READ:
-        st[notes + true.ZONE_NOTE_FREE_LEAST] = st[notes + true.ZONE_NOTE_FREE]
-        st[notes + true.ZONE_NOTE_FREE_MOST] = st[notes + true.ZONE_NOTE_FREE]
-        follow_free(st, zone, 0)
-        return
-    change = min(read - st[notes + true.ZONE_NOTE_FREE_LEAST], 0)
-    change += max(read - st[notes + true.ZONE_NOTE_FREE_MOST], 0)
-    follow_free(st, zone, change)
 
 
 @inner
@@ -242,5 +235,5 @@ def judge_zone(
     pcp = pcp_at(st, actual, cpu)
     null_hit = preferred == actual
     hit = zone == actual
-    judge(st, tally, misses, steps, number, judging.ZONE, pcp, hit, null_hit, (zone + 1) * 10000000 + seen_free(st, 0), seen_free(st, 1) * 10 + actual)
+    judge(st, tally, misses, steps, number, judging.ZONE, pcp, hit, null_hit, zone, actual)
     tally_class(tally, class_slot(steps, number, margin), hit, null_hit)

@@ -39,9 +39,8 @@ STEP = np.dtype(
 and `pages` are what is left of the run of removals or drains that the step is part of, itself
 included; a PUSH has those of the run of drains that follows it. `asked`, where a kprobe tells it,
 is what the kernel asked for in the run of removals that begins here. SNAPSHOT and SNAPSHOT_END
-have pcp->count and pcp->high in `objects` and `pages`. FREE_READ and FREE_READ_END have the zone's
-free pages in `pages`, those of reserved blocks in `objects` (-1 if unknown) and its boost in
-`asked`. `highest` is the highest zone type that a request may use and `gfp` its word, also of the
+have pcp->count and pcp->high in `objects` and `pages`. FREE_READ has the zone's free pages in
+`pages`, those of reserved blocks in `objects` (-1 if unknown) and its boost in `asked`. `highest` is the highest zone type that a request may use and `gfp` its word, also of the
 request that a run of removals serves. `fate` is the operation that moves the page's first frame next, NOTHING if none
 does. `found_order` and `found_type` are a fallback's (T6); in a run of drains, and the push before
 it, `found_order` is that of its last page; pushes and drains have the type of the list that the
@@ -52,7 +51,7 @@ NOTHING, POP, PUSH, REMOVE, DRAIN, FAILED, BATCHED, DEFERRED = range(8)
 SNAPSHOT, SNAPSHOT_END, FREE_READ, TICK_OPENS, TICK_OVER, RECLAIM_STARTS, RECLAIM_STOPS = range(
     8, 15
 )
-FREE_READ_END, ISOLATED = 15, 16
+ISOLATED = 15
 """ISOLATED: compaction takes `pages` free pages of the zone (T7)."""
 
 RUN_FIRST = 1

@@ -128,8 +128,6 @@ def resync(
             drain_one(pages, blocks, st, track, steps, tally, misses, number)
         elif operation >= rec.SNAPSHOT and operation <= rec.FREE_READ:
             pass_snapshot(st, steps, number)
-        elif operation == rec.FREE_READ_END:
-            read_zone(st, steps, number)
         elif operation == rec.TICK_OPENS or operation == rec.TICK_OVER:
             pass_tick(st, cpu, operation)
         elif operation == rec.RECLAIM_STARTS:
@@ -142,6 +140,6 @@ def resync(
             note_reclaim(st)
         if (operation >= rec.POP and operation <= rec.DRAIN) or operation == rec.ISOLATED:
             zone = int(steps[number]["zone"])
-            follow_free(st, zone, moved_free_pages(pages, steps, number))
+            follow_free(st, zone, cpu, moved_free_pages(pages, steps, number))
         if operation >= rec.POP and operation <= rec.DRAIN:
             tuning.follow_snapshot(st, pcp_at(st, int(steps[number]["zone"]), cpu))
