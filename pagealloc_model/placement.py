@@ -146,7 +146,7 @@ def judge_placement(
     install(state, true_start(machine, moves, first, recording.kpageflags))
     st = with_notes(state)
     unseen = unseen_pushes(moves, st, machine)
-    isolated = isolation_steps(trace, machine)
+    isolated = isolation_steps(trace, machine, moves)
     beside = [
         snapshot_steps(recording, machine, moves, isolated, st),
         reclaim_steps(trace, machine),

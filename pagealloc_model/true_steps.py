@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from pagealloc_model.snapshot import Snapshot
     from pagealloc_model.trace.columns import Trace
 
+_ISOLATIONS = (
+    "compaction:mm_compaction_isolate_freepages",
+    "compaction:mm_compaction_fast_isolate_freepages",
+)
+
 SNAPSHOT_NS = 300_000_000
 """Time within which a snapshot, once begun, has read zoneinfo."""
 
@@ -169,21 +174,54 @@ def _free_reserved(snapshot: Snapshot, node: int, zone: str) -> int:
     return free
 
 
-def isolation_steps(trace: Trace, machine: Machine) -> np.ndarray:
-    """Steps for the free pages that compaction took out of the buddy (T7), if recorded."""
-    table = trace.tables.get("compaction:mm_compaction_isolate_freepages")
-    if table is None:
-        return np.zeros(0, rec.STEP)
-    steps = np.zeros(len(table["time_ns"]), rec.STEP)
-    steps["row"] = table["row"]
-    steps["operation"] = rec.ISOLATED
-    steps["pages"] = table["nr_taken"]
-    steps["zone"] = -1
-    for number, zone in enumerate(machine.zones):
+def isolation_steps(trace: Trace, machine: Machine, moves: np.ndarray) -> np.ndarray:
+    """Steps for free pages that left the buddy without an event of their own (S9.3, S9.7, T7).
+
+    Compaction isolates pages as targets, and captures those that it was asked for: an allocation
+    of such an order whose pages nothing took from the buddy before is a capture.
+
+    Args:
+        trace: the recording's events.
+        machine: its zones.
+        moves: from `recorded_moves`.
+    """
+    parts = []
+    for name in _ISOLATIONS:
+        table = trace.tables.get(name)
+        if table is None:
+            continue
+        steps = np.zeros(len(table["time_ns"]), rec.STEP)
+        steps["row"] = table["row"]
+        steps["pages"] = table["nr_taken"]
+        steps["zone"] = -1
         first = table["start_pfn"].astype(np.int64)
-        inside = (first >= zone.start_pfn) & (first < zone.end_pfn) & (zone.managed > 0)
-        steps["zone"][inside] = number
-    return steps[steps["zone"] >= 0]
+        for number, zone in enumerate(machine.zones):
+            inside = (first >= zone.start_pfn) & (first < zone.end_pfn) & (zone.managed > 0)
+            steps["zone"][inside] = number
+        parts.append(steps[steps["zone"] >= 0])
+    captures = moves[_captures(moves, machine.pageblock_order)].copy()
+    captures["pages"] = np.int32(1) << captures["order"].astype(np.int32)
+    parts.append(captures)
+    found = np.concatenate(parts)
+    found["operation"] = rec.ISOLATED
+    return found[np.argsort(found["row"], kind="stable")]
+
+
+def _captures(moves: np.ndarray, pageblock_order: int) -> np.ndarray:
+    """Numbers of the allocations of whole blocks whose first page was last returned, not taken."""
+    operation = moves["operation"]
+    whole = moves["order"] >= pageblock_order
+    heads = np.unique(moves["pfn"][whole & (operation == rec.POP)])
+    of_heads = np.flatnonzero(
+        (operation >= rec.POP) & (operation <= rec.DRAIN) & np.isin(moves["pfn"], heads)
+    )
+    of_heads = of_heads[np.lexsort((of_heads, moves["pfn"][of_heads]))]
+    pops = np.flatnonzero(whole[of_heads[1:]] & (operation[of_heads[1:]] == rec.POP)) + 1
+    before, after = of_heads[pops - 1], of_heads[pops]
+    same = moves["pfn"][before] == moves["pfn"][after]
+    listed = (operation[before] == rec.REMOVE) | (operation[before] == rec.PUSH)
+    listed &= moves["order"][before] == moves["order"][after]
+    return after[same & ~listed]
 
 
 def reclaim_steps(trace: Trace, machine: Machine) -> np.ndarray:
