@@ -19,8 +19,9 @@ def true_start(
 
     A page first taken from the buddy was there; one first allocated was on the list it was
     allocated from, one first drained on the list it was drained from; one first freed was
-    allocated. Untouched pages are free if page flags say so. Blocks are of the type that their
-    first event shows, others Movable.
+    allocated. Untouched pages are free if page flags say so; what was free when flags were read and
+    is in use by now moves if its block is Movable. Blocks are of the type that their first event
+    shows, others Movable.
 
     Args:
         machine: zones and CPUs.
@@ -36,12 +37,15 @@ def true_start(
     free = (words & flags.BUDDY) != 0
     free[first != rec.NOTHING] = False
     free[first == rec.REMOVE] = True
+    types = _block_types(machine, moves)
+    of_block = np.repeat(types, 1 << machine.pageblock_order)[: len(words)]
+    taken_since = ((words & flags.BUDDY) != 0) & ~free & (of_block == at.MOVABLE)
     heads = _first_moves(moves, first)
     live = heads[heads["operation"] == rec.PUSH]
     return StartImage(
         free=free,
-        movable=((words & MIGRATABLE) != 0) & ~free,
-        block_types=_block_types(machine, moves),
+        movable=(((words & MIGRATABLE) != 0) | taken_since) & ~free,
+        block_types=types,
         listed=_listed(machine, heads),
         pcp_high=np.zeros((len(machine.zones), machine.nr_cpus), np.int64),
         allocated_pfn=live["pfn"].astype(np.int32),

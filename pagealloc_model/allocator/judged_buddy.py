@@ -50,6 +50,20 @@ def is_refuted(
 
 
 @inner
+def drop_guess(pages: np.ndarray, st: np.ndarray, track: np.ndarray, zone: int, head: int) -> None:
+    """Drop a free buddy that was not there; what was in use in a Movable block is taken to move."""
+    size = 1 << int(pages[head]["order"])
+    movable = int(pages[head]["tag"]) == at.MOVABLE and track[head]["mark"] == true.SINCE_START
+    true.drop_buddy(pages, st, track, zone, head)
+    count_repair(st, true.REPAIR_START)
+    if movable:
+        for page in range(head, head + size):
+            pages[page]["where"] = at.ALLOCATED
+            pages[page]["order"] = 0
+            pages[page]["tag"] = 1
+
+
+@inner
 def drop_refuted(
     pages: np.ndarray,
     st: np.ndarray,
@@ -64,10 +78,34 @@ def drop_refuted(
     dropped = 0
     pfn = smallest_fit(st, zone, order, migratetype)
     while is_refuted(pages, track, pfn, actual, falls_back):
-        true.drop_buddy(pages, st, track, zone, pfn)
-        count_repair(st, true.REPAIR_START)
+        drop_guess(pages, st, track, zone, pfn)
         dropped += 1
         pfn = smallest_fit(st, zone, order, migratetype)
+    return dropped
+
+
+@inner
+def drop_refuted_fallbacks(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    track: np.ndarray,
+    zone: int,
+    order: int,
+    migratetype: int,
+    actual: int,
+) -> int:
+    """Drop the guessed buddies that a fallback would have taken before the one it took; how many.
+
+    A claim looks at the largest first, a steal at the smallest: what the kernel passed over was
+    not there.
+    """
+    dropped = 0
+    _, pfn = chosen_fallback(pages, blocks, st, zone, order, migratetype)
+    while pfn >= 0 and pfn != actual and track[pfn]["mark"] == true.SINCE_START:
+        drop_guess(pages, st, track, zone, pfn)
+        dropped += 1
+        _, pfn = chosen_fallback(pages, blocks, st, zone, order, migratetype)
     return dropped
 
 
@@ -99,6 +137,11 @@ def judge_removal(
     if known:
         falls_back = wanted != NO_FALLBACK
         known = drop_refuted(pages, st, track, zone, order, migratetype, actual, falls_back) == 0
+        if falls_back and smallest_fit(st, zone, order, migratetype) < 0:
+            dropped = drop_refuted_fallbacks(
+                pages, blocks, st, track, zone, order, migratetype, actual
+            )
+            known = known and dropped == 0
     kind = NO_FALLBACK
     expected = smallest_fit(st, zone, order, migratetype)
     if expected < 0 and migratetype < at.PCP_TYPES:
