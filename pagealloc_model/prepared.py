@@ -245,9 +245,16 @@ def _demand(
 ) -> Demand:
     from pagealloc_model.decay_ticks import recorded_ticks, with_ticks
     from pagealloc_model.demand import resolve_demand
+    from pagealloc_model.realtime_tasks import realtime_tasks
 
     demand = resolve_demand(
-        bundle.trace, machine, assumptions, start=start, seed=seed, progress=progress
+        bundle.trace,
+        machine,
+        assumptions,
+        start=start,
+        seed=seed,
+        realtime=realtime_tasks(bundle),
+        progress=progress,
     )
     return with_ticks(demand, recorded_ticks(bundle.trace, bundle.meta, machine))
 
