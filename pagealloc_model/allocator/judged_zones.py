@@ -185,15 +185,11 @@ def predicted_zone(
     highest = int(steps[number]["highest"])
     zonelist = zonelist_at(st, cpu, highest, gfp & at.GFP_READ_BITS)
     flags = fast_path_flags(st, zonelist, migratetype, gfp)
-    zone, margin = walked_to(
-        pages, blocks, st, zonelist, cpu, order, migratetype, highest, flags
-    )
+    zone, margin = walked_to(pages, blocks, st, zonelist, cpu, order, migratetype, highest, flags)
     if zone >= 0:
         return zone, margin
     flags = slow_path_flags(st, gfp, order, flags)
-    zone, closer = walked_to(
-        pages, blocks, st, zonelist, cpu, order, migratetype, highest, flags
-    )
+    zone, closer = walked_to(pages, blocks, st, zonelist, cpu, order, migratetype, highest, flags)
     return zone, min(margin, closer)
 
 
