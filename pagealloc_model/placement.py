@@ -86,6 +86,14 @@ class Placement:
         return tables.over_time(self.tally, (last - first) / 1e9)
 
     @cached_property
+    def zone_classes(self) -> pd.DataFrame:
+        """Which zone: orders, migratetype, atomic, margin_at_least, judged, hits and shares.
+
+        The margin is the least distance, pages, of a watermark test's two sides in the walk.
+        """
+        return tables.zone_classes(self.tally, self.machine.migratetypes)
+
+    @cached_property
     def misses(self) -> pd.DataFrame:
         """The first misses of each choice, with the state they arose from."""
         return tables.misses_table(self.kept_misses, self.steps, self.trace)
@@ -98,6 +106,7 @@ class Placement:
         """What `pagealloc validate --resync --json` adds."""
         return {
             "choices": tables.records(self.choices),
+            "zone_classes": tables.records(self.zone_classes),
             "choices_over_time": tables.records(self.over_time),
             "missed_choices": tables.records(
                 self.misses.groupby("choice", sort=False).head(MISSES_TOLD)

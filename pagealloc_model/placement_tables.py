@@ -53,6 +53,7 @@ RESTS_ON = {
 }
 """By choice, the repairs of what it is judged from: lists, free buddies or a list's limits."""
 
+ORDER_CLASSES = ("0", "1 to 3", "4 and more")
 PAGE_CHOICES = ("pcp_pop", "buddy_pfn", "drain_page")
 ALLOCATED = "pcp_pop"
 METRIC = "placement_exact_resync"
@@ -111,6 +112,33 @@ def _row(choice: str, outcomes: np.ndarray) -> dict[str, object]:
         "null_share": share(judging.NULL_HITS),
         "unjudged": int(outcomes[judging.UNJUDGED]),
     }
+
+
+def zone_classes(tally: np.ndarray, migratetypes: Sequence[str]) -> pd.DataFrame:
+    """Which zone, by class of request and margin; see `Placement.zone_classes`.
+
+    Args:
+        tally: int64, shape (choices, slots, OUTCOMES).
+        migratetypes: names by number.
+    """
+    first = judging.TYPE_SLOTS + judging.TIME_BINS
+    slots = tally[judging.ZONE, first : first + judging.CLASS_SLOTS]
+    limits = (0, *judging.MARGINS)
+    shape = (judging.ORDER_CLASSES, at.PCP_TYPES, 2, len(limits), judging.OUTCOMES)
+    rows = []
+    for place, outcomes in zip(np.ndindex(shape[:-1]), slots, strict=True):
+        order, migratetype, atomic, margin = place
+        if outcomes[judging.JUDGED]:
+            row = _row("zone", outcomes)
+            named = {
+                "orders": ORDER_CLASSES[order],
+                "migratetype": migratetypes[migratetype],
+                "atomic": bool(atomic),
+                "margin_at_least": limits[margin],
+            }
+            kept = ("judged", "hits", "share", "null_model", "null_share")
+            rows.append(named | {name: row[name] for name in kept})
+    return pd.DataFrame(rows)
 
 
 def over_time(tally: np.ndarray, seconds: float) -> pd.DataFrame:

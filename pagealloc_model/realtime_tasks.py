@@ -28,7 +28,7 @@ def realtime_tasks(recording: Bundle) -> frozenset[int]:
 
 
 def with_reserve(gfp: np.ndarray) -> np.ndarray:
-    """gfp words of a realtime task's requests: those that may reclaim count as __GFP_HIGH ones.
+    """Words (gfp) of a realtime task's requests: those that may reclaim count as __GFP_HIGH ones.
 
     The kernel gives both the same allocation flag, and reads it from nowhere else. What an
     interrupt asks for in the task's name may not reclaim.

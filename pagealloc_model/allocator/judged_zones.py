@@ -108,9 +108,9 @@ def has_page(
         return True
     if smallest_fit(st, zone, order, migratetype) >= 0:
         return True
-    if flags & (at.ALLOC_HIGHATOMIC | at.ALLOC_NON_BLOCK):
-        if smallest_fit(st, zone, order, at.HIGHATOMIC) >= 0:
-            return True
+    reserve_too = flags & (at.ALLOC_HIGHATOMIC | at.ALLOC_NON_BLOCK) != 0
+    if reserve_too and smallest_fit(st, zone, order, at.HIGHATOMIC) >= 0:
+        return True
     if flags & at.ALLOC_CMA and smallest_fit(st, zone, order, st[at.CMA]) >= 0:
         return True
     if choose_claim(pages, blocks, st, zone, order, migratetype, flags) >= 0:

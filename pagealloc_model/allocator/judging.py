@@ -45,7 +45,7 @@ OTHER_SLOTS = TYPE_SLOTS + TIME_BINS + CLASS_SLOTS
 request (order 0, costly or between; type; atomic or not) by pages between the closest watermark
 test and its mark, then for each CPU."""
 
-MISSES_KEPT = 150000
+MISSES_KEPT = 256
 MISS_STEP, MISS_PREDICTED, MISS_ACTUAL, MISS_WORDS = 0, 1, 2, 3
 MISS_PAGESET = (
     ("listed", at.PCP_COUNT),

@@ -40,8 +40,9 @@ and `pages` are what is left of the run of removals or drains that the step is p
 included; a PUSH has those of the run of drains that follows it. `asked`, where a kprobe tells it,
 is what the kernel asked for in the run of removals that begins here. SNAPSHOT and SNAPSHOT_END
 have pcp->count and pcp->high in `objects` and `pages`. FREE_READ has the zone's free pages in
-`pages`, those of reserved blocks in `objects` (-1 if unknown) and its boost in `asked`. `highest` is the highest zone type that a request may use and `gfp` its word, also of the
-request that a run of removals serves. `fate` is the operation that moves the page's first frame next, NOTHING if none
+`pages`, those of reserved blocks in `objects` (-1 if unknown) and its boost in `asked`. `highest`
+is the highest zone type that a request may use and `gfp` its word, also of the request that a run
+of removals serves. `fate` is the operation that moves the page's first frame next, NOTHING if none
 does. `found_order` and `found_type` are a fallback's (T6); in a run of drains, and the push before
 it, `found_order` is that of its last page; pushes and drains have the type of the list that the
 page is next taken from in `found_type`.
@@ -120,9 +121,8 @@ def note_nesting(steps: np.ndarray, waiting: np.ndarray, opened: np.ndarray) -> 
         elif operation == PUSH and int(steps[number]["fate"]) == BATCHED:
             waiting[cpu] -= 1
             opened[cpu] = steps[number]["zone"] + 1 if waiting[cpu] > 0 else 0
-        elif opened[cpu] and operation >= POP and operation <= REMOVE:
-            if opened[cpu] == steps[number]["zone"] + 1:
-                steps[number]["flags"] |= NESTED
+        elif opened[cpu] == steps[number]["zone"] + 1 and POP <= operation <= REMOVE:
+            steps[number]["flags"] |= NESTED
 
 
 @entry
