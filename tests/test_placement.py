@@ -18,7 +18,7 @@ from pagealloc_model.placement import Placement
 from pagealloc_model.post import choice_table, miss_list
 from tests.judged_shares import shares
 from tests.oracle_recording import record
-from tests.small_recordings import EventText, TimedEvents, shipped_bundle, write_bundle
+from tests.small_recordings import NORMAL, EventText, TimedEvents, shipped_bundle, write_bundle
 
 FIRST = 1024
 """A page frame at a pageblock's start, far from others."""
@@ -28,6 +28,14 @@ def judged(directory: Path, events: EventText) -> Placement:
     """Judge events that come without any state file."""
     bundle = write_bundle(directory / "bundle", events, snapshots=False, page_flags=False)
     return pm.judge_placement(pm.open(bundle))
+
+
+NORMAL_FIRST = NORMAL.first_free
+
+
+def judge_with_zones(directory: Path, events: EventText) -> Placement:
+    """Judge events of the small machine, whose state files tell its zones."""
+    return pm.judge_placement(pm.open(write_bundle(directory / "bundle", events)))
 
 
 def outcome(placement: Placement, choice: str, scope: str = "all") -> tuple[int, int, int]:
@@ -111,6 +119,22 @@ class TestListsHandOutTheirHead:
         events.alloc(FIRST)
         placement = judged(tmp_path, events)
         assert placement.nested == 1
+        assert missed(placement, "pcp_pop") == []
+
+    def test_an_interrupt_finds_lists_of_another_zone_unlocked(self, tmp_path: Path) -> None:
+        events = refilled()
+        for page in (1, 2):
+            events.alloc(FIRST + page)
+        events.locked(NORMAL_FIRST)
+        events.alloc(NORMAL_FIRST)
+        events.free(FIRST)
+        events.free(FIRST + 1)
+        events.batched(FIRST)
+        events.free(NORMAL_FIRST)
+        events.batched(FIRST + 1)
+        events.alloc(NORMAL_FIRST)
+        placement = judge_with_zones(tmp_path, events)
+        assert placement.nested == 0
         assert missed(placement, "pcp_pop") == []
 
 
@@ -225,6 +249,11 @@ class TestAnIndependentKernel:
 
 
 FAULTS = {
+    "zone": (
+        "watermark",
+        "    return free - needed - st[region + at.ZONE_LOWMEM_RESERVE + highest_type]\n",
+        "    return needed - free\n",
+    ),
     "refill_size": ("pcp", "wanted = base << st", "wanted = base << 1 + st"),
     "buddy_pfn": (
         "buddy",

@@ -24,7 +24,8 @@ RULE = (
     "Each choice is judged from the state the kernel was in, as its earlier events leave it. "
     "share: hits of the choices judged; null: the same of the null model; unjudged: choices that "
     "the recording does not settle; repairs: corrections of what the choice is judged from that "
-    "no event explains; margin: how far the closest watermark test was from its mark. Free-running shares are placement_exact and placement_block."
+    "no event explains; margin: how far the closest watermark test was from its mark. Free-running "
+    "shares are placement_exact, placement_block and placement_zone."
 )
 FALLBACK_WORDS = ("none", "claim", "steal")
 
@@ -48,7 +49,7 @@ def choice_table(placement: Placement, *, width: int = WIDTH) -> str:
         rows.append(
             Row(
                 heading=f"zone, order {found.orders} {found.migratetype}{kind}, by margin",
-                label=f"{found.margin_at_least} pages or more",
+                label=f">={found.margin_at_least} pages",
                 cells=(
                     str(found.judged),
                     str(found.hits),
