@@ -313,7 +313,22 @@ def shipped_placement(request: pytest.FixtureRequest) -> tuple[str, Placement]:
     return request.param, pm.judge_placement(shipped_bundle(request.param))
 
 
+ZONE_SHARES = {"kbuild": 1.0, "xfree": 1.0, "highatomic_stock": 0.99, "highatomic_gate3": 0.97}
+"""The same of the zone that serves a request."""
+
+
 class TestShippedRecordings:
+    def test_zones_are_named_far_from_a_mark_and_mostly_near_one(
+        self, shipped_placement: tuple[str, Placement]
+    ) -> None:
+        name, placement = shipped_placement
+        judged_count, hits, _ = outcome(placement, "zone")
+        assert hits >= ZONE_SHARES[name] * judged_count
+        classes = placement.zone_classes
+        assert classes["judged"].sum() == judged_count
+        far = classes[classes["margin_at_least"] == 1024]
+        assert far["hits"].sum() >= 0.998 * far["judged"].sum()
+
     def test_pages_are_named_from_the_true_state(
         self, shipped_placement: tuple[str, Placement]
     ) -> None:
