@@ -7,7 +7,8 @@ import numpy as np
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.arithmetic import clamp
 from pagealloc_model.allocator.growth import grow_zone
-from pagealloc_model.allocator.offsets import cpu_at, pcp_at
+from pagealloc_model.allocator.highatomic import unreserve
+from pagealloc_model.allocator.offsets import cpu_at, pcp_at, zonelist_at
 from pagealloc_model.allocator.ownership import disown_cpu
 from pagealloc_model.allocator.pcp import drain_everything, drain_pageset, visit_lists
 from pagealloc_model.allocator.reclaim import begin_reclaim
@@ -74,6 +75,13 @@ def take_rare_event(
     offset = int(events[position]["offset"])
     if operation == at.RECORDED_FAILURE:
         st[at.COUNT_RECORDED_FAILURE] += 1
+        bits = int(events[position]["bits"])
+        if bits & at.REQUEST_RECLAIMED:
+            # Reclaim freed pages and the request failed all the same: it made room (S8.2).
+            migratetype = int(events[position]["migratetype"])
+            zonelist = zonelist_at(st, cpu, zone, bits)
+            unreserve(pages, blocks, st, log, cpu, zonelist, migratetype)
+            drain_everything(pages, blocks, st, log)
     elif operation == at.KSWAPD_START:
         end_kswapd(st, log, offset)
         start_kswapd(st, offset, zone)
