@@ -27,7 +27,7 @@ lab: kernels ## set up, print the error table of a shipped recording, open the f
 install: $(VENV)/installed ## create .venv from requirements.lock (PYTHON=... picks the interpreter)
 
 kernels: $(VENV)/installed ## compile the model; seconds once it is cached
-	$(BIN)/python -m pagealloc_model.compile_kernels
+	$(BIN)/python -m pagealloc_model.cli.compile_kernels
 
 test: system-packages kernels ## format and lint checks, unit, notebook and browser tests (PYTEST_ARGS=...)
 	$(BIN)/ruff format --check .

@@ -22,8 +22,8 @@ import sweep
 from reading import reading
 
 import pagealloc_model as pm
+from pagealloc_model.base.errors import PageallocError
 from pagealloc_model.cli.output import json_text, rows_of
-from pagealloc_model.errors import PageallocError
 
 
 class MissingTool(Exception):

@@ -20,20 +20,20 @@ from pathlib import Path
 import pandas as pd
 
 import pagealloc_model as pm
-from pagealloc_model.errors import UsageError
-from pagealloc_model.post.defrag_table import (
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.text.layout import percent
+from pagealloc_model.show.post.message import Block, Fixed, Message, Section, Words, command
+from pagealloc_model.show.post.posted_figures import posted_figures
+from pagealloc_model.studies.workload import defrag_study as study
+from pagealloc_model.studies.workload.build_host import BuildHost
+from pagealloc_model.studies.workload.build_run import run_build_host
+from pagealloc_model.studies.workload.defrag_table import (
     defrag_table,
     left_out_lines,
     trend_table,
     verdict_word,
 )
-from pagealloc_model.post.layout import percent
-from pagealloc_model.post.message import Block, Fixed, Message, Section, Words, command
-from pagealloc_model.post.posted_figures import posted_figures
-from pagealloc_model.pressure_pair import counters_of_pair
-from pagealloc_model.workload import defrag_study as study
-from pagealloc_model.workload.build_host import BuildHost
-from pagealloc_model.workload.build_run import run_build_host
+from pagealloc_model.verdict.pressure_pair import counters_of_pair
 
 SEEDS = 4
 HOST = BuildHost()

@@ -13,18 +13,18 @@ import time
 
 import numpy as np
 
-from pagealloc_model.agreement import agreement_text
-from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.state import State
-from pagealloc_model.bundle import Bundle, open_recording
-from pagealloc_model.carriers import Carrier, ModelCarrier
-from pagealloc_model.kernel_build.build import KernelBuild
-from pagealloc_model.policy import Assumptions
-from pagealloc_model.post import error_table
-from pagealloc_model.prediction import replay
-from pagealloc_model.prepared import prepare, recorded_policy
-from pagealloc_model.start_calibration import begun_state
-from pagealloc_model.validation import validate
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core.state import State
+from pagealloc_model.allocator.from_source.build import KernelBuild
+from pagealloc_model.base.text import error_table
+from pagealloc_model.policy.policy import Assumptions
+from pagealloc_model.predicted.carriers import Carrier, ModelCarrier
+from pagealloc_model.predicted.prepared import prepare, recorded_policy
+from pagealloc_model.predicted.replay import replay
+from pagealloc_model.predicted.start.start_calibration import begun_state
+from pagealloc_model.recording.recording import Bundle, open_recording
+from pagealloc_model.verdict.agreement import agreement_text
+from pagealloc_model.verdict.validation import validate
 
 ROUNDS = 3
 

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 import pagealloc_model as pm
-from pagealloc_model.lock_costs import SPREAD
+from pagealloc_model.policy.lock_costs import SPREAD
 
 BINS = (0, 1, 2, 4, 8, 16, 32, 63, 64, 127, 253, 509, 1021, 2017, 1 << 20)
 """Drain sizes in pages, one batch in a bin of its own."""

@@ -28,9 +28,9 @@ from size import full_recording, resident_mib
 from store import repeated
 
 import pagealloc_model as pm
-from pagealloc_model import working_arrays
+from pagealloc_model.base import working_arrays
 from pagealloc_model.cli.replay import TABLES
-from pagealloc_model.trace.store_write import write_store
+from pagealloc_model.recording.trace.store_write import write_store
 
 MIB = 1 << 20
 EVENTS = 100_000_000

@@ -20,9 +20,13 @@ from dataclasses import fields
 import pandas as pd
 
 import pagealloc_model as pm
-from pagealloc_model.ownership_effects import OwnershipEffects, ownership_effects, ownership_rows
-from pagealloc_model.sweeps.points import one_at_a_time
-from pagealloc_model.workload.conservation import conserve
+from pagealloc_model.studies.ownership_effects import (
+    OwnershipEffects,
+    ownership_effects,
+    ownership_rows,
+)
+from pagealloc_model.studies.sweeps.points import one_at_a_time
+from pagealloc_model.studies.workload.conservation import conserve
 
 RECORDINGS = ("xfree", "kbuild")
 CPUS = (2, 8, 32, 128, 316)

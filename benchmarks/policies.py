@@ -26,7 +26,7 @@ import pandas as pd
 import replay_peer
 
 import pagealloc_model as pm
-from pagealloc_model.bundle import Bundle
+from pagealloc_model.recording.recording import Bundle
 
 RUNS = 5
 POLICIES: dict[str, tuple[str, dict[str, object]]] = {
@@ -118,11 +118,11 @@ def one(name: str, path: str, seed: int, program: Path | None) -> dict[str, floa
 
 def _event_loop(bundle: Bundle, first: pm.Replay, policy: pm.Policy) -> tuple[float, tuple]:
     """CPU seconds of the kernels alone; what they began with, unless reclaim is theirs too."""
-    from pagealloc_model.allocator import layout as at
-    from pagealloc_model.carriers import Carrier, ElasticCarrier, ModelCarrier
-    from pagealloc_model.elastic_start import pressed_state
-    from pagealloc_model.prepared import effective_policy, prepare
-    from pagealloc_model.start_calibration import begun_state
+    from pagealloc_model.allocator.core import layout as at
+    from pagealloc_model.predicted.carriers import Carrier, ElasticCarrier, ModelCarrier
+    from pagealloc_model.predicted.prepared import effective_policy, prepare
+    from pagealloc_model.predicted.start.elastic_start import pressed_state
+    from pagealloc_model.predicted.start.start_calibration import begun_state
 
     prepared = prepare(bundle, first.rules, first.assumptions, first.seed)
     demand = prepared.demand

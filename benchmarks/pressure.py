@@ -18,13 +18,16 @@ import sys
 import pandas as pd
 
 import pagealloc_model as pm
-from pagealloc_model.pair_prediction import pair_prediction
-from pagealloc_model.post.gate_map_table import gate_map_table
-from pagealloc_model.pressure_comparison import pressure_counters
-from pagealloc_model.recorded_costs import at_recorded_cost, recorded_reclaim_ns
-from pagealloc_model.workload.full_host import FullHost, run_full_host
-from pagealloc_model.workload.reserve_questions import what_one_percent_does, why_not_recycled
-from pagealloc_model.workload.shipped_map import DESIGNS, made_map, shipped_map, write_map
+from pagealloc_model.measured.recorded_costs import at_recorded_cost, recorded_reclaim_ns
+from pagealloc_model.studies.workload.full_host import FullHost, run_full_host
+from pagealloc_model.studies.workload.gate_map_table import gate_map_table
+from pagealloc_model.studies.workload.reserve_questions import (
+    what_one_percent_does,
+    why_not_recycled,
+)
+from pagealloc_model.studies.workload.shipped_map import DESIGNS, made_map, shipped_map, write_map
+from pagealloc_model.verdict.pair_prediction import pair_prediction
+from pagealloc_model.verdict.pressure_comparison import pressure_counters
 
 ELASTIC = pm.Assumptions(reclaim="elastic")
 RECORDINGS = ("highatomic_stock", "kbuild")

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 import pagealloc_model as pm
-from pagealloc_model.jit import cache_directory
+from pagealloc_model.base.jit import cache_directory
 
 RUNS = 8
 LINES = 14
@@ -36,7 +36,7 @@ def main(path: str = "kbuild", *settings: str) -> None:
             file.unlink()
         os.environ["PAGEALLOC_CACHE"] = made
         samples = Path(made) / "perf.data"
-        from pagealloc_model.allocator.replay import advance
+        from pagealloc_model.allocator.core.replay import advance
 
         bundle, policy = pm.open(path), pm.Policy.parse(settings)
         pm.replay(bundle, policy)

@@ -24,10 +24,10 @@ from functools import partial
 from pathlib import Path
 
 import pagealloc_model as pm
-from pagealloc_model.trace.perf_data_write import write_perf_data
-from pagealloc_model.trace.perf_open import open_perf_file
-from pagealloc_model.trace.record_stream import WORD_SLACK
-from pagealloc_model.trace.record_table import read_record_table
+from pagealloc_model.recording.trace.perf_data_write import write_perf_data
+from pagealloc_model.recording.trace.perf_open import open_perf_file
+from pagealloc_model.recording.trace.record_stream import WORD_SLACK
+from pagealloc_model.recording.trace.record_table import read_record_table
 
 ROUNDS = 2
 SHORT_RUNS = 4
@@ -39,7 +39,7 @@ PEERS = {
 }
 _READ = """
 import resource, sys
-from pagealloc_model.trace.perf_data import read_perf_data
+from pagealloc_model.recording.trace.perf_data import read_perf_data
 read_perf_data(sys.argv[1])
 def spent():
     usage = resource.getrusage(resource.RUSAGE_SELF)

@@ -31,8 +31,8 @@ from reading import reading
 from speed import replaying
 
 import pagealloc_model as pm
-from pagealloc_model.workload.gate_effects import SIZES
-from pagealloc_model.workload.shipped_map import DESIGNS, shipped_map
+from pagealloc_model.studies.workload.gate_effects import SIZES
+from pagealloc_model.studies.workload.shipped_map import DESIGNS, shipped_map
 
 PROJECT = Path(__file__).resolve().parent.parent
 FILES = (PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md")))

@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 
 import pagealloc_model as pm
-from pagealloc_model.workload.event_stream import EventStream
+from pagealloc_model.studies.workload.event_stream import EventStream
 
 RECORDING = "kbuild"
 RULES = "6.12"
@@ -89,9 +89,9 @@ def resident_mib(which: str) -> float:
 
 def bytes_of_pages(gib: float) -> Figures:
     """Memory of a state whose page frames are all in use."""
-    from pagealloc_model.allocator.state import make_state
-    from pagealloc_model.kernel_rules import KernelRules
-    from pagealloc_model.workload.made_up_machine import made_up_machine
+    from pagealloc_model.allocator.core.state import make_state
+    from pagealloc_model.policy.kernel_rules import KernelRules
+    from pagealloc_model.recording.made_up_machine import made_up_machine
 
     rules = KernelRules.preset(RULES)
     machine = made_up_machine(gib, 64, rules)
@@ -198,9 +198,9 @@ def full_recording() -> str:
 def draw_growth(rows: pd.DataFrame, directory: Path) -> None:
     """CPU time of making and replaying against what grows, for the table of `linear`."""
     # not at the top: processes that measure their memory do without
-    from pagealloc_model.figures.files import write_figures
-    from pagealloc_model.figures.palette import PREDICTION_COLOURS, PREDICTION_DASHES
-    from pagealloc_model.figures.panel_grid import PanelGrid
+    from pagealloc_model.show.figures.files import write_figures
+    from pagealloc_model.show.figures.palette import PREDICTION_COLOURS, PREDICTION_DASHES
+    from pagealloc_model.show.figures.panel_grid import PanelGrid
 
     panels = {"events": "events", "memory": "GiB", "CPUs": "CPUs"}
     grid = PanelGrid(

@@ -28,8 +28,8 @@ import pandas as pd
 from playwright.sync_api import Page, expect, sync_playwright
 
 import pagealloc_model as pm
-from pagealloc_model.bundle import Bundle
-from pagealloc_model.widgets.explore.tabs import TABS
+from pagealloc_model.notebook.widgets.explore.tabs import TABS
+from pagealloc_model.recording.recording import Bundle
 
 PROJECT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(PROJECT))

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 import pagealloc_model as pm
-from pagealloc_model.bundle import Bundle
+from pagealloc_model.recording.recording import Bundle
 
 REPEATS = 5
 Row = dict[str, object]
@@ -50,8 +50,8 @@ def replaying(bundle: Bundle) -> list[Row]:
 
 def _event_loop(bundle: Bundle) -> float:
     """CPU seconds of the kernels alone."""
-    from pagealloc_model.allocator import layout as at
-    from pagealloc_model.allocator.replay import advance
+    from pagealloc_model.allocator.core import layout as at
+    from pagealloc_model.allocator.core.replay import advance
 
     state, events, places = _ready(bundle)
     begun = time.process_time()
@@ -73,10 +73,10 @@ def _event_loop(bundle: Bundle) -> float:
 
 
 def _ready(bundle: Bundle) -> tuple:
-    from pagealloc_model.evidence.choice import recorded_rules
-    from pagealloc_model.policy import Assumptions
-    from pagealloc_model.prepared import prepare, recorded_policy
-    from pagealloc_model.start_calibration import begun_state
+    from pagealloc_model.measured.evidence.choice import recorded_rules
+    from pagealloc_model.policy.policy import Assumptions
+    from pagealloc_model.predicted.prepared import prepare, recorded_policy
+    from pagealloc_model.predicted.start.start_calibration import begun_state
 
     rules = recorded_rules(bundle).rules
     assumptions = Assumptions()

@@ -18,7 +18,7 @@ import tempfile
 import pandas as pd
 
 import pagealloc_model as pm
-from pagealloc_model.compile_kernels import KERNELS
+from pagealloc_model.cli.compile_kernels import KERNELS
 
 RUNS = 3
 LIMIT_IMPORT_S = 1.0
@@ -49,7 +49,7 @@ pm.replay(pm.open(sys.argv[1])).free_pages
 {_SPENT}"""
 _KERNEL = f"""
 import sys
-from pagealloc_model.compile_kernels import compile_kernel
+from pagealloc_model.cli.compile_kernels import compile_kernel
 compile_kernel(sys.argv[1])
 {_SPENT}"""
 

@@ -8,48 +8,48 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pagealloc_model.version import __version__
+from pagealloc_model.base.version import __version__
 
 if TYPE_CHECKING:
-    from pagealloc_model.assumptions import ElasticAssumptions
-    from pagealloc_model.bundle import Bundle
-    from pagealloc_model.bundle import open_recording as open
-    from pagealloc_model.checkpoints import Checkpoints
-    from pagealloc_model.comparison import Comparison, compare
-    from pagealloc_model.errors import PageallocError, PolicyError, RecordingError, UsageError
-    from pagealloc_model.fleets.fleet import fleet
-    from pagealloc_model.fleets.results import FleetResult
-    from pagealloc_model.fleets.synthetic_hosts import SyntheticHosts
-    from pagealloc_model.hooks import Hooks
-    from pagealloc_model.importing import import_recording
-    from pagealloc_model.kernel_build.build import KernelBuild
-    from pagealloc_model.kernel_rules import KernelRules, preset_names
-    from pagealloc_model.lock_comparison import LockComparison, compare_locks
-    from pagealloc_model.lock_costs import LockCosts
-    from pagealloc_model.lock_policies import lock_policy_table
-    from pagealloc_model.lock_spread import with_spread
-    from pagealloc_model.lock_timing import LockModel, LockTimes, lock_times
-    from pagealloc_model.machine import Machine
-    from pagealloc_model.measured import Measured, measure
-    from pagealloc_model.ownership_options import OwnershipOptions
-    from pagealloc_model.perf_python.live import live
-    from pagealloc_model.placement import Placement, judge_placement
-    from pagealloc_model.policy import Assumptions, Policy
-    from pagealloc_model.prediction import Cancelled, Replay, replay
-    from pagealloc_model.progress_bar import progress
-    from pagealloc_model.sweeps.points import one_at_a_time, space_filling
-    from pagealloc_model.sweeps.results import SweepResult
-    from pagealloc_model.sweeps.sweep import sweep
-    from pagealloc_model.trace.columns import Trace
-    from pagealloc_model.trim import trim_bundle
-    from pagealloc_model.validation import Validation, validate
-    from pagealloc_model.widgets.explore import explore
-    from pagealloc_model.workload.event_stream import EventStream
-    from pagealloc_model.workload.made_up_scenario import made_up_scenario
-    from pagealloc_model.workload.run import ScenarioRun, run_scenario
-    from pagealloc_model.workload.run_stream import StreamRun, run_stream
-    from pagealloc_model.workload.scale_up import judged_scale_up, scaled_stream, scaled_up
-    from pagealloc_model.workload.scenario import Scenario
+    from pagealloc_model.allocator.from_source.build import KernelBuild
+    from pagealloc_model.allocator.hooks import Hooks
+    from pagealloc_model.base.errors import PageallocError, PolicyError, RecordingError, UsageError
+    from pagealloc_model.base.progress_bar import progress
+    from pagealloc_model.measured.measured import Measured, measure
+    from pagealloc_model.notebook.widgets.explore import explore
+    from pagealloc_model.policy.assumptions import ElasticAssumptions
+    from pagealloc_model.policy.kernel_rules import KernelRules, preset_names
+    from pagealloc_model.policy.lock_costs import LockCosts
+    from pagealloc_model.policy.ownership_options import OwnershipOptions
+    from pagealloc_model.policy.policy import Assumptions, Policy
+    from pagealloc_model.predicted.checkpoints import Checkpoints
+    from pagealloc_model.predicted.locks.lock_spread import with_spread
+    from pagealloc_model.predicted.locks.lock_timing import LockModel, LockTimes, lock_times
+    from pagealloc_model.predicted.replay import Cancelled, Replay, replay
+    from pagealloc_model.recording.importing import import_recording
+    from pagealloc_model.recording.machine import Machine
+    from pagealloc_model.recording.make.perf_python.live import live
+    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import open_recording as open
+    from pagealloc_model.recording.trace.columns import Trace
+    from pagealloc_model.recording.trim import trim_bundle
+    from pagealloc_model.studies.fleets.fleet import fleet
+    from pagealloc_model.studies.fleets.results import FleetResult
+    from pagealloc_model.studies.fleets.synthetic_hosts import SyntheticHosts
+    from pagealloc_model.studies.sweeps.points import one_at_a_time, space_filling
+    from pagealloc_model.studies.sweeps.results import SweepResult
+    from pagealloc_model.studies.sweeps.sweep import sweep
+    from pagealloc_model.studies.workload.event_stream import EventStream
+    from pagealloc_model.studies.workload.made_up_scenario import made_up_scenario
+    from pagealloc_model.studies.workload.run import ScenarioRun, run_scenario
+    from pagealloc_model.studies.workload.run_stream import StreamRun, run_stream
+    from pagealloc_model.studies.workload.scale_up import judged_scale_up, scaled_stream, scaled_up
+    from pagealloc_model.studies.workload.scenario import Scenario
+    from pagealloc_model.verdict.choices.placement import Placement, judge_placement
+    from pagealloc_model.verdict.comparison import Comparison, compare
+    from pagealloc_model.verdict.lock_comparison import LockComparison, compare_locks
+    from pagealloc_model.verdict.lock_policies import lock_policy_table
+    from pagealloc_model.verdict.validation import Validation, validate
 
 _PLACES = {
     "Assumptions": ("policy", "Assumptions"),

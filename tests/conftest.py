@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pagealloc_model.bundle import RECORDINGS_VARIABLE
+from pagealloc_model.recording.recording import RECORDINGS_VARIABLE
 from tests.real_recordings import (
     BUSY_WORK,
     KMEM,

@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import numpy as np
 
-from pagealloc_model.trace.columns import Trace
+from pagealloc_model.recording.trace.columns import Trace
 
 
 def differing_fields(one: Trace, other: Trace) -> list[str]:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pagealloc_model.bundle import Bundle, open_recording
-from pagealloc_model.machine import Machine, Zone
-from pagealloc_model.proc import kpageflags as flags
+from pagealloc_model.recording.machine import Machine, Zone
+from pagealloc_model.recording.proc import kpageflags as flags
+from pagealloc_model.recording.recording import Bundle, open_recording
 from tests.event_text import EventText
 
 MAX_ORDER, PAGEBLOCK_ORDER = 10, 9

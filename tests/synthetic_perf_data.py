@@ -10,15 +10,15 @@ from pathlib import Path
 
 import zstandard
 
-from pagealloc_model.trace.perf_data_write import text_feature, write_perf_data
-from pagealloc_model.trace.perf_file import (
+from pagealloc_model.recording.trace.perf_data_write import text_feature, write_perf_data
+from pagealloc_model.recording.trace.perf_file import (
     AttrFlag,
     EventAttr,
     Feature,
     SampleType,
     parse_attr,
 )
-from pagealloc_model.trace.tracing_data import TracingData, write_tracing_data
+from pagealloc_model.recording.trace.tracing_data import TracingData, write_tracing_data
 
 USUAL_SAMPLE = (
     SampleType.IP

@@ -14,7 +14,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from pagealloc_model.version import __version__
+from pagealloc_model.base.version import __version__
 
 CONDA_TO_PYPI = {"python-kaleido": "kaleido"}
 CONDA_ONLY = {"python", "pip"}
@@ -84,7 +84,7 @@ def undeclared_imports(folder: Path, known: set[str]) -> list[str]:
 def test_version_is_the_same_everywhere(checkout: Path, setup: configparser.ConfigParser) -> None:
     citation = yaml.safe_load((checkout / "CITATION.cff").read_text())
     assert citation["version"] == __version__
-    assert setup["metadata"]["version"] == "attr: pagealloc_model.version.__version__"
+    assert setup["metadata"]["version"] == "attr: pagealloc_model.base.version.__version__"
 
 
 def test_packages_listed_are_the_packages_there(

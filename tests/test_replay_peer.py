@@ -11,10 +11,10 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.state import make_state
-from pagealloc_model.kernel_rules import KernelRules
-from pagealloc_model.machine import Machine, Zone
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core.state import make_state
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.recording.machine import Machine, Zone
 
 PAGES = 4096
 BLOCK = 512

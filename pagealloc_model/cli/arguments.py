@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pagealloc_model.errors import PolicyError, UsageError
-from pagealloc_model.kernel_rules import BY_ANSWERS, KernelRules, preset_names
-from pagealloc_model.policy import Policy, policy_settings
-from pagealloc_model.policy_fields import BOOL, CHOICE
+from pagealloc_model.base.errors import PolicyError, UsageError
+from pagealloc_model.policy.kernel_rules import BY_ANSWERS, KernelRules, preset_names
+from pagealloc_model.policy.policy import Policy, policy_settings
+from pagealloc_model.policy.policy_fields import BOOL, CHOICE
 
 if TYPE_CHECKING:
-    from pagealloc_model.kernel_build.build import KernelBuild
+    from pagealloc_model.allocator.from_source.build import KernelBuild
 
 Commands = Any
 """What argparse's add_subparsers returns; it has no public type."""
@@ -84,7 +84,7 @@ def kernel_build(options: argparse.Namespace, policy: Policy) -> KernelBuild | N
     Raises:
         UsageError: no such tree, or a patch without a tree or that does not apply to it.
     """
-    from pagealloc_model.kernel_build.build import KernelBuild
+    from pagealloc_model.allocator.from_source.build import KernelBuild
 
     if options.kernel_source is None:
         if options.patch is not None:

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from pagealloc_model.base.errors import UsageError
 from pagealloc_model.cli.arguments import Commands, add_command, add_json
-from pagealloc_model.errors import UsageError
 
 PROGRAM = Path(__file__).resolve().parent.parent.parent / "benchmarks" / "bench.py"
 PARTS = ("reading", "replay", "start", "memory", "slider", "sweep")

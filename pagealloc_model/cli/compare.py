@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from pagealloc_model.base.progress_bar import progress
 from pagealloc_model.cli.arguments import (
     Commands,
     add_command,
@@ -13,14 +14,13 @@ from pagealloc_model.cli.arguments import (
     policy_fields_help,
 )
 from pagealloc_model.cli.output import json_text
-from pagealloc_model.policy import Policy
-from pagealloc_model.progress_bar import progress
+from pagealloc_model.policy.policy import Policy
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from pagealloc_model.bundle import Bundle
-    from pagealloc_model.comparison import Comparison
+    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.verdict.comparison import Comparison
 
 FORMATS = ("text", "mmtests", "csv", "json")
 

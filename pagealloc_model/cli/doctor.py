@@ -28,9 +28,9 @@ def run(options: argparse.Namespace) -> int:
     from dataclasses import asdict
     from pathlib import Path
 
-    from pagealloc_model.doctor import examine
-    from pagealloc_model.post import doctor_text
-    from pagealloc_model.recording.host import Host
+    from pagealloc_model.recording.make.doctor import examine
+    from pagealloc_model.recording.make.host import Host
+    from pagealloc_model.show.post import doctor_text
 
     checks = examine(Host(), Path.cwd())
     possible = not any(check.blocks for check in checks)

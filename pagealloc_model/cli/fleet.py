@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pagealloc_model.base.errors import UsageError
 from pagealloc_model.cli.arguments import (
     Commands,
     add_command,
@@ -14,11 +15,10 @@ from pagealloc_model.cli.arguments import (
     policy_fields_help,
 )
 from pagealloc_model.cli.output import json_text, rows_of
-from pagealloc_model.errors import UsageError
-from pagealloc_model.policy import Policy
+from pagealloc_model.policy.policy import Policy
 
 if TYPE_CHECKING:
-    from pagealloc_model.fleets.fleet import Hosts
+    from pagealloc_model.studies.fleets.fleet import Hosts
 
 MORE = (
     "Hosts are recordings (--base and --patch), or made up (--synthetic): full of page cache,\n"
@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
         workers=options.workers,
     )
     if options.output:
-        from pagealloc_model.sweeps.parquet import write_parquet
+        from pagealloc_model.studies.sweeps.parquet import write_parquet
 
         write_parquet(result.hosts, options.output)
     metrics = [name.strip() for name in options.metrics.split(",") if name.strip()]
@@ -100,7 +100,7 @@ def _sides(options: argparse.Namespace) -> tuple[Hosts, Hosts]:
     if options.synthetic:
         if options.base or options.patch:
             raise UsageError("--synthetic makes up both sides; leave --base and --patch out")
-        from pagealloc_model.fleets.synthetic_hosts import SyntheticHosts
+        from pagealloc_model.studies.fleets.synthetic_hosts import SyntheticHosts
 
         hosts = SyntheticHosts(
             count=options.synthetic,

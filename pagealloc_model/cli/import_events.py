@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from pagealloc_model.base.progress_bar import progress
 from pagealloc_model.cli.arguments import Commands, add_command, add_recording
-from pagealloc_model.progress_bar import progress
 
 _MORE = """\
 DIR becomes a bundle like any other, with events.arrow instead of perf.data; a name
@@ -44,8 +44,8 @@ def add_parser(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Import and say what came of it."""
-    from pagealloc_model.bundle import open_recording
-    from pagealloc_model.importing import import_recording
+    from pagealloc_model.recording.importing import import_recording
+    from pagealloc_model.recording.recording import open_recording
 
     bundle = open_recording(options.path)
     size = bundle.event_file.stat().st_size

@@ -23,8 +23,8 @@ def add_parser(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the description."""
-    from pagealloc_model.bundle import open_recording
-    from pagealloc_model.post import describe_recording, recording_text
+    from pagealloc_model.recording.recording import open_recording
+    from pagealloc_model.show.post import describe_recording, recording_text
 
     bundle = open_recording(options.path)
     print(json_text(describe_recording(bundle)) if options.json else recording_text(bundle))

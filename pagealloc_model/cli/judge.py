@@ -6,13 +6,13 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.cli.arguments import Commands, add_command, add_json, add_kernel_source
 from pagealloc_model.cli.output import json_text
-from pagealloc_model.errors import PolicyError
-from pagealloc_model.kernel_rules import KernelRules, preset_names
+from pagealloc_model.policy.kernel_rules import KernelRules, preset_names
 
 if TYPE_CHECKING:
-    from pagealloc_model.kernel_build.judge import Verdict
+    from pagealloc_model.verdict.kernel_judge.judge import Verdict
 
 DIFFERS = 1
 LINES_MAX = 20
@@ -77,11 +77,11 @@ def _count(text: str) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Judge, and print the verdict."""
-    from pagealloc_model.bundle import open_recording
-    from pagealloc_model.kernel_build.compiled_tree import CompiledTree
-    from pagealloc_model.kernel_build.judge import judge, judge_recorded
-    from pagealloc_model.kernel_build.source_tree import open_tree
-    from pagealloc_model.progress_bar import progress
+    from pagealloc_model.allocator.from_source.compiled_tree import CompiledTree
+    from pagealloc_model.allocator.from_source.source_tree import open_tree
+    from pagealloc_model.base.progress_bar import progress
+    from pagealloc_model.recording.recording import open_recording
+    from pagealloc_model.verdict.kernel_judge.judge import judge, judge_recorded
 
     tree = open_tree(options.kernel_source, options.patch)
     rules = options.rules or KernelRules.for_release(tree.release)[0]

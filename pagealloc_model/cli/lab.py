@@ -10,8 +10,8 @@ import webbrowser
 from pathlib import Path
 from typing import NoReturn
 
+from pagealloc_model.base.errors import UsageError
 from pagealloc_model.cli.arguments import Commands, add_command
-from pagealloc_model.errors import UsageError
 
 FIRST_NOTEBOOK = "00_start_here.ipynb"
 

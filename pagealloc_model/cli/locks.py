@@ -11,7 +11,7 @@ from pagealloc_model.cli.output import json_text, rows_of
 if TYPE_CHECKING:
     import pandas as pd
 
-    from pagealloc_model.lock_comparison import LockComparison
+    from pagealloc_model.verdict.lock_comparison import LockComparison
 
 _MORE = """\
 Times come from a queue at each lock, by costs that the notes name; low and high are
@@ -76,8 +76,8 @@ def _plain(comparison: LockComparison, spread: pd.DataFrame) -> dict[str, Any]:
 
 
 def _text(comparison: LockComparison, spread: pd.DataFrame) -> str:
-    from pagealloc_model.post.layout import paragraph
-    from pagealloc_model.post.lock_traffic import (
+    from pagealloc_model.base.text.layout import paragraph
+    from pagealloc_model.show.post.lock_traffic import (
         longest_hold_table,
         spread_table,
         traffic_table,

@@ -7,6 +7,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+from pagealloc_model.base.errors import PageallocError
+from pagealloc_model.base.version import __version__
 from pagealloc_model.cli import (
     bench,
     compare,
@@ -26,8 +28,6 @@ from pagealloc_model.cli import (
     trim,
     validate,
 )
-from pagealloc_model.errors import PageallocError
-from pagealloc_model.version import __version__
 
 UNUSABLE = 2
 INTERRUPTED = 130

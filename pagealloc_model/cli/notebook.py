@@ -7,10 +7,10 @@ import ast
 import sys
 from pathlib import Path
 
+from pagealloc_model.base.errors import UsageError
 from pagealloc_model.cli.arguments import Commands, add_command
 from pagealloc_model.cli.lab import shipped_notebooks
 from pagealloc_model.cli.output import new_directory
-from pagealloc_model.errors import UsageError
 
 
 def add_parser(commands: Commands) -> None:
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     parameters = dict(_parameter(words) for words in options.parameters)
     if options.recording:
         parameters["recording"] = _usable_recording(options.recording)
-    from pagealloc_model.headless.study import write_study
+    from pagealloc_model.notebook.headless.study import write_study
 
     with new_directory(options.directory) as partial:
         study = write_study(notebook, parameters, partial)
@@ -82,7 +82,7 @@ def find_notebook(name: str) -> Path:
 
 def _usable_recording(path: str) -> str:
     """The path as the notebook's process understands it too; refused before anything runs."""
-    from pagealloc_model.bundle import open_recording
+    from pagealloc_model.recording.recording import open_recording
 
     open_recording(path)
     return str(Path(path).expanduser().absolute()) if Path(path).expanduser().exists() else path

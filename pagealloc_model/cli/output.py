@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pagealloc_model.errors import UsageError
+from pagealloc_model.base.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pagealloc_model.base.errors import UsageError
 from pagealloc_model.cli.arguments import (
     Commands,
     add_command,
@@ -16,16 +17,15 @@ from pagealloc_model.cli.arguments import (
     policy_fields_help,
 )
 from pagealloc_model.cli.output import new_directory
-from pagealloc_model.errors import UsageError
-from pagealloc_model.policy import Policy
+from pagealloc_model.policy.policy import Policy
 
 if TYPE_CHECKING:
     import pandas as pd
     from plotly.graph_objects import Figure
 
-    from pagealloc_model.bundle import Bundle
-    from pagealloc_model.comparison import Comparison
-    from pagealloc_model.post.message import Message
+    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.show.post.message import Message
+    from pagealloc_model.verdict.comparison import Comparison
 
 
 def add_parser(commands: Commands) -> None:
@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"--seeds {options.seeds}: give at least one")
     base, patch = (_policy(words) for words in (options.base, options.patch))
     import pagealloc_model as pm
-    from pagealloc_model.post import comparison_message
+    from pagealloc_model.show.post import comparison_message
 
     bundles = [pm.open(path) for path in options.paths]
     comparisons = list(_comparisons(bundles, base, patch, options))
@@ -122,7 +122,7 @@ def _comparisons(
 def _write(directory: Path, message: Message, comparisons: list[Comparison]) -> None:
     import pandas as pd
 
-    from pagealloc_model.figures.files import write_figures
+    from pagealloc_model.show.figures.files import write_figures
 
     with new_directory(directory) as partial:
         (partial / "post.txt").write_text(message.to_text(), encoding="utf-8")
@@ -141,7 +141,7 @@ def _write(directory: Path, message: Message, comparisons: list[Comparison]) -> 
 
 
 def _figures(comparison: Comparison) -> dict[str, Figure]:
-    from pagealloc_model import figures
+    from pagealloc_model.show import figures
 
     def sides(table: str) -> dict[str, pd.DataFrame]:
         return {name: getattr(getattr(comparison, name), table) for name in ("base", "patch")}

@@ -78,11 +78,11 @@ def run(options: argparse.Namespace) -> int:
     """Record and say what came of it."""
     import os
 
-    from pagealloc_model.recording.finished import read_back, summary_lines
-    from pagealloc_model.recording.host import Host
-    from pagealloc_model.recording.options import RecordOptions, parse_size
-    from pagealloc_model.recording.session import record
-    from pagealloc_model.recording.workspace import calling_user
+    from pagealloc_model.recording.make.finished import read_back, summary_lines
+    from pagealloc_model.recording.make.host import Host
+    from pagealloc_model.recording.make.options import RecordOptions, parse_size
+    from pagealloc_model.recording.make.session import record
+    from pagealloc_model.recording.make.workspace import calling_user
 
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)

@@ -17,11 +17,11 @@ from pagealloc_model.cli.arguments import (
     policy_fields_help,
 )
 from pagealloc_model.cli.output import json_text, rows_of, write_directory
-from pagealloc_model.policy import Policy
+from pagealloc_model.policy.policy import Policy
 
 if TYPE_CHECKING:
-    from pagealloc_model.bundle import Bundle
-    from pagealloc_model.prediction import Replay
+    from pagealloc_model.predicted.replay import Replay
+    from pagealloc_model.recording.recording import Bundle
 
 TABLES = (
     "free_pages",

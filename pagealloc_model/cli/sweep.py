@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pagealloc_model.base.errors import UsageError
 from pagealloc_model.cli.arguments import (
     Commands,
     add_command,
@@ -15,13 +16,12 @@ from pagealloc_model.cli.arguments import (
     policy_fields_help,
 )
 from pagealloc_model.cli.output import json_text, rows_of
-from pagealloc_model.errors import UsageError
-from pagealloc_model.policy import Policy
+from pagealloc_model.policy.policy import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pagealloc_model.sweeps.results import SweepResult
+    from pagealloc_model.studies.sweeps.results import SweepResult
 
 MORE = (
     "Every combination of the values is a point, one row of the table. A range START:STOP:STEP\n"
@@ -105,7 +105,7 @@ def add_parser(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Sweep, write and print; 1 if a point failed."""
-    from pagealloc_model.sweeps.points import parse_vary
+    from pagealloc_model.studies.sweeps.points import parse_vary
 
     policy = Policy.parse(options.settings)
     vary = _design(options, parse_vary(options.vary))
@@ -132,7 +132,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _design(options: argparse.Namespace, vary: dict[str, list[Any]]) -> Any:
     """The grid, or the points that options ask for."""
-    from pagealloc_model.sweeps.points import one_at_a_time, space_filling
+    from pagealloc_model.studies.sweeps.points import one_at_a_time, space_filling
 
     if options.points is not None and options.one_at_a_time:
         raise UsageError("--points and --one-at-a-time are two designs; give one of them")

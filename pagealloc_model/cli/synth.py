@@ -39,13 +39,17 @@ def add_parser(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the scenario, write it, and say how long zone->lock is held."""
-    from pagealloc_model.kernel_rules import preset_names
-    from pagealloc_model.lock_spread import with_spread
-    from pagealloc_model.post.layout import paragraph
-    from pagealloc_model.post.lock_traffic import longest_hold_table, spread_table, trylock_line
-    from pagealloc_model.workload.made_up_scenario import made_up_scenario
-    from pagealloc_model.workload.run import run_scenario
-    from pagealloc_model.workload.synthetic_bundle import write_synthetic_bundle
+    from pagealloc_model.base.text.layout import paragraph
+    from pagealloc_model.policy.kernel_rules import preset_names
+    from pagealloc_model.predicted.locks.lock_spread import with_spread
+    from pagealloc_model.show.post.lock_traffic import (
+        longest_hold_table,
+        spread_table,
+        trylock_line,
+    )
+    from pagealloc_model.studies.workload.made_up_scenario import made_up_scenario
+    from pagealloc_model.studies.workload.run import run_scenario
+    from pagealloc_model.studies.workload.synthetic_bundle import write_synthetic_bundle
 
     rules = options.rules or preset_names()[-1]
     scenario = made_up_scenario(
@@ -71,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _numbers(words: list[str]) -> dict[str, int]:
-    from pagealloc_model.errors import UsageError
+    from pagealloc_model.base.errors import UsageError
 
     numbers = {}
     for word in words:

@@ -38,8 +38,8 @@ def add_parser(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the copy and say what is in it."""
-    from pagealloc_model.bundle import open_recording
-    from pagealloc_model.trim import trim_bundle
+    from pagealloc_model.recording.recording import open_recording
+    from pagealloc_model.recording.trim import trim_bundle
 
     trimmed = trim_bundle(
         open_recording(options.path).path,

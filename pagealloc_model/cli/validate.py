@@ -17,8 +17,8 @@ from pagealloc_model.cli.arguments import (
 from pagealloc_model.cli.output import json_text
 
 if TYPE_CHECKING:
-    from pagealloc_model.placement import Placement
-    from pagealloc_model.validation import Validation
+    from pagealloc_model.verdict.choices.placement import Placement
+    from pagealloc_model.verdict.validation import Validation
 
 
 def add_parser(commands: Commands) -> None:
@@ -79,8 +79,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _placement_text(placement: Placement, with_misses: bool) -> str:
-    from pagealloc_model.post import choice_table, miss_list
-    from pagealloc_model.post.layout import paragraph
+    from pagealloc_model.base.text.layout import paragraph
+    from pagealloc_model.show.post import choice_table, miss_list
 
     repairs = [f"{count} {what}" for what, count in placement.repairs.items() if count]
     lines = ["Choices judged alone:", "", choice_table(placement)]
@@ -92,8 +92,9 @@ def _placement_text(placement: Placement, with_misses: bool) -> str:
 
 
 def _as_text(validation: Validation, kernel: Validation | None, with_misses: bool) -> str:
-    from pagealloc_model.post import error_table, snapshot_table
-    from pagealloc_model.post.layout import paragraph
+    from pagealloc_model.base.text import error_table
+    from pagealloc_model.base.text.layout import paragraph
+    from pagealloc_model.show.post import snapshot_table
 
     described = validation.to_dict()
     diverged = ", ".join(f"{name} {count}" for name, count in described["divergences"].items())

@@ -1,1 +1,1 @@
-"""Making a recording of this machine: perf, snapshots of /proc, and what is known about it."""
+"""A recording and its machine: read from files, cut, made anonymous, made anew."""

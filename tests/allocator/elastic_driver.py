@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator import pressure_layout as pr
-from pagealloc_model.allocator.elastic import advance_elastic
-from pagealloc_model.allocator.invariants import list_pages
-from pagealloc_model.allocator.pressure_state import with_pressure
-from pagealloc_model.assumptions import Assumptions, ElasticAssumptions
-from pagealloc_model.kernel_rules import KernelRules
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core import pressure_layout as pr
+from pagealloc_model.allocator.core.invariants import list_pages
+from pagealloc_model.allocator.pressure.elastic import advance_elastic
+from pagealloc_model.allocator.pressure.pressure_state import with_pressure
+from pagealloc_model.policy.assumptions import Assumptions, ElasticAssumptions
+from pagealloc_model.policy.kernel_rules import KernelRules
 from tests.allocator.elastic_state import put_on_list
 from tests.allocator.model_driver import FAR, model_policy, state_like
 from tests.allocator.model_dump import dump_state

@@ -13,13 +13,13 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.initial import place_buddies
-from pagealloc_model.allocator.replay import advance
-from pagealloc_model.allocator.state import State, make_state
-from pagealloc_model.kernel_rules import KernelRules
-from pagealloc_model.machine import Machine, Zone
-from pagealloc_model.policy import Assumptions, Policy
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core.initial import place_buddies
+from pagealloc_model.allocator.core.replay import advance
+from pagealloc_model.allocator.core.state import State, make_state
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.policy.policy import Assumptions, Policy
+from pagealloc_model.recording.machine import Machine, Zone
 
 BLOCK = 512
 """Pages in a pageblock."""

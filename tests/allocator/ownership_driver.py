@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator import ownership_layout as own
-from pagealloc_model.allocator.invariants import list_pages
-from pagealloc_model.allocator.state import State
-from pagealloc_model.ownership_options import OwnershipOptions
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core import ownership_layout as own
+from pagealloc_model.allocator.core.invariants import list_pages
+from pagealloc_model.allocator.core.state import State
+from pagealloc_model.policy.ownership_options import OwnershipOptions
 from tests.oracle.ownership_counters import OwnershipCount, PhaseCount
 from tests.oracle.ownership_options import OracleOwnership
 

@@ -12,7 +12,7 @@ import numba
 import numpy as np
 import pytest
 
-from pagealloc_model import jit
+from pagealloc_model.base import jit
 from tests.allocator.checked_replays import digests
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator import pressure_layout as pr
-from pagealloc_model.allocator.pressure_invariants import broken_pieces
-from pagealloc_model.assumptions import ElasticAssumptions
-from pagealloc_model.policy import Policy
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core import pressure_layout as pr
+from pagealloc_model.allocator.pressure.pressure_invariants import broken_pieces
+from pagealloc_model.policy.assumptions import ElasticAssumptions
+from pagealloc_model.policy.policy import Policy
 from tests.allocator.elastic_state import BLOCK, KERNEL, Pressed, bits_of, pressed_zone
 
 MOVABLE = at.MOVABLE

@@ -11,23 +11,23 @@ from pathlib import Path
 import numba
 import pytest
 
-from pagealloc_model import jit
-from pagealloc_model.jit import cache_directory, kernel_fingerprint
+from pagealloc_model.base import jit
+from pagealloc_model.base.jit import cache_directory, kernel_fingerprint
 from tests.allocator.event_sequence import plain_digest
 
 COUNTS_REFERENCES = b"NRT_incref"
 
-CALLEE = "pagealloc_model/allocator/buddy.py"
+CALLEE = "pagealloc_model/allocator/core/buddy.py"
 EDIT = ("push_tail(pages, st, lst, pfn)\n", "push_head(pages, st, lst, pfn)\n")
 """A change two calls below the entry point `place_buddies`, in another file."""
 
 PLACE_TWO_PAGES = """
 import numpy as np
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator.initial import place_buddies
-from pagealloc_model.jit import kernel_fingerprint
-from pagealloc_model.allocator.state import make_state
-from pagealloc_model.kernel_rules import KernelRules
+from pagealloc_model.allocator.core.initial import place_buddies
+from pagealloc_model.base.jit import kernel_fingerprint
+from pagealloc_model.allocator.core.state import make_state
+from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.machine import Machine, Zone
 
 zone = Zone(

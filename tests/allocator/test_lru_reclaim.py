@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator import pressure_layout as pr
-from pagealloc_model.assumptions import ElasticAssumptions
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core import pressure_layout as pr
+from pagealloc_model.policy.assumptions import ElasticAssumptions
 from tests.allocator.elastic_state import BLOCK, CALM, KERNEL, Pressed, bits_of, pressed_zone
 
 MOVABLE, UNMOVABLE = at.MOVABLE, at.UNMOVABLE

@@ -9,7 +9,7 @@ import numba
 import numpy as np
 import pytest
 
-from pagealloc_model import jit
+from pagealloc_model.base import jit
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
 

@@ -7,19 +7,19 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from pagealloc_model.allocator import layout as at
-from pagealloc_model.allocator import ownership_layout as own
-from pagealloc_model.allocator.ownership_invariants import block_words, set_words
-from pagealloc_model.allocator.ownership_words import ownership_words
-from pagealloc_model.allocator.replay import advance
-from pagealloc_model.allocator.state import make_state
-from pagealloc_model.errors import PolicyError
-from pagealloc_model.kernel_rules import KernelRules
-from pagealloc_model.machine import Machine, Zone
-from pagealloc_model.ownership_options import OwnershipOptions
-from pagealloc_model.policy import Policy
-from pagealloc_model.workload.conservation import BLOCK_ORDER, conserve, misplaced_pages
-from pagealloc_model.workload.run import free_everything
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core import ownership_layout as own
+from pagealloc_model.allocator.core.replay import advance
+from pagealloc_model.allocator.core.state import make_state
+from pagealloc_model.allocator.ownership.ownership_invariants import block_words, set_words
+from pagealloc_model.allocator.ownership.ownership_words import ownership_words
+from pagealloc_model.base.errors import PolicyError
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.policy.ownership_options import OwnershipOptions
+from pagealloc_model.policy.policy import Policy
+from pagealloc_model.recording.machine import Machine, Zone
+from pagealloc_model.studies.workload.conservation import BLOCK_ORDER, conserve, misplaced_pages
+from pagealloc_model.studies.workload.run import free_everything
 
 
 def owning(**options: object) -> Policy:

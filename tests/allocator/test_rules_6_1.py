@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pagealloc_model.allocator import layout as at
-from pagealloc_model.policy import Policy
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.policy.policy import Policy
 from tests.allocator.small_state import BLOCK, KERNEL, Small, one_zone
 
 UNMOVABLE, MOVABLE, HIGHATOMIC, ISOLATE = at.UNMOVABLE, at.MOVABLE, at.HIGHATOMIC, 4

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pagealloc_model.allocator.state import batch_size, high_limits
-from pagealloc_model.kernel_rules import KernelRules
-from pagealloc_model.machine import PerCpuPages, Zone
-from pagealloc_model.policy import Policy
+from pagealloc_model.allocator.core.state import batch_size, high_limits
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.policy.policy import Policy
+from pagealloc_model.recording.machine import PerCpuPages, Zone
 from tests.oracle import RULES, OracleMachine, OraclePolicy
 from tests.oracle.builders import one_zone
 from tests.oracle.sizing import page_set_size

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pagealloc_model.allocator.zonelists import node_orders, zonelist
-from pagealloc_model.machine import Machine, Zone
+from pagealloc_model.allocator.core.zonelists import node_orders, zonelist
+from pagealloc_model.recording.machine import Machine, Zone
 
 BLOCK = 512
 

@@ -9,8 +9,8 @@ import nbformat
 from playwright.sync_api import Locator, Page, expect
 
 import pagealloc_model as pm
-from pagealloc_model.policy import policy_settings
-from pagealloc_model.policy_fields import BOOL, CHOICE, Setting
+from pagealloc_model.policy.policy import policy_settings
+from pagealloc_model.policy.policy_fields import BOOL, CHOICE, Setting
 from tests.browser.jupyter_lab import REDRAW_MS, RUN_ALL_MS, Lab, run_all
 
 WIDGET = ".jp-OutputArea-output .jupyter-widgets"

@@ -10,10 +10,10 @@ import pytest
 from playwright.sync_api import Page
 
 import pagealloc_model as pm
-from pagealloc_model.bundle import Bundle
-from pagealloc_model.policy import policy_settings
-from pagealloc_model.policy_fields import Setting
-from pagealloc_model.reclaim_mode import literal_part
+from pagealloc_model.policy.policy import policy_settings
+from pagealloc_model.policy.policy_fields import Setting
+from pagealloc_model.predicted.reclaim_mode import literal_part
+from pagealloc_model.recording.recording import Bundle
 from tests.browser.explored_page import Drawn, ExploredPage
 from tests.browser.jupyter_lab import Lab, problems_of
 from tests.small_recordings import shipped_bundle

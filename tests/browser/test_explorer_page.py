@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from pagealloc_model.bundle import open_recording
-from pagealloc_model.errors import RecordingError
-from pagealloc_model.policy import policy_settings
+from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.policy.policy import policy_settings
+from pagealloc_model.recording.recording import open_recording
 from tests.browser.explored_page import WIDGET, open_all_groups
 from tests.browser.jupyter_lab import REDRAW_MS, RUN_ALL_MS, Lab, problems_of, run_all
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from pagealloc_model.bundle import open_recording
-from pagealloc_model.errors import RecordingError
+from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.recording.recording import open_recording
 from tests.browser.jupyter_lab import REDRAW_MS, RUN_ALL_MS, Lab, problems_of, run_all
 
 pytestmark = pytest.mark.browser

@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from pagealloc_model.trace.columns import COLUMN_TYPES, Trace
+from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Trace
 
 
 def check_consistent(trace: Trace) -> None:

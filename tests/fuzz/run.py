@@ -47,7 +47,7 @@ class Finished:
 
 def bounds_checked() -> dict[str, str]:
     """Settings under which kernels check every index; they are compiled to a place of their own."""
-    from pagealloc_model.jit import cache_directory
+    from pagealloc_model.base.jit import cache_directory
 
     place = cache_directory().parent / "bounds-checked"
     return {"NUMBA_BOUNDSCHECK": "1", "PAGEALLOC_CACHE": str(place)}

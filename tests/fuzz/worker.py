@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pagealloc_model.errors import RecordingError
-from pagealloc_model.trace.columns import Trace
+from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.recording.trace.columns import Trace
 from tests.fuzz.checks import check_all_but_one, check_beginning, check_consistent
 from tests.fuzz.line_coverage import LineCoverage
 from tests.fuzz.mutation import cut, damaged, with_one_record_damaged

@@ -1,0 +1,1 @@
+"""Single choices of the kernel, judged from the true state before each."""

@@ -1,0 +1,128 @@
+"""Counting judged choices: hits, the null model's hits, misses, and what cannot be judged."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core.offsets import zone_at
+from pagealloc_model.base.jit import inner
+
+CHOICES = (
+    "zone",
+    "pcp_pop",
+    "refill_when",
+    "refill_size",
+    "buddy_pfn",
+    "drain_when",
+    "drain_size",
+    "drain_page",
+    "fallback",
+)
+(
+    ZONE,
+    PCP_POP,
+    REFILL_WHEN,
+    REFILL_SIZE,
+    BUDDY_PFN,
+    DRAIN_WHEN,
+    DRAIN_SIZE,
+    DRAIN_PAGE,
+    FALLBACK,
+) = range(len(CHOICES))
+
+JUDGED, HITS, BLOCK_HITS, NULL_HITS, UNJUDGED = range(5)
+OUTCOMES = 5
+"""BLOCK_HITS: the right pageblock, of choices of pages."""
+
+TYPE_SLOTS = at.ORDERS * at.MIGRATETYPES
+TIME_BINS = 64
+ORDER_CLASSES = 3
+MARGINS = (16, 64, 256, 1024)
+CLASS_SLOTS = ORDER_CLASSES * at.PCP_TYPES * 2 * (len(MARGINS) + 1)
+OTHER_SLOTS = TYPE_SLOTS + TIME_BINS + CLASS_SLOTS
+"""A tally's slots: one for each order and migratetype, for each bin of time, for each class of
+request (order 0, costly or between; type; atomic or not) by pages between the closest watermark
+test and its mark, then for each CPU."""
+
+MISSES_KEPT = 256
+MISS_STEP, MISS_PREDICTED, MISS_ACTUAL, MISS_WORDS = 0, 1, 2, 3
+MISS_PAGESET = (
+    ("listed", at.PCP_COUNT),
+    ("high", at.PCP_HIGH),
+    ("alloc_factor", at.PCP_ALLOC_FACTOR),
+    ("free_count", at.PCP_FREE_COUNT),
+)
+MISS_BELOW_HIGH = MISS_WORDS + len(MISS_PAGESET)
+MISS_RECLAIM = MISS_BELOW_HIGH + 1
+MISS_COLUMNS = MISS_RECLAIM + 1
+"""A kept miss: the step, what was predicted and done, then the pageset's and the zone's words. The
+row after the last kept one holds the number of all misses."""
+
+
+@inner
+def tally_outcome(
+    tally: np.ndarray, steps: np.ndarray, number: int, choice: int, outcome: int
+) -> None:
+    """Count one outcome of a choice under the step's order and type, time and CPU."""
+    order = int(steps[number]["order"])
+    migratetype = max(int(steps[number]["migratetype"]), 0)
+    tally[choice, order * at.MIGRATETYPES + migratetype, outcome] += 1
+    tally[choice, TYPE_SLOTS + int(steps[number]["time_bin"]), outcome] += 1
+    tally[choice, OTHER_SLOTS + int(steps[number]["cpu"]), outcome] += 1
+
+
+@inner
+def tally_class(tally: np.ndarray, slot: int, hit: bool, null_hit: bool) -> None:
+    """Count a judged choice of a zone under its request's class and margin."""
+    tally[ZONE, slot, JUDGED] += 1
+    if hit:
+        tally[ZONE, slot, HITS] += 1
+    if null_hit:
+        tally[ZONE, slot, NULL_HITS] += 1
+
+
+@inner
+def leave_unjudged(tally: np.ndarray, steps: np.ndarray, number: int, choice: int) -> None:
+    """Count a choice that the true state before it does not settle."""
+    tally_outcome(tally, steps, number, choice, UNJUDGED)
+
+
+@inner
+def judge(
+    st: np.ndarray,
+    tally: np.ndarray,
+    misses: np.ndarray,
+    steps: np.ndarray,
+    number: int,
+    choice: int,
+    pcp: int,
+    hit: bool,
+    null_hit: bool,
+    predicted: int,
+    actual: int,
+) -> None:
+    """Count a judged choice; the first misses of each are kept with the state they arose from."""
+    tally_outcome(tally, steps, number, choice, JUDGED)
+    if null_hit:
+        tally_outcome(tally, steps, number, choice, NULL_HITS)
+    block_order = st[at.PAGEBLOCK_ORDER]
+    if hit or predicted >> block_order == actual >> block_order:
+        tally_outcome(tally, steps, number, choice, BLOCK_HITS)
+    if hit:
+        tally_outcome(tally, steps, number, choice, HITS)
+        return
+    kept = misses[choice, MISSES_KEPT, 0]
+    misses[choice, MISSES_KEPT, 0] = kept + 1
+    if kept >= MISSES_KEPT:
+        return
+    region = zone_at(int(steps[number]["zone"]))
+    misses[choice, kept, MISS_STEP] = number
+    misses[choice, kept, MISS_PREDICTED] = predicted
+    misses[choice, kept, MISS_ACTUAL] = actual
+    misses[choice, kept, MISS_WORDS] = st[pcp + at.PCP_COUNT]
+    misses[choice, kept, MISS_WORDS + 1] = st[pcp + at.PCP_HIGH]
+    misses[choice, kept, MISS_WORDS + 2] = st[pcp + at.PCP_ALLOC_FACTOR]
+    misses[choice, kept, MISS_WORDS + 3] = st[pcp + at.PCP_FREE_COUNT]
+    misses[choice, kept, MISS_BELOW_HIGH] = st[region + at.ZONE_BELOW_HIGH]
+    misses[choice, kept, MISS_RECLAIM] = st[region + at.ZONE_RECLAIM_ACTIVE]

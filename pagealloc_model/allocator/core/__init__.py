@@ -1,0 +1,1 @@
+"""The allocator: buddy lists, per-CPU lists, fallback, reserve, watermarks, the event loop."""

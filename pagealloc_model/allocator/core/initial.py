@@ -1,0 +1,225 @@
+"""The start image: free pages, per-CPU lists and block types put into an empty state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core.buddy import add_buddy, push_tail, set_block_types
+from pagealloc_model.allocator.core.counters import count_free
+from pagealloc_model.allocator.core.offsets import pcp_at
+from pagealloc_model.allocator.core.pcp import list_index
+from pagealloc_model.allocator.core.state import State
+from pagealloc_model.base.jit import entry
+
+LISTED = np.dtype(
+    [
+        ("pfn", np.int32),
+        ("zone", np.int8),
+        ("order", np.int8),
+        ("migratetype", np.int8),
+        ("cpu", np.int16),
+    ]
+)
+"""A page on a per-CPU list of a type; records of one list come head first."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StartImage:
+    """Where every page is when a replay begins.
+
+    Attributes:
+        free: bool, one per page frame: in the buddy.
+        movable: bool, one per page frame: allocated and migratable (T10.9).
+        block_types: int8, migratetype of each pageblock, -1 where there is no memory.
+        listed: `LISTED` records.
+        pcp_high: int64, shape (zones, cpus): pcp->high; 0 leaves the machine's.
+        allocated_pfn: int32, first pages of allocations: those that the recording frees later, and
+            others of known order.
+        allocated_order: int8, their orders.
+        origin: plain lines on what this image was made from and how exact it is.
+    """
+
+    free: np.ndarray
+    movable: np.ndarray
+    block_types: np.ndarray
+    listed: np.ndarray
+    pcp_high: np.ndarray
+    allocated_pfn: np.ndarray
+    allocated_order: np.ndarray
+    origin: tuple[str, ...] = ()
+
+    @cached_property
+    def movable_pfns(self) -> np.ndarray:
+        """intp: the page frames that are `movable`."""
+        return np.flatnonzero(self.movable)
+
+    def buddies(
+        self, pageblock_order: int, max_order: int, barred: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """First page frames (int32) and orders (int8) of the free buddies.
+
+        Args:
+            pageblock_order: S1.2.
+            max_order: S1.1.
+            barred: `LISTED` records of pages that are free too, since no list takes them.
+        """
+        if len(barred):
+            free = self.free.copy()
+            for page in barred:
+                first = int(page["pfn"])
+                free[first : first + (1 << int(page["order"]))] = True
+            return _narrow(maximal_buddies(free, self.block_types, pageblock_order, max_order))
+        key = pageblock_order, max_order
+        if key not in self._buddies:
+            made = maximal_buddies(self.free, self.block_types, *key)
+            self._buddies[key] = _narrow(made)
+        return self._buddies[key]
+
+    @cached_property
+    def _buddies(self) -> dict[tuple[int, int], tuple[np.ndarray, np.ndarray]]:
+        """Buddies made before, so that replays of one image need not cut them again."""
+        return {}
+
+
+def _narrow(buddies: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    pfns, orders = buddies
+    return pfns.astype(np.int32), orders.astype(np.int8)
+
+
+def maximal_buddies(
+    free: np.ndarray, block_types: np.ndarray, pageblock_order: int, max_order: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Cut free pages into the buddies that merging would have left (S5.3, S5.4).
+
+    Args:
+        free: bool per page frame; length a multiple of the pageblock's pages.
+        block_types: migratetype per pageblock; HIGHATOMIC and above merge with their like only.
+        pageblock_order: S1.2.
+        max_order: S1.1.
+
+    Returns:
+        First page frames (int64) and orders (int8), ascending by page frame.
+    """
+    firsts, orders = [], []
+    level = free
+    for order in range(max_order + 1):
+        above = np.zeros(len(level) // 2, bool)
+        if order < max_order:
+            pairs = level[: len(above) * 2].reshape(-1, 2)
+            above = pairs[:, 0] & pairs[:, 1]
+            if order >= pageblock_order:
+                step = 1 << (order - pageblock_order)
+                types = block_types[::step][: len(above) * 2].reshape(-1, 2)
+                mergeable = (types < at.PCP_TYPES).all(axis=1) | (types[:, 0] == types[:, 1])
+                above &= mergeable
+        whole = level.copy()
+        whole[: len(above) * 2] &= ~np.repeat(above, 2)
+        numbers = np.flatnonzero(whole)
+        firsts.append(numbers << order)
+        orders.append(np.full(len(numbers), order, np.int8))
+        level = above
+    pfns = np.concatenate(firsts)
+    sizes = np.concatenate(orders)
+    ascending = np.argsort(pfns, kind="stable")
+    return pfns[ascending], sizes[ascending]
+
+
+@entry
+def place_buddies(
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    st: np.ndarray,
+    pfns: np.ndarray,
+    orders: np.ndarray,
+) -> None:
+    """Append free buddies to the tails of their blocks' lists, in the order given.
+
+    Blocks of one buddy share a type, as merging would have retagged them (S5.3).
+    """
+    block_order = st[at.PAGEBLOCK_ORDER]
+    for index in range(len(pfns)):
+        pfn = int(pfns[index])
+        order = int(orders[index])
+        block = pfn >> block_order
+        zone = int(blocks[block]["zone"]) - 1
+        if zone < 0:
+            continue
+        migratetype = int(blocks[block]["migratetype"])
+        if order > block_order and st[at.LISTS_MATCH_BLOCKS]:
+            set_block_types(blocks, st, pfn, order, migratetype)
+        add_buddy(pages, st, zone, pfn, order, migratetype, True)
+        count_free(st, zone, migratetype, 1 << order)
+
+
+@entry
+def place_listed(pages: np.ndarray, blocks: np.ndarray, st: np.ndarray, listed: np.ndarray) -> None:
+    """Append pages to the tails of per-CPU lists, in the order given."""
+    block_order = st[at.PAGEBLOCK_ORDER]
+    for index in range(len(listed)):
+        pfn = int(listed[index]["pfn"])
+        order = int(listed[index]["order"])
+        cpu = int(listed[index]["cpu"])
+        zone = int(listed[index]["zone"])
+        lst = list_index(st, order, int(listed[index]["migratetype"]))
+        if st[at.OWNERSHIP]:
+            lst = 3 * order + int(listed[index]["migratetype"])
+        pcp = pcp_at(st, zone, cpu)
+        pages[pfn]["order"] = order
+        pages[pfn]["where"] = at.ON_PCP
+        pages[pfn]["tag"] = blocks[pfn >> block_order]["migratetype"]
+        push_tail(pages, st, pcp + at.PCP_LISTS + lst * at.LIST_WORDS, pfn)
+        st[pcp + at.PCP_COUNT] += 1 << order
+
+
+def install(state: State, image: StartImage) -> None:
+    """Put an image into a fresh state.
+
+    Pages of orders that the state's policy bars from per-CPU lists become free buddies.
+    """
+    machine = state.machine
+    state.blocks["zone"][image.block_types < 0] = 0
+    state.blocks["migratetype"] = np.maximum(image.block_types, 0)
+    note_isolated_blocks(state)
+    state.pages["where"][image.movable_pfns] = at.ALLOCATED
+    state.pages["tag"][image.movable_pfns] = 1
+    _place_allocations(state, image)
+    costly, thp = state.st[at.COSTLY_ORDER], state.st[at.THP_LISTS]
+    order = image.listed["order"]
+    eligible = (order <= costly) | ((order == state.st[at.HUGE_ORDER]) & bool(thp))
+    if state.st[at.OWNERSHIP]:
+        eligible &= order <= machine.pageblock_order
+    barred = image.listed[~eligible]
+    pfns, orders = image.buddies(machine.pageblock_order, machine.max_order, barred)
+    place_buddies(state.pages, state.blocks, state.st, pfns, orders)
+    place_listed(state.pages, state.blocks, state.st, np.ascontiguousarray(image.listed[eligible]))
+    for zone, cpu in np.argwhere(image.pcp_high > 0):
+        state.pcp_region(int(zone), int(cpu))[at.PCP_HIGH] = image.pcp_high[zone, cpu]
+    block_pages = 1 << machine.pageblock_order
+    reserved = state.block_counts()[:, at.HIGHATOMIC] * block_pages
+    for zone in range(len(machine.zones)):
+        state.zone_region(zone)[at.ZONE_RESERVED_HIGHATOMIC] = reserved[zone]
+
+
+def note_isolated_blocks(state: State) -> None:
+    """Note which zones have an isolated block, once block types are set (S5.6)."""
+    counts = state.block_counts()
+    for zone in range(len(state.machine.zones)):
+        isolated = state.st[at.ISOLATE] >= 0 and counts[zone, state.st[at.ISOLATE]] > 0
+        state.zone_region(zone)[at.ZONE_HAS_ISOLATED] = isolated
+
+
+def _place_allocations(state: State, image: StartImage) -> None:
+    """Mark allocations that will be freed; one is movable if its first page is."""
+    for order in np.unique(image.allocated_order):
+        first = image.allocated_pfn[image.allocated_order == order].astype(np.int64)
+        tag = image.movable[first]
+        if order > 0:
+            span = (first[:, None] + np.arange(1 << int(order))).ravel()
+            state.pages["where"][span] = at.NOWHERE
+        state.pages["where"][first] = at.ALLOCATED
+        state.pages["order"][first] = order
+        state.pages["tag"][first] = tag

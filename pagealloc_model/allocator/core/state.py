@@ -1,0 +1,423 @@
+"""The model's state: its arrays, how they are set up, and the invariants they keep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core import pressure_layout as pr
+from pagealloc_model.allocator.core.zonelists import node_orders, zonelist
+from pagealloc_model.allocator.ownership.ownership_words import check_rules, ownership_words
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.policy.policy import Assumptions, Policy
+from pagealloc_model.recording.machine import PMD_ORDER, ZONE_TYPES_MAX, Machine, Zone
+
+LOG_ROWS_DEFAULT = 1 << 18
+BATCH_CAP_BYTES = 256 << 10
+"""Upper bound of pcp->batch before rounding (S4.2)."""
+PAGE_SHIFT = 12
+THRESHOLD_MAX = 125
+"""Largest number of pages a CPU holds back from a zone's counter (S1.10)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """The arrays every kernel works on (see `layout`), plus what they were made from.
+
+    `folios` is empty but in an elastic replay (see `pressure_layout`).
+    """
+
+    pages: np.ndarray
+    blocks: np.ndarray
+    st: np.ndarray
+    log: np.ndarray
+    machine: Machine
+    folios: np.ndarray = field(default_factory=lambda: np.zeros(0, pr.FOLIO))
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether the state has what an elastic replay needs."""
+        return len(self.folios) > 0
+
+    @property
+    def next_due_ns(self) -> int:
+        """When something besides events is due next: a tick, kswapd, kcompactd."""
+        due = int(self.st[at.NEXT_TICK])
+        if self.is_elastic:
+            nodes = len(self.machine.nodes)
+            first = int(self.st[int(self.st[at.PRESSURE_BASE]) + pr.NODES_BASE])
+            words = self.st[first : first + nodes * pr.NODE_WORDS].reshape(nodes, -1)
+            dues = words[:, [pr.KSWAPD_DUE, pr.KCOMPACTD_DUE, pr.PROACTIVE_DUE]]
+            due = min(due, int(dues.min()))
+        return due
+
+    def pressure_words(self, first: int, words: int) -> np.ndarray:
+        """Words of an elastic replay from a scalar or counter on, int64; empty in a literal one."""
+        if not self.is_elastic:
+            return np.zeros(0, np.int64)
+        start = int(self.st[at.PRESSURE_BASE]) + first
+        return self.st[start : start + words].copy()
+
+    def copy(self) -> State:
+        """A state that can be advanced without changing this one."""
+        return State(
+            pages=self.pages.copy(),
+            blocks=self.blocks.copy(),
+            st=self.st.copy(),
+            log=np.zeros_like(self.log),
+            machine=self.machine,
+            folios=self.folios.copy(),
+        )
+
+    def zone_region(self, zone: int) -> np.ndarray:
+        """View of a zone's words."""
+        start = at.ZONES + zone * at.ZONE_STRIDE
+        return self.st[start : start + at.ZONE_STRIDE]
+
+    def pcp_region(self, zone: int, cpu: int) -> np.ndarray:
+        """View of a CPU's words for a zone."""
+        start = int(self.st[at.PCP_BASE]) + (zone * self.machine.nr_cpus + cpu) * at.PCP_STRIDE
+        return self.st[start : start + at.PCP_STRIDE]
+
+    def free_buddies(self) -> np.ndarray:
+        """Free buddies, shape (zones, orders, migratetypes)."""
+        nr_zones = len(self.machine.zones)
+        regions = self.st[at.ZONES : at.ZONES + nr_zones * at.ZONE_STRIDE]
+        lists = regions.reshape(nr_zones, at.ZONE_STRIDE)[:, at.ZONE_LISTS :]
+        shape = (nr_zones, at.ORDERS, at.MIGRATETYPES, at.LIST_WORDS)
+        return lists.reshape(shape)[..., at.ENTRIES].copy()
+
+    def block_counts(self) -> np.ndarray:
+        """Pageblocks, shape (zones, migratetypes)."""
+        shape = (len(self.machine.zones) + 1, at.MIGRATETYPES)
+        cells = self.blocks["zone"].astype(np.intp) * at.MIGRATETYPES + self.blocks["migratetype"]
+        counts = np.bincount(cells, minlength=shape[0] * shape[1])
+        return counts.astype(np.int64, copy=False).reshape(shape)[1:]
+
+    def pcp_words(self, first: int, words: int) -> np.ndarray:
+        """Words `first` onward of every pageset, shape (zones, cpus, words)."""
+        nr_zones, nr_cpus = len(self.machine.zones), self.machine.nr_cpus
+        base = int(self.st[at.PCP_BASE])
+        regions = self.st[base : base + nr_zones * nr_cpus * at.PCP_STRIDE]
+        table = regions.reshape(nr_zones, nr_cpus, at.PCP_STRIDE)
+        return table[:, :, first : first + words].copy()
+
+    def sites(self) -> np.ndarray:
+        """Lock-site counters, shape (zones, cpus, sites, SITE_WORDS), see `layout`."""
+        shape = (len(self.machine.zones), self.machine.nr_cpus, at.SITES, at.SITE_WORDS)
+        return self.pcp_words(at.PCP_SITES, at.SITES * at.SITE_WORDS).reshape(shape)
+
+    def check(self) -> list[str]:
+        """Broken invariants, one line each; an empty list is a sound state.
+
+        Checked: lists are linked consistently and counted right; every page is in one place; free
+        pages equal the zone's counter; buddies that could merge have merged; a free buddy's list
+        is that of its block's type, where the kernel keeps it so (S6.5).
+        """
+        from pagealloc_model.allocator.core.invariants import broken_invariants
+
+        return broken_invariants(self)
+
+
+def make_state(
+    machine: Machine,
+    rules: KernelRules,
+    policy: Policy | None = None,
+    assumptions: Assumptions | None = None,
+    *,
+    start_ns: int = 0,
+    log_rows: int = LOG_ROWS_DEFAULT,
+) -> State:
+    """A state with every scalar set and no page anywhere; blocks belong to zones, type Movable.
+
+    Args:
+        machine: zones and CPUs; watermarks as they should be, policy applied.
+        rules: the kernel generation.
+        policy: swept fields; None means as recorded.
+        assumptions: ours.
+        start_ns: time of the first decay tick period.
+        log_rows: capacity of the log.
+
+    Raises:
+        PolicyError: pageblock ownership in a kernel that it cannot be added to.
+    """
+    policy = policy or Policy()
+    check_rules(policy, rules)
+    assumptions = assumptions or Assumptions()
+    machine = machine.with_watermarks(policy, rules)
+    nr_zones = len(machine.zones)
+    pcp_base = at.ZONES + nr_zones * at.ZONE_STRIDE
+    node_base = pcp_base + nr_zones * machine.nr_cpus * at.PCP_STRIDE
+    lists = _zonelists(machine)
+    behind = [
+        *[0] * (len(machine.nodes) * at.NODE_STRIDE),
+        *lists,
+        *machine.cpu_node_indices,
+        *[0] * (machine.nr_cpus * at.CPU_STRIDE),
+    ]
+    end_pfn = machine.end_pfn
+    nr_blocks = -(-end_pfn >> machine.pageblock_order)
+    owned_base = node_base + len(behind)
+    owned = ownership_words(policy, nr_zones * machine.nr_cpus, nr_blocks, owned_base)
+    st = np.zeros(owned_base + len(owned), np.int64)
+    st[node_base:owned_base] = behind
+    st[owned_base:] = owned
+    st[at.PCP_BASE] = pcp_base
+    st[at.NODE_BASE] = node_base
+    st[at.ZONELIST_BASE] = node_base + len(machine.nodes) * at.NODE_STRIDE
+    st[at.CPU_NODE_BASE] = st[at.ZONELIST_BASE] + len(lists)
+    st[at.CPU_BASE] = st[at.CPU_NODE_BASE] + machine.nr_cpus
+    st[at.OWNERSHIP] = owned_base if len(owned) else 0
+    state = State(
+        pages=np.zeros(nr_blocks << machine.pageblock_order, at.PAGE),
+        blocks=np.zeros(nr_blocks, at.BLOCK),
+        st=st,
+        log=np.zeros((log_rows, at.LOG_COLUMNS), np.int64),
+        machine=machine,
+    )
+    _set_scalars(st, machine, rules, policy, assumptions, start_ns)
+    for index, zone in enumerate(machine.zones):
+        _set_zone(state, index, zone)
+        _set_zone_counters(state, index, zone, assumptions)
+        for cpu in range(machine.nr_cpus):
+            _set_pageset(state, index, zone, cpu, rules, policy)
+    return state
+
+
+def _set_scalars(
+    st: np.ndarray,
+    machine: Machine,
+    rules: KernelRules,
+    policy: Policy,
+    assumptions: Assumptions,
+    start_ns: int,
+) -> None:
+    names = machine.migratetypes
+    values = {
+        at.NR_ZONES: len(machine.zones),
+        at.NR_CPUS: machine.nr_cpus,
+        at.PAGEBLOCK_ORDER: machine.pageblock_order,
+        at.MAX_ORDER: machine.max_order,
+        at.ZONE_TYPES: len(machine.zone_types),
+        at.MOVABLE_TYPE: max(machine.type_index("Movable"), machine.type_index("Normal"), 0),
+        at.ISOLATE: names.index("Isolate") if "Isolate" in names else -1,
+        at.CMA: names.index("CMA") if "CMA" in names else -1,
+        at.NR_NODES: len(machine.nodes),
+        at.SKIPS_BUSY_NODES: rules.skips_busy_kswapd_nodes and len(machine.nodes) > 1,
+        at.COUNTS_BY_CPU: assumptions.counters == "lagged" or len(machine.nodes) > 1,
+        at.COSTLY_ORDER: _given(policy.costly_order, 3),
+        at.THP_LISTS: machine.thp,
+        at.HUGE_ORDER: machine.pageblock_order if rules.huge_lists_hold_blocks else PMD_ORDER,
+        at.BATCH_SCALE_MAX: _given(policy.pcp_batch_scale_max, 5),
+        at.FREE_HIGH_BATCH: assumptions.free_high_batch,
+        at.FLUSH_ADDS_HALF_HIGH_MIN: rules.high_order_flush_adds_half_high_min,
+        at.FREE_BATCHED: _given(policy.pcp_free_batched, rules.free_batched),
+        at.DECAY_BATCHED: _given(policy.pcp_decay_batched, rules.decay_batched),
+        at.HIGHATOMIC_FROM_PCP: _given(policy.highatomic_from_pcp, rules.highatomic_from_pcp),
+        at.HIGHATOMIC_REFILLS_PCP: rules.highatomic_refills_pcp,
+        at.PCP_AUTO_TUNED: rules.pcp_auto_tuned,
+        at.PCP_DECAYS: rules.pcp_decays,
+        at.FULL_DRAIN_CHUNK: _full_drain_chunk(rules, policy),
+        at.FALLBACK_FROM_LARGEST: rules.fallback_from_largest,
+        at.LISTS_MATCH_BLOCKS: rules.lists_match_blocks,
+        at.REFILL_COUNTED_AT_END: rules.refill_counted_at_end,
+        at.FREE_SPLIT_BY_BLOCK: rules.free_split_by_block,
+        at.HIGHATOMIC_NEEDS_HIGH: rules.highatomic_needs_high,
+        at.RESERVE_CAP_ROUNDED: rules.reserve_cap_rounded,
+        at.WATERMARK_SUBTRACTS: at.ZONE_FREE_HIGHATOMIC
+        if rules.watermark_subtracts_free
+        else at.ZONE_RESERVED_HIGHATOMIC,
+        at.BELOW_HIGH_TESTED: rules.below_high_tested,
+        at.BOOST_RETRY_MASK: at.GFP_HIGH
+        if rules.boost_retry_by_high
+        else at.GFP_ATOMIC | at.GFP_DIRECT_RECLAIM,
+        at.BOOST_RETRY_BITS: at.GFP_HIGH if rules.boost_retry_by_high else at.GFP_ATOMIC,
+        at.BOOSTED_WAKE_NEEDS_BIT: rules.boosted_wake_needs_bit,
+        at.GATE_ORDER: _given(policy.highatomic_gate_order, 0),
+        at.RESERVE_PERCENT: _given(policy.highatomic_reserve_percent, 1),
+        at.BOOST_FACTOR: _given(policy.watermark_boost_factor, 15000),
+        at.END_PFN: machine.end_pfn,
+        at.NOW: start_ns,
+        at.TICK_PERIOD: assumptions.decay_period_ns,
+        at.TICK_STAGGER: min(12_000_000, assumptions.decay_period_ns // machine.nr_cpus),
+    }
+    for offset, value in values.items():
+        st[offset] = int(value)
+    period = assumptions.decay_period_ns
+    since_tick = (start_ns - assumptions.decay_phase_ns) % period
+    st[at.TICK_BASE] = start_ns - since_tick + period
+    cpu = min((period - since_tick - 1) // int(st[at.TICK_STAGGER]), machine.nr_cpus - 1)
+    st[at.TICK_CPU] = cpu
+    st[at.NEXT_TICK] = st[at.TICK_BASE] - cpu * st[at.TICK_STAGGER]
+
+
+def _given(value: int | bool | None, otherwise: int | bool) -> int:
+    return int(otherwise if value is None else value)
+
+
+def _full_drain_chunk(rules: KernelRules, policy: Policy) -> int:
+    if policy.pcp_drain_batched:
+        return at.DRAINS_BATCH
+    return at.DRAINS_SCALED_BATCH if rules.full_drain_batched else at.DRAINS_ALL
+
+
+def _zonelists(machine: Machine) -> list[int]:
+    """All zonelists as words, each ended by -1 and all of one length, see `request.zonelist_at`.
+
+    First those of each node and highest zone type, then the same for requests with THISNODE.
+    """
+    every_node = node_orders(machine)
+    one_node = tuple((node,) for node in range(len(machine.nodes)))
+    words = []
+    for orders in (every_node, one_node):
+        for nodes in orders:
+            for highest in range(len(machine.zone_types)):
+                zones = zonelist(machine, nodes, highest)
+                words += [*zones, *[-1] * (len(machine.zones) + 1 - len(zones))]
+    return words
+
+
+def _set_zone(state: State, index: int, zone: Zone) -> None:
+    region = state.zone_region(index)
+    machine = state.machine
+    region[at.ZONE_NODE], region[at.ZONE_TYPE] = divmod(index, len(machine.zone_types))
+    region[at.ZONE_AVOIDS_FRAGMENTATION] = _avoids_fragmentation(machine, index)
+    lists = region[at.ZONE_LISTS :].reshape(-1, at.LIST_WORDS)
+    lists[:, at.HEAD] = -1
+    lists[:, at.TAIL] = -1
+    if not zone.managed:
+        return
+    region[at.ZONE_MANAGED] = zone.managed
+    region[at.ZONE_START] = zone.start_pfn
+    region[at.ZONE_END] = zone.end_pfn
+    region[at.ZONE_MIN] = zone.min
+    region[at.ZONE_LOW] = zone.low
+    region[at.ZONE_HIGH] = zone.high
+    region[at.ZONE_BOOST] = zone.boost
+    for highest, pages in enumerate(zone.lowmem_reserve[:ZONE_TYPES_MAX]):
+        region[at.ZONE_LOWMEM_RESERVE + highest] = pages
+    order = machine.pageblock_order
+    blocks = slice(zone.start_pfn >> order, -(-zone.end_pfn >> order))
+    state.blocks["zone"][blocks] = index + 1
+    state.blocks["migratetype"][blocks] = at.MOVABLE
+
+
+def _avoids_fragmentation(machine: Machine, index: int) -> bool:
+    """Whether requests that prefer this zone set NOFRAGMENT on the fast path (S2.7)."""
+    below = machine.zones[index - 1] if index % len(machine.zone_types) else None
+    populated_below = below is not None and below.present > 0
+    return machine.zones[index].name == "Normal" and (len(machine.nodes) == 1 or populated_below)
+
+
+def _set_zone_counters(state: State, index: int, zone: Zone, assumptions: Assumptions) -> None:
+    """How far a zone's counters may lag; 0 everywhere where they are exact (S1.10)."""
+    if assumptions.counters == "exact" or not zone.managed:
+        return
+    region = state.zone_region(index)
+    asleep, awake = counter_thresholds(zone, state.machine.nr_cpus)
+    drift = state.machine.nr_cpus * asleep
+    region[at.ZONE_THRESHOLD] = region[at.ZONE_THRESHOLD_ASLEEP] = asleep
+    region[at.ZONE_THRESHOLD_AWAKE] = asleep
+    if drift > zone.low - zone.min:
+        region[at.ZONE_DRIFT_MARK] = zone.high + drift
+        region[at.ZONE_THRESHOLD_AWAKE] = awake
+
+
+def counter_thresholds(zone: Zone, nr_cpus: int) -> tuple[int, int]:
+    """Pages a CPU may hold back from a zone's counters while kswapd sleeps and runs (S1.10).
+
+    Args:
+        zone: watermarks and managed pages.
+        nr_cpus: online CPUs.
+    """
+    size = zone.managed >> (27 - PAGE_SHIFT)
+    asleep = 2 * nr_cpus.bit_length() * (1 + size.bit_length())
+    awake = max((zone.low - zone.min) // nr_cpus, 1)
+    return min(asleep, THRESHOLD_MAX), min(awake, THRESHOLD_MAX)
+
+
+def _set_pageset(
+    state: State, index: int, zone: Zone, cpu: int, rules: KernelRules, policy: Policy
+) -> None:
+    region = state.pcp_region(index, cpu)
+    lists = region[at.PCP_LISTS : at.PCP_SITES].reshape(-1, at.LIST_WORDS)
+    lists[:, at.HEAD] = -1
+    lists[:, at.TAIL] = -1
+    if not zone.managed:
+        return
+    found = next((each for each in zone.pagesets if each.cpu == cpu), None)
+    size = batch_size(zone.managed)
+    if found is not None and policy.pcp_batch is None:
+        size = found.batch
+    size = _given(policy.pcp_batch, size)
+    low, high = high_limits(zone, size, _local_cpus(state.machine, zone), policy, rules)
+    region[at.PCP_BATCH] = size
+    region[at.PCP_HIGH_MIN] = low
+    region[at.PCP_HIGH_MAX] = high
+    region[at.PCP_HIGH] = found.high if found is not None and rules.pcp_auto_tuned else low
+
+
+def _local_cpus(machine: Machine, zone: Zone) -> int:
+    """CPUs that share a zone's pages in S4.3: its node's, all if that has none."""
+    return machine.cpus_of_node(machine.nodes.index(zone.node)) or machine.nr_cpus
+
+
+def batch_size(managed: int) -> int:
+    """pcp->batch of a zone, the same in every kernel generation (S4.2).
+
+    Args:
+        managed: the zone's managed pages.
+    """
+    size = min(managed >> 12, BATCH_CAP_BYTES >> 12)
+    if size <= 1:
+        return 1
+    doubled = size + size // 2
+    return (1 << (doubled.bit_length() - 1)) - 1
+
+
+def high_limits(
+    zone: Zone, size: int, nr_cpus: int, policy: Policy, rules: KernelRules
+) -> tuple[int, int]:
+    """pcp->high_min and high_max of a zone (S4.3): by policy, else as recorded, else computed.
+
+    Both are `high` where the kernel does not tune it.
+
+    Args:
+        zone: watermarks and managed pages; its pagesets say what the kernel had.
+        size: pcp->batch.
+        nr_cpus: CPUs of the zone's node, all CPUs if it has none.
+        policy: `pcp_high_min`, `pcp_high_max`, `percpu_pagelist_high_fraction`, and the fields
+            that the computed limits depend on.
+        rules: kernel generation.
+    """
+    fraction = policy.percpu_pagelist_high_fraction
+    as_recorded = (
+        fraction is None
+        and policy.pcp_batch is None
+        and policy.min_free_kbytes is None
+        and policy.watermark_scale_factor is None
+    )
+    recorded = _recorded_limits(zone, rules) if as_recorded else None
+    if recorded is not None:
+        low, high = recorded
+    elif fraction is not None and fraction >= 8:
+        low = high = max(zone.managed // fraction // nr_cpus, 4 * size)
+    else:
+        low = max(zone.low // nr_cpus, 4 * size)
+        high = max(zone.managed // 8 // nr_cpus, 4 * size)
+    low = _given(policy.pcp_high_min, low)
+    if not rules.pcp_auto_tuned:
+        return low, low
+    return low, _given(policy.pcp_high_max, high)
+
+
+def _recorded_limits(zone: Zone, rules: KernelRules) -> tuple[int, int] | None:
+    """The limits a zone's pagesets show; a kernel that does not print them has a fixed `high`."""
+    found = zone.pagesets[0] if zone.pagesets else None
+    if found is None:
+        return None
+    if found.high_min is not None and found.high_max is not None:
+        return found.high_min, found.high_max
+    return None if rules.pcp_auto_tuned else (found.high, found.high)

@@ -1,0 +1,1 @@
+"""Pageblock ownership: per-CPU lists that own whole pageblocks."""

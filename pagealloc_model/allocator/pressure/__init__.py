@@ -1,0 +1,1 @@
+"""Memory pressure: kswapd, direct reclaim, compaction, kcompactd."""

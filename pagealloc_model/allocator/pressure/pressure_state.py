@@ -1,0 +1,151 @@
+"""What an elastic replay's state has beyond a literal one's, set up from policy and assumptions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core import pressure_layout as pr
+from pagealloc_model.allocator.core.state import State
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.policy.policy import Assumptions, Policy
+from pagealloc_model.recording.machine import Machine
+
+GAP_CAP = 32
+"""Pages to which newer kernels cap compact_gap (S9.1)."""
+
+
+def with_pressure(
+    state: State,
+    rules: KernelRules,
+    policy: Policy,
+    assumptions: Assumptions,
+    *,
+    seed: int = 0,
+    start_ns: int | None = None,
+) -> State:
+    """A state with room for LRU lists, kswapd, compaction and requests; all of it idle and empty.
+
+    Args:
+        state: a literal one; its arrays are taken over.
+        rules: the kernel generation.
+        policy: swept fields.
+        assumptions: ours.
+        seed: of the draws.
+        start_ns: when the first half second until proactive compaction begins; None: now.
+    """
+    machine = state.machine
+    base = len(state.st)
+    nodes = base + pr.SCALARS
+    zones = nodes + len(machine.nodes) * pr.NODE_WORDS
+    compactors = zones + len(machine.zones) * pr.ZONE_WORDS
+    end = compactors + (1 + len(machine.nodes)) * pr.COMPACTOR_WORDS
+    st = np.zeros(end, np.int64)
+    st[:base] = state.st
+    st[at.PRESSURE_BASE] = base
+    _set_switches(st, policy)
+    words = _scalars(rules, policy, assumptions) | {
+        pr.SEED: seed,
+        pr.NODES_BASE: nodes,
+        pr.ZONES_BASE: zones,
+        pr.COMPACTORS_BASE: compactors,
+        pr.QUEUE_HEAD: -1,
+        pr.QUEUE_TAIL: -1,
+    }
+    for offset, value in words.items():
+        st[base + offset] = int(value)
+    begun = int(st[at.NOW]) if start_ns is None else start_ns
+    for node in range(len(machine.nodes)):
+        _set_node(st[nodes + node * pr.NODE_WORDS :], machine, node, begun)
+    for zone in range(len(machine.zones)):
+        _set_zone(st[zones + zone * pr.ZONE_WORDS :], machine, zone)
+    lists = st[compactors:].reshape(-1, pr.COMPACTOR_WORDS)
+    lists[:, pr.RUN_TARGETS : pr.RUN_TARGETS + at.ORDERS] = -1
+    lists[:, [pr.RUN_SOURCES, pr.RUN_CAPTURED, pr.RUN_LAST_MIGRATED]] = -1
+    return replace(state, st=st, folios=np.zeros(len(state.pages), pr.FOLIO))
+
+
+def _set_switches(st: np.ndarray, policy: Policy) -> None:
+    """What shared decisions read: defrag_mode, and that a free ends no run of kswapd."""
+    watermarks = policy.defrag_watermarks
+    if watermarks is None:
+        watermarks = policy.defrag_mode
+    st[at.KSWAPD_RECORDED] = 1
+    st[at.DEFRAG_MODE] = bool(policy.defrag_mode)
+    st[at.BLOCK_WATERMARKS] = bool(watermarks)
+
+
+def _scalars(rules: KernelRules, policy: Policy, assumptions: Assumptions) -> dict[int, int]:
+    elastic = assumptions.elastic
+    assists = policy.defrag_kswapd_assist
+    if assists is None:
+        assists = policy.defrag_mode
+    gap = policy.compact_gap
+    if gap is None:
+        gap = GAP_CAP if rules.compact_gap_capped else 0
+    threshold, share = policy.extfrag_threshold, policy.compaction_proactiveness
+    return {
+        pr.FILE_REFERENCED: elastic.file_referenced_per_mille,
+        pr.ANON_REFERENCED: elastic.anon_referenced_per_mille,
+        pr.FILE_DIRTY: elastic.file_dirty_per_mille,
+        pr.ANON_SCAN_PERCENT: elastic.anon_scan_percent,
+        pr.RECLAIM_SCAN_NS: elastic.reclaim_scan_ns,
+        pr.RECLAIM_FREE_NS: elastic.reclaim_free_ns,
+        pr.KSWAPD_WAKE_NS: elastic.kswapd_wake_ns,
+        pr.COMPACT_SCAN_NS: elastic.compact_scan_ns,
+        pr.COMPACT_MIGRATE_NS: elastic.compact_migrate_ns,
+        pr.ANON_MIGRATION_FAILS: elastic.anon_migration_fails_per_mille,
+        pr.FILE_MIGRATION_FAILS: elastic.file_migration_fails_per_mille,
+        pr.COMPACTION_CONTENDED: elastic.compaction_contended_per_mille,
+        pr.COMPACT_GAP_MAX: gap,
+        pr.EXTFRAG_THRESHOLD: 500 if threshold is None else threshold,
+        pr.PROACTIVENESS: 20 if share is None else share,
+        pr.KSWAPD_ASSISTS: bool(assists),
+        pr.THP_DEFRAG: _thp_bits(policy, elastic.thp_madvised) + 1 if policy.thp_defrag else 0,
+        pr.HIGHATOMIC_FASTPATH: bool(policy.highatomic_fastpath),
+        pr.DEFRAG_FIXES: bool(policy.defrag_mode) and rules.defrag_mode_fixes,
+        pr.INITIAL_COMPACTION_IN_LOOP: rules.initial_compaction_in_loop,
+        pr.SUITABLE_BY_REQUEST_MARK: rules.suitable_by_request_mark,
+        pr.STALL_LEAVES_OUT_DEFERRED: rules.stall_leaves_out_deferred,
+        pr.ASYNC_SOURCE_BY_ORDER: rules.async_source_by_order,
+        pr.COMPACTION_NEEDS_RECLAIM: rules.compaction_needs_reclaim,
+    }
+
+
+def _thp_bits(policy: Policy, madvised: bool) -> int:
+    """The reclaim bits of huge-page requests under a setting (S8.5)."""
+    direct, kswapd = at.GFP_DIRECT_RECLAIM, at.GFP_KSWAPD_RECLAIM
+    with_advice, without = {
+        "always": (direct, direct | pr.GFP_NORETRY),
+        "defer": (kswapd, kswapd),
+        "defer+madvise": (direct, kswapd),
+        "madvise": (direct, 0),
+        "never": (0, 0),
+    }[str(policy.thp_defrag)]
+    return with_advice if madvised else without
+
+
+def _set_zone(words: np.ndarray, machine: Machine, index: int) -> None:
+    """A zone never compacted: scanners at its ends, nothing deferred."""
+    zone, order = machine.zones[index], machine.pageblock_order
+    words[pr.ZONE_ORDER_FAILED] = machine.max_order + 1
+    if zone.managed:
+        words[pr.ZONE_MIGRATE_ASYNC] = zone.start_pfn >> order << order
+        words[pr.ZONE_MIGRATE_SYNC] = words[pr.ZONE_MIGRATE_ASYNC]
+        words[pr.ZONE_FREE_FROM] = (zone.end_pfn - 1) >> order << order
+
+
+def _set_node(words: np.ndarray, machine: Machine, node: int, begun: int) -> None:
+    """An idle node: empty lists, kswapd asleep on the node's first CPU."""
+    lists = words[: pr.NODE_PAGES].reshape(-1, at.LIST_WORDS)
+    lists[:, at.HEAD] = -1
+    lists[:, at.TAIL] = -1
+    words[pr.KSWAPD_DUE] = at.NEVER
+    words[pr.KCOMPACTD_DUE] = at.NEVER
+    words[pr.KCOMPACTD_ZONE] = -1
+    words[pr.KCOMPACTD_HIGHEST] = len(machine.zone_types) - 1
+    words[pr.PROACTIVE_DUE] = begun + 500_000_000
+    own = [cpu for cpu, of in enumerate(machine.cpu_node_indices) if of == node]
+    words[pr.KSWAPD_CPU] = own[0] if own else 0

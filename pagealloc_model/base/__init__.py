@@ -1,0 +1,1 @@
+"""What everything rests on: errors, progress, the door to numba, working arrays, plain-text tables."""

@@ -1,0 +1,191 @@
+"""Charts as text: bars, histograms and time series in at most 72 columns.
+
+ASCII unless UTF-8 is asked for; every value that a bar stands for is printed behind it.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pagealloc_model.base.text.layout import NOT_AVAILABLE, WIDTH, number
+
+HEIGHT = 9
+"""Lines of a time series."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Glyphs:
+    """The characters that charts are made of.
+
+    Attributes:
+        fills: of bars, one per series.
+        marks: of points, one per series.
+        both: where points of several series meet.
+        vertical: axis.
+        horizontal: axis.
+        corner: of the axes.
+    """
+
+    fills: str
+    marks: str
+    both: str
+    vertical: str
+    horizontal: str
+    corner: str
+
+
+ASCII = Glyphs(fills="#=:-", marks="*o+x", both="@", vertical="|", horizontal="-", corner="+")
+UTF8 = Glyphs(
+    fills="\u2588\u2592\u2591\u2591",
+    marks="\u25cf\u25cb\u25b2\u25b3",
+    both="\u25c9",
+    vertical="\u2502",
+    horizontal="\u2500",
+    corner="\u2514",
+)
+
+
+def bar_chart(
+    title: str,
+    bars: Mapping[str, Sequence[float]],
+    series: Sequence[str],
+    *,
+    log: bool = False,
+    glyphs: Glyphs = ASCII,
+    width: int = WIDTH,
+) -> str:
+    """One group of bars per label, one bar in it per series.
+
+    Args:
+        title: what is counted, with its unit.
+        bars: label -> a value per series; NaN is shown as NA.
+        series: their names.
+        log: lengths go with log(1 + value), for values that span decades.
+        glyphs: characters to draw with.
+        width: characters per line at most.
+    """
+    numbers = {label: [_shown(value) for value in values] for label, values in bars.items()}
+    value_size = max((len(text) for texts in numbers.values() for text in texts), default=0)
+    label_size = max((len(label) for label in bars), default=0)
+    name_size = max(len(name) for name in series)
+    room = width - label_size - name_size - value_size - 5
+    known = [value for values in bars.values() for value in values if not math.isnan(value)]
+    largest = _length(max(known, default=0.0), log)
+    lines = textwrap.wrap(title + (" (bars go with log(1 + value))" if log else ""), width)
+    for label, values in bars.items():
+        for index, value in enumerate(values):
+            share = 0.0 if math.isnan(value) or not largest else _length(value, log) / largest
+            length = max(round(share * room), int(value > 0))
+            words = label if index == 0 else ""
+            bar = glyphs.fills[index % len(glyphs.fills)] * length
+            text = numbers[label][index].rjust(value_size)
+            head = f"{words:<{label_size}} {series[index]:<{name_size}} {glyphs.vertical}"
+            lines.append(f"{head}{bar:<{room}} {text}".rstrip())
+    return "\n".join(lines)
+
+
+def histogram(
+    title: str,
+    counts: Mapping[int, Sequence[float]],
+    series: Sequence[str],
+    *,
+    glyphs: Glyphs = ASCII,
+    width: int = WIDTH,
+) -> str:
+    """Counts by bin, each bin a power of two n that holds sizes from n to 2n - 1.
+
+    Args:
+        title: what is counted.
+        counts: lower end of a bin -> a count per series.
+        series: their names.
+        glyphs: characters to draw with.
+        width: characters per line at most.
+    """
+    bars = {_bin_words(low): values for low, values in sorted(counts.items())}
+    return bar_chart(title, bars, series, log=True, glyphs=glyphs, width=width)
+
+
+def time_series(
+    title: str,
+    seconds: np.ndarray,
+    series: Mapping[str, np.ndarray],
+    *,
+    glyphs: Glyphs = ASCII,
+    width: int = WIDTH,
+) -> str:
+    """Values over time, one mark per column and series.
+
+    Args:
+        title: quantity and unit.
+        seconds: float, shape (samples,), ascending.
+        series: name -> values, shape (samples,); NaN leaves a gap.
+        glyphs: characters to draw with.
+        width: characters per line at most.
+    """
+    values = np.stack(list(series.values())).astype(float)
+    low, high = _limits(values)
+    labels = [_shown(high - (high - low) * row / (HEIGHT - 1)) for row in range(HEIGHT)]
+    axis_size = max(map(len, labels))
+    columns = width - axis_size - 2
+    rows = _plotted(seconds, values, low, high, columns, glyphs)
+    keys = [f"{glyphs.marks[index]} {name}" for index, name in enumerate(series)]
+    if len(series) > 1:
+        keys.append(f"{glyphs.both} both")
+    lines = [*textwrap.wrap(title, width), "  ".join(keys)]
+    for row, label in enumerate(labels):
+        shown = label if row in (0, HEIGHT // 2, HEIGHT - 1) else ""
+        lines.append(f"{shown:>{axis_size}} {glyphs.vertical}{rows[row]}".rstrip())
+    lines.append(f"{'':>{axis_size}} {glyphs.corner}{glyphs.horizontal * columns}")
+    first, last = f"{seconds[0]:.1f}", f"{seconds[-1]:.1f} s"
+    lines.append(f"{'':>{axis_size}}  {first}{last:>{columns - len(first)}}")
+    return "\n".join(lines)
+
+
+def _plotted(
+    seconds: np.ndarray,
+    values: np.ndarray,
+    low: float,
+    high: float,
+    columns: int,
+    glyphs: Glyphs,
+) -> list[str]:
+    """Lines of marks, the highest values first."""
+    canvas = [[" "] * columns for _ in range(HEIGHT)]
+    span = float(seconds[-1] - seconds[0]) or 1.0
+    column_of = np.minimum((seconds - seconds[0]) / span * columns, columns - 1).astype(int)
+    for index, line in enumerate(values):
+        for column in range(columns):
+            inside = line[(column_of == column) & ~np.isnan(line)]
+            if not len(inside):
+                continue
+            share = (float(inside.mean()) - low) / ((high - low) or 1.0)
+            row = HEIGHT - 1 - round(share * (HEIGHT - 1))
+            taken = canvas[row][column] != " "
+            canvas[row][column] = glyphs.both if taken else glyphs.marks[index]
+    return ["".join(line) for line in canvas]
+
+
+def _limits(values: np.ndarray) -> tuple[float, float]:
+    """The axis' ends: from 0, unless all values lie within a tenth of the highest."""
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return 0.0, 1.0
+    low, high = float(known.min()), float(known.max())
+    return (low, high) if low > 0.9 * high and high > low else (min(low, 0.0), high or 1.0)
+
+
+def _length(value: float, log: bool) -> float:
+    return math.log1p(max(value, 0.0)) if log else max(value, 0.0)
+
+
+def _shown(value: float) -> str:
+    return NOT_AVAILABLE if math.isnan(value) else number(value)
+
+
+def _bin_words(low: int) -> str:
+    return str(low) if low == 1 else f"{low}-{2 * low - 1}"

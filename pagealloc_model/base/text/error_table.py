@@ -1,0 +1,75 @@
+"""Predicted against measured, beside a null model, as text for a mail or a terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from pagealloc_model.base.text.layout import (
+    WIDTH,
+    Row,
+    ascii_only,
+    number,
+    paragraph,
+    percent,
+    text_table,
+)
+
+RULE = (
+    "error: (predicted - measured) / measured, unless the unit says otherwise; null: the same "
+    "error of the null model, which knows nothing of the allocator; imposed: taken from the "
+    "recording, so its error says nothing about the model; NA: not available."
+)
+ABSOLUTE_UNITS = ("share", "fraction", "tv", "total variation")
+
+
+def error_table(
+    errors: pd.DataFrame, kernel: pd.DataFrame | None = None, *, width: int = WIDTH
+) -> str:
+    """The error table of one validation as plain text.
+
+    Args:
+        errors: columns metric, scope, measured, predicted, error, unit, null_model, null_error,
+            kind.
+        kernel: the same of a kernel build, to stand beside them in place of the null model's.
+        width: characters per line at most.
+    """
+    beside = {} if kernel is None else {(row.metric, row.scope): row for row in kernel.itertuples()}
+    rows = [
+        Row(
+            heading=_heading(row),
+            label=ascii_only(str(row.scope)),
+            cells=_cells(row, beside.get((row.metric, row.scope)), kernel is not None),
+        )
+        for row in errors.itertuples()
+    ]
+    titles = ("measured", "predicted", "error", "null error")
+    if kernel is not None:
+        titles = ("measured", "model", "error", "kernel", "error")
+    header = Row(heading="metric", label="scope", cells=titles)
+    rule = RULE if kernel is None else f"{RULE} kernel: predicted by the kernel build's own code."
+    return f"{text_table(header, rows, width=width)}\n\n{paragraph(rule, width=width)}\n"
+
+
+def _cells(row: Any, kernel: Any, with_kernel: bool) -> tuple[str, ...]:
+    model = (number(row.measured), number(row.predicted), _error(row.error, row))
+    if not with_kernel:
+        return (*model, _error(row.null_error, row))
+    if kernel is None:
+        return (*model, number(pd.NA), number(pd.NA))
+    return (*model, number(kernel.predicted), _error(kernel.error, kernel))
+
+
+def _heading(row: Any) -> str:
+    unit = f" ({row.unit})" if row.unit else ""
+    imposed = ", imposed" if row.kind == "imposed" else ""
+    null = f", null model: {row.null_model}" if isinstance(row.null_model, str) else ""
+    return ascii_only(f"{row.metric}{unit}{imposed}{null if row.null_model else ''}")
+
+
+def _error(value: object, row: Any) -> str:
+    """Relative errors in percent; errors that are absolute by their unit as they are."""
+    if str(row.unit).lower() in ABSOLUTE_UNITS:
+        return number(value)
+    return percent(value)

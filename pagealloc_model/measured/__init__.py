@@ -1,0 +1,1 @@
+"""What the recorded kernel did, in the tables that a replay predicts."""

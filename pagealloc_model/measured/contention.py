@@ -1,0 +1,235 @@
+"""Contended acquisitions of zone->lock, from lock:contention_begin and _end (T8).
+
+Recordings name neither locks nor functions. A zone's lock shows by what its holder does next: the
+events that the allocator emits under zone->lock follow on the same CPU at once. Which of the
+allocator's functions waited shows by its return address in the call chain, and by what followed
+most often where that address waited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from pagealloc_model.recording.trace.columns import Event, Trace
+from pagealloc_model.recording.zone_map import UNKNOWN_ZONE, ZoneMap
+
+BEGIN, END = "lock:contention_begin", "lock:contention_end"
+SPIN = 1
+"""Bit of `flags` that spinlocks set."""
+
+NEXT_EVENT_NS = 50_000
+"""What a CPU does within this time of getting a lock it does under it, or right after."""
+
+UNDER_LOCK = (Event.ZONE_LOCKED, Event.PCPU_DRAIN, Event.EXTFRAG)
+SITES = ("refill", "drain", "buddy_alloc", "direct_free", "other")
+OTHER = SITES.index("other")
+_LOCK_FRAMES = 2
+"""Frames above the caller in a spinlock's chain: the slow path and the lock function itself."""
+_CONTEXT_MARKERS = np.uint64(0xFFFFFFFFFFFFF000)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Contention:
+    """Contended acquisitions of the zones' locks.
+
+    Attributes:
+        known: whether the recording can show them at all.
+        waits: time_ns (when the wait began), node, zone, cpu, site, wait_ns; one row each. Empty
+            where not known.
+        notes: how they were recognised, or why they cannot be known; one line each.
+    """
+
+    known: bool
+    waits: pd.DataFrame
+    notes: tuple[str, ...]
+
+
+def measured_contention(trace: Trace, zones: ZoneMap) -> Contention:
+    """Contended acquisitions of the zones' locks in a recording.
+
+    Args:
+        trace: the recording's events.
+        zones: which zone a page belongs to.
+    """
+    begins, ends = trace.tables.get(BEGIN), trace.tables.get(END)
+    if begins is None or ends is None:
+        return _unknown(f"{BEGIN} and {END} were not recorded")
+    if not (np.asarray(begins["flags"]) & SPIN).any():
+        return _unknown(
+            "no spinlock ever appears contended: a guest without paravirtual spinlocks takes them "
+            "by test-and-set and emits nothing (T8)"
+        )
+    begin, end = _pairs(begins, ends)
+    following = _following(trace, ends, end)
+    address = np.asarray(begins["lock_addr"])[begin]
+    zone, votes = _zone_of_address(trace, zones, address, following)
+    inside = zone != UNKNOWN_ZONE
+    if not inside.any() and not has_paravirtual_spinlocks(trace):
+        return _unknown(
+            f"none of {len(address)} contended acquisitions was of a lock that allocator events "
+            "followed, and who waits for a native spinlock behind its holder alone emits nothing "
+            "(T8)"
+        )
+    begin, end, following, zone = (each[inside] for each in (begin, end, following, zone))
+    site = _sites(trace, begins, begin, following)
+    started = np.asarray(begins["time_ns"])[begin]
+    waits = pd.DataFrame(
+        {
+            "time_ns": started,
+            "node": [zones.zones[code].node for code in zone],
+            "zone": [zones.zones[code].name for code in zone],
+            "cpu": np.asarray(begins["cpu"])[begin].astype(np.int64),
+            "site": np.array(SITES, object)[site],
+            "wait_ns": np.asarray(ends["time_ns"])[end] - started,
+        }
+    )
+    return Contention(known=True, waits=waits, notes=_notes(len(address), waits, votes))
+
+
+def has_paravirtual_spinlocks(trace: Trace) -> bool:
+    """Whether contended spinlocks show although no more than two CPUs can contend (T8).
+
+    Native ones show from the second waiter on, so larger machines leave this open: False.
+    """
+    begins = trace.tables.get(BEGIN)
+    cpus = trace.nr_cpus or int(trace.cpu.max(initial=0)) + 1
+    return begins is not None and cpus <= 2 and bool((np.asarray(begins["flags"]) & SPIN).any())
+
+
+def _unknown(reason: str) -> Contention:
+    columns = ["time_ns", "node", "zone", "cpu", "site", "wait_ns"]
+    note = f"contended acquisitions of zone->lock cannot be known: {reason}"
+    return Contention(known=False, waits=pd.DataFrame(columns=columns), notes=(note,))
+
+
+def _notes(contentions: int, waits: pd.DataFrame, votes: int) -> tuple[str, ...]:
+    if not len(waits):
+        return (
+            f"none of {contentions} contended acquisitions was of a lock that allocator events "
+            "followed: zone->lock was never seen contended",
+        )
+    return (
+        f"{len(waits)} of {contentions} contended acquisitions were of zone->lock, recognised by "
+        f"the {votes} that an event under the lock followed on the same CPU",
+    )
+
+
+def _pairs(
+    begins: Mapping[str, np.ndarray], ends: Mapping[str, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of contentions of spinlocks and of their ends: the CPU's next end at that address."""
+    spin = np.flatnonzero(np.asarray(begins["flags"]) & SPIN)
+    time_ns = np.concatenate([np.asarray(begins["time_ns"])[spin], ends["time_ns"]])
+    cpu = np.concatenate([np.asarray(begins["cpu"])[spin], ends["cpu"]])
+    address = np.concatenate([np.asarray(begins["lock_addr"])[spin], ends["lock_addr"]])
+    row = np.concatenate([spin, np.arange(len(ends["time_ns"]))])
+    is_end = np.arange(len(row)) >= len(spin)
+    order = np.lexsort((is_end, time_ns, address, cpu))
+    follows = np.zeros(len(order), bool)
+    if len(order):
+        before, after = order[:-1], order[1:]
+        follows[:-1] = (
+            ~is_end[before]
+            & is_end[after]
+            & (cpu[before] == cpu[after])
+            & (address[before] == address[after])
+        )
+    first = np.flatnonzero(follows)
+    return row[order[first]], row[order[np.minimum(first + 1, len(order) - 1)]]
+
+
+def _following(trace: Trace, ends: Mapping[str, np.ndarray], rows: np.ndarray) -> np.ndarray:
+    """Trace row of each end's next event on its CPU by its task, -1 if none is near."""
+    following = np.full(len(rows), -1, np.int64)
+    end_time = np.asarray(ends["time_ns"])[rows]
+    end_cpu = np.asarray(ends["cpu"])[rows]
+    end_task = np.asarray(ends["pid"])[rows]
+    for cpu in np.unique(end_cpu):
+        mine = np.flatnonzero(trace.cpu == cpu)
+        asked = np.flatnonzero(end_cpu == cpu)
+        place = np.searchsorted(trace.time_ns[mine], end_time[asked])
+        inside = place < len(mine)
+        asked, found = asked[inside], mine[place[inside]]
+        near = trace.time_ns[found] - end_time[asked] <= NEXT_EVENT_NS
+        near &= trace.pid[found] == end_task[asked]
+        following[asked[near]] = found[near]
+    return following
+
+
+def _zone_of_address(
+    trace: Trace, zones: ZoneMap, address: np.ndarray, following: np.ndarray
+) -> tuple[np.ndarray, int]:
+    """Zone code of each contention's lock, and the number of events that told.
+
+    A lock is a zone's if, of the contentions that some event follows, most are followed by one
+    under zone->lock; the zone is the one that most of those events' pages lie in.
+    """
+    events = np.where(following >= 0, trace.event[following], -1)
+    told = np.isin(events, np.array(UNDER_LOCK))
+    pages_zone = zones.codes(trace.pfn[following])
+    zone = np.full(len(address), UNKNOWN_ZONE, np.int8)
+    votes = 0
+    for lock in np.unique(address[told]):
+        same = address == lock
+        if told[same].sum() * 2 <= (events[same] >= 0).sum():
+            continue
+        codes = pages_zone[same & told]
+        codes = codes[codes != UNKNOWN_ZONE]
+        if len(codes):
+            zone[same] = np.bincount(codes).argmax()
+            votes += int((same & told).sum())
+    return zone, votes
+
+
+def _sites(
+    trace: Trace, begins: Mapping[str, np.ndarray], rows: np.ndarray, following: np.ndarray
+) -> np.ndarray:
+    """Site of each contention: what most often follows where the same function waits."""
+    callers = _callers(trace, begins, rows)
+    single = _single_page_sites(trace, following)
+    site = np.full(len(rows), OTHER)
+    for caller in np.unique(callers):
+        same = callers == caller
+        known = single[same & (single != OTHER)]
+        if len(known) * 2 > same.sum():
+            site[same] = np.bincount(known).argmax()
+    return site
+
+
+def _single_page_sites(trace: Trace, following: np.ndarray) -> np.ndarray:
+    """What each contention's next event alone says of its site."""
+    last = len(trace) - 1
+    event = np.where(following >= 0, trace.event[following], -1)
+    site = np.full(len(following), OTHER)
+    site[event == Event.PCPU_DRAIN] = SITES.index("drain")
+    for index in np.flatnonzero(np.isin(event, (Event.ZONE_LOCKED, Event.EXTFRAG))):
+        row = following[index]
+        later = row + 1
+        while later < last and trace.cpu[later] != trace.cpu[row]:
+            later += 1
+        direct = (
+            later <= last
+            and trace.event[later] == Event.ALLOC
+            and trace.pfn[later] == trace.pfn[row]
+        )
+        site[index] = SITES.index("buddy_alloc" if direct else "refill")
+    site[event == Event.FREE] = SITES.index("direct_free")
+    return site
+
+
+def _callers(trace: Trace, begins: Mapping[str, np.ndarray], rows: np.ndarray) -> np.ndarray:
+    """Return address into the function that took the lock; 0 without a call chain."""
+    if "callchain_start" not in begins:
+        return np.zeros(len(rows), np.uint64)
+    callers = np.zeros(len(rows), np.uint64)
+    for index, row in enumerate(rows):
+        start, length = int(begins["callchain_start"][row]), int(begins["callchain_len"][row])
+        chain = trace.callchains[start : start + length]
+        frames = chain[chain < _CONTEXT_MARKERS]
+        if len(frames) > _LOCK_FRAMES:
+            callers[index] = frames[_LOCK_FRAMES]
+    return callers

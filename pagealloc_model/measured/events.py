@@ -1,0 +1,163 @@
+"""Tables read off the recorded events: fallbacks, outcomes, transactions and lock traffic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from pagealloc_model.measured.request_class import (
+    REQUEST_CLASSES,
+    may_direct_reclaim,
+    request_classes,
+)
+from pagealloc_model.measured.transactions import CAUSES, SITES, UNKNOWN_ORDER, Transactions
+from pagealloc_model.recording.trace.columns import Event, Trace
+from pagealloc_model.recording.zone_map import ZoneMap
+
+FALLBACK_KINDS = ("claim_block", "claim", "steal")
+_EXTFRAG = "kmem:mm_page_alloc_extfrag"
+DIRECT_RECLAIM = "vmscan:mm_vmscan_direct_reclaim_begin"
+
+
+def fallbacks_table(
+    trace: Trace, *, migratetypes: Sequence[str], pageblock_order: int
+) -> pd.DataFrame:
+    """Fallback operations by requested and found type and order (T6).
+
+    A buddy of at least pageblock order is a whole block claimed; below, the block changed owner
+    (claim) or one page was taken (steal). One refill can make many.
+    """
+    names = ("alloc_migratetype", "fallback_migratetype", "alloc_order", "fallback_order")
+    table = trace.tables.get(_EXTFRAG, {})
+    none = np.zeros(0, np.int64)
+    columns = {name: np.asarray(table.get(name, none), np.int64) for name in names}
+    owned = np.asarray(table.get("change_ownership", none)) != 0
+    kind = np.where(columns["fallback_order"] >= pageblock_order, 0, np.where(owned, 1, 2))
+    frame = pd.DataFrame({**columns, "kind": kind})
+    counted = frame.groupby([*names, "kind"]).size().reset_index(name="count")
+    for name in names[:2]:
+        counted[name] = _named(counted[name].to_numpy(), migratetypes)
+    counted["kind"] = _named(counted["kind"].to_numpy(), FALLBACK_KINDS)
+    return counted
+
+
+def outcomes_table(trace: Trace, *, pmd_order: int, reclaim_recorded: bool) -> pd.DataFrame:
+    """Calls of the core allocator by class and order; one user request may make several (T2).
+
+    `stalled` counts calls during which their task entered direct reclaim.
+
+    Args:
+        trace: the events.
+        pmd_order: order of a huge page.
+        reclaim_recorded: whether direct reclaim would show in the trace; if not, `stalled` is NA.
+    """
+    allocs = np.flatnonzero(trace.event == Event.ALLOC)
+    order = trace.order[allocs]
+    request_class = request_classes(
+        trace.gfp[allocs], order, bits=trace.gfp_bits, pmd_order=pmd_order
+    )
+    frame = pd.DataFrame(
+        {
+            "class": request_class.astype(np.int64),
+            "order": order.astype(np.int64),
+            "asked": 1,
+            "failed": (trace.pfn[allocs] < 0).astype(np.int64),
+            "stalled": _stalled(trace, allocs).astype(np.int64),
+        }
+    )
+    counted = frame.groupby(["class", "order"], as_index=False).sum().astype("Int64")
+    counted["succeeded"] = counted["asked"] - counted["failed"]
+    counted["class"] = _named(counted["class"].to_numpy(np.int64), REQUEST_CLASSES)
+    counted["reason"] = ""
+    if not reclaim_recorded:
+        counted["stalled"] = pd.array([pd.NA] * len(counted), "Int64")
+        counted["reason"] = f"stalled: {DIRECT_RECLAIM} was not recorded"
+    columns = ["class", "order", "asked", "succeeded", "failed", "stalled", "reason"]
+    return counted[columns].astype({"order": "int64", "reason": "str"})
+
+
+def _stalled(trace: Trace, allocs: np.ndarray) -> np.ndarray:
+    """Mask of allocations whose task began direct reclaim since its allocation before.
+
+    Only requests that may reclaim count: an interrupt's requests carry the task's id too.
+    """
+    stalled = np.zeros(len(allocs), bool)
+    begins = trace.tables.get(DIRECT_RECLAIM)
+    reclaims = may_direct_reclaim(trace.gfp[allocs], trace.gfp_bits)
+    if begins is None or not reclaims.any():
+        return stalled
+    candidates = np.flatnonzero(reclaims)
+    rows = allocs[candidates]
+    times = np.concatenate([trace.time_ns[rows], begins["time_ns"]])
+    tasks = np.concatenate([trace.pid[rows], begins["pid"]])
+    number = np.concatenate([candidates, np.full(len(begins["pid"]), -1)])
+    sequence = np.lexsort((times, tasks))
+    number, tasks = number[sequence], tasks[sequence]
+    is_alloc = number >= 0
+    last = len(number) - 1
+    following = np.minimum.accumulate(np.where(is_alloc, np.arange(last + 1), last)[::-1])[::-1]
+    begin = np.flatnonzero(~is_alloc)
+    ends = following[begin]
+    same = is_alloc[ends] & (tasks[ends] == tasks[begin])
+    stalled[number[ends[same]]] = True
+    return stalled
+
+
+def transactions_full_table(
+    transactions: Transactions, zones: ZoneMap, *, migratetypes: Sequence[str]
+) -> pd.DataFrame:
+    """One row per transaction; NA for what its events do not say."""
+    order = pd.array(transactions.order, "Int64")
+    order[transactions.order == UNKNOWN_ORDER] = pd.NA
+    return pd.DataFrame(
+        {
+            "time_ns": transactions.time_ns,
+            **_zone_columns(transactions.zone, zones),
+            "cpu": transactions.cpu.astype(np.int64),
+            "site": _named(transactions.site, SITES),
+            "cause": _named(transactions.cause, CAUSES),
+            "objects": _unknown_below_zero(transactions.objects),
+            "pages": _unknown_below_zero(transactions.pages),
+            "order": order,
+            "migratetype": _named(transactions.migratetype, migratetypes),
+        }
+    )
+
+
+def transactions_table(full: pd.DataFrame) -> pd.DataFrame:
+    """Histogram of transaction sizes by zone, CPU, site and cause."""
+    keys = ["node", "zone", "cpu", "site", "cause", "objects"]
+    return full.groupby(keys, dropna=False).size().reset_index(name="transactions")
+
+
+def lock_table(full: pd.DataFrame, *, start_ns: int, bin_ns: int) -> pd.DataFrame:
+    """Lock holds, objects and pages by bin of time, zone and site.
+
+    Hold and wait times are never visible in events (T8): NA.
+    """
+    start = start_ns + (full["time_ns"] - start_ns) // bin_ns * bin_ns
+    keys = ["time_ns", "node", "zone", "site"]
+    grouped = full.assign(time_ns=start).groupby(keys, dropna=False)
+    table = grouped[["objects", "pages"]].sum(min_count=1).reset_index()
+    table.insert(len(keys), "acquisitions", grouped.size().to_numpy())
+    for name in ("hold_ns", "wait_ns", "max_hold_ns"):
+        table[name] = pd.array([pd.NA] * len(table), "Float64")
+    return table
+
+
+def _zone_columns(code: np.ndarray, zones: ZoneMap) -> Mapping[str, object]:
+    node = pd.array([*(zone.node for zone in zones.zones), pd.NA], "Int64")
+    return {"node": node[code], "zone": _named(code, [zone.name for zone in zones.zones])}
+
+
+def _named(code: np.ndarray, names: Sequence[str]) -> pd.Series:
+    """Names by number, NA for numbers without one."""
+    known = (code >= 0) & (code < len(names))
+    place = np.where(known, code, len(names))
+    return pd.Series(np.array([*names, None], object)[place], dtype="str")
+
+
+def _unknown_below_zero(values: np.ndarray) -> pd.arrays.IntegerArray:
+    return pd.arrays.IntegerArray(values.astype(np.int64), values < 0)

@@ -1,0 +1,138 @@
+"""Allocator events CPU by CPU: what transactions are read off (T1.4, T11)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import IntEnum
+
+import numpy as np
+
+from pagealloc_model.recording.trace.columns import Trace
+
+
+class Probe(IntEnum):
+    """Kprobe events of a bundle; they share `Stream.kind` with `Event`."""
+
+    BULK_ALLOC = 10
+    BULK_ALLOC_RETURN = 11
+    BULK_FREE = 12
+    FREE_ONE = 13
+    DRAIN_ZONE = 14
+
+
+_PROBE_EVENTS = {
+    "pa:pcp_bulk_alloc": Probe.BULK_ALLOC,
+    "pa:pcp_bulk_alloc_ret": Probe.BULK_ALLOC_RETURN,
+    "pa:pcp_bulk_free": Probe.BULK_FREE,
+    "pa:free_one": Probe.FREE_ONE,
+    "pa:drain_zone": Probe.DRAIN_ZONE,
+}
+
+
+_VALUES = {
+    Probe.BULK_ALLOC: "count",
+    Probe.BULK_ALLOC_RETURN: "got",
+    Probe.BULK_FREE: "pindex",
+}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Stream:
+    """Kmem and probe events sorted by CPU, then time; all columns have one length.
+
+    Attributes:
+        cpu: int16.
+        time_ns: int64.
+        kind: int8, values of `Event` and `Probe`.
+        pid: int32 thread id.
+        pfn: int64; -1 for probes that name no page.
+        order: int8; -1 for probes that name none.
+        migratetype: int8, as in the trace; of BULK_ALLOC the list's.
+        percpu_refill: int8, as in the trace.
+        zone_address: uint64, the probes' zone pointer, 0 elsewhere.
+        value: int64, `count` of BULK_ALLOC, `got` of BULK_ALLOC_RETURN, `pindex` of BULK_FREE,
+            else 0.
+    """
+
+    cpu: np.ndarray
+    time_ns: np.ndarray
+    kind: np.ndarray
+    pid: np.ndarray
+    pfn: np.ndarray
+    order: np.ndarray
+    migratetype: np.ndarray
+    percpu_refill: np.ndarray
+    zone_address: np.ndarray
+    value: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def take(self, index: np.ndarray) -> Stream:
+        """The rows of an index or mask, in its order."""
+        return Stream(**{name: column[index] for name, column in self._columns().items()})
+
+    def _columns(self) -> dict[str, np.ndarray]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def is_kind(self, *kinds: IntEnum) -> np.ndarray:
+        """Mask of the rows of some kinds."""
+        return np.isin(self.kind, np.array(kinds, np.int8))
+
+
+def allocator_stream(trace: Trace, *, with_probes: bool) -> Stream:
+    """The trace's main rows, merged with its probe events where asked, CPU by CPU."""
+    parts = [_main_rows(trace)]
+    if with_probes:
+        parts += [
+            _probe_rows(trace, name, probe)
+            for name, probe in _PROBE_EVENTS.items()
+            if name in trace.tables
+        ]
+    merged = parts[0]
+    if len(parts) > 1:
+        columns = [part._columns() for part in parts]
+        merged = Stream(
+            **{name: np.concatenate([each[name] for each in columns]) for name in columns[0]}
+        )
+        merged = merged.take(np.argsort(merged.time_ns, kind="stable"))
+    return merged.take(np.argsort(merged.cpu, kind="stable"))
+
+
+def _main_rows(trace: Trace) -> Stream:
+    rows = len(trace)
+    return Stream(
+        cpu=trace.cpu,
+        time_ns=trace.time_ns,
+        kind=trace.event.astype(np.int8),
+        pid=trace.pid,
+        pfn=trace.pfn,
+        order=trace.order,
+        migratetype=trace.migratetype,
+        percpu_refill=trace.percpu_refill,
+        zone_address=np.zeros(rows, np.uint64),
+        value=np.zeros(rows, np.int64),
+    )
+
+
+def _probe_rows(trace: Trace, name: str, probe: Probe) -> Stream:
+    table = trace.tables[name]
+    rows = len(table["time_ns"])
+
+    def column(field: str, missing: int, dtype: type) -> np.ndarray:
+        if field in table:
+            return table[field].astype(dtype)
+        return np.full(rows, missing, dtype)
+
+    return Stream(
+        cpu=table["cpu"],
+        time_ns=table["time_ns"],
+        kind=np.full(rows, probe, np.int8),
+        pid=table["pid"],
+        pfn=column("pfn", -1, np.int64),
+        order=column("order", -1, np.int8),
+        migratetype=column("mt", -1, np.int8),
+        percpu_refill=np.full(rows, -1, np.int8),
+        zone_address=column("zone", 0, np.uint64),
+        value=column(_VALUES.get(probe, ""), 0, np.int64),
+    )

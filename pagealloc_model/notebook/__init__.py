@@ -1,0 +1,1 @@
+"""What notebooks use: widgets, and runs without a person."""

@@ -1,0 +1,59 @@
+"""What an executed notebook shows: its figures, and the text of the post it ends in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import plotly.graph_objects as go
+
+from pagealloc_model.base.text.layout import WIDTH, ascii_only, folded
+from pagealloc_model.notebook.headless.execution import tagged_cells
+from pagealloc_model.notebook.headless.static_widgets import PLOTLY_MIME
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
+
+POST = "post"
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
+_TAG = re.compile(r"<[^>]+>")
+_LONGEST_NAME = 48
+
+
+def figures_of(notebook: NotebookNode) -> dict[str, go.Figure]:
+    """All figures in order, by names such as "03_pageblocks_by_migratetype"."""
+    found: dict[str, go.Figure] = {}
+    for cell in notebook.cells:
+        for output in cell.get("outputs", ()):
+            shown = output.get("data", {}).get(PLOTLY_MIME)
+            if shown is not None:
+                figure = go.Figure({name: shown[name] for name in ("data", "layout")})
+                found[f"{len(found) + 1:02d}_{_name(figure)}"] = figure
+    return found
+
+
+def post_text(notebook: NotebookNode) -> str:
+    """What the cells tagged "post" print; without such cells, all that is printed.
+
+    Lines are folded at 72 columns, and nothing but ASCII is left.
+    """
+    cells = tagged_cells(notebook, POST) or [
+        cell for cell in notebook.cells if cell.cell_type == "code"
+    ]
+    printed = "\n".join(text for cell in cells for text in _printed(cell))
+    return ascii_only("\n".join(folded(line, WIDTH) for line in printed.splitlines())) + "\n"
+
+
+def _printed(cell: NotebookNode) -> Iterator[str]:
+    for output in cell.outputs:
+        if output.output_type == "stream" and output.name == "stdout":
+            yield output.text
+
+
+def _name(figure: go.Figure) -> str:
+    """The figure's title, or its first note's words, as part of a file name."""
+    notes = [note.text for note in figure.layout.annotations if note.text]
+    title = figure.layout.title.text or (notes[0] if notes else "figure")
+    words = _NOT_IN_NAMES.sub("_", _TAG.sub("", title).lower()).strip("_")
+    return words[:_LONGEST_NAME].rstrip("_")

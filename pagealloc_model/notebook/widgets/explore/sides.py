@@ -1,0 +1,180 @@
+"""Replays of both policies for one part of a recording, kept while they may be asked for again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import pandas as pd
+
+import pagealloc_model as pm
+from pagealloc_model.measured.lock_cost_fit import recorded_costs
+from pagealloc_model.predicted.locks.lock_timing import LockModel, lock_times
+from pagealloc_model.predicted.pageblock_map import pageblock_map
+from pagealloc_model.predicted.reclaim_mode import literal_part
+from pagealloc_model.show import figures
+
+if TYPE_CHECKING:
+    from pagealloc_model.notebook.widgets.explore.question import Question, Window
+    from pagealloc_model.policy.policy import Policy
+    from pagealloc_model.predicted.replay import Replay
+    from pagealloc_model.recording.recording import Bundle
+
+BASE, CANDIDATE = "base", "candidate"
+KEPT = 3
+"""Base replays to keep: changing the tab or the candidate needs no new one."""
+
+INSTANT_S = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sides:
+    """What one state of the explorer is drawn from.
+
+    Attributes:
+        base: replay of the policy compared with.
+        candidate: replay of the controls' policy.
+        measured: what the recording itself shows.
+        start_ns: the recording's first event.
+        window: the part on show, in seconds.
+        acquisitions: of zone->lock in a replay, with times by costs fitted to the recording.
+        blocks: the pageblocks when a replay ends.
+        before: the pageblocks when the part begins.
+    """
+
+    base: Replay
+    candidate: Replay
+    measured: pm.Measured
+    start_ns: int
+    window: Window
+    acquisitions: Callable[[Replay], pd.DataFrame]
+    blocks: Callable[[Replay], pd.DataFrame]
+    before: Callable[[], pd.DataFrame]
+
+    def predicted(self, table: str) -> dict[str, pd.DataFrame]:
+        """A table of both replays by label, on the recording's time axis."""
+        both = {BASE: self.base, CANDIDATE: self.candidate}
+        return {label: self._timed(getattr(each, table)) for label, each in both.items()}
+
+    def recorded(self, table: str) -> pd.DataFrame:
+        """A table of what was measured, inside the part on show."""
+        found = self._timed(getattr(self.measured, table))
+        if "time_s" not in found:
+            return found
+        inside = found[found["time_s"].between(*self.window)]
+        inside.attrs.update(found.attrs)
+        return inside
+
+    def _timed(self, table: pd.DataFrame) -> pd.DataFrame:
+        if "time_ns" not in table:
+            return table
+        timed = figures.since_start(table, self.start_ns)
+        timed.attrs.update(table.attrs)
+        return timed
+
+
+class SidesOf:
+    """Replays a recording for questions, one at a time.
+
+    Args:
+        bundle: the recording.
+    """
+
+    def __init__(self, bundle: Bundle) -> None:
+        self.bundle = bundle
+        first, last = bundle.trace.demand_span_ns
+        self.start_ns = first
+        self.seconds = (last - first) / 1e9
+        self._checkpoints = pm.Checkpoints()
+        self._replays: dict[tuple[Policy, Window | None], Replay] = {}
+        self._acquisitions: WeakKeyDictionary[Replay, pd.DataFrame] = WeakKeyDictionary()
+        self._blocks: WeakKeyDictionary[Replay, pd.DataFrame] = WeakKeyDictionary()
+
+    @cached_property
+    def measured(self) -> pm.Measured:
+        """What the recording itself shows."""
+        return pm.measure(self.bundle)
+
+    @cached_property
+    def lock_model(self) -> LockModel:
+        """Costs fitted to the recording, without what tracing adds."""
+        return LockModel(costs=recorded_costs(self.bundle, with_intervals=False).untraced())
+
+    def acquisitions(self, replay: Replay) -> pd.DataFrame:
+        """Acquisitions of zone->lock in a replay with their times; computed once for each."""
+        if replay not in self._acquisitions:
+            self._acquisitions[replay] = lock_times(replay, self.lock_model).acquisitions
+        return self._acquisitions[replay]
+
+    def blocks(self, replay: Replay) -> pd.DataFrame:
+        """The pageblocks when a replay ends; computed once for each."""
+        if replay not in self._blocks:
+            self._blocks[replay] = pageblock_map(replay.final)
+        return self._blocks[replay]
+
+    def answer(
+        self, question: Question, progress: Callable[[float], None], cancelled: threading.Event
+    ) -> Sides:
+        """Both replays of a question; literal ones, of as much of the policies as those have.
+
+        Raises:
+            PageallocError: the recording cannot be replayed so.
+            Cancelled: the event was set.
+        """
+        window = question.window
+        base_policy, policy = literal_part(question.base), literal_part(question.candidate)
+        base = self._kept(base_policy, window, progress, cancelled)
+        candidate = base
+        if policy != base_policy:
+            candidate = self._replay(policy, window, progress, cancelled)
+        begin = window[0] if window else 0.0
+        return Sides(
+            base=base,
+            candidate=candidate,
+            measured=self.measured,
+            start_ns=self.start_ns,
+            window=window or (-self.seconds, 2 * self.seconds),
+            acquisitions=self.acquisitions,
+            blocks=self.blocks,
+            before=lambda: self._blocks_at(base_policy, begin),
+        )
+
+    def _kept(
+        self,
+        policy: Policy,
+        window: Window | None,
+        progress: Callable[[float], None],
+        cancelled: threading.Event,
+    ) -> Replay:
+        key = (policy, window)
+        if key not in self._replays:
+            replay = self._replay(policy, window, progress, cancelled)
+            while len(self._replays) >= KEPT:
+                del self._replays[next(iter(self._replays))]
+            self._replays[key] = replay
+        return self._replays[key]
+
+    def _replay(
+        self,
+        policy: Policy,
+        window: Window | None,
+        progress: Callable[[float], None],
+        cancelled: threading.Event,
+    ) -> Replay:
+        return pm.replay(
+            self.bundle,
+            policy,
+            window=window,
+            checkpoints=self._checkpoints,
+            progress=progress,
+            cancel=cancelled.is_set,
+        )
+
+    def _blocks_at(self, policy: Policy, second: float) -> pd.DataFrame:
+        """The pageblocks at an instant of the base replay."""
+        window = (0.0, max(second, INSTANT_S))
+        return self.blocks(self._kept(policy, window, lambda _: None, threading.Event()))

@@ -1,0 +1,200 @@
+"""A plotly figure in a notebook, of which only what moves is sent and drawn again."""
+
+from __future__ import annotations
+
+import base64
+from functools import lru_cache
+from typing import Any
+
+import anywidget
+import ipywidgets
+import numpy as np
+import plotly.graph_objects as go
+import traitlets
+from plotly.offline import get_plotlyjs
+
+from pagealloc_model.notebook.widgets.moves import moves_between
+from pagealloc_model.show.figures.drawing import Drawing
+
+_LIBRARY = """
+const library = (window.pageallocPlotly ??= (() => {
+  let arrived;
+  const ready = new Promise(resolve => { arrived = resolve; });
+  return { ready, arrived };
+})());
+"""
+"""The promise of plotly that all pictures of a page wait for, whichever comes first."""
+
+_LOAD = """
+function initialize({ model }) {
+  const source = new Blob([model.get("source")], { type: "text/javascript" });
+  const address = URL.createObjectURL(source);
+  // not waited for: anywidget gives up on what takes two seconds, as plotly does on a busy machine
+  import(address).then(() => {
+    URL.revokeObjectURL(address);
+    library.arrived(window.Plotly);
+  });
+}
+export default { initialize };
+"""
+
+_DRAW = """
+const NOW = {
+  mode: "immediate",
+  transition: { duration: 0 },
+  frame: { duration: 0, redraw: false },
+};
+
+// a copy in which plotly finds coordinates as arrays; maps stay in its binary form
+function unpacked(value) {
+  if (Array.isArray(value)) return value.map(unpacked);
+  if (value === null || typeof value !== "object") return value;
+  if (value.bdata !== undefined && value.shape === undefined)
+    return new Float64Array(Uint8Array.from(atob(value.bdata), each => each.charCodeAt(0)).buffer);
+  return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, unpacked(each)]));
+}
+
+function initialize({ model }) {
+  model.on("msg:custom", ({ moves }) => {
+    for (const [number, moved] of moves) Object.assign(model.get("drawn").data[number], moved);
+  });
+}
+
+// the lines alone, and the axes that they left; neither axes that the user zoomed nor other lines
+async function moveLines(Plotly, plot, moves, stretched) {
+  const frame = { data: moves.map(([, moved]) => moved), traces: moves.map(([number]) => number) };
+  // the promise that animate returns waits for one more frame
+  const moved = new Promise(resolve => plot.once("plotly_transitioned", resolve));
+  Plotly.animate(plot, frame, NOW);
+  await moved;
+  const axes = stretched.filter(name => plot.layout[name].autorange !== false);
+  if (axes.length)
+    await Plotly.relayout(plot, Object.fromEntries(axes.map(name => [`${name}.autorange`, true])));
+}
+
+async function render({ model, el }) {
+  const plot = document.createElement("div");
+  el.appendChild(plot);
+  const Plotly = await library.ready;
+  const whole = () => unpacked(model.get("drawn"));
+  const { data, layout } = whole();
+  let last = Plotly.newPlot(plot, data, layout);
+  plot.on("plotly_selected", selected => {
+    if (!selected?.range?.x) return;
+    model.set("brushed", selected.range.x);
+    model.save_changes();
+  });
+  const then = step => {
+    performance.mark("pagealloc-picture-received");
+    last = last.then(step).then(() => performance.mark("pagealloc-picture-drawn"));
+  };
+  const redraw = () => then(() => {
+    const { data, layout } = whole();
+    return Plotly.react(plot, data, layout);
+  });
+  const move = ({ moves, stretched }) => {
+    const isAnyHidden = plot.data.some(trace => trace.visible === "legendonly");
+    if (stretched === null || isAnyHidden) redraw();
+    else then(() => moveLines(Plotly, plot, unpacked(moves), stretched));
+  };
+  model.on("change:drawn", redraw);
+  model.on("msg:custom", move);
+  const room = new ResizeObserver(() => {
+    const width = plot.clientWidth;
+    if (width && plot._fullLayout && width !== plot._fullLayout.width)
+      last = last.then(() => Plotly.Plots.resize(plot));
+  });
+  room.observe(plot);
+  await last;
+  return () => {
+    room.disconnect();
+    model.off("change:drawn", redraw);
+    model.off("msg:custom", move);
+    Plotly.purge(plot);
+  };
+}
+export default { initialize, render };
+"""
+
+
+class PlotlyLibrary(anywidget.AnyWidget):
+    """Invisible; brings plotly to the page, once for all pictures of a kernel."""
+
+    _esm = _LIBRARY + _LOAD
+    source = traitlets.Unicode(get_plotlyjs()).tag(sync=True)
+
+
+@lru_cache(maxsize=1)
+def plotly_library() -> PlotlyLibrary:
+    """The one of this kernel."""
+    return PlotlyLibrary()
+
+
+class Picture(anywidget.AnyWidget):
+    """A figure that changes in place: lines that moved are sent and drawn alone.
+
+    Args:
+        drawing: what to show first.
+
+    Attributes:
+        drawing: what is on show.
+        brushed: from and to on the x axis, where the user dragged over the figure to select.
+        drawn: the same as plotly's `data` and `layout`; a page that connects later gets it whole.
+    """
+
+    _esm = _LIBRARY + _DRAW
+    brushed = traitlets.List(traitlets.Float()).tag(sync=True)
+    drawn = traitlets.Dict().tag(
+        sync=True, to_json=lambda value, _: as_json(value), from_json=lambda value, _: value
+    )
+
+    def __init__(self, drawing: Drawing) -> None:
+        plotly_library()
+        self.drawing = drawing
+        super().__init__(drawn=_whole(drawing), layout=ipywidgets.Layout(width="100%"))
+
+    @property
+    def figure(self) -> go.Figure:
+        """What is on show, as plotly's figure."""
+        return self.drawing.figure()
+
+    def show(self, drawing: Drawing) -> None:
+        """Show another figure instead."""
+        moves = moves_between(self.drawing, drawing)
+        self.drawing = drawing
+        if moves is None:
+            self.drawn = _whole(drawing)
+            return
+        if not moves.coordinates:
+            return
+        for number, moved in moves.coordinates.items():
+            self.drawn["data"][number].update(moved)
+        self.send(
+            {
+                "moves": [[number, as_json(moved)] for number, moved in moves.coordinates.items()],
+                "stretched": moves.stretched,
+            }
+        )
+
+
+def _whole(drawing: Drawing) -> dict[str, Any]:
+    """Layout and copies of the traces; what the user zoomed or hid stays so."""
+    layout = drawing.layout | {"uirevision": "kept"}
+    return {"data": [dict(trace) for trace in drawing.traces], "layout": layout}
+
+
+def as_json(value: Any) -> Any:
+    """The value with arrays of numbers in plotly's binary form, other arrays as lists."""
+    if isinstance(value, dict):
+        return {name: as_json(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(each) for each in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    if not isinstance(value, np.ndarray):
+        return value
+    if value.dtype.kind not in "iuf":
+        return value.tolist()
+    numbers = np.ascontiguousarray(value, np.float64)
+    packed = {"dtype": "f8", "bdata": base64.b64encode(numbers).decode()}
+    return packed if value.ndim == 1 else packed | {"shape": ", ".join(map(str, value.shape))}

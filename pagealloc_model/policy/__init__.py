@@ -1,0 +1,1 @@
+"""What the kernel could do (`Policy`), what we assume (`Assumptions`), what versions differ in."""

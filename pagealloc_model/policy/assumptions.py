@@ -1,0 +1,126 @@
+"""What we assume where a recording is silent; printed with every result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+
+from pagealloc_model.base.errors import PolicyError
+
+PER_MILLE = "_per_mille"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElasticAssumptions:
+    """What the model's reclaim and compaction find, and what that costs (S9.8, S10.4).
+
+    None is fitted to a recording or a post. Shares are drawn per page, seeded, so that two policies
+    meet the same answers.
+
+    Attributes:
+        file_referenced_per_mille: scanned pages of files that turn out to be in use.
+        anon_referenced_per_mille: the same of anonymous pages.
+        file_dirty_per_mille: scanned pages of files that must be written first.
+        anon_scan_percent: share of the anonymous lists that a pass scans, in percent of what it
+            would of files; 0: no swap.
+        reclaim_scan_ns: time to look at a page, ns.
+        reclaim_free_ns: time to free one, ns.
+        kswapd_wake_ns: time from a wake to the first step of kswapd, ns.
+        compact_scan_ns: time for compaction to look at a page, ns.
+        compact_migrate_ns: time to move one, ns.
+        anon_migration_fails_per_mille: moves of anonymous pages that fail.
+        file_migration_fails_per_mille: the same of pages of files.
+        compaction_contended_per_mille: clusters at which an asynchronous compaction gives way.
+        thp_madvised: huge pages are asked for in madvised memory; read where a policy changes
+            `thp_defrag`.
+    """
+
+    file_referenced_per_mille: int = 50
+    anon_referenced_per_mille: int = 500
+    file_dirty_per_mille: int = 20
+    anon_scan_percent: int = 0
+    reclaim_scan_ns: int = 300
+    reclaim_free_ns: int = 500
+    kswapd_wake_ns: int = 20_000
+    compact_scan_ns: int = 50
+    compact_migrate_ns: int = 2_000
+    anon_migration_fails_per_mille: int = 20
+    file_migration_fails_per_mille: int = 50
+    compaction_contended_per_mille: int = 0
+    thp_madvised: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what is no share and no time.
+
+        Raises:
+            PolicyError: a value below 0, or a share above the whole.
+        """
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.type == "bool":
+                continue
+            most = 1 << 40
+            if each.name.endswith(PER_MILLE):
+                most = 1000
+            elif each.name.endswith("_percent"):
+                most = 100
+            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+                raise PolicyError(
+                    f"assumptions: {each.name}={value!r}: write a whole number from 0 to {most}"
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assumptions:
+    """What we assume where the recording is silent; printed with every result.
+
+    Attributes:
+        reclaim: "literal": frees done by reclaim replay as recorded (S10.4); "elastic": they are
+            left out, and the model's own kswapd, direct reclaim and compaction decide.
+        decay_period_ns: time between two decay ticks of a CPU (S4.8: nominally 1 s), where the
+            recording does not show them.
+        decay_phase_ns: when within a period CPU 0's decay tick comes, on the recording's clock. It
+            depends on when the machine booted; only recorded ticks show it.
+        hidden_migratetype: migratetype of allocations the recording does not show (T9); bulk
+            allocations are mostly unmovable.
+        start: "recorded": begin with the state that the recording's files and first touches show;
+            "empty": with all managed pages free, for synthetic demand.
+        free_high_batch: the CPU's data-cache slice exceeds 3 batches (FREE_HIGH_BATCH, S4.6).
+        counters: what watermark tests read: "exact" counts, or counts that are "lagged" by what
+            each CPU has not passed on yet (S1.10).
+        elastic: what reclaim and compaction find and cost, in an elastic replay.
+    """
+
+    reclaim: str = "literal"
+    decay_period_ns: int = 1_000_000_000
+    decay_phase_ns: int = 0
+    hidden_migratetype: int = 0
+    start: str = "recorded"
+    free_high_batch: bool = True
+    counters: str = "exact"
+    elastic: ElasticAssumptions = field(default_factory=ElasticAssumptions)
+
+    def __post_init__(self) -> None:
+        """Refuse values no replay knows.
+
+        Raises:
+            PolicyError: an unknown reclaim mode, start or kind of counters, a period below a
+                millisecond, a phase outside it, a bad migratetype.
+        """
+        if self.counters not in ("exact", "lagged"):
+            raise PolicyError(
+                f"assumptions: counters={self.counters!r} is not known; use 'exact' or 'lagged'"
+            )
+        if self.start not in ("recorded", "empty"):
+            raise PolicyError(
+                f"assumptions: start={self.start!r} is not known; use 'recorded' or 'empty'"
+            )
+        if self.reclaim not in ("literal", "elastic"):
+            raise PolicyError(
+                f"assumptions: reclaim={self.reclaim!r} is not known; use 'literal' or 'elastic'"
+            )
+        if self.decay_period_ns < 1_000_000:
+            raise PolicyError("assumptions: decay_period_ns must be at least 1000000 (1 ms)")
+        if not 0 <= self.decay_phase_ns < self.decay_period_ns:
+            raise PolicyError("assumptions: decay_phase_ns must be within the period")
+        if self.hidden_migratetype not in (0, 1, 2):
+            raise PolicyError("assumptions: hidden_migratetype must be 0, 1 or 2")

@@ -1,0 +1,328 @@
+"""Behaviours of the allocator that differ between kernel versions (S13)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from pagealloc_model.base.errors import PolicyError
+
+BY_ANSWERS = "evidence"
+"""The word for `rules=` that lets what the recorded kernel did choose, too."""
+
+
+def _rule(meaning: str, source: str) -> Any:
+    return field(metadata={"meaning": meaning, "source": source})
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelRules:
+    """One kernel generation's rules; every field is a row of S13.
+
+    Attributes are documented by their `meaning` metadata. `name` is the preset's name, `source`
+    the release whose source was read for it, "" where recordings stand in for it, and `inferred`
+    names the fields whose value neither shows (S13).
+    """
+
+    name: str
+    high_order_flush_adds_half_high_min: bool = _rule(
+        "high-order frees flush once free_count >= batch + high_min/2, not batch", "S4.6"
+    )
+    pcp_auto_tuned: bool = _rule(
+        "pcp->high moves between high_min and high_max, transfers follow alloc_factor and "
+        "free_count; otherwise high is fixed at high_min and drains double by free_factor",
+        "S4.3 to S4.6",
+    )
+    pcp_decays: bool = _rule("pcp->high sinks with every vmstat tick", "S4.8")
+    free_batched: bool = _rule("the free path drains in chunks of pcp->batch", "S4.7")
+    decay_batched: bool = _rule("the periodic decay drains in chunks of pcp->batch", "S4.8")
+    full_drain_batched: bool = _rule(
+        "draining a zone's lists drops the lock after every batch << S pages", "S4.9"
+    )
+    fallback_from_largest: bool = _rule(
+        "a fallback moves the largest buddy of another type, or its block's free pages, to the "
+        "requester's lists; otherwise claim, then steal",
+        "S6.5",
+    )
+    lists_match_blocks: bool = _rule(
+        "a free page is on the lists of its block's type: drains look the type up, merges and "
+        "conversions retag; otherwise pages keep the type they had when freed",
+        "S4.6, S5.3, S5.6",
+    )
+    free_split_by_block: bool = _rule(
+        "a page above pageblock order is freed block by block, each with its own type", "S5.4"
+    )
+    highatomic_needs_high: bool = _rule(
+        "only non-blocking requests with __GFP_HIGH may use the highatomic reserve", "S2.6"
+    )
+    highatomic_from_pcp: bool = _rule(
+        "requests served by a per-CPU list grow the highatomic reserve", "S7.1"
+    )
+    highatomic_refills_pcp: bool = _rule(
+        "HIGHATOMIC requests may refill a per-CPU list instead of going to the buddy", "S4.4"
+    )
+    reserve_cap_rounded: bool = _rule(
+        "the reserve's cap is the share rounded up to blocks, none below a block; otherwise the "
+        "share plus a block",
+        "S7.2",
+    )
+    watermark_subtracts_free: bool = _rule(
+        "watermark tests subtract the free highatomic pages; otherwise all reserved ones", "S3.3"
+    )
+    movable_min_capped: bool = _rule(
+        "ZONE_MOVABLE has a small min watermark of its own and no share in min_free_kbytes", "S1.6"
+    )
+    below_high_tested: bool = _rule(
+        "requests test the high watermark first and note zones below it", "S3.1"
+    )
+    boost_retry_by_high: bool = _rule(
+        "order-0 requests with __GFP_HIGH are retried without the boost; otherwise those with "
+        "__GFP_ATOMIC that do not reclaim",
+        "S3.3",
+    )
+    boosted_wake_needs_bit: bool = _rule(
+        "only requests that may wake kswapd do so for a boosted zone", "S3.2"
+    )
+    skips_busy_kswapd_nodes: bool = _rule(
+        "with several nodes, a first walk of the zonelist leaves out nodes whose kswapd runs",
+        "S3.1",
+    )
+    huge_lists_hold_blocks: bool = _rule(
+        "the per-CPU lists behind those of costly orders hold pages of pageblock order; otherwise "
+        "transparent huge pages",
+        "S1.9",
+    )
+    refill_counted_at_end: bool = _rule(
+        "a refill's pages leave the count of free pages together, at its end", "S1.10"
+    )
+    initial_compaction_in_loop: bool = _rule(
+        "compaction that comes before reclaim is the first turn of the slow path's loop; otherwise "
+        "it precedes the loop, and its result may end a request",
+        "S8.1",
+    )
+    compaction_needs_reclaim: bool = _rule(
+        "only requests that may reclaim directly may compact", "S8.1"
+    )
+    compact_gap_capped: bool = _rule(
+        "compaction asks for no more than 32 free pages beside the watermark", "S9.1"
+    )
+    suitable_by_request_mark: bool = _rule(
+        "compaction measures free memory by the request's own watermark", "S9.1"
+    )
+    async_source_by_order: bool = _rule(
+        "asynchronous compaction for whole blocks moves pages of movable blocks for any request",
+        "S9.3",
+    )
+    stall_leaves_out_deferred: bool = _rule(
+        "compact_stall leaves out attempts that were deferred", "S9"
+    )
+    defrag_mode_fixes: bool = _rule(
+        "under defrag_mode, requests that may not reclaim fall back instead of failing", "S8.6"
+    )
+    source: str = ""
+    inferred: tuple[str, ...] = ()
+
+    @staticmethod
+    def rule_names() -> tuple[str, ...]:
+        """The fields that are rules, in order."""
+        return tuple(each.name for each in fields(KernelRules) if each.metadata)
+
+    @staticmethod
+    def preset(name: str) -> KernelRules:
+        """The preset of one kernel series.
+
+        Raises:
+            PolicyError: no such preset.
+        """
+        try:
+            return PRESETS[name]
+        except KeyError:
+            raise PolicyError(f"no rules preset {name!r}; there are {', '.join(PRESETS)}") from None
+
+    @staticmethod
+    def named(text: str) -> KernelRules:
+        """The rules that words such as "6.18" or "6.18,free_batched=true" name.
+
+        Raises:
+            PolicyError: no such preset or rule, or a value that is neither true nor false.
+        """
+        name, *settings = text.split(",")
+        return replace(KernelRules.preset(name.strip()), **dict(map(_parse_setting, settings)))
+
+    def spelled(self) -> str:
+        """The words that `named` takes for these rules."""
+        preset = PRESETS.get(self.name, self)
+        changed = [
+            f"{rule}={str(getattr(self, rule)).lower()}"
+            for rule in self.rule_names()
+            if getattr(self, rule) != getattr(preset, rule)
+        ]
+        return ",".join([self.name, *changed])
+
+    @staticmethod
+    def series(release: str) -> str:
+        """Major and minor version, as 6.18 of "6.18.44-generic"; "" if there is none."""
+        match = re.match(r"(\d+)\.(\d+)", release)
+        return f"{int(match[1])}.{int(match[2])}" if match else ""
+
+    @staticmethod
+    def for_release(release: str) -> tuple[KernelRules, str]:
+        """The preset nearest to a kernel release, and one line on how well it fits.
+
+        Args:
+            release: as `uname -r` prints it, such as "6.18.44-generic"; "" if unknown.
+
+        Raises:
+            PolicyError: the release is older than every preset.
+        """
+        series = KernelRules.series(release)
+        if not series:
+            newest = list(PRESETS)[-1]
+            return PRESETS[newest], f"kernel release unknown, rules {newest} assumed"
+        version = tuple(int(part) for part in series.split("."))
+        known = {tuple(int(part) for part in name.split(".")): name for name in PRESETS}
+        older = [each for each in known if each <= version]
+        if not older:
+            raise PolicyError(
+                f"kernel {release} is older than the oldest rules preset "
+                f"({next(iter(PRESETS))}); name one with rules= or --rules to go on all the same"
+            )
+        nearest = max(older)
+        name = known[nearest]
+        if nearest == version:
+            return PRESETS[name], f"rules {name} from kernel release {release}"
+        newest_known = max(known)
+        relation = "newer than every preset" if version > newest_known else "between presets"
+        return PRESETS[name], f"kernel {release} is {relation}, rules {name} assumed"
+
+
+def _parse_setting(setting: str) -> tuple[str, bool]:
+    rule, _, value = (part.strip() for part in setting.partition("="))
+    if rule not in KernelRules.rule_names():
+        known = ", ".join(KernelRules.rule_names())
+        raise PolicyError(f"rules have no field {rule!r}; fields: {known}")
+    if value.lower() not in ("true", "false"):
+        raise PolicyError(f"rule {setting!r}: write {rule}=true or {rule}=false")
+    return rule, value.lower() == "true"
+
+
+_6_1 = KernelRules(
+    name="6.1",
+    source="6.1.192",
+    high_order_flush_adds_half_high_min=False,
+    pcp_auto_tuned=False,
+    pcp_decays=False,
+    free_batched=False,
+    decay_batched=False,
+    full_drain_batched=True,
+    fallback_from_largest=True,
+    lists_match_blocks=False,
+    free_split_by_block=False,
+    highatomic_needs_high=True,
+    highatomic_from_pcp=True,
+    highatomic_refills_pcp=True,
+    reserve_cap_rounded=False,
+    watermark_subtracts_free=False,
+    movable_min_capped=False,
+    below_high_tested=False,
+    boost_retry_by_high=False,
+    boosted_wake_needs_bit=False,
+    skips_busy_kswapd_nodes=False,
+    refill_counted_at_end=True,
+    huge_lists_hold_blocks=True,
+    initial_compaction_in_loop=False,
+    compaction_needs_reclaim=False,
+    compact_gap_capped=False,
+    suitable_by_request_mark=False,
+    async_source_by_order=False,
+    stall_leaves_out_deferred=False,
+    defrag_mode_fixes=False,
+)
+_6_12 = replace(
+    _6_1,
+    name="6.12",
+    source="6.12.117",
+    pcp_auto_tuned=True,
+    pcp_decays=True,
+    decay_batched=True,
+    fallback_from_largest=False,
+    lists_match_blocks=True,
+    free_split_by_block=True,
+    reserve_cap_rounded=True,
+    watermark_subtracts_free=True,
+    movable_min_capped=True,
+    below_high_tested=True,
+    boost_retry_by_high=True,
+    boosted_wake_needs_bit=True,
+    refill_counted_at_end=False,
+    huge_lists_hold_blocks=False,
+)
+_6_15 = replace(
+    _6_12,
+    name="6.15",
+    source="",
+    decay_batched=False,
+    highatomic_needs_high=False,
+    suitable_by_request_mark=True,
+    inferred=tuple(
+        name
+        for name in KernelRules.rule_names()
+        if name not in ("fallback_from_largest", "suitable_by_request_mark")
+    ),
+)
+"""The tree of March 2025 that "mm: page_alloc: defrag_mode kswapd/kcompactd assistance" was posted
+for; S13 has the source of each value."""
+_6_18 = replace(
+    _6_12,
+    name="6.18",
+    source="",
+    high_order_flush_adds_half_high_min=True,
+    skips_busy_kswapd_nodes=True,
+    inferred=(
+        "full_drain_batched",
+        "free_split_by_block",
+        "highatomic_needs_high",
+        "highatomic_from_pcp",
+        "highatomic_refills_pcp",
+        "reserve_cap_rounded",
+        "watermark_subtracts_free",
+        "movable_min_capped",
+        "below_high_tested",
+        "boost_retry_by_high",
+        "boosted_wake_needs_bit",
+        "skips_busy_kswapd_nodes",
+        "refill_counted_at_end",
+        "huge_lists_hold_blocks",
+        "initial_compaction_in_loop",
+        "compaction_needs_reclaim",
+        "compact_gap_capped",
+        "suitable_by_request_mark",
+        "async_source_by_order",
+        "stall_leaves_out_deferred",
+        "defrag_mode_fixes",
+    ),
+)
+_7_2 = replace(
+    _6_18,
+    name="7.2",
+    source="7.2.13",
+    free_batched=True,
+    highatomic_from_pcp=False,
+    highatomic_refills_pcp=False,
+    initial_compaction_in_loop=True,
+    compaction_needs_reclaim=True,
+    compact_gap_capped=True,
+    suitable_by_request_mark=True,
+    async_source_by_order=True,
+    stall_leaves_out_deferred=True,
+    defrag_mode_fixes=True,
+    inferred=(),
+)
+
+PRESETS: dict[str, KernelRules] = {each.name: each for each in (_6_1, _6_12, _6_15, _6_18, _7_2)}
+
+
+def preset_names() -> tuple[str, ...]:
+    """Names of the presets, oldest first."""
+    return tuple(PRESETS)

@@ -1,0 +1,357 @@
+"""What can be swept: `Policy`, the kernel's choices, and `Assumptions`, ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import Field, dataclass, field, fields
+from typing import Any
+
+from pagealloc_model.base.errors import PolicyError
+from pagealloc_model.policy.assumptions import Assumptions as Assumptions
+from pagealloc_model.policy.ownership_options import OwnershipOptions
+from pagealloc_model.policy.policy_fields import (
+    CHOICE,
+    NESTED,
+    Setting,
+    check_setting,
+    nested,
+    parse_setting,
+    setting,
+)
+
+_HIGHATOMIC = "highatomic reserve"
+_PCP = "per-CPU lists"
+_FALLBACK = "fallback and watermarks"
+_OWNERSHIP = "pageblock ownership"
+_PRESSURE = "compaction and defragmentation"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """What the kernel could do differently; `None` means "as recorded".
+
+    Each field's metadata carries `kernel_name`, `unit`, `minimum`, `maximum`, `step`, `default`
+    (mainline's value, None where it is computed from the machine), `meaning`, `source`, `group`,
+    `kind` ("int", "bool", "choice" or "nested") and `choices`; a nested field has the dataclass
+    that it holds as `options`, and that one's fields are settings with dotted names, see
+    `policy_settings`. Sliders, command-line help and docs are generated from it.
+
+    Raises:
+        PolicyError: a value outside its range or of the wrong kind.
+    """
+
+    highatomic_gate_order: int | None = setting(
+        "reserve_highatomic_pageblock() gate",
+        "reserve no pageblock for atomic requests of this order or below",
+        source='S7.2; "mm/page_alloc: skip high atomic reservation at or below costly order"',
+        group=_HIGHATOMIC,
+        unit="order",
+        maximum=10,
+        default=0,
+    )
+    highatomic_reserve_percent: int | None = setting(
+        "max_managed in reserve_highatomic_pageblock()",
+        "cap of the highatomic reserve as a share of the zone's managed pages",
+        source="S7.2",
+        group=_HIGHATOMIC,
+        unit="%",
+        maximum=10,
+        default=1,
+    )
+    highatomic_from_pcp: bool | None = setting(
+        "reserve after rmqueue_pcplist()",
+        "requests that a per-CPU list served grow the reserve too",
+        source="S7.1",
+        group=_HIGHATOMIC,
+        kind="bool",
+    )
+    costly_order: int | None = setting(
+        "PAGE_ALLOC_COSTLY_ORDER",
+        "largest order that is cheap to allocate: per-CPU lists hold orders up to it",
+        source="S1.9, S4.6",
+        group=_PCP,
+        unit="order",
+        maximum=9,
+        default=3,
+    )
+    pcp_batch: int | None = setting(
+        "pcp->batch",
+        "pages moved between a per-CPU list and the buddy at the base rate",
+        source="S4.2",
+        group=_PCP,
+        unit="pages",
+        minimum=1,
+        maximum=511,
+    )
+    pcp_high_min: int | None = setting(
+        "pcp->high_min",
+        "lower bound of the tuned per-CPU list length",
+        source="S4.3",
+        group=_PCP,
+        unit="pages",
+        maximum=1 << 20,
+        step=64,
+    )
+    pcp_high_max: int | None = setting(
+        "pcp->high_max",
+        "upper bound of the tuned per-CPU list length",
+        source="S4.3",
+        group=_PCP,
+        unit="pages",
+        maximum=1 << 20,
+        step=64,
+    )
+    percpu_pagelist_high_fraction: int | None = setting(
+        "vm.percpu_pagelist_high_fraction",
+        "share 1/N of the zone that all per-CPU lists may hold; 0 tunes automatically",
+        source="S4.3",
+        group=_PCP,
+        unit="1/N",
+        maximum=1024,
+        step=8,
+    )
+    pcp_batch_scale_max: int | None = setting(
+        "CONFIG_PCP_BATCH_SCALE_MAX",
+        "refills and drains grow up to batch << this",
+        source="S4.4, S4.6",
+        group=_PCP,
+        maximum=6,
+        default=5,
+    )
+    pcp_free_batched: bool | None = setting(
+        "free_frozen_page_commit() chunks",
+        "overflow frees go to the buddy in lock holds of pcp->batch pages each",
+        source='S4.7; "mm/page_alloc: batch page freeing in free_frozen_page_commit"',
+        group=_PCP,
+        kind="bool",
+    )
+    pcp_decay_batched: bool | None = setting(
+        "decay_pcp_high() chunks",
+        "so does what the periodic decay returns",
+        source='S4.8; "mm/page_alloc: batch page freeing in decay_pcp_high"',
+        group=_PCP,
+        kind="bool",
+    )
+    pcp_drain_batched: bool | None = setting(
+        "drain_pages_zone() chunks",
+        "full drains take pcp->batch pages a lock hold; otherwise batch << S, or all before 6.1.y",
+        source='S4.9; "mm/page_alloc: perform appropriate batching in drain_pages_zone"',
+        group=_PCP,
+        kind="bool",
+    )
+    min_free_kbytes: int | None = setting(
+        "vm.min_free_kbytes",
+        "memory below the min watermarks of all zones together",
+        source="S1.5, S1.6",
+        group=_FALLBACK,
+        unit="kB",
+        minimum=128,
+        maximum=1 << 22,
+        step=1024,
+    )
+    watermark_scale_factor: int | None = setting(
+        "vm.watermark_scale_factor",
+        "distance between watermarks in units of managed/10000",
+        source="S1.6",
+        group=_FALLBACK,
+        minimum=1,
+        maximum=3000,
+        default=10,
+    )
+    watermark_boost_factor: int | None = setting(
+        "vm.watermark_boost_factor",
+        "cap of the watermark boost after a fallback, in 1/10000 of the high watermark",
+        source="S1.7",
+        group=_FALLBACK,
+        maximum=30000,
+        step=1000,
+        default=15000,
+    )
+    pageblock_ownership: str | None = setting(
+        "pcp buddy",
+        "per-CPU lists take whole pageblocks, split and merge them; frees go to a block's owner",
+        source='S12; "[RFC 0/2] mm: page_alloc: pcp buddy allocator"',
+        group=_OWNERSHIP,
+        kind=CHOICE,
+        choices=("off", "pcp_buddy"),
+        default="off",
+    )
+    ownership: OwnershipOptions | None = field(
+        default=None,
+        metadata=nested(
+            "pcp buddy",
+            "what the pcp buddy allocator leaves open; read with pageblock_ownership=pcp_buddy",
+            source="S12.6",
+            group=_OWNERSHIP,
+            options=OwnershipOptions,
+        ),
+    )
+
+    defrag_mode: bool | None = setting(
+        "vm.defrag_mode",
+        "no fallback within a pageblock until the slow path gives up",
+        source='S8.6; "mm: page_alloc: defrag_mode"',
+        group=_PRESSURE,
+        kind="bool",
+    )
+    defrag_kswapd_assist: bool | None = setting(
+        "wake_all_kswapds() reclaim_order",
+        "requests wake kswapd for at least a pageblock; as defrag_mode unless given",
+        source='S8.6; "mm: page_alloc: defrag_mode kswapd/kcompactd assistance"',
+        group=_PRESSURE,
+        kind="bool",
+    )
+    defrag_watermarks: bool | None = setting(
+        "NR_FREE_PAGES_BLOCKS",
+        "kswapd and kcompactd meet watermarks in whole free blocks; as defrag_mode unless given",
+        source='S8.6; "mm: page_alloc: defrag_mode kswapd/kcompactd watermarks"',
+        group=_PRESSURE,
+        kind="bool",
+    )
+    compact_gap: int | None = setting(
+        "compact_gap() cap",
+        "most free pages that compaction asks for beside the watermark; 0 for no cap",
+        source="S9.1",
+        group=_PRESSURE,
+        unit="pages",
+        maximum=1 << 12,
+    )
+    extfrag_threshold: int | None = setting(
+        "vm.extfrag_threshold",
+        "fragmentation index up to which a costly order is left to reclaim",
+        source="S9.2",
+        group=_PRESSURE,
+        unit="1/1000",
+        maximum=1000,
+        step=10,
+        default=500,
+    )
+    compaction_proactiveness: int | None = setting(
+        "vm.compaction_proactiveness",
+        "how much fragmentation kcompactd tolerates before it compacts unasked; 0 never does",
+        source="S9.6",
+        group=_PRESSURE,
+        unit="%",
+        maximum=100,
+        step=5,
+        default=20,
+    )
+    thp_defrag: str | None = setting(
+        "/sys/kernel/mm/transparent_hugepage/defrag",
+        "what a fault may do to get a huge page",
+        source="S8.5",
+        group=_PRESSURE,
+        kind=CHOICE,
+        choices=("always", "defer", "defer+madvise", "madvise", "never"),
+        default="madvise",
+    )
+    highatomic_fastpath: bool | None = setting(
+        "ALLOC_HIGHATOMIC in the fast path",
+        "atomic requests may draw on the reserve before they are in need",
+        source="S7.3",
+        group=_HIGHATOMIC,
+        kind="bool",
+    )
+
+    def __post_init__(self) -> None:
+        """Check every value that is given against its field's range."""
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if value is not None:
+                check_setting(each.name, each.metadata, value)
+        fraction = self.percpu_pagelist_high_fraction
+        if fraction is not None and 0 < fraction < 8:
+            raise PolicyError(
+                f"policy percpu_pagelist_high_fraction={fraction}: the kernel takes 0 or 8 and more"
+            )
+
+    @classmethod
+    def parse(cls, settings: Iterable[str]) -> Policy:
+        """A policy from "field=value" words, as `--set` takes them; "none" means as recorded.
+
+        Raises:
+            PolicyError: a word without "=", an unknown field or a bad value.
+        """
+        values: dict[str, Setting | None] = {}
+        known = policy_settings()
+        for each in settings:
+            name, equals, text = each.partition("=")
+            name = name.strip()
+            if not equals:
+                raise PolicyError(f"policy setting {each!r}: write field=value")
+            if name not in known:
+                raise _no_such_field(name)
+            values[name] = parse_setting(name, known[name].metadata, text.strip())
+        return cls.from_settings(values)
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Setting | None]) -> Policy:
+        """A policy from plain values, nested fields by dotted names, as `given` returns them.
+
+        None means as recorded, or the default of a nested field.
+
+        Raises:
+            PolicyError: an unknown field or a bad value.
+        """
+        values: dict[str, Any] = {}
+        parts: dict[str, dict[str, Setting]] = {}
+        known = policy_settings()
+        for name, value in settings.items():
+            if name not in known:
+                raise _no_such_field(name)
+            outer, dot, inner = name.partition(".")
+            if not dot:
+                values[name] = value
+            elif value is not None:
+                parts.setdefault(outer, {})[inner] = value
+        for each in fields(cls):
+            if each.name in parts:
+                values[each.name] = each.metadata["options"](**parts[each.name])
+        return cls(**values)
+
+    def given(self) -> dict[str, Setting]:
+        """The settings that differ from "as recorded", plain values that JSON can hold.
+
+        Of a nested field, those that differ from its defaults, by dotted names.
+        """
+        settings: dict[str, Setting] = {}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.metadata["kind"] == NESTED and value is not None:
+                changed = value.given().items()
+                settings |= {f"{each.name}.{name}": part for name, part in changed}
+            elif value is not None:
+                settings[each.name] = value
+        return settings
+
+    def changed_by(self, other: Policy) -> Policy:
+        """This policy with the settings that another one gives."""
+        return Policy.from_settings(self.given() | other.given())
+
+    def __str__(self) -> str:
+        words = (
+            f"{name}={value if isinstance(value, str) else int(value)}"
+            for name, value in self.given().items()
+        )
+        return " ".join(words) or "as recorded"
+
+
+def field_kinds() -> dict[str, str]:
+    """Policy field -> "int", "bool", "choice" or "nested"."""
+    return {each.name: each.metadata["kind"] for each in fields(Policy)}
+
+
+def policy_settings() -> dict[str, Field[Any]]:
+    """Every single value that a policy has: its fields, those of nested ones by dotted names."""
+    settings: dict[str, Field[Any]] = {}
+    for each in fields(Policy):
+        if each.metadata["kind"] == NESTED:
+            inner = fields(each.metadata["options"])
+            settings |= {f"{each.name}.{option.name}": option for option in inner}
+        else:
+            settings[each.name] = each
+    return settings
+
+
+def _no_such_field(name: str) -> PolicyError:
+    return PolicyError(f"policy has no field {name!r}; fields: {', '.join(policy_settings())}")

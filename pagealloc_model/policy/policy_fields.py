@@ -1,0 +1,140 @@
+"""What a field of a policy says of itself, and how its values are read and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any
+
+from pagealloc_model.base.errors import PolicyError
+
+INT, BOOL, CHOICE, NESTED = "int", "bool", "choice", "nested"
+
+Setting = int | bool | str
+"""A value of one field: a number, a switch, or one of a field's choices."""
+
+SWITCH_WORDS = {"1": True, "0": False, "true": True, "false": False, "on": True, "off": False}
+
+
+def setting(
+    kernel_name: str,
+    meaning: str,
+    *,
+    source: str,
+    group: str,
+    unit: str = "",
+    minimum: int = 0,
+    maximum: int = 1,
+    step: int = 1,
+    default: Setting | None = None,
+    kind: str = INT,
+    choices: tuple[str, ...] = (),
+    starts_unset: bool = True,
+) -> Any:
+    """A field of a policy dataclass with its metadata, see `Policy`.
+
+    Args:
+        kernel_name: what the kernel calls it.
+        meaning: one line.
+        source: section of the spec, patch or post that it is from.
+        group: heading that it is shown under.
+        unit: of its number.
+        minimum: smallest number allowed.
+        maximum: largest.
+        step: of a slider.
+        default: what mainline does where the recording does not say; an option's default.
+        kind: INT, BOOL or CHOICE.
+        choices: words allowed, of a CHOICE.
+        starts_unset: the field's own default is None, "as recorded"; otherwise `default`.
+    """
+    return field(
+        default=None if starts_unset else default,
+        metadata={
+            "kernel_name": kernel_name,
+            "meaning": meaning,
+            "source": source,
+            "group": group,
+            "unit": unit,
+            "minimum": minimum,
+            "maximum": maximum,
+            "step": step,
+            "default": default,
+            "kind": kind,
+            "choices": choices,
+        },
+    )
+
+
+def nested(kernel_name: str, meaning: str, *, source: str, group: str, options: type) -> Any:
+    """Metadata of a field that holds a dataclass with settings of its own, None by default.
+
+    Args:
+        kernel_name: what the kernel calls it.
+        meaning: one line.
+        source: section of the spec, patch or post that it is from.
+        group: heading that it is shown under.
+        options: the dataclass.
+    """
+    return {
+        "kernel_name": kernel_name,
+        "meaning": meaning,
+        "source": source,
+        "group": group,
+        "kind": NESTED,
+        "options": options,
+    }
+
+
+def parse_setting(name: str, about: Mapping[str, Any], text: str) -> Setting | None:
+    """A field's value from text; "none" is None.
+
+    Args:
+        name: the field, for complaints.
+        about: its metadata.
+        text: what was written.
+
+    Raises:
+        PolicyError: not a value of this kind.
+    """
+    if text.lower() == "none":
+        return None
+    if about["kind"] == CHOICE:
+        check_setting(name, about, text)
+        return text
+    if about["kind"] == BOOL:
+        if text.lower() not in SWITCH_WORDS:
+            raise PolicyError(f"policy {name}={text}: write 0 or 1")
+        return SWITCH_WORDS[text.lower()]
+    try:
+        return int(text)
+    except ValueError:
+        raise PolicyError(f"policy {name}={text}: write a whole number") from None
+
+
+def check_setting(name: str, about: Mapping[str, Any], value: object) -> None:
+    """Refuse a value that a field cannot have.
+
+    Args:
+        name: the field, for complaints.
+        about: its metadata.
+        value: what it was given.
+
+    Raises:
+        PolicyError: wrong kind, outside the range, or not among the choices.
+    """
+    kind = about["kind"]
+    if kind == NESTED:
+        if not isinstance(value, about["options"]):
+            raise PolicyError(f"policy {name}={value!r}: give an {about['options'].__name__}")
+        return
+    if kind == CHOICE:
+        if value not in about["choices"]:
+            raise PolicyError(f"policy {name}={value}: use one of {', '.join(about['choices'])}")
+        return
+    if kind == BOOL and isinstance(value, bool):
+        return
+    low, high = about["minimum"], about["maximum"]
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise PolicyError(f"policy {name}={value!r}: write a whole number")
+    if not low <= value <= high:
+        raise PolicyError(f"policy {name}={value} is outside {low} to {high}")

@@ -1,0 +1,1 @@
+"""A recording's demand taken through the model under a policy."""

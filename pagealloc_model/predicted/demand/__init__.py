@@ -1,0 +1,1 @@
+"""What a recording asked of the allocator, without what the allocator answered."""

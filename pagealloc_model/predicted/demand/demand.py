@@ -1,0 +1,287 @@
+"""What a recording asked of the allocator, without what the allocator answered.
+
+A free-running replay sees requests and frees, when and where; recorded page frames serve as
+identities of objects and for the start image only (T10.7).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core import objects as resolved
+from pagealloc_model.base.column_space import NewArray
+from pagealloc_model.base.progress_bar import Report, part_of
+from pagealloc_model.base.working_arrays import parts, working_arrays
+from pagealloc_model.policy.policy import Assumptions
+from pagealloc_model.predicted.demand.demand_rows import demand_rows, highest_type_by_gfp, read_bits
+from pagealloc_model.predicted.demand.direct_reclaim import DirectReclaims, direct_reclaims
+from pagealloc_model.predicted.demand.elastic_demand import tried_failures
+from pagealloc_model.predicted.demand.elastic_rows import ElasticRows
+from pagealloc_model.predicted.demand.event_order import (
+    HiddenAllocations,
+    joined,
+    merged,
+    split_hidden,
+)
+from pagealloc_model.predicted.demand.recorded_reclaim import kswapd_runs
+from pagealloc_model.recording.machine import Machine
+from pagealloc_model.recording.snapshot import Snapshot
+from pagealloc_model.recording.trace.columns import Losses, Trace
+
+_ROWS = 0.7
+"""Share of the work of making rows, before they are matched."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Demand:
+    """Resolved events and the objects they are about.
+
+    Attributes:
+        events: `layout.EVENT` records in time order.
+        objects: `objects.OBJECT` records; `pfn` is where the kernel had put the object.
+        missed_frees: pages of objects that were live where another was allocated (T10.3).
+        split_frees: frees of part of an object (T10.1).
+        hidden_allocations: objects freed twice without an allocation between (T10.2).
+        hidden_over_losses: those between whose two frees events were lost.
+        repeated_frees: frees by a task that had freed the same pages and asked for none since: not
+            seen by the allocator (T3).
+        failed_charges: pages allocated unseen and freed at once, as a charge failed (T2).
+        recorded_twice: events left out as they repeat the one before.
+        grown_pages: pages of memory that the machine did not have at the start.
+        outside: events whose pages lie in no zone of the machine, or are no buddy; left out.
+        kswapd_recorded: kswapd's runs are events here, not the model's to decide.
+        direct_reclaim_recorded: direct reclaim is marked on the requests it ran for.
+        ticks_recorded: each CPU's vmstat ticks are events here, not assumed.
+        leads: int32 by object: the failure it came in place of, -1 for none; empty but for an
+            elastic replay.
+    """
+
+    events: np.ndarray
+    objects: np.ndarray
+    missed_frees: int
+    split_frees: int
+    hidden_allocations: int
+    hidden_over_losses: int
+    repeated_frees: int
+    failed_charges: int
+    recorded_twice: int
+    grown_pages: int = 0
+    outside: int
+    kswapd_recorded: bool
+    direct_reclaim_recorded: bool
+    ticks_recorded: bool = False
+    leads: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+
+    @property
+    def first_ns(self) -> int:
+        """Time of the first allocation or free."""
+        return int(self.events["time_ns"][0])
+
+    @cached_property
+    def at_start(self) -> np.ndarray:
+        """Numbers of the objects that were live when the recording began (T10.2)."""
+        return self._numbers("kind", resolved.AT_START)
+
+    @cached_property
+    def fresh(self) -> np.ndarray:
+        """Numbers of the objects whose pages were free when the recording began (T10.6)."""
+        return self._numbers("fresh", 1)
+
+    @cached_property
+    def first_allocations(self) -> np.ndarray:
+        """`layout.EVENT` records: the allocations of those objects, in time order."""
+        fresh = self.objects["fresh"]
+        found = [self.events[:0]]
+        for part in parts(len(self.events)):
+            events = self.events[part]
+            events = events[events["operation"] == at.ALLOC]
+            found.append(events[fresh[events["object"]] == 1])
+        return np.concatenate(found)
+
+    def _numbers(self, field_name: str, value: int) -> np.ndarray:
+        """int64, ascending: numbers of the objects of which a field has a value."""
+        values = self.objects[field_name]
+        found = [part.start + np.flatnonzero(values[part] == value) for part in parts(len(values))]
+        return np.concatenate([np.zeros(0, np.int64), *found])
+
+    def starting_places(self) -> np.ndarray:
+        """int32, where each object lives when a replay starts: -1 unless live at the start."""
+        places = working_arrays(len(self.events))(len(self.objects), np.int32)
+        places[:] = -1
+        places[self.at_start] = self.objects["pfn"][self.at_start]
+        return places
+
+
+def resolve_demand(
+    trace: Trace,
+    machine: Machine,
+    assumptions: Assumptions | None = None,
+    *,
+    start: Snapshot | None = None,
+    seed: int = 0,
+    realtime: frozenset[int] = frozenset(),
+    progress: Report | None = None,
+) -> Demand:
+    """Match every free to its allocation.
+
+    Of a long recording what it makes lies in files (see `working_arrays`).
+
+    Args:
+        trace: the recording's events.
+        machine: its zones.
+        assumptions: ours.
+        start: the start snapshot, if taken during the recording: the limits it shows for per-CPU
+            lists, which setting up the recording had moved, take effect at its time.
+        seed: for how long a success lives that the recording did not have.
+        realtime: thread ids of realtime tasks (S2.6).
+        progress: called with the share done, 0 to 1.
+
+    Raises:
+        UsageError: the trace has no mm_page_alloc or mm_page_free inside the machine's zones, or
+            one of a CPU or migratetype that the machine does not have.
+    """
+    assumptions = assumptions or Assumptions()
+    new_array = working_arrays(len(trace))
+    reclaims = direct_reclaims(trace)
+    elastic = ElasticRows(trace) if assumptions.reclaim == "elastic" else None
+    found = demand_rows(
+        trace,
+        machine,
+        assumptions.hidden_migratetype,
+        reclaims,
+        new_array,
+        part_of(progress, 0, _ROWS),
+        elastic,
+        realtime,
+    )
+    emitted, objects, counts = _resolve(
+        found.rows, machine.end_pfn, new_array, part_of(progress, _ROWS, 1)
+    )
+    others, hidden = split_hidden(emitted, new_array)
+    reclaim = kswapd_runs(trace, machine)
+    limits = _limits_found(machine, start)
+    begins = _reclaim_begins(trace, machine, reclaims)
+    beside = np.concatenate([limits, begins] if reclaim is None else [limits, begins, reclaim])
+    leads = np.zeros(0, np.int32)
+    if elastic is not None:
+        tried = tried_failures(found.rows, elastic.pids, others, objects, seed)
+        objects, leads = tried.objects, tried.leads
+        beside = np.concatenate([limits, tried.frees])
+    recorded_twice, outside = found.recorded_twice, found.outside
+    # Its rows' file gives its space back before the merged events need theirs.
+    del found
+    events = merged(
+        others,
+        joined(beside, hidden.events, new_array),
+        joined(np.zeros(len(beside), np.int64), hidden.ranks, new_array),
+        new_array,
+    )
+    return Demand(
+        events=events,
+        objects=objects,
+        missed_frees=int(counts[resolved.COUNT_MISSED_FREE]),
+        split_frees=int(counts[resolved.COUNT_SPLIT_FREE]),
+        hidden_allocations=int(counts[resolved.COUNT_HIDDEN_ALLOC]),
+        hidden_over_losses=hidden_over_losses(hidden, trace.losses),
+        repeated_frees=int(counts[resolved.COUNT_REPEATED_FREE]),
+        failed_charges=int(counts[resolved.COUNT_FAILED_CHARGE]),
+        recorded_twice=recorded_twice,
+        outside=outside,
+        kswapd_recorded=reclaim is not None,
+        direct_reclaim_recorded=len(reclaims.row) > 0,
+        leads=leads,
+    )
+
+
+def _limits_found(machine: Machine, start: Snapshot | None) -> np.ndarray:
+    """SET_PCP_HIGH events for every pageset of the start snapshot (S4.3, T12.3)."""
+    zones = () if start is None or start.zoneinfo is None else start.zoneinfo.zones
+    found = [
+        (start.time_ns, machine.zone_index(zone.node, zone.name), pageset.cpu, pageset.high)
+        for zone in zones
+        for pageset in zone.pagesets
+        if pageset.cpu < machine.nr_cpus and machine.zone_index(zone.node, zone.name) >= 0
+    ]
+    limits = np.zeros(len(found), at.EVENT)
+    limits["operation"] = at.SET_PCP_HIGH
+    limits["object"] = -1
+    for index, (time_ns, zone, cpu, high) in enumerate(found):
+        limits["time_ns"][index] = time_ns
+        limits["zone"][index] = zone
+        limits["cpu"][index] = cpu
+        limits["offset"][index] = high
+    return limits
+
+
+def _reclaim_begins(trace: Trace, machine: Machine, reclaims: DirectReclaims) -> np.ndarray:
+    """RECLAIM_BEGIN events, with the requests that the reclaims ran for."""
+    is_known = (reclaims.cpu >= 0) & (reclaims.cpu < machine.nr_cpus)
+    row, gfp = reclaims.row[is_known], trace.gfp[reclaims.row[is_known]]
+    numbers = (reclaims.number[is_known] << at.RECLAIM_SHIFT).astype(np.uint32)
+    begins = np.zeros(len(row), at.EVENT)
+    begins["time_ns"] = reclaims.begin_ns[is_known]
+    begins["cpu"] = reclaims.cpu[is_known]
+    begins["operation"] = at.RECLAIM_BEGIN
+    begins["object"] = -1
+    begins["order"] = trace.order[row]
+    begins["migratetype"] = trace.migratetype[row]
+    begins["zone"] = highest_type_by_gfp(machine)[gfp & np.uint32(15)]
+    begins["bits"] = (gfp & np.uint32(read_bits(trace))) | numbers
+    return begins
+
+
+def hidden_over_losses(hidden: HiddenAllocations, losses: Losses) -> int:
+    """Hidden allocations between whose frees the recording lost events.
+
+    Args:
+        hidden: each stands midway between the two frees.
+        losses: intervals in which events were dropped.
+    """
+    if not len(losses.count):
+        return 0
+    order = np.argsort(losses.start_ns)
+    starts, ends = losses.start_ns[order], np.maximum.accumulate(losses.end_ns[order])
+    count = 0
+    for part in parts(len(hidden.freed_ns)):
+        end = hidden.freed_ns[part]
+        begin = 2 * hidden.events["time_ns"][part] - end
+        before = np.searchsorted(starts, end, side="right") - 1
+        count += int(((before >= 0) & (ends[np.maximum(before, 0)] >= begin)).sum())
+    return count
+
+
+def _resolve(
+    rows: np.ndarray, end_pfn: int, new_array: NewArray, progress: Report | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Events, objects and counts of all rows, as `objects.resolve_objects` makes them."""
+    room = len(rows) + len(rows) // 8 + 4096
+    events, objects = new_array(room, at.EVENT), new_array(room, resolved.OBJECT)
+    counts = np.zeros(resolved.COUNTS, np.int64)
+    owner, last_free = np.zeros(end_pfn, np.int32), np.zeros(end_pfn, np.int32)
+    for part in parts(len(rows)):
+        done = part.start
+        while True:
+            done = resolved.resolve_objects(
+                rows, done, part.stop, owner, last_free, events, objects, counts
+            )
+            if done == part.stop:
+                break
+            events, objects = _doubled(events, new_array), _doubled(objects, new_array)
+        if progress is not None:
+            progress(done / len(rows))
+    return (
+        events[: counts[resolved.COUNT_EVENTS]],
+        objects[: counts[resolved.COUNT_OBJECTS]],
+        counts,
+    )
+
+
+def _doubled(records: np.ndarray, new_array: NewArray) -> np.ndarray:
+    """The same records with as much room again behind them."""
+    room = new_array(2 * len(records), records.dtype)
+    room[: len(records)] = records
+    return room

@@ -1,0 +1,178 @@
+"""Memory that a machine gets during a recording, where the demand first shows it (S3.1, T9).
+
+Later snapshots would tell how zones grow; a prediction may not read them. What it may read are page
+frames that events touch although the start state knows no memory there. Pages first seen freed
+there are what initialisation or hotplug hands to the allocator; pages first seen allocated there
+came with their whole section. Either is imposed on the replay as recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core import objects as resolved
+from pagealloc_model.base.column_space import NewArray
+from pagealloc_model.base.working_arrays import parts, working_arrays
+from pagealloc_model.predicted.demand.demand import Demand
+from pagealloc_model.predicted.demand.event_order import merged
+from pagealloc_model.recording.machine import Machine
+from pagealloc_model.recording.trace.columns import Event, Trace
+
+if TYPE_CHECKING:
+    from pagealloc_model.recording.recording import Bundle
+
+SECTION_ORDER = 15
+"""Deferred initialisation and hotplug work on whole sections: 128 MiB (x86-64, 4 KiB pages)."""
+
+
+def with_touched_span(machine: Machine, trace: Trace) -> Machine:
+    """The machine, its highest zone spanning what events touch behind it.
+
+    No more than as much again as the machine has is taken for hotplugged; events beyond are outside
+    all zones.
+
+    Args:
+        machine: as at the start.
+        trace: the recording's events.
+    """
+    limit = machine.end_pfn + sum(zone.present for zone in machine.zones)
+    last_end = max(
+        (_last_end(machine, trace, part, limit) for part in parts(len(trace))), default=0
+    )
+    if last_end <= machine.end_pfn:
+        return machine
+    end = -(-last_end >> SECTION_ORDER) << SECTION_ORDER
+    zones = list(machine.zones)
+    last = max(
+        (index for index, zone in enumerate(zones) if zone.managed),
+        key=lambda index: zones[index].end_pfn,
+    )
+    zones[last] = replace(zones[last], spanned=end - zones[last].start_pfn)
+    return replace(machine, zones=tuple(zones))
+
+
+def _last_end(machine: Machine, trace: Trace, part: slice, limit: int) -> int:
+    """The highest end, up to a limit, of the pages that a part's events touch; 0 without any."""
+    wanted = trace.event[part] <= Event.FREE
+    order = trace.order[part][wanted].astype(np.int64)
+    ends = trace.pfn[part][wanted] + (np.int64(1) << np.clip(order, 0, machine.max_order))
+    return int(ends[ends <= limit].max(initial=0))
+
+
+def grown_demand(machine: Machine, demand: Demand, block_types: np.ndarray) -> Demand:
+    """The demand with GROW events for memory that the start image does not have.
+
+    Args:
+        machine: zones and geometry.
+        demand: the recording's.
+        block_types: int8 per pageblock of the start image, -1 where there is no memory.
+    """
+    objects = demand.objects
+    freed, taken = (
+        numbers[block_types[objects["pfn"][numbers] >> machine.pageblock_order] < 0]
+        for numbers in (demand.at_start, demand.fresh)
+    )
+    if not len(freed) and not len(taken):
+        return demand
+    new_array = working_arrays(len(demand.events))
+    is_freed = np.zeros(len(objects), bool)
+    is_freed[freed] = True
+    rest, handed = _without_frees(demand.events, is_freed, new_array)
+    handed["operation"] = at.GROW
+    handed["offset"] += objects["pfn"][handed["object"]]
+    handed["zone"] = _zone_numbers(machine, handed["offset"])
+    handed["object"] = -1
+    first_taken = demand.first_allocations
+    first_taken = first_taken[np.isin(first_taken["object"], taken)]
+    sections = _sections_needed(machine, block_types, handed, first_taken, objects)
+    grown = np.concatenate([handed, sections])
+    events = merged(rest, grown, np.zeros(len(grown), np.int64), new_array)
+    objects = new_array(len(demand.objects), demand.objects.dtype)
+    objects[:] = demand.objects
+    objects["kind"][freed] = resolved.GROWN
+    sizes = np.int64(1) << grown["order"].astype(np.int64)
+    return replace(demand, events=events, objects=objects, grown_pages=int(sizes.sum()))
+
+
+def _without_frees(
+    events: np.ndarray, is_freed: np.ndarray, new_array: NewArray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Events without the frees of chosen objects (bool by object), and those frees."""
+    rest, kept, taken_out = new_array(len(events), events.dtype), 0, [events[:0]]
+    for part in parts(len(events)):
+        together = events[part]
+        mine = (together["operation"] == at.FREE) & is_freed[np.maximum(together["object"], 0)]
+        taken_out.append(together[mine])
+        others = together[~mine]
+        rest[kept : kept + len(others)] = others
+        kept += len(others)
+    return rest[:kept], np.concatenate(taken_out)
+
+
+def _zone_numbers(machine: Machine, pfn: np.ndarray) -> np.ndarray:
+    """Number of the populated zone that spans each page frame."""
+    numbers = np.zeros(len(pfn), np.int64)
+    for index, zone in enumerate(machine.zones):
+        if zone.managed:
+            numbers[(pfn >= zone.start_pfn) & (pfn < zone.end_pfn)] = index
+    return numbers
+
+
+def _sections_needed(
+    machine: Machine,
+    block_types: np.ndarray,
+    handed: np.ndarray,
+    taken: np.ndarray,
+    objects: np.ndarray,
+) -> np.ndarray:
+    """GROW events for sections in which pages are taken that nothing handed over before."""
+    order = machine.pageblock_order
+    here_since = np.full(len(block_types), np.iinfo(np.int64).max, np.int64)
+    np.minimum.at(here_since, handed["offset"].astype(np.int64) >> order, handed["time_ns"])
+    here_since[block_types >= 0] = 0
+    grown: list[np.ndarray] = []
+    blocks = objects["pfn"][taken["object"]].astype(np.int64) >> order
+    for block, time_ns in zip(blocks.tolist(), taken["time_ns"].tolist(), strict=True):
+        if here_since[block] <= time_ns:
+            continue
+        section = block >> (SECTION_ORDER - order) << (SECTION_ORDER - order)
+        new = np.arange(section, section + (1 << (SECTION_ORDER - order)))
+        new = new[new < len(block_types)]
+        new = new[here_since[new] == np.iinfo(np.int64).max]
+        zone = _zone_numbers(machine, np.array([block << order]))[0]
+        inside = machine.zones[zone]
+        new = new[(new << order >= inside.start_pfn) & ((new + 1) << order <= inside.end_pfn)]
+        here_since[new] = here_since[block] = time_ns
+        pieces = np.zeros(len(new), at.EVENT)
+        pieces["time_ns"] = time_ns
+        pieces["object"] = -1
+        pieces["offset"] = new << order
+        pieces["operation"] = at.GROW
+        pieces["order"] = order
+        pieces["zone"] = zone
+        grown.append(pieces)
+    return np.concatenate([np.zeros(0, at.EVENT), *grown])
+
+
+def size_changes(bundle: Bundle) -> Iterator[str]:
+    """How zones' managed pages change from the first snapshot to the last, one line each."""
+    shown = [each for each in bundle.snapshots if each.zoneinfo is not None]
+    if len(shown) < 2:
+        return
+    sizes = [
+        {(zone.node, zone.name): zone.managed for zone in each.zoneinfo.zones}
+        for each in (shown[0], shown[-1])
+        if each.zoneinfo
+    ]
+    nodes = {node for node, _ in sizes[0]}
+    for (node, name), before in sizes[0].items():
+        after = sizes[1].get((node, name), 0)
+        if before != after:
+            title = f"node {node}, zone {name}" if len(nodes) > 1 else f"zone {name}"
+            verb = "grew" if after > before else "shrank"
+            yield f"{title} {verb} from {before} to {after} managed pages during the recording"

@@ -1,0 +1,1 @@
+"""Queues of CPUs at zone->lock, computed from a replay's holds."""

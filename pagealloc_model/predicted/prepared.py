@@ -1,0 +1,276 @@
+"""What every replay of a recording shares: machine, rules, demand, start image; made once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from pagealloc_model.base.errors import PolicyError, RecordingError, UsageError
+from pagealloc_model.base.progress_bar import Report
+from pagealloc_model.policy.assumptions import ElasticAssumptions
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.policy.policy import Assumptions, Policy, field_kinds
+from pagealloc_model.recording.machine import DEFAULT_MIGRATETYPES, Machine, machine_from_zoneinfo
+from pagealloc_model.recording.recording import META_FILE
+from pagealloc_model.recording.topology import with_topology
+
+if TYPE_CHECKING:
+    from pagealloc_model.allocator.core.initial import StartImage
+    from pagealloc_model.predicted.demand.demand import Demand
+    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.snapshot import Snapshot
+
+RECORDED_SYSCTLS = ("highatomic_gate_order", "pcp_free_batched", "watermark_boost_factor")
+"""Policy fields that a recording's meta.json states as sysctls of the same name."""
+ELASTIC_SYSCTLS = ("defrag_mode", "extfrag_threshold", "compaction_proactiveness")
+"""Those that only an elastic replay reads."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prepared:
+    """A recording made ready to be replayed any number of times.
+
+    Attributes:
+        machine: zones, watermarks and CPUs as recorded.
+        demand: what was asked and freed.
+        image: where pages were at the start.
+        lru: int8 by page frame, of an elastic replay: the LRU list that the page was on at the
+            start plus one, 0 for none.
+    """
+
+    machine: Machine
+    demand: Demand
+    image: StartImage
+    lru: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int8))
+
+
+_prepared: WeakKeyDictionary[Bundle, dict[tuple[object, ...], Prepared]] = WeakKeyDictionary()
+
+
+def start_snapshots(bundle: Bundle) -> tuple[Snapshot, Snapshot]:
+    """The snapshots that describe the start; no replay reads a later one.
+
+    Returns:
+        The last one before the first event, for per-CPU lists, and the first one after it, for
+        everything else; the same one twice where only one of the two exists.
+
+    Raises:
+        UsageError: no snapshot has a usable zoneinfo, so the machine is unknown.
+    """
+    usable = [snapshot for snapshot in bundle.snapshots if snapshot.zoneinfo is not None]
+    if not usable:
+        raise UsageError(
+            f"{bundle.path}: no snapshot with a usable zoneinfo, so zones, watermarks and per-CPU "
+            "limits are unknown and nothing can be replayed; record a bundle with snapshots"
+        )
+    first_event, last_event = bundle.trace.demand_span_ns
+    before = [each for each in usable if each.time_ns <= first_event]
+    during = [each for each in usable if first_event < each.time_ns <= last_event]
+    early = before[-1] if before else (during or usable)[0]
+    return early, (during[0] if during else early)
+
+
+def recorded_machine(bundle: Bundle) -> Machine:
+    """The machine as a recording's snapshots describe it at the start.
+
+    Raises:
+        UsageError: no usable snapshot, or a machine the model has no rules for.
+        RecordingError: meta.json has cpu_nodes or node_distances that are no lists of numbers.
+    """
+    snapshot, _ = start_snapshots(bundle)
+    types = snapshot.pagetypeinfo
+    factor = _sysctl(bundle, "watermark_scale_factor")
+    machine = machine_from_zoneinfo(
+        snapshot.zoneinfo,
+        pageblock_order=types.pageblock_order if types else 9,
+        migratetypes=types.migratetypes if types else DEFAULT_MIGRATETYPES,
+        watermark_scale_factor=10 if factor is None else factor,
+    )
+    return with_topology(machine, bundle.meta, bundle.path / META_FILE)
+
+
+def recorded_policy(bundle: Bundle, sysctls: tuple[str, ...] = RECORDED_SYSCTLS) -> Policy:
+    """The policy the recorded kernel ran, as far as these of meta.json's sysctls state it.
+
+    Raises:
+        RecordingError: one of them is no whole number, or outside its range.
+    """
+    values: dict[str, int | bool] = {}
+    for name in sysctls:
+        value = _sysctl(bundle, name)
+        if value is not None:
+            values[name] = bool(value) if field_kinds()[name] == "bool" else value
+    try:
+        return Policy(**values)
+    except PolicyError as error:
+        raise RecordingError(bundle.path / META_FILE, f"sysctl: {error}") from None
+
+
+def effective_policy(bundle: Bundle, policy: Policy | None, *, elastic: bool = False) -> Policy:
+    """A policy with what it leaves "as recorded" filled in from the recording.
+
+    Args:
+        bundle: the recording.
+        policy: what is changed.
+        elastic: fill in what an elastic replay reads as well.
+    """
+    recorded = recorded_policy(bundle, RECORDED_SYSCTLS + ELASTIC_SYSCTLS * elastic)
+    return recorded if policy is None else recorded.changed_by(policy)
+
+
+def prepare(
+    bundle: Bundle,
+    rules: KernelRules,
+    assumptions: Assumptions,
+    seed: int,
+    progress: Report | None = None,
+) -> Prepared:
+    """Machine, demand and start image of a recording; kept while the bundle lives.
+
+    Args:
+        bundle: the recording.
+        rules: the recorded kernel's.
+        assumptions: ours.
+        seed: for choices that nothing settles.
+        progress: called with the share done, 0 to 1.
+
+    Raises:
+        UsageError: no snapshot, or no event inside the machine's zones.
+        RecordingError: a file of the recording cannot be read.
+    """
+    made = _prepared.setdefault(bundle, {})
+    assumptions = replace(assumptions, elastic=ElasticAssumptions())
+    key = (rules, assumptions, seed)
+    if key not in made:
+        made[key] = _prepare(bundle, rules, assumptions, seed, progress)
+    return made[key]
+
+
+def forget_prepared(bundle: Bundle) -> None:
+    """Let go of what was prepared of a recording; its next replay prepares it again."""
+    _prepared.pop(bundle, None)
+
+
+def _prepare(
+    bundle: Bundle,
+    rules: KernelRules,
+    assumptions: Assumptions,
+    seed: int,
+    progress: Report | None,
+) -> Prepared:
+    from pagealloc_model.predicted.growth import grown_demand, with_touched_span
+    from pagealloc_model.predicted.start.page_evidence import StartFiles
+    from pagealloc_model.predicted.start.start_calibration import calibrated_image
+    from pagealloc_model.predicted.start.start_counts import start_counts
+
+    if assumptions.reclaim == "elastic":
+        return _prepare_elastic(bundle, rules, assumptions, seed, progress)
+    machine = with_touched_span(recorded_machine(bundle), bundle.trace)
+    if assumptions.start == "empty":
+        return _prepare_empty(bundle, machine, assumptions, progress)
+    early, snapshot = start_snapshots(bundle)
+    during = None if snapshot is early else snapshot
+    demand = _demand(bundle, machine, assumptions, during, progress)
+    image = calibrated_image(
+        machine,
+        demand,
+        start_counts(machine, snapshot, bundle.trace, early),
+        StartFiles(
+            page_flags=bundle.kpageflags,
+            page_flags_at_ns=bundle.kpageflags_at_ns,
+            page_owner=bundle.page_owner,
+        ),
+        during,
+        rules=rules,
+        policy=recorded_policy(bundle),
+        assumptions=assumptions,
+        seed=seed,
+    )
+    demand = grown_demand(machine, demand, image.block_types)
+    return Prepared(machine=machine, demand=demand, image=image)
+
+
+def _prepare_empty(
+    bundle: Bundle, machine: Machine, assumptions: Assumptions, progress: Report | None
+) -> Prepared:
+    from pagealloc_model.predicted.growth import grown_demand
+    from pagealloc_model.predicted.start.empty_start import (
+        created_demand,
+        empty_image,
+        idle_machine,
+    )
+
+    machine = idle_machine(machine)
+    image = empty_image(machine, bundle.kpageflags)
+    demand = _demand(bundle, machine, assumptions, None, progress)
+    demand = grown_demand(machine, demand, image.block_types)
+    demand = created_demand(machine, demand, assumptions)
+    return Prepared(machine=machine, demand=demand, image=image)
+
+
+def _prepare_elastic(
+    bundle: Bundle,
+    rules: KernelRules,
+    assumptions: Assumptions,
+    seed: int,
+    progress: Report | None,
+) -> Prepared:
+    """Machine and image as for a literal replay; demand with what only an elastic one reads."""
+    from pagealloc_model.predicted.growth import grown_demand
+    from pagealloc_model.predicted.start.elastic_start import lru_at_start
+    from pagealloc_model.predicted.start.empty_start import created_demand
+
+    literal = prepare(bundle, rules, replace(assumptions, reclaim="literal"), seed, progress)
+    is_empty = assumptions.start == "empty"
+    early, snapshot = start_snapshots(bundle)
+    during = None if is_empty or snapshot is early else snapshot
+    demand = _demand(bundle, literal.machine, assumptions, during, progress, seed)
+    demand = grown_demand(literal.machine, demand, literal.image.block_types)
+    if is_empty:
+        demand = created_demand(literal.machine, demand, assumptions)
+    return Prepared(
+        machine=literal.machine,
+        demand=demand,
+        image=literal.image,
+        lru=lru_at_start(literal.image.movable, bundle.kpageflags),
+    )
+
+
+def _demand(
+    bundle: Bundle,
+    machine: Machine,
+    assumptions: Assumptions,
+    start: Snapshot | None,
+    progress: Report | None,
+    seed: int = 0,
+) -> Demand:
+    from pagealloc_model.predicted.demand.decay_ticks import recorded_ticks, with_ticks
+    from pagealloc_model.predicted.demand.demand import resolve_demand
+    from pagealloc_model.predicted.demand.realtime_tasks import realtime_tasks
+
+    demand = resolve_demand(
+        bundle.trace,
+        machine,
+        assumptions,
+        start=start,
+        seed=seed,
+        realtime=realtime_tasks(bundle),
+        progress=progress,
+    )
+    return with_ticks(demand, recorded_ticks(bundle.trace, bundle.meta, machine))
+
+
+def _sysctl(bundle: Bundle, name: str) -> int | None:
+    """A sysctl's recorded value, None if it was not recorded."""
+    text = bundle.meta.get("sysctl", {}).get(name)
+    if text is None:
+        return None
+    try:
+        return int(text)
+    except (TypeError, ValueError):
+        raise RecordingError(
+            bundle.path / META_FILE, f"sysctl {name} is {text!r}, not a whole number"
+        ) from None

@@ -1,0 +1,465 @@
+"""Replaying a recording's demand through the model under a policy: `replay` and its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core import pressure_layout as pr
+from pagealloc_model.allocator.core.state import State
+from pagealloc_model.allocator.from_source.build import NOT_COVERED, KernelBuild
+from pagealloc_model.base import progress_bar
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.jit import kernel_fingerprint
+from pagealloc_model.base.sampling import bin_edges
+from pagealloc_model.base.version import __version__
+from pagealloc_model.base.working_arrays import GrowingArray, parts, working_arrays
+from pagealloc_model.measured.evidence.choice import RuleEvidence, choose_rules
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.policy.policy import Assumptions, Policy
+from pagealloc_model.predicted import elastic_tables
+from pagealloc_model.predicted import predicted_tables as tables
+from pagealloc_model.predicted.block_counter import BlockCounter
+from pagealloc_model.predicted.carriers import Carrier, ElasticCarrier, ModelCarrier
+from pagealloc_model.predicted.checkpoints import Checkpoints, Resumption
+from pagealloc_model.predicted.list_use import (
+    list_use,
+    list_words,
+    ownership_counters,
+    refill_phases,
+)
+from pagealloc_model.predicted.prepared import effective_policy, prepare
+from pagealloc_model.predicted.reclaim_mode import check_mode
+from pagealloc_model.predicted.start.elastic_start import pressed_state
+from pagealloc_model.predicted.start.start_calibration import begun_state
+from pagealloc_model.predicted.transaction_counts import TransactionCounts
+from pagealloc_model.recording.machine import Machine
+
+if TYPE_CHECKING:
+    from pagealloc_model.allocator.hooks import Hooks
+    from pagealloc_model.predicted.demand.demand import Demand
+    from pagealloc_model.recording.recording import Bundle
+
+STEP_EVENTS = 1 << 18
+
+
+class Cancelled(Exception):
+    """A replay was told to stop through its `cancel` argument."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Samples:
+    """Copies of the state's counters at instants.
+
+    Attributes:
+        time_ns: int64, shape (samples,).
+        free_buddies: int64, shape (samples, zones, orders, migratetypes).
+        blocks: int64, shape (samples, zones, migratetypes).
+        pcp: int64, shape (samples, zones, cpus, 2): count and high.
+        boosts: int64, shape (samples, zones), pages.
+        sites: int64, shape (samples, zones, sites, SITE_WORDS), cumulative.
+        list_locks: int64, shape (samples, zones, 3), cumulative, see `list_use.list_words`.
+        ownership: int64, shape (samples, zones, SET_STRIDE), cumulative, see
+            `list_use.ownership_counters`; (samples, zones, 0) where blocks are never owned.
+        counters: int64, shape (samples, `pressure_layout.SCALARS`), of an elastic replay, else no
+            words.
+    """
+
+    time_ns: np.ndarray
+    free_buddies: np.ndarray
+    blocks: np.ndarray
+    pcp: np.ndarray
+    boosts: np.ndarray
+    sites: np.ndarray
+    list_locks: np.ndarray
+    ownership: np.ndarray
+    counters: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Replay:
+    """What the model predicts for one policy; tables are DataFrames, made on first use.
+
+    Attributes:
+        name: the recording's name.
+        machine: the machine replayed on.
+        policy: the effective policy, recorded values filled in.
+        asked_policy: what the caller changed.
+        rules: the kernel rules used.
+        rules_origin: one line on how they were chosen.
+        rule_evidence: what each rule rests on.
+        assumptions: ours.
+        seed: of choices that nothing settles.
+        samples: counters at every sample instant.
+        edges: int64, edges of the regular grid's bins.
+        log: int64, shape (transactions, LOG_COLUMNS): every zone->lock hold.
+        places: int32, where the model put each object, -1 where nowhere.
+        demand: the objects and events replayed.
+        fallback_counts: int64, shape `layout.FALLBACK_SHAPE`.
+        divergence: counts of what the recording and the model disagreed on.
+        start_state: lines on the start image.
+        losses: events the recording lost.
+        kernel: the kernel build that took the model's place, "" if none did.
+        hooks: decisions that functions of the caller made.
+        not_covered: what that build leaves to us.
+    """
+
+    name: str
+    machine: Machine
+    policy: Policy
+    asked_policy: Policy
+    rules: KernelRules
+    rules_origin: str
+    rule_evidence: tuple[RuleEvidence, ...]
+    assumptions: Assumptions
+    seed: int
+    samples: Samples
+    edges: np.ndarray
+    log: np.ndarray
+    places: np.ndarray
+    demand: Demand
+    fallback_counts: np.ndarray
+    divergence: dict[str, int]
+    start_state: tuple[str, ...]
+    losses: int = 0
+    kernel: str = ""
+    hooks: tuple[str, ...] = ()
+    not_covered: tuple[str, ...] = ()
+    final: State | None = field(default=None, repr=False)
+
+    @cached_property
+    def free_pages(self) -> pd.DataFrame:
+        """Free buddies and pages by time, zone, order and migratetype."""
+        return tables.free_pages(self.machine, self.samples.time_ns, self.samples.free_buddies)
+
+    @cached_property
+    def pageblocks(self) -> pd.DataFrame:
+        """Pageblocks by time, zone and migratetype."""
+        return tables.pageblocks(self.machine, self.samples.time_ns, self.samples.blocks)
+
+    @cached_property
+    def pcp(self) -> pd.DataFrame:
+        """Per-CPU list counts and limits by time, zone and CPU."""
+        return tables.pcp(self.machine, self.samples.time_ns, self.samples.pcp)
+
+    @cached_property
+    def boosts(self) -> pd.DataFrame:
+        """time_ns, node, zone, pages: watermark boosts (S1.7)."""
+        return tables.boosts(self.machine, self.samples.time_ns, self.samples.boosts)
+
+    @cached_property
+    def lock(self) -> pd.DataFrame:
+        """zone->lock acquisitions by time bin, zone and site (S11.1)."""
+        inside = np.isin(self.samples.time_ns, self.edges)
+        return tables.lock(self.machine, self.edges, self.samples.sites[inside])
+
+    @cached_property
+    def list_use(self) -> pd.DataFrame:
+        """pcp->lock, and the work of pageblock ownership, by time and zone, cumulative (S12.8)."""
+        samples = self.samples
+        return list_use(self.machine, samples.time_ns, samples.list_locks, samples.ownership)
+
+    @cached_property
+    def refill_phases(self) -> pd.DataFrame:
+        """Refills by phase, time and zone, cumulative; NA without ownership (S12.3)."""
+        return refill_phases(self.machine, self.samples.time_ns, self.samples.ownership)
+
+    @cached_property
+    def transactions_full(self) -> pd.DataFrame:
+        """Every zone->lock hold, one row each."""
+        return tables.transactions_full(self.machine, self.log)
+
+    @cached_property
+    def transactions(self) -> pd.DataFrame:
+        """Histogram of transaction sizes by zone, CPU, site and cause."""
+        counts = TransactionCounts(self.machine)
+        for part in parts(len(self.log)):
+            counts.add(self.log[part])
+        return counts.transactions
+
+    @cached_property
+    def fallbacks(self) -> pd.DataFrame:
+        """Fallbacks by types, orders and kind (S6.6)."""
+        return tables.fallbacks(self.fallback_counts)
+
+    @cached_property
+    def outcomes(self) -> pd.DataFrame:
+        """Requests by order; success under another policy is NA in a literal replay."""
+        if self.assumptions.reclaim == "elastic":
+            return elastic_tables.outcomes(self.samples.counters[-1])
+        return tables.outcomes(self.demand.events)
+
+    @cached_property
+    def vmstat(self) -> pd.DataFrame:
+        """Counters under the kernel's names since the start; all NA in a literal replay."""
+        if self.assumptions.reclaim == "elastic":
+            return elastic_tables.vmstat(self.machine, self.samples.time_ns, self.samples.counters)
+        return tables.vmstat(int(self.samples.time_ns[-1]))
+
+    @property
+    def provenance(self) -> dict[str, object]:
+        """What made this result: recording, policy, rules, assumptions, versions, losses."""
+        return {
+            "recording": self.name,
+            "rules": self.rules.spelled(),
+            "rules_origin": self.rules_origin,
+            "policy": self.policy.given(),
+            "changed": self.asked_policy.given(),
+            "assumptions": asdict(self.assumptions),
+            "seed": self.seed,
+            "version": __version__,
+            "model": kernel_fingerprint(),
+            "divergence": self.divergence,
+            "lost_events": self.losses,
+            **({"kernel_source": self.kernel} if self.kernel else {}),
+            **({"hooks": list(self.hooks)} if self.hooks else {}),
+        }
+
+
+def replay(
+    recording: Bundle,
+    policy: Policy | KernelBuild | None = None,
+    *,
+    rules: KernelRules | str | None = None,
+    assumptions: Assumptions | None = None,
+    seed: int = 0,
+    window: tuple[float, float] | None = None,
+    hooks: Hooks | None = None,
+    checkpoints: Checkpoints | None = None,
+    progress: Callable[[float], None] | None = None,
+    cancel: Callable[[], bool] | None = None,
+) -> Replay:
+    """Predict what the allocator would have done under a policy.
+
+    Uses the recording's demand (T10.11) and start state only: the result does not change if
+    zone_locked, pcpu_drain, extfrag, lock events and later snapshots are taken out of the
+    recording. When vmstat ticks ran, if that was recorded, is demand; what they drained is not.
+
+    Args:
+        recording: an opened bundle.
+        policy: fields that differ from the recorded policy; or a kernel build, whose own code
+            then takes the model's place from the start state on.
+        rules: as `choose_rules` takes them. None takes those of the recorded kernel by its release
+            and settings; "evidence" uses what the allocator did as well, and then the sentence
+            above no longer holds.
+        assumptions: None for the defaults.
+        seed: for choices that nothing in the recording settles.
+        window: (from, to) in seconds after the first event; the tables cover only that part, the
+            replay still begins at the start.
+        hooks: functions of your own in place of the model's decisions.
+        checkpoints: states kept from earlier replays with the same policy, rules, assumptions and
+            seed: a window then goes on from the latest one before it and leaves one where it
+            begins. The result is the same. Not used with hooks or a kernel build.
+        progress: called with the share replayed, 0 to 1; None shows a bar where one is seen.
+        cancel: asked now and then; True ends the replay with `Cancelled`.
+
+    Raises:
+        UsageError: no snapshot, nothing to replay, an empty window, hooks for a kernel build, or
+            either of them for an elastic replay.
+        PolicyError: no rules for the recording's kernel, or a policy that this mode of reclaim does
+            not have.
+        RecordingError: a file of the recording cannot be read.
+        KernelSourceError: the build's tree lacks functions or does not compile.
+        Cancelled: `cancel` said so.
+    """
+    build = policy if isinstance(policy, KernelBuild) else None
+    if build is not None and hooks is not None:
+        raise UsageError("a kernel build has no hooks: change its source instead")
+    asked = build.policy if build is not None else policy or Policy()
+    assumptions = assumptions or Assumptions()
+    check_mode(asked, assumptions, is_model=build is None and hooks is None)
+    chosen = choose_rules(recording, rules)
+    with progress_bar.progress(
+        f"preparing {recording.name}",
+        len(recording.trace),
+        "events",
+        given=None if progress is None else progress_bar.unreported,
+    ) as report:
+        prepared = prepare(recording, chosen.rules, assumptions, seed, report)
+    demand = prepared.demand
+    is_elastic = assumptions.reclaim == "elastic"
+    effective = effective_policy(recording, asked, elastic=is_elastic)
+    first, last = recording.trace.demand_span_ns
+    start_ns, end_ns = _window_ns(first, last, window)
+    state = begun_state(
+        prepared.machine,
+        demand,
+        prepared.image,
+        build.rules if build else chosen.rules,
+        effective,
+        assumptions,
+    )
+    carrier: Carrier
+    if is_elastic:
+        state = pressed_state(
+            state, demand, prepared.lru, chosen.rules, effective, assumptions, seed
+        )
+        carrier = ElasticCarrier(state, demand.leads)
+    else:
+        carrier = ModelCarrier(state, hooks) if build is None else build.carrier(state)
+    places = demand.starting_places()
+    edges = bin_edges(start_ns, end_ns)
+    instants = np.unique(
+        np.concatenate([edges, [s.time_ns for s in recording.snapshots]]).astype(np.int64)
+    )
+    span = (start_ns, int(edges[-1]))
+    resumption = None
+    if checkpoints is not None and build is None and hooks is None and start_ns > first:
+        key = (recording, chosen.rules, effective, assumptions, seed)
+        resumption = Resumption(checkpoints, key, state, places, start_ns)
+    with progress_bar.progress(
+        f"replaying {recording.name}", len(demand.events), "events", given=progress
+    ) as report:
+        samples, log = _run(carrier, demand, places, instants, span, resumption, report, cancel)
+    carrier.close()
+    return Replay(
+        name=recording.name,
+        machine=state.machine,
+        policy=effective,
+        asked_policy=asked,
+        rules=chosen.rules,
+        rules_origin=chosen.origin,
+        rule_evidence=chosen.evidence,
+        assumptions=assumptions,
+        seed=seed,
+        samples=samples,
+        edges=edges,
+        log=log,
+        places=places,
+        demand=demand,
+        fallback_counts=fallback_counts(state),
+        divergence=_divergence(state, demand),
+        start_state=prepared.image.origin,
+        losses=recording.trace.losses.total,
+        kernel="" if build is None else build.name,
+        hooks=() if hooks is None else hooks.names,
+        not_covered=() if build is None else NOT_COVERED,
+        final=state,
+    )
+
+
+def _window_ns(first: int, last: int, window: tuple[float, float] | None) -> tuple[int, int]:
+    if window is None:
+        return first, last
+    start = first + round(window[0] * 1e9)
+    end = min(first + round(window[1] * 1e9), last)
+    if not first <= start < end:
+        raise UsageError(
+            f"window {window[0]} to {window[1]} s is outside the recording, "
+            f"which lasts {(last - first) / 1e9:.3f} s"
+        )
+    return start, end
+
+
+def _run(
+    carrier: Carrier,
+    demand: Demand,
+    places: np.ndarray,
+    instants: np.ndarray,
+    span: tuple[int, int],
+    resumption: Resumption | None,
+    progress: Callable[[float], None] | None,
+    cancel: Callable[[], bool] | None,
+) -> tuple[Samples, np.ndarray]:
+    """Advance to every instant inside the span and copy the counters there."""
+    state = carrier.state
+    events = demand.events
+    block_counter = BlockCounter(state)
+    kept: list[tuple[np.ndarray, ...]] = []
+    sampled: list[int] = []
+    log = GrowingArray(working_arrays(len(events)), at.LOG_COLUMNS, np.int64)
+    position = 0
+    if resumption is not None:
+        position = resumption.position
+        instants = np.union1d(instants, [resumption.stop_ns])
+    instants = instants[instants <= span[1]]
+    stops = np.searchsorted(events["time_ns"], instants)
+    for instant, stop in zip(instants.tolist(), stops.tolist(), strict=True):
+        while position < stop or _ticks_are_due(state, position, instant):
+            goal = min(stop, position + STEP_EVENTS)
+            until = instant if goal == stop else -1
+            position = carrier.advance(events, places, position, goal, until)
+            rows = state.log[: state.st[at.LOG_ROWS]]
+            log.append(rows[(rows[:, 1] >= span[0]) & (rows[:, 1] < span[1])])
+            state.st[at.LOG_ROWS] = 0
+            if cancel is not None and cancel():
+                raise Cancelled
+            if progress is not None:
+                progress(position / len(events))
+        if resumption is not None:
+            resumption.note(instant, position)
+        if instant >= span[0]:
+            sampled.append(instant)
+            carrier.settle()
+            kept.append(_sample(state, block_counter))
+    columns = [np.stack(column) for column in zip(*kept, strict=True)]
+    free_buddies, blocks, pcp, boosts, sites, list_locks, ownership, counters = columns
+    return (
+        Samples(
+            time_ns=np.array(sampled, np.int64),
+            free_buddies=free_buddies,
+            blocks=blocks,
+            pcp=pcp,
+            boosts=boosts,
+            sites=sites,
+            list_locks=list_locks,
+            ownership=ownership,
+            counters=counters,
+        ),
+        log.filled,
+    )
+
+
+def _ticks_are_due(state: State, position: int, instant: int) -> bool:
+    return position > 0 and state.next_due_ns <= instant
+
+
+def _sample(state: State, block_counter: BlockCounter) -> tuple[np.ndarray, ...]:
+    return (
+        state.free_buddies(),
+        block_counter.counts(),
+        state.pcp_words(at.PCP_COUNT, 2),
+        np.array(
+            [state.zone_region(zone)[at.ZONE_BOOST] for zone in range(len(state.machine.zones))]
+        ),
+        state.sites().sum(axis=1),
+        list_words(state),
+        ownership_counters(state),
+        state.pressure_words(0, pr.SCALARS),
+    )
+
+
+def fallback_counts(state: State) -> np.ndarray:
+    """Fallbacks by requested type, type taken from, kind and orders (`layout.FALLBACK_SHAPE`)."""
+    words = state.st[at.FALLBACKS : at.FALLBACKS + prod(at.FALLBACK_SHAPE)]
+    return words.reshape(at.FALLBACK_SHAPE).copy()
+
+
+def _divergence(state: State, demand: Demand) -> dict[str, int]:
+    st = state.st
+    return {
+        "forced": int(st[at.COUNT_FORCED]),
+        "in_base_pages": int(st[at.COUNT_IN_BASE_PAGES]),
+        "failed": int(st[at.COUNT_FAILED]),
+        "unlogged_transactions": int(st[at.LOG_DROPPED]),
+        "orphan_frees": int(st[at.COUNT_ORPHAN_FREE]),
+        "recorded_failures": int(st[at.COUNT_RECORDED_FAILURE]),
+        "live_at_start": len(demand.at_start),
+        "hidden_allocations": demand.hidden_allocations,
+        "hidden_over_losses": demand.hidden_over_losses,
+        "repeated_frees": demand.repeated_frees,
+        "failed_charges": demand.failed_charges,
+        "recorded_twice": demand.recorded_twice,
+        "missed_frees": demand.missed_frees,
+        "split_frees": demand.split_frees,
+        "grown_pages": demand.grown_pages,
+        "outside_zones": demand.outside,
+        **elastic_tables.divergence(state.pressure_words(0, pr.SCALARS)),
+    }

@@ -1,0 +1,1 @@
+"""The state that a replay begins with."""

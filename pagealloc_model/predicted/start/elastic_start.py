@@ -1,0 +1,71 @@
+"""The LRU lists that an elastic replay begins with."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core import pressure_layout as pr
+from pagealloc_model.allocator.core.state import State
+from pagealloc_model.allocator.pressure.lru_start import place_on_lists
+from pagealloc_model.allocator.pressure.pressure_state import with_pressure
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.policy.policy import Assumptions, Policy
+from pagealloc_model.predicted.demand.demand import Demand
+from pagealloc_model.recording.proc import kpageflags as flags
+
+ACTIVE = np.uint64(1 << 6)
+
+
+def lru_at_start(movable: np.ndarray, page_flags: np.ndarray | None) -> np.ndarray:
+    """The LRU list of each page frame at the start, plus one; 0 for none (T12.5).
+
+    Args:
+        movable: bool by page frame: allocated and migratable.
+        page_flags: kpageflags words; None if they were not recorded: movable pages then count as
+            inactive pages of files.
+
+    Returns:
+        int8, one per page frame.
+    """
+    lists = np.where(movable, pr.INACTIVE_FILE + 1, 0).astype(np.int8)
+    if page_flags is None:
+        return lists
+    words = np.zeros(len(movable), np.uint64)
+    known = min(len(page_flags), len(movable))
+    words[:known] = page_flags[:known]
+    is_anon = (words & np.uint64(flags.ANON)) != 0
+    kind = np.where(is_anon, pr.INACTIVE_ANON, pr.INACTIVE_FILE)
+    lists[:] = kind + ((words & ACTIVE) != 0) + 1
+    lists[~movable | ((words & np.uint64(flags.LRU)) == 0)] = 0
+    return lists
+
+
+def pressed_state(
+    state: State,
+    demand: Demand,
+    lru: np.ndarray,
+    rules: KernelRules,
+    policy: Policy,
+    assumptions: Assumptions,
+    seed: int,
+) -> State:
+    """A literal replay's first state made one of an elastic replay, pages at start on LRU lists.
+
+    Args:
+        state: where pages are at the start; its arrays are taken over.
+        demand: whose objects live at the start.
+        lru: as `lru_at_start` makes it.
+        rules: the kernel generation.
+        policy: swept fields.
+        assumptions: ours.
+        seed: of the draws.
+    """
+    state = with_pressure(state, rules, policy, assumptions, seed=seed)
+    numbers = demand.at_start
+    state.folios["object"][demand.objects["pfn"][numbers]] = numbers + 1
+    heads = np.flatnonzero(state.pages["where"] == at.ALLOCATED).astype(np.int32)
+    heads = heads[(lru[heads] > 0) & (state.pages["tag"][heads] == 1)]
+    lists = lru[heads] - 1
+    place_on_lists(state.pages, state.blocks, state.st, state.folios, heads, lists.astype(np.int8))
+    return state

@@ -1,0 +1,178 @@
+"""What is known of each page frame at the start: page flags, owners, first touches (T10.6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.predicted.demand.demand import Demand
+from pagealloc_model.predicted.start.block_types import NO_MEMORY, memory_blocks
+from pagealloc_model.predicted.start.start_counts import StartCounts
+from pagealloc_model.recording.machine import Machine
+from pagealloc_model.recording.proc import kpageflags as flags
+from pagealloc_model.recording.proc.page_owner import PageOwner
+
+NOT_MEMORY = flags.NOPAGE | flags.RESERVED | flags.HWPOISON | flags.OFFLINE
+MIGRATABLE = flags.LRU | flags.MMAP | flags.ANON
+KERNEL_ONLY = flags.SLAB | flags.PGTABLE
+UNKNOWN_TYPE = -2
+"""Type of a block that page_owner says nothing about."""
+
+_FLAG_OF_TYPE = {
+    at.UNMOVABLE: flags.PGTABLE,
+    at.MOVABLE: flags.LRU,
+    at.RECLAIMABLE: flags.SLAB,
+}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StartFiles:
+    """Files that describe single pages just before recording; None where not recorded.
+
+    Attributes:
+        page_flags: kpageflags words by page frame (T12.5).
+        page_flags_at_ns: when they were read, on the recording's clock.
+        page_owner: live allocations (T12.7).
+    """
+
+    page_flags: np.ndarray | None = None
+    page_flags_at_ns: int | None = None
+    page_owner: PageOwner | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether any file says which pages were free."""
+        return self.page_flags is not None or self.page_owner is not None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PageEvidence:
+    """One element per page frame, unless said otherwise; length a multiple of a pageblock.
+
+    Attributes:
+        words: uint64, kpageflags words; made up from owners where only those are known.
+        buddy: bool, in a free buddy when the files were read.
+        touched: bool, some event is about it.
+        free: bool, free at the first event: in a buddy and not allocated then, or first seen
+            allocated; those on per-CPU lists included as far as the events name them.
+        plain: bool, memory without flag, owner or event: on a per-CPU list, or held by the kernel.
+        migratable: bool, allocated memory that can be migrated (T10.9).
+        owned: bool, page_owner knows its allocation and no event touches it.
+        inside: bool, in a block that holds memory.
+        block_types: int8, one per pageblock: exact types from page_owner, else UNKNOWN_TYPE.
+        memory_blocks: per zone, numbers of the pageblocks that hold memory, ascending.
+    """
+
+    words: np.ndarray
+    buddy: np.ndarray
+    touched: np.ndarray
+    free: np.ndarray
+    plain: np.ndarray
+    migratable: np.ndarray
+    owned: np.ndarray
+    inside: np.ndarray
+    block_types: np.ndarray
+    memory_blocks: tuple[np.ndarray, ...]
+
+
+def object_pages(objects: np.ndarray) -> list[np.ndarray]:
+    """Page frames of objects with `pfn` and `order`, one array per order that occurs."""
+    found = []
+    for order in np.unique(objects["order"]):
+        first = objects["pfn"][objects["order"] == order].astype(np.int64)
+        found.append((first[:, None] + np.arange(1 << int(order))).ravel())
+    return found
+
+
+def frame_count(machine: Machine) -> int:
+    """Page frames of the machine, filled up to a whole pageblock."""
+    return -(-machine.end_pfn >> machine.pageblock_order) << machine.pageblock_order
+
+
+def gather_evidence(
+    machine: Machine, demand: Demand, counts: StartCounts, files: StartFiles
+) -> PageEvidence:
+    """Combine page flags, owners and first touches.
+
+    Pages first seen freed were allocated at the start, pages first seen allocated were free.
+
+    Args:
+        machine: zones and geometry.
+        demand: only first touches are read.
+        counts: how many blocks hold memory.
+        files: at least one of them is there.
+    """
+    length = frame_count(machine)
+    owner = files.page_owner
+    owned = np.zeros(length, bool)
+    owners_words = np.zeros(length, np.uint64)
+    block_types = np.full(length >> machine.pageblock_order, UNKNOWN_TYPE, np.int8)
+    if owner is not None:
+        _mark_owned(machine, owner, owned, owners_words, block_types)
+    words = _flag_words(machine, files.page_flags, owners_words, owned)
+    memory = (words & NOT_MEMORY) == 0
+    buddy = memory & ((words & flags.BUDDY) != 0) & ~owned
+    free, touched = buddy.copy(), np.zeros(length, bool)
+    for objects, is_free in ((demand.fresh, True), (demand.at_start, False)):
+        for pages in object_pages(demand.objects[objects]):
+            free[pages] = is_free
+            touched[pages] = True
+    blocks = memory_blocks(machine, counts, free, words, touched)
+    in_memory = np.zeros(len(block_types), bool)
+    in_memory[np.concatenate(blocks)] = True
+    block_types[~in_memory] = NO_MEMORY
+    inside = np.repeat(in_memory, 1 << machine.pageblock_order)
+    free &= inside
+    plain = inside & memory & (words == 0) & ~owned & ~touched
+    return PageEvidence(
+        words=words,
+        buddy=buddy,
+        touched=touched,
+        free=free,
+        plain=plain,
+        migratable=memory & ((words & MIGRATABLE) != 0),
+        owned=owned & ~touched,
+        inside=inside,
+        block_types=block_types,
+        memory_blocks=blocks,
+    )
+
+
+def _mark_owned(
+    machine: Machine,
+    owner: PageOwner,
+    owned: np.ndarray,
+    words: np.ndarray,
+    block_types: np.ndarray,
+) -> None:
+    """Set what page_owner says: allocated pages, flags of their type, types of their blocks."""
+    types = owner.types_as(machine.migratetypes, owner.migratetype)
+    exact = owner.types_as(machine.migratetypes, owner.block_migratetype)
+    inside = owner.pfn + (np.int64(1) << owner.order.astype(np.int64)) <= len(owned)
+    for migratetype, flag in _FLAG_OF_TYPE.items():
+        mine = inside & (types == migratetype)
+        for order in np.unique(owner.order[mine]):
+            first = owner.pfn[mine & (owner.order == order)]
+            pages = (first[:, None] + np.arange(1 << int(order))).ravel()
+            owned[pages] = True
+            words[pages] = flag
+    known = inside & (exact >= 0)
+    block_types[owner.pfn[known] >> machine.pageblock_order] = exact[known]
+
+
+def _flag_words(
+    machine: Machine, page_flags: np.ndarray | None, owners_words: np.ndarray, owned: np.ndarray
+) -> np.ndarray:
+    """Flag words by page frame; without page flags, what no allocation owns is free."""
+    if page_flags is None:
+        words = np.full(len(owned), flags.NOPAGE, np.uint64)
+        for zone in machine.zones:
+            if zone.managed:
+                words[zone.start_pfn : zone.end_pfn] = flags.BUDDY
+        return np.where(owned, owners_words, words)
+    words = np.full(len(owned), flags.NOPAGE, np.uint64)
+    known = min(len(page_flags), len(words))
+    words[:known] = page_flags[:known]
+    return np.where(owned & (words == 0), owners_words, words)

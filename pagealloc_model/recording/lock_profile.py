@@ -1,0 +1,106 @@
+"""Time under zone->lock from a profile of the untraced machine (S11.2)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pagealloc_model.base.errors import RecordingError
+
+PROFILE_FILE = "profile.folded"
+CLOCK_EVENT = "cpu-clock"
+UNLOCK = "_raw_spin_unlock_irqrestore"
+LOCK = ("_raw_spin_lock", "native_queued_", "__pv_queued_spin_lock")
+HOLDS = {
+    "rmqueue_bulk": "refill",
+    "free_pcppages_bulk": "drain",
+    "rmqueue_buddy": "buddy_alloc",
+    "free_one_page": "direct_free",
+}
+"""Functions that hold zone->lock from their beginning to their end."""
+LETS_GO = {
+    "__rmqueue_pcplist": "refill",
+    "free_frozen_page_commit": "drain",
+    "free_unref_page_commit": "drain",
+    "decay_pcp_high": "drain",
+    "drain_pages_zone": "drain",
+    "drain_zone_pages": "drain",
+}
+"""Functions that let go of it where the compiler put one of those into them, or jumped there.
+Samples of a clock wait until interrupts are on again, so these then stand for whole holds."""
+_NEAREST = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockProfile:
+    """What a profile says of zone->lock.
+
+    Attributes:
+        samples: number of samples under the lock, by site.
+        sample_ns: time of a busy CPU that a sample stands for.
+        seconds: length of the profile.
+        repeats_command: whether it is of the recorded command, run once more; otherwise of the
+            machine for a time.
+    """
+
+    samples: Mapping[str, int]
+    sample_ns: float
+    seconds: float
+    repeats_command: bool
+
+    def held_ns(self, site: str) -> float:
+        """Time that the lock was held at a site, waits with interrupts off included."""
+        return self.samples.get(site, 0) * self.sample_ns
+
+
+def read_lock_profile(path: Path, meta: Mapping[str, Any]) -> LockProfile:
+    """A recording's profile.
+
+    Args:
+        path: file of call chains, outermost function first, each with its count.
+        meta: `profile` of meta.json.
+
+    Raises:
+        RecordingError: the file or its description cannot be read.
+    """
+    found: Counter[str] = Counter()
+    try:
+        by_clock = str(meta["event"]).startswith(CLOCK_EVENT)
+        lines = path.read_text(encoding="utf-8").splitlines()
+        for number, line in enumerate(lines, 1):
+            chain, _, count = line.rpartition(" ")
+            if not count.isdigit():
+                raise RecordingError(path, f"line {number}: no call chain with a count")
+            site = site_of(chain.split(";")[::-1], by_clock=by_clock)
+            if site:
+                found[site] += int(count)
+        return LockProfile(
+            samples=dict(found),
+            sample_ns=float(meta["sample_ns"]),
+            seconds=float(meta["seconds"]),
+            repeats_command=bool(meta["repeats_command"]),
+        )
+    except OSError as error:
+        raise RecordingError(path, f"cannot be read ({error.strerror})") from None
+    except (KeyError, TypeError, ValueError):
+        raise RecordingError(path, "meta.json does not describe it") from None
+
+
+def site_of(chain: list[str], *, by_clock: bool) -> str:
+    """The site of S11.1 that a sample is of, "" if it is not under zone->lock.
+
+    Args:
+        chain: functions, innermost first.
+        by_clock: the sample is of a clock, not of a counter that interrupts at any time.
+    """
+    if chain[0].startswith(LOCK):
+        return ""
+    for function in chain[:_NEAREST]:
+        if function.partition(".")[0] in HOLDS:
+            return HOLDS[function.partition(".")[0]]
+    if by_clock and chain[0] == UNLOCK and len(chain) > 1:
+        return LETS_GO.get(chain[1].partition(".")[0], "")
+    return ""

@@ -1,0 +1,90 @@
+"""A machine by its size: zones, watermarks and reserves as x86-64 computes them (S1)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import isqrt
+
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.policy.policy import Policy
+from pagealloc_model.recording.machine import PAGE_KB, Machine, Zone
+
+GIB_PAGES = 1 << 18
+DMA_END, DMA32_END = 1 << 12, 1 << 20
+_SPAN = 1 << 10
+_LOWMEM_RATIO = {"DMA": 256, "DMA32": 256, "Normal": 32}
+
+
+def made_up_machine(
+    gib: float, nr_cpus: int, rules: KernelRules, *, nodes: int = 1, managed_share: float = 1.0
+) -> Machine:
+    """A machine with all its memory in one stretch, cut into DMA, DMA32 and Normal.
+
+    Args:
+        gib: memory, more than 16 MiB on the first node.
+        nr_cpus: CPUs, spread over the nodes in turn.
+        rules: for the watermarks.
+        nodes: NUMA nodes of equal size.
+        managed_share: share of the pages that the allocator manages.
+
+    Raises:
+        UsageError: no memory, no CPU or no node.
+    """
+    pages = int(gib * GIB_PAGES) // nodes // _SPAN * _SPAN if nodes > 0 else 0
+    if pages <= DMA_END or nr_cpus < 1:
+        raise UsageError(
+            f"{gib} GiB, {nr_cpus} CPUs on {nodes} nodes: a machine needs a CPU, a node and more "
+            "than 16 MiB on each node"
+        )
+    zones: list[Zone] = []
+    for node in range(nodes):
+        first, end = node * pages, (node + 1) * pages
+        bounds = {"DMA": (0, DMA_END), "DMA32": (DMA_END, DMA32_END), "Normal": (DMA32_END, end)}
+        for name, (low, high) in bounds.items():
+            low, high = max(low, first), min(high, end)
+            present = max(high - low, 0)
+            zones.append(
+                Zone(
+                    node=node,
+                    name=name,
+                    start_pfn=low if present else 0,
+                    spanned=present,
+                    present=present,
+                    managed=int(present * managed_share) // _SPAN * _SPAN,
+                    min=0,
+                    low=0,
+                    high=0,
+                )
+            )
+    machine = Machine(
+        zones=tuple(zones),
+        nr_cpus=nr_cpus,
+        cpu_nodes=tuple(cpu % nodes for cpu in range(nr_cpus)),
+    )
+    policy = Policy(min_free_kbytes=_min_free_kbytes(machine), watermark_scale_factor=10)
+    return with_reserves(machine.with_watermarks(policy, rules))
+
+
+def _min_free_kbytes(machine: Machine) -> int:
+    """As a kernel with THP sets it at boot (S1.5)."""
+    managed = sum(zone.managed for zone in machine.zones)
+    populated = sum(zone.managed > 0 for zone in machine.zones)
+    by_size = min(max(isqrt(16 * managed * PAGE_KB), 128), 262144)
+    for_huge_pages = (1 << machine.pageblock_order) * populated * (2 + 3 * 3)
+    return max(by_size, min(for_huge_pages, managed // 20) * PAGE_KB)
+
+
+def with_reserves(machine: Machine) -> Machine:
+    """The machine with lowmem_reserve computed from its zones' sizes (S1.8)."""
+    zones = list(machine.zones)
+    types = len(machine.zone_types)
+    for index, zone in enumerate(zones):
+        first = index - index % types
+        reserve = [0] * types
+        for highest in range(index % types + 1, types):
+            above = sum(each.managed for each in zones[index + 1 : first + highest + 1])
+            ratio = _LOWMEM_RATIO.get(zone.name, 0)
+            reserve[highest] = above // ratio if ratio and zone.managed else 0
+        zones[index] = replace(zone, lowmem_reserve=tuple(reserve))
+    return replace(machine, zones=tuple(zones))

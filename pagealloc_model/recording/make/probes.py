@@ -1,0 +1,244 @@
+"""The `pa:*` kprobes: where the allocator's own functions begin and end a transaction (T11)."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.recording.make.host import Host, read_or_none
+from pagealloc_model.recording.make.kernel_types import function_parameters
+
+GROUP = "pa"
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One value that a probe records.
+
+    Attributes:
+        field: its name in the event.
+        type: kprobe type.
+        names: names the kernel gives the parameter; () for the return value.
+        position: 1 for the first parameter, the same in 6.1, 6.12 and 7.2; 0 where it differs.
+    """
+
+    field: str
+    type: str
+    names: tuple[str, ...] = ()
+    position: int = 0
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A kprobe, on a function's entry or, if its arguments have no names, on its return."""
+
+    event: str
+    function: str
+    arguments: tuple[Argument, ...]
+
+    @property
+    def at_return(self) -> bool:
+        """Whether it fires when the function returns."""
+        return not any(argument.names for argument in self.arguments)
+
+    def definition(self, parameters: Sequence[str] | None) -> str | None:
+        """The line that sets it, None if this kernel's function is another one.
+
+        Args:
+            parameters: the function's parameter names; () if this kernel does not describe the
+                function, None if it describes none.
+        """
+        if parameters is not None and not parameters:
+            return None
+        words = []
+        for argument in self.arguments:
+            place = "$retval"
+            if argument.names:
+                position = argument.position
+                if parameters is not None:
+                    found = [
+                        parameters.index(name) for name in argument.names if name in parameters
+                    ]
+                    position = found[0] + 1 if found else 0
+                if not position:
+                    return None
+                place = f"$arg{position}"
+            words.append(f"{argument.field}={place}:{argument.type}")
+        kind = "r" if self.at_return else "p"
+        return f"{kind}:{GROUP}/{self.event} {self.function} {' '.join(words)}"
+
+
+_ZONE = ("zone",)
+PROBES = (
+    Probe(
+        "pcp_bulk_free",
+        "free_pcppages_bulk",
+        (
+            Argument("zone", "x64", _ZONE, 1),
+            Argument("count", "s32", ("count",), 2),
+            Argument("pindex", "s32", ("pindex",), 4),
+        ),
+    ),
+    Probe(
+        "pcp_bulk_alloc",
+        "rmqueue_bulk",
+        (
+            Argument("zone", "x64", _ZONE, 1),
+            Argument("order", "u32", ("order",), 2),
+            Argument("count", "u64", ("count",), 3),
+            Argument("mt", "s32", ("migratetype",), 5),
+            Argument("flags", "x32", ("alloc_flags",), 6),
+        ),
+    ),
+    Probe("pcp_bulk_alloc_ret", "rmqueue_bulk", (Argument("got", "s32"),)),
+    Probe(
+        "free_one",
+        "free_one_page",
+        (
+            Argument("zone", "x64", _ZONE, 1),
+            Argument("pfn", "x64", ("pfn",), 3),
+            Argument("order", "u32", ("order",), 4),
+        ),
+    ),
+    Probe(
+        "ha_reserve",
+        "reserve_highatomic_pageblock",
+        (Argument("order", "s32", ("order", "alloc_order")), Argument("zone", "x64", _ZONE)),
+    ),
+    Probe("ha_unreserve", "unreserve_highatomic_pageblock", (Argument("done", "u8"),)),
+    Probe(
+        "drain_zone",
+        "drain_pages_zone",
+        (Argument("cpu", "u32", ("cpu",), 1), Argument("zone", "x64", _ZONE, 2)),
+    ),
+)
+
+
+def probe_file(host: Host) -> Path | None:
+    """The tracefs file that sets kprobes, None if this kernel has or permits none."""
+    if host.tracefs is None or host.lockdown == "confidentiality":
+        return None
+    file = host.tracefs / "kprobe_events"
+    return file if os.access(file, os.W_OK) else None
+
+
+def leftover_probes(host: Host) -> tuple[str, ...]:
+    """Events of our group that are set right now."""
+    file = probe_file(host)
+    lines = (read_or_none(file) or "").splitlines() if file else []
+    events = [line.split()[0].partition(":")[2] for line in lines if line.strip()]
+    return tuple(event for event in events if event.startswith(f"{GROUP}/"))
+
+
+class KernelProbes:
+    """Sets the probes for as long as it is entered, and takes them away again.
+
+    Args:
+        host: the machine.
+        wanted: True: they must be set; None: as far as possible; False: none.
+
+    Attributes:
+        definitions: the lines that set them.
+        unset: (event, why) of each probe that could not be set.
+    """
+
+    def __init__(self, host: Host, wanted: bool | None) -> None:
+        self._host = host
+        self._wanted = wanted
+        self._file = probe_file(host)
+        self.definitions: list[str] = []
+        self.unset: list[tuple[str, str]] = []
+
+    @property
+    def events(self) -> tuple[str, ...]:
+        """Names of the events, as perf takes them."""
+        return tuple(
+            definition.split()[0].partition(":")[2].replace("/", ":")
+            for definition in self.definitions
+        )
+
+    def __enter__(self) -> KernelProbes:
+        if self._wanted is False:
+            return self
+        if self._file is None:
+            if self._wanted:
+                raise UsageError(
+                    "--probes: this kernel has or permits no kprobes; leave the option out "
+                    "(transactions are then inferred from the events)"
+                )
+            self.unset = [(f"{GROUP}:*", "this kernel has or permits no kprobes")]
+            return self
+        try:
+            self._remove(leftover_probes(self._host))
+            self._set_all()
+        except BaseException:
+            self._remove(self.events)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._remove(self.events)
+
+    def _set_all(self) -> None:
+        parameters = self._parameters()
+        for probe in PROBES:
+            known = None if parameters is None else parameters.get(probe.function, ())
+            definition = probe.definition(known)
+            why = "the function's parameters are others here, or it is inlined"
+            if definition is not None:
+                why = self._set(definition)
+            if why:
+                self.unset.append((f"{GROUP}:{probe.event}", why))
+        if self._wanted and not self.definitions:
+            raise UsageError(
+                f"--probes: none could be set ({self.unset[0][1]}); leave the option out"
+            )
+
+    def _set(self, definition: str) -> str:
+        """Set one probe; returns why it could not be, "" if it was."""
+        try:
+            self._write(definition)
+        except OSError as error:
+            return f"refused ({error.strerror})"
+        self.definitions.append(definition)
+        return ""
+
+    def _remove(self, events: Sequence[str]) -> None:
+        for event in events:
+            try:
+                self._write(f"-:{event.replace(':', '/')}")
+            except OSError as error:
+                if error.errno == errno.EBUSY:
+                    raise UsageError(
+                        f"kprobe {event} is in use by another recording; wait until that ends, "
+                        "or use --no-probes"
+                    ) from None
+                if error.errno != errno.ENOENT:
+                    raise
+
+    def _write(self, line: str) -> None:
+        """Append, since opening the file to truncate would remove everybody's probes."""
+        assert self._file is not None
+        handle = os.open(self._file, os.O_WRONLY | os.O_APPEND)
+        try:
+            os.write(handle, f"{line}\n".encode())
+        finally:
+            os.close(handle)
+
+    def _parameters(self) -> dict[str, tuple[str, ...]] | None:
+        """Parameter names from the kernel's type data; None without such data."""
+        try:
+            btf = (self._host.sysfs / "kernel/btf/vmlinux").read_bytes()
+            return function_parameters(btf, {probe.function for probe in PROBES})
+        except (OSError, ValueError):
+            return None

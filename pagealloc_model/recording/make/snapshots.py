@@ -1,0 +1,93 @@
+"""Copies of the machine's own state files, on the clock of the events (T12)."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pagealloc_model.recording.make.host import Host
+from pagealloc_model.recording.recording import KALLSYMS_FILE, KPAGEFLAGS_FILE, SNAPSHOT_DIRECTORY
+from pagealloc_model.recording.snapshot import SNAPSHOT_FILES
+
+_CHUNK = 1 << 20
+_FASTEST = 1
+
+
+def take_snapshot(bundle: Path, host: Host) -> int:
+    """Copy the state files into a new directory of the bundle; those that cannot be read are left.
+
+    All are read before anything is written, so that writing does not show in them.
+
+    Returns:
+        Its time: CLOCK_MONOTONIC in ns at the start of the read.
+
+    Raises:
+        OSError: it cannot be written; nothing of it is left.
+    """
+    time_ns = time.monotonic_ns()
+    contents = {name: _read(host.proc / name) for name in SNAPSHOT_FILES}
+    directory = bundle / SNAPSHOT_DIRECTORY / f"{time_ns:020d}"
+    try:
+        directory.mkdir(parents=True)
+        for name, content in contents.items():
+            if content is not None:
+                (directory / name).write_bytes(content)
+    except OSError:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+    return time_ns
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+def copy_page_flags(bundle: Path, host: Host, check: Callable[[], None]) -> int | None:
+    """Copy /proc/kpageflags (T12.5); returns its time in ns, None where it cannot be read.
+
+    Args:
+        bundle: where to.
+        host: the machine.
+        check: called between parts; may raise to give up.
+    """
+    return _compress(host.proc / "kpageflags", bundle / KPAGEFLAGS_FILE, check)
+
+
+def copy_page_owners(bundle: Path, host: Host, check: Callable[[], None]) -> int | None:
+    """Copy debugfs's page_owner (T12.7); returns its time in ns, None where there is none."""
+    return _compress(host.debugfs / "page_owner", bundle / "page_owner.txt.gz", check)
+
+
+def copy_kernel_symbols(bundle: Path, host: Host, check: Callable[[], None]) -> None:
+    """Copy /proc/kallsyms, which names the functions of call chains, unless it hides addresses."""
+    source = host.proc / "kallsyms"
+    try:
+        with source.open("rb") as file:
+            hidden = not file.readline().split()[0].strip(b"0")
+    except (OSError, IndexError):
+        return
+    if not hidden:
+        _compress(source, bundle / KALLSYMS_FILE, check)
+
+
+def _compress(source: Path, destination: Path, check: Callable[[], None]) -> int | None:
+    try:
+        file = source.open("rb", buffering=0)
+    except OSError:
+        return None
+    time_ns = time.monotonic_ns()
+    with (
+        file,
+        destination.open("wb") as plain,
+        gzip.GzipFile("", "wb", _FASTEST, plain, mtime=0) as packed,
+    ):
+        while chunk := file.read(_CHUNK):
+            packed.write(chunk)
+            check()
+    return time_ns

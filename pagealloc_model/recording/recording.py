@@ -1,0 +1,371 @@
+"""Bundle: one recording of a machine, what it holds and what it lacks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pagealloc_model.base.compressed import first_bytes
+from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.base.progress_bar import Report, progress
+from pagealloc_model.recording.lock_profile import PROFILE_FILE, LockProfile, read_lock_profile
+from pagealloc_model.recording.proc.kallsyms import KernelSymbols, read_kallsyms
+from pagealloc_model.recording.proc.kpageflags import read_kpageflags
+from pagealloc_model.recording.proc.page_owner import PageOwner, read_page_owner
+from pagealloc_model.recording.snapshot import SNAPSHOT_FILES, Snapshot
+from pagealloc_model.recording.trace.perf_file import FOREIGN_MAGIC, MAGIC
+from pagealloc_model.recording.trace.store_header import is_store
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from pagealloc_model.base.column_space import NewArray
+    from pagealloc_model.recording.trace.columns import Trace
+
+BUNDLE_VERSION = 1
+EVENT_FILE = "perf.data"
+STORE_FILE = "events.arrow"
+EVENT_FILES = (*(f"{EVENT_FILE}{suffix}" for suffix in ("", ".gz", ".xz", ".zst")), STORE_FILE)
+META_FILE = "meta.json"
+SNAPSHOT_DIRECTORY = "snapshots"
+KPAGEFLAGS_FILE = "kpageflags.u64.gz"
+KALLSYMS_FILE = "kallsyms.gz"
+PAGE_OWNER_FILES = tuple(f"page_owner.txt{suffix}" for suffix in (".gz", ".xz", ".zst", ""))
+RECORDINGS_VARIABLE = "PAGEALLOC_RECORDINGS"
+
+_WITHOUT_FILE = {
+    "buddyinfo": "free memory by order cannot be compared there",
+    "pagetypeinfo": "free lists by migratetype and pageblock types cannot be compared there",
+    "zoneinfo": "zones, watermarks and per-CPU lists are unknown there",
+    "vmstat": "the kernel's own counters cannot be compared there",
+}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Bundle:
+    """A recording; what is costly to read is read on first use and kept.
+
+    Attributes:
+        path: the bundle's directory, or the event file where that is all there is.
+        name: short name for tables and figures.
+        event_file: perf.data, `perf script` text, or the columnar form of either.
+        meta: content of meta.json, {} without one; unknown keys are kept.
+        snapshots: the machine's state files in time order, parsed at access.
+        ignored: entries of the snapshot directory that are not snapshots.
+    """
+
+    path: Path
+    name: str
+    event_file: Path
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    snapshots: tuple[Snapshot, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+    @cached_property
+    def trace(self) -> Trace:
+        """The recorded events.
+
+        Raises:
+            RecordingError: the event file is cut, damaged, or of an unknown layout.
+        """
+        size = self.event_file.stat().st_size if self.event_file.is_file() else 0
+        with progress(f"reading {self.name}", size, "B") as report:
+            return read_events(self.event_file, progress=report)
+
+    @cached_property
+    def release(self) -> str:
+        """Kernel release such as "6.18.44-fc", "" if the recording names none.
+
+        Without meta.json this reads the events.
+        """
+        uname = self.meta.get("uname")
+        return str(uname[2]) if uname else self.trace.release
+
+    @cached_property
+    def kpageflags(self) -> np.ndarray | None:
+        """Flag words by page frame just before recording (T12.5), None if not recorded.
+
+        Raises:
+            RecordingError: the file is there but damaged.
+        """
+        file = self.path / KPAGEFLAGS_FILE
+        return read_kpageflags(file) if file.is_file() else None
+
+    @property
+    def kpageflags_at_ns(self) -> int | None:
+        """Time of the kpageflags read on the recording's clock, None if unknown."""
+        return self.meta.get("kpageflags_at_ns")
+
+    @cached_property
+    def page_owner(self) -> PageOwner | None:
+        """Allocations live just before recording, with their owners (T12.7), None if not recorded.
+
+        Raises:
+            RecordingError: the file is there but damaged, or no page_owner text.
+        """
+        for name in PAGE_OWNER_FILES:
+            file = self.path / name
+            if file.is_file():
+                return read_page_owner(file)
+        return None
+
+    @cached_property
+    def kernel_symbols(self) -> KernelSymbols | None:
+        """Functions of the recorded kernel by address, None if not recorded.
+
+        Raises:
+            RecordingError: the file is there but damaged.
+        """
+        file = self.path / KALLSYMS_FILE
+        return read_kallsyms(file) if file.is_file() else None
+
+    @cached_property
+    def lock_profile(self) -> LockProfile | None:
+        """Time under zone->lock while nothing was traced, None if not recorded.
+
+        Raises:
+            RecordingError: the file is there but damaged.
+        """
+        file = self.path / PROFILE_FILE
+        return read_lock_profile(file, self.meta.get("profile") or {}) if file.is_file() else None
+
+    @property
+    def page_owner_at_ns(self) -> int | None:
+        """Time of the page_owner read on the recording's clock, None if unknown."""
+        return self.meta.get("page_owner_at_ns")
+
+    @cached_property
+    def sha256(self) -> str:
+        """SHA-256 of the event file in hexadecimal, to name the recording in results.
+
+        Of a columnar form, that of the file it was made from.
+        """
+        if is_store(self.event_file):
+            from pagealloc_model.recording.trace.store import store_source
+
+            if (source := store_source(self.event_file)) is not None:
+                return source.sha256
+        with self.event_file.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    @cached_property
+    def missing(self) -> tuple[str, ...]:
+        """What the recording lacks, one plain line each, with what that makes impossible.
+
+        This parses all snapshots, so that a damaged one is named too.
+        """
+        return tuple(self._missing())
+
+    def _missing(self) -> Iterator[str]:
+        if not self.meta:
+            yield (
+                f"no {META_FILE}: sysctls, THP settings and the recording command are unknown; "
+                "policies start from kernel defaults"
+            )
+        if not self.snapshots:
+            yield (
+                "no snapshots: zones, watermarks and the state at the start are unknown; free "
+                "memory, pageblocks, per-CPU lists and vmstat cannot be compared"
+            )
+        if not (self.path / KPAGEFLAGS_FILE).is_file():
+            yield (
+                f"no {KPAGEFLAGS_FILE}: which pages were free at the start is only known for "
+                "those the events touch"
+            )
+        for entry in self.ignored:
+            yield f"{SNAPSHOT_DIRECTORY}/{entry}: its name is no time in ns; it is ignored"
+        for name in SNAPSHOT_FILES:
+            absent = sum(not snapshot.has(name) for snapshot in self.snapshots)
+            if absent:
+                yield (
+                    f"{name} absent in {absent} of {len(self.snapshots)} snapshots: "
+                    + (_WITHOUT_FILE[name])
+                )
+        for snapshot in self.snapshots:
+            for name, problem in snapshot.problems.items():
+                yield f"{problem}; until then {_WITHOUT_FILE[name]}"
+
+
+def read_events(
+    path: Path, new_array: NewArray | None = None, progress: Report | None = None
+) -> Trace:
+    """The events of one file: perf.data or a store by its magic number, else `perf script` text.
+
+    All but a store may be packed by gzip, xz or zstd.
+
+    Args:
+        path: the file.
+        new_array: makes the arrays that grow with the number of events, where the file is a
+            perf.data; None: in memory.
+        progress: called with the share done, 0 to 1.
+
+    Raises:
+        RecordingError: the file cannot be read as any of these.
+    """
+    if is_store(path):
+        from pagealloc_model.recording.trace.store import read_store
+
+        return read_store(path)
+    if first_bytes(path, 8) in (MAGIC, FOREIGN_MAGIC):
+        from pagealloc_model.recording.trace.perf_data import read_perf_data
+
+        return read_perf_data(path, new_array, progress)
+    from pagealloc_model.recording.trace.perf_script import read_perf_script
+
+    return read_perf_script(path, progress)
+
+
+def shipped_recordings_directory() -> Path | None:
+    """Where the recordings that come with the package are, None if they were left out."""
+    package = Path(__file__).parent
+    for directory in (package / "data", package.parent / "data"):
+        if directory.is_dir():
+            return directory
+    return None
+
+
+def recording_directories() -> tuple[Path, ...]:
+    """Directories in which a bare recording name is looked up.
+
+    Shipped ones come first, so that a shipped name means the same recording everywhere.
+    """
+    own = os.environ.get(RECORDINGS_VARIABLE)
+    shipped = shipped_recordings_directory()
+    return (*((shipped,) if shipped else ()), *((Path(own),) if own else ()))
+
+
+def recording_names() -> tuple[str, ...]:
+    """Names that `open_recording` resolves from anywhere."""
+    return tuple(
+        sorted(
+            {
+                directory.name
+                for parent in recording_directories()
+                if parent.is_dir()
+                for directory in parent.iterdir()
+                if _event_file(directory) is not None
+            }
+        )
+    )
+
+
+def open_recording(path: str | Path) -> Bundle:
+    """Open a recording; events and snapshots are read on first use.
+
+    Args:
+        path: a bundle's directory, a perf.data or `perf script` text (also as .gz, .xz or .zst),
+            the columnar form of one, or the name of a shipped recording such as "kbuild".
+
+    Raises:
+        RecordingError: there is nothing at the path, the directory has no perf.data, or its
+            meta.json is damaged or of a newer version.
+    """
+    found = _locate(path)
+    if not found.is_dir():
+        return Bundle(path=found, name=_file_name(found), event_file=found)
+    event_file = _event_file(found)
+    if event_file is None:
+        raise RecordingError(
+            found,
+            f"is a directory without {EVENT_FILE}",
+            todo="give a bundle's directory or an event file",
+        )
+    snapshots, ignored = _find_snapshots(found / SNAPSHOT_DIRECTORY)
+    return Bundle(
+        path=found,
+        name=found.resolve().name,
+        event_file=event_file,
+        meta=_read_meta(found / META_FILE),
+        snapshots=snapshots,
+        ignored=ignored,
+    )
+
+
+def _event_file(directory: Path) -> Path | None:
+    """The event file of a bundle, None if there is none."""
+    files = (directory / name for name in EVENT_FILES)
+    return next((file for file in files if file.is_file()), None)
+
+
+def _file_name(path: Path) -> str:
+    """A bare perf.data is named after its directory, other files after themselves."""
+    resolved = path.resolve()
+    return resolved.parent.name if resolved.name in EVENT_FILES else resolved.name
+
+
+def _locate(path: str | Path) -> Path:
+    given = Path(path).expanduser()
+    if given.exists():
+        return given
+    if len(given.parts) == 1:
+        for directory in recording_directories():
+            if (directory / given).exists():
+                return directory / given
+    names = ", ".join(recording_names()) or "none"
+    raise RecordingError(
+        path, "does not exist", todo=f"give a path, or one of the shipped recordings ({names})"
+    )
+
+
+def _find_snapshots(directory: Path) -> tuple[tuple[Snapshot, ...], tuple[str, ...]]:
+    if not directory.is_dir():
+        return (), ()
+    entries = sorted(directory.iterdir())
+    is_snapshot = {entry: entry.is_dir() and entry.name.isdecimal() for entry in entries}
+    snapshots = [
+        Snapshot(time_ns=int(entry.name), directory=entry)
+        for entry in entries
+        if is_snapshot[entry]
+    ]
+    return (
+        tuple(sorted(snapshots, key=lambda snapshot: snapshot.time_ns)),
+        tuple(entry.name for entry in entries if not is_snapshot[entry]),
+    )
+
+
+def _read_meta(path: Path) -> Mapping[str, Any]:
+    if not path.is_file():
+        return {}
+    todo = "restore the file, or delete it to go on without the recording's settings"
+    try:
+        meta = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RecordingError(path, f"cannot be read ({error.strerror})", todo=todo) from None
+    except json.JSONDecodeError as error:
+        raise RecordingError(
+            path, f"is not valid JSON ({error.msg})", offset=error.pos, todo=todo
+        ) from None
+    except UnicodeDecodeError as error:
+        raise RecordingError(path, "is not UTF-8 text", offset=error.start, todo=todo) from None
+    _check_meta(meta, path, todo)
+    return meta
+
+
+def _check_meta(meta: object, path: Path, todo: str) -> None:
+    """Refuse a newer layout, and values of a type no version of the layout has."""
+    if not isinstance(meta, dict):
+        raise RecordingError(path, "is not a JSON object", todo=todo)
+    version = meta.get("bundle_version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise RecordingError(path, f"bundle_version is {version!r}, not a version", todo=todo)
+    if version > BUNDLE_VERSION:
+        raise RecordingError(
+            path,
+            f"bundle_version is {version}, this version reads up to {BUNDLE_VERSION}",
+            todo="update pagealloc_model",
+        )
+    uname = meta.get("uname")
+    if uname is not None and not (isinstance(uname, list) and len(uname) >= 3):
+        raise RecordingError(path, "uname is not a list of five strings", todo=todo)
+    for key in ("sysctl", "thp"):
+        if not isinstance(meta.get(key, {}), dict):
+            raise RecordingError(path, f"{key} is not a JSON object", todo=todo)
+    for key in ("kpageflags_at_ns", "page_owner_at_ns", "nr_cpus", "start_ns", "end_ns"):
+        if not isinstance(meta.get(key), int | None):
+            raise RecordingError(path, f"{key} is not a whole number", todo=todo)

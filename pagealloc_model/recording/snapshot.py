@@ -1,0 +1,80 @@
+"""Snapshot: the state files of /proc as they were at one instant of a recording."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.recording.proc.buddyinfo import BuddyInfo, parse_buddyinfo
+from pagealloc_model.recording.proc.lines import read_text
+from pagealloc_model.recording.proc.pagetypeinfo import PageTypeInfo, parse_pagetypeinfo
+from pagealloc_model.recording.proc.vmstat import VmStat, parse_vmstat
+from pagealloc_model.recording.proc.zoneinfo import ZoneInfo, parse_zoneinfo
+
+SNAPSHOT_FILES = ("buddyinfo", "pagetypeinfo", "zoneinfo", "vmstat")
+
+State = TypeVar("State", BuddyInfo, PageTypeInfo, ZoneInfo, VmStat)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Snapshot:
+    """State files read one after the other; each is parsed on first use and kept.
+
+    A file that is absent or cannot be parsed is None; `problems` says why.
+
+    Attributes:
+        time_ns: CLOCK_MONOTONIC at the start of the read.
+        directory: where the files are.
+    """
+
+    time_ns: int
+    directory: Path
+
+    @cached_property
+    def buddyinfo(self) -> BuddyInfo | None:
+        """Free buddies by order, None if absent or odd."""
+        return self._parse("buddyinfo", parse_buddyinfo)
+
+    @cached_property
+    def pagetypeinfo(self) -> PageTypeInfo | None:
+        """Free lists and pageblocks by type, None if absent or odd."""
+        return self._parse("pagetypeinfo", parse_pagetypeinfo)
+
+    @cached_property
+    def zoneinfo(self) -> ZoneInfo | None:
+        """Zones and per-CPU lists, None if absent or odd."""
+        return self._parse("zoneinfo", parse_zoneinfo)
+
+    @cached_property
+    def vmstat(self) -> VmStat | None:
+        """Counters, None if absent or odd."""
+        return self._parse("vmstat", parse_vmstat)
+
+    @cached_property
+    def problems(self) -> Mapping[str, str]:
+        """Files that are there but cannot be used: file name -> the error in one line."""
+        for name in SNAPSHOT_FILES:
+            getattr(self, name)
+        return self._problems
+
+    def has(self, name: str) -> bool:
+        """Whether the file was copied, readable or not."""
+        return (self.directory / name).exists()
+
+    @cached_property
+    def _problems(self) -> dict[str, str]:
+        return {}
+
+    def _parse(self, name: str, parser: Callable[[str, Path], State]) -> State | None:
+        path = self.directory / name
+        if not path.exists():
+            return None
+        try:
+            return parser(read_text(path), path)
+        except RecordingError as error:
+            self._problems[name] = str(error)
+            return None

@@ -1,0 +1,232 @@
+"""The Trace: page-allocator events of one recording as time-ordered columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pagealloc_model.base.working_arrays import parts
+from pagealloc_model.recording.trace.thread_names import ThreadNames
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Event(IntEnum):
+    """The six kmem events that make up a Trace's rows (T2 to T6)."""
+
+    ALLOC = 0
+    FREE = 1
+    FREE_BATCHED = 2
+    ZONE_LOCKED = 3
+    PCPU_DRAIN = 4
+    EXTFRAG = 5
+
+
+EVENT_NAMES: dict[str, Event] = {
+    "kmem:mm_page_alloc": Event.ALLOC,
+    "kmem:mm_page_free": Event.FREE,
+    "kmem:mm_page_free_batched": Event.FREE_BATCHED,
+    "kmem:mm_page_alloc_zone_locked": Event.ZONE_LOCKED,
+    "kmem:mm_page_pcpu_drain": Event.PCPU_DRAIN,
+    "kmem:mm_page_alloc_extfrag": Event.EXTFRAG,
+}
+
+COLUMN_TYPES: dict[str, type] = {
+    "time_ns": np.int64,
+    "cpu": np.int16,
+    "pid": np.int32,
+    "event": np.uint8,
+    "pfn": np.int64,
+    "order": np.int8,
+    "gfp": np.uint32,
+    "migratetype": np.int8,
+    "percpu_refill": np.int8,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Losses:
+    """Intervals in which the kernel dropped events (T1.5), one row per loss record.
+
+    Attributes:
+        cpu: int16, the CPU whose buffer overran, -1 where the record does not say.
+        start_ns: int64, time of the last event before the loss on that CPU's stream.
+        end_ns: int64, time of the loss record.
+        count: int64, events lost.
+        event: names of the events lost, "" where any event may be meant.
+        at_end: how many rows, the last ones, rest only on the sums that the kernel wrote when the
+            recording ended.
+    """
+
+    cpu: np.ndarray
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+    count: np.ndarray
+    event: tuple[str, ...] = ()
+    at_end: int = 0
+
+    @property
+    def total(self) -> int:
+        """Events lost in the whole recording."""
+        return int(self.count.sum())
+
+    def overlap(self, begin_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
+        """Whether each closed interval has an instant in common with a loss, bool.
+
+        Args:
+            begin_ns: int64, where each interval begins.
+            end_ns: int64, where it ends.
+        """
+        order = np.argsort(self.start_ns, kind="stable")
+        # The latest end of all losses that start no later than each, with one of none in front.
+        ends = np.maximum.accumulate(np.r_[np.iinfo(np.int64).min, self.end_ns[order]])
+        started = np.searchsorted(self.start_ns[order], end_ns, "right")
+        return np.asarray(ends[started] >= begin_ns)
+
+    @staticmethod
+    def none() -> Losses:
+        """The losses of a recording that lost nothing."""
+        empty = np.zeros(0, np.int64)
+        return Losses(cpu=empty.astype(np.int16), start_ns=empty, end_ns=empty, count=empty)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Trace:
+    """Page-allocator events in time order; all columns have one length and are read-only.
+
+    Attributes:
+        time_ns: int64, the recording's clock (CLOCK_MONOTONIC for bundles).
+        cpu: int16, the CPU that recorded the event (T1.6).
+        pid: int32, thread id; names in `comms`.
+        event: uint8, values of `Event`.
+        pfn: int64, page frame number, -1 for a failed allocation (T2).
+        order: int8. FREE_BATCHED carries no order: 0.
+        gfp: uint32, raw gfp word of ALLOC, else 0; decode with `gfp_bits`.
+        migratetype: int8; of ALLOC the requested type, of ZONE_LOCKED and PCPU_DRAIN the list's
+            (T4, T5), of EXTFRAG alloc_migratetype, of frees -1.
+        percpu_refill: int8, ZONE_LOCKED's field, -1 elsewhere.
+        comms: thread id -> command name (the last one seen).
+        thread_names: when threads were named, where the source says so.
+        gfp_bits: name such as "__GFP_HIGH" -> bit mask, from the recording's format data (S2.3).
+        gfp_from_format: it really is; text has none, and known names stand in.
+        tables: every other tracepoint by name, and "kmem:mm_page_alloc_extfrag" with all fields:
+            arrays `time_ns`, `cpu`, `pid`, `row` (rows of the main columns before it), then the
+            fields under the names of the recording's format data.
+        declared_types: C types of the tables' fields by table and column, where the source says.
+        callchains: uint64, all call chains end to end; tables index it by `callchain_start` and
+            `callchain_len`.
+        losses: intervals in which events were dropped.
+        source: path of the file read.
+        release: kernel release named in the file, "" if it names none.
+        nr_cpus: CPUs online when recorded, 0 if unknown.
+        clock: "monotonic", "perf" or another clock's name, "" if unknown.
+        notes: what the source held or lacked that the columns do not show, one line each.
+    """
+
+    time_ns: np.ndarray
+    cpu: np.ndarray
+    pid: np.ndarray
+    event: np.ndarray
+    pfn: np.ndarray
+    order: np.ndarray
+    gfp: np.ndarray
+    migratetype: np.ndarray
+    percpu_refill: np.ndarray
+    comms: Mapping[int, str] = field(default_factory=dict)
+    thread_names: ThreadNames = field(default_factory=ThreadNames.none)
+    gfp_bits: Mapping[str, int] = field(default_factory=dict)
+    gfp_from_format: bool = False
+    tables: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
+    declared_types: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    callchains: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint64))
+    losses: Losses = field(default_factory=Losses.none)
+    source: str = ""
+    release: str = ""
+    nr_cpus: int = 0
+    clock: str = ""
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Give every column its type, make it contiguous and read-only.
+
+        Raises:
+            ValueError: columns of different lengths.
+        """
+        for name, dtype in COLUMN_TYPES.items():
+            column = np.ascontiguousarray(getattr(self, name), dtype)
+            if len(column) != len(self.time_ns):
+                raise ValueError(f"column {name} has {len(column)} rows, not {len(self.time_ns)}")
+            column.flags.writeable = False
+            object.__setattr__(self, name, column)
+        object.__setattr__(self, "_rows", len(self.time_ns))
+
+    @staticmethod
+    def unread(rows: int, load: Mapping[str, Callable[[], Any]], **known: Any) -> Trace:
+        """A trace whose fields are read on first use.
+
+        Args:
+            rows: its length.
+            load: called once for each field that is not known yet; main columns come as
+                `COLUMN_TYPES` says, read-only.
+            **known: all other fields.
+        """
+        trace = object.__new__(Trace)
+        for name, value in (*known.items(), ("_rows", rows), ("_load", load)):
+            object.__setattr__(trace, name, value)
+        return trace
+
+    def __getattr__(self, name: str) -> Any:
+        """Read a field that was not needed until now."""
+        load = self.__dict__.get("_load", {})
+        if name not in load:
+            raise AttributeError(f"{type(self).__name__} has no {name}")
+        value = load[name]()
+        object.__setattr__(self, name, value)
+        return value
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def count(self, event: Event) -> int:
+        """Rows of one event."""
+        return sum(int(np.count_nonzero(self.event[part] == event)) for part in parts(len(self)))
+
+    @property
+    def span_ns(self) -> tuple[int, int]:
+        """Times of the first and last row, (0, 0) if there is none."""
+        if not len(self):
+            return (0, 0)
+        return (int(self.time_ns[0]), int(self.time_ns[-1]))
+
+    @cached_property
+    def demand_span_ns(self) -> tuple[int, int]:
+        """Times of the first and last allocation or free, (0, 0) if there is none."""
+        found: list[int] = []
+        for part in parts(len(self)):
+            rows = np.flatnonzero(self.event[part] <= Event.FREE)
+            if len(rows):
+                found += [part.start + int(rows[0]), part.start + int(rows[-1])]
+        if not found:
+            return (0, 0)
+        return (int(self.time_ns[found[0]]), int(self.time_ns[found[-1]]))
+
+    def to_pandas(self) -> pd.DataFrame:
+        """All rows as a DataFrame, events and command names as categories."""
+        import pandas as pd
+
+        columns = {name: getattr(self, name) for name in COLUMN_TYPES}
+        names = [member.name.lower() for member in Event]
+        columns["event"] = pd.Categorical.from_codes(self.event, names)
+        pids, inverse = np.unique(self.pid, return_inverse=True)
+        comms = [self.comms.get(int(pid), str(pid)) for pid in pids]
+        categories = sorted(set(comms))
+        code_of = {comm: code for code, comm in enumerate(categories)}
+        codes = np.array([code_of[comm] for comm in comms], np.int32)
+        columns["comm"] = pd.Categorical.from_codes(codes[inverse] if len(self) else [], categories)
+        return pd.DataFrame(columns)

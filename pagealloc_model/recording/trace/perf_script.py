@@ -1,0 +1,301 @@
+"""`perf script` text to a Trace: slower and poorer than perf.data, but it can be sent by mail.
+
+Text carries no format data: gfp names are decoded with a table of the stable bits (S2.3), times
+are as exact as printed, call chains are not read, and a failed allocation is known by its null
+page (T2). Tables other than the kmem events hold whatever `key=value` fields the text shows.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from array import array
+from pathlib import Path
+
+import numpy as np
+
+from pagealloc_model.base.compressed import is_compressed, lines_of
+from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.base.progress_bar import Report
+from pagealloc_model.recording.trace.columns import COLUMN_TYPES, EVENT_NAMES, Event, Trace
+from pagealloc_model.recording.trace.gfp_names import (
+    LAST_STABLE_BIT,
+    UNSTABLE_NAMES,
+    stable_gfp_bits,
+)
+from pagealloc_model.recording.trace.losses_by_time import losses_by_time
+from pagealloc_model.recording.trace.perf_script_tables import TableRows
+
+FIELDS = "comm,pid,tid,cpu,time,event,trace"
+_LINES_PER_REPORT = 1 << 14
+_LONGEST_LINE = 1 << 14
+_RECORD_AGAIN = f"make the text with: perf script --ns --header -F {FIELDS}"
+
+_EVENT = re.compile(r"(?<![\w-])[\w-]+:[\w-]+:")
+_TIMED = re.compile(r"(?:^|\s)(?P<seconds>[0-8]?\d{1,9})\.(?P<fraction>\d{6,9}): +(?:\d+ +)?")
+_TIMED_EVENT = re.compile(_TIMED.pattern + r"(?P<name>[\w-]+:[\w-]+): ?(?P<body>.*)$")
+_LOST = re.compile(r"PERF_RECORD_LOST lost (\d{1,15})\b")
+_OTHER_RECORD = re.compile(r"PERF_RECORD_\w+")
+_CPU = re.compile(r"\[(\d{1,9})\]\s*(?:[A-Za-z]{1,2}\s*)?$")
+"""Behind the CPU, `-F misc` puts a letter or two for the mode."""
+_THREAD = re.compile(
+    r"^\s*(?:(?P<comm>\S.{0,63}?)\s+)?(?P<first>-?\d{1,9})(?:/(?P<tid>-?\d{1,9}))?\s*$"
+)
+_CALL_CHAIN = re.compile(r"^(?:\t|\s+[0-9a-f]+(?: |$))")
+_RELEASE = re.compile(r"^# os release : (\S+)")
+_NR_CPUS = re.compile(r"^# nrcpus online : (\d{1,6})")
+_FIELD = re.compile(r"(\w+)=(\S*)")
+_HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]+")
+_LARGEST = (2**62, 2**15, 2**31, 6, 2**52, 64, 2**32, 16, 2)
+"""Exclusive bounds of the main columns, in their order."""
+_OUT_OF_RANGE = "has a field out of any kernel's range"
+_NULL_PAGES = frozenset({"(null)", "(nil)", "0", "0x0", "0000000000000000"})
+
+
+def read_perf_script(path: str | Path, progress: Report | None = None) -> Trace:
+    """Read `perf script` text, plain or packed by gzip, xz or zstd.
+
+    The lines need time, cpu, event and trace fields; comm, pid and tid are used if there. With
+    `pid` and `tid` ("77/83") the thread id counts; a single number is taken as the thread id.
+    A last line without its end was cut, and is left out with a note.
+
+    Args:
+        path: the text file.
+        progress: called with the share done, 0 to 1, unless the text is packed.
+
+    Returns:
+        The trace. gfp bits above 0x800000 are 0, with a warning if any name had them.
+
+    Raises:
+        RecordingError: a line lacks time or cpu, times are differences (`--deltatime`), a gfp name
+            is unknown, or the file holds no page-allocator event.
+    """
+    text = Path(path)
+    reader = ScriptReader(text)
+    size = text.stat().st_size if progress and not is_compressed(text) else 0
+    done = 0
+    for reader.number, line in enumerate(lines_of(text), 1):
+        if not line.endswith("\n"):
+            reader.cut()
+            break
+        reader.line(line.rstrip("\r\n"))
+        done += len(line)
+        if size and progress and reader.number % _LINES_PER_REPORT == 0:
+            progress(min(done / size, 1))
+    return reader.finish()
+
+
+def event_of(line: str) -> tuple[str, int] | None:
+    """Name and time in ns of the event on a line, None if there is none."""
+    event = _TIMED_EVENT.search(line)
+    return None if event is None else (event["name"], _nanoseconds(event))
+
+
+class ScriptReader:
+    """Collects columns, losses and what the header says, line by line.
+
+    Attributes:
+        number: of the current line, for errors.
+        release: kernel release, "" so far.
+        nr_cpus: CPUs online, 0 so far.
+        rows: int64, the main events' columns, row after row.
+        row_count: main events so far.
+        comms: thread id -> command name.
+        tables: the other events.
+        losses: (cpu, time in ns, events lost) of each loss record.
+        notes: what the text lacks.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.number = 0
+        self.release = ""
+        self.nr_cpus = 0
+        self.rows = array("q")
+        self.row_count = 0
+        self.comms: dict[int, str] = {}
+        self.tables: dict[str, TableRows] = {}
+        self.losses: list[tuple[int, int, int]] = []
+        self.notes: tuple[str, ...] = ()
+        self._heads: dict[str, tuple[int, int]] = {}
+        self._gfp: dict[str, int] = {}
+        self._dropped: set[str] = set()
+
+    def line(self, line: str) -> None:
+        """Take one line: an event, a loss, a header comment or part of a call chain."""
+        if len(line) > _LONGEST_LINE:
+            raise self._error("is not perf script output", _RECORD_AGAIN)
+        event = _TIMED_EVENT.search(line)
+        if event is None:
+            self._other(line)
+            return
+        cpu, thread = self._head(line[: event.start()])
+        time_ns = _nanoseconds(event)
+        name, body = event["name"], event["body"]
+        kind = EVENT_NAMES.get(name)
+        if kind is None:
+            self._table(name).add(time_ns, cpu, thread, self.row_count, body)
+        else:
+            self._row(kind, time_ns, cpu, thread, body)
+
+    def cut(self) -> None:
+        """The current line is cut short: what it says may be part of a longer number or name."""
+        self.notes = (f"the text is cut short in line {self.number}, which is left out",)
+
+    def _other(self, line: str) -> None:
+        timed = _TIMED.search(line)
+        if timed is None:
+            self._untimed(line)
+        else:
+            self._other_record(line, timed)
+
+    def _untimed(self, line: str) -> None:
+        if line.startswith("#"):
+            self._header(line)
+        elif line.strip() and not _CALL_CHAIN.match(line):
+            if _EVENT.search(line):
+                raise self._error("has no time", f"add time to perf script's -F: {_RECORD_AGAIN}")
+            raise self._error("is not perf script output", _RECORD_AGAIN)
+
+    def _header(self, line: str) -> None:
+        if release := _RELEASE.match(line):
+            self.release = release[1]
+        elif nr_cpus := _NR_CPUS.match(line):
+            self.nr_cpus = int(nr_cpus[1])
+
+    def _other_record(self, line: str, timed: re.Match[str]) -> None:
+        """A loss is kept, other records of --show-*-events are passed over."""
+        lost = _LOST.match(line, timed.end())
+        if lost:
+            cpu, _ = self._head(line[: timed.start()])
+            self.losses.append((cpu, _nanoseconds(timed), int(lost[1])))
+        elif not _OTHER_RECORD.match(line, timed.end()):
+            raise self._error("names no event", f"add event to perf script's -F: {_RECORD_AGAIN}")
+
+    def _head(self, text: str) -> tuple[int, int]:
+        """CPU and thread id of what stands before the time."""
+        known = self._heads.get(text)
+        if known is not None:
+            return known
+        cpu = _CPU.search(text)
+        if cpu is None:
+            raise self._error("has no [cpu]", f"add cpu to perf script's -F: {_RECORD_AGAIN}")
+        if int(cpu[1]) >= _LARGEST[1]:
+            raise self._error(_OUT_OF_RANGE, _RECORD_AGAIN)
+        match = _THREAD.match(text[: cpu.start()])
+        thread = int(match["tid"] or match["first"]) if match else -1
+        if match and match["comm"] and match["comm"] != f":{thread}":
+            self.comms[thread] = match["comm"]
+        self._heads[text] = (int(cpu[1]), thread)
+        return self._heads[text]
+
+    def _table(self, name: str) -> TableRows:
+        return self.tables.setdefault(name, TableRows(self._gfp_word))
+
+    def _row(self, kind: Event, time_ns: int, cpu: int, thread: int, body: str) -> None:
+        fields = dict(_FIELD.findall(body))
+        order = "alloc_order" if kind is Event.EXTFRAG else "order"
+        migratetype = "alloc_migratetype" if kind is Event.EXTFRAG else "migratetype"
+        has_migratetype = kind not in (Event.FREE, Event.FREE_BATCHED)
+        try:
+            pfn = int(fields["pfn"], 0)
+            values = (
+                time_ns,
+                cpu,
+                thread,
+                int(kind),
+                -1 if _is_failure(kind, pfn, fields) else pfn,
+                0 if kind is Event.FREE_BATCHED else int(fields[order], 0),
+                self._gfp_word(fields["gfp_flags"]) if kind is Event.ALLOC else 0,
+                int(fields[migratetype], 0) if has_migratetype else -1,
+                int(fields.get("percpu_refill", "-1"), 0),
+            )
+        except KeyError as error:
+            raise self._error(
+                f"has no {error.args[0]}", f"add trace to perf script's -F: {_RECORD_AGAIN}"
+            ) from None
+        except ValueError:
+            raise self._error("has a field that is not a number", _RECORD_AGAIN) from None
+        if not _in_range(values):
+            raise self._error(_OUT_OF_RANGE, _RECORD_AGAIN)
+        if kind is Event.EXTFRAG:
+            extfrag = self._table("kmem:mm_page_alloc_extfrag")
+            extfrag.add(time_ns, cpu, thread, self.row_count, body)
+        self.rows.extend(values)
+        self.row_count += 1
+
+    def _gfp_word(self, text: str) -> int:
+        known = self._gfp.get(text)
+        if known is not None:
+            return known
+        bits = stable_gfp_bits(_version(self.release))
+        names = [name for name in text.split("|") if name not in ("none", "0")]
+        numbers = [int(name, 16) for name in names if _HEXADECIMAL.fullmatch(name)]
+        words = [name for name in names if not _HEXADECIMAL.fullmatch(name)]
+        unstable = UNSTABLE_NAMES.intersection(words)
+        unknown = [name for name in words if name not in bits and name not in unstable]
+        if unknown:
+            raise self._error(
+                f"unknown gfp flag {', '.join(unknown)}",
+                "open the perf.data itself, which carries its own table of names",
+            )
+        word = 0
+        for mask in (*numbers, *(bits[name] for name in words if name in bits)):
+            word |= mask
+        self._dropped |= unstable | {hex(n) for n in numbers if n > 2 * LAST_STABLE_BIT - 1}
+        self._gfp[text] = word & (2 * LAST_STABLE_BIT - 1)
+        return self._gfp[text]
+
+    def _error(self, what: str, todo: str) -> RecordingError:
+        return RecordingError(self.path, f"line {self.number} {what}", todo=todo)
+
+    def finish(self) -> Trace:
+        """The trace of all lines, in time order."""
+        if not self.row_count:
+            raise RecordingError(self.path, "holds no page-allocator event", todo=_RECORD_AGAIN)
+        rows = np.frombuffer(self.rows, np.int64).reshape(-1, len(COLUMN_TYPES))
+        if rows[0, 0] == 0 and np.any(rows[1:, 0] < rows[:-1, 0]):
+            raise RecordingError(
+                self.path, "holds differences of times, not times", todo=_RECORD_AGAIN
+            )
+        rows = rows[np.argsort(rows[:, 0], kind="stable")]
+        columns = {name: rows[:, place] for place, name in enumerate(COLUMN_TYPES)}
+        times = rows[:, 0]
+        tables = {name: table.finish(times) for name, table in self.tables.items()}
+        if self._dropped:
+            warnings.warn(
+                f"{self.path}: gfp bits above {LAST_STABLE_BIT:#x} depend on the kernel and are "
+                f"dropped: {', '.join(sorted(self._dropped))}",
+                stacklevel=3,
+            )
+        return Trace(
+            **columns,
+            comms=self.comms,
+            gfp_bits=stable_gfp_bits(_version(self.release)),
+            tables=tables,
+            losses=losses_by_time(self.losses, times, columns["cpu"]),
+            source=str(self.path),
+            release=self.release,
+            nr_cpus=self.nr_cpus,
+            notes=self.notes,
+        )
+
+
+def _nanoseconds(timed: re.Match[str]) -> int:
+    return int(timed["seconds"]) * 10**9 + int(timed["fraction"].ljust(9, "0"))
+
+
+def _version(release: str) -> tuple[int, int] | None:
+    match = re.match(r"(\d{1,4})\.(\d{1,4})", release)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def _in_range(values: tuple[int, ...]) -> bool:
+    return all(-1 <= value < bound for value, bound in zip(values, _LARGEST, strict=True))
+
+
+def _is_failure(kind: Event, pfn: int, fields: dict[str, str]) -> bool:
+    """T2: a failed allocation prints pfn 0 with a null page; unparsed text prints the raw -1."""
+    if kind is not Event.ALLOC:
+        return False
+    return pfn == 2**64 - 1 or (pfn == 0 and fields.get("page", "0") in _NULL_PAGES)

@@ -1,0 +1,1 @@
+"""Figures and messages for mailing lists, made of tables."""

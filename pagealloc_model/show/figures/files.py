@@ -1,0 +1,79 @@
+"""Figures as PNG, SVG and PDF, drawn by the Chromium of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import plotly.graph_objects as go
+import plotly.io
+
+from pagealloc_model.base.errors import UsageError
+
+FORMATS = ("png", "svg", "pdf")
+ATTEMPTS = 3
+WIDTH, HEIGHT = 1000, 450
+"""Pixels of the layout; a figure that has a height of its own keeps it."""
+
+SCALE = 1.5
+"""Pixels of a PNG per pixel of the layout."""
+
+
+def write_figures(figures: Mapping[str, go.Figure], directory: Path) -> list[Path]:
+    """Write every figure as NAME.png, NAME.svg and NAME.pdf.
+
+    Args:
+        figures: by file name without its ending; menus are left out.
+        directory: is there.
+
+    Raises:
+        UsageError: kaleido is not installed, or finds no Chromium, or some could not be drawn.
+    """
+    if not figures:
+        return []
+    pending = {
+        directory / f"{name}.{kind}": _without_menus(figure)
+        for name, figure in figures.items()
+        for kind in FORMATS
+    }
+    files = list(pending)
+    for _ in range(ATTEMPTS):
+        _draw(pending)
+        # kaleido goes on after a failure and leaves an empty file
+        pending = {file: each for file, each in pending.items() if not _is_drawn(file)}
+        if not pending:
+            return files
+    for file in pending:
+        file.unlink(missing_ok=True)
+    raise UsageError(f"{', '.join(file.name for file in pending)}: Chromium did not draw them")
+
+
+def _draw(pending: Mapping[Path, go.Figure]) -> None:
+    heights = [int(figure.layout.height or HEIGHT) for figure in pending.values()]
+    try:
+        plotly.io.write_images(
+            list(pending.values()), list(pending), width=WIDTH, height=heights, scale=SCALE
+        )
+    except (ValueError, RuntimeError) as error:
+        raise UsageError(_cause(error)) from None
+
+
+def _is_drawn(file: Path) -> bool:
+    return file.is_file() and file.stat().st_size > 0
+
+
+def _without_menus(figure: go.Figure) -> go.Figure:
+    parts = figure.to_plotly_json()
+    layout = {name: part for name, part in parts["layout"].items() if name != "updatemenus"}
+    return go.Figure({"data": parts["data"], "layout": layout})
+
+
+def _cause(error: Exception) -> str:
+    if "Chrome" in str(error):
+        return (
+            "no PNG, SVG or PDF was written: no Chromium or Chrome was found; install one "
+            "(Debian: chromium), or name it in BROWSER_PATH"
+        )
+    if "Kaleido" in str(error) or "kaleido" in str(error):
+        return "no PNG, SVG or PDF was written: kaleido is not installed; pip install kaleido"
+    return f"no PNG, SVG or PDF was written: {' '.join(str(error).split())[:200]}"

@@ -1,0 +1,74 @@
+"""How long zone->lock is held and waited for: distributions by site (S11)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from pagealloc_model.show.figures.drawing import Drawing, FigureFunction
+from pagealloc_model.show.figures.lanes import Lane, Tables, count_trace, lanes
+from pagealloc_model.show.figures.panel_grid import COUNTS_AXIS, PanelGrid
+
+SMALLEST_NS = 64
+UNITS = (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1.0))
+PANELS = (
+    ("refills, held", "refill", "hold_ns"),
+    ("drains, held", "drain", "hold_ns"),
+    ("refills, waited for", "refill", "wait_ns"),
+    ("drains, waited for", "drain", "wait_ns"),
+)
+
+
+@FigureFunction
+def lock_times(predicted: Tables) -> Drawing:
+    """How many refills and drains held, and waited for, zone->lock for how long.
+
+    Times are binned by powers of two; who did not wait is left out. The counts' axis is
+    logarithmic.
+
+    Args:
+        predicted: acquisitions with `site`, `hold_ns` and `wait_ns`, or such tables by label.
+    """
+    drawn = lanes(None, predicted)
+    grid = PanelGrid(
+        [title for title, _, _ in PANELS],
+        title="zone->lock: time held and time waited for",
+        x_title="time (from t up to 2t)",
+        y_title="acquisitions",
+        columns=2,
+        x_axis={"type": "category"},
+        y_axis=COUNTS_AXIS,
+    )
+    for panel, (_, site, column) in enumerate(PANELS):
+        counts = {lane.key: _binned(lane, site, column) for lane in drawn}
+        bins = _all_bins(list(counts.values()))
+        absent = {lane.label: "none" for lane in drawn if counts[lane.key].empty}
+        for lane in drawn:
+            shown = counts[lane.key].reindex(bins)
+            shown.index = [_in_words(each) for each in bins]
+            grid.add(count_trace(lane, shown, f"{site}/{column}", in_legend=panel == 0), panel)
+        grid.note_missing(panel, absent)
+    return grid.drawing()
+
+
+def _binned(lane: Lane, site: str, column: str) -> pd.Series:
+    """Acquisitions by the largest power of two (ns) not above their time."""
+    times = lane.table[column].to_numpy()
+    times = times[(lane.table["site"] == site).to_numpy() & (times > 0)]
+    powers = np.floor(np.log2(np.maximum(times.astype(np.int64), SMALLEST_NS))).astype(np.int64)
+    bins, counts = np.unique(powers, return_counts=True)
+    return pd.Series(counts.astype(float), index=np.int64(1) << bins)
+
+
+def _all_bins(counts: list[pd.Series]) -> list[int]:
+    """Every power of two between the smallest and the largest bin of any histogram."""
+    seen = [int(each) for count in counts for each in count.index]
+    if not seen:
+        return []
+    return [1 << power for power in range(min(seen).bit_length() - 1, max(seen).bit_length())]
+
+
+def _in_words(time_ns: int) -> str:
+    """A time to two digits, short enough to stand below a bar."""
+    unit, size = next((unit, size) for unit, size in UNITS if time_ns >= 0.99 * size)
+    return f"{float(f'{time_ns / size:.2g}'):g}{unit}"

@@ -1,0 +1,271 @@
+"""A map of every pageblock: hue and mark by migratetype, dark where used, light where free."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pagealloc_model.show.figures.drawing import Drawing, FigureFunction
+from pagealloc_model.show.figures.lanes import Trace
+from pagealloc_model.show.figures.palette import INK, MIGRATETYPES, migratetype_colour
+from pagealloc_model.show.figures.panel_grid import FOOTER_HEIGHT, PanelGrid
+
+LEVELS = 5
+"""Shades of a type, from all free to none free."""
+
+PANEL_HEIGHT = 270
+TITLES_HEIGHT = 65
+MARGIN = {"l": 70, "r": 170, "t": TITLES_HEIGHT, "b": FOOTER_HEIGHT}
+MARKS: dict[str, tuple[str, str, str]] = {
+    "Unmovable": ("line-ne", INK, "/"),
+    "Reclaimable": ("cross-thin", INK, "+"),
+    "HighAtomic": ("diamond", "white", "\u25c7"),
+    "CMA": ("line-ns", INK, "|"),
+    "Isolate": ("square", "white", "\u25a1"),
+}
+"""Symbol, colour and word of the mark on each block of a type: a grey print has no hues. Blocks
+without one are Movable."""
+CHANGE_SCALE = [[0.0, "#7F3B08"], [0.5, "#F7F7F7"], [1.0, "#2D004B"]]
+"""Brown for fewer free pages, violet for more; told apart by all common kinds of sight."""
+
+PAGE_KIB = 4
+FEWER, FEWER_FROM = "\u25bd", 0.1
+"""Mark of blocks with fewer free pages, and the share of a block from which on it is drawn."""
+TITLE_OF_BAR: dict[str, Any] = {"side": "right", "font": {"size": 11}}
+TICKS = 6
+"""Addresses on a map's y axis, about."""
+
+
+@FigureFunction
+def pageblock_map(maps: Mapping[str, pd.DataFrame], difference: tuple[str, str]) -> Drawing:
+    """One panel per map, and one with the difference between two of them.
+
+    Args:
+        maps: `pageblock_map` tables of one machine, by label.
+        difference: labels; the last panel shows the second minus the first.
+    """
+    labels = list(maps)
+    first, second = difference
+    titles = [*labels, f"difference: {second} minus {first}"]
+    lines = _Lines(maps[first])
+    grid = PanelGrid(
+        titles,
+        title="Pageblocks by type and occupancy, before and at the end",
+        x_title="MiB from the start of the line",
+        y_title="physical address (GiB)",
+        columns=2,
+        x_axis={"showgrid": False, "range": lines.x_range},
+        y_axis={"showgrid": False, "range": lines.y_range, **lines.addresses()},
+    )
+    seen = {name for table in maps.values() for name in table["migratetype"].unique()}
+    shown = [name for name in MIGRATETYPES if name in seen]
+    for panel, label in enumerate(labels):
+        grid.add(_type_trace(maps[label], label, shown, in_legend=panel == 0), panel)
+        for name in shown:
+            if name in MARKS:
+                grid.add(_marks(maps[label], label, name), panel)
+    before, after = maps[first], maps[second]
+    grid.add(_change_trace(before, after), len(labels))
+    grid.add(_fewer_free(before, after), len(labels))
+    grid.add(_type_changes(before, after), len(labels))
+    rows = -(-len(titles) // 2)
+    height = TITLES_HEIGHT + FOOTER_HEIGHT + PANEL_HEIGHT * rows
+    return grid.drawing(height=height, margin=MARGIN, showlegend=False)
+
+
+def _type_trace(table: pd.DataFrame, label: str, shown: list[str], *, in_legend: bool) -> Trace:
+    used = 1 - (table["free_pages"] + table["pcp_pages"]) / table["pages"]
+    level = np.minimum((used * LEVELS).astype(int), LEVELS - 1)
+    kind = pd.Categorical(table["migratetype"], categories=shown).codes
+    lines = _Lines(table)
+    trace = lines.heatmap(kind * LEVELS + level, [table["free_pages"], table["pcp_pages"]])
+    steps = len(shown) * LEVELS
+    return trace | {
+        "text": lines.arranged(np.array(shown)[kind], ""),
+        "meta": f"map/{label}",
+        "name": label,
+        "zmin": -0.5,
+        "zmax": steps - 0.5,
+        "colorscale": _type_scale(shown),
+        "showscale": in_legend,
+        "colorbar": _type_bar(shown),
+        "hovertemplate": "%{text}, %{customdata[0]} pages free, %{customdata[1]} on per-CPU lists"
+        "<br>at %{customdata[2]:.3f} GiB<extra></extra>",
+    }
+
+
+def _marks(table: pd.DataFrame, label: str, name: str) -> Trace:
+    """A mark on every block of a type."""
+    symbol, colour, _ = MARKS[name]
+    is_marked = (table["migratetype"] == name).to_numpy()
+    trace = _marked(table, is_marked, symbol, colour)
+    return trace | {"meta": f"marks/{label}/{name}", "name": name}
+
+
+def _fewer_free(before: pd.DataFrame, after: pd.DataFrame) -> Trace:
+    """A mark on every block with fewer free pages: both ends of the scale are dark."""
+    is_marked = (_change(before, after) <= -FEWER_FROM).to_numpy()
+    trace = _marked(after, is_marked, "triangle-down", "white")
+    return trace | {"meta": "map/fewer", "name": "fewer free"}
+
+
+def _marked(table: pd.DataFrame, is_marked: np.ndarray, symbol: str, colour: str) -> Trace:
+    """Marks on some blocks; white ones have an edge, so that all show on any shade."""
+    lines = _Lines(table)
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": lines.x[lines.column[is_marked]],
+        "y": lines.row[is_marked],
+        "marker": {
+            "symbol": symbol,
+            "size": 5,
+            "color": colour,
+            "line": {"width": 1, "color": INK},
+        },
+        "hoverinfo": "skip",
+    }
+
+
+def _change(before: pd.DataFrame, after: pd.DataFrame) -> pd.Series:
+    return (after["free_pages"] - before["free_pages"]) / after["pages"]
+
+
+def _change_trace(before: pd.DataFrame, after: pd.DataFrame) -> Trace:
+    change = _change(before, after)
+    lines = _Lines(after)
+    return lines.heatmap(change, [after["free_pages"] - before["free_pages"]]) | {
+        "meta": "map/change",
+        "name": "change",
+        "zmin": -1.0,
+        "zmax": 1.0,
+        "colorscale": CHANGE_SCALE,
+        "colorbar": {
+            "title": {"text": f"{FEWER} fewer, more free (share of block)", **TITLE_OF_BAR},
+            "y": 0.2,
+            "len": 0.4,
+            "thickness": 12,
+        },
+        "hovertemplate": "%{customdata[0]:+d} pages free"
+        "<br>at %{customdata[1]:.3f} GiB<extra></extra>",
+    }
+
+
+def _type_changes(before: pd.DataFrame, after: pd.DataFrame) -> Trace:
+    """Marks on the blocks whose type differs."""
+    lines = _Lines(after)
+    changed = (before["migratetype"] != after["migratetype"]).to_numpy()
+    pairs = before["migratetype"][changed] + " / " + after["migratetype"][changed]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": lines.x[lines.column[changed]],
+        "y": lines.row[changed],
+        "text": list(pairs),
+        "marker": {"symbol": "x-thin", "size": 6, "line": {"width": 1, "color": INK}},
+        "meta": "map/types",
+        "name": "another type",
+        "hovertemplate": "%{text}<extra></extra>",
+    }
+
+
+class _Lines:
+    """Where each block lies: lines of equal length, by address; one empty line for every hole.
+
+    Attributes:
+        row, column: of each block.
+        x: MiB from the start of a line, by column.
+        x_range, y_range: of axes that show all blocks and no more.
+    """
+
+    def __init__(self, table: pd.DataFrame) -> None:
+        pages = int(table["pages"].iloc[0])
+        block = table["pfn"].to_numpy() // pages
+        self._length = 1 << max(4, round(np.log2(max(2 * len(table), 1)) / 2))
+        numbers, index = np.unique(block // self._length, return_inverse=True)
+        holes = np.concatenate([[0], np.cumsum(np.diff(numbers) > 1)])
+        self._row_of = np.arange(len(numbers)) + holes
+        self._begins_gib = numbers * self._length * pages * PAGE_KIB / (1 << 20)
+        self.row = self._row_of[index]
+        self.column = block % self._length
+        self._gib = table["pfn"].to_numpy() * PAGE_KIB / (1 << 20)
+        mib = pages * PAGE_KIB / 1024
+        self.x = np.arange(self._length) * mib
+        self.x_range = [-mib / 2, self._length * mib - mib / 2]
+        self.y_range = [int(self._row_of[-1]) + 0.5, -0.5]
+
+    def addresses(self) -> dict[str, Any]:
+        """Ticks of the y axis: some lines' addresses, those behind a hole among them."""
+        behind_hole = np.flatnonzero(np.diff(self._row_of) > 1) + 1
+        every = max(1, -(-len(self._row_of) // TICKS))
+        shown = [at for at in range(0, len(self._row_of), every) if _far(at, behind_hole, every)]
+        picked = sorted([*shown, *behind_hole.tolist()])
+        return {
+            "tickvals": self._row_of[picked].tolist(),
+            "ticktext": [f"{self._begins_gib[at]:.3g}" for at in picked],
+        }
+
+    def arranged(self, values: Any, empty: Any) -> np.ndarray:
+        """Values by line and column."""
+        values = np.asarray(values)
+        kind = values.dtype if values.dtype.kind == "U" else float
+        grid = np.full((self._row_of[-1] + 1, self._length), empty, kind)
+        grid[self.row, self.column] = values
+        return grid
+
+    def heatmap(self, values: Any, told: list[Any]) -> Trace:
+        """A trace with a cell per block, and numbers to tell about each, its address the last."""
+        told = [*told, self._gib]
+        return {
+            "type": "heatmap",
+            "x": self.x,
+            "y": np.arange(self._row_of[-1] + 1),
+            "z": self.arranged(values, np.nan),
+            "customdata": np.stack([self.arranged(each, np.nan) for each in told], axis=-1),
+            "hoverongaps": False,
+        }
+
+
+def _far(at: int, others: np.ndarray, distance: int) -> bool:
+    """Whether no other line is close enough for two labels to touch."""
+    return not len(others) or int(np.abs(others - at).min()) * 2 > distance
+
+
+def _type_scale(shown: list[str]) -> list[list[Any]]:
+    """Steps of colour: the shades of each type."""
+    colours = [shade(name, level) for name in shown for level in range(LEVELS)]
+    steps = len(colours)
+    return [
+        [edge, colour]
+        for index, colour in enumerate(colours)
+        for edge in (index / steps, (index + 1) / steps)
+    ]
+
+
+def _type_bar(shown: list[str]) -> dict[str, Any]:
+    return {
+        "title": {"text": "light: free, dark: used", **TITLE_OF_BAR},
+        "tickvals": [LEVELS * index + (LEVELS - 1) / 2 for index in range(len(shown))],
+        "ticktext": [
+            " ".join([*MARKS.get(name, ("", "", ""))[2:], name]).strip() for name in shown
+        ],
+        "y": 0.75,
+        "len": 0.5,
+        "thickness": 12,
+    }
+
+
+def shade(migratetype: str, level: int) -> str:
+    """A type's colour, mixed with white for blocks that are largely free.
+
+    Args:
+        migratetype: as /proc/pagetypeinfo spells it.
+        level: 0 for free to LEVELS - 1 for used.
+    """
+    colour = migratetype_colour(migratetype)
+    weight = 0.15 + 0.85 * level / (LEVELS - 1)
+    parts = [int(colour[at : at + 2], 16) for at in (1, 3, 5)]
+    return "#" + "".join(f"{round(255 + (part - 255) * weight):02X}" for part in parts)

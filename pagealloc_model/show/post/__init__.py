@@ -1,0 +1,48 @@
+"""Results as plain text that survives a mailing list: tables of at most 72 ASCII columns."""
+
+from pagealloc_model.base.text.charts import ASCII, UTF8, Glyphs, bar_chart, histogram, time_series
+from pagealloc_model.base.text.comparison_table import comparison_table
+from pagealloc_model.base.text.error_table import error_table
+from pagealloc_model.base.text.footer import Footer
+from pagealloc_model.show.post.choice_table import choice_table, miss_list
+from pagealloc_model.show.post.comparison_message import comparison_message
+from pagealloc_model.show.post.lock_traffic import longest_hold_table, traffic_table
+from pagealloc_model.show.post.message import Message
+from pagealloc_model.show.post.posted_figures import posted_figures
+from pagealloc_model.show.post.recording import describe_recording, recording_text
+from pagealloc_model.show.post.rule_table import rule_table
+from pagealloc_model.show.post.snapshot_table import snapshot_table
+from pagealloc_model.show.post.this_machine import doctor_text, live_text
+from pagealloc_model.studies.fleets.fleet_table import fleet_table
+from pagealloc_model.studies.sweeps.pareto_table import pareto_table
+from pagealloc_model.studies.sweeps.sensitivity_table import sensitivity_table
+from pagealloc_model.studies.sweeps.sweep_table import sweep_table
+
+__all__ = [
+    "ASCII",
+    "UTF8",
+    "Footer",
+    "Glyphs",
+    "Message",
+    "bar_chart",
+    "choice_table",
+    "comparison_message",
+    "comparison_table",
+    "describe_recording",
+    "doctor_text",
+    "error_table",
+    "fleet_table",
+    "histogram",
+    "live_text",
+    "longest_hold_table",
+    "miss_list",
+    "pareto_table",
+    "posted_figures",
+    "recording_text",
+    "rule_table",
+    "sensitivity_table",
+    "snapshot_table",
+    "sweep_table",
+    "time_series",
+    "traffic_table",
+]

@@ -1,0 +1,120 @@
+"""A message for a mailing list: a subject, sections of words and of fixed lines, as mail or .md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pagealloc_model.base.text.layout import INDENT, WIDTH, ascii_only, folded, paragraph
+
+SUBJECT = "Subject: "
+MIME_HEADERS = (
+    "MIME-Version: 1.0",
+    "Content-Type: text/plain; charset=UTF-8",
+    "Content-Transfer-Encoding: 8bit",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Words:
+    """A paragraph, wrapped where it is shown.
+
+    Attributes:
+        text: of any length.
+        bullet: whether it is an item of a list.
+    """
+
+    text: str
+    bullet: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fixed:
+    """Lines whose columns matter: a table, a chart, a command; 72 columns at most."""
+
+    text: str
+
+
+Block = Words | Fixed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A title and what stands below it."""
+
+    title: str
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message:
+    """A complete message; `str()` is its text.
+
+    Attributes:
+        subject: one line.
+        sections: in order.
+        utf8: whether charts use characters outside ASCII.
+    """
+
+    subject: str
+    sections: tuple[Section, ...]
+    utf8: bool = False
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def to_text(self) -> str:
+        """A mail as `git send-email` and `mutt -H` take it: Subject, blank line, body.
+
+        Spaces only, no line over 72 columns, ASCII unless `utf8`.
+        """
+        headers = [f"{SUBJECT}{self.subject}"[:WIDTH], *(MIME_HEADERS if self.utf8 else ())]
+        parts = ["\n".join(headers), *(_section_text(section) for section in self.sections)]
+        text = "\n\n".join(parts).expandtabs() + "\n"
+        text = "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
+        return text if self.utf8 else ascii_only(text)
+
+    def to_markdown(self) -> str:
+        """The same as Markdown; fixed lines stand in fences."""
+        parts = [f"# {self.subject}"]
+        for section in self.sections:
+            parts.append(f"## {section.title}" + _joined(section.blocks, _as_markdown))
+        return "\n\n".join(parts) + "\n"
+
+
+def _section_text(section: Section) -> str:
+    return f"{section.title}\n{'-' * len(section.title)}" + _joined(section.blocks, _as_text)
+
+
+def _joined(blocks: Sequence[Block], show: Callable[[Block], str]) -> str:
+    """Blocks with an empty line before each, but none between the items of a list."""
+    parts, in_list = [], False
+    for block in blocks:
+        is_item = isinstance(block, Words) and block.bullet
+        parts.append("\n" if is_item and in_list else "\n\n")
+        parts.append(show(block))
+        in_list = is_item
+    return "".join(parts)
+
+
+def _as_text(block: Block) -> str:
+    if isinstance(block, Fixed):
+        return "\n".join(folded(line) for line in block.text.rstrip().splitlines())
+    return paragraph(block.text, label="- " if block.bullet else "")
+
+
+def _as_markdown(block: Block) -> str:
+    if isinstance(block, Fixed):
+        return f"```\n{block.text.rstrip()}\n```"
+    return f"- {block.text}" if block.bullet else block.text
+
+
+def command(words: str) -> Fixed:
+    """A command to type, broken by backslashes where it is too long for a line."""
+    lines, line = [], f"{INDENT}$"
+    for word in words.split():
+        if len(f"{line} {word} \\") > WIDTH:
+            lines.append(f"{line} \\")
+            line = INDENT * 2
+        line += f" {word}"
+    return Fixed(text="\n".join([*lines, line]))

@@ -1,0 +1,119 @@
+"""What a recording holds, what it lost, and what that makes impossible."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pagealloc_model.base.errors import PolicyError
+from pagealloc_model.base.text.layout import INDENT, paragraph
+from pagealloc_model.show.post.rule_table import rule_table
+
+if TYPE_CHECKING:
+    from pagealloc_model.measured.evidence.choice import RuleEvidence
+    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.trace.columns import Trace
+
+_UNKNOWN_CPU = "unknown"
+_MOST_WAITS = 8
+
+
+def describe_recording(bundle: Bundle) -> dict[str, Any]:
+    """Content of a recording under the names that `pagealloc info --json` prints.
+
+    Raises:
+        RecordingError: the recording cannot be read.
+    """
+    from pagealloc_model.measured.lock_waits import waits_by_caller
+    from pagealloc_model.predicted.growth import size_changes
+    from pagealloc_model.recording.trace.columns import EVENT_NAMES
+
+    trace = bundle.trace
+    origin, evidence = _rules(bundle)
+    first, last = trace.span_ns
+    return {
+        "recording": bundle.name,
+        "path": str(bundle.path),
+        "sha256": bundle.sha256,
+        "kernel": bundle.release,
+        "cpus": trace.nr_cpus,
+        "seconds": (last - first) / 1e9,
+        "events": {name: trace.count(event) for name, event in EVENT_NAMES.items()},
+        "other_events": {
+            name: len(table["time_ns"])
+            for name, table in trace.tables.items()
+            if name not in EVENT_NAMES
+        },
+        "lost": trace.losses.total,
+        "loss_intervals": len(trace.losses.count),
+        "lost_by_cpu": _lost_by_cpu(trace),
+        "snapshots": len(bundle.snapshots),
+        "zone_sizes": list(size_changes(bundle)),
+        "missing": [*trace.notes, *bundle.missing],
+        "lock_waits": dict(waits_by_caller(bundle)[:_MOST_WAITS]),
+        "rules": origin,
+        "rule_evidence": [each.to_dict() for each in evidence],
+    }
+
+
+def _lost_by_cpu(trace: Trace) -> dict[str, dict[str, float]]:
+    """Events lost, and their share of all that happened, for each CPU that lost some."""
+    from pagealloc_model.recording.trace.columns import EVENT_NAMES
+
+    columns = [trace.cpu]
+    columns += [table["cpu"] for name, table in trace.tables.items() if name not in EVENT_NAMES]
+    recorded = np.concatenate(columns)
+    by_cpu = {}
+    for cpu in np.unique(trace.losses.cpu).tolist():
+        lost = int(trace.losses.count[trace.losses.cpu == cpu].sum())
+        kept = int(np.count_nonzero(recorded == cpu)) if cpu >= 0 else len(recorded)
+        name = str(cpu) if cpu >= 0 else _UNKNOWN_CPU
+        by_cpu[name] = {"lost": lost, "share": lost / max(lost + kept, 1)}
+    return by_cpu
+
+
+def recording_text(bundle: Bundle) -> str:
+    """The same as lines to read.
+
+    Raises:
+        RecordingError: the recording cannot be read.
+    """
+    described = describe_recording(bundle)
+    events = {**described["events"], **described["other_events"]}
+    width = max(len(name) for name in events)
+    lines = [
+        f"recording  {described['recording']} ({described['path']})",
+        f"sha256     {described['sha256']}",
+        f"kernel     {described['kernel'] or 'unknown'}, {described['cpus'] or 'unknown'} CPUs",
+        f"span       {described['seconds']:.3f} s",
+        f"snapshots  {described['snapshots']}",
+        *[f"memory     {line}" for line in described["zone_sizes"]],
+        f"lost       {described['lost']} events in {described['loss_intervals']} intervals"
+        + "".join(
+            f"; CPU {cpu} {each['share']:.1%}" for cpu, each in described["lost_by_cpu"].items()
+        ),
+        "",
+        "events",
+        *[f"  {name:<{width}}  {count:>10}" for name, count in events.items()],
+    ]
+    if described["lock_waits"]:
+        lines += ["", "waits for locks, by caller"]
+        lines += [f"  {count:>10}  {chain}" for chain, count in described["lock_waits"].items()]
+    origin, evidence = _rules(bundle)
+    lines += ["", "rules", paragraph(origin, label=INDENT)]
+    lines += [rule_table(evidence)] if evidence else []
+    if described["missing"]:
+        lines += ["", "missing", *[f"  {line}" for line in described["missing"]]]
+    return "\n".join(lines)
+
+
+def _rules(bundle: Bundle) -> tuple[str, tuple[RuleEvidence, ...]]:
+    """How rules for the recording are chosen, and what each rests on; () where there are none."""
+    from pagealloc_model.measured.evidence.choice import checked, recorded_rules
+
+    try:
+        chosen = recorded_rules(bundle)
+    except PolicyError as error:
+        return str(error), ()
+    return chosen.origin, checked(bundle, chosen.evidence)

@@ -1,0 +1,1 @@
+"""Many replays: made-up machines, sweeps, fleets."""

@@ -1,0 +1,188 @@
+"""`sweep`: every point of a design on every recording, what is known taken from the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.progress_bar import progress as progress_bar
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.policy.policy import Assumptions, Policy
+from pagealloc_model.recording.recording import Bundle
+from pagealloc_model.studies.sweeps.fingerprint import point_key
+from pagealloc_model.studies.sweeps.local import default_workers, made_by_threads
+from pagealloc_model.studies.sweeps.points import Point, grid
+from pagealloc_model.studies.sweeps.record import PROVENANCE, Record
+from pagealloc_model.studies.sweeps.recordings import named_recording
+from pagealloc_model.studies.sweeps.result_cache import ResultCache, chosen_cache
+from pagealloc_model.studies.sweeps.results import SweepResult
+from pagealloc_model.studies.sweeps.settings import Settings, shown
+from pagealloc_model.studies.sweeps.task import Task
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+Vary = Mapping[str, Iterable[object]] | Sequence[Mapping[str, object]]
+
+
+def sweep(
+    recordings: Iterable[Bundle | str | Path],
+    vary: Vary | None = None,
+    *,
+    seeds: Iterable[int] = (0,),
+    policy: Policy | None = None,
+    rules: KernelRules | str | None = None,
+    assumptions: Assumptions | None = None,
+    client: Client | str | None = None,
+    workers: int | None = None,
+    cache: str | Path | bool = True,
+    progress: Callable[[float], None] | None = None,
+) -> SweepResult:
+    """Replay recordings under many policies: one row of numbers for each.
+
+    Points that were made before, by this version of the model, are taken from the cache; those that
+    fail have their error in place of numbers and are tried again the next time. What is finished
+    when a sweep is interrupted stays in the cache.
+
+    Args:
+        recordings: bundles, paths, or fsspec addresses (protocol://path) that workers read.
+        vary: values by axis, of which every combination is a point; or the points themselves, such
+            as `space_filling` and `one_at_a_time` make. Axes are fields of `Policy`, "policy"
+            (whole ones, kernel builds and hooks too), "rules" and "assumptions.FIELD".
+        seeds: every point is made once with each.
+        policy: what all points have in common.
+        rules: as `replay` takes them.
+        assumptions: ours.
+        client: a Dask client, or its scheduler's address, whose workers make the points; None for
+            threads of this process.
+        workers: how many threads; None for one on each CPU.
+        cache: a directory for finished points; True for the user's own, False for none.
+        progress: called with the share done, 0 to 1; None shows a bar where one is seen.
+
+    Raises:
+        UsageError: no recording, an axis without values, workers for a cluster.
+        PolicyError: an axis that is none, or a value outside its range.
+        RecordingError: a recording cannot be opened.
+        ClusterError: the scheduler cannot be reached, or goes away.
+    """
+    base = Settings(
+        policy=policy or Policy(), rules=rules, assumptions=assumptions or Assumptions()
+    )
+    points = _points(vary)
+    axes = tuple(dict.fromkeys(name for point in points for name in point))
+    found = [named_recording(each) for each in recordings]
+    rows = [
+        (
+            point,
+            Task(key=point_key(recording.digest, settings), recording=recording, settings=settings),
+        )
+        for recording in dict.fromkeys(found)
+        for seed in dict.fromkeys(seeds)
+        for point in points
+        for settings in [replace(base.with_values(point), seed=seed)]
+    ]
+    if not rows:
+        raise UsageError("a sweep needs at least one recording and one seed")
+    kept = chosen_cache(cache)
+    tasks = {task.key: task for _, task in rows}
+    records = {key: record for key in tasks if kept and (record := kept.load(key))}
+    reused = len(records)
+    todo = sorted((task for key, task in tasks.items() if key not in records), key=_preparation)
+    with progress_bar(f"sweeping {len(tasks)} points", len(tasks), "points", progress) as report:
+        for record in _made(todo, client, workers, kept):
+            records[record.key] = record
+            if report is not None:
+                report(len(records) / len(tasks))
+    return SweepResult(
+        rows=_table(rows, axes, records),
+        axes=axes,
+        reused=reused,
+    )
+
+
+def _points(vary: Vary | None) -> list[Point]:
+    """The design's points, each once, NumPy's numbers as Python's."""
+    if vary is None:
+        return [{}]
+    given = grid(vary) if isinstance(vary, Mapping) else vary
+    points = [{name: _plain(value) for name, value in point.items()} for point in given]
+    if not points:
+        raise UsageError("a sweep needs at least one point")
+    return [point for place, point in enumerate(points) if point not in points[:place]]
+
+
+def _plain(value: object) -> object:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _preparation(task: Task) -> tuple[str, ...]:
+    """Points that start from the same state come one after the other, so that it is made once."""
+    settings = task.settings
+    return (
+        task.recording.digest,
+        str(settings.rules),
+        str(settings.assumptions),
+        str(settings.seed),
+    )
+
+
+def _made(
+    tasks: Sequence[Task],
+    client: Client | str | None,
+    workers: int | None,
+    kept: ResultCache | None,
+) -> Iterator[Record]:
+    """Records as they are finished, each kept before it is passed on."""
+    if not tasks:
+        return
+    if client is None:
+        made = made_by_threads(tasks, default_workers() if workers is None else workers)
+    elif workers is not None:
+        raise UsageError("workers are the cluster's own; start it with as many as you want")
+    else:
+        from pagealloc_model.studies.sweeps.cluster import made_by_cluster
+
+        made = made_by_cluster(tasks, client)
+    with closing(made):
+        for record in made:
+            if kept is not None:
+                kept.store(record)
+            yield record
+
+
+def _table(
+    rows: Sequence[tuple[Point, Task]], axes: Sequence[str], records: Mapping[str, Record]
+) -> pd.DataFrame:
+    """One row a point: recording, axes, metrics, provenance, error."""
+    made = [records[task.key] for _, task in rows]
+    names = dict.fromkeys(name for record in made for name in record.metrics)
+    columns: dict[str, object] = {"recording": [task.recording.name for _, task in rows]}
+    for axis in axes:
+        columns[axis] = _axis_column([shown(point.get(axis)) for point, _ in rows])
+    columns["seed"] = [task.settings.seed for _, task in rows]
+    for name in names:
+        columns[name] = [record.metrics.get(name, np.nan) for record in made]
+    columns["recording_sha256"] = [task.recording.digest for _, task in rows]
+    for name in PROVENANCE:
+        columns[name] = pd.array([record.provenance.get(name) for record in made])
+    for name in ("seconds", "finished", "key", "error"):
+        columns[name] = [getattr(record, name) for record in made]
+    return pd.DataFrame(columns)
+
+
+def _axis_column(values: Sequence[object]) -> object:
+    """Values in a column that can say NA, for as recorded; mixed ones as text."""
+    kinds = {type(value) for value in values if value is not None}
+    if kinds <= {bool}:
+        return pd.array(values, dtype="boolean")
+    if kinds <= {int}:
+        return pd.array(values, dtype="Int64")
+    texts = [None if value is None else str(value) for value in values]
+    return pd.array(texts, dtype="string")

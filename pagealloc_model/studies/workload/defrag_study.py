@@ -1,0 +1,208 @@
+"""A host that builds a kernel, with and without defrag_mode, beside what was posted of it.
+
+The post: "mm: page_alloc: defrag_mode kswapd/kcompactd assistance", the fourth of five patches.
+`ROWS` were chosen before the first comparison with the post, and none was dropped since: every row
+of its table that the model counts and that does not follow from other rows. What had been looked at
+while the host was made: how many huge pages it served (see `build_host`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from pagealloc_model.base.progress_bar import Report
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.policy.policy import Assumptions, Policy
+from pagealloc_model.studies.workload.build_host import BuildHost
+from pagealloc_model.studies.workload.build_run import ELASTIC, run_build_host
+
+RULES = "6.15"
+VANILLA = Policy()
+DEFRAG_MODE = Policy(defrag_mode=True, defrag_watermarks=False)
+"""Step 4 of the series: the ban on fallbacks and what kswapd is woken for, not yet step 5's marks
+in whole blocks."""
+FAULTS_RECLAIM = Policy(thp_defrag="always")
+"""The other reading: faults may reclaim and compact. The post does not say which."""
+
+ROWS: dict[str, str] = {
+    "thp_fault_alloc": "THP fault alloc",
+    "compact_fail": "Direct compact fail",
+    "compact_success": "Direct compact success",
+    "compact_daemon_migrate_scanned": "Compact daemon scanned migrate",
+    "compact_daemon_free_scanned": "Compact daemon scanned free",
+    "compact_direct_migrate_scanned": "Compact direct scanned migrate",
+    "compact_direct_free_scanned": "Compact direct scanned free",
+    "allocstall": "Alloc stall",
+    "pgscan_kswapd": "Pages kswapd scanned",
+    "pgsteal_kswapd": "Pages kswapd reclaimed",
+    "pgscan_direct": "Pages direct scanned",
+    "pgsteal_direct": "Pages direct reclaimed",
+}
+"""Counter -> row of the post's table."""
+FOLLOWING: dict[str, str] = {
+    "THP fault fallback": "what THP fault alloc leaves of the same faults",
+    "Direct compact success rate %": "of the two rows of direct compaction",
+    "Compact total migrate scanned": "sum of two rows",
+    "Compact total free scanned": "sum of two rows",
+    "Pages total scanned": "sum of two rows",
+    "Pages total reclaimed": "sum of two rows",
+}
+"""Rows that follow from others, and how."""
+NOT_MODELLED: dict[str, str] = {
+    "Hugealloc Time mean": "the model has no time of the fault itself",
+    "Hugealloc Time stddev": "the model has no time of the fault itself",
+    "Kbuild Real time": "demand comes at fixed times",
+    "Kbuild User time": "demand comes at fixed times",
+    "Kbuild System time": "demand comes at fixed times",
+    "Swap out": "no swap: anonymous memory is not reclaimed",
+    "Swap in": "no swap: anonymous memory is not reclaimed",
+    "File refaults": "what reclaim took is not read again",
+}
+SIZE_FACTOR = 2.0
+"""A change has the posted size if it is between the posted one over and times this."""
+TREND_STEPS = 5
+"""Runs at each end whose means make the trend."""
+CONFIDENCE, RESAMPLES = 0.95, 9_999
+
+
+def run_study(
+    host: BuildHost,
+    seeds: Sequence[int],
+    *,
+    base: Policy = VANILLA,
+    patch: Policy = DEFRAG_MODE,
+    assumptions: Assumptions = ELASTIC,
+    progress: Report | None = None,
+) -> pd.DataFrame:
+    """Both sides' counters, step by step, for each seed.
+
+    Args:
+        host: its own seed is replaced.
+        seeds: of times and places; both sides see the same.
+        base: policy of one side.
+        patch: of the other.
+        assumptions: what reclaim and compaction find.
+        progress: called with the share done, 0 to 1.
+
+    Returns:
+        As `run_build_host`, with columns side ("base" or "patch") and seed.
+    """
+    rules = KernelRules.preset(RULES)
+    tables = []
+    for seed in seeds:
+        for side, policy in (("base", base), ("patch", patch)):
+            table = run_build_host(
+                replace(host, seed=seed), policy, rules=rules, assumptions=assumptions
+            )
+            tables.append(table.assign(side=side, seed=seed))
+            if progress:
+                progress(len(tables) / (2 * len(seeds)))
+    return pd.concat(tables, ignore_index=True)
+
+
+def judged_rows(runs: pd.DataFrame, posted: pd.DataFrame) -> pd.DataFrame:
+    """Every row of `ROWS`, predicted beside posted.
+
+    Args:
+        runs: of `run_study`.
+        posted: of `post.posted_figures("defrag_mode")`.
+
+    Returns:
+        quantity; posted_base, posted_patch, posted_change; base, patch, means of a run over seeds;
+        change with change_low and change_high (bootstrap over seeds); sign, size and beats_null:
+        True, False, or NA: of rows that count nothing without the policy, and the sign of a single
+        seed. The sign is right if the whole interval is on the posted side of 0; the null model
+        says that nothing changes.
+    """
+    told = posted.pivot(index="quantity", columns="variant", values="low")
+    sums = runs.groupby(["side", "seed"])[list(ROWS)].sum()
+    rows = []
+    for counter, quantity in ROWS.items():
+        before, after = (sums.loc[side, counter].to_numpy(float) for side in ("base", "patch"))
+        wanted = told.loc[quantity, "patched"] / told.loc[quantity, "unpatched"] - 1
+        change = after.mean() / before.mean() - 1 if before.mean() else float("nan")
+        low, high = change_interval(before, after)
+        rows.append(
+            {
+                "quantity": quantity,
+                "posted_base": told.loc[quantity, "unpatched"],
+                "posted_patch": told.loc[quantity, "patched"],
+                "posted_change": wanted,
+                "base": before.mean(),
+                "patch": after.mean(),
+                "change": change,
+                "change_low": low,
+                "change_high": high,
+                **_verdicts(change, low, high, wanted),
+            }
+        )
+    return pd.DataFrame(rows).astype({name: "boolean" for name in ("sign", "size", "beats_null")})
+
+
+def _verdicts(change: float, low: float, high: float, wanted: float) -> dict[str, object]:
+    if np.isnan(change):
+        return {"sign": pd.NA, "size": pd.NA, "beats_null": pd.NA}
+    ratio = change / wanted
+    certain = low > 0 if wanted > 0 else high < 0
+    return {
+        "sign": pd.NA if np.isnan(low) else certain,
+        "size": 1 / SIZE_FACTOR <= ratio <= SIZE_FACTOR,
+        "beats_null": abs(change - wanted) < abs(wanted),
+    }
+
+
+def change_interval(base: np.ndarray, patch: np.ndarray) -> tuple[float, float]:
+    """Percentile bootstrap of mean(patch) / mean(base) - 1 over pairs; NaN for fewer than two.
+
+    Args:
+        base: one value for each seed.
+        patch: of the same seeds.
+    """
+    if len(base) < 2 or not base.any():
+        return float("nan"), float("nan")
+    drawn = np.random.default_rng(0).integers(0, len(base), (RESAMPLES, len(base)))
+    means = base[drawn].mean(axis=1)
+    changes = patch[drawn].mean(axis=1)[means > 0] / means[means > 0] - 1
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(changes, [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def served_shares(runs: pd.DataFrame, posted: pd.DataFrame) -> pd.DataFrame:
+    """Share of the huge pages asked for that was served, step by step: the post's trend.
+
+    Args:
+        runs: of `run_study`.
+        posted: of `post.posted_figures("defrag_mode")`.
+
+    Returns:
+        Indexed by step: posted_base, posted_patch, base, patch; means over seeds. The post gives
+        what was served in each run; what was asked for is taken to be the same in all.
+    """
+    told = posted.pivot(index="quantity", columns="variant", values="low")
+    asked = told.loc["THP fault alloc"] + told.loc["THP fault fallback"]
+    sums = runs.groupby(["side", "step"])[["thp_fault_alloc", "thp_fault_fallback"]].sum()
+    shares = sums["thp_fault_alloc"] / sums.sum(axis=1)
+    table = pd.DataFrame({"base": shares["base"], "patch": shares["patch"]})
+    for side, variant in (("posted_base", "unpatched"), ("posted_patch", "patched")):
+        served = {
+            step: told.loc[name, variant] / asked[variant]
+            for step in table.index
+            if (name := f"thp_fault_alloc of run {step}") in told.index
+        }
+        table.insert(0, side, pd.Series(served, dtype=float))
+    return table[["posted_base", "posted_patch", "base", "patch"]]
+
+
+def trend(shares: pd.DataFrame) -> Mapping[str, float]:
+    """By column, the mean of the last runs' shares less that of the first ones.
+
+    Args:
+        shares: of `served_shares`.
+    """
+    ends = shares.tail(TREND_STEPS).mean() - shares.head(TREND_STEPS).mean()
+    return {str(name): float(value) for name, value in ends.items()}

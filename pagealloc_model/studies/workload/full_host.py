@@ -1,0 +1,230 @@
+"""A made-up host whose memory is full: page cache churn, atomic requests, huge-page faults.
+
+Nothing is fitted to a recording or to posted figures: every rate and share is a parameter with a
+round value. What it can show is which mechanism does what, and how fast.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core import pressure_layout as pr
+from pagealloc_model.allocator.core.initial import maximal_buddies, place_buddies
+from pagealloc_model.allocator.core.state import State, make_state
+from pagealloc_model.allocator.pressure.elastic import advance_elastic
+from pagealloc_model.allocator.pressure.lru_start import place_on_lists
+from pagealloc_model.allocator.pressure.pressure_state import with_pressure
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.policy.policy import Assumptions, Policy
+from pagealloc_model.recording.machine import Machine
+from pagealloc_model.recording.made_up_machine import made_up_machine
+from pagealloc_model.studies.workload.run import managed_spans
+
+KERNEL_BITS = at.GFP_DIRECT_RECLAIM | at.GFP_KSWAPD_RECLAIM | pr.GFP_IO
+FILE_BITS = KERNEL_BITS | pr.GFP_NORETRY | pr.FILE << pr.CLASS_SHIFT
+HUGE_BITS = KERNEL_BITS | at.GFP_NOMEMALLOC | pr.ANON << pr.CLASS_SHIFT
+ATOMIC_BITS = at.GFP_HIGH | at.GFP_KSWAPD_RECLAIM
+SECOND = 1_000_000_000
+LOG_ROWS = 1 << 18
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullHost:
+    """What a host is and does.
+
+    Attributes:
+        gib: memory.
+        nr_cpus: CPUs, each with an equal part of the load.
+        free_per_mille: pages free at first, anywhere in movable blocks.
+        kernel_percent: pageblocks full of kernel memory.
+        scattered_per_mille: movable pageblocks with a kernel page in them, which nothing moves.
+        anon_percent: movable pages that are anonymous; the others are page cache.
+        cache_pages_per_s: page cache filled by reading, never freed but by reclaim.
+        atomic_per_s: atomic requests.
+        atomic_order_weights: how they spread over orders 0 to 3.
+        atomic_ms: mean life of most, ms.
+        lasting_per_mille: atomic allocations that live on for `lasting_s`.
+        lasting_s: their mean life, s.
+        huge_per_s: faults for huge pages.
+        huge_s: their mean life, s.
+        seconds: length.
+        seed: of times and places.
+    """
+
+    gib: float = 64
+    nr_cpus: int = 32
+    free_per_mille: int = 15
+    kernel_percent: int = 10
+    scattered_per_mille: int = 0
+    anon_percent: int = 50
+    cache_pages_per_s: int = 100_000
+    atomic_per_s: int = 50_000
+    atomic_order_weights: tuple[int, int, int, int] = (4, 3, 2, 1)
+    atomic_ms: float = 2.0
+    lasting_per_mille: int = 5
+    lasting_s: float = 10.0
+    huge_per_s: int = 20
+    huge_s: float = 2.0
+    seconds: int = 20
+    seed: int = 0
+
+
+def run_full_host(
+    host: FullHost,
+    policy: Policy | None = None,
+    *,
+    rules: KernelRules,
+    assumptions: Assumptions | None = None,
+) -> pd.DataFrame:
+    """What becomes of a full host's reserve and huge pages, second by second.
+
+    Args:
+        host: what it is and does.
+        policy: what it runs under.
+        rules: the kernel generation.
+        assumptions: what reclaim and compaction find.
+
+    Returns:
+        Columns second; reserved_blocks; whole_blocks, free huge buddies in the reserve; crumbs,
+        free pages of the reserve in smaller ones; and counters since the start: blocks_taken,
+        reserved so far; blocks_given_back, of them; thp_fault_alloc, thp_fault_fallback,
+        compact_success, compact_fail, pgscan_kswapd, atomic_failed.
+    """
+    policy = policy or Policy()
+    assumptions = assumptions or Assumptions(reclaim="elastic")
+    machine = made_up_machine(host.gib, host.nr_cpus, rules)
+    state = _full_state(machine, host, rules, policy, assumptions)
+    events, objects = _demand(machine, host)
+    places = np.full(objects, -1, np.int32)
+    leads = np.full(objects, -1, np.int32)
+    rows = []
+    position = 0
+    for second in range(1, host.seconds + 1):
+        until = second * SECOND
+        stop = int(np.searchsorted(events["time_ns"], until))
+        while position < stop or state.next_due_ns <= until:
+            arrays = (state.pages, state.blocks, state.st, state.log, state.folios)
+            position = advance_elastic(*arrays, events, places, leads, position, stop, until)
+            state.st[at.LOG_ROWS] = 0
+        rows.append((second, *_sample(state)))
+    return pd.DataFrame(rows, columns=["second", *COLUMNS])
+
+
+COUNTED = (
+    pr.THP_FAULT_ALLOC,
+    pr.THP_FAULT_FALLBACK,
+    pr.COMPACT_SUCCESS,
+    pr.COMPACT_FAIL,
+    pr.PGSCAN_KSWAPD,
+    pr.DEMAND_FAILED,
+)
+COLUMNS = (
+    "reserved_blocks",
+    "whole_blocks",
+    "crumbs",
+    "blocks_taken",
+    "blocks_given_back",
+    "thp_fault_alloc",
+    "thp_fault_fallback",
+    "compact_success",
+    "compact_fail",
+    "pgscan_kswapd",
+    "atomic_failed",
+)
+
+
+def _sample(state: State) -> tuple[int, ...]:
+    machine = state.machine
+    reserve = state.free_buddies()[:, :, at.HIGHATOMIC].sum(axis=0)
+    sizes = reserve << np.arange(len(reserve))
+    order = machine.pageblock_order
+    words = state.pressure_words(0, pr.SCALARS)
+    moved_blocks = state.sites()[..., at.SITE_OBJECTS].sum(axis=(0, 1))
+    return (
+        int(state.block_counts()[:, at.HIGHATOMIC].sum()),
+        int(sizes[order:].sum() >> order),
+        int(sizes[:order].sum()),
+        int(moved_blocks[at.SITE_RESERVE]),
+        int(moved_blocks[at.SITE_UNRESERVE]),
+        *(int(words[word]) for word in COUNTED),
+    )
+
+
+def _full_state(
+    machine: Machine, host: FullHost, rules: KernelRules, policy: Policy, assumptions: Assumptions
+) -> State:
+    """All memory in use but for the free share, movable pages on LRU lists in random order."""
+    rng = np.random.default_rng(host.seed)
+    state = make_state(machine, rules, policy, assumptions, log_rows=LOG_ROWS)
+    state = with_pressure(state, rules, policy, assumptions, seed=host.seed)
+    block_pages = 1 << machine.pageblock_order
+    is_kernel = rng.random(len(state.blocks)) < host.kernel_percent / 100
+    state.blocks["migratetype"][is_kernel] = at.UNMOVABLE
+    managed = np.zeros(len(state.pages), bool)
+    for first, end in managed_spans(machine):
+        managed[first:end] = True
+    movable = managed & ~np.repeat(is_kernel, block_pages)
+    free = movable & (rng.random(len(managed)) < host.free_per_mille / 1000)
+    types = state.blocks["migratetype"]
+    pfns, orders = maximal_buddies(free, types, machine.pageblock_order, machine.max_order)
+    arrays = (state.pages, state.blocks, state.st)
+    place_buddies(*arrays, pfns.astype(np.int32), orders.astype(np.int8))
+    state.pages["where"][managed & ~free] = at.ALLOCATED
+    movable &= ~free
+    movable[_scattered_pages(is_kernel, block_pages, host)] = False
+    state.pages["tag"][movable] = 1
+    listed = rng.permutation(np.flatnonzero(movable)).astype(np.int32)
+    is_anon = rng.random(len(listed)) < host.anon_percent / 100
+    lists = np.where(is_anon, pr.INACTIVE_ANON, pr.INACTIVE_FILE).astype(np.int8)
+    place_on_lists(*arrays, state.folios, listed, lists)
+    return state
+
+
+def _scattered_pages(is_kernel: np.ndarray, block_pages: int, host: FullHost) -> np.ndarray:
+    """Page frames, one in each movable block that is to have a kernel page."""
+    rng = np.random.default_rng((host.seed, host.scattered_per_mille))
+    has_one = ~is_kernel & (rng.random(len(is_kernel)) < host.scattered_per_mille / 1000)
+    chosen = np.flatnonzero(has_one)
+    return chosen * block_pages + rng.integers(0, block_pages, len(chosen))
+
+
+def _demand(machine: Machine, host: FullHost) -> tuple[np.ndarray, int]:
+    """Events of all kinds in time order, and the number of objects."""
+    rng = np.random.default_rng(host.seed + 1)
+    highest = machine.type_index("Normal")
+    kinds = (
+        (host.cache_pages_per_s, FILE_BITS, at.MOVABLE, np.inf),
+        (host.atomic_per_s, ATOMIC_BITS, at.UNMOVABLE, host.atomic_ms / 1000),
+        (host.huge_per_s, HUGE_BITS, at.MOVABLE, host.huge_s),
+    )
+    parts = []
+    objects = 0
+    for number, (rate, bits, migratetype, life) in enumerate(kinds):
+        count = rate * host.seconds
+        asked = np.zeros(count, at.EVENT)
+        asked["time_ns"] = np.sort(rng.integers(1, host.seconds * SECOND, count))
+        asked["object"] = objects + np.arange(count)
+        asked["bits"] = bits
+        asked["migratetype"] = migratetype
+        asked["cpu"] = rng.integers(0, host.nr_cpus, count)
+        asked["zone"] = highest
+        lives = rng.exponential(life, count) if np.isfinite(life) else np.full(count, np.inf)
+        if number == 1:
+            weights = np.array(host.atomic_order_weights, float)
+            asked["order"] = rng.choice(4, count, p=weights / weights.sum())
+            lasting = rng.random(count) < host.lasting_per_mille / 1000
+            lives[lasting] = rng.exponential(host.lasting_s, int(lasting.sum()))
+        elif number == 2:
+            asked["order"] = machine.pageblock_order
+        objects += count
+        freed = asked[np.isfinite(lives)].copy()
+        freed["operation"] = at.FREE
+        freed["bits"] = 0
+        freed["time_ns"] += (lives[np.isfinite(lives)] * SECOND).astype(np.int64) + 1
+        parts += [asked, freed]
+    events = np.concatenate(parts)
+    return events[np.argsort(events["time_ns"], kind="stable")], objects

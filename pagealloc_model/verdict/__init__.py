@@ -1,0 +1,1 @@
+"""How right a prediction is, and how two policies differ."""

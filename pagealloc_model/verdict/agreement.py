@@ -1,0 +1,97 @@
+"""Whether two ways to replay a recording did the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.from_source.build import KernelBuild
+from pagealloc_model.allocator.hooks import are_compiled
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.text.layout import paragraph
+from pagealloc_model.policy.policy import Policy
+from pagealloc_model.predicted.replay import replay
+
+if TYPE_CHECKING:
+    from pagealloc_model.allocator.hooks import Hooks
+    from pagealloc_model.predicted.replay import Replay
+    from pagealloc_model.recording.recording import Bundle
+
+TABLES = ("free_pages", "pageblocks", "pcp", "lock", "transactions", "fallbacks", "outcomes")
+KNOWN_TO_MODEL = (4, 5)
+"""Columns of the log, order and migratetype, that the kernel shim does not know for every site."""
+
+
+def agreement_text(one: Replay, other: Replay) -> str:
+    """One line: whether every object is in the same place, and all holds and tables are the same.
+
+    Args:
+        one: a replay.
+        other: another one of the same recording, be it by hooks or by a kernel's own code.
+    """
+    tables = [name for name in TABLES if not getattr(one, name).equals(getattr(other, name))]
+    elsewhere = int((one.places != other.places).sum())
+    shared = [column for column in range(at.LOG_COLUMNS) if column not in KNOWN_TO_MODEL]
+    same_holds = np.array_equal(one.log[:, shared], other.log[:, shared])
+    if not tables and not elsewhere and same_holds:
+        return (
+            f"identical: {len(one.places)} objects, {len(one.log)} holds of zone->lock, "
+            f"{len(TABLES)} tables"
+        )
+    return (
+        f"different: {elsewhere} objects elsewhere, {len(one.log)} and {len(other.log)} holds of "
+        f"zone->lock, tables that differ: {', '.join(tables) or 'none'}"
+    )
+
+
+def hooks_and_policy_text(
+    recording: Bundle, hooks: Hooks, policy: Policy, *, compiles: bool = True
+) -> str:
+    """Whether functions of one's own and a policy of the model do the same to a recording.
+
+    Args:
+        recording: an opened bundle.
+        hooks: in place of mainline's decisions.
+        policy: the model's.
+        compiles: whether to compile kernels with the hooks; otherwise one line says what to do,
+            unless they are on disk already.
+
+    Raises:
+        UsageError: a hook has no fingerprint.
+        RecordingError: a file of the recording cannot be read.
+    """
+    if not compiles and not are_compiled(hooks):
+        return "skipped: not compiled yet, which takes minutes, once: set compile_hook = True"
+    hooked = replay(recording, Policy(highatomic_gate_order=0), hooks=hooks)
+    return agreement_text(replay(recording, policy), hooked)
+
+
+def patch_and_policy_text(
+    recording: Bundle, source: Path | str, patch: Path | str | None, policy: Policy
+) -> str:
+    """Whether a patch to a kernel's source and a policy of the model do the same to a recording.
+
+    Where there is no such source or no compiler, one line says so and what to do.
+
+    Args:
+        recording: an opened bundle.
+        source: kernel tree or tarball; the model replays under its rules.
+        patch: text or file of a patch to it, None for the tree as it is.
+        policy: the model's.
+
+    Raises:
+        KernelSourceError: the tree lacks functions or does not compile.
+        RecordingError: a file of the recording cannot be read.
+    """
+    try:
+        build = KernelBuild(source, patch=patch)
+        kernel = replay(recording, build, rules=build.rules)
+    except UsageError as error:
+        return f"skipped: {error}"
+    model = replay(recording, policy, rules=build.rules)
+    said = [("code:   ", build.name), ("model:  ", f"{policy}, rules {build.rules.spelled()}")]
+    lines = [paragraph(text, label=label) for label, text in said]
+    return "\n".join([*lines, paragraph(agreement_text(model, kernel), label="")])

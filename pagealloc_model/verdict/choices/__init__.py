@@ -1,0 +1,1 @@
+"""Single choices held against the kernel's."""

@@ -1,0 +1,95 @@
+"""Where pages were when a recording began, with the help of all that follows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pagealloc_model.allocator.choices import recorded_steps as rec
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core.initial import LISTED, StartImage
+from pagealloc_model.predicted.start.page_evidence import MIGRATABLE
+from pagealloc_model.recording.machine import Machine
+from pagealloc_model.recording.proc import kpageflags as flags
+
+
+def true_start(
+    machine: Machine, steps: np.ndarray, first: np.ndarray, page_flags: np.ndarray | None
+) -> StartImage:
+    """A start image by look-ahead: what a page's first event says of it is what it was.
+
+    A page first taken from the buddy was there; one first allocated was on the list it was
+    allocated from, one first drained on the list it was drained from; one first freed was
+    allocated. Untouched pages are free if page flags say so; what was free when flags were read and
+    is in use by now moves if its block is Movable. Blocks are of the type that their first event
+    shows, others Movable.
+
+    Args:
+        machine: zones and CPUs.
+        steps: from `recorded_moves`.
+        first: int8, the first operation on each page frame.
+        page_flags: kpageflags words, None if the recording has none.
+    """
+    moves = steps[(steps["operation"] >= rec.POP) & (steps["operation"] <= rec.DRAIN)]
+    words = np.zeros(len(first), np.uint64)
+    if page_flags is not None:
+        known = min(len(page_flags), len(words))
+        words[:known] = page_flags[:known]
+    free = (words & flags.BUDDY) != 0
+    free[first != rec.NOTHING] = False
+    free[first == rec.REMOVE] = True
+    types = _block_types(machine, moves)
+    of_block = np.repeat(types, 1 << machine.pageblock_order)[: len(words)]
+    taken_since = ((words & flags.BUDDY) != 0) & ~free & (of_block == at.MOVABLE)
+    heads = _first_moves(moves, first)
+    live = heads[heads["operation"] == rec.PUSH]
+    return StartImage(
+        free=free,
+        movable=(((words & MIGRATABLE) != 0) | taken_since) & ~free,
+        block_types=types,
+        listed=_listed(machine, heads),
+        pcp_high=np.zeros((len(machine.zones), machine.nr_cpus), np.int64),
+        allocated_pfn=live["pfn"].astype(np.int32),
+        allocated_order=live["order"].astype(np.int8),
+    )
+
+
+def _first_moves(moves: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """The first move of each page, where no earlier one moved its first frame as part of another.
+
+    Order is that of the moves.
+    """
+    _, index = np.unique(moves["pfn"], return_index=True)
+    heads = moves[np.sort(index)]
+    return heads[heads["operation"] == first[heads["pfn"]]]
+
+
+def _block_types(machine: Machine, moves: np.ndarray) -> np.ndarray:
+    """int8 per pageblock. What leaves a block tells its type; a free, the list of its page."""
+    types = np.full(-(-machine.end_pfn >> machine.pageblock_order), -1, np.int8)
+    for zone in machine.zones:
+        if zone.managed:
+            first = zone.start_pfn >> machine.pageblock_order
+            types[first : -(-zone.end_pfn >> machine.pageblock_order)] = at.MOVABLE
+    told = (moves["operation"] == rec.REMOVE) | (moves["operation"] == rec.DRAIN)
+    told |= (moves["operation"] == rec.PUSH) & (moves["fate"] == rec.POP)
+    telling = moves[told]
+    elsewhere = (telling["flags"] & rec.FALLBACK != 0) | (telling["operation"] == rec.PUSH)
+    shown = np.where(elsewhere, telling["found_type"], telling["migratetype"])
+    blocks, index = np.unique(telling["pfn"] >> machine.pageblock_order, return_index=True)
+    known = shown[index] >= 0
+    types[blocks[known]] = shown[index][known]
+    return types
+
+
+def _listed(machine: Machine, heads: np.ndarray) -> np.ndarray:
+    """`LISTED` records: pages popped first, then pages drained, the last one drained first."""
+    eligible = (heads["order"] <= 3) | (heads["order"] == machine.pageblock_order)
+    popped = heads[(heads["operation"] == rec.POP) & eligible]
+    drained = heads[(heads["operation"] == rec.DRAIN) & eligible][::-1]
+    both = np.concatenate([popped, drained])
+    records = np.zeros(len(both), LISTED)
+    for name in ("pfn", "zone", "order", "cpu"):
+        records[name] = both[name]
+    kind = both["migratetype"]
+    records["migratetype"] = np.where(kind < at.PCP_TYPES, kind, at.MOVABLE)
+    return records

@@ -1,0 +1,1 @@
+"""The model held against the kernel's own code."""

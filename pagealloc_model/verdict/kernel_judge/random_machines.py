@@ -1,0 +1,215 @@
+"""Small random machines in random states, for the kernel and the model to begin with."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core.initial import LISTED, StartImage, install
+from pagealloc_model.allocator.core.state import State, make_state
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.policy.policy import Assumptions, Policy
+from pagealloc_model.recording.machine import DEFAULT_MIGRATETYPES, Machine, Zone
+
+LOG_ROWS = 1 << 18
+WITH_CMA = (*DEFAULT_MIGRATETYPES[:-1], "CMA", "Isolate")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Build:
+    """What costs a compilation of the kernel's code, so that machines share a few of them.
+
+    Attributes:
+        zone_types: names.
+        pageblock_order: S1.2.
+        migratetypes: names.
+        thp: S1.9.
+        costly_order: S1.9, None for mainline's.
+        batch_scale_max: S4.4, None for mainline's.
+    """
+
+    zone_types: tuple[str, ...] = ("DMA32", "Normal")
+    pageblock_order: int = 9
+    migratetypes: tuple[str, ...] = DEFAULT_MIGRATETYPES
+    thp: bool = True
+    costly_order: int | None = None
+    batch_scale_max: int | None = None
+
+
+BUILDS = (
+    Build(),
+    Build(thp=False, migratetypes=WITH_CMA),
+    Build(zone_types=("DMA", "DMA32", "Normal", "Movable"), pageblock_order=6),
+    Build(pageblock_order=10, costly_order=1, batch_scale_max=2, thp=False),
+)
+
+FREE_SHARES = (0.0, 0.1, 0.5, 0.9, 1.0, 1.0)
+"""Shares of a block that begin free."""
+
+OBJECT_ORDERS = (0, 1, 3, 4, 6, 9)
+"""Orders that blocks begin cut into."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Beginning:
+    """A state that scenarios begin with, and how to make it again.
+
+    Attributes:
+        machine: zones and CPUs.
+        rules: the kernel's.
+        policy: what is swept.
+        assumptions: ours.
+        image: where pages are.
+        kswapd_recorded: kswapd's runs are events.
+        direct_reclaim_recorded: requests say whether they reclaimed.
+    """
+
+    machine: Machine
+    rules: KernelRules
+    policy: Policy
+    assumptions: Assumptions
+    image: StartImage
+    kswapd_recorded: bool
+    direct_reclaim_recorded: bool
+
+    def state(self) -> State:
+        """A fresh state; every page moved is logged."""
+        state = make_state(
+            self.machine, self.rules, self.policy, self.assumptions, log_rows=LOG_ROWS
+        )
+        install(state, self.image)
+        state.st[at.LOG_PAGES] = 1
+        state.st[at.KSWAPD_RECORDED] = self.kswapd_recorded
+        state.st[at.DIRECT_RECLAIM_RECORDED] = self.direct_reclaim_recorded
+        return state
+
+
+def random_beginning(rng: random.Random, rules: KernelRules) -> Beginning:
+    """Any machine under any policy; a third are about the highatomic reserve.
+
+    One in three has several nodes, half have counters that lag.
+    """
+    build = rng.choice(BUILDS)
+    reserving = rng.randrange(3) == 0
+    machine = _random_machine(rng, build, reserving)
+    return Beginning(
+        machine=machine,
+        rules=rules,
+        policy=_random_policy(rng, build),
+        assumptions=Assumptions(
+            decay_period_ns=rng.choice((1_000_000, 3_000_000, 20_000_000)),
+            free_high_batch=rng.random() < 0.5,
+            counters=rng.choice(("exact", "lagged")),
+        ),
+        image=_random_image(rng, machine),
+        kswapd_recorded=rng.random() < 0.3,
+        direct_reclaim_recorded=rng.random() < 0.3,
+    )
+
+
+def _random_machine(rng: random.Random, build: Build, reserving: bool) -> Machine:
+    """Zones of a few blocks; outer edges may lie within a block.
+
+    Managed pages are overstated now and then, so that the reserve's cap is worth a few blocks. If
+    reserving, watermarks lead most requests to the slow path, where the reserve changes.
+    """
+    block = 1 << build.pageblock_order
+    managed = rng.choice((None, 51_200, 60_000, 260_000))
+    shares = (0.1, 0.3, 0.5) if reserving else (0.0, 0.02, 0.1, 0.2)
+    missing = rng.choice((0, 0, 0, 8, block // 2))
+    names = build.zone_types
+    reserves = tuple(rng.choice((0, 200)) for _ in names)
+    nodes = rng.choice((1, 1, 1, 1, 2, 3))
+    zones: list[Zone] = []
+    first = 0
+    for node, (index, name) in product(range(nodes), enumerate(names)):
+        blocks = rng.randint(4, 8) * max(512 // block, 1) if rng.random() < 0.9 or not zones else 0
+        pages = blocks * block - (missing if blocks else 0)
+        low = int(pages * rng.choice(shares))
+        zones.append(
+            Zone(
+                node=node,
+                name=name,
+                start_pfn=first + (missing if not zones else 0) if blocks else 0,
+                spanned=pages,
+                present=pages,
+                managed=(managed or pages) if blocks else 0,
+                min=low * 4 // 5,
+                low=low,
+                high=low * 6 // 5,
+                boost=rng.choice((0, 0, 300)) if blocks else 0,
+                lowmem_reserve=tuple(
+                    reserves[index] if above > index else 0 for above in range(len(names))
+                ),
+            )
+        )
+        first = -(-(first + blocks * block) // 2048) * 2048
+    nr_cpus = rng.randint(1, 3)
+    return Machine(
+        zones=tuple(zones),
+        nr_cpus=nr_cpus,
+        cpu_nodes=tuple(rng.randrange(nodes) for _ in range(nr_cpus)),
+        pageblock_order=build.pageblock_order,
+        migratetypes=build.migratetypes,
+        thp=build.thp,
+    )
+
+
+def _random_policy(rng: random.Random, build: Build) -> Policy:
+    """Mostly per-CPU lists small enough to overflow within a few operations."""
+    built = {"costly_order": build.costly_order, "pcp_batch_scale_max": build.batch_scale_max}
+    if rng.randrange(6) == 0:
+        fraction = rng.choice((None, None, 8, 30))
+        return Policy(percpu_pagelist_high_fraction=fraction, **built)
+    batch = rng.choice((1, 4, 7, 7, 15))
+    high_min = rng.choice((0, 1, 4, 5, 8, 40)) * batch
+    return Policy(
+        pcp_batch=batch,
+        pcp_high_min=high_min,
+        pcp_high_max=high_min + rng.choice((0, 1, 8, 40)) * batch,
+        watermark_boost_factor=rng.choice((0, 1000, 15000, 15000)),
+        **built,
+    )
+
+
+def _random_image(rng: random.Random, machine: Machine) -> StartImage:
+    """Blocks of random types, each cut into objects of one order, of which some are free."""
+    block = 1 << machine.pageblock_order
+    frames = -(-machine.end_pfn // block) * block
+    free, movable = np.zeros(frames, bool), np.zeros(frames, bool)
+    types = np.full(frames // block, -1, np.int8)
+    objects: list[tuple[int, int]] = []
+    ordinary = [at.UNMOVABLE] * 6 + [at.MOVABLE] * 10 + [at.RECLAIMABLE] * 4
+    special = [at.HIGHATOMIC] * 2 + [
+        number for number in range(at.HIGHATOMIC + 1, len(machine.migratetypes))
+    ]
+    for zone in machine.zones:
+        for number in range(zone.start_pfn // block, -(-zone.end_pfn // block)):
+            first, end = number * block, (number + 1) * block
+            whole = zone.start_pfn <= first and end <= zone.end_pfn
+            types[number] = rng.choice(ordinary + special if whole else ordinary)
+            order = min(rng.choice(OBJECT_ORDERS), machine.pageblock_order)
+            share = rng.choice(FREE_SHARES)
+            for pfn in range(first, end, 1 << order):
+                size = 1 << order
+                if pfn < zone.start_pfn or pfn + size > zone.end_pfn:
+                    continue
+                if rng.random() < share:
+                    free[pfn : pfn + size] = True
+                else:
+                    movable[pfn : pfn + size] = rng.random() < 0.5
+                    objects.append((pfn, order))
+    zones, cpus = len(machine.zones), machine.nr_cpus
+    return StartImage(
+        free=free,
+        movable=movable,
+        block_types=types,
+        listed=np.zeros(0, LISTED),
+        pcp_high=np.zeros((zones, cpus), np.int64),
+        allocated_pfn=np.array([pfn for pfn, _ in objects], np.int32),
+        allocated_order=np.array([order for _, order in objects], np.int8),
+    )

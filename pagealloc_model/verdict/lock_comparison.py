@@ -1,0 +1,170 @@
+"""Traffic at zone->lock, measured and predicted, in one table by site, CPU and time (S11)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from pagealloc_model.measured.measured import Measured, measure
+from pagealloc_model.predicted.locks.lock_timing import LockModel, LockTimes, lock_times
+from pagealloc_model.predicted.replay import Replay, replay
+from pagealloc_model.verdict.contention_errors import recorded_lock_model, shows_contention
+from pagealloc_model.verdict.state_errors import relative
+
+if TYPE_CHECKING:
+    from pagealloc_model.recording.recording import Bundle
+
+KEYS = ["time_ns", "node", "zone", "cpu", "site"]
+SITES = (
+    *("refill", "drain", "buddy_alloc", "direct_free"),
+    *("reserve", "unreserve", "boost_reset"),
+)
+"""Sites of S11.1 that the model performs."""
+
+NOT_MODELLED = {
+    "compaction_scan": "compaction is replayed by what it took and freed, not by how it searched",
+    "page_reporting": "a balloon that reports free pages leaves no event",
+    "proc_readers": "who reads buddyinfo, zoneinfo or pagetypeinfo is in no recording",
+    "watermark_update": "sysctls are not changed during a replay",
+    "growth": "memory that a zone gets is put into its lists without a hold",
+    "isolation": "contiguous ranges, hotplug and memory failure are not replayed",
+}
+"""The other sites of S11.1, and why neither side has them: their values are NA."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LockComparison:
+    """What the recorded machine and the model did at zone->lock.
+
+    Attributes:
+        measured: the recording's tables; `measured.boundaries` says whether acquisitions are the
+            kernel's own calls or inferred from runs of events.
+        predicted: the replay.
+        times: its acquisitions with their times.
+    """
+
+    measured: Measured
+    predicted: Replay
+    times: LockTimes
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """One row by time bin, node, zone, CPU, site and source ("measured" or "predicted").
+
+        Columns: acquisitions, objects, pages, contended, hold_ns, wait_ns, max_hold_ns. Measured
+        hold times are NA (T8); contended and wait_ns are NA where no contention can be seen, and
+        count what waited visibly where it can.
+        """
+        return pd.concat(
+            [self._measured_rows(), self._predicted_rows()], ignore_index=True
+        ).sort_values([*KEYS, "source"], ignore_index=True)
+
+    @cached_property
+    def by_site(self) -> pd.DataFrame:
+        """Every site of S11.1: both sides' acquisitions and pages per acquisition, with errors.
+
+        Columns: site, then acquisitions, pages, contended and pages_per_acquisition, each with
+        _measured, _predicted and _error; NA where a side cannot know. "other" are waits of
+        functions that no site of the model stands for.
+        """
+        sums = self.table.groupby(["site", "source"])[["acquisitions", "pages", "contended"]]
+        totals = sums.sum(min_count=1)
+        seen = [site for site in totals.index.unique("site") if site not in SITES]
+        return pd.DataFrame(
+            [self._row_of_site(site, totals) for site in (*SITES, *seen, *NOT_MODELLED)]
+        )
+
+    def _row_of_site(self, site: str, totals: pd.DataFrame) -> dict[str, object]:
+        unseen = {
+            "measured": site in self.measured.unseen_sites or site not in SITES,
+            "predicted": site not in SITES,
+        }
+        row: dict[str, object] = {"site": site}
+        values: dict[tuple[str, str], object] = {}
+        for name in ("acquisitions", "pages", "contended"):
+            for side in ("measured", "predicted"):
+                unknown = name == "contended" and side == "measured"
+                unknown &= not self.measured.contention.known
+                nothing = pd.NA if unseen[side] or unknown else 0.0
+                found = totals[name].get((site, side), nothing)
+                values[name, side] = nothing if pd.isna(found) else found
+            row |= _both(name, values[name, "measured"], values[name, "predicted"])
+        sizes = [
+            _ratio(values["pages", side], values["acquisitions", side])
+            for side in ("measured", "predicted")
+        ]
+        return row | _both("pages_per_acquisition", *sizes)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What limits the comparison, one line each."""
+        return (
+            f"measured acquisitions: {self.measured.boundaries}",
+            *self.measured.contention.notes,
+            *(f"{site}: not modelled, {why}" for site, why in NOT_MODELLED.items()),
+            *self.times.model.costs.lines(),
+        )
+
+    def _binned(self, frame: pd.DataFrame) -> pd.DataFrame:
+        start, width = self.measured.start_ns, self.measured.bin_ns
+        return frame.assign(time_ns=start + (frame["time_ns"] - start) // width * width)
+
+    def _measured_rows(self) -> pd.DataFrame:
+        grouped = self._binned(self.measured.transactions_full).groupby(KEYS, dropna=False)
+        rows = grouped[["objects", "pages"]].sum(min_count=1)
+        rows.insert(0, "acquisitions", grouped.size())
+        rows = rows.astype("Float64")
+        contention = self.measured.contention
+        for name in ("contended", "wait_ns"):
+            rows[name] = pd.array([0.0 if contention.known else pd.NA] * len(rows), "Float64")
+        if contention.known and len(contention.waits):
+            waited = self._binned(contention.waits).groupby(KEYS)["wait_ns"]
+            seen = pd.DataFrame({"contended": waited.size(), "wait_ns": waited.sum()})
+            rows = rows.reindex(rows.index.union(seen.index))
+            rows.update(seen.astype("Float64"))
+        rows["hold_ns"] = rows["max_hold_ns"] = pd.array([pd.NA] * len(rows), "Float64")
+        return rows.reset_index().assign(source="measured")
+
+    def _predicted_rows(self) -> pd.DataFrame:
+        frame = self._binned(self.times.acquisitions).astype({"zone": str, "site": str})
+        frame["contended"] = shows_contention(self.times).astype("int64")
+        grouped = frame.groupby(KEYS)
+        rows = grouped[["objects", "pages", "contended", "hold_ns", "wait_ns"]].sum()
+        rows.insert(0, "acquisitions", grouped.size())
+        rows["max_hold_ns"] = grouped["hold_ns"].max()
+        return rows.astype("Float64").reset_index().assign(source="predicted")
+
+
+def _both(name: str, measured: object, predicted: object) -> dict[str, object]:
+    known = not (pd.isna(measured) or pd.isna(predicted))
+    error = relative(float(predicted), float(measured)) if known else pd.NA  # type: ignore[arg-type]
+    return {f"{name}_measured": measured, f"{name}_predicted": predicted, f"{name}_error": error}
+
+
+def _ratio(amount: object, count: object) -> object:
+    if pd.isna(amount) or pd.isna(count) or not count:
+        return pd.NA
+    return float(amount) / float(count)  # type: ignore[arg-type]
+
+
+def compare_locks(
+    recording: Bundle, predicted: Replay | None = None, model: LockModel | None = None
+) -> LockComparison:
+    """Hold a replay's lock traffic against the recording's.
+
+    Args:
+        recording: an opened bundle.
+        predicted: a replay of it; None replays it under its own policy.
+        model: how time passes; None for costs fitted to the recording, tracing included.
+    """
+    predicted = predicted or replay(recording)
+    model = model or recorded_lock_model(recording)
+    width = int(predicted.edges[1] - predicted.edges[0])
+    return LockComparison(
+        measured=measure(recording, bin_ns=width),
+        predicted=predicted,
+        times=lock_times(predicted, model),
+    )

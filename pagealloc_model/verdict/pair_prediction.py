@@ -1,0 +1,210 @@
+"""What a policy changed between two recordings, beside its prediction from the first of them.
+
+Two recordings are two runs: they differ without any policy. A quantity says something about the
+policy only where the two differ by more than twice the spread of runs of one policy. With one
+recording of each, that spread is taken from parts of them: the standard deviation over the thirds
+of each, and, where there are two more recordings that differ in a policy without a bearing on it,
+between those. Thirds of a run share its start, so that runs may well differ by more. Of what only
+grows, thirds say nothing: without further recordings it has no spread, and counts if it differs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.measured.measured import Measured, measure
+from pagealloc_model.predicted.prepared import recorded_machine
+from pagealloc_model.predicted.replay import Replay, replay
+
+if TYPE_CHECKING:
+    from pagealloc_model.policy.policy import Assumptions, Policy
+    from pagealloc_model.recording.recording import Bundle
+
+EXTFRAG = "kmem:mm_page_alloc_extfrag"
+TYPES = ("Unmovable", "Movable", "Reclaimable", "HighAtomic")
+PARTS = 3
+NEVER = float("inf")
+NO_EFFECT = "no measurable effect"
+ADDED = "HighAtomic blocks added"
+FILL = "time to fill"
+UNITS = {
+    ADDED: "blocks",
+    FILL: "s",
+    "wholly free HighAtomic blocks": "blocks",
+    "HighAtomic pages in crumbs": "pages",
+    **{f"free {name} pages": "pages" for name in TYPES},
+    "THP success": "share",
+    "extfrag events": "per s",
+}
+"""What is compared, with units."""
+
+Window = tuple[int, int]
+"""Nanoseconds on the recording's clock, both ends included."""
+
+
+def pair_prediction(
+    off: Bundle,
+    on: Bundle,
+    policy: Policy,
+    assumptions: Assumptions,
+    alike: tuple[Bundle, ...] = (),
+) -> pd.DataFrame:
+    """Every quantity: recorded off and on, their spread, and "on" as predicted from "off".
+
+    Args:
+        off: a recording without the policy; all that the prediction sees.
+        on: one with it.
+        policy: what differs.
+        assumptions: of the replay.
+        alike: further recordings of the workload that differ in nothing of interest.
+
+    Returns:
+        Columns quantity, unit, off, on, spread, verdict ("counts" or "no measurable effect"),
+        predicted, of "on"; null, of the model that says nothing changes; unchanged, what the model
+        has for "off" itself. A time to fill of infinity is never.
+
+    Raises:
+        RecordingError: the two are of different machines, or fallbacks were not recorded.
+        PageallocError: a recording cannot be read or replayed.
+    """
+    _check_same_machine(off, on)
+    sides = [_recorded(bundle) for bundle in (off, on)]
+    spreads = [side.iloc[1:].drop(columns=[ADDED, FILL]).std(ddof=1) for side in sides]
+    if len(alike) > 1:
+        wholes = pd.DataFrame([_recorded(bundle).iloc[0] for bundle in alike])
+        spreads.append(wholes.drop(columns=FILL).std(ddof=1))
+    spread = pd.DataFrame(spreads).max().reindex(list(UNITS))
+    span = off.trace.demand_span_ns
+    same, changed = (
+        _predicted(replay(off, each, assumptions=assumptions), span) for each in (None, policy)
+    )
+    recorded_off, recorded_on = (side.iloc[0] for side in sides)
+    differ = (recorded_on - recorded_off).abs() > 2 * spread.fillna(0.0)
+    differ[FILL] = np.isinf(recorded_off[FILL]) != np.isinf(recorded_on[FILL])
+    names = list(UNITS)
+    return pd.DataFrame(
+        {
+            "quantity": names,
+            "unit": list(UNITS.values()),
+            "off": recorded_off[names].to_numpy(),
+            "on": recorded_on[names].to_numpy(),
+            "spread": spread[names].to_numpy(),
+            "verdict": np.where(differ[names], "counts", NO_EFFECT),
+            "predicted": changed[names].to_numpy(),
+            "null": recorded_off[names].to_numpy(),
+            "unchanged": same[names].to_numpy(),
+        }
+    )
+
+
+def pair_text(off: Bundle, on: Bundle, policy: Policy, assumptions: Assumptions) -> str:
+    """The same as text; where the two recordings are no pair, one line says so.
+
+    Raises:
+        PageallocError: a recording cannot be read or replayed.
+    """
+    try:
+        table = pair_prediction(off, on, policy, assumptions)
+    except RecordingError as error:
+        return f"skipped: {error}"
+    return table.round(2).to_string(index=False)
+
+
+def _check_same_machine(off: Bundle, on: Bundle) -> None:
+    machines = [recorded_machine(bundle) for bundle in (off, on)]
+    memory = [[(zone.name, zone.present) for zone in each.zones] for each in machines]
+    if machines[0].nr_cpus != machines[1].nr_cpus or memory[0] != memory[1]:
+        raise RecordingError(
+            on.name,
+            f"is of another machine than {off.name}, so the two are no pair",
+            todo="give two recordings of one machine and workload",
+        )
+
+
+def _recorded(bundle: Bundle) -> pd.DataFrame:
+    """Quantities of the whole recording, in the first row, and of each of its parts."""
+    measured = measure(bundle)
+    first, last = bundle.trace.demand_span_ns
+    edges = np.linspace(first, last, PARTS + 1).astype(np.int64)
+    windows = [(first, last), *zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)]
+    block_order = next(
+        each.pagetypeinfo.pageblock_order for each in bundle.snapshots if each.pagetypeinfo
+    )
+    if EXTFRAG not in bundle.trace.tables:
+        raise RecordingError(
+            bundle.name,
+            f"a pair's fallbacks are compared by {EXTFRAG}, which was not recorded",
+            todo="give a recording with it",
+        )
+    times = np.asarray(bundle.trace.tables[EXTFRAG]["time_ns"], np.int64)
+    rows = []
+    for low, high in windows:
+        events = int(((times >= low) & (times <= high)).sum())
+        rows.append(_quantities(measured, (low, high), events, block_order))
+    return pd.DataFrame(rows)
+
+
+def _predicted(predicted: Replay, window: Window) -> pd.Series:
+    events = int(predicted.fallbacks["count"].sum())
+    order = predicted.machine.pageblock_order
+    return pd.Series(_quantities(predicted, window, events, order))
+
+
+def _quantities(
+    tables: Measured | Replay, window: Window, extfrag: int, block_order: int
+) -> dict[str, float]:
+    low, high = window
+    blocks = _reserve(tables.pageblocks, window)
+    free = _within(tables.free_pages, window)
+    per_type = free.groupby(["time_ns", "migratetype"])["pages"].sum().unstack().mean()
+    reserve = free[free["migratetype"] == "HighAtomic"]
+    last = reserve[reserve["time_ns"] == reserve["time_ns"].max()]
+    is_whole = last["order"] >= block_order
+    whole_pages = float(last.loc[is_whole, "pages"].sum())
+    return {
+        ADDED: float(blocks.iloc[-1] - blocks.iloc[0]),
+        FILL: time_to_fill(blocks, low),
+        "wholly free HighAtomic blocks": whole_pages / (1 << block_order),
+        "HighAtomic pages in crumbs": float(last["pages"].sum()) - whole_pages,
+        **{f"free {name} pages": float(per_type.get(name, 0.0)) for name in TYPES},
+        "THP success": _thp_success(tables.vmstat, window),
+        "extfrag events": extfrag / ((high - low) / 1e9),
+    }
+
+
+def _within(table: pd.DataFrame, window: Window) -> pd.DataFrame:
+    return table[table["time_ns"].between(*window)]
+
+
+def _reserve(pageblocks: pd.DataFrame, window: Window) -> pd.Series:
+    """HighAtomic blocks of all zones by time, from the last sample before the window on."""
+    low, high = window
+    reserved = pageblocks[pageblocks["migratetype"] == "HighAtomic"]
+    series = reserved.groupby("time_ns")["blocks"].sum().astype(float)
+    before = series.index[series.index <= low]
+    return series.loc[before[-1] if len(before) else low : high]
+
+
+def time_to_fill(blocks: pd.Series, start_ns: int) -> float:
+    """Seconds until the reserve has the most blocks that it gets; infinite if it never grows.
+
+    Args:
+        blocks: its blocks by time in ns, the first one before the start.
+        start_ns: where to count from.
+    """
+    most = blocks.max()
+    if most <= blocks.iloc[0]:
+        return NEVER
+    return float(blocks.index[blocks == most][0] - start_ns) / 1e9
+
+
+def _thp_success(vmstat: pd.DataFrame, window: Window) -> float:
+    inside = _within(vmstat, window)
+    values = inside.groupby("name")["value"].agg(["first", "last"]).astype(float)
+    change = values["last"] - values["first"]
+    tried = change["thp_fault_alloc"] + change["thp_fault_fallback"]
+    return float(change["thp_fault_alloc"] / tried) if tried else float("nan")

@@ -1,0 +1,88 @@
+"""Recordings with a policy off and on, and what each predicts for the other policy (T12.4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from pagealloc_model.measured.measured import Measured, measure
+from pagealloc_model.policy.policy import Assumptions, Policy
+from pagealloc_model.predicted.prepared import forget_prepared
+from pagealloc_model.predicted.replay import replay
+from pagealloc_model.verdict.pressure_comparison import pressure_counters
+
+if TYPE_CHECKING:
+    from pagealloc_model.recording.recording import Bundle
+
+ELASTIC = Assumptions(reclaim="elastic")
+SPREADS = 2
+"""A counter is measurable where the policies differ by more than this many times the spread."""
+
+ORDER = (
+    "off",
+    "same",
+    "on",
+    "measurable",
+    "from_off_off",
+    "from_off_on",
+    "from_on_off",
+    "from_on_on",
+    "verdict",
+)
+
+
+def counters_of_pair(off: Bundle, on: Bundle, same: Bundle, field: str) -> pd.DataFrame:
+    """Counters of both recordings, and as predicted from each under both policies.
+
+    Args:
+        off: recorded with the policy off.
+        on: recorded with it on.
+        same: another recording with it off, for the spread between recordings of one policy.
+        field: the policy's field, a switch.
+
+    Returns:
+        name; off, same, on: changes between the first and the last snapshot, measured; measurable:
+        off and on differ by more than `SPREADS` times what off and same do; from_off_off,
+        from_off_on: predicted from the first recording with the policy off and on; from_on_off,
+        from_on_on: from the second; verdict, in words, of what the first predicts of the second.
+
+    Raises:
+        UsageError: a recording with fewer than two snapshots of vmstat.
+    """
+    columns: dict[str, pd.Series] = {}
+    for word, bundle in (("off", off), ("on", on)):
+        measured = measure(bundle)
+        for side in (False, True):
+            policy = Policy.from_settings({field: side})
+            predicted = replay(bundle, policy, assumptions=ELASTIC)
+            found = pressure_counters(predicted, measured).set_index("name")
+            columns[word] = found["measured"]
+            columns[f"from_{word}_{'on' if side else 'off'}"] = found["predicted"]
+        forget_prepared(bundle)
+    columns["same"] = _changes(measure(same)).reindex(columns["off"].index)
+    table = pd.DataFrame(columns).astype("Int64")
+    spread = (table["off"] - table["same"]).abs()
+    table["measurable"] = (table["off"] - table["on"]).abs() > SPREADS * spread
+    table["verdict"] = [_verdict(row) for row in table.itertuples()]
+    return table[[*ORDER]].reset_index()
+
+
+def _verdict(row: Any) -> str:
+    if pd.isna(row.measurable):
+        return "not recorded"
+    predicted = _change(row.from_off_off, row.from_off_on)
+    if not row.measurable:
+        return f"no measurable effect, predicted {predicted}"
+    return f"measured {_change(row.off, row.on)}, predicted {predicted}"
+
+
+def _change(off: int, on: int) -> str:
+    """Relative to the first, or what is added to none."""
+    return f"{(on - off) / off:+,.0%}" if off else f"{on - off:+,}"
+
+
+def _changes(measured: Measured) -> pd.Series:
+    """Change of each counter between the first and the last snapshot."""
+    values = measured.vmstat.sort_values("time_ns").groupby("name")["value"]
+    return values.last() - values.first()

@@ -1,0 +1,218 @@
+"""Measured tables: schema, what is NA, and sums that must hold on real recordings."""
+
+import gzip
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pagealloc_model.measured.measured import Measured, measure
+from pagealloc_model.recording.recording import Bundle, open_recording
+from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
+from tests.event_text import EventText
+from tests.recording.proc.samples_of import DIRECTORY
+
+SCHEMA = {
+    "free_pages": "time_ns node zone order migratetype buddies pages",
+    "pageblocks": "time_ns node zone migratetype blocks",
+    "pcp": "time_ns node zone cpu count high",
+    "lock": "time_ns node zone site acquisitions objects pages hold_ns wait_ns max_hold_ns",
+    "transactions": "node zone cpu site cause objects transactions",
+    "transactions_full": "time_ns node zone cpu site cause objects pages order migratetype",
+    "fallbacks": "alloc_migratetype fallback_migratetype alloc_order fallback_order kind count",
+    "outcomes": "class order asked succeeded failed stalled reason",
+    "vmstat": "name time_ns value",
+}
+PAGE = 0x10000
+
+
+def write_recording(directory: Path, text: EventText, release: str, **meta: object) -> Bundle:
+    """A bundle of event text with one snapshot of a sample kernel."""
+    directory.mkdir()
+    text.lines.insert(0, f"# os release : {release}.1")
+    (directory / "perf.data").write_bytes(gzip.compress("\n".join(text.lines).encode() + b"\n"))
+    uname = ["Linux", "host", f"{release}.1", "#1", "x86_64"]
+    (directory / "meta.json").write_text(json.dumps({"bundle_version": 1, "uname": uname, **meta}))
+    shutil.copytree(DIRECTORY / release, directory / "snapshots" / "00000000001000000002")
+    return open_recording(directory)
+
+
+def busy() -> EventText:
+    """A refill, an allocation that fails, fallbacks of all kinds and a drain."""
+    text = EventText()
+    text.locked(PAGE, PAGE + 1)
+    text.alloc(PAGE)
+    text.alloc(-1, order=9, gfp="GFP_TRANSHUGE", migratetype=1)
+    text.fallback(PAGE + 512, found=9, owned=1)
+    text.fallback(PAGE + 70, found=5, owned=1)
+    text.fallback(PAGE + 90, found=0, owned=0)
+    text.fallback(PAGE + 91, found=0, owned=0)
+    text.free(PAGE)
+    text.drained(PAGE)
+    return text
+
+
+@pytest.mark.parametrize("release", ["6.1", "6.12", "7.2"])
+def test_every_table_has_its_columns(tmp_path: Path, release: str) -> None:
+    measured = measure(write_recording(tmp_path / "run", busy(), release))
+    for name, columns in SCHEMA.items():
+        assert list(getattr(measured, name).columns) == columns.split(), name
+    assert measured.boundaries == "inferred"
+    assert any("no kprobes recorded" in note for note in measured.notes)
+
+
+def test_a_bare_event_file_has_the_same_columns_and_says_what_it_lacks(tmp_path: Path) -> None:
+    path = tmp_path / "events.txt"
+    path.write_text("\n".join(busy().lines) + "\n")
+    measured = measure(open_recording(path))
+    for name, columns in SCHEMA.items():
+        assert list(getattr(measured, name).columns) == columns.split(), name
+    for name in ("free_pages", "pageblocks", "pcp", "vmstat"):
+        assert not len(getattr(measured, name))
+    assert measured.transactions_full["zone"].isna().all()
+    assert any("no zoneinfo" in note for note in measured.notes)
+
+
+def test_snapshot_tables_are_the_files(tmp_path: Path) -> None:
+    bundle = write_recording(tmp_path / "run", busy(), "6.12")
+    measured = measure(bundle)
+    types = bundle.snapshots[0].pagetypeinfo
+    assert types is not None
+    free = measured.free_pages.query("zone == 'Normal' and migratetype == 'HighAtomic'")
+    assert free["buddies"].tolist() == [20, 28, 24, 20, 14, 9, 7, 2, 1, 1, 0]
+    assert (free["pages"] == free["buddies"] * 2 ** free["order"]).all()
+    blocks = measured.pageblocks.query("zone == 'Normal'").set_index("migratetype")["blocks"]
+    assert blocks["HighAtomic"] == 5
+    lists = measured.pcp.query("zone == 'DMA32'")
+    assert lists["count"].tolist() == [808, 48, 25, 13] and (lists["high"] == 2670).all()
+    assert measured.vmstat["time_ns"].unique().tolist() == [1_000_000_002]
+
+
+def test_a_lower_bound_is_not_a_value(tmp_path: Path) -> None:
+    free = measure(write_recording(tmp_path / "run", busy(), "6.1")).free_pages
+    unknown = free[free["buddies"].isna()]
+    assert unknown[["node", "zone", "order", "migratetype"]].values.tolist() == [
+        [0, "Normal", 0, "Movable"]
+    ]
+    assert unknown["pages"].isna().all()
+
+
+def test_fallback_kinds(tmp_path: Path) -> None:
+    table = measure(write_recording(tmp_path / "run", busy(), "6.12")).fallbacks
+    assert table.set_index("kind")["count"].to_dict() == {"steal": 2, "claim": 1, "claim_block": 1}
+    assert set(table["alloc_migratetype"]) == {"Unmovable"}
+    assert set(table["fallback_migratetype"]) == {"Movable"}
+
+
+def test_outcomes_count_calls(tmp_path: Path) -> None:
+    text = busy()
+    text.event("vmscan:mm_vmscan_direct_reclaim_begin", "order=0 gfp_flags=GFP_KERNEL")
+    text.alloc(PAGE + 5, gfp="GFP_ATOMIC")
+    text.alloc(PAGE + 6)
+    text.alloc(PAGE + 7)
+    table = measure(write_recording(tmp_path / "run", text, "6.12")).outcomes
+    rows = {row["class"]: row for row in table.to_dict("records")}
+    assert rows["thp"]["failed"] == 1 and rows["thp"]["succeeded"] == 0
+    assert rows["kernel"]["asked"] == 3 and rows["kernel"]["stalled"] == 1
+    assert rows["atomic"]["stalled"] == 0
+
+
+def test_stalls_nobody_recorded_are_unknown(tmp_path: Path) -> None:
+    table = measure(write_recording(tmp_path / "a", busy(), "6.12")).outcomes
+    assert table["stalled"].isna().all() and (table["reason"] != "").all()
+    perf = ["perf", "record", "-e", "vmscan:mm_vmscan_direct_reclaim_begin"]
+    table = measure(write_recording(tmp_path / "b", busy(), "6.12", perf=perf)).outcomes
+    assert (table["stalled"] == 0).all()
+
+
+def test_lock_bins_add_up_and_times_are_unknown(tmp_path: Path) -> None:
+    bundle = write_recording(tmp_path / "run", busy(), "6.12")
+    measured = measure(bundle, bin_ns=2_000)
+    assert measured.lock["acquisitions"].sum() == len(measured.transactions_full)
+    assert measured.lock["objects"].sum() == measured.transactions_full["objects"].sum()
+    assert ((measured.lock["time_ns"] - measured.start_ns) % 2_000 == 0).all()
+    assert measured.lock[["hold_ns", "wait_ns", "max_hold_ns"]].isna().all(axis=None)
+
+
+def test_probes_that_never_fired_still_bound_transactions(tmp_path: Path) -> None:
+    names = ["pa:pcp_bulk_alloc", "pa:pcp_bulk_alloc_ret", "pa:pcp_bulk_free"]
+    measured = measure(write_recording(tmp_path / "run", busy(), "6.12", perf=names))
+    assert measured.boundaries == "kprobes"
+    assert "pa:free_one was not recorded: direct frees are left out" in measured.notes
+    assert set(measured.transactions_full["site"]) == {"buddy_alloc"}
+
+
+def test_drain_holds_follow_release_and_switch(tmp_path: Path) -> None:
+    def drains(name: str, release: str, **sysctl: str) -> list[int]:
+        text = EventText()
+        text.free(PAGE)
+        text.drained(*range(PAGE, PAGE + 100))
+        full = measure(write_recording(tmp_path / name, text, release, sysctl=sysctl))
+        return full.transactions_full.query("site == 'drain'")["objects"].tolist()
+
+    assert drains("old", "6.12") == [100]
+    assert drains("batched", "7.2") == [63, 37]
+    assert drains("unbatched", "7.2", pcp_free_batched="0") == [100]
+
+
+def assert_sums_hold(bundle: Bundle, measured: Measured) -> None:
+    """Every page that crossed the lock is in one transaction."""
+    trace = bundle.trace
+    full = measured.transactions_full
+    by_site = full.groupby("site")["objects"].sum()
+    drained = int(np.count_nonzero(trace.event == Event.PCPU_DRAIN))
+    assert by_site["drain"] == pytest.approx(drained, rel=1e-3)
+    removed = int(np.count_nonzero(trace.event == Event.ZONE_LOCKED))
+    taken = by_site.get("refill", 0) + by_site.get("buddy_alloc", 0)
+    assert removed <= taken <= removed + trace.count(Event.EXTFRAG)
+    assert measured.transactions["transactions"].sum() == len(full)
+    zones = full["zone"].dropna()
+    assert len(zones) == len(full)
+
+
+@pytest.mark.parametrize("name", ["kbuild"])
+def test_sums_on_shipped_recordings(shipped: Callable[[str], Path], name: str) -> None:
+    bundle = open_recording(shipped(name))
+    assert_sums_hold(bundle, measure(bundle))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["xfree", "exit", "kbuild"])
+def test_sums_on_full_recordings(full_recording: Callable[[str], Path], name: str) -> None:
+    bundle = open_recording(full_recording(name))
+    assert_sums_hold(bundle, measure(bundle))
+
+
+@pytest.mark.long
+def test_inference_is_near_the_truth_where_both_exist(
+    full_recording: Callable[[str], Path],
+) -> None:
+    bundle = open_recording(full_recording("highatomic_stock"))
+    truth = measure(bundle)
+    assert truth.boundaries == "kprobes"
+    tables = {k: v for k, v in bundle.trace.tables.items() if not k.startswith("pa:")}
+    arguments = [word for word in bundle.meta["perf"] if not word.startswith("pa:")]
+    attributes = {f.name: getattr(bundle, f.name) for f in fields(bundle)}
+    without = Bundle(**(attributes | {"meta": {**bundle.meta, "perf": arguments}}))
+    without.__dict__["trace"] = replace(bundle.trace, tables=tables)
+    guess = measure(without)
+    assert guess.boundaries == "inferred"
+    for site in ("refill", "drain"):
+        holds = [len(each.transactions_full.query(f"site == '{site}'")) for each in (truth, guess)]
+        assert holds[1] == pytest.approx(holds[0], rel=0.03)
+
+
+@pytest.mark.parametrize("probes", [(), ("pa:pcp_bulk_alloc", "pa:pcp_bulk_free")])
+def test_no_events_make_empty_tables(tmp_path: Path, probes: tuple[str, ...]) -> None:
+    perf = [*probes, "pa:pcp_bulk_alloc_ret", "pa:free_one"]
+    bundle = write_recording(tmp_path / "run", busy(), "6.12", perf=perf)
+    none = np.zeros(0)
+    bundle.__dict__["trace"] = Trace(**dict.fromkeys(COLUMN_TYPES, none))
+    measured = measure(bundle)
+    for name in ("transactions_full", "transactions", "lock", "fallbacks", "outcomes"):
+        assert list(getattr(measured, name).columns) == SCHEMA[name].split()
+        assert not len(getattr(measured, name))

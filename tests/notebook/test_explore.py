@@ -1,0 +1,321 @@
+"""The explorer of a whole recording, without a browser."""
+
+from __future__ import annotations
+
+import ipywidgets
+import numpy as np
+import pandas as pd
+import pytest
+
+import pagealloc_model as pm
+from pagealloc_model.notebook.widgets.explore import RecordingExplorer, explore
+from pagealloc_model.notebook.widgets.explore.question import Question, as_python
+from pagealloc_model.policy.policy import policy_settings
+from pagealloc_model.predicted.pageblock_map import pageblock_map
+from pagealloc_model.predicted.reclaim_mode import ELASTIC_SETTINGS, literal_part
+from pagealloc_model.show import figures
+from pagealloc_model.show.figures.pageblock_map import LEVELS, shade
+from pagealloc_model.show.figures.palette import MIGRATETYPES
+from tests.show.grey import READABLE, contrast, luminance
+from tests.small_recordings import write_bundle
+
+PATIENCE_S = 120
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> pm.Bundle:
+    return pm.open(write_bundle(tmp_path_factory.mktemp("explored") / "small"))
+
+
+@pytest.fixture(scope="module")
+def explorer(bundle: pm.Bundle) -> RecordingExplorer:
+    return explore(bundle)
+
+
+def traces(explorer: RecordingExplorer) -> dict[str, list[float]]:
+    figure = explorer.charts[explorer.tabs.value].figure
+    return {str(trace.meta): list(trace.y) for trace in figure.data if "predicted" in trace.meta}
+
+
+def settle(explorer: RecordingExplorer) -> None:
+    assert explorer.wait(PATIENCE_S)
+
+
+def test_every_setting_has_a_control_with_its_kernel_name(explorer: RecordingExplorer) -> None:
+    settings = policy_settings()
+    assert list(explorer.controls.values) == list(settings)
+    groups = dict.fromkeys(each.metadata["group"] for each in settings.values())
+    assert list(explorer.controls.openers) == list(groups)
+    rows = [row for box in explorer.controls.children[1::2] for row in box.children]
+    names = [row.children[-1].value for row in rows]
+    assert len(names) == len(settings)
+    assert any("pcp-&gt;batch" in name for name in names)
+
+
+def test_groups_open_and_close(explorer: RecordingExplorer) -> None:
+    opener = explorer.controls.openers["highatomic reserve"]
+    box = explorer.controls.children[explorer.controls.children.index(opener) + 1]
+    assert box.layout.display == "none"
+    opener.value = True
+    assert box.layout.display is None
+
+
+def test_base_and_candidate_are_those_of_pm_replay(
+    bundle: pm.Bundle, explorer: RecordingExplorer
+) -> None:
+    explorer.controls.values["pcp_batch"].value = 2
+    settle(explorer)
+    for lane, policy in enumerate((pm.Policy(), pm.Policy(pcp_batch=2))):
+        table = pm.replay(bundle, policy).free_pages
+        for order, rows in table.groupby("order"):
+            wanted = rows.groupby("time_ns")["pages"].sum()
+            assert traces(explorer)[f"{order}/predicted:{lane}"] == list(wanted)
+    explorer.controls.reset()
+    settle(explorer)
+
+
+def two_values(control: ipywidgets.ValueWidget) -> tuple[object, object]:
+    if isinstance(control, ipywidgets.Checkbox):
+        return not control.value, control.value
+    if isinstance(control, ipywidgets.Dropdown):
+        return control.options[-1], control.options[0]
+    return control.max - (control.max - control.min) % control.step, control.min
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", policy_settings())
+def test_two_values_of_every_control_draw_what_pm_replay_predicts_or_say_why_not(
+    name: str, bundle: pm.Bundle, explorer: RecordingExplorer
+) -> None:
+    drawn = []
+    for value in two_values(explorer.controls.values[name]):
+        explorer.controls.values[name].value = value
+        settle(explorer)
+        policy = explorer.question.candidate
+        assert 'role="alert"' not in explorer.status.value
+        if name in ELASTIC_SETTINGS:
+            assert "acts through reclaim and compaction, which are" in explorer.status.value
+        replay = pm.replay(bundle, literal_part(policy))
+        for order, rows in replay.free_pages.groupby("order"):
+            wanted = list(rows.groupby("time_ns")["pages"].sum())
+            assert traces(explorer)[f"{order}/predicted:1"] == wanted
+        data = explorer.charts["fragmentation"].figure.data
+        drawn.append([(list(each.x), list(each.y)) for each in data if "predicted" in each.meta])
+    if str(drawn[0]) == str(drawn[1]):
+        assert "no effect here: " in explorer.status.value
+    explorer.controls.reset()
+    settle(explorer)
+
+
+@pytest.mark.parametrize("tab", ["pageblocks", "pcp", "locks", "outcomes", "fragmentation"])
+def test_every_tab_draws_something(explorer: RecordingExplorer, tab: str) -> None:
+    explorer.tabs.value = tab
+    settle(explorer)
+    assert "error" not in explorer.status.value
+    assert len(explorer.charts[tab].figure.data) > 2
+    shown = [name for name, chart in explorer.charts.items() if chart.layout.display is None]
+    assert shown == [tab]
+
+
+def test_a_part_of_the_recording_can_be_replayed(explorer: RecordingExplorer) -> None:
+    whole = explorer.timeline.slider.max
+    explorer.timeline.slider.value = (whole / 4, whole / 2)
+    settle(explorer)
+    chart = explorer.charts[explorer.tabs.value].figure
+    times = np.concatenate([trace.x for trace in chart.data if "predicted" in trace.meta])
+    times = times[~np.isnan(times)]
+    assert whole / 4 - 0.01 <= times.min() <= times.max() <= whole / 2 + whole / 50
+    assert f"window={explorer.timeline.window!r}" in explorer.python.value.replace("&#x27;", "'")
+    explorer.timeline.pick_all()
+    settle(explorer)
+    assert "window" not in explorer.python.value
+
+
+def test_brushing_the_strip_moves_the_window(explorer: RecordingExplorer) -> None:
+    half = explorer.timeline.slider.max / 2
+    explorer.timeline.strip.brushed = [half, 0.0]
+    settle(explorer)
+    assert explorer.timeline.window == pytest.approx((0.0, half), abs=0.01)
+    explorer.timeline.pick_all()
+    settle(explorer)
+
+
+def test_the_candidate_can_become_the_base(explorer: RecordingExplorer) -> None:
+    explorer.take_as_base(pm.Policy(pcp_batch=2))
+    settle(explorer)
+    assert "base pcp_batch=2" in explorer.status.value
+    assert "base = pm.replay(rec, pm.Policy(pcp_batch=2))" in explorer.python.value
+    explorer.take_as_base(pm.Policy())
+    settle(explorer)
+
+
+def test_the_text_reproduces_the_state(bundle: pm.Bundle) -> None:
+    question = Question(
+        base=pm.Policy(), candidate=pm.Policy(pcp_batch=2), window=(0.0, 0.5), tab="pcp"
+    )
+    names: dict[str, object] = {}
+    code = as_python(bundle, question).replace("(0.0, 0.5)", "None")
+    exec(code.replace("print", "str"), names)
+    again = explore(
+        bundle, base=question.base, candidate=question.candidate, window=None, tab="pcp"
+    )
+    assert again.question.candidate == question.candidate
+    assert names["candidate"].asked_policy == question.candidate
+
+
+def test_settings_that_a_literal_replay_refuses_are_left_to_the_explorer(
+    bundle: pm.Bundle,
+) -> None:
+    asked = pm.Policy(pcp_batch=2, defrag_mode=True)
+    question = Question(base=pm.Policy(), candidate=asked, window=None, tab="pcp")
+    replayed, _, again = as_python(bundle, question).splitlines()[4:]
+    assert replayed == "candidate = pm.replay(rec, pm.Policy(pcp_batch=2))"
+    assert "candidate=pm.Policy(pcp_batch=2, defrag_mode=True)" in again
+    assert literal_part(asked) == pm.Policy(pcp_batch=2)
+
+
+def test_an_option_of_what_is_off_says_so(explorer: RecordingExplorer) -> None:
+    explorer.controls.values["ownership.recovers"].value = False
+    settle(explorer)
+    assert "no effect here: pageblock_ownership is off" in explorer.status.value
+    explorer.controls.values["defrag_mode"].value = True
+    settle(explorer)
+    assert "no effect here: defrag_mode acts through reclaim" in explorer.status.value
+    explorer.controls.reset()
+    settle(explorer)
+
+
+def test_nested_settings_are_written_so_that_they_can_be_read_back(bundle: pm.Bundle) -> None:
+    nested = pm.Policy.parse(["pageblock_ownership=pcp_buddy", "ownership.fit_test=always"])
+    question = Question(base=pm.Policy(), candidate=nested, window=None, tab="pcp")
+    line = as_python(bundle, question).splitlines()[4]
+    expression = line.partition("rec, ")[2][:-1]
+    assert eval(expression, {"pm": pm}) == nested
+
+
+def test_a_change_without_effect_says_why(explorer: RecordingExplorer) -> None:
+    explorer.controls.values["watermark_boost_factor"].value = 3000
+    settle(explorer)
+    assert "no effect here: boosted watermarks wake kswapd" in explorer.status.value
+    explorer.controls.reset()
+    settle(explorer)
+
+
+def test_errors_appear_in_the_widget_and_the_next_value_recovers(
+    explorer: RecordingExplorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise pm.UsageError("3 <is> refused")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pm, "replay", refuse, raising=False)
+        explorer.controls.values["pcp_batch"].value = 3
+        settle(explorer)
+    assert 'role="alert"' in explorer.status.value
+    assert "error: 3 &lt;is&gt; refused" in explorer.status.value
+    explorer.controls.reset()
+    settle(explorer)
+    assert "shown: base as recorded" in explorer.status.value
+
+
+def test_a_candidate_given_from_the_start_is_not_snapped(bundle: pm.Bundle) -> None:
+    policy = pm.Policy(pcp_high_min=65)
+    slider = explore(bundle, candidate=policy).controls.values["pcp_high_min"]
+    assert slider.value == 65
+    assert (slider.value - slider.min) % slider.step == 0
+
+
+def test_an_unknown_tab_is_refused(bundle: pm.Bundle) -> None:
+    with pytest.raises(pm.UsageError, match="fragmentation, pageblocks"):
+        explore(bundle, tab="nonsense")
+
+
+def test_a_map_accounts_for_every_page(bundle: pm.Bundle) -> None:
+    replay = pm.replay(bundle)
+    table = pageblock_map(replay.final)
+    free = replay.free_pages[replay.free_pages["time_ns"] == replay.samples.time_ns[-1]]
+    assert table["free_pages"].sum() == free["pages"].sum()
+    listed = replay.pcp[replay.pcp["time_ns"] == replay.samples.time_ns[-1]]
+    assert table["pcp_pages"].sum() == listed["count"].sum()
+    assert (table["free_pages"] + table["pcp_pages"] <= table["pages"]).all()
+    types = table.groupby("migratetype").size()
+    blocks = replay.pageblocks[replay.pageblocks["time_ns"] == replay.samples.time_ns[-1]]
+    counted = blocks.groupby("migratetype")["blocks"].sum()
+    assert types.to_dict() == counted[counted > 0].to_dict()
+
+
+def test_a_map_shows_type_occupancy_and_difference() -> None:
+    before = pd.DataFrame(
+        {
+            "pfn": [0, 512, 1024],
+            "node": 0,
+            "zone": "Normal",
+            "migratetype": ["Movable", "Unmovable", "Movable"],
+            "free_pages": [512, 0, 256],
+            "pcp_pages": [0, 0, 0],
+            "pages": 512,
+        }
+    )
+    after = before.assign(
+        free_pages=[0, 0, 256], migratetype=["Movable", "Unmovable", "HighAtomic"]
+    )
+    figure = figures.pageblock_map({"a": before, "b": after}, ("a", "b"))
+    traces = {trace.meta: trace for trace in figure.data}
+    first, second = traces["map/a"], traces["map/b"]
+    assert list(first.z[0][:3]) == [LEVELS, LEVELS - 1, LEVELS + LEVELS // 2]
+    assert list(second.z[0][:3]) == [2 * LEVELS - 1, LEVELS - 1, 2 * LEVELS + LEVELS // 2]
+    assert list(traces["map/change"].z[0][:3]) == [-1.0, 0.0, 0.0]
+    assert list(traces["map/types"].text) == ["Movable / HighAtomic"]
+    assert list(traces["map/types"].x) == [4.0]
+    assert list(traces["map/fewer"].x) == [0.0]
+
+
+def test_a_map_leaves_one_line_empty_where_memory_has_a_hole() -> None:
+    table = pd.DataFrame(
+        {
+            "pfn": [0, 512, 1 << 20],
+            "node": 0,
+            "zone": "Normal",
+            "migratetype": "Movable",
+            "free_pages": 0,
+            "pcp_pages": 0,
+            "pages": 512,
+        }
+    )
+    figure = figures.pageblock_map({"a": table, "b": table}, ("a", "b"))
+    is_empty = np.isnan(np.asarray(figure.data[0].z, float)).all(axis=1)
+    assert list(is_empty) == [False, True, False]
+    assert list(figure.layout.yaxis.tickvals) == [0, 2]
+    assert list(figure.layout.yaxis.ticktext) == ["0", "4"]
+
+
+def test_a_map_tells_types_apart_in_grey() -> None:
+    types = list(MIGRATETYPES)
+    table = pd.DataFrame(
+        {
+            "pfn": 512 * np.arange(len(types)),
+            "node": 0,
+            "zone": "Normal",
+            "migratetype": types,
+            "free_pages": 0,
+            "pcp_pages": 0,
+            "pages": 512,
+        }
+    )
+    figure = figures.pageblock_map({"a": table, "b": table}, ("a", "b"))
+    marks = {trace.name: trace for trace in figure.data if trace.meta.startswith("marks/a/")}
+    assert {name: list(trace.x) for name, trace in marks.items()} == {
+        name: [2.0 * at] for at, name in enumerate(types) if name != "Movable"
+    }
+    assert len({trace.marker.symbol for trace in marks.values()}) == len(marks)
+    for name, trace in marks.items():
+        for level in range(LEVELS):
+            ground = luminance(shade(name, level))
+            inks = [luminance(each) for each in (trace.marker.color, trace.marker.line.color)]
+            assert max(contrast(ground, ink) for ink in inks) > READABLE, (name, level)
+
+
+def test_shades_run_from_light_to_the_types_own_colour() -> None:
+    lightness = [int(shade("Movable", level)[3:5], 16) for level in range(LEVELS)]
+    assert lightness == sorted(lightness, reverse=True)
+    assert shade("Movable", LEVELS - 1) == "#0072B2"

@@ -1,0 +1,212 @@
+import asyncio
+import base64
+import threading
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.notebook.widgets import Explorer, PolicyControls, View
+from pagealloc_model.notebook.widgets.chart import Chart
+from pagealloc_model.notebook.widgets.explorer import Compute, Progress
+from pagealloc_model.notebook.widgets.latest_only import LatestOnly
+from pagealloc_model.notebook.widgets.moves import moves_between
+from pagealloc_model.notebook.widgets.picture import Picture
+from pagealloc_model.policy.policy import Policy, policy_settings
+from pagealloc_model.show.figures.drawing import Drawing, drawing_of
+
+PATIENCE_S = 20
+
+
+def line(values: list[float], title: str = "") -> go.Figure:
+    return go.Figure(go.Scatter(x=[0, 1], y=values, meta="line"), {"title": {"text": title}})
+
+
+def explorer(compute: Compute) -> Explorer:
+    return Explorer("title", PolicyControls(["pcp_batch", "pcp_free_batched"]), compute)
+
+
+def batch_view(policy: Policy, progress: Progress, cancelled: threading.Event) -> View:
+    progress(0.5)
+    return View(figure=line([0.0, float(policy.pcp_batch or 0)]), text=str(policy))
+
+
+def test_controls_come_from_the_fields_metadata() -> None:
+    controls = PolicyControls(["highatomic_gate_order"], labels={"highatomic_gate_order": "gate"})
+    slider = controls.values["highatomic_gate_order"]
+    assert (slider.min, slider.max, slider.value) == (0, 10, 0)
+    assert slider.description == "gate (order)"
+    assert "reserve no pageblock" in slider.tooltip
+
+
+def test_controls_start_as_recorded() -> None:
+    controls = PolicyControls(["pcp_batch"], recorded={"pcp_batch": 63})
+    assert controls.values["pcp_batch"].value == 63
+    assert controls.policy == Policy()
+
+
+def test_a_start_between_steps_is_no_move() -> None:
+    slider = PolicyControls(["pcp_high_min"], recorded={"pcp_high_min": 2001}).values[
+        "pcp_high_min"
+    ]
+    assert slider.value == 2001
+    assert (slider.value - slider.min) % slider.step == 0
+
+
+def test_moving_a_control_takes_the_field_and_reset_gives_it_back() -> None:
+    controls = PolicyControls(["pcp_batch", "pcp_free_batched"])
+    seen = []
+    controls.on_change(seen.append)
+    controls.values["pcp_batch"].value = 31
+    controls.values["pcp_batch"].value = 32
+    controls.values["pcp_free_batched"].value = not controls.values["pcp_free_batched"].value
+    controls.reset()
+    assert [policy.pcp_batch for policy in seen] == [31, 32, 32, None]
+    assert seen[-1] == Policy()
+
+
+def test_a_field_given_back_shows_its_recorded_value() -> None:
+    controls = PolicyControls(["pcp_batch"], recorded={"pcp_batch": 63})
+    controls.values["pcp_batch"].value = 31
+    controls.as_recorded["pcp_batch"].value = True
+    assert controls.values["pcp_batch"].value == 63
+    assert controls.policy == Policy()
+
+
+def test_every_policy_field_has_a_control() -> None:
+    names = list(policy_settings())
+    assert list(PolicyControls(names).values) == names
+
+
+def test_an_unknown_field_is_refused() -> None:
+    with pytest.raises(UsageError, match="nonsense"):
+        PolicyControls(["nonsense"])
+
+
+def test_figures_move_in_place() -> None:
+    chart = Chart()
+    chart.show(line([1, 2]))
+    picture = chart.picture
+    chart.show(line([3, 4]))
+    assert chart.picture is picture
+    assert list(chart.figure.data[0].y) == [3, 4]
+
+
+def test_a_figure_of_another_shape_is_drawn_in_the_same_place() -> None:
+    chart = Chart()
+    chart.show(line([1, 2]))
+    picture = chart.picture
+    chart.show(line([3, 4], "other"))
+    assert chart.picture is picture
+    assert chart.figure.layout.title.text == "other"
+
+
+def test_a_page_that_connects_later_gets_all_that_is_on_show() -> None:
+    picture = Picture(drawing_of(line([1, 2], "whole")))
+    picture.show(drawing_of(line([1, 5], "whole")))
+    held = picture.get_state()["drawn"]
+    assert list(held["data"][0]["y"]) == [1, 5]
+    assert held["layout"]["title"]["text"] == "whole"
+
+
+def test_only_what_moved_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[dict[str, object]] = []
+    monkeypatch.setattr(Picture, "send", lambda _, content: sent.append(content))
+    picture = Picture(two_lines([1.0, 2.0]))
+    picture.show(two_lines([1.0, 2.0]))
+    assert sent == []
+    picture.show(two_lines([1.5, 2.0]))
+    picture.show(two_lines([1.5, 9.0]))
+    assert [[number for number, _ in each["moves"]] for each in sent] == [[1], [1]]
+    assert [each["stretched"] for each in sent] == [[], ["yaxis"]]
+    packed = base64.b64decode(sent[-1]["moves"][0][1]["y"]["bdata"])
+    assert np.frombuffer(packed).tolist() == [1.5, 9.0]
+
+
+def test_bars_and_categories_are_drawn_whole() -> None:
+    first, second = (
+        Drawing(traces=[{"type": "bar", "x": ["a", "b"], "y": np.array(values)}], layout={})
+        for values in ([1.0, 2.0], [1.0, 3.0])
+    )
+    moves = moves_between(first, second)
+    assert moves is not None
+    assert list(moves.coordinates) == [0]
+    assert moves.stretched is None
+    assert moves_between(first, Drawing(traces=first.traces, layout={"height": 3})) is None
+
+
+def two_lines(values: list[float]) -> Drawing:
+    x = np.array([0.0, 1.0])
+    traces = [
+        {"type": "scatter", "x": x, "y": np.array([0.0, 4.0]), "meta": "still"},
+        {"type": "scatter", "x": x, "y": np.array(values), "meta": "moving"},
+    ]
+    return Drawing(traces=traces, layout={})
+
+
+def test_the_explorer_shows_the_recorded_policy_first() -> None:
+    view = explorer(batch_view)
+    assert list(view.chart.figure.data[0].y) == [0, 0]
+    assert "as recorded" in view.text.value
+
+
+def test_moving_a_slider_redraws_without_a_cell() -> None:
+    view = explorer(batch_view)
+    view.controls.values["pcp_batch"].value = 99
+    assert view.wait(PATIENCE_S)
+    assert list(view.chart.figure.data[0].y) == [0, 99]
+    assert "pcp_batch=99" in view.status.value
+
+
+def test_errors_are_visible_and_the_next_value_recovers() -> None:
+    def compute(policy: Policy, progress: Progress, cancelled: threading.Event) -> View:
+        if policy.pcp_batch == 13:
+            raise UsageError("13 <is> refused")
+        return batch_view(policy, progress, cancelled)
+
+    view = explorer(compute)
+    view.controls.values["pcp_batch"].value = 13
+    assert view.wait(PATIENCE_S)
+    assert "error: 13 &lt;is&gt; refused" in view.status.value
+    view.controls.values["pcp_batch"].value = 14
+    assert view.wait(PATIENCE_S)
+    assert "pcp_batch=14" in view.status.value
+
+
+def test_a_newer_request_cancels_the_older() -> None:
+    started = threading.Event()
+    answers = []
+
+    def compute(request: str, cancelled: threading.Event) -> str:
+        if request == "slow":
+            started.set()
+            assert cancelled.wait(PATIENCE_S)
+        return request
+
+    worker = LatestOnly(compute, answers.append, answers.append)
+    worker.submit("slow")
+    assert started.wait(PATIENCE_S)
+    worker.submit("overtaken or not")
+    worker.submit("newest")
+    assert worker.wait(PATIENCE_S)
+    assert answers[-1] == "newest"
+    assert "slow" not in answers
+
+
+def test_what_the_own_thread_hands_over_is_done_at_once_and_others_wait_for_its_loop() -> None:
+    """Else the progress of a first view would overwrite the words that the view is shown."""
+    said: list[str] = []
+
+    async def cell() -> None:
+        worker: LatestOnly[int, int] = LatestOnly(lambda number, _: number, print, print)
+        worker.hand_over(lambda: said.append("half done"))
+        said.append("shown")
+        other = threading.Thread(target=worker.hand_over, args=(lambda: said.append("later"),))
+        other.start()
+        other.join()
+        assert said == ["half done", "shown"]
+        await asyncio.sleep(0)
+
+    asyncio.run(cell())
+    assert said == ["half done", "shown", "later"]

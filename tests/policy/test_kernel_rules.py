@@ -1,0 +1,111 @@
+"""Kernel rules: presets, and which one a kernel release gets."""
+
+from dataclasses import fields
+
+import pytest
+
+from pagealloc_model.base.errors import PolicyError
+from pagealloc_model.policy.kernel_rules import PRESETS, KernelRules, preset_names
+
+NO_RULES = ("name", "source", "inferred")
+
+
+def test_presets_are_oldest_first_and_named_after_themselves() -> None:
+    assert preset_names() == ("6.1", "6.12", "6.15", "6.18", "7.2")
+    for name in preset_names():
+        assert KernelRules.preset(name).name == name
+
+
+def test_an_unknown_preset_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(
+        PolicyError, match=r"no rules preset '2\.4'.*6\.1, 6\.12, 6\.15, 6\.18, 7\.2"
+    ):
+        KernelRules.preset("2.4")
+
+
+@pytest.mark.parametrize(
+    ("release", "name", "why"),
+    [
+        ("6.1.192", "6.1", "from kernel release"),
+        ("6.11.3", "6.1", "between presets"),
+        ("6.12.117", "6.12", "from kernel release"),
+        ("6.18.44-fc-v595", "6.18", "from kernel release"),
+        ("7.2.0-rc3", "7.2", "from kernel release"),
+        ("6.14.0-generic", "6.12", "between presets"),
+        ("6.15.0-rc1", "6.15", "from kernel release"),
+        ("7.0", "6.18", "between presets"),
+        ("7.10.1", "7.2", "newer than every preset"),
+        ("8.1.0", "7.2", "newer than every preset"),
+        ("", "7.2", "unknown"),
+        ("custom-build", "7.2", "unknown"),
+    ],
+)
+def test_a_release_gets_the_nearest_older_preset(release: str, name: str, why: str) -> None:
+    rules, line = KernelRules.for_release(release)
+    assert rules is PRESETS[name]
+    assert why in line
+    assert name in line
+
+
+@pytest.mark.parametrize("release", ["5.10.0", "6.0.19", "2.6.32-el6"])
+def test_an_older_kernel_is_refused_with_the_way_out(release: str) -> None:
+    with pytest.raises(PolicyError, match="--rules"):
+        KernelRules.for_release(release)
+
+
+def test_every_rule_says_what_it_is_and_where_from() -> None:
+    rules = [each for each in fields(KernelRules) if each.name not in NO_RULES]
+    for rule in rules:
+        assert rule.metadata["meaning"]
+        assert rule.metadata["source"].startswith("S")
+    assert KernelRules.rule_names() == tuple(rule.name for rule in rules)
+
+
+def test_a_preset_rests_on_source_or_says_what_it_infers() -> None:
+    for preset in PRESETS.values():
+        assert bool(preset.source) != bool(preset.inferred)
+        assert set(preset.inferred) <= set(KernelRules.rule_names())
+        assert preset.source.startswith(preset.name) or not preset.source
+
+
+@pytest.mark.parametrize("words", ["7.2", "7.2,free_batched=false"])
+def test_rules_are_named_by_words_and_spelled_with_them(words: str) -> None:
+    rules = KernelRules.named(words)
+    assert rules.spelled() == words
+    assert rules.name == "7.2"
+    assert rules.free_batched == (words == "7.2")
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ("2.4", "no rules preset '2.4'"),
+        ("7.2,nonsense=true", "no field 'nonsense'"),
+        ("7.2,free_batched", "free_batched=true or"),
+        ("7.2,free_batched=1", "free_batched=true or"),
+        ("7.2,name=true", "no field 'name'"),
+    ],
+)
+def test_words_that_name_no_rules_are_refused(words: str, complaint: str) -> None:
+    with pytest.raises(PolicyError, match=complaint):
+        KernelRules.named(words)
+
+
+def test_what_changed_between_kernels() -> None:
+    oldest, old, newer, newest = (
+        KernelRules.preset(name) for name in ("6.1", "6.12", "6.18", "7.2")
+    )
+    assert (oldest.pcp_auto_tuned, old.pcp_auto_tuned) == (False, True)
+    assert (oldest.fallback_from_largest, old.fallback_from_largest) == (True, False)
+    assert not old.high_order_flush_adds_half_high_min
+    assert newer.high_order_flush_adds_half_high_min
+    assert (newest.free_batched, newer.free_batched) == (True, False)
+    assert (newest.highatomic_from_pcp, newer.highatomic_from_pcp) == (False, True)
+
+
+def test_the_tree_of_march_2025_differs_from_the_stable_one_before_it_where_s13_says() -> None:
+    stable, tree = KernelRules.preset("6.12"), KernelRules.preset("6.15")
+    changed = {
+        rule for rule in KernelRules.rule_names() if getattr(stable, rule) != getattr(tree, rule)
+    }
+    assert changed == {"decay_batched", "highatomic_needs_high", "suitable_by_request_mark"}

@@ -1,0 +1,181 @@
+"""Policy and assumptions: ranges, text settings, and what each field says of itself."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pagealloc_model.base.errors import PolicyError
+from pagealloc_model.policy.ownership_options import OwnershipOptions
+from pagealloc_model.policy.policy import Assumptions, Policy, policy_settings
+from pagealloc_model.policy.policy_fields import Setting
+
+FIELDS = {name: each.metadata for name, each in policy_settings().items()}
+NUMBERS = [name for name, about in FIELDS.items() if about["kind"] == "int"]
+SWITCHES = [name for name, about in FIELDS.items() if about["kind"] == "bool"]
+CHOICES = [name for name, about in FIELDS.items() if about["kind"] == "choice"]
+
+
+def policy_with(name: str, value: object) -> Policy:
+    return Policy.from_settings({name: value})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_every_field_carries_what_sliders_and_help_need(name: str) -> None:
+    about = FIELDS[name]
+    for key in ("kernel_name", "meaning", "source", "group"):
+        assert about[key]
+    if about["kind"] == "choice":
+        assert about["default"] in about["choices"]
+        return
+    assert about["minimum"] < about["maximum"]
+    assert about["step"] >= 1
+    if about["default"] is not None:
+        assert about["minimum"] <= about["default"] <= about["maximum"]
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_ranges_are_kept(name: str) -> None:
+    low, high = FIELDS[name]["minimum"], FIELDS[name]["maximum"]
+    for value in (low, high):
+        stands_out = value != policy_settings()[name].default
+        assert policy_with(name, value).given() == ({name: value} if stands_out else {})
+    for value in (low - 1, high + 1):
+        with pytest.raises(PolicyError, match=f"{name}={value} is outside {low} to {high}"):
+            policy_with(name, value)
+    for wrong in (1.5, "3", [3]):
+        with pytest.raises(PolicyError, match="whole number"):
+            policy_with(name, wrong)
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_switch_is_no_number(name: str) -> None:
+    with pytest.raises(PolicyError, match="whole number"):
+        policy_with(name, True)
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_a_number_other_than_0_or_1_is_no_switch(name: str) -> None:
+    changed = policy_settings()[name].default is not True
+    assert policy_with(name, changed).given() == {name: changed}
+    for wrong in (7, -1, "yes", 0.5):
+        with pytest.raises(PolicyError, match=name):
+            policy_with(name, wrong)
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_only_choices_are_taken(name: str) -> None:
+    for choice in FIELDS[name]["choices"]:
+        assert policy_with(name, choice) == policy_with(name, choice)
+    for wrong in ("nonsense", 3, True, [1]):
+        with pytest.raises(PolicyError, match=f"{name}=.*use one of"):
+            policy_with(name, wrong)
+
+
+def test_options_are_held_by_their_own_class() -> None:
+    with pytest.raises(PolicyError, match="ownership='high': give an OwnershipOptions"):
+        Policy(ownership="high")  # type: ignore[arg-type]
+    with pytest.raises(PolicyError, match=r"ownership\.fit_test=None"):
+        OwnershipOptions(fit_test=None)  # type: ignore[arg-type]
+
+
+def test_settings_come_back_from_json() -> None:
+    policy = Policy(
+        pcp_batch=31,
+        pageblock_ownership="pcp_buddy",
+        ownership=OwnershipOptions(fit_test="always", recovers=False),
+    )
+    assert Policy.from_settings(json.loads(json.dumps(policy.given()))) == policy
+    assert str(policy) == (
+        "pcp_batch=31 pageblock_ownership=pcp_buddy ownership.fit_test=always ownership.recovers=0"
+    )
+
+
+def test_a_policy_changes_only_what_it_gives() -> None:
+    base = Policy(pcp_batch=31, ownership=OwnershipOptions(recovers=False))
+    changed = base.changed_by(Policy(costly_order=2, ownership=OwnershipOptions(recorded_cap=4)))
+    assert changed.given() == {
+        "pcp_batch": 31,
+        "costly_order": 2,
+        "ownership.recovers": False,
+        "ownership.recorded_cap": 4,
+    }
+
+
+def test_nothing_changed_says_so() -> None:
+    assert str(Policy()) == "as recorded"
+    assert Policy().given() == {}
+    assert str(Policy(pcp_batch=31, pcp_free_batched=True)) == "pcp_batch=31 pcp_free_batched=1"
+
+
+@pytest.mark.parametrize(
+    ("words", "given_values"),
+    [
+        ([], {}),
+        (["pcp_batch=31"], {"pcp_batch": 31}),
+        (["pcp_batch = 31", "costly_order=2"], {"pcp_batch": 31, "costly_order": 2}),
+        (["pcp_free_batched=on"], {"pcp_free_batched": True}),
+        (["pcp_free_batched=0"], {"pcp_free_batched": False}),
+        (["pcp_batch=none"], {}),
+        (["pcp_batch=3", "pcp_batch=5"], {"pcp_batch": 5}),
+        (["pageblock_ownership=pcp_buddy"], {"pageblock_ownership": "pcp_buddy"}),
+        (["ownership.fit_test=always"], {"ownership.fit_test": "always"}),
+        (["ownership.recorded_cap=8"], {"ownership.recorded_cap": 8}),
+        (["ownership.routes_frees=0"], {"ownership.routes_frees": False}),
+        (["ownership.fit_test=high", "ownership.recovers=none"], {}),
+    ],
+)
+def test_settings_as_text(words: list[str], given_values: dict[str, Setting]) -> None:
+    assert Policy.parse(words).given() == given_values
+
+
+@pytest.mark.parametrize(
+    ("word", "complaint"),
+    [
+        ("pcp_batch", "field=value"),
+        ("", "field=value"),
+        ("batch=3", "no field 'batch'"),
+        ("=3", "no field ''"),
+        ("pcp_batch=", "whole number"),
+        ("pcp_batch=3.5", "whole number"),
+        ("pcp_batch=0x10", "whole number"),
+        ("pcp_batch=-3", "outside 1 to"),
+        ("pcp_free_batched=2", "write 0 or 1"),
+        ("pcp_free_batched=", "write 0 or 1"),
+        ("pageblock_ownership=yes", "use one of off, pcp_buddy"),
+        ("pageblock_ownership=", "use one of off, pcp_buddy"),
+        ("ownership=high", "no field 'ownership'"),
+        ("ownership.fit=high", "no field 'ownership.fit'"),
+        ("ownership.fit_test=3", "ownership.fit_test=3: use one of high, high_max, always"),
+        ("ownership.remote_busy_per_1000=1001", "outside 0 to 1000"),
+    ],
+)
+def test_bad_settings_are_refused_in_one_line(word: str, complaint: str) -> None:
+    with pytest.raises(PolicyError, match=complaint) as refused:
+        Policy.parse([word])
+    assert "\n" not in str(refused.value)
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_a_policy_or_a_policy_error(word: str) -> None:
+    try:
+        Policy.parse([word])
+    except PolicyError:
+        return
+    assert "=" in word
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"reclaim": "magic"},
+        {"decay_period_ns": 10},
+        {"hidden_migratetype": 3},
+        {"decay_phase_ns": -1},
+        {"decay_phase_ns": 1_000_000_000},
+    ],
+)
+def test_bad_assumptions_are_refused(values: dict[str, object]) -> None:
+    with pytest.raises(PolicyError, match="assumptions"):
+        Assumptions(**values)  # type: ignore[arg-type]

@@ -1,0 +1,70 @@
+"""Demand of an elastic replay: page classes, and which requests came in place of a failure."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pagealloc_model.allocator.core import pressure_layout as pr
+from pagealloc_model.allocator.core.chains import REQUEST, link_chains
+from pagealloc_model.predicted.demand.elastic_rows import page_classes
+
+HIGHUSER_MOVABLE = 0x100CCA
+ZERO, NORETRY, WRITE, COMP, NOMEMALLOC, RECLAIMABLE = 0x100, 0x10000, 0x1000, 0x40000, 0x80000, 0x10
+FS = 0x80
+THP = HIGHUSER_MOVABLE | COMP | NOMEMALLOC
+Asked = tuple[int, int, int, bool]
+"""Task, class, order, whether it failed."""
+
+
+@pytest.mark.parametrize(
+    ("gfp", "order", "expected"),
+    [
+        (HIGHUSER_MOVABLE | ZERO, 0, pr.ANON),
+        (HIGHUSER_MOVABLE | NORETRY, 2, pr.FILE),
+        (HIGHUSER_MOVABLE | WRITE, 0, pr.FILE),
+        (HIGHUSER_MOVABLE & ~FS, 0, pr.FILE),
+        (THP | NORETRY, 9, pr.ANON),
+        (0xCC0, 0, pr.KERNEL),
+        (0xCC0 | RECLAIMABLE, 1, pr.RECLAIMABLE),
+    ],
+)
+def test_the_gfp_word_tells_the_class_of_pages(gfp: int, order: int, expected: int) -> None:
+    found = page_classes(np.array([gfp], np.uint32), np.array([order], np.int8))
+    assert found.tolist() == [expected]
+
+
+def leads_of(asked: list[Asked]) -> list[int]:
+    """The failure that each request replaces, both by their place in the list; -1 for none."""
+    requests = np.zeros(len(asked), REQUEST)
+    for number, (task, kind, order, failed) in enumerate(asked):
+        requests[number] = (task, number, kind, order, failed)
+    leads = np.full(len(asked), -1, np.int32)
+    by_task = np.lexsort((np.arange(len(asked)), requests["kind"], requests["task"]))
+    link_chains(requests[by_task], leads)
+    return leads.tolist()
+
+
+A, K = pr.ANON, pr.KERNEL
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        # Up to as many pages as were asked for, of the same task and class.
+        ([(1, A, 1, True), (1, A, 0, False), (1, A, 0, False), (1, A, 0, False)], [-1, 0, 0, -1]),
+        ([(1, A, 1, True), (2, A, 0, False), (1, K, 0, False)], [-1, -1, -1]),
+        # Until the task asks for the order again.
+        ([(1, A, 9, True), (1, A, 0, False), (1, A, 9, False), (1, A, 0, False)], [-1, 0, -1, -1]),
+        # The same request at once is another try; both are behind what follows.
+        ([(1, A, 9, True), (1, A, 9, True), (1, A, 0, False)], [-1, 0, 1]),
+        # A smaller failure stands between.
+        ([(1, A, 9, True), (1, A, 4, True), (1, A, 0, False)], [-1, 0, 1]),
+        # Kernel memory is replaced by one request, whatever its size.
+        ([(1, K, 3, True), (1, K, 0, False), (1, K, 0, False)], [-1, 0, -1]),
+        # What succeeded leads nothing.
+        ([(1, A, 9, False), (1, A, 0, False)], [-1, -1]),
+    ],
+)
+def test_requests_in_place_of_a_failure_are_found(asked: list[Asked], expected: list[int]) -> None:
+    assert leads_of(asked) == expected

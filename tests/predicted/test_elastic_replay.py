@@ -1,0 +1,77 @@
+"""An elastic replay of a shipped recording: sound, repeatable, beside what the kernel did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pagealloc_model as pm
+from pagealloc_model.allocator.pressure.pressure_invariants import broken_pieces
+from pagealloc_model.measured.recorded_costs import recorded_reclaim_ns
+from pagealloc_model.verdict.pressure_comparison import pressure_counters
+
+
+@pytest.fixture(scope="module")
+def stock(shipped: Callable[[str], Path]) -> pm.Bundle:
+    return pm.open(str(shipped("highatomic_stock")))
+
+
+def replayed(bundle: pm.Bundle, *, seed: int = 0, **elastic: int) -> pm.Replay:
+    assumed = pm.Assumptions(reclaim="elastic", elastic=pm.ElasticAssumptions(**elastic))
+    return pm.replay(bundle, assumptions=assumed, seed=seed)
+
+
+def test_the_state_is_sound_at_the_end(stock: pm.Bundle) -> None:
+    replay = replayed(stock)
+    assert replay.final is not None
+    assert replay.final.check() == []
+    assert broken_pieces(replay.final, replay.places) == []
+    assert replay.divergence["dropped_frees"] > 0
+
+
+def test_the_same_seed_gives_the_same_tables(stock: pm.Bundle) -> None:
+    first, second = replayed(stock), replayed(stock)
+    pd.testing.assert_frame_equal(first.vmstat, second.vmstat)
+    np.testing.assert_array_equal(first.places, second.places)
+
+
+def test_counters_stand_beside_the_kernels(stock: pm.Bundle) -> None:
+    table = pressure_counters(replayed(stock), pm.measure(stock)).set_index("name")
+    assert table.loc["pgsteal_kswapd", "predicted"] > 0
+    assert table.loc["pgscan_kswapd", "measured"] > 0
+    assert {"compact_stall", "thp_fault_fallback", "allocstall_movable"} <= set(table.index)
+
+
+def test_a_slow_kswapd_leaves_more_to_direct_reclaim(stock: pm.Bundle) -> None:
+    cost = recorded_reclaim_ns(stock.trace)
+    assert cost is not None
+    changes = [
+        pressure_counters(replay, pm.measure(stock)).set_index("name")["predicted"]
+        for replay in (replayed(stock), replayed(stock, reclaim_free_ns=cost))
+    ]
+    assert changes[1]["pgsteal_direct"] > changes[0]["pgsteal_direct"]
+    assert changes[1]["pgsteal_kswapd"] < changes[0]["pgsteal_kswapd"]
+
+
+def test_a_literal_replay_has_no_counters_of_its_own(stock: pm.Bundle) -> None:
+    with pytest.raises(pm.UsageError, match="reclaim='elastic'"):
+        pressure_counters(pm.replay(stock), pm.measure(stock))
+
+
+def test_outcomes_are_known(stock: pm.Bundle) -> None:
+    table = replayed(stock).outcomes.set_index("order")
+    assert table.loc[0, "asked"] == table.loc[0, "succeeded"] + table.loc[0, "failed"]
+    assert table["stalled"].sum() > 0
+
+
+def test_policies_are_compared_in_what_only_it_knows(stock: pm.Bundle) -> None:
+    assumed = pm.Assumptions(reclaim="elastic")
+    never = pm.replay(stock, pm.Policy(thp_defrag="never"), assumptions=assumed)
+    rows = pm.compare(replayed(stock), never).rows.set_index("metric")
+    assert rows.loc["thp_success", "base"] > 0
+    assert rows.loc["thp_success", "patch"] <= 1
+    assert rows.loc["reclaim_scanned", "base"] > 0

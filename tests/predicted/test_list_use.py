@@ -1,0 +1,98 @@
+"""Tables on per-CPU lists' locks and pageblock ownership, and how broken up memory is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import pagealloc_model as pm
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.predicted.fragmentation import fragmentation
+from pagealloc_model.predicted.list_use import (
+    list_use,
+    list_words,
+    ownership_counters,
+    refill_phases,
+)
+
+OWNED = pm.Policy(pageblock_ownership="pcp_buddy")
+
+
+@pytest.fixture(scope="module")
+def replays() -> tuple[pm.Replay, pm.Replay]:
+    bundle = pm.open("xfree")
+    return pm.replay(bundle), pm.replay(bundle, OWNED)
+
+
+def test_what_is_never_owned_is_unknown_not_zero(replays: tuple[pm.Replay, pm.Replay]) -> None:
+    base, owned = replays
+    assert base.refill_phases["pages"].isna().all()
+    assert base.list_use["remote_frees"].isna().all()
+    assert base.list_use["lock_acquisitions"].notna().all()
+    assert owned.refill_phases.notna().all(axis=None)
+    assert owned.list_use.notna().all(axis=None)
+
+
+def test_phases_add_up_to_the_refills_of_zone_lock(replays: tuple[pm.Replay, pm.Replay]) -> None:
+    owned = replays[1]
+    refills = owned.transactions_full[owned.transactions_full["site"] == "refill"]
+    last = owned.refill_phases[
+        owned.refill_phases["time_ns"] == owned.refill_phases["time_ns"].max()
+    ]
+    assert last["pages"].sum() == refills["pages"].sum() > 0
+    assert last["objects"].sum() == refills["objects"].sum()
+
+
+def test_a_comparison_has_the_locks_of_lists(replays: tuple[pm.Replay, pm.Replay]) -> None:
+    comparison = pm.compare(*replays)
+    rows = comparison.rows.set_index("metric")
+    assert rows.loc["pcp_lock_acquisitions", "base"] > 0
+    assert np.isnan(rows.loc["remote_frees", "base"])
+    assert rows.loc["remote_frees", "patch"] > 0
+    assert rows.loc["pcp_lock_hand_overs", "patch"] > rows.loc["pcp_lock_hand_overs", "base"]
+    assert "pageblock_ownership: as recorded -> pcp_buddy" in " ".join(comparison.to_text().split())
+
+
+def test_options_that_differ_are_named_with_their_defaults(
+    replays: tuple[pm.Replay, pm.Replay],
+) -> None:
+    changed = pm.replay(
+        pm.open("xfree"), OWNED.changed_by(pm.Policy.parse(["ownership.recovers=0"]))
+    )
+    text = " ".join(pm.compare(replays[1], changed).to_text().split())
+    assert "ownership.recovers: 1 -> 0" in text
+
+
+def test_a_folio_batch_takes_a_list_lock_once(replays: tuple[pm.Replay, pm.Replay]) -> None:
+    base = replays[0]
+    events = base.demand.events
+    frees = events["operation"] == at.FREE
+    batched = frees & (events["bits"] & at.FREED_IN_BATCH > 0)
+    assert 0 < batched.sum() < frees.sum()
+    taken = base.list_use["lock_acquisitions"].iloc[-3:].sum()
+    assert taken < len(events) - batched.sum() // 2
+
+
+def test_every_page_is_free_listed_or_used() -> None:
+    scenario = pm.made_up_scenario("purgers", gib=1, nr_cpus=4, pages=512, rounds=2)
+    run = pm.run_scenario(scenario, OWNED, rules="7.2")
+    found = fragmentation(run.final)
+    zones = scenario.machine.zones
+    assert found.free + found.listed == sum(zone.managed // 1024 * 1024 for zone in zones), (
+        "all objects have been freed"
+    )
+    assert found.unusable_index(0) == 0.0
+    assert found.unusable_index(11) == 1.0
+    assert found.partial_blocks <= found.touched_blocks
+    assert found.whole_blocks * 512 >= sum(found.free_by_order[9:])
+    use = list_use(
+        scenario.machine,
+        np.zeros(1, np.int64),
+        list_words(run.final)[None],
+        ownership_counters(run.final)[None],
+    )
+    assert use["remote_frees"].sum() > 0
+    phases = refill_phases(
+        scenario.machine, np.zeros(1, np.int64), ownership_counters(run.final)[None]
+    )
+    assert set(phases["phase"]) == {"recover", "claim", "chunk", "classic"}

@@ -1,0 +1,201 @@
+"""Queues of CPUs at zone->lock, by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.policy.lock_costs import Cost, LockCosts
+from pagealloc_model.predicted.locks.lock_timing import LockModel, LockTimes, queued
+from pagealloc_model.predicted.locks.lock_visits import NO_VISITS, VISIT
+from pagealloc_model.recording.machine import Machine, Zone
+
+NOTHING = Cost(ns=0, low_ns=0, high_ns=0)
+PER_OBJECT = LockCosts(
+    acquire=NOTHING,
+    object=Cost(ns=10, low_ns=10, high_ns=10),
+    split=NOTHING,
+    merge=NOTHING,
+    insert=NOTHING,
+    scan=NOTHING,
+    handoff=NOTHING,
+)
+"""An object takes 10 ns; nothing else takes time."""
+
+MODEL = LockModel(costs=PER_OBJECT)
+
+
+def machine(nr_cpus: int = 3) -> Machine:
+    """One zone, some CPUs."""
+    zone = Zone(
+        node=0,
+        name="Normal",
+        start_pfn=0,
+        spanned=1024,
+        present=1024,
+        managed=1024,
+        min=0,
+        low=0,
+        high=0,
+        boost=0,
+        lowmem_reserve=(0,),
+    )
+    return Machine(zones=(zone,), nr_cpus=nr_cpus)
+
+
+def hold(
+    time_ns: int, cpu: int, objects: int, site: int = at.SITE_DIRECT_FREE, of: int = -1
+) -> list[int]:
+    """A log row: some objects at a time by a CPU; `of`: whose list, its own by default."""
+    row = [0] * at.LOG_COLUMNS
+    row[0], row[1], row[3] = site, time_ns, cpu if of < 0 else of
+    row[6] = row[7] = objects
+    row[at.LOG_RAN_ON] = cpu
+    return row
+
+
+def run(*rows: list[int], model: LockModel = MODEL, visits: np.ndarray = NO_VISITS) -> LockTimes:
+    """The rows in time order through the queue."""
+    log = np.array(sorted(rows, key=lambda row: row[1]), np.int64)
+    return queued(log, machine(), model, visits)
+
+
+def column(times: LockTimes, name: str) -> list[int]:
+    """A column of the acquisitions, CPU by CPU."""
+    return times.acquisitions[name].tolist()
+
+
+def test_alone_nobody_waits() -> None:
+    times = run(hold(100, 0, 5), hold(200, 1, 5))
+    assert column(times, "wait_ns") == [0, 0]
+    assert column(times, "hold_ns") == [50, 50]
+    assert times.by_site["contended"].tolist() == [0]
+
+
+def test_first_come_first_served() -> None:
+    """CPU 0 holds for 1000 ns from 100 on; CPU 2 came before CPU 1."""
+    times = run(hold(100, 0, 100), hold(300, 1, 10), hold(200, 2, 10))
+    assert column(times, "start_ns") == [100, 1200, 1100]
+    assert column(times, "wait_ns") == [0, 900, 900]
+    assert column(times, "ahead") == [0, 2, 1]
+    assert times.span_ns == 1200
+
+
+def test_a_delay_shifts_what_follows_in_a_closed_loop_only() -> None:
+    """CPU 1 waits 900 ns, then comes again 5000 ns later, or as recorded."""
+    rows = (hold(100, 0, 100), hold(200, 1, 1), hold(5200, 1, 1))
+    closed = run(*rows)
+    opened = run(*rows, model=replace(MODEL, closed_loop=False))
+    assert column(closed, "arrival_ns") == [100, 200, 6100]
+    assert column(opened, "arrival_ns") == [100, 200, 5200]
+    assert closed.delay_ns.tolist() == [0, 900, 0]
+
+
+def test_an_unfair_lock_goes_to_who_comes_while_it_is_free() -> None:
+    """Handed over 100 ns after its release at 1100; CPU 2 comes at 1150."""
+    slow = replace(PER_OBJECT, handoff=Cost(ns=100, low_ns=100, high_ns=100))
+    rows = (hold(100, 0, 100), hold(200, 1, 10), hold(1150, 2, 10))
+    fair = run(*rows, model=replace(MODEL, costs=slow))
+    unfair = run(*rows, model=replace(MODEL, costs=slow, unfair=True))
+    assert column(fair, "start_ns") == [100, 1200, 1400]
+    assert column(unfair, "start_ns") == [100, 1350, 1150]
+
+
+def test_a_remote_drain_waits_for_the_list_and_makes_trylocks_fail() -> None:
+    """CPU 1 drains CPU 0's list while CPU 0 refills it, and holds it when CPU 0 comes again."""
+    rows = (
+        hold(1000, 0, 50, at.SITE_REFILL),
+        hold(700, 1, 100, at.SITE_DRAIN_ALL, of=0),
+        hold(1500, 0, 60, at.SITE_DRAIN_COMMIT),
+    )
+    times = run(*rows)
+    assert column(times, "start_ns") == [500, 2001, 1001]
+    assert column(times, "list_was_busy") == [False, True, False]
+    assert column(times, "hold_ns") == [500, 10, 1000]
+    kept = run(*rows, model=replace(MODEL, trylock_fails=False))
+    assert column(kept, "hold_ns") == [500, 600, 1000]
+
+
+def frees(cpu: int, *times_ns: int) -> np.ndarray:
+    """Frees that the CPU's list takes."""
+    visits = np.zeros(len(times_ns), VISIT)
+    visits["time_ns"], visits["cpu"], visits["frees"] = times_ns, cpu, True
+    return visits
+
+
+def test_frees_go_past_a_list_that_is_being_drained() -> None:
+    """CPU 1 drains CPU 0's list from 100 to 1100; the free at 200 queues, so that of 300 is late.
+
+    The page that went past the list is no longer there for CPU 0's own drain of 60.
+    """
+    rows = (
+        hold(100, 1, 100, at.SITE_DRAIN_ALL, of=0),
+        hold(5000, 0, 60, at.SITE_DRAIN_COMMIT),
+    )
+    times = run(*rows, visits=frees(0, 50, 200, 300, 4000))
+    past = times.acquisitions[times.acquisitions["cause"] == "trylock"]
+    assert past["site"].tolist() == ["direct_free"]
+    assert past["arrival_ns"].tolist() == [200]
+    assert past["wait_ns"].tolist() == [900]
+    assert past["pages"].tolist() == [1]
+    assert times.trylocks.loc[0, ["frees", "allocations", "pages_left"]].tolist() == [1, 0, 0]
+    drain = times.acquisitions[times.acquisitions["cause"] == "commit"]
+    assert drain[["objects", "pages", "hold_ns"]].to_numpy().tolist() == [[59, 59, 590]]
+    without = run(*rows, model=replace(MODEL, trylock_fails=False), visits=frees(0, 200, 300))
+    assert column(without, "hold_ns") == [600, 1000]
+    assert without.trylocks["frees"].sum() == 0
+
+
+def test_a_drain_in_batches_stops_for_who_waits_for_the_list() -> None:
+    """CPU 1 comes while CPU 0 drains its first batch of three: two stay on the list."""
+    batches = [hold(100, 0, 10, at.SITE_DRAIN_COMMIT) for _ in range(3)]
+    times = run(*batches, hold(150, 1, 20, at.SITE_DRAIN_ALL, of=0))
+    assert column(times, "start_ns") == [100, 201]
+    assert column(times, "pages") == [10, 20]
+    assert column(times, "list_wait_ns") == [0, 51]
+    assert times.trylocks.loc[0, ["drains_cut_short", "pages_left"]].tolist() == [1, 20]
+
+
+def test_a_full_drain_takes_what_a_drain_left() -> None:
+    """Ten of the 20 pages fit into a hold as large as the largest full drain."""
+    batches = [hold(100, 0, 10, at.SITE_DRAIN_COMMIT) for _ in range(3)]
+    times = run(
+        *batches,
+        hold(150, 1, 20, at.SITE_DRAIN_ALL, of=0),
+        hold(9000, 2, 30, at.SITE_DRAIN_ALL, of=2),
+    )
+    assert column(times, "pages") == [10, 30, 30]
+    assert column(times, "hold_ns") == [100, 300, 300]
+
+
+def test_decay_waits_for_its_list() -> None:
+    """It does not try: CPU 1 lets go of CPU 0's list at 1100."""
+    times = run(hold(100, 1, 100, at.SITE_DRAIN_ALL, of=0), hold(300, 0, 5, at.SITE_DRAIN_DECAY))
+    assert column(times, "start_ns") == [1101, 100]
+    assert column(times, "list_wait_ns") == [801, 0]
+    assert times.trylocks["frees"].sum() == 0
+
+
+def test_holds_of_one_event_follow_each_other() -> None:
+    """Three chunks of one free: no wait, one spell."""
+    times = run(*(hold(100, 0, 10, at.SITE_DRAIN_COMMIT) for _ in range(3)))
+    assert column(times, "arrival_ns") == [100, 200, 300]
+    assert times.longest_starvation_ns == 0
+    assert times.stalls["longest_spell_ns"].tolist() == [300]
+    assert times.delay_ns.tolist() == [0, 0, 0]
+    assert times.utilisation["Normal"] == pytest.approx(1.0)
+
+
+def test_an_empty_log_has_empty_tables() -> None:
+    times = queued(np.zeros((0, at.LOG_COLUMNS), np.int64), machine(), MODEL)
+    assert len(times.by_site) == 0
+    assert times.longest_starvation_ns == 0
+
+
+def test_costs_scale_and_say_where_they_come_from() -> None:
+    costs = LockCosts().times(2)
+    assert costs.acquire.ns == 2 * LockCosts().acquire.ns
+    assert all("assumed" in line or "not traced" in line for line in costs.lines())

@@ -1,0 +1,92 @@
+"""The deletion test: what the allocator answered can be cut out without moving a prediction."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pagealloc_model.predicted.prepared import start_snapshots
+from pagealloc_model.predicted.replay import Replay
+from pagealloc_model.predicted.replay import replay as replay_recording
+from pagealloc_model.recording.recording import Bundle
+from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
+from tests.small_recordings import shipped_bundle
+
+ANSWERS = (Event.ZONE_LOCKED, Event.PCPU_DRAIN, Event.EXTFRAG)
+ANSWER_TABLES = ("lock:", "pa:", "compaction:", "kmem:mm_page_alloc_extfrag")
+TABLES = (
+    "free_pages",
+    "pageblocks",
+    "pcp",
+    "lock",
+    "transactions",
+    "transactions_full",
+    "fallbacks",
+    "outcomes",
+    "vmstat",
+)
+RECORDINGS = ("kbuild", "xfree", "highatomic_stock")
+
+
+def without_answers(trace: Trace) -> Trace:
+    """The trace without refills, drains, fallbacks, lock events, probes and compaction."""
+    kept = ~np.isin(trace.event, [int(event) for event in ANSWERS])
+    kept_before = np.concatenate([[0], np.cumsum(kept)])
+    tables = {
+        name: {**table, "row": kept_before[table["row"]]}
+        for name, table in trace.tables.items()
+        if not name.startswith(ANSWER_TABLES)
+    }
+    columns = {name: getattr(trace, name)[kept] for name in COLUMN_TYPES}
+    return replace(trace, **columns, tables=tables, callchains=np.zeros(0, np.uint64))
+
+
+def blinded(bundle: Bundle) -> Bundle:
+    """The recording without answers and without snapshots later than those of the start."""
+    _, start = start_snapshots(bundle)
+    known = tuple(each for each in bundle.snapshots if each.time_ns <= start.time_ns)
+    copy = replace(bundle, snapshots=known)
+    copy.__dict__["trace"] = without_answers(bundle.trace)  # where cached_property keeps it
+    return copy
+
+
+@pytest.fixture(scope="module", params=RECORDINGS)
+def both(request: pytest.FixtureRequest) -> tuple[Bundle, Replay, Replay]:
+    bundle = shipped_bundle(request.param)
+    return bundle, replay_recording(bundle), replay_recording(blinded(bundle))
+
+
+def test_something_was_deleted(both: tuple[Bundle, Replay, Replay]) -> None:
+    bundle, _, _ = both
+    copy = blinded(bundle)
+    assert len(copy.trace) < len(bundle.trace)
+    assert len(copy.snapshots) < len(bundle.snapshots)
+    assert len(copy.trace.tables) < len(bundle.trace.tables)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_predicted_tables_are_bit_identical(both: tuple[Bundle, Replay, Replay], name: str) -> None:
+    bundle, full, blind = both
+    _, start = start_snapshots(bundle)
+    deleted = [each.time_ns for each in bundle.snapshots if each.time_ns > start.time_ns]
+    sighted = getattr(full, name)
+    if name in ("free_pages", "pageblocks", "pcp"):
+        sighted = sighted[~sighted["time_ns"].isin(deleted)].reset_index(drop=True)
+    assert len(sighted) or name == "fallbacks"
+    pd.testing.assert_frame_equal(getattr(blind, name), sighted, check_exact=True)
+
+
+def test_the_rest_of_the_result_is_identical(both: tuple[Bundle, Replay, Replay]) -> None:
+    _, full, blind = both
+    assert np.array_equal(full.places, blind.places)
+    assert np.array_equal(full.log, blind.log)
+    assert full.divergence == blind.divergence
+    assert full.start_state == blind.start_state
+    assert full.machine == blind.machine
+    assert full.rules == blind.rules
+    assert full.rules_origin == blind.rules_origin
+    assert full.rule_evidence == blind.rule_evidence
+    assert full.final is not None and blind.final is not None
+    assert np.array_equal(full.final.st, blind.final.st)
+    assert np.array_equal(full.final.pages, blind.final.pages)

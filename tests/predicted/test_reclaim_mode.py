@@ -1,0 +1,47 @@
+"""Nothing that only one mode of reclaim has is silently left out in the other."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+import pagealloc_model as pm
+from pagealloc_model.base.errors import PolicyError, UsageError
+from pagealloc_model.policy.policy import policy_settings
+from pagealloc_model.predicted.reclaim_mode import ELASTIC_SETTINGS, check_mode
+
+ELASTIC = pm.Assumptions(reclaim="elastic")
+
+
+@pytest.mark.parametrize("name", ELASTIC_SETTINGS)
+def test_a_literal_replay_refuses_what_needs_the_models_own_reclaim(name: str) -> None:
+    about = policy_settings()[name].metadata
+    value = about["choices"][0] if about["kind"] == "choice" else about["maximum"]
+    policy = pm.Policy.from_settings({name: bool(value) if about["kind"] == "bool" else value})
+    with pytest.raises(PolicyError, match=f"policy {name}: a literal replay"):
+        check_mode(policy, pm.Assumptions(), is_model=True)
+    check_mode(policy, ELASTIC, is_model=True)
+
+
+def test_the_settings_are_fields() -> None:
+    assert set(ELASTIC_SETTINGS) <= {each.name for each in fields(pm.Policy)}
+
+
+def test_an_elastic_replay_has_no_hooks_and_no_kernel_build() -> None:
+    with pytest.raises(UsageError, match="neither kernel builds nor hooks"):
+        check_mode(pm.Policy(), ELASTIC, is_model=False)
+
+
+def test_an_elastic_replay_has_no_ownership_of_pageblocks() -> None:
+    with pytest.raises(PolicyError, match="pageblock_ownership"):
+        check_mode(pm.Policy(pageblock_ownership="pcp_buddy"), ELASTIC, is_model=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("file_dirty_per_mille", 1001), ("anon_scan_percent", -1), ("reclaim_scan_ns", 1.5)],
+)
+def test_shares_and_times_are_checked(name: str, value: object) -> None:
+    with pytest.raises(PolicyError, match=name):
+        pm.Assumptions(elastic=pm.ElasticAssumptions(**{name: value}))  # type: ignore[arg-type]

@@ -1,0 +1,205 @@
+"""A recording and its columnar form give the same answers, through Python and the command line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pagealloc_model as pm
+from pagealloc_model.base.errors import RecordingError, UsageError
+from pagealloc_model.cli import main
+from pagealloc_model.measured.evidence.choice import checked, recorded_rules
+from pagealloc_model.recording import importing
+from pagealloc_model.recording.trace.perf_data import read_perf_data
+from pagealloc_model.recording.trace.store import store_source
+from tests.recording.test_bad_input import refusal
+from tests.same_trace import differing_fields
+from tests.small_recordings import shipped_bundle, write_bundle
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["compressed", "uncompressed"])
+def gate3(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The columnar form of a shipped recording."""
+    path = tmp_path_factory.mktemp("imported") / "highatomic_gate3"
+    pm.import_recording("highatomic_gate3", path, compress=request.param)
+    return path
+
+
+def as_json(capsys: Capture, *arguments: str) -> dict:
+    assert main([*arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_all_of_a_bundle_comes_along(gate3: Path) -> None:
+    source = shipped_bundle("highatomic_gate3").path
+    files = {path.relative_to(source) for path in source.rglob("*") if path.is_file()}
+    imported = {path.relative_to(gate3) for path in gate3.rglob("*") if path.is_file()}
+    assert imported - files == {Path("events.arrow")}
+    assert files - imported == {Path("perf.data")}
+    for file in files & imported:
+        assert (gate3 / file).read_bytes() == (source / file).read_bytes()
+
+
+def test_the_bundle_is_the_same(gate3: Path) -> None:
+    original, imported = shipped_bundle("highatomic_gate3"), pm.open(gate3)
+    assert imported.name == original.name
+    assert imported.sha256 == original.sha256
+    assert imported.missing == original.missing
+    assert imported.meta == original.meta
+    assert differing_fields(imported.trace, original.trace) == []
+    source = store_source(imported.event_file)
+    assert source is not None
+    assert (source.file, source.size) == ("perf.data", original.event_file.stat().st_size)
+
+
+def test_info_and_validate_say_the_same(gate3: Path, capsys: Capture) -> None:
+    original = str(shipped_bundle("highatomic_gate3").path)
+    for command in ("info", "validate"):
+        of_original = as_json(capsys, command, original)
+        assert as_json(capsys, command, str(gate3)) == of_original | (
+            {"path": str(gate3)} if command == "info" else {}
+        )
+
+
+def test_replays_measures_and_evidence_are_the_same(gate3: Path) -> None:
+    original, imported = shipped_bundle("highatomic_gate3"), pm.open(gate3)
+    one, other = pm.replay(original), pm.replay(imported)
+    assert np.array_equal(one.log, other.log)
+    assert one.rules == other.rules
+    measured, again = pm.measure(original), pm.measure(imported)
+    for table in ("free_pages", "pageblocks", "outcomes", "fallbacks", "lock"):
+        pd.testing.assert_frame_equal(getattr(one, table), getattr(other, table))
+        pd.testing.assert_frame_equal(getattr(measured, table), getattr(again, table))
+    evidence = recorded_rules(original).evidence
+    assert [each.to_dict() for each in checked(imported, recorded_rules(imported).evidence)] == [
+        each.to_dict() for each in checked(original, evidence)
+    ]
+
+
+@pytest.mark.parametrize(
+    "window",
+    [{}, {"events": 20_000}, {"start_s": 1.5, "seconds": 0.5}, {"start_s": 4.0}],
+    ids=str,
+)
+@pytest.mark.parametrize("anonymise", [False, True])
+def test_cuts_are_the_same(
+    tmp_path: Path, window: dict[str, float], anonymise: bool, gate3: Path
+) -> None:
+    source = shipped_bundle("highatomic_gate3").path
+    for path, name in ((source, "one"), (gate3, "other")):
+        pm.trim_bundle(path, tmp_path / name / "cut", anonymise=anonymise, **window)
+    one, other = pm.open(tmp_path / "one" / "cut"), pm.open(tmp_path / "other" / "cut")
+    assert (one.event_file.name, other.event_file.name) == ("perf.data", "events.arrow")
+    assert one.meta == other.meta
+    assert [each.time_ns for each in one.snapshots] == [each.time_ns for each in other.snapshots]
+    assert differing_fields(one.trace, other.trace) == []
+    assert one.sha256 != other.sha256
+
+
+def test_perf_script_text(tmp_path: Path) -> None:
+    source = write_bundle(tmp_path / "small")
+    pm.import_recording(source, tmp_path / "imported" / "small")
+    imported = pm.open(tmp_path / "imported" / "small")
+    assert differing_fields(imported.trace, pm.open(source).trace) == []
+    pm.trim_bundle(imported.path, tmp_path / "cut", events=5, anonymise=True)
+    cut = pm.open(tmp_path / "cut")
+    assert len(cut.trace) == 5
+    assert set(cut.trace.comms.values()) <= {"t1", "t2", "sh", "swapper", "make"}
+
+
+def test_the_events_alone(tmp_path: Path, capsys: Capture) -> None:
+    source = str(write_bundle(tmp_path / "small"))
+    file = tmp_path / "deep" / "mine.arrow"
+    assert main(["import", source, "-o", str(file), "--uncompressed"]) == 0
+    printed = capsys.readouterr().out
+    assert f"{file}: {len(pm.open(source).trace)} events" in printed
+    assert "left out   meta.json" in printed
+    assert [path.name for path in file.parent.iterdir()] == ["mine.arrow"]
+    assert differing_fields(pm.open(file).trace, pm.open(source).trace) == []
+    again = tmp_path / "again"
+    assert main(["import", str(file), "-o", str(again)]) == 0
+    assert store_source(again / "events.arrow") == store_source(file)
+    assert pm.open(again).name == "again"
+
+
+def test_a_bare_perf_data(tmp_path: Path) -> None:
+    event_file = shipped_bundle("highatomic_gate3").event_file
+    pm.import_recording(event_file, tmp_path / "bare")
+    assert [path.name for path in (tmp_path / "bare").iterdir()] == ["events.arrow"]
+
+
+def test_nothing_is_overwritten(tmp_path: Path, capsys: Capture) -> None:
+    source = str(write_bundle(tmp_path / "small"))
+    for name in ("there", "there.arrow"):
+        (tmp_path / name).write_text("mine")
+        assert "exists" in refusal(capsys, "import", source, "-o", str(tmp_path / name))
+        assert (tmp_path / name).read_text() == "mine"
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_failed_import_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    source = write_bundle(tmp_path / "small")
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(shutil, "copytree", fail)
+    with pytest.raises((UsageError, KeyboardInterrupt)):
+        importing.import_recording(source, tmp_path / "out" / "imported")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_progress_grows_to_one(tmp_path: Path) -> None:
+    shares: list[float] = []
+    pm.import_recording("kbuild", tmp_path / "imported", progress=shares.append)
+    assert shares == sorted(shares)
+    assert len(shares) > 3
+    assert shares[-1] == 1
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda content: content[: len(content) // 2], "is cut short"),
+        (lambda content: content.replace(b'"version": 1', b'"version": 7'), "of layout 7, not 1"),
+        (lambda content: b"ARROW1" + b"x" * 100, "is cut short, or no Arrow file"),
+    ],
+)
+@pytest.mark.parametrize("command", ["info", "replay", "validate", "import"])
+def test_a_store_that_cannot_be_used_is_one_line(
+    tmp_path: Path,
+    capsys: Capture,
+    damage: Callable[[bytes], bytes],
+    words: str,
+    command: str,
+) -> None:
+    source = write_bundle(tmp_path / "small")
+    imported = tmp_path / "imported"
+    pm.import_recording(source, imported)
+    file = imported / "events.arrow"
+    file.write_bytes(damage(file.read_bytes()))
+    more = ["-o", str(tmp_path / "again")] if command == "import" else []
+    line = refusal(capsys, command, str(imported), *more)
+    assert words in line
+    assert "events.arrow" in line
+
+
+def test_a_damaged_perf_data_is_not_imported(tmp_path: Path) -> None:
+    source = tmp_path / "perf.data"
+    source.write_bytes(shipped_bundle("highatomic_gate3").event_file.read_bytes()[:100_000])
+    with pytest.raises(RecordingError) as of_reading:
+        read_perf_data(source)
+    with pytest.raises(RecordingError) as of_import:
+        pm.import_recording(source, tmp_path / "imported")
+    assert str(of_import.value) == str(of_reading.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["perf.data"]

@@ -1,0 +1,166 @@
+"""Machine: from zoneinfo, recomputed watermarks, what is refused."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.policy.policy import Policy
+from pagealloc_model.predicted.prepared import recorded_machine
+from pagealloc_model.recording.machine import Machine, Zone, machine_from_zoneinfo
+from pagealloc_model.recording.proc.zoneinfo import parse_zoneinfo
+from tests.small_recordings import (
+    CPUS,
+    DMA32,
+    END_PFN,
+    NORMAL,
+    shipped_bundle,
+    small_machine,
+    start_free,
+    zoneinfo_text,
+)
+
+GIB = 1 << 18
+NEWEST = KernelRules.preset("7.2")
+
+
+def large_zone(name: str, pages: int) -> Zone:
+    return Zone(
+        name=name, start_pfn=0, spanned=pages, present=pages, managed=pages, min=1, low=2, high=3
+    )
+
+
+def test_zones_cpus_and_watermarks_come_from_zoneinfo() -> None:
+    machine = machine_from_zoneinfo(parse_zoneinfo(zoneinfo_text(start_free(), {"Normal": 9})))
+    assert [zone.name for zone in machine.zones] == ["DMA32", "Normal", "Movable"]
+    assert machine.nr_cpus == CPUS
+    assert machine.end_pfn == END_PFN
+    normal = machine.zones[machine.zone_index(0, "Normal")]
+    assert (normal.min, normal.low, normal.high) == NORMAL.watermarks
+    assert normal.start_pfn == NORMAL.start_pfn
+    assert [each.count for each in normal.pagesets] == [9, 9]
+    assert machine.zones[0].lowmem_reserve == DMA32.protection
+    assert machine.zone_index(0, "DMA") == -1
+
+
+def test_a_printed_boost_is_taken_off_the_watermarks() -> None:
+    text = zoneinfo_text(start_free(), {}).replace("boost    0", "boost    30", 1)
+    zone = machine_from_zoneinfo(parse_zoneinfo(text)).zones[0]
+    low, middle, high = DMA32.watermarks
+    assert (zone.min, zone.low, zone.high) == (low - 30, middle - 30, high - 30)
+    assert zone.boost == 30
+
+
+def two_nodes() -> Machine:
+    """The small machine and, behind it, the same zones on node 4."""
+    zones = small_machine().zones
+    moved = tuple(replace(zone, node=4, start_pfn=zone.start_pfn + END_PFN) for zone in zones)
+    return Machine(zones=(*zones, *moved), nr_cpus=2, cpu_nodes=(4, 0))
+
+
+def test_zones_are_numbered_node_by_node() -> None:
+    machine = two_nodes()
+    types = len(small_machine().zones)
+    assert machine.nodes == (0, 4)
+    assert machine.zone_index(4, "Normal") == types + machine.type_index("Normal")
+    assert machine.zone_index(1, "Normal") == -1
+    assert machine.cpu_node_indices == (1, 0)
+    assert [machine.cpus_of_node(index) for index in (0, 1)] == [1, 1]
+    assert (machine.distance(0, 0), machine.distance(0, 1)) == (10, 20)
+    assert machine.zone_title(types) == "node 4, zone DMA32"
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"zones": two_nodes().zones[:4]}, "same zones"),
+        ({"zones": two_nodes().zones[::-1]}, "same zones"),
+        ({"cpu_nodes": (0, 1)}, "cpu_nodes"),
+        ({"cpu_nodes": (0,)}, "cpu_nodes"),
+        ({"distances": ((10, 20),)}, "distances"),
+        ({"distances": ((10,), (10,))}, "distances"),
+    ],
+)
+def test_nodes_that_do_not_fit_are_refused(fields: dict[str, object], complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        replace(two_nodes(), **fields)
+
+
+def test_zones_that_overlap_are_refused() -> None:
+    machine = two_nodes()
+    moved = tuple(replace(zone, start_pfn=zone.start_pfn - 1) for zone in machine.zones[3:])
+    with pytest.raises(UsageError, match="node 0, zone Normal and node 4, zone DMA32 overlap"):
+        replace(machine, zones=(*machine.zones[:3], *moved))
+
+
+def test_a_machine_without_pages_is_refused() -> None:
+    with pytest.raises(UsageError, match="managed pages"):
+        Machine(zones=(replace(small_machine().zones[0], managed=0),), nr_cpus=1)
+
+
+@pytest.mark.parametrize(("block", "largest"), [(0, 10), (11, 10), (9, 15)])
+def test_a_geometry_the_model_does_not_know_is_refused(block: int, largest: int) -> None:
+    with pytest.raises(UsageError, match="pageblock order"):
+        replace(small_machine(), pageblock_order=block, max_order=largest)
+
+
+def test_watermarks_stay_as_recorded_unless_their_inputs_change() -> None:
+    machine = small_machine()
+    assert machine.with_watermarks(Policy(pcp_batch=7), NEWEST) is machine
+
+
+@pytest.mark.parametrize("name", ["kbuild", "xfree", "highatomic_stock", "highatomic_gate3"])
+def test_recomputing_with_the_recorded_inputs_gives_the_recorded_watermarks(name: str) -> None:
+    """Up to the pages that the zone gained after the kernel had computed them at boot."""
+    bundle = shipped_bundle(name)
+    machine = recorded_machine(bundle)
+    sysctl = bundle.meta["sysctl"]
+    policy = Policy(
+        min_free_kbytes=int(sysctl["min_free_kbytes"]),
+        watermark_scale_factor=int(sysctl["watermark_scale_factor"]),
+    )
+    for found, recorded in zip(
+        machine.with_watermarks(policy, NEWEST).zones, machine.zones, strict=True
+    ):
+        if recorded.managed:
+            watermarks = (recorded.min, recorded.low, recorded.high)
+            assert (found.min, found.low, found.high) == pytest.approx(watermarks, rel=1e-3, abs=1)
+
+
+def test_watermarks_worked_by_hand() -> None:
+    zones = (large_zone("DMA32", GIB), replace(large_zone("Normal", 3 * GIB), start_pfn=GIB))
+    machine = Machine(zones=zones, nr_cpus=1)
+    first, second = machine.with_watermarks(Policy(min_free_kbytes=64 << 10), NEWEST).zones
+    share, gap = 4096, 1024
+    assert (first.min, first.low, first.high) == (share, share + gap, share + 2 * gap)
+    assert second.min == 3 * share
+    scaled = machine.with_watermarks(
+        Policy(min_free_kbytes=64 << 10, watermark_scale_factor=1000), NEWEST
+    ).zones[0]
+    assert scaled.low - scaled.min == GIB * 1000 // 10000
+
+
+def test_zone_movable_had_a_share_of_the_minimum_in_6_1() -> None:
+    """S1.6: 16384 pages for two zones of one size; later ones give ZONE_MOVABLE its own 128."""
+    zones = (large_zone("Normal", GIB), replace(large_zone("Movable", GIB), start_pfn=GIB))
+    machine = Machine(zones=zones, nr_cpus=1)
+    policy = Policy(min_free_kbytes=64 << 10)
+    minima = {
+        name: [zone.min for zone in machine.with_watermarks(policy, KernelRules.preset(name)).zones]
+        for name in ("6.1", "6.12")
+    }
+    assert minima == {"6.1": [8192, 8192], "6.12": [16384, 128]}
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(128, 1 << 22), st.integers(1, 3000))
+def test_recomputed_watermarks_are_in_order(min_free: int, factor: int) -> None:
+    policy = Policy(min_free_kbytes=min_free, watermark_scale_factor=factor)
+    zones = (large_zone("DMA32", GIB), replace(large_zone("Movable", GIB), start_pfn=GIB))
+    movable = Machine(zones=zones, nr_cpus=1).with_watermarks(policy, NEWEST).zones
+    for zone in movable:
+        assert 0 < zone.min <= zone.low <= zone.high
+    assert movable[1].min <= 128

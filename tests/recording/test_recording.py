@@ -1,0 +1,155 @@
+"""Bundle: layouts that open, what is stated as missing, what is refused."""
+
+import gzip
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.recording import recording as bundle_module
+from pagealloc_model.recording.recording import (
+    open_recording,
+    recording_names,
+    shipped_recordings_directory,
+)
+from tests.recording.proc.samples_of import DIRECTORY
+
+META = {
+    "bundle_version": 1,
+    "uname": ["Linux", "host", "6.18.44", "#1 SMP", "x86_64"],
+    "nr_cpus": 2,
+    "kpageflags_at_ns": 5,
+    "a_key_of_tomorrow": [1],
+}
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    """A bundle with two snapshots; its event file is never parsed here."""
+    directory = tmp_path / "run"
+    for time_ns in (20, 9):
+        shutil.copytree(DIRECTORY / "6.18", directory / "snapshots" / f"{time_ns:020d}")
+    (directory / "perf.data").write_bytes(b"PERFILE2 and no more")
+    (directory / "meta.json").write_text(json.dumps(META))
+    with gzip.open(directory / "kpageflags.u64.gz", "wb") as file:
+        file.write(np.arange(4, dtype="<u8").tobytes())
+    return directory
+
+
+def test_a_complete_bundle_lacks_nothing(recording: Path) -> None:
+    bundle = open_recording(recording)
+    assert bundle.name == "run"
+    assert bundle.release == "6.18.44"
+    assert bundle.meta["a_key_of_tomorrow"] == [1]
+    assert [snapshot.time_ns for snapshot in bundle.snapshots] == [9, 20]
+    first = bundle.snapshots[0]
+    assert first.zoneinfo and first.buddyinfo and first.pagetypeinfo and first.vmstat
+    assert first.zoneinfo is bundle.snapshots[0].zoneinfo
+    assert bundle.kpageflags is not None and bundle.kpageflags.tolist() == [0, 1, 2, 3]
+    assert bundle.kpageflags_at_ns == 5
+    assert bundle.sha256 == hashlib.sha256(b"PERFILE2 and no more").hexdigest()
+    assert bundle.missing == ()
+
+
+def test_opening_reads_neither_events_nor_snapshots(
+    recording: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(*_: object) -> None:
+        raise AssertionError("read while opening")
+
+    monkeypatch.setattr(bundle_module, "read_events", forbidden)
+    monkeypatch.setattr("pagealloc_model.recording.snapshot.read_text", forbidden)
+    monkeypatch.setattr(bundle_module, "read_kpageflags", forbidden)
+    assert open_recording(recording).name == "run"
+
+
+def test_a_bare_event_file_opens_and_says_what_it_lacks(recording: Path) -> None:
+    bundle = open_recording(recording / "perf.data")
+    assert bundle.name == "run"
+    assert bundle.snapshots == () and bundle.kpageflags is None and bundle.meta == {}
+    assert [line.split(":")[0] for line in bundle.missing] == [
+        "no meta.json",
+        "no snapshots",
+        "no kpageflags.u64.gz",
+    ]
+
+
+def test_absent_and_odd_snapshot_files_are_stated_not_raised(recording: Path) -> None:
+    early, late = (recording / "snapshots" / f"{time_ns:020d}" for time_ns in (9, 20))
+    (early / "pagetypeinfo").unlink()
+    (late / "vmstat").write_text("pgfree many\n")
+    (recording / "snapshots" / "notes").mkdir()
+    bundle = open_recording(recording)
+    assert bundle.snapshots[0].pagetypeinfo is None
+    assert bundle.snapshots[1].vmstat is None
+    ignored, absent, odd = bundle.missing
+    assert "snapshots/notes" in ignored
+    assert absent.startswith("pagetypeinfo absent in 1 of 2 snapshots: ")
+    assert "line 1: 'many' is not a count" in odd and str(late) in odd
+
+
+def test_directory_without_events_is_refused(recording: Path) -> None:
+    (recording / "perf.data").unlink()
+    with pytest.raises(RecordingError, match=r"is a directory without perf\.data"):
+        open_recording(recording)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"bundle_version": 2}', "bundle_version is 2, this version reads up to 1"),
+        ('{"bundle_version": "1"}', "bundle_version is '1', not a version"),
+        ("{}", "bundle_version is None, not a version"),
+        ("[]", "is not a JSON object"),
+        ('{"bundle_version": 1,', "is not valid JSON"),
+        ('{"bundle_version": 1, "uname": "Linux"}', "uname is not a list"),
+        ('{"bundle_version": 1, "sysctl": [1]}', "sysctl is not a JSON object"),
+        ('{"bundle_version": 1, "nr_cpus": "two"}', "nr_cpus is not a whole number"),
+    ],
+)
+def test_odd_meta_is_refused(recording: Path, content: str, message: str) -> None:
+    (recording / "meta.json").write_text(content)
+    with pytest.raises(RecordingError, match=message):
+        open_recording(recording)
+
+
+@pytest.mark.parametrize("name", ["page_owner.txt.gz", "page_owner.txt"])
+def test_page_owner_is_read_where_it_is_recorded(recording: Path, name: str) -> None:
+    assert open_recording(recording).page_owner is None
+    text = (
+        b"Page allocated via order 0, mask 0x0(), pid 3, tgid 3 (make), ts 1 ns\n"
+        b"PFN 0x10 type Movable Block 0 type Movable Flags 0x0()\n\n"
+    )
+    (recording / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    owner = open_recording(recording).page_owner
+    assert owner is not None and owner.pfn.tolist() == [16] and owner.comms == ("make",)
+    (recording / name).write_bytes(b"no owners\n")
+    with pytest.raises(RecordingError, match="line 1"):
+        _ = open_recording(recording).page_owner
+
+
+def test_damaged_kpageflags_is_one_clear_error(recording: Path) -> None:
+    (recording / "kpageflags.u64.gz").write_bytes(b"\x1f\x8b")
+    with pytest.raises(RecordingError, match="not an intact gzip"):
+        _ = open_recording(recording).kpageflags
+
+
+def test_names_resolve_from_anywhere(recording: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAGEALLOC_RECORDINGS", str(recording.parent))
+    assert "run" in recording_names()
+    assert open_recording("run").path == recording
+    with pytest.raises(RecordingError, match=r"does not exist.*\brun\b"):
+        open_recording("walk")
+
+
+def test_shipped_names_need_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PAGEALLOC_RECORDINGS", raising=False)
+    directory = shipped_recordings_directory()
+    if directory is None:
+        pytest.skip("the recordings were left out of this checkout")
+    for name in recording_names():
+        assert open_recording(name).path == directory / name

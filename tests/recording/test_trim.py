@@ -1,0 +1,366 @@
+"""Cuts of recordings: what they keep, what they leave out, and that perf reads them."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import re
+import shutil
+import struct
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import synthetic_perf_data as perf
+from synthetic_perf_data import ALLOC, CONTENTION, Tracepoint
+
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.recording.recording import open_recording
+from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Trace
+from pagealloc_model.recording.trace.perf_data import read_perf_data
+from pagealloc_model.recording.trace.perf_file import Feature, SampleType
+from pagealloc_model.recording.trace.perf_open import open_perf_file
+from pagealloc_model.recording.trace.sample_layout import part_offsets
+from pagealloc_model.recording.trim import trim_bundle
+
+SHIPPED = ("kbuild", "xfree", "highatomic_stock", "highatomic_gate3")
+LARGEST_SHIPPED = 12_000_000
+LARGEST_KBUILD = 5_000_000
+SECRET = "topsecret"
+KERNEL = 0xFF11000000000000
+TEXT = 0xFFFFFFFF81000000
+
+NAMED = Tracepoint(
+    "task:task_rename",
+    800,
+    (
+        ("pid_t pid", 4, True),
+        ("char oldcomm[16]", 16, False),
+        ("__data_loc char[] path", 4, False),
+        ("unsigned long where", 8, False),
+        ("long change", 8, True),
+    ),
+)
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    """A bundle of 100 allocations, 10 ns apart from 1000 ns on, with everything a bundle has."""
+    directory = tmp_path / "source"
+    directory.mkdir()
+    chained = perf.USUAL_SAMPLE | SampleType.CALLCHAIN
+    attrs = [
+        perf.attr_of(ALLOC, [1]),
+        perf.attr_of(CONTENTION, [2], sample_type=chained),
+        perf.attr_of(NAMED, [3]),
+    ]
+    records = [
+        perf.record(1, struct.pack("<IIQQQ", 1, 1, TEXT, 1, 0) + b"/home/" + SECRET.encode()),
+        perf.comm_record(attrs[0], 5, "make"),
+        perf.comm_record(attrs[0], 6, SECRET),
+        perf.comm_record(attrs[0], 9, SECRET),
+        perf.fork_record(attrs[0], 2, 8, time=0),
+        perf.comm_record(attrs[0], 8, "kthread_xyz"),
+        perf.record(68, b""),
+    ]
+    named = bytearray(NAMED.raw(oldcomm=SECRET.encode(), where=TEXT + 5, change=-(2**40)))
+    struct.pack_into("<HH", named, NAMED.offsets["path"][0], len(named), 16)
+    named += SECRET.encode().ljust(16, b"\0")
+    for index in range(100):
+        time = 1000 + 10 * index
+        raw = ALLOC.raw(pfn=index, order=1, gfp_flags=0x20, migratetype=1)
+        records.append(perf.sample(attrs[0], raw, number=1, time=time, cpu=index % 2, tid=6))
+        if index % 10 == 0:
+            lock = CONTENTION.raw(lock_addr=KERNEL + 100 * (index % 3), flags=1)
+            chain = [2**64 - 128, TEXT + index, TEXT + 7]
+            records.append(perf.sample(attrs[1], lock, number=2, time=time + 1, chain=chain))
+            records.append(perf.sample(attrs[2], bytes(named), number=3, time=time + 2))
+    records.append(perf.comm_record(attrs[0], 6, "late", time=1995, number=1))
+    records.append(perf.record(13, struct.pack("<Q", 7) + perf.trailer(attrs[0], number=1)))
+    perf.write(directory / "perf.data", attrs, records, [ALLOC, CONTENTION, NAMED], compress=True)
+    for time in (900, 950, 1200, 1600, 1700, 2100, 2200):
+        snapshot = directory / "snapshots" / f"{time:020}"
+        snapshot.mkdir(parents=True)
+        (snapshot / "vmstat").write_text("pgfree 1\n")
+    (directory / "kpageflags.u64.gz").write_bytes(b"flags")
+    (directory / "page_owner.txt.gz").write_bytes(SECRET.encode())
+    meta = {
+        "bundle_version": 1,
+        "uname": ["Linux", SECRET, "6.12.0", "#1", "x86_64"],
+        "command": [f"/home/{SECRET}/bin/make", f"TOKEN={SECRET}"],
+        "cmdline": f"root={SECRET}",
+        "perf": [
+            *("/usr/bin/perf", "record", "-o", f"/tmp/{SECRET}/perf.data", "-e", "a:b/x=1/"),
+            *("--", "make", f"TOKEN={SECRET}"),
+        ],
+        "nr_cpus": 2,
+        "start_ns": 990,
+        "end_ns": 2050,
+        "my_key": SECRET,
+    }
+    (directory / "meta.json").write_text(json.dumps(meta))
+    return directory
+
+
+def snapshot_times(bundle: Path) -> list[int]:
+    return sorted(int(entry.name) for entry in (bundle / "snapshots").iterdir())
+
+
+def cut(bundle: Path, **options: object) -> tuple[Path, Trace, dict[str, object]]:
+    """Trim into a new directory; its path, events and meta.json."""
+    destination = bundle.parent / "cut"
+    trim_bundle(bundle, destination, **options)
+    meta = json.loads((destination / "meta.json").read_text())
+    return destination, read_perf_data(destination / "perf.data"), meta
+
+
+@pytest.mark.parametrize("compress", [True, False])
+def test_a_window_from_the_start(bundle: Path, compress: bool) -> None:
+    path, trace, meta = cut(bundle, seconds=405e-9, compress=compress)
+    assert trace.pfn.tolist() == list(range(41))
+    assert len(trace.tables["lock:contention_begin"]["row"]) == 5
+    assert trace.comms[6] == SECRET
+    assert snapshot_times(path) == [950, 1200, 1600]
+    assert (path / "kpageflags.u64.gz").read_bytes() == b"flags"
+    assert (path / "page_owner.txt.gz").exists()
+    assert (meta["start_ns"], meta["end_ns"]) == (990, 1405)
+    provenance = meta["provenance"]
+    digest = hashlib.sha256((bundle / "perf.data").read_bytes()).hexdigest()
+    assert provenance["source"] == "source"
+    assert provenance["source_sha256"] == digest
+    assert provenance["window_ns"] == [1000, 1405]
+    assert provenance["page_allocator_events"] == 41
+    assert provenance["anonymised"] is False
+    assert provenance["removed"] == ["snapshots outside the window"]
+    assert "seconds=4.05e-07" in provenance["command"]
+    assert open_recording(path).missing is not None
+
+
+def test_kernel_symbols_go_along_unless_anonymised(bundle: Path) -> None:
+    symbols = gzip.compress(b"ffffffff81000000 T _text\n")
+    (bundle / "kallsyms.gz").write_bytes(symbols)
+    path, _, _ = cut(bundle, start_s=600e-9, seconds=100e-9)
+    assert open_recording(path).kernel_symbols is not None
+    shutil.rmtree(path)
+    path, _, meta = cut(bundle, anonymise=True)
+    assert not (path / "kallsyms.gz").exists()
+    assert any("kallsyms" in phrase for phrase in meta["provenance"]["removed"])
+
+
+def test_a_window_from_later_on(bundle: Path) -> None:
+    path, trace, meta = cut(bundle, start_s=600e-9, seconds=100e-9)
+    assert trace.pfn.tolist() == list(range(60, 70))
+    assert trace.comms[6] == SECRET
+    assert snapshot_times(path) == [1600, 1700]
+    assert not (path / "kpageflags.u64.gz").exists()
+    assert not (path / "page_owner.txt.gz").exists()
+    assert (meta["start_ns"], meta["end_ns"]) == (1600, 1700)
+    assert any("kpageflags" in phrase for phrase in meta["provenance"]["removed"])
+    assert trace.losses.total == 0
+
+
+def test_a_number_of_events(bundle: Path) -> None:
+    _, trace, meta = cut(bundle, start_s=100e-9, events=7)
+    assert trace.pfn.tolist() == list(range(10, 17))
+    assert meta["provenance"]["page_allocator_events"] == 7
+
+
+def test_the_whole_recording(bundle: Path) -> None:
+    path, trace, meta = cut(bundle)
+    assert len(trace) == 100
+    assert trace.losses.total == 7
+    assert trace.comms[6] == "late"
+    assert (meta["start_ns"], meta["end_ns"]) == (990, 2050)
+    assert snapshot_times(path) == [950, 1200, 1600, 1700, 2100]
+    assert meta["provenance"]["window_reaches_recording_end"] is True
+
+
+def test_a_cut_of_a_cut_keeps_both_origins(bundle: Path) -> None:
+    first, _, _ = cut(bundle, seconds=500e-9)
+    trim_bundle(first, bundle.parent / "again", events=3)
+    meta = json.loads((bundle.parent / "again" / "meta.json").read_text())
+    assert meta["provenance"]["source"] == "cut"
+    assert meta["provenance"]["earlier"]["source"] == "source"
+
+
+def test_a_bare_perf_data(bundle: Path) -> None:
+    path, trace, meta = cut(bundle / "perf.data", events=5)
+    assert len(trace) == 5
+    assert set(meta) == {"bundle_version", "provenance"}
+    assert not (path / "snapshots").exists()
+
+
+def test_anonymised(bundle: Path) -> None:
+    path, trace, meta = cut(bundle, anonymise=True, compress=False)
+    for file in path.rglob("*"):
+        if file.is_file():
+            assert SECRET.encode() not in file.read_bytes(), file
+            assert b"/home/me" not in file.read_bytes(), file
+    assert trace.comms == {0: "swapper", 5: "make", 6: "t2", 8: "kthread_xyz", 9: "t1"}
+    assert meta["uname"] == ["Linux", "anonymous", "6.12.0", "#1", "x86_64"]
+    assert meta["command"] == ["make"]
+    assert meta["perf"] == ["perf", "record", "-o", "perf.data", "-e", "a:b/x=1/"]
+    assert meta["cmdline"] is None
+    assert "my_key" not in meta
+    assert not (path / "page_owner.txt.gz").exists()
+    assert meta["provenance"]["anonymised"] is True
+    file = open_perf_file(path / "perf.data")
+    assert file.text_feature(Feature.HOSTNAME) == "anonymous"
+    assert file.release == "6.12.0-synthetic"
+
+
+def test_anonymised_addresses_keep_order_and_equality(bundle: Path) -> None:
+    original = read_perf_data(bundle / "perf.data")
+    _, trace, _ = cut(bundle, anonymise=True)
+    for name, field in (("lock:contention_begin", "lock_addr"), ("task:task_rename", "where")):
+        before, after = original.tables[name][field], trace.tables[name][field]
+        assert not set(before.tolist()) & set(after.tolist())
+        assert np.array_equal(
+            np.unique(before, return_inverse=True)[1], np.unique(after, return_inverse=True)[1]
+        )
+    changes = trace.tables["task:task_rename"]["change"]
+    assert changes.tolist() == original.tables["task:task_rename"]["change"].tolist()
+    chains = trace.callchains.reshape(-1, 3)
+    assert set(chains[:, 0].tolist()) == {2**64 - 128}
+    assert len(set(chains[:, 1].tolist())) == 10
+    assert len(set(chains[:, 2].tolist())) == 1
+    for name in COLUMN_TYPES:
+        assert np.array_equal(getattr(trace, name), getattr(original, name)), name
+
+
+def test_names_the_user_keeps(bundle: Path) -> None:
+    _, trace, _ = cut(bundle, anonymise=True, events=5, keep_names=[SECRET])
+    assert trace.comms[9] == SECRET
+
+
+def test_instruction_pointers_are_cleared(bundle: Path) -> None:
+    path, _, _ = cut(bundle, anonymise=True, compress=False, events=3)
+    file = open_perf_file(path / "perf.data")
+    records = file.content[file.records.offset : file.records.offset + file.records.size]
+    assert 0xFFFFFFFF81234560 not in np.frombuffer(
+        records[: len(records) // 8 * 8].tobytes(), "<u8"
+    )
+    assert part_offsets(file.attrs[0].sample_type)["ip"] == 16
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"seconds": 0},
+        {"seconds": float("nan")},
+        {"start_s": -1},
+        {"events": 0},
+        {"seconds": 1, "events": 1},
+        {"start_s": 10},
+    ],
+    ids=str,
+)
+def test_impossible_windows(bundle: Path, options: dict[str, float]) -> None:
+    destination = bundle.parent / "cut"
+    with pytest.raises(UsageError):
+        trim_bundle(bundle, destination, **options)
+    assert [entry.name for entry in bundle.parent.iterdir()] == ["source"]
+
+
+def test_nothing_is_overwritten(bundle: Path) -> None:
+    with pytest.raises(UsageError, match="exists"):
+        trim_bundle(bundle, bundle)
+
+
+def test_a_failed_cut_leaves_nothing(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(shutil, "copytree", fail)
+    with pytest.raises(OSError, match="disk full"):
+        trim_bundle(bundle, bundle.parent / "cut")
+    assert [entry.name for entry in bundle.parent.iterdir()] == ["source"]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_recordings_are_cuts_from_the_start(
+    name: str, shipped: Callable[[str], Path]
+) -> None:
+    recording = open_recording(shipped(name))
+    provenance = recording.meta["provenance"]
+    assert provenance["anonymised"] and provenance["window_starts_at_recording_start"]
+    assert len(recording.trace) == provenance["page_allocator_events"]
+    assert recording.trace.losses.total == 0
+    assert recording.kpageflags is not None
+    first, last = recording.trace.span_ns
+    times = [snapshot.time_ns for snapshot in recording.snapshots]
+    assert times[0] <= first
+    assert times[-1] >= last
+    assert recording.missing == ()
+
+
+def test_shipped_recordings_are_small(shipped: Callable[[str], Path]) -> None:
+    sizes = {
+        name: sum(file.stat().st_size for file in shipped(name).rglob("*") if file.is_file())
+        for name in SHIPPED
+    }
+    assert sizes["kbuild"] <= LARGEST_KBUILD
+    assert sum(sizes.values()) <= LARGEST_SHIPPED
+
+
+def perf_script(command: str, path: Path) -> list[str]:
+    arguments = [command, "script", "-F", "comm,tid,cpu,time,event,trace", "--ns", "-i", str(path)]
+    return subprocess.run(arguments, capture_output=True, text=True).stdout.splitlines()
+
+
+def in_window(lines: list[str], begin_ns: int, end_ns: int) -> list[str]:
+    kept = []
+    for line in lines:
+        match = re.search(r"\] +(\d+)\.(\d{9}): ", line)
+        assert match is not None
+        if begin_ns <= int(match[1]) * 10**9 + int(match[2]) < end_ns:
+            kept.append(line)
+    return kept
+
+
+@pytest.mark.perf
+@pytest.mark.parametrize("compress", [True, False])
+def test_perf_prints_the_same_lines(
+    shipped: Callable[[str], Path], perf_command: str, tmp_path: Path, compress: bool
+) -> None:
+    source = shipped("highatomic_stock") / "perf.data"
+    result = trim_bundle(source, tmp_path / "cut", start_s=2.5, seconds=0.5, compress=compress)
+    window = result.window
+    wanted = in_window(perf_script(perf_command, source), window.begin_ns, window.end_ns)
+    assert len(wanted) > 10_000
+    assert perf_script(perf_command, tmp_path / "cut" / "perf.data") == wanted
+
+
+@pytest.mark.perf
+def test_perf_reads_a_shipped_header(shipped: Callable[[str], Path], perf_command: str) -> None:
+    arguments = [
+        perf_command,
+        "report",
+        "--header-only",
+        "-i",
+        str(shipped("kbuild") / "perf.data"),
+    ]
+    header = subprocess.run(arguments, capture_output=True, text=True).stdout
+    assert "# hostname : anonymous" in header
+    assert "# clockid: monotonic" in header
+    assert "# compressed : Zstd" in header
+
+
+@pytest.mark.long
+@pytest.mark.perf
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_recordings_equal_their_source(
+    name: str,
+    shipped: Callable[[str], Path],
+    full_recording: Callable[[str], Path],
+) -> None:
+    """Events of the shipped cut are those of the full recording, addresses apart."""
+    cut_trace = read_perf_data(shipped(name) / "perf.data")
+    full = read_perf_data(full_recording(name) / "perf.data")
+    for column in COLUMN_TYPES:
+        assert np.array_equal(
+            getattr(cut_trace, column), getattr(full, column)[: len(cut_trace)]
+        ), column

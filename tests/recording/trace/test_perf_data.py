@@ -1,0 +1,399 @@
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import synthetic_perf_data as perf
+from synthetic_perf_data import ALLOC, CONTENTION, FREE, MIGRATETYPE, ORDER, PFN, Tracepoint
+
+from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.recording.trace.columns import Event, Losses
+from pagealloc_model.recording.trace.perf_data import read_perf_data
+from pagealloc_model.recording.trace.perf_file import AttrFlag, Feature, SampleType
+
+READ_GROUP = 8
+READ_ID_AND_LOST = 4 | 16
+
+
+def alloc_raw(pfn: int, order: int = 0, gfp: int = 0x20, migratetype: int = 0) -> bytes:
+    return ALLOC.raw(pfn=pfn, order=order, gfp_flags=gfp, migratetype=migratetype)
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_columns_of_two_events(tmp_path: Path, compress: bool) -> None:
+    alloc, free = perf.attr_of(ALLOC, [11, 12]), perf.attr_of(FREE, [21, 22])
+    records = [
+        perf.sample(alloc, alloc_raw(100, 3, 0xCC0, 1), number=12, time=30, cpu=1, tid=5),
+        perf.sample(free, FREE.raw(pfn=100, order=3), number=21, time=20, cpu=0, tid=6),
+        perf.sample(alloc, alloc_raw(2**64 - 1, 9), number=11, time=40),
+    ]
+    trace = read_perf_data(perf.write(tmp_path / "p", [alloc, free], records, compress=compress))
+    assert trace.time_ns.tolist() == [20, 30, 40]
+    assert trace.event.tolist() == [Event.FREE, Event.ALLOC, Event.ALLOC]
+    assert trace.cpu.tolist() == [0, 1, 0]
+    assert trace.pid.tolist() == [6, 5, 77]
+    assert trace.pfn.tolist() == [100, 100, -1]
+    assert trace.order.tolist() == [3, 3, 9]
+    assert trace.gfp.tolist() == [0, 0xCC0, 0x20]
+    assert trace.migratetype.tolist() == [-1, 1, 0]
+    assert trace.percpu_refill.tolist() == [-1, -1, -1]
+    assert (trace.release, trace.nr_cpus, trace.clock) == ("6.12.0-synthetic", 4, "monotonic")
+    assert trace.gfp_bits == {"GFP_KERNEL": 0xCC0, "__GFP_HIGH": 0x20}
+
+
+def test_every_main_event(tmp_path: Path) -> None:
+    refill = ("int percpu_refill", 4, True)
+    points = [
+        ALLOC,
+        Tracepoint("kmem:mm_page_free_batched", 2, (PFN,)),
+        Tracepoint("kmem:mm_page_alloc_zone_locked", 3, (PFN, ORDER, MIGRATETYPE, refill)),
+        Tracepoint("kmem:mm_page_pcpu_drain", 4, (PFN, ORDER, MIGRATETYPE)),
+        Tracepoint(
+            "kmem:mm_page_alloc_extfrag",
+            5,
+            (
+                PFN,
+                ("int alloc_order", 4, True),
+                ("int fallback_order", 4, True),
+                ("int alloc_migratetype", 4, True),
+                ("int fallback_migratetype", 4, True),
+                ("int change_ownership", 4, True),
+            ),
+        ),
+    ]
+    raws = [
+        alloc_raw(1),
+        points[1].raw(pfn=2),
+        points[2].raw(pfn=3, order=1, migratetype=2, percpu_refill=1),
+        points[3].raw(pfn=4, order=2, migratetype=1),
+        points[4].raw(
+            pfn=5,
+            alloc_order=3,
+            fallback_order=9,
+            alloc_migratetype=2,
+            fallback_migratetype=1,
+            change_ownership=1,
+        ),
+    ]
+    attrs = [perf.attr_of(point, [number]) for number, point in enumerate(points, 1)]
+    records = [
+        perf.sample(attr, raw, number=number, time=number)
+        for number, (attr, raw) in enumerate(zip(attrs, raws, strict=True), 1)
+    ]
+    trace = read_perf_data(perf.write(tmp_path / "p", attrs, records, points))
+    assert trace.event.tolist() == [0, 2, 3, 4, 5]
+    assert trace.pfn.tolist() == [1, 2, 3, 4, 5]
+    assert trace.order.tolist() == [0, 0, 1, 2, 3]
+    assert trace.migratetype.tolist() == [0, -1, 2, 1, 2]
+    assert trace.percpu_refill.tolist() == [-1, -1, 1, -1, -1]
+    extfrag = trace.tables["kmem:mm_page_alloc_extfrag"]
+    assert extfrag["row"].tolist() == [4]
+    assert extfrag["fallback_order"].tolist() == [9]
+    assert extfrag["change_ownership"].tolist() == [1]
+
+
+def test_a_kernel_without_percpu_refill(tmp_path: Path) -> None:
+    old = Tracepoint("kmem:mm_page_alloc_zone_locked", 3, (PFN, ORDER, MIGRATETYPE))
+    attrs = [perf.attr_of(ALLOC, [1]), perf.attr_of(old, [2])]
+    records = [perf.sample(attrs[1], old.raw(pfn=3, order=1, migratetype=2), number=2)]
+    trace = read_perf_data(perf.write(tmp_path / "p", attrs, records, [ALLOC, old]))
+    assert trace.percpu_refill.tolist() == [-1]
+
+
+@pytest.mark.parametrize("gap", [0, 4, 24])
+def test_field_offsets_come_from_the_format(tmp_path: Path, gap: int) -> None:
+    moved = Tracepoint(ALLOC.name, 9, tuple(reversed(ALLOC.declared)), gap, ALLOC.print_fmt)
+    attr = perf.attr_of(moved, [1])
+    raw = moved.raw(pfn=123, order=4, gfp_flags=0x20, migratetype=-1)
+    trace = read_perf_data(
+        perf.write(tmp_path / "p", [attr], [perf.sample(attr, raw, number=1)], [moved])
+    )
+    assert (trace.pfn[0], trace.order[0], trace.gfp[0]) == (123, 4, 0x20)
+    assert trace.migratetype[0] == -1
+
+
+def test_a_32_bit_kernel(tmp_path: Path) -> None:
+    fields = (
+        ("unsigned long pfn", 4, False),
+        ORDER,
+        ("unsigned long gfp_flags", 4, False),
+        MIGRATETYPE,
+    )
+    small = Tracepoint(ALLOC.name, 9, fields, print_fmt=ALLOC.print_fmt)
+    attr = perf.attr_of(small, [1])
+    records = [
+        perf.sample(attr, small.raw(pfn=pfn, gfp_flags=0x80000000), number=1, time=time)
+        for time, pfn in enumerate((7, 2**32 - 1))
+    ]
+    trace = read_perf_data(perf.write(tmp_path / "p", [attr], records, [small]))
+    assert trace.pfn.tolist() == [7, -1]
+    assert trace.gfp.tolist() == [0x80000000] * 2
+
+
+EVERY_FIXED_PART = (
+    SampleType.IP
+    | SampleType.TID
+    | SampleType.TIME
+    | SampleType.ADDR
+    | SampleType.ID
+    | SampleType.STREAM_ID
+    | SampleType.CPU
+    | SampleType.PERIOD
+    | SampleType.RAW
+)
+
+
+@pytest.mark.parametrize(
+    "sample_type",
+    [
+        EVERY_FIXED_PART,
+        EVERY_FIXED_PART | SampleType.IDENTIFIER,
+        EVERY_FIXED_PART | SampleType.CALLCHAIN,
+        EVERY_FIXED_PART | SampleType.READ,
+        EVERY_FIXED_PART | SampleType.READ | SampleType.CALLCHAIN,
+        SampleType.ID | SampleType.TID | SampleType.TIME | SampleType.CPU | SampleType.RAW,
+    ],
+)
+@pytest.mark.parametrize("read_format", [0, READ_ID_AND_LOST, READ_GROUP | READ_ID_AND_LOST])
+def test_sample_types(tmp_path: Path, sample_type: SampleType, read_format: int) -> None:
+    attrs = [
+        perf.attr_of(point, [number], sample_type=sample_type, read_format=read_format)
+        for number, point in ((1, ALLOC), (2, FREE))
+    ]
+    read = struct.pack("<QQQ", 5, 1, 0)
+    if read_format == 0:
+        read = read[:8]
+    if read_format & READ_GROUP:
+        read = struct.pack("<Q", 2) + read * 2
+    parts = {"read": read, "chain": [2**64 - 128, 0xFFFFFFFF81000000], "tail": b"x" * 16}
+    records = [
+        perf.sample(attrs[1], FREE.raw(pfn=8, order=2), number=2, time=2, cpu=3, tid=4, **parts),
+        perf.sample(attrs[0], alloc_raw(9, 1), number=1, time=1, cpu=2, tid=5, **parts),
+    ]
+    trace = read_perf_data(perf.write(tmp_path / "p", attrs, records))
+    assert trace.pfn.tolist() == [9, 8]
+    assert trace.order.tolist() == [1, 2]
+    assert trace.cpu.tolist() == [2, 3]
+    assert trace.pid.tolist() == [5, 4]
+
+
+def test_one_event_without_ids(tmp_path: Path) -> None:
+    kind = SampleType.TID | SampleType.TIME | SampleType.CPU | SampleType.RAW
+    attr = perf.attr_of(ALLOC, sample_type=kind, flags=AttrFlag(0))
+    records = [perf.sample(attr, alloc_raw(4), time=1), perf.comm_record(attr, 5, "make")]
+    trace = read_perf_data(perf.write(tmp_path / "p", [attr], records))
+    assert trace.pfn.tolist() == [4]
+    assert trace.comms[5] == "make"
+    assert trace.clock == "perf"
+
+
+def test_several_events_without_ids_are_refused(tmp_path: Path) -> None:
+    kind = SampleType.TID | SampleType.TIME | SampleType.CPU | SampleType.RAW
+    attrs = [perf.attr_of(point, sample_type=kind) for point in (ALLOC, FREE)]
+    with pytest.raises(RecordingError, match="no common id"):
+        read_perf_data(perf.write(tmp_path / "p", attrs, []))
+
+
+def test_ids_from_the_event_description(tmp_path: Path) -> None:
+    attrs = [perf.attr_of(ALLOC), perf.attr_of(FREE)]
+    described = struct.pack("<II", 2, 128)
+    for number, (attr, name) in enumerate(zip(attrs, (ALLOC.name, FREE.name), strict=True), 1):
+        text = name.encode().ljust(64, b"\0")
+        described += attr.raw + struct.pack("<II", 1, 64) + text + struct.pack("<Q", number)
+    records = b"".join(
+        [
+            perf.sample(attrs[0], alloc_raw(1), number=1, time=1),
+            perf.sample(attrs[1], FREE.raw(pfn=2), number=2, time=2),
+        ]
+    )
+    features = {**perf.features_of([ALLOC, FREE]), Feature.EVENT_DESC: described}
+    perf.write_perf_data(
+        tmp_path / "p", attrs=attrs, features=features, plain_records=b"", records=records
+    )
+    assert read_perf_data(tmp_path / "p").event.tolist() == [Event.ALLOC, Event.FREE]
+
+
+def test_ties_keep_the_order_of_the_file(tmp_path: Path) -> None:
+    attrs = [perf.attr_of(ALLOC, [1]), perf.attr_of(CONTENTION, [2])]
+    lock = CONTENTION.raw(lock_addr=1)
+    records = [
+        perf.sample(attrs[0], alloc_raw(1), number=1, time=9),
+        perf.sample(attrs[1], lock, number=2, time=5),
+        perf.sample(attrs[0], alloc_raw(2), number=1, time=5, cpu=1),
+        perf.sample(attrs[1], lock, number=2, time=5),
+        perf.sample(attrs[0], alloc_raw(3), number=1, time=5),
+        perf.sample(attrs[1], lock, number=2, time=7),
+        perf.sample(attrs[1], lock, number=2, time=10),
+    ]
+    trace = read_perf_data(perf.write(tmp_path / "p", attrs, records))
+    assert trace.pfn.tolist() == [2, 3, 1]
+    assert trace.tables["lock:contention_begin"]["row"].tolist() == [0, 1, 2, 3]
+
+
+def test_call_chains(tmp_path: Path) -> None:
+    chained = perf.USUAL_SAMPLE | SampleType.CALLCHAIN
+    attrs = [perf.attr_of(ALLOC, [1]), perf.attr_of(CONTENTION, [2], sample_type=chained)]
+    lock = CONTENTION.raw(lock_addr=0xFFFF888000000001, flags=1)
+    records = [
+        perf.sample(attrs[1], lock, number=2, time=6, chain=[7, 8]),
+        perf.sample(attrs[1], lock, number=2, time=5, chain=[2**64 - 128, 4, 5]),
+        perf.sample(attrs[1], lock, number=2, time=7),
+    ]
+    trace = read_perf_data(perf.write(tmp_path / "p", attrs, records))
+    table = trace.tables["lock:contention_begin"]
+    chains = [
+        trace.callchains[start : start + length].tolist()
+        for start, length in zip(table["callchain_start"], table["callchain_len"], strict=True)
+    ]
+    assert chains == [[2**64 - 128, 4, 5], [7, 8], []]
+    assert table["lock_addr"].dtype == np.uint64
+    assert table["lock_addr"].tolist() == [0xFFFF888000000001] * 3
+
+
+def test_fields_of_every_kind_in_tables(tmp_path: Path) -> None:
+    odd = Tracepoint(
+        "pa:odd",
+        700,
+        (
+            ("u32 cpu", 4, False),
+            ("s16 small", 2, True),
+            ("u8 byte", 1, False),
+            ("char name[16]", 16, False),
+            ("__data_loc char[] path", 4, False),
+            ("unsigned long args[2]", 16, False),
+        ),
+    )
+    attrs = [perf.attr_of(ALLOC, [1]), perf.attr_of(odd, [2])]
+    raw = odd.raw(cpu=3, small=-2, byte=255, name=b"sh\0x", args=b"")
+    places = odd.offsets
+    raw = bytearray(raw + b"/tmp/x\0\0")
+    struct.pack_into("<HH", raw, places["path"][0], len(raw) - 8, 7)
+    records = [perf.sample(attrs[1], bytes(raw), number=2, time=1, cpu=6)]
+    table = read_perf_data(perf.write(tmp_path / "p", attrs, records, [ALLOC, odd])).tables[
+        "pa:odd"
+    ]
+    values = {name: column.tolist() for name, column in table.items()}
+    assert values == {
+        "time_ns": [1],
+        "cpu": [6],
+        "pid": [77],
+        "row": [0],
+        "cpu_field": [3],
+        "small": [-2],
+        "byte": [255],
+        "name": ["sh"],
+        "path": ["/tmp/x"],
+    }
+
+
+def test_command_names_in_time_order(tmp_path: Path) -> None:
+    attr = perf.attr_of(ALLOC, [1])
+    records = [
+        perf.comm_record(attr, 10, "make", time=0),
+        perf.comm_record(attr, 11, "cc1", time=30, number=1),
+        perf.fork_record(attr, 10, 11, time=20),
+        perf.fork_record(attr, 10, 12, time=25),
+        perf.fork_record(attr, 99, 13, time=25),
+    ]
+    comms = read_perf_data(perf.write(tmp_path / "p", [attr], records)).comms
+    assert comms == {0: "swapper", 10: "make", 11: "cc1", 12: "make"}
+
+
+def lost_record(attr: perf.EventAttr, count: int, **where: int) -> bytes:
+    return perf.record(2, struct.pack("<QQ", 1, count) + perf.trailer(attr, **where))
+
+
+def lost_samples_record(attr: perf.EventAttr, count: int, misc: int = 0, **where: int) -> bytes:
+    return perf.record(13, struct.pack("<Q", count) + perf.trailer(attr, **where), misc)
+
+
+def test_losses_are_counted_once(tmp_path: Path) -> None:
+    attr = perf.attr_of(ALLOC, [1, 2])
+    index = struct.pack("<Q", 2) + struct.pack("<8Q", 1, 0, 0, 0, 2, 1, 1, 0)
+    records = [
+        perf.record(69, index),
+        perf.sample(attr, alloc_raw(1), number=1, time=10, cpu=0),
+        perf.sample(attr, alloc_raw(2), number=2, time=15, cpu=1),
+        lost_record(attr, 7, number=1, time=20, cpu=0),
+        perf.sample(attr, alloc_raw(3), number=1, time=21, cpu=0),
+        lost_samples_record(attr, 7, number=1),
+        lost_samples_record(attr, 4, number=2),
+        lost_samples_record(attr, 100, misc=1 << 15, number=2),
+    ]
+    losses = read_perf_data(perf.write(tmp_path / "p", [attr], records)).losses
+    assert losses.cpu.tolist() == [0, 1]
+    assert losses.count.tolist() == [7, 4]
+    assert losses.start_ns.tolist() == [10, 15]
+    assert losses.end_ns.tolist() == [20, 21]
+    assert losses.total == 11
+
+
+def test_intervals_that_losses_touch() -> None:
+    losses = Losses(
+        cpu=np.zeros(3, np.int16),
+        start_ns=np.array([10, 50, 12]),
+        end_ns=np.array([40, 60, 13]),
+        count=np.ones(3, np.int64),
+        event=("",) * 3,
+    )
+    begins, ends = np.array([0, 0, 35, 41, 60, 61]), np.array([9, 10, 36, 49, 99, 99])
+    assert losses.overlap(begins, ends).tolist() == [False, True, True, False, True, False]
+    assert not Losses.none().overlap(begins, ends).any()
+
+
+def test_unknown_records_are_stepped_over(tmp_path: Path) -> None:
+    attr = perf.attr_of(ALLOC, [1])
+    area = b"\xff" * 24
+    records = [
+        perf.record(4711, b"?" * 40),
+        perf.record(71, struct.pack("<QQQIIII", len(area), 0, 0, 0, 0, 0, 0)) + area,
+        perf.sample(attr, alloc_raw(3), number=1),
+        perf.record(68, b""),
+    ]
+    assert len(read_perf_data(perf.write(tmp_path / "p", [attr], records))) == 1
+
+
+def test_more_rows_and_notes_than_expected(tmp_path: Path) -> None:
+    attrs = [perf.attr_of(ALLOC, [1]), perf.attr_of(CONTENTION, [2])]
+    pair = perf.sample(attrs[0], alloc_raw(3), number=1) + perf.sample(
+        attrs[1], CONTENTION.raw(lock_addr=1), number=2
+    )
+    trace = read_perf_data(perf.write(tmp_path / "p", attrs, [pair] * 70_000, compress=True))
+    assert len(trace) == 70_000
+    assert trace.tables["lock:contention_begin"]["row"].tolist() == list(range(1, 70_001))
+
+
+def sampled(**changed: object) -> list[perf.EventAttr]:
+    return [perf.attr_of(ALLOC, [1], **changed)]
+
+
+@pytest.mark.parametrize(
+    ("attrs", "message"),
+    [
+        (sampled(period=100), "was sampled"),
+        (sampled(flags=perf.USUAL_FLAGS | AttrFlag.FREQ), "was sampled"),
+        (sampled(sample_type=perf.USUAL_SAMPLE & ~SampleType.TIME), "carry no TIME"),
+        (sampled(sample_type=perf.USUAL_SAMPLE & ~SampleType.RAW), "carry no RAW"),
+        ([perf.attr_of(FREE, [1])], "no kmem:mm_page_alloc"),
+        ([perf.attr_of(ALLOC, [1]), perf.attr_of(ALLOC, [2])], "more than once"),
+        ([perf.attr_of(Tracepoint("a:b", 99, ()), [1])], "no format data for tracepoint number"),
+    ],
+)
+def test_recordings_that_cannot_be_used(
+    tmp_path: Path, attrs: list[perf.EventAttr], message: str
+) -> None:
+    path = perf.write(tmp_path / "p", attrs, [])
+    with pytest.raises(RecordingError, match=message) as caught:
+        read_perf_data(path)
+    assert "\n" not in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_a_main_event_without_a_needed_field(tmp_path: Path) -> None:
+    before_pfn = Tracepoint(ALLOC.name, 9, (("struct page * page", 8, False), ORDER))
+    with pytest.raises(RecordingError, match="has no field pfn"):
+        read_perf_data(
+            perf.write(tmp_path / "p", [perf.attr_of(before_pfn, [1])], [], [before_pfn])
+        )

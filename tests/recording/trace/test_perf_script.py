@@ -1,0 +1,259 @@
+"""perf script text: the fields it may carry, what is refused, and agreement with perf.data."""
+
+import gzip
+import itertools
+import lzma
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zstandard
+
+from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.recording.recording import open_recording
+from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Trace
+from pagealloc_model.recording.trace.perf_script import read_perf_script
+
+ALLOC = "kmem:mm_page_alloc: page=0x126dac pfn=0x126dac order=2 migratetype=1"
+FREE = "kmem:mm_page_free: page=0x1c4c87 pfn=0x1c4c87 order=3"
+
+
+def read(tmp_path: Path, *lines: str) -> Trace:
+    path = tmp_path / "events.txt"
+    path.write_text("\n".join(lines) + "\n")
+    return read_perf_script(path)
+
+
+def test_default_fields(tmp_path: Path) -> None:
+    trace = read(
+        tmp_path,
+        "# os release : 6.18.44-fc",
+        "# nrcpus online : 2",
+        f"   perf 11914 [001]  5937.598961:   {ALLOC} gfp_flags=GFP_KERNEL|__GFP_COMP",
+        f" kworker/0:1-ev  7154 [000]  5937.700001:  {FREE}",
+        "  swapper 0 [000] 5937.800000: kmem:mm_page_free_batched: page=0x5 pfn=0x5 order=0",
+        "  bash 8413 [001] 5937.900000: kmem:mm_page_alloc_zone_locked: page=0x108bbc pfn=0x108bbc "
+        "order=0 migratetype=2 percpu_refill=1 ffffffff8161aa92 rmqueue+0x562 ([kernel.kallsyms])",
+        "  bash 8413 [001] 5938.000000: kmem:mm_page_pcpu_drain: page=0x7 pfn=0x7 order=1 "
+        "migratetype=0",
+        "  bash 8413 [001] 5938.100000: kmem:mm_page_alloc_extfrag: page=0x131c00 pfn=0x131c00 "
+        "alloc_order=2 fallback_order=8 pageblock_order=9 alloc_migratetype=0 "
+        "fallback_migratetype=1 fragmenting=1 change_ownership=1",
+    )
+    assert trace.event.tolist() == [0, 1, 2, 3, 4, 5]
+    assert trace.time_ns[0] == 5937598961000
+    assert trace.cpu.tolist() == [1, 0, 0, 1, 1, 1]
+    assert trace.pid.tolist() == [11914, 7154, 0, 8413, 8413, 8413]
+    assert trace.comms[7154] == "kworker/0:1-ev"
+    assert trace.order.tolist() == [2, 3, 0, 0, 1, 2]
+    assert trace.migratetype.tolist() == [1, -1, -1, 2, 0, 0]
+    assert trace.percpu_refill.tolist() == [-1, -1, -1, 1, -1, -1]
+    assert trace.gfp[0] == 0xCC0 | 0x40000
+    assert (trace.release, trace.nr_cpus) == ("6.18.44-fc", 2)
+    extfrag = trace.tables["kmem:mm_page_alloc_extfrag"]
+    assert extfrag["fallback_order"].tolist() == [8] and extfrag["row"].tolist() == [5]
+    assert "fragmenting" not in extfrag
+
+
+@pytest.mark.parametrize(
+    ("head", "thread", "comm"),
+    [
+        ("a b 12 c  77/83 [003]", 83, "a b 12 c"),
+        ("churn 83 [003]", 83, "churn"),
+        ("83 [003]", 83, None),
+        ("[003]", -1, None),
+    ],
+)
+def test_heads(tmp_path: Path, head: str, thread: int, comm: str | None) -> None:
+    trace = read(tmp_path, f"{head} 1.123456789:   1  {FREE}")
+    assert trace.time_ns.tolist() == [1123456789]
+    assert (trace.cpu[0], trace.pid[0]) == (3, thread)
+    assert trace.comms.get(thread) == comm
+
+
+def test_failed_allocation_is_known_by_its_null_page(tmp_path: Path) -> None:
+    line = "t 1 [0] 1.000000: kmem:mm_page_alloc: page={} pfn=0x0 order=9 migratetype=1 "
+    trace = read(
+        tmp_path,
+        *(line.format(page) + "gfp_flags=GFP_KERNEL" for page in ("(nil)", "(null)", "0xffee")),
+    )
+    assert trace.pfn.tolist() == [-1, -1, 0]
+
+
+def test_text_of_events_that_perf_cannot_format(tmp_path: Path) -> None:
+    trace = read(
+        tmp_path,
+        "t 1 [0] 1.000000: kmem:mm_page_alloc: [FAILED TO PARSE] pfn=0xffffffffffffffff "
+        "order=0x1 gfp_flags=0x140dca migratetype=0x1",
+    )
+    assert (trace.pfn[0], trace.order[0], trace.gfp[0]) == (-1, 1, 0x140DCA)
+
+
+def test_side_tables_hold_what_the_text_shows(tmp_path: Path) -> None:
+    trace = read(
+        tmp_path,
+        f"t 1 [0] 1.000000: {FREE}",
+        "t 1 [0] 1.100000: pa:drain_zone: (ffffffff811a70c9) cpu=2 zone=0xff1100013fffb540",
+        "t 1 [0] 1.200000: vmscan:mm_vmscan_direct_reclaim_begin: order=0 gfp_flags=GFP_NOFS",
+        "t 1 [0] 1.300000: lock:contention_begin: 0xff110000004e2ec8 (flags=SPIN|READ)",
+        "        ffffffff8161f42b native_queued_spin_lock_slowpath+0x2b ([kernel.kallsyms])",
+        "",
+        f"t 1 [0] 1.400000: {FREE}",
+    )
+    drain = trace.tables["pa:drain_zone"]
+    assert drain["cpu"].tolist() == [0] and drain["cpu_field"].tolist() == [2]
+    assert drain["zone"].tolist() == [0xFF1100013FFFB540] and drain["row"].tolist() == [1]
+    reclaim = trace.tables["vmscan:mm_vmscan_direct_reclaim_begin"]
+    assert reclaim["gfp_flags"].tolist() == [0xC40]
+    contention = trace.tables["lock:contention_begin"]
+    assert contention["lock_addr"].tolist() == [0xFF110000004E2EC8]
+    assert contention["flags"].tolist() == [3]
+
+
+def test_losses_are_kept(tmp_path: Path) -> None:
+    trace = read(
+        tmp_path,
+        f"t 1 [2] 1.000000: {FREE}",
+        f"t 1 [1] 1.500000: {FREE}",
+        "t 1 [2] 2.000000: PERF_RECORD_LOST lost 34171",
+        "t 1 [2] 2.100000: PERF_RECORD_COMM: x:1/1",
+    )
+    losses = trace.losses
+    assert losses.total == 34171
+    assert (losses.cpu[0], losses.start_ns[0], losses.end_ns[0]) == (2, 10**9, 2 * 10**9)
+
+
+def test_lines_out_of_order_are_sorted_stably(tmp_path: Path) -> None:
+    trace = read(
+        tmp_path,
+        f"t 1 [0] 2.000000: {FREE}",
+        "t 1 [0] 1.000000: kmem:mm_page_free: page=0x1 pfn=0x1 order=0",
+        "t 1 [0] 1.000000: kmem:mm_page_free: page=0x2 pfn=0x2 order=0",
+    )
+    assert trace.pfn.tolist() == [1, 2, 0x1C4C87]
+
+
+def test_names_whose_bits_vary_are_dropped_with_a_warning(tmp_path: Path) -> None:
+    line = f"t 1 [0] 1.000000: {ALLOC} gfp_flags=GFP_NOIO|__GFP_NOLOCKDEP|0x4000000"
+    with pytest.warns(UserWarning, match="0x4000000, __GFP_NOLOCKDEP"):
+        trace = read(tmp_path, line)
+    assert trace.gfp.tolist() == [0xC00]
+
+
+@pytest.mark.parametrize(("release", "word"), [("6.1.12", 0xA20), ("6.12.1", 0x820)])
+def test_atomic_follows_the_release(tmp_path: Path, release: str, word: int) -> None:
+    line = f"t 1 [0] 1.000000: {ALLOC} gfp_flags=GFP_ATOMIC"
+    assert read(tmp_path, f"# os release : {release}", line).gfp.tolist() == [word]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (f"t 1 1.000000: {FREE}", r"line 1 has no \[cpu\]; add cpu to perf script's -F"),
+        (f"t 1 [0] {FREE}", "line 1 has no time; add time to perf script's -F"),
+        ("t 1 [0] 1.000000: page=0x1 pfn=0x1", "line 1 names no event; add event"),
+        ("t 1 [0] 1.000000: kmem:mm_page_free:", "line 1 has no pfn; add trace"),
+        (f"t 1 [0] 1.000000: {ALLOC} gfp_flags=GFP_X|__GFP_Y", "unknown gfp flag GFP_X, __GFP_Y"),
+        ("t 1 [0] 1.000000: kmem:mm_page_free: page=0x1 pfn=0x1 order=x", "is not a number"),
+        ("t 1 [0] 1.000000: kmem:mm_page_free: page=0x1 pfn=0x1 order=300", "out of any kernel's"),
+        ("hello world", "line 1 is not perf script output"),
+        ("", "holds no page-allocator event"),
+        ("t 1 [0] 1.000000: sched:sched_switch: prev_pid=1", "holds no page-allocator event"),
+    ],
+)
+def test_unusable_text_is_one_clear_error(tmp_path: Path, line: str, message: str) -> None:
+    with pytest.raises(RecordingError, match=message):
+        read(tmp_path, line)
+
+
+@pytest.mark.parametrize(
+    "pack", [gzip.compress, lzma.compress, zstandard.ZstdCompressor().compress]
+)
+def test_archives_are_read_in_place(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    path = tmp_path / "events.txt.packed"
+    packed = pack(f"t 1 [0] 1.000000: {FREE}\r\n".encode() * 1000)
+    path.write_bytes(packed)
+    assert len(read_perf_script(path)) == 1000
+    assert len(open_recording(path).trace) == 1000
+    path.write_bytes(packed[:-9])
+    with pytest.raises(RecordingError, match="not an intact compressed file"):
+        read_perf_script(path)
+
+
+@pytest.mark.parametrize("mode", ["K", "U ", "Sp", ""])
+def test_the_mode_behind_the_cpu_is_passed_over(tmp_path: Path, mode: str) -> None:
+    trace = read(tmp_path, f"a 7 [003] {mode}   1.000000: {FREE}")
+    assert (trace.cpu[0], trace.pid[0], trace.comms) == (3, 7, {7: "a"})
+
+
+@pytest.mark.parametrize(
+    "frame", ["\tffffffff82201d7e", "\tffffffff82201d7e rmqueue ([kernel])", "\trmqueue"]
+)
+def test_call_chains_are_passed_over(tmp_path: Path, frame: str) -> None:
+    event = f"t 1 [0] 1.000000: {FREE}"
+    assert len(read(tmp_path, event, frame, frame, "", event)) == 2
+
+
+def test_differences_of_times_are_refused(tmp_path: Path) -> None:
+    lines = [f"t 1 [0] 0.{time:06d}: {FREE}" for time in (0, 9, 5)]
+    with pytest.raises(RecordingError, match="differences of times"):
+        read(tmp_path, *lines)
+
+
+def test_a_loss_begins_before_all_events_that_may_have_come_after_it(tmp_path: Path) -> None:
+    """Those of up to four contexts got their time before the record of the loss got its own."""
+    lines = [f"t 1 [2] {second}.000000: {FREE}" for second in range(1, 8)]
+    other = f"t 1 [1] 6.500000: {FREE}"
+    losses = read(tmp_path, *lines, other, "t 1 [2] 7.000001: PERF_RECORD_LOST lost 3").losses
+    assert (losses.start_ns[0], losses.end_ns[0]) == (3_000_000_000, 7_000_001_000)
+
+
+def perf_script(perf_command: str, event_file: Path, *, lines: int) -> str:
+    """The first lines `perf script` prints."""
+    fields = ["-F", "comm,pid,tid,cpu,time,event,trace"]
+    with subprocess.Popen(
+        [perf_command, "script", *fields, "-i", str(event_file)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        text = "".join(itertools.islice(process.stdout, lines))
+        process.terminate()
+    return text
+
+
+def assert_text_and_perf_data_agree(perf_command: str, recording: Path, tmp_path: Path) -> None:
+    bundle = open_recording(recording)
+    text = tmp_path / "events.txt"
+    text.write_text(perf_script(perf_command, bundle.event_file, lines=30_000))
+    if not text.stat().st_size:
+        pytest.skip("this perf cannot read the recording")
+    script, native = read_perf_script(text), bundle.trace
+    rows = len(script)
+    assert rows > 1000
+    truncated = (native.time_ns[:rows] - script.time_ns) // 1000
+    assert not truncated.any()
+    for column in set(COLUMN_TYPES) - {"time_ns", "gfp"}:
+        np.testing.assert_array_equal(
+            getattr(script, column), getattr(native, column)[:rows], err_msg=column
+        )
+    np.testing.assert_array_equal(script.gfp, native.gfp[:rows] & 0xFFFFFF)
+
+
+@pytest.mark.perf
+def test_text_and_perf_data_agree_on_a_shipped_recording(
+    shipped: Callable[[str], Path], perf_command: str, tmp_path: Path
+) -> None:
+    assert_text_and_perf_data_agree(perf_command, shipped("kbuild"), tmp_path)
+
+
+@pytest.mark.perf
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["small", "xfree", "highatomic_stock", "batched72"])
+def test_text_and_perf_data_agree_on_full_recordings(
+    name: str, full_recording: Callable[[str], Path], perf_command: str, tmp_path: Path
+) -> None:
+    assert_text_and_perf_data_agree(perf_command, full_recording(name), tmp_path)

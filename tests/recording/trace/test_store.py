@@ -1,0 +1,317 @@
+"""The columnar form: the same Trace, read when needed; what cannot be used is refused."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import pickle
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.ipc
+import pytest
+
+from pagealloc_model.base import column_space, working_arrays
+from pagealloc_model.base.column_space import on_disk
+from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.base.version import __version__
+from pagealloc_model.recording.trace import store_write
+from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Losses, Trace
+from pagealloc_model.recording.trace.perf_data import read_perf_data
+from pagealloc_model.recording.trace.store import read_store, store_source
+from pagealloc_model.recording.trace.store_header import HEADER_KEY, STORE_VERSION, StoreSource
+from pagealloc_model.recording.trace.store_write import write_store
+from pagealloc_model.recording.trace.thread_names import NAMED, ThreadNames
+from tests.same_trace import differing_fields
+from tests.small_recordings import shipped_bundle
+
+SHIPPED = ("kbuild", "xfree", "highatomic_stock", "highatomic_gate3")
+SOURCE = StoreSource(file="perf.data", size=12, sha256="ab" * 32)
+
+
+def rich_trace(rows: int = 10) -> Trace:
+    """A trace with something in every field."""
+    main = {name: np.arange(rows).astype(dtype) % 2 for name, dtype in COLUMN_TYPES.items()}
+    main["time_ns"] = np.arange(rows) * 7
+    table = {
+        "time_ns": np.array([3, 9]),
+        "cpu": np.array([0, 1], np.int16),
+        "pid": np.array([5, 6], np.int32),
+        "row": np.minimum([1, 2], rows),
+        "callchain_start": np.array([0, 2]),
+        "callchain_len": np.array([2, 1]),
+        "address": np.array([2**64 - 1, 1], np.uint64),
+        "comm": np.array(["make", "g++ é"], object),
+    }
+    return Trace(
+        **main,
+        comms={0: "swapper", 7: "sh"},
+        thread_names=ThreadNames.of([(0, 7, NAMED, "sh"), (4, 8, 7, "")]),
+        gfp_bits={"__GFP_HIGH": 0x20},
+        gfp_from_format=True,
+        tables={"lock:contention_begin": table, "a:b": {**table, "time_ns": table["time_ns"] + 1}},
+        declared_types={"lock:contention_begin": {"address": "void *"}},
+        callchains=np.array([1, 2, 2**64 - 1], np.uint64),
+        losses=Losses(
+            cpu=np.array([1, -1], np.int16),
+            start_ns=np.array([1, 2]),
+            end_ns=np.array([3, 63]),
+            count=np.array([4, 5]),
+            event=("", "kmem:mm_page_free"),
+            at_end=1,
+        ),
+        release="6.18.0",
+        nr_cpus=4,
+        clock="monotonic",
+        notes=("something is odd",),
+    )
+
+
+def test_the_rich_trace_has_something_in_every_field() -> None:
+    empty = Trace(**{name: np.zeros(0, dtype) for name, dtype in COLUMN_TYPES.items()})
+    assert set(differing_fields(rich_trace(), empty)) == {
+        field.name for field in fields(Trace) if field.name != "source"
+    }
+
+
+def written(path: Path, trace: Trace, **options: bool) -> Path:
+    write_store(trace, path, source=SOURCE, **options)
+    return path
+
+
+@pytest.mark.parametrize("compress", [True, False])
+@pytest.mark.parametrize("rows", [1, 10])
+def test_every_field_comes_back(
+    tmp_path: Path, compress: bool, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_write, "_PIECE", 3)
+    trace = rich_trace(rows)
+    read = read_store(written(tmp_path / "s", trace, compress=compress))
+    assert len(read) == rows
+    assert differing_fields(read, trace) == []
+    assert read.source == str(tmp_path / "s")
+
+
+def test_columns_of_a_long_recording_are_unpacked_to_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_write, "_PIECE", 3)
+    monkeypatch.setattr(working_arrays, "ROWS_IN_MEMORY", 0)
+    monkeypatch.setattr(column_space, "_SMALL", 1)
+    trace = rich_trace(10)
+    read = read_store(written(tmp_path / "s", trace, compress=True))
+    assert differing_fields(read, trace) == []
+    base = read.pfn
+    while isinstance(base, np.ndarray):
+        base = base.base
+    assert isinstance(base, mmap.mmap)
+
+
+@pytest.mark.parametrize("compress", [True, False])
+def test_an_empty_trace_comes_back(tmp_path: Path, compress: bool) -> None:
+    empty = Trace(**{name: np.zeros(0, dtype) for name, dtype in COLUMN_TYPES.items()})
+    read = read_store(written(tmp_path / "s", empty, compress=compress))
+    assert (len(read), read.span_ns) == (0, (0, 0))
+    assert differing_fields(read, empty) == []
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("compress", [True, False])
+def test_shipped_recordings_come_back(tmp_path: Path, name: str, compress: bool) -> None:
+    trace = shipped_bundle(name).trace
+    assert (
+        differing_fields(read_store(written(tmp_path / "s", trace, compress=compress)), trace) == []
+    )
+
+
+@pytest.mark.parametrize("name", ["kbuild", "highatomic_stock"])
+def test_reading_with_arrays_on_disk_is_the_same(tmp_path: Path, name: str) -> None:
+    bundle = shipped_bundle(name)
+    read = read_perf_data(bundle.event_file, on_disk(tmp_path))
+    assert lies_in_a_file(read.time_ns) and lies_in_a_file(read.pfn)
+    assert differing_fields(read, bundle.trace) == []
+
+
+def lies_in_a_file(column: np.ndarray) -> bool:
+    while type(column) is np.ndarray and column.base is not None:
+        column = column.base
+    return isinstance(column, np.memmap)
+
+
+def test_columns_are_read_when_they_are_needed(tmp_path: Path) -> None:
+    read = read_store(written(tmp_path / "s", rich_trace()))
+    assert not vars(read).keys() & COLUMN_TYPES.keys()
+    assert len(read) == 10
+    assert read.count(0) == 5
+    assert vars(read).keys() & COLUMN_TYPES.keys() == {"event"}
+    assert read.event is read.event
+    with pytest.raises(AttributeError, match="has no pnf"):
+        read.pnf  # noqa: B018
+
+
+def test_an_uncompressed_column_lies_in_the_file(tmp_path: Path) -> None:
+    """A value changed in the file is seen in the column: nothing was copied."""
+    path = written(tmp_path / "s", rich_trace(), compress=False)
+    time_ns = read_store(path).time_ns
+    offset = path.read_bytes().index(time_ns.tobytes())
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(np.int64(5).tobytes())
+    assert time_ns[0] == 5
+
+
+def test_columns_are_read_only(tmp_path: Path) -> None:
+    for compress in (True, False):
+        read = read_store(written(tmp_path / "s", rich_trace(), compress=compress))
+        table = read.tables["lock:contention_begin"]
+        for column in (read.pfn, read.callchains, *table.values()):
+            assert not column.flags.writeable
+
+
+def test_a_trace_can_be_changed_and_sent_to_another_process(tmp_path: Path) -> None:
+    read = read_store(written(tmp_path / "s", rich_trace()))
+    assert differing_fields(replace(read, nr_cpus=9), read) == ["nr_cpus"]
+    again = pickle.loads(pickle.dumps(read_store(tmp_path / "s")))
+    assert differing_fields(again, read) == []
+
+
+def test_the_header_says_what_it_was_made_from(tmp_path: Path) -> None:
+    path = written(tmp_path / "s", rich_trace())
+    assert store_source(path) == SOURCE
+    header = json.loads(pa.ipc.open_file(str(path)).schema.metadata[HEADER_KEY])
+    assert (header["version"], header["package"]) == (STORE_VERSION, __version__)
+    assert header["written_at"].endswith("+00:00")
+    write_store(rich_trace(), path, source=None)
+    assert store_source(path) is None
+
+
+def test_progress_grows_to_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_write, "_PIECE", 3)
+    shares: list[float] = []
+    write_store(rich_trace(), tmp_path / "s", source=None, progress=shares.append)
+    assert shares == sorted(shares)
+    assert len(shares) == 4
+    assert shares[-1] == 1
+
+
+def rewritten(
+    path: Path,
+    header: Callable[[dict], object] = lambda header: None,
+    columns: Callable[[dict[str, pa.Array]], object] = lambda columns: None,
+) -> Path:
+    """The store again with its header or columns changed in place."""
+    file = pa.ipc.open_file(str(path))
+    batch = file.get_batch(0)
+    words = json.loads(file.schema.metadata[HEADER_KEY])
+    arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
+    header(words)
+    columns(arrays)
+    schema = pa.schema(
+        [pa.field(name, array.type) for name, array in arrays.items()],
+        metadata={HEADER_KEY: json.dumps(words).encode()},
+    )
+    other = path.with_suffix(".changed")
+    with pa.OSFile(str(other), "wb") as out, pa.ipc.new_file(out, schema) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays(list(arrays.values()), schema=schema))
+    return other
+
+
+def refusal(path: Path, column: str = "") -> str:
+    """The error of opening a store, or of using a column."""
+    with pytest.raises(RecordingError) as refused:
+        trace = read_store(path)
+        assert column
+        if "/" in column:
+            _, event, name = column.split("/")
+            trace.tables[event][name]
+        getattr(trace, column)
+    line = str(refused.value)
+    assert line.startswith(f"{path}: ")
+    assert line.endswith("; make it again with pagealloc import")
+    assert "\n" not in line
+    return line
+
+
+def one_list(values: np.ndarray) -> pa.Array:
+    return pa.LargeListArray.from_arrays(pa.array([0, len(values)], pa.int64()), pa.array(values))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return written(tmp_path / "events.arrow", rich_trace())
+
+
+def test_a_cut_file(store: Path) -> None:
+    content = store.read_bytes()
+    for size in (6, 100, len(content) // 2, len(content) - 1):
+        store.write_bytes(content[:size])
+        assert "is cut short" in refusal(store)
+
+
+def test_an_arrow_file_of_something_else(tmp_path: Path) -> None:
+    path = tmp_path / "table.arrow"
+    table = pa.table({"a": [1, 2]})
+    with pa.ipc.new_file(str(path), table.schema) as out:
+        out.write_table(table)
+    assert "is an Arrow file, but no recording" in refusal(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"version": STORE_VERSION + 1}, f"of layout {STORE_VERSION + 1}, not {STORE_VERSION}"),
+        ({"version": None}, "names no version"),
+        ({"source": {"file": 1}}, "header is damaged"),
+        ({"lengths": {"time_ns": 10, "pfn": 9}}, "column pfn has 9 rows, time_ns has 10"),
+        ({"lengths": {}}, "names other columns"),
+        ({"trace": {}}, "lacks a part"),
+        ({"more": 1}, "header is damaged"),
+    ],
+    ids=str,
+)
+def test_a_header_that_cannot_be_used(store: Path, change: dict, words: str) -> None:
+    assert words in refusal(rewritten(store, header=lambda header: header.update(change)))
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "words"),
+    [
+        ("pfn", np.arange(9), "column pfn has 9 rows, not 10"),
+        ("pfn", np.arange(11), "column pfn has more than its 10 rows"),
+        ("pfn", np.arange(10, dtype=np.int32), "is of type int32, not int64"),
+        ("pfn", np.arange(-9, 1), "holds values that no recording has"),
+        ("event", np.full(10, 6, np.uint8), "holds values that no recording has"),
+        ("order", np.full(10, 64, np.int8), "holds values that no recording has"),
+        ("time_ns", np.arange(10)[::-1], "is not in time order"),
+        ("callchains", np.arange(3), "is of type int64, not uint64"),
+        ("tables/a:b/row", np.array([1, 11]), "holds values that no recording has"),
+        ("tables/a:b/callchain_start", np.array([1, -1]), "holds values that no recording has"),
+        ("tables/a:b/time_ns", np.array([4, 3]), "is not in time order"),
+    ],
+    ids=str,
+)
+def test_a_column_that_cannot_be_used(
+    store: Path, column: str, values: np.ndarray, words: str
+) -> None:
+    changed = rewritten(store, columns=lambda columns: columns.update({column: one_list(values)}))
+    assert words in refusal(changed, column)
+
+
+def test_a_column_that_is_no_list(store: Path) -> None:
+    plain = {"pfn": pa.array([3])}
+    assert "column pfn is no list" in refusal(
+        rewritten(store, columns=lambda columns: columns.update(plain)), "pfn"
+    )
+
+
+def test_a_damaged_piece(store: Path) -> None:
+    """Bytes overwritten in a compressed column are found when it is unpacked."""
+    write_store(shipped_bundle("xfree").trace, store, source=None)
+    content = bytearray(store.read_bytes())
+    content[1 << 16 : 1 << 17] = b"\xff" * (1 << 16)
+    store.write_bytes(content)
+    line = refusal(store, "time_ns")
+    assert "column time_ns is damaged" in line

@@ -1,0 +1,236 @@
+from collections.abc import Callable
+
+import pandas as pd
+import plotly.graph_objects as go
+import pytest
+import synthetic_tables as tables
+
+from pagealloc_model.show import figures
+from pagealloc_model.show.figures import palette
+from pagealloc_model.show.post import posted_figures
+from tests.show.grey import luminance
+
+Draw = Callable[..., go.Figure]
+Make = Callable[..., pd.DataFrame]
+
+OVER_TIME = [
+    (figures.free_pages_by_order, tables.free_pages, 11),
+    (figures.free_pages_by_migratetype, tables.free_pages, 4),
+    (figures.pageblocks_by_type, tables.pageblocks, 3),
+    (figures.pcp_counts, tables.pcp, 4),
+    (figures.transaction_rates, tables.lock, 2),
+]
+
+
+def traces_of(figure: go.Figure) -> dict[str, go.Scatter]:
+    return {trace.meta: trace for trace in figure.data}
+
+
+def notes_of(figure: go.Figure) -> list[str]:
+    return [note.text.replace("<br>", " ") for note in figure.layout.annotations]
+
+
+@pytest.mark.parametrize(("draw", "make", "panels"), OVER_TIME)
+def test_one_panel_per_key_with_measured_and_predicted(draw: Draw, make: Make, panels: int) -> None:
+    figure = draw(make(), make())
+    drawn = [key for key in traces_of(figure) if not key.startswith("legend/")]
+    assert len(drawn) == 2 * panels
+    assert [trace.name for trace in figure.data if trace.showlegend] == ["measured", "predicted"]
+
+
+@pytest.mark.parametrize(("draw", "make", "panels"), OVER_TIME)
+def test_axes_name_quantity_and_unit(draw: Draw, make: Make, panels: int) -> None:
+    layout = draw(make(), make()).to_dict()["layout"]
+    x_titles = {
+        axis["title"]["text"]
+        for name, axis in layout.items()
+        if name.startswith("xaxis") and axis.get("title")
+    }
+    assert x_titles == {"time since first event (s)"}
+    assert layout["yaxis"]["title"]["text"]
+
+
+def test_values_are_sums_over_zones_at_each_instant() -> None:
+    figure = figures.free_pages_by_order(tables.free_pages(), tables.free_pages())
+    trace = traces_of(figure)["3/measured:0"]
+    expected = tables.free_pages().query("order == 3").groupby("time_ns")["pages"].sum()
+    assert list(trace.x) == [0, 1, 2, 3, 4]
+    assert list(trace.y) == list(expected)
+
+
+def test_one_zone_can_be_picked() -> None:
+    both = figures.free_pages_by_order(tables.free_pages(), None)
+    one = figures.free_pages_by_order(tables.free_pages(), None, "Normal")
+    key = "0/measured:0"
+    assert [2 * value for value in traces_of(one)[key].y] == list(traces_of(both)[key].y)
+    assert "zone Normal" in one.layout.title.text
+
+
+def test_na_is_a_gap_never_zero() -> None:
+    table = tables.pcp()
+    table["count"] = table["count"].astype("Int64")
+    table.loc[table["time_ns"] == tables.TIMES_NS[2], "count"] = pd.NA
+    trace = traces_of(figures.pcp_counts(table, None))["Normal, CPU 0/measured:0"]
+    assert list(trace.x) == [0, 1, 3, 4]
+
+
+def test_a_table_without_rows_leaves_its_reason() -> None:
+    empty = tables.pcp().iloc[:0]
+    empty.attrs["reason"] = "the recording has no snapshots"
+    figure = figures.pcp_counts(empty, tables.pcp())
+    assert "measured: the recording has no snapshots" in notes_of(figure)
+    silent = figures.pcp_counts(tables.pcp().iloc[:0], tables.pcp())
+    assert any("not available" in note for note in notes_of(silent))
+
+
+@pytest.mark.parametrize(("draw", "make", "panels"), OVER_TIME)
+def test_nothing_at_all_still_draws_a_note(draw: Draw, make: Make, panels: int) -> None:
+    empty = make().iloc[:0]
+    assert any("not available" in note for note in notes_of(draw(empty, empty)))
+    assert draw(None, None).layout.title.text
+
+
+def test_many_cpus_are_added_up() -> None:
+    figure = figures.pcp_counts(tables.pcp(16), tables.pcp(16))
+    trace = traces_of(figure)["Normal, all CPUs/predicted:0"]
+    assert list(trace.y) == [16 * 63 * count for count in (1, 2, 3, 1, 2)]
+
+
+def test_rates_are_per_second_of_bin_width() -> None:
+    trace = traces_of(figures.transaction_rates(tables.lock(), None))["refill/measured:0"]
+    assert set(trace.y) == {200.0}
+
+
+def test_rates_of_tables_with_other_bins_are_comparable() -> None:
+    fine = tables.lock()
+    finer = pd.concat([fine, fine.assign(time_ns=fine["time_ns"] + 500_000_000)])
+    sparse = fine[fine["time_ns"] != tables.TIMES_NS[2]]
+    shown = traces_of(figures.transaction_rates(sparse, finer))
+    assert list(shown["refill/predicted:0"].y) == [400.0] * 5
+    assert list(shown["refill/measured:0"].y) == [200.0, 200.0, 0.0, 200.0, 200.0]
+
+
+def test_transaction_sizes_are_binned_by_powers_of_two() -> None:
+    figure = figures.transaction_sizes(tables.transactions(), tables.transactions())
+    trace = traces_of(figure)["refill/predicted:0"]
+    by_bin = dict(zip(trace.x, trace.y, strict=True))
+    assert list(by_bin)[:3] == ["1", "2", "4"]
+    assert by_bin["64"] == 4 * (10_000 // 64 + 10_000 // 127)
+    assert figure.layout.yaxis.type == "log"
+
+
+def test_several_predictions_differ_in_grey_too() -> None:
+    figure = figures.free_pages_by_order(
+        tables.free_pages(), {"base": tables.free_pages(2), "patch": tables.free_pages(3)}
+    )
+    shown = traces_of(figure)
+    assert shown["0/predicted:0"].line.dash != shown["0/predicted:1"].line.dash
+    assert shown["0/measured:0"].mode == "lines+markers"
+
+
+@pytest.mark.parametrize(
+    ("draw", "make"),
+    [
+        *((draw, make) for draw, make, _ in OVER_TIME),
+        (figures.transaction_sizes, tables.transactions),
+        (figures.fallbacks, tables.fallbacks),
+        (figures.highatomic_blocks, tables.pageblocks),
+        (lambda measured, predicted: figures.outcomes(measured, predicted, 9), tables.outcomes),
+    ],
+)
+def test_what_shares_a_panel_differs_in_grey(draw: Draw, make: Make) -> None:
+    figure = draw({"one": make(), "other": make()}, {"base": make(), "patch": make()})
+    panels: dict[str, list[tuple[object, ...]]] = {}
+    for trace in figure.to_plotly_json()["data"]:
+        marker, line = trace.get("marker", {}), trace.get("line", {})
+        look = (line.get("dash"), marker.get("symbol"), marker.get("pattern", {}).get("shape"))
+        if not trace["meta"].startswith("legend/"):
+            panels.setdefault(trace["xaxis"], []).append((trace["type"], *look))
+    assert all(len(set(looks)) == len(looks) == 4 for looks in panels.values())
+
+
+@pytest.mark.parametrize(
+    ("draw", "make"),
+    [
+        (figures.free_pages_by_migratetype, tables.free_pages),
+        (figures.pageblocks_by_type, tables.pageblocks),
+    ],
+)
+def test_every_migratetype_has_a_panel_of_its_own(draw: Draw, make: Make) -> None:
+    figure = draw(make(), make())
+    shown = {(trace.meta.partition("/")[0], trace.xaxis) for trace in figure.data}
+    types = {name for name, _ in shown if name in palette.MIGRATETYPES}
+    axes = {axis for name, axis in shown if name in palette.MIGRATETYPES}
+    assert len(types) == len(axes) > 2
+
+
+def test_orders_rank_from_dark_to_light_in_grey() -> None:
+    steps = [luminance(each) for each in palette.ORDER_COLOURS]
+    assert steps == sorted(set(steps))
+
+
+def test_migratetypes_keep_their_colour_in_every_figure() -> None:
+    free = traces_of(figures.free_pages_by_migratetype(tables.free_pages(), None))
+    blocks = traces_of(figures.pageblocks_by_type(tables.pageblocks(), None))
+    for name in ("Unmovable", "Movable", "HighAtomic"):
+        key = f"{name}/measured:0"
+        assert free[key].line.color == blocks[key].line.color == palette.migratetype_colour(name)
+
+
+def test_fallbacks_name_both_types_and_the_kind() -> None:
+    trace = traces_of(figures.fallbacks(tables.fallbacks(), None))["fallbacks/measured:0"]
+    assert dict(zip(trace.y, trace.x, strict=True)) == {
+        "Unmovable steals from Movable": 3,
+        "Unmovable claims a whole block of Movable": 12,
+        "Reclaimable claims a part-used block of Movable": 7,
+    }
+
+
+def test_highatomic_shows_each_recording_policy_and_the_posted_figures() -> None:
+    def from_start(table: pd.DataFrame) -> pd.DataFrame:
+        return figures.since_start(table, tables.START_NS)
+
+    figure = figures.highatomic_blocks(
+        {"stock": from_start(tables.pageblocks()), "gate3": from_start(tables.pageblocks(0))},
+        {"mainline": from_start(tables.pageblocks(6)), "gate": from_start(tables.pageblocks(0))},
+        posted_figures("highatomic"),
+    )
+    shown = traces_of(figure)
+    assert list(shown["all zones/measured:0"].y) == [10, 20, 30, 40, 50]
+    assert list(shown["all zones/predicted:1"].y) == [0] * 5
+    assert any("309-312" in note and "64 GB" in note for note in notes_of(figure))
+
+
+def test_unknown_outcomes_say_why() -> None:
+    reason = "a literal replay takes success from the recording"
+    figure = figures.outcomes(tables.outcomes(), tables.outcomes(reason), 9)
+    assert list(traces_of(figure)["outcomes/predicted:0"].x) == ["asked"]
+    assert any(reason in note for note in notes_of(figure))
+
+
+def test_stacked_figures_keep_their_places_and_share_a_legend() -> None:
+    parts = [
+        figures.pageblocks_by_type(tables.pageblocks(), tables.pageblocks()),
+        figures.pcp_counts(tables.pcp().iloc[:0], tables.pcp()),
+        figures.transaction_sizes(tables.transactions(), tables.transactions()),
+    ]
+    whole = figures.stacked(parts)
+    assert whole.layout.height == sum(part.layout.height for part in parts)
+    assert len(whole.data) == sum(len(part.data) for part in parts)
+    assert [trace.name for trace in whole.data if trace.showlegend] == ["measured", "predicted"]
+    shown = " ".join(notes_of(whole))
+    for part in parts:
+        assert part.layout.title.text in shown
+    assert "not available" in shown
+    panels = [axis for name, axis in whole.layout.to_plotly_json().items() if "yaxis" in name]
+    assert len({tuple(axis["domain"]) for axis in panels}) == 4
+    used = {trace.yaxis for trace in whole.data}
+    assert len(used) == len(panels)
+
+
+def test_plotly_finds_nothing_to_object_to() -> None:
+    parts = [draw(make(), make()) for draw, make, _ in OVER_TIME]
+    for figure in (*parts, figures.stacked(parts)):
+        go.Figure(figure.to_dict())
+        with pytest.raises(ValueError, match="titel"):
+            figure.update_layout(titel="")

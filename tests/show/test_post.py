@@ -1,0 +1,102 @@
+import pandas as pd
+import pytest
+import synthetic_tables as tables
+
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.text import comparison_table, error_table
+from pagealloc_model.base.text.comparison_table import Style
+from pagealloc_model.show.post import Footer, posted_figures, snapshot_table
+
+FOOTER = Footer(
+    recording="highatomic_stock",
+    kernel="6.12.117, rules 6.12",
+    policy_difference="highatomic_gate_order: as recorded -> 3",
+    version="0.1.0",
+    lost_events=99514,
+    divergences={"forced": 12, "orphan_free": 0},
+)
+
+
+def assert_mailable(text: str) -> None:
+    assert text.isascii()
+    assert "\t" not in text
+    assert max(len(line) for line in text.splitlines()) <= 72
+
+
+@pytest.mark.parametrize("style", ["signed", "mmtests"])
+def test_comparisons_survive_a_mail(style: Style) -> None:
+    text = comparison_table(tables.comparison_rows(), FOOTER, style=style)
+    assert_mailable(text)
+    assert "Sign rule" in text
+    for part in ("highatomic_stock", "6.12.117", "gate_order", "0.1.0", "99514", "forced 12"):
+        assert part in text
+    assert "orphan_free" not in text
+
+
+def test_signed_changes_say_whether_they_are_better() -> None:
+    text = comparison_table(tables.comparison_rows(), FOOTER)
+    assert "20      0  -100.0%  +" in text
+    assert "17000  23000   +35.3%  +" in text
+
+
+def test_mmtests_gains_are_positive_when_better() -> None:
+    text = comparison_table(tables.comparison_rows(), FOOTER, style="mmtests")
+    assert "20.00 (   0.00%)      0.00 ( 100.00%)" in text
+    assert "17000.00 (   0.00%)  23000.00 (  35.29%)" in text
+
+
+def test_rows_of_one_metric_stand_together() -> None:
+    rows = tables.comparison_rows()
+    text = comparison_table(pd.concat([rows, rows.assign(scope="zone=DMA32")]), FOOTER)
+    assert text.count("free_pages (pages)") == 1
+
+
+def test_unknown_values_are_na() -> None:
+    assert "NA" in comparison_table(tables.comparison_rows(), FOOTER)
+    assert "NA" in comparison_table(tables.comparison_rows(), FOOTER, style="mmtests")
+
+
+def test_long_scopes_get_their_own_line() -> None:
+    rows = tables.comparison_rows()
+    rows["scope"] = "zone=Normal,cpu=12,order=9,migratetype=Reclaimable,interval=17"
+    for style in ("signed", "mmtests"):
+        assert_mailable(comparison_table(rows, FOOTER, style=style))
+
+
+def test_an_unknown_style_is_refused() -> None:
+    with pytest.raises(UsageError, match="signed or mmtests"):
+        comparison_table(tables.comparison_rows(), FOOTER, style="fancy")  # type: ignore[arg-type]
+
+
+def test_error_tables_show_the_null_model() -> None:
+    text = error_table(tables.errors())
+    assert_mailable(text)
+    assert "null model: start" in text
+    assert "+1.0%" in text
+    assert "-10.0%" in text
+
+
+def test_posted_figures_carry_their_source() -> None:
+    posted = posted_figures("highatomic")
+    needed = {"subject", "address", "date", "machine", "variant", "quantity", "value", "unit"}
+    assert needed <= set(posted.columns)
+    assert posted["subject"].str.startswith("mm/page_alloc: skip high atomic").all()
+    assert (posted["low"] <= posted["high"]).all()
+    with pytest.raises(UsageError, match="highatomic"):
+        posted_figures("nonsense")
+
+
+def test_snapshot_table_has_a_line_for_every_snapshot() -> None:
+    snapshots = pd.DataFrame(
+        [
+            (0.5, "free_pages", "zone=Normal", 1000.0, 990.0, 1200.0),
+            (1.5, "free_pages", "zone=Normal", 900.0, float("nan"), 1200.0),
+        ],
+        columns=["time_s", "metric", "scope", "measured", "predicted", "null"],
+    )
+    lines = snapshot_table(snapshots).splitlines()
+    assert max(map(len, lines)) <= 72
+    assert [line.split() for line in lines[-2:]] == [
+        ["0.50", "s", "1000", "990", "1200"],
+        ["1.50", "s", "900", "NA", "1200"],
+    ]

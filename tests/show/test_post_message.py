@@ -1,0 +1,213 @@
+"""Complete messages: what a list's server or a reader would stumble over, and the numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pagealloc_model as pm
+from pagealloc_model.base.text.charts import HEIGHT, UTF8, bar_chart, histogram, time_series
+from pagealloc_model.base.text.layout import number, percent
+from pagealloc_model.cli import main
+from pagealloc_model.show.post.comparison_message import shown_rows
+from pagealloc_model.show.post.message import Fixed, Message, Section, Words, command
+from pagealloc_model.show.post.repeated_table import repeated_table
+from pagealloc_model.verdict.repeated_comparison import RepeatedComparison, repeated
+from pagealloc_model.verdict.significance import paired_p, smallest_p
+from tests.small_recordings import write_bundle
+
+PATCH = "pcp_batch=31"
+SECTIONS = ("What", "On what", "Results", "Charts", "How far to believe it", "Assumed", "Reproduce")
+
+
+@pytest.fixture(scope="module")
+def posted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The text that the command writes for kbuild, and the rows its table is made from."""
+    recording = Path(__file__).parents[2] / "data" / "kbuild"
+    if not recording.exists():
+        pytest.skip("data/kbuild is not in this checkout")
+    patch = pytest.MonkeyPatch()
+    folder = tmp_path_factory.mktemp("posted")
+    patch.setenv("BROWSER_PATH", str(folder / "no-browser"))
+    assert main(["post", str(recording), "--patch", PATCH, "-o", str(folder / "post")]) == 0
+    patch.undo()
+    bundle = pm.open(recording)
+    rows = pm.compare(pm.replay(bundle), pm.replay(bundle, pm.Policy(pcp_batch=31))).rows
+    written = pd.read_csv(folder / "post" / "table.csv")
+    assert written["base"].fillna(-1).tolist() == rows["base"].fillna(-1).tolist()
+    yield (folder / "post" / "post.txt").read_bytes().decode("utf-8"), rows
+
+
+def table_cells(text: str) -> dict[tuple[str, str], list[str]]:
+    """(metric, scope) -> cells of the first table of a post."""
+    body = text.split("Results\n-------\n")[1].split("\n\nSign rule")[0]
+    found, heading = {}, ""
+    for line in re.split(r"\n-{20,}\n", body)[1].splitlines():
+        if line.startswith("  "):
+            scope, *cells = line.split()
+            found[heading, scope] = cells
+        else:
+            heading = line.split(" (")[0]
+    return found
+
+
+def test_a_post_is_plain_narrow_text(posted: tuple[str, pd.DataFrame]) -> None:
+    text, _ = posted
+    assert text.isascii()
+    assert "\t" not in text
+    assert max(map(len, text.splitlines())) <= 72
+    assert not [line for line in text.splitlines() if line != line.rstrip()]
+    assert not re.search(r"^From ", text, re.MULTILINE)  # a mailbox would split there
+
+
+def test_a_post_begins_with_its_subject_and_is_complete(posted: tuple[str, pd.DataFrame]) -> None:
+    text, _ = posted
+    header, _, body = text.partition("\n\n")
+    assert header == "Subject: [predicted] pcp_batch=31 on kbuild"
+    for title in SECTIONS:
+        assert f"\n{title}\n{'-' * len(title)}\n" in f"\n{body}"
+    assert "pcp_batch (pcp->batch): as recorded (63) -> 31 pages" in body.replace("\n  ", " ")
+    charts = re.findall(r"acquisitions by site\n|s by number of pages|\* base  o patch", body)
+    assert body.count("Not modelled here:") == len(charts) >= 3
+
+
+def test_the_numbers_of_a_post_are_those_of_its_source(posted: tuple[str, pd.DataFrame]) -> None:
+    text, rows = posted
+    cells = table_cells(text)
+    shown = shown_rows(rows)
+    assert len(cells) == len(shown) > 10
+    for row in shown.itertuples():
+        wanted = [number(row.base), number(row.patch), percent(row.change)]
+        assert cells[row.metric, row.scope][:3] == wanted
+        assert float(wanted[0]) == pytest.approx(row.base, abs=0.005)
+    by_site = text.split("zone->lock acquisitions by site\n")[1].split("\n\n")[0].splitlines()
+    drawn = [int(line.split()[-1]) for line in by_site]
+    of = rows.set_index("metric")
+    sites = ("refill", "drain", "buddy_alloc", "direct_free")
+    assert drawn == [of.loc[f"{site}_transactions", side] for site in sites for side in _SIDES]
+
+
+_SIDES = ("base", "patch")
+
+
+def test_the_command_to_reproduce_is_the_one_that_was_run(
+    posted: tuple[str, pd.DataFrame],
+) -> None:
+    assert "  $ pagealloc post kbuild --patch pcp_batch=31\n" in posted[0]
+
+
+def test_several_runs_are_tested_and_the_test_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = str(write_bundle(tmp_path / "small", page_flags=False))
+    arguments = ["post", small, "--patch", "pcp_batch=2", "--seeds", "3", "--no-validation"]
+    assert main([*arguments, "--format", "md", "--style", "mmtests"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("# [predicted] pcp_batch=2 on small\n\n## What\n")
+    assert "sign-flip permutation test" in printed
+    assert "With 3 runs p is at least 0.25: no row can be marked." in printed.replace("\n", " ")
+    assert "--seeds 3 --style mmtests" in printed.replace("\\\n    ", "")
+    assert "Amean" in printed
+
+
+def test_utf8_is_declared(tmp_path: Path) -> None:
+    message = Message(
+        subject="s", sections=(Section(title="T", blocks=(Fixed(text="\u2588"),)),), utf8=True
+    )
+    assert "Content-Type: text/plain; charset=UTF-8\n" in message.to_text()
+    assert "\u2588" in message.to_text()
+
+
+def test_items_of_a_list_stand_together() -> None:
+    blocks = (Words(text="a", bullet=True), Words(text="b", bullet=True), Words(text="c"))
+    message = Message(subject="s", sections=(Section(title="T", blocks=blocks),))
+    assert message.to_text() == "Subject: s\n\nT\n-\n\n- a\n- b\n\nc\n"
+    assert message.to_markdown() == "# s\n\n## T\n\n- a\n- b\n\nc\n"
+
+
+def test_long_commands_are_broken_where_a_shell_goes_on() -> None:
+    lines = command(" ".join(f"--option{number} value" for number in range(12))).text.splitlines()
+    assert len(lines) > 1
+    assert all(line.endswith(" \\") for line in lines[:-1])
+    assert max(map(len, lines)) <= 72
+
+
+def test_bars_are_as_long_as_their_values() -> None:
+    lines = bar_chart("t", {"a": [40, 10], "b": [float("nan"), 0]}, _SIDES, width=40).splitlines()
+    bars = [line.count("#") + line.count("=") for line in lines[1:]]
+    assert bars[0] == pytest.approx(4 * bars[1], abs=2)
+    assert bars[0] > 20
+    assert bars[2:] == [0, 0]
+    assert lines[3].endswith("NA")
+    assert max(map(len, lines)) <= 40
+
+
+def test_a_histogram_names_its_bins_and_its_scale() -> None:
+    text = histogram("sizes", {1: [1, 1], 64: [1000, 1]}, _SIDES)
+    assert "64-127" in text
+    assert "log(1 + value)" in text
+    assert max(map(len, text.splitlines())) <= 72
+
+
+def test_a_time_series_puts_marks_where_the_values_are() -> None:
+    seconds = np.linspace(0.0, 2.0, 50)
+    rising, flat = np.linspace(0.0, 100.0, 50), np.zeros(50)
+    lines = time_series("pages", seconds, {"base": rising, "patch": flat}).splitlines()
+    assert max(map(len, lines)) <= 72
+    rows = lines[2 : 2 + HEIGHT]
+    assert rows[0].rstrip().endswith("*")
+    assert "o" not in "".join(rows[:-1])
+    assert rows[-1].count("o") > 30
+    assert lines[-1].split() == ["0.0", "2.0", "s"]
+    assert "\u25cf" in time_series("pages", seconds, {"base": rising}, glyphs=UTF8)
+
+
+def test_the_paired_test_is_exact() -> None:
+    base = [10.0, 11.0, 12.0, 13.0, 14.0, 15.0]
+    assert paired_p(base, [value + 1 for value in base]) == smallest_p(6) == 2 / 64
+    assert paired_p(base, [11, 10, 13, 12, 15, 14]) == 1.0
+    assert paired_p(base, base) == 1.0
+    assert np.isnan(paired_p([1.0], [2.0]))
+    assert paired_p(range(20), range(1, 21)) <= 0.001
+
+
+def comparison_of(rows: list[tuple[str, float, float]]) -> RepeatedComparison:
+    class Side:
+        asked_policy = pm.Policy()
+
+    class Run:
+        base = patch = Side
+
+        def __init__(self, base: float, patch: float) -> None:
+            self.rows = pd.DataFrame(
+                [("refills", "all", base, patch, 0.0, "", "lower")],
+                columns=["metric", "scope", "base", "patch", "change", "unit", "better"],
+            )
+
+    return repeated([Run(base, patch) for _, base, patch in rows])  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("style", ["signed", "mmtests"])
+def test_significant_changes_stand_between_asterisks(style: str) -> None:
+    sure = comparison_of([("", 10.0 + run, 5.0 + run) for run in range(6)])
+    unsure = comparison_of([("", 10.0 + run, 10.0 + (-1) ** run) for run in range(6)])
+    text = repeated_table(sure, style=style)  # type: ignore[arg-type]
+    assert re.search(r"\*[^*\n]*%\)?\*", text)
+    assert max(map(len, text.splitlines())) <= 72
+    assert not re.search(r"\*[^*\n]*%\)?\*", repeated_table(unsure, style=style))  # type: ignore[arg-type]
+
+
+def test_means_and_spread_are_those_of_the_runs() -> None:
+    row = comparison_of([("", 1.0, 2.0), ("", 3.0, 6.0)]).rows.iloc[0]
+    assert (row["base"], row["patch"], row["change"], row["runs"]) == (2.0, 4.0, 1.0, 2)
+    assert row["base_std"] == pytest.approx(2**0.5)
+
+
+def test_seeds_below_one_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["post", "kbuild", "--patch", PATCH, "--seeds", "0"]) == 2
+    assert "--seeds 0" in capsys.readouterr().err

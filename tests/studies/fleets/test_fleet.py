@@ -1,0 +1,159 @@
+"""Fleets of recordings and of made-up hosts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pagealloc_model as pm
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.cli import main
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.recording.made_up_machine import made_up_machine
+from pagealloc_model.studies.fleets.fleet_table import range_words
+from pagealloc_model.studies.sweeps.result_cache import ResultCache
+from pagealloc_model.studies.workload.cache_host import CacheHost, run_cache_host
+from tests.show.test_post import assert_mailable
+from tests.small_recordings import write_bundle
+
+HOSTS = pm.SyntheticHosts(
+    count=3, gib=2, nr_cpus=2, rules="6.18", cache_pages=1 << 15, read_pages=1 << 15
+)
+GATE = pm.Policy(highatomic_gate_order=3)
+
+
+@pytest.fixture(scope="module")
+def made_up(tmp_path_factory: pytest.TempPathFactory) -> pm.FleetResult:
+    cache = tmp_path_factory.mktemp("points")
+    return pm.fleet(HOSTS, HOSTS.with_other_seeds(), patch_policy=GATE, cache=cache)
+
+
+def test_hosts_differ_by_seed_and_sides_by_policy(made_up: pm.FleetResult) -> None:
+    hosts = made_up.to_pandas()
+    assert list(hosts["side"]) == ["base"] * 3 + ["patch"] * 3
+    assert list(hosts["host"]) == [f"host {seed}" for seed in range(6)]
+    assert made_up.failed.empty
+    assert hosts["reclaimed_pages"].nunique() == 6
+    assert (hosts.loc[hosts["side"] == "base", "highatomic_blocks_most"] > 0).all()
+    assert (hosts.loc[hosts["side"] == "patch", "highatomic_blocks_most"] == 0).all()
+
+
+def test_a_host_is_the_same_every_time(tmp_path: Path, made_up: pm.FleetResult) -> None:
+    again = pm.fleet(HOSTS, HOSTS.with_other_seeds(), patch_policy=GATE, cache=tmp_path, workers=1)
+    drop = ["seconds", "finished"]
+    pd.testing.assert_frame_equal(again.hosts.drop(columns=drop), made_up.hosts.drop(columns=drop))
+    kept = pm.fleet(HOSTS, HOSTS.with_other_seeds(), patch_policy=GATE, cache=tmp_path)
+    pd.testing.assert_frame_equal(kept.hosts, again.hosts)
+
+
+def test_a_host_keeps_its_pages_and_kswapd_keeps_up() -> None:
+    rules = KernelRules.preset("6.18")
+    machine = made_up_machine(2, 2, rules)
+    run = run_cache_host(
+        CacheHost(machine=machine, seed=3, cache_pages=1 << 15, read_pages=1 << 15),
+        pm.Policy(),
+        rules,
+    )
+    free = (run.free_buddies.sum(axis=(1, 3)) << np.arange(15)).sum(axis=1)
+    low, high = (
+        sum(getattr(zone, mark) + zone.lowmem_reserve[2] for zone in machine.zones if zone.managed)
+        for mark in ("min", "high")
+    )
+    assert free.min() > low
+    assert free.max() < 4 * high
+    assert run.reclaimed_pages > 1 << 14
+    assert run.kswapd_wakes > 0
+    assert run.failed == 0
+    assert run.atomics > 0
+
+
+def test_a_cache_larger_than_memory_is_refused() -> None:
+    rules = KernelRules.preset("6.18")
+    host = CacheHost(machine=made_up_machine(1, 2, rules), cache_pages=1 << 20)
+    with pytest.raises(UsageError, match="do not fit into zone DMA32"):
+        run_cache_host(host, pm.Policy(), rules)
+
+
+def test_a_host_that_fails_is_a_row_with_its_error() -> None:
+    huge = pm.SyntheticHosts(count=1, gib=1, nr_cpus=2, rules="6.18", cache_pages=1 << 20)
+    result = pm.fleet(huge, HOSTS, cache=False)
+    assert list(result.failed["side"]) == ["base"]
+    assert "do not fit" in result.failed["error"].iloc[0]
+    assert_mailable(result.to_text())
+
+
+def test_recordings_are_hosts_too(tmp_path: Path) -> None:
+    recordings = {
+        name: str(write_bundle(tmp_path / name)) for name in ("a0", "a1", "b0", "b1", "b2")
+    }
+    for name, path in recordings.items():
+        (Path(path) / "note.txt").write_text(name)
+    result = pm.fleet(
+        [recordings["a0"], recordings["a1"]],
+        [recordings[name] for name in ("b0", "b1", "b2")],
+        patch_policy=pm.Policy(pcp_batch=4),
+        cache=False,
+    )
+    assert list(result.hosts["host"]) == ["a0", "a1", "b0", "b1", "b2"]
+    compared = result.compared(["drain_pages"])
+    assert compared["base_hosts"].item() == 2
+    assert compared["patch_hosts"].item() == 3
+    assert "huge pages" not in result.to_text()
+
+
+def test_the_table_names_ranges_interval_and_test(made_up: pm.FleetResult) -> None:
+    text = made_up.to_text()
+    assert_mailable(text)
+    for words in ("per host", "95% percentile bootstrap", "Mann-Whitney", "THP", "gate_order=3"):
+        assert words in " ".join(text.split())
+    assert range_words(309, 312) == "309-312"
+    assert range_words(1, 1) == "1"
+
+
+def test_the_figure_shows_every_host(made_up: pm.FleetResult) -> None:
+    figure = made_up.figure(["reclaimed_pages", "highatomic_blocks_end"])
+    shown = {trace.meta: len(trace.y) for trace in figure.data}
+    assert shown["reclaimed_pages/base"] == 3
+    assert shown["highatomic_blocks_end/patch"] == 3
+
+
+def test_metrics_that_hosts_lack_are_refused(made_up: pm.FleetResult) -> None:
+    with pytest.raises(UsageError, match="no metric 'thp_success'"):
+        made_up.compared(["thp_success"])
+
+
+def test_the_command_prints_and_writes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ResultCache, "of_this_user", lambda: ResultCache(tmp_path / "points"))
+    path = str(write_bundle(tmp_path / "small"))
+    recorded = ["fleet", "--base", path, "--patch", path, "--patch-set", "pcp_batch=4"]
+    output = tmp_path / "hosts.parquet"
+    assert main([*recorded, "-o", str(output)]) == 0
+    assert_mailable(capsys.readouterr().out)
+    assert list(pd.read_parquet(output)["side"]) == ["base", "patch"]
+    assert main([*recorded, "--json", "--metrics", "drain_pages"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert [row["metric"] for row in printed["compared"]] == ["drain_pages"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "a fleet needs hosts"),
+        (["--synthetic", "2", "--base", "kbuild"], "makes up both sides"),
+        (["--synthetic", "-1"], "at least one host"),
+        (["--synthetic", "1", "--patch-set", "pcp_batch=0"], "outside 1 to 511"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fleet", *words]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1

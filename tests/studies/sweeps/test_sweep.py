@@ -1,0 +1,302 @@
+"""Sweeps by threads of this process: rows, caches, errors, interruptions."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pagealloc_model as pm
+from pagealloc_model.allocator.core.replay import advance
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.predicted.replay import Cancelled
+from pagealloc_model.studies.sweeps import local, record
+from pagealloc_model.studies.sweeps.fingerprint import point_key, recording_digest
+from pagealloc_model.studies.sweeps.metrics import metric, replay_metrics
+from pagealloc_model.studies.sweeps.recordings import OpenRecordings, named_recording
+from pagealloc_model.studies.sweeps.settings import Settings
+from tests.small_recordings import write_bundle
+
+BATCHES = [1, 4, 15, 31]
+MADE_ANEW = ["seconds", "finished"]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> pm.Bundle:
+    return pm.open(write_bundle(tmp_path_factory.mktemp("sweeps") / "small"))
+
+
+@pytest.fixture
+def replays(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
+    """Settings of every replay that a sweep makes."""
+    made: list[Settings] = []
+    plain = Settings.replayed
+
+    def counted(settings: Settings, *arguments: object) -> pm.Replay:
+        made.append(settings)
+        return plain(settings, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Settings, "replayed", counted)
+    return made
+
+
+def test_a_row_is_what_a_replay_says(small: pm.Bundle, tmp_path: Path) -> None:
+    rows = pm.sweep([small], vary={"pcp_batch": BATCHES}, cache=tmp_path).to_pandas()
+    assert list(rows["pcp_batch"]) == BATCHES
+    for row in rows.itertuples():
+        replay = pm.replay(small, pm.Policy(pcp_batch=int(row.pcp_batch)))
+        metrics = replay_metrics(replay)
+        assert {name: getattr(row, name) for name in metrics} == metrics
+        assert row.error == ""
+        assert row.effective_policy == str(replay.policy)
+        assert row.effective_rules == replay.rules.spelled()
+
+
+def test_metrics_are_those_of_the_replays_own_tables(small: pm.Bundle) -> None:
+    replay = pm.replay(small, pm.Policy(pcp_batch=4))
+    metrics = replay_metrics(replay)
+    free = replay.free_pages
+    by_time = free.groupby("time_ns")["pages"].sum()
+    assert metrics["free_pages"] == pytest.approx(by_time.mean())
+    assert metrics["free_pages_end"] == by_time.iloc[-1]
+    by_order = free.groupby(["time_ns", "order"])["pages"].sum().groupby("order").mean()
+    assert metrics["free_pages_order_3"] == pytest.approx(by_order[3])
+    below = free[free["order"] < 9].groupby("time_ns")["pages"].sum()
+    assert metrics["unusable_index_pageblock"] == pytest.approx((below / by_time).mean())
+    assert 0 < metrics["unusable_index_costly"] < metrics["unusable_index_pageblock"]
+    full = replay.transactions_full
+    assert metrics["zone_lock_acquisitions"] == len(full)
+    drains = full[full["site"] == "drain"]
+    assert metrics["drain_pages"] == drains["pages"].sum()
+    assert metrics["longest_drain_pages"] == drains["pages"].max()
+    held = pm.lock_times(replay).acquisitions["hold_ns"]
+    assert metrics["zone_lock_hold_ns"] == held.sum()
+    assert metrics["zone_lock_longest_hold_ns"] == held.max()
+
+
+def test_elastic_replays_have_the_kernels_counters(small: pm.Bundle) -> None:
+    own = pm.Assumptions(reclaim="elastic")
+    result = pm.sweep([small], vary={"assumptions.reclaim": ["literal", "elastic"]}, cache=False)
+    vmstat = pm.replay(small, assumptions=own).vmstat
+    last = vmstat[vmstat["time_ns"] == vmstat["time_ns"].max()].set_index("name")["value"]
+    literal, elastic = (row for _, row in result.rows.iterrows())
+    assert result.failed.empty
+    assert elastic["vmstat_pgscan_kswapd"] == last["pgscan_kswapd"]
+    assert np.isnan(literal["vmstat_pgscan_kswapd"])
+    assert "vmstat_pgscan_kswapd" in result.metrics
+
+
+def test_every_metric_is_described(small: pm.Bundle) -> None:
+    for name in replay_metrics(pm.replay(small)):
+        assert metric(name).meaning != name, name
+
+
+def test_points_seeds_and_recordings_make_one_row_each(small: pm.Bundle, tmp_path: Path) -> None:
+    other = pm.open(write_bundle(tmp_path / "other"))
+    (tmp_path / "other" / "note.txt").write_text("another recording by content")
+    result = pm.sweep(
+        [small, other, small],
+        vary={"pcp_batch": [4, 15], "pcp_free_batched": [None, True]},
+        seeds=(0, 1, 0),
+        cache=False,
+    )
+    keys = ["recording", "pcp_batch", "pcp_free_batched", "seed"]
+    assert len(result.rows) == 2 * 4 * 2
+    assert not result.rows.duplicated(keys).any()
+    assert result.rows["key"].is_unique
+    assert result.axes == ("pcp_batch", "pcp_free_batched")
+
+
+def test_a_repeated_sweep_makes_nothing_and_an_enlarged_one_what_is_new(
+    small: pm.Bundle, tmp_path: Path, replays: list[Settings]
+) -> None:
+    first = pm.sweep([small], vary={"pcp_batch": BATCHES[:3]}, cache=tmp_path)
+    assert len(replays) == 3
+    again = pm.sweep([small], vary={"pcp_batch": BATCHES[:3]}, cache=tmp_path)
+    assert len(replays) == 3
+    assert again.reused == 3
+    pd.testing.assert_frame_equal(first.rows, again.rows)
+    pm.sweep([small], vary={"pcp_batch": BATCHES}, cache=tmp_path)
+    assert [each.policy.pcp_batch for each in replays[3:]] == BATCHES[3:]
+
+
+def test_numbers_of_numpy_are_numbers(small: pm.Bundle, tmp_path: Path) -> None:
+    pm.sweep([small], vary={"pcp_batch": [4, 15]}, cache=tmp_path)
+    result = pm.sweep([small], vary={"pcp_batch": np.array([4, 15])}, cache=tmp_path)
+    assert result.reused == 2
+
+
+def test_the_number_of_workers_changes_nothing(small: pm.Bundle) -> None:
+    one, three = (
+        pm.sweep([small], vary={"pcp_batch": BATCHES}, workers=workers, cache=False)
+        for workers in (1, 3)
+    )
+    pd.testing.assert_frame_equal(
+        one.rows.drop(columns=MADE_ANEW), three.rows.drop(columns=MADE_ANEW)
+    )
+
+
+def test_a_damaged_result_is_made_again(
+    small: pm.Bundle, tmp_path: Path, replays: list[Settings]
+) -> None:
+    pm.sweep([small], vary={"pcp_batch": [4, 15]}, cache=tmp_path)
+    files = sorted(tmp_path.rglob("*.json"))
+    files[0].write_text(files[0].read_text()[:40])
+    files[1].write_text("{}")
+    result = pm.sweep([small], vary={"pcp_batch": [4, 15]}, cache=tmp_path)
+    assert len(replays) == 4
+    assert result.failed.empty
+
+
+def test_a_key_depends_on_everything_that_changes_a_result(
+    small: pm.Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = Settings()
+    digest = recording_digest(small)
+    changed = [
+        base.with_values({"pcp_batch": 15}),
+        base.with_values({"rules": "6.12"}),
+        base.with_values({"assumptions.counters": "lagged"}),
+        base.with_values({"policy": pm.Hooks(reserve=lambda order, reserved, managed: 0)}),
+        Settings(seed=1),
+    ]
+    keys = {point_key(digest, each) for each in [base, *changed]}
+    copy = pm.open(shutil.copytree(small.path, tmp_path / "small"))
+    assert point_key(recording_digest(copy), base) in keys
+    snapshot = next((tmp_path / "small" / "snapshots").iterdir())
+    (snapshot / "zoneinfo").write_text("changed")
+    keys.add(point_key(recording_digest(copy), base))
+    monkeypatch.setattr(
+        "pagealloc_model.studies.sweeps.fingerprint.model_fingerprint", lambda: "other"
+    )
+    keys.add(point_key(digest, base))
+    assert len(keys) == len(changed) + 3
+
+
+def test_a_point_that_fails_is_a_row_with_its_error(
+    small: pm.Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = record.replay_metrics
+
+    def failing(replay: pm.Replay) -> dict[str, float]:
+        if replay.asked_policy.pcp_batch == 4:
+            raise MemoryError("no room\nfor it")
+        return plain(replay)
+
+    monkeypatch.setattr(record, "replay_metrics", failing)
+    result = pm.sweep([small], vary={"pcp_batch": BATCHES}, cache=tmp_path)
+    assert list(result.failed["pcp_batch"]) == [4]
+    assert list(result.failed["error"]) == ["MemoryError: no room for it"]
+    assert result.failed["free_pages"].isna().all()
+    assert result.rows["free_pages"].notna().sum() == 3
+    monkeypatch.undo()
+    mended = pm.sweep([small], vary={"pcp_batch": BATCHES}, cache=tmp_path)
+    assert mended.reused == 3
+    assert mended.failed.empty
+
+
+def test_hooks_are_a_policy_like_any_other(
+    small: pm.Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pagealloc_model.allocator.hooks.advance_with", lambda hooks: advance)
+    hooks = pm.Hooks(drain=lambda pages, order, count, high, batch: pages)
+    result = pm.sweep([small], vary={"policy": [None, hooks], "pcp_batch": [4]}, cache=False)
+    plain, hooked = (row for _, row in result.rows.iterrows())
+    assert hooked["decided_by"] == "hooks drain"
+    assert hooked["policy"] == f"hooks drain ({hooks.fingerprint})"
+    assert hooked["zone_lock_acquisitions"] == plain["zone_lock_acquisitions"]
+
+
+def test_an_interrupted_sweep_keeps_what_is_finished(
+    small: pm.Bundle, tmp_path: Path, replays: list[Settings]
+) -> None:
+    def interrupt(share: float) -> None:
+        if share >= 0.5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pm.sweep(
+            [small], vary={"pcp_batch": BATCHES}, cache=tmp_path, workers=1, progress=interrupt
+        )
+    kept = len(list(tmp_path.rglob("*.json")))
+    assert kept >= 2
+    replays.clear()
+    result = pm.sweep([small], vary={"pcp_batch": BATCHES}, cache=tmp_path)
+    assert result.reused == kept
+    assert len(replays) == 4 - kept
+
+
+def test_closing_stops_replays_that_run(small: pm.Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    running = threading.Event()
+    stopped = []
+
+    def waits(settings: Settings, recording: pm.Bundle, cancel: object) -> pm.Replay:
+        if settings.policy.pcp_batch == 1:
+            running.wait()
+            raise RuntimeError
+        running.set()
+        while not cancel():  # type: ignore[operator]
+            pass
+        stopped.append(settings.policy.pcp_batch)
+        raise Cancelled
+
+    monkeypatch.setattr(Settings, "replayed", waits)
+    recording = named_recording(small)
+    tasks = [
+        local.Task(key=str(batch), recording=recording, settings=settings)
+        for batch in (1, 4)
+        for settings in [Settings().with_values({"pcp_batch": batch})]
+    ]
+    made: Iterator[record.Record] = local.made_by_threads(tasks, 2)
+    assert next(made).key == "1"
+    made.close()  # type: ignore[attr-defined]
+    assert stopped == [4]
+
+
+def test_a_recording_is_let_go_after_its_last_point(small: pm.Bundle) -> None:
+    recording = named_recording(str(small.path))
+    opened = OpenRecordings([recording, recording])
+    bundle = opened.ready(recording, Settings())
+    assert opened.ready(recording, Settings()) is bundle
+    held = weakref.ref(bundle)
+    del bundle
+    opened.used(recording)
+    assert held() is not None
+    opened.used(recording)
+    assert held() is None
+
+
+def test_tables_survive_parquet(small: pm.Bundle, tmp_path: Path) -> None:
+    result = pm.sweep([small], vary={"pcp_batch": [None, 4], "rules": ["6.12"]}, cache=False)
+    result.to_parquet(tmp_path / "new" / "table.parquet")
+    back = pd.read_parquet(tmp_path / "new" / "table.parquet")
+    assert list(back.columns) == list(result.rows.columns)
+    assert back["pcp_batch"].isna().tolist() == [True, False]
+    assert [each.name for each in (tmp_path / "new").iterdir()] == ["table.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"vary": {"pcp_batch": []}}, "no values"),
+        ({"vary": []}, "at least one point"),
+        ({"seeds": ()}, "at least one recording and one seed"),
+        ({"workers": 0}, "needs at least one"),
+    ],
+)
+def test_sweeps_of_nothing_are_refused(
+    small: pm.Bundle, arguments: dict[str, object], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        pm.sweep([small], cache=False, **arguments)  # type: ignore[arg-type]
+
+
+def test_no_recording_is_refused() -> None:
+    with pytest.raises(UsageError, match="at least one recording"):
+        pm.sweep([])

@@ -1,0 +1,85 @@
+"""`pagealloc sweep`: what it prints and writes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from pagealloc_model.cli import main
+from pagealloc_model.studies.sweeps.result_cache import ResultCache
+from tests.show.test_post import assert_mailable
+from tests.small_recordings import write_bundle
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_bundle(tmp_path_factory.mktemp("sweeps") / "small"))
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = ResultCache(tmp_path / "points")
+    monkeypatch.setattr(ResultCache, "of_this_user", lambda: made)
+
+
+def test_a_sweep_is_written_printed_and_resumed(
+    small: str, tmp_path: Path, capsys: Capture
+) -> None:
+    output = tmp_path / "results.parquet"
+    words = ("sweep", small, "--vary", "pcp_batch=4:12:4", "-o", str(output))
+    assert main([*words, "--seeds", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"6 points, 0 of them known, 0 failed\nwritten to {output}\n")
+    assert_mailable(printed.split("\n\n", 1)[1])
+    table = pd.read_parquet(output)
+    assert list(table["pcp_batch"]) == [4, 8, 12] * 2
+    assert main([*words, "--vary", "costly_order=3,none"]) == 2
+    assert "--resume" in capsys.readouterr().err
+    assert main([*words, "--vary", "costly_order=3,none", "--resume"]) == 0
+    assert capsys.readouterr().out.startswith("6 points, 3 of them known")
+    assert list(pd.read_parquet(output)["costly_order"].isna()) == [False, True] * 3
+
+
+def test_json_has_the_rows(small: str, capsys: Capture) -> None:
+    assert main(["sweep", small, "--vary", "pcp_batch=4,none", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["axes"] == ["pcp_batch"]
+    assert [row["pcp_batch"] for row in printed["rows"]] == [4, None]
+    assert all(row["free_pages"] > 0 for row in printed["rows"])
+
+
+def test_designs_and_summaries(small: str, capsys: Capture) -> None:
+    vary = ("--vary", "pcp_batch=4,31", "--vary", "pcp_free_batched=0,1")
+    assert main(["sweep", small, *vary, "--one-at-a-time", "--sensitivity", "drain_pages"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("5 points")
+    assert "drain_pages: pages at site drain" in printed
+    assert main(["sweep", small, *vary, "--points", "4", "--pareto", "drain_pages,free_pages"]) == 0
+    assert "points: any other point is worse" in capsys.readouterr().out
+    assert main(["sweep", small, *vary, "--metrics", "refill_pages"]) == 0
+    assert "[1] refill_pages" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--vary", "pcp_batch"], "write FIELD=VALUE"),
+        (["--vary", "pcp_batch=0"], "outside 1 to 511"),
+        (["--seeds", "0"], "at least one"),
+        (["--points", "3", "--one-at-a-time"], "two designs"),
+        (["--pareto", "drain_pages"], "two columns"),
+        (["--metrics", "speed"], "no metric 'speed'"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(
+    small: str, words: list[str], said: str, capsys: Capture
+) -> None:
+    assert main(["sweep", small, *words]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1

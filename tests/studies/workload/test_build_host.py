@@ -1,0 +1,83 @@
+"""A made-up host that builds a kernel: its demand, its start, and what a step counts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core import pressure_layout as pr
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.policy.policy import Assumptions, Policy
+from pagealloc_model.recording.made_up_machine import made_up_machine
+from pagealloc_model.studies.workload.build_demand import steps_of_demand
+from pagealloc_model.studies.workload.build_host import BuildHost
+from pagealloc_model.studies.workload.build_run import run_build_host
+from pagealloc_model.studies.workload.build_start import state_after_boot
+
+RULES = KernelRules.preset("6.15")
+SMALL = BuildHost(
+    gib=1, nr_cpus=2, busy_cpus=1, scale=200, steps=2, huge_per_s=64, burst_huge_pages=32
+)
+
+
+def test_a_step_asks_for_what_the_host_says() -> None:
+    machine = made_up_machine(SMALL.gib, SMALL.nr_cpus, RULES)
+    steps = [events for events, _ in steps_of_demand(machine, SMALL)]
+    assert len(steps) == SMALL.steps
+    for number, events in enumerate(steps, 1):
+        assert (np.diff(events["time_ns"]) >= 0).all()
+        assert events["time_ns"].max() <= number * SMALL.step_ns
+        huge = events[events["operation"] == at.RECORDED_FAILURE]
+        assert len(huge) == SMALL.bursts * SMALL.burst_huge_pages
+        assert (huge["order"] == machine.pageblock_order).all()
+    files = [events["bits"] >> pr.CLASS_SHIFT & 3 == pr.FILE for events in steps]
+    asked = sum(int(each.sum()) for each in files)
+    assert asked == pytest.approx(
+        SMALL.cache_pages_per_s * SMALL.steps * SMALL.step_ns / 1e9, rel=0.1
+    )
+
+
+def test_base_pages_come_in_place_of_the_huge_page_they_follow() -> None:
+    machine = made_up_machine(SMALL.gib, SMALL.nr_cpus, RULES)
+    events, leads = next(steps_of_demand(machine, SMALL))
+    base_pages = np.flatnonzero(leads >= 0)
+    huge, counts = np.unique(leads[base_pages], return_counts=True)
+    assert (counts == 1 << machine.pageblock_order).all()
+    asked = events[events["operation"] == at.RECORDED_FAILURE]["object"]
+    assert set(asked.tolist()) == set(huge.tolist())
+
+
+def test_memory_is_full_and_in_whole_blocks_after_boot() -> None:
+    machine = made_up_machine(SMALL.gib, SMALL.nr_cpus, RULES)
+    elastic = Assumptions(reclaim="elastic")
+    state = state_after_boot(machine, SMALL, RULES, Policy(), elastic)
+    assert state.check() == []
+    buddies = state.free_buddies()[:, :, at.MOVABLE].sum(axis=0)
+    assert buddies[: machine.pageblock_order].sum() == 0
+    assert buddies[machine.pageblock_order :].sum() > 0
+
+
+def test_every_huge_page_asked_for_is_served_or_refused_and_runs_repeat() -> None:
+    table = run_build_host(SMALL, rules=RULES)
+    asked = SMALL.bursts * SMALL.burst_huge_pages
+    assert (table["thp_fault_alloc"] + table["thp_fault_fallback"] == asked).all()
+    assert (table["requests_failed"] == 0).all()
+    assert table.equals(run_build_host(SMALL, rules=RULES))
+
+
+def test_the_ban_on_fallbacks_keeps_kernel_memory_out_of_movable_blocks() -> None:
+    small = BuildHost(gib=1, nr_cpus=2, busy_cpus=2, scale=100, steps=2, burst_huge_pages=64)
+    vanilla = run_build_host(small, rules=RULES)
+    banned = run_build_host(small, Policy(defrag_mode=True), rules=RULES)
+    assert banned["mixed_blocks"].sum() < vanilla["mixed_blocks"].sum()
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [({"busy_cpus": 9}, "busy_cpus=9"), ({"scale": 0}, "scale=0"), ({"free_percent": 101}, "101")],
+)
+def test_what_is_no_host_is_refused(changed: dict[str, int], complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        BuildHost(**changed)

@@ -1,0 +1,145 @@
+"""Maps of the gate's effect on made-up full hosts: designs, sizes of effects, table, figure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.show.figures.gate_map import gate_map
+from pagealloc_model.studies.workload.gate_effects import (
+    NONE,
+    OPPOSITE,
+    OUTCOMES,
+    POSTED,
+    SIZES,
+    SMALLER,
+    UNKNOWN,
+    by_axis,
+    gate_effects,
+    size_of,
+)
+from pagealloc_model.studies.workload.gate_map_table import gate_map_table
+from pagealloc_model.studies.workload.pressure_map import AXES, FAULTS, GATE_ORDER, design, run_map
+from pagealloc_model.studies.workload.shipped_map import DESIGNS, SEEDS, shipped_map
+
+
+def test_a_design_fills_the_ranges_of_its_axes() -> None:
+    hosts = design(20)
+    pd.testing.assert_frame_equal(hosts, design(20))
+    for axis in AXES:
+        values = hosts[axis.name]
+        assert values.between(axis.low * 0.99, axis.high).all()
+        assert (values < axis.at(0.2)).any()
+        assert (values > axis.at(0.8)).any()
+    assert set(hosts["faults"]) == set(FAULTS)
+    narrow = replace(AXES[0], high=2 * AXES[0].low)
+    assert design(5, (narrow,), ("defer",))["atomic_per_s"].max() <= narrow.high
+
+
+def test_a_design_needs_a_point() -> None:
+    with pytest.raises(UsageError, match="at least one point"):
+        design(0)
+
+
+@pytest.mark.parametrize(
+    ("change", "spread", "posted", "size"),
+    [
+        (0.40, 0.1, 0.38, POSTED),
+        (0.40, 0.3, 0.38, NONE),
+        (0.20, 0.01, 0.38, SMALLER),
+        (-0.20, 0.01, 0.38, OPPOSITE),
+        (0.005, 0.0, 0.38, NONE),
+        (-0.60, 0.1, -0.57, POSTED),
+        (0.60, 0.1, -0.57, OPPOSITE),
+        (0.40, float("nan"), 0.38, NONE),
+    ],
+)
+def test_sizes_of_changes(change: float, spread: float, posted: float, size: str) -> None:
+    assert size_of(change, spread, posted) == size
+
+
+def runs(mainline: float, gate: float, tries: int = 50) -> pd.DataFrame:
+    """Two seeds of one host, with these rates of success under both rules."""
+    return pd.DataFrame(
+        {
+            "point": 0,
+            "seed": seed,
+            "gate": order,
+            "reserved_blocks": 20,
+            "whole_blocks": 1,
+            "huge_faults": tries,
+            "thp_success": rate + seed / 100,
+            "compactions": tries,
+            "compaction_success": rate + seed / 100,
+            "pgscan_kswapd": 1000 * (1 - rate),
+        }
+        for order, rate in ((0, mainline), (GATE_ORDER, gate))
+        for seed in (0, 1)
+    )
+
+
+def test_effects_are_paired_by_seed_and_held_against_posted_levels() -> None:
+    effects = gate_effects(design(1), runs(0.04, 0.5)).set_index("outcome")
+    assert effects["size"].to_dict() == {
+        "thp_success": POSTED,
+        "compaction_success": POSTED,
+        "pgscan_kswapd": SMALLER,
+    }
+    assert effects["at_posted_levels"].to_dict() == {
+        "thp_success": True,
+        "compaction_success": False,
+        "pgscan_kswapd": False,
+    }
+    assert effects.loc["thp_success", "spread"] == pytest.approx(0)
+
+
+def test_too_few_tries_give_no_rate() -> None:
+    effects = gate_effects(design(1), runs(0.04, 0.5, tries=4)).set_index("outcome")
+    assert effects["size"].to_list() == [UNKNOWN, UNKNOWN, SMALLER]
+
+
+def test_a_run_of_a_host_has_both_rules_and_all_outcomes() -> None:
+    quiet = design(1).assign(atomic_per_s=3000, cache_pages_per_s=3000, huge_per_s=2)
+    made = run_map(quiet, 1)
+    assert made["gate"].to_list() == [0, GATE_ORDER]
+    assert made.loc[1, "reserved_blocks"] == 0
+    assert {each.name for each in OUTCOMES} <= set(made.columns)
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_the_map_in_data_is_of_the_designs_that_are_named(name: str) -> None:
+    points, axes, faults = DESIGNS[name]
+    effects = shipped_map(name)
+    shipped = effects[effects["outcome"] == "thp_success"].reset_index(drop=True)
+    hosts = design(points, axes, faults)
+    pd.testing.assert_frame_equal(shipped[hosts.columns], hosts, check_dtype=False)
+    assert SEEDS > 1
+    counted = by_axis(effects, axes)
+    per_axis = counted.groupby(["outcome", "axis"])[list(SIZES)].sum().sum(axis=1)
+    assert (per_axis == points).all()
+
+
+def test_there_is_no_map_of_another_name() -> None:
+    with pytest.raises(UsageError, match="wide, near"):
+        shipped_map("far")
+
+
+def test_the_table_fits_a_mail_and_names_the_points_of_posted_size() -> None:
+    text = gate_map_table(shipped_map("near"), DESIGNS["near"][1])
+    assert text.isascii()
+    assert max(map(len, text.splitlines())) <= 72
+    posted = (shipped_map("near")["size"] == POSTED).sum()
+    assert text.count("mainline's\n") + text.count("mainline's reserve") >= posted > 0
+    nothing = gate_effects(design(1), runs(0.5, 0.5))
+    assert "No point shows an effect of the posted size." in gate_map_table(nothing)
+
+
+def test_the_figure_marks_every_point_once_per_outcome() -> None:
+    effects = shipped_map()
+    figure = gate_map(effects, "cache_pages_per_s", "huge_per_s")
+    drawn = sum(len(trace.x) for trace in figure.data)
+    assert drawn == len(effects)
+    assert {trace.name for trace in figure.data} == set(effects["size"])

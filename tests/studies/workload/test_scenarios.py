@@ -1,0 +1,102 @@
+"""Synthetic demand: what is asked for and freed, and what drains of it hold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.policy.policy import Policy
+from pagealloc_model.recording.machine import Machine
+from pagealloc_model.recording.made_up_machine import made_up_machine
+from pagealloc_model.studies.workload.run import ScenarioRun, run_scenario
+from pagealloc_model.studies.workload.scenarios import SCENARIOS, exit_avalanche, purgers
+
+RULES = KernelRules.preset("6.18")
+
+
+def machine(gib: float = 1, nr_cpus: int = 4, nodes: int = 1) -> Machine:
+    return made_up_machine(gib, nr_cpus, RULES, nodes=nodes)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_everything_is_allocated_once_and_freed_later(name: str) -> None:
+    scenario = SCENARIOS[name](machine())
+    events = scenario.events
+    assert (np.diff(events["time_ns"]) >= 0).all()
+    allocated = events[events["operation"] == at.ALLOC]
+    freed = events[events["operation"] == at.FREE]
+    assert sorted(allocated["object"]) == sorted(freed["object"]) == list(range(scenario.objects))
+    when = np.zeros(scenario.objects, np.int64)
+    when[allocated["object"]] = allocated["time_ns"]
+    assert (freed["time_ns"] > when[freed["object"]]).all()
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_seed_gives_the_same_demand_again(name: str) -> None:
+    first, again, other = (SCENARIOS[name](machine(), seed=seed) for seed in (3, 3, 4))
+    assert np.array_equal(first.events, again.events)
+    assert not np.array_equal(first.events["time_ns"], other.events["time_ns"])
+
+
+def test_a_machine_has_the_memory_asked_for() -> None:
+    small, large = machine(), machine(1024, 316)
+    assert [zone.name for zone in small.zones] == ["DMA", "DMA32", "Normal"]
+    assert sum(zone.managed for zone in small.zones) == 1 << 18
+    assert sum(zone.managed for zone in large.zones) == 1024 << 18
+    normal = large.zones[2]
+    assert normal.min < normal.low < normal.high
+    assert large.zones[0].lowmem_reserve[2] == (large.zones[1].managed + normal.managed) // 256
+    assert machine(4, 4, nodes=2).cpu_nodes == (0, 1, 0, 1)
+
+
+@pytest.mark.parametrize(("gib", "nr_cpus", "nodes"), [(0, 1, 1), (1, 0, 1), (1, 1, 0)])
+def test_no_machine_is_refused(gib: float, nr_cpus: int, nodes: int) -> None:
+    with pytest.raises(UsageError, match="needs a CPU"):
+        machine(gib, nr_cpus, nodes)
+
+
+def test_somebody_must_allocate() -> None:
+    with pytest.raises(UsageError, match="at least one must purge"):
+        purgers(machine(), purging_cpus=4)
+
+
+@pytest.fixture(scope="module")
+def runs() -> dict[bool, ScenarioRun]:
+    scenario = exit_avalanche(machine(), pages=6000, reclaimers=1)
+    return {
+        batched: run_scenario(
+            scenario,
+            Policy(pcp_free_batched=batched, pcp_drain_batched=batched),
+            rules=RULES,
+        )
+        for batched in (False, True)
+    }
+
+
+def test_an_exit_drains_thousands_of_pages_at_once_unless_batched(
+    runs: dict[bool, ScenarioRun],
+) -> None:
+    longest = {
+        batched: run.transactions_full.query("site == 'drain'").groupby("cause")["pages"].max()
+        for batched, run in runs.items()
+    }
+    assert longest[False]["commit"] == 2016
+    assert longest[False]["drain_all"] > 63
+    assert longest[True].max() == 63
+    assert runs[False].unlogged == runs[False].failed == 0
+
+
+def test_batches_shorten_waits(runs: dict[bool, ScenarioRun]) -> None:
+    waits = {batched: run.times().acquisitions["wait_ns"].max() for batched, run in runs.items()}
+    assert waits[True] < waits[False]
+
+
+def test_reclaim_caps_what_an_exit_drains() -> None:
+    """S4.6: RECLAIM_ACTIVE limits the lists to 4 batches, so a drain is 3 of them at most."""
+    scenario = exit_avalanche(machine(), pages=6000, reclaim_active=True)
+    run = run_scenario(scenario, Policy(pcp_free_batched=False), rules=RULES)
+    commits = run.transactions_full.query("cause == 'commit'")["pages"]
+    assert commits.max() <= 3 * 63

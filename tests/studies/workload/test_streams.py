@@ -1,0 +1,99 @@
+"""Demand made part by part: the same as in memory, in order, and again and again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pagealloc_model as pm
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.studies.workload import copied_streams, rounds
+from tests.small_recordings import shipped_bundle
+
+
+@pytest.fixture(scope="module")
+def recording() -> pm.Bundle:
+    return shipped_bundle("kbuild")
+
+
+@pytest.fixture(scope="module")
+def thrice(recording: pm.Bundle) -> pm.EventStream:
+    return pm.scaled_stream(recording, 4, gib=32, rounds=3)
+
+
+@pytest.mark.parametrize("part_events", [20_000, 1 << 20])
+def test_a_stream_replays_as_its_events_in_memory(
+    recording: pm.Bundle, monkeypatch: pytest.MonkeyPatch, part_events: int
+) -> None:
+    whole = pm.run_scenario(pm.scaled_up(recording, 4), rules="6.18")
+    monkeypatch.setattr(copied_streams, "PART_EVENTS", part_events)
+    stream = pm.scaled_stream(recording, 4)
+    run = pm.run_stream(stream, rules="6.18")
+    assert run.events == stream.events == len(whole.scenario.events)
+    longest = max(map(len, stream.parts()))
+    assert longest < max(2 * part_events, len(recording.trace))
+    for name in ("pages", "blocks", "st"):
+        assert np.array_equal(getattr(run.final, name), getattr(whole.final, name)), name
+    assert np.array_equal(run.samples.time_ns, whole.samples.time_ns)
+    assert np.array_equal(run.samples.free_buddies, whole.samples.free_buddies)
+    sizes = ["node", "zone", "cpu", "site", "cause", "objects"]
+    counted = whole.transactions_full.groupby(sizes).size().rename("transactions").reset_index()
+    pd.testing.assert_frame_equal(run.transactions, counted)
+
+
+def test_parts_do_not_change_the_events(
+    recording: pm.Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = pm.scaled_up(recording, 6)
+    monkeypatch.setattr(copied_streams, "PART_EVENTS", 10_007)
+    assert np.array_equal(whole.events, pm.scaled_up(recording, 6).events)
+
+
+def test_rounds_follow_each_other(thrice: pm.EventStream) -> None:
+    parts = list(thrice.parts())
+    events = np.concatenate(parts)
+    assert len(events) == thrice.events
+    assert (np.diff(events["time_ns"]) >= 0).all()
+    assert int(events["object"].max()) < thrice.objects
+
+
+def test_a_round_ends_as_it_began(thrice: pm.EventStream) -> None:
+    """Nothing is freed that does not live, nothing allocated that does; rounds do the same."""
+    events = np.concatenate(list(thrice.parts()))
+    events = events[events["object"] >= 0]
+    pages = np.int64(1) << events["order"].astype(np.int64)
+    signed = np.where(events["operation"] == at.FREE, -pages, pages)
+    by_object = np.argsort(events["object"], kind="stable")
+    levels = np.cumsum(signed[by_object])
+    begins = np.flatnonzero(np.diff(events["object"][by_object], prepend=-1))
+    before = np.repeat((levels - signed[by_object])[begins], np.diff([*begins, len(levels)]))
+    alive = levels - before
+    assert alive.min() == 0
+    is_allocation = events["operation"][by_object] != at.FREE
+    assert (alive[is_allocation] == pages[by_object][is_allocation]).all()
+
+
+def test_rounds_kept_and_made_anew_are_the_same(
+    recording: pm.Bundle, thrice: pm.EventStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = np.concatenate(list(thrice.parts()))
+    monkeypatch.setattr(rounds, "KEPT_EVENTS", 0)
+    assert np.array_equal(kept, np.concatenate(list(thrice.parts())))
+
+
+def test_no_request_of_a_later_round_fails(thrice: pm.EventStream) -> None:
+    run = pm.run_stream(thrice, rules="6.18")
+    assert run.failed == run.orphan_frees == run.unlogged == 0
+    assert run.final.check() == []
+
+
+def test_no_rounds_are_refused(recording: pm.Bundle) -> None:
+    with pytest.raises(UsageError, match="0 rounds"):
+        pm.scaled_stream(recording, 4, rounds=0)
+
+
+def test_a_run_can_be_cancelled(thrice: pm.EventStream) -> None:
+    with pytest.raises(pm.Cancelled):
+        pm.run_stream(thrice, rules="6.18", cancel=lambda: True)

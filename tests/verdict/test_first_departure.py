@@ -1,0 +1,66 @@
+"""Where a prediction first departs from its recording."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pagealloc_model as pm
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.predicted.replay import Replay
+from pagealloc_model.recording.trace.columns import Trace
+from pagealloc_model.verdict.first_departure import first_departures
+from tests.small_recordings import shipped_bundle
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    return shipped_bundle("kbuild").trace
+
+
+@pytest.fixture(scope="module")
+def predicted() -> Replay:
+    return pm.replay(shipped_bundle("kbuild"))
+
+
+def test_until_the_first_other_page_the_pages_are_the_kernels(
+    trace: Trace, predicted: Replay
+) -> None:
+    found = first_departures(trace, predicted, predicted.transactions_full)
+    assert [each.what for each in found] == ["page"]
+    events, objects = predicted.demand.events, predicted.demand.objects
+    asked = events[events["operation"] == at.ALLOC]
+    same = objects["pfn"][asked["object"]] == predicted.places[asked["object"]]
+    first = int(np.flatnonzero(~same)[0])
+    assert same[:first].all()
+    after = (int(asked["time_ns"][first]) - int(trace.demand_span_ns[0])) / 1e9
+    assert found[0].time_s == after
+    assert found[0].measured == f"frame {objects['pfn'][asked['object'][first]]}"
+    assert found[0].words().startswith(f"page: {after:.6f} s")
+
+
+def refills_of_cpu_1(predicted: Replay) -> pd.DataFrame:
+    table = predicted.transactions_full
+    return table[(table["site"] == "refill") & (table["cpu"] == 1)].sort_values("time_ns")
+
+
+def test_a_refill_of_another_size_is_the_first_departure(trace: Trace, predicted: Replay) -> None:
+    measured = predicted.transactions_full.copy()
+    rows = refills_of_cpu_1(predicted).index
+    measured.loc[rows[2:], "pages"] += 1
+    found = {each.what: each for each in first_departures(trace, predicted, measured)}
+    assert set(found) == {"page", "refill on CPU 1"}
+    departure = found["refill on CPU 1"]
+    time_ns = int(measured.loc[rows[2], "time_ns"])
+    assert departure.time_s == (time_ns - int(trace.demand_span_ns[0])) / 1e9
+    assert departure.measured == f"{measured.loc[rows[2], 'pages']} pages"
+    assert departure.predicted == f"{measured.loc[rows[2], 'pages'] - 1} pages"
+    assert departure.cause.startswith("the 2 before it")
+
+
+def test_a_refill_that_never_came_is_a_departure(trace: Trace, predicted: Replay) -> None:
+    last = refills_of_cpu_1(predicted).index[-1]
+    found = first_departures(trace, predicted, predicted.transactions_full.drop(index=last))
+    (departure,) = [each for each in found if each.what == "refill on CPU 1"]
+    assert (departure.measured, departure.kernel_function) == ("none", "rmqueue_bulk")

@@ -1,0 +1,87 @@
+"""Measured and predicted lock traffic in one table; costs fitted to a recording."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from pagealloc_model.cli import main
+from pagealloc_model.measured.lock_cost_fit import fit_lock_costs
+from pagealloc_model.policy.lock_costs import LockCosts
+from pagealloc_model.predicted.locks.lock_spread import with_spread
+from pagealloc_model.verdict.lock_comparison import (
+    KEYS,
+    NOT_MODELLED,
+    SITES,
+    LockComparison,
+    compare_locks,
+)
+from tests.small_recordings import shipped_bundle
+
+
+@pytest.fixture(scope="module")
+def xfree() -> LockComparison:
+    return compare_locks(shipped_bundle("xfree"))
+
+
+def test_both_sides_are_in_one_table(xfree: LockComparison) -> None:
+    table = xfree.table
+    assert set(table["source"]) == {"measured", "predicted"}
+    assert not table.duplicated([*KEYS, "source"]).any()
+    measured = table[table["source"] == "measured"]
+    assert measured["hold_ns"].isna().all()
+    predicted = table[table["source"] == "predicted"]
+    assert predicted["hold_ns"].notna().all()
+    assert predicted["acquisitions"].sum() == len(xfree.times.acquisitions)
+
+
+def test_totals_by_site_come_from_the_table(xfree: LockComparison) -> None:
+    by_site = xfree.by_site.set_index("site")
+    refills = xfree.measured.transactions_full.query("site == 'refill'")
+    assert by_site.loc["refill", "acquisitions_measured"] == len(refills)
+    assert by_site.loc["refill", "pages_measured"] == refills["pages"].sum()
+    assert abs(by_site.loc["refill", "pages_per_acquisition_error"]) < 0.15
+
+
+def test_every_site_has_a_row_and_what_nobody_knows_is_na(xfree: LockComparison) -> None:
+    """Refills are measured, boost resets only modelled, scans of compaction neither."""
+    by_site = xfree.by_site.set_index("site")
+    assert set(by_site.index) == {*SITES, *NOT_MODELLED, "other"}
+    sides = ["acquisitions_measured", "acquisitions_predicted"]
+    assert by_site.loc["refill", sides].notna().all()
+    assert by_site.loc["boost_reset", sides].isna().tolist() == [True, False]
+    assert by_site.loc[list(NOT_MODELLED)].isna().all(axis=None)
+
+
+def test_the_command_names_what_is_off_and_by_how_much_times_vary(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = str(shipped_bundle("xfree").path)
+    assert main(["locks", path]) == 0
+    text = capsys.readouterr().out
+    assert "Off by more than 5%:" in text
+    assert "us, low" in text
+    assert all(len(line) <= 72 for line in text.splitlines())
+    assert main(["locks", path, "--csv"]) == 0
+    assert capsys.readouterr().out.startswith("time_ns,")
+
+
+def test_contended_acquisitions_have_a_measured_side(xfree: LockComparison) -> None:
+    contended = xfree.table.groupby("source")["contended"].sum()
+    assert contended["measured"] == len(xfree.measured.contention.waits) > 0
+
+
+def test_costs_are_fitted_where_there_are_steps_enough() -> None:
+    fitted = fit_lock_costs(shipped_bundle("xfree").trace, "xfree")
+    assert fitted.object.origin == "fitted from xfree"
+    assert fitted.object.low_ns <= fitted.object.ns <= fitted.object.high_ns
+    assert fitted.event.ns > fitted.object.ns, "most of a traced step is the event"
+    assert fitted.acquire == LockCosts().acquire
+    assert fitted.untraced().event.ns == 0
+
+
+def test_results_are_spread_over_costs_tenfold_apart(xfree: LockComparison) -> None:
+    spread = with_spread(xfree.predicted.log, xfree.predicted.machine).set_index("result")
+    holds = spread.loc["longest hold, refill (us)"]
+    assert holds["high"] / holds["low"] == pytest.approx(10, rel=0.02)
+    assert pd.notna(spread["value"]).all()

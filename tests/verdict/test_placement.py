@@ -1,0 +1,379 @@
+"""Choices judged alone: hand-made misses of each kind, an independent kernel, faults, real cuts."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import pagealloc_model as pm
+from pagealloc_model.allocator.choices.judging import CHOICES
+from pagealloc_model.show.post import choice_table, miss_list
+from pagealloc_model.verdict.choices.placement import Placement
+from tests.judged_shares import shares
+from tests.oracle_recording import record
+from tests.small_recordings import NORMAL, EventText, TimedEvents, shipped_bundle, write_bundle
+
+FIRST = 1024
+"""A page frame at a pageblock's start, far from others."""
+
+
+def judged(directory: Path, events: EventText) -> Placement:
+    """Judge events that come without any state file."""
+    bundle = write_bundle(directory / "bundle", events, snapshots=False, page_flags=False)
+    return pm.judge_placement(pm.open(bundle))
+
+
+NORMAL_FIRST = NORMAL.first_free
+
+
+def judge_with_zones(directory: Path, events: EventText) -> Placement:
+    """Judge events of the small machine, whose state files tell its zones."""
+    return pm.judge_placement(pm.open(write_bundle(directory / "bundle", events)))
+
+
+def outcome(placement: Placement, choice: str, scope: str = "all") -> tuple[int, int, int]:
+    """Judged, hits and unjudged."""
+    table = placement.choices
+    row = table[(table["choice"] == choice) & (table["scope"] == scope)].iloc[0]
+    return int(row.judged), int(row.hits), int(row.unjudged)
+
+
+def missed(placement: Placement, choice: str) -> list[tuple[int, int]]:
+    """Predicted and actual of each miss."""
+    misses = placement.misses[placement.misses["choice"] == choice]
+    return [(int(row.predicted), int(row.actual)) for row in misses.itertuples()]
+
+
+def refilled() -> TimedEvents:
+    """A refill of eight pages, of which the first is allocated."""
+    events = TimedEvents()
+    events.locked(*range(FIRST, FIRST + 8))
+    events.alloc(FIRST)
+    return events
+
+
+class TestListsHandOutTheirHead:
+    def test_refilled_pages_go_in_order_and_freed_ones_come_back_first(
+        self, tmp_path: Path
+    ) -> None:
+        events = refilled()
+        events.alloc(FIRST + 1)
+        events.free(FIRST)
+        events.alloc(FIRST)
+        events.alloc(FIRST + 2)
+        assert outcome(judged(tmp_path, events), "pcp_pop") == (4, 4, 0)
+
+    def test_another_page_than_the_head_is_a_miss(self, tmp_path: Path) -> None:
+        events = refilled()
+        events.alloc(FIRST + 2)
+        events.alloc(FIRST + 1)
+        placement = judged(tmp_path, events)
+        assert missed(placement, "pcp_pop") == [(FIRST + 1, FIRST + 2)]
+        assert outcome(placement, "pcp_pop") == (3, 2, 0)
+
+    def test_pages_listed_since_the_start_are_not_judged(self, tmp_path: Path) -> None:
+        events = TimedEvents()
+        for page in range(4):
+            events.alloc(FIRST + page)
+        assert outcome(judged(tmp_path, events), "pcp_pop") == (0, 0, 4)
+
+    def test_a_page_that_left_without_an_event_makes_the_next_choice_unjudged(
+        self, tmp_path: Path
+    ) -> None:
+        events = refilled()
+        events.alloc(FIRST + 2)
+        events.free(FIRST + 1)
+        events.alloc(FIRST + 1)
+        placement = judged(tmp_path, events)
+        assert outcome(placement, "pcp_pop") == (2, 2, 1)
+        assert placement.repairs["pages that left a per-CPU list without an event"] == 1
+
+    def test_a_batch_enters_the_list_page_by_page_after_all_its_frees(self, tmp_path: Path) -> None:
+        events = refilled()
+        events.alloc(FIRST + 1)
+        events.free(FIRST)
+        events.free(FIRST + 1)
+        events.batched(FIRST)
+        events.batched(FIRST + 1)
+        events.alloc(FIRST + 1)
+        events.alloc(FIRST)
+        assert outcome(judged(tmp_path, events), "pcp_pop") == (4, 4, 0)
+
+    def test_an_interrupt_within_a_batch_frees_to_the_buddy(self, tmp_path: Path) -> None:
+        events = refilled()
+        for page in (1, 2, 3):
+            events.alloc(FIRST + page)
+        events.free(FIRST)
+        events.free(FIRST + 1)
+        events.batched(FIRST)
+        events.free(FIRST + 3)
+        events.batched(FIRST + 1)
+        events.alloc(FIRST + 1)
+        events.alloc(FIRST)
+        placement = judged(tmp_path, events)
+        assert placement.nested == 1
+        assert missed(placement, "pcp_pop") == []
+
+    def test_an_interrupt_finds_lists_of_another_zone_unlocked(self, tmp_path: Path) -> None:
+        events = refilled()
+        for page in (1, 2):
+            events.alloc(FIRST + page)
+        events.locked(NORMAL_FIRST)
+        events.alloc(NORMAL_FIRST)
+        events.free(FIRST)
+        events.free(FIRST + 1)
+        events.batched(FIRST)
+        events.free(NORMAL_FIRST)
+        events.batched(FIRST + 1)
+        events.alloc(NORMAL_FIRST)
+        placement = judge_with_zones(tmp_path, events)
+        assert placement.nested == 0
+        assert missed(placement, "pcp_pop") == []
+
+
+class TestRefillsFollowAnEmptyList:
+    def test_a_refill_beside_a_page_is_a_miss(self, tmp_path: Path) -> None:
+        events = refilled()
+        events.locked(FIRST + 64, FIRST + 65)
+        events.alloc(FIRST + 64)
+        for page in range(1, 8):
+            events.alloc(FIRST + page)
+        assert missed(judged(tmp_path, events), "refill_when") == [(0, 2)]
+
+    def test_no_size_is_judged_where_no_snapshot_shows_the_limits(self, tmp_path: Path) -> None:
+        events = TimedEvents()
+        for first in (FIRST, FIRST + 256):
+            for page in range(first, first + 2 * 8, 8):
+                events.locked(page, order=3)
+            events.alloc(first, order=3)
+            events.alloc(first + 8, order=3)
+        assert outcome(judged(tmp_path, events), "refill_size") == (0, 0, 2)
+
+
+class TestTheBuddyIsCutFromTheSmallestFit:
+    def events(self) -> TimedEvents:
+        """A buddy of 16 pages that events show to be free, and one page taken from it."""
+        events = TimedEvents()
+        events.free(FIRST, order=4)
+        events.locked(FIRST, migratetype=1)
+        events.alloc(FIRST, gfp="GFP_HIGHUSER_MOVABLE", migratetype=1)
+        return events
+
+    def test_low_end_first_then_the_page_beside_it(self, tmp_path: Path) -> None:
+        events = self.events()
+        events.locked(FIRST + 1, FIRST + 2, migratetype=1)
+        events.alloc(FIRST + 1, gfp="GFP_HIGHUSER_MOVABLE", migratetype=1)
+        assert outcome(judged(tmp_path, events), "buddy_pfn") == (3, 3, 0)
+
+    def test_a_larger_part_than_needed_is_a_miss(self, tmp_path: Path) -> None:
+        events = self.events()
+        events.locked(FIRST + 8, migratetype=1)
+        events.alloc(FIRST + 8, gfp="GFP_HIGHUSER_MOVABLE", migratetype=1)
+        assert missed(judged(tmp_path, events), "buddy_pfn") == [(FIRST + 1, FIRST + 8)]
+
+    def test_pages_free_since_the_start_are_not_judged(self, tmp_path: Path) -> None:
+        events = TimedEvents()
+        events.locked(FIRST, FIRST + 9)
+        events.alloc(FIRST)
+        assert outcome(judged(tmp_path, events), "buddy_pfn") == (0, 0, 2)
+
+
+class TestFallbacks:
+    def events(self, owned: int, taken: int) -> TimedEvents:
+        events = TimedEvents()
+        events.free(FIRST, order=4)
+        events.free(FIRST + 64, order=0)
+        events.drained(FIRST + 64, migratetype=1)
+        if owned:
+            events.locked(taken, migratetype=0)
+        events.fallback(taken, found=4, owned=owned)
+        events.alloc(taken)
+        return events
+
+    def test_a_claim_where_the_block_is_worth_it(self, tmp_path: Path) -> None:
+        placement = judged(tmp_path, self.events(1, FIRST + 64))
+        assert missed(placement, "fallback") == []
+        assert outcome(placement, "fallback")[0] == 1
+
+    def test_a_steal_in_its_place_is_a_miss(self, tmp_path: Path) -> None:
+        assert missed(judged(tmp_path, self.events(0, FIRST)), "fallback") == [(1, 2)]
+
+
+class TestDrainsTakeTheTail:
+    def events(self, drained: tuple[int, ...]) -> TimedEvents:
+        events = refilled()
+        for page in range(1, 8):
+            events.alloc(FIRST + page)
+        for page in range(4):
+            events.free(FIRST + page)
+        events.drained(*(FIRST + page for page in drained))
+        return events
+
+    def test_coldest_first(self, tmp_path: Path) -> None:
+        assert outcome(judged(tmp_path, self.events((0, 1, 2))), "drain_page") == (3, 3, 0)
+
+    def test_a_warmer_page_is_a_miss(self, tmp_path: Path) -> None:
+        placement = judged(tmp_path, self.events((1, 0, 2)))
+        assert missed(placement, "drain_page") == [(FIRST, FIRST + 1)]
+
+
+class TestAnIndependentKernel:
+    """The oracle's own choices, written down as a recording, are the model's, one by one."""
+
+    @pytest.mark.parametrize("seed", [1, 2, 3])
+    @pytest.mark.parametrize("orders", [(0,), (0, 0, 4, 5, 1), (0, 0, 0, 1, 2, 3, 9)])
+    def test_pages_are_all_as_the_model_names_them(
+        self, seed: int, orders: tuple[int, ...], tmp_path: Path
+    ) -> None:
+        placement = pm.judge_placement(pm.open(record(tmp_path / "oracle", seed, 800, orders)))
+        for choice in ("pcp_pop", "refill_when", "buddy_pfn", "fallback"):
+            assert missed(placement, choice) == []
+        assert outcome(placement, "pcp_pop")[0] > 100
+        assert outcome(placement, "buddy_pfn")[0] > 50
+
+    def test_sizes_follow_once_snapshots_have_shown_the_limits(self, tmp_path: Path) -> None:
+        placement = pm.judge_placement(pm.open(record(tmp_path / "oracle", 1, 1500)))
+        assert missed(placement, "refill_size") == []
+        assert outcome(placement, "refill_size")[0] > 30
+
+    def test_without_jit_the_outcome_is_the_same(self, checkout: Path, tmp_path: Path) -> None:
+        bundle = record(tmp_path / "oracle", 1, 200)
+        assert _interpreted(checkout, checkout, bundle) == shares(bundle)
+
+
+FAULTS = {
+    "zone": (
+        "watermark",
+        "    return free - needed - st[region + at.ZONE_LOWMEM_RESERVE + highest_type]\n",
+        "    return needed - free\n",
+    ),
+    "refill_size": ("pcp", "wanted = base << st", "wanted = base << 1 + st"),
+    "buddy_pfn": (
+        "buddy",
+        "        pfn = st[free_list_at(zone, current, migratetype) + at.HEAD]\n",
+        "        pfn = st[free_list_at(zone, current, migratetype) + at.TAIL]\n",
+    ),
+    "drain_page": (
+        "pcp",
+        "        if index == lists:\n            index = 0\n    return index",
+        "        if index == lists:\n            index = 0\n"
+        "    return index if st[pcp + at.PCP_LISTS + at.TAIL] < 0 else 0",
+    ),
+}
+"""By choice: kernel source, text as it is, once in the file, and a fault in its place."""
+
+
+@pytest.mark.parametrize("choice", FAULTS)
+def test_a_fault_in_a_choice_lowers_its_share(choice: str, checkout: Path, tmp_path: Path) -> None:
+    module, right, wrong = FAULTS[choice]
+    bundle = record(tmp_path / "oracle", 1, 400)
+    copy = tmp_path / "faulty" / "pagealloc_model"
+    shutil.copytree(checkout / "pagealloc_model", copy, ignore=shutil.ignore_patterns("__py*"))
+    source = copy / "allocator" / f"{module}.py"
+    text = source.read_text()
+    assert text.count(right) == 1
+    source.write_text(text.replace(right, wrong))
+    sound = _share(_interpreted(checkout, checkout, bundle), choice)
+    assert _share(_interpreted(checkout, copy.parent, bundle), choice) < sound - 0.01
+
+
+def _interpreted(checkout: Path, package_parent: Path, bundle: Path) -> list[list[object]]:
+    """Shares that a package run by Python yields."""
+    path = os.pathsep.join((str(package_parent), str(checkout)))
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.judged_shares", str(bundle)],
+        cwd=package_parent,
+        env=os.environ | {"PYTHONPATH": path, "NUMBA_DISABLE_JIT": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    rows: list[list[object]] = json.loads(done.stdout)
+    return rows
+
+
+def _share(rows: list[list[object]], choice: str) -> float:
+    found = next(row for row in rows if row[:2] == [choice, "all"])
+    return float(str(found[3])) / float(str(found[2]))
+
+
+PAGE_SHARES = {"kbuild": 0.999, "xfree": 0.999, "highatomic_stock": 0.98, "highatomic_gate3": 0.98}
+"""Shares that the shipped recordings reach in every choice of pages, at least."""
+
+
+@pytest.fixture(scope="module", params=PAGE_SHARES)
+def shipped_placement(request: pytest.FixtureRequest) -> tuple[str, Placement]:
+    return request.param, pm.judge_placement(shipped_bundle(request.param))
+
+
+ZONE_SHARES = {"kbuild": 1.0, "xfree": 1.0, "highatomic_stock": 0.99, "highatomic_gate3": 0.97}
+"""The same of the zone that serves a request."""
+
+
+class TestShippedRecordings:
+    def test_zones_are_named_far_from_a_mark_and_mostly_near_one(
+        self, shipped_placement: tuple[str, Placement]
+    ) -> None:
+        name, placement = shipped_placement
+        judged_count, hits, _ = outcome(placement, "zone")
+        assert hits >= ZONE_SHARES[name] * judged_count
+        classes = placement.zone_classes
+        assert classes["judged"].sum() == judged_count
+        far = classes[classes["margin_at_least"] == 1024]
+        assert far["hits"].sum() >= 0.998 * far["judged"].sum()
+
+    def test_pages_are_named_from_the_true_state(
+        self, shipped_placement: tuple[str, Placement]
+    ) -> None:
+        name, placement = shipped_placement
+        for choice in ("pcp_pop", "refill_when", "buddy_pfn", "drain_page"):
+            judged_count, hits, unjudged = outcome(placement, choice)
+            assert hits >= PAGE_SHARES[name] * judged_count, choice
+            assert judged_count > unjudged, choice
+
+    def test_every_choice_is_counted_once_in_each_partition(
+        self, shipped_placement: tuple[str, Placement]
+    ) -> None:
+        _, placement = shipped_placement
+        table = placement.choices.assign(kind=placement.choices["scope"].str.split("=").str[0])
+        sums = table.groupby(["choice", "kind"])[["judged", "hits", "unjudged"]].sum()
+        for choice in CHOICES:
+            for kind in sums.loc[choice].index:
+                assert tuple(sums.loc[(choice, kind)]) == tuple(sums.loc[(choice, "all")])
+        bins = placement.over_time.groupby("choice")[["judged", "unjudged"]].sum()
+        for choice in bins.index:
+            assert tuple(bins.loc[choice]) == tuple(
+                sums.loc[(choice, "all")][["judged", "unjudged"]]
+            )
+
+    def test_text_is_narrow_ascii(self, shipped_placement: tuple[str, Placement]) -> None:
+        _, placement = shipped_placement
+        for text in (choice_table(placement), miss_list(placement)):
+            assert text.isascii()
+            assert max(map(len, text.splitlines()), default=0) <= 72
+
+
+def test_validate_puts_the_shares_among_its_metrics() -> None:
+    validation = pm.validate(shipped_bundle("xfree"), resync=True)
+    described = validation.to_dict()
+    exact = pd.DataFrame(described["metrics"]).query("metric == 'placement_exact_resync'")
+    scopes = set(exact["scope"])
+    assert {"all", "order=0", "migratetype=Movable", "cpu=0", "choice=buddy_pfn"} <= scopes
+    overall = exact.set_index("scope").loc["all"]
+    assert overall["predicted"] >= 0.999 > overall["null"]
+    assert {row["choice"] for row in described["choices"]} == set(CHOICES)
+    assert all(row["kernel_function"] and row["event"] for row in described["missed_choices"])
+    assert "choices" not in pm.validate(shipped_bundle("xfree")).to_dict()
+
+
+def test_kernels_whose_lists_do_not_follow_block_types_are_refused(tmp_path: Path) -> None:
+    bundle = pm.open(write_bundle(tmp_path / "bundle", release="6.1.192"))
+    with pytest.raises(pm.PolicyError, match=r"6\.12 on"):
+        pm.judge_placement(bundle)

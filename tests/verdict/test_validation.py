@@ -1,0 +1,230 @@
+"""Validation: the error table, checked by hand; comparisons with null models; its JSON."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pagealloc_model as pm
+from pagealloc_model.cli.output import json_text
+from pagealloc_model.predicted.prepared import start_snapshots
+from pagealloc_model.recording.trace.columns import Event
+from pagealloc_model.verdict.validation import Validation
+from tests.small_recordings import shipped_bundle, write_bundle
+
+COLUMNS = [
+    "metric",
+    "scope",
+    "measured",
+    "predicted",
+    "error",
+    "unit",
+    "null_model",
+    "null",
+    "null_error",
+    "kind",
+]
+JSON_KEYS = {
+    "recording",
+    "kernel",
+    "rules",
+    "rule_evidence",
+    "policy",
+    "start_state",
+    "events",
+    "lost",
+    "orphan_frees",
+    "divergences",
+    "metrics",
+}
+SHIPPED = ("kbuild", "xfree", "highatomic_stock", "highatomic_gate3")
+
+
+@pytest.fixture(scope="module", params=SHIPPED)
+def validation(request: pytest.FixtureRequest) -> Validation:
+    return pm.validate(shipped_bundle(request.param))
+
+
+@pytest.fixture(scope="module")
+def xfree() -> Validation:
+    return pm.validate(shipped_bundle("xfree"))
+
+
+def row_of(errors: pd.DataFrame, metric: str, scope: str) -> pd.Series:
+    chosen = errors[(errors["metric"] == metric) & (errors["scope"] == scope)]
+    assert len(chosen) == 1
+    return chosen.iloc[0]
+
+
+def scored_times(validation: Validation) -> list[int]:
+    """Snapshots after the start and during the demand."""
+    _, start = start_snapshots(validation.bundle)
+    last = validation.bundle.trace.demand_span_ns[1]
+    times = [snapshot.time_ns for snapshot in validation.bundle.snapshots]
+    return [time for time in times if start.time_ns < time <= last]
+
+
+def test_the_table_has_its_columns_and_no_row_twice(validation: Validation) -> None:
+    errors = validation.errors
+    assert list(errors.columns) == COLUMNS
+    assert not errors.duplicated(["metric", "scope"]).any()
+    assert set(errors["kind"]) <= {"predicted", "imposed"}
+    assert (errors["unit"] != "").all()
+
+
+def test_every_row_names_its_null_model(validation: Validation) -> None:
+    errors = validation.errors
+    assert (errors["null_model"].str.len() > 0).all()
+    known = errors[errors["null_model"] != "none"]
+    assert known["null"].notna().all()
+    unknown = errors[errors["null_model"] == "none"]
+    assert unknown["predicted"].isna().all()
+    assert unknown["error"].isna().all()
+
+
+def test_an_error_is_na_only_where_nothing_was_measured(validation: Validation) -> None:
+    errors = validation.errors[validation.errors["error"].isna()]
+    unmeasured = errors["measured"].isna() | (errors["measured"] == 0)
+    assert (unmeasured | errors["predicted"].isna()).all()
+
+
+def test_json_has_the_promised_shape(validation: Validation) -> None:
+    shown = json.loads(json_text(validation.to_dict()))
+    assert set(shown) >= JSON_KEYS
+    assert shown["recording"] == validation.bundle.name
+    assert shown["events"] == len(validation.bundle.trace)
+    assert len(shown["metrics"]) == len(validation.errors)
+    for row in shown["metrics"]:
+        assert set(row) >= {"metric", "scope", "measured", "predicted", "error", "unit"}
+        assert all(value is None or value == value for value in row.values())
+    assert isinstance(shown["start_state"], list) and shown["start_state"]
+    assert shown["divergences"]["orphan_frees"] == shown["orphan_frees"]
+
+
+def test_scored_snapshots_are_those_after_the_start(validation: Validation) -> None:
+    _, start = start_snapshots(validation.bundle)
+    shown = np.unique(validation.snapshots["time_s"])
+    wanted = (np.array(scored_times(validation)) - start.time_ns) / 1e9
+    assert shown == pytest.approx(wanted)
+
+
+def test_notes_say_what_was_imposed_and_what_is_left_out(validation: Validation) -> None:
+    text = "\n".join(validation.notes)
+    assert "imposed from the recording" in text
+    assert validation.replay.rules_origin in validation.notes
+    assert any("compaction" in line for line in validation.not_modelled)
+
+
+def test_rules_that_nothing_vouches_for_stay_visible(validation: Validation) -> None:
+    evidence = validation.rule_evidence
+    assert tuple(each.rule for each in evidence) == validation.replay.rules.rule_names()
+    assert not any(each.contradicted for each in evidence)
+    noted = " ".join(note for note in validation.notes if "source, inferred: " in note)
+    for each in evidence:
+        assert (each.rule in noted) == (each.standing == "inferred" and not each.check)
+
+
+def test_drain_pages_by_hand(xfree: Validation) -> None:
+    trace = xfree.bundle.trace
+    drained = trace.event == Event.PCPU_DRAIN
+    measured = int((1 << trace.order[drained].astype(np.int64)).sum())
+    log = xfree.replay.transactions_full
+    predicted = int(log.loc[log["site"] == "drain", "pages"].sum())
+    freed = (trace.event == Event.FREE) & (trace.order <= 3)
+    null = int((1 << trace.order[freed].astype(np.int64)).sum())
+    row = row_of(xfree.errors, "drain_pages", "all")
+    assert (row["measured"], row["predicted"], row["null"]) == (measured, predicted, null)
+    assert row["error"] == pytest.approx((predicted - measured) / measured)
+    assert row["null_error"] == pytest.approx((null - measured) / measured)
+
+
+def test_free_pages_by_hand(xfree: Validation) -> None:
+    _, start = start_snapshots(xfree.bundle)
+
+    def free_in(snapshot_ns: int) -> int:
+        snapshot = next(s for s in xfree.bundle.snapshots if s.time_ns == snapshot_ns)
+        assert snapshot.pagetypeinfo is not None
+        return sum(
+            buddies << order
+            for row in snapshot.pagetypeinfo.free_lists
+            if row.zone == "Normal"
+            for order, buddies in enumerate(row.buddies)
+        )
+
+    def predicted_in(snapshot_ns: int) -> int:
+        table = xfree.replay.free_pages
+        chosen = (table["time_ns"] == snapshot_ns) & (table["zone"] == "Normal")
+        return int(table.loc[chosen, "pages"].sum())
+
+    times = scored_times(xfree)
+    measured = [free_in(time) for time in times]
+    predicted = [predicted_in(time) for time in times]
+    held = free_in(start.time_ns)
+    spread = max(*measured, held) - min(*measured, held)
+    row = row_of(xfree.errors, "free_pages", "zone=Normal")
+    assert row["measured"] == pytest.approx(np.mean(measured))
+    assert row["predicted"] == pytest.approx(np.mean(predicted))
+    gaps = np.abs(np.array(predicted) - np.array(measured))
+    assert row["error"] == pytest.approx(gaps.mean() / spread)
+    assert row["null_error"] == pytest.approx(np.abs(held - np.array(measured)).mean() / spread)
+
+
+@pytest.mark.parametrize("metric", ["refill_pages", "drain_pages"])
+def test_pages_through_the_lists_are_within_a_tenth(xfree: Validation, metric: str) -> None:
+    assert abs(row_of(xfree.errors, metric, "all")["error"]) <= 0.10
+
+
+@pytest.mark.parametrize(
+    ("name", "metric", "scope"),
+    [
+        ("xfree", "free_pages", "zone=Normal"),
+        ("xfree", "order_distribution_tv", "zone=Normal"),
+        ("xfree", "drain_pages", "all"),
+        ("xfree", "drain_pages", "per time bin"),
+        ("xfree", "refill_transactions", "all"),
+        ("kbuild", "pcp_count", "zone=Normal,cpu=0"),
+        ("kbuild", "pcp_count", "zone=Normal,cpu=1"),
+        ("kbuild", "free_pages", "zone=Normal"),
+        ("highatomic_gate3", "free_pages", "zone=DMA32"),
+    ],
+)
+def test_the_model_beats_its_null_model(name: str, metric: str, scope: str) -> None:
+    row = row_of(pm.validate(shipped_bundle(name)).errors, metric, scope)
+    assert abs(row["error"]) < abs(row["null_error"])
+
+
+def test_what_demand_imposes_is_met(validation: Validation) -> None:
+    row = row_of(validation.errors, "free_and_listed_pages", "all")
+    assert row["kind"] == "imposed"
+    assert row["error"] < 0.15
+
+
+def test_placement_is_far_better_than_chance(validation: Validation) -> None:
+    for metric in ("placement_exact", "placement_block"):
+        row = row_of(validation.errors, metric, "all")
+        assert row["predicted"] > 10 * row["null"]
+
+
+def test_no_snapshot_after_the_start_is_said(tmp_path: Path) -> None:
+    validation = pm.validate(pm.open(write_bundle(tmp_path / "small")))
+    assert any("no snapshot after the start" in line for line in validation.notes)
+    assert not len(validation.snapshots)
+    assert not set(validation.errors["metric"]) & {"free_pages", "pcp_count", "pageblocks"}
+
+
+def test_what_was_never_recorded_is_not_zero(tmp_path: Path) -> None:
+    """Event text without refills and drains cannot say that there were none."""
+    errors = pm.validate(pm.open(write_bundle(tmp_path / "small"))).errors
+    for metric in ("refill_pages", "refill_transactions", "drain_pages", "drain_transactions"):
+        assert pd.isna(row_of(errors, metric, "all")["measured"])
+    assert pd.isna(row_of(errors, "extfrag_events", "all")["measured"])
+
+
+def test_progress_and_cancel_reach_the_replay() -> None:
+    shares: list[float] = []
+    pm.validate(shipped_bundle("highatomic_gate3"), progress=shares.append)
+    assert shares[-1] == 1.0
+    with pytest.raises(pm.Cancelled):
+        pm.validate(shipped_bundle("highatomic_gate3"), cancel=lambda: True)
