@@ -37,8 +37,9 @@ def add_parser(commands: Commands) -> None:
         "--resync",
         action="store_true",
         help="also judge every choice of the kernel alone, from the state its earlier events left "
-        "it in: which page a per-CPU list hands out; when a list is refilled, how far and with "
-        "which pages of the buddy; when it is drained, how far and of which pages; which fallback "
+        "it in: which zone serves a request; which page a per-CPU list hands out; when a list is "
+        "refilled, how far and with which pages of the buddy; when it is drained, how far and of "
+        "which pages; which fallback "
         "is taken. A recording without snapshots is judged so and not replayed",
     )
     parser.add_argument(

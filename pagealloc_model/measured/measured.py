@@ -55,6 +55,7 @@ class Measured:
         free_pages: time_ns, node, zone, order, migratetype, buddies, pages.
         pageblocks: time_ns, node, zone, migratetype, blocks.
         pcp: time_ns, node, zone, cpu, count, high.
+        boosts: time_ns, node, zone, pages: watermark boosts.
         vmstat: name, time_ns, value.
         fallbacks: alloc_migratetype, fallback_migratetype, alloc_order, fallback_order, kind,
             count.
@@ -72,6 +73,7 @@ class Measured:
     free_pages: pd.DataFrame
     pageblocks: pd.DataFrame
     pcp: pd.DataFrame
+    boosts: pd.DataFrame
     vmstat: pd.DataFrame
     fallbacks: pd.DataFrame
     outcomes: pd.DataFrame
@@ -119,6 +121,7 @@ def measure(bundle: Bundle, *, bin_ns: int = DEFAULT_BIN_NS) -> Measured:
         free_pages=states.free_pages_table(bundle.snapshots),
         pageblocks=states.pageblocks_table(bundle.snapshots),
         pcp=states.pcp_table(bundle.snapshots),
+        boosts=states.boosts_table(bundle.snapshots),
         vmstat=states.vmstat_table(bundle.snapshots),
         fallbacks=events.fallbacks_table(
             trace, migratetypes=migratetypes, pageblock_order=pageblock_order

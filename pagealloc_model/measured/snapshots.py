@@ -10,6 +10,7 @@ from pagealloc_model.recording.snapshot import Snapshot
 
 FREE_PAGES = ("time_ns", "node", "zone", "order", "migratetype", "buddies", "pages")
 PAGEBLOCKS = ("time_ns", "node", "zone", "migratetype", "blocks")
+BOOSTS = ("time_ns", "node", "zone", "pages")
 PCP = ("time_ns", "node", "zone", "cpu", "count", "high")
 VMSTAT = ("name", "time_ns", "value")
 
@@ -49,6 +50,20 @@ def _pageblocks(snapshot: Snapshot) -> Iterator[tuple[object, ...]]:
     for row in info.pageblocks:
         for migratetype, blocks in zip(info.migratetypes, row.blocks, strict=True):
             yield (snapshot.time_ns, row.node, row.zone, migratetype, blocks)
+
+
+def boosts_table(snapshots: Iterable[Snapshot]) -> pd.DataFrame:
+    """Watermark boosts by zone, where the kernel prints them."""
+    return _table(
+        BOOSTS,
+        (
+            (snapshot.time_ns, zone.node, zone.name, zone.boost)
+            for snapshot in snapshots
+            for zone in (snapshot.zoneinfo.zones if snapshot.zoneinfo else ())
+            if zone.boost is not None
+        ),
+        nullable=(),
+    )
 
 
 def pcp_table(snapshots: Iterable[Snapshot]) -> pd.DataFrame:

@@ -84,6 +84,13 @@ def pageblocks(machine: Machine, time_ns: np.ndarray, blocks: np.ndarray) -> pd.
     return pd.DataFrame(columns)
 
 
+def boosts(machine: Machine, time_ns: np.ndarray, values: np.ndarray) -> pd.DataFrame:
+    """Watermark boosts by time and zone, pages; `values` has shape (samples, zones)."""
+    columns = _frame(machine, time_ns, (), [])
+    columns["pages"] = values[:, _managed(machine)].ravel()
+    return pd.DataFrame(columns)
+
+
 def pcp(machine: Machine, time_ns: np.ndarray, values: np.ndarray) -> pd.DataFrame:
     """Per-CPU list counts by time, zone, CPU; `values` has shape (samples, zones, cpus, 2)."""
     columns = _frame(machine, time_ns, (machine.nr_cpus,), ["cpu"])

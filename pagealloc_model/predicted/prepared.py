@@ -175,8 +175,15 @@ def _demand(
 ) -> Demand:
     from pagealloc_model.predicted.demand.decay_ticks import recorded_ticks, with_ticks
     from pagealloc_model.predicted.demand.demand import resolve_demand
+    from pagealloc_model.predicted.demand.realtime_tasks import realtime_tasks
 
     demand = resolve_demand(
-        bundle.trace, machine, assumptions, start=start, seed=seed, progress=progress
+        bundle.trace,
+        machine,
+        assumptions,
+        start=start,
+        seed=seed,
+        realtime=realtime_tasks(bundle),
+        progress=progress,
     )
     return with_ticks(demand, recorded_ticks(bundle.trace, bundle.meta, machine))

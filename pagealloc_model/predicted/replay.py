@@ -65,6 +65,7 @@ class Samples:
         free_buddies: int64, shape (samples, zones, orders, migratetypes).
         blocks: int64, shape (samples, zones, migratetypes).
         pcp: int64, shape (samples, zones, cpus, 2): count and high.
+        boosts: int64, shape (samples, zones), pages.
         sites: int64, shape (samples, zones, sites, SITE_WORDS), cumulative.
         list_locks: int64, shape (samples, zones, 3), cumulative, see `list_use.list_words`.
         ownership: int64, shape (samples, zones, SET_STRIDE), cumulative, see
@@ -77,6 +78,7 @@ class Samples:
     free_buddies: np.ndarray
     blocks: np.ndarray
     pcp: np.ndarray
+    boosts: np.ndarray
     sites: np.ndarray
     list_locks: np.ndarray
     ownership: np.ndarray
@@ -148,6 +150,11 @@ class Replay:
     def pcp(self) -> pd.DataFrame:
         """Per-CPU list counts and limits by time, zone and CPU."""
         return tables.pcp(self.machine, self.samples.time_ns, self.samples.pcp)
+
+    @cached_property
+    def boosts(self) -> pd.DataFrame:
+        """time_ns, node, zone, pages: watermark boosts (S1.7)."""
+        return tables.boosts(self.machine, self.samples.time_ns, self.samples.boosts)
 
     @cached_property
     def lock(self) -> pd.DataFrame:
@@ -397,13 +404,14 @@ def _run(
             carrier.settle()
             kept.append(_sample(state, block_counter))
     columns = [np.stack(column) for column in zip(*kept, strict=True)]
-    free_buddies, blocks, pcp, sites, list_locks, ownership, counters = columns
+    free_buddies, blocks, pcp, boosts, sites, list_locks, ownership, counters = columns
     return (
         Samples(
             time_ns=np.array(sampled, np.int64),
             free_buddies=free_buddies,
             blocks=blocks,
             pcp=pcp,
+            boosts=boosts,
             sites=sites,
             list_locks=list_locks,
             ownership=ownership,
@@ -422,6 +430,9 @@ def _sample(state: State, block_counter: BlockCounter) -> tuple[np.ndarray, ...]
         state.free_buddies(),
         block_counter.counts(),
         state.pcp_words(at.PCP_COUNT, 2),
+        np.array(
+            [state.zone_region(zone)[at.ZONE_BOOST] for zone in range(len(state.machine.zones))]
+        ),
         state.sites().sum(axis=1),
         list_words(state),
         ownership_counters(state),

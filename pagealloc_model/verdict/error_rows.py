@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from pagealloc_model.allocator.core.layout import CHAINED
 from pagealloc_model.allocator.core.objects import RECORDED
 from pagealloc_model.measured.measured import Measured
 from pagealloc_model.predicted.replay import Replay
+from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event
 from pagealloc_model.verdict.contention_errors import contention_rows
 from pagealloc_model.verdict.state_errors import ErrorRow, Scored, error_row, relative, state_rows
@@ -22,6 +24,7 @@ NO_PCP = "no PCP"
 MEAN = "measured mean"
 NO_FALLBACK = "no fallback"
 RANDOM_PAGE = "a page at random"
+MOST_USED_ZONE = "always the zone most are from"
 PCP_ORDER_MAX = 3
 
 
@@ -41,6 +44,7 @@ def error_rows(
         *_transaction_rows(bundle, predicted, measured),
         _extfrag_row(bundle, predicted, measured),
         *_placement_rows(predicted),
+        _zone_row(predicted),
         *contention_rows(bundle, predicted, measured),
         *_unknown_rows(measured),
     ]
@@ -172,6 +176,38 @@ def _placement_rows(predicted: Replay) -> Iterator[ErrorRow]:
             null=chance,
             null_error=chance - 1,
         )
+
+
+def _zone_row(predicted: Replay) -> ErrorRow:
+    """Share of recorded allocations that the free-running model served from the kernel's zone."""
+    machine = predicted.machine
+    recorded = predicted.demand.objects["kind"] == RECORDED
+    kernel = _zones(machine, predicted.demand.objects["pfn"][recorded])
+    model = predicted.places[recorded]
+    model = _zones(machine, np.where(model <= CHAINED, CHAINED - model, model))
+    share = float((kernel == model).mean()) if len(kernel) else float("nan")
+    used = np.bincount(kernel[kernel >= 0], minlength=1)
+    most = float(used.max() / len(kernel)) if len(kernel) else float("nan")
+    return error_row(
+        "placement_zone",
+        "all",
+        measured=1.0,
+        predicted=share,
+        error=share - 1,
+        unit="share",
+        null_model=MOST_USED_ZONE,
+        null=most,
+        null_error=most - 1,
+    )
+
+
+def _zones(machine: Machine, pfn: np.ndarray) -> np.ndarray:
+    """Number of the zone of each page frame, -1 for those in none."""
+    numbers = np.full(len(pfn), -1)
+    for number, zone in enumerate(machine.zones):
+        if zone.managed:
+            numbers[(pfn >= zone.start_pfn) & (pfn < zone.end_pfn)] = number
+    return numbers
 
 
 def _unknown_rows(measured: Measured) -> Iterator[ErrorRow]:

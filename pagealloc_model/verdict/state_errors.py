@@ -67,6 +67,7 @@ class Scored:
         free: columns measured, predicted, null; pages.
         blocks: the same, pageblocks.
         listed: the same, pages on per-CPU lists.
+        boosts: the same, pages of watermark boost, indexed by node and zone.
     """
 
     start_ns: int
@@ -74,6 +75,7 @@ class Scored:
     free: pd.DataFrame
     blocks: pd.DataFrame
     listed: pd.DataFrame
+    boosts: pd.DataFrame
 
     @staticmethod
     def of(measured: Measured, predicted: Replay, *, start_ns: int, end_ns: int) -> Scored:
@@ -96,6 +98,7 @@ class Scored:
             free=joined("free_pages", [*ZONE, "order", "migratetype"], "pages"),
             blocks=joined("pageblocks", [*ZONE, "migratetype"], "blocks"),
             listed=joined("pcp", [*ZONE, "cpu"], "count"),
+            boosts=joined("boosts", ZONE, "pages"),
         )
 
     def scope(self, node: int, zone: str) -> str:
@@ -112,6 +115,8 @@ def state_rows(scored: Scored) -> Iterator[ErrorRow]:
     for key in _active_zones(free):
         scope = scored.scope(*key)
         yield from _series("free_pages", scope, free.xs(key, level=ZONE))
+        if key in scored.boosts.index.droplevel("time_ns"):
+            yield from _series("watermark_boost", scope, scored.boosts.xs(key, level=ZONE))
         yield from _order_rows(scored, key)
         mine = scored.listed.xs(key, level=ZONE)
         for cpu in np.unique(mine.index.get_level_values("cpu")):
@@ -226,6 +231,7 @@ def at_snapshots(scored: Scored) -> pd.DataFrame:
         ("free_pages", free),
         ("pcp_count", listed),
         ("highatomic_blocks", reserved),
+        ("watermark_boost", scored.boosts),
     ):
         kept = values[_zones_of(values).isin(_active_zones(values))].reset_index()
         kept["scope"] = [

@@ -17,6 +17,7 @@ from pagealloc_model.predicted.prepared import Prepared, prepare
 from pagealloc_model.predicted.start.start_calibration import begun_state
 from pagealloc_model.predicted.start.start_counts import StartCounts, start_counts
 from pagealloc_model.predicted.start.zone_placement import wanted_buddies
+from pagealloc_model.recording.proc import kpageflags as flags
 from pagealloc_model.recording.recorded_machine import recorded_policy, start_snapshots
 from pagealloc_model.recording.recording import Bundle
 from tests.small_recordings import (
@@ -269,3 +270,19 @@ def test_maximal_buddies_are_those_that_merging_leaves() -> None:
         (1024, 9),
         (1536, 9),
     ]
+
+
+def test_what_was_taken_since_flags_were_read_moves_if_its_block_is_movable(
+    tmp_path: Path,
+) -> None:
+    """A page that flags show free and that is freed first was in use: movable, or not, by block."""
+    taken = NORMAL.first_free + 3
+    events = TimedEvents()
+    events.free(taken)
+    bundle = pm.open(write_bundle(tmp_path / "bundle", events))
+    assert bundle.kpageflags is not None
+    assert int(bundle.kpageflags[taken]) & flags.BUDDY
+    image = prepared_of(bundle).image
+    assert int(image.block_types[taken >> 9]) == at.MOVABLE
+    assert not image.free[taken]
+    assert image.movable[taken]

@@ -19,7 +19,7 @@ from pagealloc_model.verdict.choices.placement import Placement
 from tests.allocator.fault import module_source
 from tests.judged_shares import shares
 from tests.oracle_recording import record
-from tests.small_recordings import EventText, TimedEvents, shipped_bundle, write_bundle
+from tests.small_recordings import NORMAL, EventText, TimedEvents, shipped_bundle, write_bundle
 
 FIRST = 1024
 """A page frame at a pageblock's start, far from others."""
@@ -29,6 +29,14 @@ def judged(directory: Path, events: EventText) -> Placement:
     """Judge events that come without any state file."""
     bundle = write_bundle(directory / "bundle", events, snapshots=False, page_flags=False)
     return pm.judge_placement(pm.open(bundle))
+
+
+NORMAL_FIRST = NORMAL.first_free
+
+
+def judge_with_zones(directory: Path, events: EventText) -> Placement:
+    """Judge events of the small machine, whose state files tell its zones."""
+    return pm.judge_placement(pm.open(write_bundle(directory / "bundle", events)))
 
 
 def outcome(placement: Placement, choice: str, scope: str = "all") -> tuple[int, int, int]:
@@ -112,6 +120,22 @@ class TestListsHandOutTheirHead:
         events.alloc(FIRST)
         placement = judged(tmp_path, events)
         assert placement.nested == 1
+        assert missed(placement, "pcp_pop") == []
+
+    def test_an_interrupt_finds_lists_of_another_zone_unlocked(self, tmp_path: Path) -> None:
+        events = refilled()
+        for page in (1, 2):
+            events.alloc(FIRST + page)
+        events.locked(NORMAL_FIRST)
+        events.alloc(NORMAL_FIRST)
+        events.free(FIRST)
+        events.free(FIRST + 1)
+        events.batched(FIRST)
+        events.free(NORMAL_FIRST)
+        events.batched(FIRST + 1)
+        events.alloc(NORMAL_FIRST)
+        placement = judge_with_zones(tmp_path, events)
+        assert placement.nested == 0
         assert missed(placement, "pcp_pop") == []
 
 
@@ -226,6 +250,11 @@ class TestAnIndependentKernel:
 
 
 FAULTS = {
+    "zone": (
+        "watermark",
+        "    return free - needed - m.st[region + at.ZONE_LOWMEM_RESERVE + highest_type]\n",
+        "    return needed - free\n",
+    ),
     "refill_size": ("pcp", "wanted = base << m.st", "wanted = base << 1 + m.st"),
     "buddy_pfn": (
         "buddy",
@@ -285,7 +314,22 @@ def shipped_placement(request: pytest.FixtureRequest) -> tuple[str, Placement]:
     return request.param, pm.judge_placement(shipped_bundle(request.param))
 
 
+ZONE_SHARES = {"kbuild": 1.0, "xfree": 1.0, "highatomic_stock": 0.99, "highatomic_gate3": 0.97}
+"""The same of the zone that serves a request."""
+
+
 class TestShippedRecordings:
+    def test_zones_are_named_far_from_a_mark_and_mostly_near_one(
+        self, shipped_placement: tuple[str, Placement]
+    ) -> None:
+        name, placement = shipped_placement
+        judged_count, hits, _ = outcome(placement, "zone")
+        assert hits >= ZONE_SHARES[name] * judged_count
+        classes = placement.zone_classes
+        assert classes["judged"].sum() == judged_count
+        far = classes[classes["margin_at_least"] == 1024]
+        assert far["hits"].sum() >= 0.998 * far["judged"].sum()
+
     def test_pages_are_named_from_the_true_state(
         self, shipped_placement: tuple[str, Placement]
     ) -> None:

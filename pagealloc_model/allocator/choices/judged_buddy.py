@@ -54,6 +54,23 @@ def is_refuted(
 
 
 @inner
+def drop_guess(m: at.MachineArrays, j: Judged, zone: int, head: int) -> None:
+    """No kernel function: drop a free buddy that was not there.
+
+    What was in use in a Movable block is taken to move.
+    """
+    size = 1 << int(m.pages[head]["order"])
+    movable = int(m.pages[head]["tag"]) == at.MOVABLE and j.track[head]["mark"] == true.SINCE_START
+    true.drop_buddy(m, j, zone, head)
+    count_repair(m, true.REPAIR_START)
+    if movable:
+        for page in range(head, head + size):
+            m.pages[page]["where"] = at.ALLOCATED
+            m.pages[page]["order"] = 0
+            m.pages[page]["tag"] = 1
+
+
+@inner
 def drop_refuted(
     m: at.MachineArrays,
     j: Judged,
@@ -70,14 +87,31 @@ def drop_refuted(
     dropped = 0
     pfn = smallest_fit(m, zone, order, migratetype)
     while is_refuted(m, j, pfn, actual, falls_back):
-        true.drop_buddy(m, j, zone, pfn)
-        count_repair(m, true.REPAIR_START)
+        drop_guess(m, j, zone, pfn)
         dropped += 1
         gone = pfn
         pfn = smallest_fit(m, zone, order, migratetype)
         if pfn == gone:
             m.st[at.CORRUPT_AT] = pfn + 1
             break
+    return dropped
+
+
+@inner
+def drop_refuted_fallbacks(
+    m: at.MachineArrays, j: Judged, zone: int, order: int, migratetype: int, actual: int
+) -> int:
+    """No kernel function: drop the guessed buddies that a fallback would have taken earlier.
+
+    Returns how many. A claim looks at the largest first, a steal at the smallest: what the kernel
+    passed over was not there.
+    """
+    dropped = 0
+    _, pfn = chosen_fallback(m, zone, order, migratetype)
+    while pfn >= 0 and pfn != actual and j.track[pfn]["mark"] == true.SINCE_START:
+        drop_guess(m, j, zone, pfn)
+        dropped += 1
+        _, pfn = chosen_fallback(m, zone, order, migratetype)
     return dropped
 
 
@@ -102,6 +136,9 @@ def judge_removal(m: at.MachineArrays, j: Judged, number: int, pcp: int) -> None
     if known:
         falls_back = wanted != NO_FALLBACK
         known = drop_refuted(m, j, zone, order, migratetype, actual, falls_back) == 0
+        if falls_back and smallest_fit(m, zone, order, migratetype) < 0:
+            dropped = drop_refuted_fallbacks(m, j, zone, order, migratetype, actual)
+            known = known and dropped == 0
     kind = NO_FALLBACK
     expected = smallest_fit(m, zone, order, migratetype)
     if expected < 0 and migratetype < at.PCP_TYPES:

@@ -8,6 +8,7 @@ from pagealloc_model.allocator.core.offsets import zone_at
 from pagealloc_model.base.jit import inner
 
 CHOICES = (
+    "zone",
     "pcp_pop",
     "refill_when",
     "refill_size",
@@ -17,9 +18,17 @@ CHOICES = (
     "drain_page",
     "fallback",
 )
-PCP_POP, REFILL_WHEN, REFILL_SIZE, BUDDY_PFN, DRAIN_WHEN, DRAIN_SIZE, DRAIN_PAGE, FALLBACK = range(
-    len(CHOICES)
-)
+(
+    ZONE,
+    PCP_POP,
+    REFILL_WHEN,
+    REFILL_SIZE,
+    BUDDY_PFN,
+    DRAIN_WHEN,
+    DRAIN_SIZE,
+    DRAIN_PAGE,
+    FALLBACK,
+) = range(len(CHOICES))
 
 JUDGED, HITS, BLOCK_HITS, NULL_HITS, UNJUDGED = range(5)
 OUTCOMES = 5
@@ -27,7 +36,13 @@ OUTCOMES = 5
 
 TYPE_SLOTS = at.ORDERS * at.MIGRATETYPES
 TIME_BINS = 64
-"""A tally's slots: one for each order and migratetype, for each bin of time, then for each CPU."""
+ORDER_CLASSES = 3
+MARGINS = (16, 64, 256, 1024)
+CLASS_SLOTS = ORDER_CLASSES * at.PCP_TYPES * 2 * (len(MARGINS) + 1)
+OTHER_SLOTS = TYPE_SLOTS + TIME_BINS + CLASS_SLOTS
+"""A tally's slots: one for each order and migratetype, for each bin of time, for each class of
+request (order 0, costly or between; type; atomic or not) by pages between the closest watermark
+test and its mark, then for each CPU."""
 
 MISSES_KEPT = 256
 MISS_STEP, MISS_PREDICTED, MISS_ACTUAL, MISS_WORDS = 0, 1, 2, 3
@@ -51,7 +66,17 @@ def tally_outcome(j: Judged, number: int, choice: int, outcome: int) -> None:
     migratetype = max(int(j.steps[number]["migratetype"]), 0)
     j.tally[choice, order * at.MIGRATETYPES + migratetype, outcome] += 1
     j.tally[choice, TYPE_SLOTS + int(j.steps[number]["time_bin"]), outcome] += 1
-    j.tally[choice, TYPE_SLOTS + TIME_BINS + int(j.steps[number]["cpu"]), outcome] += 1
+    j.tally[choice, OTHER_SLOTS + int(j.steps[number]["cpu"]), outcome] += 1
+
+
+@inner
+def tally_class(j: Judged, slot: int, hit: bool, null_hit: bool) -> None:
+    """No kernel function: count a judged choice of a zone under its request's class and margin."""
+    j.tally[ZONE, slot, JUDGED] += 1
+    if hit:
+        j.tally[ZONE, slot, HITS] += 1
+    if null_hit:
+        j.tally[ZONE, slot, NULL_HITS] += 1
 
 
 @inner

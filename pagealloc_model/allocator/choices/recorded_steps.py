@@ -18,6 +18,7 @@ STEP = np.dtype(
         ("pages", np.int32),
         ("asked", np.int32),
         ("pid", np.int32),
+        ("gfp", np.uint32),
         ("time_bin", np.int16),
         ("cpu", np.int16),
         ("flags", np.uint16),
@@ -38,9 +39,10 @@ STEP = np.dtype(
 and `pages` are what is left of the run of removals or drains that the step is part of, itself
 included; a PUSH has those of the run of drains that follows it. `asked`, where a kprobe tells it,
 is what the kernel asked for in the run of removals that begins here. SNAPSHOT and SNAPSHOT_END
-have pcp->count and pcp->high in `objects` and `pages`, FREE_READ the zone's free pages in `pages`.
-`highest` is the highest zone type that a request may use, also of the request that a run of
-removals serves. `fate` is the operation that moves the page's first frame next, NOTHING if none
+have pcp->count and pcp->high in `objects` and `pages`. FREE_READ has the zone's free pages in
+`pages`, those of reserved blocks in `objects` (-1 if unknown) and its boost in `asked`. `highest`
+is the highest zone type that a request may use and `gfp` its word, also of the request that a run
+of removals serves. `fate` is the operation that moves the page's first frame next, NOTHING if none
 does. `found_order` and `found_type` are a fallback's (T6); in a run of drains, and the push before
 it, `found_order` is that of its last page; pushes and drains have the type of the list that the
 page is next taken from in `found_type`.
@@ -50,6 +52,8 @@ NOTHING, POP, PUSH, REMOVE, DRAIN, FAILED, BATCHED, DEFERRED = range(8)
 SNAPSHOT, SNAPSHOT_END, FREE_READ, TICK_OPENS, TICK_OVER, RECLAIM_STARTS, RECLAIM_STOPS = range(
     8, 15
 )
+ISOLATED = 15
+"""ISOLATED: compaction takes `pages` free pages of the zone (T7)."""
 
 RUN_FIRST = 1
 """A run begins with this step."""
@@ -66,7 +70,7 @@ OWNERSHIP = 32
 UNSEEN = 64
 """A free without an event of its own, known from what happens to the page next."""
 NESTED = 128
-"""An interrupt's, while its CPU was putting a batch on the very lists: they were locked (S4.10)."""
+"""An interrupt's, while its CPU was putting a batch on lists of its zone: locked ones (S4.10)."""
 DIRECT = 256
 """A kprobe shows that the page went past the lists."""
 ALL_FLAGS = 511
@@ -101,23 +105,24 @@ def match_batched(steps: np.ndarray, last_free: np.ndarray) -> None:
 def note_nesting(steps: np.ndarray, waiting: np.ndarray, opened: np.ndarray) -> None:
     """No kernel function: flag what an interrupt allocates or frees during a batch.
 
-    Its CPU is putting a batch on its lists.
+    Its CPU is putting a batch on lists of that zone. A batch locks the lists of one zone at a time,
+    those of the page it puts there (S4.11).
 
     Args:
         steps: in time order, batched frees matched.
         waiting: int32 zeros, one per CPU.
-        opened: bool, one per CPU, all false.
+        opened: int8 zeros, one per CPU; becomes one more than the zone of the lists locked.
     """
     for number in range(len(steps)):
         operation = int(steps[number]["operation"])
         cpu = int(steps[number]["cpu"])
         if operation == DEFERRED:
             waiting[cpu] = 1 if opened[cpu] else waiting[cpu] + 1
-            opened[cpu] = False
+            opened[cpu] = 0
         elif operation == PUSH and int(steps[number]["fate"]) == BATCHED:
             waiting[cpu] -= 1
-            opened[cpu] = waiting[cpu] > 0
-        elif opened[cpu] and operation >= POP and operation <= REMOVE:
+            opened[cpu] = steps[number]["zone"] + 1 if waiting[cpu] > 0 else 0
+        elif opened[cpu] == steps[number]["zone"] + 1 and POP <= operation <= REMOVE:
             steps[number]["flags"] |= NESTED
 
 
@@ -217,3 +222,4 @@ def note_runs(steps: np.ndarray, following: np.ndarray, ends: np.ndarray) -> Non
         if end >= 0 and takes_same_page(steps, number, end):
             steps[number]["flags"] |= USED_AT_ONCE
             steps[number]["highest"] = steps[end]["highest"]
+            steps[number]["gfp"] = steps[end]["gfp"]

@@ -13,6 +13,12 @@ from pagealloc_model.allocator.choices.judged import Judged
 from pagealloc_model.allocator.choices.judged_allocations import pop
 from pagealloc_model.allocator.choices.judged_buddy import remove
 from pagealloc_model.allocator.choices.judged_frees import drain_one, push
+from pagealloc_model.allocator.choices.judged_zones import (
+    follow_free,
+    judge_zone,
+    moved_free_pages,
+    read_zone,
+)
 from pagealloc_model.allocator.choices.true_state import zone_notes_at
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.offsets import pcp_at, zone_at
@@ -71,10 +77,8 @@ def pass_snapshot(m: at.MachineArrays, j: Judged, number: int) -> None:
 
     It is of one pageset, or of a zone's free pages.
     """
-    region = zone_at(int(j.steps[number]["zone"]))
     if int(j.steps[number]["operation"]) == rec.FREE_READ:
-        read = int(j.steps[number]["pages"])
-        m.st[region + at.ZONE_FREE_UNFOLDED] = m.st[region + at.ZONE_FREE] - read
+        read_zone(m, j, number)
         return
     pcp = pcp_at(m, int(j.steps[number]["zone"]), int(j.steps[number]["cpu"]))
     high = int(j.steps[number]["pages"])
@@ -113,6 +117,8 @@ def resync(m: at.MachineArrays, j: Judged, low: int, high: int) -> int:
         cpu = int(j.steps[number]["cpu"])
         m.st[at.EVENT_CPU] = cpu
         if asks_zones(m, j, number):
+            if operation != rec.FAILED:
+                judge_zone(m, j, number)
             visit_zones(m, j, number)
         if operation == rec.POP:
             pop(m, j, number)
@@ -134,6 +140,9 @@ def resync(m: at.MachineArrays, j: Judged, low: int, high: int) -> int:
         elif operation == rec.RECLAIM_STOPS:
             stop_kswapd(m, int(j.steps[number]["objects"]))
             note_reclaim(m)
+        if (operation >= rec.POP and operation <= rec.DRAIN) or operation == rec.ISOLATED:
+            zone = int(j.steps[number]["zone"])
+            follow_free(m, zone, cpu, moved_free_pages(m, j, number))
         if operation >= rec.POP and operation <= rec.DRAIN:
             tuning.follow_snapshot(m, pcp_at(m, int(j.steps[number]["zone"]), cpu))
         if m.st[at.CORRUPT_AT]:

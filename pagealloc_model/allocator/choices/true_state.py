@@ -66,7 +66,8 @@ RETYPED = 101
     NOTE_LISTED_MOST,
     NOTE_HIGH_LEAST,
     NOTE_HIGH_MOST,
-) = range(17)
+    NOTE_FREE_HELD,
+) = range(18)
 NOTE_WORDS = 24
 NOTE_STRIDE = NOTE_WORDS + at.PCP_LISTS_MAX * at.LIST_WORDS
 """What is noted of a pageset, then the null model's lists. REFILLED: one more than the page frame
@@ -75,16 +76,21 @@ pageset that the run of drains going on has come to; UNSURE: what is not known o
 pages on the lists that came or go without an event, hence at a time unknown; HIGH to
 PREV_FREE_HIGH_ORDER: the words in the upper world (see `tuning_words`); REMAINDER: at most how many
 counted pages never move; SLACK: how many fewer these may be; READING: 1 while a snapshot is read,
-2 if `high` has moved meanwhile; the others, within what bounds the words were meanwhile."""
+2 if `high` has moved meanwhile; LISTED and HIGH, within what bounds the words were meanwhile;
+FREE_HELD: what the CPU has not passed on of the zone's free pages (S1.10)."""
 
 TICK_DONE, TICK_OPEN = 1, 2
 """A tick's time is known to some hundredths of a second: it is open until seen or over."""
 
 ZONE_NOTE_BELOW_HIGH = at.MIGRATETYPES + 1
 ZONE_NOTE_RECLAIM_ACTIVE = at.MIGRATETYPES + 2
-ZONE_NOTES = at.MIGRATETYPES + 3
+ZONE_NOTE_FREE = at.MIGRATETYPES + 3
+ZONE_NOTE_FREE_KNOWN = at.MIGRATETYPES + 4
+ZONE_NOTE_FREE_HELD = at.MIGRATETYPES + 5
+ZONE_NOTES = at.MIGRATETYPES + 6
 """What the null models note of a zone: the page frame after the last one taken, by type; the kind
-of the last fallback. Then the zone's words in the upper world."""
+of the last fallback. Then the zone's words in the upper world; its free pages as snapshots and
+moves tell them, whether a snapshot has told them yet, and what CPUs have not passed on of them."""
 
 REPAIR_NAMES = (
     "pages on another list of the CPU",

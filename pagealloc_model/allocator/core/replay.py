@@ -7,8 +7,9 @@ import numpy as np
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.arithmetic import clamp
 from pagealloc_model.allocator.core.growth import grow_zone
+from pagealloc_model.allocator.core.highatomic import unreserve_highatomic_pageblock
 from pagealloc_model.allocator.core.isolation import capture_page, isolate_free_page
-from pagealloc_model.allocator.core.offsets import cpu_at, pcp_at
+from pagealloc_model.allocator.core.offsets import cpu_at, node_zonelist, pcp_at
 from pagealloc_model.allocator.core.pcp import (
     drain_all_pages,
     drain_pages_zone,
@@ -74,6 +75,13 @@ def take_rare_event(m: at.MachineArrays, events: np.ndarray, position: int) -> N
     offset = int(events[position]["offset"])
     if operation == at.RECORDED_FAILURE:
         m.st[at.COUNT_RECORDED_FAILURE] += 1
+        bits = int(events[position]["bits"])
+        if bits & at.REQUEST_RECLAIMED:
+            # Reclaim freed pages and the request failed all the same: it made room (S8.2).
+            migratetype = int(events[position]["migratetype"])
+            zonelist = node_zonelist(m, cpu, zone, bits)
+            unreserve_highatomic_pageblock(m, cpu, zonelist, migratetype)
+            drain_all_pages(m)
     elif operation == at.KSWAPD_START:
         end_kswapd(m, offset)
         start_kswapd(m, offset, zone)

@@ -133,6 +133,7 @@ def resolve_demand(
     *,
     start: Snapshot | None = None,
     seed: int = 0,
+    realtime: frozenset[int] = frozenset(),
     progress: Report | None = None,
 ) -> Demand:
     """Match every free to its allocation.
@@ -146,6 +147,7 @@ def resolve_demand(
         start: the start snapshot, if taken during the recording: the limits it shows for per-CPU
             lists, which setting up the recording had moved, take effect at its time.
         seed: for how long a success lives that the recording did not have.
+        realtime: thread ids of realtime tasks (S2.6).
         progress: called with the share done, 0 to 1.
 
     Raises:
@@ -164,6 +166,7 @@ def resolve_demand(
         new_array,
         part_of(progress, 0, _ROWS),
         elastic,
+        realtime,
     )
     emitted, objects, counts = _resolve(
         found.rows, machine.end_pfn, new_array, part_of(progress, _ROWS, 1)

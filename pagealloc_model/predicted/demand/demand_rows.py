@@ -14,6 +14,7 @@ from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.base.working_arrays import parts
 from pagealloc_model.predicted.demand.direct_reclaim import DirectReclaims
 from pagealloc_model.predicted.demand.elastic_rows import ElasticRows
+from pagealloc_model.predicted.demand.realtime_tasks import with_reserve
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.trace.columns import Event, Trace
 
@@ -48,6 +49,7 @@ def demand_rows(
     new_array: NewArray,
     progress: Report | None = None,
     elastic: ElasticRows | None = None,
+    realtime: frozenset[int] = frozenset(),
 ) -> DemandRows:
     """The allocations and frees of a trace that lie inside the machine's zones.
 
@@ -59,11 +61,12 @@ def demand_rows(
         new_array: makes the array of rows.
         progress: called with the share done, 0 to 1.
         elastic: adds what an elastic replay reads.
+        realtime: thread ids of realtime tasks (S2.6).
 
     Raises:
         UsageError: there are none, or one is of a CPU or migratetype the machine does not have.
     """
-    filler = _RowFiller(trace, machine, hidden_migratetype, reclaims, new_array, elastic)
+    filler = _RowFiller(trace, machine, hidden_migratetype, reclaims, new_array, elastic, realtime)
     for part in parts(len(trace)):
         filler.add(part)
         if progress is not None:
@@ -88,8 +91,10 @@ class _RowFiller:
         reclaims: DirectReclaims,
         new_array: NewArray,
         elastic: ElasticRows | None,
+        realtime: frozenset[int],
     ) -> None:
         self._elastic = elastic
+        self._realtime = np.array(sorted(realtime), np.int32)
         self._trace, self._machine = trace, machine
         self._hidden_migratetype = hidden_migratetype
         self._reclaims = reclaims
@@ -143,6 +148,9 @@ class _RowFiller:
         """Fill in what each event says by itself."""
         trace = self._trace
         gfp = trace.gfp[kept]
+        if len(self._realtime):
+            of_realtime = np.isin(trace.pid[kept], self._realtime)
+            gfp = np.where(of_realtime, with_reserve(gfp), gfp)
         rows["time_ns"] = trace.time_ns[kept]
         rows["pfn"] = trace.pfn[kept]
         rows["cpu"] = trace.cpu[kept]

@@ -76,7 +76,7 @@ def make_start_image(
     pfn, order = _allocations(demand, files.page_owner, evidence)
     return StartImage(
         free=free,
-        movable=evidence.migratable & ~free & ~on_lists,
+        movable=_movable(machine, evidence, block_types) & ~free & ~on_lists,
         block_types=block_types,
         listed=listed,
         pcp_high=pcp_high,
@@ -88,6 +88,15 @@ def make_start_image(
             *_how_exact(machine, counts, evidence, lists, free, block_types),
         ),
     )
+
+
+def _movable(machine: Machine, evidence: PageEvidence, block_types: np.ndarray) -> np.ndarray:
+    """Whether each page moves if it is in use; so do those taken since flags were read (T10.9).
+
+    Flags show these as free. What a Movable block has handed out since is taken to move.
+    """
+    in_movable_blocks = np.repeat(block_types == at.MOVABLE, 1 << machine.pageblock_order)
+    return evidence.migratable | (evidence.buddy & in_movable_blocks)
 
 
 def _allocations(

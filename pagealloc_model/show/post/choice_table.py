@@ -24,7 +24,8 @@ RULE = (
     "Each choice is judged from the state the kernel was in, as its earlier events leave it. "
     "share: hits of the choices judged; null: the same of the null model; unjudged: choices that "
     "the recording does not settle; repairs: corrections of what the choice is judged from that "
-    "no event explains. Free-running shares are placement_exact and placement_block."
+    "no event explains; margin: how far the closest watermark test was from its mark. Free-running "
+    "shares are placement_exact, placement_block and placement_zone."
 )
 FALLBACK_WORDS = ("none", "claim", "steal")
 
@@ -43,6 +44,22 @@ def choice_table(placement: Placement, *, width: int = WIDTH) -> str:
     for choice in _rows(placement.choices, "cpu="):
         rows.append(Row(heading=choice.choice, label=choice.scope, cells=_cells(choice)))
     titles = ("judged", "hits", "share", "null", "unjudged", "repairs")
+    for found in placement.zone_classes.itertuples():
+        kind = " atomic" if found.atomic else ""
+        rows.append(
+            Row(
+                heading=f"zone, order {found.orders} {found.migratetype}{kind}, by margin",
+                label=f">={found.margin_at_least} pages",
+                cells=(
+                    str(found.judged),
+                    str(found.hits),
+                    _share(found.share),
+                    _share(found.null_share),
+                    NOT_AVAILABLE,
+                    NOT_AVAILABLE,
+                ),
+            )
+        )
     table = text_table(Row(heading="choice", label="scope", cells=titles), rows, width=width)
     return f"{table}\n\n{paragraph(RULE, width=width)}\n"
 
@@ -106,6 +123,8 @@ def _explained(miss: Any) -> str:
 
 
 def _said_and_done(miss: Any) -> tuple[str, str]:
+    if miss.choice == "zone":
+        return f"zone {miss.predicted}" if miss.predicted >= 0 else "none", f"zone {miss.actual}"
     if miss.choice == "fallback":
         return FALLBACK_WORDS[miss.predicted], f"fallback: {FALLBACK_WORDS[miss.actual]}"
     if miss.choice in ("pcp_pop", "buddy_pfn", "drain_page"):

@@ -1,6 +1,7 @@
 """What is said of a judged choice: where the kernel makes it, how many of its misses."""
 
 KERNEL_FUNCTIONS = {
+    "zone": "get_page_from_freelist",
     "pcp_pop": "__rmqueue_pcplist",
     "refill_when": "__rmqueue_pcplist",
     "refill_size": "nr_pcp_alloc",

@@ -21,6 +21,7 @@ from pagealloc_model.base.errors import CorruptStateError, PolicyError
 from pagealloc_model.measured.evidence.choice import choose_rules
 from pagealloc_model.measured.tick_times import tick_phases, tick_steps
 from pagealloc_model.policy.policy import Assumptions
+from pagealloc_model.predicted.demand.realtime_tasks import realtime_tasks, with_reserve
 from pagealloc_model.predicted.start.start_counts import StartCounts, start_counts
 from pagealloc_model.recording.bare_machine import bare_machine
 from pagealloc_model.recording.machine import Machine
@@ -35,6 +36,7 @@ from pagealloc_model.verdict.choices.recorded_moves import recorded_moves, unsee
 from pagealloc_model.verdict.choices.true_start import true_start
 from pagealloc_model.verdict.choices.true_steps import (
     in_time_order,
+    isolation_steps,
     reclaim_steps,
     snapshot_steps,
     tracked,
@@ -91,6 +93,14 @@ class Placement:
         return tables.over_time(self.tally, (last - first) / 1e9)
 
     @cached_property
+    def zone_classes(self) -> pd.DataFrame:
+        """Which zone: orders, migratetype, atomic, margin_at_least, judged, hits and shares.
+
+        The margin is the least distance, pages, of a watermark test's two sides in the walk.
+        """
+        return tables.zone_classes(self.tally, self.machine.migratetypes)
+
+    @cached_property
     def misses(self) -> pd.DataFrame:
         """The first misses of each choice, with the state they arose from."""
         return tables.misses_table(self.kept_misses, self.steps, self.trace)
@@ -103,6 +113,7 @@ class Placement:
         """What `pagealloc validate --resync --json` adds."""
         return {
             "choices": tables.records(self.choices),
+            "zone_classes": tables.records(self.zone_classes),
             "choices_over_time": tables.records(self.over_time),
             "missed_choices": tables.records(
                 self.misses.groupby("choice", sort=False).head(MISSES_TOLD)
@@ -146,15 +157,22 @@ def judge_placement(
     trace = recording.trace
     machine = _machine(recording)
     moves, first = recorded_moves(trace, machine)
+    realtime = np.isin(moves["pid"], sorted(realtime_tasks(recording)))
+    moves["gfp"][realtime] = with_reserve(moves["gfp"][realtime])
     state = make_state(machine, chosen, recorded_policy(recording), assumptions)
     image = true_start(machine, moves, first, recording.kpageflags, _counts(recording, machine))
     install(state, image)
     st = with_notes(state)
     unseen = unseen_pushes(moves, replace(state, st=st).arrays(), machine)
-    beside = [snapshot_steps(recording, machine), reclaim_steps(trace, machine)]
+    isolated = isolation_steps(trace, machine, moves)
+    beside = [
+        snapshot_steps(recording, machine, moves, isolated, st),
+        reclaim_steps(trace, machine),
+        isolated,
+    ]
     phases = tick_phases(trace, moves)
     steps = in_time_order(moves, [*beside, tick_steps(trace, phases, machine.nr_cpus)], unseen)
-    slots = judging.TYPE_SLOTS + judging.TIME_BINS + machine.nr_cpus
+    slots = judging.OTHER_SLOTS + machine.nr_cpus
     kinds = len(judging.CHOICES)
     tally = np.zeros((kinds, slots, judging.OUTCOMES), np.int64)
     misses = np.zeros((kinds, judging.MISSES_KEPT + 1, judging.MISS_COLUMNS), np.int64)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 EVENT_OF = {event: name for name, event in EVENT_NAMES.items()}
 
 NULL_MODELS = {
+    "zone": "always the preferred zone",
     "pcp_pop": "last in, first out, fed with refills and drains",
     "refill_when": "no refill",
     "refill_size": "pcp->batch",
@@ -40,6 +41,7 @@ _LISTS = (
 )
 _BUDDY = (true.REPAIR_IN_BUDDY, true.REPAIR_NOWHERE, true.REPAIR_START, true.REPAIR_TYPE)
 RESTS_ON = {
+    "zone": (),
     "pcp_pop": _LISTS,
     "refill_when": _LISTS,
     "refill_size": (true.REPAIR_TUNING,),
@@ -51,6 +53,7 @@ RESTS_ON = {
 }
 """By choice, the repairs of what it is judged from: lists, free buddies or a list's limits."""
 
+ORDER_CLASSES = ("0", "1 to 3", "4 and more")
 PAGE_CHOICES = ("pcp_pop", "buddy_pfn", "drain_page")
 ALLOCATED = "pcp_pop"
 METRIC = "placement_exact_resync"
@@ -90,7 +93,7 @@ def _scopes(
     for number, name in enumerate(migratetypes[: at.MIGRATETYPES]):
         yield f"migratetype={name}", by_type[:, number].sum(axis=0)
     for cpu in range(nr_cpus):
-        yield f"cpu={cpu}", slots[judging.TYPE_SLOTS + judging.TIME_BINS + cpu]
+        yield f"cpu={cpu}", slots[judging.OTHER_SLOTS + cpu]
 
 
 def _row(choice: str, outcomes: np.ndarray) -> dict[str, object]:
@@ -109,6 +112,33 @@ def _row(choice: str, outcomes: np.ndarray) -> dict[str, object]:
         "null_share": share(judging.NULL_HITS),
         "unjudged": int(outcomes[judging.UNJUDGED]),
     }
+
+
+def zone_classes(tally: np.ndarray, migratetypes: Sequence[str]) -> pd.DataFrame:
+    """Which zone, by class of request and margin; see `Placement.zone_classes`.
+
+    Args:
+        tally: int64, shape (choices, slots, OUTCOMES).
+        migratetypes: names by number.
+    """
+    first = judging.TYPE_SLOTS + judging.TIME_BINS
+    slots = tally[judging.ZONE, first : first + judging.CLASS_SLOTS]
+    limits = (0, *judging.MARGINS)
+    shape = (judging.ORDER_CLASSES, at.PCP_TYPES, 2, len(limits), judging.OUTCOMES)
+    rows = []
+    for place, outcomes in zip(np.ndindex(shape[:-1]), slots, strict=True):
+        order, migratetype, atomic, margin = place
+        if outcomes[judging.JUDGED]:
+            row = _row("zone", outcomes)
+            named = {
+                "orders": ORDER_CLASSES[order],
+                "migratetype": migratetypes[migratetype],
+                "atomic": bool(atomic),
+                "margin_at_least": limits[margin],
+            }
+            kept = ("judged", "hits", "share", "null_model", "null_share")
+            rows.append(named | {name: row[name] for name in kept})
+    return pd.DataFrame(rows)
 
 
 def over_time(tally: np.ndarray, seconds: float) -> pd.DataFrame:

@@ -41,7 +41,7 @@ def recorded_moves(trace: Trace, machine: Machine) -> tuple[np.ndarray, np.ndarr
     frames = _frames(machine)
     cpus = int(max(steps["cpu"].max(initial=0) + 1, machine.nr_cpus))
     rec.match_batched(steps, np.zeros(frames, np.int32))
-    rec.note_nesting(steps, np.zeros(cpus, np.int32), np.zeros(cpus, bool))
+    rec.note_nesting(steps, np.zeros(cpus, np.int32), np.zeros(cpus, np.int8))
     steps = _with_fallbacks(steps, trace)
     first = np.zeros(frames, np.int8)
     rec.note_fates(steps, first, np.full(frames, -1, np.int8))
@@ -58,7 +58,7 @@ def _frames(machine: Machine) -> int:
 def _plain_moves(trace: Trace, machine: Machine) -> np.ndarray:
     steps = np.zeros(len(trace), rec.STEP)
     steps["row"] = np.arange(len(trace))
-    for name in ("pfn", "pid", "cpu", "order", "migratetype"):
+    for name in ("pfn", "pid", "cpu", "order", "migratetype", "gfp"):
         steps[name] = getattr(trace, name)
     operations = np.zeros(len(Event), np.int8)
     for event, operation in _OPERATIONS.items():

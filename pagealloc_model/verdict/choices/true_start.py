@@ -26,8 +26,8 @@ def true_start(
     A page first taken from the buddy was there; one first allocated was on the list it was
     allocated from, one first drained on the list it was drained from; one first freed was
     allocated. Untouched pages are free if page flags say so and, where these are too old, the start
-    snapshot counts as many. Blocks are of the type that their
-    first event shows, others Movable.
+    snapshot counts as many; what was free when flags were read and is in use by now moves if its
+    block is Movable. Blocks are of the type that their first event shows, others Movable.
 
     Args:
         machine: zones and CPUs.
@@ -44,20 +44,22 @@ def true_start(
     free = (words & flags.BUDDY) != 0
     free[first != rec.NOTHING] = False
     free[first == rec.REMOVE] = True
+    types = _block_types(machine, moves)
+    of_block = np.repeat(types, 1 << machine.pageblock_order)[: len(words)]
+    taken_since = ((words & flags.BUDDY) != 0) & ~free & (of_block == at.MOVABLE)
     heads = _first_moves(moves, first)
     live = heads[heads["operation"] == rec.PUSH]
-    block_types = _block_types(machine, moves)
     listed = _listed(machine, heads)
     lines: list[str] = []
     if counts is not None:
         sizes = np.int64(1) << listed["order"].astype(np.int64)
         on_lists = np.bincount(listed["zone"], weights=sizes, minlength=len(machine.zones))
         known = first == rec.REMOVE
-        lines = drop_uncounted(machine, counts, on_lists.astype(np.int64), known, free, block_types)
+        lines = drop_uncounted(machine, counts, on_lists.astype(np.int64), known, free, types)
     return StartImage(
         free=free,
-        movable=((words & MIGRATABLE) != 0) & ~free,
-        block_types=block_types,
+        movable=(((words & MIGRATABLE) != 0) | taken_since) & ~free,
+        block_types=types,
         listed=listed,
         pcp_high=np.zeros((len(machine.zones), machine.nr_cpus), np.int64),
         allocated_pfn=live["pfn"].astype(np.int32),

@@ -9,13 +9,22 @@ import numpy as np
 from pagealloc_model.allocator.choices import recorded_steps as rec
 from pagealloc_model.allocator.choices import true_state as true
 from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core.state import counter_thresholds
 from pagealloc_model.predicted.demand.recorded_reclaim import kswapd_runs
+from pagealloc_model.verdict.choices.true_free import FreeRead, agreed_free_pages, free_pages_moved
 
 if TYPE_CHECKING:
     from pagealloc_model.allocator.core.state import State
     from pagealloc_model.recording.machine import Machine
+    from pagealloc_model.recording.proc.zoneinfo import ZoneInfoZone
     from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.snapshot import Snapshot
     from pagealloc_model.recording.trace.columns import Trace
+
+_ISOLATIONS = (
+    "compaction:mm_compaction_isolate_freepages",
+    "compaction:mm_compaction_fast_isolate_freepages",
+)
 
 SNAPSHOT_NS = 300_000_000
 """Time within which a snapshot, once begun, has read zoneinfo."""
@@ -38,7 +47,7 @@ def with_notes(state: State) -> np.ndarray:
     st = state.st.copy()
     _spread_worlds(state.machine, st, notes)
     zones = np.full((len(state.machine.zones), true.ZONE_NOTES), -1, np.int64)
-    zones[:, [true.ZONE_NOTE_BELOW_HIGH, true.ZONE_NOTE_RECLAIM_ACTIVE]] = 0
+    zones[:, true.ZONE_NOTE_BELOW_HIGH :] = 0
     return np.concatenate([st, notes.ravel(), zones.ravel(), np.zeros(true.REPAIRS, np.int64)])
 
 
@@ -51,6 +60,7 @@ def _spread_worlds(machine: Machine, st: np.ndarray, notes: np.ndarray) -> None:
         region = at.ZONES + zone * at.ZONE_STRIDE
         st[region + at.ZONE_BELOW_HIGH] = st[at.RULE_BELOW_HIGH_TESTED]
         st[region + at.ZONE_RECLAIM_ACTIVE] = 1
+        _let_counters_lag(machine, st, zone)
     scale = int(st[at.POLICY_PCP_BATCH_SCALE_MAX])
     for number, note in enumerate(notes):
         pcp = int(st[at.PCP_BASE]) + number * at.PCP_STRIDE
@@ -63,6 +73,17 @@ def _spread_worlds(machine: Machine, st: np.ndarray, notes: np.ndarray) -> None:
         st[pcp + at.PCP_ALLOC_FACTOR] = 0
         st[pcp + at.PCP_FREE_COUNT] = st[pcp + at.PCP_BATCH] << scale
         st[pcp + at.PCP_PREV_FREE_HIGH_ORDER] = 1
+
+
+def _let_counters_lag(machine: Machine, st: np.ndarray, zone: int) -> None:
+    """How many pages a CPU may hold back from what watermark tests see (S1.10)."""
+    if st[at.COUNTS_BY_CPU] or not machine.zones[zone].managed:
+        return
+    region = at.ZONES + zone * at.ZONE_STRIDE
+    asleep, awake = counter_thresholds(machine.zones[zone], machine.nr_cpus)
+    drifts = machine.nr_cpus * asleep > machine.zones[zone].low - machine.zones[zone].min
+    st[region + at.ZONE_THRESHOLD] = st[region + at.ZONE_THRESHOLD_ASLEEP] = asleep
+    st[region + at.ZONE_THRESHOLD_AWAKE] = awake if drifts else asleep
 
 
 def tracked(state: State, st: np.ndarray) -> np.ndarray:
@@ -81,9 +102,20 @@ def tracked(state: State, st: np.ndarray) -> np.ndarray:
     return track
 
 
-def snapshot_steps(recording: Bundle, machine: Machine) -> np.ndarray:
-    """Steps for every pageset and zone of the snapshots taken while events were recorded."""
+def snapshot_steps(
+    recording: Bundle, machine: Machine, moves: np.ndarray, isolated: np.ndarray, st: np.ndarray
+) -> np.ndarray:
+    """Steps for every pageset and zone of the snapshots taken while events were recorded.
+
+    Args:
+        recording: the bundle.
+        machine: its zones and CPUs.
+        moves: from `recorded_moves`.
+        isolated: from `isolation_steps`.
+        st: a state's words.
+    """
     trace = recording.trace
+    reads: dict[int, list[tuple[FreeRead, int, int]]] = {}
     rows: list[tuple[int, ...]] = []
     times = [snapshot.time_ns for snapshot in recording.snapshots]
     for snapshot, following in zip(recording.snapshots, [*times, np.inf][1:], strict=True):
@@ -96,18 +128,100 @@ def snapshot_steps(recording: Bundle, machine: Machine) -> np.ndarray:
             number = machine.zone_index(zone.node, zone.name)
             if number < 0 or not machine.zones[number].managed:
                 continue
-            rows.append((begun, rec.FREE_READ, number, 0, 0, zone.free))
+            reserved = _free_reserved(snapshot, zone.node, zone.name)
+            region = at.ZONES + number * at.ZONE_STRIDE
+            lag = int(st[region + at.ZONE_THRESHOLD_AWAKE]) * machine.nr_cpus
+            free = FreeRead(begun=begun, read=read, pages=_free(snapshot, zone, lag))
+            reads.setdefault(number, []).append((free, reserved, zone.boost or 0))
             for pageset in zone.pagesets:
                 if pageset.cpu < machine.nr_cpus:
-                    words = (number, pageset.cpu, pageset.count, pageset.high)
+                    words = (number, pageset.cpu, pageset.count, pageset.high, 0)
                     rows.append((begun, rec.SNAPSHOT, *words))
                     rows.append((read, rec.SNAPSHOT_END, *words))
+    for number, known in reads.items():
+        moved = free_pages_moved(
+            moves[moves["zone"] == number], isolated[isolated["zone"] == number], st
+        )
+        agreed = agreed_free_pages(moved, [free for free, _, _ in known])
+        for (free, reserved, boost), pages in zip(known, agreed, strict=True):
+            rows.append((free.begun, rec.FREE_READ, number, 0, reserved, pages, boost))
     steps = np.zeros(len(rows), rec.STEP)
-    names = ("row", "operation", "zone", "cpu", "objects", "pages")
+    names = ("row", "operation", "zone", "cpu", "objects", "pages", "asked")
     columns = np.array(rows, np.int64).reshape(-1, len(names)).T
     for name, column in zip(names, columns, strict=True):
         steps[name] = column
     return steps
+
+
+def _free(snapshot: Snapshot, zone: ZoneInfoZone, lag: int) -> tuple[tuple[int, int], ...]:
+    """A zone's free pages, and how far off, by every file of a snapshot that names them."""
+    counter = (zone.free, lag)
+    if snapshot.buddyinfo is None:
+        return (counter,)
+    name = (zone.node, zone.name)
+    same = [row for row in snapshot.buddyinfo.zones if (row.node, row.zone) == name]
+    return (counter, *((row.free_pages, 0) for row in same))
+
+
+def _free_reserved(snapshot: Snapshot, node: int, zone: str) -> int:
+    """Free pages on a zone's HIGHATOMIC lists, -1 if the snapshot does not tell."""
+    if snapshot.pagetypeinfo is None:
+        return -1
+    free = -1
+    for row in snapshot.pagetypeinfo.free_lists:
+        if (row.node, row.zone, row.migratetype) == (node, zone, "HighAtomic"):
+            free = sum(count << order for order, count in enumerate(row.buddies))
+    return free
+
+
+def isolation_steps(trace: Trace, machine: Machine, moves: np.ndarray) -> np.ndarray:
+    """Steps for free pages that left the buddy without an event of their own (S9.3, S9.7, T7).
+
+    Compaction isolates pages as targets, and captures those that it was asked for: an allocation
+    of such an order whose pages nothing took from the buddy before is a capture.
+
+    Args:
+        trace: the recording's events.
+        machine: its zones.
+        moves: from `recorded_moves`.
+    """
+    parts = []
+    for name in _ISOLATIONS:
+        table = trace.tables.get(name)
+        if table is None:
+            continue
+        steps = np.zeros(len(table["time_ns"]), rec.STEP)
+        steps["row"] = table["row"]
+        steps["pages"] = table["nr_taken"]
+        steps["zone"] = -1
+        first = table["start_pfn"].astype(np.int64)
+        for number, zone in enumerate(machine.zones):
+            inside = (first >= zone.start_pfn) & (first < zone.end_pfn) & (zone.managed > 0)
+            steps["zone"][inside] = number
+        parts.append(steps[steps["zone"] >= 0])
+    captures = moves[_captures(moves, machine.pageblock_order)].copy()
+    captures["pages"] = np.int32(1) << captures["order"].astype(np.int32)
+    parts.append(captures)
+    found = np.concatenate(parts)
+    found["operation"] = rec.ISOLATED
+    return found[np.argsort(found["row"], kind="stable")]
+
+
+def _captures(moves: np.ndarray, pageblock_order: int) -> np.ndarray:
+    """Numbers of the allocations of whole blocks whose first page was last returned, not taken."""
+    operation = moves["operation"]
+    whole = moves["order"] >= pageblock_order
+    heads = np.unique(moves["pfn"][whole & (operation == rec.POP)])
+    of_heads = np.flatnonzero(
+        (operation >= rec.POP) & (operation <= rec.DRAIN) & np.isin(moves["pfn"], heads)
+    )
+    of_heads = of_heads[np.lexsort((of_heads, moves["pfn"][of_heads]))]
+    pops = np.flatnonzero(whole[of_heads[1:]] & (operation[of_heads[1:]] == rec.POP)) + 1
+    before, after = of_heads[pops - 1], of_heads[pops]
+    same = moves["pfn"][before] == moves["pfn"][after]
+    listed = (operation[before] == rec.REMOVE) | (operation[before] == rec.PUSH)
+    listed &= moves["order"][before] == moves["order"][after]
+    return after[same & ~listed]
 
 
 def reclaim_steps(trace: Trace, machine: Machine) -> np.ndarray:

@@ -1,0 +1,218 @@
+"""Judging which zone serves a request, and what that rests on: free pages, boosts, lists.
+
+The walk is the model's own (S3.1), from the true state; it takes nothing.
+"""
+
+from __future__ import annotations
+
+from pagealloc_model.allocator.choices import judging
+from pagealloc_model.allocator.choices import recorded_steps as rec
+from pagealloc_model.allocator.choices import true_state as true
+from pagealloc_model.allocator.choices.judged import Judged
+from pagealloc_model.allocator.choices.judging import judge, leave_unjudged, tally_class
+from pagealloc_model.allocator.choices.true_state import list_at, notes_at, zone_notes_at
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core.alloc_flags import fast_path_flags, gfp_to_alloc_flags
+from pagealloc_model.allocator.core.buddy import smallest_fit
+from pagealloc_model.allocator.core.counters import seen_free
+from pagealloc_model.allocator.core.fallback import choose_claim
+from pagealloc_model.allocator.core.fallback_search import choose_steal
+from pagealloc_model.allocator.core.offsets import node_zonelist, pcp_at, zone_at
+from pagealloc_model.allocator.core.pcp import order_to_pindex
+from pagealloc_model.allocator.core.request import drops_nofragment, is_busy, is_on_another_node
+from pagealloc_model.allocator.core.watermark import (
+    boost_watermark,
+    pages_above_mark,
+    wmark_pages,
+    zone_watermark_fast,
+)
+from pagealloc_model.base.jit import inner
+
+FAR = 1 << 40
+"""More pages than any zone has."""
+
+
+@inner
+def follow_free(m: at.MachineArrays, zone: int, cpu: int, change: int) -> None:
+    """No kernel function: let pages enter (or, negative, leave) a zone's buddy.
+
+    Watermark tests see what the CPUs have passed on (S1.10).
+    """
+    notes = zone_notes_at(m, zone)
+    if not m.st[notes + true.ZONE_NOTE_FREE_KNOWN]:
+        return
+    m.st[notes + true.ZONE_NOTE_FREE] += change
+    region = zone_at(zone)
+    held = notes_at(m, pcp_at(m, zone, cpu)) + true.NOTE_FREE_HELD
+    kept = m.st[held] + change
+    if abs(kept) > m.st[region + at.ZONE_THRESHOLD]:
+        kept = 0
+    m.st[notes + true.ZONE_NOTE_FREE_HELD] += kept - m.st[held]
+    m.st[held] = kept
+    seen = m.st[notes + true.ZONE_NOTE_FREE] - m.st[notes + true.ZONE_NOTE_FREE_HELD]
+    m.st[region + at.ZONE_FREE_UNFOLDED] = m.st[region + at.ZONE_FREE] - seen
+
+
+@inner
+def read_zone(m: at.MachineArrays, j: Judged, number: int) -> None:
+    """No kernel function: let a snapshot tell a zone's free pages and boost.
+
+    It also tells the pages on its HIGHATOMIC lists.
+    """
+    zone = int(j.steps[number]["zone"])
+    region = zone_at(zone)
+    notes = zone_notes_at(m, zone)
+    m.st[notes + true.ZONE_NOTE_FREE_KNOWN] = 1
+    m.st[notes + true.ZONE_NOTE_FREE] = int(j.steps[number]["pages"])
+    follow_free(m, zone, int(j.steps[number]["cpu"]), 0)
+    m.st[region + at.ZONE_BOOST] = int(j.steps[number]["asked"])
+    if int(j.steps[number]["objects"]) >= 0:
+        m.st[region + at.ZONE_FREE_HIGHATOMIC] = int(j.steps[number]["objects"])
+
+
+@inner
+def moved_free_pages(m: at.MachineArrays, j: Judged, number: int) -> int:
+    """No kernel function: return by how many pages a step changed its zone's free pages."""
+    operation = int(j.steps[number]["operation"])
+    size = 1 << int(j.steps[number]["order"])
+    if operation == rec.REMOVE:
+        return -size
+    if operation == rec.DRAIN:
+        return size
+    if operation == rec.ISOLATED:
+        return -int(j.steps[number]["pages"])
+    if operation == rec.PUSH and int(m.pages[int(j.steps[number]["pfn"])]["where"]) != at.ON_PCP:
+        return size
+    return 0
+
+
+@inner
+def note_boosts(m: at.MachineArrays, zone: int, tried: int) -> None:
+    """No kernel function: raise the boost for each block that the kernel looked into (S6.3)."""
+    for _ in range(tried):
+        boost_watermark(m, zone)
+
+
+@inner
+def has_page(
+    m: at.MachineArrays, zone: int, cpu: int, order: int, migratetype: int, flags: int
+) -> bool:
+    """Part of rmqueue(): return whether a zone has a page for the request (S3.2, S6.2, S7.3)."""
+    index = order_to_pindex(m, order, migratetype)
+    if index >= 0 and m.st[list_at(pcp_at(m, zone, cpu), index) + at.HEAD] >= 0:
+        return True
+    if smallest_fit(m, zone, order, migratetype) >= 0:
+        return True
+    reserve_too = flags & (at.ALLOC_HIGHATOMIC | at.ALLOC_NON_BLOCK) != 0
+    if reserve_too and smallest_fit(m, zone, order, at.HIGHATOMIC) >= 0:
+        return True
+    if flags & at.ALLOC_CMA and smallest_fit(m, zone, order, m.st[at.CMA]) >= 0:
+        return True
+    if choose_claim(m, zone, order, migratetype, flags) >= 0:
+        return True
+    return not flags & at.ALLOC_NOFRAGMENT and choose_steal(m, zone, order, migratetype) >= 0
+
+
+@inner
+def walked_to(
+    m: at.MachineArrays,
+    zonelist: int,
+    cpu: int,
+    order: int,
+    migratetype: int,
+    highest_type: int,
+    flags: int,
+) -> tuple[int, int]:
+    """Part of get_page_from_freelist(): return the zone that a walk ends at (S3.1), -1 if none.
+
+    The second value is the closest test's margin: the least distance of its two sides, pages.
+    """
+    position = zonelist
+    margin = FAR
+    skips_busy = m.st[at.SKIPS_BUSY_NODES] != 0
+    skipped = False
+    while True:
+        zone = m.st[position]
+        position += 1
+        if zone < 0:
+            if skipped:
+                skips_busy = False
+                skipped = False
+            elif drops_nofragment(m, flags):
+                flags &= ~at.ALLOC_NOFRAGMENT
+            else:
+                return -1, margin
+            position = zonelist
+            continue
+        if drops_nofragment(m, flags) and is_on_another_node(m, zone, m.st[zonelist]):
+            flags &= ~at.ALLOC_NOFRAGMENT
+            position = zonelist
+            continue
+        if skips_busy and is_busy(m, zone):
+            skipped = True
+            continue
+        mark = flags & at.WMARK_MASK
+        wanted = wmark_pages(m, zone, mark)
+        free = seen_free(m, zone)
+        left = pages_above_mark(m, zone, order, wanted, highest_type, flags, free)
+        margin = min(margin, abs(left))
+        if zone_watermark_fast(m, zone, order, mark, highest_type, flags) and has_page(
+            m, zone, cpu, order, migratetype, flags
+        ):
+            return zone, margin
+
+
+@inner
+def predicted_zone(m: at.MachineArrays, j: Judged, number: int) -> tuple[int, int]:
+    """No kernel function: return the zone that the rules name, and the closest test's margin.
+
+    A walk that ends without a zone is followed by that of the slow path, and that by one on all
+    reserves: a served request for which marks leave no zone was allowed to pass them.
+    """
+    cpu = int(j.steps[number]["cpu"])
+    order = int(j.steps[number]["order"])
+    gfp = int(j.steps[number]["gfp"])
+    migratetype = (gfp >> 3) & 3
+    highest = int(j.steps[number]["highest"])
+    zonelist = node_zonelist(m, cpu, highest, gfp & at.GFP_READ_BITS)
+    flags = fast_path_flags(m, zonelist, migratetype, gfp)
+    zone, margin = walked_to(m, zonelist, cpu, order, migratetype, highest, flags)
+    if zone >= 0:
+        return zone, margin
+    flags = gfp_to_alloc_flags(m, gfp, order, flags)
+    zone, closer = walked_to(m, zonelist, cpu, order, migratetype, highest, flags)
+    return zone, min(margin, closer)
+
+
+@inner
+def class_slot(j: Judged, number: int, margin: int) -> int:
+    """No kernel function: return the slot of a request's class and margin."""
+    order = int(j.steps[number]["order"])
+    gfp = int(j.steps[number]["gfp"])
+    size = 0 if order == 0 else 1 if order <= 3 else 2
+    atomic = 1 if gfp & at.GFP_HIGH and not gfp & at.GFP_DIRECT_RECLAIM else 0
+    bucket = 0
+    for limit in judging.MARGINS:
+        if margin >= limit:
+            bucket += 1
+    slot = (size * at.PCP_TYPES + ((gfp >> 3) & 3)) * 2 + atomic
+    return judging.TYPE_SLOTS + judging.TIME_BINS + slot * (len(judging.MARGINS) + 1) + bucket
+
+
+@inner
+def judge_zone(m: at.MachineArrays, j: Judged, number: int) -> None:
+    """No kernel function: judge whether a request came from the zone that the rules name (S3.1)."""
+    actual = int(j.steps[number]["zone"])
+    highest = int(j.steps[number]["highest"])
+    gfp = int(j.steps[number]["gfp"])
+    cpu = int(j.steps[number]["cpu"])
+    if not m.st[zone_notes_at(m, actual) + true.ZONE_NOTE_FREE_KNOWN]:
+        leave_unjudged(j, number, judging.ZONE)
+        return
+    preferred = m.st[node_zonelist(m, cpu, highest, gfp & at.GFP_READ_BITS)]
+    zone, margin = predicted_zone(m, j, number)
+    pcp = pcp_at(m, actual, cpu)
+    null_hit = preferred == actual
+    hit = zone == actual
+    judge(m, j, number, judging.ZONE, pcp, hit, null_hit, zone, actual)
+    tally_class(j, class_slot(j, number, margin), hit, null_hit)
