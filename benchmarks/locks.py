@@ -31,15 +31,15 @@ def sites(paths: tuple[str, ...] = ("kbuild", "xfree")) -> pd.DataFrame:
     """Measured and predicted by site; waits of sites the model does not have are left out."""
     rows = []
     for path in paths:
-        bundle = pm.open(path)
-        by_site = pm.compare_locks(bundle).by_site.set_index("site").reindex(SITES)
+        recording = pm.open(path)
+        by_site = pm.compare_locks(recording).by_site.set_index("site").reindex(SITES)
         for what in ("acquisitions", "pages_per_acquisition", "contended"):
             for site in SITES:
                 values = [by_site.loc[site, f"{what}_{side}"] for side in ("measured", "predicted")]
                 if not any(pd.isna(value) for value in values):
-                    rows.append((bundle.name, what.replace("_", " "), site, *values))
+                    rows.append((recording.name, what.replace("_", " "), site, *values))
         sums = [by_site[f"contended_{side}"].sum() for side in ("measured", "predicted")]
-        rows.append((bundle.name, "contended", "all", *sums))
+        rows.append((recording.name, "contended", "all", *sums))
     columns = ["recording", "what", "site", "measured", "predicted"]
     return _with_error(pd.DataFrame(rows, columns=columns))
 
@@ -96,11 +96,11 @@ def scale(paths: tuple[str, ...] = ("batched72", "unbatched72")) -> pd.DataFrame
     """Four CPUs from two."""
     parts = []
     for path in paths:
-        bundle = pm.open(path)
+        recording = pm.open(path)
         for cpus in ((0, 1), (2, 3)):
-            table = pm.judged_scale_up(bundle, cpus)
+            table = pm.judged_scale_up(recording, cpus)
             table.insert(0, "from CPUs", f"{cpus[0]} and {cpus[1]}")
-            table.insert(0, "recording", bundle.name)
+            table.insert(0, "recording", recording.name)
             parts.append(table)
     return pd.concat(parts, ignore_index=True)
 

@@ -66,8 +66,8 @@ def traffic(recordings: tuple[str, ...] = RECORDINGS) -> pd.DataFrame:
     """Every effect on each recording: mainline, ownership, and its share of mainline."""
     parts = []
     for name in recordings:
-        bundle = pm.open(name)
-        rows = ownership_rows(*_effects_of_recording(bundle))
+        recording = pm.open(name)
+        rows = ownership_rows(*_effects_of_recording(recording))
         rows = rows.assign(share=rows["patch"] / rows["base"].where(rows["base"] != 0))
         rows.insert(0, "recording", name)
         parts.append(rows[["recording", "metric", "scope", "base", "patch", "share", "unit"]])
@@ -87,8 +87,8 @@ def summary() -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def _effects_of_recording(bundle: pm.Bundle) -> tuple[OwnershipEffects, OwnershipEffects]:
-    return ownership_effects(pm.replay(bundle)), ownership_effects(pm.replay(bundle, OWNED))
+def _effects_of_recording(recording: pm.Recording) -> tuple[OwnershipEffects, OwnershipEffects]:
+    return ownership_effects(pm.replay(recording)), ownership_effects(pm.replay(recording, OWNED))
 
 
 def cpus(recordings: tuple[str, ...] = RECORDINGS) -> pd.DataFrame:
@@ -98,11 +98,11 @@ def cpus(recordings: tuple[str, ...] = RECORDINGS) -> pd.DataFrame:
     """
     rows = []
     for name in recordings:
-        bundle = pm.open(name)
-        rules = pm.replay(bundle).rules
+        recording = pm.open(name)
+        rules = pm.replay(recording).rules
         for count in CPUS:
             try:
-                scenario = pm.scaled_up(bundle, count, rules=rules)
+                scenario = pm.scaled_up(recording, count, rules=rules)
             except pm.UsageError as error:
                 print(f"{name} on {count} CPUs: {error}")
                 break

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from pagealloc_model.recording.importing import import_recording
     from pagealloc_model.recording.machine import Machine
     from pagealloc_model.recording.make.perf_python.live import live
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
     from pagealloc_model.recording.recording import open_recording as open
     from pagealloc_model.recording.trace.columns import Trace
-    from pagealloc_model.recording.trim import trim_bundle
+    from pagealloc_model.recording.trim import trim_recording
     from pagealloc_model.studies.fleets.fleet import fleet
     from pagealloc_model.studies.fleets.results import FleetResult
     from pagealloc_model.studies.fleets.synthetic_hosts import SyntheticHosts
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "Assumptions": ("policy.policy", "Assumptions"),
-    "Bundle": ("recording.recording", "Bundle"),
+    "Recording": ("recording.recording", "Recording"),
     "Cancelled": ("predicted.replay", "Cancelled"),
     "Checkpoints": ("predicted.checkpoints", "Checkpoints"),
     "Comparison": ("verdict.comparison", "Comparison"),
@@ -107,14 +107,13 @@ _PLACES = {
     "scaled_up": ("studies.workload.scale_up", "scaled_up"),
     "space_filling": ("studies.sweeps.points", "space_filling"),
     "sweep": ("studies.sweeps.sweep", "sweep"),
-    "trim_bundle": ("recording.trim", "trim_bundle"),
+    "trim_recording": ("recording.trim", "trim_recording"),
     "validate": ("verdict.validation", "validate"),
     "with_spread": ("predicted.locks.lock_spread", "with_spread"),
 }
 
 __all__ = [
     "Assumptions",
-    "Bundle",
     "Cancelled",
     "Checkpoints",
     "Comparison",
@@ -135,6 +134,7 @@ __all__ = [
     "Placement",
     "Policy",
     "PolicyError",
+    "Recording",
     "RecordingError",
     "Replay",
     "Scenario",
@@ -169,7 +169,7 @@ __all__ = [
     "scaled_up",
     "space_filling",
     "sweep",
-    "trim_bundle",
+    "trim_recording",
     "validate",
     "with_spread",
 ]

@@ -47,7 +47,7 @@ from pagealloc_model.recording.recorded_machine import effective_policy
 if TYPE_CHECKING:
     from pagealloc_model.allocator.hooks import Hooks
     from pagealloc_model.predicted.demand.demand import Demand
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
 
 STEP_EVENTS = 1 << 18
 
@@ -226,7 +226,7 @@ class Replay:
 
 
 def replay(
-    recording: Bundle,
+    recording: Recording,
     policy: Policy | KernelBuild | None = None,
     *,
     rules: KernelRules | str | None = None,
@@ -245,7 +245,7 @@ def replay(
     recording. When vmstat ticks ran, if that was recorded, is demand; what they drained is not.
 
     Args:
-        recording: an opened bundle.
+        recording: an opened recording.
         policy: fields that differ from the recorded policy; or a kernel build, whose own code
             then takes the model's place from the start state on.
         rules: as `choose_rules` takes them. None takes those of the recorded kernel by its release

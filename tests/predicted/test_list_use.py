@@ -20,8 +20,8 @@ OWNED = pm.Policy(pageblock_ownership="pcp_buddy")
 
 @pytest.fixture(scope="module")
 def replays() -> tuple[pm.Replay, pm.Replay]:
-    bundle = pm.open("xfree")
-    return pm.replay(bundle), pm.replay(bundle, OWNED)
+    recording = pm.open("xfree")
+    return pm.replay(recording), pm.replay(recording, OWNED)
 
 
 def test_what_is_never_owned_is_unknown_not_zero(replays: tuple[pm.Replay, pm.Replay]) -> None:

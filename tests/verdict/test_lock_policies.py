@@ -5,11 +5,11 @@ from __future__ import annotations
 import pagealloc_model as pm
 from pagealloc_model.show import figures
 from pagealloc_model.verdict.lock_policies import lock_policy_rows
-from tests.small_recordings import shipped_bundle
+from tests.small_recordings import shipped_recording
 
 
 def test_batches_show_in_the_table_and_the_figure() -> None:
-    recording = shipped_bundle("xfree")
+    recording = shipped_recording("xfree")
     base, patch = (
         pm.lock_times(pm.replay(recording, pm.Policy(pcp_free_batched=batched)))
         for batched in (False, True)

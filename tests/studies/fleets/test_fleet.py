@@ -18,7 +18,7 @@ from pagealloc_model.studies.fleets.fleet_table import range_words
 from pagealloc_model.studies.sweeps.result_cache import ResultCache
 from pagealloc_model.studies.workload.cache_host import CacheHost, run_cache_host
 from tests.show.test_post import assert_mailable
-from tests.small_recordings import write_bundle
+from tests.small_recordings import write_recording
 
 HOSTS = pm.SyntheticHosts(
     count=3, gib=2, nr_cpus=2, rules="6.18", cache_pages=1 << 15, read_pages=1 << 15
@@ -88,7 +88,7 @@ def test_a_host_that_fails_is_a_row_with_its_error() -> None:
 
 def test_recordings_are_hosts_too(tmp_path: Path) -> None:
     recordings = {
-        name: str(write_bundle(tmp_path / name)) for name in ("a0", "a1", "b0", "b1", "b2")
+        name: str(write_recording(tmp_path / name)) for name in ("a0", "a1", "b0", "b1", "b2")
     }
     for name, path in recordings.items():
         (Path(path) / "note.txt").write_text(name)
@@ -130,7 +130,7 @@ def test_the_command_prints_and_writes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ResultCache, "of_this_user", lambda: ResultCache(tmp_path / "points"))
-    path = str(write_bundle(tmp_path / "small"))
+    path = str(write_recording(tmp_path / "small"))
     recorded = ["fleet", "--base", path, "--patch", path, "--patch-set", "pcp_batch=4"]
     output = tmp_path / "hosts.parquet"
     assert main([*recorded, "-o", str(output)]) == 0

@@ -9,16 +9,16 @@ import pagealloc_model as pm
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.studies.workload.copied_streams import most_in_use
-from tests.small_recordings import shipped_bundle
+from tests.small_recordings import shipped_recording
 
 
 @pytest.fixture(scope="module")
-def recording() -> pm.Bundle:
-    return shipped_bundle("kbuild")
+def recording() -> pm.Recording:
+    return shipped_recording("kbuild")
 
 
 @pytest.fixture(scope="module")
-def doubled(recording: pm.Bundle) -> pm.Scenario:
+def doubled(recording: pm.Recording) -> pm.Scenario:
     return pm.scaled_up(recording, 4, gib=32)
 
 
@@ -46,7 +46,7 @@ def test_everything_freed_was_allocated(doubled: pm.Scenario) -> None:
     assert len(np.unique(given["object"])) == len(given)
 
 
-def test_one_copy_asks_for_what_was_recorded(recording: pm.Bundle) -> None:
+def test_one_copy_asks_for_what_was_recorded(recording: pm.Recording) -> None:
     """The same requests and frees, and nothing served late or not at all."""
     same = pm.scaled_up(recording, 2)
     recorded = pm.replay(recording).demand.events
@@ -57,24 +57,24 @@ def test_one_copy_asks_for_what_was_recorded(recording: pm.Bundle) -> None:
     assert run.failed == 0
 
 
-def test_free_memory_is_noted_once_at_an_instant(recording: pm.Bundle) -> None:
+def test_free_memory_is_noted_once_at_an_instant(recording: pm.Recording) -> None:
     samples = pm.run_scenario(pm.scaled_up(recording, 2), rules="6.18").samples
     assert (np.diff(samples.time_ns) > 0).all()
     assert len(samples.free_buddies) == len(samples.time_ns)
 
 
-def test_a_seed_gives_the_same_shifts(recording: pm.Bundle, doubled: pm.Scenario) -> None:
+def test_a_seed_gives_the_same_shifts(recording: pm.Recording, doubled: pm.Scenario) -> None:
     again = pm.scaled_up(recording, 4, gib=32)
     assert np.array_equal(doubled.events, again.events)
     assert not np.array_equal(doubled.events, pm.scaled_up(recording, 4, gib=32, seed=1).events)
 
 
-def test_streams_that_were_not_recorded_are_refused(recording: pm.Bundle) -> None:
+def test_streams_that_were_not_recorded_are_refused(recording: pm.Recording) -> None:
     with pytest.raises(UsageError, match="has CPUs 0 to 1"):
         pm.scaled_up(recording, 4, cpus=(5,))
 
 
-def test_a_machine_too_small_is_refused_with_the_size_needed(recording: pm.Bundle) -> None:
+def test_a_machine_too_small_is_refused_with_the_size_needed(recording: pm.Recording) -> None:
     with pytest.raises(UsageError, match=r"give it .* GiB"):
         pm.scaled_up(recording, 32, gib=0.5)
 

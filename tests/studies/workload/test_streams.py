@@ -11,22 +11,22 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.studies.workload import copied_streams, rounds
-from tests.small_recordings import shipped_bundle
+from tests.small_recordings import shipped_recording
 
 
 @pytest.fixture(scope="module")
-def recording() -> pm.Bundle:
-    return shipped_bundle("kbuild")
+def recording() -> pm.Recording:
+    return shipped_recording("kbuild")
 
 
 @pytest.fixture(scope="module")
-def thrice(recording: pm.Bundle) -> pm.EventStream:
+def thrice(recording: pm.Recording) -> pm.EventStream:
     return pm.scaled_stream(recording, 4, gib=32, rounds=3)
 
 
 @pytest.mark.parametrize("part_events", [20_000, 1 << 20])
 def test_a_stream_replays_as_its_events_in_memory(
-    recording: pm.Bundle, monkeypatch: pytest.MonkeyPatch, part_events: int
+    recording: pm.Recording, monkeypatch: pytest.MonkeyPatch, part_events: int
 ) -> None:
     whole = pm.run_scenario(pm.scaled_up(recording, 4), rules="6.18")
     monkeypatch.setattr(copied_streams, "PART_EVENTS", part_events)
@@ -45,7 +45,7 @@ def test_a_stream_replays_as_its_events_in_memory(
 
 
 def test_parts_do_not_change_the_events(
-    recording: pm.Bundle, monkeypatch: pytest.MonkeyPatch
+    recording: pm.Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = pm.scaled_up(recording, 6)
     monkeypatch.setattr(copied_streams, "PART_EVENTS", 10_007)
@@ -77,7 +77,7 @@ def test_a_round_ends_as_it_began(thrice: pm.EventStream) -> None:
 
 
 def test_rounds_kept_and_made_anew_are_the_same(
-    recording: pm.Bundle, thrice: pm.EventStream, monkeypatch: pytest.MonkeyPatch
+    recording: pm.Recording, thrice: pm.EventStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = np.concatenate(list(thrice.parts()))
     monkeypatch.setattr(rounds, "KEPT_EVENTS", 0)
@@ -90,7 +90,7 @@ def test_no_request_of_a_later_round_fails(thrice: pm.EventStream) -> None:
     assert broken_invariants(run.final) == []
 
 
-def test_no_rounds_are_refused(recording: pm.Bundle) -> None:
+def test_no_rounds_are_refused(recording: pm.Recording) -> None:
     with pytest.raises(UsageError, match="0 rounds"):
         pm.scaled_stream(recording, 4, rounds=0)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pagealloc_model.notebook.widgets.explore.question import Question, Window
     from pagealloc_model.policy.policy import Policy
     from pagealloc_model.predicted.replay import Replay
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
 
 BASE, CANDIDATE = "base", "candidate"
 KEPT = 3
@@ -81,12 +81,12 @@ class SidesOf:
     """Replays a recording for questions, one at a time.
 
     Args:
-        bundle: the recording.
+        recording: the recording.
     """
 
-    def __init__(self, bundle: Bundle) -> None:
-        self.bundle = bundle
-        first, last = bundle.trace.demand_span_ns
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        first, last = recording.trace.demand_span_ns
         self.start_ns = first
         self.seconds = (last - first) / 1e9
         self._checkpoints = pm.Checkpoints()
@@ -97,12 +97,12 @@ class SidesOf:
     @cached_property
     def measured(self) -> pm.Measured:
         """What the recording itself shows."""
-        return pm.measure(self.bundle)
+        return pm.measure(self.recording)
 
     @cached_property
     def lock_model(self) -> LockModel:
         """Costs fitted to the recording, without what tracing adds."""
-        return LockModel(costs=recorded_costs(self.bundle, with_intervals=False).untraced())
+        return LockModel(costs=recorded_costs(self.recording, with_intervals=False).untraced())
 
     def acquisitions(self, replay: Replay) -> pd.DataFrame:
         """Acquisitions of zone->lock in a replay with their times; computed once for each."""
@@ -166,7 +166,7 @@ class SidesOf:
         cancelled: threading.Event,
     ) -> Replay:
         return pm.replay(
-            self.bundle,
+            self.recording,
             policy,
             window=window,
             checkpoints=self._checkpoints,
