@@ -47,7 +47,7 @@ def long_recording(events: int, directory: Path) -> Path:
     """A recording whose events are those of another over and over, in mapped columns."""
     source = pm.open(full_recording())
     path = directory / "long"
-    pm.import_recording(source.path, path)
+    source.to_columns(path)
     (path / "events.arrow").unlink()
     trace = repeated(source.trace, events, directory)
     write_store(trace, path / "events.arrow", source=None, compress=False)

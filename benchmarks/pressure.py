@@ -42,7 +42,7 @@ def own(recordings: tuple[str, ...] = RECORDINGS) -> pd.DataFrame:
     tables = []
     for name in recordings:
         recording = pm.open(name)
-        measured = pm.measure(recording)
+        measured = recording.measure()
         table = pressure_counters(pm.replay(recording, assumptions=ELASTIC), measured)
         table.insert(0, "recording", recording.name)
         if recorded_reclaim_ns(recording.trace) is not None:

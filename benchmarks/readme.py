@@ -33,6 +33,7 @@ from speed import replaying
 import pagealloc_model as pm
 from pagealloc_model.studies.workload.gate_effects import SIZES
 from pagealloc_model.studies.workload.shipped_map import DESIGNS, shipped_map
+from pagealloc_model.verdict.validation import Validation
 
 PROJECT = Path(__file__).resolve().parent.parent
 PLACES = {
@@ -103,7 +104,7 @@ def write_part(name: str, lines: Iterable[str]) -> None:
     file.write_text(f"{head}{begin}\n{content}\n{end}{tail}")
 
 
-def short_error_lines(validations: list[pm.Validation]) -> Iterator[str]:
+def short_error_lines(validations: list[Validation]) -> Iterator[str]:
     """A markdown table with one row per recording: error (null model's error)."""
     yield f"| recording | {' | '.join(SHORT.values())} |"
     yield f"|---|{'--:|' * len(SHORT)}"
@@ -121,7 +122,7 @@ def _short_cell(rows: pd.DataFrame) -> str:
     return f"{_error(row['error'], row['unit'])} ({_error(row['null_error'], row['unit'])})"
 
 
-def error_lines(validations: list[pm.Validation]) -> Iterator[str]:
+def error_lines(validations: list[Validation]) -> Iterator[str]:
     """A markdown table of the main errors of recordings."""
     yield "| recording | what | where | measured | predicted | error | null model's error |"
     yield "|---|---|---|--:|--:|--:|--:|"
@@ -154,7 +155,7 @@ def choice_lines(paths: Iterable[str]) -> Iterator[str]:
     yield "|---|---|--:|--:|--:|--:|"
     for path in paths:
         recording = pm.open(path)
-        choices = pm.judge_placement(recording).choices
+        choices = recording.judge_choices().choices
         for row in choices[choices["scope"] == "all"].itertuples():
             if row.judged or row.unjudged:
                 yield (
@@ -331,7 +332,7 @@ def _paths(full: Path) -> tuple[str, ...]:
 
 
 @cache
-def _validations(paths: tuple[str, ...]) -> list[pm.Validation]:
+def _validations(paths: tuple[str, ...]) -> list[Validation]:
     return [pm.validate(pm.open(path)) for path in paths]
 
 

@@ -25,6 +25,7 @@ import numpy as np
 import pandas as pd
 
 import pagealloc_model as pm
+from pagealloc_model.predicted import Checkpoints
 from pagealloc_model.studies.workload.event_stream import EventStream
 
 RECORDING = "kbuild"
@@ -47,16 +48,17 @@ def streamed(cpus: int, gib: float, rounds: int, events: int = 0) -> Figures:
         events: instead: as many rounds as make so many events.
     """
     recording = pm.open(RECORDING)
-    pm.run_stream(pm.scaled_stream(recording, 2), rules=RULES)
+    pm.synthetic.run_stream(pm.synthetic.scaled_stream(recording, 2), rules=RULES)
     if events:
         one, two = (
-            pm.scaled_stream(recording, cpus, gib=gib, rounds=each).events for each in (1, 2)
+            pm.synthetic.scaled_stream(recording, cpus, gib=gib, rounds=each).events
+            for each in (1, 2)
         )
         rounds = max(-(-(events - one) // (two - one)), 0) + 1
-    stream = pm.scaled_stream(recording, cpus, gib=gib, rounds=rounds)
+    stream = pm.synthetic.scaled_stream(recording, cpus, gib=gib, rounds=rounds)
     making = seconds_of(lambda: made(stream))
     begun = time.process_time()
-    run = pm.run_stream(stream, rules=RULES)
+    run = pm.synthetic.run_stream(stream, rules=RULES)
     taken = time.process_time() - begun
     return {
         "CPUs": cpus,
@@ -133,7 +135,7 @@ def resumed(path: str, share: float) -> Figures:
         path: the recording.
         share: of its length, where the window begins.
     """
-    recording, kept = pm.open(path), pm.Checkpoints()
+    recording, kept = pm.open(path), Checkpoints()
     first, last = recording.trace.demand_span_ns
     begin, end = share * (last - first) / 1e9, (last - first) / 1e9
     policy = pm.Policy(pcp_batch=31)

@@ -88,14 +88,14 @@ def importing(recording: pm.Recording, directory: Path) -> list[Row]:
     for form, compress in FORMS.items():
         path = directory / form
         begun = time.perf_counter()
-        pm.import_recording(recording.path, path, compress=compress)
+        recording.to_columns(path, compress=compress)
         seconds = time.perf_counter() - begun
         bytes_written = (path / "events.arrow").stat().st_size
         rows += [
             row(f"{form} store", bytes_written / events, "B/event"),
             row(f"{form} import", events / seconds, "events/s"),
         ]
-    anonymous = peak_anonymous_mib(lambda: pm.import_recording(recording.path, directory / "again"))
+    anonymous = peak_anonymous_mib(lambda: recording.to_columns(directory / "again"))
     in_memory = peak_anonymous_mib(lambda: pm.open(recording.path).trace)
     begun = time.perf_counter()
     events = len(pm.open(recording.path).trace)
@@ -124,7 +124,7 @@ def opening(recording: pm.Recording, events: int, directory: Path) -> list[Row]:
     trace = repeated(recording.trace, events, directory)
     rows = []
     for form, compress in FORMS.items():
-        pm.import_recording(recording.path, directory / f"long {form}")
+        recording.to_columns(directory / f"long {form}")
         path = directory / f"long {form}" / "events.arrow"
         path.unlink()
         begun = time.perf_counter()

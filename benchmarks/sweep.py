@@ -126,9 +126,9 @@ def cluster(points: int = 40) -> Rows:
 
 def fleet(count: int = HOSTS_A_SIDE) -> Rows:
     """Both sides of made-up hosts, the B side under the threshold of order 3."""
-    hosts = pm.SyntheticHosts(count=count, gib=64, nr_cpus=8, rules="6.18")
+    hosts = pm.fleets.SyntheticHosts(count=count, gib=64, nr_cpus=8, rules="6.18")
     begun, used = time.perf_counter(), time.process_time()
-    result = pm.fleet(
+    result = pm.fleets.fleet(
         hosts,
         hosts.with_other_seeds(),
         patch_policy=pm.Policy(highatomic_gate_order=3),

@@ -13,7 +13,7 @@ COLUMNS = ["choice", "scope", "judged", "hits", "unjudged"]
 
 def shares(recording: Path) -> list[list[object]]:
     """Rows of the table of choices, as plain values."""
-    choices = pm.judge_placement(pm.open(recording)).choices
+    choices = pm.open(recording).judge_choices().choices
     return [list(row) for row in choices[COLUMNS].itertuples(index=False)]
 
 

@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     build = kernel_build(options, pm.Policy())
     recording = pm.open(options.path)
     if options.resync and not any(each.zoneinfo for each in recording.snapshots):
-        placement = pm.judge_placement(recording, rules=options.rules)
+        placement = recording.judge_choices(rules=options.rules)
         text = "" if options.json else _placement_text(placement, options.misses)
         print(json_text(placement.to_dict()) if options.json else text)
         return 0

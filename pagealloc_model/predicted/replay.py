@@ -22,6 +22,7 @@ from pagealloc_model.base.sampling import bin_edges
 from pagealloc_model.base.version import __version__
 from pagealloc_model.base.working_arrays import GrowingArray, parts, working_arrays
 from pagealloc_model.measured.evidence.choice import RuleEvidence, choose_rules
+from pagealloc_model.methods import ReplayMethods
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted import elastic_tables
@@ -86,7 +87,7 @@ class Samples:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Replay:
+class Replay(ReplayMethods):
     """What the model predicts for one policy; tables are DataFrames, made on first use.
 
     Attributes:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pagealloc_model.base.compressed import first_bytes
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.progress_bar import Report, progress
+from pagealloc_model.methods import RecordingMethods
 from pagealloc_model.recording.lock_profile import PROFILE_FILE, LockProfile, read_lock_profile
 from pagealloc_model.recording.proc.kallsyms import KernelSymbols, read_kallsyms
 from pagealloc_model.recording.proc.kpageflags import read_kpageflags
@@ -48,7 +49,7 @@ _WITHOUT_FILE = {
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Recording:
+class Recording(RecordingMethods):
     """A recording; what is costly to read is read on first use and kept.
 
     Attributes:

@@ -7,6 +7,7 @@ import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.policy.policy import Assumptions
+from pagealloc_model.predicted import Checkpoints
 from pagealloc_model.predicted.checkpoints import CHUNK, Checkpoint, changes
 from pagealloc_model.predicted.replay import Replay
 from tests.predicted.test_prediction import assert_identical
@@ -22,7 +23,7 @@ def assert_same_state(one: Replay, other: Replay) -> None:
 @pytest.mark.parametrize("name", ["kbuild", "highatomic_stock"])
 @pytest.mark.parametrize("policy", [pm.Policy(), pm.Policy(pcp_batch=7)])
 def test_a_resumed_window_is_the_one_from_the_start(name: str, policy: pm.Policy) -> None:
-    recording, kept = shipped_recording(name), pm.Checkpoints()
+    recording, kept = shipped_recording(name), Checkpoints()
     for window in ((1.0, 2.0), (1.0, 2.5), (1.7, 2.0), (1.2, 1.5)):
         resumed = pm.replay(recording, policy, window=window, checkpoints=kept)
         whole = pm.replay(recording, policy, window=window)
@@ -32,7 +33,7 @@ def test_a_resumed_window_is_the_one_from_the_start(name: str, policy: pm.Policy
 
 
 def test_an_elastic_replay_resumes() -> None:
-    recording, kept = shipped_recording("highatomic_stock"), pm.Checkpoints()
+    recording, kept = shipped_recording("highatomic_stock"), Checkpoints()
     assumptions = Assumptions(reclaim="elastic")
     for end in (1.2, 1.4):
         window = (1.0, end)
@@ -43,7 +44,7 @@ def test_an_elastic_replay_resumes() -> None:
 
 
 def test_resuming_replays_only_what_follows() -> None:
-    recording, kept = shipped_recording("kbuild"), pm.Checkpoints()
+    recording, kept = shipped_recording("kbuild"), Checkpoints()
     shares: list[float] = []
     pm.replay(recording, window=(2.0, 2.5), checkpoints=kept, progress=shares.append)
     before = min(shares)
@@ -53,7 +54,7 @@ def test_resuming_replays_only_what_follows() -> None:
 
 
 def test_another_policy_or_seed_starts_anew() -> None:
-    recording, kept = shipped_recording("highatomic_stock"), pm.Checkpoints()
+    recording, kept = shipped_recording("highatomic_stock"), Checkpoints()
     window = (1.0, 1.5)
     pm.replay(recording, window=window, checkpoints=kept)
     for changed in ({"policy": pm.Policy(pcp_batch=7)}, {"seed": 1}, {"rules": "6.1"}):
@@ -63,14 +64,14 @@ def test_another_policy_or_seed_starts_anew() -> None:
 
 
 def test_only_what_changed_is_kept() -> None:
-    recording, kept = shipped_recording("highatomic_stock"), pm.Checkpoints()
+    recording, kept = shipped_recording("highatomic_stock"), Checkpoints()
     replay = pm.replay(recording, window=(1.0, 1.5), checkpoints=kept)
     assert replay.final is not None
     assert 0 < kept.nbytes < replay.final.pages.nbytes / 4
 
 
 def test_those_used_last_stay() -> None:
-    kept = pm.Checkpoints(room=3 * CHUNK)
+    kept = Checkpoints(room=3 * CHUNK)
     before, after = np.zeros(CHUNK, np.uint8), np.ones(CHUNK, np.uint8)
     of = changes(before, after)
     for time in (1, 2):

@@ -13,6 +13,7 @@ import pagealloc_model as pm
 from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.allocator.pressure.pressure_invariants import broken_pieces
 from pagealloc_model.measured.recorded_costs import recorded_reclaim_ns
+from pagealloc_model.policy import ElasticAssumptions
 from pagealloc_model.verdict.pressure_comparison import pressure_counters
 
 
@@ -22,7 +23,7 @@ def stock(shipped: Callable[[str], Path]) -> pm.Recording:
 
 
 def replayed(recording: pm.Recording, *, seed: int = 0, **elastic: int) -> pm.Replay:
-    assumed = pm.Assumptions(reclaim="elastic", elastic=pm.ElasticAssumptions(**elastic))
+    assumed = pm.Assumptions(reclaim="elastic", elastic=ElasticAssumptions(**elastic))
     return pm.replay(recording, assumptions=assumed, seed=seed)
 
 
@@ -41,7 +42,7 @@ def test_the_same_seed_gives_the_same_tables(stock: pm.Recording) -> None:
 
 
 def test_counters_stand_beside_the_kernels(stock: pm.Recording) -> None:
-    table = pressure_counters(replayed(stock), pm.measure(stock)).set_index("name")
+    table = pressure_counters(replayed(stock), stock.measure()).set_index("name")
     assert table.loc["pgsteal_kswapd", "predicted"] > 0
     assert table.loc["pgscan_kswapd", "measured"] > 0
     assert {"compact_stall", "thp_fault_fallback", "allocstall_movable"} <= set(table.index)
@@ -51,7 +52,7 @@ def test_a_slow_kswapd_leaves_more_to_direct_reclaim(stock: pm.Recording) -> Non
     cost = recorded_reclaim_ns(stock.trace)
     assert cost is not None
     changes = [
-        pressure_counters(replay, pm.measure(stock)).set_index("name")["predicted"]
+        pressure_counters(replay, stock.measure()).set_index("name")["predicted"]
         for replay in (replayed(stock), replayed(stock, reclaim_free_ns=cost))
     ]
     assert changes[1]["pgsteal_direct"] > changes[0]["pgsteal_direct"]
@@ -60,7 +61,7 @@ def test_a_slow_kswapd_leaves_more_to_direct_reclaim(stock: pm.Recording) -> Non
 
 def test_a_literal_replay_has_no_counters_of_its_own(stock: pm.Recording) -> None:
     with pytest.raises(pm.UsageError, match="reclaim='elastic'"):
-        pressure_counters(pm.replay(stock), pm.measure(stock))
+        pressure_counters(pm.replay(stock), stock.measure())
 
 
 def test_outcomes_are_known(stock: pm.Recording) -> None:

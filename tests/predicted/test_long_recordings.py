@@ -51,7 +51,7 @@ def test_a_replay_in_files_is_the_one_in_memory(
     recording = shipped_recording(name)
     expected = pm.replay(recording, pm.Policy(pcp_batch=31))
     columns = tmp_path / "columns"
-    pm.import_recording(recording.path, columns, compress=False)
+    recording.to_columns(columns, compress=False)
     monkeypatch.setattr(working_arrays, "ROWS_IN_MEMORY", 0)
     monkeypatch.setattr(working_arrays, "ROWS_TOGETHER", ROWS_TOGETHER)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -73,7 +73,7 @@ def long_recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A shipped recording's events over and over, in mapped columns."""
     recording = shipped_recording(LONG)
     path = tmp_path_factory.mktemp("long") / "columns"
-    pm.import_recording(recording.path, path)
+    recording.to_columns(path)
     trace, events = recording.trace, path / "events.arrow"
     columns = {name: np.tile(getattr(trace, name), TIMES) for name in COLUMN_TYPES}
     first, last = trace.span_ns

@@ -143,7 +143,7 @@ def test_one_node_needs_no_topology(recording: Recording) -> None:
 
 
 def test_figures_of_two_nodes(recording: Recording) -> None:
-    measured, predicted = pm.measure(recording), pm.replay(recording)
+    measured, predicted = recording.measure(), pm.replay(recording)
     titles = {
         each.text for each in figures.pcp_counts(measured.pcp, predicted.pcp).layout.annotations
     }

@@ -29,7 +29,7 @@ Capture = pytest.CaptureFixture[str]
 def gate3(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The columnar form of a shipped recording."""
     path = tmp_path_factory.mktemp("imported") / "highatomic_gate3"
-    pm.import_recording("highatomic_gate3", path, compress=request.param)
+    pm.open("highatomic_gate3").to_columns(path, compress=request.param)
     return path
 
 
@@ -74,7 +74,7 @@ def test_replays_measures_and_evidence_are_the_same(gate3: Path) -> None:
     one, other = pm.replay(original), pm.replay(imported)
     assert np.array_equal(one.log, other.log)
     assert one.rules == other.rules
-    measured, again = pm.measure(original), pm.measure(imported)
+    measured, again = original.measure(), imported.measure()
     for table in ("free_pages", "pageblocks", "outcomes", "fallbacks", "lock"):
         pd.testing.assert_frame_equal(getattr(one, table), getattr(other, table))
         pd.testing.assert_frame_equal(getattr(measured, table), getattr(again, table))
@@ -95,7 +95,7 @@ def test_cuts_are_the_same(
 ) -> None:
     source = shipped_recording("highatomic_gate3").path
     for path, name in ((source, "one"), (gate3, "other")):
-        pm.trim_recording(path, tmp_path / name / "cut", anonymise=anonymise, **window)
+        pm.open(path).trim(tmp_path / name / "cut", anonymise=anonymise, **window)
     one, other = pm.open(tmp_path / "one" / "cut"), pm.open(tmp_path / "other" / "cut")
     assert (one.event_file.name, other.event_file.name) == ("perf.data", "events.arrow")
     assert one.meta == other.meta
@@ -106,10 +106,10 @@ def test_cuts_are_the_same(
 
 def test_perf_script_text(tmp_path: Path) -> None:
     source = write_recording(tmp_path / "small")
-    pm.import_recording(source, tmp_path / "imported" / "small")
+    pm.open(source).to_columns(tmp_path / "imported" / "small")
     imported = pm.open(tmp_path / "imported" / "small")
     assert differing_fields(imported.trace, pm.open(source).trace) == []
-    pm.trim_recording(imported.path, tmp_path / "cut", events=5, anonymise=True)
+    pm.open(imported.path).trim(tmp_path / "cut", events=5, anonymise=True)
     cut = pm.open(tmp_path / "cut")
     assert len(cut.trace) == 5
     assert set(cut.trace.comms.values()) <= {"t1", "t2", "sh", "swapper", "make"}
@@ -132,7 +132,7 @@ def test_the_events_alone(tmp_path: Path, capsys: Capture) -> None:
 
 def test_a_bare_perf_data(tmp_path: Path) -> None:
     event_file = shipped_recording("highatomic_gate3").event_file
-    pm.import_recording(event_file, tmp_path / "bare")
+    pm.open(event_file).to_columns(tmp_path / "bare")
     assert [path.name for path in (tmp_path / "bare").iterdir()] == ["events.arrow"]
 
 
@@ -161,7 +161,7 @@ def test_a_failed_import_leaves_nothing(
 
 def test_progress_grows_to_one(tmp_path: Path) -> None:
     shares: list[float] = []
-    pm.import_recording("kbuild", tmp_path / "imported", progress=shares.append)
+    pm.open("kbuild").to_columns(tmp_path / "imported", progress=shares.append)
     assert shares == sorted(shares)
     assert len(shares) > 3
     assert shares[-1] == 1
@@ -185,7 +185,7 @@ def test_a_store_that_cannot_be_used_is_one_line(
 ) -> None:
     source = write_recording(tmp_path / "small")
     imported = tmp_path / "imported"
-    pm.import_recording(source, imported)
+    pm.open(source).to_columns(imported)
     file = imported / "events.arrow"
     file.write_bytes(damage(file.read_bytes()))
     more = ["-o", str(tmp_path / "again")] if command == "import" else []
@@ -200,6 +200,6 @@ def test_a_damaged_perf_data_is_not_imported(tmp_path: Path) -> None:
     with pytest.raises(RecordingError) as of_reading:
         read_perf_data(source)
     with pytest.raises(RecordingError) as of_import:
-        pm.import_recording(source, tmp_path / "imported")
+        pm.open(source).to_columns(tmp_path / "imported")
     assert str(of_import.value) == str(of_reading.value)
     assert [path.name for path in tmp_path.iterdir()] == ["perf.data"]

@@ -34,7 +34,7 @@ FIRST = 1024
 def judged(directory: Path, events: EventText) -> Placement:
     """Judge events that come without any state file."""
     recording = write_recording(directory / "recording", events, snapshots=False, page_flags=False)
-    return pm.judge_placement(pm.open(recording))
+    return pm.open(recording).judge_choices()
 
 
 NORMAL_FIRST = NORMAL.first_free
@@ -239,14 +239,14 @@ class TestAnIndependentKernel:
     def test_pages_are_all_as_the_model_names_them(
         self, seed: int, orders: tuple[int, ...], tmp_path: Path
     ) -> None:
-        placement = pm.judge_placement(pm.open(record(tmp_path / "oracle", seed, 800, orders)))
+        placement = pm.open(record(tmp_path / "oracle", seed, 800, orders)).judge_choices()
         for choice in ("pcp_pop", "refill_when", "buddy_pfn", "fallback"):
             assert missed(placement, choice) == []
         assert outcome(placement, "pcp_pop")[0] > 100
         assert outcome(placement, "buddy_pfn")[0] > 50
 
     def test_sizes_follow_once_snapshots_have_shown_the_limits(self, tmp_path: Path) -> None:
-        placement = pm.judge_placement(pm.open(record(tmp_path / "oracle", 1, 1500)))
+        placement = pm.open(record(tmp_path / "oracle", 1, 1500)).judge_choices()
         assert missed(placement, "refill_size") == []
         assert outcome(placement, "refill_size")[0] > 30
 
@@ -317,7 +317,7 @@ PAGE_SHARES = {"kbuild": 0.999, "xfree": 0.999, "highatomic_stock": 0.98, "higha
 
 @pytest.fixture(scope="module", params=PAGE_SHARES)
 def shipped_placement(request: pytest.FixtureRequest) -> tuple[str, Placement]:
-    return request.param, pm.judge_placement(shipped_recording(request.param))
+    return request.param, shipped_recording(request.param).judge_choices()
 
 
 ZONE_SHARES = {"kbuild": 1.0, "xfree": 1.0, "highatomic_stock": 0.99, "highatomic_gate3": 0.97}
@@ -383,4 +383,4 @@ def test_validate_puts_the_shares_among_its_metrics() -> None:
 def test_kernels_whose_lists_do_not_follow_block_types_are_refused(tmp_path: Path) -> None:
     recording = pm.open(write_recording(tmp_path / "recording", release="6.1.192"))
     with pytest.raises(pm.PolicyError, match=r"6\.12 on"):
-        pm.judge_placement(recording)
+        recording.judge_choices()

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pagealloc_model as pm
+from pagealloc_model.measured.measured import Measured
 from pagealloc_model.notebook.widgets.controls import PolicyControls
 from pagealloc_model.notebook.widgets.explorer import Explorer, Progress, View
 from pagealloc_model.show import figures
@@ -25,7 +26,7 @@ MAINLINE_GATE, PROPOSED_GATE = 0, 3
 AS_RECORDED = "predicted, policy as recorded"
 THIS_POLICY = "predicted, policy above"
 
-Sources = Mapping[str, "tuple[pm.Measured | pm.Replay, int]"]
+Sources = Mapping[str, "tuple[Measured | pm.Replay, int]"]
 """Legend label -> what has the tables, and its recording's first event in ns."""
 
 
@@ -46,7 +47,7 @@ def highatomic(recording: Recording | str, *others: Recording | str) -> Explorer
     recordings = [pm.open(each) if isinstance(each, str) else each for each in (recording, *others)]
     first, first_start = recordings[0], recordings[0].trace.span_ns[0]
     measurements = {
-        f"measured, {recording.name}": (pm.measure(recording), recording.trace.span_ns[0])
+        f"measured, {recording.name}": (recording.measure(), recording.trace.span_ns[0])
         for recording in recordings
     }
     base = pm.replay(first)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pagealloc_model as pm
+from pagealloc_model.measured.measured import Measured
 from pagealloc_model.notebook.widgets.controls import PolicyControls
 from pagealloc_model.notebook.widgets.explorer import Explorer, Progress, View
 from pagealloc_model.show import figures
@@ -44,7 +45,7 @@ def start_here(
         UsageError: an unknown field.
     """
     recording = pm.open(recording) if isinstance(recording, str) else recording
-    measured = pm.measure(recording)
+    measured = recording.measure()
     base = pm.replay(recording)
 
     def compute(policy: pm.Policy, progress: Progress, cancelled: threading.Event) -> View:
@@ -59,7 +60,7 @@ def start_here(
     return Explorer(f"{recording.name}: predicted beside measured", controls, compute)
 
 
-def _figure(measured: pm.Measured, base: pm.Replay, patch: pm.Replay, zone: str | None) -> Drawing:
+def _figure(measured: Measured, base: pm.Replay, patch: pm.Replay, zone: str | None) -> Drawing:
     def predicted(table: str) -> dict[str, pd.DataFrame]:
         return {AS_RECORDED: getattr(base, table), THIS_POLICY: getattr(patch, table)}
 

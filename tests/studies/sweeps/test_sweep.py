@@ -75,7 +75,7 @@ def test_metrics_are_those_of_the_replays_own_tables(small: pm.Recording) -> Non
     drains = full[full["site"] == "drain"]
     assert metrics["drain_pages"] == drains["pages"].sum()
     assert metrics["longest_drain_pages"] == drains["pages"].max()
-    held = pm.lock_times(replay).acquisitions["hold_ns"]
+    held = replay.lock_times().acquisitions["hold_ns"]
     assert metrics["zone_lock_hold_ns"] == held.sum()
     assert metrics["zone_lock_longest_hold_ns"] == held.max()
 

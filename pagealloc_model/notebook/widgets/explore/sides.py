@@ -13,6 +13,8 @@ import pandas as pd
 
 import pagealloc_model as pm
 from pagealloc_model.measured.lock_cost_fit import recorded_costs
+from pagealloc_model.measured.measured import Measured
+from pagealloc_model.predicted import Checkpoints
 from pagealloc_model.predicted.locks.lock_timing import LockModel, lock_times
 from pagealloc_model.predicted.pageblock_map import pageblock_map
 from pagealloc_model.predicted.reclaim_mode import literal_part
@@ -48,7 +50,7 @@ class Sides:
 
     base: Replay
     candidate: Replay
-    measured: pm.Measured
+    measured: Measured
     start_ns: int
     window: Window
     acquisitions: Callable[[Replay], pd.DataFrame]
@@ -89,15 +91,15 @@ class SidesOf:
         first, last = recording.trace.demand_span_ns
         self.start_ns = first
         self.seconds = (last - first) / 1e9
-        self._checkpoints = pm.Checkpoints()
+        self._checkpoints = Checkpoints()
         self._replays: dict[tuple[Policy, Window | None], Replay] = {}
         self._acquisitions: WeakKeyDictionary[Replay, pd.DataFrame] = WeakKeyDictionary()
         self._blocks: WeakKeyDictionary[Replay, pd.DataFrame] = WeakKeyDictionary()
 
     @cached_property
-    def measured(self) -> pm.Measured:
+    def measured(self) -> Measured:
         """What the recording itself shows."""
-        return pm.measure(self.recording)
+        return self.recording.measure()
 
     @cached_property
     def lock_model(self) -> LockModel:
