@@ -19,9 +19,9 @@ HELP_COLUMNS = 88
 POLICY_INTRODUCTION = """# Policy fields
 
 What the kernel could do differently: the fields of `pm.Policy`, and with `ownership.` before their
-name those of `policy.OwnershipOptions`. A field of `Policy` that is not given means "as recorded". Its
-default is what mainline does where a recording does not say; "the kernel's own" is computed from
-the machine or differs by version. Write `pm.Policy(pcp_batch=127)`, or `--set pcp_batch=127`.
+name those of `policy.OwnershipOptions`. A field of `Policy` that is not given means "as recorded".
+Its default is what mainline does where a recording does not say; "the kernel's own" is computed
+from the machine or differs by version. Write `pm.Policy(pcp_batch=127)`, or `--set pcp_batch=127`.
 """
 RULES_INTRODUCTION = """# Kernel rules
 
