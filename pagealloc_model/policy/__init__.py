@@ -2,7 +2,6 @@
 
 from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.kernel_rules import KernelRules, preset_names
-from pagealloc_model.policy.lock_costs import LockCosts
 from pagealloc_model.policy.ownership_options import OwnershipOptions
 from pagealloc_model.policy.policy import Assumptions, Policy
 
@@ -10,7 +9,6 @@ __all__ = [
     "Assumptions",
     "ElasticAssumptions",
     "KernelRules",
-    "LockCosts",
     "OwnershipOptions",
     "Policy",
     "preset_names",
