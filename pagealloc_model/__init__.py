@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from pagealloc_model.base.version import __version__
 
 if TYPE_CHECKING:
-    from pagealloc_model import fleets, locks, synthetic
     from pagealloc_model.allocator.from_source.build import KernelBuild
     from pagealloc_model.allocator.hooks import Hooks
     from pagealloc_model.base.errors import PageallocError, PolicyError, RecordingError, UsageError
@@ -24,7 +23,9 @@ if TYPE_CHECKING:
     from pagealloc_model.predicted.replay import Cancelled, Replay, replay
     from pagealloc_model.recording.recording import Recording
     from pagealloc_model.recording.recording import open_recording as open
+    from pagealloc_model.studies import fleets, synthetic
     from pagealloc_model.studies.sweeps.sweep import sweep
+    from pagealloc_model.verdict import locks
     from pagealloc_model.verdict.comparison import compare
     from pagealloc_model.verdict.validation import validate
 
@@ -43,12 +44,12 @@ _PLACES = {
     "UsageError": ("base.errors", "UsageError"),
     "compare": ("verdict.comparison", "compare"),
     "explore": ("notebook.widgets.explore", "explore"),
-    "fleets": ("fleets", ""),
-    "locks": ("locks", ""),
+    "fleets": ("studies.fleets", ""),
+    "locks": ("verdict.locks", ""),
     "open": ("recording.recording", "open_recording"),
     "replay": ("predicted.replay", "replay"),
     "sweep": ("studies.sweeps.sweep", "sweep"),
-    "synthetic": ("synthetic", ""),
+    "synthetic": ("studies.synthetic", ""),
     "validate": ("verdict.validation", "validate"),
 }
 """Public names, and the module and the name there that they are loaded from; "": the module."""
