@@ -42,7 +42,7 @@ NORMAL_FIRST = NORMAL.first_free
 
 def judge_with_zones(directory: Path, events: EventText) -> Placement:
     """Judge events of the small machine, whose state files tell its zones."""
-    return pm.judge_placement(pm.open(write_recording(directory / "recording", events)))
+    return pm.open(write_recording(directory / "recording", events)).judge_choices()
 
 
 def outcome(placement: Placement, choice: str, scope: str = "all") -> tuple[int, int, int]:
