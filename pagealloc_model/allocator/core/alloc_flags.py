@@ -19,7 +19,7 @@ def fast_path_flags(m: at.MachineArrays, zonelist: int, migratetype: int, bits: 
     if migratetype == at.MOVABLE and m.st[at.CMA] >= 0:
         flags |= at.ALLOC_CMA
     preferred = m.st[zonelist]
-    if m.st[at.DEFRAG_MODE] or (
+    if m.st[at.POLICY_DEFRAG_MODE] or (
         preferred >= 0 and m.st[zone_at(preferred) + at.ZONE_AVOIDS_FRAGMENTATION]
     ):
         flags |= at.ALLOC_NOFRAGMENT
@@ -33,7 +33,7 @@ def gfp_to_alloc_flags(m: at.MachineArrays, bits: int, order: int, fast: int) ->
     In 7.3 the function is called alloc_flags_slowpath().
     """
     flags = at.WMARK_MIN | (fast & (at.ALLOC_KSWAPD | at.ALLOC_CMA))
-    if m.st[at.DEFRAG_MODE]:
+    if m.st[at.POLICY_DEFRAG_MODE]:
         flags |= at.ALLOC_NOFRAGMENT
     if bits & at.GFP_HIGH:
         flags |= at.ALLOC_MIN_RESERVE
@@ -41,6 +41,6 @@ def gfp_to_alloc_flags(m: at.MachineArrays, bits: int, order: int, fast: int) ->
         flags |= at.ALLOC_IGNORES_BOOST
     if not bits & (at.GFP_DIRECT_RECLAIM | at.GFP_NOMEMALLOC):
         flags |= at.ALLOC_NON_BLOCK
-        if order > 0 and (flags & at.ALLOC_MIN_RESERVE or not m.st[at.HIGHATOMIC_NEEDS_HIGH]):
+        if order > 0 and (flags & at.ALLOC_MIN_RESERVE or not m.st[at.RULE_HIGHATOMIC_NEEDS_HIGH]):
             flags |= at.ALLOC_HIGHATOMIC
     return flags

@@ -167,9 +167,9 @@ def __free_one_page(m: at.MachineArrays, zone: int, pfn: int, order: int, migrat
             if other != migratetype:
                 if other >= at.PCP_TYPES or migratetype >= at.PCP_TYPES:
                     break
-                if m.st[at.LISTS_MATCH_BLOCKS]:
+                if m.st[at.RULE_LISTS_MATCH_BLOCKS]:
                     change_pageblock_range(m, buddy, order, migratetype)
-        if int(m.pages[buddy]["tag"]) != migratetype and not m.st[at.LISTS_MATCH_BLOCKS]:
+        if int(m.pages[buddy]["tag"]) != migratetype and not m.st[at.RULE_LISTS_MATCH_BLOCKS]:
             account_part(m, zone, int(m.pages[buddy]["tag"]), -(1 << order))
             account_part(m, zone, migratetype, 1 << order)
         __del_page_from_free_list(m, zone, buddy)

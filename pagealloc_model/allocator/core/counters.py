@@ -74,7 +74,7 @@ def account_move(m: at.MachineArrays, zone: int, old_type: int, new_type: int, m
     The total stays, but where lists match blocks it is updated twice, which may make the CPU pass
     on what it held back.
     """
-    if m.st[at.LISTS_MATCH_BLOCKS] and m.st[at.COUNTS_BY_CPU]:
+    if m.st[at.RULE_LISTS_MATCH_BLOCKS] and m.st[at.COUNTS_BY_CPU]:
         region = zone_at(zone)
         delta = pcp_at(m, zone, m.st[at.EVENT_CPU]) + at.PCP_FREE_DELTA
         __mod_zone_page_state(m, region, at.ZONE_FREE_UNFOLDED, delta, -moved)
@@ -86,7 +86,7 @@ def account_move(m: at.MachineArrays, zone: int, old_type: int, new_type: int, m
 @inner
 def begin_refill(m: at.MachineArrays) -> None:
     """Part of rmqueue_bulk(): put off counting the pages taken, in kernels that do so."""
-    m.st[at.REFILLING] = m.st[at.REFILL_COUNTED_AT_END]
+    m.st[at.REFILLING] = m.st[at.RULE_REFILL_COUNTED_AT_END]
     m.st[at.REFILLED] = 0
 
 

@@ -142,10 +142,10 @@ def __rmqueue(m: at.MachineArrays, zone: int, order: int, migratetype: int, flag
         if flags & at.ALLOC_CMA:
             pfn = take_from_list(m, zone, order, m.st[at.CMA])
             if pfn >= 0:
-                if not m.st[at.FALLBACK_FROM_LARGEST]:
+                if not m.st[at.RULE_FALLBACK_FROM_LARGEST]:
                     m.st[at.FALLBACK_MODE] = MODE_CMA
                 return pfn
-        if m.st[at.FALLBACK_FROM_LARGEST]:
+        if m.st[at.RULE_FALLBACK_FROM_LARGEST]:
             return __rmqueue_fallback(m, zone, order, migratetype, flags)
         pfn = __rmqueue_claim(m, zone, order, migratetype, flags)
         if pfn >= 0:

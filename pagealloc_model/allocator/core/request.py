@@ -88,7 +88,7 @@ def rmqueue(
             m.pages[pfn]["flags"] = 0
     region = zone_at(zone)
     if m.st[region + at.ZONE_BOOSTED] and (
-        flags & at.ALLOC_KSWAPD or not m.st[at.BOOSTED_WAKE_NEEDS_BIT]
+        flags & at.ALLOC_KSWAPD or not m.st[at.RULE_BOOSTED_WAKE_NEEDS_BIT]
     ):
         m.st[region + at.ZONE_BOOSTED] = 0
         wakeup_kswapd(m, m.st[region + at.ZONE_NODE], 0, m.st[region + at.ZONE_TYPE])
@@ -104,7 +104,7 @@ def zone_may_serve(
     The marks are the request's. A zone below its high mark is noted.
     """
     region = zone_at(zone)
-    if m.st[at.BELOW_HIGH_TESTED] and not m.st[region + at.ZONE_BELOW_HIGH]:
+    if m.st[at.RULE_BELOW_HIGH_TESTED] and not m.st[region + at.ZONE_BELOW_HIGH]:
         if zone_watermark_fast(m, zone, order, at.WMARK_HIGH, highest_type, flags):
             return True
         m.st[region + at.ZONE_BELOW_HIGH] = 1
@@ -134,7 +134,7 @@ def take_and_reserve(
     Atomic requests may reserve its block. Returns the page, or -1.
     """
     pfn = rmqueue(m, zone, cpu, order, migratetype, flags)
-    counts = not m.st[at.SERVED_BY_PCP] or m.st[at.HIGHATOMIC_FROM_PCP]
+    counts = not m.st[at.SERVED_BY_PCP] or m.st[at.POLICY_HIGHATOMIC_FROM_PCP]
     if pfn >= 0 and flags & at.ALLOC_HIGHATOMIC and counts:
         reserve_highatomic_pageblock(m, zone, cpu, pfn, order)
     return pfn
@@ -146,7 +146,7 @@ def drops_nofragment(m: at.MachineArrays, flags: int) -> bool:
 
     A walk that finds nothing pure goes on without it.
     """
-    return flags & at.ALLOC_NOFRAGMENT != 0 and not m.st[at.DEFRAG_MODE]
+    return flags & at.ALLOC_NOFRAGMENT != 0 and not m.st[at.POLICY_DEFRAG_MODE]
 
 
 @hot
@@ -441,7 +441,7 @@ def free_one_page(
 ) -> None:
     """free_one_page(): free pages that per-CPU lists do not take to the buddy (S4.6)."""
     block_order = m.st[at.PAGEBLOCK_ORDER]
-    if order <= block_order or not m.st[at.FREE_SPLIT_BY_BLOCK]:
+    if order <= block_order or not m.st[at.RULE_FREE_SPLIT_BY_BLOCK]:
         __free_one_page(m, zone, pfn, order, migratetype)
     else:
         for piece in range(1 << (order - block_order)):

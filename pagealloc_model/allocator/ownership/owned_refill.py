@@ -281,7 +281,7 @@ def allocate_from_owned(
     found = smallest_listed(m, pcp, order, kind)
     if found < 0:
         wanted = nr_pcp_alloc(m, pcp, zone, order)
-        if flags & at.ALLOC_HIGHATOMIC and not m.st[at.HIGHATOMIC_REFILLS_PCP]:
+        if flags & at.ALLOC_HIGHATOMIC and not m.st[at.RULE_HIGHATOMIC_REFILLS_PCP]:
             return -1
         refill_owned(m, zone, cpu, order, kind, flags, wanted << order)
         found = smallest_listed(m, pcp, order, kind)

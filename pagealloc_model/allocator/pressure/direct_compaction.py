@@ -108,7 +108,7 @@ def compaction_step(m: at.MachineArrays) -> bool:
 def was_tried(m: at.MachineArrays) -> bool:
     """Part of __alloc_pages_direct_compact(): return whether a walk is a stall (S9, T11)."""
     result = value_of(m, pr.COMPACT_RESULT)
-    if result == pr.DEFERRED and value_of(m, pr.STALL_LEAVES_OUT_DEFERRED):
+    if result == pr.DEFERRED and m.st[at.RULE_STALL_LEAVES_OUT_DEFERRED]:
         return False
     return result != pr.SKIPPED
 
@@ -138,7 +138,7 @@ def should_compact_retry(m: at.MachineArrays) -> bool:
     if order == 0:
         return False
     result = value_of(m, pr.COMPACT_RESULT)
-    is_costly = order > m.st[at.COSTLY_ORDER]
+    is_costly = order > m.st[at.POLICY_COSTLY_ORDER]
     if result == pr.SKIPPED:
         return compaction_zonelist_suitable(m, order)
     if result == pr.SUCCESS:

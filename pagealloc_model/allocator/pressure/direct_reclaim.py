@@ -33,7 +33,7 @@ def begin_direct_reclaim(m: at.MachineArrays) -> None:
 @inner
 def compaction_ready(m: at.MachineArrays, zone: int, order: int, highest_type: int) -> bool:
     """compaction_ready(): return whether compaction can do the rest for a costly order."""
-    if order <= m.st[at.COSTLY_ORDER] or not value_of(m, pr.REQUEST_BITS) & pr.GFP_IO:
+    if order <= m.st[at.POLICY_COSTLY_ORDER] or not value_of(m, pr.REQUEST_BITS) & pr.GFP_IO:
         return False
     verdict = compaction_suit_allocation_order(
         m, zone, order, at.WMARK_MIN, 0, highest_type, seen_free(m, zone)

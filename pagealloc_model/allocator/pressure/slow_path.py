@@ -49,7 +49,7 @@ def prepare_alloc_pages(
     """prepare_alloc_pages(): set a request up for its first attempt (S2.5)."""
     zonelist = node_zonelist(m, cpu, highest_type, bits)
     flags = fast_path_flags(m, zonelist, migratetype, bits)
-    if value_of(m, pr.HIGHATOMIC_FASTPATH):
+    if m.st[at.POLICY_HIGHATOMIC_FASTPATH]:
         flags |= gfp_to_alloc_flags(m, bits, order, flags) & at.ALLOC_HIGHATOMIC
     base = m.st[at.PRESSURE_BASE]
     m.st[base + pr.STAGE] = FAST
@@ -67,7 +67,7 @@ def prepare_alloc_pages(
 def gfp_compaction_allowed(m: at.MachineArrays) -> bool:
     """gfp_compaction_allowed(): return whether a request allows compaction (S8.1)."""
     bits = value_of(m, pr.REQUEST_BITS)
-    if value_of(m, pr.COMPACTION_NEEDS_RECLAIM) and not bits & at.GFP_DIRECT_RECLAIM:
+    if m.st[at.RULE_COMPACTION_NEEDS_RECLAIM] and not bits & at.GFP_DIRECT_RECLAIM:
         return False
     return bits & pr.GFP_IO != 0
 
@@ -76,7 +76,7 @@ def gfp_compaction_allowed(m: at.MachineArrays) -> bool:
 def compacts_first(m: at.MachineArrays) -> bool:
     """Part of __alloc_pages_slowpath(): return whether to compact before reclaim (S8.1)."""
     order = value_of(m, pr.REQUEST_ORDER)
-    is_wanted = order > m.st[at.COSTLY_ORDER] or (
+    is_wanted = order > m.st[at.POLICY_COSTLY_ORDER] or (
         order > 0 and value_of(m, pr.REQUEST_TYPE) != at.MOVABLE
     )
     return is_wanted and gfp_compaction_allowed(m)
@@ -112,7 +112,7 @@ def begin_slow_path(m: at.MachineArrays) -> int:
     m.st[base + pr.COMPACT_PRIORITY] = pr.SYNC_LIGHT
     m.st[base + pr.COMPACT_FIRST] = 0
     wake(m)
-    if not value_of(m, pr.INITIAL_COMPACTION_IN_LOOP):
+    if not m.st[at.RULE_INITIAL_COMPACTION_IN_LOOP]:
         return FIRST
     if compacts_first(m):
         m.st[base + pr.COMPACT_FIRST] = 1
@@ -172,7 +172,7 @@ def after_initial_compaction(m: at.MachineArrays) -> int:
     """
     m.st[word_at(m, pr.COMPACT_PRIORITY)] = pr.SYNC_LIGHT
     bits = value_of(m, pr.REQUEST_BITS)
-    if value_of(m, pr.REQUEST_ORDER) > m.st[at.COSTLY_ORDER] and bits & pr.GFP_NORETRY:
+    if value_of(m, pr.REQUEST_ORDER) > m.st[at.POLICY_COSTLY_ORDER] and bits & pr.GFP_NORETRY:
         result = value_of(m, pr.COMPACT_RESULT)
         if result == pr.SKIPPED or result == pr.DEFERRED or bits & at.GFP_THISNODE:
             return DONE
@@ -269,7 +269,7 @@ def decide(m: at.MachineArrays) -> int:
     The result is the next stage. should_reclaim_retry() is part of it.
     """
     bits = value_of(m, pr.REQUEST_BITS)
-    is_costly = value_of(m, pr.REQUEST_ORDER) > m.st[at.COSTLY_ORDER]
+    is_costly = value_of(m, pr.REQUEST_ORDER) > m.st[at.POLICY_COSTLY_ORDER]
     if bits & pr.GFP_NORETRY:
         return give_up(m)
     if is_costly and not (bits & pr.GFP_RETRY_MAYFAIL and gfp_compaction_allowed(m)):
@@ -295,10 +295,10 @@ def after_unreserve(m: at.MachineArrays) -> int:
     if value_of(m, pr.RECLAIMED) > 0 and gfp_compaction_allowed(m) and should_compact_retry(m):
         return again(m)
     flags = value_of(m, pr.REQUEST_FLAGS)
-    if m.st[at.DEFRAG_MODE] and flags & at.ALLOC_NOFRAGMENT:
+    if m.st[at.POLICY_DEFRAG_MODE] and flags & at.ALLOC_NOFRAGMENT:
         m.st[word_at(m, pr.REQUEST_FLAGS)] = flags & ~at.ALLOC_NOFRAGMENT
         return again(m)
-    if value_of(m, pr.REQUEST_ORDER) <= m.st[at.COSTLY_ORDER]:
+    if value_of(m, pr.REQUEST_ORDER) <= m.st[at.POLICY_COSTLY_ORDER]:
         bits = value_of(m, pr.REQUEST_BITS)
         if not bits & (pr.GFP_RETRY_MAYFAIL | at.GFP_THISNODE):
             m.st[word_at(m, pr.OOM_KILL)] += 1
