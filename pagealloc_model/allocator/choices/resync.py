@@ -15,8 +15,8 @@ from pagealloc_model.allocator.choices.judged_buddy import remove
 from pagealloc_model.allocator.choices.judged_frees import drain_one, push
 from pagealloc_model.allocator.choices.true_state import zone_notes_at
 from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core.kswapd_runs import start_kswapd, stop_kswapd
 from pagealloc_model.allocator.core.offsets import pcp_at, zone_at
-from pagealloc_model.allocator.core.watermark import start_kswapd, stop_kswapd
 from pagealloc_model.base.jit import entry, inner
 
 

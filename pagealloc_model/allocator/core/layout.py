@@ -92,9 +92,6 @@ LOG_ROWS = 36
 LOG_DROPPED = 37
 LOG_PAGES = 38
 KSWAPD_RUNS = 39
-REFILLING = 40
-FALLBACK_MODE = 41
-SERVED_BY_PCP = 42
 TICK_CPU = 43
 TICK_BASE = 44
 TICK_STAGGER = 45
@@ -112,9 +109,6 @@ COUNT_UNRESERVE_CALLS = 55
 COUNT_KSWAPD_WAKES = 56
 COUNT_HIDDEN = 57
 COUNT_IN_BASE_PAGES = 58
-# What a function returns beside its value.
-BLOCKS_TRIED = 60
-REFILLED = 61
 # Fallbacks by requested type, type taken from, kind, requested order, order of the buddy found.
 FALLBACKS = 64
 CLAIM_BLOCK, CLAIM, STEAL = 0, 1, 2
@@ -137,11 +131,9 @@ BOOSTED_WAKE_NEEDS_BIT = 6156
 REFILL_COUNTED_AT_END = 6157
 HUGE_ORDER = 6158
 # Where the words of pageblock ownership begin, 0 if there are none (see `ownership_layout`), and
-# those of CPUs; what the free under way is.
+# those of CPUs.
 OWNERSHIP = 6159
 CPU_BASE = 6160
-FREES_TO_TAIL = 6161
-FREE_IS_BATCHED = 6162
 # Pressure: where an elastic replay's words begin (see `pressure_layout`), 0 in a literal one; what
 # defrag_mode changes in decisions that both share.
 PRESSURE_BASE = 6163

@@ -50,11 +50,9 @@ TYPE_CHANGE_ENDS = 1
 FULL_DRAIN_ENDS = 1
 OFFLINE_KEEPS = 1
 
-# Scalars: where the regions begin, what the refill under way took, remote frees so far.
+# Scalars: where the regions begin, remote frees so far.
 SETS = 24
 BLOCKS = 25
-REFILL_PAGES = 26
-REFILL_OBJECTS = 27
 REMOTE_DRAWS = 28
 SCALARS = 32
 """Words before the first region."""

@@ -73,41 +73,13 @@ ASYNC_SOURCE_BY_ORDER = 22
 COMPACTION_NEEDS_RECLAIM = 23
 NODES_BASE, ZONES_BASE, COMPACTORS_BASE = 24, 25, 26
 HIGHATOMIC_FASTPATH = 17
-# Pages waiting to be freed, linked by `next`, and a zone whose lists are to be drained then.
-QUEUE_HEAD, QUEUE_TAIL, DRAINED_ZONE = 28, 29, 30
-NOT_DRAINED, DRAINS_ALL_ZONES = 0, 1 << 20
-"""`DRAINED_ZONE` without a drain; with one of every list. Else a zone's number plus one: the acting
-CPU's list of it, or, negative, every CPU's."""
-# The request in progress (see `slow_path`).
-STAGE = 32
-REQUEST_PFN = 33
-REQUEST_CPU = 34
-REQUEST_ORDER = 35
-REQUEST_TYPE = 36
-REQUEST_HIGHEST = 37
-REQUEST_BITS = 38
-REQUEST_FLAGS = 39
-REQUEST_ZONELIST = 40
-COMPACT_PRIORITY = 41
-COMPACT_FIRST = 42
-COMPACT_RESULT = 43
-RECLAIMED = 44
-NO_PROGRESS = 45
-COMPACT_RETRIES = 46
-RECLAIM_PRIORITY = 47
-WALK_POSITION = 49
+# Pages that one reclaim pass or compaction unit frees at its end, linked by `next`.
+QUEUE_HEAD, QUEUE_TAIL = 28, 29
 STALLED_NS = 50
-UNRESERVES = 51
-"""How a reserved block is to be released: 0 not at all, else pages that stay reserved plus one."""
-UNRESERVED = 52
-REQUEST_NUMBER = 53
-REQUEST_PIECES = 54
-"""Base pages still to be found for the object, after a failure; 0: the object as it was asked."""
 REQUEST_STALLED = 56
+"""Whether the newest recorded request reclaimed or compacted."""
 THP_DEFRAG = 57
 """Bits that huge-page requests have instead of recorded ones, plus one; 0: as recorded."""
-REQUEST_WAS_RECORDED = 55
-"""Whether the recording's request succeeded."""
 # Counters.
 COUNTERS = 64
 COUNTER_NAMES = (
@@ -246,7 +218,6 @@ RUN_LAST_MIGRATED = 10
 RUN_HELD = 11
 RUN_CAPTURED = 12
 RUN_CPU = 14
-RUN_COST_NS = 15
 RUN_SOURCES = 17
 """Head of the folios isolated as sources, linked by `next`."""
 RUN_SOURCE_TAIL = 18
