@@ -25,7 +25,7 @@ from pagealloc_model.allocator.pressure.elastic_events import (
 from pagealloc_model.allocator.pressure.kcompactd import look_proactively, step_kcompactd
 from pagealloc_model.allocator.pressure.kswapd import step_kswapd
 from pagealloc_model.allocator.pressure.pressure_offsets import node_pressure_at, word_at
-from pagealloc_model.base.jit import cold, entry, inner
+from pagealloc_model.base.jit import entry, inner
 
 TICK, KSWAPD, KCOMPACTD, PROACTIVE = 0, 1, 2, 3
 
@@ -90,7 +90,7 @@ def asked(m: at.MachineArrays, events: np.ndarray, position: int) -> AllocContex
     )
 
 
-@cold
+@inner
 def take_event(m: at.MachineArrays, events: np.ndarray, leads: np.ndarray, position: int) -> None:
     """No kernel function: take an event; requests go through the whole slow path."""
     cpu = int(events[position]["cpu"])
@@ -102,6 +102,7 @@ def take_event(m: at.MachineArrays, events: np.ndarray, leads: np.ndarray, posit
     offset = int(events[position]["offset"])
     m.st[at.NOW] = int(events[position]["time_ns"])
     m.st[at.EVENT_CPU] = cpu
+    asks = False
     if operation == at.FREE:
         take_free(m, number, offset, order, bits)
     elif operation == at.SET_PCP_HIGH:
@@ -115,17 +116,17 @@ def take_event(m: at.MachineArrays, events: np.ndarray, leads: np.ndarray, posit
         drain_all_pages(m)
     elif operation == at.ALLOC or operation == at.HIDDEN_ALLOC:
         m.st[at.COUNT_HIDDEN if operation == at.HIDDEN_ALLOC else at.COUNT_ALLOC] += 1
-        if not is_absorbed(m, leads, number):
-            allocate(m, asked(m, events, position), number, True)
+        asks = not is_absorbed(m, leads, number)
     elif operation == at.RECORDED_FAILURE:
         m.st[at.COUNT_RECORDED_FAILURE] += 1
-        if (
+        asks = (
             number >= 0
             and not is_absorbed(m, leads, number)
             and not is_needless_retry(m, leads, number, order, bits)
-        ):
-            m.st[word_at(m, pr.TRIED_FAILURES)] += 1
-            allocate(m, asked(m, events, position), number, False)
+        )
+        m.st[word_at(m, pr.TRIED_FAILURES)] += asks
+    if asks:
+        allocate(m, asked(m, events, position), number, operation != at.RECORDED_FAILURE)
 
 
 @entry

@@ -16,7 +16,7 @@ from pagealloc_model.allocator.pressure.folios import (
 )
 from pagealloc_model.allocator.pressure.kswapd import take_wakes
 from pagealloc_model.allocator.pressure.pressure_offsets import value_of, word_at
-from pagealloc_model.base.jit import cold, inner
+from pagealloc_model.base.jit import cold, hot, inner
 
 THP_ORDER = 9
 BITS_MASK = (1 << 32) - 1
@@ -115,7 +115,7 @@ def count_outcome_of_order(m: at.MachineArrays, order: int, served: bool) -> Non
     m.st[words + 2] += value_of(m, pr.REQUEST_STALLED)
 
 
-@inner
+@hot
 def request_page(m: at.MachineArrays, ac: AllocContext) -> int:
     """No kernel function: make a request; kswapd wakes for it. Returns the page, or -1."""
     pfn = __alloc_frozen_pages(m, ac)
@@ -156,15 +156,33 @@ def allocate(m: at.MachineArrays, ac: AllocContext, number: int, recorded: bool)
     """
     m.st[word_at(m, pr.REQUEST_STALLED)] = 0
     pfn = request_page(m, ac)
-    if pfn < 0 and asks_elsewhere(ac, recorded):
+    if pfn < 0:
+        do_without(m, ac, number, recorded)
+        return
+    accept_page(m, ac, pfn, number, recorded)
+
+
+@inner
+def accept_page(
+    m: at.MachineArrays, ac: AllocContext, pfn: int, number: int, recorded: bool
+) -> None:
+    """No kernel function: give the page found to the object that asked."""
+    count_outcome_of_order(m, ac.order, True)
+    own_page(m, ac, pfn, number, 0)
+    m.st[word_at(m, pr.THP_FAULT_ALLOC)] += is_thp(ac.order, ac.bits)
+    m.st[word_at(m, pr.SUCCEEDED_FAILURES)] += not recorded
+
+
+@cold
+def do_without(m: at.MachineArrays, ac: AllocContext, number: int, recorded: bool) -> None:
+    """No kernel function: ask elsewhere, then for smaller pages, or end a failed request."""
+    if asks_elsewhere(ac, recorded):
         ac = request_again(m, ac, ac.order, at.GFP_THISNODE | pr.GFP_NORETRY)
         pfn = request_page(m, ac)
-    count_outcome_of_order(m, ac.order, pfn >= 0)
-    if pfn >= 0:
-        own_page(m, ac, pfn, number, 0)
-        m.st[word_at(m, pr.THP_FAULT_ALLOC)] += is_thp(ac.order, ac.bits)
-        m.st[word_at(m, pr.SUCCEEDED_FAILURES)] += not recorded
-        return
+        if pfn >= 0:
+            accept_page(m, ac, pfn, number, recorded)
+            return
+    count_outcome_of_order(m, ac.order, False)
     if is_thp(ac.order, ac.bits) and not (
         ac.bits & at.GFP_THISNODE and ac.bits & at.GFP_DIRECT_RECLAIM
     ):
@@ -175,7 +193,7 @@ def allocate(m: at.MachineArrays, ac: AllocContext, number: int, recorded: bool)
         m.st[word_at(m, pr.DEMAND_FAILED)] += 1
 
 
-@cold
+@inner
 def fill_with_base_pages(m: at.MachineArrays, ac: AllocContext, number: int) -> None:
     """No kernel function: put single pages in place of a buddy that was refused, from its end on.
 

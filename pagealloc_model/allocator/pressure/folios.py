@@ -7,7 +7,7 @@ from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.page_free import __free_frozen_pages
 from pagealloc_model.allocator.pressure.lru import lruvec_add_folio, lruvec_del_folio
 from pagealloc_model.allocator.pressure.pressure_offsets import word_at
-from pagealloc_model.base.jit import cold, inner
+from pagealloc_model.base.jit import inner
 
 
 @inner
@@ -118,7 +118,7 @@ def queue_free(m: at.MachineArrays, pfn: int) -> None:
     m.st[word_at(m, pr.QUEUE_TAIL)] = pfn
 
 
-@cold
+@inner
 def free_waiting(m: at.MachineArrays) -> None:
     """free_unref_folios(): free the folios that wait, on the CPU at work."""
     head = word_at(m, pr.QUEUE_HEAD)

@@ -30,7 +30,7 @@ from pagealloc_model.allocator.pressure.pressure_offsets import (
     word_at,
     zone_pressure_at,
 )
-from pagealloc_model.base.jit import inner
+from pagealloc_model.base.jit import cold, inner
 
 NAP_NS = 100_000_000
 
@@ -49,7 +49,7 @@ def take_wakes(m: at.MachineArrays, bits: int) -> None:
             wake_node(m, node, order, highest, bits)
 
 
-@inner
+@cold
 def wake_node(m: at.MachineArrays, node: int, order: int, highest_type: int, bits: int) -> None:
     """Part of wakeup_kswapd(): wake a node's kswapd for one request.
 
