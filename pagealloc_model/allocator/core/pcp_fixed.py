@@ -18,7 +18,7 @@ def overflow_of_fixed(m: at.MachineArrays, pcp: int, zone: int, order: int) -> i
     m.st[pcp + at.PCP_COUNT] = count
     base = m.st[pcp + at.PCP_BATCH]
     factor = m.st[pcp + at.PCP_FREE_FACTOR]
-    if factor > 0 and 0 < order <= m.st[at.COSTLY_ORDER]:
+    if factor > 0 and 0 < order <= m.st[at.POLICY_COSTLY_ORDER]:
         return count
     limit = m.st[pcp + at.PCP_HIGH]
     if m.st[zone_at(zone) + at.ZONE_RECLAIM_ACTIVE]:
@@ -29,6 +29,6 @@ def overflow_of_fixed(m: at.MachineArrays, pcp: int, zone: int, order: int) -> i
         return 1
     most = limit - base
     wanted = base << factor
-    if wanted < most and factor < m.st[at.BATCH_SCALE_MAX]:
+    if wanted < most and factor < m.st[at.POLICY_PCP_BATCH_SCALE_MAX]:
         m.st[pcp + at.PCP_FREE_FACTOR] = factor + 1
     return clamp(wanted, base, most)
