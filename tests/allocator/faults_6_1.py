@@ -62,14 +62,14 @@ FAULTS_6_1 = (
     fault(
         "a buddy comes to the head of its new list",
         "buddy",
-        "__add_to_free_list(m, zone, pfn, order, migratetype, True)",
-        "__add_to_free_list(m, zone, pfn, order, migratetype, False)",
+        "__add_to_free_list(m, zone, pfn, order, migratetype, True)\n            moved",
+        "__add_to_free_list(m, zone, pfn, order, migratetype, False)\n            moved",
     ),
     fault(
         "ownership is what the list said",
         "fallback_largest",
-        ('owned = 1 if int(m.blocks[found >> block_order]["migratetype"]) == migratetype else 0'),
-        "owned = 1 if found_order >= block_order else 0",
+        'owned = int(m.blocks[found >> block_order]["migratetype"]) == migratetype',
+        "owned = found_order >= block_order",
     ),
     fault(
         "blocks at the zone's end are moved",
@@ -146,8 +146,8 @@ FAULTS_6_1 = (
     fault(
         "each page of a refill counts at once",
         "counters",
-        "m.st[at.REFILLING] = m.st[at.RULE_REFILL_COUNTED_AT_END]",
-        "m.st[at.REFILLING] = 0",
+        "return m.st[at.RULE_REFILL_COUNTED_AT_END] != 0",
+        "return False",
     ),
     fault(
         "moved pages count as taken and freed",
@@ -187,13 +187,13 @@ FAULTS_6_1 = (
     ),
     fault(
         "the high watermark is tested first",
-        "request",
+        "zone_walk",
         "if m.st[at.RULE_BELOW_HIGH_TESTED] and not",
         "if not",
     ),
     fault(
         "large pages are freed block by block",
-        "request",
+        "buddy",
         "if order <= block_order or not m.st[at.RULE_FREE_SPLIT_BY_BLOCK]:",
         "if order <= block_order:",
     ),

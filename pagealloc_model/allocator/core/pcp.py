@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core.alloc_context import AllocContext
 from pagealloc_model.allocator.core.arithmetic import clamp
 from pagealloc_model.allocator.core.buddy import __free_one_page, list_add, list_add_tail, list_del
-from pagealloc_model.allocator.core.counters import (
-    begin_refill,
-    end_refill,
-    fold_counters,
-    seen_free,
-)
+from pagealloc_model.allocator.core.counters import count_at_end, fold_counters, seen_free
 from pagealloc_model.allocator.core.event_log import count_transaction, log_page
 from pagealloc_model.allocator.core.fallback import MODE_NORMAL, __rmqueue
 from pagealloc_model.allocator.core.list_locks import (
     lock_list,
     lock_list_to_drain,
-    lock_list_to_free,
 )
 from pagealloc_model.allocator.core.offsets import pcp_at, zone_at
 from pagealloc_model.allocator.core.pcp_fixed import overflow_of_fixed
@@ -97,72 +92,63 @@ def tuned_refill_size(m: at.MachineArrays, pcp: int, zone: int, order: int) -> i
 
 @inner
 def rmqueue_bulk(
-    m: at.MachineArrays,
-    zone: int,
-    cpu: int,
-    lst: int,
-    order: int,
-    migratetype: int,
-    flags: int,
-    wanted: int,
+    m: at.MachineArrays, ac: AllocContext, zone: int, lst: int, wanted: int, flags: int
 ) -> int:
     """rmqueue_bulk(): move up to `wanted` objects from the buddy to a list's tail (S4.4).
 
     It takes one hold of zone->lock. Returns how many objects moved. A page's tag goes on telling
     the type of the free list it was on.
     """
-    m.st[at.FALLBACK_MODE] = MODE_NORMAL
-    begin_refill(m)
+    mode = MODE_NORMAL
     got = 0
     while got < wanted:
-        pfn = __rmqueue(m, zone, order, migratetype, flags)
+        pfn, mode = __rmqueue(m, zone, ac.order, ac.migratetype, flags, mode)
         if pfn < 0:
             break
-        m.pages[pfn]["order"] = order
+        m.pages[pfn]["order"] = ac.order
         m.pages[pfn]["where"] = at.ON_PCP
         list_add_tail(m.pages, m.st, lst, pfn)
         got += 1
-    end_refill(m, zone)
-    count_transaction(m, at.SITE_REFILL, zone, cpu, order, migratetype, got, got << order)
+    pages = got << ac.order
+    count_at_end(m, zone, pages)
+    count_transaction(m, at.SITE_REFILL, zone, ac.cpu, ac.order, ac.migratetype, got, pages)
     return got
 
 
 @cold
-def refill_empty(
-    m: at.MachineArrays, zone: int, cpu: int, lst: int, order: int, migratetype: int, flags: int
-) -> int:
+def refill_empty(m: at.MachineArrays, ac: AllocContext, zone: int, lst: int, flags: int) -> int:
     """Part of __rmqueue_pcplist(): refill an empty list, if the request may (S4.4, S4.5).
 
     Returns how many objects the list got.
     """
-    pcp = pcp_at(m, zone, cpu)
-    wanted = nr_pcp_alloc(m, pcp, zone, order)
+    pcp = pcp_at(m, zone, ac.cpu)
+    wanted = nr_pcp_alloc(m, pcp, zone, ac.order)
     if flags & at.ALLOC_HIGHATOMIC and not m.st[at.RULE_HIGHATOMIC_REFILLS_PCP]:
         return 0
-    got = rmqueue_bulk(m, zone, cpu, lst, order, migratetype, flags, wanted)
-    m.st[pcp + at.PCP_COUNT] += got << order
+    got = rmqueue_bulk(m, ac, zone, lst, wanted, flags)
+    m.st[pcp + at.PCP_COUNT] += got << ac.order
     return got
 
 
 @hot
 def rmqueue_pcplist(
-    m: at.MachineArrays, zone: int, cpu: int, order: int, migratetype: int, flags: int, index: int
+    m: at.MachineArrays, ac: AllocContext, zone: int, index: int, flags: int
 ) -> int:
     """rmqueue_pcplist(): take the head of the CPU's list, refilled if empty (S4.4, S4.5).
 
     Returns the page, or -1.
     """
-    pcp = pcp_at(m, zone, cpu)
+    pcp = pcp_at(m, zone, ac.cpu)
     lock_list(m, zone, pcp)
     m.st[pcp + at.PCP_FREE_COUNT] >>= 1
     lst = pcp + at.PCP_LISTS + index * at.LIST_WORDS
     if m.st[lst + at.HEAD] < 0:
-        got = refill_empty(m, zone, cpu, lst, order, migratetype, flags)
+        got = refill_empty(m, ac, zone, lst, flags)
         if got == 0:
             return -1
     pfn = m.st[lst + at.HEAD]
     list_del(m.pages, m.st, lst, pfn)
-    m.st[pcp + at.PCP_COUNT] -= 1 << order
+    m.st[pcp + at.PCP_COUNT] -= 1 << ac.order
     return pfn
 
 
@@ -214,8 +200,8 @@ def free_pcppages_bulk(
         migratetype = int(m.pages[pfn]["tag"])
         if as_of_block:
             migratetype = int(m.blocks[pfn >> block_order]["migratetype"])
-        __free_one_page(m, zone, pfn, order, migratetype)
-        log_page(m, at.LOG_PCPU_DRAIN, zone, pfn, order, migratetype, 0, 0, 0)
+        __free_one_page(m, zone, pfn, order, migratetype, False)
+        log_page(m, at.LOG_PCPU_DRAIN, zone, pfn, order, migratetype)
         drained += 1 << order
         objects += 1
     m.st[pcp + at.PCP_COUNT] -= drained
@@ -370,10 +356,9 @@ def free_frozen_page_commit(
 ) -> None:
     """free_frozen_page_commit(): push a page on the CPU's list, drain what overflows (S4.6, S4.7).
 
-    In 6.12 the function is called free_unref_page_commit().
+    The caller has taken the list's lock. In 6.12 the function is called free_unref_page_commit().
     """
     pcp = pcp_at(m, zone, cpu)
-    lock_list_to_free(m, zone, pcp)
     m.pages[pfn]["order"] = order
     m.pages[pfn]["where"] = at.ON_PCP
     m.pages[pfn]["tag"] = migratetype
