@@ -50,7 +50,7 @@ def broken_invariants(state: State) -> list[str]:
 
 def _lists_match_blocks(state: State) -> bool:
     """No kernel function: return whether lists must match block types."""
-    return bool(state.st[at.LISTS_MATCH_BLOCKS])
+    return bool(state.st[at.RULE_LISTS_MATCH_BLOCKS])
 
 
 def _check_free_lists(state: State, zone: int, seen: np.ndarray) -> list[str]:

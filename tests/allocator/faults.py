@@ -109,11 +109,11 @@ FAULTS = (
         "pcp",
         (
             "if m.st[pcp + at.PCP_FREE_COUNT] < m.st[pcp + at.PCP_BATCH] << "
-            "m.st[at.BATCH_SCALE_MAX]:"
+            "m.st[at.POLICY_PCP_BATCH_SCALE_MAX]:"
         ),
         (
             "if m.st[pcp + at.PCP_FREE_COUNT] <= m.st[pcp + at.PCP_BATCH] << "
-            "m.st[at.BATCH_SCALE_MAX]:"
+            "m.st[at.POLICY_PCP_BATCH_SCALE_MAX]:"
         ),
     ),
     Fault(
@@ -193,8 +193,8 @@ FAULTS = (
     Fault(
         "gate one order too low",
         "highatomic",
-        "if order <= m.st[at.GATE_ORDER]:",
-        "if order < m.st[at.GATE_ORDER]:",
+        "if order <= m.st[at.POLICY_HIGHATOMIC_GATE_ORDER]:",
+        "if order < m.st[at.POLICY_HIGHATOMIC_GATE_ORDER]:",
     ),
     Fault(
         "cap one block too high",

@@ -86,13 +86,13 @@ FAULTS_6_1 = (
     fault(
         "merging retags",
         "buddy",
-        "                if m.st[at.LISTS_MATCH_BLOCKS]:\n",
+        "                if m.st[at.RULE_LISTS_MATCH_BLOCKS]:\n",
         "                if True:\n",
     ),
     fault(
         "pages are drained as their blocks are",
         "pcp",
-        "as_of_block = m.st[at.LISTS_MATCH_BLOCKS] or",
+        "as_of_block = m.st[at.RULE_LISTS_MATCH_BLOCKS] or",
         "as_of_block = 1 or",
     ),
     fault(
@@ -122,7 +122,7 @@ FAULTS_6_1 = (
     fault(
         "huge pages empty the lists",
         "pcp",
-        "0 < order <= m.st[at.COSTLY_ORDER]:",
+        "0 < order <= m.st[at.POLICY_COSTLY_ORDER]:",
         "0 < order < 10:",
     ),
     fault(
@@ -134,25 +134,25 @@ FAULTS_6_1 = (
     fault(
         "lists decay",
         "pcp_drain",
-        "if not m.st[at.PCP_DECAYS]:",
-        "if m.st[at.PCP_DECAYS]:",
+        "if not m.st[at.RULE_PCP_DECAYS]:",
+        "if m.st[at.RULE_PCP_DECAYS]:",
     ),
     fault(
         "refills are tuned",
         "pcp",
-        "    if m.st[at.PCP_AUTO_TUNED]:\n",
+        "    if m.st[at.RULE_PCP_AUTO_TUNED]:\n",
         "    if True:\n",
     ),
     fault(
         "each page of a refill counts at once",
         "counters",
-        "return m.st[at.REFILL_COUNTED_AT_END] != 0",
+        "return m.st[at.RULE_REFILL_COUNTED_AT_END] != 0",
         "return False",
     ),
     fault(
         "moved pages count as taken and freed",
         "counters",
-        "if m.st[at.LISTS_MATCH_BLOCKS] and m.st[at.COUNTS_BY_CPU]:",
+        "if m.st[at.RULE_LISTS_MATCH_BLOCKS] and m.st[at.COUNTS_BY_CPU]:",
         "if m.st[at.COUNTS_BY_CPU]:",
     ),
     fault(
@@ -188,13 +188,13 @@ FAULTS_6_1 = (
     fault(
         "the high watermark is tested first",
         "zone_walk",
-        "if m.st[at.BELOW_HIGH_TESTED] and not",
+        "if m.st[at.RULE_BELOW_HIGH_TESTED] and not",
         "if not",
     ),
     fault(
         "large pages are freed block by block",
         "buddy",
-        "if order <= block_order or not m.st[at.FREE_SPLIT_BY_BLOCK]:",
+        "if order <= block_order or not m.st[at.RULE_FREE_SPLIT_BY_BLOCK]:",
         "if order <= block_order:",
     ),
 )

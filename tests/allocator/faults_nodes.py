@@ -127,13 +127,13 @@ FAULTS_NODES = (
     Fault(
         "conversions leave the held-back pages",
         "counters",
-        "if m.st[at.LISTS_MATCH_BLOCKS] and m.st[at.COUNTS_BY_CPU]:",
+        "if m.st[at.RULE_LISTS_MATCH_BLOCKS] and m.st[at.COUNTS_BY_CPU]:",
         "if m.st[at.COUNTS_BY_CPU] < 0:",
     ),
     Fault(
         "a refill is counted page by page",
         "counters",
-        "return m.st[at.REFILL_COUNTED_AT_END] != 0",
+        "return m.st[at.RULE_REFILL_COUNTED_AT_END] != 0",
         "return False",
         presets=("6.1",),
     ),

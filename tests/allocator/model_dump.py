@@ -37,7 +37,7 @@ def dump_state(state: State) -> dict[str, Any]:
             "failed": int(state.st[at.COUNT_FAILED]),
         },
     }
-    if not state.st[at.LISTS_MATCH_BLOCKS]:
+    if not state.st[at.RULE_LISTS_MATCH_BLOCKS]:
         tags = state.pages["tag"]
         dump["pcp_types"] = {key: tags[pfns].tolist() for key, pfns in dump["pcp"].items()}
     return dump
@@ -60,7 +60,7 @@ def _lists(state: State, zone: int, cpu: int) -> list[tuple[tuple[int, int, int]
 
 def _pageset(state: State, zone: int, cpu: int) -> dict[str, int | bool]:
     region = state.pcp_region(zone, cpu)
-    tuned = bool(state.st[at.PCP_AUTO_TUNED])
+    tuned = bool(state.st[at.RULE_PCP_AUTO_TUNED])
     found = {
         "count": int(region[at.PCP_COUNT]),
         "high": int(region[at.PCP_HIGH]),

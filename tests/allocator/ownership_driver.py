@@ -44,7 +44,7 @@ def list_count(state: State) -> int:
     if state.st[at.OWNERSHIP]:
         return at.PCP_TYPES * (state.machine.pageblock_order + 1)
     of_huge_pages = 2 if state.machine.thp else 0
-    return at.PCP_TYPES * (int(state.st[at.COSTLY_ORDER]) + 1) + of_huge_pages
+    return at.PCP_TYPES * (int(state.st[at.POLICY_COSTLY_ORDER]) + 1) + of_huge_pages
 
 
 def dump_ownership(state: State) -> dict[str, Any]:

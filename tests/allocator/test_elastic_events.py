@@ -89,7 +89,7 @@ def test_a_huge_page_refused_nearby_is_asked_of_all_nodes() -> None:
         pressed.put_free(0, pfn + 1)
         pressed.put_free(1, pfn + 2)
     pressed.state.blocks["migratetype"][:] = at.UNMOVABLE
-    pressed.state.st[at.LISTS_MATCH_BLOCKS] = 0
+    pressed.state.st[at.RULE_LISTS_MATCH_BLOCKS] = 0
     pressed.alloc(9, MOVABLE, THP | pr.GFP_NORETRY | at.GFP_THISNODE)
     assert pressed.count("compact_stall") >= 2
 

@@ -62,7 +62,7 @@ def fit_world(
     if (predicted > 0) == (actual > 0):
         return
     empties = max(predicted, actual) >= m.st[pcp + at.PCP_COUNT]
-    if order > 0 and order <= m.st[at.COSTLY_ORDER] and empties:
+    if order > 0 and order <= m.st[at.POLICY_COSTLY_ORDER] and empties:
         tuning.fit_flush(m, pcp, high, actual)
     else:
         tuning.fit_overflow(m, pcp, zone, high, actual)
@@ -75,7 +75,7 @@ def is_cut_short(m: at.MachineArrays, pcp: int, predicted: int, actual: int) -> 
     No event tells of the lock.
     """
     batch = m.st[pcp + at.PCP_BATCH]
-    return m.st[at.FREE_BATCHED] != 0 and batch <= actual and actual < predicted
+    return m.st[at.POLICY_PCP_FREE_BATCHED] != 0 and batch <= actual and actual < predicted
 
 
 @inner
@@ -110,7 +110,7 @@ def is_of_size(
     Its last page may exceed.
     """
     actual = int(j.steps[number]["pages"])
-    if m.st[at.FREE_BATCHED]:
+    if m.st[at.POLICY_PCP_FREE_BATCHED]:
         return actual == chunked_drain(m, pcp, index, predicted)
     last = 1 << max(int(j.steps[number]["found_order"]), 0)
     return actual - last < predicted and predicted <= actual
@@ -147,7 +147,7 @@ def judge_overflow(m: at.MachineArrays, j: Judged, number: int, pcp: int, index:
     if int(j.steps[number]["flags"]) & rec.UNSEEN:
         return
     listed = m.st[pcp + at.PCP_COUNT] - m.st[notes_at(m, pcp) + true.NOTE_REMAINDER]
-    flushes = order > 0 and order <= m.st[at.COSTLY_ORDER]
+    flushes = order > 0 and order <= m.st[at.POLICY_COSTLY_ORDER]
     if actual >= listed and not flushes:
         actual = 0
     alike = (early > 0) == (late > 0)

@@ -313,10 +313,10 @@ def fit_flush(m: at.MachineArrays, pcp: int, high: int, drained: int) -> None:
     (S4.6).
     """
     threshold = m.st[pcp + at.PCP_BATCH]
-    if m.st[at.FLUSH_ADDS_HALF_HIGH_MIN]:
+    if m.st[at.RULE_HIGH_ORDER_FLUSH_ADDS_HALF_HIGH_MIN]:
         threshold += m.st[pcp + at.PCP_HIGH_MIN] // 2
     if drained > 0:
-        lowered = high - (m.st[pcp + at.PCP_BATCH] << m.st[at.BATCH_SCALE_MAX])
+        lowered = high - (m.st[pcp + at.PCP_BATCH] << m.st[at.POLICY_PCP_BATCH_SCALE_MAX])
         m.st[pcp + at.PCP_HIGH] = max(lowered, m.st[pcp + at.PCP_HIGH_MIN])
         m.st[pcp + at.PCP_FREE_COUNT] = max(m.st[pcp + at.PCP_FREE_COUNT], threshold)
     else:
@@ -339,8 +339,8 @@ def fit_alloc_factor(m: at.MachineArrays, pcp: int, predicted: int, objects: int
     """
     base = m.st[pcp + at.PCP_BATCH]
     factor = 0
-    while base << factor < objects and factor < m.st[at.BATCH_SCALE_MAX]:
+    while base << factor < objects and factor < m.st[at.POLICY_PCP_BATCH_SCALE_MAX]:
         factor += 1
     if base << factor == objects:
         m.st[pcp + at.PCP_HIGH] += objects - predicted
-        m.st[pcp + at.PCP_ALLOC_FACTOR] = min(factor + 1, m.st[at.BATCH_SCALE_MAX])
+        m.st[pcp + at.PCP_ALLOC_FACTOR] = min(factor + 1, m.st[at.POLICY_PCP_BATCH_SCALE_MAX])

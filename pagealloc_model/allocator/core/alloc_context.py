@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.offsets import node_zonelist, zone_at
-from pagealloc_model.allocator.pressure.pressure_offsets import value_of
 from pagealloc_model.base.jit import inner
 
 
@@ -52,11 +50,11 @@ def fast_path_flags(m: at.MachineArrays, ac: AllocContext) -> int:
     if ac.migratetype == at.MOVABLE and m.st[at.CMA] >= 0:
         flags |= at.ALLOC_CMA
     preferred = m.st[ac.zonelist]
-    if m.st[at.DEFRAG_MODE] or (
+    if m.st[at.POLICY_DEFRAG_MODE] or (
         preferred >= 0 and m.st[zone_at(preferred) + at.ZONE_AVOIDS_FRAGMENTATION]
     ):
         flags |= at.ALLOC_NOFRAGMENT
-    if m.st[at.PRESSURE_BASE] and value_of(m, pr.HIGHATOMIC_FASTPATH):
+    if m.st[at.PRESSURE_BASE] and m.st[at.POLICY_HIGHATOMIC_FASTPATH]:
         flags |= gfp_to_alloc_flags(m, ac, flags) & at.ALLOC_HIGHATOMIC
     return flags
 
@@ -68,7 +66,7 @@ def gfp_to_alloc_flags(m: at.MachineArrays, ac: AllocContext, fast: int) -> int:
     In 7.3 the function is called alloc_flags_slowpath().
     """
     flags = at.WMARK_MIN | (fast & (at.ALLOC_KSWAPD | at.ALLOC_CMA))
-    if m.st[at.DEFRAG_MODE]:
+    if m.st[at.POLICY_DEFRAG_MODE]:
         flags |= at.ALLOC_NOFRAGMENT
     if ac.bits & at.GFP_HIGH:
         flags |= at.ALLOC_MIN_RESERVE
@@ -76,6 +74,8 @@ def gfp_to_alloc_flags(m: at.MachineArrays, ac: AllocContext, fast: int) -> int:
         flags |= at.ALLOC_IGNORES_BOOST
     if not ac.bits & (at.GFP_DIRECT_RECLAIM | at.GFP_NOMEMALLOC):
         flags |= at.ALLOC_NON_BLOCK
-        if ac.order > 0 and (flags & at.ALLOC_MIN_RESERVE or not m.st[at.HIGHATOMIC_NEEDS_HIGH]):
+        if ac.order > 0 and (
+            flags & at.ALLOC_MIN_RESERVE or not m.st[at.RULE_HIGHATOMIC_NEEDS_HIGH]
+        ):
             flags |= at.ALLOC_HIGHATOMIC
     return flags

@@ -175,9 +175,9 @@ def __free_one_page(
             if other != migratetype:
                 if other >= at.PCP_TYPES or migratetype >= at.PCP_TYPES:
                     break
-                if m.st[at.LISTS_MATCH_BLOCKS]:
+                if m.st[at.RULE_LISTS_MATCH_BLOCKS]:
                     change_pageblock_range(m, buddy, order, migratetype)
-        if int(m.pages[buddy]["tag"]) != migratetype and not m.st[at.LISTS_MATCH_BLOCKS]:
+        if int(m.pages[buddy]["tag"]) != migratetype and not m.st[at.RULE_LISTS_MATCH_BLOCKS]:
             account_part(m, zone, int(m.pages[buddy]["tag"]), -(1 << order))
             account_part(m, zone, migratetype, 1 << order)
         __del_page_from_free_list(m, zone, buddy)
@@ -272,7 +272,7 @@ def free_one_page(m: at.MachineArrays, zone: int, cpu: int, pfn: int, order: int
     """free_one_page(): free pages that per-CPU lists do not take to the buddy (S4.6)."""
     block_order = m.st[at.PAGEBLOCK_ORDER]
     migratetype = int(m.blocks[pfn >> block_order]["migratetype"])
-    if order <= block_order or not m.st[at.FREE_SPLIT_BY_BLOCK]:
+    if order <= block_order or not m.st[at.RULE_FREE_SPLIT_BY_BLOCK]:
         __free_one_page(m, zone, pfn, order, migratetype, False)
     else:
         for piece in range(1 << (order - block_order)):

@@ -38,7 +38,7 @@ def account_freepages(m: at.MachineArrays, zone: int, migratetype: int, change: 
 @inner
 def refill_counts_at_end(m: at.MachineArrays) -> bool:
     """Part of rmqueue_bulk(): return whether pages taken are counted once all are (S4.4)."""
-    return m.st[at.REFILL_COUNTED_AT_END] != 0
+    return m.st[at.RULE_REFILL_COUNTED_AT_END] != 0
 
 
 @inner
@@ -111,7 +111,7 @@ def account_move(m: at.MachineArrays, zone: int, old_type: int, new_type: int, m
     The total stays, but where lists match blocks it is updated twice, which may make the CPU pass
     on what it held back.
     """
-    if m.st[at.LISTS_MATCH_BLOCKS] and m.st[at.COUNTS_BY_CPU]:
+    if m.st[at.RULE_LISTS_MATCH_BLOCKS] and m.st[at.COUNTS_BY_CPU]:
         region = zone_at(zone)
         delta = pcp_at(m, zone, m.st[at.EVENT_CPU]) + at.PCP_FREE_DELTA
         __mod_zone_page_state(m, region, at.ZONE_FREE_UNFOLDED, delta, -moved)

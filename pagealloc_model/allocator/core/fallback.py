@@ -183,8 +183,8 @@ def __rmqueue(
         if flags & at.ALLOC_CMA:
             pfn = take_from_list(m, zone, order, m.st[at.CMA])
             if pfn >= 0:
-                return pfn, mode if m.st[at.FALLBACK_FROM_LARGEST] else MODE_CMA
-        if m.st[at.FALLBACK_FROM_LARGEST]:
+                return pfn, mode if m.st[at.RULE_FALLBACK_FROM_LARGEST] else MODE_CMA
+        if m.st[at.RULE_FALLBACK_FROM_LARGEST]:
             return __rmqueue_fallback(m, zone, order, migratetype, flags), mode
         pfn = __rmqueue_claim(m, zone, order, migratetype, flags)
         if pfn >= 0:

@@ -26,14 +26,14 @@ def reserve_highatomic_pageblock(
 
     It becomes a highatomic block, up to the cap.
     """
-    if order <= m.st[at.GATE_ORDER]:
+    if order <= m.st[at.POLICY_HIGHATOMIC_GATE_ORDER]:
         return
     region = zone_at(zone)
     block_order = m.st[at.PAGEBLOCK_ORDER]
     block_pages = 1 << block_order
-    share = m.st[region + at.ZONE_MANAGED] * m.st[at.RESERVE_PERCENT] // 100
+    share = m.st[region + at.ZONE_MANAGED] * m.st[at.POLICY_HIGHATOMIC_RESERVE_PERCENT] // 100
     cap = share + block_pages
-    if m.st[at.RESERVE_CAP_ROUNDED]:
+    if m.st[at.RULE_RESERVE_CAP_ROUNDED]:
         if share < block_pages:
             return
         cap = (share + block_pages - 1) // block_pages * block_pages
@@ -43,7 +43,7 @@ def reserve_highatomic_pageblock(
     converted = 0
     moved = 0
     if int(m.blocks[block]["migratetype"]) < at.PCP_TYPES:
-        if not m.st[at.LISTS_MATCH_BLOCKS]:
+        if not m.st[at.RULE_LISTS_MATCH_BLOCKS]:
             m.blocks[block]["migratetype"] = at.HIGHATOMIC
             first, end = prep_move_freepages_block(m, zone, pfn)
             moved = __move_freepages_block(m, zone, first, end, at.HIGHATOMIC)
@@ -138,7 +138,7 @@ def unreserve_highatomic_pageblock(m: at.MachineArrays, ac: AllocContext, force:
         reserved = m.st[zone_at(zone) + at.ZONE_RESERVED_HIGHATOMIC]
         if reserved <= kept:
             continue
-        if m.st[at.LISTS_MATCH_BLOCKS]:
+        if m.st[at.RULE_LISTS_MATCH_BLOCKS]:
             released = unreserve_one(m, zone, ac.cpu, ac.migratetype)
         else:
             released = unreserve_blocks_as_tagged(m, zone, ac.cpu, ac.migratetype)

@@ -152,7 +152,7 @@ def place_buddies(m: at.MachineArrays, pfns: np.ndarray, orders: np.ndarray) -> 
         if zone < 0:
             continue
         migratetype = int(m.blocks[block]["migratetype"])
-        if order > block_order and m.st[at.LISTS_MATCH_BLOCKS]:
+        if order > block_order and m.st[at.RULE_LISTS_MATCH_BLOCKS]:
             change_pageblock_range(m, pfn, order, migratetype)
         __add_to_free_list(m, zone, pfn, order, migratetype, True)
         count_free(m, zone, migratetype, 1 << order)
@@ -190,7 +190,7 @@ def install(state: State, image: StartImage) -> None:
     state.pages["where"][image.movable_pfns] = at.ALLOCATED
     state.pages["tag"][image.movable_pfns] = 1
     _place_allocations(state, image)
-    costly, thp = state.st[at.COSTLY_ORDER], state.st[at.THP_LISTS]
+    costly, thp = state.st[at.POLICY_COSTLY_ORDER], state.st[at.THP_LISTS]
     order = image.listed["order"]
     eligible = (order <= costly) | ((order == state.st[at.HUGE_ORDER]) & bool(thp))
     if state.st[at.OWNERSHIP]:

@@ -36,7 +36,7 @@ def order_to_pindex(m: at.MachineArrays, order: int, migratetype: int) -> int:
 
     The result is -1 if such pages bypass the lists.
     """
-    costly = m.st[at.COSTLY_ORDER]
+    costly = m.st[at.POLICY_COSTLY_ORDER]
     if order <= costly:
         return 3 * order + migratetype
     if m.st[at.THP_LISTS] and order == m.st[at.HUGE_ORDER]:
@@ -47,7 +47,7 @@ def order_to_pindex(m: at.MachineArrays, order: int, migratetype: int) -> int:
 @inner
 def list_count(m: at.MachineArrays) -> int:
     """No kernel function: return the number of lists in a pageset, NR_PCP_LISTS (S1.9)."""
-    return 3 * (m.st[at.COSTLY_ORDER] + 1) + (2 if m.st[at.THP_LISTS] else 0)
+    return 3 * (m.st[at.POLICY_COSTLY_ORDER] + 1) + (2 if m.st[at.THP_LISTS] else 0)
 
 
 @hot
@@ -68,7 +68,7 @@ def nr_pcp_alloc(m: at.MachineArrays, pcp: int, zone: int, order: int) -> int:
     `high` and `alloc_factor` may grow.
     """
     wanted = m.st[pcp + at.PCP_BATCH]
-    if m.st[at.PCP_AUTO_TUNED]:
+    if m.st[at.RULE_PCP_AUTO_TUNED]:
         wanted = tuned_refill_size(m, pcp, zone, order)
     if wanted > 1:
         wanted = max(wanted >> order, 2)
@@ -92,7 +92,7 @@ def tuned_refill_size(m: at.MachineArrays, pcp: int, zone: int, order: int) -> i
         m.st[pcp + at.PCP_HIGH] = high
     if order == 0:
         room = max(high - m.st[pcp + at.PCP_COUNT] - base, base)
-        if wanted <= room and m.st[pcp + at.PCP_ALLOC_FACTOR] < m.st[at.BATCH_SCALE_MAX]:
+        if wanted <= room and m.st[pcp + at.PCP_ALLOC_FACTOR] < m.st[at.POLICY_PCP_BATCH_SCALE_MAX]:
             m.st[pcp + at.PCP_ALLOC_FACTOR] += 1
         wanted = min(wanted, room)
     return wanted
@@ -131,7 +131,7 @@ def refill_empty(m: at.MachineArrays, ac: AllocContext, zone: int, lst: int, fla
     """
     pcp = pcp_at(m, zone, ac.cpu)
     wanted = nr_pcp_alloc(m, pcp, zone, ac.order)
-    if flags & at.ALLOC_HIGHATOMIC and not m.st[at.HIGHATOMIC_REFILLS_PCP]:
+    if flags & at.ALLOC_HIGHATOMIC and not m.st[at.RULE_HIGHATOMIC_REFILLS_PCP]:
         return 0
     got = rmqueue_bulk(m, ac, zone, lst, wanted, flags)
     m.st[pcp + at.PCP_COUNT] += got << ac.order
@@ -164,7 +164,7 @@ def rmqueue_pcplist(
 def pindex_to_order(m: at.MachineArrays, index: int) -> int:
     """pindex_to_order(): return the order of the pages on a pageset's list (S1.9)."""
     order = index // 3
-    return order if order <= m.st[at.COSTLY_ORDER] else m.st[at.HUGE_ORDER]
+    return order if order <= m.st[at.POLICY_COSTLY_ORDER] else m.st[at.HUGE_ORDER]
 
 
 @inner
@@ -194,7 +194,7 @@ def free_pcppages_bulk(
         return
     pcp = pcp_at(m, zone, cpu)
     block_order = m.st[at.PAGEBLOCK_ORDER]
-    as_of_block = m.st[at.LISTS_MATCH_BLOCKS] or m.st[zone_at(zone) + at.ZONE_HAS_ISOLATED]
+    as_of_block = m.st[at.RULE_LISTS_MATCH_BLOCKS] or m.st[zone_at(zone) + at.ZONE_HAS_ISOLATED]
     count = min(count, m.st[pcp + at.PCP_COUNT])
     index = first_list
     objects = 0
@@ -229,7 +229,9 @@ def nr_pcp_high(m: at.MachineArrays, pcp: int, zone: int, flush: bool) -> int:
     if high == 0:
         return 0
     if flush:
-        m.st[pcp + at.PCP_HIGH] = max(high - (base << m.st[at.BATCH_SCALE_MAX]), high_min)
+        m.st[pcp + at.PCP_HIGH] = max(
+            high - (base << m.st[at.POLICY_PCP_BATCH_SCALE_MAX]), high_min
+        )
         return 0
     free_count = m.st[pcp + at.PCP_FREE_COUNT]
     region = zone_at(zone)
@@ -253,7 +255,7 @@ def nr_pcp_free(m: at.MachineArrays, pcp: int, limit: int, flush: bool) -> int:
     """nr_pcp_free(): return how many pages an overflowing free drains (S4.6)."""
     base = m.st[pcp + at.PCP_BATCH]
     if flush:
-        return min(m.st[pcp + at.PCP_COUNT], base << m.st[at.BATCH_SCALE_MAX])
+        return min(m.st[pcp + at.PCP_COUNT], base << m.st[at.POLICY_PCP_BATCH_SCALE_MAX])
     if limit < base:
         return 1
     return clamp(m.st[pcp + at.PCP_FREE_COUNT], base, limit - base)
@@ -265,12 +267,12 @@ def flushes_high_order(m: at.MachineArrays, pcp: int, order: int) -> bool:
 
     It takes a run of them. The order of this free is noted.
     """
-    if order == 0 or order > m.st[at.COSTLY_ORDER]:
+    if order == 0 or order > m.st[at.POLICY_COSTLY_ORDER]:
         m.st[pcp + at.PCP_PREV_FREE_HIGH_ORDER] = 0
         return False
     base = m.st[pcp + at.PCP_BATCH]
     threshold = base
-    if m.st[at.FLUSH_ADDS_HALF_HIGH_MIN]:
+    if m.st[at.RULE_HIGH_ORDER_FLUSH_ADDS_HALF_HIGH_MIN]:
         threshold += m.st[pcp + at.PCP_HIGH_MIN] // 2
     flush = (
         m.st[pcp + at.PCP_FREE_COUNT] >= threshold
@@ -287,7 +289,7 @@ def overflow_of_free(m: at.MachineArrays, pcp: int, zone: int, order: int) -> in
 
     Returns how many pages to drain, or -1.
     """
-    if not m.st[at.PCP_AUTO_TUNED]:
+    if not m.st[at.RULE_PCP_AUTO_TUNED]:
         return overflow_of_fixed(m, pcp, zone, order)
     return overflow_beyond_limit(m, pcp, zone, count_free_of_page(m, pcp, order, True))
 
@@ -302,7 +304,7 @@ def overflow_of_fixed(m: at.MachineArrays, pcp: int, zone: int, order: int) -> i
     m.st[pcp + at.PCP_COUNT] = count
     base = m.st[pcp + at.PCP_BATCH]
     factor = m.st[pcp + at.PCP_FREE_FACTOR]
-    if factor > 0 and 0 < order <= m.st[at.COSTLY_ORDER]:
+    if factor > 0 and 0 < order <= m.st[at.POLICY_COSTLY_ORDER]:
         return count
     limit = m.st[pcp + at.PCP_HIGH]
     if m.st[zone_at(zone) + at.ZONE_RECLAIM_ACTIVE]:
@@ -313,7 +315,7 @@ def overflow_of_fixed(m: at.MachineArrays, pcp: int, zone: int, order: int) -> i
         return 1
     most = limit - base
     wanted = base << factor
-    if wanted < most and factor < m.st[at.BATCH_SCALE_MAX]:
+    if wanted < most and factor < m.st[at.POLICY_PCP_BATCH_SCALE_MAX]:
         m.st[pcp + at.PCP_FREE_FACTOR] = factor + 1
     return clamp(wanted, base, most)
 
@@ -331,7 +333,10 @@ def count_free_of_page(m: at.MachineArrays, pcp: int, order: int, counts: bool) 
     m.st[pcp + at.PCP_ALLOC_FACTOR] >>= 1
     m.st[pcp + at.PCP_COUNT] += 1 << order
     flush = flushes_high_order(m, pcp, order)
-    if m.st[pcp + at.PCP_FREE_COUNT] < m.st[pcp + at.PCP_BATCH] << m.st[at.BATCH_SCALE_MAX]:
+    if (
+        m.st[pcp + at.PCP_FREE_COUNT]
+        < m.st[pcp + at.PCP_BATCH] << m.st[at.POLICY_PCP_BATCH_SCALE_MAX]
+    ):
         m.st[pcp + at.PCP_FREE_COUNT] += 1 << order
     return flush
 
@@ -368,7 +373,7 @@ def drain_overflow(m: at.MachineArrays, zone: int, cpu: int, remaining: int, ind
     base = m.st[pcp + at.PCP_BATCH]
     site = at.SITE_DRAIN_COMMIT
     merge_before_drain(m, zone, cpu)
-    if not m.st[at.FREE_BATCHED]:
+    if not m.st[at.POLICY_PCP_FREE_BATCHED]:
         free_pcppages_bulk(m, zone, cpu, remaining, index, site)
         remaining = 0
     is_first = True

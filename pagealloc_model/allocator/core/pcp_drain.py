@@ -18,14 +18,14 @@ def decay_size(m: at.MachineArrays, pcp: int) -> int:
 
     Returns how many pages now exceed it, if above 0.
     """
-    if not m.st[at.PCP_DECAYS]:
+    if not m.st[at.RULE_PCP_DECAYS]:
         return 0
     base = m.st[pcp + at.PCP_BATCH]
     high_min = m.st[pcp + at.PCP_HIGH_MIN]
     high = m.st[pcp + at.PCP_HIGH]
     count = m.st[pcp + at.PCP_COUNT]
     if high > high_min:
-        sunk = max(count - (base << m.st[at.BATCH_SCALE_MAX]), high - (high >> 3))
+        sunk = max(count - (base << m.st[at.POLICY_PCP_BATCH_SCALE_MAX]), high - (high >> 3))
         m.st[pcp + at.PCP_HIGH] = max(sunk, high_min)
     return count - m.st[pcp + at.PCP_HIGH]
 
@@ -35,7 +35,7 @@ def decay_pcp_high(m: at.MachineArrays, zone: int, cpu: int) -> None:
     """decay_pcp_high(): let `high` of a CPU's lists sink and drain what exceeds it (S4.8)."""
     pcp = pcp_at(m, zone, cpu)
     excess = decay_size(m, pcp)
-    chunk = m.st[pcp + at.PCP_BATCH] if m.st[at.DECAY_BATCHED] else excess
+    chunk = m.st[pcp + at.PCP_BATCH] if m.st[at.POLICY_PCP_DECAY_BATCHED] else excess
     if excess > 0:
         merge_before_drain(m, zone, cpu)
     while excess > 0:
@@ -90,7 +90,7 @@ def drain_pages_zone(m: at.MachineArrays, zone: int, cpu: int) -> None:
     pcp = pcp_at(m, zone, cpu)
     chunk = m.st[pcp + at.PCP_COUNT]
     if m.st[at.FULL_DRAIN_CHUNK] == at.DRAINS_SCALED_BATCH:
-        chunk = max(m.st[pcp + at.PCP_BATCH] << m.st[at.BATCH_SCALE_MAX], 1)
+        chunk = max(m.st[pcp + at.PCP_BATCH] << m.st[at.POLICY_PCP_BATCH_SCALE_MAX], 1)
     elif m.st[at.FULL_DRAIN_CHUNK] == at.DRAINS_BATCH:
         chunk = max(m.st[pcp + at.PCP_BATCH], 1)
     if m.st[pcp + at.PCP_COUNT] > 0:

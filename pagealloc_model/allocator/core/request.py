@@ -74,7 +74,7 @@ def __alloc_pages_slowpath(m: at.MachineArrays, ac: AllocContext, flags: int) ->
     m.st[at.COUNT_SLOW_PATH] += 1
     flags = gfp_to_alloc_flags(m, ac, flags)
     compact_first = elastic and compacts_first(m, ac)
-    if elastic and value_of(m, pr.INITIAL_COMPACTION_IN_LOOP):
+    if elastic and m.st[at.RULE_INITIAL_COMPACTION_IN_LOOP]:
         priority = pr.ASYNC if compact_first else pr.SYNC_LIGHT
         return reclaim_and_retry(m, ac, flags, priority, compact_first)
     wake_all_kswapds(m, ac, flags)
@@ -94,7 +94,7 @@ def __alloc_pages_slowpath(m: at.MachineArrays, ac: AllocContext, flags: int) ->
         pfn, result = __alloc_pages_direct_compact(m, ac, flags, pr.ASYNC)
         if pfn >= 0:
             return pfn
-        if ac.order > m.st[at.COSTLY_ORDER] and ac.bits & pr.GFP_NORETRY:
+        if ac.order > m.st[at.POLICY_COSTLY_ORDER] and ac.bits & pr.GFP_NORETRY:
             if result == pr.SKIPPED or result == pr.DEFERRED or ac.bits & at.GFP_THISNODE:
                 return -1
             priority = pr.ASYNC
@@ -104,7 +104,9 @@ def __alloc_pages_slowpath(m: at.MachineArrays, ac: AllocContext, flags: int) ->
 @inner
 def compacts_first(m: at.MachineArrays, ac: AllocContext) -> bool:
     """Part of __alloc_pages_slowpath(): return whether to compact before reclaim (S8.1)."""
-    is_wanted = ac.order > m.st[at.COSTLY_ORDER] or (ac.order > 0 and ac.migratetype != at.MOVABLE)
+    is_wanted = ac.order > m.st[at.POLICY_COSTLY_ORDER] or (
+        ac.order > 0 and ac.migratetype != at.MOVABLE
+    )
     return is_wanted and gfp_compaction_allowed(m, ac.bits)
 
 
@@ -211,7 +213,7 @@ def reclaim_and_retry(
         take_wakes(m, ac.bits)
         if not may_retry(m, ac):
             return last_resort(m, ac, flags)
-        is_costly = ac.order > m.st[at.COSTLY_ORDER]
+        is_costly = ac.order > m.st[at.POLICY_COSTLY_ORDER]
         no_progress = 0 if progress > 0 and not is_costly else no_progress + 1
         if should_reclaim_retry(m, ac, flags, no_progress):
             continue
@@ -219,7 +221,7 @@ def reclaim_and_retry(
             again, priority, retries = should_compact_retry(m, ac, result, priority, retries)
             if again:
                 continue
-        if m.st[at.DEFRAG_MODE] and flags & at.ALLOC_NOFRAGMENT:
+        if m.st[at.POLICY_DEFRAG_MODE] and flags & at.ALLOC_NOFRAGMENT:
             flags &= ~at.ALLOC_NOFRAGMENT
             continue
         if not is_costly and not ac.bits & (pr.GFP_RETRY_MAYFAIL | at.GFP_THISNODE):
@@ -232,7 +234,7 @@ def may_retry(m: at.MachineArrays, ac: AllocContext) -> bool:
     """Part of __alloc_pages_slowpath(): return whether a request may go round again (S8.1)."""
     if ac.bits & pr.GFP_NORETRY:
         return False
-    if ac.order <= m.st[at.COSTLY_ORDER]:
+    if ac.order <= m.st[at.POLICY_COSTLY_ORDER]:
         return True
     return ac.bits & pr.GFP_RETRY_MAYFAIL != 0 and gfp_compaction_allowed(m, ac.bits)
 

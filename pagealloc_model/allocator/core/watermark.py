@@ -95,7 +95,7 @@ def boost_watermark(m: at.MachineArrays, zone: int) -> bool:
     Returns False if boosting is switched off.
     """
     region = zone_at(zone)
-    factor = m.st[at.BOOST_FACTOR]
+    factor = m.st[at.POLICY_WATERMARK_BOOST_FACTOR]
     block_pages = 1 << m.st[at.PAGEBLOCK_ORDER]
     if factor == 0 or 4 * block_pages > m.st[region + at.ZONE_MANAGED]:
         return False

@@ -66,7 +66,7 @@ def rmqueue(m: at.MachineArrays, ac: AllocContext, zone: int, flags: int) -> tup
             m.pages[pfn]["flags"] = 0
     region = zone_at(zone)
     if m.st[region + at.ZONE_BOOSTED] and (
-        flags & at.ALLOC_KSWAPD or not m.st[at.BOOSTED_WAKE_NEEDS_BIT]
+        flags & at.ALLOC_KSWAPD or not m.st[at.RULE_BOOSTED_WAKE_NEEDS_BIT]
     ):
         m.st[region + at.ZONE_BOOSTED] = 0
         wakeup_kswapd(m, m.st[region + at.ZONE_NODE], 0, m.st[region + at.ZONE_TYPE])
@@ -82,7 +82,7 @@ def zone_may_serve(
     The marks are the request's. A zone below its high mark is noted.
     """
     region = zone_at(zone)
-    if m.st[at.BELOW_HIGH_TESTED] and not m.st[region + at.ZONE_BELOW_HIGH]:
+    if m.st[at.RULE_BELOW_HIGH_TESTED] and not m.st[region + at.ZONE_BELOW_HIGH]:
         if zone_watermark_fast(m, zone, order, at.WMARK_HIGH, highest_type, flags):
             return True
         m.st[region + at.ZONE_BELOW_HIGH] = 1
@@ -110,7 +110,7 @@ def take_and_reserve(m: at.MachineArrays, ac: AllocContext, zone: int, flags: in
     Atomic requests may reserve its block. Returns the page, or -1.
     """
     pfn, from_list = rmqueue(m, ac, zone, flags)
-    counts = not from_list or m.st[at.HIGHATOMIC_FROM_PCP]
+    counts = not from_list or m.st[at.POLICY_HIGHATOMIC_FROM_PCP]
     if pfn >= 0 and flags & at.ALLOC_HIGHATOMIC and counts:
         reserve_highatomic_pageblock(m, zone, ac.cpu, pfn, ac.order)
     return pfn
@@ -122,7 +122,7 @@ def drops_nofragment(m: at.MachineArrays, flags: int) -> bool:
 
     A walk that finds nothing pure goes on without it.
     """
-    return flags & at.ALLOC_NOFRAGMENT != 0 and not m.st[at.DEFRAG_MODE]
+    return flags & at.ALLOC_NOFRAGMENT != 0 and not m.st[at.POLICY_DEFRAG_MODE]
 
 
 @hot

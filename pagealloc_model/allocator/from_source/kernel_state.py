@@ -33,8 +33,8 @@ def configuration_for(state: State) -> Configuration:
         thp=machine.thp,
         cma="CMA" in machine.migratetypes,
         isolation="Isolate" in machine.migratetypes,
-        costly_order=int(st[at.COSTLY_ORDER]) if st[at.COSTLY_ORDER] != 3 else None,
-        batch_scale_max=int(st[at.BATCH_SCALE_MAX]),
+        costly_order=int(st[at.POLICY_COSTLY_ORDER]) if st[at.POLICY_COSTLY_ORDER] != 3 else None,
+        batch_scale_max=int(st[at.POLICY_PCP_BATCH_SCALE_MAX]),
         cpus=-(-machine.nr_cpus // 64) * 64,
     )
 

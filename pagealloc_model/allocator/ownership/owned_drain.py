@@ -61,7 +61,7 @@ def drain_owned(
     """
     pcp = pcp_at(m, zone, cpu)
     block_order = m.st[at.PAGEBLOCK_ORDER]
-    as_of_block = m.st[at.LISTS_MATCH_BLOCKS] or m.st[zone_at(zone) + at.ZONE_HAS_ISOLATED]
+    as_of_block = m.st[at.RULE_LISTS_MATCH_BLOCKS] or m.st[zone_at(zone) + at.ZONE_HAS_ISOLATED]
     count = min(count, m.st[pcp + at.PCP_COUNT])
     index = first_drained(m, freed_list)
     objects = 0

@@ -282,7 +282,7 @@ def allocate_from_owned(m: at.MachineArrays, ac: AllocContext, zone: int, flags:
     found = smallest_listed(m, pcp, order, ac.migratetype)
     if found < 0:
         wanted = nr_pcp_alloc(m, pcp, zone, order)
-        if flags & at.ALLOC_HIGHATOMIC and not m.st[at.HIGHATOMIC_REFILLS_PCP]:
+        if flags & at.ALLOC_HIGHATOMIC and not m.st[at.RULE_HIGHATOMIC_REFILLS_PCP]:
             return -1
         refill_owned(m, ac, zone, wanted << order, flags)
         found = smallest_listed(m, pcp, order, ac.migratetype)

@@ -113,7 +113,7 @@ def __compact_finished(m: at.MachineArrays, number: int) -> int:
     if m.st[run + pr.RUN_ORDER] < 0:
         if m.st[node_at(m, node) + at.NODE_KSWAPD_ACTIVE]:
             return pr.PARTIAL_SKIPPED
-        low = max(100 - value_of(m, pr.PROACTIVENESS), 5)
+        low = max(100 - m.st[at.POLICY_COMPACTION_PROACTIVENESS], 5)
         return pr.CONTINUE if fragmentation_score_zone(m, zone) > low else pr.SUCCESS
     if migrate & ((1 << block_order) - 1):
         return pr.CONTINUE

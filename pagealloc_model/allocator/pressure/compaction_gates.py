@@ -78,9 +78,9 @@ def compaction_suit_allocation_order(
         m, zone, order, wanted, highest_type, m.st[zone_at(zone) + at.ZONE_FREE]
     ):
         return pr.SKIPPED
-    if order > m.st[at.COSTLY_ORDER]:
+    if order > m.st[at.POLICY_COSTLY_ORDER]:
         index = fragmentation_index(m, zone, order)
-        if 0 <= index <= value_of(m, pr.EXTFRAG_THRESHOLD):
+        if 0 <= index <= m.st[at.POLICY_EXTFRAG_THRESHOLD]:
             return pr.SKIPPED
     return pr.CONTINUE
 
@@ -99,10 +99,10 @@ def __compaction_suitable(
         highest_type: of the zones the request may use.
         free: free pages, or what would be free.
     """
-    is_costly = order > m.st[at.COSTLY_ORDER]
+    is_costly = order > m.st[at.POLICY_COSTLY_ORDER]
     low = wmark_pages(m, zone, at.WMARK_LOW)
     least = wmark_pages(m, zone, at.WMARK_MIN)
-    if not value_of(m, pr.SUITABLE_BY_REQUEST_MARK):
+    if not m.st[at.RULE_SUITABLE_BY_REQUEST_MARK]:
         wanted = low if is_costly else least
     elif is_costly:
         wanted += low - least

@@ -10,7 +10,6 @@ from pagealloc_model.allocator.core.watermark import __zone_watermark_ok, wmark_
 from pagealloc_model.allocator.pressure.lru import lruvec_del_folio
 from pagealloc_model.allocator.pressure.pressure_offsets import (
     compactor_at,
-    value_of,
     word_at,
     zone_pressure_at,
 )
@@ -49,8 +48,7 @@ def is_source(m: at.MachineArrays, run: int, block: int) -> bool:
         return True
     block_type = int(m.blocks[block]["migratetype"])
     if m.st[run + pr.RUN_TYPE] == at.MOVABLE or (
-        value_of(m, pr.ASYNC_SOURCE_BY_ORDER)
-        and m.st[run + pr.RUN_ORDER] >= m.st[at.PAGEBLOCK_ORDER]
+        m.st[at.RULE_ASYNC_SOURCE_BY_ORDER] and m.st[run + pr.RUN_ORDER] >= m.st[at.PAGEBLOCK_ORDER]
     ):
         return is_migrate_movable(m, block_type)
     return block_type == m.st[run + pr.RUN_TYPE]

@@ -18,7 +18,6 @@ from pagealloc_model.allocator.pressure.compaction_gates import (
 from pagealloc_model.allocator.pressure.lru_scan import zone_reclaimable_pages
 from pagealloc_model.allocator.pressure.pressure_offsets import (
     compactor_at,
-    value_of,
     word_at,
     zone_pressure_at,
 )
@@ -30,7 +29,7 @@ RETRIES_OF_SUCCESS = 16
 @inner
 def gfp_compaction_allowed(m: at.MachineArrays, bits: int) -> bool:
     """gfp_compaction_allowed(): return whether a request allows compaction (S8.1)."""
-    if value_of(m, pr.COMPACTION_NEEDS_RECLAIM) and not bits & at.GFP_DIRECT_RECLAIM:
+    if m.st[at.RULE_COMPACTION_NEEDS_RECLAIM] and not bits & at.GFP_DIRECT_RECLAIM:
         return False
     return bits & pr.GFP_IO != 0
 
@@ -87,7 +86,7 @@ def compact_zone_order(
 @inner
 def was_tried(m: at.MachineArrays, result: int) -> bool:
     """Part of __alloc_pages_direct_compact(): return whether a walk is a stall (S9, T11)."""
-    if result == pr.DEFERRED and value_of(m, pr.STALL_LEAVES_OUT_DEFERRED):
+    if result == pr.DEFERRED and m.st[at.RULE_STALL_LEAVES_OUT_DEFERRED]:
         return False
     return result != pr.SKIPPED
 
@@ -120,7 +119,7 @@ def should_compact_retry(
     """
     if ac.order == 0:
         return False, priority, retries
-    is_costly = ac.order > m.st[at.COSTLY_ORDER]
+    is_costly = ac.order > m.st[at.POLICY_COSTLY_ORDER]
     if result == pr.SKIPPED:
         return compaction_zonelist_suitable(m, ac), priority, retries
     if result == pr.SUCCESS:

@@ -26,7 +26,7 @@ from pagealloc_model.base.jit import inner
 @inner
 def compaction_ready(m: at.MachineArrays, ac: AllocContext, zone: int) -> bool:
     """compaction_ready(): return whether compaction can do the rest for a costly order."""
-    if ac.order <= m.st[at.COSTLY_ORDER] or not ac.bits & pr.GFP_IO:
+    if ac.order <= m.st[at.POLICY_COSTLY_ORDER] or not ac.bits & pr.GFP_IO:
         return False
     verdict = compaction_suit_allocation_order(
         m, zone, ac.order, at.WMARK_MIN, 0, ac.highest_type, seen_free(m, zone)

@@ -43,7 +43,7 @@ def is_opportunistic(m: at.MachineArrays, order: int, bits: int) -> bool:
         return True
     if not bits & at.GFP_DIRECT_RECLAIM and bits & at.GFP_HIGH:
         return False
-    return bits & pr.GFP_NORETRY != 0 or order > m.st[at.COSTLY_ORDER]
+    return bits & pr.GFP_NORETRY != 0 or order > m.st[at.POLICY_COSTLY_ORDER]
 
 
 @inner

@@ -19,7 +19,6 @@ from pagealloc_model.allocator.pressure.compaction_gates import (
 from pagealloc_model.allocator.pressure.pressure_offsets import (
     compactor_at,
     node_pressure_at,
-    value_of,
     word_at,
 )
 from pagealloc_model.base.jit import inner
@@ -183,7 +182,7 @@ def look_proactively(m: at.MachineArrays, node: int) -> None:
     words = node_pressure_at(m, node)
     m.st[at.NOW] = m.st[words + pr.PROACTIVE_DUE]
     m.st[words + pr.PROACTIVE_DUE] += CHECK_NS
-    share = value_of(m, pr.PROACTIVENESS)
+    share = m.st[at.POLICY_COMPACTION_PROACTIVENESS]
     idle = m.st[words + pr.KCOMPACTD_DUE] == at.NEVER
     if share == 0 or not idle or m.st[node_at(m, node) + at.NODE_KSWAPD_ACTIVE]:
         return

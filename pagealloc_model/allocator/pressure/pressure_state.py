@@ -78,7 +78,7 @@ def _set_switches(st: np.ndarray, policy: Policy) -> None:
     if watermarks is None:
         watermarks = policy.defrag_mode
     st[at.KSWAPD_RECORDED] = 1
-    st[at.DEFRAG_MODE] = bool(policy.defrag_mode)
+    st[at.POLICY_DEFRAG_MODE] = bool(policy.defrag_mode)
     st[at.BLOCK_WATERMARKS] = bool(watermarks)
 
 

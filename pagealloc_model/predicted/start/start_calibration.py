@@ -96,7 +96,7 @@ def calibrated_image(
 
 def _drained_at_once(state: State) -> np.ndarray:
     """The most that one overflow drains, pages, shape (zones, cpus) (S4.6)."""
-    return state.pcp_words(at.PCP_BATCH, 1)[:, :, 0] << state.st[at.BATCH_SCALE_MAX]
+    return state.pcp_words(at.PCP_BATCH, 1)[:, :, 0] << state.st[at.POLICY_PCP_BATCH_SCALE_MAX]
 
 
 def _made(

@@ -38,7 +38,7 @@ def _pageset(state: State, zone: int, cpu: int) -> list[str]:
         "high": int(region[at.PCP_HIGH]),
         "batch": int(region[at.PCP_BATCH]),
     }
-    if state.st[at.PCP_AUTO_TUNED]:
+    if state.st[at.RULE_PCP_AUTO_TUNED]:
         words["high_min"] = int(region[at.PCP_HIGH_MIN])
         words["high_max"] = int(region[at.PCP_HIGH_MAX])
     return [f"    cpu: {cpu}", *[f"              {name}: {value}" for name, value in words.items()]]

@@ -49,9 +49,9 @@ def _spread_worlds(machine: Machine, st: np.ndarray, notes: np.ndarray) -> None:
     """
     for zone in range(len(machine.zones)):
         region = at.ZONES + zone * at.ZONE_STRIDE
-        st[region + at.ZONE_BELOW_HIGH] = st[at.BELOW_HIGH_TESTED]
+        st[region + at.ZONE_BELOW_HIGH] = st[at.RULE_BELOW_HIGH_TESTED]
         st[region + at.ZONE_RECLAIM_ACTIVE] = 1
-    scale = int(st[at.BATCH_SCALE_MAX])
+    scale = int(st[at.POLICY_PCP_BATCH_SCALE_MAX])
     for number, note in enumerate(notes):
         pcp = int(st[at.PCP_BASE]) + number * at.PCP_STRIDE
         note[true.NOTE_HIGH] = st[pcp + at.PCP_HIGH_MAX]

@@ -70,7 +70,7 @@ def differing_pages(model: State, kernel: State) -> np.ndarray:
     for name in ("next", "prev", "order"):
         differs |= free & (mine[name] != theirs[name])
     tagged = mine["where"] == at.BUDDY
-    if not model.st[at.LISTS_MATCH_BLOCKS]:
+    if not model.st[at.RULE_LISTS_MATCH_BLOCKS]:
         tagged = free
     differs |= tagged & (mine["tag"] != theirs["tag"])
     return np.flatnonzero(differs)

@@ -276,7 +276,7 @@ int shim_load(int64_t *words, struct model_page *pages, struct model_block *bloc
 	remembered_boost = calloc(nr_zones, sizeof(*remembered_boost));
 	if (!mem_map || !pageblock_bits || !zones || !remembered_boost || !have_percpu_area())
 		return 1;
-	watermark_boost_factor = st[AT_BOOST_FACTOR];
+	watermark_boost_factor = st[AT_POLICY_WATERMARK_BOOST_FACTOR];
 	load_page_frames(pages, blocks);
 	load_nodes();
 	for (int zone = 0; zone < nr_zones; zone++)
