@@ -45,7 +45,7 @@ FAULTS = (
         ('pfn += 1 << int(m.pages[pfn]["order"]) if int(m.pages[pfn]["where"]) == at.BUDDY else 1'),
         "pfn += 1",
     ),
-    Fault("full drains never go by batch", "pcp", "at.DRAINS_BATCH:", "at.DRAINS_BATCH + 1:"),
+    Fault("full drains never go by batch", "pcp_drain", "at.DRAINS_BATCH:", "at.DRAINS_BATCH + 1:"),
     Fault("refill one too many", "pcp", "while got < wanted:", "while got <= wanted:"),
     Fault(
         "refill to the head",
@@ -67,7 +67,7 @@ FAULTS = (
     ),
     Fault(
         "the low bound wins",
-        "arithmetic",
+        "pcp",
         "    if value >= high:\n        return high\n    return max(value, low)",
         "    return max(low, min(value, high))",
     ),
@@ -103,7 +103,7 @@ FAULTS = (
         "(1 if migratetype == at.MOVABLE else 0)",
         "0",
     ),
-    Fault("decay by a quarter", "pcp", "high - (high >> 3)", "high - (high >> 2)"),
+    Fault("decay by a quarter", "pcp_drain", "high - (high >> 3)", "high - (high >> 2)"),
     Fault(
         "free_count beyond its cap",
         "pcp",
@@ -295,7 +295,7 @@ FAULTS = (
     ),
     Fault(
         "unreserve is forgotten",
-        "slow_path",
+        "request",
         "flags):\n        unreserve_highatomic_pageblock(m, ac, False)\n",
         "flags):\n",
     ),

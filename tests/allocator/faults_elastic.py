@@ -60,19 +60,19 @@ FAULTS_ELASTIC = (
     ),
     _fault(
         "reserves after reclaim",
-        "slow_path",
+        "request",
         "    if pfn < 0 and gfp_pfmemalloc_allowed(ac.bits):\n",
         "    if pfn < 0 and ac.bits == 0:\n",
     ),
     _fault(
         "costly requests retry",
-        "slow_path",
+        "request",
         "return ac.bits & pr.GFP_RETRY_MAYFAIL != 0 and gfp_compaction_allowed(m, ac.bits)",
         "return gfp_compaction_allowed(m, ac.bits)",
     ),
     _fault(
         "the last reserved block is kept from those who give up",
-        "slow_path",
+        "request",
         "return unreserve_highatomic_pageblock(m, ac, True)",
         "return unreserve_highatomic_pageblock(m, ac, False)",
     ),

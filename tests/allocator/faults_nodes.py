@@ -63,7 +63,7 @@ FAULTS_NODES = (
     ),
     Fault(
         "only the nearest node's kswapd wakes",
-        "slow_path",
+        "request",
         "            woken = node\n            position += 1\n",
         "            return\n",
     ),
@@ -102,13 +102,13 @@ FAULTS_NODES = (
     ),
     Fault(
         "local lists expire too",
-        "pcp",
+        "pcp_drain",
         ("        m.st[pcp + at.PCP_EXPIRE] = 0\n        return 0\n"),
         "        pass\n",
     ),
     Fault(
         "expiry empties the list",
-        "pcp",
+        "pcp_drain",
         "return min(count, m.st[pcp + at.PCP_BATCH])",
         "return count",
     ),
@@ -169,7 +169,7 @@ FAULTS_NODES = (
     ),
     Fault(
         "MEMALLOC waits for reclaim",
-        "slow_path",
+        "request",
         "return bits & at.GFP_MEMALLOC != 0 and not bits & at.GFP_NOMEMALLOC",
         "return False",
     ),

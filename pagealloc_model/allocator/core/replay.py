@@ -6,14 +6,14 @@ import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.alloc_context import prepare_alloc_pages
-from pagealloc_model.allocator.core.arithmetic import clamp
 from pagealloc_model.allocator.core.buddy import grow_zone
 from pagealloc_model.allocator.core.highatomic import unreserve_highatomic_pageblock
 from pagealloc_model.allocator.core.isolation import capture_page, isolate_free_page
 from pagealloc_model.allocator.core.kswapd_runs import end_kswapd, start_kswapd
 from pagealloc_model.allocator.core.object_chains import allocate_object, free_object
 from pagealloc_model.allocator.core.offsets import cpu_at, pcp_at
-from pagealloc_model.allocator.core.pcp import (
+from pagealloc_model.allocator.core.pcp import clamp
+from pagealloc_model.allocator.core.pcp_drain import (
     drain_all_pages,
     drain_pages_zone,
     refresh_cpu_vm_stats,

@@ -1,12 +1,42 @@
-"""A request: its first attempt, the slow path, what becomes of the page (S2)."""
+"""A request: its first attempt, then the slow path, elastic or as recorded (S2, S8)."""
 
 from __future__ import annotations
 
 from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.alloc_context import AllocContext, fast_path_flags
-from pagealloc_model.allocator.core.slow_path import __alloc_pages_slowpath
-from pagealloc_model.allocator.core.zone_walk import get_page_from_freelist
-from pagealloc_model.base.jit import hot
+from pagealloc_model.allocator.core import pressure_layout as pr
+from pagealloc_model.allocator.core.alloc_context import (
+    AllocContext,
+    fast_path_flags,
+    gfp_to_alloc_flags,
+)
+from pagealloc_model.allocator.core.counters import seen_free
+from pagealloc_model.allocator.core.highatomic import unreserve_highatomic_pageblock
+from pagealloc_model.allocator.core.kswapd_runs import wakeup_kswapd
+from pagealloc_model.allocator.core.offsets import zone_at
+from pagealloc_model.allocator.core.pcp_drain import drain_all_pages
+from pagealloc_model.allocator.core.reclaim import (
+    direct_reclaim_ran,
+    reclaim_sufficed,
+    zone_nearest_to_its_mark,
+)
+from pagealloc_model.allocator.core.watermark import __zone_watermark_ok, wmark_pages
+from pagealloc_model.allocator.core.zone_walk import (
+    get_page_from_freelist,
+    take_and_reserve,
+    walk_zones,
+)
+from pagealloc_model.allocator.pressure.direct_compaction import (
+    count_outcome,
+    gfp_compaction_allowed,
+    should_compact_retry,
+    try_to_compact_pages,
+    was_tried,
+)
+from pagealloc_model.allocator.pressure.direct_reclaim import try_to_free_pages
+from pagealloc_model.allocator.pressure.kswapd import take_wakes
+from pagealloc_model.allocator.pressure.lru_scan import zone_reclaimable_pages
+from pagealloc_model.allocator.pressure.pressure_offsets import compactor_at, value_of, word_at
+from pagealloc_model.base.jit import cold, hot, inner
 
 
 @hot
@@ -31,3 +61,256 @@ def prep_new_page(m: at.MachineArrays, pfn: int, order: int, migratetype: int) -
     m.pages[pfn]["order"] = order
     m.pages[pfn]["where"] = at.ALLOCATED
     m.pages[pfn]["tag"] = 1 if migratetype == at.MOVABLE else 0
+
+
+@cold
+def __alloc_pages_slowpath(m: at.MachineArrays, ac: AllocContext, flags: int) -> int:
+    """__alloc_pages_slowpath(): serve a request that the fast path had no page for (S8.1).
+
+    Returns the page, or -1. `flags` are those of the fast path. In a literal replay reclaim and
+    compaction have been replayed already, as recorded.
+    """
+    elastic = m.st[at.PRESSURE_BASE] != 0
+    m.st[at.COUNT_SLOW_PATH] += 1
+    flags = gfp_to_alloc_flags(m, ac, flags)
+    compact_first = elastic and compacts_first(m, ac)
+    if elastic and m.st[at.RULE_INITIAL_COMPACTION_IN_LOOP]:
+        priority = pr.ASYNC if compact_first else pr.SYNC_LIGHT
+        return reclaim_and_retry(m, ac, flags, priority, compact_first)
+    wake_all_kswapds(m, ac, flags)
+    pfn = walk_zones(m, ac, ac.zonelist, flags)
+    if pfn < 0 and gfp_pfmemalloc_allowed(ac.bits):
+        wake_all_kswapds(m, ac, flags)
+        flags = on_reserves(flags)
+        pfn = walk_zones(m, ac, ac.zonelist, flags)
+        if elastic:
+            return pfn
+    if pfn >= 0:
+        return pfn
+    if not elastic:
+        return retry_as_recorded(m, ac, flags)
+    priority = pr.SYNC_LIGHT
+    if ac.bits & at.GFP_DIRECT_RECLAIM and compact_first:
+        pfn, result = __alloc_pages_direct_compact(m, ac, flags, pr.ASYNC)
+        if pfn >= 0:
+            return pfn
+        if ac.order > m.st[at.POLICY_COSTLY_ORDER] and ac.bits & pr.GFP_NORETRY:
+            if result == pr.SKIPPED or result == pr.DEFERRED or ac.bits & at.GFP_THISNODE:
+                return -1
+            priority = pr.ASYNC
+    return reclaim_and_retry(m, ac, flags, priority, False)
+
+
+@inner
+def compacts_first(m: at.MachineArrays, ac: AllocContext) -> bool:
+    """Part of __alloc_pages_slowpath(): return whether to compact before reclaim (S8.1)."""
+    is_wanted = ac.order > m.st[at.POLICY_COSTLY_ORDER] or (
+        ac.order > 0 and ac.migratetype != at.MOVABLE
+    )
+    return is_wanted and gfp_compaction_allowed(m, ac.bits)
+
+
+@inner
+def wake_all_kswapds(m: at.MachineArrays, ac: AllocContext, flags: int) -> None:
+    """wake_all_kswapds(): wake kswapd of the nodes, nearest first, if it may (S8.1, S8.6)."""
+    if flags & at.ALLOC_KSWAPD:
+        order = ac.order
+        if m.st[at.PRESSURE_BASE] and value_of(m, pr.KSWAPD_ASSISTS):
+            order = max(order, m.st[at.PAGEBLOCK_ORDER])
+        woken = -1
+        position = ac.zonelist
+        while m.st[position] >= 0:
+            node = m.st[zone_at(m.st[position]) + at.ZONE_NODE]
+            if node != woken:
+                wakeup_kswapd(m, node, order, ac.highest_type)
+            woken = node
+            position += 1
+    take_wakes(m, ac.bits)
+
+
+@inner
+def gfp_pfmemalloc_allowed(bits: int) -> bool:
+    """gfp_pfmemalloc_allowed(): return whether a request may ignore watermarks (S2.6).
+
+    Reclaim itself does.
+    """
+    return bits & at.GFP_MEMALLOC != 0 and not bits & at.GFP_NOMEMALLOC
+
+
+@inner
+def on_reserves(flags: int) -> int:
+    """Part of __alloc_pages_slowpath(): return the flags of an attempt on all reserves (S2.6)."""
+    return at.ALLOC_NO_WATERMARKS | (flags & (at.ALLOC_KSWAPD | at.ALLOC_CMA))
+
+
+@inner
+def retry_as_recorded(m: at.MachineArrays, ac: AllocContext, flags: int) -> int:
+    """Part of __alloc_pages_slowpath(): try once more after recorded reclaim, then force.
+
+    Returns the page, or -1. Reclaim is literal: what it freed has been replayed already (S8.2). An
+    attempt without watermarks is a divergence and counted; it begins with the zone that is nearest
+    to its mark.
+    """
+    if direct_reclaim_ran(m, ac.bits) and not reclaim_sufficed(m, ac, flags):
+        unreserve_highatomic_pageblock(m, ac, False)
+        drain_all_pages(m)
+        pfn = walk_zones(m, ac, ac.zonelist, flags)
+        if pfn >= 0:
+            return pfn
+    if flags & at.ALLOC_NO_WATERMARKS:
+        return -1
+    flags |= at.ALLOC_NO_WATERMARKS
+    pfn = -1
+    zone = zone_nearest_to_its_mark(m, ac, flags)
+    if zone >= 0:
+        pfn = take_and_reserve(m, ac, zone, flags)
+    if pfn < 0:
+        pfn = walk_zones(m, ac, ac.zonelist, flags)
+    if pfn >= 0:
+        m.st[at.COUNT_FORCED] += 1
+    return pfn
+
+
+@inner
+def reclaim_and_retry(
+    m: at.MachineArrays, ac: AllocContext, flags: int, priority: int, compact_first: bool
+) -> int:
+    """Part of __alloc_pages_slowpath(): go round until a page is found or hope is lost (S8.1).
+
+    Returns the page, or -1. With `compact_first` the first turn compacts in place of reclaim.
+    """
+    no_progress = 0
+    retries = 0
+    while True:
+        wake_all_kswapds(m, ac, flags)
+        pfn = walk_zones(m, ac, ac.zonelist, flags)
+        if pfn >= 0:
+            return pfn
+        if gfp_pfmemalloc_allowed(ac.bits):
+            take_wakes(m, ac.bits)
+            return walk_zones(m, ac, ac.zonelist, on_reserves(flags))
+        if not ac.bits & at.GFP_DIRECT_RECLAIM:
+            drops = value_of(m, pr.DEFRAG_FIXES) and flags & at.ALLOC_KSWAPD
+            if drops and flags & at.ALLOC_NOFRAGMENT:
+                flags &= ~at.ALLOC_NOFRAGMENT
+                continue
+            return -1
+        progress = 0
+        if not compact_first:
+            pfn, progress = __alloc_pages_direct_reclaim(m, ac, flags)
+            if pfn >= 0:
+                return pfn
+        pfn, result = __alloc_pages_direct_compact(m, ac, flags, priority)
+        if pfn >= 0:
+            return pfn
+        if compact_first:
+            if ac.bits & pr.GFP_NORETRY and ac.bits & at.GFP_THISNODE:
+                return -1
+            if not ac.bits & pr.GFP_NORETRY:
+                priority = pr.SYNC_LIGHT
+            compact_first = False
+            continue
+        take_wakes(m, ac.bits)
+        if not may_retry(m, ac):
+            return last_resort(m, ac, flags)
+        is_costly = ac.order > m.st[at.POLICY_COSTLY_ORDER]
+        no_progress = 0 if progress > 0 and not is_costly else no_progress + 1
+        if should_reclaim_retry(m, ac, flags, no_progress):
+            continue
+        if progress > 0 and gfp_compaction_allowed(m, ac.bits):
+            again, priority, retries = should_compact_retry(m, ac, result, priority, retries)
+            if again:
+                continue
+        if m.st[at.POLICY_DEFRAG_MODE] and flags & at.ALLOC_NOFRAGMENT:
+            flags &= ~at.ALLOC_NOFRAGMENT
+            continue
+        if not is_costly and not ac.bits & (pr.GFP_RETRY_MAYFAIL | at.GFP_THISNODE):
+            m.st[word_at(m, pr.OOM_KILL)] += 1
+        return last_resort(m, ac, flags)
+
+
+@inner
+def may_retry(m: at.MachineArrays, ac: AllocContext) -> bool:
+    """Part of __alloc_pages_slowpath(): return whether a request may go round again (S8.1)."""
+    if ac.bits & pr.GFP_NORETRY:
+        return False
+    if ac.order <= m.st[at.POLICY_COSTLY_ORDER]:
+        return True
+    return ac.bits & pr.GFP_RETRY_MAYFAIL != 0 and gfp_compaction_allowed(m, ac.bits)
+
+
+@inner
+def last_resort(m: at.MachineArrays, ac: AllocContext, flags: int) -> int:
+    """Part of __alloc_pages_slowpath(): end without a page; returns -1 (S8.1).
+
+    A request that must not fail takes what there is: the page is returned, or -1.
+    """
+    if not ac.bits & pr.GFP_NOFAIL:
+        return -1
+    m.st[word_at(m, pr.FORCED_BY_NOFAIL)] += 1
+    return walk_zones(m, ac, ac.zonelist, flags | at.ALLOC_NO_WATERMARKS)
+
+
+@inner
+def __alloc_pages_direct_reclaim(
+    m: at.MachineArrays, ac: AllocContext, flags: int
+) -> tuple[int, int]:
+    """__alloc_pages_direct_reclaim(): free a cluster, then try, with room made if need be (S8.2).
+
+    Returns:
+        The page, or -1, and how many pages reclaim freed.
+    """
+    take_wakes(m, ac.bits)
+    progress = try_to_free_pages(m, ac)
+    if progress == 0:
+        return -1, 0
+    pfn = walk_zones(m, ac, ac.zonelist, flags)
+    if pfn < 0:
+        take_wakes(m, ac.bits)
+        unreserve_highatomic_pageblock(m, ac, False)
+        drain_all_pages(m)
+        pfn = walk_zones(m, ac, ac.zonelist, flags)
+    return pfn, progress
+
+
+@inner
+def __alloc_pages_direct_compact(
+    m: at.MachineArrays, ac: AllocContext, flags: int, priority: int
+) -> tuple[int, int]:
+    """__alloc_pages_direct_compact(): compact, then take what was made or try (S8.1, S9).
+
+    Returns:
+        The page, or -1, and the result of compaction.
+    """
+    if ac.order == 0 or not gfp_compaction_allowed(m, ac.bits):
+        return -1, pr.SKIPPED
+    take_wakes(m, ac.bits)
+    result = try_to_compact_pages(m, ac, flags, priority)
+    if not was_tried(m, result):
+        return -1, result
+    m.st[word_at(m, pr.COMPACT_STALL)] += 1
+    pfn = m.st[compactor_at(m, 0) + pr.RUN_CAPTURED]
+    if pfn < 0:
+        pfn = walk_zones(m, ac, ac.zonelist, flags)
+    count_outcome(m, ac.order, pfn)
+    return pfn, result
+
+
+@inner
+def should_reclaim_retry(
+    m: at.MachineArrays, ac: AllocContext, flags: int, no_progress: int
+) -> bool:
+    """should_reclaim_retry(): return whether more reclaim would do, or a block released (S8.3).
+
+    It would do if some zone passed with all its reclaimable pages freed. `no_progress` counts
+    turns that freed nothing.
+    """
+    position = ac.zonelist
+    while no_progress <= pr.RETRIES_MAX and m.st[position] >= 0:
+        zone = m.st[position]
+        position += 1
+        free = seen_free(m, zone) + zone_reclaimable_pages(m, zone)
+        mark = wmark_pages(m, zone, at.WMARK_MIN)
+        if __zone_watermark_ok(m, zone, ac.order, mark, ac.highest_type, flags, free):
+            return True
+    return unreserve_highatomic_pageblock(m, ac, True)

@@ -8,7 +8,7 @@ from pagealloc_model.allocator.core.buddy import __add_to_free_list, __del_page_
 from pagealloc_model.allocator.core.counters import account_freepages
 from pagealloc_model.allocator.core.fallback_search import find_suitable_fallback
 from pagealloc_model.allocator.core.offsets import free_list_at, node_at, zone_at
-from pagealloc_model.allocator.core.pcp import drain_pages_zone
+from pagealloc_model.allocator.core.pcp_drain import drain_pages_zone
 from pagealloc_model.allocator.core.watermark import (
     __zone_watermark_ok,
     free_in_whole_blocks,

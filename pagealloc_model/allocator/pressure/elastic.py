@@ -10,10 +10,10 @@ import numpy as np
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.alloc_context import AllocContext, prepare_alloc_pages
-from pagealloc_model.allocator.core.arithmetic import clamp
 from pagealloc_model.allocator.core.buddy import grow_zone
 from pagealloc_model.allocator.core.offsets import pcp_at
-from pagealloc_model.allocator.core.pcp import drain_all_pages, refresh_cpu_vm_stats
+from pagealloc_model.allocator.core.pcp import clamp
+from pagealloc_model.allocator.core.pcp_drain import drain_all_pages, refresh_cpu_vm_stats
 from pagealloc_model.allocator.core.replay import log_is_nearly_full
 from pagealloc_model.allocator.pressure.elastic_events import (
     allocate,

@@ -6,7 +6,7 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.counters import seen_free
 from pagealloc_model.allocator.core.offsets import node_at, zone_at
-from pagealloc_model.allocator.core.pcp import drain_pages_zone
+from pagealloc_model.allocator.core.pcp_drain import drain_pages_zone
 from pagealloc_model.allocator.core.watermark import free_in_whole_blocks
 from pagealloc_model.allocator.pressure.compaction import begin_compaction, compact_unit
 from pagealloc_model.allocator.pressure.compaction_gates import (
