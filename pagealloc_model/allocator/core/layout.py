@@ -113,6 +113,7 @@ FALLBACK_MODE = _scalars.word()
 SERVED_BY_PCP = _scalars.word()
 FREES_TO_TAIL = _scalars.word()
 FREE_IS_BATCHED = _scalars.word()
+INTERRUPTED_SET = _scalars.word()
 # What diverged, and what was asked.
 COUNT_ALLOC = _scalars.word()
 COUNT_FREE = _scalars.word()
@@ -314,6 +315,8 @@ serves from the zone numbered `offset`."""
 
 FREED_IN_BATCH = 1
 """A free's `bits`: a folio batch freed it (T3)."""
+INTERRUPTS_BATCH = 2
+"""Not a gfp bit: an interrupt's, while its CPU was putting a folio batch on lists (S4.10)."""
 
 CHAINED = -2
 """An object's place: a page frame, -1 for nowhere, or CHAINED minus the first page frame of a

@@ -25,6 +25,15 @@ def hand_over(m: at.MachineArrays, pcp: int, mine: int) -> None:
 
 
 @hot
+def is_locked_by_batch(m: at.MachineArrays, pcp: int) -> bool:
+    """pcp_spin_trylock(): return whether the lock of a pageset is held (S4.10).
+
+    The CPU itself holds it for the folio batch that the request or free at work interrupts.
+    """
+    return m.st[at.INTERRUPTED_SET] == pcp
+
+
+@hot
 def lock_list(m: at.MachineArrays, zone: int, pcp: int) -> None:
     """Part of rmqueue_pcplist(): take a pageset's lock for an allocation."""
     mine = pcp_at(m, zone, m.st[at.EVENT_CPU])

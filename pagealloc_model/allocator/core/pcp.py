@@ -14,6 +14,7 @@ from pagealloc_model.allocator.core.counters import (
 from pagealloc_model.allocator.core.event_log import count_transaction, log_page
 from pagealloc_model.allocator.core.fallback import MODE_NORMAL, __rmqueue
 from pagealloc_model.allocator.core.list_locks import (
+    is_locked_by_batch,
     lock_list,
     lock_list_to_drain,
     lock_list_to_free,
@@ -153,6 +154,8 @@ def rmqueue_pcplist(
     Returns the page, or -1.
     """
     pcp = pcp_at(m, zone, cpu)
+    if is_locked_by_batch(m, pcp):
+        return -1
     lock_list(m, zone, pcp)
     m.st[pcp + at.PCP_FREE_COUNT] >>= 1
     lst = pcp + at.PCP_LISTS + index * at.LIST_WORDS

@@ -132,9 +132,13 @@ def advance(m: at.MachineArrays, events: np.ndarray, low: int, high: int, until_
         cpu = int(events[position]["cpu"])
         m.st[at.EVENT_CPU] = cpu
         operation = int(events[position]["operation"])
+        bits = int(events[position]["bits"])
         m.st[at.FREE_IS_BATCHED] = 0
-        if operation == at.FREE and int(events[position]["bits"]) & at.FREED_IN_BATCH:
+        m.st[at.INTERRUPTED_SET] = 0
+        if operation == at.FREE and bits & at.FREED_IN_BATCH:
             m.st[at.FREE_IS_BATCHED] = 1
+        elif bits & at.INTERRUPTS_BATCH:
+            m.st[at.INTERRUPTED_SET] = m.st[cpu_at(m, cpu) + at.CPU_BATCH_SET]
         else:
             m.st[cpu_at(m, cpu) + at.CPU_BATCH_SET] = 0
         number = int(events[position]["object"])
@@ -155,7 +159,7 @@ def advance(m: at.MachineArrays, events: np.ndarray, low: int, high: int, until_
                 order,
                 int(events[position]["migratetype"]),
                 int(events[position]["zone"]),
-                int(events[position]["bits"]),
+                bits,
             )
         elif operation == at.ISOLATE_FREE:
             zone = int(events[position]["zone"])

@@ -11,7 +11,8 @@ from pagealloc_model.allocator.core.highatomic import (
     reserve_highatomic_pageblock,
     unreserve_highatomic_pageblock,
 )
-from pagealloc_model.allocator.core.offsets import node_at, node_zonelist, zone_at
+from pagealloc_model.allocator.core.list_locks import is_locked_by_batch
+from pagealloc_model.allocator.core.offsets import node_at, node_zonelist, pcp_at, zone_at
 from pagealloc_model.allocator.core.pcp import (
     drain_all_pages,
     free_frozen_page_commit,
@@ -422,7 +423,8 @@ def __free_frozen_pages(m: at.MachineArrays, cpu: int, pfn: int, order: int) -> 
     migratetype = int(m.blocks[block]["migratetype"])
     listed = migratetype if migratetype < at.PCP_TYPES else at.MOVABLE
     index = order_to_pindex(m, order, listed)
-    if m.st[at.OWNERSHIP] and order > block_order:
+    is_locked = is_locked_by_batch(m, pcp_at(m, zone, cpu)) and not m.st[at.OWNERSHIP]
+    if is_locked or (m.st[at.OWNERSHIP] and order > block_order):
         index = -1
     if index >= 0 and migratetype != m.st[at.ISOLATE]:
         if m.st[at.OWNERSHIP]:

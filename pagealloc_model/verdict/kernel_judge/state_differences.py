@@ -15,6 +15,7 @@ SCRATCH = (
     at.FALLBACK_MODE,
     at.SERVED_BY_PCP,
     at.FREE_IS_BATCHED,
+    at.INTERRUPTED_SET,
 )
 """Words that mean nothing between two operations."""
 
