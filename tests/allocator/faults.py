@@ -299,4 +299,32 @@ FAULTS = (
         "unreserve_highatomic_pageblock(m, cpu, zonelist, migratetype)",
         "pass",
     ),
+    Fault(
+        "an interrupt's request finds no list locked",
+        "pcp",
+        "if is_locked_by_batch(m, pcp):",
+        "if is_locked_by_batch(m, -1):",
+        scenarios=("interrupts",),
+    ),
+    Fault(
+        "an interrupt's free finds no list locked",
+        "request",
+        "is_locked = is_locked_by_batch(m, pcp_at(m, zone, cpu))",
+        "is_locked = is_locked_by_batch(m, -1)",
+        scenarios=("interrupts",),
+    ),
+    Fault(
+        "the lists of all zones are locked",
+        "list_locks",
+        "return m.st[at.INTERRUPTED_SET] == pcp",
+        "return m.st[at.INTERRUPTED_SET] != 0",
+        scenarios=("interrupts",),
+    ),
+    Fault(
+        "an interrupt ends the batch",
+        "replay",
+        "elif bits & at.INTERRUPTS_BATCH:",
+        "elif False and bits & at.INTERRUPTS_BATCH:",
+        scenarios=("interrupts",),
+    ),
 )

@@ -277,7 +277,8 @@ def _of_batches(trace: Trace, part: slice, kept: np.ndarray) -> tuple[np.ndarray
     """Which rows of a part a folio batch freed, and which interrupt a batch of their CPU (T3).
 
     A batch prepares all its pages, then puts one after the other on a list under one lock. What
-    its CPU allocates or frees between two of those is an interrupt's (S4.10).
+    its CPU allocates or frees between two of those in the name of the same task is an interrupt's
+    (S4.10); another task runs there only while the batch has let go of the lock (S4.7).
 
     Args:
         trace: the recording's events.
@@ -307,8 +308,10 @@ def _of_batches(trace: Trace, part: slice, kept: np.ndarray) -> tuple[np.ndarray
     frees, puts, put_on = frees[order], puts[order], put_on[order]
     goes_on = np.append((put_on[1:] - put_on[:-1] < 1 << 39) & (frees[1:] < puts[:-1]), False)
     before = np.searchsorted(put_on, (trace.cpu[kept].astype(np.int64) << 40) | kept) - 1
-    within = (before >= 0) & goes_on[before] & (trace.cpu[puts[before]] == trace.cpu[kept])
-    return is_batched, within & ~is_batched
+    within = (before >= 0) & goes_on[before] & ~is_batched
+    for column in (trace.cpu, trace.pid):
+        within &= column[puts[before]] == column[kept]
+    return is_batched, within
 
 
 def _within_zones(machine: Machine, pfn: np.ndarray, order: np.ndarray) -> np.ndarray:
