@@ -18,7 +18,7 @@ from pagealloc_model.cli.output import json_text
 
 if TYPE_CHECKING:
     from pagealloc_model.allocator.from_source.build import KernelBuild
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
     from pagealloc_model.verdict.choices.placement import Placement
     from pagealloc_model.verdict.validation import Validation
 
@@ -62,15 +62,15 @@ def run(options: argparse.Namespace) -> int:
     import pagealloc_model as pm
 
     build = kernel_build(options, pm.Policy())
-    bundle = pm.open(options.path)
-    if options.resync and not any(each.zoneinfo for each in bundle.snapshots):
-        placement = pm.judge_placement(bundle, rules=options.rules)
+    recording = pm.open(options.path)
+    if options.resync and not any(each.zoneinfo for each in recording.snapshots):
+        placement = recording.judge_choices(rules=options.rules)
         text = "" if options.json else _placement_text(placement, options.misses)
         print(json_text(placement.to_dict()) if options.json else text)
         return 0
-    if bundle.trace.losses.total:
-        return _run_by_window(bundle, options, build)
-    _print(_validated(bundle, options, build), options)
+    if recording.trace.losses.total:
+        return _run_by_window(recording, options, build)
+    _print(_validated(recording, options, build), options)
     return 0
 
 
@@ -78,15 +78,15 @@ _Validated = tuple["Validation", "Validation | None"]
 
 
 def _validated(
-    bundle: Bundle, options: argparse.Namespace, build: KernelBuild | None
+    recording: Recording, options: argparse.Namespace, build: KernelBuild | None
 ) -> _Validated:
     """The model's validation, and that of a kernel build if one is given."""
     import pagealloc_model as pm
 
-    validation = pm.validate(bundle, rules=options.rules, resync=options.resync)
+    validation = pm.validate(recording, rules=options.rules, resync=options.resync)
     if build is None:
         return validation, None
-    return validation, pm.validate(bundle, rules=options.rules, kernel=build)
+    return validation, pm.validate(recording, rules=options.rules, kernel=build)
 
 
 def _as_dict(validated: _Validated) -> dict[str, object]:
@@ -101,7 +101,9 @@ def _print(validated: _Validated, options: argparse.Namespace) -> None:
         print(_as_text(*validated, options.misses))
 
 
-def _run_by_window(bundle: Bundle, options: argparse.Namespace, build: KernelBuild | None) -> int:
+def _run_by_window(
+    recording: Recording, options: argparse.Namespace, build: KernelBuild | None
+) -> int:
     """A recording with losses: as a whole if these are few, then each loss-free window."""
     from pagealloc_model.base.errors import UsageError
     from pagealloc_model.verdict.loss_windows import (
@@ -110,20 +112,25 @@ def _run_by_window(bundle: Bundle, options: argparse.Namespace, build: KernelBui
         refuse_if_lossy,
     )
 
-    usable = [each for each in loss_windows(bundle) if not each.unusable]
+    usable = [each for each in loss_windows(recording) if not each.unusable]
     whole, refused = None, ""
     try:
-        refuse_if_lossy(bundle)
-        whole = _validated(bundle, options, build)
+        refuse_if_lossy(recording)
+        whole = _validated(recording, options, build)
     except UsageError as error:
         refused = str(error)
         if not usable:
             raise
     parts = [
-        (window, _validated(recording_between(bundle, window), options, build)) for window in usable
+        (window, _validated(recording_between(recording, window), options, build))
+        for window in usable
     ]
     if options.json:
-        first = {"recording": bundle.name, "lost": bundle.trace.losses.total, "refused": refused}
+        first = {
+            "recording": recording.name,
+            "lost": recording.trace.losses.total,
+            "refused": refused,
+        }
         content = first if whole is None else _as_dict(whole)
         windows = [{"window": str(window)} | _as_dict(part) for window, part in parts]
         print(json_text(content | {"windows": windows}))

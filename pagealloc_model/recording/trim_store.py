@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from pagealloc_model.recording.anonymise_trace import anonymise_trace
-from pagealloc_model.recording.recording import STORE_FILE, Bundle
+from pagealloc_model.recording.recording import STORE_FILE, Recording
 from pagealloc_model.recording.trace.time_window import Window, events_between
 
 
@@ -19,8 +19,8 @@ class StoreCut:
         RecordingError: the store is damaged.
     """
 
-    def __init__(self, bundle: Bundle) -> None:
-        self._trace = bundle.trace
+    def __init__(self, recording: Recording) -> None:
+        self._trace = recording.trace
 
     @property
     def times(self) -> np.ndarray:

@@ -13,7 +13,7 @@ from pagealloc_model.predicted.replay import replay
 from pagealloc_model.verdict.pressure_comparison import pressure_counters
 
 if TYPE_CHECKING:
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
 
 ELASTIC = Assumptions(reclaim="elastic")
 SPREADS = 2
@@ -32,7 +32,7 @@ ORDER = (
 )
 
 
-def counters_of_pair(off: Bundle, on: Bundle, same: Bundle, field: str) -> pd.DataFrame:
+def counters_of_pair(off: Recording, on: Recording, same: Recording, field: str) -> pd.DataFrame:
     """Counters of both recordings, and as predicted from each under both policies.
 
     Args:
@@ -51,15 +51,15 @@ def counters_of_pair(off: Bundle, on: Bundle, same: Bundle, field: str) -> pd.Da
         UsageError: a recording with fewer than two snapshots of vmstat.
     """
     columns: dict[str, pd.Series] = {}
-    for word, bundle in (("off", off), ("on", on)):
-        measured = measure(bundle)
+    for word, recording in (("off", off), ("on", on)):
+        measured = measure(recording)
         for side in (False, True):
             policy = Policy.from_settings({field: side})
-            predicted = replay(bundle, policy, assumptions=ELASTIC)
+            predicted = replay(recording, policy, assumptions=ELASTIC)
             found = pressure_counters(predicted, measured).set_index("name")
             columns[word] = found["measured"]
             columns[f"from_{word}_{'on' if side else 'off'}"] = found["predicted"]
-        forget_prepared(bundle)
+        forget_prepared(recording)
     columns["same"] = _changes(measure(same)).reindex(columns["off"].index)
     table = pd.DataFrame(columns).astype("Int64")
     spread = (table["off"] - table["same"]).abs()

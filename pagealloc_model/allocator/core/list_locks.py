@@ -25,12 +25,13 @@ def hand_over(m: at.MachineArrays, pcp: int, mine: int) -> None:
 
 
 @hot
-def is_locked_by_batch(m: at.MachineArrays, pcp: int) -> bool:
-    """pcp_spin_trylock(): return whether the lock of a pageset is held (S4.10).
+def is_locked_by_batch(m: at.MachineArrays, cpu: int, pcp: int) -> bool:
+    """pcp_spin_trylock(): return whether it fails to take a pageset's lock (S4.10).
 
-    The CPU itself holds it for the folio batch that the request or free at work interrupts.
+    The CPU holds the lock itself, for the folio batch that the request or free at work interrupts:
+    one that interrupts none has ended the batch.
     """
-    return m.st[at.INTERRUPTED_SET] == pcp
+    return m.st[cpu_at(m, cpu) + at.CPU_BATCH_SET] == pcp
 
 
 @hot
@@ -42,15 +43,15 @@ def lock_list(m: at.MachineArrays, zone: int, pcp: int) -> None:
 
 
 @hot
-def lock_list_to_free(m: at.MachineArrays, zone: int, pcp: int) -> None:
-    """Part of __free_frozen_pages(): take a pageset's lock for a free.
+def lock_list_to_free(m: at.MachineArrays, zone: int, pcp: int, in_batch: bool) -> None:
+    """__free_frozen_pages() and free_unref_folios(): take a pageset's lock for a free.
 
     A batch of frees may hold it already.
     """
     cpu = m.st[at.EVENT_CPU]
     mine = pcp_at(m, zone, cpu)
     words = cpu_at(m, cpu)
-    if m.st[at.FREE_IS_BATCHED]:
+    if in_batch:
         m.st[words + at.CPU_BATCHED] += 1
         if m.st[words + at.CPU_BATCH_SET] == pcp and m.st[words + at.CPU_BATCHED] <= BATCH_MAX:
             return

@@ -252,17 +252,22 @@ def _set_scalars(
     }
     for offset, value in values.items():
         st[offset] = int(value)
-    for name, offset in at.RULE_WORDS.items():
-        st[offset] = int(getattr(rules, name))
-    numbers = policy_numbers(policy, rules)
-    for name, offset in at.POLICY_WORDS.items():
-        st[offset] = numbers[name]
+    set_switches(st, rules, policy)
     period = assumptions.decay_period_ns
     since_tick = (start_ns - assumptions.decay_phase_ns) % period
     st[at.TICK_BASE] = start_ns - since_tick + period
     cpu = min((period - since_tick - 1) // int(st[at.TICK_STAGGER]), machine.nr_cpus - 1)
     st[at.TICK_CPU] = cpu
     st[at.NEXT_TICK] = st[at.TICK_BASE] - cpu * st[at.TICK_STAGGER]
+
+
+def set_switches(st: np.ndarray, rules: KernelRules, policy: Policy) -> None:
+    """No kernel function: set the words of rules and of policy fields (see `layout`)."""
+    for name, offset in at.RULE_WORDS.items():
+        st[offset] = int(getattr(rules, name))
+    numbers = policy_numbers(policy, rules)
+    for name, offset in at.POLICY_WORDS.items():
+        st[offset] = numbers[name]
 
 
 def _given(value: int | bool | None, otherwise: int | bool) -> int:
