@@ -27,7 +27,7 @@ from pagealloc_model.studies.workload.reserve_questions import (
 )
 from pagealloc_model.studies.workload.shipped_map import DESIGNS, made_map, shipped_map, write_map
 from pagealloc_model.verdict.pair_prediction import pair_prediction
-from pagealloc_model.verdict.pressure_comparison import pressure_counters
+from pagealloc_model.verdict.pressure_pair import pressure_counters
 
 ELASTIC = pm.Assumptions(reclaim="elastic")
 RECORDINGS = ("highatomic_stock", "kbuild")

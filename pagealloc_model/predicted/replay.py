@@ -287,7 +287,7 @@ def replay(
     ) as report:
         prepared = prepare(recording, chosen.rules, assumptions, seed, report)
     demand = prepared.demand
-    if build is not None:
+    if build is not None or assumptions.compaction == "requests":
         demand = replace(demand, events=as_requests(demand.events, prepared.machine))
     is_elastic = assumptions.reclaim == "elastic"
     effective = effective_policy(recording, asked, elastic=is_elastic)

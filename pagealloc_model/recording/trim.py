@@ -17,6 +17,7 @@ import numpy as np
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.version import __version__
 from pagealloc_model.recording.anonymise import REMOVED, anonymise_meta
+from pagealloc_model.recording.anonymise_trace import anonymise_trace
 from pagealloc_model.recording.lock_profile import PROFILE_FILE
 from pagealloc_model.recording.recording import (
     KALLSYMS_FILE,
@@ -24,13 +25,13 @@ from pagealloc_model.recording.recording import (
     META_FILE,
     PAGE_OWNER_FILES,
     SNAPSHOT_DIRECTORY,
+    STORE_FILE,
     Recording,
     open_recording,
 )
 from pagealloc_model.recording.trace.store_header import is_store
-from pagealloc_model.recording.trace.time_window import Window
+from pagealloc_model.recording.trace.time_window import Window, events_between
 from pagealloc_model.recording.trim_perf_data import PerfDataCut
-from pagealloc_model.recording.trim_store import StoreCut
 
 _NEVER = np.iinfo(np.int64).max
 _SECOND = 1_000_000_000
@@ -292,3 +293,35 @@ def _recompress(source: Path, destination: Path) -> None:
         shutil.copyfile(source, destination)
     else:
         destination.write_bytes(gzip.compress(content, compresslevel=9, mtime=0))
+
+
+class StoreCut:
+    """The columns of a store.
+
+    Raises:
+        RecordingError: the store is damaged.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self._trace = recording.trace
+
+    @property
+    def times(self) -> np.ndarray:
+        """Times of the page-allocator events, int64, ascending."""
+        return self._trace.time_ns
+
+    @property
+    def clock(self) -> str:
+        """The clock of all times."""
+        return self._trace.clock
+
+    def write(
+        self, directory: Path, window: Window, keep_names: Collection[str] | None, compress: bool
+    ) -> None:
+        """Write a store of the events in a window; see `trim.CutEvents`."""
+        from pagealloc_model.recording.trace.store_write import write_store
+
+        cut = events_between(self._trace, window)
+        if keep_names is not None:
+            cut = anonymise_trace(cut, keep_names)
+        write_store(cut, directory / STORE_FILE, source=None, compress=compress)

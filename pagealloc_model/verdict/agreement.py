@@ -12,7 +12,7 @@ from pagealloc_model.allocator.from_source.build import KernelBuild
 from pagealloc_model.allocator.hooks import are_compiled
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.text.layout import paragraph
-from pagealloc_model.policy.policy import Policy
+from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.replay import replay
 
 if TYPE_CHECKING:
@@ -91,7 +91,8 @@ def patch_and_policy_text(
         kernel = replay(recording, build, rules=build.rules)
     except UsageError as error:
         return f"skipped: {error}"
-    model = replay(recording, policy, rules=build.rules)
+    assumptions = Assumptions(compaction="requests")
+    model = replay(recording, policy, rules=build.rules, assumptions=assumptions)
     said = [("code:   ", build.name), ("model:  ", f"{policy}, rules {build.rules.spelled()}")]
     lines = [paragraph(text, label=label) for label, text in said]
     return "\n".join([*lines, paragraph(agreement_text(model, kernel), label="")])

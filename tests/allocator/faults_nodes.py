@@ -84,7 +84,7 @@ FAULTS_NODES = (
     ),
     Fault(
         "limits share a zone among all CPUs",
-        "state",
+        "pageset_sizes",
         "return machine.cpus_of_node(machine.nodes.index(zone.node)) or machine.nr_cpus",
         "return machine.nr_cpus",
     ),

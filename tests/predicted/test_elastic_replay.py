@@ -14,7 +14,7 @@ from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.allocator.pressure.pressure_invariants import broken_pieces
 from pagealloc_model.measured.recorded_costs import recorded_reclaim_ns
 from pagealloc_model.policy import ElasticAssumptions
-from pagealloc_model.verdict.pressure_comparison import pressure_counters
+from pagealloc_model.verdict.pressure_pair import pressure_counters
 
 
 @pytest.fixture(scope="module")

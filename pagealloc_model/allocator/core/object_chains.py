@@ -5,7 +5,7 @@ from __future__ import annotations
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.alloc_context import AllocContext, prepare_alloc_pages
 from pagealloc_model.allocator.core.page_free import __free_frozen_pages
-from pagealloc_model.allocator.core.request import __alloc_frozen_pages
+from pagealloc_model.allocator.core.request import __alloc_frozen_pages, retry_as_recorded
 from pagealloc_model.base.jit import cold, hot
 
 
@@ -18,7 +18,7 @@ def allocate_object(
     See `layout.CHAINED`.
     """
     ac = prepare_alloc_pages(m, cpu, order, migratetype, highest_type, bits)
-    pfn = __alloc_frozen_pages(m, ac)
+    pfn = __alloc_frozen_pages(m, ac, retry_as_recorded)
     if pfn < 0:
         return allocate_in_pieces(m, ac)
     m.pages[pfn]["next"] = -1
@@ -42,7 +42,7 @@ def allocate_in_pieces(m: at.MachineArrays, ac: AllocContext) -> int:
     first = -1
     single = prepare_alloc_pages(m, ac.cpu, 0, ac.migratetype, ac.highest_type, ac.bits)
     while left > 0:
-        pfn = __alloc_frozen_pages(m, single)
+        pfn = __alloc_frozen_pages(m, single, retry_as_recorded)
         if pfn >= 0:
             m.pages[pfn]["next"] = first
             first = pfn

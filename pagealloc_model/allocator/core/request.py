@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.alloc_context import (
@@ -38,9 +40,12 @@ from pagealloc_model.allocator.pressure.lru_scan import zone_reclaimable_pages
 from pagealloc_model.allocator.pressure.pressure_offsets import compactor_at, value_of, word_at
 from pagealloc_model.base.jit import cold, hot, inner
 
+Reclaim = Callable[[at.MachineArrays, AllocContext, int], int]
+"""What the slow path does after its first attempt; a kernel takes it as it takes any function."""
+
 
 @hot
-def __alloc_frozen_pages(m: at.MachineArrays, ac: AllocContext) -> int:
+def __alloc_frozen_pages(m: at.MachineArrays, ac: AllocContext, reclaim: Reclaim) -> int:
     """__alloc_frozen_pages(): serve a request.
 
     Returns the page, or -1 if the model has no such page left. In 6.12 the function is called
@@ -49,7 +54,7 @@ def __alloc_frozen_pages(m: at.MachineArrays, ac: AllocContext) -> int:
     flags = fast_path_flags(m, ac)
     pfn = get_page_from_freelist(m, ac, flags)
     if pfn < 0:
-        pfn = __alloc_pages_slowpath(m, ac, flags)
+        pfn = __alloc_pages_slowpath(m, ac, flags, reclaim)
     if pfn >= 0:
         prep_new_page(m, pfn, ac.order, ac.migratetype)
     return pfn
@@ -64,41 +69,30 @@ def prep_new_page(m: at.MachineArrays, pfn: int, order: int, migratetype: int) -
 
 
 @cold
-def __alloc_pages_slowpath(m: at.MachineArrays, ac: AllocContext, flags: int) -> int:
+def __alloc_pages_slowpath(
+    m: at.MachineArrays, ac: AllocContext, flags: int, reclaim: Reclaim
+) -> int:
     """__alloc_pages_slowpath(): serve a request that the fast path had no page for (S8.1).
 
-    Returns the page, or -1. `flags` are those of the fast path. In a literal replay reclaim and
-    compaction have been replayed already, as recorded.
+    Returns the page, or -1. `flags` are those of the fast path. `reclaim` is what comes after the
+    first attempt: `reclaim_and_retry`, or in a literal replay, where reclaim and compaction have
+    been replayed already, `retry_as_recorded`.
     """
     elastic = m.st[at.PRESSURE_BASE] != 0
     m.st[at.COUNT_SLOW_PATH] += 1
     flags = gfp_to_alloc_flags(m, ac, flags)
-    compact_first = elastic and compacts_first(m, ac)
-    if elastic and m.st[at.RULE_INITIAL_COMPACTION_IN_LOOP]:
-        priority = pr.ASYNC if compact_first else pr.SYNC_LIGHT
-        return reclaim_and_retry(m, ac, flags, priority, compact_first)
-    wake_all_kswapds(m, ac, flags)
-    pfn = walk_zones(m, ac, ac.zonelist, flags)
-    if pfn < 0 and gfp_pfmemalloc_allowed(ac.bits):
+    if not elastic or not m.st[at.RULE_INITIAL_COMPACTION_IN_LOOP]:
         wake_all_kswapds(m, ac, flags)
-        flags = on_reserves(flags)
         pfn = walk_zones(m, ac, ac.zonelist, flags)
-        if elastic:
-            return pfn
-    if pfn >= 0:
-        return pfn
-    if not elastic:
-        return retry_as_recorded(m, ac, flags)
-    priority = pr.SYNC_LIGHT
-    if ac.bits & at.GFP_DIRECT_RECLAIM and compact_first:
-        pfn, result = __alloc_pages_direct_compact(m, ac, flags, pr.ASYNC)
+        if pfn < 0 and gfp_pfmemalloc_allowed(ac.bits):
+            wake_all_kswapds(m, ac, flags)
+            flags = on_reserves(flags)
+            pfn = walk_zones(m, ac, ac.zonelist, flags)
+            if elastic:
+                return pfn
         if pfn >= 0:
             return pfn
-        if ac.order > m.st[at.POLICY_COSTLY_ORDER] and ac.bits & pr.GFP_NORETRY:
-            if result == pr.SKIPPED or result == pr.DEFERRED or ac.bits & at.GFP_THISNODE:
-                return -1
-            priority = pr.ASYNC
-    return reclaim_and_retry(m, ac, flags, priority, False)
+    return reclaim(m, ac, flags)
 
 
 @inner
@@ -172,7 +166,29 @@ def retry_as_recorded(m: at.MachineArrays, ac: AllocContext, flags: int) -> int:
 
 
 @inner
-def reclaim_and_retry(
+def reclaim_and_retry(m: at.MachineArrays, ac: AllocContext, flags: int) -> int:
+    """Part of __alloc_pages_slowpath(): compact first, where that helps, then reclaim (S8.1).
+
+    Returns the page, or -1. Newer kernels compact in place of the first turn's reclaim.
+    """
+    compact_first = compacts_first(m, ac)
+    if m.st[at.RULE_INITIAL_COMPACTION_IN_LOOP]:
+        priority = pr.ASYNC if compact_first else pr.SYNC_LIGHT
+        return go_round(m, ac, flags, priority, compact_first)
+    priority = pr.SYNC_LIGHT
+    if ac.bits & at.GFP_DIRECT_RECLAIM and compact_first:
+        pfn, result = __alloc_pages_direct_compact(m, ac, flags, pr.ASYNC)
+        if pfn >= 0:
+            return pfn
+        if ac.order > m.st[at.POLICY_COSTLY_ORDER] and ac.bits & pr.GFP_NORETRY:
+            if result == pr.SKIPPED or result == pr.DEFERRED or ac.bits & at.GFP_THISNODE:
+                return -1
+            priority = pr.ASYNC
+    return go_round(m, ac, flags, priority, False)
+
+
+@inner
+def go_round(
     m: at.MachineArrays, ac: AllocContext, flags: int, priority: int, compact_first: bool
 ) -> int:
     """Part of __alloc_pages_slowpath(): go round until a page is found or hope is lost (S8.1).

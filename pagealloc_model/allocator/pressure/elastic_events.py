@@ -7,7 +7,7 @@ import numpy as np
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.alloc_context import AllocContext, prepare_alloc_pages
-from pagealloc_model.allocator.core.request import __alloc_frozen_pages
+from pagealloc_model.allocator.core.request import __alloc_frozen_pages, reclaim_and_retry
 from pagealloc_model.allocator.pressure.folios import (
     add_piece,
     describe,
@@ -118,7 +118,7 @@ def count_outcome_of_order(m: at.MachineArrays, order: int, served: bool) -> Non
 @hot
 def request_page(m: at.MachineArrays, ac: AllocContext) -> int:
     """No kernel function: make a request; kswapd wakes for it. Returns the page, or -1."""
-    pfn = __alloc_frozen_pages(m, ac)
+    pfn = __alloc_frozen_pages(m, ac, reclaim_and_retry)
     take_wakes(m, ac.bits)
     return pfn
 

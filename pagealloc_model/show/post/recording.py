@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.base.text.layout import INDENT, paragraph
-from pagealloc_model.show.post.rule_table import rule_table
 
 if TYPE_CHECKING:
     from pagealloc_model.measured.evidence.choice import RuleEvidence
@@ -122,3 +122,17 @@ def _rules(recording: Recording) -> tuple[str, tuple[RuleEvidence, ...]]:
     except PolicyError as error:
         return str(error), ()
     return chosen.origin, checked(recording, chosen.evidence)
+
+
+def rule_table(evidence: Sequence[RuleEvidence]) -> str:
+    """Rules gathered by what they rest on, each with its value and what the events say of it."""
+    lines = []
+    for reason in dict.fromkeys((each.standing, each.line) for each in evidence):
+        standing, line = reason
+        lines.append(paragraph(f"{standing}: {line}", label=INDENT))
+        for each in evidence:
+            if (each.standing, each.line) == reason:
+                lines.append(f"{INDENT * 2}{each.rule} = {str(each.value).lower()}")
+                if each.check:
+                    lines.append(paragraph(each.check, label=INDENT * 3))
+    return "\n".join(lines)
