@@ -45,8 +45,8 @@ FAULTS_COMPACTION = (
     Fault(
         "a captured page is gathered though a buddy is free",
         "isolation",
-        ("    if pfn >= 0:\n        prep_new_page(m, pfn, order, migratetype)"),
-        ("    if pfn >= 0 and order == 0:\n        prep_new_page(m, pfn, order, migratetype)"),
+        ("    if pfn >= 0:\n        count_at_end(m, zone, 1 << order)"),
+        ("    if pfn >= 0 and order == 0:\n        count_at_end(m, zone, 1 << order)"),
         scenarios=_KINDS,
     ),
 )
