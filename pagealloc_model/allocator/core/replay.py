@@ -9,7 +9,7 @@ from pagealloc_model.allocator.core.arithmetic import clamp
 from pagealloc_model.allocator.core.growth import grow_zone
 from pagealloc_model.allocator.core.highatomic import unreserve_highatomic_pageblock
 from pagealloc_model.allocator.core.isolation import capture_page, isolate_free_page
-from pagealloc_model.allocator.core.offsets import cpu_at, node_zonelist, pcp_at
+from pagealloc_model.allocator.core.offsets import cpu_at, node_zonelist, pcp_at, zone_at
 from pagealloc_model.allocator.core.pcp import (
     drain_all_pages,
     drain_pages_zone,
@@ -66,6 +66,28 @@ def run_ticks(m: at.MachineArrays, until_ns: int) -> None:
 
 
 @cold
+def take_imposed_event(m: at.MachineArrays, events: np.ndarray, position: int) -> None:
+    """No kernel function: take an event of which the recording told what the kernel decided."""
+    operation = int(events[position]["operation"])
+    cpu = int(events[position]["cpu"])
+    zone = int(events[position]["zone"])
+    offset = int(events[position]["offset"])
+    if operation == at.ALLOC_IN_ZONE or operation == at.HIDDEN_ALLOC_IN_ZONE:
+        m.st[at.COUNT_ALLOC if operation == at.ALLOC_IN_ZONE else at.COUNT_HIDDEN] += 1
+        order = int(events[position]["order"])
+        migratetype = int(events[position]["migratetype"])
+        bits = int(events[position]["bits"])
+        m.st[at.ONLY_ZONE] = offset + 1
+        place = allocate_object(m, cpu, order, migratetype, zone, bits)
+        m.st[at.ONLY_ZONE] = 0
+        m.places[int(events[position]["object"])] = place
+    elif operation == at.SET_BOOST:
+        m.st[zone_at(zone) + at.ZONE_BOOST] = offset
+    elif operation == at.DRAIN_ZONE:
+        drain_pages_zone(m, zone, offset)
+
+
+@cold
 def take_rare_event(m: at.MachineArrays, events: np.ndarray, position: int) -> None:
     """No kernel function: take an event that is neither an allocation nor a free."""
     operation = int(events[position]["operation"])
@@ -105,6 +127,8 @@ def take_rare_event(m: at.MachineArrays, events: np.ndarray, position: int) -> N
         take_cpu_offline(m, offset)
     elif operation == at.CPU_RETURNS:
         m.st[cpu_at(m, offset) + at.CPU_IS_DEAD] = 0
+    else:
+        take_imposed_event(m, events, position)
 
 
 @entry

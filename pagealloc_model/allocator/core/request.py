@@ -101,13 +101,16 @@ def zone_may_serve(
 ) -> bool:
     """Part of get_page_from_freelist(): return whether a zone passes its watermarks (S3.1).
 
-    The marks are the request's. A zone below its high mark is noted.
+    The marks are the request's. A zone below its high mark is noted. Where a zone is imposed no
+    other may serve.
     """
     region = zone_at(zone)
     if m.st[at.RULE_BELOW_HIGH_TESTED] and not m.st[region + at.ZONE_BELOW_HIGH]:
         if zone_watermark_fast(m, zone, order, at.WMARK_HIGH, highest_type, flags):
             return True
         m.st[region + at.ZONE_BELOW_HIGH] = 1
+    if m.st[at.ONLY_ZONE] and m.st[at.ONLY_ZONE] != zone + 1:
+        return False
     if flags & at.ALLOC_NO_WATERMARKS:
         return True
     return zone_watermark_fast(m, zone, order, flags & at.WMARK_MASK, highest_type, flags)
@@ -286,6 +289,8 @@ def __alloc_pages_slowpath(
             wake_all_kswapds(m, zonelist, order, highest_type)
         if attempt == WITHOUT_WATERMARKS:
             zone = zone_nearest_to_its_mark(m, zonelist, order, highest_type, flags)
+            if m.st[at.ONLY_ZONE]:
+                zone = m.st[at.ONLY_ZONE] - 1
             if zone >= 0:
                 pfn = take_and_reserve(m, zone, cpu, order, migratetype, flags)
         if pfn < 0:
