@@ -159,6 +159,8 @@ def with_true_start(recording: Bundle, prepared: Prepared) -> Prepared:
     at_start = prepared.demand.objects[prepared.demand.at_start]
     image = replace(
         image,
+        free=image.free & np.repeat(types >= 0, 1 << machine.pageblock_order)[: len(image.free)],
+        block_types=np.where(types < 0, types, image.block_types),
         pcp_high=calibrated.pcp_high,
         allocated_pfn=at_start["pfn"].astype(np.int32),
         allocated_order=at_start["order"].astype(np.int8),

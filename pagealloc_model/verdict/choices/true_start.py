@@ -91,9 +91,7 @@ def _first_moves(moves: np.ndarray, first: np.ndarray) -> np.ndarray:
     return moves[index[whole]]
 
 
-def _block_types(
-    machine: Machine, moves: np.ndarray, other_types: np.ndarray | None
-) -> np.ndarray:
+def _block_types(machine: Machine, moves: np.ndarray, other_types: np.ndarray | None) -> np.ndarray:
     """int8 per pageblock. What leaves a block tells its type; a free, the list of its page."""
     types = np.full(-(-machine.end_pfn >> machine.pageblock_order), -1, np.int8)
     for zone in machine.zones:
