@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import pandas as pd
 
@@ -16,6 +15,7 @@ from pagealloc_model.base.text.layout import (
     text_table,
 )
 
+_WINDOWS = "windows"
 ABSOLUTE_UNITS = ("total variation",)
 _RULE = (
     "Errors as in the error table. A column marked * is imposed: the run was given what the kernel "
@@ -26,7 +26,7 @@ _SHARES_RULE = (
     "goes when the kernel's own decisions (zone, drains, boosts) are imposed; missing: what goes "
     "when information is imposed beside them (the start). The rest of the model's remains with all "
     "imposed. Negative: errors hid one another. most by: the one truth that removes most alone, if "
-    "more than a tenth."
+    "more than a tenth. windows: the error of the loss-free windows, each predicted by itself."
 )
 
 
@@ -43,15 +43,17 @@ def budget_table(
 
     Args:
         errors: columns metric, scope, unit, run, imposed, error.
-        shares: columns metric, error, models, decided, missing, most_by.
+        shares: columns metric, error, models, decided, missing, windows, most_by.
         meanings: what each run is, in the order of columns.
         absent: what cannot be imposed, and why and what to record.
         record: what to record next time, by the truth it would tell.
         width: characters per line at most.
     """
     marked = dict(zip(errors["run"], errors["imposed"], strict=True))
-    titles = {name: f"{name}*" if marked.get(name) else name for name in meanings}
-    lines = [text_table(_header(titles), _rows(errors, list(meanings)), width=width), ""]
+    titles = {name: f"{name}*" if marked[name] else name for name in meanings}
+    shown = [name for name in meanings if name != _WINDOWS]
+    header = Row(heading="metric", label="scope", cells=tuple(titles[name] for name in shown))
+    lines = [text_table(header, _rows(errors, shown), width=width), ""]
     lines += [paragraph(_RULE, width=width), ""]
     lines += [
         paragraph(meanings[name], label=f"{title + ':':<10}", width=width)
@@ -61,12 +63,24 @@ def budget_table(
         paragraph(f"not in this recording: {why}", label=f"{name + ':':<10}", width=width)
         for name, why in absent.items()
     ]
-    titles_of_shares = ("error", "model's", "decided", "missing", "most by")
-    header = Row(heading="whose error", label="metric", cells=titles_of_shares)
+    columns = ["error", "models", "decided", "missing"]
+    columns += [_WINDOWS] if _WINDOWS in meanings else []
+    header = Row(
+        heading="whose error",
+        label="metric",
+        cells=(*("model's" if each == "models" else each for each in columns), "most by"),
+    )
     units = dict(zip(errors["metric"], errors["unit"], strict=True))
     rows = [
-        Row(heading="", label=row.metric, cells=_share_cells(row, str(units[row.metric])))
-        for row in shares.itertuples()
+        Row(
+            heading="",
+            label=row["metric"],
+            cells=(
+                *(_short(row[each], str(units[row["metric"]]), sign=False) for each in columns),
+                row["most_by"] or "-",
+            ),
+        )
+        for row in shares.to_dict(orient="records")
     ]
     lines += ["", text_table(header, rows, width=width), ""]
     lines += [paragraph(_SHARES_RULE, width=width)]
@@ -78,29 +92,20 @@ def budget_table(
     return "\n".join(lines) + "\n"
 
 
-def _header(titles: Mapping[str, str]) -> Row:
-    return Row(heading="error", label="scope", cells=tuple(titles.values()))
-
-
 def _rows(errors: pd.DataFrame, runs: list[str]) -> list[Row]:
     """One row for each metric and scope."""
     rows = []
     for (metric, scope), mine in errors.groupby(["metric", "scope"], sort=False):
         by_run = mine.set_index("run")["error"].reindex(runs)
-        unit = str(mine["unit"].iloc[0])
+        unit, where = str(mine["unit"].iloc[0]), "" if scope == "all" else f", {scope}"
         rows.append(
             Row(
-                heading=ascii_only(f"{metric} ({unit})"),
-                label=ascii_only(str(scope)),
+                heading=ascii_only(f"{metric}{where} ({unit})"),
+                label="",
                 cells=tuple(_short(value, unit) for value in by_run),
             )
         )
     return rows
-
-
-def _share_cells(row: Any, unit: str) -> tuple[str, ...]:
-    values = (row.error, row.models, row.decided, row.missing)
-    return (*(_short(value, unit, sign=False) for value in values), row.most_by or "-")
 
 
 def _short(value: object, unit: str, *, sign: bool = True) -> str:

@@ -83,9 +83,10 @@ class Budget:
         runs: the free-running one first.
         errors: metric, scope, unit, run, imposed, measured, value, error, null_error; one row for
             each metric, scope and run. `error` is as the error table has it.
-        shares: metric, error, models, decided, missing, most_by: mean absolute error over scopes;
-            its part that is the model's; of that, what imposing the kernel's decisions removes; the
-            part that is missing information; the one truth that removes most, "" for none.
+        shares: metric, error, models, decided, missing, windows, most_by: mean absolute error over
+            scopes; its part that is the model's; of that, what imposing the kernel's decisions
+            removes; the part that is missing information; the error in loss-free windows; the one
+            truth that removes most, "" for none.
         absent: what cannot be imposed, by name: why, and what to record.
         record: what to record next time, by the names in `most_by`.
     """
@@ -278,6 +279,7 @@ def _shares(errors: pd.DataFrame, truths: Iterable[str]) -> pd.DataFrame:
                 "models": error - missing,
                 "decided": decided,
                 "missing": missing,
+                "windows": float(mean.get(WINDOWS, np.nan)),
                 "most_by": most if worth else "",
             }
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pagealloc_model.allocator.choices import recorded_steps as rec
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.measured.probes import zone_drains
 from pagealloc_model.measured.stream import allocator_stream
@@ -147,7 +148,8 @@ def with_recorded_drains(recording: Bundle, prepared: Prepared) -> Prepared:
 def with_true_start(recording: Bundle, prepared: Prepared) -> Prepared:
     """Begin with pages where the first event on each shows that they were (T10.6).
 
-    The limits of per-CPU lists stay as calibrated.
+    The limits of per-CPU lists stay as calibrated, and so do types of blocks that no event shows.
+    Of pages that only old flags show free, as many stay as the start snapshot counts.
     """
     machine = prepared.machine
     moves, first = recorded_moves(recording.trace, machine)
@@ -157,9 +159,16 @@ def with_true_start(recording: Bundle, prepared: Prepared) -> Prepared:
     types = calibrated.block_types
     image = true_start(machine, moves, first, recording.kpageflags, counts, types)
     at_start = prepared.demand.objects[prepared.demand.at_start]
+    free = image.free & np.repeat(types >= 0, 1 << machine.pageblock_order)[: len(image.free)]
+    untouched = first[: len(free)] == rec.NOTHING
+    for number, zone in enumerate(machine.zones):
+        mine = slice(zone.start_pfn, zone.end_pfn)
+        excess = int(free[mine].sum()) - int(counts.free_pages[number])
+        spare = zone.start_pfn + np.flatnonzero(free[mine] & untouched[mine])
+        free[spare[: max(excess, 0)]] = False
     image = replace(
         image,
-        free=image.free & np.repeat(types >= 0, 1 << machine.pageblock_order)[: len(image.free)],
+        free=free,
         block_types=np.where(types < 0, types, image.block_types),
         pcp_high=calibrated.pcp_high,
         allocated_pfn=at_start["pfn"].astype(np.int32),
