@@ -26,6 +26,7 @@ from pagealloc_model.verdict.choices.true_start import true_start
 if TYPE_CHECKING:
     from pagealloc_model.predicted.demand.demand import Demand
     from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.snapshot import Snapshot
 
 _DRAIN_PROBE = "pa:drain_zone"
 _BULK_FREE_PROBE = "pa:pcp_bulk_free"
@@ -149,7 +150,8 @@ def with_true_start(recording: Bundle, prepared: Prepared) -> Prepared:
     """Begin with pages where the first event on each shows that they were (T10.6).
 
     The limits of per-CPU lists stay as calibrated, and so do types of blocks that no event shows.
-    Of pages that only old flags show free, as many stay as the start snapshot counts.
+    Of pages that only old flags show free, as many stay as the start snapshot has room for, given
+    what was asked for and freed up to it.
     """
     machine = prepared.machine
     moves, first = recorded_moves(recording.trace, machine)
@@ -161,9 +163,10 @@ def with_true_start(recording: Bundle, prepared: Prepared) -> Prepared:
     at_start = prepared.demand.objects[prepared.demand.at_start]
     free = image.free & np.repeat(types >= 0, 1 << machine.pageblock_order)[: len(image.free)]
     untouched = first[: len(free)] == rec.NOTHING
+    room = _pages_at_start(snapshot, prepared) - _pages_listed(machine, image.listed)
     for number, zone in enumerate(machine.zones):
         mine = slice(zone.start_pfn, zone.end_pfn)
-        excess = int(free[mine].sum()) - int(counts.free_pages[number])
+        excess = int(free[mine].sum()) - int(room[number])
         spare = zone.start_pfn + np.flatnonzero(free[mine] & untouched[mine])
         free[spare[: max(excess, 0)]] = False
     image = replace(
@@ -177,6 +180,37 @@ def with_true_start(recording: Bundle, prepared: Prepared) -> Prepared:
     )
     demand = grown_demand(machine, prepared.demand, image.block_types)
     return replace(prepared, image=image, demand=demand)
+
+
+def _pages_listed(machine: Machine, listed: np.ndarray) -> np.ndarray:
+    """int64 by zone: pages on per-CPU lists, of `LISTED` records."""
+    sizes = np.int64(1) << listed["order"].astype(np.int64)
+    count = np.bincount(listed["zone"], weights=sizes, minlength=len(machine.zones))
+    return count.astype(np.int64)
+
+
+def _pages_at_start(snapshot: Snapshot, prepared: Prepared) -> np.ndarray:
+    """int64 by zone: pages free or on lists at the first event, from the start snapshot.
+
+    Less what was freed up to the snapshot, and more what was taken.
+    """
+    machine, demand = prepared.machine, prepared.demand
+    pages = np.zeros(len(machine.zones), np.int64)
+    for zone in snapshot.zoneinfo.zones if snapshot.zoneinfo else ():
+        number = machine.zone_index(zone.node, zone.name)
+        if number >= 0:
+            pages[number] = zone.free + sum(each.count for each in zone.pagesets)
+    events = demand.events[: np.searchsorted(demand.events["time_ns"], snapshot.time_ns)]
+    taken = np.isin(events["operation"], (at.ALLOC, at.HIDDEN_ALLOC, at.CAPTURE, at.ISOLATE_FREE))
+    moved = events[taken | (events["operation"] == at.FREE)]
+    place = zones_of_pages(machine, demand.objects["pfn"][moved["object"]])
+    unfreed = (place < 0) & (moved["operation"] == at.ISOLATE_FREE)
+    place[unfreed] = moved["zone"][unfreed]
+    sizes = np.int64(1) << moved["order"].astype(np.int64)
+    sizes[moved["operation"] != at.FREE] *= -1
+    known = place >= 0
+    net = np.bincount(place[known], weights=sizes[known], minlength=len(pages))
+    return pages - net.astype(np.int64)
 
 
 def _with_extra(
