@@ -10,6 +10,7 @@ import numpy as np
 
 from pagealloc_model.allocator.choices import recorded_steps as rec
 from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core.initial import maximal_buddies
 from pagealloc_model.measured.probes import zone_drains
 from pagealloc_model.measured.stream import allocator_stream
 from pagealloc_model.predicted.demand.compaction_demand import as_requests, zone_of_page
@@ -164,11 +165,19 @@ def with_true_start(recording: Bundle, prepared: Prepared) -> Prepared:
     free = image.free & np.repeat(types >= 0, 1 << machine.pageblock_order)[: len(image.free)]
     untouched = first[: len(free)] == rec.NOTHING
     room = _pages_at_start(snapshot, prepared) - _pages_listed(machine, image.listed)
+    pfns, orders = maximal_buddies(
+        free & untouched, image.block_types, machine.pageblock_order, machine.max_order
+    )
+    small_first = np.argsort(orders, kind="stable")
     for number, zone in enumerate(machine.zones):
-        mine = slice(zone.start_pfn, zone.end_pfn)
-        excess = int(free[mine].sum()) - int(room[number])
-        spare = zone.start_pfn + np.flatnonzero(free[mine] & untouched[mine])
-        free[spare[: max(excess, 0)]] = False
+        excess = int(free[zone.start_pfn : zone.end_pfn].sum()) - int(room[number])
+        mine = small_first[
+            (pfns[small_first] >= zone.start_pfn) & (pfns[small_first] < zone.end_pfn)
+        ]
+        for pfn, order in zip(pfns[mine].tolist(), orders[mine].tolist(), strict=True):
+            pages = min(1 << order, max(excess, 0))
+            free[pfn : pfn + pages] = False
+            excess -= pages
     image = replace(
         image,
         free=free,
