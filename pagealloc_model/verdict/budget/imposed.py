@@ -198,6 +198,16 @@ def _pages_listed(machine: Machine, listed: np.ndarray) -> np.ndarray:
     return count.astype(np.int64)
 
 
+_TAKING = (
+    at.ALLOC,
+    at.HIDDEN_ALLOC,
+    at.ALLOC_IN_ZONE,
+    at.HIDDEN_ALLOC_IN_ZONE,
+    at.CAPTURE,
+    at.ISOLATE_FREE,
+)
+
+
 def _pages_at_start(snapshot: Snapshot, prepared: Prepared) -> np.ndarray:
     """int64 by zone: pages free or on lists at the first event, from the start snapshot.
 
@@ -210,7 +220,7 @@ def _pages_at_start(snapshot: Snapshot, prepared: Prepared) -> np.ndarray:
         if number >= 0:
             pages[number] = zone.free + sum(each.count for each in zone.pagesets)
     events = demand.events[: np.searchsorted(demand.events["time_ns"], snapshot.time_ns)]
-    taken = np.isin(events["operation"], (at.ALLOC, at.HIDDEN_ALLOC, at.CAPTURE, at.ISOLATE_FREE))
+    taken = np.isin(events["operation"], _TAKING)
     moved = events[taken | (events["operation"] == at.FREE)]
     place = zones_of_pages(machine, demand.objects["pfn"][moved["object"]])
     unfreed = (place < 0) & (moved["operation"] == at.ISOLATE_FREE)
