@@ -107,7 +107,7 @@ def zone_may_serve(
     region = zone_at(zone)
     if m.st[at.RULE_BELOW_HIGH_TESTED] and not m.st[region + at.ZONE_BELOW_HIGH]:
         if zone_watermark_fast(m, zone, order, at.WMARK_HIGH, highest_type, flags):
-            return True
+            return not m.st[at.ONLY_ZONE] or m.st[at.ONLY_ZONE] == zone + 1
         m.st[region + at.ZONE_BELOW_HIGH] = 1
     if m.st[at.ONLY_ZONE] and m.st[at.ONLY_ZONE] != zone + 1:
         return False
