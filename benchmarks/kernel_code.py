@@ -23,7 +23,7 @@ from pagealloc_model.predicted.prepared import prepare
 from pagealloc_model.predicted.replay import replay
 from pagealloc_model.predicted.start.start_calibration import begun_state
 from pagealloc_model.recording.recorded_machine import recorded_policy
-from pagealloc_model.recording.recording import Bundle, open_recording
+from pagealloc_model.recording.recording import Recording, open_recording
 from pagealloc_model.verdict.agreement import agreement_text
 from pagealloc_model.verdict.validation import validate
 
@@ -47,7 +47,7 @@ def main() -> None:
         print(error_table(errors, validate(recording, rules=build.rules, kernel=build).errors))
 
 
-def speeds(recording: Bundle, build: KernelBuild) -> str:
+def speeds(recording: Recording, build: KernelBuild) -> str:
     """Events per second of the model and of the compiled kernel."""
     prepared = prepare(recording, build.rules, Assumptions(), 0)
     policy = recorded_policy(recording)

@@ -31,15 +31,15 @@ def sites(paths: tuple[str, ...] = ("kbuild", "xfree")) -> pd.DataFrame:
     """Measured and predicted by site; waits of sites the model does not have are left out."""
     rows = []
     for path in paths:
-        bundle = pm.open(path)
-        by_site = pm.compare_locks(bundle).by_site.set_index("site").reindex(SITES)
+        recording = pm.open(path)
+        by_site = pm.locks.compare_locks(recording).by_site.set_index("site").reindex(SITES)
         for what in ("acquisitions", "pages_per_acquisition", "contended"):
             for site in SITES:
                 values = [by_site.loc[site, f"{what}_{side}"] for side in ("measured", "predicted")]
                 if not any(pd.isna(value) for value in values):
-                    rows.append((bundle.name, what.replace("_", " "), site, *values))
+                    rows.append((recording.name, what.replace("_", " "), site, *values))
         sums = [by_site[f"contended_{side}"].sum() for side in ("measured", "predicted")]
-        rows.append((bundle.name, "contended", "all", *sums))
+        rows.append((recording.name, "contended", "all", *sums))
     columns = ["recording", "what", "site", "measured", "predicted"]
     return _with_error(pd.DataFrame(rows, columns=columns))
 
@@ -62,8 +62,8 @@ def pairs(unbatched: str = "unbatched72", batched: str = "batched72") -> pd.Data
         (pm.open(batched), pm.open(unbatched), pm.Policy(pcp_free_batched=False)),
     ):
         predicted = _commits(pm.replay(source, policy).transactions_full)
-        measured = _commits(pm.measure(target).transactions_full)
-        before = _commits(pm.measure(source).transactions_full)
+        measured = _commits(target.measure().transactions_full)
+        before = _commits(source.measure().transactions_full)
         rows.append(
             {
                 "from": source.name,
@@ -96,11 +96,11 @@ def scale(paths: tuple[str, ...] = ("batched72", "unbatched72")) -> pd.DataFrame
     """Four CPUs from two."""
     parts = []
     for path in paths:
-        bundle = pm.open(path)
+        recording = pm.open(path)
         for cpus in ((0, 1), (2, 3)):
-            table = pm.judged_scale_up(bundle, cpus)
+            table = pm.synthetic.judged_scale_up(recording, cpus)
             table.insert(0, "from CPUs", f"{cpus[0]} and {cpus[1]}")
-            table.insert(0, "recording", bundle.name)
+            table.insert(0, "recording", recording.name)
             parts.append(table)
     return pd.concat(parts, ignore_index=True)
 
@@ -110,13 +110,13 @@ def avalanche() -> pd.DataFrame:
 
     In brackets: times for costs that are tenfold apart.
     """
-    scenario = pm.made_up_scenario("exit", gib=1024, nr_cpus=316, rules="6.18")
+    scenario = pm.synthetic.made_up_scenario("exit", gib=1024, nr_cpus=316, rules="6.18")
     rows = []
     for batch in (31, 63, 127):
         for batched in (False, True):
             begun = time.process_time()
             policy = pm.Policy(pcp_batch=batch, pcp_free_batched=batched)
-            times = _with_costs(pm.run_scenario(scenario, policy, rules="6.18"))
+            times = _with_costs(pm.synthetic.run_scenario(scenario, policy, rules="6.18"))
             drains = [each.acquisitions.query("cause == 'commit'") for each in times]
             rows.append(
                 {
@@ -144,7 +144,7 @@ def amplifier() -> pd.DataFrame:
     """
     rows = []
     for reclaimers, kswapd in ((0, False), (1, False), (1, True)):
-        scenario = pm.made_up_scenario(
+        scenario = pm.synthetic.made_up_scenario(
             "exit",
             gib=1024,
             nr_cpus=316,
@@ -155,14 +155,14 @@ def amplifier() -> pd.DataFrame:
         )
         for batched in (False, True):
             policy = pm.Policy(pcp_free_batched=batched)
-            run = pm.run_scenario(scenario, policy, rules="6.18")
+            run = pm.synthetic.run_scenario(scenario, policy, rules="6.18")
             for fails in (False, True)[: 1 + reclaimers]:
                 load = {"reclaimers": reclaimers, "kswapd runs": "yes" if kswapd else "no"}
                 rows.append(load | _amplified(run, batched=batched, fails=fails))
     return pd.DataFrame(rows)
 
 
-def _amplified(run: pm.ScenarioRun, *, batched: bool, fails: bool) -> dict[str, object]:
+def _amplified(run: pm.synthetic.ScenarioRun, *, batched: bool, fails: bool) -> dict[str, object]:
     """What one run's trylocks came to, and the longest hold of each caller."""
     low, times, high = _with_costs(run, fails=fails)
     failed = times.trylocks.sum()
@@ -180,17 +180,17 @@ def _amplified(run: pm.ScenarioRun, *, batched: bool, fails: bool) -> dict[str, 
     return row
 
 
-def _freeing_wait(times: pm.LockTimes) -> float:
+def _freeing_wait(times: pm.locks.LockTimes) -> float:
     """The longest wait, in ms, of a CPU that frees pages of its own."""
     frame = times.acquisitions
     frees = frame["site"].isin(("drain", "direct_free")) & (frame["cause"] != "drain_all")
     return float(frame.loc[frees, "wait_ns"].max()) / 1e6
 
 
-def _with_costs(run: pm.ScenarioRun, *, fails: bool = True) -> list[pm.LockTimes]:
+def _with_costs(run: pm.synthetic.ScenarioRun, *, fails: bool = True) -> list[pm.locks.LockTimes]:
     """A run's times for costs that are tenfold apart, with those assumed between them."""
     return [
-        run.times(pm.LockModel(costs=pm.LockCosts().times(factor), trylock_fails=fails))
+        run.times(pm.locks.LockModel(costs=pm.locks.LockCosts().times(factor), trylock_fails=fails))
         for factor in (1 / SPREAD, 1.0, SPREAD)
     ]
 

@@ -44,10 +44,10 @@ Row = dict[str, object]
 
 
 def long_recording(events: int, directory: Path) -> Path:
-    """A bundle whose events are those of a recording over and over, in mapped columns."""
+    """A recording whose events are those of another over and over, in mapped columns."""
     source = pm.open(full_recording())
     path = directory / "long"
-    pm.import_recording(source.path, path)
+    source.to_columns(path)
     (path / "events.arrow").unlink()
     trace = repeated(source.trace, events, directory)
     write_store(trace, path / "events.arrow", source=None, compress=False)
@@ -99,13 +99,13 @@ def replayed(path: str, group: str, limit: int, in_memory: bool) -> Row:
         working_arrays.ROWS_IN_MEMORY = sys.maxsize
     with _watched("RssAnon") as peak:
         begun, begun_cpu = time.perf_counter(), time.process_time()
-        bundle = pm.open(path)
-        run = pm.replay(bundle, pm.Policy(pcp_batch=31))
+        recording = pm.open(path)
+        run = pm.replay(recording, pm.Policy(pcp_batch=31))
         rows = {name: len(getattr(run, name)) for name in TABLES}
         seconds, cpu = time.perf_counter() - begun, time.process_time() - begun_cpu
-    events = len(bundle.trace)
+    events = len(recording.trace)
     return {
-        "columns MiB": bundle.event_file.stat().st_size / MIB,
+        "columns MiB": recording.event_file.stat().st_size / MIB,
         "CPU s": cpu,
         "events/s of CPU": events / cpu,
         "seconds": seconds,

@@ -20,6 +20,7 @@ from dataclasses import fields
 import pandas as pd
 
 import pagealloc_model as pm
+from pagealloc_model.policy import OwnershipOptions
 from pagealloc_model.studies.ownership_effects import (
     OwnershipEffects,
     ownership_effects,
@@ -66,8 +67,8 @@ def traffic(recordings: tuple[str, ...] = RECORDINGS) -> pd.DataFrame:
     """Every effect on each recording: mainline, ownership, and its share of mainline."""
     parts = []
     for name in recordings:
-        bundle = pm.open(name)
-        rows = ownership_rows(*_effects_of_recording(bundle))
+        recording = pm.open(name)
+        rows = ownership_rows(*_effects_of_recording(recording))
         rows = rows.assign(share=rows["patch"] / rows["base"].where(rows["base"] != 0))
         rows.insert(0, "recording", name)
         parts.append(rows[["recording", "metric", "scope", "base", "patch", "share", "unit"]])
@@ -87,8 +88,8 @@ def summary() -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def _effects_of_recording(bundle: pm.Bundle) -> tuple[OwnershipEffects, OwnershipEffects]:
-    return ownership_effects(pm.replay(bundle)), ownership_effects(pm.replay(bundle, OWNED))
+def _effects_of_recording(recording: pm.Recording) -> tuple[OwnershipEffects, OwnershipEffects]:
+    return ownership_effects(pm.replay(recording)), ownership_effects(pm.replay(recording, OWNED))
 
 
 def cpus(recordings: tuple[str, ...] = RECORDINGS) -> pd.DataFrame:
@@ -98,11 +99,11 @@ def cpus(recordings: tuple[str, ...] = RECORDINGS) -> pd.DataFrame:
     """
     rows = []
     for name in recordings:
-        bundle = pm.open(name)
-        rules = pm.replay(bundle).rules
+        recording = pm.open(name)
+        rules = pm.replay(recording).rules
         for count in CPUS:
             try:
-                scenario = pm.scaled_up(bundle, count, rules=rules)
+                scenario = pm.synthetic.scaled_up(recording, count, rules=rules)
             except pm.UsageError as error:
                 print(f"{name} on {count} CPUs: {error}")
                 break
@@ -114,7 +115,7 @@ def purgers() -> pd.DataFrame:
     """The same where many CPUs allocate and an eighth of them, or one, free."""
     rows = []
     for count in CPUS:
-        scenario = pm.made_up_scenario(
+        scenario = pm.synthetic.made_up_scenario(
             "purgers",
             gib=max(16, count),
             nr_cpus=count,
@@ -127,8 +128,8 @@ def purgers() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _share_row(name: str, scenario: pm.Scenario, rules: str) -> dict[str, object]:
-    runs = [pm.run_scenario(scenario, policy, rules=rules) for policy in (None, OWNED)]
+def _share_row(name: str, scenario: pm.synthetic.Scenario, rules: str) -> dict[str, object]:
+    runs = [pm.synthetic.run_scenario(scenario, policy, rules=rules) for policy in (None, OWNED)]
     table = ownership_rows(*(ownership_effects(run) for run in runs))
     found = table.set_index(["metric", "scope"])
     shares = {column: _share(found.loc[key]) for column, key in SHARES.items()}
@@ -151,9 +152,7 @@ def _share(row: pd.Series) -> float:
 
 def options(recording: str = "xfree") -> str:
     """How far every open choice alone moves traffic and fragmentation: tables for a mail."""
-    vary = {
-        f"ownership.{each.name}": _values(each.metadata) for each in fields(pm.OwnershipOptions)
-    }
+    vary = {f"ownership.{each.name}": _values(each.metadata) for each in fields(OwnershipOptions)}
     result = pm.sweep([recording], one_at_a_time(vary), policy=OWNED)
     texts = []
     for metric in ("zone_lock_acquisitions", "zone_lock_hold_ns", "unusable_index_pageblock"):
@@ -175,7 +174,7 @@ def _values(about: dict[str, object]) -> list[object]:
 def conservation(operations: int) -> str:
     """Random operations with every option at its default and at each other value in turn."""
     policies = [OWNED, OWNED.changed_by(pm.Policy.parse(["ownership.fit_test=always"]))]
-    for each in fields(pm.OwnershipOptions):
+    for each in fields(OwnershipOptions):
         for value in _values(each.metadata)[:3]:
             changed = {f"ownership.{each.name}": value, "ownership.fit_test": "always"}
             policies.append(OWNED.changed_by(pm.Policy.from_settings(changed)))

@@ -26,7 +26,7 @@ import pandas as pd
 import replay_peer
 
 import pagealloc_model as pm
-from pagealloc_model.recording.recording import Bundle
+from pagealloc_model.recording.recording import Recording
 
 RUNS = 5
 POLICIES: dict[str, tuple[str, dict[str, object]]] = {
@@ -68,13 +68,13 @@ def measured(path: str = "kbuild") -> pd.DataFrame:
     return table
 
 
-def _copied(bundle: Bundle, directory: Path) -> Path:
+def _copied(recording: Recording, directory: Path) -> Path:
     """A copy of a recording's files, so that no cache knows them."""
-    if bundle.path.is_dir():
-        shutil.copytree(bundle.path, directory)
+    if recording.path.is_dir():
+        shutil.copytree(recording.path, directory)
         return directory
     directory.mkdir()
-    return Path(shutil.copy2(bundle.path, directory))
+    return Path(shutil.copy2(recording.path, directory))
 
 
 def _row(name: str, copy: Path, program: Path | None, seed: int) -> dict[str, object]:
@@ -91,9 +91,9 @@ def _row(name: str, copy: Path, program: Path | None, seed: int) -> dict[str, ob
 def one(name: str, path: str, seed: int, program: Path | None) -> dict[str, float]:
     """Millions of allocations and frees a second under one policy, in this process."""
     mode, settings = POLICIES[name]
-    bundle = pm.open(path)
+    recording = pm.open(path)
     assumptions = pm.Assumptions(reclaim=mode)
-    first = pm.replay(bundle, pm.Policy(**settings), assumptions=assumptions, seed=seed)
+    first = pm.replay(recording, pm.Policy(**settings), assumptions=assumptions, seed=seed)
     count = len(first.demand.events)
     batch = max(each.batch for zone in first.machine.zones for each in zone.pagesets)
     bare: list[float] = []
@@ -103,9 +103,9 @@ def one(name: str, path: str, seed: int, program: Path | None) -> dict[str, floa
         file = Path(made) / "demand"
         for number in range(RUNS):
             policy = pm.Policy(**settings, pcp_batch=batch + number)
-            seconds, begun = _event_loop(bundle, first, policy)
+            seconds, begun = _event_loop(recording, first, policy)
             bare.append(seconds)
-            full.append(_with_statistics(bundle, policy, assumptions, seed))
+            full.append(_with_statistics(recording, policy, assumptions, seed))
             if program is not None:
                 if not number:
                     replay_peer.write_demand(file, *begun)
@@ -116,7 +116,7 @@ def one(name: str, path: str, seed: int, program: Path | None) -> dict[str, floa
     return {"events": count, **{key: rate / 1e6 for key, rate in rates.items()}}
 
 
-def _event_loop(bundle: Bundle, first: pm.Replay, policy: pm.Policy) -> tuple[float, tuple]:
+def _event_loop(recording: Recording, first: pm.Replay, policy: pm.Policy) -> tuple[float, tuple]:
     """CPU seconds of the kernels alone; what they began with, unless reclaim is theirs too."""
     from pagealloc_model.allocator.core import layout as at
     from pagealloc_model.predicted.carriers import Carrier, ElasticCarrier, ModelCarrier
@@ -125,10 +125,10 @@ def _event_loop(bundle: Bundle, first: pm.Replay, policy: pm.Policy) -> tuple[fl
     from pagealloc_model.predicted.start.start_calibration import begun_state
     from pagealloc_model.recording.recorded_machine import effective_policy
 
-    prepared = prepare(bundle, first.rules, first.assumptions, first.seed)
+    prepared = prepare(recording, first.rules, first.assumptions, first.seed)
     demand = prepared.demand
     elastic = first.assumptions.reclaim == "elastic"
-    effective = effective_policy(bundle, policy, elastic=elastic)
+    effective = effective_policy(recording, policy, elastic=elastic)
     state = begun_state(
         prepared.machine, demand, prepared.image, first.rules, effective, first.assumptions
     )
@@ -155,7 +155,7 @@ def _copies(state: object) -> object:
 
 
 def _with_statistics(
-    bundle: Bundle, policy: pm.Policy, assumptions: pm.Assumptions, seed: int
+    recording: Recording, policy: pm.Policy, assumptions: pm.Assumptions, seed: int
 ) -> float:
     """CPU seconds of `pm.replay` from its first report of progress to its last, for all events."""
     reports: list[tuple[float, float]] = []
@@ -163,7 +163,7 @@ def _with_statistics(
     def note(share: float) -> None:
         reports.append((time.process_time(), share))
 
-    pm.replay(bundle, policy, assumptions=assumptions, seed=seed, progress=note)
+    pm.replay(recording, policy, assumptions=assumptions, seed=seed, progress=note)
     (begun, first), (ended, last) = reports[0], reports[-1]
     return (ended - begun) / (last - first)
 

@@ -27,7 +27,7 @@ from pagealloc_model.studies.workload.reserve_questions import (
 )
 from pagealloc_model.studies.workload.shipped_map import DESIGNS, made_map, shipped_map, write_map
 from pagealloc_model.verdict.pair_prediction import pair_prediction
-from pagealloc_model.verdict.pressure_comparison import pressure_counters
+from pagealloc_model.verdict.pressure_pair import pressure_counters
 
 ELASTIC = pm.Assumptions(reclaim="elastic")
 RECORDINGS = ("highatomic_stock", "kbuild")
@@ -41,12 +41,12 @@ def own(recordings: tuple[str, ...] = RECORDINGS) -> pd.DataFrame:
     """
     tables = []
     for name in recordings:
-        bundle = pm.open(name)
-        measured = pm.measure(bundle)
-        table = pressure_counters(pm.replay(bundle, assumptions=ELASTIC), measured)
-        table.insert(0, "recording", bundle.name)
-        if recorded_reclaim_ns(bundle.trace) is not None:
-            slow = pm.replay(bundle, assumptions=at_recorded_cost(bundle.trace))
+        recording = pm.open(name)
+        measured = recording.measure()
+        table = pressure_counters(pm.replay(recording, assumptions=ELASTIC), measured)
+        table.insert(0, "recording", recording.name)
+        if recorded_reclaim_ns(recording.trace) is not None:
+            slow = pm.replay(recording, assumptions=at_recorded_cost(recording.trace))
             table["at_its_cost"] = pressure_counters(slow, measured)["predicted"]
         tables.append(table[(table["measured"] > 0) | (table["predicted"] > 0)])
     return pd.concat(tables, ignore_index=True)
@@ -56,10 +56,10 @@ def pair(
     off: str = "highatomic_stock", on: str = "highatomic_gate3", alike: tuple[str, ...] = ()
 ) -> pd.DataFrame:
     """What the gate changed: both recordings, and "on" predicted from "off"."""
-    bundle = pm.open(off)
+    recording = pm.open(off)
     others = tuple(pm.open(each) for each in alike)
     gate = pm.Policy(highatomic_gate_order=3)
-    return pair_prediction(bundle, pm.open(on), gate, at_recorded_cost(bundle.trace), others)
+    return pair_prediction(recording, pm.open(on), gate, at_recorded_cost(recording.trace), others)
 
 
 def reserve() -> pd.DataFrame:

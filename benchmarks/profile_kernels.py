@@ -38,15 +38,15 @@ def main(path: str = "kbuild", *settings: str) -> None:
         samples = Path(made) / "perf.data"
         from pagealloc_model.allocator.core.replay import advance
 
-        bundle, policy = pm.open(path), pm.Policy.parse(settings)
-        pm.replay(bundle, policy)
+        recording, policy = pm.open(path), pm.Policy.parse(settings)
+        pm.replay(recording, policy)
         names = Path(f"/tmp/perf-{os.getpid()}.map")
         names.write_text(_map(advance, Path(made)))
         words = ["record", "-q", "-e", "cpu-clock:u", "-F", "4999", "-o", str(samples)]
         with subprocess.Popen(["perf", *words, "-p", str(os.getpid())]) as perf:
             time.sleep(1)
             for _ in range(RUNS):
-                pm.replay(bundle, policy)
+                pm.replay(recording, policy)
             perf.send_signal(signal.SIGINT)
         command = ["perf", "report", "-i", str(samples), "--stdio", "-q", "--sort", "symbol"]
         report = subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -33,6 +33,7 @@ from speed import replaying
 import pagealloc_model as pm
 from pagealloc_model.studies.workload.gate_effects import SIZES
 from pagealloc_model.studies.workload.shipped_map import DESIGNS, shipped_map
+from pagealloc_model.verdict.validation import Validation
 
 PROJECT = Path(__file__).resolve().parent.parent
 PLACES = {
@@ -104,14 +105,14 @@ def write_part(name: str, lines: Iterable[str]) -> None:
     file.write_text(f"{head}{begin}\n{content}\n{end}{tail}")
 
 
-def short_error_lines(validations: list[pm.Validation]) -> Iterator[str]:
+def short_error_lines(validations: list[Validation]) -> Iterator[str]:
     """A markdown table with one row per recording: error (null model's error)."""
     yield f"| recording | {' | '.join(SHORT.values())} |"
     yield f"|---|{'--:|' * len(SHORT)}"
     for validation in validations:
         errors = validation.errors.set_index("metric")
         cells = [_short_cell(errors.loc[[metric]]) for metric in SHORT]
-        yield f"| {validation.bundle.name} | {' | '.join(cells)} |"
+        yield f"| {validation.recording.name} | {' | '.join(cells)} |"
 
 
 def _short_cell(rows: pd.DataFrame) -> str:
@@ -122,7 +123,7 @@ def _short_cell(rows: pd.DataFrame) -> str:
     return f"{_error(row['error'], row['unit'])} ({_error(row['null_error'], row['unit'])})"
 
 
-def error_lines(validations: list[pm.Validation]) -> Iterator[str]:
+def error_lines(validations: list[Validation]) -> Iterator[str]:
     """A markdown table of the main errors of recordings."""
     yield "| recording | what | where | measured | predicted | error | null model's error |"
     yield "|---|---|---|--:|--:|--:|--:|"
@@ -131,7 +132,7 @@ def error_lines(validations: list[pm.Validation]) -> Iterator[str]:
         chosen = errors["metric"].isin(SHOWN) & ~errors["scope"].str.startswith("cpu=")
         for row in errors[chosen & (errors["scope"] != "per time bin")].itertuples():
             yield (
-                f"| {validation.bundle.name} | {SHOWN[row.metric]} | {row.scope} "
+                f"| {validation.recording.name} | {SHOWN[row.metric]} | {row.scope} "
                 f"| {_number(row.measured)} | {_number(row.predicted)} "
                 f"| {_error(row.error, row.unit)} | {_error(row.null_error, row.unit)} |"
             )
@@ -154,12 +155,12 @@ def choice_lines(paths: Iterable[str]) -> Iterator[str]:
     yield "| recording | choice | judged | as the kernel | null model | unjudged |"
     yield "|---|---|--:|--:|--:|--:|"
     for path in paths:
-        bundle = pm.open(path)
-        choices = pm.judge_placement(bundle).choices
+        recording = pm.open(path)
+        choices = recording.judge_choices().choices
         for row in choices[choices["scope"] == "all"].itertuples():
             if row.judged or row.unjudged:
                 yield (
-                    f"| {bundle.name} | {row.choice} | {row.judged:,} | {_share(row.share)} "
+                    f"| {recording.name} | {row.choice} | {row.judged:,} | {_share(row.share)} "
                     f"| {_share(row.null_share)} | {row.unjudged:,} |"
                 )
 
@@ -192,10 +193,10 @@ def _share(value: float) -> str:
 
 def speed_lines(path: str) -> Iterator[str]:
     """A markdown table of speeds."""
-    bundle = pm.open(path)
-    yield f"| on `{bundle.name}`, {len(bundle.trace):,} events | value | unit | beside |"
+    recording = pm.open(path)
+    yield f"| on `{recording.name}`, {len(recording.trace):,} events | value | unit | beside |"
     yield "|---|--:|---|---|"
-    for row in replaying(bundle):
+    for row in replaying(recording):
         beside = f"{row['ratio']:.1f} x {row['peer']}" if row["ratio"] else ""
         value = f"{row['value']:,.2f}" if row["unit"] == "s" else f"{row['value']:,.0f}"
         yield f"| {row['name']} | {value} | {row['unit']} | {beside} |"
@@ -203,10 +204,10 @@ def speed_lines(path: str) -> Iterator[str]:
 
 def reading_lines(path: str) -> Iterator[str]:
     """A markdown table of how fast an event file is read, beside perf's tools."""
-    bundle = pm.open(path)
-    yield f"| on `{bundle.name}` | events/s | beside | events/s | ratio |"
+    recording = pm.open(path)
+    yield f"| on `{recording.name}` | events/s | beside | events/s | ratio |"
     yield "|---|--:|---|--:|--:|"
-    for row in reading(bundle.event_file):
+    for row in reading(recording.event_file):
         beside = "|  |  |  |"
         if row["ratio"]:
             beside = f"| {row['peer']} | {row['peer_value']:,.0f} | {row['ratio']:.1f} |"
@@ -297,10 +298,10 @@ def sweep_table(names: Sequence[str], heading: str) -> Iterator[str]:
 
 def slider_lines() -> Iterator[str]:
     """A markdown table of times from a key press to the picture."""
-    bundle = slider.recording()
-    yield f"On `{bundle.name}`, {len(bundle.trace):,} events:"
+    recording = slider.default_recording()
+    yield f"On `{recording.name}`, {len(recording.trace):,} events:"
     yield ""
-    yield from _table_lines(slider.redraws(bundle))
+    yield from _table_lines(slider.redraws(recording))
 
 
 def size_lines() -> Iterator[str]:
@@ -356,7 +357,7 @@ def _paths(full: Path) -> tuple[str, ...]:
 
 
 @cache
-def _validations(paths: tuple[str, ...]) -> list[pm.Validation]:
+def _validations(paths: tuple[str, ...]) -> list[Validation]:
     return [pm.validate(pm.open(path)) for path in paths]
 
 

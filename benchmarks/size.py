@@ -25,6 +25,7 @@ import numpy as np
 import pandas as pd
 
 import pagealloc_model as pm
+from pagealloc_model.predicted import Checkpoints
 from pagealloc_model.studies.workload.event_stream import EventStream
 
 RECORDING = "kbuild"
@@ -46,15 +47,18 @@ def streamed(cpus: int, gib: float, rounds: int, events: int = 0) -> Figures:
         rounds: times over that the recording is gone through.
         events: instead: as many rounds as make so many events.
     """
-    bundle = pm.open(RECORDING)
-    pm.run_stream(pm.scaled_stream(bundle, 2), rules=RULES)
+    recording = pm.open(RECORDING)
+    pm.synthetic.run_stream(pm.synthetic.scaled_stream(recording, 2), rules=RULES)
     if events:
-        one, two = (pm.scaled_stream(bundle, cpus, gib=gib, rounds=each).events for each in (1, 2))
+        one, two = (
+            pm.synthetic.scaled_stream(recording, cpus, gib=gib, rounds=each).events
+            for each in (1, 2)
+        )
         rounds = max(-(-(events - one) // (two - one)), 0) + 1
-    stream = pm.scaled_stream(bundle, cpus, gib=gib, rounds=rounds)
+    stream = pm.synthetic.scaled_stream(recording, cpus, gib=gib, rounds=rounds)
     making = seconds_of(lambda: made(stream))
     begun = time.process_time()
-    run = pm.run_stream(stream, rules=RULES)
+    run = pm.synthetic.run_stream(stream, rules=RULES)
     taken = time.process_time() - begun
     return {
         "CPUs": cpus,
@@ -104,12 +108,12 @@ def bytes_of_pages(gib: float) -> Figures:
 
 def bytes_of_events(path: str) -> Figures:
     """Memory of a recording's columns, and of what replays of it need."""
-    bundle = pm.open(path)
+    recording = pm.open(path)
     before = resident_mib("VmRSS")
-    events = len(bundle.trace)
-    _touch(getattr(bundle.trace, name) for name in ("time_ns", "pfn", "cpu", "gfp", "pid"))
+    events = len(recording.trace)
+    _touch(getattr(recording.trace, name) for name in ("time_ns", "pfn", "cpu", "gfp", "pid"))
     read = resident_mib("VmRSS") - before
-    demand = pm.replay(bundle).demand
+    demand = pm.replay(recording).demand
     ready = demand.events.nbytes + demand.objects.nbytes + demand.starting_places().nbytes
     return {
         "events": events,
@@ -131,20 +135,20 @@ def resumed(path: str, share: float) -> Figures:
         path: the recording.
         share: of its length, where the window begins.
     """
-    bundle, kept = pm.open(path), pm.Checkpoints()
-    first, last = bundle.trace.demand_span_ns
+    recording, kept = pm.open(path), Checkpoints()
+    first, last = recording.trace.demand_span_ns
     begin, end = share * (last - first) / 1e9, (last - first) / 1e9
     policy = pm.Policy(pcp_batch=31)
-    pm.replay(bundle, policy, window=(begin, (begin + end) / 2), checkpoints=kept)
+    pm.replay(recording, policy, window=(begin, (begin + end) / 2), checkpoints=kept)
     return {
-        "events": len(bundle.trace),
+        "events": len(recording.trace),
         "window begins at": share,
-        "from the start s": seconds_of(lambda: pm.replay(bundle, policy, window=(begin, end))),
+        "from the start s": seconds_of(lambda: pm.replay(recording, policy, window=(begin, end))),
         "resumed s": seconds_of(
-            lambda: pm.replay(bundle, policy, window=(begin, end), checkpoints=kept)
+            lambda: pm.replay(recording, policy, window=(begin, end), checkpoints=kept)
         ),
         "checkpoint MiB": kept.nbytes / (1 << 20),
-        "state MiB": pm.replay(bundle, policy).final.pages.nbytes / (1 << 20),  # type: ignore[union-attr]
+        "state MiB": pm.replay(recording, policy).final.pages.nbytes / (1 << 20),  # type: ignore[union-attr]
     }
 
 

@@ -29,7 +29,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 
 import pagealloc_model as pm
 from pagealloc_model.notebook.widgets.explore.tabs import TABS
-from pagealloc_model.recording.recording import Bundle
+from pagealloc_model.recording.recording import Recording
 
 PROJECT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(PROJECT))
@@ -102,7 +102,7 @@ MOVING_TABS = [tab for tab in TABS if tab.name != "outcomes"]
 """What requests get is not known under another policy, so that nothing there moves."""
 
 
-def pictures(bundle: Bundle) -> pd.DataFrame:
+def pictures(recording: Recording) -> pd.DataFrame:
     """tab, and PARTS, of which the last is the same policy's replay in this process.
 
     One row per key press.
@@ -113,7 +113,7 @@ def pictures(bundle: Bundle) -> pd.DataFrame:
         root.mkdir()
         code = (
             "from benchmarks.slider_parts import timed_explore\n"
-            f"timed_explore({str(bundle.path)!r})"
+            f"timed_explore({str(recording.path)!r})"
         )
         write_notebook(root / "slider.ipynb", code)
         with running_lab(PROJECT, home, root) as lab:
@@ -123,7 +123,7 @@ def pictures(bundle: Bundle) -> pd.DataFrame:
             page = browser.new_page(viewport={"width": 1500, "height": 2400})
             run_all(page, lab, "slider.ipynb")
             page.locator(f"{PLOTS} .main-svg").first.wait_for()
-            rows = list(_presses(page, bundle))
+            rows = list(_presses(page, recording))
             browser.close()
     return pd.DataFrame(rows, columns=["tab", *PARTS])
 
@@ -135,7 +135,7 @@ def write_notebook(path: Path, code: str) -> None:
     nbformat.write(notebook, path)
 
 
-def _presses(page: Page, bundle: Bundle) -> Iterator[tuple[str | float, ...]]:
+def _presses(page: Page, recording: Recording) -> Iterator[tuple[str | float, ...]]:
     for tab in MOVING_TABS:
         page.get_by_role("button", name=tab.label, exact=True).click()
         expect(page.locator(".jupyter-widgets pre").last).to_contain_text(
@@ -147,7 +147,7 @@ def _presses(page: Page, bundle: Bundle) -> Iterator[tuple[str | float, ...]]:
             page.get_by_role("slider", name=name).first.focus()
             page.keyboard.press(key)
             page.wait_for_function(SETTLED, arg=SETTLED_MS, timeout=REDRAW_MS)
-            yield tab.label, *_parts(page), _replay_ms(bundle, _policy(page))
+            yield tab.label, *_parts(page), _replay_ms(recording, _policy(page))
 
 
 def _parts(page: Page) -> list[float]:
@@ -168,16 +168,16 @@ def _policy(page: Page) -> pm.Policy:
     return pm.Policy(**values)
 
 
-def _replay_ms(bundle: Bundle, policy: pm.Policy) -> float:
+def _replay_ms(recording: Recording, policy: pm.Policy) -> float:
     begun = time.perf_counter()
-    pm.replay(bundle, policy)
+    pm.replay(recording, policy)
     return (time.perf_counter() - begun) * 1e3
 
 
-def redraws(bundle: Bundle) -> pd.DataFrame:
+def redraws(recording: Recording) -> pd.DataFrame:
     """Medians of all and of its parts by tab and over all, and the 95th percentile, in ms."""
-    pm.replay(bundle)
-    timed = pictures(bundle)
+    pm.replay(recording)
+    timed = pictures(recording)
     parts = [*timed.groupby("tab", sort=False), ("all", timed)]
     return pd.DataFrame(
         {
@@ -190,7 +190,7 @@ def redraws(bundle: Bundle) -> pd.DataFrame:
     )
 
 
-def recording() -> Bundle:
+def default_recording() -> Recording:
     """A recording of a million events, or the largest that ships."""
     full = os.environ.get("PAGEALLOC_RECORDINGS")
     if full and (Path(full) / LARGE).exists():
@@ -203,9 +203,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("recording", nargs="?", help="instead of the one of a million events")
     given = parser.parse_args().recording
-    bundle = pm.open(given) if given else recording()
-    print(f"{bundle.name}, {len(bundle.trace):,} events")
-    print(redraws(bundle).to_string(index=False))
+    recording = pm.open(given) if given else default_recording()
+    print(f"{recording.name}, {len(recording.trace):,} events")
+    print(redraws(recording).to_string(index=False))
 
 
 if __name__ == "__main__":

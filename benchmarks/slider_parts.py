@@ -27,9 +27,9 @@ class TimedExplorer(RecordingExplorer):
         notes: a line with the notes on the last answer, as JSON.
     """
 
-    def __init__(self, bundle: pm.Bundle, question: Question) -> None:
+    def __init__(self, recording: pm.Recording, question: Question) -> None:
         self._noted: dict[str, float] = {}
-        super().__init__(bundle, question)
+        super().__init__(recording, question)
         self._answer_of_sides = self._sides_of.answer
         self._sides_of.answer = self._replay
         self.notes = ipywidgets.HTML("{}")

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 import pagealloc_model as pm
-from pagealloc_model.recording.recording import Bundle
+from pagealloc_model.recording.recording import Recording
 
 REPEATS = 5
 Row = dict[str, object]
@@ -30,30 +30,30 @@ def best_of(action: Callable[[], object], repeats: int = REPEATS) -> float:
     return min(times)
 
 
-def replaying(bundle: Bundle) -> list[Row]:
+def replaying(recording: Recording) -> list[Row]:
     """The event loop alone, a whole `pm.replay`, and a slider's worth of it with its tables."""
-    first = pm.replay(bundle)
+    first = pm.replay(recording)
     events = len(first.demand.events)
-    loop = min(_event_loop(bundle) for _ in range(REPEATS))
+    loop = min(_event_loop(recording) for _ in range(REPEATS))
 
     def with_tables() -> None:
-        replay = pm.replay(bundle, pm.Policy(pcp_batch=31))
+        replay = pm.replay(recording, pm.Policy(pcp_batch=31))
         for table in ("free_pages", "pageblocks", "pcp", "lock", "transactions", "fallbacks"):
             getattr(replay, table)
 
     return [
         row("event loop", events / loop, "allocations and frees/s", None, None),
-        row("pm.replay", best_of(lambda: pm.replay(bundle), 3), "s", None, None),
+        row("pm.replay", best_of(lambda: pm.replay(recording), 3), "s", None, None),
         row("pm.replay and all tables", best_of(with_tables, 3), "s", None, None),
     ]
 
 
-def _event_loop(bundle: Bundle) -> float:
+def _event_loop(recording: Recording) -> float:
     """CPU seconds of the kernels alone."""
     from pagealloc_model.allocator.core import layout as at
     from pagealloc_model.allocator.core.replay import advance
 
-    state, events, places = _ready(bundle)
+    state, events, places = _ready(recording)
     begun = time.process_time()
     position = 0
     while position < len(events):
@@ -68,22 +68,22 @@ def _event_loop(bundle: Bundle) -> float:
     return time.process_time() - begun
 
 
-def _ready(bundle: Bundle) -> tuple:
+def _ready(recording: Recording) -> tuple:
     from pagealloc_model.measured.evidence.choice import recorded_rules
     from pagealloc_model.policy.policy import Assumptions
     from pagealloc_model.predicted.prepared import prepare
     from pagealloc_model.predicted.start.start_calibration import begun_state
     from pagealloc_model.recording.recorded_machine import recorded_policy
 
-    rules = recorded_rules(bundle).rules
+    rules = recorded_rules(recording).rules
     assumptions = Assumptions()
-    prepared = prepare(bundle, rules, assumptions, 0)
+    prepared = prepare(recording, rules, assumptions, 0)
     state = begun_state(
         prepared.machine,
         prepared.demand,
         prepared.image,
         rules,
-        recorded_policy(bundle),
+        recorded_policy(recording),
         assumptions,
     )
     return state, prepared.demand.events, prepared.demand.starting_places()
@@ -108,12 +108,12 @@ def main() -> None:
     parser.add_argument("recording", nargs="?", default="kbuild")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    bundle = pm.open(options.recording)
-    rows = replaying(bundle)
+    recording = pm.open(options.recording)
+    rows = replaying(recording)
     if options.json:
         print(json.dumps(rows, indent=2))
         return
-    print(f"{bundle.name}: {len(bundle.trace)} page-allocator events")
+    print(f"{recording.name}: {len(recording.trace)} page-allocator events")
     for each in rows:
         beside = f"  {each['ratio']:6.1f} x {each['peer']}" if each["ratio"] else ""
         print(f"  {each['name']:<26} {each['value']:>14,.2f} {each['unit']}{beside}")

@@ -87,12 +87,12 @@ def measured(path: str = "kbuild") -> pd.DataFrame:
 
 def memory(path: str = "kbuild") -> pd.DataFrame:
     """Bytes of a replay's arrays, by modelled page and by event."""
-    bundle = pm.open(path)
-    run = pm.replay(bundle)
+    recording = pm.open(path)
+    run = pm.replay(recording)
     state, demand = run.final, run.demand
     kept = state.pages.nbytes + state.blocks.nbytes + state.st.nbytes
     asked = demand.events.nbytes + run.places.nbytes
-    record = bundle.event_file.stat().st_size / len(bundle.trace)
+    record = recording.event_file.stat().st_size / len(recording.trace)
     return pd.DataFrame(
         [
             _row(

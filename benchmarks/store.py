@@ -81,24 +81,24 @@ def repeated(trace: Trace, rows: int, directory: Path) -> Trace:
     return Trace(**columns, comms=trace.comms, gfp_bits=trace.gfp_bits, clock=trace.clock)
 
 
-def importing(bundle: pm.Bundle, directory: Path) -> list[Row]:
+def importing(recording: pm.Recording, directory: Path) -> list[Row]:
     """One recording into both forms, beside its perf.data."""
-    events, size = len(bundle.trace), bundle.event_file.stat().st_size
+    events, size = len(recording.trace), recording.event_file.stat().st_size
     rows = [row("perf.data", size / events, "B/event")]
     for form, compress in FORMS.items():
         path = directory / form
         begun = time.perf_counter()
-        pm.import_recording(bundle.path, path, compress=compress)
+        recording.to_columns(path, compress=compress)
         seconds = time.perf_counter() - begun
         bytes_written = (path / "events.arrow").stat().st_size
         rows += [
             row(f"{form} store", bytes_written / events, "B/event"),
             row(f"{form} import", events / seconds, "events/s"),
         ]
-    anonymous = peak_anonymous_mib(lambda: pm.import_recording(bundle.path, directory / "again"))
-    in_memory = peak_anonymous_mib(lambda: pm.open(bundle.path).trace)
+    anonymous = peak_anonymous_mib(lambda: recording.to_columns(directory / "again"))
+    in_memory = peak_anonymous_mib(lambda: pm.open(recording.path).trace)
     begun = time.perf_counter()
-    events = len(pm.open(bundle.path).trace)
+    events = len(pm.open(recording.path).trace)
     reading = time.perf_counter() - begun
     return [
         *rows,
@@ -119,12 +119,12 @@ def replaying(path: Path) -> list[Row]:
     ]
 
 
-def opening(bundle: pm.Bundle, events: int, directory: Path) -> list[Row]:
+def opening(recording: pm.Recording, events: int, directory: Path) -> list[Row]:
     """A long recording in both forms: its size, and how soon it is there."""
-    trace = repeated(bundle.trace, events, directory)
+    trace = repeated(recording.trace, events, directory)
     rows = []
     for form, compress in FORMS.items():
-        pm.import_recording(bundle.path, directory / f"long {form}")
+        recording.to_columns(directory / f"long {form}")
         path = directory / f"long {form}" / "events.arrow"
         path.unlink()
         begun = time.perf_counter()
@@ -165,13 +165,13 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, help="on a disk; default: the temporary one")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    bundle = pm.open(options.recording)
+    recording = pm.open(options.recording)
     with tempfile.TemporaryDirectory(dir=options.directory) as name:
-        rows = [*importing(bundle, Path(name)), *opening(bundle, options.events, Path(name))]
+        rows = [*importing(recording, Path(name)), *opening(recording, options.events, Path(name))]
     if options.json:
         print(json.dumps(rows, indent=2))
         return
-    print(f"{bundle.name}: {len(bundle.trace)} page-allocator events")
+    print(f"{recording.name}: {len(recording.trace)} page-allocator events")
     for each in rows:
         print(f"  {each['name']:<44} {each['value']:>14,.2f} {each['unit']}")
 

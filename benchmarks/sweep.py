@@ -41,13 +41,13 @@ pm.sweep([RECORDING], THOUSAND, cache=sys.argv[1])
 
 def threads(path: str = RECORDING, points: int = 40, rounds: int = 3) -> Rows:
     """The shortest of several runs by one thread and by two, taken in turn."""
-    bundle = pm.open(path)
-    pm.replay(bundle)
+    recording = pm.open(path)
+    pm.replay(recording)
     times: dict[int, list[float]] = {1: [], 2: []}
     for _ in range(rounds):
         for workers, taken in times.items():
             begun = time.perf_counter()
-            pm.sweep([bundle], {"pcp_batch": range(1, points + 1)}, workers=workers, cache=False)
+            pm.sweep([recording], {"pcp_batch": range(1, points + 1)}, workers=workers, cache=False)
             taken.append(time.perf_counter() - begun)
     one, two = min(times[1]), min(times[2])
     return [
@@ -126,9 +126,9 @@ def cluster(points: int = 40) -> Rows:
 
 def fleet(count: int = HOSTS_A_SIDE) -> Rows:
     """Both sides of made-up hosts, the B side under the threshold of order 3."""
-    hosts = pm.SyntheticHosts(count=count, gib=64, nr_cpus=8, rules="6.18")
+    hosts = pm.fleets.SyntheticHosts(count=count, gib=64, nr_cpus=8, rules="6.18")
     begun, used = time.perf_counter(), time.process_time()
-    result = pm.fleet(
+    result = pm.fleets.fleet(
         hosts,
         hosts.with_other_seeds(),
         patch_policy=pm.Policy(highatomic_gate_order=3),

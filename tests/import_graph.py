@@ -11,6 +11,8 @@ ROOTS = ("pagealloc_model", "tests", "benchmarks")
 PACKAGE = "pagealloc_model"
 LAZY_NAMES = "_PLACES"
 """In the package's `__init__`: public names, and the modules that they are loaded from."""
+METHODS = "pagealloc_model.methods"
+"""Methods that later rooms carry out. Who calls one uses that room, not all who have the class."""
 
 
 class ImportGraph:
@@ -25,9 +27,11 @@ class ImportGraph:
         self.files = {module_name(file.relative_to(checkout)): file for file in files}
         trees = {name: ast.parse(file.read_bytes()) for name, file in self.files.items()}
         self._lazy = _lazy_names(trees[PACKAGE])
+        self._methods = _method_modules(trees[METHODS])
         self.imports = {
             name: frozenset(self._imported(tree)) - {name, PACKAGE} for name, tree in trees.items()
         }
+        self.imports[METHODS] = frozenset()
 
     def distances(self, changed: Iterable[str]) -> dict[str, int]:
         """Imports between each module and the nearest changed one; those that reach none are left.
@@ -55,9 +59,10 @@ class ImportGraph:
                 names = [each.name for each in node.names]
             elif isinstance(node, ast.ImportFrom) and node.module:
                 names = [f"{node.module}.{each.name}" for each in node.names] + [node.module]
-            elif isinstance(node, ast.Attribute) and node.attr in self._lazy:
+            elif isinstance(node, ast.Attribute):
                 is_package = isinstance(node.value, ast.Name) and node.value.id == "pm"
-                names = [self._lazy[node.attr]] if is_package else []
+                places = self._lazy if is_package else self._methods
+                names = [places[node.attr]] if node.attr in places else []
             else:
                 continue
             yield from (name for name in names if name in self.files)
@@ -76,3 +81,14 @@ def _lazy_names(package: ast.Module) -> dict[str, str]:
             places = ast.literal_eval(node.value)
             return {name: f"{PACKAGE}.{module}" for name, (module, _) in places.items()}
     return {}
+
+
+def _method_modules(tree: ast.Module) -> dict[str, str]:
+    """Modules that the methods of a module's classes import, by the method's name."""
+    return {
+        method.name: node.module
+        for method in ast.walk(tree)
+        if isinstance(method, ast.FunctionDef)
+        for node in method.body
+        if isinstance(node, ast.ImportFrom) and node.module
+    }

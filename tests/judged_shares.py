@@ -11,9 +11,9 @@ import pagealloc_model as pm
 COLUMNS = ["choice", "scope", "judged", "hits", "unjudged"]
 
 
-def shares(bundle: Path) -> list[list[object]]:
+def shares(recording: Path) -> list[list[object]]:
     """Rows of the table of choices, as plain values."""
-    choices = pm.judge_placement(pm.open(bundle)).choices
+    choices = pm.open(recording).judge_choices().choices
     return [list(row) for row in choices[COLUMNS].itertuples(index=False)]
 
 

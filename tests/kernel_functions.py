@@ -70,8 +70,8 @@ KERNEL_FILES = {
         folio_check_references folio_putback_lru get_scan_count inactive_is_low kswapd
         kswapd_shrink_node kswapd_test_hopeless kswapd_try_to_sleep lruvec_lru_size
         pgdat_balanced pgdat_watermark_boosted prepare_kswapd_sleep shrink_active_list
-        shrink_inactive_list shrink_lruvec shrink_node try_to_free_pages update_reclaim_active
-        wakeup_kswapd zone_reclaimable_pages
+        shrink_inactive_list shrink_lruvec shrink_node shrink_zones try_to_free_pages
+        update_reclaim_active wakeup_kswapd zone_reclaimable_pages
     """,
     "mm/vmstat.c": """
         calculate_normal_threshold calculate_pressure_threshold fill_contig_page_info

@@ -13,7 +13,7 @@ from tests.oracle.builders import KERNEL, one_zone
 from tests.oracle.events import Event
 from tests.oracle.scenarios import Scenario
 from tests.oracle.steps import Alloc, Free, Live, Step, Tick
-from tests.small_recordings import EVENTS_BEGIN_NS, TimedEvents, write_bundle
+from tests.small_recordings import EVENTS_BEGIN_NS, TimedEvents, write_recording
 
 CPUS = 2
 ZONE_BLOCKS = 48
@@ -45,7 +45,7 @@ def scenario(seed: int, steps: int, orders: tuple[int, ...]) -> Scenario:
 
 
 def record(directory: Path, seed: int, steps: int, orders: tuple[int, ...] = (0,)) -> Path:
-    """A bundle with the events of a scenario's run, page flags and snapshots of zoneinfo.
+    """A recording with the events of a scenario's run, page flags and snapshots of zoneinfo.
 
     Args:
         directory: is made.
@@ -65,7 +65,7 @@ def record(directory: Path, seed: int, steps: int, orders: tuple[int, ...] = (0,
         if number % SNAPSHOT_STEPS == SNAPSHOT_STEPS - 1:
             zoneinfo[text.now_us * 1000 + 1] = zoneinfo_text(oracle)
         text.wait(STEP_US)
-    write_bundle(directory, text, snapshots=False, page_flags=False, release="6.18.0")
+    write_recording(directory, text, snapshots=False, page_flags=False, release="6.18.0")
     words = np.where(free, flags.BUDDY, flags.PGTABLE).astype("<u8")
     (directory / "kpageflags.u64.gz").write_bytes(gzip.compress(words.tobytes(), 1))
     for time_ns, content in zoneinfo.items():

@@ -13,7 +13,7 @@ import numpy as np
 
 from pagealloc_model.recording.machine import Machine, Zone
 from pagealloc_model.recording.proc import kpageflags as flags
-from pagealloc_model.recording.recording import Bundle, open_recording
+from pagealloc_model.recording.recording import Recording, open_recording
 from tests.event_text import EventText
 
 MAX_ORDER, PAGEBLOCK_ORDER = 10, 9
@@ -211,14 +211,14 @@ def buddyinfo_text(free: np.ndarray, zones: Sequence[SmallZone] = ZONES) -> str:
 
 
 def write_snapshot(
-    bundle: Path,
+    recording: Path,
     time_ns: int,
     free: np.ndarray,
     listed: Mapping[str, int] | None = None,
     zones: Sequence[SmallZone] = ZONES,
 ) -> Path:
     """Write the four state files of one instant."""
-    directory = bundle / "snapshots" / f"{time_ns:020d}"
+    directory = recording / "snapshots" / f"{time_ns:020d}"
     directory.mkdir(parents=True)
     (directory / "zoneinfo").write_text(zoneinfo_text(free, listed or {}, zones))
     (directory / "pagetypeinfo").write_text(pagetypeinfo_text(free, zones))
@@ -227,7 +227,7 @@ def write_snapshot(
     return directory
 
 
-def write_bundle(
+def write_recording(
     directory: Path,
     events: EventText | None = None,
     *,
@@ -237,7 +237,7 @@ def write_bundle(
     zones: Sequence[SmallZone] = ZONES,
     **meta: object,
 ) -> Path:
-    """A bundle whose perf.data is `perf script` text.
+    """A recording whose perf.data is `perf script` text.
 
     Args:
         directory: is made.
@@ -264,6 +264,6 @@ def write_bundle(
 
 
 @cache
-def shipped_bundle(name: str) -> Bundle:
+def shipped_recording(name: str) -> Recording:
     """A recording of data/, opened once for all tests, so that it is read and prepared once."""
     return open_recording(Path(__file__).parent.parent / "data" / name)

@@ -19,9 +19,9 @@ HELP_COLUMNS = 88
 POLICY_INTRODUCTION = """# Policy fields
 
 What the kernel could do differently: the fields of `pm.Policy`, and with `ownership.` before their
-name those of `pm.OwnershipOptions`. A field of `Policy` that is not given means "as recorded". Its
-default is what mainline does where a recording does not say; "the kernel's own" is computed from
-the machine or differs by version. Write `pm.Policy(pcp_batch=127)`, or `--set pcp_batch=127`.
+name those of `policy.OwnershipOptions`. A field of `Policy` that is not given means "as recorded".
+Its default is what mainline does where a recording does not say; "the kernel's own" is computed
+from the machine or differs by version. Write `pm.Policy(pcp_batch=127)`, or `--set pcp_batch=127`.
 """
 RULES_INTRODUCTION = """# Kernel rules
 
@@ -41,7 +41,7 @@ What `pagealloc COMMAND --help` prints.
 
 
 def policy_page() -> str:
-    """Every field of `pm.Policy` and of `pm.OwnershipOptions`."""
+    """Every field of `pm.Policy` and of `OwnershipOptions`."""
     lines = [POLICY_INTRODUCTION]
     groups: dict[str, list[Sequence[str]]] = {}
     for name, each in policy_settings().items():
@@ -78,7 +78,7 @@ def rules_page() -> str:
 
 
 def assumptions_page() -> str:
-    """Every field of `pm.Assumptions` and of `pm.ElasticAssumptions`."""
+    """Every field of `pm.Assumptions` and of `ElasticAssumptions`."""
     lines = [ASSUMPTIONS_INTRODUCTION]
     for kind in (Assumptions, ElasticAssumptions):
         meanings = _documented(kind)

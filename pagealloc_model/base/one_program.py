@@ -257,6 +257,8 @@ def inner_dispatcher(
 def compiled_as(function: Any) -> str:
     """What the machine code of a function rests on, beside its Python code.
 
+    That is its module too: code kept on disk finds the function's globals by that name.
+
     Args:
         function: one of the dispatchers above, or a plain function.
     """
@@ -264,4 +266,4 @@ def compiled_as(function: Any) -> str:
     compiler = getattr(getattr(function, "_compiler", None), "pipeline_class", None)
     options = sorted(getattr(function, "targetoptions", {}).items())
     declared = sorted(getattr(plain, "__annotations__", {}).items())
-    return f"{getattr(compiler, '__name__', '')} {options} {declared}"
+    return f"{plain.__module__} {getattr(compiler, '__name__', '')} {options} {declared}"

@@ -40,7 +40,7 @@ def add_recording(parser: argparse.ArgumentParser, *, several: bool = False) -> 
         "path" if not several else "paths",
         metavar="PATH",
         nargs="+" if several else None,
-        help="bundle directory, perf.data, perf script text, or the name of a shipped recording",
+        help="a recording: its directory, perf.data, perf script text, or a shipped name",
     )
 
 

@@ -19,7 +19,7 @@ from pagealloc_model.policy.policy import Policy
 if TYPE_CHECKING:
     import pandas as pd
 
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
     from pagealloc_model.verdict.comparison import Comparison
 
 FORMATS = ("text", "mmtests", "csv", "json")
@@ -61,8 +61,8 @@ def run(options: argparse.Namespace) -> int:
     base, patch = _policy(options.base), _policy(options.patch)
     import pagealloc_model as pm
 
-    bundles = [pm.open(path) for path in options.paths]
-    compared = [(bundle, _compare(bundle, base, patch, options)) for bundle in bundles]
+    recordings = [pm.open(path) for path in options.paths]
+    compared = [(recording, _compare(recording, base, patch, options)) for recording in recordings]
     print(_RENDERERS[options.format](compared), end="")
     return 0
 
@@ -72,19 +72,19 @@ def _policy(words: str) -> Policy:
 
 
 def _compare(
-    bundle: Bundle, base: Policy, patch: Policy, options: argparse.Namespace
+    recording: Recording, base: Policy, patch: Policy, options: argparse.Namespace
 ) -> Comparison:
     import pagealloc_model as pm
 
     rules = options.rules
-    with progress(f"{bundle.name}, base", len(bundle.trace), "events") as report:
-        base_replay = pm.replay(bundle, base, rules=rules, progress=report)
-    with progress(f"{bundle.name}, patch", len(bundle.trace), "events") as report:
-        patch_replay = pm.replay(bundle, patch, rules=rules, progress=report)
+    with progress(f"{recording.name}, base", len(recording.trace), "events") as report:
+        base_replay = pm.replay(recording, base, rules=rules, progress=report)
+    with progress(f"{recording.name}, patch", len(recording.trace), "events") as report:
+        patch_replay = pm.replay(recording, patch, rules=rules, progress=report)
     return pm.compare(base_replay, patch_replay)
 
 
-Compared = list[tuple["Bundle", "Comparison"]]
+Compared = list[tuple["Recording", "Comparison"]]
 
 
 def _text(compared: Compared) -> str:
@@ -98,23 +98,23 @@ def _mmtests(compared: Compared) -> str:
 def _csv(compared: Compared) -> str:
     import pandas as pd
 
-    tables = [_with_recording(bundle, comparison) for bundle, comparison in compared]
+    tables = [_with_recording(recording, comparison) for recording, comparison in compared]
     return pd.concat(tables).to_csv(index=False)
 
 
-def _with_recording(bundle: Bundle, comparison: Comparison) -> pd.DataFrame:
+def _with_recording(recording: Recording, comparison: Comparison) -> pd.DataFrame:
     rows = comparison.rows.copy()
-    rows.insert(0, "recording", bundle.name)
+    rows.insert(0, "recording", recording.name)
     return rows
 
 
 def _json(compared: Compared) -> str:
     """One object; with several recordings, the rows of all, each naming its recording."""
     whole = compared[0][1].to_dict()
-    whole["recordings"] = [bundle.name for bundle, _ in compared]
+    whole["recordings"] = [recording.name for recording, _ in compared]
     whole["rows"] = [
-        {"recording": bundle.name, **row}
-        for bundle, comparison in compared
+        {"recording": recording.name, **row}
+        for recording, comparison in compared
         for row in comparison.to_dict()["rows"]
     ]
     return json_text(whole) + "\n"

@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     base, patch = _sides(options)
     import pagealloc_model as pm
 
-    result = pm.fleet(
+    result = pm.fleets.fleet(
         base,
         patch,
         base_policy=policies[0],

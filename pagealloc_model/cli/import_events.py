@@ -9,7 +9,7 @@ from pagealloc_model.base.progress_bar import progress
 from pagealloc_model.cli.arguments import Commands, add_command, add_recording
 
 _MORE = """\
-DIR becomes a bundle like any other, with events.arrow instead of perf.data; a name
+DIR becomes a recording like any other, with events.arrow instead of perf.data; a name
 that ends in .arrow becomes the events alone. Recordings larger than memory can be
 imported: working files lie beside the destination until the end."""
 
@@ -47,16 +47,16 @@ def run(options: argparse.Namespace) -> int:
     from pagealloc_model.recording.importing import import_recording
     from pagealloc_model.recording.recording import open_recording
 
-    bundle = open_recording(options.path)
-    size = bundle.event_file.stat().st_size
-    with progress(f"importing {bundle.name}", size, "B") as report:
+    recording = open_recording(options.path)
+    size = recording.event_file.stat().st_size
+    with progress(f"importing {recording.name}", size, "B") as report:
         made = import_recording(
-            bundle.path, options.output, compress=options.compress, progress=report
+            recording.path, options.output, compress=options.compress, progress=report
         )
     print(
         f"{made.event_file}: {made.events} events, {made.size} bytes, "
         f"{made.size / max(made.events, 1):.1f} an event; "
-        f"{bundle.event_file.name} had {made.source_size}"
+        f"{recording.event_file.name} had {made.source_size}"
     )
     for name in made.left_out:
         print(f"left out   {name}, which only a directory has room for")

@@ -26,6 +26,6 @@ def run(options: argparse.Namespace) -> int:
     from pagealloc_model.recording.recording import open_recording
     from pagealloc_model.show.post import describe_recording, recording_text
 
-    bundle = open_recording(options.path)
-    print(json_text(describe_recording(bundle)) if options.json else recording_text(bundle))
+    recording = open_recording(options.path)
+    print(json_text(describe_recording(recording)) if options.json else recording_text(recording))
     return 0

@@ -52,7 +52,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--recording",
         metavar="PATH",
-        help="take a recording's demand instead: bundle directory, or a shipped recording's name",
+        help="take a recording's demand instead: its directory, or a shipped recording's name",
     )
     add_json(parser)
     parser.set_defaults(run=run)
@@ -90,8 +90,8 @@ def run(options: argparse.Namespace) -> int:
     with progress(what, total, "operations") as report:
         compiled = CompiledTree(tree)
         if options.recording:
-            bundle = open_recording(options.recording)
-            verdict = judge_recorded(compiled, rules, bundle, progress=report)
+            recording = open_recording(options.recording)
+            verdict = judge_recorded(compiled, rules, recording, progress=report)
         else:
             count, seed = options.operations, options.seed
             verdict = judge(compiled, rules, operations=count, seed=seed, progress=report)

@@ -47,19 +47,23 @@ def run(options: argparse.Namespace) -> int:
 
     words = [word for word in (options.patch or "").split(",") if word.strip()]
     policy = pm.Policy.parse(words)
-    bundle = pm.open(options.path)
-    base = pm.replay(bundle, rules=options.rules)
-    comparison = pm.compare_locks(bundle, base)
+    recording = pm.open(options.path)
+    base = pm.replay(recording, rules=options.rules)
+    comparison = pm.locks.compare_locks(recording, base)
     if options.csv:
         print(comparison.table.to_csv(index=False), end="")
         return 0
     model = comparison.times.model
-    spread = pm.with_spread(base.log, base.machine, model, comparison.times.visits)
+    spread = pm.locks.with_spread(base.log, base.machine, model, comparison.times.visits)
     print(json_text(_plain(comparison, spread)) if options.json else _text(comparison, spread))
     if options.patch is not None and not options.json:
-        patch = pm.lock_times(pm.replay(bundle, policy, rules=options.rules), model)
+        patch = pm.replay(recording, policy, rules=options.rules).lock_times(model)
         print()
-        print(pm.lock_policy_table(comparison.times, patch, f"base: as recorded; patch: {policy}"))
+        print(
+            pm.locks.lock_policy_table(
+                comparison.times, patch, f"base: as recorded; patch: {policy}"
+            )
+        )
     return 0
 
 

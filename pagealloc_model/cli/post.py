@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from plotly.graph_objects import Figure
 
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
     from pagealloc_model.show.post.message import Message
     from pagealloc_model.verdict.comparison import Comparison
 
@@ -86,13 +86,13 @@ def run(options: argparse.Namespace) -> int:
     import pagealloc_model as pm
     from pagealloc_model.show.post import comparison_message
 
-    bundles = [pm.open(path) for path in options.paths]
-    comparisons = list(_comparisons(bundles, base, patch, options))
+    recordings = [pm.open(path) for path in options.paths]
+    comparisons = list(_comparisons(recordings, base, patch, options))
     validations = []
     if not options.no_validation:
-        validations = [pm.validate(bundle, rules=options.rules) for bundle in bundles]
+        validations = [pm.validate(recording, rules=options.rules) for recording in recordings]
     message = comparison_message(
-        comparisons, bundles, validations=validations, style=options.style, utf8=options.utf8
+        comparisons, recordings, validations=validations, style=options.style, utf8=options.utf8
     )
     if options.directory:
         _write(options.directory, message, comparisons)
@@ -106,14 +106,14 @@ def _policy(words: str) -> Policy:
 
 
 def _comparisons(
-    bundles: list[Bundle], base: Policy, patch: Policy, options: argparse.Namespace
+    recordings: list[Recording], base: Policy, patch: Policy, options: argparse.Namespace
 ) -> Iterator[Comparison]:
     import pagealloc_model as pm
 
-    for bundle in bundles:
+    for recording in recordings:
         for seed in range(options.seeds):
             sides = [
-                pm.replay(bundle, policy, rules=options.rules, seed=seed)
+                pm.replay(recording, policy, rules=options.rules, seed=seed)
                 for policy in (base, patch)
             ]
             yield pm.compare(*sides)

@@ -11,7 +11,7 @@ from pagealloc_model.cli.arguments import Commands, add_command
 COMMAND_FAILED = 1
 
 _MORE = """\
-Ends with the command, after --seconds, or on Ctrl-C, and leaves a usable bundle in
+Ends with the command, after --seconds, or on Ctrl-C, and leaves a usable recording in
 each case. DIR appears when it is complete.
 
 Where the kernel permits it, kprobes named pa:* mark where the allocator takes and

@@ -21,7 +21,7 @@ from pagealloc_model.policy.policy import Policy
 
 if TYPE_CHECKING:
     from pagealloc_model.predicted.replay import Replay
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
 
 TABLES = (
     "free_pages",
@@ -72,13 +72,13 @@ def run(options: argparse.Namespace) -> int:
     import pagealloc_model as pm
 
     build = kernel_build(options, policy)
-    bundle = pm.open(options.path)
-    replay = pm.replay(bundle, build or policy, rules=options.rules)
+    recording = pm.open(options.path)
+    replay = pm.replay(recording, build or policy, rules=options.rules)
     if options.directory:
         tables = {f"{name}.csv": getattr(replay, name).to_csv(index=False) for name in TABLES}
         about = {"provenance.json": json_text(replay.provenance) + "\n"}
         write_directory(options.directory, tables | about)
-    described = describe(bundle, replay)
+    described = describe(recording, replay)
     if options.json:
         print(json_text(described | {name: rows_of(getattr(replay, name)) for name in TABLES}))
     else:
@@ -86,17 +86,17 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def describe(bundle: Bundle, replay: Replay) -> dict[str, Any]:
+def describe(recording: Recording, replay: Replay) -> dict[str, Any]:
     """What a prediction was made from."""
     return {
-        "recording": bundle.name,
-        "kernel": bundle.release,
+        "recording": recording.name,
+        "kernel": recording.release,
         "rules": replay.rules.spelled(),
         "policy": replay.policy.given(),
         "changed": replay.asked_policy.given(),
         "start_state": list(replay.start_state),
-        "events": len(bundle.trace),
-        "lost": bundle.trace.losses.total,
+        "events": len(recording.trace),
+        "lost": recording.trace.losses.total,
         "divergences": dict(replay.divergence),
         **(
             {"kernel_source": replay.kernel, "not_covered": list(replay.not_covered)}

@@ -1,4 +1,4 @@
-"""`pagealloc synth`: a made-up load as a bundle, and what it does at zone->lock."""
+"""`pagealloc synth`: a made-up load as a recording, and what it does at zone->lock."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     )
     from pagealloc_model.studies.workload.made_up_scenario import made_up_scenario
     from pagealloc_model.studies.workload.run import run_scenario
-    from pagealloc_model.studies.workload.synthetic_bundle import write_synthetic_bundle
+    from pagealloc_model.studies.workload.synthetic_recording import write_synthetic_recording
 
     rules = options.rules or preset_names()[-1]
     scenario = made_up_scenario(
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
         **_numbers(options.set),
     )
     done = run_scenario(scenario, rules=rules)
-    write_synthetic_bundle(done, options.output)
+    write_synthetic_recording(done, options.output)
     print(f"{options.output}: {len(scenario.events)} events on {scenario.machine.nr_cpus} CPUs")
     for line in scenario.lines:
         print(f"scenario   {line}")

@@ -39,9 +39,9 @@ def add_parser(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write the copy and say what is in it."""
     from pagealloc_model.recording.recording import open_recording
-    from pagealloc_model.recording.trim import trim_bundle
+    from pagealloc_model.recording.trim import trim_recording
 
-    trimmed = trim_bundle(
+    trimmed = trim_recording(
         open_recording(options.path).path,
         options.destination,
         start_s=options.start,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pagealloc_model.allocator.from_source.build import KernelBuild
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
     from pagealloc_model.verdict.budget.budget import Budget
     from pagealloc_model.verdict.choices.placement import Placement
     from pagealloc_model.verdict.validation import Validation
@@ -72,15 +72,15 @@ def run(options: argparse.Namespace) -> int:
     import pagealloc_model as pm
 
     build = kernel_build(options, pm.Policy())
-    bundle = pm.open(options.path)
-    if options.resync and not any(each.zoneinfo for each in bundle.snapshots):
-        placement = pm.judge_placement(bundle, rules=options.rules)
+    recording = pm.open(options.path)
+    if options.resync and not any(each.zoneinfo for each in recording.snapshots):
+        placement = recording.judge_choices(rules=options.rules)
         text = "" if options.json else _placement_text(placement, options.misses)
         print(json_text(placement.to_dict()) if options.json else text)
         return 0
-    if bundle.trace.losses.total:
-        return _run_by_window(bundle, options, build)
-    _print(_validated(bundle, options, build, with_budget=options.budget), options)
+    if recording.trace.losses.total:
+        return _run_by_window(recording, options, build)
+    _print(_validated(recording, options, build, with_budget=options.budget), options)
     return 0
 
 
@@ -88,7 +88,7 @@ _Validated = tuple["Validation", "Validation | None", "Budget | None"]
 
 
 def _validated(
-    bundle: Bundle,
+    recording: Recording,
     options: argparse.Namespace,
     build: KernelBuild | None,
     windows: Sequence[Validation] = (),
@@ -98,9 +98,9 @@ def _validated(
     """The model's validation, a kernel build's if one is given, and a budget if asked for."""
     import pagealloc_model as pm
 
-    validation = pm.validate(bundle, rules=options.rules, resync=options.resync)
+    validation = pm.validate(recording, rules=options.rules, resync=options.resync)
     budget = validation.budget(windows) if with_budget else None
-    kernel = None if build is None else pm.validate(bundle, rules=options.rules, kernel=build)
+    kernel = None if build is None else pm.validate(recording, rules=options.rules, kernel=build)
     return validation, kernel, budget
 
 
@@ -124,7 +124,9 @@ def _print(validated: _Validated, options: argparse.Namespace) -> None:
             print(f"\nError budget:\n\n{budget.to_text()}")
 
 
-def _run_by_window(bundle: Bundle, options: argparse.Namespace, build: KernelBuild | None) -> int:
+def _run_by_window(
+    recording: Recording, options: argparse.Namespace, build: KernelBuild | None
+) -> int:
     """A recording with losses: as a whole if these are few, then each loss-free window."""
     from pagealloc_model.base.errors import UsageError
     from pagealloc_model.verdict.loss_windows import (
@@ -133,10 +135,10 @@ def _run_by_window(bundle: Bundle, options: argparse.Namespace, build: KernelBui
         refuse_if_lossy,
     )
 
-    usable = [each for each in loss_windows(bundle) if not each.unusable]
+    usable = [each for each in loss_windows(recording) if not each.unusable]
     refused = ""
     try:
-        refuse_if_lossy(bundle)
+        refuse_if_lossy(recording)
     except UsageError as error:
         refused = str(error)
         if not usable:
@@ -145,16 +147,22 @@ def _run_by_window(bundle: Bundle, options: argparse.Namespace, build: KernelBui
     parts = [
         (
             window,
-            _validated(recording_between(bundle, window), options, build, with_budget=with_budget),
+            _validated(
+                recording_between(recording, window), options, build, with_budget=with_budget
+            ),
         )
         for window in usable
     ]
     whole = None
     if not refused:
         windows = [part[0] for _, part in parts]
-        whole = _validated(bundle, options, build, windows, with_budget=options.budget)
+        whole = _validated(recording, options, build, windows, with_budget=options.budget)
     if options.json:
-        first = {"recording": bundle.name, "lost": bundle.trace.losses.total, "refused": refused}
+        first = {
+            "recording": recording.name,
+            "lost": recording.trace.losses.total,
+            "refused": refused,
+        }
         content = first if whole is None else _as_dict(whole)
         windows = [{"window": str(window)} | _as_dict(part) for window, part in parts]
         print(json_text(content | {"windows": windows}))

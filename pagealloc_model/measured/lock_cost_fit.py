@@ -18,7 +18,7 @@ from pagealloc_model.recording.lock_profile import LockProfile
 from pagealloc_model.recording.trace.columns import Event, Trace
 
 if TYPE_CHECKING:
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
 
 FEWEST_STEPS = 2000
 """Steps from one event to the next below which nothing is fitted."""
@@ -41,15 +41,15 @@ class _Steps:
     is_ruled: np.ndarray
 
 
-def recorded_costs(bundle: Bundle, *, with_intervals: bool = True) -> LockCosts:
+def recorded_costs(recording: Recording, *, with_intervals: bool = True) -> LockCosts:
     """Costs of a recording, with its profile where it has one.
 
     Args:
-        bundle: the recording.
+        recording: the recording.
         with_intervals: as `fit_lock_costs` takes it.
     """
     return fit_lock_costs(
-        bundle.trace, bundle.name, bundle.lock_profile, with_intervals=with_intervals
+        recording.trace, recording.name, recording.lock_profile, with_intervals=with_intervals
     )
 
 

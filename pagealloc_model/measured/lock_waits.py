@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
 
 EVENT = "lock:contention_begin"
 CALLERS = 4
@@ -19,7 +19,7 @@ _WAITING = ("_raw_spin_", "native_queued_", "queued_spin_", "__pv_queued_", "tra
 _TRACING = ("perf_", "__traceiter_", "__bpf_trace_")
 
 
-def waits_by_caller(bundle: Bundle) -> list[tuple[str, int]]:
+def waits_by_caller(recording: Recording) -> list[tuple[str, int]]:
     """Call chains that waited, innermost function first, with how often; the most frequent first.
 
     Functions of the lock itself are left out, and what called the fourth one. [] where the
@@ -28,10 +28,10 @@ def waits_by_caller(bundle: Bundle) -> list[tuple[str, int]]:
     Raises:
         RecordingError: the recording cannot be read.
     """
-    table = bundle.trace.tables.get(EVENT, {})
-    if "callchain_start" not in table or (symbols := bundle.kernel_symbols) is None:
+    table = recording.trace.tables.get(EVENT, {})
+    if "callchain_start" not in table or (symbols := recording.kernel_symbols) is None:
         return []
-    chains = bundle.trace.callchains
+    chains = recording.trace.callchains
     known: dict[int, str] = {}
     waits: Counter[str] = Counter()
     ends = table["callchain_start"] + table["callchain_len"]

@@ -17,7 +17,7 @@ from pagealloc_model.measured.probes import probed_transactions
 from pagealloc_model.measured.runs import RunRules, inferred_transactions
 from pagealloc_model.measured.stream import allocator_stream
 from pagealloc_model.measured.transactions import Transactions
-from pagealloc_model.recording.recording import Bundle
+from pagealloc_model.recording.recording import Recording
 from pagealloc_model.recording.trace.columns import Trace
 from pagealloc_model.recording.zone_map import ZoneMap
 
@@ -99,37 +99,37 @@ class Measured:
         return events.lock_table(self.transactions_full, start_ns=self.start_ns, bin_ns=self.bin_ns)
 
 
-def measure(bundle: Bundle, *, bin_ns: int = DEFAULT_BIN_NS) -> Measured:
+def measure(recording: Recording, *, bin_ns: int = DEFAULT_BIN_NS) -> Measured:
     """Take the tables of a replay from a recording alone.
 
     Args:
-        bundle: the recording.
+        recording: the recording.
         bin_ns: width of the bins of the `lock` table.
 
     Raises:
         RecordingError: the event file cannot be read.
     """
-    trace = bundle.trace
-    zoneinfo = next((s.zoneinfo for s in bundle.snapshots if s.zoneinfo), None)
-    types = next((s.pagetypeinfo for s in bundle.snapshots if s.pagetypeinfo), None)
+    trace = recording.trace
+    zoneinfo = next((s.zoneinfo for s in recording.snapshots if s.zoneinfo), None)
+    types = next((s.pagetypeinfo for s in recording.snapshots if s.pagetypeinfo), None)
     zones = ZoneMap.of(zoneinfo)
     migratetypes = types.migratetypes if types else _NUMBERED_EVERYWHERE
     pageblock_order = types.pageblock_order if types else DEFAULT_PAGEBLOCK_ORDER
-    probed = all(_recorded(bundle, name) for name in _BOUNDARY_PROBES)
-    transactions, notes = _transactions(bundle, zones, pageblock_order, probed=probed)
+    probed = all(_recorded(recording, name) for name in _BOUNDARY_PROBES)
+    transactions, notes = _transactions(recording, zones, pageblock_order, probed=probed)
     return Measured(
-        free_pages=states.free_pages_table(bundle.snapshots),
-        pageblocks=states.pageblocks_table(bundle.snapshots),
-        pcp=states.pcp_table(bundle.snapshots),
-        boosts=states.boosts_table(bundle.snapshots),
-        vmstat=states.vmstat_table(bundle.snapshots),
+        free_pages=states.free_pages_table(recording.snapshots),
+        pageblocks=states.pageblocks_table(recording.snapshots),
+        pcp=states.pcp_table(recording.snapshots),
+        boosts=states.boosts_table(recording.snapshots),
+        vmstat=states.vmstat_table(recording.snapshots),
         fallbacks=events.fallbacks_table(
             trace, migratetypes=migratetypes, pageblock_order=pageblock_order
         ),
         outcomes=events.outcomes_table(
             trace,
             pmd_order=pageblock_order,
-            reclaim_recorded=_recorded(bundle, events.DIRECT_RECLAIM),
+            reclaim_recorded=_recorded(recording, events.DIRECT_RECLAIM),
         ),
         transactions_full=events.transactions_full_table(
             transactions, zones, migratetypes=migratetypes
@@ -138,22 +138,22 @@ def measure(bundle: Bundle, *, bin_ns: int = DEFAULT_BIN_NS) -> Measured:
         start_ns=trace.demand_span_ns[0],
         boundaries="kprobes" if probed else "inferred",
         contention=measured_contention(trace, zones),
-        unseen_sites=(*WITHOUT_EVENTS, *_unseen_direct_frees(bundle, probed=probed)),
-        notes=(*notes, *_notes(bundle, zones, has_types=types is not None)),
+        unseen_sites=(*WITHOUT_EVENTS, *_unseen_direct_frees(recording, probed=probed)),
+        notes=(*notes, *_notes(recording, zones, has_types=types is not None)),
     )
 
 
 def _transactions(
-    bundle: Bundle, zones: ZoneMap, pageblock_order: int, *, probed: bool
+    recording: Recording, zones: ZoneMap, pageblock_order: int, *, probed: bool
 ) -> tuple[Transactions, tuple[str, ...]]:
-    trace = bundle.trace
+    trace = recording.trace
     stream = allocator_stream(trace, with_probes=probed)
     if probed:
         transactions, notes = probed_transactions(stream, zones, trace.comms)
-        if _unseen_direct_frees(bundle, probed=True):
+        if _unseen_direct_frees(recording, probed=True):
             notes += (f"{_DIRECT_FREE_PROBE} was not recorded: direct frees are left out",)
         return transactions, notes
-    rules = replace(run_rules(bundle), pageblock_order=pageblock_order)
+    rules = replace(run_rules(recording), pageblock_order=pageblock_order)
     note = (
         "transactions are inferred from runs of events: no kprobes recorded; where the kernel "
         "drops the lock inside a drain is taken from its rules"
@@ -161,20 +161,20 @@ def _transactions(
     return inferred_transactions(stream, zones, trace.comms, rules), (note,)
 
 
-def _unseen_direct_frees(bundle: Bundle, *, probed: bool) -> tuple[str, ...]:
+def _unseen_direct_frees(recording: Recording, *, probed: bool) -> tuple[str, ...]:
     """With kprobes, frees into the buddy are those of a probe, which may not have been set."""
-    return ("direct_free",) if probed and not _recorded(bundle, _DIRECT_FREE_PROBE) else ()
+    return ("direct_free",) if probed and not _recorded(recording, _DIRECT_FREE_PROBE) else ()
 
 
-def _recorded(bundle: Bundle, name: str) -> bool:
+def _recorded(recording: Recording, name: str) -> bool:
     """A tracepoint that never fired leaves no table; the recorder's arguments still name it."""
-    return name in bundle.trace.tables or name in (bundle.meta.get("perf") or ())
+    return name in recording.trace.tables or name in (recording.meta.get("perf") or ())
 
 
-def run_rules(bundle: Bundle) -> RunRules:
+def run_rules(recording: Recording) -> RunRules:
     """How the recorded kernel batches its drains, by all that the recording shows of it."""
-    rules = recorded_rules(bundle, with_answers=True).rules
-    switch = bundle.meta.get("sysctl", {}).get("pcp_free_batched")
+    rules = recorded_rules(recording, with_answers=True).rules
+    switch = recording.meta.get("sysctl", {}).get("pcp_free_batched")
     return RunRules(
         every_removal_announced=rules.fallback_from_largest,
         free_batched=rules.free_batched if switch is None else switch != "0",
@@ -182,8 +182,8 @@ def run_rules(bundle: Bundle) -> RunRules:
     )
 
 
-def _notes(bundle: Bundle, zones: ZoneMap, *, has_types: bool) -> Iterator[str]:
-    trace = bundle.trace
+def _notes(recording: Recording, zones: ZoneMap, *, has_types: bool) -> Iterator[str]:
+    trace = recording.trace
     yield from trace.notes
     if trace.losses.total:
         yield _loss_note(trace)
@@ -196,10 +196,10 @@ def _notes(bundle: Bundle, zones: ZoneMap, *, has_types: bool) -> Iterator[str]:
             f"no pagetypeinfo: pageblock order {DEFAULT_PAGEBLOCK_ORDER} is assumed and "
             "migratetypes above HighAtomic have no name"
         )
-    if bundle.snapshots and trace.clock not in ("monotonic", ""):
+    if recording.snapshots and trace.clock not in ("monotonic", ""):
         yield f"events run on clock {trace.clock!r}: snapshot times do not line up with them"
     start, end = trace.span_ns
-    if bundle.snapshots and not any(start <= s.time_ns <= end for s in bundle.snapshots):
+    if recording.snapshots and not any(start <= s.time_ns <= end for s in recording.snapshots):
         yield "no snapshot was taken while events were recorded"
 
 

@@ -1,4 +1,4 @@
-"""Transactions as the kernel's own functions bound them: the kprobes of a bundle."""
+"""Transactions as the kernel's own functions bound them: the kprobes of a recording."""
 
 from __future__ import annotations
 

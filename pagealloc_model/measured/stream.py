@@ -11,7 +11,7 @@ from pagealloc_model.recording.trace.columns import Trace
 
 
 class Probe(IntEnum):
-    """Kprobe events of a bundle; they share `Stream.kind` with `Event`."""
+    """Kprobe events of a recording; they share `Stream.kind` with `Event`."""
 
     BULK_ALLOC = 10
     BULK_ALLOC_RETURN = 11

@@ -199,6 +199,7 @@ class Policy:
         source='S8.6; "mm: page_alloc: defrag_mode"',
         group=_PRESSURE,
         kind="bool",
+        elastic_only=True,
     )
     defrag_kswapd_assist: bool | None = setting(
         "wake_all_kswapds() reclaim_order",
@@ -206,6 +207,7 @@ class Policy:
         source='S8.6; "mm: page_alloc: defrag_mode kswapd/kcompactd assistance"',
         group=_PRESSURE,
         kind="bool",
+        elastic_only=True,
     )
     defrag_watermarks: bool | None = setting(
         "NR_FREE_PAGES_BLOCKS",
@@ -213,6 +215,7 @@ class Policy:
         source='S8.6; "mm: page_alloc: defrag_mode kswapd/kcompactd watermarks"',
         group=_PRESSURE,
         kind="bool",
+        elastic_only=True,
     )
     compact_gap: int | None = setting(
         "compact_gap() cap",
@@ -221,6 +224,7 @@ class Policy:
         group=_PRESSURE,
         unit="pages",
         maximum=1 << 12,
+        elastic_only=True,
     )
     extfrag_threshold: int | None = setting(
         "vm.extfrag_threshold",
@@ -231,6 +235,7 @@ class Policy:
         maximum=1000,
         step=10,
         default=500,
+        elastic_only=True,
     )
     compaction_proactiveness: int | None = setting(
         "vm.compaction_proactiveness",
@@ -241,6 +246,7 @@ class Policy:
         maximum=100,
         step=5,
         default=20,
+        elastic_only=True,
     )
     thp_defrag: str | None = setting(
         "/sys/kernel/mm/transparent_hugepage/defrag",
@@ -250,6 +256,7 @@ class Policy:
         kind=CHOICE,
         choices=("always", "defer", "defer+madvise", "madvise", "never"),
         default="madvise",
+        elastic_only=True,
     )
     highatomic_fastpath: bool | None = setting(
         "ALLOC_HIGHATOMIC in the fast path",
@@ -257,6 +264,7 @@ class Policy:
         source="S7.3",
         group=_HIGHATOMIC,
         kind="bool",
+        elastic_only=True,
     )
 
     def __post_init__(self) -> None:
@@ -345,6 +353,11 @@ class Policy:
 def field_kinds() -> dict[str, str]:
     """Policy field -> "int", "bool", "choice" or "nested"."""
     return {each.name: each.metadata["kind"] for each in fields(Policy)}
+
+
+def elastic_fields() -> tuple[str, ...]:
+    """Names of the policy's fields that only an elastic replay reads."""
+    return tuple(each.name for each in fields(Policy) if each.metadata.get("elastic_only"))
 
 
 def number_fields() -> tuple[str, ...]:

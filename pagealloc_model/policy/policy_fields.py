@@ -31,6 +31,7 @@ def setting(
     choices: tuple[str, ...] = (),
     starts_unset: bool = True,
     rule: str = "",
+    elastic_only: bool = False,
 ) -> Any:
     """A field of a policy dataclass with its metadata, see `Policy`.
 
@@ -48,6 +49,8 @@ def setting(
         choices: words allowed, of a CHOICE.
         starts_unset: the field's own default is None, "as recorded"; otherwise `default`.
         rule: field of `KernelRules` that decides where the policy is silent.
+        elastic_only: it acts through reclaim, compaction or the slow path in full, which a literal
+            replay repeats as recorded.
     """
     return field(
         default=None if starts_unset else default,
@@ -64,6 +67,7 @@ def setting(
             "kind": kind,
             "choices": choices,
             "rule": rule,
+            "elastic_only": elastic_only,
         },
     )
 

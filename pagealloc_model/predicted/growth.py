@@ -24,7 +24,7 @@ from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.trace.columns import Event, Trace
 
 if TYPE_CHECKING:
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
 
 SECTION_ORDER = 15
 """Deferred initialisation and hotplug work on whole sections: 128 MiB (x86-64, 4 KiB pages)."""
@@ -159,9 +159,9 @@ def _sections_needed(
     return np.concatenate([np.zeros(0, at.EVENT), *grown])
 
 
-def size_changes(bundle: Bundle) -> Iterator[str]:
+def size_changes(recording: Recording) -> Iterator[str]:
     """How zones' managed pages change from the first snapshot to the last, one line each."""
-    shown = [each for each in bundle.snapshots if each.zoneinfo is not None]
+    shown = [each for each in recording.snapshots if each.zoneinfo is not None]
     if len(shown) < 2:
         return
     sizes = [

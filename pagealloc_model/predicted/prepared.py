@@ -22,7 +22,7 @@ from pagealloc_model.recording.recorded_machine import (
 if TYPE_CHECKING:
     from pagealloc_model.allocator.core.initial import StartImage
     from pagealloc_model.predicted.demand.demand import Demand
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
     from pagealloc_model.recording.snapshot import Snapshot
 
 
@@ -57,20 +57,20 @@ class Imposed:
     prepared: Prepared
 
 
-_prepared: WeakKeyDictionary[Bundle, dict[tuple[object, ...], Prepared]] = WeakKeyDictionary()
+_prepared: WeakKeyDictionary[Recording, dict[tuple[object, ...], Prepared]] = WeakKeyDictionary()
 
 
 def prepare(
-    bundle: Bundle,
+    recording: Recording,
     rules: KernelRules,
     assumptions: Assumptions,
     seed: int,
     progress: Report | None = None,
 ) -> Prepared:
-    """Machine, demand and start image of a recording; kept while the bundle lives.
+    """Machine, demand and start image of a recording; kept while that lives.
 
     Args:
-        bundle: the recording.
+        recording: the recording.
         rules: the recorded kernel's.
         assumptions: ours.
         seed: for choices that nothing settles.
@@ -80,21 +80,21 @@ def prepare(
         UsageError: no snapshot, or no event inside the machine's zones.
         RecordingError: a file of the recording cannot be read.
     """
-    made = _prepared.setdefault(bundle, {})
+    made = _prepared.setdefault(recording, {})
     assumptions = replace(assumptions, elastic=ElasticAssumptions())
     key = (rules, assumptions, seed)
     if key not in made:
-        made[key] = _prepare(bundle, rules, assumptions, seed, progress)
+        made[key] = _prepare(recording, rules, assumptions, seed, progress)
     return made[key]
 
 
-def forget_prepared(bundle: Bundle) -> None:
+def forget_prepared(recording: Recording) -> None:
     """Let go of what was prepared of a recording; its next replay prepares it again."""
-    _prepared.pop(bundle, None)
+    _prepared.pop(recording, None)
 
 
 def _prepare(
-    bundle: Bundle,
+    recording: Recording,
     rules: KernelRules,
     assumptions: Assumptions,
     seed: int,
@@ -106,25 +106,25 @@ def _prepare(
     from pagealloc_model.predicted.start.start_counts import start_counts
 
     if assumptions.reclaim == "elastic":
-        return _prepare_elastic(bundle, rules, assumptions, seed, progress)
-    machine = with_touched_span(recorded_machine(bundle), bundle.trace)
+        return _prepare_elastic(recording, rules, assumptions, seed, progress)
+    machine = with_touched_span(recorded_machine(recording), recording.trace)
     if assumptions.start == "empty":
-        return _prepare_empty(bundle, machine, assumptions, progress)
-    early, snapshot = start_snapshots(bundle)
+        return _prepare_empty(recording, machine, assumptions, progress)
+    early, snapshot = start_snapshots(recording)
     during = None if snapshot is early else snapshot
-    demand = _demand(bundle, machine, assumptions, during, progress)
+    demand = _demand(recording, machine, assumptions, during, progress)
     image = calibrated_image(
         machine,
         demand,
-        start_counts(machine, snapshot, bundle.trace, early),
+        start_counts(machine, snapshot, recording.trace, early),
         StartFiles(
-            page_flags=bundle.kpageflags,
-            page_flags_at_ns=bundle.kpageflags_at_ns,
-            page_owner=bundle.page_owner,
+            page_flags=recording.kpageflags,
+            page_flags_at_ns=recording.kpageflags_at_ns,
+            page_owner=recording.page_owner,
         ),
         during,
         rules=rules,
-        policy=recorded_policy(bundle),
+        policy=recorded_policy(recording),
         assumptions=assumptions,
         seed=seed,
     )
@@ -133,7 +133,7 @@ def _prepare(
 
 
 def _prepare_empty(
-    bundle: Bundle, machine: Machine, assumptions: Assumptions, progress: Report | None
+    recording: Recording, machine: Machine, assumptions: Assumptions, progress: Report | None
 ) -> Prepared:
     from pagealloc_model.predicted.growth import grown_demand
     from pagealloc_model.predicted.start.empty_start import (
@@ -143,15 +143,15 @@ def _prepare_empty(
     )
 
     machine = idle_machine(machine)
-    image = empty_image(machine, bundle.kpageflags)
-    demand = _demand(bundle, machine, assumptions, None, progress)
+    image = empty_image(machine, recording.kpageflags)
+    demand = _demand(recording, machine, assumptions, None, progress)
     demand = grown_demand(machine, demand, image.block_types)
     demand = created_demand(machine, demand, assumptions)
     return Prepared(machine=machine, demand=demand, image=image)
 
 
 def _prepare_elastic(
-    bundle: Bundle,
+    recording: Recording,
     rules: KernelRules,
     assumptions: Assumptions,
     seed: int,
@@ -162,11 +162,11 @@ def _prepare_elastic(
     from pagealloc_model.predicted.start.elastic_start import lru_at_start
     from pagealloc_model.predicted.start.empty_start import created_demand
 
-    literal = prepare(bundle, rules, replace(assumptions, reclaim="literal"), seed, progress)
+    literal = prepare(recording, rules, replace(assumptions, reclaim="literal"), seed, progress)
     is_empty = assumptions.start == "empty"
-    early, snapshot = start_snapshots(bundle)
+    early, snapshot = start_snapshots(recording)
     during = None if is_empty or snapshot is early else snapshot
-    demand = _demand(bundle, literal.machine, assumptions, during, progress, seed)
+    demand = _demand(recording, literal.machine, assumptions, during, progress, seed)
     demand = grown_demand(literal.machine, demand, literal.image.block_types)
     if is_empty:
         demand = created_demand(literal.machine, demand, assumptions)
@@ -174,12 +174,12 @@ def _prepare_elastic(
         machine=literal.machine,
         demand=demand,
         image=literal.image,
-        lru=lru_at_start(literal.image.movable, bundle.kpageflags),
+        lru=lru_at_start(literal.image.movable, recording.kpageflags),
     )
 
 
 def _demand(
-    bundle: Bundle,
+    recording: Recording,
     machine: Machine,
     assumptions: Assumptions,
     start: Snapshot | None,
@@ -191,12 +191,12 @@ def _demand(
     from pagealloc_model.predicted.demand.realtime_tasks import realtime_tasks
 
     demand = resolve_demand(
-        bundle.trace,
+        recording.trace,
         machine,
         assumptions,
         start=start,
         seed=seed,
-        realtime=realtime_tasks(bundle),
+        realtime=realtime_tasks(recording),
         progress=progress,
     )
-    return with_ticks(demand, recorded_ticks(bundle.trace, bundle.meta, machine))
+    return with_ticks(demand, recorded_ticks(recording.trace, recording.meta, machine))

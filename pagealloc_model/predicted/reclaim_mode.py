@@ -3,18 +3,9 @@
 from __future__ import annotations
 
 from pagealloc_model.base.errors import PolicyError, UsageError
-from pagealloc_model.policy.policy import Assumptions, Policy
+from pagealloc_model.policy.policy import Assumptions, Policy, elastic_fields
 
-ELASTIC_SETTINGS = (
-    "defrag_mode",
-    "defrag_kswapd_assist",
-    "defrag_watermarks",
-    "compact_gap",
-    "extfrag_threshold",
-    "compaction_proactiveness",
-    "thp_defrag",
-    "highatomic_fastpath",
-)
+ELASTIC_SETTINGS = elastic_fields()
 """Policy fields that act through reclaim, compaction or the slow path in full."""
 
 

@@ -22,6 +22,7 @@ from pagealloc_model.base.sampling import bin_edges
 from pagealloc_model.base.version import __version__
 from pagealloc_model.base.working_arrays import GrowingArray, parts, working_arrays
 from pagealloc_model.measured.evidence.choice import RuleEvidence, choose_rules
+from pagealloc_model.methods import ReplayMethods
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted import elastic_tables
@@ -47,7 +48,7 @@ from pagealloc_model.recording.recorded_machine import effective_policy
 if TYPE_CHECKING:
     from pagealloc_model.allocator.hooks import Hooks
     from pagealloc_model.predicted.demand.demand import Demand
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
 
 STEP_EVENTS = 1 << 18
 
@@ -86,7 +87,7 @@ class Samples:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Replay:
+class Replay(ReplayMethods):
     """What the model predicts for one policy; tables are DataFrames, made on first use.
 
     Attributes:
@@ -230,7 +231,7 @@ class Replay:
 
 
 def replay(
-    recording: Bundle,
+    recording: Recording,
     policy: Policy | KernelBuild | None = None,
     *,
     rules: KernelRules | str | None = None,
@@ -250,7 +251,7 @@ def replay(
     recording. When vmstat ticks ran, if that was recorded, is demand; what they drained is not.
 
     Args:
-        recording: an opened bundle.
+        recording: an opened recording.
         policy: fields that differ from the recorded policy; or a kernel build, whose own code
             then takes the model's place from the start state on.
         rules: as `choose_rules` takes them. None takes those of the recorded kernel by its release
@@ -297,7 +298,7 @@ def replay(
             raise UsageError("only a literal replay by the model can have decisions imposed")
         prepared = imposed.prepared
     demand = prepared.demand
-    if build is not None:
+    if build is not None or assumptions.compaction == "requests":
         demand = replace(demand, events=as_requests(demand.events, prepared.machine))
     is_elastic = assumptions.reclaim == "elastic"
     effective = effective_policy(recording, asked, elastic=is_elastic)

@@ -18,7 +18,7 @@ from pagealloc_model.recording.recording import (
     PAGE_OWNER_FILES,
     SNAPSHOT_DIRECTORY,
     STORE_FILE,
-    Bundle,
+    Recording,
     open_recording,
     read_events,
 )
@@ -34,12 +34,12 @@ class ImportResult:
     """What an import made.
 
     Attributes:
-        path: the new bundle, or the event file alone.
+        path: the new recording, or the event file alone.
         event_file: the events in columnar form.
         events: page-allocator events in it.
         size: its bytes.
         source_size: bytes of the event file it was made from.
-        left_out: files of the source's bundle that do not come along.
+        left_out: files of the source that do not come along.
     """
 
     path: Path
@@ -74,7 +74,7 @@ def import_recording(
         RecordingError: the source cannot be read.
         UsageError: the destination exists or cannot be written.
     """
-    bundle = open_recording(source)
+    recording = open_recording(source)
     if destination.exists():
         raise UsageError(f"{destination} exists; give a new name with -o")
     alone = destination.suffix == _STORE_SUFFIX
@@ -84,11 +84,11 @@ def import_recording(
     except OSError as error:
         raise UsageError(f"{destination}: cannot be made ({error.strerror})") from None
     try:
-        events = _write_events(bundle, partial / STORE_FILE, compress, progress)
+        events = _write_events(recording, partial / STORE_FILE, compress, progress)
         if alone:
             (partial / STORE_FILE).rename(destination)
         else:
-            _copy_the_rest(bundle, partial)
+            _copy_the_rest(recording, partial)
             partial.chmod(0o755)
             partial.rename(destination)
     except OSError as error:
@@ -101,23 +101,23 @@ def import_recording(
         event_file=event_file,
         events=events,
         size=event_file.stat().st_size,
-        source_size=bundle.event_file.stat().st_size,
-        left_out=tuple(path.name for path in _the_rest(bundle)) if alone else (),
+        source_size=recording.event_file.stat().st_size,
+        left_out=tuple(path.name for path in _the_rest(recording)) if alone else (),
     )
 
 
-def _write_events(bundle: Bundle, path: Path, compress: bool, progress: Report | None) -> int:
+def _write_events(recording: Recording, path: Path, compress: bool, progress: Report | None) -> int:
     """Write the store; returns how many events it holds."""
     # Imported here, so that the command line's help needs no pyarrow.
     from pagealloc_model.recording.trace.store import store_source
     from pagealloc_model.recording.trace.store_write import write_store
 
-    event_file = bundle.event_file
+    event_file = recording.event_file
     if is_store(event_file):
         source = store_source(event_file)
     else:
         size = event_file.stat().st_size
-        source = StoreSource(file=event_file.name, size=size, sha256=bundle.sha256)
+        source = StoreSource(file=event_file.name, size=size, sha256=recording.sha256)
     trace = read_events(event_file, on_disk(path.parent), part_of(progress, 0, _READING))
     write_store(
         trace,
@@ -129,9 +129,9 @@ def _write_events(bundle: Bundle, path: Path, compress: bool, progress: Report |
     return len(trace)
 
 
-def _the_rest(bundle: Bundle) -> Iterator[Path]:
-    """What a bundle holds besides its events."""
-    if bundle.path.is_dir():
+def _the_rest(recording: Recording) -> Iterator[Path]:
+    """What a recording holds besides its events."""
+    if recording.path.is_dir():
         for name in (
             META_FILE,
             SNAPSHOT_DIRECTORY,
@@ -139,12 +139,12 @@ def _the_rest(bundle: Bundle) -> Iterator[Path]:
             KPAGEFLAGS_FILE,
             *PAGE_OWNER_FILES,
         ):
-            if (bundle.path / name).exists():
-                yield bundle.path / name
+            if (recording.path / name).exists():
+                yield recording.path / name
 
 
-def _copy_the_rest(bundle: Bundle, destination: Path) -> None:
-    for path in _the_rest(bundle):
+def _copy_the_rest(recording: Recording, destination: Path) -> None:
+    for path in _the_rest(recording):
         if path.is_dir():
             shutil.copytree(path, destination / path.name)
         else:

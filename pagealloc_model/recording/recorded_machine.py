@@ -11,7 +11,7 @@ from pagealloc_model.recording.recording import META_FILE
 from pagealloc_model.recording.topology import with_topology
 
 if TYPE_CHECKING:
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
     from pagealloc_model.recording.snapshot import Snapshot
 
 RECORDED_SYSCTLS = ("highatomic_gate_order", "pcp_free_batched", "watermark_boost_factor")
@@ -20,7 +20,7 @@ ELASTIC_SYSCTLS = ("defrag_mode", "extfrag_threshold", "compaction_proactiveness
 """Those that only an elastic replay reads."""
 
 
-def start_snapshots(bundle: Bundle) -> tuple[Snapshot, Snapshot]:
+def start_snapshots(recording: Recording) -> tuple[Snapshot, Snapshot]:
     """The snapshots that describe the start; no replay reads a later one.
 
     Returns:
@@ -30,39 +30,39 @@ def start_snapshots(bundle: Bundle) -> tuple[Snapshot, Snapshot]:
     Raises:
         UsageError: no snapshot has a usable zoneinfo, so the machine is unknown.
     """
-    usable = [snapshot for snapshot in bundle.snapshots if snapshot.zoneinfo is not None]
+    usable = [snapshot for snapshot in recording.snapshots if snapshot.zoneinfo is not None]
     if not usable:
         raise UsageError(
-            f"{bundle.path}: no snapshot with a usable zoneinfo, so zones, watermarks and per-CPU "
-            "limits are unknown and nothing can be replayed; record a bundle with snapshots"
+            f"{recording.path}: no snapshot with a usable zoneinfo, so zones, watermarks and "
+            "per-CPU limits are unknown and nothing can be replayed; record one with snapshots"
         )
-    first_event, last_event = bundle.trace.demand_span_ns
+    first_event, last_event = recording.trace.demand_span_ns
     before = [each for each in usable if each.time_ns <= first_event]
     during = [each for each in usable if first_event < each.time_ns <= last_event]
     early = before[-1] if before else (during or usable)[0]
     return early, (during[0] if during else early)
 
 
-def recorded_machine(bundle: Bundle) -> Machine:
+def recorded_machine(recording: Recording) -> Machine:
     """The machine as a recording's snapshots describe it at the start.
 
     Raises:
         UsageError: no usable snapshot, or a machine the model has no rules for.
         RecordingError: meta.json has cpu_nodes or node_distances that are no lists of numbers.
     """
-    snapshot, _ = start_snapshots(bundle)
+    snapshot, _ = start_snapshots(recording)
     types = snapshot.pagetypeinfo
-    factor = _sysctl(bundle, "watermark_scale_factor")
+    factor = _sysctl(recording, "watermark_scale_factor")
     machine = machine_from_zoneinfo(
         snapshot.zoneinfo,
         pageblock_order=types.pageblock_order if types else 9,
         migratetypes=types.migratetypes if types else DEFAULT_MIGRATETYPES,
         watermark_scale_factor=10 if factor is None else factor,
     )
-    return with_topology(machine, bundle.meta, bundle.path / META_FILE)
+    return with_topology(machine, recording.meta, recording.path / META_FILE)
 
 
-def recorded_policy(bundle: Bundle, sysctls: tuple[str, ...] = RECORDED_SYSCTLS) -> Policy:
+def recorded_policy(recording: Recording, sysctls: tuple[str, ...] = RECORDED_SYSCTLS) -> Policy:
     """The policy the recorded kernel ran, as far as these of meta.json's sysctls state it.
 
     Raises:
@@ -70,35 +70,37 @@ def recorded_policy(bundle: Bundle, sysctls: tuple[str, ...] = RECORDED_SYSCTLS)
     """
     values: dict[str, int | bool] = {}
     for name in sysctls:
-        value = _sysctl(bundle, name)
+        value = _sysctl(recording, name)
         if value is not None:
             values[name] = bool(value) if field_kinds()[name] == "bool" else value
     try:
         return Policy(**values)
     except PolicyError as error:
-        raise RecordingError(bundle.path / META_FILE, f"sysctl: {error}") from None
+        raise RecordingError(recording.path / META_FILE, f"sysctl: {error}") from None
 
 
-def effective_policy(bundle: Bundle, policy: Policy | None, *, elastic: bool = False) -> Policy:
+def effective_policy(
+    recording: Recording, policy: Policy | None, *, elastic: bool = False
+) -> Policy:
     """A policy with what it leaves "as recorded" filled in from the recording.
 
     Args:
-        bundle: the recording.
+        recording: the recording.
         policy: what is changed.
         elastic: fill in what an elastic replay reads as well.
     """
-    recorded = recorded_policy(bundle, RECORDED_SYSCTLS + ELASTIC_SYSCTLS * elastic)
+    recorded = recorded_policy(recording, RECORDED_SYSCTLS + ELASTIC_SYSCTLS * elastic)
     return recorded if policy is None else recorded.changed_by(policy)
 
 
-def _sysctl(bundle: Bundle, name: str) -> int | None:
+def _sysctl(recording: Recording, name: str) -> int | None:
     """A sysctl's recorded value, None if it was not recorded."""
-    text = bundle.meta.get("sysctl", {}).get(name)
+    text = recording.meta.get("sysctl", {}).get(name)
     if text is None:
         return None
     try:
         return int(text)
     except (TypeError, ValueError):
         raise RecordingError(
-            bundle.path / META_FILE, f"sysctl {name} is {text!r}, not a whole number"
+            recording.path / META_FILE, f"sysctl {name} is {text!r}, not a whole number"
         ) from None

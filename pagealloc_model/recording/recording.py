@@ -1,4 +1,4 @@
-"""Bundle: one recording of a machine, what it holds and what it lacks."""
+"""A recording of a machine: what it holds and what it lacks."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pagealloc_model.base.compressed import first_bytes
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.progress_bar import Report, progress
+from pagealloc_model.methods import RecordingMethods
 from pagealloc_model.recording.lock_profile import PROFILE_FILE, LockProfile, read_lock_profile
 from pagealloc_model.recording.proc.kallsyms import KernelSymbols, read_kallsyms
 from pagealloc_model.recording.proc.kpageflags import read_kpageflags
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pagealloc_model.base.column_space import NewArray
     from pagealloc_model.recording.trace.columns import Trace
 
-BUNDLE_VERSION = 1
+RECORDING_VERSION = 1
 EVENT_FILE = "perf.data"
 STORE_FILE = "events.arrow"
 EVENT_FILES = (*(f"{EVENT_FILE}{suffix}" for suffix in ("", ".gz", ".xz", ".zst")), STORE_FILE)
@@ -48,11 +49,11 @@ _WITHOUT_FILE = {
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Bundle:
+class Recording(RecordingMethods):
     """A recording; what is costly to read is read on first use and kept.
 
     Attributes:
-        path: the bundle's directory, or the event file where that is all there is.
+        path: the recording's directory, or the event file where that is all there is.
         name: short name for tables and figures.
         event_file: perf.data, `perf script` text, or the columnar form of either.
         meta: content of meta.json, {} without one; unknown keys are kept.
@@ -255,11 +256,11 @@ def recording_names() -> tuple[str, ...]:
     )
 
 
-def open_recording(path: str | Path) -> Bundle:
+def open_recording(path: str | Path) -> Recording:
     """Open a recording; events and snapshots are read on first use.
 
     Args:
-        path: a bundle's directory, a perf.data or `perf script` text (also as .gz, .xz or .zst),
+        path: a recording's directory, a perf.data or `perf script` text (also as .gz, .xz or .zst),
             the columnar form of one, or the name of a shipped recording such as "kbuild".
 
     Raises:
@@ -268,16 +269,16 @@ def open_recording(path: str | Path) -> Bundle:
     """
     found = _locate(path)
     if not found.is_dir():
-        return Bundle(path=found, name=_file_name(found), event_file=found)
+        return Recording(path=found, name=_file_name(found), event_file=found)
     event_file = _event_file(found)
     if event_file is None:
         raise RecordingError(
             found,
             f"is a directory without {EVENT_FILE}",
-            todo="give a bundle's directory or an event file",
+            todo="give a recording's directory or an event file",
         )
     snapshots, ignored = _find_snapshots(found / SNAPSHOT_DIRECTORY)
-    return Bundle(
+    return Recording(
         path=found,
         name=found.resolve().name,
         event_file=event_file,
@@ -288,7 +289,7 @@ def open_recording(path: str | Path) -> Bundle:
 
 
 def _event_file(directory: Path) -> Path | None:
-    """The event file of a bundle, None if there is none."""
+    """The event file of a recording, None if there is none."""
     files = (directory / name for name in EVENT_FILES)
     return next((file for file in files if file.is_file()), None)
 
@@ -354,10 +355,10 @@ def _check_meta(meta: object, path: Path, todo: str) -> None:
     version = meta.get("bundle_version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise RecordingError(path, f"bundle_version is {version!r}, not a version", todo=todo)
-    if version > BUNDLE_VERSION:
+    if version > RECORDING_VERSION:
         raise RecordingError(
             path,
-            f"bundle_version is {version}, this version reads up to {BUNDLE_VERSION}",
+            f"bundle_version is {version}, this version reads up to {RECORDING_VERSION}",
             todo="update pagealloc_model",
         )
     uname = meta.get("uname")

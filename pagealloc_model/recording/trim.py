@@ -17,6 +17,7 @@ import numpy as np
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.version import __version__
 from pagealloc_model.recording.anonymise import REMOVED, anonymise_meta
+from pagealloc_model.recording.anonymise_trace import anonymise_trace
 from pagealloc_model.recording.lock_profile import PROFILE_FILE
 from pagealloc_model.recording.recording import (
     KALLSYMS_FILE,
@@ -24,13 +25,13 @@ from pagealloc_model.recording.recording import (
     META_FILE,
     PAGE_OWNER_FILES,
     SNAPSHOT_DIRECTORY,
-    Bundle,
+    STORE_FILE,
+    Recording,
     open_recording,
 )
 from pagealloc_model.recording.trace.store_header import is_store
-from pagealloc_model.recording.trace.time_window import Window
+from pagealloc_model.recording.trace.time_window import Window, events_between
 from pagealloc_model.recording.trim_perf_data import PerfDataCut
-from pagealloc_model.recording.trim_store import StoreCut
 
 _NEVER = np.iinfo(np.int64).max
 _SECOND = 1_000_000_000
@@ -41,7 +42,7 @@ class TrimResult:
     """What a cut holds.
 
     Attributes:
-        path: the new bundle.
+        path: the new recording.
         window: the time kept.
         snapshots: snapshots kept.
         size: bytes of all its files.
@@ -55,7 +56,7 @@ class TrimResult:
     removed: tuple[str, ...]
 
 
-def trim_bundle(
+def trim_recording(
     source: Path,
     destination: Path,
     *,
@@ -66,15 +67,15 @@ def trim_bundle(
     compress: bool = True,
     keep_names: Collection[str] = (),
 ) -> TrimResult:
-    """Write the part of a recording that lies in a window as a bundle of its own.
+    """Write the part of a recording that lies in a window as one of its own.
 
     Snapshots inside the window are kept, with the last before and the first after it. The page
     flags and the page owners were read at the start, so they are kept only from there.
 
     Args:
-        source: a bundle, a perf.data file or its columnar form; not changed. The cut is of the same
-            form.
-        destination: the new bundle's directory, which must not exist.
+        source: a recording, a perf.data file or its columnar form; not changed. The cut is of
+            the same form.
+        destination: the new recording's directory, which must not exist.
         start_s: start of the window, seconds after the first page-allocator event; None: there.
         seconds: length of the window; None: to the end.
         events: end after this many page-allocator events instead.
@@ -87,17 +88,17 @@ def trim_bundle(
         RecordingError: the source is damaged, or holds neither perf.data nor its columnar form.
     """
     _check_arguments(destination, start_s, seconds, events)
-    bundle = open_recording(source)
-    is_columnar = is_store(bundle.event_file)
-    cut_events: CutEvents = StoreCut(bundle) if is_columnar else PerfDataCut(bundle)
-    window = _window(cut_events.times, bundle.name, start_s, seconds, events)
+    recording = open_recording(source)
+    is_columnar = is_store(recording.event_file)
+    cut_events: CutEvents = StoreCut(recording) if is_columnar else PerfDataCut(recording)
+    window = _window(cut_events.times, recording.name, start_s, seconds, events)
     command = (
-        f"trim_bundle({bundle.name!r}, {destination.name!r}, start_s={start_s}, seconds={seconds}, "
-        f"events={events}, anonymise={anonymise}, compress={compress}, "
+        f"trim_recording({recording.name!r}, {destination.name!r}, start_s={start_s}, "
+        f"seconds={seconds}, events={events}, anonymise={anonymise}, compress={compress}, "
         f"keep_names={tuple(keep_names)})"
     )
     names = keep_names if anonymise else None
-    return _Cut(bundle, cut_events.clock, window, anonymise, command).write(
+    return _Cut(recording, cut_events.clock, window, anonymise, command).write(
         destination, lambda directory: cut_events.write(directory, window, names, compress)
     )
 
@@ -116,7 +117,7 @@ class CutEvents(Protocol):
     def write(
         self, directory: Path, window: Window, keep_names: Collection[str] | None, compress: bool
     ) -> None:
-        """Write those in a window into a bundle's directory.
+        """Write those in a window into a recording's directory.
 
         With `keep_names`, names are removed, except for these and the usual ones.
         """
@@ -126,9 +127,9 @@ class _Cut:
     """Writes one cut, first under a temporary name."""
 
     def __init__(
-        self, bundle: Bundle, clock: str, window: Window, anonymise: bool, command: str
+        self, recording: Recording, clock: str, window: Window, anonymise: bool, command: str
     ) -> None:
-        self._bundle = bundle
+        self._recording = recording
         self._clock = clock
         self._window = window
         self._anonymise = anonymise
@@ -164,7 +165,7 @@ class _Cut:
 
     def _kept_snapshots(self) -> Iterator[Path]:
         """Directories of the snapshots in the window, the last before it and the first after."""
-        snapshots = self._bundle.snapshots
+        snapshots = self._recording.snapshots
         if not snapshots:
             return
         if self._clock != "monotonic":
@@ -181,15 +182,15 @@ class _Cut:
     def _copy_start_state(self, destination: Path) -> None:
         """Copy what was read just before recording: pages only if the cut begins there."""
         self._copy_profile(destination)
-        symbols = self._bundle.path / KALLSYMS_FILE
+        symbols = self._recording.path / KALLSYMS_FILE
         if symbols.is_file():
             if self._anonymise:
                 self._removed.append(f"{KALLSYMS_FILE}, which tells this boot's addresses")
             else:
                 _recompress(symbols, destination / KALLSYMS_FILE)
         for name in (KPAGEFLAGS_FILE, *PAGE_OWNER_FILES):
-            file = self._bundle.path / name
-            if not (self._bundle.path.is_dir() and file.is_file()):
+            file = self._recording.path / name
+            if not (self._recording.path.is_dir() and file.is_file()):
                 continue
             if not self._window.from_start:
                 self._removed.append(f"{name}, which is true only at the recording's start")
@@ -199,8 +200,8 @@ class _Cut:
                 _recompress(file, destination / name)
 
     def _copy_profile(self, destination: Path) -> None:
-        profile = self._bundle.path / PROFILE_FILE
-        if not (self._bundle.path.is_dir() and profile.is_file()):
+        profile = self._recording.path / PROFILE_FILE
+        if not (self._recording.path.is_dir() and profile.is_file()):
             return
         if self._window.from_start and self._window.to_end:
             shutil.copyfile(profile, destination / PROFILE_FILE)
@@ -208,7 +209,7 @@ class _Cut:
             self._removed.append(f"{PROFILE_FILE}, which is of the whole recording")
 
     def _write_meta(self, path: Path) -> None:
-        meta = dict(self._bundle.meta)
+        meta = dict(self._recording.meta)
         if self._anonymise:
             meta = anonymise_meta(meta)
         meta.setdefault("bundle_version", 1)
@@ -227,8 +228,8 @@ class _Cut:
     def _provenance(self, earlier: object) -> dict[str, Any]:
         window = self._window
         provenance: dict[str, Any] = {
-            "source": self._bundle.name,
-            "source_sha256": self._bundle.sha256,
+            "source": self._recording.name,
+            "source_sha256": self._recording.sha256,
             "window_ns": [window.begin_ns, window.end_ns],
             "window_starts_at_recording_start": window.from_start,
             "window_reaches_recording_end": window.to_end,
@@ -292,3 +293,35 @@ def _recompress(source: Path, destination: Path) -> None:
         shutil.copyfile(source, destination)
     else:
         destination.write_bytes(gzip.compress(content, compresslevel=9, mtime=0))
+
+
+class StoreCut:
+    """The columns of a store.
+
+    Raises:
+        RecordingError: the store is damaged.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self._trace = recording.trace
+
+    @property
+    def times(self) -> np.ndarray:
+        """Times of the page-allocator events, int64, ascending."""
+        return self._trace.time_ns
+
+    @property
+    def clock(self) -> str:
+        """The clock of all times."""
+        return self._trace.clock
+
+    def write(
+        self, directory: Path, window: Window, keep_names: Collection[str] | None, compress: bool
+    ) -> None:
+        """Write a store of the events in a window; see `trim.CutEvents`."""
+        from pagealloc_model.recording.trace.store_write import write_store
+
+        cut = events_between(self._trace, window)
+        if keep_names is not None:
+            cut = anonymise_trace(cut, keep_names)
+        write_store(cut, directory / STORE_FILE, source=None, compress=compress)

@@ -10,7 +10,7 @@ import numpy as np
 
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.recording.anonymise import anonymise_features, anonymise_records
-from pagealloc_model.recording.recording import EVENT_FILE, Bundle
+from pagealloc_model.recording.recording import EVENT_FILE, Recording
 from pagealloc_model.recording.trace.perf_data_write import COMPRESSION_LEVEL, write_perf_data
 from pagealloc_model.recording.trace.perf_file import Feature
 from pagealloc_model.recording.trace.perf_open import open_perf_file
@@ -40,8 +40,8 @@ class PerfDataCut:
         RecordingError: the file is damaged, or no perf.data.
     """
 
-    def __init__(self, bundle: Bundle) -> None:
-        self._file = open_perf_file(bundle.event_file)
+    def __init__(self, recording: Recording) -> None:
+        self._file = open_perf_file(recording.event_file)
         self._table = table = read_record_table(self._file)
         is_main = np.array([event is not None for event in table.layouts.events])
         self.times = np.sort(table.time_ns[(table.type == SAMPLE) & is_main[table.attr]])

@@ -12,13 +12,13 @@ from pagealloc_model.allocator.from_source.build import KernelBuild
 from pagealloc_model.allocator.hooks import are_compiled
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.text.layout import paragraph
-from pagealloc_model.policy.policy import Policy
+from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.replay import replay
 
 if TYPE_CHECKING:
     from pagealloc_model.allocator.hooks import Hooks
     from pagealloc_model.predicted.replay import Replay
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
 
 TABLES = ("free_pages", "pageblocks", "pcp", "lock", "transactions", "fallbacks", "outcomes")
 KNOWN_TO_MODEL = (4, 5)
@@ -48,12 +48,12 @@ def agreement_text(one: Replay, other: Replay) -> str:
 
 
 def hooks_and_policy_text(
-    recording: Bundle, hooks: Hooks, policy: Policy, *, compiles: bool = True
+    recording: Recording, hooks: Hooks, policy: Policy, *, compiles: bool = True
 ) -> str:
     """Whether functions of one's own and a policy of the model do the same to a recording.
 
     Args:
-        recording: an opened bundle.
+        recording: an opened recording.
         hooks: in place of mainline's decisions.
         policy: the model's.
         compiles: whether to compile kernels with the hooks; otherwise one line says what to do,
@@ -70,14 +70,14 @@ def hooks_and_policy_text(
 
 
 def patch_and_policy_text(
-    recording: Bundle, source: Path | str, patch: Path | str | None, policy: Policy
+    recording: Recording, source: Path | str, patch: Path | str | None, policy: Policy
 ) -> str:
     """Whether a patch to a kernel's source and a policy of the model do the same to a recording.
 
     Where there is no such source or no compiler, one line says so and what to do.
 
     Args:
-        recording: an opened bundle.
+        recording: an opened recording.
         source: kernel tree or tarball; the model replays under its rules.
         patch: text or file of a patch to it, None for the tree as it is.
         policy: the model's.
@@ -91,7 +91,8 @@ def patch_and_policy_text(
         kernel = replay(recording, build, rules=build.rules)
     except UsageError as error:
         return f"skipped: {error}"
-    model = replay(recording, policy, rules=build.rules)
+    assumptions = Assumptions(compaction="requests")
+    model = replay(recording, policy, rules=build.rules, assumptions=assumptions)
     said = [("code:   ", build.name), ("model:  ", f"{policy}, rules {build.rules.spelled()}")]
     lines = [paragraph(text, label=label) for label, text in said]
     return "\n".join([*lines, paragraph(agreement_text(model, kernel), label="")])

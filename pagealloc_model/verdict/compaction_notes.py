@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pagealloc_model.predicted.demand.demand import Demand
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
 
 MOVED = "pgmigrate_success"
 TABLE = "compaction:mm_compaction_migratepages"
 
 
-def compaction_notes(recording: Bundle, demand: Demand) -> Iterator[str]:
+def compaction_notes(recording: Recording, demand: Demand) -> Iterator[str]:
     """Say which pages that compaction took rest on less than the events of its scans.
 
     Args:
-        recording: an opened bundle.
+        recording: an opened recording.
         demand: what its replay asked for.
     """
     if demand.isolated_unseen:

@@ -16,27 +16,29 @@ from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.verdict.state_errors import ErrorRow, error_row, relative
 
 if TYPE_CHECKING:
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
 
 RANDOM_ARRIVAL = "arrivals at random"
 
 
-def recorded_lock_model(bundle: Bundle) -> LockModel:
+def recorded_lock_model(recording: Recording) -> LockModel:
     """Costs as on the recorded machine, tracing included, and its kind of spinlock."""
     return LockModel(
-        costs=recorded_costs(bundle),
+        costs=recorded_costs(recording),
         closed_loop=False,
-        unfair=has_paravirtual_spinlocks(bundle.trace),
+        unfair=has_paravirtual_spinlocks(recording.trace),
     )
 
 
-def contention_rows(bundle: Bundle, predicted: Replay, measured: Measured) -> Iterator[ErrorRow]:
+def contention_rows(
+    recording: Recording, predicted: Replay, measured: Measured
+) -> Iterator[ErrorRow]:
     """`contended_acquisitions` in all and by CPU; measured NaN where it cannot be known.
 
     Waits of functions the model has no site for, such as readers in /proc, are left out. Of a fair
     lock only waits behind another waiter are recorded (T8), so only those are counted.
     """
-    times = lock_times(predicted, recorded_lock_model(bundle))
+    times = lock_times(predicted, recorded_lock_model(recording))
     waits = measured.contention.waits
     waits = waits[waits["site"] != SITES[OTHER]]
     frame = times.acquisitions

@@ -18,7 +18,7 @@ from pagealloc_model.verdict.contention_errors import contention_rows
 from pagealloc_model.verdict.state_errors import ErrorRow, Scored, error_row, relative, state_rows
 
 if TYPE_CHECKING:
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
 
 NO_PCP = "no PCP"
 MEAN = "measured mean"
@@ -29,43 +29,45 @@ PCP_ORDER_MAX = 3
 
 
 def error_rows(
-    bundle: Bundle, predicted: Replay, measured: Measured, scored: Scored
+    recording: Recording, predicted: Replay, measured: Measured, scored: Scored
 ) -> pd.DataFrame:
     """All rows of the error table.
 
     Args:
-        bundle: for what was recorded, and what a machine without per-CPU lists would have moved.
+        recording: for what was recorded, and what a machine without per-CPU lists would have moved.
         predicted: the replay under the recorded policy.
         measured: the recording's tables.
         scored: both at the scored snapshots.
     """
     rows = [
         *state_rows(scored),
-        *_transaction_rows(bundle, predicted, measured),
-        _extfrag_row(bundle, predicted, measured),
+        *_transaction_rows(recording, predicted, measured),
+        _extfrag_row(recording, predicted, measured),
         *_placement_rows(predicted),
         _zone_row(predicted),
-        *contention_rows(bundle, predicted, measured),
+        *contention_rows(recording, predicted, measured),
         *_unknown_rows(measured),
     ]
     return pd.DataFrame(rows)
 
 
-def _was_recorded(bundle: Bundle, event: Event) -> bool:
+def _was_recorded(recording: Recording, event: Event) -> bool:
     """Whether an event's absence means that it did not happen: the recorder was asked for it."""
     names = [name for name, number in EVENT_NAMES.items() if number == event]
-    asked = bundle.meta.get("perf") or ()
-    return bundle.trace.count(event) > 0 or any(name in asked for name in names)
+    asked = recording.meta.get("perf") or ()
+    return recording.trace.count(event) > 0 or any(name in asked for name in names)
 
 
-def _transaction_rows(bundle: Bundle, predicted: Replay, measured: Measured) -> Iterator[ErrorRow]:
+def _transaction_rows(
+    recording: Recording, predicted: Replay, measured: Measured
+) -> Iterator[ErrorRow]:
     """Refills and drains: in all, by CPU, and bin by bin."""
-    trace = bundle.trace
+    trace = recording.trace
     for site, event, shown_by in (
         ("refill", Event.ALLOC, Event.ZONE_LOCKED),
         ("drain", Event.FREE, Event.PCPU_DRAIN),
     ):
-        known = _was_recorded(bundle, shown_by)
+        known = _was_recorded(recording, shown_by)
         real = measured.transactions_full.query("site == @site")
         model = predicted.transactions_full.query("site == @site")
         moved = (trace.event == event) & (trace.pfn >= 0) & (trace.order <= PCP_ORDER_MAX)
@@ -135,8 +137,8 @@ def _binned(site: str, measured: pd.DataFrame, predicted: pd.DataFrame) -> Itera
     )
 
 
-def _extfrag_row(bundle: Bundle, predicted: Replay, measured: Measured) -> ErrorRow:
-    known = _was_recorded(bundle, Event.EXTFRAG)
+def _extfrag_row(recording: Recording, predicted: Replay, measured: Measured) -> ErrorRow:
+    known = _was_recorded(recording, Event.EXTFRAG)
     real = float(measured.fallbacks["count"].sum()) if known else float("nan")
     model = float(predicted.fallbacks["count"].sum())
     return error_row(

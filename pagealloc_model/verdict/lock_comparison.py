@@ -15,7 +15,7 @@ from pagealloc_model.verdict.contention_errors import recorded_lock_model, shows
 from pagealloc_model.verdict.state_errors import relative
 
 if TYPE_CHECKING:
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
 
 KEYS = ["time_ns", "node", "zone", "cpu", "site"]
 SITES = (
@@ -151,12 +151,12 @@ def _ratio(amount: object, count: object) -> object:
 
 
 def compare_locks(
-    recording: Bundle, predicted: Replay | None = None, model: LockModel | None = None
+    recording: Recording, predicted: Replay | None = None, model: LockModel | None = None
 ) -> LockComparison:
     """Hold a replay's lock traffic against the recording's.
 
     Args:
-        recording: an opened bundle.
+        recording: an opened recording.
         predicted: a replay of it; None replays it under its own policy.
         model: how time passes; None for costs fitted to the recording, tracing included.
     """

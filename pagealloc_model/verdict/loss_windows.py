@@ -12,7 +12,7 @@ from pagealloc_model.recording.trace.columns import EVENT_NAMES
 from pagealloc_model.recording.trace.time_window import Window, events_between
 
 if TYPE_CHECKING:
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
     from pagealloc_model.recording.trace.columns import Trace
 
 MOST_LOST = 0.05
@@ -68,21 +68,21 @@ def lost_share(trace: Trace) -> float:
     return lost / max(lost + len(trace) + sum(others), 1)
 
 
-def loss_windows(bundle: Bundle) -> tuple[LossWindow, ...]:
+def loss_windows(recording: Recording) -> tuple[LossWindow, ...]:
     """All stretches between losses in time order; none if nothing was lost.
 
     Args:
-        bundle: an opened recording.
+        recording: an opened recording.
 
     Raises:
         RecordingError: the events cannot be read.
     """
-    trace = bundle.trace
+    trace = recording.trace
     losses = trace.losses
     if not losses.total:
         return ()
     first, last = trace.demand_span_ns
-    times = [each.time_ns for each in bundle.snapshots if each.zoneinfo is not None]
+    times = [each.time_ns for each in recording.snapshots if each.zoneinfo is not None]
     order = np.argsort(losses.start_ns, kind="stable")
     windows = []
     begin, from_start = first, True
@@ -107,24 +107,24 @@ def loss_windows(bundle: Bundle) -> tuple[LossWindow, ...]:
     return tuple(windows)
 
 
-def recording_between(bundle: Bundle, window: LossWindow) -> Bundle:
+def recording_between(recording: Recording, window: LossWindow) -> Recording:
     """Return the recording of one window, from its own snapshot on.
 
     After a loss that is the first one in the window: what came before it is left out. Page flags
     and owners were read before the recording: a window after a loss does without them.
 
     Args:
-        bundle: the whole recording.
+        recording: the whole recording.
         window: one of `loss_windows` that is usable.
 
     Raises:
         UsageError: it is not usable.
     """
     if window.unusable:
-        raise UsageError(f"{bundle.path}: {window}")
+        raise UsageError(f"{recording.path}: {window}")
     begin = window.begin_ns
     if not window.from_start:
-        described = (each.time_ns for each in bundle.snapshots if each.zoneinfo is not None)
+        described = (each.time_ns for each in recording.snapshots if each.zoneinfo is not None)
         begin = min(each for each in described if each >= begin)
     kept = Window(
         begin_ns=begin,
@@ -135,30 +135,30 @@ def recording_between(bundle: Bundle, window: LossWindow) -> Bundle:
     )
     inside = tuple(
         each
-        for each in bundle.snapshots
+        for each in recording.snapshots
         if (window.from_start or each.time_ns >= begin)
         and (window.to_end or each.time_ns < window.end_ns)
     )
-    part = replace(bundle, snapshots=inside)
+    part = replace(recording, snapshots=inside)
     # Where cached_property keeps what it has read.
-    part.__dict__["trace"] = events_between(bundle.trace, kept)
+    part.__dict__["trace"] = events_between(recording.trace, kept)
     if not window.from_start:
         part.__dict__["kpageflags"] = None
         part.__dict__["page_owner"] = None
     return part
 
 
-def refuse_if_lossy(bundle: Bundle) -> None:
+def refuse_if_lossy(recording: Recording) -> None:
     """Refuse figures for a whole recording that lost too much.
 
     Raises:
         UsageError: more than `MOST_LOST` of its events were lost.
     """
-    share = lost_share(bundle.trace)
+    share = lost_share(recording.trace)
     if share > MOST_LOST:
-        usable = sum(not each.unusable for each in loss_windows(bundle))
+        usable = sum(not each.unusable for each in loss_windows(recording))
         raise UsageError(
-            f"{bundle.path}: {share:.1%} of its events were lost, more than {MOST_LOST:.0%}, so no "
-            f"figure for the whole recording means anything; {usable} of its loss-free windows can "
-            "be validated (pagealloc validate does, pagealloc info lists them)"
+            f"{recording.path}: {share:.1%} of its events were lost, more than {MOST_LOST:.0%}, so "
+            f"no figure for the whole recording means anything; {usable} of its loss-free windows "
+            "can be validated (pagealloc validate does, pagealloc info lists them)"
         )

@@ -22,7 +22,7 @@ from pagealloc_model.recording.recorded_machine import recorded_machine
 
 if TYPE_CHECKING:
     from pagealloc_model.policy.policy import Assumptions, Policy
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
 
 EXTFRAG = "kmem:mm_page_alloc_extfrag"
 TYPES = ("Unmovable", "Movable", "Reclaimable", "HighAtomic")
@@ -47,11 +47,11 @@ Window = tuple[int, int]
 
 
 def pair_prediction(
-    off: Bundle,
-    on: Bundle,
+    off: Recording,
+    on: Recording,
     policy: Policy,
     assumptions: Assumptions,
-    alike: tuple[Bundle, ...] = (),
+    alike: tuple[Recording, ...] = (),
 ) -> pd.DataFrame:
     """Every quantity: recorded off and on, their spread, and "on" as predicted from "off".
 
@@ -72,10 +72,10 @@ def pair_prediction(
         PageallocError: a recording cannot be read or replayed.
     """
     _check_same_machine(off, on)
-    sides = [_recorded(bundle) for bundle in (off, on)]
+    sides = [_recorded(recording) for recording in (off, on)]
     spreads = [side.iloc[1:].drop(columns=[ADDED, FILL]).std(ddof=1) for side in sides]
     if len(alike) > 1:
-        wholes = pd.DataFrame([_recorded(bundle).iloc[0] for bundle in alike])
+        wholes = pd.DataFrame([_recorded(recording).iloc[0] for recording in alike])
         spreads.append(wholes.drop(columns=FILL).std(ddof=1))
     spread = pd.DataFrame(spreads).max().reindex(list(UNITS))
     span = off.trace.demand_span_ns
@@ -101,7 +101,7 @@ def pair_prediction(
     )
 
 
-def pair_text(off: Bundle, on: Bundle, policy: Policy, assumptions: Assumptions) -> str:
+def pair_text(off: Recording, on: Recording, policy: Policy, assumptions: Assumptions) -> str:
     """The same as text; where the two recordings are no pair, one line says so.
 
     Raises:
@@ -114,8 +114,8 @@ def pair_text(off: Bundle, on: Bundle, policy: Policy, assumptions: Assumptions)
     return table.round(2).to_string(index=False)
 
 
-def _check_same_machine(off: Bundle, on: Bundle) -> None:
-    machines = [recorded_machine(bundle) for bundle in (off, on)]
+def _check_same_machine(off: Recording, on: Recording) -> None:
+    machines = [recorded_machine(recording) for recording in (off, on)]
     memory = [[(zone.name, zone.present) for zone in each.zones] for each in machines]
     if machines[0].nr_cpus != machines[1].nr_cpus or memory[0] != memory[1]:
         raise RecordingError(
@@ -125,22 +125,22 @@ def _check_same_machine(off: Bundle, on: Bundle) -> None:
         )
 
 
-def _recorded(bundle: Bundle) -> pd.DataFrame:
+def _recorded(recording: Recording) -> pd.DataFrame:
     """Quantities of the whole recording, in the first row, and of each of its parts."""
-    measured = measure(bundle)
-    first, last = bundle.trace.demand_span_ns
+    measured = measure(recording)
+    first, last = recording.trace.demand_span_ns
     edges = np.linspace(first, last, PARTS + 1).astype(np.int64)
     windows = [(first, last), *zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)]
     block_order = next(
-        each.pagetypeinfo.pageblock_order for each in bundle.snapshots if each.pagetypeinfo
+        each.pagetypeinfo.pageblock_order for each in recording.snapshots if each.pagetypeinfo
     )
-    if EXTFRAG not in bundle.trace.tables:
+    if EXTFRAG not in recording.trace.tables:
         raise RecordingError(
-            bundle.name,
+            recording.name,
             f"a pair's fallbacks are compared by {EXTFRAG}, which was not recorded",
             todo="give a recording with it",
         )
-    times = np.asarray(bundle.trace.tables[EXTFRAG]["time_ns"], np.int64)
+    times = np.asarray(recording.trace.tables[EXTFRAG]["time_ns"], np.int64)
     rows = []
     for low, high in windows:
         events = int(((times >= low) & (times <= high)).sum())

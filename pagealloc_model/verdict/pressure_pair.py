@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from pagealloc_model.base.errors import UsageError
 from pagealloc_model.measured.measured import Measured, measure
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.prepared import forget_prepared
-from pagealloc_model.predicted.replay import replay
-from pagealloc_model.verdict.pressure_comparison import pressure_counters
+from pagealloc_model.predicted.replay import Replay, replay
 
 if TYPE_CHECKING:
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
 
 ELASTIC = Assumptions(reclaim="elastic")
 SPREADS = 2
@@ -32,7 +32,7 @@ ORDER = (
 )
 
 
-def counters_of_pair(off: Bundle, on: Bundle, same: Bundle, field: str) -> pd.DataFrame:
+def counters_of_pair(off: Recording, on: Recording, same: Recording, field: str) -> pd.DataFrame:
     """Counters of both recordings, and as predicted from each under both policies.
 
     Args:
@@ -51,15 +51,15 @@ def counters_of_pair(off: Bundle, on: Bundle, same: Bundle, field: str) -> pd.Da
         UsageError: a recording with fewer than two snapshots of vmstat.
     """
     columns: dict[str, pd.Series] = {}
-    for word, bundle in (("off", off), ("on", on)):
-        measured = measure(bundle)
+    for word, recording in (("off", off), ("on", on)):
+        measured = measure(recording)
         for side in (False, True):
             policy = Policy.from_settings({field: side})
-            predicted = replay(bundle, policy, assumptions=ELASTIC)
+            predicted = replay(recording, policy, assumptions=ELASTIC)
             found = pressure_counters(predicted, measured).set_index("name")
             columns[word] = found["measured"]
             columns[f"from_{word}_{'on' if side else 'off'}"] = found["predicted"]
-        forget_prepared(bundle)
+        forget_prepared(recording)
     columns["same"] = _changes(measure(same)).reindex(columns["off"].index)
     table = pd.DataFrame(columns).astype("Int64")
     spread = (table["off"] - table["same"]).abs()
@@ -86,3 +86,34 @@ def _changes(measured: Measured) -> pd.Series:
     """Change of each counter between the first and the last snapshot."""
     values = measured.vmstat.sort_values("time_ns").groupby("name")["value"]
     return values.last() - values.first()
+
+
+def pressure_counters(replay: Replay, measured: Measured) -> pd.DataFrame:
+    """Change of each counter that both sides have, between the recording's vmstat snapshots.
+
+    Args:
+        replay: an elastic one.
+        measured: of a recording that covers the same time, usually the same one.
+
+    Returns:
+        Columns name, measured, predicted; Int64.
+
+    Raises:
+        UsageError: a literal replay, or fewer than two snapshots with vmstat in its time.
+    """
+    if replay.assumptions.reclaim != "elastic":
+        raise UsageError("a literal replay has no reclaim of its own; use reclaim='elastic'")
+    predicted = replay.vmstat.pivot(index="time_ns", columns="name", values="value")
+    recorded = measured.vmstat.pivot(index="time_ns", columns="name", values="value")
+    inside = recorded.index[recorded.index.isin(predicted.index)]
+    if len(inside) < 2:
+        raise UsageError(f"{replay.name}: fewer than two snapshots of vmstat to compare with")
+    names = [name for name in replay.vmstat["name"].unique() if name in recorded.columns]
+    first, last = inside[0], inside[-1]
+    return pd.DataFrame(
+        {
+            "name": names,
+            "measured": (recorded.loc[last, names] - recorded.loc[first, names]).to_numpy(),
+            "predicted": (predicted.loc[last, names] - predicted.loc[first, names]).to_numpy(),
+        }
+    ).astype({"measured": "Int64", "predicted": "Int64"})

@@ -33,7 +33,7 @@ from pagealloc_model.verdict.state_errors import Scored, at_snapshots
 if TYPE_CHECKING:
     from pagealloc_model.allocator.from_source.build import KernelBuild
     from pagealloc_model.policy.kernel_rules import KernelRules
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
     from pagealloc_model.verdict.budget.budget import Budget
     from pagealloc_model.verdict.choices.placement import Placement
 
@@ -70,7 +70,7 @@ class Validation:
     """How far a prediction is from what the machine did.
 
     Attributes:
-        bundle: the recording.
+        recording: the recording.
         replay: the prediction under the recorded policy.
         measured: the recording's own tables.
         errors: metric, scope, measured, predicted, error, unit, null_model, null, null_error,
@@ -83,7 +83,7 @@ class Validation:
         not_modelled: what the model leaves out.
     """
 
-    bundle: Bundle
+    recording: Recording
     replay: Replay
     measured: Measured
     errors: pd.DataFrame
@@ -106,14 +106,14 @@ class Validation:
     def to_dict(self) -> dict[str, object]:
         """What `pagealloc validate --json` prints."""
         return {
-            "recording": self.bundle.name,
-            "kernel": self.bundle.release,
+            "recording": self.recording.name,
+            "kernel": self.recording.release,
             "rules": self.replay.rules.spelled(),
             "rule_evidence": [each.to_dict() for each in self.rule_evidence],
             "policy": self.replay.policy.given(),
             "start_state": list(self.replay.start_state),
-            "events": len(self.bundle.trace),
-            "lost": self.bundle.trace.losses.total,
+            "events": len(self.recording.trace),
+            "lost": self.recording.trace.losses.total,
             "orphan_frees": self.replay.divergence["orphan_frees"],
             "divergences": dict(self.replay.divergence),
             "metrics": _records(self.errors),
@@ -126,7 +126,7 @@ class Validation:
 
 
 def validate(
-    recording: Bundle,
+    recording: Recording,
     *,
     rules: KernelRules | str | None = None,
     assumptions: Assumptions | None = None,
@@ -141,7 +141,7 @@ def validate(
     Snapshots that describe the start are input, so only later ones are scored.
 
     Args:
-        recording: an opened bundle.
+        recording: an opened recording.
         rules: as `choose_rules` takes them.
         assumptions: None for the defaults.
         seed: for choices that nothing in the recording settles.
@@ -181,7 +181,7 @@ def validate(
 
 
 def validate_windows(
-    recording: Bundle,
+    recording: Recording,
     *,
     rules: KernelRules | str | None = None,
     assumptions: Assumptions | None = None,
@@ -205,7 +205,7 @@ def validate_windows(
 
 
 def _compared(
-    recording: Bundle, predicted: Replay, placement: Placement | None, report: Report
+    recording: Recording, predicted: Replay, placement: Placement | None, report: Report
 ) -> Validation:
     """Measure, and hold the prediction against it."""
     first, last = recording.trace.demand_span_ns
@@ -230,7 +230,7 @@ def _compared(
     if placement is not None:
         errors = pd.concat([errors, pd.DataFrame(placement.metric_rows())], ignore_index=True)
     return Validation(
-        bundle=recording,
+        recording=recording,
         replay=predicted,
         measured=measured,
         errors=errors,

@@ -13,6 +13,7 @@ from pagealloc_model.allocator.pressure.elastic import advance_elastic
 from pagealloc_model.allocator.pressure.pressure_state import with_pressure
 from pagealloc_model.policy.assumptions import Assumptions, ElasticAssumptions
 from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.policy.policy import elastic_fields
 from tests.allocator.elastic_state import put_on_list
 from tests.allocator.model_driver import FAR, model_policy, state_like
 from tests.allocator.model_dump import dump_state
@@ -59,11 +60,9 @@ class ElasticDriver:
             defrag_mode=oracle.policy.defrag_mode,
             defrag_kswapd_assist=options.assists,
             defrag_watermarks=options.block_watermarks,
-            compact_gap=options.compact_gap,
-            extfrag_threshold=options.extfrag_threshold,
             compaction_proactiveness=options.proactiveness,
-            highatomic_fastpath=options.highatomic_fastpath,
             thp_defrag=THP_SETTINGS[options.thp_bits],
+            **{name: getattr(options, name) for name in elastic_fields() if hasattr(options, name)},
         )
         literal = state_like(oracle, log_rows=LOG_ROWS)
         self.state = with_pressure(

@@ -28,8 +28,8 @@ FAULTS = (
     Fault(
         "moved pages to the head",
         "buddy",
-        "__add_to_free_list(m, zone, pfn, order, migratetype, True)",
-        "__add_to_free_list(m, zone, pfn, order, migratetype, False)",
+        "__add_to_free_list(m, zone, pfn, order, migratetype, True)\n            moved",
+        "__add_to_free_list(m, zone, pfn, order, migratetype, False)\n            moved",
     ),
     Fault(
         "splits are not counted",
@@ -45,7 +45,7 @@ FAULTS = (
         ('pfn += 1 << int(m.pages[pfn]["order"]) if int(m.pages[pfn]["where"]) == at.BUDDY else 1'),
         "pfn += 1",
     ),
-    Fault("full drains never go by batch", "pcp", "at.DRAINS_BATCH:", "at.DRAINS_BATCH + 1:"),
+    Fault("full drains never go by batch", "pcp_drain", "at.DRAINS_BATCH:", "at.DRAINS_BATCH + 1:"),
     Fault("refill one too many", "pcp", "while got < wanted:", "while got <= wanted:"),
     Fault(
         "refill to the head",
@@ -67,7 +67,7 @@ FAULTS = (
     ),
     Fault(
         "the low bound wins",
-        "arithmetic",
+        "pcp",
         "    if value >= high:\n        return high\n    return max(value, low)",
         "    return max(low, min(value, high))",
     ),
@@ -103,7 +103,7 @@ FAULTS = (
         "(1 if migratetype == at.MOVABLE else 0)",
         "0",
     ),
-    Fault("decay by a quarter", "pcp", "high - (high >> 3)", "high - (high >> 2)"),
+    Fault("decay by a quarter", "pcp_drain", "high - (high >> 3)", "high - (high >> 2)"),
     Fault(
         "free_count beyond its cap",
         "pcp",
@@ -145,26 +145,26 @@ FAULTS = (
     Fault(
         "movable requests claim from order 5 up",
         "fallback",
-        "if current < block_order // 2 and",
-        "if current < block_order // 2 + 1 and",
+        "if current < m.st[at.PAGEBLOCK_ORDER] // 2 and",
+        "if current < m.st[at.PAGEBLOCK_ORDER] // 2 + 1 and",
     ),
     Fault(
         "movable requests claim from order 3 up",
         "fallback",
-        "if current < block_order // 2 and",
-        "if current < block_order // 3 and",
+        "if current < m.st[at.PAGEBLOCK_ORDER] // 2 and",
+        "if current < m.st[at.PAGEBLOCK_ORDER] // 3 and",
     ),
     Fault(
         "NOFRAGMENT claims parts of blocks",
         "fallback",
-        "if flags & at.ALLOC_NOFRAGMENT and order < block_order:",
-        "if flags & at.ALLOC_NOFRAGMENT and order > block_order:",
+        "if flags & at.ALLOC_NOFRAGMENT and order < m.st[at.PAGEBLOCK_ORDER]:",
+        "if flags & at.ALLOC_NOFRAGMENT and order > m.st[at.PAGEBLOCK_ORDER]:",
     ),
     Fault(
         "every steal looks at the other steps again",
         "fallback",
-        "st[at.FALLBACK_MODE] = MODE_STEAL",
-        "st[at.FALLBACK_MODE] = MODE_NORMAL",
+        "return pfn, MODE_STEAL if pfn >= 0 else mode",
+        "return pfn, MODE_NORMAL if pfn >= 0 else mode",
     ),
     Fault(
         "stolen remainder changes its type",
@@ -259,31 +259,31 @@ FAULTS = (
     ),
     Fault(
         "boost stays when reclaim ends",
-        "watermark",
+        "kswapd_runs",
         "m.st[region + at.ZONE_BOOST] - m.st[region + at.ZONE_REMEMBERED_BOOST]",
         "m.st[region + at.ZONE_BOOST]",
     ),
     Fault(
         "kswapd sleeps through a boost",
-        "watermark",
+        "kswapd_runs",
         "if pgdat_watermark_boosted(m, node, highest_type) or not pgdat_balanced(",
         "if not pgdat_balanced(",
     ),
     Fault(
         "no last resort for atomics",
-        "request",
+        "zone_walk",
         "if pfn < 0 and flags & at.ALLOC_NON_BLOCK:",
         "if pfn < 0 and flags < 0:",
     ),
     Fault(
         "NOFRAGMENT is never dropped",
-        "request",
+        "zone_walk",
         "flags &= ~at.ALLOC_NOFRAGMENT\n            else:",
         "return -1\n            else:",
     ),
     Fault(
         "BELOW_HIGH is never set",
-        "request",
+        "zone_walk",
         "st[region + at.ZONE_BELOW_HIGH] = 1",
         "st[region + at.ZONE_BELOW_HIGH] = 0",
     ),
@@ -296,7 +296,7 @@ FAULTS = (
     Fault(
         "unreserve is forgotten",
         "request",
-        "unreserve_highatomic_pageblock(m, cpu, zonelist, migratetype)",
-        "pass",
+        "flags):\n        unreserve_highatomic_pageblock(m, ac, False)\n",
+        "flags):\n",
     ),
 )

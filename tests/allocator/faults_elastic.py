@@ -55,26 +55,26 @@ FAULTS_ELASTIC = (
     _fault(
         "direct reclaim frees a single cluster",
         "direct_reclaim",
-        "return freed >= pr.CLUSTER or ready or value_of(m, pr.RECLAIM_PRIORITY) < 0",
-        "return freed > 0 or ready or value_of(m, pr.RECLAIM_PRIORITY) < 0",
+        "if reclaimed >= pr.CLUSTER or ready:",
+        "if reclaimed > 0 or ready:",
     ),
     _fault(
         "reserves after reclaim",
-        "slow_path",
-        ("    if gfp_pfmemalloc_allowed(bits):\n        wake(m)"),
-        ("    if bits == 0:\n        wake(m)"),
+        "request",
+        "    if pfn < 0 and gfp_pfmemalloc_allowed(ac.bits):\n",
+        "    if pfn < 0 and ac.bits == 0:\n",
     ),
     _fault(
         "costly requests retry",
-        "slow_path",
-        ("    if is_costly and not (bits & pr.GFP_RETRY_MAYFAIL and gfp_compaction_allowed(m)):\n"),
-        "    if is_costly and not gfp_compaction_allowed(m):\n",
+        "request",
+        "return ac.bits & pr.GFP_RETRY_MAYFAIL != 0 and gfp_compaction_allowed(m, ac.bits)",
+        "return gfp_compaction_allowed(m, ac.bits)",
     ),
     _fault(
         "the last reserved block is kept from those who give up",
-        "slow_path",
-        "    m.st[word_at(m, pr.UNRESERVES)] = 1\n",
-        "    m.st[word_at(m, pr.UNRESERVES)] = (1 << m.st[at.PAGEBLOCK_ORDER]) + 1\n",
+        "request",
+        "return unreserve_highatomic_pageblock(m, ac, True)",
+        "return unreserve_highatomic_pageblock(m, ac, False)",
     ),
     _fault(
         "nothing is deferred",
@@ -115,7 +115,7 @@ FAULTS_ELASTIC = (
     _fault(
         "base pages from the beginning",
         "elastic_events",
-        "offset = left - 1 if left > 0 else 0",
-        "offset = (1 << order) - left if left > 0 else 0",
+        "for offset in range((1 << ac.order) - 1, -1, -1):",
+        "for offset in range(1 << ac.order):",
     ),
 )

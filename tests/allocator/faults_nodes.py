@@ -37,8 +37,8 @@ FAULTS_NODES = (
     ),
     Fault(
         "NOFRAGMENT matters more than the own node",
-        "request",
-        "elif drops_nofragment(m, flags) and is_on_another_node(m, zone, m.st[zonelist]):",
+        "zone_walk",
+        "elif drops_nofragment(m, flags) and is_on_another_node(m, zone, m.st[ac.zonelist]):",
         "elif flags < 0:",
     ),
     Fault(
@@ -49,27 +49,27 @@ FAULTS_NODES = (
     ),
     Fault(
         "nodes that kswapd works on are left out for good",
-        "request",
+        "zone_walk",
         "                skips_busy = False\n",
         "                skips_busy = True\n",
         presets=("6.18", "7.2"),
     ),
     Fault(
         "nodes that kswapd works on are not left out",
-        "request",
+        "zone_walk",
         "elif skips_busy and is_busy(m, zone):",
         "elif False and is_busy(m, zone):",
         presets=("6.18", "7.2"),
     ),
     Fault(
         "only the nearest node's kswapd wakes",
-        "watermark",
-        "        woken = node\n        zonelist += 1\n",
-        "        return\n",
+        "request",
+        "            woken = node\n            position += 1\n",
+        "            return\n",
     ),
     Fault(
         "kswapd concerns all zones of its node",
-        "watermark",
+        "kswapd_runs",
         (
             "return m.st[region + at.ZONE_MANAGED] > 0 and m.st[region + at.ZONE_TYPE] <= "
             "highest_type"
@@ -84,7 +84,7 @@ FAULTS_NODES = (
     ),
     Fault(
         "limits share a zone among all CPUs",
-        "state",
+        "pageset_sizes",
         "return machine.cpus_of_node(machine.nodes.index(zone.node)) or machine.nr_cpus",
         "return machine.nr_cpus",
     ),
@@ -102,13 +102,13 @@ FAULTS_NODES = (
     ),
     Fault(
         "local lists expire too",
-        "pcp",
+        "pcp_drain",
         ("        m.st[pcp + at.PCP_EXPIRE] = 0\n        return 0\n"),
         "        pass\n",
     ),
     Fault(
         "expiry empties the list",
-        "pcp",
+        "pcp_drain",
         "return min(count, m.st[pcp + at.PCP_BATCH])",
         "return count",
     ),
@@ -120,7 +120,7 @@ FAULTS_NODES = (
     ),
     Fault(
         "the threshold does not shrink under pressure",
-        "watermark",
+        "kswapd_runs",
         "st[region + at.ZONE_THRESHOLD_AWAKE]",
         "st[region + at.ZONE_THRESHOLD_ASLEEP]",
     ),
@@ -133,8 +133,8 @@ FAULTS_NODES = (
     Fault(
         "a refill is counted page by page",
         "counters",
-        "m.st[at.REFILLING] = m.st[at.RULE_REFILL_COUNTED_AT_END]",
-        "m.st[at.REFILLING] = 0",
+        "return m.st[at.RULE_REFILL_COUNTED_AT_END] != 0",
+        "return False",
         presets=("6.1",),
     ),
     Fault(
@@ -164,14 +164,14 @@ FAULTS_NODES = (
     Fault(
         "isolated pages count as free",
         "counters",
-        ("    if migratetype == m.st[at.ISOLATE]:\n        return\n    if m.st[at.REFILLING]:"),
-        "    if m.st[at.REFILLING]:",
+        "        return\n    account_total(m, zone, change)\n",
+        "        change += 0\n    account_total(m, zone, change)\n",
     ),
     Fault(
         "MEMALLOC waits for reclaim",
         "request",
-        "if bits & at.GFP_MEMALLOC and not bits & at.GFP_NOMEMALLOC:",
-        "if bits < 0:",
+        "return bits & at.GFP_MEMALLOC != 0 and not bits & at.GFP_NOMEMALLOC",
+        "return False",
     ),
     Fault(
         "every request that may reclaim does",

@@ -36,15 +36,15 @@ FAULTS_OWNERSHIP = (
     ),
     _fault(
         "recorded blocks lose their followers",
-        "recorded_blocks",
+        "ownership",
         "        m.st[owned_block_at(m, preceding) + own.BLOCK_NEXT] = following\n",
         "        m.st[owned_block_at(m, preceding) + own.BLOCK_NEXT] = -1\n",
     ),
     _fault(
         "recovered pages are plain",
         "owned_refill",
-        "put_refilled(m, zone, cpu, own.RECOVER, pfn, order, kind, at.MERGEABLE)",
-        "put_refilled(m, zone, cpu, own.RECOVER, pfn, order, kind, 0)",
+        "put_refilled(m, ac, zone, pfn, order, at.MERGEABLE)",
+        "put_refilled(m, ac, zone, pfn, order, 0)",
     ),
     _fault(
         "blocks of other types are recovered",
@@ -59,10 +59,10 @@ FAULTS_OWNERSHIP = (
         "return held + (1 << m.st[at.PAGEBLOCK_ORDER]) < limit",
     ),
     _fault(
-        "the fit test forgets what the refill has",
+        "the fit test forgets what the lists hold",
         "owned_refill",
-        "held = m.st[pcp + at.PCP_COUNT] + m.st[m.st[at.OWNERSHIP] + own.REFILL_PAGES]",
-        "held = m.st[pcp + at.PCP_COUNT]",
+        "held = m.st[pcp + at.PCP_COUNT]\n",
+        "held = 0\n",
     ),
     _fault(
         "chunks as large as a block",

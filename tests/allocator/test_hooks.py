@@ -15,7 +15,7 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.replay import advance
 from pagealloc_model.allocator.hooks import are_compiled
 from pagealloc_model.verdict.agreement import hooks_and_policy_text
-from tests.small_recordings import shipped_bundle, write_bundle
+from tests.small_recordings import shipped_recording, write_recording
 
 PROGRAM = """
 import sys
@@ -55,9 +55,9 @@ assert advance_with(limited) is not first, "numba compiles values of globals in"
 
 def test_hooks_decide_and_leave_the_model_s_kernels_alone(tmp_path: Path) -> None:
     """Uncompiled, as numba runs it too: compiling with hooks takes a minute."""
-    bundle = write_bundle(tmp_path / "small")
+    recording = write_recording(tmp_path / "small")
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(bundle)],
+        [sys.executable, "-c", PROGRAM, str(recording)],
         env=os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
@@ -69,9 +69,9 @@ def test_hooks_decide_and_leave_the_model_s_kernels_alone(tmp_path: Path) -> Non
 def test_a_kernel_build_takes_no_hooks(tmp_path: Path) -> None:
     (tmp_path / "mm").mkdir()
     (tmp_path / "mm" / "page_alloc.c").write_text("")
-    bundle = pm.open(write_bundle(tmp_path / "small"))
+    recording = pm.open(write_recording(tmp_path / "small"))
     with pytest.raises(pm.UsageError, match="change its source"):
-        pm.replay(bundle, pm.KernelBuild(tmp_path), hooks=pm.Hooks())
+        pm.replay(recording, pm.KernelBuild(tmp_path), hooks=pm.Hooks())
 
 
 def test_hooks_that_were_never_compiled_are_left_out_where_that_takes_too_long(
@@ -79,14 +79,14 @@ def test_hooks_that_were_never_compiled_are_left_out_where_that_takes_too_long(
 ) -> None:
     hooks = pm.Hooks(reserve=lambda order, reserved, managed: order * 7919 > reserved)
     assert not are_compiled(hooks)
-    bundle = pm.open(write_bundle(tmp_path / "small"))
-    said = hooks_and_policy_text(bundle, hooks, pm.Policy(), compiles=False)
+    recording = pm.open(write_recording(tmp_path / "small"))
+    said = hooks_and_policy_text(recording, hooks, pm.Policy(), compiles=False)
     assert said.startswith("skipped: not compiled yet")
 
 
 @pytest.mark.long
 def test_the_order_gate_as_a_hook_is_the_policy_of_that_name() -> None:
-    recording = shipped_bundle("highatomic_stock")
+    recording = shipped_recording("highatomic_stock")
     gate = pm.replay(recording, pm.Policy(highatomic_gate_order=3))
     hooks = pm.Hooks(reserve=lambda order, reserved, managed: order > 3)
     hooked = pm.replay(recording, hooks=hooks)

@@ -32,7 +32,7 @@ from tests.allocator.small_state import one_zone
 COUNTS_REFERENCES = b"NRT_incref"
 
 CALLEE = "pagealloc_model/allocator/core/buddy.py"
-EDIT = ("list_add_tail(pages, st, lst, pfn)\n", "list_add(pages, st, lst, pfn)\n")
+EDIT = ("list_add_tail(m.pages, m.st, lst, pfn)\n", "list_add(m.pages, m.st, lst, pfn)\n")
 """A change two calls below the entry point `place_buddies`, in another file."""
 
 EDITS_WITHOUT_EFFECT = {
@@ -51,7 +51,7 @@ EDIT_OF_A_CONSTANT = (
 
 PLACE_TWO_PAGES = """
 import numpy as np
-from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.initial import place_buddies
 from pagealloc_model.base.jit import entry_fingerprint
 from pagealloc_model.allocator.core.state import make_state
@@ -173,7 +173,7 @@ def test_a_fingerprint_reaches_all_that_is_compiled(
     loop = jit.entry(place_listed.py_func)
     listed = np.zeros(0, LISTED)
     state = make_state(one_zone(), KernelRules.preset("6.12"))
-    loop(state.pages, state.blocks, state.st, listed)
+    loop(state.arrays(), listed)
     library = next(iter(loop.overloads.values())).library
     compiled = {each.name for each in library._linking_libraries if isinstance(each, InnerLibrary)}
     reached: set[str] = set()
@@ -183,7 +183,7 @@ def test_a_fingerprint_reaches_all_that_is_compiled(
         return ""
 
     function_digest(loop, note)
-    assert {"push_tail", "list_index"} <= compiled <= reached
+    assert {"list_add_tail", "order_to_pindex"} <= compiled <= reached
 
 
 class Near(NamedTuple):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numba
 import numpy as np
 import pytest
 
-from pagealloc_model.base import jit
+from pagealloc_model.base import jit, one_program
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
 
@@ -67,3 +68,14 @@ def test_only_the_entry_point_can_be_called_from_elsewhere(
     assert inner.get_pointer_to_function("doubled") == 0
     with pytest.raises(TypeError, match="doubled: only kernels call it"):
         double(1)
+
+
+@pytest.mark.skipif(jit.PLAIN, reason="numba compiles in its own way")
+def test_a_function_that_moves_to_another_file_is_compiled_anew() -> None:
+    """Machine code on disk names the module in which it looks for globals."""
+    here, there = jit.inner(doubled), jit.inner(FunctionType(doubled.__code__, {}, "doubled"))
+    there.py_func.__module__ = "elsewhere"
+    there.py_func.__annotations__ = doubled.__annotations__
+    assert one_program.compiled_as(here) != one_program.compiled_as(there)
+    there.py_func.__module__ = doubled.__module__
+    assert one_program.compiled_as(here) == one_program.compiled_as(there)

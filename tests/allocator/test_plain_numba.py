@@ -20,7 +20,7 @@ if len(sys.argv) > 1:
 import numpy as np
 import pagealloc_model as pm
 from pagealloc_model.base import jit
-from pagealloc_model.allocator.initial import LISTED, place_buddies, place_listed
+from pagealloc_model.allocator.core.initial import LISTED, place_buddies, place_listed
 from pagealloc_model.allocator.core.state import make_state
 from pagealloc_model.recording.machine import Machine, Zone
 
@@ -32,10 +32,10 @@ state = make_state(Machine(zones=(zone,), nr_cpus=1), pm.KernelRules.preset("6.1
 state.blocks["migratetype"] = 1
 arrays = (state.pages, state.blocks, state.st)
 pfns = np.arange(0, 1024, 4, dtype=np.int32)
-place_buddies(*arrays, pfns, (pfns // 4 % 3).astype(np.int8))
+place_buddies(state.arrays(), pfns, (pfns // 4 % 3).astype(np.int8))
 listed = np.zeros(9, LISTED)
 listed["pfn"], listed["migratetype"] = np.arange(2048, 2057), np.arange(9) % 3
-place_listed(*arrays, listed)
+place_listed(state.arrays(), listed)
 digest = hashlib.sha256()
 for array in arrays:
     digest.update(array.tobytes())

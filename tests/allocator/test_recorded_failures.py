@@ -29,7 +29,7 @@ def after_a_failure(bits: int) -> Small:
     events["bits"] = at.GFP_DIRECT_RECLAIM | bits
     state = small.state
     places = np.full(1, -1, np.int32)
-    advance(state.pages, state.blocks, state.st, state.log, events, places, 0, 1, -1)
+    advance(state.arrays(places), events, 0, 1, -1)
     assert state.st[at.COUNT_RECORDED_FAILURE] == 1
     return small
 

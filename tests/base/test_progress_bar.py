@@ -15,7 +15,7 @@ from nbclient import NotebookClient
 
 from pagealloc_model.base import progress_bar
 from pagealloc_model.base.progress_bar import in_notebook, progress
-from tests.small_recordings import shipped_bundle
+from tests.small_recordings import shipped_recording
 
 NOTEBOOK_CELL = """
 from pagealloc_model.base import progress_bar
@@ -78,8 +78,8 @@ def test_reading_and_replaying_show_themselves(monkeypatch: pytest.MonkeyPatch) 
     stream = terminal(monkeypatch)
     import pagealloc_model as pm
 
-    bundle = pm.open(shipped_bundle("highatomic_gate3").path)
-    pm.replay(bundle)
+    recording = pm.open(shipped_recording("highatomic_gate3").path)
+    pm.replay(recording)
     assert "reading highatomic_gate3" in stream.getvalue()
     assert "replaying highatomic_gate3" in stream.getvalue()
 

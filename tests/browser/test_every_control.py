@@ -13,10 +13,10 @@ import pagealloc_model as pm
 from pagealloc_model.policy.policy import policy_settings
 from pagealloc_model.policy.policy_fields import Setting
 from pagealloc_model.predicted.reclaim_mode import literal_part
-from pagealloc_model.recording.recording import Bundle
+from pagealloc_model.recording.recording import Recording
 from tests.browser.explored_page import Drawn, ExploredPage
 from tests.browser.jupyter_lab import Lab, problems_of
-from tests.small_recordings import shipped_bundle
+from tests.small_recordings import shipped_recording
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 
@@ -41,14 +41,14 @@ class Moved:
 def test_two_values_of_every_control_draw_what_pm_replay_predicts_or_say_why_not(
     page: Page, lab: Lab, artefacts: Path
 ) -> None:
-    bundle = shipped_bundle(RECORDING)
+    recording = shipped_recording(RECORDING)
     problems = problems_of(page)
-    explored = ExploredPage(page, lab, bundle.path)
+    explored = ExploredPage(page, lab, recording.path)
     others: dict[str, Setting] = {}
     silent = []
     for name in policy_settings():
         others = put_in_place(explored, needed_by(name), others)
-        first, second = (moved(explored, bundle, name, others) for _ in range(2))
+        first, second = (moved(explored, recording, name, others) for _ in range(2))
         if first.drawn == second.drawn and not second.note.startswith("no effect here: "):
             silent.append(name)
         explored.give_back(name)
@@ -76,12 +76,14 @@ def put_in_place(
     return wanted
 
 
-def moved(explored: ExploredPage, bundle: Bundle, name: str, others: dict[str, Setting]) -> Moved:
+def moved(
+    explored: ExploredPage, recording: Recording, name: str, others: dict[str, Setting]
+) -> Moved:
     """Move a control; what is drawn is what `pm.replay` predicts, and so is what the code asks."""
     policy = pm.Policy.from_settings({**others, name: explored.move(name)})
     explored.wait_for(policy)
     replayed = literal_part(policy)
-    replay = pm.replay(bundle, replayed)
+    replay = pm.replay(recording, replayed)
     wanted = free_pages(replay)
     explored.wait_until_drawn({f"{key}/predicted:1": each for key, each in wanted.items()})
     drawn = explored.drawn()
@@ -89,7 +91,7 @@ def moved(explored: ExploredPage, bundle: Bundle, name: str, others: dict[str, S
     assert sum(of_candidate.pop("fallbacks/predicted:1")["x"]) == replay.fallbacks["count"].sum()
     left = [each["y"] for key, each in of_candidate.items() if key.partition("/")[0] not in wanted]
     assert not any(any(values) for values in left)
-    assert asked_by(explored.code(), bundle) == [replayed.given(), policy.given()]
+    assert asked_by(explored.code(), recording) == [replayed.given(), policy.given()]
     return Moved(drawn=of_candidate, note=explored.note())
 
 
@@ -103,23 +105,23 @@ def free_pages(replay: pm.Replay) -> dict[str, list[int]]:
     return found
 
 
-def asked_by(code: str, bundle: Bundle) -> list[dict[str, Setting]]:
+def asked_by(code: str, recording: Recording) -> list[dict[str, Setting]]:
     """Run the page's code, the replays left out; its candidates, replayed and explored."""
     asked: list[pm.Policy] = []
 
-    def explore(_: Bundle, *, base: pm.Policy, candidate: pm.Policy, tab: str) -> None:
+    def explore(_: Recording, *, base: pm.Policy, candidate: pm.Policy, tab: str) -> None:
         assert (base, tab) == (pm.Policy(), "fragmentation")
         asked.append(candidate)
 
-    def replay(_: Bundle, policy: pm.Policy) -> None:
+    def replay(_: Recording, policy: pm.Policy) -> None:
         asked.append(policy)
 
     lines = [line for line in code.splitlines() if not line.startswith(("import ", "print("))]
     stand_in = SimpleNamespace(open=pm.open, replay=replay, explore=explore, Policy=pm.Policy)
     names: dict[str, object] = {"pm": stand_in}
     exec("\n".join(lines), names)
-    assert isinstance(names["rec"], Bundle)
-    assert names["rec"].path == bundle.path
+    assert isinstance(names["rec"], Recording)
+    assert names["rec"].path == recording.path
     base, *candidates = asked
     assert base == pm.Policy()
     return [each.given() for each in candidates]

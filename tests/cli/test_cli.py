@@ -19,7 +19,7 @@ from pagealloc_model.cli.main import build_parser
 from pagealloc_model.cli.output import json_text, write_directory
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import policy_settings
-from tests.small_recordings import write_bundle
+from tests.small_recordings import write_recording
 
 COMMANDS = (
     "doctor",
@@ -162,7 +162,7 @@ def test_info_as_text_and_json(shipped: Shipped, capsys: Capture) -> None:
 
 
 def test_info_of_a_kernel_without_rules_says_so(tmp_path: Path, capsys: Capture) -> None:
-    path = str(write_bundle(tmp_path / "old", release="4.19.1"))
+    path = str(write_recording(tmp_path / "old", release="4.19.1"))
     assert main(["info", path]) == 0
     assert "older than the oldest" in capsys.readouterr().out
     assert main(["info", path, "--json"]) == 0

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pagealloc_model.measured.measured import Measured, measure
-from pagealloc_model.recording.recording import Bundle, open_recording
+from pagealloc_model.recording.recording import Recording, open_recording
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
 from tests.event_text import EventText
 from tests.recording.proc.samples_of import DIRECTORY
@@ -30,8 +30,8 @@ SCHEMA = {
 PAGE = 0x10000
 
 
-def write_recording(directory: Path, text: EventText, release: str, **meta: object) -> Bundle:
-    """A bundle of event text with one snapshot of a sample kernel."""
+def write_recording(directory: Path, text: EventText, release: str, **meta: object) -> Recording:
+    """A recording of event text with one snapshot of a sample kernel."""
     directory.mkdir()
     text.lines.insert(0, f"# os release : {release}.1")
     (directory / "perf.data").write_bytes(gzip.compress("\n".join(text.lines).encode() + b"\n"))
@@ -78,9 +78,9 @@ def test_a_bare_event_file_has_the_same_columns_and_says_what_it_lacks(tmp_path:
 
 
 def test_snapshot_tables_are_the_files(tmp_path: Path) -> None:
-    bundle = write_recording(tmp_path / "run", busy(), "6.12")
-    measured = measure(bundle)
-    types = bundle.snapshots[0].pagetypeinfo
+    recording = write_recording(tmp_path / "run", busy(), "6.12")
+    measured = measure(recording)
+    types = recording.snapshots[0].pagetypeinfo
     assert types is not None
     free = measured.free_pages.query("zone == 'Normal' and migratetype == 'HighAtomic'")
     assert free["buddies"].tolist() == [20, 28, 24, 20, 14, 9, 7, 2, 1, 1, 0]
@@ -130,8 +130,8 @@ def test_stalls_nobody_recorded_are_unknown(tmp_path: Path) -> None:
 
 
 def test_lock_bins_add_up_and_times_are_unknown(tmp_path: Path) -> None:
-    bundle = write_recording(tmp_path / "run", busy(), "6.12")
-    measured = measure(bundle, bin_ns=2_000)
+    recording = write_recording(tmp_path / "run", busy(), "6.12")
+    measured = measure(recording, bin_ns=2_000)
     assert measured.lock["acquisitions"].sum() == len(measured.transactions_full)
     assert measured.lock["objects"].sum() == measured.transactions_full["objects"].sum()
     assert ((measured.lock["time_ns"] - measured.start_ns) % 2_000 == 0).all()
@@ -159,9 +159,9 @@ def test_drain_holds_follow_release_and_switch(tmp_path: Path) -> None:
     assert drains("unbatched", "7.2", pcp_free_batched="0") == [100]
 
 
-def assert_sums_hold(bundle: Bundle, measured: Measured) -> None:
+def assert_sums_hold(recording: Recording, measured: Measured) -> None:
     """Every page that crossed the lock is in one transaction."""
-    trace = bundle.trace
+    trace = recording.trace
     full = measured.transactions_full
     by_site = full.groupby("site")["objects"].sum()
     drained = int(np.count_nonzero(trace.event == Event.PCPU_DRAIN))
@@ -176,29 +176,29 @@ def assert_sums_hold(bundle: Bundle, measured: Measured) -> None:
 
 @pytest.mark.parametrize("name", ["kbuild"])
 def test_sums_on_shipped_recordings(shipped: Callable[[str], Path], name: str) -> None:
-    bundle = open_recording(shipped(name))
-    assert_sums_hold(bundle, measure(bundle))
+    recording = open_recording(shipped(name))
+    assert_sums_hold(recording, measure(recording))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["xfree", "exit", "kbuild"])
 def test_sums_on_full_recordings(full_recording: Callable[[str], Path], name: str) -> None:
-    bundle = open_recording(full_recording(name))
-    assert_sums_hold(bundle, measure(bundle))
+    recording = open_recording(full_recording(name))
+    assert_sums_hold(recording, measure(recording))
 
 
 @pytest.mark.long
 def test_inference_is_near_the_truth_where_both_exist(
     full_recording: Callable[[str], Path],
 ) -> None:
-    bundle = open_recording(full_recording("highatomic_stock"))
-    truth = measure(bundle)
+    recording = open_recording(full_recording("highatomic_stock"))
+    truth = measure(recording)
     assert truth.boundaries == "kprobes"
-    tables = {k: v for k, v in bundle.trace.tables.items() if not k.startswith("pa:")}
-    arguments = [word for word in bundle.meta["perf"] if not word.startswith("pa:")]
-    attributes = {f.name: getattr(bundle, f.name) for f in fields(bundle)}
-    without = Bundle(**(attributes | {"meta": {**bundle.meta, "perf": arguments}}))
-    without.__dict__["trace"] = replace(bundle.trace, tables=tables)
+    tables = {k: v for k, v in recording.trace.tables.items() if not k.startswith("pa:")}
+    arguments = [word for word in recording.meta["perf"] if not word.startswith("pa:")]
+    attributes = {f.name: getattr(recording, f.name) for f in fields(recording)}
+    without = Recording(**(attributes | {"meta": {**recording.meta, "perf": arguments}}))
+    without.__dict__["trace"] = replace(recording.trace, tables=tables)
     guess = measure(without)
     assert guess.boundaries == "inferred"
     for site in ("refill", "drain"):
@@ -209,10 +209,10 @@ def test_inference_is_near_the_truth_where_both_exist(
 @pytest.mark.parametrize("probes", [(), ("pa:pcp_bulk_alloc", "pa:pcp_bulk_free")])
 def test_no_events_make_empty_tables(tmp_path: Path, probes: tuple[str, ...]) -> None:
     perf = [*probes, "pa:pcp_bulk_alloc_ret", "pa:free_one"]
-    bundle = write_recording(tmp_path / "run", busy(), "6.12", perf=perf)
+    recording = write_recording(tmp_path / "run", busy(), "6.12", perf=perf)
     none = np.zeros(0)
-    bundle.__dict__["trace"] = Trace(**dict.fromkeys(COLUMN_TYPES, none))
-    measured = measure(bundle)
+    recording.__dict__["trace"] = Trace(**dict.fromkeys(COLUMN_TYPES, none))
+    measured = measure(recording)
     for name in ("transactions_full", "transactions", "lock", "fallbacks", "outcomes"):
         assert list(getattr(measured, name).columns) == SCHEMA[name].split()
         assert not len(getattr(measured, name))

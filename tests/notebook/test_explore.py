@@ -17,19 +17,19 @@ from pagealloc_model.show import figures
 from pagealloc_model.show.figures.pageblock_map import LEVELS, shade
 from pagealloc_model.show.figures.palette import MIGRATETYPES
 from tests.show.grey import READABLE, contrast, luminance
-from tests.small_recordings import write_bundle
+from tests.small_recordings import write_recording
 
 PATIENCE_S = 120
 
 
 @pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> pm.Bundle:
-    return pm.open(write_bundle(tmp_path_factory.mktemp("explored") / "small"))
+def recording(tmp_path_factory: pytest.TempPathFactory) -> pm.Recording:
+    return pm.open(write_recording(tmp_path_factory.mktemp("explored") / "small"))
 
 
 @pytest.fixture(scope="module")
-def explorer(bundle: pm.Bundle) -> RecordingExplorer:
-    return explore(bundle)
+def explorer(recording: pm.Recording) -> RecordingExplorer:
+    return explore(recording)
 
 
 def traces(explorer: RecordingExplorer) -> dict[str, list[float]]:
@@ -61,12 +61,12 @@ def test_groups_open_and_close(explorer: RecordingExplorer) -> None:
 
 
 def test_base_and_candidate_are_those_of_pm_replay(
-    bundle: pm.Bundle, explorer: RecordingExplorer
+    recording: pm.Recording, explorer: RecordingExplorer
 ) -> None:
     explorer.controls.values["pcp_batch"].value = 2
     settle(explorer)
     for lane, policy in enumerate((pm.Policy(), pm.Policy(pcp_batch=2))):
-        table = pm.replay(bundle, policy).free_pages
+        table = pm.replay(recording, policy).free_pages
         for order, rows in table.groupby("order"):
             wanted = rows.groupby("time_ns")["pages"].sum()
             assert traces(explorer)[f"{order}/predicted:{lane}"] == list(wanted)
@@ -85,7 +85,7 @@ def two_values(control: ipywidgets.ValueWidget) -> tuple[object, object]:
 @pytest.mark.long
 @pytest.mark.parametrize("name", policy_settings())
 def test_two_values_of_every_control_draw_what_pm_replay_predicts_or_say_why_not(
-    name: str, bundle: pm.Bundle, explorer: RecordingExplorer
+    name: str, recording: pm.Recording, explorer: RecordingExplorer
 ) -> None:
     drawn = []
     for value in two_values(explorer.controls.values[name]):
@@ -95,7 +95,7 @@ def test_two_values_of_every_control_draw_what_pm_replay_predicts_or_say_why_not
         assert 'role="alert"' not in explorer.status.value
         if name in ELASTIC_SETTINGS:
             assert "acts through reclaim and compaction, which are" in explorer.status.value
-        replay = pm.replay(bundle, literal_part(policy))
+        replay = pm.replay(recording, literal_part(policy))
         for order, rows in replay.free_pages.groupby("order"):
             wanted = list(rows.groupby("time_ns")["pages"].sum())
             assert traces(explorer)[f"{order}/predicted:1"] == wanted
@@ -149,26 +149,26 @@ def test_the_candidate_can_become_the_base(explorer: RecordingExplorer) -> None:
     settle(explorer)
 
 
-def test_the_text_reproduces_the_state(bundle: pm.Bundle) -> None:
+def test_the_text_reproduces_the_state(recording: pm.Recording) -> None:
     question = Question(
         base=pm.Policy(), candidate=pm.Policy(pcp_batch=2), window=(0.0, 0.5), tab="pcp"
     )
     names: dict[str, object] = {}
-    code = as_python(bundle, question).replace("(0.0, 0.5)", "None")
+    code = as_python(recording, question).replace("(0.0, 0.5)", "None")
     exec(code.replace("print", "str"), names)
     again = explore(
-        bundle, base=question.base, candidate=question.candidate, window=None, tab="pcp"
+        recording, base=question.base, candidate=question.candidate, window=None, tab="pcp"
     )
     assert again.question.candidate == question.candidate
     assert names["candidate"].asked_policy == question.candidate
 
 
 def test_settings_that_a_literal_replay_refuses_are_left_to_the_explorer(
-    bundle: pm.Bundle,
+    recording: pm.Recording,
 ) -> None:
     asked = pm.Policy(pcp_batch=2, defrag_mode=True)
     question = Question(base=pm.Policy(), candidate=asked, window=None, tab="pcp")
-    replayed, _, again = as_python(bundle, question).splitlines()[4:]
+    replayed, _, again = as_python(recording, question).splitlines()[4:]
     assert replayed == "candidate = pm.replay(rec, pm.Policy(pcp_batch=2))"
     assert "candidate=pm.Policy(pcp_batch=2, defrag_mode=True)" in again
     assert literal_part(asked) == pm.Policy(pcp_batch=2)
@@ -185,10 +185,10 @@ def test_an_option_of_what_is_off_says_so(explorer: RecordingExplorer) -> None:
     settle(explorer)
 
 
-def test_nested_settings_are_written_so_that_they_can_be_read_back(bundle: pm.Bundle) -> None:
+def test_nested_settings_are_written_so_that_they_can_be_read_back(recording: pm.Recording) -> None:
     nested = pm.Policy.parse(["pageblock_ownership=pcp_buddy", "ownership.fit_test=always"])
     question = Question(base=pm.Policy(), candidate=nested, window=None, tab="pcp")
-    line = as_python(bundle, question).splitlines()[4]
+    line = as_python(recording, question).splitlines()[4]
     expression = line.partition("rec, ")[2][:-1]
     assert eval(expression, {"pm": pm}) == nested
 
@@ -218,20 +218,20 @@ def test_errors_appear_in_the_widget_and_the_next_value_recovers(
     assert "shown: base as recorded" in explorer.status.value
 
 
-def test_a_candidate_given_from_the_start_is_not_snapped(bundle: pm.Bundle) -> None:
+def test_a_candidate_given_from_the_start_is_not_snapped(recording: pm.Recording) -> None:
     policy = pm.Policy(pcp_high_min=65)
-    slider = explore(bundle, candidate=policy).controls.values["pcp_high_min"]
+    slider = explore(recording, candidate=policy).controls.values["pcp_high_min"]
     assert slider.value == 65
     assert (slider.value - slider.min) % slider.step == 0
 
 
-def test_an_unknown_tab_is_refused(bundle: pm.Bundle) -> None:
+def test_an_unknown_tab_is_refused(recording: pm.Recording) -> None:
     with pytest.raises(pm.UsageError, match="fragmentation, pageblocks"):
-        explore(bundle, tab="nonsense")
+        explore(recording, tab="nonsense")
 
 
-def test_a_map_accounts_for_every_page(bundle: pm.Bundle) -> None:
-    replay = pm.replay(bundle)
+def test_a_map_accounts_for_every_page(recording: pm.Recording) -> None:
+    replay = pm.replay(recording)
     table = pageblock_map(replay.final)
     free = replay.free_pages[replay.free_pages["time_ns"] == replay.samples.time_ns[-1]]
     assert table["free_pages"].sum() == free["pages"].sum()

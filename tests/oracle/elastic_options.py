@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
+
+
+def switch() -> Any:
+    """No kernel function: declare an option that is off, and that scenarios turn on by chance.
+
+    It has the name of the policy's field.
+    """
+    return field(default=False, metadata={"switch": True})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +101,7 @@ class ElasticOptions:
     proactiveness: int = 20
     assists: bool = False
     block_watermarks: bool = False
-    highatomic_fastpath: bool = False
+    highatomic_fastpath: bool = switch()
     thp_bits: int | None = None
     rules: CompactionRules = CompactionRules()
 

@@ -7,10 +7,11 @@ import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.policy.policy import Assumptions
+from pagealloc_model.predicted import Checkpoints
 from pagealloc_model.predicted.checkpoints import CHUNK, Checkpoint, changes
 from pagealloc_model.predicted.replay import Replay
 from tests.predicted.test_prediction import assert_identical
-from tests.small_recordings import shipped_bundle
+from tests.small_recordings import shipped_recording
 
 
 def assert_same_state(one: Replay, other: Replay) -> None:
@@ -22,55 +23,55 @@ def assert_same_state(one: Replay, other: Replay) -> None:
 @pytest.mark.parametrize("name", ["kbuild", "highatomic_stock"])
 @pytest.mark.parametrize("policy", [pm.Policy(), pm.Policy(pcp_batch=7)])
 def test_a_resumed_window_is_the_one_from_the_start(name: str, policy: pm.Policy) -> None:
-    bundle, kept = shipped_bundle(name), pm.Checkpoints()
+    recording, kept = shipped_recording(name), Checkpoints()
     for window in ((1.0, 2.0), (1.0, 2.5), (1.7, 2.0), (1.2, 1.5)):
-        resumed = pm.replay(bundle, policy, window=window, checkpoints=kept)
-        whole = pm.replay(bundle, policy, window=window)
+        resumed = pm.replay(recording, policy, window=window, checkpoints=kept)
+        whole = pm.replay(recording, policy, window=window)
         assert_identical(resumed, whole)
         assert_same_state(resumed, whole)
     assert len(kept) == 3
 
 
 def test_an_elastic_replay_resumes() -> None:
-    bundle, kept = shipped_bundle("highatomic_stock"), pm.Checkpoints()
+    recording, kept = shipped_recording("highatomic_stock"), Checkpoints()
     assumptions = Assumptions(reclaim="elastic")
     for end in (1.2, 1.4):
         window = (1.0, end)
-        resumed = pm.replay(bundle, assumptions=assumptions, window=window, checkpoints=kept)
-    whole = pm.replay(bundle, assumptions=assumptions, window=window)
+        resumed = pm.replay(recording, assumptions=assumptions, window=window, checkpoints=kept)
+    whole = pm.replay(recording, assumptions=assumptions, window=window)
     assert_identical(resumed, whole)
     assert_same_state(resumed, whole)
 
 
 def test_resuming_replays_only_what_follows() -> None:
-    bundle, kept = shipped_bundle("kbuild"), pm.Checkpoints()
+    recording, kept = shipped_recording("kbuild"), Checkpoints()
     shares: list[float] = []
-    pm.replay(bundle, window=(2.0, 2.5), checkpoints=kept, progress=shares.append)
+    pm.replay(recording, window=(2.0, 2.5), checkpoints=kept, progress=shares.append)
     before = min(shares)
     shares.clear()
-    pm.replay(bundle, window=(2.0, 3.0), checkpoints=kept, progress=shares.append)
+    pm.replay(recording, window=(2.0, 3.0), checkpoints=kept, progress=shares.append)
     assert min(shares) > before
 
 
 def test_another_policy_or_seed_starts_anew() -> None:
-    bundle, kept = shipped_bundle("highatomic_stock"), pm.Checkpoints()
+    recording, kept = shipped_recording("highatomic_stock"), Checkpoints()
     window = (1.0, 1.5)
-    pm.replay(bundle, window=window, checkpoints=kept)
+    pm.replay(recording, window=window, checkpoints=kept)
     for changed in ({"policy": pm.Policy(pcp_batch=7)}, {"seed": 1}, {"rules": "6.1"}):
-        found = pm.replay(bundle, window=window, checkpoints=kept, **changed)
-        assert_identical(found, pm.replay(bundle, window=window, **changed))
+        found = pm.replay(recording, window=window, checkpoints=kept, **changed)
+        assert_identical(found, pm.replay(recording, window=window, **changed))
     assert len(kept) == 4
 
 
 def test_only_what_changed_is_kept() -> None:
-    bundle, kept = shipped_bundle("highatomic_stock"), pm.Checkpoints()
-    replay = pm.replay(bundle, window=(1.0, 1.5), checkpoints=kept)
+    recording, kept = shipped_recording("highatomic_stock"), Checkpoints()
+    replay = pm.replay(recording, window=(1.0, 1.5), checkpoints=kept)
     assert replay.final is not None
     assert 0 < kept.nbytes < replay.final.pages.nbytes / 4
 
 
 def test_those_used_last_stay() -> None:
-    kept = pm.Checkpoints(room=3 * CHUNK)
+    kept = Checkpoints(room=3 * CHUNK)
     before, after = np.zeros(CHUNK, np.uint8), np.ones(CHUNK, np.uint8)
     of = changes(before, after)
     for time in (1, 2):

@@ -16,7 +16,7 @@ from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.demand.decay_ticks import TICK_EVENT, TICK_FILTER
 from pagealloc_model.predicted.replay import Replay, replay
 from tests.predicted.test_no_peeking import TABLES, blinded
-from tests.small_recordings import NORMAL, TimedEvents, small_machine, write_bundle
+from tests.small_recordings import NORMAL, TimedEvents, small_machine, write_recording
 
 PAGES = 1200
 TICKS_US = (500, 123_456, *range(10_000, 30_000, 1_000))
@@ -42,7 +42,7 @@ def ticked_events(*, after_us: tuple[int, ...], answers: bool = False) -> TimedE
 
 
 def replayed(directory: Path, events: TimedEvents, words: list[str]) -> Replay:
-    return replay(pm.open(write_bundle(directory, events, perf=words)))
+    return replay(pm.open(write_recording(directory, events, perf=words)))
 
 
 def decay_times(result: Replay) -> list[int]:
@@ -73,9 +73,9 @@ def test_work_that_need_not_be_the_tick_is_not_taken_for_it(tmp_path: Path) -> N
 def test_recorded_ticks_are_no_answers(tmp_path: Path) -> None:
     """What the allocator did may be deleted; the ticks stay, and nothing moves."""
     events = ticked_events(after_us=TICKS_US, answers=True)
-    bundle = pm.open(write_bundle(tmp_path / "full", events, perf=["--filter", TICK_FILTER]))
-    full, blind = replay(bundle), replay(blinded(bundle))
-    assert len(blinded(bundle).trace) < len(bundle.trace)
+    recording = pm.open(write_recording(tmp_path / "full", events, perf=["--filter", TICK_FILTER]))
+    full, blind = replay(recording), replay(blinded(recording))
+    assert len(blinded(recording).trace) < len(recording.trace)
     assert decay_times(full)
     for name in TABLES:
         assert getattr(full, name).equals(getattr(blind, name))

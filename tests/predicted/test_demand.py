@@ -24,7 +24,7 @@ from tests.small_recordings import (
     END_PFN,
     EVENTS_BEGIN_NS,
     TimedEvents,
-    shipped_bundle,
+    shipped_recording,
     small_machine,
 )
 
@@ -456,13 +456,13 @@ def test_the_parts_that_are_compared_have_all_coincidences() -> None:
 def test_a_long_recording_is_worked_on_in_files(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bundle = shipped_bundle(name)
-    machine = recorded_machine(bundle)
-    whole = resolve_demand(bundle.trace, machine)
+    recording = shipped_recording(name)
+    machine = recorded_machine(recording)
+    whole = resolve_demand(recording.trace, machine)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(working_arrays, "ROWS_IN_MEMORY", 0)
     monkeypatch.setattr(working_arrays, "ROWS_TOGETHER", 9973)
-    made = resolve_demand(bundle.trace, machine)
+    made = resolve_demand(recording.trace, machine)
     assert isinstance(backing(made.events), mmap.mmap)
     assert_same_demand(made, whole)
     # Growth takes the same path: a third of the blocks become memory that comes later.

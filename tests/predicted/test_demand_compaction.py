@@ -11,7 +11,7 @@ from pagealloc_model.predicted.demand.compaction_captures import captured_reques
 from pagealloc_model.predicted.demand.compaction_demand import as_requests, isolations
 from pagealloc_model.predicted.demand.demand import Demand, resolve_demand
 from pagealloc_model.predicted.prepared import recorded_machine
-from tests.small_recordings import TimedEvents, shipped_bundle, small_machine
+from tests.small_recordings import TimedEvents, shipped_recording, small_machine
 
 PAGE = 0x1000
 THP = "GFP_TRANSHUGE"
@@ -149,11 +149,13 @@ def test_after_giving_way_only_what_succeeds_at_once_was_captured(tmp_path: Path
 
 def test_frees_beyond_allocations_on_a_real_machine_are_what_compaction_took() -> None:
     """An elastic replay, which compacts itself, does not take them."""
-    bundle = shipped_bundle("highatomic_gate3")
-    demand = resolve_demand(bundle.trace, recorded_machine(bundle))
+    recording = shipped_recording("highatomic_gate3")
+    demand = resolve_demand(recording.trace, recorded_machine(recording))
     assert demand.isolated_pages == int(
-        bundle.trace.tables["compaction:mm_compaction_fast_isolate_freepages"]["nr_taken"].sum()
+        recording.trace.tables["compaction:mm_compaction_fast_isolate_freepages"]["nr_taken"].sum()
     )
-    elastic = resolve_demand(bundle.trace, recorded_machine(bundle), Assumptions(reclaim="elastic"))
+    elastic = resolve_demand(
+        recording.trace, recorded_machine(recording), Assumptions(reclaim="elastic")
+    )
     assert not np.isin(elastic.events["operation"], (at.ISOLATE_FREE, at.CAPTURE)).any()
     assert demand.captured and not elastic.captured

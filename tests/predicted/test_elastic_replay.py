@@ -13,20 +13,21 @@ import pagealloc_model as pm
 from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.allocator.pressure.pressure_invariants import broken_pieces
 from pagealloc_model.measured.recorded_costs import recorded_reclaim_ns
-from pagealloc_model.verdict.pressure_comparison import pressure_counters
+from pagealloc_model.policy import ElasticAssumptions
+from pagealloc_model.verdict.pressure_pair import pressure_counters
 
 
 @pytest.fixture(scope="module")
-def stock(shipped: Callable[[str], Path]) -> pm.Bundle:
+def stock(shipped: Callable[[str], Path]) -> pm.Recording:
     return pm.open(str(shipped("highatomic_stock")))
 
 
-def replayed(bundle: pm.Bundle, *, seed: int = 0, **elastic: int) -> pm.Replay:
-    assumed = pm.Assumptions(reclaim="elastic", elastic=pm.ElasticAssumptions(**elastic))
-    return pm.replay(bundle, assumptions=assumed, seed=seed)
+def replayed(recording: pm.Recording, *, seed: int = 0, **elastic: int) -> pm.Replay:
+    assumed = pm.Assumptions(reclaim="elastic", elastic=ElasticAssumptions(**elastic))
+    return pm.replay(recording, assumptions=assumed, seed=seed)
 
 
-def test_the_state_is_sound_at_the_end(stock: pm.Bundle) -> None:
+def test_the_state_is_sound_at_the_end(stock: pm.Recording) -> None:
     replay = replayed(stock)
     assert replay.final is not None
     assert broken_invariants(replay.final) == []
@@ -34,42 +35,42 @@ def test_the_state_is_sound_at_the_end(stock: pm.Bundle) -> None:
     assert replay.divergence["dropped_frees"] > 0
 
 
-def test_the_same_seed_gives_the_same_tables(stock: pm.Bundle) -> None:
+def test_the_same_seed_gives_the_same_tables(stock: pm.Recording) -> None:
     first, second = replayed(stock), replayed(stock)
     pd.testing.assert_frame_equal(first.vmstat, second.vmstat)
     np.testing.assert_array_equal(first.places, second.places)
 
 
-def test_counters_stand_beside_the_kernels(stock: pm.Bundle) -> None:
-    table = pressure_counters(replayed(stock), pm.measure(stock)).set_index("name")
+def test_counters_stand_beside_the_kernels(stock: pm.Recording) -> None:
+    table = pressure_counters(replayed(stock), stock.measure()).set_index("name")
     assert table.loc["pgsteal_kswapd", "predicted"] > 0
     assert table.loc["pgscan_kswapd", "measured"] > 0
     assert {"compact_stall", "thp_fault_fallback", "allocstall_movable"} <= set(table.index)
 
 
-def test_a_slow_kswapd_leaves_more_to_direct_reclaim(stock: pm.Bundle) -> None:
+def test_a_slow_kswapd_leaves_more_to_direct_reclaim(stock: pm.Recording) -> None:
     cost = recorded_reclaim_ns(stock.trace)
     assert cost is not None
     changes = [
-        pressure_counters(replay, pm.measure(stock)).set_index("name")["predicted"]
+        pressure_counters(replay, stock.measure()).set_index("name")["predicted"]
         for replay in (replayed(stock), replayed(stock, reclaim_free_ns=cost))
     ]
     assert changes[1]["pgsteal_direct"] > changes[0]["pgsteal_direct"]
     assert changes[1]["pgsteal_kswapd"] < changes[0]["pgsteal_kswapd"]
 
 
-def test_a_literal_replay_has_no_counters_of_its_own(stock: pm.Bundle) -> None:
+def test_a_literal_replay_has_no_counters_of_its_own(stock: pm.Recording) -> None:
     with pytest.raises(pm.UsageError, match="reclaim='elastic'"):
-        pressure_counters(pm.replay(stock), pm.measure(stock))
+        pressure_counters(pm.replay(stock), stock.measure())
 
 
-def test_outcomes_are_known(stock: pm.Bundle) -> None:
+def test_outcomes_are_known(stock: pm.Recording) -> None:
     table = replayed(stock).outcomes.set_index("order")
     assert table.loc[0, "asked"] == table.loc[0, "succeeded"] + table.loc[0, "failed"]
     assert table["stalled"].sum() > 0
 
 
-def test_policies_are_compared_in_what_only_it_knows(stock: pm.Bundle) -> None:
+def test_policies_are_compared_in_what_only_it_knows(stock: pm.Recording) -> None:
     assumed = pm.Assumptions(reclaim="elastic")
     never = pm.replay(stock, pm.Policy(thp_defrag="never"), assumptions=assumed)
     rows = pm.compare(replayed(stock), never).rows.set_index("metric")

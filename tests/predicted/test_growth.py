@@ -21,10 +21,10 @@ from tests.small_recordings import (
     NORMAL,
     TimedEvents,
     busy_events,
-    shipped_bundle,
+    shipped_recording,
     small_machine,
     start_free,
-    write_bundle,
+    write_recording,
     write_snapshot,
 )
 
@@ -33,8 +33,8 @@ SECTION = 1 << SECTION_ORDER
 
 
 def prepared(path: Path, assumptions: Assumptions | None = None) -> Prepared:
-    bundle = pm.open(path)
-    return prepare(bundle, recorded_rules(bundle).rules, assumptions or Assumptions(), 0)
+    recording = pm.open(path)
+    return prepare(recording, recorded_rules(recording).rules, assumptions or Assumptions(), 0)
 
 
 def managed(replay: pm.Replay) -> int:
@@ -53,7 +53,7 @@ def test_pages_handed_over_behind_the_zone_make_it_grow(tmp_path: Path) -> None:
     for index in range(3):
         events.free(END_PFN + 1024 * index, order=10)
     events.alloc(END_PFN + 512, order=9, gfp="GFP_TRANSHUGE", migratetype=1)
-    path = write_bundle(tmp_path / "grown", events)
+    path = write_recording(tmp_path / "grown", events)
     made = prepared(path)
     assert made.demand.grown_pages == 3 * 1024
     assert made.demand.outside == 0
@@ -74,7 +74,7 @@ def test_pages_taken_behind_the_zone_bring_their_section(tmp_path: Path) -> None
     events.wait(100)
     events.alloc(END_PFN + 4096 + 7)
     events.alloc(END_PFN + 700)
-    made = prepared(write_bundle(tmp_path / "section", events))
+    made = prepared(write_recording(tmp_path / "section", events))
     assert made.machine.zones[1].end_pfn == SECTION
     assert made.demand.grown_pages == SECTION - END_PFN
     grown = made.demand.events[made.demand.events["operation"] == at.GROW]
@@ -88,11 +88,11 @@ def test_pages_taken_behind_the_zone_bring_their_section(tmp_path: Path) -> None
 
 
 def test_memory_the_start_knows_does_not_grow(tmp_path: Path) -> None:
-    made = prepared(write_bundle(tmp_path / "whole"))
+    made = prepared(write_recording(tmp_path / "whole"))
     assert made.demand.grown_pages == 0
     assert not (made.demand.events["operation"] == at.GROW).any()
     for name in ("kbuild", "highatomic_gate3"):
-        assert pm.replay(shipped_bundle(name)).divergence["grown_pages"] == 0
+        assert pm.replay(shipped_recording(name)).divergence["grown_pages"] == 0
 
 
 def test_no_more_than_as_much_again_is_taken_for_memory(tmp_path: Path) -> None:
@@ -108,31 +108,31 @@ def test_no_more_than_as_much_again_is_taken_for_memory(tmp_path: Path) -> None:
 
 
 def test_changed_sizes_are_reported(tmp_path: Path) -> None:
-    path = write_bundle(tmp_path / "sizes")
+    path = write_recording(tmp_path / "sizes")
     assert list(size_changes(pm.open(path))) == []
     late = write_snapshot(path, AFTER_NS, start_free()) / "zoneinfo"
     text = late.read_text()
     start = text.index("Normal")
     late.write_text(text[:start] + text[start:].replace("managed  8192", "managed  9216", 1))
     line = "zone Normal grew from 8192 to 9216 managed pages during the recording"
-    bundle = pm.open(path)
-    assert list(size_changes(bundle)) == [line]
-    assert describe_recording(bundle)["zone_sizes"] == [line]
-    assert f"memory     {line}" in recording_text(bundle)
-    assert line in pm.validate(bundle).notes
+    recording = pm.open(path)
+    assert list(size_changes(recording)) == [line]
+    assert describe_recording(recording)["zone_sizes"] == [line]
+    assert f"memory     {line}" in recording_text(recording)
+    assert line in pm.validate(recording).notes
     late.write_text(text[:start] + text[start:].replace("managed  8192", "managed  4096", 1))
     assert "shrank from 8192 to 4096" in next(size_changes(pm.open(path)))
 
 
 def test_an_empty_start_has_every_managed_page_free(tmp_path: Path) -> None:
-    made = prepared(write_bundle(tmp_path / "empty"), EMPTY)
+    made = prepared(write_recording(tmp_path / "empty"), EMPTY)
     assert made.image.free.sum() == END_PFN
     assert not len(made.image.listed) and not len(made.image.allocated_pfn)
     assert any(line.startswith("empty: all") for line in made.image.origin)
 
 
 def test_what_an_empty_machine_frees_is_allocated_at_the_beginning(tmp_path: Path) -> None:
-    path = write_bundle(tmp_path / "created", busy_events())
+    path = write_recording(tmp_path / "created", busy_events())
     recorded, made = prepared(path), prepared(path, EMPTY)
     count = len(recorded.demand.at_start)
     assert count > 0 and not len(made.demand.at_start)
@@ -146,7 +146,7 @@ def test_what_an_empty_machine_frees_is_allocated_at_the_beginning(tmp_path: Pat
 
 
 def test_an_empty_machine_begins_at_its_smallest_limits(tmp_path: Path) -> None:
-    path = write_bundle(tmp_path / "limits")
+    path = write_recording(tmp_path / "limits")
     for directory in (path / "snapshots").iterdir():
         text = (directory / "zoneinfo").read_text()
         (directory / "zoneinfo").write_text(text.replace("high: 60", "high: 200"))
@@ -155,10 +155,10 @@ def test_an_empty_machine_begins_at_its_smallest_limits(tmp_path: Path) -> None:
 
 
 def test_holes_that_page_flags_show_stay_holes() -> None:
-    bundle = shipped_bundle("highatomic_gate3")
-    image = prepare(bundle, recorded_rules(bundle).rules, EMPTY, 0).image
-    assert bundle.kpageflags is not None
-    nopage = np.flatnonzero(bundle.kpageflags[: len(image.free)] & np.uint64(1 << 20))
+    recording = shipped_recording("highatomic_gate3")
+    image = prepare(recording, recorded_rules(recording).rules, EMPTY, 0).image
+    assert recording.kpageflags is not None
+    nopage = np.flatnonzero(recording.kpageflags[: len(image.free)] & np.uint64(1 << 20))
     assert not image.free[nopage].any()
 
 

@@ -16,7 +16,7 @@ from pagealloc_model.base import working_arrays
 from pagealloc_model.cli.replay import TABLES
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Trace
 from pagealloc_model.recording.trace.store_write import write_store
-from tests.small_recordings import shipped_bundle
+from tests.small_recordings import shipped_recording
 
 OTHERS = ("kbuild", "highatomic_stock", "highatomic_gate3")
 SHIPPED = ("xfree", *(pytest.param(each, marks=pytest.mark.long) for each in OTHERS))
@@ -48,10 +48,10 @@ print(len(recording.trace), run.transactions["transactions"].sum(), len(run.free
 def test_a_replay_in_files_is_the_one_in_memory(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bundle = shipped_bundle(name)
-    expected = pm.replay(bundle, pm.Policy(pcp_batch=31))
+    recording = shipped_recording(name)
+    expected = pm.replay(recording, pm.Policy(pcp_batch=31))
     columns = tmp_path / "columns"
-    pm.import_recording(bundle.path, columns, compress=False)
+    recording.to_columns(columns, compress=False)
     monkeypatch.setattr(working_arrays, "ROWS_IN_MEMORY", 0)
     monkeypatch.setattr(working_arrays, "ROWS_TOGETHER", ROWS_TOGETHER)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -71,10 +71,10 @@ def test_a_replay_in_files_is_the_one_in_memory(
 @pytest.fixture(scope="module")
 def long_recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A shipped recording's events over and over, in mapped columns."""
-    bundle = shipped_bundle(LONG)
+    recording = shipped_recording(LONG)
     path = tmp_path_factory.mktemp("long") / "columns"
-    pm.import_recording(bundle.path, path)
-    trace, events = bundle.trace, path / "events.arrow"
+    recording.to_columns(path)
+    trace, events = recording.trace, path / "events.arrow"
     columns = {name: np.tile(getattr(trace, name), TIMES) for name in COLUMN_TYPES}
     first, last = trace.span_ns
     columns["time_ns"] += np.repeat(np.arange(TIMES) * (last - first + 1), len(trace))
@@ -88,7 +88,7 @@ def long_recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_memory_that_suffices_for_a_replay_in_files_only(
     where: str, rows_in_memory: int, long_recording: Path
 ) -> None:
-    source = shipped_bundle(LONG)
+    source = shipped_recording(LONG)
     words = (rows_in_memory, ROWS_TOGETHER, ALLOWED_MIB)
     command = [sys.executable, "-c", LIMITED, str(source.path), str(long_recording)]
     done = subprocess.run([*command, *map(str, words)], capture_output=True, text=True, timeout=600)

@@ -9,9 +9,9 @@ import pytest
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.predicted.replay import replay as replay_recording
 from pagealloc_model.recording.recorded_machine import start_snapshots
-from pagealloc_model.recording.recording import Bundle
+from pagealloc_model.recording.recording import Recording
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
-from tests.small_recordings import shipped_bundle
+from tests.small_recordings import shipped_recording
 
 ANSWERS = (Event.ZONE_LOCKED, Event.PCPU_DRAIN, Event.EXTFRAG)
 ANSWER_TABLES = ("lock:", "pa:", "migrate:", "kmem:mm_page_alloc_extfrag")
@@ -42,34 +42,36 @@ def without_answers(trace: Trace) -> Trace:
     return replace(trace, **columns, tables=tables, callchains=np.zeros(0, np.uint64))
 
 
-def blinded(bundle: Bundle) -> Bundle:
+def blinded(recording: Recording) -> Recording:
     """The recording without answers and without snapshots later than those of the start."""
-    _, start = start_snapshots(bundle)
-    known = tuple(each for each in bundle.snapshots if each.time_ns <= start.time_ns)
-    copy = replace(bundle, snapshots=known)
-    copy.__dict__["trace"] = without_answers(bundle.trace)  # where cached_property keeps it
+    _, start = start_snapshots(recording)
+    known = tuple(each for each in recording.snapshots if each.time_ns <= start.time_ns)
+    copy = replace(recording, snapshots=known)
+    copy.__dict__["trace"] = without_answers(recording.trace)  # where cached_property keeps it
     return copy
 
 
 @pytest.fixture(scope="module", params=RECORDINGS)
-def both(request: pytest.FixtureRequest) -> tuple[Bundle, Replay, Replay]:
-    bundle = shipped_bundle(request.param)
-    return bundle, replay_recording(bundle), replay_recording(blinded(bundle))
+def both(request: pytest.FixtureRequest) -> tuple[Recording, Replay, Replay]:
+    recording = shipped_recording(request.param)
+    return recording, replay_recording(recording), replay_recording(blinded(recording))
 
 
-def test_something_was_deleted(both: tuple[Bundle, Replay, Replay]) -> None:
-    bundle, _, _ = both
-    copy = blinded(bundle)
-    assert len(copy.trace) < len(bundle.trace)
-    assert len(copy.snapshots) < len(bundle.snapshots)
-    assert len(copy.trace.tables) < len(bundle.trace.tables)
+def test_something_was_deleted(both: tuple[Recording, Replay, Replay]) -> None:
+    recording, _, _ = both
+    copy = blinded(recording)
+    assert len(copy.trace) < len(recording.trace)
+    assert len(copy.snapshots) < len(recording.snapshots)
+    assert len(copy.trace.tables) < len(recording.trace.tables)
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_predicted_tables_are_bit_identical(both: tuple[Bundle, Replay, Replay], name: str) -> None:
-    bundle, full, blind = both
-    _, start = start_snapshots(bundle)
-    deleted = [each.time_ns for each in bundle.snapshots if each.time_ns > start.time_ns]
+def test_predicted_tables_are_bit_identical(
+    both: tuple[Recording, Replay, Replay], name: str
+) -> None:
+    recording, full, blind = both
+    _, start = start_snapshots(recording)
+    deleted = [each.time_ns for each in recording.snapshots if each.time_ns > start.time_ns]
     sighted = getattr(full, name)
     if name in ("free_pages", "pageblocks", "pcp"):
         sighted = sighted[~sighted["time_ns"].isin(deleted)].reset_index(drop=True)
@@ -77,7 +79,7 @@ def test_predicted_tables_are_bit_identical(both: tuple[Bundle, Replay, Replay],
     pd.testing.assert_frame_equal(getattr(blind, name), sighted, check_exact=True)
 
 
-def test_the_rest_of_the_result_is_identical(both: tuple[Bundle, Replay, Replay]) -> None:
+def test_the_rest_of_the_result_is_identical(both: tuple[Recording, Replay, Replay]) -> None:
     _, full, blind = both
     assert np.array_equal(full.places, blind.places)
     assert np.array_equal(full.log, blind.log)

@@ -24,9 +24,9 @@ from tests.small_recordings import (
     BLOCK,
     NORMAL,
     TimedEvents,
-    shipped_bundle,
+    shipped_recording,
     start_free,
-    write_bundle,
+    write_recording,
     write_snapshot,
 )
 
@@ -34,8 +34,8 @@ SHIPPED = ("kbuild", "xfree", "highatomic_stock", "highatomic_gate3")
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> pm.Bundle:
-    return pm.open(write_bundle(tmp_path_factory.mktemp("bundles") / "small"))
+def small(tmp_path_factory: pytest.TempPathFactory) -> pm.Recording:
+    return pm.open(write_recording(tmp_path_factory.mktemp("recordings") / "small"))
 
 
 def assert_identical(one: Replay, other: Replay) -> None:
@@ -60,25 +60,25 @@ def reserved_at_end(replay: Replay, zone: str) -> int:
     return int(last.loc[chosen, "blocks"].sum())
 
 
-def test_two_runs_are_identical(small: pm.Bundle) -> None:
+def test_two_runs_are_identical(small: pm.Recording) -> None:
     assert_identical(pm.replay(small), pm.replay(small))
 
 
-def test_a_fresh_copy_of_the_recording_gives_the_same(small: pm.Bundle) -> None:
+def test_a_fresh_copy_of_the_recording_gives_the_same(small: pm.Recording) -> None:
     assert_identical(pm.replay(small), pm.replay(pm.open(small.path)))
 
 
 @pytest.mark.parametrize("policies", [(None, None), (None, Policy(pcp_batch=1))])
 def test_threads_give_the_serial_results(policies: tuple[Policy | None, ...]) -> None:
-    bundle = shipped_bundle("highatomic_gate3")
-    serial = [pm.replay(bundle, policy) for policy in policies]
+    recording = shipped_recording("highatomic_gate3")
+    serial = [pm.replay(recording, policy) for policy in policies]
     with ThreadPoolExecutor(2) as pool:
-        threaded = list(pool.map(lambda policy: pm.replay(bundle, policy), policies))
+        threaded = list(pool.map(lambda policy: pm.replay(recording, policy), policies))
     for one, other in zip(serial, threaded, strict=True):
         assert_identical(one, other)
 
 
-def test_threads_may_open_a_recording_together(small: pm.Bundle) -> None:
+def test_threads_may_open_a_recording_together(small: pm.Recording) -> None:
     unread = pm.open(small.path)
     with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(lambda _: pm.replay(unread), range(2)))
@@ -88,10 +88,10 @@ def test_threads_may_open_a_recording_together(small: pm.Bundle) -> None:
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_no_page_is_lost_or_made(name: str) -> None:
-    bundle = shipped_bundle(name)
-    replay = pm.replay(bundle)
-    rules = recorded_rules(bundle).rules
-    prepared = prepare(bundle, rules, Assumptions(), 0)
+    recording = shipped_recording(name)
+    replay = pm.replay(recording)
+    rules = recorded_rules(recording).rules
+    prepared = prepare(recording, rules, Assumptions(), 0)
     begun = begun_state(
         prepared.machine, prepared.demand, prepared.image, rules, replay.policy, Assumptions()
     )
@@ -102,9 +102,9 @@ def test_no_page_is_lost_or_made(name: str) -> None:
 
 
 def test_no_page_is_lost_under_another_policy() -> None:
-    bundle = shipped_bundle("highatomic_stock")
+    recording = shipped_recording("highatomic_stock")
     policy = Policy(highatomic_gate_order=3, pcp_batch=511, costly_order=1, pcp_free_batched=True)
-    recorded, other = pm.replay(bundle), pm.replay(bundle, policy)
+    recorded, other = pm.replay(recording), pm.replay(recording, policy)
     assert recorded.final is not None and other.final is not None
     assert broken_invariants(other.final) == []
     unserved = other.divergence["failed"] - recorded.divergence["failed"]
@@ -113,7 +113,7 @@ def test_no_page_is_lost_under_another_policy() -> None:
 
 @pytest.mark.parametrize("split", [1, 7, 100])
 def test_a_replay_is_exact_at_any_split(
-    small: pm.Bundle, monkeypatch: pytest.MonkeyPatch, split: int
+    small: pm.Recording, monkeypatch: pytest.MonkeyPatch, split: int
 ) -> None:
     whole = pm.replay(small)
     monkeypatch.setattr("pagealloc_model.predicted.replay.STEP_EVENTS", split)
@@ -121,10 +121,10 @@ def test_a_replay_is_exact_at_any_split(
 
 
 def test_a_window_shows_its_part_of_the_whole() -> None:
-    bundle = shipped_bundle("highatomic_gate3")
-    whole = pm.replay(bundle)
-    part = pm.replay(bundle, window=(1.0, 3.0))
-    first = bundle.trace.demand_span_ns[0]
+    recording = shipped_recording("highatomic_gate3")
+    whole = pm.replay(recording)
+    part = pm.replay(recording, window=(1.0, 3.0))
+    first = recording.trace.demand_span_ns[0]
     assert part.edges[0] == first + 1_000_000_000
     assert part.samples.time_ns[0] == part.edges[0]
     assert part.samples.time_ns[-1] <= part.edges[-1]
@@ -141,12 +141,12 @@ def test_a_window_shows_its_part_of_the_whole() -> None:
 
 
 @pytest.mark.parametrize("window", [(-1.0, 2.0), (2.0, 2.0), (3.0, 1.0), (1e6, 2e6)])
-def test_an_empty_window_is_refused(small: pm.Bundle, window: tuple[float, float]) -> None:
+def test_an_empty_window_is_refused(small: pm.Recording, window: tuple[float, float]) -> None:
     with pytest.raises(UsageError, match="outside the recording"):
         pm.replay(small, window=window)
 
 
-def test_cancel_ends_a_replay_and_harms_nothing(small: pm.Bundle) -> None:
+def test_cancel_ends_a_replay_and_harms_nothing(small: pm.Recording) -> None:
     before = pm.replay(small)
     with pytest.raises(Cancelled):
         pm.replay(small, cancel=lambda: True)
@@ -165,14 +165,14 @@ def test_cancel_ends_a_replay_and_harms_nothing(small: pm.Bundle) -> None:
 @pytest.mark.parametrize("name", ["kbuild", "highatomic_gate3"])
 def test_progress_grows_to_one(name: str) -> None:
     shares: list[float] = []
-    pm.replay(shipped_bundle(name), progress=shares.append)
+    pm.replay(shipped_recording(name), progress=shares.append)
     assert len(shares) > 1
     assert shares == sorted(shares)
     assert shares[0] >= 0.0
     assert shares[-1] == 1.0
 
 
-def test_what_a_literal_replay_cannot_know_is_na_with_a_reason(small: pm.Bundle) -> None:
+def test_what_a_literal_replay_cannot_know_is_na_with_a_reason(small: pm.Recording) -> None:
     replay = pm.replay(small, Policy(pcp_batch=31))
     assert replay.outcomes[["succeeded", "failed", "stalled"]].isna().all(axis=None)
     assert replay.outcomes["reason"].str.contains("literal replay").all()
@@ -183,26 +183,26 @@ def test_what_a_literal_replay_cannot_know_is_na_with_a_reason(small: pm.Bundle)
 
 
 def test_the_gate_decides_over_highatomic_blocks() -> None:
-    bundle = shipped_bundle("highatomic_gate3")
-    recorded = pm.replay(bundle)
+    recording = shipped_recording("highatomic_gate3")
+    recorded = pm.replay(recording)
     assert recorded.policy.highatomic_gate_order == 3
     assert reserved_at_end(recorded, "DMA32") == 0
-    assert reserved_at_end(pm.replay(bundle, Policy(highatomic_gate_order=0)), "DMA32") > 0
+    assert reserved_at_end(pm.replay(recording, Policy(highatomic_gate_order=0)), "DMA32") > 0
 
 
 def test_a_gate_above_every_order_ends_reserving() -> None:
-    bundle = shipped_bundle("highatomic_gate3")
-    open_gate = pm.replay(bundle, Policy(highatomic_gate_order=0))
+    recording = shipped_recording("highatomic_gate3")
+    open_gate = pm.replay(recording, Policy(highatomic_gate_order=0))
     assert "reserve" in set(open_gate.transactions["site"])
-    shut = pm.replay(bundle, Policy(highatomic_gate_order=10))
+    shut = pm.replay(recording, Policy(highatomic_gate_order=10))
     assert "reserve" not in set(shut.transactions["site"])
 
 
 def test_a_larger_batch_makes_refills_larger_and_fewer() -> None:
-    bundle = shipped_bundle("xfree")
+    recording = shipped_recording("xfree")
 
     def refills(batch: int) -> pd.Series:
-        full = pm.replay(bundle, Policy(pcp_batch=batch)).transactions_full
+        full = pm.replay(recording, Policy(pcp_batch=batch)).transactions_full
         return full.loc[(full["site"] == "refill") & (full["order"] == 0), "objects"]
 
     small_ones, large_ones = refills(7), refills(255)
@@ -212,11 +212,11 @@ def test_a_larger_batch_makes_refills_larger_and_fewer() -> None:
 
 
 def test_batched_frees_make_drains_of_at_most_a_batch() -> None:
-    bundle = shipped_bundle("highatomic_stock")
+    recording = shipped_recording("highatomic_stock")
     policy = Policy(pcp_free_batched=True)
-    replay = pm.replay(bundle, policy)
+    replay = pm.replay(recording, policy)
     batch = max(each.batch for zone in replay.machine.zones for each in zone.pagesets)
-    whole = pm.replay(bundle).transactions_full.query("site == 'drain' and cause == 'commit'")
+    whole = pm.replay(recording).transactions_full.query("site == 'drain' and cause == 'commit'")
     cut = replay.transactions_full.query("site == 'drain' and cause == 'commit'")
     longest = (1 << 9) + batch
     assert cut["pages"].max() <= longest
@@ -224,7 +224,7 @@ def test_batched_frees_make_drains_of_at_most_a_batch() -> None:
 
 
 def test_histogram_and_full_transactions_agree_with_the_lock_table() -> None:
-    replay = pm.replay(shipped_bundle("highatomic_stock"))
+    replay = pm.replay(shipped_recording("highatomic_stock"))
     assert replay.transactions["transactions"].sum() == len(replay.transactions_full)
     full = replay.transactions_full.groupby("site")["pages"].sum()
     binned = replay.lock.groupby("site")["pages"].sum()
@@ -232,7 +232,7 @@ def test_histogram_and_full_transactions_agree_with_the_lock_table() -> None:
         assert binned[site] == full[site]
 
 
-def test_rules_can_be_named(small: pm.Bundle) -> None:
+def test_rules_can_be_named(small: pm.Recording) -> None:
     by_name = pm.replay(small, rules="7.2")
     assert_identical(by_name, pm.replay(small, rules=KernelRules.preset("7.2")))
     assert by_name.rules.name == "7.2"
@@ -240,7 +240,7 @@ def test_rules_can_be_named(small: pm.Bundle) -> None:
         pm.replay(small, rules="2.4")
 
 
-def test_provenance_names_what_made_the_result(small: pm.Bundle) -> None:
+def test_provenance_names_what_made_the_result(small: pm.Recording) -> None:
     made = pm.replay(small, Policy(pcp_batch=31), seed=4).provenance
     assert made["recording"] == "small"
     assert made["changed"] == {"pcp_batch": 31}
@@ -250,14 +250,14 @@ def test_provenance_names_what_made_the_result(small: pm.Bundle) -> None:
 
 
 def test_a_recorded_sysctl_is_the_recorded_policy(tmp_path: Path) -> None:
-    path = write_bundle(tmp_path / "gated", sysctl={"highatomic_gate_order": "3"})
-    bundle = pm.open(path)
-    assert pm.replay(bundle).policy.highatomic_gate_order == 3
-    assert pm.replay(bundle, Policy(highatomic_gate_order=0)).policy.highatomic_gate_order == 0
+    path = write_recording(tmp_path / "gated", sysctl={"highatomic_gate_order": "3"})
+    recording = pm.open(path)
+    assert pm.replay(recording).policy.highatomic_gate_order == 3
+    assert pm.replay(recording, Policy(highatomic_gate_order=0)).policy.highatomic_gate_order == 0
 
 
 def test_limits_of_the_start_snapshot_take_effect_at_its_time(tmp_path: Path) -> None:
-    path = write_bundle(tmp_path / "tuned")
+    path = write_recording(tmp_path / "tuned")
     snapshot = write_snapshot(path, AFTER_NS, start_free())
     zoneinfo = (snapshot / "zoneinfo").read_text()
     (snapshot / "zoneinfo").write_text(zoneinfo.replace("high: 60", "high: 200"))
@@ -272,7 +272,7 @@ def test_a_literal_replay_repeats_failures_as_failures(tmp_path: Path) -> None:
     events.alloc(NORMAL.first_free)
     events.alloc(-1, order=9, gfp="GFP_TRANSHUGE", migratetype=1)
     events.free(NORMAL.first_free)
-    replay = pm.replay(pm.open(write_bundle(tmp_path / "failing", events)))
+    replay = pm.replay(pm.open(write_recording(tmp_path / "failing", events)))
     assert replay.divergence["recorded_failures"] == 1
     assert replay.outcomes.set_index("order")["asked"].to_dict() == {0: 1, 9: 1}
 
@@ -282,7 +282,7 @@ def test_requests_below_the_watermarks_are_served_and_counted_as_forced(tmp_path
     free_blocks = np.flatnonzero(start_free()[::BLOCK]) * BLOCK
     for first in free_blocks:
         events.alloc(int(first), order=9)
-    replay = pm.replay(pm.open(write_bundle(tmp_path / "full", events)))
+    replay = pm.replay(pm.open(write_recording(tmp_path / "full", events)))
     assert replay.final is not None and broken_invariants(replay.final) == []
     assert replay.divergence["forced"] > 0
     assert replay.divergence["failed"] == 0

@@ -8,6 +8,7 @@ import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.base.errors import PolicyError, UsageError
+from pagealloc_model.policy import ElasticAssumptions
 from pagealloc_model.policy.policy import policy_settings
 from pagealloc_model.predicted.reclaim_mode import ELASTIC_SETTINGS, check_mode
 
@@ -44,4 +45,4 @@ def test_an_elastic_replay_has_no_ownership_of_pageblocks() -> None:
 )
 def test_shares_and_times_are_checked(name: str, value: object) -> None:
     with pytest.raises(PolicyError, match=name):
-        pm.Assumptions(elastic=pm.ElasticAssumptions(**{name: value}))  # type: ignore[arg-type]
+        pm.Assumptions(elastic=ElasticAssumptions(**{name: value}))  # type: ignore[arg-type]

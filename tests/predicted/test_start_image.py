@@ -19,7 +19,7 @@ from pagealloc_model.predicted.start.start_counts import StartCounts, start_coun
 from pagealloc_model.predicted.start.zone_placement import wanted_buddies
 from pagealloc_model.recording.proc import kpageflags as flags
 from pagealloc_model.recording.recorded_machine import recorded_policy, start_snapshots
-from pagealloc_model.recording.recording import Bundle
+from pagealloc_model.recording.recording import Recording
 from tests.small_recordings import (
     AFTER_NS,
     BLOCK,
@@ -29,34 +29,34 @@ from tests.small_recordings import (
     ZONES,
     TimedEvents,
     buddies_of,
-    shipped_bundle,
+    shipped_recording,
     start_free,
-    write_bundle,
+    write_recording,
     write_snapshot,
 )
 
 SHIPPED = ("kbuild", "xfree", "highatomic_stock", "highatomic_gate3")
 
 
-def prepared_of(bundle: Bundle, seed: int = 0) -> Prepared:
-    return prepare(bundle, recorded_rules(bundle).rules, Assumptions(), seed)
+def prepared_of(recording: Recording, seed: int = 0) -> Prepared:
+    return prepare(recording, recorded_rules(recording).rules, Assumptions(), seed)
 
 
-def begun(bundle: Bundle, seed: int = 0) -> State:
-    prepared = prepared_of(bundle, seed)
+def begun(recording: Recording, seed: int = 0) -> State:
+    prepared = prepared_of(recording, seed)
     return begun_state(
         prepared.machine,
         prepared.demand,
         prepared.image,
-        recorded_rules(bundle).rules,
-        recorded_policy(bundle),
+        recorded_rules(recording).rules,
+        recorded_policy(recording),
         Assumptions(),
     )
 
 
-def counts_of(bundle: Bundle, prepared: Prepared) -> StartCounts:
-    early, snapshot = start_snapshots(bundle)
-    return start_counts(prepared.machine, snapshot, bundle.trace, early)
+def counts_of(recording: Recording, prepared: Prepared) -> StartCounts:
+    early, snapshot = start_snapshots(recording)
+    return start_counts(prepared.machine, snapshot, recording.trace, early)
 
 
 def listed_pages(image: StartImage, zone: int) -> int:
@@ -65,16 +65,16 @@ def listed_pages(image: StartImage, zone: int) -> int:
 
 
 @pytest.fixture(scope="module", params=SHIPPED)
-def bundle(request: pytest.FixtureRequest) -> Bundle:
-    return shipped_bundle(request.param)
+def recording(request: pytest.FixtureRequest) -> Recording:
+    return shipped_recording(request.param)
 
 
-def test_the_state_is_sound(bundle: Bundle) -> None:
-    assert broken_invariants(begun(bundle)) == []
+def test_the_state_is_sound(recording: Recording) -> None:
+    assert broken_invariants(begun(recording)) == []
 
 
-def test_no_page_is_in_two_places(bundle: Bundle) -> None:
-    prepared = prepared_of(bundle)
+def test_no_page_is_in_two_places(recording: Recording) -> None:
+    prepared = prepared_of(recording)
     image = prepared.image
     uses = image.free.astype(np.int8) + image.movable
     for record in image.listed:
@@ -85,17 +85,17 @@ def test_no_page_is_in_two_places(bundle: Bundle) -> None:
         assert not image.free[int(pfn) : int(pfn) + (1 << int(order))].any()
 
 
-def test_listed_pages_lie_in_blocks_of_a_zone_and_name_a_list(bundle: Bundle) -> None:
-    prepared = prepared_of(bundle)
+def test_listed_pages_lie_in_blocks_of_a_zone_and_name_a_list(recording: Recording) -> None:
+    prepared = prepared_of(recording)
     listed = prepared.image.listed
     types = prepared.image.block_types[listed["pfn"] >> prepared.machine.pageblock_order]
     assert (types >= 0).all()
     assert np.isin(listed["migratetype"], (0, 1, 2)).all()
 
 
-def test_free_totals_meet_the_start_snapshot(bundle: Bundle) -> None:
-    prepared = prepared_of(bundle)
-    counts = counts_of(bundle, prepared)
+def test_free_totals_meet_the_start_snapshot(recording: Recording) -> None:
+    prepared = prepared_of(recording)
+    counts = counts_of(recording, prepared)
     for index, zone in enumerate(prepared.machine.zones):
         if zone.managed:
             free = int(prepared.image.free[zone.start_pfn : zone.end_pfn].sum())
@@ -103,16 +103,16 @@ def test_free_totals_meet_the_start_snapshot(bundle: Bundle) -> None:
             assert found == int(counts.free_pages[index])
 
 
-def test_block_counts_by_type_are_those_of_pagetypeinfo(bundle: Bundle) -> None:
-    counts = counts_of(bundle, prepared_of(bundle))
+def test_block_counts_by_type_are_those_of_pagetypeinfo(recording: Recording) -> None:
+    counts = counts_of(recording, prepared_of(recording))
     assert counts.blocks is not None
-    assert begun(bundle).block_counts().tolist() == counts.blocks.tolist()
+    assert begun(recording).block_counts().tolist() == counts.blocks.tolist()
 
 
-def test_replayed_per_cpu_counts_come_near_the_start_snapshot(bundle: Bundle) -> None:
+def test_replayed_per_cpu_counts_come_near_the_start_snapshot(recording: Recording) -> None:
     """Within a fifth of what is on all lists, or a few batches."""
-    _, snapshot = start_snapshots(bundle)
-    table = pm.replay(bundle).pcp
+    _, snapshot = start_snapshots(recording)
+    table = pm.replay(recording).pcp
     table = table[table["time_ns"] == snapshot.time_ns].set_index(["zone", "cpu"])["count"]
     assert snapshot.zoneinfo is not None
     real = {
@@ -126,12 +126,14 @@ def test_replayed_per_cpu_counts_come_near_the_start_snapshot(bundle: Bundle) ->
         assert abs(int(table[key]) - count) <= max(total // 5, 400)
 
 
-def assert_every_count_is_met(bundle: Bundle, prepared: Prepared, counts: StartCounts) -> None:
+def assert_every_count_is_met(
+    recording: Recording, prepared: Prepared, counts: StartCounts
+) -> None:
     """Free buddies by zone, order and type; blocks by type; pages on every CPU's lists.
 
     Between the first event and the snapshot only large Movable buddies change.
     """
-    state = begun(bundle)
+    state = begun(recording)
     found = state.free_buddies()
     assert counts.free_buddies is not None and counts.blocks is not None
     for index, zone in enumerate(prepared.machine.zones):
@@ -147,7 +149,7 @@ def assert_every_count_is_met(bundle: Bundle, prepared: Prepared, counts: StartC
 
 @pytest.mark.parametrize("name", ["kbuild", "xfree"])
 def test_first_touches_are_obeyed(name: str) -> None:
-    prepared = prepared_of(shipped_bundle(name))
+    prepared = prepared_of(shipped_recording(name))
     objects = prepared.demand.objects[prepared.demand.fresh]
     on_a_list = np.zeros(len(prepared.image.free), bool)
     for record in prepared.image.listed:
@@ -160,18 +162,18 @@ def test_first_touches_are_obeyed(name: str) -> None:
 
 
 def test_seeds_change_only_what_nothing_settles() -> None:
-    bundle = shipped_bundle("highatomic_gate3")
-    one, other = prepared_of(bundle, 0).image, prepared_of(bundle, 1).image
+    recording = shipped_recording("highatomic_gate3")
+    one, other = prepared_of(recording, 0).image, prepared_of(recording, 1).image
     assert one.free.sum() == other.free.sum()
     assert np.array_equal(one.allocated_pfn, other.allocated_pfn)
-    again = prepared_of(pm.open(bundle.path), 1).image
+    again = prepared_of(pm.open(recording.path), 1).image
     assert np.array_equal(other.free, again.free)
     assert np.array_equal(other.listed, again.listed)
     assert np.array_equal(other.block_types, again.block_types)
 
 
 def test_a_small_machine_is_met_exactly(tmp_path: Path) -> None:
-    state = begun(pm.open(write_bundle(tmp_path / "small")))
+    state = begun(pm.open(write_recording(tmp_path / "small")))
     found = state.free_buddies()
     for index, zone in enumerate(ZONES):
         movable = found[index, : len(buddies_of(start_free(), zone)), at.MOVABLE]
@@ -181,10 +183,10 @@ def test_a_small_machine_is_met_exactly(tmp_path: Path) -> None:
 
 
 def test_pages_on_lists_are_taken_from_those_without_flags(tmp_path: Path) -> None:
-    path = write_bundle(tmp_path / "listed", snapshots=False)
+    path = write_recording(tmp_path / "listed", snapshots=False)
     write_snapshot(path, 1, start_free(), {"Normal": 30})
-    bundle = pm.open(path)
-    state = begun(bundle)
+    recording = pm.open(path)
+    state = begun(recording)
     assert broken_invariants(state) == []
     counts = state.pcp_words(at.PCP_COUNT, 1)[:, :, 0]
     assert counts[1].tolist() == [30, 30]
@@ -198,14 +200,14 @@ def test_events_before_the_start_snapshot_are_taken_back(tmp_path: Path) -> None
     events.free(NORMAL.start_pfn + 5, order=0)
     events.wait(1000)
     events.free(NORMAL.first_free)
-    path = write_bundle(tmp_path / "moved", events)
+    path = write_recording(tmp_path / "moved", events)
     free = start_free()
     free[NORMAL.first_free : NORMAL.first_free + 20] = False
     free[NORMAL.start_pfn + 5] = True
     write_snapshot(path, AFTER_NS, free)
-    bundle = pm.open(path)
-    machine = prepared_of(bundle).machine
-    counts = start_counts(machine, start_snapshots(bundle)[1], bundle.trace)
+    recording = pm.open(path)
+    machine = prepared_of(recording).machine
+    counts = start_counts(machine, start_snapshots(recording)[1], recording.trace)
     assert counts.free_pages[1] == NORMAL.pages - BLOCK
     assert counts.free_pages[0] == DMA32.pages - BLOCK
 
@@ -214,18 +216,18 @@ def test_events_before_the_start_snapshot_are_taken_back(tmp_path: Path) -> None
 def test_without_kpageflags_free_pages_meet_the_snapshot_all_the_same(
     tmp_path: Path, name: str
 ) -> None:
-    path = shutil.copytree(shipped_bundle(name).path, tmp_path / name)
+    path = shutil.copytree(shipped_recording(name).path, tmp_path / name)
     (path / "kpageflags.u64.gz").unlink()
-    bundle = pm.open(path)
-    prepared = prepared_of(bundle)
-    counts = counts_of(bundle, prepared)
+    recording = pm.open(path)
+    prepared = prepared_of(recording)
+    counts = counts_of(recording, prepared)
     for index, zone in enumerate(prepared.machine.zones):
         if zone.managed:
             free = int(prepared.image.free[zone.start_pfn : zone.end_pfn].sum())
             total = free + listed_pages(prepared.image, index)
             assert total == counts.free_pages[index]
-    assert_every_count_is_met(bundle, prepared, counts)
-    replay = pm.replay(bundle)
+    assert_every_count_is_met(recording, prepared, counts)
+    replay = pm.replay(recording)
     assert any("no kpageflags" in line for line in replay.start_state)
     assert sum("all met" in line for line in replay.start_state) == sum(
         zone.managed > 0 for zone in prepared.machine.zones
@@ -234,15 +236,15 @@ def test_without_kpageflags_free_pages_meet_the_snapshot_all_the_same(
 
 
 def test_zones_with_old_flags_are_placed_by_their_counts() -> None:
-    bundle = shipped_bundle("highatomic_stock")
-    prepared = prepared_of(bundle)
-    counts = counts_of(bundle, prepared)
-    assert_every_count_is_met(bundle, prepared, counts)
+    recording = shipped_recording("highatomic_stock")
+    prepared = prepared_of(recording)
+    counts = counts_of(recording, prepared)
+    assert_every_count_is_met(recording, prepared, counts)
     assert sum("too old" in line for line in prepared.image.origin) == 2
 
 
 def test_without_pagetypeinfo_every_block_is_movable(tmp_path: Path) -> None:
-    path = write_bundle(tmp_path / "untyped")
+    path = write_recording(tmp_path / "untyped")
     for file in path.glob("snapshots/*/pagetypeinfo"):
         file.unlink()
     state = begun(pm.open(path))
@@ -279,10 +281,10 @@ def test_what_was_taken_since_flags_were_read_moves_if_its_block_is_movable(
     taken = NORMAL.first_free + 3
     events = TimedEvents()
     events.free(taken)
-    bundle = pm.open(write_bundle(tmp_path / "bundle", events))
-    assert bundle.kpageflags is not None
-    assert int(bundle.kpageflags[taken]) & flags.BUDDY
-    image = prepared_of(bundle).image
+    recording = pm.open(write_recording(tmp_path / "recording", events))
+    assert recording.kpageflags is not None
+    assert int(recording.kpageflags[taken]) & flags.BUDDY
+    image = prepared_of(recording).image
     assert int(image.block_types[taken >> 9]) == at.MOVABLE
     assert not image.free[taken]
     assert image.movable[taken]

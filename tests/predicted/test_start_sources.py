@@ -15,7 +15,7 @@ from pagealloc_model.predicted.prepared import prepare
 from pagealloc_model.predicted.start.start_calibration import begun_state
 from pagealloc_model.recording.proc import kpageflags as flags
 from pagealloc_model.recording.recorded_machine import recorded_policy
-from pagealloc_model.recording.recording import Bundle
+from pagealloc_model.recording.recording import Recording
 from tests.small_recordings import (
     BEFORE_NS,
     BLOCK,
@@ -23,7 +23,7 @@ from tests.small_recordings import (
     NORMAL,
     TimedEvents,
     start_free,
-    write_bundle,
+    write_recording,
     write_snapshot,
 )
 
@@ -33,15 +33,15 @@ USER_BLOCK = NORMAL.start_pfn + 9 * BLOCK
 
 
 def image_of(path: Path) -> StartImage:
-    bundle = pm.open(path)
-    return prepare(bundle, recorded_rules(bundle).rules, Assumptions(), 0).image
+    recording = pm.open(path)
+    return prepare(recording, recorded_rules(recording).rules, Assumptions(), 0).image
 
 
-def sound(bundle: Bundle) -> bool:
-    rules = recorded_rules(bundle).rules
-    made = prepare(bundle, rules, Assumptions(), 0)
+def sound(recording: Recording) -> bool:
+    rules = recorded_rules(recording).rules
+    made = prepare(recording, rules, Assumptions(), 0)
     state = begun_state(
-        made.machine, made.demand, made.image, rules, recorded_policy(bundle), Assumptions()
+        made.machine, made.demand, made.image, rules, recorded_policy(recording), Assumptions()
     )
     return broken_invariants(state) == []
 
@@ -63,7 +63,7 @@ def with_unflagged(path: Path, listed: int) -> Path:
     A huge page's block and, beside slab pages, a kernel's block are bare, and so are runs of 8, 2
     and 1 pages among user pages.
     """
-    write_bundle(path, events_far_from_the_start(), snapshots=False)
+    write_recording(path, events_far_from_the_start(), snapshots=False)
     free = start_free()
     words = np.where(free, flags.BUDDY, flags.PGTABLE).astype(np.uint64)
     words[KERNEL_BLOCK : KERNEL_BLOCK + BLOCK] = 0
@@ -132,7 +132,7 @@ def write_owners(path: Path) -> None:
 
 
 def with_owners(path: Path, *, page_flags: bool) -> Path:
-    write_bundle(path, events_far_from_the_start(), snapshots=False, page_flags=page_flags)
+    write_recording(path, events_far_from_the_start(), snapshots=False, page_flags=page_flags)
     free = start_free()
     free[HUGE_BLOCK + 4 : HUGE_BLOCK + 8] = False
     free[USER_BLOCK + 8 : USER_BLOCK + 16] = False
@@ -197,7 +197,7 @@ def first_touches(rest: int) -> TimedEvents:
 
 
 def test_first_touches_name_pages_and_what_a_refill_left(tmp_path: Path) -> None:
-    path = write_bundle(tmp_path / "rest", first_touches(5), snapshots=False)
+    path = write_recording(tmp_path / "rest", first_touches(5), snapshots=False)
     words = np.where(start_free(), flags.BUDDY, flags.PGTABLE)
     words[NORMAL.start_pfn : NORMAL.start_pfn + 3] = 0
     write_flags(path, words)

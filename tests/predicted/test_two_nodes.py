@@ -12,7 +12,7 @@ from pagealloc_model.base.errors import PageallocError
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.recorded_machine import recorded_machine
-from pagealloc_model.recording.recording import Bundle, open_recording
+from pagealloc_model.recording.recording import Recording, open_recording
 from pagealloc_model.recording.topology import missing_topology, with_topology
 from pagealloc_model.show import figures
 from tests.small_recordings import (
@@ -22,7 +22,7 @@ from tests.small_recordings import (
     TWO_NODES,
     TimedEvents,
     start_free,
-    write_bundle,
+    write_recording,
     write_snapshot,
 )
 
@@ -46,9 +46,9 @@ def events_of_two_nodes() -> TimedEvents:
 
 
 @pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
     directory = tmp_path_factory.mktemp("nodes") / "two"
-    write_bundle(
+    write_recording(
         directory,
         events_of_two_nodes(),
         zones=TWO_NODES,
@@ -64,8 +64,8 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return open_recording(directory)
 
 
-def test_zones_of_all_nodes_make_the_machine(bundle: Bundle) -> None:
-    machine = recorded_machine(bundle)
+def test_zones_of_all_nodes_make_the_machine(recording: Recording) -> None:
+    machine = recorded_machine(recording)
     assert machine.nodes == (0, 1)
     assert machine.zone_types == ("DMA32", "Normal", "Movable")
     assert machine.cpu_node_indices == (0, 1)
@@ -75,8 +75,8 @@ def test_zones_of_all_nodes_make_the_machine(bundle: Bundle) -> None:
     assert missing_topology(machine) == ()
 
 
-def test_requests_are_served_by_the_node_of_their_cpu(bundle: Bundle) -> None:
-    replay = pm.replay(bundle)
+def test_requests_are_served_by_the_node_of_their_cpu(recording: Recording) -> None:
+    replay = pm.replay(recording)
     assert replay.final is not None
     assert broken_invariants(replay.final) == []
     refills = replay.transactions_full.query("site == 'refill'")
@@ -85,9 +85,9 @@ def test_requests_are_served_by_the_node_of_their_cpu(bundle: Bundle) -> None:
     assert replay.divergence["forced"] == replay.divergence["failed"] == 0
 
 
-def test_lists_of_the_other_node_expire(bundle: Bundle) -> None:
+def test_lists_of_the_other_node_expire(recording: Recording) -> None:
     """A batch after three quiet ticks, each drain starting the count again."""
-    replay = pm.replay(bundle)
+    replay = pm.replay(recording)
     drains = replay.transactions_full.query("cause == 'decay' and node == 0 and cpu == 1")
     assert len(drains) == 2
     assert set(drains["zone"]) == {"Normal"}
@@ -95,24 +95,26 @@ def test_lists_of_the_other_node_expire(bundle: Bundle) -> None:
     assert drains["time_ns"].diff().iloc[-1] == 3 * Assumptions().decay_period_ns
 
 
-def test_scopes_name_the_node(bundle: Bundle) -> None:
-    validation = pm.validate(bundle)
+def test_scopes_name_the_node(recording: Recording) -> None:
+    validation = pm.validate(recording)
     scopes = set(validation.errors["scope"])
     assert {"node=0,zone=Normal", "node=1,zone=Normal"} <= scopes
     assert "node=0,zone=Normal,cpu=1" in scopes
     assert not any(scope.startswith("zone=") for scope in scopes)
     assert set(validation.snapshots["scope"]) >= {"node=0,zone=Normal", "node=1,zone=Normal"}
     assert not any("cpu_nodes" in note for note in validation.notes)
-    compared = pm.compare(validation.replay, pm.replay(bundle, Policy(pcp_batch=7)))
+    compared = pm.compare(validation.replay, pm.replay(recording, Policy(pcp_batch=7)))
     assert "node=1,zone=Normal" in set(compared.rows["scope"])
 
 
 def test_a_recording_without_topology_says_so(tmp_path: Path) -> None:
-    bundle = open_recording(write_bundle(tmp_path / "two", events_of_two_nodes(), zones=TWO_NODES))
-    notes = pm.validate(bundle).notes
+    recording = open_recording(
+        write_recording(tmp_path / "two", events_of_two_nodes(), zones=TWO_NODES)
+    )
+    notes = pm.validate(recording).notes
     assert any("cpu_nodes" in note and "on node 0" in note for note in notes)
     assert any("node_distances" in note for note in notes)
-    nodes = pm.replay(bundle).transactions_full.query("site == 'refill'")["node"]
+    nodes = pm.replay(recording).transactions_full.query("site == 'refill'")["node"]
     assert set(nodes) == {0}
 
 
@@ -127,21 +129,21 @@ def test_a_recording_without_topology_says_so(tmp_path: Path) -> None:
         {"node_distances": [[10, 20]]},
     ],
 )
-def test_a_strange_topology_is_refused(bundle: Bundle, meta: dict[str, object]) -> None:
+def test_a_strange_topology_is_refused(recording: Recording, meta: dict[str, object]) -> None:
     with pytest.raises(PageallocError, match=r"cpu_nodes|distances"):
-        with_topology(recorded_machine(bundle), meta, Path("meta.json"))
+        with_topology(recorded_machine(recording), meta, Path("meta.json"))
 
 
-def test_one_node_needs_no_topology(bundle: Bundle) -> None:
-    machine = recorded_machine(bundle)
+def test_one_node_needs_no_topology(recording: Recording) -> None:
+    machine = recorded_machine(recording)
     alone = Machine(zones=machine.zones[:3], nr_cpus=2)
     meta = {"cpu_nodes": [0, 0, 0], "node_distances": [[10]]}
     assert with_topology(alone, meta, Path("meta.json")) is alone
     assert missing_topology(alone) == ()
 
 
-def test_figures_of_two_nodes(bundle: Bundle) -> None:
-    measured, predicted = pm.measure(bundle), pm.replay(bundle)
+def test_figures_of_two_nodes(recording: Recording) -> None:
+    measured, predicted = recording.measure(), pm.replay(recording)
     titles = {
         each.text for each in figures.pcp_counts(measured.pcp, predicted.pcp).layout.annotations
     }

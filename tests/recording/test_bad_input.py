@@ -19,9 +19,9 @@ from tests.small_recordings import (
     BEFORE_NS,
     NORMAL,
     TimedEvents,
-    shipped_bundle,
+    shipped_recording,
     start_free,
-    write_bundle,
+    write_recording,
     write_snapshot,
 )
 
@@ -49,14 +49,14 @@ def output(capsys: Capture, *arguments: str) -> str:
 
 
 @pytest.fixture
-def bundle(tmp_path: Path) -> Path:
-    return write_bundle(tmp_path / "small")
+def recording(tmp_path: Path) -> Path:
+    return write_recording(tmp_path / "small")
 
 
 @pytest.fixture
 def real(tmp_path: Path) -> Path:
     """A copy of a shipped recording, to be damaged."""
-    return shutil.copytree(shipped_bundle("highatomic_gate3").path, tmp_path / "real")
+    return shutil.copytree(shipped_recording("highatomic_gate3").path, tmp_path / "real")
 
 
 @pytest.mark.parametrize("share", [0.0, 0.00002, 0.001, 0.3, 0.999])
@@ -71,97 +71,99 @@ def test_a_truncated_perf_data(real: Path, capsys: Capture, share: float) -> Non
 @pytest.mark.parametrize(
     "content", [b"not a recording\n", b"\x7fELF" + bytes(500), b"PERFILE1" + bytes(200), b"\n\n"]
 )
-def test_not_a_perf_data(bundle: Path, capsys: Capture, content: bytes) -> None:
-    (bundle / "perf.data").write_bytes(content)
+def test_not_a_perf_data(recording: Path, capsys: Capture, content: bytes) -> None:
+    (recording / "perf.data").write_bytes(content)
     for command in ("info", *REPLAYING):
-        assert "perf.data" in refusal(capsys, command, str(bundle))
+        assert "perf.data" in refusal(capsys, command, str(recording))
 
 
 def test_a_recording_without_mm_page_alloc(tmp_path: Path, capsys: Capture) -> None:
     events = TimedEvents()
     events.event("sched:sched_switch", "prev_pid=1 next_pid=2")
-    path = str(write_bundle(tmp_path / "other", events))
+    path = str(write_recording(tmp_path / "other", events))
     assert "no page-allocator event" in refusal(capsys, "replay", path)
 
 
 def test_a_recording_of_refills_only(tmp_path: Path, capsys: Capture) -> None:
     events = TimedEvents()
     events.locked(NORMAL.first_free)
-    path = str(write_bundle(tmp_path / "refills", events))
+    path = str(write_recording(tmp_path / "refills", events))
     for command in REPLAYING:
         assert "no allocation or free" in refusal(capsys, command, path)
     assert "mm_page_alloc_zone_locked" in output(capsys, "info", path)
 
 
 def test_no_snapshot_at_all(tmp_path: Path, capsys: Capture) -> None:
-    path = str(write_bundle(tmp_path / "bare", snapshots=False))
+    path = str(write_recording(tmp_path / "bare", snapshots=False))
     for command in REPLAYING:
         assert "no snapshot with a usable zoneinfo" in refusal(capsys, command, path)
     assert "no snapshots" in " ".join(output(capsys, "info", path).split())
 
 
-def test_an_event_file_alone(bundle: Path, capsys: Capture) -> None:
+def test_an_event_file_alone(recording: Path, capsys: Capture) -> None:
     for command in REPLAYING:
-        assert "no snapshot" in refusal(capsys, command, str(bundle / "perf.data"))
+        assert "no snapshot" in refusal(capsys, command, str(recording / "perf.data"))
 
 
-def test_an_odd_zoneinfo_is_named_and_the_next_snapshot_used(bundle: Path, capsys: Capture) -> None:
-    odd = write_snapshot(bundle, BEFORE_NS + 1, start_free())
+def test_an_odd_zoneinfo_is_named_and_the_next_snapshot_used(
+    recording: Path, capsys: Capture
+) -> None:
+    odd = write_snapshot(recording, BEFORE_NS + 1, start_free())
     (odd / "zoneinfo").write_text("Node 0, zone Normal\n  pages free many\n")
-    shown = " ".join(output(capsys, "info", str(bundle)).split())
+    shown = " ".join(output(capsys, "info", str(recording)).split())
     assert "zones, watermarks and per-CPU lists are unknown there" in shown
-    assert "zone Normal" in output(capsys, "replay", str(bundle))
+    assert "zone Normal" in output(capsys, "replay", str(recording))
 
 
 @pytest.mark.parametrize("damage", ["", "garbage\n", "Node 0, zone Normal\n"])
-def test_no_usable_zoneinfo(bundle: Path, capsys: Capture, damage: str) -> None:
-    for file in bundle.glob("snapshots/*/zoneinfo"):
+def test_no_usable_zoneinfo(recording: Path, capsys: Capture, damage: str) -> None:
+    for file in recording.glob("snapshots/*/zoneinfo"):
         file.write_text(damage)
     for command in REPLAYING:
-        assert "no snapshot with a usable zoneinfo" in refusal(capsys, command, str(bundle))
-    assert "zoneinfo" in output(capsys, "info", str(bundle))
+        assert "no snapshot with a usable zoneinfo" in refusal(capsys, command, str(recording))
+    assert "zoneinfo" in output(capsys, "info", str(recording))
 
 
 @pytest.mark.parametrize("name", ["pagetypeinfo", "buddyinfo", "vmstat"])
 @pytest.mark.parametrize("damage", [None, "garbage\n"])
 def test_another_state_file_missing_or_odd_is_stated(
-    bundle: Path, capsys: Capture, name: str, damage: str | None
+    recording: Path, capsys: Capture, name: str, damage: str | None
 ) -> None:
-    write_snapshot(bundle, AFTER_NS, start_free())
-    for file in bundle.glob(f"snapshots/*/{name}"):
+    write_snapshot(recording, AFTER_NS, start_free())
+    for file in recording.glob(f"snapshots/*/{name}"):
         if damage is None:
             file.unlink()
         else:
             file.write_text(damage)
-    assert name in output(capsys, "info", str(bundle))
-    notes = json.loads(output(capsys, "validate", str(bundle), "--json"))["notes"]
+    assert name in output(capsys, "info", str(recording))
+    notes = json.loads(output(capsys, "validate", str(recording), "--json"))["notes"]
     assert any(name in note for note in notes)
 
 
-def test_a_snapshot_of_another_machine(bundle: Path, capsys: Capture) -> None:
-    snapshot = write_snapshot(bundle, AFTER_NS, start_free())
+def test_a_snapshot_of_another_machine(recording: Path, capsys: Capture) -> None:
+    snapshot = write_snapshot(recording, AFTER_NS, start_free())
     text = (snapshot / "zoneinfo").read_text().replace("Node 0, zone   Normal", "Node 0, zone Odd")
     assert "Odd" in text
     (snapshot / "zoneinfo").write_text(text)
     for command in REPLAYING:
-        assert "Odd" in refusal(capsys, command, str(bundle))
+        assert "Odd" in refusal(capsys, command, str(recording))
 
 
-def test_nodes_with_different_zones(bundle: Path, capsys: Capture) -> None:
-    for file in bundle.glob("snapshots/*/zoneinfo"):
+def test_nodes_with_different_zones(recording: Path, capsys: Capture) -> None:
+    for file in recording.glob("snapshots/*/zoneinfo"):
         file.write_text(file.read_text().replace("Node 0, zone   Normal", "Node 1, zone   Normal"))
-    assert "the same zones" in refusal(capsys, "replay", str(bundle))
+    assert "the same zones" in refusal(capsys, "replay", str(recording))
 
 
-def test_damaged_kpageflags(bundle: Path, capsys: Capture) -> None:
-    (bundle / "kpageflags.u64.gz").write_bytes(b"\x1f\x8b not gzip")
-    assert "kpageflags" in refusal(capsys, "replay", str(bundle))
+def test_damaged_kpageflags(recording: Path, capsys: Capture) -> None:
+    (recording / "kpageflags.u64.gz").write_bytes(b"\x1f\x8b not gzip")
+    assert "kpageflags" in refusal(capsys, "replay", str(recording))
 
 
 @pytest.mark.parametrize("words", [0, 100])
-def test_short_kpageflags_are_filled_up(bundle: Path, capsys: Capture, words: int) -> None:
-    (bundle / "kpageflags.u64.gz").write_bytes(gzip.compress(bytes(8 * words)))
-    replay = pm.replay(pm.open(bundle))
+def test_short_kpageflags_are_filled_up(recording: Path, capsys: Capture, words: int) -> None:
+    (recording / "kpageflags.u64.gz").write_bytes(gzip.compress(bytes(8 * words)))
+    replay = pm.replay(pm.open(recording))
     assert replay.final is not None and broken_invariants(replay.final) == []
 
 
@@ -169,7 +171,7 @@ def test_an_unknown_event_name_is_kept_aside(tmp_path: Path, capsys: Capture) ->
     events = TimedEvents()
     events.alloc(NORMAL.first_free)
     events.event("kmem:mm_page_of_tomorrow", "pfn=0x12 order=1")
-    path = str(write_bundle(tmp_path / "newer", events))
+    path = str(write_recording(tmp_path / "newer", events))
     assert "mm_page_of_tomorrow" in output(capsys, "info", path)
     assert "zone Normal" in output(capsys, "replay", path)
 
@@ -177,7 +179,7 @@ def test_an_unknown_event_name_is_kept_aside(tmp_path: Path, capsys: Capture) ->
 def test_an_unknown_gfp_name(tmp_path: Path, capsys: Capture) -> None:
     events = TimedEvents()
     events.alloc(NORMAL.first_free, gfp="GFP_KERNEL|__GFP_OF_TOMORROW")
-    path = str(write_bundle(tmp_path / "newer", events))
+    path = str(write_recording(tmp_path / "newer", events))
     assert "line 1 unknown gfp flag __GFP_OF_TOMORROW" in refusal(capsys, "replay", path)
 
 
@@ -190,17 +192,17 @@ def test_an_unknown_gfp_name(tmp_path: Path, capsys: Capture) -> None:
         "kmem:mm_page_free: page=0x1 pfn=0x10 order=0",
     ],
 )
-def test_an_odd_line_of_event_text_is_named(bundle: Path, capsys: Capture, line: str) -> None:
-    path = bundle / "perf.data"
+def test_an_odd_line_of_event_text_is_named(recording: Path, capsys: Capture, line: str) -> None:
+    path = recording / "perf.data"
     path.write_text(path.read_text() + line + "\n")
     number = len(path.read_text().splitlines())
-    assert f"line {number}" in refusal(capsys, "replay", str(bundle))
+    assert f"line {number}" in refusal(capsys, "replay", str(recording))
 
 
 def test_a_migratetype_the_machine_lacks(tmp_path: Path, capsys: Capture) -> None:
     events = TimedEvents()
     events.alloc(NORMAL.first_free, migratetype=5)
-    path = str(write_bundle(tmp_path / "cma", events))
+    path = str(write_recording(tmp_path / "cma", events))
     for command in REPLAYING:
         assert "migratetype 5" in refusal(capsys, command, path)
 
@@ -208,13 +210,13 @@ def test_a_migratetype_the_machine_lacks(tmp_path: Path, capsys: Capture) -> Non
 def test_a_cpu_the_machine_lacks(tmp_path: Path, capsys: Capture) -> None:
     events = TimedEvents()
     events.on(cpu=9).alloc(NORMAL.first_free)
-    path = str(write_bundle(tmp_path / "hotplugged", events))
+    path = str(write_recording(tmp_path / "hotplugged", events))
     for command in REPLAYING:
         assert "CPU 9" in refusal(capsys, command, path)
 
 
 def test_a_kernel_newer_than_the_presets(tmp_path: Path, capsys: Capture) -> None:
-    path = str(write_bundle(tmp_path / "newer", release="8.1.0-rc1"))
+    path = str(write_recording(tmp_path / "newer", release="8.1.0-rc1"))
     shown = " ".join(output(capsys, "replay", path).split())
     assert "kernel 8.1.0-rc1 is newer than every preset, rules 7.2 assumed" in shown
     shown = " ".join(output(capsys, "validate", path).split())
@@ -222,7 +224,7 @@ def test_a_kernel_newer_than_the_presets(tmp_path: Path, capsys: Capture) -> Non
 
 
 def test_a_kernel_older_than_the_presets(tmp_path: Path, capsys: Capture) -> None:
-    path = str(write_bundle(tmp_path / "older", release="5.10.0-21"))
+    path = str(write_recording(tmp_path / "older", release="5.10.0-21"))
     for command in REPLAYING:
         line = refusal(capsys, command, path)
         assert "5.10.0-21 is older" in line
@@ -231,7 +233,7 @@ def test_a_kernel_older_than_the_presets(tmp_path: Path, capsys: Capture) -> Non
 
 
 def test_a_newer_bundle_version(tmp_path: Path, capsys: Capture) -> None:
-    path = str(write_bundle(tmp_path / "newer", bundle_version=99))
+    path = str(write_recording(tmp_path / "newer", bundle_version=99))
     for command in ("info", *REPLAYING):
         assert "bundle_version is 99" in refusal(capsys, command, path)
 
@@ -240,10 +242,10 @@ def test_a_newer_bundle_version(tmp_path: Path, capsys: Capture) -> None:
     "meta",
     ["{", "[]", '{"bundle_version": "one"}', '{"bundle_version": 1, "sysctl": 3}', "\xff"],
 )
-def test_a_damaged_meta_json(bundle: Path, capsys: Capture, meta: str) -> None:
-    (bundle / "meta.json").write_text(meta, encoding="latin-1")
+def test_a_damaged_meta_json(recording: Path, capsys: Capture, meta: str) -> None:
+    (recording / "meta.json").write_text(meta, encoding="latin-1")
     for command in ("info", *REPLAYING):
-        assert "meta.json" in refusal(capsys, command, str(bundle))
+        assert "meta.json" in refusal(capsys, command, str(recording))
 
 
 @pytest.mark.parametrize(
@@ -259,7 +261,7 @@ def test_a_damaged_meta_json(bundle: Path, capsys: Capture, meta: str) -> None:
 def test_an_odd_recorded_sysctl_is_one_line(
     tmp_path: Path, capsys: Capture, sysctl: dict[str, str]
 ) -> None:
-    path = str(write_bundle(tmp_path / "odd", sysctl=sysctl))
+    path = str(write_recording(tmp_path / "odd", sysctl=sysctl))
     for command in REPLAYING:
         assert next(iter(sysctl)) in refusal(capsys, command, path)
 
@@ -277,42 +279,44 @@ def test_an_unknown_shipped_name_lists_the_known_ones(capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize("setting", ["x=1", "pcp_batch", "pcp_batch=-1", "pcp_batch=a", "=", ""])
-def test_a_bad_setting(bundle: Path, capsys: Capture, setting: str) -> None:
-    refusal(capsys, "replay", str(bundle), "--set", setting)
+def test_a_bad_setting(recording: Path, capsys: Capture, setting: str) -> None:
+    refusal(capsys, "replay", str(recording), "--set", setting)
     if setting:
-        refusal(capsys, "compare", str(bundle), "--patch", setting)
+        refusal(capsys, "compare", str(recording), "--patch", setting)
 
 
-def test_an_output_directory_that_is_taken(bundle: Path, tmp_path: Path, capsys: Capture) -> None:
+def test_an_output_directory_that_is_taken(
+    recording: Path, tmp_path: Path, capsys: Capture
+) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine").write_text("kept")
-    assert "not empty" in refusal(capsys, "replay", str(bundle), "-o", str(tmp_path / "out"))
+    assert "not empty" in refusal(capsys, "replay", str(recording), "-o", str(tmp_path / "out"))
     assert (tmp_path / "out" / "mine").read_text() == "kept"
     (tmp_path / "file").write_text("kept")
-    refusal(capsys, "replay", str(bundle), "-o", str(tmp_path / "file"))
-    refusal(capsys, "replay", str(bundle), "-o", str(tmp_path / "file" / "below"))
+    refusal(capsys, "replay", str(recording), "-o", str(tmp_path / "file"))
+    refusal(capsys, "replay", str(recording), "-o", str(tmp_path / "file" / "below"))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_an_output_directory_without_permission(
-    bundle: Path, tmp_path: Path, capsys: Capture
+    recording: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o500)
-    assert "cannot be made" in refusal(capsys, "replay", str(bundle), "-o", str(closed / "out"))
+    assert "cannot be made" in refusal(capsys, "replay", str(recording), "-o", str(closed / "out"))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read anything")
-def test_an_event_file_without_permission(bundle: Path, capsys: Capture) -> None:
-    (bundle / "perf.data").chmod(0)
-    assert "Permission denied" in refusal(capsys, "replay", str(bundle))
+def test_an_event_file_without_permission(recording: Path, capsys: Capture) -> None:
+    (recording / "perf.data").chmod(0)
+    assert "Permission denied" in refusal(capsys, "replay", str(recording))
 
 
-def test_input_is_left_as_it_is(bundle: Path, capsys: Capture) -> None:
-    before = {file: file.stat().st_mtime_ns for file in bundle.rglob("*")}
+def test_input_is_left_as_it_is(recording: Path, capsys: Capture) -> None:
+    before = {file: file.stat().st_mtime_ns for file in recording.rglob("*")}
     for command in ("info", *REPLAYING):
-        output(capsys, command, str(bundle))
-    assert before == {file: file.stat().st_mtime_ns for file in bundle.rglob("*")}
+        output(capsys, command, str(recording))
+    assert before == {file: file.stat().st_mtime_ns for file in recording.rglob("*")}
 
 
 @pytest.mark.parametrize(
@@ -322,9 +326,9 @@ def test_input_is_left_as_it_is(bundle: Path, capsys: Capture) -> None:
         lambda path: shutil.rmtree(path / "snapshots"),
     ],
 )
-def test_as_a_process_of_its_own(bundle: Path, damage: Callable[[Path], object]) -> None:
-    damage(bundle)
-    ended = run_pagealloc("replay", str(bundle))
+def test_as_a_process_of_its_own(recording: Path, damage: Callable[[Path], object]) -> None:
+    damage(recording)
+    ended = run_pagealloc("replay", str(recording))
     assert ended.returncode == 2
     assert ended.stdout == ""
     assert re.fullmatch(r"pagealloc: [^\n]+\n", ended.stderr)

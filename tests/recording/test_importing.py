@@ -20,7 +20,7 @@ from pagealloc_model.recording.trace.perf_data import read_perf_data
 from pagealloc_model.recording.trace.store import store_source
 from tests.recording.test_bad_input import refusal
 from tests.same_trace import differing_fields
-from tests.small_recordings import shipped_bundle, write_bundle
+from tests.small_recordings import shipped_recording, write_recording
 
 Capture = pytest.CaptureFixture[str]
 
@@ -29,7 +29,7 @@ Capture = pytest.CaptureFixture[str]
 def gate3(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The columnar form of a shipped recording."""
     path = tmp_path_factory.mktemp("imported") / "highatomic_gate3"
-    pm.import_recording("highatomic_gate3", path, compress=request.param)
+    pm.open("highatomic_gate3").to_columns(path, compress=request.param)
     return path
 
 
@@ -38,8 +38,8 @@ def as_json(capsys: Capture, *arguments: str) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
-def test_all_of_a_bundle_comes_along(gate3: Path) -> None:
-    source = shipped_bundle("highatomic_gate3").path
+def test_all_of_a_recording_comes_along(gate3: Path) -> None:
+    source = shipped_recording("highatomic_gate3").path
     files = {path.relative_to(source) for path in source.rglob("*") if path.is_file()}
     imported = {path.relative_to(gate3) for path in gate3.rglob("*") if path.is_file()}
     assert imported - files == {Path("events.arrow")}
@@ -48,8 +48,8 @@ def test_all_of_a_bundle_comes_along(gate3: Path) -> None:
         assert (gate3 / file).read_bytes() == (source / file).read_bytes()
 
 
-def test_the_bundle_is_the_same(gate3: Path) -> None:
-    original, imported = shipped_bundle("highatomic_gate3"), pm.open(gate3)
+def test_the_recording_is_the_same(gate3: Path) -> None:
+    original, imported = shipped_recording("highatomic_gate3"), pm.open(gate3)
     assert imported.name == original.name
     assert imported.sha256 == original.sha256
     assert imported.missing == original.missing
@@ -61,7 +61,7 @@ def test_the_bundle_is_the_same(gate3: Path) -> None:
 
 
 def test_info_and_validate_say_the_same(gate3: Path, capsys: Capture) -> None:
-    original = str(shipped_bundle("highatomic_gate3").path)
+    original = str(shipped_recording("highatomic_gate3").path)
     for command in ("info", "validate"):
         of_original = as_json(capsys, command, original)
         assert as_json(capsys, command, str(gate3)) == of_original | (
@@ -70,11 +70,11 @@ def test_info_and_validate_say_the_same(gate3: Path, capsys: Capture) -> None:
 
 
 def test_replays_measures_and_evidence_are_the_same(gate3: Path) -> None:
-    original, imported = shipped_bundle("highatomic_gate3"), pm.open(gate3)
+    original, imported = shipped_recording("highatomic_gate3"), pm.open(gate3)
     one, other = pm.replay(original), pm.replay(imported)
     assert np.array_equal(one.log, other.log)
     assert one.rules == other.rules
-    measured, again = pm.measure(original), pm.measure(imported)
+    measured, again = original.measure(), imported.measure()
     for table in ("free_pages", "pageblocks", "outcomes", "fallbacks", "lock"):
         pd.testing.assert_frame_equal(getattr(one, table), getattr(other, table))
         pd.testing.assert_frame_equal(getattr(measured, table), getattr(again, table))
@@ -93,9 +93,9 @@ def test_replays_measures_and_evidence_are_the_same(gate3: Path) -> None:
 def test_cuts_are_the_same(
     tmp_path: Path, window: dict[str, float], anonymise: bool, gate3: Path
 ) -> None:
-    source = shipped_bundle("highatomic_gate3").path
+    source = shipped_recording("highatomic_gate3").path
     for path, name in ((source, "one"), (gate3, "other")):
-        pm.trim_bundle(path, tmp_path / name / "cut", anonymise=anonymise, **window)
+        pm.open(path).trim(tmp_path / name / "cut", anonymise=anonymise, **window)
     one, other = pm.open(tmp_path / "one" / "cut"), pm.open(tmp_path / "other" / "cut")
     assert (one.event_file.name, other.event_file.name) == ("perf.data", "events.arrow")
     assert one.meta == other.meta
@@ -105,18 +105,18 @@ def test_cuts_are_the_same(
 
 
 def test_perf_script_text(tmp_path: Path) -> None:
-    source = write_bundle(tmp_path / "small")
-    pm.import_recording(source, tmp_path / "imported" / "small")
+    source = write_recording(tmp_path / "small")
+    pm.open(source).to_columns(tmp_path / "imported" / "small")
     imported = pm.open(tmp_path / "imported" / "small")
     assert differing_fields(imported.trace, pm.open(source).trace) == []
-    pm.trim_bundle(imported.path, tmp_path / "cut", events=5, anonymise=True)
+    pm.open(imported.path).trim(tmp_path / "cut", events=5, anonymise=True)
     cut = pm.open(tmp_path / "cut")
     assert len(cut.trace) == 5
     assert set(cut.trace.comms.values()) <= {"t1", "t2", "sh", "swapper", "make"}
 
 
 def test_the_events_alone(tmp_path: Path, capsys: Capture) -> None:
-    source = str(write_bundle(tmp_path / "small"))
+    source = str(write_recording(tmp_path / "small"))
     file = tmp_path / "deep" / "mine.arrow"
     assert main(["import", source, "-o", str(file), "--uncompressed"]) == 0
     printed = capsys.readouterr().out
@@ -131,13 +131,13 @@ def test_the_events_alone(tmp_path: Path, capsys: Capture) -> None:
 
 
 def test_a_bare_perf_data(tmp_path: Path) -> None:
-    event_file = shipped_bundle("highatomic_gate3").event_file
-    pm.import_recording(event_file, tmp_path / "bare")
+    event_file = shipped_recording("highatomic_gate3").event_file
+    pm.open(event_file).to_columns(tmp_path / "bare")
     assert [path.name for path in (tmp_path / "bare").iterdir()] == ["events.arrow"]
 
 
 def test_nothing_is_overwritten(tmp_path: Path, capsys: Capture) -> None:
-    source = str(write_bundle(tmp_path / "small"))
+    source = str(write_recording(tmp_path / "small"))
     for name in ("there", "there.arrow"):
         (tmp_path / name).write_text("mine")
         assert "exists" in refusal(capsys, "import", source, "-o", str(tmp_path / name))
@@ -148,7 +148,7 @@ def test_nothing_is_overwritten(tmp_path: Path, capsys: Capture) -> None:
 def test_a_failed_import_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
-    source = write_bundle(tmp_path / "small")
+    source = write_recording(tmp_path / "small")
 
     def fail(*_: object, **__: object) -> None:
         raise error
@@ -161,7 +161,7 @@ def test_a_failed_import_leaves_nothing(
 
 def test_progress_grows_to_one(tmp_path: Path) -> None:
     shares: list[float] = []
-    pm.import_recording("kbuild", tmp_path / "imported", progress=shares.append)
+    pm.open("kbuild").to_columns(tmp_path / "imported", progress=shares.append)
     assert shares == sorted(shares)
     assert len(shares) > 3
     assert shares[-1] == 1
@@ -183,9 +183,9 @@ def test_a_store_that_cannot_be_used_is_one_line(
     words: str,
     command: str,
 ) -> None:
-    source = write_bundle(tmp_path / "small")
+    source = write_recording(tmp_path / "small")
     imported = tmp_path / "imported"
-    pm.import_recording(source, imported)
+    pm.open(source).to_columns(imported)
     file = imported / "events.arrow"
     file.write_bytes(damage(file.read_bytes()))
     more = ["-o", str(tmp_path / "again")] if command == "import" else []
@@ -196,10 +196,10 @@ def test_a_store_that_cannot_be_used_is_one_line(
 
 def test_a_damaged_perf_data_is_not_imported(tmp_path: Path) -> None:
     source = tmp_path / "perf.data"
-    source.write_bytes(shipped_bundle("highatomic_gate3").event_file.read_bytes()[:100_000])
+    source.write_bytes(shipped_recording("highatomic_gate3").event_file.read_bytes()[:100_000])
     with pytest.raises(RecordingError) as of_reading:
         read_perf_data(source)
     with pytest.raises(RecordingError) as of_import:
-        pm.import_recording(source, tmp_path / "imported")
+        pm.open(source).to_columns(tmp_path / "imported")
     assert str(of_import.value) == str(of_reading.value)
     assert [path.name for path in tmp_path.iterdir()] == ["perf.data"]

@@ -11,7 +11,7 @@ from pagealloc_model.measured.lock_cost_fit import fit_lock_costs
 from pagealloc_model.recording.lock_profile import LockProfile, read_lock_profile, site_of
 from pagealloc_model.recording.make.profile import folded_chains
 from pagealloc_model.recording.trace.columns import Event
-from tests.small_recordings import shipped_bundle
+from tests.small_recordings import shipped_recording
 
 META = {"event": "cpu-clock", "sample_ns": 1000, "seconds": 2.0, "repeats_command": True}
 
@@ -60,7 +60,7 @@ def test_a_profile_is_read_from_its_file(tmp_path: Path) -> None:
 
 def test_objects_cost_what_the_profile_leaves_for_them() -> None:
     """Refills took 200 ns an object, drains 300, in all: parts that were fitted are taken off."""
-    trace = shipped_bundle("xfree").trace
+    trace = shipped_recording("xfree").trace
     refilled = int((trace.percpu_refill[trace.event == Event.ZONE_LOCKED] == 1).sum())
     drained = trace.count(Event.PCPU_DRAIN)
     before = fit_lock_costs(trace, "xfree")

@@ -17,7 +17,7 @@ from tests.small_recordings import (
     DMA32,
     END_PFN,
     NORMAL,
-    shipped_bundle,
+    shipped_recording,
     small_machine,
     start_free,
     zoneinfo_text,
@@ -115,9 +115,9 @@ def test_watermarks_stay_as_recorded_unless_their_inputs_change() -> None:
 @pytest.mark.parametrize("name", ["kbuild", "xfree", "highatomic_stock", "highatomic_gate3"])
 def test_recomputing_with_the_recorded_inputs_gives_the_recorded_watermarks(name: str) -> None:
     """Up to the pages that the zone gained after the kernel had computed them at boot."""
-    bundle = shipped_bundle(name)
-    machine = recorded_machine(bundle)
-    sysctl = bundle.meta["sysctl"]
+    recording = shipped_recording(name)
+    machine = recorded_machine(recording)
+    sysctl = recording.meta["sysctl"]
     policy = Policy(
         min_free_kbytes=int(sysctl["min_free_kbytes"]),
         watermark_scale_factor=int(sysctl["watermark_scale_factor"]),

@@ -1,4 +1,4 @@
-"""Bundle: layouts that open, what is stated as missing, what is refused."""
+"""Recording: layouts that open, what is stated as missing, what is refused."""
 
 import gzip
 import hashlib
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pagealloc_model.base.errors import RecordingError
-from pagealloc_model.recording import recording as bundle_module
+from pagealloc_model.recording import recording as recording_module
 from pagealloc_model.recording.recording import (
     open_recording,
     recording_names,
@@ -28,8 +28,8 @@ META = {
 
 
 @pytest.fixture
-def recording(tmp_path: Path) -> Path:
-    """A bundle with two snapshots; its event file is never parsed here."""
+def directory(tmp_path: Path) -> Path:
+    """A recording with two snapshots; its event file is never parsed here."""
     directory = tmp_path / "run"
     for time_ns in (20, 9):
         shutil.copytree(DIRECTORY / "6.18", directory / "snapshots" / f"{time_ns:020d}")
@@ -40,62 +40,62 @@ def recording(tmp_path: Path) -> Path:
     return directory
 
 
-def test_a_complete_bundle_lacks_nothing(recording: Path) -> None:
-    bundle = open_recording(recording)
-    assert bundle.name == "run"
-    assert bundle.release == "6.18.44"
-    assert bundle.meta["a_key_of_tomorrow"] == [1]
-    assert [snapshot.time_ns for snapshot in bundle.snapshots] == [9, 20]
-    first = bundle.snapshots[0]
+def test_a_complete_recording_lacks_nothing(directory: Path) -> None:
+    recording = open_recording(directory)
+    assert recording.name == "run"
+    assert recording.release == "6.18.44"
+    assert recording.meta["a_key_of_tomorrow"] == [1]
+    assert [snapshot.time_ns for snapshot in recording.snapshots] == [9, 20]
+    first = recording.snapshots[0]
     assert first.zoneinfo and first.buddyinfo and first.pagetypeinfo and first.vmstat
-    assert first.zoneinfo is bundle.snapshots[0].zoneinfo
-    assert bundle.kpageflags is not None and bundle.kpageflags.tolist() == [0, 1, 2, 3]
-    assert bundle.kpageflags_at_ns == 5
-    assert bundle.sha256 == hashlib.sha256(b"PERFILE2 and no more").hexdigest()
-    assert bundle.missing == ()
+    assert first.zoneinfo is recording.snapshots[0].zoneinfo
+    assert recording.kpageflags is not None and recording.kpageflags.tolist() == [0, 1, 2, 3]
+    assert recording.kpageflags_at_ns == 5
+    assert recording.sha256 == hashlib.sha256(b"PERFILE2 and no more").hexdigest()
+    assert recording.missing == ()
 
 
 def test_opening_reads_neither_events_nor_snapshots(
-    recording: Path, monkeypatch: pytest.MonkeyPatch
+    directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def forbidden(*_: object) -> None:
         raise AssertionError("read while opening")
 
-    monkeypatch.setattr(bundle_module, "read_events", forbidden)
+    monkeypatch.setattr(recording_module, "read_events", forbidden)
     monkeypatch.setattr("pagealloc_model.recording.snapshot.read_text", forbidden)
-    monkeypatch.setattr(bundle_module, "read_kpageflags", forbidden)
-    assert open_recording(recording).name == "run"
+    monkeypatch.setattr(recording_module, "read_kpageflags", forbidden)
+    assert open_recording(directory).name == "run"
 
 
-def test_a_bare_event_file_opens_and_says_what_it_lacks(recording: Path) -> None:
-    bundle = open_recording(recording / "perf.data")
-    assert bundle.name == "run"
-    assert bundle.snapshots == () and bundle.kpageflags is None and bundle.meta == {}
-    assert [line.split(":")[0] for line in bundle.missing] == [
+def test_a_bare_event_file_opens_and_says_what_it_lacks(directory: Path) -> None:
+    recording = open_recording(directory / "perf.data")
+    assert recording.name == "run"
+    assert recording.snapshots == () and recording.kpageflags is None and recording.meta == {}
+    assert [line.split(":")[0] for line in recording.missing] == [
         "no meta.json",
         "no snapshots",
         "no kpageflags.u64.gz",
     ]
 
 
-def test_absent_and_odd_snapshot_files_are_stated_not_raised(recording: Path) -> None:
-    early, late = (recording / "snapshots" / f"{time_ns:020d}" for time_ns in (9, 20))
+def test_absent_and_odd_snapshot_files_are_stated_not_raised(directory: Path) -> None:
+    early, late = (directory / "snapshots" / f"{time_ns:020d}" for time_ns in (9, 20))
     (early / "pagetypeinfo").unlink()
     (late / "vmstat").write_text("pgfree many\n")
-    (recording / "snapshots" / "notes").mkdir()
-    bundle = open_recording(recording)
-    assert bundle.snapshots[0].pagetypeinfo is None
-    assert bundle.snapshots[1].vmstat is None
-    ignored, absent, odd = bundle.missing
+    (directory / "snapshots" / "notes").mkdir()
+    recording = open_recording(directory)
+    assert recording.snapshots[0].pagetypeinfo is None
+    assert recording.snapshots[1].vmstat is None
+    ignored, absent, odd = recording.missing
     assert "snapshots/notes" in ignored
     assert absent.startswith("pagetypeinfo absent in 1 of 2 snapshots: ")
     assert "line 1: 'many' is not a count" in odd and str(late) in odd
 
 
-def test_directory_without_events_is_refused(recording: Path) -> None:
-    (recording / "perf.data").unlink()
+def test_directory_without_events_is_refused(directory: Path) -> None:
+    (directory / "perf.data").unlink()
     with pytest.raises(RecordingError, match=r"is a directory without perf\.data"):
-        open_recording(recording)
+        open_recording(directory)
 
 
 @pytest.mark.parametrize(
@@ -111,37 +111,37 @@ def test_directory_without_events_is_refused(recording: Path) -> None:
         ('{"bundle_version": 1, "nr_cpus": "two"}', "nr_cpus is not a whole number"),
     ],
 )
-def test_odd_meta_is_refused(recording: Path, content: str, message: str) -> None:
-    (recording / "meta.json").write_text(content)
+def test_odd_meta_is_refused(directory: Path, content: str, message: str) -> None:
+    (directory / "meta.json").write_text(content)
     with pytest.raises(RecordingError, match=message):
-        open_recording(recording)
+        open_recording(directory)
 
 
 @pytest.mark.parametrize("name", ["page_owner.txt.gz", "page_owner.txt"])
-def test_page_owner_is_read_where_it_is_recorded(recording: Path, name: str) -> None:
-    assert open_recording(recording).page_owner is None
+def test_page_owner_is_read_where_it_is_recorded(directory: Path, name: str) -> None:
+    assert open_recording(directory).page_owner is None
     text = (
         b"Page allocated via order 0, mask 0x0(), pid 3, tgid 3 (make), ts 1 ns\n"
         b"PFN 0x10 type Movable Block 0 type Movable Flags 0x0()\n\n"
     )
-    (recording / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
-    owner = open_recording(recording).page_owner
+    (directory / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    owner = open_recording(directory).page_owner
     assert owner is not None and owner.pfn.tolist() == [16] and owner.comms == ("make",)
-    (recording / name).write_bytes(b"no owners\n")
+    (directory / name).write_bytes(b"no owners\n")
     with pytest.raises(RecordingError, match="line 1"):
-        _ = open_recording(recording).page_owner
+        _ = open_recording(directory).page_owner
 
 
-def test_damaged_kpageflags_is_one_clear_error(recording: Path) -> None:
-    (recording / "kpageflags.u64.gz").write_bytes(b"\x1f\x8b")
+def test_damaged_kpageflags_is_one_clear_error(directory: Path) -> None:
+    (directory / "kpageflags.u64.gz").write_bytes(b"\x1f\x8b")
     with pytest.raises(RecordingError, match="not an intact gzip"):
-        _ = open_recording(recording).kpageflags
+        _ = open_recording(directory).kpageflags
 
 
-def test_names_resolve_from_anywhere(recording: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PAGEALLOC_RECORDINGS", str(recording.parent))
+def test_names_resolve_from_anywhere(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAGEALLOC_RECORDINGS", str(directory.parent))
     assert "run" in recording_names()
-    assert open_recording("run").path == recording
+    assert open_recording("run").path == directory
     with pytest.raises(RecordingError, match=r"does not exist.*\brun\b"):
         open_recording("walk")
 

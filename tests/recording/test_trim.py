@@ -24,7 +24,7 @@ from pagealloc_model.recording.trace.perf_data import read_perf_data
 from pagealloc_model.recording.trace.perf_file import Feature, SampleType
 from pagealloc_model.recording.trace.perf_open import open_perf_file
 from pagealloc_model.recording.trace.sample_layout import part_offsets
-from pagealloc_model.recording.trim import trim_bundle
+from pagealloc_model.recording.trim import trim_recording
 
 SHIPPED = ("kbuild", "xfree", "highatomic_stock", "highatomic_gate3")
 LARGEST_SHIPPED = 12_000_000
@@ -47,8 +47,8 @@ NAMED = Tracepoint(
 
 
 @pytest.fixture
-def bundle(tmp_path: Path) -> Path:
-    """A bundle of 100 allocations, 10 ns apart from 1000 ns on, with everything a bundle has."""
+def recording(tmp_path: Path) -> Path:
+    """A recording of 100 allocations, 10 ns apart from 1000 ns on, with everything there may be."""
     directory = tmp_path / "source"
     directory.mkdir()
     chained = perf.USUAL_SAMPLE | SampleType.CALLCHAIN
@@ -105,21 +105,21 @@ def bundle(tmp_path: Path) -> Path:
     return directory
 
 
-def snapshot_times(bundle: Path) -> list[int]:
-    return sorted(int(entry.name) for entry in (bundle / "snapshots").iterdir())
+def snapshot_times(recording: Path) -> list[int]:
+    return sorted(int(entry.name) for entry in (recording / "snapshots").iterdir())
 
 
-def cut(bundle: Path, **options: object) -> tuple[Path, Trace, dict[str, object]]:
+def cut(recording: Path, **options: object) -> tuple[Path, Trace, dict[str, object]]:
     """Trim into a new directory; its path, events and meta.json."""
-    destination = bundle.parent / "cut"
-    trim_bundle(bundle, destination, **options)
+    destination = recording.parent / "cut"
+    trim_recording(recording, destination, **options)
     meta = json.loads((destination / "meta.json").read_text())
     return destination, read_perf_data(destination / "perf.data"), meta
 
 
 @pytest.mark.parametrize("compress", [True, False])
-def test_a_window_from_the_start(bundle: Path, compress: bool) -> None:
-    path, trace, meta = cut(bundle, seconds=405e-9, compress=compress)
+def test_a_window_from_the_start(recording: Path, compress: bool) -> None:
+    path, trace, meta = cut(recording, seconds=405e-9, compress=compress)
     assert trace.pfn.tolist() == list(range(41))
     assert len(trace.tables["lock:contention_begin"]["row"]) == 5
     assert trace.comms[6] == SECRET
@@ -128,7 +128,7 @@ def test_a_window_from_the_start(bundle: Path, compress: bool) -> None:
     assert (path / "page_owner.txt.gz").exists()
     assert (meta["start_ns"], meta["end_ns"]) == (990, 1405)
     provenance = meta["provenance"]
-    digest = hashlib.sha256((bundle / "perf.data").read_bytes()).hexdigest()
+    digest = hashlib.sha256((recording / "perf.data").read_bytes()).hexdigest()
     assert provenance["source"] == "source"
     assert provenance["source_sha256"] == digest
     assert provenance["window_ns"] == [1000, 1405]
@@ -139,19 +139,19 @@ def test_a_window_from_the_start(bundle: Path, compress: bool) -> None:
     assert open_recording(path).missing is not None
 
 
-def test_kernel_symbols_go_along_unless_anonymised(bundle: Path) -> None:
+def test_kernel_symbols_go_along_unless_anonymised(recording: Path) -> None:
     symbols = gzip.compress(b"ffffffff81000000 T _text\n")
-    (bundle / "kallsyms.gz").write_bytes(symbols)
-    path, _, _ = cut(bundle, start_s=600e-9, seconds=100e-9)
+    (recording / "kallsyms.gz").write_bytes(symbols)
+    path, _, _ = cut(recording, start_s=600e-9, seconds=100e-9)
     assert open_recording(path).kernel_symbols is not None
     shutil.rmtree(path)
-    path, _, meta = cut(bundle, anonymise=True)
+    path, _, meta = cut(recording, anonymise=True)
     assert not (path / "kallsyms.gz").exists()
     assert any("kallsyms" in phrase for phrase in meta["provenance"]["removed"])
 
 
-def test_a_window_from_later_on(bundle: Path) -> None:
-    path, trace, meta = cut(bundle, start_s=600e-9, seconds=100e-9)
+def test_a_window_from_later_on(recording: Path) -> None:
+    path, trace, meta = cut(recording, start_s=600e-9, seconds=100e-9)
     assert trace.pfn.tolist() == list(range(60, 70))
     assert trace.comms[6] == SECRET
     assert snapshot_times(path) == [1600, 1700]
@@ -162,14 +162,14 @@ def test_a_window_from_later_on(bundle: Path) -> None:
     assert trace.losses.total == 0
 
 
-def test_a_number_of_events(bundle: Path) -> None:
-    _, trace, meta = cut(bundle, start_s=100e-9, events=7)
+def test_a_number_of_events(recording: Path) -> None:
+    _, trace, meta = cut(recording, start_s=100e-9, events=7)
     assert trace.pfn.tolist() == list(range(10, 17))
     assert meta["provenance"]["page_allocator_events"] == 7
 
 
-def test_the_whole_recording(bundle: Path) -> None:
-    path, trace, meta = cut(bundle)
+def test_the_whole_recording(recording: Path) -> None:
+    path, trace, meta = cut(recording)
     assert len(trace) == 100
     assert trace.losses.total == 7
     assert trace.comms[6] == "late"
@@ -178,23 +178,23 @@ def test_the_whole_recording(bundle: Path) -> None:
     assert meta["provenance"]["window_reaches_recording_end"] is True
 
 
-def test_a_cut_of_a_cut_keeps_both_origins(bundle: Path) -> None:
-    first, _, _ = cut(bundle, seconds=500e-9)
-    trim_bundle(first, bundle.parent / "again", events=3)
-    meta = json.loads((bundle.parent / "again" / "meta.json").read_text())
+def test_a_cut_of_a_cut_keeps_both_origins(recording: Path) -> None:
+    first, _, _ = cut(recording, seconds=500e-9)
+    trim_recording(first, recording.parent / "again", events=3)
+    meta = json.loads((recording.parent / "again" / "meta.json").read_text())
     assert meta["provenance"]["source"] == "cut"
     assert meta["provenance"]["earlier"]["source"] == "source"
 
 
-def test_a_bare_perf_data(bundle: Path) -> None:
-    path, trace, meta = cut(bundle / "perf.data", events=5)
+def test_a_bare_perf_data(recording: Path) -> None:
+    path, trace, meta = cut(recording / "perf.data", events=5)
     assert len(trace) == 5
     assert set(meta) == {"bundle_version", "provenance"}
     assert not (path / "snapshots").exists()
 
 
-def test_anonymised(bundle: Path) -> None:
-    path, trace, meta = cut(bundle, anonymise=True, compress=False)
+def test_anonymised(recording: Path) -> None:
+    path, trace, meta = cut(recording, anonymise=True, compress=False)
     for file in path.rglob("*"):
         if file.is_file():
             assert SECRET.encode() not in file.read_bytes(), file
@@ -212,9 +212,9 @@ def test_anonymised(bundle: Path) -> None:
     assert file.release == "6.12.0-synthetic"
 
 
-def test_anonymised_addresses_keep_order_and_equality(bundle: Path) -> None:
-    original = read_perf_data(bundle / "perf.data")
-    _, trace, _ = cut(bundle, anonymise=True)
+def test_anonymised_addresses_keep_order_and_equality(recording: Path) -> None:
+    original = read_perf_data(recording / "perf.data")
+    _, trace, _ = cut(recording, anonymise=True)
     for name, field in (("lock:contention_begin", "lock_addr"), ("task:task_rename", "where")):
         before, after = original.tables[name][field], trace.tables[name][field]
         assert not set(before.tolist()) & set(after.tolist())
@@ -231,13 +231,13 @@ def test_anonymised_addresses_keep_order_and_equality(bundle: Path) -> None:
         assert np.array_equal(getattr(trace, name), getattr(original, name)), name
 
 
-def test_names_the_user_keeps(bundle: Path) -> None:
-    _, trace, _ = cut(bundle, anonymise=True, events=5, keep_names=[SECRET])
+def test_names_the_user_keeps(recording: Path) -> None:
+    _, trace, _ = cut(recording, anonymise=True, events=5, keep_names=[SECRET])
     assert trace.comms[9] == SECRET
 
 
-def test_instruction_pointers_are_cleared(bundle: Path) -> None:
-    path, _, _ = cut(bundle, anonymise=True, compress=False, events=3)
+def test_instruction_pointers_are_cleared(recording: Path) -> None:
+    path, _, _ = cut(recording, anonymise=True, compress=False, events=3)
     file = open_perf_file(path / "perf.data")
     records = file.content[file.records.offset : file.records.offset + file.records.size]
     assert 0xFFFFFFFF81234560 not in np.frombuffer(
@@ -258,26 +258,26 @@ def test_instruction_pointers_are_cleared(bundle: Path) -> None:
     ],
     ids=str,
 )
-def test_impossible_windows(bundle: Path, options: dict[str, float]) -> None:
-    destination = bundle.parent / "cut"
+def test_impossible_windows(recording: Path, options: dict[str, float]) -> None:
+    destination = recording.parent / "cut"
     with pytest.raises(UsageError):
-        trim_bundle(bundle, destination, **options)
-    assert [entry.name for entry in bundle.parent.iterdir()] == ["source"]
+        trim_recording(recording, destination, **options)
+    assert [entry.name for entry in recording.parent.iterdir()] == ["source"]
 
 
-def test_nothing_is_overwritten(bundle: Path) -> None:
+def test_nothing_is_overwritten(recording: Path) -> None:
     with pytest.raises(UsageError, match="exists"):
-        trim_bundle(bundle, bundle)
+        trim_recording(recording, recording)
 
 
-def test_a_failed_cut_leaves_nothing(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_cut_leaves_nothing(recording: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise OSError("disk full")
 
     monkeypatch.setattr(shutil, "copytree", fail)
     with pytest.raises(OSError, match="disk full"):
-        trim_bundle(bundle, bundle.parent / "cut")
-    assert [entry.name for entry in bundle.parent.iterdir()] == ["source"]
+        trim_recording(recording, recording.parent / "cut")
+    assert [entry.name for entry in recording.parent.iterdir()] == ["source"]
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -327,7 +327,7 @@ def test_perf_prints_the_same_lines(
     shipped: Callable[[str], Path], perf_command: str, tmp_path: Path, compress: bool
 ) -> None:
     source = shipped("highatomic_stock") / "perf.data"
-    result = trim_bundle(source, tmp_path / "cut", start_s=2.5, seconds=0.5, compress=compress)
+    result = trim_recording(source, tmp_path / "cut", start_s=2.5, seconds=0.5, compress=compress)
     window = result.window
     wanted = in_window(perf_script(perf_command, source), window.begin_ns, window.end_ns)
     assert len(wanted) > 10_000

@@ -19,7 +19,7 @@ from pagealloc_model.show.post.message import Fixed, Message, Section, Words, co
 from pagealloc_model.show.post.repeated_table import repeated_table
 from pagealloc_model.verdict.repeated_comparison import RepeatedComparison, repeated
 from pagealloc_model.verdict.significance import paired_p, smallest_p
-from tests.small_recordings import write_bundle
+from tests.small_recordings import write_recording
 
 PATCH = "pcp_batch=31"
 SECTIONS = ("What", "On what", "Results", "Charts", "How far to believe it", "Assumed", "Reproduce")
@@ -28,16 +28,16 @@ SECTIONS = ("What", "On what", "Results", "Charts", "How far to believe it", "As
 @pytest.fixture(scope="module")
 def posted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, pd.DataFrame]]:
     """The text that the command writes for kbuild, and the rows its table is made from."""
-    recording = Path(__file__).parents[2] / "data" / "kbuild"
-    if not recording.exists():
+    path = Path(__file__).parents[2] / "data" / "kbuild"
+    if not path.exists():
         pytest.skip("data/kbuild is not in this checkout")
     patch = pytest.MonkeyPatch()
     folder = tmp_path_factory.mktemp("posted")
     patch.setenv("BROWSER_PATH", str(folder / "no-browser"))
-    assert main(["post", str(recording), "--patch", PATCH, "-o", str(folder / "post")]) == 0
+    assert main(["post", str(path), "--patch", PATCH, "-o", str(folder / "post")]) == 0
     patch.undo()
-    bundle = pm.open(recording)
-    rows = pm.compare(pm.replay(bundle), pm.replay(bundle, pm.Policy(pcp_batch=31))).rows
+    recording = pm.open(path)
+    rows = pm.compare(pm.replay(recording), pm.replay(recording, pm.Policy(pcp_batch=31))).rows
     written = pd.read_csv(folder / "post" / "table.csv")
     assert written["base"].fillna(-1).tolist() == rows["base"].fillna(-1).tolist()
     yield (folder / "post" / "post.txt").read_bytes().decode("utf-8"), rows
@@ -104,7 +104,7 @@ def test_the_command_to_reproduce_is_the_one_that_was_run(
 def test_several_runs_are_tested_and_the_test_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    small = str(write_bundle(tmp_path / "small", page_flags=False))
+    small = str(write_recording(tmp_path / "small", page_flags=False))
     arguments = ["post", small, "--patch", "pcp_batch=2", "--seeds", "3", "--no-validation"]
     assert main([*arguments, "--format", "md", "--style", "mmtests"]) == 0
     printed = capsys.readouterr().out

@@ -15,7 +15,7 @@ from pagealloc_model.measured.stream import allocator_stream
 from pagealloc_model.policy.assumptions import Assumptions
 from pagealloc_model.predicted.prepared import Prepared, prepare
 from pagealloc_model.predicted.replay import Replay, replay
-from pagealloc_model.recording.recording import Bundle
+from pagealloc_model.recording.recording import Recording
 from pagealloc_model.recording.zone_map import ZoneMap
 from pagealloc_model.show.figures import error_budget
 from pagealloc_model.verdict.budget.budget import ALL, FREE, METRICS, NO_COMPACTION, Budget
@@ -27,7 +27,7 @@ from pagealloc_model.verdict.budget.imposed import (
     zones_of_pages,
 )
 from pagealloc_model.verdict.loss_windows import loss_windows
-from tests.small_recordings import shipped_bundle
+from tests.small_recordings import shipped_recording
 from tests.verdict.test_loss_windows import with_losses
 
 BY_NAME = {each.name: each for each in TRUTHS}
@@ -35,18 +35,18 @@ PRESSED = ("highatomic_gate3", "highatomic_stock")
 
 
 @pytest.fixture(scope="module", params=PRESSED)
-def pressed(request: pytest.FixtureRequest) -> tuple[Bundle, pm.Validation, Budget]:
-    bundle = shipped_bundle(request.param)
+def pressed(request: pytest.FixtureRequest) -> tuple[Recording, pm.Validation, Budget]:
+    bundle = shipped_recording(request.param)
     validation = pm.validate(bundle)
     return bundle, validation, validation.budget()
 
 
-def ready(bundle: Bundle, free: Replay) -> Prepared:
+def ready(bundle: Recording, free: Replay) -> Prepared:
     return prepare(bundle, free.rules, free.assumptions, free.seed)
 
 
 def test_the_free_run_is_the_validations(
-    pressed: tuple[Bundle, pm.Validation, Budget],
+    pressed: tuple[Recording, pm.Validation, Budget],
 ) -> None:
     _, validation, budget = pressed
     wanted = validation.errors.set_index(["metric", "scope"])["error"]
@@ -57,7 +57,7 @@ def test_the_free_run_is_the_validations(
 
 
 def test_runs_that_saw_the_answer_are_marked(
-    pressed: tuple[Bundle, pm.Validation, Budget],
+    pressed: tuple[Recording, pm.Validation, Budget],
 ) -> None:
     _, _, budget = pressed
     marked = {each.name for each in budget.runs if each.is_imposed}
@@ -72,7 +72,7 @@ def test_runs_that_saw_the_answer_are_marked(
 
 
 def test_with_its_zone_imposed_each_request_is_served_there(
-    pressed: tuple[Bundle, pm.Validation, Budget],
+    pressed: tuple[Recording, pm.Validation, Budget],
 ) -> None:
     _, validation, budget = pressed
     errors = budget.errors[budget.errors["metric"] == "placement_zone"].set_index("run")["error"]
@@ -83,7 +83,7 @@ def test_with_its_zone_imposed_each_request_is_served_there(
 
 
 def test_with_drains_imposed_whole_lists_are_drained_as_recorded() -> None:
-    bundle = shipped_bundle("highatomic_gate3")
+    bundle = shipped_recording("highatomic_gate3")
     free = replay(bundle)
     given = replay(bundle, imposed=imposed(bundle, ready(bundle, free), (BY_NAME["drains"],)))
     zoneinfo = next(each.zoneinfo for each in bundle.snapshots if each.zoneinfo)
@@ -97,7 +97,7 @@ def test_with_drains_imposed_whole_lists_are_drained_as_recorded() -> None:
 
 
 def test_boosts_are_the_snapshots_at_their_instants() -> None:
-    bundle = shipped_bundle("highatomic_stock")
+    bundle = shipped_recording("highatomic_stock")
     free = replay(bundle)
     given = imposed(bundle, ready(bundle, free), (BY_NAME["boosts"],)).prepared.demand.events
     told = given[given["operation"] == at.SET_BOOST]
@@ -110,7 +110,7 @@ def test_boosts_are_the_snapshots_at_their_instants() -> None:
 
 def test_the_true_start_holds_as_many_pages_as_flowed() -> None:
     """Zones begin with the pages that the start snapshot and the events up to it tell."""
-    bundle = shipped_bundle("highatomic_gate3")
+    bundle = shipped_recording("highatomic_gate3")
     prepared = ready(bundle, replay(bundle))
     alone = with_true_start(bundle, prepared).image
     in_zones = BY_NAME["zone"].put(bundle, prepared)
@@ -122,7 +122,7 @@ def test_the_true_start_holds_as_many_pages_as_flowed() -> None:
 
 
 def test_without_compaction_nothing_is_isolated_or_captured() -> None:
-    bundle = shipped_bundle("highatomic_gate3")
+    bundle = shipped_recording("highatomic_gate3")
     prepared = ready(bundle, replay(bundle))
     left = set(without_compaction(prepared).demand.events["operation"].tolist())
     assert not left & {at.ISOLATE_FREE, at.CAPTURE}
@@ -130,7 +130,7 @@ def test_without_compaction_nothing_is_isolated_or_captured() -> None:
 
 
 def test_imposing_leaves_the_prediction_alone(
-    pressed: tuple[Bundle, pm.Validation, Budget],
+    pressed: tuple[Recording, pm.Validation, Budget],
 ) -> None:
     bundle, validation, _ = pressed
     again = replay(bundle)
@@ -139,7 +139,7 @@ def test_imposing_leaves_the_prediction_alone(
     assert not np.isin(again.demand.events["operation"], (at.ALLOC_IN_ZONE, at.SET_BOOST)).any()
 
 
-def test_shares_add_up(pressed: tuple[Bundle, pm.Validation, Budget]) -> None:
+def test_shares_add_up(pressed: tuple[Recording, pm.Validation, Budget]) -> None:
     _, _, budget = pressed
     shares = budget.shares
     assert list(shares["metric"]) == [each for each in METRICS if each in set(shares["metric"])]
@@ -147,7 +147,7 @@ def test_shares_add_up(pressed: tuple[Bundle, pm.Validation, Budget]) -> None:
     assert set(budget.record) == set(shares["most_by"]) - {""}
 
 
-def test_the_table_fits_a_mail(pressed: tuple[Bundle, pm.Validation, Budget]) -> None:
+def test_the_table_fits_a_mail(pressed: tuple[Recording, pm.Validation, Budget]) -> None:
     _, _, budget = pressed
     text = budget.to_text()
     assert text.isascii()
@@ -156,7 +156,7 @@ def test_the_table_fits_a_mail(pressed: tuple[Bundle, pm.Validation, Budget]) ->
 
 
 def test_the_figure_hatches_what_is_imposed(
-    pressed: tuple[Bundle, pm.Validation, Budget],
+    pressed: tuple[Recording, pm.Validation, Budget],
 ) -> None:
     _, _, budget = pressed
     bars = error_budget(budget.errors, budget.recording).data
@@ -168,7 +168,7 @@ def test_the_figure_hatches_what_is_imposed(
 
 
 def test_what_a_recording_lacks_is_a_row() -> None:
-    budget = pm.validate(shipped_bundle("xfree")).budget()
+    budget = pm.validate(shipped_recording("xfree")).budget()
     assert set(budget.absent) >= {"drains"}
     assert "not in this recording: no pa:drain_zone" in budget.to_text()
     assert "drains" not in set(budget.errors["run"])
@@ -184,7 +184,7 @@ def test_losses_are_met_by_windows() -> None:
 
 
 def test_an_elastic_replay_has_no_budget() -> None:
-    bundle = shipped_bundle("highatomic_gate3")
+    bundle = shipped_recording("highatomic_gate3")
     prepared = ready(bundle, replay(bundle))
     given = imposed(bundle, prepared, (BY_NAME["zone"],))
     with pytest.raises(UsageError, match="only a literal replay"):
@@ -192,7 +192,7 @@ def test_an_elastic_replay_has_no_budget() -> None:
 
 
 def test_zones_of_pages() -> None:
-    machine = replay(shipped_bundle("highatomic_gate3")).machine
+    machine = replay(shipped_recording("highatomic_gate3")).machine
     for number, zone in enumerate(machine.zones):
         if zone.managed:
             found = zones_of_pages(machine, np.array([zone.start_pfn, zone.end_pfn - 1, -1]))

@@ -10,21 +10,21 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.cli.output import json_text
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.verdict.comparison import Comparison
-from tests.small_recordings import NORMAL, busy_events, shipped_bundle, write_bundle
+from tests.small_recordings import NORMAL, busy_events, shipped_recording, write_recording
 
 
 @pytest.fixture(scope="module")
 def gate() -> Comparison:
-    bundle = shipped_bundle("highatomic_gate3")
+    recording = shipped_recording("highatomic_gate3")
     return pm.compare(
-        pm.replay(bundle, Policy(highatomic_gate_order=0)),
-        pm.replay(bundle, Policy(highatomic_gate_order=3)),
+        pm.replay(recording, Policy(highatomic_gate_order=0)),
+        pm.replay(recording, Policy(highatomic_gate_order=3)),
     )
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> pm.Bundle:
-    return pm.open(write_bundle(tmp_path_factory.mktemp("bundles") / "small"))
+def small(tmp_path_factory: pytest.TempPathFactory) -> pm.Recording:
+    return pm.open(write_recording(tmp_path_factory.mktemp("recordings") / "small"))
 
 
 def test_change_is_relative_to_base(gate: Comparison) -> None:
@@ -53,7 +53,7 @@ def test_what_a_literal_replay_cannot_know_is_na(gate: Comparison) -> None:
     assert unknown[["base", "patch", "change"]].isna().all(axis=None)
 
 
-def test_equal_policies_change_nothing(small: pm.Bundle) -> None:
+def test_equal_policies_change_nothing(small: pm.Recording) -> None:
     rows = pm.compare(pm.replay(small), pm.replay(small, Policy())).rows
     known = rows.dropna(subset=["base"])
     assert (known["base"] == known["patch"]).all()
@@ -89,37 +89,37 @@ def test_json_has_the_promised_shape(gate: Comparison) -> None:
     assert by_name["thp_success"]["base"] is None
 
 
-def test_different_assumptions_are_refused(small: pm.Bundle) -> None:
+def test_different_assumptions_are_refused(small: pm.Recording) -> None:
     other = pm.replay(small, assumptions=Assumptions(decay_period_ns=500_000_000))
     with pytest.raises(UsageError, match="different assumptions"):
         pm.compare(pm.replay(small), other)
 
 
-def test_different_rules_are_refused(small: pm.Bundle) -> None:
+def test_different_rules_are_refused(small: pm.Recording) -> None:
     with pytest.raises(UsageError, match=r"different rules: 6\.18 and 7\.2"):
         pm.compare(pm.replay(small), pm.replay(small, rules="7.2"))
 
 
-def test_different_seeds_are_refused(small: pm.Bundle) -> None:
+def test_different_seeds_are_refused(small: pm.Recording) -> None:
     with pytest.raises(UsageError, match="different seed: 0 and 1"):
         pm.compare(pm.replay(small), pm.replay(small, seed=1))
 
 
 def test_different_windows_are_refused() -> None:
-    bundle = shipped_bundle("highatomic_gate3")
-    part = pm.replay(bundle, window=(1.0, 2.0))
+    recording = shipped_recording("highatomic_gate3")
+    part = pm.replay(recording, window=(1.0, 2.0))
     with pytest.raises(UsageError, match="different windows"):
-        pm.compare(pm.replay(bundle), part)
+        pm.compare(pm.replay(recording), part)
 
 
-def test_different_recordings_are_refused(small: pm.Bundle) -> None:
+def test_different_recordings_are_refused(small: pm.Recording) -> None:
     with pytest.raises(UsageError, match="different name"):
-        pm.compare(pm.replay(small), pm.replay(shipped_bundle("highatomic_gate3")))
+        pm.compare(pm.replay(small), pm.replay(shipped_recording("highatomic_gate3")))
 
 
-def test_recordings_of_the_same_name_are_told_apart(small: pm.Bundle, tmp_path: Path) -> None:
+def test_recordings_of_the_same_name_are_told_apart(small: pm.Recording, tmp_path: Path) -> None:
     events = busy_events()
     events.alloc(NORMAL.first_free)
-    namesake = pm.open(write_bundle(tmp_path / "small", events))
+    namesake = pm.open(write_recording(tmp_path / "small", events))
     with pytest.raises(UsageError, match="different"):
         pm.compare(pm.replay(small), pm.replay(namesake))

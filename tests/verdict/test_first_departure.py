@@ -11,17 +11,17 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.recording.trace.columns import Trace
 from pagealloc_model.verdict.first_departure import first_departures
-from tests.small_recordings import shipped_bundle
+from tests.small_recordings import shipped_recording
 
 
 @pytest.fixture(scope="module")
 def trace() -> Trace:
-    return shipped_bundle("kbuild").trace
+    return shipped_recording("kbuild").trace
 
 
 @pytest.fixture(scope="module")
 def predicted() -> Replay:
-    return pm.replay(shipped_bundle("kbuild"))
+    return pm.replay(shipped_recording("kbuild"))
 
 
 def test_until_the_first_other_page_the_pages_are_the_kernels(

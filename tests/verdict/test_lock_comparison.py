@@ -16,12 +16,12 @@ from pagealloc_model.verdict.lock_comparison import (
     LockComparison,
     compare_locks,
 )
-from tests.small_recordings import shipped_bundle
+from tests.small_recordings import shipped_recording
 
 
 @pytest.fixture(scope="module")
 def xfree() -> LockComparison:
-    return compare_locks(shipped_bundle("xfree"))
+    return compare_locks(shipped_recording("xfree"))
 
 
 def test_both_sides_are_in_one_table(xfree: LockComparison) -> None:
@@ -56,7 +56,7 @@ def test_every_site_has_a_row_and_what_nobody_knows_is_na(xfree: LockComparison)
 def test_the_command_names_what_is_off_and_by_how_much_times_vary(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    path = str(shipped_bundle("xfree").path)
+    path = str(shipped_recording("xfree").path)
     assert main(["locks", path]) == 0
     text = capsys.readouterr().out
     assert "Off by more than 5%:" in text
@@ -72,7 +72,7 @@ def test_contended_acquisitions_have_a_measured_side(xfree: LockComparison) -> N
 
 
 def test_costs_are_fitted_where_there_are_steps_enough() -> None:
-    fitted = fit_lock_costs(shipped_bundle("xfree").trace, "xfree")
+    fitted = fit_lock_costs(shipped_recording("xfree").trace, "xfree")
     assert fitted.object.origin == "fitted from xfree"
     assert fitted.object.low_ns <= fitted.object.ns <= fitted.object.high_ns
     assert fitted.event.ns > fitted.object.ns, "most of a traced step is the event"

@@ -11,20 +11,20 @@ import pytest
 import pagealloc_model as pm
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.cli.main import main
-from pagealloc_model.recording.recording import Bundle
+from pagealloc_model.recording.recording import Recording
 from pagealloc_model.recording.trace.columns import Losses
 from pagealloc_model.show.post import describe_recording
 from pagealloc_model.verdict.loss_windows import loss_windows, lost_share, recording_between
 from pagealloc_model.verdict.validation import validate_windows
-from tests.small_recordings import shipped_bundle
+from tests.small_recordings import shipped_recording
 
 SECOND = 10**9
 
 
-def with_losses(*gaps: tuple[float, float], count: int = 100) -> Bundle:
+def with_losses(*gaps: tuple[float, float], count: int = 100) -> Recording:
     """The shipped highatomic recording, events of some seconds of it lost; none are cut out."""
-    bundle = shipped_bundle("highatomic_gate3")
-    first = bundle.trace.demand_span_ns[0]
+    recording = shipped_recording("highatomic_gate3")
+    first = recording.trace.demand_span_ns[0]
     edges = (first + np.array(gaps, float).reshape(-1, 2) * SECOND).astype(np.int64)
     losses = Losses(
         cpu=np.zeros(len(gaps), np.int16),
@@ -33,8 +33,8 @@ def with_losses(*gaps: tuple[float, float], count: int = 100) -> Bundle:
         count=np.full(len(gaps), count),
         event=("",) * len(gaps),
     )
-    copy = replace(bundle)
-    copy.__dict__["trace"] = replace(bundle.trace, losses=losses)
+    copy = replace(recording)
+    copy.__dict__["trace"] = replace(recording.trace, losses=losses)
     return copy
 
 
@@ -53,18 +53,21 @@ def test_windows_lie_between_losses_of_all_cpus() -> None:
 
 
 def test_a_window_without_a_second_snapshot_says_so() -> None:
-    bundle = with_losses((2.0, 3.0))
-    assert [each.unusable for each in loss_windows(bundle)] == ["", "one snapshot, two are needed"]
-    described = describe_recording(bundle)["loss_free_windows"]
+    recording = with_losses((2.0, 3.0))
+    assert [each.unusable for each in loss_windows(recording)] == [
+        "",
+        "one snapshot, two are needed",
+    ]
+    described = describe_recording(recording)["loss_free_windows"]
     assert described[1].endswith("cannot be validated: one snapshot, two are needed")
     with pytest.raises(UsageError, match="two are needed"):
-        recording_between(bundle, loss_windows(bundle)[1])
+        recording_between(recording, loss_windows(recording)[1])
 
 
 def test_a_window_after_a_loss_starts_from_its_own_snapshot() -> None:
-    bundle = with_losses((2.0, 2.4))
-    second = loss_windows(bundle)[1]
-    part = recording_between(bundle, second)
+    recording = with_losses((2.0, 2.4))
+    second = loss_windows(recording)[1]
+    part = recording_between(recording, second)
     start = part.snapshots[0].time_ns
     assert start >= second.begin_ns
     assert part.trace.time_ns[0] >= start
@@ -77,22 +80,22 @@ def test_errors_are_given_by_window() -> None:
     found = validate_windows(with_losses((2.0, 2.4)))
     assert len(found) == 2
     for window, validation in found:
-        assert len(validation.bundle.trace) <= window.events
+        assert len(validation.recording.trace) <= window.events
         assert "refill_pages" in set(validation.errors["metric"])
 
 
 def test_much_lost_means_no_figure_for_the_whole() -> None:
-    bundle = with_losses((2.0, 2.4), count=60_000)
-    assert lost_share(bundle.trace) > 0.05
+    recording = with_losses((2.0, 2.4), count=60_000)
+    assert lost_share(recording.trace) > 0.05
     with pytest.raises(UsageError, match="no figure for the whole recording means anything"):
-        pm.validate(bundle)
+        pm.validate(recording)
 
 
 def test_the_command_refuses_in_one_line_and_shows_the_windows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bundle = with_losses((2.0, 2.4), count=60_000)
-    monkeypatch.setattr(pm, "open", lambda _: bundle)
+    recording = with_losses((2.0, 2.4), count=60_000)
+    monkeypatch.setattr(pm, "open", lambda _: recording)
     assert main(["validate", "highatomic_gate3", "--json"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert "\n" not in content["refused"] and "metrics" not in content

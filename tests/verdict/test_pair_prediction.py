@@ -18,7 +18,7 @@ from pagealloc_model.verdict.pair_prediction import (
     pair_text,
     time_to_fill,
 )
-from tests.small_recordings import shipped_bundle
+from tests.small_recordings import shipped_recording
 
 
 def test_the_reserve_is_full_when_it_has_the_most_that_it_gets() -> None:
@@ -29,7 +29,7 @@ def test_the_reserve_is_full_when_it_has_the_most_that_it_gets() -> None:
 
 @pytest.mark.long
 def test_the_reserve_of_the_guests_is_what_the_gate_changed() -> None:
-    off, on = shipped_bundle("highatomic_stock"), shipped_bundle("highatomic_gate3")
+    off, on = shipped_recording("highatomic_stock"), shipped_recording("highatomic_gate3")
     own = pm.Assumptions(reclaim="elastic")
     table = pair_prediction(off, on, pm.Policy(highatomic_gate_order=3), own)
     assert table["quantity"].to_list() == list(UNITS)
@@ -43,14 +43,14 @@ def test_the_reserve_of_the_guests_is_what_the_gate_changed() -> None:
 
 
 def test_recordings_without_fallbacks_events_are_refused() -> None:
-    kbuild = shipped_bundle("kbuild")
+    kbuild = shipped_recording("kbuild")
     with pytest.raises(pm.PageallocError, match="kbuild: a pair's fallbacks are compared by"):
         pair_prediction(kbuild, kbuild, pm.Policy(), pm.Assumptions())
 
 
 def test_recordings_of_two_machines_are_no_pair() -> None:
     """As in notebook 01, on a recording that is not of the other one's machine."""
-    off, on = shipped_bundle("highatomic_stock"), shipped_bundle("kbuild")
+    off, on = shipped_recording("highatomic_stock"), shipped_recording("kbuild")
     said = pair_text(off, on, pm.Policy(), pm.Assumptions())
     assert said == (
         "skipped: kbuild: is of another machine than highatomic_stock, so the two are no pair; "

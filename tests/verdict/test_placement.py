@@ -19,7 +19,13 @@ from pagealloc_model.verdict.choices.placement import Placement
 from tests.allocator.fault import module_source
 from tests.judged_shares import shares
 from tests.oracle_recording import record
-from tests.small_recordings import NORMAL, EventText, TimedEvents, shipped_bundle, write_bundle
+from tests.small_recordings import (
+    NORMAL,
+    EventText,
+    TimedEvents,
+    shipped_recording,
+    write_recording,
+)
 
 FIRST = 1024
 """A page frame at a pageblock's start, far from others."""
@@ -27,8 +33,8 @@ FIRST = 1024
 
 def judged(directory: Path, events: EventText) -> Placement:
     """Judge events that come without any state file."""
-    bundle = write_bundle(directory / "bundle", events, snapshots=False, page_flags=False)
-    return pm.judge_placement(pm.open(bundle))
+    recording = write_recording(directory / "recording", events, snapshots=False, page_flags=False)
+    return pm.open(recording).judge_choices()
 
 
 NORMAL_FIRST = NORMAL.first_free
@@ -36,7 +42,7 @@ NORMAL_FIRST = NORMAL.first_free
 
 def judge_with_zones(directory: Path, events: EventText) -> Placement:
     """Judge events of the small machine, whose state files tell its zones."""
-    return pm.judge_placement(pm.open(write_bundle(directory / "bundle", events)))
+    return pm.open(write_recording(directory / "recording", events)).judge_choices()
 
 
 def outcome(placement: Placement, choice: str, scope: str = "all") -> tuple[int, int, int]:
@@ -233,20 +239,20 @@ class TestAnIndependentKernel:
     def test_pages_are_all_as_the_model_names_them(
         self, seed: int, orders: tuple[int, ...], tmp_path: Path
     ) -> None:
-        placement = pm.judge_placement(pm.open(record(tmp_path / "oracle", seed, 800, orders)))
+        placement = pm.open(record(tmp_path / "oracle", seed, 800, orders)).judge_choices()
         for choice in ("pcp_pop", "refill_when", "buddy_pfn", "fallback"):
             assert missed(placement, choice) == []
         assert outcome(placement, "pcp_pop")[0] > 100
         assert outcome(placement, "buddy_pfn")[0] > 50
 
     def test_sizes_follow_once_snapshots_have_shown_the_limits(self, tmp_path: Path) -> None:
-        placement = pm.judge_placement(pm.open(record(tmp_path / "oracle", 1, 1500)))
+        placement = pm.open(record(tmp_path / "oracle", 1, 1500)).judge_choices()
         assert missed(placement, "refill_size") == []
         assert outcome(placement, "refill_size")[0] > 30
 
     def test_without_jit_the_outcome_is_the_same(self, checkout: Path, tmp_path: Path) -> None:
-        bundle = record(tmp_path / "oracle", 1, 200)
-        assert _interpreted(checkout, checkout, bundle) == shares(bundle)
+        recording = record(tmp_path / "oracle", 1, 200)
+        assert _interpreted(checkout, checkout, recording) == shares(recording)
 
 
 FAULTS = {
@@ -274,22 +280,22 @@ FAULTS = {
 @pytest.mark.parametrize("choice", FAULTS)
 def test_a_fault_in_a_choice_lowers_its_share(choice: str, checkout: Path, tmp_path: Path) -> None:
     module, right, wrong = FAULTS[choice]
-    bundle = record(tmp_path / "oracle", 1, 400)
+    recording = record(tmp_path / "oracle", 1, 400)
     copy = tmp_path / "faulty" / "pagealloc_model"
     shutil.copytree(checkout / "pagealloc_model", copy, ignore=shutil.ignore_patterns("__py*"))
     source = module_source(copy, module)
     text = source.read_text()
     assert text.count(right) == 1
     source.write_text(text.replace(right, wrong))
-    sound = _share(_interpreted(checkout, checkout, bundle), choice)
-    assert _share(_interpreted(checkout, copy.parent, bundle), choice) < sound - 0.01
+    sound = _share(_interpreted(checkout, checkout, recording), choice)
+    assert _share(_interpreted(checkout, copy.parent, recording), choice) < sound - 0.01
 
 
-def _interpreted(checkout: Path, package_parent: Path, bundle: Path) -> list[list[object]]:
+def _interpreted(checkout: Path, package_parent: Path, recording: Path) -> list[list[object]]:
     """Shares that a package run by Python yields."""
     path = os.pathsep.join((str(package_parent), str(checkout)))
     done = subprocess.run(
-        [sys.executable, "-m", "tests.judged_shares", str(bundle)],
+        [sys.executable, "-m", "tests.judged_shares", str(recording)],
         cwd=package_parent,
         env=os.environ | {"PYTHONPATH": path, "NUMBA_DISABLE_JIT": "1"},
         capture_output=True,
@@ -311,7 +317,7 @@ PAGE_SHARES = {"kbuild": 0.999, "xfree": 0.999, "highatomic_stock": 0.98, "higha
 
 @pytest.fixture(scope="module", params=PAGE_SHARES)
 def shipped_placement(request: pytest.FixtureRequest) -> tuple[str, Placement]:
-    return request.param, pm.judge_placement(shipped_bundle(request.param))
+    return request.param, shipped_recording(request.param).judge_choices()
 
 
 ZONE_SHARES = {"kbuild": 1.0, "xfree": 1.0, "highatomic_stock": 0.99, "highatomic_gate3": 0.97}
@@ -362,7 +368,7 @@ class TestShippedRecordings:
 
 
 def test_validate_puts_the_shares_among_its_metrics() -> None:
-    validation = pm.validate(shipped_bundle("xfree"), resync=True)
+    validation = pm.validate(shipped_recording("xfree"), resync=True)
     described = validation.to_dict()
     exact = pd.DataFrame(described["metrics"]).query("metric == 'placement_exact_resync'")
     scopes = set(exact["scope"])
@@ -371,10 +377,10 @@ def test_validate_puts_the_shares_among_its_metrics() -> None:
     assert overall["predicted"] >= 0.999 > overall["null"]
     assert {row["choice"] for row in described["choices"]} == set(CHOICES)
     assert all(row["kernel_function"] and row["event"] for row in described["missed_choices"])
-    assert "choices" not in pm.validate(shipped_bundle("xfree")).to_dict()
+    assert "choices" not in pm.validate(shipped_recording("xfree")).to_dict()
 
 
 def test_kernels_whose_lists_do_not_follow_block_types_are_refused(tmp_path: Path) -> None:
-    bundle = pm.open(write_bundle(tmp_path / "bundle", release="6.1.192"))
+    recording = pm.open(write_recording(tmp_path / "recording", release="6.1.192"))
     with pytest.raises(pm.PolicyError, match=r"6\.12 on"):
-        pm.judge_placement(bundle)
+        recording.judge_choices()

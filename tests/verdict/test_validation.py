@@ -12,7 +12,7 @@ from pagealloc_model.cli.output import json_text
 from pagealloc_model.recording.recorded_machine import start_snapshots
 from pagealloc_model.recording.trace.columns import Event
 from pagealloc_model.verdict.validation import Validation
-from tests.small_recordings import shipped_bundle, write_bundle
+from tests.small_recordings import shipped_recording, write_recording
 
 COLUMNS = [
     "metric",
@@ -44,12 +44,12 @@ SHIPPED = ("kbuild", "xfree", "highatomic_stock", "highatomic_gate3")
 
 @pytest.fixture(scope="module", params=SHIPPED)
 def validation(request: pytest.FixtureRequest) -> Validation:
-    return pm.validate(shipped_bundle(request.param))
+    return pm.validate(shipped_recording(request.param))
 
 
 @pytest.fixture(scope="module")
 def xfree() -> Validation:
-    return pm.validate(shipped_bundle("xfree"))
+    return pm.validate(shipped_recording("xfree"))
 
 
 def row_of(errors: pd.DataFrame, metric: str, scope: str) -> pd.Series:
@@ -60,9 +60,9 @@ def row_of(errors: pd.DataFrame, metric: str, scope: str) -> pd.Series:
 
 def scored_times(validation: Validation) -> list[int]:
     """Snapshots after the start and during the demand."""
-    _, start = start_snapshots(validation.bundle)
-    last = validation.bundle.trace.demand_span_ns[1]
-    times = [snapshot.time_ns for snapshot in validation.bundle.snapshots]
+    _, start = start_snapshots(validation.recording)
+    last = validation.recording.trace.demand_span_ns[1]
+    times = [snapshot.time_ns for snapshot in validation.recording.snapshots]
     return [time for time in times if start.time_ns < time <= last]
 
 
@@ -93,8 +93,8 @@ def test_an_error_is_na_only_where_nothing_was_measured(validation: Validation) 
 def test_json_has_the_promised_shape(validation: Validation) -> None:
     shown = json.loads(json_text(validation.to_dict()))
     assert set(shown) >= JSON_KEYS
-    assert shown["recording"] == validation.bundle.name
-    assert shown["events"] == len(validation.bundle.trace)
+    assert shown["recording"] == validation.recording.name
+    assert shown["events"] == len(validation.recording.trace)
     assert len(shown["metrics"]) == len(validation.errors)
     for row in shown["metrics"]:
         assert set(row) >= {"metric", "scope", "measured", "predicted", "error", "unit"}
@@ -104,7 +104,7 @@ def test_json_has_the_promised_shape(validation: Validation) -> None:
 
 
 def test_scored_snapshots_are_those_after_the_start(validation: Validation) -> None:
-    _, start = start_snapshots(validation.bundle)
+    _, start = start_snapshots(validation.recording)
     shown = np.unique(validation.snapshots["time_s"])
     wanted = (np.array(scored_times(validation)) - start.time_ns) / 1e9
     assert shown == pytest.approx(wanted)
@@ -127,7 +127,7 @@ def test_rules_that_nothing_vouches_for_stay_visible(validation: Validation) -> 
 
 
 def test_drain_pages_by_hand(xfree: Validation) -> None:
-    trace = xfree.bundle.trace
+    trace = xfree.recording.trace
     drained = trace.event == Event.PCPU_DRAIN
     measured = int((1 << trace.order[drained].astype(np.int64)).sum())
     log = xfree.replay.transactions_full
@@ -141,10 +141,10 @@ def test_drain_pages_by_hand(xfree: Validation) -> None:
 
 
 def test_free_pages_by_hand(xfree: Validation) -> None:
-    _, start = start_snapshots(xfree.bundle)
+    _, start = start_snapshots(xfree.recording)
 
     def free_in(snapshot_ns: int) -> int:
-        snapshot = next(s for s in xfree.bundle.snapshots if s.time_ns == snapshot_ns)
+        snapshot = next(s for s in xfree.recording.snapshots if s.time_ns == snapshot_ns)
         assert snapshot.pagetypeinfo is not None
         return sum(
             buddies << order
@@ -191,7 +191,7 @@ def test_pages_through_the_lists_are_within_a_tenth(xfree: Validation, metric: s
     ],
 )
 def test_the_model_beats_its_null_model(name: str, metric: str, scope: str) -> None:
-    row = row_of(pm.validate(shipped_bundle(name)).errors, metric, scope)
+    row = row_of(pm.validate(shipped_recording(name)).errors, metric, scope)
     assert abs(row["error"]) < abs(row["null_error"])
 
 
@@ -208,7 +208,7 @@ def test_placement_is_far_better_than_chance(validation: Validation) -> None:
 
 
 def test_no_snapshot_after_the_start_is_said(tmp_path: Path) -> None:
-    validation = pm.validate(pm.open(write_bundle(tmp_path / "small")))
+    validation = pm.validate(pm.open(write_recording(tmp_path / "small")))
     assert any("no snapshot after the start" in line for line in validation.notes)
     assert not len(validation.snapshots)
     assert not set(validation.errors["metric"]) & {"free_pages", "pcp_count", "pageblocks"}
@@ -216,7 +216,7 @@ def test_no_snapshot_after_the_start_is_said(tmp_path: Path) -> None:
 
 def test_what_was_never_recorded_is_not_zero(tmp_path: Path) -> None:
     """Event text without refills and drains cannot say that there were none."""
-    errors = pm.validate(pm.open(write_bundle(tmp_path / "small"))).errors
+    errors = pm.validate(pm.open(write_recording(tmp_path / "small"))).errors
     for metric in ("refill_pages", "refill_transactions", "drain_pages", "drain_transactions"):
         assert pd.isna(row_of(errors, metric, "all")["measured"])
     assert pd.isna(row_of(errors, "extfrag_events", "all")["measured"])
@@ -224,7 +224,7 @@ def test_what_was_never_recorded_is_not_zero(tmp_path: Path) -> None:
 
 def test_progress_and_cancel_reach_the_replay() -> None:
     shares: list[float] = []
-    pm.validate(shipped_bundle("highatomic_gate3"), progress=shares.append)
+    pm.validate(shipped_recording("highatomic_gate3"), progress=shares.append)
     assert shares[-1] == 1.0
     with pytest.raises(pm.Cancelled):
-        pm.validate(shipped_bundle("highatomic_gate3"), cancel=lambda: True)
+        pm.validate(shipped_recording("highatomic_gate3"), cancel=lambda: True)

@@ -26,6 +26,7 @@ from pagealloc_model.allocator.choices.true_state import (
 )
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.offsets import pcp_at
+from pagealloc_model.allocator.core.page_free import split_allocation
 from pagealloc_model.allocator.core.pcp import (
     drained_list,
     list_count,
@@ -33,7 +34,6 @@ from pagealloc_model.allocator.core.pcp import (
     overflow_of_free,
     pindex_to_order,
 )
-from pagealloc_model.allocator.core.request import split_allocation
 from pagealloc_model.base.jit import inner
 
 

@@ -12,20 +12,25 @@ from pagealloc_model.allocator.choices.judged import Judged
 from pagealloc_model.allocator.choices.judging import judge, leave_unjudged, tally_class
 from pagealloc_model.allocator.choices.true_state import list_at, notes_at, zone_notes_at
 from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.alloc_flags import fast_path_flags, gfp_to_alloc_flags
+from pagealloc_model.allocator.core.alloc_context import (
+    AllocContext,
+    fast_path_flags,
+    gfp_to_alloc_flags,
+    prepare_alloc_pages,
+)
 from pagealloc_model.allocator.core.buddy import smallest_fit
 from pagealloc_model.allocator.core.counters import seen_free
 from pagealloc_model.allocator.core.fallback import choose_claim
 from pagealloc_model.allocator.core.fallback_search import choose_steal
 from pagealloc_model.allocator.core.offsets import node_zonelist, pcp_at, zone_at
 from pagealloc_model.allocator.core.pcp import order_to_pindex
-from pagealloc_model.allocator.core.request import drops_nofragment, is_busy, is_on_another_node
 from pagealloc_model.allocator.core.watermark import (
     boost_watermark,
     pages_above_mark,
     wmark_pages,
     zone_watermark_fast,
 )
+from pagealloc_model.allocator.core.zone_walk import drops_nofragment, is_busy, is_on_another_node
 from pagealloc_model.base.jit import inner
 
 FAR = 1 << 40
@@ -94,12 +99,11 @@ def note_boosts(m: at.MachineArrays, zone: int, tried: int) -> None:
 
 
 @inner
-def has_page(
-    m: at.MachineArrays, zone: int, cpu: int, order: int, migratetype: int, flags: int
-) -> bool:
+def has_page(m: at.MachineArrays, ac: AllocContext, zone: int, flags: int) -> bool:
     """Part of rmqueue(): return whether a zone has a page for the request (S3.2, S6.2, S7.3)."""
+    order, migratetype = ac.order, ac.migratetype
     index = order_to_pindex(m, order, migratetype)
-    if index >= 0 and m.st[list_at(pcp_at(m, zone, cpu), index) + at.HEAD] >= 0:
+    if index >= 0 and m.st[list_at(pcp_at(m, zone, ac.cpu), index) + at.HEAD] >= 0:
         return True
     if smallest_fit(m, zone, order, migratetype) >= 0:
         return True
@@ -114,20 +118,12 @@ def has_page(
 
 
 @inner
-def walked_to(
-    m: at.MachineArrays,
-    zonelist: int,
-    cpu: int,
-    order: int,
-    migratetype: int,
-    highest_type: int,
-    flags: int,
-) -> tuple[int, int]:
+def walked_to(m: at.MachineArrays, ac: AllocContext, flags: int) -> tuple[int, int]:
     """Part of get_page_from_freelist(): return the zone that a walk ends at (S3.1), -1 if none.
 
     The second value is the closest test's margin: the least distance of its two sides, pages.
     """
-    position = zonelist
+    position = ac.zonelist
     margin = FAR
     skips_busy = m.st[at.SKIPS_BUSY_NODES] != 0
     skipped = False
@@ -142,23 +138,23 @@ def walked_to(
                 flags &= ~at.ALLOC_NOFRAGMENT
             else:
                 return -1, margin
-            position = zonelist
+            position = ac.zonelist
             continue
-        if drops_nofragment(m, flags) and is_on_another_node(m, zone, m.st[zonelist]):
+        if drops_nofragment(m, flags) and is_on_another_node(m, zone, m.st[ac.zonelist]):
             flags &= ~at.ALLOC_NOFRAGMENT
-            position = zonelist
+            position = ac.zonelist
             continue
         if skips_busy and is_busy(m, zone):
             skipped = True
             continue
         mark = flags & at.WMARK_MASK
         wanted = wmark_pages(m, zone, mark)
-        free = seen_free(m, zone)
-        left = pages_above_mark(m, zone, order, wanted, highest_type, flags, free)
+        left = pages_above_mark(
+            m, zone, ac.order, wanted, ac.highest_type, flags, seen_free(m, zone)
+        )
         margin = min(margin, abs(left))
-        if zone_watermark_fast(m, zone, order, mark, highest_type, flags) and has_page(
-            m, zone, cpu, order, migratetype, flags
-        ):
+        passes = zone_watermark_fast(m, zone, ac.order, mark, ac.highest_type, flags)
+        if passes and has_page(m, ac, zone, flags):
             return zone, margin
 
 
@@ -169,18 +165,16 @@ def predicted_zone(m: at.MachineArrays, j: Judged, number: int) -> tuple[int, in
     A walk that ends without a zone is followed by that of the slow path, and that by one on all
     reserves: a served request for which marks leave no zone was allowed to pass them.
     """
+    gfp = int(j.steps[number]["gfp"])
     cpu = int(j.steps[number]["cpu"])
     order = int(j.steps[number]["order"])
-    gfp = int(j.steps[number]["gfp"])
-    migratetype = (gfp >> 3) & 3
     highest = int(j.steps[number]["highest"])
-    zonelist = node_zonelist(m, cpu, highest, gfp & at.GFP_READ_BITS)
-    flags = fast_path_flags(m, zonelist, migratetype, gfp)
-    zone, margin = walked_to(m, zonelist, cpu, order, migratetype, highest, flags)
+    ac = prepare_alloc_pages(m, cpu, order, (gfp >> 3) & 3, highest, gfp & at.GFP_READ_BITS)
+    flags = fast_path_flags(m, ac)
+    zone, margin = walked_to(m, ac, flags)
     if zone >= 0:
         return zone, margin
-    flags = gfp_to_alloc_flags(m, gfp, order, flags)
-    zone, closer = walked_to(m, zonelist, cpu, order, migratetype, highest, flags)
+    zone, closer = walked_to(m, ac, gfp_to_alloc_flags(m, ac, flags))
     return zone, min(margin, closer)
 
 

@@ -21,8 +21,8 @@ from pagealloc_model.allocator.choices.judged_zones import (
 )
 from pagealloc_model.allocator.choices.true_state import zone_notes_at
 from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core.kswapd_runs import start_kswapd, stop_kswapd
 from pagealloc_model.allocator.core.offsets import pcp_at, zone_at
-from pagealloc_model.allocator.core.watermark import start_kswapd, stop_kswapd
 from pagealloc_model.base.jit import entry, inner
 
 

@@ -350,7 +350,7 @@ def return_exactly(
 
     What they merge into has a known place.
     """
-    __free_one_page(m, zone, pfn, order, migratetype)
+    __free_one_page(m, zone, pfn, order, migratetype, False)
     head = containing_buddy(m, pfn, order)
     part = pfn
     for current in range(order, int(m.pages[head]["order"])):

@@ -12,8 +12,9 @@ from pagealloc_model.allocator.choices import true_state as true
 from pagealloc_model.allocator.choices.true_state import count_repair, notes_at, zone_notes_at
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.offsets import zone_at
-from pagealloc_model.allocator.core.pcp import decay_size, leave_below_high
-from pagealloc_model.allocator.core.request import zone_may_serve
+from pagealloc_model.allocator.core.pcp import leave_below_high
+from pagealloc_model.allocator.core.pcp_drain import decay_size
+from pagealloc_model.allocator.core.zone_walk import zone_may_serve
 from pagealloc_model.base.jit import inner
 
 FREE_SLACK = 1024

@@ -1,14 +1,20 @@
-"""Free lists of the buddy allocator: smallest fit, split, merge, placement (S5)."""
+"""Free lists of the buddy allocator: smallest fit, split, merge, placement, growth (S5)."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.counters import account_freepages, account_move, account_part
+from pagealloc_model.allocator.core.counters import (
+    account_freepages,
+    account_move,
+    account_part,
+    account_taken,
+)
+from pagealloc_model.allocator.core.event_log import count_transaction, forget_work
 from pagealloc_model.allocator.core.offsets import free_list_at, zone_at
 from pagealloc_model.allocator.ownership.ownership import end_where_retyped, end_where_whole
-from pagealloc_model.base.jit import hot, inner
+from pagealloc_model.base.jit import cold, hot, inner
 
 
 @hot
@@ -118,7 +124,7 @@ def __rmqueue_smallest(m: at.MachineArrays, zone: int, order: int, migratetype: 
     found_order = int(m.pages[pfn]["order"])
     __del_page_from_free_list(m, zone, pfn)
     expand(m, zone, pfn, order, found_order, migratetype)
-    account_freepages(m, zone, migratetype, -(1 << order))
+    account_taken(m, zone, migratetype, order)
     return pfn
 
 
@@ -147,10 +153,12 @@ def change_pageblock_range(m: at.MachineArrays, pfn: int, order: int, migratetyp
 
 
 @inner
-def __free_one_page(m: at.MachineArrays, zone: int, pfn: int, order: int, migratetype: int) -> None:
+def __free_one_page(
+    m: at.MachineArrays, zone: int, pfn: int, order: int, migratetype: int, to_tail: bool
+) -> None:
     """__free_one_page(): free pages to the buddy, merging as types allow (S5.3, S5.4).
 
-    `st[FREES_TO_TAIL]` puts what results last on its list.
+    `to_tail` puts what results last on its list, as the kernel's FPI_TO_TAIL does.
     """
     account_freepages(m, zone, migratetype, 1 << order)
     m.pages[pfn]["where"] = at.NOWHERE
@@ -179,7 +187,7 @@ def __free_one_page(m: at.MachineArrays, zone: int, pfn: int, order: int, migrat
     m.st[at.WORK_INSERTS] += 1
     if m.st[at.OWNERSHIP] and order >= block_order:
         end_where_whole(m, pfn, order)
-    tail = m.st[at.FREES_TO_TAIL] != 0
+    tail = to_tail
     if order < largest - 1 and not tail:
         parent = pfn & ~(1 << order)
         above = parent ^ (1 << (order + 1))
@@ -257,3 +265,39 @@ def prep_move_freepages_block(m: at.MachineArrays, zone: int, pfn: int) -> tuple
     if first < m.st[region + at.ZONE_START]:
         return pfn, end
     return first, end
+
+
+@cold
+def free_one_page(m: at.MachineArrays, zone: int, cpu: int, pfn: int, order: int) -> None:
+    """free_one_page(): free pages that per-CPU lists do not take to the buddy (S4.6)."""
+    block_order = m.st[at.PAGEBLOCK_ORDER]
+    migratetype = int(m.blocks[pfn >> block_order]["migratetype"])
+    if order <= block_order or not m.st[at.RULE_FREE_SPLIT_BY_BLOCK]:
+        __free_one_page(m, zone, pfn, order, migratetype, False)
+    else:
+        for piece in range(1 << (order - block_order)):
+            first = pfn + (piece << block_order)
+            piece_type = int(m.blocks[first >> block_order]["migratetype"])
+            m.pages[first]["where"] = at.NOWHERE
+            __free_one_page(m, zone, first, block_order, piece_type, False)
+    count_transaction(m, at.SITE_DIRECT_FREE, zone, cpu, order, migratetype, 1, 1 << order)
+
+
+@inner
+def grow_zone(m: at.MachineArrays, zone: int, pfn: int, order: int) -> None:
+    """__free_pages_core(): give a zone one more free buddy, Movable.
+
+    One of the largest order comes last on its list.
+    """
+    block_order = m.st[at.PAGEBLOCK_ORDER]
+    for block in range(pfn >> block_order, ((pfn + (1 << order) - 1) >> block_order) + 1):
+        if int(m.blocks[block]["zone"]) == 0:
+            m.blocks[block]["zone"] = zone + 1
+            m.blocks[block]["migratetype"] = at.MOVABLE
+    m.st[zone_at(zone) + at.ZONE_MANAGED] += 1 << order
+    migratetype = int(m.blocks[pfn >> block_order]["migratetype"])
+    __free_one_page(m, zone, pfn, order, migratetype, False)
+    if order == m.st[at.MAX_ORDER]:
+        __del_page_from_free_list(m, zone, pfn)
+        __add_to_free_list(m, zone, pfn, order, migratetype, True)
+    forget_work(m)

@@ -31,11 +31,48 @@ def account_freepages(m: at.MachineArrays, zone: int, migratetype: int, change: 
     """
     if migratetype == m.st[at.ISOLATE]:
         return
-    if m.st[at.REFILLING]:
-        m.st[at.REFILLED] += change
-    else:
-        account_total(m, zone, change)
+    account_total(m, zone, change)
     account_part(m, zone, migratetype, change)
+
+
+@inner
+def refill_counts_at_end(m: at.MachineArrays) -> bool:
+    """Part of rmqueue_bulk(): return whether pages taken are counted once all are (S4.4)."""
+    return m.st[at.RULE_REFILL_COUNTED_AT_END] != 0
+
+
+@inner
+def account_taken(m: at.MachineArrays, zone: int, migratetype: int, order: int) -> None:
+    """Part of account_freepages(): count a page that a request takes from the buddy.
+
+    Kernels that count it when zone->lock is about to be released do so in `count_at_end`.
+    """
+    if not refill_counts_at_end(m):
+        account_total(m, zone, -(1 << order))
+    account_part(m, zone, migratetype, -(1 << order))
+
+
+@inner
+def account_claimed(
+    m: at.MachineArrays, zone: int, old_type: int, new_type: int, found_order: int, order: int
+) -> None:
+    """Part of try_to_claim_block(): count a buddy of whole blocks that changes its type.
+
+    A page of the order asked for is taken from it.
+    """
+    left = (1 << found_order) - (1 << order)
+    if not refill_counts_at_end(m):
+        account_total(m, zone, -(1 << found_order))
+        account_total(m, zone, left)
+    account_part(m, zone, old_type, -(1 << found_order))
+    account_part(m, zone, new_type, left)
+
+
+@inner
+def count_at_end(m: at.MachineArrays, zone: int, taken: int) -> None:
+    """Part of rmqueue_bulk(): count the pages taken in one hold, if that was put off."""
+    if refill_counts_at_end(m):
+        account_total(m, zone, -taken)
 
 
 @inner
@@ -81,21 +118,6 @@ def account_move(m: at.MachineArrays, zone: int, old_type: int, new_type: int, m
         __mod_zone_page_state(m, region, at.ZONE_FREE_UNFOLDED, delta, moved)
     account_part(m, zone, old_type, -moved)
     account_part(m, zone, new_type, moved)
-
-
-@inner
-def begin_refill(m: at.MachineArrays) -> None:
-    """Part of rmqueue_bulk(): put off counting the pages taken, in kernels that do so."""
-    m.st[at.REFILLING] = m.st[at.RULE_REFILL_COUNTED_AT_END]
-    m.st[at.REFILLED] = 0
-
-
-@inner
-def end_refill(m: at.MachineArrays, zone: int) -> None:
-    """Part of rmqueue_bulk(): count what a refill took, if that was put off."""
-    if m.st[at.REFILLING]:
-        m.st[at.REFILLING] = 0
-        account_total(m, zone, m.st[at.REFILLED])
 
 
 @inner

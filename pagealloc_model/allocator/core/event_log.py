@@ -92,11 +92,8 @@ def log_page(
     pfn: int,
     order: int,
     migratetype: int,
-    fallback_order: int,
-    fallback_type: int,
-    change_ownership: int,
 ) -> None:
-    """No kernel function: log one page that moved under zone->lock, as in T4, T5 or T6."""
+    """No kernel function: log one page that moved under zone->lock, as in T4 or T5."""
     if not m.st[at.LOG_PAGES]:
         return
     row = m.st[at.LOG_ROWS]
@@ -110,9 +107,26 @@ def log_page(
     m.log[row, 4] = pfn
     m.log[row, 5] = order
     m.log[row, 6] = migratetype
-    m.log[row, 7] = fallback_order
-    m.log[row, 8] = fallback_type
-    m.log[row, 9] = change_ownership
-    for column in range(10, at.LOG_COLUMNS):
+    for column in range(7, at.LOG_COLUMNS):
         m.log[row, column] = 0
     m.st[at.LOG_ROWS] = row + 1
+
+
+@inner
+def log_extfrag(
+    m: at.MachineArrays,
+    zone: int,
+    pfn: int,
+    order: int,
+    migratetype: int,
+    fallback_order: int,
+    fallback_type: int,
+    owned: bool,
+) -> None:
+    """No kernel function: log a fallback to a buddy of another type, as in T6."""
+    row = m.st[at.LOG_ROWS]
+    log_page(m, at.LOG_EXTFRAG, zone, pfn, order, migratetype)
+    if m.st[at.LOG_ROWS] > row:
+        m.log[row, 7] = fallback_order
+        m.log[row, 8] = fallback_type
+        m.log[row, 9] = owned

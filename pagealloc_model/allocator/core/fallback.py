@@ -10,8 +10,13 @@ from pagealloc_model.allocator.core.buddy import (
     expand,
     move_freepages_block,
 )
-from pagealloc_model.allocator.core.counters import account_freepages, seen_free, seen_free_cma
-from pagealloc_model.allocator.core.event_log import log_page
+from pagealloc_model.allocator.core.counters import (
+    account_claimed,
+    account_taken,
+    seen_free,
+    seen_free_cma,
+)
+from pagealloc_model.allocator.core.event_log import log_extfrag, log_page
 from pagealloc_model.allocator.core.fallback_largest import __rmqueue_fallback
 from pagealloc_model.allocator.core.fallback_search import (
     block_is_mostly_alike,
@@ -27,62 +32,94 @@ MODE_NORMAL, MODE_CMA, MODE_STEAL = range(3)
 
 
 @inner
-def choose_claim(m: at.MachineArrays, zone: int, order: int, migratetype: int, flags: int) -> int:
-    """Part of __rmqueue_claim(): return the buddy whose blocks are taken over, or -1 (S6.3).
+def largest_foreign(m: at.MachineArrays, zone: int, most: int, least: int, migratetype: int) -> int:
+    """Part of __rmqueue_claim(): return the largest buddy to try to claim, or -1 (S6.3).
 
-    `st[BLOCKS_TRIED]` says how many blocks were looked into, each of which costs a boost.
+    It is of an order within bounds. Movable requests leave small buddies to a steal.
     """
-    m.st[at.BLOCKS_TRIED] = 0
-    block_order = m.st[at.PAGEBLOCK_ORDER]
-    smallest = order
-    if flags & at.ALLOC_NOFRAGMENT and order < block_order:
-        smallest = block_order
-    for current in range(m.st[at.MAX_ORDER], smallest - 1, -1):
-        if current < block_order // 2 and migratetype == at.MOVABLE:
+    for current in range(most, least - 1, -1):
+        if current < m.st[at.PAGEBLOCK_ORDER] // 2 and migratetype == at.MOVABLE:
             return -1
         other = find_suitable_fallback(m, zone, current, migratetype)
-        if other < 0:
-            continue
-        pfn = m.st[free_list_at(zone, current, other) + at.HEAD]
-        if current >= block_order:
+        if other >= 0:
+            return m.st[free_list_at(zone, current, other) + at.HEAD]
+    return -1
+
+
+@inner
+def least_claimed(m: at.MachineArrays, order: int, flags: int) -> int:
+    """Part of __rmqueue_claim(): return the least order of a buddy to claim (S6.3)."""
+    if flags & at.ALLOC_NOFRAGMENT and order < m.st[at.PAGEBLOCK_ORDER]:
+        return m.st[at.PAGEBLOCK_ORDER]
+    return order
+
+
+@inner
+def choose_claim(m: at.MachineArrays, zone: int, order: int, migratetype: int, flags: int) -> int:
+    """Part of __rmqueue_claim(): return the buddy whose blocks would be taken over, or -1 (S6.3).
+
+    Nothing changes: judging asks what the rule chooses.
+    """
+    block_order = m.st[at.PAGEBLOCK_ORDER]
+    least = least_claimed(m, order, flags)
+    pfn = largest_foreign(m, zone, m.st[at.MAX_ORDER], least, migratetype)
+    while pfn >= 0:
+        found_order = int(m.pages[pfn]["order"])
+        if found_order >= block_order:
             return pfn
-        m.st[at.BLOCKS_TRIED] += 1
         if block_is_mostly_alike(m, zone, pfn >> block_order, migratetype):
             return pfn
+        pfn = largest_foreign(m, zone, found_order - 1, least, migratetype)
     return -1
+
+
+@inner
+def try_to_claim_block(
+    m: at.MachineArrays, zone: int, pfn: int, order: int, migratetype: int, flags: int
+) -> int:
+    """try_to_claim_block(): retag the blocks of a buddy and take a page of them (S6.3).
+
+    Each block that is looked into boosts the watermarks. Returns the page, or -1 if too little of
+    the block suits the request.
+    """
+    block = pfn >> m.st[at.PAGEBLOCK_ORDER]
+    found_order = int(m.pages[pfn]["order"])
+    other = int(m.pages[pfn]["tag"])
+    if found_order >= m.st[at.PAGEBLOCK_ORDER]:
+        __del_page_from_free_list(m, zone, pfn)
+        change_pageblock_range(m, pfn, found_order, migratetype)
+        expand(m, zone, pfn, order, found_order, migratetype)
+        account_claimed(m, zone, other, migratetype, found_order, order)
+        count_fallback(m, migratetype, other, at.CLAIM_BLOCK, order, found_order)
+        return pfn
+    if boost_watermark(m, zone) and flags & at.ALLOC_KSWAPD:
+        m.st[zone_at(zone) + at.ZONE_BOOSTED] = 1
+    if not block_is_mostly_alike(m, zone, block, migratetype):
+        return -1
+    move_freepages_block(m, zone, block, migratetype)
+    count_fallback(m, migratetype, other, at.CLAIM, order, found_order)
+    return take_from_list(m, zone, order, migratetype)
 
 
 @inner
 def __rmqueue_claim(
     m: at.MachineArrays, zone: int, order: int, migratetype: int, flags: int
 ) -> int:
-    """__rmqueue_claim() and try_to_claim_block(): retag a block and take a page of it (S6.3).
+    """__rmqueue_claim(): claim the largest block of another type that suits (S6.3).
 
-    Returns the page, or -1 if no block qualifies.
+    Returns a page of it, or -1 if no block qualifies.
     """
-    block_order = m.st[at.PAGEBLOCK_ORDER]
-    pfn = choose_claim(m, zone, order, migratetype, flags)
-    for _ in range(m.st[at.BLOCKS_TRIED]):
-        if boost_watermark(m, zone) and flags & at.ALLOC_KSWAPD:
-            m.st[zone_at(zone) + at.ZONE_BOOSTED] = 1
-    if pfn < 0:
-        return -1
-    found_order = int(m.pages[pfn]["order"])
-    other = int(m.pages[pfn]["tag"])
-    if found_order >= block_order:
-        __del_page_from_free_list(m, zone, pfn)
-        change_pageblock_range(m, pfn, found_order, migratetype)
-        expand(m, zone, pfn, order, found_order, migratetype)
-        account_freepages(m, zone, other, -(1 << found_order))
-        account_freepages(m, zone, migratetype, (1 << found_order) - (1 << order))
-        count_fallback(m, migratetype, other, at.CLAIM_BLOCK, order, found_order)
-    else:
-        move_freepages_block(m, zone, pfn >> block_order, migratetype)
-        pfn = __rmqueue_smallest(m, zone, order, migratetype)
-        count_fallback(m, migratetype, other, at.CLAIM, order, found_order)
-        log_page(m, at.LOG_ZONE_LOCKED, zone, pfn, order, migratetype, 0, 0, 0)
-    log_page(m, at.LOG_EXTFRAG, zone, pfn, order, migratetype, found_order, other, 1)
-    return pfn
+    least = least_claimed(m, order, flags)
+    found = largest_foreign(m, zone, m.st[at.MAX_ORDER], least, migratetype)
+    while found >= 0:
+        found_order = int(m.pages[found]["order"])
+        other = int(m.pages[found]["tag"])
+        pfn = try_to_claim_block(m, zone, found, order, migratetype, flags)
+        if pfn >= 0:
+            log_extfrag(m, zone, pfn, order, migratetype, found_order, other, True)
+            return pfn
+        found = largest_foreign(m, zone, found_order - 1, least, migratetype)
+    return -1
 
 
 @inner
@@ -98,9 +135,9 @@ def __rmqueue_steal(m: at.MachineArrays, zone: int, order: int, migratetype: int
     other = int(m.pages[pfn]["tag"])
     __del_page_from_free_list(m, zone, pfn)
     expand(m, zone, pfn, order, found_order, other)
-    account_freepages(m, zone, other, -(1 << order))
+    account_taken(m, zone, other, order)
     count_fallback(m, migratetype, other, at.STEAL, order, found_order)
-    log_page(m, at.LOG_EXTFRAG, zone, pfn, order, migratetype, found_order, other, 0)
+    log_extfrag(m, zone, pfn, order, migratetype, found_order, other, False)
     return pfn
 
 
@@ -118,42 +155,41 @@ def take_from_list(m: at.MachineArrays, zone: int, order: int, migratetype: int)
     """
     pfn = __rmqueue_smallest(m, zone, order, migratetype)
     if pfn >= 0:
-        log_page(m, at.LOG_ZONE_LOCKED, zone, pfn, order, migratetype, 0, 0, 0)
+        log_page(m, at.LOG_ZONE_LOCKED, zone, pfn, order, migratetype)
     return pfn
 
 
 @inner
-def __rmqueue(m: at.MachineArrays, zone: int, order: int, migratetype: int, flags: int) -> int:
-    """__rmqueue(): take one page object from the buddy; returns it, or -1 (S6.2).
+def __rmqueue(
+    m: at.MachineArrays, zone: int, order: int, migratetype: int, flags: int, mode: int
+) -> tuple[int, int]:
+    """__rmqueue(): take one page object from the buddy, of the own type, CMA, a claim, a steal.
 
-    It tries the own type, CMA, a claim, then a steal. `st[FALLBACK_MODE]` persists across one
-    refill: after a steal the rest of it steals too. The caller sets it to MODE_NORMAL when it takes
-    zone->lock.
+    `mode` is MODE_NORMAL when zone->lock is taken, then what the last call under it returned: after
+    a steal the rest of a refill steals too (S6.2).
+
+    Returns:
+        The page, or -1, and the mode for the next call.
     """
     if flags & at.ALLOC_CMA and cma_comes_first(m, zone):
         pfn = take_from_list(m, zone, order, m.st[at.CMA])
         if pfn >= 0:
-            return pfn
-    if m.st[at.FALLBACK_MODE] == MODE_NORMAL:
+            return pfn, mode
+    if mode == MODE_NORMAL:
         pfn = take_from_list(m, zone, order, migratetype)
         if pfn >= 0:
-            return pfn
-    if m.st[at.FALLBACK_MODE] != MODE_STEAL:
+            return pfn, mode
+    if mode != MODE_STEAL:
         if flags & at.ALLOC_CMA:
             pfn = take_from_list(m, zone, order, m.st[at.CMA])
             if pfn >= 0:
-                if not m.st[at.RULE_FALLBACK_FROM_LARGEST]:
-                    m.st[at.FALLBACK_MODE] = MODE_CMA
-                return pfn
+                return pfn, mode if m.st[at.RULE_FALLBACK_FROM_LARGEST] else MODE_CMA
         if m.st[at.RULE_FALLBACK_FROM_LARGEST]:
-            return __rmqueue_fallback(m, zone, order, migratetype, flags)
+            return __rmqueue_fallback(m, zone, order, migratetype, flags), mode
         pfn = __rmqueue_claim(m, zone, order, migratetype, flags)
         if pfn >= 0:
-            m.st[at.FALLBACK_MODE] = MODE_NORMAL
-            return pfn
+            return pfn, MODE_NORMAL
     if flags & at.ALLOC_NOFRAGMENT:
-        return -1
+        return -1, mode
     pfn = __rmqueue_steal(m, zone, order, migratetype)
-    if pfn >= 0:
-        m.st[at.FALLBACK_MODE] = MODE_STEAL
-    return pfn
+    return pfn, MODE_STEAL if pfn >= 0 else mode

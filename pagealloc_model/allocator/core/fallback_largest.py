@@ -13,7 +13,7 @@ from pagealloc_model.allocator.core.buddy import (
     set_pageblock_migratetype,
 )
 from pagealloc_model.allocator.core.counters import account_move
-from pagealloc_model.allocator.core.event_log import log_page
+from pagealloc_model.allocator.core.event_log import log_extfrag, log_page
 from pagealloc_model.allocator.core.fallback_search import (
     choose_steal,
     count_fallback,
@@ -101,12 +101,12 @@ def __rmqueue_fallback(
     found_order = int(m.pages[found]["order"])
     other = int(m.pages[found]["tag"])
     steal_suitable_fallback(m, zone, found, migratetype, flags)
-    owned = 1 if int(m.blocks[found >> block_order]["migratetype"]) == migratetype else 0
+    owned = int(m.blocks[found >> block_order]["migratetype"]) == migratetype
     kind = at.CLAIM if owned else at.STEAL
     if found_order >= block_order:
         kind = at.CLAIM_BLOCK
     count_fallback(m, migratetype, other, kind, order, found_order)
-    log_page(m, at.LOG_EXTFRAG, zone, found, order, migratetype, found_order, other, owned)
+    log_extfrag(m, zone, found, order, migratetype, found_order, other, owned)
     pfn = __rmqueue_smallest(m, zone, order, migratetype)
-    log_page(m, at.LOG_ZONE_LOCKED, zone, pfn, order, migratetype, 0, 0, 0)
+    log_page(m, at.LOG_ZONE_LOCKED, zone, pfn, order, migratetype)
     return pfn

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core.alloc_context import AllocContext
 from pagealloc_model.allocator.core.buddy import (
     __add_to_free_list,
     __del_page_from_free_list,
@@ -123,36 +124,24 @@ def unreserve_blocks_as_tagged(m: at.MachineArrays, zone: int, cpu: int, migrate
 
 
 @inner
-def unreserve_highatomic_pageblock(
-    m: at.MachineArrays, cpu: int, zonelist: int, migratetype: int
-) -> bool:
-    """unreserve_highatomic_pageblock(): release a block, not forced (S7.4).
+def unreserve_highatomic_pageblock(m: at.MachineArrays, ac: AllocContext, force: bool) -> bool:
+    """unreserve_highatomic_pageblock(): release a reserved block; returns whether pages moved.
 
-    It is one of the first zone that has more than one reserved.
+    It is one of the first zone that has more than one reserved, or any if forced (S7.4).
     """
-    kept = 1 << m.st[at.PAGEBLOCK_ORDER]
-    return unreserve_beyond(m, cpu, zonelist, migratetype, kept)
-
-
-@inner
-def unreserve_beyond(
-    m: at.MachineArrays, cpu: int, zonelist: int, migratetype: int, kept: int
-) -> bool:
-    """Part of unreserve_highatomic_pageblock(): release a block beyond those kept (S7.4).
-
-    It is one of the first zone that has more pages reserved than are kept.
-    """
+    kept = 0 if force else 1 << m.st[at.PAGEBLOCK_ORDER]
     m.st[at.COUNT_UNRESERVE_CALLS] += 1
-    while m.st[zonelist] >= 0:
-        zone = m.st[zonelist]
-        zonelist += 1
+    position = ac.zonelist
+    while m.st[position] >= 0:
+        zone = m.st[position]
+        position += 1
         reserved = m.st[zone_at(zone) + at.ZONE_RESERVED_HIGHATOMIC]
         if reserved <= kept:
             continue
         if m.st[at.RULE_LISTS_MATCH_BLOCKS]:
-            released = unreserve_one(m, zone, cpu, migratetype)
+            released = unreserve_one(m, zone, ac.cpu, ac.migratetype)
         else:
-            released = unreserve_blocks_as_tagged(m, zone, cpu, migratetype)
+            released = unreserve_blocks_as_tagged(m, zone, ac.cpu, ac.migratetype)
         if released:
             return True
     return False

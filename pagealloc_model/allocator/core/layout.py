@@ -108,11 +108,6 @@ LOG_PAGES = _scalars.word()
 KSWAPD_RUNS = _scalars.word()
 KSWAPD_RECORDED = _scalars.word()
 DIRECT_RECLAIM_RECORDED = _scalars.word()
-REFILLING = _scalars.word()
-FALLBACK_MODE = _scalars.word()
-SERVED_BY_PCP = _scalars.word()
-FREES_TO_TAIL = _scalars.word()
-FREE_IS_BATCHED = _scalars.word()
 # What diverged, and what was asked.
 COUNT_ALLOC = _scalars.word()
 COUNT_FREE = _scalars.word()
@@ -133,9 +128,6 @@ CORRUPT_AT = _scalars.word()
 # its number plus one, 0 for any; whether drains of all lists are events and not the model's.
 ONLY_ZONE = _scalars.word()
 DRAINS_RECORDED = _scalars.word()
-# What a function returns beside its value.
-BLOCKS_TRIED = _scalars.word()
-REFILLED = _scalars.word()
 
 RULE_WORDS = {name: _scalars.word() for name in rule_names()}
 """Offset of each kernel rule's word; kernels read the rule `pcp_decays` as `RULE_PCP_DECAYS`."""

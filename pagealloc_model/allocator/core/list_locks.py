@@ -33,15 +33,15 @@ def lock_list(m: at.MachineArrays, zone: int, pcp: int) -> None:
 
 
 @hot
-def lock_list_to_free(m: at.MachineArrays, zone: int, pcp: int) -> None:
-    """Part of __free_frozen_pages(): take a pageset's lock for a free.
+def lock_list_to_free(m: at.MachineArrays, zone: int, pcp: int, in_batch: bool) -> None:
+    """__free_frozen_pages() and free_unref_folios(): take a pageset's lock for a free.
 
     A batch of frees may hold it already.
     """
     cpu = m.st[at.EVENT_CPU]
     mine = pcp_at(m, zone, cpu)
     words = cpu_at(m, cpu)
-    if m.st[at.FREE_IS_BATCHED]:
+    if in_batch:
         m.st[words + at.CPU_BATCHED] += 1
         if m.st[words + at.CPU_BATCH_SET] == pcp and m.st[words + at.CPU_BATCHED] <= BATCH_MAX:
             return

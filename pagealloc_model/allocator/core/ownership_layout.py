@@ -32,11 +32,9 @@ TYPE_CHANGE_ENDS = 1
 FULL_DRAIN_ENDS = 1
 OFFLINE_KEEPS = 1
 
-# Scalars: where the regions begin, what the refill under way took, remote frees so far.
+# Scalars: where the regions begin, remote frees so far.
 SETS = _scalars.word()
 BLOCKS = _scalars.word()
-REFILL_PAGES = _scalars.word()
-REFILL_OBJECTS = _scalars.word()
 REMOTE_DRAWS = _scalars.word()
 SCALARS = _scalars.size
 """Words before the first region."""

@@ -1,30 +1,33 @@
-"""Per-CPU lists: refill sizing, tuning, frees, drains and decay (S4)."""
+"""Per-CPU lists: refills, frees, the sizes of both and the drains of frees (S4.1 to S4.7)."""
 
 from __future__ import annotations
 
 from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.arithmetic import clamp
+from pagealloc_model.allocator.core.alloc_context import AllocContext
 from pagealloc_model.allocator.core.buddy import __free_one_page, list_add, list_add_tail, list_del
-from pagealloc_model.allocator.core.counters import (
-    begin_refill,
-    end_refill,
-    fold_counters,
-    seen_free,
-)
+from pagealloc_model.allocator.core.counters import count_at_end, seen_free
 from pagealloc_model.allocator.core.event_log import count_transaction, log_page
 from pagealloc_model.allocator.core.fallback import MODE_NORMAL, __rmqueue
 from pagealloc_model.allocator.core.list_locks import (
     lock_list,
     lock_list_to_drain,
-    lock_list_to_free,
 )
 from pagealloc_model.allocator.core.offsets import pcp_at, zone_at
-from pagealloc_model.allocator.core.pcp_fixed import overflow_of_fixed
 from pagealloc_model.allocator.core.watermark import __zone_watermark_ok, wmark_pages
 from pagealloc_model.allocator.ownership.owned_drain import drain_owned
 from pagealloc_model.allocator.ownership.owned_lists import merge_before_drain
-from pagealloc_model.allocator.ownership.ownership import after_full_drain, age_ownership
 from pagealloc_model.base.jit import cold, hot, inner
+
+
+@inner
+def clamp(value: int, low: int, high: int) -> int:
+    """clamp(): return `value` kept within bounds.
+
+    `high` is tested first and wins where the bounds cross.
+    """
+    if value >= high:
+        return high
+    return max(value, low)
 
 
 @hot
@@ -97,72 +100,63 @@ def tuned_refill_size(m: at.MachineArrays, pcp: int, zone: int, order: int) -> i
 
 @inner
 def rmqueue_bulk(
-    m: at.MachineArrays,
-    zone: int,
-    cpu: int,
-    lst: int,
-    order: int,
-    migratetype: int,
-    flags: int,
-    wanted: int,
+    m: at.MachineArrays, ac: AllocContext, zone: int, lst: int, wanted: int, flags: int
 ) -> int:
     """rmqueue_bulk(): move up to `wanted` objects from the buddy to a list's tail (S4.4).
 
     It takes one hold of zone->lock. Returns how many objects moved. A page's tag goes on telling
     the type of the free list it was on.
     """
-    m.st[at.FALLBACK_MODE] = MODE_NORMAL
-    begin_refill(m)
+    mode = MODE_NORMAL
     got = 0
     while got < wanted:
-        pfn = __rmqueue(m, zone, order, migratetype, flags)
+        pfn, mode = __rmqueue(m, zone, ac.order, ac.migratetype, flags, mode)
         if pfn < 0:
             break
-        m.pages[pfn]["order"] = order
+        m.pages[pfn]["order"] = ac.order
         m.pages[pfn]["where"] = at.ON_PCP
         list_add_tail(m.pages, m.st, lst, pfn)
         got += 1
-    end_refill(m, zone)
-    count_transaction(m, at.SITE_REFILL, zone, cpu, order, migratetype, got, got << order)
+    pages = got << ac.order
+    count_at_end(m, zone, pages)
+    count_transaction(m, at.SITE_REFILL, zone, ac.cpu, ac.order, ac.migratetype, got, pages)
     return got
 
 
 @cold
-def refill_empty(
-    m: at.MachineArrays, zone: int, cpu: int, lst: int, order: int, migratetype: int, flags: int
-) -> int:
+def refill_empty(m: at.MachineArrays, ac: AllocContext, zone: int, lst: int, flags: int) -> int:
     """Part of __rmqueue_pcplist(): refill an empty list, if the request may (S4.4, S4.5).
 
     Returns how many objects the list got.
     """
-    pcp = pcp_at(m, zone, cpu)
-    wanted = nr_pcp_alloc(m, pcp, zone, order)
+    pcp = pcp_at(m, zone, ac.cpu)
+    wanted = nr_pcp_alloc(m, pcp, zone, ac.order)
     if flags & at.ALLOC_HIGHATOMIC and not m.st[at.RULE_HIGHATOMIC_REFILLS_PCP]:
         return 0
-    got = rmqueue_bulk(m, zone, cpu, lst, order, migratetype, flags, wanted)
-    m.st[pcp + at.PCP_COUNT] += got << order
+    got = rmqueue_bulk(m, ac, zone, lst, wanted, flags)
+    m.st[pcp + at.PCP_COUNT] += got << ac.order
     return got
 
 
 @hot
 def rmqueue_pcplist(
-    m: at.MachineArrays, zone: int, cpu: int, order: int, migratetype: int, flags: int, index: int
+    m: at.MachineArrays, ac: AllocContext, zone: int, index: int, flags: int
 ) -> int:
     """rmqueue_pcplist(): take the head of the CPU's list, refilled if empty (S4.4, S4.5).
 
     Returns the page, or -1.
     """
-    pcp = pcp_at(m, zone, cpu)
+    pcp = pcp_at(m, zone, ac.cpu)
     lock_list(m, zone, pcp)
     m.st[pcp + at.PCP_FREE_COUNT] >>= 1
     lst = pcp + at.PCP_LISTS + index * at.LIST_WORDS
     if m.st[lst + at.HEAD] < 0:
-        got = refill_empty(m, zone, cpu, lst, order, migratetype, flags)
+        got = refill_empty(m, ac, zone, lst, flags)
         if got == 0:
             return -1
     pfn = m.st[lst + at.HEAD]
     list_del(m.pages, m.st, lst, pfn)
-    m.st[pcp + at.PCP_COUNT] -= 1 << order
+    m.st[pcp + at.PCP_COUNT] -= 1 << ac.order
     return pfn
 
 
@@ -214,8 +208,8 @@ def free_pcppages_bulk(
         migratetype = int(m.pages[pfn]["tag"])
         if as_of_block:
             migratetype = int(m.blocks[pfn >> block_order]["migratetype"])
-        __free_one_page(m, zone, pfn, order, migratetype)
-        log_page(m, at.LOG_PCPU_DRAIN, zone, pfn, order, migratetype, 0, 0, 0)
+        __free_one_page(m, zone, pfn, order, migratetype, False)
+        log_page(m, at.LOG_PCPU_DRAIN, zone, pfn, order, migratetype)
         drained += 1 << order
         objects += 1
     m.st[pcp + at.PCP_COUNT] -= drained
@@ -300,6 +294,32 @@ def overflow_of_free(m: at.MachineArrays, pcp: int, zone: int, order: int) -> in
     return overflow_beyond_limit(m, pcp, zone, count_free_of_page(m, pcp, order, True))
 
 
+@inner
+def overflow_of_fixed(m: at.MachineArrays, pcp: int, zone: int, order: int) -> int:
+    """nr_pcp_high() and nr_pcp_free(): account for one freed page, `high` being fixed (S4.6).
+
+    Returns how many pages to drain, or -1.
+    """
+    count = m.st[pcp + at.PCP_COUNT] + (1 << order)
+    m.st[pcp + at.PCP_COUNT] = count
+    base = m.st[pcp + at.PCP_BATCH]
+    factor = m.st[pcp + at.PCP_FREE_FACTOR]
+    if factor > 0 and 0 < order <= m.st[at.POLICY_COSTLY_ORDER]:
+        return count
+    limit = m.st[pcp + at.PCP_HIGH]
+    if m.st[zone_at(zone) + at.ZONE_RECLAIM_ACTIVE]:
+        limit = min(base << 2, limit)
+    if count < limit:
+        return -1
+    if limit < base:
+        return 1
+    most = limit - base
+    wanted = base << factor
+    if wanted < most and factor < m.st[at.POLICY_PCP_BATCH_SCALE_MAX]:
+        m.st[pcp + at.PCP_FREE_FACTOR] = factor + 1
+    return clamp(wanted, base, most)
+
+
 @hot
 def count_free_of_page(m: at.MachineArrays, pcp: int, order: int, counts: bool) -> bool:
     """Part of free_frozen_page_commit(): count a page just pushed (S4.6).
@@ -370,10 +390,9 @@ def free_frozen_page_commit(
 ) -> None:
     """free_frozen_page_commit(): push a page on the CPU's list, drain what overflows (S4.6, S4.7).
 
-    In 6.12 the function is called free_unref_page_commit().
+    The caller has taken the list's lock. In 6.12 the function is called free_unref_page_commit().
     """
     pcp = pcp_at(m, zone, cpu)
-    lock_list_to_free(m, zone, pcp)
     m.pages[pfn]["order"] = order
     m.pages[pfn]["where"] = at.ON_PCP
     m.pages[pfn]["tag"] = migratetype
@@ -381,105 +400,3 @@ def free_frozen_page_commit(
     remaining = overflow_of_free(m, pcp, zone, order)
     if remaining >= 0:
         drain_overflow(m, zone, cpu, remaining, index)
-
-
-@inner
-def decay_size(m: at.MachineArrays, pcp: int) -> int:
-    """Part of decay_pcp_high(): let `high` sink as one tick does (S4.8).
-
-    Returns how many pages now exceed it, if above 0.
-    """
-    if not m.st[at.RULE_PCP_DECAYS]:
-        return 0
-    base = m.st[pcp + at.PCP_BATCH]
-    high_min = m.st[pcp + at.PCP_HIGH_MIN]
-    high = m.st[pcp + at.PCP_HIGH]
-    count = m.st[pcp + at.PCP_COUNT]
-    if high > high_min:
-        sunk = max(count - (base << m.st[at.POLICY_PCP_BATCH_SCALE_MAX]), high - (high >> 3))
-        m.st[pcp + at.PCP_HIGH] = max(sunk, high_min)
-    return count - m.st[pcp + at.PCP_HIGH]
-
-
-@inner
-def decay_pcp_high(m: at.MachineArrays, zone: int, cpu: int) -> None:
-    """decay_pcp_high(): let `high` of a CPU's lists sink and drain what exceeds it (S4.8)."""
-    pcp = pcp_at(m, zone, cpu)
-    excess = decay_size(m, pcp)
-    chunk = m.st[pcp + at.PCP_BATCH] if m.st[at.POLICY_PCP_DECAY_BATCHED] else excess
-    if excess > 0:
-        merge_before_drain(m, zone, cpu)
-    while excess > 0:
-        lock_list_to_drain(m, zone, pcp)
-        free_pcppages_bulk(m, zone, cpu, min(chunk, excess), 0, at.SITE_DRAIN_DECAY)
-        excess -= chunk
-
-
-@inner
-def expiry_size(m: at.MachineArrays, zone: int, cpu: int) -> int:
-    """Part of refresh_cpu_vm_stats(): count a tick towards a list's expiry (S4.8).
-
-    Returns how many pages to drain now.
-    """
-    pcp = pcp_at(m, zone, cpu)
-    count = m.st[pcp + at.PCP_COUNT]
-    if m.st[pcp + at.PCP_EXPIRE] == 0 or count == 0:
-        return 0
-    if m.st[zone_at(zone) + at.ZONE_NODE] == m.st[m.st[at.CPU_NODE_BASE] + cpu]:
-        m.st[pcp + at.PCP_EXPIRE] = 0
-        return 0
-    m.st[pcp + at.PCP_EXPIRE] -= 1
-    if m.st[pcp + at.PCP_EXPIRE] > 0:
-        return 0
-    return min(count, m.st[pcp + at.PCP_BATCH])
-
-
-@cold
-def refresh_cpu_vm_stats(m: at.MachineArrays, cpu: int) -> None:
-    """refresh_cpu_vm_stats(): do one vmstat tick of a CPU (S4.8).
-
-    Counters fold, lists decay, those of other nodes expire.
-    """
-    for zone in range(m.st[at.NR_ZONES]):
-        if m.st[zone_at(zone) + at.ZONE_MANAGED] == 0:
-            continue
-        if m.st[at.COUNTS_BY_CPU]:
-            fold_counters(m, zone, cpu)
-        age_ownership(m, zone, cpu)
-        decay_pcp_high(m, zone, cpu)
-        if m.st[at.NR_NODES] > 1:
-            expired = expiry_size(m, zone, cpu)
-            if expired > 0:
-                merge_before_drain(m, zone, cpu)
-                lock_list_to_drain(m, zone, pcp_at(m, zone, cpu))
-                free_pcppages_bulk(m, zone, cpu, expired, 0, at.SITE_DRAIN_DECAY)
-
-
-@cold
-def drain_pages_zone(m: at.MachineArrays, zone: int, cpu: int) -> None:
-    """drain_pages_zone(): drain all lists that a CPU has of a zone (S4.9)."""
-    pcp = pcp_at(m, zone, cpu)
-    chunk = m.st[pcp + at.PCP_COUNT]
-    if m.st[at.FULL_DRAIN_CHUNK] == at.DRAINS_SCALED_BATCH:
-        chunk = max(m.st[pcp + at.PCP_BATCH] << m.st[at.POLICY_PCP_BATCH_SCALE_MAX], 1)
-    elif m.st[at.FULL_DRAIN_CHUNK] == at.DRAINS_BATCH:
-        chunk = max(m.st[pcp + at.PCP_BATCH], 1)
-    if m.st[pcp + at.PCP_COUNT] > 0:
-        merge_before_drain(m, zone, cpu)
-    while m.st[pcp + at.PCP_COUNT] > 0:
-        lock_list_to_drain(m, zone, pcp)
-        free_pcppages_bulk(m, zone, cpu, chunk, 0, at.SITE_DRAIN_ALL)
-    after_full_drain(m, zone, cpu)
-
-
-@inner
-def drain_all_pages(m: at.MachineArrays) -> None:
-    """drain_all_pages(): drain every CPU's lists of every zone (S4.9).
-
-    A failing allocation does so. Where recorded drains are imposed this does nothing.
-    """
-    if m.st[at.DRAINS_RECORDED]:
-        return
-    for cpu in range(m.st[at.NR_CPUS]):
-        for zone in range(m.st[at.NR_ZONES]):
-            drain_pages_zone(m, zone, cpu)

@@ -80,41 +80,12 @@ THP_DEFRAG = _scalars.word()
 NODES_BASE = _scalars.word()
 ZONES_BASE = _scalars.word()
 COMPACTORS_BASE = _scalars.word()
-# Pages waiting to be freed, linked by `next`, and a zone whose lists are to be drained then.
+# Pages that one reclaim pass or compaction unit frees at its end, linked by `next`.
 QUEUE_HEAD = _scalars.word()
 QUEUE_TAIL = _scalars.word()
-DRAINED_ZONE = _scalars.word()
-NOT_DRAINED, DRAINS_ALL_ZONES = 0, 1 << 20
-"""`DRAINED_ZONE` without a drain; with one of every list. Else a zone's number plus one: the acting
-CPU's list of it, or, negative, every CPU's."""
-# The request in progress (see `slow_path`).
-STAGE = _scalars.word()
-REQUEST_PFN = _scalars.word()
-REQUEST_CPU = _scalars.word()
-REQUEST_ORDER = _scalars.word()
-REQUEST_TYPE = _scalars.word()
-REQUEST_HIGHEST = _scalars.word()
-REQUEST_BITS = _scalars.word()
-REQUEST_FLAGS = _scalars.word()
-REQUEST_ZONELIST = _scalars.word()
-REQUEST_NUMBER = _scalars.word()
-REQUEST_PIECES = _scalars.word()
-"""Base pages still to be found for the object, after a failure; 0: the object as it was asked."""
-REQUEST_WAS_RECORDED = _scalars.word()
-"""Whether the recording's request succeeded."""
 REQUEST_STALLED = _scalars.word()
-COMPACT_PRIORITY = _scalars.word()
-COMPACT_FIRST = _scalars.word()
-COMPACT_RESULT = _scalars.word()
-RECLAIMED = _scalars.word()
-NO_PROGRESS = _scalars.word()
-COMPACT_RETRIES = _scalars.word()
-RECLAIM_PRIORITY = _scalars.word()
-WALK_POSITION = _scalars.word()
+"""Whether the newest recorded request reclaimed or compacted."""
 STALLED_NS = _scalars.word()
-UNRESERVES = _scalars.word()
-"""How a reserved block is to be released: 0 not at all, else pages that stay reserved plus one."""
-UNRESERVED = _scalars.word()
 # Counters.
 COUNTER_NAMES = (
     "pgscan_kswapd",
@@ -257,7 +228,6 @@ RUN_LAST_MIGRATED = _compactor.word()
 RUN_HELD = _compactor.word()
 RUN_CAPTURED = _compactor.word()
 RUN_CPU = _compactor.word()
-RUN_COST_NS = _compactor.word()
 RUN_SOURCES = _compactor.word()
 """Head of the folios isolated as sources, linked by `next`."""
 RUN_SOURCE_TAIL = _compactor.word()

@@ -5,19 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.arithmetic import clamp
-from pagealloc_model.allocator.core.growth import grow_zone
+from pagealloc_model.allocator.core.alloc_context import prepare_alloc_pages
+from pagealloc_model.allocator.core.buddy import grow_zone
 from pagealloc_model.allocator.core.highatomic import unreserve_highatomic_pageblock
 from pagealloc_model.allocator.core.isolation import capture_page, isolate_free_page
-from pagealloc_model.allocator.core.offsets import cpu_at, node_zonelist, pcp_at, zone_at
-from pagealloc_model.allocator.core.pcp import (
+from pagealloc_model.allocator.core.kswapd_runs import end_kswapd, start_kswapd
+from pagealloc_model.allocator.core.object_chains import allocate_object, free_object
+from pagealloc_model.allocator.core.offsets import cpu_at, pcp_at, zone_at
+from pagealloc_model.allocator.core.pcp import clamp
+from pagealloc_model.allocator.core.pcp_drain import (
     drain_all_pages,
     drain_pages_zone,
     refresh_cpu_vm_stats,
 )
 from pagealloc_model.allocator.core.reclaim import begin_reclaim
-from pagealloc_model.allocator.core.request import allocate_object, free_object
-from pagealloc_model.allocator.core.watermark import end_kswapd, start_kswapd
 from pagealloc_model.allocator.ownership.ownership import disown_cpu
 from pagealloc_model.base.jit import cold, entry, inner
 
@@ -101,8 +102,8 @@ def take_rare_event(m: at.MachineArrays, events: np.ndarray, position: int) -> N
         if bits & at.REQUEST_RECLAIMED:
             # Reclaim freed pages and the request failed all the same: it made room (S8.2).
             migratetype = int(events[position]["migratetype"])
-            zonelist = node_zonelist(m, cpu, zone, bits)
-            unreserve_highatomic_pageblock(m, cpu, zonelist, migratetype)
+            ac = prepare_alloc_pages(m, cpu, order, migratetype, zone, bits)
+            unreserve_highatomic_pageblock(m, ac, False)
             drain_all_pages(m)
     elif operation == at.KSWAPD_START:
         end_kswapd(m, offset)
@@ -118,7 +119,8 @@ def take_rare_event(m: at.MachineArrays, events: np.ndarray, position: int) -> N
         refresh_cpu_vm_stats(m, cpu)
     elif operation == at.RECLAIM_BEGIN:
         migratetype = int(events[position]["migratetype"])
-        begin_reclaim(m, cpu, order, migratetype, zone, int(events[position]["bits"]))
+        bits = int(events[position]["bits"])
+        begin_reclaim(m, prepare_alloc_pages(m, cpu, order, migratetype, zone, bits))
     elif operation == at.GROW:
         grow_zone(m, zone, offset, order)
     elif operation == at.DRAIN_ALL:
@@ -156,10 +158,8 @@ def advance(m: at.MachineArrays, events: np.ndarray, low: int, high: int, until_
         cpu = int(events[position]["cpu"])
         m.st[at.EVENT_CPU] = cpu
         operation = int(events[position]["operation"])
-        m.st[at.FREE_IS_BATCHED] = 0
-        if operation == at.FREE and int(events[position]["bits"]) & at.FREED_IN_BATCH:
-            m.st[at.FREE_IS_BATCHED] = 1
-        else:
+        in_batch = operation == at.FREE and int(events[position]["bits"]) & at.FREED_IN_BATCH != 0
+        if not in_batch:
             m.st[cpu_at(m, cpu) + at.CPU_BATCH_SET] = 0
         number = int(events[position]["object"])
         order = int(events[position]["order"])
@@ -170,7 +170,7 @@ def advance(m: at.MachineArrays, events: np.ndarray, low: int, high: int, until_
             else:
                 m.st[at.COUNT_FREE] += 1
                 offset = int(events[position]["offset"])
-                m.places[number] = free_object(m, cpu, place, offset, order)
+                m.places[number] = free_object(m, cpu, place, offset, order, in_batch)
         elif operation == at.ALLOC or operation == at.HIDDEN_ALLOC:
             m.st[at.COUNT_HIDDEN if operation == at.HIDDEN_ALLOC else at.COUNT_ALLOC] += 1
             m.places[number] = allocate_object(

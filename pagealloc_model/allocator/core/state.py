@@ -8,6 +8,7 @@ import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
+from pagealloc_model.allocator.core.pageset_sizes import set_pageset
 from pagealloc_model.allocator.core.zonelists import node_orders, zonelist
 from pagealloc_model.allocator.ownership.ownership_words import check_rules, ownership_words
 from pagealloc_model.policy.kernel_rules import KernelRules
@@ -15,8 +16,6 @@ from pagealloc_model.policy.policy import Assumptions, Policy, policy_numbers
 from pagealloc_model.recording.machine import PMD_ORDER, ZONE_TYPES_MAX, Machine, Zone
 
 LOG_ROWS_DEFAULT = 1 << 18
-BATCH_CAP_BYTES = 256 << 10
-"""Upper bound of pcp->batch before rounding (S4.2)."""
 PAGE_SHIFT = 12
 THRESHOLD_MAX = 125
 """Largest number of pages a CPU holds back from a zone's counter (S1.10)."""
@@ -208,7 +207,7 @@ def make_state(
         _set_zone(state, index, zone)
         _set_zone_counters(state, index, zone, assumptions)
         for cpu in range(machine.nr_cpus):
-            _set_pageset(state, index, zone, cpu, rules, policy)
+            set_pageset(state.pcp_region(index, cpu), machine, zone, cpu, rules, policy)
     return state
 
 
@@ -252,11 +251,7 @@ def _set_scalars(
     }
     for offset, value in values.items():
         st[offset] = int(value)
-    for name, offset in at.RULE_WORDS.items():
-        st[offset] = int(getattr(rules, name))
-    numbers = policy_numbers(policy, rules)
-    for name, offset in at.POLICY_WORDS.items():
-        st[offset] = numbers[name]
+    set_switches(st, rules, policy)
     period = assumptions.decay_period_ns
     since_tick = (start_ns - assumptions.decay_phase_ns) % period
     st[at.TICK_BASE] = start_ns - since_tick + period
@@ -265,9 +260,13 @@ def _set_scalars(
     st[at.NEXT_TICK] = st[at.TICK_BASE] - cpu * st[at.TICK_STAGGER]
 
 
-def _given(value: int | bool | None, otherwise: int | bool) -> int:
-    """No kernel function: return a value, or another if it is None."""
-    return int(otherwise if value is None else value)
+def set_switches(st: np.ndarray, rules: KernelRules, policy: Policy) -> None:
+    """No kernel function: set the words of rules and of policy fields (see `layout`)."""
+    for name, offset in at.RULE_WORDS.items():
+        st[offset] = int(getattr(rules, name))
+    numbers = policy_numbers(policy, rules)
+    for name, offset in at.POLICY_WORDS.items():
+        st[offset] = numbers[name]
 
 
 def _full_drain_chunk(rules: KernelRules, policy: Policy) -> int:
@@ -360,96 +359,3 @@ def counter_thresholds(zone: Zone, nr_cpus: int) -> tuple[int, int]:
     asleep = 2 * nr_cpus.bit_length() * (1 + size.bit_length())
     awake = max((zone.low - zone.min) // nr_cpus, 1)
     return min(asleep, THRESHOLD_MAX), min(awake, THRESHOLD_MAX)
-
-
-def _set_pageset(
-    state: State, index: int, zone: Zone, cpu: int, rules: KernelRules, policy: Policy
-) -> None:
-    """No kernel function: set the words of one pageset."""
-    region = state.pcp_region(index, cpu)
-    lists = region[at.PCP_LISTS : at.PCP_SITES].reshape(-1, at.LIST_WORDS)
-    lists[:, at.HEAD] = -1
-    lists[:, at.TAIL] = -1
-    if not zone.managed:
-        return
-    found = next((each for each in zone.pagesets if each.cpu == cpu), None)
-    size = zone_batchsize(zone.managed)
-    if found is not None and policy.pcp_batch is None:
-        size = found.batch
-    size = _given(policy.pcp_batch, size)
-    low, high = high_limits(zone, size, _local_cpus(state.machine, zone), policy, rules)
-    region[at.PCP_BATCH] = size
-    region[at.PCP_HIGH_MIN] = low
-    region[at.PCP_HIGH_MAX] = high
-    region[at.PCP_HIGH] = found.high if found is not None and rules.pcp_auto_tuned else low
-
-
-def _local_cpus(machine: Machine, zone: Zone) -> int:
-    """No kernel function: return how many CPUs share a zone's pages in S4.3.
-
-    They are its node's, all CPUs if that has none.
-    """
-    return machine.cpus_of_node(machine.nodes.index(zone.node)) or machine.nr_cpus
-
-
-def zone_batchsize(managed: int) -> int:
-    """zone_batchsize(): return pcp->batch of a zone, the same in every generation (S4.2).
-
-    Args:
-        managed: the zone's managed pages.
-    """
-    size = min(managed >> 12, BATCH_CAP_BYTES >> 12)
-    if size <= 1:
-        return 1
-    doubled = size + size // 2
-    return (1 << (doubled.bit_length() - 1)) - 1
-
-
-def high_limits(
-    zone: Zone, size: int, nr_cpus: int, policy: Policy, rules: KernelRules
-) -> tuple[int, int]:
-    """zone_highsize(): return pcp->high_min and high_max of a zone (S4.3).
-
-    They are by policy, else as recorded, else computed. Both are `high` where the kernel does not
-    tune it.
-
-    Args:
-        zone: watermarks and managed pages; its pagesets say what the kernel had.
-        size: pcp->batch.
-        nr_cpus: CPUs of the zone's node, all CPUs if it has none.
-        policy: `pcp_high_min`, `pcp_high_max`, `percpu_pagelist_high_fraction`, and the fields
-            that the computed limits depend on.
-        rules: kernel generation.
-    """
-    fraction = policy.percpu_pagelist_high_fraction
-    as_recorded = (
-        fraction is None
-        and policy.pcp_batch is None
-        and policy.min_free_kbytes is None
-        and policy.watermark_scale_factor is None
-    )
-    recorded = _recorded_limits(zone, rules) if as_recorded else None
-    if recorded is not None:
-        low, high = recorded
-    elif fraction is not None and fraction >= 8:
-        low = high = max(zone.managed // fraction // nr_cpus, 4 * size)
-    else:
-        low = max(zone.low // nr_cpus, 4 * size)
-        high = max(zone.managed // 8 // nr_cpus, 4 * size)
-    low = _given(policy.pcp_high_min, low)
-    if not rules.pcp_auto_tuned:
-        return low, low
-    return low, _given(policy.pcp_high_max, high)
-
-
-def _recorded_limits(zone: Zone, rules: KernelRules) -> tuple[int, int] | None:
-    """No kernel function: return the limits a zone's pagesets show.
-
-    A kernel that does not print them has a fixed `high`.
-    """
-    found = zone.pagesets[0] if zone.pagesets else None
-    if found is None:
-        return None
-    if found.high_min is not None and found.high_max is not None:
-        return found.high_min, found.high_max
-    return None if rules.pcp_auto_tuned else (found.high, found.high)

@@ -45,10 +45,8 @@ def return_to_zone(m: at.MachineArrays, zone: int, pfn: int, migratetype: int) -
     order = int(m.pages[pfn]["order"])
     block = pfn >> m.st[at.PAGEBLOCK_ORDER]
     is_fragment = order < m.st[at.PAGEBLOCK_ORDER] and owner_of(m, block) >= 0
-    if is_fragment and option(m, own.OPTION_FRAGMENTS) != own.FRAGMENTS_AS_USUAL:
-        m.st[at.FREES_TO_TAIL] = 1
-    __free_one_page(m, zone, pfn, order, migratetype)
-    m.st[at.FREES_TO_TAIL] = 0
+    to_tail = is_fragment and option(m, own.OPTION_FRAGMENTS) != own.FRAGMENTS_AS_USUAL
+    __free_one_page(m, zone, pfn, order, migratetype, to_tail)
     note_drained(m, zone, block)
 
 
@@ -78,7 +76,7 @@ def drain_owned(
         if as_of_block:
             migratetype = int(m.blocks[pfn >> block_order]["migratetype"])
         return_to_zone(m, zone, pfn, migratetype)
-        log_page(m, at.LOG_PCPU_DRAIN, zone, pfn, order, migratetype, 0, 0, 0)
+        log_page(m, at.LOG_PCPU_DRAIN, zone, pfn, order, migratetype)
         drained += 1 << order
         objects += 1
     m.st[pcp + at.PCP_COUNT] -= drained

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import ownership_layout as own
-from pagealloc_model.allocator.core.buddy import __free_one_page, list_add
-from pagealloc_model.allocator.core.event_log import count_transaction
+from pagealloc_model.allocator.core.buddy import free_one_page, list_add
 from pagealloc_model.allocator.core.list_locks import lock_list_to_free
 from pagealloc_model.allocator.core.offsets import pcp_at
 from pagealloc_model.allocator.core.pcp import (
@@ -56,16 +55,16 @@ def overflow_of_remote_free(m: at.MachineArrays, pcp: int, zone: int, order: int
 
 @inner
 def free_to_list(
-    m: at.MachineArrays, zone: int, cpu: int, receiver: int, pfn: int, order: int, migratetype: int
+    m: at.MachineArrays, zone: int, cpu: int, receiver: int, pfn: int, order: int
 ) -> None:
     """free_frozen_page_commit(): push a page on the receiver's list, drain what overflows.
 
-    `cpu` frees it.
+    `cpu` frees it, and has taken the list's lock.
     """
     pcp = pcp_at(m, zone, receiver)
+    migratetype = int(m.blocks[pfn >> m.st[at.PAGEBLOCK_ORDER]]["migratetype"])
     kind = migratetype if migratetype < at.PCP_TYPES else at.MOVABLE
     is_own = owner_of(m, pfn >> m.st[at.PAGEBLOCK_ORDER]) == receiver
-    lock_list_to_free(m, zone, pcp)
     mark_listed(m, pfn, order, migratetype, at.MERGEABLE if is_own else 0)
     list_add(m.pages, m.st, owned_list_at(pcp, order, kind), pfn)
     if is_own and option(m, own.OPTION_MERGES_AT) == own.MERGES_AT_FREE:
@@ -80,7 +79,7 @@ def free_to_list(
 
 @cold
 def free_owned(
-    m: at.MachineArrays, zone: int, cpu: int, pfn: int, order: int, migratetype: int
+    m: at.MachineArrays, zone: int, cpu: int, pfn: int, order: int, in_batch: bool
 ) -> None:
     """__free_frozen_pages(): free a page to the lists of its block's owner.
 
@@ -94,11 +93,9 @@ def free_owned(
             count_owning(m, zone, own.REMOTE_BUSY, 1)
             way = option(m, own.OPTION_REMOTE_BUSY)
             if way == own.BUSY_TO_ZONE:
-                __free_one_page(m, zone, pfn, order, migratetype)
-                count_transaction(
-                    m, at.SITE_DIRECT_FREE, zone, cpu, order, migratetype, 1, 1 << order
-                )
+                free_one_page(m, zone, cpu, pfn, order)
                 return
             if way == own.BUSY_TO_LOCAL:
                 receiver = cpu
-    free_to_list(m, zone, cpu, receiver, pfn, order, migratetype)
+    lock_list_to_free(m, zone, pcp_at(m, zone, receiver), in_batch)
+    free_to_list(m, zone, cpu, receiver, pfn, order)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import ownership_layout as own
+from pagealloc_model.allocator.core.alloc_context import AllocContext
 from pagealloc_model.allocator.core.buddy import (
     __del_page_from_free_list,
     expand,
     list_add_tail,
     smallest_fit,
 )
-from pagealloc_model.allocator.core.counters import account_freepages, begin_refill, end_refill
+from pagealloc_model.allocator.core.counters import account_taken, count_at_end
 from pagealloc_model.allocator.core.event_log import count_transaction, log_page
 from pagealloc_model.allocator.core.fallback import MODE_NORMAL, __rmqueue, cma_comes_first
 from pagealloc_model.allocator.core.list_locks import lock_list
@@ -27,33 +28,26 @@ from pagealloc_model.allocator.ownership.owned_lists import (
     pop_listed,
     smallest_listed,
 )
-from pagealloc_model.allocator.ownership.ownership import count_owning, option, take_ownership
-from pagealloc_model.allocator.ownership.recorded_blocks import unrecord_block
+from pagealloc_model.allocator.ownership.ownership import (
+    count_owning,
+    option,
+    take_ownership,
+    unrecord_block,
+)
 from pagealloc_model.base.jit import cold, inner
 
 
 @inner
 def put_refilled(
-    m: at.MachineArrays,
-    zone: int,
-    cpu: int,
-    phase: int,
-    pfn: int,
-    order: int,
-    kind: int,
-    flags: int,
+    m: at.MachineArrays, ac: AllocContext, zone: int, pfn: int, order: int, flags: int
 ) -> None:
-    """Part of rmqueue_bulk(): append a page taken from the zone to a CPU's list; count it."""
-    lst = owned_list_at(pcp_at(m, zone, cpu), order, kind)
+    """Part of rmqueue_bulk(): append a page taken from the zone to a list of the request's CPU."""
+    pcp = pcp_at(m, zone, ac.cpu)
     m.pages[pfn]["order"] = order
     m.pages[pfn]["where"] = at.ON_PCP
     m.pages[pfn]["flags"] = flags
-    list_add_tail(m.pages, m.st, lst, pfn)
-    m.st[m.st[at.OWNERSHIP] + own.REFILL_PAGES] += 1 << order
-    m.st[m.st[at.OWNERSHIP] + own.REFILL_OBJECTS] += 1
-    counters = own.SET_PHASES + phase * own.PHASE_WORDS
-    count_owning(m, zone, counters + own.PHASE_OBJECTS, 1)
-    count_owning(m, zone, counters + own.PHASE_PAGES, 1 << order)
+    list_add_tail(m.pages, m.st, owned_list_at(pcp, order, ac.migratetype), pfn)
+    m.st[pcp + at.PCP_COUNT] += 1 << order
 
 
 @inner
@@ -62,16 +56,17 @@ def take_cut(m: at.MachineArrays, zone: int, pfn: int, order: int, migratetype: 
     found_order = int(m.pages[pfn]["order"])
     __del_page_from_free_list(m, zone, pfn)
     expand(m, zone, pfn, order, found_order, migratetype)
-    account_freepages(m, zone, migratetype, -(1 << order))
-    log_page(m, at.LOG_ZONE_LOCKED, zone, pfn, order, migratetype, 0, 0, 0)
+    account_taken(m, zone, migratetype, order)
+    log_page(m, at.LOG_ZONE_LOCKED, zone, pfn, order, migratetype)
 
 
 @inner
-def recover_block(m: at.MachineArrays, zone: int, cpu: int, block: int, kind: int) -> None:
+def recover_block(m: at.MachineArrays, ac: AllocContext, zone: int, block: int) -> int:
     """No kernel function: take all free buddies of a recorded block back, mergeable.
 
-    It is no longer recorded.
+    It is no longer recorded. Returns how many buddies it had.
     """
+    objects = 0
     block_order = m.st[at.PAGEBLOCK_ORDER]
     pfn = block << block_order
     end = pfn + (1 << block_order)
@@ -82,46 +77,52 @@ def recover_block(m: at.MachineArrays, zone: int, cpu: int, block: int, kind: in
             continue
         order = int(m.pages[pfn]["order"])
         take_cut(m, zone, pfn, order, int(m.pages[pfn]["tag"]))
-        m.pages[pfn]["tag"] = kind
-        put_refilled(m, zone, cpu, own.RECOVER, pfn, order, kind, at.MERGEABLE)
+        m.pages[pfn]["tag"] = ac.migratetype
+        put_refilled(m, ac, zone, pfn, order, at.MERGEABLE)
+        objects += 1
         pfn += 1 << order
-    unrecord_block(m, zone, cpu, block)
+    unrecord_block(m, zone, ac.cpu, block)
     count_owning(m, zone, own.BLOCKS_RECOVERED, 1)
+    return objects
 
 
 @inner
-def recover(m: at.MachineArrays, zone: int, cpu: int, kind: int, wanted: int) -> None:
+def recover(m: at.MachineArrays, ac: AllocContext, zone: int, goal: int) -> int:
     """No kernel function: do a refill's phase 0, fragments of recorded blocks, oldest first.
 
-    The blocks are the CPU's, of one type.
+    The blocks are the CPU's, of one type. Returns how many objects the lists got.
     """
     base = m.st[at.OWNERSHIP]
+    pcp = pcp_at(m, zone, ac.cpu)
+    before = m.st[pcp + at.PCP_COUNT]
+    objects = 0
     limit = m.st[base + own.OPTION_RECOVER_LIMIT]
     per_type = m.st[base + own.OPTION_RECORDED_LISTS] == own.LISTS_PER_TYPE
     looked_at = 0
-    block = m.st[owned_set_at(m, zone, cpu) + own.SET_RECORDED + at.HEAD]
-    while block >= 0 and m.st[base + own.REFILL_PAGES] < wanted:
+    block = m.st[owned_set_at(m, zone, ac.cpu) + own.SET_RECORDED + at.HEAD]
+    while block >= 0 and m.st[pcp + at.PCP_COUNT] < goal:
         if limit > 0 and looked_at == limit:
             break
         following = m.st[owned_block_at(m, block) + own.BLOCK_NEXT]
-        fits = int(m.blocks[block]["migratetype"]) == kind
+        fits = int(m.blocks[block]["migratetype"]) == ac.migratetype
         if fits or not per_type:
             looked_at += 1
         if fits:
-            recover_block(m, zone, cpu, block, kind)
+            objects += recover_block(m, ac, zone, block)
         block = following
     count_owning(m, zone, own.RECORDED_ENTRIES, looked_at)
+    return count_phase(m, zone, own.RECOVER, objects, m.st[pcp + at.PCP_COUNT] - before)
 
 
 @inner
-def may_claim(m: at.MachineArrays, zone: int, order: int, kind: int) -> bool:
+def may_claim(m: at.MachineArrays, ac: AllocContext, zone: int) -> bool:
     """No kernel function: return whether a refill for a request may take whole blocks."""
     region = zone_at(zone)
     if not option(m, own.OPTION_CLAIMS_BLOCKS):
         return False
-    if option(m, own.OPTION_OWNING_TYPES) == own.OWNS_MOVABLE_ONLY and kind != at.MOVABLE:
+    if option(m, own.OPTION_OWNING_TYPES) == own.OWNS_MOVABLE_ONLY and ac.migratetype != at.MOVABLE:
         return False
-    if order > option(m, own.OPTION_CLAIMS_UP_TO_ORDER):
+    if ac.order > option(m, own.OPTION_CLAIMS_UP_TO_ORDER):
         return False
     if option(m, own.OPTION_PRESSURE_CLAIMS):
         return True
@@ -135,26 +136,31 @@ def block_fits(m: at.MachineArrays, pcp: int) -> bool:
     if test == own.FITS_ALWAYS:
         return True
     limit = m.st[pcp + (at.PCP_HIGH_MAX if test == own.FITS_HIGH_MAX else at.PCP_HIGH)]
-    held = m.st[pcp + at.PCP_COUNT] + m.st[m.st[at.OWNERSHIP] + own.REFILL_PAGES]
+    held = m.st[pcp + at.PCP_COUNT]
     return held + (1 << m.st[at.PAGEBLOCK_ORDER]) <= limit
 
 
 @inner
-def claim_blocks(
-    m: at.MachineArrays, zone: int, cpu: int, order: int, kind: int, wanted: int
-) -> None:
-    """No kernel function: do a refill's phase 1, whole free blocks that become the CPU's."""
-    if not may_claim(m, zone, order, kind):
-        return
+def claim_blocks(m: at.MachineArrays, ac: AllocContext, zone: int, goal: int) -> int:
+    """No kernel function: do a refill's phase 1, whole free blocks that become the CPU's.
+
+    Returns how many objects the lists got.
+    """
+    if not may_claim(m, ac, zone):
+        return 0
+    objects = 0
     block_order = m.st[at.PAGEBLOCK_ORDER]
-    pcp = pcp_at(m, zone, cpu)
-    while m.st[m.st[at.OWNERSHIP] + own.REFILL_PAGES] < wanted and block_fits(m, pcp):
-        pfn = smallest_fit(m, zone, block_order, kind)
+    pcp = pcp_at(m, zone, ac.cpu)
+    before = m.st[pcp + at.PCP_COUNT]
+    while m.st[pcp + at.PCP_COUNT] < goal and block_fits(m, pcp):
+        pfn = smallest_fit(m, zone, block_order, ac.migratetype)
         if pfn < 0:
-            return
-        take_cut(m, zone, pfn, block_order, kind)
-        take_ownership(m, zone, cpu, pfn >> block_order)
-        put_refilled(m, zone, cpu, own.CLAIM, pfn, block_order, kind, at.MERGEABLE)
+            break
+        take_cut(m, zone, pfn, block_order, ac.migratetype)
+        take_ownership(m, zone, ac.cpu, pfn >> block_order)
+        put_refilled(m, ac, zone, pfn, block_order, at.MERGEABLE)
+        objects += 1
+    return count_phase(m, zone, own.CLAIM, objects, m.st[pcp + at.PCP_COUNT] - before)
 
 
 @inner
@@ -180,111 +186,106 @@ def floor_log2(value: int) -> int:
 
 
 @inner
-def take_chunks(
-    m: at.MachineArrays, zone: int, cpu: int, order: int, kind: int, wanted: int
-) -> None:
+def take_chunks(m: at.MachineArrays, ac: AllocContext, zone: int, goal: int) -> int:
     """No kernel function: do a refill's phase 2, buddies larger than the request.
 
-    They are of the type, up to what is wanted.
+    They are of the type, up to what is wanted. Returns how many objects the lists got.
     """
-    base = m.st[at.OWNERSHIP]
+    objects = 0
+    pcp = pcp_at(m, zone, ac.cpu)
+    before = m.st[pcp + at.PCP_COUNT]
+    order = ac.order
     most = max(order, m.st[at.PAGEBLOCK_ORDER] - 1)
-    smallest_first = m.st[base + own.OPTION_CHUNK_SEARCH] == own.CHUNKS_SMALLEST
-    while m.st[base + own.REFILL_PAGES] < wanted:
+    smallest_first = option(m, own.OPTION_CHUNK_SEARCH) == own.CHUNKS_SMALLEST
+    while m.st[pcp + at.PCP_COUNT] < goal:
         pfn = -1
         size = most
         if not smallest_first:
-            size = max(order, min(most, floor_log2(wanted - m.st[base + own.REFILL_PAGES])))
-            pfn = largest_below(m, zone, order, size, kind)
+            size = max(order, min(most, floor_log2(goal - m.st[pcp + at.PCP_COUNT])))
+            pfn = largest_below(m, zone, order, size, ac.migratetype)
         if pfn < 0:
-            pfn = smallest_fit(m, zone, order, kind)
+            pfn = smallest_fit(m, zone, order, ac.migratetype)
         if pfn < 0:
-            return
+            break
         size = min(size, int(m.pages[pfn]["order"]))
-        take_cut(m, zone, pfn, size, kind)
-        put_refilled(m, zone, cpu, own.CHUNK, pfn, size, kind, 0)
+        take_cut(m, zone, pfn, size, ac.migratetype)
+        put_refilled(m, ac, zone, pfn, size, 0)
+        objects += 1
+    return count_phase(m, zone, own.CHUNK, objects, m.st[pcp + at.PCP_COUNT] - before)
 
 
 @inner
-def take_classic(
-    m: at.MachineArrays, zone: int, cpu: int, order: int, kind: int, flags: int, wanted: int
-) -> None:
+def take_classic(m: at.MachineArrays, ac: AllocContext, zone: int, goal: int, flags: int) -> int:
     """No kernel function: do a refill's phase 3, page after page as mainline does (S6.2).
 
-    CMA and fallback are included.
+    CMA and fallback are included. Returns how many objects the lists got.
     """
-    while m.st[m.st[at.OWNERSHIP] + own.REFILL_PAGES] < wanted:
-        pfn = __rmqueue(m, zone, order, kind, flags)
+    objects = 0
+    mode = MODE_NORMAL
+    pcp = pcp_at(m, zone, ac.cpu)
+    before = m.st[pcp + at.PCP_COUNT]
+    while m.st[pcp + at.PCP_COUNT] < goal:
+        pfn, mode = __rmqueue(m, zone, ac.order, ac.migratetype, flags, mode)
         if pfn < 0:
-            return
-        put_refilled(m, zone, cpu, own.CLASSIC, pfn, order, kind, 0)
+            break
+        put_refilled(m, ac, zone, pfn, ac.order, 0)
+        objects += 1
+    return count_phase(m, zone, own.CLASSIC, objects, m.st[pcp + at.PCP_COUNT] - before)
 
 
 @inner
-def count_phase(m: at.MachineArrays, zone: int, phase: int, before: int) -> int:
-    """No kernel function: count a refill for a phase that gave it something.
-
-    Returns the objects it has so far.
-    """
-    objects = m.st[m.st[at.OWNERSHIP] + own.REFILL_OBJECTS]
-    if objects > before:
+def count_phase(m: at.MachineArrays, zone: int, phase: int, objects: int, pages: int) -> int:
+    """No kernel function: count what a phase gave a refill; returns its objects."""
+    if objects > 0:
         counters = own.SET_PHASES + phase * own.PHASE_WORDS
         count_owning(m, zone, counters + own.PHASE_REFILLS, 1)
+        count_owning(m, zone, counters + own.PHASE_OBJECTS, objects)
+        count_owning(m, zone, counters + own.PHASE_PAGES, pages)
     return objects
 
 
 @inner
-def refill_owned(
-    m: at.MachineArrays, zone: int, cpu: int, order: int, kind: int, flags: int, wanted: int
-) -> None:
+def refill_owned(m: at.MachineArrays, ac: AllocContext, zone: int, wanted: int, flags: int) -> None:
     """rmqueue_bulk(): move `wanted` pages or a little more to the CPU's lists of a type.
 
     Blocks are owned.
     """
-    base = m.st[at.OWNERSHIP]
-    m.st[base + own.REFILL_PAGES] = 0
-    m.st[base + own.REFILL_OBJECTS] = 0
-    m.st[at.FALLBACK_MODE] = MODE_NORMAL
-    begin_refill(m)
-    cma_first = m.st[base + own.OPTION_CMA_FIRST] != 0 and (flags & at.ALLOC_CMA) != 0
-    before = 0
+    pcp = pcp_at(m, zone, ac.cpu)
+    before = m.st[pcp + at.PCP_COUNT]
+    goal = before + wanted
+    cma_first = option(m, own.OPTION_CMA_FIRST) != 0 and (flags & at.ALLOC_CMA) != 0
+    objects = 0
     if not (cma_first and cma_comes_first(m, zone)):
-        if m.st[base + own.OPTION_RECOVERS]:
-            recover(m, zone, cpu, kind, wanted)
-            before = count_phase(m, zone, own.RECOVER, before)
-        claim_blocks(m, zone, cpu, order, kind, wanted)
-        before = count_phase(m, zone, own.CLAIM, before)
-        take_chunks(m, zone, cpu, order, kind, wanted)
-        before = count_phase(m, zone, own.CHUNK, before)
-    take_classic(m, zone, cpu, order, kind, flags, wanted)
-    objects = count_phase(m, zone, own.CLASSIC, before)
-    end_refill(m, zone)
-    got = m.st[base + own.REFILL_PAGES]
-    m.st[pcp_at(m, zone, cpu) + at.PCP_COUNT] += got
-    count_transaction(m, at.SITE_REFILL, zone, cpu, order, kind, objects, got)
+        if option(m, own.OPTION_RECOVERS):
+            objects += recover(m, ac, zone, goal)
+        objects += claim_blocks(m, ac, zone, goal)
+        objects += take_chunks(m, ac, zone, goal)
+    objects += take_classic(m, ac, zone, goal, flags)
+    pages = m.st[pcp + at.PCP_COUNT] - before
+    count_at_end(m, zone, pages)
+    count_transaction(m, at.SITE_REFILL, zone, ac.cpu, ac.order, ac.migratetype, objects, pages)
 
 
 @cold
-def allocate_from_owned(
-    m: at.MachineArrays, zone: int, cpu: int, order: int, kind: int, flags: int
-) -> int:
+def allocate_from_owned(m: at.MachineArrays, ac: AllocContext, zone: int, flags: int) -> int:
     """rmqueue_pcplist(): take a page from the smallest sufficient list, where blocks are owned.
 
     The lists are refilled if all are empty. Returns the page, or -1 if there is none, or if no list
     holds pages of this order.
     """
+    order = ac.order
     if order > m.st[at.PAGEBLOCK_ORDER]:
         return -1
-    pcp = pcp_at(m, zone, cpu)
+    pcp = pcp_at(m, zone, ac.cpu)
     lock_list(m, zone, pcp)
     m.st[pcp + at.PCP_FREE_COUNT] >>= 1
-    found = smallest_listed(m, pcp, order, kind)
+    found = smallest_listed(m, pcp, order, ac.migratetype)
     if found < 0:
         wanted = nr_pcp_alloc(m, pcp, zone, order)
         if flags & at.ALLOC_HIGHATOMIC and not m.st[at.RULE_HIGHATOMIC_REFILLS_PCP]:
             return -1
-        refill_owned(m, zone, cpu, order, kind, flags, wanted << order)
-        found = smallest_listed(m, pcp, order, kind)
+        refill_owned(m, ac, zone, wanted << order, flags)
+        found = smallest_listed(m, pcp, order, ac.migratetype)
         if found < 0:
             return -1
-    return pop_listed(m, zone, pcp, order, found, kind)
+    return pop_listed(m, zone, pcp, order, found, ac.migratetype)

@@ -8,6 +8,7 @@ from pagealloc_model.allocator.core.buddy import __add_to_free_list, __del_page_
 from pagealloc_model.allocator.core.counters import account_freepages
 from pagealloc_model.allocator.core.fallback_search import find_suitable_fallback
 from pagealloc_model.allocator.core.offsets import free_list_at, node_at, zone_at
+from pagealloc_model.allocator.core.pcp_drain import drain_pages_zone
 from pagealloc_model.allocator.core.watermark import (
     __zone_watermark_ok,
     free_in_whole_blocks,
@@ -27,7 +28,7 @@ from pagealloc_model.allocator.pressure.compaction_scanners import (
     take_target,
 )
 from pagealloc_model.allocator.pressure.draws import CONTENDS, draw, migration_fails
-from pagealloc_model.allocator.pressure.folios import queue_free, replace_piece
+from pagealloc_model.allocator.pressure.folios import free_waiting, queue_free, replace_piece
 from pagealloc_model.allocator.pressure.lru import lruvec_add_folio
 from pagealloc_model.allocator.pressure.pressure_offsets import (
     compactor_at,
@@ -36,7 +37,7 @@ from pagealloc_model.allocator.pressure.pressure_offsets import (
     word_at,
     zone_pressure_at,
 )
-from pagealloc_model.base.jit import inner
+from pagealloc_model.base.jit import cold, inner
 
 
 @inner
@@ -232,39 +233,55 @@ def compaction_capture(m: at.MachineArrays, number: int, pfn: int) -> bool:
     return True
 
 
-@inner
-def compact_unit(m: at.MachineArrays, number: int) -> int:
-    """Part of compact_zone(): do a run's next unit of work (S9.3).
+@cold
+def compact_unit(m: at.MachineArrays, number: int) -> tuple[int, int]:
+    """Part of compact_zone(): do a run's next unit of work, and end the run with its last (S9.3).
 
-    Returns CONTINUE, or how the run ended. What it moved away from waits to be freed, and a zone's
-    lists to be drained, when it returns.
+    Returns:
+        CONTINUE, or how the run ended, and the time that it took, ns.
+    """
+    zone = m.st[compactor_at(m, number) + pr.RUN_ZONE] - 1
+    status, cost, drains = move_cluster(m, number)
+    if status != pr.CONTINUE:
+        end_compaction(m, number)
+    free_waiting(m)
+    if drains:
+        drain_pages_zone(m, zone, m.st[at.EVENT_CPU])
+    return status, cost
+
+
+@inner
+def move_cluster(m: at.MachineArrays, number: int) -> tuple[int, int, bool]:
+    """Part of compact_zone(): move a cluster of pages, which then wait to be freed (S9.3).
+
+    Returns:
+        CONTINUE, or how the run ended; the time that it took, ns; whether the acting CPU's list of
+        the zone is to be drained, as an aligned page may be complete.
     """
     run = compactor_at(m, number)
-    zone = m.st[run + pr.RUN_ZONE] - 1
     order = m.st[run + pr.RUN_ORDER]
     last = m.st[run + pr.RUN_LAST_MIGRATED]
     if last >= 0 and order > 0 and last >> order < m.st[run + pr.RUN_MIGRATE] >> order:
         m.st[run + pr.RUN_LAST_MIGRATED] = -1
         if m.st[run + pr.RUN_DIRECT] and compaction_capture(m, number, last):
-            return pr.SUCCESS
+            return pr.SUCCESS, 0, False
     status = __compact_finished(m, number)
     if status != pr.CONTINUE:
-        return status
+        return status, 0, False
     if is_contended(m, run):
-        return pr.CONTENDED
+        return pr.CONTENDED, 0, False
     scanned = isolate_migratepages(m, number)
     moved, looked_at, lacking = migrate_pages(m, number)
     cost = (scanned + looked_at) * value_of(m, pr.COMPACT_SCAN_NS)
     cost += moved * value_of(m, pr.COMPACT_MIGRATE_NS)
-    m.st[run + pr.RUN_COST_NS] += max(cost, 1000)
     if not m.st[run + pr.RUN_DIRECT]:
         m.st[word_at(m, pr.DAEMON_MIGRATE_SCANNED)] += scanned
         m.st[word_at(m, pr.DAEMON_FREE_SCANNED)] += looked_at
     last = m.st[run + pr.RUN_LAST_MIGRATED]
-    if last >= 0 and order > 0 and last >> order < m.st[run + pr.RUN_MIGRATE] >> order:
-        m.st[word_at(m, pr.DRAINED_ZONE)] = zone + 1
+    drains = last >= 0 and order > 0 and last >> order < m.st[run + pr.RUN_MIGRATE] >> order
     have_met = m.st[run + pr.RUN_FREE] <= m.st[run + pr.RUN_MIGRATE]
-    return pr.CONTENDED if lacking and not have_met else pr.CONTINUE
+    status = pr.CONTENDED if lacking and not have_met else pr.CONTINUE
+    return status, max(cost, 1000), drains
 
 
 @inner

@@ -6,11 +6,17 @@ import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
-from pagealloc_model.allocator.core.request import prep_new_page
-from pagealloc_model.allocator.pressure.folios import add_piece, describe, queue_range
+from pagealloc_model.allocator.core.alloc_context import AllocContext, prepare_alloc_pages
+from pagealloc_model.allocator.core.request import __alloc_frozen_pages, reclaim_and_retry
+from pagealloc_model.allocator.pressure.folios import (
+    add_piece,
+    describe,
+    free_waiting,
+    queue_range,
+)
+from pagealloc_model.allocator.pressure.kswapd import take_wakes
 from pagealloc_model.allocator.pressure.pressure_offsets import value_of, word_at
-from pagealloc_model.allocator.pressure.slow_path import IDLE, prepare_alloc_pages
-from pagealloc_model.base.jit import inner
+from pagealloc_model.base.jit import cold, hot, inner
 
 THP_ORDER = 9
 BITS_MASK = (1 << 32) - 1
@@ -42,7 +48,7 @@ def is_opportunistic(m: at.MachineArrays, order: int, bits: int) -> bool:
 
 @inner
 def take_free(m: at.MachineArrays, number: int, offset: int, order: int, bits: int) -> None:
-    """No kernel function: take up a recorded free; what is left of its pages waits."""
+    """No kernel function: take up a recorded free, of what is left of its pages."""
     if bits & pr.FREED_BY_RECLAIM == pr.FREED_BY_RECLAIM:
         m.st[word_at(m, pr.DROPPED_FREES)] += 1 << order
         return
@@ -51,6 +57,7 @@ def take_free(m: at.MachineArrays, number: int, offset: int, order: int, bits: i
         m.st[at.COUNT_FREE] += 1
         missing = queue_range(m, number, offset, order)
         m.st[word_at(m, pr.FREED_BY_MODEL)] += missing
+        free_waiting(m)
     elif place == pr.LOST:
         m.st[word_at(m, pr.FREED_BY_MODEL)] += 1 << order
     elif place == pr.ABSORBED:
@@ -108,115 +115,95 @@ def count_outcome_of_order(m: at.MachineArrays, order: int, served: bool) -> Non
     m.st[words + 2] += value_of(m, pr.REQUEST_STALLED)
 
 
-@inner
-def begin_allocation(
-    m: at.MachineArrays,
-    cpu: int,
-    number: int,
-    order: int,
-    migratetype: int,
-    highest_type: int,
-    bits: int,
-    recorded: bool,
-) -> None:
-    """No kernel function: begin the request of an object."""
-    m.st[word_at(m, pr.REQUEST_NUMBER)] = number
-    m.st[word_at(m, pr.REQUEST_PIECES)] = 0
-    m.st[word_at(m, pr.REQUEST_WAS_RECORDED)] = recorded
-    m.st[word_at(m, pr.REQUEST_STALLED)] = 0
-    prepare_alloc_pages(m, cpu, order, migratetype, highest_type, asked_bits(m, order, bits))
+@hot
+def request_page(m: at.MachineArrays, ac: AllocContext) -> int:
+    """No kernel function: make a request; kswapd wakes for it. Returns the page, or -1."""
+    pfn = __alloc_frozen_pages(m, ac, reclaim_and_retry)
+    take_wakes(m, ac.bits)
+    return pfn
 
 
 @inner
-def accept_page(m: at.MachineArrays) -> None:
-    """No kernel function: give the page found to the object that asked."""
-    base = m.st[at.PRESSURE_BASE]
-    pfn = m.st[base + pr.REQUEST_PFN]
-    order = m.st[base + pr.REQUEST_ORDER]
-    bits = m.st[base + pr.REQUEST_BITS]
-    number = m.st[base + pr.REQUEST_NUMBER]
-    left = m.st[base + pr.REQUEST_PIECES]
-    prep_new_page(m, pfn, order, m.st[base + pr.REQUEST_TYPE])
-    offset = left - 1 if left > 0 else 0
-    describe(m, pfn, number, offset, class_of(bits))
+def own_page(m: at.MachineArrays, ac: AllocContext, pfn: int, number: int, offset: int) -> None:
+    """No kernel function: give a page to the object that asked."""
+    describe(m, pfn, number, offset, class_of(ac.bits))
     add_piece(m, pfn, number)
-    if left == 0:
-        count_outcome_of_order(m, order, True)
-        m.st[base + pr.THP_FAULT_ALLOC] += is_thp(order, bits)
 
 
 @inner
-def try_elsewhere(m: at.MachineArrays) -> bool:
+def asks_elsewhere(ac: AllocContext, recorded: bool) -> bool:
     """Part of alloc_pages_mpol(): return whether all nodes are asked for a huge page (S8.5).
 
     That is the second attempt, after the own node refused.
     """
-    bits = value_of(m, pr.REQUEST_BITS)
-    if not bits & at.GFP_THISNODE or not is_thp(value_of(m, pr.REQUEST_ORDER), bits):
+    if not ac.bits & at.GFP_THISNODE or not is_thp(ac.order, ac.bits):
         return False
-    if not bits & at.GFP_DIRECT_RECLAIM or not value_of(m, pr.REQUEST_WAS_RECORDED):
-        return False
-    next_request(m, value_of(m, pr.REQUEST_ORDER), bits & ~(at.GFP_THISNODE | pr.GFP_NORETRY))
-    return True
+    return ac.bits & at.GFP_DIRECT_RECLAIM != 0 and recorded
 
 
 @inner
-def next_request(m: at.MachineArrays, order: int, bits: int) -> None:
-    """No kernel function: begin another request of the same object."""
-    base = m.st[at.PRESSURE_BASE]
-    prepare_alloc_pages(
-        m,
-        m.st[base + pr.REQUEST_CPU],
-        order,
-        m.st[base + pr.REQUEST_TYPE],
-        m.st[base + pr.REQUEST_HIGHEST],
-        bits & BITS_MASK,
-    )
+def request_again(m: at.MachineArrays, ac: AllocContext, order: int, dropped: int) -> AllocContext:
+    """No kernel function: return another request of the same object, without some bits."""
+    bits = ac.bits & ~dropped & BITS_MASK
+    return prepare_alloc_pages(m, ac.cpu, order, ac.migratetype, ac.highest_type, bits)
 
 
 @inner
-def refuse(m: at.MachineArrays) -> None:
-    """No kernel function: end a failed request; smaller pages take its place, or nothing does."""
-    base = m.st[at.PRESSURE_BASE]
-    order = m.st[base + pr.REQUEST_ORDER]
-    bits = m.st[base + pr.REQUEST_BITS]
-    recorded = m.st[base + pr.REQUEST_WAS_RECORDED]
-    if is_thp(order, bits) and not (bits & at.GFP_THISNODE and bits & at.GFP_DIRECT_RECLAIM):
-        m.st[base + pr.THP_FAULT_FALLBACK] += 1
-    count_outcome_of_order(m, order, False)
-    if not recorded:
-        return
-    if is_opportunistic(m, order, bits):
-        m.st[base + pr.REQUEST_PIECES] = 1 << order
-        m.st[at.COUNT_IN_BASE_PAGES] += 1
-    else:
-        m.st[base + pr.DEMAND_FAILED] += 1
+def allocate(m: at.MachineArrays, ac: AllocContext, number: int, recorded: bool) -> None:
+    """No kernel function: serve an object's request, as a whole or in base pages.
 
-
-@inner
-def finish_request(m: at.MachineArrays) -> None:
-    """No kernel function: note the page of an ended request.
-
-    The next request that its object needs begins.
+    `recorded`: the recording's request succeeded.
     """
-    base = m.st[at.PRESSURE_BASE]
-    m.st[base + pr.STAGE] = IDLE
-    left = m.st[base + pr.REQUEST_PIECES]
-    if m.st[base + pr.REQUEST_PFN] >= 0:
-        accept_page(m)
-        if not m.st[base + pr.REQUEST_WAS_RECORDED]:
-            m.st[base + pr.SUCCEEDED_FAILURES] += 1
-    elif left > 0:
-        m.st[at.COUNT_FAILED] += 1
-        left = 1
-    elif not try_elsewhere(m):
-        refuse(m)
-        if m.st[base + pr.REQUEST_PIECES] > 0:
-            bits = m.st[base + pr.REQUEST_BITS] & ~(pr.GFP_NORETRY | at.GFP_THISNODE)
-            next_request(m, 0, bits)
+    m.st[word_at(m, pr.REQUEST_STALLED)] = 0
+    pfn = request_page(m, ac)
+    if pfn < 0:
+        do_without(m, ac, number, recorded)
         return
-    else:
-        return
-    if left > 1:
-        m.st[base + pr.REQUEST_PIECES] = left - 1
-        next_request(m, 0, m.st[base + pr.REQUEST_BITS])
+    accept_page(m, ac, pfn, number, recorded)
+
+
+@inner
+def accept_page(
+    m: at.MachineArrays, ac: AllocContext, pfn: int, number: int, recorded: bool
+) -> None:
+    """No kernel function: give the page found to the object that asked."""
+    count_outcome_of_order(m, ac.order, True)
+    own_page(m, ac, pfn, number, 0)
+    m.st[word_at(m, pr.THP_FAULT_ALLOC)] += is_thp(ac.order, ac.bits)
+    m.st[word_at(m, pr.SUCCEEDED_FAILURES)] += not recorded
+
+
+@cold
+def do_without(m: at.MachineArrays, ac: AllocContext, number: int, recorded: bool) -> None:
+    """No kernel function: ask elsewhere, then for smaller pages, or end a failed request."""
+    if asks_elsewhere(ac, recorded):
+        ac = request_again(m, ac, ac.order, at.GFP_THISNODE | pr.GFP_NORETRY)
+        pfn = request_page(m, ac)
+        if pfn >= 0:
+            accept_page(m, ac, pfn, number, recorded)
+            return
+    count_outcome_of_order(m, ac.order, False)
+    if is_thp(ac.order, ac.bits) and not (
+        ac.bits & at.GFP_THISNODE and ac.bits & at.GFP_DIRECT_RECLAIM
+    ):
+        m.st[word_at(m, pr.THP_FAULT_FALLBACK)] += 1
+    if recorded and is_opportunistic(m, ac.order, ac.bits):
+        fill_with_base_pages(m, ac, number)
+    elif recorded:
+        m.st[word_at(m, pr.DEMAND_FAILED)] += 1
+
+
+@inner
+def fill_with_base_pages(m: at.MachineArrays, ac: AllocContext, number: int) -> None:
+    """No kernel function: put single pages in place of a buddy that was refused, from its end on.
+
+    The first one refused is the last.
+    """
+    m.st[at.COUNT_IN_BASE_PAGES] += 1
+    single = request_again(m, ac, 0, pr.GFP_NORETRY | at.GFP_THISNODE)
+    for offset in range((1 << ac.order) - 1, -1, -1):
+        pfn = request_page(m, single)
+        if pfn < 0:
+            m.st[at.COUNT_FAILED] += 1
+            return
+        own_page(m, single, pfn, number, offset)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
+from pagealloc_model.allocator.core.page_free import __free_frozen_pages
 from pagealloc_model.allocator.pressure.lru import lruvec_add_folio, lruvec_del_folio
 from pagealloc_model.allocator.pressure.pressure_offsets import word_at
 from pagealloc_model.base.jit import inner
@@ -115,6 +116,20 @@ def queue_free(m: at.MachineArrays, pfn: int) -> None:
     else:
         m.st[word_at(m, pr.QUEUE_HEAD)] = pfn
     m.st[word_at(m, pr.QUEUE_TAIL)] = pfn
+
+
+@inner
+def free_waiting(m: at.MachineArrays) -> None:
+    """free_unref_folios(): free the folios that wait, on the CPU at work."""
+    head = word_at(m, pr.QUEUE_HEAD)
+    pfn = m.st[head]
+    m.st[head] = -1
+    m.st[word_at(m, pr.QUEUE_TAIL)] = -1
+    while pfn >= 0:
+        following = int(m.pages[pfn]["next"])
+        order = int(m.pages[pfn]["order"])
+        __free_frozen_pages(m, m.st[at.EVENT_CPU], pfn, order, False)
+        pfn = following
 
 
 @inner

@@ -6,12 +6,9 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.counters import seen_free
 from pagealloc_model.allocator.core.offsets import node_at, zone_at
+from pagealloc_model.allocator.core.pcp_drain import drain_pages_zone
 from pagealloc_model.allocator.core.watermark import free_in_whole_blocks
-from pagealloc_model.allocator.pressure.compaction import (
-    begin_compaction,
-    compact_unit,
-    end_compaction,
-)
+from pagealloc_model.allocator.pressure.compaction import begin_compaction, compact_unit
 from pagealloc_model.allocator.pressure.compaction_gates import (
     compaction_defer_reset,
     compaction_deferred,
@@ -124,17 +121,19 @@ def end_work(m: at.MachineArrays, node: int) -> None:
 
 
 @inner
-def end_zone(m: at.MachineArrays, node: int, status: int) -> None:
-    """Part of kcompactd_do_work(): note what a zone's run means for later ones (S9.5)."""
-    zone = m.st[compactor_at(m, 1 + node) + pr.RUN_ZONE] - 1
+def end_zone(m: at.MachineArrays, node: int, zone: int, status: int) -> None:
+    """Part of kcompactd_do_work(): note what a zone's run means for later ones (S9.5).
+
+    Where it met no success, all CPUs' lists of the zone are drained.
+    """
     order = m.st[node_pressure_at(m, node) + pr.KCOMPACTD_RUN_ORDER]
-    end_compaction(m, 1 + node)
     if order < 0:
         return
     if status == pr.SUCCESS:
         compaction_defer_reset(m, zone, order, False)
     elif status == pr.COMPLETE or status == pr.PARTIAL_SKIPPED:
-        m.st[word_at(m, pr.DRAINED_ZONE)] = -1 - zone
+        for cpu in range(m.st[at.NR_CPUS]):
+            drain_pages_zone(m, zone, cpu)
         defer_compaction(m, zone, order)
 
 
@@ -146,11 +145,11 @@ def step_kcompactd(m: at.MachineArrays, node: int) -> None:
     m.st[at.EVENT_CPU] = m.st[words + pr.KSWAPD_CPU]
     run = compactor_at(m, 1 + node)
     if m.st[run + pr.RUN_ZONE] > 0:
-        m.st[run + pr.RUN_COST_NS] = 0
-        status = compact_unit(m, 1 + node)
-        m.st[words + pr.KCOMPACTD_DUE] += m.st[run + pr.RUN_COST_NS]
+        zone = m.st[run + pr.RUN_ZONE] - 1
+        status, cost = compact_unit(m, 1 + node)
+        m.st[words + pr.KCOMPACTD_DUE] += cost
         if status != pr.CONTINUE:
-            end_zone(m, node, status)
+            end_zone(m, node, zone, status)
         return
     if m.st[words + pr.KCOMPACTD_ZONE] < 0:
         begin_work(m, node)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
-from pagealloc_model.allocator.core.offsets import node_at, zone_at
-from pagealloc_model.allocator.core.watermark import (
+from pagealloc_model.allocator.core.kswapd_runs import (
     is_eligible,
     pgdat_balanced,
     pgdat_watermark_boosted,
     start_kswapd,
     stop_kswapd,
 )
+from pagealloc_model.allocator.core.offsets import node_at, zone_at
 from pagealloc_model.allocator.pressure.compaction_gates import (
     __reset_isolation_suitable,
     compact_gap,
 )
+from pagealloc_model.allocator.pressure.folios import free_waiting
 from pagealloc_model.allocator.pressure.kcompactd import wakeup_kcompactd
 from pagealloc_model.allocator.pressure.lru_scan import (
     balance_lists,
@@ -29,7 +30,7 @@ from pagealloc_model.allocator.pressure.pressure_offsets import (
     word_at,
     zone_pressure_at,
 )
-from pagealloc_model.base.jit import inner
+from pagealloc_model.base.jit import cold, inner
 
 NAP_NS = 100_000_000
 
@@ -48,7 +49,7 @@ def take_wakes(m: at.MachineArrays, bits: int) -> None:
             wake_node(m, node, order, highest, bits)
 
 
-@inner
+@cold
 def wake_node(m: at.MachineArrays, node: int, order: int, highest_type: int, bits: int) -> None:
     """Part of wakeup_kswapd(): wake a node's kswapd for one request.
 
@@ -287,6 +288,7 @@ def step_kswapd(m: at.MachineArrays, node: int) -> None:
             end_run(m, node, False)
         return
     if scan_cluster(m, node):
+        free_waiting(m)
         return
     wanted = m.st[words + pr.KSWAPD_GOAL]
     if not end_pass(m, node) or not lower_priority(m, node, wanted):

@@ -8,7 +8,7 @@ import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
-from pagealloc_model.allocator.core.state import State
+from pagealloc_model.allocator.core.state import State, set_switches
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.recording.machine import Machine
@@ -47,6 +47,7 @@ def with_pressure(
     st = np.zeros(end, np.int64)
     st[:base] = state.st
     st[at.PRESSURE_BASE] = base
+    set_switches(st, rules, policy)
     _set_switches(st, policy)
     words = _scalars(rules, policy, assumptions) | {
         pr.SEED: seed,

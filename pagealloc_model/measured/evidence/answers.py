@@ -19,7 +19,7 @@ from pagealloc_model.recording.trace.columns import Event, Trace
 from pagealloc_model.recording.zone_map import ZoneMap
 
 if TYPE_CHECKING:
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
 
 HIGHATOMIC = 3
 DECAYS_MIN = 3
@@ -31,20 +31,20 @@ class Answers:
     """What the allocator did in one recording; each part is derived on first use.
 
     Attributes:
-        bundle: the recording.
+        recording: the recording.
     """
 
-    bundle: Bundle
+    recording: Recording
 
     @cached_property
     def stream(self) -> Stream:
         """All events CPU by CPU, kprobes included."""
-        return allocator_stream(self.bundle.trace, with_probes=True)
+        return allocator_stream(self.recording.trace, with_probes=True)
 
     @cached_property
     def zones(self) -> ZoneMap:
         """Zones of the first snapshot that has a usable zoneinfo."""
-        return ZoneMap.of(next((s.zoneinfo for s in self.bundle.snapshots if s.zoneinfo), None))
+        return ZoneMap.of(next((s.zoneinfo for s in self.recording.snapshots if s.zoneinfo), None))
 
     @cached_property
     def zone(self) -> np.ndarray:
@@ -54,7 +54,7 @@ class Answers:
 
 def _drains_batched(cause: str) -> Callable[[Answers], Finding | None]:
     def find(answers: Answers) -> Finding | None:
-        trace, stream = answers.bundle.trace, answers.stream
+        trace, stream = answers.recording.trace, answers.stream
         batches = answers.zones.batches()
         if drain_holds.PROBE in trace.tables:
             return drain_holds.by_calls(stream, trace, int(batches.max()), cause)
@@ -65,7 +65,7 @@ def _drains_batched(cause: str) -> Callable[[Answers], Finding | None]:
 
 def _flush_adds_half_high_min(answers: Answers) -> Finding | None:
     chances = FlushChances(asked=0, flushed=0)
-    if not answers.bundle.trace.losses.total:
+    if not answers.recording.trace.losses.total:
         chances = flush_chances(answers.stream, answers.zone, answers.zones)
     return chances.finding()
 
@@ -102,7 +102,7 @@ def _highs(answers: Answers) -> list[tuple[str, int, int]]:
     """(zone, CPU, pcp->high) of every snapshot in time order."""
     return [
         (f"{zone.node}/{zone.name}", pageset.cpu, pageset.high)
-        for snapshot in answers.bundle.snapshots
+        for snapshot in answers.recording.snapshots
         if snapshot.zoneinfo
         for zone in snapshot.zoneinfo.zones
         for pageset in zone.pagesets
@@ -114,7 +114,7 @@ def _fallback_from_largest(answers: Answers) -> Finding | None:
 
 
 def _lists_match_blocks(answers: Answers) -> Finding | None:
-    pages = retyped_while_listed(answers.bundle.trace)
+    pages = retyped_while_listed(answers.recording.trace)
     if pages < RETYPED_DRAINS_MIN:
         return None
     line = f"{pages} pages refilled as another type were drained, unused, as HighAtomic"
@@ -137,15 +137,15 @@ def retyped_while_listed(trace: Trace) -> int:
 
 
 def _highatomic_from_pcp(answers: Answers) -> Finding | None:
-    return highatomic_calls.reserve_after_list(answers.stream, answers.bundle.trace.tables)
+    return highatomic_calls.reserve_after_list(answers.stream, answers.recording.trace.tables)
 
 
 def _highatomic_refills_pcp(answers: Answers) -> Finding | None:
-    return highatomic_calls.refills_for_highatomic(answers.bundle.trace.tables)
+    return highatomic_calls.refills_for_highatomic(answers.recording.trace.tables)
 
 
 def _reserve_cap_rounded(answers: Answers) -> Finding | None:
-    return highatomic_calls.cap(answers.bundle.snapshots)
+    return highatomic_calls.cap(answers.recording.snapshots)
 
 
 ANSWER_FINDERS: dict[str, Callable[[Answers], Finding | None]] = {
@@ -162,17 +162,17 @@ ANSWER_FINDERS: dict[str, Callable[[Answers], Finding | None]] = {
 }
 """By field of `KernelRules`; a field without a finder cannot be checked."""
 
-_findings: WeakKeyDictionary[Bundle, dict[str, Finding]] = WeakKeyDictionary()
+_findings: WeakKeyDictionary[Recording, dict[str, Finding]] = WeakKeyDictionary()
 
 
-def answer_findings(bundle: Bundle) -> dict[str, Finding]:
-    """What the allocator's answers show, by rule; kept while the bundle lives.
+def answer_findings(recording: Recording) -> dict[str, Finding]:
+    """What the allocator's answers show, by rule; kept while that lives.
 
     Raises:
         RecordingError: the recording cannot be read.
     """
-    if bundle not in _findings:
-        answers = Answers(bundle)
+    if recording not in _findings:
+        answers = Answers(recording)
         found = {rule: find(answers) for rule, find in ANSWER_FINDERS.items()}
-        _findings[bundle] = {rule: each for rule, each in found.items() if each is not None}
-    return _findings[bundle]
+        _findings[recording] = {rule: each for rule, each in found.items() if each is not None}
+    return _findings[recording]

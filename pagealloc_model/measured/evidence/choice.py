@@ -11,7 +11,7 @@ from pagealloc_model.measured.evidence.finding import Finding
 from pagealloc_model.measured.evidence.settings import settings_findings
 from pagealloc_model.policy.kernel_rules import BY_ANSWERS, KernelRules, preset_names
 from pagealloc_model.recording.recorded_machine import recorded_policy
-from pagealloc_model.recording.recording import Bundle
+from pagealloc_model.recording.recording import Recording
 
 SHOWN, FROM_SOURCE, INFERRED, ASSUMED, GIVEN = (
     "evidence",
@@ -74,11 +74,11 @@ class ChosenRules:
     evidence: tuple[RuleEvidence, ...]
 
 
-def choose_rules(bundle: Bundle, rules: KernelRules | str | None = None) -> ChosenRules:
+def choose_rules(recording: Recording, rules: KernelRules | str | None = None) -> ChosenRules:
     """The rules that `replay` and `validate` run under.
 
     Args:
-        bundle: the recording.
+        recording: the recording.
         rules: None for the recorded kernel's, by release and settings alone, so that a
             prediction does not peek; "evidence" to let what the allocator did choose, too; else
             `KernelRules` or words that `KernelRules.named` takes.
@@ -88,15 +88,15 @@ def choose_rules(bundle: Bundle, rules: KernelRules | str | None = None) -> Chos
         RecordingError: the recording cannot be read.
     """
     if rules is None:
-        return recorded_rules(bundle)
+        return recorded_rules(recording)
     if rules == BY_ANSWERS:
-        return recorded_rules(bundle, with_answers=True)
+        return recorded_rules(recording, with_answers=True)
     if isinstance(rules, str):
         return _given(KernelRules.named(rules), f"rules {rules} named by the caller")
     return _given(rules, f"rules {rules.name} given by the caller")
 
 
-def recorded_rules(bundle: Bundle, *, with_answers: bool = False) -> ChosenRules:
+def recorded_rules(recording: Recording, *, with_answers: bool = False) -> ChosenRules:
     """The preset nearest to a recording's kernel, changed where the recording shows otherwise.
 
     Settings (sysctls, zoneinfo before the start, the event format) decide against the release:
@@ -104,18 +104,18 @@ def recorded_rules(bundle: Bundle, *, with_answers: bool = False) -> ChosenRules
     under such rules has seen part of the answer, and `origin` says so.
 
     Args:
-        bundle: the recording.
+        recording: the recording.
         with_answers: use refills, drains, fallbacks, kprobes and later snapshots as well.
 
     Raises:
         PolicyError: the kernel is older than every preset; with answers the oldest is taken.
         RecordingError: the recording cannot be read.
     """
-    base, origin = _nearest(bundle.release, fall_back=with_answers)
-    this_release = KernelRules.series(bundle.release) == base.name
-    shown = settings_findings(bundle)
+    base, origin = _nearest(recording.release, fall_back=with_answers)
+    this_release = KernelRules.series(recording.release) == base.name
+    shown = settings_findings(recording)
     if with_answers:
-        shown |= _decisive_answers(bundle)
+        shown |= _decisive_answers(recording)
     found = {rule: shown[rule] for rule in base.rule_names() if rule in shown}
     changed = {rule: f.value for rule, f in found.items() if f.value != getattr(base, rule)}
     inferred = tuple(rule for rule in base.inferred if rule not in found)
@@ -130,14 +130,14 @@ def recorded_rules(bundle: Bundle, *, with_answers: bool = False) -> ChosenRules
     )
 
 
-def checked(bundle: Bundle, evidence: tuple[RuleEvidence, ...]) -> tuple[RuleEvidence, ...]:
+def checked(recording: Recording, evidence: tuple[RuleEvidence, ...]) -> tuple[RuleEvidence, ...]:
     """The evidence with what the allocator did held against every rule.
 
     Raises:
         RecordingError: the recording cannot be read.
     """
-    found = answer_findings(bundle)
-    policy = recorded_policy(bundle).given()
+    found = answer_findings(recording)
+    policy = recorded_policy(recording).given()
     return tuple(
         _check(each, found[each.rule], policy) if each.rule in found else each for each in evidence
     )
@@ -170,12 +170,12 @@ def _nearest(release: str, *, fall_back: bool) -> tuple[KernelRules, str]:
         return KernelRules.preset(oldest), line
 
 
-def _decisive_answers(bundle: Bundle) -> dict[str, Finding]:
+def _decisive_answers(recording: Recording) -> dict[str, Finding]:
     """What the allocator did, but for rules that the recorded policy overrode."""
-    policy = recorded_policy(bundle).given()
+    policy = recorded_policy(recording).given()
     return {
         rule: finding
-        for rule, finding in answer_findings(bundle).items()
+        for rule, finding in answer_findings(recording).items()
         if _POLICY_OF_RULE.get(rule, "") not in policy
     }
 

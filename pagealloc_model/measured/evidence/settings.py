@@ -12,7 +12,7 @@ from pagealloc_model.recording.recorded_machine import start_snapshots
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.proc.zoneinfo import ZoneInfoZone
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
 
 MOVABLE_MIN_CAP = 128
 """Largest min watermark of a zone that has one of its own, pages (S1.6)."""
@@ -33,20 +33,20 @@ class Settings:
     gfp_names: frozenset[str] = frozenset()
 
     @staticmethod
-    def of(bundle: Bundle) -> Settings:
+    def of(recording: Recording) -> Settings:
         """The settings of a recording.
 
         Raises:
             RecordingError: the events cannot be read.
         """
         try:
-            zoneinfo = start_snapshots(bundle)[0].zoneinfo
+            zoneinfo = start_snapshots(recording)[0].zoneinfo
         except UsageError:  # no usable snapshot
             zoneinfo = None
-        trace = bundle.trace
+        trace = recording.trace
         return Settings(
             zones=tuple(zone for zone in (zoneinfo.zones if zoneinfo else ()) if zone.managed),
-            sysctls=bundle.meta.get("sysctl", {}),
+            sysctls=recording.meta.get("sysctl", {}),
             gfp_names=frozenset(trace.gfp_bits if trace.gfp_from_format else ()),
         )
 
@@ -115,12 +115,12 @@ SETTINGS_FINDERS: dict[str, Callable[[Settings], Finding | None]] = {
 """By field of `KernelRules`; a field without a finder rests on the release."""
 
 
-def settings_findings(bundle: Bundle) -> dict[str, Finding]:
+def settings_findings(recording: Recording) -> dict[str, Finding]:
     """What a recording's settings show, by rule.
 
     Raises:
         RecordingError: the recording cannot be read.
     """
-    settings = Settings.of(bundle)
+    settings = Settings.of(recording)
     found = {rule: find(settings) for rule, find in SETTINGS_FINDERS.items()}
     return {rule: finding for rule, finding in found.items() if finding is not None}

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pagealloc_model as pm
+from pagealloc_model.measured.measured import Measured
 from pagealloc_model.notebook.widgets.controls import PolicyControls
 from pagealloc_model.notebook.widgets.explorer import Explorer, Progress, View
 from pagealloc_model.show import figures
@@ -17,7 +18,7 @@ from pagealloc_model.verdict.recorded_values import recorded_values
 if TYPE_CHECKING:
     import pandas as pd
 
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
 
 FIELDS = ("highatomic_gate_order", "highatomic_reserve_percent", "highatomic_from_pcp")
 LABELS = {"highatomic_gate_order": "costly-order threshold"}
@@ -25,11 +26,11 @@ MAINLINE_GATE, PROPOSED_GATE = 0, 3
 AS_RECORDED = "predicted, policy as recorded"
 THIS_POLICY = "predicted, policy above"
 
-Sources = Mapping[str, "tuple[pm.Measured | pm.Replay, int]"]
+Sources = Mapping[str, "tuple[Measured | pm.Replay, int]"]
 """Legend label -> what has the tables, and its recording's first event in ns."""
 
 
-def highatomic(recording: Bundle | str, *others: Bundle | str) -> Explorer:
+def highatomic(recording: Recording | str, *others: Recording | str) -> Explorer:
     """HighAtomic pageblocks and free memory by type under a threshold that a slider sets.
 
     Predictions replay the first recording; the slider starts at the rule that it was not made
@@ -37,17 +38,17 @@ def highatomic(recording: Bundle | str, *others: Bundle | str) -> Explorer:
     time axis from their own start: they are separate runs.
 
     Args:
-        recording: the one replayed; a bundle, or anything `pm.open` takes.
+        recording: the one replayed; an opened one, or anything `pm.open` takes.
         others: such as a recording of the same workload under the other rule.
 
     Raises:
         PageallocError: a recording cannot be opened or replayed.
     """
-    bundles = [pm.open(each) if isinstance(each, str) else each for each in (recording, *others)]
-    first, first_start = bundles[0], bundles[0].trace.span_ns[0]
+    recordings = [pm.open(each) if isinstance(each, str) else each for each in (recording, *others)]
+    first, first_start = recordings[0], recordings[0].trace.span_ns[0]
     measurements = {
-        f"measured, {bundle.name}": (pm.measure(bundle), bundle.trace.span_ns[0])
-        for bundle in bundles
+        f"measured, {recording.name}": (recording.measure(), recording.trace.span_ns[0])
+        for recording in recordings
     }
     base = pm.replay(first)
     posted = posted_figures("highatomic")

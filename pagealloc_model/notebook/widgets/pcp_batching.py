@@ -21,7 +21,7 @@ from pagealloc_model.verdict.lock_policies import lock_policy_table
 from pagealloc_model.verdict.recorded_values import recorded_values
 
 if TYPE_CHECKING:
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
 
 FIELDS = (
     "pcp_free_batched",
@@ -48,11 +48,11 @@ class PcpBatching(ipywidgets.VBox):
         explorer: policy controls, figure and table.
     """
 
-    def __init__(self, recording: Bundle | str) -> None:
-        bundle = pm.open(recording) if isinstance(recording, str) else recording
-        self._bundle = bundle
-        self._base = pm.replay(bundle)
-        self._model = LockModel(costs=recorded_costs(bundle).untraced())
+    def __init__(self, recording: Recording | str) -> None:
+        recording = pm.open(recording) if isinstance(recording, str) else recording
+        self._recording = recording
+        self._base = pm.replay(recording)
+        self._model = LockModel(costs=recorded_costs(recording).untraced())
         recorded = self._base.machine.nr_cpus
         most = max(CPUS_MAX, recorded)
         self.cpus = number_slider(
@@ -66,7 +66,7 @@ class PcpBatching(ipywidgets.VBox):
             recorded=recorded_values(self._base),
             start={"pcp_free_batched": not recorded_values(self._base)["pcp_free_batched"]},
         )
-        self.explorer = Explorer(f"{bundle.name}: zone->lock", controls, self._compute)
+        self.explorer = Explorer(f"{recording.name}: zone->lock", controls, self._compute)
         self.cpus.observe(lambda _: self.explorer.redraw(), "value")
         super().__init__([self.cpus, self.explorer])
 
@@ -81,7 +81,7 @@ class PcpBatching(ipywidgets.VBox):
             text=lock_policy_table(
                 base,
                 patch,
-                f"base: {self._bundle.name} as recorded; patch: {policy}; {cpus} CPUs",
+                f"base: {self._recording.name} as recorded; patch: {policy}; {cpus} CPUs",
                 () if cpus == self._base.machine.nr_cpus else self._scenario(cpus).lines,
             ),
         )
@@ -90,7 +90,7 @@ class PcpBatching(ipywidgets.VBox):
         self, policy: pm.Policy, cpus: int, progress: Progress, cancelled: threading.Event
     ) -> LockTimes:
         if cpus == self._base.machine.nr_cpus:
-            replay = pm.replay(self._bundle, policy, progress=progress, cancel=cancelled.is_set)
+            replay = pm.replay(self._recording, policy, progress=progress, cancel=cancelled.is_set)
             return lock_times(replay, self._model)
         run = run_scenario(self._scenario(cpus), policy, rules=self._base.rules, progress=progress)
         return run.times(self._model)
@@ -99,17 +99,17 @@ class PcpBatching(ipywidgets.VBox):
         return self._times(self._base.policy, cpus, lambda _: None, threading.Event())
 
     def _scaled(self, cpus: int) -> Scenario:
-        return scaled_up(self._bundle, cpus, rules=self._base.rules)
+        return scaled_up(self._recording, cpus, rules=self._base.rules)
 
 
-def pcp_batching(recording: Bundle | str) -> PcpBatching:
+def pcp_batching(recording: Recording | str) -> PcpBatching:
     """Holds and waits at zone->lock with batches of other sizes, on the recorded CPUs or on more.
 
     Times are of a machine that is not traced: costs are fitted to the recording, without what
     tracing adds.
 
     Args:
-        recording: a bundle, or anything `pm.open` takes.
+        recording: a recording, or anything `pm.open` takes.
 
     Raises:
         PageallocError: the recording cannot be opened or replayed.

@@ -25,7 +25,7 @@ from pagealloc_model.studies.workload.scale_up import scaled_up
 from pagealloc_model.studies.workload.scenario import Scenario
 
 if TYPE_CHECKING:
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
 
 FIELDS = (
     "pageblock_ownership",
@@ -48,10 +48,10 @@ class PcpBuddy(ipywidgets.VBox):
         explorer: policy controls, figure and table.
     """
 
-    def __init__(self, recording: Bundle | str) -> None:
-        bundle = pm.open(recording) if isinstance(recording, str) else recording
-        self._bundle = bundle
-        self._base = pm.replay(bundle)
+    def __init__(self, recording: Recording | str) -> None:
+        recording = pm.open(recording) if isinstance(recording, str) else recording
+        self._recording = recording
+        self._base = pm.replay(recording)
         recorded = self._base.machine.nr_cpus
         most = max(CPUS_MAX, recorded)
         self.cpus = number_slider(
@@ -61,7 +61,7 @@ class PcpBuddy(ipywidgets.VBox):
         self._scenario = lru_cache(maxsize=4)(self._made_scenario)
         self._mainline = lru_cache(maxsize=4)(self._effects_of_mainline)
         controls = PolicyControls(FIELDS, start={"pageblock_ownership": "pcp_buddy"})
-        self.explorer = Explorer(f"{bundle.name}: pageblock ownership", controls, self._compute)
+        self.explorer = Explorer(f"{recording.name}: pageblock ownership", controls, self._compute)
         for slider in (self.cpus, self.purging):
             slider.observe(lambda _: self.explorer.redraw(), "value")
         super().__init__([self.cpus, self.purging, self.explorer])
@@ -95,7 +95,7 @@ class PcpBuddy(ipywidgets.VBox):
     ) -> OwnershipEffects:
         if self._is_recorded(cpus, purging):
             return ownership_effects(
-                pm.replay(self._bundle, policy, progress=progress, cancel=cancelled.is_set)
+                pm.replay(self._recording, policy, progress=progress, cancel=cancelled.is_set)
             )
         scenario = self._scenario(cpus, purging)
         return ownership_effects(
@@ -112,11 +112,11 @@ class PcpBuddy(ipywidgets.VBox):
     def _load_words(self, cpus: int, purging: int) -> str:
         if purging:
             return f"purgers on {cpus} CPUs"
-        return f"{self._bundle.name} on {cpus} CPUs"
+        return f"{self._recording.name} on {cpus} CPUs"
 
     def _made_scenario(self, cpus: int, purging: int) -> Scenario:
         if purging == 0:
-            return scaled_up(self._bundle, cpus, rules=self._base.rules)
+            return scaled_up(self._recording, cpus, rules=self._base.rules)
         return made_up_scenario(
             "purgers",
             gib=max(cpus, 4),
@@ -128,11 +128,11 @@ class PcpBuddy(ipywidgets.VBox):
         )
 
 
-def pcp_buddy(recording: Bundle | str) -> PcpBuddy:
+def pcp_buddy(recording: Recording | str) -> PcpBuddy:
     """What pageblock ownership does to zone->lock, pcp->lock and fragmentation.
 
     Args:
-        recording: a bundle, or anything `pm.open` takes.
+        recording: a recording, or anything `pm.open` takes.
 
     Raises:
         PageallocError: the recording cannot be opened or replayed, or its kernel cannot be given

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pagealloc_model as pm
+from pagealloc_model.measured.measured import Measured
 from pagealloc_model.notebook.widgets.controls import PolicyControls
 from pagealloc_model.notebook.widgets.explorer import Explorer, Progress, View
 from pagealloc_model.show import figures
@@ -16,7 +17,7 @@ from pagealloc_model.verdict.recorded_values import recorded_values
 if TYPE_CHECKING:
     import pandas as pd
 
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
 
 FIELDS = (
     "pcp_batch",
@@ -30,12 +31,12 @@ THIS_POLICY = "predicted, policy above"
 
 
 def start_here(
-    recording: Bundle | str, *, fields: Sequence[str] = FIELDS, zone: str | None = None
+    recording: Recording | str, *, fields: Sequence[str] = FIELDS, zone: str | None = None
 ) -> Explorer:
     """Sliders over a recording; curves measured, of the recorded policy, and of the sliders'.
 
     Args:
-        recording: a bundle, or anything `pm.open` takes.
+        recording: a recording, or anything `pm.open` takes.
         fields: policy fields to control.
         zone: such as "Normal"; None adds up all zones.
 
@@ -43,23 +44,23 @@ def start_here(
         PageallocError: the recording cannot be opened or replayed.
         UsageError: an unknown field.
     """
-    bundle = pm.open(recording) if isinstance(recording, str) else recording
-    measured = pm.measure(bundle)
-    base = pm.replay(bundle)
+    recording = pm.open(recording) if isinstance(recording, str) else recording
+    measured = recording.measure()
+    base = pm.replay(recording)
 
     def compute(policy: pm.Policy, progress: Progress, cancelled: threading.Event) -> View:
         patch = base
         text = ""
         if policy != pm.Policy():
-            patch = pm.replay(bundle, policy, progress=progress, cancel=cancelled.is_set)
+            patch = pm.replay(recording, policy, progress=progress, cancel=cancelled.is_set)
             text = pm.compare(base, patch).to_text(width=72)
         return View(figure=_figure(measured, base, patch, zone), text=text, replay=patch)
 
     controls = PolicyControls(fields, recorded=recorded_values(base))
-    return Explorer(f"{bundle.name}: predicted beside measured", controls, compute)
+    return Explorer(f"{recording.name}: predicted beside measured", controls, compute)
 
 
-def _figure(measured: pm.Measured, base: pm.Replay, patch: pm.Replay, zone: str | None) -> Drawing:
+def _figure(measured: Measured, base: pm.Replay, patch: pm.Replay, zone: str | None) -> Drawing:
     def predicted(table: str) -> dict[str, pd.DataFrame]:
         return {AS_RECORDED: getattr(base, table), THIS_POLICY: getattr(patch, table)}
 

@@ -9,13 +9,13 @@ import numpy as np
 from pagealloc_model.allocator.core import layout as at
 
 if TYPE_CHECKING:
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
 
 _REALTIME_OPTIONS = ("-r", "--realtime")
 _RECORDER = "perf"
 
 
-def realtime_tasks(recording: Bundle) -> frozenset[int]:
+def realtime_tasks(recording: Recording) -> frozenset[int]:
     """Thread ids of the recorder, if it was started with a realtime priority.
 
     No event tells a task's scheduling class; of the recorder the command line does.

@@ -25,7 +25,7 @@ class Recorded:
     """A finished recording.
 
     Attributes:
-        path: the bundle.
+        path: the recording.
         seconds: how long events were on.
         ended_by: what ended it, such as "command" or "SIGINT".
         command_code: exit code of the command, negative for a signal; None without one.
@@ -58,7 +58,7 @@ def why_unusable(event_file: Path) -> str:
 
 
 def read_back(path: Path, owner: tuple[int, int] | None) -> dict[str, Any] | None:
-    """What `pagealloc info --json` says of a bundle, None if it cannot say.
+    """What `pagealloc info --json` says of a recording, None if it cannot say.
 
     In a process of its own, as the user it belongs to: kernels compiled for the reading are then
     kept in that user's cache, not root's.

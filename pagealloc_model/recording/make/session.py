@@ -1,4 +1,4 @@
-"""One recording from the first snapshot to the finished bundle."""
+"""One recording, from the first snapshot to its finished directory."""
 
 from __future__ import annotations
 
@@ -134,14 +134,14 @@ class _Session:
         self._signals = signals
         self._say = say
         self._note = note
-        self._bundle = workspace.bundle
+        self._recording = workspace.recording
         self._snapshots = 0
         self._perf: PerfProcess | None = None
         self._command: subprocess.Popen[bytes] | None = None
         self._meta: dict[str, Any] = {}
 
     def run(self) -> Recorded:
-        """Record, and give the finished bundle its name."""
+        """Record, and give the finished recording its name."""
         try:
             self._set_up()
             self._begin()
@@ -177,11 +177,11 @@ class _Session:
             ("page_owner_at_ns", copy_page_owners),
             ("kpageflags_at_ns", copy_page_flags),
         ):
-            time_ns = copy(self._bundle, self._host, self._signals.check)
+            time_ns = copy(self._recording, self._host, self._signals.check)
             if time_ns is not None:
                 self._meta[key] = time_ns
         if self._options.locks and not self._options.anonymise:
-            copy_kernel_symbols(self._bundle, self._host, self._signals.check)
+            copy_kernel_symbols(self._recording, self._host, self._signals.check)
         self._snapshot()
 
     def _perf_arguments(self, control: tuple[int, int]) -> list[str]:
@@ -190,7 +190,7 @@ class _Session:
             words += ["-e", event]
         return record_arguments(
             self._plan.tool,
-            output=str(self._bundle / EVENT_FILE),
+            output=str(self._recording / EVENT_FILE),
             events=words,
             buffer_bytes=self._plan.buffer_bytes,
             control=control,
@@ -207,12 +207,12 @@ class _Session:
             self._command = _started(self._options.command)
 
     def _snapshot(self) -> None:
-        take_snapshot(self._bundle, self._host)
+        take_snapshot(self._recording, self._host)
         self._snapshots += 1
 
     def _watch(self) -> End:
         assert self._perf is not None
-        event_file = self._bundle / EVENT_FILE
+        event_file = self._recording / EVENT_FILE
         watch = Watch(
             self._options,
             self._perf,
@@ -236,7 +236,7 @@ class _Session:
         self._meta["end_ns"] = time.monotonic_ns()
         self._perf.stop()
         self._end_command(end)
-        events = self._bundle / EVENT_FILE
+        events = self._recording / EVENT_FILE
         why = why_unusable(events)
         if why:
             raise UsageError(f"nothing usable was recorded: {self._perf.failure(why)}")
@@ -272,7 +272,7 @@ class _Session:
     def _profile(self) -> None:
         """What the same costs while nothing is traced."""
         self._note("profiling")
-        folded = self._bundle / PROFILE_FILE
+        folded = self._recording / PROFILE_FILE
         seconds = self._options.seconds or 0.0
         self._meta["profile"] = record_profile(
             self._plan.tool, self._host, self._options.command, seconds, folded
@@ -296,8 +296,10 @@ class _Session:
     def _write_meta(self, end: End) -> None:
         assert self._perf is not None
         options = self._options
-        output = str(self._bundle / EVENT_FILE)
-        perf = ["BUNDLE/" + EVENT_FILE if word == output else word for word in self._perf.arguments]
+        output = str(self._recording / EVENT_FILE)
+        perf = [
+            "RECORDING/" + EVENT_FILE if word == output else word for word in self._perf.arguments
+        ]
         self._meta |= {
             "command": list(options.command) or None,
             "perf": without_addresses(["perf", *perf[1:]]),
@@ -309,27 +311,27 @@ class _Session:
             "rc": self._command_code(),
         }
         text = json.dumps(self._meta, indent=1) + "\n"
-        (self._bundle / META_FILE).write_text(text, encoding="utf-8")
+        (self._recording / META_FILE).write_text(text, encoding="utf-8")
 
     def _keep(self, trouble: str) -> None:
-        """Anonymise where asked, and let the bundle appear.
+        """Anonymise where asked, and let the recording appear.
 
         Raises:
-            UsageError: there was trouble; the bundle is there all the same.
+            UsageError: there was trouble; the recording is there all the same.
         """
-        bundle, name = self._bundle, self._options.destination
+        recording, name = self._recording, self._options.destination
         if self._options.anonymise:
-            from pagealloc_model.recording.trim import trim_bundle
+            from pagealloc_model.recording.trim import trim_recording
 
             try:
-                bundle = trim_bundle(bundle, self._workspace.second(), anonymise=True).path
+                recording = trim_recording(recording, self._workspace.second(), anonymise=True).path
             except (PageallocError, MemoryError, OSError) as error:
-                bundle = self._bundle
+                recording = self._recording
                 trouble = (
                     f"it could not be anonymised ({error}) and names this machine; "
                     f"try pagealloc trim {name} DST --anonymise"
                 )
-        bundle.chmod(0o755)
-        self._workspace.keep(bundle, calling_user(os.environ, self._host.user))
+        recording.chmod(0o755)
+        self._workspace.keep(recording, calling_user(os.environ, self._host.user))
         if trouble:
             raise UsageError(f"{name} can be used, but {trouble}")

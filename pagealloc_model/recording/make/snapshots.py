@@ -16,8 +16,8 @@ _CHUNK = 1 << 20
 _FASTEST = 1
 
 
-def take_snapshot(bundle: Path, host: Host) -> int:
-    """Copy the state files into a new directory of the bundle; those that cannot be read are left.
+def take_snapshot(recording: Path, host: Host) -> int:
+    """Copy the state files into a new directory of the recording; unreadable ones are left.
 
     All are read before anything is written, so that writing does not show in them.
 
@@ -29,7 +29,7 @@ def take_snapshot(bundle: Path, host: Host) -> int:
     """
     time_ns = time.monotonic_ns()
     contents = {name: _read(host.proc / name) for name in SNAPSHOT_FILES}
-    directory = bundle / SNAPSHOT_DIRECTORY / f"{time_ns:020d}"
+    directory = recording / SNAPSHOT_DIRECTORY / f"{time_ns:020d}"
     try:
         directory.mkdir(parents=True)
         for name, content in contents.items():
@@ -48,23 +48,23 @@ def _read(path: Path) -> bytes | None:
         return None
 
 
-def copy_page_flags(bundle: Path, host: Host, check: Callable[[], None]) -> int | None:
+def copy_page_flags(recording: Path, host: Host, check: Callable[[], None]) -> int | None:
     """Copy /proc/kpageflags (T12.5); returns its time in ns, None where it cannot be read.
 
     Args:
-        bundle: where to.
+        recording: where to.
         host: the machine.
         check: called between parts; may raise to give up.
     """
-    return _compress(host.proc / "kpageflags", bundle / KPAGEFLAGS_FILE, check)
+    return _compress(host.proc / "kpageflags", recording / KPAGEFLAGS_FILE, check)
 
 
-def copy_page_owners(bundle: Path, host: Host, check: Callable[[], None]) -> int | None:
+def copy_page_owners(recording: Path, host: Host, check: Callable[[], None]) -> int | None:
     """Copy debugfs's page_owner (T12.7); returns its time in ns, None where there is none."""
-    return _compress(host.debugfs / "page_owner", bundle / "page_owner.txt.gz", check)
+    return _compress(host.debugfs / "page_owner", recording / "page_owner.txt.gz", check)
 
 
-def copy_kernel_symbols(bundle: Path, host: Host, check: Callable[[], None]) -> None:
+def copy_kernel_symbols(recording: Path, host: Host, check: Callable[[], None]) -> None:
     """Copy /proc/kallsyms, which names the functions of call chains, unless it hides addresses."""
     source = host.proc / "kallsyms"
     try:
@@ -73,7 +73,7 @@ def copy_kernel_symbols(bundle: Path, host: Host, check: Callable[[], None]) -> 
     except (OSError, IndexError):
         return
     if not hidden:
-        _compress(source, bundle / KALLSYMS_FILE, check)
+        _compress(source, recording / KALLSYMS_FILE, check)
 
 
 def _compress(source: Path, destination: Path, check: Callable[[], None]) -> int | None:

@@ -1,4 +1,4 @@
-"""A bundle in the making: under a temporary name until it is whole, then its owner's."""
+"""A recording in the making: under a temporary name until it is whole, then its owner's."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Workspace:
     """A directory beside the destination that is gone afterwards, unless it was kept.
 
     Args:
-        destination: the bundle's final name, which must not exist.
+        destination: the recording's final name, which must not exist.
 
     Attributes:
-        bundle: the directory to fill.
+        recording: the directory to fill.
         log: a file beside it, for what perf says.
     """
 
@@ -46,8 +46,8 @@ class Workspace:
             raise UsageError(
                 f"{self.destination}: cannot be made ({error.strerror}); name another place with -o"
             ) from None
-        self.bundle = self._top / self.destination.name
-        self.bundle.mkdir()
+        self.recording = self._top / self.destination.name
+        self.recording.mkdir()
         self.log = self._top / "perf.log"
         return self
 
@@ -66,7 +66,7 @@ class Workspace:
                     directory.rmdir()
 
     def second(self) -> Path:
-        """A name for another version of the bundle, which `keep` may be given."""
+        """A name for another version of the recording, which `keep` may be given."""
         directory = self._top / "second"
         directory.mkdir()
         return directory / self.destination.name
@@ -81,23 +81,23 @@ class Workspace:
         reserved = min(_MOST_RESERVED, usage.total // _RESERVED_SHARE)
         return usage.free < reserved + _UNWRITTEN * recent
 
-    def keep(self, bundle: Path, owner: tuple[int, int] | None) -> None:
-        """Give a finished bundle its owner and its name.
+    def keep(self, recording: Path, owner: tuple[int, int] | None) -> None:
+        """Give a finished recording its owner and its name.
 
         Raises:
             UsageError: the name was taken meanwhile.
         """
         if owner is not None:
-            _hand_over(bundle, owner)
+            _hand_over(recording, owner)
             for directory in self._new_parents:
                 os.chown(directory, *owner)
         try:
-            bundle.rename(self.destination)
+            recording.rename(self.destination)
         except OSError as error:
             self._keeps = True
             raise UsageError(
                 f"{self.destination} was made by something else meanwhile ({error.strerror}); "
-                f"the recording is whole, in {bundle}"
+                f"the recording is whole, in {recording}"
             ) from None
 
 

@@ -101,7 +101,7 @@ class Trace:
     """Page-allocator events in time order; all columns have one length and are read-only.
 
     Attributes:
-        time_ns: int64, the recording's clock (CLOCK_MONOTONIC for bundles).
+        time_ns: int64, the recording's clock (CLOCK_MONOTONIC where `pagealloc record` made it).
         cpu: int16, the CPU that recorded the event (T1.6).
         pid: int32, thread id; names in `comms`.
         event: uint8, values of `Event`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from pagealloc_model.base.column_space import NewArray, in_memory
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.recording.trace.attr_layouts import attr_layouts
-from pagealloc_model.recording.trace.columns import Trace
+from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Losses, Trace
 from pagealloc_model.recording.trace.event_columns import EventColumns
 from pagealloc_model.recording.trace.event_tables import EventTables
 from pagealloc_model.recording.trace.perf_file import (
@@ -25,7 +25,6 @@ from pagealloc_model.recording.trace.perf_file import (
     Section,
 )
 from pagealloc_model.recording.trace.perf_open import open_perf_file
-from pagealloc_model.recording.trace.prefix import events_until
 from pagealloc_model.recording.trace.record_notes import (
     NOTE_ATTR,
     NOTE_BEFORE,
@@ -294,3 +293,38 @@ def _expected_rows(file: PerfFile) -> int:
     if compressed is not None and len(compressed) >= 16:
         ratio = min(struct.unpack_from("<I", compressed, 12)[0] + 1, _LARGEST_RATIO)
     return int(file.records.size * ratio // _SMALL_SAMPLE_SIZE)
+
+
+def events_until(trace: Trace, last_ns: int, note: str) -> Trace:
+    """A trace without the events after an instant.
+
+    Args:
+        trace: the trace.
+        last_ns: time of the last event to keep.
+        note: why, for `notes`.
+    """
+    rows = int(np.searchsorted(trace.time_ns, last_ns, "right"))
+    tables = {}
+    for name, table in trace.tables.items():
+        kept = int(np.searchsorted(table["time_ns"], last_ns, "right"))
+        if kept:
+            tables[name] = {column: values[:kept] for column, values in table.items()}
+    return replace(
+        trace,
+        **{name: getattr(trace, name)[:rows] for name in COLUMN_TYPES},
+        tables=tables,
+        losses=_losses_until(trace.losses, last_ns),
+        notes=(*trace.notes, note),
+    )
+
+
+def _losses_until(losses: Losses, last_ns: int) -> Losses:
+    """Those that began by then, with all they lost: when within them is not known."""
+    kept = np.flatnonzero(losses.start_ns <= last_ns)
+    return Losses(
+        cpu=losses.cpu[kept],
+        start_ns=losses.start_ns[kept],
+        end_ns=np.minimum(losses.end_ns[kept], last_ns),
+        count=losses.count[kept],
+        event=tuple(losses.event[index] for index in kept.tolist()),
+    )

@@ -22,7 +22,7 @@ from pagealloc_model.verdict.repeated_comparison import RepeatedComparison, repe
 
 if TYPE_CHECKING:
     from pagealloc_model.policy.policy_fields import Setting
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
     from pagealloc_model.verdict.comparison import Comparison
     from pagealloc_model.verdict.validation import Validation
 
@@ -45,7 +45,7 @@ PREDICTED = (
 
 def comparison_message(
     comparisons: Comparison | Sequence[Comparison],
-    bundles: Bundle | Sequence[Bundle],
+    recordings: Recording | Sequence[Recording],
     *,
     validations: Sequence[Validation] = (),
     style: Style = "signed",
@@ -55,7 +55,7 @@ def comparison_message(
 
     Args:
         comparisons: one per run, all of the same two policies.
-        bundles: the recordings of the runs.
+        recordings: the recordings of the runs.
         validations: of those recordings, for a table of the model's own errors.
         style: of the table.
         utf8: draw charts with block characters instead of ASCII.
@@ -64,7 +64,7 @@ def comparison_message(
         UsageError: no comparison, or comparisons of different policies.
     """
     runs = [comparisons] if not isinstance(comparisons, Sequence) else list(comparisons)
-    recordings = [bundles] if not isinstance(bundles, Sequence) else list(bundles)
+    recordings = [recordings] if not isinstance(recordings, Sequence) else list(recordings)
     whole = repeated(runs)
     first = runs[0]
     sections = [
@@ -89,8 +89,8 @@ def shown_rows(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[known & ((rows["base"] != 0) | (rows["patch"] != 0))].reset_index(drop=True)
 
 
-def _subject(comparison: Comparison, bundles: Sequence[Bundle]) -> str:
-    names = ", ".join(dict.fromkeys(bundle.name for bundle in bundles))
+def _subject(comparison: Comparison, recordings: Sequence[Recording]) -> str:
+    names = ", ".join(dict.fromkeys(recording.name for recording in recordings))
     return f"[predicted] {comparison.patch.asked_policy} on {names}"
 
 
@@ -114,17 +114,18 @@ def _setting(value: Setting | None, recorded: Setting | None = None) -> str:
     return value if isinstance(value, str) else str(int(value))
 
 
-def _on_what(bundles: Sequence[Bundle]) -> Iterator[Block]:
-    for bundle in {bundle.name: bundle for bundle in bundles}.values():
-        trace = bundle.trace
+def _on_what(recordings: Sequence[Recording]) -> Iterator[Block]:
+    for recording in {recording.name: recording for recording in recordings}.values():
+        trace = recording.trace
         first, last = trace.span_ns
         yield Words(
-            text=f"{bundle.name}: kernel {bundle.release or 'unknown'}, {trace.nr_cpus} CPUs, "
-            f"{(last - first) / 1e9:.1f} s, {len(trace)} page-allocator events, "
-            f"{trace.losses.total} lost, {len(bundle.snapshots)} snapshots; SHA-256 of its events:",
+            text=f"{recording.name}: kernel {recording.release or 'unknown'}, "
+            f"{trace.nr_cpus} CPUs, {(last - first) / 1e9:.1f} s, {len(trace)} page-allocator "
+            f"events, {trace.losses.total} lost, {len(recording.snapshots)} snapshots; "
+            "SHA-256 of its events:",
             bullet=True,
         )
-        yield Fixed(text=f"    {bundle.sha256}")
+        yield Fixed(text=f"    {recording.sha256}")
 
 
 def _results(whole: RepeatedComparison, style: Style) -> Iterator[Block]:
@@ -163,7 +164,7 @@ def _errors(validations: Sequence[Validation]) -> Iterator[Block]:
     for validation in validations:
         errors = validation.errors
         chosen = errors["metric"].isin(SHOWN_ERRORS) & ~errors["scope"].str.startswith("cpu=")
-        yield Words(text=f"Under the policy that {validation.bundle.name} was recorded with:")
+        yield Words(text=f"Under the policy that {validation.recording.name} was recorded with:")
         yield Fixed(text=error_table(errors[chosen & (errors["scope"] != "per time bin")]))
 
 
@@ -182,10 +183,10 @@ def _assumed(comparison: Comparison) -> Iterator[Block]:
 
 
 def _reproduce(
-    whole: RepeatedComparison, bundles: Sequence[Bundle], style: Style
+    whole: RepeatedComparison, recordings: Sequence[Recording], style: Style
 ) -> Iterator[Block]:
     first = whole.comparisons[0]
-    names = dict.fromkeys(bundle.name for bundle in bundles)
+    names = dict.fromkeys(recording.name for recording in recordings)
     words = ["pagealloc", "post", *map(shlex.quote, names)]
     for side in ("base", "patch"):
         given = getattr(first, side).asked_policy.given()

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.base.text.layout import INDENT, paragraph
-from pagealloc_model.show.post.rule_table import rule_table
 
 if TYPE_CHECKING:
     from pagealloc_model.measured.evidence.choice import RuleEvidence
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
     from pagealloc_model.recording.trace.columns import Trace
 
 _UNKNOWN_CPU = "unknown"
 _MOST_WAITS = 8
 
 
-def describe_recording(bundle: Bundle) -> dict[str, Any]:
+def describe_recording(recording: Recording) -> dict[str, Any]:
     """Content of a recording under the names that `pagealloc info --json` prints.
 
     Raises:
@@ -30,14 +30,14 @@ def describe_recording(bundle: Bundle) -> dict[str, Any]:
     from pagealloc_model.recording.trace.columns import EVENT_NAMES
     from pagealloc_model.verdict.loss_windows import loss_windows
 
-    trace = bundle.trace
-    origin, evidence = _rules(bundle)
+    trace = recording.trace
+    origin, evidence = _rules(recording)
     first, last = trace.span_ns
     return {
-        "recording": bundle.name,
-        "path": str(bundle.path),
-        "sha256": bundle.sha256,
-        "kernel": bundle.release,
+        "recording": recording.name,
+        "path": str(recording.path),
+        "sha256": recording.sha256,
+        "kernel": recording.release,
         "cpus": trace.nr_cpus,
         "seconds": (last - first) / 1e9,
         "events": {name: trace.count(event) for name, event in EVENT_NAMES.items()},
@@ -49,11 +49,11 @@ def describe_recording(bundle: Bundle) -> dict[str, Any]:
         "lost": trace.losses.total,
         "loss_intervals": len(trace.losses.count),
         "lost_by_cpu": _lost_by_cpu(trace),
-        "loss_free_windows": [str(each) for each in loss_windows(bundle)],
-        "snapshots": len(bundle.snapshots),
-        "zone_sizes": list(size_changes(bundle)),
-        "missing": [*trace.notes, *bundle.missing],
-        "lock_waits": dict(waits_by_caller(bundle)[:_MOST_WAITS]),
+        "loss_free_windows": [str(each) for each in loss_windows(recording)],
+        "snapshots": len(recording.snapshots),
+        "zone_sizes": list(size_changes(recording)),
+        "missing": [*trace.notes, *recording.missing],
+        "lock_waits": dict(waits_by_caller(recording)[:_MOST_WAITS]),
         "rules": origin,
         "rule_evidence": [each.to_dict() for each in evidence],
     }
@@ -75,13 +75,13 @@ def _lost_by_cpu(trace: Trace) -> dict[str, dict[str, float]]:
     return by_cpu
 
 
-def recording_text(bundle: Bundle) -> str:
+def recording_text(recording: Recording) -> str:
     """The same as lines to read.
 
     Raises:
         RecordingError: the recording cannot be read.
     """
-    described = describe_recording(bundle)
+    described = describe_recording(recording)
     events = {**described["events"], **described["other_events"]}
     width = max(len(name) for name in events)
     lines = [
@@ -105,7 +105,7 @@ def recording_text(bundle: Bundle) -> str:
     if described["lock_waits"]:
         lines += ["", "waits for locks, by caller"]
         lines += [f"  {count:>10}  {chain}" for chain, count in described["lock_waits"].items()]
-    origin, evidence = _rules(bundle)
+    origin, evidence = _rules(recording)
     lines += ["", "rules", paragraph(origin, label=INDENT)]
     lines += [rule_table(evidence)] if evidence else []
     if described["missing"]:
@@ -113,12 +113,26 @@ def recording_text(bundle: Bundle) -> str:
     return "\n".join(lines)
 
 
-def _rules(bundle: Bundle) -> tuple[str, tuple[RuleEvidence, ...]]:
+def _rules(recording: Recording) -> tuple[str, tuple[RuleEvidence, ...]]:
     """How rules for the recording are chosen, and what each rests on; () where there are none."""
     from pagealloc_model.measured.evidence.choice import checked, recorded_rules
 
     try:
-        chosen = recorded_rules(bundle)
+        chosen = recorded_rules(recording)
     except PolicyError as error:
         return str(error), ()
-    return chosen.origin, checked(bundle, chosen.evidence)
+    return chosen.origin, checked(recording, chosen.evidence)
+
+
+def rule_table(evidence: Sequence[RuleEvidence]) -> str:
+    """Rules gathered by what they rest on, each with its value and what the events say of it."""
+    lines = []
+    for reason in dict.fromkeys((each.standing, each.line) for each in evidence):
+        standing, line = reason
+        lines.append(paragraph(f"{standing}: {line}", label=INDENT))
+        for each in evidence:
+            if (each.standing, each.line) == reason:
+                lines.append(f"{INDENT * 2}{each.rule} = {str(each.value).lower()}")
+                if each.check:
+                    lines.append(paragraph(each.check, label=INDENT * 3))
+    return "\n".join(lines)

@@ -13,7 +13,7 @@ from pagealloc_model.base.progress_bar import Report, part_of
 from pagealloc_model.base.progress_bar import progress as progress_bar
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
-from pagealloc_model.recording.recording import Bundle
+from pagealloc_model.recording.recording import Recording
 from pagealloc_model.studies.fleets.results import FleetResult
 from pagealloc_model.studies.fleets.synthetic_hosts import (
     SyntheticHosts,
@@ -29,7 +29,7 @@ from pagealloc_model.studies.sweeps.sweep import sweep
 if TYPE_CHECKING:
     from distributed import Client
 
-Hosts = SyntheticHosts | Iterable[Bundle | str | Path]
+Hosts = SyntheticHosts | Iterable[Recording | str | Path]
 
 
 def fleet(

@@ -126,7 +126,7 @@ class _ClusterRun:
         with self._gone_becomes_an_error():
             future = self._client.submit(
                 made_on_worker,
-                replace(task, recording=replace(task.recording, bundle=None)),
+                replace(task, recording=replace(task.recording, recording=None)),
                 self._scattered(task),
                 model_fingerprint(),
                 key=f"pagealloc-{task.key}-{self._sent[task.key]}-{id(self)}",

@@ -11,7 +11,7 @@ from pathlib import Path
 import numba
 import numpy as np
 
-from pagealloc_model.recording.recording import Bundle
+from pagealloc_model.recording.recording import Recording
 from pagealloc_model.studies.sweeps.settings import Settings
 
 PRESENTATION = ("cli", "show", "notebook")
@@ -31,15 +31,15 @@ def model_fingerprint() -> str:
     return digest.hexdigest()[:16]
 
 
-def recording_digest(bundle: Bundle) -> str:
+def recording_digest(recording: Recording) -> str:
     """SHA-256 of a recording's files: events, snapshots, page flags and settings."""
-    digest = hashlib.sha256(f"events {bundle.sha256}\n".encode())
-    if bundle.path.is_dir():
-        for file in sorted(each for each in bundle.path.rglob("*") if each.is_file()):
-            if file != bundle.event_file:
+    digest = hashlib.sha256(f"events {recording.sha256}\n".encode())
+    if recording.path.is_dir():
+        for file in sorted(each for each in recording.path.rglob("*") if each.is_file()):
+            if file != recording.event_file:
                 with file.open("rb") as content:
                     hashed = hashlib.file_digest(content, "sha256").hexdigest()
-                digest.update(f"{file.relative_to(bundle.path).as_posix()} {hashed}\n".encode())
+                digest.update(f"{file.relative_to(recording.path).as_posix()} {hashed}\n".encode())
     return digest.hexdigest()
 
 

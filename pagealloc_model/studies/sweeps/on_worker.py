@@ -8,7 +8,7 @@ from threading import Lock
 
 from pagealloc_model.base.errors import ClusterError, RecordingError
 from pagealloc_model.studies.sweeps.fingerprint import model_fingerprint
-from pagealloc_model.studies.sweeps.packing import unpacked_bundle
+from pagealloc_model.studies.sweeps.packing import unpacked_recording
 from pagealloc_model.studies.sweeps.record import Record, made_record, replayed_point
 from pagealloc_model.studies.sweeps.recordings import ReadyRecording
 from pagealloc_model.studies.sweeps.task import Task
@@ -66,7 +66,7 @@ def _recording(task: Task, content: bytes | None) -> ReadyRecording:
                 _held[recording.digest] = ReadyRecording(recording.opened)
             else:
                 _held[recording.digest] = ReadyRecording(
-                    lambda: unpacked_bundle(content, recording.name)
+                    lambda: unpacked_recording(content, recording.name)
                 )
             while len(_held) > RECORDINGS_HELD:
                 _held.popitem(last=False)

@@ -9,19 +9,19 @@ import tempfile
 import weakref
 from pathlib import Path
 
-from pagealloc_model.recording.recording import Bundle, open_recording
+from pagealloc_model.recording.recording import Recording, open_recording
 
 
-def packed(bundle: Bundle) -> bytes:
+def packed(recording: Recording) -> bytes:
     """A tar archive of a recording's files; event files are compressed already."""
     output = io.BytesIO()
     with tarfile.open(fileobj=output, mode="w", dereference=True) as archive:
-        archive.add(bundle.path.resolve(), arcname=bundle.path.resolve().name)
+        archive.add(recording.path.resolve(), arcname=recording.path.resolve().name)
     return output.getvalue()
 
 
-def unpacked_bundle(content: bytes, name: str) -> Bundle:
-    """The recording in an archive; its files are removed when the bundle is let go.
+def unpacked_recording(content: bytes, name: str) -> Recording:
+    """The recording in an archive; its files are removed when the recording is let go.
 
     Args:
         content: what `packed` returned.
@@ -31,6 +31,6 @@ def unpacked_bundle(content: bytes, name: str) -> Bundle:
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
         archive.extractall(directory, filter="data")
     (unpacked,) = directory.iterdir()
-    bundle = open_recording(unpacked.rename(directory / name))
-    weakref.finalize(bundle, shutil.rmtree, directory, ignore_errors=True)
-    return bundle
+    recording = open_recording(unpacked.rename(directory / name))
+    weakref.finalize(recording, shutil.rmtree, directory, ignore_errors=True)
+    return recording

@@ -10,10 +10,14 @@ import numpy as np
 import pandas as pd
 
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.text.layout import WIDTH, Row, ascii_only, number, paragraph, text_table
 from pagealloc_model.studies.sweeps.metrics import Metric, metric
+from pagealloc_model.studies.sweeps.sweep_table import point_words, sweep_footer
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
+
+    from pagealloc_model.studies.sweeps.metrics import Metric
 
 LOCK_TIME, FRAGMENTATION = "zone_lock_hold_ns", "unusable_index_pageblock"
 
@@ -43,8 +47,6 @@ class ParetoFront:
 
     def to_text(self, width: int = 72) -> str:
         """The front as a table for a mail."""
-        from pagealloc_model.studies.sweeps.pareto_table import pareto_table
-
         return pareto_table(self.points, self.axes, self.x, self.y, self.source, width=width)
 
     def figure(self) -> go.Figure:
@@ -107,3 +109,44 @@ def on_front(costs: np.ndarray) -> np.ndarray:
     found = np.empty(len(costs), bool)
     found[order] = best
     return found
+
+
+def pareto_table(
+    points: pd.DataFrame,
+    axes: Sequence[str],
+    x: Metric,
+    y: Metric,
+    source: pd.DataFrame,
+    *,
+    width: int = WIDTH,
+) -> str:
+    """One line for each point on the front, by the first metric.
+
+    Args:
+        points: recording, axes, the two metrics, on_front.
+        axes: what was varied.
+        x: the first metric.
+        y: the second.
+        source: the sweep's rows, for the footer.
+        width: characters per line at most.
+    """
+    front = points[points["on_front"]]
+    lines = [
+        Row(
+            heading=ascii_only(str(row["recording"])),
+            label=ascii_only(point_words(row, axes)),
+            cells=(number(row[x.name]), number(row[y.name])),
+        )
+        for _, row in front.iterrows()
+    ]
+    header = Row(heading="recording", label="point", cells=("[1]", "[2]"))
+    legend = [
+        paragraph(f"{each.title}: {each.meaning}", width=width, label=f"[{place}] ")
+        for place, each in enumerate((x, y), 1)
+    ]
+    rule = (
+        f"{len(front)} of {len(points)} points: any other point is worse in one metric, or better "
+        "in none."
+    )
+    table = "\n".join([*legend, text_table(header, lines, width=width)])
+    return "\n\n".join([table, paragraph(rule, width=width), sweep_footer(source, width)]) + "\n"

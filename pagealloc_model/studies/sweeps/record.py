@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pagealloc_model.base.errors import PageallocError
 from pagealloc_model.base.version import __version__
 from pagealloc_model.predicted.replay import Cancelled, Replay
-from pagealloc_model.recording.recording import Bundle
+from pagealloc_model.recording.recording import Recording
 from pagealloc_model.studies.sweeps.metrics import Row, replay_metrics
 from pagealloc_model.studies.sweeps.settings import Settings
 
@@ -82,7 +82,7 @@ def made_record(key: str, make: Callable[[], Made]) -> Record:
 
 
 def replayed_point(
-    recording: Bundle, settings: Settings, cancel: Callable[[], bool] | None = None
+    recording: Recording, settings: Settings, cancel: Callable[[], bool] | None = None
 ) -> Made:
     """Replay a recording and keep the numbers; raises what `replay` does."""
     replay = settings.replayed(recording, cancel)

@@ -11,7 +11,7 @@ from threading import Lock, RLock
 from pagealloc_model.base.progress_bar import unreported
 from pagealloc_model.measured.evidence.choice import choose_rules
 from pagealloc_model.predicted.prepared import forget_prepared, prepare
-from pagealloc_model.recording.recording import Bundle, open_recording
+from pagealloc_model.recording.recording import Recording, open_recording
 from pagealloc_model.studies.sweeps.fingerprint import recording_digest
 from pagealloc_model.studies.sweeps.remote_files import (
     address_digest,
@@ -23,44 +23,46 @@ from pagealloc_model.studies.sweeps.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recording:
+class SweptRecording:
     """A recording to sweep over.
 
     Attributes:
         name: as tables show it.
         digest: of its content.
         place: its path or address.
-        bundle: it, where the caller had opened it.
+        recording: it, where the caller had opened it.
     """
 
     name: str
     digest: str
     place: str
-    bundle: Bundle | None = field(default=None, compare=False)
+    recording: Recording | None = field(default=None, compare=False)
 
-    def opened(self) -> Bundle:
+    def opened(self) -> Recording:
         """The recording, read on first use."""
-        if self.bundle is not None:
-            return self.bundle
+        if self.recording is not None:
+            return self.recording
         return open_recording(fetched(self.place) if is_address(self.place) else self.place)
 
 
-def named_recording(given: Bundle | str | Path) -> Recording:
+def named_recording(given: Recording | str | Path) -> SweptRecording:
     """A recording as a sweep refers to it.
 
     Args:
-        given: a bundle, a path, a shipped name, or an fsspec address (protocol://path).
+        given: a recording, a path, a shipped name, or an fsspec address (protocol://path).
 
     Raises:
         RecordingError: it cannot be opened.
     """
     if isinstance(given, str) and is_address(given):
-        return Recording(name=address_name(given), digest=address_digest(given), place=given)
-    if isinstance(given, Bundle):
+        return SweptRecording(name=address_name(given), digest=address_digest(given), place=given)
+    if isinstance(given, Recording):
         place, digest = str(given.path), recording_digest(given)
-        return Recording(name=given.name, digest=digest, place=place, bundle=given)
-    bundle = open_recording(given)
-    return Recording(name=bundle.name, digest=recording_digest(bundle), place=str(bundle.path))
+        return SweptRecording(name=given.name, digest=digest, place=place, recording=given)
+    recording = open_recording(given)
+    return SweptRecording(
+        name=recording.name, digest=recording_digest(recording), place=str(recording.path)
+    )
 
 
 class ReadyRecording:
@@ -70,24 +72,24 @@ class ReadyRecording:
         open_it: opens it.
     """
 
-    def __init__(self, open_it: Callable[[], Bundle]) -> None:
+    def __init__(self, open_it: Callable[[], Recording]) -> None:
         self._open_it = open_it
-        self._bundle: Bundle | None = None
+        self._recording: Recording | None = None
         self._prepared_for: tuple[object, ...] | None = None
         self._lock = RLock()
 
-    def opened(self) -> Bundle:
+    def opened(self) -> Recording:
         """The recording; its events are read on first use.
 
         Raises:
             RecordingError: it cannot be opened.
         """
         with self._lock:
-            if self._bundle is None:
-                self._bundle = self._open_it()
-            return self._bundle
+            if self._recording is None:
+                self._recording = self._open_it()
+            return self._recording
 
-    def ready(self, settings: Settings) -> Bundle:
+    def ready(self, settings: Settings) -> Recording:
         """The recording, prepared; threads that need it meanwhile wait.
 
         What was prepared for settings that start otherwise is let go.
@@ -97,15 +99,15 @@ class ReadyRecording:
             UsageError: it cannot be replayed.
         """
         with self._lock:
-            bundle = self.opened()
+            recording = self.opened()
             wanted = (settings.rules, settings.assumptions, settings.seed)
             if wanted != self._prepared_for:
                 if self._prepared_for is not None:
-                    forget_prepared(bundle)
-                rules = choose_rules(bundle, settings.rules).rules
-                prepare(bundle, rules, settings.assumptions, settings.seed, unreported)
+                    forget_prepared(recording)
+                rules = choose_rules(recording, settings.rules).rules
+                prepare(recording, rules, settings.assumptions, settings.seed, unreported)
                 self._prepared_for = wanted
-            return bundle
+            return recording
 
 
 class OpenRecordings:
@@ -115,16 +117,16 @@ class OpenRecordings:
         uses: each recording once for every point that replays it.
     """
 
-    def __init__(self, uses: Iterable[Recording]) -> None:
+    def __init__(self, uses: Iterable[SweptRecording]) -> None:
         self._guard = Lock()
-        self._uses_left: Counter[Recording] = Counter(uses)
+        self._uses_left: Counter[SweptRecording] = Counter(uses)
         self._ready = {each: ReadyRecording(each.opened) for each in self._uses_left}
 
-    def ready(self, recording: Recording, settings: Settings) -> Bundle:
+    def ready(self, recording: SweptRecording, settings: Settings) -> Recording:
         """A recording, opened and prepared; raises what `ReadyRecording.ready` does."""
         return self._ready[recording].ready(settings)
 
-    def used(self, recording: Recording) -> None:
+    def used(self, recording: SweptRecording) -> None:
         """Note that one of a recording's points is made."""
         with self._guard:
             self._uses_left[recording] -= 1

@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.text.layout import WIDTH, Row, ascii_only, number, paragraph, text_table
 from pagealloc_model.studies.sweeps.metrics import Metric, metric
+from pagealloc_model.studies.sweeps.sweep_table import sweep_footer
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
+
+    from pagealloc_model.studies.sweeps.metrics import Metric
 
 KEYS = ("recording", "seed")
 
@@ -37,8 +41,6 @@ class Sensitivity:
 
     def to_text(self, width: int = 72) -> str:
         """The summary as a table for a mail."""
-        from pagealloc_model.studies.sweeps.sensitivity_table import sensitivity_table
-
         return sensitivity_table(self.summary, self.metric, self.source, width=width)
 
     def figure(self) -> go.Figure:
@@ -115,3 +117,43 @@ def _summary(values: pd.DataFrame, base: pd.Series, base_value: float) -> pd.Dat
 
 def _or_recorded(value: object) -> object:
     return "as recorded" if pd.isna(value) else value
+
+
+RULE = (
+    "One field at a time, the others as in the base; swing: highest - lowest, the base included; "
+    "means over recordings and seeds."
+)
+
+
+def sensitivity_table(
+    summary: pd.DataFrame, metric: Metric, source: pd.DataFrame, *, width: int = WIDTH
+) -> str:
+    """One line a field, the one that matters most first.
+
+    Args:
+        summary: axis, base, lowest, lowest_at, highest, highest_at, swing.
+        metric: what moves.
+        source: the sweep's rows, for the footer.
+        width: characters per line at most.
+    """
+    lines = [
+        Row(
+            heading=ascii_only(row.axis),
+            label=f"{_at(row.lowest_at)} .. {_at(row.highest_at)}",
+            cells=(number(row.lowest), number(row.highest), number(row.swing)),
+        )
+        for row in summary.itertuples()
+    ]
+    header = Row(heading="field", label="at .. at", cells=("lowest", "highest", "swing"))
+    base = number(summary["base"].iloc[0])
+    title = paragraph(f"{metric.title}: {metric.meaning}. Base: {base}.", width=width)
+    table = text_table(header, lines, width=width)
+    return "\n\n".join(
+        [title, table, paragraph(RULE, width=width), sweep_footer(source, width)]
+    ) + ("\n")
+
+
+def _at(value: object) -> str:
+    if isinstance(value, str):
+        return ascii_only(value)
+    return "as recorded" if pd.isna(value) else str(int(value))  # type: ignore[call-overload]

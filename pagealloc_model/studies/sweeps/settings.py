@@ -14,7 +14,7 @@ from pagealloc_model.policy.kernel_rules import BY_ANSWERS, KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy, policy_settings
 from pagealloc_model.policy.policy_fields import BOOL, CHOICE, INT
 from pagealloc_model.predicted.replay import Replay, replay
-from pagealloc_model.recording.recording import Bundle
+from pagealloc_model.recording.recording import Recording
 
 Code = KernelBuild | Hooks
 POLICY_AXIS, RULES_AXIS, ASSUMPTIONS_AXIS = "policy", "rules", "assumptions"
@@ -88,7 +88,7 @@ class Settings:
             return replace(self.code, policy=self.code.policy.changed_by(self.policy))
         return self.policy
 
-    def replayed(self, recording: Bundle, cancel: Callable[[], bool] | None = None) -> Replay:
+    def replayed(self, recording: Recording, cancel: Callable[[], bool] | None = None) -> Replay:
         """Replay a recording under these settings; raises what `replay` does."""
         return replay(
             recording,

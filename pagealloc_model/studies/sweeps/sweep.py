@@ -15,7 +15,7 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.progress_bar import progress as progress_bar
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
-from pagealloc_model.recording.recording import Bundle
+from pagealloc_model.recording.recording import Recording
 from pagealloc_model.studies.sweeps.fingerprint import point_key
 from pagealloc_model.studies.sweeps.local import default_workers, made_by_threads
 from pagealloc_model.studies.sweeps.points import Point, grid
@@ -33,7 +33,7 @@ Vary = Mapping[str, Iterable[object]] | Sequence[Mapping[str, object]]
 
 
 def sweep(
-    recordings: Iterable[Bundle | str | Path],
+    recordings: Iterable[Recording | str | Path],
     vary: Vary | None = None,
     *,
     seeds: Iterable[int] = (0,),
@@ -52,7 +52,7 @@ def sweep(
     when a sweep is interrupted stays in the cache.
 
     Args:
-        recordings: bundles, paths, or fsspec addresses (protocol://path) that workers read.
+        recordings: recordings, paths, or fsspec addresses (protocol://path) that workers read.
         vary: values by axis, of which every combination is a point; or the points themselves, such
             as `space_filling` and `one_at_a_time` make. Axes are fields of `Policy`, "policy"
             (whole ones, kernel builds and hooks too), "rules" and "assumptions.FIELD".

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pagealloc_model.studies.sweeps.recordings import Recording
+from pagealloc_model.studies.sweeps.recordings import SweptRecording
 from pagealloc_model.studies.sweeps.settings import Settings
 
 
@@ -19,5 +19,5 @@ class Task:
     """
 
     key: str
-    recording: Recording
+    recording: SweptRecording
     settings: Settings

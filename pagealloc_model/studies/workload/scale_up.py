@@ -35,7 +35,7 @@ from pagealloc_model.verdict.state_errors import relative
 if TYPE_CHECKING:
     from pagealloc_model.allocator.core.initial import StartImage
     from pagealloc_model.predicted.demand.demand import Demand
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
 
 SHIFT_SHARE = 20
 """Copies begin within this part of the recording's span, by default."""
@@ -43,7 +43,7 @@ _OF_KSWAPD = (at.KSWAPD_START, at.KSWAPD_STOP)
 
 
 def scaled_up(
-    recording: Bundle,
+    recording: Recording,
     nr_cpus: int,
     *,
     gib: float | None = None,
@@ -55,7 +55,7 @@ def scaled_up(
     """A recording's streams on a machine with more CPUs and memory.
 
     Args:
-        recording: an opened bundle.
+        recording: an opened recording.
         nr_cpus: CPUs of the machine; streams repeat until each has one.
         gib: its memory; None for as much as was recorded.
         cpus: the recorded CPUs whose streams are used; None for all.
@@ -72,7 +72,7 @@ def scaled_up(
 
 
 def scaled_stream(
-    recording: Bundle,
+    recording: Recording,
     nr_cpus: int,
     *,
     gib: float | None = None,
@@ -88,7 +88,7 @@ def scaled_stream(
     allocated again; what stays in use throughout stays in use.
 
     Args:
-        recording: an opened bundle.
+        recording: an opened recording.
         nr_cpus: CPUs of the machine; streams repeat until each has one.
         gib: its memory; None for as much as was recorded.
         cpus: the recorded CPUs whose streams are used; None for all.
@@ -233,7 +233,7 @@ def _lowest_free_share(image: StartImage, recorded: Machine, demand: Demand) -> 
     return max(free - most_in_use([everything.events]), kept) / managed
 
 
-def judged_scale_up(recording: Bundle, cpus: Sequence[int], *, seed: int = 0) -> pd.DataFrame:
+def judged_scale_up(recording: Recording, cpus: Sequence[int], *, seed: int = 0) -> pd.DataFrame:
     """Predict a recording from the streams of some of its CPUs, and hold it against what it shows.
 
     Returns:
@@ -261,11 +261,11 @@ def judged_scale_up(recording: Bundle, cpus: Sequence[int], *, seed: int = 0) ->
     return pd.DataFrame(rows)
 
 
-def _cpus(recording: Bundle, rules: KernelRules) -> int:
+def _cpus(recording: Recording, rules: KernelRules) -> int:
     return prepare(recording, rules, Assumptions(), 0).machine.nr_cpus
 
 
-def _after_start(recording: Bundle, scenario: Scenario, rules: KernelRules) -> pd.DataFrame:
+def _after_start(recording: Recording, scenario: Scenario, rules: KernelRules) -> pd.DataFrame:
     run: ScenarioRun = run_scenario(scenario, effective_policy(recording, None), rules=rules)
     first = recording.trace.demand_span_ns[0]
     frame = run.transactions_full

@@ -135,7 +135,7 @@ def error_budget(validation: Validation, windows: Sequence[Validation] | None = 
     free = validation.replay
     if free.kernel or free.assumptions.reclaim == "elastic":
         raise UsageError("a budget is of a literal replay by the model, not of a kernel build")
-    recording = validation.bundle
+    recording = validation.recording
     prepared = prepare(recording, free.rules, free.assumptions, free.seed)
     runs = [Run(name=FREE, meaning="the prediction", forced=free.divergence["forced"])]
     tables = [_chosen(validation.errors)]
@@ -193,7 +193,7 @@ def error_budget(validation: Validation, windows: Sequence[Validation] | None = 
 
 def _errors(validation: Validation, again: Replay) -> pd.DataFrame:
     """The error table of another replay of a validated recording."""
-    recording = validation.bundle
+    recording = validation.recording
     _, start = start_snapshots(recording)
     last = recording.trace.demand_span_ns[1]
     scored = Scored.of(validation.measured, again, start_ns=start.time_ns, end_ns=last)
@@ -209,14 +209,14 @@ def _chosen(errors: pd.DataFrame) -> pd.DataFrame:
 
 
 def _was_recorded(validation: Validation, name: str) -> bool:
-    bundle = validation.bundle
+    bundle = validation.recording
     return name in bundle.trace.tables or name in (bundle.meta.get("perf") or ())
 
 
 def _validated_windows(validation: Validation) -> list[Validation]:
     from pagealloc_model.verdict.validation import validate
 
-    free, recording = validation.replay, validation.bundle
+    free, recording = validation.replay, validation.recording
     return [
         validate(
             recording_between(recording, window),

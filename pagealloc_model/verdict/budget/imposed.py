@@ -26,7 +26,7 @@ from pagealloc_model.verdict.choices.true_start import true_start
 
 if TYPE_CHECKING:
     from pagealloc_model.predicted.demand.demand import Demand
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
     from pagealloc_model.recording.snapshot import Snapshot
 
 _DRAIN_PROBE = "pa:drain_zone"
@@ -52,11 +52,11 @@ class Truth:
     meaning: str
     decided: bool
     record: str
-    missing: Callable[[Bundle], str]
-    put: Callable[[Bundle, Prepared], Prepared]
+    missing: Callable[[Recording], str]
+    put: Callable[[Recording, Prepared], Prepared]
 
 
-def imposed(recording: Bundle, prepared: Prepared, truths: tuple[Truth, ...]) -> Imposed:
+def imposed(recording: Recording, prepared: Prepared, truths: tuple[Truth, ...]) -> Imposed:
     """Put truths into a recording made ready: what is then replayed is no prediction.
 
     Args:
@@ -69,7 +69,7 @@ def imposed(recording: Bundle, prepared: Prepared, truths: tuple[Truth, ...]) ->
     return Imposed(names=tuple(each.name for each in truths), prepared=prepared)
 
 
-def in_recorded_zones(recording: Bundle, prepared: Prepared) -> Prepared:
+def in_recorded_zones(recording: Recording, prepared: Prepared) -> Prepared:
     """Let each request be served by the zone of its recorded page only (S3.1).
 
     The zone's own watermark tests stand; the slow path works as before.
@@ -110,7 +110,7 @@ def without_compaction(prepared: Prepared) -> Prepared:
     return _with_events(prepared, as_requests(events[~unfreed], prepared.machine))
 
 
-def with_recorded_boosts(recording: Bundle, prepared: Prepared) -> Prepared:
+def with_recorded_boosts(recording: Recording, prepared: Prepared) -> Prepared:
     """Set each zone's watermark boost to what a snapshot prints, at that instant (S1.7)."""
     machine = prepared.machine
     rows = [
@@ -123,7 +123,7 @@ def with_recorded_boosts(recording: Bundle, prepared: Prepared) -> Prepared:
     return _with_extra(prepared, at.SET_BOOST, found[:, 0], found[:, 1], found[:, 2])
 
 
-def with_recorded_drains(recording: Bundle, prepared: Prepared) -> Prepared:
+def with_recorded_drains(recording: Recording, prepared: Prepared) -> Prepared:
     """Drain whole lists when the kernel did (S4.9), and only then; overflows stay the model's."""
     zoneinfo = next(each.zoneinfo for each in recording.snapshots if each.zoneinfo)
     zones = ZoneMap.of(zoneinfo)
@@ -147,7 +147,7 @@ def with_recorded_drains(recording: Bundle, prepared: Prepared) -> Prepared:
     return replace(drained, demand=replace(drained.demand, drains_recorded=True))
 
 
-def with_true_start(recording: Bundle, prepared: Prepared) -> Prepared:
+def with_true_start(recording: Recording, prepared: Prepared) -> Prepared:
     """Begin with pages where the first event on each shows that they were (T10.6).
 
     The limits of per-CPU lists stay as calibrated, and so do types of blocks that no event shows.
@@ -257,14 +257,14 @@ def _with_events(prepared: Prepared, events: np.ndarray) -> Prepared:
     return replace(prepared, demand=demand)
 
 
-def _lacks_boosts(recording: Bundle) -> str:
+def _lacks_boosts(recording: Recording) -> str:
     zones = [z for each in recording.snapshots if each.zoneinfo for z in each.zoneinfo.zones]
     if any(zone.boost is not None for zone in zones):
         return ""
     return "its snapshots print no boost"
 
 
-def _lacks_drains(recording: Bundle) -> str:
+def _lacks_drains(recording: Recording) -> str:
     tables, asked = recording.trace.tables, recording.meta.get("perf") or ()
     for name in (_DRAIN_PROBE, _BULK_FREE_PROBE):
         if name not in tables and name not in asked:
@@ -272,7 +272,7 @@ def _lacks_drains(recording: Bundle) -> str:
     return ""
 
 
-def _lacks_start(recording: Bundle) -> str:
+def _lacks_start(recording: Recording) -> str:
     if recording.kpageflags is None:
         return "no kpageflags"
     asked = recording.meta.get("perf") or ()

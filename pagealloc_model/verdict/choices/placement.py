@@ -46,7 +46,7 @@ from pagealloc_model.verdict.state_errors import ErrorRow
 
 if TYPE_CHECKING:
     from pagealloc_model.policy.kernel_rules import KernelRules
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
     from pagealloc_model.recording.trace.columns import Trace
 
 
@@ -124,7 +124,7 @@ class Placement:
 
 
 def judge_placement(
-    recording: Bundle,
+    recording: Recording,
     *,
     rules: KernelRules | str | None = None,
     assumptions: Assumptions | None = None,
@@ -136,7 +136,7 @@ def judge_placement(
     choice whose answer came from there is left unjudged.
 
     Args:
-        recording: an opened bundle; snapshots and kprobes let more be judged, events suffice.
+        recording: an opened recording; snapshots and kprobes let more be judged, events suffice.
         rules: as `choose_rules` takes them.
         assumptions: None for the defaults.
 
@@ -202,14 +202,14 @@ def judge_placement(
     )
 
 
-def _machine(recording: Bundle) -> Machine:
+def _machine(recording: Recording) -> Machine:
     """The recorded machine, or what is always true of one if no snapshot describes it."""
     if any(snapshot.zoneinfo is not None for snapshot in recording.snapshots):
         return recorded_machine(recording)
     return bare_machine(recording.trace)
 
 
-def _counts(recording: Bundle, machine: Machine) -> StartCounts | None:
+def _counts(recording: Recording, machine: Machine) -> StartCounts | None:
     """What the start snapshot counts, None if no snapshot was taken."""
     if not any(snapshot.zoneinfo is not None for snapshot in recording.snapshots):
         return None
@@ -217,7 +217,7 @@ def _counts(recording: Bundle, machine: Machine) -> StartCounts | None:
     return start_counts(machine, snapshot, recording.trace, early)
 
 
-def _notes(recording: Bundle, phases: dict[int, int], unseen: int, nested: int) -> list[str]:
+def _notes(recording: Recording, phases: dict[int, int], unseen: int, nested: int) -> list[str]:
     lines = []
     if not any(snapshot.zoneinfo is not None for snapshot in recording.snapshots):
         lines.append(

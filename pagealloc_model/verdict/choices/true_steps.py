@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pagealloc_model.allocator.core.state import State
     from pagealloc_model.recording.machine import Machine
     from pagealloc_model.recording.proc.zoneinfo import ZoneInfoZone
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
     from pagealloc_model.recording.snapshot import Snapshot
     from pagealloc_model.recording.trace.columns import Trace
 
@@ -103,12 +103,12 @@ def tracked(state: State, st: np.ndarray) -> np.ndarray:
 
 
 def snapshot_steps(
-    recording: Bundle, machine: Machine, moves: np.ndarray, isolated: np.ndarray, st: np.ndarray
+    recording: Recording, machine: Machine, moves: np.ndarray, isolated: np.ndarray, st: np.ndarray
 ) -> np.ndarray:
     """Steps for every pageset and zone of the snapshots taken while events were recorded.
 
     Args:
-        recording: the bundle.
+        recording: the recording.
         machine: its zones and CPUs.
         moves: from `recorded_moves`.
         isolated: from `isolation_steps`.

@@ -30,7 +30,7 @@ from pagealloc_model.verdict.kernel_judge.side_by_side import Difference, SideBy
 
 if TYPE_CHECKING:
     from pagealloc_model.predicted.demand.demand import Demand
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
 
 SCENARIO = 20_000
 """Operations on one machine."""
@@ -133,7 +133,7 @@ def judge(
 def judge_recorded(
     tree: CompiledTree,
     rules: KernelRules,
-    recording: Bundle,
+    recording: Recording,
     *,
     progress: Callable[[float], None] | None = None,
 ) -> Verdict:
@@ -144,7 +144,7 @@ def judge_recorded(
     Args:
         tree: whose code judges.
         rules: of the model.
-        recording: an opened bundle.
+        recording: an opened recording.
         progress: called with the share done.
 
     Raises:

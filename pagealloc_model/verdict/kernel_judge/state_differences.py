@@ -7,15 +7,7 @@ import numpy as np
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.state import State
 
-SCRATCH = (
-    *range(at.WORK, at.WORK + at.WORK_UNITS),
-    at.BLOCKS_TRIED,
-    at.REFILLED,
-    at.REFILLING,
-    at.FALLBACK_MODE,
-    at.SERVED_BY_PCP,
-    at.FREE_IS_BATCHED,
-)
+SCRATCH = tuple(range(at.WORK, at.WORK + at.WORK_UNITS))
 """Words that mean nothing between two operations."""
 
 ZONE_FIELDS = {

@@ -17,7 +17,7 @@ from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.cli import main
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.verdict.agreement import patch_and_policy_text
-from tests.small_recordings import shipped_bundle, write_bundle
+from tests.small_recordings import shipped_recording, write_recording
 
 ORDER_GATE = """\
 --- a/mm/page_alloc.c
@@ -40,13 +40,13 @@ def assert_same(model: Replay, kernel: Replay) -> None:
 
 
 @pytest.fixture
-def highatomic(shipped: Callable[[str], Path]) -> pm.Bundle:
+def highatomic(shipped: Callable[[str], Path]) -> pm.Recording:
     assert shipped("highatomic_stock")
-    return shipped_bundle("highatomic_stock")
+    return shipped_recording("highatomic_stock")
 
 
 def test_a_recording_goes_through_the_kernel_s_code_as_through_the_model(
-    kernel_source: Callable[[str], SourceTree], highatomic: pm.Bundle
+    kernel_source: Callable[[str], SourceTree], highatomic: pm.Recording
 ) -> None:
     build = pm.KernelBuild(kernel_source("6.12").path)
     kernel = pm.replay(highatomic, build, rules="6.12")
@@ -60,7 +60,7 @@ def test_a_recording_goes_through_the_kernel_s_code_as_through_the_model(
 def test_a_patched_source_is_the_policy_of_the_same_name(
     patched: Callable[[str, str, str, str], SourceTree],
     kernel_source: Callable[[str], SourceTree],
-    highatomic: pm.Bundle,
+    highatomic: pm.Recording,
 ) -> None:
     """The order gate: no block for atomic requests of costly order or below."""
     tree = patched(
@@ -80,7 +80,7 @@ def test_a_patched_source_is_the_policy_of_the_same_name(
 
 
 def test_a_patch_does_what_a_patched_tree_and_the_policy_do(
-    kernel_source: Callable[[str], SourceTree], highatomic: pm.Bundle, tmp_path: Path
+    kernel_source: Callable[[str], SourceTree], highatomic: pm.Recording, tmp_path: Path
 ) -> None:
     source, gate = kernel_source("6.12").path, pm.Policy(highatomic_gate_order=3)
     said = patch_and_policy_text(highatomic, source, ORDER_GATE, gate)
@@ -97,7 +97,7 @@ def test_a_patch_does_what_a_patched_tree_and_the_policy_do(
 
 
 def test_settings_of_the_kernel_reach_it(
-    kernel_source: Callable[[str], SourceTree], highatomic: pm.Bundle
+    kernel_source: Callable[[str], SourceTree], highatomic: pm.Recording
 ) -> None:
     policy = pm.Policy(pcp_batch=15, pcp_high_min=60, pcp_high_max=240, costly_order=2)
     build = pm.KernelBuild(kernel_source("6.12").path, policy)
@@ -123,21 +123,21 @@ def test_commands_take_a_kernel_source(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    bundle = write_bundle(tmp_path / "small")
+    recording = write_recording(tmp_path / "small")
     source = ["--kernel-source", str(kernel_source("6.12").path)]
-    assert main(["replay", str(bundle), *source, "--json"]) == 0
+    assert main(["replay", str(recording), *source, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["kernel_source"].startswith("6.12.")
     assert found["not_covered"]
-    assert main(["validate", str(bundle), *source]) == 0
+    assert main(["validate", str(recording), *source]) == 0
     text = capsys.readouterr().out
     assert "kernel" in text.split("metric, scope")[1].splitlines()[0]
     assert "Left to the shim" in text
     patch = tmp_path / "gate.patch"
     patch.write_text(ORDER_GATE)
-    assert main(["replay", str(bundle), *source, "--patch", str(patch), "--json"]) == 0
+    assert main(["replay", str(recording), *source, "--patch", str(patch), "--json"]) == 0
     assert f"with {patch}" in json.loads(capsys.readouterr().out)["kernel_source"]
-    assert main(["validate", str(bundle), "--patch", str(patch)]) == 2
+    assert main(["validate", str(recording), "--patch", str(patch)]) == 2
     assert "needs --kernel-source" in capsys.readouterr().err
 
 

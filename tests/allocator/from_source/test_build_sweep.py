@@ -10,16 +10,16 @@ import pytest
 import pagealloc_model as pm
 from pagealloc_model.allocator.from_source.source_tree import SourceTree
 from tests.allocator.from_source.test_build import ORDER_GATE
-from tests.small_recordings import write_bundle
+from tests.small_recordings import write_recording
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> pm.Bundle:
-    return pm.open(write_bundle(tmp_path_factory.mktemp("build_sweep") / "small"))
+def small(tmp_path_factory: pytest.TempPathFactory) -> pm.Recording:
+    return pm.open(write_recording(tmp_path_factory.mktemp("build_sweep") / "small"))
 
 
 def test_builds_are_points_like_policies(
-    kernel_source: Callable[[str], SourceTree], small: pm.Bundle, tmp_path: Path
+    kernel_source: Callable[[str], SourceTree], small: pm.Recording, tmp_path: Path
 ) -> None:
     path = kernel_source("6.12").path
     stock, gated = pm.KernelBuild(path), pm.KernelBuild(path, patch=ORDER_GATE)

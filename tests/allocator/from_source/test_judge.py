@@ -29,7 +29,7 @@ from pagealloc_model.verdict.kernel_judge.random_operations import (
     starting_places,
 )
 from pagealloc_model.verdict.kernel_judge.side_by_side import SideBySide
-from tests.small_recordings import write_bundle
+from tests.small_recordings import write_recording
 
 
 def judged(tree: CompiledTree, rules: str, operations: int, seed: int = 0) -> Verdict:
@@ -178,9 +178,9 @@ def test_the_command_prints_the_verdict_and_its_exit_code_tells(
 def test_a_recording_s_demand_judges_too(
     kernel_source: Callable[[str], SourceTree], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bundle = write_bundle(tmp_path / "small")
+    recording = write_recording(tmp_path / "small")
     source = ["--kernel-source", str(kernel_source("6.12").path)]
-    words = ["judge", *source, "--recording", str(bundle), "--rules"]
+    words = ["judge", *source, "--recording", str(recording), "--rules"]
     assert main([*words, "6.12"]) == 0
     assert "difference  none" in capsys.readouterr().out
     assert main([*words, "6.12,pcp_auto_tuned=false", "--json"]) == 1

@@ -7,23 +7,23 @@ import numpy as np
 import pytest
 
 from pagealloc_model.measured.evidence.answers import ANSWER_FINDERS, Answers, answer_findings
-from pagealloc_model.recording.recording import Bundle, open_recording
+from pagealloc_model.recording.recording import Recording, open_recording
 from pagealloc_model.recording.trace.columns import Losses
-from tests.small_recordings import NORMAL, TimedEvents, start_free, write_bundle, write_snapshot
+from tests.small_recordings import NORMAL, TimedEvents, start_free, write_recording, write_snapshot
 
 
-def with_highs(directory: Path, highs: list[int]) -> Bundle:
+def with_highs(directory: Path, highs: list[int]) -> Recording:
     """One snapshot a second; every list of CPU 0 and 1 has the same limit."""
-    bundle = write_bundle(directory / "made", snapshots=False)
+    recording = write_recording(directory / "made", snapshots=False)
     for index, high in enumerate(highs):
-        made = write_snapshot(bundle, (index + 1) * 10**9, start_free())
+        made = write_snapshot(recording, (index + 1) * 10**9, start_free())
         file = made / "zoneinfo"
         file.write_text(file.read_text().replace("high: 60", f"high: {high}"))
-    return open_recording(bundle)
+    return open_recording(recording)
 
 
-def value(bundle: Bundle, rule: str) -> bool | None:
-    finding = ANSWER_FINDERS[rule](Answers(bundle))
+def value(recording: Recording, rule: str) -> bool | None:
+    finding = ANSWER_FINDERS[rule](Answers(recording))
     return None if finding is None else finding.value
 
 
@@ -39,9 +39,9 @@ def value(bundle: Bundle, rule: str) -> bool | None:
 def test_limits_that_move(
     tmp_path: Path, highs: list[int], tuned: bool | None, decays: bool | None
 ) -> None:
-    bundle = with_highs(tmp_path, highs)
-    assert value(bundle, "pcp_auto_tuned") is tuned
-    assert value(bundle, "pcp_decays") is decays
+    recording = with_highs(tmp_path, highs)
+    assert value(recording, "pcp_auto_tuned") is tuned
+    assert value(recording, "pcp_decays") is decays
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_drains_that_see_the_reserve(
         events.free(pfn)
     events.drained(*listed, migratetype=3)
     events.alloc(0x500)
-    bundle = open_recording(write_bundle(tmp_path / "made", events))
-    assert value(bundle, "lists_match_blocks") is expected
+    recording = open_recording(write_recording(tmp_path / "made", events))
+    assert value(recording, "lists_match_blocks") is expected
 
 
 def test_flushes_count_only_where_nothing_was_lost(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_flushes_count_only_where_nothing_was_lost(tmp_path: Path) -> None:
             events.free(first + page)
         for pair in range(13):
             events.free(first + 512 + 2 * pair, order=1)
-    path = write_bundle(tmp_path / "made", events)
+    path = write_recording(tmp_path / "made", events)
     assert value(open_recording(path), "high_order_flush_adds_half_high_min") is True
     lossy = open_recording(path)
     one = np.ones(1, np.int64)
@@ -82,6 +82,6 @@ def test_flushes_count_only_where_nothing_was_lost(tmp_path: Path) -> None:
 
 
 def test_findings_are_kept(tmp_path: Path) -> None:
-    bundle = with_highs(tmp_path, [240, 210, 184])
-    assert answer_findings(bundle) is answer_findings(bundle)
-    assert set(answer_findings(bundle)) == {"pcp_auto_tuned", "pcp_decays"}
+    recording = with_highs(tmp_path, [240, 210, 184])
+    assert answer_findings(recording) is answer_findings(recording)
+    assert set(answer_findings(recording)) == {"pcp_auto_tuned", "pcp_decays"}

@@ -20,16 +20,16 @@ from pagealloc_model.measured.evidence.choice import (
 )
 from pagealloc_model.measured.evidence.settings import SETTINGS_FINDERS
 from pagealloc_model.policy.kernel_rules import PRESETS, KernelRules
-from pagealloc_model.recording.recording import Bundle, open_recording
+from pagealloc_model.recording.recording import Recording, open_recording
 from tests.measured.evidence.test_drain_holds import drains
 from tests.predicted.test_no_peeking import blinded
-from tests.small_recordings import TimedEvents, busy_events, write_bundle
+from tests.small_recordings import TimedEvents, busy_events, write_recording
 
 
-def recording(
+def made_recording(
     directory: Path, release: str, events: TimedEvents | None = None, **meta: object
-) -> Bundle:
-    return open_recording(write_bundle(directory / "made", events, release=release, **meta))
+) -> Recording:
+    return open_recording(write_recording(directory / "made", events, release=release, **meta))
 
 
 def of(evidence: tuple[RuleEvidence, ...], rule: str) -> RuleEvidence:
@@ -57,7 +57,7 @@ def _split(line: str) -> tuple[str, float, str]:
 
 
 def test_every_rule_has_its_evidence_in_order(tmp_path: Path) -> None:
-    chosen = recorded_rules(recording(tmp_path, "6.18.3"))
+    chosen = recorded_rules(made_recording(tmp_path, "6.18.3"))
     assert tuple(each.rule for each in chosen.evidence) == KernelRules.rule_names()
     for each in chosen.evidence:
         assert each.value == getattr(chosen.rules, each.rule)
@@ -75,14 +75,14 @@ def test_every_rule_has_its_evidence_in_order(tmp_path: Path) -> None:
     ],
 )
 def test_standings_follow_the_release(tmp_path: Path, release: str, standings: set[str]) -> None:
-    chosen = recorded_rules(recording(tmp_path, release))
+    chosen = recorded_rules(made_recording(tmp_path, release))
     assert {each.standing for each in chosen.evidence} <= standings
     assert chosen.origin == KernelRules.for_release(release)[1]
 
 
 def test_settings_overrule_the_release_and_say_so(tmp_path: Path) -> None:
-    bundle = recording(tmp_path, "6.12.117", sysctl={"pcp_free_batched": "1"})
-    chosen = recorded_rules(bundle)
+    recording = made_recording(tmp_path, "6.12.117", sysctl={"pcp_free_batched": "1"})
+    chosen = recorded_rules(recording)
     assert PRESETS["6.12"].free_batched is False
     assert chosen.rules.free_batched is True
     assert chosen.rules.spelled() == "6.12,free_batched=true"
@@ -94,10 +94,10 @@ def test_settings_overrule_the_release_and_say_so(tmp_path: Path) -> None:
 
 
 def test_what_the_kernel_did_checks_but_does_not_choose(tmp_path: Path) -> None:
-    bundle = recording(tmp_path, "6.18.3", holding(batched=True))
-    chosen = recorded_rules(bundle)
+    recording = made_recording(tmp_path, "6.18.3", holding(batched=True))
+    chosen = recorded_rules(recording)
     assert chosen.rules.free_batched is False
-    evidence = checked(bundle, chosen.evidence)
+    evidence = checked(recording, chosen.evidence)
     assert of(evidence, "free_batched").contradicted
     notes = rule_notes(evidence, chosen.rules)
     assert notes[-1].startswith("rule free_batched = False is contradicted by events: commit")
@@ -105,55 +105,57 @@ def test_what_the_kernel_did_checks_but_does_not_choose(tmp_path: Path) -> None:
 
 
 def test_rules_by_evidence_use_it_and_say_so(tmp_path: Path) -> None:
-    bundle = recording(tmp_path, "6.18.3", holding(batched=True))
-    chosen = choose_rules(bundle, "evidence")
+    recording = made_recording(tmp_path, "6.18.3", holding(batched=True))
+    chosen = choose_rules(recording, "evidence")
     assert chosen.rules.free_batched is True
     assert of(chosen.evidence, "free_batched").standing == SHOWN
     assert "free_batched is True: commit drains" in chosen.origin
     assert "has seen part of it" in chosen.origin
-    assert not of(checked(bundle, chosen.evidence), "free_batched").contradicted
+    assert not of(checked(recording, chosen.evidence), "free_batched").contradicted
 
 
 def test_agreement_is_confirmed(tmp_path: Path) -> None:
-    bundle = recording(tmp_path, "6.18.3", holding(batched=False))
-    chosen = recorded_rules(bundle)
-    found = of(checked(bundle, chosen.evidence), "free_batched")
+    recording = made_recording(tmp_path, "6.18.3", holding(batched=False))
+    chosen = recorded_rules(recording)
+    found = of(checked(recording, chosen.evidence), "free_batched")
     assert found.check.startswith("confirmed by events: commit drains")
     assert not any("contradicted" in note for note in rule_notes((found,), chosen.rules))
 
 
 def test_a_switched_policy_is_no_contradiction(tmp_path: Path) -> None:
-    bundle = recording(tmp_path, "7.2.1", holding(batched=False), sysctl={"pcp_free_batched": "0"})
+    recording = made_recording(
+        tmp_path, "7.2.1", holding(batched=False), sysctl={"pcp_free_batched": "0"}
+    )
     for rules in (None, "evidence"):
-        chosen = choose_rules(bundle, rules)
+        chosen = choose_rules(recording, rules)
         assert chosen.rules.free_batched is True
-        found = of(checked(bundle, chosen.evidence), "free_batched")
+        found = of(checked(recording, chosen.evidence), "free_batched")
         assert found.check.startswith("confirmed by events under the recorded policy")
 
 
 def test_inferred_and_assumed_rules_stay_visible(tmp_path: Path) -> None:
-    inferred = recorded_rules(recording(tmp_path / "a", "6.18.3"))
+    inferred = recorded_rules(made_recording(tmp_path / "a", "6.18.3"))
     assert "highatomic_from_pcp" in rule_notes(inferred.evidence, inferred.rules)[0]
-    assumed = recorded_rules(recording(tmp_path / "b", "6.14.0"))
+    assumed = recorded_rules(made_recording(tmp_path / "b", "6.14.0"))
     assert "assumed from another release: " in rule_notes(assumed.evidence, assumed.rules)[0]
-    read = recorded_rules(recording(tmp_path / "c", "7.2.13"))
+    read = recorded_rules(made_recording(tmp_path / "c", "7.2.13"))
     assert rule_notes(read.evidence, read.rules) == []
 
 
 def test_an_old_kernel_is_refused_unless_evidence_may_choose(tmp_path: Path) -> None:
-    bundle = recording(tmp_path, "4.19.0")
+    recording = made_recording(tmp_path, "4.19.0")
     with pytest.raises(PolicyError, match="older than the oldest"):
-        choose_rules(bundle)
-    chosen = choose_rules(bundle, "evidence")
+        choose_rules(recording)
+    chosen = choose_rules(recording, "evidence")
     assert chosen.rules.name == next(iter(PRESETS))
     assert "older than every preset" in chosen.origin
 
 
 def test_given_rules_are_the_callers(tmp_path: Path) -> None:
-    bundle = recording(tmp_path, "6.18.3")
-    by_name = choose_rules(bundle, "7.2,decay_batched=false")
+    recording = made_recording(tmp_path, "6.18.3")
+    by_name = choose_rules(recording, "7.2,decay_batched=false")
     assert by_name.rules == KernelRules.named("7.2,decay_batched=false")
-    given = choose_rules(bundle, PRESETS["6.12"])
+    given = choose_rules(recording, PRESETS["6.12"])
     assert given.rules is PRESETS["6.12"]
     for chosen in (by_name, given):
         assert {each.standing for each in chosen.evidence} == {GIVEN}
@@ -161,9 +163,9 @@ def test_given_rules_are_the_callers(tmp_path: Path) -> None:
 
 
 def test_rules_do_not_peek(tmp_path: Path) -> None:
-    bundle = recording(tmp_path, "6.18.3", holding(batched=True))
-    assert recorded_rules(blinded(bundle)) == recorded_rules(bundle)
-    assert choose_rules(blinded(bundle), "evidence") != choose_rules(bundle, "evidence")
+    recording = made_recording(tmp_path, "6.18.3", holding(batched=True))
+    assert recorded_rules(blinded(recording)) == recorded_rules(recording)
+    assert choose_rules(blinded(recording), "evidence") != choose_rules(recording, "evidence")
 
 
 def test_finders_are_for_rules_there_are() -> None:

@@ -10,7 +10,7 @@ from pagealloc_model.measured.stream import allocator_stream
 from pagealloc_model.recording.recording import open_recording
 from pagealloc_model.recording.trace.columns import Trace
 from tests.event_text import EventText
-from tests.small_recordings import start_free, write_bundle, write_snapshot
+from tests.small_recordings import start_free, write_recording, write_snapshot
 
 PFN = 0x10000
 
@@ -69,12 +69,12 @@ def test_a_reserve_below_its_cap_proves_nothing(tmp_path: Path) -> None:
 
 def cap_of(tmp_path: Path, blocks: tuple[int, ...]) -> Finding | None:
     """Normal has 8192 managed pages: 1 % is 81, one block."""
-    bundle = write_bundle(tmp_path / "bundle", snapshots=False)
+    recording = write_recording(tmp_path / "recording", snapshots=False)
     for index, count in enumerate(blocks):
-        directory = write_snapshot(bundle, 10**9 + index, start_free())
+        directory = write_snapshot(recording, 10**9 + index, start_free())
         file = directory / "pagetypeinfo"
         file.write_text(file.read_text().replace("Normal 1 15 0 0 0", f"Normal 1 14 0 {count} 0"))
-    return highatomic_calls.cap(open_recording(bundle).snapshots)
+    return highatomic_calls.cap(open_recording(recording).snapshots)
 
 
 @pytest.mark.parametrize("before", [True, False])

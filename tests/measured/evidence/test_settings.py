@@ -8,7 +8,7 @@ from pagealloc_model.measured.evidence.settings import SETTINGS_FINDERS, Setting
 from pagealloc_model.recording.proc.zoneinfo import ZoneInfoZone, parse_zoneinfo
 from pagealloc_model.recording.recording import open_recording
 from tests.recording.proc.samples_of import sample
-from tests.small_recordings import start_free, write_bundle, zoneinfo_text
+from tests.small_recordings import start_free, write_recording, zoneinfo_text
 
 
 def zones_of(text: str) -> tuple[ZoneInfoZone, ...]:
@@ -62,8 +62,8 @@ def test_the_flag_of_atomic_requests() -> None:
 
 
 def test_a_recording_without_anything_shows_nothing(tmp_path: Path) -> None:
-    bundle = open_recording(write_bundle(tmp_path / "made", snapshots=False))
-    assert settings_findings(bundle) == {}
+    recording = open_recording(write_recording(tmp_path / "made", snapshots=False))
+    assert settings_findings(recording) == {}
 
 
 def test_an_old_zoneinfo_denies_nothing() -> None:

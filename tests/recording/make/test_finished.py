@@ -87,7 +87,7 @@ def test_a_file_that_cannot_be_used(tmp_path: Path) -> None:
     assert why_unusable(file) == ""
 
 
-def test_a_bundle_that_cannot_be_read_back(tmp_path: Path) -> None:
+def test_a_recording_that_cannot_be_read_back(tmp_path: Path) -> None:
     assert read_back(tmp_path, None) is None
 
 

@@ -67,23 +67,23 @@ def test_the_summary_says_what_came_of_it(compiled: tuple[Path, str]) -> None:
 
 
 def test_snapshots_lie_on_the_clock_of_the_events(compiled: tuple[Path, str]) -> None:
-    bundle = pm.open(compiled[0])
-    first, last = bundle.trace.span_ns
-    times = [snapshot.time_ns for snapshot in bundle.snapshots]
-    assert bundle.trace.clock == "monotonic"
-    assert bundle.meta["kpageflags_at_ns"] < first
+    recording = pm.open(compiled[0])
+    first, last = recording.trace.span_ns
+    times = [snapshot.time_ns for snapshot in recording.snapshots]
+    assert recording.trace.clock == "monotonic"
+    assert recording.meta["kpageflags_at_ns"] < first
     assert sum(time_ns < first for time_ns in times) >= 2
     assert sum(first <= time_ns <= last for time_ns in times) >= 3
-    assert not any(snapshot.problems for snapshot in bundle.snapshots)
-    assert bundle.missing == ()
+    assert not any(snapshot.problems for snapshot in recording.snapshots)
+    assert recording.missing == ()
 
 
 def test_the_events_are_those_asked_for(compiled: tuple[Path, str]) -> None:
-    bundle = pm.open(compiled[0])
-    assert bundle.trace.count(Event.ALLOC) > 1000
-    assert bundle.trace.count(Event.FREE) > 1000
-    assert {"kmem:mm_page_alloc", "lock:contention_end"} <= set(bundle.meta["perf"])
-    assert not set(bundle.meta["missing_events"]) & set(bundle.meta["perf"])
+    recording = pm.open(compiled[0])
+    assert recording.trace.count(Event.ALLOC) > 1000
+    assert recording.trace.count(Event.FREE) > 1000
+    assert {"kmem:mm_page_alloc", "lock:contention_end"} <= set(recording.meta["perf"])
+    assert not set(recording.meta["missing_events"]) & set(recording.meta["perf"])
 
 
 def test_the_recording_can_be_validated(compiled: tuple[Path, str]) -> None:
@@ -102,16 +102,16 @@ def test_a_profile_is_of_the_same_command_untraced(tmp_path: Path) -> None:
         "dd", "if=/dev/zero", f"of={tmp_path / 'file'}", "bs=1M", "count=100", "status=none",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    bundle = pm.open(destination)
-    profile = bundle.lock_profile
+    recording = pm.open(destination)
+    profile = recording.lock_profile
     assert profile is not None
     assert profile.repeats_command
     assert profile.sample_ns > 0
-    assert bundle.meta["profile"]["samples"] > 10
+    assert recording.meta["profile"]["samples"] > 10
     assert not (destination / "profile.data").exists()
 
 
-def test_ctrl_c_leaves_a_usable_bundle(tmp_path: Path) -> None:
+def test_ctrl_c_leaves_a_usable_recording(tmp_path: Path) -> None:
     destination = tmp_path / "mine"
     command = [sys.executable, "-m", "pagealloc_model.cli", "record", "-o", str(destination)]
     # A process group of its own stands for the terminal's: Ctrl-C reaches all of it.
@@ -185,7 +185,9 @@ def test_a_disk_that_fills_ends_the_recording_in_time(small_disk: Path, build: P
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "can be used, but the disk is nearly full" in done.stderr
-    bundle = pm.open(small_disk / "mine")
-    assert bundle.trace.count(Event.ALLOC) > 1000
-    assert bundle.meta["end_ns"] - bundle.meta["start_ns"] < (time.monotonic() - started) * 1e9
+    recording = pm.open(small_disk / "mine")
+    assert recording.trace.count(Event.ALLOC) > 1000
+    assert (
+        recording.meta["end_ns"] - recording.meta["start_ns"] < (time.monotonic() - started) * 1e9
+    )
     assert [each.name for each in small_disk.iterdir()] == ["mine"]

@@ -64,26 +64,26 @@ def signalled(
     return record(asked, machine, lambda line: None, send)
 
 
-def test_a_recording_is_a_whole_bundle(machine: Host, fake_perf: Setting, tmp_path: Path) -> None:
+def test_a_recording_is_whole(machine: Host, fake_perf: Setting, tmp_path: Path) -> None:
     done = recorded(machine, tmp_path / "mine", command=("true",))
     assert done.command_code == 0
     assert done.ended_by == "command"
-    bundle = open_recording(tmp_path / "mine")
-    assert [snapshot.directory.name for snapshot in bundle.snapshots] == sorted(
+    recording = open_recording(tmp_path / "mine")
+    assert [snapshot.directory.name for snapshot in recording.snapshots] == sorted(
         path.name for path in (tmp_path / "mine/snapshots").iterdir()
     )
-    assert done.snapshots == len(bundle.snapshots) >= 4
-    assert all(len(each.directory.name) == 20 for each in bundle.snapshots)
-    assert (bundle.snapshots[0].directory / "vmstat").read_text().startswith("nr_free_pages 17")
-    assert gzip.decompress((bundle.path / "kpageflags.u64.gz").read_bytes()) == PAGE_FLAGS
-    meta = bundle.meta
-    first, before, after = (snapshot.time_ns for snapshot in bundle.snapshots[:3])
+    assert done.snapshots == len(recording.snapshots) >= 4
+    assert all(len(each.directory.name) == 20 for each in recording.snapshots)
+    assert (recording.snapshots[0].directory / "vmstat").read_text().startswith("nr_free_pages 17")
+    assert gzip.decompress((recording.path / "kpageflags.u64.gz").read_bytes()) == PAGE_FLAGS
+    meta = recording.meta
+    first, before, after = (snapshot.time_ns for snapshot in recording.snapshots[:3])
     assert first < meta["kpageflags_at_ns"] < before < meta["start_ns"] <= after
     assert meta["command"] == ["true"]
     assert meta["rc"] == 0
     assert meta["clock"] == "CLOCK_MONOTONIC"
     assert meta["perf"][:5] == ["perf", "record", "-a", "-k", "CLOCK_MONOTONIC"]
-    assert {"BUNDLE/perf.data", "-z=1", "32M"} <= set(meta["perf"])
+    assert {"RECORDING/perf.data", "-z=1", "32M"} <= set(meta["perf"])
     assert "pa:pcp_bulk_free" in meta["perf"]
     assert len(meta["probes"]) == 6
     assert "page_owner_at_ns" not in meta
@@ -287,7 +287,7 @@ def test_a_recording_that_cannot_be_anonymised_is_kept_and_said(
     def failing(*arguments: object, **options: object) -> None:
         raise RecordingError("x", "is odd")
 
-    monkeypatch.setattr("pagealloc_model.recording.trim.trim_bundle", failing)
+    monkeypatch.setattr("pagealloc_model.recording.trim.trim_recording", failing)
     with pytest.raises(UsageError, match="could not be anonymised"):
         recorded(machine, tmp_path / "mine", seconds=0.01, anonymise=True)
     assert open_recording(tmp_path / "mine").meta["cmdline"] == "root=/dev/secret quiet"

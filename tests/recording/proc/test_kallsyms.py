@@ -62,9 +62,9 @@ def test_waits_by_caller(tmp_path: Path) -> None:
     perf.write(tmp_path / "perf.data", attrs, [first, *waits])
     assert waits_by_caller(open_recording(tmp_path)) == []
     (tmp_path / "kallsyms.gz").write_bytes(gzip.compress(TEXT.encode()))
-    bundle = open_recording(tmp_path)
+    recording = open_recording(tmp_path)
     by_refill = "rmqueue_bulk < get_page_from_freelist < alloc_pages < do_fault"
     expected = {by_refill: 2, "get_page_from_freelist < alloc_pages": 1}
-    assert dict(waits_by_caller(bundle)) == expected
-    assert describe_recording(bundle)["lock_waits"] == expected
-    assert f"         2  {by_refill}" in recording_text(bundle)
+    assert dict(waits_by_caller(recording)) == expected
+    assert describe_recording(recording)["lock_waits"] == expected
+    assert f"         2  {by_refill}" in recording_text(recording)

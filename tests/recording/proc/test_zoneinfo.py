@@ -78,8 +78,8 @@ def test_odd_text_is_one_clear_error(old: str, new: str, message: str) -> None:
     text = sample("6.12", "zoneinfo")
     assert old in text
     with pytest.raises(RecordingError) as caught:
-        parse_zoneinfo(text.replace(old, new, 1), "BUNDLE/zoneinfo")
-    assert message in str(caught.value) and "BUNDLE/zoneinfo" in str(caught.value)
+        parse_zoneinfo(text.replace(old, new, 1), "RECORDING/zoneinfo")
+    assert message in str(caught.value) and "RECORDING/zoneinfo" in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["", "\n", "pages free 3\n"])

@@ -139,13 +139,13 @@ def test_a_pipe_cut_in_its_first_round_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("write", [perf.write, perf.write_piped])
 def test_archives(tmp_path: Path, expected: Trace, suffix: str, write: Callable[..., Path]) -> None:
     plain = write(tmp_path / "p", ATTRS, some_records())
-    directory = tmp_path / "bundle"
+    directory = tmp_path / "recording"
     directory.mkdir()
     packed = directory / f"perf.data.{suffix}"
     packed.write_bytes(PACKERS[suffix](plain.read_bytes()))
     assert_same(open_recording(packed).trace, expected)
     assert open_recording(directory).event_file == packed
-    assert open_recording(packed).name == "bundle"
+    assert open_recording(packed).name == "recording"
 
 
 @pytest.mark.parametrize("suffix", PACKERS)

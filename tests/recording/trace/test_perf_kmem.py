@@ -70,10 +70,10 @@ def with_kernel_map(source: Path, copy: Path) -> Path:
 def test_allocations_by_order_and_migratetype(
     shipped: Callable[[str], Path], tmp_path: Path, perf_command: str, name: str
 ) -> None:
-    bundle = open_recording(shipped(name))
-    trace, types = bundle.trace, bundle.snapshots[0].pagetypeinfo
+    recording = open_recording(shipped(name))
+    trace, types = recording.trace, recording.snapshots[0].pagetypeinfo
     assert types is not None
-    text = kmem_stat(perf_command, with_kernel_map(bundle.event_file, tmp_path / "perf.data"))
+    text = kmem_stat(perf_command, with_kernel_map(recording.event_file, tmp_path / "perf.data"))
     totals = {what: int(count) for what, count in _TOTAL.findall(text)}
     failed = (trace.event == Event.ALLOC) & (trace.pfn == -1)
     assert totals["allocation requests"] == trace.count(Event.ALLOC)

@@ -225,13 +225,13 @@ def perf_script(perf_command: str, event_file: Path, *, lines: int) -> str:
     return text
 
 
-def assert_text_and_perf_data_agree(perf_command: str, recording: Path, tmp_path: Path) -> None:
-    bundle = open_recording(recording)
+def assert_text_and_perf_data_agree(perf_command: str, path: Path, tmp_path: Path) -> None:
+    recording = open_recording(path)
     text = tmp_path / "events.txt"
-    text.write_text(perf_script(perf_command, bundle.event_file, lines=30_000))
+    text.write_text(perf_script(perf_command, recording.event_file, lines=30_000))
     if not text.stat().st_size:
         pytest.skip("this perf cannot read the recording")
-    script, native = read_perf_script(text), bundle.trace
+    script, native = read_perf_script(text), recording.trace
     rows = len(script)
     assert rows > 1000
     truncated = (native.time_ns[:rows] - script.time_ns) // 1000

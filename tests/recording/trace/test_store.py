@@ -26,7 +26,7 @@ from pagealloc_model.recording.trace.store_header import HEADER_KEY, STORE_VERSI
 from pagealloc_model.recording.trace.store_write import write_store
 from pagealloc_model.recording.trace.thread_names import NAMED, ThreadNames
 from tests.same_trace import differing_fields
-from tests.small_recordings import shipped_bundle
+from tests.small_recordings import shipped_recording
 
 SHIPPED = ("kbuild", "xfree", "highatomic_stock", "highatomic_gate3")
 SOURCE = StoreSource(file="perf.data", size=12, sha256="ab" * 32)
@@ -121,7 +121,7 @@ def test_an_empty_trace_comes_back(tmp_path: Path, compress: bool) -> None:
 @pytest.mark.parametrize("name", SHIPPED)
 @pytest.mark.parametrize("compress", [True, False])
 def test_shipped_recordings_come_back(tmp_path: Path, name: str, compress: bool) -> None:
-    trace = shipped_bundle(name).trace
+    trace = shipped_recording(name).trace
     assert (
         differing_fields(read_store(written(tmp_path / "s", trace, compress=compress)), trace) == []
     )
@@ -129,10 +129,10 @@ def test_shipped_recordings_come_back(tmp_path: Path, name: str, compress: bool)
 
 @pytest.mark.parametrize("name", ["kbuild", "highatomic_stock"])
 def test_reading_with_arrays_on_disk_is_the_same(tmp_path: Path, name: str) -> None:
-    bundle = shipped_bundle(name)
-    read = read_perf_data(bundle.event_file, on_disk(tmp_path))
+    recording = shipped_recording(name)
+    read = read_perf_data(recording.event_file, on_disk(tmp_path))
     assert lies_in_a_file(read.time_ns) and lies_in_a_file(read.pfn)
-    assert differing_fields(read, bundle.trace) == []
+    assert differing_fields(read, recording.trace) == []
 
 
 def lies_in_a_file(column: np.ndarray) -> bool:
@@ -309,7 +309,7 @@ def test_a_column_that_is_no_list(store: Path) -> None:
 
 def test_a_damaged_piece(store: Path) -> None:
     """Bytes overwritten in a compressed column are found when it is unpacked."""
-    write_store(shipped_bundle("xfree").trace, store, source=None)
+    write_store(shipped_recording("xfree").trace, store, source=None)
     content = bytearray(store.read_bytes())
     content[1 << 16 : 1 << 17] = b"\xff" * (1 << 16)
     store.write_bytes(content)

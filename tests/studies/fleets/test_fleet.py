@@ -18,21 +18,21 @@ from pagealloc_model.studies.fleets.fleet_table import range_words
 from pagealloc_model.studies.sweeps.result_cache import ResultCache
 from pagealloc_model.studies.workload.cache_host import CacheHost, run_cache_host
 from tests.show.test_post import assert_mailable
-from tests.small_recordings import write_bundle
+from tests.small_recordings import write_recording
 
-HOSTS = pm.SyntheticHosts(
+HOSTS = pm.fleets.SyntheticHosts(
     count=3, gib=2, nr_cpus=2, rules="6.18", cache_pages=1 << 15, read_pages=1 << 15
 )
 GATE = pm.Policy(highatomic_gate_order=3)
 
 
 @pytest.fixture(scope="module")
-def made_up(tmp_path_factory: pytest.TempPathFactory) -> pm.FleetResult:
+def made_up(tmp_path_factory: pytest.TempPathFactory) -> pm.fleets.FleetResult:
     cache = tmp_path_factory.mktemp("points")
-    return pm.fleet(HOSTS, HOSTS.with_other_seeds(), patch_policy=GATE, cache=cache)
+    return pm.fleets.fleet(HOSTS, HOSTS.with_other_seeds(), patch_policy=GATE, cache=cache)
 
 
-def test_hosts_differ_by_seed_and_sides_by_policy(made_up: pm.FleetResult) -> None:
+def test_hosts_differ_by_seed_and_sides_by_policy(made_up: pm.fleets.FleetResult) -> None:
     hosts = made_up.to_pandas()
     assert list(hosts["side"]) == ["base"] * 3 + ["patch"] * 3
     assert list(hosts["host"]) == [f"host {seed}" for seed in range(6)]
@@ -42,11 +42,13 @@ def test_hosts_differ_by_seed_and_sides_by_policy(made_up: pm.FleetResult) -> No
     assert (hosts.loc[hosts["side"] == "patch", "highatomic_blocks_most"] == 0).all()
 
 
-def test_a_host_is_the_same_every_time(tmp_path: Path, made_up: pm.FleetResult) -> None:
-    again = pm.fleet(HOSTS, HOSTS.with_other_seeds(), patch_policy=GATE, cache=tmp_path, workers=1)
+def test_a_host_is_the_same_every_time(tmp_path: Path, made_up: pm.fleets.FleetResult) -> None:
+    again = pm.fleets.fleet(
+        HOSTS, HOSTS.with_other_seeds(), patch_policy=GATE, cache=tmp_path, workers=1
+    )
     drop = ["seconds", "finished"]
     pd.testing.assert_frame_equal(again.hosts.drop(columns=drop), made_up.hosts.drop(columns=drop))
-    kept = pm.fleet(HOSTS, HOSTS.with_other_seeds(), patch_policy=GATE, cache=tmp_path)
+    kept = pm.fleets.fleet(HOSTS, HOSTS.with_other_seeds(), patch_policy=GATE, cache=tmp_path)
     pd.testing.assert_frame_equal(kept.hosts, again.hosts)
 
 
@@ -79,8 +81,8 @@ def test_a_cache_larger_than_memory_is_refused() -> None:
 
 
 def test_a_host_that_fails_is_a_row_with_its_error() -> None:
-    huge = pm.SyntheticHosts(count=1, gib=1, nr_cpus=2, rules="6.18", cache_pages=1 << 20)
-    result = pm.fleet(huge, HOSTS, cache=False)
+    huge = pm.fleets.SyntheticHosts(count=1, gib=1, nr_cpus=2, rules="6.18", cache_pages=1 << 20)
+    result = pm.fleets.fleet(huge, HOSTS, cache=False)
     assert list(result.failed["side"]) == ["base"]
     assert "do not fit" in result.failed["error"].iloc[0]
     assert_mailable(result.to_text())
@@ -88,11 +90,11 @@ def test_a_host_that_fails_is_a_row_with_its_error() -> None:
 
 def test_recordings_are_hosts_too(tmp_path: Path) -> None:
     recordings = {
-        name: str(write_bundle(tmp_path / name)) for name in ("a0", "a1", "b0", "b1", "b2")
+        name: str(write_recording(tmp_path / name)) for name in ("a0", "a1", "b0", "b1", "b2")
     }
     for name, path in recordings.items():
         (Path(path) / "note.txt").write_text(name)
-    result = pm.fleet(
+    result = pm.fleets.fleet(
         [recordings["a0"], recordings["a1"]],
         [recordings[name] for name in ("b0", "b1", "b2")],
         patch_policy=pm.Policy(pcp_batch=4),
@@ -105,7 +107,7 @@ def test_recordings_are_hosts_too(tmp_path: Path) -> None:
     assert "huge pages" not in result.to_text()
 
 
-def test_the_table_names_ranges_interval_and_test(made_up: pm.FleetResult) -> None:
+def test_the_table_names_ranges_interval_and_test(made_up: pm.fleets.FleetResult) -> None:
     text = made_up.to_text()
     assert_mailable(text)
     for words in ("per host", "95% percentile bootstrap", "Mann-Whitney", "THP", "gate_order=3"):
@@ -114,14 +116,14 @@ def test_the_table_names_ranges_interval_and_test(made_up: pm.FleetResult) -> No
     assert range_words(1, 1) == "1"
 
 
-def test_the_figure_shows_every_host(made_up: pm.FleetResult) -> None:
+def test_the_figure_shows_every_host(made_up: pm.fleets.FleetResult) -> None:
     figure = made_up.figure(["reclaimed_pages", "highatomic_blocks_end"])
     shown = {trace.meta: len(trace.y) for trace in figure.data}
     assert shown["reclaimed_pages/base"] == 3
     assert shown["highatomic_blocks_end/patch"] == 3
 
 
-def test_metrics_that_hosts_lack_are_refused(made_up: pm.FleetResult) -> None:
+def test_metrics_that_hosts_lack_are_refused(made_up: pm.fleets.FleetResult) -> None:
     with pytest.raises(UsageError, match="no metric 'thp_success'"):
         made_up.compared(["thp_success"])
 
@@ -130,7 +132,7 @@ def test_the_command_prints_and_writes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ResultCache, "of_this_user", lambda: ResultCache(tmp_path / "points"))
-    path = str(write_bundle(tmp_path / "small"))
+    path = str(write_recording(tmp_path / "small"))
     recorded = ["fleet", "--base", path, "--patch", path, "--patch-set", "pcp_batch=4"]
     output = tmp_path / "hosts.parquet"
     assert main([*recorded, "-o", str(output)]) == 0

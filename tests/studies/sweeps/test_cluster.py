@@ -17,7 +17,7 @@ from distributed import Client, LocalCluster
 import pagealloc_model as pm
 from pagealloc_model.base.errors import ClusterError, UsageError
 from pagealloc_model.studies.sweeps import cluster as cluster_module
-from tests.small_recordings import write_bundle
+from tests.small_recordings import write_recording
 
 BATCHES = list(range(1, 25))
 MADE_ANEW = ["seconds", "finished"]
@@ -33,8 +33,8 @@ if __name__ == "__main__":
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> pm.Bundle:
-    return pm.open(write_bundle(tmp_path_factory.mktemp("clusters") / "small"))
+def small(tmp_path_factory: pytest.TempPathFactory) -> pm.Recording:
+    return pm.open(write_recording(tmp_path_factory.mktemp("clusters") / "small"))
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def workers() -> Iterator[Client]:
 
 
 @pytest.fixture(scope="module")
-def by_threads(small: pm.Bundle) -> pd.DataFrame:
+def by_threads(small: pm.Recording) -> pd.DataFrame:
     return pm.sweep([small], vary={"pcp_batch": BATCHES}, seeds=(0, 1), cache=False).rows
 
 
@@ -65,7 +65,7 @@ def assert_same_rows(one: pd.DataFrame, other: pd.DataFrame) -> None:
 
 
 def test_a_cluster_makes_the_rows_that_threads_make_also_when_a_worker_is_killed(
-    small: pm.Bundle, by_threads: pd.DataFrame, workers: Client
+    small: pm.Recording, by_threads: pd.DataFrame, workers: Client
 ) -> None:
     address = workers.scheduler.address
     whole = pm.sweep(
@@ -99,7 +99,7 @@ def put_in_memory(files: dict[str, bytes]) -> None:
 
 
 def test_a_worker_without_the_recording_leaves_it_to_others_and_none_is_an_error(
-    small: pm.Bundle, by_threads: pd.DataFrame, workers: Client
+    small: pm.Recording, by_threads: pd.DataFrame, workers: Client
 ) -> None:
     files = {
         str(file.relative_to(small.path)): file.read_bytes()
@@ -123,7 +123,7 @@ def test_a_worker_without_the_recording_leaves_it_to_others_and_none_is_an_error
 
 
 def test_workers_with_another_version_are_refused(
-    small: pm.Bundle, workers: Client, monkeypatch: pytest.MonkeyPatch
+    small: pm.Recording, workers: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster_module, "model_fingerprint", lambda: "another")
     with pytest.raises(ClusterError, match="runs another version of pagealloc_model"):
@@ -131,7 +131,7 @@ def test_workers_with_another_version_are_refused(
 
 
 def test_a_scheduler_that_goes_away_ends_the_sweep_and_what_is_finished_is_kept(
-    small: pm.Bundle, by_threads: pd.DataFrame, tmp_path: Path
+    small: pm.Recording, by_threads: pd.DataFrame, tmp_path: Path
 ) -> None:
     script = tmp_path / "cluster.py"
     script.write_text(START_CLUSTER)
@@ -164,13 +164,13 @@ def test_a_scheduler_that_goes_away_ends_the_sweep_and_what_is_finished_is_kept(
 
 
 def test_a_scheduler_that_is_not_there_is_named(
-    small: pm.Bundle, monkeypatch: pytest.MonkeyPatch
+    small: pm.Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster_module, "CONNECT_S", 1)
     with pytest.raises(ClusterError, match=r"scheduler tcp://127\.0\.0\.1:9: cannot be reached"):
         pm.sweep([small], client="tcp://127.0.0.1:9", cache=False)
 
 
-def test_workers_of_this_process_are_not_a_clusters(small: pm.Bundle) -> None:
+def test_workers_of_this_process_are_not_a_clusters(small: pm.Recording) -> None:
     with pytest.raises(UsageError, match="workers are the cluster's own"):
         pm.sweep([small], client="tcp://127.0.0.1:9", workers=2, cache=False)

@@ -5,6 +5,7 @@ import pytest
 import pagealloc_model as pm
 from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.policy.policy import policy_settings
+from pagealloc_model.studies.sweeps import one_at_a_time, space_filling
 from pagealloc_model.studies.sweeps.points import grid, parse_vary
 from pagealloc_model.studies.sweeps.settings import Settings
 
@@ -17,22 +18,22 @@ def test_a_grid_is_every_combination_once() -> None:
 
 
 def test_one_at_a_time_begins_with_the_base() -> None:
-    points = pm.one_at_a_time({"pcp_batch": [15, 31], "costly_order": [0]})
+    points = one_at_a_time({"pcp_batch": [15, 31], "costly_order": [0]})
     assert points == [{}, {"pcp_batch": 15}, {"pcp_batch": 31}, {"costly_order": 0}]
 
 
 def test_a_space_filling_design_covers_each_axis_evenly() -> None:
     ranges = {"pcp_batch": (1, 64), "pcp_free_batched": None, "costly_order": (0, 7)}
-    points = pm.space_filling(ranges, 64, seed=3)
+    points = space_filling(ranges, 64, seed=3)
     assert sorted(point["pcp_batch"] for point in points) == list(range(1, 65))
     assert [point["costly_order"] for point in points].count(5) == 8
     assert [point["pcp_free_batched"] for point in points].count(True) == 32
-    assert points == pm.space_filling(ranges, 64, seed=3)
-    assert points != pm.space_filling(ranges, 64, seed=4)
+    assert points == space_filling(ranges, 64, seed=3)
+    assert points != space_filling(ranges, 64, seed=4)
 
 
 def test_a_design_of_few_values_has_no_point_twice() -> None:
-    points = pm.space_filling({"pcp_free_batched": None}, 9)
+    points = space_filling({"pcp_free_batched": None}, 9)
     assert sorted(point["pcp_free_batched"] for point in points) == [False, True]
 
 

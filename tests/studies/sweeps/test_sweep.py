@@ -21,15 +21,15 @@ from pagealloc_model.studies.sweeps.fingerprint import point_key, recording_dige
 from pagealloc_model.studies.sweeps.metrics import metric, replay_metrics
 from pagealloc_model.studies.sweeps.recordings import OpenRecordings, named_recording
 from pagealloc_model.studies.sweeps.settings import Settings
-from tests.small_recordings import write_bundle
+from tests.small_recordings import write_recording
 
 BATCHES = [1, 4, 15, 31]
 MADE_ANEW = ["seconds", "finished"]
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> pm.Bundle:
-    return pm.open(write_bundle(tmp_path_factory.mktemp("sweeps") / "small"))
+def small(tmp_path_factory: pytest.TempPathFactory) -> pm.Recording:
+    return pm.open(write_recording(tmp_path_factory.mktemp("sweeps") / "small"))
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def replays(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     return made
 
 
-def test_a_row_is_what_a_replay_says(small: pm.Bundle, tmp_path: Path) -> None:
+def test_a_row_is_what_a_replay_says(small: pm.Recording, tmp_path: Path) -> None:
     rows = pm.sweep([small], vary={"pcp_batch": BATCHES}, cache=tmp_path).to_pandas()
     assert list(rows["pcp_batch"]) == BATCHES
     for row in rows.itertuples():
@@ -58,7 +58,7 @@ def test_a_row_is_what_a_replay_says(small: pm.Bundle, tmp_path: Path) -> None:
         assert row.effective_rules == replay.rules.spelled()
 
 
-def test_metrics_are_those_of_the_replays_own_tables(small: pm.Bundle) -> None:
+def test_metrics_are_those_of_the_replays_own_tables(small: pm.Recording) -> None:
     replay = pm.replay(small, pm.Policy(pcp_batch=4))
     metrics = replay_metrics(replay)
     free = replay.free_pages
@@ -75,12 +75,12 @@ def test_metrics_are_those_of_the_replays_own_tables(small: pm.Bundle) -> None:
     drains = full[full["site"] == "drain"]
     assert metrics["drain_pages"] == drains["pages"].sum()
     assert metrics["longest_drain_pages"] == drains["pages"].max()
-    held = pm.lock_times(replay).acquisitions["hold_ns"]
+    held = replay.lock_times().acquisitions["hold_ns"]
     assert metrics["zone_lock_hold_ns"] == held.sum()
     assert metrics["zone_lock_longest_hold_ns"] == held.max()
 
 
-def test_elastic_replays_have_the_kernels_counters(small: pm.Bundle) -> None:
+def test_elastic_replays_have_the_kernels_counters(small: pm.Recording) -> None:
     own = pm.Assumptions(reclaim="elastic")
     result = pm.sweep([small], vary={"assumptions.reclaim": ["literal", "elastic"]}, cache=False)
     vmstat = pm.replay(small, assumptions=own).vmstat
@@ -92,13 +92,13 @@ def test_elastic_replays_have_the_kernels_counters(small: pm.Bundle) -> None:
     assert "vmstat_pgscan_kswapd" in result.metrics
 
 
-def test_every_metric_is_described(small: pm.Bundle) -> None:
+def test_every_metric_is_described(small: pm.Recording) -> None:
     for name in replay_metrics(pm.replay(small)):
         assert metric(name).meaning != name, name
 
 
-def test_points_seeds_and_recordings_make_one_row_each(small: pm.Bundle, tmp_path: Path) -> None:
-    other = pm.open(write_bundle(tmp_path / "other"))
+def test_points_seeds_and_recordings_make_one_row_each(small: pm.Recording, tmp_path: Path) -> None:
+    other = pm.open(write_recording(tmp_path / "other"))
     (tmp_path / "other" / "note.txt").write_text("another recording by content")
     result = pm.sweep(
         [small, other, small],
@@ -114,7 +114,7 @@ def test_points_seeds_and_recordings_make_one_row_each(small: pm.Bundle, tmp_pat
 
 
 def test_a_repeated_sweep_makes_nothing_and_an_enlarged_one_what_is_new(
-    small: pm.Bundle, tmp_path: Path, replays: list[Settings]
+    small: pm.Recording, tmp_path: Path, replays: list[Settings]
 ) -> None:
     first = pm.sweep([small], vary={"pcp_batch": BATCHES[:3]}, cache=tmp_path)
     assert len(replays) == 3
@@ -126,13 +126,13 @@ def test_a_repeated_sweep_makes_nothing_and_an_enlarged_one_what_is_new(
     assert [each.policy.pcp_batch for each in replays[3:]] == BATCHES[3:]
 
 
-def test_numbers_of_numpy_are_numbers(small: pm.Bundle, tmp_path: Path) -> None:
+def test_numbers_of_numpy_are_numbers(small: pm.Recording, tmp_path: Path) -> None:
     pm.sweep([small], vary={"pcp_batch": [4, 15]}, cache=tmp_path)
     result = pm.sweep([small], vary={"pcp_batch": np.array([4, 15])}, cache=tmp_path)
     assert result.reused == 2
 
 
-def test_the_number_of_workers_changes_nothing(small: pm.Bundle) -> None:
+def test_the_number_of_workers_changes_nothing(small: pm.Recording) -> None:
     one, three = (
         pm.sweep([small], vary={"pcp_batch": BATCHES}, workers=workers, cache=False)
         for workers in (1, 3)
@@ -143,7 +143,7 @@ def test_the_number_of_workers_changes_nothing(small: pm.Bundle) -> None:
 
 
 def test_a_damaged_result_is_made_again(
-    small: pm.Bundle, tmp_path: Path, replays: list[Settings]
+    small: pm.Recording, tmp_path: Path, replays: list[Settings]
 ) -> None:
     pm.sweep([small], vary={"pcp_batch": [4, 15]}, cache=tmp_path)
     files = sorted(tmp_path.rglob("*.json"))
@@ -155,7 +155,7 @@ def test_a_damaged_result_is_made_again(
 
 
 def test_a_key_depends_on_everything_that_changes_a_result(
-    small: pm.Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: pm.Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base = Settings()
     digest = recording_digest(small)
@@ -180,7 +180,7 @@ def test_a_key_depends_on_everything_that_changes_a_result(
 
 
 def test_a_point_that_fails_is_a_row_with_its_error(
-    small: pm.Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: pm.Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = record.replay_metrics
 
@@ -202,7 +202,7 @@ def test_a_point_that_fails_is_a_row_with_its_error(
 
 
 def test_hooks_are_a_policy_like_any_other(
-    small: pm.Bundle, monkeypatch: pytest.MonkeyPatch
+    small: pm.Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pagealloc_model.allocator.hooks.advance_with", lambda hooks: advance)
     hooks = pm.Hooks(drain=lambda pages, order, count, high, batch: pages)
@@ -214,7 +214,7 @@ def test_hooks_are_a_policy_like_any_other(
 
 
 def test_an_interrupted_sweep_keeps_what_is_finished(
-    small: pm.Bundle, tmp_path: Path, replays: list[Settings]
+    small: pm.Recording, tmp_path: Path, replays: list[Settings]
 ) -> None:
     def interrupt(share: float) -> None:
         if share >= 0.5:
@@ -232,11 +232,13 @@ def test_an_interrupted_sweep_keeps_what_is_finished(
     assert len(replays) == 4 - kept
 
 
-def test_closing_stops_replays_that_run(small: pm.Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_stops_replays_that_run(
+    small: pm.Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
     running = threading.Event()
     stopped = []
 
-    def waits(settings: Settings, recording: pm.Bundle, cancel: object) -> pm.Replay:
+    def waits(settings: Settings, recording: pm.Recording, cancel: object) -> pm.Replay:
         if settings.policy.pcp_batch == 1:
             running.wait()
             raise RuntimeError
@@ -259,20 +261,20 @@ def test_closing_stops_replays_that_run(small: pm.Bundle, monkeypatch: pytest.Mo
     assert stopped == [4]
 
 
-def test_a_recording_is_let_go_after_its_last_point(small: pm.Bundle) -> None:
-    recording = named_recording(str(small.path))
-    opened = OpenRecordings([recording, recording])
-    bundle = opened.ready(recording, Settings())
-    assert opened.ready(recording, Settings()) is bundle
-    held = weakref.ref(bundle)
-    del bundle
-    opened.used(recording)
+def test_a_recording_is_let_go_after_its_last_point(small: pm.Recording) -> None:
+    swept = named_recording(str(small.path))
+    opened = OpenRecordings([swept, swept])
+    recording = opened.ready(swept, Settings())
+    assert opened.ready(swept, Settings()) is recording
+    held = weakref.ref(recording)
+    del recording
+    opened.used(swept)
     assert held() is not None
-    opened.used(recording)
+    opened.used(swept)
     assert held() is None
 
 
-def test_tables_survive_parquet(small: pm.Bundle, tmp_path: Path) -> None:
+def test_tables_survive_parquet(small: pm.Recording, tmp_path: Path) -> None:
     result = pm.sweep([small], vary={"pcp_batch": [None, 4], "rules": ["6.12"]}, cache=False)
     result.to_parquet(tmp_path / "new" / "table.parquet")
     back = pd.read_parquet(tmp_path / "new" / "table.parquet")
@@ -291,7 +293,7 @@ def test_tables_survive_parquet(small: pm.Bundle, tmp_path: Path) -> None:
     ],
 )
 def test_sweeps_of_nothing_are_refused(
-    small: pm.Bundle, arguments: dict[str, object], said: str
+    small: pm.Recording, arguments: dict[str, object], said: str
 ) -> None:
     with pytest.raises(UsageError, match=said):
         pm.sweep([small], cache=False, **arguments)  # type: ignore[arg-type]

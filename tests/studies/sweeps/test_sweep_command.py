@@ -11,14 +11,14 @@ import pytest
 from pagealloc_model.cli import main
 from pagealloc_model.studies.sweeps.result_cache import ResultCache
 from tests.show.test_post import assert_mailable
-from tests.small_recordings import write_bundle
+from tests.small_recordings import write_recording
 
 Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(write_bundle(tmp_path_factory.mktemp("sweeps") / "small"))
+    return str(write_recording(tmp_path_factory.mktemp("sweeps") / "small"))
 
 
 @pytest.fixture(autouse=True)

@@ -9,20 +9,20 @@ import pagealloc_model as pm
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.studies.workload.copied_streams import most_in_use
-from tests.small_recordings import shipped_bundle
+from tests.small_recordings import shipped_recording
 
 
 @pytest.fixture(scope="module")
-def recording() -> pm.Bundle:
-    return shipped_bundle("kbuild")
+def recording() -> pm.Recording:
+    return shipped_recording("kbuild")
 
 
 @pytest.fixture(scope="module")
-def doubled(recording: pm.Bundle) -> pm.Scenario:
-    return pm.scaled_up(recording, 4, gib=32)
+def doubled(recording: pm.Recording) -> pm.synthetic.Scenario:
+    return pm.synthetic.scaled_up(recording, 4, gib=32)
 
 
-def test_copies_have_cpus_and_objects_of_their_own(doubled: pm.Scenario) -> None:
+def test_copies_have_cpus_and_objects_of_their_own(doubled: pm.synthetic.Scenario) -> None:
     events = doubled.events
     moved = events[np.isin(events["operation"], (at.ALLOC, at.FREE))]
     first, second = moved[moved["cpu"] < 2], moved[moved["cpu"] >= 2]
@@ -32,13 +32,13 @@ def test_copies_have_cpus_and_objects_of_their_own(doubled: pm.Scenario) -> None
     assert doubled.machine.nr_cpus == 4
 
 
-def test_a_machine_of_another_size_serves_all_requests(doubled: pm.Scenario) -> None:
+def test_a_machine_of_another_size_serves_all_requests(doubled: pm.synthetic.Scenario) -> None:
     """Zones of the larger machine stand for those that the recorded machine had."""
     assert int(doubled.events["zone"].max()) < len(doubled.machine.zone_types)
-    assert pm.run_scenario(doubled, rules="6.18").failed == 0
+    assert pm.synthetic.run_scenario(doubled, rules="6.18").failed == 0
 
 
-def test_everything_freed_was_allocated(doubled: pm.Scenario) -> None:
+def test_everything_freed_was_allocated(doubled: pm.synthetic.Scenario) -> None:
     events = doubled.events
     given = events[np.isin(events["operation"], (at.ALLOC, at.HIDDEN_ALLOC))]
     freed = events[events["operation"] == at.FREE]
@@ -46,37 +46,41 @@ def test_everything_freed_was_allocated(doubled: pm.Scenario) -> None:
     assert len(np.unique(given["object"])) == len(given)
 
 
-def test_one_copy_asks_for_what_was_recorded(recording: pm.Bundle) -> None:
+def test_one_copy_asks_for_what_was_recorded(recording: pm.Recording) -> None:
     """The same requests and frees, and nothing served late or not at all."""
-    same = pm.scaled_up(recording, 2)
+    same = pm.synthetic.scaled_up(recording, 2)
     recorded = pm.replay(recording).demand.events
     for operation in (at.ALLOC, at.FREE):
         count = (same.events["operation"] == operation).sum()
         assert count == (recorded["operation"] == operation).sum()
-    run = pm.run_scenario(same, rules="6.18")
+    run = pm.synthetic.run_scenario(same, rules="6.18")
     assert run.failed == 0
 
 
-def test_free_memory_is_noted_once_at_an_instant(recording: pm.Bundle) -> None:
-    samples = pm.run_scenario(pm.scaled_up(recording, 2), rules="6.18").samples
+def test_free_memory_is_noted_once_at_an_instant(recording: pm.Recording) -> None:
+    samples = pm.synthetic.run_scenario(pm.synthetic.scaled_up(recording, 2), rules="6.18").samples
     assert (np.diff(samples.time_ns) > 0).all()
     assert len(samples.free_buddies) == len(samples.time_ns)
 
 
-def test_a_seed_gives_the_same_shifts(recording: pm.Bundle, doubled: pm.Scenario) -> None:
-    again = pm.scaled_up(recording, 4, gib=32)
+def test_a_seed_gives_the_same_shifts(
+    recording: pm.Recording, doubled: pm.synthetic.Scenario
+) -> None:
+    again = pm.synthetic.scaled_up(recording, 4, gib=32)
     assert np.array_equal(doubled.events, again.events)
-    assert not np.array_equal(doubled.events, pm.scaled_up(recording, 4, gib=32, seed=1).events)
+    assert not np.array_equal(
+        doubled.events, pm.synthetic.scaled_up(recording, 4, gib=32, seed=1).events
+    )
 
 
-def test_streams_that_were_not_recorded_are_refused(recording: pm.Bundle) -> None:
+def test_streams_that_were_not_recorded_are_refused(recording: pm.Recording) -> None:
     with pytest.raises(UsageError, match="has CPUs 0 to 1"):
-        pm.scaled_up(recording, 4, cpus=(5,))
+        pm.synthetic.scaled_up(recording, 4, cpus=(5,))
 
 
-def test_a_machine_too_small_is_refused_with_the_size_needed(recording: pm.Bundle) -> None:
+def test_a_machine_too_small_is_refused_with_the_size_needed(recording: pm.Recording) -> None:
     with pytest.raises(UsageError, match=r"give it .* GiB"):
-        pm.scaled_up(recording, 32, gib=0.5)
+        pm.synthetic.scaled_up(recording, 32, gib=0.5)
 
 
 def test_most_in_use_counts_pages_not_events() -> None:

@@ -11,27 +11,27 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.studies.workload import copied_streams, rounds
-from tests.small_recordings import shipped_bundle
+from tests.small_recordings import shipped_recording
 
 
 @pytest.fixture(scope="module")
-def recording() -> pm.Bundle:
-    return shipped_bundle("kbuild")
+def recording() -> pm.Recording:
+    return shipped_recording("kbuild")
 
 
 @pytest.fixture(scope="module")
-def thrice(recording: pm.Bundle) -> pm.EventStream:
-    return pm.scaled_stream(recording, 4, gib=32, rounds=3)
+def thrice(recording: pm.Recording) -> pm.synthetic.EventStream:
+    return pm.synthetic.scaled_stream(recording, 4, gib=32, rounds=3)
 
 
 @pytest.mark.parametrize("part_events", [20_000, 1 << 20])
 def test_a_stream_replays_as_its_events_in_memory(
-    recording: pm.Bundle, monkeypatch: pytest.MonkeyPatch, part_events: int
+    recording: pm.Recording, monkeypatch: pytest.MonkeyPatch, part_events: int
 ) -> None:
-    whole = pm.run_scenario(pm.scaled_up(recording, 4), rules="6.18")
+    whole = pm.synthetic.run_scenario(pm.synthetic.scaled_up(recording, 4), rules="6.18")
     monkeypatch.setattr(copied_streams, "PART_EVENTS", part_events)
-    stream = pm.scaled_stream(recording, 4)
-    run = pm.run_stream(stream, rules="6.18")
+    stream = pm.synthetic.scaled_stream(recording, 4)
+    run = pm.synthetic.run_stream(stream, rules="6.18")
     assert run.events == stream.events == len(whole.scenario.events)
     longest = max(map(len, stream.parts()))
     assert longest < max(2 * part_events, len(recording.trace))
@@ -45,14 +45,14 @@ def test_a_stream_replays_as_its_events_in_memory(
 
 
 def test_parts_do_not_change_the_events(
-    recording: pm.Bundle, monkeypatch: pytest.MonkeyPatch
+    recording: pm.Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = pm.scaled_up(recording, 6)
+    whole = pm.synthetic.scaled_up(recording, 6)
     monkeypatch.setattr(copied_streams, "PART_EVENTS", 10_007)
-    assert np.array_equal(whole.events, pm.scaled_up(recording, 6).events)
+    assert np.array_equal(whole.events, pm.synthetic.scaled_up(recording, 6).events)
 
 
-def test_rounds_follow_each_other(thrice: pm.EventStream) -> None:
+def test_rounds_follow_each_other(thrice: pm.synthetic.EventStream) -> None:
     parts = list(thrice.parts())
     events = np.concatenate(parts)
     assert len(events) == thrice.events
@@ -60,7 +60,7 @@ def test_rounds_follow_each_other(thrice: pm.EventStream) -> None:
     assert int(events["object"].max()) < thrice.objects
 
 
-def test_a_round_ends_as_it_began(thrice: pm.EventStream) -> None:
+def test_a_round_ends_as_it_began(thrice: pm.synthetic.EventStream) -> None:
     """Nothing is freed that does not live, nothing allocated that does; rounds do the same."""
     events = np.concatenate(list(thrice.parts()))
     events = events[events["object"] >= 0]
@@ -77,24 +77,24 @@ def test_a_round_ends_as_it_began(thrice: pm.EventStream) -> None:
 
 
 def test_rounds_kept_and_made_anew_are_the_same(
-    recording: pm.Bundle, thrice: pm.EventStream, monkeypatch: pytest.MonkeyPatch
+    recording: pm.Recording, thrice: pm.synthetic.EventStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = np.concatenate(list(thrice.parts()))
     monkeypatch.setattr(rounds, "KEPT_EVENTS", 0)
     assert np.array_equal(kept, np.concatenate(list(thrice.parts())))
 
 
-def test_no_request_of_a_later_round_fails(thrice: pm.EventStream) -> None:
-    run = pm.run_stream(thrice, rules="6.18")
+def test_no_request_of_a_later_round_fails(thrice: pm.synthetic.EventStream) -> None:
+    run = pm.synthetic.run_stream(thrice, rules="6.18")
     assert run.failed == run.orphan_frees == run.unlogged == 0
     assert broken_invariants(run.final) == []
 
 
-def test_no_rounds_are_refused(recording: pm.Bundle) -> None:
+def test_no_rounds_are_refused(recording: pm.Recording) -> None:
     with pytest.raises(UsageError, match="0 rounds"):
-        pm.scaled_stream(recording, 4, rounds=0)
+        pm.synthetic.scaled_stream(recording, 4, rounds=0)
 
 
-def test_a_run_can_be_cancelled(thrice: pm.EventStream) -> None:
+def test_a_run_can_be_cancelled(thrice: pm.synthetic.EventStream) -> None:
     with pytest.raises(pm.Cancelled):
-        pm.run_stream(thrice, rules="6.18", cancel=lambda: True)
+        pm.synthetic.run_stream(thrice, rules="6.18", cancel=lambda: True)

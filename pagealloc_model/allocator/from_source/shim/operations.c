@@ -449,6 +449,14 @@ static void take(struct model_event *event, int32_t *object_pfn)
 		break;
 	case AT_RECORDED_FAILURE:
 		st[AT_COUNT_RECORDED_FAILURE]++;
+		if (event->bits & AT_REQUEST_RECLAIMED) {
+			struct alloc_context local = context_of(event->migratetype,
+								event->zone, event->bits);
+
+			request_order = event->order;
+			request_migratetype = event->migratetype;
+			unreserve_and_drain(&local);
+		}
 		break;
 	case AT_KSWAPD_START:
 		start_kswapd(&nodes[event->offset], kernel_type[event->zone]);

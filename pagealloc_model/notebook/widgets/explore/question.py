@@ -9,7 +9,7 @@ from pagealloc_model.policy.policy import Policy
 from pagealloc_model.predicted.reclaim_mode import literal_part
 
 if TYPE_CHECKING:
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
 
 Window = tuple[float, float]
 """From and to, in seconds after the first event."""
@@ -32,7 +32,7 @@ class Question:
     tab: str
 
 
-def as_python(bundle: Bundle, question: Question) -> str:
+def as_python(recording: Recording, question: Question) -> str:
     """Code that replays both policies, compares them, and opens an explorer in this state.
 
     Settings that a literal replay refuses are left to the explorer, which says so.
@@ -44,7 +44,7 @@ def as_python(bundle: Bundle, question: Question) -> str:
         [
             "import pagealloc_model as pm",
             "",
-            f"rec = pm.open({_name(bundle)!r})",
+            f"rec = pm.open({_name(recording)!r})",
             f"base = pm.replay(rec, {replayed[0]}{window})",
             f"candidate = pm.replay(rec, {replayed[1]}{window})",
             "print(pm.compare(base, candidate).to_text(width=72))",
@@ -61,12 +61,12 @@ def _policy(policy: Policy) -> str:
     return f"pm.Policy({', '.join(f'{name}={value!r}' for name, value in given.items())})"
 
 
-def _name(bundle: Bundle) -> str:
+def _name(recording: Recording) -> str:
     """The short name where it leads to this recording, else its path."""
     from pagealloc_model.recording.recording import open_recording, recording_names
 
-    if bundle.name in recording_names():
-        found = open_recording(bundle.name)
-        if found.path.resolve() == bundle.path.resolve():
-            return bundle.name
-    return str(bundle.path)
+    if recording.name in recording_names():
+        found = open_recording(recording.name)
+        if found.path.resolve() == recording.path.resolve():
+            return recording.name
+    return str(recording.path)

@@ -13,6 +13,8 @@ import pandas as pd
 
 import pagealloc_model as pm
 from pagealloc_model.measured.lock_cost_fit import recorded_costs
+from pagealloc_model.measured.measured import Measured
+from pagealloc_model.predicted import Checkpoints
 from pagealloc_model.predicted.locks.lock_timing import LockModel, lock_times
 from pagealloc_model.predicted.pageblock_map import pageblock_map
 from pagealloc_model.predicted.reclaim_mode import literal_part
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from pagealloc_model.notebook.widgets.explore.question import Question, Window
     from pagealloc_model.policy.policy import Policy
     from pagealloc_model.predicted.replay import Replay
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
 
 BASE, CANDIDATE = "base", "candidate"
 KEPT = 3
@@ -48,7 +50,7 @@ class Sides:
 
     base: Replay
     candidate: Replay
-    measured: pm.Measured
+    measured: Measured
     start_ns: int
     window: Window
     acquisitions: Callable[[Replay], pd.DataFrame]
@@ -81,28 +83,28 @@ class SidesOf:
     """Replays a recording for questions, one at a time.
 
     Args:
-        bundle: the recording.
+        recording: the recording.
     """
 
-    def __init__(self, bundle: Bundle) -> None:
-        self.bundle = bundle
-        first, last = bundle.trace.demand_span_ns
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        first, last = recording.trace.demand_span_ns
         self.start_ns = first
         self.seconds = (last - first) / 1e9
-        self._checkpoints = pm.Checkpoints()
+        self._checkpoints = Checkpoints()
         self._replays: dict[tuple[Policy, Window | None], Replay] = {}
         self._acquisitions: WeakKeyDictionary[Replay, pd.DataFrame] = WeakKeyDictionary()
         self._blocks: WeakKeyDictionary[Replay, pd.DataFrame] = WeakKeyDictionary()
 
     @cached_property
-    def measured(self) -> pm.Measured:
+    def measured(self) -> Measured:
         """What the recording itself shows."""
-        return pm.measure(self.bundle)
+        return self.recording.measure()
 
     @cached_property
     def lock_model(self) -> LockModel:
         """Costs fitted to the recording, without what tracing adds."""
-        return LockModel(costs=recorded_costs(self.bundle, with_intervals=False).untraced())
+        return LockModel(costs=recorded_costs(self.recording, with_intervals=False).untraced())
 
     def acquisitions(self, replay: Replay) -> pd.DataFrame:
         """Acquisitions of zone->lock in a replay with their times; computed once for each."""
@@ -166,7 +168,7 @@ class SidesOf:
         cancelled: threading.Event,
     ) -> Replay:
         return pm.replay(
-            self.bundle,
+            self.recording,
             policy,
             window=window,
             checkpoints=self._checkpoints,

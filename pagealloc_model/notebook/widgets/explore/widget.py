@@ -32,7 +32,7 @@ from pagealloc_model.verdict.recorded_values import recorded_values
 
 if TYPE_CHECKING:
     from pagealloc_model.policy.policy import Policy
-    from pagealloc_model.recording.recording import Bundle
+    from pagealloc_model.recording.recording import Recording
 
 PICTURE_FIRST_S = 0.1
 """A picture leaves in less, if comparing in words does not take the interpreter meanwhile."""
@@ -67,9 +67,9 @@ class RecordingExplorer(ipywidgets.VBox):
         python: code that asks for the same.
     """
 
-    def __init__(self, bundle: Bundle, question: Question) -> None:
-        self._bundle = bundle
-        self._sides_of = SidesOf(bundle)
+    def __init__(self, recording: Recording, question: Question) -> None:
+        self._recording = recording
+        self._sides_of = SidesOf(recording)
         self._base_policy = question.base
         self._shown: Question | None = None
         self.status = Status()
@@ -90,11 +90,11 @@ class RecordingExplorer(ipywidgets.VBox):
         )
         self.controls = GroupedControls(recorded_values(first.base), question.candidate.given())
         self.timeline = Timeline(
-            bundle.trace, self._sides_of.start_ns, self._sides_of.seconds, question.window
+            recording.trace, self._sides_of.start_ns, self._sides_of.seconds, question.window
         )
         super().__init__(
             [
-                ipywidgets.HTML(f"<b>{html.escape(bundle.name)}: base beside candidate</b>"),
+                ipywidgets.HTML(f"<b>{html.escape(recording.name)}: base beside candidate</b>"),
                 SpokenNames(),
                 self.controls,
                 self._buttons(),
@@ -194,7 +194,7 @@ class RecordingExplorer(ipywidgets.VBox):
         for name, each in self.charts.items():
             each.layout.display = None if name == question.tab else "none"
         chart.show(answer.drawing)
-        self._copy.text = as_python(self._bundle, question)
+        self._copy.text = as_python(self._recording, question)
         self.python.value = f"<pre>{html.escape(self._copy.text)}</pre>"
         words = f"shown: base {question.base}; candidate {question.candidate}"
         self.status.say(f"{words} ({answer.seconds:.1f} s)", note)
@@ -232,7 +232,7 @@ def _comparison(answer: Answer, cancelled: threading.Event) -> str:
 
 
 def explore(
-    recording: Bundle | str,
+    recording: Recording | str,
     *,
     base: Policy | None = None,
     candidate: Policy | None = None,
@@ -242,7 +242,7 @@ def explore(
     """Everything that the model says of a recording under two policies, with controls for all.
 
     Args:
-        recording: a bundle, or anything `pm.open` takes.
+        recording: a recording, or anything `pm.open` takes.
         base: policy to compare with; None: as recorded.
         candidate: policy that the controls start at; None: as recorded.
         window: (from, to) in seconds after the first event; None: the whole recording.
@@ -255,8 +255,8 @@ def explore(
     names = [each.name for each in TABS]
     if tab not in names:
         raise UsageError(f"the explorer has no tab {tab!r}; it has {', '.join(names)}")
-    bundle = pm.open(recording) if isinstance(recording, str) else recording
+    recording = pm.open(recording) if isinstance(recording, str) else recording
     question = Question(
         base=base or pm.Policy(), candidate=candidate or pm.Policy(), window=window, tab=tab
     )
-    return RecordingExplorer(bundle, question)
+    return RecordingExplorer(recording, question)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import pagealloc_model as pm
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.recording import live
 from pagealloc_model.recording.make.host import Host
 from pagealloc_model.recording.make.perf_python import live as live_module
 from pagealloc_model.recording.make.perf_python.module import perf_python_state
@@ -199,7 +199,7 @@ def test_other_events_live() -> None:
     state = perf_python_state()
     if state.lacking:
         pytest.skip(state.lacking)
-    trace = pm.live(0.2, ("kmem:mm_page_alloc", "sched:sched_switch"))
+    trace = live(0.2, ("kmem:mm_page_alloc", "sched:sched_switch"))
     switches = trace.tables["sched:sched_switch"]
     assert trace.count(Event.FREE) == 0
     assert len(switches["prev_pid"]) and set(switches["prev_comm"]) & set(trace.comms.values())

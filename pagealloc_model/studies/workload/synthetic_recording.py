@@ -1,4 +1,4 @@
-"""Write a scenario as a bundle that opens like a recording."""
+"""Write a scenario as a recording that opens like one of a real machine."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.state import make_state
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.recording.recording import (
-    BUNDLE_VERSION,
     META_FILE,
+    RECORDING_VERSION,
     SNAPSHOT_DIRECTORY,
     STORE_FILE,
 )
@@ -26,7 +26,7 @@ GFP_HIGHUSER_MOVABLE = 0x100CCA
 FIRST_TASK = 1000
 
 
-def write_synthetic_bundle(run: ScenarioRun, directory: Path) -> None:
+def write_synthetic_recording(run: ScenarioRun, directory: Path) -> None:
     """Write what a recorder would have seen: requests and frees, and the machine at the start.
 
     Page frames are those that the model handed out. Events under zone->lock are left out: they
@@ -50,7 +50,7 @@ def write_synthetic_bundle(run: ScenarioRun, directory: Path) -> None:
     (snapshot / "zoneinfo").write_text(zoneinfo_text(state), encoding="utf-8")
     (snapshot / "pagetypeinfo").write_text(pagetypeinfo_text(scenario.machine), encoding="utf-8")
     meta = {
-        "bundle_version": BUNDLE_VERSION,
+        "bundle_version": RECORDING_VERSION,
         "uname": ["Linux", "synthetic", f"{run.rules.name}.0", "", "x86_64"],
         "clock": "CLOCK_MONOTONIC",
         "command": [],

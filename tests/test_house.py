@@ -1,0 +1,99 @@
+"""The house: which room may use which, no circles, and what stands at the top."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.import_graph import ImportGraph
+
+ROOMS = (
+    "base",
+    "policy",
+    "recording",
+    "allocator",
+    "measured",
+    "predicted",
+    "verdict",
+    "show",
+    "studies",
+    "notebook",
+    "cli",
+)
+"""Rooms of the package, from the ground up: each uses those before it, and none after it."""
+METHODS = "methods"
+"""Beside the rooms: methods of recordings and replays that later rooms carry out."""
+NAMES_AT_THE_TOP = 12
+LINES = 450
+
+
+@pytest.fixture(scope="module")
+def graph(checkout: Path) -> ImportGraph:
+    return ImportGraph(checkout)
+
+
+def room_of(module: str) -> str:
+    return module.split(".")[1]
+
+
+def inside(graph: ImportGraph) -> dict[str, list[str]]:
+    """What each module of the rooms imports of the package; a module may name its own package."""
+    return {
+        module: [
+            each
+            for each in imported
+            if each.startswith("pagealloc_model.")
+            and not module.startswith(f"{each}.")
+            and room_of(each) != METHODS
+        ]
+        for module, imported in graph.imports.items()
+        if module.startswith("pagealloc_model.") and room_of(module) != METHODS
+    }
+
+
+def test_the_top_of_the_package_is_its_rooms(checkout: Path) -> None:
+    top = {path.stem for path in (checkout / "pagealloc_model").iterdir() if path.suffix == ".py"}
+    folders = {file.parent for file in (checkout / "pagealloc_model").glob("*/__init__.py")}
+    names = {folder.name for folder in folders} | top - {"__init__"}
+    assert names == {*ROOMS, METHODS}
+    assert len(names) <= NAMES_AT_THE_TOP
+
+
+def test_a_room_uses_those_before_it_only(graph: ImportGraph) -> None:
+    assert [
+        f"{module} -> {other}"
+        for module, imported in inside(graph).items()
+        for other in imported
+        if ROOMS.index(room_of(other)) > ROOMS.index(room_of(module))
+    ] == []
+
+
+def test_no_module_reaches_itself(graph: ImportGraph) -> None:
+    imports = inside(graph)
+    done: set[str] = set()
+
+    def circle(module: str, way: tuple[str, ...]) -> tuple[str, ...]:
+        if module in way:
+            return (*way[way.index(module) :], module)
+        if module in done:
+            return ()
+        for each in imports[module]:
+            found = circle(each, (*way, module))
+            if found:
+                return found
+        done.add(module)
+        return ()
+
+    assert [found for module in imports if (found := circle(module, ()))] == []
+
+
+def test_the_graph_sees_imports(graph: ImportGraph) -> None:
+    assert "pagealloc_model.base.jit" in graph.imports["pagealloc_model.allocator.core.buddy"]
+    assert room_of("pagealloc_model.cli.main") == "cli"
+
+
+def test_files_are_one_thing(checkout: Path) -> None:
+    files = (checkout / "pagealloc_model").rglob("*.py")
+    lines = {str(file.relative_to(checkout)): file.read_text().count("\n") for file in files}
+    assert {name: count for name, count in lines.items() if count > LINES} == {}

@@ -1,0 +1,116 @@
+"""The names at the top of the package, where the others went, and the methods of later rooms."""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType
+
+import pytest
+
+import pagealloc_model as pm
+from pagealloc_model.measured.measured import measure
+from pagealloc_model.predicted.locks.lock_timing import lock_times
+from pagealloc_model.recording.importing import import_recording
+from pagealloc_model.recording.trim import trim_recording
+from pagealloc_model.verdict.choices.placement import judge_placement
+from pagealloc_model.verdict.comparison import compare
+from tests.small_recordings import write_recording
+
+NAMESPACES = ("fleets", "locks", "synthetic")
+PUBLIC = {
+    *("open", "replay", "compare", "validate", "sweep", "explore"),
+    *("Policy", "Assumptions", "KernelRules", "Hooks", "KernelBuild", "Recording", "Replay"),
+    *("PageallocError", "RecordingError", "UsageError", "PolicyError", "Cancelled"),
+    *NAMESPACES,
+    "__version__",
+}
+METHODS: list[tuple[Callable[..., object], Callable[..., object]]] = [
+    (pm.Recording.measure, measure),
+    (pm.Recording.judge_choices, judge_placement),
+    (pm.Recording.trim, trim_recording),
+    (pm.Recording.to_columns, import_recording),
+    (pm.Replay.compare, compare),
+    (pm.Replay.lock_times, lock_times),
+]
+IMPORT_ALONE = """
+import sys
+import pagealloc_model
+print(*(set(sys.modules) & {"numba", "numpy", "pandas", "pyarrow"}))
+"""
+
+
+def described() -> Iterator[tuple[str, object]]:
+    """Public classes, functions and namespaces, and what is in the namespaces."""
+    for name in PUBLIC - {"__version__"}:
+        yield name, getattr(pm, name)
+    for namespace in NAMESPACES:
+        for name in getattr(pm, namespace).__all__:
+            yield f"{namespace}.{name}", getattr(getattr(pm, namespace), name)
+
+
+def test_these_are_the_public_names() -> None:
+    assert set(pm.__all__) == PUBLIC == set(dir(pm))
+    assert len(pm.__all__) == len(PUBLIC)
+
+
+@pytest.mark.parametrize(("name", "thing"), sorted(described(), key=lambda row: row[0]))
+def test_each_has_a_docstring(name: str, thing: object) -> None:
+    # A dataclass without one is given its signature as a docstring.
+    text = inspect.getdoc(thing) or ""
+    assert "." in text and not text.startswith(f"{name.rpartition('.')[2]}("), name
+
+
+@pytest.mark.parametrize("name", NAMESPACES)
+def test_namespaces_are_modules(name: str) -> None:
+    assert isinstance(getattr(pm, name), ModuleType)
+
+
+@pytest.mark.parametrize("old", pm._MOVED)
+def test_an_old_name_says_where_it_went(old: str) -> None:
+    assert old not in PUBLIC
+    with pytest.raises(AttributeError) as caught:
+        getattr(pm, old)
+    place = f"{pm.__name__}.{pm._MOVED[old]}"
+    assert str(caught.value).endswith(f"has no attribute {old!r}: it is {place} now")
+    assert pkgutil.resolve_name(place) is not None
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match=r"has no attribute 'nothing'$"):
+        _ = pm.nothing
+
+
+@pytest.mark.parametrize(("method", "function"), METHODS)
+def test_methods_take_what_their_functions_take(
+    method: Callable[..., object], function: Callable[..., object]
+) -> None:
+    _, *offered = inspect.signature(method).parameters.values()
+    _, *taken = inspect.signature(function).parameters.values()
+    shown = [[(each.name, each.kind, each.default) for each in part] for part in (offered, taken)]
+    assert shown[0] == shown[1]
+    assert inspect.getdoc(method)
+
+
+def test_methods_do_what_their_functions_do(tmp_path_factory: pytest.TempPathFactory) -> None:
+    rec = pm.open(write_recording(tmp_path_factory.mktemp("recordings") / "small"))
+    base, patch = pm.replay(rec), pm.replay(rec, pm.Policy(pcp_batch=31))
+    assert rec.measure().outcomes.equals(measure(rec).outcomes)
+    assert rec.judge_choices().choices.equals(judge_placement(rec).choices)
+    assert base.compare(patch).rows.equals(compare(base, patch).rows)
+    assert base.lock_times().acquisitions.equals(lock_times(base).acquisitions)
+
+
+def test_a_recording_opened_without_the_package_has_its_methods() -> None:
+    code = "from pagealloc_model.recording.recording import Recording; Recording.measure"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORT_ALONE], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == []
