@@ -50,7 +50,7 @@ IMPOSED = (
 NOT_MODELLED = (
     f"THP success, compaction and reclaim: {LITERAL}",
     "failures of the per-CPU list's trylock: an interrupt that hits a list in use goes to the "
-    "buddy directly (S4.10); no event shows it and demand does not settle it",
+    "buddy directly (S4.10); demand shows it within a folio batch, not within a refill or a drain",
     "pages that change hands without an event: bulk allocation, contiguous ranges (T9); those "
     "freed later appear as hidden allocations in the counts above",
     "what waiting for zone->lock changes: holds and waits are computed from the replay, with costs "

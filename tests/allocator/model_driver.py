@@ -204,10 +204,13 @@ class ModelDriver:
             case Capture():
                 given = self._capture(step)
             case Free():
-                self._free(step.cpu, step.pfn, step.order, batched=step.batched)
+                bits = at.INTERRUPTS_BATCH if step.interrupts else 0
+                bits |= at.FREED_IN_BATCH if step.batched else 0
+                self._free(step.cpu, step.pfn, step.order, bits)
             case FreeSingly():
                 order = (len(step.pages) - 1).bit_length()
-                self._free(step.cpu, step.pages[0][0], order, batched=step.batched)
+                bits = at.FREED_IN_BATCH if step.batched else 0
+                self._free(step.cpu, step.pages[0][0], order, bits)
             case Tick():
                 self._tick(step.cpu)
             case DrainAll():
@@ -330,7 +333,7 @@ class ModelDriver:
             self._owner.update(dict.fromkeys(range(pfn, pfn + (1 << order)), self._objects))
         self._objects += 1
 
-    def _free(self, cpu: int, pfn: int, order: int, *, batched: bool = False) -> None:
+    def _free(self, cpu: int, pfn: int, order: int, bits: int) -> None:
         number = self._owner[pfn]
         offset = max(pfn - int(self._object_pfn[number]), 0)
         if self._object_pfn[number] < 0:
@@ -341,7 +344,7 @@ class ModelDriver:
             offset=offset,
             cpu=cpu,
             order=order,
-            bits=at.FREED_IN_BATCH if batched else 0,
+            bits=bits,
         )
 
     def _tick(self, cpu: int) -> None:

@@ -9,7 +9,11 @@ from hypothesis import strategies as st
 from tests.allocator.agreement import assert_agreement
 from tests.oracle.node_scenarios import node_scenarios
 from tests.oracle.ownership_scenarios import ownership_scenarios
-from tests.oracle.random_scenarios import random_compaction_scenario, scenarios
+from tests.oracle.random_scenarios import (
+    random_compaction_scenario,
+    random_interrupted_scenario,
+    scenarios,
+)
 from tests.oracle.scenarios import Scenario
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -54,6 +58,19 @@ def test_they_agree_on_larger_machines(scenario: Scenario) -> None:
 def test_they_agree_on_recorded_compaction(number: int) -> None:
     """Scans that take free pages piece by piece, and requests that are captured."""
     assert_agreement(random_compaction_scenario(number, steps=300, replayed=True))
+
+
+@settings(
+    max_examples=30,
+    deadline=None,
+    derandomize=True,
+    phases=UNSHRUNK,
+    suppress_health_check=SLOW,
+)
+@given(st.integers(0, (1 << 32) - 1))
+def test_they_agree_on_interrupted_batches(number: int) -> None:
+    """Requests and frees of interrupts find the lists of the zone that a batch frees to locked."""
+    assert_agreement(random_interrupted_scenario(number, steps=300, replayed=True))
 
 
 @settings(

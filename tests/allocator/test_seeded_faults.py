@@ -36,13 +36,18 @@ from tests.allocator.elastic_agreement import assert_elastic_agreement
 from tests.oracle.elastic_scenarios import random_elastic_scenario
 from tests.oracle.node_scenarios import random_node_scenario
 from tests.oracle.ownership_scenarios import random_ownership_scenario
-from tests.oracle.random_scenarios import random_compaction_scenario, random_scenario
+from tests.oracle.random_scenarios import (
+    random_compaction_scenario,
+    random_interrupted_scenario,
+    random_scenario,
+)
 
 KINDS = {{
     "small": random_scenario,
     "nodes": random_node_scenario,
     "ownership": random_ownership_scenario,
     "compaction": random_compaction_scenario,
+    "interrupts": random_interrupted_scenario,
 }}
 
 

@@ -278,7 +278,9 @@ class Oracle:
             pages.append((pfn, 0))
         return tuple(pages)
 
-    def free(self, cpu: int, pfn: int, order: int, *, batched: bool = False) -> None:
+    def free(
+        self, cpu: int, pfn: int, order: int, *, batched: bool = False, interrupts: bool = False
+    ) -> None:
         """__free_frozen_pages(): free pages in use (S4.6, T10.1).
 
         They are all or part of what was handed out.
@@ -288,10 +290,10 @@ class Oracle:
             pfn: first page.
             order: power of two of pages.
             batched: as one of a folio batch (S4.11).
+            interrupts: by an interrupt, during a folio batch of the CPU (S4.10).
         """
         self._this_cpu.number = cpu
-        if not batched:
-            self._list_locks.end_run(cpu)
+        self._list_locks.begin(cpu, batched=batched, interrupts=interrupts)
         self.allocated.remove(pfn, order)
         self.zone_of(pfn).free(cpu, pfn, order, batched=batched)
         for kswapd in self.kswapd.values():
@@ -305,11 +307,8 @@ class Oracle:
 
     def drain_all(self, by: int = 0) -> None:
         """drain_all_pages(): empty the lists of every CPU, CPU by CPU (S4.9)."""
-        self._this_cpu.number = by
         self._list_locks.end_run(by)
-        for cpu in range(self.machine.nr_cpus):
-            for zone in self.zones:
-                zone.drain_all(cpu)
+        self._drain_all_pages(by)
 
     def kill_cpu(self, cpu: int, by: int) -> None:
         """page_alloc_cpu_dead(): take a CPU offline (S4.9).
@@ -403,7 +402,7 @@ class Oracle:
     ) -> Request:
         """prepare_alloc_pages(): return a request with the node of its CPU."""
         self._this_cpu.number = cpu
-        self._list_locks.end_run(cpu)
+        self._list_locks.begin(cpu, interrupts=Bits.INTERRUPTS_BATCH in Bits(bits))
         is_sure = not self.assumptions.direct_reclaim_recorded
         return Request(
             cpu=cpu,
@@ -519,4 +518,11 @@ class Oracle:
         for zone in zonelist:
             if zone.reserve.unreserve(request.migratetype):
                 break
-        self.drain_all(request.cpu)
+        self._drain_all_pages(request.cpu)
+
+    def _drain_all_pages(self, by: int) -> None:
+        """drain_all_pages(): empty the lists of every CPU, CPU by CPU (S4.9)."""
+        self._this_cpu.number = by
+        for cpu in range(self.machine.nr_cpus):
+            for zone in self.zones:
+                zone.drain_all(cpu)

@@ -107,6 +107,7 @@ class ListLocks:
         self._counters = counters
         self._holders: dict[tuple[int, int], int] = {}
         self._runs: dict[int, _FreeRun] = {}
+        self._interrupted: _FreeRun | None = None
 
     def take(self, zone: int, owner: int) -> None:
         """pcp_spin_trylock(): take the lock of a CPU's lists of a zone.
@@ -127,6 +128,9 @@ class ListLocks:
         It may keep the lock of the free before.
         """
         cpu = self._this_cpu.number
+        if self._interrupted:
+            self.take(zone, owner)
+            return
         run = self._runs.pop(cpu, None)
         if batched and run and (run.zone, run.owner) == (zone, owner) and run.length < FOLIO_BATCH:
             run.length += 1
@@ -147,7 +151,23 @@ class ListLocks:
         """No kernel function: forget who had the locks."""
         self._holders.clear()
         self._runs.clear()
+        self._interrupted = None
+
+    def is_held(self, zone: int, owner: int) -> bool:
+        """pcp_spin_trylock(): return whether it fails, as the batch interrupted holds the lock."""
+        run = self._interrupted
+        return run is not None and (run.zone, run.owner) == (zone, owner)
+
+    def begin(self, cpu: int, *, batched: bool = False, interrupts: bool = False) -> None:
+        """No kernel function: begin an event of a CPU; it ends, goes on with or interrupts a batch.
+
+        The lock that an interrupted batch holds stays held (S4.10).
+        """
+        if not (batched or interrupts):
+            self.end_run(cpu)
+        self._interrupted = self._runs.get(cpu) if interrupts else None
 
     def end_run(self, cpu: int) -> None:
         """No kernel function: end a folio batch of a CPU, which does something else."""
         self._runs.pop(cpu, None)
+        self._interrupted = None

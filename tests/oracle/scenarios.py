@@ -87,6 +87,7 @@ class Scenario:
         free_block_share: share of the start state's blocks that are wholly free, beside others.
         kill_share: probability that a step takes a CPU offline.
         batch_share: probability that a free is one of a folio batch.
+        interrupt_share: probability that a request or another free interrupts a folio batch.
         migratetypes: types to draw requests from.
         compaction_share: probability that a step is recorded compaction's.
         stray_share: probability that a step runs on any CPU, not on the busy one.
@@ -107,6 +108,7 @@ class Scenario:
     free_block_share: float = 0.0
     kill_share: float = 0.0
     batch_share: float = 0.0
+    interrupt_share: float = 0.0
     migratetypes: tuple[int, ...] = (0, 1, 2)
     stray_share: float = 0.2
     compaction_share: float = 0.0
@@ -166,7 +168,8 @@ class Scenario:
         while order and rng.random() < 0.05:
             order -= 1
             live.append(((pfn + (1 << order), order),))
-        return Free(cpu, pfn, order, batched)
+        interrupts = not batched and self._interrupts(rng)
+        return Free(cpu, pfn, order, batched, interrupts)
 
     def _next_kill(self, rng: random.Random, by: int) -> KillCpu:
         others = [cpu for cpu in range(self.machine.nr_cpus) if cpu != by]
@@ -200,8 +203,13 @@ class Scenario:
             "bits": rng.choice(self.bits),
         }
 
+    def _interrupts(self, rng: random.Random) -> bool:
+        return self.interrupt_share > 0 and rng.random() < self.interrupt_share
+
     def _next_alloc(self, rng: random.Random, cpu: int) -> Alloc | Replayed:
         request = self._next_request(rng, cpu)
+        if self._interrupts(rng):
+            request["bits"] |= Bits.INTERRUPTS_BATCH
         if self.assumptions.direct_reclaim_recorded:
             request["reclaimed"] = rng.choice((0, 0, 0, 1, 2, RECLAIMS))
         if self.replayed:

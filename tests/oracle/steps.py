@@ -53,12 +53,13 @@ class Capture:
 
 @dataclass(frozen=True)
 class Free:
-    """Free pages in use, perhaps as one of a folio batch."""
+    """Free pages in use, perhaps as one of a folio batch, perhaps by an interrupt during one."""
 
     cpu: int
     pfn: int
     order: int
     batched: bool = False
+    interrupts: bool = False
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,13 @@ def take_step(oracle: Oracle, step: Step) -> Live:
         case Capture():
             return oracle.capture(**vars(step))
         case Free():
-            oracle.free(step.cpu, step.pfn, step.order, batched=step.batched)
+            oracle.free(
+                step.cpu,
+                step.pfn,
+                step.order,
+                batched=step.batched,
+                interrupts=step.interrupts,
+            )
         case FreeSingly():
             for pfn, _ in reversed(step.pages):
                 oracle.free(step.cpu, pfn, 0, batched=step.batched)

@@ -129,11 +129,12 @@ class Zone:
     def free(self, cpu: int, pfn: int, order: int, *, batched: bool = False) -> None:
         """__free_frozen_pages(): free a page to the CPU's list or the buddy (S4.6).
 
-        It goes to the buddy where it has no list. Pages of a folio batch come one after another and
-        may share one hold of the list's lock.
+        It goes to the buddy where it has no list, or the list's lock is held (S4.10). Pages of a
+        folio batch come one after another and may share one hold of the list's lock.
         """
         migratetype = self.blocks.type_of(pfn)
-        if not self.pcp[cpu].layout.holds(order) or self.machine.is_isolate(migratetype):
+        is_listed = self.pcp[cpu].layout.holds(order) and not self.machine.is_isolate(migratetype)
+        if not is_listed or self.list_locks.is_held(self.index, cpu):
             self.buddy.free_one_page(pfn, order)
             return
         self.cached_types.note(pfn, migratetype)
@@ -223,6 +224,8 @@ class Zone:
     def _rmqueue_pcplist(self, request: Request, attempt: Attempt) -> int | None:
         """rmqueue_pcplist(): take a page of the CPU's lists, or None."""
         pcp = self.pcp[request.cpu]
+        if self.list_locks.is_held(self.index, request.cpu):
+            return None
         self.list_locks.take(self.index, request.cpu)
         pcp.note_allocation()
         index = pcp.layout.index(request.order, request.migratetype)

@@ -489,3 +489,26 @@ def assert_same_demand(some: Demand, others: Demand) -> None:
     for field in fields(Demand):
         if field.name not in ("events", "objects", "leads"):
             assert getattr(some, field.name) == getattr(others, field.name), field.name
+
+
+def test_an_interrupt_between_the_pages_of_a_folio_batch_is_marked(tmp_path: Path) -> None:
+    """Not before the first page is put on a list, not behind the last, and no other task's."""
+    events = TimedEvents()
+    for pfn in (PAGE, PAGE + 1, PAGE + 2):
+        events.alloc(pfn)
+    events.free(PAGE)
+    events.alloc(PAGE + 64)
+    events.free(PAGE + 1)
+    events.batched(PAGE)
+    events.alloc(PAGE + 65)
+    events.free(PAGE + 64)
+    events.on(0, pid=7).alloc(PAGE + 66)
+    events.on(0)
+    events.batched(PAGE + 1)
+    events.free(PAGE + 65)
+    events.free(PAGE + 2)
+    events.batched(PAGE + 2)
+    demand = demand_of(events, tmp_path)
+    interrupts = demand.events["bits"] & at.INTERRUPTS_BATCH > 0
+    assert np.flatnonzero(interrupts).tolist() == [6, 7]
+    assert demand.events["operation"][6:8].tolist() == [at.ALLOC, at.FREE]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.buddy import __del_page_from_free_list, __rmqueue_smallest
-from pagealloc_model.allocator.core.counters import account_freepages
+from pagealloc_model.allocator.core.counters import account_freepages, count_at_end
 from pagealloc_model.allocator.core.offsets import free_list_at
 from pagealloc_model.allocator.core.request import prep_new_page
 from pagealloc_model.base.jit import cold, inner
@@ -44,6 +44,8 @@ def hold_free_pages(
         splits = m.st[at.WORK_SPLITS]
         pfn = __rmqueue_smallest(m, zone, order, migratetype)
         m.st[at.WORK_SPLITS] = splits
+        if pfn >= 0:
+            count_at_end(m, zone, 1 << order)
     if pfn < 0:
         return False
     m.st[at.ISOLATED_FROM] = pfn
@@ -95,6 +97,7 @@ def capture_page(m: at.MachineArrays, zone: int, order: int, migratetype: int) -
     pfn = __rmqueue_smallest(m, zone, order, migratetype)
     m.st[at.WORK_SPLITS] = splits
     if pfn >= 0:
+        count_at_end(m, zone, 1 << order)
         prep_new_page(m, pfn, order, migratetype)
         m.pages[pfn]["next"] = -1
         m.pages[pfn]["flags"] = 0

@@ -313,6 +313,8 @@ numbered `offset` holds of that zone."""
 
 FREED_IN_BATCH = 1
 """A free's `bits`: a folio batch freed it (T3)."""
+INTERRUPTS_BATCH = 2
+"""Not a gfp bit: an interrupt's, while its CPU was putting a folio batch on lists (S4.10)."""
 
 CHAINED = -2
 """An object's place: a page frame, -1 for nowhere, or CHAINED minus the first page frame of a

@@ -25,6 +25,16 @@ def hand_over(m: at.MachineArrays, pcp: int, mine: int) -> None:
 
 
 @hot
+def is_locked_by_batch(m: at.MachineArrays, cpu: int, pcp: int) -> bool:
+    """pcp_spin_trylock(): return whether it fails to take a pageset's lock (S4.10).
+
+    The CPU holds the lock itself, for the folio batch that the request or free at work interrupts:
+    one that interrupts none has ended the batch.
+    """
+    return m.st[cpu_at(m, cpu) + at.CPU_BATCH_SET] == pcp
+
+
+@hot
 def lock_list(m: at.MachineArrays, zone: int, pcp: int) -> None:
     """Part of rmqueue_pcplist(): take a pageset's lock for an allocation."""
     mine = pcp_at(m, zone, m.st[at.EVENT_CPU])

@@ -158,8 +158,9 @@ def advance(m: at.MachineArrays, events: np.ndarray, low: int, high: int, until_
         cpu = int(events[position]["cpu"])
         m.st[at.EVENT_CPU] = cpu
         operation = int(events[position]["operation"])
-        in_batch = operation == at.FREE and int(events[position]["bits"]) & at.FREED_IN_BATCH != 0
-        if not in_batch:
+        bits = int(events[position]["bits"])
+        in_batch = operation == at.FREE and bits & at.FREED_IN_BATCH != 0
+        if not in_batch and not bits & at.INTERRUPTS_BATCH:
             m.st[cpu_at(m, cpu) + at.CPU_BATCH_SET] = 0
         number = int(events[position]["object"])
         order = int(events[position]["order"])
@@ -179,7 +180,7 @@ def advance(m: at.MachineArrays, events: np.ndarray, low: int, high: int, until_
                 order,
                 int(events[position]["migratetype"]),
                 int(events[position]["zone"]),
-                int(events[position]["bits"]),
+                bits,
             )
         elif operation == at.ISOLATE_FREE:
             zone = int(events[position]["zone"])

@@ -285,15 +285,19 @@ def _pieces(
 def as_requests(events: np.ndarray, machine: Machine) -> np.ndarray:
     """Return events in which compaction asks for pages as others do, for what knows no isolation.
 
+    Nor does it know locked lists: interrupts find them free.
+
     Args:
         events: `layout.EVENT` records; not changed.
         machine: its zone types.
     """
     isolated = events["operation"] == at.ISOLATE_FREE
     captured = events["operation"] == at.CAPTURE
-    if not isolated.any() and not captured.any():
+    interrupts = events["bits"] & np.uint32(at.INTERRUPTS_BATCH) != 0
+    if not (isolated | captured | interrupts).any():
         return events
     asked = events.copy()
+    asked["bits"][interrupts] -= np.uint32(at.INTERRUPTS_BATCH)
     asked["operation"][captured] = at.ALLOC
     asked["operation"][isolated] = at.HIDDEN_ALLOC
     asked["zone"][isolated] = events["zone"][isolated] % len(machine.zone_types)

@@ -122,7 +122,7 @@ class _RowFiller:
         self.outside += len(seen) - len(kept)
         self.recorded_twice += int(is_again.sum())
         _check_requests(trace, kept, machine)
-        self._batched = _freed_in_batches(trace, part)
+        self._batched, self._interrupting = _of_batches(trace, part, kept)
         first, self.filled = self.filled, self.filled + len(kept)
         self._fill(self.rows[first : self.filled], kept)
         self._fill_requests(first)
@@ -163,7 +163,8 @@ class _RowFiller:
         frees = rows["is_free"] == 1
         rows["migratetype"][frees] = self._hidden_migratetype
         rows["bits"][frees] = GFP_KERNEL & at.GFP_READ_BITS
-        rows["bits"][np.isin(kept, self._batched)] |= at.FREED_IN_BATCH
+        rows["bits"][self._batched] |= at.FREED_IN_BATCH
+        rows["bits"][self._interrupting] |= at.INTERRUPTS_BATCH
         self._mark_reclaims(rows, kept)
         tasks, inverse = np.unique(
             (trace.pid[kept].astype(np.int64) << 16) | trace.cpu[kept].astype(np.int64),
@@ -272,19 +273,45 @@ def read_bits(trace: Trace) -> int:
     return at.GFP_READ_BITS & ~at.GFP_ATOMIC
 
 
-def _freed_in_batches(trace: Trace, part: slice) -> np.ndarray:
-    """Rows of the part's frees that an event of a folio batch soon follows, on their CPU (T3)."""
-    latest = trace.time_ns[part][-1] + BATCH_NS
-    end = int(np.searchsorted(trace.time_ns, latest, side="right"))
-    kinds = trace.event[part.start : end]
-    rows = np.flatnonzero((kinds == Event.FREE) | (kinds == Event.FREE_BATCHED)) + part.start
+def _of_batches(trace: Trace, part: slice, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which rows of a part a folio batch freed, and which interrupt a batch of their CPU (T3).
+
+    A batch prepares all its pages, then puts one after the other on a list under one lock. What
+    its CPU allocates or frees between two of those in the name of the same task is an interrupt's
+    (S4.10); another task runs there only while the batch has let go of the lock (S4.7).
+
+    Args:
+        trace: the recording's events.
+        part: the part.
+        kept: its rows.
+
+    Returns:
+        Two bool arrays, one value per row kept.
+    """
+    first, last = trace.time_ns[part][0] - BATCH_NS, trace.time_ns[part][-1] + BATCH_NS
+    begin = int(np.searchsorted(trace.time_ns, first, side="left"))
+    end = int(np.searchsorted(trace.time_ns, last, side="right"))
+    kinds = trace.event[begin:end]
+    rows = np.flatnonzero((kinds == Event.FREE) | (kinds == Event.FREE_BATCHED)) + begin
     pages = (trace.cpu[rows].astype(np.int64) << 40) | trace.pfn[rows]
     rows = rows[np.argsort(pages, kind="stable")]
-    frees, nexts = rows[:-1], rows[1:]
-    same = (trace.pfn[frees] == trace.pfn[nexts]) & (trace.cpu[frees] == trace.cpu[nexts])
-    soon = trace.time_ns[nexts] - trace.time_ns[frees] <= BATCH_NS
-    kinds = (trace.event[frees] == Event.FREE) & (trace.event[nexts] == Event.FREE_BATCHED)
-    return frees[same & soon & kinds & (frees < part.stop)]
+    frees, puts = rows[:-1], rows[1:]
+    same = (trace.pfn[frees] == trace.pfn[puts]) & (trace.cpu[frees] == trace.cpu[puts])
+    soon = trace.time_ns[puts] - trace.time_ns[frees] <= BATCH_NS
+    kinds = (trace.event[frees] == Event.FREE) & (trace.event[puts] == Event.FREE_BATCHED)
+    frees, puts = frees[same & soon & kinds], puts[same & soon & kinds]
+    is_batched = np.isin(kept, frees)
+    if not len(puts):
+        return is_batched, np.zeros(len(kept), bool)
+    put_on = (trace.cpu[puts].astype(np.int64) << 40) | puts
+    order = np.argsort(put_on)
+    frees, puts, put_on = frees[order], puts[order], put_on[order]
+    goes_on = np.append((put_on[1:] - put_on[:-1] < 1 << 39) & (frees[1:] < puts[:-1]), False)
+    before = np.searchsorted(put_on, (trace.cpu[kept].astype(np.int64) << 40) | kept) - 1
+    within = (before >= 0) & goes_on[before] & ~is_batched
+    for column in (trace.cpu, trace.pid):
+        within &= column[puts[before]] == column[kept]
+    return is_batched, within
 
 
 def _within_zones(machine: Machine, pfn: np.ndarray, order: np.ndarray) -> np.ndarray:
