@@ -41,6 +41,7 @@ PLACES = {
     "errors": "docs/accuracy.md",
     "errors-full": "docs/accuracy.md",
     "choices": "docs/accuracy.md",
+    "budget": "docs/accuracy.md",
     "defrag-pair": "docs/accuracy.md",
     "reading": "docs/how_to_read.md",
     "locks-short": "docs/locks.md",
@@ -162,6 +163,27 @@ def choice_lines(paths: Iterable[str]) -> Iterator[str]:
                     f"| {recording.name} | {row.choice} | {row.judged:,} | {_share(row.share)} "
                     f"| {_share(row.null_share)} | {row.unjudged:,} |"
                 )
+
+
+PRESSED = ("highatomic_stock", "highatomic_gate3", "unbatched72", "batched72", "defrag72")
+BUDGET_RUNS = ("free", "no comp", "zone", "drains", "boosts", "start", "all")
+
+
+def budget_lines(paths: Iterable[str]) -> Iterator[str]:
+    """A markdown table of error budgets: mean absolute errors over scopes, imposed runs marked."""
+    titles = [f"{name}*" if number > 1 else name for number, name in enumerate(BUDGET_RUNS)]
+    yield f"| recording | what | {' | '.join(titles)} | the model's | missing | most by |"
+    yield f"|---|---|{'--:|' * (len(titles) + 2)}---|"
+    for path in paths:
+        budget = pm.validate(pm.open(path)).budget()
+        sizes = budget.errors.assign(error=budget.errors["error"].abs())
+        means = sizes.pivot_table(index="metric", columns="run", values="error", sort=False)
+        units = sizes.groupby("metric")["unit"].first()
+        for row in budget.shares.itertuples():
+            of = means.reindex(columns=list(BUDGET_RUNS)).loc[row.metric]
+            unit = units[row.metric]
+            cells = [_error(value, unit).lstrip("+") for value in (*of, row.models, row.missing)]
+            yield f"| {budget.recording} | {row.metric} | {' | '.join(cells)} | {row.most_by} |"
 
 
 def _share(value: float) -> str:
@@ -316,6 +338,9 @@ FULL_PARTS: dict[str, Callable[[Path], Iterable[str]]] = {
     "errors-short": lambda full: short_error_lines(_validations(_paths(full))),
     "errors-full": lambda full: error_lines(_validations(_paths(full))),
     "choices": lambda full: choice_lines(_paths(full)),
+    "budget": lambda full: budget_lines(
+        [str(full / name) for name in PRESSED if (full / name).exists()]
+    ),
     "defrag-pair": lambda full: _table_lines(defrag.recordings(str(full))),
     "locks-short": short_lock_lines,
     "locks": lock_lines,

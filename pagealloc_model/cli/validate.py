@@ -17,8 +17,11 @@ from pagealloc_model.cli.arguments import (
 from pagealloc_model.cli.output import json_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pagealloc_model.allocator.from_source.build import KernelBuild
     from pagealloc_model.recording.recording import Recording
+    from pagealloc_model.verdict.budget.budget import Budget
     from pagealloc_model.verdict.choices.placement import Placement
     from pagealloc_model.verdict.validation import Validation
 
@@ -48,6 +51,13 @@ def add_parser(commands: Commands) -> None:
         help="with --resync: print the first ten misses of each choice with the event, the state "
         "and the kernel function (always in --json)",
     )
+    parser.add_argument(
+        "--budget",
+        action="store_true",
+        help="also replay with the recording's own truth imposed, one at a time and all together "
+        "(zone choice, drains, boosts, start): what remains of each error, whose it is, and what "
+        "to record next time. Imposed runs are marked and are no predictions",
+    )
     add_kernel_source(
         parser,
         "its own code is replayed too, and stands in the table next to the model",
@@ -70,35 +80,48 @@ def run(options: argparse.Namespace) -> int:
         return 0
     if recording.trace.losses.total:
         return _run_by_window(recording, options, build)
-    _print(_validated(recording, options, build), options)
+    _print(_validated(recording, options, build, with_budget=options.budget), options)
     return 0
 
 
-_Validated = tuple["Validation", "Validation | None"]
+_Validated = tuple["Validation", "Validation | None", "Budget | None"]
 
 
 def _validated(
-    recording: Recording, options: argparse.Namespace, build: KernelBuild | None
+    recording: Recording,
+    options: argparse.Namespace,
+    build: KernelBuild | None,
+    windows: Sequence[Validation] = (),
+    *,
+    with_budget: bool,
 ) -> _Validated:
-    """The model's validation, and that of a kernel build if one is given."""
+    """The model's validation, a kernel build's if one is given, and a budget if asked for."""
     import pagealloc_model as pm
 
     validation = pm.validate(recording, rules=options.rules, resync=options.resync)
-    if build is None:
-        return validation, None
-    return validation, pm.validate(recording, rules=options.rules, kernel=build)
+    budget = validation.budget(windows) if with_budget else None
+    kernel = None if build is None else pm.validate(recording, rules=options.rules, kernel=build)
+    return validation, kernel, budget
 
 
 def _as_dict(validated: _Validated) -> dict[str, object]:
-    validation, kernel = validated
-    return validation.to_dict() | ({} if kernel is None else {"kernel_source": kernel.to_dict()})
+    validation, kernel, budget = validated
+    content = validation.to_dict()
+    if kernel is not None:
+        content |= {"kernel_source": kernel.to_dict()}
+    if budget is not None:
+        content |= {"budget": budget.to_dict()}
+    return content
 
 
 def _print(validated: _Validated, options: argparse.Namespace) -> None:
     if options.json:
         print(json_text(_as_dict(validated)))
     else:
-        print(_as_text(*validated, options.misses))
+        validation, kernel, budget = validated
+        print(_as_text(validation, kernel, options.misses))
+        if budget is not None:
+            print(f"\nError budget:\n\n{budget.to_text()}")
 
 
 def _run_by_window(
@@ -113,18 +136,27 @@ def _run_by_window(
     )
 
     usable = [each for each in loss_windows(recording) if not each.unusable]
-    whole, refused = None, ""
+    refused = ""
     try:
         refuse_if_lossy(recording)
-        whole = _validated(recording, options, build)
     except UsageError as error:
         refused = str(error)
         if not usable:
             raise
+    with_budget = options.budget and bool(refused)
     parts = [
-        (window, _validated(recording_between(recording, window), options, build))
+        (
+            window,
+            _validated(
+                recording_between(recording, window), options, build, with_budget=with_budget
+            ),
+        )
         for window in usable
     ]
+    whole = None
+    if not refused:
+        windows = [part[0] for _, part in parts]
+        whole = _validated(recording, options, build, windows, with_budget=options.budget)
     if options.json:
         first = {
             "recording": recording.name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -44,6 +45,41 @@ def probed_transactions(
     if unreturned:
         notes += (f"{unreturned} refills have no recorded return: their size is unknown",)
     return Transactions.joined(parts), notes
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ZoneDrains:
+    """Calls that empty what one CPU's lists hold of one zone (S4.9), in time order.
+
+    Attributes:
+        time_ns: int64.
+        cpu: int16, the CPU that runs it.
+        drained: int64, the CPU whose lists are emptied.
+        zone: int8, code of a `ZoneMap`.
+    """
+
+    time_ns: np.ndarray
+    cpu: np.ndarray
+    drained: np.ndarray
+    zone: np.ndarray
+
+
+def zone_drains(stream: Stream, zones: ZoneMap) -> ZoneDrains:
+    """Return the recorded calls of drain_pages_zone() in zones that are known.
+
+    Args:
+        stream: events and probes by CPU and time.
+        zones: of the recording's machine.
+    """
+    zone = _zone_by_address(stream, zones.codes(stream.pfn))
+    calls = np.flatnonzero(stream.is_kind(Probe.DRAIN_ZONE) & (zone != UNKNOWN_ZONE))
+    calls = calls[np.argsort(stream.time_ns[calls], kind="stable")]
+    return ZoneDrains(
+        time_ns=stream.time_ns[calls],
+        cpu=stream.cpu[calls],
+        drained=stream.value[calls],
+        zone=zone[calls],
+    )
 
 
 def _zone_by_address(stream: Stream, pages_zone: np.ndarray) -> np.ndarray:

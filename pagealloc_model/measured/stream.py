@@ -33,6 +33,7 @@ _VALUES = {
     Probe.BULK_ALLOC: "count",
     Probe.BULK_ALLOC_RETURN: "got",
     Probe.BULK_FREE: "pindex",
+    Probe.DRAIN_ZONE: "cpu_field",
 }
 
 
@@ -51,7 +52,7 @@ class Stream:
         percpu_refill: int8, as in the trace.
         zone_address: uint64, the probes' zone pointer, 0 elsewhere.
         value: int64, `count` of BULK_ALLOC, `got` of BULK_ALLOC_RETURN, `pindex` of BULK_FREE,
-            else 0.
+            the CPU whose lists DRAIN_ZONE empties, else 0.
     """
 
     cpu: np.ndarray

@@ -166,12 +166,15 @@ def fallbacks(counts: np.ndarray) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*columns, "kind", "count"])
 
 
+_REQUESTS = (at.ALLOC, at.ALLOC_IN_ZONE, at.CAPTURE, at.RECORDED_FAILURE)
+
+
 def outcomes(events: np.ndarray) -> pd.DataFrame:
     """Requests by order; whether they succeed under another policy is NA in a literal replay."""
     counts = np.zeros(at.ORDERS, np.int64)
     for part in parts(len(events)):
         together = events[part]
-        asked = np.isin(together["operation"], (at.ALLOC, at.CAPTURE, at.RECORDED_FAILURE))
+        asked = np.isin(together["operation"], _REQUESTS)
         counts += np.bincount(together["order"][asked], minlength=at.ORDERS)
     orders = np.flatnonzero(counts).astype(np.int8)
     counts = counts[orders]

@@ -44,6 +44,19 @@ class Prepared:
     lru: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int8))
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Imposed:
+    """A recording made ready with decisions of the kernel in it: its replay is no prediction.
+
+    Attributes:
+        names: what is imposed.
+        prepared: events and start image with it.
+    """
+
+    names: tuple[str, ...]
+    prepared: Prepared
+
+
 _prepared: WeakKeyDictionary[Recording, dict[tuple[object, ...], Prepared]] = WeakKeyDictionary()
 
 

@@ -37,7 +37,7 @@ from pagealloc_model.predicted.list_use import (
     ownership_counters,
     refill_phases,
 )
-from pagealloc_model.predicted.prepared import prepare
+from pagealloc_model.predicted.prepared import Imposed, prepare
 from pagealloc_model.predicted.reclaim_mode import check_mode
 from pagealloc_model.predicted.start.elastic_start import pressed_state
 from pagealloc_model.predicted.start.start_calibration import begun_state
@@ -112,6 +112,8 @@ class Replay(ReplayMethods):
         kernel: the kernel build that took the model's place, "" if none did.
         hooks: decisions that functions of the caller made.
         not_covered: what that build leaves to us.
+        imposed: decisions of the kernel that were taken from the recording; if any, this is no
+            prediction.
     """
 
     name: str
@@ -135,6 +137,7 @@ class Replay(ReplayMethods):
     kernel: str = ""
     hooks: tuple[str, ...] = ()
     not_covered: tuple[str, ...] = ()
+    imposed: tuple[str, ...] = ()
     final: State | None = field(default=None, repr=False)
 
     @cached_property
@@ -223,6 +226,7 @@ class Replay(ReplayMethods):
             "lost_events": self.losses,
             **({"kernel_source": self.kernel} if self.kernel else {}),
             **({"hooks": list(self.hooks)} if self.hooks else {}),
+            **({"imposed": list(self.imposed)} if self.imposed else {}),
         }
 
 
@@ -236,6 +240,7 @@ def replay(
     window: tuple[float, float] | None = None,
     hooks: Hooks | None = None,
     checkpoints: Checkpoints | None = None,
+    imposed: Imposed | None = None,
     progress: Callable[[float], None] | None = None,
     cancel: Callable[[], bool] | None = None,
 ) -> Replay:
@@ -259,13 +264,15 @@ def replay(
         hooks: functions of your own in place of the model's decisions.
         checkpoints: states kept from earlier replays with the same policy, rules, assumptions and
             seed: a window then goes on from the latest one before it and leaves one where it
-            begins. The result is the same. Not used with hooks or a kernel build.
+            begins. The result is the same. Not used with hooks, a kernel build or what is imposed.
+        imposed: decisions of the kernel to take from the recording, as `verdict.budget` makes them;
+            the result is no prediction then. Of a literal replay by the model only.
         progress: called with the share replayed, 0 to 1; None shows a bar where one is seen.
         cancel: asked now and then; True ends the replay with `Cancelled`.
 
     Raises:
         UsageError: no snapshot, nothing to replay, an empty window, hooks for a kernel build, or
-            either of them for an elastic replay.
+            either of them, or anything imposed, for an elastic replay.
         PolicyError: no rules for the recording's kernel, or a policy that this mode of reclaim does
             not have.
         RecordingError: a file of the recording cannot be read.
@@ -286,6 +293,10 @@ def replay(
         given=None if progress is None else progress_bar.unreported,
     ) as report:
         prepared = prepare(recording, chosen.rules, assumptions, seed, report)
+    if imposed is not None:
+        if build is not None or assumptions.reclaim == "elastic":
+            raise UsageError("only a literal replay by the model can have decisions imposed")
+        prepared = imposed.prepared
     demand = prepared.demand
     if build is not None or assumptions.compaction == "requests":
         demand = replace(demand, events=as_requests(demand.events, prepared.machine))
@@ -316,7 +327,8 @@ def replay(
     )
     span = (start_ns, int(edges[-1]))
     resumption = None
-    if checkpoints is not None and build is None and hooks is None and start_ns > first:
+    is_alone = build is None and hooks is None and imposed is None
+    if checkpoints is not None and is_alone and start_ns > first:
         key = (recording, chosen.rules, effective, assumptions, seed)
         resumption = Resumption(checkpoints, key, state, places, start_ns)
     with progress_bar.progress(
@@ -346,6 +358,7 @@ def replay(
         kernel="" if build is None else build.name,
         hooks=() if hooks is None else hooks.names,
         not_covered=() if build is None else NOT_COVERED,
+        imposed=() if imposed is None else imposed.names,
         final=state,
     )
 

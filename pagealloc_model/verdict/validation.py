@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pagealloc_model.allocator.from_source.build import KernelBuild
     from pagealloc_model.policy.kernel_rules import KernelRules
     from pagealloc_model.recording.recording import Recording
+    from pagealloc_model.verdict.budget.budget import Budget
     from pagealloc_model.verdict.choices.placement import Placement
 
 IMPOSED = (
@@ -92,6 +93,15 @@ class Validation:
     departures: tuple[Departure, ...]
     notes: tuple[str, ...]
     not_modelled: tuple[str, ...]
+
+    def budget(self, windows: Sequence[Validation] | None = None) -> Budget:
+        """Return what remains of each error when the recording's own truth is imposed.
+
+        Arguments and errors are those of `verdict.budget.budget.error_budget`.
+        """
+        from pagealloc_model.verdict.budget.budget import error_budget
+
+        return error_budget(self, windows)
 
     def to_dict(self) -> dict[str, object]:
         """What `pagealloc validate --json` prints."""

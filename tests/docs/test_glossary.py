@@ -19,6 +19,7 @@ GLOSSARY = Path(__file__).parent.parent.parent / "docs" / "glossary.md"
 OURS = {
     "acquisition",
     "assumptions",
+    "budget",
     "choice",
     "demand",
     "divergence",
@@ -77,7 +78,8 @@ def keys(value: object) -> Iterator[str]:
         for name, inner in value.items():
             yield name
             if name not in {"policy", "changed", "assumptions", "events", "other_events"} | {
-                *("lost_by_cpu", "lock_waits", "resync_repairs")
+                *("lost_by_cpu", "lock_waits", "resync_repairs"),
+                *("not_in_this_recording", "record_next_time"),
             }:
                 yield from keys(inner)
     elif isinstance(value, list):
@@ -88,6 +90,7 @@ def keys(value: object) -> Iterator[str]:
 COMMANDS = {
     "info": ["info", "xfree", "--json"],
     "validate": ["validate", "xfree", "--resync", "--json"],
+    "budget": ["validate", "highatomic_gate3", "--budget", "--json"],
     "compare": ["compare", "xfree", "--patch", "pcp_batch=63", "--format", "json"],
 }
 

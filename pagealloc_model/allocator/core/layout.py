@@ -124,6 +124,10 @@ COUNT_IN_BASE_PAGES = _scalars.word()
 ISOLATED_FROM = _scalars.word()
 ISOLATED_PAGES = _scalars.word()
 CORRUPT_AT = _scalars.word()
+# What is imposed on a run that is no prediction: the only zone that may serve the request at hand,
+# its number plus one, 0 for any; whether drains of all lists are events and not the model's.
+ONLY_ZONE = _scalars.word()
+DRAINS_RECORDED = _scalars.word()
 
 RULE_WORDS = {name: _scalars.word() for name in rule_names()}
 """Offset of each kernel rule's word; kernels read the rule `pcp_decays` as `RULE_PCP_DECAYS`."""
@@ -302,7 +306,10 @@ event's CPU. RECLAIM_BEGIN carries the request that direct reclaim begins for. T
 of the event's CPU. CPU_DIES takes the CPU numbered `offset` offline, CPU_RETURNS brings it back.
 ISOLATE_FREE takes a piece of what compaction isolates in the zone numbered `zone`; `offset` pages
 of that scan are yet to be taken, the piece included. CAPTURE is an allocation that compaction
-serves from the zone numbered `offset`."""
+serves from the zone numbered `offset`. Imposed events, of runs that are no predictions:
+ALLOC_IN_ZONE and HIDDEN_ALLOC_IN_ZONE are served by the zone numbered `offset` only; SET_BOOST
+gives the zone numbered `zone` a watermark boost of `offset` pages; DRAIN_ZONE empties what the CPU
+numbered `offset` holds of that zone."""
 
 FREED_IN_BATCH = 1
 """A free's `bits`: a folio batch freed it (T3)."""
@@ -318,6 +325,7 @@ KSWAPD_START, KSWAPD_STOP, SET_PCP_HIGH, GROW = 4, 5, 6, 7
 DRAIN_ALL, RECLAIM_BEGIN, TICK = 8, 9, 10
 CPU_DIES, CPU_RETURNS = 11, 12
 ISOLATE_FREE, CAPTURE = 13, 14
+ALLOC_IN_ZONE, HIDDEN_ALLOC_IN_ZONE, SET_BOOST, DRAIN_ZONE = 15, 16, 17, 18
 
 NEVER = 1 << 62
 """A time at which no periodic tick is due, ns."""

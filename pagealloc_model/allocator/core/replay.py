@@ -11,7 +11,7 @@ from pagealloc_model.allocator.core.highatomic import unreserve_highatomic_pageb
 from pagealloc_model.allocator.core.isolation import capture_page, isolate_free_page
 from pagealloc_model.allocator.core.kswapd_runs import end_kswapd, start_kswapd
 from pagealloc_model.allocator.core.object_chains import allocate_object, free_object
-from pagealloc_model.allocator.core.offsets import cpu_at, pcp_at
+from pagealloc_model.allocator.core.offsets import cpu_at, pcp_at, zone_at
 from pagealloc_model.allocator.core.pcp import clamp
 from pagealloc_model.allocator.core.pcp_drain import (
     drain_all_pages,
@@ -67,6 +67,28 @@ def run_ticks(m: at.MachineArrays, until_ns: int) -> None:
 
 
 @cold
+def take_imposed_event(m: at.MachineArrays, events: np.ndarray, position: int) -> None:
+    """No kernel function: take an event of which the recording told what the kernel decided."""
+    operation = int(events[position]["operation"])
+    cpu = int(events[position]["cpu"])
+    zone = int(events[position]["zone"])
+    offset = int(events[position]["offset"])
+    if operation == at.ALLOC_IN_ZONE or operation == at.HIDDEN_ALLOC_IN_ZONE:
+        m.st[at.COUNT_ALLOC if operation == at.ALLOC_IN_ZONE else at.COUNT_HIDDEN] += 1
+        order = int(events[position]["order"])
+        migratetype = int(events[position]["migratetype"])
+        bits = int(events[position]["bits"])
+        m.st[at.ONLY_ZONE] = offset + 1
+        place = allocate_object(m, cpu, order, migratetype, zone, bits)
+        m.st[at.ONLY_ZONE] = 0
+        m.places[int(events[position]["object"])] = place
+    elif operation == at.SET_BOOST:
+        m.st[zone_at(zone) + at.ZONE_BOOST] = offset
+    elif operation == at.DRAIN_ZONE:
+        drain_pages_zone(m, zone, offset)
+
+
+@cold
 def take_rare_event(m: at.MachineArrays, events: np.ndarray, position: int) -> None:
     """No kernel function: take an event that is neither an allocation nor a free."""
     operation = int(events[position]["operation"])
@@ -107,6 +129,8 @@ def take_rare_event(m: at.MachineArrays, events: np.ndarray, position: int) -> N
         take_cpu_offline(m, offset)
     elif operation == at.CPU_RETURNS:
         m.st[cpu_at(m, offset) + at.CPU_IS_DEAD] = 0
+    else:
+        take_imposed_event(m, events, position)
 
 
 @entry

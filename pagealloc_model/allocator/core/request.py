@@ -156,6 +156,8 @@ def retry_as_recorded(m: at.MachineArrays, ac: AllocContext, flags: int) -> int:
     flags |= at.ALLOC_NO_WATERMARKS
     pfn = -1
     zone = zone_nearest_to_its_mark(m, ac, flags)
+    if m.st[at.ONLY_ZONE]:
+        zone = m.st[at.ONLY_ZONE] - 1
     if zone >= 0:
         pfn = take_and_reserve(m, ac, zone, flags)
     if pfn < 0:

@@ -79,13 +79,16 @@ def zone_may_serve(
 ) -> bool:
     """Part of get_page_from_freelist(): return whether a zone passes its watermarks (S3.1).
 
-    The marks are the request's. A zone below its high mark is noted.
+    The marks are the request's. A zone below its high mark is noted. Where a zone is imposed no
+    other may serve.
     """
     region = zone_at(zone)
     if m.st[at.RULE_BELOW_HIGH_TESTED] and not m.st[region + at.ZONE_BELOW_HIGH]:
         if zone_watermark_fast(m, zone, order, at.WMARK_HIGH, highest_type, flags):
-            return True
+            return not m.st[at.ONLY_ZONE] or m.st[at.ONLY_ZONE] == zone + 1
         m.st[region + at.ZONE_BELOW_HIGH] = 1
+    if m.st[at.ONLY_ZONE] and m.st[at.ONLY_ZONE] != zone + 1:
+        return False
     if flags & at.ALLOC_NO_WATERMARKS:
         return True
     return zone_watermark_fast(m, zone, order, flags & at.WMARK_MASK, highest_type, flags)

@@ -61,6 +61,7 @@ class Demand:
         outside: events whose pages lie in no zone of the machine, or are no buddy; left out.
         kswapd_recorded: kswapd's runs are events here, not the model's to decide.
         direct_reclaim_recorded: direct reclaim is marked on the requests it ran for.
+        drains_recorded: drains of all lists are events here, not the model's to decide: imposed.
         ticks_recorded: each CPU's vmstat ticks are events here, not assumed.
         leads: int32 by object: the failure it came in place of, -1 for none; empty but for an
             elastic replay.
@@ -83,6 +84,7 @@ class Demand:
     outside: int
     kswapd_recorded: bool
     direct_reclaim_recorded: bool
+    drains_recorded: bool = False
     ticks_recorded: bool = False
     leads: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
 

@@ -4,6 +4,7 @@ Every function takes measured and predicted tables (one, or several by label) an
 `plotly.graph_objects.Figure`. A value that is not available is drawn as a note with its reason.
 """
 
+from pagealloc_model.show.figures.error_budget import error_budget
 from pagealloc_model.show.figures.fallbacks import fallbacks
 from pagealloc_model.show.figures.fleet_hosts import fleet_hosts
 from pagealloc_model.show.figures.free_memory import (
@@ -27,6 +28,7 @@ from pagealloc_model.show.figures.sweep_lines import sweep_lines
 from pagealloc_model.show.figures.transactions import transaction_rates, transaction_sizes
 
 __all__ = [
+    "error_budget",
     "fallbacks",
     "fleet_hosts",
     "free_pages_by_migratetype",

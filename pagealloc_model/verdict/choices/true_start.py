@@ -20,6 +20,7 @@ def true_start(
     first: np.ndarray,
     page_flags: np.ndarray | None,
     counts: StartCounts | None = None,
+    other_types: np.ndarray | None = None,
 ) -> StartImage:
     """A start image by look-ahead: what a page's first event says of it is what it was.
 
@@ -35,6 +36,7 @@ def true_start(
         first: int8, the first operation on each page frame.
         page_flags: kpageflags words, None if the recording has none.
         counts: what the start snapshot counts, None without one.
+        other_types: int8 per pageblock, the types of blocks that no event shows; None for Movable.
     """
     moves = steps[(steps["operation"] >= rec.POP) & (steps["operation"] <= rec.DRAIN)]
     words = np.zeros(len(first), np.uint64)
@@ -44,7 +46,7 @@ def true_start(
     free = (words & flags.BUDDY) != 0
     free[first != rec.NOTHING] = False
     free[first == rec.REMOVE] = True
-    types = _block_types(machine, moves)
+    types = _block_types(machine, moves, other_types)
     of_block = np.repeat(types, 1 << machine.pageblock_order)[: len(words)]
     taken_since = ((words & flags.BUDDY) != 0) & ~free & (of_block == at.MOVABLE)
     heads = _first_moves(moves, first)
@@ -89,13 +91,15 @@ def _first_moves(moves: np.ndarray, first: np.ndarray) -> np.ndarray:
     return moves[index[whole]]
 
 
-def _block_types(machine: Machine, moves: np.ndarray) -> np.ndarray:
+def _block_types(machine: Machine, moves: np.ndarray, other_types: np.ndarray | None) -> np.ndarray:
     """int8 per pageblock. What leaves a block tells its type; a free, the list of its page."""
     types = np.full(-(-machine.end_pfn >> machine.pageblock_order), -1, np.int8)
     for zone in machine.zones:
         if zone.managed:
             first = zone.start_pfn >> machine.pageblock_order
             types[first : -(-zone.end_pfn >> machine.pageblock_order)] = at.MOVABLE
+    if other_types is not None:
+        types[:] = other_types
     told = (moves["operation"] == rec.REMOVE) | (moves["operation"] == rec.DRAIN)
     told |= (moves["operation"] == rec.PUSH) & (moves["fate"] == rec.POP)
     telling = moves[told]

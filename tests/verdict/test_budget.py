@@ -1,0 +1,199 @@
+"""The error budget: what remains of errors when the recording's own truth is imposed."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import pagealloc_model as pm
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.measured.probes import zone_drains
+from pagealloc_model.measured.stream import allocator_stream
+from pagealloc_model.policy.assumptions import Assumptions
+from pagealloc_model.predicted.prepared import Prepared, prepare
+from pagealloc_model.predicted.replay import Replay, replay
+from pagealloc_model.recording.recording import Recording
+from pagealloc_model.recording.zone_map import ZoneMap
+from pagealloc_model.show.figures import error_budget
+from pagealloc_model.verdict.budget.budget import ALL, FREE, METRICS, NO_COMPACTION, Budget
+from pagealloc_model.verdict.budget.imposed import (
+    TRUTHS,
+    imposed,
+    with_true_start,
+    without_compaction,
+    zones_of_pages,
+)
+from pagealloc_model.verdict.loss_windows import loss_windows
+from tests.small_recordings import shipped_recording
+from tests.verdict.test_loss_windows import with_losses
+
+BY_NAME = {each.name: each for each in TRUTHS}
+PRESSED = ("highatomic_gate3", "highatomic_stock")
+
+
+@pytest.fixture(scope="module", params=PRESSED)
+def pressed(request: pytest.FixtureRequest) -> tuple[Recording, pm.Validation, Budget]:
+    bundle = shipped_recording(request.param)
+    validation = pm.validate(bundle)
+    return bundle, validation, validation.budget()
+
+
+def ready(bundle: Recording, free: Replay) -> Prepared:
+    return prepare(bundle, free.rules, free.assumptions, free.seed)
+
+
+def test_the_free_run_is_the_validations(
+    pressed: tuple[Recording, pm.Validation, Budget],
+) -> None:
+    _, validation, budget = pressed
+    wanted = validation.errors.set_index(["metric", "scope"])["error"]
+    free = budget.errors[budget.errors["run"] == FREE]
+    assert set(free["metric"]) <= set(METRICS) and len(free)
+    for row in free.itertuples():
+        assert row.error == wanted[row.metric, row.scope] or np.isnan(row.error)
+
+
+def test_runs_that_saw_the_answer_are_marked(
+    pressed: tuple[Recording, pm.Validation, Budget],
+) -> None:
+    _, _, budget = pressed
+    marked = {each.name for each in budget.runs if each.is_imposed}
+    assert {*BY_NAME, ALL} <= marked
+    assert not marked & {FREE, NO_COMPACTION}
+    by_row = budget.errors.groupby("run")["imposed"].agg(["min", "max"])
+    assert {name for name, row in by_row.iterrows() if row["max"]} == marked
+    assert (by_row["min"] == by_row["max"]).all()
+    described = json.loads(json.dumps(budget.to_dict()))
+    assert {each["run"] for each in described["runs"] if each["imposed"]} == marked
+    assert all(isinstance(row["imposed"], bool) for row in described["errors"])
+
+
+def test_with_its_zone_imposed_each_request_is_served_there(
+    pressed: tuple[Recording, pm.Validation, Budget],
+) -> None:
+    _, validation, budget = pressed
+    errors = budget.errors[budget.errors["metric"] == "placement_zone"].set_index("run")["error"]
+    assert errors[FREE] < -0.001
+    assert abs(errors["zone"]) < 0.001
+    assert abs(errors[ALL]) < 0.001
+    assert not validation.replay.imposed
+
+
+def test_with_drains_imposed_whole_lists_are_drained_as_recorded() -> None:
+    bundle = shipped_recording("highatomic_gate3")
+    free = replay(bundle)
+    given = replay(bundle, imposed=imposed(bundle, ready(bundle, free), (BY_NAME["drains"],)))
+    zoneinfo = next(each.zoneinfo for each in bundle.snapshots if each.zoneinfo)
+    stream = allocator_stream(bundle.trace, with_probes=True)
+    recorded = zone_drains(stream, ZoneMap.of(zoneinfo))
+    events = given.demand.events
+    assert np.count_nonzero(events["operation"] == at.DRAIN_ZONE) == len(recorded.time_ns) > 0
+    drained = given.transactions_full.query("cause == 'drain_all'")
+    assert set(drained["time_ns"]) <= set(recorded.time_ns.tolist())
+    assert given.imposed == ("drains",) and given.provenance["imposed"] == ["drains"]
+
+
+def test_boosts_are_the_snapshots_at_their_instants() -> None:
+    bundle = shipped_recording("highatomic_stock")
+    free = replay(bundle)
+    given = imposed(bundle, ready(bundle, free), (BY_NAME["boosts"],)).prepared.demand.events
+    told = given[given["operation"] == at.SET_BOOST]
+    later = [each for each in bundle.snapshots if each.time_ns >= free.demand.first_ns]
+    assert set(told["time_ns"].tolist()) == {each.time_ns for each in later}
+    wanted = [zone.boost for each in later for zone in each.zoneinfo.zones]  # type: ignore[union-attr]
+    assert sorted(told["offset"].tolist()) == sorted(wanted)
+    assert max(wanted) > 0
+
+
+def test_the_true_start_holds_as_many_pages_as_flowed() -> None:
+    """Zones begin with the pages that the start snapshot and the events up to it tell."""
+    bundle = shipped_recording("highatomic_gate3")
+    prepared = ready(bundle, replay(bundle))
+    alone = with_true_start(bundle, prepared).image
+    in_zones = BY_NAME["zone"].put(bundle, prepared)
+    assert np.array_equal(with_true_start(bundle, in_zones).image.free, alone.free)
+    for zone in (each for each in prepared.machine.zones if each.managed):
+        mine = slice(zone.start_pfn, zone.end_pfn)
+        calibrated = int(prepared.image.free[mine].sum())
+        assert abs(int(alone.free[mine].sum()) - calibrated) < 0.02 * zone.managed
+
+
+def test_without_compaction_nothing_is_isolated_or_captured() -> None:
+    bundle = shipped_recording("highatomic_gate3")
+    prepared = ready(bundle, replay(bundle))
+    left = set(without_compaction(prepared).demand.events["operation"].tolist())
+    assert not left & {at.ISOLATE_FREE, at.CAPTURE}
+    assert {at.ISOLATE_FREE} < set(prepared.demand.events["operation"].tolist())
+
+
+def test_imposing_leaves_the_prediction_alone(
+    pressed: tuple[Recording, pm.Validation, Budget],
+) -> None:
+    bundle, validation, _ = pressed
+    again = replay(bundle)
+    assert np.array_equal(again.log, validation.replay.log)
+    assert np.array_equal(again.places, validation.replay.places)
+    assert not np.isin(again.demand.events["operation"], (at.ALLOC_IN_ZONE, at.SET_BOOST)).any()
+
+
+def test_shares_add_up(pressed: tuple[Recording, pm.Validation, Budget]) -> None:
+    _, _, budget = pressed
+    shares = budget.shares
+    assert list(shares["metric"]) == [each for each in METRICS if each in set(shares["metric"])]
+    np.testing.assert_allclose(shares["models"] + shares["missing"], shares["error"])
+    assert set(budget.record) == set(shares["most_by"]) - {""}
+
+
+def test_the_table_fits_a_mail(pressed: tuple[Recording, pm.Validation, Budget]) -> None:
+    _, _, budget = pressed
+    text = budget.to_text()
+    assert text.isascii()
+    assert max(map(len, text.splitlines())) <= 72
+    assert "zone*" in text and "free*" not in text and "no prediction" in text
+
+
+def test_the_figure_hatches_what_is_imposed(
+    pressed: tuple[Recording, pm.Validation, Budget],
+) -> None:
+    _, _, budget = pressed
+    bars = error_budget(budget.errors, budget.recording).data
+    assert len(bars) == budget.errors.dropna(subset="error").groupby(["metric", "scope"]).ngroups
+    for bar in bars:
+        hatched = [bool(shape) for shape in bar.marker.pattern.shape]
+        assert hatched == ["(imposed)" in name for name in bar.y]
+        assert any(hatched) and not all(hatched)
+
+
+def test_what_a_recording_lacks_is_a_row() -> None:
+    budget = pm.validate(shipped_recording("xfree")).budget()
+    assert set(budget.absent) >= {"drains"}
+    assert "not in this recording: no pa:drain_zone" in budget.to_text()
+    assert "drains" not in set(budget.errors["run"])
+
+
+def test_losses_are_met_by_windows() -> None:
+    bundle = with_losses((2.0, 2.4))
+    assert all(not each.unusable for each in loss_windows(bundle))
+    budget = pm.validate(bundle).budget()
+    windows = budget.errors[budget.errors["run"] == "windows"]
+    assert len(windows) and not windows["imposed"].any()
+    assert budget.shares["windows"].notna().any()
+
+
+def test_an_elastic_replay_has_no_budget() -> None:
+    bundle = shipped_recording("highatomic_gate3")
+    prepared = ready(bundle, replay(bundle))
+    given = imposed(bundle, prepared, (BY_NAME["zone"],))
+    with pytest.raises(UsageError, match="only a literal replay"):
+        replay(bundle, assumptions=Assumptions(reclaim="elastic"), imposed=given)
+
+
+def test_zones_of_pages() -> None:
+    machine = replay(shipped_recording("highatomic_gate3")).machine
+    for number, zone in enumerate(machine.zones):
+        if zone.managed:
+            found = zones_of_pages(machine, np.array([zone.start_pfn, zone.end_pfn - 1, -1]))
+            assert found.tolist() == [number, number, -1]
