@@ -1,4 +1,4 @@
-"""Methods of `Recording` and `Replay` whose work is done in rooms that come after theirs.
+"""Methods of `Recording`, `Replay` and `Validation` that files after theirs carry out.
 
 A room imports no later room, yet a user looks for `rec.measure()` at the recording. So the classes
 inherit these methods from here, beside the rooms, and each imports what does its work when it is
@@ -7,7 +7,7 @@ called. Nothing else belongs here.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from pagealloc_model.predicted.replay import Replay
     from pagealloc_model.recording.importing import ImportResult
     from pagealloc_model.recording.trim import TrimResult
+    from pagealloc_model.verdict.budget.budget import Budget
     from pagealloc_model.verdict.choices.placement import Placement
     from pagealloc_model.verdict.comparison import Comparison
+    from pagealloc_model.verdict.validation import Validation
 
 
 class RecordingMethods:
@@ -148,3 +150,17 @@ class ReplayMethods:
         from pagealloc_model.predicted.locks.lock_timing import lock_times
 
         return lock_times(self, model)
+
+
+class ValidationMethods:
+    """What a validation can be asked for besides its table."""
+
+    def budget(self: Any, windows: Sequence[Validation] | None = None) -> Budget:
+        """Return what remains of each error when the recording's own truth is imposed.
+
+        Args:
+            windows: validations of the recording's loss-free windows; None makes them if needed.
+        """
+        from pagealloc_model.verdict.budget.budget import error_budget
+
+        return error_budget(self, windows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.base.sampling import bin_width_ns
 from pagealloc_model.measured.evidence.choice import RuleEvidence, checked, rule_notes
 from pagealloc_model.measured.measured import Measured, measure
+from pagealloc_model.methods import ValidationMethods
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.growth import size_changes
 from pagealloc_model.predicted.predicted_tables import LITERAL
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from pagealloc_model.allocator.from_source.build import KernelBuild
     from pagealloc_model.policy.kernel_rules import KernelRules
     from pagealloc_model.recording.recording import Recording
-    from pagealloc_model.verdict.budget.budget import Budget
     from pagealloc_model.verdict.choices.placement import Placement
 
 IMPOSED = (
@@ -66,7 +66,7 @@ EXACT_COUNTERS = (
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Validation:
+class Validation(ValidationMethods):
     """How far a prediction is from what the machine did.
 
     Attributes:
@@ -93,15 +93,6 @@ class Validation:
     departures: tuple[Departure, ...]
     notes: tuple[str, ...]
     not_modelled: tuple[str, ...]
-
-    def budget(self, windows: Sequence[Validation] | None = None) -> Budget:
-        """Return what remains of each error when the recording's own truth is imposed.
-
-        Arguments and errors are those of `verdict.budget.budget.error_budget`.
-        """
-        from pagealloc_model.verdict.budget.budget import error_budget
-
-        return error_budget(self, windows)
 
     def to_dict(self) -> dict[str, object]:
         """What `pagealloc validate --json` prints."""

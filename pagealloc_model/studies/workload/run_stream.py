@@ -16,7 +16,7 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted import predicted_tables as tables
-from pagealloc_model.predicted.replay import Cancelled, fallback_counts
+from pagealloc_model.predicted.run import Cancelled, fallback_counts
 from pagealloc_model.predicted.transaction_counts import TransactionCounts
 from pagealloc_model.studies.workload.event_stream import EventStream
 from pagealloc_model.studies.workload.run import SAMPLES, STEP_EVENTS, FreeSamples, empty_start
