@@ -11,8 +11,8 @@ ROOTS = ("pagealloc_model", "tests", "benchmarks")
 PACKAGE = "pagealloc_model"
 LAZY_NAMES = "_PLACES"
 """In the package's `__init__`: public names, and the modules that they are loaded from."""
-METHODS = "pagealloc_model.methods"
-"""Methods that later rooms carry out. Who calls one uses that room, not all who have the class."""
+METHOD = "CarriedOut"
+"""Declares a method that another room carries out. Who calls the method uses that room."""
 
 
 class ImportGraph:
@@ -27,11 +27,10 @@ class ImportGraph:
         self.files = {module_name(file.relative_to(checkout)): file for file in files}
         trees = {name: ast.parse(file.read_bytes()) for name, file in self.files.items()}
         self._lazy = _lazy_names(trees[PACKAGE])
-        self._methods = _method_modules(trees[METHODS])
+        self._methods = _method_modules(trees.values())
         self.imports = {
             name: frozenset(self._imported(tree)) - {name, PACKAGE} for name, tree in trees.items()
         }
-        self.imports[METHODS] = frozenset()
 
     def distances(self, changed: Iterable[str]) -> dict[str, int]:
         """Imports between each module and the nearest changed one; those that reach none are left.
@@ -83,12 +82,14 @@ def _lazy_names(package: ast.Module) -> dict[str, str]:
     return {}
 
 
-def _method_modules(tree: ast.Module) -> dict[str, str]:
-    """Modules that the methods of a module's classes import, by the method's name."""
+def _method_modules(trees: Iterable[ast.Module]) -> dict[str, str]:
+    """Modules that carry out methods of classes, by the method's name."""
     return {
-        method.name: node.module
-        for method in ast.walk(tree)
-        if isinstance(method, ast.FunctionDef)
-        for node in method.body
-        if isinstance(node, ast.ImportFrom) and node.module
+        node.targets[0].id: f"{PACKAGE}.{ast.literal_eval(node.value.args[0])}"
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and isinstance(node.value, ast.Call)
+        and getattr(node.value.func, "id", "") == METHOD
     }

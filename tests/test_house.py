@@ -22,8 +22,6 @@ ROOMS = (
     "cli",
 )
 """Rooms of the package, from the ground up: each uses those before it, and none after it."""
-METHODS = "methods"
-"""Beside the rooms: methods of recordings and replays that later rooms carry out."""
 NAMES_AT_THE_TOP = 12
 LINES = 450
 
@@ -43,12 +41,10 @@ def inside(graph: ImportGraph) -> dict[str, list[str]]:
         module: [
             each
             for each in imported
-            if each.startswith("pagealloc_model.")
-            and not module.startswith(f"{each}.")
-            and room_of(each) != METHODS
+            if each.startswith("pagealloc_model.") and not module.startswith(f"{each}.")
         ]
         for module, imported in graph.imports.items()
-        if module.startswith("pagealloc_model.") and room_of(module) != METHODS
+        if module.startswith("pagealloc_model.")
     }
 
 
@@ -56,7 +52,7 @@ def test_the_top_of_the_package_is_its_rooms(checkout: Path) -> None:
     top = {path.stem for path in (checkout / "pagealloc_model").iterdir() if path.suffix == ".py"}
     folders = {file.parent for file in (checkout / "pagealloc_model").glob("*/__init__.py")}
     names = {folder.name for folder in folders} | top - {"__init__"}
-    assert names == {*ROOMS, METHODS}
+    assert names == set(ROOMS)
     assert len(names) <= NAMES_AT_THE_TOP
 
 

@@ -13,13 +13,13 @@ import pandas as pd
 from pagealloc_model.allocator.core.state import State
 from pagealloc_model.allocator.from_source.build import NOT_COVERED, KernelBuild
 from pagealloc_model.base import progress_bar
+from pagealloc_model.base.carried_out import CarriedOut
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.jit import kernel_fingerprint
 from pagealloc_model.base.sampling import bin_edges
 from pagealloc_model.base.version import __version__
 from pagealloc_model.base.working_arrays import parts
 from pagealloc_model.measured.evidence.choice import RuleEvidence, choose_rules
-from pagealloc_model.methods import ReplayMethods
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted import elastic_tables
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Replay(ReplayMethods):
+class Replay:
     """What the model predicts for one policy; tables are DataFrames, made on first use.
 
     Attributes:
@@ -76,6 +76,9 @@ class Replay(ReplayMethods):
         imposed: decisions of the kernel that were taken from the recording; if any, this is no
             prediction.
     """
+
+    compare = CarriedOut("verdict.comparison", "compare")
+    lock_times = CarriedOut("predicted.locks.lock_timing", "lock_times")
 
     name: str
     machine: Machine

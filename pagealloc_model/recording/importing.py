@@ -52,7 +52,7 @@ class ImportResult:
 
 def import_recording(
     source: str | Path,
-    destination: Path,
+    destination: str | Path,
     *,
     compress: bool = True,
     progress: Report | None = None,
@@ -75,6 +75,7 @@ def import_recording(
         UsageError: the destination exists or cannot be written.
     """
     recording = open_recording(source)
+    destination = Path(destination)
     if destination.exists():
         raise UsageError(f"{destination} exists; give a new name with -o")
     alone = destination.suffix == _STORE_SUFFIX

@@ -11,10 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pagealloc_model.base.carried_out import CarriedOut
 from pagealloc_model.base.compressed import first_bytes
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.progress_bar import Report, progress
-from pagealloc_model.methods import RecordingMethods
 from pagealloc_model.recording.lock_profile import PROFILE_FILE, LockProfile, read_lock_profile
 from pagealloc_model.recording.proc.kallsyms import KernelSymbols, read_kallsyms
 from pagealloc_model.recording.proc.kpageflags import read_kpageflags
@@ -49,7 +49,7 @@ _WITHOUT_FILE = {
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Recording(RecordingMethods):
+class Recording:
     """A recording; what is costly to read is read on first use and kept.
 
     Attributes:
@@ -60,6 +60,11 @@ class Recording(RecordingMethods):
         snapshots: the machine's state files in time order, parsed at access.
         ignored: entries of the snapshot directory that are not snapshots.
     """
+
+    measure = CarriedOut("measured.measured", "measure")
+    judge_choices = CarriedOut("verdict.choices.placement", "judge_placement")
+    trim = CarriedOut("recording.trim", "trim_recording", of="path")
+    to_columns = CarriedOut("recording.importing", "import_recording", of="path")
 
     path: Path
     name: str

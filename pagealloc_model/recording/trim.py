@@ -58,7 +58,7 @@ class TrimResult:
 
 def trim_recording(
     source: Path,
-    destination: Path,
+    destination: str | Path,
     *,
     start_s: float | None = None,
     seconds: float | None = None,
@@ -87,6 +87,7 @@ def trim_recording(
         UsageError: the window is impossible or empty, or the destination exists.
         RecordingError: the source is damaged, or holds neither perf.data nor its columnar form.
     """
+    destination = Path(destination)
     _check_arguments(destination, start_s, seconds, events)
     recording = open_recording(source)
     is_columnar = is_store(recording.event_file)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from pagealloc_model.base import progress_bar
+from pagealloc_model.base.carried_out import CarriedOut
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.base.sampling import bin_width_ns
 from pagealloc_model.measured.evidence.choice import RuleEvidence, checked, rule_notes
 from pagealloc_model.measured.measured import Measured, measure
-from pagealloc_model.methods import ValidationMethods
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.growth import size_changes
 from pagealloc_model.predicted.predicted_tables import LITERAL
@@ -66,7 +66,7 @@ EXACT_COUNTERS = (
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Validation(ValidationMethods):
+class Validation:
     """How far a prediction is from what the machine did.
 
     Attributes:
@@ -82,6 +82,8 @@ class Validation(ValidationMethods):
         notes: what limits the comparison, and what was imposed.
         not_modelled: what the model leaves out.
     """
+
+    budget = CarriedOut("verdict.budget.budget", "error_budget")
 
     recording: Recording
     replay: Replay
