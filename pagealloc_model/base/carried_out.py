@@ -13,7 +13,7 @@ class CarriedOut:
     """A method that is a function elsewhere in the package, imported when it is first asked for.
 
     A room imports no later room, yet a user looks for `rec.measure()` at the recording. So the
-    class says by name where the function is: `measure = CarriedOut("measured.measured", "measure")`.
+    class says by name where the function is, as in `CarriedOut("measured.measured", "measure")`.
     The function's first argument is the object; the others, and its docstring, are the method's.
     """
 

@@ -47,8 +47,6 @@ def true_start(
     free[first != rec.NOTHING] = False
     free[first == rec.REMOVE] = True
     types = _block_types(machine, moves, other_types)
-    of_block = np.repeat(types, 1 << machine.pageblock_order)[: len(words)]
-    taken_since = ((words & flags.BUDDY) != 0) & ~free & (of_block == at.MOVABLE)
     heads = _first_moves(moves, first)
     live = heads[heads["operation"] == rec.PUSH]
     listed = _listed(machine, heads)
@@ -58,6 +56,8 @@ def true_start(
         on_lists = np.bincount(listed["zone"], weights=sizes, minlength=len(machine.zones))
         known = first == rec.REMOVE
         lines = drop_uncounted(machine, counts, on_lists.astype(np.int64), known, free, types)
+    of_block = np.repeat(types, 1 << machine.pageblock_order)[: len(words)]
+    taken_since = ((words & flags.BUDDY) != 0) & ~free & (of_block == at.MOVABLE)
     return StartImage(
         free=free,
         movable=(((words & MIGRATABLE) != 0) | taken_since) & ~free,
