@@ -40,7 +40,8 @@ def main() -> None:
     for name in options.recordings:
         recording = open_recording(name)
         print(f"{name}, rules {build.rules.name}, code {build.name}")
-        model = replay(recording, rules=build.rules)
+        plain = Assumptions(plain_demand=True)
+        model = replay(recording, rules=build.rules, assumptions=plain)
         print(f"  {agreement_text(model, replay(recording, build, rules=build.rules))}")
         print(f"  {speeds(recording, build)}\n")
         errors = validate(recording, rules=build.rules).errors

@@ -87,9 +87,9 @@ class Assumptions:
         free_high_batch: the CPU's data-cache slice exceeds 3 batches (FREE_HIGH_BATCH, S4.6).
         counters: what watermark tests read: "exact" counts, or counts that are "lagged" by what
             each CPU has not passed on yet (S1.10).
-        compaction: how pages that recorded compaction took leave the free lists: "isolated" as
-            compaction takes them (S10.4), or by "requests" like any other, the only way that a
-            kernel build has.
+        plain_demand: pages that recorded compaction took are asked for like any others, and what
+            interrupts a folio batch finds its lists free (S4.10, S10.4): the demand that a kernel
+            build always has, since its shim knows neither.
         elastic: what reclaim and compaction find and cost, in an elastic replay.
     """
 
@@ -100,7 +100,7 @@ class Assumptions:
     start: str = "recorded"
     free_high_batch: bool = True
     counters: str = "exact"
-    compaction: str = "isolated"
+    plain_demand: bool = False
     elastic: ElasticAssumptions = field(default_factory=ElasticAssumptions)
 
     def __post_init__(self) -> None:
@@ -113,11 +113,6 @@ class Assumptions:
         if self.counters not in ("exact", "lagged"):
             raise PolicyError(
                 f"assumptions: counters={self.counters!r} is not known; use 'exact' or 'lagged'"
-            )
-        if self.compaction not in ("isolated", "requests"):
-            raise PolicyError(
-                f"assumptions: compaction={self.compaction!r} is not known; "
-                "use 'isolated' or 'requests'"
             )
         if self.start not in ("recorded", "empty"):
             raise PolicyError(

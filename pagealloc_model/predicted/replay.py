@@ -262,7 +262,7 @@ def replay(
             raise UsageError("only a literal replay by the model can have decisions imposed")
         prepared = imposed.prepared
     demand = prepared.demand
-    if build is not None or assumptions.compaction == "requests":
+    if build is not None or assumptions.plain_demand:
         demand = replace(demand, events=as_requests(demand.events, prepared.machine))
     is_elastic = assumptions.reclaim == "elastic"
     effective = effective_policy(recording, asked, elastic=is_elastic)

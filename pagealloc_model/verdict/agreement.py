@@ -91,7 +91,7 @@ def patch_and_policy_text(
         kernel = replay(recording, build, rules=build.rules)
     except UsageError as error:
         return f"skipped: {error}"
-    assumptions = Assumptions(compaction="requests")
+    assumptions = Assumptions(plain_demand=True)
     model = replay(recording, policy, rules=build.rules, assumptions=assumptions)
     said = [("code:   ", build.name), ("model:  ", f"{policy}, rules {build.rules.spelled()}")]
     lines = [paragraph(text, label=label) for label, text in said]

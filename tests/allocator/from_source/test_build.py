@@ -30,6 +30,9 @@ ORDER_GATE = """\
 
 TABLES = ("free_pages", "pageblocks", "pcp", "lock", "transactions", "fallbacks", "outcomes")
 
+PLAIN = pm.Assumptions(plain_demand=True)
+"""Demand as a kernel build has it."""
+
 
 def assert_same(model: Replay, kernel: Replay) -> None:
     """Same places, transactions, tables and divergences."""
@@ -50,7 +53,7 @@ def test_a_recording_goes_through_the_kernel_s_code_as_through_the_model(
 ) -> None:
     build = pm.KernelBuild(kernel_source("6.12").path)
     kernel = pm.replay(highatomic, build, rules="6.12")
-    assert_same(pm.replay(highatomic, rules="6.12"), kernel)
+    assert_same(pm.replay(highatomic, rules="6.12", assumptions=PLAIN), kernel)
     assert (kernel.log[:, 0] == at.SITE_RESERVE).any(), "the recording is about the reserve"
     assert kernel.kernel.startswith("6.12.")
     assert kernel.provenance["kernel_source"] == kernel.kernel
@@ -70,7 +73,8 @@ def test_a_patched_source_is_the_policy_of_the_same_name(
         "	max_managed = ALIGN((zone_managed_pages(zone) / 100), pageblock_nr_pages);\n"
         "	if (order <= PAGE_ALLOC_COSTLY_ORDER)\n		return;\n",
     )
-    gate = pm.replay(highatomic, pm.Policy(highatomic_gate_order=3), rules="6.12")
+    policy = pm.Policy(highatomic_gate_order=3)
+    gate = pm.replay(highatomic, policy, rules="6.12", assumptions=PLAIN)
     kernel = pm.replay(highatomic, pm.KernelBuild(tree.path), rules="6.12")
     assert_same(gate, kernel)
     stock = pm.replay(highatomic, pm.KernelBuild(kernel_source("6.12").path), rules="6.12")
@@ -102,7 +106,8 @@ def test_settings_of_the_kernel_reach_it(
     policy = pm.Policy(pcp_batch=15, pcp_high_min=60, pcp_high_max=240, costly_order=2)
     build = pm.KernelBuild(kernel_source("6.12").path, policy)
     assert_same(
-        pm.replay(highatomic, policy, rules="6.12"), pm.replay(highatomic, build, rules="6.12")
+        pm.replay(highatomic, policy, rules="6.12", assumptions=PLAIN),
+        pm.replay(highatomic, build, rules="6.12"),
     )
 
 
