@@ -365,7 +365,7 @@ def random_options(rng: random.Random, rules: str, policy: OraclePolicy) -> Elas
         proactiveness=rng.choice((20, 80, 0)),
         assists=policy.defrag_mode if rng.random() < 0.7 else not policy.defrag_mode,
         block_watermarks=policy.defrag_mode if rng.random() < 0.7 else not policy.defrag_mode,
+        **{each.name: rng.random() < 0.2 for each in fields(ElasticOptions) if each.metadata},
         thp_bits=rng.choice((None, None, int(Bits.DIRECT_RECLAIM | Bits.NORETRY), 0)),
         rules=COMPACTION_RULES[rules],
-        **{each.name: rng.random() < 0.2 for each in fields(ElasticOptions) if each.metadata},
     )
