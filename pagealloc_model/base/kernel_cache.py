@@ -93,7 +93,11 @@ class EntryCache(NullCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return what was compiled for these types, None if nothing was."""
-        return self._open().load_overload(sig, target_context)
+        try:
+            return self._open().load_overload(sig, target_context)
+        except ModuleNotFoundError:
+            # A hook's module may be gone, or never was one: then it is compiled once more.
+            return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep what was compiled."""
