@@ -99,7 +99,7 @@ FAULTS_6_1 = (
         "isolated blocks change no drain",
         "pcp",
         " or m.st[zone_at(zone) + at.ZONE_HAS_ISOLATED]",
-        (),
+        "",
     ),
     fault(
         "drains do not double",

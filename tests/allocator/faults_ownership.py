@@ -80,7 +80,7 @@ FAULTS_OWNERSHIP = (
         "lists merge pages of blocks given up",
         "owned_lists",
         "        and owner_of(m, pfn >> m.st[at.PAGEBLOCK_ORDER]) == cpu\n",
-        (),
+        "",
     ),
     _fault(
         "merged pairs go in front",
