@@ -25,7 +25,6 @@ from pagealloc_model.allocator.core.fallback_search import choose_steal
 from pagealloc_model.allocator.core.offsets import node_zonelist, pcp_at, zone_at
 from pagealloc_model.allocator.core.pcp import order_to_pindex
 from pagealloc_model.allocator.core.watermark import (
-    boost_watermark,
     pages_above_mark,
     wmark_pages,
     zone_watermark_fast,
@@ -89,13 +88,6 @@ def moved_free_pages(m: at.MachineArrays, j: Judged, number: int) -> int:
     if operation == rec.PUSH and int(m.pages[int(j.steps[number]["pfn"])]["where"]) != at.ON_PCP:
         return size
     return 0
-
-
-@inner
-def note_boosts(m: at.MachineArrays, zone: int, tried: int) -> None:
-    """No kernel function: raise the boost for each block that the kernel looked into (S6.3)."""
-    for _ in range(tried):
-        boost_watermark(m, zone)
 
 
 @inner
