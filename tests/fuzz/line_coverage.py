@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import pagealloc_model
+import pagealloc_model.recording.trace
+from pagealloc_model.base import compressed
 
-_PACKAGE = Path(pagealloc_model.__file__).parent
-_TRACED = (f"{_PACKAGE}/trace/", f"{_PACKAGE}/compressed.py")
+_TRACED = (*pagealloc_model.recording.trace.__path__, compressed.__file__)
 
 
 class LineCoverage:
