@@ -159,14 +159,14 @@ class Buddy:
         if order >= self.blocks.order:
             self.blocks.note_free_buddy(pfn, order)
 
-    def free_one_page(self, pfn: int, order: int) -> None:
+    def free_one_page(self, pfn: int, order: int, *, to_tail: bool = False) -> None:
         """free_one_page(): free past the per-CPU lists (S5.4).
 
-        It goes block by block, each with its own type.
+        It goes block by block, each with its own type. It may have to queue last.
         """
         piece = min(order, self.blocks.order)
         for start in range(pfn, pfn + (1 << order), 1 << piece):
-            self.free(start, piece, self.blocks.type_of(start))
+            self.free(start, piece, self.blocks.type_of(start), to_tail=to_tail)
         self.events.hold("direct_free", "", 1)
 
     def move_to_free_list(self, pfn: int, migratetype: int) -> None:

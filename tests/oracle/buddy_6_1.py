@@ -59,12 +59,12 @@ class LooseBuddy(Buddy):
             self.cached_types.note(pfn, migratetype)
         return pfn
 
-    def free_one_page(self, pfn: int, order: int) -> None:
+    def free_one_page(self, pfn: int, order: int, *, to_tail: bool = False) -> None:
         """free_one_page(): free past the per-CPU lists, in one piece (S5.4).
 
-        The type is that of the first block.
+        The type is that of the first block. It may have to queue last.
         """
-        self.free(pfn, order, self.blocks.type_of(pfn))
+        self.free(pfn, order, self.blocks.type_of(pfn), to_tail=to_tail)
         self.events.hold("direct_free", "", 1)
 
     def prep_move_freepages_block(self, pfn: int) -> range:

@@ -69,10 +69,11 @@ class ZoneWalk:
         most likely in the zone that lacks least. That one is tried first, of equals the preferred;
         then all as ever.
         """
-        if not zonelist:
+        servers = [zone for zone in zonelist if request.may_be_served_by(zone.index)]
+        if not servers:
             return None
         attempt = attempt.ignoring_watermarks()
-        nearest = max(zonelist, key=lambda zone: zone.margin(request, attempt))
+        nearest = max(servers, key=lambda zone: zone.margin(request, attempt))
         pfn = self._take(nearest, request, attempt)
         return self.get_page(request, attempt, zonelist) if pfn is None else pfn
 
@@ -82,6 +83,8 @@ class ZoneWalk:
         """Part of get_page_from_freelist(): go over the zonelist once."""
         skipped_busy = False
         for zone in zonelist:
+            if not request.may_be_served_by(zone.index):
+                continue
             stays_local = attempt.nofragment and not self.keeps_nofragment
             if stays_local and zone.node != zonelist[0].node:
                 return Sweep(would_leave_node=True, skipped_busy=skipped_busy)
