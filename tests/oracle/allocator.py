@@ -126,8 +126,12 @@ class Allocator(OracleState):
             kswapd.note_free()
 
     def tick(self, cpu: int) -> None:
-        """refresh_cpu_vm_stats(): run the CPU's vmstat worker (S4.8)."""
+        """refresh_cpu_vm_stats(): run the CPU's vmstat worker (S4.8).
+
+        It is a task: a folio batch of the CPU has let go of its lock before (T10.5).
+        """
         self._this_cpu.number = cpu
+        self._list_locks.end_run(cpu)
         for zone in self.zones:
             zone.tick(cpu)
 
@@ -247,7 +251,8 @@ class Allocator(OracleState):
             attempt = attempt.may_fragment()
             pfn = get_page(request, attempt, zonelist)
         if pfn is None and recorded_success and not attempt.no_watermarks:
-            pfn = self._walk.force_page(request, attempt, zonelist)
+            imposed = None if request.only_zone is None else self.zones[request.only_zone]
+            pfn = self._walk.force_page(request, attempt, zonelist, imposed)
             self.forced += pfn is not None
         return pfn
 
@@ -268,10 +273,9 @@ class Allocator(OracleState):
         Then the kernel found its page. It was at its mark when reclaim began, however much is
         missing here (S10.4).
         """
-        servers = [zone for zone in zonelist if request.may_be_served_by(zone.index)]
-        if not request.reclaim or not servers:
+        if not request.reclaim or not zonelist:
             return False
-        nearest = max(servers, key=lambda zone: zone.margin(request, attempt))
+        nearest = max(zonelist, key=lambda zone: zone.margin(request, attempt))
         before = self._reclaim_margins.get(request.reclaim, 0)
         has_more = nearest.margin(request, attempt) > before
         return has_more and nearest.has_buddy(request, attempt)

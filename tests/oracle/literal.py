@@ -21,7 +21,7 @@ class Oracle(Allocator):
     Attributes:
         recorded_failures: requests that the recording saw fail.
         hidden: requests that no event shows.
-        orphan_frees: pages that the recording freed and that are not in use here.
+        orphan_frees: frees of pages that are not in use here.
     """
 
     def __init__(
@@ -80,10 +80,10 @@ class Oracle(Allocator):
         if request.reclaim:
             self._make_room(request, zonelist)
 
-    def free_nothing(self, cpu: int, order: int, *, batched: bool = False) -> None:
+    def free_nothing(self, cpu: int, *, batched: bool = False) -> None:
         """No kernel function: take up a free of pages that are not in use here (T10.2)."""
         self._list_locks.begin(cpu, batched=batched)
-        self.orphan_frees += 1 << order
+        self.orphan_frees += 1
 
     def isolate(self, cpu: int, zone: int, orders: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
         """fast_isolate_freepages(): let a scan of recorded compaction take free pages (S10.4).
@@ -142,12 +142,17 @@ class Oracle(Allocator):
         margins = [zone.margin(request, attempt) for zone in self._zonelist(request)]
         self._reclaim_margins[number] = min(0, max(margins, default=0))
 
-    def start_kswapd(self, node: int, highest_zone: int) -> None:
-        """No kernel function: begin a recorded run, for zones up to a type (S10.2)."""
+    def start_kswapd(self, node: int, highest_zone: int, cpu: int = 0) -> None:
+        """No kernel function: begin a recorded run, for zones up to a type (S10.2).
+
+        It begins on a CPU, whose folio batch is over.
+        """
+        self._list_locks.end_run(cpu)
         self.kswapd[node].start(highest_zone)
 
-    def stop_kswapd(self, node: int) -> None:
-        """No kernel function: end a recorded run."""
+    def stop_kswapd(self, node: int, cpu: int = 0) -> None:
+        """No kernel function: end a recorded run, on a CPU."""
+        self._list_locks.end_run(cpu)
         self.kswapd[node].stop()
 
     def set_pcp_high(self, zone: int, cpu: int, high: int) -> None:
@@ -159,8 +164,9 @@ class Oracle(Allocator):
         pcp = self.zones[zone].pcp[cpu]
         pcp.high = clamp(high, pcp.high_min, pcp.high_max)
 
-    def set_boost(self, zone: int, pages: int) -> None:
-        """No kernel function: set a zone's boost to what a recording found (S1.7)."""
+    def set_boost(self, zone: int, pages: int, cpu: int = 0) -> None:
+        """No kernel function: set a zone's boost to what a task on a CPU found (S1.7)."""
+        self._list_locks.end_run(cpu)
         self.zones[zone].watermarks.boost = pages
 
     def drain_zone(self, zone: int, cpu: int, by: int) -> None:

@@ -130,7 +130,12 @@ class Scenario:
     def started(self) -> Oracle:
         """An oracle with every page placed: blocks of random types, freed in random parts."""
         oracle = Oracle(self.machine, self.rules, self.policy, self.assumptions)
-        late = {each.pfn >> self.machine.pageblock_order for each in self.late}
+        block = self.machine.pages_per_block
+        late = {
+            pfn // block
+            for each in self.late
+            for pfn in range(each.pfn, each.pfn + (1 << each.order), block)
+        }
         rng = random.Random(self.seed)
         lay_out(oracle, self.block_types, rng, self.free_block_share, left_out=late)
         for cpu in range(self.machine.nr_cpus):
@@ -211,7 +216,7 @@ class Scenario:
         return KswapdStart(node, rng.randrange(self.machine.zone_types))
 
     def _next_in_zone(self, rng: random.Random, request: dict[str, int]) -> Replayed:
-        zone = rng.randrange(len(self.machine.zones))
+        zone = rng.choice(self._populated)
         only_zone = zone if rng.random() < self.only_zone_share else None
         is_hidden = rng.random() < 0.2
         if is_hidden:
@@ -221,7 +226,7 @@ class Scenario:
     def _next_imposed(self, rng: random.Random, late: list[Grow], cpu: int) -> Step:
         if late and rng.random() < 0.3:
             return late.pop(0)
-        zone = rng.choice([index for index, each in enumerate(self.machine.zones) if each.managed])
+        zone = rng.choice(self._populated)
         kind = rng.random()
         if kind < 0.2:
             return SetBoost(zone, rng.choice(BOOSTS))
@@ -232,6 +237,10 @@ class Scenario:
         if kind < 0.6:
             return Tick(cpu, is_recorded=True)
         return Failed(**self._next_request(rng, cpu), reclaimed=rng.choice((0, 1, 2)))
+
+    @property
+    def _populated(self) -> list[int]:
+        return [index for index, each in enumerate(self.machine.zones) if each.managed]
 
     def _next_of_compaction(self, rng: random.Random, cpu: int) -> Isolate | Capture:
         zone = rng.randrange(len(self.machine.zones))

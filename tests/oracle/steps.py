@@ -250,7 +250,7 @@ def take_step(oracle: Oracle, step: Step) -> Live:
             for pfn, _ in reversed(step.pages):
                 oracle.free(step.cpu, pfn, 0, batched=step.batched)
         case FreeNothing():
-            oracle.free_nothing(step.cpu, step.order, batched=step.batched)
+            oracle.free_nothing(step.cpu, batched=step.batched)
         case Tick():
             oracle.tick(step.cpu)
         case DrainAll():

@@ -86,13 +86,15 @@ class Zone:
     def may_take(self, request: Request, attempt: Attempt) -> bool:
         """Part of get_page_from_freelist(): return whether the marks allow a page (S3.1).
 
-        BELOW_HIGH is noted.
+        BELOW_HIGH is noted, also where the recording has another zone serve.
         """
         order, highest_zone = request.order, request.highest_zone
         if self.rules.pcp_tunes_itself and not self.flags.below_high:
             self.note_below_high(request, attempt)
             if not self.flags.below_high:
-                return True
+                return request.may_be_served_by(self.index)
+        if not request.may_be_served_by(self.index):
+            return False
         if self.watermarks.zone_watermark_fast(order, attempt.mark, highest_zone, attempt):
             return True
         return attempt.no_watermarks
@@ -156,7 +158,7 @@ class Zone:
         """__free_pages_core(): take memory in, at list tails (S5.5)."""
         grown = replace(self.spec, managed=self.spec.managed + (1 << order))
         self.spec = self.buddy.zone = self.watermarks.zone = grown
-        self.buddy.free_one_page(pfn, order, to_tail=True)
+        self.buddy.take_in(pfn, order)
 
     def tick(self, cpu: int) -> None:
         """Part of refresh_cpu_vm_stats(): visit the zone with the vmstat worker (S4.8).

@@ -62,18 +62,20 @@ class ZoneWalk:
             else:
                 return None
 
-    def force_page(self, request: Request, attempt: Attempt, zonelist: list[Zone]) -> int | None:
+    def force_page(
+        self, request: Request, attempt: Attempt, zonelist: list[Zone], imposed: Zone | None
+    ) -> int | None:
         """No kernel function: take a page whatever the watermarks say.
 
         The request succeeded in the recording. There reclaim had made room that is missing here:
         most likely in the zone that lacks least. That one is tried first, of equals the preferred;
-        then all as ever.
+        then all as ever. An imposed zone is tried first whether or not the list has it: a request
+        may ask for another node than its CPU's, which no event tells.
         """
-        servers = [zone for zone in zonelist if request.may_be_served_by(zone.index)]
-        if not servers:
+        if not zonelist and imposed is None:
             return None
         attempt = attempt.ignoring_watermarks()
-        nearest = max(servers, key=lambda zone: zone.margin(request, attempt))
+        nearest = imposed or max(zonelist, key=lambda zone: zone.margin(request, attempt))
         pfn = self._take(nearest, request, attempt)
         return self.get_page(request, attempt, zonelist) if pfn is None else pfn
 
@@ -83,8 +85,6 @@ class ZoneWalk:
         """Part of get_page_from_freelist(): go over the zonelist once."""
         skipped_busy = False
         for zone in zonelist:
-            if not request.may_be_served_by(zone.index):
-                continue
             stays_local = attempt.nofragment and not self.keeps_nofragment
             if stays_local and zone.node != zonelist[0].node:
                 return Sweep(would_leave_node=True, skipped_busy=skipped_busy)
