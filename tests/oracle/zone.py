@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.oracle.allocated import AllocatedPages
 from tests.oracle.buddy import Buddy
@@ -86,16 +86,28 @@ class Zone:
     def may_take(self, request: Request, attempt: Attempt) -> bool:
         """Part of get_page_from_freelist(): return whether the marks allow a page (S3.1).
 
-        BELOW_HIGH is noted.
+        BELOW_HIGH is noted, also where the recording has another zone serve.
         """
         order, highest_zone = request.order, request.highest_zone
         if self.rules.pcp_tunes_itself and not self.flags.below_high:
-            if self.watermarks.zone_watermark_fast(order, Mark.HIGH, highest_zone, attempt):
-                return True
-            self.flags.below_high = True
+            self.note_below_high(request, attempt)
+            if not self.flags.below_high:
+                return request.may_be_served_by(self.index)
+        if not request.may_be_served_by(self.index):
+            return False
         if self.watermarks.zone_watermark_fast(order, attempt.mark, highest_zone, attempt):
             return True
         return attempt.no_watermarks
+
+    def note_below_high(self, request: Request, attempt: Attempt) -> None:
+        """Part of get_page_from_freelist(): set BELOW_HIGH where a request fails that mark (S3.1).
+
+        Kernels with fixed limits of per-CPU lists have no use for the flag.
+        """
+        order, highest_zone = request.order, request.highest_zone
+        if self.rules.pcp_tunes_itself and not self.flags.below_high:
+            holds = self.watermarks.zone_watermark_fast(order, Mark.HIGH, highest_zone, attempt)
+            self.flags.below_high = not holds
 
     def margin(self, request: Request, attempt: Attempt) -> int:
         """No kernel function: return the pages to spare at the MIN mark for a request.
@@ -141,6 +153,12 @@ class Zone:
         if migratetype >= PCP_TYPES:
             migratetype = Migratetype.MOVABLE
         self._free_frozen_page_commit(cpu, pfn, order, migratetype, batched=batched)
+
+    def grow(self, pfn: int, order: int) -> None:
+        """__free_pages_core(): take memory in, at list tails (S5.5)."""
+        grown = replace(self.spec, managed=self.spec.managed + (1 << order))
+        self.spec = self.buddy.zone = self.watermarks.zone = grown
+        self.buddy.take_in(pfn, order)
 
     def tick(self, cpu: int) -> None:
         """Part of refresh_cpu_vm_stats(): visit the zone with the vmstat worker (S4.8).

@@ -62,17 +62,20 @@ class ZoneWalk:
             else:
                 return None
 
-    def force_page(self, request: Request, attempt: Attempt, zonelist: list[Zone]) -> int | None:
+    def force_page(
+        self, request: Request, attempt: Attempt, zonelist: list[Zone], imposed: Zone | None
+    ) -> int | None:
         """No kernel function: take a page whatever the watermarks say.
 
         The request succeeded in the recording. There reclaim had made room that is missing here:
         most likely in the zone that lacks least. That one is tried first, of equals the preferred;
-        then all as ever.
+        then all as ever. An imposed zone is tried first whether or not the list has it: a request
+        may ask for another node than its CPU's, which no event tells.
         """
-        if not zonelist:
+        if not zonelist and imposed is None:
             return None
         attempt = attempt.ignoring_watermarks()
-        nearest = max(zonelist, key=lambda zone: zone.margin(request, attempt))
+        nearest = imposed or max(zonelist, key=lambda zone: zone.margin(request, attempt))
         pfn = self._take(nearest, request, attempt)
         return self.get_page(request, attempt, zonelist) if pfn is None else pfn
 
