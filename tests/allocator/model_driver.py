@@ -20,6 +20,7 @@ from tests.oracle.events import Event, Work
 from tests.oracle.start_state import live_objects
 from tests.oracle.steps import (
     Alloc,
+    BeginRequest,
     Capture,
     DrainAll,
     DrainZone,
@@ -28,6 +29,7 @@ from tests.oracle.steps import (
     FreeNothing,
     FreeSingly,
     Grow,
+    HoldDrained,
     Isolate,
     KillCpu,
     KswapdStart,
@@ -207,6 +209,10 @@ class ModelDriver:
                 given = self._alloc(step)
             case Failed():
                 self._fail(step)
+            case BeginRequest():
+                self._advance(operation=at.BEGIN_REQUEST, object=-1, **_request(step))
+            case HoldDrained():
+                self._advance(operation=at.HOLD_DRAINED, object=-1, cpu=step.cpu)
             case Isolate():
                 given = self._isolate(step)
             case Capture():
@@ -401,13 +407,14 @@ class ModelDriver:
         np.add.at(self.acquisitions, (holds[:, 2], cpus, holds[:, 0]), 1)
 
 
-def _request(step: Alloc | Replayed | Failed) -> dict[str, int]:
+def _request(step: Alloc | Replayed | Failed | BeginRequest) -> dict[str, int]:
+    reclaimed = 0 if isinstance(step, BeginRequest) else step.reclaimed
     return {
         "cpu": step.cpu,
         "order": step.order,
         "migratetype": step.migratetype,
         "zone": step.highest_zone,
-        "bits": int(step.bits) | step.reclaimed << at.RECLAIM_SHIFT,
+        "bits": int(step.bits) | reclaimed << at.RECLAIM_SHIFT,
     }
 
 

@@ -36,11 +36,11 @@ from tests.allocator.agreement import assert_agreement
 from tests.allocator.elastic_agreement import assert_elastic_agreement
 from tests.oracle.elastic_scenarios import random_elastic_scenario
 from tests.oracle.imposed_scenarios import random_imposed_scenario
+from tests.oracle.interrupted_scenarios import random_interrupted_scenario
 from tests.oracle.node_scenarios import random_node_scenario
 from tests.oracle.ownership_scenarios import random_ownership_scenario
 from tests.oracle.random_scenarios import (
     random_compaction_scenario,
-    random_interrupted_scenario,
     random_scenario,
 )
 

@@ -82,8 +82,35 @@ class Oracle(Allocator):
 
     def free_nothing(self, cpu: int, *, batched: bool = False) -> None:
         """No kernel function: take up a free of pages that are not in use here (T10.2)."""
+        self._this_cpu.number = cpu
         self._list_locks.begin(cpu, batched=batched)
+        self._list_locks.begin_free()
         self.orphan_frees += 1
+
+    def begin_request(
+        self, cpu: int, order: int, migratetype: int, highest_zone: int, bits: int
+    ) -> None:
+        """No kernel function: let interrupts come into a request's refill, if it has one (S4.10).
+
+        It refills now; the request itself comes later. Arguments are those of `alloc`.
+        """
+        request = self._request(cpu, order, migratetype, highest_zone, bits, 0)
+        if self.policy.ownership is not None:
+            return
+        zonelist = self._zonelist(request)
+        avoids_fragmenting = self._avoids_fragmenting(zonelist)
+        attempt = fast_attempt(request, avoids_fragmenting=avoids_fragmenting)
+        self._walk.begin_request(request, attempt, zonelist)
+
+    def hold_drained(self, cpu: int) -> None:
+        """No kernel function: let interrupts come into the drain of a CPU's last free (S4.10).
+
+        It may have drained nothing; then they find no list locked.
+        """
+        self._this_cpu.number = cpu
+        self._list_locks.begin(cpu)
+        if self.policy.ownership is None:
+            self._list_locks.keep_drained()
 
     def isolate(self, cpu: int, zone: int, orders: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
         """fast_isolate_freepages(): let a scan of recorded compaction take free pages (S10.4).

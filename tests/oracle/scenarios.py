@@ -12,6 +12,7 @@ from tests.oracle.rules import OracleAssumptions
 from tests.oracle.start_state import BLOCK_TYPES, lay_out, live_objects
 from tests.oracle.steps import (
     Alloc,
+    BeginRequest,
     Capture,
     DrainAll,
     DrainZone,
@@ -20,6 +21,7 @@ from tests.oracle.steps import (
     FreeNothing,
     FreeSingly,
     Grow,
+    HoldDrained,
     Isolate,
     KillCpu,
     KswapdStart,
@@ -95,7 +97,9 @@ class Scenario:
         free_block_share: share of the start state's blocks that are wholly free, beside others.
         kill_share: probability that a step takes a CPU offline.
         batch_share: probability that a free is one of a folio batch.
-        interrupt_share: probability that a request or another free interrupts a folio batch.
+        interrupt_share: probability that a request or another free is an interrupt's, which
+            comes into a folio batch, a refill or a drain, if there is one.
+        hold_share: probability that a step lets interrupts come into a refill or a drain.
         migratetypes: types to draw requests from.
         compaction_share: probability that a step is recorded compaction's.
         stray_share: probability that a step runs on any CPU, not on the busy one.
@@ -120,6 +124,7 @@ class Scenario:
     kill_share: float = 0.0
     batch_share: float = 0.0
     interrupt_share: float = 0.0
+    hold_share: float = 0.0
     migratetypes: tuple[int, ...] = (0, 1, 2)
     stray_share: float = 0.2
     compaction_share: float = 0.0
@@ -185,6 +190,9 @@ class Scenario:
             return self._next_kill(rng, cpu)
         if self.compaction_share and rng.random() < self.compaction_share:
             return self._next_of_compaction(rng, cpu)
+        if self.hold_share and rng.random() < self.hold_share:
+            drained = rng.random() < 0.5
+            return HoldDrained(cpu) if drained else BeginRequest(**self._next_request(rng, cpu))
         if self.imposed_share and rng.random() < self.imposed_share:
             return self._next_imposed(rng, late, cpu)
         if rng.random() < pressure or not live:

@@ -50,6 +50,24 @@ class Failed:
 
 
 @dataclass(frozen=True)
+class BeginRequest:
+    """Interrupts come into a request's refill; arguments as of `Oracle.begin_request`."""
+
+    cpu: int
+    order: int
+    migratetype: int
+    highest_zone: int
+    bits: int
+
+
+@dataclass(frozen=True)
+class HoldDrained:
+    """Interrupts come into the drain of a CPU's last free."""
+
+    cpu: int
+
+
+@dataclass(frozen=True)
 class Isolate:
     """Recorded compaction takes free pages; arguments as of `Oracle.isolate`."""
 
@@ -192,6 +210,8 @@ Step = (
     Alloc
     | Replayed
     | Failed
+    | BeginRequest
+    | HoldDrained
     | Isolate
     | Capture
     | Free
@@ -234,6 +254,10 @@ def take_step(oracle: Oracle, step: Step) -> Live:
             return oracle.alloc_as_recorded(**request)
         case Failed():
             oracle.fail_as_recorded(**vars(step))
+        case BeginRequest():
+            oracle.begin_request(**vars(step))
+        case HoldDrained():
+            oracle.hold_drained(step.cpu)
         case Isolate():
             return oracle.isolate(**vars(step))
         case Capture():

@@ -154,6 +154,19 @@ class Zone:
             migratetype = Migratetype.MOVABLE
         self._free_frozen_page_commit(cpu, pfn, order, migratetype, batched=batched)
 
+    def begin_request(self, request: Request, attempt: Attempt) -> None:
+        """Part of rmqueue_pcplist(): refill a request's list before it comes, if empty (S4.10).
+
+        The list stays locked for the interrupts that have come meanwhile.
+        """
+        pcp = self.pcp[request.cpu]
+        if not pcp.layout.holds(request.order):
+            return
+        index = pcp.layout.index(request.order, request.migratetype)
+        if not pcp.lists[index]:
+            self._rmqueue_bulk(pcp, index, request, attempt)
+            self.list_locks.keep(self.index, request.cpu)
+
     def grow(self, pfn: int, order: int) -> None:
         """__free_pages_core(): take memory in, at list tails (S5.5)."""
         grown = replace(self.spec, managed=self.spec.managed + (1 << order))
@@ -288,6 +301,7 @@ class Zone:
         index = pcp.layout.index(order, migratetype)
         to_free = pcp.note_free(index, pfn)
         if to_free is not None:
+            self.list_locks.note_drain(self.index, cpu)
             self._drain_overflow(cpu, to_free, index)
 
     def _begin_drain(self, cpu: int) -> None:
