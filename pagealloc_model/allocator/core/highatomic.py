@@ -129,6 +129,8 @@ def unreserve_highatomic_pageblock(m: at.MachineArrays, ac: AllocContext, force:
 
     It is one of the first zone that has more than one reserved, or any if forced (S7.4).
     """
+    if m.st[at.RELEASES_RECORDED]:
+        return False
     kept = 0 if force else 1 << m.st[at.PAGEBLOCK_ORDER]
     m.st[at.COUNT_UNRESERVE_CALLS] += 1
     position = ac.zonelist

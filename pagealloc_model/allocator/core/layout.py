@@ -125,9 +125,11 @@ ISOLATED_FROM = _scalars.word()
 ISOLATED_PAGES = _scalars.word()
 CORRUPT_AT = _scalars.word()
 # What is imposed on a run that is no prediction: the only zone that may serve the request at hand,
-# its number plus one, 0 for any; whether drains of all lists are events and not the model's.
+# its number plus one, 0 for any; whether drains of all lists, and releases of reserved blocks, are
+# events and not the model's.
 ONLY_ZONE = _scalars.word()
 DRAINS_RECORDED = _scalars.word()
+RELEASES_RECORDED = _scalars.word()
 
 RULE_WORDS = {name: _scalars.word() for name in rule_names()}
 """Offset of each kernel rule's word; kernels read the rule `pcp_decays` as `RULE_PCP_DECAYS`."""
@@ -311,7 +313,8 @@ into: what it refills is refilled now, under the lock of the list. HOLD_DRAINED 
 comes as the last free's drain ends. Imposed events, of runs that are no predictions:
 ALLOC_IN_ZONE and HIDDEN_ALLOC_IN_ZONE are served by the zone numbered `offset` only; SET_BOOST
 gives the zone numbered `zone` a watermark boost of `offset` pages; DRAIN_ZONE empties what the CPU
-numbered `offset` holds of that zone."""
+numbered `offset` holds of that zone; RELEASE_BLOCK releases a reserved block for the request that
+it carries."""
 
 FREED_IN_BATCH = 1
 """A free's `bits`: a folio batch freed it (T3)."""
@@ -334,6 +337,7 @@ CPU_DIES, CPU_RETURNS = 11, 12
 ISOLATE_FREE, CAPTURE = 13, 14
 ALLOC_IN_ZONE, HIDDEN_ALLOC_IN_ZONE, SET_BOOST, DRAIN_ZONE = 15, 16, 17, 18
 BEGIN_REQUEST, HOLD_DRAINED = 19, 20
+RELEASE_BLOCK = 21
 
 NEVER = 1 << 62
 """A time at which no periodic tick is due, ns."""

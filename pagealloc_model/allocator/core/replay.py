@@ -89,6 +89,14 @@ def take_imposed_event(m: at.MachineArrays, events: np.ndarray, position: int) -
         m.st[zone_at(zone) + at.ZONE_BOOST] = offset
     elif operation == at.DRAIN_ZONE:
         drain_pages_zone(m, zone, offset)
+    elif operation == at.RELEASE_BLOCK:
+        order = int(events[position]["order"])
+        migratetype = int(events[position]["migratetype"])
+        bits = int(events[position]["bits"])
+        ac = prepare_alloc_pages(m, cpu, order, migratetype, zone, bits)
+        m.st[at.RELEASES_RECORDED] = 0
+        unreserve_highatomic_pageblock(m, ac, False)
+        m.st[at.RELEASES_RECORDED] = 1
 
 
 @cold

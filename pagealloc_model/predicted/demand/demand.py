@@ -63,6 +63,7 @@ class Demand:
         kswapd_recorded: kswapd's runs are events here, not the model's to decide.
         direct_reclaim_recorded: direct reclaim is marked on the requests it ran for.
         drains_recorded: drains of all lists are events here, not the model's to decide: imposed.
+        releases_recorded: so are releases of blocks reserved for atomic requests: imposed.
         ticks_recorded: each CPU's vmstat ticks are events here, not assumed.
         leads: int32 by object: the failure it came in place of, -1 for none; empty but for an
             elastic replay.
@@ -86,6 +87,7 @@ class Demand:
     kswapd_recorded: bool
     direct_reclaim_recorded: bool
     drains_recorded: bool = False
+    releases_recorded: bool = False
     ticks_recorded: bool = False
     leads: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
 

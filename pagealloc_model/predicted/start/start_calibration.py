@@ -129,6 +129,7 @@ def begun_state(
     state.st[at.KSWAPD_RECORDED] = demand.kswapd_recorded
     state.st[at.DIRECT_RECLAIM_RECORDED] = demand.direct_reclaim_recorded
     state.st[at.DRAINS_RECORDED] = demand.drains_recorded
+    state.st[at.RELEASES_RECORDED] = demand.releases_recorded
     if demand.ticks_recorded:
         state.st[at.NEXT_TICK] = state.st[at.TICK_BASE] = at.NEVER
     return state

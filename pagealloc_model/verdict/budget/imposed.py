@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _DRAIN_PROBE = "pa:drain_zone"
 _BULK_FREE_PROBE = "pa:pcp_bulk_free"
+_RELEASE_PROBE = "pa:ha_unreserve"
 _REMOVALS = "kmem:mm_page_alloc_zone_locked"
 
 
@@ -147,6 +148,29 @@ def with_recorded_drains(recording: Recording, prepared: Prepared) -> Prepared:
     return replace(drained, demand=replace(drained.demand, drains_recorded=True))
 
 
+def with_recorded_releases(recording: Recording, prepared: Prepared) -> Prepared:
+    """Release a reserved block when the kernel released one (S7.4), and only then.
+
+    It is released for a movable request of a page, as the kernel's requests are that reclaim.
+    """
+    calls = recording.trace.tables.get(_RELEASE_PROBE, {})
+    done = np.flatnonzero(np.asarray(calls.get("done", np.zeros(0, np.int64))) != 0)
+    time_ns = np.asarray(calls.get("time_ns", np.zeros(0, np.int64)))[done]
+    cpu = np.asarray(calls.get("cpu", np.zeros(0, np.int64)))[done]
+    known = (time_ns >= prepared.demand.first_ns) & (cpu < prepared.machine.nr_cpus)
+    highest = np.full(int(known.sum()), len(prepared.machine.zone_types) - 1)
+    released = _with_extra(
+        prepared,
+        at.RELEASE_BLOCK,
+        time_ns[known],
+        highest,
+        np.zeros(len(highest), np.int64),
+        cpu[known],
+        at.MOVABLE,
+    )
+    return replace(released, demand=replace(released.demand, releases_recorded=True))
+
+
 def with_true_start(recording: Recording, prepared: Prepared) -> Prepared:
     """Begin with pages where the first event on each shows that they were (T10.6).
 
@@ -239,6 +263,7 @@ def _with_extra(
     zone: np.ndarray,
     offset: np.ndarray,
     cpu: np.ndarray | None = None,
+    migratetype: int = 0,
 ) -> Prepared:
     """The recording with more events of one kind, each before others of its time."""
     extra = np.zeros(len(time_ns), at.EVENT)
@@ -248,6 +273,7 @@ def _with_extra(
     extra["zone"] = zone
     extra["offset"] = offset
     extra["cpu"] = 0 if cpu is None else cpu
+    extra["migratetype"] = migratetype
     ranks = np.zeros(len(extra), np.int64)
     return _with_events(prepared, merged(prepared.demand.events, extra, ranks, np.zeros))
 
@@ -270,6 +296,12 @@ def _lacks_drains(recording: Recording) -> str:
         if name not in tables and name not in asked:
             return f"no {name}"
     return ""
+
+
+def _lacks_releases(recording: Recording) -> str:
+    asked = recording.meta.get("perf") or ()
+    shown = _RELEASE_PROBE in recording.trace.tables or _RELEASE_PROBE in asked
+    return "" if shown else f"no {_RELEASE_PROBE}"
 
 
 def _lacks_start(recording: Recording) -> str:
@@ -299,6 +331,16 @@ TRUTHS = (
         "who drains",
         missing=_lacks_drains,
         put=with_recorded_drains,
+    ),
+    Truth(
+        name="releases",
+        meaning="a block reserved for atomic requests is released when the kernel released one "
+        "(pa:ha_unreserve), and only then",
+        decided=True,
+        record="kprobes (record --probes, as root), which tell when a retry after direct reclaim "
+        "found nothing",
+        missing=_lacks_releases,
+        put=with_recorded_releases,
     ),
     Truth(
         name="boosts",
