@@ -212,7 +212,9 @@ class ModelDriver:
             case BeginRequest():
                 self._advance(operation=at.BEGIN_REQUEST, object=-1, **_request(step))
             case HoldDrained():
-                self._advance(operation=at.HOLD_DRAINED, object=-1, cpu=step.cpu)
+                self._advance(
+                    operation=at.HOLD_DRAINED, object=-1, cpu=step.cpu, bits=at.INTERRUPTS_BATCH
+                )
             case Isolate():
                 given = self._isolate(step)
             case Capture():

@@ -120,7 +120,6 @@ class Allocator(OracleState):
         """
         self._this_cpu.number = cpu
         self._list_locks.begin(cpu, batched=batched, interrupts=interrupts)
-        self._list_locks.begin_free()
         self.allocated.remove(pfn, order)
         self.zone_of(pfn).free(cpu, pfn, order, batched=batched)
         for kswapd in self.kswapd.values():

@@ -84,7 +84,6 @@ class Oracle(Allocator):
         """No kernel function: take up a free of pages that are not in use here (T10.2)."""
         self._this_cpu.number = cpu
         self._list_locks.begin(cpu, batched=batched)
-        self._list_locks.begin_free()
         self.orphan_frees += 1
 
     def begin_request(
@@ -95,7 +94,8 @@ class Oracle(Allocator):
         It refills now; the request itself comes later. Arguments are those of `alloc`.
         """
         request = self._request(cpu, order, migratetype, highest_zone, bits, 0)
-        if self.policy.ownership is not None:
+        is_listed = self.zones[0].pcp[cpu].layout.holds(order)
+        if self.policy.ownership is not None or not is_listed:
             return
         zonelist = self._zonelist(request)
         avoids_fragmenting = self._avoids_fragmenting(zonelist)
@@ -105,12 +105,11 @@ class Oracle(Allocator):
     def hold_drained(self, cpu: int) -> None:
         """No kernel function: let interrupts come into the drain of a CPU's last free (S4.10).
 
-        It may have drained nothing; then they find no list locked.
+        It is the CPU's last event that was no interrupt's. It may have drained nothing, or it was
+        none; then they find no list locked.
         """
         self._this_cpu.number = cpu
-        self._list_locks.begin(cpu)
-        if self.policy.ownership is None:
-            self._list_locks.keep_drained()
+        self._list_locks.keep_drained()
 
     def isolate(self, cpu: int, zone: int, orders: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
         """fast_isolate_freepages(): let a scan of recorded compaction take free pages (S10.4).

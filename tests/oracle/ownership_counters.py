@@ -168,18 +168,19 @@ class ListLocks:
         """
         self._kept[self._this_cpu.number] = (zone, owner)
 
-    def begin_free(self) -> None:
-        """No kernel function: begin a free on the acting CPU; it has drained nothing yet."""
-        self._drained.pop(self._this_cpu.number, None)
-
     def note_drain(self, zone: int, owner: int) -> None:
         """No kernel function: note that the acting CPU's free drains a list."""
         self._drained[self._this_cpu.number] = (zone, owner)
 
     def keep_drained(self) -> None:
-        """No kernel function: keep the lock of what the acting CPU's last free drained, if any."""
-        drained = self._drained.get(self._this_cpu.number)
-        if drained:
+        """No kernel function: keep the lock of what the acting CPU's last free drained, if any.
+
+        A folio batch is over. What is kept already stays so.
+        """
+        cpu = self._this_cpu.number
+        self._runs.pop(cpu, None)
+        drained = self._drained.get(cpu)
+        if drained and cpu not in self._kept:
             self.keep(*drained)
 
     def begin(self, cpu: int, *, batched: bool = False, interrupts: bool = False) -> None:
@@ -192,12 +193,14 @@ class ListLocks:
             self.end_run(cpu)
         if not interrupts:
             self._kept.pop(cpu, None)
+            self._drained.pop(cpu, None)
         self._interrupted = self._held_by(cpu) if interrupts else None
 
     def end_run(self, cpu: int) -> None:
         """No kernel function: end what a CPU did under a list's lock, as it does something else."""
         self._runs.pop(cpu, None)
         self._kept.pop(cpu, None)
+        self._drained.pop(cpu, None)
         self._interrupted = None
 
     def _held_by(self, cpu: int) -> tuple[int, int] | None:

@@ -146,7 +146,7 @@ class Zone:
         """
         migratetype = self.blocks.type_of(pfn)
         is_listed = self.pcp[cpu].layout.holds(order) and not self.machine.is_isolate(migratetype)
-        if not is_listed or self.list_locks.is_held(self.index, cpu):
+        if not is_listed or self._is_locked(cpu):
             self.buddy.free_one_page(pfn, order)
             return
         self.cached_types.note(pfn, migratetype)
@@ -255,7 +255,7 @@ class Zone:
     def _rmqueue_pcplist(self, request: Request, attempt: Attempt) -> int | None:
         """rmqueue_pcplist(): take a page of the CPU's lists, or None."""
         pcp = self.pcp[request.cpu]
-        if self.list_locks.is_held(self.index, request.cpu):
+        if self._is_locked(request.cpu):
             return None
         self.list_locks.take(self.index, request.cpu)
         pcp.note_allocation()
@@ -303,6 +303,10 @@ class Zone:
         if to_free is not None:
             self.list_locks.note_drain(self.index, cpu)
             self._drain_overflow(cpu, to_free, index)
+
+    def _is_locked(self, cpu: int) -> bool:
+        """pcp_spin_trylock(): return whether a CPU fails to take the lock of its lists (S4.10)."""
+        return self.list_locks.is_held(self.index, cpu)
 
     def _begin_drain(self, cpu: int) -> None:
         """No kernel function: begin a drain of a CPU's lists, perhaps in chunks."""

@@ -7,9 +7,10 @@ import numpy as np
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.alloc_context import prepare_alloc_pages
 from pagealloc_model.allocator.core.buddy import grow_zone
+from pagealloc_model.allocator.core.highatomic import unreserve_highatomic_pageblock
 from pagealloc_model.allocator.core.isolation import capture_page, isolate_free_page
 from pagealloc_model.allocator.core.kswapd_runs import end_kswapd, start_kswapd
-from pagealloc_model.allocator.core.list_locks import hold_drained
+from pagealloc_model.allocator.core.list_locks import hold_drained, let_go_of_lists
 from pagealloc_model.allocator.core.object_chains import allocate_object, free_object
 from pagealloc_model.allocator.core.offsets import cpu_at, pcp_at, zone_at
 from pagealloc_model.allocator.core.pcp import clamp
@@ -34,7 +35,7 @@ def tick(m: at.MachineArrays) -> None:
     cpu = m.st[at.TICK_CPU]
     m.st[at.NOW] = m.st[at.NEXT_TICK]
     m.st[at.EVENT_CPU] = cpu
-    m.st[cpu_at(m, cpu) + at.CPU_BATCH_SET] = 0
+    let_go_of_lists(m, cpu)
     refresh_cpu_vm_stats(m, cpu)
     cpu -= 1
     if cpu < 0:
@@ -173,8 +174,10 @@ def advance(m: at.MachineArrays, events: np.ndarray, low: int, high: int, until_
         operation = int(events[position]["operation"])
         bits = int(events[position]["bits"])
         in_batch = operation == at.FREE and bits & at.FREED_IN_BATCH != 0
-        if not in_batch and not bits & at.INTERRUPTS_BATCH:
-            m.st[cpu_at(m, cpu) + at.CPU_BATCH_SET] = 0
+        if in_batch:
+            m.st[cpu_at(m, cpu) + at.CPU_LOCKED_SET] = 0
+        elif not bits & at.INTERRUPTS_BATCH:
+            let_go_of_lists(m, cpu)
         number = int(events[position]["object"])
         order = int(events[position]["order"])
         if operation == at.FREE:

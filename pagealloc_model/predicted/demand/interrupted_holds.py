@@ -1,4 +1,4 @@
-"""Interrupts that come while a refill or a drain holds a list's lock, as events (S4.10, T10.7)."""
+"""Interrupts that come while a refill or a drain holds a list's lock, as events (S4.10, T10.13)."""
 
 from __future__ import annotations
 
