@@ -116,7 +116,7 @@ FAULTS_IMPOSED = (
     Fault(
         "a tick goes on with the folio batch before it",
         "replay",
-        "    m.st[cpu_at(m, cpu) + at.CPU_BATCH_SET] = 0\n    refresh",
+        "    let_go_of_lists(m, cpu)\n    refresh",
         "    refresh",
         scenarios=("imposed",),
     ),

@@ -18,6 +18,7 @@ from tests.allocator.faults_6_1 import FAULTS_6_1
 from tests.allocator.faults_compaction import FAULTS_COMPACTION
 from tests.allocator.faults_elastic import FAULTS_ELASTIC
 from tests.allocator.faults_imposed import FAULTS_IMPOSED
+from tests.allocator.faults_interrupts import FAULTS_INTERRUPTS
 from tests.allocator.faults_nodes import FAULTS_NODES
 from tests.allocator.faults_ownership import FAULTS_OWNERSHIP
 from tests.oracle import RULES
@@ -80,6 +81,7 @@ ALL_FAULTS = (
     *FAULTS_ELASTIC,
     *FAULTS_COMPACTION,
     *FAULTS_IMPOSED,
+    *FAULTS_INTERRUPTS,
 )
 SOUGHT = ALL_FAULTS if os.environ.get("PAGEALLOC_ALL_FAULTS") else ALL_FAULTS[::3]
 """Faults that are put in: each third, as all of them take more than an hour of CPU time."""
