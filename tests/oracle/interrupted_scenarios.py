@@ -28,6 +28,7 @@ def random_interrupted_scenario(
     return replace(
         plain,
         batch_share=rng.choice((0.0, 0.3, 0.7)),
-        interrupt_share=rng.choice((0.2, 0.4)),
+        interrupt_share=rng.choice((0.2, 0.5, 0.9)),
+        stray_share=rng.choice((0.02, 0.2)),
         hold_share=rng.choice((0.0, 0.1, 0.25)),
     )
