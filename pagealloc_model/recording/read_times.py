@@ -29,7 +29,8 @@ def dated_snapshots(snapshots: Sequence[Snapshot], trace: Trace) -> tuple[Snapsh
 
     The recorder reads the files in the order of `SNAPSHOT_FILES`. Where the kernel allocates
     seq_file's buffer as whole pages, the recorder's task allocates the same number of them, one or
-    two, at the begin of each read (fs/seq_file.c, `seq_buf_alloc()`), and the trace shows when.
+    two, at the begin of each read (fs/seq_file.c, `seq_buf_alloc()`), and the trace shows when. Of
+    several tasks that might be the recorder's, it is the one that allocates least.
     Snapshots of which this is not seen keep the time of their name.
 
     Args:
@@ -48,17 +49,21 @@ def dated_snapshots(snapshots: Sequence[Snapshot], trace: Trace) -> tuple[Snapsh
     time_ns, pid, snapshot = time_ns[soon], pid[soon], snapshot[soon]
     first_ns, last_ns = trace.demand_span_ns
     during = np.flatnonzero((named_ns > first_ns) & (named_ns + _SOON_NS < last_ns))
-    counts = np.zeros(len(snapshots), np.int64)
+    found = {}
     for reader in sorted(set(pid.tolist())):
         if trace.comms.get(reader, "").startswith(_READERS):
             counts = np.bincount(snapshot[pid == reader], minlength=len(snapshots))
             if 4 * (counts[during] >= len(SNAPSHOT_FILES)).sum() >= 3 * max(len(during), 1):
-                break
-    else:
+                found[reader] = counts
+    if not found:
         return tuple(snapshots)
-    times = time_ns[pid == reader]
+    reader = min(found, key=lambda each: np.median(found[each][during]))
+    counts, times = found[reader], time_ns[pid == reader]
     starts = np.cumsum(counts) - counts
-    a_file = 2 if np.median(counts[during]) >= 2 * len(SNAPSHOT_FILES) else 1
+    # The last snapshot's own: what is read after another interval would be the next one's.
+    own = times < named_ns[snapshot[pid == reader]] + min([_SOON_NS, *np.diff(named_ns[:2])])
+    owned = np.bincount(snapshot[pid == reader][own], minlength=len(snapshots))
+    a_file = 2 if np.median(owned[during]) >= 2 * len(SNAPSHOT_FILES) else 1
     zoneinfo = (SNAPSHOT_FILES.index("zoneinfo") + 1) * a_file - 1
     return tuple(
         replace(each, time_ns=int(times[start + zoneinfo]))
@@ -70,8 +75,10 @@ def dated_snapshots(snapshots: Sequence[Snapshot], trace: Trace) -> tuple[Snapsh
 
 def _buffers(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
     """Times and tasks of what may be buffers: single pages for the kernel, not tried hard for."""
-    wanted = sum(trace.gfp_bits.get(name, 0) for name in _WITH_FLAGS)
-    unwanted = sum(trace.gfp_bits.get(name, 0) for name in _WITHOUT_FLAGS)
+    if not trace.gfp_bits.keys() >= {*_WITH_FLAGS, *_WITHOUT_FLAGS}:
+        return np.zeros(0, np.int64), np.zeros(0, np.int32)
+    wanted = sum(trace.gfp_bits[name] for name in _WITH_FLAGS)
+    unwanted = sum(trace.gfp_bits[name] for name in _WITHOUT_FLAGS)
     rows = [
         part.start
         + np.flatnonzero(

@@ -12,7 +12,17 @@ from tests.allocator.ownership_driver import dump_ownership as dump_model_owners
 from tests.oracle import Oracle
 from tests.oracle.ownership_dump import dump_ownership
 from tests.oracle.scenarios import Scenario
-from tests.oracle.steps import Alloc, Free, FreeSingly, Replayed, Step, Tick
+from tests.oracle.steps import (
+    Alloc,
+    BeginRequest,
+    Failed,
+    Free,
+    FreeSingly,
+    Grow,
+    Replayed,
+    Step,
+    Tick,
+)
 
 DUMP_EVERY = 20
 """Steps between two comparisons of the whole state; pages and events are compared at each."""
@@ -93,7 +103,9 @@ def assert_holds_add_up(rows: np.ndarray, step: Step, *, may_be_remote: bool) ->
             assert (row[6], row[7]) == (len(drained), sum(drained))
             drained.clear()
         if kind < at.SITES and kind not in (at.SITE_DRAIN_ALL, at.SITE_BOOST_RESET):
-            assert isinstance(step, Alloc | Replayed | Free | FreeSingly | Tick)
+            assert isinstance(
+                step, Alloc | Replayed | Failed | BeginRequest | Grow | Free | FreeSingly | Tick
+            )
             assert cpu == step.cpu or (kind == at.SITE_DRAIN_COMMIT and may_be_remote)
         if kind < at.SITES and isinstance(step, Alloc | Replayed | Free | FreeSingly | Tick):
             assert row[at.LOG_RAN_ON] == step.cpu

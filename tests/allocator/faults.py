@@ -299,32 +299,4 @@ FAULTS = (
         "flags):\n        unreserve_highatomic_pageblock(m, ac, False)\n",
         "flags):\n",
     ),
-    Fault(
-        "an interrupt's request finds no list locked",
-        "pcp",
-        "if is_locked_by_batch(m, ac.cpu, pcp):",
-        "if is_locked_by_batch(m, ac.cpu, -1):",
-        scenarios=("interrupts",),
-    ),
-    Fault(
-        "an interrupt's free finds no list locked",
-        "page_free",
-        "elif not in_batch and is_locked_by_batch(m, cpu, pcp_at(m, zone, cpu)):",
-        "elif False:",
-        scenarios=("interrupts",),
-    ),
-    Fault(
-        "the lists of all zones are locked",
-        "list_locks",
-        "return m.st[cpu_at(m, cpu) + at.CPU_BATCH_SET] == pcp",
-        "return m.st[cpu_at(m, cpu) + at.CPU_BATCH_SET] != 0",
-        scenarios=("interrupts",),
-    ),
-    Fault(
-        "an interrupt ends the batch",
-        "replay",
-        "if not in_batch and not bits & at.INTERRUPTS_BATCH:",
-        "if not in_batch:",
-        scenarios=("interrupts",),
-    ),
 )

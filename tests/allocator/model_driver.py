@@ -20,10 +20,16 @@ from tests.oracle.events import Event, Work
 from tests.oracle.start_state import live_objects
 from tests.oracle.steps import (
     Alloc,
+    BeginRequest,
     Capture,
     DrainAll,
+    DrainZone,
+    Failed,
     Free,
+    FreeNothing,
     FreeSingly,
+    Grow,
+    HoldDrained,
     Isolate,
     KillCpu,
     KswapdStart,
@@ -32,6 +38,7 @@ from tests.oracle.steps import (
     ReclaimBegin,
     Replayed,
     ReviveCpu,
+    SetBoost,
     SetPcpHigh,
     Step,
     Tick,
@@ -137,6 +144,7 @@ def state_like(oracle: Oracle, log_rows: int = LOG_ROWS) -> State:
     state.st[at.LOG_PAGES] = 1
     state.st[at.KSWAPD_RECORDED] = oracle.assumptions.kswapd_recorded
     state.st[at.DIRECT_RECLAIM_RECORDED] = oracle.assumptions.direct_reclaim_recorded
+    state.st[at.DRAINS_RECORDED] = oracle.assumptions.drains_recorded
     return state
 
 
@@ -199,6 +207,14 @@ class ModelDriver:
         match step:
             case Replayed() | Alloc():
                 given = self._alloc(step)
+            case Failed():
+                self._fail(step)
+            case BeginRequest():
+                self._advance(operation=at.BEGIN_REQUEST, object=-1, **_request(step))
+            case HoldDrained():
+                self._advance(
+                    operation=at.HOLD_DRAINED, object=-1, cpu=step.cpu, bits=at.INTERRUPTS_BATCH
+                )
             case Isolate():
                 given = self._isolate(step)
             case Capture():
@@ -211,6 +227,10 @@ class ModelDriver:
                 order = (len(step.pages) - 1).bit_length()
                 bits = at.FREED_IN_BATCH if step.batched else 0
                 self._free(step.cpu, step.pages[0][0], order, bits)
+            case FreeNothing():
+                self._free_nothing(step)
+            case Tick(is_recorded=True):
+                self._advance(operation=at.TICK, cpu=step.cpu)
             case Tick():
                 self._tick(step.cpu)
             case DrainAll():
@@ -228,6 +248,18 @@ class ModelDriver:
             case SetPcpHigh():
                 self._advance(
                     operation=at.SET_PCP_HIGH, zone=step.zone, cpu=step.cpu, offset=step.high
+                )
+            case SetBoost():
+                self._advance(operation=at.SET_BOOST, zone=step.zone, offset=step.pages)
+            case DrainZone():
+                self._advance(operation=at.DRAIN_ZONE, zone=step.zone, offset=step.cpu, cpu=step.by)
+            case Grow():
+                self._advance(
+                    operation=at.GROW,
+                    zone=step.zone,
+                    offset=step.pfn,
+                    order=step.order,
+                    cpu=step.cpu,
                 )
             case ReclaimBegin():
                 self._advance(
@@ -255,7 +287,13 @@ class ModelDriver:
 
     def dump(self) -> dict[str, Any]:
         """The state as `Oracle.dump` has it."""
-        return dump_state(self.state)
+        st = self.state.st
+        told = {
+            "recorded_failures": int(st[at.COUNT_RECORDED_FAILURE]),
+            "hidden": int(st[at.COUNT_HIDDEN]),
+            "orphan_frees": int(st[at.COUNT_ORPHAN_FREE]),
+        }
+        return {**dump_state(self.state), "told": told}
 
     def dump_counters(self) -> dict[str, Any]:
         """The state as `Oracle.dump_counters` has it."""
@@ -270,18 +308,26 @@ class ModelDriver:
 
     def _alloc(self, step: Replayed | Alloc) -> Live:
         number = self._objects
-        self._advance(
-            operation=at.ALLOC,
-            object=number,
-            cpu=step.cpu,
-            order=step.order,
-            migratetype=step.migratetype,
-            zone=step.highest_zone,
-            bits=int(step.bits) | step.reclaimed << at.RECLAIM_SHIFT,
-        )
+        is_hidden, zone = False, None
+        if isinstance(step, Replayed):
+            is_hidden, zone = step.is_hidden, step.only_zone
+        operation = at.HIDDEN_ALLOC if is_hidden else at.ALLOC
+        if zone is not None:
+            operation = at.HIDDEN_ALLOC_IN_ZONE if is_hidden else at.ALLOC_IN_ZONE
+        self._advance(operation=operation, object=number, offset=zone or 0, **_request(step))
         given = self._given(int(self._object_pfn[number]), step.order)
         self._own(given)
         return given
+
+    def _fail(self, step: Failed) -> None:
+        self._advance(operation=at.RECORDED_FAILURE, object=-1, **_request(step))
+
+    def _free_nothing(self, step: FreeNothing) -> None:
+        bits = at.FREED_IN_BATCH if step.batched else 0
+        self._advance(
+            operation=at.FREE, object=self._objects, cpu=step.cpu, order=step.order, bits=bits
+        )
+        self._objects += 1
 
     def _isolate(self, step: Isolate) -> Live:
         left = sum(1 << order for order in step.orders)
@@ -361,6 +407,17 @@ class ModelDriver:
         holds = self.rows[self.rows[:, 0] < at.SITES]
         cpus = np.where(holds[:, 0] == at.SITE_DRAIN_COMMIT, holds[:, at.LOG_RAN_ON], holds[:, 3])
         np.add.at(self.acquisitions, (holds[:, 2], cpus, holds[:, 0]), 1)
+
+
+def _request(step: Alloc | Replayed | Failed | BeginRequest) -> dict[str, int]:
+    reclaimed = 0 if isinstance(step, BeginRequest) else step.reclaimed
+    return {
+        "cpu": step.cpu,
+        "order": step.order,
+        "migratetype": step.migratetype,
+        "zone": step.highest_zone,
+        "bits": int(step.bits) | reclaimed << at.RECLAIM_SHIFT,
+    }
 
 
 def _event(row: list[int]) -> Event:

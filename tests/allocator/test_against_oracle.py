@@ -7,11 +7,12 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.allocator.agreement import assert_agreement
+from tests.oracle.imposed_scenarios import imposed_scenarios
+from tests.oracle.interrupted_scenarios import random_interrupted_scenario
 from tests.oracle.node_scenarios import node_scenarios
 from tests.oracle.ownership_scenarios import ownership_scenarios
 from tests.oracle.random_scenarios import (
     random_compaction_scenario,
-    random_interrupted_scenario,
     scenarios,
 )
 from tests.oracle.scenarios import Scenario
@@ -74,6 +75,19 @@ def test_they_agree_on_interrupted_batches(number: int) -> None:
 
 
 @settings(
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    phases=UNSHRUNK,
+    suppress_health_check=SLOW,
+)
+@given(imposed_scenarios(steps=300))
+def test_they_agree_on_imposed_truth(scenario: Scenario) -> None:
+    """Failures, hidden requests, zones, boosts, drains and memory as a recording has them."""
+    assert_agreement(scenario)
+
+
+@settings(
     max_examples=30,
     deadline=None,
     derandomize=True,
@@ -98,6 +112,7 @@ def test_they_agree_on_owned_pageblocks(scenario: Scenario) -> None:
         scenarios(replayed=True, steps=1000),
         node_scenarios(replayed=True, steps=1000),
         ownership_scenarios(replayed=True, steps=1000),
+        imposed_scenarios(steps=1000),
     )
 )
 def test_model_and_oracle_agree_for_long(scenario: Scenario) -> None:

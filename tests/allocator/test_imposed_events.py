@@ -80,3 +80,11 @@ def test_the_model_drains_nothing_where_drains_are_recorded(recorded: int, liste
     small.state.st[at.DRAINS_RECORDED] = recorded
     replayed(small, at.DRAIN_ALL)
     assert small.pageset[at.PCP_COUNT] == listed
+
+
+@pytest.mark.parametrize("order", [8, 9, 10])
+def test_memory_that_comes_is_last_on_its_list(order: int) -> None:
+    small = Small("7.2", machine=two_zones())
+    small.put_free(order, 0)
+    replayed(small, at.GROW, zone=DMA32, offset=1024, order=order)
+    assert small.list(order, at.MOVABLE) == [0, 1024]

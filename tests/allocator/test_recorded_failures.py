@@ -1,4 +1,4 @@
-"""A request that failed in the recording although reclaim freed pages for it (S8.2)."""
+"""What a request that failed in the recording leaves behind (S10.4)."""
 
 from __future__ import annotations
 
@@ -39,3 +39,11 @@ def test_it_made_room_if_reclaim_ran_for_it(reclaimed: int, listed: int, reserve
     small = after_a_failure(reclaimed << at.RECLAIM_SHIFT)
     assert small.pageset[at.PCP_COUNT] == listed
     assert small.zone[at.ZONE_RESERVED_HIGHATOMIC] == reserved * BLOCK
+
+
+@pytest.mark.parametrize(("bits", "runs"), [(0, 0), (at.GFP_KSWAPD_RECLAIM, 1)])
+def test_it_found_no_page_and_may_have_woken_kswapd(bits: int, runs: int) -> None:
+    """Free order-9 pages of the reserve are none to it, and none to kswapd."""
+    small = after_a_failure(bits)
+    assert small.zone[at.ZONE_BELOW_HIGH] == 1
+    assert small.state.st[at.KSWAPD_RUNS] == runs

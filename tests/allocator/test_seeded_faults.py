@@ -17,6 +17,8 @@ from tests.allocator.faults import FAULTS
 from tests.allocator.faults_6_1 import FAULTS_6_1
 from tests.allocator.faults_compaction import FAULTS_COMPACTION
 from tests.allocator.faults_elastic import FAULTS_ELASTIC
+from tests.allocator.faults_imposed import FAULTS_IMPOSED
+from tests.allocator.faults_interrupts import FAULTS_INTERRUPTS
 from tests.allocator.faults_nodes import FAULTS_NODES
 from tests.allocator.faults_ownership import FAULTS_OWNERSHIP
 from tests.oracle import RULES
@@ -34,11 +36,12 @@ import sys
 from tests.allocator.agreement import assert_agreement
 from tests.allocator.elastic_agreement import assert_elastic_agreement
 from tests.oracle.elastic_scenarios import random_elastic_scenario
+from tests.oracle.imposed_scenarios import random_imposed_scenario
+from tests.oracle.interrupted_scenarios import random_interrupted_scenario
 from tests.oracle.node_scenarios import random_node_scenario
 from tests.oracle.ownership_scenarios import random_ownership_scenario
 from tests.oracle.random_scenarios import (
     random_compaction_scenario,
-    random_interrupted_scenario,
     random_scenario,
 )
 
@@ -48,6 +51,7 @@ KINDS = {{
     "ownership": random_ownership_scenario,
     "compaction": random_compaction_scenario,
     "interrupts": random_interrupted_scenario,
+    "imposed": random_imposed_scenario,
 }}
 
 
@@ -76,6 +80,8 @@ ALL_FAULTS = (
     *FAULTS_OWNERSHIP,
     *FAULTS_ELASTIC,
     *FAULTS_COMPACTION,
+    *FAULTS_IMPOSED,
+    *FAULTS_INTERRUPTS,
 )
 SOUGHT = ALL_FAULTS if os.environ.get("PAGEALLOC_ALL_FAULTS") else ALL_FAULTS[::3]
 """Faults that are put in: each third, as all of them take more than an hour of CPU time."""

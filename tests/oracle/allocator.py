@@ -1,22 +1,11 @@
-"""The whole allocator: requests over the zonelist, frees, ticks; and its state for comparison."""
+"""The whole allocator at work: requests over the zonelist, frees, ticks, drains."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
-from tests.oracle import invariants
-from tests.oracle.allocated import AllocatedPages
-from tests.oracle.arithmetic import clamp
-from tests.oracle.counters import ThisCpu
-from tests.oracle.dump import dump_counters, dump_state
-from tests.oracle.events import Event, EventLog, Work
-from tests.oracle.isolation import FreeScanner, take_uncounted
-from tests.oracle.kswapd import Kswapd
 from tests.oracle.machine import Migratetype, OracleMachine
-from tests.oracle.ownership import new_blocks
-from tests.oracle.ownership_counters import ListLocks, OwnershipCounters
-from tests.oracle.ownership_zone import new_zone
+from tests.oracle.oracle_state import OracleState
 from tests.oracle.request import (
     Attempt,
     Bits,
@@ -26,7 +15,7 @@ from tests.oracle.request import (
     memalloc_attempt,
 )
 from tests.oracle.rules import OracleAssumptions, OraclePolicy, OracleRules
-from tests.oracle.zone import Setting, Zone
+from tests.oracle.zone import Zone
 from tests.oracle.zone_walk import ZoneWalk
 from tests.oracle.zonelist import node_orders, zonelist
 
@@ -42,22 +31,8 @@ READ_BITS = (
 """gfp bits that matter here."""
 
 
-class Oracle:
-    """A page allocator that can be read.
-
-    It starts with no page anywhere; `put_*` and `set_block_type` lay out the start state. Events
-    are replayed literally: a trace decides which requests succeed, and reclaim's frees come from
-    the trace (S10.4).
-
-    Attributes:
-        zones: all zones by index.
-        kswapd: the reclaim thread of each node.
-        forced: requests that succeeded only by ignoring the watermarks, as the recording did.
-        in_base_pages: requests that asked for single pages where the recording had a buddy.
-        failed: requests that failed here, wholly or in part, though the recording served them.
-        placed_pages: base pages laid out at the start.
-        ownership_counters: acquisitions of pcp->lock, and what ownership does.
-    """
+class Allocator(OracleState):
+    """A page allocator that can be read."""
 
     def __init__(
         self,
@@ -66,117 +41,10 @@ class Oracle:
         policy: OraclePolicy,
         assumptions: OracleAssumptions | None = None,
     ) -> None:
-        self.machine = machine
-        self.rules = rules
-        self.policy = policy
-        self.assumptions = assumptions or OracleAssumptions()
-        self.allocated = AllocatedPages()
-        self._log = EventLog()
-        self._this_cpu = ThisCpu()
-        self.ownership_counters = OwnershipCounters(self._this_cpu)
-        self._list_locks = ListLocks(self._this_cpu, self.ownership_counters)
-        self._dead_cpus: set[int] = set()
-        self.blocks = new_blocks(machine, policy, self.ownership_counters)
-        setting = Setting(
-            machine=machine,
-            rules=rules,
-            policy=policy,
-            blocks=self.blocks,
-            allocated=self.allocated,
-            events=self._log,
-            assumptions=self.assumptions,
-            this_cpu=self._this_cpu,
-            ownership_counters=self.ownership_counters,
-            list_locks=self._list_locks,
-            dead_cpus=self._dead_cpus,
-        )
-        self.zones = [new_zone(index, setting) for index in range(len(machine.zones))]
-        self.kswapd = {node: self._new_kswapd(node) for node in machine.nodes}
+        super().__init__(machine, rules, policy, assumptions)
         self._node_orders = node_orders(machine)
         self._walk = ZoneWalk(self.kswapd, rules, policy)
         self._reclaim_margins: dict[int, int] = {}
-        self._free_scanner = FreeScanner(self.allocated)
-        self.forced = 0
-        self.in_base_pages = 0
-        self.failed = 0
-        self.placed_pages = 0
-
-    @property
-    def events(self) -> list[Event]:
-        """No kernel function: return what happened under zone->lock so far, oldest first.
-
-        The caller may clear it.
-        """
-        return self._log.entries
-
-    @property
-    def work(self) -> list[Work]:
-        """No kernel function: return what each hold of zone->lock did, oldest first.
-
-        The caller may clear it.
-        """
-        return self._log.work_of_holds
-
-    def zone_of(self, pfn: int) -> Zone:
-        """page_zone(): return the zone a page lies in.
-
-        Raises:
-            ValueError: it lies in none.
-        """
-        for zone in self.zones:
-            if zone.spec.spans(pfn):
-                return zone
-        raise ValueError(f"page {pfn} lies in no zone")
-
-    def put_free(self, pfn: int, order: int, migratetype: int) -> None:
-        """No kernel function: lay out a free buddy at the tail of its list.
-
-        Block types are set apart.
-        """
-        self.zone_of(pfn).buddy.seed(pfn, order, migratetype)
-        self.placed_pages += 1 << order
-
-    def put_allocated(self, pfn: int, order: int, movable: bool) -> None:
-        """No kernel function: lay out a page in use."""
-        self.zone_of(pfn)
-        self.allocated.add(pfn, order, movable)
-        self.placed_pages += 1 << order
-
-    def put_pcp(self, zone: int, cpu: int, index: int, pfn: int) -> None:
-        """No kernel function: lay out a page at the tail of a per-CPU list.
-
-        It carries its block's type of now.
-        """
-        pcp = self.zones[zone].pcp[cpu]
-        pcp.push_tail(index, pfn)
-        self.zones[zone].cached_types.note(pfn, self.blocks.type_of(pfn))
-        self.placed_pages += 1 << pcp.layout.order(index)
-
-    def set_pcp_high(self, zone: int, cpu: int, high: int) -> None:
-        """No kernel function: set the tuned limit of a page set within its bounds.
-
-        A recording found it so.
-        """
-        self._list_locks.end_run(cpu)
-        pcp = self.zones[zone].pcp[cpu]
-        pcp.high = clamp(high, pcp.high_min, pcp.high_max)
-
-    def set_block_type(self, block: int, migratetype: int) -> None:
-        """No kernel function: tag a pageblock, given by number (S7.2).
-
-        HIGHATOMIC blocks count as reserved.
-
-        Raises:
-            ValueError: the block lies in no zone.
-        """
-        start = block << self.machine.pageblock_order
-        zone = self._first_zone_between(start, start + self.machine.pages_per_block)
-        old = self.blocks.type_of(start)
-        was, now = (each == Migratetype.HIGHATOMIC for each in (old, migratetype))
-        zone.reserve.reserved += (now - was) * self.machine.pages_per_block
-        was, now = (self.machine.is_isolate(each) for each in (old, migratetype))
-        zone.isolated_blocks += now - was
-        self.blocks.set_type(block, migratetype)
 
     def alloc(
         self,
@@ -215,16 +83,19 @@ class Oracle:
         bits: int,
         *,
         reclaimed: int = 0,
+        only_zone: int | None = None,
     ) -> tuple[tuple[int, int], ...]:
         """No kernel function: serve a request that succeeded in the recording.
 
-        It is served in single pages if no buddy will do. Arguments are those of `alloc`.
+        It is served in single pages if no buddy will do. Arguments are those of `alloc`, and
+        `only_zone`: index of the zone that is to serve it, None for any (S10.4).
 
         Returns:
             (first page, order) of the buddy; or of single pages in the order they were handed
             out, at most as many as were asked for; or nothing.
         """
         request = self._request(cpu, order, migratetype, highest_zone, bits, reclaimed)
+        request = replace(request, only_zone=only_zone)
         pfn = self._alloc(request, recorded_success=True)
         if pfn is not None:
             return ((pfn, order),)
@@ -232,51 +103,6 @@ class Oracle:
         self.in_base_pages += order > 0
         self.failed += len(pages) < 1 << order
         return pages
-
-    def isolate(self, cpu: int, zone: int, orders: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-        """fast_isolate_freepages(): let a scan of recorded compaction take free pages (S10.4).
-
-        Args:
-            cpu: CPU that compacts.
-            zone: by index.
-            orders: of the pieces, descending.
-
-        Returns:
-            (first page, order) of the pieces that there were.
-        """
-        self._this_cpu.number = cpu
-        self._list_locks.end_run(cpu)
-        left = sum(1 << order for order in orders)
-        pieces = []
-        for order in orders:
-            pfn = self._free_scanner.next_piece(self.zones[zone], order, left)
-            left -= 1 << order
-            if pfn is not None:
-                pieces.append((pfn, order))
-        return tuple(pieces)
-
-    def capture(
-        self, cpu: int, zone: int, order: int, migratetype: int
-    ) -> tuple[tuple[int, int], ...]:
-        """compaction_capture(): serve a request past the lists, whole or in single pages (S9.7).
-
-        Arguments and result are those of `alloc_as_recorded`, for one zone.
-        """
-        self._this_cpu.number = cpu
-        self._list_locks.end_run(cpu)
-        pfn = take_uncounted(self.zones[zone], order, migratetype)
-        if pfn is not None:
-            self.allocated.add(pfn, order, movable=migratetype == Migratetype.MOVABLE)
-            return ((pfn, order),)
-        self.in_base_pages += 1
-        pages: list[tuple[int, int]] = []
-        while len(pages) < 1 << order:
-            pfn = self._free_scanner.next_piece(self.zones[zone], 0, (1 << order) - len(pages))
-            if pfn is None:
-                self.failed += 1
-                break
-            pages.append((pfn, 0))
-        return tuple(pages)
 
     def free(
         self, cpu: int, pfn: int, order: int, *, batched: bool = False, interrupts: bool = False
@@ -300,8 +126,12 @@ class Oracle:
             kswapd.note_free()
 
     def tick(self, cpu: int) -> None:
-        """refresh_cpu_vm_stats(): run the CPU's vmstat worker (S4.8)."""
+        """refresh_cpu_vm_stats(): run the CPU's vmstat worker (S4.8).
+
+        It is a task: a folio batch of the CPU has let go of its lock before (T10.5).
+        """
         self._this_cpu.number = cpu
+        self._list_locks.end_run(cpu)
         for zone in self.zones:
             zone.tick(cpu)
 
@@ -326,70 +156,6 @@ class Oracle:
     def revive_cpu(self, cpu: int) -> None:
         """page_alloc_cpu_online(): bring a CPU online again."""
         self._dead_cpus.discard(cpu)
-
-    def begin_reclaim(
-        self, number: int, cpu: int, order: int, migratetype: int, highest_zone: int, bits: int
-    ) -> None:
-        """No kernel function: begin a recorded direct reclaim for a request.
-
-        Arguments are as of `alloc`. Its number is free for others once the request has been served.
-        """
-        request = self._request(cpu, order, migratetype, highest_zone, bits, number)
-        attempt = gfp_to_alloc_flags(request, defrag_mode=self.policy.defrag_mode)
-        margins = [zone.margin(request, attempt) for zone in self._zonelist(request)]
-        self._reclaim_margins[number] = min(0, max(margins, default=0))
-
-    def start_kswapd(self, node: int, highest_zone: int) -> None:
-        """No kernel function: begin a recorded run, for zones up to a type (S10.2)."""
-        self.kswapd[node].start(highest_zone)
-
-    def stop_kswapd(self, node: int) -> None:
-        """No kernel function: end a recorded run."""
-        self.kswapd[node].stop()
-
-    def dump(self) -> dict[str, Any]:
-        """No kernel function: return the comparable state, see `dump_state`."""
-        return dump_state(self)
-
-    def dump_counters(self) -> dict[str, Any]:
-        """No kernel function: return what only larger machines have of state.
-
-        See `dump_counters`.
-        """
-        return dump_counters(self)
-
-    def settle_counters(self) -> None:
-        """No kernel function: start with settled counters.
-
-        No CPU keeps anything back, no list is about to expire, no lock was ever taken.
-        """
-        self.ownership_counters.clear()
-        self._list_locks.forget()
-        for zone in self.zones:
-            for cpu, pcp in enumerate(zone.pcp):
-                zone.counters.fold(cpu)
-                pcp.expire = 0
-
-    def check(self) -> None:
-        """No kernel function: raise AssertionError unless every invariant holds.
-
-        See `invariants.check`.
-        """
-        invariants.check(self)
-
-    def _first_zone_between(self, start: int, end: int) -> Zone:
-        """No kernel function: return the first zone that begins in a range."""
-        for zone in self.zones:
-            if max(start, zone.spec.start_pfn) < min(end, zone.spec.end_pfn):
-                return zone
-        raise ValueError(f"pages {start} to {end - 1} lie in no zone")
-
-    def _new_kswapd(self, node: int) -> Kswapd:
-        """No kernel function: return a node's reclaim thread."""
-        return Kswapd(
-            [self.zones[index] for index in self.machine.zones_of(node)],
-            is_recorded=self.assumptions.kswapd_recorded,
-        )
 
     def _request(
         self,
@@ -485,7 +251,8 @@ class Oracle:
             attempt = attempt.may_fragment()
             pfn = get_page(request, attempt, zonelist)
         if pfn is None and recorded_success and not attempt.no_watermarks:
-            pfn = self._walk.force_page(request, attempt, zonelist)
+            imposed = None if request.only_zone is None else self.zones[request.only_zone]
+            pfn = self._walk.force_page(request, attempt, zonelist, imposed)
             self.forced += pfn is not None
         return pfn
 
@@ -521,7 +288,12 @@ class Oracle:
         self._drain_all_pages(request.cpu)
 
     def _drain_all_pages(self, by: int) -> None:
-        """drain_all_pages(): empty the lists of every CPU, CPU by CPU (S4.9)."""
+        """drain_all_pages(): empty the lists of every CPU, CPU by CPU (S4.9).
+
+        Where the recording tells of drains, it alone has them.
+        """
+        if self.assumptions.drains_recorded:
+            return
         self._this_cpu.number = by
         for cpu in range(self.machine.nr_cpus):
             for zone in self.zones:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tests.oracle.counters import FreeCounters
-from tests.oracle.events import EventLog
+from tests.oracle.events import EventLog, Work
 from tests.oracle.machine import PCP_TYPES, OracleMachine, OracleZone, is_mergeable
 from tests.oracle.page_list import PageList
 from tests.oracle.pageblocks import Pageblocks
@@ -160,14 +160,17 @@ class Buddy:
             self.blocks.note_free_buddy(pfn, order)
 
     def free_one_page(self, pfn: int, order: int) -> None:
-        """free_one_page(): free past the per-CPU lists (S5.4).
-
-        It goes block by block, each with its own type.
-        """
-        piece = min(order, self.blocks.order)
-        for start in range(pfn, pfn + (1 << order), 1 << piece):
-            self.free(start, piece, self.blocks.type_of(start))
+        """free_one_page(): free past the per-CPU lists (S5.4)."""
+        self._free_by_block(pfn, order)
         self.events.hold("direct_free", "", 1)
+
+    def take_in(self, pfn: int, order: int) -> None:
+        """__free_pages_core(): take in memory that was not there, last on its list (S5.5).
+
+        The hold of the lock is not counted (S10.4).
+        """
+        self._free_by_block(pfn, order, to_tail=True)
+        self.events.work = Work()
 
     def move_to_free_list(self, pfn: int, migratetype: int) -> None:
         """move_to_free_list(): move a free buddy to another type's tail (S5.5).
@@ -216,6 +219,12 @@ class Buddy:
         for each in self.free_in_block(pfn):
             self.move_to_free_list(each, migratetype)
         self.blocks.set_type(self.blocks.number(pfn), migratetype)
+
+    def _free_by_block(self, pfn: int, order: int, *, to_tail: bool = False) -> None:
+        """Part of free_one_page(): free block by block, each with its own type (S5.4)."""
+        piece = min(order, self.blocks.order)
+        for start in range(pfn, pfn + (1 << order), 1 << piece):
+            self.free(start, piece, self.blocks.type_of(start), to_tail=to_tail)
 
     def _merge_partner(self, pfn: int, order: int, migratetype: int) -> int | None:
         """find_buddy_page_pfn(): return the buddy that a free page merges with, if any."""

@@ -59,14 +59,6 @@ class LooseBuddy(Buddy):
             self.cached_types.note(pfn, migratetype)
         return pfn
 
-    def free_one_page(self, pfn: int, order: int) -> None:
-        """free_one_page(): free past the per-CPU lists, in one piece (S5.4).
-
-        The type is that of the first block.
-        """
-        self.free(pfn, order, self.blocks.type_of(pfn))
-        self.events.hold("direct_free", "", 1)
-
     def prep_move_freepages_block(self, pfn: int) -> range:
         """prep_move_freepages_block(): return the pages that `move_block` covers.
 
@@ -92,6 +84,13 @@ class LooseBuddy(Buddy):
         for each in found:
             self.move_to_free_list(each, migratetype)
         return sum(1 << self.order_at(each) for each in found)
+
+    def _free_by_block(self, pfn: int, order: int, *, to_tail: bool = False) -> None:
+        """Part of free_one_page(): free in one piece (S5.4).
+
+        The type is that of the first block.
+        """
+        self.free(pfn, order, self.blocks.type_of(pfn), to_tail=to_tail)
 
     def _merge_partner(self, pfn: int, order: int, migratetype: int) -> int | None:
         """find_buddy_page_pfn(): return the buddy to merge with, if any (S5.4).

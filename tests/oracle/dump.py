@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from tests.oracle.pcp_6_1 import FixedPerCpuPages
 
 if TYPE_CHECKING:
-    from tests.oracle.allocator import Oracle
+    from tests.oracle.oracle_state import OracleState
     from tests.oracle.pcp import PerCpuPages
     from tests.oracle.zone import Zone
 
 
-def dump_state(oracle: Oracle) -> dict[str, Any]:
+def dump_state(oracle: OracleState) -> dict[str, Any]:
     """Everything that two implementations must agree on; zones without pages have no page sets.
 
     Returns:
@@ -59,7 +59,7 @@ def dump_state(oracle: Oracle) -> dict[str, Any]:
     return state
 
 
-def dump_counters(oracle: Oracle) -> dict[str, Any]:
+def dump_counters(oracle: OracleState) -> dict[str, Any]:
     """What several nodes, lagging counters and CMA add to the state.
 
     Returns:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from tests.oracle.allocator import READ_BITS, Oracle
+from tests.oracle.allocator import READ_BITS, Allocator
 from tests.oracle.compaction_gates import Gates
 from tests.oracle.compaction_zone import ZoneCompaction
 from tests.oracle.direct_compaction import DirectCompactor
@@ -61,7 +61,7 @@ class Demand:
         return is_huge and bool(self.bits & Bits.NOMEMALLOC)
 
 
-class ElasticOracle(Oracle):
+class ElasticOracle(Allocator):
     """An oracle that makes room itself.
 
     Attributes:

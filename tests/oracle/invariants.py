@@ -9,11 +9,11 @@ from tests.oracle.ownership_invariants import check_ownership
 from tests.oracle.sizing import LARGEST_STAT_THRESHOLD
 
 if TYPE_CHECKING:
-    from tests.oracle.allocator import Oracle
+    from tests.oracle.oracle_state import OracleState
     from tests.oracle.zone import Zone
 
 
-def check(oracle: Oracle) -> None:
+def check(oracle: OracleState) -> None:
     """Raise AssertionError with a sentence on the first thing that is wrong."""
     for zone in oracle.zones:
         _check_free_lists(zone)
@@ -97,7 +97,7 @@ def _check_merged(zone: Zone) -> None:
             )
 
 
-def _check_reserves(oracle: Oracle) -> None:
+def _check_reserves(oracle: OracleState) -> None:
     """Loose lists lose HIGHATOMIC tags to fallbacks that the reserve is not told of."""
     reserved = sum(zone.reserve.reserved for zone in oracle.zones)
     types = oracle.blocks.as_dict().values()
@@ -106,7 +106,7 @@ def _check_reserves(oracle: Oracle) -> None:
     assert agrees, f"{reserved} pages reserved, {tagged} in HIGHATOMIC blocks"
 
 
-def _check_places(oracle: Oracle) -> None:
+def _check_places(oracle: OracleState) -> None:
     """Every page laid out at the start is in exactly one place."""
     owner = dict.fromkeys(oracle.allocated.pages(), "allocated")
     for zone in oracle.zones:

@@ -107,7 +107,9 @@ class ListLocks:
         self._counters = counters
         self._holders: dict[tuple[int, int], int] = {}
         self._runs: dict[int, _FreeRun] = {}
-        self._interrupted: _FreeRun | None = None
+        self._kept: dict[int, tuple[int, int]] = {}
+        self._drained: dict[int, tuple[int, int]] = {}
+        self._interrupted: tuple[int, int] | None = None
 
     def take(self, zone: int, owner: int) -> None:
         """pcp_spin_trylock(): take the lock of a CPU's lists of a zone.
@@ -151,23 +153,57 @@ class ListLocks:
         """No kernel function: forget who had the locks."""
         self._holders.clear()
         self._runs.clear()
+        self._kept.clear()
+        self._drained.clear()
         self._interrupted = None
 
     def is_held(self, zone: int, owner: int) -> bool:
-        """pcp_spin_trylock(): return whether it fails, as the batch interrupted holds the lock."""
-        run = self._interrupted
-        return run is not None and (run.zone, run.owner) == (zone, owner)
+        """pcp_spin_trylock(): return whether it fails, as what is interrupted holds the lock."""
+        return self._interrupted == (zone, owner)
+
+    def keep(self, zone: int, owner: int) -> None:
+        """No kernel function: keep a lock for the interrupts that come next on the acting CPU.
+
+        They have come into its refill or its drain (S4.10).
+        """
+        self._kept[self._this_cpu.number] = (zone, owner)
+
+    def note_drain(self, zone: int, owner: int) -> None:
+        """No kernel function: note that the acting CPU's free drains a list."""
+        self._drained[self._this_cpu.number] = (zone, owner)
+
+    def keep_drained(self) -> None:
+        """No kernel function: keep the lock of what the acting CPU's last free drained, if any.
+
+        A folio batch is over. What is kept already stays so.
+        """
+        cpu = self._this_cpu.number
+        self._runs.pop(cpu, None)
+        drained = self._drained.get(cpu)
+        if drained and cpu not in self._kept:
+            self.keep(*drained)
 
     def begin(self, cpu: int, *, batched: bool = False, interrupts: bool = False) -> None:
         """No kernel function: begin an event of a CPU; it ends, goes on with or interrupts a batch.
 
-        The lock that an interrupted batch holds stays held (S4.10).
+        The lock that what is interrupted holds stays held: a batch's, a refill's or a drain's
+        (S4.10).
         """
         if not (batched or interrupts):
             self.end_run(cpu)
-        self._interrupted = self._runs.get(cpu) if interrupts else None
+        if not interrupts:
+            self._kept.pop(cpu, None)
+            self._drained.pop(cpu, None)
+        self._interrupted = self._held_by(cpu) if interrupts else None
 
     def end_run(self, cpu: int) -> None:
-        """No kernel function: end a folio batch of a CPU, which does something else."""
+        """No kernel function: end what a CPU did under a list's lock, as it does something else."""
         self._runs.pop(cpu, None)
+        self._kept.pop(cpu, None)
+        self._drained.pop(cpu, None)
         self._interrupted = None
+
+    def _held_by(self, cpu: int) -> tuple[int, int] | None:
+        """No kernel function: return the zone and owner of the list that a CPU keeps locked."""
+        run = self._runs.get(cpu)
+        return self._kept.get(cpu) or ((run.zone, run.owner) if run else None)

@@ -9,10 +9,10 @@ from tests.oracle.ownership import OwnedPageblocks
 from tests.oracle.ownership_zone import OwningZone
 
 if TYPE_CHECKING:
-    from tests.oracle.allocator import Oracle
+    from tests.oracle.oracle_state import OracleState
 
 
-def dump_ownership(oracle: Oracle) -> dict[str, Any]:
+def dump_ownership(oracle: OracleState) -> dict[str, Any]:
     """Owners, recorded lists and marks, as far as pageblocks are owned at all; and counts.
 
     Returns:
@@ -34,7 +34,7 @@ def dump_ownership(oracle: Oracle) -> dict[str, Any]:
     }
 
 
-def _dump_owners(oracle: Oracle) -> dict[str, Any]:
+def _dump_owners(oracle: OracleState) -> dict[str, Any]:
     if not isinstance(oracle.blocks, OwnedPageblocks):
         return {"owners": {}, "recorded": {}, "mergeable": {}}
     blocks = oracle.blocks

@@ -10,10 +10,10 @@ from tests.oracle.ownership_lists import MergingLists
 from tests.oracle.ownership_zone import OwningZone
 
 if TYPE_CHECKING:
-    from tests.oracle.allocator import Oracle
+    from tests.oracle.oracle_state import OracleState
 
 
-def check_ownership(oracle: Oracle) -> None:
+def check_ownership(oracle: OracleState) -> None:
     """Raise AssertionError with a sentence on the first thing that is wrong."""
     blocks = oracle.blocks
     if not isinstance(blocks, OwnedPageblocks):
@@ -27,7 +27,7 @@ def check_ownership(oracle: Oracle) -> None:
             _check_marks(lists, blocks)
 
 
-def _check_owners(oracle: Oracle, blocks: OwnedPageblocks) -> None:
+def _check_owners(oracle: OracleState, blocks: OwnedPageblocks) -> None:
     for number, block in blocks.owned().items():
         assert 0 <= block.cpu < oracle.machine.nr_cpus, f"block {number} belongs to {block.cpu}"
         migratetype = blocks.type_of(number << blocks.order)

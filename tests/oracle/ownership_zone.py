@@ -174,6 +174,10 @@ class OwningZone(Zone):
         if to_free is not None:
             self._drain_overflow(lists.cpu, to_free, index)
 
+    def _is_locked(self, cpu: int) -> bool:
+        """pcp_spin_trylock(): return False; interrupts that find a lock are left out (S4.10)."""
+        return False
+
     def _begin_drain(self, cpu: int) -> None:
         """No kernel function: merge what is listed before a drain."""
         if self.options.merges_at == "drain":

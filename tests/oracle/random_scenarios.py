@@ -62,14 +62,6 @@ def random_compaction_scenario(
     return replace(plain, compaction_share=0.15)
 
 
-def random_interrupted_scenario(
-    number: int, *, steps: int, replayed: bool, presets: Sequence[str] = tuple(RULES)
-) -> Scenario:
-    """A scenario in which folio batches are freed, and interrupts ask and free during them."""
-    plain = random_scenario(number, steps=steps, replayed=replayed, presets=presets)
-    return replace(plain, batch_share=0.7, interrupt_share=0.4)
-
-
 def spelled_for(rules: OracleRules, sets: tuple[Bits, ...]) -> tuple[Bits, ...]:
     """GFP_ATOMIC carries the bit ATOMIC where that exists (S2.4)."""
     if not rules.atomic_bit_ignores_boost:

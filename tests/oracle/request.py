@@ -50,6 +50,7 @@ class Request:
         bits: gfp bits.
         makes_room: direct reclaim runs for it if nothing else helps (S8.2).
         reclaim: number of the recorded direct reclaim that ran for it, 0 if none is known.
+        only_zone: index of the only zone that may serve it, None for any.
     """
 
     cpu: int
@@ -59,6 +60,11 @@ class Request:
     bits: Bits
     makes_room: bool = False
     reclaim: int = 0
+    only_zone: int | None = None
+
+    def may_be_served_by(self, zone: int) -> bool:
+        """No kernel function: return whether a zone, by index, may serve it (S10.4)."""
+        return self.only_zone is None or zone == self.only_zone
 
     @property
     def gfp_pfmemalloc_allowed(self) -> bool:

@@ -190,8 +190,10 @@ class OracleAssumptions:
         kswapd_recorded: kswapd runs when it is told to, and only then (S10.2).
         direct_reclaim_recorded: requests make room if the recording says they reclaimed, and only
             then (S8.2).
+        drains_recorded: whole lists are drained when the recording says so, and only then (S4.9).
     """
 
     counters: Literal["exact", "lagged"] = "exact"
     kswapd_recorded: bool = False
     direct_reclaim_recorded: bool = False
+    drains_recorded: bool = False

@@ -12,10 +12,16 @@ from tests.oracle.rules import OracleAssumptions
 from tests.oracle.start_state import BLOCK_TYPES, lay_out, live_objects
 from tests.oracle.steps import (
     Alloc,
+    BeginRequest,
     Capture,
     DrainAll,
+    DrainZone,
+    Failed,
     Free,
+    FreeNothing,
     FreeSingly,
+    Grow,
+    HoldDrained,
     Isolate,
     KillCpu,
     KswapdStart,
@@ -24,6 +30,7 @@ from tests.oracle.steps import (
     ReclaimBegin,
     Replayed,
     ReviveCpu,
+    SetBoost,
     SetPcpHigh,
     Step,
     Tick,
@@ -52,6 +59,9 @@ RECLAIMS = 63
 DRAIN_SHARE = 0.002
 """Probability that a step drains all lists, where requests are not the only ones to do so."""
 
+
+BOOSTS = (0, 0, 1, 300, 2000)
+"""Boosts that recordings find, pages."""
 
 RETURN_SHARE = 0.1
 """Probability that a CPU comes back online where a step would be its own."""
@@ -87,10 +97,15 @@ class Scenario:
         free_block_share: share of the start state's blocks that are wholly free, beside others.
         kill_share: probability that a step takes a CPU offline.
         batch_share: probability that a free is one of a folio batch.
-        interrupt_share: probability that a request or another free interrupts a folio batch.
+        interrupt_share: probability that a request or another free is an interrupt's, which
+            comes into a folio batch, a refill or a drain, if there is one.
+        hold_share: probability that a step lets interrupts come into a refill or a drain.
         migratetypes: types to draw requests from.
         compaction_share: probability that a step is recorded compaction's.
         stray_share: probability that a step runs on any CPU, not on the busy one.
+        imposed_share: probability that a step imposes what a recording found.
+        only_zone_share: probability that a request is to be served by one zone only.
+        late: memory that is not there at the start, in the order in which it comes.
     """
 
     machine: OracleMachine
@@ -109,15 +124,28 @@ class Scenario:
     kill_share: float = 0.0
     batch_share: float = 0.0
     interrupt_share: float = 0.0
+    hold_share: float = 0.0
     migratetypes: tuple[int, ...] = (0, 1, 2)
     stray_share: float = 0.2
     compaction_share: float = 0.0
+    imposed_share: float = 0.0
+    only_zone_share: float = 0.0
+    late: tuple[Grow, ...] = ()
 
     def started(self) -> Oracle:
         """An oracle with every page placed: blocks of random types, freed in random parts."""
         oracle = Oracle(self.machine, self.rules, self.policy, self.assumptions)
-        lay_out(oracle, self.block_types, random.Random(self.seed), self.free_block_share)
-        oracle.drain_all()
+        block = self.machine.pages_per_block
+        late = {
+            pfn // block
+            for each in self.late
+            for pfn in range(each.pfn, each.pfn + (1 << each.order), block)
+        }
+        rng = random.Random(self.seed)
+        lay_out(oracle, self.block_types, rng, self.free_block_share, left_out=late)
+        for cpu in range(self.machine.nr_cpus):
+            for zone in range(len(self.machine.zones)):
+                oracle.drain_zone(zone, cpu, by=0)
         oracle.settle_counters()
         oracle.events.clear()
         oracle.work.clear()
@@ -128,6 +156,7 @@ class Scenario:
         rng = random.Random(self.seed + 1)
         live: list[Live] = [(each,) for each in live_objects(oracle)]
         alive = set(range(self.machine.nr_cpus))
+        late = list(self.late)
         for number in range(self.steps):
             if number % PHASE == 0:
                 pressure, busy_cpu = rng.choice(PRESSURES), rng.randrange(self.machine.nr_cpus)
@@ -137,7 +166,8 @@ class Scenario:
             if cpu not in alive and rng.random() < RETURN_SHARE:
                 step = ReviveCpu(cpu)
             else:
-                step = self._next_step(rng, live, cpu if cpu in alive else min(alive), pressure)
+                at_work = cpu if cpu in alive else min(alive)
+                step = self._next_step(rng, live, late, at_work, pressure)
             note_cpus(alive, step)
             pages = take_step(oracle, step)
             if isinstance(step, Isolate):
@@ -146,7 +176,9 @@ class Scenario:
                 live.append(pages)
             yield step, pages
 
-    def _next_step(self, rng: random.Random, live: list[Live], cpu: int, pressure: float) -> Step:
+    def _next_step(
+        self, rng: random.Random, live: list[Live], late: list[Grow], cpu: int, pressure: float
+    ) -> Step:
         kind = rng.random()
         if kind < self.tick_share:
             return Tick(cpu)
@@ -158,6 +190,11 @@ class Scenario:
             return self._next_kill(rng, cpu)
         if self.compaction_share and rng.random() < self.compaction_share:
             return self._next_of_compaction(rng, cpu)
+        if self.hold_share and rng.random() < self.hold_share:
+            drained = rng.random() < 0.5
+            return HoldDrained(cpu) if drained else BeginRequest(**self._next_request(rng, cpu))
+        if self.imposed_share and rng.random() < self.imposed_share:
+            return self._next_imposed(rng, late, cpu)
         if rng.random() < pressure or not live:
             return self._next_alloc(rng, cpu)
         pages = live.pop(rng.randrange(max(len(live) - 20, 0), len(live)))
@@ -186,6 +223,33 @@ class Scenario:
             return KswapdStop(node)
         return KswapdStart(node, rng.randrange(self.machine.zone_types))
 
+    def _next_in_zone(self, rng: random.Random, request: dict[str, int]) -> Replayed:
+        zone = rng.choice(self._populated)
+        only_zone = zone if rng.random() < self.only_zone_share else None
+        is_hidden = rng.random() < 0.2
+        if is_hidden:
+            request["reclaimed"] = 0
+        return Replayed(**request, only_zone=only_zone, is_hidden=is_hidden)
+
+    def _next_imposed(self, rng: random.Random, late: list[Grow], cpu: int) -> Step:
+        if late and rng.random() < 0.3:
+            return late.pop(0)
+        zone = rng.choice(self._populated)
+        kind = rng.random()
+        if kind < 0.2:
+            return SetBoost(zone, rng.choice(BOOSTS))
+        if kind < 0.4:
+            return DrainZone(zone, rng.randrange(self.machine.nr_cpus), cpu)
+        if kind < 0.5:
+            return FreeNothing(cpu, rng.randrange(4), rng.random() < 0.5)
+        if kind < 0.6:
+            return Tick(cpu, is_recorded=True)
+        return Failed(**self._next_request(rng, cpu), reclaimed=rng.choice((0, 1, 2)))
+
+    @property
+    def _populated(self) -> list[int]:
+        return [index for index, each in enumerate(self.machine.zones) if each.managed]
+
     def _next_of_compaction(self, rng: random.Random, cpu: int) -> Isolate | Capture:
         zone = rng.randrange(len(self.machine.zones))
         if rng.random() < 0.3:
@@ -212,6 +276,8 @@ class Scenario:
             request["bits"] |= Bits.INTERRUPTS_BATCH
         if self.assumptions.direct_reclaim_recorded:
             request["reclaimed"] = rng.choice((0, 0, 0, 1, 2, RECLAIMS))
+        if self.replayed and self.only_zone_share:
+            return self._next_in_zone(rng, request)
         if self.replayed:
             return Replayed(**request)
         return Alloc(**request, recorded_success=rng.random() < 0.8)

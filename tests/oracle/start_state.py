@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from tests.oracle import Migratetype, Oracle
 from tests.oracle.machine import PMD_ORDER
@@ -19,7 +19,11 @@ BLOCK_TYPES = (0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 4, 3,
 
 
 def lay_out(
-    oracle: Oracle, block_types: Sequence[int], rng: random.Random, free_share: float = 0.0
+    oracle: Oracle,
+    block_types: Sequence[int],
+    rng: random.Random,
+    free_share: float = 0.0,
+    left_out: Collection[int] = (),
 ) -> None:
     """Place every page: blocks of types drawn from those given, freed in random parts.
 
@@ -28,10 +32,13 @@ def lay_out(
         block_types: types to draw from.
         rng: decides everything.
         free_share: share of the blocks that are wholly free, beside those drawn to be.
+        left_out: blocks, by number, that have no pages yet.
     """
     pages = oracle.machine.pages_per_block
     for each in oracle.machine.zones:
         for block in range(each.start_pfn // pages, -(-each.end_pfn // pages)):
+            if block in left_out:
+                continue
             is_free = free_share > 0 and rng.random() < free_share
             _lay_out_block(oracle, block, block_types, rng, is_free=is_free)
 

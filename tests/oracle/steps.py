@@ -22,7 +22,10 @@ class Alloc:
 
 @dataclass(frozen=True)
 class Replayed:
-    """A request that succeeded in the recording; arguments as of `Oracle.alloc_as_recorded`."""
+    """A request that succeeded in the recording; arguments as of `Oracle.alloc_as_recorded`.
+
+    A hidden one has no event of its own.
+    """
 
     cpu: int
     order: int
@@ -30,6 +33,38 @@ class Replayed:
     highest_zone: int
     bits: int
     reclaimed: int = 0
+    only_zone: int | None = None
+    is_hidden: bool = False
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A request that failed in the recording; arguments as of `Oracle.fail_as_recorded`."""
+
+    cpu: int
+    order: int
+    migratetype: int
+    highest_zone: int
+    bits: int
+    reclaimed: int = 0
+
+
+@dataclass(frozen=True)
+class BeginRequest:
+    """Interrupts come into a request's refill; arguments as of `Oracle.begin_request`."""
+
+    cpu: int
+    order: int
+    migratetype: int
+    highest_zone: int
+    bits: int
+
+
+@dataclass(frozen=True)
+class HoldDrained:
+    """Interrupts come into the drain of a CPU's last free."""
+
+    cpu: int
 
 
 @dataclass(frozen=True)
@@ -72,10 +107,20 @@ class FreeSingly:
 
 
 @dataclass(frozen=True)
-class Tick:
-    """A CPU's vmstat worker runs."""
+class FreeNothing:
+    """Free pages that are not in use here, perhaps as one of a folio batch."""
 
     cpu: int
+    order: int
+    batched: bool = False
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A CPU's vmstat worker runs, when it is due or when the recording says so."""
+
+    cpu: int
+    is_recorded: bool = False
 
 
 @dataclass(frozen=True)
@@ -123,6 +168,33 @@ class SetPcpHigh:
 
 
 @dataclass(frozen=True)
+class SetBoost:
+    """A zone's boost becomes what a recording found."""
+
+    zone: int
+    pages: int
+
+
+@dataclass(frozen=True)
+class DrainZone:
+    """A CPU empties another's lists of one zone, as recorded."""
+
+    zone: int
+    cpu: int
+    by: int
+
+
+@dataclass(frozen=True)
+class Grow:
+    """A zone gets memory that it had not."""
+
+    zone: int
+    pfn: int
+    order: int
+    cpu: int
+
+
+@dataclass(frozen=True)
 class ReclaimBegin:
     """Direct reclaim begins for a request; arguments as of `Oracle.begin_reclaim`."""
 
@@ -137,10 +209,14 @@ class ReclaimBegin:
 Step = (
     Alloc
     | Replayed
+    | Failed
+    | BeginRequest
+    | HoldDrained
     | Isolate
     | Capture
     | Free
     | FreeSingly
+    | FreeNothing
     | Tick
     | DrainAll
     | KillCpu
@@ -148,6 +224,9 @@ Step = (
     | KswapdStart
     | KswapdStop
     | SetPcpHigh
+    | SetBoost
+    | DrainZone
+    | Grow
     | ReclaimBegin
 )
 
@@ -161,8 +240,24 @@ def take_step(oracle: Oracle, step: Step) -> Live:
         case Alloc():
             pfn = oracle.alloc(**vars(step))
             return () if pfn is None else ((pfn, step.order),)
+        case Replayed(is_hidden=True):
+            return oracle.alloc_hidden(
+                step.cpu,
+                step.order,
+                step.migratetype,
+                step.highest_zone,
+                step.bits,
+                only_zone=step.only_zone,
+            )
         case Replayed():
-            return oracle.alloc_as_recorded(**vars(step))
+            request = {name: word for name, word in vars(step).items() if name != "is_hidden"}
+            return oracle.alloc_as_recorded(**request)
+        case Failed():
+            oracle.fail_as_recorded(**vars(step))
+        case BeginRequest():
+            oracle.begin_request(**vars(step))
+        case HoldDrained():
+            oracle.hold_drained(step.cpu)
         case Isolate():
             return oracle.isolate(**vars(step))
         case Capture():
@@ -178,6 +273,8 @@ def take_step(oracle: Oracle, step: Step) -> Live:
         case FreeSingly():
             for pfn, _ in reversed(step.pages):
                 oracle.free(step.cpu, pfn, 0, batched=step.batched)
+        case FreeNothing():
+            oracle.free_nothing(step.cpu, batched=step.batched)
         case Tick():
             oracle.tick(step.cpu)
         case DrainAll():
@@ -192,6 +289,12 @@ def take_step(oracle: Oracle, step: Step) -> Live:
             oracle.stop_kswapd(step.node)
         case SetPcpHigh():
             oracle.set_pcp_high(step.zone, step.cpu, step.high)
+        case SetBoost():
+            oracle.set_boost(step.zone, step.pages)
+        case DrainZone():
+            oracle.drain_zone(step.zone, step.cpu, step.by)
+        case Grow():
+            oracle.grow(step.zone, step.pfn, step.order, step.cpu)
         case ReclaimBegin():
             oracle.begin_reclaim(**vars(step))
     return ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.oracle.allocated import AllocatedPages
 from tests.oracle.buddy import Buddy
@@ -86,16 +86,28 @@ class Zone:
     def may_take(self, request: Request, attempt: Attempt) -> bool:
         """Part of get_page_from_freelist(): return whether the marks allow a page (S3.1).
 
-        BELOW_HIGH is noted.
+        BELOW_HIGH is noted, also where the recording has another zone serve.
         """
         order, highest_zone = request.order, request.highest_zone
         if self.rules.pcp_tunes_itself and not self.flags.below_high:
-            if self.watermarks.zone_watermark_fast(order, Mark.HIGH, highest_zone, attempt):
-                return True
-            self.flags.below_high = True
+            self.note_below_high(request, attempt)
+            if not self.flags.below_high:
+                return request.may_be_served_by(self.index)
+        if not request.may_be_served_by(self.index):
+            return False
         if self.watermarks.zone_watermark_fast(order, attempt.mark, highest_zone, attempt):
             return True
         return attempt.no_watermarks
+
+    def note_below_high(self, request: Request, attempt: Attempt) -> None:
+        """Part of get_page_from_freelist(): set BELOW_HIGH where a request fails that mark (S3.1).
+
+        Kernels with fixed limits of per-CPU lists have no use for the flag.
+        """
+        order, highest_zone = request.order, request.highest_zone
+        if self.rules.pcp_tunes_itself and not self.flags.below_high:
+            holds = self.watermarks.zone_watermark_fast(order, Mark.HIGH, highest_zone, attempt)
+            self.flags.below_high = not holds
 
     def margin(self, request: Request, attempt: Attempt) -> int:
         """No kernel function: return the pages to spare at the MIN mark for a request.
@@ -134,13 +146,32 @@ class Zone:
         """
         migratetype = self.blocks.type_of(pfn)
         is_listed = self.pcp[cpu].layout.holds(order) and not self.machine.is_isolate(migratetype)
-        if not is_listed or self.list_locks.is_held(self.index, cpu):
+        if not is_listed or self._is_locked(cpu):
             self.buddy.free_one_page(pfn, order)
             return
         self.cached_types.note(pfn, migratetype)
         if migratetype >= PCP_TYPES:
             migratetype = Migratetype.MOVABLE
         self._free_frozen_page_commit(cpu, pfn, order, migratetype, batched=batched)
+
+    def begin_request(self, request: Request, attempt: Attempt) -> None:
+        """Part of rmqueue_pcplist(): refill a request's list before it comes, if empty (S4.10).
+
+        The list stays locked for the interrupts that have come meanwhile.
+        """
+        pcp = self.pcp[request.cpu]
+        if not pcp.layout.holds(request.order):
+            return
+        index = pcp.layout.index(request.order, request.migratetype)
+        if not pcp.lists[index]:
+            self._rmqueue_bulk(pcp, index, request, attempt)
+            self.list_locks.keep(self.index, request.cpu)
+
+    def grow(self, pfn: int, order: int) -> None:
+        """__free_pages_core(): take memory in, at list tails (S5.5)."""
+        grown = replace(self.spec, managed=self.spec.managed + (1 << order))
+        self.spec = self.buddy.zone = self.watermarks.zone = grown
+        self.buddy.take_in(pfn, order)
 
     def tick(self, cpu: int) -> None:
         """Part of refresh_cpu_vm_stats(): visit the zone with the vmstat worker (S4.8).
@@ -224,7 +255,7 @@ class Zone:
     def _rmqueue_pcplist(self, request: Request, attempt: Attempt) -> int | None:
         """rmqueue_pcplist(): take a page of the CPU's lists, or None."""
         pcp = self.pcp[request.cpu]
-        if self.list_locks.is_held(self.index, request.cpu):
+        if self._is_locked(request.cpu):
             return None
         self.list_locks.take(self.index, request.cpu)
         pcp.note_allocation()
@@ -270,7 +301,12 @@ class Zone:
         index = pcp.layout.index(order, migratetype)
         to_free = pcp.note_free(index, pfn)
         if to_free is not None:
+            self.list_locks.note_drain(self.index, cpu)
             self._drain_overflow(cpu, to_free, index)
+
+    def _is_locked(self, cpu: int) -> bool:
+        """pcp_spin_trylock(): return whether a CPU fails to take the lock of its lists (S4.10)."""
+        return self.list_locks.is_held(self.index, cpu)
 
     def _begin_drain(self, cpu: int) -> None:
         """No kernel function: begin a drain of a CPU's lists, perhaps in chunks."""

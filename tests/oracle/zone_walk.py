@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.oracle.kswapd import Kswapd
 from tests.oracle.request import Attempt, Request
 from tests.oracle.rules import OraclePolicy, OracleRules
 from tests.oracle.zone import Zone
+
+Visit = Callable[[Zone, Request, Attempt], int | None]
+"""What a walk does in a zone that the marks allow; None: it goes on to the next."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +50,28 @@ class ZoneWalk:
         given up before the first remote zone. Nodes that kswapd works on are avoided as long as
         another serves. What is left to give up in the end is NOFRAGMENT.
         """
+        return self._walk(request, attempt, zonelist, self._take)
+
+    def begin_request(self, request: Request, attempt: Attempt, zonelist: list[Zone]) -> None:
+        """Part of get_page_from_freelist(): refill for a request before it comes (S4.10).
+
+        The first zone that it may have a page of does. The walk ends there.
+        """
+
+        def refill(zone: Zone, request: Request, attempt: Attempt) -> int:
+            zone.begin_request(request, attempt)
+            return 0
+
+        self._walk(request, attempt, zonelist, refill)
+
+    def _walk(
+        self, request: Request, attempt: Attempt, zonelist: list[Zone], visit: Visit
+    ) -> int | None:
+        """Part of get_page_from_freelist(): go over the zonelist until a visit gives something."""
         skips_busy = self.skips_busy_nodes
         has_skipped = False
         while True:
-            sweep = self._sweep(request, attempt, zonelist, skips_busy=skips_busy)
+            sweep = self._sweep(request, attempt, zonelist, visit, skips_busy=skips_busy)
             has_skipped |= sweep.skipped_busy
             if sweep.pfn is not None:
                 return sweep.pfn
@@ -62,22 +84,31 @@ class ZoneWalk:
             else:
                 return None
 
-    def force_page(self, request: Request, attempt: Attempt, zonelist: list[Zone]) -> int | None:
+    def force_page(
+        self, request: Request, attempt: Attempt, zonelist: list[Zone], imposed: Zone | None
+    ) -> int | None:
         """No kernel function: take a page whatever the watermarks say.
 
         The request succeeded in the recording. There reclaim had made room that is missing here:
         most likely in the zone that lacks least. That one is tried first, of equals the preferred;
-        then all as ever.
+        then all as ever. An imposed zone is tried first whether or not the list has it: a request
+        may ask for another node than its CPU's, which no event tells.
         """
-        if not zonelist:
+        if not zonelist and imposed is None:
             return None
         attempt = attempt.ignoring_watermarks()
-        nearest = max(zonelist, key=lambda zone: zone.margin(request, attempt))
+        nearest = imposed or max(zonelist, key=lambda zone: zone.margin(request, attempt))
         pfn = self._take(nearest, request, attempt)
         return self.get_page(request, attempt, zonelist) if pfn is None else pfn
 
     def _sweep(
-        self, request: Request, attempt: Attempt, zonelist: list[Zone], *, skips_busy: bool
+        self,
+        request: Request,
+        attempt: Attempt,
+        zonelist: list[Zone],
+        visit: Visit,
+        *,
+        skips_busy: bool,
     ) -> Sweep:
         """Part of get_page_from_freelist(): go over the zonelist once."""
         skipped_busy = False
@@ -90,7 +121,7 @@ class ZoneWalk:
                 continue
             if not zone.may_take(request, attempt):
                 continue
-            pfn = self._take(zone, request, attempt)
+            pfn = visit(zone, request, attempt)
             if pfn is not None:
                 return Sweep(pfn=pfn)
         return Sweep(skipped_busy=skipped_busy)

@@ -285,9 +285,9 @@ def free_one_page(m: at.MachineArrays, zone: int, cpu: int, pfn: int, order: int
 
 @inner
 def grow_zone(m: at.MachineArrays, zone: int, pfn: int, order: int) -> None:
-    """__free_pages_core(): give a zone one more free buddy, Movable.
+    """__free_pages_core(): give a zone memory that it had not, Movable (S5.5).
 
-    One of the largest order comes last on its list.
+    It comes last on its list, block by block where frees do. The hold is not counted (S10.4).
     """
     block_order = m.st[at.PAGEBLOCK_ORDER]
     for block in range(pfn >> block_order, ((pfn + (1 << order) - 1) >> block_order) + 1):
@@ -295,9 +295,8 @@ def grow_zone(m: at.MachineArrays, zone: int, pfn: int, order: int) -> None:
             m.blocks[block]["zone"] = zone + 1
             m.blocks[block]["migratetype"] = at.MOVABLE
     m.st[zone_at(zone) + at.ZONE_MANAGED] += 1 << order
-    migratetype = int(m.blocks[pfn >> block_order]["migratetype"])
-    __free_one_page(m, zone, pfn, order, migratetype, False)
-    if order == m.st[at.MAX_ORDER]:
-        __del_page_from_free_list(m, zone, pfn)
-        __add_to_free_list(m, zone, pfn, order, migratetype, True)
+    piece = min(order, block_order) if m.st[at.RULE_FREE_SPLIT_BY_BLOCK] else order
+    for first in range(pfn, pfn + (1 << order), 1 << piece):
+        migratetype = int(m.blocks[first >> block_order]["migratetype"])
+        __free_one_page(m, zone, first, piece, migratetype, True)
     forget_work(m)

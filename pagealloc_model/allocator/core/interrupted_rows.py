@@ -1,4 +1,4 @@
-"""Interrupts that came while a list's lock was held, found in the order of events (S4.10, T10.7).
+"""Interrupts that came while a list's lock was held, found in the order of events (S4.10, T10.13).
 
 Interrupts are off while zone->lock is held, and a refill or a drain holds it long. One that comes
 meanwhile runs as soon as it is dropped, and then the lock of the list is still held.

@@ -36,7 +36,7 @@ def hold_free_pages(
     while largest > order and 1 << largest > wanted:
         largest -= 1
     pfn = -1
-    current = max(largest, order) + 1
+    current = largest + 1
     while pfn < 0 and current > order:
         current -= 1
         pfn = take_listed(m, zone, current, migratetype)
@@ -49,7 +49,7 @@ def hold_free_pages(
     if pfn < 0:
         return False
     m.st[at.ISOLATED_FROM] = pfn
-    m.st[at.ISOLATED_PAGES] = 1 << current
+    m.st[at.ISOLATED_PAGES] = 1 << max(current, order)
     return True
 
 

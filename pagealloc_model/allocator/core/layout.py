@@ -232,11 +232,14 @@ NODE_WAKE_ORDER = _node.word()
 NODE_WAKE_HIGHEST = _node.word()
 NODE_STRIDE = _node.size
 
-# One CPU: offline or not; the pageset whose lock it holds for a folio batch, and pages so far.
+# One CPU: offline or not; the pageset whose lock it holds for a folio batch, and pages so far; the
+# pageset whose lock it holds at the end of a refill or a drain, that interrupts have come into, or
+# minus the one that its last free drained.
 _cpu = Region()
 CPU_IS_DEAD = _cpu.word()
 CPU_BATCH_SET = _cpu.word()
 CPU_BATCHED = _cpu.word()
+CPU_LOCKED_SET = _cpu.word()
 CPU_STRIDE = _cpu.size
 
 # A log row: kind, time, zone, cpu, then by kind. Kinds below SITES are transactions
@@ -309,12 +312,12 @@ of the event's CPU. CPU_DIES takes the CPU numbered `offset` offline, CPU_RETURN
 ISOLATE_FREE takes a piece of what compaction isolates in the zone numbered `zone`; `offset` pages
 of that scan are yet to be taken, the piece included. CAPTURE is an allocation that compaction
 serves from the zone numbered `offset`. BEGIN_REQUEST carries the request that an interrupt comes
-into: what it refills is refilled now, under the lock of the list. HOLD_DRAINED is an interrupt that
-comes as the last free's drain ends. Imposed events, of runs that are no predictions:
-ALLOC_IN_ZONE and HIDDEN_ALLOC_IN_ZONE are served by the zone numbered `offset` only; SET_BOOST
-gives the zone numbered `zone` a watermark boost of `offset` pages; DRAIN_ZONE empties what the CPU
-numbered `offset` holds of that zone; RELEASE_BLOCK releases a reserved block for the request that
-it carries."""
+into: what it refills is refilled now, under the lock of the list. HOLD_DRAINED says that interrupts
+come as the drain of the CPU's last event, a free, ends; its `bits` are INTERRUPTS_BATCH. Imposed
+events, of runs that are no predictions: ALLOC_IN_ZONE and HIDDEN_ALLOC_IN_ZONE are served by the
+zone numbered `offset` only; SET_BOOST gives the zone numbered `zone` a watermark boost of `offset`
+pages; DRAIN_ZONE empties what the CPU numbered `offset` holds of that zone; RELEASE_BLOCK releases
+a reserved block for the request that it carries."""
 
 FREED_IN_BATCH = 1
 """A free's `bits`: a folio batch freed it (T3)."""

@@ -28,10 +28,25 @@ def hand_over(m: at.MachineArrays, pcp: int, mine: int) -> None:
 def is_locked_by_batch(m: at.MachineArrays, cpu: int, pcp: int) -> bool:
     """pcp_spin_trylock(): return whether it fails to take a pageset's lock (S4.10).
 
-    The CPU holds the lock itself, for the folio batch that the request or free at work interrupts:
-    one that interrupts none has ended the batch.
+    The CPU holds the lock itself, for the folio batch, the refill or the drain that the request or
+    free at work interrupts: one that interrupts none has ended them.
     """
-    return m.st[cpu_at(m, cpu) + at.CPU_BATCH_SET] == pcp
+    words = cpu_at(m, cpu)
+    return m.st[words + at.CPU_BATCH_SET] == pcp or m.st[words + at.CPU_LOCKED_SET] == pcp
+
+
+@inner
+def let_go_of_lists(m: at.MachineArrays, cpu: int) -> None:
+    """No kernel function: end what a CPU did under a list's lock, as it does something else."""
+    words = cpu_at(m, cpu)
+    m.st[words + at.CPU_BATCH_SET] = 0
+    m.st[words + at.CPU_LOCKED_SET] = 0
+
+
+@inner
+def hold_refilled(m: at.MachineArrays, cpu: int, pcp: int) -> None:
+    """No kernel function: hold a pageset's lock for the interrupts that come into its refill."""
+    m.st[cpu_at(m, cpu) + at.CPU_LOCKED_SET] = pcp
 
 
 @inner
@@ -40,16 +55,20 @@ def note_drain(m: at.MachineArrays, pcp: int) -> None:
 
     An interrupt that was held off meanwhile comes now, under the pageset's lock (S4.10).
     """
-    word = cpu_at(m, m.st[at.EVENT_CPU]) + at.CPU_BATCH_SET
-    if m.st[word] != pcp:
+    word = cpu_at(m, m.st[at.EVENT_CPU]) + at.CPU_LOCKED_SET
+    if m.st[word] <= 0:
         m.st[word] = -pcp
 
 
 @inner
 def hold_drained(m: at.MachineArrays, cpu: int) -> None:
-    """No kernel function: let the last free's drain hold the pageset's lock, if there was one."""
-    word = cpu_at(m, cpu) + at.CPU_BATCH_SET
-    m.st[word] = max(-m.st[word], 0)
+    """No kernel function: hold the lock of the pageset that a CPU's last free drained, if it did.
+
+    A folio batch is over.
+    """
+    words = cpu_at(m, cpu)
+    m.st[words + at.CPU_BATCH_SET] = 0
+    m.st[words + at.CPU_LOCKED_SET] = abs(m.st[words + at.CPU_LOCKED_SET])
 
 
 @hot

@@ -10,7 +10,7 @@ from pagealloc_model.allocator.core.buddy import grow_zone
 from pagealloc_model.allocator.core.highatomic import unreserve_highatomic_pageblock
 from pagealloc_model.allocator.core.isolation import capture_page, isolate_free_page
 from pagealloc_model.allocator.core.kswapd_runs import end_kswapd, start_kswapd
-from pagealloc_model.allocator.core.list_locks import hold_drained
+from pagealloc_model.allocator.core.list_locks import hold_drained, let_go_of_lists
 from pagealloc_model.allocator.core.object_chains import allocate_object, free_object
 from pagealloc_model.allocator.core.offsets import cpu_at, pcp_at, zone_at
 from pagealloc_model.allocator.core.pcp import clamp
@@ -20,6 +20,7 @@ from pagealloc_model.allocator.core.pcp_drain import (
     refresh_cpu_vm_stats,
 )
 from pagealloc_model.allocator.core.reclaim import begin_reclaim
+from pagealloc_model.allocator.core.request import fail_as_recorded
 from pagealloc_model.allocator.core.zone_walk import begin_request
 from pagealloc_model.allocator.ownership.ownership import disown_cpu
 from pagealloc_model.base.jit import cold, entry, inner
@@ -29,11 +30,12 @@ from pagealloc_model.base.jit import cold, entry, inner
 def tick(m: at.MachineArrays) -> None:
     """No kernel function: run the decay tick that is due and set the next one (S4.8).
 
-    The last CPU's comes first.
+    The last CPU's comes first. The worker is a task: a folio batch has let go of its lock (T10.5).
     """
     cpu = m.st[at.TICK_CPU]
     m.st[at.NOW] = m.st[at.NEXT_TICK]
     m.st[at.EVENT_CPU] = cpu
+    let_go_of_lists(m, cpu)
     refresh_cpu_vm_stats(m, cpu)
     cpu -= 1
     if cpu < 0:
@@ -108,13 +110,9 @@ def take_rare_event(m: at.MachineArrays, events: np.ndarray, position: int) -> N
     offset = int(events[position]["offset"])
     if operation == at.RECORDED_FAILURE:
         m.st[at.COUNT_RECORDED_FAILURE] += 1
+        migratetype = int(events[position]["migratetype"])
         bits = int(events[position]["bits"])
-        if bits & at.REQUEST_RECLAIMED:
-            # Reclaim freed pages and the request failed all the same: it made room (S8.2).
-            migratetype = int(events[position]["migratetype"])
-            ac = prepare_alloc_pages(m, cpu, order, migratetype, zone, bits)
-            unreserve_highatomic_pageblock(m, ac, False)
-            drain_all_pages(m)
+        fail_as_recorded(m, prepare_alloc_pages(m, cpu, order, migratetype, zone, bits))
     elif operation == at.KSWAPD_START:
         end_kswapd(m, offset)
         start_kswapd(m, offset, zone)
@@ -176,8 +174,10 @@ def advance(m: at.MachineArrays, events: np.ndarray, low: int, high: int, until_
         operation = int(events[position]["operation"])
         bits = int(events[position]["bits"])
         in_batch = operation == at.FREE and bits & at.FREED_IN_BATCH != 0
-        if not in_batch and not bits & at.INTERRUPTS_BATCH:
-            m.st[cpu_at(m, cpu) + at.CPU_BATCH_SET] = 0
+        if in_batch:
+            m.st[cpu_at(m, cpu) + at.CPU_LOCKED_SET] = 0
+        elif not bits & at.INTERRUPTS_BATCH:
+            let_go_of_lists(m, cpu)
         number = int(events[position]["object"])
         order = int(events[position]["order"])
         if operation == at.FREE:

@@ -26,6 +26,7 @@ from pagealloc_model.allocator.core.zone_walk import (
     get_page_from_freelist,
     take_and_reserve,
     walk_zones,
+    zone_may_serve,
 )
 from pagealloc_model.allocator.pressure.direct_compaction import (
     count_outcome,
@@ -165,6 +166,24 @@ def retry_as_recorded(m: at.MachineArrays, ac: AllocContext, flags: int) -> int:
     if pfn >= 0:
         m.st[at.COUNT_FORCED] += 1
     return pfn
+
+
+@cold
+def fail_as_recorded(m: at.MachineArrays, ac: AllocContext) -> None:
+    """No kernel function: leave behind what a request does that failed in the recording (S10.4).
+
+    It is not tried. Each zone that it looks at is below its high mark or not, kswapd wakes, and
+    where reclaim freed pages for it all the same, it made room before it failed (S8.2).
+    """
+    flags = fast_path_flags(m, ac)
+    position = ac.zonelist
+    while m.st[position] >= 0:
+        zone_may_serve(m, m.st[position], ac.order, ac.highest_type, flags)
+        position += 1
+    wake_all_kswapds(m, ac, flags)
+    if ac.bits & at.REQUEST_RECLAIMED:
+        unreserve_highatomic_pageblock(m, ac, False)
+        drain_all_pages(m)
 
 
 @inner

@@ -10,7 +10,8 @@ from pagealloc_model.allocator.core.event_log import count_transaction, log_page
 from pagealloc_model.allocator.core.fallback import MODE_NORMAL, __rmqueue
 from pagealloc_model.allocator.core.highatomic import reserve_highatomic_pageblock
 from pagealloc_model.allocator.core.kswapd_runs import wakeup_kswapd
-from pagealloc_model.allocator.core.offsets import cpu_at, node_at, pcp_at, zone_at
+from pagealloc_model.allocator.core.list_locks import hold_refilled
+from pagealloc_model.allocator.core.offsets import node_at, pcp_at, zone_at
 from pagealloc_model.allocator.core.pcp import order_to_pindex, refill_empty, rmqueue_pcplist
 from pagealloc_model.allocator.core.watermark import zone_watermark_fast
 from pagealloc_model.allocator.ownership.owned_refill import allocate_from_owned
@@ -77,23 +78,34 @@ def rmqueue(m: at.MachineArrays, ac: AllocContext, zone: int, flags: int) -> tup
 def begin_request(m: at.MachineArrays, ac: AllocContext) -> None:
     """Part of get_page_from_freelist(): refill the list of a request that is interrupted (S4.10).
 
-    The interrupt comes under the lock of the list. Nothing happens where the list has pages, or no
-    zone passes its watermark.
+    The interrupt comes under the lock of the list. No list is refilled where the first zone that
+    passes its watermark has pages on it, or no zone passes.
     """
     flags = fast_path_flags(m, ac)
     index = order_to_pindex(m, ac.order, ac.migratetype)
     position = ac.zonelist
     if index < 0 or m.st[at.OWNERSHIP]:
         return
-    while m.st[position] >= 0:
+    skips_busy = m.st[at.SKIPS_BUSY_NODES] != 0
+    skipped = False
+    while m.st[position] >= 0 or skipped:
         zone = m.st[position]
         position += 1
-        if zone_may_serve(m, zone, ac.order, ac.highest_type, flags):
+        if zone < 0:
+            skips_busy = False
+            skipped = False
+            position = ac.zonelist
+        elif drops_nofragment(m, flags) and is_on_another_node(m, zone, m.st[ac.zonelist]):
+            flags &= ~at.ALLOC_NOFRAGMENT
+            position = ac.zonelist
+        elif skips_busy and is_busy(m, zone):
+            skipped = True
+        elif zone_may_serve(m, zone, ac.order, ac.highest_type, flags):
             pcp = pcp_at(m, zone, ac.cpu)
             lst = pcp + at.PCP_LISTS + index * at.LIST_WORDS
             if m.st[lst + at.HEAD] < 0:
                 refill_empty(m, ac, zone, lst, flags)
-                m.st[cpu_at(m, ac.cpu) + at.CPU_BATCH_SET] = pcp
+                hold_refilled(m, ac.cpu, pcp)
             return
 
 

@@ -1,4 +1,4 @@
-"""Interrupts that come while a refill or a drain holds a list's lock, as events (S4.10, T10.7)."""
+"""Interrupts that come while a refill or a drain holds a list's lock, as events (S4.10, T10.13)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def take_interrupted_holds(events: np.ndarray, hidden: np.ndarray) -> tuple[np.n
     found = [
         part.start + np.flatnonzero(events["bits"][part] & marks) for part in parts(len(events))
     ]
-    places = np.concatenate([np.zeros(0, np.int64), *found])
+    places = _first_of_rows(np.concatenate([np.zeros(0, np.int64), *found]), events)
     holds = np.zeros(len(places), at.EVENT)
     holds["time_ns"] = events["time_ns"][places]
     holds["cpu"] = events["cpu"][places]
@@ -39,6 +39,14 @@ def take_interrupted_holds(events: np.ndarray, hidden: np.ndarray) -> tuple[np.n
         for part in parts(len(each)):
             each["bits"][part] &= keep
     return holds, places
+
+
+def _first_of_rows(places: np.ndarray, events: np.ndarray) -> np.ndarray:
+    """Return those places whose event is the first of its row: a free may become several."""
+    cpu = events["cpu"][places]
+    goes_on = np.zeros(len(places), bool)
+    goes_on[1:] = (np.diff(places) == 1) & (cpu[1:] == cpu[:-1])
+    return places[~goes_on]
 
 
 def _fill_requests(holds: np.ndarray, places: np.ndarray, events: np.ndarray, cpu: int) -> None:

@@ -93,7 +93,9 @@ class _Reader:
     def main(self, name: str) -> np.ndarray:
         """A main column; a store older than `in_interrupt` does not know it."""
         if name == "in_interrupt" and name not in self._lengths:
-            return np.full(self._lengths["time_ns"], -1, np.int8)
+            unknown = np.full(self._lengths["time_ns"], -1, np.int8)
+            unknown.flags.writeable = False
+            return unknown
         values = self._file.column(name, COLUMN_TYPES[name])
         if name == "time_ns":
             self._check_order(name, values)

@@ -116,7 +116,17 @@ def _told(
         return (now, 0, rng.randrange(200), 0, cpu, at.SET_PCP_HIGH, 0, 0, zone)
     if kind < 0.6:
         told = rng.choice((at.RECORDED_FAILURE, at.DRAIN_ALL, at.TICK))
+        if told == at.RECORDED_FAILURE:
+            return (now, 0, 0, *_failed(random.Random(now), cpu, machine))
         return (now, 0, 0, 0, cpu, told, 0, 0, 0)
     operation = at.KSWAPD_START if kind < 0.8 else at.KSWAPD_STOP
     node, zone_type = divmod(zone, len(machine.zone_types))
     return (now, 0, node, 0, cpu, operation, 0, 0, zone_type)
+
+
+def _failed(rng: random.Random, cpu: int, machine: Machine) -> tuple[int, int, int, int, int, int]:
+    """A request that failed; bits and what follows them in a row."""
+    bits = rng.choice(REQUESTS) | rng.choice((0, 1)) << at.RECLAIM_SHIFT
+    zone_type = rng.randrange(len(machine.zone_types))
+    order = rng.choice(ALL_ORDERS)
+    return (bits, cpu, at.RECORDED_FAILURE, order, rng.randrange(at.PCP_TYPES), zone_type)

@@ -298,6 +298,32 @@ static struct page *allocate(unsigned int order, int migratetype, int highest_ty
 	return page;
 }
 
+/* What a request leaves that failed in the recording, see the model's `fail_as_recorded` (S10.4). */
+static void fail_as_recorded(unsigned int order, int migratetype, int highest_type,
+			     unsigned int bits)
+{
+	gfp_t gfp_mask = gfp_mask_of(bits, migratetype);
+	struct alloc_context local = context_of(migratetype, highest_type, bits);
+	struct alloc_context *ac = &local;
+	unsigned int alloc_flags = fast_path_flags(gfp_mask, ac);
+
+	request_order = order;
+	request_migratetype = migratetype;
+#ifdef HAS_ZONE_BELOW_HIGH
+	struct zone *zone;
+	struct zoneref *z;
+
+	for_each_zone_zonelist_nodemask(zone, z, ac->zonelist, ac->highest_zoneidx, ac->nodemask)
+		if (!zone_watermark_fast(zone, order, high_wmark_pages(zone), ac->highest_zoneidx,
+					 alloc_flags, gfp_mask))
+			set_bit(ZONE_BELOW_HIGH, &zone->flags);
+#endif
+	if (alloc_flags & ALLOC_KSWAPD)
+		CALL_wake_all_kswapds;
+	if (bits & AT_REQUEST_RECLAIMED)
+		unreserve_and_drain(ac);
+}
+
 /* A place for an object: a page frame, -1, or a chain of single pages (see the model's layout). */
 static long allocate_object(unsigned int order, int migratetype, int highest_type,
 			    unsigned int bits)
@@ -409,12 +435,12 @@ static void set_pcp_high(int zone, int cpu, int wanted)
 	pcp->high = clamp(wanted, (int)limits[AT_PCP_HIGH_MIN], (int)limits[AT_PCP_HIGH_MAX]);
 }
 
-/* Memory that the machine gets: a free buddy, of the largest order at the end of its list. */
+/* Memory that the machine gets, last on its list. */
 static void grow_zone(int number, long pfn, unsigned int order)
 {
 	struct zone *zone = zones[number];
 	struct page *page = pfn_to_page(pfn);
-	fpi_t fpi_flags = order == MAX_BUDDY_ORDER ? FPI_TO_TAIL : FPI_NONE;
+	fpi_t fpi_flags = FPI_TO_TAIL;
 	long end = pfn + (1L << order);
 
 	for (long block = pfn >> pageblock_order; block << pageblock_order < end; block++) {
@@ -449,14 +475,7 @@ static void take(struct model_event *event, int32_t *object_pfn)
 		break;
 	case AT_RECORDED_FAILURE:
 		st[AT_COUNT_RECORDED_FAILURE]++;
-		if (event->bits & AT_REQUEST_RECLAIMED) {
-			struct alloc_context local = context_of(event->migratetype,
-								event->zone, event->bits);
-
-			request_order = event->order;
-			request_migratetype = event->migratetype;
-			unreserve_and_drain(&local);
-		}
+		fail_as_recorded(event->order, event->migratetype, event->zone, event->bits);
 		break;
 	case AT_KSWAPD_START:
 		start_kswapd(&nodes[event->offset], kernel_type[event->zone]);

@@ -1,0 +1,224 @@
+"""A literal replay's oracle: besides requests and frees it does what a recording tells (S10.4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.oracle.allocator import Allocator
+from tests.oracle.arithmetic import clamp
+from tests.oracle.isolation import FreeScanner, take_uncounted
+from tests.oracle.machine import Migratetype, OracleMachine
+from tests.oracle.request import fast_attempt, gfp_to_alloc_flags
+from tests.oracle.rules import OracleAssumptions, OraclePolicy, OracleRules
+
+
+class Oracle(Allocator):
+    """An allocator that is replayed literally.
+
+    A trace decides which requests succeed; reclaim's frees, and what compaction takes, come from
+    the trace (S10.4).
+
+    Attributes:
+        recorded_failures: requests that the recording saw fail.
+        hidden: requests that no event shows.
+        orphan_frees: frees of pages that are not in use here.
+    """
+
+    def __init__(
+        self,
+        machine: OracleMachine,
+        rules: OracleRules,
+        policy: OraclePolicy,
+        assumptions: OracleAssumptions | None = None,
+    ) -> None:
+        super().__init__(machine, rules, policy, assumptions)
+        self._free_scanner = FreeScanner(self.allocated)
+        self.recorded_failures = 0
+        self.hidden = 0
+        self.orphan_frees = 0
+
+    def alloc_hidden(
+        self,
+        cpu: int,
+        order: int,
+        migratetype: int,
+        highest_zone: int,
+        bits: int,
+        *,
+        only_zone: int | None = None,
+    ) -> tuple[tuple[int, int], ...]:
+        """No kernel function: serve a request that no event shows, but a later free (T10.2).
+
+        Arguments and result are those of `alloc_as_recorded`.
+        """
+        self.hidden += 1
+        return self.alloc_as_recorded(
+            cpu, order, migratetype, highest_zone, bits, only_zone=only_zone
+        )
+
+    def fail_as_recorded(
+        self,
+        cpu: int,
+        order: int,
+        migratetype: int,
+        highest_zone: int,
+        bits: int,
+        *,
+        reclaimed: int = 0,
+    ) -> None:
+        """No kernel function: take up a request that failed in the recording (S10.4).
+
+        It is not tried. Arguments are those of `alloc`.
+        """
+        self.recorded_failures += 1
+        request = self._request(cpu, order, migratetype, highest_zone, bits, reclaimed)
+        zonelist = self._zonelist(request)
+        for zone in zonelist:
+            zone.note_below_high(request, fast_attempt(request, avoids_fragmenting=False))
+        if gfp_to_alloc_flags(request, defrag_mode=self.policy.defrag_mode).kswapd:
+            self._wake_all_kswapds(request, zonelist)
+        if request.reclaim:
+            self._make_room(request, zonelist)
+
+    def free_nothing(self, cpu: int, *, batched: bool = False) -> None:
+        """No kernel function: take up a free of pages that are not in use here (T10.2)."""
+        self._this_cpu.number = cpu
+        self._list_locks.begin(cpu, batched=batched)
+        self.orphan_frees += 1
+
+    def begin_request(
+        self, cpu: int, order: int, migratetype: int, highest_zone: int, bits: int
+    ) -> None:
+        """No kernel function: let interrupts come into a request's refill, if it has one (S4.10).
+
+        It refills now; the request itself comes later. Arguments are those of `alloc`.
+        """
+        request = self._request(cpu, order, migratetype, highest_zone, bits, 0)
+        is_listed = self.zones[0].pcp[cpu].layout.holds(order)
+        if self.policy.ownership is not None or not is_listed:
+            return
+        zonelist = self._zonelist(request)
+        avoids_fragmenting = self._avoids_fragmenting(zonelist)
+        attempt = fast_attempt(request, avoids_fragmenting=avoids_fragmenting)
+        self._walk.begin_request(request, attempt, zonelist)
+
+    def hold_drained(self, cpu: int) -> None:
+        """No kernel function: let interrupts come into the drain of a CPU's last free (S4.10).
+
+        It is the CPU's last event that was no interrupt's. It may have drained nothing, or it was
+        none; then they find no list locked.
+        """
+        self._this_cpu.number = cpu
+        self._list_locks.keep_drained()
+
+    def isolate(self, cpu: int, zone: int, orders: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+        """fast_isolate_freepages(): let a scan of recorded compaction take free pages (S10.4).
+
+        Args:
+            cpu: CPU that compacts.
+            zone: by index.
+            orders: of the pieces, descending.
+
+        Returns:
+            (first page, order) of the pieces that there were.
+        """
+        self._this_cpu.number = cpu
+        self._list_locks.end_run(cpu)
+        left = sum(1 << order for order in orders)
+        pieces = []
+        for order in orders:
+            pfn = self._free_scanner.next_piece(self.zones[zone], order, left)
+            left -= 1 << order
+            if pfn is not None:
+                pieces.append((pfn, order))
+        return tuple(pieces)
+
+    def capture(
+        self, cpu: int, zone: int, order: int, migratetype: int
+    ) -> tuple[tuple[int, int], ...]:
+        """compaction_capture(): serve a request past the lists, whole or in single pages (S9.7).
+
+        Arguments and result are those of `alloc_as_recorded`, for one zone.
+        """
+        self._this_cpu.number = cpu
+        self._list_locks.end_run(cpu)
+        pfn = take_uncounted(self.zones[zone], order, migratetype)
+        if pfn is not None:
+            self.allocated.add(pfn, order, movable=migratetype == Migratetype.MOVABLE)
+            return ((pfn, order),)
+        self.in_base_pages += 1
+        pages: list[tuple[int, int]] = []
+        while len(pages) < 1 << order:
+            pfn = self._free_scanner.next_piece(self.zones[zone], 0, (1 << order) - len(pages))
+            if pfn is None:
+                self.failed += 1
+                break
+            pages.append((pfn, 0))
+        return tuple(pages)
+
+    def begin_reclaim(
+        self, number: int, cpu: int, order: int, migratetype: int, highest_zone: int, bits: int
+    ) -> None:
+        """No kernel function: begin a recorded direct reclaim for a request.
+
+        Arguments are as of `alloc`. Its number is free for others once the request has been served.
+        """
+        request = self._request(cpu, order, migratetype, highest_zone, bits, number)
+        attempt = gfp_to_alloc_flags(request, defrag_mode=self.policy.defrag_mode)
+        margins = [zone.margin(request, attempt) for zone in self._zonelist(request)]
+        self._reclaim_margins[number] = min(0, max(margins, default=0))
+
+    def start_kswapd(self, node: int, highest_zone: int, cpu: int = 0) -> None:
+        """No kernel function: begin a recorded run, for zones up to a type (S10.2).
+
+        It begins on a CPU, whose folio batch is over.
+        """
+        self._list_locks.end_run(cpu)
+        self.kswapd[node].start(highest_zone)
+
+    def stop_kswapd(self, node: int, cpu: int = 0) -> None:
+        """No kernel function: end a recorded run, on a CPU."""
+        self._list_locks.end_run(cpu)
+        self.kswapd[node].stop()
+
+    def set_pcp_high(self, zone: int, cpu: int, high: int) -> None:
+        """No kernel function: set the tuned limit of a page set within its bounds.
+
+        A recording found it so.
+        """
+        self._list_locks.end_run(cpu)
+        pcp = self.zones[zone].pcp[cpu]
+        pcp.high = clamp(high, pcp.high_min, pcp.high_max)
+
+    def set_boost(self, zone: int, pages: int, cpu: int = 0) -> None:
+        """No kernel function: set a zone's boost to what a task on a CPU found (S1.7)."""
+        self._list_locks.end_run(cpu)
+        self.zones[zone].watermarks.boost = pages
+
+    def drain_zone(self, zone: int, cpu: int, by: int) -> None:
+        """drain_pages_zone(): let a CPU empty another's lists of a zone, as recorded (S4.9)."""
+        self._this_cpu.number = by
+        self._list_locks.end_run(by)
+        self.zones[zone].drain_all(cpu)
+
+    def grow(self, zone: int, pfn: int, order: int, cpu: int = 0) -> None:
+        """__free_pages_core(): give a zone memory that it had not (S3.1, S5.5).
+
+        Its watermarks, and the limits of its lists, stay as they are.
+        """
+        self._this_cpu.number = cpu
+        self._list_locks.end_run(cpu)
+        self.placed_pages += 1 << order
+        self.zones[zone].grow(pfn, order)
+
+    def dump(self) -> dict[str, Any]:
+        """No kernel function: return the comparable state, see `dump_state`.
+
+        What was told is counted in a part `told`.
+        """
+        told = {
+            "recorded_failures": self.recorded_failures,
+            "hidden": self.hidden,
+            "orphan_frees": self.orphan_frees,
+        }
+        return {**super().dump(), "told": told}

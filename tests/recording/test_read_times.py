@@ -1,0 +1,152 @@
+"""When snapshots were read (T12.0): found by the recorder's own allocations, else left as named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pagealloc_model.recording.read_times import dated_snapshots
+from pagealloc_model.recording.snapshot import Snapshot
+from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
+
+SECOND, MS = 1_000_000_000, 1_000_000
+GFP = {
+    "__GFP_MOVABLE": 0x8,
+    "__GFP_HIGHMEM": 0x2,
+    "__GFP_IO": 0x40,
+    "__GFP_FS": 0x80,
+    "__GFP_ZERO": 0x100,
+    "__GFP_DIRECT_RECLAIM": 0x400,
+    "__GFP_NOWARN": 0x2000,
+    "__GFP_NORETRY": 0x10000,
+}
+BUFFER = 0x40 | 0x80 | 0x400 | 0x2000 | 0x10000
+READER, OTHER = 9, 5
+LAGS = (1, 20, 70, 71)
+"""Milliseconds after its name at which a snapshot's four files are read."""
+
+Row = tuple[int, int, int]
+"""Time, task and gfp word of an allocation."""
+
+
+def reads(named_ns: int, pages: int = 1, pid: int = READER) -> list[Row]:
+    """What a recorder allocates for a snapshot."""
+    return [(named_ns + lag * MS + page, pid, BUFFER) for lag in LAGS for page in range(pages)]
+
+
+def trace_of(rows: Sequence[Row], *, end_s: int = 20, orders: int = 0, **comms: str) -> Trace:
+    """A trace of such allocations between a first one at 1 s and a last one."""
+    rows = sorted([(SECOND, 1, 0xCC0), *rows, (end_s * SECOND, 1, 0xCC0)])
+    columns = {name: np.zeros(len(rows), dtype) for name, dtype in COLUMN_TYPES.items()}
+    for name, place in (("time_ns", 0), ("pid", 1), ("gfp", 2)):
+        columns[name] = np.array([row[place] for row in rows])
+    columns["order"] = np.full(len(rows), orders)
+    columns["event"] = np.full(len(rows), Event.ALLOC)
+    names = {READER: "pagealloc", OTHER: "sh", **{int(k[1:]): v for k, v in comms.items()}}
+    return Trace(**columns, comms=names, gfp_bits=GFP)
+
+
+def named(*seconds: float) -> tuple[Snapshot, ...]:
+    return tuple(
+        Snapshot(time_ns=int(each * SECOND), directory=Path("/nowhere")) for each in seconds
+    )
+
+
+SNAPSHOTS = named(0.5, 2, 4, 6, 8)
+DURING = SNAPSHOTS[1:]
+
+
+def lags(snapshots: Sequence[Snapshot], dated: Sequence[Snapshot]) -> list[float]:
+    """Milliseconds that each was put off by."""
+    assert len(snapshots) == len(dated)
+    return [(b.time_ns - a.time_ns) / MS for a, b in zip(snapshots, dated, strict=True)]
+
+
+def all_reads(pages: int = 1, pid: int = READER) -> list[Row]:
+    return [row for each in DURING for row in reads(each.time_ns, pages, pid)]
+
+
+def test_one_page_a_file_dates_at_the_third() -> None:
+    """Those before the events, which show no read of theirs, keep their time."""
+    dated = dated_snapshots(SNAPSHOTS, trace_of(all_reads()))
+    assert lags(SNAPSHOTS, dated) == [0, 70, 70, 70, 70]
+    assert [each.directory for each in dated] == [each.directory for each in SNAPSHOTS]
+
+
+def test_two_pages_a_file_date_at_the_sixth() -> None:
+    dated = dated_snapshots(SNAPSHOTS, trace_of(all_reads(pages=2)))
+    assert lags(SNAPSHOTS, dated) == pytest.approx([0, 70, 70, 70, 70], abs=0.001)
+
+
+def test_a_snapshot_read_as_the_events_begin_is_dated_too() -> None:
+    early = named(0.99)
+    rows = [*reads(early[0].time_ns), *all_reads()]
+    dated = dated_snapshots((*early, *DURING), trace_of([row for row in rows if row[0] > SECOND]))
+    assert lags(early, dated[:1]) == [0], "its first read came before the events"
+    early = named(0.9995)
+    dated = dated_snapshots((*early, *DURING), trace_of([*reads(early[0].time_ns), *all_reads()]))
+    assert lags(early, dated[:1]) == [70]
+
+
+def test_what_else_the_reader_does_is_left_out() -> None:
+    """Zeroed and movable pages are no buffers; those that it asks for afterwards come too late."""
+    rows = all_reads()
+    for each in DURING:
+        for flag in (0x100, 0x8, 0x2):
+            rows += [(each.time_ns + 10, READER, BUFFER | flag)] * 5
+        rows += [(each.time_ns + 10, READER, BUFFER & ~0x10000)] * 5
+        rows += [(each.time_ns + 90 * MS, READER, BUFFER)] * 2
+    assert lags(SNAPSHOTS, dated_snapshots(SNAPSHOTS, trace_of(rows))) == [0, 70, 70, 70, 70]
+
+
+def test_without_a_reader_names_are_believed() -> None:
+    assert dated_snapshots((), trace_of([])) == ()
+    assert dated_snapshots(SNAPSHOTS, trace_of([])) == SNAPSHOTS
+    by_another = trace_of(all_reads(pid=OTHER))
+    assert dated_snapshots(SNAPSHOTS, by_another) == SNAPSHOTS
+    assert dated_snapshots(SNAPSHOTS, trace_of(all_reads(), orders=1)) == SNAPSHOTS
+
+
+@pytest.mark.parametrize("missing", ["__GFP_NORETRY", "__GFP_ZERO"])
+def test_without_the_names_of_flags_names_are_believed(missing: str) -> None:
+    trace = trace_of(all_reads())
+    trace = replace(trace, gfp_bits={name: GFP[name] for name in GFP if name != missing})
+    assert dated_snapshots(SNAPSHOTS, trace) == SNAPSHOTS
+
+
+def test_too_few_buffers_leave_that_snapshot_as_named() -> None:
+    """One in four may lack some; where more do, it is no reader."""
+    rows = all_reads()
+    assert lags(SNAPSHOTS, dated_snapshots(SNAPSHOTS, trace_of(rows[1:]))) == [0, 0, 70, 70, 70]
+    assert dated_snapshots(SNAPSHOTS, trace_of(rows[1:-1])) == SNAPSHOTS
+
+
+def test_reads_a_second_late_are_anothers() -> None:
+    late = [(time_ns + SECOND, pid, gfp) for time_ns, pid, gfp in all_reads()]
+    assert dated_snapshots(SNAPSHOTS, trace_of(late)) == SNAPSHOTS
+
+
+@pytest.mark.parametrize("other", [4, 40])
+def test_of_several_that_allocate_likewise_the_one_with_least_is_the_reader(other: int) -> None:
+    """A workload that is a Python program asks for such pages all the time."""
+    busy = [(SECOND + 5 * MS * n, other, BUFFER) for n in range(2000)]
+    trace = trace_of([*all_reads(), *busy], **{f"_{other}": "python3"})
+    assert lags(SNAPSHOTS, dated_snapshots(SNAPSHOTS, trace)) == [0, 70, 70, 70, 70]
+
+
+@pytest.mark.parametrize("interval", [0.25, 0.5, 2.0])
+@pytest.mark.parametrize("pages", [1, 2])
+def test_the_start_is_dated_alike_whatever_comes_after_it(interval: float, pages: int) -> None:
+    """A prediction may not depend on later snapshots, not even on there being any."""
+    snapshots = named(*(0.9 + interval * number for number in range(12)))
+    rows = [row for each in snapshots[1:] for row in reads(each.time_ns, pages)]
+    trace = trace_of(rows)
+    whole = dated_snapshots(snapshots, trace)
+    assert lags(snapshots[1:], whole[1:]) == pytest.approx([70] * 11, abs=0.001)
+    for kept in range(2, 12):
+        alone = dated_snapshots(snapshots[:kept], trace)
+        assert [each.time_ns for each in alone] == [each.time_ns for each in whole[:kept]]

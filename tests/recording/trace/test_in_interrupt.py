@@ -1,0 +1,188 @@
+"""The column `in_interrupt` (T1.7): read from common_flags, kept by copies, -1 where untold."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import synthetic_perf_data as perf
+import zstandard
+from synthetic_perf_data import ALLOC, FREE
+
+from pagealloc_model.recording.trace import store_write
+from pagealloc_model.recording.trace.perf_data import read_perf_data
+from pagealloc_model.recording.trace.perf_file import SampleType
+from pagealloc_model.recording.trace.perf_open import open_perf_file
+from pagealloc_model.recording.trace.store import read_store
+from pagealloc_model.recording.trace.store_write import write_store
+from pagealloc_model.recording.trace.time_window import Window, events_between
+from tests.event_text import EventText
+from tests.fuzz.records import SAMPLE, records_of
+from tests.small_recordings import shipped_recording
+
+MAIN = ("alloc", "free", "free_batched", "alloc_zone_locked", "pcpu_drain", "alloc_extfrag")
+COMPRESSED, COMPRESSED2 = 81, 83
+TASK, HARD, SOFT, SOFT_WITH_IRQS_OFF, RESCHED = 0x00, 0x08, 0x10, 0x11, 0x05
+FLAGS = (TASK, HARD, SOFT, SOFT_WITH_IRQS_OFF, RESCHED, HARD | SOFT)
+EXPECTED = [0, 1, 1, 1, 0, 1]
+
+
+def flagged(raw: bytes, flags: int) -> bytes:
+    """Raw data of an event with other common_flags: the third byte."""
+    return raw[:2] + bytes([flags]) + raw[3:]
+
+
+def written(path: Path, *, compress: bool = False) -> Path:
+    """A recording with an allocation and a free of each set of flags, 10 ns apart."""
+    attrs = [perf.attr_of(ALLOC, [1]), perf.attr_of(FREE, [2])]
+    records = []
+    for number, flags in enumerate(FLAGS):
+        alloc = flagged(ALLOC.raw(pfn=number, gfp_flags=0x20), flags)
+        free = flagged(FREE.raw(pfn=number), flags)
+        records.append(perf.sample(attrs[0], alloc, number=1, time=100 + 20 * number))
+        records.append(perf.sample(attrs[1], free, number=2, time=110 + 20 * number))
+    return perf.write(path, attrs, records, compress=compress)
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_hard_and_soft_interrupts_are_told_from_tasks(tmp_path: Path, compress: bool) -> None:
+    trace = read_perf_data(written(tmp_path / "p", compress=compress))
+    assert trace.in_interrupt.tolist() == list(np.repeat(EXPECTED, 2))
+    assert trace.in_interrupt.dtype == np.int8
+
+
+def test_it_is_read_from_where_the_format_has_the_flags(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not from a fixed byte: here the flags come behind the preemption count."""
+    swapped = (perf.COMMON[0], perf.COMMON[2], perf.COMMON[1], perf.COMMON[3])
+    monkeypatch.setattr(perf, "COMMON", swapped)
+    attr = perf.attr_of(ALLOC, [1])
+    raw = ALLOC.raw(pfn=1, gfp_flags=0x20)
+    raws = [raw[:2] + bytes(pair) + raw[4:] for pair in ((0, HARD), (HARD, 0))]
+    records = [perf.sample(attr, each, number=1, time=time) for time, each in enumerate(raws)]
+    trace = read_perf_data(perf.write(tmp_path / "p", [attr], records))
+    assert trace.in_interrupt.tolist() == [1, 0]
+
+
+def test_a_format_without_flags_leaves_it_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nameless = (perf.COMMON[0], ("unsigned char other", 1, False), *perf.COMMON[2:])
+    monkeypatch.setattr(perf, "COMMON", nameless)
+    attr = perf.attr_of(ALLOC, [1])
+    raw = flagged(ALLOC.raw(pfn=1, gfp_flags=0x20), HARD)
+    trace = read_perf_data(perf.write(tmp_path / "p", [attr], [perf.sample(attr, raw, number=1)]))
+    assert trace.in_interrupt.tolist() == [-1]
+
+
+def test_text_leaves_it_open(tmp_path: Path) -> None:
+    events = EventText()
+    events.alloc(1)
+    events.free(1)
+    assert events.trace(tmp_path).in_interrupt.tolist() == [-1, -1]
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_store_keeps_it(tmp_path: Path, compress: bool) -> None:
+    trace = read_perf_data(written(tmp_path / "p"))
+    write_store(trace, tmp_path / "s", source=None, compress=compress)
+    assert read_store(tmp_path / "s").in_interrupt.tolist() == trace.in_interrupt.tolist()
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_store_from_before_the_column_leaves_it_open(
+    tmp_path: Path, compress: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = read_perf_data(written(tmp_path / "p"))
+    older = {name: t for name, t in store_write.COLUMN_TYPES.items() if name != "in_interrupt"}
+    monkeypatch.setattr(store_write, "COLUMN_TYPES", older)
+    write_store(trace, tmp_path / "s", source=None, compress=compress)
+    read = read_store(tmp_path / "s")
+    assert read.in_interrupt.tolist() == [-1] * len(trace)
+    assert read.in_interrupt.dtype == np.int8
+    assert not read.in_interrupt.flags.writeable
+    np.testing.assert_array_equal(read.pfn, trace.pfn)
+
+
+def test_a_window_keeps_it(tmp_path: Path) -> None:
+    trace = read_perf_data(written(tmp_path / "p"))
+    window = Window(begin_ns=120, end_ns=160, from_start=False, to_end=False, events=4)
+    assert events_between(trace, window).in_interrupt.tolist() == [1, 1, 1, 1]
+    window = replace(window, begin_ns=0, end_ns=130)
+    assert events_between(trace, window).in_interrupt.tolist() == [0, 0, 1]
+
+
+def test_tables_have_it(tmp_path: Path) -> None:
+    frame = read_perf_data(written(tmp_path / "p")).to_pandas()
+    assert frame["in_interrupt"].tolist() == list(np.repeat(EXPECTED, 2))
+
+
+@pytest.mark.parametrize("name", ["kbuild", "highatomic_stock"])
+def test_recordings_have_what_their_bytes_say(name: str) -> None:
+    """What perf prints lacks the flags; byte 2 of an event's raw data has them (T1.7)."""
+    recording = shipped_recording(name)
+    trace = recording.trace
+    told = {
+        key: sorted(bool(flags & (HARD | SOFT)) for flags in found)
+        for key, found in flags_of_events(recording.event_file).items()
+    }
+    read: dict[tuple[int, int], list[int]] = {}
+    for key, flag in zip(
+        zip(trace.time_ns.tolist(), trace.cpu.tolist(), strict=True),
+        trace.in_interrupt.tolist(),
+        strict=True,
+    ):
+        read.setdefault(key, []).append(flag)
+    assert {key: sorted(flags) for key, flags in read.items()} == told
+    assert 0 < int((trace.in_interrupt == 1).sum()) < len(trace)
+
+
+def flags_of_events(path: Path) -> dict[tuple[int, int], list[int]]:
+    """common_flags of each main event by time and CPU, found without the reader under test."""
+    file = open_perf_file(path)
+    content = path.read_bytes()
+    names = {f"mm_page_{name}" for name in MAIN}
+    ids = {form.id for form in file.tracing.formats.values() if form.name in names}
+    attrs = {number: attr for attr in file.attrs for number in attr.ids or (0,)}
+    found: dict[tuple[int, int], list[int]] = {}
+    for kind, body in plain_records(content):
+        if kind != SAMPLE:
+            continue
+        attr = attrs[struct.unpack_from("<Q", body, 0)[0]]
+        kinds = attr.sample_type
+        if attr.config not in ids:
+            continue
+        assert kinds & ~SampleType.CALLCHAIN == perf.USUAL_SAMPLE
+        time_ns, cpu = struct.unpack_from("<QI", body, 24)
+        place = 48
+        if kinds & SampleType.CALLCHAIN:
+            place += 8 + 8 * struct.unpack_from("<Q", body, place)[0]
+        found.setdefault((time_ns, cpu), []).append(body[place + 4 + 2])
+    return found
+
+
+def plain_records(content: bytes) -> Iterator[tuple[int, bytes]]:
+    """Kind and body of all records, those that are packed into others after the plain ones."""
+    packed = bytearray()
+    for kind, start, end in records_of(content):
+        if kind in (COMPRESSED, COMPRESSED2):
+            size = end - start - 8
+            skip = 8 if kind == COMPRESSED2 else 0
+            size = struct.unpack_from("<Q", content, start + 8)[0] if skip else size
+            packed += content[start + 8 + skip : start + 8 + skip + size]
+        else:
+            yield kind, content[start + 8 : end]
+    if not packed:
+        return
+    with zstandard.ZstdDecompressor().stream_reader(bytes(packed), read_across_frames=True) as out:
+        plain = out.read()
+    position = 0
+    while position < len(plain):
+        kind, size = struct.unpack_from("<I2xH", plain, position)
+        yield kind, plain[position + 8 : position + size]
+        position += size
