@@ -77,6 +77,11 @@ def test_a_recording_is_whole(machine: Host, fake_perf: Setting, tmp_path: Path)
     assert (recording.snapshots[0].directory / "vmstat").read_text().startswith("nr_free_pages 17")
     assert gzip.decompress((recording.path / "kpageflags.u64.gz").read_bytes()) == PAGE_FLAGS
     meta = recording.meta
+    for snapshot in recording.snapshots:
+        assert snapshot.read_ns is not None
+        assert list(snapshot.read_ns) == ["buddyinfo", "pagetypeinfo", "zoneinfo", "vmstat"]
+        moments = [snapshot.time_ns, *(each for span in snapshot.read_ns.values() for each in span)]
+        assert moments == sorted(moments)
     first, before, after = (snapshot.time_ns for snapshot in recording.snapshots[:3])
     assert first < meta["kpageflags_at_ns"] < before < meta["start_ns"] <= after
     assert meta["command"] == ["true"]
