@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pagealloc_model.measured.probes import partial_claim_duplicates
-from pagealloc_model.measured.stream import Stream
+from pagealloc_model.measured.stream import Probe, Stream
 from pagealloc_model.measured.transactions import (
     CAUSES,
     SITES,
@@ -56,6 +56,10 @@ def inferred_transactions(
     cut into batches where the kernel drops the lock between them. Direct frees are seen only for
     orders that no per-CPU list holds.
 
+    Where the kernel announces each object that a refill brings (`Probe.REFILLED`), refills are runs
+    of those, and every other removal is a direct buddy allocation: nothing is guessed but where one
+    refill ends and the next begins.
+
     Pauses do not end a run: inside a lock hold a virtual CPU can be preempted for longer than two
     holds are apart, and recordings with kprobes show that cutting at pauses splits far more holds
     than it separates.
@@ -64,6 +68,8 @@ def inferred_transactions(
         stream = stream.take(stream.kind != Event.EXTFRAG)
     else:
         stream = stream.take(~partial_claim_duplicates(stream))
+    if stream.is_kind(Probe.REFILLED).any():
+        stream = stream.take(~refilled_removals(stream))
     zone = zones.codes(stream.pfn)
     batches = zones.batches()
     refills, direct = _removals(stream, zone, batches, rules)
@@ -76,6 +82,18 @@ def inferred_transactions(
             single_page_transactions(stream, freed, zone[freed], "direct_free"),
         )
     )
+
+
+def refilled_removals(stream: Stream) -> np.ndarray:
+    """Return the mask of removals that a refill's own event follows at once, for the same page."""
+    refilled = np.zeros(len(stream), bool)
+    refilled[:-1] = (
+        stream.is_kind(Event.ZONE_LOCKED, Event.EXTFRAG)[:-1]
+        & (stream.kind[1:] == Probe.REFILLED)
+        & (stream.pfn[1:] == stream.pfn[:-1])
+        & (stream.cpu[1:] == stream.cpu[:-1])
+    )
+    return refilled
 
 
 def _on_lists(order: np.ndarray, rules: RunRules) -> np.ndarray:
@@ -101,7 +119,11 @@ def _removals(
 ) -> tuple[Transactions, np.ndarray]:
     """Refills, and the stream rows of direct buddy allocations."""
     removal = stream.is_kind(Event.ZONE_LOCKED, Event.EXTFRAG)
-    refillable = removal & _on_lists(stream.order, rules) & (stream.migratetype != HIGHATOMIC)
+    announced = stream.is_kind(Probe.REFILLED)
+    refillable = announced
+    if not announced.any():
+        refillable = removal & _on_lists(stream.order, rules)
+        refillable &= stream.migratetype != HIGHATOMIC
     starts = run_starts(stream, refillable, zone)
     changes = np.zeros(len(stream), bool)
     changes[1:] = (stream.order[1:] != stream.order[:-1]) | (
@@ -115,6 +137,7 @@ def _removals(
     first, objects = run_shape(members, run)
     direct_run = (objects == 1) & _used_at_once(stream, first)
     direct_run &= (stream.order[first] != rules.pageblock_order) & (batches[zone[first]] > 1)
+    direct_run &= ~announced[first]
     refills, objects = first[~direct_run], objects[~direct_run]
     direct = np.sort(np.concatenate([first[direct_run], np.flatnonzero(removal & ~refillable)]))
     count = len(refills)
@@ -208,7 +231,8 @@ def _came_from_elsewhere(stream: Stream) -> np.ndarray:
 
     A CPU drains another's lists only when all lists are drained (S4.9).
     """
-    rows = np.flatnonzero(stream.is_kind(Event.FREE, Event.ZONE_LOCKED, Event.PCPU_DRAIN))
+    moves = (Event.FREE, Event.ZONE_LOCKED, Probe.REFILLED, Event.PCPU_DRAIN)
+    rows = np.flatnonzero(stream.is_kind(*moves))
     rows = rows[np.lexsort((stream.time_ns[rows], stream.pfn[rows]))]
     elsewhere = np.zeros(len(stream), bool)
     elsewhere[rows[1:]] = (

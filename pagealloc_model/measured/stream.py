@@ -11,13 +11,17 @@ from pagealloc_model.recording.trace.columns import Trace
 
 
 class Probe(IntEnum):
-    """Kprobe events of a recording; they share `Stream.kind` with `Event`."""
+    """Events that are no main rows of a trace; they share `Stream.kind` with `Event`."""
 
     BULK_ALLOC = 10
     BULK_ALLOC_RETURN = 11
     BULK_FREE = 12
     FREE_ONE = 13
     DRAIN_ZONE = 14
+    REFILLED = 15
+    CONTENDED = 16
+    LOCKED = 17
+    UNLOCKED = 18
 
 
 _PROBE_EVENTS = {
@@ -27,7 +31,16 @@ _PROBE_EVENTS = {
     "pa:free_one": Probe.FREE_ONE,
     "pa:drain_zone": Probe.DRAIN_ZONE,
 }
-
+REFILL_EVENT = "kmem:mm_page_pcpu_refill"
+LOCKED_EVENT = "kmem:mm_zone_locked"
+UNLOCKED_EVENT = "kmem:mm_zone_lock_unlock"
+_TRACEPOINTS = {
+    REFILL_EVENT: Probe.REFILLED,
+    "kmem:mm_zone_lock_contended": Probe.CONTENDED,
+    LOCKED_EVENT: Probe.LOCKED,
+    UNLOCKED_EVENT: Probe.UNLOCKED,
+}
+_NUMBERED = (Probe.CONTENDED, Probe.LOCKED, Probe.UNLOCKED)
 
 _VALUES = {
     Probe.BULK_ALLOC: "count",
@@ -39,7 +52,7 @@ _VALUES = {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Stream:
-    """Kmem and probe events sorted by CPU, then time; all columns have one length.
+    """Kmem, probe and lock events sorted by CPU, then time; all columns have one length.
 
     Attributes:
         cpu: int16.
@@ -48,11 +61,11 @@ class Stream:
         pid: int32 thread id.
         pfn: int64; -1 for probes that name no page.
         order: int8; -1 for probes that name none.
-        migratetype: int8, as in the trace; of BULK_ALLOC the list's.
+        migratetype: int8, as in the trace; of BULK_ALLOC and REFILLED the list's.
         percpu_refill: int8, as in the trace.
         zone_address: uint64, the probes' zone pointer, 0 elsewhere.
         value: int64, `count` of BULK_ALLOC, `got` of BULK_ALLOC_RETURN, `pindex` of BULK_FREE,
-            the CPU whose lists DRAIN_ZONE empties, else 0.
+            the CPU whose lists DRAIN_ZONE empties, of lock events the row of their table, else 0.
     """
 
     cpu: np.ndarray
@@ -81,15 +94,19 @@ class Stream:
         return np.isin(self.kind, np.array(kinds, np.int8))
 
 
-def allocator_stream(trace: Trace, *, with_probes: bool) -> Stream:
-    """The trace's main rows, merged with its probe events where asked, CPU by CPU."""
+def allocator_stream(trace: Trace, *, with_probes: bool, with_lock_events: bool = False) -> Stream:
+    """The trace's main rows, merged with other events where asked, CPU by CPU.
+
+    Args:
+        trace: the events.
+        with_probes: whether to merge the kprobes' events.
+        with_lock_events: whether to merge the refill and zone-lock tracepoints (T8).
+    """
+    wanted = (_PROBE_EVENTS if with_probes else {}) | (_TRACEPOINTS if with_lock_events else {})
     parts = [_main_rows(trace)]
-    if with_probes:
-        parts += [
-            _probe_rows(trace, name, probe)
-            for name, probe in _PROBE_EVENTS.items()
-            if name in trace.tables
-        ]
+    parts += [
+        _probe_rows(trace, name, probe) for name, probe in wanted.items() if name in trace.tables
+    ]
     merged = parts[0]
     if len(parts) > 1:
         columns = [part._columns() for part in parts]
@@ -132,8 +149,10 @@ def _probe_rows(trace: Trace, name: str, probe: Probe) -> Stream:
         pid=table["pid"],
         pfn=column("pfn", -1, np.int64),
         order=column("order", -1, np.int8),
-        migratetype=column("mt", -1, np.int8),
+        migratetype=column("migratetype" if probe == Probe.REFILLED else "mt", -1, np.int8),
         percpu_refill=np.full(rows, -1, np.int8),
         zone_address=column("zone", 0, np.uint64),
-        value=column(_VALUES.get(probe, ""), 0, np.int64),
+        value=(
+            np.arange(rows) if probe in _NUMBERED else column(_VALUES.get(probe, ""), 0, np.int64)
+        ),
     )

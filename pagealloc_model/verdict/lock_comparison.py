@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from pagealloc_model.measured.events import announced_times, bin_start
 from pagealloc_model.measured.measured import Measured, measure
 from pagealloc_model.predicted.locks.lock_timing import LockModel, LockTimes, lock_times
 from pagealloc_model.predicted.replay import Replay, replay
@@ -55,8 +56,8 @@ class LockComparison:
         """One row by time bin, node, zone, CPU, site and source ("measured" or "predicted").
 
         Columns: acquisitions, objects, pages, contended, hold_ns, wait_ns, max_hold_ns. Measured
-        hold times are NA (T8); contended and wait_ns are NA where no contention can be seen, and
-        count what waited visibly where it can.
+        hold times are NA where the kernel announced none (T8); contended and wait_ns are NA where
+        no contention can be seen, and count what waited visibly where it can.
         """
         return pd.concat(
             [self._measured_rows(), self._predicted_rows()], ignore_index=True
@@ -109,8 +110,8 @@ class LockComparison:
         )
 
     def _binned(self, frame: pd.DataFrame) -> pd.DataFrame:
-        start, width = self.measured.start_ns, self.measured.bin_ns
-        return frame.assign(time_ns=start + (frame["time_ns"] - start) // width * width)
+        start = bin_start(frame, self.measured.start_ns, self.measured.bin_ns)
+        return frame.assign(time_ns=start)
 
     def _measured_rows(self) -> pd.DataFrame:
         grouped = self._binned(self.measured.transactions_full).groupby(KEYS, dropna=False)
@@ -125,7 +126,8 @@ class LockComparison:
             seen = pd.DataFrame({"contended": waited.size(), "wait_ns": waited.sum()})
             rows = rows.reindex(rows.index.union(seen.index))
             rows.update(seen.astype("Float64"))
-        rows["hold_ns"] = rows["max_hold_ns"] = pd.array([pd.NA] * len(rows), "Float64")
+        times = announced_times(self._binned(self.measured.holds), KEYS)
+        rows = rows.join(times[["hold_ns", "max_hold_ns"]])
         return rows.reset_index().assign(source="measured")
 
     def _predicted_rows(self) -> pd.DataFrame:

@@ -10,7 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.recording.make.events import ESSENTIAL_EVENTS, available_events, usual_events
+from pagealloc_model.recording.make.events import (
+    ESSENTIAL_EVENTS,
+    RECENT_EVENTS,
+    available_events,
+    usual_events,
+)
 from pagealloc_model.recording.make.host import CAP_PERFMON, CAP_SYS_ADMIN, Host, read_or_none
 from pagealloc_model.recording.make.perf_tool import PerfTool, find_perf
 from pagealloc_model.recording.make.probes import leftover_probes, probe_file
@@ -124,7 +129,8 @@ def _tracepoints(host: Host) -> Iterator[Check]:
         return
     yield Check(name="tracefs", found=str(host.tracefs))
     available = available_events(host.tracefs)
-    lacking = [name for name in usual_events() if name not in available]
+    usual = [name for name in usual_events() if name not in RECENT_EVENTS]
+    lacking = [name for name in usual if name not in available]
     essential = [name for name in ESSENTIAL_EVENTS if name not in available]
     if essential:
         yield _blocked(
@@ -135,12 +141,25 @@ def _tracepoints(host: Host) -> Iterator[Check]:
     elif lacking:
         yield Check(
             name="tracepoints",
-            found=f"{len(usual_events()) - len(lacking)} of {len(usual_events())}",
+            found=f"{len(usual) - len(lacking)} of {len(usual)}",
             cost=f"not recorded: {', '.join(lacking)}",
             todo="nothing, unless a study needs them; kernels differ",
         )
     else:
-        yield Check(name="tracepoints", found=f"all {len(usual_events())}")
+        yield Check(name="tracepoints", found=f"all {len(usual)}")
+    yield _recent_tracepoints(available)
+
+
+def _recent_tracepoints(available: frozenset[str]) -> Check:
+    lacking = {name: cost for name, cost in RECENT_EVENTS.items() if name not in available}
+    if not lacking:
+        return Check(name="lock tracepoints", found=f"all {len(RECENT_EVENTS)}")
+    return Check(
+        name="lock tracepoints",
+        found=f"{len(RECENT_EVENTS) - len(lacking)} of {len(RECENT_EVENTS)}",
+        cost="; ".join(f"without {name}, {cost}" for name, cost in lacking.items()),
+        todo="nothing: most kernels lack them",
+    )
 
 
 def _paranoid(host: Host) -> Check:
