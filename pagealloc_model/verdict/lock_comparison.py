@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -105,6 +106,7 @@ class LockComparison:
         return (
             f"measured acquisitions: {self.measured.boundaries}",
             *self.measured.contention.notes,
+            *_release_notes(self.measured.contended_releases),
             *(f"{site}: not modelled, {why}" for site, why in NOT_MODELLED.items()),
             *self.times.model.costs.lines(),
         )
@@ -138,6 +140,14 @@ class LockComparison:
         rows.insert(0, "acquisitions", grouped.size())
         rows["max_hold_ns"] = grouped["hold_ns"].max()
         return rows.astype("Float64").reset_index().assign(source="predicted")
+
+
+def _release_notes(releases: pd.DataFrame) -> Iterator[str]:
+    """Whose holds made others wait, where the kernel says so."""
+    if len(releases):
+        by_site = releases["site"].value_counts()
+        sites = ", ".join(f"{site} {count}" for site, count in by_site.items())
+        yield f"others waited at {len(releases)} releases of zone->lock: {sites}"
 
 
 def _both(name: str, measured: object, predicted: object) -> dict[str, object]:

@@ -18,7 +18,12 @@ from pagealloc_model.recording.make.events import (
 )
 from pagealloc_model.recording.make.host import CAP_PERFMON, CAP_SYS_ADMIN, Host, read_or_none
 from pagealloc_model.recording.make.perf_tool import PerfTool, find_perf
-from pagealloc_model.recording.make.probes import leftover_probes, probe_file
+from pagealloc_model.recording.make.probes import (
+    PROBES,
+    functions_lacking,
+    leftover_probes,
+    probe_file,
+)
 
 _FAST_CLOCKS = ("tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "xen", "arch_sys_counter")
 
@@ -211,11 +216,18 @@ def _probes(host: Host) -> Check:
             todo="the next recording removes what is left over",
         )
     if probe_file(host) is not None:
-        return Check(name="kprobes", found="permitted")
+        lacking = functions_lacking(host)
+        found = f"permitted; no functions here: {', '.join(lacking)}" if lacking else "permitted"
+        return Check(
+            name="kprobes",
+            found=found,
+            cost="; ".join(dict.fromkeys(lacking.values())),
+            todo="nothing: the compiler inlined them, or the kernel has others" if lacking else "",
+        )
     return Check(
         name="kprobes",
         found="no kprobes without root" if host.user else "none in this kernel",
-        cost="transactions are inferred from runs of events",
+        cost="; ".join(dict.fromkeys(probe.lack for probe in PROBES)),
         todo="see root" if host.user else "boot a kernel with CONFIG_KPROBE_EVENTS",
     )
 
