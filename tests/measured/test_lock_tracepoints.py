@@ -14,10 +14,12 @@ from pagealloc_model.measured.contention import measured_contention
 from pagealloc_model.measured.measured import measure
 from pagealloc_model.measured.runs import RunRules, inferred_transactions
 from pagealloc_model.measured.stream import allocator_stream
+from pagealloc_model.recording.importing import import_recording
 from pagealloc_model.recording.proc.zoneinfo import parse_zoneinfo
 from pagealloc_model.recording.recording import open_recording
 from pagealloc_model.recording.trace.columns import Trace
 from pagealloc_model.recording.trace.perf_data import read_perf_data
+from pagealloc_model.recording.trim import trim_recording
 from pagealloc_model.recording.zone_map import ZoneMap
 from tests import synthetic_perf_data as perf
 from tests.measured.test_measured_transactions import Row, rows
@@ -224,6 +226,7 @@ def test_announced_waits_are_the_contention(tmp_path: Path) -> None:
 
 def recorded(events: Events, directory: Path) -> Path:
     """A recording directory with one snapshot."""
+    directory.mkdir(exist_ok=True)
     events.file(directory)
     snapshot = directory / "snapshots" / f"{1:020d}"
     snapshot.mkdir(parents=True)
@@ -243,6 +246,24 @@ def test_measured_tables_have_the_times_of_holds(tmp_path: Path) -> None:
     )
     assert lock.loc[("DMA32", "direct_free")].hold_ns == 10
     assert pd.isna(lock.loc[("DMA32", "buddy_alloc")].hold_ns)
+
+
+@pytest.mark.parametrize("from_store", [False, True])
+def test_cuts_and_stores_say_the_same_of_holds(tmp_path: Path, from_store: bool) -> None:
+    """Addresses and names change, but not which are equal, nor the zones."""
+    events = Events()
+    events.alloc(NORMAL)
+    four_holds(events)
+    events.alloc(NORMAL + 1)
+    source = recorded(events, tmp_path / "source")
+    original = announced(open_recording(source).trace)
+    if from_store:
+        source = import_recording(source, tmp_path / "store").path
+    trim_recording(source, tmp_path / "cut", anonymise=True)
+    cut = open_recording(tmp_path / "cut").trace
+    assert REFILL not in cut.tables["kmem:mm_zone_locked"]["caller"]
+    assert announced(cut).times.equals(original.times)
+    assert rows(announced(cut).transactions) == HOLDS
 
 
 def test_measured_says_whose_word_its_refills_are(tmp_path: Path) -> None:
