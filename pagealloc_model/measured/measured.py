@@ -12,6 +12,7 @@ import pandas as pd
 from pagealloc_model.measured import events
 from pagealloc_model.measured import snapshots as states
 from pagealloc_model.measured.announced_holds import NO_TIMES, AnnouncedHolds, announced_holds
+from pagealloc_model.measured.block_types import block_types_table
 from pagealloc_model.measured.contended_releases import contended_releases
 from pagealloc_model.measured.contention import Contention, measured_contention
 from pagealloc_model.measured.evidence.choice import recorded_rules
@@ -62,7 +63,8 @@ class Measured:
     frees; direct frees of orders that per-CPU lists hold cannot be seen.
 
     Reservations and unreservations of HIGHATOMIC blocks have no event of their own; `pageblocks`
-    shows their effect. Events lost by the recorder are missing everywhere: see `notes`.
+    shows their effect, and `block_types` each block that changed where a kprobe showed it. Events
+    lost by the recorder are missing everywhere: see `notes`.
 
     Attributes:
         free_pages: time_ns, node, zone, order, migratetype, buddies, pages.
@@ -70,6 +72,8 @@ class Measured:
         pcp: time_ns, node, zone, cpu, count, high.
         boosts: time_ns, node, zone, pages: watermark boosts.
         vmstat: name, time_ns, value.
+        block_types: time_ns, node, zone, cpu, pfn, migratetype: each setting of a pageblock's type,
+            empty without pa:block_type.
         fallbacks: alloc_migratetype, fallback_migratetype, alloc_order, fallback_order, kind,
             count.
         outcomes: class, order, asked, succeeded, failed, stalled, reason.
@@ -92,6 +96,7 @@ class Measured:
     pcp: pd.DataFrame
     boosts: pd.DataFrame
     vmstat: pd.DataFrame
+    block_types: pd.DataFrame
     fallbacks: pd.DataFrame
     outcomes: pd.DataFrame
     transactions_full: pd.DataFrame
@@ -155,6 +160,7 @@ def measure(recording: Recording, *, bin_ns: int = DEFAULT_BIN_NS) -> Measured:
         pcp=states.pcp_table(recording.snapshots),
         boosts=states.boosts_table(recording.snapshots),
         vmstat=states.vmstat_table(recording.snapshots),
+        block_types=block_types_table(trace, zones, migratetypes=migratetypes),
         fallbacks=events.fallbacks_table(
             trace, migratetypes=migratetypes, pageblock_order=pageblock_order
         ),

@@ -25,12 +25,14 @@ class Argument:
         type: kprobe type.
         names: names the kernel gives the parameter; () for the return value.
         position: 1 for the first parameter, the same in 6.1, 6.12 and 7.2; 0 where it differs.
+        variable: the kernel's variable whose value is recorded instead.
     """
 
     field: str
     type: str
     names: tuple[str, ...] = ()
     position: int = 0
+    variable: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Probe:
             return None
         words = []
         for argument in self.arguments:
-            place = "$retval"
+            place = f"@{argument.variable}" if argument.variable else "$retval"
             if argument.names:
                 position = argument.position
                 if parameters is not None:
@@ -92,6 +94,10 @@ _KSWAPD = "before 7.2, how long kswapd worked and for which order is unseen"
 _KSWAPD_REST = "why kswapd went on or slept is unseen"
 _BLOCK_TYPE_BITS = "mask & 7"
 """Of a pageblock's bits those of its type; compaction sets others far more often."""
+_PAGE_AND_TYPE = (
+    Argument("page", "x64", ("page",), 1),
+    Argument("mt", "s32", ("migratetype",), 2),
+)
 PROBES = (
     Probe(
         "pcp_bulk_free",
@@ -164,9 +170,10 @@ PROBES = (
     Probe(
         "block_type",
         "set_pageblock_migratetype",
-        (Argument("page", "x64", ("page",), 1), Argument("mt", "s32", ("migratetype",), 2)),
+        (*_PAGE_AND_TYPE, Argument("base", "x64", variable="vmemmap_base")),
         _BLOCK_TYPES,
     ),
+    Probe("block_type", "set_pageblock_migratetype", _PAGE_AND_TYPE, _BLOCK_TYPES),
     Probe("boost", "boost_watermark", (Argument("zone", "x64", _ZONE, 1),), _BOOSTS),
     Probe("boost_ret", "boost_watermark", (Argument("done", "u8"),), _BOOSTS),
     Probe(
@@ -197,12 +204,19 @@ def functions_lacking(host: Host) -> dict[str, str]:
 
     Of several that do for one event, one is enough. {} where the kernel names no functions.
     """
-    lines = (read_or_none(host.proc / "kallsyms") or "").splitlines()
-    known = {words[2] for line in lines if len(words := line.split()) > 2}
-    if not known & {probe.function for probe in PROBES}:
+    known = _known_functions(host)
+    if not known:
         return {}
     served = {probe.event for probe in PROBES if probe.function in known}
     return {probe.function: probe.lack for probe in PROBES if probe.event not in served}
+
+
+def _known_functions(host: Host) -> frozenset[str]:
+    """Those to probe that the kernel names; none where it names no functions at all."""
+    lines = (read_or_none(host.proc / "kallsyms") or "").splitlines()
+    wanted = {probe.function for probe in PROBES}
+    named = (words[2] for line in lines if len(words := line.split()) > 2)
+    return frozenset(name for name in named if name in wanted)
 
 
 def probe_file(host: Host) -> Path | None:
@@ -279,13 +293,16 @@ class KernelProbes:
 
     def _set_all(self) -> None:
         parameters = self._parameters()
+        functions = _known_functions(self._host)
         for event in dict.fromkeys(probe.event for probe in PROBES):
             whys = []
             for probe in (each for each in PROBES if each.event == event):
                 known = None if parameters is None else parameters.get(probe.function, ())
                 definition = probe.definition(known)
                 why = "the function's parameters are others here, or it is inlined"
-                if definition is not None:
+                if functions and probe.function not in functions:
+                    why = "no function of this kernel, or inlined"
+                elif definition is not None:
                     why = self._set(definition)
                 if not why:
                     if probe.filter:

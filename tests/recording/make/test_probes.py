@@ -115,7 +115,12 @@ def test_only_functions_that_the_kernel_describes_are_probed(machine: Host) -> N
             "pfn=$arg2:x64 mt=$arg3:s32 mask=$arg4:x64",
             "mask & 7",
         ),
-        ("set_pageblock_migratetype", "page migratetype", "page=$arg1:x64 mt=$arg2:s32", None),
+        (
+            "set_pageblock_migratetype",
+            "page migratetype",
+            "page=$arg1:x64 mt=$arg2:s32 base=@vmemmap_base:x64",
+            None,
+        ),
     ],
 )
 def test_block_types_are_probed_where_the_kernel_sets_them(
@@ -125,6 +130,31 @@ def test_block_types_are_probed_where_the_kernel_sets_them(
     with KernelProbes(machine, None) as probes:
         assert probes.definitions == [f"p:pa/block_type {function} {definition}"]
         assert probes.filters.get("pa:block_type") == filtered
+
+
+def test_a_kernel_without_the_variable_is_probed_without_it(
+    machine: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = KernelProbes._write
+
+    def refusing(self: KernelProbes, line: str) -> None:
+        if "@" in line:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        write(self, line)
+
+    monkeypatch.setattr(KernelProbes, "_write", refusing)
+    describe(machine, set_pageblock_migratetype="page migratetype")
+    with KernelProbes(machine, None) as probes:
+        assert probes.definitions == [
+            "p:pa/block_type set_pageblock_migratetype page=$arg1:x64 mt=$arg2:s32"
+        ]
+
+
+def test_functions_that_a_kernel_inlines_are_not_tried(machine: Host) -> None:
+    (machine.proc / "kallsyms").write_text("ffffffff81000000 t rmqueue_bulk\n")
+    with KernelProbes(machine, None) as probes:
+        assert probes.events == ("pa:pcp_bulk_alloc", "pa:pcp_bulk_alloc_ret")
+    assert ("pa:boost", "no function of this kernel, or inlined") in probes.unset
 
 
 def test_functions_that_a_kernel_lacks_are_named_with_their_cost(machine: Host) -> None:
