@@ -160,7 +160,6 @@ def measure(recording: Recording, *, bin_ns: int = DEFAULT_BIN_NS) -> Measured:
         pcp=states.pcp_table(recording.snapshots),
         boosts=states.boosts_table(recording.snapshots),
         vmstat=states.vmstat_table(recording.snapshots),
-        block_types=block_types_table(trace, zones, migratetypes=migratetypes),
         fallbacks=events.fallbacks_table(
             trace, migratetypes=migratetypes, pageblock_order=pageblock_order
         ),
@@ -172,6 +171,7 @@ def measure(recording: Recording, *, bin_ns: int = DEFAULT_BIN_NS) -> Measured:
         transactions_full=events.transactions_full_table(
             transactions, zones, migratetypes=migratetypes
         ),
+        block_types=block_types_table(trace, zones, migratetypes=migratetypes),
         bin_ns=bin_ns,
         start_ns=trace.demand_span_ns[0],
         boundaries=boundaries,
