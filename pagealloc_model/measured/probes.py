@@ -139,7 +139,9 @@ def _refills(
         time_ns=stream.time_ns[calls],
         zone=zone[calls],
         cpu=stream.cpu[calls],
-        site=np.full(len(calls), SITES.index("refill"), np.int8),
+        site=np.where(objects == 0, SITES.index("empty_refill"), SITES.index("refill")).astype(
+            np.int8
+        ),
         cause=np.zeros(len(calls), np.int8),
         objects=objects,
         pages=np.where(objects >= 0, objects << order, -1),

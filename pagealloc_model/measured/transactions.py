@@ -10,7 +10,8 @@ import numpy as np
 from pagealloc_model.measured.stream import Probe, Stream
 from pagealloc_model.recording.trace.columns import Event
 
-SITES = ("refill", "drain", "buddy_alloc", "direct_free")
+SITES = ("refill", "drain", "buddy_alloc", "direct_free", "empty_refill")
+"""What transactions are; an empty refill took the lock and found no page."""
 CAUSES = ("", "commit", "decay", "drain_all")
 UNKNOWN_ORDER = -1
 

@@ -21,7 +21,7 @@ from pagealloc_model.predicted.replay import Replay, replay
 from pagealloc_model.recording.recorded_machine import start_snapshots
 from pagealloc_model.recording.topology import missing_topology
 from pagealloc_model.verdict.compaction_notes import compaction_notes
-from pagealloc_model.verdict.error_rows import error_rows
+from pagealloc_model.verdict.error_rows import empty_attempt_notes, error_rows
 from pagealloc_model.verdict.first_departure import Departure, first_departures
 from pagealloc_model.verdict.loss_windows import (
     LossWindow,
@@ -214,6 +214,7 @@ def _compared(
         *rule_notes(evidence, predicted.rules),
     ]
     notes += [*IMPOSED, *measured.notes, *recording.missing]
+    notes += empty_attempt_notes(predicted, measured)
     notes += compaction_notes(recording, predicted.demand)
     notes += size_changes(recording)
     notes += missing_topology(predicted.machine)
