@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import IntEnum
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
@@ -20,7 +22,7 @@ class Probe(IntEnum):
     DRAIN_ZONE = 14
 
 
-_PROBE_EVENTS = {
+PROBE_EVENTS = {
     "pa:pcp_bulk_alloc": Probe.BULK_ALLOC,
     "pa:pcp_bulk_alloc_ret": Probe.BULK_ALLOC_RETURN,
     "pa:pcp_bulk_free": Probe.BULK_FREE,
@@ -71,25 +73,56 @@ class Stream:
 
     def take(self, index: np.ndarray) -> Stream:
         """The rows of an index or mask, in its order."""
-        return Stream(**{name: column[index] for name, column in self._columns().items()})
+        return Stream(**{name: _taken(column, index) for name, column in self._columns().items()})
 
     def _columns(self) -> dict[str, np.ndarray]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def is_kind(self, *kinds: IntEnum) -> np.ndarray:
         """Mask of the rows of some kinds."""
-        return np.isin(self.kind, np.array(kinds, np.int8))
+        mask = self.kind == kinds[0]
+        for kind in kinds[1:]:
+            mask |= self.kind == kind
+        return mask
+
+    def rows_of(self, *kinds: IntEnum) -> np.ndarray:
+        """int64 rows of some kinds, ascending."""
+        return np.flatnonzero(self.is_kind(*kinds))
+
+    def latest(self, rows: np.ndarray, *kinds: IntEnum) -> np.ndarray:
+        """Return the latest row of some kinds up to each of `rows`; -1 where there is none."""
+        candidates = np.concatenate([[-1], self.rows_of(*kinds)])
+        return candidates[np.searchsorted(candidates, rows, "right") - 1]
+
+
+def _taken(column: np.ndarray, index: np.ndarray) -> np.ndarray:
+    """A column's rows; one value that stands for all rows goes on doing so."""
+    if column.strides != (0,) or not len(column):
+        return column[index]
+    count = int(np.count_nonzero(index)) if index.dtype == bool else len(index)
+    return np.broadcast_to(column[0], count)
+
+
+_streams: WeakKeyDictionary[Trace, WeakValueDictionary[bool, Stream]] = WeakKeyDictionary()
 
 
 def allocator_stream(trace: Trace, *, with_probes: bool) -> Stream:
-    """The trace's main rows, merged with its probe events where asked, CPU by CPU."""
-    parts = [_main_rows(trace)]
-    if with_probes:
-        parts += [
-            _probe_rows(trace, name, probe)
-            for name, probe in _PROBE_EVENTS.items()
-            if name in trace.tables
-        ]
+    """The trace's main rows, merged with its probe events where asked, CPU by CPU.
+
+    While somebody holds a trace's stream, all who ask get the same one.
+    """
+    probes = {name: each for name, each in PROBE_EVENTS.items() if name in trace.tables}
+    with_probes = with_probes and bool(probes)
+    of_trace = _streams.setdefault(trace, WeakValueDictionary())
+    stream = of_trace.get(with_probes)
+    if stream is None:
+        stream = _sorted_stream(trace, probes if with_probes else {})
+        of_trace[with_probes] = stream
+    return stream
+
+
+def _sorted_stream(trace: Trace, probes: Mapping[str, Probe]) -> Stream:
+    parts = [_main_rows(trace), *(_probe_rows(trace, *each) for each in probes.items())]
     merged = parts[0]
     if len(parts) > 1:
         columns = [part._columns() for part in parts]
@@ -111,8 +144,8 @@ def _main_rows(trace: Trace) -> Stream:
         order=trace.order,
         migratetype=trace.migratetype,
         percpu_refill=trace.percpu_refill,
-        zone_address=np.zeros(rows, np.uint64),
-        value=np.zeros(rows, np.int64),
+        zone_address=np.broadcast_to(np.uint64(0), rows),
+        value=np.broadcast_to(np.int64(0), rows),
     )
 
 
