@@ -26,6 +26,7 @@ COVERED_SITES = ("refill", "drain", "direct_free")
 """Whose holds these tracepoints announce; a direct buddy allocation takes the lock unannounced."""
 
 _REFILL, _DRAIN, _FREE = (SITES.index(site) for site in COVERED_SITES)
+_EMPTY = SITES.index("empty_refill")
 _OUTSIDE, _UNSURE = -1, -2
 _NODE_FIELDS, _NAME_FIELDS = ("node_id", "nid"), ("name", "zone_name")
 
@@ -50,7 +51,7 @@ class AnnouncedHolds:
 
     Attributes:
         transactions: one row for each hold, with the direct buddy allocations, which show by the
-            removals outside all holds. A refill that found nothing is one of no objects.
+            removals outside all holds. A refill that found nothing is an empty refill.
         times: time_ns (when the lock was had), node, zone, cpu, site, hold_ns (NA where the release
             was lost), wait_ns (0 without contention); one row for each announced hold.
         notes: what limits them, one line each.
@@ -116,7 +117,7 @@ def announced_holds(trace: Trace, stream: Stream, zones: ZoneMap) -> AnnouncedHo
         time_ns=stream.time_ns[begin],
         zone=zone,
         cpu=stream.cpu[begin],
-        site=site.astype(np.int8),
+        site=np.where((site == _REFILL) & (taken == 0) & ~unknown, _EMPTY, site).astype(np.int8),
         cause=cause,
         objects=np.select([is_free, unknown, is_drain], [1, -1, drained], taken),
         pages=np.select(

@@ -33,7 +33,7 @@ DEFAULT_BIN_NS = 1_000_000_000
 DEFAULT_PAGEBLOCK_ORDER = 9
 _NOTED_PART_NS = 100_000_000
 _NUMBERED_EVERYWHERE = ("Unmovable", "Movable", "Reclaimable", "HighAtomic")
-WITHOUT_EVENTS = ("reserve", "unreserve", "boost_reset")
+WITHOUT_EVENTS = ("reserve", "unreserve", "boost_reset", "empty_buddy_alloc")
 """Sites of zone->lock that no event shows."""
 _BOUNDARY_PROBES = ("pa:pcp_bulk_alloc", "pa:pcp_bulk_alloc_ret", "pa:pcp_bulk_free")
 _DIRECT_FREE_PROBE = "pa:free_one"
@@ -61,6 +61,9 @@ class Measured:
     Totals of objects and pages stay exact. Refills of orders 0 to 3 and direct allocations are
     told apart by size and use; a whole-list drain is told from an overflow by whose pages it
     frees; direct frees of orders that per-CPU lists hold cannot be seen.
+
+    A refill that found no page is a site of its own, "empty_refill": kprobes show it, events do
+    not. A request that then found nothing in the buddy, "empty_buddy_alloc", nothing shows.
 
     Reservations and unreservations of HIGHATOMIC blocks have no event of their own; `pageblocks`
     shows their effect, and `block_types` each block that changed where a kprobe showed it. Events
@@ -178,7 +181,11 @@ def measure(recording: Recording, *, bin_ns: int = DEFAULT_BIN_NS) -> Measured:
         holds=announced.times if announced else NO_TIMES,
         contention=contention,
         contended_releases=contended_releases(trace, zones),
-        unseen_sites=(*WITHOUT_EVENTS, *_unseen_direct_frees(recording, probed=probed)),
+        unseen_sites=(
+            *WITHOUT_EVENTS,
+            *(() if probed or announced else ("empty_refill",)),
+            *_unseen_direct_frees(recording, probed=probed),
+        ),
         notes=(*notes, *_notes(recording, zones, has_types=types is not None)),
     )
 

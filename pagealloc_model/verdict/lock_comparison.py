@@ -11,6 +11,7 @@ import pandas as pd
 
 from pagealloc_model.measured.events import announced_times, bin_start
 from pagealloc_model.measured.measured import Measured, measure
+from pagealloc_model.predicted.hold_sites import EMPTY_SITES
 from pagealloc_model.predicted.locks.lock_timing import LockModel, LockTimes, lock_times
 from pagealloc_model.predicted.replay import Replay, replay
 from pagealloc_model.verdict.contention_errors import recorded_lock_model, shows_contention
@@ -23,8 +24,14 @@ KEYS = ["time_ns", "node", "zone", "cpu", "site"]
 SITES = (
     *("refill", "drain", "buddy_alloc", "direct_free"),
     *("reserve", "unreserve", "boost_reset"),
+    *EMPTY_SITES,
 )
 """Sites of S11.1 that the model performs."""
+
+EMPTY_NOTE = (
+    "empty_refill and empty_buddy_alloc found no page: kprobes or lock events show the first, "
+    "nothing the second; each takes zone->lock, and its time is part of all predicted times"
+)
 
 NOT_MODELLED = {
     "compaction_scan": "compaction is replayed by what it took and freed, not by how it searched",
@@ -105,6 +112,7 @@ class LockComparison:
         """What limits the comparison, one line each."""
         return (
             f"measured acquisitions: {self.measured.boundaries}",
+            EMPTY_NOTE,
             *self.measured.contention.notes,
             *_release_notes(self.measured.contended_releases),
             *(f"{site}: not modelled, {why}" for site, why in NOT_MODELLED.items()),

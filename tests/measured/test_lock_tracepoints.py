@@ -159,7 +159,7 @@ def four_holds(events: Events) -> dict[str, int]:
 HOLDS = [
     ("refill", "", 0, 2, 2),
     ("refill", "", 0, 1, 1),
-    ("refill", "", 0, 0, 0),
+    ("empty_refill", "", 0, 0, 0),
     ("buddy_alloc", "", 0, 1, 1),
     ("drain", "commit", 1, 2, 2),
     ("direct_free", "", 1, 1, 16),
