@@ -209,6 +209,7 @@ class ScriptReader:
                 self._gfp_word(fields["gfp_flags"]) if kind is Event.ALLOC else 0,
                 int(fields[migratetype], 0) if has_migratetype else -1,
                 int(fields.get("percpu_refill", "-1"), 0),
+                -1,
             )
         except KeyError as error:
             raise self._error(
