@@ -158,11 +158,11 @@ def measure(recording: Recording, *, bin_ns: int = DEFAULT_BIN_NS) -> Measured:
         boundaries = "refill events" if REFILL_EVENT in trace.tables else "inferred"
         transactions, notes = _inferred(recording, zones, pageblock_order)
     return Measured(
-        free_pages=states.free_pages_table(recording.snapshots),
-        pageblocks=states.pageblocks_table(recording.snapshots),
-        pcp=states.pcp_table(recording.snapshots),
-        boosts=states.boosts_table(recording.snapshots),
-        vmstat=states.vmstat_table(recording.snapshots),
+        free_pages=states.free_pages_table(recording.dated_snapshots),
+        pageblocks=states.pageblocks_table(recording.dated_snapshots),
+        pcp=states.pcp_table(recording.dated_snapshots),
+        boosts=states.boosts_table(recording.dated_snapshots),
+        vmstat=states.vmstat_table(recording.dated_snapshots),
         fallbacks=events.fallbacks_table(
             trace, migratetypes=migratetypes, pageblock_order=pageblock_order
         ),

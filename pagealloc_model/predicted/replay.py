@@ -286,7 +286,7 @@ def replay(
     places = demand.starting_places()
     edges = bin_edges(start_ns, end_ns)
     instants = np.unique(
-        np.concatenate([edges, [s.time_ns for s in recording.snapshots]]).astype(np.int64)
+        np.concatenate([edges, [s.time_ns for s in recording.dated_snapshots]]).astype(np.int64)
     )
     span = (start_ns, int(edges[-1]))
     resumption = None

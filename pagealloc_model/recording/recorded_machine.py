@@ -30,7 +30,7 @@ def start_snapshots(recording: Recording) -> tuple[Snapshot, Snapshot]:
     Raises:
         UsageError: no snapshot has a usable zoneinfo, so the machine is unknown.
     """
-    usable = [snapshot for snapshot in recording.snapshots if snapshot.zoneinfo is not None]
+    usable = [snapshot for snapshot in recording.dated_snapshots if snapshot.zoneinfo is not None]
     if not usable:
         raise UsageError(
             f"{recording.path}: no snapshot with a usable zoneinfo, so zones, watermarks and "

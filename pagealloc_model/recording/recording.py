@@ -87,6 +87,17 @@ class Recording:
             return read_events(self.event_file, progress=report)
 
     @cached_property
+    def dated_snapshots(self) -> tuple[Snapshot, ...]:
+        """The snapshots, each at the time of its zoneinfo instead of that of its name.
+
+        Raises:
+            RecordingError: the event file is cut, damaged, or of an unknown layout.
+        """
+        from pagealloc_model.recording.read_times import dated_snapshots
+
+        return dated_snapshots(self.snapshots, self.trace)
+
+    @cached_property
     def release(self) -> str:
         """Kernel release such as "6.18.44-fc", "" if the recording names none.
 

@@ -29,7 +29,7 @@ def compaction_notes(recording: Recording, demand: Demand) -> Iterator[str]:
     first, last = recording.trace.demand_span_ns
     counts = [
         each.vmstat.get(MOVED)
-        for each in recording.snapshots
+        for each in recording.dated_snapshots
         if first <= each.time_ns <= last and each.vmstat is not None
     ]
     known = [count for count in counts if count is not None]

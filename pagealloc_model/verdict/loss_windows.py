@@ -82,7 +82,7 @@ def loss_windows(recording: Recording) -> tuple[LossWindow, ...]:
     if not losses.total:
         return ()
     first, last = trace.demand_span_ns
-    times = [each.time_ns for each in recording.snapshots if each.zoneinfo is not None]
+    times = [each.time_ns for each in recording.dated_snapshots if each.zoneinfo is not None]
     order = np.argsort(losses.start_ns, kind="stable")
     windows = []
     begin, from_start = first, True
@@ -124,7 +124,9 @@ def recording_between(recording: Recording, window: LossWindow) -> Recording:
         raise UsageError(f"{recording.path}: {window}")
     begin = window.begin_ns
     if not window.from_start:
-        described = (each.time_ns for each in recording.snapshots if each.zoneinfo is not None)
+        described = (
+            each.time_ns for each in recording.dated_snapshots if each.zoneinfo is not None
+        )
         begin = min(each for each in described if each >= begin)
     kept = Window(
         begin_ns=begin,
@@ -135,13 +137,14 @@ def recording_between(recording: Recording, window: LossWindow) -> Recording:
     )
     inside = tuple(
         each
-        for each in recording.snapshots
+        for each in recording.dated_snapshots
         if (window.from_start or each.time_ns >= begin)
         and (window.to_end or each.time_ns < window.end_ns)
     )
     part = replace(recording, snapshots=inside)
     # Where cached_property keeps what it has read.
     part.__dict__["trace"] = events_between(recording.trace, kept)
+    part.__dict__["dated_snapshots"] = inside
     if not window.from_start:
         part.__dict__["kpageflags"] = None
         part.__dict__["page_owner"] = None

@@ -306,7 +306,9 @@ event's CPU. RECLAIM_BEGIN carries the request that direct reclaim begins for. T
 of the event's CPU. CPU_DIES takes the CPU numbered `offset` offline, CPU_RETURNS brings it back.
 ISOLATE_FREE takes a piece of what compaction isolates in the zone numbered `zone`; `offset` pages
 of that scan are yet to be taken, the piece included. CAPTURE is an allocation that compaction
-serves from the zone numbered `offset`. Imposed events, of runs that are no predictions:
+serves from the zone numbered `offset`. BEGIN_REQUEST carries the request that an interrupt comes
+into: what it refills is refilled now, under the lock of the list. HOLD_DRAINED is an interrupt that
+comes as the last free's drain ends. Imposed events, of runs that are no predictions:
 ALLOC_IN_ZONE and HIDDEN_ALLOC_IN_ZONE are served by the zone numbered `offset` only; SET_BOOST
 gives the zone numbered `zone` a watermark boost of `offset` pages; DRAIN_ZONE empties what the CPU
 numbered `offset` holds of that zone."""
@@ -314,7 +316,12 @@ numbered `offset` holds of that zone."""
 FREED_IN_BATCH = 1
 """A free's `bits`: a folio batch freed it (T3)."""
 INTERRUPTS_BATCH = 2
-"""Not a gfp bit: an interrupt's, while its CPU was putting a folio batch on lists (S4.10)."""
+"""Not a gfp bit: an interrupt's, while its CPU held the lock of a list: it was putting a folio
+batch on lists, refilling one or draining them (S4.10)."""
+IN_INTERRUPT, AFTER_FREE, BEFORE_REQUEST = 4, 8, 16
+"""Not gfp bits, of rows alone: an interrupt's; it is the first of an interrupt that came just after
+a free, or just before a request."""
+CONTEXT_BITS = IN_INTERRUPT | AFTER_FREE | BEFORE_REQUEST
 
 CHAINED = -2
 """An object's place: a page frame, -1 for nowhere, or CHAINED minus the first page frame of a
@@ -326,6 +333,7 @@ DRAIN_ALL, RECLAIM_BEGIN, TICK = 8, 9, 10
 CPU_DIES, CPU_RETURNS = 11, 12
 ISOLATE_FREE, CAPTURE = 13, 14
 ALLOC_IN_ZONE, HIDDEN_ALLOC_IN_ZONE, SET_BOOST, DRAIN_ZONE = 15, 16, 17, 18
+BEGIN_REQUEST, HOLD_DRAINED = 19, 20
 
 NEVER = 1 << 62
 """A time at which no periodic tick is due, ns."""

@@ -34,6 +34,24 @@ def is_locked_by_batch(m: at.MachineArrays, cpu: int, pcp: int) -> bool:
     return m.st[cpu_at(m, cpu) + at.CPU_BATCH_SET] == pcp
 
 
+@inner
+def note_drain(m: at.MachineArrays, pcp: int) -> None:
+    """No kernel function: note that a free of the CPU at work has drained a pageset.
+
+    An interrupt that was held off meanwhile comes now, under the pageset's lock (S4.10).
+    """
+    word = cpu_at(m, m.st[at.EVENT_CPU]) + at.CPU_BATCH_SET
+    if m.st[word] != pcp:
+        m.st[word] = -pcp
+
+
+@inner
+def hold_drained(m: at.MachineArrays, cpu: int) -> None:
+    """No kernel function: let the last free's drain hold the pageset's lock, if there was one."""
+    word = cpu_at(m, cpu) + at.CPU_BATCH_SET
+    m.st[word] = max(-m.st[word], 0)
+
+
 @hot
 def lock_list(m: at.MachineArrays, zone: int, pcp: int) -> None:
     """Part of rmqueue_pcplist(): take a pageset's lock for an allocation."""

@@ -12,6 +12,7 @@ from pagealloc_model.allocator.core.list_locks import (
     is_locked_by_batch,
     lock_list,
     lock_list_to_drain,
+    note_drain,
 )
 from pagealloc_model.allocator.core.offsets import pcp_at, zone_at
 from pagealloc_model.allocator.core.watermark import __zone_watermark_ok, wmark_pages
@@ -385,6 +386,7 @@ def drain_overflow(m: at.MachineArrays, zone: int, cpu: int, remaining: int, ind
         free_pcppages_bulk(m, zone, cpu, min(base, remaining), index, site)
         remaining -= base
     leave_below_high(m, zone)
+    note_drain(m, pcp)
 
 
 @hot

@@ -10,6 +10,7 @@ from pagealloc_model.allocator.core.buddy import grow_zone
 from pagealloc_model.allocator.core.highatomic import unreserve_highatomic_pageblock
 from pagealloc_model.allocator.core.isolation import capture_page, isolate_free_page
 from pagealloc_model.allocator.core.kswapd_runs import end_kswapd, start_kswapd
+from pagealloc_model.allocator.core.list_locks import hold_drained
 from pagealloc_model.allocator.core.object_chains import allocate_object, free_object
 from pagealloc_model.allocator.core.offsets import cpu_at, pcp_at, zone_at
 from pagealloc_model.allocator.core.pcp import clamp
@@ -19,6 +20,7 @@ from pagealloc_model.allocator.core.pcp_drain import (
     refresh_cpu_vm_stats,
 )
 from pagealloc_model.allocator.core.reclaim import begin_reclaim
+from pagealloc_model.allocator.core.zone_walk import begin_request
 from pagealloc_model.allocator.ownership.ownership import disown_cpu
 from pagealloc_model.base.jit import cold, entry, inner
 
@@ -129,6 +131,12 @@ def take_rare_event(m: at.MachineArrays, events: np.ndarray, position: int) -> N
         take_cpu_offline(m, offset)
     elif operation == at.CPU_RETURNS:
         m.st[cpu_at(m, offset) + at.CPU_IS_DEAD] = 0
+    elif operation == at.HOLD_DRAINED:
+        hold_drained(m, cpu)
+    elif operation == at.BEGIN_REQUEST:
+        migratetype = int(events[position]["migratetype"])
+        bits = int(events[position]["bits"])
+        begin_request(m, prepare_alloc_pages(m, cpu, order, migratetype, zone, bits))
     else:
         take_imposed_event(m, events, position)
 

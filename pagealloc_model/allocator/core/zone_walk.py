@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.alloc_context import AllocContext
+from pagealloc_model.allocator.core.alloc_context import AllocContext, fast_path_flags
 from pagealloc_model.allocator.core.buddy import __rmqueue_smallest
 from pagealloc_model.allocator.core.counters import count_at_end
 from pagealloc_model.allocator.core.event_log import count_transaction, log_page
 from pagealloc_model.allocator.core.fallback import MODE_NORMAL, __rmqueue
 from pagealloc_model.allocator.core.highatomic import reserve_highatomic_pageblock
 from pagealloc_model.allocator.core.kswapd_runs import wakeup_kswapd
-from pagealloc_model.allocator.core.offsets import node_at, zone_at
-from pagealloc_model.allocator.core.pcp import order_to_pindex, rmqueue_pcplist
+from pagealloc_model.allocator.core.offsets import cpu_at, node_at, pcp_at, zone_at
+from pagealloc_model.allocator.core.pcp import order_to_pindex, refill_empty, rmqueue_pcplist
 from pagealloc_model.allocator.core.watermark import zone_watermark_fast
 from pagealloc_model.allocator.ownership.owned_refill import allocate_from_owned
 from pagealloc_model.base.jit import cold, hot, inner
@@ -71,6 +71,30 @@ def rmqueue(m: at.MachineArrays, ac: AllocContext, zone: int, flags: int) -> tup
         m.st[region + at.ZONE_BOOSTED] = 0
         wakeup_kswapd(m, m.st[region + at.ZONE_NODE], 0, m.st[region + at.ZONE_TYPE])
     return pfn, from_list
+
+
+@cold
+def begin_request(m: at.MachineArrays, ac: AllocContext) -> None:
+    """Part of get_page_from_freelist(): refill the list of a request that is interrupted (S4.10).
+
+    The interrupt comes under the lock of the list. Nothing happens where the list has pages, or no
+    zone passes its watermark.
+    """
+    flags = fast_path_flags(m, ac)
+    index = order_to_pindex(m, ac.order, ac.migratetype)
+    position = ac.zonelist
+    if index < 0 or m.st[at.OWNERSHIP]:
+        return
+    while m.st[position] >= 0:
+        zone = m.st[position]
+        position += 1
+        if zone_may_serve(m, zone, ac.order, ac.highest_type, flags):
+            pcp = pcp_at(m, zone, ac.cpu)
+            lst = pcp + at.PCP_LISTS + index * at.LIST_WORDS
+            if m.st[lst + at.HEAD] < 0:
+                refill_empty(m, ac, zone, lst, flags)
+                m.st[cpu_at(m, ac.cpu) + at.CPU_BATCH_SET] = pcp
+            return
 
 
 @hot

@@ -291,6 +291,8 @@ def as_requests(events: np.ndarray, machine: Machine) -> np.ndarray:
         events: `layout.EVENT` records; not changed.
         machine: its zone types.
     """
+    holds = np.isin(events["operation"], (at.BEGIN_REQUEST, at.HOLD_DRAINED))
+    events = events[~holds] if holds.any() else events
     isolated = events["operation"] == at.ISOLATE_FREE
     captured = events["operation"] == at.CAPTURE
     interrupts = events["bits"] & np.uint32(at.INTERRUPTS_BATCH) != 0

@@ -29,6 +29,7 @@ from pagealloc_model.predicted.demand.event_order import (
     merged,
     split_hidden,
 )
+from pagealloc_model.predicted.demand.interrupted_holds import take_interrupted_holds
 from pagealloc_model.predicted.demand.recorded_reclaim import kswapd_runs
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.snapshot import Snapshot
@@ -174,6 +175,7 @@ def resolve_demand(
         found.rows, machine.end_pfn, new_array, part_of(progress, _ROWS, 1)
     )
     others, hidden = split_hidden(emitted, new_array)
+    holds, hold_ranks = take_interrupted_holds(others, hidden.events)
     reclaim = kswapd_runs(trace, machine)
     limits = _limits_found(machine, start)
     begins = _reclaim_begins(trace, machine, reclaims)
@@ -193,8 +195,10 @@ def resolve_demand(
     del found
     events = merged(
         others,
-        joined(beside, hidden.events, new_array),
-        joined(np.zeros(len(beside), np.int64), hidden.ranks, new_array),
+        joined(np.concatenate([beside, holds]), hidden.events, new_array),
+        joined(
+            np.concatenate([np.zeros(len(beside), np.int64), hold_ranks]), hidden.ranks, new_array
+        ),
         new_array,
     )
     return Demand(

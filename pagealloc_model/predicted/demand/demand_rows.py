@@ -8,6 +8,7 @@ import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import objects as resolved
+from pagealloc_model.allocator.core.interrupted_rows import mark_interrupted
 from pagealloc_model.base.column_space import NewArray
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.progress_bar import Report
@@ -71,6 +72,10 @@ def demand_rows(
         filler.add(part)
         if progress is not None:
             progress(part.stop / len(trace))
+    if np.any(trace.in_interrupt > 0):
+        cpus = machine.nr_cpus
+        rows = filler.rows[: filler.filled]
+        mark_interrupted(rows, np.full(cpus, -1), np.full((cpus, 2), -1))
     if not filler.filled:
         raise UsageError(f"{trace.source}: no allocation or free inside the machine's zones")
     return DemandRows(
@@ -165,6 +170,7 @@ class _RowFiller:
         rows["bits"][frees] = GFP_KERNEL & at.GFP_READ_BITS
         rows["bits"][self._batched] |= at.FREED_IN_BATCH
         rows["bits"][self._interrupting] |= at.INTERRUPTS_BATCH
+        rows["bits"][trace.in_interrupt[kept] > 0] |= at.IN_INTERRUPT
         self._mark_reclaims(rows, kept)
         tasks, inverse = np.unique(
             (trace.pid[kept].astype(np.int64) << 16) | trace.cpu[kept].astype(np.int64),

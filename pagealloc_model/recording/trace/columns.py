@@ -47,6 +47,7 @@ COLUMN_TYPES: dict[str, type] = {
     "gfp": np.uint32,
     "migratetype": np.int8,
     "percpu_refill": np.int8,
+    "in_interrupt": np.int8,
 }
 
 
@@ -111,6 +112,8 @@ class Trace:
         migratetype: int8; of ALLOC the requested type, of ZONE_LOCKED and PCPU_DRAIN the list's
             (T4, T5), of EXTFRAG alloc_migratetype, of frees -1.
         percpu_refill: int8, ZONE_LOCKED's field, -1 elsewhere.
+        in_interrupt: int8, 1 in a hard or soft interrupt, 0 in a task, -1 where the source does
+            not say (T1.7).
         comms: thread id -> command name (the last one seen).
         thread_names: when threads were named, where the source says so.
         gfp_bits: name such as "__GFP_HIGH" -> bit mask, from the recording's format data (S2.3).
@@ -138,6 +141,7 @@ class Trace:
     gfp: np.ndarray
     migratetype: np.ndarray
     percpu_refill: np.ndarray
+    in_interrupt: np.ndarray
     comms: Mapping[int, str] = field(default_factory=dict)
     thread_names: ThreadNames = field(default_factory=ThreadNames.none)
     gfp_bits: Mapping[str, int] = field(default_factory=dict)

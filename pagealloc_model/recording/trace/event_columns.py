@@ -10,7 +10,7 @@ from pagealloc_model.recording.trace.time_order import time_order
 
 
 class EventColumns:
-    """The nine columns of a Trace while they are being filled, in file order.
+    """The ten columns of a Trace while they are being filled, in file order.
 
     Args:
         capacity: rows to have room for at first; memory is only used as rows are filled.

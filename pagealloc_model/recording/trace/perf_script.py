@@ -46,7 +46,7 @@ _RELEASE = re.compile(r"^# os release : (\S+)")
 _NR_CPUS = re.compile(r"^# nrcpus online : (\d{1,6})")
 _FIELD = re.compile(r"(\w+)=(\S*)")
 _HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]+")
-_LARGEST = (2**62, 2**15, 2**31, 6, 2**52, 64, 2**32, 16, 2)
+_LARGEST = (2**62, 2**15, 2**31, 6, 2**52, 64, 2**32, 16, 2, 2)
 """Exclusive bounds of the main columns, in their order."""
 _OUT_OF_RANGE = "has a field out of any kernel's range"
 _NULL_PAGES = frozenset({"(null)", "(nil)", "0", "0x0", "0000000000000000"})
@@ -209,6 +209,7 @@ class ScriptReader:
                 self._gfp_word(fields["gfp_flags"]) if kind is Event.ALLOC else 0,
                 int(fields[migratetype], 0) if has_migratetype else -1,
                 int(fields.get("percpu_refill", "-1"), 0),
+                -1,
             )
         except KeyError as error:
             raise self._error(

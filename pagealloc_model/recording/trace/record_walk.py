@@ -77,11 +77,15 @@ LARGEST_CPU = 32767
 LARGEST_ORDER = 63
 LARGEST_MIGRATETYPE = 63
 
+IN_INTERRUPT = 0x08 | 0x10
+"""Bits of common_flags: in a hard interrupt, in a soft one (include/linux/trace_events.h)."""
+
 _TID, _TIME, _CPU = int(Column.TID), int(Column.TIME), int(Column.CPU)
 _VARIABLE, _CALLCHAIN = int(Column.VARIABLE), int(Column.CALLCHAIN)
 _READ_FIXED, _READ_ENTRY = int(Column.READ_FIXED), int(Column.READ_ENTRY)
 _EVENT, _NOTED, _RAW_SIZE = int(Column.EVENT), int(Column.NOTED), int(Column.RAW_SIZE)
 _RAW = int(Column.RAW)
+_CONTEXT = int(Column.CONTEXT)
 _PFN = int(Column.PFN)
 _ORDER = _PFN + sample_layout.FIELD_WIDTH
 _GFP = _ORDER + sample_layout.FIELD_WIDTH
@@ -170,6 +174,15 @@ def _main_fields(data, raw, layouts, row):  # noqa: ANN001, ANN202
 
 
 @inner
+def _context(data, raw, layouts, row):  # noqa: ANN001, ANN202
+    """1 in an interrupt, 0 in a task, -1 where the format has no common_flags."""
+    offset = layouts[row, _CONTEXT]
+    if offset < 0:
+        return -1
+    return 1 if data[raw + offset] & IN_INTERRUPT else 0
+
+
+@inner
 def _in_range(frame, order, flags, migratetype, refill):  # noqa: ANN001, ANN202
     """Whether the fields of a main event hold values that the event can have."""
     return (
@@ -249,12 +262,12 @@ def walk_records(  # noqa: ANN201
         id_keys: int64, open-addressing hash of sample ids, a power of two long.
         id_rows: int64, layout row of each key, -1 in free slots.
         id_offset: bytes from a sample's start to its id, -1 if all samples are of row 0.
-        columns: output, the nine columns of a Trace, in file order.
+        columns: output, the ten columns of a Trace, in file order.
         notes: output, int64 (capacity, NOTE_WIDTH), one row per other record of interest.
         noted_bytes: output, uint8, copies of the noted records end to end.
         state: int64 (STATE_SLOTS), where to go on, how much is filled, and why it stopped.
     """
-    time_ns, cpu, pid, event, pfn, order, gfp, migratetype, percpu_refill = columns
+    time_ns, cpu, pid, event, pfn, order, gfp, migratetype, percpu_refill, in_interrupt = columns
     position = state[POSITION]
     rows = state[ROWS]
     noted = state[NOTES]
@@ -333,6 +346,7 @@ def walk_records(  # noqa: ANN201
             gfp[rows] = flags
             migratetype[rows] = block_type
             percpu_refill[rows] = refill
+            in_interrupt[rows] = _context(data, raw, layouts, row)
             rows += 1
         position = after
     state[POSITION] = position

@@ -63,6 +63,7 @@ OPTIONAL_FIELDS = frozenset({"percpu_refill"})
 class Column(IntEnum):
     """Columns of the table of layouts that `record_walk` reads, one row per attribute.
 
+    CONTEXT is the offset of common_flags in the raw data, `ABSENT` without such a field.
     From PFN on follow five groups of `FIELD_WIDTH`: offset in the raw data, mask and sign bit of
     pfn, order, gfp, migratetype and percpu_refill. The value of a field is
     `((word & mask) ^ sign) - sign`; an absent field has mask 0.
@@ -79,7 +80,8 @@ class Column(IntEnum):
     EVENT = 8
     NOTED = 9
     RAW_SIZE = 10
-    PFN = 11
+    CONTEXT = 11
+    PFN = 12
 
 
 FIELD_WIDTH = 3
@@ -138,8 +140,12 @@ def layout_row(
     row[Column.CALLCHAIN] = bool(attr.sample_type & SampleType.CALLCHAIN)
     row[Column.RAW] = bool(attr.sample_type & SampleType.RAW)
     row[Column.EVENT] = ABSENT if event is None else event
+    row[Column.CONTEXT] = ABSENT
     if tracepoint is None or not row[Column.RAW]:
         return row
+    context = tracepoint.field("common_flags")
+    if context is not None:
+        row[Column.CONTEXT] = context.offset
     row[Column.NOTED] = event is None or event is Event.EXTFRAG
     row[Column.RAW_SIZE] = max((field.end for field in tracepoint.fields), default=0)
     if event is not None:

@@ -23,6 +23,7 @@ _RANGES = {
     "order": (0, 63),
     "migratetype": (-1, 63),
     "percpu_refill": (-1, 1),
+    "in_interrupt": (-1, 1),
 }
 """Least and largest value of main columns, the same as in other recordings."""
 
@@ -90,7 +91,9 @@ class _Reader:
         self._lengths = file.header.lengths
 
     def main(self, name: str) -> np.ndarray:
-        """A main column."""
+        """A main column; a store older than `in_interrupt` does not know it."""
+        if name == "in_interrupt" and name not in self._lengths:
+            return np.full(self._lengths["time_ns"], -1, np.int8)
         values = self._file.column(name, COLUMN_TYPES[name])
         if name == "time_ns":
             self._check_order(name, values)

@@ -85,6 +85,7 @@ def _trace(run: ScenarioRun) -> Trace:
         gfp=np.where(is_alloc, GFP_HIGHUSER_MOVABLE, 0),
         migratetype=np.where(is_alloc, events["migratetype"], -1),
         percpu_refill=np.full(count, -1),
+        in_interrupt=np.full(count, -1),
         comms={FIRST_TASK + cpu: f"worker/{cpu}" for cpu in range(run.scenario.machine.nr_cpus)},
         source=run.scenario.name,
         release=f"{run.rules.name}.0",

@@ -115,7 +115,7 @@ def with_recorded_boosts(recording: Recording, prepared: Prepared) -> Prepared:
     machine = prepared.machine
     rows = [
         (snapshot.time_ns, machine.zone_index(zone.node, zone.name), zone.boost)
-        for snapshot in recording.snapshots
+        for snapshot in recording.dated_snapshots
         for zone in (snapshot.zoneinfo.zones if snapshot.zoneinfo else ())
         if zone.boost is not None and snapshot.time_ns >= prepared.demand.first_ns
     ]
@@ -125,7 +125,7 @@ def with_recorded_boosts(recording: Recording, prepared: Prepared) -> Prepared:
 
 def with_recorded_drains(recording: Recording, prepared: Prepared) -> Prepared:
     """Drain whole lists when the kernel did (S4.9), and only then; overflows stay the model's."""
-    zoneinfo = next(each.zoneinfo for each in recording.snapshots if each.zoneinfo)
+    zoneinfo = next(each.zoneinfo for each in recording.dated_snapshots if each.zoneinfo)
     zones = ZoneMap.of(zoneinfo)
     found = zone_drains(allocator_stream(recording.trace, with_probes=True), zones)
     machine = prepared.machine
@@ -258,7 +258,7 @@ def _with_events(prepared: Prepared, events: np.ndarray) -> Prepared:
 
 
 def _lacks_boosts(recording: Recording) -> str:
-    zones = [z for each in recording.snapshots if each.zoneinfo for z in each.zoneinfo.zones]
+    zones = [z for each in recording.dated_snapshots if each.zoneinfo for z in each.zoneinfo.zones]
     if any(zone.boost is not None for zone in zones):
         return ""
     return "its snapshots print no boost"

@@ -15,6 +15,8 @@ from pagealloc_model.recording.trace.tracepoint_format import Field
 Value = int | str | bytes | bytearray
 _ABSENT = {"order": 0, "gfp": 0}
 _MAIN_COLUMNS = ("pfn", "order", "gfp", "migratetype", "percpu_refill")
+_CONTEXT_UNKNOWN = -1
+"""perf hands scripts no common_flags."""
 _FIXED = 4
 _END_OF_SIGNED, _END_OF_WORD = 1 << 63, 1 << 64
 
@@ -68,6 +70,7 @@ class EventRows:
                 _ABSENT.get(name, -1) if place is None else _as_signed(values[place])
                 for name, place in zip(_MAIN_COLUMNS, places, strict=True)
             )
+            self._main.append(_CONTEXT_UNKNOWN)
             self._main_count += 1
 
     def columns(self) -> tuple[dict[str, np.ndarray], dict[str, Mapping[str, np.ndarray]]]:
