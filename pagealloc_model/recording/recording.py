@@ -19,6 +19,7 @@ from pagealloc_model.recording.lock_profile import PROFILE_FILE, LockProfile, re
 from pagealloc_model.recording.proc.kallsyms import KernelSymbols, read_kallsyms
 from pagealloc_model.recording.proc.kpageflags import read_kpageflags
 from pagealloc_model.recording.proc.page_owner import PageOwner, read_page_owner
+from pagealloc_model.recording.proc.read_times import READ_TIMES_FILE
 from pagealloc_model.recording.snapshot import SNAPSHOT_FILES, Snapshot
 from pagealloc_model.recording.trace.perf_file import FOREIGN_MAGIC, MAGIC
 from pagealloc_model.recording.trace.store_header import is_store
@@ -45,6 +46,7 @@ _WITHOUT_FILE = {
     "pagetypeinfo": "free lists by migratetype and pageblock types cannot be compared there",
     "zoneinfo": "zones, watermarks and per-CPU lists are unknown there",
     "vmstat": "the kernel's own counters cannot be compared there",
+    READ_TIMES_FILE: "all of the snapshot's files count as read when it began",
 }
 
 
