@@ -67,6 +67,12 @@ JUDGED = (
 )
 """Functions under these names are the allocator's decisions; reported if a tree has none."""
 
+LATER_NAMES = {
+    "free_unref_page_commit": "free_frozen_page_commit",
+    "gfp_to_alloc_flags": "alloc_flags_slowpath",
+}
+"""What judged functions are called in newer trees."""
+
 ARGUMENTS = {
     "gfp": "gfp_mask",
     "gfp_flags": "gfp_mask",
