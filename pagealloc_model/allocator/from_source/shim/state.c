@@ -244,7 +244,7 @@ static void load_page_frames(struct model_page *pages, struct model_block *block
 
 static void set_block_type(struct page *page, int type)
 {
-#ifdef HAS_set_pfnblock_bit
+#if defined(HAS_set_pfnblock_bit) && defined(CONFIG_MEMORY_ISOLATION)
 	if (type == MIGRATE_ISOLATE) {
 		set_pageblock_isolate(page);
 		return;
