@@ -103,6 +103,8 @@ def model_policy(policy: OraclePolicy, rules: OracleRules) -> Policy:
         highatomic_gate_order=policy.highatomic_gate_order,
         highatomic_reserve_percent=policy.highatomic_reserve_percent,
         highatomic_from_pcp=rules.highatomic_from_pcp,
+        highatomic_fastpath=policy.highatomic_fastpath,
+        highatomic_slowpath_only=policy.highatomic_slowpath_only,
         costly_order=policy.costly_order,
         pcp_batch=policy.pcp_batch,
         pcp_high_min=policy.pcp_high_min,

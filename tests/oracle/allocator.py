@@ -225,9 +225,15 @@ class Allocator(OracleState):
     def _alloc_fast(self, request: Request) -> int | None:
         """Part of __alloc_frozen_pages(): make the first attempt."""
         zonelist = self._zonelist(request)
-        avoids_fragmenting = self._avoids_fragmenting(zonelist)
-        attempt = fast_attempt(request, avoids_fragmenting=avoids_fragmenting)
-        return self._walk.get_page(request, attempt, zonelist)
+        return self._walk.get_page(request, self._first_attempt(request, zonelist), zonelist)
+
+    def _first_attempt(self, request: Request, zonelist: list[Zone]) -> Attempt:
+        """Part of __alloc_frozen_pages(): return the flags of the first attempt."""
+        return fast_attempt(
+            request,
+            avoids_fragmenting=self._avoids_fragmenting(zonelist),
+            uses_reserve=self.policy.uses_reserve_at_once(self.rules),
+        )
 
     def _alloc_pages_slowpath(self, request: Request, recorded_success: bool) -> int | None:
         """__alloc_pages_slowpath(): wake kswapd, try harder, make room (S8).

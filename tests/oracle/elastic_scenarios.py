@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 
 from tests.oracle import RULES, Bits, OracleMachine, OraclePolicy, OracleRules
 from tests.oracle.builders import ATOMIC, KERNEL
@@ -12,6 +12,7 @@ from tests.oracle.elastic import Demand, ElasticOracle
 from tests.oracle.elastic_options import COMPACTION_RULES, ElasticOptions
 from tests.oracle.folios import Folio, Kind
 from tests.oracle.machine import OracleZone
+from tests.oracle.random_scenarios import with_reserve_switches
 
 FULL = KERNEL | Bits.IO
 REQUEST_BITS = (
@@ -281,17 +282,22 @@ def random_elastic_scenario(
     rules = RULES[rng.choice(presets)]
     machine = random_elastic_machine(rng)
     policy = random_elastic_policy(rng)
-    return ElasticScenario(
+    from_pcp = rng.random() < 0.5
+    options = random_options(rng, policy)
+    policy = replace(policy, highatomic_fastpath=rng.random() < 0.2 or None)
+    thp_bits = rng.choice((None, None, int(Bits.DIRECT_RECLAIM | Bits.NORETRY), 0))
+    scenario = ElasticScenario(
         machine=machine,
-        rules=replace(rules, highatomic_from_pcp=rng.random() < 0.5),
+        rules=replace(rules, highatomic_from_pcp=from_pcp),
         policy=policy,
-        options=random_options(rng, rules.name, policy),
+        options=replace(options, thp_bits=thp_bits, rules=COMPACTION_RULES[rules.name]),
         seed=number,
         steps=steps,
         orders=rng.choice((ORDERS, ORDERS, (0, 0, 0, 1, 3, 4, 5), (0, 0, 9, 9, 9, 4))),
         movable_share=rng.choice((0.2, 0.6, 0.9)),
         free_share=rng.choice((0.05, 0.15, 0.3)),
     )
+    return replace(scenario, policy=with_reserve_switches(rng, scenario.policy))
 
 
 def random_elastic_machine(rng: random.Random) -> OracleMachine:
@@ -348,7 +354,7 @@ def random_elastic_policy(rng: random.Random) -> OraclePolicy:
     )
 
 
-def random_options(rng: random.Random, rules: str, policy: OraclePolicy) -> ElasticOptions:
+def random_options(rng: random.Random, policy: OraclePolicy) -> ElasticOptions:
     """Shares and costs at which everything happens."""
     return ElasticOptions(
         seed=rng.randrange(100),
@@ -365,7 +371,4 @@ def random_options(rng: random.Random, rules: str, policy: OraclePolicy) -> Elas
         proactiveness=rng.choice((20, 80, 0)),
         assists=policy.defrag_mode if rng.random() < 0.7 else not policy.defrag_mode,
         block_watermarks=policy.defrag_mode if rng.random() < 0.7 else not policy.defrag_mode,
-        **{each.name: rng.random() < 0.2 for each in fields(ElasticOptions) if each.metadata},
-        thp_bits=rng.choice((None, None, int(Bits.DIRECT_RECLAIM | Bits.NORETRY), 0)),
-        rules=COMPACTION_RULES[rules],
     )

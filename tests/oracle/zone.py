@@ -132,6 +132,8 @@ class Zone:
         if self.pcp[request.cpu].layout.holds(request.order):
             pfn = self._rmqueue_pcplist(request, attempt)
         reserves = attempt.highatomic and (pfn is None or self.rules.highatomic_from_pcp)
+        if self.policy.reserves_at_min_only(self.rules):
+            reserves &= attempt.mark is Mark.MIN
         if pfn is None:
             pfn = self._rmqueue_buddy(request, attempt)
         if reserves and pfn is not None:

@@ -201,12 +201,14 @@ def isolate_freepages(m: at.MachineArrays, number: int, wanted: int) -> int:
             end = pfn + (1 << block_order)
             while pfn < end and allowed:
                 size = frames_of(m, pfn, end)
+                scanned += size
                 if int(m.pages[pfn]["where"]) == at.BUDDY:
+                    whole = 1 << int(m.pages[pfn]["order"])
+                    scanned += whole - size
                     allowed = may_take(m, zone, int(m.pages[pfn]["order"]))
                     if allowed:
                         __isolate_free_page(m, run, pfn)
                 pfn += size
-            scanned += pfn - (block << block_order)
             if allowed and m.st[run + pr.RUN_HELD] == held:
                 m.folios[block << block_order]["skip"] = 1
         if allowed:
