@@ -84,8 +84,8 @@ class Stream:
     def __len__(self) -> int:
         return len(self.kind)
 
-    def take(self, index: np.ndarray) -> Stream:
-        """The rows of an index or mask, in its order."""
+    def take(self, index: np.ndarray | slice) -> Stream:
+        """The rows of an index, mask or slice, in its order."""
         return Stream(**{name: _taken(column, index) for name, column in self._columns().items()})
 
     def _columns(self) -> dict[str, np.ndarray]:
@@ -108,9 +108,9 @@ class Stream:
         return candidates[np.searchsorted(candidates, rows, "right") - 1]
 
 
-def _taken(column: np.ndarray, index: np.ndarray) -> np.ndarray:
+def _taken(column: np.ndarray, index: np.ndarray | slice) -> np.ndarray:
     """A column's rows; one value that stands for all rows goes on doing so."""
-    if column.strides != (0,) or not len(column):
+    if isinstance(index, slice) or column.strides != (0,) or not len(column):
         return column[index]
     count = int(np.count_nonzero(index)) if index.dtype == bool else len(index)
     return np.broadcast_to(column[0], count)
