@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from tests.oracle.allocator import Allocator
-from tests.oracle.arithmetic import clamp
 from tests.oracle.isolation import FreeScanner, take_uncounted
 from tests.oracle.machine import Migratetype, OracleMachine
 from tests.oracle.request import fast_attempt, gfp_to_alloc_flags
@@ -155,15 +154,6 @@ class Oracle(Allocator):
         self._list_locks.end_run(cpu)
         self.kswapd[node].stop()
 
-    def set_pcp_high(self, zone: int, cpu: int, high: int) -> None:
-        """No kernel function: set the tuned limit of a page set within its bounds.
-
-        A recording found it so.
-        """
-        self._list_locks.end_run(cpu)
-        pcp = self.zones[zone].pcp[cpu]
-        pcp.high = clamp(high, pcp.high_min, pcp.high_max)
-
     def set_boost(self, zone: int, pages: int, cpu: int = 0) -> None:
         """No kernel function: set a zone's boost to what a task on a CPU found (S1.7)."""
         self._list_locks.end_run(cpu)
@@ -174,16 +164,6 @@ class Oracle(Allocator):
         self._this_cpu.number = by
         self._list_locks.end_run(by)
         self.zones[zone].drain_all(cpu)
-
-    def grow(self, zone: int, pfn: int, order: int, cpu: int = 0) -> None:
-        """__free_pages_core(): give a zone memory that it had not (S3.1, S5.5).
-
-        Its watermarks, and the limits of its lists, stay as they are.
-        """
-        self._this_cpu.number = cpu
-        self._list_locks.end_run(cpu)
-        self.placed_pages += 1 << order
-        self.zones[zone].grow(pfn, order)
 
     def dump(self) -> dict[str, Any]:
         """No kernel function: return the comparable state, see `dump_state`.
