@@ -127,4 +127,21 @@ FAULTS_IMPOSED = (
         "    current = max(largest, order) + 1\n",
         scenarios=("imposed",),
     ),
+    Fault(
+        "a boost keeps free pages from compaction",
+        "compaction_scanners",
+        "    mark = m.st[zone_at(zone) + at.ZONE_MIN] + (1 << order)\n",
+        (
+            "    region = zone_at(zone)\n"
+            "    mark = m.st[region + at.ZONE_MIN] + m.st[region + at.ZONE_BOOST] + (1 << order)\n"
+        ),
+        scenarios=("told_elastic",),
+    ),
+    Fault(
+        "targets end with their pageblock",
+        "compaction_scanners",
+        '                    size = 1 << int(m.pages[pfn]["order"])\n',
+        "",
+        scenarios=("told_elastic",),
+    ),
 )
