@@ -84,20 +84,23 @@ class Oracle(Allocator):
         self._list_locks.begin(cpu, batched=batched)
         self.orphan_frees += 1
 
-    def isolate(self, cpu: int, zone: int, orders: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    def isolate(
+        self, cpu: int, zone: int, orders: tuple[int, ...], *, wanted: int | None = None
+    ) -> tuple[tuple[int, int], ...]:
         """fast_isolate_freepages(): let a scan of recorded compaction take free pages (S10.4).
 
         Args:
             cpu: CPU that compacts.
             zone: by index.
             orders: of the pieces, descending.
+            wanted: pages that the scan has yet to take; those of the pieces unless given.
 
         Returns:
             (first page, order) of the pieces that there were.
         """
         self._this_cpu.number = cpu
         self._list_locks.end_run(cpu)
-        left = sum(1 << order for order in orders)
+        left = sum(1 << order for order in orders) if wanted is None else wanted
         pieces = []
         for order in orders:
             pfn = self._free_scanner.next_piece(self.zones[zone], order, left)
