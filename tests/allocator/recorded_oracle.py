@@ -137,7 +137,7 @@ class RecordedOracle:
         elif operation == at.SET_PCP_HIGH:
             oracle.set_pcp_high(zone, cpu, offset)
         elif operation == at.TICK:
-            oracle.tick(cpu)
+            oracle.tick_as_recorded(cpu)
         elif operation == at.GROW:
             oracle.grow(zone, offset, order, cpu)
         else:

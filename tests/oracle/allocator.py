@@ -127,12 +127,8 @@ class Allocator(OracleState):
             kswapd.note_free()
 
     def tick(self, cpu: int) -> None:
-        """refresh_cpu_vm_stats(): run the CPU's vmstat worker (S4.8).
-
-        It is a task: a folio batch of the CPU has let go of its lock before (T10.5).
-        """
+        """refresh_cpu_vm_stats(): run the CPU's vmstat worker (S4.8)."""
         self._this_cpu.number = cpu
-        self._list_locks.end_run(cpu)
         for zone in self.zones:
             zone.tick(cpu)
 

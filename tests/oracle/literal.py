@@ -157,6 +157,15 @@ class Oracle(Allocator):
         self._list_locks.end_run(cpu)
         self.kswapd[node].stop()
 
+    def tick_as_recorded(self, cpu: int) -> None:
+        """refresh_cpu_vm_stats(): run the CPU's vmstat worker when the recording says so (S4.8).
+
+        It is a task: a folio batch of the CPU has let go of its lock before (T10.5). An assumed
+        tick may fall into a batch, and in the kernel would come after it.
+        """
+        self._list_locks.end_run(cpu)
+        self.tick(cpu)
+
     def set_boost(self, zone: int, pages: int, cpu: int = 0) -> None:
         """No kernel function: set a zone's boost to what a task on a CPU found (S1.7)."""
         self._list_locks.end_run(cpu)
