@@ -121,6 +121,7 @@ class Oracle(Allocator):
         pfn = take_uncounted(self.zones[zone], order, migratetype)
         if pfn is not None:
             self.allocated.add(pfn, order, movable=migratetype == Migratetype.MOVABLE)
+            self.zones[zone].note_taken(pfn, order)
             return ((pfn, order),)
         self.in_base_pages += 1
         pages: list[tuple[int, int]] = []
