@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.oracle.arithmetic import clamp
 from tests.oracle.machine import Migratetype, OracleMachine
 from tests.oracle.oracle_state import OracleState
 from tests.oracle.request import (
@@ -126,12 +127,8 @@ class Allocator(OracleState):
             kswapd.note_free()
 
     def tick(self, cpu: int) -> None:
-        """refresh_cpu_vm_stats(): run the CPU's vmstat worker (S4.8).
-
-        It is a task: a folio batch of the CPU has let go of its lock before (T10.5).
-        """
+        """refresh_cpu_vm_stats(): run the CPU's vmstat worker (S4.8)."""
         self._this_cpu.number = cpu
-        self._list_locks.end_run(cpu)
         for zone in self.zones:
             zone.tick(cpu)
 
@@ -156,6 +153,25 @@ class Allocator(OracleState):
     def revive_cpu(self, cpu: int) -> None:
         """page_alloc_cpu_online(): bring a CPU online again."""
         self._dead_cpus.discard(cpu)
+
+    def set_pcp_high(self, zone: int, cpu: int, high: int) -> None:
+        """No kernel function: set the tuned limit of a page set within its bounds.
+
+        A recording found it so.
+        """
+        self._list_locks.end_run(cpu)
+        pcp = self.zones[zone].pcp[cpu]
+        pcp.high = clamp(high, pcp.high_min, pcp.high_max)
+
+    def grow(self, zone: int, pfn: int, order: int, cpu: int = 0) -> None:
+        """__free_pages_core(): give a zone memory that it had not (S3.1, S5.5).
+
+        Its watermarks, and the limits of its lists, stay as they are.
+        """
+        self._this_cpu.number = cpu
+        self._list_locks.end_run(cpu)
+        self.placed_pages += 1 << order
+        self.zones[zone].grow(pfn, order)
 
     def _request(
         self,

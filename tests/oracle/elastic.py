@@ -126,9 +126,12 @@ class ElasticOracle(Allocator):
         """
         self.memory.add(folio)
 
-    def alloc_object(self, demand: Demand) -> None:
-        """No kernel function: make a request that the recording served."""
-        self.memory.requests += 1
+    def alloc_object(self, demand: Demand, *, is_hidden: bool = False) -> None:
+        """No kernel function: make a request that the recording served.
+
+        A hidden one is not counted: draws are keyed by requests that have events (S10.5).
+        """
+        self.memory.requests += not is_hidden
         if self._is_absorbed(demand):
             return
         served, bits = self._try(demand, may_ask_again=True)

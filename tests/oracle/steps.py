@@ -275,6 +275,8 @@ def take_step(oracle: Oracle, step: Step) -> Live:
                 oracle.free(step.cpu, pfn, 0, batched=step.batched)
         case FreeNothing():
             oracle.free_nothing(step.cpu, batched=step.batched)
+        case Tick(is_recorded=True):
+            oracle.tick_as_recorded(step.cpu)
         case Tick():
             oracle.tick(step.cpu)
         case DrainAll():

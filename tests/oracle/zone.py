@@ -212,6 +212,9 @@ class Zone:
             self.list_locks.take_to_drain(self.index, cpu)
             self._free_pcppages_bulk(cpu, min(pcp.count, chunk), 0, "drain_all")
 
+    def note_taken(self, pfn: int, order: int) -> None:
+        """No kernel function: note a page that compaction took; only ownership has use for it."""
+
     def bury(self, cpu: int) -> None:
         """page_alloc_cpu_dead(): forget a dead CPU.
 
