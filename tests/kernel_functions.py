@@ -18,7 +18,8 @@ TABLE = "docs/kernel_functions.md"
 LEFT_OUT = {
     MODEL: "from_source hooks",
     ORACLE: """
-        builders dump elastic_dump elastic_scenarios events invariants machine node_scenarios
+        builders dump elastic_dump elastic_scenarios events imposed_scenarios invariants late_memory
+        machine node_scenarios
         ownership_bench ownership_draws ownership_dump ownership_invariants ownership_options
         ownership_scenarios pcp_bench random_scenarios rules scenarios start_state steps
     """,
@@ -30,7 +31,8 @@ SERIES = ("6.1", "6.12", "7.2", "7.3")
 
 KERNEL_FILES = {
     "mm/page_alloc.c": """
-        account_freepages __add_to_free_list alloc_flags_nofragment __alloc_frozen_pages
+        account_freepages __add_to_free_list alloc_flags_nofragment alloc_flags_nonblocking
+        __alloc_frozen_pages
         __alloc_pages_direct_compact __alloc_pages_direct_reclaim __alloc_pages_slowpath
         boost_watermark buddy_merge_likely build_zonelists build_zonerefs_node
         calculate_min_free_kbytes can_steal_fallback change_pageblock_range compaction_capture
@@ -41,9 +43,10 @@ KERNEL_FILES = {
         get_pfnblock_migratetype gfp_pfmemalloc_allowed __gfp_pfmemalloc_flags
         gfp_to_alloc_flags gfp_to_alloc_flags_cma __isolate_free_page __move_freepages_block
         move_freepages_block move_to_free_list nr_pcp_alloc nr_pcp_free nr_pcp_high
-        order_to_pindex page_alloc_cpu_dead page_alloc_cpu_online page_del_and_expand
-        pcp_allowed_order pcp_spin_trylock pindex_to_order prep_move_freepages_block
-        prep_new_page prepare_alloc_pages reserve_highatomic_pageblock __rmqueue rmqueue
+        order_defrag_promoted order_to_pindex page_alloc_cpu_dead page_alloc_cpu_online
+        page_del_and_expand pcp_allowed_order pcp_spin_trylock pindex_to_order
+        prep_move_freepages_block prep_new_page prepare_alloc_pages reserve_highatomic_pageblock
+        __rmqueue rmqueue
         rmqueue_buddy rmqueue_bulk __rmqueue_claim __rmqueue_cma_fallback __rmqueue_fallback
         __rmqueue_pcplist rmqueue_pcplist __rmqueue_smallest __rmqueue_steal
         set_pageblock_migratetype set_pcppage_migratetype setup_per_zone_lowmem_reserve
@@ -114,6 +117,9 @@ ONLY_IN = {
         decay_pcp_high __del_page_from_free_list free_unref_folios __move_freepages_block
         nr_pcp_alloc page_del_and_expand prep_move_freepages_block release_free_list
         __rmqueue_claim __rmqueue_steal
+    """,
+    ("7.3",): """
+        alloc_flags_nonblocking order_defrag_promoted
     """,
     ("7.2", "7.3"): """
         __alloc_frozen_pages free_frozen_page_commit __free_frozen_pages kswapd_test_hopeless

@@ -110,6 +110,27 @@ FREE = Tracepoint("kmem:mm_page_free", 502, (PFN, ORDER))
 CONTENTION = Tracepoint(
     "lock:contention_begin", 503, (("void * lock_addr", 8, False), ("unsigned int flags", 4, False))
 )
+CONTENDED_RELEASE = Tracepoint("lock:contended_release", 504, (("void * lock_addr", 8, False),))
+REFILL = Tracepoint("kmem:mm_page_pcpu_refill", 505, (PFN, ORDER, MIGRATETYPE))
+DRAIN = Tracepoint("kmem:mm_page_pcpu_drain", 506, (PFN, ORDER, MIGRATETYPE))
+REMOVAL = Tracepoint(
+    "kmem:mm_page_alloc_zone_locked",
+    507,
+    (PFN, ORDER, MIGRATETYPE, ("int percpu_refill", 4, True)),
+)
+_ZONE_LOCK: tuple[Declared, ...] = (
+    ("int node_id", 4, True),
+    ("char name[16]", 16, False),
+    ("int count", 4, True),
+    ("void * caller", 8, False),
+)
+ZONE_CONTENDED = Tracepoint("kmem:mm_zone_lock_contended", 508, _ZONE_LOCK)
+ZONE_LOCKED = Tracepoint(
+    "kmem:mm_zone_locked",
+    509,
+    (*_ZONE_LOCK, ("bool contended", 1, False), ("u64 wait_ns", 8, False)),
+)
+ZONE_UNLOCK = Tracepoint("kmem:mm_zone_lock_unlock", 510, _ZONE_LOCK)
 
 
 def _field_line(declaration: str, offset: int, size: int, signed: bool) -> str:

@@ -79,6 +79,13 @@ def _reader() -> None:
     len(open_recording("xfree").trace)
 
 
+def _evidence() -> None:
+    from pagealloc_model.measured.evidence.answers import answer_findings
+    from pagealloc_model.recording.recording import open_recording
+
+    answer_findings(open_recording("xfree"))
+
+
 def _small_state() -> State:
     from pagealloc_model.allocator.core.state import make_state
     from pagealloc_model.policy.kernel_rules import KernelRules, preset_names
@@ -127,6 +134,7 @@ KERNELS: dict[str, Callable[[], None]] = {
     "matching frees to allocations": _objects,
     "start image": _start_image,
     "judging of choices": _judging,
+    "evidence for rules": _evidence,
     "queues at zone->lock": _lock_queues,
 }
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pagealloc_model.base.errors import UsageError
 from pagealloc_model.cli.arguments import (
     Commands,
     add_command,
@@ -14,16 +17,20 @@ from pagealloc_model.cli.arguments import (
     add_rules,
     kernel_build,
 )
-from pagealloc_model.cli.output import json_text
+from pagealloc_model.cli.output import json_text, new_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pagealloc_model.allocator.from_source.build import KernelBuild
     from pagealloc_model.recording.recording import Recording
     from pagealloc_model.verdict.budget.budget import Budget
     from pagealloc_model.verdict.choices.placement import Placement
     from pagealloc_model.verdict.validation import Validation
+
+
+BUDGET = "error_budget"
+"""What the files of the whole recording's budget are named after."""
 
 
 def add_parser(commands: Commands) -> None:
@@ -58,6 +65,14 @@ def add_parser(commands: Commands) -> None:
         "(zone choice, drains, boosts, start): what remains of each error, whose it is, and what "
         "to record next time. Imposed runs are marked and are no predictions",
     )
+    parser.add_argument(
+        "-o",
+        dest="directory",
+        metavar="DIR",
+        type=Path,
+        help="with --budget: write the budget's figure as PNG, SVG and PDF, and its errors as CSV, "
+        "into this directory, which must not exist or be empty",
+    )
     add_kernel_source(
         parser,
         "its own code is replayed too, and stands in the table next to the model",
@@ -68,7 +83,38 @@ def add_parser(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Validate and print the error table."""
+    """Validate and print the error table; write the budget's figure if asked to."""
+    if options.directory is None:
+        _validate(options)
+        return 0
+    if not options.budget:
+        raise UsageError("-o writes the figure of the error budget; ask for it with --budget")
+    with new_directory(options.directory) as partial:
+        budgets = _validate(options)
+        if not budgets:
+            raise UsageError(f"{options.path}: no error budget without a replay; leave -o out")
+        _write(budgets, partial)
+    if not options.json:
+        print("\nWritten:", *sorted(options.directory.iterdir()), sep="\n  ")
+    return 0
+
+
+def _write(budgets: Mapping[str, Budget], directory: Path) -> None:
+    """Write each budget's errors as CSV and its figure, named as given."""
+    from pagealloc_model.show.figures import error_budget
+    from pagealloc_model.show.figures.files import write_figures
+
+    for name, budget in budgets.items():
+        budget.errors.to_csv(directory / f"{name}.csv", index=False)
+    drawn = {name: error_budget(each.errors, each.recording) for name, each in budgets.items()}
+    try:
+        write_figures(drawn, directory)
+    except UsageError as error:
+        print(f"pagealloc: {error}; the errors were written as CSV", file=sys.stderr)
+
+
+def _validate(options: argparse.Namespace) -> dict[str, Budget]:
+    """Validate, print, and return the error budgets by the names of their files."""
     import pagealloc_model as pm
 
     build = kernel_build(options, pm.Policy())
@@ -77,11 +123,12 @@ def run(options: argparse.Namespace) -> int:
         placement = recording.judge_choices(rules=options.rules)
         text = "" if options.json else _placement_text(placement, options.misses)
         print(json_text(placement.to_dict()) if options.json else text)
-        return 0
+        return {}
     if recording.trace.losses.total:
-        return _run_by_window(recording, options, build)
-    _print(_validated(recording, options, build, with_budget=options.budget), options)
-    return 0
+        return _validate_by_window(recording, options, build)
+    validated = _validated(recording, options, build, with_budget=options.budget)
+    _print(validated, options)
+    return _budgets(validated, BUDGET)
 
 
 _Validated = tuple["Validation", "Validation | None", "Budget | None"]
@@ -104,6 +151,12 @@ def _validated(
     return validation, kernel, budget
 
 
+def _budgets(validated: _Validated | None, name: str) -> dict[str, Budget]:
+    """Its budget under a name, if it has one."""
+    budget = None if validated is None else validated[2]
+    return {} if budget is None else {name: budget}
+
+
 def _as_dict(validated: _Validated) -> dict[str, object]:
     validation, kernel, budget = validated
     content = validation.to_dict()
@@ -124,11 +177,10 @@ def _print(validated: _Validated, options: argparse.Namespace) -> None:
             print(f"\nError budget:\n\n{budget.to_text()}")
 
 
-def _run_by_window(
+def _validate_by_window(
     recording: Recording, options: argparse.Namespace, build: KernelBuild | None
-) -> int:
+) -> dict[str, Budget]:
     """A recording with losses: as a whole if these are few, then each loss-free window."""
-    from pagealloc_model.base.errors import UsageError
     from pagealloc_model.verdict.loss_windows import (
         loss_windows,
         recording_between,
@@ -157,6 +209,9 @@ def _run_by_window(
     if not refused:
         windows = [part[0] for _, part in parts]
         whole = _validated(recording, options, build, windows, with_budget=options.budget)
+    budgets = _budgets(whole, BUDGET)
+    for number, (_, part) in enumerate(parts, start=1):
+        budgets |= _budgets(part, f"{BUDGET}_window_{number}")
     if options.json:
         first = {
             "recording": recording.name,
@@ -166,7 +221,7 @@ def _run_by_window(
         content = first if whole is None else _as_dict(whole)
         windows = [{"window": str(window)} | _as_dict(part) for window, part in parts]
         print(json_text(content | {"windows": windows}))
-        return 0
+        return budgets
     if whole is None:
         print(refused)
     else:
@@ -174,7 +229,7 @@ def _run_by_window(
     for window, part in parts:
         print(f"\nLoss-free window, {window}\n")
         _print(part, options)
-    return 0
+    return budgets
 
 
 def _placement_text(placement: Placement, with_misses: bool) -> str:

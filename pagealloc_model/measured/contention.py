@@ -64,9 +64,9 @@ def measured_contention(trace: Trace, zones: ZoneMap) -> Contention:
             "by test-and-set and emits nothing (T8)"
         )
     begin, end = _pairs(begins, ends)
-    following = _following(trace, ends, end)
+    following = next_events(trace, ends, end)
     address = np.asarray(begins["lock_addr"])[begin]
-    zone, votes = _zone_of_address(trace, zones, address, following)
+    zone, votes = zone_of_address(trace, zones, address, following)
     inside = zone != UNKNOWN_ZONE
     if not inside.any() and not has_paravirtual_spinlocks(trace):
         return _unknown(
@@ -142,31 +142,41 @@ def _pairs(
     return row[order[first]], row[order[np.minimum(first + 1, len(order) - 1)]]
 
 
-def _following(trace: Trace, ends: Mapping[str, np.ndarray], rows: np.ndarray) -> np.ndarray:
-    """Trace row of each end's next event on its CPU by its task, -1 if none is near."""
-    following = np.full(len(rows), -1, np.int64)
-    end_time = np.asarray(ends["time_ns"])[rows]
-    end_cpu = np.asarray(ends["cpu"])[rows]
-    end_task = np.asarray(ends["pid"])[rows]
-    for cpu in np.unique(end_cpu):
-        mine = np.flatnonzero(trace.cpu == cpu)
-        asked = np.flatnonzero(end_cpu == cpu)
-        place = np.searchsorted(trace.time_ns[mine], end_time[asked])
-        inside = place < len(mine)
-        asked, found = asked[inside], mine[place[inside]]
-        near = trace.time_ns[found] - end_time[asked] <= NEXT_EVENT_NS
-        near &= trace.pid[found] == end_task[asked]
-        following[asked[near]] = found[near]
-    return following
+def next_events(
+    trace: Trace, table: Mapping[str, np.ndarray], rows: np.ndarray, *, before: bool = False
+) -> np.ndarray:
+    """Trace row of the event next to each of a table's rows, by its CPU and task.
+
+    Args:
+        trace: the events.
+        table: of another tracepoint.
+        rows: its rows that are asked for.
+        before: whether to look at what came before, not after.
+
+    Returns:
+        int64; -1 where no event of that task is near.
+    """
+    found = np.full(len(rows), -1, np.int64)
+    time, cpu, task = (np.asarray(table[name])[rows] for name in ("time_ns", "cpu", "pid"))
+    for each in np.unique(cpu):
+        mine = np.flatnonzero(trace.cpu == each)
+        asked = np.flatnonzero(cpu == each)
+        place = np.searchsorted(trace.time_ns[mine], time[asked]) - before
+        inside = (place >= 0) & (place < len(mine))
+        asked, event = asked[inside], mine[place[inside]]
+        near = np.abs(trace.time_ns[event] - time[asked]) <= NEXT_EVENT_NS
+        near &= trace.pid[event] == task[asked]
+        found[asked[near]] = event[near]
+    return found
 
 
-def _zone_of_address(
+def zone_of_address(
     trace: Trace, zones: ZoneMap, address: np.ndarray, following: np.ndarray
 ) -> tuple[np.ndarray, int]:
     """Zone code of each contention's lock, and the number of events that told.
 
-    A lock is a zone's if, of the contentions that some event follows, most are followed by one
-    under zone->lock; the zone is the one that most of those events' pages lie in.
+    A lock is a zone's if, of the contentions that some event is next to, most are next to one under
+    zone->lock; the zone is the one that most of those events' pages lie in.
     """
     events = np.where(following >= 0, trace.event[following], -1)
     told = np.isin(events, np.array(UNDER_LOCK))
@@ -190,7 +200,7 @@ def _sites(
 ) -> np.ndarray:
     """Site of each contention: what most often follows where the same function waits."""
     callers = _callers(trace, begins, rows)
-    single = _single_page_sites(trace, following)
+    single = sites_by_event(trace, following)
     site = np.full(len(rows), OTHER)
     for caller in np.unique(callers):
         same = callers == caller
@@ -200,8 +210,8 @@ def _sites(
     return site
 
 
-def _single_page_sites(trace: Trace, following: np.ndarray) -> np.ndarray:
-    """What each contention's next event alone says of its site."""
+def sites_by_event(trace: Trace, following: np.ndarray) -> np.ndarray:
+    """What the event next to each contention alone says of its site."""
     last = len(trace) - 1
     event = np.where(following >= 0, trace.event[following], -1)
     site = np.full(len(following), OTHER)

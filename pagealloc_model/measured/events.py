@@ -128,19 +128,37 @@ def transactions_table(full: pd.DataFrame) -> pd.DataFrame:
     return full.groupby(keys, dropna=False).size().reset_index(name="transactions")
 
 
-def lock_table(full: pd.DataFrame, *, start_ns: int, bin_ns: int) -> pd.DataFrame:
+def lock_table(
+    full: pd.DataFrame, holds: pd.DataFrame, *, start_ns: int, bin_ns: int
+) -> pd.DataFrame:
     """Lock holds, objects and pages by bin of time, zone and site.
 
-    Hold and wait times are never visible in events (T8): NA.
+    Args:
+        full: one row for each acquisition.
+        holds: time_ns, node, zone, site, hold_ns and wait_ns of those that the kernel announced
+            (T8); of all others, times are NA.
+        start_ns: start of the first bin.
+        bin_ns: width of the bins.
     """
-    start = start_ns + (full["time_ns"] - start_ns) // bin_ns * bin_ns
     keys = ["time_ns", "node", "zone", "site"]
-    grouped = full.assign(time_ns=start).groupby(keys, dropna=False)
-    table = grouped[["objects", "pages"]].sum(min_count=1).reset_index()
-    table.insert(len(keys), "acquisitions", grouped.size().to_numpy())
-    for name in ("hold_ns", "wait_ns", "max_hold_ns"):
-        table[name] = pd.array([pd.NA] * len(table), "Float64")
-    return table
+    table = full.assign(time_ns=bin_start(full, start_ns, bin_ns)).groupby(keys, dropna=False)
+    sums = table[["objects", "pages"]].sum(min_count=1)
+    sums.insert(0, "acquisitions", table.size())
+    holds = holds.assign(time_ns=bin_start(holds, start_ns, bin_ns))
+    return sums.join(announced_times(holds, keys)).reset_index()
+
+
+def bin_start(frame: pd.DataFrame, start_ns: int, bin_ns: int) -> pd.Series:
+    """The start of the bin that each row's `time_ns` lies in."""
+    return start_ns + (frame["time_ns"] - start_ns) // bin_ns * bin_ns
+
+
+def announced_times(holds: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """hold_ns, wait_ns and max_hold_ns of announced holds by some of their columns."""
+    grouped = holds.groupby(keys, dropna=False)
+    times = grouped[["hold_ns", "wait_ns"]].sum(min_count=1)
+    times["max_hold_ns"] = grouped["hold_ns"].max()
+    return times.astype("Float64")
 
 
 def _zone_columns(code: np.ndarray, zones: ZoneMap) -> Mapping[str, object]:

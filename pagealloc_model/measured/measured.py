@@ -11,11 +11,19 @@ import pandas as pd
 
 from pagealloc_model.measured import events
 from pagealloc_model.measured import snapshots as states
+from pagealloc_model.measured.announced_holds import NO_TIMES, AnnouncedHolds, announced_holds
+from pagealloc_model.measured.block_types import block_types_table
+from pagealloc_model.measured.contended_releases import contended_releases
 from pagealloc_model.measured.contention import Contention, measured_contention
 from pagealloc_model.measured.evidence.choice import recorded_rules
 from pagealloc_model.measured.probes import probed_transactions
 from pagealloc_model.measured.runs import RunRules, inferred_transactions
-from pagealloc_model.measured.stream import allocator_stream
+from pagealloc_model.measured.stream import (
+    LOCKED_EVENT,
+    REFILL_EVENT,
+    UNLOCKED_EVENT,
+    allocator_stream,
+)
 from pagealloc_model.measured.transactions import Transactions
 from pagealloc_model.recording.recording import Recording
 from pagealloc_model.recording.trace.columns import Trace
@@ -25,7 +33,7 @@ DEFAULT_BIN_NS = 1_000_000_000
 DEFAULT_PAGEBLOCK_ORDER = 9
 _NOTED_PART_NS = 100_000_000
 _NUMBERED_EVERYWHERE = ("Unmovable", "Movable", "Reclaimable", "HighAtomic")
-WITHOUT_EVENTS = ("reserve", "unreserve", "boost_reset")
+WITHOUT_EVENTS = ("reserve", "unreserve", "boost_reset", "empty_buddy_alloc")
 """Sites of zone->lock that no event shows."""
 _BOUNDARY_PROBES = ("pa:pcp_bulk_alloc", "pa:pcp_bulk_alloc_ret", "pa:pcp_bulk_free")
 _DIRECT_FREE_PROBE = "pa:free_one"
@@ -43,13 +51,23 @@ class Measured:
     of the kernel's own functions: sizes of refills, drains and direct frees are exact; only the
     cause of a drain is read off the event before it.
 
+    With "lock tracepoints", holds of refills, drains and direct frees are the kernel's own too,
+    with their times: `lock` then has hold and wait times (T8).
+
+    With "refill events", which objects refills and direct allocations took is the kernel's word;
+    where one refill ends and the next begins is inferred, as drains and direct frees are.
+
     With "inferred", they rest on runs of events (T11), hence on the batching rules under test.
     Totals of objects and pages stay exact. Refills of orders 0 to 3 and direct allocations are
     told apart by size and use; a whole-list drain is told from an overflow by whose pages it
     frees; direct frees of orders that per-CPU lists hold cannot be seen.
 
+    A refill that found no page is a site of its own, "empty_refill": kprobes show it, events do
+    not. A request that then found nothing in the buddy, "empty_buddy_alloc", nothing shows.
+
     Reservations and unreservations of HIGHATOMIC blocks have no event of their own; `pageblocks`
-    shows their effect. Events lost by the recorder are missing everywhere: see `notes`.
+    shows their effect, and `block_types` each block that changed where a kprobe showed it. Events
+    lost by the recorder are missing everywhere: see `notes`.
 
     Attributes:
         free_pages: time_ns, node, zone, order, migratetype, buddies, pages.
@@ -57,6 +75,8 @@ class Measured:
         pcp: time_ns, node, zone, cpu, count, high.
         boosts: time_ns, node, zone, pages: watermark boosts.
         vmstat: name, time_ns, value.
+        block_types: time_ns, node, zone, cpu, pfn, migratetype: each setting of a pageblock's type,
+            empty without pa:block_type.
         fallbacks: alloc_migratetype, fallback_migratetype, alloc_order, fallback_order, kind,
             count.
         outcomes: class, order, asked, succeeded, failed, stalled, reason.
@@ -64,8 +84,12 @@ class Measured:
             migratetype; one row per hold of zone->lock.
         bin_ns: width of the bins of `lock`.
         start_ns: start of its first bin: the first allocation or free.
-        boundaries: "kprobes" or "inferred".
+        boundaries: "lock tracepoints", "kprobes", "refill events" or "inferred".
+        holds: time_ns, node, zone, cpu, site, hold_ns, wait_ns of each acquisition that the kernel
+            announced; empty without its lock tracepoints.
         contention: contended acquisitions of zone->lock, where they can be known.
+        contended_releases: time_ns, node, zone, cpu, site, waiting; one row for each release of
+            zone->lock that the kernel says somebody waited for.
         unseen_sites: sites of zone->lock whose acquisitions this recording cannot show.
         notes: what limits these tables, one line each.
     """
@@ -75,13 +99,16 @@ class Measured:
     pcp: pd.DataFrame
     boosts: pd.DataFrame
     vmstat: pd.DataFrame
+    block_types: pd.DataFrame
     fallbacks: pd.DataFrame
     outcomes: pd.DataFrame
     transactions_full: pd.DataFrame
     bin_ns: int
     start_ns: int
     boundaries: str
+    holds: pd.DataFrame
     contention: Contention
+    contended_releases: pd.DataFrame
     unseen_sites: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -94,9 +121,11 @@ class Measured:
     def lock(self) -> pd.DataFrame:
         """Acquisitions, objects and pages by time_ns (bin start), node, zone and site.
 
-        hold_ns, wait_ns and max_hold_ns are NA: no event shows them (T8).
+        hold_ns, wait_ns and max_hold_ns are NA but for `holds`: no other event shows them (T8).
         """
-        return events.lock_table(self.transactions_full, start_ns=self.start_ns, bin_ns=self.bin_ns)
+        return events.lock_table(
+            self.transactions_full, self.holds, start_ns=self.start_ns, bin_ns=self.bin_ns
+        )
 
 
 def measure(recording: Recording, *, bin_ns: int = DEFAULT_BIN_NS) -> Measured:
@@ -115,8 +144,19 @@ def measure(recording: Recording, *, bin_ns: int = DEFAULT_BIN_NS) -> Measured:
     zones = ZoneMap.of(zoneinfo)
     migratetypes = types.migratetypes if types else _NUMBERED_EVERYWHERE
     pageblock_order = types.pageblock_order if types else DEFAULT_PAGEBLOCK_ORDER
-    probed = all(_recorded(recording, name) for name in _BOUNDARY_PROBES)
-    transactions, notes = _transactions(recording, zones, pageblock_order, probed=probed)
+    announced = _announced(recording, zones)
+    probed = all(_recorded(recording, name) for name in _BOUNDARY_PROBES) and not announced
+    contention = measured_contention(trace, zones)
+    if announced:
+        boundaries = "lock tracepoints"
+        transactions, notes = announced.transactions, announced.notes
+        contention = announced.contention(contention)
+    elif probed:
+        boundaries = "kprobes"
+        transactions, notes = _probed(recording, zones)
+    else:
+        boundaries = "refill events" if REFILL_EVENT in trace.tables else "inferred"
+        transactions, notes = _inferred(recording, zones, pageblock_order)
     return Measured(
         free_pages=states.free_pages_table(recording.dated_snapshots),
         pageblocks=states.pageblocks_table(recording.dated_snapshots),
@@ -134,30 +174,52 @@ def measure(recording: Recording, *, bin_ns: int = DEFAULT_BIN_NS) -> Measured:
         transactions_full=events.transactions_full_table(
             transactions, zones, migratetypes=migratetypes
         ),
+        block_types=block_types_table(trace, zones, migratetypes=migratetypes),
         bin_ns=bin_ns,
         start_ns=trace.demand_span_ns[0],
-        boundaries="kprobes" if probed else "inferred",
-        contention=measured_contention(trace, zones),
-        unseen_sites=(*WITHOUT_EVENTS, *_unseen_direct_frees(recording, probed=probed)),
+        boundaries=boundaries,
+        holds=announced.times if announced else NO_TIMES,
+        contention=contention,
+        contended_releases=contended_releases(trace, zones),
+        unseen_sites=(
+            *WITHOUT_EVENTS,
+            *(() if probed or announced else ("empty_refill",)),
+            *_unseen_direct_frees(recording, probed=probed),
+        ),
         notes=(*notes, *_notes(recording, zones, has_types=types is not None)),
     )
 
 
-def _transactions(
-    recording: Recording, zones: ZoneMap, pageblock_order: int, *, probed: bool
+def _announced(recording: Recording, zones: ZoneMap) -> AnnouncedHolds | None:
+    """The holds that lock tracepoints bound, None without them."""
+    trace = recording.trace
+    if not {LOCKED_EVENT, UNLOCKED_EVENT} <= trace.tables.keys():
+        return None
+    stream = allocator_stream(trace, with_probes=False, with_lock_events=True)
+    return announced_holds(trace, stream, zones)
+
+
+def _probed(recording: Recording, zones: ZoneMap) -> tuple[Transactions, tuple[str, ...]]:
+    trace = recording.trace
+    stream = allocator_stream(trace, with_probes=True)
+    transactions, notes = probed_transactions(stream, zones, trace.comms)
+    if _unseen_direct_frees(recording, probed=True):
+        notes += (f"{_DIRECT_FREE_PROBE} was not recorded: direct frees are left out",)
+    return transactions, notes
+
+
+def _inferred(
+    recording: Recording, zones: ZoneMap, pageblock_order: int
 ) -> tuple[Transactions, tuple[str, ...]]:
     trace = recording.trace
-    stream = allocator_stream(trace, with_probes=probed)
-    if probed:
-        transactions, notes = probed_transactions(stream, zones, trace.comms)
-        if _unseen_direct_frees(recording, probed=True):
-            notes += (f"{_DIRECT_FREE_PROBE} was not recorded: direct frees are left out",)
-        return transactions, notes
+    stream = allocator_stream(trace, with_probes=False, with_lock_events=True)
     rules = replace(run_rules(recording), pageblock_order=pageblock_order)
     note = (
         "transactions are inferred from runs of events: no kprobes recorded; where the kernel "
         "drops the lock inside a drain is taken from its rules"
     )
+    if REFILL_EVENT in trace.tables:
+        note += f"; what refills took is {REFILL_EVENT}'s word, not inferred"
     return inferred_transactions(stream, zones, trace.comms, rules), (note,)
 
 

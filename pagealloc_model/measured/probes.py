@@ -139,7 +139,9 @@ def _refills(
         time_ns=stream.time_ns[calls],
         zone=zone[calls],
         cpu=stream.cpu[calls],
-        site=np.full(len(calls), SITES.index("refill"), np.int8),
+        site=np.where(objects == 0, SITES.index("empty_refill"), SITES.index("refill")).astype(
+            np.int8
+        ),
         cause=np.zeros(len(calls), np.int8),
         objects=objects,
         pages=np.where(objects >= 0, objects << order, -1),
@@ -169,11 +171,12 @@ def _direct_allocations(stream: Stream, opened: np.ndarray) -> np.ndarray:
 def partial_claim_duplicates(stream: Stream) -> np.ndarray:
     """Mask of fallback events whose page the event before already announced (T4, T6)."""
     duplicate = np.zeros(len(stream), bool)
-    duplicate[1:] = (
-        (stream.kind[1:] == Event.EXTFRAG)
-        & (stream.kind[:-1] == Event.ZONE_LOCKED)
-        & (stream.pfn[1:] == stream.pfn[:-1])
-        & (stream.cpu[1:] == stream.cpu[:-1])
+    rows = stream.rows_of(Event.EXTFRAG)
+    rows = rows[rows > 0]
+    duplicate[rows] = (
+        (stream.kind[rows - 1] == Event.ZONE_LOCKED)
+        & (stream.pfn[rows] == stream.pfn[rows - 1])
+        & (stream.cpu[rows] == stream.cpu[rows - 1])
     )
     return duplicate
 

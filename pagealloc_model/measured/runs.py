@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pagealloc_model.measured.probes import partial_claim_duplicates
-from pagealloc_model.measured.stream import Stream
+from pagealloc_model.measured.stream import Probe, Stream
 from pagealloc_model.measured.transactions import (
     CAUSES,
     SITES,
@@ -56,26 +56,46 @@ def inferred_transactions(
     cut into batches where the kernel drops the lock between them. Direct frees are seen only for
     orders that no per-CPU list holds.
 
+    Where the kernel announces each object that a refill brings (`Probe.REFILLED`), refills are runs
+    of those, and every other removal is a direct buddy allocation: nothing is guessed but where one
+    refill ends and the next begins.
+
     Pauses do not end a run: inside a lock hold a virtual CPU can be preempted for longer than two
     holds are apart, and recordings with kprobes show that cutting at pauses splits far more holds
     than it separates.
     """
     if rules.every_removal_announced:
         stream = stream.take(stream.kind != Event.EXTFRAG)
-    else:
-        stream = stream.take(~partial_claim_duplicates(stream))
-    zone = zones.codes(stream.pfn)
-    batches = zones.batches()
-    refills, direct = _removals(stream, zone, batches, rules)
+    twice = partial_claim_duplicates(stream)
+    if len(stream.rows_of(Probe.REFILLED)):
+        stream = stream.take(~twice)
+        stream = stream.take(~refilled_removals(stream))
+        twice = np.zeros(len(stream), bool)
+    refills, direct = _removals(stream, twice, zones, rules)
     freed = np.flatnonzero(stream.is_kind(Event.FREE) & ~_on_lists(stream.order, rules))
+    parts = {"buddy_alloc": direct, "direct_free": freed}
     return Transactions.joined(
         (
             refills,
-            _drains(stream, zone, batches, comms, rules),
-            single_page_transactions(stream, direct, zone[direct], "buddy_alloc"),
-            single_page_transactions(stream, freed, zone[freed], "direct_free"),
+            _drains(stream, zones, comms, rules),
+            *(
+                single_page_transactions(stream, rows, zones.codes(stream.pfn[rows]), site)
+                for site, rows in parts.items()
+            ),
         )
     )
+
+
+def refilled_removals(stream: Stream) -> np.ndarray:
+    """Return the mask of removals that a refill's own event follows at once, for the same page."""
+    refilled = np.zeros(len(stream), bool)
+    refilled[:-1] = (
+        stream.is_kind(Event.ZONE_LOCKED, Event.EXTFRAG)[:-1]
+        & (stream.kind[1:] == Probe.REFILLED)
+        & (stream.pfn[1:] == stream.pfn[:-1])
+        & (stream.cpu[1:] == stream.cpu[:-1])
+    )
+    return refilled
 
 
 def _on_lists(order: np.ndarray, rules: RunRules) -> np.ndarray:
@@ -83,44 +103,62 @@ def _on_lists(order: np.ndarray, rules: RunRules) -> np.ndarray:
     return (order <= LARGEST_REFILLED_ORDER) | (order == rules.pageblock_order)
 
 
-def run_starts(stream: Stream, member: np.ndarray, zone: np.ndarray) -> np.ndarray:
-    """Mask of the members that begin a run: consecutive rows of one CPU, task and zone."""
-    continues = np.zeros(len(stream), bool)
-    continues[1:] = (
-        member[1:]
-        & member[:-1]
-        & (stream.cpu[1:] == stream.cpu[:-1])
-        & (stream.pid[1:] == stream.pid[:-1])
-        & (zone[1:] == zone[:-1])
+def run_starts(
+    stream: Stream, members: np.ndarray, zone: np.ndarray, twice: np.ndarray | None = None
+) -> np.ndarray:
+    """Return which members begin a run: consecutive rows of one CPU, task and zone.
+
+    Args:
+        stream: events by CPU and time.
+        members: int64 rows that may belong to runs, ascending.
+        zone: int8 zone code of each member.
+        twice: bool for each row of the stream: as if it were not there; no member is.
+    """
+    starts = np.ones(len(members), bool)
+    before = members[1:] - 1
+    if twice is not None:
+        before -= twice[before]
+    last = members[:-1]
+    starts[1:] = (
+        (before != last)
+        | (stream.cpu[members[1:]] != stream.cpu[last])
+        | (stream.pid[members[1:]] != stream.pid[last])
+        | (zone[1:] != zone[:-1])
     )
-    return member & ~continues
+    return starts
 
 
 def _removals(
-    stream: Stream, zone: np.ndarray, batches: np.ndarray, rules: RunRules
+    stream: Stream, twice: np.ndarray, zones: ZoneMap, rules: RunRules
 ) -> tuple[Transactions, np.ndarray]:
-    """Refills, and the stream rows of direct buddy allocations."""
-    removal = stream.is_kind(Event.ZONE_LOCKED, Event.EXTFRAG)
-    refillable = removal & _on_lists(stream.order, rules) & (stream.migratetype != HIGHATOMIC)
-    starts = run_starts(stream, refillable, zone)
-    changes = np.zeros(len(stream), bool)
-    changes[1:] = (stream.order[1:] != stream.order[:-1]) | (
-        (stream.migratetype[1:] != stream.migratetype[:-1])
-        & (stream.migratetype[1:] <= HIGHATOMIC)
-        & (stream.migratetype[:-1] <= HIGHATOMIC)
+    """Refills, and the stream rows of direct buddy allocations; `twice` are announced already."""
+    removed = np.flatnonzero(stream.is_kind(Event.ZONE_LOCKED, Event.EXTFRAG) & ~twice)
+    announced = stream.rows_of(Probe.REFILLED)
+    refillable = _on_lists(stream.order[removed], rules)
+    refillable &= (stream.migratetype[removed] != HIGHATOMIC) & (len(announced) == 0)
+    members = announced if len(announced) else removed[refillable]
+    order, migratetype = stream.order[members], stream.migratetype[members]
+    zone = zones.codes(stream.pfn[members])
+    batch = zones.batches()[zone]
+    starts = run_starts(stream, members, zone, twice)
+    starts[1:] |= (order[1:] != order[:-1]) | (
+        (migratetype[1:] != migratetype[:-1])
+        & (migratetype[1:] <= HIGHATOMIC)
+        & (migratetype[:-1] <= HIGHATOMIC)
     )
-    members = np.flatnonzero(refillable)
-    run = np.cumsum((starts | (changes & refillable))[members]) - 1
-    run = _cut(run, np.ones(len(run), np.int64), _refill_limit(stream, zone, batches)[members])
-    first, objects = run_shape(members, run)
-    direct_run = (objects == 1) & _used_at_once(stream, first)
-    direct_run &= (stream.order[first] != rules.pageblock_order) & (batches[zone[first]] > 1)
+    run = np.cumsum(starts) - 1
+    run = _cut(run, np.ones(len(run), np.int64), _refill_limit(order, batch))
+    begins, objects = run_shape(np.arange(len(members)), run)
+    first = members[begins]
+    direct_run = (objects == 1) & _used_at_once(stream, first, twice)
+    direct_run &= (order[begins] != rules.pageblock_order) & (batch[begins] > 1)
+    direct_run &= stream.kind[first] != Probe.REFILLED
     refills, objects = first[~direct_run], objects[~direct_run]
-    direct = np.sort(np.concatenate([first[direct_run], np.flatnonzero(removal & ~refillable)]))
+    direct = np.sort(np.concatenate([first[direct_run], removed[~refillable]]))
     count = len(refills)
     transactions = Transactions(
         time_ns=stream.time_ns[refills],
-        zone=zone[refills],
+        zone=zone[begins][~direct_run],
         cpu=stream.cpu[refills],
         site=np.full(count, SITES.index("refill"), np.int8),
         cause=np.zeros(count, np.int8),
@@ -132,17 +170,18 @@ def _removals(
     return transactions, direct
 
 
-def _refill_limit(stream: Stream, zone: np.ndarray, batches: np.ndarray) -> np.ndarray:
-    """Most objects one refill can bring (S4.4)."""
-    batch = batches[zone]
-    order = stream.order.astype(np.int64)
+def _refill_limit(order: np.ndarray, batch: np.ndarray) -> np.ndarray:
+    """Most objects one refill of an order and a zone's pcp->batch can bring (S4.4)."""
+    order = order.astype(np.int64)
     scaled = np.where(order == 0, batch << BATCH_SCALE_MAX, np.maximum(batch >> order, 2))
     return np.where(batch > 1, scaled, 1)
 
 
-def _used_at_once(stream: Stream, rows: np.ndarray) -> np.ndarray:
+def _used_at_once(stream: Stream, rows: np.ndarray, twice: np.ndarray) -> np.ndarray:
     """Whether the CPU's next event is the allocation of the row's page."""
-    following = np.minimum(rows + 1, len(stream) - 1)
+    last = len(stream) - 1
+    following = np.minimum(rows + 1, last)
+    following = np.minimum(following + twice[following], last)
     return (
         (stream.kind[following] == Event.ALLOC)
         & (stream.pfn[following] == stream.pfn[rows])
@@ -172,30 +211,27 @@ def run_shape(members: np.ndarray, run: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def _drains(
-    stream: Stream,
-    zone: np.ndarray,
-    batches: np.ndarray,
-    comms: Mapping[int, str],
-    rules: RunRules,
+    stream: Stream, zones: ZoneMap, comms: Mapping[int, str], rules: RunRules
 ) -> Transactions:
-    drained = stream.is_kind(Event.PCPU_DRAIN)
-    members = np.flatnonzero(drained)
-    run = np.cumsum(run_starts(stream, drained, zone)[members]) - 1
+    members = stream.rows_of(Event.PCPU_DRAIN)
+    zone = zones.codes(stream.pfn[members])
+    run = np.cumsum(run_starts(stream, members, zone)) - 1
     whole, sizes = run_shape(members, run)
     causes = drain_causes(stream, whole, comms)
-    remote = np.bincount(run, weights=_came_from_elsewhere(stream)[members], minlength=len(whole))
+    remote = np.bincount(run, weights=_came_from_elsewhere(stream, members), minlength=len(whole))
     causes[remote > sizes / 2] = CAUSES.index("drain_all")
     pages = np.int64(1) << stream.order[members].astype(np.int64)
-    chunk = _drain_limit(causes[run], batches[zone[members]], rules)
+    chunk = _drain_limit(causes[run], zones.batches()[zone], rules)
     parts = _cut(run, pages, chunk)
-    first, objects = run_shape(members, parts)
+    begins, objects = run_shape(np.arange(len(members)), parts)
+    first = members[begins]
     count = len(first)
     return Transactions(
         time_ns=stream.time_ns[first],
-        zone=zone[first],
+        zone=zone[begins],
         cpu=stream.cpu[first],
         site=np.full(count, SITES.index("drain"), np.int8),
-        cause=causes[run[np.searchsorted(members, first)]],
+        cause=causes[run[begins]],
         objects=objects,
         pages=np.bincount(parts, weights=pages, minlength=count).astype(np.int64),
         order=np.full(count, UNKNOWN_ORDER, np.int8),
@@ -203,12 +239,13 @@ def _drains(
     )
 
 
-def _came_from_elsewhere(stream: Stream) -> np.ndarray:
-    """Mask of drained pages that another CPU had freed or refilled last (T11).
+def _came_from_elsewhere(stream: Stream, drained: np.ndarray) -> np.ndarray:
+    """Return which of the drained rows are of pages another CPU had freed or refilled last (T11).
 
     A CPU drains another's lists only when all lists are drained (S4.9).
     """
-    rows = np.flatnonzero(stream.is_kind(Event.FREE, Event.ZONE_LOCKED, Event.PCPU_DRAIN))
+    rows = stream.rows_of(Event.FREE, Event.ZONE_LOCKED, Probe.REFILLED, Event.PCPU_DRAIN)
+    rows = rows[np.isin(stream.pfn[rows], stream.pfn[drained])]
     rows = rows[np.lexsort((stream.time_ns[rows], stream.pfn[rows]))]
     elsewhere = np.zeros(len(stream), bool)
     elsewhere[rows[1:]] = (
@@ -217,7 +254,7 @@ def _came_from_elsewhere(stream: Stream) -> np.ndarray:
         & (stream.pfn[rows[1:]] == stream.pfn[rows[:-1]])
         & (stream.cpu[rows[1:]] != stream.cpu[rows[:-1]])
     )
-    return elsewhere
+    return elsewhere[drained]
 
 
 def _drain_limit(cause: np.ndarray, batch: np.ndarray, rules: RunRules) -> np.ndarray:

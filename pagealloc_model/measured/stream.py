@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import IntEnum
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
@@ -11,23 +13,36 @@ from pagealloc_model.recording.trace.columns import Trace
 
 
 class Probe(IntEnum):
-    """Kprobe events of a recording; they share `Stream.kind` with `Event`."""
+    """Events that are no main rows of a trace; they share `Stream.kind` with `Event`."""
 
     BULK_ALLOC = 10
     BULK_ALLOC_RETURN = 11
     BULK_FREE = 12
     FREE_ONE = 13
     DRAIN_ZONE = 14
+    REFILLED = 15
+    CONTENDED = 16
+    LOCKED = 17
+    UNLOCKED = 18
 
 
-_PROBE_EVENTS = {
+PROBE_EVENTS = {
     "pa:pcp_bulk_alloc": Probe.BULK_ALLOC,
     "pa:pcp_bulk_alloc_ret": Probe.BULK_ALLOC_RETURN,
     "pa:pcp_bulk_free": Probe.BULK_FREE,
     "pa:free_one": Probe.FREE_ONE,
     "pa:drain_zone": Probe.DRAIN_ZONE,
 }
-
+REFILL_EVENT = "kmem:mm_page_pcpu_refill"
+LOCKED_EVENT = "kmem:mm_zone_locked"
+UNLOCKED_EVENT = "kmem:mm_zone_lock_unlock"
+_TRACEPOINTS = {
+    REFILL_EVENT: Probe.REFILLED,
+    "kmem:mm_zone_lock_contended": Probe.CONTENDED,
+    LOCKED_EVENT: Probe.LOCKED,
+    UNLOCKED_EVENT: Probe.UNLOCKED,
+}
+_NUMBERED = (Probe.CONTENDED, Probe.LOCKED, Probe.UNLOCKED)
 
 _VALUES = {
     Probe.BULK_ALLOC: "count",
@@ -39,7 +54,7 @@ _VALUES = {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Stream:
-    """Kmem and probe events sorted by CPU, then time; all columns have one length.
+    """Kmem, probe and lock events sorted by CPU, then time; all columns have one length.
 
     Attributes:
         cpu: int16.
@@ -48,11 +63,11 @@ class Stream:
         pid: int32 thread id.
         pfn: int64; -1 for probes that name no page.
         order: int8; -1 for probes that name none.
-        migratetype: int8, as in the trace; of BULK_ALLOC the list's.
+        migratetype: int8, as in the trace; of BULK_ALLOC and REFILLED the list's.
         percpu_refill: int8, as in the trace.
         zone_address: uint64, the probes' zone pointer, 0 elsewhere.
         value: int64, `count` of BULK_ALLOC, `got` of BULK_ALLOC_RETURN, `pindex` of BULK_FREE,
-            the CPU whose lists DRAIN_ZONE empties, else 0.
+            the CPU whose lists DRAIN_ZONE empties, of lock events the row of their table, else 0.
     """
 
     cpu: np.ndarray
@@ -69,27 +84,65 @@ class Stream:
     def __len__(self) -> int:
         return len(self.kind)
 
-    def take(self, index: np.ndarray) -> Stream:
-        """The rows of an index or mask, in its order."""
-        return Stream(**{name: column[index] for name, column in self._columns().items()})
+    def take(self, index: np.ndarray | slice) -> Stream:
+        """The rows of an index, mask or slice, in its order."""
+        return Stream(**{name: _taken(column, index) for name, column in self._columns().items()})
 
     def _columns(self) -> dict[str, np.ndarray]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def is_kind(self, *kinds: IntEnum) -> np.ndarray:
         """Mask of the rows of some kinds."""
-        return np.isin(self.kind, np.array(kinds, np.int8))
+        mask = self.kind == kinds[0]
+        for kind in kinds[1:]:
+            mask |= self.kind == kind
+        return mask
+
+    def rows_of(self, *kinds: IntEnum) -> np.ndarray:
+        """int64 rows of some kinds, ascending."""
+        return np.flatnonzero(self.is_kind(*kinds))
+
+    def latest(self, rows: np.ndarray, *kinds: IntEnum) -> np.ndarray:
+        """Return the latest row of some kinds up to each of `rows`; -1 where there is none."""
+        candidates = np.concatenate([[-1], self.rows_of(*kinds)])
+        return candidates[np.searchsorted(candidates, rows, "right") - 1]
 
 
-def allocator_stream(trace: Trace, *, with_probes: bool) -> Stream:
-    """The trace's main rows, merged with its probe events where asked, CPU by CPU."""
-    parts = [_main_rows(trace)]
-    if with_probes:
-        parts += [
-            _probe_rows(trace, name, probe)
-            for name, probe in _PROBE_EVENTS.items()
-            if name in trace.tables
-        ]
+def _taken(column: np.ndarray, index: np.ndarray | slice) -> np.ndarray:
+    """A column's rows; one value that stands for all rows goes on doing so."""
+    if isinstance(index, slice) or column.strides != (0,) or not len(column):
+        return column[index]
+    count = int(np.count_nonzero(index)) if index.dtype == bool else len(index)
+    return np.broadcast_to(column[0], count)
+
+
+_streams: WeakKeyDictionary[Trace, WeakValueDictionary[tuple[str, ...], Stream]] = (
+    WeakKeyDictionary()
+)
+
+
+def allocator_stream(trace: Trace, *, with_probes: bool, with_lock_events: bool = False) -> Stream:
+    """The trace's main rows, merged with other events where asked, CPU by CPU.
+
+    While somebody holds a trace's stream, all who ask for the same one get it.
+
+    Args:
+        trace: the events.
+        with_probes: whether to merge the kprobes' events.
+        with_lock_events: whether to merge the refill and zone-lock tracepoints (T8).
+    """
+    wanted = (PROBE_EVENTS if with_probes else {}) | (_TRACEPOINTS if with_lock_events else {})
+    others = {name: each for name, each in wanted.items() if name in trace.tables}
+    of_trace = _streams.setdefault(trace, WeakValueDictionary())
+    stream = of_trace.get(tuple(others))
+    if stream is None:
+        stream = _sorted_stream(trace, others)
+        of_trace[tuple(others)] = stream
+    return stream
+
+
+def _sorted_stream(trace: Trace, others: Mapping[str, Probe]) -> Stream:
+    parts = [_main_rows(trace), *(_probe_rows(trace, *each) for each in others.items())]
     merged = parts[0]
     if len(parts) > 1:
         columns = [part._columns() for part in parts]
@@ -111,8 +164,8 @@ def _main_rows(trace: Trace) -> Stream:
         order=trace.order,
         migratetype=trace.migratetype,
         percpu_refill=trace.percpu_refill,
-        zone_address=np.zeros(rows, np.uint64),
-        value=np.zeros(rows, np.int64),
+        zone_address=np.broadcast_to(np.uint64(0), rows),
+        value=np.broadcast_to(np.int64(0), rows),
     )
 
 
@@ -132,8 +185,10 @@ def _probe_rows(trace: Trace, name: str, probe: Probe) -> Stream:
         pid=table["pid"],
         pfn=column("pfn", -1, np.int64),
         order=column("order", -1, np.int8),
-        migratetype=column("mt", -1, np.int8),
+        migratetype=column("migratetype" if probe == Probe.REFILLED else "mt", -1, np.int8),
         percpu_refill=np.full(rows, -1, np.int8),
         zone_address=column("zone", 0, np.uint64),
-        value=column(_VALUES.get(probe, ""), 0, np.int64),
+        value=(
+            np.arange(rows) if probe in _NUMBERED else column(_VALUES.get(probe, ""), 0, np.int64)
+        ),
     )

@@ -10,7 +10,8 @@ import numpy as np
 from pagealloc_model.measured.stream import Probe, Stream
 from pagealloc_model.recording.trace.columns import Event
 
-SITES = ("refill", "drain", "buddy_alloc", "direct_free")
+SITES = ("refill", "drain", "buddy_alloc", "direct_free", "empty_refill")
+"""What transactions are; an empty refill took the lock and found no page."""
 CAUSES = ("", "commit", "decay", "drain_all")
 UNKNOWN_ORDER = -1
 
@@ -90,8 +91,7 @@ def drain_causes(stream: Stream, first: np.ndarray, comms: Mapping[int, str]) ->
         first: int64, stream index of each drain's first event.
         comms: command names by thread id.
     """
-    marks = stream.is_kind(Event.FREE, Event.FREE_BATCHED, Probe.DRAIN_ZONE)
-    nearest = np.maximum.accumulate(np.where(marks, np.arange(len(stream)), -1))[first]
+    nearest = stream.latest(first, Event.FREE, Event.FREE_BATCHED, Probe.DRAIN_ZONE)
     same_task = (
         (nearest >= 0)
         & (stream.cpu[nearest] == stream.cpu[first])
@@ -101,7 +101,7 @@ def drain_causes(stream: Stream, first: np.ndarray, comms: Mapping[int, str]) ->
     recent = stream.time_ns[first] - stream.time_ns[nearest] < _KWORKER_FREE_NS
     workers = [pid for pid, comm in comms.items() if comm.startswith("kworker")]
     worker = np.isin(stream.pid[first], np.array(workers, np.int32))
-    from_list_start = ~stream.is_kind(Probe.BULK_FREE)[first] | (stream.value[first] == 0)
+    from_list_start = (stream.kind[first] != Probe.BULK_FREE) | (stream.value[first] == 0)
     decay = worker & ~(same_task & recent) & ~whole_zone & from_list_start
     return np.select(
         [whole_zone, decay, same_task],

@@ -120,6 +120,21 @@ class KernelRules:
     defrag_mode_fixes: bool = _rule(
         "under defrag_mode, requests that may not reclaim fall back instead of failing", "S8.6"
     )
+    highatomic_fastpath: bool = _rule(
+        "atomic requests may draw on the highatomic reserve at their first attempt", "S2.5"
+    )
+    highatomic_slowpath_only: bool = _rule(
+        "only attempts at the min mark, the slow path's, grow the highatomic reserve", "S7.1"
+    )
+    defrag_promotes_order: bool = _rule(
+        "under defrag_mode, requests that are not movable reclaim and compact for whole blocks",
+        "S8.7",
+    )
+    promoted_fall_back_afresh: bool = _rule(
+        "such requests compact again whatever their order, and count retries anew once they fall "
+        "back",
+        "S8.7",
+    )
     source: str = ""
     inferred: tuple[str, ...] = ()
 
@@ -238,6 +253,10 @@ _6_1 = KernelRules(
     async_source_by_order=False,
     stall_leaves_out_deferred=False,
     defrag_mode_fixes=False,
+    highatomic_fastpath=False,
+    highatomic_slowpath_only=False,
+    defrag_promotes_order=False,
+    promoted_fall_back_afresh=False,
 )
 _6_12 = replace(
     _6_1,
@@ -301,6 +320,10 @@ _6_18 = replace(
         "async_source_by_order",
         "stall_leaves_out_deferred",
         "defrag_mode_fixes",
+        "highatomic_fastpath",
+        "highatomic_slowpath_only",
+        "defrag_promotes_order",
+        "promoted_fall_back_afresh",
     ),
 )
 _7_2 = replace(
@@ -319,8 +342,19 @@ _7_2 = replace(
     defrag_mode_fixes=True,
     inferred=(),
 )
+_7_3 = replace(
+    _7_2,
+    name="7.3",
+    source="7.3.4",
+    highatomic_fastpath=True,
+    highatomic_slowpath_only=True,
+    defrag_promotes_order=True,
+    promoted_fall_back_afresh=True,
+)
 
-PRESETS: dict[str, KernelRules] = {each.name: each for each in (_6_1, _6_12, _6_15, _6_18, _7_2)}
+PRESETS: dict[str, KernelRules] = {
+    each.name: each for each in (_6_1, _6_12, _6_15, _6_18, _7_2, _7_3)
+}
 
 
 def rule_names() -> tuple[str, ...]:

@@ -261,10 +261,18 @@ class Policy:
     highatomic_fastpath: bool | None = setting(
         "ALLOC_HIGHATOMIC in the fast path",
         "atomic requests may draw on the reserve before they are in need",
-        source="S7.3",
+        source="S2.5",
         group=_HIGHATOMIC,
         kind="bool",
-        elastic_only=True,
+        rule="highatomic_fastpath",
+    )
+    highatomic_slowpath_only: bool | None = setting(
+        "ALLOC_WMARK_MIN in rmqueue_buddy()",
+        "the reserve grows only for atomic requests that are in need",
+        source="S7.1",
+        group=_HIGHATOMIC,
+        kind="bool",
+        rule="highatomic_slowpath_only",
     )
 
     def __post_init__(self) -> None:

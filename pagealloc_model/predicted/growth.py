@@ -74,7 +74,7 @@ def grown_demand(machine: Machine, demand: Demand, block_types: np.ndarray) -> D
     """
     objects = demand.objects
     freed, taken = (
-        numbers[block_types[objects["pfn"][numbers] >> machine.pageblock_order] < 0]
+        numbers[_lack_memory(objects[numbers], block_types, machine.pageblock_order)]
         for numbers in (demand.at_start, demand.fresh)
     )
     if not len(freed) and not len(taken):
@@ -97,6 +97,15 @@ def grown_demand(machine: Machine, demand: Demand, block_types: np.ndarray) -> D
     objects["kind"][freed] = resolved.GROWN
     sizes = np.int64(1) << grown["order"].astype(np.int64)
     return replace(demand, events=events, objects=objects, grown_pages=int(sizes.sum()))
+
+
+def _lack_memory(objects: np.ndarray, block_types: np.ndarray, order: int) -> np.ndarray:
+    """Return which objects have a page in a block without memory; large ones span several."""
+    missing = np.concatenate([[0], np.cumsum(block_types < 0)])
+    first = objects["pfn"].astype(np.int64)
+    last = first + (np.int64(1) << objects["order"].astype(np.int64)) - 1
+    ends = np.minimum((last >> order) + 1, len(block_types))
+    return missing[ends] > missing[np.minimum(first >> order, len(block_types))]
 
 
 def _without_frees(

@@ -7,19 +7,9 @@ import pandas as pd
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.base.working_arrays import parts
+from pagealloc_model.predicted.hold_sites import SITE_NAMES, named_sites
 from pagealloc_model.recording.machine import Machine
 
-SITE_NAMES = {
-    at.SITE_REFILL: ("refill", ""),
-    at.SITE_DRAIN_COMMIT: ("drain", "commit"),
-    at.SITE_DRAIN_DECAY: ("drain", "decay"),
-    at.SITE_DRAIN_ALL: ("drain", "drain_all"),
-    at.SITE_BUDDY_ALLOC: ("buddy_alloc", ""),
-    at.SITE_DIRECT_FREE: ("direct_free", ""),
-    at.SITE_RESERVE: ("reserve", ""),
-    at.SITE_UNRESERVE: ("unreserve", ""),
-    at.SITE_BOOST_RESET: ("boost_reset", ""),
-}
 FALLBACK_KINDS = {at.CLAIM_BLOCK: "claim_block", at.CLAIM: "claim", at.STEAL: "steal"}
 LITERAL = "a literal replay repeats the recorded reclaim and cannot know this under another policy"
 UNKNOWN_COUNTERS = (
@@ -100,30 +90,30 @@ def pcp(machine: Machine, time_ns: np.ndarray, values: np.ndarray) -> pd.DataFra
     return pd.DataFrame(columns)
 
 
-def lock(machine: Machine, edges: np.ndarray, sites: np.ndarray) -> pd.DataFrame:
+def lock(machine: Machine, edges: np.ndarray, log: np.ndarray) -> pd.DataFrame:
     """zone->lock use by time bin, zone and site.
 
     Args:
         machine: names of zones.
         edges: int64, bin edges.
-        sites: cumulative counters at the edges, shape (edges, zones, sites, SITE_WORDS).
+        log: int64, shape (rows, LOG_COLUMNS): every hold between the first edge and the last.
     """
-    change = np.diff(sites[:, _managed(machine)], axis=0)
-    drains = [at.SITE_DRAIN_COMMIT, at.SITE_DRAIN_DECAY, at.SITE_DRAIN_ALL]
-    merged = [
-        ("refill", [at.SITE_REFILL]),
-        ("drain", drains),
-        ("buddy_alloc", [at.SITE_BUDDY_ALLOC]),
-        ("direct_free", [at.SITE_DIRECT_FREE]),
-        ("reserve", [at.SITE_RESERVE]),
-        ("unreserve", [at.SITE_UNRESERVE]),
-        ("boost_reset", [at.SITE_BOOST_RESET]),
-    ]
-    values = np.stack([change[:, :, group].sum(axis=2) for _, group in merged], axis=2)
-    columns = _frame(machine, edges[: len(change)], (len(merged),), ["site"])
-    columns["site"] = np.array([name for name, _ in merged], object)[columns["site"]]
-    for word, name in enumerate(("acquisitions", "objects", "pages")):
-        columns[name] = values[..., word].ravel()
+    log = log[log[:, 0] < at.SITES]
+    names = list(dict.fromkeys(name for name, _ in SITE_NAMES.values()))
+    number = np.array([names.index(SITE_NAMES[site][0]) for site in range(len(SITE_NAMES))])
+    managed = _managed(machine)
+    place = np.full(len(machine.zones), -1)
+    place[managed] = np.arange(len(managed))
+    bins = np.searchsorted(edges, log[:, 1], "right") - 1
+    zones = place[log[:, 2]]
+    inside = (bins >= 0) & (bins < len(edges) - 1) & (zones >= 0)
+    cells = (bins * len(managed) + zones) * len(names) + number[named_sites(log)]
+    columns = _frame(machine, edges[:-1], (len(names),), ["site"])
+    columns["site"] = np.array(names, object)[columns["site"]]
+    amounts = {"acquisitions": np.ones(len(log)), "objects": log[:, 6], "pages": log[:, 7]}
+    for name, amount in amounts.items():
+        sums = np.bincount(cells[inside], amount[inside], minlength=len(columns["site"]))
+        columns[name] = sums.astype(np.int64)
     frame = pd.DataFrame(columns)
     for name in ("hold_ns", "wait_ns", "max_hold_ns"):
         frame[name] = np.nan
@@ -133,8 +123,9 @@ def lock(machine: Machine, edges: np.ndarray, sites: np.ndarray) -> pd.DataFrame
 def transactions_full(machine: Machine, log: np.ndarray) -> pd.DataFrame:
     """Every zone->lock hold; `log` has shape (rows, LOG_COLUMNS)."""
     log = log[log[:, 0] < at.SITES]
-    sites = np.array([SITE_NAMES[site][0] for site in range(at.SITES)], object)
-    causes = np.array([SITE_NAMES[site][1] for site in range(at.SITES)], object)
+    site = named_sites(log)
+    sites = np.array([SITE_NAMES[site][0] for site in range(len(SITE_NAMES))], object)
+    causes = np.array([SITE_NAMES[site][1] for site in range(len(SITE_NAMES))], object)
     zones = np.array([zone.name for zone in machine.zones], object)
     types = np.array([*machine.migratetypes, ""], object)
     return pd.DataFrame(
@@ -143,8 +134,8 @@ def transactions_full(machine: Machine, log: np.ndarray) -> pd.DataFrame:
             "node": np.array([zone.node for zone in machine.zones])[log[:, 2]],
             "zone": zones[log[:, 2]],
             "cpu": log[:, 3],
-            "site": sites[log[:, 0]],
-            "cause": causes[log[:, 0]],
+            "site": sites[site],
+            "cause": causes[site],
             "objects": log[:, 6],
             "pages": log[:, 7],
             "order": log[:, 4],

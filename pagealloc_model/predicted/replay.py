@@ -127,8 +127,7 @@ class Replay:
     @cached_property
     def lock(self) -> pd.DataFrame:
         """zone->lock acquisitions by time bin, zone and site (S11.1)."""
-        inside = np.isin(self.samples.time_ns, self.edges)
-        return tables.lock(self.machine, self.edges, self.samples.sites[inside])
+        return tables.lock(self.machine, self.edges, self.log)
 
     @cached_property
     def list_use(self) -> pd.DataFrame:

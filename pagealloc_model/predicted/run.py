@@ -42,7 +42,6 @@ class Samples:
         blocks: int64, shape (samples, zones, migratetypes).
         pcp: int64, shape (samples, zones, cpus, 2): count and high.
         boosts: int64, shape (samples, zones), pages.
-        sites: int64, shape (samples, zones, sites, SITE_WORDS), cumulative.
         list_locks: int64, shape (samples, zones, 3), cumulative, see `list_use.list_words`.
         ownership: int64, shape (samples, zones, SET_STRIDE), cumulative, see
             `list_use.ownership_counters`; (samples, zones, 0) where blocks are never owned.
@@ -55,7 +54,6 @@ class Samples:
     blocks: np.ndarray
     pcp: np.ndarray
     boosts: np.ndarray
-    sites: np.ndarray
     list_locks: np.ndarray
     ownership: np.ndarray
     counters: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
@@ -103,7 +101,7 @@ def advance_and_sample(
             carrier.settle()
             kept.append(_sample(state, block_counter))
     columns = [np.stack(column) for column in zip(*kept, strict=True)]
-    free_buddies, blocks, pcp, boosts, sites, list_locks, ownership, counters = columns
+    free_buddies, blocks, pcp, boosts, list_locks, ownership, counters = columns
     return (
         Samples(
             time_ns=np.array(sampled, np.int64),
@@ -111,7 +109,6 @@ def advance_and_sample(
             blocks=blocks,
             pcp=pcp,
             boosts=boosts,
-            sites=sites,
             list_locks=list_locks,
             ownership=ownership,
             counters=counters,
@@ -132,7 +129,6 @@ def _sample(state: State, block_counter: BlockCounter) -> tuple[np.ndarray, ...]
         np.array(
             [state.zone_region(zone)[at.ZONE_BOOST] for zone in range(len(state.machine.zones))]
         ),
-        state.sites().sum(axis=1),
         list_words(state),
         ownership_counters(state),
         state.pressure_words(0, pr.SCALARS),

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.predicted import predicted_tables as tables
+from pagealloc_model.predicted.hold_sites import SITE_NAMES, named_sites
 from pagealloc_model.recording.machine import Machine
 
 _KEPT_APART = 1 << 16
@@ -27,7 +27,8 @@ class TransactionCounts:
     def add(self, log: np.ndarray) -> None:
         """Count the transactions among log rows, int64, shape (rows, LOG_COLUMNS)."""
         log = log[log[:, 0] < at.SITES]
-        place = (log[:, 2] * self._machine.nr_cpus + log[:, 3]) * at.SITES + log[:, 0]
+        list_of = log[:, 2] * self._machine.nr_cpus + log[:, 3]
+        place = list_of * len(SITE_NAMES) + named_sites(log)
         keys, counts = np.unique(place << 32 | log[:, 6], return_counts=True)
         self._keys.append(keys)
         self._counts.append(counts)
@@ -40,15 +41,16 @@ class TransactionCounts:
         self._fold()
         keys, machine = self._keys[0], self._machine
         place = keys >> 32
-        zone, cpu = np.divmod(place // at.SITES, machine.nr_cpus)
-        names = [tables.SITE_NAMES[site] for site in range(at.SITES)]
+        zone, cpu = np.divmod(place // len(SITE_NAMES), machine.nr_cpus)
+        names = [SITE_NAMES[site] for site in range(len(SITE_NAMES))]
+        site = place % len(SITE_NAMES)
         frame = pd.DataFrame(
             {
                 "node": np.array([each.node for each in machine.zones])[zone],
                 "zone": np.array([each.name for each in machine.zones], object)[zone],
                 "cpu": cpu,
-                "site": np.array([name for name, _ in names], object)[place % at.SITES],
-                "cause": np.array([cause for _, cause in names], object)[place % at.SITES],
+                "site": np.array([name for name, _ in names], object)[site],
+                "cause": np.array([cause for _, cause in names], object)[site],
                 "objects": keys & ((1 << 32) - 1),
                 "transactions": self._counts[0],
             }

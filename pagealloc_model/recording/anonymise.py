@@ -38,6 +38,9 @@ REMOVED = (
 )
 """What anonymising removes, for the provenance of a recording."""
 
+ZONE_NAMES = frozenset(("DMA", "DMA32", "Normal", "HighMem", "Movable", "Device"))
+"""Texts in events that stay: they say which zone an event is of, and are the same everywhere."""
+
 KTHREADD = 2
 _KEPT_NAMES = re.compile(
     r"swapper.*|kswapd.*|kcompactd.*|khugepaged|ksoftirqd.*|kworker.*|migration.*|rcu.*|irq/.*"
@@ -197,7 +200,7 @@ class _Samples:
                 self._words[self._table.position[chosen] + offset] = 0
 
     def clear_strings(self) -> None:
-        """Empty text fields, in place or elsewhere in the record."""
+        """Empty text fields but for zones' names, in place or elsewhere in the record."""
         for attr, chosen in self._of_attr.items():
             texts = [field for field in self._fields(attr) if field.is_string]
             raws = self._parts(attr, chosen)[0] if texts else ()
@@ -210,7 +213,10 @@ class _Samples:
                         relative = field.end if field.type.startswith("__rel_loc") else 0
                         start = int(raw) + (place & 0xFFFF) + relative
                         size = place >> 16 & 0xFFFF
-                    self._table.data[start : min(start + size, end)] = 0
+                    text = self._table.data[start : min(start + size, end)]
+                    name = text.tobytes().split(b"\0", 1)[0]
+                    kept = len(name) if name.decode("ascii", "replace") in ZONE_NAMES else 0
+                    text[kept:] = 0
 
     def _fields(self, attr: int) -> tuple[Field, ...]:
         tracepoint = self._table.layouts.formats[attr]

@@ -9,6 +9,7 @@ import numpy as np
 
 from pagealloc_model.recording.anonymise import (
     KTHREADD,
+    ZONE_NAMES,
     address_mask,
     is_usual_name,
     new_name,
@@ -32,7 +33,9 @@ def anonymise_trace(trace: Trace, keep_names: Collection[str]) -> Trace:
         declared = trace.declared_types.get(event, {})
         for name, values in table.items():
             if values.dtype == object:
-                table[name] = np.full(len(values), "", object)
+                table[name] = np.array(
+                    [text if text in ZONE_NAMES else "" for text in values.tolist()], object
+                )
             elif values.dtype == np.uint64:
                 places.append((table, name))
                 words.append(values)

@@ -27,11 +27,12 @@ _SOON_NS = 1_000_000_000
 def dated_snapshots(snapshots: Sequence[Snapshot], trace: Trace) -> tuple[Snapshot, ...]:
     """The snapshots, each dated at the read of its zoneinfo.
 
-    The recorder reads the files in the order of `SNAPSHOT_FILES`. Where the kernel allocates
+    Where the recorder kept when it began to read each file (`Snapshot.read_ns`), that is the time.
+    Older ones read the files in the order of `SNAPSHOT_FILES`: where the kernel allocates
     seq_file's buffer as whole pages, the recorder's task allocates the same number of them, one or
     two, at the begin of each read (fs/seq_file.c, `seq_buf_alloc()`), and the trace shows when. Of
     several tasks that might be the recorder's, it is the one that allocates least.
-    Snapshots of which this is not seen keep the time of their name.
+    Snapshots of which neither is known keep the time of their name.
 
     Args:
         snapshots: in time order.
@@ -40,6 +41,8 @@ def dated_snapshots(snapshots: Sequence[Snapshot], trace: Trace) -> tuple[Snapsh
     Returns:
         As many snapshots in the same order; only their times differ.
     """
+    if any(each.read_ns for each in snapshots):
+        return tuple(_dated_by_recorder(each) for each in snapshots)
     if not snapshots:
         return ()
     time_ns, pid = _buffers(trace)
@@ -71,6 +74,12 @@ def dated_snapshots(snapshots: Sequence[Snapshot], trace: Trace) -> tuple[Snapsh
         else each
         for each, start, count in zip(snapshots, starts, counts, strict=True)
     )
+
+
+def _dated_by_recorder(snapshot: Snapshot) -> Snapshot:
+    """The snapshot at the begin of its zoneinfo's read, where its recorder kept that."""
+    span = (snapshot.read_ns or {}).get("zoneinfo")
+    return snapshot if span is None else replace(snapshot, time_ns=span[0])
 
 
 def _buffers(trace: Trace) -> tuple[np.ndarray, np.ndarray]:

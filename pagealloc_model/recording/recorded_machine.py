@@ -30,6 +30,8 @@ def start_snapshots(recording: Recording) -> tuple[Snapshot, Snapshot]:
     Raises:
         UsageError: no snapshot has a usable zoneinfo, so the machine is unknown.
     """
+    if recording.begins_at is not None:
+        return recording.begins_at, recording.begins_at
     usable = [snapshot for snapshot in recording.dated_snapshots if snapshot.zoneinfo is not None]
     if not usable:
         raise UsageError(

@@ -19,6 +19,7 @@ from pagealloc_model.recording.lock_profile import PROFILE_FILE, LockProfile, re
 from pagealloc_model.recording.proc.kallsyms import KernelSymbols, read_kallsyms
 from pagealloc_model.recording.proc.kpageflags import read_kpageflags
 from pagealloc_model.recording.proc.page_owner import PageOwner, read_page_owner
+from pagealloc_model.recording.proc.read_times import READ_TIMES_FILE
 from pagealloc_model.recording.snapshot import SNAPSHOT_FILES, Snapshot
 from pagealloc_model.recording.trace.perf_file import FOREIGN_MAGIC, MAGIC
 from pagealloc_model.recording.trace.store_header import is_store
@@ -45,6 +46,7 @@ _WITHOUT_FILE = {
     "pagetypeinfo": "free lists by migratetype and pageblock types cannot be compared there",
     "zoneinfo": "zones, watermarks and per-CPU lists are unknown there",
     "vmstat": "the kernel's own counters cannot be compared there",
+    READ_TIMES_FILE: "all of the snapshot's files count as read when it began",
 }
 
 
@@ -75,7 +77,31 @@ class Recording:
 
     @cached_property
     def trace(self) -> Trace:
-        """The recorded events.
+        """The recorded events, from `begins_at` on.
+
+        Raises:
+            RecordingError: the event file is cut, damaged, or of an unknown layout.
+        """
+        from pagealloc_model.recording.turned_over import from_snapshot
+
+        if self.begins_at is None:
+            return self.whole_trace
+        return from_snapshot(self.whole_trace, self.begins_at)
+
+    @cached_property
+    def begins_at(self) -> Snapshot | None:
+        """The snapshot that the recording begins at, None if it begins at its first event (T10.6).
+
+        Raises:
+            RecordingError: the event file is cut, damaged, or of an unknown layout.
+        """
+        from pagealloc_model.recording.turned_over import turned_over
+
+        return turned_over(self.dated_snapshots, self.whole_trace)
+
+    @cached_property
+    def whole_trace(self) -> Trace:
+        """All recorded events.
 
         Raises:
             RecordingError: the event file is cut, damaged, or of an unknown layout.
@@ -93,7 +119,7 @@ class Recording:
         """
         from pagealloc_model.recording.read_times import dated_snapshots
 
-        return dated_snapshots(self.snapshots, self.trace)
+        return dated_snapshots(self.snapshots, self.whole_trace)
 
     @cached_property
     def release(self) -> str:
@@ -108,11 +134,20 @@ class Recording:
     def kpageflags(self) -> np.ndarray | None:
         """Flag words by page frame just before recording (T12.5), None if not recorded.
 
+        Where the recording begins at a snapshot, what events before it tell is in them.
+
         Raises:
             RecordingError: the file is there but damaged.
         """
+        from pagealloc_model.recording.turned_over import flags_at
+
         file = self.path / KPAGEFLAGS_FILE
-        return read_kpageflags(file) if file.is_file() else None
+        if not file.is_file():
+            return None
+        page_flags = read_kpageflags(file)
+        if self.begins_at is None:
+            return page_flags
+        return flags_at(page_flags, self.whole_trace, self.begins_at)
 
     @property
     def kpageflags_at_ns(self) -> int | None:
@@ -123,12 +158,14 @@ class Recording:
     def page_owner(self) -> PageOwner | None:
         """Allocations live just before recording, with their owners (T12.7), None if not recorded.
 
+        None, too, where the recording begins at a snapshot: events before it made them another's.
+
         Raises:
             RecordingError: the file is there but damaged, or no page_owner text.
         """
         for name in PAGE_OWNER_FILES:
             file = self.path / name
-            if file.is_file():
+            if file.is_file() and self.begins_at is None:
                 return read_page_owner(file)
         return None
 
@@ -195,6 +232,10 @@ class Recording:
                 f"no {KPAGEFLAGS_FILE}: which pages were free at the start is only known for "
                 "those the events touch"
             )
+        if self.begins_at is not None:
+            from pagealloc_model.recording.turned_over import note_on
+
+            yield note_on(self.whole_trace, self.begins_at)
         for entry in self.ignored:
             yield f"{SNAPSHOT_DIRECTORY}/{entry}: its name is no time in ns; it is ignored"
         for name in SNAPSHOT_FILES:

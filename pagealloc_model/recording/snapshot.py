@@ -12,12 +12,13 @@ from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.recording.proc.buddyinfo import BuddyInfo, parse_buddyinfo
 from pagealloc_model.recording.proc.lines import read_text
 from pagealloc_model.recording.proc.pagetypeinfo import PageTypeInfo, parse_pagetypeinfo
+from pagealloc_model.recording.proc.read_times import READ_TIMES_FILE, ReadTimes, parse_read_times
 from pagealloc_model.recording.proc.vmstat import VmStat, parse_vmstat
 from pagealloc_model.recording.proc.zoneinfo import ZoneInfo, parse_zoneinfo
 
 SNAPSHOT_FILES = ("buddyinfo", "pagetypeinfo", "zoneinfo", "vmstat")
 
-State = TypeVar("State", BuddyInfo, PageTypeInfo, ZoneInfo, VmStat)
+State = TypeVar("State", BuddyInfo, PageTypeInfo, ZoneInfo, VmStat, ReadTimes)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -55,9 +56,17 @@ class Snapshot:
         return self._parse("vmstat", parse_vmstat)
 
     @cached_property
+    def read_ns(self) -> ReadTimes | None:
+        """CLOCK_MONOTONIC before and after each file's own read, by file name.
+
+        None if absent, as in recordings made before it was kept, or odd.
+        """
+        return self._parse(READ_TIMES_FILE, parse_read_times)
+
+    @cached_property
     def problems(self) -> Mapping[str, str]:
         """Files that are there but cannot be used: file name -> the error in one line."""
-        for name in SNAPSHOT_FILES:
+        for name in (*SNAPSHOT_FILES, "read_ns"):
             getattr(self, name)
         return self._problems
 

@@ -19,6 +19,7 @@ from pagealloc_model.base.text.comparison_table import comparison_table
 from pagealloc_model.base.text.layout import paragraph
 from pagealloc_model.policy.lock_costs import LockCosts
 from pagealloc_model.predicted.fragmentation import fragmentation
+from pagealloc_model.predicted.hold_sites import EMPTY_SITES
 from pagealloc_model.predicted.list_use import (
     list_use,
     list_words,
@@ -94,9 +95,10 @@ def _effects(log: np.ndarray, state: State) -> Iterator[Effect]:
     locks = lock_metrics(log)
     total = locks["zone_lock_acquisitions"]
     yield "zone->lock acquisitions", "all", total, "", "lower"
-    for site in ("refill", "drain", "buddy_alloc", "direct_free"):
+    for site in ("refill", "drain", "buddy_alloc", "direct_free", *EMPTY_SITES):
         yield "zone->lock acquisitions", site, locks[f"{site}_acquisitions"], "", "lower"
-    yield "pages per acquisition", "all", locks["zone_lock_pages"] / max(total, 1), "", "higher"
+    moving = total - sum(locks[f"{site}_acquisitions"] for site in EMPTY_SITES)
+    yield "pages per acquisition", "all", locks["zone_lock_pages"] / max(moving, 1), "", "higher"
     yield "zone->lock held", "all", locks["zone_lock_hold_ns"] / 1e6, "ms", "lower"
     yield "longest hold", "all", locks["zone_lock_longest_hold_ns"] / 1e3, "us", "lower"
     yield from _list_effects(state)

@@ -15,6 +15,7 @@ from pagealloc_model.base.text.footer import Footer
 from pagealloc_model.base.version import __version__
 from pagealloc_model.policy.policy import Assumptions, policy_settings
 from pagealloc_model.policy.policy_fields import Setting
+from pagealloc_model.predicted.hold_sites import EMPTY_SITES
 from pagealloc_model.predicted.predicted_tables import LITERAL
 from pagealloc_model.predicted.replay import Replay
 
@@ -193,14 +194,16 @@ def _list_metrics(replay: Replay) -> Iterator[Metric]:
 
 def _lock_metrics(replay: Replay) -> Iterator[Metric]:
     full = replay.transactions_full
-    total = len(full)
+    found = int((~full["site"].isin(EMPTY_SITES)).sum())
     pages = int(full["pages"].sum())
-    yield "zone_lock_acquisitions", "all", float(total), "", "lower"
-    yield "pages_per_acquisition", "all", pages / total if total else np.nan, "pages", ""
+    yield "zone_lock_acquisitions", "all", float(len(full)), "", "lower"
+    yield "pages_per_acquisition", "all", pages / found if found else np.nan, "pages", ""
     for site in SITES:
         mine = full[full["site"] == site]
         yield f"{site}_transactions", "all", float(len(mine)), "", "lower"
         yield f"{site}_pages", "all", float(mine["pages"].sum()), "pages", ""
+    for site in EMPTY_SITES:
+        yield f"{site}_transactions", "all", float((full["site"] == site).sum()), "", "lower"
     drains = full.loc[full["site"] == "drain", "pages"]
     longest = float(drains.max()) if len(drains) else 0.0
     yield "longest_drain", "all", longest, "pages", "lower"

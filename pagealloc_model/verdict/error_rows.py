@@ -11,6 +11,7 @@ import pandas as pd
 from pagealloc_model.allocator.core.layout import CHAINED
 from pagealloc_model.allocator.core.objects import RECORDED
 from pagealloc_model.measured.measured import Measured
+from pagealloc_model.predicted.hold_sites import EMPTY_SITES
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event
@@ -25,6 +26,9 @@ MEAN = "measured mean"
 NO_FALLBACK = "no fallback"
 RANDOM_PAGE = "a page at random"
 MOST_USED_ZONE = "always the zone most are from"
+NONE_EMPTY = "none is empty"
+PREDICTED_ALONE = "predicted alone"
+"""Kind of a row whose measured side no recording of this kind can have."""
 PCP_ORDER_MAX = 3
 
 
@@ -42,6 +46,7 @@ def error_rows(
     rows = [
         *state_rows(scored),
         *_transaction_rows(recording, predicted, measured),
+        *_empty_rows(predicted, measured),
         _extfrag_row(recording, predicted, measured),
         *_placement_rows(predicted),
         _zone_row(predicted),
@@ -86,6 +91,43 @@ def _transaction_rows(
                 known,
             )
         yield from _binned(site, measured.lock, predicted.lock)
+
+
+def _empty_rows(predicted: Replay, measured: Measured) -> Iterator[ErrorRow]:
+    """Attempts under zone->lock that found no page; most recordings cannot show them."""
+    for site in EMPTY_SITES:
+        is_seen = site not in measured.unseen_sites
+        real = measured.transactions_full["site"] == site
+        count = float(real.sum()) if is_seen else float("nan")
+        model = float((predicted.transactions_full["site"] == site).sum())
+        yield error_row(
+            f"{site}_transactions",
+            "all",
+            measured=count,
+            predicted=model,
+            error=relative(model, count),
+            unit="transactions",
+            null_model=NONE_EMPTY,
+            null=0.0,
+            null_error=relative(0.0, count),
+            kind="predicted" if is_seen else PREDICTED_ALONE,
+        )
+
+
+def empty_attempt_notes(predicted: Replay, measured: Measured) -> Iterator[str]:
+    """Say which predicted attempts found no page, and where else they count; nothing if none."""
+    sites = predicted.transactions_full["site"]
+    counts = {site: int((sites == site).sum()) for site in EMPTY_SITES}
+    if not any(counts.values()):
+        return
+    refills, direct = counts.values()
+    is_seen = "empty_refill" not in measured.unseen_sites
+    shown = "kprobes show the refills alone" if is_seen else "no event shows either"
+    yield (
+        f"{refills} predicted refills and {direct} predicted direct allocations found no page and "
+        f"stand in rows of their own; {shown}. Each takes zone->lock, so times, waits and "
+        "contended acquisitions at the lock include them"
+    )
 
 
 def _totals(

@@ -145,6 +145,7 @@ def recording_between(recording: Recording, window: LossWindow) -> Recording:
     # Where cached_property keeps what it has read.
     part.__dict__["trace"] = events_between(recording.trace, kept)
     part.__dict__["dated_snapshots"] = inside
+    part.__dict__["begins_at"] = None if window.from_start else inside[0]
     if not window.from_start:
         part.__dict__["kpageflags"] = None
         part.__dict__["page_owner"] = None

@@ -14,6 +14,7 @@ from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.base.sampling import bin_width_ns
 from pagealloc_model.measured.evidence.choice import RuleEvidence, checked, rule_notes
 from pagealloc_model.measured.measured import Measured, measure
+from pagealloc_model.measured.stream import allocator_stream
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.growth import size_changes
 from pagealloc_model.predicted.predicted_tables import LITERAL
@@ -21,7 +22,7 @@ from pagealloc_model.predicted.replay import Replay, replay
 from pagealloc_model.recording.recorded_machine import start_snapshots
 from pagealloc_model.recording.topology import missing_topology
 from pagealloc_model.verdict.compaction_notes import compaction_notes
-from pagealloc_model.verdict.error_rows import error_rows
+from pagealloc_model.verdict.error_rows import empty_attempt_notes, error_rows
 from pagealloc_model.verdict.first_departure import Departure, first_departures
 from pagealloc_model.verdict.loss_windows import (
     LossWindow,
@@ -202,6 +203,8 @@ def _compared(
 ) -> Validation:
     """Measure, and hold the prediction against it."""
     first, last = recording.trace.demand_span_ns
+    # Held, so that measuring, the evidence for rules and the fit of costs share one (see there).
+    stream = allocator_stream(recording.trace, with_probes=True)
     measured = measure(recording, bin_ns=bin_width_ns(last - first))
     report(0.6)
     _, start = start_snapshots(recording)
@@ -214,12 +217,14 @@ def _compared(
         *rule_notes(evidence, predicted.rules),
     ]
     notes += [*IMPOSED, *measured.notes, *recording.missing]
+    notes += empty_attempt_notes(predicted, measured)
     notes += compaction_notes(recording, predicted.demand)
     notes += size_changes(recording)
     notes += missing_topology(predicted.machine)
     if not len(scored.times):
         notes.append("no snapshot after the start: nothing to hold free memory and blocks to")
     errors = error_rows(recording, predicted, measured, scored)
+    del stream
     if placement is not None:
         errors = pd.concat([errors, pd.DataFrame(placement.metric_rows())], ignore_index=True)
     return Validation(

@@ -17,11 +17,12 @@ from pagealloc_model.policy.policy import elastic_fields
 from tests.allocator.elastic_state import put_on_list
 from tests.allocator.model_driver import FAR, model_policy, state_like
 from tests.allocator.model_dump import dump_state
-from tests.oracle.elastic import Demand, ElasticOracle
+from tests.oracle.elastic import ElasticOracle
 from tests.oracle.elastic_options import ElasticOptions
-from tests.oracle.elastic_scenarios import Ask, ElasticStep, GiveBack, Pass
+from tests.oracle.elastic_scenarios import Ask, ElasticStep, GiveBack, Pass, Tell
 from tests.oracle.folios import Folio
 from tests.oracle.lru import LISTS
+from tests.oracle.steps import DrainAll, Grow, SetPcpHigh
 
 OBJECTS = 1 << 14
 LOG_ROWS = 1 << 18
@@ -88,7 +89,7 @@ class ElasticDriver:
         """One step."""
         match step:
             case Ask():
-                self._ask(step.demand, step.recorded_failure, step.time_ns)
+                self._ask(step)
             case GiveBack():
                 self._take(
                     step.time_ns,
@@ -101,6 +102,8 @@ class ElasticDriver:
                 )
             case Pass():
                 self._take(step.time_ns, operation=at.TICK, cpu=step.cpu)
+            case Tell():
+                self._tell(step)
 
     def dump(self) -> dict[str, Any]:
         """The state as `Oracle.dump` has it, without what literal replays count."""
@@ -144,12 +147,25 @@ class ElasticDriver:
             mine["object"] = folio.object + 1
             self.places[folio.object] = folio.pfn
 
-    def _ask(self, demand: Demand, failed: bool, time_ns: int) -> None:
+    def _tell(self, step: Tell) -> None:
+        match step.step:
+            case SetPcpHigh(zone=zone, cpu=cpu, high=high):
+                self._take(step.time_ns, operation=at.SET_PCP_HIGH, zone=zone, cpu=cpu, offset=high)
+            case Grow(zone=zone, pfn=pfn, order=order, cpu=cpu):
+                self._take(
+                    step.time_ns, operation=at.GROW, zone=zone, offset=pfn, order=order, cpu=cpu
+                )
+            case DrainAll():
+                self._take(step.time_ns, operation=at.DRAIN_ALL)
+
+    def _ask(self, step: Ask) -> None:
+        demand = step.demand
         if demand.number >= 0:
             self.leads[demand.number] = demand.lead
+        operation = at.HIDDEN_ALLOC if step.is_hidden else at.ALLOC
         self._take(
-            time_ns,
-            operation=at.RECORDED_FAILURE if failed else at.ALLOC,
+            step.time_ns,
+            operation=at.RECORDED_FAILURE if step.recorded_failure else operation,
             object=demand.number,
             order=demand.order,
             cpu=demand.cpu,

@@ -214,6 +214,20 @@ FAULTS = (
         ("m.st[at.PAGEBLOCK_ORDER]\n    for order in range(m.st[at.MAX_ORDER] + 1):"),
         ("m.st[at.PAGEBLOCK_ORDER]\n    for order in range(m.st[at.MAX_ORDER], -1, -1):"),
     ),
+    Fault(
+        "first attempts leave the reserve alone",
+        "alloc_context",
+        "    if m.st[at.POLICY_HIGHATOMIC_FASTPATH]:\n",
+        "    if m.st[at.POLICY_HIGHATOMIC_FASTPATH] and m.st[at.PRESSURE_BASE]:\n",
+        presets=("7.3",),
+    ),
+    Fault(
+        "first attempts make the reserve grow",
+        "zone_walk",
+        "return is_in_need or not m.st[at.POLICY_HIGHATOMIC_SLOWPATH_ONLY]",
+        "return True",
+        presets=("7.3",),
+    ),
     Fault("a reserve of 3/4", "watermark", "needed -= needed // 2", "needed -= needed // 4"),
     Fault(
         "no extra reserve for atomics",

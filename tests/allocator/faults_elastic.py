@@ -9,6 +9,10 @@ def _fault(name: str, module: str, right: str, wrong: str) -> Fault:
     return Fault(name, module, right, wrong, scenarios=("elastic",))
 
 
+def _fault_of_7_3(name: str, module: str, right: str, wrong: str) -> Fault:
+    return Fault(name, module, right, wrong, presets=("7.3",), scenarios=("elastic",))
+
+
 FAULTS_ELASTIC = (
     _fault(
         "referenced pages stay inactive",
@@ -111,6 +115,39 @@ FAULTS_ELASTIC = (
         "kcompactd",
         "= min(m.st[words + pr.KCOMPACTD_HIGHEST], highest_type)",
         "= max(m.st[words + pr.KCOMPACTD_HIGHEST], highest_type)",
+    ),
+    _fault(
+        "kcompactd's sleep goes on after a job",
+        "kcompactd",
+        "    m.st[words + pr.PROACTIVE_DUE] = m.st[words + pr.KCOMPACTD_DUE] + sleep\n",
+        (
+            "    if order < 0:\n"
+            "        m.st[words + pr.PROACTIVE_DUE] = m.st[words + pr.KCOMPACTD_DUE] + sleep\n"
+        ),
+    ),
+    _fault(
+        "a job does not end kcompactd's long sleep",
+        "kcompactd",
+        "    sleep = CHECK_NS\n",
+        "    sleep = max(CHECK_NS, m.st[words + pr.PROACTIVE_DUE] - m.st[at.NOW])\n",
+    ),
+    _fault_of_7_3(
+        "movable requests are promoted",
+        "request",
+        "needs_block = flags & at.ALLOC_NOFRAGMENT and ac.migratetype != at.MOVABLE",
+        "needs_block = flags & at.ALLOC_NOFRAGMENT",
+    ),
+    _fault_of_7_3(
+        "reclaim of promoted requests helps",
+        "request",
+        "helped = progress > 0 and not is_costly and not is_promoted",
+        "helped = progress > 0 and not is_costly",
+    ),
+    _fault_of_7_3(
+        "a promoted request's run captures",
+        "direct_compaction",
+        "pr.RUN_CAPTURES] = order == ac.order",
+        "pr.RUN_CAPTURES] = 1",
     ),
     _fault(
         "base pages from the beginning",

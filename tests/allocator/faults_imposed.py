@@ -114,10 +114,10 @@ FAULTS_IMPOSED = (
         scenarios=("imposed",),
     ),
     Fault(
-        "a tick goes on with the folio batch before it",
+        "what a task does goes on with the folio batch before it",
         "replay",
-        "    let_go_of_lists(m, cpu)\n    refresh",
-        "    refresh",
+        "            let_go_of_lists(m, cpu)\n",
+        "            pass\n",
         scenarios=("imposed",),
     ),
     Fault(
@@ -126,5 +126,22 @@ FAULTS_IMPOSED = (
         "    current = largest + 1\n",
         "    current = max(largest, order) + 1\n",
         scenarios=("imposed",),
+    ),
+    Fault(
+        "a boost keeps free pages from compaction",
+        "compaction_scanners",
+        "    mark = m.st[zone_at(zone) + at.ZONE_MIN] + (1 << order)\n",
+        (
+            "    region = zone_at(zone)\n"
+            "    mark = m.st[region + at.ZONE_MIN] + m.st[region + at.ZONE_BOOST] + (1 << order)\n"
+        ),
+        scenarios=("told_elastic",),
+    ),
+    Fault(
+        "targets end with their pageblock",
+        "compaction_scanners",
+        '                    size = 1 << int(m.pages[pfn]["order"])\n',
+        "",
+        scenarios=("told_elastic",),
     ),
 )

@@ -13,7 +13,7 @@ from pagealloc_model.allocator.core.state import State, make_state
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.recording.machine import Machine, Zone
-from tests.allocator.model_dump import dump_counters, dump_state
+from tests.allocator.model_dump import dump_counters, dump_state, dump_told
 from tests.allocator.ownership_driver import model_ownership
 from tests.oracle import Oracle, OracleMachine, OraclePolicy, OracleRules
 from tests.oracle.events import Event, Work
@@ -103,6 +103,8 @@ def model_policy(policy: OraclePolicy, rules: OracleRules) -> Policy:
         highatomic_gate_order=policy.highatomic_gate_order,
         highatomic_reserve_percent=policy.highatomic_reserve_percent,
         highatomic_from_pcp=rules.highatomic_from_pcp,
+        highatomic_fastpath=policy.highatomic_fastpath,
+        highatomic_slowpath_only=policy.highatomic_slowpath_only,
         costly_order=policy.costly_order,
         pcp_batch=policy.pcp_batch,
         pcp_high_min=policy.pcp_high_min,
@@ -287,13 +289,7 @@ class ModelDriver:
 
     def dump(self) -> dict[str, Any]:
         """The state as `Oracle.dump` has it."""
-        st = self.state.st
-        told = {
-            "recorded_failures": int(st[at.COUNT_RECORDED_FAILURE]),
-            "hidden": int(st[at.COUNT_HIDDEN]),
-            "orphan_frees": int(st[at.COUNT_ORPHAN_FREE]),
-        }
-        return {**dump_state(self.state), "told": told}
+        return {**dump_state(self.state), "told": dump_told(self.state)}
 
     def dump_counters(self) -> dict[str, Any]:
         """The state as `Oracle.dump_counters` has it."""

@@ -90,6 +90,15 @@ def _zone(state: State, zone: int) -> dict[str, int | bool]:
     }
 
 
+def dump_told(state: State) -> dict[str, int]:
+    """What `Oracle.dump` has of what a recording told."""
+    return {
+        "recorded_failures": int(state.st[at.COUNT_RECORDED_FAILURE]),
+        "hidden": int(state.st[at.COUNT_HIDDEN]),
+        "orphan_frees": int(state.st[at.COUNT_ORPHAN_FREE]),
+    }
+
+
 def dump_counters(state: State) -> dict[str, Any]:
     """What `Oracle.dump_counters` has of its own."""
     st, machine = state.st, state.machine

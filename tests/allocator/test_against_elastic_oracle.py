@@ -7,7 +7,10 @@ from collections import Counter
 import pytest
 
 from tests.allocator.elastic_agreement import assert_elastic_agreement
-from tests.oracle.elastic_scenarios import random_elastic_scenario
+from tests.oracle.elastic_scenarios import (
+    random_elastic_scenario,
+    random_told_elastic_scenario,
+)
 
 MECHANISMS = {
     "pgscan_kswapd",
@@ -62,6 +65,12 @@ def counts_of(scenarios: range, steps: int) -> Counter[str]:
 def test_model_and_oracle_agree_under_pressure() -> None:
     found = counts_of(range(100, 108), steps=60)
     assert found["pgsteal_kswapd"] and found["pgsteal_direct"] and found["pgmigrate_success"]
+
+
+@pytest.mark.parametrize("number", [27, 32, 38, 57])
+def test_they_agree_on_what_a_recording_tells(number: int) -> None:
+    """Drains, limits, memory that comes and hidden requests, between those under pressure."""
+    assert_elastic_agreement(random_told_elastic_scenario(number, steps=80))
 
 
 @pytest.mark.long

@@ -35,7 +35,10 @@ import signal
 import sys
 from tests.allocator.agreement import assert_agreement
 from tests.allocator.elastic_agreement import assert_elastic_agreement
-from tests.oracle.elastic_scenarios import random_elastic_scenario
+from tests.oracle.elastic_scenarios import (
+    random_elastic_scenario,
+    random_told_elastic_scenario,
+)
 from tests.oracle.imposed_scenarios import random_imposed_scenario
 from tests.oracle.interrupted_scenarios import random_interrupted_scenario
 from tests.oracle.node_scenarios import random_node_scenario
@@ -53,6 +56,7 @@ KINDS = {{
     "interrupts": random_interrupted_scenario,
     "imposed": random_imposed_scenario,
 }}
+ELASTIC_KINDS = {{"elastic": random_elastic_scenario, "told_elastic": random_told_elastic_scenario}}
 
 
 def no_end(*_):
@@ -64,10 +68,9 @@ count, kinds, *presets = sys.argv[1:]
 for number in range(int(count)):
     for kind in kinds.split(","):
         signal.setitimer(signal.ITIMER_VIRTUAL, {TIMEOUT_S})
-        if kind == "elastic":
-            assert_elastic_agreement(
-                random_elastic_scenario(number, steps=100, presets=tuple(presets))
-            )
+        if kind in ELASTIC_KINDS:
+            scenario = ELASTIC_KINDS[kind](number, steps=100, presets=tuple(presets))
+            assert_elastic_agreement(scenario)
         else:
             assert_agreement(KINDS[kind](number, steps=200, replayed=True, presets=presets))
 """

@@ -90,15 +90,35 @@ def test_a_reserved_block_is_released_where_reclaim_did_not_do() -> None:
     assert pressed.state.zone_region(0)[at.ZONE_RESERVED_HIGHATOMIC] == BLOCK
 
 
-@pytest.mark.parametrize("fastpath", [False, True])
-def test_atomics_may_draw_on_the_reserve_before_they_are_in_need(fastpath: bool) -> None:
-    policy = Policy(highatomic_fastpath=fastpath, highatomic_from_pcp=False)
-    pressed = Pressed("7.2", machine=pressed_zone(4, 64), policy=policy)
+@pytest.mark.parametrize(
+    ("rules", "fastpath", "draws"),
+    [("7.2", None, False), ("7.2", True, True), ("7.3", None, True), ("7.3", False, False)],
+)
+def test_atomics_may_draw_on_the_reserve_before_they_are_in_need(
+    rules: str, fastpath: bool | None, draws: bool
+) -> None:
+    policy = Policy(highatomic_fastpath=fastpath)
+    pressed = Pressed(rules, machine=pressed_zone(4, 64), policy=policy)
     pressed.state.blocks["migratetype"][0] = at.HIGHATOMIC
     pressed.state.zone_region(0)[at.ZONE_RESERVED_HIGHATOMIC] = BLOCK
     pressed.put_free(9, 0, BLOCK)
     number = pressed.alloc(2, UNMOVABLE, ATOMIC)
-    assert (pressed.places[number] < BLOCK) == fastpath
+    assert (pressed.places[number] < BLOCK) == draws
+
+
+@pytest.mark.parametrize(
+    ("rules", "only", "grows"), [("7.2", None, True), ("7.2", True, False), ("7.3", None, False)]
+)
+def test_first_attempts_make_the_reserve_grow_by_version(
+    rules: str, only: bool | None, grows: bool
+) -> None:
+    """All memory is free, so that the first attempt succeeds (S7.1)."""
+    policy = Policy(highatomic_fastpath=True, highatomic_slowpath_only=only)
+    pressed = Pressed(rules, machine=pressed_zone(4, 64), policy=policy)
+    pressed.state.zone_region(0)[at.ZONE_MANAGED] = 100 * BLOCK
+    pressed.put_free(9, *range(0, 4 * BLOCK, BLOCK))
+    assert pressed.places[pressed.alloc(4, UNMOVABLE, ATOMIC)] >= 0
+    assert (pressed.state.zone_region(0)[at.ZONE_RESERVED_HIGHATOMIC] > 0) == grows
 
 
 @pytest.mark.parametrize("defrag", [False, True])
@@ -119,6 +139,20 @@ def test_the_ban_is_lifted_before_a_request_fails() -> None:
 def test_newer_kernels_lift_it_at_once_for_requests_that_cannot_wait() -> None:
     pressed = with_free(200, rules="7.2", policy=Policy(defrag_mode=True))
     assert pressed.places[pressed.alloc(0, UNMOVABLE, at.GFP_KSWAPD_RECLAIM)] >= 0
+
+
+@pytest.mark.parametrize(
+    ("rules", "migratetype", "compacts"),
+    [("7.2", UNMOVABLE, False), ("7.3", UNMOVABLE, True), ("7.3", MOVABLE, False)],
+)
+def test_who_must_not_fragment_makes_whole_blocks(
+    rules: str, migratetype: int, compacts: bool
+) -> None:
+    """A single kernel page, of which movable blocks have no room: 7.3 compacts for it (S8.7)."""
+    policy = Policy(defrag_mode=True, compact_gap=8, extfrag_threshold=0)
+    pressed = with_free(200, kind=pr.ANON, rules=rules, policy=policy)
+    assert pressed.places[pressed.alloc(0, migratetype)] >= 0
+    assert (pressed.count("compact_stall") > 0) == compacts
 
 
 @pytest.mark.parametrize(("assist", "order"), [(False, 0), (True, 9)])

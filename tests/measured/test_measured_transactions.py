@@ -158,6 +158,16 @@ def test_kprobes_bound_refills(text: EventText, tmp_path: Path) -> None:
     assert notes == ("1 refills have no recorded return: their size is unknown",)
 
 
+def test_kprobes_show_a_refill_that_found_nothing(text: EventText, tmp_path: Path) -> None:
+    text.event("pa:pcp_bulk_alloc", "zone=0xff20 order=0 count=63 mt=1 flags=0x1")
+    text.event("pa:pcp_bulk_alloc_ret", "got=0")
+    text.event("pa:pcp_bulk_alloc", "zone=0xff10 order=0 count=63 mt=1 flags=0x1")
+    text.locked(DMA32)
+    text.event("pa:pcp_bulk_alloc_ret", "got=1")
+    transactions, _ = probed(text, tmp_path)
+    assert rows(transactions) == [("empty_refill", "", 0, 0, 0), ("refill", "", 0, 1, 1)]
+
+
 def test_kprobes_of_nested_refills_match_like_brackets(text: EventText, tmp_path: Path) -> None:
     text.free(DMA32)
     text.event("pa:pcp_bulk_alloc", "zone=0xff10 order=0 count=63 mt=0 flags=0x1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.oracle.arithmetic import clamp
 from tests.oracle.machine import Migratetype, OracleMachine
 from tests.oracle.oracle_state import OracleState
 from tests.oracle.request import (
@@ -135,12 +136,8 @@ class Allocator(OracleState):
             self._free_pages(cpu, pfn, order, batched=batched)
 
     def tick(self, cpu: int) -> None:
-        """refresh_cpu_vm_stats(): run the CPU's vmstat worker (S4.8).
-
-        It is a task: a folio batch of the CPU has let go of its lock before (T10.5).
-        """
+        """refresh_cpu_vm_stats(): run the CPU's vmstat worker (S4.8)."""
         self._this_cpu.number = cpu
-        self._list_locks.end_run(cpu)
         for zone in self.zones:
             zone.tick(cpu)
 
@@ -172,6 +169,25 @@ class Allocator(OracleState):
         self.zone_of(pfn).free(cpu, pfn, order, batched=batched)
         for kswapd in self.kswapd.values():
             kswapd.note_free()
+
+    def set_pcp_high(self, zone: int, cpu: int, high: int) -> None:
+        """No kernel function: set the tuned limit of a page set within its bounds.
+
+        A recording found it so.
+        """
+        self._list_locks.end_run(cpu)
+        pcp = self.zones[zone].pcp[cpu]
+        pcp.high = clamp(high, pcp.high_min, pcp.high_max)
+
+    def grow(self, zone: int, pfn: int, order: int, cpu: int = 0) -> None:
+        """__free_pages_core(): give a zone memory that it had not (S3.1, S5.5).
+
+        Its watermarks, and the limits of its lists, stay as they are.
+        """
+        self._this_cpu.number = cpu
+        self._list_locks.end_run(cpu)
+        self.placed_pages += 1 << order
+        self.zones[zone].grow(pfn, order)
 
     def _request(
         self,
@@ -241,9 +257,15 @@ class Allocator(OracleState):
     def _alloc_fast(self, request: Request) -> int | None:
         """Part of __alloc_frozen_pages(): make the first attempt."""
         zonelist = self._zonelist(request)
-        avoids_fragmenting = self._avoids_fragmenting(zonelist)
-        attempt = fast_attempt(request, avoids_fragmenting=avoids_fragmenting)
-        return self._walk.get_page(request, attempt, zonelist)
+        return self._walk.get_page(request, self._first_attempt(request, zonelist), zonelist)
+
+    def _first_attempt(self, request: Request, zonelist: list[Zone]) -> Attempt:
+        """Part of __alloc_frozen_pages(): return the flags of the first attempt."""
+        return fast_attempt(
+            request,
+            avoids_fragmenting=self._avoids_fragmenting(zonelist),
+            uses_reserve=self.policy.uses_reserve_at_once(self.rules),
+        )
 
     def _alloc_pages_slowpath(self, request: Request, recorded_success: bool) -> int | None:
         """__alloc_pages_slowpath(): wake kswapd, try harder, make room (S8).

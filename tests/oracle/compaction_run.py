@@ -40,6 +40,7 @@ class Aim:
         direct: a request waits for it.
         highest: highest type of zone of the request.
         cpu: who works.
+        captures: the request gets a page of this order at once if the run frees one (S9.7).
     """
 
     order: int
@@ -48,6 +49,7 @@ class Aim:
     direct: bool
     highest: int
     cpu: int
+    captures: bool = False
 
     @property
     def is_proactive(self) -> bool:
@@ -108,7 +110,7 @@ class CompactionRun:
         self.cost_ns = 0
         self.memory.act_as(self.aim.cpu)
         self._drains = False
-        if self._is_past_last_migrated() and self.aim.direct:
+        if self._is_past_last_migrated() and self.aim.captures:
             self._compaction_capture(self.last_migrated)
         if self._is_past_last_migrated():
             self.last_migrated = None

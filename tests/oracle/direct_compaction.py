@@ -37,45 +37,54 @@ class DirectCompactor:
         self.gates = gates
 
     def try_to_compact_pages(
-        self, request: Request, attempt: Attempt, zonelist: Sequence[Zone], priority: Priority
+        self,
+        request: Request,
+        attempt: Attempt,
+        zonelist: Sequence[Zone],
+        priority: Priority,
+        order: int,
     ) -> Walk:
-        """try_to_compact_pages(): compact zone after zone (S9.5).
+        """try_to_compact_pages(): compact zone after zone for an order (S9.5, S8.7).
 
         There is deferral, but at full priority.
         """
         best = Result.SKIPPED
         for zone in zonelist:
             place = self.places[zone.index]
-            if priority is not Priority.SYNC_FULL and place.deferral.compaction_deferred(
-                request.order
-            ):
+            if priority is not Priority.SYNC_FULL and place.deferral.compaction_deferred(order):
                 best = max(best, Result.DEFERRED)
                 self.memory.seen["deferred"] += 1
                 continue
-            result, captured = self._compact_zone_order(place, request, attempt, priority)
+            result, captured = self._compact_zone_order(place, request, attempt, priority, order)
             best = max(best, result)
             if result is Result.SUCCESS:
-                place.deferral.compaction_defer_reset(request.order, allocated=False)
+                place.deferral.compaction_defer_reset(order, allocated=False)
                 return Walk(best, captured)
             failed = result in (Result.COMPLETE, Result.PARTIAL_SKIPPED)
             if priority is not Priority.ASYNC and failed:
-                place.deferral.defer_compaction(request.order)
+                place.deferral.defer_compaction(order)
         return Walk(best)
 
     def _compact_zone_order(
-        self, place: ZoneCompaction, request: Request, attempt: Attempt, priority: Priority
+        self,
+        place: ZoneCompaction,
+        request: Request,
+        attempt: Attempt,
+        priority: Priority,
+        order: int,
     ) -> tuple[Result, int | None]:
         """compact_zone_order(): compact one zone for a request."""
         gate = self.gates.compaction_suit_allocation_order(
-            place.zone, request.order, request.highest_zone, attempt
+            place.zone, order, request.highest_zone, attempt
         )
         if gate is not Result.CONTINUE:
             return gate, None
         aim = Aim(
-            order=request.order,
+            order=order,
             migratetype=request.migratetype,
             priority=priority,
             direct=True,
+            captures=order == request.order,
             highest=request.highest_zone,
             cpu=request.cpu,
         )

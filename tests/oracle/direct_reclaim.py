@@ -26,8 +26,8 @@ class DirectReclaim:
         self._note_progress = note_progress
         self.reclaimer = Reclaimer(memory)
 
-    def reclaim(self, request: Request, zonelist: Sequence[Zone]) -> int:
-        """try_to_free_pages(): return the pages freed.
+    def reclaim(self, request: Request, zonelist: Sequence[Zone], order: int) -> int:
+        """try_to_free_pages(): return the pages freed so that an order can be had (S8.2, S8.7).
 
         It is 1 if none was freed, but compaction could begin anyway.
         """
@@ -38,7 +38,7 @@ class DirectReclaim:
             folios: list[Folio] = []
             scanned_node = None
             for zone in zonelist:
-                if self._compaction_ready(request, zone):
+                if self._compaction_ready(request, zone, order):
                     is_ready = True
                 elif zone.node != scanned_node:
                     scanned_node = zone.node
@@ -73,12 +73,12 @@ class DirectReclaim:
             if scan.freed:
                 self._note_progress(node)
 
-    def _compaction_ready(self, request: Request, zone: Zone) -> bool:
+    def _compaction_ready(self, request: Request, zone: Zone, order: int) -> bool:
         """compaction_ready(): return whether a zone needs no more reclaim (S8.2).
 
         That is so for a costly order only.
         """
-        order, highest = request.order, request.highest_zone
+        highest = request.highest_zone
         if order <= self.gates.costly_order or Bits.IO not in request.bits:
             return False
         gate = self.gates.compaction_suit_allocation_order(

@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
-
-
-def switch() -> Any:
-    """No kernel function: declare an option that is off, and that scenarios turn on by chance.
-
-    It has the name of the policy's field.
-    """
-    return field(default=False, metadata={"switch": True})
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +18,10 @@ class CompactionRules:
             whoever asks (S9.3).
         stall_leaves_out_deferred: deferred attempts are no stalls (S9).
         defrag_mode_fixes: who may not reclaim falls back instead of failing (S8.6).
+        promotes_to_blocks: reclaim and compaction make whole blocks for who may not fragment and
+            is not movable (S8.7).
+        promoted_begin_afresh: such requests compact again whatever their order, and count anew
+            once they may fragment (S8.7).
     """
 
     initial_compaction_in_loop: bool = False
@@ -36,21 +31,25 @@ class CompactionRules:
     async_source_by_order: bool = False
     stall_leaves_out_deferred: bool = False
     defrag_mode_fixes: bool = False
+    promotes_to_blocks: bool = False
+    promoted_begin_afresh: bool = False
 
 
+COMPACTION_RULES_7_2 = CompactionRules(
+    initial_compaction_in_loop=True,
+    compaction_needs_reclaim=True,
+    gap_cap=32,
+    suitable_by_request_mark=True,
+    async_source_by_order=True,
+    stall_leaves_out_deferred=True,
+    defrag_mode_fixes=True,
+)
 COMPACTION_RULES = {
     "6.1": CompactionRules(),
     "6.12": CompactionRules(),
     "6.18": CompactionRules(),
-    "7.2": CompactionRules(
-        initial_compaction_in_loop=True,
-        compaction_needs_reclaim=True,
-        gap_cap=32,
-        suitable_by_request_mark=True,
-        async_source_by_order=True,
-        stall_leaves_out_deferred=True,
-        defrag_mode_fixes=True,
-    ),
+    "7.2": COMPACTION_RULES_7_2,
+    "7.3": replace(COMPACTION_RULES_7_2, promotes_to_blocks=True, promoted_begin_afresh=True),
 }
 """By name of the oracle's rules."""
 
@@ -78,7 +77,6 @@ class ElasticOptions:
         proactiveness: of background compaction, in percent (S9.6).
         assists: wakes of kswapd ask for a block at least (S8.6).
         block_watermarks: kswapd and kcompactd count free pages in whole blocks (S8.6).
-        highatomic_fastpath: atomic requests may use the reserve at once.
         thp_bits: reclaim bits of huge-page requests instead of their own; None keeps them (S8.5).
         rules: see `CompactionRules`.
     """
@@ -101,7 +99,6 @@ class ElasticOptions:
     proactiveness: int = 20
     assists: bool = False
     block_watermarks: bool = False
-    highatomic_fastpath: bool = switch()
     thp_bits: int | None = None
     rules: CompactionRules = CompactionRules()
 

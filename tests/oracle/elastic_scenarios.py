@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 
 from tests.oracle import RULES, Bits, OracleMachine, OraclePolicy, OracleRules
 from tests.oracle.builders import ATOMIC, KERNEL
 from tests.oracle.elastic import Demand, ElasticOracle
 from tests.oracle.elastic_options import COMPACTION_RULES, ElasticOptions
 from tests.oracle.folios import Folio, Kind
+from tests.oracle.late_memory import blocks_of, late_memory
 from tests.oracle.machine import OracleZone
+from tests.oracle.random_scenarios import with_reserve_switches
+from tests.oracle.steps import DrainAll, Grow, SetPcpHigh
 
 FULL = KERNEL | Bits.IO
 REQUEST_BITS = (
@@ -52,6 +55,7 @@ class Ask:
     time_ns: int
     demand: Demand
     recorded_failure: bool = False
+    is_hidden: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,15 @@ class Pass:
     cpu: int
 
 
-ElasticStep = Ask | GiveBack | Pass
+@dataclass(frozen=True)
+class Tell:
+    """Something a recording tells besides requests and frees."""
+
+    time_ns: int
+    step: SetPcpHigh | DrainAll | Grow
+
+
+ElasticStep = Ask | GiveBack | Pass | Tell
 
 
 def take_elastic_step(oracle: ElasticOracle, step: ElasticStep) -> None:
@@ -84,13 +96,19 @@ def take_elastic_step(oracle: ElasticOracle, step: ElasticStep) -> None:
         case Ask(recorded_failure=True):
             oracle.fail_object(step.demand)
         case Ask():
-            oracle.alloc_object(step.demand)
+            oracle.alloc_object(step.demand, is_hidden=step.is_hidden)
         case GiveBack(by_reclaim=True):
             oracle.drop_free(step.order)
         case GiveBack():
             oracle.free_object(step.cpu, step.number, step.offset, step.order)
         case Pass():
             oracle.tick(step.cpu)
+        case Tell(step=SetPcpHigh() as told):
+            oracle.set_pcp_high(told.zone, told.cpu, told.high)
+        case Tell(step=Grow() as told):
+            oracle.grow(told.zone, told.pfn, told.order, told.cpu)
+        case Tell():
+            oracle.drain_all()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +126,8 @@ class ElasticScenario:
         orders: orders to draw requests from.
         movable_share: share of requests and of start pages that are movable.
         free_share: share of the start pages that are free.
+        told_share: probability that a step is something a recording tells besides.
+        late: memory that is not there at the start, in the order in which it comes.
     """
 
     machine: OracleMachine
@@ -120,15 +140,19 @@ class ElasticScenario:
     orders: tuple[int, ...] = ORDERS
     movable_share: float = 0.7
     free_share: float = 0.3
+    told_share: float = 0.0
+    late: tuple[Grow, ...] = ()
 
     def started(self) -> ElasticOracle:
         """An oracle with every page placed; the first objects have no number above the last."""
         oracle = ElasticOracle(self.machine, self.rules, self.policy, self.options)
         rng = random.Random(self.seed)
         number = 0
+        late = blocks_of(self.late, self.machine.pageblock_order)
         for spec in self.machine.zones:
             for start in range(spec.start_pfn, spec.end_pfn, self.machine.pages_per_block):
-                number = self._lay_out_block(oracle, start, number, rng)
+                if start >> self.machine.pageblock_order not in late:
+                    number = self._lay_out_block(oracle, start, number, rng)
         oracle.drain_all()
         oracle.settle_counters()
         return oracle
@@ -184,6 +208,7 @@ class _Steps:
         self.rng = random.Random(self.scenario.seed + 1)
         for number, pieces in self.oracle.memory.objects.items():
             self.live += [(number, piece.offset, piece.order) for piece in pieces]
+        self.late = list(self.scenario.late)
         self.objects = max(self.oracle.memory.objects, default=-1) + 1
         self.taken = 0
         self.pressure = 0.5
@@ -200,6 +225,8 @@ class _Steps:
         cpu = rng.randrange(self.scenario.machine.nr_cpus)
         if rng.random() < 0.04:
             return Pass(self.time_ns, cpu)
+        if self.scenario.told_share and rng.random() < self.scenario.told_share:
+            return Tell(self.time_ns, self._next_told(cpu))
         if rng.random() < self.pressure or not self.live:
             return self._next_ask(cpu)
         return self._next_free(cpu)
@@ -215,7 +242,17 @@ class _Steps:
             if is_tried:
                 self.lead, self.chained = demand, 0
             return Ask(self.time_ns, demand, recorded_failure=True)
-        return Ask(self.time_ns, self._with_object(demand))
+        is_hidden = self.scenario.told_share > 0 and self.rng.random() < 0.1
+        return Ask(self.time_ns, self._with_object(demand), is_hidden=is_hidden)
+
+    def _next_told(self, cpu: int) -> SetPcpHigh | DrainAll | Grow:
+        kind = self.rng.random()
+        if self.late and kind < 0.5:
+            return self.late.pop(0)
+        if kind < 0.7:
+            return DrainAll()
+        zones = [n for n, each in enumerate(self.scenario.machine.zones) if each.managed]
+        return SetPcpHigh(self.rng.choice(zones), cpu, self.rng.randrange(100))
 
     def _next_member(self, cpu: int) -> Ask:
         """A retry of a failure, or what came in its place."""
@@ -281,17 +318,31 @@ def random_elastic_scenario(
     rules = RULES[rng.choice(presets)]
     machine = random_elastic_machine(rng)
     policy = random_elastic_policy(rng)
-    return ElasticScenario(
+    from_pcp = rng.random() < 0.5
+    options = random_options(rng, policy)
+    policy = replace(policy, highatomic_fastpath=rng.random() < 0.2 or None)
+    thp_bits = rng.choice((None, None, int(Bits.DIRECT_RECLAIM | Bits.NORETRY), 0))
+    scenario = ElasticScenario(
         machine=machine,
-        rules=replace(rules, highatomic_from_pcp=rng.random() < 0.5),
+        rules=replace(rules, highatomic_from_pcp=from_pcp),
         policy=policy,
-        options=random_options(rng, rules.name, policy),
+        options=replace(options, thp_bits=thp_bits, rules=COMPACTION_RULES[rules.name]),
         seed=number,
         steps=steps,
         orders=rng.choice((ORDERS, ORDERS, (0, 0, 0, 1, 3, 4, 5), (0, 0, 9, 9, 9, 4))),
         movable_share=rng.choice((0.2, 0.6, 0.9)),
         free_share=rng.choice((0.05, 0.15, 0.3)),
     )
+    return replace(scenario, policy=with_reserve_switches(rng, scenario.policy))
+
+
+def random_told_elastic_scenario(
+    number: int, *, steps: int, presets: tuple[str, ...] = tuple(RULES)
+) -> ElasticScenario:
+    """A scenario in which lists are drained and limits set as recorded, and memory comes."""
+    plain = random_elastic_scenario(number, steps=steps, presets=presets)
+    late = late_memory(random.Random(number), plain.machine)
+    return replace(plain, told_share=0.1, late=late)
 
 
 def random_elastic_machine(rng: random.Random) -> OracleMachine:
@@ -348,7 +399,7 @@ def random_elastic_policy(rng: random.Random) -> OraclePolicy:
     )
 
 
-def random_options(rng: random.Random, rules: str, policy: OraclePolicy) -> ElasticOptions:
+def random_options(rng: random.Random, policy: OraclePolicy) -> ElasticOptions:
     """Shares and costs at which everything happens."""
     return ElasticOptions(
         seed=rng.randrange(100),
@@ -365,7 +416,4 @@ def random_options(rng: random.Random, rules: str, policy: OraclePolicy) -> Elas
         proactiveness=rng.choice((20, 80, 0)),
         assists=policy.defrag_mode if rng.random() < 0.7 else not policy.defrag_mode,
         block_watermarks=policy.defrag_mode if rng.random() < 0.7 else not policy.defrag_mode,
-        **{each.name: rng.random() < 0.2 for each in fields(ElasticOptions) if each.metadata},
-        thp_bits=rng.choice((None, None, int(Bits.DIRECT_RECLAIM | Bits.NORETRY), 0)),
-        rules=COMPACTION_RULES[rules],
     )

@@ -8,15 +8,12 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from tests.oracle import RULES, OracleMachine, OracleZone
+from tests.oracle import RULES
+from tests.oracle.late_memory import late_memory
 from tests.oracle.node_scenarios import random_node_scenario
 from tests.oracle.ownership_scenarios import OWNING_PRESETS, random_ownership_scenario
 from tests.oracle.random_scenarios import random_scenario
 from tests.oracle.scenarios import Scenario
-from tests.oracle.steps import Grow
-
-LATE_BLOCKS = (0, 1, 2, 2)
-"""Pageblocks of a zone that come later."""
 
 
 def imposed_scenarios(
@@ -52,28 +49,3 @@ def random_imposed_scenario(
         compaction_share=rng.choice((0.0, 0.1)),
         batch_share=rng.choice((0.0, 0.5)),
     )
-
-
-def late_memory(rng: random.Random, machine: OracleMachine) -> tuple[Grow, ...]:
-    """Memory at the ends of zones that comes while the machine runs, piece by piece, ascending."""
-    found: list[Grow] = []
-    for number, zone in enumerate(machine.zones):
-        pages = rng.choice(LATE_BLOCKS) * machine.pages_per_block
-        if pages * 2 <= zone.spanned:
-            found += _pieces(rng, machine, number, zone, pages)
-    return tuple(found)
-
-
-def _pieces(
-    rng: random.Random, machine: OracleMachine, number: int, zone: OracleZone, pages: int
-) -> list[Grow]:
-    """The last pages of a zone, from the start of a block on, cut into aligned buddies."""
-    found = []
-    pfn = -(-(zone.end_pfn - pages) // machine.pages_per_block) * machine.pages_per_block
-    while pages and pfn < zone.end_pfn:
-        order = rng.choice((machine.max_order, machine.pageblock_order, rng.randrange(3, 8)))
-        while pfn % (1 << order) or pfn + (1 << order) > zone.end_pfn:
-            order -= 1
-        found.append(Grow(number, pfn, order, rng.randrange(machine.nr_cpus)))
-        pfn += 1 << order
-    return found

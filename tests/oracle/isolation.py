@@ -29,6 +29,7 @@ class FreeScanner:
         pfn = self._held[0]
         del self._held[: 1 << order]
         self._allocated.add(pfn, order, movable=True)
+        zone.note_taken(pfn, order)
         return pfn
 
     def _hold(self, zone: Zone, order: int, wanted: int) -> None:

@@ -168,10 +168,11 @@ class Kcompactd:
 
     def _go_idle(self) -> None:
         """Part of kcompactd(): sleep until the next look or wake."""
-        if self._aim_order < 0:
-            was_no_use = self.fragmentation_score_node() >= self.score_before
-            self.proactive_due = self.memory.now + (LEFT_OUT if was_no_use else 1) * PROACTIVE_NS
-        elif self.highest >= self._aim_highest:
+        sleeps = 1
+        if self._aim_order < 0 and self.fragmentation_score_node() >= self.score_before:
+            sleeps = LEFT_OUT
+        self.proactive_due = self.memory.now + sleeps * PROACTIVE_NS
+        if self._aim_order >= 0 and self.highest >= self._aim_highest:
             self.highest = len(self.places) - 1
         self._at = None
         if self.order > max(self._aim_order, 0):

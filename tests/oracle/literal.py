@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from tests.oracle.allocator import Allocator
-from tests.oracle.arithmetic import clamp
 from tests.oracle.isolation import FreeScanner, take_uncounted
 from tests.oracle.machine import Migratetype, OracleMachine
 from tests.oracle.request import fast_attempt, gfp_to_alloc_flags
@@ -111,20 +110,23 @@ class Oracle(Allocator):
         self._this_cpu.number = cpu
         self._list_locks.keep_drained()
 
-    def isolate(self, cpu: int, zone: int, orders: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    def isolate(
+        self, cpu: int, zone: int, orders: tuple[int, ...], *, wanted: int | None = None
+    ) -> tuple[tuple[int, int], ...]:
         """fast_isolate_freepages(): let a scan of recorded compaction take free pages (S10.4).
 
         Args:
             cpu: CPU that compacts.
             zone: by index.
             orders: of the pieces, descending.
+            wanted: pages that the scan has yet to take; those of the pieces unless given.
 
         Returns:
             (first page, order) of the pieces that there were.
         """
         self._this_cpu.number = cpu
         self._list_locks.end_run(cpu)
-        left = sum(1 << order for order in orders)
+        left = sum(1 << order for order in orders) if wanted is None else wanted
         pieces = []
         for order in orders:
             pfn = self._free_scanner.next_piece(self.zones[zone], order, left)
@@ -145,6 +147,7 @@ class Oracle(Allocator):
         pfn = take_uncounted(self.zones[zone], order, migratetype)
         if pfn is not None:
             self.allocated.add(pfn, order, movable=migratetype == Migratetype.MOVABLE)
+            self.zones[zone].note_taken(pfn, order)
             return ((pfn, order),)
         self.in_base_pages += 1
         pages: list[tuple[int, int]] = []
@@ -181,14 +184,14 @@ class Oracle(Allocator):
         self._list_locks.end_run(cpu)
         self.kswapd[node].stop()
 
-    def set_pcp_high(self, zone: int, cpu: int, high: int) -> None:
-        """No kernel function: set the tuned limit of a page set within its bounds.
+    def tick_as_recorded(self, cpu: int) -> None:
+        """refresh_cpu_vm_stats(): run the CPU's vmstat worker when the recording says so (S4.8).
 
-        A recording found it so.
+        It is a task: a folio batch of the CPU has let go of its lock before (T10.5). An assumed
+        tick may fall into a batch, and in the kernel would come after it.
         """
         self._list_locks.end_run(cpu)
-        pcp = self.zones[zone].pcp[cpu]
-        pcp.high = clamp(high, pcp.high_min, pcp.high_max)
+        self.tick(cpu)
 
     def set_boost(self, zone: int, pages: int, cpu: int = 0) -> None:
         """No kernel function: set a zone's boost to what a task on a CPU found (S1.7)."""
@@ -200,16 +203,6 @@ class Oracle(Allocator):
         self._this_cpu.number = by
         self._list_locks.end_run(by)
         self.zones[zone].drain_all(cpu)
-
-    def grow(self, zone: int, pfn: int, order: int, cpu: int = 0) -> None:
-        """__free_pages_core(): give a zone memory that it had not (S3.1, S5.5).
-
-        Its watermarks, and the limits of its lists, stay as they are.
-        """
-        self._this_cpu.number = cpu
-        self._list_locks.end_run(cpu)
-        self.placed_pages += 1 << order
-        self.zones[zone].grow(pfn, order)
 
     def dump(self) -> dict[str, Any]:
         """No kernel function: return the comparable state, see `dump_state`.

@@ -107,6 +107,10 @@ class OwningZone(Zone):
         refill = Refill(lists, request.order, request.migratetype, attempt, wanted)
         self.events.hold("refill", "", self._phases.run(refill))
 
+    def note_taken(self, pfn: int, order: int) -> None:
+        """No kernel function: note a page that compaction took, which is plain (S12.8)."""
+        self._note_handed_out(pfn, order, is_mergeable=False)
+
     def _note_handed_out(self, pfn: int, order: int, *, is_mergeable: bool) -> None:
         """No kernel function: note a page that is handed out."""
         pages = range(pfn, pfn + (1 << order))

@@ -42,7 +42,7 @@ def random_scenario(
     reserving = rng.randrange(3) == 0
     orders = rng.choice((SMALL_ORDERS, ALL_ORDERS, ALL_ORDERS, NETWORK_ORDERS))
     rules = RULES[rng.choice(presets)]
-    return Scenario(
+    scenario = Scenario(
         machine=random_machine(rng, reserving),
         rules=replace(rules, highatomic_from_pcp=rng.random() < 0.5),
         policy=random_policy(rng, reserving),
@@ -51,6 +51,18 @@ def random_scenario(
         orders=NETWORK_ORDERS if reserving else orders,
         bits=spelled_for(rules, MOSTLY_ATOMIC if reserving else REQUEST_BITS),
         replayed=replayed,
+    )
+    return replace(scenario, policy=with_reserve_switches(rng, scenario.policy))
+
+
+def with_reserve_switches(rng: random.Random, policy: OraclePolicy) -> OraclePolicy:
+    """The policy; in one of four who may use the reserve, and who makes it grow, is drawn."""
+    if rng.randrange(4):
+        return policy
+    return replace(
+        policy,
+        highatomic_fastpath=rng.choice((False, True)),
+        highatomic_slowpath_only=rng.choice((None, False, True)),
     )
 
 

@@ -140,14 +140,30 @@ PLAIN = Attempt(mark=Mark.HIGH)
 """No discounts at all: kswapd's and the free path's tests."""
 
 
-def fast_attempt(request: Request, *, avoids_fragmenting: bool) -> Attempt:
-    """Part of prepare_alloc_pages(): return the first attempt's flags (S2.5)."""
+def fast_attempt(request: Request, *, avoids_fragmenting: bool, uses_reserve: bool) -> Attempt:
+    """Part of prepare_alloc_pages(): return the first attempt's flags (S2.5).
+
+    Args:
+        request: what is asked for.
+        avoids_fragmenting: NOFRAGMENT is set (S2.7).
+        uses_reserve: HIGHATOMIC is set for whom the slow path would set it.
+    """
     return Attempt(
         mark=Mark.LOW,
         kswapd=Bits.KSWAPD in request.bits,
+        highatomic=uses_reserve and is_highatomic(request),
         nofragment=avoids_fragmenting,
         cma=request.may_use_cma,
     )
+
+
+def is_highatomic(request: Request) -> bool:
+    """alloc_flags_nonblocking(): return whether HIGHATOMIC is for a request (S2.6).
+
+    It is urgent, of order > 0, and may neither reclaim nor not use reserves.
+    """
+    forbidden = Bits.DIRECT_RECLAIM | Bits.NOMEMALLOC
+    return request.order > 0 and Bits.HIGH in request.bits and not request.bits & forbidden
 
 
 def gfp_to_alloc_flags(request: Request, *, defrag_mode: bool) -> Attempt:
@@ -164,7 +180,7 @@ def gfp_to_alloc_flags(request: Request, *, defrag_mode: bool) -> Attempt:
         min_reserve=min_reserve,
         non_block=non_block,
         atomic=Bits.ATOMIC in request.bits and not may_reclaim,
-        highatomic=non_block and min_reserve and request.order > 0,
+        highatomic=is_highatomic(request),
         nofragment=defrag_mode,
         cma=request.may_use_cma,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tests.oracle.ownership_options import OracleOwnership
@@ -37,6 +37,8 @@ class OracleRules:
         skips_busy_kswapd_nodes: nodes that kswapd works on are avoided at first (S3.1).
         huge_lists_hold_blocks: the huge-page lists are for pages of a pageblock's order, not of the
             huge page table entry's (S1.9).
+        highatomic_fastpath: the first attempt may use the highatomic reserve too (S2.5).
+        highatomic_slowpath_only: only attempts at the MIN mark make the reserve grow (S7.1).
     """
 
     name: str
@@ -56,6 +58,8 @@ class OracleRules:
     boosted_flag_needs_kswapd: bool
     skips_busy_kswapd_nodes: bool
     huge_lists_hold_blocks: bool
+    highatomic_fastpath: bool = False
+    highatomic_slowpath_only: bool = False
 
 
 RULES_6_1 = OracleRules(
@@ -138,8 +142,10 @@ RULES_7_2 = OracleRules(
     huge_lists_hold_blocks=False,
 )
 
+RULES_7_3 = replace(RULES_7_2, name="7.3", highatomic_fastpath=True, highatomic_slowpath_only=True)
+
 RULES: dict[str, OracleRules] = {
-    each.name: each for each in (RULES_6_1, RULES_6_12, RULES_6_18, RULES_7_2)
+    each.name: each for each in (RULES_6_1, RULES_6_12, RULES_6_18, RULES_7_2, RULES_7_3)
 }
 """Presets by name."""
 
@@ -162,6 +168,8 @@ class OraclePolicy:
         pcp_batch_scale_max: S of S4.
         watermark_boost_factor: 1/10000 of the high watermark; 0 disables (S1.7).
         defrag_mode: NOFRAGMENT everywhere until the slow path gives up (S8.6).
+        highatomic_fastpath: overrides the rules' highatomic_fastpath unless None (S2.5).
+        highatomic_slowpath_only: overrides the rules' highatomic_slowpath_only unless None (S7.1).
         ownership: CPUs own pageblocks, in this manner; None: they do not (S12).
     """
 
@@ -178,7 +186,19 @@ class OraclePolicy:
     pcp_batch_scale_max: int = 5
     watermark_boost_factor: int = 15000
     defrag_mode: bool = False
+    highatomic_fastpath: bool | None = None
+    highatomic_slowpath_only: bool | None = None
     ownership: OracleOwnership | None = None
+
+    def uses_reserve_at_once(self, rules: OracleRules) -> bool:
+        """No kernel function: return whether first attempts may use the reserve (S2.5)."""
+        given = self.highatomic_fastpath
+        return rules.highatomic_fastpath if given is None else given
+
+    def reserves_at_min_only(self, rules: OracleRules) -> bool:
+        """No kernel function: return whether only the MIN mark lets the reserve grow (S7.1)."""
+        given = self.highatomic_slowpath_only
+        return rules.highatomic_slowpath_only if given is None else given
 
 
 @dataclass(frozen=True, kw_only=True)

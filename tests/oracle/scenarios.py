@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from tests.oracle import Bits, Oracle, OracleMachine, OraclePolicy, OracleRules
 from tests.oracle.builders import ATOMIC, KERNEL
+from tests.oracle.late_memory import blocks_of
 from tests.oracle.rules import OracleAssumptions
 from tests.oracle.start_state import BLOCK_TYPES, lay_out, live_objects
 from tests.oracle.steps import (
@@ -135,12 +136,7 @@ class Scenario:
     def started(self) -> Oracle:
         """An oracle with every page placed: blocks of random types, freed in random parts."""
         oracle = Oracle(self.machine, self.rules, self.policy, self.assumptions)
-        block = self.machine.pages_per_block
-        late = {
-            pfn // block
-            for each in self.late
-            for pfn in range(each.pfn, each.pfn + (1 << each.order), block)
-        }
+        late = blocks_of(self.late, self.machine.pageblock_order)
         rng = random.Random(self.seed)
         lay_out(oracle, self.block_types, rng, self.free_block_share, left_out=late)
         for cpu in range(self.machine.nr_cpus):

@@ -158,12 +158,32 @@ class SlowPath:
         if self.progress and self.compacts and self._should_compact_retry():
             return True
         if self.oracle.policy.defrag_mode and self.attempt.nofragment:
+            if self._begins_afresh:
+                self.no_progress = self.compact_retries = 0
             self.attempt = self.attempt.may_fragment()
             return True
         optional = Bits.RETRY_MAYFAIL | Bits.THISNODE
         if not self.is_costly and not self.bits & optional:
             self.oracle.memory.counts["oom_kill"] += 1
         return False
+
+    @property
+    def _made_order(self) -> int:
+        """Part of __alloc_pages_slowpath(): return the order to reclaim and compact for (S8.7).
+
+        Who may not fragment and is not movable needs whole blocks.
+        """
+        order = self.request.order
+        needs_block = self.attempt.nofragment and self.request.migratetype != Migratetype.MOVABLE
+        if not (self.options.rules.promotes_to_blocks and needs_block):
+            return order
+        return max(order, self.oracle.machine.pageblock_order)
+
+    @property
+    def _begins_afresh(self) -> bool:
+        """order_defrag_promoted(): return whether promotion changes retries (S8.7)."""
+        promoted = self._made_order != self.request.order
+        return promoted and self.options.rules.promoted_begin_afresh
 
     def _wake(self) -> None:
         """Part of __alloc_pages_slowpath(): wake kswapd, if the attempt may."""
@@ -186,7 +206,9 @@ class SlowPath:
         """
         self._settle()
         self.stalled = True
-        self.progress = self.oracle.direct_reclaim.reclaim(self.request, self.zonelist)
+        self.progress = self.oracle.direct_reclaim.reclaim(
+            self.request, self.zonelist, self._made_order
+        )
         if not self.progress:
             return None
         pfn = self._get_page()
@@ -198,13 +220,13 @@ class SlowPath:
 
     def _alloc_pages_direct_compact(self, priority: Priority) -> int | None:
         """__alloc_pages_direct_compact(): compact, then try; returns a page, or None."""
-        order = self.request.order
+        order = self._made_order
         if not order or not self.compacts:
             return None
         self._settle()
         self.stalled = True
         walk = self.oracle.compactor.try_to_compact_pages(
-            self.request, self.attempt, self.zonelist, priority
+            self.request, self.attempt, self.zonelist, priority, order
         )
         self.result = walk.result
         left_out = {Result.SKIPPED}
@@ -226,7 +248,7 @@ class SlowPath:
 
     def _should_reclaim_retry(self) -> bool:
         """should_reclaim_retry(): return whether more reclaim may help."""
-        if self.progress and not self.is_costly:
+        if self.progress and not self.is_costly and not self._begins_afresh:
             self.no_progress = 0
         else:
             self.no_progress += 1
@@ -242,11 +264,10 @@ class SlowPath:
 
     def _should_compact_retry(self) -> bool:
         """should_compact_retry(): return whether more compaction may help."""
-        order = self.request.order
-        if not order:
+        if not self.request.order and not self._begins_afresh:
             return False
         if self.result is Result.SKIPPED:
-            return any(self._would_suit(zone) for zone in self.zonelist)
+            return not self._begins_afresh and any(self._would_suit(zone) for zone in self.zonelist)
         if self.result is Result.SUCCESS:
             self.compact_retries += 1
             if self.compact_retries <= (RETRIES_MAX // 4 if self.is_costly else RETRIES_MAX):

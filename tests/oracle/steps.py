@@ -274,6 +274,8 @@ def take_step(oracle: Oracle, step: Step) -> Live:
             oracle.free_singly(step.cpu, step.pages, batched=step.batched)
         case FreeNothing():
             oracle.free_nothing(step.cpu, batched=step.batched)
+        case Tick(is_recorded=True):
+            oracle.tick_as_recorded(step.cpu)
         case Tick():
             oracle.tick(step.cpu)
         case DrainAll():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.oracle import Bits, Migratetype, Oracle, OracleMachine, OraclePolicy
@@ -59,9 +61,30 @@ def test_cap_arithmetic(managed: int, percent: int, cap: int) -> None:
     assert target.zones[0].reserve.cap == cap
 
 
-def test_fast_path_atomics_reserve_nothing() -> None:
-    """S7.1: HIGHATOMIC is a slow path flag."""
-    target = oracle(one_zone(8, managed=ROOMY), "6.12", SMALL)
+@pytest.mark.parametrize(("rules", "served"), [("7.2", False), ("7.3", True)])
+def test_first_attempts_use_the_reserve_by_version(rules: str, served: bool) -> None:
+    """S2.5, S7.3: free memory of the request's own type abounds."""
+    target = oracle(one_zone(8, managed=ROOMY), rules, SMALL)
+    put_free_blocks(target, 2, 1, HIGHATOMIC)
+    put_free_blocks(target, 4, 3, UNMOVABLE)
+    assert target.alloc(0, 4, UNMOVABLE, 0, ATOMIC) is not None
+    assert (target.dump()["zones"][0]["free_highatomic"] < BLOCK) == served
+
+
+@pytest.mark.parametrize("only", [False, True])
+def test_first_attempts_may_make_the_reserve_grow(only: bool) -> None:
+    """S7.1: unless only the MIN mark counts."""
+    policy = replace(SMALL, highatomic_fastpath=True, highatomic_slowpath_only=only)
+    target = oracle(one_zone(8, managed=ROOMY), "7.2", policy)
+    put_free_memory(target, 0)
+    assert target.alloc(0, 4, UNMOVABLE, 0, ATOMIC) is not None
+    assert (reserved(target) == 0) == only
+
+
+@pytest.mark.parametrize("rules", ["6.12", "7.3"])
+def test_fast_path_atomics_reserve_nothing(rules: str) -> None:
+    """S7.1: a block is reserved in the slow path only."""
+    target = oracle(one_zone(8, managed=ROOMY), rules, SMALL)
     put_free_memory(target, 0)
     assert target.alloc(0, 4, UNMOVABLE, 0, ATOMIC) is not None
     assert reserved(target) == 0

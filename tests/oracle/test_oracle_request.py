@@ -52,9 +52,28 @@ def test_slow_path_flags(order: int, bits: int, flags: set[str]) -> None:
 
 
 def test_fast_path_flags() -> None:
-    """S2.5: no reserve, whatever the request says."""
-    attempt = fast_attempt(request(3, ATOMIC), avoids_fragmenting=True)
+    """S2.5: no reserve up to 7.2, whatever the request says."""
+    attempt = fast_attempt(request(3, ATOMIC), avoids_fragmenting=True, uses_reserve=False)
     assert attempt == Attempt(mark=Mark.LOW, kswapd=True, nofragment=True)
+
+
+@pytest.mark.parametrize(
+    ("order", "bits", "uses_reserve"),
+    [
+        (1, ATOMIC, True),
+        (0, ATOMIC, False),
+        (3, ATOMIC | Bits.NOMEMALLOC, False),
+        (3, Bits.KSWAPD, False),
+        (3, KERNEL | Bits.HIGH, False),
+    ],
+)
+def test_the_reserve_at_the_first_attempt(order: int, bits: int, uses_reserve: bool) -> None:
+    """S2.5: HIGHATOMIC alone, for whom the slow path would set it."""
+    attempt = fast_attempt(request(order, bits), avoids_fragmenting=False, uses_reserve=True)
+    assert attempt.highatomic == uses_reserve
+    assert not attempt.min_reserve
+    assert not attempt.non_block
+    assert attempt.mark is Mark.LOW
 
 
 def test_free_pages_must_exceed_mark_and_reserve() -> None:

@@ -132,6 +132,8 @@ class Zone:
         if self.pcp[request.cpu].layout.holds(request.order):
             pfn = self._rmqueue_pcplist(request, attempt)
         reserves = attempt.highatomic and (pfn is None or self.rules.highatomic_from_pcp)
+        if self.policy.reserves_at_min_only(self.rules):
+            reserves &= attempt.mark is Mark.MIN
         if pfn is None:
             pfn = self._rmqueue_buddy(request, attempt)
         if reserves and pfn is not None:
@@ -209,6 +211,9 @@ class Zone:
             chunk = pcp.batch if self.policy.pcp_drain_batched else pcp.largest_batch
             self.list_locks.take_to_drain(self.index, cpu)
             self._free_pcppages_bulk(cpu, min(pcp.count, chunk), 0, "drain_all")
+
+    def note_taken(self, pfn: int, order: int) -> None:
+        """No kernel function: note a page that compaction took; only ownership has use for it."""
 
     def bury(self, cpu: int) -> None:
         """page_alloc_cpu_dead(): forget a dead CPU.

@@ -11,7 +11,7 @@ NO_RULES = ("name", "source", "inferred")
 
 
 def test_presets_are_oldest_first_and_named_after_themselves() -> None:
-    assert preset_names() == ("6.1", "6.12", "6.15", "6.18", "7.2")
+    assert preset_names() == ("6.1", "6.12", "6.15", "6.18", "7.2", "7.3")
     for name in preset_names():
         assert KernelRules.preset(name).name == name
 
@@ -34,10 +34,11 @@ def test_an_unknown_preset_is_refused_with_the_known_ones() -> None:
         ("6.14.0-generic", "6.12", "between presets"),
         ("6.15.0-rc1", "6.15", "from kernel release"),
         ("7.0", "6.18", "between presets"),
-        ("7.10.1", "7.2", "newer than every preset"),
-        ("8.1.0", "7.2", "newer than every preset"),
-        ("", "7.2", "unknown"),
-        ("custom-build", "7.2", "unknown"),
+        ("7.3.4+deb13-amd64", "7.3", "from kernel release"),
+        ("7.10.1", "7.3", "newer than every preset"),
+        ("8.1.0", "7.3", "newer than every preset"),
+        ("", "7.3", "unknown"),
+        ("custom-build", "7.3", "unknown"),
     ],
 )
 def test_a_release_gets_the_nearest_older_preset(release: str, name: str, why: str) -> None:
@@ -101,6 +102,19 @@ def test_what_changed_between_kernels() -> None:
     assert newer.high_order_flush_adds_half_high_min
     assert (newest.free_batched, newer.free_batched) == (True, False)
     assert (newest.highatomic_from_pcp, newer.highatomic_from_pcp) == (False, True)
+
+
+def test_7_3_differs_from_7_2_where_s13_says() -> None:
+    old, new = KernelRules.preset("7.2"), KernelRules.preset("7.3")
+    changed = {
+        rule for rule in KernelRules.rule_names() if getattr(old, rule) != getattr(new, rule)
+    }
+    assert changed == {
+        "highatomic_fastpath",
+        "highatomic_slowpath_only",
+        "defrag_promotes_order",
+        "promoted_fall_back_afresh",
+    }
 
 
 def test_the_tree_of_march_2025_differs_from_the_stable_one_before_it_where_s13_says() -> None:

@@ -11,7 +11,12 @@ from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.measured.evidence.choice import recorded_rules
 from pagealloc_model.policy.policy import Assumptions
-from pagealloc_model.predicted.growth import SECTION_ORDER, size_changes, with_touched_span
+from pagealloc_model.predicted.growth import (
+    SECTION_ORDER,
+    grown_demand,
+    size_changes,
+    with_touched_span,
+)
 from pagealloc_model.predicted.prepared import Prepared, prepare
 from pagealloc_model.show.post import describe_recording, recording_text
 from tests.small_recordings import (
@@ -165,3 +170,22 @@ def test_holes_that_page_flags_show_stay_holes() -> None:
 def test_an_unknown_start_is_refused() -> None:
     with pytest.raises(PolicyError, match="start='warm' is not known"):
         Assumptions(start="warm")
+
+
+def test_a_free_that_begins_in_memory_and_ends_behind_it_makes_the_zone_grow(
+    tmp_path: Path,
+) -> None:
+    """Else its second block would lie in no zone, and pages taken from there with it."""
+    events = TimedEvents()
+    events.alloc(NORMAL.first_free)
+    first = END_PFN - 2 * BLOCK
+    events.free(first, order=10)
+    made = prepared(write_recording(tmp_path / "straddling", events))
+    assert made.demand.grown_pages == 0
+    types = made.image.block_types.copy()
+    types[first // BLOCK + 1] = -1
+    grown = grown_demand(made.machine, made.demand, types)
+    assert grown.grown_pages == 2 * BLOCK
+    assert not len(grown.at_start)
+    (event,) = grown.events[grown.events["operation"] == at.GROW]
+    assert (event["offset"], event["order"], event["zone"]) == (first, 10, 1)

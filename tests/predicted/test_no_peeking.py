@@ -14,7 +14,10 @@ from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
 from tests.small_recordings import shipped_recording
 
 ANSWERS = (Event.ZONE_LOCKED, Event.PCPU_DRAIN, Event.EXTFRAG)
-ANSWER_TABLES = ("lock:", "pa:", "migrate:", "kmem:mm_page_alloc_extfrag")
+ANSWER_TABLES = (
+    *("lock:", "pa:", "migrate:", "kmem:mm_page_alloc_extfrag"),
+    *("kmem:mm_page_pcpu_refill", "kmem:mm_zone_lock"),
+)
 TABLES = (
     "free_pages",
     "pageblocks",

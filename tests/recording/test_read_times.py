@@ -150,3 +150,17 @@ def test_the_start_is_dated_alike_whatever_comes_after_it(interval: float, pages
     for kept in range(2, 12):
         alone = dated_snapshots(snapshots[:kept], trace)
         assert [each.time_ns for each in alone] == [each.time_ns for each in whole[:kept]]
+
+
+def test_the_recorders_own_times_count(tmp_path: Path) -> None:
+    """Whatever the order of its files; a snapshot without times keeps that of its name."""
+    snapshots = []
+    for time_ns in (100, 200):
+        directory = tmp_path / f"{time_ns:020d}"
+        directory.mkdir()
+        snapshots.append(Snapshot(time_ns=time_ns, directory=directory))
+    trace = trace_of([])
+    assert [each.time_ns for each in dated_snapshots(snapshots, trace)] == [100, 200]
+    (tmp_path / f"{100:020d}/read_ns.json").write_text('{"zoneinfo": [130, 140], "vmstat": [1, 2]}')
+    fresh = [Snapshot(time_ns=each.time_ns, directory=each.directory) for each in snapshots]
+    assert [each.time_ns for each in dated_snapshots(fresh, trace)] == [130, 200]

@@ -92,6 +92,17 @@ def test_absent_and_odd_snapshot_files_are_stated_not_raised(directory: Path) ->
     assert "line 1: 'many' is not a count" in odd and str(late) in odd
 
 
+def test_times_of_reading_are_kept_where_they_are_recorded(directory: Path) -> None:
+    early, late = (directory / "snapshots" / f"{time_ns:020d}" for time_ns in (9, 20))
+    (early / "read_ns.json").write_text('{"zoneinfo": [12, 15]}')
+    (late / "read_ns.json").write_text('{"zoneinfo": [25, 21]}')
+    recording = open_recording(directory)
+    assert recording.snapshots[0].read_ns == {"zoneinfo": (12, 15)}
+    assert recording.snapshots[1].read_ns is None
+    (odd,) = recording.missing
+    assert "'zoneinfo' has no two times" in odd and str(late) in odd and "read when it" in odd
+
+
 def test_directory_without_events_is_refused(directory: Path) -> None:
     (directory / "perf.data").unlink()
     with pytest.raises(RecordingError, match=r"is a directory without perf\.data"):

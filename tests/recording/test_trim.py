@@ -85,6 +85,7 @@ def recording(tmp_path: Path) -> Path:
         snapshot = directory / "snapshots" / f"{time:020}"
         snapshot.mkdir(parents=True)
         (snapshot / "vmstat").write_text("pgfree 1\n")
+        (snapshot / "read_ns.json").write_text(f'{{"vmstat": [{time + 2}, {time + 5}]}}')
     (directory / "kpageflags.u64.gz").write_bytes(b"flags")
     (directory / "page_owner.txt.gz").write_bytes(SECRET.encode())
     meta = {
@@ -124,6 +125,7 @@ def test_a_window_from_the_start(recording: Path, compress: bool) -> None:
     assert len(trace.tables["lock:contention_begin"]["row"]) == 5
     assert trace.comms[6] == SECRET
     assert snapshot_times(path) == [950, 1200, 1600]
+    assert open_recording(path).snapshots[1].read_ns == {"vmstat": (1202, 1205)}
     assert (path / "kpageflags.u64.gz").read_bytes() == b"flags"
     assert (path / "page_owner.txt.gz").exists()
     assert (meta["start_ns"], meta["end_ns"]) == (990, 1405)
@@ -195,6 +197,7 @@ def test_a_bare_perf_data(recording: Path) -> None:
 
 def test_anonymised(recording: Path) -> None:
     path, trace, meta = cut(recording, anonymise=True, compress=False)
+    assert open_recording(path).snapshots[0].read_ns == {"vmstat": (952, 955)}
     for file in path.rglob("*"):
         if file.is_file():
             assert SECRET.encode() not in file.read_bytes(), file

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.cli import main
 from pagealloc_model.measured.probes import zone_drains
 from pagealloc_model.measured.stream import allocator_stream
 from pagealloc_model.policy.assumptions import Assumptions
@@ -163,8 +166,40 @@ def test_the_figure_hatches_what_is_imposed(
     assert len(bars) == budget.errors.dropna(subset="error").groupby(["metric", "scope"]).ngroups
     for bar in bars:
         hatched = [bool(shape) for shape in bar.marker.pattern.shape]
-        assert hatched == ["(imposed)" in name for name in bar.y]
+        assert hatched == [name.endswith("*") for name in bar.y]
         assert any(hatched) and not all(hatched)
+
+
+def test_the_command_writes_the_figure(
+    pressed: tuple[Recording, pm.Validation, Budget],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    bundle, validation, budget = pressed
+    monkeypatch.setattr(pm, "open", lambda path: bundle)
+    monkeypatch.setattr(pm, "validate", lambda *_, **__: validation)
+    monkeypatch.setattr(type(validation), "budget", lambda *_: budget)
+    there = tmp_path / "there"
+    assert main(["validate", "it", "--budget", "-o", str(there)]) == 0
+    names = {f"error_budget.{kind}" for kind in ("csv", "png", "svg", "pdf")}
+    assert {file.name for file in there.iterdir()} == names
+    printed = capsys.readouterr().out
+    assert all(str(there / name) in printed for name in names)
+    assert "error" in (there / "error_budget.svg").read_text(encoding="utf-8")
+    written = pd.read_csv(there / "error_budget.csv")
+    assert list(written["run"]) == list(budget.errors["run"])
+
+
+def test_the_command_wants_a_budget_and_a_new_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["validate", "xfree", "-o", str(tmp_path / "there")]) == 2
+    assert "ask for it with --budget" in capsys.readouterr().err
+    (tmp_path / "mine").write_text("kept")
+    assert main(["validate", "xfree", "--budget", "-o", str(tmp_path)]) == 2
+    assert "exists and is not empty" in capsys.readouterr().err
+    assert [file.name for file in tmp_path.iterdir()] == ["mine"]
 
 
 def test_what_a_recording_lacks_is_a_row() -> None:

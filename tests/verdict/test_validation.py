@@ -70,7 +70,7 @@ def test_the_table_has_its_columns_and_no_row_twice(validation: Validation) -> N
     errors = validation.errors
     assert list(errors.columns) == COLUMNS
     assert not errors.duplicated(["metric", "scope"]).any()
-    assert set(errors["kind"]) <= {"predicted", "imposed"}
+    assert set(errors["kind"]) <= {"predicted", "imposed", "predicted alone"}
     assert (errors["unit"] != "").all()
 
 

@@ -42,7 +42,8 @@ def prepare_alloc_pages(
 def fast_path_flags(m: at.MachineArrays, ac: AllocContext) -> int:
     """Part of prepare_alloc_pages(): return the allocation flags of the first attempt (S2.5, S2.7).
 
-    alloc_flags_nofragment() and, for CMA, gfp_to_alloc_flags_cma() add to them in the kernel.
+    alloc_flags_nofragment() and, for CMA, gfp_to_alloc_flags_cma() add to them in the kernel; in
+    7.3 alloc_flags_cma() and, for the reserve, alloc_flags_nonblocking().
     """
     flags = at.WMARK_LOW
     if ac.bits & at.GFP_KSWAPD_RECLAIM:
@@ -54,7 +55,7 @@ def fast_path_flags(m: at.MachineArrays, ac: AllocContext) -> int:
         preferred >= 0 and m.st[zone_at(preferred) + at.ZONE_AVOIDS_FRAGMENTATION]
     ):
         flags |= at.ALLOC_NOFRAGMENT
-    if m.st[at.PRESSURE_BASE] and m.st[at.POLICY_HIGHATOMIC_FASTPATH]:
+    if m.st[at.POLICY_HIGHATOMIC_FASTPATH]:
         flags |= gfp_to_alloc_flags(m, ac, flags) & at.ALLOC_HIGHATOMIC
     return flags
 

@@ -30,12 +30,11 @@ from pagealloc_model.base.jit import cold, entry, inner
 def tick(m: at.MachineArrays) -> None:
     """No kernel function: run the decay tick that is due and set the next one (S4.8).
 
-    The last CPU's comes first. The worker is a task: a folio batch has let go of its lock (T10.5).
+    The last CPU's comes first.
     """
     cpu = m.st[at.TICK_CPU]
     m.st[at.NOW] = m.st[at.NEXT_TICK]
     m.st[at.EVENT_CPU] = cpu
-    let_go_of_lists(m, cpu)
     refresh_cpu_vm_stats(m, cpu)
     cpu -= 1
     if cpu < 0:

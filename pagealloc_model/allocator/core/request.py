@@ -198,7 +198,8 @@ def reclaim_and_retry(m: at.MachineArrays, ac: AllocContext, flags: int) -> int:
         return go_round(m, ac, flags, priority, compact_first)
     priority = pr.SYNC_LIGHT
     if ac.bits & at.GFP_DIRECT_RECLAIM and compact_first:
-        pfn, result = __alloc_pages_direct_compact(m, ac, flags, pr.ASYNC)
+        order = reclaim_compact_order(m, ac, flags)
+        pfn, result = __alloc_pages_direct_compact(m, ac, flags, pr.ASYNC, order)
         if pfn >= 0:
             return pfn
         if ac.order > m.st[at.POLICY_COSTLY_ORDER] and ac.bits & pr.GFP_NORETRY:
@@ -232,12 +233,13 @@ def go_round(
                 flags &= ~at.ALLOC_NOFRAGMENT
                 continue
             return -1
+        order = reclaim_compact_order(m, ac, flags)
         progress = 0
         if not compact_first:
-            pfn, progress = __alloc_pages_direct_reclaim(m, ac, flags)
+            pfn, progress = __alloc_pages_direct_reclaim(m, ac, flags, order)
             if pfn >= 0:
                 return pfn
-        pfn, result = __alloc_pages_direct_compact(m, ac, flags, priority)
+        pfn, result = __alloc_pages_direct_compact(m, ac, flags, priority, order)
         if pfn >= 0:
             return pfn
         if compact_first:
@@ -251,19 +253,38 @@ def go_round(
         if not may_retry(m, ac):
             return last_resort(m, ac, flags)
         is_costly = ac.order > m.st[at.POLICY_COSTLY_ORDER]
-        no_progress = 0 if progress > 0 and not is_costly else no_progress + 1
+        is_promoted = order != ac.order and m.st[at.RULE_PROMOTED_FALL_BACK_AFRESH] != 0
+        helped = progress > 0 and not is_costly and not is_promoted
+        no_progress = 0 if helped else no_progress + 1
         if should_reclaim_retry(m, ac, flags, no_progress):
             continue
         if progress > 0 and gfp_compaction_allowed(m, ac.bits):
-            again, priority, retries = should_compact_retry(m, ac, result, priority, retries)
+            again, priority, retries = should_compact_retry(
+                m, ac, result, priority, retries, is_promoted
+            )
             if again:
                 continue
         if m.st[at.POLICY_DEFRAG_MODE] and flags & at.ALLOC_NOFRAGMENT:
             flags &= ~at.ALLOC_NOFRAGMENT
+            if is_promoted:
+                no_progress = 0
+                retries = 0
             continue
         if not is_costly and not ac.bits & (pr.GFP_RETRY_MAYFAIL | at.GFP_THISNODE):
             m.st[word_at(m, pr.OOM_KILL)] += 1
         return last_resort(m, ac, flags)
+
+
+@inner
+def reclaim_compact_order(m: at.MachineArrays, ac: AllocContext, flags: int) -> int:
+    """Part of __alloc_pages_slowpath(): return the order to reclaim and compact for (S8.7).
+
+    It is at least a block's for requests that must not fragment and are not movable.
+    """
+    needs_block = flags & at.ALLOC_NOFRAGMENT and ac.migratetype != at.MOVABLE
+    if m.st[at.RULE_DEFRAG_PROMOTES_ORDER] and needs_block:
+        return max(ac.order, m.st[at.PAGEBLOCK_ORDER])
+    return ac.order
 
 
 @inner
@@ -290,15 +311,17 @@ def last_resort(m: at.MachineArrays, ac: AllocContext, flags: int) -> int:
 
 @inner
 def __alloc_pages_direct_reclaim(
-    m: at.MachineArrays, ac: AllocContext, flags: int
+    m: at.MachineArrays, ac: AllocContext, flags: int, order: int
 ) -> tuple[int, int]:
     """__alloc_pages_direct_reclaim(): free a cluster, then try, with room made if need be (S8.2).
+
+    `order` is what reclaim is for.
 
     Returns:
         The page, or -1, and how many pages reclaim freed.
     """
     take_wakes(m, ac.bits)
-    progress = try_to_free_pages(m, ac)
+    progress = try_to_free_pages(m, ac, order)
     if progress == 0:
         return -1, 0
     pfn = walk_zones(m, ac, ac.zonelist, flags)
@@ -312,24 +335,26 @@ def __alloc_pages_direct_reclaim(
 
 @inner
 def __alloc_pages_direct_compact(
-    m: at.MachineArrays, ac: AllocContext, flags: int, priority: int
+    m: at.MachineArrays, ac: AllocContext, flags: int, priority: int, order: int
 ) -> tuple[int, int]:
     """__alloc_pages_direct_compact(): compact, then take what was made or try (S8.1, S9).
+
+    `order` is what compaction makes.
 
     Returns:
         The page, or -1, and the result of compaction.
     """
-    if ac.order == 0 or not gfp_compaction_allowed(m, ac.bits):
+    if order == 0 or not gfp_compaction_allowed(m, ac.bits):
         return -1, pr.SKIPPED
     take_wakes(m, ac.bits)
-    result = try_to_compact_pages(m, ac, flags, priority)
+    result = try_to_compact_pages(m, ac, flags, priority, order)
     if not was_tried(m, result):
         return -1, result
     m.st[word_at(m, pr.COMPACT_STALL)] += 1
     pfn = m.st[compactor_at(m, 0) + pr.RUN_CAPTURED]
     if pfn < 0:
         pfn = walk_zones(m, ac, ac.zonelist, flags)
-    count_outcome(m, ac.order, pfn)
+    count_outcome(m, order, pfn)
     return pfn, result
 
 

@@ -149,10 +149,18 @@ def take_and_reserve(m: at.MachineArrays, ac: AllocContext, zone: int, flags: in
     Atomic requests may reserve its block. Returns the page, or -1.
     """
     pfn, from_list = rmqueue(m, ac, zone, flags)
-    counts = not from_list or m.st[at.POLICY_HIGHATOMIC_FROM_PCP]
-    if pfn >= 0 and flags & at.ALLOC_HIGHATOMIC and counts:
+    if pfn >= 0 and flags & at.ALLOC_HIGHATOMIC and grows_reserve(m, flags, from_list):
         reserve_highatomic_pageblock(m, zone, ac.cpu, pfn, ac.order)
     return pfn
+
+
+@cold
+def grows_reserve(m: at.MachineArrays, flags: int, from_list: bool) -> bool:
+    """Part of rmqueue_buddy(): return whether a page makes the highatomic reserve grow (S7.1)."""
+    if from_list and not m.st[at.POLICY_HIGHATOMIC_FROM_PCP]:
+        return False
+    is_in_need = flags & at.WMARK_MASK == at.WMARK_MIN
+    return is_in_need or not m.st[at.POLICY_HIGHATOMIC_SLOWPATH_ONLY]
 
 
 @hot

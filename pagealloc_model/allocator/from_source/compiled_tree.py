@@ -15,6 +15,7 @@ from pathlib import Path
 from pagealloc_model.allocator.from_source.complaints import not_found
 from pagealloc_model.allocator.from_source.extraction import (
     JUDGED,
+    LATER_NAMES,
     Configuration,
     KernelSourceError,
     TreeIndex,
@@ -70,7 +71,13 @@ class CompiledTree:
     @property
     def missing(self) -> tuple[str, ...]:
         """Judged functions that the tree does not have under their names."""
-        return tuple(name for name in JUDGED if self._index.function(name) is None)
+        return tuple(
+            name
+            for name in JUDGED
+            if all(
+                self._index.function(each) is None for each in (name, LATER_NAMES.get(name, name))
+            )
+        )
 
     def built(self, configuration: Configuration) -> tuple[Unit, Path]:
         """The unit and the library file of a configuration; compiled on first use.

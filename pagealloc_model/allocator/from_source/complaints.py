@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from pagealloc_model.allocator.from_source.source_tree import SOURCES, SourceTree
+from pagealloc_model.allocator.from_source.source_tree import (
+    SOURCES,
+    SOURCES_OF_SOME,
+    SourceTree,
+)
 
 
 def not_found(tree: SourceTree, functions: Iterable[str]) -> str:
@@ -16,7 +20,7 @@ def not_found(tree: SourceTree, functions: Iterable[str]) -> str:
         functions: names that are in none of the files that are read; where they went is told if
             another file of mm/ defines them.
     """
-    files = [path for path in SOURCES if tree.read(path) is None]
+    files = [path for path in SOURCES if path not in SOURCES_OF_SOME and tree.read(path) is None]
     found = [f"{name}(){_elsewhere(tree, name)}" for name in functions]
     return ", ".join([*found, *files])
 

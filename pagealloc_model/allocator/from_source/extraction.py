@@ -23,7 +23,11 @@ BEFORE_TYPES = ("basics.h", "types.h")
 AFTER_TYPES = ("machine.h",)
 BEHIND_FUNCTIONS = ("event_log.c", "state.c", "operations.c", "sizes.c")
 
-CALLED = {"free": ("free_frozen_pages", "free_the_page", "free_unref_page")}
+CALLED = {
+    "free": ("free_frozen_pages", "free_the_page", "free_unref_page"),
+    "slow_path_flags": ("alloc_flags_slowpath", "gfp_to_alloc_flags"),
+    "cma_flags": ("alloc_flags_cma", "gfp_to_alloc_flags_cma"),
+}
 """Names, newest first, of what the shim calls by one name."""
 
 JUDGED = (
@@ -62,6 +66,12 @@ JUDGED = (
     "refresh_zone_stat_thresholds",
 )
 """Functions under these names are the allocator's decisions; reported if a tree has none."""
+
+LATER_NAMES = {
+    "free_unref_page_commit": "free_frozen_page_commit",
+    "gfp_to_alloc_flags": "alloc_flags_slowpath",
+}
+"""What judged functions are called in newer trees."""
 
 ARGUMENTS = {
     "gfp": "gfp_mask",
@@ -270,14 +280,18 @@ def _layout_words() -> dict[str, int]:
 
 
 def _tree_has(index: TreeIndex, word: str) -> bool:
-    """Whether HAS_name is about a name, or a field of a struct, that the tree has."""
+    """Whether HAS_name is about a name that the tree has.
+
+    Or about a field of a struct, or about a word that a function uses.
+    """
     if not word.startswith("HAS_"):
         return False
     name = word.removeprefix("HAS_")
-    for struct in ("per_cpu_pages", "zone"):
-        if name.startswith(f"{struct}_"):
-            field = name.removeprefix(f"{struct}_")
-            return any(field in each.words for each in index.by_name.get(f"struct {struct}", ()))
+    for whole in ("struct per_cpu_pages", "struct zone", "rmqueue_buddy"):
+        prefix = f"{whole.removeprefix('struct ')}_"
+        if name.startswith(prefix):
+            part = name.removeprefix(prefix)
+            return any(part in each.words for each in index.by_name.get(whole, ()))
     return name in index.by_name
 
 

@@ -22,12 +22,16 @@ SOURCES = (
     "include/linux/page-isolation.h",
     "include/linux/vmstat.h",
     "mm/internal.h",
+    "mm/page_alloc.h",
     "mm/mmzone.c",
     "mm/page_alloc.c",
     "mm/vmscan.c",
     "mm/vmstat.c",
 )
 """Files of a tree that are looked into, those whose definitions others need first."""
+
+SOURCES_OF_SOME = ("mm/page_alloc.h",)
+"""Files among them that came with a release (7.3); older trees have their contents elsewhere."""
 
 NEEDED = ("mm/*.[ch]", "include/linux/*.h", "Makefile")
 """What is taken out of a tarball."""

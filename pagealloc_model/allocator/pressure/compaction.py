@@ -65,6 +65,7 @@ def begin_compaction(
     m.st[run + pr.RUN_TYPE] = migratetype
     m.st[run + pr.RUN_MODE] = mode
     m.st[run + pr.RUN_DIRECT] = number == 0
+    m.st[run + pr.RUN_CAPTURES] = 0
     m.st[run + pr.RUN_MIGRATE] = migrate
     m.st[run + pr.RUN_FREE] = free
     m.st[run + pr.RUN_WHOLE] = migrate == lowest
@@ -263,7 +264,7 @@ def move_cluster(m: at.MachineArrays, number: int) -> tuple[int, int, bool]:
     last = m.st[run + pr.RUN_LAST_MIGRATED]
     if last >= 0 and order > 0 and last >> order < m.st[run + pr.RUN_MIGRATE] >> order:
         m.st[run + pr.RUN_LAST_MIGRATED] = -1
-        if m.st[run + pr.RUN_DIRECT] and compaction_capture(m, number, last):
+        if m.st[run + pr.RUN_CAPTURES] and compaction_capture(m, number, last):
             return pr.SUCCESS, 0, False
     status = __compact_finished(m, number)
     if status != pr.CONTINUE:

@@ -35,14 +35,16 @@ def gfp_compaction_allowed(m: at.MachineArrays, bits: int) -> bool:
 
 
 @inner
-def try_to_compact_pages(m: at.MachineArrays, ac: AllocContext, flags: int, priority: int) -> int:
+def try_to_compact_pages(
+    m: at.MachineArrays, ac: AllocContext, flags: int, priority: int, order: int
+) -> int:
     """try_to_compact_pages(): compact zone after zone until a page can be had (S9.5).
 
-    Returns the highest result of the zones. A page that was captured is in the run's record.
+    `order` is what is made, which may be more than the request's (S8.7). Returns the highest result
+    of the zones. A page that was captured is in the run's record.
     """
     m.st[word_at(m, pr.REQUEST_STALLED)] = 1
     m.st[compactor_at(m, 0) + pr.RUN_CAPTURED] = -1
-    order = ac.order
     result = pr.SKIPPED
     position = ac.zonelist
     while m.st[position] >= 0:
@@ -51,7 +53,7 @@ def try_to_compact_pages(m: at.MachineArrays, ac: AllocContext, flags: int, prio
         if priority != pr.SYNC_FULL and compaction_deferred(m, zone, order):
             result = max(result, pr.DEFERRED)
             continue
-        status = compact_zone_order(m, ac, zone, flags, priority)
+        status = compact_zone_order(m, ac, zone, flags, priority, order)
         result = max(result, status)
         if status == pr.SUCCESS:
             compaction_defer_reset(m, zone, order, False)
@@ -64,18 +66,20 @@ def try_to_compact_pages(m: at.MachineArrays, ac: AllocContext, flags: int, prio
 
 @inner
 def compact_zone_order(
-    m: at.MachineArrays, ac: AllocContext, zone: int, flags: int, priority: int
+    m: at.MachineArrays, ac: AllocContext, zone: int, flags: int, priority: int, order: int
 ) -> int:
     """compact_zone_order() and compact_zone(): compact a zone for a request (S9.3).
 
-    Returns how the run ended, or why there was none.
+    Returns how the run ended, or why there was none. A run for more than the request's order
+    captures nothing (S9.9).
     """
     verdict = compaction_suit_allocation_order(
-        m, zone, ac.order, flags & at.WMARK_MASK, flags, ac.highest_type, seen_free(m, zone)
+        m, zone, order, flags & at.WMARK_MASK, flags, ac.highest_type, seen_free(m, zone)
     )
     if verdict != pr.CONTINUE:
         return verdict
-    begin_compaction(m, 0, zone, ac.order, ac.migratetype, priority, ac.cpu)
+    begin_compaction(m, 0, zone, order, ac.migratetype, priority, ac.cpu)
+    m.st[compactor_at(m, 0) + pr.RUN_CAPTURES] = order == ac.order
     status = pr.CONTINUE
     while status == pr.CONTINUE:
         status, cost = compact_unit(m, 0)
@@ -108,20 +112,27 @@ def count_outcome(m: at.MachineArrays, order: int, pfn: int) -> None:
 
 @inner
 def should_compact_retry(
-    m: at.MachineArrays, ac: AllocContext, result: int, priority: int, retries: int
+    m: at.MachineArrays,
+    ac: AllocContext,
+    result: int,
+    priority: int,
+    retries: int,
+    is_promoted: bool,
 ) -> tuple[bool, int, int]:
     """should_compact_retry(): return whether a request that reclaim has helped compacts again.
 
-    `retries` counts compactions that others profited from (S8.4).
+    `retries` counts compactions that others profited from (S8.4). A request of a promoted order
+    goes on whatever its own, but not after compaction that was of no use (S8.7).
 
     Returns:
         Whether it does, at which priority, and the retries so far.
     """
-    if ac.order == 0:
+    if ac.order == 0 and not is_promoted:
         return False, priority, retries
     is_costly = ac.order > m.st[at.POLICY_COSTLY_ORDER]
     if result == pr.SKIPPED:
-        return compaction_zonelist_suitable(m, ac), priority, retries
+        again = not is_promoted and compaction_zonelist_suitable(m, ac)
+        return again, priority, retries
     if result == pr.SUCCESS:
         most = RETRIES_OF_SUCCESS // 4 if is_costly else RETRIES_OF_SUCCESS
         retries += 1

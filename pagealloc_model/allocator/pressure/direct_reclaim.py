@@ -24,16 +24,16 @@ from pagealloc_model.base.jit import inner
 
 
 @inner
-def compaction_ready(m: at.MachineArrays, ac: AllocContext, zone: int) -> bool:
+def compaction_ready(m: at.MachineArrays, ac: AllocContext, zone: int, order: int) -> bool:
     """compaction_ready(): return whether compaction can do the rest for a costly order."""
-    if ac.order <= m.st[at.POLICY_COSTLY_ORDER] or not ac.bits & pr.GFP_IO:
+    if order <= m.st[at.POLICY_COSTLY_ORDER] or not ac.bits & pr.GFP_IO:
         return False
     verdict = compaction_suit_allocation_order(
-        m, zone, ac.order, at.WMARK_MIN, 0, ac.highest_type, seen_free(m, zone)
+        m, zone, order, at.WMARK_MIN, 0, ac.highest_type, seen_free(m, zone)
     )
     if verdict != pr.CONTINUE:
         return verdict == pr.SUCCESS
-    mark = wmark_pages(m, zone, at.WMARK_HIGH) + compact_gap(m, ac.order)
+    mark = wmark_pages(m, zone, at.WMARK_HIGH) + compact_gap(m, order)
     return __zone_watermark_ok(m, zone, 0, mark, ac.highest_type, 0, seen_free(m, zone))
 
 
@@ -71,16 +71,17 @@ def shrink_node(
 
 
 @inner
-def try_to_free_pages(m: at.MachineArrays, ac: AllocContext) -> int:
+def try_to_free_pages(m: at.MachineArrays, ac: AllocContext, order: int) -> int:
     """try_to_free_pages() and do_try_to_free_pages(): reclaim for a request, harder and harder.
 
-    Returns how much progress it made: pages freed, or 1 if compaction is to do the rest (S8.2).
+    `order` is what is wanted in the end, which may be more than the request's (S8.7). Returns how
+    much progress it made: pages freed, or 1 if compaction is to do the rest (S8.2).
     """
     m.st[word_at(m, pr.ALLOCSTALL + ac.highest_type)] += 1
     m.st[word_at(m, pr.REQUEST_STALLED)] = 1
     reclaimed = 0
     for priority in range(pr.LOWEST_PRIORITY, -1, -1):
-        reclaimed, ready = shrink_zones(m, ac, priority, reclaimed)
+        reclaimed, ready = shrink_zones(m, ac, priority, reclaimed, order)
         free_waiting(m)
         if reclaimed >= pr.CLUSTER or ready:
             return max(reclaimed, 1)
@@ -89,7 +90,7 @@ def try_to_free_pages(m: at.MachineArrays, ac: AllocContext) -> int:
 
 @inner
 def shrink_zones(
-    m: at.MachineArrays, ac: AllocContext, priority: int, reclaimed: int
+    m: at.MachineArrays, ac: AllocContext, priority: int, reclaimed: int, order: int
 ) -> tuple[int, bool]:
     """shrink_zones(): pass once over the nodes of a request.
 
@@ -103,7 +104,7 @@ def shrink_zones(
         zone = m.st[position]
         position += 1
         node = m.st[zone_at(zone) + at.ZONE_NODE]
-        if compaction_ready(m, ac, zone):
+        if compaction_ready(m, ac, zone, order):
             ready = True
         elif node != scanned_node:
             scanned_node = node

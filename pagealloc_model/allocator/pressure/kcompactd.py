@@ -104,15 +104,17 @@ def next_zone(m: at.MachineArrays, node: int) -> bool:
 
 @inner
 def end_work(m: at.MachineArrays, node: int) -> None:
-    """Part of kcompactd(): sleep once all zones are done, or go on with what was asked."""
+    """Part of kcompactd(): sleep once all zones are done, or go on with what was asked (S9.6).
+
+    The next look is a full sleep away, a long one only after a proactive round that was no use.
+    """
     words = node_pressure_at(m, node)
     order = m.st[words + pr.KCOMPACTD_RUN_ORDER]
-    if order < 0:
-        wait = CHECK_NS
-        if fragmentation_score_node(m, node) >= m.st[words + pr.PROACTIVE_SCORE]:
-            wait <<= pr.DEFER_SHIFT_MAX
-        m.st[words + pr.PROACTIVE_DUE] = m.st[words + pr.KCOMPACTD_DUE] + wait
-    elif m.st[words + pr.KCOMPACTD_HIGHEST] >= m.st[words + pr.KCOMPACTD_RUN_HIGHEST]:
+    sleep = CHECK_NS
+    if order < 0 and fragmentation_score_node(m, node) >= m.st[words + pr.PROACTIVE_SCORE]:
+        sleep <<= pr.DEFER_SHIFT_MAX
+    m.st[words + pr.PROACTIVE_DUE] = m.st[words + pr.KCOMPACTD_DUE] + sleep
+    if order >= 0 and m.st[words + pr.KCOMPACTD_HIGHEST] >= m.st[words + pr.KCOMPACTD_RUN_HIGHEST]:
         m.st[words + pr.KCOMPACTD_HIGHEST] = m.st[at.ZONE_TYPES] - 1
     if m.st[words + pr.KCOMPACTD_ORDER] > max(order, 0):
         return

@@ -19,7 +19,8 @@ from pagealloc_model.base.text.layout import (
 RULE = (
     "error: (predicted - measured) / measured, unless the unit says otherwise; null: the same "
     "error of the null model, which knows nothing of the allocator; imposed: taken from the "
-    "recording, so its error says nothing about the model; NA: not available."
+    "recording, so its error says nothing about the model; predicted alone: nothing in the "
+    "recording shows it; NA: not available."
 )
 ABSOLUTE_UNITS = ("share", "fraction", "tv", "total variation")
 
@@ -63,9 +64,9 @@ def _cells(row: Any, kernel: Any, with_kernel: bool) -> tuple[str, ...]:
 
 def _heading(row: Any) -> str:
     unit = f" ({row.unit})" if row.unit else ""
-    imposed = ", imposed" if row.kind == "imposed" else ""
+    kind = "" if row.kind == "predicted" else f", {row.kind}"
     null = f", null model: {row.null_model}" if isinstance(row.null_model, str) else ""
-    return ascii_only(f"{row.metric}{unit}{imposed}{null if row.null_model else ''}")
+    return ascii_only(f"{row.metric}{unit}{kind}{null if row.null_model else ''}")
 
 
 def _error(value: object, row: Any) -> str:

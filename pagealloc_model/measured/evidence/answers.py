@@ -46,19 +46,14 @@ class Answers:
         """Zones of the first snapshot that has a usable zoneinfo."""
         return ZoneMap.of(next((s.zoneinfo for s in self.recording.snapshots if s.zoneinfo), None))
 
-    @cached_property
-    def zone(self) -> np.ndarray:
-        """int8 zone code of each row of the stream."""
-        return self.zones.codes(self.stream.pfn)
-
 
 def _drains_batched(cause: str) -> Callable[[Answers], Finding | None]:
     def find(answers: Answers) -> Finding | None:
         trace, stream = answers.recording.trace, answers.stream
-        batches = answers.zones.batches()
         if drain_holds.PROBE in trace.tables:
-            return drain_holds.by_calls(stream, trace, int(batches.max()), cause)
-        return drain_holds.by_pauses(stream, answers.zone, batches, trace.comms, cause)
+            largest = int(answers.zones.batches().max())
+            return drain_holds.by_calls(stream, trace, largest, cause)
+        return drain_holds.by_pauses(stream, answers.zones, trace.comms, cause)
 
     return find
 
@@ -66,7 +61,7 @@ def _drains_batched(cause: str) -> Callable[[Answers], Finding | None]:
 def _flush_adds_half_high_min(answers: Answers) -> Finding | None:
     chances = FlushChances(asked=0, flushed=0)
     if not answers.recording.trace.losses.total:
-        chances = flush_chances(answers.stream, answers.zone, answers.zones)
+        chances = flush_chances(answers.recording.trace, answers.zones)
     return chances.finding()
 
 
@@ -127,13 +122,18 @@ def retyped_while_listed(trace: Trace) -> int:
     A page freed in between would say nothing: before 6.10 it carries its block's type from then on
     (S5.6).
     """
-    rows = np.flatnonzero(trace.pfn >= 0)
+    drained = trace.pfn[
+        (trace.event == Event.PCPU_DRAIN) & (trace.migratetype == HIGHATOMIC) & (trace.pfn >= 0)
+    ]
+    if not len(drained):
+        return 0
+    rows = np.flatnonzero(np.isin(trace.pfn, drained))
     by_page = rows[np.lexsort((rows, trace.pfn[rows]))]
     same_page = trace.pfn[by_page[1:]] == trace.pfn[by_page[:-1]]
     before, after = by_page[:-1][same_page], by_page[1:][same_page]
     refilled = (trace.event[before] == Event.ZONE_LOCKED) & (trace.migratetype[before] < HIGHATOMIC)
-    drained = (trace.event[after] == Event.PCPU_DRAIN) & (trace.migratetype[after] == HIGHATOMIC)
-    return int(np.count_nonzero(refilled & drained))
+    leaves = (trace.event[after] == Event.PCPU_DRAIN) & (trace.migratetype[after] == HIGHATOMIC)
+    return int(np.count_nonzero(refilled & leaves))
 
 
 def _highatomic_from_pcp(answers: Answers) -> Finding | None:

@@ -11,6 +11,7 @@ from pagealloc_model.measured.runs import run_shape, run_starts
 from pagealloc_model.measured.stream import Probe, Stream
 from pagealloc_model.measured.transactions import CAUSES, drain_causes
 from pagealloc_model.recording.trace.columns import Event, Trace
+from pagealloc_model.recording.zone_map import ZoneMap
 
 PROBE = "pa:pcp_bulk_free"
 CALLS_MIN = 20
@@ -44,8 +45,7 @@ def by_calls(stream: Stream, trace: Trace, batch: int, cause: str) -> Finding | 
 
 def by_pauses(
     stream: Stream,
-    zone: np.ndarray,
-    batches: np.ndarray,
+    zones: ZoneMap,
     comms: Mapping[int, str],
     cause: str,
 ) -> Finding | None:
@@ -55,7 +55,7 @@ def by_pauses(
     pending interrupts. Its median over all drains is held against the medians of the other
     offsets within a batch. Only drains of single pages count, whose holds end at exactly a batch.
     """
-    offset, step, batch = _steps(stream, zone, batches, comms, CAUSES.index(cause))
+    offset, step, batch = _steps(stream, zones, comms, CAUSES.index(cause))
     boundary = step[offset == 0]
     if len(boundary) < BATCHED_STEPS_MIN:
         return None
@@ -75,19 +75,21 @@ def by_pauses(
 
 
 def _steps(
-    stream: Stream, zone: np.ndarray, batches: np.ndarray, comms: Mapping[int, str], cause: int
+    stream: Stream, zones: ZoneMap, comms: Mapping[int, str], cause: int
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Offset within a batch and duration in ns of each step inside drains, and the batch."""
-    drained = stream.is_kind(Event.PCPU_DRAIN)
-    members = np.flatnonzero(drained)
-    batch = int(batches[zone[members]].max(initial=0))
+    members = stream.rows_of(Event.PCPU_DRAIN)
+    zone = zones.codes(stream.pfn[members])
+    batches = zones.batches()[zone]
+    batch = int(batches.max(initial=0))
     if batch <= 1:
         return np.zeros(0, np.int64), np.zeros(0, np.int64), batch
-    run = np.cumsum(run_starts(stream, drained, zone)[members]) - 1
+    starts = run_starts(stream, members, zone)
+    run = np.cumsum(starts) - 1
     first, sizes = run_shape(members, run)
     wanted = (drain_causes(stream, first, comms) == cause) & (sizes > batch)
     wanted &= np.bincount(run, weights=stream.order[members], minlength=len(first)) == 0
-    wanted &= batches[zone[first]] == batch
+    wanted &= batches[starts] == batch
     position = members - first[run]
     inside = wanted[run] & (position > 0)
     rows = members[inside]

@@ -7,15 +7,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from pagealloc_model.measured.evidence.finding import Finding
-from pagealloc_model.measured.stream import Probe, Stream
-from pagealloc_model.recording.trace.columns import Event
+from pagealloc_model.measured.evidence.list_history import (
+    BATCH_SCALE_MAX,
+    CPU,
+    ENTERS,
+    LIST,
+    PROBE,
+    count_chances,
+    match_batches,
+)
+from pagealloc_model.measured.stream import PROBE_EVENTS, Probe
+from pagealloc_model.recording.trace.columns import Event, Trace
 from pagealloc_model.recording.zone_map import ZoneMap
 
-HIGHATOMIC = 3
-LARGEST_LISTED_ORDER, PMD_ORDER = 3, 9
-BATCH_SCALE_MAX = 5
-HALVINGS = 12
-"""free_count is at most 2527, so that many allocations forget it."""
 CHANCES_MIN = 20
 FLUSHED_SHARE, KEPT_SHARE = 0.25, 0.1
 """Of 6.12.117's chances 35 % flush, of 7.2.13's 3 % drain for another reason; the rest of the
@@ -45,134 +49,67 @@ class FlushChances:
         return Finding(value=share <= KEPT_SHARE, line=line)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _ListEvents:
-    """What enters and leaves the per-CPU lists, list owner by list owner, in time order.
-
-    Attributes:
-        row: int64, row of the stream.
-        owner: int64, CPU and zone in one number; ascending.
-        pages: int64, base pages, negative where they leave.
-        freed: bool, a free put them there.
-        served: bool, a request took them.
-        order: int64.
-    """
-
-    row: np.ndarray
-    owner: np.ndarray
-    pages: np.ndarray
-    freed: np.ndarray
-    served: np.ndarray
-    order: np.ndarray
-
-
-def flush_chances(stream: Stream, zone: np.ndarray, zones: ZoneMap) -> FlushChances:
+def flush_chances(trace: Trace, zones: ZoneMap) -> FlushChances:
     """Count the frees of order 1-3 that tell the two thresholds apart.
 
     Such a free follows another one of order 1-3, more than a batch is on the list, free_count is
     between the thresholds, and no folio batch is open on the CPU: inside one, an interrupt finds
-    the list locked and its free goes to the buddy.
+    the list locked and its free goes to the buddy. Pages outside all known zones do not count.
 
     Args:
-        stream: all events CPU by CPU.
-        zone: int8, zone code of each row.
+        trace: a recording's events.
         zones: batch and low watermark of each code.
     """
-    inserts, orders, batch_open = _insertions(stream)
-    events = _list_events(stream, zone, inserts, orders)
-    freed = np.flatnonzero(events.freed)
-    high_order = (events.order[freed] >= 1) & (events.order[freed] <= LARGEST_LISTED_ORDER)
-    again = np.zeros(len(freed), bool)
-    again[1:] = high_order[1:] & high_order[:-1]
-    again[1:] &= events.owner[freed[1:]] == events.owner[freed[:-1]]
-    chance = freed[again]
-    chance = chance[~batch_open[events.row[chance]]]
-    batch = zones.batches()[zone[events.row[chance]]]
-    free_count = _free_counts(events, chance, int(batch.max(initial=1)) << BATCH_SCALE_MAX)
-    upper = batch + _high_mins(zones)[zone[events.row[chance]]] // 2
-    between = (free_count >= batch) & (free_count < upper) & (_listed(events)[chance] > batch)
-    rows = events.row[chance[between]]
-    following = np.minimum(rows + 1, len(stream) - 1)
-    flushed = stream.is_kind(Event.PCPU_DRAIN, Probe.BULK_FREE)[following]
-    flushed &= stream.cpu[following] == stream.cpu[rows]
-    return FlushChances(asked=len(rows), flushed=int(np.count_nonzero(flushed)))
-
-
-def _insertions(stream: Stream) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows at which a freed page enters a list, orders, and where a folio batch is open.
-
-    A page freed in a batch enters at its batched event, which carries no order (T3).
-    """
-    free, batched = stream.is_kind(Event.FREE), stream.is_kind(Event.FREE_BATCHED)
-    rows = np.flatnonzero(free | batched)
-    rows = rows[np.lexsort((stream.time_ns[rows], stream.pfn[rows]))]
-    pair = free[rows[:-1]] & batched[rows[1:]] & (stream.pfn[rows[:-1]] == stream.pfn[rows[1:]])
-    announced, entered = rows[:-1][pair], rows[1:][pair]
-    orders = stream.order.astype(np.int64)
-    orders[entered] = orders[announced]
-    inserts = free.copy()
-    inserts[announced] = False
-    inserts[entered] = True
-    change = np.zeros(len(stream), np.int64)
-    np.add.at(change, announced, 1)
-    np.add.at(change, entered, -1)
-    pending = np.cumsum(change)
-    cpu_starts = np.searchsorted(stream.cpu, stream.cpu)
-    return inserts, orders, pending > (pending - change)[cpu_starts]
-
-
-def _list_events(
-    stream: Stream, zone: np.ndarray, inserts: np.ndarray, orders: np.ndarray
-) -> _ListEvents:
-    listed = (orders <= LARGEST_LISTED_ORDER) | (orders == PMD_ORDER)
-    freed = inserts & listed
-    served = stream.is_kind(Event.ALLOC) & (stream.pfn >= 0) & listed
-    refilled = stream.is_kind(Event.ZONE_LOCKED) & listed & (stream.migratetype != HIGHATOMIC)
-    rows = np.flatnonzero(freed | served | refilled | stream.is_kind(Event.PCPU_DRAIN))
-    owner = (stream.cpu[rows].astype(np.int64) << 8) + zone[rows]
-    by_owner = np.argsort(owner, kind="stable")
-    rows, owner = rows[by_owner], owner[by_owner]
-    pages = np.int64(1) << orders[rows]
-    return _ListEvents(
-        row=rows,
-        owner=owner,
-        pages=np.where(freed[rows] | refilled[rows], pages, -pages),
-        freed=freed[rows],
-        served=served[rows],
-        order=orders[rows],
-    )
-
-
-def _listed(events: _ListEvents) -> np.ndarray:
-    """Least number of pages on the list after each event: how far it rose above its lowest."""
-    rise = np.cumsum(events.pages)
-    begins = np.searchsorted(events.owner, events.owner)
-    rise -= (rise - events.pages)[begins]
-    _, owner = np.unique(events.owner, return_inverse=True)
-    apart = owner * (np.int64(1) << 40)
-    lowest = np.minimum.accumulate(rise - apart) + apart
-    return rise - np.minimum(lowest, 0)
-
-
-def _free_counts(events: _ListEvents, wanted: np.ndarray, cap: int) -> np.ndarray:
-    """free_count just before each wanted event: frees add up to a cap, every request halves it."""
-    freed_before = np.concatenate([[0], np.cumsum(np.where(events.freed, events.pages, 0))])
-    requests = np.flatnonzero(events.served)
-    begin = np.searchsorted(events.owner, events.owner[wanted])
-    latest = np.searchsorted(requests, wanted) - 1
-    count = np.zeros(len(wanted), np.int64)
-    position = begin
-    for back in range(HALVINGS, -1, -1):
-        index = latest - back
-        request = requests[np.maximum(index, 0)] if len(requests) else np.zeros_like(wanted)
-        applies = (index >= 0) & (index <= latest) & (request >= begin) & (len(requests) > 0)
-        count = np.where(
-            applies,
-            np.minimum(count + freed_before[request] - freed_before[position], cap) >> 1,
-            count,
+    if not zones.zones or not len(trace):
+        return FlushChances(asked=0, flushed=0)
+    batches = zones.batches()[:-1]
+    upper = batches + _high_mins(zones)[:-1] // 2
+    starts = [zone.start_pfn or 0 for zone in zones.zones]
+    ends = [zone.end_pfn for zone in zones.zones]
+    limits = np.array([starts, ends, batches, upper], np.int64)
+    batched = trace.pfn[trace.event == Event.FREE_BATCHED]
+    pages = min(int(limits[1].max()), int(batched.max(initial=-1)) + 1)
+    role = np.full(len(trace), ENTERS, np.int8)
+    match_batches(trace.event, trace.pfn, trace.order, np.zeros(max(pages, 1), np.int32), role)
+    probes = _probes(trace)
+    nr_cpus = int(trace.cpu.max()) + 1
+    cap_of = int(batches.max())
+    while True:
+        found = np.zeros(2 + len(batches), np.int64)
+        found[0] = cap_of << BATCH_SCALE_MAX
+        count_chances(
+            trace.event,
+            trace.cpu,
+            trace.pfn,
+            trace.order,
+            trace.migratetype,
+            role,
+            probes,
+            limits,
+            np.zeros(nr_cpus * len(batches), LIST),
+            np.zeros(nr_cpus, CPU),
+            found,
         )
-        position = np.where(applies, request, position)
-    return np.minimum(count + freed_before[wanted] - freed_before[position], cap)
+        seen = batches[found[2:] > 0]
+        if not len(seen) or int(seen.max()) == cap_of:
+            return FlushChances(asked=int(found[0]), flushed=int(found[1]))
+        cap_of = int(seen.max())
+
+
+def _probes(trace: Trace) -> np.ndarray:
+    """`PROBE` records of all kprobes' events, in the order in which the trace has them."""
+    parts = []
+    for name in PROBE_EVENTS:
+        table = trace.tables.get(name)
+        if table is not None:
+            part = np.zeros(len(table["row"]), PROBE)
+            part["row"], part["cpu"] = table["row"], table["cpu"]
+            part["flushes"] = PROBE_EVENTS[name] == Probe.BULK_FREE
+            parts.append((table["time_ns"], part))
+    if not parts:
+        return np.zeros(0, PROBE)
+    times, records = (np.concatenate(each) for each in zip(*parts, strict=True))
+    return records[np.lexsort((times, records["row"]))]
 
 
 def _high_mins(zones: ZoneMap) -> np.ndarray:

@@ -17,10 +17,16 @@ from pagealloc_model.base.progress_bar import Report, progress
 
 PARAMETERS, INJECTED = "parameters", "injected-parameters"
 FIRST_CELL = """\
+import os, sys
+os.environ.pop("PYTHONSAFEPATH", None)
 from pagealloc_model.notebook.headless.static_widgets import show_statically
 show_statically()
-del show_statically"""
-"""Run before the notebook's own cells; no part of the executed copy."""
+sys.path.append(os.getcwd())
+del os, show_statically, sys"""
+"""Run before the notebook's own cells; no part of the executed copy. Modules of the working
+directory come last, so that none stands in for an installed one of the same name."""
+NO_SHADOWS = ("--IPKernelApp.ignore_cwd=True",)
+"""What keeps IPython from putting the working directory before installed modules."""
 
 
 def executed(
@@ -91,11 +97,11 @@ def _run(copy: nbformat.NotebookNode, name: str, told: Report | None) -> None:
             store_widget_state=False,
             record_timing=False,
             on_cell_start=begins,
-            extra_arguments=["--log-level=ERROR"],
+            extra_arguments=["--log-level=ERROR", *NO_SHADOWS],
             resources={"metadata": {"path": os.getcwd()}},
         )
         try:
-            client.execute()
+            client.execute(env=os.environ | {"PYTHONSAFEPATH": "1"})
             return
         except CellExecutionError as error:
             words = " ".join(error.evalue.split())

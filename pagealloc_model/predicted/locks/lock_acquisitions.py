@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.predicted.hold_sites import SITE_NAMES, named_sites
 from pagealloc_model.predicted.locks.lock_records import (
     ABANDONED,
     ALLOCATES,
@@ -15,7 +15,6 @@ from pagealloc_model.predicted.locks.lock_records import (
     SERVED,
 )
 from pagealloc_model.predicted.locks.lock_requests import Requests
-from pagealloc_model.predicted.predicted_tables import SITE_NAMES
 from pagealloc_model.recording.machine import Machine
 
 WORK_COLUMNS = ("objects", "pages", "splits", "merges", "inserts", "scanned")
@@ -24,10 +23,10 @@ LOG_COLUMN = dict(zip(WORK_COLUMNS, (6, 7, 8, 9, 10, 11), strict=True))
 TRYLOCK = "trylock"
 """Cause of a hold that moves one page past the list, because a trylock of the list failed."""
 
-_ALLOCATED_PAST_LIST, _FREED_PAST_LIST = at.SITES, at.SITES + 1
+_ALLOCATED_PAST_LIST, _FREED_PAST_LIST = len(SITE_NAMES), len(SITE_NAMES) + 1
 _NAMES = np.array(
     [
-        *(SITE_NAMES[site] for site in range(at.SITES)),
+        *(SITE_NAMES[site] for site in range(len(SITE_NAMES))),
         ("buddy_alloc", TRYLOCK),
         ("direct_free", TRYLOCK),
     ],
@@ -57,7 +56,7 @@ def acquisitions_table(
     records, outcomes, source = requests.records[served], outcomes[served], requests.source[served]
     logged = source < len(log)
     holds = log[np.where(logged, source, 0)]
-    site = holds[:, 0]
+    site = named_sites(holds)
     if trylock_fails:
         takes = np.isin(records["role"], (REFILLS, ALLOCATES))
         past_list = np.where(takes, _ALLOCATED_PAST_LIST, _FREED_PAST_LIST)
@@ -90,7 +89,7 @@ def _work(holds: np.ndarray, site: np.ndarray, pages: np.ndarray) -> dict[str, n
     planned = holds[:, LOG_COLUMN["pages"]]
     part, whole = np.where(planned > 0, pages, 1), np.maximum(planned, 1)
     work = {name: holds[:, column] * part // whole for name, column in LOG_COLUMN.items()}
-    past_list = site >= at.SITES
+    past_list = site >= len(SITE_NAMES)
     for name in WORK_COLUMNS:
         work[name][past_list] = 0
     work["objects"][past_list] = 1

@@ -10,10 +10,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.recording.make.events import ESSENTIAL_EVENTS, available_events, usual_events
+from pagealloc_model.recording.make.events import (
+    ESSENTIAL_EVENTS,
+    RECENT_EVENTS,
+    available_events,
+    usual_events,
+)
 from pagealloc_model.recording.make.host import CAP_PERFMON, CAP_SYS_ADMIN, Host, read_or_none
 from pagealloc_model.recording.make.perf_tool import PerfTool, find_perf
-from pagealloc_model.recording.make.probes import leftover_probes, probe_file
+from pagealloc_model.recording.make.probes import (
+    PROBES,
+    functions_lacking,
+    leftover_probes,
+    probe_file,
+)
 
 _FAST_CLOCKS = ("tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "xen", "arch_sys_counter")
 
@@ -124,7 +134,8 @@ def _tracepoints(host: Host) -> Iterator[Check]:
         return
     yield Check(name="tracefs", found=str(host.tracefs))
     available = available_events(host.tracefs)
-    lacking = [name for name in usual_events() if name not in available]
+    usual = [name for name in usual_events() if name not in RECENT_EVENTS]
+    lacking = [name for name in usual if name not in available]
     essential = [name for name in ESSENTIAL_EVENTS if name not in available]
     if essential:
         yield _blocked(
@@ -135,12 +146,25 @@ def _tracepoints(host: Host) -> Iterator[Check]:
     elif lacking:
         yield Check(
             name="tracepoints",
-            found=f"{len(usual_events()) - len(lacking)} of {len(usual_events())}",
+            found=f"{len(usual) - len(lacking)} of {len(usual)}",
             cost=f"not recorded: {', '.join(lacking)}",
             todo="nothing, unless a study needs them; kernels differ",
         )
     else:
-        yield Check(name="tracepoints", found=f"all {len(usual_events())}")
+        yield Check(name="tracepoints", found=f"all {len(usual)}")
+    yield _recent_tracepoints(available)
+
+
+def _recent_tracepoints(available: frozenset[str]) -> Check:
+    lacking = {name: cost for name, cost in RECENT_EVENTS.items() if name not in available}
+    if not lacking:
+        return Check(name="lock tracepoints", found=f"all {len(RECENT_EVENTS)}")
+    return Check(
+        name="lock tracepoints",
+        found=f"{len(RECENT_EVENTS) - len(lacking)} of {len(RECENT_EVENTS)}",
+        cost="; ".join(f"without {name}, {cost}" for name, cost in lacking.items()),
+        todo="nothing: most kernels lack them",
+    )
 
 
 def _paranoid(host: Host) -> Check:
@@ -192,11 +216,18 @@ def _probes(host: Host) -> Check:
             todo="the next recording removes what is left over",
         )
     if probe_file(host) is not None:
-        return Check(name="kprobes", found="permitted")
+        lacking = functions_lacking(host)
+        found = f"permitted; no functions here: {', '.join(lacking)}" if lacking else "permitted"
+        return Check(
+            name="kprobes",
+            found=found,
+            cost="; ".join(dict.fromkeys(lacking.values())),
+            todo="nothing: the compiler inlined them, or the kernel has others" if lacking else "",
+        )
     return Check(
         name="kprobes",
         found="no kprobes without root" if host.user else "none in this kernel",
-        cost="transactions are inferred from runs of events",
+        cost="; ".join(dict.fromkeys(probe.lack for probe in PROBES)),
         todo="see root" if host.user else "boot a kernel with CONFIG_KPROBE_EVENTS",
     )
 

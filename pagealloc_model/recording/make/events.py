@@ -12,7 +12,23 @@ from pagealloc_model.recording.make.host import Host, read_or_none
 from pagealloc_model.recording.make.options import USUAL_EVENTS
 
 ESSENTIAL_EVENTS = ("kmem:mm_page_alloc", "kmem:mm_page_free")
-LOCK_EVENTS = ("lock:contention_begin", "lock:contention_end")
+_CHAINED_EVENT = "lock:contention_begin"
+LOCK_EVENTS = (
+    _CHAINED_EVENT,
+    "lock:contention_end",
+    "lock:contended_release",
+    "kmem:mm_zone_lock_contended",
+    "kmem:mm_zone_locked",
+    "kmem:mm_zone_lock_unlock",
+)
+RECENT_EVENTS = {
+    "kmem:mm_page_pcpu_refill": "which objects a refill took is inferred",
+    "kmem:mm_zone_locked": "how long zone->lock is held, and refills that find nothing, are unseen",
+    "kmem:mm_zone_lock_unlock": "how long zone->lock is held is unseen",
+    "kmem:mm_zone_lock_contended": "when a wait for zone->lock began is inferred",
+    "lock:contended_release": "whose hold made others wait is unseen",
+}
+"""Tracepoints that most kernels lack, or that are only proposed (T8), and what a lack costs."""
 
 _USUAL = {
     "kmem": (
@@ -21,6 +37,7 @@ _USUAL = {
         "mm_page_free_batched",
         "mm_page_alloc_zone_locked",
         "mm_page_pcpu_drain",
+        "mm_page_pcpu_refill",
         "mm_page_alloc_extfrag",
         "mm_setup_per_zone_wmarks",
         "mm_setup_per_zone_lowmem_reserve",
@@ -138,7 +155,7 @@ def event_arguments(names: Iterable[str], host: Host) -> Iterator[str]:
     for name in names:
         if name == _DECAY_EVENT:
             yield from _decay_arguments(host)
-        elif name == LOCK_EVENTS[0]:
+        elif name == _CHAINED_EVENT:
             yield from ("-e", f"{name}/{_CALL_CHAIN}/")
         else:
             yield from ("-e", name)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.recording.make.events import RECENT_EVENTS
 from pagealloc_model.recording.make.options import size_text
 from pagealloc_model.recording.trace.perf_open import open_perf_file
 
@@ -92,6 +93,8 @@ def _home(user: int) -> str:
 def summary_lines(recorded: Recorded, content: Mapping[str, Any] | None) -> Iterator[str]:
     """What was recorded, what was lost, what is missing, and what to run next.
 
+    Tracepoints that hardly any kernel has are not named; meta.json and `doctor` do.
+
     Args:
         recorded: the recording.
         content: of `read_back`.
@@ -113,8 +116,9 @@ def summary_lines(recorded: Recorded, content: Mapping[str, Any] | None) -> Iter
     if recorded.ended_by.startswith("SIG"):
         yield f"ended      by {recorded.ended_by}"
     yield from _losses(recorded, content)
-    if recorded.missing_events:
-        yield f"left out   {', '.join(recorded.missing_events)}: not in this kernel"
+    missing = [name for name in recorded.missing_events if name not in RECENT_EVENTS]
+    if missing:
+        yield f"left out   {', '.join(missing)}: not in this kernel"
     whys: dict[str, list[str]] = {}
     for event, why in recorded.unset_probes:
         whys.setdefault(why, []).append(event)

@@ -25,21 +25,33 @@ class Argument:
         type: kprobe type.
         names: names the kernel gives the parameter; () for the return value.
         position: 1 for the first parameter, the same in 6.1, 6.12 and 7.2; 0 where it differs.
+        variable: the kernel's variable whose value is recorded instead.
     """
 
     field: str
     type: str
     names: tuple[str, ...] = ()
     position: int = 0
+    variable: str = ""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """A kprobe, on a function's entry or, if its arguments have no names, on its return."""
+    """A kprobe, on a function's entry or, if its arguments have no names, on its return.
+
+    Attributes:
+        event: its name; where several probes share it, the first that can be set is.
+        function: the kernel function.
+        arguments: what it records.
+        lack: what a recording cannot show without it.
+        filter: perf records only what passes, "" for all.
+    """
 
     event: str
     function: str
     arguments: tuple[Argument, ...]
+    lack: str
+    filter: str = ""
 
     @property
     def at_return(self) -> bool:
@@ -57,7 +69,7 @@ class Probe:
             return None
         words = []
         for argument in self.arguments:
-            place = "$retval"
+            place = f"@{argument.variable}" if argument.variable else "$retval"
             if argument.names:
                 position = argument.position
                 if parameters is not None:
@@ -74,6 +86,18 @@ class Probe:
 
 
 _ZONE = ("zone",)
+_TRANSACTIONS = "transactions are inferred from runs of events"
+_BLOCK_TYPES = "changes of a pageblock's type show only in snapshots, claims also in fallbacks"
+_RESERVE = "reservations of highatomic blocks show only in snapshots"
+_BOOSTS = "watermark boosts show only in snapshots"
+_KSWAPD = "before 7.2, how long kswapd worked and for which order is unseen"
+_KSWAPD_REST = "why kswapd went on or slept is unseen"
+_BLOCK_TYPE_BITS = "mask & 7"
+"""Of a pageblock's bits those of its type; compaction sets others far more often."""
+_PAGE_AND_TYPE = (
+    Argument("page", "x64", ("page",), 1),
+    Argument("mt", "s32", ("migratetype",), 2),
+)
 PROBES = (
     Probe(
         "pcp_bulk_free",
@@ -83,6 +107,7 @@ PROBES = (
             Argument("count", "s32", ("count",), 2),
             Argument("pindex", "s32", ("pindex",), 4),
         ),
+        _TRANSACTIONS,
     ),
     Probe(
         "pcp_bulk_alloc",
@@ -94,8 +119,9 @@ PROBES = (
             Argument("mt", "s32", ("migratetype",), 5),
             Argument("flags", "x32", ("alloc_flags",), 6),
         ),
+        _TRANSACTIONS,
     ),
-    Probe("pcp_bulk_alloc_ret", "rmqueue_bulk", (Argument("got", "s32"),)),
+    Probe("pcp_bulk_alloc_ret", "rmqueue_bulk", (Argument("got", "s32"),), _TRANSACTIONS),
     Probe(
         "free_one",
         "free_one_page",
@@ -104,19 +130,93 @@ PROBES = (
             Argument("pfn", "x64", ("pfn",), 3),
             Argument("order", "u32", ("order",), 4),
         ),
+        "frees of small orders past the per-CPU lists are unseen",
     ),
     Probe(
         "ha_reserve",
         "reserve_highatomic_pageblock",
         (Argument("order", "s32", ("order", "alloc_order")), Argument("zone", "x64", _ZONE)),
+        _RESERVE,
     ),
-    Probe("ha_unreserve", "unreserve_highatomic_pageblock", (Argument("done", "u8"),)),
+    Probe("ha_unreserve", "unreserve_highatomic_pageblock", (Argument("done", "u8"),), _RESERVE),
     Probe(
         "drain_zone",
         "drain_pages_zone",
         (Argument("cpu", "u32", ("cpu",), 1), Argument("zone", "x64", _ZONE, 2)),
+        "drains of whole lists are told from overflows by whose pages they free",
+    ),
+    Probe(
+        "block_type",
+        "set_pfnblock_flags_mask",
+        (
+            Argument("pfn", "x64", ("pfn",), 3),
+            Argument("mt", "s32", ("flags",), 2),
+            Argument("mask", "x64", ("mask",), 4),
+        ),
+        _BLOCK_TYPES,
+        _BLOCK_TYPE_BITS,
+    ),
+    Probe(
+        "block_type",
+        "__set_pfnblock_flags_mask",
+        (
+            Argument("pfn", "x64", ("pfn",), 2),
+            Argument("mt", "s32", ("flags",), 3),
+            Argument("mask", "x64", ("mask",), 4),
+        ),
+        _BLOCK_TYPES,
+        _BLOCK_TYPE_BITS,
+    ),
+    Probe(
+        "block_type",
+        "set_pageblock_migratetype",
+        (*_PAGE_AND_TYPE, Argument("base", "x64", variable="vmemmap_base")),
+        _BLOCK_TYPES,
+    ),
+    Probe("block_type", "set_pageblock_migratetype", _PAGE_AND_TYPE, _BLOCK_TYPES),
+    Probe("boost", "boost_watermark", (Argument("zone", "x64", _ZONE, 1),), _BOOSTS),
+    Probe("boost_ret", "boost_watermark", (Argument("done", "u8"),), _BOOSTS),
+    Probe(
+        "kswapd_begin",
+        "balance_pgdat",
+        (
+            Argument("order", "s32", ("order",), 2),
+            Argument("highest", "s32", ("highest_zoneidx",), 3),
+        ),
+        _KSWAPD,
+    ),
+    Probe("kswapd_end", "balance_pgdat", (Argument("order", "s32"),), _KSWAPD),
+    Probe(
+        "kswapd_rest",
+        "kswapd_try_to_sleep",
+        (
+            Argument("asked", "s32", ("alloc_order",), 2),
+            Argument("reached", "s32", ("reclaim_order",), 3),
+            Argument("highest", "s32", ("highest_zoneidx",), 4),
+        ),
+        _KSWAPD_REST,
     ),
 )
+
+
+def functions_lacking(host: Host) -> dict[str, str]:
+    """Functions to probe that this kernel has not as functions of their own, with what that costs.
+
+    Of several that do for one event, one is enough. {} where the kernel names no functions.
+    """
+    known = _known_functions(host)
+    if not known:
+        return {}
+    served = {probe.event for probe in PROBES if probe.function in known}
+    return {probe.function: probe.lack for probe in PROBES if probe.event not in served}
+
+
+def _known_functions(host: Host) -> frozenset[str]:
+    """Those to probe that the kernel names; none where it names no functions at all."""
+    lines = (read_or_none(host.proc / "kallsyms") or "").splitlines()
+    wanted = {probe.function for probe in PROBES}
+    named = (words[2] for line in lines if len(words := line.split()) > 2)
+    return frozenset(name for name in named if name in wanted)
 
 
 def probe_file(host: Host) -> Path | None:
@@ -144,6 +244,7 @@ class KernelProbes:
 
     Attributes:
         definitions: the lines that set them.
+        filters: what perf is to record of an event, by its name as perf takes it.
         unset: (event, why) of each probe that could not be set.
     """
 
@@ -152,6 +253,7 @@ class KernelProbes:
         self._wanted = wanted
         self._file = probe_file(host)
         self.definitions: list[str] = []
+        self.filters: dict[str, str] = {}
         self.unset: list[tuple[str, str]] = []
 
     @property
@@ -191,14 +293,24 @@ class KernelProbes:
 
     def _set_all(self) -> None:
         parameters = self._parameters()
-        for probe in PROBES:
-            known = None if parameters is None else parameters.get(probe.function, ())
-            definition = probe.definition(known)
-            why = "the function's parameters are others here, or it is inlined"
-            if definition is not None:
-                why = self._set(definition)
-            if why:
-                self.unset.append((f"{GROUP}:{probe.event}", why))
+        functions = _known_functions(self._host)
+        for event in dict.fromkeys(probe.event for probe in PROBES):
+            whys = []
+            for probe in (each for each in PROBES if each.event == event):
+                known = None if parameters is None else parameters.get(probe.function, ())
+                definition = probe.definition(known)
+                why = "the function's parameters are others here, or it is inlined"
+                if functions and probe.function not in functions:
+                    why = "no function of this kernel, or inlined"
+                elif definition is not None:
+                    why = self._set(definition)
+                if not why:
+                    if probe.filter:
+                        self.filters[f"{GROUP}:{event}"] = probe.filter
+                    break
+                whys.append(why)
+            else:
+                self.unset.append((f"{GROUP}:{event}", whys[-1]))
         if self._wanted and not self.definitions:
             raise UsageError(
                 f"--probes: none could be set ({self.unset[0][1]}); leave the option out"

@@ -188,6 +188,8 @@ class _Session:
         words = [*event_arguments(self._plan.events.names, self._host)]
         for event in self._probes.events:
             words += ["-e", event]
+            if event in self._probes.filters:
+                words += ["--filter", self._probes.filters[event]]
         return record_arguments(
             self._plan.tool,
             output=str(self._recording / EVENT_FILE),

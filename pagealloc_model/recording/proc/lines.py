@@ -36,7 +36,7 @@ def malformed(path: str | Path, line_number: int, what: str) -> RecordingError:
     return RecordingError(
         path,
         f"line {line_number}: {what}",
-        todo="the file must be an unedited copy from /proc of a kernel from 6.1 to 7.2",
+        todo="the file must be an unedited copy from /proc of a kernel from 6.1 to 7.3",
     )
 
 

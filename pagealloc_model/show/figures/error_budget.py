@@ -12,7 +12,8 @@ from pagealloc_model.show.figures.panel_grid import PanelGrid
 def error_budget(errors: pd.DataFrame, recording: str) -> go.Figure:
     """Return a figure with a panel for each metric and scope, and a bar for each run.
 
-    Bars of imposed runs are hatched and say so: they are no predictions. Errors stand without sign.
+    Bars of imposed runs are hatched and named with a star: they are no predictions. Errors stand
+    without sign.
 
     Args:
         errors: metric, scope, run, imposed, error: of `verdict.budget`.
@@ -21,7 +22,7 @@ def error_budget(errors: pd.DataFrame, recording: str) -> go.Figure:
     rows = list(errors.groupby(["metric", "scope"], sort=False))
     grid = PanelGrid(
         [f"{metric}, {scope}" for (metric, scope), _ in rows],
-        title=f"Error budget of {recording}: hatched runs are imposed, no predictions",
+        title=f"Error budget of {recording}: runs with * (hatched) are imposed, no predictions",
         x_title="error, absolute",
         y_title="",
         x_axis={"rangemode": "tozero"},
@@ -33,7 +34,7 @@ def error_budget(errors: pd.DataFrame, recording: str) -> go.Figure:
             grid.note_missing(panel, {"error": "not known"})
             continue
         names = [
-            f"{run} (imposed)" if is_imposed else run
+            f"{run}*" if is_imposed else run
             for run, is_imposed in zip(shown["run"], shown["imposed"], strict=True)
         ]
         grid.add(

@@ -17,6 +17,12 @@ PANELS = (
     ("refills, waited for", "refill", "wait_ns"),
     ("drains, waited for", "drain", "wait_ns"),
 )
+EMPTY_REFILL = "empty_refill"
+EMPTY_PANELS = (
+    ("empty refills, held", EMPTY_REFILL, "hold_ns"),
+    ("empty refills, waited for", EMPTY_REFILL, "wait_ns"),
+)
+"""Refills that found no page; drawn where there are any."""
 
 
 @FigureFunction
@@ -30,8 +36,11 @@ def lock_times(predicted: Tables) -> Drawing:
         predicted: acquisitions with `site`, `hold_ns` and `wait_ns`, or such tables by label.
     """
     drawn = lanes(None, predicted)
+    panels = PANELS
+    if any((lane.table["site"] == EMPTY_REFILL).any() for lane in drawn):
+        panels += EMPTY_PANELS
     grid = PanelGrid(
-        [title for title, _, _ in PANELS],
+        [title for title, _, _ in panels],
         title="zone->lock: time held and time waited for",
         x_title="time (from t up to 2t)",
         y_title="acquisitions",
@@ -39,7 +48,7 @@ def lock_times(predicted: Tables) -> Drawing:
         x_axis={"type": "category"},
         y_axis=COUNTS_AXIS,
     )
-    for panel, (_, site, column) in enumerate(PANELS):
+    for panel, (_, site, column) in enumerate(panels):
         counts = {lane.key: _binned(lane, site, column) for lane in drawn}
         bins = _all_bins(list(counts.values()))
         absent = {lane.label: "none" for lane in drawn if counts[lane.key].empty}

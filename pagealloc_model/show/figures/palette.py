@@ -50,6 +50,8 @@ SITE_COLOURS: dict[str, str] = {
     "reserve": "#A0487E",
     "unreserve": "#595959",
     "boost_reset": "#B00020",
+    "empty_refill": "#3E83A8",
+    "empty_buddy_alloc": "#5B8C5A",
 }
 
 PREDICTION_COLOURS: tuple[str, ...] = ("#0072B2", "#D55E00", "#009E73", "#A0487E")

@@ -23,7 +23,10 @@ from pagealloc_model.show.figures.small_multiples import (
 LONE_BIN_NS = 1_000_000_000
 """Width assumed where no table has two bins to tell it from."""
 
-SITES = ("refill", "drain", "buddy_alloc", "direct_free", "reserve", "unreserve", "boost_reset")
+SITES = (
+    *("refill", "drain", "buddy_alloc", "direct_free", "reserve", "unreserve", "boost_reset"),
+    *("empty_refill", "empty_buddy_alloc"),
+)
 
 
 @FigureFunction

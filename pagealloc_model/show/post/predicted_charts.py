@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 SERIES = ("base", "patch")
 SITES = ("refill", "drain", "buddy_alloc", "direct_free")
+EMPTY_SITES = ("empty_refill", "empty_buddy_alloc")
+"""Attempts that found no page; drawn where there are any."""
 
 LOCK_LEFT_OUT = (
     "trylocks of per-CPU lists that fail (S4.10); waiting for zone->lock does not change what is "
@@ -66,8 +68,15 @@ def predicted_charts(comparison: Comparison, *, glyphs: Glyphs = ASCII) -> list[
 def _by_site(rows: pd.DataFrame, glyphs: Glyphs) -> str:
     """Acquisitions of zone->lock by site, as the comparison's table has them."""
     found = rows.set_index("metric")
-    bars = {site: found.loc[f"{site}_transactions", ["base", "patch"]] for site in SITES}
-    values = {site: [float(value) for value in pair] for site, pair in bars.items()}
+    bars = {
+        site: found.loc[f"{site}_transactions", ["base", "patch"]]
+        for site in (*SITES, *EMPTY_SITES)
+    }
+    values = {
+        site: [float(value) for value in pair]
+        for site, pair in bars.items()
+        if site in SITES or pair.any()
+    }
     return bar_chart("zone->lock acquisitions by site", values, SERIES, glyphs=glyphs)
 
 

@@ -61,8 +61,14 @@ class FleetResult:
             metrics: columns of `hosts`; none for the usual ones.
 
         Raises:
-            UsageError: the hosts have no such metric.
+            UsageError: the hosts have no such metric, or all of them failed.
         """
+        if len(self.hosts) and len(self.failed) == len(self.hosts):
+            first = self.failed.iloc[0]
+            raise UsageError(
+                f"all {len(self.hosts)} hosts failed; {first['host']} of side {first['side']}: "
+                f"{first['error']}"
+            )
         chosen = list(metrics) or [name for name in DEFAULT_METRICS if name in self.hosts]
         unknown = [name for name in chosen if name not in self.hosts]
         if unknown or not chosen:

@@ -9,6 +9,12 @@ import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.policy.lock_costs import LockCosts
+from pagealloc_model.predicted.hold_sites import (
+    EMPTY_BUDDY_ALLOC,
+    EMPTY_REFILL,
+    EMPTY_SITES,
+    named_sites,
+)
 from pagealloc_model.predicted.list_use import LOCK_COLUMNS
 from pagealloc_model.predicted.predicted_tables import FALLBACK_KINDS
 from pagealloc_model.predicted.replay import Replay
@@ -21,8 +27,10 @@ ORDER_PREFIX = "free_pages_order_"
 COUNTER_PREFIX = "vmstat_"
 SITES = {
     "refill": (at.SITE_REFILL,),
+    "empty_refill": (EMPTY_REFILL,),
     "drain": (at.SITE_DRAIN_COMMIT, at.SITE_DRAIN_DECAY, at.SITE_DRAIN_ALL),
     "buddy_alloc": (at.SITE_BUDDY_ALLOC,),
+    "empty_buddy_alloc": (EMPTY_BUDDY_ALLOC,),
     "direct_free": (at.SITE_DIRECT_FREE,),
     "reserve": (at.SITE_RESERVE,),
     "unreserve": (at.SITE_UNRESERVE,),
@@ -107,7 +115,11 @@ _FIXED = (
         Metric(name=f"fallbacks_{kind}", meaning=f"of kind {kind} (S6.6)", better="lower")
         for kind in FALLBACK_KINDS.values()
     ),
-    Metric(name="zone_lock_acquisitions", meaning="holds of zone->lock (S11.1)", better="lower"),
+    Metric(
+        name="zone_lock_acquisitions",
+        meaning="holds of zone->lock (S11.1), attempts that found nothing included",
+        better="lower",
+    ),
     Metric(
         name="zone_lock_hold_ns",
         meaning="time zone->lock is held in all, by assumed costs (S11.2)",
@@ -133,7 +145,7 @@ _FIXED = (
     *(
         Metric(name=f"{site}_{what}", meaning=f"{what} at site {site} (S11.1)")
         for site in SITES
-        for what in ("acquisitions", "pages")
+        for what in (("acquisitions",) if site in EMPTY_SITES else ("acquisitions", "pages"))
     ),
     Metric(name="pcp_lock_acquisitions", meaning="pcp->lock taken to allocate or free (S11.3)"),
     Metric(name="pcp_lock_hand_overs", meaning="of these, taken over from another CPU"),
@@ -289,7 +301,9 @@ _WORK_COLUMNS = (6, _LOG_PAGES, *range(at.LOG_WORK, at.LOG_WORK + at.WORK_UNITS)
 
 
 def _site_metrics(log: np.ndarray) -> Iterator[tuple[str, float]]:
+    named = named_sites(log)
     for name, sites in SITES.items():
-        mine = np.isin(log[:, 0], sites)
+        mine = np.isin(named, sites)
         yield f"{name}_acquisitions", float(mine.sum())
-        yield f"{name}_pages", float(log[mine, _LOG_PAGES].sum())
+        if name not in EMPTY_SITES:
+            yield f"{name}_pages", float(log[mine, _LOG_PAGES].sum())

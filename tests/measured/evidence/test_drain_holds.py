@@ -2,15 +2,17 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from pagealloc_model.measured.evidence import drain_holds
 from pagealloc_model.measured.evidence.finding import Finding
 from pagealloc_model.measured.stream import allocator_stream
-from tests.small_recordings import NORMAL, TimedEvents
+from pagealloc_model.recording.proc.zoneinfo import parse_zoneinfo
+from pagealloc_model.recording.zone_map import ZoneMap
+from tests.small_recordings import NORMAL, TimedEvents, start_free, zoneinfo_text
 
-BATCH = 15
+ZONES = ZoneMap.of(parse_zoneinfo(zoneinfo_text(start_free(), {})))
+BATCH = int(ZONES.batches()[0])
 FIRST = NORMAL.first_free
 DRAINS, PAGES = 40, 150
 """Nine steps at a multiple of the batch in each drain."""
@@ -38,11 +40,9 @@ def drains(
 def found(events: TimedEvents, directory: Path, cause: str = "commit") -> Finding | None:
     trace = events.trace(directory)
     stream = allocator_stream(trace, with_probes=True)
-    zone = np.zeros(len(stream), np.int8)
-    batches = np.array([BATCH, BATCH])
     if drain_holds.PROBE in trace.tables:
         return drain_holds.by_calls(stream, trace, BATCH, cause)
-    return drain_holds.by_pauses(stream, zone, batches, trace.comms, cause)
+    return drain_holds.by_pauses(stream, ZONES, trace.comms, cause)
 
 
 def test_a_pause_after_every_batch_is_a_lock_dropped(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 
 from pagealloc_model.measured.evidence.high_order_flushes import FlushChances, flush_chances
-from pagealloc_model.measured.stream import allocator_stream
 from pagealloc_model.recording.proc.zoneinfo import parse_zoneinfo
 from pagealloc_model.recording.zone_map import ZoneMap
 from tests.small_recordings import NORMAL, TimedEvents, start_free, zoneinfo_text
@@ -16,9 +15,7 @@ FIRST = NORMAL.first_free
 
 
 def chances(events: TimedEvents, directory: Path) -> FlushChances:
-    trace = events.trace(directory)
-    stream = allocator_stream(trace, with_probes=True)
-    return flush_chances(stream, ZONES.codes(stream.pfn), ZONES)
+    return flush_chances(events.trace(directory), ZONES)
 
 
 def with_freed(pages: int) -> TimedEvents:

@@ -112,6 +112,32 @@ def test_state_files_that_are_missing(machine: Host) -> None:
         assert check(machine, name).cost
 
 
+def test_recent_tracepoints_are_asked_for_apart(machine: Host, fake_perf: Setting) -> None:
+    assert check(machine, "lock tracepoints").found == "all 5"
+    file = machine.sysfs / "kernel/tracing/available_events"
+    file.write_text(file.read_text().replace("kmem:mm_page_pcpu_refill\n", ""))
+    assert check(machine, "tracepoints").cost == ""
+    lacking = check(machine, "lock tracepoints")
+    assert lacking.found == "4 of 5"
+    assert (
+        lacking.cost == "without kmem:mm_page_pcpu_refill, which objects a refill took is inferred"
+    )
+    require_recordable(machine)
+
+
+def test_what_cannot_be_probed_is_said(machine: Host) -> None:
+    assert check(machine, "kprobes").cost == ""
+    names = ("free_pcppages_bulk", "balance_pgdat", "kswapd_try_to_sleep")
+    text = "".join(f"ffffffff81000000 t {name}\n" for name in names)
+    (machine.proc / "kallsyms").write_text(text)
+    probes = check(machine, "kprobes")
+    assert "boost_watermark" in probes.found and "free_pcppages_bulk" not in probes.found
+    assert "watermark boosts show only in snapshots" in probes.cost
+    assert "kswapd" not in probes.cost
+    (machine.sysfs / "kernel/tracing/kprobe_events").unlink()
+    assert "kswapd" in check(machine, "kprobes").cost
+
+
 def test_probes_left_over_are_said(machine: Host) -> None:
     file = machine.sysfs / "kernel/tracing/kprobe_events"
     file.write_text("p:pa/free_one free_one_page zone=$arg1:x64\n")

@@ -31,7 +31,7 @@ def test_what_the_kernel_lacks_is_dropped_and_named() -> None:
 def test_locks_can_be_left_out() -> None:
     choice = choose_events(ALL, ["default"], locks=False)
     assert not set(LOCK_EVENTS) & {*choice.names, *choice.missing}
-    assert len(choice.names) == len(usual_events()) - 2
+    assert len(choice.names) == len(usual_events()) - len(LOCK_EVENTS)
 
 
 def test_patterns_replace_the_usual_set_but_not_allocations_and_frees() -> None:

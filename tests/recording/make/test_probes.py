@@ -6,7 +6,12 @@ import pytest
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.recording.make.host import Host
-from pagealloc_model.recording.make.probes import PROBES, KernelProbes, leftover_probes
+from pagealloc_model.recording.make.probes import (
+    PROBES,
+    KernelProbes,
+    functions_lacking,
+    leftover_probes,
+)
 from tests.recording.make.test_kernel_types import Types
 
 BY_EVENT = {probe.event: probe for probe in PROBES}
@@ -95,6 +100,75 @@ def test_only_functions_that_the_kernel_describes_are_probed(machine: Host) -> N
     )
 
 
+@pytest.mark.parametrize(
+    ("function", "parameters", "definition", "filtered"),
+    [
+        (
+            "set_pfnblock_flags_mask",
+            "page flags pfn mask",
+            "pfn=$arg3:x64 mt=$arg2:s32 mask=$arg4:x64",
+            "mask & 7",
+        ),
+        (
+            "__set_pfnblock_flags_mask",
+            "page pfn flags mask",
+            "pfn=$arg2:x64 mt=$arg3:s32 mask=$arg4:x64",
+            "mask & 7",
+        ),
+        (
+            "set_pageblock_migratetype",
+            "page migratetype",
+            "page=$arg1:x64 mt=$arg2:s32 base=@vmemmap_base:x64",
+            None,
+        ),
+    ],
+)
+def test_block_types_are_probed_where_the_kernel_sets_them(
+    machine: Host, function: str, parameters: str, definition: str, filtered: str | None
+) -> None:
+    describe(machine, **{function: parameters, "set_pageblock_migratetype": "page migratetype"})
+    with KernelProbes(machine, None) as probes:
+        assert probes.definitions == [f"p:pa/block_type {function} {definition}"]
+        assert probes.filters.get("pa:block_type") == filtered
+
+
+def test_a_kernel_without_the_variable_is_probed_without_it(
+    machine: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = KernelProbes._write
+
+    def refusing(self: KernelProbes, line: str) -> None:
+        if "@" in line:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        write(self, line)
+
+    monkeypatch.setattr(KernelProbes, "_write", refusing)
+    describe(machine, set_pageblock_migratetype="page migratetype")
+    with KernelProbes(machine, None) as probes:
+        assert probes.definitions == [
+            "p:pa/block_type set_pageblock_migratetype page=$arg1:x64 mt=$arg2:s32"
+        ]
+
+
+def test_functions_that_a_kernel_inlines_are_not_tried(machine: Host) -> None:
+    (machine.proc / "kallsyms").write_text("ffffffff81000000 t rmqueue_bulk\n")
+    with KernelProbes(machine, None) as probes:
+        assert probes.events == ("pa:pcp_bulk_alloc", "pa:pcp_bulk_alloc_ret")
+    assert ("pa:boost", "no function of this kernel, or inlined") in probes.unset
+
+
+def test_functions_that_a_kernel_lacks_are_named_with_their_cost(machine: Host) -> None:
+    assert functions_lacking(machine) == {}
+    functions = {probe.function for probe in PROBES}
+    absent = {"boost_watermark", "set_pageblock_migratetype", "rmqueue_bulk"}
+    lines = [f"ffffffff81000000 t {function}" for function in sorted(functions - absent)]
+    (machine.proc / "kallsyms").write_text("\n".join(lines) + "\n")
+    assert functions_lacking(machine) == {
+        "rmqueue_bulk": "transactions are inferred from runs of events",
+        "boost_watermark": "watermark boosts show only in snapshots",
+    }
+
+
 def test_a_refused_probe_is_named_and_the_rest_is_set(
     machine: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,7 +183,9 @@ def test_a_refused_probe_is_named_and_the_rest_is_set(
     with KernelProbes(machine, None) as probes:
         pass
     refused = [event for event, why in probes.unset if why == "refused (No such file or directory)"]
-    assert refused == ["pa:pcp_bulk_alloc_ret", "pa:ha_unreserve"]
+    assert refused == [
+        f"pa:{event}" for event in ("pcp_bulk_alloc_ret", "ha_unreserve", "boost_ret", "kswapd_end")
+    ]
     assert "pa:free_one" in probes.events
 
 

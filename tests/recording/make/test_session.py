@@ -77,6 +77,11 @@ def test_a_recording_is_whole(machine: Host, fake_perf: Setting, tmp_path: Path)
     assert (recording.snapshots[0].directory / "vmstat").read_text().startswith("nr_free_pages 17")
     assert gzip.decompress((recording.path / "kpageflags.u64.gz").read_bytes()) == PAGE_FLAGS
     meta = recording.meta
+    for snapshot in recording.snapshots:
+        assert snapshot.read_ns is not None
+        assert list(snapshot.read_ns) == ["zoneinfo", "vmstat", "buddyinfo", "pagetypeinfo"]
+        moments = [snapshot.time_ns, *(each for span in snapshot.read_ns.values() for each in span)]
+        assert moments == sorted(moments)
     first, before, after = (snapshot.time_ns for snapshot in recording.snapshots[:3])
     assert first < meta["kpageflags_at_ns"] < before < meta["start_ns"] <= after
     assert meta["command"] == ["true"]
@@ -85,7 +90,9 @@ def test_a_recording_is_whole(machine: Host, fake_perf: Setting, tmp_path: Path)
     assert meta["perf"][:5] == ["perf", "record", "-a", "-k", "CLOCK_MONOTONIC"]
     assert {"RECORDING/perf.data", "-z=1", "32M"} <= set(meta["perf"])
     assert "pa:pcp_bulk_free" in meta["perf"]
-    assert len(meta["probes"]) == 6
+    assert len(meta["probes"]) == 12
+    where = meta["perf"].index("pa:block_type")
+    assert meta["perf"][where + 1 : where + 3] == ["--filter", "mask & 7"]
     assert "page_owner_at_ns" not in meta
     assert set(tmp_path.iterdir()) == {tmp_path / "bin", tmp_path / "machine", tmp_path / "mine"}
     assert probes_set(machine) == set()

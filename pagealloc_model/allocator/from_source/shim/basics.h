@@ -70,6 +70,7 @@ typedef struct { int unused; } seqlock_t, wait_queue_head_t, nodemask_t;
 #define BIT(number) (1UL << (number))
 #define PAGE_SHIFT 12
 #define PAGE_SIZE (1UL << PAGE_SHIFT)
+#define SZ_256K 0x40000
 #define SZ_1M 0x100000
 #define HPAGE_PMD_ORDER 9
 #define HUGETLB_PAGE_ORDER 9
@@ -129,6 +130,11 @@ static inline unsigned long rounddown_pow_of_two(unsigned long value)
 	return 1UL << ilog2(value);
 }
 
+static inline unsigned long roundup_pow_of_two(unsigned long value)
+{
+	return value > 1 ? 2UL << ilog2(value - 1) : 1;
+}
+
 #define container_of(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
 
 struct list_head {
@@ -169,6 +175,15 @@ static inline void link_behind(struct list_head *entry, struct list_head *list)
 	     &entry->member != (list);                                                             \
 	     entry = following,                                                                    \
 	    following = list_entry(following->member.next, __typeof__(*entry), member))
+
+/* Frees that missed zone->lock: none does, so nothing is ever on these lists. */
+struct llist_node;
+struct llist_head { struct llist_node *first; };
+
+#define llist_empty(list) ((list)->first == NULL)
+#define llist_del_all(list) NULL
+#define llist_for_each_entry_safe(entry, following, list, member)                                  \
+	for ((entry) = (following) = NULL; (entry) && (list); (entry) = (following))
 
 #define test_bit(number, word) ((*(word) >> (number)) & 1)
 #define set_bit(number, word) (*(word) |= BIT(number))
@@ -262,6 +277,9 @@ static struct task_struct the_task;
 #define PF_WQ_WORKER 0x8
 #define in_task() true
 #define in_interrupt() false
+#define in_nmi() false
+#define in_hardirq() false
+#define can_spin_trylock() true
 #define in_serving_softirq() false
 #define rt_task(task) false
 #define rt_or_dl_task(task) false

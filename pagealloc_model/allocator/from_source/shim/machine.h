@@ -7,6 +7,7 @@ typedef struct pglist_data {
 	int nr_zones;
 	bool kswapd_active;
 	int kswapd_highest;
+	wait_queue_head_t kswapd_wait;
 	unsigned long totalreserve_pages;
 	struct per_cpu_nodestat *per_cpu_nodestats;
 	atomic_long_t vm_stat[NR_VM_NODE_STAT_ITEMS];
@@ -22,12 +23,16 @@ static unsigned long totalreserve_pages;
 static struct zone **zones;
 static int nr_zones;
 
+#define waitqueue_active(queue) (!container_of(queue, pg_data_t, kswapd_wait)->kswapd_active)
+#define kswapd_test_hopeless(node) false
+#define kswapd_clear_hopeless(node, reason) ((void)0)
 #define NODE_DATA(node) (&nodes[node])
 #define numa_node_id() cpu_node[this_cpu]
 #define cpu_to_node(cpu) cpu_node[cpu]
 #define cpumask_of_node(node) (&node_cpus[node])
 #define first_online_node 0
 #define next_online_node(node) ((node) + 1 < nr_online_nodes ? (node) + 1 : MAX_NUMNODES)
+#define next_memory_node(node) next_online_node(node)
 #define node_distance(a, b) 0
 #define node_isset(node, mask) true
 #define node_reclaim_enabled() false
@@ -39,6 +44,11 @@ static int nr_zones;
 #define __cpuset_zone_allowed(...) true
 #define sysctl_numa_balancing_mode 0
 #define NUMA_BALANCING_MEMORY_TIERING 2
+
+#define for_each_managed_zone_pgdat(zone, node, number, highest)                                   \
+	for ((number) = 0, (zone) = (node)->node_zones; (number) <= (highest);                     \
+	     (number)++, (zone)++)                                                                 \
+		if (managed_zone(zone))
 
 #define page_zone(page) (zones[(page)->zone - 1])
 #define page_zonenum(page) zone_idx(page_zone(page))
@@ -99,9 +109,21 @@ static struct per_cpu_pages *last_pcp;
 #define spin_unlock_irq(taken) spin_unlock(taken)
 #define spin_lock_init(taken) ((taken)->zone = NULL)
 
+/* A lock held up to the end of the block. */
+#define guard(kind) guard_##kind
+#define guard_spinlock_irqsave(wanted)                                                             \
+	spinlock_t *guarded __attribute__((cleanup(unlock_guarded))) = (wanted);                   \
+	spin_lock(guarded)
+
 static int site_of_function(const char *function);
 static void begin_hold(struct zone *zone, int site, int line);
 static void end_hold(struct zone *zone);
+
+static inline void unlock_guarded(spinlock_t **guarded)
+{
+	spin_unlock(*guarded);
+}
+
 static void note_moved(struct list_head *entry);
 static void note_zone_locked(struct page *page, unsigned int order, int migratetype);
 static void note_pcpu_drain(struct page *page, unsigned int order, int migratetype);

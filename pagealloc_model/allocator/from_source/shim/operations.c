@@ -163,8 +163,10 @@ static struct page *take_from_nearest(gfp_t gfp_mask, unsigned int order, int al
 	if (!zone)
 		return NULL;
 	page = CALL_rmqueue;
+#ifndef HAS_rmqueue_buddy_reserve_highatomic_pageblock
 	if (page && alloc_flags & ALLOC_HIGHATOMIC)
 		CALL_reserve_highatomic_pageblock;
+#endif
 	return page;
 }
 
@@ -207,12 +209,15 @@ static struct alloc_context context_of(int migratetype, int highest_type, unsign
 	return ac;
 }
 
-static unsigned int fast_path_flags(gfp_t gfp_mask, struct alloc_context *ac)
+static unsigned int fast_path_flags(gfp_t gfp_mask, unsigned int order, struct alloc_context *ac)
 {
 	struct zone *zone = zonelist_zone(ac->preferred_zoneref);
 	unsigned int alloc_flags = ALLOC_WMARK_LOW | CALL_alloc_flags_nofragment;
 
-	return CALL_gfp_to_alloc_flags_cma;
+#ifdef HAS_alloc_flags_nonblocking
+	alloc_flags |= alloc_flags_nonblocking(gfp_mask, order) & ALLOC_HIGHATOMIC;
+#endif
+	return alloc_flags | CALL_cma_flags;
 }
 
 /* A recorded direct reclaim begins for a request, see the model's `begin_reclaim` (S10.4). */
@@ -221,7 +226,7 @@ static void begin_reclaim(unsigned int order, int migratetype, int highest_type,
 {
 	gfp_t gfp_mask = gfp_mask_of(bits, migratetype);
 	struct alloc_context ac = context_of(migratetype, highest_type, bits);
-	unsigned int alloc_flags = CALL_gfp_to_alloc_flags;
+	unsigned int alloc_flags = CALL_slow_path_flags;
 	struct zone *zone = nearest_zone(order, alloc_flags, &ac);
 	long margin = zone ? margin_of(zone, order, alloc_flags, ac.highest_zoneidx) : 0;
 	int number = (bits & AT_REQUEST_RECLAIMED) >> AT_RECLAIM_SHIFT;
@@ -250,7 +255,7 @@ static struct page *allocate(unsigned int order, int migratetype, int highest_ty
 	gfp_t gfp_mask = gfp_mask_of(bits, migratetype);
 	struct alloc_context local = context_of(migratetype, highest_type, bits);
 	struct alloc_context *ac = &local;
-	unsigned int alloc_flags = fast_path_flags(gfp_mask, ac);
+	unsigned int alloc_flags = fast_path_flags(gfp_mask, order, ac);
 	struct page *page = NULL;
 
 	request_order = order;
@@ -258,7 +263,7 @@ static struct page *allocate(unsigned int order, int migratetype, int highest_ty
 	for (int attempt = FAST_PATH; !page && attempt <= WITHOUT_WATERMARKS; attempt++) {
 		if (attempt == SLOW_PATH) {
 			st[AT_COUNT_SLOW_PATH]++;
-			alloc_flags = CALL_gfp_to_alloc_flags;
+			alloc_flags = CALL_slow_path_flags;
 		} else if (attempt == ON_RESERVES) {
 			int reserve_flags = CALL___gfp_pfmemalloc_flags;
 
@@ -266,7 +271,7 @@ static struct page *allocate(unsigned int order, int migratetype, int highest_ty
 				unsigned int kswapd = alloc_flags & ALLOC_KSWAPD;
 
 				alloc_flags = reserve_flags;
-				alloc_flags = CALL_gfp_to_alloc_flags_cma | kswapd;
+				alloc_flags |= CALL_cma_flags | kswapd;
 			} else {
 				attempt = AFTER_RECLAIM;
 			}
@@ -294,7 +299,7 @@ static struct page *allocate(unsigned int order, int migratetype, int highest_ty
 	}
 	if (page && migratetype == MIGRATE_MOVABLE)
 		for (long each = 0; each < 1L << order; each++)
-			page[each].flags |= PAGE_IS_MOVABLE;
+			page[each].marks |= PAGE_IS_MOVABLE;
 	return page;
 }
 
@@ -355,7 +360,7 @@ static void free_pages_of(long pfn, unsigned int order)
 	struct page *page = pfn_to_page(pfn);
 
 	for (long each = 0; each < 1L << order; each++)
-		page[each].flags &= ~PAGE_IS_MOVABLE;
+		page[each].marks &= ~PAGE_IS_MOVABLE;
 	request_order = order;
 	request_migratetype = get_pageblock_migratetype(page);
 	drain_site = AT_SITE_DRAIN_COMMIT;

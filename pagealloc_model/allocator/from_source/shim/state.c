@@ -239,16 +239,33 @@ static void load_page_frames(struct model_page *pages, struct model_block *block
 	for (long pfn = 0; pfn < frames; pfn++)
 		if (pages[pfn].where == AT_ALLOCATED && pages[pfn].tag == 1)
 			for (long page = pfn; page < pfn + (1L << pages[pfn].order); page++)
-				pfn_to_page(page)->flags |= PAGE_IS_MOVABLE;
+				pfn_to_page(page)->marks |= PAGE_IS_MOVABLE;
+}
+
+static void set_block_type(struct page *page, int type)
+{
+#if defined(HAS_set_pfnblock_bit) && defined(CONFIG_MEMORY_ISOLATION)
+	if (type == MIGRATE_ISOLATE) {
+		set_pageblock_isolate(page);
+		return;
+	}
+#endif
+	set_pageblock_migratetype(page, type);
+}
+
+/* A page of a block that its zone spans; zones may begin within a block. */
+static struct page *page_of_block(long block, int number)
+{
+	return pfn_to_page(max(block << pageblock_order, (long)zones[number]->zone_start_pfn));
 }
 
 static void load_block_types(struct model_block *blocks)
 {
 	for (long block = 0; block < frames >> pageblock_order; block++)
 		if (blocks[block].zone) {
-			struct page *page = pfn_to_page(block << pageblock_order);
+			struct page *page = page_of_block(block, blocks[block].zone - 1);
 
-			set_pageblock_migratetype(page, blocks[block].migratetype);
+			set_block_type(page, blocks[block].migratetype);
 #ifdef CONFIG_MEMORY_ISOLATION
 			if (blocks[block].migratetype == MIGRATE_ISOLATE)
 				page_zone(page)->nr_isolate_pageblock++;
@@ -430,7 +447,7 @@ void shim_store(struct model_page *pages, struct model_block *blocks)
 	for (long block = 0; block < frames >> pageblock_order; block++)
 		if (blocks[block].zone)
 			blocks[block].migratetype =
-				get_pageblock_migratetype(pfn_to_page(block << pageblock_order));
+				get_pageblock_migratetype(page_of_block(block, blocks[block].zone - 1));
 }
 
 /* The first assertion of the kernel's that did not hold: its text, NULL if all held. */

@@ -9,6 +9,13 @@ typedef struct { struct zone *zone; } spinlock_t;
 #define PAGE_IS_MOVABLE 2
 #define PAGE_FLAGS_CHECK_AT_PREP 0
 
+/* The kernel's page flags, of which only assertions ask; later trees wrap them. */
+#ifdef HAS_memdesc_zonenum
+typedef struct { u16 f; } page_flags_t;
+#else
+typedef u16 page_flags_t;
+#endif
+
 /* `index` is where 6.1 keeps the type of a page on a per-CPU list; `zone` is a zone's number + 1. */
 struct page {
 	union {
@@ -18,7 +25,8 @@ struct page {
 	};
 	unsigned int private;
 	int index;
-	u16 flags;
+	page_flags_t flags;
+	u16 marks;
 	u16 zone;
 };
 
@@ -29,10 +37,10 @@ static struct page *mem_map;
 #define pfn_valid(pfn) true
 #define page_private(page) ((page)->private)
 #define set_page_private(page, value) ((page)->private = (value))
-#define PageBuddy(page) (note_look(__func__), ((page)->flags & PAGE_IS_BUDDY) != 0)
-#define __SetPageBuddy(page) ((page)->flags |= PAGE_IS_BUDDY)
-#define __ClearPageBuddy(page) ((page)->flags &= ~PAGE_IS_BUDDY)
-#define PageLRU(page) (((page)->flags & PAGE_IS_MOVABLE) != 0)
+#define PageBuddy(page) (note_look(__func__), ((page)->marks & PAGE_IS_BUDDY) != 0)
+#define __SetPageBuddy(page) ((page)->marks |= PAGE_IS_BUDDY)
+#define __ClearPageBuddy(page) ((page)->marks &= ~PAGE_IS_BUDDY)
+#define PageLRU(page) (((page)->marks & PAGE_IS_MOVABLE) != 0)
 #define __PageMovable(page) false
 #define page_has_movable_ops(page) false
 #define page_count(page) 0
@@ -50,12 +58,15 @@ static struct page *mem_map;
 #define check_new_pcp(page, order) false
 #define bulkfree_pcp_prepare(page) false
 #define free_pages_prepare(...) true
+#define __free_pages_prepare(...) true
 #define free_pcp_prepare(...) true
 #define prep_new_page(...) ((void)0)
 #define prep_compound_page(...) ((void)0)
 #define pageblock_order SHIM_PAGEBLOCK_ORDER
 #define page_group_by_mobility_disabled 0
 #define deferred_pages_enabled() false
+#define add_page_to_zone_llist(...) ((void)0)
+#define is_pmd_order(order) ((order) == HPAGE_PMD_ORDER)
 #define _deferred_grow_zone(...) false
 #define cond_accept_memory(...) false
 
@@ -73,7 +84,7 @@ static inline __attribute__((always_inline)) void note_look(const char *function
 
 static inline bool is_buddy(struct list_head *entry)
 {
-	return list_entry(entry, struct page, lru)->flags & PAGE_IS_BUDDY;
+	return list_entry(entry, struct page, lru)->marks & PAGE_IS_BUDDY;
 }
 
 /* A buddy is marked before it is put on a list when it was freed, afterwards when it was split. */
