@@ -40,7 +40,7 @@ def mark_interrupted(rows: np.ndarray, last_task: np.ndarray, bursts: np.ndarray
 
 @inner
 def settle_burst(rows: np.ndarray, before: int, first: int, last: int, after: int) -> None:
-    """Part of mark_interrupted(): mark one burst, between a task's rows before and after it."""
+    """No kernel function: mark one burst, between a task's rows before and after it."""
     if int(rows[first]["bits"]) & at.INTERRUPTS_BATCH or before < 0:
         return
     task = int(rows[first]["task"])
