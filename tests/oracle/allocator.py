@@ -121,10 +121,19 @@ class Allocator(OracleState):
         """
         self._this_cpu.number = cpu
         self._list_locks.begin(cpu, batched=batched, interrupts=interrupts)
-        self.allocated.remove(pfn, order)
-        self.zone_of(pfn).free(cpu, pfn, order, batched=batched)
-        for kswapd in self.kswapd.values():
-            kswapd.note_free()
+        self._free_pages(cpu, pfn, order, batched=batched)
+
+    def free_singly(
+        self, cpu: int, pages: tuple[tuple[int, int], ...], *, batched: bool = False
+    ) -> None:
+        """No kernel function: free single pages that served one request, the last one first.
+
+        All are one free to the interrupts that come as its drain ends (S4.10).
+        """
+        self._this_cpu.number = cpu
+        self._list_locks.begin(cpu, batched=batched)
+        for pfn, order in reversed(pages):
+            self._free_pages(cpu, pfn, order, batched=batched)
 
     def tick(self, cpu: int) -> None:
         """refresh_cpu_vm_stats(): run the CPU's vmstat worker (S4.8)."""
@@ -153,6 +162,13 @@ class Allocator(OracleState):
     def revive_cpu(self, cpu: int) -> None:
         """page_alloc_cpu_online(): bring a CPU online again."""
         self._dead_cpus.discard(cpu)
+
+    def _free_pages(self, cpu: int, pfn: int, order: int, *, batched: bool) -> None:
+        """Part of __free_frozen_pages(): free pages, whoever holds a lock."""
+        self.allocated.remove(pfn, order)
+        self.zone_of(pfn).free(cpu, pfn, order, batched=batched)
+        for kswapd in self.kswapd.values():
+            kswapd.note_free()
 
     def set_pcp_high(self, zone: int, cpu: int, high: int) -> None:
         """No kernel function: set the tuned limit of a page set within its bounds.

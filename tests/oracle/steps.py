@@ -271,8 +271,7 @@ def take_step(oracle: Oracle, step: Step) -> Live:
                 interrupts=step.interrupts,
             )
         case FreeSingly():
-            for pfn, _ in reversed(step.pages):
-                oracle.free(step.cpu, pfn, 0, batched=step.batched)
+            oracle.free_singly(step.cpu, step.pages, batched=step.batched)
         case FreeNothing():
             oracle.free_nothing(step.cpu, batched=step.batched)
         case Tick(is_recorded=True):
