@@ -6,7 +6,8 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.buddy import __del_page_from_free_list
 from pagealloc_model.allocator.core.counters import account_freepages, seen_free
-from pagealloc_model.allocator.core.watermark import __zone_watermark_ok, wmark_pages
+from pagealloc_model.allocator.core.offsets import zone_at
+from pagealloc_model.allocator.core.watermark import __zone_watermark_ok
 from pagealloc_model.allocator.pressure.lru import lruvec_del_folio
 from pagealloc_model.allocator.pressure.pressure_offsets import (
     compactor_at,
@@ -151,8 +152,11 @@ def is_target(m: at.MachineArrays, run: int, block: int) -> bool:
 
 @inner
 def may_take(m: at.MachineArrays, zone: int, order: int) -> bool:
-    """Part of __isolate_free_page(): return whether the min watermark lets a page go (S9.3)."""
-    mark = wmark_pages(m, zone, at.WMARK_MIN) + (1 << order)
+    """Part of __isolate_free_page(): return whether the min watermark lets a page go (S9.3).
+
+    It is the mark without a boost.
+    """
+    mark = m.st[zone_at(zone) + at.ZONE_MIN] + (1 << order)
     return __zone_watermark_ok(m, zone, 0, mark, 0, at.ALLOC_CMA, seen_free(m, zone))
 
 
