@@ -7,7 +7,7 @@ from typing import Any
 from tests.oracle.allocator import Allocator
 from tests.oracle.isolation import FreeScanner, take_uncounted
 from tests.oracle.machine import Migratetype, OracleMachine
-from tests.oracle.request import fast_attempt, gfp_to_alloc_flags
+from tests.oracle.request import gfp_to_alloc_flags
 from tests.oracle.rules import OracleAssumptions, OraclePolicy, OracleRules
 
 
@@ -72,8 +72,9 @@ class Oracle(Allocator):
         self.recorded_failures += 1
         request = self._request(cpu, order, migratetype, highest_zone, bits, reclaimed)
         zonelist = self._zonelist(request)
+        attempt = self._first_attempt(request, zonelist)
         for zone in zonelist:
-            zone.note_below_high(request, fast_attempt(request, avoids_fragmenting=False))
+            zone.note_below_high(request, attempt)
         if gfp_to_alloc_flags(request, defrag_mode=self.policy.defrag_mode).kswapd:
             self._wake_all_kswapds(request, zonelist)
         if request.reclaim:
@@ -97,9 +98,7 @@ class Oracle(Allocator):
         if self.policy.ownership is not None or not is_listed:
             return
         zonelist = self._zonelist(request)
-        avoids_fragmenting = self._avoids_fragmenting(zonelist)
-        attempt = fast_attempt(request, avoids_fragmenting=avoids_fragmenting)
-        self._walk.begin_request(request, attempt, zonelist)
+        self._walk.begin_request(request, self._first_attempt(request, zonelist), zonelist)
 
     def hold_drained(self, cpu: int) -> None:
         """No kernel function: let interrupts come into the drain of a CPU's last free (S4.10).

@@ -154,7 +154,7 @@ def is_target(m: at.MachineArrays, run: int, block: int) -> bool:
 def may_take(m: at.MachineArrays, zone: int, order: int) -> bool:
     """Part of __isolate_free_page(): return whether the min watermark lets a page go (S9.3).
 
-    A boost does not count.
+    It is the mark without a boost.
     """
     mark = m.st[zone_at(zone) + at.ZONE_MIN] + (1 << order)
     return __zone_watermark_ok(m, zone, 0, mark, 0, at.ALLOC_CMA, seen_free(m, zone))
