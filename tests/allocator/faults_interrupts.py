@@ -8,14 +8,14 @@ FAULTS_INTERRUPTS = (
     Fault(
         "an interrupt's request finds no list locked",
         "pcp",
-        "if is_locked_by_batch(m, ac.cpu, pcp):",
-        "if is_locked_by_batch(m, ac.cpu, -1):",
+        "if is_locked_by_holder(m, ac.cpu, pcp):",
+        "if is_locked_by_holder(m, ac.cpu, -1):",
         scenarios=("interrupts",),
     ),
     Fault(
         "an interrupt's free finds no list locked",
         "page_free",
-        "elif not in_batch and is_locked_by_batch(m, cpu, pcp_at(m, zone, cpu)):",
+        "elif not in_batch and is_locked_by_holder(m, cpu, pcp_at(m, zone, cpu)):",
         "elif False:",
         scenarios=("interrupts",),
     ),
@@ -29,7 +29,7 @@ FAULTS_INTERRUPTS = (
     Fault(
         "an interrupt ends the batch",
         "replay",
-        "elif not bits & at.INTERRUPTS_BATCH:",
+        "elif not bits & at.INTERRUPTS_HOLDER:",
         "else:",
         scenarios=("interrupts",),
     ),

@@ -38,8 +38,8 @@ FAULTS_NODES = (
     Fault(
         "NOFRAGMENT matters more than the own node",
         "zone_walk",
-        "elif drops_nofragment(m, flags) and is_on_another_node(m, zone, m.st[ac.zonelist]):",
-        "elif flags < 0:",
+        "return -1\n            position = ac.zonelist\n        elif drops_nofragment(m, flags) and",
+        "return -1\n            position = ac.zonelist\n        elif flags < 0 and",
     ),
     Fault(
         "NOFRAGMENT without a zone below",
@@ -57,8 +57,12 @@ FAULTS_NODES = (
     Fault(
         "nodes that kswapd works on are not left out",
         "zone_walk",
-        "elif skips_busy and is_busy(m, zone):",
-        "elif False and is_busy(m, zone):",
+        """elif skips_busy and is_busy(m, zone):
+            skipped = True
+        elif zone_may_serve(m, zone, ac.order, ac.highest_type, flags):
+            pfn =""",
+        """elif zone_may_serve(m, zone, ac.order, ac.highest_type, flags):
+            pfn =""",
         presets=("6.18", "7.2"),
     ),
     Fault(

@@ -215,14 +215,14 @@ class ModelDriver:
                 self._advance(operation=at.BEGIN_REQUEST, object=-1, **_request(step))
             case HoldDrained():
                 self._advance(
-                    operation=at.HOLD_DRAINED, object=-1, cpu=step.cpu, bits=at.INTERRUPTS_BATCH
+                    operation=at.HOLD_DRAINED, object=-1, cpu=step.cpu, bits=at.INTERRUPTS_HOLDER
                 )
             case Isolate():
                 given = self._isolate(step)
             case Capture():
                 given = self._capture(step)
             case Free():
-                bits = at.INTERRUPTS_BATCH if step.interrupts else 0
+                bits = at.INTERRUPTS_HOLDER if step.interrupts else 0
                 bits |= at.FREED_IN_BATCH if step.batched else 0
                 self._free(step.cpu, step.pfn, step.order, bits)
             case FreeSingly():

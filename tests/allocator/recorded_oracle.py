@@ -149,7 +149,7 @@ class RecordedOracle:
             self._chains.add(number)
 
     def _free(self, cpu: int, number: int, offset: int, order: int, bits: int) -> None:
-        batched, interrupts = bits & at.FREED_IN_BATCH > 0, bits & at.INTERRUPTS_BATCH > 0
+        batched, interrupts = bits & at.FREED_IN_BATCH > 0, bits & at.INTERRUPTS_HOLDER > 0
         pages = self.objects.get(number, ())
         if not pages:
             self.oracle.free_nothing(cpu, batched=batched)

@@ -200,7 +200,7 @@ class Allocator(OracleState):
     ) -> Request:
         """prepare_alloc_pages(): return a request with the node of its CPU."""
         self._this_cpu.number = cpu
-        self._list_locks.begin(cpu, interrupts=Bits.INTERRUPTS_BATCH in Bits(bits))
+        self._list_locks.begin(cpu, interrupts=Bits.INTERRUPTS_HOLDER in Bits(bits))
         is_sure = not self.assumptions.direct_reclaim_recorded
         return Request(
             cpu=cpu,

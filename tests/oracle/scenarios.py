@@ -269,7 +269,7 @@ class Scenario:
     def _next_alloc(self, rng: random.Random, cpu: int) -> Alloc | Replayed:
         request = self._next_request(rng, cpu)
         if self._interrupts(rng):
-            request["bits"] |= Bits.INTERRUPTS_BATCH
+            request["bits"] |= Bits.INTERRUPTS_HOLDER
         if self.assumptions.direct_reclaim_recorded:
             request["reclaimed"] = rng.choice((0, 0, 0, 1, 2, RECLAIMS))
         if self.replayed and self.only_zone_share:

@@ -407,6 +407,6 @@ def test_an_interrupt_between_the_pages_of_a_folio_batch_is_marked(tmp_path: Pat
     events.free(PAGE + 2)
     events.batched(PAGE + 2)
     demand = demand_of(events, tmp_path)
-    interrupts = demand.events["bits"] & at.INTERRUPTS_BATCH > 0
+    interrupts = demand.events["bits"] & at.INTERRUPTS_HOLDER > 0
     assert np.flatnonzero(interrupts).tolist() == [6, 7]
     assert demand.events["operation"][6:8].tolist() == [at.ALLOC, at.FREE]

@@ -55,7 +55,7 @@ def operations(demand: Demand) -> list[int]:
 def holders(demand: Demand) -> list[int]:
     """Numbers of the events that find a list locked; holds themselves left out."""
     events = demand.events[~np.isin(demand.events["operation"], HOLDS)]
-    return [int(each) for each in np.flatnonzero(events["bits"] & at.INTERRUPTS_BATCH)]
+    return [int(each) for each in np.flatnonzero(events["bits"] & at.INTERRUPTS_HOLDER)]
 
 
 def assert_no_mark_is_left(demand: Demand) -> None:
@@ -96,7 +96,7 @@ def test_the_free_before_it_is_held_if_it_is_nearer(tmp_path: Path) -> None:
     demand = demand_of(events, tmp_path)
     assert operations(demand) == [at.ALLOC, at.FREE, at.HOLD_DRAINED, at.ALLOC, at.ALLOC]
     held = demand.events[2]
-    assert (held["object"], held["bits"], held["cpu"]) == (-1, at.INTERRUPTS_BATCH, 0)
+    assert (held["object"], held["bits"], held["cpu"]) == (-1, at.INTERRUPTS_HOLDER, 0)
     assert holders(demand) == [2]
     assert_no_mark_is_left(demand)
 

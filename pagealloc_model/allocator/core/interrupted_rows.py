@@ -16,7 +16,7 @@ from pagealloc_model.base.jit import entry, inner
 def mark_interrupted(rows: np.ndarray, last_task: np.ndarray, bursts: np.ndarray) -> None:
     """No kernel function: mark interrupts that come just after a free or just before a request.
 
-    The rows of one interrupt, a burst, get INTERRUPTS_BATCH. The first one says what it may have
+    The rows of one interrupt, a burst, get INTERRUPTS_HOLDER. The first one says what it may have
     interrupted: AFTER_FREE the free before it, BEFORE_REQUEST the request after it, whichever is
     nearer in time. Bursts that interrupt a folio batch are marked already.
 
@@ -41,7 +41,7 @@ def mark_interrupted(rows: np.ndarray, last_task: np.ndarray, bursts: np.ndarray
 @inner
 def settle_burst(rows: np.ndarray, before: int, first: int, last: int, after: int) -> None:
     """No kernel function: mark one burst, between a task's rows before and after it."""
-    if int(rows[first]["bits"]) & at.INTERRUPTS_BATCH or before < 0:
+    if int(rows[first]["bits"]) & at.INTERRUPTS_HOLDER or before < 0:
         return
     task = int(rows[first]["task"])
     gap_before = int(rows[first]["time_ns"]) - int(rows[before]["time_ns"])
@@ -56,4 +56,4 @@ def settle_burst(rows: np.ndarray, before: int, first: int, last: int, after: in
     rows[first]["bits"] |= mark
     for row in range(first, last + 1):
         if int(rows[row]["cpu"]) == cpu:
-            rows[row]["bits"] |= at.INTERRUPTS_BATCH
+            rows[row]["bits"] |= at.INTERRUPTS_HOLDER

@@ -313,7 +313,7 @@ ISOLATE_FREE takes a piece of what compaction isolates in the zone numbered `zon
 of that scan are yet to be taken, the piece included. CAPTURE is an allocation that compaction
 serves from the zone numbered `offset`. BEGIN_REQUEST carries the request that an interrupt comes
 into: what it refills is refilled now, under the lock of the list. HOLD_DRAINED says that interrupts
-come as the drain of the CPU's last event, a free, ends; its `bits` are INTERRUPTS_BATCH. Imposed
+come as the drain of the CPU's last event, a free, ends; its `bits` are INTERRUPTS_HOLDER. Imposed
 events, of runs that are no predictions: ALLOC_IN_ZONE and HIDDEN_ALLOC_IN_ZONE are served by the
 zone numbered `offset` only; SET_BOOST gives the zone numbered `zone` a watermark boost of `offset`
 pages; DRAIN_ZONE empties what the CPU numbered `offset` holds of that zone; RELEASE_BLOCK releases
@@ -321,7 +321,7 @@ a reserved block for the request that it carries."""
 
 FREED_IN_BATCH = 1
 """A free's `bits`: a folio batch freed it (T3)."""
-INTERRUPTS_BATCH = 2
+INTERRUPTS_HOLDER = 2
 """Not a gfp bit: an interrupt's, while its CPU held the lock of a list: it was putting a folio
 batch on lists, refilling one or draining them (S4.10)."""
 IN_INTERRUPT, AFTER_FREE, BEFORE_REQUEST = 4, 8, 16

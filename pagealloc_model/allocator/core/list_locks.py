@@ -25,7 +25,7 @@ def hand_over(m: at.MachineArrays, pcp: int, mine: int) -> None:
 
 
 @hot
-def is_locked_by_batch(m: at.MachineArrays, cpu: int, pcp: int) -> bool:
+def is_locked_by_holder(m: at.MachineArrays, cpu: int, pcp: int) -> bool:
     """pcp_spin_trylock(): return whether it fails to take a pageset's lock (S4.10).
 
     The CPU holds the lock itself, for the folio batch, the refill or the drain that the request or

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.buddy import free_one_page
 from pagealloc_model.allocator.core.kswapd_runs import stop_balanced_kswapds
-from pagealloc_model.allocator.core.list_locks import is_locked_by_batch, lock_list_to_free
+from pagealloc_model.allocator.core.list_locks import is_locked_by_holder, lock_list_to_free
 from pagealloc_model.allocator.core.offsets import pcp_at
 from pagealloc_model.allocator.core.pcp import free_frozen_page_commit, order_to_pindex
 from pagealloc_model.allocator.ownership.owned_frees import free_owned
@@ -54,7 +54,7 @@ def __free_frozen_pages(
     if m.st[at.OWNERSHIP]:
         if order > block_order:
             index = -1
-    elif not in_batch and is_locked_by_batch(m, cpu, pcp_at(m, zone, cpu)):
+    elif not in_batch and is_locked_by_holder(m, cpu, pcp_at(m, zone, cpu)):
         index = -1
     if index >= 0 and migratetype != m.st[at.ISOLATE]:
         if m.st[at.OWNERSHIP]:

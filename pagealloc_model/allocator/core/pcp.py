@@ -9,7 +9,7 @@ from pagealloc_model.allocator.core.counters import count_at_end, seen_free
 from pagealloc_model.allocator.core.event_log import count_transaction, log_page
 from pagealloc_model.allocator.core.fallback import MODE_NORMAL, __rmqueue
 from pagealloc_model.allocator.core.list_locks import (
-    is_locked_by_batch,
+    is_locked_by_holder,
     lock_list,
     lock_list_to_drain,
     note_drain,
@@ -149,7 +149,7 @@ def rmqueue_pcplist(
     Returns the page, or -1.
     """
     pcp = pcp_at(m, zone, ac.cpu)
-    if is_locked_by_batch(m, ac.cpu, pcp):
+    if is_locked_by_holder(m, ac.cpu, pcp):
         return -1
     lock_list(m, zone, pcp)
     m.st[pcp + at.PCP_FREE_COUNT] >>= 1

@@ -175,7 +175,7 @@ def advance(m: at.MachineArrays, events: np.ndarray, low: int, high: int, until_
         in_batch = operation == at.FREE and bits & at.FREED_IN_BATCH != 0
         if in_batch:
             m.st[cpu_at(m, cpu) + at.CPU_LOCKED_SET] = 0
-        elif not bits & at.INTERRUPTS_BATCH:
+        elif not bits & at.INTERRUPTS_HOLDER:
             let_go_of_lists(m, cpu)
         number = int(events[position]["object"])
         order = int(events[position]["order"])

@@ -295,11 +295,11 @@ def as_requests(events: np.ndarray, machine: Machine) -> np.ndarray:
     events = events[~holds] if holds.any() else events
     isolated = events["operation"] == at.ISOLATE_FREE
     captured = events["operation"] == at.CAPTURE
-    interrupts = events["bits"] & np.uint32(at.INTERRUPTS_BATCH) != 0
+    interrupts = events["bits"] & np.uint32(at.INTERRUPTS_HOLDER) != 0
     if not (isolated | captured | interrupts).any():
         return events
     asked = events.copy()
-    asked["bits"][interrupts] -= np.uint32(at.INTERRUPTS_BATCH)
+    asked["bits"][interrupts] -= np.uint32(at.INTERRUPTS_HOLDER)
     asked["operation"][captured] = at.ALLOC
     asked["operation"][isolated] = at.HIDDEN_ALLOC
     asked["zone"][isolated] = events["zone"][isolated] % len(machine.zone_types)

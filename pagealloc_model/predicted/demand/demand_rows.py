@@ -169,7 +169,7 @@ class _RowFiller:
         rows["migratetype"][frees] = self._hidden_migratetype
         rows["bits"][frees] = GFP_KERNEL & at.GFP_READ_BITS
         rows["bits"][self._batched] |= at.FREED_IN_BATCH
-        rows["bits"][self._interrupting] |= at.INTERRUPTS_BATCH
+        rows["bits"][self._interrupting] |= at.INTERRUPTS_HOLDER
         rows["bits"][trace.in_interrupt[kept] > 0] |= at.IN_INTERRUPT
         self._mark_reclaims(rows, kept)
         tasks, inverse = np.unique(

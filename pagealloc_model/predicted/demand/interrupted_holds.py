@@ -31,7 +31,7 @@ def take_interrupted_holds(events: np.ndarray, hidden: np.ndarray) -> tuple[np.n
     holds["cpu"] = events["cpu"][places]
     holds["object"] = -1
     holds["operation"] = at.HOLD_DRAINED
-    holds["bits"] = at.INTERRUPTS_BATCH
+    holds["bits"] = at.INTERRUPTS_HOLDER
     for cpu in np.unique(holds["cpu"]):
         _fill_requests(holds, places, events, int(cpu))
     keep = np.uint32(~at.CONTEXT_BITS & 0xFFFFFFFF)
@@ -67,5 +67,5 @@ def _fill_requests(holds: np.ndarray, places: np.ndarray, events: np.ndarray, cp
     for name in ("order", "migratetype", "zone"):
         holds[name][own] = events[name][following]
     bits = events["bits"][following] & np.uint32(~at.CONTEXT_BITS & 0xFFFFFFFF)
-    holds["bits"][own] = bits & np.uint32(~at.INTERRUPTS_BATCH & 0xFFFFFFFF)
+    holds["bits"][own] = bits & np.uint32(~at.INTERRUPTS_HOLDER & 0xFFFFFFFF)
     holds["operation"][own] = at.BEGIN_REQUEST
