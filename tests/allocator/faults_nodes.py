@@ -38,8 +38,12 @@ FAULTS_NODES = (
     Fault(
         "NOFRAGMENT matters more than the own node",
         "zone_walk",
-        "return -1\n            position = ac.zonelist\n        elif drops_nofragment(m, flags) and",
-        "return -1\n            position = ac.zonelist\n        elif flags < 0 and",
+        """return -1
+            position = ac.zonelist
+        elif drops_nofragment(m, flags) and""",
+        """return -1
+            position = ac.zonelist
+        elif flags < 0 and""",
     ),
     Fault(
         "NOFRAGMENT without a zone below",

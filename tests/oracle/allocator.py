@@ -117,7 +117,7 @@ class Allocator(OracleState):
             pfn: first page.
             order: power of two of pages.
             batched: as one of a folio batch (S4.11).
-            interrupts: by an interrupt, during a folio batch of the CPU (S4.10).
+            interrupts: by an interrupt, while its CPU holds the lock of a list (S4.10).
         """
         self._this_cpu.number = cpu
         self._list_locks.begin(cpu, batched=batched, interrupts=interrupts)

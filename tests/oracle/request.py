@@ -12,7 +12,8 @@ class Bits(IntFlag):
     """The gfp bits that the allocator's decisions read, with their values (S2.3).
 
     ATOMIC exists in 6.1 only; only an elastic replay reads IO, RETRY_MAYFAIL, NOFAIL and NORETRY.
-    INTERRUPTS_HOLDER is no gfp bit: the request is an interrupt's, during a folio batch (S4.10).
+    INTERRUPTS_HOLDER is no gfp bit: the request is an interrupt's, which may find a list
+    locked (S4.10).
     """
 
     NONE = 0
