@@ -67,6 +67,7 @@ def trace_of(steps: list[Step], waits: list[Wait], flags: int = 1, nr_cpus: int 
         gfp=np.zeros(count),
         migratetype=np.zeros(count),
         percpu_refill=np.ones(count),
+        in_interrupt=np.zeros(count),
         tables={BEGIN: begins, END: table(True)},
         callchains=np.array(chains, np.uint64).ravel(),
         nr_cpus=nr_cpus,
@@ -121,6 +122,7 @@ def test_not_recorded_is_unknown() -> None:
                 "gfp",
                 "migratetype",
                 "percpu_refill",
+                "in_interrupt",
             )
         }
     )

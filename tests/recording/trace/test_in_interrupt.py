@@ -126,7 +126,7 @@ def test_tables_have_it(tmp_path: Path) -> None:
 def test_recordings_have_what_their_bytes_say(name: str) -> None:
     """What perf prints lacks the flags; byte 2 of an event's raw data has them (T1.7)."""
     recording = shipped_recording(name)
-    trace = recording.trace
+    trace = read_perf_data(recording.event_file)
     told = {
         key: sorted(bool(flags & (HARD | SOFT)) for flags in found)
         for key, found in flags_of_events(recording.event_file).items()

@@ -54,7 +54,7 @@ def script_text(perf_command: str, path: Path, *options: str) -> bytes:
 def assert_same_events(text: Trace, native: Trace, *, ns: bool) -> None:
     unit = 1 if ns else MICROSECOND
     np.testing.assert_array_equal(text.time_ns // unit, native.time_ns // unit)
-    for name in set(COLUMN_TYPES) - {"time_ns", "gfp"}:
+    for name in set(COLUMN_TYPES) - {"time_ns", "gfp", "in_interrupt"}:
         np.testing.assert_array_equal(getattr(text, name), getattr(native, name), err_msg=name)
     np.testing.assert_array_equal(text.gfp, native.gfp & STABLE_GFP)
 
