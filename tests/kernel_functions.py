@@ -44,7 +44,8 @@ KERNEL_FILES = {
         move_freepages_block move_to_free_list nr_pcp_alloc nr_pcp_free nr_pcp_high
         order_defrag_promoted order_to_pindex page_alloc_cpu_dead page_alloc_cpu_online
         page_del_and_expand pcp_allowed_order pcp_spin_trylock pindex_to_order
-        prep_move_freepages_block prep_new_page prepare_alloc_pages reserve_highatomic_pageblock __rmqueue rmqueue
+        prep_move_freepages_block prep_new_page prepare_alloc_pages
+        reserve_highatomic_pageblock __rmqueue rmqueue
         rmqueue_buddy rmqueue_bulk __rmqueue_claim __rmqueue_cma_fallback __rmqueue_fallback
         __rmqueue_pcplist rmqueue_pcplist __rmqueue_smallest __rmqueue_steal
         set_pageblock_migratetype set_pcppage_migratetype setup_per_zone_lowmem_reserve
