@@ -150,6 +150,21 @@ FAULTS_ELASTIC = (
         "pr.RUN_CAPTURES] = 1",
     ),
     _fault(
+        "boosts hold compaction's targets back",
+        "compaction_scanners",
+        "mark = m.st[zone_at(zone) + at.ZONE_MIN] + (1 << order)",
+        (
+            "mark = m.st[zone_at(zone) + at.ZONE_MIN] + m.st[zone_at(zone) + at.ZONE_BOOST]"
+            " + (1 << order)"
+        ),
+    ),
+    _fault(
+        "the free scanner counts no further than its block",
+        "compaction_scanners",
+        "scanned += whole - size",
+        "scanned += 0",
+    ),
+    _fault(
         "base pages from the beginning",
         "elastic_events",
         "for offset in range((1 << ac.order) - 1, -1, -1):",
