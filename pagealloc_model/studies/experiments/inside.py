@@ -1,7 +1,7 @@
 """What runs inside a guest: set up, make the settings, record a workload, say how it went.
 
 Called as `python -m pagealloc_model.studies.experiments.inside FOLDER`. FOLDER has `ORDER_FILE`;
-the recording and `ANSWER_FILE` appear there. The host's root is read-only; /tmp is made writable.
+the recording and `ANSWER_FILE` appear there. The host's root is read-only.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pathlib import Path
 from pagealloc_model.base.errors import PageallocError, UsageError
 from pagealloc_model.studies.experiments.settings import apply
 
-ORDER_FILE, ANSWER_FILE, RECORDING, SAID_FILE = "order.json", "answer.json", "recording", "said"
+ORDER_FILE, ANSWER_FILE, RECORDING = "order.json", "answer.json", "recording"
 DISK, DISK_DEVICE = Path("/mnt"), "/dev/vda"
-SCRATCH = Path("/tmp")
-SAID_LINES = 5
+SCRATCH = Path("/var/tmp")
+"""A tmpfs in every guest of virtme-ng; /tmp may hold the folder itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,20 +92,15 @@ def main(folder: Path) -> int:
     """Do what the order in a folder says; 1 if it failed."""
     order = Order.read(folder)
     try:
-        _mount(order)
+        if order.disk:
+            _run_or_fail(["mount", "-o", "noatime", DISK_DEVICE, str(DISK)])
+        os.chdir(SCRATCH)
         carry_out(order, folder)
         error = ""
     except (PageallocError, OSError) as failure:
         error = " ".join(str(failure).split())
     Answer(error=error, seconds=time.monotonic()).write(folder)
     return 1 if error else 0
-
-
-def _mount(order: Order) -> None:
-    """A writable /tmp, and the scratch disk."""
-    _run_or_fail(["mount", "-t", "tmpfs", "none", str(SCRATCH)])
-    if order.disk:
-        _run_or_fail(["mount", "-o", "noatime", DISK_DEVICE, str(DISK)])
 
 
 def _run_or_fail(command: list[str]) -> None:
@@ -126,7 +121,6 @@ def carry_out(order: Order, folder: Path, root: Path = Path("/")) -> None:
         UsageError: a setting that this kernel has not, a command that failed, nothing recorded.
     """
     os.environ.update(order.environment)
-    os.chdir(SCRATCH)
     apply(order.fixed, root)
     if order.prepare:
         done = subprocess.run(["sh", "-ec", order.prepare], check=False)
