@@ -69,7 +69,9 @@ def _pair(title: str, mine: pd.DataFrame, width: int) -> Iterator[str]:
     first = next(iter(by_mode.values()))
     shown = first[first["verdict"] != NO_EFFECT]
     if len(shown):
-        header = Row(heading="metric", label="", cells=("before", "change", "interval", *by_mode))
+        header = Row(
+            heading="quantity", label="unit", cells=("before", "change", "interval", *by_mode)
+        )
         rows = [_row(metric, row, by_mode) for metric, row in shown.iterrows()]
         yield f"{heading}\n\n{text_table(header, rows, width=width)}"
     else:
@@ -84,7 +86,6 @@ def _pair(title: str, mine: pd.DataFrame, width: int) -> Iterator[str]:
 
 
 def _row(metric: Any, row: pd.Series, by_mode: dict[Any, pd.DataFrame]) -> Row:
-    unit = f" ({row['unit']})" if row["unit"] else ""
     interval = NOT_AVAILABLE
     if pd.notna(row["low"]):
         interval = f"[{_short(row['low'])}, {_short(row['high'])}]"
@@ -93,7 +94,7 @@ def _row(metric: Any, row: pd.Series, by_mode: dict[Any, pd.DataFrame]) -> Row:
         for rows in by_mode.values()
     ]
     measured = (_short(row["before"]), _short(row["change"]), interval)
-    return Row(heading=ascii_only(f"{metric}{unit}"), label="", cells=(*measured, *cells))
+    return Row(heading=ascii_only(str(metric)), label=row["unit"], cells=(*measured, *cells))
 
 
 def _short(value: float) -> str:
@@ -103,7 +104,9 @@ def _short(value: float) -> str:
     for scale, letter in ((1e6, "M"), (1e3, "k")):
         if abs(value) >= 10 * scale or (letter == "M" and abs(value) >= scale):
             return f"{value / scale:.3g}{letter}" if abs(value) < 1e3 * scale else f"{value:.3g}"
-    return number(round(value, 1) if abs(value) >= 10 else value)
+    if abs(value) >= 1e3:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 and value != int(value) else number(value)
 
 
 def score_text(score: pd.DataFrame, *, width: int = WIDTH) -> str:
@@ -114,7 +117,7 @@ def score_text(score: pd.DataFrame, *, width: int = WIDTH) -> str:
         width: characters per line at most.
     """
     titles = ("effects", "within", "direction", "wrong", "no prediction", "quiet")
-    header = Row(heading="model", label="", cells=titles)
+    header = Row(heading="quantities", label="model", cells=titles)
     rows = [
         Row(
             heading="of pairs and quantities",

@@ -14,7 +14,7 @@ from pagealloc_model.base import progress_bar
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.version import __version__
 from pagealloc_model.studies.experiments.changes import KnownValues, changes_table, score_table
-from pagealloc_model.studies.experiments.guest import Runner, VirtmeGuests
+from pagealloc_model.studies.experiments.guest import Runner
 from pagealloc_model.studies.experiments.plan import Plan, read_plan
 from pagealloc_model.studies.experiments.runs import FAILED, Run, make_runs, measured_runs
 from pagealloc_model.studies.experiments.sides import Side, pairs_of, side_lines, sides_of
@@ -133,7 +133,7 @@ def experiment(
             "runs",
             given=progress_bar.part_of(progress, 0.0, 0.8),
         ) as report:
-            made = make_runs(plan, to_run, directory, runner or VirtmeGuests(), report)
+            made = make_runs(plan, to_run, directory, runner, report)
     runs = [run for each in given.values() for run in each] + made
     with progress_bar.progress(
         f"predicting {plan.name}",

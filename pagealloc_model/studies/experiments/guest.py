@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
+import shlex
 import shutil
 import signal
 import subprocess
@@ -12,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 
 from pagealloc_model.base.errors import PageallocError, UsageError
 from pagealloc_model.studies.experiments.inside import Answer, Order
@@ -47,7 +50,10 @@ class Boot:
     most_bytes: int
 
 
-Runner = Callable[[Boot, Path], None]
+Cancel = Callable[[], bool]
+"""Asked now and then; True ends a run."""
+
+Runner = Callable[[Boot, Path, Cancel], None]
 """Makes a run: leaves the recording in a folder, or raises `RunFailedError`."""
 
 
@@ -71,57 +77,74 @@ def find_virtme() -> str | None:
 
 
 class VirtmeGuests:
-    """Runs guests; knows after a first trial whether KVM serves."""
+    """Runs guests; knows after a first trial whether KVM serves.
+
+    Raises:
+        UsageError: virtme-ng or qemu is missing.
+    """
 
     def __init__(self) -> None:
-        found = find_virtme()
-        if found is None:
-            raise UsageError(
-                f"{VIRTME}: no such command; pip install 'pagealloc_model[guest]' brings virtme-ng"
-            )
-        self._virtme = found
+        self._virtme = find_virtme() or ""
+        qemu = f"qemu-system-{platform.machine()}"
+        for command, found, todo in (
+            (VIRTME, self._virtme, "pip install 'pagealloc_model[guest]' brings virtme-ng"),
+            (qemu, shutil.which(qemu), "install it (Debian: qemu-system-x86)"),
+        ):
+            if not found:
+                more = "pagealloc doctor says what else is missing"
+                raise UsageError(f"{command}: no such command; {todo}; {more}")
         self._kvm: bool | None = None
+        self._trial = Lock()
 
-    def __call__(self, boot: Boot, folder: Path) -> None:
+    def __call__(self, boot: Boot, folder: Path, cancel: Cancel) -> None:
         """Make a run.
 
         Args:
             boot: what to run.
             folder: is there and empty; the guest may write into it.
+            cancel: ends the guest.
 
         Raises:
             RunFailedError: no recording that can be used, and why.
         """
         boot.order.write(folder)
-        words = self._command(boot, folder)
-        ended = _watched(words, folder, boot.guest.timeout_s, boot.most_bytes)
+        words = [self._virtme, *guest_words(boot, folder)]
+        if not self._with_kvm(boot):
+            words.append("--disable-kvm")
+        ended = _watched(words, folder, boot, cancel)
         answer = Answer.read(folder)
         if answer is None:
             raise RunFailedError(ended or "the guest ended before it was done", console_end(folder))
         if answer.error:
             raise RunFailedError(answer.error, console_end(folder))
 
-    def _command(self, boot: Boot, folder: Path) -> list[str]:
-        guest = boot.guest
-        words = [*self._machine(boot.image, guest), "--rwdir", str(folder), "--verbose"]
-        for node in guest.nodes:
-            words += ["--numa", node]
-        for each in (*guest.boot, *boot.boot):
-            words += ["--append", each]
-        if boot.disk is not None:
-            drive = f"file={boot.disk},if=virtio,format=raw,snapshot=on"
-            words += [f"--qemu-opts=-drive {drive}"]
-        inside = "pagealloc_model.studies.experiments.inside"
-        return [*words, "--exec", f"{sys.executable} -m {inside} {folder}"]
+    def _with_kvm(self, boot: Boot) -> bool:
+        with self._trial:
+            if self._kvm is None:
+                self._kvm = boot.guest.kvm == "yes" or (
+                    boot.guest.kvm == "auto" and kvm_serves(self._virtme, boot.image)
+                )
+        return self._kvm
 
-    def _machine(self, image: Path, guest: Guest) -> list[str]:
-        if self._kvm is None:
-            self._kvm = guest.kvm == "yes" or (
-                guest.kvm == "auto" and kvm_serves(self._virtme, image)
-            )
-        words = [self._virtme, "--run", str(image), "--force-9p", "--user", "root"]
-        words += ["--cpus", str(guest.cpus), "--memory", guest.memory]
-        return words if self._kvm else [*words, "--disable-kvm"]
+
+def guest_words(boot: Boot, folder: Path) -> list[str]:
+    """Arguments of virtme-ng for a run; KVM's are not among them.
+
+    Args:
+        boot: what to run.
+        folder: that the guest may write into.
+    """
+    guest = boot.guest
+    words = ["--run", str(boot.image), "--force-9p", "--user", "root", "--verbose"]
+    words += ["--cpus", str(guest.cpus), "--memory", guest.memory, "--rwdir", str(folder)]
+    for node in guest.nodes:
+        words += ["--numa", node]
+    for each in (*guest.boot, *boot.boot):
+        words += ["--append", each]
+    if boot.disk is not None:
+        words.append(f"--qemu-opts=-drive file={boot.disk},if=virtio,format=raw,snapshot=on")
+    inside = "pagealloc_model.studies.experiments.inside"
+    return [*words, "--exec", shlex.join([sys.executable, "-m", inside, str(folder)])]
 
 
 def kvm_serves(virtme: str, image: Path, device: Path = KVM, limit_s: float = _KVM_TRIAL_S) -> bool:
@@ -164,8 +187,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _watched(words: list[str], folder: Path, limit_s: float, most_bytes: int) -> str:
+def _watched(words: list[str], folder: Path, boot: Boot, cancel: Cancel) -> str:
     """Run a guest to its end; why it was ended before, "" if it was not."""
+    limit_s, most_bytes = boot.guest.timeout_s, boot.most_bytes
     give_up = time.monotonic() + limit_s
     with (folder / CONSOLE).open("wb") as console:
         process = _started(words, console)
@@ -174,6 +198,8 @@ def _watched(words: list[str], folder: Path, limit_s: float, most_bytes: int) ->
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(_LOOK_S)
                     return ""
+                if cancel():
+                    return "interrupted"
                 if time.monotonic() > give_up:
                     return f"the guest took over {limit_s:g} s; raise guest.timeout_s, or ask less"
                 if folder_bytes(folder) > most_bytes:

@@ -9,14 +9,22 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from threading import Event
 
-from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.errors import PageallocError, UsageError
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.recording.recording import Recording, open_recording
-from pagealloc_model.studies.experiments.guest import Boot, RunFailedError, Runner, make_disk
+from pagealloc_model.studies.experiments.guest import (
+    Boot,
+    Cancel,
+    RunFailedError,
+    Runner,
+    VirtmeGuests,
+    make_disk,
+)
 from pagealloc_model.studies.experiments.inside import DISK, RECORDING, Order
 from pagealloc_model.studies.experiments.plan import Plan
 from pagealloc_model.studies.experiments.settings import boot_words
@@ -89,7 +97,7 @@ def measured_runs(
 
 
 def make_runs(
-    plan: Plan, sides: Sequence[Side], directory: Path, runner: Runner, report: Report | None
+    plan: Plan, sides: Sequence[Side], directory: Path, runner: Runner | None, report: Report | None
 ) -> list[Run]:
     """Make the runs of these sides that are not there yet, repeat by repeat.
 
@@ -99,7 +107,7 @@ def make_runs(
         plan: what to do.
         sides: those to run.
         directory: of the experiment.
-        runner: makes a run.
+        runner: makes a run; None boots guests.
         report: told the share done.
 
     Raises:
@@ -111,14 +119,19 @@ def make_runs(
         for side, repeat in order
         if (run := _kept(_folder(directory, side, repeat), run_identity(plan, side, repeat)))
     }
+    stopped = Event()
     pending = [each for each in order if (each[0].letter, each[1]) not in known]
     if pending:
         _prepare(plan, directory)
-    made = {}
+        runner = runner or VirtmeGuests()
+    made: dict[tuple[str, int], Run] = {}
     threads = ThreadPoolExecutor(plan.guest.parallel, thread_name_prefix="guest")
     try:
         futures = {
-            threads.submit(_made, plan, side, repeat, directory, runner): (side.letter, repeat)
+            threads.submit(_made, plan, side, repeat, directory, runner, stopped.is_set): (
+                side.letter,
+                repeat,
+            )
             for side, repeat in pending
         }
         for future in as_completed(futures):
@@ -126,6 +139,7 @@ def make_runs(
             if report is not None:
                 report((len(known) + len(made)) / len(order))
     finally:
+        stopped.set()
         threads.shutdown(wait=True, cancel_futures=True)
     return [(known | made)[side.letter, repeat] for side, repeat in order]
 
@@ -140,7 +154,9 @@ def _kept(folder: Path, identity: str) -> Run | None:
         run = Run(**json.loads((folder / RUN_FILE).read_text()))
     except (OSError, ValueError, TypeError):
         return None
-    return run if run.status == DONE and run.identity == identity else None
+    if run.status != DONE or run.identity != identity:
+        return None
+    return replace(run, path=str(folder / RECORDING))  # the directory may have been moved
 
 
 def _prepare(plan: Plan, directory: Path) -> None:
@@ -154,7 +170,9 @@ def _disk(plan: Plan, directory: Path) -> Path:
     return directory / f"disk-{plan.guest.disk >> 20}.img"
 
 
-def _made(plan: Plan, side: Side, repeat: int, directory: Path, runner: Runner) -> Run:
+def _made(
+    plan: Plan, side: Side, repeat: int, directory: Path, runner: Runner, cancel: Cancel
+) -> Run:
     """One run, whatever becomes of it."""
     folder = _folder(directory, side, repeat)
     shutil.rmtree(folder, ignore_errors=True)
@@ -166,11 +184,11 @@ def _made(plan: Plan, side: Side, repeat: int, directory: Path, runner: Runner) 
         if free < plan.limits.free:
             room = f"{free >> 20} MiB are free, limits.free asks for {plan.limits.free >> 20}"
             raise RunFailedError(f"no room on the disk: {room}; free some space")
-        runner(boot_of(plan, side, repeat, directory), folder)
+        runner(boot_of(plan, side, repeat, directory), folder, cancel)
         open_recording(folder / RECORDING)
     except RunFailedError as failure:
         error, console = str(failure), failure.console
-    except UsageError as failure:
+    except PageallocError as failure:
         error = str(failure)
     run = Run(
         side=side.letter,
@@ -257,7 +275,13 @@ _NOT_RESULT = ("parallel", "timeout_s")
 """What of a guest does not change its recording."""
 
 
-@lru_cache(maxsize=64)
 def _digest(image: Path) -> str:
+    state = image.stat()
+    return _digest_of(image, state.st_size, state.st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _digest_of(image: Path, size: int, changed_ns: int) -> str:
+    """Digest of a file that had this size when it was changed last."""
     with image.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
