@@ -164,18 +164,22 @@ def _counter_quantities(changes: Mapping[str, float]) -> dict[str, float]:
 
 
 def _transaction_quantities(transactions: pd.DataFrame) -> dict[str, float]:
-    sizes = {
-        site: transactions.loc[transactions["site"] == site, "pages"].to_numpy(float)
+    """Holds of zone->lock; sizes are of those whose pages are known."""
+    refills, drains = (
+        transactions.loc[transactions["site"] == site, "pages"].astype("Float64")
         for site in ("refill", "drain")
-    }
-    refills, drains = sizes["refill"], sizes["drain"]
+    )
     return {
         "refills": float(len(refills)),
         "drains": float(len(drains)),
-        "pages of a refill": float(refills.mean()) if len(refills) else np.nan,
-        "pages of a drain": float(drains.mean()) if len(drains) else np.nan,
-        "longest drain": float(drains.max(initial=0)),
+        "pages of a refill": _known(refills.mean()),
+        "pages of a drain": _known(drains.mean()),
+        "longest drain": _known(drains.max()) if len(drains) else 0.0,
     }
+
+
+def _known(value: object) -> float:
+    return float("nan") if pd.isna(value) else float(value)  # type: ignore[arg-type]
 
 
 def _within(table: pd.DataFrame, window: Window) -> pd.DataFrame:

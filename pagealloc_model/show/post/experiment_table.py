@@ -116,7 +116,7 @@ def score_text(score: pd.DataFrame, *, width: int = WIDTH) -> str:
         score: model, measurable, predicted, right, wrong, not_predicted, quiet, quiet_inside.
         width: characters per line at most.
     """
-    titles = ("effects", "within", "direction", "wrong", "no prediction", "quiet")
+    titles = ("effects", "within", "direction", "wrong", "none", "quiet")
     header = Row(heading="quantities", label="model", cells=titles)
     rows = [
         Row(
@@ -136,7 +136,8 @@ def score_text(score: pd.DataFrame, *, width: int = WIDTH) -> str:
     words = (
         "effects: quantities of pairs with a measurable effect, and of these the shares predicted "
         "within the interval, in the right direction (those within it included; a coin has half), "
-        "wrong, and not predicted. quiet: of those without one, predictions within the interval."
+        "wrong, and none (not predicted). quiet: of those without one, predictions within the "
+        "interval."
     )
     return f"{text_table(header, rows, width=width)}\n\n{paragraph(words, width=width)}"
 
