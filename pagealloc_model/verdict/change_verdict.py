@@ -36,12 +36,18 @@ def change_interval(before: Sequence[float], after: Sequence[float]) -> tuple[fl
     if min(len(first), len(second)) < 2:
         return float("nan"), float("nan")
     difference = float(second.mean() - first.mean())
-    if np.ptp(first) == 0 and np.ptp(second) == 0:
+    parts = [float(each.var(ddof=1)) / len(each) for each in (first, second)]
+    total = sum(parts)
+    if total == 0:
         return difference, difference
-    from scipy.stats import ttest_ind
+    shares = [(part / total) ** 2 for part in parts]
+    freedom = 1 / sum(
+        share / (len(each) - 1) for share, each in zip(shares, (first, second), strict=True)
+    )
+    from scipy.special import stdtrit
 
-    found = ttest_ind(second, first, equal_var=False).confidence_interval(CONFIDENCE)
-    return float(found.low), float(found.high)
+    half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(total)
+    return difference - half, difference + half
 
 
 def verdict(predicted: float, low: float, high: float) -> str:

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from scipy.stats import t
+from scipy.stats import ttest_ind
 
 from pagealloc_model.verdict.change_verdict import (
+    CONFIDENCE,
     EFFECTS,
     NO_EFFECT,
     NOT_PREDICTED,
@@ -84,13 +85,11 @@ def test_more_spread_makes_a_wider_interval(before: list[float]) -> None:
     assert wide[1] - wide[0] == pytest.approx(3 * (narrow[1] - narrow[0]), rel=1e-6)
 
 
-def test_the_interval_is_that_of_welch() -> None:
-    """By hand: variances 1 and 4 of three runs each, so 2.94 degrees of freedom."""
-    low, high = change_interval([9.0, 10.0, 11.0], [18.0, 20.0, 22.0])
-    error = math.sqrt(1 / 3 + 4 / 3)
-    freedom = (5 / 3) ** 2 / ((1 / 3) ** 2 / 2 + (4 / 3) ** 2 / 2)
-    half = float(t.ppf(0.975, freedom)) * error
-    assert (low, high) == pytest.approx((10 - half, 10 + half))
+@given(st.lists(st.integers(-1000, 1000), min_size=2, max_size=6), st.integers(2, 6))
+def test_the_interval_is_that_of_welch(before: list[int], runs_after: int) -> None:
+    after = [each * each for each in range(runs_after)]
+    known = ttest_ind(after, before, equal_var=False).confidence_interval(CONFIDENCE)
+    assert change_interval(before, after) == pytest.approx((known.low, known.high), rel=1e-6)
 
 
 def test_few_or_unknown_runs_have_no_interval() -> None:

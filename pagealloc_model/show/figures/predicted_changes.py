@@ -11,9 +11,13 @@ import plotly.graph_objects as go
 from pagealloc_model.show.figures.palette import GRID, INK, MEASUREMENT_SYMBOLS, PREDICTION_COLOURS
 from pagealloc_model.show.figures.panel_grid import PanelGrid
 
-TICKS = (-1000, -300, -100, -30, -10, -3, -1, 0, 1, 3, 10, 30, 100, 300, 1000)
+TICKS = (1, 3, 10, 30, 100, 300, 1000)
 EDGE = 1000.0
 """Beyond it a point stands at the edge."""
+
+_LEAST_REACH = 10.0
+_BEYOND = 1.5
+"""How much further than the last point an axis goes."""
 
 _BAND_POINTS = 201
 
@@ -30,12 +34,20 @@ def predicted_changes(changes: pd.DataFrame) -> go.Figure:
         changes: pair, metric, unit, mode, change, low, high, predicted, verdict.
     """
     drawn = changes[(changes["high"] > changes["low"]) & changes["predicted"].notna()]
+    half = (drawn["high"] - drawn["low"]) / 2
+    drawn = drawn.assign(
+        across=(drawn["change"] / half).clip(-EDGE, EDGE),
+        up=(drawn["predicted"] / half).clip(-EDGE, EDGE),
+    )
     modes = list(dict.fromkeys(changes["mode"]))
+    most = float(drawn[["across", "up"]].abs().max(axis=None)) if len(drawn) else 0.0
+    reach = _BEYOND * max(_LEAST_REACH, most)
+    ticks = [-tick for tick in reversed(TICKS)] + [0, *TICKS]
     axis = {
         "tickmode": "array",
-        "tickvals": [_place(tick) for tick in TICKS],
-        "ticktext": [f"{tick:g}" for tick in TICKS],
-        "range": [_place(-1.5 * EDGE), _place(1.5 * EDGE)],
+        "tickvals": [_place(tick) for tick in ticks],
+        "ticktext": [f"{tick:g}" for tick in ticks],
+        "range": [_place(-reach), _place(reach)],
     }
     grid = PanelGrid(
         modes,
@@ -48,7 +60,7 @@ def predicted_changes(changes: pd.DataFrame) -> go.Figure:
     )
     pairs = list(dict.fromkeys(changes["pair"]))
     for panel, mode in enumerate(modes):
-        for trace in _bands(panel == 0):
+        for trace in _bands(reach, shown=panel == 0):
             grid.add(trace, panel)
         for number, pair in enumerate(pairs):
             mine = drawn[(drawn["mode"] == mode) & (drawn["pair"] == pair)]
@@ -66,12 +78,12 @@ def _place(value: Any) -> Any:
     return np.arcsinh(value)
 
 
-def _bands(shown: bool) -> list[dict[str, Any]]:
+def _bands(reach: float, *, shown: bool) -> list[dict[str, Any]]:
     """The diagonal band of predictions within the interval, and that of no measurable effect."""
-    along = np.sinh(np.linspace(_place(-1.5 * EDGE), _place(1.5 * EDGE), _BAND_POINTS))
+    limit = float(_place(reach))
+    along = np.sinh(np.linspace(-limit, limit, _BAND_POINTS))
     upper, lower = _place(along + 1), _place(along - 1)
     across = np.concatenate([_place(along), _place(along)[::-1]])
-    limit = float(_place(1.5 * EDGE))
     common = {"type": "scatter", "mode": "lines", "fill": "toself", "hoverinfo": "skip"}
     return [
         {
@@ -101,11 +113,6 @@ def _bands(shown: bool) -> list[dict[str, Any]]:
 
 
 def _points(pair: str, number: int, rows: pd.DataFrame, *, shown: bool) -> dict[str, Any]:
-    half = ((rows["high"] - rows["low"]) / 2).to_numpy(float)
-    places = {
-        name: _place(np.clip(rows[name].to_numpy(float) / half, -EDGE, EDGE))
-        for name in ("change", "predicted")
-    }
     words = [
         f"{row.metric}: measured {row.change:.4g} [{row.low:.4g}, {row.high:.4g}], "
         f"predicted {row.predicted:.4g} {row.unit}: {row.verdict}"
@@ -114,8 +121,8 @@ def _points(pair: str, number: int, rows: pd.DataFrame, *, shown: bool) -> dict[
     return {
         "type": "scatter",
         "mode": "markers",
-        "x": places["change"],
-        "y": places["predicted"],
+        "x": _place(rows["across"].to_numpy(float)),
+        "y": _place(rows["up"].to_numpy(float)),
         "text": words,
         "hoverinfo": "text",
         "name": pair,

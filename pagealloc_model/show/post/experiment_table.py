@@ -117,10 +117,10 @@ def score_text(score: pd.DataFrame, *, width: int = WIDTH) -> str:
         width: characters per line at most.
     """
     titles = ("effects", "within", "direction", "wrong", "none", "quiet")
-    header = Row(heading="quantities", label="model", cells=titles)
+    header = Row(heading="model", label="mode", cells=titles)
     rows = [
         Row(
-            heading="of pairs and quantities",
+            heading="quantities of all pairs",
             label=row.model,
             cells=(
                 str(row.measurable),

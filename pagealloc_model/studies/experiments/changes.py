@@ -248,30 +248,27 @@ def score_table(changes: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         model; measurable: quantities of pairs with a measurable effect; predicted, right, wrong and
-        not_predicted among them; quiet: those without; quiet_inside: of these, predictions within
-        the interval.
+        not_predicted among them; quiet: predicted ones without; quiet_inside: of these, predictions
+        within the interval.
     """
-    rows = []
-    for mode in MODES:
-        mine = changes[changes["mode"] == mode]
-        rows.append(_score(mode, mine["verdict"], mine["inside"]))
-    null = changes[changes["mode"] == MODES[0]]
+    rows = [_score(mode, changes[changes["mode"] == mode]) for mode in MODES]
+    null = changes[changes["mode"] == MODES[0]].assign(predicted=0.0)
     verdicts = [verdict(0.0, row.low, row.high) for row in null.itertuples()]
     inside = (null["low"] <= 0) & (null["high"] >= 0)
-    rows.append(_score(NULL, pd.Series(verdicts, index=null.index, dtype=object), inside))
+    rows.append(_score(NULL, null.assign(verdict=verdicts, inside=inside)))
     return pd.DataFrame(rows)
 
 
-def _score(model: str, verdicts: pd.Series, inside: pd.Series) -> dict[str, object]:
-    counts = verdicts.value_counts()
-    quiet = verdicts == NO_EFFECT
+def _score(model: str, rows: pd.DataFrame) -> dict[str, object]:
+    counts = rows["verdict"].value_counts()
+    quiet = (rows["verdict"] == NO_EFFECT) & rows["predicted"].notna()
     return {
         "model": model,
-        "measurable": int(verdicts.isin(EFFECTS).sum()),
+        "measurable": int(rows["verdict"].isin(EFFECTS).sum()),
         "predicted": int(counts.get(WITHIN, 0)),
         "right": int(counts.get(RIGHT, 0)),
         "wrong": int(counts.get(WRONG, 0)),
         "not_predicted": int(counts.get(NOT_PREDICTED, 0)),
         "quiet": int(quiet.sum()),
-        "quiet_inside": int((inside & quiet).sum()),
+        "quiet_inside": int((rows["inside"] & quiet).sum()),
     }

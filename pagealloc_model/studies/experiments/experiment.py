@@ -15,7 +15,7 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.version import __version__
 from pagealloc_model.studies.experiments.changes import KnownValues, changes_table, score_table
 from pagealloc_model.studies.experiments.guest import Runner
-from pagealloc_model.studies.experiments.plan import Plan, read_plan
+from pagealloc_model.studies.experiments.plan import Plan, find_plan, read_plan
 from pagealloc_model.studies.experiments.runs import FAILED, Run, make_runs, measured_runs
 from pagealloc_model.studies.experiments.sides import Side, pairs_of, side_lines, sides_of
 
@@ -104,7 +104,7 @@ def experiment(
     it was made from differs. Runs that fail are rows of the result with the console's last lines.
 
     Args:
-        plan: or its TOML file.
+        plan: or its TOML file, or the name of a shipped one.
         directory: for runs and results; it is made.
         measured: recordings that take the place of a side's guests, by the side's letter: A is the
             side with every first value, then B, C, ... in the plan's order.
@@ -116,7 +116,7 @@ def experiment(
         UsageError: something that guests need is missing, or `measured` names no side.
         RecordingError: a recording cannot be read, or two of a pair are of different machines.
     """
-    plan = plan if isinstance(plan, Plan) else read_plan(plan)
+    plan = plan if isinstance(plan, Plan) else read_plan(find_plan(plan))
     directory = Path(directory).absolute()
     sides = sides_of(plan)
     given = measured_runs(sides, measured or {})

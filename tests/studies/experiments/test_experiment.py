@@ -152,7 +152,15 @@ def test_recordings_of_two_machines_are_no_pair(tmp_path: Path) -> None:
 
 
 def changed(verdict: str, *, inside: bool, low: float, high: float, mode: str) -> dict[str, object]:
-    return {"mode": mode, "verdict": verdict, "inside": inside, "low": low, "high": high}
+    predicted = float("nan") if verdict == NOT_PREDICTED else 1.0
+    return {
+        "mode": mode,
+        "verdict": verdict,
+        "inside": inside,
+        "low": low,
+        "high": high,
+        "predicted": predicted,
+    }
 
 
 def test_the_score_counts_verdicts_beside_no_change() -> None:

@@ -16,6 +16,7 @@ from pagealloc_model.studies.experiments.plan import (
     read_plan,
 )
 from pagealloc_model.studies.experiments.sides import described_sides, pairs_of, sides_of
+from tests.docs.examples import examples
 from tests.studies.experiments.small_plan import PLAN, write_plan
 
 WRONG = {
@@ -197,3 +198,11 @@ def test_kernels_and_repeats_can_be_changed(tmp_path: Path) -> None:
     assert changed_plan(plan, []) == plan
     with pytest.raises(UsageError, match="--repeats 0: give at least one"):
         changed_plan(plan, [], 0)
+
+
+def test_the_plan_in_the_documentation_can_be_read(tmp_path: Path, checkout: Path) -> None:
+    page = examples(checkout, "docs/experiments.md")
+    (text,) = (each.body for each in page if each.language == "toml")
+    plan = read_plan(write_plan(tmp_path, text))
+    assert [each.field for each in plan.vary] == ["min_free_kbytes", "pcp_free_batched", ""]
+    assert pairs_of(plan, sides_of(plan))[-1].rules == "6.12,free_batched=true"
