@@ -26,6 +26,9 @@ CONSOLE_LINES = 8
 DISK_DEVICE_FILE = "big"
 KVM = Path("/dev/kvm")
 _KVM_TRIAL_S = 30.0
+_AS_ROOT_OVER_9P = ("--force-9p", "--user", "root", "--disable-microvm")
+"""The scratch disk is on PCI, which qemu's microvm does not have."""
+
 _LOOK_S = 0.5
 
 
@@ -135,7 +138,7 @@ def guest_words(boot: Boot, folder: Path) -> list[str]:
         folder: that the guest may write into.
     """
     guest = boot.guest
-    words = ["--run", str(boot.image), "--force-9p", "--user", "root", "--verbose"]
+    words = ["--run", str(boot.image), *_AS_ROOT_OVER_9P, "--verbose"]
     words += ["--cpus", str(guest.cpus), "--memory", guest.memory, "--rwdir", str(folder)]
     for node in guest.nodes:
         words += ["--numa", node]
@@ -158,8 +161,8 @@ def kvm_serves(virtme: str, image: Path, device: Path = KVM, limit_s: float = _K
     """
     if not os.access(device, os.R_OK | os.W_OK):
         return False
-    words = [virtme, "--run", str(image), "--force-9p", "--user", "root", "--memory", "256M"]
-    process = _started([*words, "--exec", "true"], subprocess.DEVNULL)
+    words = [virtme, "--run", str(image), *_AS_ROOT_OVER_9P, "--memory", "256M", "--exec", "true"]
+    process = _started(words, subprocess.DEVNULL)
     try:
         return process.wait(limit_s) == 0
     except subprocess.TimeoutExpired:
