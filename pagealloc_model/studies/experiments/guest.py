@@ -18,6 +18,7 @@ from threading import Lock
 
 from pagealloc_model.base.errors import PageallocError, UsageError
 from pagealloc_model.studies.experiments.inside import Answer, Order
+from pagealloc_model.studies.experiments.kernel_config import shares_by_9p
 from pagealloc_model.studies.experiments.plan import Guest
 
 VIRTME = "vng"
@@ -26,9 +27,6 @@ CONSOLE_LINES = 8
 DISK_DEVICE_FILE = "big"
 KVM = Path("/dev/kvm")
 _KVM_TRIAL_S = 30.0
-_AS_ROOT_OVER_9P = ("--force-9p", "--user", "root", "--disable-microvm")
-"""The scratch disk is on PCI, which qemu's microvm does not have."""
-
 _LOOK_S = 0.5
 
 
@@ -138,7 +136,7 @@ def guest_words(boot: Boot, folder: Path) -> list[str]:
         folder: that the guest may write into.
     """
     guest = boot.guest
-    words = ["--run", str(boot.image), *_AS_ROOT_OVER_9P, "--verbose"]
+    words = ["--run", str(boot.image), *_machine_words(boot.image), "--verbose"]
     words += ["--cpus", str(guest.cpus), "--memory", guest.memory, "--rwdir", str(folder)]
     for node in guest.nodes:
         words += ["--numa", node]
@@ -148,6 +146,12 @@ def guest_words(boot: Boot, folder: Path) -> list[str]:
         words.append(f"--qemu-opts=-drive file={boot.disk},if=virtio,format=raw,snapshot=on")
     inside = "pagealloc_model.studies.experiments.inside"
     return [*words, "--exec", shlex.join([sys.executable, "-m", inside, str(folder)])]
+
+
+def _machine_words(image: Path) -> list[str]:
+    """What all guests of a kernel have; the scratch disk is on PCI, which microvms do not have."""
+    words = ["--user", "root", "--disable-microvm"]
+    return [*words, "--force-9p"] if shares_by_9p(image) else words
 
 
 def kvm_serves(virtme: str, image: Path, device: Path = KVM, limit_s: float = _KVM_TRIAL_S) -> bool:
@@ -161,8 +165,8 @@ def kvm_serves(virtme: str, image: Path, device: Path = KVM, limit_s: float = _K
     """
     if not os.access(device, os.R_OK | os.W_OK):
         return False
-    words = [virtme, "--run", str(image), *_AS_ROOT_OVER_9P, "--memory", "256M", "--exec", "true"]
-    process = _started(words, subprocess.DEVNULL)
+    words = [virtme, "--run", str(image), *_machine_words(image), "--memory", "256M"]
+    process = _started([*words, "--exec", "true"], subprocess.DEVNULL)
     try:
         return process.wait(limit_s) == 0
     except subprocess.TimeoutExpired:

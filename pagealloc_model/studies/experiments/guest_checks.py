@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import gzip
-import lzma
 import os
 import platform
-import re
 import shutil
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from pagealloc_model.recording.make.checks import Check
 from pagealloc_model.studies.experiments.guest import KVM, find_virtme
+from pagealloc_model.studies.experiments.kernel_config import SHARES, kernel_options
 from pagealloc_model.studies.experiments.workloads import COMPILER
 
 NO_GUESTS = "pagealloc experiment cannot boot guests"
-SHARES = ("9P_FS", "VIRTIO_FS")
-"""Options of a kernel that can have the host's files as its root: one of them is needed."""
-
 RECORDS = ("TRACING", "PERF_EVENTS", "PROC_PAGE_MONITOR", "KPROBE_EVENTS")
 """Those that a recording needs, or is worse without."""
 
-_CONFIG_BEGINS, _CONFIG_ENDS = b"IKCFG_ST", b"IKCFG_ED"
 _SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
 
 
@@ -102,51 +95,3 @@ def _kernel(image: Path, boot: Path) -> Check:
         cost = "recordings of it show less, or cannot be made"
         return Check(name=name, found=f"without {', '.join(lacking)}", cost=cost, todo=todo)
     return Check(name=name, found="serves as a guest")
-
-
-def kernel_options(image: Path, boot: Path = Path("/boot")) -> set[str] | None:
-    """Options that a kernel was built with, as y or m; None where nothing tells.
-
-    Args:
-        image: a bzImage, with its configuration inside (CONFIG_IKCONFIG) or beside it.
-        boot: where configurations of installed kernels are.
-    """
-    beside = [folder / image.name.replace("vmlinuz", "config") for folder in (image.parent, boot)]
-    text = next((each.read_text() for each in beside if each != image and each.is_file()), None)
-    text = text if text is not None else _built_in(image.read_bytes())
-    if text is None:
-        return None
-    return set(re.findall(r"^CONFIG_(\w+)=[ym]$", text, re.MULTILINE))
-
-
-def _built_in(content: bytes) -> str | None:
-    """The configuration inside a kernel, whichever way it is compressed."""
-    for unpack, magic in _PACKED:
-        for found in re.finditer(re.escape(magic), content):
-            begin = found.start()
-            try:
-                unpacked = unpack(content[begin:])
-            except (zlib.error, lzma.LZMAError, ValueError, EOFError):
-                continue
-            start = unpacked.find(_CONFIG_BEGINS)
-            if start >= 0:
-                end = unpacked.find(_CONFIG_ENDS, start)
-                return gzip.decompress(unpacked[start + len(_CONFIG_BEGINS) : end]).decode()
-    return None
-
-
-def _zstd(content: bytes) -> bytes:
-    import zstandard
-
-    try:
-        return zstandard.ZstdDecompressor().decompressobj().decompress(content)
-    except zstandard.ZstdError as error:
-        raise ValueError(str(error)) from None
-
-
-_PACKED: tuple[tuple[Callable[[bytes], bytes], bytes], ...] = (
-    (lambda content: zlib.decompressobj(31).decompress(content), b"\x1f\x8b\x08"),
-    (lambda content: lzma.LZMADecompressor().decompress(content), b"\xfd7zXZ\x00"),
-    (_zstd, b"\x28\xb5\x2f\xfd"),
-)
-"""How to unpack a kernel, and what what is packed so begins with."""

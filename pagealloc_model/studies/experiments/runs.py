@@ -26,6 +26,7 @@ from pagealloc_model.studies.experiments.guest import (
     make_disk,
 )
 from pagealloc_model.studies.experiments.inside import DISK, RECORDING, Order
+from pagealloc_model.studies.experiments.kernel_config import shares_by_9p
 from pagealloc_model.studies.experiments.plan import Plan
 from pagealloc_model.studies.experiments.settings import boot_words
 from pagealloc_model.studies.experiments.sides import Side
@@ -111,7 +112,7 @@ def make_runs(
         report: told the share done.
 
     Raises:
-        UsageError: no kernel, no compiler, no room on the disk.
+        UsageError: no kernel, one that cannot be a guest, no compiler, no virtme-ng or qemu.
     """
     order = [(side, repeat) for repeat in range(1, plan.repeats + 1) for side in sides]
     known = {
@@ -122,6 +123,8 @@ def make_runs(
     stopped = Event()
     pending = [each for each in order if (each[0].letter, each[1]) not in known]
     if pending:
+        for image in {_image(side) for side, _ in pending}:
+            shares_by_9p(image)
         _prepare(plan, directory)
         runner = runner or VirtmeGuests()
     made: dict[tuple[str, int], Run] = {}

@@ -33,6 +33,7 @@ Virtme = Callable[[str], VirtmeGuests]
 
 
 def boot(tmp_path: Path, **guest: object) -> Boot:
+    (tmp_path / "bzImage").write_bytes(b"no kernel")
     return Boot(
         image=tmp_path / "bzImage",
         guest=Guest(kvm="no", **guest),  # type: ignore[arg-type]
@@ -133,6 +134,7 @@ def test_an_interrupted_guest_is_ended_with_all_it_started(tmp_path: Path, virtm
 
 def test_kvm_that_hangs_does_not_serve(tmp_path: Path) -> None:
     device = tmp_path / "kvm"
+    (tmp_path / "bzImage").write_bytes(b"no kernel")
     program = tmp_path / "vng"
     program.write_text("#!/bin/sh\nexec sleep 1000\n")
     program.chmod(0o755)

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from pagealloc_model.base.errors import UsageError
 from pagealloc_model.studies.experiments import guest_checks as checks_module
-from pagealloc_model.studies.experiments.guest_checks import guest_checks, kernel_options
+from pagealloc_model.studies.experiments.guest_checks import guest_checks
+from pagealloc_model.studies.experiments.kernel_config import kernel_options, shares_by_9p
 
 SERVES = "\n".join(
     f"CONFIG_{name}=y"
@@ -53,6 +55,15 @@ def test_what_kernels_lack_is_told(tmp_path: Path) -> None:
     assert "CONFIG_9P_FS or CONFIG_VIRTIO_FS" in found["kernel cloud"].todo
     assert found["kernel bare"].found == "without CONFIG_KPROBE_EVENTS"
     assert found["kernel none"].found == "cannot be read"
+
+
+def test_files_come_over_9p_unless_there_is_virtiofs_alone(tmp_path: Path) -> None:
+    (tmp_path / "unknown").write_bytes(b"code")
+    assert shares_by_9p(tmp_path / "unknown")
+    assert shares_by_9p(kernel(tmp_path / "both", f"{SERVES}\nCONFIG_VIRTIO_FS=y"))
+    assert not shares_by_9p(kernel(tmp_path / "one", "CONFIG_VIRTIO_FS=m\n"))
+    with pytest.raises(UsageError, match="has neither 9p nor virtiofs, so it cannot be a guest"):
+        shares_by_9p(kernel(tmp_path / "none", "CONFIG_NET=y\n"))
 
 
 def test_what_programs_are_missing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
