@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.base.errors import PageallocError
+from pagealloc_model.base.errors import PageallocError, RecordingError
 from pagealloc_model.base.progress_bar import Report, unreported
 from pagealloc_model.measured.recorded_costs import at_recorded_cost
 from pagealloc_model.policy.policy import Assumptions, Policy
@@ -75,8 +75,16 @@ class KnownValues:
         self._open: tuple[str, Recording, str] | None = None
 
     def measured(self, run: Run) -> Values:
-        """What was measured in a run."""
-        return self._kept(run, {"what": "measured"}, recorded_quantities)
+        """What was measured in a run.
+
+        Raises:
+            RecordingError: its recording cannot be read.
+        """
+        values = self._kept(run, {"what": "measured"}, recorded_quantities)
+        if values.refused:
+            what = f"run {run.name} cannot be measured: {values.refused}"
+            raise RecordingError(run.path, what, todo="remove it, and it is made again")
+        return values
 
     def predicted(self, run: Run, mode: str, policy: Policy, rules: str) -> Values:
         """What a replay of a run has, or why it was refused."""

@@ -188,7 +188,8 @@ def _made(
             room = f"{free >> 20} MiB are free, limits.free asks for {plan.limits.free >> 20}"
             raise RunFailedError(f"no room on the disk: {room}; free some space")
         runner(boot_of(plan, side, repeat, directory), folder, cancel)
-        open_recording(folder / RECORDING)
+        if not len(open_recording(folder / RECORDING).trace):
+            raise RunFailedError("nothing was recorded")
     except RunFailedError as failure:
         error, console = str(failure), failure.console
     except PageallocError as failure:

@@ -141,6 +141,13 @@ def test_an_experiment_without_any_recording_still_has_its_rows(tmp_path: Path) 
     assert len(pd.read_csv(tmp_path / "out/runs.csv")) == 4
 
 
+def test_a_recording_that_was_measured_but_cannot_be_read_is_told(tmp_path: Path) -> None:
+    recordings = {"A": [write_run(tmp_path / "a", 0)], "B": [write_run(tmp_path / "b", 0)]}
+    (tmp_path / "b/perf.data").write_bytes(b"PERFILE2 torn")
+    with pytest.raises(pm.RecordingError, match=r"run B1 cannot be measured: .*perf\.data"):
+        pm.experiment(write_plan(tmp_path), tmp_path / "out", measured=recordings)
+
+
 def test_recordings_of_two_machines_are_no_pair(tmp_path: Path) -> None:
     small = write_recording(tmp_path / "small")
     with pytest.raises(pm.RecordingError, match="is of another machine than"):

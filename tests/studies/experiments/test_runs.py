@@ -10,6 +10,7 @@ import pytest
 
 from pagealloc_model.base.errors import PageallocError, UsageError
 from pagealloc_model.studies.experiments.guest import Boot, Cancel
+from pagealloc_model.studies.experiments.inside import RECORDING
 from pagealloc_model.studies.experiments.plan import Limits, Plan, read_plan
 from pagealloc_model.studies.experiments.runs import (
     DONE,
@@ -116,6 +117,15 @@ def test_a_guest_that_leaves_nothing_is_a_row(plan: Plan, made: Path) -> None:
     runs = make_runs(plan, sides_of(plan), made, empty, None)
     assert {run.status for run in runs} == {FAILED}
     assert "recording" in runs[0].error
+
+
+def test_a_recording_that_cannot_be_read_is_a_row(plan: Plan, made: Path) -> None:
+    def torn(boot: Boot, folder: Path, cancel: Cancel) -> None:
+        (write_recording(folder / RECORDING) / "perf.data").write_bytes(b"PERFILE2 torn")
+
+    runs = make_runs(plan, sides_of(plan), made, torn, None)
+    assert {run.status for run in runs} == {FAILED}
+    assert "perf.data" in runs[0].error
 
 
 def test_no_run_begins_without_room(plan: Plan, made: Path) -> None:
