@@ -85,6 +85,7 @@ def test_more_spread_makes_a_wider_interval(before: list[float]) -> None:
     assert wide[1] - wide[0] == pytest.approx(3 * (narrow[1] - narrow[0]), rel=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:Precision loss")
 @given(st.lists(st.integers(-1000, 1000), min_size=2, max_size=6), st.integers(2, 6))
 def test_the_interval_is_that_of_welch(before: list[int], runs_after: int) -> None:
     after = [each * each for each in range(runs_after)]
