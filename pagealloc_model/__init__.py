@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording
     from pagealloc_model.recording.recording import open_recording as open
     from pagealloc_model.studies import fleets, synthetic
+    from pagealloc_model.studies.experiments.experiment import experiment
     from pagealloc_model.studies.sweeps.sweep import sweep
     from pagealloc_model.verdict import locks
     from pagealloc_model.verdict.comparison import compare
@@ -43,6 +44,7 @@ _PLACES = {
     "Replay": ("predicted.replay", "Replay"),
     "UsageError": ("base.errors", "UsageError"),
     "compare": ("verdict.comparison", "compare"),
+    "experiment": ("studies.experiments.experiment", "experiment"),
     "explore": ("notebook.widgets.explore", "explore"),
     "fleets": ("studies.fleets", ""),
     "locks": ("verdict.locks", ""),
@@ -114,6 +116,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "compare",
+    "experiment",
     "explore",
     "fleets",
     "locks",

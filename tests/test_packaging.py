@@ -39,6 +39,10 @@ def setup(checkout: Path) -> configparser.ConfigParser:
     return parser
 
 
+BY_PIP = ("guest", "test")
+"""Extras that are not among the packages from conda: virtme-ng comes from PyPI."""
+
+
 def requirements(lines: str | Iterable[str]) -> dict[str, Requirement]:
     """Requirements by canonical name, from lines as setup.cfg and the lock write them."""
     rows = lines.splitlines() if isinstance(lines, str) else lines
@@ -47,10 +51,10 @@ def requirements(lines: str | Iterable[str]) -> dict[str, Requirement]:
 
 
 def declared(setup: configparser.ConfigParser, *, tests: bool) -> dict[str, Requirement]:
-    """Requirements of the package with all its extras, the test tools among them or not."""
+    """Requirements of the package with all its extras, those of `BY_PIP` among them or not."""
     found = requirements(setup["options"]["install_requires"])
     for extra, lines in setup["options.extras_require"].items():
-        if tests or extra != "test":
+        if tests or extra not in BY_PIP:
             found |= requirements(lines)
     return found
 
@@ -115,7 +119,7 @@ def test_environment_yml_has_the_python_range_and_the_package(
 ) -> None:
     rows = conda_dependencies(checkout)
     assert f"python {setup['options']['python_requires']}" in rows
-    assert {"pip": ["--editable ."]} in rows
+    assert {"pip": ["--editable .[guest]"]} in rows
 
 
 def test_lock_satisfies_setup_cfg(checkout: Path, setup: configparser.ConfigParser) -> None:

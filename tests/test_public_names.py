@@ -22,7 +22,7 @@ from tests.small_recordings import write_recording
 
 NAMESPACES = ("fleets", "locks", "synthetic")
 PUBLIC = {
-    *("open", "replay", "compare", "validate", "sweep", "explore"),
+    *("open", "replay", "compare", "validate", "sweep", "explore", "experiment"),
     *("Policy", "Assumptions", "KernelRules", "Hooks", "KernelBuild", "Recording", "Replay"),
     *("PageallocError", "RecordingError", "UsageError", "PolicyError", "Cancelled"),
     *NAMESPACES,

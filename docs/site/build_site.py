@@ -34,6 +34,7 @@ CONTENTS = {
         "docs/how_to_read",
         "docs/commands",
         "docs/sweeps",
+        "docs/experiments",
         "docs/posts",
         "docs/your_kernel",
     ),

@@ -1,8 +1,9 @@
-"""`pagealloc doctor`: what this machine has for recording, and what each lack costs."""
+"""`pagealloc doctor`: what this machine has for recording and for guests, and what a lack costs."""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from pagealloc_model.cli.arguments import Commands, add_command, add_json
 from pagealloc_model.cli.output import json_text
@@ -15,9 +16,17 @@ def add_parser(commands: Commands) -> None:
     parser = add_command(
         commands,
         "doctor",
-        summary="say what this machine has for recording, and what each lack costs",
+        summary="say what this machine has for recording and guests, and what each lack costs",
         example="pagealloc doctor",
         more="Exit code 0 if a recording is possible here and now, 1 if not.",
+    )
+    parser.add_argument(
+        "--kernel",
+        metavar="PATH",
+        action="append",
+        default=[],
+        type=Path,
+        help="a bzImage: say whether it serves as a guest; may be repeated",
     )
     add_json(parser)
     parser.set_defaults(run=run)
@@ -26,13 +35,13 @@ def add_parser(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print one line for each check."""
     from dataclasses import asdict
-    from pathlib import Path
 
     from pagealloc_model.recording.make.doctor import examine
     from pagealloc_model.recording.make.host import Host
     from pagealloc_model.show.post import doctor_text
+    from pagealloc_model.studies.experiments.guest_checks import guest_checks
 
-    checks = examine(Host(), Path.cwd())
+    checks = [*examine(Host(), Path.cwd()), *guest_checks(tuple(options.kernel))]
     possible = not any(check.blocks for check in checks)
     if options.json:
         described = [asdict(check) for check in checks]

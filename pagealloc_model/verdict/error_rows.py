@@ -56,7 +56,7 @@ def error_rows(
     return pd.DataFrame(rows)
 
 
-def _was_recorded(recording: Recording, event: Event) -> bool:
+def was_recorded(recording: Recording, event: Event) -> bool:
     """Whether an event's absence means that it did not happen: the recorder was asked for it."""
     names = [name for name, number in EVENT_NAMES.items() if number == event]
     asked = recording.meta.get("perf") or ()
@@ -72,7 +72,7 @@ def _transaction_rows(
         ("refill", Event.ALLOC, Event.ZONE_LOCKED),
         ("drain", Event.FREE, Event.PCPU_DRAIN),
     ):
-        known = _was_recorded(recording, shown_by)
+        known = was_recorded(recording, shown_by)
         real = measured.transactions_full.query("site == @site")
         model = predicted.transactions_full.query("site == @site")
         moved = (trace.event == event) & (trace.pfn >= 0) & (trace.order <= PCP_ORDER_MAX)
@@ -180,7 +180,7 @@ def _binned(site: str, measured: pd.DataFrame, predicted: pd.DataFrame) -> Itera
 
 
 def _extfrag_row(recording: Recording, predicted: Replay, measured: Measured) -> ErrorRow:
-    known = _was_recorded(recording, Event.EXTFRAG)
+    known = was_recorded(recording, Event.EXTFRAG)
     real = float(measured.fallbacks["count"].sum()) if known else float("nan")
     model = float(predicted.fallbacks["count"].sum())
     return error_row(

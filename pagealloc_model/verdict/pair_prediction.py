@@ -16,34 +16,18 @@ import numpy as np
 import pandas as pd
 
 from pagealloc_model.base.errors import RecordingError
-from pagealloc_model.measured.measured import Measured, measure
+from pagealloc_model.measured.measured import measure
 from pagealloc_model.predicted.replay import Replay, replay
 from pagealloc_model.recording.recorded_machine import recorded_machine
+from pagealloc_model.verdict.change_verdict import NO_EFFECT
+from pagealloc_model.verdict.quantities import ADDED, FILL, PART_UNITS, Window, part_quantities
 
 if TYPE_CHECKING:
     from pagealloc_model.policy.policy import Assumptions, Policy
     from pagealloc_model.recording.recording import Recording
 
 EXTFRAG = "kmem:mm_page_alloc_extfrag"
-TYPES = ("Unmovable", "Movable", "Reclaimable", "HighAtomic")
 PARTS = 3
-NEVER = float("inf")
-NO_EFFECT = "no measurable effect"
-ADDED = "HighAtomic blocks added"
-FILL = "time to fill"
-UNITS = {
-    ADDED: "blocks",
-    FILL: "s",
-    "wholly free HighAtomic blocks": "blocks",
-    "HighAtomic pages in crumbs": "pages",
-    **{f"free {name} pages": "pages" for name in TYPES},
-    "THP success": "share",
-    "extfrag events": "per s",
-}
-"""What is compared, with units."""
-
-Window = tuple[int, int]
-"""Nanoseconds on the recording's clock, both ends included."""
 
 
 def pair_prediction(
@@ -71,13 +55,13 @@ def pair_prediction(
         RecordingError: the two are of different machines, or fallbacks were not recorded.
         PageallocError: a recording cannot be read or replayed.
     """
-    _check_same_machine(off, on)
+    check_same_machine(off, on)
     sides = [_recorded(recording) for recording in (off, on)]
     spreads = [side.iloc[1:].drop(columns=[ADDED, FILL]).std(ddof=1) for side in sides]
     if len(alike) > 1:
         wholes = pd.DataFrame([_recorded(recording).iloc[0] for recording in alike])
         spreads.append(wholes.drop(columns=FILL).std(ddof=1))
-    spread = pd.DataFrame(spreads).max().reindex(list(UNITS))
+    spread = pd.DataFrame(spreads).max().reindex(list(PART_UNITS))
     span = off.trace.demand_span_ns
     same, changed = (
         _predicted(replay(off, each, assumptions=assumptions), span) for each in (None, policy)
@@ -85,11 +69,11 @@ def pair_prediction(
     recorded_off, recorded_on = (side.iloc[0] for side in sides)
     differ = (recorded_on - recorded_off).abs() > 2 * spread.fillna(0.0)
     differ[FILL] = np.isinf(recorded_off[FILL]) != np.isinf(recorded_on[FILL])
-    names = list(UNITS)
+    names = list(PART_UNITS)
     return pd.DataFrame(
         {
             "quantity": names,
-            "unit": list(UNITS.values()),
+            "unit": list(PART_UNITS.values()),
             "off": recorded_off[names].to_numpy(),
             "on": recorded_on[names].to_numpy(),
             "spread": spread[names].to_numpy(),
@@ -114,7 +98,12 @@ def pair_text(off: Recording, on: Recording, policy: Policy, assumptions: Assump
     return table.round(2).to_string(index=False)
 
 
-def _check_same_machine(off: Recording, on: Recording) -> None:
+def check_same_machine(off: Recording, on: Recording) -> None:
+    """Refuse two recordings of different machines.
+
+    Raises:
+        RecordingError: they differ in CPUs or memory.
+    """
     machines = [recorded_machine(recording) for recording in (off, on)]
     memory = [[(zone.name, zone.present) for zone in each.zones] for each in machines]
     if machines[0].nr_cpus != machines[1].nr_cpus or memory[0] != memory[1]:
@@ -144,67 +133,11 @@ def _recorded(recording: Recording) -> pd.DataFrame:
     rows = []
     for low, high in windows:
         events = int(((times >= low) & (times <= high)).sum())
-        rows.append(_quantities(measured, (low, high), events, block_order))
+        rows.append(part_quantities(measured, (low, high), events, block_order))
     return pd.DataFrame(rows)
 
 
 def _predicted(predicted: Replay, window: Window) -> pd.Series:
     events = int(predicted.fallbacks["count"].sum())
     order = predicted.machine.pageblock_order
-    return pd.Series(_quantities(predicted, window, events, order))
-
-
-def _quantities(
-    tables: Measured | Replay, window: Window, extfrag: int, block_order: int
-) -> dict[str, float]:
-    low, high = window
-    blocks = _reserve(tables.pageblocks, window)
-    free = _within(tables.free_pages, window)
-    per_type = free.groupby(["time_ns", "migratetype"])["pages"].sum().unstack().mean()
-    reserve = free[free["migratetype"] == "HighAtomic"]
-    last = reserve[reserve["time_ns"] == reserve["time_ns"].max()]
-    is_whole = last["order"] >= block_order
-    whole_pages = float(last.loc[is_whole, "pages"].sum())
-    return {
-        ADDED: float(blocks.iloc[-1] - blocks.iloc[0]),
-        FILL: time_to_fill(blocks, low),
-        "wholly free HighAtomic blocks": whole_pages / (1 << block_order),
-        "HighAtomic pages in crumbs": float(last["pages"].sum()) - whole_pages,
-        **{f"free {name} pages": float(per_type.get(name, 0.0)) for name in TYPES},
-        "THP success": _thp_success(tables.vmstat, window),
-        "extfrag events": extfrag / ((high - low) / 1e9),
-    }
-
-
-def _within(table: pd.DataFrame, window: Window) -> pd.DataFrame:
-    return table[table["time_ns"].between(*window)]
-
-
-def _reserve(pageblocks: pd.DataFrame, window: Window) -> pd.Series:
-    """HighAtomic blocks of all zones by time, from the last sample before the window on."""
-    low, high = window
-    reserved = pageblocks[pageblocks["migratetype"] == "HighAtomic"]
-    series = reserved.groupby("time_ns")["blocks"].sum().astype(float)
-    before = series.index[series.index <= low]
-    return series.loc[before[-1] if len(before) else low : high]
-
-
-def time_to_fill(blocks: pd.Series, start_ns: int) -> float:
-    """Seconds until the reserve has the most blocks that it gets; infinite if it never grows.
-
-    Args:
-        blocks: its blocks by time in ns, the first one before the start.
-        start_ns: where to count from.
-    """
-    most = blocks.max()
-    if most <= blocks.iloc[0]:
-        return NEVER
-    return float(blocks.index[blocks == most][0] - start_ns) / 1e9
-
-
-def _thp_success(vmstat: pd.DataFrame, window: Window) -> float:
-    inside = _within(vmstat, window)
-    values = inside.groupby("name")["value"].agg(["first", "last"]).astype(float)
-    change = values["last"] - values["first"]
-    tried = change["thp_fault_alloc"] + change["thp_fault_fallback"]
-    return float(change["thp_fault_alloc"] / tried) if tried else float("nan")
+    return pd.Series(part_quantities(predicted, window, events, order))

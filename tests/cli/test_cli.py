@@ -31,6 +31,7 @@ COMMANDS = (
     "compare",
     "sweep",
     "fleet",
+    "experiment",
     "synth",
     "trim",
     "notebook",

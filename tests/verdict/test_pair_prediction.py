@@ -8,16 +8,9 @@ import pandas as pd
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.verdict.pair_prediction import (
-    ADDED,
-    FILL,
-    NEVER,
-    NO_EFFECT,
-    UNITS,
-    pair_prediction,
-    pair_text,
-    time_to_fill,
-)
+from pagealloc_model.verdict.change_verdict import NO_EFFECT
+from pagealloc_model.verdict.pair_prediction import pair_prediction, pair_text
+from pagealloc_model.verdict.quantities import ADDED, FILL, NEVER, PART_UNITS, time_to_fill
 from tests.small_recordings import shipped_recording
 
 
@@ -32,7 +25,7 @@ def test_the_reserve_of_the_guests_is_what_the_gate_changed() -> None:
     off, on = shipped_recording("highatomic_stock"), shipped_recording("highatomic_gate3")
     own = pm.Assumptions(reclaim="elastic")
     table = pair_prediction(off, on, pm.Policy(highatomic_gate_order=3), own)
-    assert table["quantity"].to_list() == list(UNITS)
+    assert table["quantity"].to_list() == list(PART_UNITS)
     rows = table.set_index("quantity")
     assert rows.loc[ADDED, ["off", "on", "verdict"]].to_list() == [15, 0, "counts"]
     assert rows.loc[ADDED, "predicted"] <= 0

@@ -21,6 +21,7 @@ from pagealloc_model.show.figures.ownership import ownership_over_time
 from pagealloc_model.show.figures.pageblock_map import pageblock_map
 from pagealloc_model.show.figures.pareto_front import pareto_front
 from pagealloc_model.show.figures.pcp import pcp_counts
+from pagealloc_model.show.figures.predicted_changes import predicted_changes
 from pagealloc_model.show.figures.sensitivity_bars import sensitivity_bars
 from pagealloc_model.show.figures.small_multiples import since_start
 from pagealloc_model.show.figures.stacked import stacked
@@ -43,6 +44,7 @@ __all__ = [
     "pageblocks_by_type",
     "pareto_front",
     "pcp_counts",
+    "predicted_changes",
     "sensitivity_bars",
     "since_start",
     "stacked",

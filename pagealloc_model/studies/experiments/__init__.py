@@ -1,0 +1,1 @@
+"""Experiments: machines that were really run under several settings, beside what was predicted."""

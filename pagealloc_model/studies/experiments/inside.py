@@ -1,0 +1,158 @@
+"""What runs inside a guest: set up, make the settings, record a workload, say how it went.
+
+Called as `python -m pagealloc_model.studies.experiments.inside FOLDER`. FOLDER has `ORDER_FILE`;
+the recording and `ANSWER_FILE` appear there. The host's root is read-only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from pagealloc_model.base.errors import PageallocError, UsageError
+from pagealloc_model.studies.experiments.settings import apply
+
+ORDER_FILE, ANSWER_FILE, RECORDING = "order.json", "answer.json", "recording"
+DISK, DISK_DEVICE = Path("/mnt"), "/dev/vda"
+SCRATCH = Path("/var/tmp")
+"""A tmpfs in every guest of virtme-ng; /tmp may hold the folder itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What a guest is to do.
+
+    Attributes:
+        fixed: settings that all runs share, made before the set-up.
+        settings: those of this run, made after the set-up, right before recording.
+        prepare: shell command that brings the machine into the state to start from, "" for none.
+        workload: shell command that is recorded.
+        environment: variables for both commands.
+        disk: a scratch disk is there, to be mounted at `DISK`.
+        interval_s: seconds between snapshots.
+        buffer_bytes: ring buffer of each CPU; None: by the machine's memory.
+        locks: record lock contention.
+    """
+
+    workload: str
+    prepare: str = ""
+    fixed: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    disk: bool = False
+    interval_s: float = 1.0
+    buffer_bytes: int | None = None
+    locks: bool = False
+
+    def write(self, folder: Path) -> None:
+        """Leave the order where the guest looks for it."""
+        (folder / ORDER_FILE).write_text(json.dumps(asdict(self), indent=1) + "\n")
+
+    @staticmethod
+    def read(folder: Path) -> Order:
+        """The order that `write` left."""
+        return Order(**json.loads((folder / ORDER_FILE).read_text()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """How it went.
+
+    Attributes:
+        error: one line, "" if a recording was made and the workload ended well.
+        seconds: from boot to the end, on the guest's clock.
+    """
+
+    error: str
+    seconds: float
+
+    def write(self, folder: Path) -> None:
+        """Leave the answer for the host, whole or not at all."""
+        partial = folder / f".{ANSWER_FILE}"
+        partial.write_text(json.dumps(asdict(self)) + "\n")
+        partial.rename(folder / ANSWER_FILE)
+        os.sync()
+
+    @staticmethod
+    def read(folder: Path) -> Answer | None:
+        """The answer that `write` left, None if there is none."""
+        try:
+            return Answer(**json.loads((folder / ANSWER_FILE).read_text()))
+        except FileNotFoundError:
+            return None
+
+
+def main(folder: Path) -> int:
+    """Do what the order in a folder says; 1 if it failed."""
+    order = Order.read(folder)
+    try:
+        if order.disk:
+            _run_or_fail(["mount", "-o", "noatime", DISK_DEVICE, str(DISK)])
+        os.chdir(SCRATCH)
+        carry_out(order, folder)
+        error = ""
+    except (PageallocError, OSError) as failure:
+        error = " ".join(str(failure).split())
+    Answer(error=error, seconds=time.monotonic()).write(folder)
+    return 1 if error else 0
+
+
+def _run_or_fail(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UsageError(f"{' '.join(command)}: {done.stderr.strip() or done.returncode}")
+
+
+def carry_out(order: Order, folder: Path, root: Path = Path("/")) -> None:
+    """Prepare, make the settings and record.
+
+    Args:
+        order: what to do.
+        folder: where the recording goes.
+        root: of the files that settings are.
+
+    Raises:
+        UsageError: a setting that this kernel has not, a command that failed, nothing recorded.
+    """
+    os.environ.update(order.environment)
+    apply(order.fixed, root)
+    if order.prepare:
+        done = subprocess.run(["sh", "-ec", order.prepare], check=False)
+        if done.returncode:
+            raise UsageError(f"the set-up ended with exit code {done.returncode}")
+    apply(order.settings, root)
+    _record(order, folder)
+
+
+def _record(order: Order, folder: Path) -> None:
+    from pagealloc_model.recording.make.host import Host
+    from pagealloc_model.recording.make.options import RecordOptions
+    from pagealloc_model.recording.make.session import record
+
+    def say(line: str) -> None:
+        print(line, flush=True)
+
+    recorded = record(
+        RecordOptions(
+            destination=folder / RECORDING,
+            command=("sh", "-ec", order.workload),
+            interval_s=order.interval_s,
+            buffer_bytes=order.buffer_bytes,
+            locks=order.locks,
+        ),
+        Host(),
+        say,
+        say,
+    )
+    if recorded.command_code:
+        raise UsageError(f"the workload ended with exit code {recorded.command_code}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,144 @@
+"""Workloads that come with the project, and their programs."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from pagealloc_model.base.errors import UsageError
+
+PROGRAMS = Path(__file__).parent / "programs"
+COMPILER = "cc"
+
+FILL = "page_cache $DISK/big $BIG_MIB $((MEMORY_PAGES / 4)) 7"
+"""Reads until memory is full of page cache."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """What a machine does while it is recorded.
+
+    Commands are for sh. They find the programs in their path, and in variables: SEED, AMOUNT (work
+    to do, in percent of the usual), DISK (a scratch disk with a file "big" of BIG_MIB megabytes)
+    and MEMORY_PAGES (the machine's memory in pages).
+
+    Attributes:
+        name: as plans write it.
+        meaning: one line.
+        command: what is recorded.
+        prepare: what is done before, "" for nothing.
+    """
+
+    name: str
+    meaning: str
+    command: str
+    prepare: str = ""
+
+
+def _amount(usual: int) -> str:
+    return f"$(({usual} * AMOUNT / 100))"
+
+
+def _reads(usual: int) -> str:
+    return f"page_cache $DISK/big $BIG_MIB {_amount(usual)} $SEED"
+
+
+WORKLOADS = {
+    each.name: each
+    for each in (
+        Workload(
+            name="page_cache",
+            meaning="random and long reads of a file larger than memory",
+            prepare=FILL,
+            command=_reads(30_000),
+        ),
+        Workload(
+            name="huge_pages",
+            meaning="huge-page faults beside page-cache churn",
+            prepare=FILL,
+            command=f"{_reads(15_000)} & huge_pages {_amount(300)} 40 $SEED; wait $!",
+        ),
+        Workload(
+            name="forks",
+            meaning="waves of processes that begin and end together",
+            command=f"forks {_amount(20)} 20 300 $SEED",
+        ),
+        Workload(
+            name="purger",
+            meaning="what all CPUs but one allocate, that one frees",
+            command=f"purger {_amount(400)} $SEED",
+        ),
+        Workload(
+            name="atomics",
+            meaning="atomic requests of orders 0 to 3 beside page-cache churn; needs a kernel "
+            "with debugfs' atomic_churn",
+            prepare=FILL,
+            command=f"{_reads(15_000)} & atomics 256 1000 {_amount(8000)}; wait $!",
+        ),
+        Workload(
+            name="slab",
+            meaning="many small files, of which every other one goes again",
+            prepare=FILL,
+            command=f"mkdir $DISK/many; many_files $DISK/many {_amount(6000)} $SEED",
+        ),
+        Workload(
+            name="compile",
+            meaning="a small build with the system's compiler",
+            command=f"mkdir build; compile build {_amount(8)} $SEED",
+        ),
+        Workload(
+            name="mixed",
+            meaning="huge-page faults beside page-cache churn, then waves of processes",
+            prepare=FILL,
+            command=f"{_reads(15_000)} & huge_pages {_amount(150)} 30 $SEED; wait $!; "
+            f"forks {_amount(4)} 12 200 $SEED",
+        ),
+    )
+}
+"""By name."""
+
+
+def workload(name: str) -> Workload:
+    """A workload by name.
+
+    Raises:
+        UsageError: no such workload.
+    """
+    if name not in WORKLOADS:
+        raise UsageError(f"no workload {name!r}; there are {', '.join(WORKLOADS)}")
+    return WORKLOADS[name]
+
+
+def programs_digest() -> str:
+    """Digest of the programs' sources."""
+    digest = sha256()
+    for source in sorted(PROGRAMS.iterdir()):
+        digest.update(f"{source.name} ".encode() + source.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def build_programs(directory: Path) -> None:
+    """Compile the programs; nothing is done where they are up to date.
+
+    Args:
+        directory: where they go; it is made.
+
+    Raises:
+        UsageError: no C compiler, or one that cannot compile them.
+    """
+    stamp = directory / ".built"
+    if stamp.exists() and stamp.read_text() == programs_digest():
+        return
+    if shutil.which(COMPILER) is None:
+        raise UsageError(f"no {COMPILER} to compile the workloads with; install gcc and libc6-dev")
+    directory.mkdir(parents=True, exist_ok=True)
+    for source in sorted(PROGRAMS.glob("*.c")):
+        command = [COMPILER, "-O2", "-pthread", "-o", str(directory / source.stem), str(source)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            why = (done.stderr.strip().splitlines() or ["unknown error"])[0]
+            raise UsageError(f"{source}: cannot be compiled: {why}")
+    stamp.write_text(programs_digest())

@@ -1,0 +1,73 @@
+"""Whether a change that was predicted is the one that was measured over repeated runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+WITHIN = "predicted"
+RIGHT = "right direction"
+WRONG = "wrong"
+NO_EFFECT = "no measurable effect"
+NOT_PREDICTED = "not predicted"
+TOO_FEW = "too few runs"
+EFFECTS = (WITHIN, RIGHT, WRONG, NOT_PREDICTED)
+"""Verdicts on what had a measurable effect."""
+
+CONFIDENCE = 0.95
+INTERVAL = "Welch's t"
+
+
+def change_interval(before: Sequence[float], after: Sequence[float]) -> tuple[float, float]:
+    """Interval of mean(after) - mean(before) at `CONFIDENCE`, for unequal variances.
+
+    Args:
+        before: one value a run; unknown ones are left out.
+        after: the same of the other side.
+
+    Returns:
+        Both ends; NaN if a side has fewer than two known values. Where no side varies, both ends
+        are the difference.
+    """
+    sides = [np.asarray(each, float) for each in (before, after)]
+    first, second = (each[~np.isnan(each)] for each in sides)
+    if min(len(first), len(second)) < 2:
+        return float("nan"), float("nan")
+    difference = float(second.mean() - first.mean())
+    parts = [float(each.var(ddof=1)) / len(each) for each in (first, second)]
+    total = sum(parts)
+    if total == 0:
+        return difference, difference
+    shares = [(part / total) ** 2 for part in parts]
+    freedom = 1 / sum(
+        share / (len(each) - 1) for share, each in zip(shares, (first, second), strict=True)
+    )
+    from scipy.special import stdtrit
+
+    half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(total)
+    return difference - half, difference + half
+
+
+def verdict(predicted: float, low: float, high: float) -> str:
+    """What a predicted change is beside the interval of the measured one.
+
+    Args:
+        predicted: change; NaN where the model has none.
+        low: lower end of the measured change's interval; NaN where it has none.
+        high: upper end.
+
+    Returns:
+        `TOO_FEW` without an interval; `NO_EFFECT` if 0 is in it, whatever was predicted; otherwise
+        `WITHIN`, `RIGHT`, `WRONG` or `NOT_PREDICTED`.
+    """
+    if math.isnan(low) or math.isnan(high):
+        return TOO_FEW
+    if low <= 0 <= high:
+        return NO_EFFECT
+    if math.isnan(predicted):
+        return NOT_PREDICTED
+    if low <= predicted <= high:
+        return WITHIN
+    return RIGHT if predicted and (predicted > 0) == (low > 0) else WRONG

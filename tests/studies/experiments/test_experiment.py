@@ -1,0 +1,244 @@
+"""A whole experiment: runs, predictions, tables, what is kept, and the command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import pagealloc_model as pm
+from pagealloc_model.cli import main
+from pagealloc_model.predicted import replay as replay_module
+from pagealloc_model.studies.experiments import changes as changes_module
+from pagealloc_model.studies.experiments import runs as runs_module
+from pagealloc_model.studies.experiments.changes import MODES, score_table
+from pagealloc_model.studies.experiments.experiment import ExperimentResult
+from pagealloc_model.verdict.change_verdict import (
+    NO_EFFECT,
+    NOT_PREDICTED,
+    RIGHT,
+    TOO_FEW,
+    WITHIN,
+    WRONG,
+)
+from tests.small_recordings import write_recording
+from tests.studies.experiments.small_plan import (
+    MORE_USED,
+    PLAN,
+    FakeGuests,
+    write_plan,
+    write_run,
+)
+
+FRACTION = "vm.percpu_pagelist_high_fraction"
+SHIPPED = """
+[workload]
+command = "as recorded"
+[[vary]]
+setting = "vm.highatomic_gate_order"
+values = [0, 3]
+"""
+
+
+@pytest.fixture(scope="module")
+def where(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("experiment")
+
+
+@pytest.fixture(scope="module")
+def result(where: Path) -> ExperimentResult:
+    return pm.experiment(write_plan(where), where / "out", runner=FakeGuests())
+
+
+def test_every_pair_quantity_and_mode_is_a_row(result: ExperimentResult) -> None:
+    changes = result.to_pandas()
+    assert set(changes["mode"]) == set(MODES)
+    assert set(changes["pair"]) == {f"A -> B: {FRACTION} 0 -> 8"}
+    assert not changes.duplicated(["pair", "mode", "metric"]).any()
+    assert {"free pages", "free Movable pages"} <= set(changes["metric"])
+    assert (changes[["runs_before", "runs_after"]] == 2).all(axis=None)
+
+
+def test_measured_changes_are_differences_of_means(result: ExperimentResult) -> None:
+    rows = result.changes.query("mode == 'literal'").set_index("metric")
+    free = rows.loc["free pages"]
+    assert (free["change"], free["after"] - free["before"]) == (-MORE_USED, -MORE_USED)
+    assert free["low"] < -MORE_USED < free["high"]
+
+
+def test_predictions_are_from_the_earlier_side_alone(where: Path) -> None:
+    """Whatever the later side does, what is predicted of it stays the same."""
+    sides = {}
+    for name, used in (("few", 300), ("many", 900)):
+        later = [write_run(where / f"{name}{each}", used + each) for each in (1, 2)]
+        runner = FakeGuests()
+        found = pm.experiment(
+            write_plan(where), where / f"out_{name}", measured={"B": later}, runner=runner
+        )
+        assert {boot.order.settings[FRACTION] for boot in runner.booted} == {"0"}
+        sides[name] = found.changes.set_index(["mode", "metric"])
+    both = sides["few"].index.intersection(sides["many"].index)
+    assert "free pages" in both.get_level_values("metric")
+    columns = ["predicted", "predicted_lowest", "predicted_highest"]
+    few, many = (sides[name].loc[both, columns] for name in ("few", "many"))
+    pd.testing.assert_frame_equal(few, many)
+    assert not sides["few"].loc[both, "after"].equals(sides["many"].loc[both, "after"])
+
+
+def test_nothing_known_is_made_twice(
+    result: ExperimentResult, where: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("made again")
+
+    monkeypatch.setattr(changes_module, "replay", never)
+    monkeypatch.setattr(changes_module, "recorded_quantities", never)
+    again = pm.experiment(where / "plan.toml", where / "out", runner=never)
+    pd.testing.assert_frame_equal(again.changes, result.changes)
+    assert replay_module.replay is not never
+
+
+def test_files_are_left(result: ExperimentResult, where: Path) -> None:
+    out = where / "out"
+    assert pd.read_csv(out / "runs.csv")["status"].tolist() == ["done"] * 4
+    assert len(pd.read_csv(out / "changes.csv")) == len(result.changes)
+    assert (out / "table.txt").read_text() == result.to_text()
+    assert (out / "post.txt").read_text().startswith("Subject: [predicted and measured] plan\n")
+
+
+def test_what_nothing_stands_for_is_predicted_to_change_nothing(tmp_path: Path) -> None:
+    text = PLAN.replace(FRACTION, "vm.lowmem_reserve_ratio")
+    result = pm.experiment(write_plan(tmp_path, text), tmp_path / "out", runner=FakeGuests())
+    assert (result.changes["predicted"] == 0).all()
+    assert not result.changes["modelled"].any()
+    assert "Nothing in the model stands for this setting" in result.to_text()
+
+
+def test_a_mode_that_refuses_a_policy_says_why(tmp_path: Path) -> None:
+    text = PLAN.replace(FRACTION, "vm.extfrag_threshold")
+    result = pm.experiment(write_plan(tmp_path, text), tmp_path / "out", runner=FakeGuests())
+    literal = result.changes[result.changes["mode"] == "literal"]
+    assert literal["predicted"].isna().all()
+    assert literal["note"].str.contains("extfrag_threshold").all()
+    assert "Not predicted: " in result.to_text()
+
+
+def test_failed_runs_are_told_and_left_out(tmp_path: Path) -> None:
+    guests = FakeGuests(lambda boot: boot.order.environment["SEED"] == "2")
+    result = pm.experiment(write_plan(tmp_path), tmp_path / "out", runner=guests)
+    assert result.failed["console"].tolist() == ["Kernel panic\nRebooting"] * 2
+    assert set(result.changes["verdict"]) == {TOO_FEW}
+    assert "- A2: the guest ended before it was done" in result.message().to_text()
+
+
+def test_an_experiment_without_any_recording_still_has_its_rows(tmp_path: Path) -> None:
+    result = pm.experiment(
+        write_plan(tmp_path), tmp_path / "out", runner=FakeGuests(lambda boot: True)
+    )
+    assert result.changes.empty
+    assert len(pd.read_csv(tmp_path / "out/runs.csv")) == 4
+
+
+def test_a_recording_that_was_measured_but_cannot_be_read_is_told(tmp_path: Path) -> None:
+    recordings = {"A": [write_run(tmp_path / "a", 0)], "B": [write_run(tmp_path / "b", 0)]}
+    (tmp_path / "b/perf.data").write_bytes(b"PERFILE2 torn")
+    with pytest.raises(pm.RecordingError, match=r"run B1 cannot be measured: .*perf\.data"):
+        pm.experiment(write_plan(tmp_path), tmp_path / "out", measured=recordings)
+
+
+def test_recordings_of_two_machines_are_no_pair(tmp_path: Path) -> None:
+    small = write_recording(tmp_path / "small")
+    with pytest.raises(pm.RecordingError, match="is of another machine than"):
+        pm.experiment(
+            write_plan(tmp_path, SHIPPED),
+            tmp_path / "out",
+            measured={"A": [small], "B": ["highatomic_gate3"]},
+        )
+
+
+def changed(verdict: str, *, inside: bool, low: float, high: float, mode: str) -> dict[str, object]:
+    predicted = float("nan") if verdict == NOT_PREDICTED else 1.0
+    return {
+        "mode": mode,
+        "verdict": verdict,
+        "inside": inside,
+        "low": low,
+        "high": high,
+        "predicted": predicted,
+    }
+
+
+def test_the_score_counts_verdicts_beside_no_change() -> None:
+    rows = [
+        changed(verdict, inside=inside, low=low, high=high, mode=mode)
+        for mode in MODES
+        for verdict, inside, low, high in (
+            (WITHIN, True, 1.0, 2.0),
+            (RIGHT, False, 1.0, 2.0),
+            (RIGHT, False, -2.0, -1.0),
+            (WRONG, False, 1.0, 2.0),
+            (NOT_PREDICTED, False, 1.0, 2.0),
+            (NO_EFFECT, True, -1.0, 1.0),
+            (NO_EFFECT, False, -1.0, 1.0),
+            (TOO_FEW, False, float("nan"), float("nan")),
+        )
+    ]
+    score = score_table(pd.DataFrame(rows)).set_index("model")
+    assert score.loc["elastic"].to_dict() == {
+        "measurable": 5,
+        "predicted": 1,
+        "right": 2,
+        "wrong": 1,
+        "not_predicted": 1,
+        "quiet": 2,
+        "quiet_inside": 1,
+    }
+    null = score.loc["no change"]
+    assert (null["measurable"], null["predicted"], null["right"], null["wrong"]) == (5, 0, 0, 5)
+    assert (null["quiet"], null["quiet_inside"]) == (2, 2)
+
+
+def test_the_command_takes_recordings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two recordings that ship, one a side: values and predictions, but no interval."""
+    plan = write_plan(tmp_path, SHIPPED)
+    words = ["experiment", str(plan), "-o", str(tmp_path / "out"), "--json", "--measured"]
+    assert main([*words, "A=highatomic_stock", "B=highatomic_gate3"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    added = next(
+        row
+        for row in printed["changes"]
+        if row["metric"] == "HighAtomic blocks added" and row["mode"] == "elastic"
+    )
+    assert (added["before"], added["after"], added["verdict"]) == (15, 0, TOO_FEW)
+    assert added["predicted"] < 0
+    assert {row["status"] for row in printed["runs"]} == {"measured"}
+    assert (tmp_path / "out/predicted_changes.html").exists()
+
+
+def test_the_command_prints_sides_and_complains_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = write_plan(tmp_path)
+    assert main(["experiment", str(plan), "-o", str(tmp_path / "out"), "--sides"]) == 0
+    assert capsys.readouterr().out.startswith(f"A: kernel bzImage, {FRACTION} 0\nB: {FRACTION} 8\n")
+    for words, said in (
+        ([str(plan), "--measured", "A"], "--measured A: write SIDE=PATH, such as A=mine"),
+        ([str(plan), "--measured", "Z=kbuild"], "--measured Z=...: there is no such side"),
+        ([str(tmp_path / "none.toml")], "none.toml: cannot be read"),
+        ([str(plan), "--kernel", str(tmp_path / "none")], "no such kernel; name a bzImage"),
+    ):
+        assert main(["experiment", *words, "-o", str(tmp_path / "out")]) == 2
+        complaint = capsys.readouterr().err
+        assert said in complaint and complaint.count("\n") == 1
+
+
+def test_a_failed_run_is_exit_code_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guests = FakeGuests(lambda boot: boot.order.environment["SEED"] == "2")
+    monkeypatch.setattr(runs_module, "VirtmeGuests", lambda: guests)
+    words = ["experiment", str(write_plan(tmp_path)), "-o", str(tmp_path / "out")]
+    assert main(words) == 1
+    assert "run A2 failed: the guest ended before it was done" in capsys.readouterr().err

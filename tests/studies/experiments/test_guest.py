@@ -1,0 +1,205 @@
+"""Guests: how virtme-ng is called, when it is ended, and what is left to read."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import stat
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.studies.experiments import guest as guest_module
+from pagealloc_model.studies.experiments.experiment import experiment
+from pagealloc_model.studies.experiments.guest import (
+    Boot,
+    RunFailedError,
+    VirtmeGuests,
+    guest_words,
+    kvm_serves,
+    make_disk,
+)
+from pagealloc_model.studies.experiments.inside import ANSWER_FILE, Order
+from pagealloc_model.studies.experiments.plan import Guest
+from tests.studies.experiments.small_plan import write_plan
+
+KERNEL_VARIABLE = "PAGEALLOC_GUEST_KERNEL"
+TRIES = 600
+Virtme = Callable[[str], VirtmeGuests]
+
+
+def boot(tmp_path: Path, **guest: object) -> Boot:
+    (tmp_path / "bzImage").write_bytes(b"no kernel")
+    return Boot(
+        image=tmp_path / "bzImage",
+        guest=Guest(kvm="no", **guest),  # type: ignore[arg-type]
+        boot=("psi=1",),
+        order=Order(workload="true"),
+        disk=None,
+        most_bytes=1 << 20,
+    )
+
+
+@pytest.fixture
+def virtme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Virtme:
+    """Guests whose virtme-ng is a shell script; it finds the run's folder in $folder."""
+
+    def made(body: str) -> VirtmeGuests:
+        program = tmp_path / "vng"
+        program.write_text(
+            f'#!/bin/sh\necho "$@" > {tmp_path}/words\nfolder={tmp_path}/run\n{body}\n'
+        )
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setattr(guest_module, "find_virtme", lambda: str(program))
+        monkeypatch.setattr(shutil, "which", lambda name, **_: name)
+        (tmp_path / "run").mkdir(exist_ok=True)
+        return VirtmeGuests()
+
+    return made
+
+
+def is_gone(pid: str) -> bool:
+    """Whether a process has ended; a short wait, since a signal takes effect by and by."""
+    time.sleep(0.1)
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def never() -> bool:
+    return False
+
+
+def test_what_virtme_is_asked_for(tmp_path: Path) -> None:
+    whole = boot(tmp_path, cpus=8, memory="1G", nodes=("512M,cpus=0", "512M,cpus=1"), boot=("ro",))
+    words = guest_words(whole, tmp_path / "a run")
+    text = shlex.join(words)
+    assert "--cpus 8 --memory 1G" in text
+    assert "--numa 512M,cpus=0 --numa 512M,cpus=1 --append ro --append psi=1" in text
+    assert words[words.index("--rwdir") + 1] == str(tmp_path / "a run")
+    inside = shlex.split(words[-1])
+    assert inside == [
+        sys.executable,
+        "-m",
+        "pagealloc_model.studies.experiments.inside",
+        str(tmp_path / "a run"),
+    ]
+
+
+def test_a_guest_that_answers_is_done(tmp_path: Path, virtme: Virtme) -> None:
+    guests = virtme(f"""echo '{{"error": "", "seconds": 1.0}}' > $folder/{ANSWER_FILE}""")
+    guests(boot(tmp_path), tmp_path / "run", never)
+    assert (tmp_path / "words").read_text().split()[-1] == "--disable-kvm"
+    assert json.loads((tmp_path / "run/order.json").read_text())["workload"] == "true"
+
+
+def test_what_went_wrong_inside_is_told(tmp_path: Path, virtme: Virtme) -> None:
+    guests = virtme(
+        "echo noise; echo; echo last\n"
+        """echo '{"error": "the workload ended with exit code 3", "seconds": 1}' """
+        f"> $folder/{ANSWER_FILE}"
+    )
+    with pytest.raises(RunFailedError, match="the workload ended with exit code 3") as caught:
+        guests(boot(tmp_path), tmp_path / "run", never)
+    assert caught.value.console == "noise\nlast"
+
+
+def test_a_guest_that_dies_leaves_its_consoles_last_lines(tmp_path: Path, virtme: Virtme) -> None:
+    guests = virtme("for line in 1 2 3 4 5 6 7 8 9 panic; do echo $line; done")
+    with pytest.raises(RunFailedError, match="the guest ended before it was done") as caught:
+        guests(boot(tmp_path), tmp_path / "run", never)
+    assert caught.value.console.splitlines() == ["3", "4", "5", "6", "7", "8", "9", "panic"]
+
+
+def test_a_guest_that_hangs_is_ended(tmp_path: Path, virtme: Virtme) -> None:
+    guests = virtme("sleep 1000")
+    with pytest.raises(RunFailedError, match=r"took over 1 s; raise guest\.timeout_s"):
+        guests(boot(tmp_path, timeout_s=1.0), tmp_path / "run", never)
+
+
+def test_a_guest_that_writes_too_much_is_ended(tmp_path: Path, virtme: Virtme) -> None:
+    guests = virtme("head -c 4000000 /dev/urandom > $folder/data; sleep 1000")
+    with pytest.raises(RunFailedError, match=r"took over 1 MiB; raise limits\.run"):
+        guests(boot(tmp_path), tmp_path / "run", never)
+
+
+def test_an_interrupted_guest_is_ended_with_all_it_started(tmp_path: Path, virtme: Virtme) -> None:
+    guests = virtme(f"sleep 1000 & echo $! > {tmp_path}/child; wait")
+    child = tmp_path / "child"
+
+    def begun() -> bool:
+        return child.exists() and bool(child.read_text().strip())
+
+    with pytest.raises(RunFailedError, match="interrupted"):
+        guests(boot(tmp_path), tmp_path / "run", begun)
+    assert any(is_gone(child.read_text().strip()) for _ in range(TRIES))
+
+
+def test_kvm_that_hangs_does_not_serve(tmp_path: Path) -> None:
+    device = tmp_path / "kvm"
+    (tmp_path / "bzImage").write_bytes(b"no kernel")
+    program = tmp_path / "vng"
+    program.write_text("#!/bin/sh\nexec sleep 1000\n")
+    program.chmod(0o755)
+    assert not kvm_serves(str(program), tmp_path / "bzImage", device, 0.2)
+    device.touch()
+    assert not kvm_serves(str(program), tmp_path / "bzImage", device, 0.2)
+    program.write_text("#!/bin/sh\nexit 0\n")
+    assert kvm_serves(str(program), tmp_path / "bzImage", device, 600)
+
+
+def test_what_is_missing_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guest_module, "find_virtme", lambda: None)
+    with pytest.raises(UsageError, match="vng: no such command; pip install 'pagealloc_model"):
+        VirtmeGuests()
+    monkeypatch.setattr(guest_module, "find_virtme", lambda: "/vng")
+    monkeypatch.setattr(shutil, "which", lambda name, **_: None)
+    with pytest.raises(UsageError, match=r"qemu-system-\S+: no such command; install it"):
+        VirtmeGuests()
+
+
+@pytest.mark.skipif(
+    shutil.which("mkfs.ext4", path="/usr/sbin:/sbin") is None, reason="no mkfs.ext4"
+)
+def test_the_disk_takes_little_room(tmp_path: Path) -> None:
+    image = tmp_path / "disk.img"
+    make_disk(image, 1 << 30)
+    assert image.stat().st_size == 2 << 30
+    assert image.stat().st_blocks * 512 < 256 << 20
+    made = image.stat().st_mtime_ns
+    make_disk(image, 1 << 30)
+    assert image.stat().st_mtime_ns == made
+
+
+REAL = """
+repeats = 1
+[[kernel]]
+image = "{image}"
+[guest]
+kvm = "no"
+timeout_s = 1500
+[workload]
+name = "forks"
+amount = 10
+[[vary]]
+setting = "vm.min_free_kbytes"
+values = [2048, 4096]
+"""
+
+
+@pytest.mark.long
+def test_a_real_guest_is_recorded(tmp_path: Path) -> None:
+    image = os.environ.get(KERNEL_VARIABLE)
+    if not image:
+        pytest.skip(f"{KERNEL_VARIABLE} names no bzImage to boot")
+    result = experiment(write_plan(tmp_path, REAL.format(image=image)), tmp_path / "out")
+    assert result.runs["error"].tolist() == ["", ""]
+    free = result.changes.query("metric == 'free pages' and mode == 'elastic'")
+    assert free["before"].item() > 0

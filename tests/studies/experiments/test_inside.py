@@ -1,0 +1,58 @@
+"""What runs inside a guest, with folders in the place of /proc and a fake recorder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.studies.experiments import inside
+from pagealloc_model.studies.experiments.inside import Answer, Order, carry_out, main
+
+
+@pytest.fixture
+def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is done, in order."""
+    done: list[str] = []
+    monkeypatch.setattr(inside, "SCRATCH", tmp_path)
+    monkeypatch.setattr(inside, "apply", lambda values, root: done.extend(values))
+    monkeypatch.setattr(inside, "_record", lambda order, folder: done.append(order.workload))
+    monkeypatch.setenv("NAME", "")  # and takes it back at the end
+    monkeypatch.chdir(tmp_path)
+    return done
+
+
+def test_orders_and_answers_survive_their_files(tmp_path: Path) -> None:
+    order = Order(workload="w", settings={"vm.x": "1"}, environment={"SEED": "1"}, disk=True)
+    order.write(tmp_path)
+    assert Order.read(tmp_path) == order
+    assert Answer.read(tmp_path) is None
+    Answer(error="", seconds=1.5).write(tmp_path)
+    assert Answer.read(tmp_path) == Answer(error="", seconds=1.5)
+
+
+def test_a_runs_own_settings_come_after_the_set_up(steps: list[str], tmp_path: Path) -> None:
+    order = Order(workload="work", prepare="touch $NAME", fixed={"all": "1"}, settings={"own": "2"})
+    carry_out(
+        Order(**{**vars(order), "environment": {"NAME": str(tmp_path / "prepared")}}), tmp_path
+    )
+    assert steps == ["all", "own", "work"]
+    assert (tmp_path / "prepared").exists()
+
+
+def test_a_set_up_that_fails_ends_the_run(steps: list[str], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="the set-up ended with exit code 3"):
+        carry_out(Order(workload="work", prepare="false || exit 3; true"), tmp_path)
+    assert steps == []
+
+
+def test_the_answer_says_what_failed(steps: list[str], tmp_path: Path) -> None:
+    Order(workload="work", prepare="exit 4").write(tmp_path)
+    assert main(tmp_path) == 1
+    answer = Answer.read(tmp_path)
+    assert answer is not None and answer.error == "the set-up ended with exit code 4"
+    Order(workload="work").write(tmp_path)
+    assert main(tmp_path) == 0
+    answer = Answer.read(tmp_path)
+    assert answer is not None and answer.error == ""

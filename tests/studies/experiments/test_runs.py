@@ -1,0 +1,176 @@
+"""Runs: made once, made again where they failed or differ, and failures as rows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pagealloc_model.base.errors import PageallocError, UsageError
+from pagealloc_model.studies.experiments.guest import Boot, Cancel
+from pagealloc_model.studies.experiments.inside import RECORDING
+from pagealloc_model.studies.experiments.plan import Limits, Plan, read_plan
+from pagealloc_model.studies.experiments.runs import (
+    DONE,
+    FAILED,
+    MEASURED,
+    RUN_FILE,
+    Run,
+    boot_of,
+    make_runs,
+    measured_runs,
+)
+from pagealloc_model.studies.experiments.sides import sides_of
+from tests.small_recordings import write_recording
+from tests.studies.experiments.small_plan import PLAN, FakeGuests, write_plan
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    return read_plan(write_plan(tmp_path))
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    directory = tmp_path / "experiment"
+    directory.mkdir()
+    return directory
+
+
+def runs_of(plan: Plan, made: Path, guests: FakeGuests) -> list[Run]:
+    return make_runs(plan, sides_of(plan), made, guests, None)
+
+
+def test_sides_take_turns(plan: Plan, made: Path) -> None:
+    guests, shares = FakeGuests(), []
+    runs = make_runs(plan, sides_of(plan), made, guests, shares.append)
+    assert [run.name for run in runs] == ["A1", "B1", "A2", "B2"]
+    settings = [boot.order.settings["vm.percpu_pagelist_high_fraction"] for boot in guests.booted]
+    assert settings == ["0", "8", "0", "8"]
+    assert [boot.order.environment["SEED"] for boot in guests.booted] == ["1", "1", "2", "2"]
+    assert {run.status for run in runs} == {DONE}
+    assert runs[0].open().name == "recording"
+    assert shares == [0.25, 0.5, 0.75, 1.0]
+
+
+def test_finished_runs_are_not_made_again(plan: Plan, made: Path) -> None:
+    first = runs_of(plan, made, FakeGuests())
+    again = FakeGuests()
+    assert runs_of(plan, made, again) == first
+    assert again.booted == []
+
+
+def test_more_repeats_add_runs(plan: Plan, made: Path) -> None:
+    runs_of(plan, made, FakeGuests())
+    again = FakeGuests()
+    more = runs_of(replace(plan, repeats=3), made, again)
+    assert (len(again.booted), len(more)) == (2, 6)
+
+
+@pytest.mark.parametrize(
+    "change", [{"seed": 9}, {"amount": 50}, {"interval_s": 0.5}, {"settings": {"vm.x": "1"}}]
+)
+def test_what_a_run_is_made_from_makes_it_anew(
+    plan: Plan, made: Path, change: dict[str, object]
+) -> None:
+    runs_of(plan, made, FakeGuests())
+    again = FakeGuests()
+    runs_of(replace(plan, **change), made, again)
+    assert len(again.booted) == 4
+
+
+def test_another_kernel_of_the_same_name_makes_runs_anew(
+    plan: Plan, made: Path, tmp_path: Path
+) -> None:
+    runs_of(plan, made, FakeGuests())
+    (tmp_path / "bzImage").write_bytes(b"another kernel")
+    again = FakeGuests()
+    runs_of(plan, made, again)
+    assert len(again.booted) == 4
+
+
+def test_more_guests_at_once_make_nothing_anew(plan: Plan, made: Path) -> None:
+    runs_of(plan, made, FakeGuests())
+    again = FakeGuests()
+    runs_of(replace(plan, guest=replace(plan.guest, parallel=2, timeout_s=5.0)), made, again)
+    assert again.booted == []
+
+
+def test_a_failed_run_is_a_row_and_is_tried_again(plan: Plan, made: Path) -> None:
+    guests = FakeGuests(lambda boot: "8" in boot.order.settings.values())
+    runs = runs_of(plan, made, guests)
+    assert [run.status for run in runs] == [DONE, FAILED, DONE, FAILED]
+    assert runs[1].error == "the guest ended before it was done"
+    assert runs[1].console == "Kernel panic\nRebooting"
+    assert json.loads((made / "runs/B1" / RUN_FILE).read_text())["status"] == FAILED
+    again = FakeGuests()
+    assert {run.status for run in runs_of(plan, made, again)} == {DONE}
+    assert len(again.booted) == 2
+
+
+def test_a_guest_that_leaves_nothing_is_a_row(plan: Plan, made: Path) -> None:
+    def empty(boot: Boot, folder: Path, cancel: Cancel) -> None:
+        return None
+
+    runs = make_runs(plan, sides_of(plan), made, empty, None)
+    assert {run.status for run in runs} == {FAILED}
+    assert "recording" in runs[0].error
+
+
+def test_a_recording_that_cannot_be_read_is_a_row(plan: Plan, made: Path) -> None:
+    def torn(boot: Boot, folder: Path, cancel: Cancel) -> None:
+        (write_recording(folder / RECORDING) / "perf.data").write_bytes(b"PERFILE2 torn")
+
+    runs = make_runs(plan, sides_of(plan), made, torn, None)
+    assert {run.status for run in runs} == {FAILED}
+    assert "perf.data" in runs[0].error
+
+
+def test_no_run_begins_without_room(plan: Plan, made: Path) -> None:
+    guests = FakeGuests()
+    runs = runs_of(replace(plan, limits=Limits(free=1 << 60)), made, guests)
+    assert guests.booted == []
+    assert runs[0].error.startswith("no room on the disk: ")
+
+
+def test_a_moved_directory_goes_on(plan: Plan, made: Path, tmp_path: Path) -> None:
+    runs_of(plan, made, FakeGuests())
+    moved = made.rename(tmp_path / "moved")
+    runs = runs_of(plan, moved, FakeGuests())
+    assert Path(runs[0].path).is_relative_to(moved)
+    runs[0].open()
+
+
+def test_a_kernel_that_is_not_there_is_one_line(plan: Plan, made: Path, tmp_path: Path) -> None:
+    (tmp_path / "bzImage").unlink()
+    with pytest.raises(UsageError, match="no such kernel; name a bzImage in"):
+        runs_of(plan, made, FakeGuests())
+
+
+def test_a_plan_without_kernels_needs_recordings(tmp_path: Path, made: Path) -> None:
+    text = PLAN.replace('[[kernel]]\nimage = "bzImage"', "")
+    plan = read_plan(write_plan(tmp_path, text))
+    with pytest.raises(UsageError, match="side A has no recordings and the plan no"):
+        runs_of(plan, made, FakeGuests())
+
+
+def test_recordings_take_a_guests_place(plan: Plan, tmp_path: Path) -> None:
+    paths = [write_recording(tmp_path / name) for name in ("one", "two")]
+    runs = measured_runs(sides_of(plan), {"B": paths})
+    assert [(run.name, run.status, run.path) for run in runs["B"]] == [
+        ("B1", MEASURED, str(paths[0])),
+        ("B2", MEASURED, str(paths[1])),
+    ]
+    with pytest.raises(UsageError, match=r"--measured C=\.\.\.: there is no such side, but"):
+        measured_runs(sides_of(plan), {"C": paths})
+    with pytest.raises(PageallocError):
+        measured_runs(sides_of(plan), {"A": [tmp_path / "none"]})
+
+
+def test_boot_parameters_are_a_runs_own(tmp_path: Path) -> None:
+    text = PLAN.replace("vm.percpu_pagelist_high_fraction", "boot:kernelcore")
+    plan = read_plan(write_plan(tmp_path, text))
+    boots = [boot_of(plan, side, 1, tmp_path).boot for side in sides_of(plan)]
+    assert boots == [("kernelcore=0",), ("kernelcore=8",)]
