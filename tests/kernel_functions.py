@@ -18,7 +18,8 @@ TABLE = "docs/kernel_functions.md"
 LEFT_OUT = {
     MODEL: "from_source hooks",
     ORACLE: """
-        builders dump elastic_dump elastic_scenarios events imposed_scenarios invariants late_memory
+        builders dump elastic_dump elastic_scenarios events imposed_scenarios interrupted_scenarios
+        invariants late_memory
         machine node_scenarios
         ownership_bench ownership_draws ownership_dump ownership_invariants ownership_options
         ownership_scenarios pcp_bench random_scenarios rules scenarios start_state steps

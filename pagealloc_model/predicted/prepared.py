@@ -118,9 +118,9 @@ def _prepare(
         demand,
         start_counts(machine, snapshot, recording.trace, early),
         StartFiles(
-            page_flags=recording.kpageflags,
+            page_flags=recording.flags_at_start,
             page_flags_at_ns=recording.kpageflags_at_ns,
-            page_owner=recording.page_owner,
+            page_owner=None if recording.begins_at else recording.page_owner,
         ),
         during,
         rules=rules,
@@ -143,7 +143,7 @@ def _prepare_empty(
     )
 
     machine = idle_machine(machine)
-    image = empty_image(machine, recording.kpageflags)
+    image = empty_image(machine, recording.flags_at_start)
     demand = _demand(recording, machine, assumptions, None, progress)
     demand = grown_demand(machine, demand, image.block_types)
     demand = created_demand(machine, demand, assumptions)
@@ -174,7 +174,7 @@ def _prepare_elastic(
         machine=literal.machine,
         demand=demand,
         image=literal.image,
-        lru=lru_at_start(literal.image.movable, recording.kpageflags),
+        lru=lru_at_start(literal.image.movable, recording.flags_at_start),
     )
 
 

@@ -134,20 +134,24 @@ class Recording:
     def kpageflags(self) -> np.ndarray | None:
         """Flag words by page frame just before recording (T12.5), None if not recorded.
 
-        Where the recording begins at a snapshot, what events before it tell is in them.
-
         Raises:
             RecordingError: the file is there but damaged.
         """
+        file = self.path / KPAGEFLAGS_FILE
+        return read_kpageflags(file) if file.is_file() else None
+
+    @cached_property
+    def flags_at_start(self) -> np.ndarray | None:
+        """The same where the recording begins: at a snapshot, with what events before it tell.
+
+        Raises:
+            RecordingError: the file or the event file is damaged.
+        """
         from pagealloc_model.recording.turned_over import flags_at
 
-        file = self.path / KPAGEFLAGS_FILE
-        if not file.is_file():
-            return None
-        page_flags = read_kpageflags(file)
-        if self.begins_at is None:
-            return page_flags
-        return flags_at(page_flags, self.whole_trace, self.begins_at)
+        if self.kpageflags is None or self.begins_at is None:
+            return self.kpageflags
+        return flags_at(self.kpageflags, self.whole_trace, self.begins_at)
 
     @property
     def kpageflags_at_ns(self) -> int | None:
@@ -158,14 +162,12 @@ class Recording:
     def page_owner(self) -> PageOwner | None:
         """Allocations live just before recording, with their owners (T12.7), None if not recorded.
 
-        None, too, where the recording begins at a snapshot: events before it made them another's.
-
         Raises:
             RecordingError: the file is there but damaged, or no page_owner text.
         """
         for name in PAGE_OWNER_FILES:
             file = self.path / name
-            if file.is_file() and self.begins_at is None:
+            if file.is_file():
                 return read_page_owner(file)
         return None
 
@@ -232,10 +234,6 @@ class Recording:
                 f"no {KPAGEFLAGS_FILE}: which pages were free at the start is only known for "
                 "those the events touch"
             )
-        if self.begins_at is not None:
-            from pagealloc_model.recording.turned_over import note_on
-
-            yield note_on(self.whole_trace, self.begins_at)
         for entry in self.ignored:
             yield f"{SNAPSHOT_DIRECTORY}/{entry}: its name is no time in ns; it is ignored"
         for name in SNAPSHOT_FILES:

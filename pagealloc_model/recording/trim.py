@@ -304,7 +304,7 @@ class StoreCut:
     """
 
     def __init__(self, recording: Recording) -> None:
-        self._trace = recording.trace
+        self._trace = recording.whole_trace
 
     @property
     def times(self) -> np.ndarray:

@@ -9,6 +9,7 @@ snapshot.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -52,17 +53,12 @@ def from_snapshot(trace: Trace, start: Snapshot) -> Trace:
         to_end=True,
         events=len(trace) - left_out,
     )
-    return events_between(trace, kept)
-
-
-def note_on(trace: Trace, start: Snapshot) -> str:
-    """One line on what `from_snapshot` leaves out."""
-    left_out = int(np.searchsorted(trace.time_ns, start.time_ns))
     seconds = (start.time_ns - trace.demand_span_ns[0]) / 1e9
-    return (
+    note = (
         f"the first {seconds:.3f} s, {left_out} events, are left out: they turned the free lists "
         "over before the first snapshot, at which the recording begins"
     )
+    return replace(events_between(trace, kept), notes=(*trace.notes, note))
 
 
 def flags_at(page_flags: np.ndarray, trace: Trace, start: Snapshot) -> np.ndarray:

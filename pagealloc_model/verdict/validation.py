@@ -218,6 +218,7 @@ def _compared(
     ]
     notes += [*IMPOSED, *measured.notes, *recording.missing]
     notes += empty_attempt_notes(predicted, measured)
+    notes += recording.trace.notes
     notes += compaction_notes(recording, predicted.demand)
     notes += size_changes(recording)
     notes += missing_topology(predicted.machine)

@@ -137,11 +137,4 @@ FAULTS_IMPOSED = (
         ),
         scenarios=("told_elastic",),
     ),
-    Fault(
-        "targets end with their pageblock",
-        "compaction_scanners",
-        '                    size = 1 << int(m.pages[pfn]["order"])\n',
-        "",
-        scenarios=("told_elastic",),
-    ),
 )

@@ -290,10 +290,10 @@ def test_shipped_recordings_are_cuts_from_the_start(
     recording = open_recording(shipped(name))
     provenance = recording.meta["provenance"]
     assert provenance["anonymised"] and provenance["window_starts_at_recording_start"]
-    assert len(recording.trace) == provenance["page_allocator_events"]
+    assert len(recording.whole_trace) == provenance["page_allocator_events"]
     assert recording.trace.losses.total == 0
     assert recording.kpageflags is not None
-    first, last = recording.trace.span_ns
+    first, last = recording.whole_trace.span_ns
     times = [snapshot.time_ns for snapshot in recording.snapshots]
     assert times[0] <= first
     assert times[-1] >= last

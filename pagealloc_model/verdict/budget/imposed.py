@@ -184,7 +184,7 @@ def with_true_start(recording: Recording, prepared: Prepared) -> Prepared:
     counts = start_counts(machine, snapshot, recording.trace, early)
     calibrated = prepared.image
     types = calibrated.block_types
-    image = true_start(machine, moves, first, recording.kpageflags, counts, types)
+    image = true_start(machine, moves, first, recording.flags_at_start, counts, types)
     at_start = prepared.demand.objects[prepared.demand.at_start]
     free = image.free & np.repeat(types >= 0, 1 << machine.pageblock_order)[: len(image.free)]
     untouched = first[: len(free)] == rec.NOTHING
@@ -305,7 +305,7 @@ def _lacks_releases(recording: Recording) -> str:
 
 
 def _lacks_start(recording: Recording) -> str:
-    if recording.kpageflags is None:
+    if recording.flags_at_start is None:
         return "no kpageflags"
     asked = recording.meta.get("perf") or ()
     shown = np.any(recording.trace.percpu_refill >= 0) or _REMOVALS in asked

@@ -160,7 +160,7 @@ def judge_placement(
     realtime = np.isin(moves["pid"], sorted(realtime_tasks(recording)))
     moves["gfp"][realtime] = with_reserve(moves["gfp"][realtime])
     state = make_state(machine, chosen, recorded_policy(recording), assumptions)
-    image = true_start(machine, moves, first, recording.kpageflags, _counts(recording, machine))
+    image = true_start(machine, moves, first, recording.flags_at_start, _counts(recording, machine))
     install(state, image)
     st = with_notes(state)
     unseen = unseen_pushes(moves, replace(state, st=st).arrays(), machine)
@@ -224,7 +224,7 @@ def _notes(recording: Recording, phases: dict[int, int], unseen: int, nested: in
             "no snapshot: limits of per-CPU lists are unknown, so no size or time of a refill or "
             "drain of order 0 is judged; zones are taken from addresses"
         )
-    if recording.kpageflags is None:
+    if recording.flags_at_start is None:
         lines.append(
             "no kpageflags: free pages are known only once an event has shown them, and with them "
             "what they merge with"

@@ -71,7 +71,7 @@ def test_allocations_by_order_and_migratetype(
     shipped: Callable[[str], Path], tmp_path: Path, perf_command: str, name: str
 ) -> None:
     recording = open_recording(shipped(name))
-    trace, types = recording.trace, recording.snapshots[0].pagetypeinfo
+    trace, types = recording.whole_trace, recording.snapshots[0].pagetypeinfo
     assert types is not None
     text = kmem_stat(perf_command, with_kernel_map(recording.event_file, tmp_path / "perf.data"))
     totals = {what: int(count) for what, count in _TOTAL.findall(text)}

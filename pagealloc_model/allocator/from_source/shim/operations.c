@@ -310,7 +310,7 @@ static void fail_as_recorded(unsigned int order, int migratetype, int highest_ty
 	gfp_t gfp_mask = gfp_mask_of(bits, migratetype);
 	struct alloc_context local = context_of(migratetype, highest_type, bits);
 	struct alloc_context *ac = &local;
-	unsigned int alloc_flags = fast_path_flags(gfp_mask, ac);
+	unsigned int alloc_flags = fast_path_flags(gfp_mask, order, ac);
 
 	request_order = order;
 	request_migratetype = migratetype;

