@@ -97,7 +97,7 @@ def recorded_quantities(recording: Recording) -> dict[str, float]:
     """
     measured = measure(recording)
     window = recording.trace.demand_span_ns
-    types = (each.pagetypeinfo for each in recording.snapshots if each.pagetypeinfo)
+    types = (each.pagetypeinfo for each in recording.dated_snapshots if each.pagetypeinfo)
     order = next((each.pageblock_order for each in types), 9)
     found = _whole_quantities(measured, window, order)
     changes = _counter_changes(measured.vmstat, _around(measured.vmstat, window))
@@ -122,7 +122,7 @@ def predicted_quantities(recording: Recording, predicted: Replay) -> dict[str, f
         recording: what was replayed.
         predicted: the replay.
     """
-    instants = [each.time_ns for each in recording.snapshots]
+    instants = [each.time_ns for each in recording.dated_snapshots]
     window = recording.trace.demand_span_ns
     order = predicted.machine.pageblock_order
     return _whole_quantities(predicted, window, order, np.array(instants))

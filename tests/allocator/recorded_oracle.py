@@ -138,6 +138,10 @@ class RecordedOracle:
             oracle.set_pcp_high(zone, cpu, offset)
         elif operation == at.TICK:
             oracle.tick_as_recorded(cpu)
+        elif operation == at.BEGIN_REQUEST:
+            oracle.begin_request(*request)
+        elif operation == at.HOLD_DRAINED:
+            oracle.hold_drained(cpu)
         elif operation == at.GROW:
             oracle.grow(zone, offset, order, cpu)
         else:

@@ -104,7 +104,7 @@ def test_boosts_are_the_snapshots_at_their_instants() -> None:
     free = replay(bundle)
     given = imposed(bundle, ready(bundle, free), (BY_NAME["boosts"],)).prepared.demand.events
     told = given[given["operation"] == at.SET_BOOST]
-    later = [each for each in bundle.snapshots if each.time_ns >= free.demand.first_ns]
+    later = [each for each in bundle.dated_snapshots if each.time_ns >= free.demand.first_ns]
     assert set(told["time_ns"].tolist()) == {each.time_ns for each in later}
     wanted = [zone.boost for each in later for zone in each.zoneinfo.zones]  # type: ignore[union-attr]
     assert sorted(told["offset"].tolist()) == sorted(wanted)

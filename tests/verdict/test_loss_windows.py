@@ -22,9 +22,9 @@ SECOND = 10**9
 
 
 def with_losses(*gaps: tuple[float, float], count: int = 100) -> Recording:
-    """The shipped highatomic recording, events of some seconds of it lost; none are cut out."""
+    """The shipped highatomic recording from its first event on, with losses; none are cut out."""
     recording = shipped_recording("highatomic_gate3")
-    first = recording.trace.demand_span_ns[0]
+    first = recording.whole_trace.demand_span_ns[0]
     edges = (first + np.array(gaps, float).reshape(-1, 2) * SECOND).astype(np.int64)
     losses = Losses(
         cpu=np.zeros(len(gaps), np.int16),
@@ -34,7 +34,8 @@ def with_losses(*gaps: tuple[float, float], count: int = 100) -> Recording:
         event=("",) * len(gaps),
     )
     copy = replace(recording)
-    copy.__dict__["trace"] = replace(recording.trace, losses=losses)
+    copy.__dict__["trace"] = replace(recording.whole_trace, losses=losses)
+    copy.__dict__["begins_at"] = None
     return copy
 
 

@@ -63,7 +63,7 @@ def test_free_memory_is_the_mean_of_the_snapshots(
             for row in each.pagetypeinfo.free_lists
             for order, count in enumerate(row.buddies)
         )
-        for each in recording.snapshots
+        for each in recording.dated_snapshots
         if each.pagetypeinfo and first <= each.time_ns <= last
     ]
     assert recorded["free pages"] == pytest.approx(sum(totals) / len(totals), rel=1e-3)
@@ -79,7 +79,7 @@ def test_predicted_free_memory_is_read_at_the_snapshots_too(
 ) -> None:
     first, last = recording.trace.demand_span_ns
     free = pm.replay(recording).free_pages
-    taken = {each.time_ns for each in recording.snapshots if first <= each.time_ns <= last}
+    taken = {each.time_ns for each in recording.dated_snapshots if first <= each.time_ns <= last}
     at_snapshots = free[free["time_ns"].isin(taken)].groupby("time_ns")["pages"].sum()
     assert predicted["literal"]["free pages"] == pytest.approx(at_snapshots.mean())
 

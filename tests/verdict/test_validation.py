@@ -62,7 +62,7 @@ def scored_times(validation: Validation) -> list[int]:
     """Snapshots after the start and during the demand."""
     _, start = start_snapshots(validation.recording)
     last = validation.recording.trace.demand_span_ns[1]
-    times = [snapshot.time_ns for snapshot in validation.recording.snapshots]
+    times = [snapshot.time_ns for snapshot in validation.recording.dated_snapshots]
     return [time for time in times if start.time_ns < time <= last]
 
 
@@ -144,7 +144,7 @@ def test_free_pages_by_hand(xfree: Validation) -> None:
     _, start = start_snapshots(xfree.recording)
 
     def free_in(snapshot_ns: int) -> int:
-        snapshot = next(s for s in xfree.recording.snapshots if s.time_ns == snapshot_ns)
+        snapshot = next(s for s in xfree.recording.dated_snapshots if s.time_ns == snapshot_ns)
         assert snapshot.pagetypeinfo is not None
         return sum(
             buddies << order

@@ -36,7 +36,7 @@ METRICS = (
 )
 """Metrics that the budget covers, in its order."""
 
-FREE, NO_COMPACTION, DECIDED, ALL, WINDOWS = "free", "no comp", "decided", "all", "windows"
+FREE, NO_COMPACTION, DECIDED, ALL, WINDOWS = "free", "no comp", "own", "all", "windows"
 _ISOLATIONS = "compaction:mm_compaction_isolate_freepages"
 _WORTH_RECORDING = 0.1
 """Share of an error that one truth must remove before the table asks for it."""

@@ -333,7 +333,7 @@ TRUTHS = (
         put=with_recorded_drains,
     ),
     Truth(
-        name="releases",
+        name="room",
         meaning="a block reserved for atomic requests is released when the kernel released one "
         "(pa:ha_unreserve), and only then",
         decided=True,

@@ -117,8 +117,8 @@ def snapshot_steps(
     trace = recording.trace
     reads: dict[int, list[tuple[FreeRead, int, int]]] = {}
     rows: list[tuple[int, ...]] = []
-    times = [snapshot.time_ns for snapshot in recording.dated_snapshots]
-    for snapshot, following in zip(recording.dated_snapshots, [*times, np.inf][1:], strict=True):
+    times = [snapshot.time_ns for snapshot in recording.snapshots]
+    for snapshot, following in zip(recording.snapshots, [*times, np.inf][1:], strict=True):
         begun = int(np.searchsorted(trace.time_ns, snapshot.time_ns))
         end_ns = min(snapshot.time_ns + SNAPSHOT_NS, following)
         read = int(np.searchsorted(trace.time_ns, end_ns))
