@@ -43,24 +43,27 @@ def text_table(header: Row, rows: Sequence[Row], *, width: int = WIDTH) -> str:
         max(len(row.cells[column]) for row in [header, *rows])
         for column in range(len(header.cells))
     ]
-    room = width - sum(sizes) - len(COLUMN_GAP) * len(sizes)
+    gap = COLUMN_GAP if sum(sizes) + len(COLUMN_GAP) * len(sizes) <= width else " "
+    room = max(width - sum(sizes) - len(gap) * len(sizes), 0)
     label_size = min(room, max((len(INDENT + row.label) for row in rows), default=0))
     label_size = max(label_size, min(room, len(f"{header.heading}, {header.label}")))
-    first = _line(f"{header.heading}, {header.label}", header.cells, sizes, label_size)
+    first = _line(f"{header.heading}, {header.label}", header.cells, sizes, label_size, gap)
     lines = [*first, "-" * max(len(line) for line in first)]
     for heading in dict.fromkeys(row.heading for row in rows):
         lines += textwrap.wrap(heading, width)
         for row in rows:
             if row.heading == heading:
-                lines += _line(INDENT + row.label, row.cells, sizes, label_size)
+                lines += _line(INDENT + row.label, row.cells, sizes, label_size, gap)
     return "\n".join(lines)
 
 
-def _line(words: str, cells: Sequence[str], sizes: Sequence[int], label_size: int) -> list[str]:
+def _line(
+    words: str, cells: Sequence[str], sizes: Sequence[int], label_size: int, gap: str
+) -> list[str]:
     numbers = [cell.rjust(size) for cell, size in zip(cells, sizes, strict=True)]
     if len(words) <= label_size:
-        return [COLUMN_GAP.join([words.ljust(label_size), *numbers]).rstrip()]
-    return [words, COLUMN_GAP.join([" " * label_size, *numbers]).rstrip()]
+        return [gap.join([words.ljust(label_size), *numbers]).rstrip()]
+    return [words, gap.join([" " * label_size, *numbers]).rstrip()]
 
 
 def paragraph(text: str, *, width: int = WIDTH, label: str = "") -> str:
