@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -44,8 +45,11 @@ def assert_same(model: Replay, kernel: Replay) -> None:
 
 @pytest.fixture
 def highatomic(shipped: Callable[[str], Path]) -> pm.Recording:
-    assert shipped("highatomic_stock")
-    return shipped_recording("highatomic_stock")
+    """The load that ran with the gate, as if it had run without: then the reserve fills."""
+    assert shipped("highatomic_gate3")
+    recording = shipped_recording("highatomic_gate3")
+    sysctl = {**recording.meta["sysctl"], "highatomic_gate_order": "0"}
+    return replace(recording, meta={**recording.meta, "sysctl": sysctl})
 
 
 def test_a_recording_goes_through_the_kernel_s_code_as_through_the_model(
