@@ -1,7 +1,7 @@
 """Recordings whose free lists were turned over before the first snapshot in their time.
 
 The start state of a replay is that of the first snapshot taken while events were recorded, carried
-back to the first event. Where as many pages were freed until then as half of what a zone's lists
+back to the first event. Where more pages were allocated and freed until then than a zone's lists
 hold at the snapshot, the lists before it are hardly those of the snapshot: such a recording begins
 at the snapshot.
 """
@@ -32,14 +32,13 @@ def turned_over(snapshots: Sequence[Snapshot], trace: Trace) -> Snapshot | None:
     if start is None or start.zoneinfo is None:
         return None
     rows = _rows_before(trace, start.time_ns)
-    rows = rows[trace.event[rows] == Event.FREE]
     pfn, pages = trace.pfn[rows], np.int64(1) << trace.order[rows].astype(np.int64)
     for zone in start.zoneinfo.zones:
         if zone.start_pfn is None:
             continue
         inside = (pfn >= zone.start_pfn) & (pfn < zone.start_pfn + zone.spanned)
-        freed = int(pages[inside].sum())
-        if 2 * freed > zone.free + sum(each.count for each in zone.pagesets):
+        moved = int(pages[inside].sum())
+        if moved > zone.free + sum(each.count for each in zone.pagesets):
             return start
     return None
 
