@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from pagealloc_model.recording.machine import DEFAULT_MIGRATETYPES
 from pagealloc_model.recording.proc import kpageflags as flags
 from pagealloc_model.recording.snapshot import Snapshot
 from pagealloc_model.recording.trace.columns import Event, Trace
@@ -73,7 +74,8 @@ def flags_at(page_flags: np.ndarray, trace: Trace, start: Snapshot) -> np.ndarra
     sizes = np.int64(1) << trace.order[rows].astype(np.int64)
     ends = np.cumsum(sizes)
     pages = np.repeat(trace.pfn[rows] - (ends - sizes), sizes) + np.arange(int(sizes.sum()))
-    in_use = np.where(trace.migratetype[rows] == 1, flags.LRU, flags.SLAB)
+    movable = DEFAULT_MIGRATETYPES.index("Movable")
+    in_use = np.where(trace.migratetype[rows] == movable, flags.LRU, flags.SLAB)
     words = np.where(trace.event[rows] == Event.FREE, flags.BUDDY, in_use).astype(np.uint64)
     inside = pages < len(page_flags)
     # Of a page that several events touch, the last one counts.
