@@ -88,3 +88,20 @@ def test_memory_that_comes_is_last_on_its_list(order: int) -> None:
     small.put_free(order, 0)
     replayed(small, at.GROW, zone=DMA32, offset=1024, order=order)
     assert small.list(order, at.MOVABLE) == [0, 1024]
+
+
+def test_a_block_is_released_when_the_kernel_released_one_and_only_then() -> None:
+    """Two blocks are reserved, each with a free page; a failure that reclaimed releases none."""
+    small = Small("7.2", machine=two_zones())
+    for block in (4, 5):
+        small.tag(block, at.HIGHATOMIC)
+        small.put_free(3, 512 * block, migratetype=at.HIGHATOMIC)
+    small.state.zone_region(NORMAL)[at.ZONE_RESERVED_HIGHATOMIC] = 2 * 512
+    small.state.st[at.RELEASES_RECORDED] = 1
+    request = {"migratetype": at.MOVABLE, "zone": NORMAL}
+    reclaimed = (1 << at.RECLAIM_SHIFT) | at.GFP_DIRECT_RECLAIM
+    replayed(small, at.RECORDED_FAILURE, bits=reclaimed, **request)
+    assert [small.block_type(block) for block in (4, 5)] == [at.HIGHATOMIC] * 2
+    replayed(small, at.RELEASE_BLOCK, **request)
+    assert sorted(small.block_type(block) for block in (4, 5)) == [at.MOVABLE, at.HIGHATOMIC]
+    assert small.state.st[at.RELEASES_RECORDED] == 1
