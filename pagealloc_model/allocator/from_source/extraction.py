@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import ModuleType
 
-from pagealloc_model.allocator.core import layout
+from pagealloc_model.allocator.core import layout, pressure_layout
 from pagealloc_model.allocator.from_source.c_items import (
     Item,
     top_level_items,
@@ -241,6 +242,7 @@ def extract(index: TreeIndex, configuration: Configuration) -> Unit:
         lacking = not_found(index.tree, missing)
         listed = "; ".join([*([f"not found: {lacking}"] if lacking else []), *changed])
         raise KernelSourceError(f"{index.tree.path}: {listed}")
+    words |= {f"{name}(" for name in part.by_address}
     items, used = _closure(index, words, defined, _functions_called(index, calls))
     traces = sorted(
         word.removesuffix("(")
@@ -252,6 +254,7 @@ def extract(index: TreeIndex, configuration: Configuration) -> Unit:
     parts = [
         *(f"#define {name} {value}\n" for name, value in definitions.items()),
         *(f"#define AT_{name} ({value})\n" for name, value in _layout_words().items()),
+        *(f"#define PR_{name} ({value})\n" for name, value in _numbers(pressure_layout).items()),
         *(f"#define {name} 1\n" for name in sorted(words) if _tree_has(index, name)),
         _shim_text(part.before_types),
         *(_spelled(item, item.text) for item in items if item.kind != "function"),
@@ -272,12 +275,15 @@ def _layout_words() -> dict[str, int]:
     """The integer constants of the model's layout, for the shim to share."""
     from pagealloc_model.recording.machine import ZONE_TYPES_MAX
 
-    numbers = {
+    return _numbers(layout) | {"ZONE_TYPES_MAX": ZONE_TYPES_MAX}
+
+
+def _numbers(module: ModuleType) -> dict[str, int]:
+    return {
         name: value
-        for name, value in vars(layout).items()
+        for name, value in vars(module).items()
         if name.isupper() and isinstance(value, int) and not isinstance(value, bool)
     }
-    return numbers | {"ZONE_TYPES_MAX": ZONE_TYPES_MAX}
 
 
 def _tree_has(index: TreeIndex, word: str) -> bool:
