@@ -70,10 +70,11 @@ def is_migrate_movable(m: at.MachineArrays, migratetype: int) -> bool:
 @inner
 def pageblock_skip_persistent(m: at.MachineArrays, pfn: int) -> bool:
     """pageblock_skip_persistent(): return whether one allocation fills a page's block."""
-    first = pageblock_start_pfn(m, pfn)
-    if int(m.pages[first]["where"]) != at.ALLOCATED:
-        return False
-    return int(m.pages[first]["order"]) >= m.st[at.PAGEBLOCK_ORDER]
+    for order in range(m.st[at.PAGEBLOCK_ORDER], m.st[at.MAX_ORDER] + 1):
+        head = pfn >> order << order
+        if int(m.pages[head]["where"]) == at.ALLOCATED and int(m.pages[head]["order"]) >= order:
+            return True
+    return False
 
 
 @inner

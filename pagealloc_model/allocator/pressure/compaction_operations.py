@@ -8,6 +8,7 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.alloc_context import prepare_alloc_pages
 from pagealloc_model.allocator.core.buddy import __rmqueue_smallest
+from pagealloc_model.allocator.core.event_log import forget_work
 from pagealloc_model.allocator.core.offsets import node_at, zone_at
 from pagealloc_model.allocator.core.request import __alloc_pages_direct_compact, prep_new_page
 from pagealloc_model.allocator.pressure.compaction import (
@@ -114,6 +115,7 @@ def take_some(m: at.MachineArrays, operation: np.ndarray) -> None:
     kind = pr.FILE if migratetype == at.MOVABLE else pr.KERNEL
     for each in range(operation[COUNT]):
         pfn = __rmqueue_smallest(m, operation[ZONE], order, migratetype)
+        forget_work(m)
         if pfn < 0:
             return
         keep_page(m, pfn, order, migratetype, kind, operation[OBJECT] + each - 1)

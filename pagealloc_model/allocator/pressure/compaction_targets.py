@@ -6,6 +6,7 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.buddy import __del_page_from_free_list, move_freepages_block
 from pagealloc_model.allocator.core.counters import account_freepages, seen_free
+from pagealloc_model.allocator.core.event_log import forget_work
 from pagealloc_model.allocator.core.offsets import free_list_at, zone_at
 from pagealloc_model.allocator.core.watermark import __zone_watermark_ok
 from pagealloc_model.allocator.pressure.compaction_blocks import (
@@ -73,6 +74,7 @@ def retype_blocks(m: at.MachineArrays, zone: int, pfn: int, order: int) -> None:
         if block_type_of(m, page) < at.PCP_TYPES and inside:
             move_freepages_block(m, zone, page >> m.st[at.PAGEBLOCK_ORDER], at.MOVABLE)
         page += 1 << m.st[at.PAGEBLOCK_ORDER]
+    forget_work(m)
 
 
 @inner

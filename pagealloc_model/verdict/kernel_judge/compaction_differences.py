@@ -83,7 +83,14 @@ def _allocator_lines(model: State, kernel: State) -> list[str]:
     words = differing_words(model, kernel)
     words = words[(words < base) & ~np.isin(words, OWN_WORDS)]
     types = (model.blocks["migratetype"] != kernel.blocks["migratetype"]).any()
-    return differences(model, kernel) if len(words) or types else []
+    if not len(words) and not types:
+        return []
+    lines = [each for each in differences(model, kernel) if not each.startswith("word ")]
+    more = [
+        f"word {word} of the state: model {model.st[word]}, kernel {kernel.st[word]}"
+        for word in words[:LISTED_MAX]
+    ]
+    return lines or more
 
 
 def _page_lines(model: State, kernel: State) -> list[str]:

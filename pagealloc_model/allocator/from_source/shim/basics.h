@@ -74,6 +74,7 @@ typedef struct { int unused; } seqlock_t, wait_queue_head_t, nodemask_t;
 #define SZ_256K 0x40000
 #define SZ_1M 0x100000
 #define HPAGE_PMD_ORDER 9
+#define PMD_SHIFT 21
 #define HUGETLB_PAGE_ORDER 9
 #define RECLAIM_DISTANCE 30
 #define SWAP_CLUSTER_MAX 32UL

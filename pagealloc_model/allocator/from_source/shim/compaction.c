@@ -41,12 +41,17 @@ static void free_allocated(unsigned long pfn)
 {
 	unsigned int order = heads[pfn] - 1;
 	struct page *page = pfn_to_page(pfn);
+	int order_asked = request_order, type_asked = request_migratetype;
 
 	set_movable(pfn, false);
 	heads[pfn] = 0;
+	request_order = order;
+	request_migratetype = get_pageblock_migratetype(page);
 	drain_site = AT_SITE_DRAIN_COMMIT;
 	CALL_free;
 	drain_site = AT_SITE_DRAIN_ALL;
+	request_order = order_asked;
+	request_migratetype = type_asked;
 }
 
 static void __free_pages(struct page *page, unsigned int order)
@@ -350,7 +355,9 @@ static void take_some(struct compaction_operation *operation)
 	for (int each = 0; each < operation->count; each++) {
 		struct page *page;
 
+		spin_lock(&zone->lock);
 		page = __rmqueue_smallest(zone, operation->order, operation->migratetype);
+		spin_unlock(&zone->lock);
 		if (!page)
 			return;
 		keep_page(page, operation->order, kind, operation->seed + each);
