@@ -126,9 +126,9 @@ def free_some(m: at.MachineArrays, operation: np.ndarray) -> None:
     """No kernel function: free a share of a zone's objects, drawn by page frame."""
     region = zone_at(operation[ZONE])
     for pfn in range(m.st[region + at.ZONE_START], m.st[region + at.ZONE_END]):
-        if int(m.pages[pfn]["where"]) == at.ALLOCATED:
-            if draw(m, pfn, operation[OBJECT], 0) < operation[COUNT]:
-                free_allocated(m, pfn)
+        is_used = int(m.pages[pfn]["where"]) == at.ALLOCATED
+        if is_used and draw(m, pfn, operation[OBJECT], 0) < operation[COUNT]:
+            free_allocated(m, pfn)
 
 
 @entry

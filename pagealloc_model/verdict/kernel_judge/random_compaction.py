@@ -176,13 +176,14 @@ def operation_words(row: np.ndarray, state: State) -> str:
     if kind == pr.JUDGED_DIRECT:
         return (
             f"{NAMES[kind]} for order {row[words.ORDER]}, {migratetype}, up to zone {highest}, "
-            f"priority {row[words.PRIORITY]}, flags {row[words.FLAGS]:#x}, on CPU {row[words.CPU]}, "
-            f"page {'kept' if row[words.KEEP] else 'freed'}"
+            f"priority {row[words.PRIORITY]}, flags {row[words.FLAGS]:#x}, "
+            f"on CPU {row[words.CPU]}, page {'kept' if row[words.KEEP] else 'freed'}"
         )
     if kind == pr.JUDGED_WAKE:
         return f"{NAMES[kind]} of node {node} for order {row[words.ORDER]}, up to zone {highest}"
     if kind == pr.JUDGED_TAKE:
-        return f"{NAMES[kind]} from {zone}: {row[words.COUNT]} of order {row[words.ORDER]}, {migratetype}"
+        taken = f"{row[words.COUNT]} of order {row[words.ORDER]}, {migratetype}"
+        return f"{NAMES[kind]} from {zone}: {taken}"
     if kind == pr.JUDGED_FREE:
         return f"{NAMES[kind]} in {zone}: {row[words.COUNT]} per mille, on CPU {row[words.CPU]}"
     return f"{NAMES[kind]}, node {node}, {row[words.COUNT]}"

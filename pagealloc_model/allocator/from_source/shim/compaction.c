@@ -212,7 +212,11 @@ static void load_zone_pressure(int number)
 	long whole = 0;
 
 	for (int order = pageblock_order; order <= MAX_BUDDY_ORDER; order++)
-		whole += zone->free_area[order].nr_free << order;
+		for (int type = 0; type < MIGRATE_TYPES; type++)
+			if (!is_migrate_isolate(type))
+				whole += zone_words(number)[AT_ZONE_LISTS +
+					 (order * AT_MIGRATETYPES + type) * AT_LIST_WORDS +
+					 AT_ENTRIES] << order;
 	atomic_long_set(&zone->vm_stat[NR_FREE_PAGES_BLOCKS], whole);
 #endif
 }
