@@ -97,6 +97,7 @@ COUNTER_NAMES = (
     "pageoutrun",
     "kswapd_low_wmark_hit_quickly",
     "kswapd_high_wmark_hit_quickly",
+    "pgscan_direct_throttle",
     "compact_stall",
     "compact_fail",
     "compact_success",
@@ -124,6 +125,7 @@ COUNTERS = _scalars.words(len(COUNTER_NAMES))
     PAGEOUTRUN,
     HIT_LOW_QUICKLY,
     HIT_HIGH_QUICKLY,
+    DIRECT_THROTTLE,
     COMPACT_STALL,
     COMPACT_FAIL,
     COMPACT_SUCCESS,
@@ -188,7 +190,7 @@ KSWAPD_LEFT = _node.words(2)
 KSWAPD_FAILURES = _node.word()
 KSWAPD_WANTED_ORDER = _node.word()
 KSWAPD_WANTED_HIGHEST = _node.word()
-KSWAPD_WOKEN_EARLY = _node.word()
+KSWAPD_WOKEN = _node.word()
 KSWAPD_CPU = _node.word()
 KCOMPACTD_DUE = _node.word()
 KCOMPACTD_ORDER = _node.word()

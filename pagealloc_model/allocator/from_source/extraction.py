@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import ModuleType
 
-from pagealloc_model.allocator.core import layout
+from pagealloc_model.allocator.core import layout, pressure_layout
 from pagealloc_model.allocator.from_source.c_items import (
     Item,
     top_level_items,
@@ -222,7 +223,7 @@ def _shim_names(part: Part) -> tuple[set[str], frozenset[str]]:
         for item in top_level_items(text, name):
             defined.update(item.names)
         words |= words_of(without_comments(text))
-    return defined, words
+    return defined - part.own_code, words
 
 
 def extract(index: TreeIndex, configuration: Configuration) -> Unit:
@@ -251,7 +252,8 @@ def extract(index: TreeIndex, configuration: Configuration) -> Unit:
     )
     parts = [
         *(f"#define {name} {value}\n" for name, value in definitions.items()),
-        *(f"#define AT_{name} ({value})\n" for name, value in _layout_words().items()),
+        *(f"#define AT_{name} ({value})\n" for name, value in _words_of(layout).items()),
+        *(f"#define PR_{name} ({value})\n" for name, value in _words_of(pressure_layout).items()),
         *(f"#define {name} 1\n" for name in sorted(words) if _tree_has(index, name)),
         _shim_text(part.before_types),
         *(_spelled(item, item.text) for item in items if item.kind != "function"),
@@ -268,13 +270,13 @@ def extract(index: TreeIndex, configuration: Configuration) -> Unit:
     )
 
 
-def _layout_words() -> dict[str, int]:
-    """The integer constants of the model's layout, for the shim to share."""
+def _words_of(module: ModuleType) -> dict[str, int]:
+    """The integer constants of one of the model's layouts, for the shim to share."""
     from pagealloc_model.recording.machine import ZONE_TYPES_MAX
 
     numbers = {
         name: value
-        for name, value in vars(layout).items()
+        for name, value in vars(module).items()
         if name.isupper() and isinstance(value, int) and not isinstance(value, bool)
     }
     return numbers | {"ZONE_TYPES_MAX": ZONE_TYPES_MAX}
@@ -311,7 +313,8 @@ def _calls(index: TreeIndex, words: frozenset[str]) -> tuple[dict[str, str], lis
             continue
         given = [ARGUMENTS.get(each, each) for each in function.parameters]
         where = f"{function.names[0]}() at {function.path}:{function.line}"
-        changed += [f"{where} has a parameter {each!r}" for each in given if each not in OFFERED]
+        offered = OFFERED | index.part.arguments
+        changed += [f"{where} has a parameter {each!r}" for each in given if each not in offered]
         calls[name] = f"{function.names[0]}({', '.join(given)})"
     return calls, missing, changed
 

@@ -261,11 +261,13 @@ static inline int cpumask_weight(const cpumask_t *mask)
 }
 
 struct capture_control;
+struct reclaim_state;
 enum migrate_mode { NO_MIGRATE_MODE };
 
 struct task_struct {
 	unsigned int flags;
 	struct capture_control *capture_control;
+	struct reclaim_state *reclaim_state;
 };
 
 static struct task_struct the_task;
