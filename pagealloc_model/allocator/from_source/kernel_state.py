@@ -54,6 +54,7 @@ class KernelState:
     Attributes:
         state: the state it began as; its `pages` are as `store` left them.
         configuration: what the kernel was compiled with.
+        library: the compiled kernel, for what only one judge asks of it.
         lines: int32, for each log row the line of mm/page_alloc.c that it comes from.
     """
 
@@ -68,16 +69,16 @@ class KernelState:
         self.configuration = configuration_for(state)
         self.lines = np.zeros(len(state.log), np.int32)
         self._tree = tree
-        self._library = tree.load(self.configuration)
-        self._library.shim_broken_assertion.restype = ctypes.c_char_p
-        self._library.shim_advance.restype = ctypes.c_long
+        self.library = tree.load(self.configuration)
+        self.library.shim_broken_assertion.restype = ctypes.c_char_p
+        self.library.shim_advance.restype = ctypes.c_long
         names = np.array([ZONE_NAMES.index(each) for each in state.machine.zone_types], np.int64)
-        failed = self._library.shim_load(
-            _pointer(state.st),
-            _pointer(state.pages),
-            _pointer(state.blocks),
+        failed = self.library.shim_load(
+            pointer_to(state.st),
+            pointer_to(state.pages),
+            pointer_to(state.blocks),
             ctypes.c_long(len(state.pages)),
-            _pointer(names),
+            pointer_to(names),
         )
         if failed:
             raise MemoryError("not enough memory for the kernel's page structures")
@@ -87,11 +88,11 @@ class KernelState:
     ) -> int:
         """As the model's `advance`: events[low:high], then ticks; the event to go on with."""
         return int(
-            self._library.shim_advance(
-                _pointer(events),
-                _pointer(places),
-                _pointer(self.state.log),
-                _pointer(self.lines),
+            self.library.shim_advance(
+                pointer_to(events),
+                pointer_to(places),
+                pointer_to(self.state.log),
+                pointer_to(self.lines),
                 ctypes.c_long(len(self.state.log)),
                 ctypes.c_long(low),
                 ctypes.c_long(high),
@@ -104,8 +105,8 @@ class KernelState:
 
         Pages in use are not written: the model knows no more of them than where its objects are.
         """
-        self._library.shim_store(
-            _pointer(self.state.pages) if pages else None, _pointer(self.state.blocks)
+        self.library.shim_store(
+            pointer_to(self.state.pages) if pages else None, pointer_to(self.state.blocks)
         )
         return self.state
 
@@ -118,7 +119,7 @@ class KernelState:
         """
         assert policy.min_free_kbytes is not None
         assert policy.watermark_scale_factor is not None
-        self._library.shim_size_zones(
+        self.library.shim_size_zones(
             ctypes.c_long(policy.min_free_kbytes),
             ctypes.c_long(policy.watermark_scale_factor),
             ctypes.c_long(policy.percpu_pagelist_high_fraction or 0),
@@ -132,15 +133,16 @@ class KernelState:
     def broken_assertion(self) -> tuple[str, int] | None:
         """Condition and line of the first of the kernel's own assertions that failed."""
         line = ctypes.c_int()
-        text = self._library.shim_broken_assertion(ctypes.byref(line))
+        text = self.library.shim_broken_assertion(ctypes.byref(line))
         return None if text is None else (text.decode(), line.value)
 
     def close(self) -> None:
         """Give the kernel's memory back; nothing may be asked of it afterwards."""
-        self._library.shim_unload()
-        self._tree.give_back(self.configuration, self._library)
+        self.library.shim_unload()
+        self._tree.give_back(self.configuration, self.library)
 
 
-def _pointer(array: np.ndarray) -> ctypes.c_void_p:
+def pointer_to(array: np.ndarray) -> ctypes.c_void_p:
+    """Where an array begins, as the kernel's code is given it."""
     assert array.flags.c_contiguous
     return ctypes.c_void_p(array.ctypes.data)

@@ -6,7 +6,16 @@ struct reclaim_operation {
 	int32_t migratetype, class, page;
 };
 
-enum { TAKE, LET_GO, WAKE, RUN, END_NAP, RECLAIM, USE };
+enum { TAKE, LET_GO, USE, WAKE, RUN, END_NAP, RECLAIM };
+
+static int node_with_memory_behind(int node)
+{
+	while (++node < nr_online_nodes)
+		for (int number = 0; number < nr_zones; number++)
+			if (zones[number]->zone_pgdat == &nodes[node] && managed_zone(zones[number]))
+				return node;
+	return MAX_NUMNODES;
+}
 
 static int64_t *words_of(int offset)
 {
@@ -115,8 +124,10 @@ static void run_kswapd(pg_data_t *node)
 {
 	node->reclaim.sleep = AWAKE;
 	current = &kswapd_task;
+	st[AT_EVENT_CPU] = this_cpu = node_words(node->node_id)[PR_KSWAPD_CPU];
 	swapcontext(&main_context, &node->reclaim.context);
 	current = &the_task;
+	st[AT_EVENT_CPU] = this_cpu = 0;
 	node->reclaim.woken = false;
 }
 
@@ -220,6 +231,9 @@ static long take_page(struct reclaim_operation *operation)
 	pfn = page_to_pfn(page);
 	in_use[pfn] = (struct in_use){ .order_plus_one = order + 1 };
 	folios[pfn] = (struct model_folio){ .kind = operation->class, .skip = folios[pfn].skip };
+	if (operation->migratetype == MIGRATE_MOVABLE)
+		for (long each = 0; each < 1L << order; each++)
+			page[each].marks |= PAGE_IS_MOVABLE;
 	if (operation->class >= PR_ANON)
 		lruvec_add_folio(lruvec_of((struct folio *)page), (struct folio *)page);
 	return pfn;

@@ -32,6 +32,11 @@ static int sysctl_extfrag_threshold;
 #define can_demote(...) false
 #define numa_demotion_enabled false
 
+#undef next_memory_node
+#define next_memory_node(node) node_with_memory_behind(node)
+
+static int node_with_memory_behind(int node);
+
 /* Counters. */
 #define count_vm_events(item, number) (vm_events[item] += (number))
 #define __count_vm_events(item, number) count_vm_events(item, number)
@@ -152,9 +157,14 @@ static inline unsigned long root_of(unsigned long value)
 #define folio_nr_pages(folio) (1UL << (folio_facts(folio)->order_plus_one - 1))
 #define folio_zone(folio) page_zone(&(folio)->page)
 #define folio_zonenum(folio) zone_idx(folio_zone(folio))
-#define folio_test_lru(folio) true
-#define folio_set_lru(folio) ((void)0)
-#define folio_test_clear_lru(folio) true
+#define folio_test_lru(folio) folio_facts(folio)->is_listed
+#define folio_set_lru(folio) (folio_facts(folio)->is_listed = 1)
+#define folio_test_clear_lru(folio)                                                                \
+	({                                                                                         \
+		bool was_listed = folio_test_lru(folio);                                           \
+		folio_facts(folio)->is_listed = 0;                                                 \
+		was_listed;                                                                        \
+	})
 #define folio_test_active(folio) folio_facts(folio)->active
 #define folio_clear_active(folio) (folio_facts(folio)->active = 0)
 #define folio_set_workingset(folio) ((void)0)

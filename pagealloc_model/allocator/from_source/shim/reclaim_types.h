@@ -23,7 +23,7 @@ struct folio_batch { int nr; };
 struct mem_cgroup_reclaim_cookie { struct pglist_data *pgdat; };
 
 /* What a task's kswapd is about to do: it is a context that runs until it sleeps. */
-enum kswapd_sleep { AWAKE, NAPPING, ASLEEP };
+enum kswapd_sleep { ASLEEP = PR_ASLEEP, AWAKE = PR_RUNNING, NAPPING = PR_NAPPING };
 
 struct reclaim_of_node {
 	ucontext_t context;
