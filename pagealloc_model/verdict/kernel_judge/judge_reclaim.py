@@ -21,10 +21,10 @@ from pagealloc_model.verdict.kernel_judge.random_pressure import (
 from pagealloc_model.verdict.kernel_judge.reclaim_sides import ReclaimSides, operation_words
 from pagealloc_model.verdict.kernel_judge.side_by_side import Difference
 
-SCENARIO = 2_000
+SCENARIO = 10_000
 """Operations on one machine."""
 
-COMPARED_EVERY = 100
+COMPARED_EVERY = 1_000
 """Operations between two comparisons of the whole state; a difference is then narrowed down."""
 
 

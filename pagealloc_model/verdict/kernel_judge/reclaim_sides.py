@@ -172,7 +172,7 @@ class ReclaimSides:
 def _allocator_words(model: State, kernel: State) -> np.ndarray:
     """Offsets of the allocator's words that differ, but for the clock and kswapd's own."""
     found = differing_words(model, kernel)
-    own = [at.NOW, at.KSWAPD_RUNS, at.COUNT_KSWAPD_WAKES, at.LOG_ROWS, at.LOG_DROPPED]
+    own = [at.NOW, at.EVENT_CPU, at.KSWAPD_RUNS, at.COUNT_KSWAPD_WAKES, at.LOG_ROWS, at.LOG_DROPPED]
     for node in range(len(model.machine.nodes)):
         first = int(model.st[at.NODE_BASE]) + node * at.NODE_STRIDE
         own += range(first, first + at.NODE_STRIDE)
