@@ -147,9 +147,7 @@ def is_busy(m: at.MachineArrays, zone: int) -> bool:
     node = m.st[zone_at(zone) + at.ZONE_NODE]
     if m.st[at.PRESSURE_BASE]:
         words = node_pressure_at(m, node)
-        return (
-            m.st[words + pr.KSWAPD_PHASE] == pr.RUNNING or m.st[words + pr.KSWAPD_WOKEN] != 0
-        )
+        return m.st[words + pr.KSWAPD_PHASE] == pr.RUNNING or m.st[words + pr.KSWAPD_WOKEN] != 0
     return m.st[node_at(m, node) + at.NODE_KSWAPD_ACTIVE] != 0
 
 

@@ -118,7 +118,7 @@ def random_reclaim(rng: random.Random, pressed: PressedBeginning, count: int) ->
     shares = rng.choice(SHARES)
     kinds = rng.choices(list(shares), weights=list(shares.values()), k=count)
     largest = machine.pageblock_order
-    types = len(machine.zone_types)
+    types, frames = len(machine.zone_types), machine.end_pfn
     rows = []
     for kind in kinds:
         migratetype = rng.choice((at.MOVABLE, at.MOVABLE, at.UNMOVABLE, at.RECLAIMABLE))
@@ -132,7 +132,7 @@ def random_reclaim(rng: random.Random, pressed: PressedBeginning, count: int) ->
                 rng.choice(REQUESTS),
                 migratetype,
                 rng.choice((pr.ANON, pr.FILE, pr.FILE)) if of_lists else pr.KERNEL,
-                rng.randrange(machine.end_pfn),
+                rng.randrange(frames),
             )
         )
     return np.array(rows, RECLAIM_OPERATION)
