@@ -110,6 +110,19 @@ class KernelRules:
     suitable_by_request_mark: bool = _rule(
         "compaction measures free memory by the request's own watermark", "S9.1"
     )
+    suitable_beside_cma: bool = _rule(
+        "asynchronous compaction for costly orders that may not use CMA needs the free pages "
+        "outside CMA",
+        "S9.1",
+    )
+    direct_source_needs_cma: bool = _rule(
+        "direct compaction moves pages out of CMA blocks only for requests that may use CMA", "S9.3"
+    )
+    proactive_leeway_shrinks: bool = _rule(
+        "proactive compaction has no lowest score of 5, and begins at most half of the lower score "
+        "above it",
+        "S9.6",
+    )
     async_source_by_order: bool = _rule(
         "asynchronous compaction for whole blocks moves pages of movable blocks for any request",
         "S9.3",
@@ -274,6 +287,9 @@ _6_1 = KernelRules(
     compaction_needs_reclaim=False,
     compact_gap_capped=False,
     suitable_by_request_mark=False,
+    suitable_beside_cma=False,
+    direct_source_needs_cma=False,
+    proactive_leeway_shrinks=False,
     async_source_by_order=False,
     stall_leaves_out_deferred=False,
     defrag_mode_fixes=False,
@@ -350,6 +366,9 @@ _6_18 = replace(
         "compaction_needs_reclaim",
         "compact_gap_capped",
         "suitable_by_request_mark",
+        "suitable_beside_cma",
+        "direct_source_needs_cma",
+        "proactive_leeway_shrinks",
         "async_source_by_order",
         "stall_leaves_out_deferred",
         "defrag_mode_fixes",
@@ -377,6 +396,9 @@ _7_2 = replace(
     compaction_needs_reclaim=True,
     compact_gap_capped=True,
     suitable_by_request_mark=True,
+    suitable_beside_cma=True,
+    direct_source_needs_cma=True,
+    proactive_leeway_shrinks=True,
     async_source_by_order=True,
     stall_leaves_out_deferred=True,
     defrag_mode_fixes=True,

@@ -244,37 +244,71 @@ ZONE_CONSIDERED = _zone.word()
 ZONE_DEFER_SHIFT = _zone.word()
 ZONE_ORDER_FAILED = _zone.word()
 ZONE_FLUSH_SKIPS = _zone.word()
+ZONE_INIT_MIGRATE = _zone.word()
+ZONE_INIT_FREE = _zone.word()
 ZONE_WORDS = _zone.size
 
-# One compactor: 0 is direct, 1 + node is that node's kcompactd.
+# One compactor's control block: 0 is direct, 1 + node is that node's kcompactd.
 _compactor = Region()
 RUN_ZONE = _compactor.word()
 """Zone number plus one; 0: no run."""
 RUN_ORDER = _compactor.word()
+"""-1: all of a node is compacted, for no request."""
 RUN_TYPE = _compactor.word()
 RUN_MODE = _compactor.word()
+RUN_FLAGS = _compactor.word()
+RUN_HIGHEST = _compactor.word()
 RUN_DIRECT = _compactor.word()
-RUN_CAPTURES = _compactor.word()
+RUN_PROACTIVE = _compactor.word()
+RUN_IGNORES_SKIPS = _compactor.word()
+RUN_TAKES_ANY_BLOCK = _compactor.word()
+RUN_WHOLE = _compactor.word()
+RUN_FINISHES_BLOCK = _compactor.word()
+RUN_SYNCS_POSITIONS = _compactor.word()
+"""Asynchronous and other runs go on at the same place until a folio is isolated."""
 RUN_MIGRATE = _compactor.word()
 RUN_FREE = _compactor.word()
-RUN_WHOLE = _compactor.word()
+RUN_FAST_START = _compactor.word()
+"""Lowest page that fast searches for sources found; 0: none, SEARCHED: already gone back to it."""
+RUN_SEARCH_FAIL = _compactor.word()
+RUN_SEARCH_ORDER = _compactor.word()
 RUN_LAST_MIGRATED = _compactor.word()
+"""First page of the pageblock moved from last, 0 for none."""
+RUN_MIGRATE_SCANNED = _compactor.word()
+RUN_FREE_SCANNED = _compactor.word()
 RUN_HELD = _compactor.word()
-RUN_CAPTURED = _compactor.word()
+"""Pages in the lists of free pages."""
 RUN_CPU = _compactor.word()
 RUN_SOURCES = _compactor.word()
 """Head of the folios isolated as sources, linked by `next`."""
-RUN_SOURCE_TAIL = _compactor.word()
 RUN_SOURCE_PAGES = _compactor.word()
+"""Pages isolated that have no target yet."""
 RUN_TARGETS = _compactor.words(at.ORDERS)
 """Heads of the free pages held, by order, linked by `next`."""
+RUN_TARGET_TAILS = _compactor.words(at.ORDERS)
 COMPACTOR_WORDS = _compactor.size
+SEARCHED = -1
 
 ASYNC, SYNC_LIGHT, SYNC_FULL = 2, 1, 0
 """Priorities of compaction as events print them (T7)."""
+SYNC = -1
+"""Mode of a run for all of a node that no daemon began: it waits for pages under writeback."""
 SKIPPED, DEFERRED, CONTINUE, COMPLETE, PARTIAL_SKIPPED, CONTENDED, SUCCESS = 1, 2, 4, 5, 6, 7, 8
 """Results of compaction; a walk over zones has its highest (S9)."""
 DEFER_SHIFT_MAX = 6
 
 HELD = 5
 """`where` of a page that compaction has taken off the free lists and not used yet."""
+
+# Operations that the kernel judge takes, and how much time one of them lets pass.
+(
+    JUDGED_DIRECT,
+    JUDGED_WAKE,
+    JUDGED_TIME,
+    JUDGED_NODE,
+    JUDGED_RESET,
+    JUDGED_KSWAPD,
+    JUDGED_TAKE,
+    JUDGED_FREE,
+) = range(8)
+JUDGED_TIME_MS = 251

@@ -242,6 +242,7 @@ def extract(index: TreeIndex, configuration: Configuration) -> Unit:
         lacking = not_found(index.tree, missing)
         listed = "; ".join([*([f"not found: {lacking}"] if lacking else []), *changed])
         raise KernelSourceError(f"{index.tree.path}: {listed}")
+    words |= {f"{name}(" for name in part.by_address}
     items, used = _closure(index, words, defined, _functions_called(index, calls))
     traces = sorted(
         word.removesuffix("(")
@@ -252,8 +253,8 @@ def extract(index: TreeIndex, configuration: Configuration) -> Unit:
     )
     parts = [
         *(f"#define {name} {value}\n" for name, value in definitions.items()),
-        *(f"#define AT_{name} ({value})\n" for name, value in _words_of(layout).items()),
-        *(f"#define PR_{name} ({value})\n" for name, value in _words_of(pressure_layout).items()),
+        *(f"#define AT_{name} ({value})\n" for name, value in _layout_words().items()),
+        *(f"#define PR_{name} ({value})\n" for name, value in _numbers(pressure_layout).items()),
         *(f"#define {name} 1\n" for name in sorted(words) if _tree_has(index, name)),
         _shim_text(part.before_types),
         *(_spelled(item, item.text) for item in items if item.kind != "function"),
@@ -270,16 +271,19 @@ def extract(index: TreeIndex, configuration: Configuration) -> Unit:
     )
 
 
-def _words_of(module: ModuleType) -> dict[str, int]:
-    """The integer constants of one of the model's layouts, for the shim to share."""
+def _layout_words() -> dict[str, int]:
+    """The integer constants of the model's layout, for the shim to share."""
     from pagealloc_model.recording.machine import ZONE_TYPES_MAX
 
-    numbers = {
+    return _numbers(layout) | {"ZONE_TYPES_MAX": ZONE_TYPES_MAX}
+
+
+def _numbers(module: ModuleType) -> dict[str, int]:
+    return {
         name: value
         for name, value in vars(module).items()
         if name.isupper() and isinstance(value, int) and not isinstance(value, bool)
     }
-    return numbers | {"ZONE_TYPES_MAX": ZONE_TYPES_MAX}
 
 
 def _tree_has(index: TreeIndex, word: str) -> bool:

@@ -54,7 +54,6 @@ class KernelState:
     Attributes:
         state: the state it began as; its `pages` are as `store` left them.
         configuration: what the kernel was compiled with.
-        library: the compiled kernel, for what only one judge asks of it.
         lines: int32, for each log row the line of mm/page_alloc.c that it comes from.
     """
 
@@ -69,16 +68,16 @@ class KernelState:
         self.configuration = configuration_for(state)
         self.lines = np.zeros(len(state.log), np.int32)
         self._tree = tree
-        self.library = tree.load(self.configuration)
-        self.library.shim_broken_assertion.restype = ctypes.c_char_p
-        self.library.shim_advance.restype = ctypes.c_long
+        self._library = tree.load(self.configuration)
+        self._library.shim_broken_assertion.restype = ctypes.c_char_p
+        self._library.shim_advance.restype = ctypes.c_long
         names = np.array([ZONE_NAMES.index(each) for each in state.machine.zone_types], np.int64)
-        failed = self.library.shim_load(
-            pointer_to(state.st),
-            pointer_to(state.pages),
-            pointer_to(state.blocks),
+        failed = self._library.shim_load(
+            array_pointer(state.st),
+            array_pointer(state.pages),
+            array_pointer(state.blocks),
             ctypes.c_long(len(state.pages)),
-            pointer_to(names),
+            array_pointer(names),
         )
         if failed:
             raise MemoryError("not enough memory for the kernel's page structures")
@@ -88,11 +87,11 @@ class KernelState:
     ) -> int:
         """As the model's `advance`: events[low:high], then ticks; the event to go on with."""
         return int(
-            self.library.shim_advance(
-                pointer_to(events),
-                pointer_to(places),
-                pointer_to(self.state.log),
-                pointer_to(self.lines),
+            self._library.shim_advance(
+                array_pointer(events),
+                array_pointer(places),
+                array_pointer(self.state.log),
+                array_pointer(self.lines),
                 ctypes.c_long(len(self.state.log)),
                 ctypes.c_long(low),
                 ctypes.c_long(high),
@@ -105,8 +104,8 @@ class KernelState:
 
         Pages in use are not written: the model knows no more of them than where its objects are.
         """
-        self.library.shim_store(
-            pointer_to(self.state.pages) if pages else None, pointer_to(self.state.blocks)
+        self._library.shim_store(
+            array_pointer(self.state.pages) if pages else None, array_pointer(self.state.blocks)
         )
         return self.state
 
@@ -119,7 +118,7 @@ class KernelState:
         """
         assert policy.min_free_kbytes is not None
         assert policy.watermark_scale_factor is not None
-        self.library.shim_size_zones(
+        self._library.shim_size_zones(
             ctypes.c_long(policy.min_free_kbytes),
             ctypes.c_long(policy.watermark_scale_factor),
             ctypes.c_long(policy.percpu_pagelist_high_fraction or 0),
@@ -133,16 +132,16 @@ class KernelState:
     def broken_assertion(self) -> tuple[str, int] | None:
         """Condition and line of the first of the kernel's own assertions that failed."""
         line = ctypes.c_int()
-        text = self.library.shim_broken_assertion(ctypes.byref(line))
+        text = self._library.shim_broken_assertion(ctypes.byref(line))
         return None if text is None else (text.decode(), line.value)
 
     def close(self) -> None:
         """Give the kernel's memory back; nothing may be asked of it afterwards."""
-        self.library.shim_unload()
-        self._tree.give_back(self.configuration, self.library)
+        self._library.shim_unload()
+        self._tree.give_back(self.configuration, self._library)
 
 
-def pointer_to(array: np.ndarray) -> ctypes.c_void_p:
-    """Where an array begins, as the kernel's code is given it."""
+def array_pointer(array: np.ndarray) -> ctypes.c_void_p:
+    """Where a contiguous array's data are."""
     assert array.flags.c_contiguous
     return ctypes.c_void_p(array.ctypes.data)

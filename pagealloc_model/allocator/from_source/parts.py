@@ -17,6 +17,7 @@ class Part:
         before_types: files of the shim that come before the kernel's types.
         after_types: those behind the types, before the functions.
         behind_functions: those behind the functions.
+        by_address: functions that others pass on without calling them.
         definitions: macros beside those of the machine's configuration.
         own_code: what the shim stands for elsewhere, and the tree's own code decides here.
         arguments: parameters of the tree's functions that the shim offers beside the allocator's.
@@ -28,6 +29,7 @@ class Part:
     before_types: tuple[str, ...] = ("basics.h", "types.h")
     after_types: tuple[str, ...] = ("machine.h",)
     behind_functions: tuple[str, ...] = ("event_log.c", "state.c", "operations.c", "sizes.c")
+    by_address: tuple[str, ...] = ()
     definitions: Mapping[str, int] = field(default_factory=dict)
     own_code: frozenset[str] = frozenset()
     arguments: frozenset[str] = frozenset()
@@ -53,3 +55,14 @@ RECLAIM = Part(
     arguments=frozenset({"p", "zonelist", "nodemask"}),
 )
 """What balances a node: kswapd, direct reclaim, and what they look at of LRU lists."""
+
+COMPACTION = Part(
+    name="compaction",
+    homes=("mm/page_alloc.c", "mm/compaction.c"),
+    sources=("include/linux/compaction.h", "mm/compaction.c"),
+    after_types=("machine.h", "compaction.h"),
+    behind_functions=("event_log.c", "state.c", "operations.c", "sizes.c", "compaction.c"),
+    by_address=("compaction_alloc", "compaction_free"),
+    definitions={"CONFIG_COMPACTION": 1, "CONFIG_COMPACT_UNEVICTABLE_DEFAULT": 1},
+)
+"""The allocator with compaction, direct and kcompactd's."""

@@ -15,17 +15,14 @@ from pagealloc_model.allocator.core.kswapd_runs import (
 )
 from pagealloc_model.allocator.core.offsets import node_at, zone_at
 from pagealloc_model.allocator.core.watermark import wmark_pages
-from pagealloc_model.allocator.pressure.compaction_gates import (
-    __reset_isolation_suitable,
-    compact_gap,
-)
+from pagealloc_model.allocator.pressure.compaction_blocks import __reset_isolation_suitable
+from pagealloc_model.allocator.pressure.compaction_gates import compact_gap
 from pagealloc_model.allocator.pressure.kcompactd import wakeup_kcompactd
 from pagealloc_model.allocator.pressure.lru_scan import inactive_is_low, shrink_active_list
 from pagealloc_model.allocator.pressure.pressure_offsets import (
     node_pressure_at,
     value_of,
     word_at,
-    zone_pressure_at,
 )
 from pagealloc_model.allocator.pressure.shrink_node import (
     begin_control,
@@ -260,7 +257,7 @@ def reset_isolation_suitable(m: at.MachineArrays, node: int) -> None:
     """
     first = node * m.st[at.ZONE_TYPES]
     for zone in range(first, first + m.st[at.ZONE_TYPES]):
-        if m.st[zone_pressure_at(m, zone) + pr.ZONE_FLUSH_SKIPS]:
+        if m.st[zone_at(zone) + at.ZONE_MANAGED] > 0:
             __reset_isolation_suitable(m, zone)
 
 

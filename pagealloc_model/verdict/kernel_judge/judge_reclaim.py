@@ -73,6 +73,7 @@ def judge_reclaim(
         seconds=time.perf_counter() - began,
         seed=seed,
         scenario=-1 if found is None else scenario,
+        part=RECLAIM.name,
         difference=None if found is None else found[0],
         shortest=() if found is None else found[1],
     )

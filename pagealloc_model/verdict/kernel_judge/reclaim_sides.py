@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
-
 import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.state import State
 from pagealloc_model.allocator.from_source.compiled_tree import CompiledTree
-from pagealloc_model.allocator.from_source.kernel_state import KernelState, pointer_to
+from pagealloc_model.allocator.from_source.kernel_reclaim import KernelReclaim
 from pagealloc_model.allocator.pressure.judged_reclaim import take_reclaim_operations
 from pagealloc_model.verdict.kernel_judge.random_pressure import NO_OBJECTS, PressedBeginning
 from pagealloc_model.verdict.kernel_judge.side_by_side import Difference, functions_named
@@ -63,38 +61,18 @@ class ReclaimSides:
         """Begin twice, with room for the answers of `count` operations."""
         self._tree = tree
         self.model = pressed.state()
-        self.kernel = KernelState(tree, pressed.state())
+        self.kernel = KernelReclaim(tree, pressed.state())
         self._answers = np.zeros((2, count), np.int64)
-        state = self.kernel.state
-        if self._library.shim_load_reclaim(pointer_to(state.pages), pointer_to(state.folios)):
-            raise MemoryError("not enough memory for the kernel's folios")
-
-    @property
-    def _library(self) -> ctypes.CDLL:
-        return self.kernel.library
 
     def agree_after(self, operations: np.ndarray, low: int, high: int) -> bool:
         """Take operations[low:high] on both; whether answers and states are the same then."""
         mine, theirs = self._answers
         take_reclaim_operations(self.model.arrays(NO_OBJECTS), operations, mine, low, high)
-        state = self.kernel.state
-        self._library.shim_reclaim(
-            pointer_to(operations),
-            pointer_to(theirs),
-            pointer_to(state.log),
-            pointer_to(self.kernel.lines),
-            ctypes.c_long(len(state.log)),
-            ctypes.c_long(low),
-            ctypes.c_long(high),
-        )
+        self.kernel.take(operations, theirs, low, high)
         if not np.array_equal(mine[low:high], theirs[low:high]):
             return False
-        self._store()
-        return self.kernel.broken_assertion is None and not self._lines(most=1)
-
-    def _store(self) -> None:
         self.kernel.store(pages=True)
-        self._library.shim_store_reclaim(pointer_to(self.kernel.state.pages))
+        return self.kernel.broken_assertion is None and not self._lines(most=1)
 
     def _lines(self, most: int = 40) -> list[str]:
         """What differs, one line each."""
@@ -132,10 +110,11 @@ class ReclaimSides:
         model, kernel = self.model, self.kernel.state
         in_use = model.pages["where"] == at.ALLOCATED
         listed = in_use & (model.folios["place"] > 0)
+        mine, theirs = model.folios, kernel.folios
         lines = [
-            f"page {pfn}: {name}: model {model.folios[name][pfn]}, kernel {kernel.folios[name][pfn]}"
+            f"page {pfn}: {name}: model {mine[name][pfn]}, kernel {theirs[name][pfn]}"
             for name in FOLIO_FIELDS
-            for pfn in np.flatnonzero(in_use & (model.folios[name] != kernel.folios[name]))[:3]
+            for pfn in np.flatnonzero(in_use & (mine[name] != theirs[name]))[:3]
         ]
         return lines + [
             f"page {pfn}: {name} on its LRU list: model {model.pages[name][pfn]}, "
@@ -147,7 +126,7 @@ class ReclaimSides:
     def describe(self, operations: np.ndarray, position: int) -> Difference:
         """The difference that the operation just taken has made."""
         unit, _ = self._tree.built(self.kernel.configuration)
-        self._store()
+        self.kernel.store(pages=True)
         mine, theirs = self._answers[:, position]
         lines = [f"the answer: model {mine}, kernel {theirs}"] if mine != theirs else []
         broken = self.kernel.broken_assertion

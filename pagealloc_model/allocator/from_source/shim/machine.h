@@ -7,7 +7,12 @@ typedef struct pglist_data {
 	int nr_zones;
 	bool kswapd_active;
 	int kswapd_highest;
-	wait_queue_head_t kswapd_wait;
+	wait_queue_head_t kswapd_wait, kcompactd_wait;
+	struct task_struct *kswapd, *kcompactd;
+	int kcompactd_max_order;
+	enum zone_type kcompactd_highest_zoneidx;
+	bool proactive_compact_trigger;
+	unsigned long node_present_pages;
 	unsigned long totalreserve_pages;
 	struct per_cpu_nodestat *per_cpu_nodestats;
 	atomic_long_t vm_stat[NR_VM_NODE_STAT_ITEMS];
