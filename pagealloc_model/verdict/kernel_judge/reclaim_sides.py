@@ -144,7 +144,6 @@ class ReclaimSides:
 
     def close(self) -> None:
         """Give the kernel's memory back."""
-        self._library.shim_unload_reclaim()
         self.kernel.close()
 
 
