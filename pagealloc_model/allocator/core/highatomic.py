@@ -156,11 +156,11 @@ def unreserve_whole_blocks(m: at.MachineArrays, zone: int, cpu: int) -> None:
 def unreserve_highatomic_pageblock(m: at.MachineArrays, ac: AllocContext, force: bool) -> bool:
     """unreserve_highatomic_pageblock(): release a reserved block; returns whether pages moved.
 
-    It is one of the first zone that has more than one reserved, or any if forced (S7.4).
+    It is one of the first zone that has more than one reserved; of any zone if forced (S7.4).
     """
     if m.st[at.RELEASES_RECORDED]:
         return False
-    kept = 0 if force else 1 << m.st[at.PAGEBLOCK_ORDER]
+    kept = -1 if force else 1 << m.st[at.PAGEBLOCK_ORDER]
     m.st[at.COUNT_UNRESERVE_CALLS] += 1
     position = ac.zonelist
     while m.st[position] >= 0:

@@ -185,13 +185,14 @@ def look_proactively(m: at.MachineArrays, node: int) -> None:
     words = node_pressure_at(m, node)
     m.st[at.NOW] = m.st[words + pr.PROACTIVE_DUE]
     m.st[words + pr.PROACTIVE_DUE] += CHECK_NS
+    if m.st[words + pr.KCOMPACTD_DUE] != at.NEVER:
+        return
     if m.st[at.POLICY_KCOMPACTD_UNRESERVES]:
         first = node * m.st[at.ZONE_TYPES]
         for zone in range(first, first + m.st[at.ZONE_TYPES]):
             unreserve_whole_blocks(m, zone, m.st[words + pr.KSWAPD_CPU])
     share = m.st[at.POLICY_COMPACTION_PROACTIVENESS]
-    idle = m.st[words + pr.KCOMPACTD_DUE] == at.NEVER
-    if share == 0 or not idle or m.st[node_at(m, node) + at.NODE_KSWAPD_ACTIVE]:
+    if share == 0 or m.st[node_at(m, node) + at.NODE_KSWAPD_ACTIVE]:
         return
     score = fragmentation_score_node(m, node)
     if score > min(max(100 - share, 5) + 10, 100):
