@@ -126,7 +126,7 @@ class ElasticScenario:
         orders: orders to draw requests from.
         movable_share: share of requests and of start pages that are movable.
         free_share: share of the start pages that are free.
-        reserve_is_free: reserved blocks are wholly free at the start.
+        reserve_is_free: many blocks are reserved, and wholly free at the start.
         told_share: probability that a step is something a recording tells besides.
         late: memory that is not there at the start, in the order in which it comes.
     """
@@ -174,6 +174,8 @@ class ElasticScenario:
     ) -> int:
         machine = self.machine
         migratetype = rng.choice((0, 1, 1, 1, 1, 1, 2, 3) if start else (1,))
+        if self.reserve_is_free and migratetype != Migratetype.MOVABLE:
+            migratetype = Migratetype.HIGHATOMIC
         oracle.set_block_type(start >> machine.pageblock_order, migratetype)
         order = min(rng.choice((0, 0, 0, 1, 2, 4)), machine.pageblock_order - 1)
         movable_share = 0.95 if migratetype == 1 else 0.1
@@ -351,6 +353,7 @@ def with_reserve_policies(rng: random.Random, scenario: ElasticScenario) -> Elas
         return scenario
     options = replace(
         scenario.options,
+        proactiveness=rng.choice((20, 80, 80, 0)),
         score_without_highatomic=rng.random() < 0.5,
         kcompactd_unreserves=rng.random() < 0.5,
     )
