@@ -59,8 +59,8 @@ FAULTS_ELASTIC = (
     _fault(
         "referenced pages stay inactive",
         "lru_scan",
-        ("lru_move(m, pfn, inactive + 1)\n            m.st["),
-        ("lru_move(m, pfn, inactive)\n            m.st["),
+        "lruvec_add_folio(m, pfn, inactive + 1)",
+        "lruvec_add_folio(m, pfn, inactive + 0)",
     ),
     _fault(
         "frees end kswapd's runs",
@@ -71,8 +71,8 @@ FAULTS_ELASTIC = (
     _fault(
         "an active list feeds no inactive one",
         "lru_scan",
-        ("while moved < budget and lruvec_lru_size(m, node, inactive) * ratio < lruvec_lru_size("),
-        ("while moved > budget and lruvec_lru_size(m, node, inactive) * ratio < lruvec_lru_size("),
+        "    while moved < budget and entries > 0:",
+        "    while moved > budget and entries > 0:",
     ),
     _fault(
         "halves change places",
@@ -83,14 +83,14 @@ FAULTS_ELASTIC = (
     _fault(
         "kswapd never lowers its order",
         "kswapd",
-        "        m.st[words + pr.KSWAPD_ORDER] = 0\n",
-        "        m.st[words + pr.KSWAPD_ORDER] = order\n",
+        "        m.st[sc + pr.SC_ORDER] = 0\n",
+        "        m.st[sc + pr.SC_ORDER] = order\n",
     ),
     _fault(
         "a nap is not cut short",
         "kswapd",
-        "st[words + pr.KSWAPD_WOKEN_EARLY] = 1",
-        "st[words + pr.KSWAPD_WOKEN_EARLY] = 0",
+        "    if m.st[words + pr.KSWAPD_WOKEN]:\n",
+        "    if m.st[words + pr.KSWAPD_WOKEN] < 0:\n",
     ),
     _fault(
         "fruitless passes do not press harder",
@@ -101,8 +101,8 @@ FAULTS_ELASTIC = (
     _fault(
         "direct reclaim frees a single cluster",
         "direct_reclaim",
-        "if reclaimed >= pr.CLUSTER or ready:",
-        "if reclaimed > 0 or ready:",
+        "if m.st[sc + pr.SC_RECLAIMED] >= m.st[sc + pr.SC_GOAL]:",
+        "if m.st[sc + pr.SC_RECLAIMED] > 0:",
     ),
     _fault(
         "reserves after reclaim",

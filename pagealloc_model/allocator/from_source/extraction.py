@@ -223,7 +223,7 @@ def _shim_names(part: Part) -> tuple[set[str], frozenset[str]]:
         for item in top_level_items(text, name):
             defined.update(item.names)
         words |= words_of(without_comments(text))
-    return defined, words
+    return defined - part.own_code, words
 
 
 def extract(index: TreeIndex, configuration: Configuration) -> Unit:
@@ -317,7 +317,8 @@ def _calls(index: TreeIndex, words: frozenset[str]) -> tuple[dict[str, str], lis
             continue
         given = [ARGUMENTS.get(each, each) for each in function.parameters]
         where = f"{function.names[0]}() at {function.path}:{function.line}"
-        changed += [f"{where} has a parameter {each!r}" for each in given if each not in OFFERED]
+        offered = OFFERED | index.part.arguments
+        changed += [f"{where} has a parameter {each!r}" for each in given if each not in offered]
         calls[name] = f"{function.names[0]}({', '.join(given)})"
     return calls, missing, changed
 

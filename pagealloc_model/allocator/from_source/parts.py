@@ -19,6 +19,8 @@ class Part:
         behind_functions: those behind the functions.
         by_address: functions that others pass on without calling them.
         definitions: macros beside those of the machine's configuration.
+        own_code: what the shim stands for elsewhere, and the tree's own code decides here.
+        arguments: parameters of the tree's functions that the shim offers beside the allocator's.
     """
 
     name: str
@@ -29,10 +31,30 @@ class Part:
     behind_functions: tuple[str, ...] = ("event_log.c", "state.c", "operations.c", "sizes.c")
     by_address: tuple[str, ...] = ()
     definitions: Mapping[str, int] = field(default_factory=dict)
+    own_code: frozenset[str] = frozenset()
+    arguments: frozenset[str] = frozenset()
 
 
 ALLOCATION = Part(name="allocation")
 """The allocator alone."""
+
+RECLAIM = Part(
+    name="reclaim",
+    homes=("mm/page_alloc.c", "mm/vmscan.c"),
+    sources=(
+        "include/linux/vm_event_item.h",
+        "include/linux/compaction.h",
+        "include/linux/swap.h",
+        "mm/compaction.c",
+    ),
+    before_types=("basics.h", "types.h", "reclaim_types.h"),
+    after_types=("machine.h", "reclaim.h"),
+    behind_functions=("event_log.c", "state.c", "operations.c", "sizes.c", "reclaim.c"),
+    definitions={"SHIM_RECLAIM": 1, "__KERNEL__": 1, "CONFIG_COMPACTION": 1, "CONFIG_SWAP": 1},
+    own_code=frozenset({"wakeup_kswapd", "kswapd_test_hopeless", "kswapd_clear_hopeless"}),
+    arguments=frozenset({"p", "zonelist", "nodemask"}),
+)
+"""What balances a node: kswapd, direct reclaim, and what they look at of LRU lists."""
 
 COMPACTION = Part(
     name="compaction",

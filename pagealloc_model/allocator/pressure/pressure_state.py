@@ -54,6 +54,14 @@ def with_pressure(
         pr.NODES_BASE: nodes,
         pr.ZONES_BASE: zones,
         pr.COMPACTORS_BASE: compactors,
+        pr.HIGHEST_NORMAL: max(
+            (
+                number
+                for number, name in enumerate(machine.zone_types)
+                if name in ("DMA", "DMA32", "Normal")
+            ),
+            default=0,
+        ),
         pr.QUEUE_HEAD: -1,
         pr.QUEUE_TAIL: -1,
     }
@@ -150,6 +158,8 @@ def _set_node(words: np.ndarray, machine: Machine, node: int, begun: int) -> Non
     lists[:, at.HEAD] = -1
     lists[:, at.TAIL] = -1
     words[pr.KSWAPD_DUE] = at.NEVER
+    words[pr.KSWAPD_HIGHEST] = len(machine.zone_types) - 1
+    words[pr.KSWAPD_WANTED_HIGHEST] = -1
     words[pr.KCOMPACTD_DUE] = at.NEVER
     words[pr.KCOMPACTD_ZONE] = -1
     words[pr.KCOMPACTD_HIGHEST] = len(machine.zone_types) - 1

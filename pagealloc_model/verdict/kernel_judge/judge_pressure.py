@@ -9,6 +9,7 @@ from pagealloc_model.allocator.from_source.source_tree import SourceTree
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.verdict.kernel_judge.judge import Verdict
 from pagealloc_model.verdict.kernel_judge.judge_compaction import judge_compaction
+from pagealloc_model.verdict.kernel_judge.judge_reclaim import judge_reclaim
 
 
 class PressureJudge(Protocol):
@@ -26,7 +27,7 @@ class PressureJudge(Protocol):
         """Take random operations until a difference, or until enough were taken."""
 
 
-JUDGES: tuple[PressureJudge, ...] = (judge_compaction,)
+JUDGES: tuple[PressureJudge, ...] = (judge_compaction, judge_reclaim)
 """The judges, in the order in which they are asked."""
 
 

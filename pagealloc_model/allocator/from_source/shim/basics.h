@@ -265,11 +265,13 @@ static inline int cpumask_weight(const cpumask_t *mask)
 }
 
 struct capture_control;
+struct reclaim_state;
 enum migrate_mode { MIGRATE_ASYNC, MIGRATE_SYNC_LIGHT, MIGRATE_SYNC };
 
 struct task_struct {
 	unsigned int flags;
 	struct capture_control *capture_control;
+	struct reclaim_state *reclaim_state;
 };
 
 static struct task_struct the_task;
