@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.base.given_file import is_given
 from pagealloc_model.recording.proc.buddyinfo import BuddyInfo, parse_buddyinfo
 from pagealloc_model.recording.proc.lines import read_text
 from pagealloc_model.recording.proc.pagetypeinfo import PageTypeInfo, parse_pagetypeinfo
@@ -72,7 +73,7 @@ class Snapshot:
 
     def has(self, name: str) -> bool:
         """Whether the file was copied, readable or not."""
-        return (self.directory / name).exists()
+        return is_given(self.directory / name)
 
     @cached_property
     def _problems(self) -> dict[str, str]:
@@ -80,7 +81,7 @@ class Snapshot:
 
     def _parse(self, name: str, parser: Callable[[str, Path], State]) -> State | None:
         path = self.directory / name
-        if not path.exists():
+        if not is_given(path):
             return None
         try:
             return parser(read_text(path), path)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pagealloc_model.recording.proc.limits import impossible_values
 from pagealloc_model.recording.proc.lines import integer, malformed, split_node_zone
 
 _NUMBERS = re.compile(r"^\(([\d,\s]*)\)$")
@@ -127,7 +128,7 @@ class _ZoneLines:
             raise malformed(path, self.line_number, f"zone {self.name} has no {', '.join(missing)}")
         pagesets = tuple(self._pageset(values, path) for values in self.pagesets)
         thresholds = [p.vm_stats_threshold for p in pagesets if p.vm_stats_threshold is not None]
-        return ZoneInfoZone(
+        zone = ZoneInfoZone(
             node=self.node,
             name=self.name,
             **self.sizes,
@@ -137,6 +138,9 @@ class _ZoneLines:
             counters=self.counters,
             pagesets=pagesets,
         )
+        for what in impossible_values(zone):
+            raise malformed(path, self.line_number, f"zone {self.name} {what}")
+        return zone
 
     def _pageset(self, values: dict[str, int], path: str | Path) -> PageSet:
         missing = [name for name in ("count", "high", "batch") if name not in values]
@@ -165,6 +169,9 @@ class _Parser:
         header = split_node_zone(line)
         if header is not None:
             self._close()
+            if any((each.node, each.name) == header[:2] for each in self.zones):
+                what = f"zone {header[1]} of node {header[0]} appears a second time"
+                raise malformed(self.path, self.number, what)
             self.zone = _ZoneLines(header[0], header[1], self.number)
             self.section = ""
             return
@@ -192,18 +199,18 @@ class _Parser:
             return
         count = integer(value, self.path, self.number)
         if name == "pages free":
-            zone.sizes["free"] = count
+            self._once(zone.sizes, "free", count)
             self.section = "pages"
         elif name == "node_unreclaimable" or name in _TAIL:
             self.section = "tail"
             if name in _TAIL:
-                zone.tail[name] = count
+                self._once(zone.tail, name, count)
         elif self.section == "per-node stats":
             self.node_counters.setdefault(zone.node, {})[name] = count
         elif self.section == "pagesets":
             self._pageset_field(zone, name, count)
         elif self.section == "pages" and name in _SIZES:
-            zone.sizes[name] = count
+            self._once(zone.sizes, name, count)
         else:
             zone.counters[name] = count
 
@@ -213,9 +220,14 @@ class _Parser:
         elif not zone.pagesets:
             raise malformed(self.path, self.number, f"{name} comes before any 'cpu:' line")
         elif name in _PAGESET:
-            zone.pagesets[-1][name] = count
+            self._once(zone.pagesets[-1], name, count)
         elif name == "vm stats threshold":
             zone.pagesets[-1]["vm_stats_threshold"] = count
+
+    def _once(self, fields: dict[str, int], name: str, count: int) -> None:
+        if name in fields:
+            raise malformed(self.path, self.number, f"{name} appears a second time")
+        fields[name] = count
 
     def _numbers(self, value: str) -> tuple[int, ...]:
         match = _NUMBERS.match(value)
@@ -253,7 +265,8 @@ def parse_zoneinfo(text: str, path: str | Path = "zoneinfo") -> ZoneInfo:
         path: named in errors.
 
     Raises:
-        RecordingError: a line is not a name and a count, or a zone lacks its sizes or watermarks.
+        RecordingError: a line is not a name and a count, a zone lacks its sizes or watermarks, a
+            field or a zone appears twice, or a value is one that no kernel prints: see `limits`.
     """
     parser = _Parser(path)
     for parser.number, line in enumerate(text.splitlines(), 1):
