@@ -11,16 +11,15 @@ from pathlib import Path
 from pagealloc_model.base.column_space import on_disk
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.progress_bar import Report, part_of
+from pagealloc_model.recording.event_files import STORE_FILE, read_events, size_of
 from pagealloc_model.recording.recording import (
     KALLSYMS_FILE,
     KPAGEFLAGS_FILE,
     META_FILE,
     PAGE_OWNER_FILES,
     SNAPSHOT_DIRECTORY,
-    STORE_FILE,
     Recording,
     open_recording,
-    read_events,
 )
 from pagealloc_model.recording.trace.store_header import StoreSource, is_store
 
@@ -102,7 +101,7 @@ def import_recording(
         event_file=event_file,
         events=events,
         size=event_file.stat().st_size,
-        source_size=recording.event_file.stat().st_size,
+        source_size=size_of(recording.event_file),
         left_out=tuple(path.name for path in _the_rest(recording)) if alone else (),
     )
 
@@ -114,10 +113,10 @@ def _write_events(recording: Recording, path: Path, compress: bool, progress: Re
     from pagealloc_model.recording.trace.store_write import write_store
 
     event_file = recording.event_file
-    if is_store(event_file):
+    if not event_file.is_dir() and is_store(event_file):
         source = store_source(event_file)
     else:
-        size = event_file.stat().st_size
+        size = size_of(event_file)
         source = StoreSource(file=event_file.name, size=size, sha256=recording.sha256)
     trace = read_events(event_file, on_disk(path.parent), part_of(progress, 0, _READING))
     write_store(

@@ -32,8 +32,8 @@ class EventColumns:
         """Double the capacity if there is no room for `wanted` rows, keeping the filled ones."""
         for name, column in self._columns.items():
             if self.rows + wanted > len(column):
-                wider = self._new_array(2 * len(column), column.dtype)
-                wider[: self.rows] = column
+                wider = self._new_array(2 * len(column) + wanted, column.dtype)
+                wider[: self.rows] = column[: self.rows]
                 self._columns[name] = wider
 
     def filled(self, name: str) -> np.ndarray:

@@ -34,6 +34,7 @@ _CLOCKS = {"mono": "monotonic"}
 _NO_TIMES = ("counter", "uptime", "x86-tsc")
 """Clocks whose values are no nanoseconds, or do not order events."""
 _COUNTS_LOST = re.compile(r"^(?:overrun|commit overrun|dropped events): (\d{1,18})$", re.MULTILINE)
+_NO_TICKS = (1, 0)
 _LOW_HALF = np.uint64(0xFFFFFFFF)
 _SMALL_EVENT_SIZE = 32
 _FIRST_ROWS_ON_DISK = 1 << 20
@@ -98,7 +99,7 @@ class RingBuffer:
         nr_cpus: 0 if unknown.
         stats: CPU -> text of its per_cpu/cpuN/stats after recording, where it is there.
         notes: what the source lacks.
-        ticks: multiplier, shift and offset that make nanoseconds of the pages' times.
+        ticks: multiplier and shift that make nanoseconds of the pages' times.
         unpacked: `data` was unpacked from the file, so that offsets are none of the file.
     """
 
@@ -114,7 +115,7 @@ class RingBuffer:
     nr_cpus: int = 0
     stats: Mapping[int, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    ticks: tuple[int, int, int] = (1, 0, 0)
+    ticks: tuple[int, int] = _NO_TICKS
     unpacked: bool = False
 
 
@@ -156,12 +157,12 @@ def chosen_clock(text: str) -> str:
     return match[1] if match else text.strip() if re.fullmatch(r"\s*[\w-]+\s*", text) else ""
 
 
-def nanoseconds(ticks: np.ndarray, mult: int, shift: int, offset: int) -> np.ndarray:
-    """Ticks of a counter as nanoseconds, int64: ticks * mult >> shift, in 96 bits, plus offset."""
+def nanoseconds(ticks: np.ndarray, mult: int, shift: int) -> np.ndarray:
+    """Ticks of a counter as nanoseconds, int64: ticks * mult >> shift, in 96 bits."""
     high, low = ticks.astype(np.uint64) >> np.uint64(32), ticks.astype(np.uint64) & _LOW_HALF
     factor = np.uint64(mult)
     scaled = (low * factor >> np.uint64(shift)) + (high * factor << np.uint64(32 - shift))
-    return (scaled + np.uint64(offset)).view(np.int64)
+    return scaled.view(np.int64)
 
 
 class _Reader:
@@ -210,7 +211,7 @@ class _Reader:
     def _make_nanoseconds(self) -> None:
         """Turn the pages' times into nanoseconds, where they are ticks of a counter."""
         walk, ticks = self._walk, self._source.ticks
-        if ticks == (1, 0, 0):
+        if ticks == _NO_TICKS:
             return
         seen = self._last_ns >= 0
         self._last_ns[seen] = nanoseconds(self._last_ns[seen], *ticks)
@@ -378,7 +379,7 @@ class _Reader:
 
 
 def _check_clock(source: RingBuffer) -> None:
-    if source.clock in _NO_TIMES and source.ticks == (1, 0, 0):
+    if source.clock in _NO_TIMES and source.ticks == _NO_TICKS:
         raise RecordingError(
             source.path,
             f"was recorded with the clock {source.clock}, whose values are no times",

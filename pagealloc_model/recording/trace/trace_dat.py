@@ -13,7 +13,7 @@ from pagealloc_model.base.column_space import NewArray, in_memory
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.progress_bar import Report, part_of
 from pagealloc_model.recording.trace.columns import Trace
-from pagealloc_model.recording.trace.perf_open import mapped
+from pagealloc_model.recording.trace.perf_open import mapped, unpacked
 from pagealloc_model.recording.trace.record_stream import WORD_SLACK
 from pagealloc_model.recording.trace.ring_buffer import (
     RingBuffer,
@@ -55,7 +55,7 @@ def read_trace_dat(
             tells no times, or holds no kmem:mm_page_alloc.
     """
     path = Path(path)
-    file = open_trace_dat(path, mapped(path))
+    file = open_trace_dat(path, mapped(path, unpacked))
     buffer = max(file.buffers, key=lambda each: each.size, default=None)
     if buffer is None or not buffer.size:
         raise RecordingError(path, "holds no events", todo="record again, with -e kmem:...")
@@ -177,14 +177,14 @@ def _notes(file: TraceDat, buffer: Buffer, others: list[Buffer]) -> list[str]:
     return notes
 
 
-def _ticks(file: TraceDat) -> tuple[int, int, int]:
-    """Multiplier, shift and offset that make nanoseconds of times, as trace-cmd applies them."""
+def _ticks(file: TraceDat) -> tuple[int, int]:
+    """Multiplier and shift that make nanoseconds of times, applied as trace-cmd does."""
     data = file.option(Option.TSC2NSEC)
     if data is None or len(data) < 16:
-        return (1, 0, 0)
-    mult, shift, offset = struct.unpack_from("<IIQ", data)
+        return (1, 0)
+    mult, shift = struct.unpack_from("<II", data)
     if shift > 32:
         raise RecordingError(
             file.path, f"shifts its counter by {shift} bits", todo="record with -C mono"
         )
-    return (mult, shift, offset) if mult else (1, 0, 0)
+    return (mult, shift) if mult else (1, 0)
