@@ -7,10 +7,8 @@ is beyond anything that a race can show.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pagealloc_model.recording.proc.zoneinfo import PageSet, ZoneInfoZone
+from pagealloc_model.recording.proc.zone_values import PageSet, ZoneInfoZone
 
 NR_CPUS_MAX = 8192
 """CPUs of the largest kernel configuration."""
