@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pagealloc_model.base.errors import PageallocError
 from pagealloc_model.base.version import __version__
 from pagealloc_model.cli import (
+    attach,
     bench,
     compare,
     doctor,
@@ -24,6 +25,7 @@ from pagealloc_model.cli import (
     post,
     record,
     replay,
+    snapshot,
     sweep,
     synth,
     trim,
@@ -37,6 +39,8 @@ PIPE_CLOSED = 141
 COMMANDS = (
     doctor,
     record,
+    snapshot,
+    attach,
     import_events,
     info,
     validate,
