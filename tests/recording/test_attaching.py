@@ -73,10 +73,7 @@ def test_a_zoneinfo_alone_gives_a_marked_estimate(
     assert any("taken to be of the moment before the trace" in line for line in made.lacks)
     replayed = pm.replay(pm.open(tmp_path / "made"))
     assert replayed.start_state[0].startswith("ESTIMATED START")
-    free = (
-        replayed.free_pages.groupby("time").pages.sum() if "time" in replayed.free_pages else None
-    )
-    assert free is None or free.iloc[0] > 0
+    assert replayed.free_pages["pages"].sum() > 0
     meta = json.loads((tmp_path / "made/meta.json").read_text())
     assert meta["attached"]["lacks"] == list(made.lacks)
 
