@@ -1,5 +1,7 @@
 """Text of ftrace to a Trace: `trace-cmd report`, and tracefs's `trace` and `trace_pipe`.
 
+docs/record/page_events.bt makes bpftrace print such lines.
+
 Like `perf script` text it carries no format data (see `perf_script`); unlike it, it names events
 without their subsystem, marks losses where they happened, and mostly says whether the CPU was in an
 interrupt. Which clock its times are of it does not say.
@@ -30,7 +32,10 @@ _LOST = re.compile(
 )
 _IN_BUFFER = re.compile(r"^# entries-in-buffer/entries-written: (\d{1,15})/(\d{1,15})")
 _NR_CPUS = re.compile(r"^(?:cpus=|# entries-in-buffer.*#P:)(\d{1,6})\s*$")
-_PASSED_OVER = re.compile(r"^(?:#|\s*=> |\s*<stack trace|version = |cpus=|\s*$)")
+_LOST_BY_BPFTRACE = re.compile(r"^Lost (\d{1,15}) events")
+_PASSED_OVER = re.compile(
+    r"^(?:#|Attaching \d|ERROR: .*RLIMIT_MEMLOCK|\s*=> |\s*<stack trace|version = |cpus=|\s*$)"
+)
 _SYSTEMS = {
     "mm_page_": "kmem",
     "mm_zone_": "kmem",
@@ -104,6 +109,7 @@ class _TextReader(ScriptReader):
         self._missed: dict[int, int] = {}
         self._gaps: list[tuple[int, int, int, int]] = []
         self._overwritten = 0
+        self._anywhere = 0
         self._first_of_cpu: dict[int, int] = {}
         self._exact = True
 
@@ -142,6 +148,9 @@ class _TextReader(ScriptReader):
             cpu = int(lost["cpu"])
             self._missed[cpu] = self._missed.get(cpu, 0) + int(lost["count"] or 1)
             return
+        if dropped := _LOST_BY_BPFTRACE.match(line):
+            self._anywhere += int(dropped[1])
+            return
         if counts := _IN_BUFFER.match(line):
             self._overwritten = max(int(counts[2]) - int(counts[1]), 0)
         if cpus := _NR_CPUS.search(line):
@@ -164,7 +173,10 @@ class _TextReader(ScriptReader):
         return super().finish()
 
     def _all_losses(self, time_ns: np.ndarray, cpu: np.ndarray) -> Losses:
-        """Where the text marks them; what was overwritten before is missing at the beginning."""
+        """Where the text marks them; what was overwritten before is missing at the beginning.
+
+        bpftrace does not say where it lost events: that counts for the whole time.
+        """
         first, last = int(time_ns[0]), int(time_ns[-1])
         gaps = [
             (n, max(begin, first), max(end, first), count) for n, begin, end, count in self._gaps
@@ -173,6 +185,8 @@ class _TextReader(ScriptReader):
         overwritten = self._overwritten - sum(count for *_, count in gaps)
         if overwritten > 0:
             gaps.append((-1, first, max(first, *self._first_of_cpu.values()), overwritten))
+        if self._anywhere:
+            gaps.append((-1, first, last, self._anywhere))
         columns = np.array(gaps, np.int64).reshape(-1, 4)
         return Losses(
             cpu=columns[:, 0].astype(np.int16),

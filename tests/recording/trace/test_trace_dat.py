@@ -256,3 +256,42 @@ def test_damage_is_one_clear_error_or_none(tmp_path: Path) -> None:
                 refused += 1
                 assert str(path) in str(error)
         assert refused
+
+
+def _with_bytes(path: Path, place: int, content: bytes) -> Path:
+    data = bytearray(path.read_bytes())
+    data[place : place + len(content)] = content
+    path.write_bytes(data)
+    return path
+
+
+def test_layouts_that_are_refused_say_what_to_do(tmp_path: Path) -> None:
+    pages = one_cpu(page(START, event(0, allocation(1))))
+    path = tmp_path / "trace.dat"
+
+    def six() -> Path:
+        return write_trace_dat(path, pages, version=6)
+
+    def seven() -> Path:
+        return write_trace_dat(path, pages)
+
+    text = six().read_bytes().index(b"flyrecord\0")
+    for written, place, content, problem in (
+        (six, 10, b"5", "version '5'.*trace-cmd convert"),
+        (six, 12, b"\1", "big-endian or 32-bit"),
+        (six, 13, b"\4", "big-endian or 32-bit"),
+        (six, text, b"latency  \0", "latency tracer's text"),
+        (seven, 18, b"lzma", "compressed by 'lzma'.*--compression none"),
+    ):
+        with pytest.raises(RecordingError, match=problem):
+            read_trace_dat(_with_bytes(written(), place, content))
+
+
+def test_options_that_point_to_themselves(tmp_path: Path) -> None:
+    pages = one_cpu(page(START, event(0, allocation(1))))
+    path = write_trace_dat(tmp_path / "trace.dat", pages)
+    first = int.from_bytes(path.read_bytes()[27:35], "little")
+    size = int.from_bytes(path.read_bytes()[first + 8 : first + 16], "little")
+    following = first + 16 + size - 8
+    with pytest.raises(RecordingError, match="point to themselves"):
+        read_trace_dat(_with_bytes(path, following, first.to_bytes(8, "little")))

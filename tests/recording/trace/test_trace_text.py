@@ -99,3 +99,20 @@ def test_a_cut_line_is_left_out(tmp_path: Path) -> None:
     path.write_text(f"cpus=1\n  t-1 [000] 1.000000: {ALLOC}\n  t-1 [000] 1.000001: mm_page_fr")
     trace = open_recording(path).trace
     assert len(trace) == 1 and "cut short in line 3" in trace.notes[0]
+
+
+def test_lines_of_bpftrace(tmp_path: Path) -> None:
+    trace = read(
+        tmp_path,
+        "Attaching 5 probes...",
+        "b-7 [000] 12.000000009: mm_page_free: pfn=0x12 order=2",
+        "Lost 30 events",
+        "a-7 [001] 12.000000001: mm_page_alloc: pfn=0x12 order=2 migratetype=1 gfp_flags=0xcc0",
+        "a-7 [001] 12.000000002: mm_page_alloc: pfn=0xffffffffffffffff order=9 migratetype=1 "
+        "gfp_flags=0x20",
+    )
+    assert trace.time_ns.tolist() == [12_000_000_001, 12_000_000_002, 12_000_000_009]
+    assert trace.pfn.tolist() == [0x12, -1, 0x12] and trace.gfp.tolist() == [0xCC0, 0x20, 0]
+    losses = trace.losses
+    assert (losses.cpu.tolist(), losses.count.tolist()) == ([-1], [30])
+    assert losses.start_ns[0] == trace.time_ns[0] and losses.end_ns[0] == trace.time_ns[-1]
