@@ -75,7 +75,8 @@ def ring_buffer_pages(event_file: Path) -> Pages:
         if start is not None:
             size = int.from_bytes(data[position + start : position + start + 4], "little")
             raw = data[position + start + 4 : position + start + 4 + size]
-            cpu = int.from_bytes(data[position + cpu_at[attr] :][:4], "little")
+            where = position + cpu_at[attr]
+            cpu = int.from_bytes(data[where : where + 4], "little")
             streams.setdefault(cpu, []).append((time_ns, raw))
     return Pages(
         cpus={cpu: _stream(sorted(events)) for cpu, events in sorted(streams.items())},
