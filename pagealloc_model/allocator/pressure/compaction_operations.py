@@ -168,6 +168,8 @@ def take_compaction_operations(
             reset_isolation_suitable(m, node)
         elif kind == pr.JUDGED_KSWAPD:
             m.st[node_at(m, node) + at.NODE_KSWAPD_ACTIVE] = operation[COUNT]
+            phase = pr.RUNNING if operation[COUNT] else pr.ASLEEP
+            m.st[node_pressure_at(m, node) + pr.KSWAPD_PHASE] = phase
         elif kind == pr.JUDGED_TAKE:
             take_some(m, operation)
         else:

@@ -118,6 +118,7 @@ def test_the_command_prints_what_was_judged(
 ) -> None:
     source = str(kernel_source("6.12").root)
     arguments = ["judge", "--pressure", "--kernel-source", source, "--operations", "300"]
+    arguments += ["--rules", "6.12"]
     assert main(arguments) == 0
     assert "judged      compaction" in capsys.readouterr().out
     assert main([*arguments, "--json"]) == 0
