@@ -127,11 +127,11 @@ def _our_seconds(small: Path, path: Path) -> float:
     return float(done.stdout)
 
 
-def _perf_seconds(words: Sequence[str], directory: str) -> float:
+def _perf_seconds(words: Sequence[str], directory: str, program: str = "perf") -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     quiet = subprocess.DEVNULL
     done = subprocess.run(
-        ["perf", *words],
+        [program, *words],
         cwd=directory,
         stdout=quiet,
         stderr=quiet,

@@ -43,6 +43,7 @@ CONTENTS = {
     "Reference": (
         *(f"docs/{name}" for name in GENERATED),
         "docs/recording",
+        "docs/formats",
         "docs/page_allocator",
         "docs/trace_events",
         "docs/*",

@@ -79,6 +79,32 @@ def _reader() -> None:
     len(open_recording("xfree").trace)
 
 
+def _page_reader() -> None:
+    import numpy as np
+
+    from pagealloc_model.recording.trace import page_walk
+    from pagealloc_model.recording.trace.event_columns import EventColumns
+    from pagealloc_model.recording.trace.record_notes import RecordNotes
+    from pagealloc_model.recording.trace.sample_layout import LAYOUT_WIDTH
+
+    data, notes = np.zeros(0, np.uint8), RecordNotes()
+    data.flags.writeable = False
+    page_walk.walk_pages(
+        data,
+        np.zeros(0, np.int64),
+        np.zeros(0, np.int64),
+        np.zeros(len(page_walk.Geometry), np.int64),
+        np.zeros(1 << 16, np.int32),
+        np.zeros((0, LAYOUT_WIDTH), np.int64),
+        EventColumns(0).room(1),
+        notes.rows,
+        notes.copies,
+        np.zeros(1, np.int64),
+        np.zeros((0, page_walk.LOSS_WIDTH), np.int64),
+        np.zeros(page_walk.STATE_SLOTS, np.int64),
+    )
+
+
 def _evidence() -> None:
     from pagealloc_model.measured.evidence.answers import answer_findings
     from pagealloc_model.recording.recording import open_recording
@@ -131,6 +157,7 @@ KERNELS: dict[str, Callable[[], None]] = {
     "event loop": _event_loop,
     "event loop under pressure": _elastic_loop,
     "reading perf.data": _reader,
+    "reading ring-buffer pages": _page_reader,
     "matching frees to allocations": _objects,
     "start image": _start_image,
     "judging of choices": _judging,

@@ -44,11 +44,12 @@ def add_parser(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Import and say what came of it."""
+    from pagealloc_model.recording.event_files import size_of
     from pagealloc_model.recording.importing import import_recording
     from pagealloc_model.recording.recording import open_recording
 
     recording = open_recording(options.path)
-    size = recording.event_file.stat().st_size
+    size = size_of(recording.event_file)
     with progress(f"importing {recording.name}", size, "B") as report:
         made = import_recording(
             recording.path, options.output, compress=options.compress, progress=report

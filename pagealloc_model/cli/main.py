@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from pagealloc_model.base.errors import PageallocError
 from pagealloc_model.base.version import __version__
 from pagealloc_model.cli import (
+    attach,
     bench,
     compare,
     doctor,
     experiment,
+    export,
     fleet,
     import_events,
     info,
@@ -24,6 +26,7 @@ from pagealloc_model.cli import (
     post,
     record,
     replay,
+    snapshot,
     sweep,
     synth,
     trim,
@@ -37,7 +40,10 @@ PIPE_CLOSED = 141
 COMMANDS = (
     doctor,
     record,
+    snapshot,
+    attach,
     import_events,
+    export,
     info,
     validate,
     replay,

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.new_directory import new_directory as new_directory
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,41 +53,3 @@ def write_directory(directory: Path, files: Mapping[str, str]) -> None:
     with new_directory(directory) as partial:
         for name, text in files.items():
             (partial / name).write_text(text, encoding="utf-8")
-
-
-@contextmanager
-def new_directory(directory: Path) -> Iterator[Path]:
-    """A directory to write into, which appears under its name once the block has ended well.
-
-    Args:
-        directory: must not exist, or be empty.
-
-    Yields:
-        The same under another name.
-
-    Raises:
-        UsageError: the directory has files already, or cannot be made or written.
-    """
-    directory = directory.absolute()
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise UsageError(f"{directory}: exists and is not empty; name another directory with -o")
-    try:
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
-    except OSError as error:
-        raise UsageError(f"{directory}: cannot be made ({error.strerror})") from None
-    try:
-        yield partial
-        partial.chmod(0o777 & ~_umask())
-        partial.rename(directory)
-    except OSError as error:
-        raise UsageError(f"{directory}: cannot be written ({error.strerror})") from None
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
-def _umask() -> int:
-    """The process's file mode mask, which can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -7,22 +7,25 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pagealloc_model.base.column_space import on_disk
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.progress_bar import Report, part_of
+from pagealloc_model.recording.event_files import STORE_FILE, read_events, size_of
 from pagealloc_model.recording.recording import (
     KALLSYMS_FILE,
     KPAGEFLAGS_FILE,
     META_FILE,
     PAGE_OWNER_FILES,
     SNAPSHOT_DIRECTORY,
-    STORE_FILE,
     Recording,
     open_recording,
-    read_events,
 )
 from pagealloc_model.recording.trace.store_header import StoreSource, is_store
+
+if TYPE_CHECKING:
+    from pagealloc_model.recording.trace.columns import Trace
 
 _STORE_SUFFIX = ".arrow"
 _READING = 0.7
@@ -85,7 +88,7 @@ def import_recording(
     except OSError as error:
         raise UsageError(f"{destination}: cannot be made ({error.strerror})") from None
     try:
-        events = _write_events(recording, partial / STORE_FILE, compress, progress)
+        trace = write_events(recording, partial / STORE_FILE, compress=compress, progress=progress)
         if alone:
             (partial / STORE_FILE).rename(destination)
         else:
@@ -100,24 +103,39 @@ def import_recording(
     return ImportResult(
         path=destination,
         event_file=event_file,
-        events=events,
+        events=len(trace),
         size=event_file.stat().st_size,
-        source_size=recording.event_file.stat().st_size,
+        source_size=size_of(recording.event_file),
         left_out=tuple(path.name for path in _the_rest(recording)) if alone else (),
     )
 
 
-def _write_events(recording: Recording, path: Path, compress: bool, progress: Report | None) -> int:
-    """Write the store; returns how many events it holds."""
+def write_events(
+    recording: Recording, path: Path, *, compress: bool, progress: Report | None = None
+) -> Trace:
+    """Write a recording's events in columnar form.
+
+    Args:
+        recording: whose.
+        path: the file to write; working files lie beside it.
+        compress: see `import_recording`.
+        progress: called with the share done, 0 to 1.
+
+    Returns:
+        The events as they were read.
+
+    Raises:
+        RecordingError: the events cannot be read.
+    """
     # Imported here, so that the command line's help needs no pyarrow.
     from pagealloc_model.recording.trace.store import store_source
     from pagealloc_model.recording.trace.store_write import write_store
 
     event_file = recording.event_file
-    if is_store(event_file):
+    if not event_file.is_dir() and is_store(event_file):
         source = store_source(event_file)
     else:
-        size = event_file.stat().st_size
+        size = size_of(event_file)
         source = StoreSource(file=event_file.name, size=size, sha256=recording.sha256)
     trace = read_events(event_file, on_disk(path.parent), part_of(progress, 0, _READING))
     write_store(
@@ -127,7 +145,7 @@ def _write_events(recording: Recording, path: Path, compress: bool, progress: Re
         compress=compress,
         progress=part_of(progress, _READING, 1),
     )
-    return len(trace)
+    return trace
 
 
 def _the_rest(recording: Recording) -> Iterator[Path]:

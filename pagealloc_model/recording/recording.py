@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,10 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pagealloc_model.base.carried_out import CarriedOut
-from pagealloc_model.base.compressed import first_bytes
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.given_file import is_given, json_of, text_of
-from pagealloc_model.base.progress_bar import Report, progress
+from pagealloc_model.base.progress_bar import progress
+from pagealloc_model.recording.event_files import (
+    EVENT_FILE,
+    EVENT_FILES,
+    digest_of,
+    event_file_of,
+    read_events,
+    size_of,
+)
+from pagealloc_model.recording.event_files import STORE_FILE as STORE_FILE
 from pagealloc_model.recording.lock_profile import PROFILE_FILE, LockProfile, read_lock_profile
 from pagealloc_model.recording.proc.kallsyms import KernelSymbols, read_kallsyms
 from pagealloc_model.recording.proc.kpageflags import read_kpageflags
@@ -22,19 +29,14 @@ from pagealloc_model.recording.proc.limits import NR_CPUS_MAX
 from pagealloc_model.recording.proc.page_owner import PageOwner, read_page_owner
 from pagealloc_model.recording.proc.read_times import READ_TIMES_FILE
 from pagealloc_model.recording.snapshot import SNAPSHOT_FILES, Snapshot
-from pagealloc_model.recording.trace.perf_file import FOREIGN_MAGIC, MAGIC
 from pagealloc_model.recording.trace.store_header import is_store
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from pagealloc_model.base.column_space import NewArray
     from pagealloc_model.recording.trace.columns import Trace
 
 RECORDING_VERSION = 1
-EVENT_FILE = "perf.data"
-STORE_FILE = "events.arrow"
-EVENT_FILES = (*(f"{EVENT_FILE}{suffix}" for suffix in ("", ".gz", ".xz", ".zst")), STORE_FILE)
 META_FILE = "meta.json"
 SNAPSHOT_DIRECTORY = "snapshots"
 KPAGEFLAGS_FILE = "kpageflags.u64.gz"
@@ -58,7 +60,7 @@ class Recording:
     Attributes:
         path: the recording's directory, or the event file where that is all there is.
         name: short name for tables and figures.
-        event_file: perf.data, `perf script` text, or the columnar form of either.
+        event_file: of any format that `event_files.read_events` reads.
         meta: content of meta.json, {} without one; unknown keys are kept.
         snapshots: the machine's state files in time order, parsed at access.
         ignored: entries of the snapshot directory that are not snapshots.
@@ -107,8 +109,7 @@ class Recording:
         Raises:
             RecordingError: the event file is cut, damaged, or of an unknown layout.
         """
-        size = self.event_file.stat().st_size if self.event_file.is_file() else 0
-        with progress(f"reading {self.name}", size, "B") as report:
+        with progress(f"reading {self.name}", size_of(self.event_file), "B") as report:
             return read_events(self.event_file, progress=report)
 
     @cached_property
@@ -203,13 +204,12 @@ class Recording:
 
         Of a columnar form, that of the file it was made from.
         """
-        if is_store(self.event_file):
+        if not self.event_file.is_dir() and is_store(self.event_file):
             from pagealloc_model.recording.trace.store import store_source
 
             if (source := store_source(self.event_file)) is not None:
                 return source.sha256
-        with self.event_file.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return digest_of(self.event_file)
 
     @cached_property
     def missing(self) -> tuple[str, ...]:
@@ -260,38 +260,6 @@ def most_words(recording: Recording) -> int | None:
     return max((zone.end_pfn or 0 for zone in zones), default=None)
 
 
-def read_events(
-    path: Path, new_array: NewArray | None = None, progress: Report | None = None
-) -> Trace:
-    """The events of one file: perf.data or a store by its magic number, else `perf script` text.
-
-    All but a store may be packed by gzip, xz or zstd.
-
-    Args:
-        path: the file.
-        new_array: makes the arrays that grow with the number of events, where the file is a
-            perf.data; None: in memory.
-        progress: called with the share done, 0 to 1.
-
-    Raises:
-        RecordingError: the file cannot be read as any of these.
-    """
-    if is_store(path):
-        from pagealloc_model.recording.trace.store import read_store
-
-        return read_store(path)
-    if first_bytes(path, 8) in (MAGIC, FOREIGN_MAGIC):
-        from pagealloc_model.recording.trace.perf_data import read_perf_data
-
-        return read_perf_data(path, new_array, progress)
-    from pagealloc_model.recording.trace.foreign_files import refuse_foreign
-    from pagealloc_model.recording.trace.perf_script import read_perf_script
-
-    refuse_foreign(path)
-
-    return read_perf_script(path, progress)
-
-
 def shipped_recordings_directory() -> Path | None:
     """Where the recordings that come with the package are, None if they were left out."""
     package = Path(__file__).parent.parent
@@ -320,7 +288,7 @@ def recording_names() -> tuple[str, ...]:
                 for parent in recording_directories()
                 if parent.is_dir()
                 for directory in parent.iterdir()
-                if _event_file(directory) is not None
+                if event_file_of(directory) is not None
             }
         )
     )
@@ -330,8 +298,9 @@ def open_recording(path: str | Path) -> Recording:
     """Open a recording; events and snapshots are read on first use.
 
     Args:
-        path: a recording's directory, a perf.data or `perf script` text (also as .gz, .xz or .zst),
-            the columnar form of one, or the name of a shipped recording such as "kbuild".
+        path: a recording's directory, an event file alone (perf.data, trace.dat, their text, also
+            as .gz, .xz or .zst, or the columnar form), a directory copied out of tracefs, or the
+            name of a shipped recording such as "kbuild".
 
     Raises:
         RecordingError: there is nothing at the path, the directory has no perf.data, or its
@@ -340,7 +309,7 @@ def open_recording(path: str | Path) -> Recording:
     found = _locate(path)
     if not found.is_dir():
         return Recording(path=found, name=_file_name(found), event_file=found)
-    event_file = _event_file(found)
+    event_file = event_file_of(found)
     if event_file is None:
         raise RecordingError(
             found,
@@ -356,12 +325,6 @@ def open_recording(path: str | Path) -> Recording:
         snapshots=snapshots,
         ignored=ignored,
     )
-
-
-def _event_file(directory: Path) -> Path | None:
-    """The event file of a recording, None if there is none."""
-    files = (directory / name for name in EVENT_FILES)
-    return next((file for file in files if is_given(file)), None)
 
 
 def _file_name(path: Path) -> str:

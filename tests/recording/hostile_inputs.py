@@ -142,6 +142,7 @@ _FTRACE = (
     "# tracer: nop\n#\n# entries-in-buffer/entries-written: 2/2   #P:2\n#\n"
     "            bash-77      [000] d..2.   101.000001: mm_page_alloc: page=000000001 pfn=0x1 "
     "order=0 migratetype=0 gfp_flags=GFP_KERNEL\n"
+    "           bash-77      [000] d..2. no time: mm_page_alloc: page=000000001 pfn=0x1\n"
 )
 _gzip = gzip.compress
 _zstd = zstandard.ZstdCompressor(write_content_size=False).compress
@@ -450,13 +451,13 @@ EVENTS = (
         "ftrace text",
         _file("perf.data", _text(_FTRACE)),
         INFO,
-        "perf.data.*ftrace text.*perf record",
+        "perf.data.*line 6.*ftrace.*trace-cmd report",
     ),
     _case(
         "trace.dat",
         _file("perf.data", _text(_TRACE_DAT)),
         INFO,
-        "perf.data.*trace.dat.*perf record",
+        "perf.data.*32-bit",
     ),
     _case(
         "a tar archive",

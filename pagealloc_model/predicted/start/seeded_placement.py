@@ -8,7 +8,7 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.initial import LISTED, StartImage
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.predicted.start.page_evidence import frame_count, memory_blocks, object_pages
-from pagealloc_model.predicted.start.start_counts import StartCounts
+from pagealloc_model.predicted.start.start_counts import StartCounts, with_estimated_blocks
 from pagealloc_model.predicted.start.start_lists import (
     NEVER,
     first_touches,
@@ -57,6 +57,8 @@ def seeded_image(
         for pages in object_pages(demand.objects[objects]):
             masks[name][pages] = True
     held, fresh = masks["held"], masks["fresh"]
+    evidence = _type_evidence(machine, demand, length)
+    counts, estimated = with_estimated_blocks(machine, counts, evidence)
     nothing = np.zeros(length, bool)
     blocks = memory_blocks(machine, counts, nothing, np.full(length, flags.NOPAGE), held | fresh)
     inside = nothing.copy()
@@ -65,10 +67,12 @@ def seeded_image(
     usable = ~held
     for pages in object_pages(named):
         usable[pages] = False
-    evidence = _type_evidence(machine, demand, length)
     free = np.zeros(length, bool)
     block_types = np.full(length >> machine.pageblock_order, -1, np.int8)
-    lines = ["no kpageflags: free pages are placed at random so that the start's counts are met"]
+    lines = [
+        *estimated,
+        "no kpageflags: free pages are placed at random so that the start's counts are met",
+    ]
     listed = [named]
     for index, zone in enumerate(machine.zones):
         if not zone.managed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -118,14 +118,15 @@ def _free_pages(machine: Machine, snapshot: Snapshot) -> np.ndarray:
 def _typed_counts(
     machine: Machine, snapshot: Snapshot
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Free buddies and blocks by zone and type, None for both without pagetypeinfo.
+    """Free buddies and blocks by zone and type, None for what no file says.
 
+    Only root may read pagetypeinfo: where there is buddyinfo alone, all buddies count as Movable.
     Where the kernel stopped counting a list, buddyinfo, which counts all types together, says how
     much it left out.
     """
     tables = snapshot.pagetypeinfo
     if tables is None:
-        return None, None
+        return _untyped_counts(machine, snapshot), None
     buddies = np.zeros((len(machine.zones), at.ORDERS, at.MIGRATETYPES), np.int64)
     blocks = np.zeros((len(machine.zones), at.MIGRATETYPES), np.int64)
     capped = np.zeros(buddies.shape, bool)
@@ -142,6 +143,54 @@ def _typed_counts(
             left_out = each.free_buddies[order] - int(buddies[zone, order].sum())
             buddies[zone, order, np.argmax(capped[zone, order])] += max(left_out, 0)
     return buddies, blocks
+
+
+def _untyped_counts(machine: Machine, snapshot: Snapshot) -> np.ndarray | None:
+    """Free buddies as buddyinfo counts them, as if all were Movable; None without it."""
+    if snapshot.buddyinfo is None:
+        return None
+    buddies = np.zeros((len(machine.zones), at.ORDERS, at.MIGRATETYPES), np.int64)
+    for each in snapshot.buddyinfo.zones:
+        zone = machine.zone_index(each.node, each.zone)
+        buddies[zone, : len(each.free_buddies), at.MOVABLE] = each.free_buddies
+    return buddies
+
+
+def with_estimated_blocks(
+    machine: Machine, counts: StartCounts, evidence: np.ndarray
+) -> tuple[StartCounts, tuple[str, ...]]:
+    """The counts with pageblocks by type where no pagetypeinfo counted them.
+
+    A zone has as many as hold its managed pages. A block from which requests of one type take most
+    of the pages that they are first to take is of that type; all others are Movable.
+
+    Args:
+        machine: zones and geometry.
+        counts: what the snapshots count.
+        evidence: int64, shape (migratetypes, blocks of the machine): pages taken first.
+
+    Returns:
+        The counts, and a line that says so, none where they were counted.
+    """
+    if counts.blocks is not None:
+        return counts, ()
+    order = machine.pageblock_order
+    blocks = np.zeros((len(machine.zones), at.MIGRATETYPES), np.int64)
+    for index, zone in enumerate(machine.zones):
+        if not zone.managed:
+            continue
+        seen = evidence[:, zone.start_pfn >> order : -(-zone.end_pfn >> order)]
+        types = np.argmax(seen, axis=0)[seen.any(axis=0)]
+        total = min(
+            -(-zone.managed >> order), -(-zone.end_pfn >> order) - (zone.start_pfn >> order)
+        )
+        blocks[index] = np.bincount(types, minlength=at.MIGRATETYPES)[: at.MIGRATETYPES]
+        blocks[index, at.MOVABLE] += max(total - int(blocks[index].sum()), 0)
+    note = (
+        "ESTIMATED START: no pagetypeinfo, so pageblocks are as many as hold each zone's pages, "
+        "of the type that first takes pages of theirs, else Movable"
+    )
+    return replace(counts, blocks=blocks), (note,)
 
 
 def pageset_values(machine: Machine, snapshot: Snapshot | None, field: str) -> np.ndarray:

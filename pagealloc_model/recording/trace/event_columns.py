@@ -28,12 +28,12 @@ class EventColumns:
         """The columns in the order of `COLUMN_TYPES`, with room for so many rows at most."""
         return tuple(column[: self.rows + rows] for column in self._columns.values())
 
-    def grow_if_full(self) -> None:
-        """Double the capacity if there is no room left, keeping the rows filled so far."""
+    def grow_if_full(self, wanted: int = 1) -> None:
+        """Double the capacity if there is no room for `wanted` rows, keeping the filled ones."""
         for name, column in self._columns.items():
-            if self.rows == len(column):
-                wider = self._new_array(2 * len(column), column.dtype)
-                wider[: self.rows] = column
+            if self.rows + wanted > len(column):
+                wider = self._new_array(2 * len(column) + wanted, column.dtype)
+                wider[: self.rows] = column[: self.rows]
                 self._columns[name] = wider
 
     def filled(self, name: str) -> np.ndarray:

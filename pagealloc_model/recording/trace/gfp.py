@@ -53,6 +53,23 @@ def gfp_from_names(text: str, bits: Mapping[str, int]) -> int:
     return word
 
 
+def gfp_names(word: int, bits: Mapping[str, int]) -> str:
+    """Return a gfp word as the kernel prints it: names in the order of its table, then the rest.
+
+    Args:
+        word: the gfp word.
+        bits: names and masks, in the order of the kernel's table.
+    """
+    if not word:
+        return "none"
+    names = []
+    for name, mask in bits.items():
+        if mask and word & mask == mask:
+            names.append(name)
+            word &= ~mask
+    return "|".join([*names, *([hex(word)] if word else [])])
+
+
 class _Expression:
     """A C constant expression of integers, casts and the operators of a flag table."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,7 +70,7 @@ def _map(path: Path) -> np.ndarray:
         raise RecordingError(
             path, f"cannot be read ({error.strerror})", todo="check the path and its permissions"
         ) from None
-    content = mapped(path) if size else np.zeros(0, np.uint8)
+    content = mapped(path, _unpacked_perf_data) if size else np.zeros(0, np.uint8)
     if len(content) < PIPE_HEADER_SIZE:
         raise RecordingError(path, "is too short for a perf.data file", todo=RECORD_AGAIN)
     return content
@@ -145,15 +146,19 @@ def described_ids(data: bytes) -> list[tuple[int, ...]]:
     return described
 
 
-def mapped(path: Path) -> np.ndarray:
+def mapped(path: Path, unpack: Callable[[Path], np.ndarray]) -> np.ndarray:
     """A file's plain content, uint8; nothing is copied to memory.
+
+    Args:
+        path: the file.
+        unpack: makes the content of a packed one.
 
     Raises:
         RecordingError: the file cannot be read, is a damaged archive, or does not fit on the
             disk once it is unpacked.
     """
     if is_compressed(path):
-        return _unpacked(path)
+        return unpack(path)
     return np.memmap(path, np.uint8, mode="r").view(np.ndarray)
 
 
@@ -172,8 +177,20 @@ def _most_bytes(path: Path) -> int | None:
     return int(start) + int(length) + _MOST_FEATURES
 
 
-def _unpacked(path: Path) -> np.ndarray:
-    most = _most_bytes(path)
+def _unpacked_perf_data(path: Path) -> np.ndarray:
+    return unpacked(path, _most_bytes(path))
+
+
+def unpacked(path: Path, most: int | None = None) -> np.ndarray:
+    """The content of a packed file, uint8, in an unnamed one.
+
+    Args:
+        path: the file.
+        most: bytes that it can have by its header, None if that does not say.
+
+    Raises:
+        RecordingError: it is damaged, goes on behind `most`, or does not fit on the disk.
+    """
     with tempfile.TemporaryFile(prefix="pagealloc-") as file:
         for chunk in chunks_of(path):
             try:

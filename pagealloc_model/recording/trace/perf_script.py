@@ -17,7 +17,7 @@ import numpy as np
 from pagealloc_model.base.compressed import is_compressed, lines_of
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.progress_bar import Report
-from pagealloc_model.recording.trace.columns import COLUMN_TYPES, EVENT_NAMES, Event, Trace
+from pagealloc_model.recording.trace.columns import COLUMN_TYPES, EVENT_NAMES, Event, Losses, Trace
 from pagealloc_model.recording.trace.gfp_names import (
     LAST_STABLE_BIT,
     UNSTABLE_NAMES,
@@ -192,7 +192,15 @@ class ScriptReader:
     def _table(self, name: str) -> TableRows:
         return self.tables.setdefault(name, TableRows(self._gfp_word))
 
-    def _row(self, kind: Event, time_ns: int, cpu: int, thread: int, body: str) -> None:
+    def _row(
+        self,
+        kind: Event,
+        time_ns: int,
+        cpu: int,
+        thread: int,
+        body: str,
+        in_interrupt: int = -1,
+    ) -> None:
         fields = dict(_FIELD.findall(body))
         order = "alloc_order" if kind is Event.EXTFRAG else "order"
         migratetype = "alloc_migratetype" if kind is Event.EXTFRAG else "migratetype"
@@ -209,7 +217,7 @@ class ScriptReader:
                 self._gfp_word(fields["gfp_flags"]) if kind is Event.ALLOC else 0,
                 int(fields[migratetype], 0) if has_migratetype else -1,
                 int(fields.get("percpu_refill", "-1"), 0),
-                -1,
+                in_interrupt,
             )
         except KeyError as error:
             raise self._error(
@@ -274,12 +282,16 @@ class ScriptReader:
             comms=self.comms,
             gfp_bits=stable_gfp_bits(_version(self.release)),
             tables=tables,
-            losses=losses_by_time(self.losses, times, columns["cpu"]),
+            losses=self._all_losses(times, columns["cpu"]),
             source=str(self.path),
             release=self.release,
             nr_cpus=self.nr_cpus,
             notes=self.notes,
         )
+
+    def _all_losses(self, time_ns: np.ndarray, cpu: np.ndarray) -> Losses:
+        """The losses, by times and CPUs of the main events in time order."""
+        return losses_by_time(self.losses, time_ns, cpu)
 
 
 def _nanoseconds(timed: re.Match[str]) -> int:

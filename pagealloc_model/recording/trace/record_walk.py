@@ -10,7 +10,13 @@ This module imports numba; import it inside functions only.
 from __future__ import annotations
 
 from pagealloc_model.base.jit import entry, inner
-from pagealloc_model.recording.trace import sample_layout
+from pagealloc_model.recording.trace.main_fields import (
+    LARGEST_CPU,
+    LOW_HALF,
+    context_of,
+    in_range,
+    main_fields,
+)
 from pagealloc_model.recording.trace.perf_pipe import TRACING_DATA
 from pagealloc_model.recording.trace.record_notes import (
     LARGEST_RECORD,
@@ -73,25 +79,11 @@ STATUS_TEXTS = {
 NOTED_TYPES = (2, 3, 7, 13, FINISHED_ROUND, 69, COMPRESSED, COMPRESSED2)
 """LOST, COMM, FORK, LOST_SAMPLES, FINISHED_ROUND, ID_INDEX and the compressed records."""
 
-LARGEST_CPU = 32767
-LARGEST_ORDER = 63
-LARGEST_MIGRATETYPE = 63
-
-IN_INTERRUPT = 0x08 | 0x10
-"""Bits of common_flags: in a hard interrupt, in a soft one (include/linux/trace_events.h)."""
-
 _TID, _TIME, _CPU = int(Column.TID), int(Column.TIME), int(Column.CPU)
 _VARIABLE, _CALLCHAIN = int(Column.VARIABLE), int(Column.CALLCHAIN)
 _READ_FIXED, _READ_ENTRY = int(Column.READ_FIXED), int(Column.READ_ENTRY)
 _EVENT, _NOTED, _RAW_SIZE = int(Column.EVENT), int(Column.NOTED), int(Column.RAW_SIZE)
 _RAW = int(Column.RAW)
-_CONTEXT = int(Column.CONTEXT)
-_PFN = int(Column.PFN)
-_ORDER = _PFN + sample_layout.FIELD_WIDTH
-_GFP = _ORDER + sample_layout.FIELD_WIDTH
-_MIGRATETYPE = _GFP + sample_layout.FIELD_WIDTH
-_REFILL = _MIGRATETYPE + sample_layout.FIELD_WIDTH
-_LOW_HALF = 0xFFFFFFFF
 
 
 @inner
@@ -100,7 +92,7 @@ def _data_behind(data, position, size, record_type):  # noqa: ANN001, ANN202
     if record_type == AUXTRACE:
         return word_at(data, position + 8) if size >= 16 else -1
     if record_type == TRACING_DATA:
-        return (word_at(data, position + 8) & _LOW_HALF) + 7 & ~7 if size >= 12 else -1
+        return (word_at(data, position + 8) & LOW_HALF) + 7 & ~7 if size >= 12 else -1
     return 0
 
 
@@ -146,55 +138,6 @@ def _chain_length(data, position, end):  # noqa: ANN001, ANN202
 
 
 @inner
-def _field(data, raw, layouts, row, first):  # noqa: ANN001, ANN202
-    """One field of a main event's raw data; see Column for the arithmetic."""
-    sign = layouts[row, first + 2]
-    value = word_at(data, raw + layouts[row, first]) & layouts[row, first + 1]
-    return (value ^ sign) - sign
-
-
-@inner
-def _main_fields(data, raw, layouts, row):  # noqa: ANN001, ANN202
-    """pfn, order, gfp, migratetype and percpu_refill of a main event.
-
-    Absent fields are skipped: only FREE_BATCHED lacks an order, a type stands only in events with
-    an order, and gfp and percpu_refill only in events with a type.
-    """
-    frame = _field(data, raw, layouts, row, _PFN)
-    order, flags, migratetype, refill = 0, 0, -1, -1
-    if layouts[row, _ORDER + 1]:
-        order = _field(data, raw, layouts, row, _ORDER)
-        if layouts[row, _MIGRATETYPE + 1]:
-            migratetype = _field(data, raw, layouts, row, _MIGRATETYPE)
-            if layouts[row, _GFP + 1]:
-                flags = _field(data, raw, layouts, row, _GFP)
-            elif layouts[row, _REFILL + 1]:
-                refill = _field(data, raw, layouts, row, _REFILL)
-    return frame, order, flags, migratetype, refill
-
-
-@inner
-def _context(data, raw, layouts, row):  # noqa: ANN001, ANN202
-    """1 in an interrupt, 0 in a task, -1 where the format has no common_flags."""
-    offset = layouts[row, _CONTEXT]
-    if offset < 0:
-        return -1
-    return 1 if data[raw + offset] & IN_INTERRUPT else 0
-
-
-@inner
-def _in_range(frame, order, flags, migratetype, refill):  # noqa: ANN001, ANN202
-    """Whether the fields of a main event hold values that the event can have."""
-    return (
-        frame >= -1
-        and 0 <= order <= LARGEST_ORDER
-        and 0 <= flags <= _LOW_HALF
-        and -1 <= migratetype <= LARGEST_MIGRATETYPE
-        and -1 <= refill <= 1
-    )
-
-
-@inner
 def _sample_parts(data, position, end, layouts, row):  # noqa: ANN001, ANN202
     """Status, start and size of the raw data, start and length of the call chain of a sample."""
     part = position + layouts[row, _VARIABLE]
@@ -209,7 +152,7 @@ def _sample_parts(data, position, end, layouts, row):  # noqa: ANN001, ANN202
     if chain_length < 0 or part + 4 > end:
         return BAD_SAMPLE, 0, 0, 0, 0
     raw = part + 4
-    raw_size = word_at(data, part) & _LOW_HALF
+    raw_size = word_at(data, part) & LOW_HALF
     if raw + raw_size > end or raw_size < layouts[row, _RAW_SIZE]:
         return BAD_RAW, 0, 0, 0, 0
     return RUNNING, raw, raw_size, chain, chain_length
@@ -226,7 +169,7 @@ def _note_record(  # noqa: ANN202
     filled,  # noqa: ANN001
 ):
     """Fill in what all notes have and copy the record; returns the new length of the copies."""
-    record_type = word_at(data, position) & _LOW_HALF
+    record_type = word_at(data, position) & LOW_HALF
     note[NOTE_ATTR] = -1
     note[NOTE_TYPE] = record_type
     note[NOTE_SOURCE] = position
@@ -281,7 +224,7 @@ def walk_records(  # noqa: ANN201
             status = NOTES_FULL
             break
         header = word_at(data, position)
-        record_type = header & _LOW_HALF
+        record_type = header & LOW_HALF
         size = (header >> 48) & 0xFFFF
         after = position + size
         if size < 8:
@@ -314,7 +257,7 @@ def walk_records(  # noqa: ANN201
         if status != RUNNING:
             break
         sample_time = word_at(data, position + layouts[row, _TIME])
-        sample_cpu = word_at(data, position + layouts[row, _CPU]) & _LOW_HALF
+        sample_cpu = word_at(data, position + layouts[row, _CPU]) & LOW_HALF
         sample_pid = word_at(data, position + layouts[row, _TID]) >> 32
         if sample_cpu > LARGEST_CPU or sample_time < 0:
             status = BAD_VALUE
@@ -333,8 +276,8 @@ def walk_records(  # noqa: ANN201
             note[NOTE_CHAIN_SIZE] = chain_length
             noted += 1
         if layouts[row, _EVENT] >= 0:
-            frame, block_order, flags, block_type, refill = _main_fields(data, raw, layouts, row)
-            if not _in_range(frame, block_order, flags, block_type, refill):
+            frame, block_order, flags, block_type, refill = main_fields(data, raw, layouts, row)
+            if not in_range(frame, block_order, flags, block_type, refill):
                 status = BAD_VALUE
                 break
             time_ns[rows] = sample_time
@@ -346,7 +289,7 @@ def walk_records(  # noqa: ANN201
             gfp[rows] = flags
             migratetype[rows] = block_type
             percpu_refill[rows] = refill
-            in_interrupt[rows] = _context(data, raw, layouts, row)
+            in_interrupt[rows] = context_of(data, raw, layouts, row)
             rows += 1
         position = after
     state[POSITION] = position
@@ -394,7 +337,7 @@ def index_records(  # noqa: ANN201
             break
         if after > end:
             break
-        index[rows, INDEX_TYPE] = header & _LOW_HALF
+        index[rows, INDEX_TYPE] = header & LOW_HALF
         index[rows, INDEX_POSITION] = position
         index[rows, INDEX_ATTR] = -1
         index[rows, INDEX_TIME] = -1

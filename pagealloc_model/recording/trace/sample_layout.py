@@ -141,15 +141,30 @@ def layout_row(
     row[Column.RAW] = bool(attr.sample_type & SampleType.RAW)
     row[Column.EVENT] = ABSENT if event is None else event
     row[Column.CONTEXT] = ABSENT
-    if tracepoint is None or not row[Column.RAW]:
-        return row
-    context = tracepoint.field("common_flags")
-    if context is not None:
-        row[Column.CONTEXT] = context.offset
-    row[Column.NOTED] = event is None or event is Event.EXTFRAG
-    row[Column.RAW_SIZE] = max((field.end for field in tracepoint.fields), default=0)
-    if event is not None:
-        _fill_fields(row, tracepoint, event)
+    if tracepoint is not None and row[Column.RAW]:
+        _fill_raw(row, tracepoint, event)
+    return row
+
+
+def ring_buffer_row(tracepoint: TracepointFormat) -> np.ndarray:
+    """The row of the layout table for a tracepoint in the kernel's own ring buffer.
+
+    There is no sample around the raw data: TID is the offset of common_pid in these, and the
+    columns of a sample's other parts stay 0.
+
+    Raises:
+        ValueError: a field that the event must have is missing or not an integer.
+    """
+    row = np.zeros(LAYOUT_WIDTH, np.int64)
+    pid = tracepoint.field("common_pid")
+    if pid is None or pid.size != 4:
+        raise ValueError(f"{tracepoint.event_name} has no common_pid of 4 bytes")
+    event = main_event(tracepoint)
+    row[Column.TID] = pid.offset
+    row[Column.EVENT] = ABSENT if event is None else event
+    row[Column.CONTEXT] = ABSENT
+    row[Column.RAW] = True
+    _fill_raw(row, tracepoint, event)
     return row
 
 
@@ -174,6 +189,17 @@ def _read_sizes(read_format: int) -> tuple[int, int]:
     if read_format & _READ_GROUP:
         return 8 + times, value
     return value + times, 0
+
+
+def _fill_raw(row: np.ndarray, tracepoint: TracepointFormat, event: Event | None) -> None:
+    """The columns that say what is where in the raw data."""
+    context = tracepoint.field("common_flags")
+    if context is not None:
+        row[Column.CONTEXT] = context.offset
+    row[Column.NOTED] = event is None or event is Event.EXTFRAG
+    row[Column.RAW_SIZE] = max((field.end for field in tracepoint.fields), default=0)
+    if event is not None:
+        _fill_fields(row, tracepoint, event)
 
 
 def _fill_fields(row: np.ndarray, tracepoint: TracepointFormat, event: Event) -> None:

@@ -1,0 +1,182 @@
+"""How fast each format of events is read, beside perf script and trace-cmd report, in one run.
+
+Usage: python benchmarks/formats.py [RECORDING] [--json]
+
+The samples of a perf.data are written as pages of the kernel's ring buffer (trace.dat of versions
+6 and 7, raw pages), as text and in columnar form: the same events in every format but those with
+call chains, which the ring buffer does not keep. Measured as in reading.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from reading import Row, _in_turns, _on_one_core, _perf_seconds, row, uncompressed
+
+import pagealloc_model as pm
+from pagealloc_model.recording.exporting import export_recording
+from pagealloc_model.recording.trace.perf_file import SampleType
+from pagealloc_model.recording.trace.perf_open import open_perf_file
+from pagealloc_model.recording.trace.record_table import SAMPLE, read_record_table
+from pagealloc_model.recording.trace.sample_layout import part_offsets
+from tests.trace_dat_writer import (
+    Pages,
+    event,
+    page,
+    time_extend,
+    write_trace_dat,
+    write_tracefs_copy,
+)
+
+_ROOM = 4080
+_LONGEST_DELTA = 1 << 27
+_READ = """
+import resource, sys, warnings
+from pathlib import Path
+from pagealloc_model.recording.recording import read_events
+warnings.simplefilter("ignore")
+def spent():
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+if Path(sys.argv[1]).suffix != ".txt":
+    read_events(Path(sys.argv[1])).pfn.sum()
+begun = spent()
+trace = read_events(Path(sys.argv[1]))
+trace.pfn.sum(), trace.time_ns.sum()
+print(spent() - begun, len(trace) + sum(len(each["row"]) for each in trace.tables.values()))
+"""
+
+
+def ring_buffer_pages(event_file: Path) -> Pages:
+    """A perf.data's samples without call chains as pages of the kernel's ring buffer."""
+    file = open_perf_file(event_file)
+    table = read_record_table(file)
+    raw_at = [
+        None if attr.sample_type & SampleType.CALLCHAIN else part_offsets(attr.sample_type)["end"]
+        for attr in file.attrs
+    ]
+    cpu_at = [part_offsets(attr.sample_type)["cpu"] for attr in file.attrs]
+    streams: dict[int, list[tuple[int, bytes]]] = {}
+    data = table.data.tobytes()
+    rows = (table.type == SAMPLE).nonzero()[0]
+    columns = (table.position[rows], table.attr[rows], table.time_ns[rows])
+    for position, attr, time_ns in zip(*(column.tolist() for column in columns), strict=True):
+        start = raw_at[attr]
+        if start is not None:
+            size = int.from_bytes(data[position + start : position + start + 4], "little")
+            raw = data[position + start + 4 : position + start + 4 + size]
+            where = position + cpu_at[attr]
+            cpu = int.from_bytes(data[where : where + 4], "little")
+            streams.setdefault(cpu, []).append((time_ns, raw))
+    return Pages(
+        cpus={cpu: _stream(sorted(events)) for cpu, events in sorted(streams.items())},
+        event_texts=file.tracing.event_texts,
+        release=file.release,
+    )
+
+
+def _stream(events: list[tuple[int, bytes]]) -> bytes:
+    pages, body, begin, now, used = [], [], events[0][0], events[0][0], 0
+    for time_ns, raw in events:
+        delta = time_ns - now
+        piece = event(delta, raw) if delta < _LONGEST_DELTA else time_extend(delta) + event(0, raw)
+        if used + len(piece) > _ROOM:
+            pages.append(page(begin, *body))
+            body, begin, used, piece = [], time_ns, 0, event(0, raw)
+        body.append(piece)
+        used += len(piece)
+        now = time_ns
+    return b"".join([*pages, page(begin, *body)])
+
+
+def formats(event_file: Path) -> list[Row]:
+    """Events a second of each reader, and of trace-cmd and perf on the same events.
+
+    Args:
+        event_file: a perf.data.
+    """
+    with tempfile.TemporaryDirectory(prefix="pagealloc-formats-") as name:
+        directory = Path(name)
+        pages = ring_buffer_pages(event_file)
+        plain = uncompressed(event_file, directory / "perf.data")
+        six = write_trace_dat(directory / "six.dat", pages, version=6)
+        zstd = write_trace_dat(directory / "zstd.dat", pages, compression="zstd")
+        ours = {
+            "perf.data": plain,
+            "perf.data, -z": event_file,
+            "trace.dat 6": six,
+            "trace.dat 7": write_trace_dat(directory / "seven.dat", pages),
+            "trace.dat 7, zlib": write_trace_dat(directory / "zlib.dat", pages, compression="zlib"),
+            "trace.dat 7, zstd": zstd,
+            "raw pages": write_tracefs_copy(directory / "copy", pages),
+        }
+        recording = pm.open(six)
+        ours["perf script text"] = export_recording(recording, directory / "p.txt", "text").path
+        recording.to_columns(directory / "columns.arrow")
+        ours["columnar form"] = directory / "columns.arrow"
+        if shutil.which("trace-cmd"):
+            ours["trace-cmd report text"] = directory / "t.txt"
+            with ours["trace-cmd report text"].open("wb") as out:
+                subprocess.run(["trace-cmd", "report", "-t", "-i", six], stdout=out, check=True)
+        runs: dict[str, Callable[[], float]] = {
+            name: partial(_our_rate, path) for name, path in ours.items()
+        }
+        events = len(recording.trace) + sum(
+            len(each["row"]) for each in recording.trace.tables.values()
+        )
+        for peer, words in (("trace-cmd report", ["report", "-t", "-i"]), ("perf script", [])):
+            program = peer.split()[0]
+            if shutil.which(program):
+                words = ["script", "-i", str(plain)] if program == "perf" else [*words, str(six)]
+                runs[peer] = partial(_peer_rate, program, words, name, events)
+        best = {each: max(rates) for each, rates in _in_turns(runs).items()}
+    peer = "trace-cmd report" if "trace-cmd report" in best else None
+    return [
+        row(f"read {each}" if each in ours else each, rate, peer, best.get(peer or ""))
+        for each, rate in best.items()
+    ]
+
+
+def _our_rate(path: Path) -> float:
+    done = subprocess.run(
+        [sys.executable, "-c", _READ, str(path)],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=_on_one_core,
+    )
+    seconds, events = done.stdout.split()
+    return int(events) / float(seconds)
+
+
+def _peer_rate(program: str, words: list[str], directory: str, events: int) -> float:
+    return events / _perf_seconds(words, directory, program)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="speed of reading each format")
+    parser.add_argument("recording", nargs="?", default="kbuild")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    rows = formats(pm.open(options.recording).event_file)
+    if options.json:
+        print(json.dumps(rows, indent=2))
+        return
+    for each in rows:
+        beside = f"  {each['ratio']:6.1f} x {each['peer']}" if each["ratio"] else ""
+        print(f"  {each['name']:<34} {each['value']:>14,.0f} {each['unit']}{beside}")
+
+
+if __name__ == "__main__":
+    main()

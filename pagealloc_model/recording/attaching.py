@@ -1,0 +1,275 @@
+"""`attach_state`: a recording made of a bare trace and whatever /proc copies there are."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pagealloc_model.base.errors import RecordingError, UsageError
+from pagealloc_model.base.given_file import json_of, refuse_unless_file, text_of
+from pagealloc_model.base.new_directory import new_directory
+from pagealloc_model.base.progress_bar import Report
+from pagealloc_model.recording.event_files import STORE_FILE
+from pagealloc_model.recording.importing import write_events
+from pagealloc_model.recording.proc.read_times import READ_TIMES_FILE, format_read_times
+from pagealloc_model.recording.recording import (
+    KALLSYMS_FILE,
+    KPAGEFLAGS_FILE,
+    META_FILE,
+    PAGE_OWNER_FILES,
+    RECORDING_VERSION,
+    SNAPSHOT_DIRECTORY,
+    Recording,
+    open_recording,
+)
+from pagealloc_model.recording.snapshot import SNAPSHOT_FILES, Snapshot
+
+if TYPE_CHECKING:
+    from pagealloc_model.recording.trace.columns import Trace
+
+ATTACHED = "attached"
+"""Key of meta.json: what was joined, and what each lack costs."""
+BEFORE, BEHIND = "before", "behind"
+_CLOCKS_KEY = "clocks_ns"
+_GAP_NS = 1000
+_LONGEST_WAY_NS = 60 * 10**9
+_TIMES = ("kpageflags_at_ns", "page_owner_at_ns", "start_ns", "end_ns")
+_PAGE_FILES = (KPAGEFLAGS_FILE, *PAGE_OWNER_FILES, KALLSYMS_FILE)
+_NO_STATE = (
+    "give --snapshot DIR, made by pagealloc snapshot, or at least --zoneinfo FILE, a copy of "
+    "/proc/zoneinfo"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateFiles:
+    """What there is of the machine's state beside a trace.
+
+    Attributes:
+        snapshots: a directory that `pagealloc snapshot` or `pagealloc record` made, or one with
+            copies of the state files in it; None: there is none.
+        files: single copies by name, such as zoneinfo; they win over those of a directory
+            without times.
+        read: "before" or "behind" the trace, when single copies were made.
+        release: the kernel's, where neither trace nor directory names it.
+    """
+
+    snapshots: Path | None = None
+    files: Mapping[str, Path] = field(default_factory=dict)
+    read: str = BEFORE
+    release: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attached:
+    """What came of it.
+
+    Attributes:
+        path: the recording.
+        events: page-allocator events in it.
+        snapshots: snapshots in it.
+        lacks: what is missing and what that costs, one line each.
+    """
+
+    path: Path
+    events: int
+    snapshots: int
+    lacks: tuple[str, ...]
+
+
+def attach_state(
+    trace: str | Path, state: StateFiles, destination: Path, progress: Report | None = None
+) -> Attached:
+    """Make a recording of a trace of any format and copies of the machine's state files.
+
+    Events are written in columnar form. Snapshots with times are moved to the clock of the events
+    where both are known; copies without a time are put just before the first event, or just behind
+    the last.
+
+    Args:
+        trace: an event file, or a recording.
+        state: what else there is.
+        destination: a new directory.
+        progress: called with the share done, 0 to 1.
+
+    Raises:
+        RecordingError: a file cannot be read.
+        UsageError: there is no zoneinfo at all, snapshots and events are of different times, or
+            the destination cannot be written.
+    """
+    source = open_recording(trace)
+    named = _named_files(state)
+    with new_directory(destination) as partial:
+        written = write_events(source, partial / STORE_FILE, compress=True, progress=progress)
+        lacks = []
+        meta = _meta_of(source, state, written)
+        timed = _timed_snapshots(state)
+        if timed:
+            lacks += _copy_snapshots(timed, partial, meta, written)
+        if named:
+            lacks.append(_place(named, partial, written, state.read))
+        if not (timed or named):
+            raise UsageError(f"{source.path}: no state of the machine to attach; {_NO_STATE}")
+        _copy_page_files(state, partial)
+        meta[ATTACHED] = {"trace": source.event_file.name, "sha256": source.sha256}
+        _write(partial, meta)
+        lacks += _lacks(open_recording(partial), written, meta)
+        meta[ATTACHED]["lacks"] = lacks
+        _write(partial, meta)
+    return Attached(
+        path=destination,
+        events=len(written),
+        snapshots=len(timed) + bool(named),
+        lacks=tuple(lacks),
+    )
+
+
+def _named_files(state: StateFiles) -> dict[str, Path]:
+    """Copies without a time, by name."""
+    found = {}
+    if state.snapshots is not None and not (state.snapshots / SNAPSHOT_DIRECTORY).is_dir():
+        if not state.snapshots.is_dir():
+            raise UsageError(f"{state.snapshots}: is no directory; {_NO_STATE}")
+        found = {
+            name: state.snapshots / name
+            for name in SNAPSHOT_FILES
+            if (state.snapshots / name).exists()
+        }
+        if not found:
+            raise UsageError(f"{state.snapshots}: has no copy of a state file; {_NO_STATE}")
+    found |= state.files
+    for path in found.values():
+        refuse_unless_file(path)
+    return found
+
+
+def _timed_snapshots(state: StateFiles) -> list[Snapshot]:
+    if state.snapshots is None:
+        return []
+    directory = state.snapshots / SNAPSHOT_DIRECTORY
+    entries = sorted(directory.iterdir()) if directory.is_dir() else []
+    return [
+        Snapshot(time_ns=int(entry.name), directory=entry)
+        for entry in entries
+        if entry.is_dir() and entry.name.isdecimal()
+    ]
+
+
+def _meta_of(source: Recording, state: StateFiles, trace: Trace) -> dict[str, Any]:
+    """meta.json of the state's directory, else of the source, else what the trace says."""
+    meta: dict[str, Any] = {"bundle_version": RECORDING_VERSION}
+    if state.snapshots is not None and (state.snapshots / META_FILE).is_file():
+        path = state.snapshots / META_FILE
+        todo = "restore the file, or take the snapshots anew"
+        found = json_of(text_of(path, "utf-8", todo=todo), path, todo=todo)
+        if not isinstance(found, dict):
+            raise RecordingError(path, "is not a JSON object", todo=todo)
+        meta |= found
+    elif source.meta:
+        meta |= source.meta
+    release = state.release or trace.release
+    if release and (state.release or "uname" not in meta):
+        meta["uname"] = ["Linux", "", release, "", ""]
+    if trace.nr_cpus and "nr_cpus" not in meta:
+        meta["nr_cpus"] = trace.nr_cpus
+    if "uname" not in meta:
+        raise UsageError(
+            f"{source.path}: neither the trace nor the snapshots name the kernel; give --release, "
+            "what uname -r printed there"
+        )
+    return meta
+
+
+def _copy_snapshots(
+    snapshots: list[Snapshot], destination: Path, meta: dict[str, Any], trace: Trace
+) -> Iterator[str]:
+    """Copy snapshots on the clock of the events; yield what is not certain about that."""
+    shift, line = _shift(meta, trace)
+    first, last = trace.span_ns
+    nearest = min(
+        0
+        if first <= each.time_ns + shift <= last
+        else min(abs(each.time_ns + shift - first), abs(each.time_ns + shift - last))
+        for each in snapshots
+    )
+    if nearest > _LONGEST_WAY_NS:
+        raise UsageError(
+            f"{snapshots[0].directory.parents[1]}: its snapshots are {nearest / 1e9:.0f} s away "
+            f"from the nearest event, which has the clock {trace.clock or 'unknown'}: take them "
+            "while tracing, with trace_clock mono, or give their files without times (--zoneinfo)"
+        )
+    for each in snapshots:
+        directory = destination / SNAPSHOT_DIRECTORY / f"{each.time_ns + shift:020d}"
+        shutil.copytree(each.directory, directory)
+        if shift and each.read_ns:
+            moved = {
+                name: (begin + shift, end + shift) for name, (begin, end) in each.read_ns.items()
+            }
+            text = format_read_times(moved)
+            (directory / READ_TIMES_FILE).write_text(text, encoding="ascii")
+    for key in _TIMES:
+        if isinstance(meta.get(key), int):
+            meta[key] += shift
+    if line:
+        yield line
+
+
+def _shift(meta: Mapping[str, Any], trace: Trace) -> tuple[int, str]:
+    """What to add to CLOCK_MONOTONIC for the events' clock, and what is uncertain about it."""
+    if trace.clock == "monotonic":
+        return 0, ""
+    clocks = meta.get(_CLOCKS_KEY) or {}
+    if trace.clock in clocks and "monotonic" in clocks:
+        return int(clocks[trace.clock]) - int(clocks["monotonic"]), (
+            f"events have the clock {trace.clock}: snapshots were moved to it by the difference "
+            "when they were begun; it may have drifted since"
+        )
+    return 0, (
+        f"events have {'the clock ' + trace.clock if trace.clock else 'an unknown clock'}, "
+        "snapshots CLOCK_MONOTONIC: where they lie among the events is not certain"
+    )
+
+
+def _place(files: Mapping[str, Path], destination: Path, trace: Trace, read: str) -> str:
+    """Copy files without a time to where they are said to belong; returns what that costs."""
+    if "zoneinfo" not in files and not (destination / SNAPSHOT_DIRECTORY).is_dir():
+        raise UsageError(f"no zoneinfo among {', '.join(sorted(files))}; {_NO_STATE}")
+    first, last = trace.span_ns
+    time_ns = first - _GAP_NS if read == BEFORE else last + _GAP_NS
+    directory = destination / SNAPSHOT_DIRECTORY / f"{max(time_ns, 0):020d}"
+    directory.mkdir(parents=True)
+    for name, path in files.items():
+        shutil.copyfile(path, directory / name)
+    return (
+        f"{', '.join(sorted(files))} without a time, taken to be of the moment {read} the trace: "
+        "what was allocated and freed in between is not known"
+    )
+
+
+def _copy_page_files(state: StateFiles, destination: Path) -> None:
+    for name in _PAGE_FILES:
+        path = state.snapshots / name if state.snapshots is not None else None
+        if path is not None and path.is_file():
+            shutil.copyfile(path, destination / name)
+
+
+def _write(directory: Path, meta: Mapping[str, Any]) -> None:
+    (directory / META_FILE).write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
+
+
+def _lacks(recording: Recording, trace: Trace, meta: Mapping[str, Any]) -> list[str]:
+    """What the new recording lacks, and what each lack costs."""
+    lacks = list(recording.missing)
+    if not any(each.zoneinfo is not None for each in recording.snapshots):
+        raise UsageError(f"no copy of zoneinfo can be used; {_NO_STATE}")
+    if not any(each.has("pagetypeinfo") for each in recording.snapshots):
+        lacks.append("no pagetypeinfo at all: a replay's start is estimated, and marked so")
+    if len(recording.snapshots) < 2:
+        lacks.append("a single snapshot: nothing measured to compare a prediction's state with")
+    if not meta.get("sysctl"):
+        lacks.append("no sysctls: the kernel's defaults are taken")
+    return [*lacks, *trace.notes]

@@ -1,0 +1,110 @@
+"""Files of events: the formats that are read, told apart by what they begin with."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pagealloc_model.base.compressed import first_bytes
+from pagealloc_model.base.given_file import is_given
+from pagealloc_model.base.progress_bar import Report
+from pagealloc_model.recording.trace.perf_file import FOREIGN_MAGIC, MAGIC
+from pagealloc_model.recording.trace.store_header import is_store
+
+if TYPE_CHECKING:
+    from pagealloc_model.base.column_space import NewArray
+    from pagealloc_model.recording.trace.columns import Trace
+
+EVENT_FILE = "perf.data"
+STORE_FILE = "events.arrow"
+TRACE_DAT = "trace.dat"
+_PACKED = ("", ".gz", ".xz", ".zst")
+EVENT_FILES = (
+    *(f"{EVENT_FILE}{suffix}" for suffix in _PACKED),
+    STORE_FILE,
+    *(f"{TRACE_DAT}{suffix}" for suffix in _PACKED),
+)
+PER_CPU = "per_cpu"
+"""What a directory has that was copied out of tracefs."""
+_BEGINNING = 1 << 12
+_PIECE = 1 << 20
+
+
+def read_events(
+    path: Path, new_array: NewArray | None = None, progress: Report | None = None
+) -> Trace:
+    """The events of one file, or of a directory copied out of tracefs.
+
+    perf.data, trace.dat and the columnar form of either are known by their magic numbers, text of
+    `trace-cmd report` and of tracefs by its first lines; all else is taken for `perf script` text.
+    All but a columnar form may be packed by gzip, xz or zstd.
+
+    Args:
+        path: the file or directory.
+        new_array: makes the arrays that grow with the number of events, where the file is a
+            perf.data or holds pages of the ring buffer; None: in memory.
+        progress: called with the share done, 0 to 1.
+
+    Raises:
+        RecordingError: the file cannot be read as any of these.
+    """
+    if (path / PER_CPU).is_dir():
+        from pagealloc_model.recording.trace.tracefs_copy import read_tracefs_copy
+
+        return read_tracefs_copy(path, new_array, progress)
+    if is_store(path):
+        from pagealloc_model.recording.trace.store import read_store
+
+        return read_store(path)
+    begins = first_bytes(path, _BEGINNING)
+    if begins.startswith((MAGIC, FOREIGN_MAGIC)):
+        from pagealloc_model.recording.trace.perf_data import read_perf_data
+
+        return read_perf_data(path, new_array, progress)
+    from pagealloc_model.recording.trace import trace_dat_file
+
+    if begins.startswith(trace_dat_file.MAGIC):
+        from pagealloc_model.recording.trace.trace_dat import read_trace_dat
+
+        return read_trace_dat(path, new_array, progress)
+    from pagealloc_model.recording.trace.foreign_files import refuse_foreign
+    from pagealloc_model.recording.trace.perf_script import read_perf_script
+    from pagealloc_model.recording.trace.trace_text import is_trace_text, read_trace_text
+
+    if is_trace_text(begins):
+        return read_trace_text(path, progress)
+    refuse_foreign(path)
+    return read_perf_script(path, progress)
+
+
+def event_file_of(directory: Path) -> Path | None:
+    """The event file of a recording, the directory itself if it is a copy of tracefs, else None."""
+    if (directory / PER_CPU).is_dir():
+        return directory
+    files = (directory / name for name in EVENT_FILES)
+    return next((file for file in files if is_given(file)), None)
+
+
+def size_of(event_file: Path) -> int:
+    """Bytes of an event file, of all files of a directory; 0 where there is none."""
+    return sum(file.stat().st_size for file in _files(event_file))
+
+
+def digest_of(event_file: Path) -> str:
+    """SHA-256 of an event file in hexadecimal; of a directory that of its files and their names."""
+    if not event_file.is_dir():
+        with event_file.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    for path in _files(event_file):
+        digest.update(f"{path.relative_to(event_file)} {path.stat().st_size}\n".encode())
+        with path.open("rb") as file:
+            while piece := file.read(_PIECE):
+                digest.update(piece)
+    return digest.hexdigest()
+
+
+def _files(event_file: Path) -> list[Path]:
+    found = event_file.rglob("*") if event_file.is_dir() else [event_file]
+    return sorted(path for path in found if path.is_file())

@@ -1,0 +1,200 @@
+"""A bare trace and copies of /proc become a recording that can be replayed, or a clear refusal."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pagealloc_model as pm
+from pagealloc_model.base.errors import RecordingError, UsageError
+from pagealloc_model.cli import main
+from pagealloc_model.recording import attaching
+from pagealloc_model.recording.attaching import BEHIND, StateFiles, attach_state
+from pagealloc_model.recording.make.host import Host
+from pagealloc_model.recording.make.state_copy import copy_state
+from pagealloc_model.recording.recording import read_events
+from tests.same_trace import differing_fields
+from tests.small_recordings import (
+    BEFORE_NS,
+    EVENTS_BEGIN_NS,
+    buddyinfo_text,
+    start_free,
+    write_recording,
+    zoneinfo_text,
+)
+from tests.trace_dat_writer import Pages, allocation, event, page, write_trace_dat
+
+Capture = pytest.CaptureFixture[str]
+RELEASE = "6.18.0-small"
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Path:
+    """A recording with all there can be; its event file is bare `perf script` text."""
+    return write_recording(tmp_path / "whole")
+
+
+@pytest.fixture
+def zoneinfo(tmp_path: Path) -> Path:
+    path = tmp_path / "zoneinfo"
+    path.write_text(zoneinfo_text(start_free(), {}))
+    return path
+
+
+def test_a_trace_and_all_its_state_are_the_recording_again(whole: Path, tmp_path: Path) -> None:
+    bare = tmp_path / "events.txt"
+    bare.write_bytes((whole / "perf.data").read_bytes())
+    made = attach_state(bare, StateFiles(snapshots=whole), tmp_path / "made")
+    original, attached = pm.open(whole), pm.open(tmp_path / "made")
+    assert made.events == len(original.trace) and made.snapshots == 1
+    assert differing_fields(attached.trace, original.trace) == []
+    assert attached.kpageflags is not None
+    np.testing.assert_array_equal(attached.kpageflags, original.kpageflags)
+    assert attached.release == RELEASE and attached.sha256 == pm.open(bare).sha256
+    one, other = pm.replay(original), pm.replay(attached)
+    assert one.start_state == other.start_state
+    assert one.free_pages.equals(other.free_pages)
+    assert any("unknown clock" in line for line in made.lacks)
+
+
+def test_a_zoneinfo_alone_gives_a_marked_estimate(
+    whole: Path, zoneinfo: Path, tmp_path: Path
+) -> None:
+    bare = pm.open(whole / "perf.data")
+    with pytest.raises(UsageError, match="no snapshot"):
+        pm.replay(bare)
+    state = StateFiles(files={"zoneinfo": zoneinfo}, release=RELEASE)
+    made = attach_state(whole / "perf.data", state, tmp_path / "made")
+    assert any("estimated, and marked so" in line for line in made.lacks)
+    assert any("taken to be of the moment before the trace" in line for line in made.lacks)
+    replayed = pm.replay(pm.open(tmp_path / "made"))
+    assert replayed.start_state[0].startswith("ESTIMATED START")
+    assert replayed.free_pages["pages"].sum() > 0
+    meta = json.loads((tmp_path / "made/meta.json").read_text())
+    assert meta["attached"]["lacks"] == list(made.lacks)
+
+
+def test_all_free_pages_find_a_place_in_an_estimated_start(
+    whole: Path, zoneinfo: Path, tmp_path: Path
+) -> None:
+    """Every zone's free pages of zoneinfo are there, with buddyinfo at their orders."""
+    files = {"zoneinfo": zoneinfo}
+    for name in ("", "with_orders"):
+        if name:
+            files["buddyinfo"] = tmp_path / "buddyinfo"
+            files["buddyinfo"].write_text(buddyinfo_text(start_free()))
+        directory = tmp_path / f"made{name}"
+        attach_state(whole / "perf.data", StateFiles(files=files, release=RELEASE), directory)
+        lines = pm.replay(pm.open(directory)).start_state
+        assert not any("none at all" in line or "no room" in line for line in lines), lines
+        assert any("orders unknown" in line for line in lines) == (not name)
+
+
+def test_copies_made_behind_the_trace(whole: Path, zoneinfo: Path, tmp_path: Path) -> None:
+    state = StateFiles(files={"zoneinfo": zoneinfo}, release=RELEASE, read=BEHIND)
+    attach_state(whole / "perf.data", state, tmp_path / "made")
+    made = pm.open(tmp_path / "made")
+    assert made.snapshots[0].time_ns > made.trace.span_ns[1]
+    pm.replay(made)
+
+
+def test_a_directory_of_copies_without_times(whole: Path, zoneinfo: Path, tmp_path: Path) -> None:
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    zoneinfo.rename(copies / "zoneinfo")
+    state = StateFiles(snapshots=copies, release=RELEASE)
+    attach_state(whole / "perf.data", state, tmp_path / "made")
+    assert len(pm.open(tmp_path / "made").snapshots) == 1
+
+
+@pytest.mark.parametrize(
+    ("clock", "clocks", "moved"),
+    [
+        ("mono", {"boot": 900, "monotonic": 100}, 0),
+        ("boot", {"boot": 900, "monotonic": 100}, 800),
+        ("local", {"boot": 900, "monotonic": 100}, 0),
+    ],
+)
+def test_snapshots_move_to_the_clock_of_the_events(
+    tmp_path: Path, clock: str, clocks: dict[str, int], moved: int
+) -> None:
+    begin = EVENTS_BEGIN_NS + moved
+    pages = Pages(cpus={0: page(begin, event(0, allocation(5000)))}, clock=clock)
+    trace = write_trace_dat(tmp_path / "trace.dat", pages)
+    state = write_recording(tmp_path / "state", clocks_ns=clocks, kpageflags_at_ns=BEFORE_NS)
+    made = attach_state(trace, StateFiles(snapshots=state), tmp_path / "made")
+    recording = pm.open(tmp_path / "made")
+    assert recording.snapshots[0].time_ns == BEFORE_NS + moved
+    assert recording.kpageflags_at_ns == BEFORE_NS + moved
+    assert any(f"clock {clock}:" in line for line in made.lacks) == (clock == "boot")
+    assert any("not certain" in line for line in made.lacks) == (clock == "local")
+
+
+def test_snapshots_of_another_day_are_refused(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attaching, "_LONGEST_WAY_NS", 10**8)
+    with pytest.raises(UsageError, match="away from the nearest event"):
+        attach_state(whole / "perf.data", StateFiles(snapshots=whole), tmp_path / "made")
+    assert not (tmp_path / "made").exists()
+
+
+def test_what_cannot_be_attached_is_refused(whole: Path, zoneinfo: Path, tmp_path: Path) -> None:
+    trace, made = whole / "perf.data", tmp_path / "made"
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with_files = StateFiles(files={"zoneinfo": zoneinfo}, release=RELEASE)
+    for state, problem in (
+        (StateFiles(release=RELEASE), "no state of the machine"),
+        (StateFiles(snapshots=empty, release=RELEASE), "has no copy of a state file"),
+        (StateFiles(snapshots=tmp_path / "none", release=RELEASE), "is no directory"),
+        (replace(with_files, release=""), "give --release"),
+        (replace(with_files, files={"vmstat": zoneinfo}), "no zoneinfo among vmstat"),
+    ):
+        with pytest.raises(UsageError, match=problem):
+            attach_state(trace, state, made)
+    with pytest.raises(RecordingError, match="cannot be read"):
+        attach_state(trace, replace(with_files, files={"zoneinfo": empty / "none"}), made)
+    zoneinfo.write_text("what is this")
+    with pytest.raises(UsageError, match="no copy of zoneinfo can be used"):
+        attach_state(trace, with_files, made)
+    assert not made.exists()
+
+
+def test_the_command(whole: Path, zoneinfo: Path, tmp_path: Path, capsys: Capture) -> None:
+    made = tmp_path / "made"
+    words = ["attach", str(whole / "perf.data"), "--zoneinfo", str(zoneinfo), "-o", str(made)]
+    assert main(words) == 2 and "--release" in capsys.readouterr().err
+    assert main([*words, "--release", RELEASE]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"{made}: 579 events, 1 snapshots") and "lacks " in shown
+    assert len(read_events(made / "events.arrow")) == 579
+
+
+def test_snapshots_of_this_machine(tmp_path: Path, capsys: Capture) -> None:
+    directory = tmp_path / "state"
+    assert main(["snapshot", str(directory)]) == 0
+    first = capsys.readouterr().out
+    assert "1 snapshots" in first
+    calls = []
+
+    def third_time() -> None:
+        calls.append(None)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        copy_state(directory, Host(), seconds=1e6, interval_s=0.001, check=third_time)
+    recorded = sorted((directory / "snapshots").iterdir())
+    assert len(recorded) == 1 + 3
+    meta = json.loads((directory / "meta.json").read_text())
+    assert abs(int(recorded[0].name) - meta["clocks_ns"]["monotonic"]) < 60e9
+    assert {"boot", "mono_raw", "tai", "monotonic"} == set(meta["clocks_ns"])
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/file").write_text("")
+    with pytest.raises(UsageError, match="has other files"):
+        copy_state(tmp_path / "other", Host())

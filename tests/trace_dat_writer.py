@@ -1,0 +1,349 @@
+"""Hand-made trace.dat files and copies of tracefs: ring-buffer pages and what describes them.
+
+Layouts are those of trace-cmd.dat.v6(5) and trace-cmd.dat.v7(5); what trace-cmd makes of files
+written here is compared where trace-cmd is installed.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import zstandard
+
+from pagealloc_model.recording.trace.trace_dat_file import Option, open_trace_dat
+from tests.synthetic_perf_data import ALLOC, CONTENTION, FREE, Tracepoint
+
+PAGE = 4096
+HEADER_PAGE = (
+    "\tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;\n"
+    "\tfield: local_t commit;\toffset:8;\tsize:8;\tsigned:1;\n"
+    "\tfield: int overwrite;\toffset:8;\tsize:1;\tsigned:1;\n"
+    "\tfield: char data;\toffset:16;\tsize:4080;\tsigned:0;\n"
+)
+HEADER_EVENT = (
+    "# compressed entry header\n\ttype_len    :    5 bits\n\ttime_delta  :   27 bits\n"
+    "\tarray       :   32 bits\n\n\tpadding     : type == 29\n\ttime_extend : type == 30\n"
+    "\ttime_stamp : type == 31\n\tdata max type_len  == 28\n"
+)
+TRACEPOINTS = (ALLOC, FREE, CONTENTION)
+_KALLSYMS = b"ffffffff81000000 T _text\n"
+_MISSED, _STORED = 1 << 31, 1 << 30
+_KALLSYMS_SECTION, _PRINTK_SECTION = 19, 20
+_CHUNK_PAGES = 2
+
+
+def event(delta: int, raw: bytes) -> bytes:
+    """An event, `delta` ns after the one before."""
+    size = -(-len(raw) // 4) * 4
+    padded = raw.ljust(size, b"\0")
+    if size <= 112:
+        return struct.pack("<I", delta << 5 | size // 4) + padded
+    return struct.pack("<II", delta << 5, size + 4) + padded
+
+
+def time_extend(delta: int) -> bytes:
+    """More time than an event has room for."""
+    return struct.pack("<II", (delta & (1 << 27) - 1) << 5 | 30, delta >> 27)
+
+
+def time_stamp(time_ns: int) -> bytes:
+    """An absolute time, of which 59 bits are kept."""
+    kept = time_ns & (1 << 59) - 1
+    return struct.pack("<II", (kept & (1 << 27) - 1) << 5 | 31, kept >> 27)
+
+
+def discarded(delta: int, size: int) -> bytes:
+    """An event that a filter threw away after others had followed it."""
+    return struct.pack("<II", delta << 5 | 29, size + 4) + bytes(size)
+
+
+def page(time_ns: int, *events: bytes, missed: int = 0, counted: bool = True) -> bytes:
+    """A page of the ring buffer; `missed` events are lost before it."""
+    body = b"".join(events)
+    commit = len(body)
+    if missed:
+        commit |= _MISSED | (_STORED if counted else 0)
+        body += struct.pack("<Q", missed) if counted else b""
+    # The kernel keeps the flags in an int, which is sign-extended.
+    commit = commit | 0xFFFFFFFF00000000 if missed else commit
+    return (struct.pack("<QQ", time_ns, commit) + body).ljust(PAGE, b"\0")
+
+
+def allocation(pfn: int, pid: int = 7, order: int = 0, gfp: int = 0xCC0) -> bytes:
+    """Raw data of an allocation."""
+    return ALLOC.raw(pid, pfn=pfn, order=order, gfp_flags=gfp, migratetype=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pages:
+    """What a trace.dat holds.
+
+    Attributes:
+        cpus: the pages of each CPU, end to end.
+        event_texts: (system, format text) of the tracepoints.
+        header_page: text of `events/header_page`.
+        cmdlines: text of `saved_cmdlines`.
+        clock: as tracefs names it.
+        release: kernel release.
+        stats: text of each CPU's statistics.
+        options: further options.
+        instance: name of the buffer's instance, "" for the top one.
+    """
+
+    cpus: Mapping[int, bytes]
+    event_texts: Sequence[tuple[str, bytes]] = tuple(
+        (each.name.split(":")[0], each.text.encode()) for each in TRACEPOINTS
+    )
+    header_page: str = HEADER_PAGE
+    cmdlines: str = "7 task\n"
+    clock: str = "mono"
+    release: str = "6.18.44-fc"
+    stats: Mapping[int, str] = field(default_factory=dict)
+    options: Sequence[tuple[int, bytes]] = ()
+    instance: str = ""
+
+
+def stats_text(cpu: int, *, overrun: int = 0, dropped: int = 0) -> str:
+    """What per_cpu/cpuN/stats shows."""
+    return (
+        f"CPU: {cpu}\nentries: 0\noverrun: {overrun}\ncommit overrun: 0\nbytes: 0\n"
+        f"oldest event ts:     0.000000\nnow ts:     1.000000\ndropped events: {dropped}\n"
+        "read events: 9\n"
+    )
+
+
+def pages_of(path: Path) -> Pages:
+    """What a trace.dat of the top buffer holds, to be written in another way."""
+    file = open_trace_dat(path, np.fromfile(path, np.uint8))
+    (buffer,) = file.buffers
+    cpus = {
+        each.cpu: b"".join(chunk.tobytes() for chunk in file.chunks(each, packed=buffer.packed))
+        for each in buffer.cpus
+    }
+    texts = [data.split(b"\0")[0].decode() for kind, data in file.options if kind == Option.CPUSTAT]
+    return Pages(
+        cpus=cpus,
+        event_texts=file.event_texts,
+        header_page=file.header_page.decode(),
+        cmdlines=file.cmdlines.decode(),
+        clock=buffer.clock,
+        release=file.text_option(Option.UNAME).split(" ")[2],
+        stats=dict(enumerate(texts)),
+    )
+
+
+def with_formats(pages: Pages, names: Sequence[str]) -> Pages:
+    """The same with the formats of some tracepoints only."""
+    wanted = {f"name: {name.split(':')[1]}\n" for name in names}
+    kept = [
+        (system, text)
+        for system, text in pages.event_texts
+        if text[: text.index(b"\n") + 1].decode() in wanted
+    ]
+    return replace(pages, event_texts=kept)
+
+
+def write_tracefs_copy(directory: Path, pages: Pages) -> Path:
+    """The same as a directory copied out of tracefs."""
+    for cpu, data in pages.cpus.items():
+        of_cpu = directory / f"per_cpu/cpu{cpu}"
+        of_cpu.mkdir(parents=True)
+        (of_cpu / "trace_pipe_raw").write_bytes(data)
+        if cpu in pages.stats:
+            (of_cpu / "stats").write_text(pages.stats[cpu])
+    (directory / "events").mkdir()
+    (directory / "events/header_page").write_text(pages.header_page)
+    for system, text in pages.event_texts:
+        name = text[6 : text.index(b"\n")].decode()
+        (directory / f"events/{system}/{name}").mkdir(parents=True)
+        (directory / f"events/{system}/{name}/format").write_bytes(text)
+    (directory / "trace_clock").write_text(f"local global [{pages.clock}] boot\n")
+    (directory / "saved_cmdlines").write_text(pages.cmdlines)
+    (directory / "osrelease").write_text(f"{pages.release}\n")
+    return directory
+
+
+def write_trace_dat(
+    path: Path, pages: Pages, *, version: int = 7, compression: str = "none"
+) -> Path:
+    """Write a trace.dat.
+
+    Args:
+        path: the file.
+        pages: what it holds.
+        version: 6 or 7.
+        compression: "none", "zlib" or "zstd", of version 7.
+    """
+    write = _Six if version == 6 else _Seven
+    path.write_bytes(write(pages, compression).content())
+    return path
+
+
+class _Writer:
+    def __init__(self, pages: Pages, compression: str) -> None:
+        self.pages = pages
+        self.compression = compression
+        self.data = bytearray(b"\x17\x08\x44tracing")
+
+    def start(self, version: bytes) -> None:
+        self.data += version + b"\0" + struct.pack("<BBI", 0, 8, PAGE)
+
+    def headers(self) -> bytes:
+        return b"".join(
+            name + struct.pack("<Q", len(text)) + text
+            for name, text in (
+                (b"header_page\0", self.pages.header_page.encode()),
+                (b"header_event\0", HEADER_EVENT.encode()),
+            )
+        )
+
+    def formats(self) -> tuple[bytes, bytes]:
+        systems: dict[str, list[bytes]] = {}
+        for system, text in self.pages.event_texts:
+            systems.setdefault(system, []).append(text)
+        ftrace = _counted(systems.pop("ftrace", []))
+        others = b"".join(name.encode() + b"\0" + _counted(each) for name, each in systems.items())
+        return ftrace, struct.pack("<I", len(systems)) + others
+
+    def common_options(self) -> list[tuple[int, bytes]]:
+        clock = f"local [{self.pages.clock}] boot\n"
+        uname = f"Linux host {self.pages.release} x86_64"
+        stats = [(Option.CPUSTAT, text.encode() + b"\0") for text in self.pages.stats.values()]
+        return [
+            (Option.TRACECLOCK, clock.encode() + b"\0"),
+            (Option.UNAME, uname.encode() + b"\0"),
+            *stats,
+            *self.pages.options,
+            (Option.CPUCOUNT, struct.pack("<I", len(self.pages.cpus))),
+        ]
+
+    def align(self) -> None:
+        self.data += bytes(-len(self.data) % PAGE)
+
+
+class _Six(_Writer):
+    def content(self) -> bytes:
+        self.start(b"6")
+        ftrace, others = self.formats()
+        cmdlines = self.pages.cmdlines.encode()
+        self.data += self.headers() + ftrace + others
+        self.data += struct.pack("<I", len(_KALLSYMS)) + _KALLSYMS + struct.pack("<I", 0)
+        self.data += struct.pack("<Q", len(cmdlines)) + cmdlines
+        self.data += struct.pack("<I", len(self.pages.cpus)) + b"options  \0"
+        for number, data in self.common_options():
+            self.data += struct.pack("<HI", number, len(data)) + data
+        name = self.pages.instance.encode()
+        if name:
+            self.data += struct.pack("<HI", Option.BUFFER, 9 + len(name))
+            place = len(self.data)
+            self.data += bytes(8) + name + b"\0"
+        self.data += struct.pack("<H", Option.DONE)
+        if name:
+            self.flyrecord({cpu: b"" for cpu in self.pages.cpus})
+            struct.pack_into("<Q", self.data, place, len(self.data))
+        self.flyrecord(self.pages.cpus)
+        return bytes(self.data)
+
+    def flyrecord(self, cpus: Mapping[int, bytes]) -> None:
+        self.data += b"flyrecord\0"
+        places = len(self.data)
+        clock = f"[{self.pages.clock}]".encode()
+        self.data += bytes(16 * len(cpus)) + struct.pack("<Q", len(clock)) + clock
+        for number, data in enumerate(cpus.values()):
+            self.align()
+            struct.pack_into("<QQ", self.data, places + 16 * number, len(self.data), len(data))
+            self.data += data
+
+
+class _Seven(_Writer):
+    def content(self) -> bytes:
+        self.start(b"7")
+        self.data += self.compression.encode() + b"\x001.0\0"
+        first = len(self.data)
+        self.data += bytes(8)
+        ftrace, others = self.formats()
+        cmdlines = self.pages.cmdlines.encode()
+        parts = {
+            Option.HEADER_INFO: self.headers(),
+            Option.FTRACE_EVENTS: ftrace,
+            Option.EVENT_FORMATS: others,
+            _KALLSYMS_SECTION: struct.pack("<I", len(_KALLSYMS)) + _KALLSYMS,
+            _PRINTK_SECTION: struct.pack("<I", 0),
+            Option.CMDLINES: struct.pack("<Q", len(cmdlines)) + cmdlines,
+        }
+        places = [
+            (number, struct.pack("<Q", self.section(number, each)))
+            for number, each in parts.items()
+        ]
+        buffer = self.buffer()
+        options = [*places, *self.common_options()]
+        last = self.options([(Option.BUFFER, buffer)], 0)
+        struct.pack_into("<Q", self.data, first, self.options(options, last))
+        return bytes(self.data)
+
+    def options(self, options: Sequence[tuple[int, bytes]], following: int) -> int:
+        done = (Option.DONE, struct.pack("<Q", following))
+        body = b"".join(
+            struct.pack("<HI", number, len(data)) + data for number, data in (*options, done)
+        )
+        start = len(self.data)
+        self.data += struct.pack("<HHIQ", Option.DONE, 0, 0, len(body)) + body
+        return start
+
+    def section(self, number: int, body: bytes) -> int:
+        start = len(self.data)
+        packed = self.packed(body)
+        if packed is not None:
+            body = struct.pack("<II", len(packed), len(body)) + packed
+        self.data += struct.pack("<HHIQ", number, packed is not None, 0, len(body)) + body
+        return start
+
+    def packed(self, body: bytes) -> bytes | None:
+        if self.compression == "none":
+            return None
+        return zlib.compress(body) if self.compression == "zlib" else zstandard.compress(body)
+
+    def buffer(self) -> bytes:
+        """Write the pages; returns the option that describes them."""
+        start = len(self.data)
+        packed = self.compression != "none"
+        self.data += struct.pack("<HHIQ", Option.BUFFER, packed, 0, 0)
+        table = b""
+        for cpu, data in self.pages.cpus.items():
+            self.align()
+            place = len(self.data)
+            if packed:
+                self.chunks(data)
+            else:
+                self.data += data
+            # The count of chunks is not part of the size.
+            size = len(self.data) - place - (4 if packed else 0)
+            table += struct.pack("<IQQ", cpu, place, size)
+        struct.pack_into("<Q", self.data, start + 8, len(self.data) - start - 16)
+        names = f"{self.pages.instance}\0{self.pages.clock}\0".encode()
+        counts = struct.pack("<II", PAGE, len(self.pages.cpus))
+        return struct.pack("<Q", start) + names + counts + table
+
+    def chunks(self, data: bytes) -> None:
+        size = _CHUNK_PAGES * PAGE
+        pieces = [data[begin : begin + size] for begin in range(0, len(data), size)]
+        self.data += struct.pack("<I", len(pieces))
+        for piece in pieces:
+            packed = self.packed(piece)
+            assert packed is not None
+            self.data += struct.pack("<II", len(packed), len(piece)) + packed
+
+
+def _counted(texts: Sequence[bytes]) -> bytes:
+    sized = b"".join(struct.pack("<Q", len(text)) + text for text in texts)
+    return struct.pack("<I", len(texts)) + sized
+
+
+def tracepoint_texts(*tracepoints: Tracepoint) -> tuple[tuple[str, bytes], ...]:
+    """Formats of hand-made tracepoints."""
+    return tuple((each.name.split(":")[0], each.text.encode()) for each in tracepoints)
