@@ -66,8 +66,14 @@ def page_in_use(m: at.MachineArrays, pfn: int) -> int:
 
 @inner
 def take_page(m: at.MachineArrays, ac: AllocContext, kind: int) -> int:
-    """No kernel function: allocate at the first attempt; returns the page, or -1."""
-    pfn = get_page_from_freelist(m, ac, fast_path_flags(m, ac))
+    """No kernel function: allocate at the first attempt; returns the page, or -1.
+
+    Requests on reserves have no mark.
+    """
+    flags = fast_path_flags(m, ac)
+    if ac.bits & at.GFP_MEMALLOC:
+        flags |= at.ALLOC_NO_WATERMARKS
+    pfn = get_page_from_freelist(m, ac, flags)
     take_wakes(m, ac.bits)
     if pfn >= 0:
         prep_new_page(m, pfn, ac.order, ac.migratetype)

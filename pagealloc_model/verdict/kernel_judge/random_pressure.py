@@ -35,6 +35,8 @@ REQUESTS = (
     KERNEL & ~pr.GFP_FS,
     KERNEL & ~(pr.GFP_FS | pr.GFP_IO),
     KERNEL | at.GFP_THISNODE,
+    KERNEL | at.GFP_MEMALLOC,
+    KERNEL | at.GFP_MEMALLOC,
     at.GFP_KSWAPD_RECLAIM | at.GFP_HIGH,
     at.GFP_KSWAPD_RECLAIM,
 )

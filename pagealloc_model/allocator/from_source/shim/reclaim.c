@@ -225,6 +225,8 @@ static long take_page(struct reclaim_operation *operation)
 
 	request_order = order;
 	request_migratetype = operation->migratetype;
+	if (operation->bits & AT_GFP_MEMALLOC)
+		alloc_flags |= ALLOC_NO_WATERMARKS;
 	page = CALL_get_page_from_freelist;
 	if (!page)
 		return -1;
