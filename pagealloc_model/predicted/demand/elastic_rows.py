@@ -79,14 +79,17 @@ class ElasticRows:
         rows["migratetype"][by_reclaim] = at.MOVABLE
 
     def _in_reclaim(self, kept: np.ndarray) -> np.ndarray:
-        """Whether events come from kswapd or from within direct reclaim (T10.10)."""
+        """Whether events come from kswapd or from within direct reclaim (T10.10).
+
+        What interrupts of them do is not reclaim's.
+        """
         pid = self._trace.pid[kept].astype(np.int64)
         found = np.isin(pid, self._kswapds)
         if len(self._keys):
             place = np.searchsorted(self._keys, (pid << _ROW_BITS) + kept, side="right") - 1
             inside = (self._keys[place] >> _ROW_BITS == pid) & (kept < self._ends[place])
             found |= (place >= 0) & inside
-        return found
+        return found & (self._trace.in_interrupt[kept] <= 0)
 
 
 _ROW_BITS = 36
