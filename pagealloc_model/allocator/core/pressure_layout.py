@@ -36,7 +36,8 @@ KERNEL, RECLAIMABLE, ANON, FILE = 0, 1, 2, 3
 """Classes of allocated pages; those from ANON on are on LRU lists."""
 CLASS_SHIFT = 30
 FREED_BY_RECLAIM = 3 << CLASS_SHIFT
-"""Bits of a request: its class. On a free: reclaim made it."""
+FREED_BY_COMPACTION = 2 << CLASS_SHIFT
+"""Bits of a request: its class. On a free: reclaim made it, or compaction (T10.10, T10.14)."""
 
 INACTIVE_ANON, ACTIVE_ANON, INACTIVE_FILE, ACTIVE_FILE = 0, 1, 2, 3
 LRU_LISTS = 4

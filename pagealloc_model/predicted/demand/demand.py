@@ -30,6 +30,7 @@ from pagealloc_model.predicted.demand.event_order import (
     split_hidden,
 )
 from pagealloc_model.predicted.demand.interrupted_holds import take_interrupted_holds
+from pagealloc_model.predicted.demand.moved_pages import without_moves
 from pagealloc_model.predicted.demand.recorded_reclaim import kswapd_runs
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.snapshot import Snapshot
@@ -56,6 +57,8 @@ class Demand:
         isolated_returned: those of them that a later event frees.
         isolated_unseen: those of them that only show in what compaction moved.
         captured: requests that compaction served past the free lists (S9.7).
+        stayed_pages: pages that recorded compaction moved, in use throughout an elastic replay.
+        moved_frees: frees of such pages elsewhere than where they were allocated (T10.14).
         failed_charges: pages allocated unseen and freed at once, as a charge failed (T2).
         recorded_twice: events left out as they repeat the one before.
         grown_pages: pages of memory that the machine did not have at the start.
@@ -82,6 +85,8 @@ class Demand:
     isolated_returned: int = 0
     isolated_unseen: int = 0
     captured: int = 0
+    stayed_pages: int = 0
+    moved_frees: int = 0
     grown_pages: int = 0
     outside: int
     kswapd_recorded: bool
@@ -189,6 +194,9 @@ def resolve_demand(
             trace, machine, others, beside, hidden, objects, new_array
         )
     else:
+        without = without_moves(others, hidden, hold_ranks, objects, new_array)
+        others, hidden, hold_ranks = without.events, without.hidden, without.hold_ranks
+        compaction = {"stayed_pages": without.stayed_pages, "moved_frees": without.moved_frees}
         tried = tried_failures(found.rows, elastic.pids, others, objects, seed)
         objects, leads = tried.objects, tried.leads
         beside = np.concatenate([limits, tried.frees])
