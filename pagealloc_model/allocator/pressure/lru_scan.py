@@ -6,7 +6,7 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.offsets import zone_at
 from pagealloc_model.allocator.pressure.draws import is_dirty, is_referenced
-from pagealloc_model.allocator.pressure.folios import queue_free, remove_piece
+from pagealloc_model.allocator.pressure.folios import queue_free
 from pagealloc_model.allocator.pressure.lru import lru_move, page_zone
 from pagealloc_model.allocator.pressure.pressure_offsets import (
     node_pressure_at,
@@ -14,6 +14,7 @@ from pagealloc_model.allocator.pressure.pressure_offsets import (
     word_at,
     zone_pressure_at,
 )
+from pagealloc_model.allocator.pressure.refaults import workingset_eviction
 from pagealloc_model.base.jit import inner
 
 
@@ -93,7 +94,7 @@ def shrink_inactive_list(
         elif is_dirty(m, pfn) and writes:
             lru_move(m, pfn, inactive)
         else:
-            remove_piece(m, pfn)
+            workingset_eviction(m, pfn)
             queue_free(m, pfn)
             freed += size
     return scanned, freed

@@ -55,11 +55,17 @@ class ElasticRows:
         self._reclaims = _intervals(trace, *_RECLAIM)
         self._compactions = _intervals(trace, *_COMPACTION)
         self._pids: list[np.ndarray] = []
+        self._alloc_rows: list[np.ndarray] = []
 
     @property
     def pids(self) -> np.ndarray:
         """int32, the task of each row marked so far."""
         return np.concatenate([np.zeros(0, np.int32), *self._pids])
+
+    @property
+    def alloc_rows(self) -> np.ndarray:
+        """int64, rows in the trace of the successful allocations marked so far."""
+        return np.concatenate([np.zeros(0, np.int64), *self._alloc_rows])
 
     def mark(self, rows: np.ndarray, kept: np.ndarray) -> None:
         """Add to rows what an elastic replay reads.
@@ -72,6 +78,7 @@ class ElasticRows:
         gfp = trace.gfp[kept]
         self._pids.append(trace.pid[kept])
         is_request = trace.event[kept] == Event.ALLOC
+        self._alloc_rows.append(kept[is_request & (rows["pfn"] >= 0)])
         classes = page_classes(gfp, trace.order[kept]) << np.uint32(pr.CLASS_SHIFT)
         more = (gfp & np.uint32(pr.ELASTIC_BITS)) | classes
         rows["bits"][is_request] |= more[is_request]
