@@ -33,7 +33,7 @@ class ElasticAssumptions:
         thp_madvised: huge pages are asked for in madvised memory; read where a policy changes
             `thp_defrag`.
         file_uses: where filemap events were recorded, files' pages are used as these show, so that
-            what is read depends on what is still in the page cache (S10.6); no: as recorded.
+            what is read depends on what is still in the page cache (S10.7); no: as recorded.
     """
 
     file_referenced_per_mille: int = 50

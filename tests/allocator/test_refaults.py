@@ -1,4 +1,4 @@
-"""Uses of files' pages in an elastic replay: hits, and what must be read again (S10.6)."""
+"""Uses of files' pages in an elastic replay: hits, and what must be read again (S10.7)."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.alloc_context import AllocContext, fast_path_flags
 from pagealloc_model.allocator.core.buddy import __rmqueue_smallest
 from pagealloc_model.allocator.core.counters import count_at_end
@@ -15,6 +16,7 @@ from pagealloc_model.allocator.core.offsets import node_at, pcp_at, zone_at
 from pagealloc_model.allocator.core.pcp import order_to_pindex, refill_empty, rmqueue_pcplist
 from pagealloc_model.allocator.core.watermark import zone_watermark_fast
 from pagealloc_model.allocator.ownership.owned_refill import allocate_from_owned
+from pagealloc_model.allocator.pressure.pressure_offsets import node_pressure_at
 from pagealloc_model.base.jit import cold, hot, inner
 
 
@@ -103,8 +105,15 @@ def is_on_another_node(m: at.MachineArrays, zone: int, other: int) -> bool:
 
 @inner
 def is_busy(m: at.MachineArrays, zone: int) -> bool:
-    """Part of get_page_from_freelist(): return whether kswapd of the zone's node runs."""
-    return m.st[node_at(m, m.st[zone_at(zone) + at.ZONE_NODE]) + at.NODE_KSWAPD_ACTIVE] != 0
+    """Part of get_page_from_freelist(): return whether kswapd of the zone's node does not sleep.
+
+    In an elastic replay it neither sleeps nor naps from when it is woken.
+    """
+    node = m.st[zone_at(zone) + at.ZONE_NODE]
+    if m.st[at.PRESSURE_BASE]:
+        words = node_pressure_at(m, node)
+        return m.st[words + pr.KSWAPD_PHASE] == pr.RUNNING or m.st[words + pr.KSWAPD_WOKEN] != 0
+    return m.st[node_at(m, node) + at.NODE_KSWAPD_ACTIVE] != 0
 
 
 @hot

@@ -1,4 +1,4 @@
-"""Pages of files that are used: what reclaim took must be read again (S10.6)."""
+"""Pages of files that are used: what reclaim took must be read again (S10.7)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def workingset_eviction(m: at.MachineArrays, pfn: int) -> None:
 def folio_mark_accessed(m: at.MachineArrays, pfn: int) -> None:
     """folio_mark_accessed(): note a use; the second one moves an inactive folio to the active list.
 
-    S10.6.
+    S10.7.
     """
     lst = int(m.folios[pfn]["place"]) - 1
     if not m.folios[pfn]["referenced"]:

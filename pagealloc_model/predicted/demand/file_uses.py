@@ -28,7 +28,7 @@ READ_BITS = (
     | pr.GFP_NORETRY
     | pr.FILE << pr.CLASS_SHIFT
 )
-"""Of a read that the recording does not have: reading ahead (S10.6)."""
+"""Of a read that the recording does not have: reading ahead (S10.7)."""
 _FIELDS = {"pfn", "index", "i_ino", "s_dev"}
 """Read of an event; perf's text has other words for them."""
 _ROW_BITS = 36

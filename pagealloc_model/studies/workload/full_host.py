@@ -56,7 +56,7 @@ class FullHost:
         thp_madvised: their memory is madvised.
         working_set_pages: pages of files that are read again and again, at random; as many as fit
             are in the page cache at first.
-        reads_per_s: those reads. What is no longer in the page cache is read anew (S10.6).
+        reads_per_s: those reads. What is no longer in the page cache is read anew (S10.7).
         seconds: length.
         seed: of times and places.
     """
