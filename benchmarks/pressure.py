@@ -25,6 +25,7 @@ import pandas as pd
 import pagealloc_model as pm
 from pagealloc_model.measured.recorded_costs import at_recorded_cost, recorded_reclaim_ns
 from pagealloc_model.predicted.prepared import forget_prepared
+from pagealloc_model.recording.recorded_machine import start_snapshots
 from pagealloc_model.studies.workload.full_host import FullHost, run_full_host
 from pagealloc_model.studies.workload.gate_map_table import gate_map_table
 from pagealloc_model.studies.workload.reserve_questions import (
@@ -76,6 +77,8 @@ def own(recordings: tuple[str, ...] = RECORDINGS) -> pd.DataFrame:
 def factors(recordings: tuple[str, ...] = PRESSED) -> pd.DataFrame:
     """How far the model's own reclaim and compaction are off, at each recording's own costs.
 
+    What reclaim and compaction find is as in the time before the recording's first snapshot.
+
     Both sides count from the first to the last snapshot. `null` is what the other recordings' rates
     would give: their median per second, times this one's seconds.
 
@@ -91,7 +94,9 @@ def factors(recordings: tuple[str, ...] = PRESSED) -> pd.DataFrame:
     for name in recordings:
         recording = pm.open(name)
         measured = recording.measure()
-        predicted = pm.replay(recording, assumptions=at_recorded_cost(recording.trace))
+        _, start = start_snapshots(recording)
+        assumptions = at_recorded_cost(recording.trace, start)
+        predicted = pm.replay(recording, assumptions=assumptions)
         counters = pressure_counters(predicted, measured).set_index("name")
         instants = measured.vmstat["time_ns"]
         inside = instants[instants.isin(predicted.vmstat["time_ns"])]

@@ -5,18 +5,51 @@ from __future__ import annotations
 import numpy as np
 
 from pagealloc_model.policy.assumptions import Assumptions, ElasticAssumptions
+from pagealloc_model.recording.snapshot import Snapshot
 from pagealloc_model.recording.trace.columns import Trace
 
 
-def at_recorded_cost(trace: Trace) -> Assumptions:
+def at_recorded_cost(trace: Trace, start: Snapshot | None = None) -> Assumptions:
     """Elastic reclaim; freeing a page takes as long as in the recorded direct reclaims, if any.
 
     Args:
         trace: the recording's events.
+        start: the snapshot that a replay begins with: what reclaim and compaction find is then as
+            in the time before it, see `shares_before`.
     """
     cost = recorded_reclaim_ns(trace)
-    elastic = ElasticAssumptions() if cost is None else ElasticAssumptions(reclaim_free_ns=cost)
-    return Assumptions(reclaim="elastic", elastic=elastic)
+    known = shares_before(start) if start is not None else {}
+    if cost is not None:
+        known["reclaim_free_ns"] = cost
+    return Assumptions(reclaim="elastic", elastic=ElasticAssumptions(**known))
+
+
+def shares_before(start: Snapshot) -> dict[str, int]:
+    """Shares of pages that reclaim did not free and that compaction did not move before a time.
+
+    Args:
+        start: a snapshot; its vmstat counts since the machine booted.
+
+    Returns:
+        By field of `ElasticAssumptions`, per mille, rounded: pages of files that were scanned and
+        not freed count as in use, none as dirty; failed moves of both classes alike. Without such
+        counters, or with none scanned or moved yet, the fields are left out.
+    """
+    if start.vmstat is None:
+        return {}
+    names = ("pgscan_file", "pgsteal_file", "pgmigrate_fail", "pgmigrate_success")
+    scanned, stolen, failed, moved = (start.vmstat.get(name) or 0 for name in names)
+    shares = {}
+    if scanned:
+        kept = round(1000 * (scanned - stolen) / scanned)
+        shares |= {"file_referenced_per_mille": min(max(kept, 0), 1000), "file_dirty_per_mille": 0}
+    if failed + moved:
+        share = round(1000 * failed / (failed + moved))
+        shares |= {
+            "anon_migration_fails_per_mille": share,
+            "file_migration_fails_per_mille": share,
+        }
+    return shares
 
 
 def recorded_reclaim_ns(trace: Trace) -> int | None:

@@ -32,6 +32,8 @@ class ElasticAssumptions:
         compaction_contended_per_mille: clusters at which an asynchronous compaction gives way.
         thp_madvised: huge pages are asked for in madvised memory; read where a policy changes
             `thp_defrag`.
+        file_uses: where filemap events were recorded, files' pages are used as these show, so that
+            what is read depends on what is still in the page cache (S10.7); no: as recorded.
     """
 
     file_referenced_per_mille: int = 50
@@ -47,6 +49,7 @@ class ElasticAssumptions:
     file_migration_fails_per_mille: int = 50
     compaction_contended_per_mille: int = 0
     thp_madvised: bool = False
+    file_uses: bool = True
 
     def __post_init__(self) -> None:
         """Refuse what is no share and no time.

@@ -81,7 +81,8 @@ def prepare(
         RecordingError: a file of the recording cannot be read.
     """
     made = _prepared.setdefault(recording, {})
-    assumptions = replace(assumptions, elastic=ElasticAssumptions())
+    uses = assumptions.elastic.file_uses
+    assumptions = replace(assumptions, elastic=ElasticAssumptions(file_uses=uses))
     key = (rules, assumptions, seed)
     if key not in made:
         made[key] = _prepare(recording, rules, assumptions, seed, progress)
@@ -159,10 +160,16 @@ def _prepare_elastic(
 ) -> Prepared:
     """Machine and image as for a literal replay; demand with what only an elastic one reads."""
     from pagealloc_model.predicted.growth import grown_demand
-    from pagealloc_model.predicted.start.elastic_start import lru_at_start
+    from pagealloc_model.predicted.start.elastic_start import lru_at_start, with_cached_pages
     from pagealloc_model.predicted.start.empty_start import created_demand
 
-    literal = prepare(recording, rules, replace(assumptions, reclaim="literal"), seed, progress)
+    literal = prepare(
+        recording,
+        rules,
+        replace(assumptions, reclaim="literal", elastic=ElasticAssumptions()),
+        seed,
+        progress,
+    )
     is_empty = assumptions.start == "empty"
     early, snapshot = start_snapshots(recording)
     during = None if is_empty or snapshot is early else snapshot
@@ -170,11 +177,12 @@ def _prepare_elastic(
     demand = grown_demand(literal.machine, demand, literal.image.block_types)
     if is_empty:
         demand = created_demand(literal.machine, demand, assumptions)
+    lru = lru_at_start(literal.image.movable, recording.flags_at_start)
     return Prepared(
         machine=literal.machine,
-        demand=demand,
+        demand=with_cached_pages(demand, lru, seed),
         image=literal.image,
-        lru=lru_at_start(literal.image.movable, recording.flags_at_start),
+        lru=lru,
     )
 
 

@@ -158,6 +158,8 @@ def divergence(state: State, demand: Demand) -> dict[str, int]:
         "isolated_pages": demand.isolated_pages,
         "isolated_unseen": demand.isolated_unseen,
         "captured": demand.captured,
+        "stayed_pages": demand.stayed_pages,
+        "moved_frees": demand.moved_frees,
         "failed_charges": demand.failed_charges,
         "recorded_twice": demand.recorded_twice,
         "missed_frees": demand.missed_frees,

@@ -50,7 +50,7 @@ def test_direct_reclaim_takes_the_oldest_pages() -> None:
     assert pressed.places[number] >= 0
     freed = pressed.count("pgsteal_direct")
     assert pr.CLUSTER <= freed < 2 * pr.CLUSTER
-    assert (pressed.places[:freed] == pr.LOST).all()
+    assert (pressed.places[:freed] < pr.LOST).all()
     assert (pressed.places[freed : 3 * BLOCK] >= 0).all()
     assert pressed.word(pr.ALLOCSTALL) == 1
     assert broken_invariants(pressed.state) == []

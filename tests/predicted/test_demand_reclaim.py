@@ -3,10 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.demand.demand import resolve_demand
 from pagealloc_model.predicted.demand.direct_reclaim import direct_reclaims
 from pagealloc_model.predicted.demand.recorded_reclaim import KSWAPD_NAP_NS, kswapd_runs
@@ -54,6 +57,27 @@ def test_a_request_after_its_tasks_reclaim_is_marked(tmp_path: Path) -> None:
     for name in ("order", "migratetype", "zone", "bits"):
         assert begin[name] == request[name]
     assert demand.direct_reclaim_recorded
+
+
+def test_what_an_interrupt_frees_is_not_reclaims(tmp_path: Path) -> None:
+    """Neither of kswapd's nor of a task that reclaims (T10.10)."""
+    events = TimedEvents()
+    for page in range(4):
+        events.on(0, pid=7).alloc(PAGE + page)
+    begin_reclaim(events)
+    events.free(PAGE)
+    events.free(PAGE + 1)
+    end_reclaim(events)
+    events.on(1, pid=40, comm="kswapd0").free(PAGE + 2)
+    events.free(PAGE + 3)
+    trace = events.trace(tmp_path)
+    in_interrupt = np.zeros(len(trace), np.int8)
+    in_interrupt[[5, 7]] = 1
+    elastic = Assumptions(reclaim="elastic")
+    told = resolve_demand(replace(trace, in_interrupt=in_interrupt), small_machine(), elastic)
+    frees = told.events[told.events["operation"] == at.FREE]
+    by_reclaim = frees["bits"] & pr.FREED_BY_RECLAIM == pr.FREED_BY_RECLAIM
+    assert by_reclaim.tolist() == [True, False, True, False]
 
 
 def test_reclaims_at_one_time_have_different_numbers(tmp_path: Path) -> None:

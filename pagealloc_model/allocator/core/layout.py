@@ -319,7 +319,9 @@ ISOLATE_FREE takes a piece of what compaction isolates in the zone numbered `zon
 of that scan are yet to be taken, the piece included. CAPTURE is an allocation that compaction
 serves from the zone numbered `offset`. BEGIN_REQUEST carries the request that an interrupt comes
 into: what it refills is refilled now, under the lock of the list. HOLD_DRAINED says that interrupts
-come as the drain of the CPU's last event, a free, ends; its `bits` are INTERRUPTS_HOLDER. Imposed
+come as the drain of the CPU's last event, a free, ends; its `bits` are INTERRUPTS_HOLDER. USE, of
+an elastic replay, is a use of a file's pages, with the request that reads them again if they are
+no longer there; `offset` is 1 where the recording shows that request. Imposed
 events, of runs that are no predictions: ALLOC_IN_ZONE and HIDDEN_ALLOC_IN_ZONE are served by the
 zone numbered `offset` only; SET_BOOST gives the zone numbered `zone` a watermark boost of `offset`
 pages; DRAIN_ZONE empties what the CPU numbered `offset` holds of that zone; RELEASE_BLOCK releases
@@ -347,6 +349,7 @@ ISOLATE_FREE, CAPTURE = 13, 14
 ALLOC_IN_ZONE, HIDDEN_ALLOC_IN_ZONE, SET_BOOST, DRAIN_ZONE = 15, 16, 17, 18
 BEGIN_REQUEST, HOLD_DRAINED = 19, 20
 RELEASE_BLOCK = 21
+USE = 22
 
 NEVER = 1 << 62
 """A time at which no periodic tick is due, ns."""

@@ -24,19 +24,22 @@ FOLIO = np.dtype(
         ("writes", np.uint8),
         ("moves", np.uint8),
         ("skip", np.int8),
+        ("referenced", np.int8),
     ],
     align=True,
 )
 """An allocation: `object` is its object's number plus one, 0 if no event is about it; `offset` its
 distance in pages from the object's beginning; `sibling` the next piece's page frame plus one;
 `place` the LRU list plus one, 0 for none; `kind` its class; `scans`, `writes`, `moves` count draws
-(see `draws`). `skip`, of a pageblock's first frame: compaction leaves the block out."""
+(see `draws`). `skip`, of a pageblock's first frame: compaction leaves the block out. `referenced`:
+a file's pages were used since."""
 
 KERNEL, RECLAIMABLE, ANON, FILE = 0, 1, 2, 3
 """Classes of allocated pages; those from ANON on are on LRU lists."""
 CLASS_SHIFT = 30
 FREED_BY_RECLAIM = 3 << CLASS_SHIFT
-"""Bits of a request: its class. On a free: reclaim made it."""
+FREED_BY_COMPACTION = 2 << CLASS_SHIFT
+"""Bits of a request: its class. On a free: reclaim made it, or compaction (T10.10, T10.14)."""
 
 INACTIVE_ANON, ACTIVE_ANON, INACTIVE_FILE, ACTIVE_FILE = 0, 1, 2, 3
 LRU_LISTS = 4
@@ -53,8 +56,9 @@ GFP_NORETRY = 0x10000
 ELASTIC_BITS = GFP_IO | GFP_RETRY_MAYFAIL | GFP_NOFAIL | GFP_NORETRY
 
 ABSORBED, LOST = -3, -4
-"""An object's place: made unnecessary by another's success; reclaimed or never allocated. Other
-places below -1 do not occur: pieces are linked through `folios`."""
+"""An object's place: made unnecessary by another's success; freed, reclaimed or never allocated.
+Pages of a file that reclaim took have LOST - 1 less their node's age then (S10.7). Other places
+below -1 do not occur: pieces are linked through `folios`."""
 
 # What a round of reclaim goes by (the kernel's scan_control, and shrink_lruvec()'s own numbers).
 _scan = Region()
@@ -143,6 +147,8 @@ COUNTER_NAMES = (
     "thp_fault_alloc",
     "thp_fault_fallback",
     "oom_kill",
+    "workingset_refault_file",
+    "workingset_activate_file",
 )
 """Counters under the kernel's names, in the order of their words; `allocstall` is per zone type."""
 COUNTERS = _scalars.words(len(COUNTER_NAMES))
@@ -171,6 +177,8 @@ COUNTERS = _scalars.words(len(COUNTER_NAMES))
     THP_FAULT_ALLOC,
     THP_FAULT_FALLBACK,
     OOM_KILL,
+    WORKINGSET_REFAULT_FILE,
+    WORKINGSET_ACTIVATE_FILE,
 ) = range(COUNTERS, COUNTERS + len(COUNTER_NAMES))
 ALLOCSTALL = _scalars.words(ZONE_TYPES_MAX)
 """First of one word per zone type."""
@@ -183,6 +191,8 @@ DIVERGENCE_NAMES = (
     "succeeded_failures",
     "demand_failed",
     "forced_by_nofail",
+    "spared_reads",
+    "added_reads",
 )
 DIVERGENCES = _scalars.words(len(DIVERGENCE_NAMES))
 (
@@ -194,6 +204,8 @@ DIVERGENCES = _scalars.words(len(DIVERGENCE_NAMES))
     SUCCEEDED_FAILURES,
     DEMAND_FAILED,
     FORCED_BY_NOFAIL,
+    SPARED_READS,
+    ADDED_READS,
 ) = range(DIVERGENCES, DIVERGENCES + len(DIVERGENCE_NAMES))
 OUTCOME_WORDS = 3
 OUTCOMES = _scalars.words(at.ORDERS * OUTCOME_WORDS)
@@ -204,6 +216,8 @@ SCALARS = _scalars.size
 _node = Region()
 NODE_LISTS = _node.words(LRU_LISTS * at.LIST_WORDS)
 NODE_PAGES = _node.words(LRU_LISTS)
+NODE_AGE = _node.word()
+"""Pages of files evicted or activated so far (S10.7)."""
 KSWAPD_PHASE = _node.word()
 KSWAPD_DUE = _node.word()
 KSWAPD_ALLOC_ORDER = _node.word()

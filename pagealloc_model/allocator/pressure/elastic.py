@@ -25,6 +25,7 @@ from pagealloc_model.allocator.pressure.elastic_events import (
 from pagealloc_model.allocator.pressure.kcompactd import look_proactively, step_kcompactd
 from pagealloc_model.allocator.pressure.kswapd import step_kswapd
 from pagealloc_model.allocator.pressure.pressure_offsets import node_pressure_at, word_at
+from pagealloc_model.allocator.pressure.refaults import is_read_again, workingset_refault
 from pagealloc_model.base.jit import entry, inner
 
 TICK, KSWAPD, KCOMPACTD, PROACTIVE = 0, 1, 2, 3
@@ -117,6 +118,8 @@ def take_event(m: at.MachineArrays, events: np.ndarray, leads: np.ndarray, posit
     elif operation == at.ALLOC or operation == at.HIDDEN_ALLOC:
         m.st[at.COUNT_HIDDEN if operation == at.HIDDEN_ALLOC else at.COUNT_ALLOC] += 1
         asks = not is_absorbed(m, leads, number)
+    elif operation == at.USE:
+        asks = is_read_again(m, number, order, offset == 1)
     elif operation == at.RECORDED_FAILURE:
         m.st[at.COUNT_RECORDED_FAILURE] += 1
         asks = (
@@ -126,7 +129,10 @@ def take_event(m: at.MachineArrays, events: np.ndarray, leads: np.ndarray, posit
         )
         m.st[word_at(m, pr.TRIED_FAILURES)] += asks
     if asks:
+        place = int(m.places[number])
         allocate(m, asked(m, events, position), number, operation != at.RECORDED_FAILURE)
+        if place < pr.LOST and m.places[number] >= 0:
+            workingset_refault(m, int(m.places[number]), place)
 
 
 @entry

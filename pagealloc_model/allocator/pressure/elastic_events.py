@@ -58,7 +58,7 @@ def take_free(m: at.MachineArrays, number: int, offset: int, order: int, bits: i
         missing = queue_range(m, number, offset, order)
         m.st[word_at(m, pr.FREED_BY_MODEL)] += missing
         free_waiting(m)
-    elif place == pr.LOST:
+    elif place <= pr.LOST:
         m.st[word_at(m, pr.FREED_BY_MODEL)] += 1 << order
     elif place == pr.ABSORBED:
         m.st[word_at(m, pr.ABSORBED_FREES)] += 1 << order

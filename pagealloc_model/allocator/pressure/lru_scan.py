@@ -6,7 +6,7 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.offsets import zone_at
 from pagealloc_model.allocator.pressure.draws import is_dirty, is_referenced
-from pagealloc_model.allocator.pressure.folios import free_waiting, queue_free, remove_piece
+from pagealloc_model.allocator.pressure.folios import free_waiting, queue_free
 from pagealloc_model.allocator.pressure.lru import (
     lru_move,
     lruvec_add_folio,
@@ -19,6 +19,7 @@ from pagealloc_model.allocator.pressure.pressure_offsets import (
     word_at,
     zone_pressure_at,
 )
+from pagealloc_model.allocator.pressure.refaults import workingset_eviction
 from pagealloc_model.base.jit import inner
 
 SKIPPED_MOST = pr.CLUSTER << 10
@@ -156,7 +157,7 @@ def shrink_inactive_list(
         elif is_dirty(m, pfn):
             lruvec_add_folio(m, pfn, inactive)
         else:
-            remove_piece(m, pfn)
+            workingset_eviction(m, pfn)
             queue_free(m, pfn)
             freed += size
         pfn = following

@@ -114,15 +114,21 @@ def _scalars(rules: KernelRules, policy: Policy, assumptions: Assumptions) -> di
         pr.COMPACTION_CONTENDED: elastic.compaction_contended_per_mille,
         pr.COMPACT_GAP_MAX: gap,
         pr.KSWAPD_ASSISTS: bool(assists),
-        pr.THP_DEFRAG: _thp_bits(policy, elastic.thp_madvised) + 1 if policy.thp_defrag else 0,
+        pr.THP_DEFRAG: (
+            thp_reclaim_bits(policy.thp_defrag, elastic.thp_madvised) + 1
+            if policy.thp_defrag
+            else 0
+        ),
         pr.DEFRAG_FIXES: bool(policy.defrag_mode) and rules.defrag_mode_fixes,
     }
 
 
-def _thp_bits(policy: Policy, madvised: bool) -> int:
-    """vma_thp_gfp_mask(): return the reclaim bits of huge-page requests (S8.5).
+def thp_reclaim_bits(setting: str, madvised: bool) -> int:
+    """vma_thp_gfp_mask(): return the bits by which faults for huge pages may reclaim (S8.5).
 
-    They depend on a setting.
+    Args:
+        setting: of transparent_hugepage/defrag: always, defer, defer+madvise, madvise or never.
+        madvised: the memory is.
     """
     direct, kswapd = at.GFP_DIRECT_RECLAIM, at.GFP_KSWAPD_RECLAIM
     with_advice, without = {
@@ -131,7 +137,7 @@ def _thp_bits(policy: Policy, madvised: bool) -> int:
         "defer+madvise": (direct, kswapd),
         "madvise": (direct, 0),
         "never": (0, 0),
-    }[str(policy.thp_defrag)]
+    }[setting]
     return with_advice if madvised else without
 
 

@@ -19,7 +19,13 @@ from pagealloc_model.base.working_arrays import parts, working_arrays
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.demand.compaction_captures import captured_requests, mark_captured
 from pagealloc_model.predicted.demand.compaction_demand import isolations, take_isolated
-from pagealloc_model.predicted.demand.demand_rows import demand_rows, highest_type_by_gfp, read_bits
+from pagealloc_model.predicted.demand.demand_rows import (
+    GFP_HIGHMEM,
+    GFP_MOVABLE,
+    demand_rows,
+    highest_type_by_gfp,
+    read_bits,
+)
 from pagealloc_model.predicted.demand.direct_reclaim import DirectReclaims, direct_reclaims
 from pagealloc_model.predicted.demand.elastic_demand import tried_failures
 from pagealloc_model.predicted.demand.elastic_rows import ElasticRows
@@ -29,7 +35,9 @@ from pagealloc_model.predicted.demand.event_order import (
     merged,
     split_hidden,
 )
+from pagealloc_model.predicted.demand.file_uses import file_uses, with_file_uses
 from pagealloc_model.predicted.demand.interrupted_holds import take_interrupted_holds
+from pagealloc_model.predicted.demand.moved_pages import without_moves
 from pagealloc_model.predicted.demand.recorded_reclaim import kswapd_runs
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.snapshot import Snapshot
@@ -56,6 +64,10 @@ class Demand:
         isolated_returned: those of them that a later event frees.
         isolated_unseen: those of them that only show in what compaction moved.
         captured: requests that compaction served past the free lists (S9.7).
+        stayed_pages: pages that recorded compaction moved, in use throughout an elastic replay.
+        moved_frees: frees of such pages elsewhere than where they were allocated (T10.14).
+        unplaced_pages: pages that were in the page cache throughout, and are used (T10.15): page k
+            is object -1 - k in uses.
         failed_charges: pages allocated unseen and freed at once, as a charge failed (T2).
         recorded_twice: events left out as they repeat the one before.
         grown_pages: pages of memory that the machine did not have at the start.
@@ -82,6 +94,9 @@ class Demand:
     isolated_returned: int = 0
     isolated_unseen: int = 0
     captured: int = 0
+    stayed_pages: int = 0
+    moved_frees: int = 0
+    unplaced_pages: int = 0
     grown_pages: int = 0
     outside: int
     kswapd_recorded: bool
@@ -189,9 +204,19 @@ def resolve_demand(
             trace, machine, others, beside, hidden, objects, new_array
         )
     else:
+        without = without_moves(others, hidden, hold_ranks, objects, new_array)
+        others, hidden, hold_ranks = without.events, without.hidden, without.hold_ranks
+        compaction = {"stayed_pages": without.stayed_pages, "moved_frees": without.moved_frees}
         tried = tried_failures(found.rows, elastic.pids, others, objects, seed)
         objects, leads = tried.objects, tried.leads
         beside = np.concatenate([limits, tried.frees])
+        if assumptions.elastic.file_uses:
+            files = file_uses(trace, elastic.alloc_rows, others, objects)
+            if files is not None:
+                with_file_uses(others, files)
+                files.uses["zone"] = highest_type_by_gfp(machine)[GFP_HIGHMEM | GFP_MOVABLE]
+                beside = np.concatenate([beside, files.uses])
+                compaction |= {"unplaced_pages": files.unplaced}
     recorded_twice, outside = found.recorded_twice, found.outside
     # Its rows' file gives its space back before the merged events need theirs.
     del found

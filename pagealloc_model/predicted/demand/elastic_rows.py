@@ -39,10 +39,10 @@ def page_classes(gfp: np.ndarray, order: np.ndarray) -> np.ndarray:
 
 
 class ElasticRows:
-    """Marks rows with page classes and with frees that reclaim made; keeps who asked."""
+    """Marks rows with page classes and with frees of reclaim and compaction; keeps who asked."""
 
     def __init__(self, trace: Trace) -> None:
-        """Find the reclaim contexts of a trace.
+        """Find when tasks of a trace reclaimed and compacted.
 
         Args:
             trace: the recording's events.
@@ -52,13 +52,20 @@ class ElasticRows:
         self._kswapds = np.array(
             [pid for pid, name in names if name.startswith(KSWAPD_NAME)], np.int64
         )
-        self._keys, self._ends = _reclaim_intervals(trace)
+        self._reclaims = _intervals(trace, *_RECLAIM)
+        self._compactions = _intervals(trace, *_COMPACTION)
         self._pids: list[np.ndarray] = []
+        self._alloc_rows: list[np.ndarray] = []
 
     @property
     def pids(self) -> np.ndarray:
         """int32, the task of each row marked so far."""
         return np.concatenate([np.zeros(0, np.int32), *self._pids])
+
+    @property
+    def alloc_rows(self) -> np.ndarray:
+        """int64, rows in the trace of the successful allocations marked so far."""
+        return np.concatenate([np.zeros(0, np.int64), *self._alloc_rows])
 
     def mark(self, rows: np.ndarray, kept: np.ndarray) -> None:
         """Add to rows what an elastic replay reads.
@@ -71,44 +78,56 @@ class ElasticRows:
         gfp = trace.gfp[kept]
         self._pids.append(trace.pid[kept])
         is_request = trace.event[kept] == Event.ALLOC
+        self._alloc_rows.append(kept[is_request & (rows["pfn"] >= 0)])
         classes = page_classes(gfp, trace.order[kept]) << np.uint32(pr.CLASS_SHIFT)
         more = (gfp & np.uint32(pr.ELASTIC_BITS)) | classes
         rows["bits"][is_request] |= more[is_request]
-        by_reclaim = ~is_request & self._in_reclaim(kept)
-        rows["bits"][by_reclaim] |= np.uint32(pr.FREED_BY_RECLAIM)
-        rows["migratetype"][by_reclaim] = at.MOVABLE
-
-    def _in_reclaim(self, kept: np.ndarray) -> np.ndarray:
-        """Whether events come from kswapd or from within direct reclaim (T10.10)."""
-        pid = self._trace.pid[kept].astype(np.int64)
-        found = np.isin(pid, self._kswapds)
-        if len(self._keys):
-            place = np.searchsorted(self._keys, (pid << _ROW_BITS) + kept, side="right") - 1
-            inside = (self._keys[place] >> _ROW_BITS == pid) & (kept < self._ends[place])
-            found |= (place >= 0) & inside
-        return found
+        pid = trace.pid[kept].astype(np.int64)
+        # What interrupts of these tasks do is neither reclaim's nor compaction's.
+        frees = ~is_request & (trace.in_interrupt[kept] <= 0)
+        by_reclaim = frees & (np.isin(pid, self._kswapds) | _inside(self._reclaims, pid, kept))
+        by_compaction = frees & _inside(self._compactions, pid, kept)
+        for marked, bits in (
+            (by_reclaim, pr.FREED_BY_RECLAIM),
+            (by_compaction & ~by_reclaim, pr.FREED_BY_COMPACTION),
+        ):
+            rows["bits"][marked] |= np.uint32(bits)
+            rows["migratetype"][marked] = at.MOVABLE
 
 
 _ROW_BITS = 36
+_RECLAIM = ("vmscan:mm_vmscan_direct_reclaim_begin", "vmscan:mm_vmscan_direct_reclaim_end")
+_COMPACTION = ("compaction:mm_compaction_begin", "compaction:mm_compaction_end")
 
 
-def _reclaim_intervals(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
-    """Direct reclaims: task and row of each begin as one sorted int64, and the rows of their ends.
+def _inside(
+    intervals: tuple[np.ndarray, np.ndarray], pid: np.ndarray, row: np.ndarray
+) -> np.ndarray:
+    """Whether events lie within intervals of their task (bool, one per event)."""
+    keys, ends = intervals
+    if not len(keys):
+        return np.zeros(len(row), bool)
+    # Of two that begin at the same row, the earlier one is empty.
+    place = np.searchsorted(keys, (pid << _ROW_BITS) + row, side="right") - 1
+    return (place >= 0) & (keys[place] >> _ROW_BITS == pid) & (row < ends[place])
 
-    A reclaim whose end was not seen is left out.
+
+def _intervals(trace: Trace, begin_name: str, end_name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Task and row of each beginning as one sorted int64, and the rows of the ends (T10.10).
+
+    One whose end was not seen is left out.
     """
     nothing = np.zeros(0, np.int64)
-    begins = trace.tables.get("vmscan:mm_vmscan_direct_reclaim_begin")
-    ends = trace.tables.get("vmscan:mm_vmscan_direct_reclaim_end")
+    begins = trace.tables.get(begin_name)
+    ends = trace.tables.get(end_name)
     if begins is None or ends is None or not len(begins["pid"]) or not len(ends["pid"]):
         return nothing, nothing
-    begin = np.sort(_task_and_row(begins["pid"], begins["row"]))
-    end = np.sort(_task_and_row(ends["pid"], ends["row"]))
-    place = np.searchsorted(end, begin, side="left")
-    following = end[np.minimum(place, len(end) - 1)]
-    closed = (place < len(end)) & (following >> _ROW_BITS == begin >> _ROW_BITS)
-    return begin[closed], following[closed] & ((1 << _ROW_BITS) - 1)
-
-
-def _task_and_row(pid: np.ndarray, row: np.ndarray) -> np.ndarray:
-    return (np.asarray(pid, np.int64) << _ROW_BITS) + np.asarray(row, np.int64)
+    pid = np.concatenate([begins["pid"], ends["pid"]]).astype(np.int64)
+    row = np.concatenate([begins["row"], ends["row"]]).astype(np.int64)
+    time_ns = np.concatenate([begins["time_ns"], ends["time_ns"]])
+    is_end = np.arange(len(pid)) >= len(begins["pid"])
+    ranked = np.lexsort((is_end, time_ns, pid))
+    before, after = ranked[:-1], ranked[1:]
+    closed = ~is_end[before] & is_end[after] & (pid[before] == pid[after])
+    before, after = before[closed], after[closed]
+    return (pid[before] << _ROW_BITS) + row[before], row[after]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core import objects as resolved
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.state import State
 from pagealloc_model.allocator.pressure.lru_start import place_on_lists
@@ -39,6 +42,40 @@ def lru_at_start(movable: np.ndarray, page_flags: np.ndarray | None) -> np.ndarr
     lists[:] = kind + ((words & ACTIVE) != 0) + 1
     lists[~movable | ((words & np.uint64(flags.LRU)) == 0)] = 0
     return lists
+
+
+def with_cached_pages(demand: Demand, lru: np.ndarray, seed: int) -> Demand:
+    """The demand with objects for the pages that were in the page cache throughout (T10.15).
+
+    Where such a page lies no event tells: each is one of the page cache's pages at the start that
+    no object has, drawn. Uses beyond those are left out.
+
+    Args:
+        demand: with uses of such pages.
+        lru: as `lru_at_start` makes it.
+        seed: of the draws.
+    """
+    if not demand.unplaced_pages:
+        return demand
+    is_cached = (lru == pr.INACTIVE_FILE + 1) | (lru == pr.ACTIVE_FILE + 1)
+    known = demand.objects["pfn"][demand.at_start].astype(np.int64)
+    sizes = np.int64(1) << demand.objects["order"][demand.at_start].astype(np.int64)
+    within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    is_cached[np.repeat(known, sizes) + within] = False
+    pfns = np.random.default_rng((seed, 3)).permutation(np.flatnonzero(is_cached))
+    pfns = pfns[: demand.unplaced_pages]
+    first = len(demand.objects)
+    objects = np.zeros(first + len(pfns), demand.objects.dtype)
+    objects[:first] = demand.objects
+    objects["pfn"][first:] = pfns
+    objects["kind"][first:] = resolved.AT_START
+    events = demand.events[
+        (demand.events["operation"] != at.USE) | (demand.events["object"] >= -len(pfns))
+    ]
+    unplaced = (events["operation"] == at.USE) & (events["object"] < 0)
+    events["object"][unplaced] = first - 1 - events["object"][unplaced]
+    leads = np.concatenate([demand.leads, np.full(len(pfns), -1, np.int32)])
+    return replace(demand, events=events, objects=objects, leads=leads)
 
 
 def pressed_state(

@@ -17,7 +17,7 @@ from pagealloc_model.allocator.core.initial import maximal_buddies, place_buddie
 from pagealloc_model.allocator.core.state import State, make_state
 from pagealloc_model.allocator.pressure.elastic import advance_elastic
 from pagealloc_model.allocator.pressure.lru_start import place_on_lists
-from pagealloc_model.allocator.pressure.pressure_state import with_pressure
+from pagealloc_model.allocator.pressure.pressure_state import thp_reclaim_bits, with_pressure
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.recording.machine import Machine
@@ -26,7 +26,8 @@ from pagealloc_model.studies.workload.run import managed_spans
 
 KERNEL_BITS = at.GFP_DIRECT_RECLAIM | at.GFP_KSWAPD_RECLAIM | pr.GFP_IO
 FILE_BITS = KERNEL_BITS | pr.GFP_NORETRY | pr.FILE << pr.CLASS_SHIFT
-HUGE_BITS = KERNEL_BITS | at.GFP_NOMEMALLOC | pr.ANON << pr.CLASS_SHIFT
+HUGE_BITS = pr.GFP_IO | at.GFP_NOMEMALLOC | pr.ANON << pr.CLASS_SHIFT
+"""Of a fault for a huge page, but for those that say how it may reclaim (S8.5)."""
 ATOMIC_BITS = at.GFP_HIGH | at.GFP_KSWAPD_RECLAIM
 SECOND = 1_000_000_000
 LOG_ROWS = 1 << 18
@@ -51,6 +52,11 @@ class FullHost:
         lasting_s: their mean life, s.
         huge_per_s: faults for huge pages.
         huge_s: their mean life, s.
+        thp_defrag: setting of transparent_hugepage/defrag that they are made under.
+        thp_madvised: their memory is madvised.
+        working_set_pages: pages of files that are read again and again, at random; as many as fit
+            are in the page cache at first.
+        reads_per_s: those reads. What is no longer in the page cache is read anew (S10.7).
         seconds: length.
         seed: of times and places.
     """
@@ -69,6 +75,10 @@ class FullHost:
     lasting_s: float = 10.0
     huge_per_s: int = 20
     huge_s: float = 2.0
+    thp_defrag: str = "always"
+    thp_madvised: bool = True
+    working_set_pages: int = 0
+    reads_per_s: int = 0
     seconds: int = 20
     seed: int = 0
 
@@ -92,15 +102,18 @@ def run_full_host(
         Columns second; reserved_blocks; whole_blocks, free huge buddies in the reserve; crumbs,
         free pages of the reserve in smaller ones; and counters since the start: blocks_taken,
         reserved so far; blocks_given_back, of them; thp_fault_alloc, thp_fault_fallback,
-        compact_success, compact_fail, pgscan_kswapd, atomic_failed.
+        compact_success, compact_fail, pgscan_kswapd, atomic_failed, workingset_refault_file.
     """
     policy = policy or Policy()
     assumptions = assumptions or Assumptions(reclaim="elastic")
     machine = made_up_machine(host.gib, host.nr_cpus, rules)
     state = _full_state(machine, host, rules, policy, assumptions)
     events, objects = _demand(machine, host)
-    places = np.full(objects, -1, np.int32)
-    leads = np.full(objects, -1, np.int32)
+    places = np.full(objects + host.working_set_pages, -1, np.int32)
+    leads = np.full(len(places), -1, np.int32)
+    _place_working_set(state, host, objects, places)
+    events = np.concatenate([events, _reads(machine, host, objects)])
+    events = events[np.argsort(events["time_ns"], kind="stable")]
     rows = []
     position = 0
     for second in range(1, host.seconds + 1):
@@ -120,6 +133,7 @@ COUNTED = (
     pr.COMPACT_FAIL,
     pr.PGSCAN_KSWAPD,
     pr.DEMAND_FAILED,
+    pr.WORKINGSET_REFAULT_FILE,
 )
 COLUMNS = (
     "reserved_blocks",
@@ -133,6 +147,7 @@ COLUMNS = (
     "compact_fail",
     "pgscan_kswapd",
     "atomic_failed",
+    "workingset_refault_file",
 )
 
 
@@ -190,14 +205,39 @@ def _scattered_pages(is_kernel: np.ndarray, block_pages: int, host: FullHost) ->
     return chosen * block_pages + rng.integers(0, block_pages, len(chosen))
 
 
+def _place_working_set(state: State, host: FullHost, first: int, places: np.ndarray) -> None:
+    """Make pages of the page cache objects of the working set, numbered from `first` on."""
+    cached = np.flatnonzero(state.folios["place"] == pr.INACTIVE_FILE + 1)
+    chosen = np.random.default_rng((host.seed, 1)).permutation(cached)[: host.working_set_pages]
+    numbers = first + np.arange(len(chosen))
+    state.folios["object"][chosen] = numbers + 1
+    places[numbers] = chosen
+
+
+def _reads(machine: Machine, host: FullHost, first: int) -> np.ndarray:
+    """Uses of the working set, each of a random page of it."""
+    rng = np.random.default_rng((host.seed, 2))
+    count = host.reads_per_s * host.seconds if host.working_set_pages else 0
+    reads = np.zeros(count, at.EVENT)
+    reads["operation"] = at.USE
+    reads["time_ns"] = np.sort(rng.integers(1, host.seconds * SECOND, count))
+    reads["object"] = first + rng.integers(0, max(host.working_set_pages, 1), count)
+    reads["bits"] = FILE_BITS
+    reads["migratetype"] = at.MOVABLE
+    reads["cpu"] = rng.integers(0, host.nr_cpus, count)
+    reads["zone"] = machine.type_index("Normal")
+    return reads
+
+
 def _demand(machine: Machine, host: FullHost) -> tuple[np.ndarray, int]:
     """Events of all kinds in time order, and the number of objects."""
     rng = np.random.default_rng(host.seed + 1)
     highest = machine.type_index("Normal")
+    may_reclaim = thp_reclaim_bits(host.thp_defrag, host.thp_madvised)
     kinds = (
         (host.cache_pages_per_s, FILE_BITS, at.MOVABLE, np.inf),
         (host.atomic_per_s, ATOMIC_BITS, at.UNMOVABLE, host.atomic_ms / 1000),
-        (host.huge_per_s, HUGE_BITS, at.MOVABLE, host.huge_s),
+        (host.huge_per_s, HUGE_BITS | may_reclaim, at.MOVABLE, host.huge_s),
     )
     parts = []
     objects = 0

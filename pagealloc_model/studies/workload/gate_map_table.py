@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 from pagealloc_model.base.text.layout import WIDTH, Row, paragraph, text_table
 from pagealloc_model.studies.workload.gate_effects import OUTCOMES, POSTED, SIZES, Outcome, by_axis
-from pagealloc_model.studies.workload.pressure_map import AXES, FAULTS, HOST, WARM_UP_S, Axis
+from pagealloc_model.studies.workload.pressure_map import (
+    AXES,
+    FAULTS,
+    HOST,
+    LIGHT_FAULTS,
+    WARM_UP_S,
+    Axis,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,7 +78,7 @@ def _thirds(effects: pd.DataFrame, axes: tuple[Axis, ...], width: int) -> str:
     for (axis, part), group in by_axis(effects, axes).groupby(["axis", "part"], sort=False):
         own = group.set_index("outcome")
         low, high = own[["from", "to"]].iloc[0]
-        words = part if part in FAULTS else f"{_rounded(low)} to {_rounded(high)}"
+        words = part if part in (*FAULTS, *LIGHT_FAULTS) else f"{_rounded(low)} to {_rounded(high)}"
         cells = tuple("/".join(str(own.loc[name, size]) for size in SIZES) for name in names)
         rows.append(Row(heading=AXIS_WORDS[axis], label=words, cells=cells))
     header = Row(heading="axis", label="part", cells=tuple(each.words for each in OUTCOMES))

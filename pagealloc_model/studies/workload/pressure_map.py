@@ -30,6 +30,9 @@ WARM_UP_S = 6
 FAULTS = ("always", "madvised", "defer")
 """How hard a fault tries for a huge page: it compacts once; it reclaims and compacts; it only wakes
 kswapd (S8.5). The host's own faults are madvised."""
+LIGHT_FAULTS = ("madvise",)
+"""Faults that are not madvised under that setting, or any under `never`: they neither compact nor
+wake kswapd."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +88,7 @@ def design(
     Args:
         points: how many hosts.
         axes: what is varied, and how far.
-        faults: how hard huge-page faults try, out of `FAULTS`.
+        faults: how hard huge-page faults try, out of `FAULTS` and `LIGHT_FAULTS`.
         seed: of the design.
 
     Returns:

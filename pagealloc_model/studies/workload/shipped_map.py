@@ -15,6 +15,7 @@ from pagealloc_model.studies.workload.gate_effects import gate_effects
 from pagealloc_model.studies.workload.pressure_map import (
     AXES,
     FAULTS,
+    LIGHT_FAULTS,
     NEAR_AXES,
     NEAR_FAULTS,
     Axis,
@@ -26,6 +27,7 @@ FILE = "gate_map.csv"
 DESIGNS: dict[str, tuple[int, tuple[Axis, ...], tuple[str, ...]]] = {
     "wide": (40, AXES, FAULTS),
     "near": (24, NEAR_AXES, NEAR_FAULTS),
+    "light": (24, AXES, LIGHT_FAULTS),
 }
 """Points, axes and kinds of fault by name."""
 SEEDS = 3
@@ -57,7 +59,7 @@ def shipped_map(name: str = "wide") -> pd.DataFrame:
     """Effects at the points of one design, as `gate_effects` returns them.
 
     Args:
-        name: "wide" or "near".
+        name: "wide", "near" or "light".
 
     Raises:
         UsageError: no such design, or the file was left out of this copy.

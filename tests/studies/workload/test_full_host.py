@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pandas as pd
+import pytest
 
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core import pressure_layout as pr
+from pagealloc_model.allocator.pressure.pressure_state import thp_reclaim_bits
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.studies.workload.full_host import FullHost, run_full_host
@@ -46,3 +50,54 @@ def test_scattered_kernel_pages_leave_fewer_huge_pages() -> None:
 def test_the_reserve_holds_what_was_taken_and_not_given_back() -> None:
     end = run().loc[3]
     assert end["blocks_taken"] - end["blocks_given_back"] == end["reserved_blocks"]
+
+
+DIRECT, KSWAPD, NORETRY = at.GFP_DIRECT_RECLAIM, at.GFP_KSWAPD_RECLAIM, pr.GFP_NORETRY
+
+
+@pytest.mark.parametrize(
+    ("setting", "madvised", "otherwise"),
+    [
+        ("always", DIRECT, DIRECT | NORETRY),
+        ("defer", KSWAPD, KSWAPD),
+        ("defer+madvise", DIRECT, KSWAPD),
+        ("madvise", DIRECT, 0),
+        ("never", 0, 0),
+    ],
+)
+def test_how_a_fault_may_reclaim(setting: str, madvised: int, otherwise: int) -> None:
+    """vma_thp_gfp_mask(), mm/huge_memory.c, 6.12 and 7.2."""
+    assert thp_reclaim_bits(setting, True) == madvised
+    assert thp_reclaim_bits(setting, False) == otherwise
+
+
+def test_faults_that_may_not_reclaim_take_what_is_free() -> None:
+    """Under `madvise`, where memory is not: no stall in compaction, and fewer huge pages."""
+    host = replace(SMALL, huge_per_s=40)
+    tables = [
+        run_full_host(replace(host, thp_defrag="madvise", thp_madvised=madvised), rules=RULES)
+        for madvised in (False, True)
+    ]
+    light, waits = (table.set_index("second").loc[3] for table in tables)
+    assert light["compact_success"] + light["compact_fail"] == 0
+    assert waits["compact_success"] + waits["compact_fail"] > 0
+    assert light["thp_fault_alloc"] < waits["thp_fault_alloc"]
+
+
+def test_a_working_set_larger_than_the_cache_is_read_again_and_scanned_for() -> None:
+    """Less memory for the page cache: more of it is read again, and kswapd scans more."""
+    reads = replace(SMALL, working_set_pages=300_000, reads_per_s=60_000, cache_pages_per_s=0)
+    tables = [
+        run_full_host(replace(reads, anon_percent=share), rules=RULES).set_index("second")
+        for share in (50, 80)
+    ]
+    ample, short = (table.loc[3] for table in tables)
+    assert 0 < ample["pgscan_kswapd"] < short["pgscan_kswapd"]
+    assert ample["workingset_refault_file"] < short["workingset_refault_file"]
+
+
+def test_a_working_set_that_fits_settles_among_the_active_pages() -> None:
+    reads = replace(SMALL, working_set_pages=10_000, reads_per_s=50_000, cache_pages_per_s=0)
+    table = run_full_host(reads, rules=RULES).set_index("second")
+    assert table.loc[3, "workingset_refault_file"] == table.loc[2, "workingset_refault_file"]
+    assert table.loc[3, "workingset_refault_file"] < 10_000
