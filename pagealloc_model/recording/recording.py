@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from pagealloc_model.base.column_space import NewArray
+    from pagealloc_model.recording.provenance_check import ProvenanceCheck
     from pagealloc_model.recording.trace.columns import Trace
 
 RECORDING_VERSION = 1
@@ -210,6 +211,17 @@ class Recording:
                 return source.sha256
         with self.event_file.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
+
+    @cached_property
+    def provenance(self) -> tuple[ProvenanceCheck, ...]:
+        """Whether it can carry a conclusion: a check each of scope, clock, losses, snapshots, ...
+
+        Raises:
+            RecordingError: the event file is cut, damaged, or of an unknown layout.
+        """
+        from pagealloc_model.recording.provenance import provenance
+
+        return provenance(self)
 
     @cached_property
     def missing(self) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ from pagealloc_model.policy.policy_fields import Setting
 from pagealloc_model.predicted.hold_sites import EMPTY_SITES
 from pagealloc_model.predicted.predicted_tables import LITERAL
 from pagealloc_model.predicted.replay import Replay
+from pagealloc_model.recording.provenance_check import LEVELS, USABLE, ProvenanceCheck
 
 Metric = tuple[str, str, float, str, str]
 """Name, scope, value, unit, and which direction is better: "lower", "higher" or ""."""
@@ -69,6 +70,7 @@ class Comparison:
             lost_events=self.base.losses,
             divergences=diverged,
             assumptions=_assumed(self.base.assumptions),
+            doubts=doubts_of(self.base.checks),
         )
 
 
@@ -98,6 +100,13 @@ def compare(base: Replay, patch: Replay) -> Comparison:
         rows.append((metric, scope, value, other, change, unit, better))
     columns = ["metric", "scope", "base", "patch", "change", "unit", "better"]
     return Comparison(base=base, patch=patch, rows=pd.DataFrame(rows, columns=columns))
+
+
+def doubts_of(checks: Sequence[ProvenanceCheck]) -> tuple[str, ...]:
+    """Return what is not plainly usable, one line each, what is refused first."""
+    odd = [each for each in checks if each.level != USABLE]
+    odd.sort(key=lambda each: -LEVELS.index(each.level))
+    return tuple(f"{each.check} ({each.level}): {each.found}" for each in odd)
 
 
 def _assumed(assumptions: Assumptions) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pagealloc_model.recording.proc.limits import impossible_values
+from pagealloc_model.recording.proc.limits import END_OF_MEMORY, NR_CPUS_MAX
 from pagealloc_model.recording.proc.lines import integer, malformed, split_node_zone
 
 _NUMBERS = re.compile(r"^\(([\d,\s]*)\)$")
@@ -266,10 +266,70 @@ def parse_zoneinfo(text: str, path: str | Path = "zoneinfo") -> ZoneInfo:
 
     Raises:
         RecordingError: a line is not a name and a count, a zone lacks its sizes or watermarks, a
-            field or a zone appears twice, or a value is one that no kernel prints: see `limits`.
+            field or a zone appears twice, or a value is one that no kernel prints: see
+            `impossible_values`.
     """
     parser = _Parser(path)
     for parser.number, line in enumerate(text.splitlines(), 1):
         if line.strip():
             parser.line(line)
     return parser.finish()
+
+
+def impossible_values(zone: ZoneInfoZone) -> Iterator[str]:
+    """Say what of a zone no kernel prints; nothing if all of it is possible.
+
+    Sizes may disagree for a moment, since the kernel reads them without a lock; what is told here is
+    beyond anything that a race can show.
+
+    Args:
+        zone: sizes in pages.
+    """
+    end = (zone.start_pfn or 0) + zone.spanned
+    if end > END_OF_MEMORY:
+        yield f"ends at page frame {end}, the model knows memory up to {END_OF_MEMORY}"
+    for name, other in (("managed", "present"), ("present", "spanned"), ("free", "present")):
+        mine, bound = getattr(zone, name), getattr(zone, other)
+        if mine > bound:
+            yield f"has {name} {mine} above {other} {bound}"
+    if zone.managed:
+        yield from _impossible_marks(zone)
+    seen: set[int] = set()
+    for pageset in zone.pagesets:
+        if pageset.cpu in seen:
+            yield f"has cpu {pageset.cpu} a second time"
+        seen.add(pageset.cpu)
+        for what in _impossible_limits(pageset, zone.present):
+            yield f"cpu {pageset.cpu} has {what}"
+
+
+def _impossible_marks(zone: ZoneInfoZone) -> Iterator[str]:
+    """Watermarks are printed with the boost included."""
+    boost = zone.boost or 0
+    if boost > zone.min:
+        yield f"has boost {boost} above min {zone.min}, which includes it"
+    if not zone.min <= zone.low <= zone.high:
+        yield f"has min {zone.min}, low {zone.low} and high {zone.high}, which do not ascend"
+    if zone.high - boost > zone.present:
+        yield f"has high {zone.high} above its {zone.present} pages"
+
+
+def _impossible_limits(pageset: PageSet, present: int) -> Iterator[str]:
+    """A zone's batch and limits come from its pages; high is at least four batches (S4.2)."""
+    most = max(present, 1)
+    if not 1 <= pageset.batch <= most:
+        yield f"batch {pageset.batch}, in a zone of {present} pages"
+    limits: Mapping[str, int | None] = {
+        "high": pageset.high,
+        "high_min": pageset.high_min,
+        "high_max": pageset.high_max,
+        "count": pageset.count,
+    }
+    for name, value in limits.items():
+        if value is not None and value > max(present, 4 * pageset.batch):
+            yield f"{name} {value}, in a zone of {present} pages"
+    low, high = pageset.high_min, pageset.high_max
+    if low is not None and high is not None and low > high:
+        yield f"high_min {low} above high_max {high}"
+    if pageset.cpu >= NR_CPUS_MAX:
+        yield f"a number that no kernel knows; there are at most {NR_CPUS_MAX} CPUs"
