@@ -333,7 +333,7 @@ def replay(
         not_covered=() if build is None else NOT_COVERED,
         imposed=() if imposed is None else imposed.names,
         checks=(
-            *recording.provenance,
+            *recording.provenance(),
             *demand_checks(counts, recording.trace.count(Event.ALLOC)),
         ),
         final=state,

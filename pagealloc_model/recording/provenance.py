@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -35,8 +36,11 @@ _KERNEL_THREAD = re.compile(
 )
 
 
+_checked: WeakKeyDictionary[Recording, tuple[ProvenanceCheck, ...]] = WeakKeyDictionary()
+
+
 def provenance(recording: Recording) -> tuple[ProvenanceCheck, ...]:
-    """All checks that need no replay.
+    """All checks that need no replay; kept while the recording lives.
 
     Args:
         recording: an opened recording.
@@ -44,7 +48,13 @@ def provenance(recording: Recording) -> tuple[ProvenanceCheck, ...]:
     Raises:
         RecordingError: the event file cannot be read.
     """
-    found = [
+    if recording not in _checked:
+        _checked[recording] = tuple(_checks(recording))
+    return _checked[recording]
+
+
+def _checks(recording: Recording) -> Iterator[ProvenanceCheck]:
+    yield from [
         _scope(recording),
         _frees(recording.trace),
         _clock(recording),
@@ -52,7 +62,7 @@ def provenance(recording: Recording) -> tuple[ProvenanceCheck, ...]:
         _left_out(recording),
         _zones(recording),
     ]
-    return (*found, *snapshot_checks(recording))
+    yield from snapshot_checks(recording)
 
 
 def demand_checks(counts: Mapping[str, int], allocations: int) -> tuple[ProvenanceCheck, ...]:

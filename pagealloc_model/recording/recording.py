@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from pagealloc_model.base.column_space import NewArray
-    from pagealloc_model.recording.provenance_check import ProvenanceCheck
     from pagealloc_model.recording.trace.columns import Trace
 
 RECORDING_VERSION = 1
@@ -65,6 +64,7 @@ class Recording:
         ignored: entries of the snapshot directory that are not snapshots.
     """
 
+    provenance = CarriedOut("recording.provenance", "provenance")
     measure = CarriedOut("measured.measured", "measure")
     judge_choices = CarriedOut("verdict.choices.placement", "judge_placement")
     trim = CarriedOut("recording.trim", "trim_recording", of="path")
@@ -211,17 +211,6 @@ class Recording:
                 return source.sha256
         with self.event_file.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-
-    @cached_property
-    def provenance(self) -> tuple[ProvenanceCheck, ...]:
-        """Whether it can carry a conclusion: a check each of scope, clock, losses, snapshots, ...
-
-        Raises:
-            RecordingError: the event file is cut, damaged, or of an unknown layout.
-        """
-        from pagealloc_model.recording.provenance import provenance
-
-        return provenance(self)
 
     @cached_property
     def missing(self) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from tests.small_recordings import (
 
 def level(path: Path, check: str) -> str:
     """The level of one check of a recording."""
-    return {each.check: each.level for each in pm.open(path).provenance}[check]
+    return {each.check: each.level for each in pm.open(path).provenance()}[check]
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def changed(path: Path, **changes: object) -> Path:
 
 @pytest.mark.parametrize("name", ["kbuild", "xfree", "highatomic_stock", "highatomic_gate3"])
 def test_nothing_of_a_shipped_recording_is_refused(name: str) -> None:
-    assert worst(shipped_recording(name).provenance) != REFUSED
+    assert worst(shipped_recording(name).provenance()) != REFUSED
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_memory_that_came_is_in_doubt() -> None:
 
 def test_events_left_out_are_explained() -> None:
     recording = shipped_recording("highatomic_stock")
-    found = {each.check: each.found for each in recording.provenance}["events replayed"]
+    found = {each.check: each.found for each in recording.provenance()}["events replayed"]
     used, whole = (int(count) for count in re.findall(r"\d+", found)[:2])
     assert (used, whole) == (len(recording.trace), len(recording.whole_trace))
     assert used < whole

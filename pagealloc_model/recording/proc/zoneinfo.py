@@ -279,8 +279,8 @@ def parse_zoneinfo(text: str, path: str | Path = "zoneinfo") -> ZoneInfo:
 def impossible_values(zone: ZoneInfoZone) -> Iterator[str]:
     """Say what of a zone no kernel prints; nothing if all of it is possible.
 
-    Sizes may disagree for a moment, since the kernel reads them without a lock; what is told here is
-    beyond anything that a race can show.
+    Sizes may disagree for a moment, since the kernel reads them without a lock; what is told here
+    is beyond anything that a race can show.
 
     Args:
         zone: sizes in pages.

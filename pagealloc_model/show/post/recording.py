@@ -75,9 +75,9 @@ def _checks(recording: Recording) -> tuple[ProvenanceCheck, ...]:
         counts, why = {}, str(error)
     if why:
         made = (ProvenanceCheck(check="replay", level=REFUSED, found=why),)
-        return (*recording.provenance, *made)
+        return (*recording.provenance(), *made)
     allocations = recording.trace.count(Event.ALLOC)
-    return (*recording.provenance, *demand_checks(counts, allocations))
+    return (*recording.provenance(), *demand_checks(counts, allocations))
 
 
 def _check_lines(check: ProvenanceCheck) -> list[str]:
