@@ -80,6 +80,7 @@ class Replay:
         imposed: decisions of the kernel that were taken from the recording; if any, this is no
             prediction.
         checks: whether the recording and what a replay makes up can carry a conclusion.
+        recording: what was replayed.
     """
 
     compare = CarriedOut("verdict.comparison", "compare")
@@ -108,6 +109,7 @@ class Replay:
     not_covered: tuple[str, ...] = ()
     imposed: tuple[str, ...] = ()
     checks: tuple[ProvenanceCheck, ...] = ()
+    recording: Recording | None = field(default=None, repr=False)
     final: State | None = field(default=None, repr=False)
 
     @cached_property
@@ -336,6 +338,7 @@ def replay(
             *recording.provenance(),
             *demand_checks(counts, recording.trace.count(Event.ALLOC)),
         ),
+        recording=recording,
         final=state,
     )
 
