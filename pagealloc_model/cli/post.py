@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,7 +91,9 @@ def run(options: argparse.Namespace) -> int:
     recordings = [pm.open(path) for path in options.paths]
     comparisons = list(_comparisons(recordings, base, patch, options))
     validations = []
-    if not options.no_validation:
+    if options.no_validation:
+        comparisons = [_without_validation(each) for each in comparisons]
+    else:
         validations = list(_validations(recordings, comparisons, options))
     message = comparison_message(
         comparisons, recordings, validations=validations, style=options.style, utf8=options.utf8
@@ -115,6 +118,14 @@ def _validations(
         for each in mine:
             keep_errors(validation, each.base.rules)
         yield validation
+
+
+def _without_validation(comparison: Comparison) -> Comparison:
+    """The comparison as one that nothing was held to."""
+    from pagealloc_model.verdict.model_errors import ModelErrors
+
+    unknown = ModelErrors(refused="the model was not held to the recording (--no-validation)")
+    return replace(comparison, known_errors=unknown)
 
 
 def _policy(words: str) -> Policy:

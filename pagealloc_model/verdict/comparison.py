@@ -34,16 +34,20 @@ class Comparison:
         patch: the replay with the change.
         rows: metric, scope, base, patch, change (relative to base), unit, better.
         pairs: the metric of each row on both sides, with its parts by window.
+        known_errors: the model's errors; None: `errors` finds them.
     """
 
     base: Replay
     patch: Replay
     rows: pd.DataFrame
     pairs: tuple[tuple[Quantity, Quantity], ...] = field(default=(), repr=False)
+    known_errors: ModelErrors | None = field(default=None, repr=False)
 
     @cached_property
     def errors(self) -> ModelErrors:
         """The model's errors on this recording; it is validated once, then they are kept."""
+        if self.known_errors is not None:
+            return self.known_errors
         recording = self.base.recording
         if recording is None:
             return ModelErrors(refused="it does not know its recording")

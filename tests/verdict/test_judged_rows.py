@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -172,15 +173,8 @@ def test_a_recording_is_validated_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_is_said_of_a_recording_that_is_refused(comparison: Comparison) -> None:
-    changed = Comparison(
-        base=comparison.base,
-        patch=comparison.patch,
-        rows=comparison.rows,
-        pairs=comparison.pairs,
-    )
-    changed.__dict__["errors"] = ModelErrors(
-        by_row=comparison.errors.by_row, refused="recorded: single tasks"
-    )
+    errors = ModelErrors(by_row=comparison.errors.by_row, refused="recorded: single tasks")
+    changed = replace(comparison, known_errors=errors)
     assert not changed.judged["verdict"].isin(BELIEVED).any()
     assert DOUBTED in set(changed.judged["verdict"])
     assert changed.to_text().startswith("Believe no row of this comparison")
