@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
+from pagealloc_model.base.carried_out import CarriedOut
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.text.comparison_table import Style, comparison_table
 from pagealloc_model.base.text.footer import Footer
@@ -36,6 +37,8 @@ class Comparison:
         pairs: the metric of each row on both sides, with its parts by window.
         known_errors: the model's errors; None: `errors` finds them.
     """
+
+    _repr_html_ = CarriedOut("show.comparison_html", "comparison_html")
 
     base: Replay
     patch: Replay

@@ -12,6 +12,7 @@ import pytest
 import pagealloc_model as pm
 from pagealloc_model.cli.output import json_text
 from pagealloc_model.policy.policy import Policy
+from pagealloc_model.show.comparison_html import FAINT
 from pagealloc_model.verdict import model_errors
 from pagealloc_model.verdict.comparison import Comparison
 from pagealloc_model.verdict.judged_rows import (
@@ -178,6 +179,15 @@ def test_nothing_is_said_of_a_recording_that_is_refused(comparison: Comparison) 
     assert not changed.judged["verdict"].isin(BELIEVED).any()
     assert DOUBTED in set(changed.judged["verdict"])
     assert changed.to_text().startswith("Believe no row of this comparison")
+
+
+def test_in_a_notebook_what_failed_its_null_model_is_grey(comparison: Comparison) -> None:
+    shown = comparison._repr_html_()
+    faint = [FAINT in row for row in shown.split("<tr ")[1:]]
+    assert sum(faint) == (comparison.judged["verdict"] == FAILS_NULL).sum() > 0
+    assert faint == sorted(faint)
+    bold = [row for row in shown.split("<tr ") if "font-weight" in row]
+    assert len(bold) == comparison.judged["verdict"].isin(BELIEVED).sum()
 
 
 def test_json_has_the_verdicts(comparison: Comparison) -> None:
