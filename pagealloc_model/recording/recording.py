@@ -119,7 +119,7 @@ class Recording:
         Raises:
             RecordingError: the event file is cut, damaged, or of an unknown layout.
         """
-        from pagealloc_model.recording.read_times import dated_snapshots
+        from pagealloc_model.recording.dated_snapshots import dated_snapshots
 
         return dated_snapshots(self.snapshots, self.whole_trace)
 

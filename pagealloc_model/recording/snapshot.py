@@ -15,7 +15,8 @@ from pagealloc_model.recording.proc.lines import read_text
 from pagealloc_model.recording.proc.pagetypeinfo import PageTypeInfo, parse_pagetypeinfo
 from pagealloc_model.recording.proc.read_times import READ_TIMES_FILE, ReadTimes, parse_read_times
 from pagealloc_model.recording.proc.vmstat import VmStat, parse_vmstat
-from pagealloc_model.recording.proc.zoneinfo import ZoneInfo, parse_zoneinfo
+from pagealloc_model.recording.proc.zone_values import ZoneInfo
+from pagealloc_model.recording.proc.zoneinfo import parse_zoneinfo
 
 SNAPSHOT_FILES = ("buddyinfo", "pagetypeinfo", "zoneinfo", "vmstat")
 

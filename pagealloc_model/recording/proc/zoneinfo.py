@@ -3,109 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pagealloc_model.recording.proc.limits import END_OF_MEMORY, NR_CPUS_MAX
+from pagealloc_model.recording.proc.limits import impossible_values
 from pagealloc_model.recording.proc.lines import integer, malformed, split_node_zone
+from pagealloc_model.recording.proc.zone_values import PageSet, ZoneInfo, ZoneInfoZone
 
 _NUMBERS = re.compile(r"^\(([\d,\s]*)\)$")
 _SIZES = ("boost", "min", "low", "high", "promo", "spanned", "present", "managed", "cma")
 _REQUIRED_SIZES = ("min", "low", "high", "spanned", "present", "managed")
 _TAIL = ("start_pfn", "reserved_highatomic", "free_highatomic")
 _PAGESET = ("count", "high", "batch", "high_min", "high_max")
-
-
-@dataclass(frozen=True, kw_only=True)
-class PageSet:
-    """One CPU's page lists (PCP) of a zone (S4.1); counts are base pages.
-
-    Attributes:
-        cpu: CPU number.
-        count: pages on the lists.
-        high: count above which a free drains.
-        batch: the zone's batch (S4.2).
-        high_min: lower bound of `high`, None where the kernel does not print it.
-        high_max: upper bound of `high`, None where the kernel does not print it.
-        vm_stats_threshold: per-CPU counter delta that is folded at once (S1.10), None if absent.
-    """
-
-    cpu: int
-    count: int
-    high: int
-    batch: int
-    high_min: int | None = None
-    high_max: int | None = None
-    vm_stats_threshold: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ZoneInfoZone:
-    """One zone; sizes in base pages, None where this kernel does not print the field.
-
-    `min`, `low`, `high` and `promo` are stored as printed, and the kernel prints them with the
-    momentary boost added: subtract `boost` for the watermarks of S1.6.
-
-    Attributes:
-        node: NUMA node.
-        name: zone name.
-        free: pages on the free lists, without those on per-CPU lists.
-        boost: watermark boost (S1.7).
-        min: min watermark, boost included.
-        low: low watermark, boost included.
-        high: high watermark, boost included.
-        promo: promotion watermark, boost included.
-        spanned: page frames between the zone's first and last.
-        present: page frames that exist.
-        managed: page frames given to the allocator; 0 for a zone that is only a name.
-        cma: pages reserved for contiguous allocation.
-        protection: lowmem_reserve against requests for zone 0, 1, ... (S1.8).
-        start_pfn: first page frame; None for a zone without pages.
-        reserved_highatomic: pages of HIGHATOMIC pageblocks, free or not (S7).
-        free_highatomic: free pages among them.
-        vm_stats_threshold: the largest of the CPUs' thresholds (S1.10).
-        counters: zone counters such as "nr_free_pages" under the kernel's names.
-        pagesets: the CPUs' page lists, empty for a zone without pages.
-    """
-
-    node: int
-    name: str
-    free: int
-    boost: int | None = None
-    min: int
-    low: int
-    high: int
-    promo: int | None = None
-    spanned: int
-    present: int
-    managed: int
-    cma: int | None = None
-    protection: tuple[int, ...] = ()
-    start_pfn: int | None = None
-    reserved_highatomic: int | None = None
-    free_highatomic: int | None = None
-    vm_stats_threshold: int | None = None
-    counters: Mapping[str, int] = field(default_factory=dict)
-    pagesets: tuple[PageSet, ...] = ()
-
-    @property
-    def end_pfn(self) -> int | None:
-        """First page frame behind the zone, None for a zone without pages."""
-        return None if self.start_pfn is None else self.start_pfn + self.spanned
-
-
-@dataclass(frozen=True, kw_only=True)
-class ZoneInfo:
-    """All zones in the order the kernel prints them: by node, then by zone index.
-
-    Attributes:
-        zones: the zones, those with no page included.
-        node_counters: the per-node counters by node.
-    """
-
-    zones: tuple[ZoneInfoZone, ...]
-    node_counters: Mapping[int, Mapping[str, int]]
 
 
 @dataclass
@@ -266,70 +175,10 @@ def parse_zoneinfo(text: str, path: str | Path = "zoneinfo") -> ZoneInfo:
 
     Raises:
         RecordingError: a line is not a name and a count, a zone lacks its sizes or watermarks, a
-            field or a zone appears twice, or a value is one that no kernel prints: see
-            `impossible_values`.
+            field or a zone appears twice, or a value is one that no kernel prints: see `limits`.
     """
     parser = _Parser(path)
     for parser.number, line in enumerate(text.splitlines(), 1):
         if line.strip():
             parser.line(line)
     return parser.finish()
-
-
-def impossible_values(zone: ZoneInfoZone) -> Iterator[str]:
-    """Say what of a zone no kernel prints; nothing if all of it is possible.
-
-    Sizes may disagree for a moment, since the kernel reads them without a lock; what is told here
-    is beyond anything that a race can show.
-
-    Args:
-        zone: sizes in pages.
-    """
-    end = (zone.start_pfn or 0) + zone.spanned
-    if end > END_OF_MEMORY:
-        yield f"ends at page frame {end}, the model knows memory up to {END_OF_MEMORY}"
-    for name, other in (("managed", "present"), ("present", "spanned"), ("free", "present")):
-        mine, bound = getattr(zone, name), getattr(zone, other)
-        if mine > bound:
-            yield f"has {name} {mine} above {other} {bound}"
-    if zone.managed:
-        yield from _impossible_marks(zone)
-    seen: set[int] = set()
-    for pageset in zone.pagesets:
-        if pageset.cpu in seen:
-            yield f"has cpu {pageset.cpu} a second time"
-        seen.add(pageset.cpu)
-        for what in _impossible_limits(pageset, zone.present):
-            yield f"cpu {pageset.cpu} has {what}"
-
-
-def _impossible_marks(zone: ZoneInfoZone) -> Iterator[str]:
-    """Watermarks are printed with the boost included."""
-    boost = zone.boost or 0
-    if boost > zone.min:
-        yield f"has boost {boost} above min {zone.min}, which includes it"
-    if not zone.min <= zone.low <= zone.high:
-        yield f"has min {zone.min}, low {zone.low} and high {zone.high}, which do not ascend"
-    if zone.high - boost > zone.present:
-        yield f"has high {zone.high} above its {zone.present} pages"
-
-
-def _impossible_limits(pageset: PageSet, present: int) -> Iterator[str]:
-    """A zone's batch and limits come from its pages; high is at least four batches (S4.2)."""
-    most = max(present, 1)
-    if not 1 <= pageset.batch <= most:
-        yield f"batch {pageset.batch}, in a zone of {present} pages"
-    limits: Mapping[str, int | None] = {
-        "high": pageset.high,
-        "high_min": pageset.high_min,
-        "high_max": pageset.high_max,
-        "count": pageset.count,
-    }
-    for name, value in limits.items():
-        if value is not None and value > max(present, 4 * pageset.batch):
-            yield f"{name} {value}, in a zone of {present} pages"
-    low, high = pageset.high_min, pageset.high_max
-    if low is not None and high is not None and low > high:
-        yield f"high_min {low} above high_max {high}"
-    if pageset.cpu >= NR_CPUS_MAX:
-        yield f"a number that no kernel knows; there are at most {NR_CPUS_MAX} CPUs"
