@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -24,6 +24,9 @@ from pagealloc_model.verdict.model_errors import ModelErrors, model_errors
 from pagealloc_model.verdict.pressure_metrics import MMTESTS
 from pagealloc_model.verdict.quantity import Quantity, absent
 from pagealloc_model.verdict.replay_metrics import replay_metrics
+
+BY_RECLAIM = ("min_free_kbytes", "watermark_scale_factor", "watermark_boost_factor")
+"""Policy fields whose effect is mostly that of other reclaim: watermarks wake and end it."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -54,7 +57,9 @@ class Comparison:
         recording = self.base.recording
         if recording is None:
             return ModelErrors(refused="it does not know its recording")
-        return model_errors(recording, self.base.rules, self.base.assumptions)
+        errors = model_errors(recording, self.base.rules, self.base.assumptions)
+        imposed = _acts_by_reclaim(self.base, self.patch)
+        return replace(errors, refused=imposed) if imposed and not errors.refused else errors
 
     @cached_property
     def judged(self) -> pd.DataFrame:
@@ -169,6 +174,20 @@ def doubts_of(checks: Sequence[ProvenanceCheck]) -> tuple[str, ...]:
 def _assumed(assumptions: Assumptions) -> str:
     line = f"reclaim {assumptions.reclaim}, counters {assumptions.counters}"
     return line if assumptions.reclaim == "elastic" else f"{line}; NA: {LITERAL}"
+
+
+def _acts_by_reclaim(base: Replay, patch: Replay) -> str:
+    """Why a literal replay cannot tell what a policy does that changes when reclaim runs."""
+    if base.assumptions.reclaim != "literal":
+        return ""
+    before, after = base.policy.given(), patch.policy.given()
+    names = [name for name in BY_RECLAIM if before.get(name) != after.get(name)]
+    if not names:
+        return ""
+    return (
+        f"{', '.join(names)} changes when reclaim runs, which a literal replay takes from the "
+        "recording; replay with Assumptions(reclaim='elastic')"
+    )
 
 
 def _brief(value: object) -> str:

@@ -46,24 +46,27 @@ class JudgedChange:
 
 
 def judged_change(
-    before: Quantity, after: Quantity, errors: ModelErrors, drawn: np.ndarray
+    before: Quantity,
+    after: Quantity,
+    errors: ModelErrors,
+    drawn: tuple[np.ndarray, np.ndarray],
 ) -> JudgedChange:
     """Judge one change.
 
-    The interval is that of windows of the recording, drawn with replacement and the same for both
-    sides, widened at each end by the model's error. Where the model has none, its ends are those
-    of the windows alone, and the verdict says that nothing checks it.
+    The interval is that of windows of the recording, drawn with replacement for each side by
+    itself, as two runs would differ, widened at each end by the model's error. Where the model has
+    none, its ends are those of the windows alone, and the verdict says that nothing checks it.
 
     Args:
         before: of the base.
         after: of the patch.
         errors: of the recording.
-        drawn: as `quantity.draws` gives.
+        drawn: as `quantity.draws` gives, for either side.
     """
     error = errors.by_row.get((before.metric, before.scope))
     if error is not None and abs(error.predicted) < abs(before.value) * LEAST_COVERED:
         error = None
-    low, high = change_interval(before, after, drawn)
+    low, high = change_interval(before, after, drawn, errors.dispersion)
     width = 0.0 if error is None else error.error
     low, high = low - width, high + width
     change = after.value - before.value
@@ -115,7 +118,7 @@ def judged_rows(
         pairs: the metric of each row, of base and patch.
         errors: of the recording.
     """
-    drawn = draws()
+    drawn = (draws(0), draws(1))
     judged = [judged_change(*pair, errors, drawn) for pair in pairs]
     table = rows.assign(
         **{name: [getattr(each, name) for each in judged] for name in JUDGED},

@@ -70,10 +70,12 @@ class ModelErrors:
     Attributes:
         by_row: of every metric that the recording shows.
         refused: why no comparison on it can be believed, "" if it may.
+        dispersion: variance over mean of recorded fallbacks by window, 1 or more.
     """
 
     by_row: Mapping[Key, ModelError] = field(default_factory=dict)
     refused: str = ""
+    dispersion: float = 1.0
 
 
 _kept: WeakKeyDictionary[Recording, dict[tuple[object, ...], ModelErrors]] = WeakKeyDictionary()
@@ -114,7 +116,17 @@ def errors_of(validation: Validation) -> ModelErrors:
     return ModelErrors(
         by_row=dict(_errors(validation)),
         refused="; ".join(odd) if worst(checks) == REFUSED else "",
+        dispersion=_dispersion(validation),
     )
+
+
+def _dispersion(validation: Validation) -> float:
+    trace = validation.recording.trace
+    times = trace.time_ns[trace.event == Event.EXTFRAG]
+    if not len(times):
+        return 1.0
+    counts, _ = np.histogram(times, WINDOWS, range=trace.demand_span_ns)
+    return max(float(counts.var(ddof=1) / counts.mean()), 1.0)
 
 
 def _errors(validation: Validation) -> Iterator[tuple[Key, ModelError]]:

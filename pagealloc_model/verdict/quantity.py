@@ -77,25 +77,32 @@ def draws(seed: int = 0) -> np.ndarray:
     return (chosen[:, :, None] == np.arange(WINDOWS)).sum(axis=1)
 
 
-def change_interval(before: Quantity, after: Quantity, drawn: np.ndarray) -> tuple[float, float]:
-    """Return the interval of a change at `CONFIDENCE`, both sides drawn in the same windows.
+def change_interval(
+    before: Quantity,
+    after: Quantity,
+    drawn: tuple[np.ndarray, np.ndarray],
+    dispersion: float = 1.0,
+) -> tuple[float, float]:
+    """Return the interval of a change at `CONFIDENCE`, each side's windows drawn by themselves.
 
-    Of a total of rare events it is that of a difference of two counts; of a state at the end there
-    is none, and both ends are the change.
+    The two sides of a comparison share their demand, but two runs of a machine do not: drawn apart,
+    windows show how far runs of one policy can differ. Of a total of rare events the interval is
+    that of a difference of two counts; of a state at the end there is none, and both ends are the
+    change.
 
     Args:
         before: of the base.
         after: the same metric of the patch.
-        drawn: of `draws`.
+        drawn: of `draws`, for either side.
+        dispersion: variance over mean of rare events by window; they come in bursts.
     """
     change = after.value - before.value
     if before.how == "count":
-        half = 1.96 * np.sqrt(max(before.value, 0) + max(after.value, 0))
-        half = 0.0 if change == 0 else float(half)
+        half = 1.96 * float(np.sqrt(dispersion * (max(before.value, 0) + max(after.value, 0))))
         return change - half, change + half
     if before.how == "last" or np.isnan(change):
         return change, change
-    found = after.resampled(drawn) - before.resampled(drawn)
+    found = after.resampled(drawn[1]) - before.resampled(drawn[0])
     found = found[np.isfinite(found)]
     if not len(found):
         return float("nan"), float("nan")

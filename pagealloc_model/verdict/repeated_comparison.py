@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -109,7 +110,7 @@ def _row(key: dict[str, str], runs: list[pd.Series]) -> dict[str, object]:
     base = pd.Series([run["base"] for run in runs], dtype=float)
     patch = pd.Series([run["patch"] for run in runs], dtype=float)
     mean = base.mean()
-    change = (patch.mean() - mean) / mean if mean else (0.0 if patch.mean() == mean else pd.NA)
+    share = (patch.mean() - mean) / mean if mean else (0.0 if patch.mean() == mean else pd.NA)
     p = paired_p(base.tolist(), patch.tolist())
     spread = {
         f"{side}_{moment}": getattr(values, moment)()
@@ -122,6 +123,10 @@ def _row(key: dict[str, str], runs: list[pd.Series]) -> dict[str, object]:
     )
     over_runs = paired_interval(base, patch)
     width = 0.0 if pd.isna(error) else error
+    # Each run's interval is of one run; that of the mean of several is narrower.
+    change = patch.mean() - mean
+    low = change - width + (low - change + width) / math.sqrt(len(runs))
+    high = change + width + (high - change - width) / math.sqrt(len(runs))
     if not pd.isna(over_runs[0]):
         low, high = min(low, over_runs[0] - width), max(high, over_runs[1] + width)
     words = [run["verdict"] for run in runs]
@@ -131,10 +136,10 @@ def _row(key: dict[str, str], runs: list[pd.Series]) -> dict[str, object]:
         "null_error": null_error,
         "low": low,
         "high": high,
-        "verdict": _verdict(words, patch.mean() - mean, low, high, key["better"]),
+        "verdict": _verdict(words, change, low, high, key["better"]),
         "base": mean,
         "patch": patch.mean(),
-        "change": change if pd.notna(mean) else pd.NA,
+        "change": share if pd.notna(mean) else pd.NA,
         "runs": len(runs),
         "p": p,
         "significant": bool(p < LEVEL),

@@ -37,6 +37,7 @@ from pagealloc_model.verdict.repeated_comparison import repeated
 from tests.small_recordings import shipped_recording
 
 KEY = ("m", "all")
+BOTH = (draws(0), draws(1))
 
 
 def error(of: float, null: float = 100.0, predicted: float = 1e9) -> ModelError:
@@ -93,10 +94,10 @@ def test_the_interval_is_that_of_windows_widened_by_the_error() -> None:
     even = total(np.full(WINDOWS, 10.0))
     more = total(np.full(WINDOWS, 12.0))
     errors = ModelErrors(by_row={KEY: error(5)})
-    judged = judged_change(even, more, errors, draws())
+    judged = judged_change(even, more, errors, BOTH)
     assert (judged.low, judged.high) == (35, 45)
     assert judged.verdict == WORSE
-    wide = judged_change(even, more, ModelErrors(by_row={KEY: error(50)}), draws())
+    wide = judged_change(even, more, ModelErrors(by_row={KEY: error(50)}), BOTH)
     assert wide.verdict == WITHIN_ERROR
 
 
@@ -107,7 +108,7 @@ def test_a_change_in_one_window_alone_is_not_told() -> None:
         total(np.full(WINDOWS, 10.0)),
         total(np.full(WINDOWS, 10.0) + once),
         ModelErrors(by_row={KEY: error(1)}),
-        draws(),
+        BOTH,
     )
     assert judged.low <= 0 < judged.high
     assert judged.verdict == WITHIN_ERROR
@@ -116,13 +117,13 @@ def test_a_change_in_one_window_alone_is_not_told() -> None:
 def test_snapshots_that_missed_most_of_it_check_nothing() -> None:
     errors = ModelErrors(by_row={KEY: error(0, predicted=1)})
     pair = total(np.full(WINDOWS, 10.0)), total(np.full(WINDOWS, 12.0))
-    assert judged_change(*pair, errors, draws()).verdict == UNCHECKED
+    assert judged_change(*pair, errors, BOTH).verdict == UNCHECKED
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_nineteen_of_twenty_intervals_hold_the_truth(seed: int) -> None:
     dice = np.random.default_rng(seed)
-    drawn, held, cases = draws(), 0, 200
+    drawn, held, cases = BOTH, 0, 200
     for _ in range(cases):
         base = total(dice.poisson(50, WINDOWS).astype(float))
         patch = total(dice.poisson(55, WINDOWS).astype(float))
@@ -188,6 +189,26 @@ def test_in_a_notebook_what_failed_its_null_model_is_grey(comparison: Comparison
     assert faint == sorted(faint)
     bold = [row for row in shown.split("<tr ") if "font-weight" in row]
     assert len(bold) == comparison.judged["verdict"].isin(BELIEVED).sum()
+
+
+def test_a_literal_replay_tells_nothing_of_what_acts_by_reclaim() -> None:
+    recording = shipped_recording("highatomic_gate3")
+    sides = [pm.replay(recording, Policy(min_free_kbytes=each)) for each in (None, 90112)]
+    text = pm.compare(*sides).to_text()
+    assert " ".join(text.split()).startswith(
+        "Believe no row of this comparison: min_free_kbytes changes when reclaim runs"
+    )
+
+
+def test_bursts_widen_the_interval_of_rare_events() -> None:
+    few, many = (
+        Quantity(metric="m", scope="all", unit="events", better="lower", value=value, how="count")
+        for value in (16.0, 48.0)
+    )
+    low, high = change_interval(few, many, BOTH)
+    assert 0 < low < 32 < high
+    low, high = change_interval(few, many, BOTH, dispersion=9.0)
+    assert low < 0
 
 
 def test_json_has_the_verdicts(comparison: Comparison) -> None:
