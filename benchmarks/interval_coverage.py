@@ -26,7 +26,7 @@ import pandas as pd
 import pagealloc_model as pm
 from pagealloc_model.base.errors import PageallocError
 from pagealloc_model.policy.policy import policy_settings
-from pagealloc_model.verdict.judged_rows import BELIEVED, FAILS_NULL, WITHIN_ERROR
+from pagealloc_model.verdict.judged_rows import BELIEVED, FAILS_NULL, SAME, WITHIN_ERROR
 from pagealloc_model.verdict.model_errors import model_errors
 
 TOLD = (*BELIEVED, WITHIN_ERROR)
@@ -129,8 +129,8 @@ def _field(name: str) -> str:
 def table(rows: list[Held]) -> str:
     """Share of intervals that hold the truth, by comparison and verdict, as Markdown."""
     lines = [
-        "| comparison | rows | held | around 0 | told | sign right | held where null failed |",
-        "|---|---:|---:|---:|---:|---:|---:|",
+        "| comparison | rows | held | around 0 | told | sign right | no change: held | null: held |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     names = dict.fromkeys(each.comparison for each in rows)
     for name in [*names, "all"]:
@@ -138,6 +138,7 @@ def table(rows: list[Held]) -> str:
         told = [each for each in mine if each.verdict in TOLD]
         said = [each for each in told if each.verdict in BELIEVED]
         right = [each for each in said if np.sign(each.change) == np.sign(each.truth)]
+        same = [each for each in mine if each.verdict == SAME]
         failed = [each for each in mine if each.verdict == FAILS_NULL]
         cells = [
             str(len(told)),
@@ -145,6 +146,7 @@ def table(rows: list[Held]) -> str:
             _share([each.null_is_held for each in told]),
             str(len(said)),
             f"{len(right)}",
+            _share([each.is_held for each in same]),
             _share([each.is_held for each in failed]),
         ]
         lines.append(f"| {name} | {' | '.join(cells)} |")
