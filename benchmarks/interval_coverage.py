@@ -129,7 +129,7 @@ def _field(name: str) -> str:
 def table(rows: list[Held]) -> str:
     """Share of intervals that hold the truth, by comparison and verdict, as Markdown."""
     lines = [
-        "| comparison | rows | held | around 0 | told | sign right | no change: held | null: held |",
+        "| comparison | rows | held | around 0 | told | sign right | same: held | null: held |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     names = dict.fromkeys(each.comparison for each in rows)
