@@ -72,7 +72,8 @@ def add_parser(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run, predict, write and print; 1 if a run failed."""
     from pagealloc_model.studies.experiments.experiment import experiment
-    from pagealloc_model.studies.experiments.plan import changed_plan, find_plan, read_plan
+    from pagealloc_model.studies.experiments.plan import changed_plan, find_plan
+    from pagealloc_model.studies.experiments.read_plan import read_plan
     from pagealloc_model.studies.experiments.sides import described_sides
 
     plan = changed_plan(read_plan(find_plan(options.plan)), options.kernel, options.repeats)

@@ -15,7 +15,8 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.version import __version__
 from pagealloc_model.studies.experiments.changes import KnownValues, changes_table, score_table
 from pagealloc_model.studies.experiments.guest import Runner
-from pagealloc_model.studies.experiments.plan import Plan, find_plan, read_plan
+from pagealloc_model.studies.experiments.plan import Plan, find_plan
+from pagealloc_model.studies.experiments.read_plan import read_plan
 from pagealloc_model.studies.experiments.runs import FAILED, Run, make_runs, measured_runs
 from pagealloc_model.studies.experiments.sides import Side, pairs_of, side_lines, sides_of
 

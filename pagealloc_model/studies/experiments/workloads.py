@@ -46,6 +46,15 @@ def _reads(usual: int) -> str:
     return f"page_cache $DISK/big $BIG_MIB {_amount(usual)} $SEED"
 
 
+def _on_every_cpu(command: str, *once: str) -> str:
+    """A command on each CPU, as $cpu, and others once, all at a time; fails where one does."""
+    begun = "".join(f'{each} & all="$all $!"; ' for each in once)
+    return (
+        f'all=; for cpu in $(seq $(nproc)); do {command} & all="$all $!"; done; {begun}'
+        "for each in $all; do wait $each; done"
+    )
+
+
 WORKLOADS = {
     each.name: each
     for each in (
@@ -95,6 +104,19 @@ WORKLOADS = {
             prepare=FILL,
             command=f"{_reads(15_000)} & huge_pages {_amount(150)} 30 $SEED; wait $!; "
             f"forks {_amount(4)} 12 200 $SEED",
+        ),
+        Workload(
+            name="every_cpu",
+            meaning="reads on every CPU beside huge-page faults, waves of processes and a purger",
+            prepare=_on_every_cpu(
+                "page_cache $DISK/big $BIG_MIB $((MEMORY_PAGES / 4 / $(nproc))) $cpu"
+            ),
+            command=_on_every_cpu(
+                f"page_cache $DISK/big $BIG_MIB {_amount(6000)} $((SEED * 1000 + cpu))",
+                f"huge_pages {_amount(500)} 100 $SEED",
+                f"forks {_amount(4)} $((8 * $(nproc))) 200 $SEED",
+                f"purger {_amount(300)} $SEED",
+            ),
         ),
     )
 }
