@@ -19,7 +19,6 @@ from pagealloc_model.studies.experiments import guest as guest_module
 from pagealloc_model.studies.experiments.experiment import experiment
 from pagealloc_model.studies.experiments.guest import (
     Boot,
-    RunFailedError,
     VirtmeGuests,
     guest_words,
     kvm_serves,
