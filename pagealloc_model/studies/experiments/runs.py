@@ -93,6 +93,28 @@ def measured_runs(
     return runs
 
 
+def kept_runs(sides: Sequence[Side], directory: Path) -> list[Run]:
+    """All finished runs of these sides that are in a directory, whatever they were made from.
+
+    Args:
+        sides: to look for.
+        directory: of the experiment.
+
+    Raises:
+        UsageError: there are none.
+    """
+    runs = []
+    for side in sides:
+        places = (directory / "runs").glob(f"{side.letter}[1-9]*")
+        for place in sorted(places, key=lambda each: (len(each.name), each.name)):
+            run = _finished(place)
+            if run is not None and run.side == side.letter:
+                runs.append(run)
+    if not runs:
+        raise UsageError(f"{directory}: has no finished run of this plan; leave --no-runs out")
+    return runs
+
+
 def make_runs(
     plan: Plan, sides: Sequence[Side], directory: Path, runner: Runner | None, report: Report | None
 ) -> list[Run]:
@@ -175,12 +197,18 @@ def _folder(directory: Path, side: Side, repeat: int) -> Path:
 
 
 def _kept(folder: Path, identity: str) -> Run | None:
-    """A finished run, None if it is to be made."""
+    """A finished run that was made from the same, None if it is to be made."""
+    run = _finished(folder)
+    return run if run is not None and run.identity == identity else None
+
+
+def _finished(folder: Path) -> Run | None:
+    """A run that left a recording, None if there is none."""
     try:
         run = Run(**json.loads((folder / RUN_FILE).read_text()))
     except (OSError, ValueError, TypeError):
         return None
-    if run.status != DONE or run.identity != identity:
+    if run.status != DONE:
         return None
     return replace(run, path=str(folder / RECORDING))  # the directory may have been moved
 
