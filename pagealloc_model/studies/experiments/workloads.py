@@ -88,6 +88,14 @@ WORKLOADS = {
             command=f"{_reads(15_000)} & atomics 256 1000 {_amount(8000)}; wait $!",
         ),
         Workload(
+            name="idle_reserve",
+            meaning="atomics fill their reserve and end; then huge-page faults at a rate beside "
+            "reads; needs what atomics needs",
+            prepare=FILL,
+            command=f"{_reads(40_000)} & atomics 256 1000 {_amount(15_000)}; wait $!; "
+            f"{_reads(60_000)} 1000 & huge_pages {_amount(300)} 60 $SEED 5; wait $!",
+        ),
+        Workload(
             name="slab",
             meaning="many small files, of which every other one goes again",
             prepare=FILL,
