@@ -138,7 +138,9 @@ def wrong_predictions(name: str = MATRIX, mode: str = MODES[-1]) -> pd.DataFrame
     wrong = changes[(changes["verdict"] == WRONG) & (changes["mode"] == mode)]
     shown = wrong[["axis", "metric", "change", "low", "high", "predicted"]]
     file = _folder() / name / CAUSES_FILE
-    known = pd.read_csv(file) if file.exists() else pd.DataFrame(columns=["axis", "metric", "cause"])
+    known = (
+        pd.read_csv(file) if file.exists() else pd.DataFrame(columns=["axis", "metric", "cause"])
+    )
     found = shown.merge(known, how="left", on=["axis", "metric"])
     return found.assign(cause=found["cause"].fillna(UNEXPLAINED))
 
