@@ -52,8 +52,8 @@ def shipped_experiment(name: str = MATRIX) -> ExperimentResult:
     if name not in known:
         raise UsageError(f"no shipped experiment {name!r}; there are {', '.join(known) or 'none'}")
     plan = read_plan(find_plan(name))
-    runs = pd.read_csv(_folder() / name / RUNS_FILE)
     texts = ["status", "path", "error", "console"]
+    runs = pd.read_csv(_folder() / name / RUNS_FILE, dtype=dict.fromkeys(texts, str))
     return ExperimentResult(
         plan=plan,
         sides=sides_of(plan),
@@ -82,8 +82,9 @@ def ship_experiment(result: ExperimentResult) -> Path:
 
 def read_changes(file: Path) -> pd.DataFrame:
     """The table of changes that an experiment left."""
-    changes = pd.read_csv(file)
-    return changes.assign(**changes[["unit", "note"]].fillna(""))
+    texts = ["unit", "note"]
+    changes = pd.read_csv(file, dtype=dict.fromkeys(texts, str))
+    return changes.assign(**changes[texts].fillna(""))
 
 
 def scores_by_setting(changes: pd.DataFrame) -> pd.DataFrame:
