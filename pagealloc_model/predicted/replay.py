@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -331,6 +332,8 @@ def replay(
 def _window_ns(first: int, last: int, window: tuple[float, float] | None) -> tuple[int, int]:
     if window is None:
         return first, last
+    if not all(map(math.isfinite, window)):
+        raise UsageError(f"window {window[0]} to {window[1]} s: give two times in seconds")
     start = first + round(window[0] * 1e9)
     end = min(first + round(window[1] * 1e9), last)
     if not first <= start < end:

@@ -111,6 +111,11 @@ class ElasticDriver:
         del found["divergence"]
         return found
 
+    def unreserve_holds(self) -> int:
+        """How often zone->lock was taken to give reserved blocks back (S7.4, S9.10)."""
+        sites = self.state.sites()
+        return int(sites[..., at.SITE_UNRESERVE, at.SITE_ACQUISITIONS].sum())
+
     def dump_elastic(self) -> dict[str, Any]:
         """The state as `dump_elastic` of the oracle has it."""
         state = self.state
@@ -235,11 +240,11 @@ class ElasticDriver:
         }
         if found["phase"] == pr.RUNNING:
             found |= {
-                "order": int(words[pr.KSWAPD_ORDER]),
+                "order": int(words[pr.KSWAPD_SCAN + pr.SC_ORDER]),
                 "highest": int(words[pr.KSWAPD_HIGHEST]),
-                "priority": int(words[pr.KSWAPD_PRIORITY]),
+                "priority": int(words[pr.KSWAPD_SCAN + pr.SC_PRIORITY]),
                 "boost_left": int(words[pr.KSWAPD_BOOST_LEFT]),
-                "total": int(words[pr.KSWAPD_TOTAL]),
+                "total": int(words[pr.KSWAPD_SCAN + pr.SC_RECLAIMED]),
             }
         return found
 

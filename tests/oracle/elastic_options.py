@@ -43,13 +43,14 @@ COMPACTION_RULES_7_2 = CompactionRules(
     async_source_by_order=True,
     stall_leaves_out_deferred=True,
     defrag_mode_fixes=True,
+    promotes_to_blocks=True,
 )
 COMPACTION_RULES = {
     "6.1": CompactionRules(),
     "6.12": CompactionRules(),
     "6.18": CompactionRules(),
     "7.2": COMPACTION_RULES_7_2,
-    "7.3": replace(COMPACTION_RULES_7_2, promotes_to_blocks=True, promoted_begin_afresh=True),
+    "7.3": replace(COMPACTION_RULES_7_2, promoted_begin_afresh=True),
 }
 """By name of the oracle's rules."""
 
@@ -77,6 +78,8 @@ class ElasticOptions:
         proactiveness: of background compaction, in percent (S9.6).
         assists: wakes of kswapd ask for a block at least (S8.6).
         block_watermarks: kswapd and kcompactd count free pages in whole blocks (S8.6).
+        score_without_highatomic: free reserved pages do not count in the score (S9.10).
+        kcompactd_unreserves: kcompactd gives back reserved blocks that are wholly free (S9.10).
         thp_bits: reclaim bits of huge-page requests instead of their own; None keeps them (S8.5).
         rules: see `CompactionRules`.
     """
@@ -99,6 +102,8 @@ class ElasticOptions:
     proactiveness: int = 20
     assists: bool = False
     block_watermarks: bool = False
+    score_without_highatomic: bool = False
+    kcompactd_unreserves: bool = False
     thp_bits: int | None = None
     rules: CompactionRules = CompactionRules()
 
