@@ -5,6 +5,7 @@ from __future__ import annotations
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.counters import seen_free
+from pagealloc_model.allocator.core.offsets import free_list_at
 from pagealloc_model.allocator.core.watermark import __zone_watermark_ok, wmark_pages
 from pagealloc_model.allocator.pressure.compaction_lists import buddies_of
 from pagealloc_model.allocator.pressure.pressure_offsets import value_of, zone_pressure_at
