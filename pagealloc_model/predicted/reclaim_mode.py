@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pagealloc_model.base.errors import PolicyError, UsageError
+from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.policy.policy import Assumptions, Policy, elastic_fields
 
 ELASTIC_SETTINGS = elastic_fields()
@@ -19,32 +19,19 @@ def literal_part(policy: Policy) -> Policy:
     )
 
 
-def check_mode(policy: Policy, assumptions: Assumptions, *, is_model: bool) -> None:
-    """Refuse a replay whose mode of reclaim does not have what is asked for.
+def check_mode(policy: Policy, assumptions: Assumptions) -> None:
+    """Refuse a literal replay of what only an elastic one does.
 
     Args:
         policy: what the caller changed.
         assumptions: name the mode.
-        is_model: the model's own kernels decide, without hooks.
 
     Raises:
-        PolicyError: a field that only an elastic replay reads, in a literal one; ownership of
-            pageblocks in an elastic one.
-        UsageError: an elastic replay by a kernel build or with hooks.
+        PolicyError: a field that only an elastic replay reads, in a literal one.
     """
-    given = policy.given()
     if assumptions.reclaim == "elastic":
-        if not is_model:
-            raise UsageError(
-                "reclaim='elastic': neither kernel builds nor hooks have the model's own reclaim; "
-                "use reclaim='literal'"
-            )
-        if given.get("pageblock_ownership", "off") != "off":
-            raise PolicyError(
-                "policy pageblock_ownership: not available with reclaim='elastic'; "
-                "use reclaim='literal'"
-            )
         return
+    given = policy.given()
     for name in ELASTIC_SETTINGS:
         if name in given:
             raise PolicyError(

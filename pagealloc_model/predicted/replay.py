@@ -247,7 +247,7 @@ def replay(
         raise UsageError("a kernel build has no hooks: change its source instead")
     asked = build.policy if build is not None else policy or Policy()
     assumptions = assumptions or Assumptions()
-    check_mode(asked, assumptions, is_model=build is None and hooks is None)
+    check_mode(asked, assumptions)
     chosen = choose_rules(recording, rules)
     with progress_bar.progress(
         f"preparing {recording.name}",
@@ -280,7 +280,7 @@ def replay(
         state = pressed_state(
             state, demand, prepared.lru, chosen.rules, effective, assumptions, seed
         )
-        carrier = ElasticCarrier(state, demand.leads)
+        carrier = ElasticCarrier(state, demand.leads, hooks)
     else:
         carrier = ModelCarrier(state, hooks) if build is None else build.carrier(state)
     places = demand.starting_places()

@@ -230,6 +230,7 @@ def compaction_capture(m: at.MachineArrays, number: int, pfn: int) -> bool:
             head = half
         else:
             __add_to_free_list(m, zone, half, current, migratetype, False)
+    m.pages[first]["flags"] = 0
     m.st[run + pr.RUN_CAPTURED] = first
     return True
 

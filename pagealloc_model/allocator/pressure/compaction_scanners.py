@@ -173,8 +173,9 @@ def __isolate_free_page(m: at.MachineArrays, run: int, pfn: int) -> None:
 
 @inner
 def keep(m: at.MachineArrays, run: int, pfn: int, order: int) -> None:
-    """No kernel function: put a page among the targets held."""
+    """No kernel function: put a page among the targets held; it is plain (S12.8)."""
     m.pages[pfn]["where"] = pr.HELD
+    m.pages[pfn]["flags"] = 0
     m.pages[pfn]["order"] = order
     m.pages[pfn]["next"] = m.st[run + pr.RUN_TARGETS + order]
     m.st[run + pr.RUN_TARGETS + order] = pfn
