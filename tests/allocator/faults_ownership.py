@@ -134,16 +134,4 @@ FAULTS_OWNERSHIP = (
         '    m.pages[pfn]["flags"] = 0\n',
         "",
     ),
-    _pressed_fault(
-        "a captured page keeps an old mark",
-        "compaction",
-        '    m.pages[first]["flags"] = 0\n',
-        "",
-    ),
-    _pressed_fault(
-        "the upper half of a piece has no mark",
-        "folios",
-        'm.pages[upper]["flags"] = m.pages[pfn]["flags"]',
-        'm.pages[upper]["flags"] = 0',
-    ),
 )
