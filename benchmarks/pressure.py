@@ -1,24 +1,30 @@
 """The model's own reclaim and compaction under the recorded policy, and policies on a full host.
 
-Usage: python benchmarks/pressure.py [own [RECORDING ...] | pair | reserve | questions | map]
+Usage: python benchmarks/pressure.py [own [RECORDING ...] | factors [RECORDING ...] | pair | reserve
+                                      | questions | map]
 
 `own`: what changes when elastic replaces literal: counters of kswapd, direct reclaim, compaction
-and huge pages, recorded and by the model alone. `pair [OFF ON [ALIKE ALIKE]]`: what the reserve's
-gate changed between two recordings, beside its prediction from the one without it; reclaim at that
-recording's cost. `reserve`: the highatomic reserve of a made-up 64 GiB host under atomic load: time
-to fill, and what sits in it. `questions`: two experiments on a small one. `map`: where in a region
-of loads the gate has an effect, 8 minutes of CPU time; written to data/gate_map.csv.
+and huge pages, recorded and by the model alone. `factors`: by how much the model is off in what
+reclaim and compaction do in recordings under pressure, at each recording's own costs. `pair
+[OFF ON [ALIKE ALIKE]]`: what the reserve's gate changed between two recordings, beside its
+prediction from the one without it; reclaim at that recording's cost. `reserve`: the highatomic
+reserve of a made-up 64 GiB host under atomic load: time to fill, and what sits in it. `questions`:
+two experiments on a small one. `map`: where in a region of loads the gate has an effect, 8 minutes
+of CPU time; written to data/gate_map.csv.
 Recordings are looked up as `pagealloc info NAME` does.
 """
 
 from __future__ import annotations
 
 import sys
+from math import inf
+from typing import Any
 
 import pandas as pd
 
 import pagealloc_model as pm
 from pagealloc_model.measured.recorded_costs import at_recorded_cost, recorded_reclaim_ns
+from pagealloc_model.predicted.prepared import forget_prepared
 from pagealloc_model.studies.workload.full_host import FullHost, run_full_host
 from pagealloc_model.studies.workload.gate_map_table import gate_map_table
 from pagealloc_model.studies.workload.reserve_questions import (
@@ -31,6 +37,21 @@ from pagealloc_model.verdict.pressure_pair import pressure_counters
 
 ELASTIC = pm.Assumptions(reclaim="elastic")
 RECORDINGS = ("highatomic_stock", "kbuild")
+PRESSED = ("highatomic_stock", "highatomic_gate3", "unbatched72", "batched72", "defrag72")
+"""Recordings of the same load on guests short of memory."""
+QUANTITIES = {
+    "pages scanned": ("pgscan_kswapd", "pgscan_direct", "pgscan_khugepaged"),
+    "pages stolen": ("pgsteal_kswapd", "pgsteal_direct", "pgsteal_khugepaged"),
+    "pages migrated": ("pgmigrate_success",),
+    "scanned to migrate": ("compact_migrate_scanned",),
+    "scanned for free targets": ("compact_free_scanned",),
+    "kcompactd wakes": ("compact_daemon_wake",),
+    "stalls in reclaim": tuple(f"allocstall_{zone}" for zone in ("dma32", "normal", "movable")),
+    "stalls in compaction": ("compact_stall",),
+    "huge pages served": ("thp_fault_alloc",),
+}
+"""Counters of vmstat that make up each quantity; the model counts khugepaged's as direct."""
+NEAR = 1.5
 
 
 def own(recordings: tuple[str, ...] = RECORDINGS) -> pd.DataFrame:
@@ -50,6 +71,74 @@ def own(recordings: tuple[str, ...] = RECORDINGS) -> pd.DataFrame:
             table["at_its_cost"] = pressure_counters(slow, measured)["predicted"]
         tables.append(table[(table["measured"] > 0) | (table["predicted"] > 0)])
     return pd.concat(tables, ignore_index=True)
+
+
+def factors(recordings: tuple[str, ...] = PRESSED) -> pd.DataFrame:
+    """How far the model's own reclaim and compaction are off, at each recording's own costs.
+
+    Both sides count from the first to the last snapshot. `null` is what the other recordings' rates
+    would give: their median per second, times this one's seconds.
+
+    Args:
+        recordings: of the same load.
+
+    Returns:
+        recording, quantity, kernel, model, factor, null, null_factor: counts, and the model's and
+        the null model's over the kernel's; infinite where the kernel counted none, NA where
+        neither counted any.
+    """
+    tables = []
+    for name in recordings:
+        recording = pm.open(name)
+        measured = recording.measure()
+        predicted = pm.replay(recording, assumptions=at_recorded_cost(recording.trace))
+        counters = pressure_counters(predicted, measured).set_index("name")
+        instants = measured.vmstat["time_ns"]
+        inside = instants[instants.isin(predicted.vmstat["time_ns"])]
+        recorded = measured.vmstat.pivot(index="name", columns="time_ns", values="value")
+        changes = recorded[inside.max()] - recorded[inside.min()]
+        table = pd.DataFrame(
+            {
+                "recording": recording.name,
+                "quantity": [*QUANTITIES],
+                "kernel": [_total(changes, names) for names in QUANTITIES.values()],
+                "model": [_total(counters["predicted"], names) for names in QUANTITIES.values()],
+                "seconds": (inside.max() - inside.min()) / 1e9,
+            }
+        )
+        tables.append(table)
+        forget_prepared(recording)
+    together = pd.concat(tables, ignore_index=True)
+    together["null"] = [_null(together, row) for row in together.itertuples()]
+    together["factor"] = _ratios(together["model"], together["kernel"])
+    together["null_factor"] = _ratios(together["null"], together["kernel"])
+    names = ["recording", "quantity", "kernel", "model", "factor", "null", "null_factor"]
+    return together[names]
+
+
+def _total(changes: pd.Series, names: tuple[str, ...]) -> int:
+    """Return the sum of the counters that are there."""
+    return int(changes[changes.index.isin(names)].sum())
+
+
+def _null(together: pd.DataFrame, row: Any) -> int:
+    """Return what the other recordings' median rate gives for a row's quantity."""
+    alike = together["quantity"] == row.quantity
+    others = together[alike & (together["recording"] != row.recording)]
+    rate = (others["kernel"] / others["seconds"]).median() if len(others) else 0
+    return round(rate * row.seconds)
+
+
+def _ratios(counts: pd.Series, kernel: pd.Series) -> list[float]:
+    return [
+        count / true if true else inf if count else float("nan")
+        for count, true in zip(counts, kernel, strict=True)
+    ]
+
+
+def share_near(ratios: pd.Series) -> float:
+    """Return the share of ratios within a factor of `NEAR`; none on both sides is within."""
+    return float((ratios.isna() | ratios.between(1 / NEAR, NEAR)).mean())
 
 
 def pair(
@@ -84,6 +173,11 @@ def main(words: list[str]) -> int:
     what = words[0] if words else "own"
     if what == "own":
         print(own(tuple(words[1:]) or RECORDINGS).to_string(index=False))
+    elif what == "factors":
+        table = factors(tuple(words[1:]) or PRESSED)
+        print(table.to_string(index=False))
+        for side in ("factor", "null_factor"):
+            print(f"{side}: {share_near(table[side]):.0%} within a factor of {NEAR}")
     elif what == "pair":
         print(pair(*words[1:3], alike=tuple(words[3:])).to_string(index=False))
     elif what == "reserve":

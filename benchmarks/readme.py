@@ -49,6 +49,7 @@ PLACES = {
     "ownership": "docs/ownership.md",
     "ownership-cpus": "docs/ownership.md",
     "pressure": "docs/pressure.md",
+    "pressure-factors": "docs/pressure.md",
     "gate-pair": "docs/pressure.md",
     "gate-map": "docs/pressure.md",
     "defrag": "docs/pressure.md",
@@ -165,7 +166,6 @@ def choice_lines(paths: Iterable[str]) -> Iterator[str]:
                 )
 
 
-PRESSED = ("highatomic_stock", "highatomic_gate3", "unbatched72", "batched72", "defrag72")
 BUDGET_RUNS = ("free", "no comp", "zone", "drains", "boosts", "start", "all")
 
 
@@ -240,6 +240,18 @@ def lock_lines(directory: Path) -> Iterator[str]:
 def pressure_lines() -> Iterator[str]:
     """A markdown table of the model's own reclaim and compaction beside the kernel's."""
     yield from _table_lines(pressure.own(("highatomic_stock",)))
+
+
+def factor_lines(directory: Path) -> Iterator[str]:
+    """A markdown table of how far the model's reclaim and compaction are off, and two shares."""
+    table = pressure.factors(tuple(str(directory / name) for name in pressure.PRESSED))
+    near = {side: pressure.share_near(table[side]) for side in ("factor", "null_factor")}
+    yield (
+        f"Within a factor of {pressure.NEAR}: {near['factor']:.0%} of the {len(table)} cells, of "
+        f"the null model's {near['null_factor']:.0%}."
+    )
+    yield ""
+    yield from _table_lines(table.rename(columns={"null_factor": "null's factor"}))
 
 
 def defrag_lines() -> Iterator[str]:
@@ -339,11 +351,12 @@ FULL_PARTS: dict[str, Callable[[Path], Iterable[str]]] = {
     "errors-full": lambda full: error_lines(_validations(_paths(full))),
     "choices": lambda full: choice_lines(_paths(full)),
     "budget": lambda full: budget_lines(
-        [str(full / name) for name in PRESSED if (full / name).exists()]
+        [str(full / name) for name in pressure.PRESSED if (full / name).exists()]
     ),
     "defrag-pair": lambda full: _table_lines(defrag.recordings(str(full))),
     "locks-short": short_lock_lines,
     "locks": lock_lines,
+    "pressure-factors": factor_lines,
     "gate-pair": pair_lines,
     "reading": lambda full: reading_lines(str(full / FULL[0])),
     "speed": lambda full: speed_lines(str(full / FULL[0])),

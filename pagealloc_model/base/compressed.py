@@ -13,6 +13,7 @@ from typing import IO
 import zstandard
 
 from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.base.given_file import refuse_unless_file, unreadable
 
 CHUNK = 1 << 24
 """Bytes of plain content read at a time."""
@@ -29,11 +30,12 @@ def is_compressed(path: str | Path) -> bool:
     Raises:
         RecordingError: the file cannot be read.
     """
+    refuse_unless_file(path)
     try:
         with Path(path).open("rb") as file:
             return file.read(len(_XZ)).startswith((_GZIP, _XZ, _ZSTD))
     except OSError as error:
-        raise _unreadable(path, error) from None
+        raise unreadable(path, error) from None
 
 
 def first_bytes(path: str | Path, count: int) -> bytes:
@@ -78,6 +80,7 @@ def lines_of(path: str | Path) -> Iterator[str]:
 
 
 def _pieces(path: str | Path, size: int, todo: str) -> Iterator[bytes]:
+    refuse_unless_file(path)
     try:
         with Path(path).open("rb") as file, _plain(file) as content:
             while piece := content.read(size):
@@ -86,12 +89,7 @@ def _pieces(path: str | Path, size: int, todo: str) -> Iterator[bytes]:
         what = f"is not an intact compressed file ({error})"
         raise RecordingError(path, what, todo=todo) from None
     except OSError as error:
-        raise _unreadable(path, error) from None
-
-
-def _unreadable(path: str | Path, error: OSError) -> RecordingError:
-    what = f"cannot be read ({error.strerror})"
-    return RecordingError(path, what, todo="check the path and its permissions")
+        raise unreadable(path, error) from None
 
 
 def _plain(file: IO[bytes]) -> IO[bytes]:

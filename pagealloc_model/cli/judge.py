@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from pagealloc_model.base.errors import PolicyError
+from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.cli.arguments import Commands, add_command, add_json, add_kernel_source
 from pagealloc_model.cli.output import json_text
 from pagealloc_model.policy.kernel_rules import KernelRules, preset_names
@@ -54,6 +54,11 @@ def add_parser(commands: Commands) -> None:
         metavar="PATH",
         help="take a recording's demand instead: its directory, or a shipped recording's name",
     )
+    parser.add_argument(
+        "--pressure",
+        action="store_true",
+        help="judge compaction and reclaim instead of allocation",
+    )
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -82,21 +87,30 @@ def run(options: argparse.Namespace) -> int:
     from pagealloc_model.base.progress_bar import progress
     from pagealloc_model.recording.recording import open_recording
     from pagealloc_model.verdict.kernel_judge.judge import judge, judge_recorded
+    from pagealloc_model.verdict.kernel_judge.judge_pressure import judge_pressure
 
+    if options.pressure and options.recording:
+        raise UsageError("--pressure: takes random operations only; leave out --recording")
     tree = open_tree(options.kernel_source, options.patch)
     rules = options.rules or KernelRules.for_release(tree.release)[0]
     what = f"judging rules {rules.spelled()} by {tree.release or tree.path}"
     total = 0 if options.recording else options.operations
+    count, seed = options.operations, options.seed
     with progress(what, total, "operations") as report:
-        compiled = CompiledTree(tree)
-        if options.recording:
+        if options.pressure:
+            verdicts = judge_pressure(tree, rules, operations=count, seed=seed, progress=report)
+        elif options.recording:
             recording = open_recording(options.recording)
-            verdict = judge_recorded(compiled, rules, recording, progress=report)
+            verdicts = (judge_recorded(CompiledTree(tree), rules, recording, progress=report),)
         else:
-            count, seed = options.operations, options.seed
-            verdict = judge(compiled, rules, operations=count, seed=seed, progress=report)
-    print(json_text(_described(verdict)) if options.json else _as_text(verdict))
-    return DIFFERS if verdict.difference else 0
+            verdict = judge(CompiledTree(tree), rules, operations=count, seed=seed, progress=report)
+            verdicts = (verdict,)
+    if options.json:
+        described = [_described(each) for each in verdicts]
+        print(json_text(described if options.pressure else described[0]))
+    else:
+        print("\n\n".join(_as_text(each) for each in verdicts))
+    return DIFFERS if any(each.difference for each in verdicts) else 0
 
 
 def _described(verdict: Verdict) -> dict[str, Any]:
@@ -108,6 +122,7 @@ def _described(verdict: Verdict) -> dict[str, Any]:
 
 def _as_text(verdict: Verdict) -> str:
     lines = [
+        f"judged      {verdict.part}",
         f"rules       {verdict.rules}",
         f"kernel      {verdict.release or 'unknown release'}",
         f"operations  {verdict.operations} on {verdict.scenarios + (verdict.scenario >= 0)} "

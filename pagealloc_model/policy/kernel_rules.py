@@ -110,6 +110,19 @@ class KernelRules:
     suitable_by_request_mark: bool = _rule(
         "compaction measures free memory by the request's own watermark", "S9.1"
     )
+    suitable_beside_cma: bool = _rule(
+        "asynchronous compaction for costly orders that may not use CMA needs the free pages "
+        "outside CMA",
+        "S9.1",
+    )
+    direct_source_needs_cma: bool = _rule(
+        "direct compaction moves pages out of CMA blocks only for requests that may use CMA", "S9.3"
+    )
+    proactive_leeway_shrinks: bool = _rule(
+        "proactive compaction has no lowest score of 5, and begins at most half of the lower score "
+        "above it",
+        "S9.6",
+    )
     async_source_by_order: bool = _rule(
         "asynchronous compaction for whole blocks moves pages of movable blocks for any request",
         "S9.3",
@@ -134,6 +147,30 @@ class KernelRules:
         "such requests compact again whatever their order, and count retries anew once they fall "
         "back",
         "S8.7",
+    )
+    free_counts_as_reclaimable: bool = _rule(
+        "a zone without pages on LRU lists counts as reclaimable what it has free", "S8.3"
+    )
+    tries_without_cache_trim: bool = _rule(
+        "a run of kswapd that freed nothing begins again without sparing ANON for a large cache",
+        "S10.2",
+    )
+    fruitless_reclaim_repeated: bool = _rule(
+        "direct reclaim that freed nothing goes through all priorities a second time", "S8.2"
+    )
+    boosted_runs_never_fail: bool = _rule(
+        "a run of kswapd that began with boosts is not counted as a failure", "S10.2"
+    )
+    revived_when_balanced: bool = _rule(
+        "what is freed makes a node hopeful again only once it is balanced, or as a list's frees "
+        "lift a zone above its high mark",
+        "S10.2",
+    )
+    ready_by_high_mark: bool = _rule(
+        "compaction is left the rest of a costly request where it suits at the high mark", "S8.2"
+    )
+    lru_skips_capped: bool = _rule(
+        "a scan passes over 32768 folios in too high zones at most, then takes them", "S10.5"
     )
     source: str = ""
     inferred: tuple[str, ...] = ()
@@ -250,6 +287,9 @@ _6_1 = KernelRules(
     compaction_needs_reclaim=False,
     compact_gap_capped=False,
     suitable_by_request_mark=False,
+    suitable_beside_cma=False,
+    direct_source_needs_cma=False,
+    proactive_leeway_shrinks=False,
     async_source_by_order=False,
     stall_leaves_out_deferred=False,
     defrag_mode_fixes=False,
@@ -257,6 +297,13 @@ _6_1 = KernelRules(
     highatomic_slowpath_only=False,
     defrag_promotes_order=False,
     promoted_fall_back_afresh=False,
+    free_counts_as_reclaimable=True,
+    tries_without_cache_trim=False,
+    fruitless_reclaim_repeated=False,
+    boosted_runs_never_fail=False,
+    revived_when_balanced=False,
+    ready_by_high_mark=False,
+    lru_skips_capped=False,
 )
 _6_12 = replace(
     _6_1,
@@ -276,6 +323,8 @@ _6_12 = replace(
     boosted_wake_needs_bit=True,
     refill_counted_at_end=False,
     huge_lists_hold_blocks=False,
+    tries_without_cache_trim=True,
+    fruitless_reclaim_repeated=True,
 )
 _6_15 = replace(
     _6_12,
@@ -317,6 +366,9 @@ _6_18 = replace(
         "compaction_needs_reclaim",
         "compact_gap_capped",
         "suitable_by_request_mark",
+        "suitable_beside_cma",
+        "direct_source_needs_cma",
+        "proactive_leeway_shrinks",
         "async_source_by_order",
         "stall_leaves_out_deferred",
         "defrag_mode_fixes",
@@ -324,6 +376,13 @@ _6_18 = replace(
         "highatomic_slowpath_only",
         "defrag_promotes_order",
         "promoted_fall_back_afresh",
+        "free_counts_as_reclaimable",
+        "tries_without_cache_trim",
+        "fruitless_reclaim_repeated",
+        "boosted_runs_never_fail",
+        "revived_when_balanced",
+        "ready_by_high_mark",
+        "lru_skips_capped",
     ),
 )
 _7_2 = replace(
@@ -337,9 +396,18 @@ _7_2 = replace(
     compaction_needs_reclaim=True,
     compact_gap_capped=True,
     suitable_by_request_mark=True,
+    suitable_beside_cma=True,
+    direct_source_needs_cma=True,
+    proactive_leeway_shrinks=True,
     async_source_by_order=True,
     stall_leaves_out_deferred=True,
     defrag_mode_fixes=True,
+    defrag_promotes_order=True,
+    free_counts_as_reclaimable=False,
+    boosted_runs_never_fail=True,
+    revived_when_balanced=True,
+    ready_by_high_mark=True,
+    lru_skips_capped=True,
     inferred=(),
 )
 _7_3 = replace(
@@ -348,7 +416,6 @@ _7_3 = replace(
     source="7.3.4",
     highatomic_fastpath=True,
     highatomic_slowpath_only=True,
-    defrag_promotes_order=True,
     promoted_fall_back_afresh=True,
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pagealloc_model.base.errors import PolicyError
+from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.policy.policy import Assumptions, Policy, elastic_fields
 
 ELASTIC_SETTINGS = elastic_fields()
@@ -19,17 +19,24 @@ def literal_part(policy: Policy) -> Policy:
     )
 
 
-def check_mode(policy: Policy, assumptions: Assumptions) -> None:
-    """Refuse a literal replay of what only an elastic one does.
+def check_mode(policy: Policy, assumptions: Assumptions, *, is_build: bool) -> None:
+    """Refuse a replay whose mode of reclaim does not have what is asked for.
 
     Args:
         policy: what the caller changed.
         assumptions: name the mode.
+        is_build: a kernel build takes the model's place.
 
     Raises:
         PolicyError: a field that only an elastic replay reads, in a literal one.
+        UsageError: an elastic replay by a kernel build.
     """
     if assumptions.reclaim == "elastic":
+        if is_build:
+            raise UsageError(
+                "reclaim='elastic': a kernel build keeps its free lists to itself, and the model's "
+                "compaction searches and reorders them; use reclaim='literal', or hooks"
+            )
         return
     given = policy.given()
     for name in ELASTIC_SETTINGS:

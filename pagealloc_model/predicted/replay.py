@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -234,8 +235,8 @@ def replay(
         cancel: asked now and then; True ends the replay with `Cancelled`.
 
     Raises:
-        UsageError: no snapshot, nothing to replay, an empty window, hooks for a kernel build, or
-            either of them, or anything imposed, for an elastic replay.
+        UsageError: no snapshot, nothing to replay, an empty window, hooks for a kernel build, or a
+            kernel build, or anything imposed, for an elastic replay.
         PolicyError: no rules for the recording's kernel, or a policy that this mode of reclaim does
             not have.
         RecordingError: a file of the recording cannot be read.
@@ -247,7 +248,7 @@ def replay(
         raise UsageError("a kernel build has no hooks: change its source instead")
     asked = build.policy if build is not None else policy or Policy()
     assumptions = assumptions or Assumptions()
-    check_mode(asked, assumptions)
+    check_mode(asked, assumptions, is_build=build is not None)
     chosen = choose_rules(recording, rules)
     with progress_bar.progress(
         f"preparing {recording.name}",
@@ -331,6 +332,8 @@ def replay(
 def _window_ns(first: int, last: int, window: tuple[float, float] | None) -> tuple[int, int]:
     if window is None:
         return first, last
+    if not all(map(math.isfinite, window)):
+        raise UsageError(f"window {window[0]} to {window[1]} s: give two times in seconds")
     start = first + round(window[0] * 1e9)
     end = min(first + round(window[1] * 1e9), last)
     if not first <= start < end:

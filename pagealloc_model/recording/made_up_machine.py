@@ -13,6 +13,8 @@ from pagealloc_model.recording.machine import PAGE_KB, Machine, Zone
 GIB_PAGES = 1 << 18
 DMA_END, DMA32_END = 1 << 12, 1 << 20
 _SPAN = 1 << 10
+MOST_GIB = 1 << 13
+"""Of a made-up machine: 8 TiB, as far as the model numbers page frames."""
 _LOWMEM_RATIO = {"DMA": 256, "DMA32": 256, "Normal": 32}
 
 
@@ -31,6 +33,8 @@ def made_up_machine(
     Raises:
         UsageError: no memory, no CPU or no node.
     """
+    if not 0 < gib <= MOST_GIB:
+        raise UsageError(f"{gib} GiB: a machine has more than 0 and at most {MOST_GIB} GiB")
     pages = int(gib * GIB_PAGES) // nodes // _SPAN * _SPAN if nodes > 0 else 0
     if pages <= DMA_END or nr_cpus < 1:
         raise UsageError(

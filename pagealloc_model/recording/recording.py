@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 from pagealloc_model.base.carried_out import CarriedOut
 from pagealloc_model.base.compressed import first_bytes
 from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.base.given_file import is_given, json_of, text_of
 from pagealloc_model.base.progress_bar import Report, progress
 from pagealloc_model.recording.lock_profile import PROFILE_FILE, LockProfile, read_lock_profile
 from pagealloc_model.recording.proc.kallsyms import KernelSymbols, read_kallsyms
 from pagealloc_model.recording.proc.kpageflags import read_kpageflags
+from pagealloc_model.recording.proc.limits import NR_CPUS_MAX
 from pagealloc_model.recording.proc.page_owner import PageOwner, read_page_owner
 from pagealloc_model.recording.proc.read_times import READ_TIMES_FILE
 from pagealloc_model.recording.snapshot import SNAPSHOT_FILES, Snapshot
@@ -117,7 +118,7 @@ class Recording:
         Raises:
             RecordingError: the event file is cut, damaged, or of an unknown layout.
         """
-        from pagealloc_model.recording.read_times import dated_snapshots
+        from pagealloc_model.recording.dated_snapshots import dated_snapshots
 
         return dated_snapshots(self.snapshots, self.whole_trace)
 
@@ -138,7 +139,7 @@ class Recording:
             RecordingError: the file is there but damaged.
         """
         file = self.path / KPAGEFLAGS_FILE
-        return read_kpageflags(file) if file.is_file() else None
+        return read_kpageflags(file, most_words(self)) if is_given(file) else None
 
     @cached_property
     def flags_at_start(self) -> np.ndarray | None:
@@ -167,7 +168,7 @@ class Recording:
         """
         for name in PAGE_OWNER_FILES:
             file = self.path / name
-            if file.is_file():
+            if is_given(file):
                 return read_page_owner(file)
         return None
 
@@ -179,7 +180,7 @@ class Recording:
             RecordingError: the file is there but damaged.
         """
         file = self.path / KALLSYMS_FILE
-        return read_kallsyms(file) if file.is_file() else None
+        return read_kallsyms(file) if is_given(file) else None
 
     @cached_property
     def lock_profile(self) -> LockProfile | None:
@@ -189,7 +190,7 @@ class Recording:
             RecordingError: the file is there but damaged.
         """
         file = self.path / PROFILE_FILE
-        return read_lock_profile(file, self.meta.get("profile") or {}) if file.is_file() else None
+        return read_lock_profile(file, self.meta.get("profile") or {}) if is_given(file) else None
 
     @property
     def page_owner_at_ns(self) -> int | None:
@@ -229,7 +230,7 @@ class Recording:
                 "no snapshots: zones, watermarks and the state at the start are unknown; free "
                 "memory, pageblocks, per-CPU lists and vmstat cannot be compared"
             )
-        if not (self.path / KPAGEFLAGS_FILE).is_file():
+        if not is_given(self.path / KPAGEFLAGS_FILE):
             yield (
                 f"no {KPAGEFLAGS_FILE}: which pages were free at the start is only known for "
                 "those the events touch"
@@ -246,6 +247,17 @@ class Recording:
         for snapshot in self.snapshots:
             for name, problem in snapshot.problems.items():
                 yield f"{problem}; until then {_WITHOUT_FILE[name]}"
+
+
+def most_words(recording: Recording) -> int | None:
+    """Page frames that the machine's zones end at, None if no snapshot says."""
+    zones = [
+        zone
+        for snapshot in recording.snapshots
+        if snapshot.zoneinfo is not None
+        for zone in snapshot.zoneinfo.zones
+    ]
+    return max((zone.end_pfn or 0 for zone in zones), default=None)
 
 
 def read_events(
@@ -272,7 +284,10 @@ def read_events(
         from pagealloc_model.recording.trace.perf_data import read_perf_data
 
         return read_perf_data(path, new_array, progress)
+    from pagealloc_model.recording.trace.foreign_files import refuse_foreign
     from pagealloc_model.recording.trace.perf_script import read_perf_script
+
+    refuse_foreign(path)
 
     return read_perf_script(path, progress)
 
@@ -346,7 +361,7 @@ def open_recording(path: str | Path) -> Recording:
 def _event_file(directory: Path) -> Path | None:
     """The event file of a recording, None if there is none."""
     files = (directory / name for name in EVENT_FILES)
-    return next((file for file in files if file.is_file()), None)
+    return next((file for file in files if is_given(file)), None)
 
 
 def _file_name(path: Path) -> str:
@@ -357,7 +372,7 @@ def _file_name(path: Path) -> str:
 
 def _locate(path: str | Path) -> Path:
     given = Path(path).expanduser()
-    if given.exists():
+    if is_given(given):
         return given
     if len(given.parts) == 1:
         for directory in recording_directories():
@@ -386,19 +401,10 @@ def _find_snapshots(directory: Path) -> tuple[tuple[Snapshot, ...], tuple[str, .
 
 
 def _read_meta(path: Path) -> Mapping[str, Any]:
-    if not path.is_file():
+    if not is_given(path):
         return {}
     todo = "restore the file, or delete it to go on without the recording's settings"
-    try:
-        meta = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RecordingError(path, f"cannot be read ({error.strerror})", todo=todo) from None
-    except json.JSONDecodeError as error:
-        raise RecordingError(
-            path, f"is not valid JSON ({error.msg})", offset=error.pos, todo=todo
-        ) from None
-    except UnicodeDecodeError as error:
-        raise RecordingError(path, "is not UTF-8 text", offset=error.start, todo=todo) from None
+    meta = json_of(text_of(path, "utf-8", todo=todo), path, todo=todo)
     _check_meta(meta, path, todo)
     return meta
 
@@ -417,7 +423,9 @@ def _check_meta(meta: object, path: Path, todo: str) -> None:
             todo="update pagealloc_model",
         )
     uname = meta.get("uname")
-    if uname is not None and not (isinstance(uname, list) and len(uname) >= 3):
+    if uname is not None and not (
+        isinstance(uname, list) and len(uname) >= 3 and all(type(each) is str for each in uname)
+    ):
         raise RecordingError(path, "uname is not a list of five strings", todo=todo)
     for key in ("sysctl", "thp"):
         if not isinstance(meta.get(key, {}), dict):
@@ -425,3 +433,6 @@ def _check_meta(meta: object, path: Path, todo: str) -> None:
     for key in ("kpageflags_at_ns", "page_owner_at_ns", "nr_cpus", "start_ns", "end_ns"):
         if not isinstance(meta.get(key), int | None):
             raise RecordingError(path, f"{key} is not a whole number", todo=todo)
+    if not 1 <= meta.get("nr_cpus", 1) <= NR_CPUS_MAX:
+        what = f"nr_cpus is {meta['nr_cpus']}; a machine has 1 to {NR_CPUS_MAX}"
+        raise RecordingError(path, what, todo=todo)

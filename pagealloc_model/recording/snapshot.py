@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.base.given_file import is_given
 from pagealloc_model.recording.proc.buddyinfo import BuddyInfo, parse_buddyinfo
 from pagealloc_model.recording.proc.lines import read_text
 from pagealloc_model.recording.proc.pagetypeinfo import PageTypeInfo, parse_pagetypeinfo
 from pagealloc_model.recording.proc.read_times import READ_TIMES_FILE, ReadTimes, parse_read_times
 from pagealloc_model.recording.proc.vmstat import VmStat, parse_vmstat
-from pagealloc_model.recording.proc.zoneinfo import ZoneInfo, parse_zoneinfo
+from pagealloc_model.recording.proc.zone_values import ZoneInfo
+from pagealloc_model.recording.proc.zoneinfo import parse_zoneinfo
 
 SNAPSHOT_FILES = ("buddyinfo", "pagetypeinfo", "zoneinfo", "vmstat")
 
@@ -72,7 +74,7 @@ class Snapshot:
 
     def has(self, name: str) -> bool:
         """Whether the file was copied, readable or not."""
-        return (self.directory / name).exists()
+        return is_given(self.directory / name)
 
     @cached_property
     def _problems(self) -> dict[str, str]:
@@ -80,7 +82,7 @@ class Snapshot:
 
     def _parse(self, name: str, parser: Callable[[str, Path], State]) -> State | None:
         path = self.directory / name
-        if not path.exists():
+        if not is_given(path):
             return None
         try:
             return parser(read_text(path), path)

@@ -235,11 +235,11 @@ class ElasticDriver:
         }
         if found["phase"] == pr.RUNNING:
             found |= {
-                "order": int(words[pr.KSWAPD_ORDER]),
+                "order": int(words[pr.KSWAPD_SCAN + pr.SC_ORDER]),
                 "highest": int(words[pr.KSWAPD_HIGHEST]),
-                "priority": int(words[pr.KSWAPD_PRIORITY]),
+                "priority": int(words[pr.KSWAPD_SCAN + pr.SC_PRIORITY]),
                 "boost_left": int(words[pr.KSWAPD_BOOST_LEFT]),
-                "total": int(words[pr.KSWAPD_TOTAL]),
+                "total": int(words[pr.KSWAPD_SCAN + pr.SC_RECLAIMED]),
             }
         return found
 

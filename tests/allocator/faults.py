@@ -293,7 +293,7 @@ FAULTS = (
         "NOFRAGMENT is never dropped",
         "zone_walk",
         "flags &= ~at.ALLOC_NOFRAGMENT\n            else:",
-        "return -1\n            else:",
+        "return -1, position, flags, skips_busy, skipped\n            else:",
     ),
     Fault(
         "BELOW_HIGH is never set",

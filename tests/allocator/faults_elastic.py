@@ -15,10 +15,52 @@ def _fault_of_7_3(name: str, module: str, right: str, wrong: str) -> Fault:
 
 FAULTS_ELASTIC = (
     _fault(
+        "what cannot be moved can at the next attempt",
+        "draws",
+        'key_of(m, pfn), MIGRATES, int(m.folios[pfn]["offset"]))',
+        "key_of(m, pfn), MIGRATES, m.st[at.COUNT_ALLOC])",
+    ),
+    _fault(
+        "fast searches of free lists begin at their heads",
+        "compaction_targets",
+        "page = m.st[lst + at.TAIL]",
+        "page = m.st[lst + at.HEAD]",
+    ),
+    _fault(
+        "sources isolate without a skip mark",
+        "compaction_sources",
+        "                if not m.st[run + pr.RUN_IGNORES_SKIPS]:\n",
+        "                if False:\n",
+    ),
+    _fault(
+        "isolated folios come first in, first out",
+        "compaction_sources",
+        'm.pages[pfn]["next"] = m.st[run + pr.RUN_SOURCES]',
+        'm.pages[pfn]["next"] = -1',
+    ),
+    _fault(
+        "asynchronous runs do not give a range up",
+        "compaction_sources",
+        "gives_up = m.st[run + pr.RUN_DIRECT] != 0 and",
+        "gives_up = m.st[run + pr.RUN_DIRECT] < 0 and",
+    ),
+    _fault(
+        "a block is left before it is finished",
+        "compaction",
+        "        m.st[run + pr.RUN_FINISHES_BLOCK] = 1\n",
+        "        m.st[run + pr.RUN_FINISHES_BLOCK] = 0\n",
+    ),
+    _fault(
+        "captures take any block's pages",
+        "buddy",
+        "        and m.st[at.CAPTURE_TYPE] != at.MOVABLE\n",
+        "        and m.st[at.CAPTURE_TYPE] < 0\n",
+    ),
+    _fault(
         "referenced pages stay inactive",
         "lru_scan",
-        ("lru_move(m, pfn, inactive + 1)\n            m.st["),
-        ("lru_move(m, pfn, inactive)\n            m.st["),
+        "lruvec_add_folio(m, pfn, inactive + 1)",
+        "lruvec_add_folio(m, pfn, inactive + 0)",
     ),
     _fault(
         "frees end kswapd's runs",
@@ -29,8 +71,8 @@ FAULTS_ELASTIC = (
     _fault(
         "an active list feeds no inactive one",
         "lru_scan",
-        ("while moved < budget and lruvec_lru_size(m, node, inactive) * ratio < lruvec_lru_size("),
-        ("while moved > budget and lruvec_lru_size(m, node, inactive) * ratio < lruvec_lru_size("),
+        "    while moved < budget and entries > 0:",
+        "    while moved > budget and entries > 0:",
     ),
     _fault(
         "halves change places",
@@ -41,14 +83,14 @@ FAULTS_ELASTIC = (
     _fault(
         "kswapd never lowers its order",
         "kswapd",
-        "        m.st[words + pr.KSWAPD_ORDER] = 0\n",
-        "        m.st[words + pr.KSWAPD_ORDER] = order\n",
+        "        m.st[sc + pr.SC_ORDER] = 0\n",
+        "        m.st[sc + pr.SC_ORDER] = order\n",
     ),
     _fault(
         "a nap is not cut short",
         "kswapd",
-        "st[words + pr.KSWAPD_WOKEN_EARLY] = 1",
-        "st[words + pr.KSWAPD_WOKEN_EARLY] = 0",
+        "    if m.st[words + pr.KSWAPD_WOKEN]:\n",
+        "    if m.st[words + pr.KSWAPD_WOKEN] < 0:\n",
     ),
     _fault(
         "fruitless passes do not press harder",
@@ -59,8 +101,8 @@ FAULTS_ELASTIC = (
     _fault(
         "direct reclaim frees a single cluster",
         "direct_reclaim",
-        "if reclaimed >= pr.CLUSTER or ready:",
-        "if reclaimed > 0 or ready:",
+        "if m.st[sc + pr.SC_RECLAIMED] >= m.st[sc + pr.SC_GOAL]:",
+        "if m.st[sc + pr.SC_RECLAIMED] > 0:",
     ),
     _fault(
         "reserves after reclaim",
@@ -99,7 +141,7 @@ FAULTS_ELASTIC = (
         'pages[first]["order"]) > wanted:',
     ),
     _fault(
-        "isolated pages go to the wrong end",
+        "moved pages go to the wrong end",
         "compaction",
         'lst = int(m.pages[source]["prev"])',
         "lst = pr.INACTIVE_FILE",
@@ -144,14 +186,14 @@ FAULTS_ELASTIC = (
         "helped = progress > 0 and not is_costly",
     ),
     _fault_of_7_3(
-        "a promoted request's run captures",
+        "a promoted request's run captures whole blocks",
         "direct_compaction",
-        "pr.RUN_CAPTURES] = order == ac.order",
-        "pr.RUN_CAPTURES] = 1",
+        "m.st[at.CAPTURE_ORDER] = ac.order",
+        "m.st[at.CAPTURE_ORDER] = order",
     ),
     _fault(
         "boosts hold compaction's targets back",
-        "compaction_scanners",
+        "compaction_targets",
         "mark = m.st[zone_at(zone) + at.ZONE_MIN] + (1 << order)",
         (
             "mark = m.st[zone_at(zone) + at.ZONE_MIN] + m.st[zone_at(zone) + at.ZONE_BOOST]"

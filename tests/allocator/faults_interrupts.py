@@ -36,15 +36,15 @@ FAULTS_INTERRUPTS = (
     Fault(
         "a refill is over before its interrupts come",
         "zone_walk",
-        "                hold_refilled(m, ac.cpu, pcp)\n",
+        "        hold_refilled(m, ac.cpu, pcp)\n",
         "",
         scenarios=("interrupts",),
     ),
     Fault(
         "a list that has pages is locked for interrupts, too",
         "zone_walk",
-        "                hold_refilled(m, ac.cpu, pcp)\n",
-        "            hold_refilled(m, ac.cpu, pcp)\n",
+        "        hold_refilled(m, ac.cpu, pcp)\n",
+        "    hold_refilled(m, ac.cpu, pcp)\n",
         scenarios=("interrupts",),
     ),
     Fault(
@@ -52,10 +52,10 @@ FAULTS_INTERRUPTS = (
         "zone_walk",
         """            skipped = True
         elif zone_may_serve(m, zone, ac.order, ac.highest_type, flags):
-            pcp =""",
+            return zone,""",
         """            skipped = True
         else:
-            pcp =""",
+            return zone,""",
         scenarios=("interrupts",),
     ),
     Fault(
@@ -63,10 +63,10 @@ FAULTS_INTERRUPTS = (
         "zone_walk",
         """            skipped = True
         elif zone_may_serve(m, zone, ac.order, ac.highest_type, flags):
-            pcp =""",
+            return zone,""",
         """            pass
         elif zone_may_serve(m, zone, ac.order, ac.highest_type, flags):
-            pcp =""",
+            return zone,""",
         scenarios=("interrupts",),
     ),
     Fault(
@@ -77,12 +77,12 @@ FAULTS_INTERRUPTS = (
         elif skips_busy and is_busy(m, zone):
             skipped = True
         elif zone_may_serve(m, zone, ac.order, ac.highest_type, flags):
-            pcp =""",
-        """            return
+            return zone,""",
+        """            return -1, position, flags, skips_busy, skipped
         elif skips_busy and is_busy(m, zone):
             skipped = True
         elif zone_may_serve(m, zone, ac.order, ac.highest_type, flags):
-            pcp =""",
+            return zone,""",
         scenarios=("interrupts",),
     ),
     Fault(

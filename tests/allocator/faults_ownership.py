@@ -130,8 +130,8 @@ FAULTS_OWNERSHIP = (
     ),
     _pressed_fault(
         "targets of compaction keep an old mark",
-        "compaction_scanners",
-        '    m.pages[pfn]["flags"] = 0\n',
-        "",
+        "compaction_targets",
+        '    m.pages[pfn]["flags"] = 0\n    m.pages[pfn]["order"] = order\n    m.pages',
+        '    m.pages[pfn]["order"] = order\n    m.pages',
     ),
 )

@@ -43,13 +43,14 @@ COMPACTION_RULES_7_2 = CompactionRules(
     async_source_by_order=True,
     stall_leaves_out_deferred=True,
     defrag_mode_fixes=True,
+    promotes_to_blocks=True,
 )
 COMPACTION_RULES = {
     "6.1": CompactionRules(),
     "6.12": CompactionRules(),
     "6.18": CompactionRules(),
     "7.2": COMPACTION_RULES_7_2,
-    "7.3": replace(COMPACTION_RULES_7_2, promotes_to_blocks=True, promoted_begin_afresh=True),
+    "7.3": replace(COMPACTION_RULES_7_2, promoted_begin_afresh=True),
 }
 """By name of the oracle's rules."""
 

@@ -112,7 +112,6 @@ def test_7_3_differs_from_7_2_where_s13_says() -> None:
     assert changed == {
         "highatomic_fastpath",
         "highatomic_slowpath_only",
-        "defrag_promotes_order",
         "promoted_fall_back_afresh",
     }
 

@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.base.errors import PolicyError
+from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.policy import ElasticAssumptions
 from pagealloc_model.policy.policy import policy_settings
 from pagealloc_model.predicted.reclaim_mode import ELASTIC_SETTINGS, check_mode
@@ -21,12 +21,17 @@ def test_a_literal_replay_refuses_what_needs_the_models_own_reclaim(name: str) -
     value = about["choices"][0] if about["kind"] == "choice" else about["maximum"]
     policy = pm.Policy.from_settings({name: bool(value) if about["kind"] == "bool" else value})
     with pytest.raises(PolicyError, match=f"policy {name}: a literal replay"):
-        check_mode(policy, pm.Assumptions())
-    check_mode(policy, ELASTIC)
+        check_mode(policy, pm.Assumptions(), is_build=False)
+    check_mode(policy, ELASTIC, is_build=False)
 
 
 def test_the_settings_are_fields() -> None:
     assert set(ELASTIC_SETTINGS) <= {each.name for each in fields(pm.Policy)}
+
+
+def test_an_elastic_replay_is_not_of_a_kernel_build() -> None:
+    with pytest.raises(UsageError, match="keeps its free lists to itself"):
+        check_mode(pm.Policy(), ELASTIC, is_build=True)
 
 
 @pytest.mark.parametrize(

@@ -153,6 +153,30 @@ def change_pageblock_range(m: at.MachineArrays, pfn: int, order: int, migratetyp
 
 
 @inner
+def compaction_capture(
+    m: at.MachineArrays, zone: int, pfn: int, order: int, migratetype: int
+) -> bool:
+    """compaction_capture(): let direct compaction take pages as they are freed (S9.7).
+
+    It takes them if they are of the order of its request and of a type that suits. Returns whether
+    it did.
+    """
+    if migratetype == m.st[at.CMA] or migratetype == m.st[at.ISOLATE]:
+        return False
+    if (
+        migratetype == at.MOVABLE
+        and m.st[at.CAPTURE_TYPE] != at.MOVABLE
+        and order < m.st[at.PAGEBLOCK_ORDER]
+    ):
+        return False
+    m.pages[pfn]["flags"] = 0
+    m.st[at.CAPTURED] = pfn
+    m.st[at.CAPTURE_ZONE] = 0
+    account_freepages(m, zone, migratetype, -(1 << order))
+    return True
+
+
+@inner
 def __free_one_page(
     m: at.MachineArrays, zone: int, pfn: int, order: int, migratetype: int, to_tail: bool
 ) -> None:
@@ -166,7 +190,11 @@ def __free_one_page(
     block_order = m.st[at.PAGEBLOCK_ORDER]
     end = m.st[at.END_PFN]
     m.st[at.WORK_MERGES] -= order
+    captures = m.st[at.CAPTURE_ORDER] if m.st[at.CAPTURE_ZONE] == zone + 1 else -1
     while order < largest:
+        if order == captures and compaction_capture(m, zone, pfn, order, migratetype):
+            m.st[at.WORK_MERGES] += order
+            return
         buddy = pfn ^ (1 << order)
         if not page_is_buddy(m, end, buddy, order, zone, block_order):
             break

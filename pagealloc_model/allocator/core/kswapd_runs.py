@@ -52,7 +52,19 @@ def pgdat_watermark_boosted(m: at.MachineArrays, node: int, highest_type: int) -
 
 
 @inner
-def stop_kswapd(m: at.MachineArrays, node: int) -> None:
+def set_pgdat_percpu_threshold(m: at.MachineArrays, node: int, which: int) -> None:
+    """set_pgdat_percpu_threshold(): let a node's counters lag as while kswapd sleeps, or runs.
+
+    `which` is ZONE_THRESHOLD_ASLEEP or ZONE_THRESHOLD_AWAKE (S1.10).
+    """
+    first = node * m.st[at.ZONE_TYPES]
+    for zone in range(first, first + m.st[at.ZONE_TYPES]):
+        region = zone_at(zone)
+        m.st[region + at.ZONE_THRESHOLD] = m.st[region + which]
+
+
+@inner
+def take_boosts_back(m: at.MachineArrays, node: int) -> None:
     """Part of balance_pgdat(): end a node's reclaim run (S1.7).
 
     The boosts it saw at its start are taken back.
@@ -66,19 +78,23 @@ def stop_kswapd(m: at.MachineArrays, node: int) -> None:
     highest_type = m.st[region + at.NODE_KSWAPD_HIGHEST]
     for zone in range(first, first + m.st[at.ZONE_TYPES]):
         region = zone_at(zone)
-        m.st[region + at.ZONE_THRESHOLD] = m.st[region + at.ZONE_THRESHOLD_ASLEEP]
         if is_eligible(m, zone, highest_type):
             m.st[region + at.ZONE_RECLAIM_ACTIVE] = 0
             remaining = m.st[region + at.ZONE_BOOST] - m.st[region + at.ZONE_REMEMBERED_BOOST]
             m.st[region + at.ZONE_BOOST] = max(remaining, 0)
 
 
-@cold
-def end_kswapd(m: at.MachineArrays, node: int) -> None:
-    """Part of balance_pgdat(): end a run; count a hold of zone->lock for each boost (S11.1).
+@inner
+def stop_kswapd(m: at.MachineArrays, node: int) -> None:
+    """No kernel function: end a node's reclaim run and let its kswapd sleep at once (S10.3)."""
+    if m.st[node_at(m, node) + at.NODE_KSWAPD_ACTIVE]:
+        take_boosts_back(m, node)
+        set_pgdat_percpu_threshold(m, node, at.ZONE_THRESHOLD_ASLEEP)
 
-    The boosts are those taken back.
-    """
+
+@inner
+def count_boosts_taken_back(m: at.MachineArrays, node: int) -> None:
+    """Part of balance_pgdat(): count a hold of zone->lock for each boost of a run (S11.1)."""
     region = node_at(m, node)
     if not m.st[region + at.NODE_KSWAPD_ACTIVE]:
         return
@@ -91,11 +107,17 @@ def end_kswapd(m: at.MachineArrays, node: int) -> None:
         ):
             cpu = m.st[at.EVENT_CPU]
             count_transaction(m, at.SITE_BOOST_RESET, zone, cpu, 0, -1, 0, 0)
+
+
+@cold
+def end_kswapd(m: at.MachineArrays, node: int) -> None:
+    """No kernel function: end a run, its holds of zone->lock counted, and let kswapd sleep."""
+    count_boosts_taken_back(m, node)
     stop_kswapd(m, node)
 
 
 @inner
-def start_kswapd(m: at.MachineArrays, node: int, highest_type: int) -> None:
+def note_reclaim(m: at.MachineArrays, node: int, highest_type: int) -> None:
     """Part of balance_pgdat(): begin a node's reclaim run (S10.2).
 
     Eligible zones are RECLAIM_ACTIVE, their boosts noted. A run that is under way must have been
@@ -108,11 +130,17 @@ def start_kswapd(m: at.MachineArrays, node: int, highest_type: int) -> None:
     m.st[at.COUNT_KSWAPD_WAKES] += 1
     first = node * m.st[at.ZONE_TYPES]
     for zone in range(first, first + m.st[at.ZONE_TYPES]):
-        region = zone_at(zone)
-        m.st[region + at.ZONE_THRESHOLD] = m.st[region + at.ZONE_THRESHOLD_AWAKE]
         if is_eligible(m, zone, highest_type):
+            region = zone_at(zone)
             m.st[region + at.ZONE_RECLAIM_ACTIVE] = 1
             m.st[region + at.ZONE_REMEMBERED_BOOST] = m.st[region + at.ZONE_BOOST]
+
+
+@inner
+def start_kswapd(m: at.MachineArrays, node: int, highest_type: int) -> None:
+    """No kernel function: wake a node's kswapd and begin its run at once (S10.2)."""
+    set_pgdat_percpu_threshold(m, node, at.ZONE_THRESHOLD_AWAKE)
+    note_reclaim(m, node, highest_type)
 
 
 @cold

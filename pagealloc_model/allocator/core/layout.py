@@ -82,6 +82,12 @@ ZONELIST_BASE = _scalars.word()
 CPU_NODE_BASE = _scalars.word()
 OWNERSHIP = _scalars.word()
 PRESSURE_BASE = _scalars.word()
+# Capture by direct compaction (S9.7): its zone plus one, 0 for none; what it would take; the page
+# taken, -1 for none.
+CAPTURE_ZONE = _scalars.word()
+CAPTURE_ORDER = _scalars.word()
+CAPTURE_TYPE = _scalars.word()
+CAPTURED = _scalars.word()
 # What follows from rules and policy together.
 FULL_DRAIN_CHUNK = _scalars.word()
 DRAINS_ALL, DRAINS_SCALED_BATCH, DRAINS_BATCH = range(3)

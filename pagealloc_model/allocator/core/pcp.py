@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.alloc_context import AllocContext
 from pagealloc_model.allocator.core.buddy import __free_one_page, list_add, list_add_tail, list_del
 from pagealloc_model.allocator.core.counters import count_at_end, seen_free
@@ -18,6 +19,7 @@ from pagealloc_model.allocator.core.offsets import pcp_at, zone_at
 from pagealloc_model.allocator.core.watermark import __zone_watermark_ok, wmark_pages
 from pagealloc_model.allocator.ownership.owned_drain import drain_owned
 from pagealloc_model.allocator.ownership.owned_lists import merge_before_drain
+from pagealloc_model.allocator.pressure.pressure_offsets import node_pressure_at
 from pagealloc_model.base.jit import cold, hot, inner
 
 
@@ -363,6 +365,23 @@ def leave_below_high(m: at.MachineArrays, zone: int) -> None:
         mark = wmark_pages(m, zone, at.WMARK_HIGH)
         if __zone_watermark_ok(m, zone, 0, mark, m.st[at.MOVABLE_TYPE], 0, seen_free(m, zone)):
             m.st[region + at.ZONE_BELOW_HIGH] = 0
+            if m.st[at.PRESSURE_BASE] and m.st[at.RULE_REVIVED_WHEN_BALANCED]:
+                revive_kswapd(m, m.st[region + at.ZONE_NODE])
+
+
+@cold
+def revive_kswapd(m: at.MachineArrays, node: int) -> None:
+    """Part of free_frozen_page_commit(): forget a hopeless node's failures (S10.2).
+
+    That is if a later node has memory too.
+    """
+    words = node_pressure_at(m, node)
+    if m.st[words + pr.KSWAPD_FAILURES] < pr.RETRIES_MAX:
+        return
+    for zone in range((node + 1) * m.st[at.ZONE_TYPES], m.st[at.NR_ZONES]):
+        if m.st[zone_at(zone) + at.ZONE_MANAGED] > 0:
+            m.st[words + pr.KSWAPD_FAILURES] = 0
+            return
 
 
 @cold

@@ -56,6 +56,34 @@ ABSORBED, LOST = -3, -4
 """An object's place: made unnecessary by another's success; reclaimed or never allocated. Other
 places below -1 do not occur: pieces are linked through `folios`."""
 
+# What a round of reclaim goes by (the kernel's scan_control, and shrink_lruvec()'s own numbers).
+_scan = Region()
+SC_ORDER = _scan.word()
+SC_PRIORITY = _scan.word()
+SC_HIGHEST = _scan.word()
+SC_GOAL = _scan.word()
+SC_SCANNED = _scan.word()
+SC_RECLAIMED = _scan.word()
+SC_IS_KSWAPD = _scan.word()
+SC_MAY_COMPACT = _scan.word()
+SC_MAY_SWAP = _scan.word()
+SC_MAY_DEACTIVATE = _scan.word()
+"""Bits: 1 for ANON, 2 for FILE."""
+SC_FORCE_DEACTIVATE = _scan.word()
+SC_SKIPPED_DEACTIVATE = _scan.word()
+SC_CACHE_TRIM = _scan.word()
+SC_NO_CACHE_TRIM = _scan.word()
+SC_CACHE_TRIM_FAILED = _scan.word()
+SC_FILE_IS_TINY = _scan.word()
+SC_COMPACTION_READY = _scan.word()
+SC_RECLAIMABLE = _scan.word()
+SC_LRU_RECLAIMED = _scan.word()
+SC_LEFT = _scan.words(LRU_LISTS)
+"""Pages to look at yet, by list; then what each list began with."""
+SC_TARGETS = _scan.words(LRU_LISTS)
+SC_WORDS = _scan.size
+DEACTIVATE_ANON, DEACTIVATE_FILE = 1, 2
+
 _scalars = Region()
 # Assumptions and policy.
 SEED = _scalars.word()
@@ -76,6 +104,8 @@ KSWAPD_ASSISTS = _scalars.word()
 DEFRAG_FIXES = _scalars.word()
 THP_DEFRAG = _scalars.word()
 """Bits that huge-page requests have instead of recorded ones, plus one; 0: as recorded."""
+HIGHEST_NORMAL = _scalars.word()
+"""Number of zone type Normal, or of the highest below it."""
 # Where regions begin.
 NODES_BASE = _scalars.word()
 ZONES_BASE = _scalars.word()
@@ -86,6 +116,7 @@ QUEUE_TAIL = _scalars.word()
 REQUEST_STALLED = _scalars.word()
 """Whether the newest recorded request reclaimed or compacted."""
 STALLED_NS = _scalars.word()
+DIRECT_SCAN = _scalars.words(SC_WORDS)
 # Counters.
 COUNTER_NAMES = (
     "pgscan_kswapd",
@@ -97,6 +128,7 @@ COUNTER_NAMES = (
     "pageoutrun",
     "kswapd_low_wmark_hit_quickly",
     "kswapd_high_wmark_hit_quickly",
+    "pgscan_direct_throttle",
     "compact_stall",
     "compact_fail",
     "compact_success",
@@ -124,6 +156,7 @@ COUNTERS = _scalars.words(len(COUNTER_NAMES))
     PAGEOUTRUN,
     HIT_LOW_QUICKLY,
     HIT_HIGH_QUICKLY,
+    DIRECT_THROTTLE,
     COMPACT_STALL,
     COMPACT_FAIL,
     COMPACT_SUCCESS,
@@ -173,22 +206,22 @@ NODE_LISTS = _node.words(LRU_LISTS * at.LIST_WORDS)
 NODE_PAGES = _node.words(LRU_LISTS)
 KSWAPD_PHASE = _node.word()
 KSWAPD_DUE = _node.word()
-KSWAPD_ORDER = _node.word()
 KSWAPD_ALLOC_ORDER = _node.word()
+KSWAPD_ORDER = _node.word()
+"""Order that the last run ended with, for the sleep that follows."""
 KSWAPD_HIGHEST = _node.word()
-KSWAPD_PRIORITY = _node.word()
 KSWAPD_BOOST_LEFT = _node.word()
 KSWAPD_BOOSTED = _node.word()
-KSWAPD_TOTAL = _node.word()
-KSWAPD_GOAL = _node.word()
-KSWAPD_FREED = _node.word()
-KSWAPD_SCANNED = _node.word()
-KSWAPD_LEFT = _node.words(2)
-"""Budgets left of the pass under way: ANON's, FILE's."""
+KSWAPD_PASS_FROM = _node.word()
+"""Pages that the run had freed when its pass began."""
+KSWAPD_IN_PASS = _node.word()
+KSWAPD_SCAN = _node.words(SC_WORDS)
 KSWAPD_FAILURES = _node.word()
 KSWAPD_WANTED_ORDER = _node.word()
 KSWAPD_WANTED_HIGHEST = _node.word()
-KSWAPD_WOKEN_EARLY = _node.word()
+"""Highest zone that a waker may use; -1: none has asked since the run began."""
+KSWAPD_WOKEN = _node.word()
+"""Whether kswapd sleeps no more and has not run yet."""
 KSWAPD_CPU = _node.word()
 KCOMPACTD_DUE = _node.word()
 KCOMPACTD_ORDER = _node.word()
@@ -211,37 +244,71 @@ ZONE_CONSIDERED = _zone.word()
 ZONE_DEFER_SHIFT = _zone.word()
 ZONE_ORDER_FAILED = _zone.word()
 ZONE_FLUSH_SKIPS = _zone.word()
+ZONE_INIT_MIGRATE = _zone.word()
+ZONE_INIT_FREE = _zone.word()
 ZONE_WORDS = _zone.size
 
-# One compactor: 0 is direct, 1 + node is that node's kcompactd.
+# One compactor's control block: 0 is direct, 1 + node is that node's kcompactd.
 _compactor = Region()
 RUN_ZONE = _compactor.word()
 """Zone number plus one; 0: no run."""
 RUN_ORDER = _compactor.word()
+"""-1: all of a node is compacted, for no request."""
 RUN_TYPE = _compactor.word()
 RUN_MODE = _compactor.word()
+RUN_FLAGS = _compactor.word()
+RUN_HIGHEST = _compactor.word()
 RUN_DIRECT = _compactor.word()
-RUN_CAPTURES = _compactor.word()
+RUN_PROACTIVE = _compactor.word()
+RUN_IGNORES_SKIPS = _compactor.word()
+RUN_TAKES_ANY_BLOCK = _compactor.word()
+RUN_WHOLE = _compactor.word()
+RUN_FINISHES_BLOCK = _compactor.word()
+RUN_SYNCS_POSITIONS = _compactor.word()
+"""Asynchronous and other runs go on at the same place until a folio is isolated."""
 RUN_MIGRATE = _compactor.word()
 RUN_FREE = _compactor.word()
-RUN_WHOLE = _compactor.word()
+RUN_FAST_START = _compactor.word()
+"""Lowest page that fast searches for sources found; 0: none, SEARCHED: already gone back to it."""
+RUN_SEARCH_FAIL = _compactor.word()
+RUN_SEARCH_ORDER = _compactor.word()
 RUN_LAST_MIGRATED = _compactor.word()
+"""First page of the pageblock moved from last, 0 for none."""
+RUN_MIGRATE_SCANNED = _compactor.word()
+RUN_FREE_SCANNED = _compactor.word()
 RUN_HELD = _compactor.word()
-RUN_CAPTURED = _compactor.word()
+"""Pages in the lists of free pages."""
 RUN_CPU = _compactor.word()
 RUN_SOURCES = _compactor.word()
 """Head of the folios isolated as sources, linked by `next`."""
-RUN_SOURCE_TAIL = _compactor.word()
 RUN_SOURCE_PAGES = _compactor.word()
+"""Pages isolated that have no target yet."""
 RUN_TARGETS = _compactor.words(at.ORDERS)
 """Heads of the free pages held, by order, linked by `next`."""
+RUN_TARGET_TAILS = _compactor.words(at.ORDERS)
 COMPACTOR_WORDS = _compactor.size
+SEARCHED = -1
 
 ASYNC, SYNC_LIGHT, SYNC_FULL = 2, 1, 0
 """Priorities of compaction as events print them (T7)."""
+SYNC = -1
+"""Mode of a run for all of a node that no daemon began: it waits for pages under writeback."""
 SKIPPED, DEFERRED, CONTINUE, COMPLETE, PARTIAL_SKIPPED, CONTENDED, SUCCESS = 1, 2, 4, 5, 6, 7, 8
 """Results of compaction; a walk over zones has its highest (S9)."""
 DEFER_SHIFT_MAX = 6
 
 HELD = 5
 """`where` of a page that compaction has taken off the free lists and not used yet."""
+
+# Operations that the kernel judge takes, and how much time one of them lets pass.
+(
+    JUDGED_DIRECT,
+    JUDGED_WAKE,
+    JUDGED_TIME,
+    JUDGED_NODE,
+    JUDGED_RESET,
+    JUDGED_KSWAPD,
+    JUDGED_TAKE,
+    JUDGED_FREE,
+) = range(8)
+JUDGED_TIME_MS = 251

@@ -38,7 +38,7 @@ from pagealloc_model.allocator.pressure.direct_compaction import (
 from pagealloc_model.allocator.pressure.direct_reclaim import try_to_free_pages
 from pagealloc_model.allocator.pressure.kswapd import take_wakes
 from pagealloc_model.allocator.pressure.lru_scan import zone_reclaimable_pages
-from pagealloc_model.allocator.pressure.pressure_offsets import compactor_at, value_of, word_at
+from pagealloc_model.allocator.pressure.pressure_offsets import value_of, word_at
 from pagealloc_model.base.jit import cold, hot, inner
 
 Reclaim = Callable[[at.MachineArrays, AllocContext, int], int]
@@ -351,7 +351,7 @@ def __alloc_pages_direct_compact(
     if not was_tried(m, result):
         return -1, result
     m.st[word_at(m, pr.COMPACT_STALL)] += 1
-    pfn = m.st[compactor_at(m, 0) + pr.RUN_CAPTURED]
+    pfn = m.st[at.CAPTURED]
     if pfn < 0:
         pfn = walk_zones(m, ac, ac.zonelist, flags)
     count_outcome(m, order, pfn)

@@ -111,11 +111,12 @@ def boost_watermark(m: at.MachineArrays, zone: int) -> bool:
 def free_in_whole_blocks(m: at.MachineArrays, zone: int) -> int:
     """No kernel function: return the free pages in whole pageblocks (S8.6).
 
-    They are those of a zone, in buddies of at least pageblock order, the kernel's
-    NR_FREE_PAGES_BLOCKS.
+    They are those of a zone, in buddies of at least pageblock order, isolated ones left out: the
+    kernel's NR_FREE_PAGES_BLOCKS.
     """
     free = 0
     for order in range(m.st[at.PAGEBLOCK_ORDER], m.st[at.MAX_ORDER] + 1):
         for migratetype in range(at.MIGRATETYPES):
-            free += m.st[free_list_at(zone, order, migratetype) + at.ENTRIES] << order
+            if migratetype != m.st[at.ISOLATE]:
+                free += m.st[free_list_at(zone, order, migratetype) + at.ENTRIES] << order
     return free

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.alloc_context import AllocContext, fast_path_flags
 from pagealloc_model.allocator.core.buddy import __rmqueue_smallest
 from pagealloc_model.allocator.core.counters import count_at_end
@@ -15,6 +16,7 @@ from pagealloc_model.allocator.core.offsets import node_at, pcp_at, zone_at
 from pagealloc_model.allocator.core.pcp import order_to_pindex, refill_empty, rmqueue_pcplist
 from pagealloc_model.allocator.core.watermark import zone_watermark_fast
 from pagealloc_model.allocator.ownership.owned_refill import allocate_from_owned
+from pagealloc_model.allocator.pressure.pressure_offsets import node_pressure_at
 from pagealloc_model.base.jit import cold, hot, inner
 
 
@@ -74,41 +76,6 @@ def rmqueue(m: at.MachineArrays, ac: AllocContext, zone: int, flags: int) -> tup
     return pfn, from_list
 
 
-@cold
-def begin_request(m: at.MachineArrays, ac: AllocContext) -> None:
-    """Part of get_page_from_freelist(): refill the list of a request that is interrupted (S4.10).
-
-    The interrupt comes under the lock of the list. No list is refilled where the first zone that
-    passes its watermark has pages on it, or no zone passes.
-    """
-    flags = fast_path_flags(m, ac)
-    index = order_to_pindex(m, ac.order, ac.migratetype)
-    position = ac.zonelist
-    if index < 0 or m.st[at.OWNERSHIP]:
-        return
-    skips_busy = m.st[at.SKIPS_BUSY_NODES] != 0
-    skipped = False
-    while m.st[position] >= 0 or skipped:
-        zone = m.st[position]
-        position += 1
-        if zone < 0:
-            skips_busy = False
-            skipped = False
-            position = ac.zonelist
-        elif drops_nofragment(m, flags) and is_on_another_node(m, zone, m.st[ac.zonelist]):
-            flags &= ~at.ALLOC_NOFRAGMENT
-            position = ac.zonelist
-        elif skips_busy and is_busy(m, zone):
-            skipped = True
-        elif zone_may_serve(m, zone, ac.order, ac.highest_type, flags):
-            pcp = pcp_at(m, zone, ac.cpu)
-            lst = pcp + at.PCP_LISTS + index * at.LIST_WORDS
-            if m.st[lst + at.HEAD] < 0:
-                refill_empty(m, ac, zone, lst, flags)
-                hold_refilled(m, ac.cpu, pcp)
-            return
-
-
 @hot
 def zone_may_serve(
     m: at.MachineArrays, zone: int, order: int, highest_type: int, flags: int
@@ -138,8 +105,15 @@ def is_on_another_node(m: at.MachineArrays, zone: int, other: int) -> bool:
 
 @inner
 def is_busy(m: at.MachineArrays, zone: int) -> bool:
-    """Part of get_page_from_freelist(): return whether kswapd of the zone's node runs."""
-    return m.st[node_at(m, m.st[zone_at(zone) + at.ZONE_NODE]) + at.NODE_KSWAPD_ACTIVE] != 0
+    """Part of get_page_from_freelist(): return whether kswapd of the zone's node does not sleep.
+
+    In an elastic replay it neither sleeps nor naps from when it is woken.
+    """
+    node = m.st[zone_at(zone) + at.ZONE_NODE]
+    if m.st[at.PRESSURE_BASE]:
+        words = node_pressure_at(m, node)
+        return m.st[words + pr.KSWAPD_PHASE] == pr.RUNNING or m.st[words + pr.KSWAPD_WOKEN] != 0
+    return m.st[node_at(m, node) + at.NODE_KSWAPD_ACTIVE] != 0
 
 
 @hot
@@ -190,16 +164,24 @@ def get_page_from_freelist(m: at.MachineArrays, ac: AllocContext, flags: int) ->
     return walk_zones(m, ac, position, flags)
 
 
-@cold
-def walk_zones(m: at.MachineArrays, ac: AllocContext, position: int, flags: int) -> int:
-    """Part of get_page_from_freelist(): walk the zonelist from a position (S3.1).
+@inner
+def next_zone(
+    m: at.MachineArrays,
+    ac: AllocContext,
+    position: int,
+    flags: int,
+    skips_busy: bool,
+    skipped: bool,
+) -> tuple[int, int, int, bool, bool]:
+    """Part of get_page_from_freelist(): walk the zonelist up to a zone that may serve (S3.1).
 
-    Returns a page of a zone that serves the request, or -1. The walk begins again with nodes whose
-    kswapd runs, if they were left out, and without NOFRAGMENT, if that was set, also before it
-    leaves the node of the preferred zone.
+    The walk begins again with nodes whose kswapd runs, if they were left out, and without
+    NOFRAGMENT, if that was set, also before it leaves the node of the preferred zone.
+
+    Returns:
+        The zone, or -1 at the end; and what the walk goes on with: position, flags, whether it
+        leaves such nodes out, and whether it did.
     """
-    skips_busy = m.st[at.SKIPS_BUSY_NODES] != 0
-    skipped = False
     while True:
         zone = m.st[position]
         position += 1
@@ -210,7 +192,7 @@ def walk_zones(m: at.MachineArrays, ac: AllocContext, position: int, flags: int)
             elif drops_nofragment(m, flags):
                 flags &= ~at.ALLOC_NOFRAGMENT
             else:
-                return -1
+                return -1, position, flags, skips_busy, skipped
             position = ac.zonelist
         elif drops_nofragment(m, flags) and is_on_another_node(m, zone, m.st[ac.zonelist]):
             flags &= ~at.ALLOC_NOFRAGMENT
@@ -218,6 +200,45 @@ def walk_zones(m: at.MachineArrays, ac: AllocContext, position: int, flags: int)
         elif skips_busy and is_busy(m, zone):
             skipped = True
         elif zone_may_serve(m, zone, ac.order, ac.highest_type, flags):
-            pfn = take_and_reserve(m, ac, zone, flags)
-            if pfn >= 0:
-                return pfn
+            return zone, position, flags, skips_busy, skipped
+
+
+@cold
+def walk_zones(m: at.MachineArrays, ac: AllocContext, position: int, flags: int) -> int:
+    """Part of get_page_from_freelist(): take a page from a zone on from a position (S3.1).
+
+    Returns a page of a zone that serves the request, or -1.
+    """
+    skips_busy = m.st[at.SKIPS_BUSY_NODES] != 0
+    skipped = False
+    while True:
+        zone, position, flags, skips_busy, skipped = next_zone(
+            m, ac, position, flags, skips_busy, skipped
+        )
+        if zone < 0:
+            return -1
+        pfn = take_and_reserve(m, ac, zone, flags)
+        if pfn >= 0:
+            return pfn
+
+
+@cold
+def begin_request(m: at.MachineArrays, ac: AllocContext) -> None:
+    """Part of get_page_from_freelist(): refill the list of a request that is interrupted (S4.10).
+
+    The interrupt comes under the lock of the list. No list is refilled where the first zone that
+    passes its watermark has pages on it, or no zone passes.
+    """
+    index = order_to_pindex(m, ac.order, ac.migratetype)
+    if index < 0 or m.st[at.OWNERSHIP]:
+        return
+    skips_busy = m.st[at.SKIPS_BUSY_NODES] != 0
+    flags = fast_path_flags(m, ac)
+    zone, _, flags, _, _ = next_zone(m, ac, ac.zonelist, flags, skips_busy, False)
+    if zone < 0:
+        return
+    pcp = pcp_at(m, zone, ac.cpu)
+    lst = pcp + at.PCP_LISTS + index * at.LIST_WORDS
+    if m.st[lst + at.HEAD] < 0:
+        refill_empty(m, ac, zone, lst, flags)
+        hold_refilled(m, ac.cpu, pcp)

@@ -22,6 +22,7 @@ from pagealloc_model.allocator.from_source.extraction import (
     Unit,
     extract,
 )
+from pagealloc_model.allocator.from_source.parts import ALLOCATION, Part
 from pagealloc_model.allocator.from_source.source_tree import SourceTree
 from pagealloc_model.base.errors import UsageError
 
@@ -57,8 +58,9 @@ def compiler() -> str:
 class CompiledTree:
     """A tree's units and libraries, one per configuration, in a directory that ends with it."""
 
-    def __init__(self, tree: SourceTree) -> None:
+    def __init__(self, tree: SourceTree, part: Part = ALLOCATION) -> None:
         self.tree = tree
+        self.part = part
         self._directory = tempfile.TemporaryDirectory(prefix="pagealloc-kernel-")
         self._built: dict[Configuration, tuple[Unit, Path]] = {}
         self._copies = 0
@@ -66,7 +68,7 @@ class CompiledTree:
 
     @cached_property
     def _index(self) -> TreeIndex:
-        return TreeIndex(self.tree)
+        return TreeIndex(self.tree, self.part)
 
     @property
     def missing(self) -> tuple[str, ...]:

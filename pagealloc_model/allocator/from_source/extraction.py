@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import ModuleType
 
-from pagealloc_model.allocator.core import layout
+from pagealloc_model.allocator.core import layout, pressure_layout
 from pagealloc_model.allocator.from_source.c_items import (
     Item,
     top_level_items,
@@ -15,13 +16,11 @@ from pagealloc_model.allocator.from_source.c_items import (
     words_of,
 )
 from pagealloc_model.allocator.from_source.complaints import not_found
+from pagealloc_model.allocator.from_source.parts import ALLOCATION, Part
 from pagealloc_model.allocator.from_source.source_tree import SOURCES, SourceTree
 from pagealloc_model.base.errors import PageallocError
 
 SHIM = Path(__file__).parent / "shim"
-BEFORE_TYPES = ("basics.h", "types.h")
-AFTER_TYPES = ("machine.h",)
-BEHIND_FUNCTIONS = ("event_log.c", "state.c", "operations.c", "sizes.c")
 
 CALLED = {
     "free": ("free_frozen_pages", "free_the_page", "free_unref_page"),
@@ -184,13 +183,14 @@ class Unit:
 
 
 class TreeIndex:
-    """Definitions of a tree's files by name."""
+    """Definitions of a tree's files by name, as a part of the kernel needs them."""
 
-    def __init__(self, tree: SourceTree) -> None:
+    def __init__(self, tree: SourceTree, part: Part = ALLOCATION) -> None:
         self.tree = tree
+        self.part = part
         self.items = [
             item
-            for path in SOURCES
+            for path in (*SOURCES, *part.sources)
             if (text := tree.read(path)) is not None
             for item in top_level_items(text, path)
         ]
@@ -214,16 +214,16 @@ def _shim_text(names: Iterable[str]) -> str:
     return "".join(f'#line 1 "shim/{name}"\n{(SHIM / name).read_text()}' for name in names)
 
 
-def _shim_names() -> tuple[set[str], frozenset[str]]:
+def _shim_names(part: Part) -> tuple[set[str], frozenset[str]]:
     """What the shim defines, and every word it uses."""
     defined: set[str] = set()
     words: frozenset[str] = frozenset()
-    for name in (*BEFORE_TYPES, *AFTER_TYPES, *BEHIND_FUNCTIONS):
+    for name in (*part.before_types, *part.after_types, *part.behind_functions):
         text = (SHIM / name).read_text()
         for item in top_level_items(text, name):
             defined.update(item.names)
         words |= words_of(without_comments(text))
-    return defined, words
+    return defined - part.own_code, words
 
 
 def extract(index: TreeIndex, configuration: Configuration) -> Unit:
@@ -233,13 +233,16 @@ def extract(index: TreeIndex, configuration: Configuration) -> Unit:
         KernelSourceError: functions that the shim calls are missing or take arguments it cannot
             give; the message lists all of them.
     """
-    defined, words = _shim_names()
-    defined |= configuration.definitions().keys()
+    part = index.part
+    definitions = configuration.definitions() | part.definitions
+    defined, words = _shim_names(part)
+    defined |= definitions.keys()
     calls, missing, changed = _calls(index, words)
     if missing or changed:
         lacking = not_found(index.tree, missing)
         listed = "; ".join([*([f"not found: {lacking}"] if lacking else []), *changed])
         raise KernelSourceError(f"{index.tree.path}: {listed}")
+    words |= {f"{name}(" for name in part.by_address}
     items, used = _closure(index, words, defined, _functions_called(index, calls))
     traces = sorted(
         word.removesuffix("(")
@@ -249,17 +252,18 @@ def extract(index: TreeIndex, configuration: Configuration) -> Unit:
         and word.removesuffix("(") not in defined | index.by_name.keys()
     )
     parts = [
-        *(f"#define {name} {value}\n" for name, value in configuration.definitions().items()),
+        *(f"#define {name} {value}\n" for name, value in definitions.items()),
         *(f"#define AT_{name} ({value})\n" for name, value in _layout_words().items()),
+        *(f"#define PR_{name} ({value})\n" for name, value in _numbers(pressure_layout).items()),
         *(f"#define {name} 1\n" for name in sorted(words) if _tree_has(index, name)),
-        _shim_text(BEFORE_TYPES),
+        _shim_text(part.before_types),
         *(_spelled(item, item.text) for item in items if item.kind != "function"),
-        _shim_text(AFTER_TYPES),
+        _shim_text(part.after_types),
         *(f"#define {name}(...) ((void)0)\n" for name in traces),
         *(_spelled(item, item.prototype) for item in items if item.kind == "function"),
         *(_spelled(item, item.text) for item in items if item.kind == "function"),
         *(f"#define CALL_{name} {call}\n" for name, call in calls.items()),
-        _shim_text(BEHIND_FUNCTIONS),
+        _shim_text(part.behind_functions),
     ]
     return Unit(
         text="".join(parts),
@@ -271,12 +275,15 @@ def _layout_words() -> dict[str, int]:
     """The integer constants of the model's layout, for the shim to share."""
     from pagealloc_model.recording.machine import ZONE_TYPES_MAX
 
-    numbers = {
+    return _numbers(layout) | {"ZONE_TYPES_MAX": ZONE_TYPES_MAX}
+
+
+def _numbers(module: ModuleType) -> dict[str, int]:
+    return {
         name: value
-        for name, value in vars(layout).items()
+        for name, value in vars(module).items()
         if name.isupper() and isinstance(value, int) and not isinstance(value, bool)
     }
-    return numbers | {"ZONE_TYPES_MAX": ZONE_TYPES_MAX}
 
 
 def _tree_has(index: TreeIndex, word: str) -> bool:
@@ -310,7 +317,8 @@ def _calls(index: TreeIndex, words: frozenset[str]) -> tuple[dict[str, str], lis
             continue
         given = [ARGUMENTS.get(each, each) for each in function.parameters]
         where = f"{function.names[0]}() at {function.path}:{function.line}"
-        changed += [f"{where} has a parameter {each!r}" for each in given if each not in OFFERED]
+        offered = OFFERED | index.part.arguments
+        changed += [f"{where} has a parameter {each!r}" for each in given if each not in offered]
         calls[name] = f"{function.names[0]}({', '.join(given)})"
     return calls, missing, changed
 
@@ -324,7 +332,7 @@ def _closure(
     index: TreeIndex, wanted: Iterable[str], defined: set[str], called: Iterable[Item]
 ) -> tuple[list[Item], set[str]]:
     """All items that the wanted names lead to, in the tree's order, and every word they use."""
-    pending = [(name, "mm/page_alloc.c") for name in wanted]
+    pending = [(name, path) for name in wanted for path in index.part.homes]
     pending += [(f"{each.names[0]}(", each.path) for each in called]
     taken: set[int] = set()
     used: set[str] = set()

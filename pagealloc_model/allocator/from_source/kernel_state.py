@@ -73,11 +73,11 @@ class KernelState:
         self._library.shim_advance.restype = ctypes.c_long
         names = np.array([ZONE_NAMES.index(each) for each in state.machine.zone_types], np.int64)
         failed = self._library.shim_load(
-            _pointer(state.st),
-            _pointer(state.pages),
-            _pointer(state.blocks),
+            array_pointer(state.st),
+            array_pointer(state.pages),
+            array_pointer(state.blocks),
             ctypes.c_long(len(state.pages)),
-            _pointer(names),
+            array_pointer(names),
         )
         if failed:
             raise MemoryError("not enough memory for the kernel's page structures")
@@ -88,10 +88,10 @@ class KernelState:
         """As the model's `advance`: events[low:high], then ticks; the event to go on with."""
         return int(
             self._library.shim_advance(
-                _pointer(events),
-                _pointer(places),
-                _pointer(self.state.log),
-                _pointer(self.lines),
+                array_pointer(events),
+                array_pointer(places),
+                array_pointer(self.state.log),
+                array_pointer(self.lines),
                 ctypes.c_long(len(self.state.log)),
                 ctypes.c_long(low),
                 ctypes.c_long(high),
@@ -105,7 +105,7 @@ class KernelState:
         Pages in use are not written: the model knows no more of them than where its objects are.
         """
         self._library.shim_store(
-            _pointer(self.state.pages) if pages else None, _pointer(self.state.blocks)
+            array_pointer(self.state.pages) if pages else None, array_pointer(self.state.blocks)
         )
         return self.state
 
@@ -141,6 +141,7 @@ class KernelState:
         self._tree.give_back(self.configuration, self._library)
 
 
-def _pointer(array: np.ndarray) -> ctypes.c_void_p:
+def array_pointer(array: np.ndarray) -> ctypes.c_void_p:
+    """Where a contiguous array's data are."""
     assert array.flags.c_contiguous
     return ctypes.c_void_p(array.ctypes.data)

@@ -30,6 +30,9 @@ SOURCES = (
 )
 """Files of a tree that are looked into, those whose definitions others need first."""
 
+PRESSURE_SOURCES = ("include/linux/compaction.h", "mm/compaction.c")
+"""Files that only the judges of pressure look into."""
+
 SOURCES_OF_SOME = ("mm/page_alloc.h",)
 """Files among them that came with a release (7.3); older trees have their contents elsewhere."""
 
@@ -89,8 +92,8 @@ def open_tree(path: Path | str, patch: Path | str | None = None) -> SourceTree:
     tree = _unpatched(Path(path).expanduser())
     if patch is None:
         return tree
-    patched = replace(tree, patch=read_patch(patch, SOURCES))
-    for each in SOURCES:
+    patched = replace(tree, patch=read_patch(patch, (*SOURCES, *PRESSURE_SOURCES)))
+    for each in (*SOURCES, *PRESSURE_SOURCES):
         patched.read(each)
     return patched
 

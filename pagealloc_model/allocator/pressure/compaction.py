@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
-from pagealloc_model.allocator.core.buddy import __add_to_free_list, __del_page_from_free_list
-from pagealloc_model.allocator.core.counters import account_freepages
 from pagealloc_model.allocator.core.fallback_search import find_suitable_fallback
 from pagealloc_model.allocator.core.offsets import free_list_at, node_at, zone_at
 from pagealloc_model.allocator.core.pcp_drain import drain_pages_zone
@@ -14,25 +12,28 @@ from pagealloc_model.allocator.core.watermark import (
     free_in_whole_blocks,
     wmark_pages,
 )
-from pagealloc_model.allocator.pressure.compaction_gates import (
+from pagealloc_model.allocator.pressure.compaction_blocks import (
     __reset_isolation_suitable,
-    compaction_restarting,
-    first_page_of,
-    fragmentation_score_zone,
-    last_block_of,
+    pageblock_aligned,
+    pageblock_start_pfn,
     reset_cached_positions,
 )
-from pagealloc_model.allocator.pressure.compaction_scanners import (
-    isolate_freepages,
-    isolate_migratepages,
-    take_target,
+from pagealloc_model.allocator.pressure.compaction_gates import (
+    THP_ORDER,
+    compaction_restarting,
+    fragmentation_score_zone,
+    proactive_marks,
 )
+from pagealloc_model.allocator.pressure.compaction_sources import (
+    folio_putback_lru,
+    isolate_migratepages,
+)
+from pagealloc_model.allocator.pressure.compaction_targets import compaction_alloc, compaction_free
 from pagealloc_model.allocator.pressure.draws import CONTENDS, draw, migration_fails
 from pagealloc_model.allocator.pressure.folios import free_waiting, queue_free, replace_piece
 from pagealloc_model.allocator.pressure.lru import lruvec_add_folio
 from pagealloc_model.allocator.pressure.pressure_offsets import (
     compactor_at,
-    node_pressure_at,
     value_of,
     word_at,
     zone_pressure_at,
@@ -41,42 +42,79 @@ from pagealloc_model.base.jit import cold, inner
 
 
 @inner
-def begin_compaction(
-    m: at.MachineArrays, number: int, zone: int, order: int, migratetype: int, mode: int, cpu: int
+def set_control(
+    m: at.MachineArrays, number: int, order: int, migratetype: int, mode: int, cpu: int
 ) -> None:
-    """Part of compact_zone(): set a compactor's run up, where its scanners begin (S9.3)."""
+    """No kernel function: fill a compactor's control block, which may serve several zones (S9.3).
+
+    `mode` is a priority, SYNC_FULL being that of direct runs that heed no skip marks, or SYNC.
+    """
     run = compactor_at(m, number)
-    if order > 0 and compaction_restarting(m, zone, order):
-        __reset_isolation_suitable(m, zone)
-    words = zone_pressure_at(m, zone)
-    migrate = m.st[words + pr.ZONE_MIGRATE_ASYNC]
-    if mode != pr.ASYNC:
-        migrate = m.st[words + pr.ZONE_MIGRATE_SYNC]
-    free = m.st[words + pr.ZONE_FREE_FROM]
-    lowest = first_page_of(m, zone)
-    highest = last_block_of(m, zone)
-    whole = mode == pr.SYNC_FULL or order < 0
-    if whole or migrate < lowest or migrate > highest:
-        migrate = lowest
-    if whole or free < lowest or free > highest:
-        free = highest
-    m.st[run + pr.RUN_ZONE] = zone + 1
+    sees_all = mode == pr.SYNC_FULL or order < 0
     m.st[run + pr.RUN_ORDER] = order
+    m.st[run + pr.RUN_SEARCH_ORDER] = order
+    m.st[run + pr.RUN_SEARCH_FAIL] = 0
     m.st[run + pr.RUN_TYPE] = migratetype
     m.st[run + pr.RUN_MODE] = mode
+    m.st[run + pr.RUN_FLAGS] = 0
+    m.st[run + pr.RUN_HIGHEST] = 0
     m.st[run + pr.RUN_DIRECT] = number == 0
-    m.st[run + pr.RUN_CAPTURES] = 0
+    m.st[run + pr.RUN_PROACTIVE] = order < 0 and mode != pr.SYNC
+    m.st[run + pr.RUN_IGNORES_SKIPS] = sees_all
+    m.st[run + pr.RUN_TAKES_ANY_BLOCK] = mode == pr.SYNC_FULL
+    m.st[run + pr.RUN_WHOLE] = sees_all
+    m.st[run + pr.RUN_FINISHES_BLOCK] = 0
+    m.st[run + pr.RUN_CPU] = cpu
+
+
+@inner
+def begin_compaction(m: at.MachineArrays, number: int, zone: int) -> None:
+    """Part of compact_zone(): let a compactor's scanners begin in a zone (S9.3)."""
+    run = compactor_at(m, number)
+    words = zone_pressure_at(m, zone)
+    start = m.st[zone_at(zone) + at.ZONE_START]
+    end = m.st[zone_at(zone) + at.ZONE_END]
+    if compaction_restarting(m, zone, m.st[run + pr.RUN_ORDER]):
+        __reset_isolation_suitable(m, zone)
+    migrate = start
+    free = pageblock_start_pfn(m, end - 1)
+    if not m.st[run + pr.RUN_WHOLE]:
+        cached = pr.ZONE_MIGRATE_ASYNC
+        if m.st[run + pr.RUN_MODE] != pr.ASYNC:
+            cached = pr.ZONE_MIGRATE_SYNC
+        if start <= m.st[words + pr.ZONE_FREE_FROM] < end:
+            free = m.st[words + pr.ZONE_FREE_FROM]
+        m.st[words + pr.ZONE_FREE_FROM] = free
+        if start <= m.st[words + cached] < end:
+            migrate = m.st[words + cached]
+        else:
+            m.st[words + pr.ZONE_MIGRATE_ASYNC] = migrate
+            m.st[words + pr.ZONE_MIGRATE_SYNC] = migrate
+        if migrate <= m.st[words + pr.ZONE_INIT_MIGRATE]:
+            m.st[run + pr.RUN_WHOLE] = 1
+    m.st[run + pr.RUN_ZONE] = zone + 1
     m.st[run + pr.RUN_MIGRATE] = migrate
     m.st[run + pr.RUN_FREE] = free
-    m.st[run + pr.RUN_WHOLE] = migrate == lowest
-    m.st[run + pr.RUN_LAST_MIGRATED] = -1
+    m.st[run + pr.RUN_FAST_START] = 0
+    m.st[run + pr.RUN_SYNCS_POSITIONS] = (
+        m.st[run + pr.RUN_MODE] == pr.ASYNC
+        and m.st[words + pr.ZONE_MIGRATE_ASYNC] == m.st[words + pr.ZONE_MIGRATE_SYNC]
+    )
+    m.st[run + pr.RUN_LAST_MIGRATED] = 0
+    m.st[run + pr.RUN_MIGRATE_SCANNED] = 0
+    m.st[run + pr.RUN_FREE_SCANNED] = 0
     m.st[run + pr.RUN_HELD] = 0
-    m.st[run + pr.RUN_CAPTURED] = -1
-    m.st[run + pr.RUN_CPU] = cpu
     m.st[run + pr.RUN_SOURCES] = -1
     m.st[run + pr.RUN_SOURCE_PAGES] = 0
     for current in range(at.ORDERS):
         m.st[run + pr.RUN_TARGETS + current] = -1
+
+
+@inner
+def compact_scanners_met(m: at.MachineArrays, run: int) -> bool:
+    """compact_scanners_met(): return whether both scanners are in one block, or have passed."""
+    order = m.st[at.PAGEBLOCK_ORDER]
+    return m.st[run + pr.RUN_FREE] >> order <= m.st[run + pr.RUN_MIGRATE] >> order
 
 
 @inner
@@ -103,29 +141,29 @@ def __compact_finished(m: at.MachineArrays, number: int) -> int:
     """__compact_finished(): return CONTINUE, or how the run ended (S9.3, S9.4)."""
     run = compactor_at(m, number)
     zone = m.st[run + pr.RUN_ZONE] - 1
-    block_order = m.st[at.PAGEBLOCK_ORDER]
-    migrate = m.st[run + pr.RUN_MIGRATE]
-    if m.st[run + pr.RUN_FREE] >> block_order <= migrate >> block_order:
+    if compact_scanners_met(m, run):
         reset_cached_positions(m, zone)
         if m.st[run + pr.RUN_DIRECT]:
             m.st[zone_pressure_at(m, zone) + pr.ZONE_FLUSH_SKIPS] = 1
         return pr.COMPLETE if m.st[run + pr.RUN_WHOLE] else pr.PARTIAL_SKIPPED
     node = m.st[zone_at(zone) + at.ZONE_NODE]
-    if m.st[run + pr.RUN_ORDER] < 0:
+    if m.st[run + pr.RUN_PROACTIVE]:
         if m.st[node_at(m, node) + at.NODE_KSWAPD_ACTIVE]:
             return pr.PARTIAL_SKIPPED
-        low = max(100 - m.st[at.POLICY_COMPACTION_PROACTIVENESS], 5)
+        low, _ = proactive_marks(m)
         return pr.CONTINUE if fragmentation_score_zone(m, zone) > low else pr.SUCCESS
-    if migrate & ((1 << block_order) - 1):
-        return pr.CONTINUE
     order = m.st[run + pr.RUN_ORDER]
+    if order < 0 or not pageblock_aligned(m, m.st[run + pr.RUN_MIGRATE]):
+        return pr.CONTINUE
     if m.st[at.BLOCK_WATERMARKS] and not m.st[run + pr.RUN_DIRECT]:
         mark = wmark_pages(m, zone, at.WMARK_HIGH)
         free = free_in_whole_blocks(m, zone)
-        highest = m.st[node_pressure_at(m, node) + pr.KCOMPACTD_RUN_HIGHEST]
-        enough = __zone_watermark_ok(m, zone, order, mark, highest, 0, free)
+        highest, flags = m.st[run + pr.RUN_HIGHEST], m.st[run + pr.RUN_FLAGS]
+        enough = __zone_watermark_ok(m, zone, order, mark, highest, flags, free)
         return pr.SUCCESS if enough else pr.CONTINUE
-    return pr.SUCCESS if has_page_for(m, zone, order, m.st[run + pr.RUN_TYPE]) else pr.CONTINUE
+    if has_page_for(m, zone, order, m.st[run + pr.RUN_TYPE]):
+        return pr.SUCCESS
+    return pr.CONTENDED if is_contended(m, run) else pr.CONTINUE
 
 
 @inner
@@ -141,12 +179,6 @@ def is_contended(m: at.MachineArrays, run: int) -> bool:
 
 
 @inner
-def folio_putback_lru(m: at.MachineArrays, pfn: int) -> None:
-    """folio_putback_lru(): return an isolated folio to the LRU list it was on."""
-    lruvec_add_folio(m, pfn, int(m.pages[pfn]["prev"]))
-
-
-@inner
 def migrate_folio_move(m: at.MachineArrays, source: int, target: int) -> None:
     """migrate_folio_move(): move a folio to another page; the old one waits to be freed."""
     lst = int(m.pages[source]["prev"])
@@ -158,81 +190,107 @@ def migrate_folio_move(m: at.MachineArrays, source: int, target: int) -> None:
 
 
 @inner
-def migrate_pages(m: at.MachineArrays, number: int) -> tuple[int, int, bool]:
-    """migrate_pages(): move the unit's folios to free pages (S9.3).
+def find_targets(m: at.MachineArrays, number: int) -> tuple[int, int]:
+    """migrate_folio_unmap(): find a target for each isolated folio, up to the first without one.
 
-    Returns:
-        Pages moved, frames that the free scanner looked at, whether it found too few free pages.
+    Returns the first target, linked by `next` in the order of the folios, and the folio that has
+    none; -1 for neither.
     """
     run = compactor_at(m, number)
-    moved = 0
-    scanned = 0
-    lacking = False
-    while m.st[run + pr.RUN_SOURCES] >= 0:
-        source = m.st[run + pr.RUN_SOURCES]
-        m.st[run + pr.RUN_SOURCES] = int(m.pages[source]["next"])
-        order = int(m.pages[source]["order"])
-        left = m.st[run + pr.RUN_SOURCE_PAGES]
-        m.st[run + pr.RUN_SOURCE_PAGES] = left - (1 << order)
-        target = -1
-        if not lacking and not migration_fails(m, source):
-            target = take_target(m, run, order)
-            if target < 0:
-                scanned += isolate_freepages(m, number, left)
-                target = take_target(m, run, order)
-                lacking = target < 0 and m.st[run + pr.RUN_HELD] == 0
+    source = m.st[run + pr.RUN_SOURCES]
+    first = -1
+    last = -1
+    while source >= 0:
+        target = compaction_alloc(m, number, int(m.pages[source]["order"]))
         if target < 0:
-            folio_putback_lru(m, source)
-            if not lacking:
-                m.st[word_at(m, pr.PGMIGRATE_FAIL)] += 1 << order
+            return first, source
+        m.pages[target]["next"] = -1
+        if last < 0:
+            first = target
         else:
-            migrate_folio_move(m, source, target)
-            m.st[word_at(m, pr.PGMIGRATE_SUCCESS)] += 1 << order
-            m.st[run + pr.RUN_LAST_MIGRATED] = source
-            moved += 1 << order
-    return moved, scanned, lacking
+            m.pages[last]["next"] = target
+        last = target
+        source = int(m.pages[source]["next"])
+    return first, -1
 
 
 @inner
-def compaction_capture(m: at.MachineArrays, number: int, pfn: int) -> bool:
-    """compaction_capture(): take the aligned page completed by the run's own frees (S9.7).
+def migrate_pages(m: at.MachineArrays, number: int) -> tuple[int, int, bool]:
+    """migrate_pages(): move the unit's folios to free pages (S9.3).
 
-    Returns whether there is such a page around `pfn`.
+    Folios that cannot move, and those behind the first without a target, return to their lists.
+
+    Returns:
+        Pages moved, folios that failed, whether targets ran out.
+    """
+    run = compactor_at(m, number)
+    target, lacking = find_targets(m, number)
+    source = m.st[run + pr.RUN_SOURCES]
+    moved = 0
+    failed = 0
+    while source >= 0:
+        following = int(m.pages[source]["next"])
+        size = 1 << int(m.pages[source]["order"])
+        if target < 0:
+            folio_putback_lru(m, source)
+            if source == lacking:
+                m.st[word_at(m, pr.PGMIGRATE_FAIL)] += size
+        else:
+            behind = int(m.pages[target]["next"])
+            if migration_fails(m, source):
+                folio_putback_lru(m, source)
+                compaction_free(m, run, target)
+                failed += 1
+                m.st[word_at(m, pr.PGMIGRATE_FAIL)] += size
+            else:
+                migrate_folio_move(m, source, target)
+                m.st[word_at(m, pr.PGMIGRATE_SUCCESS)] += size
+                moved += size
+            target = behind
+        source = following
+    m.st[run + pr.RUN_SOURCES] = -1
+    m.st[run + pr.RUN_SOURCE_PAGES] = 0
+    return moved, failed, lacking >= 0
+
+
+@inner
+def move_cluster(m: at.MachineArrays, number: int) -> tuple[int, int, bool]:
+    """Part of compact_zone(): isolate a cluster and move it; the old pages are then freed (S9.3).
+
+    Returns:
+        CONTINUE, or how the run ends; pages moved; whether to go on with the rest of the block at
+        once.
     """
     run = compactor_at(m, number)
     zone = m.st[run + pr.RUN_ZONE] - 1
-    order = m.st[run + pr.RUN_ORDER]
-    first = pfn & ~((1 << order) - 1)
-    head = -1
-    for current in range(order, m.st[at.MAX_ORDER] + 1):
-        candidate = first & ~((1 << current) - 1)
-        is_free = int(m.pages[candidate]["where"]) == at.BUDDY
-        if is_free and int(m.pages[candidate]["order"]) == current:
-            head = candidate
-    if head < 0:
-        return False
-    migratetype = int(m.pages[head]["tag"])
-    if migratetype == m.st[at.CMA] or migratetype == m.st[at.ISOLATE]:
-        return False
+    words = zone_pressure_at(m, zone)
+    isolate_migratepages(m, number)
+    if m.st[run + pr.RUN_SOURCE_PAGES] == 0:
+        if m.st[run + pr.RUN_SYNCS_POSITIONS]:
+            m.st[words + pr.ZONE_MIGRATE_SYNC] = m.st[words + pr.ZONE_MIGRATE_ASYNC]
+        return pr.CONTINUE, 0, False
+    m.st[run + pr.RUN_SYNCS_POSITIONS] = 0
+    m.st[run + pr.RUN_LAST_MIGRATED] = max(
+        m.st[zone_at(zone) + at.ZONE_START],
+        pageblock_start_pfn(m, m.st[run + pr.RUN_MIGRATE] - 1),
+    )
+    moved, failed, lacking = migrate_pages(m, number)
+    free_waiting(m)
+    if lacking and not compact_scanners_met(m, run):
+        return pr.CONTENDED, moved, False
     if (
-        migratetype == at.MOVABLE
-        and m.st[run + pr.RUN_TYPE] != at.MOVABLE
-        and order < m.st[at.PAGEBLOCK_ORDER]
+        (lacking or failed > 0)
+        and not pageblock_aligned(m, m.st[run + pr.RUN_MIGRATE])
+        and not m.st[run + pr.RUN_IGNORES_SKIPS]
+        and not m.st[run + pr.RUN_FINISHES_BLOCK]
+        and m.st[run + pr.RUN_MODE] != pr.SYNC
     ):
-        return False
-    found = int(m.pages[head]["order"])
-    __del_page_from_free_list(m, zone, head)
-    account_freepages(m, zone, migratetype, -(1 << order))
-    for current in range(found - 1, order - 1, -1):
-        half = head + (1 << current)
-        if first & (1 << current):
-            __add_to_free_list(m, zone, head, current, migratetype, False)
-            head = half
-        else:
-            __add_to_free_list(m, zone, half, current, migratetype, False)
-    m.pages[first]["flags"] = 0
-    m.st[run + pr.RUN_CAPTURED] = first
-    return True
+        m.st[run + pr.RUN_FINISHES_BLOCK] = 1
+        if m.st[run + pr.RUN_ORDER] == THP_ORDER:
+            m.st[run + pr.RUN_LAST_MIGRATED] = 0
+        return pr.CONTINUE, moved, True
+    captured = m.st[run + pr.RUN_DIRECT] != 0 and m.st[at.CAPTURED] >= 0
+    return pr.SUCCESS if captured else pr.CONTINUE, moved, False
 
 
 @cold
@@ -242,55 +300,53 @@ def compact_unit(m: at.MachineArrays, number: int) -> tuple[int, int]:
     Returns:
         CONTINUE, or how the run ended, and the time that it took, ns.
     """
-    zone = m.st[compactor_at(m, number) + pr.RUN_ZONE] - 1
-    status, cost, drains = move_cluster(m, number)
+    run = compactor_at(m, number)
+    sources = m.st[run + pr.RUN_MIGRATE_SCANNED]
+    targets = m.st[run + pr.RUN_FREE_SCANNED]
+    total = 0
+    status = __compact_finished(m, number)
+    if status == pr.CONTINUE:
+        m.st[run + pr.RUN_FINISHES_BLOCK] = pageblock_start_pfn(
+            m, m.st[run + pr.RUN_LAST_MIGRATED]
+        ) == pageblock_start_pfn(m, m.st[run + pr.RUN_MIGRATE])
+        again = True
+        while again:
+            status, moved, again = move_cluster(m, number)
+            total += moved
+        if status == pr.CONTINUE:
+            drain_behind(m, run)
+    sources = m.st[run + pr.RUN_MIGRATE_SCANNED] - sources
+    targets = m.st[run + pr.RUN_FREE_SCANNED] - targets
+    m.st[word_at(m, pr.COMPACT_MIGRATE_SCANNED)] += sources
+    m.st[word_at(m, pr.COMPACT_FREE_SCANNED)] += targets
+    if not m.st[run + pr.RUN_DIRECT] and m.st[run + pr.RUN_MODE] != pr.SYNC:
+        m.st[word_at(m, pr.DAEMON_MIGRATE_SCANNED)] += sources
+        m.st[word_at(m, pr.DAEMON_FREE_SCANNED)] += targets
     if status != pr.CONTINUE:
         end_compaction(m, number)
-    free_waiting(m)
-    if drains:
-        drain_pages_zone(m, zone, m.st[at.EVENT_CPU])
-    return status, cost
+    cost = (sources + targets) * value_of(m, pr.COMPACT_SCAN_NS)
+    cost += total * value_of(m, pr.COMPACT_MIGRATE_NS)
+    return status, max(cost, 1000)
 
 
 @inner
-def move_cluster(m: at.MachineArrays, number: int) -> tuple[int, int, bool]:
-    """Part of compact_zone(): move a cluster of pages, which then wait to be freed (S9.3).
+def drain_behind(m: at.MachineArrays, run: int) -> None:
+    """Part of compact_zone(): drain the CPU's list once the range moved from lies behind (S9.3).
 
-    Returns:
-        CONTINUE, or how the run ended; the time that it took, ns; whether the acting CPU's list of
-        the zone is to be drained, as an aligned page may be complete.
+    Its pages can then merge.
     """
-    run = compactor_at(m, number)
     order = m.st[run + pr.RUN_ORDER]
     last = m.st[run + pr.RUN_LAST_MIGRATED]
-    if last >= 0 and order > 0 and last >> order < m.st[run + pr.RUN_MIGRATE] >> order:
-        m.st[run + pr.RUN_LAST_MIGRATED] = -1
-        if m.st[run + pr.RUN_CAPTURES] and compaction_capture(m, number, last):
-            return pr.SUCCESS, 0, False
-    status = __compact_finished(m, number)
-    if status != pr.CONTINUE:
-        return status, 0, False
-    if is_contended(m, run):
-        return pr.CONTENDED, 0, False
-    scanned = isolate_migratepages(m, number)
-    moved, looked_at, lacking = migrate_pages(m, number)
-    cost = (scanned + looked_at) * value_of(m, pr.COMPACT_SCAN_NS)
-    cost += moved * value_of(m, pr.COMPACT_MIGRATE_NS)
-    if not m.st[run + pr.RUN_DIRECT]:
-        m.st[word_at(m, pr.DAEMON_MIGRATE_SCANNED)] += scanned
-        m.st[word_at(m, pr.DAEMON_FREE_SCANNED)] += looked_at
-    last = m.st[run + pr.RUN_LAST_MIGRATED]
-    drains = last >= 0 and order > 0 and last >> order < m.st[run + pr.RUN_MIGRATE] >> order
-    have_met = m.st[run + pr.RUN_FREE] <= m.st[run + pr.RUN_MIGRATE]
-    status = pr.CONTENDED if lacking and not have_met else pr.CONTINUE
-    return status, max(cost, 1000), drains
+    if order > 0 and last > 0 and last < m.st[run + pr.RUN_MIGRATE] >> order << order:
+        drain_pages_zone(m, m.st[run + pr.RUN_ZONE] - 1, m.st[at.EVENT_CPU])
+        m.st[run + pr.RUN_LAST_MIGRATED] = 0
 
 
 @inner
 def end_compaction(m: at.MachineArrays, number: int) -> None:
-    """Part of compact_zone(): give the free pages held back (S9.3).
+    """Part of compact_zone(): free the pages held, orders ascending (S9.3).
 
-    The free scanner's next run begins above them.
+    The target scanner's next run begins at the highest one's block, if that is higher.
     """
     run = compactor_at(m, number)
     zone = m.st[run + pr.RUN_ZONE] - 1
@@ -306,8 +362,10 @@ def end_compaction(m: at.MachineArrays, number: int) -> None:
             pfn = following
         m.st[run + pr.RUN_TARGETS + order] = -1
     if highest >= 0:
-        block = highest >> m.st[at.PAGEBLOCK_ORDER] << m.st[at.PAGEBLOCK_ORDER]
         words = zone_pressure_at(m, zone)
-        m.st[words + pr.ZONE_FREE_FROM] = max(m.st[words + pr.ZONE_FREE_FROM], block)
+        m.st[words + pr.ZONE_FREE_FROM] = max(
+            m.st[words + pr.ZONE_FREE_FROM], pageblock_start_pfn(m, highest)
+        )
+        free_waiting(m)
     m.st[run + pr.RUN_HELD] = 0
     m.st[run + pr.RUN_ZONE] = 0

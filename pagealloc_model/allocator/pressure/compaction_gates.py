@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
-from pagealloc_model.allocator.core.offsets import free_list_at, zone_at
+from pagealloc_model.allocator.core.counters import seen_free
 from pagealloc_model.allocator.core.watermark import __zone_watermark_ok, wmark_pages
+from pagealloc_model.allocator.pressure.compaction_lists import buddies_of
 from pagealloc_model.allocator.pressure.pressure_offsets import value_of, zone_pressure_at
 from pagealloc_model.base.jit import inner
 
@@ -19,15 +20,6 @@ def compact_gap(m: at.MachineArrays, order: int) -> int:
     gap = 2 << order
     most = value_of(m, pr.COMPACT_GAP_MAX)
     return min(gap, most) if most > 0 else gap
-
-
-@inner
-def buddies_of(m: at.MachineArrays, zone: int, order: int) -> int:
-    """Part of fill_contig_page_info(): return the number of free buddies of an order, all types."""
-    count = 0
-    for migratetype in range(at.MIGRATETYPES):
-        count += m.st[free_list_at(zone, order, migratetype) + at.ENTRIES]
-    return count
 
 
 @inner
@@ -65,20 +57,39 @@ def fragmentation_score_zone(m: at.MachineArrays, zone: int) -> int:
 
 @inner
 def compaction_suit_allocation_order(
-    m: at.MachineArrays, zone: int, order: int, mark: int, flags: int, highest_type: int, free: int
+    m: at.MachineArrays,
+    zone: int,
+    order: int,
+    flags: int,
+    highest_type: int,
+    free: int,
+    is_async: bool,
 ) -> int:
     """compaction_suit_allocation_order(): return whether to compact a zone (S9.1).
 
     SUCCESS if no compaction is needed, SKIPPED if it is of no use, else CONTINUE.
+
+    Args:
+        m: the machine.
+        zone: its number.
+        order: of the page asked for.
+        flags: of the request; its mark is one of them.
+        highest_type: of the zones the request may use.
+        free: free pages that the mark is tested with.
+        is_async: the run would be asynchronous.
     """
-    wanted = wmark_pages(m, zone, mark)
+    wanted = wmark_pages(m, zone, flags & at.WMARK_MASK)
+    seen = seen_free(m, zone)
     if __zone_watermark_ok(m, zone, order, wanted, highest_type, flags, free):
         return pr.SUCCESS
-    if not __compaction_suitable(
-        m, zone, order, wanted, highest_type, m.st[zone_at(zone) + at.ZONE_FREE]
-    ):
+    is_costly = order > m.st[at.POLICY_COSTLY_ORDER]
+    if is_costly and is_async and m.st[at.RULE_SUITABLE_BESIDE_CMA] and not flags & at.ALLOC_CMA:
+        least = wanted + compact_gap(m, order)
+        if not __zone_watermark_ok(m, zone, 0, least, highest_type, 0, seen):
+            return pr.SKIPPED
+    if not __compaction_suitable(m, zone, order, wanted, highest_type, seen):
         return pr.SKIPPED
-    if order > m.st[at.POLICY_COSTLY_ORDER]:
+    if is_costly:
         index = fragmentation_index(m, zone, order)
         if 0 <= index <= m.st[at.POLICY_EXTFRAG_THRESHOLD]:
             return pr.SKIPPED
@@ -160,35 +171,10 @@ def compaction_restarting(m: at.MachineArrays, zone: int, order: int) -> bool:
 
 
 @inner
-def last_block_of(m: at.MachineArrays, zone: int) -> int:
-    """Part of reset_cached_positions(): return the first page of a zone's last pageblock."""
-    order = m.st[at.PAGEBLOCK_ORDER]
-    return (m.st[zone_at(zone) + at.ZONE_END] - 1) >> order << order
-
-
-@inner
-def first_page_of(m: at.MachineArrays, zone: int) -> int:
-    """Part of reset_cached_positions(): return the first page of a zone's first pageblock."""
-    order = m.st[at.PAGEBLOCK_ORDER]
-    return m.st[zone_at(zone) + at.ZONE_START] >> order << order
-
-
-@inner
-def reset_cached_positions(m: at.MachineArrays, zone: int) -> None:
-    """reset_cached_positions(): let the scanners begin at the zone's ends again (S9.3)."""
-    words = zone_pressure_at(m, zone)
-    m.st[words + pr.ZONE_MIGRATE_ASYNC] = first_page_of(m, zone)
-    m.st[words + pr.ZONE_MIGRATE_SYNC] = first_page_of(m, zone)
-    m.st[words + pr.ZONE_FREE_FROM] = last_block_of(m, zone)
-
-
-@inner
-def __reset_isolation_suitable(m: at.MachineArrays, zone: int) -> None:
-    """__reset_isolation_suitable(): clear the skip marks of a zone's blocks (S9.3)."""
-    order = m.st[at.PAGEBLOCK_ORDER]
-    m.st[zone_pressure_at(m, zone) + pr.ZONE_FLUSH_SKIPS] = 0
-    first = first_page_of(m, zone) >> order
-    for block in range(first, (last_block_of(m, zone) >> order) + 1):
-        if int(m.blocks[block]["zone"]) == zone + 1:
-            m.folios[block << order]["skip"] = 0
-    reset_cached_positions(m, zone)
+def proactive_marks(m: at.MachineArrays) -> tuple[int, int]:
+    """fragmentation_score_wmark(): return the scores between which proactive runs work (S9.6)."""
+    low = 100 - m.st[at.POLICY_COMPACTION_PROACTIVENESS]
+    if m.st[at.RULE_PROACTIVE_LEEWAY_SHRINKS]:
+        return low, min(low + min(10, low // 2), 100)
+    low = max(low, 5)
+    return low, min(low + 10, 100)

@@ -6,8 +6,13 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.alloc_context import AllocContext
 from pagealloc_model.allocator.core.counters import seen_free
+from pagealloc_model.allocator.core.offsets import zone_at
 from pagealloc_model.allocator.core.watermark import wmark_pages
-from pagealloc_model.allocator.pressure.compaction import begin_compaction, compact_unit
+from pagealloc_model.allocator.pressure.compaction import (
+    begin_compaction,
+    compact_unit,
+    set_control,
+)
 from pagealloc_model.allocator.pressure.compaction_gates import (
     __compaction_suitable,
     compaction_defer_reset,
@@ -41,10 +46,12 @@ def try_to_compact_pages(
     """try_to_compact_pages(): compact zone after zone until a page can be had (S9.5).
 
     `order` is what is made, which may be more than the request's (S8.7). Returns the highest result
-    of the zones. A page that was captured is in the run's record.
+    of the zones. A page that was captured is in `st[CAPTURED]`.
     """
     m.st[word_at(m, pr.REQUEST_STALLED)] = 1
-    m.st[compactor_at(m, 0) + pr.RUN_CAPTURED] = -1
+    m.st[at.CAPTURED] = -1
+    m.st[at.CAPTURE_ORDER] = ac.order
+    m.st[at.CAPTURE_TYPE] = ac.migratetype
     result = pr.SKIPPED
     position = ac.zonelist
     while m.st[position] >= 0:
@@ -70,21 +77,26 @@ def compact_zone_order(
 ) -> int:
     """compact_zone_order() and compact_zone(): compact a zone for a request (S9.3).
 
-    Returns how the run ended, or why there was none. A run for more than the request's order
-    captures nothing (S9.9).
+    Returns how the run ended, or why there was none. A page of the request's own order that the
+    run's frees make may be captured meanwhile (S9.7).
     """
     verdict = compaction_suit_allocation_order(
-        m, zone, order, flags & at.WMARK_MASK, flags, ac.highest_type, seen_free(m, zone)
+        m, zone, order, flags, ac.highest_type, seen_free(m, zone), priority == pr.ASYNC
     )
     if verdict != pr.CONTINUE:
         return verdict
-    begin_compaction(m, 0, zone, order, ac.migratetype, priority, ac.cpu)
-    m.st[compactor_at(m, 0) + pr.RUN_CAPTURES] = order == ac.order
+    set_control(m, 0, order, ac.migratetype, priority, ac.cpu)
+    run = compactor_at(m, 0)
+    m.st[run + pr.RUN_FLAGS] = flags
+    m.st[run + pr.RUN_HIGHEST] = ac.highest_type
+    begin_compaction(m, 0, zone)
+    m.st[at.CAPTURE_ZONE] = zone + 1
     status = pr.CONTINUE
     while status == pr.CONTINUE:
         status, cost = compact_unit(m, 0)
         m.st[word_at(m, pr.STALLED_NS)] += cost
-    return status
+    m.st[at.CAPTURE_ZONE] = 0
+    return pr.SUCCESS if m.st[at.CAPTURED] >= 0 else status
 
 
 @inner
@@ -151,7 +163,7 @@ def compaction_zonelist_suitable(m: at.MachineArrays, ac: AllocContext) -> bool:
     while m.st[position] >= 0:
         zone = m.st[position]
         position += 1
-        free = zone_reclaimable_pages(m, zone) // ac.order + seen_free(m, zone)
+        free = zone_reclaimable_pages(m, zone) // ac.order + m.st[zone_at(zone) + at.ZONE_FREE]
         mark = wmark_pages(m, zone, at.WMARK_MIN)
         if __compaction_suitable(m, zone, ac.order, mark, ac.highest_type, free):
             return True

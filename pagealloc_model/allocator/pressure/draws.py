@@ -61,9 +61,10 @@ def is_dirty(m: at.MachineArrays, pfn: int) -> bool:
 
 @inner
 def migration_fails(m: at.MachineArrays, pfn: int) -> bool:
-    """Part of migrate_pages(): draw; returns whether an attempt to move a folio fails."""
+    """Part of migrate_pages(): draw; returns whether a folio cannot be moved (S10.5).
+
+    The draw is one for each folio: what cannot move is so until it is freed.
+    """
     is_file = int(m.folios[pfn]["kind"]) == pr.FILE
     share = pr.FILE_MIGRATION_FAILS if is_file else pr.ANON_MIGRATION_FAILS
-    number = int(m.folios[pfn]["moves"])
-    m.folios[pfn]["moves"] = (number + 1) & 255
-    return draw(m, key_of(m, pfn), MIGRATES, number) < value_of(m, share)
+    return draw(m, key_of(m, pfn), MIGRATES, int(m.folios[pfn]["offset"])) < value_of(m, share)

@@ -8,13 +8,18 @@ from pagealloc_model.allocator.core.counters import seen_free
 from pagealloc_model.allocator.core.offsets import node_at, zone_at
 from pagealloc_model.allocator.core.pcp_drain import drain_pages_zone
 from pagealloc_model.allocator.core.watermark import free_in_whole_blocks
-from pagealloc_model.allocator.pressure.compaction import begin_compaction, compact_unit
+from pagealloc_model.allocator.pressure.compaction import (
+    begin_compaction,
+    compact_unit,
+    set_control,
+)
 from pagealloc_model.allocator.pressure.compaction_gates import (
     compaction_defer_reset,
     compaction_deferred,
     compaction_suit_allocation_order,
     defer_compaction,
     fragmentation_score_zone,
+    proactive_marks,
 )
 from pagealloc_model.allocator.pressure.pressure_offsets import (
     compactor_at,
@@ -33,14 +38,15 @@ def background_gate(m: at.MachineArrays, zone: int, order: int, highest_type: in
     """Part of kcompactd_node_suitable(): return whether kcompactd works on a zone (S9.1)."""
     if m.st[zone_at(zone) + at.ZONE_MANAGED] == 0:
         return pr.SKIPPED
-    if m.st[at.BLOCK_WATERMARKS]:
-        free = free_in_whole_blocks(m, zone)
-        return compaction_suit_allocation_order(
-            m, zone, order, at.WMARK_HIGH, 0, highest_type, free
-        )
-    return compaction_suit_allocation_order(
-        m, zone, order, at.WMARK_MIN, 0, highest_type, seen_free(m, zone)
-    )
+    flags = background_flags(m)
+    free = free_in_whole_blocks(m, zone) if m.st[at.BLOCK_WATERMARKS] else seen_free(m, zone)
+    return compaction_suit_allocation_order(m, zone, order, flags, highest_type, free, False)
+
+
+@inner
+def background_flags(m: at.MachineArrays) -> int:
+    """Part of kcompactd_do_work(): return the mark that kcompactd works for (S9.1, S8.6)."""
+    return at.WMARK_HIGH if m.st[at.BLOCK_WATERMARKS] else at.WMARK_MIN
 
 
 @inner
@@ -71,6 +77,18 @@ def begin_work(m: at.MachineArrays, node: int) -> None:
     m.st[words + pr.KCOMPACTD_RUN_HIGHEST] = m.st[words + pr.KCOMPACTD_HIGHEST]
     m.st[words + pr.KCOMPACTD_ZONE] = 0
     m.st[word_at(m, pr.DAEMON_WAKE)] += 1
+    set_background_control(m, node)
+
+
+@inner
+def set_background_control(m: at.MachineArrays, node: int) -> None:
+    """Part of kcompactd_do_work(): fill the control block that all zones of a round share."""
+    words = node_pressure_at(m, node)
+    order = m.st[words + pr.KCOMPACTD_RUN_ORDER]
+    set_control(m, 1 + node, order, at.UNMOVABLE, pr.SYNC_LIGHT, m.st[words + pr.KSWAPD_CPU])
+    run = compactor_at(m, 1 + node)
+    m.st[run + pr.RUN_FLAGS] = background_flags(m) if order > 0 else 0
+    m.st[run + pr.RUN_HIGHEST] = m.st[words + pr.KCOMPACTD_RUN_HIGHEST] if order > 0 else 0
 
 
 @inner
@@ -94,8 +112,7 @@ def next_zone(m: at.MachineArrays, node: int) -> bool:
             or background_gate(m, zone, order, highest) != pr.CONTINUE
         ):
             continue
-        cpu = m.st[words + pr.KSWAPD_CPU]
-        begin_compaction(m, 1 + node, zone, order, at.UNMOVABLE, pr.SYNC_LIGHT, cpu)
+        begin_compaction(m, 1 + node, zone)
         m.st[words + pr.KCOMPACTD_ZONE] = index
         return True
     m.st[words + pr.KCOMPACTD_ZONE] = -1
@@ -179,19 +196,27 @@ def fragmentation_score_node(m: at.MachineArrays, node: int) -> int:
 def look_proactively(m: at.MachineArrays, node: int) -> None:
     """Part of kcompactd(): begin a proactive round where memory is too fragmented (S9.6).
 
-    It looks every half second.
+    It looks every half second. What a wake asked for without anything to do by then is tried
+    first.
     """
     words = node_pressure_at(m, node)
     m.st[at.NOW] = m.st[words + pr.PROACTIVE_DUE]
     m.st[words + pr.PROACTIVE_DUE] += CHECK_NS
     share = m.st[at.POLICY_COMPACTION_PROACTIVENESS]
-    idle = m.st[words + pr.KCOMPACTD_DUE] == at.NEVER
-    if share == 0 or not idle or m.st[node_at(m, node) + at.NODE_KSWAPD_ACTIVE]:
+    if share == 0 or m.st[words + pr.KCOMPACTD_DUE] != at.NEVER:
+        return
+    if m.st[words + pr.KCOMPACTD_ORDER] > 0:
+        m.st[words + pr.KCOMPACTD_DUE] = m.st[at.NOW] + BEGIN_NS
+        m.st[words + pr.KCOMPACTD_ZONE] = -1
+        return
+    if m.st[node_at(m, node) + at.NODE_KSWAPD_ACTIVE]:
         return
     score = fragmentation_score_node(m, node)
-    if score > min(max(100 - share, 5) + 10, 100):
+    _, high = proactive_marks(m)
+    if score > high:
         m.st[words + pr.PROACTIVE_SCORE] = score
         m.st[words + pr.KCOMPACTD_RUN_ORDER] = -1
         m.st[words + pr.KCOMPACTD_RUN_HIGHEST] = m.st[at.ZONE_TYPES] - 1
         m.st[words + pr.KCOMPACTD_ZONE] = 0
         m.st[words + pr.KCOMPACTD_DUE] = m.st[at.NOW] + BEGIN_NS
+        set_background_control(m, node)

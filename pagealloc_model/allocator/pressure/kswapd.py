@@ -5,34 +5,37 @@ from __future__ import annotations
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.kswapd_runs import (
+    count_boosts_taken_back,
     is_eligible,
+    note_reclaim,
     pgdat_balanced,
     pgdat_watermark_boosted,
-    start_kswapd,
-    stop_kswapd,
+    set_pgdat_percpu_threshold,
+    take_boosts_back,
 )
 from pagealloc_model.allocator.core.offsets import node_at, zone_at
-from pagealloc_model.allocator.pressure.compaction_gates import (
-    __reset_isolation_suitable,
-    compact_gap,
-)
-from pagealloc_model.allocator.pressure.folios import free_waiting
+from pagealloc_model.allocator.core.watermark import wmark_pages
+from pagealloc_model.allocator.pressure.compaction_blocks import __reset_isolation_suitable
+from pagealloc_model.allocator.pressure.compaction_gates import compact_gap
 from pagealloc_model.allocator.pressure.kcompactd import wakeup_kcompactd
-from pagealloc_model.allocator.pressure.lru_scan import (
-    balance_lists,
-    get_scan_count,
-    reclaim_cost,
-    shrink_inactive_list,
-)
+from pagealloc_model.allocator.pressure.lru_scan import inactive_is_low, shrink_active_list
 from pagealloc_model.allocator.pressure.pressure_offsets import (
     node_pressure_at,
     value_of,
     word_at,
-    zone_pressure_at,
+)
+from pagealloc_model.allocator.pressure.shrink_node import (
+    begin_control,
+    begin_shrinking,
+    end_shrinking,
+    is_left,
+    shrink_cluster,
 )
 from pagealloc_model.base.jit import cold, inner
 
 NAP_NS = 100_000_000
+STEP_NS = 1000
+"""Time that a decision takes."""
 
 
 @inner
@@ -60,38 +63,55 @@ def wake_node(m: at.MachineArrays, node: int, order: int, highest_type: int, bit
     m.st[words + pr.KSWAPD_WANTED_HIGHEST] = max(
         m.st[words + pr.KSWAPD_WANTED_HIGHEST], highest_type
     )
-    phase = m.st[words + pr.KSWAPD_PHASE]
-    if phase == pr.RUNNING:
+    if m.st[words + pr.KSWAPD_PHASE] == pr.RUNNING or m.st[words + pr.KSWAPD_WOKEN]:
         return
-    hopeless = m.st[words + pr.KSWAPD_FAILURES] >= pr.RETRIES_MAX
-    if hopeless or (
+    if kswapd_test_hopeless(m, node) or (
         not pgdat_watermark_boosted(m, node, highest_type)
         and pgdat_balanced(m, node, order, highest_type)
     ):
         if not bits & at.GFP_DIRECT_RECLAIM:
             wakeup_kcompactd(m, node, order, highest_type)
         return
-    if phase == pr.NAPPING:
-        m.st[words + pr.KSWAPD_WOKEN_EARLY] = 1
-        m.st[words + pr.KSWAPD_DUE] = m.st[at.NOW] + value_of(m, pr.KSWAPD_WAKE_NS)
-        return
-    begin_run(m, node, value_of(m, pr.KSWAPD_WAKE_NS))
+    wake_sleeper(m, node)
 
 
 @inner
-def begin_run(m: at.MachineArrays, node: int, delay_ns: int) -> None:
-    """Part of balance_pgdat(): begin a run for the order and zones wanted (S10.2)."""
+def wake_sleeper(m: at.MachineArrays, node: int) -> None:
+    """Part of wakeup_kswapd(): let a kswapd that sleeps or naps run soon."""
     words = node_pressure_at(m, node)
-    highest = m.st[words + pr.KSWAPD_WANTED_HIGHEST]
+    m.st[words + pr.KSWAPD_WOKEN] = 1
+    m.st[words + pr.KSWAPD_DUE] = m.st[at.NOW] + value_of(m, pr.KSWAPD_WAKE_NS)
+
+
+@inner
+def kswapd_test_hopeless(m: at.MachineArrays, node: int) -> bool:
+    """kswapd_test_hopeless(): return whether kswapd has given up on a node."""
+    return m.st[node_pressure_at(m, node) + pr.KSWAPD_FAILURES] >= pr.RETRIES_MAX
+
+
+@inner
+def kswapd_highest_zoneidx(m: at.MachineArrays, node: int) -> int:
+    """kswapd_highest_zoneidx(): return the zones wanted now, or else those of the last run."""
+    words = node_pressure_at(m, node)
+    wanted = m.st[words + pr.KSWAPD_WANTED_HIGHEST]
+    return wanted if wanted >= 0 else m.st[words + pr.KSWAPD_HIGHEST]
+
+
+@inner
+def begin_run(m: at.MachineArrays, node: int) -> None:
+    """Part of kswapd() and balance_pgdat(): begin a run for the order and zones wanted (S10.2)."""
+    words = node_pressure_at(m, node)
+    sc = words + pr.KSWAPD_SCAN
+    order = m.st[words + pr.KSWAPD_WANTED_ORDER]
+    highest = kswapd_highest_zoneidx(m, node)
     m.st[words + pr.KSWAPD_PHASE] = pr.RUNNING
-    m.st[words + pr.KSWAPD_DUE] = m.st[at.NOW] + delay_ns
-    m.st[words + pr.KSWAPD_ORDER] = m.st[words + pr.KSWAPD_WANTED_ORDER]
-    m.st[words + pr.KSWAPD_ALLOC_ORDER] = m.st[words + pr.KSWAPD_WANTED_ORDER]
+    m.st[words + pr.KSWAPD_WOKEN] = 0
+    m.st[words + pr.KSWAPD_DUE] = m.st[at.NOW] + STEP_NS
+    m.st[words + pr.KSWAPD_ALLOC_ORDER] = order
     m.st[words + pr.KSWAPD_HIGHEST] = highest
     m.st[words + pr.KSWAPD_WANTED_ORDER] = 0
-    m.st[words + pr.KSWAPD_WANTED_HIGHEST] = 0
-    m.st[words + pr.KSWAPD_WOKEN_EARLY] = 0
-    start_kswapd(m, node, highest)
+    m.st[words + pr.KSWAPD_WANTED_HIGHEST] = -1
+    note_reclaim(m, node, highest)
     boost = 0
     first = node * m.st[at.ZONE_TYPES]
     for zone in range(first, first + highest + 1):
@@ -99,143 +119,134 @@ def begin_run(m: at.MachineArrays, node: int, delay_ns: int) -> None:
             boost += m.st[zone_at(zone) + at.ZONE_BOOST]
     m.st[words + pr.KSWAPD_BOOST_LEFT] = boost
     m.st[words + pr.KSWAPD_BOOSTED] = boost > 0
-    m.st[words + pr.KSWAPD_PRIORITY] = pr.LOWEST_PRIORITY
-    m.st[words + pr.KSWAPD_TOTAL] = 0
-    m.st[words + pr.KSWAPD_GOAL] = 0
+    m.st[words + pr.KSWAPD_IN_PASS] = 0
+    begin_control(m, sc, order, highest)
+    m.st[sc + pr.SC_IS_KSWAPD] = 1
+    m.st[sc + pr.SC_MAY_COMPACT] = 1
     m.st[word_at(m, pr.PAGEOUTRUN)] += 1
 
 
 @inner
-def begin_loop(m: at.MachineArrays, node: int) -> bool:
-    """Part of balance_pgdat(): set up the next pass; returns whether the run goes on (S10.2)."""
+def begin_pass(m: at.MachineArrays, node: int) -> bool:
+    """Part of balance_pgdat(): set up the next pass; returns whether there is one (S10.2)."""
     words = node_pressure_at(m, node)
+    sc = words + pr.KSWAPD_SCAN
     highest = m.st[words + pr.KSWAPD_HIGHEST]
-    balanced = pgdat_balanced(m, node, m.st[words + pr.KSWAPD_ORDER], highest)
+    balanced = pgdat_balanced(m, node, m.st[sc + pr.SC_ORDER], highest)
     if not balanced and m.st[words + pr.KSWAPD_BOOST_LEFT] > 0:
         m.st[words + pr.KSWAPD_BOOST_LEFT] = 0
-        m.st[words + pr.KSWAPD_PRIORITY] = pr.LOWEST_PRIORITY
+        m.st[sc + pr.SC_PRIORITY] = pr.LOWEST_PRIORITY
     if balanced and m.st[words + pr.KSWAPD_BOOST_LEFT] == 0:
         return False
+    m.st[sc + pr.SC_MAY_SWAP] = m.st[words + pr.KSWAPD_BOOST_LEFT] == 0
+    m.st[sc + pr.SC_SCANNED] = 0
+    m.st[words + pr.KSWAPD_PASS_FROM] = m.st[sc + pr.SC_RECLAIMED]
+    kswapd_age_node(m, node)
     goal = 0
     first = node * m.st[at.ZONE_TYPES]
     for zone in range(first, first + highest + 1):
         if is_eligible(m, zone, highest):
-            region = zone_at(zone)
-            goal += max(m.st[region + at.ZONE_HIGH] + m.st[region + at.ZONE_BOOST], pr.CLUSTER)
-    priority = m.st[words + pr.KSWAPD_PRIORITY]
-    m.st[words + pr.KSWAPD_GOAL] = goal
-    m.st[words + pr.KSWAPD_FREED] = 0
-    m.st[words + pr.KSWAPD_SCANNED] = 0
-    m.st[words + pr.KSWAPD_LEFT + 1] = get_scan_count(m, node, pr.FILE, priority)
-    m.st[words + pr.KSWAPD_LEFT] = 0
-    if m.st[words + pr.KSWAPD_BOOST_LEFT] == 0:
-        m.st[words + pr.KSWAPD_LEFT] = get_scan_count(m, node, pr.ANON, priority)
+            goal += max(wmark_pages(m, zone, at.WMARK_HIGH), pr.CLUSTER)
+    m.st[sc + pr.SC_GOAL] = goal
+    m.st[words + pr.KSWAPD_IN_PASS] = 1
+    begin_shrinking(m, node, sc)
     return True
 
 
 @inner
-def scan_cluster(m: at.MachineArrays, node: int) -> bool:
-    """Part of shrink_node(): do one piece of a pass; returns False once the pass is over."""
-    words = node_pressure_at(m, node)
-    kind = pr.FILE if m.st[words + pr.KSWAPD_LEFT + 1] > 0 else pr.ANON
-    left = words + pr.KSWAPD_LEFT + kind - pr.ANON
-    goal = m.st[words + pr.KSWAPD_GOAL] - m.st[words + pr.KSWAPD_FREED]
-    if m.st[left] <= 0 or goal <= 0:
-        return False
-    budget = min(m.st[left], pr.CLUSTER)
-    balance_lists(m, node, kind, budget)
-    scanned, freed = shrink_inactive_list(
-        m,
-        node,
-        kind,
-        budget,
-        m.st[words + pr.KSWAPD_HIGHEST],
-        goal,
-        True,
-    )
-    m.st[left] = m.st[left] - scanned if scanned > 0 else 0
-    m.st[words + pr.KSWAPD_SCANNED] += scanned
-    m.st[words + pr.KSWAPD_FREED] += freed
-    m.st[word_at(m, pr.PGSCAN_KSWAPD)] += scanned
-    m.st[word_at(m, pr.PGSTEAL_KSWAPD)] += freed
-    m.st[words + pr.KSWAPD_DUE] += reclaim_cost(m, scanned, freed)
-    return True
+def kswapd_age_node(m: at.MachineArrays, node: int) -> None:
+    """kswapd_age_node(): feed a short inactive list of ANON where there is swap."""
+    highest = m.st[node_pressure_at(m, node) + pr.KSWAPD_HIGHEST]
+    if value_of(m, pr.ANON_SCAN_PERCENT) > 0 and inactive_is_low(m, node, pr.INACTIVE_ANON):
+        shrink_active_list(m, node, pr.INACTIVE_ANON, pr.CLUSTER, highest)
 
 
 @inner
 def end_pass(m: at.MachineArrays, node: int) -> bool:
-    """Part of kswapd_shrink_node(): take stock of a pass; returns False to end the run (S10.2).
+    """Part of balance_pgdat(): take stock of a pass; returns False if the run is over (S10.2).
 
-    It looks at lower orders and boosts.
+    Enough pages lower the order; too few looked at, or none freed, raise the priority.
     """
     words = node_pressure_at(m, node)
-    freed = m.st[words + pr.KSWAPD_FREED]
-    m.st[words + pr.KSWAPD_GOAL] = 0
-    m.st[words + pr.KSWAPD_TOTAL] += freed
-    order = m.st[words + pr.KSWAPD_ORDER]
-    if order > 0 and m.st[words + pr.KSWAPD_TOTAL] >= compact_gap(m, order):
-        m.st[words + pr.KSWAPD_ORDER] = 0
-    return freed > 0 or m.st[words + pr.KSWAPD_BOOST_LEFT] == 0
-
-
-@inner
-def lower_priority(m: at.MachineArrays, node: int, wanted: int) -> bool:
-    """Part of balance_pgdat(): choose the next pass's priority; returns False if none is left.
-
-    `wanted` pages were the goal.
-    """
-    words = node_pressure_at(m, node)
-    freed = m.st[words + pr.KSWAPD_FREED]
-    priority = words + pr.KSWAPD_PRIORITY
-    raises = m.st[words + pr.KSWAPD_SCANNED] < wanted
-    if m.st[words + pr.KSWAPD_BOOST_LEFT] > 0 and m.st[priority] == pr.LOWEST_PRIORITY - 2:
+    sc = words + pr.KSWAPD_SCAN
+    total = m.st[sc + pr.SC_RECLAIMED]
+    order = m.st[sc + pr.SC_ORDER]
+    priority = m.st[sc + pr.SC_PRIORITY]
+    boost = m.st[words + pr.KSWAPD_BOOST_LEFT]
+    freed = total - m.st[words + pr.KSWAPD_PASS_FROM]
+    m.st[words + pr.KSWAPD_IN_PASS] = 0
+    if order > 0 and total >= compact_gap(m, order):
+        m.st[sc + pr.SC_ORDER] = 0
+    raises = max(m.st[sc + pr.SC_SCANNED], freed) < m.st[sc + pr.SC_GOAL]
+    if boost > 0 and priority == pr.LOWEST_PRIORITY - 2:
         raises = False
-    left = m.st[words + pr.KSWAPD_BOOST_LEFT]
-    m.st[words + pr.KSWAPD_BOOST_LEFT] = left - min(left, freed)
+    boost -= min(boost, freed)
+    m.st[words + pr.KSWAPD_BOOST_LEFT] = boost
+    if boost > 0 and freed == 0:
+        return False
     if raises or freed == 0:
-        m.st[priority] -= 1
-    return m.st[priority] >= 1
+        m.st[sc + pr.SC_PRIORITY] = priority - 1
+    return m.st[sc + pr.SC_PRIORITY] >= 1 or tries_without_trim(m, sc)
 
 
 @inner
-def end_run(m: at.MachineArrays, node: int, fruitless: bool) -> None:
-    """Part of balance_pgdat(): take boosts back; kswapd tries to sleep (S10.2, S10.3)."""
+def tries_without_trim(m: at.MachineArrays, sc: int) -> bool:
+    """Part of balance_pgdat(): return whether a fruitless run starts over (S10.2).
+
+    That is once, if its passes left ANON out on behalf of a large cache.
+    """
+    if m.st[sc + pr.SC_RECLAIMED] > 0 or not m.st[at.RULE_TRIES_WITHOUT_CACHE_TRIM]:
+        return False
+    if m.st[sc + pr.SC_NO_CACHE_TRIM] or not m.st[sc + pr.SC_CACHE_TRIM_FAILED]:
+        return False
+    m.st[sc + pr.SC_NO_CACHE_TRIM] = 1
+    m.st[sc + pr.SC_PRIORITY] = pr.LOWEST_PRIORITY
+    return True
+
+
+@inner
+def end_run(m: at.MachineArrays, node: int, gave_up: bool) -> None:
+    """Part of balance_pgdat() and kswapd(): take boosts back; kswapd tries to sleep (S10.2, S10.3).
+
+    `gave_up`: the node is not known to be balanced.
+    """
     words = node_pressure_at(m, node)
-    m.st[at.NOW] = m.st[words + pr.KSWAPD_DUE]
-    highest = m.st[words + pr.KSWAPD_HIGHEST]
-    stop_kswapd(m, node)
-    if m.st[words + pr.KSWAPD_TOTAL] > 0:
-        m.st[words + pr.KSWAPD_FAILURES] = 0
-    elif fruitless:
+    sc = words + pr.KSWAPD_SCAN
+    boosted = m.st[words + pr.KSWAPD_BOOSTED]
+    is_counted = not boosted or not m.st[at.RULE_BOOSTED_RUNS_NEVER_FAIL]
+    if gave_up and is_counted and m.st[sc + pr.SC_RECLAIMED] == 0:
         m.st[words + pr.KSWAPD_FAILURES] += 1
-    if m.st[words + pr.KSWAPD_BOOSTED]:
-        wakeup_kcompactd(m, node, m.st[at.PAGEBLOCK_ORDER], highest)
-    order = m.st[words + pr.KSWAPD_ORDER]
-    if prepare_kswapd_sleep(m, node, order, highest):
+    count_boosts_taken_back(m, node)
+    take_boosts_back(m, node)
+    if boosted:
+        wakeup_kcompactd(m, node, m.st[at.PAGEBLOCK_ORDER], m.st[words + pr.KSWAPD_HIGHEST])
+    m.st[words + pr.KSWAPD_ORDER] = m.st[sc + pr.SC_ORDER]
+    if m.st[words + pr.KSWAPD_ORDER] >= m.st[words + pr.KSWAPD_ALLOC_ORDER]:
+        m.st[words + pr.KSWAPD_ORDER] = m.st[words + pr.KSWAPD_WANTED_ORDER]
+        m.st[words + pr.KSWAPD_ALLOC_ORDER] = m.st[words + pr.KSWAPD_WANTED_ORDER]
+        m.st[words + pr.KSWAPD_HIGHEST] = kswapd_highest_zoneidx(m, node)
+    try_to_nap(m, node)
+
+
+@inner
+def try_to_nap(m: at.MachineArrays, node: int) -> None:
+    """Part of kswapd_try_to_sleep(): nap if the node is balanced, else run again (S10.3)."""
+    words = node_pressure_at(m, node)
+    highest = m.st[words + pr.KSWAPD_HIGHEST]
+    if prepare_kswapd_sleep(m, node, m.st[words + pr.KSWAPD_ORDER], highest):
         reset_isolation_suitable(m, node)
         wakeup_kcompactd(m, node, m.st[words + pr.KSWAPD_ALLOC_ORDER], highest)
         m.st[words + pr.KSWAPD_PHASE] = pr.NAPPING
-        m.st[words + pr.KSWAPD_DUE] += NAP_NS
+        m.st[words + pr.KSWAPD_DUE] = m.st[at.NOW] + NAP_NS
     else:
         m.st[word_at(m, pr.HIT_HIGH_QUICKLY)] += 1
-        run_again(m, node)
+        begin_run(m, node)
 
 
 @inner
 def prepare_kswapd_sleep(m: at.MachineArrays, node: int, order: int, highest_type: int) -> bool:
     """prepare_kswapd_sleep(): return whether a node's kswapd may sleep (S10.3)."""
-    if m.st[node_pressure_at(m, node) + pr.KSWAPD_FAILURES] >= pr.RETRIES_MAX:
-        return True
-    return pgdat_balanced(m, node, order, highest_type)
-
-
-@inner
-def run_again(m: at.MachineArrays, node: int) -> None:
-    """Part of kswapd(): begin a run for what is wanted now, at least the zones of the last."""
-    words = node_pressure_at(m, node)
-    highest = max(m.st[words + pr.KSWAPD_WANTED_HIGHEST], m.st[words + pr.KSWAPD_HIGHEST])
-    m.st[words + pr.KSWAPD_WANTED_HIGHEST] = highest
-    begin_run(m, node, 1000)
+    return kswapd_test_hopeless(m, node) or pgdat_balanced(m, node, order, highest_type)
 
 
 @inner
@@ -246,7 +257,7 @@ def reset_isolation_suitable(m: at.MachineArrays, node: int) -> None:
     """
     first = node * m.st[at.ZONE_TYPES]
     for zone in range(first, first + m.st[at.ZONE_TYPES]):
-        if m.st[zone_pressure_at(m, zone) + pr.ZONE_FLUSH_SKIPS]:
+        if m.st[zone_at(zone) + at.ZONE_MANAGED] > 0:
             __reset_isolation_suitable(m, zone)
 
 
@@ -258,38 +269,43 @@ def end_nap(m: at.MachineArrays, node: int) -> None:
     """
     words = node_pressure_at(m, node)
     order = m.st[words + pr.KSWAPD_ORDER]
-    if m.st[words + pr.KSWAPD_WOKEN_EARLY]:
+    if m.st[words + pr.KSWAPD_WOKEN]:
         m.st[word_at(m, pr.HIT_LOW_QUICKLY)] += 1
         wanted = max(m.st[words + pr.KSWAPD_WANTED_ORDER], order)
         m.st[words + pr.KSWAPD_WANTED_ORDER] = wanted
-        run_again(m, node)
+        begin_run(m, node)
     elif prepare_kswapd_sleep(m, node, order, m.st[words + pr.KSWAPD_HIGHEST]):
+        set_pgdat_percpu_threshold(m, node, at.ZONE_THRESHOLD_ASLEEP)
         m.st[words + pr.KSWAPD_PHASE] = pr.ASLEEP
         m.st[words + pr.KSWAPD_DUE] = at.NEVER
     else:
         m.st[word_at(m, pr.HIT_HIGH_QUICKLY)] += 1
-        run_again(m, node)
+        begin_run(m, node)
+
+
+@inner
+def go_on(m: at.MachineArrays, node: int) -> None:
+    """Part of balance_pgdat(): take the next step of a run: a cluster, or what comes between."""
+    words = node_pressure_at(m, node)
+    sc = words + pr.KSWAPD_SCAN
+    if not m.st[words + pr.KSWAPD_IN_PASS] and not begin_pass(m, node):
+        end_run(m, node, False)
+    elif is_left(m, sc):
+        m.st[words + pr.KSWAPD_DUE] += shrink_cluster(m, node, sc)
+    elif not end_shrinking(m, node, sc) and not end_pass(m, node):
+        end_run(m, node, True)
 
 
 @inner
 def step_kswapd(m: at.MachineArrays, node: int) -> None:
-    """Part of kswapd(): do what a node's kswapd has due.
-
-    It is a piece of a pass, or what comes between.
-    """
+    """Part of kswapd(): do what a node's kswapd has due."""
     words = node_pressure_at(m, node)
     m.st[at.NOW] = m.st[words + pr.KSWAPD_DUE]
     m.st[at.EVENT_CPU] = m.st[words + pr.KSWAPD_CPU]
     if m.st[words + pr.KSWAPD_PHASE] == pr.NAPPING:
         end_nap(m, node)
-        return
-    if m.st[words + pr.KSWAPD_GOAL] == 0:
-        if not begin_loop(m, node):
-            end_run(m, node, False)
-        return
-    if scan_cluster(m, node):
-        free_waiting(m)
-        return
-    wanted = m.st[words + pr.KSWAPD_GOAL]
-    if not end_pass(m, node) or not lower_priority(m, node, wanted):
-        end_run(m, node, True)
+    elif m.st[words + pr.KSWAPD_PHASE] == pr.ASLEEP:
+        set_pgdat_percpu_threshold(m, node, at.ZONE_THRESHOLD_AWAKE)
+        begin_run(m, node)
+    else:
+        go_on(m, node)

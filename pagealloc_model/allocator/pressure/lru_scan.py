@@ -1,4 +1,4 @@
-"""What a scan of the LRU lists frees (S10): the model's vmscan."""
+"""What a scan of the LRU lists does to their pages (S10.5)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.offsets import zone_at
 from pagealloc_model.allocator.pressure.draws import is_dirty, is_referenced
-from pagealloc_model.allocator.pressure.folios import queue_free, remove_piece
-from pagealloc_model.allocator.pressure.lru import lru_move, page_zone
+from pagealloc_model.allocator.pressure.folios import free_waiting, queue_free, remove_piece
+from pagealloc_model.allocator.pressure.lru import (
+    lru_move,
+    lruvec_add_folio,
+    lruvec_del_folio,
+    page_zone,
+)
 from pagealloc_model.allocator.pressure.pressure_offsets import (
     node_pressure_at,
     value_of,
@@ -15,6 +20,9 @@ from pagealloc_model.allocator.pressure.pressure_offsets import (
     zone_pressure_at,
 )
 from pagealloc_model.base.jit import inner
+
+SKIPPED_MOST = pr.CLUSTER << 10
+"""Folios in too high zones that one scan passes over, where that is capped."""
 
 
 @inner
@@ -27,76 +35,133 @@ def int_sqrt(value: int) -> int:
 
 
 @inner
-def lruvec_lru_size(m: at.MachineArrays, node: int, lst: int) -> int:
-    """lruvec_lru_size(): return the number of pages on one of a node's lists."""
+def node_lru_pages(m: at.MachineArrays, node: int, lst: int) -> int:
+    """Part of lruvec_page_state(): return the pages on one of a node's lists."""
     return m.st[node_pressure_at(m, node) + pr.NODE_PAGES + lst]
 
 
 @inner
-def get_scan_count(m: at.MachineArrays, node: int, kind: int, priority: int) -> int:
-    """get_scan_count(): return how many pages of a class a pass of some priority looks at."""
-    inactive = 2 * (kind - pr.ANON)
-    size = (lruvec_lru_size(m, node, inactive) + lruvec_lru_size(m, node, inactive + 1)) >> priority
-    return size * value_of(m, pr.ANON_SCAN_PERCENT) // 100 if kind == pr.ANON else size
+def lruvec_lru_size(m: at.MachineArrays, node: int, lst: int, highest_type: int) -> int:
+    """lruvec_lru_size(): return the pages on a node's list in zones up to a type."""
+    first = node * m.st[at.ZONE_TYPES]
+    pages = 0
+    for zone in range(first, first + highest_type + 1):
+        pages += m.st[zone_pressure_at(m, zone) + pr.ZONE_PAGES + lst]
+    return pages
 
 
 @inner
-def balance_lists(m: at.MachineArrays, node: int, kind: int, budget: int) -> None:
-    """inactive_is_low() and shrink_active_list(): feed a short inactive list.
+def inactive_is_low(m: at.MachineArrays, node: int, inactive: int) -> bool:
+    """inactive_is_low(): return whether an inactive list is short beside its active one."""
+    pages = node_lru_pages(m, node, inactive)
+    active = node_lru_pages(m, node, inactive + 1)
+    return pages * max(1, int_sqrt(10 * ((pages + active) >> 18))) < active
 
-    Pages come from the active list's tail.
+
+@inner
+def is_skipped(m: at.MachineArrays, pfn: int, highest_type: int, skipped: int) -> bool:
+    """Part of isolate_lru_folios(): return whether a scan passes over a folio.
+
+    Its zone is too high. Newer kernels take even those after many in a row.
     """
-    inactive = 2 * (kind - pr.ANON)
-    size = lruvec_lru_size(m, node, inactive) + lruvec_lru_size(m, node, inactive + 1)
-    ratio = max(1, int_sqrt(10 * (size >> 18)))
-    tail = node_pressure_at(m, node) + pr.NODE_LISTS + (inactive + 1) * at.LIST_WORDS + at.TAIL
+    if m.st[zone_at(page_zone(m, pfn)) + at.ZONE_TYPE] <= highest_type:
+        return False
+    return not m.st[at.RULE_LRU_SKIPS_CAPPED] or skipped < SKIPPED_MOST
+
+
+@inner
+def shrink_active_list(
+    m: at.MachineArrays, node: int, inactive: int, budget: int, highest_type: int
+) -> None:
+    """shrink_active_list(): move pages from an active list's tail to its inactive one.
+
+    It looks at `budget` pages; those in too high zones go to the active list's head and do not
+    count.
+    """
+    words = node_pressure_at(m, node) + pr.NODE_LISTS + (inactive + 1) * at.LIST_WORDS
+    entries = m.st[words + at.ENTRIES]
     moved = 0
-    while moved < budget and lruvec_lru_size(m, node, inactive) * ratio < lruvec_lru_size(
-        m, node, inactive + 1
-    ):
-        pfn = m.st[tail]
-        moved += 1 << int(m.pages[pfn]["order"])
-        lru_move(m, pfn, inactive)
+    skipped = 0
+    while moved < budget and entries > 0:
+        entries -= 1
+        pfn = m.st[words + at.TAIL]
+        if is_skipped(m, pfn, highest_type, skipped):
+            skipped += 1
+            lru_move(m, pfn, inactive + 1)
+        else:
+            moved += 1 << int(m.pages[pfn]["order"])
+            lru_move(m, pfn, inactive)
     m.st[word_at(m, pr.PGDEACTIVATE)] += moved
 
 
 @inner
-def shrink_inactive_list(
-    m: at.MachineArrays,
-    node: int,
-    kind: int,
-    budget: int,
-    highest_type: int,
-    goal: int,
-    writes: bool,
-) -> tuple[int, int]:
-    """shrink_inactive_list(): look at pages from an inactive list's tail; queue what is freed.
+def isolate_lru_folios(
+    m: at.MachineArrays, node: int, inactive: int, budget: int, highest_type: int
+) -> tuple[int, int, int]:
+    """isolate_lru_folios(): take pages off an inactive list's tail.
 
-    It looks at `budget` pages at most.
+    Those in too high zones go to its head instead and do not count.
 
     Returns:
-        Pages looked at and pages queued.
+        The first page taken, linked to the others by `next`, -1 for none; pages taken; pages looked
+        at.
     """
-    inactive = 2 * (kind - pr.ANON)
-    tail = node_pressure_at(m, node) + pr.NODE_LISTS + inactive * at.LIST_WORDS + at.TAIL
-    scanned = 0
+    words = node_pressure_at(m, node) + pr.NODE_LISTS + inactive * at.LIST_WORDS
+    entries = m.st[words + at.ENTRIES]
+    first = -1
+    last = -1
+    taken = 0
+    looked = 0
+    skipped = 0
+    while taken < budget and entries > 0:
+        entries -= 1
+        pfn = m.st[words + at.TAIL]
+        looked += 1 << int(m.pages[pfn]["order"])
+        if is_skipped(m, pfn, highest_type, skipped):
+            skipped += 1
+            lru_move(m, pfn, inactive)
+        else:
+            taken += 1 << int(m.pages[pfn]["order"])
+            lruvec_del_folio(m, pfn)
+            m.pages[pfn]["next"] = -1
+            if last >= 0:
+                m.pages[last]["next"] = pfn
+            else:
+                first = pfn
+            last = pfn
+    return first, taken, looked
+
+
+@inner
+def shrink_inactive_list(
+    m: at.MachineArrays, node: int, inactive: int, budget: int, sc: int
+) -> tuple[int, int]:
+    """shrink_inactive_list(): look at pages from an inactive list's tail; free what may go.
+
+    It looks at `budget` pages of zones that the scan is for. A page in use becomes active, a dirty
+    one goes to the list's head.
+
+    Returns:
+        Pages looked at and pages freed.
+    """
+    pfn, taken, looked = isolate_lru_folios(m, node, inactive, budget, m.st[sc + pr.SC_HIGHEST])
+    m.st[sc + pr.SC_SCANNED] += taken
     freed = 0
-    while scanned < budget and freed < goal and m.st[tail] >= 0:
-        pfn = m.st[tail]
+    while pfn >= 0:
+        following = int(m.pages[pfn]["next"])
         size = 1 << int(m.pages[pfn]["order"])
-        scanned += size
-        if m.st[zone_at(page_zone(m, pfn)) + at.ZONE_TYPE] > highest_type:
-            lru_move(m, pfn, inactive)
-        elif is_referenced(m, pfn):
-            lru_move(m, pfn, inactive + 1)
+        if is_referenced(m, pfn):
+            lruvec_add_folio(m, pfn, inactive + 1)
             m.st[word_at(m, pr.PGACTIVATE)] += size
-        elif is_dirty(m, pfn) and writes:
-            lru_move(m, pfn, inactive)
+        elif is_dirty(m, pfn):
+            lruvec_add_folio(m, pfn, inactive)
         else:
             remove_piece(m, pfn)
             queue_free(m, pfn)
             freed += size
-    return scanned, freed
+        pfn = following
+    free_waiting(m)
+    return looked, freed
 
 
 @inner
@@ -108,9 +173,14 @@ def reclaim_cost(m: at.MachineArrays, scanned: int, freed: int) -> int:
 
 @inner
 def zone_reclaimable_pages(m: at.MachineArrays, zone: int) -> int:
-    """zone_reclaimable_pages(): return the pages of a zone that reclaim could free (S8.3)."""
+    """zone_reclaimable_pages(): return the pages of a zone that reclaim could free (S8.3).
+
+    Older kernels count its free pages where there are none.
+    """
     words = zone_pressure_at(m, zone) + pr.ZONE_PAGES
     size = m.st[words + pr.INACTIVE_FILE] + m.st[words + pr.ACTIVE_FILE]
     if value_of(m, pr.ANON_SCAN_PERCENT) > 0:
         size += m.st[words + pr.INACTIVE_ANON] + m.st[words + pr.ACTIVE_ANON]
+    if size == 0 and m.st[at.RULE_FREE_COUNTS_AS_RECLAIMABLE]:
+        return m.st[zone_at(zone) + at.ZONE_FREE]
     return size

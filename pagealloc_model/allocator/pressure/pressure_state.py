@@ -54,6 +54,14 @@ def with_pressure(
         pr.NODES_BASE: nodes,
         pr.ZONES_BASE: zones,
         pr.COMPACTORS_BASE: compactors,
+        pr.HIGHEST_NORMAL: max(
+            (
+                number
+                for number, name in enumerate(machine.zone_types)
+                if name in ("DMA", "DMA32", "Normal")
+            ),
+            default=0,
+        ),
         pr.QUEUE_HEAD: -1,
         pr.QUEUE_TAIL: -1,
     }
@@ -66,7 +74,7 @@ def with_pressure(
         _set_zone(st[zones + zone * pr.ZONE_WORDS :], machine, zone)
     lists = st[compactors:].reshape(-1, pr.COMPACTOR_WORDS)
     lists[:, pr.RUN_TARGETS : pr.RUN_TARGETS + at.ORDERS] = -1
-    lists[:, [pr.RUN_SOURCES, pr.RUN_CAPTURED, pr.RUN_LAST_MIGRATED]] = -1
+    lists[:, pr.RUN_SOURCES] = -1
     return replace(state, st=st, folios=np.zeros(len(state.pages), pr.FOLIO))
 
 
@@ -135,9 +143,10 @@ def _set_zone(words: np.ndarray, machine: Machine, index: int) -> None:
     zone, order = machine.zones[index], machine.pageblock_order
     words[pr.ZONE_ORDER_FAILED] = machine.max_order + 1
     if zone.managed:
-        words[pr.ZONE_MIGRATE_ASYNC] = zone.start_pfn >> order << order
-        words[pr.ZONE_MIGRATE_SYNC] = words[pr.ZONE_MIGRATE_ASYNC]
+        words[pr.ZONE_MIGRATE_ASYNC] = words[pr.ZONE_MIGRATE_SYNC] = zone.start_pfn
+        words[pr.ZONE_INIT_MIGRATE] = zone.start_pfn
         words[pr.ZONE_FREE_FROM] = (zone.end_pfn - 1) >> order << order
+        words[pr.ZONE_INIT_FREE] = words[pr.ZONE_FREE_FROM]
 
 
 def _set_node(words: np.ndarray, machine: Machine, node: int, begun: int) -> None:
@@ -149,6 +158,8 @@ def _set_node(words: np.ndarray, machine: Machine, node: int, begun: int) -> Non
     lists[:, at.HEAD] = -1
     lists[:, at.TAIL] = -1
     words[pr.KSWAPD_DUE] = at.NEVER
+    words[pr.KSWAPD_HIGHEST] = len(machine.zone_types) - 1
+    words[pr.KSWAPD_WANTED_HIGHEST] = -1
     words[pr.KCOMPACTD_DUE] = at.NEVER
     words[pr.KCOMPACTD_ZONE] = -1
     words[pr.KCOMPACTD_HIGHEST] = len(machine.zone_types) - 1

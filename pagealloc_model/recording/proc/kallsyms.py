@@ -12,6 +12,7 @@ from pagealloc_model.recording.proc.lines import malformed
 
 _TEXT_TYPES = frozenset("tTwW")
 _LARGEST_FUNCTION = 1 << 20
+_MOST_FUNCTIONS = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +50,8 @@ def read_kallsyms(path: str | Path) -> KernelSymbols | None:
             raise malformed(path, number, "no address, type and name") from None
         if kind in _TEXT_TYPES and 0 < address < 1 << 64:
             functions[address] = name
+            if len(functions) > _MOST_FUNCTIONS:
+                raise malformed(path, number, f"more than {_MOST_FUNCTIONS} functions")
     if not functions:
         return None
     addresses = sorted(functions)

@@ -6,7 +6,9 @@ import re
 from pathlib import Path
 
 from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.base.given_file import text_of
 
+_DIGITS = 20
 _NODE_ZONE = re.compile(r"^Node\s+(\d+),\s+zone\s+(\w+)(.*)$")
 
 
@@ -14,21 +16,9 @@ def read_text(path: str | Path) -> str:
     """The text of one state file.
 
     Raises:
-        RecordingError: the file cannot be read or is not text.
+        RecordingError: it is no file, cannot be read, is too long or is not text.
     """
-    try:
-        return Path(path).read_text(encoding="ascii")
-    except OSError as error:
-        raise RecordingError(
-            path, f"cannot be read ({error.strerror})", todo="check the path and its permissions"
-        ) from None
-    except UnicodeDecodeError as error:
-        raise RecordingError(
-            path,
-            "is not plain text",
-            offset=error.start,
-            todo="copy the file from /proc again",
-        ) from None
+    return text_of(path, "ascii", todo="copy the file from /proc again")
 
 
 def malformed(path: str | Path, line_number: int, what: str) -> RecordingError:
@@ -44,10 +34,12 @@ def integer(word: str, path: str | Path, line_number: int) -> int:
     """A non-negative decimal number.
 
     Raises:
-        RecordingError: the word is anything else.
+        RecordingError: the word is anything else, or more than a kernel's word can hold.
     """
     if not (word.isascii() and word.isdigit()):
         raise malformed(path, line_number, f"{word!r} is not a count")
+    if len(word) > _DIGITS or int(word) >= 1 << 64:
+        raise malformed(path, line_number, f"{word[:_DIGITS]}... is more than 64 bits hold")
     return int(word)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from pagealloc_model.base.compressed import CHUNK, chunks_of
 from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.recording.proc.limits import END_OF_MEMORY, LARGEST_ORDER
 
 _BEGIN = b"Page allocated via order "
 _ALLOCATION = re.compile(
@@ -19,7 +20,6 @@ _ALLOCATION = re.compile(
     rb"PFN (0x[0-9a-f]{1,12}|\d{1,14}) type (\w+) Block \d+ type (\w+) ",
     re.DOTALL,
 )
-LARGEST_ORDER, END_OF_MEMORY = 14, 1 << 31
 """What the model can hold: orders (S1.1) and page frames."""
 
 _COPY_AGAIN = "copy it again, or delete it to go on without owners of pages"

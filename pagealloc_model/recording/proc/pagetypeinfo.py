@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pagealloc_model.recording.proc.limits import LARGEST_ORDER
 from pagealloc_model.recording.proc.lines import integer, malformed, split_node_zone
 
 _TYPE = re.compile(r"^,\s*type\s+(\w+)\s+(.*)$")
@@ -158,6 +159,10 @@ class _Parser:
             raise malformed(
                 self.path, self.number, f"counts no blocks of type {', '.join(sorted(strange))}"
             )
+        order, pages = self.header[_ORDER], self.header[_PAGES]
+        if not 0 < order <= LARGEST_ORDER or pages != 1 << order:
+            what = f"blocks of order {order} and {pages} pages are of no kernel"
+            raise malformed(self.path, 1, what)
         return PageTypeInfo(
             pageblock_order=self.header[_ORDER],
             pages_per_block=self.header[_PAGES],

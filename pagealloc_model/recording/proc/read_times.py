@@ -7,8 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.base.given_file import json_of
 
 READ_TIMES_FILE = "read_ns.json"
+
+_TODO = "restore the file, or delete it to take the time at which the snapshot began"
 
 ReadTimes = Mapping[str, tuple[int, int]]
 """File name -> CLOCK_MONOTONIC in ns before it was opened and after its last byte was read."""
@@ -29,10 +32,7 @@ def parse_read_times(text: str, path: Path) -> ReadTimes:
     Raises:
         RecordingError: it is no JSON object of pairs of times in order.
     """
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError):
-        raise _odd(path, "is not valid JSON") from None
+    content = json_of(text, path, todo=_TODO)
     if not isinstance(content, dict):
         raise _odd(path, "is not a JSON object")
     for name, span in content.items():
@@ -47,5 +47,4 @@ def parse_read_times(text: str, path: Path) -> ReadTimes:
 
 
 def _odd(path: Path, what: str) -> RecordingError:
-    todo = "restore the file, or delete it to take the time at which the snapshot began"
-    return RecordingError(path, what, todo=todo)
+    return RecordingError(path, what, todo=_TODO)

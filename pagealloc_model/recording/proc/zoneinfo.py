@@ -3,108 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pagealloc_model.recording.proc.limits import impossible_values
 from pagealloc_model.recording.proc.lines import integer, malformed, split_node_zone
+from pagealloc_model.recording.proc.zone_values import PageSet, ZoneInfo, ZoneInfoZone
 
 _NUMBERS = re.compile(r"^\(([\d,\s]*)\)$")
 _SIZES = ("boost", "min", "low", "high", "promo", "spanned", "present", "managed", "cma")
 _REQUIRED_SIZES = ("min", "low", "high", "spanned", "present", "managed")
 _TAIL = ("start_pfn", "reserved_highatomic", "free_highatomic")
 _PAGESET = ("count", "high", "batch", "high_min", "high_max")
-
-
-@dataclass(frozen=True, kw_only=True)
-class PageSet:
-    """One CPU's page lists (PCP) of a zone (S4.1); counts are base pages.
-
-    Attributes:
-        cpu: CPU number.
-        count: pages on the lists.
-        high: count above which a free drains.
-        batch: the zone's batch (S4.2).
-        high_min: lower bound of `high`, None where the kernel does not print it.
-        high_max: upper bound of `high`, None where the kernel does not print it.
-        vm_stats_threshold: per-CPU counter delta that is folded at once (S1.10), None if absent.
-    """
-
-    cpu: int
-    count: int
-    high: int
-    batch: int
-    high_min: int | None = None
-    high_max: int | None = None
-    vm_stats_threshold: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ZoneInfoZone:
-    """One zone; sizes in base pages, None where this kernel does not print the field.
-
-    `min`, `low`, `high` and `promo` are stored as printed, and the kernel prints them with the
-    momentary boost added: subtract `boost` for the watermarks of S1.6.
-
-    Attributes:
-        node: NUMA node.
-        name: zone name.
-        free: pages on the free lists, without those on per-CPU lists.
-        boost: watermark boost (S1.7).
-        min: min watermark, boost included.
-        low: low watermark, boost included.
-        high: high watermark, boost included.
-        promo: promotion watermark, boost included.
-        spanned: page frames between the zone's first and last.
-        present: page frames that exist.
-        managed: page frames given to the allocator; 0 for a zone that is only a name.
-        cma: pages reserved for contiguous allocation.
-        protection: lowmem_reserve against requests for zone 0, 1, ... (S1.8).
-        start_pfn: first page frame; None for a zone without pages.
-        reserved_highatomic: pages of HIGHATOMIC pageblocks, free or not (S7).
-        free_highatomic: free pages among them.
-        vm_stats_threshold: the largest of the CPUs' thresholds (S1.10).
-        counters: zone counters such as "nr_free_pages" under the kernel's names.
-        pagesets: the CPUs' page lists, empty for a zone without pages.
-    """
-
-    node: int
-    name: str
-    free: int
-    boost: int | None = None
-    min: int
-    low: int
-    high: int
-    promo: int | None = None
-    spanned: int
-    present: int
-    managed: int
-    cma: int | None = None
-    protection: tuple[int, ...] = ()
-    start_pfn: int | None = None
-    reserved_highatomic: int | None = None
-    free_highatomic: int | None = None
-    vm_stats_threshold: int | None = None
-    counters: Mapping[str, int] = field(default_factory=dict)
-    pagesets: tuple[PageSet, ...] = ()
-
-    @property
-    def end_pfn(self) -> int | None:
-        """First page frame behind the zone, None for a zone without pages."""
-        return None if self.start_pfn is None else self.start_pfn + self.spanned
-
-
-@dataclass(frozen=True, kw_only=True)
-class ZoneInfo:
-    """All zones in the order the kernel prints them: by node, then by zone index.
-
-    Attributes:
-        zones: the zones, those with no page included.
-        node_counters: the per-node counters by node.
-    """
-
-    zones: tuple[ZoneInfoZone, ...]
-    node_counters: Mapping[int, Mapping[str, int]]
 
 
 @dataclass
@@ -127,7 +37,7 @@ class _ZoneLines:
             raise malformed(path, self.line_number, f"zone {self.name} has no {', '.join(missing)}")
         pagesets = tuple(self._pageset(values, path) for values in self.pagesets)
         thresholds = [p.vm_stats_threshold for p in pagesets if p.vm_stats_threshold is not None]
-        return ZoneInfoZone(
+        zone = ZoneInfoZone(
             node=self.node,
             name=self.name,
             **self.sizes,
@@ -137,6 +47,9 @@ class _ZoneLines:
             counters=self.counters,
             pagesets=pagesets,
         )
+        for what in impossible_values(zone):
+            raise malformed(path, self.line_number, f"zone {self.name} {what}")
+        return zone
 
     def _pageset(self, values: dict[str, int], path: str | Path) -> PageSet:
         missing = [name for name in ("count", "high", "batch") if name not in values]
@@ -165,6 +78,9 @@ class _Parser:
         header = split_node_zone(line)
         if header is not None:
             self._close()
+            if any((each.node, each.name) == header[:2] for each in self.zones):
+                what = f"zone {header[1]} of node {header[0]} appears a second time"
+                raise malformed(self.path, self.number, what)
             self.zone = _ZoneLines(header[0], header[1], self.number)
             self.section = ""
             return
@@ -192,18 +108,18 @@ class _Parser:
             return
         count = integer(value, self.path, self.number)
         if name == "pages free":
-            zone.sizes["free"] = count
+            self._once(zone.sizes, "free", count)
             self.section = "pages"
         elif name == "node_unreclaimable" or name in _TAIL:
             self.section = "tail"
             if name in _TAIL:
-                zone.tail[name] = count
+                self._once(zone.tail, name, count)
         elif self.section == "per-node stats":
             self.node_counters.setdefault(zone.node, {})[name] = count
         elif self.section == "pagesets":
             self._pageset_field(zone, name, count)
         elif self.section == "pages" and name in _SIZES:
-            zone.sizes[name] = count
+            self._once(zone.sizes, name, count)
         else:
             zone.counters[name] = count
 
@@ -213,9 +129,14 @@ class _Parser:
         elif not zone.pagesets:
             raise malformed(self.path, self.number, f"{name} comes before any 'cpu:' line")
         elif name in _PAGESET:
-            zone.pagesets[-1][name] = count
+            self._once(zone.pagesets[-1], name, count)
         elif name == "vm stats threshold":
             zone.pagesets[-1]["vm_stats_threshold"] = count
+
+    def _once(self, fields: dict[str, int], name: str, count: int) -> None:
+        if name in fields:
+            raise malformed(self.path, self.number, f"{name} appears a second time")
+        fields[name] = count
 
     def _numbers(self, value: str) -> tuple[int, ...]:
         match = _NUMBERS.match(value)
@@ -253,7 +174,8 @@ def parse_zoneinfo(text: str, path: str | Path = "zoneinfo") -> ZoneInfo:
         path: named in errors.
 
     Raises:
-        RecordingError: a line is not a name and a count, or a zone lacks its sizes or watermarks.
+        RecordingError: a line is not a name and a count, a zone lacks its sizes or watermarks, a
+            field or a zone appears twice, or a value is one that no kernel prints: see `limits`.
     """
     parser = _Parser(path)
     for parser.number, line in enumerate(text.splitlines(), 1):

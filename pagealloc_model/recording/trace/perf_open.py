@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from pagealloc_model.base.compressed import chunks_of, is_compressed
+from pagealloc_model.base.compressed import chunks_of, first_bytes, is_compressed
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.recording.trace.perf_file import (
     FOREIGN_MAGIC,
+    HEADER_SIZE,
     MAGIC,
     PIPE_HEADER_SIZE,
     RECORD_AGAIN,
@@ -23,7 +24,11 @@ from pagealloc_model.recording.trace.perf_file import (
 )
 from pagealloc_model.recording.trace.perf_header import FileHeader
 from pagealloc_model.recording.trace.perf_pipe import PipeHeader
+from pagealloc_model.recording.trace.sample_layout import RECORD_HEADER_SIZE
 from pagealloc_model.recording.trace.tracing_data import TracingData, parse_tracing_data
+
+_MOST_FEATURES = 1 << 28
+"""Bytes of everything behind the records."""
 
 
 def open_perf_file(path: str | Path) -> PerfFile:
@@ -152,7 +157,23 @@ def mapped(path: Path) -> np.ndarray:
     return np.memmap(path, np.uint8, mode="r").view(np.ndarray)
 
 
+def _most_bytes(path: Path) -> int | None:
+    """Bytes that a packed perf.data can have by its header, None for a pipe's, which says none."""
+    head = first_bytes(path, HEADER_SIZE).ljust(HEADER_SIZE, b"\0")
+    _check_magic(path, np.frombuffer(head, np.uint8))
+    size, _, _, _, start, length = struct.unpack_from("<6Q", head, 8)
+    if size == PIPE_HEADER_SIZE:
+        if struct.unpack_from("<IHH", head, PIPE_HEADER_SIZE)[2] < RECORD_HEADER_SIZE:
+            what = "its first record has no length"
+            raise RecordingError(path, what, offset=PIPE_HEADER_SIZE, todo=RECORD_AGAIN)
+        return None
+    if size < HEADER_SIZE:
+        raise RecordingError(path, f"has a header of {size} bytes", offset=8, todo=RECORD_AGAIN)
+    return int(start) + int(length) + _MOST_FEATURES
+
+
 def _unpacked(path: Path) -> np.ndarray:
+    most = _most_bytes(path)
     with tempfile.TemporaryFile(prefix="pagealloc-") as file:
         for chunk in chunks_of(path):
             try:
@@ -164,6 +185,9 @@ def _unpacked(path: Path) -> np.ndarray:
                     f"cannot be unpacked to {tempfile.gettempdir()} ({error.strerror})",
                     todo="make room there, or set TMPDIR to a directory that has more",
                 ) from None
+            if most is not None and file.tell() > most:
+                what = f"goes on {_MOST_FEATURES} bytes behind the records that its header tells of"
+                raise RecordingError(path, what, todo=RECORD_AGAIN)
         if not file.tell():
             return np.zeros(0, np.uint8)
         return np.memmap(file, np.uint8, mode="r").view(np.ndarray)  # type: ignore[call-overload]

@@ -60,6 +60,7 @@ class Verdict:
         missing: functions judged elsewhere that this tree does not have under their names.
         difference: the first one, None if there is none.
         shortest: the shortest sequence found that still ends in a difference, in words.
+        part: what was judged.
     """
 
     rules: str
@@ -72,6 +73,7 @@ class Verdict:
     scenario: int = -1
     difference: Difference | None = None
     shortest: tuple[str, ...] = ()
+    part: str = "allocation"
 
 
 def judge(

@@ -38,6 +38,7 @@ typedef struct { int unused; } seqlock_t, wait_queue_head_t, nodemask_t;
 #define __maybe_unused __attribute__((unused))
 #define __always_unused __attribute__((unused))
 #define __must_check
+#define __acquires(lock)
 #define __always_inline inline __attribute__((always_inline))
 #define __no_sanitize_memory
 #define __no_kmsan_checks
@@ -73,9 +74,11 @@ typedef struct { int unused; } seqlock_t, wait_queue_head_t, nodemask_t;
 #define SZ_256K 0x40000
 #define SZ_1M 0x100000
 #define HPAGE_PMD_ORDER 9
+#define PMD_SHIFT 21
 #define HUGETLB_PAGE_ORDER 9
 #define RECLAIM_DISTANCE 30
 #define SWAP_CLUSTER_MAX 32UL
+#define COMPACT_CLUSTER_MAX SWAP_CLUSTER_MAX
 #define ARRAY_SIZE(array) (sizeof(array) / sizeof((array)[0]))
 #define ALIGN(value, size) (((value) + (size) - 1) & ~((__typeof__(value))(size) - 1))
 #define ALIGN_DOWN(value, size) ((value) & ~((__typeof__(value))(size) - 1))
@@ -106,6 +109,7 @@ typedef struct { int unused; } seqlock_t, wait_queue_head_t, nodemask_t;
 		__typeof__(x) whole = (x) / (d), rest = (x) % (d);                                 \
 		whole * (n) + rest * (n) / (d);                                                    \
 	})
+#define div_u64(dividend, divisor) ((u64)(dividend) / (u32)(divisor))
 #define div64_ul(dividend, divisor) ((dividend) / (divisor))
 #define do_div(dividend, divisor) ((dividend) /= (divisor))
 #define swap(a, b)                                                                                 \
@@ -242,7 +246,7 @@ static long percpu_unit;
 
 static int online_cpus;
 
-typedef struct { bool has[SHIM_CPUS]; } cpumask_t;
+typedef struct cpumask { bool has[SHIM_CPUS]; } cpumask_t;
 
 #define num_online_cpus() online_cpus
 #define for_each_possible_cpu(cpu) for ((cpu) = 0; (cpu) < online_cpus; (cpu)++)
@@ -261,11 +265,13 @@ static inline int cpumask_weight(const cpumask_t *mask)
 }
 
 struct capture_control;
-enum migrate_mode { NO_MIGRATE_MODE };
+struct reclaim_state;
+enum migrate_mode { MIGRATE_ASYNC, MIGRATE_SYNC_LIGHT, MIGRATE_SYNC };
 
 struct task_struct {
 	unsigned int flags;
 	struct capture_control *capture_control;
+	struct reclaim_state *reclaim_state;
 };
 
 static struct task_struct the_task;

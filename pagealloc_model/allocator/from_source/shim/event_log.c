@@ -120,6 +120,7 @@ static int site_of_function(const char *function)
 		{ "__free_pages_ok", AT_SITE_DIRECT_FREE },
 		{ "reserve_highatomic_pageblock", AT_SITE_RESERVE },
 		{ "unreserve_highatomic_pageblock", AT_SITE_UNRESERVE },
+		{ "balance_pgdat", AT_SITE_BOOST_RESET },
 	};
 
 	for (size_t each = 0; each < ARRAY_SIZE(known); each++)
@@ -184,6 +185,9 @@ static void end_hold(struct zone *zone)
 		break;
 	case AT_SITE_UNRESERVE:
 		log_hold(number, request_order, request_migratetype, pageblock_types_set, hold.moved);
+		break;
+	case AT_SITE_BOOST_RESET:
+		log_hold(number, 0, -1, 0, 0);
 		break;
 	case AT_SITE_DRAIN_COMMIT:
 	case AT_SITE_DRAIN_DECAY:

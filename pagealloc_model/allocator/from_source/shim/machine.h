@@ -7,10 +7,25 @@ typedef struct pglist_data {
 	int nr_zones;
 	bool kswapd_active;
 	int kswapd_highest;
-	wait_queue_head_t kswapd_wait;
+	wait_queue_head_t kswapd_wait, kcompactd_wait;
+	struct task_struct *kswapd, *kcompactd;
+	int kcompactd_max_order;
+	enum zone_type kcompactd_highest_zoneidx;
+	bool proactive_compact_trigger;
+	unsigned long node_present_pages;
 	unsigned long totalreserve_pages;
 	struct per_cpu_nodestat *per_cpu_nodestats;
 	atomic_long_t vm_stat[NR_VM_NODE_STAT_ITEMS];
+#ifdef SHIM_RECLAIM
+	struct reclaim_of_node reclaim;
+	struct lruvec __lruvec;
+	wait_queue_head_t pfmemalloc_wait, reclaim_wait[NR_VMSCAN_THROTTLE];
+	atomic_t nr_writeback_throttled;
+	failure_count_t kswapd_failures;
+	int kswapd_order;
+	enum zone_type kswapd_highest_zoneidx;
+	unsigned long flags;
+#endif
 } pg_data_t;
 
 static pg_data_t *nodes;
@@ -23,9 +38,11 @@ static unsigned long totalreserve_pages;
 static struct zone **zones;
 static int nr_zones;
 
+#ifndef SHIM_RECLAIM
 #define waitqueue_active(queue) (!container_of(queue, pg_data_t, kswapd_wait)->kswapd_active)
 #define kswapd_test_hopeless(node) false
 #define kswapd_clear_hopeless(node, reason) ((void)0)
+#endif
 #define NODE_DATA(node) (&nodes[node])
 #define numa_node_id() cpu_node[this_cpu]
 #define cpu_to_node(cpu) cpu_node[cpu]
@@ -74,11 +91,13 @@ static inline bool set_pageblock_word(unsigned long *place, unsigned long word)
 #define try_cmpxchg(place, old, word) set_pageblock_word(place, word)
 #define cmpxchg(place, old, word) (set_pageblock_word(place, word), (old))
 
+#ifndef SHIM_RECLAIM
 #define __count_vm_events(...) ((void)0)
 #define __count_vm_event(...) ((void)0)
 #define count_vm_events(...) ((void)0)
 #define count_vm_event(...) ((void)0)
 #define __count_zid_vm_events(...) ((void)0)
+#endif
 #define zone_statistics(...) ((void)0)
 
 /* The page set locked last: the one that a drain under way empties. */
@@ -141,7 +160,9 @@ static int source_line;
 	(source_line = __LINE__,                                                                   \
 	 note_extfrag(page, order, fallback_order, migratetype, fallback_type))
 
+#ifndef SHIM_RECLAIM
 static void wakeup_kswapd(struct zone *zone, gfp_t gfp_mask, int order, enum zone_type highest);
+#endif
 
 static inline void list_move_tail(struct list_head *entry, struct list_head *list)
 {

@@ -88,6 +88,7 @@ static bool node_is_balanced(pg_data_t *pgdat, int order, int highest_zoneidx)
 	return CALL_pgdat_balanced;
 }
 
+#ifndef SHIM_RECLAIM
 static void wakeup_kswapd(struct zone *zone, gfp_t gfp_mask, int order, enum zone_type highest)
 {
 	pg_data_t *pgdat = zone->zone_pgdat;
@@ -98,6 +99,7 @@ static void wakeup_kswapd(struct zone *zone, gfp_t gfp_mask, int order, enum zon
 	if (CALL_pgdat_watermark_boosted || !node_is_balanced(pgdat, order, highest))
 		start_kswapd(pgdat, highest);
 }
+#endif
 
 static void stop_balanced_kswapds(void)
 {

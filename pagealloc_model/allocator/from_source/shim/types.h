@@ -1,6 +1,7 @@
 /* Types that the kernel's own types are made of, and what stands for struct page. */
 
 struct zone;
+struct zswap_lruvec_state { int unused; };
 
 /* Locks never wait; zone->lock knows its zone, so that its holds can be told apart and counted. */
 typedef struct { struct zone *zone; } spinlock_t;

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pagealloc_model.recording.read_times import dated_snapshots
+from pagealloc_model.recording.dated_snapshots import dated_snapshots
 from pagealloc_model.recording.snapshot import Snapshot
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
 

@@ -1,0 +1,132 @@
+"""The kernel's own compaction judges the model's: it agrees, and what does not agree is found."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core import pressure_layout as pr
+from pagealloc_model.allocator.from_source.source_tree import SourceTree
+from pagealloc_model.allocator.pressure import compaction_operations as words
+from pagealloc_model.cli import main
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.verdict.kernel_judge.judge import Verdict
+from pagealloc_model.verdict.kernel_judge.judge_compaction import judge_compaction
+from pagealloc_model.verdict.kernel_judge.random_compaction import (
+    random_compaction,
+    random_pressed_beginning,
+)
+
+SERIES = ["6.12", "7.2", "7.3"]
+
+
+def judged(tree: SourceTree, rules: str, operations: int, seed: int = 0) -> Verdict:
+    return judge_compaction(tree, KernelRules.named(rules), operations=operations, seed=seed)
+
+
+@pytest.mark.parametrize("series", SERIES)
+def test_the_model_compacts_as_the_kernel_does(
+    kernel_source: Callable[[str], SourceTree], series: str
+) -> None:
+    verdict = judged(kernel_source(series), series, 10_000)
+    assert verdict.difference is None, verdict
+    assert verdict.operations == 10_000
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("series", SERIES)
+def test_they_agree_for_long(kernel_source: Callable[[str], SourceTree], series: str) -> None:
+    verdict = judged(kernel_source(series), series, 1_000_000, seed=random.randrange(1 << 30))
+    assert verdict.difference is None, verdict
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("if (get_pageblock_skip(freepage))", "if (false)"),
+        ("limit = pageblock_nr_pages >> 1;", "limit = pageblock_nr_pages >> 3;"),
+        ("low_pfn = pageblock_start_pfn(cc->free_pfn - (distance >> 2));", "low_pfn = min_pfn;"),
+        ("move_freelist_head(freelist, freepage);", ";"),
+        ("distance >>= 2;", "distance >>= 1;"),
+        ("cc->zone->compact_cached_free_pfn = highest;", ";"),
+        ("stride = min_t(unsigned int, COMPACT_CLUSTER_MAX, stride << 1);", "stride = 1;"),
+        ("zone->compact_init_free_pfn = reset_free;", ";"),
+        ("if (cc->order == COMPACTION_HPAGE_ORDER)", "if (false)"),
+        ("zone->compact_defer_shift++;", "zone->compact_defer_shift += 2;"),
+        ("if (pgdat->kcompactd_max_order <= cc.order)", "if (true)"),
+        ("default_timeout << COMPACT_MAX_DEFER_SHIFT;", "default_timeout << 2;"),
+        ("drain_all_pages(zone);", ";"),
+        ("wmark_low = max(100U - sysctl_compaction_proactiveness, 5U);", "wmark_low = 80;"),
+        ("if (free_pfn > cc->zone->compact_cached_free_pfn)", "if (false)"),
+    ],
+)
+def test_another_compaction_is_found(
+    patched: Callable[[str, str, str, str], SourceTree], old: str, new: str
+) -> None:
+    tree = patched("6.12", "mm/compaction.c", old, new)
+    verdict = judged(tree, "6.12", 30_000)
+    assert verdict.difference is not None
+    assert verdict.difference.lines
+    assert 0 < len(verdict.shortest) < 200
+
+
+@pytest.mark.parametrize(
+    ("rules", "series"),
+    [
+        ("7.2,suitable_beside_cma=false", "7.2"),
+        ("7.2,direct_source_needs_cma=false", "7.2"),
+        ("7.2,proactive_leeway_shrinks=false", "7.2"),
+        ("7.2,async_source_by_order=false", "7.2"),
+        ("6.12,compact_gap_capped=true", "6.12"),
+    ],
+)
+def test_a_wrong_rule_is_found(
+    kernel_source: Callable[[str], SourceTree], rules: str, series: str
+) -> None:
+    assert judged(kernel_source(series), rules, 100_000).difference is not None
+
+
+def test_operations_come_to_all_ends() -> None:
+    """Direct runs end in every way that there is but by contention drawn; no kernel is needed."""
+    results: set[int] = set()
+    counted: set[str] = set()
+    for scenario in range(12):
+        rng = random.Random(f"0 {scenario} compaction")
+        beginning = random_pressed_beginning(rng, KernelRules.named("6.12"))
+        state, places = beginning.state()
+        operations = random_compaction(rng, beginning, 300, state)
+        found = np.zeros((300, 2), np.int64)
+        words.take_compaction_operations(state.arrays(places), operations, found, 0, 300)
+        results |= set(found[operations[:, words.KIND] == pr.JUDGED_DIRECT, 0].tolist())
+        counters = state.pressure_words(pr.COUNTERS, len(pr.COUNTER_NAMES))
+        counted |= {name for name, value in zip(pr.COUNTER_NAMES, counters, strict=True) if value}
+        assert int((state.pages["where"] == pr.HELD).sum()) == 0
+        assert int(state.st[at.CAPTURE_ZONE]) == 0
+    assert results == {
+        *(pr.SKIPPED, pr.DEFERRED, pr.COMPLETE, pr.PARTIAL_SKIPPED, pr.CONTENDED, pr.SUCCESS)
+    }
+    assert counted >= {"compact_daemon_wake", "compact_daemon_free_scanned", "pgmigrate_fail"}
+
+
+def test_the_command_prints_what_was_judged(
+    kernel_source: Callable[[str], SourceTree], capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = str(kernel_source("6.12").root)
+    arguments = ["judge", "--pressure", "--kernel-source", source, "--operations", "300"]
+    assert main(arguments) == 0
+    assert "judged      compaction" in capsys.readouterr().out
+    assert main([*arguments, "--json"]) == 0
+    (verdict, *_) = json.loads(capsys.readouterr().out)
+    assert verdict["part"] == "compaction"
+    assert verdict["operations"] == 300
+
+
+def test_recordings_are_no_pressure(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["judge", "--pressure", "--recording", "kbuild", "--kernel-source", "."]
+    assert main(arguments) == 2
+    assert "--pressure" in capsys.readouterr().err
