@@ -58,47 +58,57 @@ KERNEL_FILES = {
         zone_watermark_ok __zone_watermark_unusable_free
     """,
     "mm/compaction.c": """
-        __compact_finished compact_scanners_met compact_zone compact_zone_order
-        compaction_alloc compaction_defer_reset compaction_deferred compaction_restarting
-        compaction_suit_allocation_order __compaction_suitable compaction_zonelist_suitable
-        defer_compaction fast_isolate_freepages fragmentation_score_node
-        fragmentation_score_zone isolate_freepages
-        isolate_freepages_block isolate_migratepages isolate_migratepages_block
-        isolation_suitable kcompactd kcompactd_do_work kcompactd_node_suitable
-        release_free_list reset_cached_positions __reset_isolation_suitable
-        reset_isolation_suitable suitable_migration_source suitable_migration_target
-        try_to_compact_pages update_cached_migrate wakeup_kcompactd
+        compact_node __compact_finished compact_scanners_met compact_zone compact_zone_order
+        compaction_alloc compaction_defer_reset compaction_deferred compaction_free
+        compaction_restarting compaction_suit_allocation_order compaction_suitable
+        __compaction_suitable compaction_zonelist_suitable defer_compaction fast_find_migrateblock fast_isolate_around
+        fast_isolate_freepages fragmentation_score_node fragmentation_score_wmark
+        fragmentation_score_zone freelist_scan_limit isolate_freepages isolate_freepages_block
+        isolate_migratepages isolate_migratepages_block isolation_suitable kcompactd
+        kcompactd_do_work kcompactd_node_suitable move_freelist_head move_freelist_tail
+        next_search_order pageblock_skip_persistent reinit_migrate_pfn release_free_list
+        reset_cached_positions __reset_isolation_pfn __reset_isolation_suitable
+        reset_isolation_suitable skip_isolation_on_order suitable_migration_source
+        suitable_migration_target try_to_compact_pages update_cached_migrate wakeup_kcompactd
     """,
     "mm/vmscan.c": """
-        balance_pgdat compaction_ready do_try_to_free_pages folio_check_dirty_writeback
-        folio_check_references folio_putback_lru get_scan_count inactive_is_low kswapd
-        kswapd_shrink_node kswapd_test_hopeless kswapd_try_to_sleep lruvec_lru_size
-        pgdat_balanced pgdat_watermark_boosted prepare_kswapd_sleep shrink_active_list
-        shrink_inactive_list shrink_lruvec shrink_node shrink_zones try_to_free_pages
-        update_reclaim_active wakeup_kswapd zone_reclaimable_pages
+        allow_direct_reclaim balance_pgdat compaction_ready do_try_to_free_pages
+        folio_check_dirty_writeback folio_check_references folio_putback_lru get_scan_count
+        in_reclaim_compaction inactive_is_low isolate_lru_folios kswapd kswapd_age_node
+        kswapd_highest_zoneidx kswapd_shrink_node kswapd_test_hopeless kswapd_try_clear_hopeless
+        kswapd_try_to_sleep lruvec_lru_size pgdat_balanced pgdat_watermark_boosted
+        prepare_kswapd_sleep prepare_scan_control sc_swappiness should_continue_reclaim
+        shrink_active_list shrink_inactive_list shrink_list shrink_lruvec shrink_node shrink_zones
+        throttle_direct_reclaim try_to_free_pages update_reclaim_active wakeup_kswapd
+        zone_reclaimable_pages
     """,
     "mm/vmstat.c": """
         calculate_normal_threshold calculate_pressure_threshold fill_contig_page_info
         fragmentation_index __mod_zone_page_state refresh_cpu_vm_stats
         refresh_zone_stat_thresholds set_pgdat_percpu_threshold
     """,
-    "mm/internal.h": "buddy_order find_buddy_page_pfn free_area_empty page_is_buddy",
+    "mm/internal.h": """
+        buddy_order find_buddy_page_pfn free_area_empty page_is_buddy pageblock_pfn_to_page
+    """,
     "include/linux/compaction.h": "compact_gap",
     "include/linux/gfp.h": "gfp_compaction_allowed node_zonelist",
     "include/linux/list.h": "list_add list_add_tail list_del",
     "include/linux/log2.h": "ilog2 rounddown_pow_of_two",
     "include/linux/math.h": "int_sqrt roundup",
-    "include/linux/memcontrol.h": "folio_lruvec",
+    "include/linux/memcontrol.h": "folio_lruvec lruvec_page_state",
     "include/linux/minmax.h": "clamp",
     "include/linux/mm.h": "folio_nr_pages folio_zone lru_to_folio page_zone",
     "include/linux/mm_inline.h": "lruvec_add_folio lruvec_del_folio update_lru_size",
     "include/linux/mmzone.h": "is_migrate_movable wmark_pages",
-    "include/linux/pageblock-flags.h": "pageblock_start_pfn",
+    "include/linux/pageblock-flags.h": """
+        get_pageblock_skip pageblock_aligned pageblock_end_pfn pageblock_start_pfn
+        set_pageblock_skip
+    """,
     "include/linux/vmstat.h": "zone_page_state zone_page_state_snapshot",
     "mm/huge_memory.c": "vma_thp_gfp_mask",
     "mm/khugepaged.c": "set_recommended_min_free_kbytes",
     "mm/mempolicy.c": "alloc_pages_mpol",
-    "mm/migrate.c": "migrate_folio_move migrate_pages",
+    "mm/migrate.c": "migrate_folio_move migrate_folio_unmap migrate_pages putback_movable_pages",
 }
 """Functions and macros by the file that defines them in 7.2, else in the last that has them."""
 
@@ -116,15 +126,16 @@ ONLY_IN = {
     ("6.12", "7.2", "7.3"): """
         account_freepages __add_to_free_list alloc_pages_mpol compaction_suit_allocation_order
         decay_pcp_high __del_page_from_free_list free_unref_folios __move_freepages_block
-        nr_pcp_alloc page_del_and_expand prep_move_freepages_block release_free_list
-        __rmqueue_claim __rmqueue_steal
+        prepare_scan_control sc_swappiness nr_pcp_alloc page_del_and_expand
+        prep_move_freepages_block release_free_list __rmqueue_claim __rmqueue_steal
+        skip_isolation_on_order
     """,
     ("7.3",): """
         alloc_flags_nonblocking order_defrag_promoted
     """,
     ("7.2", "7.3"): """
         __alloc_frozen_pages free_frozen_page_commit __free_frozen_pages kswapd_test_hopeless
-        should_try_claim_block try_to_claim_block
+        kswapd_try_clear_hopeless should_try_claim_block try_to_claim_block
     """,
 }
 """Functions that not every one of `SERIES` has."""

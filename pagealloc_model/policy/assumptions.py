@@ -27,8 +27,8 @@ class ElasticAssumptions:
         kswapd_wake_ns: time from a wake to the first step of kswapd, ns.
         compact_scan_ns: time for compaction to look at a page, ns.
         compact_migrate_ns: time to move one, ns.
-        anon_migration_fails_per_mille: moves of anonymous pages that fail.
-        file_migration_fails_per_mille: the same of pages of files.
+        anon_migration_fails_per_mille: anonymous folios that cannot be moved as long as they live.
+        file_migration_fails_per_mille: the same of folios of files.
         compaction_contended_per_mille: clusters at which an asynchronous compaction gives way.
         thp_madvised: huge pages are asked for in madvised memory; read where a policy changes
             `thp_defrag`.

@@ -274,6 +274,24 @@ class Policy:
         kind="bool",
         rule="highatomic_slowpath_only",
     )
+    score_without_highatomic: bool | None = setting(
+        "fragmentation_score_zone() without MIGRATE_HIGHATOMIC",
+        "proactive compaction leaves reserved free pages out of its score",
+        source="S9.10; a proposal of this project",
+        group=_HIGHATOMIC,
+        kind="bool",
+        default=False,
+        elastic_only=True,
+    )
+    kcompactd_unreserves: bool | None = setting(
+        "unreserve in kcompactd()",
+        "kcompactd gives back reserved blocks that are wholly free, every half second",
+        source="S9.10; a proposal of this project",
+        group=_HIGHATOMIC,
+        kind="bool",
+        default=False,
+        elastic_only=True,
+    )
 
     def __post_init__(self) -> None:
         """Check every value that is given against its field's range."""

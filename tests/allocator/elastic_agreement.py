@@ -28,8 +28,11 @@ def assert_elastic_agreement(
     oracle = scenario.started()
     model = ElasticDriver(oracle)
     assert_same(model, oracle, "at the start")
+    unreserved = 0
     for number, step in enumerate(scenario.run(oracle)):
         model.take(step)
+        unreserved += sum(event[:2] == ("hold", "unreserve") for event in oracle.events)
+        assert model.unreserve_holds() == unreserved, f"holds to unreserve after step {number}"
         if number % dump_every == 0:
             assert_same(model, oracle, f"after step {number}, {step}")
     assert_same(model, oracle, "at the end")

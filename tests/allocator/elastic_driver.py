@@ -111,6 +111,11 @@ class ElasticDriver:
         del found["divergence"]
         return found
 
+    def unreserve_holds(self) -> int:
+        """How often zone->lock was taken to give reserved blocks back (S7.4, S9.10)."""
+        sites = self.state.sites()
+        return int(sites[..., at.SITE_UNRESERVE, at.SITE_ACQUISITIONS].sum())
+
     def dump_elastic(self) -> dict[str, Any]:
         """The state as `dump_elastic` of the oracle has it."""
         state = self.state

@@ -211,8 +211,8 @@ FAULTS = (
     Fault(
         "whole blocks are given back first",
         "highatomic",
-        ("m.st[at.PAGEBLOCK_ORDER]\n    for order in range(m.st[at.MAX_ORDER] + 1):"),
-        ("m.st[at.PAGEBLOCK_ORDER]\n    for order in range(m.st[at.MAX_ORDER], -1, -1):"),
+        ("m.st[at.PAGEBLOCK_ORDER]\n    for order in range(smallest, m.st[at.MAX_ORDER] + 1):"),
+        ("m.st[at.PAGEBLOCK_ORDER]\n    for order in range(m.st[at.MAX_ORDER], smallest - 1, -1):"),
     ),
     Fault(
         "first attempts leave the reserve alone",

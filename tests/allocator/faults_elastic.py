@@ -173,6 +173,30 @@ FAULTS_ELASTIC = (
         "    sleep = CHECK_NS\n",
         "    sleep = max(CHECK_NS, m.st[words + pr.PROACTIVE_DUE] - m.st[at.NOW])\n",
     ),
+    _fault(
+        "forced unreserving leaves empty reserves alone",
+        "highatomic",
+        "kept = -1 if force else",
+        "kept = 0 if force else",
+    ),
+    _fault(
+        "the score has free reserved pages though it must not",
+        "compaction_gates",
+        "if m.st[at.POLICY_SCORE_WITHOUT_HIGHATOMIC]:",
+        "if m.st[at.POLICY_SCORE_WITHOUT_HIGHATOMIC] < 0:",
+    ),
+    _fault(
+        "kcompactd gives blocks back to who is not movable",
+        "highatomic",
+        "unreserve_from(m, zone, cpu, at.MOVABLE, order)",
+        "unreserve_from(m, zone, cpu, at.UNMOVABLE, order)",
+    ),
+    _fault(
+        "kcompactd gives back only where it may compact unasked",
+        "kcompactd",
+        "if m.st[at.POLICY_KCOMPACTD_UNRESERVES]:",
+        "if m.st[at.POLICY_KCOMPACTD_UNRESERVES] and m.st[at.POLICY_COMPACTION_PROACTIVENESS]:",
+    ),
     _fault_of_7_3(
         "movable requests are promoted",
         "request",

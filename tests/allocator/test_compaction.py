@@ -8,6 +8,7 @@ import pytest
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
+from pagealloc_model.allocator.core.offsets import zone_at
 from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.allocator.pressure.pressure_invariants import broken_pieces
 from pagealloc_model.policy.assumptions import ElasticAssumptions
@@ -23,10 +24,15 @@ SMALL_GAP = Policy(compact_gap=32)
 
 
 def sparse(
-    *, every: int = 4, kind: int = pr.FILE, elastic: ElasticAssumptions = CALM, **more: object
+    *,
+    every: int = 4,
+    kind: int = pr.FILE,
+    low: int = 64,
+    elastic: ElasticAssumptions = CALM,
+    **more: object,
 ) -> Pressed:
     """Eight blocks; one page of every few is in use, the others are free."""
-    pressed = Pressed(machine=pressed_zone(8, 64), elastic=elastic, **more)  # type: ignore[arg-type]
+    pressed = Pressed(machine=pressed_zone(8, low), elastic=elastic, **more)  # type: ignore[arg-type]
     for pfn in range(0, 8 * BLOCK, every):
         pressed.put_allocated(0, pfn, kind=kind)
         pressed.put_free(0, pfn + 1)
@@ -134,11 +140,12 @@ def test_kcompactd_makes_what_a_request_could_not_wait_for() -> None:
     assert_sound(pressed)
 
 
-@pytest.mark.parametrize(("watermarks", "blocks"), [(False, 1), (True, 2)])
+@pytest.mark.parametrize(("watermarks", "blocks"), [(False, 2), (True, 3)])
 def test_kcompactd_may_go_on_until_the_mark_is_met_in_whole_blocks(
     watermarks: bool, blocks: int
 ) -> None:
-    pressed = sparse(policy=replace(SMALL_GAP, defrag_watermarks=watermarks))
+    """The zone begins at page 0, which stands for no block: its lists are drained one later."""
+    pressed = sparse(low=600, policy=replace(SMALL_GAP, defrag_watermarks=watermarks))
     pressed.alloc(9, MOVABLE, BACKGROUND, operation=at.RECORDED_FAILURE)
     pressed.let_pass(SECOND)
     free = pressed.state.free_buddies()[0]
@@ -169,3 +176,37 @@ def test_an_asynchronous_run_moves_pages_of_the_requests_own_blocks(migratetype:
     bits = bits_of(pr.KERNEL, KERNEL | pr.GFP_NORETRY | at.GFP_THISNODE)
     pressed.alloc(9, migratetype, bits)
     assert (pressed.count("pgmigrate_success") > 0) == (migratetype == MOVABLE)
+
+
+def reserving(**policy: bool) -> Pressed:
+    """Eight blocks in pieces and five free reserved ones; kcompactd looks once."""
+    pressed = Pressed(machine=pressed_zone(13, 64), elastic=CALM, policy=Policy(**policy))
+    for pfn in range(0, 8 * BLOCK, 4):
+        pressed.put_allocated(0, pfn, kind=pr.FILE)
+        pressed.put_free(0, pfn + 1)
+        pressed.put_free(1, pfn + 2)
+    pressed.state.blocks["migratetype"][8:13] = at.HIGHATOMIC
+    pressed.put_free(9, 12 * BLOCK)
+    pressed.put_free(10, 8 * BLOCK, 10 * BLOCK)
+    pressed.state.st[zone_at.py_func(0) + at.ZONE_RESERVED_HIGHATOMIC] = 5 * BLOCK
+    pressed.node[pr.PROACTIVE_DUE] = SECOND // 2
+    pressed.let_pass(SECOND // 2 + 1_000_000)
+    assert_sound(pressed)
+    return pressed
+
+
+@pytest.mark.parametrize("left_out", [False, True])
+def test_free_reserved_blocks_keep_kcompactd_idle_unless_the_score_leaves_them_out(
+    left_out: bool,
+) -> None:
+    pressed = reserving(score_without_highatomic=left_out)
+    assert (pressed.count("pgmigrate_success") > 0) == left_out
+
+
+@pytest.mark.parametrize("gives_back", [False, True])
+def test_kcompactd_gives_free_reserved_blocks_back(gives_back: bool) -> None:
+    pressed = reserving(kcompactd_unreserves=gives_back)
+    types = pressed.state.blocks["migratetype"][8:13]
+    assert set(types) == {MOVABLE if gives_back else at.HIGHATOMIC}
+    reserved = pressed.state.st[zone_at.py_func(0) + at.ZONE_RESERVED_HIGHATOMIC]
+    assert reserved == (0 if gives_back else 5 * BLOCK)

@@ -11,6 +11,7 @@ from tests.oracle.compaction_targets import Targets
 from tests.oracle.compaction_zone import ZoneCompaction
 from tests.oracle.draws import Purpose, draw
 from tests.oracle.elastic_memory import ElasticMemory
+from tests.oracle.elastic_options import ElasticOptions
 from tests.oracle.fallback import find_suitable_fallback, should_try_claim_block
 from tests.oracle.folios import Folio, Kind
 from tests.oracle.machine import PMD_ORDER, Migratetype
@@ -57,11 +58,19 @@ class Aim:
         return self.order < 0
 
 
-def fragmentation_score_zone(zone: object) -> int:
-    """fragmentation_score_zone(): return the percent of free pages no huge page can use (S9.6)."""
-    lists = zone.buddy.lists.items()
-    free = sum(len(pages) << order for (order, _), pages in lists)
-    huge = sum(len(pages) << order for (order, _), pages in lists if order >= PMD_ORDER)
+def fragmentation_score_zone(zone: object, options: ElasticOptions) -> int:
+    """fragmentation_score_zone(): return the percent of free pages no huge page can use (S9.6).
+
+    Those on HIGHATOMIC lists may be left out (S9.10).
+    """
+    left_out = Migratetype.HIGHATOMIC if options.score_without_highatomic else None
+    sizes = [
+        (order, len(pages) << order)
+        for (order, migratetype), pages in zone.buddy.lists.items()
+        if migratetype != left_out
+    ]
+    free = sum(size for _, size in sizes)
+    huge = sum(size for order, size in sizes if order >= PMD_ORDER)
     return (free - huge) * 100 // free if free else 0
 
 
@@ -170,7 +179,8 @@ class CompactionRun:
             if self.kswapd_runs():
                 return Result.PARTIAL_SKIPPED
             low = max(100 - self.options.proactiveness, 5)
-            return Result.SUCCESS if fragmentation_score_zone(self.zone) <= low else None
+            score = fragmentation_score_zone(self.zone, self.options)
+            return Result.SUCCESS if score <= low else None
         if self.migrate % self.block_pages:
             return None
         if not self.aim.direct and self.options.block_watermarks:

@@ -78,6 +78,8 @@ class ElasticOptions:
         proactiveness: of background compaction, in percent (S9.6).
         assists: wakes of kswapd ask for a block at least (S8.6).
         block_watermarks: kswapd and kcompactd count free pages in whole blocks (S8.6).
+        score_without_highatomic: free reserved pages do not count in the score (S9.10).
+        kcompactd_unreserves: kcompactd gives back reserved blocks that are wholly free (S9.10).
         thp_bits: reclaim bits of huge-page requests instead of their own; None keeps them (S8.5).
         rules: see `CompactionRules`.
     """
@@ -100,6 +102,8 @@ class ElasticOptions:
     proactiveness: int = 20
     assists: bool = False
     block_watermarks: bool = False
+    score_without_highatomic: bool = False
+    kcompactd_unreserves: bool = False
     thp_bits: int | None = None
     rules: CompactionRules = CompactionRules()
 

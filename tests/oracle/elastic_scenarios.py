@@ -12,7 +12,7 @@ from tests.oracle.elastic import Demand, ElasticOracle
 from tests.oracle.elastic_options import COMPACTION_RULES, ElasticOptions
 from tests.oracle.folios import Folio, Kind
 from tests.oracle.late_memory import blocks_of, late_memory
-from tests.oracle.machine import OracleZone
+from tests.oracle.machine import Migratetype, OracleZone
 from tests.oracle.random_scenarios import with_reserve_switches
 from tests.oracle.steps import DrainAll, Grow, SetPcpHigh
 
@@ -126,6 +126,7 @@ class ElasticScenario:
         orders: orders to draw requests from.
         movable_share: share of requests and of start pages that are movable.
         free_share: share of the start pages that are free.
+        reserve_is_free: many blocks are reserved, and wholly free at the start.
         told_share: probability that a step is something a recording tells besides.
         late: memory that is not there at the start, in the order in which it comes.
     """
@@ -140,6 +141,7 @@ class ElasticScenario:
     orders: tuple[int, ...] = ORDERS
     movable_share: float = 0.7
     free_share: float = 0.3
+    reserve_is_free: bool = False
     told_share: float = 0.0
     late: tuple[Grow, ...] = ()
 
@@ -158,13 +160,13 @@ class ElasticScenario:
         return oracle
 
     def run(self, oracle: ElasticOracle) -> Iterator[ElasticStep]:
-        """Take each step on the oracle; yields it."""
+        """Take each step on the oracle; yields it, while the oracle's events are those of it."""
         steps = _Steps(self, oracle)
         for _ in range(self.steps):
             step = steps.next()
-            take_elastic_step(oracle, step)
             oracle.events.clear()
             oracle.work.clear()
+            take_elastic_step(oracle, step)
             yield step
 
     def _lay_out_block(
@@ -172,10 +174,14 @@ class ElasticScenario:
     ) -> int:
         machine = self.machine
         migratetype = rng.choice((0, 1, 1, 1, 1, 1, 2, 3) if start else (1,))
+        if self.reserve_is_free and migratetype != Migratetype.MOVABLE:
+            migratetype = Migratetype.HIGHATOMIC
         oracle.set_block_type(start >> machine.pageblock_order, migratetype)
         order = min(rng.choice((0, 0, 0, 1, 2, 4)), machine.pageblock_order - 1)
         movable_share = 0.95 if migratetype == 1 else 0.1
         free_share = rng.choice((0.0, self.free_share, self.free_share, 0.9))
+        if migratetype == Migratetype.HIGHATOMIC and self.reserve_is_free:
+            free_share = 1.0
         pages = range(start, start + machine.pages_per_block, 1 << order)
         for pfn in pages:
             oracle.put_allocated(pfn, order, movable=False)
@@ -333,7 +339,25 @@ def random_elastic_scenario(
         movable_share=rng.choice((0.2, 0.6, 0.9)),
         free_share=rng.choice((0.05, 0.15, 0.3)),
     )
-    return replace(scenario, policy=with_reserve_switches(rng, scenario.policy))
+    return with_reserve_policies(
+        rng, replace(scenario, policy=with_reserve_switches(rng, scenario.policy))
+    )
+
+
+def with_reserve_policies(rng: random.Random, scenario: ElasticScenario) -> ElasticScenario:
+    """The scenario; in one of three our policies about the reserve are drawn (S9.10).
+
+    There the reserve is free at the start, mostly.
+    """
+    if rng.randrange(3):
+        return scenario
+    options = replace(
+        scenario.options,
+        proactiveness=rng.choice((20, 80, 80, 0)),
+        score_without_highatomic=rng.random() < 0.5,
+        kcompactd_unreserves=rng.random() < 0.5,
+    )
+    return replace(scenario, options=options, reserve_is_free=rng.random() < 0.8)
 
 
 def random_told_elastic_scenario(

@@ -56,6 +56,13 @@ class HighatomicReserve:
         self.buddy.events.hold("unreserve", "", blocks)
         return moved
 
+    def unreserve_free_blocks(self) -> None:
+        """No kernel function: give each block that is wholly free back as MOVABLE (S9.10)."""
+        for order in range(self.buddy.blocks.order, self.buddy.max_order + 1):
+            while (pfn := self.buddy.head(order, Migratetype.HIGHATOMIC)) is not None:
+                blocks, _ = self._give_back_around(pfn, order, Migratetype.MOVABLE)
+                self.buddy.events.hold("unreserve", "", blocks)
+
     def _convert(self, pfn: int, order: int) -> int:
         """Part of reserve_highatomic_pageblock(): retag; returns the number of blocks."""
         blocks = self.buddy.blocks
@@ -72,25 +79,37 @@ class HighatomicReserve:
         return 1
 
     def _give_back(self, migratetype: int) -> tuple[int, bool]:
-        """Part of unreserve_highatomic_pageblock(): convert the smallest buddy's blocks.
+        """Part of unreserve_highatomic_pageblock(): convert blocks until pages move.
 
-        The buddy is free and reserved.
+        They are those of the smallest free reserved buddy.
 
         Returns:
             The number of blocks converted, and whether any page moved.
         """
-        blocks = self.buddy.blocks
+        converted = 0
         for order in range(self.buddy.max_order + 1):
             pfn = self.buddy.head(order, Migratetype.HIGHATOMIC)
             if pfn is None:
                 continue
-            self.reserved -= min(max(blocks.pages, 1 << order), self.reserved)
-            if order >= blocks.order:
-                self.buddy.move_to_free_list(pfn, migratetype)
-                blocks.change_pageblock_range(pfn, order, migratetype)
-                self.returned_whole.add(pfn)
-                return 1 << (order - blocks.order), True
-            if self.buddy.zone_holds_block(pfn):
-                self.buddy.move_freepages_block(pfn, migratetype)
-                return 1, True
+            blocks, moved = self._give_back_around(pfn, order, migratetype)
+            converted += blocks
+            if moved:
+                return converted, True
+        return converted, False
+
+    def _give_back_around(self, pfn: int, order: int, migratetype: int) -> tuple[int, bool]:
+        """Part of unreserve_highatomic_pageblock(): convert the blocks of a reserved buddy.
+
+        Returns the number of blocks converted, and whether any page moved.
+        """
+        blocks = self.buddy.blocks
+        self.reserved -= min(max(blocks.pages, 1 << order), self.reserved)
+        if order >= blocks.order:
+            self.buddy.move_to_free_list(pfn, migratetype)
+            blocks.change_pageblock_range(pfn, order, migratetype)
+            self.returned_whole.add(pfn)
+            return 1 << (order - blocks.order), True
+        if self.buddy.zone_holds_block(pfn):
+            self.buddy.move_freepages_block(pfn, migratetype)
+            return 1, True
         return 0, False

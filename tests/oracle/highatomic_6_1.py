@@ -25,22 +25,14 @@ class LooseReserve(HighatomicReserve):
         self.buddy.move_block(pfn, Migratetype.HIGHATOMIC)
         return 1
 
-    def _give_back(self, migratetype: int) -> tuple[int, bool]:
-        """Part of unreserve_highatomic_pageblock(): tag a block until pages move (S7.4).
+    def _give_back_around(self, pfn: int, order: int, migratetype: int) -> tuple[int, bool]:
+        """Part of unreserve_highatomic_pageblock(): tag a listed buddy's first block (S7.4).
 
-        It is that of the smallest free reserved buddy. A listed page whose block is in the reserve
-        no more costs the reserve nothing.
+        Where that is in the reserve no more, it costs the reserve nothing. Returns one block, and
+        whether any page moved.
         """
         blocks = self.buddy.blocks
-        tagged = 0
-        for order in range(self.buddy.max_order + 1):
-            pfn = self.buddy.head(order, Migratetype.HIGHATOMIC)
-            if pfn is None:
-                continue
-            if blocks.type_of(pfn) == Migratetype.HIGHATOMIC:
-                self.reserved -= min(blocks.pages, self.reserved)
-            blocks.set_type(blocks.number(pfn), migratetype)
-            tagged += 1
-            if self.buddy.move_block(pfn, migratetype):
-                return tagged, True
-        return tagged, False
+        if blocks.type_of(pfn) == Migratetype.HIGHATOMIC:
+            self.reserved -= min(blocks.pages, self.reserved)
+        blocks.set_type(blocks.number(pfn), migratetype)
+        return 1, self.buddy.move_block(pfn, migratetype) > 0

@@ -88,7 +88,13 @@ class Kcompactd:
         """Part of kcompactd(): compact unasked if memory is too fragmented (S9.6)."""
         self.proactive_due = self.memory.now + PROACTIVE_NS
         options = self.memory.options
-        if not options.proactiveness or self.due != NEVER or self.kswapd_runs():
+        if self.due != NEVER:
+            return
+        if options.kcompactd_unreserves:
+            self.memory.act_as(self.cpu)
+            for place in self.places:
+                place.zone.reserve.unreserve_free_blocks()
+        if not options.proactiveness or self.kswapd_runs():
             return
         high = min(max(100 - options.proactiveness, 5) + 10, 100)
         score = self.fragmentation_score_node()
@@ -105,8 +111,10 @@ class Kcompactd:
         """
         zones = [place.zone for place in self.places if place.zone.spec.managed]
         managed = sum(zone.spec.managed for zone in zones)
+        options = self.memory.options
         return sum(
-            zone.spec.managed * fragmentation_score_zone(zone) // (managed + 1) for zone in zones
+            zone.spec.managed * fragmentation_score_zone(zone, options) // (managed + 1)
+            for zone in zones
         )
 
     def _kcompactd_node_suitable(self) -> bool:

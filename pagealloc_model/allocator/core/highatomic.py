@@ -62,14 +62,17 @@ def reserve_highatomic_pageblock(
 
 
 @inner
-def unreserve_one(m: at.MachineArrays, zone: int, cpu: int, migratetype: int) -> bool:
+def unreserve_one(
+    m: at.MachineArrays, zone: int, cpu: int, migratetype: int, smallest: int
+) -> bool:
     """Part of unreserve_highatomic_pageblock(): give one reserved block back (S7.4).
 
-    A block with free pages goes to the requester's type. Returns whether any page moved.
+    A block with a free buddy, of the smallest order or more, goes to the requester's type. Returns
+    whether any page moved.
     """
     region = zone_at(zone)
     block_order = m.st[at.PAGEBLOCK_ORDER]
-    for order in range(m.st[at.MAX_ORDER] + 1):
+    for order in range(smallest, m.st[at.MAX_ORDER] + 1):
         pfn = m.st[free_list_at(zone, order, at.HIGHATOMIC) + at.HEAD]
         if pfn < 0:
             continue
@@ -94,7 +97,9 @@ def unreserve_one(m: at.MachineArrays, zone: int, cpu: int, migratetype: int) ->
 
 
 @inner
-def unreserve_blocks_as_tagged(m: at.MachineArrays, zone: int, cpu: int, migratetype: int) -> bool:
+def unreserve_blocks_as_tagged(
+    m: at.MachineArrays, zone: int, cpu: int, migratetype: int, smallest: int
+) -> bool:
     """Part of unreserve_highatomic_pageblock(): give a block back by its tag (S7.4).
 
     It does as `unreserve_one` where lists need not match blocks: one block, counted if it was
@@ -104,7 +109,7 @@ def unreserve_blocks_as_tagged(m: at.MachineArrays, zone: int, cpu: int, migrate
     region = zone_at(zone)
     block_order = m.st[at.PAGEBLOCK_ORDER]
     converted = 0
-    for order in range(m.st[at.MAX_ORDER] + 1):
+    for order in range(smallest, m.st[at.MAX_ORDER] + 1):
         pfn = m.st[free_list_at(zone, order, at.HIGHATOMIC) + at.HEAD]
         if pfn < 0:
             continue
@@ -124,14 +129,38 @@ def unreserve_blocks_as_tagged(m: at.MachineArrays, zone: int, cpu: int, migrate
 
 
 @inner
+def unreserve_from(
+    m: at.MachineArrays, zone: int, cpu: int, migratetype: int, smallest: int
+) -> bool:
+    """Part of unreserve_highatomic_pageblock(): give a block back as the kernel's version does.
+
+    Returns whether any page moved.
+    """
+    if m.st[at.RULE_LISTS_MATCH_BLOCKS]:
+        return unreserve_one(m, zone, cpu, migratetype, smallest)
+    return unreserve_blocks_as_tagged(m, zone, cpu, migratetype, smallest)
+
+
+@inner
+def unreserve_whole_blocks(m: at.MachineArrays, zone: int, cpu: int) -> None:
+    """No kernel function: give back, as MOVABLE, each reserved block that is free (S9.10)."""
+    order = m.st[at.PAGEBLOCK_ORDER]
+    while order <= m.st[at.MAX_ORDER]:
+        if m.st[free_list_at(zone, order, at.HIGHATOMIC) + at.HEAD] < 0:
+            order += 1
+        elif not unreserve_from(m, zone, cpu, at.MOVABLE, order):
+            return
+
+
+@inner
 def unreserve_highatomic_pageblock(m: at.MachineArrays, ac: AllocContext, force: bool) -> bool:
     """unreserve_highatomic_pageblock(): release a reserved block; returns whether pages moved.
 
-    It is one of the first zone that has more than one reserved, or any if forced (S7.4).
+    It is one of the first zone that has more than one reserved; of any zone if forced (S7.4).
     """
     if m.st[at.RELEASES_RECORDED]:
         return False
-    kept = 0 if force else 1 << m.st[at.PAGEBLOCK_ORDER]
+    kept = -1 if force else 1 << m.st[at.PAGEBLOCK_ORDER]
     m.st[at.COUNT_UNRESERVE_CALLS] += 1
     position = ac.zonelist
     while m.st[position] >= 0:
@@ -140,10 +169,6 @@ def unreserve_highatomic_pageblock(m: at.MachineArrays, ac: AllocContext, force:
         reserved = m.st[zone_at(zone) + at.ZONE_RESERVED_HIGHATOMIC]
         if reserved <= kept:
             continue
-        if m.st[at.RULE_LISTS_MATCH_BLOCKS]:
-            released = unreserve_one(m, zone, ac.cpu, ac.migratetype)
-        else:
-            released = unreserve_blocks_as_tagged(m, zone, ac.cpu, ac.migratetype)
-        if released:
+        if unreserve_from(m, zone, ac.cpu, ac.migratetype, 0):
             return True
     return False

@@ -294,7 +294,7 @@ def _tree_has(index: TreeIndex, word: str) -> bool:
     if not word.startswith("HAS_"):
         return False
     name = word.removeprefix("HAS_")
-    for whole in ("struct per_cpu_pages", "struct zone", "rmqueue_buddy"):
+    for whole in ("struct per_cpu_pages", "struct zone", "struct alloc_context", "rmqueue_buddy"):
         prefix = f"{whole.removeprefix('struct ')}_"
         if name.startswith(prefix):
             part = name.removeprefix(prefix)

@@ -39,7 +39,7 @@ def block_is_of_zone(m: at.MachineArrays, zone: int, pfn: int) -> bool:
 
 @inner
 def block_type_of(m: at.MachineArrays, pfn: int) -> int:
-    """get_pageblock_migratetype(): return the type of the block around a page."""
+    """get_pfnblock_migratetype(): return the type of the block around a page."""
     return int(m.blocks[pfn >> m.st[at.PAGEBLOCK_ORDER]]["migratetype"])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.counters import seen_free
+from pagealloc_model.allocator.core.offsets import free_list_at
 from pagealloc_model.allocator.core.watermark import __zone_watermark_ok, wmark_pages
 from pagealloc_model.allocator.pressure.compaction_lists import buddies_of
 from pagealloc_model.allocator.pressure.pressure_offsets import value_of, zone_pressure_at
@@ -44,11 +45,17 @@ def fragmentation_index(m: at.MachineArrays, zone: int, order: int) -> int:
 
 @inner
 def fragmentation_score_zone(m: at.MachineArrays, zone: int) -> int:
-    """fragmentation_score_zone(): return the percentage of free pages in small buddies (S9.6)."""
+    """fragmentation_score_zone(): return the percentage of free pages in small buddies (S9.6).
+
+    A policy leaves the reserve's pages out (S9.10).
+    """
     free = 0
     whole = 0
     for order in range(m.st[at.MAX_ORDER] + 1):
-        size = buddies_of(m, zone, order) << order
+        buddies = buddies_of(m, zone, order)
+        if m.st[at.POLICY_SCORE_WITHOUT_HIGHATOMIC]:
+            buddies -= m.st[free_list_at(zone, order, at.HIGHATOMIC) + at.ENTRIES]
+        size = buddies << order
         free += size
         if order >= THP_ORDER:
             whole += size

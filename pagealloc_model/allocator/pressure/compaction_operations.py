@@ -62,7 +62,10 @@ def compact_directly(m: at.MachineArrays, operation: np.ndarray, result: np.ndar
     migratetype = operation[TYPE]
     bits = at.GFP_DIRECT_RECLAIM | pr.GFP_IO
     ac = prepare_alloc_pages(m, operation[CPU], order, migratetype, operation[HIGHEST], bits)
-    pfn, status = __alloc_pages_direct_compact(m, ac, operation[FLAGS], operation[PRIORITY], order)
+    made = order
+    if operation[FLAGS] & at.ALLOC_NOFRAGMENT:
+        made = max(order, m.st[at.PAGEBLOCK_ORDER])
+    pfn, status = __alloc_pages_direct_compact(m, ac, operation[FLAGS], operation[PRIORITY], made)
     result[0] = status
     result[1] = pfn
     if pfn < 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.counters import seen_free
+from pagealloc_model.allocator.core.highatomic import unreserve_whole_blocks
 from pagealloc_model.allocator.core.offsets import node_at, zone_at
 from pagealloc_model.allocator.core.pcp_drain import drain_pages_zone
 from pagealloc_model.allocator.core.watermark import free_in_whole_blocks
@@ -197,13 +198,19 @@ def look_proactively(m: at.MachineArrays, node: int) -> None:
     """Part of kcompactd(): begin a proactive round where memory is too fragmented (S9.6).
 
     It looks every half second. What a wake asked for without anything to do by then is tried
-    first.
+    first. A policy gives free reserved blocks back then (S9.10).
     """
     words = node_pressure_at(m, node)
     m.st[at.NOW] = m.st[words + pr.PROACTIVE_DUE]
     m.st[words + pr.PROACTIVE_DUE] += CHECK_NS
+    if m.st[words + pr.KCOMPACTD_DUE] != at.NEVER:
+        return
+    if m.st[at.POLICY_KCOMPACTD_UNRESERVES]:
+        first = node * m.st[at.ZONE_TYPES]
+        for zone in range(first, first + m.st[at.ZONE_TYPES]):
+            unreserve_whole_blocks(m, zone, m.st[words + pr.KSWAPD_CPU])
     share = m.st[at.POLICY_COMPACTION_PROACTIVENESS]
-    if share == 0 or m.st[words + pr.KCOMPACTD_DUE] != at.NEVER:
+    if share == 0:
         return
     if m.st[words + pr.KCOMPACTD_ORDER] > 0:
         m.st[words + pr.KCOMPACTD_DUE] = m.st[at.NOW] + BEGIN_NS

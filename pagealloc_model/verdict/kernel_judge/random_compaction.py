@@ -154,6 +154,10 @@ def random_compaction(
             row[words.FLAGS] = rng.choice((at.WMARK_MIN, at.WMARK_LOW))
             if row[words.TYPE] == at.MOVABLE and machine.migratetypes.count("CMA"):
                 row[words.FLAGS] |= at.ALLOC_CMA
+            promotes = beginning.beginning.rules.defrag_promotes_order
+            if promotes and row[words.TYPE] != at.MOVABLE and rng.random() < 0.3:
+                row[words.FLAGS] |= at.ALLOC_NOFRAGMENT
+                row[words.ORDER] = rng.choice((0, 1, 3, 5))
             row[words.KEEP] = rng.random() < 0.3
             number += 1
         elif kind == pr.JUDGED_KSWAPD:

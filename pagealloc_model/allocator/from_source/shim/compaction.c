@@ -324,6 +324,13 @@ static void compact_directly(struct compaction_operation *operation, int64_t *re
 	alloc_flags = operation->flags & AT_WMARK_MASK;
 	if (operation->flags & AT_ALLOC_CMA)
 		alloc_flags |= ALLOC_CMA;
+	if (operation->flags & AT_ALLOC_NOFRAGMENT)
+		alloc_flags |= ALLOC_NOFRAGMENT;
+#ifdef HAS_alloc_context_reclaim_compact_order
+	ac.reclaim_compact_order = order;
+	if (operation->flags & AT_ALLOC_NOFRAGMENT)
+		ac.reclaim_compact_order = max(order, (int)pageblock_order);
+#endif
 	page = __alloc_pages_direct_compact(gfp_mask, order, alloc_flags, &ac,
 					    operation->priority, &status);
 	current->capture_control = NULL;
