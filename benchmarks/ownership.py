@@ -7,8 +7,9 @@ Usage: python benchmarks/ownership.py [traffic | cpus | purgers | options | pres
 repeated on more CPUs, as far as memory goes. `purgers`: many of 2 to 316 CPUs allocate, few free.
 `options`: every open choice alone, from one sweep, as tables for a mail and figures in
 ownership_options_*.html. `pressure`: elastic replays of highatomic_stock, and of unbatched72 where
-PAGEALLOC_RECORDINGS has it; beside each change how far other seeds carry mainline. Ownership runs with its default options. `--conservation`: random
-operations, 100 million unless told, after which no page may be lost or be in two places.
+PAGEALLOC_RECORDINGS has it; beside each change how far other seeds carry mainline. Ownership runs
+with its default options. `--conservation`: random operations, 100 million unless told, after which
+no page may be lost or be in two places.
 """
 
 from __future__ import annotations
