@@ -243,8 +243,8 @@ def replay(
         cancel: asked now and then; True ends the replay with `Cancelled`.
 
     Raises:
-        UsageError: no snapshot, nothing to replay, an empty window, hooks for a kernel build, or
-            either of them, or anything imposed, for an elastic replay.
+        UsageError: no snapshot, nothing to replay, an empty window, hooks for a kernel build, or a
+            kernel build, or anything imposed, for an elastic replay.
         PolicyError: no rules for the recording's kernel, or a policy that this mode of reclaim does
             not have.
         RecordingError: a file of the recording cannot be read.
@@ -256,7 +256,7 @@ def replay(
         raise UsageError("a kernel build has no hooks: change its source instead")
     asked = build.policy if build is not None else policy or Policy()
     assumptions = assumptions or Assumptions()
-    check_mode(asked, assumptions, is_model=build is None and hooks is None)
+    check_mode(asked, assumptions, is_build=build is not None)
     chosen = choose_rules(recording, rules)
     with progress_bar.progress(
         f"preparing {recording.name}",
@@ -289,7 +289,7 @@ def replay(
         state = pressed_state(
             state, demand, prepared.lru, chosen.rules, effective, assumptions, seed
         )
-        carrier = ElasticCarrier(state, demand.leads)
+        carrier = ElasticCarrier(state, demand.leads, hooks)
     else:
         carrier = ModelCarrier(state, hooks) if build is None else build.carrier(state)
     places = demand.starting_places()

@@ -352,6 +352,7 @@ class CompactionRun:
             found = buddy.at(first)
             if found is not None and found.order == order and self._may_capture(first):
                 buddy.take_range(first, start, self.aim.order)
+                self.zone.note_taken(start, self.aim.order)
                 self.captured = start
                 self.memory.seen["captured"] += 1
                 self.result = Result.SUCCESS
