@@ -136,9 +136,9 @@ FAULTS_ELASTIC = (
     ),
     _fault(
         "large free buddies are targets",
-        "compaction_scanners",
-        'pages[first]["order"]) >= wanted:',
-        'pages[first]["order"]) > wanted:',
+        "compaction_blocks",
+        'pages[pfn]["order"]) >= wanted:',
+        'pages[pfn]["order"]) > wanted:',
     ),
     _fault(
         "moved pages go to the wrong end",
@@ -225,10 +225,10 @@ FAULTS_ELASTIC = (
         ),
     ),
     _fault(
-        "the free scanner counts no further than its block",
-        "compaction_scanners",
-        "scanned += whole - size",
-        "scanned += 0",
+        "the free scanner counts a buddy as one page",
+        "compaction_targets",
+        "            scanned += size - 1\n            pfn += size - 1\n            if",
+        "            pfn += size - 1\n            if",
     ),
     _fault(
         "base pages from the beginning",

@@ -38,10 +38,10 @@ FAULTS_NODES = (
     Fault(
         "NOFRAGMENT matters more than the own node",
         "zone_walk",
-        """return -1
+        """return -1, position, flags, skips_busy, skipped
             position = ac.zonelist
         elif drops_nofragment(m, flags) and""",
-        """return -1
+        """return -1, position, flags, skips_busy, skipped
             position = ac.zonelist
         elif flags < 0 and""",
     ),
@@ -64,9 +64,9 @@ FAULTS_NODES = (
         """elif skips_busy and is_busy(m, zone):
             skipped = True
         elif zone_may_serve(m, zone, ac.order, ac.highest_type, flags):
-            pfn =""",
+            return zone,""",
         """elif zone_may_serve(m, zone, ac.order, ac.highest_type, flags):
-            pfn =""",
+            return zone,""",
         presets=("6.18", "7.2"),
     ),
     Fault(
@@ -129,8 +129,8 @@ FAULTS_NODES = (
     Fault(
         "the threshold does not shrink under pressure",
         "kswapd_runs",
-        "st[region + at.ZONE_THRESHOLD_AWAKE]",
-        "st[region + at.ZONE_THRESHOLD_ASLEEP]",
+        "set_pgdat_percpu_threshold(m, node, at.ZONE_THRESHOLD_AWAKE)",
+        "set_pgdat_percpu_threshold(m, node, at.ZONE_THRESHOLD_ASLEEP)",
     ),
     Fault(
         "conversions leave the held-back pages",
