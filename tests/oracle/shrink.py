@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from tests.oracle.compaction_gates import Gates
 from tests.oracle.draws import Purpose
@@ -24,6 +25,19 @@ SKIPPED_MAX = 32768
 """Folios of too high zones that one taking passes over, where there is a limit."""
 LEAST_COST_NS = 1000
 """Time that a cluster takes at least."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What came of a cluster, in pages.
+
+    Attributes:
+        looked: looked at on inactive lists, those of too high zones included.
+        freed: freed.
+    """
+
+    looked: int
+    freed: int
 
 
 class Reclaimer:
@@ -81,37 +95,44 @@ class Reclaimer:
     def _shrink_lruvec(self, control: ScanControl) -> Iterator[int]:
         """shrink_lruvec(): scan cluster by cluster until the counts are used up, or it suffices."""
         get_scan_count(self.memory, self.node, control)
-        begun_with = control.reclaimed
+        freed = 0
         stops_at_goal = control.is_kswapd or control.priority != LOWEST_PRIORITY
         left = control.left
         while left[Kind.ANON, False] or left[Kind.FILE, True] or left[Kind.FILE, False]:
-            yield self._shrink_lists(control)
-            if not stops_at_goal or control.reclaimed - begun_with < control.goal:
+            cluster = self._shrink_lists(control)
+            freed += cluster.freed
+            yield self._cost_ns(cluster)
+            if not stops_at_goal or freed < control.goal:
                 continue
             anon, file = (left[kind, False] + left[kind, True] for kind in (Kind.ANON, Kind.FILE))
             if not anon or not file:
                 break
             self._end_the_smaller(control, Kind.ANON if file > anon else Kind.FILE)
+        control.reclaimed += freed
         self.age(control)
 
-    def _shrink_lists(self, control: ScanControl) -> int:
-        """Part of shrink_lruvec(): take a cluster of each list; returns the time it took."""
-        scanned = 0
-        before = control.reclaimed
+    def _cost_ns(self, cluster: Cluster) -> int:
+        """No kernel function: return the time that a cluster takes; active lists take none."""
+        cost = cluster.looked * self.options.reclaim_scan_ns
+        return max(cost + cluster.freed * self.options.reclaim_free_ns, LEAST_COST_NS)
+
+    def _shrink_lists(self, control: ScanControl) -> Cluster:
+        """Part of shrink_lruvec(): take up to a cluster of each list."""
+        looked = freed = 0
         for kind, active in LISTS:
             budget = min(control.left[kind, active], CLUSTER)
             control.left[kind, active] -= budget
             if not budget:
                 continue
             if not active:
-                scanned += self._shrink_inactive_list(kind, budget, control)
+                cluster = self._shrink_inactive_list(kind, budget, control)
+                looked += cluster.looked
+                freed += cluster.freed
             elif kind in control.may_deactivate:
-                scanned += self._shrink_active_list(kind, budget, control)
+                self._shrink_active_list(kind, budget, control)
             else:
                 control.skipped_deactivate = True
-        freed = control.reclaimed - before
-        cost = scanned * self.options.reclaim_scan_ns + freed * self.options.reclaim_free_ns
-        return max(cost, LEAST_COST_NS)
+        return Cluster(looked, freed)
 
     @staticmethod
     def _end_the_smaller(control: ScanControl, smaller: Kind) -> None:
@@ -149,17 +170,16 @@ class Reclaimer:
             self.lru.lruvec_add_folio(folio)
         return taken, sum(folio.size for folio in taken + skipped)
 
-    def _shrink_active_list(self, kind: Kind, budget: int, control: ScanControl) -> int:
-        """shrink_active_list(): move pages to the inactive list; returns the pages looked at."""
-        taken, looked = self._isolate_lru_folios(kind, budget, control, active=True)
+    def _shrink_active_list(self, kind: Kind, budget: int, control: ScanControl) -> None:
+        """shrink_active_list(): move pages to the inactive list."""
+        taken, _ = self._isolate_lru_folios(kind, budget, control, active=True)
         for folio in taken:
             folio.active = False
             self.lru.lruvec_add_folio(folio)
             self.memory.counts["pgdeactivate"] += folio.size
-        return looked
 
-    def _shrink_inactive_list(self, kind: Kind, budget: int, control: ScanControl) -> int:
-        """shrink_inactive_list(): free what may go; returns the pages looked at."""
+    def _shrink_inactive_list(self, kind: Kind, budget: int, control: ScanControl) -> Cluster:
+        """shrink_inactive_list(): free what may go."""
         taken, looked = self._isolate_lru_folios(kind, budget, control, active=False)
         who = "kswapd" if control.is_kswapd else "direct"
         free: list[Folio] = []
@@ -178,8 +198,7 @@ class Reclaimer:
         self.memory.free(control.cpu, free)
         self.memory.counts[f"pgscan_{who}"] += looked
         self.memory.counts[f"pgsteal_{who}"] += freed
-        control.reclaimed += freed
-        return looked
+        return Cluster(looked, freed)
 
     def _should_continue_reclaim(self, control: ScanControl, reclaimed: int) -> bool:
         """should_continue_reclaim(): return whether compaction needs yet more room."""
@@ -195,7 +214,7 @@ class Reclaimer:
             if self.gates.is_suitable(zone, order, highest, Mark.MIN):
                 return False
         inactive = self.lru.pages[Kind.FILE, False]
-        if self.may_swap and control.may_swap:
+        if self.may_swap:
             inactive += self.lru.pages[Kind.ANON, False]
         return inactive > self.options.gap(order)
 
