@@ -88,7 +88,6 @@ class ElasticOracle(Allocator):
         self.gates = Gates(options, policy.costly_order)
         self.compaction = {zone.index: ZoneCompaction(zone) for zone in self.zones}
         self.compactor = DirectCompactor(self.compaction, self.memory, self.gates)
-        self.direct_reclaim = DirectReclaim(self.memory, self.gates, self._note_progress)
         self.divergence: Counter[str] = Counter()
         self.outcomes: Counter[tuple[int, str]] = Counter()
         self.succeeded: set[int] = set()
@@ -98,6 +97,7 @@ class ElasticOracle(Allocator):
         self._stalled = False
         for node in machine.nodes:
             self._add_threads(node)
+        self.direct_reclaim = DirectReclaim(self.memory, self.gates, self.kswapd)
 
     def act_as(self, cpu: int) -> None:
         """No kernel function: let another CPU do what follows."""
@@ -198,13 +198,6 @@ class ElasticOracle(Allocator):
         for kswapd in self.kswapd.values():
             kswapd.act_on_wakes(may_reclaim=may_reclaim)
 
-    def _note_progress(self, node: int) -> None:
-        """No kernel function: note that direct reclaim freed something of a node.
-
-        The node is not hopeless.
-        """
-        self.kswapd[node].failures = 0
-
     def unreserve(self, request: Request, zonelist: list[Zone], *, forced: bool) -> bool:
         """unreserve_highatomic_pageblock(): give back one reserved block (S7.4)."""
         self.act_as(request.cpu)
@@ -228,7 +221,16 @@ class ElasticOracle(Allocator):
                 if place.flush:
                     place.reset_isolation_suitable()
 
-        kswapd = ElasticKswapd(zones, self.memory, cpu, kcompactd, flush_skips)
+        kswapd = ElasticKswapd(zones, self.memory, self.gates, cpu, kcompactd, flush_skips)
+        if self.options.rules.revived_when_balanced:
+            later = [zone for zone in self.zones if zone.node > node and zone.spec.managed]
+
+            def note_recovered() -> None:
+                if later and kswapd.kswapd_test_hopeless:
+                    kswapd.failures = 0
+
+            for zone in zones:
+                zone.note_recovered = note_recovered
         kcompactd.kswapd_runs = lambda: kswapd.active
         self.kcompactds[node] = kcompactd
         self.kswapd[node] = kswapd

@@ -134,11 +134,14 @@ class ElasticMemory:
     def zone_reclaimable_pages(self, zone: Zone) -> int:
         """zone_reclaimable_pages(): return pages of a zone that reclaim might free (S8.3)."""
         kinds = [Kind.FILE, Kind.ANON] if self.options.anon_scan_percent else [Kind.FILE]
-        return sum(
+        pages = sum(
             folio.size
             for folio in self.folios.values()
             if folio.on_lru and folio.kind in kinds and self.zone_of(folio) is zone
         )
+        if not pages and self.options.rules.free_counts_as_reclaimable:
+            return zone.counters.free.total
+        return pages
 
     def _halve(self, piece: Folio) -> tuple[Folio, Folio]:
         """No kernel function: cut a piece in two."""
