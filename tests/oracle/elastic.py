@@ -86,7 +86,7 @@ class ElasticOracle(Allocator):
         self.options = options
         self.memory = ElasticMemory(self, options)
         self.gates = Gates(options, policy.costly_order)
-        self.compaction = {zone.index: ZoneCompaction(zone) for zone in self.zones}
+        self.compaction = {zone.index: ZoneCompaction(zone, self.memory) for zone in self.zones}
         self.compactor = DirectCompactor(self.compaction, self.memory, self.gates)
         self.divergence: Counter[str] = Counter()
         self.outcomes: Counter[tuple[int, str]] = Counter()
@@ -218,7 +218,7 @@ class ElasticOracle(Allocator):
 
         def flush_skips() -> None:
             for place in places:
-                if place.flush:
+                if place.zone.spec.managed:
                     place.reset_isolation_suitable()
 
         kswapd = ElasticKswapd(zones, self.memory, self.gates, cpu, kcompactd, flush_skips)
