@@ -86,12 +86,9 @@ class Sources:
 
     def _update_cached_migrate(self, pfn: int) -> None:
         """update_cached_migrate(): let later runs begin behind the block behind."""
-        run, pages = self.run, self.zone.blocks.pages
-        if run.ignores_skips:
-            return
-        behind = self.zone.blocks.start(pfn) + pages
+        behind = self.zone.blocks.start(pfn) + self.zone.blocks.pages
         self.place.migrate[False] = max(self.place.migrate[False], behind)
-        if not run.is_async:
+        if not self.run.is_async:
             self.place.migrate[True] = max(self.place.migrate[True], behind)
 
     def _isolate_block(self, pfn: int, end: int) -> None:
