@@ -1,8 +1,8 @@
 """The allocator under elastic reclaim: its own kswapd, direct reclaim and compaction (S10.5).
 
 Read `elastic_memory.py` first (what pages in use are), then `scan_count.py`, `shrink.py`,
-`kswapd_run.py`, `direct_reclaim.py`; for compaction `compaction_gates.py`, `compaction_run.py`, `kcompactd.py`; and
-`slow_path.py`, which has use of them all.
+`kswapd_run.py`, `direct_reclaim.py`; for compaction `compaction_gates.py`, `compaction_run.py`,
+`kcompactd.py`; and `slow_path.py`, which has use of them all.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class ElasticOracle(Allocator):
         self.reclaim_rules = RECLAIM_RULES[rules.name]
         self.memory = ElasticMemory(self, options)
         self.gates = Gates(options, policy.costly_order)
-        self.compaction = {zone.index: ZoneCompaction(zone) for zone in self.zones}
+        self.compaction = {zone.index: ZoneCompaction(zone, self.memory) for zone in self.zones}
         self.compactor = DirectCompactor(self.compaction, self.memory, self.gates)
         self.divergence: Counter[str] = Counter()
         self.outcomes: Counter[tuple[int, str]] = Counter()
@@ -219,12 +219,21 @@ class ElasticOracle(Allocator):
 
         def flush_skips() -> None:
             for place in places:
-                if place.flush:
+                if place.zone.spec.managed:
                     place.reset_isolation_suitable()
 
         kswapd = ElasticKswapd(
             zones, self.memory, self.gates, self.reclaim_rules, cpu, kcompactd, flush_skips
         )
+        if self.reclaim_rules.revived_when_balanced:
+            later = [zone for zone in self.zones if zone.node > node and zone.spec.managed]
+
+            def note_recovered() -> None:
+                if later and kswapd.kswapd_test_hopeless:
+                    kswapd.failures = 0
+
+            for zone in zones:
+                zone.note_recovered = note_recovered
         kcompactd.kswapd_runs = lambda: kswapd.active
         self.kcompactds[node] = kcompactd
         self.kswapd[node] = kswapd

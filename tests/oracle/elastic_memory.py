@@ -54,6 +54,14 @@ class ElasticMemory:
         """folio_zone(): return the zone a folio lies in."""
         return self._oracle.zone_of(folio.pfn)
 
+    def folio_around(self, pfn: int) -> Folio | None:
+        """page_folio(): return the folio that a page is part of, or None."""
+        for order in range(self._oracle.machine.max_order + 1):
+            folio = self.folios.get(pfn >> order << order)
+            if folio is not None and pfn < folio.pfn + folio.size:
+                return folio
+        return None
+
     def add(self, folio: Folio) -> None:
         """No kernel function: add the newest piece of an object, at its list's head."""
         self.folios[folio.pfn] = folio
