@@ -145,7 +145,9 @@ class Sources:
     def _is_too_large(self, folio: Folio) -> bool:
         """skip_isolation_on_order(): return whether a folio is stepped over whole."""
         order = self.run.aim.order
-        return folio.order >= self.zone.blocks.order or 0 <= order <= folio.order and folio.order > 0
+        return folio.order >= self.zone.blocks.order or (
+            0 <= order <= folio.order and folio.order > 0
+        )
 
     def _is_movable(self, folio: Folio) -> bool:
         """Part of isolate_migratepages_block(): return whether to take a folio."""

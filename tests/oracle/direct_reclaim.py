@@ -53,9 +53,7 @@ class DirectReclaim:
                 break
         return control.freed or int(control.ready)
 
-    def _shrink_zones(
-        self, request: Request, zonelist: Sequence[Zone], control: Control
-    ) -> None:
+    def _shrink_zones(self, request: Request, zonelist: Sequence[Zone], control: Control) -> None:
         """shrink_zones(): shrink the nodes of the zonelist once."""
         last_node = None
         for zone in zonelist:
