@@ -136,9 +136,9 @@ FAULTS_ELASTIC = (
     ),
     _fault(
         "large free buddies are targets",
-        "compaction_scanners",
-        'pages[first]["order"]) >= wanted:',
-        'pages[first]["order"]) > wanted:',
+        "compaction_blocks",
+        'int(m.pages[pfn]["order"]) >= wanted:',
+        'int(m.pages[pfn]["order"]) > wanted:',
     ),
     _fault(
         "moved pages go to the wrong end",
@@ -225,10 +225,40 @@ FAULTS_ELASTIC = (
         ),
     ),
     _fault(
-        "the free scanner counts no further than its block",
-        "compaction_scanners",
-        "scanned += whole - size",
-        "scanned += 0",
+        "the distance between pages that are looked at stays",
+        "compaction_targets",
+        "stride = 1 if m.st[run + pr.RUN_HELD] > before else min(pr.CLUSTER, stride << 1)",
+        "stride = stride",
+    ),
+    _fault(
+        "free lists keep their order after a search in vain",
+        "compaction_targets",
+        "            move_freelist_head(m, lst, last)\n",
+        "            pass\n",
+    ),
+    _fault(
+        "a search for sources takes marked blocks",
+        "compaction_sources",
+        "if page < high and not get_pageblock_skip(m, page):",
+        "if page < high:",
+    ),
+    _fault(
+        "targets begin in blocks of any type once marks are cleared",
+        "compaction_blocks",
+        "if not as_source and as_target and block_type_of(m, pfn) != at.MOVABLE:",
+        "if not as_source and as_target and block_type_of(m, pfn) < 0:",
+    ),
+    _fault(
+        "a round of kcompactd sees one zone as a whole",
+        "compaction",
+        "    if not m.st[run + pr.RUN_WHOLE]:\n",
+        "    if m.st[run + pr.RUN_ORDER] >= 0:\n",
+    ),
+    _fault(
+        "reclaim takes both classes to their ends",
+        "shrink_node",
+        "        end_in_proportion(m, sc)\n",
+        "        pass\n",
     ),
     _fault(
         "base pages from the beginning",

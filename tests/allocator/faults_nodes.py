@@ -38,12 +38,8 @@ FAULTS_NODES = (
     Fault(
         "NOFRAGMENT matters more than the own node",
         "zone_walk",
-        """return -1
-            position = ac.zonelist
-        elif drops_nofragment(m, flags) and""",
-        """return -1
-            position = ac.zonelist
-        elif flags < 0 and""",
+        "elif drops_nofragment(m, flags) and is_on_another_node",
+        "elif flags < 0 and is_on_another_node",
     ),
     Fault(
         "NOFRAGMENT without a zone below",
@@ -61,12 +57,8 @@ FAULTS_NODES = (
     Fault(
         "nodes that kswapd works on are not left out",
         "zone_walk",
-        """elif skips_busy and is_busy(m, zone):
-            skipped = True
-        elif zone_may_serve(m, zone, ac.order, ac.highest_type, flags):
-            pfn =""",
-        """elif zone_may_serve(m, zone, ac.order, ac.highest_type, flags):
-            pfn =""",
+        "elif skips_busy and is_busy(m, zone):",
+        "elif zone < 0 and is_busy(m, zone):",
         presets=("6.18", "7.2"),
     ),
     Fault(
@@ -129,8 +121,8 @@ FAULTS_NODES = (
     Fault(
         "the threshold does not shrink under pressure",
         "kswapd_runs",
-        "st[region + at.ZONE_THRESHOLD_AWAKE]",
-        "st[region + at.ZONE_THRESHOLD_ASLEEP]",
+        "set_pgdat_percpu_threshold(m, node, at.ZONE_THRESHOLD_AWAKE)",
+        "set_pgdat_percpu_threshold(m, node, at.ZONE_THRESHOLD_ASLEEP)",
     ),
     Fault(
         "conversions leave the held-back pages",

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
 CLUSTER = 32
 """Pages isolated at a time."""
-COSTLY = 3
-"""The kernel's own constant: searches of free lists do not follow the policy's."""
 
 
 class Sources:
@@ -145,7 +143,9 @@ class Sources:
     def _is_too_large(self, folio: Folio) -> bool:
         """skip_isolation_on_order(): return whether a folio is stepped over whole."""
         order = self.run.aim.order
-        return folio.order >= self.zone.blocks.order or 0 <= order <= folio.order and folio.order > 0
+        return folio.order >= self.zone.blocks.order or (
+            0 <= order <= folio.order and folio.order > 0
+        )
 
     def _is_movable(self, folio: Folio) -> bool:
         """Part of isolate_migratepages_block(): return whether to take a folio."""
@@ -166,7 +166,7 @@ class Sources:
         limit = control.scan_limit
         scanned = 0
         found: int | None = None
-        for order in range(run.aim.order - 1, COSTLY - 1, -1):
+        for order in range(run.aim.order - 1, run.gates.costly_order - 1, -1):
             if found is not None or scanned >= limit:
                 break
             pages = self.zone.buddy.lists[order, Migratetype.MOVABLE]
@@ -191,7 +191,7 @@ class Sources:
     def _searches(self) -> bool:
         """Part of fast_find_migrateblock(): return whether runs like this one search lists."""
         aim = self.run.aim
-        if aim.order <= COSTLY:
+        if aim.order <= self.run.gates.costly_order:
             return False
         for_blocks = (
             self.run.options.rules.async_source_by_order and aim.order >= self.zone.blocks.order

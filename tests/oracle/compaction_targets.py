@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from tests.oracle.compaction_run import CompactionRun
 
 LARGEST_STRIDE = 32
+UNSIGNED = 1 << 64
+"""Distances are unsigned: past each other, scanners are too far apart for any page (S9.3)."""
 
 
 class Targets:
@@ -178,9 +180,9 @@ class Targets:
         from_end = run.free >= self.place.whole_to
         if from_end:
             limit = blocks.pages >> 1
-        distance = run.free - run.migrate
-        preferred = blocks.start(run.free - (distance >> 2))
-        least = blocks.start(run.free - (distance >> 1))
+        distance = (run.free - run.migrate) % UNSIGNED
+        preferred = blocks.start((run.free - (distance >> 2)) % UNSIGNED)
+        least = blocks.start((run.free - (distance >> 1)) % UNSIGNED)
         control.search_order = min(run.aim.order - 1, control.search_order)
         scanned = highest = 0
         page: int | None = None
@@ -245,7 +247,7 @@ class Targets:
             run.control.search_fail += 1
             if from_end and highest >= least:
                 page = run.free = highest
-            elif from_end and run.aim.direct:
+            elif from_end and run.aim.direct and self.zone.spec.spans(least):
                 page = least if self._suitable_migration_target(least) else None
                 run.free = least
         if highest and highest >= self.place.free:

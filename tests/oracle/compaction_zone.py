@@ -7,9 +7,6 @@ from tests.oracle.elastic_memory import ElasticMemory
 from tests.oracle.machine import Migratetype
 from tests.oracle.zone import Zone
 
-SAMPLED_PAGES = 8
-"""Of a block whose mark may be cleared, every so many-th page is looked at."""
-
 
 class ZoneCompaction:
     """A zone's scanners between runs.
@@ -17,6 +14,7 @@ class ZoneCompaction:
     Attributes:
         zone: the zone.
         deferral: see `Deferral`.
+        sampled: every so many-th page of a block is looked at before its mark is cleared.
         migrate: cached position of the source scanner, by whether the run is synchronous.
         free: cached position of the target scanner.
         whole_from: a run whose source begins no higher is one of the whole zone.
@@ -28,6 +26,7 @@ class ZoneCompaction:
     def __init__(self, zone: Zone, memory: ElasticMemory) -> None:
         self.zone = zone
         self.memory = memory
+        self.sampled = 1 << zone.policy.costly_order
         self.deferral = Deferral(zone.machine.max_order)
         self.skipped: set[int] = set()
         self.flush = False
@@ -103,7 +102,7 @@ class ZoneCompaction:
             return False
         begin = max(blocks.start(pfn), self.first)
         end = min(blocks.start(pfn) + blocks.pages, self.zone.spec.end_pfn)
-        for each in range(begin, end, SAMPLED_PAGES):
+        for each in range(begin, end, self.sampled):
             folio = self.memory.folio_around(each)
             is_source = source and folio is not None and folio.on_lru
             if is_source or (target and self.zone.buddy.at(each) is not None):
