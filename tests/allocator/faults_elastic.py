@@ -254,6 +254,22 @@ FAULTS_ELASTIC = (
         "    if not m.st[run + pr.RUN_WHOLE]:\n",
         "    if m.st[run + pr.RUN_ORDER] >= 0:\n",
     ),
+    Fault(
+        "direct runs empty CMA blocks for everyone",
+        "compaction_blocks",
+        "        and block_type == m.st[at.CMA]\n",
+        "        and block_type < 0\n",
+        presets=("7.2", "7.3"),
+        scenarios=("cma_elastic",),
+    ),
+    Fault(
+        "asynchronous runs need no room beside CMA",
+        "compaction_gates",
+        "__zone_watermark_ok(m, zone, 0, least, highest_type, 0, seen)",
+        "__zone_watermark_ok(m, zone, 0, least, highest_type, at.ALLOC_CMA, seen)",
+        presets=("7.2", "7.3"),
+        scenarios=("cma_elastic",),
+    ),
     _fault(
         "reclaim takes both classes to their ends",
         "shrink_node",

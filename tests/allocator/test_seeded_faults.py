@@ -36,6 +36,7 @@ import sys
 from tests.allocator.agreement import assert_agreement
 from tests.allocator.elastic_agreement import assert_elastic_agreement
 from tests.oracle.elastic_scenarios import (
+    random_cma_elastic_scenario,
     random_elastic_scenario,
     random_told_elastic_scenario,
 )
@@ -56,7 +57,11 @@ KINDS = {{
     "interrupts": random_interrupted_scenario,
     "imposed": random_imposed_scenario,
 }}
-ELASTIC_KINDS = {{"elastic": random_elastic_scenario, "told_elastic": random_told_elastic_scenario}}
+ELASTIC_KINDS = {{
+    "elastic": random_elastic_scenario,
+    "told_elastic": random_told_elastic_scenario,
+    "cma_elastic": random_cma_elastic_scenario,
+}}
 
 
 def no_end(*_):
