@@ -1,21 +1,25 @@
 """Pageblock ownership against mainline: traffic at zone->lock, and what it costs elsewhere.
 
-Usage: python benchmarks/ownership.py [traffic | cpus | purgers | options ...]
+Usage: python benchmarks/ownership.py [traffic | cpus | purgers | options | pressure ...]
        python benchmarks/ownership.py --conservation [OPERATIONS]
 
 `traffic`: locks and phases on xfree and kbuild, and free memory after both. `cpus`: their streams
 repeated on more CPUs, as far as memory goes. `purgers`: many of 2 to 316 CPUs allocate, few free.
 `options`: every open choice alone, from one sweep, as tables for a mail and figures in
-ownership_options_*.html. Ownership runs with its default options. `--conservation`: random
-operations, 100 million unless told, after which no page may be lost or be in two places.
+ownership_options_*.html. `pressure`: elastic replays of highatomic_stock, and of unbatched72 where
+PAGEALLOC_RECORDINGS has it; beside each change how far other seeds carry mainline. Ownership runs
+with its default options. `--conservation`: random operations, 100 million unless told, after which
+no page may be lost or be in two places.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import fields
+from pathlib import Path
 
 import pandas as pd
 
@@ -60,6 +64,21 @@ SHOWN = (
     ("unusable index", "order 9"),
 )
 """Rows of the summary; locks are held for milliseconds of assumed costs."""
+PRESSED = (
+    "pgsteal_kswapd",
+    "pgsteal_direct",
+    "allocstall_movable",
+    "compact_stall",
+    "compact_success",
+    "compact_migrate_scanned",
+    "compact_free_scanned",
+    "pgmigrate_success",
+    "thp_fault_alloc",
+    "thp_fault_fallback",
+)
+"""Counters shown of elastic replays."""
+SEEDS = 4
+"""Elastic replays of mainline whose draws differ: what is within their spread is no effect."""
 CHUNK = 200_000
 
 
@@ -171,6 +190,39 @@ def _values(about: dict[str, object]) -> list[object]:
     return {1000: [0, 10, 50], 10: [10, 3, 0]}.get(about["maximum"], [0, 1, 8, 64])
 
 
+def pressure() -> pd.DataFrame:
+    """Counters of elastic replays: mainline, ownership, the change, and other seeds' largest."""
+    folder = os.environ.get("PAGEALLOC_RECORDINGS")
+    full = [Path(folder) / "unbatched72"] if folder else []
+    rows = []
+    for source in ("highatomic_stock", *full):
+        recording = pm.open(source)
+        mainline = [_pressed_counters(recording, pm.Policy(), seed) for seed in range(SEEDS)]
+        owned = _pressed_counters(recording, OWNED, 0)
+        for name in owned.index:
+            base = mainline[0][name]
+            rows.append(
+                {
+                    "recording": recording.name,
+                    "name": name,
+                    "mainline": base,
+                    "ownership": owned[name],
+                    "change": owned[name] - base,
+                    "null": 0,
+                    "spread": max(abs(each[name] - base) for each in mainline),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def _pressed_counters(recording: pm.Recording, policy: pm.Policy, seed: int) -> pd.Series:
+    """The counters named in PRESSED at the end of an elastic replay."""
+    own = pm.Assumptions(reclaim="elastic")
+    table = pm.replay(recording, policy, assumptions=own, seed=seed).vmstat
+    last = table[table["time_ns"] == table["time_ns"].max()]
+    return last.set_index("name")["value"].reindex(list(PRESSED))
+
+
 def conservation(operations: int) -> str:
     """Random operations with every option at its default and at each other value in turn."""
     policies = [OWNED, OWNED.changed_by(pm.Policy.parse(["ownership.fit_test=always"]))]
@@ -199,6 +251,7 @@ PARTS: dict[str, Callable[[], object]] = {
     "cpus": lambda: cpus().to_string(),
     "purgers": lambda: purgers().to_string(),
     "options": options,
+    "pressure": lambda: pressure().to_string(),
 }
 
 

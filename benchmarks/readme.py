@@ -17,6 +17,7 @@ from functools import cache, partial
 from pathlib import Path
 
 import defrag
+import experiments
 import locks
 import long_recording
 import ownership
@@ -38,6 +39,8 @@ from pagealloc_model.verdict.validation import Validation
 PROJECT = Path(__file__).resolve().parent.parent
 PLACES = {
     "errors-short": "README.md",
+    "experiments-short": "README.md",
+    "experiments": "docs/experiments.md",
     "errors": "docs/accuracy.md",
     "errors-full": "docs/accuracy.md",
     "choices": "docs/accuracy.md",
@@ -332,6 +335,8 @@ def draw_growth(rows: pd.DataFrame) -> None:
 
 PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "errors": lambda: error_lines(_validations(SHIPPED)),
+    "experiments-short": experiments.score_lines,
+    "experiments": experiments.result_lines,
     "pressure": pressure_lines,
     "gate-map": gate_map_lines,
     "defrag": defrag_lines,

@@ -103,6 +103,19 @@ def errors() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*names, "null_model", "null", "null_error", "kind"])
 
 
+def judged_rows() -> pd.DataFrame:
+    """The same, judged: a clear gain, a change within the error, one that failed its null model."""
+    nan = float("nan")
+    return comparison_rows().assign(
+        error=[1.0, 9000.0, 30.0, nan],
+        null_model="nothing changes",
+        null_error=[20.0, 9500.0, 10.0, nan],
+        low=[-21.0, -4000.0, -30.0, nan],
+        high=[-19.0, 16000.0, 30.0, nan],
+        verdict=["better", "within error", "fails null", "unknown"],
+    )
+
+
 def comparison_rows() -> pd.DataFrame:
     rows = [
         ("highatomic_blocks", "all", 20.0, 0.0, -1.0, "pageblocks", "lower"),

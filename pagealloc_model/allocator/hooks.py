@@ -1,29 +1,30 @@
 """Decisions of the model replaced by functions of one's own, without a copy of the package.
 
 The kernels are imported a second time, with the functions in place, and compiled for them alone:
-the model's own kernels are neither changed nor recompiled, and replays without hooks lose nothing.
-Compiling takes about as long as setting the package up; it is done once for each combination of
-functions, and kept on disk by their fingerprint.
+replays without hooks lose nothing. Compiling takes about as long as setting the package up; it is
+done once for each combination of functions and each event loop, the literal and the elastic one,
+and kept on disk by their fingerprint.
 """
 
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib import import_module
-from threading import Lock
 from typing import Any
 
 from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.imported_again import (
+    ELASTIC_LOOP,
+    KERNELS,
+    LITERAL_LOOP,
+    loop_with,
+)
 from pagealloc_model.base import jit
 from pagealloc_model.base.function_digest import function_digest
 
-KERNELS = "pagealloc_model.allocator"
-ROOMS = ("core", "ownership", "pressure")
-"""Rooms of the kernels: what the event loop is made of."""
 Function = Callable[..., int]
 
 
@@ -80,46 +81,32 @@ def are_compiled(hooks: Hooks) -> bool:
     return any(kept.rglob("replay.advance*.nbc"))
 
 
-_importing = Lock()
-
-
 def advance_with(hooks: Hooks) -> Callable[..., int]:
     """The event loop of kernels with hooks in place; takes what `replay.advance` takes.
 
     Raises:
         UsageError: a hook has no fingerprint.
     """
-    return _imported(hooks, hooks.fingerprint)
+    return _imported(hooks, hooks.fingerprint, LITERAL_LOOP)
+
+
+def advance_elastic_with(hooks: Hooks) -> Callable[..., int]:
+    """The elastic event loop with hooks in place; takes what `elastic.advance_elastic` takes.
+
+    Raises:
+        UsageError: a hook has no fingerprint.
+    """
+    return _imported(hooks, hooks.fingerprint, ELASTIC_LOOP)
 
 
 @lru_cache(maxsize=8)
-def _imported(hooks: Hooks, fingerprint: str) -> Callable[..., int]:
-    with _importing:
-        kept = _kernel_modules()
-        entry = jit.entry
-        try:
-            for name in kept:
-                del sys.modules[name]
-            jit.entry = partial(entry, subdirectory=f"hooks-{fingerprint}")  # type: ignore[assignment]
-            for module, name, make in _REPLACED:
-                function = getattr(hooks, name)
-                if function is not None:
-                    _replace(f"{KERNELS}.core.{module}", make, jit.guest(_plain(function)))
-            return import_module(f"{KERNELS}.core.replay").advance  # type: ignore[no-any-return]
-        finally:
-            jit.entry = entry
-            for name in _kernel_modules():
-                del sys.modules[name]
-            sys.modules.update(kept)
-            for name, module in kept.items():
-                package, _, last = name.rpartition(".")
-                setattr(sys.modules[package], last, module)
-
-
-def _kernel_modules() -> dict[str, Any]:
-    """The kernels' modules as they are imported."""
-    rooms = tuple(f"{KERNELS}.{room}." for room in ROOMS)
-    return {name: each for name, each in sys.modules.items() if name.startswith(rooms)}
+def _imported(hooks: Hooks, fingerprint: str, loop: tuple[str, str]) -> Callable[..., int]:
+    replacements = [
+        (f"core.{module}", partial(make, hook=jit.guest(_plain(function))))
+        for module, name, make in _REPLACED
+        if (function := getattr(hooks, name)) is not None
+    ]
+    return loop_with(replacements, loop, f"hooks-{fingerprint}")
 
 
 def _plain(function: Function) -> Function:
@@ -127,17 +114,7 @@ def _plain(function: Function) -> Function:
     return getattr(function, "py_func", function)
 
 
-def _replace(module_name: str, make: Callable[[Any, Any], tuple[str, Any]], hook: Any) -> None:
-    """Put a function that asks the hook into a module's place of the kernel's.
-
-    It must be done before others import it from there.
-    """
-    module = import_module(module_name)
-    name, replacement = make(module, hook)
-    setattr(module, name, jit.inner(replacement))
-
-
-def _fallback(module: Any, hook: Any) -> tuple[str, Any]:
+def _fallback(module: Any, hook: Any) -> dict[str, Function]:
     kernel = module.find_suitable_fallback
     free_list_at = import_module(f"{KERNELS}.core.offsets").free_list_at
 
@@ -147,10 +124,10 @@ def _fallback(module: Any, hook: Any) -> tuple[str, Any]:
             return -1
         return other if m.st[free_list_at(zone, order, other) + at.HEAD] >= 0 else -1
 
-    return "find_suitable_fallback", find_suitable_fallback
+    return {"find_suitable_fallback": find_suitable_fallback}
 
 
-def _reserve(module: Any, hook: Any) -> tuple[str, Any]:
+def _reserve(module: Any, hook: Any) -> dict[str, Function]:
     kernel = module.reserve_highatomic_pageblock
     zone_at = import_module(f"{KERNELS}.core.offsets").zone_at
 
@@ -166,10 +143,10 @@ def _reserve(module: Any, hook: Any) -> tuple[str, Any]:
         if hook(order, reserved, m.st[region + at.ZONE_MANAGED]):
             kernel(m, zone, cpu, pfn, order)
 
-    return "reserve_highatomic_pageblock", reserve_highatomic_pageblock
+    return {"reserve_highatomic_pageblock": reserve_highatomic_pageblock}
 
 
-def _refill(module: Any, hook: Any) -> tuple[str, Any]:
+def _refill(module: Any, hook: Any) -> dict[str, Function]:
     kernel = module.nr_pcp_alloc
 
     def nr_pcp_alloc(m: at.MachineArrays, pcp: int, zone: int, order: int) -> int:
@@ -181,10 +158,10 @@ def _refill(module: Any, hook: Any) -> tuple[str, Any]:
         )
         return max(hook(wanted, order, count, high, batch), 1)
 
-    return "nr_pcp_alloc", nr_pcp_alloc
+    return {"nr_pcp_alloc": nr_pcp_alloc}
 
 
-def _drain(module: Any, hook: Any) -> tuple[str, Any]:
+def _drain(module: Any, hook: Any) -> dict[str, Function]:
     kernel = module.overflow_of_free
 
     def overflow_of_free(m: at.MachineArrays, pcp: int, zone: int, order: int) -> int:
@@ -197,7 +174,7 @@ def _drain(module: Any, hook: Any) -> tuple[str, Any]:
         wanted = hook(pages, order, count, high, batch)
         return wanted if wanted > 0 else -1
 
-    return "overflow_of_free", overflow_of_free
+    return {"overflow_of_free": overflow_of_free}
 
 
 _REPLACED = (

@@ -40,8 +40,13 @@ def run(options: argparse.Namespace) -> int:
     from pagealloc_model.recording.make.host import Host
     from pagealloc_model.show.post import doctor_text
     from pagealloc_model.studies.experiments.guest_checks import guest_checks
+    from pagealloc_model.studies.experiments.here import here_check
 
-    checks = [*examine(Host(), Path.cwd()), *guest_checks(tuple(options.kernel))]
+    checks = [
+        *examine(Host(), Path.cwd()),
+        *guest_checks(tuple(options.kernel)),
+        here_check(),
+    ]
     possible = not any(check.blocks for check in checks)
     if options.json:
         described = [asdict(check) for check in checks]

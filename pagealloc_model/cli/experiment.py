@@ -1,4 +1,4 @@
-"""`pagealloc experiment`: run guests under several settings, and hold predictions beside them."""
+"""`pagealloc experiment`: run machines under several settings, and hold predictions beside them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 FIGURE = "predicted_changes"
 MORE = """\
 PLAN.toml names kernels, settings, repeats and a workload (docs/experiments.md);
-shipped: two_settings, matrix, highatomic_gate, defrag_mode. Each run is a guest,
-booted by virtme-ng and recorded from inside. Finished runs are kept: a call that is
-repeated makes only those that are new or failed. A run that fails is a row of
-runs.csv, with the end of its console.
+shipped: two_settings, matrix, highatomic_gate, defrag_mode, native_pairs. Each run
+is a guest, booted by virtme-ng and recorded from inside; or, where the plan has
+[here], this machine, whose settings are put back. Finished runs are kept: a call
+that is repeated makes only those that are new or failed. A run that fails is a row
+of runs.csv, with the end of its console.
 
 Sides have letters in the plan's order; A has every first value. With --measured,
 recordings of real machines take the place of a side's guests.
@@ -34,7 +35,7 @@ def add_parser(commands: Commands) -> None:
     parser = add_command(
         commands,
         "experiment",
-        summary="run guests under several settings, predicted beside measured change",
+        summary="run machines under several settings, predicted beside measured change",
         example="pagealloc experiment two_settings -o DIR --kernel bzImage",
         more=MORE,
     )
@@ -64,6 +65,11 @@ def add_parser(commands: Commands) -> None:
         default=[],
         help="recordings in place of a side's guests, such as A=one A=two B=three",
     )
+    parser.add_argument(
+        "--no-runs",
+        action="store_true",
+        help="make no runs: predict from the finished ones in DIR, whatever made them",
+    )
     parser.add_argument("--sides", action="store_true", help="print sides and pairs, run nothing")
     add_json(parser)
     parser.set_defaults(run=run)
@@ -72,14 +78,16 @@ def add_parser(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run, predict, write and print; 1 if a run failed."""
     from pagealloc_model.studies.experiments.experiment import experiment
-    from pagealloc_model.studies.experiments.plan import changed_plan, find_plan, read_plan
+    from pagealloc_model.studies.experiments.plan import changed_plan, find_plan
+    from pagealloc_model.studies.experiments.read_plan import read_plan
     from pagealloc_model.studies.experiments.sides import described_sides
 
     plan = changed_plan(read_plan(find_plan(options.plan)), options.kernel, options.repeats)
     if options.sides:
         print("\n".join(described_sides(plan)))
         return 0
-    result = experiment(plan, options.output, measured=_measured(options.measured))
+    measured = _measured(options.measured)
+    result = experiment(plan, options.output, measured=measured, make=not options.no_runs)
     if options.json:
         tables = {"score": result.score, "changes": result.changes, "runs": result.runs}
         print(json_text({name: rows_of(table) for name, table in tables.items()}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording
     from pagealloc_model.show.post.message import Message
     from pagealloc_model.verdict.comparison import Comparison
+    from pagealloc_model.verdict.validation import Validation
 
 
 def add_parser(commands: Commands) -> None:
@@ -89,8 +91,10 @@ def run(options: argparse.Namespace) -> int:
     recordings = [pm.open(path) for path in options.paths]
     comparisons = list(_comparisons(recordings, base, patch, options))
     validations = []
-    if not options.no_validation:
-        validations = [pm.validate(recording, rules=options.rules) for recording in recordings]
+    if options.no_validation:
+        comparisons = [_without_validation(each) for each in comparisons]
+    else:
+        validations = list(_validations(recordings, comparisons, options))
     message = comparison_message(
         comparisons, recordings, validations=validations, style=options.style, utf8=options.utf8
     )
@@ -99,6 +103,29 @@ def run(options: argparse.Namespace) -> int:
     else:
         print(message.to_markdown() if options.format == "md" else message.to_text(), end="")
     return 0
+
+
+def _validations(
+    recordings: list[Recording], comparisons: list[Comparison], options: argparse.Namespace
+) -> Iterator[Validation]:
+    """Validate each recording once; its comparisons take the errors from there."""
+    import pagealloc_model as pm
+    from pagealloc_model.verdict.model_errors import keep_errors
+
+    for recording in recordings:
+        validation = pm.validate(recording, rules=options.rules)
+        mine = (each for each in comparisons if each.base.recording is recording)
+        for each in mine:
+            keep_errors(validation, each.base.rules)
+        yield validation
+
+
+def _without_validation(comparison: Comparison) -> Comparison:
+    """The comparison as one that nothing was held to."""
+    from pagealloc_model.verdict.model_errors import ModelErrors
+
+    unknown = ModelErrors(refused="the model was not held to the recording (--no-validation)")
+    return replace(comparison, known_errors=unknown)
 
 
 def _policy(words: str) -> Policy:
@@ -128,7 +155,7 @@ def _write(directory: Path, message: Message, comparisons: list[Comparison]) -> 
         (partial / "post.txt").write_text(message.to_text(), encoding="utf-8")
         (partial / "post.md").write_text(message.to_markdown(), encoding="utf-8")
         tables = [
-            comparison.rows.assign(recording=comparison.base.name, seed=comparison.base.seed)
+            comparison.judged.assign(recording=comparison.base.name, seed=comparison.base.seed)
             for comparison in comparisons
         ]
         pd.concat(tables).to_csv(partial / "table.csv", index=False)

@@ -27,7 +27,8 @@ class ElasticAssumptions:
         kswapd_wake_ns: time from a wake to the first step of kswapd, ns.
         compact_scan_ns: time for compaction to look at a page, ns.
         compact_migrate_ns: time to move one, ns.
-        anon_migration_fails_per_mille: anonymous folios that cannot be moved as long as they live.
+        anon_migration_fails_per_mille: anonymous folios that cannot be moved as long as they live;
+            recorded kernels fail in less than one of a thousand attempts (S9.9).
         file_migration_fails_per_mille: the same of folios of files.
         compaction_contended_per_mille: clusters at which an asynchronous compaction gives way.
         thp_madvised: huge pages are asked for in madvised memory; read where a policy changes
@@ -45,8 +46,8 @@ class ElasticAssumptions:
     kswapd_wake_ns: int = 20_000
     compact_scan_ns: int = 50
     compact_migrate_ns: int = 2_000
-    anon_migration_fails_per_mille: int = 20
-    file_migration_fails_per_mille: int = 50
+    anon_migration_fails_per_mille: int = 0
+    file_migration_fails_per_mille: int = 0
     compaction_contended_per_mille: int = 0
     thp_madvised: bool = False
     file_uses: bool = True

@@ -35,26 +35,29 @@ class Carrier(Protocol):
 
 
 class ElasticCarrier:
-    """The model's kernels with its own reclaim and compaction."""
+    """The model's kernels with its own reclaim and compaction, or such kernels with hooks."""
 
-    def __init__(self, state: State, leads: np.ndarray) -> None:
+    def __init__(self, state: State, leads: np.ndarray, hooks: Hooks | None = None) -> None:
         """Take a state over.
 
         Args:
             state: an elastic replay's; changed from now on.
             leads: int32 by object: the failure it came in place of.
+            hooks: functions in place of decisions.
         """
+        from pagealloc_model.allocator.hooks import advance_elastic_with
+        from pagealloc_model.allocator.pressure.elastic import advance_elastic
+
         self.state = state
         self._leads = leads
+        self._advance = advance_elastic if hooks is None else advance_elastic_with(hooks)
 
     def advance(
         self, events: np.ndarray, places: np.ndarray, low: int, high: int, until_ns: int
     ) -> int:
         """As `allocator.replay.advance`, with kswapd and kcompactd at work."""
-        from pagealloc_model.allocator.pressure.elastic import advance_elastic
-
         state = self.state
-        return int(advance_elastic(state.arrays(places), events, self._leads, low, high, until_ns))
+        return int(self._advance(state.arrays(places), events, self._leads, low, high, until_ns))
 
     def settle(self) -> None:
         """Nothing to do: the arrays are the state."""

@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from pagealloc_model.base.errors import PageallocError
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.kernel_rules import KernelRules
@@ -87,6 +88,23 @@ def prepare(
     if key not in made:
         made[key] = _prepare(recording, rules, assumptions, seed, progress)
     return made[key]
+
+
+def made_up(recording: Recording, rules: KernelRules) -> tuple[dict[str, int], str]:
+    """Count what a replay of a recording has to make up, without replaying it.
+
+    Returns:
+        hidden_allocations and grown_pages, and "" or why they are not known.
+    """
+    try:
+        demand = prepare(recording, rules, Assumptions(), 0).demand
+    except PageallocError as error:
+        return {}, str(error)
+    counts = {
+        "hidden_allocations": demand.hidden_allocations,
+        "grown_pages": demand.grown_pages,
+    }
+    return counts, ""
 
 
 def forget_prepared(recording: Recording) -> None:

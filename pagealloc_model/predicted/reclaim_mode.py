@@ -19,32 +19,26 @@ def literal_part(policy: Policy) -> Policy:
     )
 
 
-def check_mode(policy: Policy, assumptions: Assumptions, *, is_model: bool) -> None:
+def check_mode(policy: Policy, assumptions: Assumptions, *, is_build: bool) -> None:
     """Refuse a replay whose mode of reclaim does not have what is asked for.
 
     Args:
         policy: what the caller changed.
         assumptions: name the mode.
-        is_model: the model's own kernels decide, without hooks.
+        is_build: a kernel build takes the model's place.
 
     Raises:
-        PolicyError: a field that only an elastic replay reads, in a literal one; ownership of
-            pageblocks in an elastic one.
-        UsageError: an elastic replay by a kernel build or with hooks.
+        PolicyError: a field that only an elastic replay reads, in a literal one.
+        UsageError: an elastic replay by a kernel build.
     """
-    given = policy.given()
     if assumptions.reclaim == "elastic":
-        if not is_model:
+        if is_build:
             raise UsageError(
-                "reclaim='elastic': neither kernel builds nor hooks have the model's own reclaim; "
-                "use reclaim='literal'"
-            )
-        if given.get("pageblock_ownership", "off") != "off":
-            raise PolicyError(
-                "policy pageblock_ownership: not available with reclaim='elastic'; "
-                "use reclaim='literal'"
+                "reclaim='elastic': a kernel build keeps its free lists to itself, and the model's "
+                "compaction searches and reorders them; use reclaim='literal', or hooks"
             )
         return
+    given = policy.given()
     for name in ELASTIC_SETTINGS:
         if name in given:
             raise PolicyError(

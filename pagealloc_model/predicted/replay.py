@@ -40,7 +40,10 @@ from pagealloc_model.predicted.start.elastic_start import pressed_state
 from pagealloc_model.predicted.start.start_calibration import begun_state
 from pagealloc_model.predicted.transaction_counts import TransactionCounts
 from pagealloc_model.recording.machine import Machine
+from pagealloc_model.recording.provenance import demand_checks
+from pagealloc_model.recording.provenance_check import ProvenanceCheck
 from pagealloc_model.recording.recorded_machine import effective_policy
+from pagealloc_model.recording.trace.columns import Event
 
 if TYPE_CHECKING:
     from pagealloc_model.allocator.hooks import Hooks
@@ -76,6 +79,8 @@ class Replay:
         not_covered: what that build leaves to us.
         imposed: decisions of the kernel that were taken from the recording; if any, this is no
             prediction.
+        checks: whether the recording and what a replay makes up can carry a conclusion.
+        recording: what was replayed.
     """
 
     compare = CarriedOut("verdict.comparison", "compare")
@@ -103,6 +108,8 @@ class Replay:
     hooks: tuple[str, ...] = ()
     not_covered: tuple[str, ...] = ()
     imposed: tuple[str, ...] = ()
+    checks: tuple[ProvenanceCheck, ...] = ()
+    recording: Recording | None = field(default=None, repr=False)
     final: State | None = field(default=None, repr=False)
 
     @cached_property
@@ -188,6 +195,7 @@ class Replay:
             "model": kernel_fingerprint(),
             "divergence": self.divergence,
             "lost_events": self.losses,
+            "checks": [each.to_dict() for each in self.checks],
             **({"kernel_source": self.kernel} if self.kernel else {}),
             **({"hooks": list(self.hooks)} if self.hooks else {}),
             **({"imposed": list(self.imposed)} if self.imposed else {}),
@@ -235,8 +243,8 @@ def replay(
         cancel: asked now and then; True ends the replay with `Cancelled`.
 
     Raises:
-        UsageError: no snapshot, nothing to replay, an empty window, hooks for a kernel build, or
-            either of them, or anything imposed, for an elastic replay.
+        UsageError: no snapshot, nothing to replay, an empty window, hooks for a kernel build, or a
+            kernel build, or anything imposed, for an elastic replay.
         PolicyError: no rules for the recording's kernel, or a policy that this mode of reclaim does
             not have.
         RecordingError: a file of the recording cannot be read.
@@ -248,7 +256,7 @@ def replay(
         raise UsageError("a kernel build has no hooks: change its source instead")
     asked = build.policy if build is not None else policy or Policy()
     assumptions = assumptions or Assumptions()
-    check_mode(asked, assumptions, is_model=build is None and hooks is None)
+    check_mode(asked, assumptions, is_build=build is not None)
     chosen = choose_rules(recording, rules)
     with progress_bar.progress(
         f"preparing {recording.name}",
@@ -281,7 +289,7 @@ def replay(
         state = pressed_state(
             state, demand, prepared.lru, chosen.rules, effective, assumptions, seed
         )
-        carrier = ElasticCarrier(state, demand.leads)
+        carrier = ElasticCarrier(state, demand.leads, hooks)
     else:
         carrier = ModelCarrier(state, hooks) if build is None else build.carrier(state)
     places = demand.starting_places()
@@ -302,6 +310,7 @@ def replay(
             carrier, demand, places, instants, span, resumption, report, cancel
         )
     carrier.close()
+    counts = divergence(state, demand)
     return Replay(
         name=recording.name,
         machine=state.machine,
@@ -318,13 +327,18 @@ def replay(
         places=places,
         demand=demand,
         fallback_counts=fallback_counts(state),
-        divergence=divergence(state, demand),
+        divergence=counts,
         start_state=prepared.image.origin,
         losses=recording.trace.losses.total,
         kernel="" if build is None else build.name,
         hooks=() if hooks is None else hooks.names,
         not_covered=() if build is None else NOT_COVERED,
         imposed=() if imposed is None else imposed.names,
+        checks=(
+            *recording.provenance(),
+            *demand_checks(counts, recording.trace.count(Event.ALLOC)),
+        ),
+        recording=recording,
         final=state,
     )
 

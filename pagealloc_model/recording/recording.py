@@ -66,6 +66,7 @@ class Recording:
         ignored: entries of the snapshot directory that are not snapshots.
     """
 
+    provenance = CarriedOut("recording.provenance", "provenance")
     measure = CarriedOut("measured.measured", "measure")
     judge_choices = CarriedOut("verdict.choices.placement", "judge_placement")
     trim = CarriedOut("recording.trim", "trim_recording", of="path")

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
+from pagealloc_model.base.carried_out import CarriedOut
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.base.scopes import zone_scope
 from pagealloc_model.base.text.comparison_table import Style, comparison_table
 from pagealloc_model.base.text.footer import Footer
 from pagealloc_model.base.version import __version__
 from pagealloc_model.policy.policy import Assumptions, policy_settings
 from pagealloc_model.policy.policy_fields import Setting
-from pagealloc_model.predicted.hold_sites import EMPTY_SITES
 from pagealloc_model.predicted.predicted_tables import LITERAL
 from pagealloc_model.predicted.replay import Replay
+from pagealloc_model.recording.provenance_check import LEVELS, USABLE, ProvenanceCheck
+from pagealloc_model.verdict.judged_rows import believable_words, judged_rows
+from pagealloc_model.verdict.model_errors import ModelErrors, model_errors
+from pagealloc_model.verdict.pressure_metrics import MMTESTS
+from pagealloc_model.verdict.quantity import Quantity, absent
+from pagealloc_model.verdict.replay_metrics import replay_metrics
 
-Metric = tuple[str, str, float, str, str]
-"""Name, scope, value, unit, and which direction is better: "lower", "higher" or ""."""
-
-SITES = ("refill", "drain", "buddy_alloc", "direct_free")
-UNKNOWN = ("thp_success", "compaction_success", "reclaim_scanned")
+BY_RECLAIM = ("min_free_kbytes", "watermark_scale_factor", "watermark_boost_factor")
+"""Policy fields whose effect is mostly that of other reclaim: watermarks wake and end it."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -34,22 +37,60 @@ class Comparison:
         base: the replay compared against.
         patch: the replay with the change.
         rows: metric, scope, base, patch, change (relative to base), unit, better.
+        pairs: the metric of each row on both sides, with its parts by window.
+        known_errors: the model's errors; None: `errors` finds them.
     """
+
+    _repr_html_ = CarriedOut("show.comparison_html", "comparison_html")
 
     base: Replay
     patch: Replay
     rows: pd.DataFrame
+    pairs: tuple[tuple[Quantity, Quantity], ...] = field(default=(), repr=False)
+    known_errors: ModelErrors | None = field(default=None, repr=False)
+
+    @cached_property
+    def errors(self) -> ModelErrors:
+        """The model's errors on this recording; it is validated once, then they are kept."""
+        if self.known_errors is not None:
+            return self.known_errors
+        recording = self.base.recording
+        if recording is None:
+            return ModelErrors(refused="it does not know its recording")
+        errors = model_errors(recording, self.base.rules, self.base.assumptions)
+        imposed = _acts_by_reclaim(self.base, self.patch)
+        return replace(errors, refused=imposed) if imposed and not errors.refused else errors
+
+    @cached_property
+    def judged(self) -> pd.DataFrame:
+        """`rows` with error, null_model, null_error, low, high and verdict; see `judged_rows`.
+
+        Rows that failed their null model are the last.
+        """
+        return judged_rows(self.rows, self.pairs, self.errors)
+
+    @property
+    def believable(self) -> str:
+        """One line: for which rows this comparison can be believed."""
+        return believable_words(self.judged, self.errors.refused)
 
     def to_text(self, width: int = 72, style: Style = "signed") -> str:
         """The table with its sign rule and provenance, at most `width` columns of ASCII."""
-        return comparison_table(self.rows, self.footer(), style=style, width=width)
+        rows = self.judged
+        if style == "mmtests":
+            keys = zip(rows["metric"], rows["scope"], strict=True)
+            rows = rows.assign(metric=[MMTESTS.get(key, key[0]) for key in keys])
+        return comparison_table(
+            rows, self.footer(), style=style, width=width, first=self.believable
+        )
 
     def to_dict(self) -> dict[str, object]:
         """What `pagealloc compare --json` prints."""
-        rows = self.rows.astype(object).where(self.rows.notna(), None)
+        rows = self.judged.astype(object).where(self.judged.notna(), None)
         return {
             "base": self.base.provenance,
             "patch": self.patch.provenance,
+            "believable": self.believable,
             "rows": rows.to_dict(orient="records"),
         }
 
@@ -69,6 +110,7 @@ class Comparison:
             lost_events=self.base.losses,
             divergences=diverged,
             assumptions=_assumed(self.base.assumptions),
+            doubts=doubts_of(self.base.checks),
         )
 
 
@@ -89,20 +131,63 @@ def compare(base: Replay, patch: Replay) -> Comparison:
         raise UsageError(f"cannot compare replays of different recordings, both named {base.name}")
     if not np.array_equal(base.edges, patch.edges):
         raise UsageError("cannot compare replays of different windows")
-    before, after = list(_metrics(base)), list(_metrics(patch))
-    found = {(metric, scope): value for metric, scope, value, _, _ in after}
-    rows = []
-    for metric, scope, value, unit, better in before:
-        other = found.get((metric, scope), np.nan)
-        change = (other - value) / value if value else (0.0 if other == value else np.nan)
-        rows.append((metric, scope, value, other, change, unit, better))
+    pairs = tuple(_pairs(base, patch))
+    rows = [
+        (
+            before.metric,
+            before.scope,
+            before.value,
+            after.value,
+            relative_change(before.value, after.value),
+            before.unit,
+            before.better,
+        )
+        for before, after in pairs
+    ]
     columns = ["metric", "scope", "base", "patch", "change", "unit", "better"]
-    return Comparison(base=base, patch=patch, rows=pd.DataFrame(rows, columns=columns))
+    return Comparison(base=base, patch=patch, rows=pd.DataFrame(rows, columns=columns), pairs=pairs)
+
+
+def relative_change(before: float, after: float) -> float:
+    """(after - before) / before; 0 where both are 0, NaN where only the first is or one is NaN."""
+    if before:
+        return (after - before) / before
+    return 0.0 if after == before else np.nan
+
+
+def _pairs(base: Replay, patch: Replay) -> Iterator[tuple[Quantity, Quantity]]:
+    """Each metric of either side; one that a side lacks is 0 there if it counts, else unknown."""
+    before = {(each.metric, each.scope): each for each in replay_metrics(base)}
+    after = {(each.metric, each.scope): each for each in replay_metrics(patch)}
+    for key in [*before, *(key for key in after if key not in before)]:
+        one, other = before.get(key), after.get(key)
+        yield one or absent(other), other or absent(one)
+
+
+def doubts_of(checks: Sequence[ProvenanceCheck]) -> tuple[str, ...]:
+    """Return what is not plainly usable, one line each, what is refused first."""
+    odd = [each for each in checks if each.level != USABLE]
+    odd.sort(key=lambda each: -LEVELS.index(each.level))
+    return tuple(f"{each.check} ({each.level}): {each.found}" for each in odd)
 
 
 def _assumed(assumptions: Assumptions) -> str:
     line = f"reclaim {assumptions.reclaim}, counters {assumptions.counters}"
     return line if assumptions.reclaim == "elastic" else f"{line}; NA: {LITERAL}"
+
+
+def _acts_by_reclaim(base: Replay, patch: Replay) -> str:
+    """Why a literal replay cannot tell what a policy does that changes when reclaim runs."""
+    if base.assumptions.reclaim != "literal":
+        return ""
+    before, after = base.policy.given(), patch.policy.given()
+    names = [name for name in BY_RECLAIM if before.get(name) != after.get(name)]
+    if not names:
+        return ""
+    return (
+        f"{', '.join(names)} changes when reclaim runs, which a literal replay takes from the "
+        "recording; replay with Assumptions(reclaim='elastic')"
+    )
 
 
 def _brief(value: object) -> str:
@@ -132,78 +217,3 @@ def _shown(name: str, given: Mapping[str, Setting]) -> str:
     if value is None:
         return "as recorded"
     return value if isinstance(value, str) else str(int(value))
-
-
-def _metrics(replay: Replay) -> Iterator[Metric]:
-    yield from _lock_metrics(replay)
-    machine = replay.machine
-    samples = replay.samples
-    order = machine.pageblock_order
-    weights = 1 << np.arange(samples.free_buddies.shape[2], dtype=np.int64)
-    for index, zone in enumerate(machine.zones):
-        if not zone.managed:
-            continue
-        scope = zone_scope(zone.node, zone.name, machine.nodes)
-        pages = samples.free_buddies[:, index] * weights[None, :, None]
-        yield "free_pages", scope, float(pages.sum(axis=(1, 2)).mean()), "pages", ""
-        whole = float(pages[:, order:].sum(axis=(1, 2)).mean())
-        yield "free_in_whole_blocks", scope, whole, "pages", "higher"
-        usable = float(pages[:, order:, :3].sum(axis=(1, 2)).mean())
-        yield "free_in_whole_blocks_not_highatomic", scope, usable, "pages", "higher"
-        counts = samples.pcp[:, index, :, 0].sum(axis=1)
-        yield "pcp_count", scope, float(counts.mean()), "pages", ""
-        blocks = samples.blocks[:, index, 3]
-        yield "highatomic_blocks", f"{scope},at=end", float(blocks[-1]), "blocks", "lower"
-        yield "highatomic_blocks", f"{scope},at=most", float(blocks.max()), "blocks", "lower"
-    yield from _list_metrics(replay)
-    fallbacks = replay.fallbacks
-    yield "extfrag_events", "all", float(fallbacks["count"].sum()), "events", "lower"
-    yield from _pressure_metrics(replay)
-
-
-def _pressure_metrics(replay: Replay) -> Iterator[Metric]:
-    """What only an elastic replay knows: huge pages, compaction and pages scanned."""
-    if replay.assumptions.reclaim != "elastic":
-        for name in UNKNOWN:
-            yield name, "all", np.nan, "", "higher"
-        return
-    counters = replay.vmstat.groupby("name")["value"].last().astype(float)
-    asked = counters["thp_fault_alloc"] + counters["thp_fault_fallback"]
-    stalls = counters["compact_stall"]
-    scanned = counters["pgscan_kswapd"] + counters["pgscan_direct"]
-    served = counters["thp_fault_alloc"] / asked if asked else np.nan
-    found = counters["compact_success"] / stalls if stalls else np.nan
-    yield "thp_success", "all", served, "share", "higher"
-    yield "compaction_success", "all", found, "share", "higher"
-    yield "reclaim_scanned", "all", scanned, "pages", "lower"
-
-
-def _list_metrics(replay: Replay) -> Iterator[Metric]:
-    """pcp->lock and remote frees at the end; a kernel build counts neither."""
-    use = replay.list_use
-    last = use[use["time_ns"] == use["time_ns"].max()]
-    for metric, column in (
-        ("pcp_lock_acquisitions", "lock_acquisitions"),
-        ("pcp_lock_hand_overs", "lock_hand_overs"),
-        ("remote_frees", "remote_frees"),
-    ):
-        total = last[column].sum(min_count=1)
-        unknown = bool(replay.kernel) or pd.isna(total)
-        yield metric, "all", np.nan if unknown else float(total), "", "lower"
-
-
-def _lock_metrics(replay: Replay) -> Iterator[Metric]:
-    full = replay.transactions_full
-    found = int((~full["site"].isin(EMPTY_SITES)).sum())
-    pages = int(full["pages"].sum())
-    yield "zone_lock_acquisitions", "all", float(len(full)), "", "lower"
-    yield "pages_per_acquisition", "all", pages / found if found else np.nan, "pages", ""
-    for site in SITES:
-        mine = full[full["site"] == site]
-        yield f"{site}_transactions", "all", float(len(mine)), "", "lower"
-        yield f"{site}_pages", "all", float(mine["pages"].sum()), "pages", ""
-    for site in EMPTY_SITES:
-        yield f"{site}_transactions", "all", float((full["site"] == site).sum()), "", "lower"
-    drains = full.loc[full["site"] == "drain", "pages"]
-    longest = float(drains.max()) if len(drains) else 0.0
-    yield "longest_drain", "all", longest, "pages", "lower"

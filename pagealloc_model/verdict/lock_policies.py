@@ -11,8 +11,10 @@ from pagealloc_model.base.text.layout import Row, number, paragraph, text_table
 from pagealloc_model.policy.lock_costs import SPREAD
 from pagealloc_model.predicted.locks.lock_spread import with_spread
 from pagealloc_model.predicted.locks.lock_timing import LockTimes
-from pagealloc_model.verdict.comparison import Metric
 from pagealloc_model.verdict.state_errors import relative
+
+Metric = tuple[str, str, float, str, str]
+"""Name, scope, value, unit, and which direction is better: "lower", "higher" or ""."""
 
 
 def lock_policy_rows(base: LockTimes, patch: LockTimes) -> pd.DataFrame:

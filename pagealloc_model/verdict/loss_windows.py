@@ -8,16 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.recording.trace.columns import EVENT_NAMES
+from pagealloc_model.recording.provenance import MOST_LOST, lost_share
 from pagealloc_model.recording.trace.time_window import Window, events_between
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording
-    from pagealloc_model.recording.trace.columns import Trace
-
-MOST_LOST = 0.05
-"""Share of events lost above which no figure is given for a whole recording: what was freed unseen
-is missing for the rest of the replay, and soon decides it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,15 +52,6 @@ class LossWindow:
         begin, end = ((each - self.first_ns) / 1e9 for each in (self.begin_ns, self.end_ns))
         verdict = f"cannot be validated: {self.unusable}" if self.unusable else "can be validated"
         return f"{begin:.3f} to {end:.3f} s, {self.events} events: {verdict}"
-
-
-def lost_share(trace: Trace) -> float:
-    """Return the events lost as a share of all that happened."""
-    others = (
-        len(table["time_ns"]) for name, table in trace.tables.items() if name not in EVENT_NAMES
-    )
-    lost = trace.losses.total
-    return lost / max(lost + len(trace) + sum(others), 1)
 
 
 def loss_windows(recording: Recording) -> tuple[LossWindow, ...]:
@@ -143,7 +129,7 @@ def recording_between(recording: Recording, window: LossWindow) -> Recording:
     )
     part = replace(recording, snapshots=inside)
     # Where cached_property keeps what it has read.
-    part.__dict__["trace"] = events_between(recording.trace, kept)
+    part.__dict__["trace"] = part.__dict__["whole_trace"] = events_between(recording.trace, kept)
     part.__dict__["dated_snapshots"] = inside
     part.__dict__["begins_at"] = None if window.from_start else inside[0]
     if not window.from_start:

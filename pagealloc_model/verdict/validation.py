@@ -82,6 +82,7 @@ class Validation:
         departures: where the prediction first differs from the recording.
         notes: what limits the comparison, and what was imposed.
         not_modelled: what the model leaves out.
+        scored_from_ns: the start snapshot, which the null model keeps; later ones are scored.
     """
 
     budget = CarriedOut("verdict.budget.budget", "error_budget")
@@ -96,6 +97,7 @@ class Validation:
     departures: tuple[Departure, ...]
     notes: tuple[str, ...]
     not_modelled: tuple[str, ...]
+    scored_from_ns: int = 0
 
     def to_dict(self) -> dict[str, object]:
         """What `pagealloc validate --json` prints."""
@@ -239,6 +241,7 @@ def _compared(
         departures=first_departures(recording.trace, predicted, measured.transactions_full),
         notes=tuple(notes),
         not_modelled=_not_modelled(predicted.assumptions),
+        scored_from_ns=start.time_ns,
     )
 
 

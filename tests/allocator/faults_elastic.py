@@ -137,8 +137,8 @@ FAULTS_ELASTIC = (
     _fault(
         "large free buddies are targets",
         "compaction_blocks",
-        'int(m.pages[pfn]["order"]) >= wanted:',
-        'int(m.pages[pfn]["order"]) > wanted:',
+        'pages[pfn]["order"]) >= wanted:',
+        'pages[pfn]["order"]) > wanted:',
     ),
     _fault(
         "moved pages go to the wrong end",
@@ -275,6 +275,12 @@ FAULTS_ELASTIC = (
         "shrink_node",
         "        end_in_proportion(m, sc)\n",
         "        pass\n",
+    ),
+    _fault(
+        "the free scanner counts a buddy as one page",
+        "compaction_targets",
+        "            scanned += size - 1\n            pfn += size - 1\n            if",
+        "            pfn += size - 1\n            if",
     ),
     _fault(
         "base pages from the beginning",

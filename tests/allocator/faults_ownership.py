@@ -9,6 +9,10 @@ def _fault(name: str, module: str, right: str, wrong: str) -> Fault:
     return Fault(name, module, right, wrong, scenarios=("ownership",))
 
 
+def _pressed_fault(name: str, module: str, right: str, wrong: str) -> Fault:
+    return Fault(name, module, right, wrong, scenarios=("owning_elastic",))
+
+
 FAULTS_OWNERSHIP = (
     _fault(
         "frees never leave the CPU",
@@ -123,5 +127,11 @@ FAULTS_OWNERSHIP = (
         "list_locks",
         "        if last != 0:\n",
         "        if last >= 0:\n",
+    ),
+    _pressed_fault(
+        "targets of compaction keep an old mark",
+        "compaction_targets",
+        '    m.pages[pfn]["flags"] = 0\n    m.pages[pfn]["order"] = order\n    m.pages',
+        '    m.pages[pfn]["order"] = order\n    m.pages',
     ),
 )

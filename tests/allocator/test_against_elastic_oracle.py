@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 
 from tests.allocator.elastic_agreement import assert_elastic_agreement
 from tests.oracle.elastic_scenarios import (
@@ -12,6 +14,7 @@ from tests.oracle.elastic_scenarios import (
     random_elastic_scenario,
     random_told_elastic_scenario,
 )
+from tests.oracle.ownership_scenarios import random_owning_elastic_scenario
 
 MECHANISMS = {
     "pgscan_kswapd",
@@ -51,6 +54,9 @@ MECHANISMS = {
 }
 """What a run over scenarios has to come across, by the oracle's counters."""
 
+OWNERSHIP_MECHANISMS = ("claimed", "recorded", "recovered", "ended", "remote_frees", "merges")
+"""What runs under ownership have to come across besides."""
+
 
 def counts_of(scenarios: range, steps: int) -> Counter[str]:
     """Compare scenarios; what happened in them."""
@@ -77,6 +83,30 @@ def test_they_agree_on_what_a_recording_tells(number: int) -> None:
 @pytest.mark.parametrize("number", [0, 5, 11])
 def test_they_agree_where_there_is_cma(number: int) -> None:
     assert_elastic_agreement(random_cma_elastic_scenario(number, steps=60))
+
+
+@given(st.integers(100, 129))
+@settings(
+    max_examples=6,
+    deadline=None,
+    derandomize=True,
+    phases=(Phase.generate,),
+    suppress_health_check=list(HealthCheck),
+)
+def test_they_agree_where_pageblocks_are_owned(number: int) -> None:
+    assert_elastic_agreement(random_owning_elastic_scenario(number, steps=60))
+
+
+@pytest.mark.long
+def test_blocks_are_claimed_lost_and_compacted_under_ownership() -> None:
+    seen: Counter[str] = Counter()
+    for number in range(100, 130):
+        oracle = assert_elastic_agreement(random_owning_elastic_scenario(number, steps=80))
+        seen += oracle.memory.counts + oracle.memory.seen
+        for zone in oracle.zones:
+            counts = oracle.ownership_counters.of(zone.index)
+            seen += Counter({name: getattr(counts, name) for name in OWNERSHIP_MECHANISMS})
+    assert not {*OWNERSHIP_MECHANISMS, "captured", "pgmigrate_success"} - set(seen)
 
 
 @pytest.mark.long

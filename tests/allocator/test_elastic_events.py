@@ -8,12 +8,16 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core import ownership_layout as own
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.invariants import broken_invariants
+from pagealloc_model.allocator.ownership.ownership_invariants import block_words
 from pagealloc_model.allocator.pressure.pressure_invariants import broken_pieces
 from pagealloc_model.policy.assumptions import ElasticAssumptions
+from pagealloc_model.policy.ownership_options import OwnershipOptions
 from pagealloc_model.policy.policy import Policy
 from tests.allocator.elastic_state import BLOCK, KERNEL, Pressed, bits_of, pressed_zone
+from tests.allocator.test_compaction import sparse
 
 MOVABLE = at.MOVABLE
 THP = bits_of(pr.ANON, KERNEL | at.GFP_NOMEMALLOC)
@@ -94,8 +98,8 @@ def test_a_huge_page_refused_nearby_is_asked_of_all_nodes() -> None:
     assert pressed.count("compact_stall") >= 2
 
 
-def hostile(policy: Policy, rules: str) -> Pressed:
-    """A zone half in use, where scans and moves have every outcome."""
+def hostile(policy: Policy, rules: str, whole: int = 0) -> Pressed:
+    """A zone half in use, where scans and moves have every outcome; `whole` blocks are free."""
     elastic = ElasticAssumptions(
         file_referenced_per_mille=200,
         file_dirty_per_mille=200,
@@ -107,7 +111,9 @@ def hostile(policy: Policy, rules: str) -> Pressed:
     )
     pressed = Pressed(rules, pressed_zone(6, 96), policy, elastic)
     rng = np.random.default_rng(1)
-    for pfn in range(0, 6 * BLOCK, 8):
+    for block in range(whole):
+        pressed.put_free(9, block * BLOCK)
+    for pfn in range(whole * BLOCK, 6 * BLOCK, 8):
         kind = int(rng.choice([pr.KERNEL, pr.ANON, pr.FILE, pr.FILE, -1]))
         if kind < 0:
             pressed.put_free(0, pfn + 1)
@@ -156,6 +162,59 @@ def test_no_page_is_lost_whatever_is_asked(
             assert sound(pressed) == []
     assert sound(pressed) == []
     assert all_pages(pressed) == 6 * BLOCK
+
+
+@settings(
+    max_examples=3,
+    deadline=None,
+    derandomize=True,
+    phases=(Phase.generate,),
+    suppress_health_check=list(HealthCheck),
+)
+@given(
+    st.lists(REQUESTS, min_size=40, max_size=60),
+    st.sampled_from(["6.12", "7.2", "7.3"]),
+    st.sampled_from(["drain", "free"]),
+)
+def test_blocks_are_owned_soundly_after_every_step(
+    requests: list[tuple[int, tuple[int, int], int, int]], rules: str, merges_at: str
+) -> None:
+    options = OwnershipOptions(fit_test="always", merges_at=merges_at)
+    policy = Policy(pageblock_ownership="pcp_buddy", ownership=options)
+    pressed = hostile(policy, rules, whole=2)
+    live = [(pressed.alloc(0, MOVABLE, FILE), 0)]
+    assert (block_words(pressed.state)[:, own.BLOCK_OWNER] > 0).any()
+    for step, (order, (migratetype, kind), bits, wait) in enumerate(requests):
+        live.append((pressed.alloc(order, migratetype, bits_of(kind, bits)), order))
+        assert sound(pressed) == []
+        if step % 2:
+            number, size = live.pop(step % len(live))
+            pressed.free(number, size)
+            assert sound(pressed) == []
+        pressed.let_pass(wait * 400_000)
+        assert sound(pressed) == []
+    assert all_pages(pressed) == 6 * BLOCK
+
+
+def test_pages_that_compaction_takes_are_plain() -> None:
+    """Both those that folios move to and the one that is captured (S12.8)."""
+    pressed = sparse()
+    pressed.state.pages["flags"] = at.MERGEABLE
+    number = pressed.alloc(9, MOVABLE, THP)
+    flags = pressed.state.pages["flags"]
+    moved = [
+        int(pressed.places[pfn]) for pfn in range(BLOCK // 4) if pressed.places[pfn] != 4 * pfn
+    ]
+    assert len(moved) == BLOCK // 4
+    assert not flags[[*moved, int(pressed.places[number])]].any()
+
+
+def test_both_halves_of_a_piece_are_mergeable_or_plain_as_the_whole_was() -> None:
+    pressed = two_free_blocks()
+    number = pressed.alloc(3, MOVABLE, FILE)
+    pressed.state.pages["flags"][pressed.places[number]] = at.MERGEABLE
+    pressed.free(number, 1, offset=2)
+    assert pressed.state.pages["flags"][list(pressed.pieces(number).values())].all()
 
 
 def demand_of(pressed: Pressed, seed: int) -> np.ndarray:

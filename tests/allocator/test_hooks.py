@@ -42,6 +42,20 @@ assert len(refills) and (refills[:, 6] <= 1).all(), refills
 assert "hooks: none -> refill" in pm.compare(plain, singly).to_text(width=200)
 again = pm.replay(recording)
 assert np.array_equal(again.log, plain.log), "the model's own kernels are as they were"
+own = pm.Assumptions(reclaim="elastic")
+pressed = pm.replay(recording, assumptions=own)
+same = pm.replay(recording, assumptions=own, hooks=pm.Hooks(
+    refill=lambda objects, order, count, high, batch: objects,
+    drain=lambda pages, order, count, high, batch: pages,
+    reserve=lambda order, reserved, managed: True,
+    fallback=lambda type, order, migratetype: type,
+))
+assert np.array_equal(same.places, pressed.places) and np.array_equal(same.log, pressed.log)
+assert same.vmstat.equals(pressed.vmstat)
+singly = pm.replay(recording, assumptions=own, hooks=pm.Hooks(
+    refill=lambda objects, order, count, high, batch: 1))
+refills = singly.log[singly.log[:, 0] == 0]
+assert len(refills) and (refills[:, 6] <= 1).all(), refills
 import pagealloc_model.allocator.core.replay
 assert pagealloc_model.allocator.core.replay.advance is advance
 most = 1
@@ -85,13 +99,15 @@ def test_hooks_that_were_never_compiled_are_left_out_where_that_takes_too_long(
 
 
 @pytest.mark.long
-def test_the_order_gate_as_a_hook_is_the_policy_of_that_name() -> None:
+@pytest.mark.parametrize("reclaim", ["literal", "elastic"])
+def test_the_order_gate_as_a_hook_is_the_policy_of_that_name(reclaim: str) -> None:
     recording = shipped_recording("highatomic_stock")
-    gate = pm.replay(recording, pm.Policy(highatomic_gate_order=3))
+    own = pm.Assumptions(reclaim=reclaim)
+    gate = pm.replay(recording, pm.Policy(highatomic_gate_order=3), assumptions=own)
     hooks = pm.Hooks(reserve=lambda order, reserved, managed: order > 3)
-    hooked = pm.replay(recording, hooks=hooks)
+    hooked = pm.replay(recording, hooks=hooks, assumptions=own)
     assert np.array_equal(hooked.places, gate.places)
     assert np.array_equal(hooked.log, gate.log)
     assert not (gate.log[:, 0] == at.SITE_RESERVE).any()
     assert callable(advance)
-    assert are_compiled(hooks), "the next process need not compile"
+    assert reclaim == "elastic" or are_compiled(hooks), "the next process need not compile"

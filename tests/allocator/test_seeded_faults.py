@@ -43,7 +43,10 @@ from tests.oracle.elastic_scenarios import (
 from tests.oracle.imposed_scenarios import random_imposed_scenario
 from tests.oracle.interrupted_scenarios import random_interrupted_scenario
 from tests.oracle.node_scenarios import random_node_scenario
-from tests.oracle.ownership_scenarios import random_ownership_scenario
+from tests.oracle.ownership_scenarios import (
+    random_ownership_scenario,
+    random_owning_elastic_scenario,
+)
 from tests.oracle.random_scenarios import (
     random_compaction_scenario,
     random_scenario,
@@ -61,6 +64,7 @@ ELASTIC_KINDS = {{
     "elastic": random_elastic_scenario,
     "told_elastic": random_told_elastic_scenario,
     "cma_elastic": random_cma_elastic_scenario,
+    "owning_elastic": random_owning_elastic_scenario,
 }}
 
 

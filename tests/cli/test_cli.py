@@ -29,6 +29,7 @@ COMMANDS = (
     "validate",
     "replay",
     "compare",
+    "stacks",
     "sweep",
     "fleet",
     "experiment",

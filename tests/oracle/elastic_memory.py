@@ -116,6 +116,7 @@ class ElasticMemory:
         """
         del self.folios[folio.pfn]
         self._oracle.allocated.add(target, folio.order, folio.movable)
+        self._oracle.zone_of(target).note_taken(target, folio.order)
         folio.pfn = target
         self.folios[target] = folio
         self.lru_of(folio).lruvec_add_folio(folio)
@@ -126,7 +127,9 @@ class ElasticMemory:
         They go the ordinary path.
         """
         self.act_as(cpu)
-        self._oracle.zone_of(pfn).free(cpu, pfn, order)
+        zone = self._oracle.zone_of(pfn)
+        zone.note_taken(pfn, order)
+        zone.free(cpu, pfn, order)
 
     def drain(self, zone: Zone, cpu: int) -> None:
         """drain_pages_zone(): let a CPU empty its own lists of a zone."""

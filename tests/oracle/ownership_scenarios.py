@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.oracle import RULES, OracleAssumptions, OracleMachine, OraclePolicy
 from tests.oracle.builders import WITH_CMA
+from tests.oracle.elastic_scenarios import ElasticScenario, random_elastic_scenario
 from tests.oracle.node_scenarios import CMA_BLOCK_TYPES, NODE_BITS, random_node_machine
 from tests.oracle.ownership_options import OracleOwnership
 from tests.oracle.random_scenarios import (
@@ -80,6 +81,26 @@ def random_ownership_scenario(
     )
 
 
+def random_owning_elastic_scenario(
+    number: int, *, steps: int, presets: Sequence[str] = OWNING_PRESETS
+) -> ElasticScenario:
+    """A machine under pressure whose CPUs own pageblocks.
+
+    Presets without ownership are left out.
+    """
+    owning = tuple(each for each in presets if each in OWNING_PRESETS)
+    plain = random_elastic_scenario(number, steps=steps, presets=owning)
+    rng = random.Random(number + 1)
+    return replace(
+        plain,
+        free_share=rng.choice((0.3, 1.0, 1.0)),
+        policy=replace(
+            _with_fitting_limits(rng, plain.machine, plain.policy),
+            ownership=replace(random_ownership(rng), plain_frees=rng.choice(("owner", "local"))),
+        ),
+    )
+
+
 def random_ownership(rng: random.Random) -> OracleOwnership:
     """Each option is its default or, less often, any value."""
     hints = get_type_hints(OracleOwnership)
@@ -114,7 +135,13 @@ def _random_machine(rng: random.Random, *, has_nodes: bool, reserving: bool) -> 
 
 def _random_policy(rng: random.Random, machine: OracleMachine) -> OraclePolicy:
     """Limits under which blocks fit, more often than not, or do not."""
-    policy = random_policy(rng, reserving=False)
+    return _with_fitting_limits(rng, machine, random_policy(rng, reserving=False))
+
+
+def _with_fitting_limits(
+    rng: random.Random, machine: OracleMachine, policy: OraclePolicy
+) -> OraclePolicy:
+    """The policy, more often than not with limits of lists that a block or more fits under."""
     if rng.random() < 0.2:
         return policy
     block = machine.pages_per_block

@@ -27,9 +27,12 @@ def replayed(recording: pm.Recording, *, seed: int = 0, **elastic: int) -> pm.Re
     return pm.replay(recording, assumptions=assumed, seed=seed)
 
 
-def test_the_state_is_sound_at_the_end(stock: pm.Recording) -> None:
-    replay = replayed(stock)
+@pytest.mark.parametrize("ownership", ["off", "pcp_buddy"])
+def test_the_state_is_sound_at_the_end(stock: pm.Recording, ownership: str) -> None:
+    policy = pm.Policy(pageblock_ownership=ownership)
+    replay = pm.replay(stock, policy, assumptions=pm.Assumptions(reclaim="elastic"))
     assert replay.final is not None
+    assert (replay.refill_phases["refills"].fillna(0).sum() > 0) == (ownership == "pcp_buddy")
     assert broken_invariants(replay.final) == []
     assert broken_pieces(replay.final, replay.places) == []
     assert replay.divergence["dropped_frees"] > 0

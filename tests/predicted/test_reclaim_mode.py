@@ -21,22 +21,17 @@ def test_a_literal_replay_refuses_what_needs_the_models_own_reclaim(name: str) -
     value = about["choices"][0] if about["kind"] == "choice" else about["maximum"]
     policy = pm.Policy.from_settings({name: bool(value) if about["kind"] == "bool" else value})
     with pytest.raises(PolicyError, match=f"policy {name}: a literal replay"):
-        check_mode(policy, pm.Assumptions(), is_model=True)
-    check_mode(policy, ELASTIC, is_model=True)
+        check_mode(policy, pm.Assumptions(), is_build=False)
+    check_mode(policy, ELASTIC, is_build=False)
 
 
 def test_the_settings_are_fields() -> None:
     assert set(ELASTIC_SETTINGS) <= {each.name for each in fields(pm.Policy)}
 
 
-def test_an_elastic_replay_has_no_hooks_and_no_kernel_build() -> None:
-    with pytest.raises(UsageError, match="neither kernel builds nor hooks"):
-        check_mode(pm.Policy(), ELASTIC, is_model=False)
-
-
-def test_an_elastic_replay_has_no_ownership_of_pageblocks() -> None:
-    with pytest.raises(PolicyError, match="pageblock_ownership"):
-        check_mode(pm.Policy(pageblock_ownership="pcp_buddy"), ELASTIC, is_model=True)
+def test_an_elastic_replay_is_not_of_a_kernel_build() -> None:
+    with pytest.raises(UsageError, match="keeps its free lists to itself"):
+        check_mode(pm.Policy(), ELASTIC, is_build=True)
 
 
 @pytest.mark.parametrize(

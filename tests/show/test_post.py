@@ -37,6 +37,43 @@ def test_signed_changes_say_whether_they_are_better() -> None:
     text = comparison_table(tables.comparison_rows(), FOOTER)
     assert "20      0  -100.0%  +" in text
     assert "17000  23000   +35.3%  +" in text
+    assert "What the model's error is" in " ".join(text.split())
+
+
+def test_a_judged_table_says_what_each_change_is_worth() -> None:
+    text = comparison_table(tables.judged_rows(), FOOTER, first="Believe 1 of 3 changes.")
+    assert_mailable(text)
+    assert text.startswith("Believe 1 of 3 changes.")
+    lines = {line.split()[0]: line.split() for line in text.splitlines() if line.startswith("  ")}
+    assert "-100.0%   5.0%  -105.0%  -95.0%    better" in text
+    assert lines["zone=Normal"][-2:] == ["in", "error"]
+    assert "Not known here, hence NA: thp_success." in text
+
+
+def test_mmtests_stars_what_lies_beyond_the_error() -> None:
+    text = comparison_table(tables.judged_rows(), FOOTER, style="mmtests")
+    assert "*0.00 ( 100.00%)*" in text
+    assert "*23000.00" not in text
+
+
+@pytest.mark.parametrize(
+    ("base", "patch", "unit", "shown"),
+    [
+        (2.0, 28.0, "events", "+26n"),
+        (0.0, 3.0, "events", "+3n"),
+        (30.0, 900.0, "events", "+870n"),
+        (100.0, 25.0, "pages", "-75.0%"),
+        (0.25, 0.5, "share", "+25.0pt"),
+    ],
+)
+def test_no_percentage_of_a_count_near_zero(
+    base: float, patch: float, unit: str, shown: str
+) -> None:
+    change = (patch - base) / base if base else float("nan")
+    row = {"metric": "m", "scope": "all", "base": base, "patch": patch, "change": change}
+    row |= {"unit": unit, "better": "lower"}
+    text = comparison_table(pd.DataFrame([row]), FOOTER)
+    assert shown in text.split()
 
 
 def test_mmtests_gains_are_positive_when_better() -> None:

@@ -12,11 +12,13 @@ import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.base.text.charts import HEIGHT, UTF8, bar_chart, histogram, time_series
-from pagealloc_model.base.text.layout import number, percent
+from pagealloc_model.base.text.comparison_table import measures
+from pagealloc_model.base.text.layout import number
 from pagealloc_model.cli import main
 from pagealloc_model.show.post.comparison_message import shown_rows
 from pagealloc_model.show.post.message import Fixed, Message, Section, Words, command
 from pagealloc_model.show.post.repeated_table import repeated_table
+from pagealloc_model.verdict.model_errors import ModelErrors
 from pagealloc_model.verdict.repeated_comparison import RepeatedComparison, repeated
 from pagealloc_model.verdict.significance import paired_p, smallest_p
 from tests.small_recordings import write_recording
@@ -37,7 +39,7 @@ def posted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, pd.D
     assert main(["post", str(path), "--patch", PATCH, "-o", str(folder / "post")]) == 0
     patch.undo()
     recording = pm.open(path)
-    rows = pm.compare(pm.replay(recording), pm.replay(recording, pm.Policy(pcp_batch=31))).rows
+    rows = pm.compare(pm.replay(recording), pm.replay(recording, pm.Policy(pcp_batch=31))).judged
     written = pd.read_csv(folder / "post" / "table.csv")
     assert written["base"].fillna(-1).tolist() == rows["base"].fillna(-1).tolist()
     yield (folder / "post" / "post.txt").read_bytes().decode("utf-8"), rows
@@ -46,11 +48,13 @@ def posted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, pd.D
 def table_cells(text: str) -> dict[tuple[str, str], list[str]]:
     """(metric, scope) -> cells of the first table of a post."""
     body = text.split("Results\n-------\n")[1].split("\n\nSign rule")[0]
-    found, heading = {}, ""
+    found, heading, scope = {}, "", ""
     for line in re.split(r"\n-{20,}\n", body)[1].splitlines():
-        if line.startswith("  "):
-            scope, *cells = line.split()
-            found[heading, scope] = cells
+        if line.startswith("   "):
+            found[heading, scope] = line.split()
+        elif line.startswith("  "):
+            scope, _, cells = line.strip().partition("  ")
+            found[heading, scope] = cells.split()
         else:
             heading = line.split(" (")[0]
     return found
@@ -82,8 +86,8 @@ def test_the_numbers_of_a_post_are_those_of_its_source(posted: tuple[str, pd.Dat
     shown = shown_rows(rows)
     assert len(cells) == len(shown) > 10
     for row in shown.itertuples():
-        wanted = [number(row.base), number(row.patch), percent(row.change)]
-        assert cells[row.metric, row.scope][:3] == wanted
+        wanted = [number(row.base), number(row.patch), *measures(row)]
+        assert cells[row.metric, row.scope][:6] == wanted
         assert float(wanted[0]) == pytest.approx(row.base, abs=0.005)
     by_site = text.split("zone->lock acquisitions by site\n")[1].split("\n\n")[0].splitlines()
     drawn = [int(line.split()[-1]) for line in by_site]
@@ -184,9 +188,14 @@ def comparison_of(rows: list[tuple[str, float, float]]) -> RepeatedComparison:
         base = patch = Side
 
         def __init__(self, base: float, patch: float) -> None:
-            self.rows = pd.DataFrame(
+            rows = pd.DataFrame(
                 [("refills", "all", base, patch, 0.0, "", "lower")],
                 columns=["metric", "scope", "base", "patch", "change", "unit", "better"],
+            )
+            self.errors = ModelErrors()
+            change = patch - base
+            self.judged = rows.assign(
+                error=0.1, null_error=9.0, low=change - 0.1, high=change + 0.1, verdict="better"
             )
 
     return repeated([Run(base, patch) for _, base, patch in rows])  # type: ignore[misc]
@@ -194,8 +203,8 @@ def comparison_of(rows: list[tuple[str, float, float]]) -> RepeatedComparison:
 
 @pytest.mark.parametrize("style", ["signed", "mmtests"])
 def test_significant_changes_stand_between_asterisks(style: str) -> None:
-    sure = comparison_of([("", 10.0 + run, 5.0 + run) for run in range(6)])
-    unsure = comparison_of([("", 10.0 + run, 10.0 + (-1) ** run) for run in range(6)])
+    sure = comparison_of([("", 40.0 + run, 20.0 + run) for run in range(6)])
+    unsure = comparison_of([("", 40.0 + run, 40.0 + (-1) ** run) for run in range(6)])
     text = repeated_table(sure, style=style)  # type: ignore[arg-type]
     assert re.search(r"\*[^*\n]*%\)?\*", text)
     assert max(map(len, text.splitlines())) <= 72

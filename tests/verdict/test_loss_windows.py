@@ -11,10 +11,11 @@ import pytest
 import pagealloc_model as pm
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.cli.main import main
+from pagealloc_model.recording.provenance import lost_share
 from pagealloc_model.recording.recording import Recording
 from pagealloc_model.recording.trace.columns import Losses
 from pagealloc_model.show.post import describe_recording
-from pagealloc_model.verdict.loss_windows import loss_windows, lost_share, recording_between
+from pagealloc_model.verdict.loss_windows import loss_windows, recording_between
 from pagealloc_model.verdict.validation import validate_windows
 from tests.small_recordings import shipped_recording
 

@@ -169,6 +169,7 @@ def compaction_capture(
         and order < m.st[at.PAGEBLOCK_ORDER]
     ):
         return False
+    m.pages[pfn]["flags"] = 0
     m.st[at.CAPTURED] = pfn
     m.st[at.CAPTURE_ZONE] = 0
     account_freepages(m, zone, migratetype, -(1 << order))

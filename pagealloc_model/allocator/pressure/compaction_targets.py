@@ -34,8 +34,9 @@ from pagealloc_model.base.jit import cold, inner
 
 @inner
 def hold_first(m: at.MachineArrays, run: int, pfn: int, order: int) -> None:
-    """No kernel function: put a page before those held of its order."""
+    """No kernel function: put a page before those held of its order; it is plain (S12.8)."""
     m.pages[pfn]["where"] = pr.HELD
+    m.pages[pfn]["flags"] = 0
     m.pages[pfn]["order"] = order
     head = m.st[run + pr.RUN_TARGETS + order]
     m.pages[pfn]["next"] = head
@@ -46,8 +47,12 @@ def hold_first(m: at.MachineArrays, run: int, pfn: int, order: int) -> None:
 
 @inner
 def hold_last(m: at.MachineArrays, run: int, pfn: int, order: int) -> None:
-    """No kernel function: put a page behind those held of its order, and count it."""
+    """No kernel function: put a page behind those held of its order, and count it.
+
+    It is plain (S12.8).
+    """
     m.pages[pfn]["where"] = pr.HELD
+    m.pages[pfn]["flags"] = 0
     m.pages[pfn]["order"] = order
     m.pages[pfn]["next"] = -1
     if m.st[run + pr.RUN_TARGETS + order] < 0:

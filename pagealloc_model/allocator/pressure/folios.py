@@ -94,6 +94,7 @@ def halve(m: at.MachineArrays, pfn: int) -> None:
     m.pages[upper]["order"] = order
     m.pages[upper]["where"] = at.ALLOCATED
     m.pages[upper]["tag"] = m.pages[pfn]["tag"]
+    m.pages[upper]["flags"] = m.pages[pfn]["flags"]
     copy_description(m, pfn, upper)
     m.folios[upper]["offset"] = int(m.folios[pfn]["offset"]) + (1 << order)
     m.folios[pfn]["sibling"] = upper + 1

@@ -16,34 +16,56 @@ from pagealloc_model.base.text.layout import (
     ascii_only,
     number,
     paragraph,
-    percent,
     text_table,
 )
 
 Style = Literal["signed", "mmtests"]
 
-SIGNED_RULE = (
+PLAIN_RULE = (
     "Sign rule: change is (patch - base) / base as it is; whether that is good is in the last "
-    "column (+ better, - worse)."
+    "column (+ better, - worse). What the model's error is for these rows no recording shows."
+)
+SIGNED_RULE = (
+    "Sign rule: change is patch - base, in percent of base, or as a number marked n where base is "
+    "below 20 or the change above 1000 %, or in points of a share. error: the model's on this very "
+    "recording, in the same measure; from, to: interval of the change (95 % over windows of the "
+    "recording), widened by the error. Nothing is better or worse unless its interval, error "
+    "included, leaves out 0 (in error: it does not). unchecked: nothing recorded shows that "
+    "metric, so the interval has no error in it. null: the model was no nearer than a null model; "
+    "such rows come last."
 )
 MMTESTS_RULE = (
     "Sign rule: percentages are gains over base, positive is better; metrics where neither "
-    "direction is better show (patch - base) / base and are marked with ~."
+    "direction is better show (patch - base) / base and are marked with ~. error: the model's on "
+    "this very recording, in percent of base, n a number. Between asterisks: beyond the model's "
+    "error and the spread over windows of the recording. null: no nearer than a null model."
 )
+FEW = 20
+"""Of a base below this, a change is a number: a percentage of so little says nothing."""
+LARGEST_PERCENT = 10.0
+"""A relative change above this is a number, too."""
+JUDGEMENTS = {"within error": "in error", "fails null": "null"}
+"""Verdicts in words that fit a column."""
 
 
 def comparison_table(
-    rows: pd.DataFrame, footer: Footer | str, *, style: Style = "signed", width: int = WIDTH
+    rows: pd.DataFrame,
+    footer: Footer | str,
+    *,
+    style: Style = "signed",
+    width: int = WIDTH,
+    first: str = "",
 ) -> str:
     """A comparison's rows as plain text with its sign rule and its footer.
 
     Args:
         rows: columns metric, scope, base, patch, change (relative), unit, better ("lower",
-            "higher" or "").
+            "higher" or ""); of judged rows also error, low, high (in the metric's unit), verdict.
         footer: provenance, or its text.
         style: "signed" prints the raw change; "mmtests" prints `value ( gain%)` per column, where
             positive is better.
         width: characters per line at most.
+        first: said before the table.
 
     Raises:
         UsageError: an unknown style.
@@ -51,36 +73,106 @@ def comparison_table(
     if style not in _STYLES:
         raise UsageError(f"comparison style {style!r} is unknown; use {' or '.join(_STYLES)}")
     render, rule = _STYLES[style]
-    header, lines = render(rows)
+    if "verdict" not in rows:
+        rows, rule = _unjudged(rows), PLAIN_RULE if style == "signed" else rule
+        render = _plain if style == "signed" else render
+    known = rows[rows["base"].notna() | rows["patch"].notna()]
+    header, lines = render(known)
     table = text_table(header, lines, width=width)
     provenance = footer if isinstance(footer, str) else footer.to_text(width)
-    return "\n\n".join([table, paragraph(rule, width=width), provenance]) + "\n"
+    unknown = list(dict.fromkeys(rows.loc[~rows.index.isin(known.index), "metric"]))
+    words = f"Not known here, hence NA: {', '.join(unknown)}." if unknown else ""
+    parts = [paragraph(each, width=width) for each in (first,) if each]
+    parts += [table, *(paragraph(each, width=width) for each in (words, rule) if each), provenance]
+    return "\n\n".join(parts) + "\n"
 
 
-def _signed(rows: pd.DataFrame) -> tuple[Row, list[Row]]:
+def _unjudged(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows that nothing judges."""
+    return rows.assign(error=float("nan"), low=float("nan"), high=float("nan"), verdict="")
+
+
+def _plain(rows: pd.DataFrame) -> tuple[Row, list[Row]]:
     """Base, patch and the raw signed change."""
     header = Row(heading="metric", label="scope", cells=("base", "patch", "change", ""))
     return header, [
         Row(
             heading=with_unit(row),
             label=ascii_only(str(row.scope)),
-            cells=(number(row.base), number(row.patch), percent(row.change), verdict(row)),
+            cells=(
+                number(row.base),
+                number(row.patch),
+                in_measure(row, row.patch - row.base),
+                _sign(row),
+            ),
         )
         for row in rows.itertuples()
     ]
+
+
+def _signed(rows: pd.DataFrame) -> tuple[Row, list[Row]]:
+    """Base, patch, the change, the model's error, the interval and what may be said."""
+    titles = ("base", "patch", "change", "error", "from", "to", "")
+    header = Row(heading="metric", label="scope", cells=titles)
+    return header, [
+        Row(
+            heading=with_unit(row),
+            label=ascii_only(str(row.scope)),
+            cells=(number(row.base), number(row.patch), *measures(row), judgement(row)),
+        )
+        for row in rows.itertuples()
+    ]
+
+
+def measures(row: Any) -> tuple[str, str, str, str]:
+    """Change, error, and the ends of the interval of a row, all in one measure."""
+    return (
+        in_measure(row, row.patch - row.base),
+        in_measure(row, row.error).lstrip("+"),
+        in_measure(row, row.low),
+        in_measure(row, row.high),
+    )
+
+
+def in_measure(row: Any, amount: object) -> str:
+    """A difference in the row's measure: percent of base, a number, or points of a share."""
+    if pd.isna(amount):
+        return NOT_AVAILABLE
+    value = float(amount)  # type: ignore[arg-type]
+    if row.unit == "share":
+        return f"{100 * value:+.1f}pt"
+    change = row.patch - row.base
+    is_percent = pd.notna(change) and abs(row.base) >= FEW
+    if is_percent and abs(change) <= LARGEST_PERCENT * abs(row.base):
+        return f"{100 * value / row.base:+.1f}%"
+    return f"{value:+.0f}n" if abs(value) >= FEW or value == int(value) else f"{value:+.1f}n"
+
+
+def judgement(row: Any) -> str:
+    """What may be said of a row, in a word or two."""
+    return JUDGEMENTS.get(row.verdict, row.verdict)
 
 
 def _mmtests(rows: pd.DataFrame) -> tuple[Row, list[Row]]:
     """Value and gain per column, in the manner of mmtests' compare-kernels."""
-    header = Row(heading="metric", label="scope", cells=("base", "patch"))
-    return header, [
-        Row(
-            heading=with_unit(row),
-            label=ascii_only(str(row.scope)) + ("" if row.better else " ~"),
-            cells=(value_and_gain(row.base, 0.0), value_and_gain(row.patch, _gain(row))),
+    header = Row(heading="metric", label="scope", cells=("base", "patch ", "error", ""))
+    lines = []
+    for row in rows.itertuples():
+        cell = value_and_gain(row.patch, _gain(row))
+        said = row.verdict in ("better", "worse", "changed")
+        lines.append(
+            Row(
+                heading=with_unit(row),
+                label=ascii_only(str(row.scope)) + ("" if row.better else " ~"),
+                cells=(
+                    value_and_gain(row.base, 0.0),
+                    f"*{cell}*" if said else f"{cell} ",
+                    in_measure(row, row.error).lstrip("+"),
+                    judgement(row),
+                ),
+            )
         )
-        for row in rows.itertuples()
-    ]
+    return header, lines
 
 
 _Renderer = Callable[[pd.DataFrame], tuple[Row, list[Row]]]
@@ -95,16 +187,17 @@ def with_unit(row: Any) -> str:
     return ascii_only(f"{row.metric} ({row.unit})" if row.unit else str(row.metric))
 
 
-def verdict(row: Any) -> str:
+def _sign(row: Any) -> str:
     """Signs of a change for the better (+) or the worse (-); empty where neither can be said."""
-    if pd.isna(row.change) or row.change == 0 or not row.better:
+    change = row.patch - row.base
+    if pd.isna(change) or change == 0 or not row.better:
         return ""
-    return "+" if (row.change > 0) == (row.better == "higher") else "-"
+    return "+" if (change > 0) == (row.better == "higher") else "-"
 
 
 def _gain(row: Any) -> object:
     """Relative change with its sign turned where less is better."""
-    if pd.isna(row.change):
+    if pd.isna(row.change) or (row.change and abs(row.base) < FEW and row.unit != "share"):
         return pd.NA
     return -row.change if row.better == "lower" else row.change
 

@@ -21,6 +21,7 @@ class Footer:
         divergences: count by kind, where the replay could not follow the recording.
         runs: recordings behind each column.
         assumptions: what was assumed, in words.
+        doubts: what of the recording is in doubt or refused, one line each.
     """
 
     recording: str
@@ -31,6 +32,7 @@ class Footer:
     divergences: Mapping[str, int] = field(default_factory=dict)
     runs: int = 1
     assumptions: str = ""
+    doubts: tuple[str, ...] = ()
 
     def to_text(self, width: int = WIDTH) -> str:
         """Labelled lines."""
@@ -41,6 +43,7 @@ class Footer:
             "policy": self.policy_difference,
             "assumed": self.assumptions,
             "lost": f"{self.lost_events} events in the recording",
+            "doubtful": "; ".join(self.doubts),
             "diverged": ", ".join(counted) or "nowhere",
             "made with": f"pagealloc_model {self.version}, {_runs_words(self.runs)}",
         }

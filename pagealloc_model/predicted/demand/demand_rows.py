@@ -339,13 +339,6 @@ def _check_requests(trace: Trace, rows: np.ndarray, machine: Machine) -> None:
             f"{trace.source}: has events of CPU {strange[0]}, but zoneinfo at the start lists CPUs "
             f"0 to {machine.nr_cpus - 1}; record without bringing CPUs on- or offline"
         )
-    orders = trace.order[rows]
-    large = orders[orders > machine.max_order]
-    if len(large):
-        raise UsageError(
-            f"{trace.source}: has events of order {large[0]}, but free lists go up to order "
-            f"{machine.max_order}; the events are damaged, or of another machine than snapshots"
-        )
     types = trace.migratetype[rows][trace.event[rows] == Event.ALLOC]
     odd = types[(types < 0) | (types >= at.PCP_TYPES)]
     if len(odd):

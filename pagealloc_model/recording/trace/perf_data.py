@@ -13,7 +13,7 @@ import numpy as np
 from pagealloc_model.base.column_space import NewArray, in_memory
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.progress_bar import Report
-from pagealloc_model.recording.trace.attr_layouts import attr_layouts
+from pagealloc_model.recording.trace.attr_layouts import AttrLayouts, attr_layouts
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Losses, Trace
 from pagealloc_model.recording.trace.event_columns import EventColumns
 from pagealloc_model.recording.trace.event_tables import EventTables
@@ -42,6 +42,7 @@ from pagealloc_model.recording.trace.record_stream import (
     damaged_record,
     walk_file,
 )
+from pagealloc_model.recording.trace.sample_layout import Column
 from pagealloc_model.recording.trace.side_records import SideRecords
 
 _LOG = logging.getLogger(__name__)
@@ -62,7 +63,11 @@ class _RoundEnd:
 
 
 def read_perf_data(
-    path: str | Path, new_array: NewArray | None = None, progress: Report | None = None
+    path: str | Path,
+    new_array: NewArray | None = None,
+    progress: Report | None = None,
+    *,
+    main_chains: bool = False,
 ) -> Trace:
     """Read the page-allocator events, and all other tracepoints, of a perf.data file (T1 to T8).
 
@@ -79,25 +84,36 @@ def read_perf_data(
         new_array: makes the arrays that grow with the number of events, all but texts; None: in
             memory.
         progress: called with the share done, 0 to 1.
+        main_chains: make tables of those main events that carry call chains, too.
 
     Raises:
         RecordingError: the file is damaged, of a layout that is not supported, sampled instead of
             complete, or holds no kmem:mm_page_alloc.
     """
-    return _Reader(open_perf_file(path), new_array, progress).read()
+    file = open_perf_file(path)
+    layouts = attr_layouts(file)
+    if main_chains:
+        layouts.table[layouts.table[:, Column.CALLCHAIN] > 0, Column.NOTED] = 1
+    return _Reader(file, layouts, new_array, progress).read()
 
 
 class _Reader:
     """Walks the records of one file and collects what a Trace needs."""
 
-    def __init__(self, file: PerfFile, new_array: NewArray | None, progress: Report | None) -> None:
+    def __init__(
+        self,
+        file: PerfFile,
+        layouts: AttrLayouts,
+        new_array: NewArray | None,
+        progress: Report | None,
+    ) -> None:
         from pagealloc_model.recording.trace import record_walk
 
         self._walk = record_walk
         self._file = file
         self._new_array = new_array or in_memory
         self._progress = progress
-        self._layouts = attr_layouts(file)
+        self._layouts = layouts
         # Room in memory costs nothing until it is used; on a disk it does.
         expected = _expected_rows(file) if new_array is None else _FIRST_ROWS_ON_DISK
         self._columns = EventColumns(expected, self._new_array)

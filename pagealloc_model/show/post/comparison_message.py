@@ -130,6 +130,7 @@ def _on_what(recordings: Sequence[Recording]) -> Iterator[Block]:
 
 def _results(whole: RepeatedComparison, style: Style) -> Iterator[Block]:
     rows = shown_rows(whole.rows)
+    yield Words(text=whole.believable)
     if len(whole.comparisons) == 1:
         yield Fixed(text=comparison_table(rows, whole.comparisons[0].footer(), style=style))
     else:

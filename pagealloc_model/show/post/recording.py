@@ -12,6 +12,7 @@ from pagealloc_model.base.text.layout import INDENT, paragraph
 
 if TYPE_CHECKING:
     from pagealloc_model.measured.evidence.choice import RuleEvidence
+    from pagealloc_model.recording.provenance_check import ProvenanceCheck
     from pagealloc_model.recording.recording import Recording
     from pagealloc_model.recording.trace.columns import Trace
 
@@ -52,11 +53,36 @@ def describe_recording(recording: Recording) -> dict[str, Any]:
         "loss_free_windows": [str(each) for each in loss_windows(recording)],
         "snapshots": len(recording.snapshots),
         "zone_sizes": list(size_changes(recording)),
+        "provenance": [each.to_dict() for each in _checks(recording)],
         "missing": [*trace.notes, *recording.missing],
         "lock_waits": dict(waits_by_caller(recording)[:_MOST_WAITS]),
         "rules": origin,
         "rule_evidence": [each.to_dict() for each in evidence],
     }
+
+
+def _checks(recording: Recording) -> tuple[ProvenanceCheck, ...]:
+    """All checks, those of what a replay makes up included where one can be made."""
+    from pagealloc_model.measured.evidence.choice import recorded_rules
+    from pagealloc_model.predicted.prepared import made_up
+    from pagealloc_model.recording.provenance import demand_checks
+    from pagealloc_model.recording.provenance_check import REFUSED, ProvenanceCheck
+    from pagealloc_model.recording.trace.columns import Event
+
+    try:
+        counts, why = made_up(recording, recorded_rules(recording).rules)
+    except PolicyError as error:
+        counts, why = {}, str(error)
+    if why:
+        made = (ProvenanceCheck(check="replay", level=REFUSED, found=why),)
+        return (*recording.provenance(), *made)
+    allocations = recording.trace.count(Event.ALLOC)
+    return (*recording.provenance(), *demand_checks(counts, allocations))
+
+
+def _check_lines(check: ProvenanceCheck) -> list[str]:
+    lines = [paragraph(f"{check.check}: {check.found}", label=f"{INDENT}{check.level}: ")]
+    return lines + ([paragraph(f"to do: {check.todo}", label=INDENT * 3)] if check.todo else [])
 
 
 def _lost_by_cpu(trace: Trace) -> dict[str, dict[str, float]]:
@@ -95,6 +121,9 @@ def recording_text(recording: Recording) -> str:
         + "".join(
             f"; CPU {cpu} {each['share']:.1%}" for cpu, each in described["lost_by_cpu"].items()
         ),
+        "",
+        "can it be believed",
+        *[line for each in _checks(recording) for line in _check_lines(each)],
         "",
         "events",
         *[f"  {name:<{width}}  {count:>10}" for name, count in events.items()],

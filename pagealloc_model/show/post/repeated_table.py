@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from pagealloc_model.base.text.comparison_table import (
+    FEW,
     MMTESTS_RULE,
-    SIGNED_RULE,
     Style,
+    in_measure,
+    judgement,
     value_and_gain,
-    verdict,
     with_unit,
 )
 from pagealloc_model.base.text.layout import (
@@ -22,10 +23,19 @@ from pagealloc_model.base.text.layout import (
     ascii_only,
     number,
     paragraph,
-    percent,
     text_table,
 )
+from pagealloc_model.verdict.judged_rows import BELIEVED
 from pagealloc_model.verdict.significance import LEVEL, TEST, smallest_p
+
+REPEATED_RULE = (
+    "Sign rule: change is patch - base of the means, in percent of base, or as a number marked n "
+    "where base is below 20 or the change above 1000 %, or in points of a share. error: the "
+    "model's on these very recordings, in the same measure. Nothing is better or worse unless its "
+    "interval, over runs and over windows of each, error included, leaves out 0 (in error: it does "
+    "not). unchecked: nothing recorded shows that metric. null: the model was no nearer than a "
+    "null model; such rows come last."
+)
 
 if TYPE_CHECKING:
     from pagealloc_model.verdict.repeated_comparison import RepeatedComparison
@@ -46,10 +56,10 @@ def repeated_table(
         header = Row(heading="metric", label="scope", cells=("base", "patch"))
         rows = [line for row in repeated.rows.itertuples() for line in _mmtests(row)]
     else:
-        titles = ("base", "+-", "patch", "+-", "change", "p", "")
+        titles = ("base", "+-", "patch", "+-", "change", "error", "p", "")
         header = Row(heading="metric", label="scope", cells=titles)
         rows = [_signed(row) for row in repeated.rows.itertuples()]
-    rule = MMTESTS_RULE if style == "mmtests" else SIGNED_RULE
+    rule = MMTESTS_RULE if style == "mmtests" else REPEATED_RULE
     told = f"{rule} {significance_words(len(repeated.comparisons), len(repeated.rows))}"
     return f"{text_table(header, rows, width=width)}\n\n{paragraph(told, width=width)}\n"
 
@@ -68,7 +78,8 @@ def significance_words(runs: int, rows: int) -> str:
 
 
 def _signed(row: Any) -> Row:
-    change = percent(row.change)
+    change = in_measure(row, row.patch - row.base)
+    is_said = row.significant and row.verdict in BELIEVED
     return Row(
         heading=with_unit(row),
         label=ascii_only(str(row.scope)),
@@ -77,9 +88,10 @@ def _signed(row: Any) -> Row:
             number(row.base_std),
             number(row.patch),
             number(row.patch_std),
-            f"*{change}*" if row.significant else change,
+            f"*{change}*" if is_said else change,
+            in_measure(row, row.error).lstrip("+"),
             NOT_AVAILABLE if pd.isna(row.p) else f"{row.p:.3f}",
-            verdict(row),
+            judgement(row),
         ),
     )
 
@@ -97,7 +109,7 @@ def _mmtests(row: Any) -> Iterator[Row]:
     ):
         gain = _gain(base, patch, row.better if name in ("Min", "Amean", "Max") else "lower")
         cell = value_and_gain(patch, gain)
-        marked = row.significant and name == "Amean"
+        marked = row.significant and name == "Amean" and row.verdict in BELIEVED
         yield Row(
             heading=heading,
             label=f"{scope} {name}",
@@ -111,7 +123,7 @@ def _share(part: float, whole: float) -> float:
 
 
 def _gain(base: float, patch: float, better: str) -> object:
-    if pd.isna(base) or pd.isna(patch) or not base:
+    if pd.isna(base) or pd.isna(patch) or abs(base) < FEW:
         return 0.0 if base == patch else pd.NA
     change = (patch - base) / base
     return -change if better == "lower" else change

@@ -16,6 +16,7 @@ from pagealloc_model.measured.recorded_costs import at_recorded_cost
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.prepared import forget_prepared
 from pagealloc_model.predicted.replay import replay
+from pagealloc_model.recording.recorded_machine import start_snapshots
 from pagealloc_model.recording.recording import Recording
 from pagealloc_model.studies.experiments.runs import FAILED, Run
 from pagealloc_model.studies.experiments.settings import KERNEL
@@ -92,7 +93,9 @@ class KnownValues:
 
         def made(recording: Recording) -> Mapping[str, float]:
             elastic = mode == "elastic"
-            assumptions = at_recorded_cost(recording.trace) if elastic else Assumptions()
+            assumptions = Assumptions()
+            if elastic:
+                assumptions = at_recorded_cost(recording.trace, start_snapshots(recording)[1])
             predicted = replay(
                 recording,
                 policy,

@@ -15,8 +15,15 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.version import __version__
 from pagealloc_model.studies.experiments.changes import KnownValues, changes_table, score_table
 from pagealloc_model.studies.experiments.guest import Runner
-from pagealloc_model.studies.experiments.plan import Plan, find_plan, read_plan
-from pagealloc_model.studies.experiments.runs import FAILED, Run, make_runs, measured_runs
+from pagealloc_model.studies.experiments.plan import Plan, find_plan
+from pagealloc_model.studies.experiments.read_plan import read_plan
+from pagealloc_model.studies.experiments.runs import (
+    FAILED,
+    Run,
+    kept_runs,
+    make_runs,
+    measured_runs,
+)
 from pagealloc_model.studies.experiments.sides import Side, pairs_of, side_lines, sides_of
 
 if TYPE_CHECKING:
@@ -95,6 +102,7 @@ def experiment(
     directory: str | Path,
     *,
     measured: Mapping[str, Sequence[str | Path]] | None = None,
+    make: bool = True,
     runner: Runner | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> ExperimentResult:
@@ -108,12 +116,13 @@ def experiment(
         directory: for runs and results; it is made.
         measured: recordings that take the place of a side's guests, by the side's letter: A is the
             side with every first value, then B, C, ... in the plan's order.
-        runner: makes the runs; None boots guests with virtme-ng.
+        make: False makes no runs, but takes all finished ones that are in the directory.
+        runner: boots guests; None does it with virtme-ng.
         progress: called with the share done, 0 to 1; None shows a bar where one is seen.
 
     Raises:
         PlanError: the plan cannot be used.
-        UsageError: something that guests need is missing, or `measured` names no side.
+        UsageError: something that runs need is missing, or `measured` names no side.
         RecordingError: a recording cannot be read, or two of a pair are of different machines.
     """
     plan = plan if isinstance(plan, Plan) else read_plan(find_plan(plan))
@@ -126,7 +135,9 @@ def experiment(
     except OSError as error:
         raise UsageError(f"{directory}: cannot be made ({error.strerror})") from None
     made: list[Run] = []
-    if to_run:
+    if to_run and not make:
+        made = kept_runs(to_run, directory)
+    elif to_run:
         with progress_bar.progress(
             f"running {plan.name}",
             len(to_run) * plan.repeats,

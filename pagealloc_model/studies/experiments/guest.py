@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
-from pagealloc_model.base.errors import PageallocError, UsageError
-from pagealloc_model.studies.experiments.inside import Answer, Order
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.studies.experiments.inside import Order
 from pagealloc_model.studies.experiments.kernel_config import shares_by_9p
 from pagealloc_model.studies.experiments.plan import Guest
+from pagealloc_model.studies.experiments.watched import (
+    Bounds,
+    Call,
+    Cancel,
+    end,
+    make_recording,
+    started,
+)
 
 VIRTME = "vng"
-CONSOLE = "console"
-CONSOLE_LINES = 8
 DISK_DEVICE_FILE = "big"
 KVM = Path("/dev/kvm")
 _KVM_TRIAL_S = 30.0
-_LOOK_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,24 +53,8 @@ class Boot:
     most_bytes: int
 
 
-Cancel = Callable[[], bool]
-"""Asked now and then; True ends a run."""
-
 Runner = Callable[[Boot, Path, Cancel], None]
 """Makes a run: leaves the recording in a folder, or raises `RunFailedError`."""
-
-
-class RunFailedError(PageallocError):
-    """A run left no recording that can be used.
-
-    Args:
-        why: one line.
-        console: the last lines of the guest's console.
-    """
-
-    def __init__(self, why: str, console: str = "") -> None:
-        super().__init__(why)
-        self.console = console
 
 
 def find_virtme() -> str | None:
@@ -112,12 +98,13 @@ class VirtmeGuests:
         words = [self._virtme, *guest_words(boot, folder)]
         if not self._with_kvm(boot):
             words.append("--disable-kvm")
-        ended = _watched(words, folder, boot, cancel)
-        answer = Answer.read(folder)
-        if answer is None:
-            raise RunFailedError(ended or "the guest ended before it was done", console_end(folder))
-        if answer.error:
-            raise RunFailedError(answer.error, console_end(folder))
+        bounds = Bounds(
+            what="the guest",
+            key="guest.timeout_s",
+            limit_s=boot.guest.timeout_s,
+            most_bytes=boot.most_bytes,
+        )
+        make_recording(_virtme_call(words), folder, bounds, cancel)
 
     def _with_kvm(self, boot: Boot) -> bool:
         with self._trial:
@@ -166,73 +153,20 @@ def kvm_serves(virtme: str, image: Path, device: Path = KVM, limit_s: float = _K
     if not os.access(device, os.R_OK | os.W_OK):
         return False
     words = [virtme, "--run", str(image), *_machine_words(image), "--memory", "256M"]
-    process = _started([*words, "--exec", "true"], subprocess.DEVNULL)
+    process = started(_virtme_call([*words, "--exec", "true"]), subprocess.DEVNULL)
     try:
         return process.wait(limit_s) == 0
     except subprocess.TimeoutExpired:
         return False
     finally:
-        _end(process)
+        end(process)
 
 
-def _started(words: list[str], output: object) -> subprocess.Popen[bytes]:
-    """A process in a group of its own, so that all that it starts can be ended with it."""
-    beside = Path(words[0]).parent  # virtme-ng calls its other programs by name
-    return subprocess.Popen(
-        words,
-        env={**os.environ, "PATH": f"{beside}:{os.environ.get('PATH', os.defpath)}"},
-        stdin=subprocess.DEVNULL,
-        stdout=output,  # type: ignore[arg-type]
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def _watched(words: list[str], folder: Path, boot: Boot, cancel: Cancel) -> str:
-    """Run a guest to its end; why it was ended before, "" if it was not."""
-    limit_s, most_bytes = boot.guest.timeout_s, boot.most_bytes
-    give_up = time.monotonic() + limit_s
-    with (folder / CONSOLE).open("wb") as console:
-        process = _started(words, console)
-        try:
-            while True:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(_LOOK_S)
-                    return ""
-                if cancel():
-                    return "interrupted"
-                if time.monotonic() > give_up:
-                    return f"the guest took over {limit_s:g} s; raise guest.timeout_s, or ask less"
-                if folder_bytes(folder) > most_bytes:
-                    return (
-                        f"the run took over {most_bytes >> 20} MiB; raise limits.run, or ask less"
-                    )
-        finally:
-            _end(process)
-
-
-def folder_bytes(folder: Path) -> int:
-    """What the files of a folder take."""
-    total = 0
-    for file in folder.rglob("*"):
-        with contextlib.suppress(OSError):
-            total += file.lstat().st_blocks * 512
-    return total
-
-
-def console_end(folder: Path) -> str:
-    """The last lines of a run's console."""
-    try:
-        text = (folder / CONSOLE).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-    return "\n".join([line for line in text.splitlines() if line.strip()][-CONSOLE_LINES:])
+def _virtme_call(words: list[str]) -> Call:
+    """A call of virtme-ng, which calls its other programs by name."""
+    beside = Path(words[0]).parent
+    path = f"{beside}:{os.environ.get('PATH', os.defpath)}"
+    return Call(words=words, environment={"PATH": path})
 
 
 def make_disk(image: Path, size: int) -> None:

@@ -1,7 +1,7 @@
-"""What runs inside a guest: set up, make the settings, record a workload, say how it went.
+"""What runs on the machine of a run: set up, make the settings, record a workload, say how it went.
 
 Called as `python -m pagealloc_model.studies.experiments.inside FOLDER`. FOLDER has `ORDER_FILE`;
-the recording and `ANSWER_FILE` appear there. The host's root is read-only.
+the recording and `ANSWER_FILE` appear there. In a guest, the host's root is read-only.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ SCRATCH = Path("/var/tmp")
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What a guest is to do.
+    """What a run is to do.
 
     Attributes:
         fixed: settings that all runs share, made before the set-up.
         settings: those of this run, made after the set-up, right before recording.
         prepare: shell command that brings the machine into the state to start from, "" for none.
         workload: shell command that is recorded.
-        environment: variables for both commands.
+        environment: variables for both commands; they run in TMPDIR, if it is one of them.
         disk: a scratch disk is there, to be mounted at `DISK`.
         interval_s: seconds between snapshots.
         buffer_bytes: ring buffer of each CPU; None: by the machine's memory.
@@ -94,7 +94,7 @@ def main(folder: Path) -> int:
     try:
         if order.disk:
             _run_or_fail(["mount", "-o", "noatime", DISK_DEVICE, str(DISK)])
-        os.chdir(SCRATCH)
+        os.chdir(order.environment.get("TMPDIR", SCRATCH))
         carry_out(order, folder)
         error = ""
     except (PageallocError, OSError) as failure:

@@ -7,8 +7,9 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -17,19 +18,14 @@ from threading import Event
 from pagealloc_model.base.errors import PageallocError, UsageError
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.recording.recording import Recording, open_recording
-from pagealloc_model.studies.experiments.guest import (
-    Boot,
-    Cancel,
-    RunFailedError,
-    Runner,
-    VirtmeGuests,
-    make_disk,
-)
+from pagealloc_model.studies.experiments.guest import Boot, Runner, VirtmeGuests, make_disk
+from pagealloc_model.studies.experiments.here import SCRATCH, RunsHere
 from pagealloc_model.studies.experiments.inside import DISK, RECORDING, Order
 from pagealloc_model.studies.experiments.kernel_config import shares_by_9p
-from pagealloc_model.studies.experiments.plan import Plan
+from pagealloc_model.studies.experiments.plan import Guest, Here, Plan
 from pagealloc_model.studies.experiments.settings import boot_words
 from pagealloc_model.studies.experiments.sides import Side
+from pagealloc_model.studies.experiments.watched import Cancel, RunFailedError
 from pagealloc_model.studies.experiments.workloads import build_programs, programs_digest
 
 RUN_FILE = "run.json"
@@ -97,6 +93,28 @@ def measured_runs(
     return runs
 
 
+def kept_runs(sides: Sequence[Side], directory: Path) -> list[Run]:
+    """All finished runs of these sides that are in a directory, whatever they were made from.
+
+    Args:
+        sides: to look for.
+        directory: of the experiment.
+
+    Raises:
+        UsageError: there are none.
+    """
+    runs = []
+    for side in sides:
+        places = (directory / "runs").glob(f"{side.letter}[1-9]*")
+        for place in sorted(places, key=lambda each: (len(each.name), each.name)):
+            run = _finished(place)
+            if run is not None and run.side == side.letter:
+                runs.append(run)
+    if not runs:
+        raise UsageError(f"{directory}: has no finished run of this plan; leave --no-runs out")
+    return runs
+
+
 def make_runs(
     plan: Plan, sides: Sequence[Side], directory: Path, runner: Runner | None, report: Report | None
 ) -> list[Run]:
@@ -108,11 +126,12 @@ def make_runs(
         plan: what to do.
         sides: those to run.
         directory: of the experiment.
-        runner: makes a run; None boots guests.
+        runner: boots guests; None calls virtme-ng.
         report: told the share done.
 
     Raises:
-        UsageError: no kernel, one that cannot be a guest, no compiler, no virtme-ng or qemu.
+        UsageError: no kernel, one that cannot be a guest, no compiler, no virtme-ng or qemu; or,
+            of a plan for this machine, not root.
     """
     order = [(side, repeat) for repeat in range(1, plan.repeats + 1) for side in sides]
     known = {
@@ -122,29 +141,55 @@ def make_runs(
     }
     stopped = Event()
     pending = [each for each in order if (each[0].letter, each[1]) not in known]
-    if pending:
-        for image in {_image(side) for side, _ in pending}:
-            shares_by_9p(image)
-        _prepare(plan, directory)
-        runner = runner or VirtmeGuests()
     made: dict[tuple[str, int], Run] = {}
-    threads = ThreadPoolExecutor(plan.guest.parallel, thread_name_prefix="guest")
-    try:
+    with ExitStack() as stack:
+        make = _maker(plan, pending, directory, runner, stack) if pending else _no_run
+        threads = ThreadPoolExecutor(plan.guest.parallel, thread_name_prefix="run")
+        stack.callback(threads.shutdown, wait=True, cancel_futures=True)
+        stack.callback(stopped.set)
         futures = {
-            threads.submit(_made, plan, side, repeat, directory, runner, stopped.is_set): (
-                side.letter,
-                repeat,
+            threads.submit(_made, plan, each, directory, make, stopped.is_set): (
+                each[0].letter,
+                each[1],
             )
-            for side, repeat in pending
+            for each in pending
         }
         for future in as_completed(futures):
             made[futures[future]] = future.result()
             if report is not None:
                 report((len(known) + len(made)) / len(order))
-    finally:
-        stopped.set()
-        threads.shutdown(wait=True, cancel_futures=True)
     return [(known | made)[side.letter, repeat] for side, repeat in order]
+
+
+Make = Callable[[Side, int, Path, Cancel], None]
+"""Makes a repeat of a side: leaves the recording in a folder, or raises `RunFailedError`."""
+
+
+def _no_run(side: Side, repeat: int, folder: Path, cancel: Cancel) -> None:
+    """Where nothing is to be made."""
+
+
+def _maker(
+    plan: Plan,
+    pending: Sequence[tuple[Side, int]],
+    directory: Path,
+    runner: Runner | None,
+    stack: ExitStack,
+) -> Make:
+    """What makes the runs: guests, or this machine for as long as the stack is open."""
+    if plan.here is not None:
+        build_programs(directory / "programs")
+        here = stack.enter_context(RunsHere(plan.here, directory, plan.limits.run))
+        return lambda side, repeat, folder, cancel: here(
+            order_of(plan, side, repeat, directory), folder, cancel
+        )
+    for image in {_image(side) for side, _ in pending}:
+        shares_by_9p(image)
+    _prepare(plan, directory)
+    boots = runner or VirtmeGuests()
+    return lambda side, repeat, folder, cancel: boots(
+        boot_of(plan, side, repeat, directory), folder, cancel
+    )
 
 
 def _folder(directory: Path, side: Side, repeat: int) -> Path:
@@ -152,12 +197,18 @@ def _folder(directory: Path, side: Side, repeat: int) -> Path:
 
 
 def _kept(folder: Path, identity: str) -> Run | None:
-    """A finished run, None if it is to be made."""
+    """A finished run that was made from the same, None if it is to be made."""
+    run = _finished(folder)
+    return run if run is not None and run.identity == identity else None
+
+
+def _finished(folder: Path) -> Run | None:
+    """A run that left a recording, None if there is none."""
     try:
         run = Run(**json.loads((folder / RUN_FILE).read_text()))
     except (OSError, ValueError, TypeError):
         return None
-    if run.status != DONE or run.identity != identity:
+    if run.status != DONE:
         return None
     return replace(run, path=str(folder / RECORDING))  # the directory may have been moved
 
@@ -173,10 +224,9 @@ def _disk(plan: Plan, directory: Path) -> Path:
     return directory / f"disk-{plan.guest.disk >> 20}.img"
 
 
-def _made(
-    plan: Plan, side: Side, repeat: int, directory: Path, runner: Runner, cancel: Cancel
-) -> Run:
+def _made(plan: Plan, which: tuple[Side, int], directory: Path, make: Make, cancel: Cancel) -> Run:
     """One run, whatever becomes of it."""
+    side, repeat = which
     folder = _folder(directory, side, repeat)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -187,7 +237,7 @@ def _made(
         if free < plan.limits.free:
             room = f"{free >> 20} MiB are free, limits.free asks for {plan.limits.free >> 20}"
             raise RunFailedError(f"no room on the disk: {room}; free some space")
-        runner(boot_of(plan, side, repeat, directory), folder, cancel)
+        make(side, repeat, folder, cancel)
         if not len(open_recording(folder / RECORDING).trace):
             raise RunFailedError("nothing was recorded")
     except RunFailedError as failure:
@@ -211,46 +261,57 @@ def _made(
 def boot_of(plan: Plan, side: Side, repeat: int, directory: Path) -> Boot:
     """What a run boots, and what it is to do inside.
 
-    Repeats of a side have the seeds of the other sides' repeats, one each.
-
     Raises:
         UsageError: the side has no kernel, or it is not there.
     """
-    image = _image(side)
-    guest = plan.guest
-    environment = {
-        "PATH": f"{directory.absolute() / 'programs'}:{_SYSTEM_PATH}",
-        "SEED": str(plan.seed + repeat - 1),
-        "AMOUNT": str(plan.amount),
-        "DISK": str(DISK),
-        "BIG_MIB": str(guest.disk >> 20),
-        "TMPDIR": "/var/tmp",
-    }
-    order = Order(
-        workload=_with_memory(plan.workload.command),
-        prepare=plan.workload.prepare and _with_memory(plan.workload.prepare),
-        fixed=plan.settings,
-        settings=side.values,
-        environment=environment,
-        disk=bool(guest.disk),
-        interval_s=plan.interval_s,
-        buffer_bytes=plan.buffer,
-        locks=plan.locks,
-    )
     return Boot(
-        image=image,
-        guest=guest,
+        image=_image(side),
+        guest=plan.guest,
         boot=tuple(boot_words({**plan.settings, **side.values})),
-        order=order,
-        disk=_disk(plan, directory.absolute()) if guest.disk else None,
+        order=order_of(plan, side, repeat, directory),
+        disk=_disk(plan, directory.absolute()) if plan.guest.disk else None,
         most_bytes=plan.limits.run,
     )
 
 
-def _with_memory(command: str) -> str:
-    """A command that also finds the machine's memory, in pages."""
-    pages = "$(awk '/^MemTotal/ {print int($2 / 4)}' /proc/meminfo)"
-    return f"MEMORY_PAGES={pages}; {command}"
+def order_of(plan: Plan, side: Side, repeat: int, directory: Path) -> Order:
+    """What a run is to do.
+
+    Repeats of a side have the seeds of the other sides' repeats, one each.
+    """
+    here, directory = plan.here, directory.absolute()
+    environment = {
+        "SEED": str(plan.seed + repeat - 1),
+        "AMOUNT": str(plan.amount),
+    }
+    if here is None:
+        disk = plan.guest.disk
+        environment |= {
+            "PATH": f"{directory / 'programs'}:{_SYSTEM_PATH}",
+            "DISK": str(DISK),
+            "TMPDIR": "/var/tmp",
+        }
+    else:
+        disk = here.disk
+        environment |= dict.fromkeys(("DISK", "TMPDIR"), str(directory / SCRATCH))
+    environment["BIG_MIB"] = str(disk >> 20)
+    pages = str(here.memory >> 12) if here is not None and here.memory else _MEMORY_PAGES
+    command, prepare = plan.workload.command, plan.workload.prepare
+    return Order(
+        workload=f"MEMORY_PAGES={pages}; {command}",
+        prepare=prepare and f"MEMORY_PAGES={pages}; {prepare}",
+        fixed=plan.settings,
+        settings=side.values,
+        environment=environment,
+        disk=here is None and bool(disk),
+        interval_s=plan.interval_s,
+        buffer_bytes=plan.buffer,
+        locks=plan.locks,
+    )
+
+
+_MEMORY_PAGES = "$(awk '/^MemTotal/ {print int($2 / 4)}' /proc/meminfo)"
+"""Memory of the machine that a command runs on, in pages."""
 
 
 def _image(side: Side) -> Path:
@@ -265,18 +326,28 @@ def _image(side: Side) -> Path:
 
 def run_identity(plan: Plan, side: Side, repeat: int) -> str:
     """Digest of all that a run is made from: equal ones need not be made again."""
-    boot = asdict(boot_of(plan, side, repeat, Path("/")))
-    parts = {
-        "kernel": _digest(_image(side)),
-        "programs": programs_digest(),
-        **{name: boot[name] for name in ("boot", "order")},
-        "guest": {name: value for name, value in boot["guest"].items() if name not in _NOT_RESULT},
-    }
+    order = asdict(order_of(plan, side, repeat, Path("/")))
+    parts: dict[str, object] = {"programs": programs_digest(), "order": order}
+    if plan.here is not None:
+        parts |= {"machine": _this_machine(), "here": _of_result(plan.here)}
+    else:
+        boot = boot_words({**plan.settings, **side.values})
+        kernel = _digest(_image(side))
+        parts |= {"kernel": kernel, "boot": boot, "guest": _of_result(plan.guest)}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
 
 
+def _of_result(machine: Guest | Here) -> dict[str, object]:
+    """What of a machine changes its recording."""
+    return {name: each for name, each in asdict(machine).items() if name not in _NOT_RESULT}
+
+
+def _this_machine() -> list[str]:
+    system = os.uname()
+    return [system.release, system.version, str(os.cpu_count())]
+
+
 _NOT_RESULT = ("parallel", "timeout_s")
-"""What of a guest does not change its recording."""
 
 
 def _digest(image: Path) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,6 +95,27 @@ def apply(values: Mapping[str, str], root: Path = Path("/")) -> None:
             ) from None
         if not _has(place, kept, value):
             raise UsageError(f"{name}={value}: this kernel keeps {kept!r}")
+
+
+def found(names: Iterable[str], root: Path = Path("/")) -> dict[str, str]:
+    """Values that settings have on this machine, as `apply` makes them.
+
+    Args:
+        names: as a plan writes them; no boot parameters.
+        root: of the files.
+
+    Raises:
+        UsageError: this kernel has no such setting.
+    """
+    values = {}
+    for name in names:
+        try:
+            text = Place.named(name).file(root).read_text().strip()
+        except OSError as error:
+            raise UsageError(f"{name}: cannot be read in this kernel ({error.strerror})") from None
+        chosen = [word.strip("[]") for word in text.split() if word.startswith("[")]
+        values[name] = chosen[0] if chosen else text
+    return values
 
 
 def _has(place: Place, kept: str, value: str) -> bool:

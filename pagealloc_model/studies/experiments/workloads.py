@@ -46,6 +46,15 @@ def _reads(usual: int) -> str:
     return f"page_cache $DISK/big $BIG_MIB {_amount(usual)} $SEED"
 
 
+def _on_every_cpu(command: str, *once: str) -> str:
+    """A command on each CPU, as $cpu, and others once, all at a time; fails where one does."""
+    begun = "".join(f'{each} & all="$all $!"; ' for each in once)
+    return (
+        f'all=; for cpu in $(seq $(nproc)); do {command} & all="$all $!"; done; {begun}'
+        "for each in $all; do wait $each; done"
+    )
+
+
 WORKLOADS = {
     each.name: each
     for each in (
@@ -79,6 +88,14 @@ WORKLOADS = {
             command=f"{_reads(15_000)} & atomics 256 1000 {_amount(8000)}; wait $!",
         ),
         Workload(
+            name="idle_reserve",
+            meaning="atomics fill their reserve and end; then huge-page faults at a rate beside "
+            "reads; needs what atomics needs",
+            prepare=FILL,
+            command=f"{_reads(40_000)} & atomics 256 1000 {_amount(15_000)}; wait $!; "
+            f"{_reads(60_000)} 1000 & huge_pages {_amount(300)} 60 $SEED 5; wait $!",
+        ),
+        Workload(
             name="slab",
             meaning="many small files, of which every other one goes again",
             prepare=FILL,
@@ -95,6 +112,19 @@ WORKLOADS = {
             prepare=FILL,
             command=f"{_reads(15_000)} & huge_pages {_amount(150)} 30 $SEED; wait $!; "
             f"forks {_amount(4)} 12 200 $SEED",
+        ),
+        Workload(
+            name="every_cpu",
+            meaning="reads on every CPU beside huge-page faults, waves of processes and a purger",
+            prepare=_on_every_cpu(
+                "page_cache $DISK/big $BIG_MIB $((MEMORY_PAGES / 4 / $(nproc))) $cpu"
+            ),
+            command=_on_every_cpu(
+                f"page_cache $DISK/big $BIG_MIB {_amount(6000)} $((SEED * 1000 + cpu))",
+                f"huge_pages {_amount(500)} 100 $SEED",
+                f"forks {_amount(4)} $((8 * $(nproc))) 200 $SEED",
+                f"purger {_amount(300)} $SEED",
+            ),
         ),
     )
 }

@@ -159,7 +159,7 @@ def empty_start(
     """
     if assumptions is not None and assumptions.reclaim == "elastic":
         raise PolicyError("scenarios of zone->lock replay literally; use reclaim='literal'")
-    check_mode(policy, assumptions or Assumptions(), is_model=True)
+    check_mode(policy, assumptions or Assumptions(), is_build=False)
     state = make_state(
         demand.machine, rules, policy, assumptions, start_ns=start_ns, log_rows=LOG_ROWS
     )

@@ -13,8 +13,8 @@ from pagealloc_model.studies.experiments.plan import (
     PlanError,
     changed_plan,
     find_plan,
-    read_plan,
 )
+from pagealloc_model.studies.experiments.read_plan import read_plan
 from pagealloc_model.studies.experiments.sides import described_sides, pairs_of, sides_of
 from tests.docs.examples import examples
 from tests.studies.experiments.small_plan import PLAN, write_plan

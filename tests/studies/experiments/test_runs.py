@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from pagealloc_model.base.errors import PageallocError, UsageError
-from pagealloc_model.studies.experiments.guest import Boot, Cancel
+from pagealloc_model.studies.experiments.guest import Boot
 from pagealloc_model.studies.experiments.inside import RECORDING
-from pagealloc_model.studies.experiments.plan import Limits, Plan, read_plan
+from pagealloc_model.studies.experiments.plan import Limits, Plan
+from pagealloc_model.studies.experiments.read_plan import read_plan
 from pagealloc_model.studies.experiments.runs import (
     DONE,
     FAILED,
@@ -23,6 +24,7 @@ from pagealloc_model.studies.experiments.runs import (
     measured_runs,
 )
 from pagealloc_model.studies.experiments.sides import sides_of
+from pagealloc_model.studies.experiments.watched import Cancel
 from tests.small_recordings import write_recording
 from tests.studies.experiments.small_plan import PLAN, FakeGuests, write_plan
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from pagealloc_model.studies.experiments.workloads import (
     workload,
 )
 
+NEED_A_KERNEL = {"atomics", "idle_reserve"}
 COMPILES = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
 
@@ -29,7 +31,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @COMPILES
-@pytest.mark.parametrize("name", [name for name in WORKLOADS if name != "atomics"])
+@pytest.mark.parametrize("name", sorted(set(WORKLOADS) - NEED_A_KERNEL))
 def test_workloads_run(name: str, programs: Path, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -68,6 +70,15 @@ def test_the_same_seed_asks_for_the_same(programs: Path, tmp_path: Path) -> None
         sizes[run] = [(file.name, file.stat().st_size) for file in files if file.is_file()]
     assert len(sizes["one"]) == 20
     assert sizes["one"] == sizes["two"] != sizes["other"]
+
+
+@COMPILES
+def test_reads_keep_a_rate(programs: Path, tmp_path: Path) -> None:
+    big = tmp_path / "big"
+    big.write_bytes(bytes(1 << 20))
+    began = time.monotonic()
+    subprocess.run([programs / "page_cache", big, "1", "20", "1", "100"], check=True)
+    assert time.monotonic() - began >= 0.19
 
 
 @COMPILES

@@ -1,13 +1,15 @@
 /*
- * page_cache FILE MIB READS SEED: page-cache churn.
+ * page_cache FILE MIB READS SEED [PER_SECOND]: page-cache churn.
  *
  * Seven reads of eight are of one page at a random place of the file's first MIB megabytes, without
  * readahead; the eighth is of 256 KiB in a row, with it. A file larger than memory keeps memory full
- * of page cache, of pages whose neighbours are freed at other times.
+ * of page cache, of pages whose neighbours are freed at other times. PER_SECOND bounds the reads in a
+ * second.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <unistd.h>
+#include "paced.h"
 #include "seeded.h"
 
 #define PAGE 4096
@@ -16,8 +18,8 @@
 int main(int count, char **words)
 {
 	static char buffer[LONG_READ];
-	if (count != 5)
-		usage("page_cache FILE MIB READS SEED");
+	if (count != 5 && count != 6)
+		usage("page_cache FILE MIB READS SEED [PER_SECOND]");
 	int single = open(words[1], O_RDONLY), ahead = open(words[1], O_RDONLY);
 	if (single < 0 || ahead < 0)
 		failed(words[1]);
@@ -30,6 +32,8 @@ int main(int count, char **words)
 		off_t place = (off_t)(next_random() % pages) * PAGE;
 		if (pread(is_long ? ahead : single, buffer, is_long ? LONG_READ : PAGE, place) < 0)
 			failed("pread");
+		if (count == 6)
+			keep_pace(i + 1, atof(words[5]));
 	}
 	return 0;
 }

@@ -1,0 +1,206 @@
+"""Who asked for pages, fell back and held zone->lock: the call chains of `perf record -g`.
+
+A replay has no call chains of its own. But each of its holds of zone->lock happens at a recorded
+event, and that event's call chain says who caused it, under any policy.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.recording.proc.kallsyms import KernelSymbols, read_kallsyms
+
+if TYPE_CHECKING:
+    from pagealloc_model.recording.recording import Recording
+
+ALLOC, FREE = "kmem:mm_page_alloc", "kmem:mm_page_free"
+BATCHED, EXTFRAG = "kmem:mm_page_free_batched", "kmem:mm_page_alloc_extfrag"
+LOCKED, DRAINED = "kmem:mm_page_alloc_zone_locked", "kmem:mm_page_pcpu_drain"
+_FIRST_MARKER = np.uint64((1 << 64) - 4095)
+"""Addresses from here on say whose the next ones are."""
+_USER_MARKER = np.uint64((1 << 64) - 512)
+_TRACING = ("perf_", "__traceiter_", "__bpf_trace_", "trace_event_raw_")
+_UNKNOWN = "no call chain"
+_RECORD = "record with pagealloc record or perf record, and with -g"
+_SOON_S = 600.0
+"""A file written this long after its last event is still taken for one of this boot."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CallStacks:
+    """The call chains of one recording's events.
+
+    Attributes:
+        stacks: different ones, task first, then functions from the outermost to the innermost.
+        tables: by event: time_ns, cpu, stack (index into `stacks`), pages.
+        named_by: where functions' names are from, "" if there are only addresses.
+    """
+
+    stacks: tuple[tuple[str, ...], ...]
+    tables: Mapping[str, pd.DataFrame]
+    named_by: str
+
+    def by_stack(self, event: str) -> pd.DataFrame:
+        """Return stack, events and pages of one event, the most pages first.
+
+        Raises:
+            UsageError: it was not recorded with call chains.
+        """
+        table = self._table(event)
+        grouped = table.groupby("stack")["pages"].agg(["size", "sum"])
+        return self._named(grouped.rename(columns={"size": "events", "sum": "pages"}))
+
+    def of_holds(self, holds: pd.DataFrame, least_pages: int = 0) -> pd.DataFrame:
+        """Return stack, events and pages of holds of zone->lock, the most pages first.
+
+        Each hold is that of the recorded event on its CPU at its time, or the last one before it.
+
+        Args:
+            holds: time_ns, cpu and pages, of a replay or of a recording.
+            least_pages: leave out holds of fewer pages.
+
+        Raises:
+            UsageError: no event was recorded with call chains.
+        """
+        events = pd.concat(self.tables.values(), ignore_index=True)
+        if not len(events):
+            raise UsageError(f"no event has a call chain; {_RECORD}")
+        events = events.sort_values("time_ns", kind="stable")[["time_ns", "cpu", "stack"]]
+        kept = holds[holds["pages"].astype("Float64").fillna(0) >= least_pages]
+        kept = kept[["time_ns", "cpu", "pages"]].astype({"time_ns": np.int64, "cpu": np.int64})
+        kept = kept.sort_values("time_ns", kind="stable")
+        found = pd.merge_asof(kept, events.astype({"cpu": np.int64}), on="time_ns", by="cpu")
+        found["stack"] = found["stack"].fillna(-1).astype(int)
+        grouped = found.groupby("stack")["pages"].agg(["size", "sum"])
+        return self._named(grouped.rename(columns={"size": "events", "sum": "pages"}))
+
+    def _table(self, event: str) -> pd.DataFrame:
+        if event not in self.tables:
+            raise UsageError(f"{event} was not recorded with call chains; {_RECORD}")
+        return self.tables[event]
+
+    def _named(self, grouped: pd.DataFrame) -> pd.DataFrame:
+        frame = grouped.reset_index()
+        names = [self.stacks[each] if each >= 0 else (_UNKNOWN,) for each in frame["stack"]]
+        frame["stack"] = [";".join(name) for name in names]
+        return frame.sort_values(["pages", "stack"], ascending=[False, True], ignore_index=True)
+
+
+def call_stacks(recording: Recording) -> CallStacks:
+    """Read the call chains of all page-allocator events; the event file is read once more.
+
+    Functions are named by the recording's own copy of kallsyms, or by this machine's if it is of
+    this boot; otherwise they stay addresses.
+
+    Args:
+        recording: an opened recording of a perf.data.
+
+    Raises:
+        UsageError: no event carries a call chain.
+        RecordingError: the event file or kallsyms is damaged.
+    """
+    from pagealloc_model.recording.trace.perf_data import read_perf_data
+    from pagealloc_model.recording.trace.store_header import is_store
+
+    if is_store(recording.event_file):
+        raise UsageError(f"{recording.name}: columns keep no call chains; give the perf.data")
+    trace = read_perf_data(recording.event_file, main_chains=True)
+    symbols, named_by = _symbols(recording, trace.span_ns[1])
+    name_of = _namer(symbols)
+    found: dict[tuple[str, bytes], int] = {}
+    stacks: list[tuple[str, ...]] = []
+    tables = {}
+    for event in (ALLOC, FREE, BATCHED, EXTFRAG, LOCKED, DRAINED):
+        table = trace.tables.get(event)
+        if table is None or "callchain_start" not in table:
+            continue
+        numbers = np.zeros(len(table["time_ns"]), np.int64)
+        begins, lengths = table["callchain_start"].tolist(), table["callchain_len"].tolist()
+        for row, (begin, length, pid) in enumerate(
+            zip(begins, lengths, table["pid"].tolist(), strict=True)
+        ):
+            chain = kernel_part(trace.callchains[begin : begin + length])
+            task = trace.comms.get(pid, str(pid))
+            key = (task, chain.tobytes())
+            if key not in found:
+                found[key] = len(stacks)
+                names = [name_of(address) for address in chain.tolist()]
+                while names and names[0].startswith(_TRACING):
+                    del names[0]
+                stacks.append((task.replace(";", ":"), *reversed(names)))
+            numbers[row] = found[key]
+        tables[event] = pd.DataFrame(
+            {
+                "time_ns": table["time_ns"],
+                "cpu": table["cpu"],
+                "stack": numbers,
+                "pages": _pages(event, table),
+            }
+        )
+    if not tables:
+        raise UsageError(f"{recording.name}: no page-allocator event has a call chain; {_RECORD}")
+    return CallStacks(stacks=tuple(stacks), tables=tables, named_by=named_by)
+
+
+def kernel_part(chain: np.ndarray) -> np.ndarray:
+    """Return the kernel's addresses of a call chain, innermost first, without markers.
+
+    Args:
+        chain: uint64, as a sample carries it.
+    """
+    users = np.flatnonzero(chain == _USER_MARKER)
+    kernel = chain[: users[0]] if len(users) else chain
+    return kernel[kernel < _FIRST_MARKER]
+
+
+def _pages(event: str, table: Mapping[str, np.ndarray]) -> np.ndarray:
+    if event == BATCHED:
+        return np.ones(len(table["time_ns"]), np.int64)
+    order = table["fallback_order" if event == EXTFRAG else "order"].astype(np.int64)
+    return np.int64(1) << np.clip(order, 0, 30)
+
+
+def _namer(symbols: KernelSymbols | None) -> Callable[[int], str]:
+    known: dict[int, str] = {}
+
+    def name_of(address: int) -> str:
+        if address not in known:
+            known[address] = f"{address:#x}" if symbols is None else symbols.name_at(address)
+        return known[address]
+
+    return name_of
+
+
+def _symbols(recording: Recording, last_ns: int) -> tuple[KernelSymbols | None, str]:
+    if recording.kernel_symbols is not None:
+        return recording.kernel_symbols, "the recording's kallsyms"
+    if is_of_this_boot(recording, last_ns):
+        symbols = read_kallsyms(Path("/proc/kallsyms"))
+        return symbols, "" if symbols is None else "/proc/kallsyms of this boot"
+    return None, ""
+
+
+def is_of_this_boot(recording: Recording, last_ns: int) -> bool:
+    """Whether a recording was made on this machine since it booted.
+
+    Its kernel must be this one's, and its file must have been written shortly after its last event
+    by this boot's clock: addresses are laid out anew at each boot.
+
+    Args:
+        recording: the recording.
+        last_ns: CLOCK_MONOTONIC of its last event.
+    """
+    uname = recording.meta.get("uname")
+    same = list(os.uname()) == uname if uname else os.uname().release == recording.release
+    booted = time.time() - time.monotonic()
+    behind = recording.event_file.stat().st_mtime - (booted + last_ns / 1e9)
+    return same and -1.0 <= behind <= _SOON_S

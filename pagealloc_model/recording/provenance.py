@@ -1,0 +1,236 @@
+"""Whether a recording can carry a conclusion: what it is of, and what of that is in doubt."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from pagealloc_model.base.working_arrays import parts
+from pagealloc_model.recording.provenance_check import DOUBT, REFUSED, USABLE, ProvenanceCheck
+from pagealloc_model.recording.snapshots_agree import snapshot_checks
+from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event, Trace
+
+if TYPE_CHECKING:
+    from pagealloc_model.recording.recording import Recording
+
+MOST_LOST = 0.05
+"""Share of events lost above which no figure is given for a whole recording: what was freed unseen
+is missing for the rest of the replay, and soon decides it."""
+MAX_ORDER = 10
+"""Largest order of a free list (S1.1)."""
+MOST_MADE_UP = 0.05
+"""Share of allocations that nothing recorded above which a replay is in doubt."""
+HALF = 0.5
+"""The same share above which it is refused: it then replays more guesses than requests."""
+SHORT_S = 0.5
+_TO_SYSTEM_WIDE = "record with perf record -a, or with pagealloc record"
+_ONE_TASK = re.compile(r"^(-p|--pid|-t|--tid|-u|--uid|-G|--cgroup)")
+_ALL_CPUS = ("-a", "--all-cpus")
+_SOME_CPUS = ("-C", "--cpu")
+_KERNEL_THREAD = re.compile(
+    r"^(swapper|kworker|ksoftirqd|rcu_|kswapd|kcompactd|migration|khugepaged)"
+)
+
+
+_checked: WeakKeyDictionary[Recording, tuple[ProvenanceCheck, ...]] = WeakKeyDictionary()
+
+
+def provenance(recording: Recording) -> tuple[ProvenanceCheck, ...]:
+    """All checks that need no replay; kept while the recording lives.
+
+    Args:
+        recording: an opened recording.
+
+    Raises:
+        RecordingError: the event file cannot be read.
+    """
+    if recording not in _checked:
+        _checked[recording] = tuple(_checks(recording))
+    return _checked[recording]
+
+
+def _checks(recording: Recording) -> Iterator[ProvenanceCheck]:
+    yield from [
+        _scope(recording),
+        _frees(recording.trace),
+        _clock(recording),
+        _losses(recording.trace),
+        _left_out(recording),
+        _zones(recording),
+    ]
+    yield from snapshot_checks(recording)
+
+
+def demand_checks(counts: Mapping[str, int], allocations: int) -> tuple[ProvenanceCheck, ...]:
+    """Checks of what a replay has to make up.
+
+    Args:
+        counts: the replay's divergence.
+        allocations: that were recorded.
+    """
+    hidden = counts["hidden_allocations"]
+    share = hidden / max(hidden + allocations, 1)
+    level = DOUBT if share > MOST_MADE_UP else USABLE
+    grown = counts["grown_pages"]
+    return (
+        ProvenanceCheck(
+            check="hidden allocations",
+            level=REFUSED if share > HALF else level,
+            found=f"{hidden} of {hidden + allocations} allocations are known only by their frees "
+            f"({share:.1%})",
+            todo="" if level == USABLE else "record bulk allocations too: all of kmem:*, all CPUs",
+        ),
+        ProvenanceCheck(
+            check="memory that came",
+            level=DOUBT if grown else USABLE,
+            found=f"{grown} pages came to the machine during the recording"
+            if grown
+            else "the machine's memory was the same throughout",
+            todo="wait until deferred initialisation is over, then record" if grown else "",
+        ),
+    )
+
+
+def lost_share(trace: Trace) -> float:
+    """Return the events lost as a share of all that happened."""
+    others = (
+        len(table["time_ns"]) for name, table in trace.tables.items() if name not in EVENT_NAMES
+    )
+    lost = trace.losses.total
+    return lost / max(lost + len(trace) + sum(others), 1)
+
+
+def _scope(recording: Recording) -> ProvenanceCheck:
+    """System-wide or a task: by perf's arguments, else by whether kernel threads have events."""
+    words = [str(word) for word in recording.meta.get("perf") or ()]
+    options = words[: words.index("--")] if "--" in words else words
+    trace = recording.trace
+    level, found = USABLE, "all tasks of all CPUs, by perf's arguments"
+    if any(_ONE_TASK.match(word) for word in options) or (
+        options and not any(word in _ALL_CPUS or word in _SOME_CPUS for word in options)
+    ):
+        level, found = REFUSED, "single tasks, by perf's arguments"
+    elif any(word.startswith(_SOME_CPUS) for word in options):
+        level, found = REFUSED, "some CPUs, by perf's arguments"
+    elif not options:
+        level, found = _scope_by_events(trace)
+    return ProvenanceCheck(
+        check="recorded",
+        level=level,
+        found=found,
+        todo="" if level == USABLE else _TO_SYSTEM_WIDE,
+    )
+
+
+def _scope_by_events(trace: Trace) -> tuple[str, str]:
+    pids = np.unique(trace.pid).tolist()
+    names = [trace.comms.get(pid, "") for pid in pids]
+    first, last = trace.span_ns
+    if 0 in pids or any(_KERNEL_THREAD.match(name) for name in names):
+        return USABLE, "all tasks: threads of the kernel have events too"
+    seconds = (last - first) / 1e9
+    if seconds < SHORT_S:
+        return DOUBT, f"{len(pids)} threads in {seconds:.3f} s, too short to tell whether all"
+    return DOUBT, f"{len(pids)} threads in {seconds:.1f} s, none of the kernel's"
+
+
+def _frees(trace: Trace) -> ProvenanceCheck:
+    allocations, frees = trace.count(Event.ALLOC), trace.count(Event.FREE)
+    missing = [
+        name
+        for name, count in (("mm_page_alloc", allocations), ("mm_page_free", frees))
+        if not count
+    ]
+    return ProvenanceCheck(
+        check="allocations and frees",
+        level=REFUSED if missing else USABLE,
+        found=f"{allocations} allocations, {frees} frees",
+        todo=f"record {' and '.join(f'kmem:{name}' for name in missing)}" if missing else "",
+    )
+
+
+def _clock(recording: Recording) -> ProvenanceCheck:
+    clock = recording.trace.clock
+    level, found, todo = USABLE, "CLOCK_MONOTONIC, as the snapshots'", ""
+    if clock != "monotonic":
+        told = f"{clock} clock" if clock else "unknown clock"
+        level, found = USABLE, f"{told}; there is no snapshot to place by it"
+        if recording.snapshots:
+            level, found = DOUBT, f"{told}: where snapshots stand among the events is not sure"
+            todo = "record with perf record -k CLOCK_MONOTONIC"
+    return ProvenanceCheck(check="clock", level=level, found=found, todo=todo)
+
+
+def _losses(trace: Trace) -> ProvenanceCheck:
+    lost, share = trace.losses.total, lost_share(trace)
+    level = REFUSED if share > MOST_LOST else DOUBT if lost else USABLE
+    return ProvenanceCheck(
+        check="lost",
+        level=level,
+        found=f"{lost} events ({share:.1%})" if lost else "no event",
+        todo="record with larger buffers (perf record -m), or use a loss-free window"
+        if lost
+        else "",
+    )
+
+
+def _left_out(recording: Recording) -> ProvenanceCheck:
+    """Why what was recorded and what is replayed differ in number."""
+    whole, used = len(recording.whole_trace), len(recording.trace)
+    if whole == used:
+        found = f"all {whole} recorded"
+    else:
+        found = (
+            f"{used} of {whole} recorded: those before the first snapshot in their time are left "
+            "out, since they turned the free lists over"
+        )
+    return ProvenanceCheck(check="events replayed", level=USABLE, found=found)
+
+
+def _zones(recording: Recording) -> ProvenanceCheck:
+    """Events that touch memory which no snapshot knows."""
+    zones = {
+        (zone.start_pfn, zone.start_pfn + zone.spanned)
+        for snapshot in recording.snapshots
+        if snapshot.zoneinfo is not None
+        for zone in snapshot.zoneinfo.zones
+        if zone.start_pfn is not None and zone.spanned
+    }
+    if not zones:
+        return ProvenanceCheck(
+            check="page frames",
+            level=REFUSED,
+            found="no snapshot tells the machine's zones",
+            todo="record with pagealloc record, which takes snapshots",
+        )
+    outside, asked = 0, 0
+    for pfn, order in _touched(recording.trace):
+        inside = np.zeros(len(pfn), bool)
+        for begin, end in zones:
+            inside |= (pfn >= begin) & (pfn < end)
+        inside &= order <= MAX_ORDER
+        outside += int((~inside).sum())
+        asked += len(pfn)
+    share = outside / max(asked, 1)
+    level = REFUSED if share > HALF else DOUBT if outside else USABLE
+    found = f"all {asked} allocations and frees lie in the machine's zones"
+    if outside:
+        found = f"{outside} of {asked} allocations and frees lie outside the machine's zones"
+    return ProvenanceCheck(
+        check="page frames",
+        level=level,
+        found=found,
+        todo="take events and snapshots from one machine" if outside else "",
+    )
+
+
+def _touched(trace: Trace) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Page frames and orders of allocations that succeeded and of frees, piece by piece."""
+    for part in parts(len(trace)):
+        pfn = trace.pfn[part]
+        wanted = (trace.event[part] <= Event.FREE) & (pfn >= 0)
+        yield pfn[wanted], trace.order[part][wanted]

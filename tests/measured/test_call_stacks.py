@@ -1,0 +1,185 @@
+"""Call stacks: those of `perf script`, event by event; and holds under another policy."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections import Counter
+from itertools import takewhile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pagealloc_model as pm
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.cli import main
+from pagealloc_model.measured.call_stacks import (
+    ALLOC,
+    FREE,
+    CallStacks,
+    call_stacks,
+    is_of_this_boot,
+    kernel_part,
+)
+from pagealloc_model.show.flame_graph import folded, speedscope
+from tests.small_recordings import shipped_recording
+
+_EVENTS = ("mm_page_alloc", "mm_page_free", "mm_page_alloc_zone_locked", "mm_page_pcpu_drain")
+_HEAD = re.compile(r"^\s*(\d+) \[(\d+)\] (\d+)\.(\d{9}):\s+(kmem:\w+):")
+_FRAME = re.compile(r"^\s+([0-9a-f]+) (\S+)")
+
+
+def _is_of_the_kernel(frame: re.Match[str]) -> bool:
+    return int(frame[1], 16) >= 1 << 63 and frame[2] != "[unknown]"
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A moment of this machine, with call chains."""
+    path = tmp_path_factory.mktemp("stacks") / "perf.data"
+    perf = shutil.which("perf")
+    if perf is None:
+        pytest.skip("no perf here")
+    events = [word for name in _EVENTS for word in ("-e", f"kmem:{name}")]
+    command = [perf, "record", "-q", "-a", "-g", "-k", "CLOCK_MONOTONIC", "-m", "8M", *events]
+    ended = subprocess.run(
+        [*command, "-o", str(path), "--", "sh", "-c", "ls -R /usr/share/doc > /dev/null"],
+        capture_output=True,
+        check=False,
+    )
+    if ended.returncode or not path.exists():
+        pytest.skip(f"perf cannot record here: {ended.stderr.decode()[-200:]}")
+    return path
+
+
+@pytest.fixture(scope="module")
+def stacks(recorded: Path) -> CallStacks:
+    return call_stacks(pm.open(recorded))
+
+
+def scripted(path: Path) -> dict[str, list[tuple[int, int, tuple[int, ...], tuple[str, ...]]]]:
+    """By event: time, CPU, the kernel's addresses and names, as `perf script` prints them."""
+    perf = shutil.which("perf")
+    assert perf is not None
+    fields = "tid,cpu,time,event,ip,sym"
+    text = subprocess.run(
+        [perf, "script", "-i", str(path), "--ns", "-F", fields, "--kallsyms", "/proc/kallsyms"],
+        capture_output=True,
+        text=True,
+        check=True,
+        errors="replace",
+    ).stdout
+    found: dict[str, list[tuple[int, int, tuple[int, ...], tuple[str, ...]]]] = {}
+    for block in text.split("\n\n"):
+        lines = block.splitlines()
+        head = _HEAD.match(lines[0]) if lines else None
+        if head is None:
+            continue
+        time_ns = int(head[3]) * 10**9 + int(head[4])
+        frames = [match for line in lines[1:] if (match := _FRAME.match(line))]
+        # The program's own part may begin with any number that no symbol covers.
+        kernel = list(takewhile(_is_of_the_kernel, frames))
+        addresses = tuple(int(match[1], 16) for match in kernel)
+        names = tuple(match[2] for match in kernel)
+        found.setdefault(head[5], []).append((time_ns, int(head[2]), addresses, names))
+    return found
+
+
+def test_stacks_are_those_of_perf_script(recorded: Path, stacks: CallStacks) -> None:
+    told = scripted(recorded)
+    for event in (ALLOC, FREE):
+        table = stacks.tables[event]
+        assert len(table) == len(told[event]) > 100
+        ours = Counter(
+            (time_ns, cpu, stacks.stacks[stack][1:])
+            for time_ns, cpu, stack in zip(
+                table["time_ns"].tolist(),
+                table["cpu"].tolist(),
+                table["stack"].tolist(),
+                strict=True,
+            )
+        )
+        theirs = Counter((time, cpu, names[::-1]) for time, cpu, _, names in told[event])
+        same = sum((ours & theirs).values())
+        # Of several names of one address perf may choose another; the chains are the same.
+        assert same / len(table) > 0.95
+        lengths = Counter((time, cpu, len(names)) for time, cpu, _, names in told[event])
+        assert lengths == Counter((time, cpu, len(names)) for time, cpu, names in ours.elements())
+
+
+def test_pages_are_those_of_the_events(recorded: Path, stacks: CallStacks) -> None:
+    trace = pm.open(recorded).whole_trace
+    orders = trace.order[trace.event == 0].astype(np.int64)
+    table = stacks.by_stack(ALLOC)
+    assert table["events"].sum() == len(orders)
+    assert table["pages"].sum() == (1 << orders).sum()
+    assert table["pages"].is_monotonic_decreasing
+
+
+def test_a_recording_of_this_boot_is_named_by_this_machine(
+    recorded: Path, stacks: CallStacks
+) -> None:
+    assert stacks.named_by == "/proc/kallsyms of this boot"
+    recording = pm.open(recorded)
+    last = recording.whole_trace.span_ns[1]
+    assert is_of_this_boot(recording, last)
+    assert not is_of_this_boot(recording, last + 10**13)
+    assert not is_of_this_boot(shipped_recording("kbuild"), 10**9)
+
+
+def test_a_chain_ends_where_the_program_begins() -> None:
+    kernel, user = (np.uint64((1 << 64) - each) for each in (128, 512))
+    chain = np.array([kernel, 0xFFFFFFFF81000010, 0xFFFFFFFF81000020, user, 0x5555], np.uint64)
+    assert kernel_part(chain).tolist() == [0xFFFFFFFF81000010, 0xFFFFFFFF81000020]
+
+
+def some_stacks() -> CallStacks:
+    table = pd.DataFrame({"time_ns": [10, 20, 30], "cpu": [0, 1, 0], "stack": [0, 1, 0]})
+    return CallStacks(
+        stacks=(("make", "do_fault", "alloc"), ("cc1", "exit_mmap", "free")),
+        tables={ALLOC: table.assign(pages=[1, 8, 2])},
+        named_by="",
+    )
+
+
+def test_holds_are_those_of_the_last_event_on_their_cpu() -> None:
+    holds = pd.DataFrame({"time_ns": [10, 25, 40, 5], "cpu": [0, 1, 0, 0], "pages": [63, 9, 63, 4]})
+    table = some_stacks().of_holds(holds)
+    assert dict(zip(table["stack"], table["pages"], strict=True)) == {
+        "make;do_fault;alloc": 126,
+        "cc1;exit_mmap;free": 9,
+        "no call chain": 4,
+    }
+    assert len(some_stacks().of_holds(holds, least_pages=60)) == 1
+
+
+def test_flame_graphs() -> None:
+    table = some_stacks().by_stack(ALLOC)
+    assert folded(table).splitlines() == ["cc1;exit_mmap;free 8", "make;do_fault;alloc 3"]
+    written = json.loads(speedscope({"one": table, "two": table}, "events"))
+    assert [each["weights"] for each in written["profiles"]] == [[1, 2]] * 2
+    frames = [each["name"] for each in written["shared"]["frames"]]
+    first = written["profiles"][0]["samples"][0]
+    assert [frames[index] for index in first] == ["cc1", "exit_mmap", "free"]
+    assert written["profiles"][0]["endValue"] == 3
+
+
+def test_without_call_chains_one_line_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UsageError, match="has a call chain; record"):
+        call_stacks(shipped_recording("kbuild"))
+    assert main(["stacks", "kbuild"]) == 2
+    assert "with -g" in capsys.readouterr().err
+
+
+def test_the_command_prints_and_writes(
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "stacks.json"
+    assert main(["stacks", str(recorded), "--top", "3", "-o", str(file)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("asked for, as recorded: ")
+    assert json.loads(file.read_text())["profiles"][0]["samples"]

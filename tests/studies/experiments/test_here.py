@@ -1,0 +1,283 @@
+"""Runs on this machine itself: settings come back whatever happens, and memory is held down."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.recording.make.checks import require_recordable
+from pagealloc_model.recording.make.host import Host
+from pagealloc_model.studies.experiments import here as here_module
+from pagealloc_model.studies.experiments.experiment import experiment
+from pagealloc_model.studies.experiments.here import (
+    BIG,
+    FOUND_FILE,
+    HOLDER,
+    FoundSettings,
+    HeldMemory,
+    RunsHere,
+    drop_caches,
+    here_check,
+    make_scratch,
+    require_disk,
+)
+from pagealloc_model.studies.experiments.inside import Order
+from pagealloc_model.studies.experiments.plan import Here, PlanError, changed_plan
+from pagealloc_model.studies.experiments.read_plan import read_plan
+from pagealloc_model.studies.experiments.watched import Bounds, Call, RunFailedError, end, started
+from pagealloc_model.studies.experiments.workloads import build_programs
+from tests.studies.experiments.small_plan import write_plan
+
+MIN_FREE, THP = "vm.min_free_kbytes", "/sys/kernel/mm/transparent_hugepage/defrag"
+HERE = """
+repeats = 1
+[here]
+memory = "2G"
+disk = "1G"
+timeout_s = 7
+[workload]
+command = "true"
+[[vary]]
+setting = "vm.min_free_kbytes"
+values = [65536, 67584]
+"""
+ORDER = Order(workload="true", fixed={THP: "always"}, settings={MIN_FREE: "8192"})
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A machine's files, as `settings` sees them."""
+    root = tmp_path / "root"
+    for name, text in (
+        ("proc/sys/vm/min_free_kbytes", "4096\n"),
+        ("proc/sys/vm/drop_caches", "0\n"),
+        ("proc/sys/vm/compact_memory", ""),
+        (THP.removeprefix("/"), "always defer [madvise] never\n"),
+    ):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+def value(root: Path, name: str) -> str:
+    return (root / "proc/sys/vm" / name).read_text().strip()
+
+
+def runs_here(directory: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> RunsHere:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    return RunsHere(Here(disk=1 << 20), directory, 1 << 20, root)
+
+
+def never() -> bool:
+    return False
+
+
+def test_a_plan_for_this_machine(tmp_path: Path) -> None:
+    plan = read_plan(write_plan(tmp_path, HERE))
+    assert plan.here == Here(memory=2 << 30, disk=1 << 30, timeout_s=7.0)
+    with pytest.raises(UsageError, match="this machine's own kernel; leave --kernel out"):
+        changed_plan(plan, [tmp_path / "bzImage"])
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (
+            HERE.replace("vm.min_free_kbytes", "boot:psi"),
+            r"vary\[0\].setting: boot parameters need",
+        ),
+        (f'{HERE}[settings]\n"boot:psi" = 1', "settings.boot:psi: boot parameters need a"),
+        (f"{HERE}[guest]\ncpus = 2", r"guest: goes without \[here\], which boots nothing"),
+        (f'{HERE}[[kernel]]\nimage = "bzImage"', r"kernel: goes without \[here\]"),
+        (HERE.replace("memory", "cpus"), "here.cpus: no such key; there are memory, timeout_s"),
+    ],
+)
+def test_what_needs_a_guest_is_refused(tmp_path: Path, text: str, why: str) -> None:
+    with pytest.raises(PlanError, match=why):
+        read_plan(write_plan(tmp_path, text))
+
+
+def test_settings_come_back_as_they_were_found(root: Path, tmp_path: Path) -> None:
+    found = FoundSettings(tmp_path / FOUND_FILE, root)
+    found.remember((THP, MIN_FREE))
+    assert json.loads((tmp_path / FOUND_FILE).read_text()) == {THP: "madvise", MIN_FREE: "4096"}
+    (root / "proc/sys/vm/min_free_kbytes").write_text("1")
+    (root / THP.removeprefix("/")).write_text("always [defer] madvise never")
+    found.put_back()
+    assert value(root, "min_free_kbytes") == "4096"
+    assert (root / THP.removeprefix("/")).read_text() == "madvise"
+    assert not (tmp_path / FOUND_FILE).exists()
+    (root / "proc/sys/vm/min_free_kbytes").write_text("1")
+    found.put_back()
+    assert value(root, "min_free_kbytes") == "1", "put back twice"
+
+
+def test_one_that_cannot_be_put_back_does_not_keep_the_others(root: Path, tmp_path: Path) -> None:
+    found = FoundSettings(tmp_path / FOUND_FILE, root)
+    found.remember((MIN_FREE, THP))
+    (root / "proc/sys/vm/min_free_kbytes").write_text("1")
+    shutil.rmtree((root / THP.removeprefix("/")).parent)
+    with pytest.raises(UsageError, match=rf"not put back: {THP}=madvise.*{FOUND_FILE} has the"):
+        found.put_back()
+    assert value(root, "min_free_kbytes") == "4096"
+    assert (tmp_path / FOUND_FILE).exists()
+
+
+def test_a_setting_that_this_kernel_has_not(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"vm\.no_such: cannot be read in this kernel"):
+        FoundSettings(tmp_path / FOUND_FILE, root).remember(("vm.no_such",))
+
+
+@pytest.mark.parametrize("error", [RunFailedError("no"), KeyboardInterrupt(), None])
+def test_a_run_puts_back_what_it_set(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException | None
+) -> None:
+    seen: list[str] = []
+
+    def fake(call: Call, folder: Path, bounds: Bounds, cancel: object) -> None:
+        assert (tmp_path / "scratch" / BIG).stat().st_size == 1 << 20
+        seen.append(value(root, "drop_caches") + value(root, "compact_memory"))
+        (root / "proc/sys/vm/min_free_kbytes").write_text("8192")
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(here_module, "make_recording", fake)
+    (tmp_path / "run").mkdir()
+    try:
+        with runs_here(tmp_path, root, monkeypatch) as runs:
+            runs(ORDER, tmp_path / "run", never)
+    except (RunFailedError, KeyboardInterrupt) as caught:
+        assert caught is error
+    else:
+        assert error is None
+    assert seen == ["31"]
+    assert value(root, "min_free_kbytes") == "4096"
+    assert not (tmp_path / "scratch").exists()
+
+
+def test_what_a_killed_experiment_left_is_put_back(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FoundSettings(tmp_path / FOUND_FILE, root).remember((MIN_FREE,))
+    (root / "proc/sys/vm/min_free_kbytes").write_text("1")
+    with runs_here(tmp_path, root, monkeypatch):
+        assert value(root, "min_free_kbytes") == "4096"
+
+
+def test_a_request_to_end_is_an_interrupt(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), runs_here(tmp_path, root, monkeypatch):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(10)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_user_who_is_not_root_is_told(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert here_check(user=0).cost == ""
+    runs = runs_here(tmp_path, root, monkeypatch)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert here_check().todo == "run them with sudo"
+    with pytest.raises(
+        UsageError, match=r"\[here\], and this user is not root; run them with sudo"
+    ):
+        runs.__enter__()
+
+
+def test_a_directory_in_memory_is_refused(tmp_path: Path) -> None:
+    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    memory = [line.split()[4] for line in mounts if " - tmpfs " in line]
+    if not memory:
+        pytest.skip("no tmpfs is mounted here")
+    with pytest.raises(UsageError, match="is on tmpfs, in memory; name a directory on a disk"):
+        require_disk(Path(memory[0]))
+
+
+def test_the_scratch_folder_begins_empty(tmp_path: Path) -> None:
+    make_scratch(tmp_path / "scratch", 4096)
+    (tmp_path / "scratch/left").touch()
+    make_scratch(tmp_path / "scratch", 8192)
+    assert [each.name for each in (tmp_path / "scratch").iterdir()] == [BIG]
+
+
+def test_a_kernel_without_compaction_will_do(root: Path) -> None:
+    shutil.rmtree(root / "proc/sys/vm")
+    drop_caches(root)
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_memory_is_held_and_returned(tmp_path: Path) -> None:
+    build_programs(tmp_path)
+    probe = HeldMemory(tmp_path / HOLDER, 1 << 50)
+    try:
+        held, free = probe.adjust()
+        assert (held, free > 0) == (0, True)
+    finally:
+        probe.close()
+    with pytest.raises(RunFailedError, match=rf"{HOLDER} ended with exit code -9; raise here.mem"):
+        probe.adjust()
+    if os.geteuid():
+        pytest.skip("only root may lock this much memory")
+    holder = HeldMemory(tmp_path / HOLDER, (free << 20) - (256 << 20))
+    try:
+        assert holder.adjust()[0] > 0
+    finally:
+        holder.close()
+
+
+def test_a_process_may_end_by_itself_first(tmp_path: Path) -> None:
+    script = (
+        "import signal, sys, time\n"
+        "def told(*_):\n"
+        f"    open({str(tmp_path / 'told')!r}, 'w')\n"
+        "    sys.exit()\n"
+        "signal.signal(signal.SIGTERM, told)\n"
+        f"open({str(tmp_path / 'begun')!r}, 'w')\n"
+        "time.sleep(600)\n"
+    )
+    process = started(Call(words=[sys.executable, "-c", script]), subprocess.DEVNULL)
+    while not (tmp_path / "begun").exists():
+        time.sleep(0.01)
+    end(process, 60.0)
+    assert (tmp_path / "told").exists()
+    assert process.returncode == 0
+
+
+REAL = """
+repeats = 1
+[here]
+disk = "64M"
+timeout_s = 300
+[workload]
+name = "forks"
+amount = 5
+[[vary]]
+setting = "vm.min_free_kbytes"
+values = [65536, 67584]
+"""
+
+
+@pytest.mark.long
+def test_this_machine_is_recorded_and_left_as_it_was(tmp_path: Path) -> None:
+    try:
+        require_recordable(Host())
+        require_disk(tmp_path)
+    except UsageError as error:
+        pytest.skip(f"this machine cannot be recorded here: {error}")
+    file = Path("/proc/sys/vm/min_free_kbytes")
+    before = file.read_text()
+    result = experiment(write_plan(tmp_path, REAL), tmp_path / "out")
+    assert result.runs["error"].tolist() == ["", ""]
+    assert file.read_text() == before
