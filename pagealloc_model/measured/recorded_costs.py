@@ -25,30 +25,26 @@ def at_recorded_cost(trace: Trace, start: Snapshot | None = None) -> Assumptions
 
 
 def shares_before(start: Snapshot) -> dict[str, int]:
-    """Shares of pages that reclaim did not free and that compaction did not move before a time.
+    """Shares of pages that reclaim scanned and did not free before a time.
+
+    What compaction did not move is not among them: `pgmigrate_fail` counts attempts, several at
+    the same folio, and the model wants to know how many folios cannot be moved (S9.9).
 
     Args:
         start: a snapshot; its vmstat counts since the machine booted.
 
     Returns:
         By field of `ElasticAssumptions`, per mille, rounded: pages of files that were scanned and
-        not freed count as in use, none as dirty; failed moves of both classes alike. Without such
-        counters, or with none scanned or moved yet, the fields are left out.
+        not freed count as in use, none as dirty. Without such counters, or with none scanned yet,
+        the fields are left out.
     """
     if start.vmstat is None:
         return {}
-    names = ("pgscan_file", "pgsteal_file", "pgmigrate_fail", "pgmigrate_success")
-    scanned, stolen, failed, moved = (start.vmstat.get(name) or 0 for name in names)
+    scanned, stolen = (start.vmstat.get(name) or 0 for name in ("pgscan_file", "pgsteal_file"))
     shares = {}
     if scanned:
         kept = round(1000 * (scanned - stolen) / scanned)
         shares |= {"file_referenced_per_mille": min(max(kept, 0), 1000), "file_dirty_per_mille": 0}
-    if failed + moved:
-        share = round(1000 * failed / (failed + moved))
-        shares |= {
-            "anon_migration_fails_per_mille": share,
-            "file_migration_fails_per_mille": share,
-        }
     return shares
 
 

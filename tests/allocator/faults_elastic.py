@@ -137,8 +137,8 @@ FAULTS_ELASTIC = (
     _fault(
         "large free buddies are targets",
         "compaction_blocks",
-        'int(m.pages[pfn]["order"]) >= wanted:',
-        'int(m.pages[pfn]["order"]) > wanted:',
+        'pages[pfn]["order"]) >= wanted:',
+        'pages[pfn]["order"]) > wanted:',
     ),
     _fault(
         "moved pages go to the wrong end",
@@ -254,11 +254,33 @@ FAULTS_ELASTIC = (
         "    if not m.st[run + pr.RUN_WHOLE]:\n",
         "    if m.st[run + pr.RUN_ORDER] >= 0:\n",
     ),
+    Fault(
+        "direct runs empty CMA blocks for everyone",
+        "compaction_blocks",
+        "        and block_type == m.st[at.CMA]\n",
+        "        and block_type < 0\n",
+        presets=("7.2", "7.3"),
+        scenarios=("cma_elastic",),
+    ),
+    Fault(
+        "asynchronous runs need no room beside CMA",
+        "compaction_gates",
+        "__zone_watermark_ok(m, zone, 0, least, highest_type, 0, seen)",
+        "__zone_watermark_ok(m, zone, 0, least, highest_type, at.ALLOC_CMA, seen)",
+        presets=("7.2", "7.3"),
+        scenarios=("cma_elastic",),
+    ),
     _fault(
         "reclaim takes both classes to their ends",
         "shrink_node",
         "        end_in_proportion(m, sc)\n",
         "        pass\n",
+    ),
+    _fault(
+        "the free scanner counts a buddy as one page",
+        "compaction_targets",
+        "            scanned += size - 1\n            pfn += size - 1\n            if",
+        "            pfn += size - 1\n            if",
     ),
     _fault(
         "base pages from the beginning",

@@ -130,11 +130,10 @@ FAULTS_IMPOSED = (
     Fault(
         "a boost keeps free pages from compaction",
         "compaction_targets",
-        "        mark = m.st[zone_at(zone) + at.ZONE_MIN] + (1 << order)\n",
+        "mark = m.st[zone_at(zone) + at.ZONE_MIN] + (1 << order)\n",
         (
-            "        region = zone_at(zone)\n"
-            "        mark = m.st[region + at.ZONE_MIN] + m.st[region + at.ZONE_BOOST]\n"
-            "        mark += 1 << order\n"
+            "mark = m.st[zone_at(zone) + at.ZONE_MIN] + (1 << order)\n"
+            "        mark += m.st[zone_at(zone) + at.ZONE_BOOST]\n"
         ),
         scenarios=("told_elastic",),
     ),

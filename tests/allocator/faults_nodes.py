@@ -38,8 +38,12 @@ FAULTS_NODES = (
     Fault(
         "NOFRAGMENT matters more than the own node",
         "zone_walk",
-        "elif drops_nofragment(m, flags) and is_on_another_node",
-        "elif flags < 0 and is_on_another_node",
+        """return -1, position, flags, skips_busy, skipped
+            position = ac.zonelist
+        elif drops_nofragment(m, flags) and""",
+        """return -1, position, flags, skips_busy, skipped
+            position = ac.zonelist
+        elif flags < 0 and""",
     ),
     Fault(
         "NOFRAGMENT without a zone below",
@@ -57,8 +61,12 @@ FAULTS_NODES = (
     Fault(
         "nodes that kswapd works on are not left out",
         "zone_walk",
-        "elif skips_busy and is_busy(m, zone):",
-        "elif zone < 0 and is_busy(m, zone):",
+        """elif skips_busy and is_busy(m, zone):
+            skipped = True
+        elif zone_may_serve(m, zone, ac.order, ac.highest_type, flags):
+            return zone,""",
+        """elif zone_may_serve(m, zone, ac.order, ac.highest_type, flags):
+            return zone,""",
         presets=("6.18", "7.2"),
     ),
     Fault(

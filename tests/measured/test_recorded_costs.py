@@ -26,10 +26,7 @@ def start_with(directory: Path, **counts: int) -> Snapshot:
             {"pgscan_file": 1000, "pgsteal_file": 960},
             {"file_referenced_per_mille": 40, "file_dirty_per_mille": 0},
         ),
-        (
-            {"pgmigrate_success": 197, "pgmigrate_fail": 3},
-            {"anon_migration_fails_per_mille": 15, "file_migration_fails_per_mille": 15},
-        ),
+        ({"pgmigrate_success": 197, "pgmigrate_fail": 3}, {}),
     ],
 )
 def test_shares_are_those_of_what_was_counted(

@@ -219,6 +219,7 @@ class CompactionRun:
         self.cost_ns = max(self.cost_ns, LEAST_COST_NS)
         if self.captured is not None and self.result is not None:
             self.memory.seen["captured"] += 1
+            self.zone.note_taken(self.captured, self.capture.order)
             self.result = Result.SUCCESS
         return self.result
 
