@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.allocator.elastic_agreement import assert_elastic_agreement
 from tests.oracle.elastic_scenarios import (
+    random_cma_elastic_scenario,
     random_elastic_scenario,
     random_told_elastic_scenario,
 )
@@ -77,6 +78,11 @@ def test_model_and_oracle_agree_under_pressure() -> None:
 def test_they_agree_on_what_a_recording_tells(number: int) -> None:
     """Drains, limits, memory that comes and hidden requests, between those under pressure."""
     assert_elastic_agreement(random_told_elastic_scenario(number, steps=80))
+
+
+@pytest.mark.parametrize("number", [0, 5, 11])
+def test_they_agree_where_there_is_cma(number: int) -> None:
+    assert_elastic_agreement(random_cma_elastic_scenario(number, steps=60))
 
 
 @given(st.integers(100, 129))

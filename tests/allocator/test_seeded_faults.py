@@ -36,6 +36,7 @@ import sys
 from tests.allocator.agreement import assert_agreement
 from tests.allocator.elastic_agreement import assert_elastic_agreement
 from tests.oracle.elastic_scenarios import (
+    random_cma_elastic_scenario,
     random_elastic_scenario,
     random_told_elastic_scenario,
 )
@@ -62,6 +63,7 @@ KINDS = {{
 ELASTIC_KINDS = {{
     "elastic": random_elastic_scenario,
     "told_elastic": random_told_elastic_scenario,
+    "cma_elastic": random_cma_elastic_scenario,
     "owning_elastic": random_owning_elastic_scenario,
 }}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from tests.oracle.counters import FreeCounters
 from tests.oracle.events import EventLog, Work
@@ -19,11 +20,25 @@ class FreeBuddy:
     migratetype: int
 
 
+class CaptureWish(Protocol):
+    """A request that takes a page as it is being freed (S9.7).
+
+    Attributes:
+        pfn: the page it got.
+    """
+
+    pfn: int | None
+
+    def wants(self, order: int, migratetype: int) -> bool:
+        """compaction_capture(): return whether a page of an order and type is taken."""
+
+
 class Buddy:
     """Free lists of one zone; everything here happens under its zone->lock.
 
     Attributes:
         counters: free pages as counted.
+        capture: who takes pages as they are freed, if anyone does.
     """
 
     def __init__(
@@ -45,6 +60,7 @@ class Buddy:
             for order in range(machine.max_order + 1)
             for migratetype in range(len(machine.migratetypes))
         }
+        self.capture: CaptureWish | None = None
         self._free: dict[int, FreeBuddy] = {}
 
     def at(self, pfn: int) -> FreeBuddy | None:
@@ -113,21 +129,6 @@ class Buddy:
         self._expand(pfn, order, buddy.order, buddy.migratetype)
         self._count_taken(order, buddy.migratetype)
 
-    def take_range(self, pfn: int, wanted: int, order: int) -> None:
-        """Part of compaction_capture(): take a part of a free buddy (S9.7).
-
-        What is left of it stays free, at list heads.
-        """
-        buddy = self._del_page_from_free_list(pfn)
-        have = buddy.order
-        while have > order:
-            have -= 1
-            upper = pfn + (1 << have)
-            rest = pfn if wanted >= upper else upper
-            pfn = upper if wanted >= upper else pfn
-            self._add_to_free_list(rest, have, buddy.migratetype, at_tail=False)
-        self._count_taken(order, buddy.migratetype)
-
     def take_as(self, pfn: int, order: int, migratetype: int) -> None:
         """Part of try_to_claim_block(): take the low end of whole free blocks (S6.3).
 
@@ -146,6 +147,8 @@ class Buddy:
         """
         self.counters.add(1 << order, migratetype)
         while order < self.max_order:
+            if self._is_captured(pfn, order, migratetype):
+                return
             neighbour = self._merge_partner(pfn, order, migratetype)
             if neighbour is None:
                 break
@@ -225,6 +228,19 @@ class Buddy:
         piece = min(order, self.blocks.order)
         for start in range(pfn, pfn + (1 << order), 1 << piece):
             self.free(start, piece, self.blocks.type_of(start), to_tail=to_tail)
+
+    def _is_captured(self, pfn: int, order: int, migratetype: int) -> bool:
+        """Part of compaction_capture(): return whether compaction takes a freed page (S9.7)."""
+        machine = self.machine
+        if self.capture is None or machine.is_isolate(migratetype):
+            return False
+        if machine.cma is not None and migratetype == machine.cma:
+            return False
+        if not self.capture.wants(order, migratetype):
+            return False
+        self.capture.pfn = pfn
+        self._count_taken(order, migratetype)
+        return True
 
     def _merge_partner(self, pfn: int, order: int, migratetype: int) -> int | None:
         """find_buddy_page_pfn(): return the buddy that a free page merges with, if any."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from tests.oracle.elastic_options import ElasticOptions
-from tests.oracle.request import Attempt, Mark
+from tests.oracle.request import PLAIN, Attempt, Mark
 from tests.oracle.zone import Zone
 
 DEFER_SHIFT_MAX = 6
@@ -130,14 +130,20 @@ class Gates:
         return not 0 <= index <= self.options.extfrag_threshold
 
     def compaction_suit_allocation_order(
-        self, zone: Zone, order: int, highest: int, attempt: Attempt
+        self, zone: Zone, order: int, highest: int, attempt: Attempt, *, is_async: bool = False
     ) -> Result:
         """compaction_suit_allocation_order(): return whether to compact a zone.
 
         The order may be there already, or compaction might make it.
         """
-        if zone.watermarks.ok_at(order, attempt.mark, highest, attempt):
+        marks = zone.watermarks
+        if marks.ok_at(order, attempt.mark, highest, attempt):
             return Result.SUCCESS
+        looks_beside_cma = self.options.rules.suitable_beside_cma and is_async and not attempt.cma
+        if looks_beside_cma and order > self.costly_order:
+            pages = marks.wmark_pages(attempt.mark) + self.options.gap(order)
+            if not marks.ok(0, pages, highest, PLAIN):
+                return Result.SKIPPED
         if not self.is_suitable(zone, order, highest, attempt.mark):
             return Result.SKIPPED
         return Result.CONTINUE

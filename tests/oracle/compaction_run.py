@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from tests.oracle.compaction_gates import Gates, Result
+from tests.oracle.compaction_sources import Sources
 from tests.oracle.compaction_targets import Targets
 from tests.oracle.compaction_zone import ZoneCompaction
 from tests.oracle.draws import Purpose, draw
@@ -16,10 +17,10 @@ from tests.oracle.fallback import find_suitable_fallback, should_try_claim_block
 from tests.oracle.folios import Folio, Kind
 from tests.oracle.machine import PMD_ORDER, Migratetype
 
-CLUSTER = 32
-"""Pages isolated at a time."""
 LEAST_COST_NS = 1000
 """Least time of a unit."""
+SCANNED_MOST = 32
+"""Pages that a search of free lists looks at, before any failed."""
 
 
 class Priority(IntEnum):
@@ -41,7 +42,9 @@ class Aim:
         direct: a request waits for it.
         highest: highest type of zone of the request.
         cpu: who works.
-        captures: the request gets a page of this order at once if the run frees one (S9.7).
+        may_use_cma: the request may be served from CMA blocks.
+        capture_order: the request gets a page of this order at once if the run frees one (S9.7);
+            None: it captures nothing.
     """
 
     order: int
@@ -50,12 +53,69 @@ class Aim:
     direct: bool
     highest: int
     cpu: int
-    captures: bool = False
+    may_use_cma: bool = True
+    capture_order: int | None = None
 
     @property
     def is_proactive(self) -> bool:
         """No kernel function: return whether nobody asked for the run."""
         return self.order < 0
+
+
+@dataclass
+class Control:
+    """What stays with who compacts zone after zone (S9.3).
+
+    Attributes:
+        search_order: order whose list served the last search for targets.
+        search_fail: searches in vain, one after the other.
+        whole: a run was of a whole zone; the next ones begin at the ends too.
+    """
+
+    search_order: int
+    search_fail: int = 0
+    whole: bool = False
+
+    @property
+    def scan_limit(self) -> int:
+        """freelist_scan_limit(): return the pages that a search may look at."""
+        return (SCANNED_MOST >> self.search_fail) + 1
+
+
+@dataclass
+class Capture:
+    """A request's wish for a page that is being freed (S9.7).
+
+    Attributes:
+        order: of the request.
+        migratetype: of the request.
+        block_order: order of a pageblock.
+        pfn: the page it got.
+    """
+
+    order: int
+    migratetype: int
+    block_order: int
+    pfn: int | None = None
+
+    def wants(self, order: int, migratetype: int) -> bool:
+        """compaction_capture(): return whether a page of an order and type is taken.
+
+        Types that nobody may have are left out by the caller.
+        """
+        if self.pfn is not None or order != self.order:
+            return False
+        own = migratetype != Migratetype.MOVABLE or self.migratetype == Migratetype.MOVABLE
+        return own or order >= self.block_order
+
+
+def proactive_marks(options: ElasticOptions) -> tuple[int, int]:
+    """fragmentation_score_wmark(): return the lower and upper score of proactive runs (S9.6)."""
+    low = 100 - options.proactiveness
+    if options.rules.proactive_leeway_shrinks:
+        return low, min(low + min(10, low // 2), 100)
+    low = max(low, 5)
+    return low, min(low + 10, 100)
 
 
 def fragmentation_score_zone(zone: object, options: ElasticOptions) -> int:
@@ -79,7 +139,10 @@ class CompactionRun:
 
     Attributes:
         result: how it ended; None while it goes on.
-        captured: the page that the request gets at once.
+        migrate: where the source scanner is.
+        free: where the target scanner is.
+        finishes_block: the source scanner takes all of its block at once.
+        capture: what the request gets at once.
         cost_ns: time of the last unit.
     """
 
@@ -89,6 +152,7 @@ class CompactionRun:
         aim: Aim,
         memory: ElasticMemory,
         gates: Gates,
+        control: Control,
         *,
         kswapd_runs: Callable[[], bool] = bool,
     ) -> None:
@@ -98,40 +162,65 @@ class CompactionRun:
         self.memory = memory
         self.options = memory.options
         self.gates = gates
+        self.control = control
         self.kswapd_runs = kswapd_runs
-        self.captured: int | None = None
         self.result: Result | None = None
         self.cost_ns = 0
-        self.last_migrated: int | None = None
+        self.last_migrated = 0
+        self.finishes_block = False
+        self.capture: Capture | None = None
         self.block_pages = self.zone.blocks.pages
         if not aim.is_proactive and place.deferral.compaction_restarting(aim.order):
             place.reset_isolation_suitable()
         self._set_positions()
+        self.keeps_equal = self.is_async and place.migrate[False] == place.migrate[True]
+        self.sources = Sources(self)
         self.targets = Targets(self)
+        if aim.capture_order is not None:
+            self.capture = Capture(aim.capture_order, aim.migratetype, self.zone.blocks.order)
+
+    @property
+    def is_async(self) -> bool:
+        """No kernel function: return whether the run waits for nothing."""
+        return self.aim.priority is Priority.ASYNC
 
     @property
     def ignores_skips(self) -> bool:
-        """isolation_suitable(): return whether blocks left out are looked at again."""
-        return self.aim.priority is Priority.SYNC_FULL or self.aim.is_proactive
+        """No kernel function: return whether blocks left out are looked at again."""
+        return self.takes_any_block or self.aim.is_proactive
+
+    @property
+    def takes_any_block(self) -> bool:
+        """No kernel function: return whether targets may be in blocks of any type."""
+        return self.aim.priority is Priority.SYNC_FULL
+
+    @property
+    def captured(self) -> int | None:
+        """No kernel function: return the page that the request got at once."""
+        return None if self.capture is None else self.capture.pfn
+
+    def isolation_suitable(self, pfn: int) -> bool:
+        """isolation_suitable(): return whether a page's block is looked at."""
+        return self.ignores_skips or not self.place.is_skipped(pfn)
 
     def step(self) -> Result | None:
         """Part of compact_zone(): do one unit; returns how the run ended, or None."""
         self.cost_ns = 0
         self.memory.act_as(self.aim.cpu)
-        self._drains = False
-        if self._is_past_last_migrated() and self.aim.captures:
-            self._compaction_capture(self.last_migrated)
-        if self._is_past_last_migrated():
-            self.last_migrated = None
-        if self.result is None:
-            self.result = self._compact_finished()
+        self.zone.buddy.capture = self.capture
+        self.result = self._compact_finished()
         if self.result is None:
             self._take_unit()
-            self.cost_ns = max(self.cost_ns, LEAST_COST_NS)
-        if self.result is not None:
-            self.targets.release()
-        if self._drains:
-            self.memory.drain(self.zone, self.aim.cpu)
+        if self.result is None:
+            self._drain_behind()
+        else:
+            self.targets.release_free_list()
+        self.zone.buddy.capture = None
+        self.cost_ns = max(self.cost_ns, LEAST_COST_NS)
+        if self.captured is not None and self.result is not None:
+            self.memory.seen["captured"] += 1
+            self.zone.note_taken(self.captured, self.capture.order)
+            self.result = Result.SUCCESS
         return self.result
 
     def finish(self) -> Result:
@@ -150,17 +239,17 @@ class CompactionRun:
     def _set_positions(self) -> None:
         """Part of compact_zone(): set where the scanners begin."""
         place, spec = self.place, self.zone.spec
-        if self.aim.is_proactive or self.aim.priority is Priority.SYNC_FULL:
-            self.whole = True
-            self.migrate, self.free = place.first_block, place.last_block
+        if self.control.whole or self.ignores_skips:
+            self.control.whole = True
+            self.migrate, self.free = place.first, place.last_block
             return
-        sync = self.aim.priority is not Priority.ASYNC
-        if not place.first_block <= place.free < spec.end_pfn:
+        if not spec.start_pfn <= place.free < spec.end_pfn:
             place.free = place.last_block
-        if not place.first_block <= place.migrate[sync] < spec.end_pfn:
-            place.migrate = {False: place.first_block, True: place.first_block}
-        self.migrate, self.free = place.migrate[sync], place.free
-        self.whole = self.migrate == place.first_block
+        if not spec.start_pfn <= place.migrate[not self.is_async] < spec.end_pfn:
+            place.migrate = {False: place.first, True: place.first}
+        self.migrate, self.free = place.migrate[not self.is_async], place.free
+        if self.migrate <= place.whole_from:
+            self.control.whole = True
 
     @property
     def compact_scanners_met(self) -> bool:
@@ -174,11 +263,11 @@ class CompactionRun:
             self.place.reset_cached_positions()
             if self.aim.direct:
                 self.place.flush = True
-            return Result.COMPLETE if self.whole else Result.PARTIAL_SKIPPED
+            return Result.COMPLETE if self.control.whole else Result.PARTIAL_SKIPPED
         if self.aim.is_proactive:
             if self.kswapd_runs():
                 return Result.PARTIAL_SKIPPED
-            low = max(100 - self.options.proactiveness, 5)
+            low, _ = proactive_marks(self.options)
             score = fragmentation_score_zone(self.zone, self.options)
             return Result.SUCCESS if score <= low else None
         if self.migrate % self.block_pages:
@@ -186,7 +275,9 @@ class CompactionRun:
         if not self.aim.direct and self.options.block_watermarks:
             met = self.gates.has_block_pages(self.zone, self.aim.order, self.aim.highest)
             return Result.SUCCESS if met else None
-        return Result.SUCCESS if self._has_page() else None
+        if self._has_page():
+            return Result.SUCCESS
+        return Result.CONTENDED if self._is_contended() else None
 
     def _has_page(self) -> bool:
         """Part of __compact_finished(): return whether the request can get a page."""
@@ -203,165 +294,86 @@ class CompactionRun:
 
     def _is_contended(self) -> bool:
         """No kernel function: draw; returns whether the run gives way to others."""
-        if not (self.aim.direct and self.aim.priority is Priority.ASYNC):
+        if not (self.aim.direct and self.is_async):
             return False
         block = self.migrate >> self.zone.blocks.order
         drawn = draw(self.options.seed, block, Purpose.CONTENDS, self.memory.requests)
         return drawn < self.options.compaction_contended_per_mille
 
     def _take_unit(self) -> None:
-        """Part of compact_zone(): isolate the next unit and move it."""
-        if self._is_contended():
-            self.result = Result.CONTENDED
-            return
-        freed: list[tuple[int, int]] = []
-        lacking = self._migrate_pages(self._isolate_migratepages(), freed)
+        """Part of compact_zone(): isolate the next cluster and move it.
+
+        If a folio cannot be moved, the rest of its block follows at once.
+        """
+        blocks = self.zone.blocks
+        self.finishes_block = blocks.start(self.last_migrated) == blocks.start(self.migrate)
+        while True:
+            self.sources.isolate()
+            folios = self.sources.take()
+            if not folios:
+                if self.keeps_equal:
+                    self.place.migrate[True] = self.place.migrate[False]
+                return
+            self.keeps_equal = False
+            self.last_migrated = max(self.place.first, blocks.start(self.migrate - 1))
+            failed, lacking = self._migrate_pages(folios)
+            if lacking and not self.compact_scanners_met:
+                self.result = Result.CONTENDED
+                return
+            is_inside = self.migrate % self.block_pages != 0
+            if not (failed and is_inside) or self.ignores_skips or self.finishes_block:
+                break
+            self.finishes_block = True
+            if self.aim.order == PMD_ORDER:
+                self.last_migrated = 0
+        if self.captured is not None:
+            self.result = Result.SUCCESS
+
+    def _migrate_pages(self, folios: list[Folio]) -> tuple[bool, bool]:
+        """migrate_pages(): move isolated folios.
+
+        Returns whether some was not moved, and whether targets lacked.
+        """
+        self.targets.waiting = sum(folio.size for folio in folios)
+        found: list[int] = []
+        for folio in folios:
+            target = self.targets.compaction_alloc(folio.order)
+            if target is None:
+                break
+            found.append(target)
+        lacking = len(found) < len(folios)
+        failed = lacking
+        freed = []
+        for folio, target in zip(folios, found, strict=False):
+            if self._cannot_move(folio):
+                failed = True
+                self.memory.lru_of(folio).lruvec_add_folio(folio)
+                self.targets.compaction_free(target, folio.order)
+                self.memory.counts["pgmigrate_fail"] += folio.size
+                continue
+            freed.append((folio.pfn, folio.order))
+            self.memory.move(folio, target)
+            self.memory.counts["pgmigrate_success"] += folio.size
+            self.cost_ns += folio.size * self.options.compact_migrate_ns
+        for folio in folios[len(found) :]:
+            self.memory.lru_of(folio).lruvec_add_folio(folio)
+        if lacking:
+            self.memory.counts["pgmigrate_fail"] += folios[len(found)].size
         for pfn, order in freed:
             self.memory.free_pages(self.aim.cpu, pfn, order)
-        self._drains = self._is_past_last_migrated()
-        if lacking and not self.compact_scanners_met:
-            self.result = Result.CONTENDED
+        return failed, lacking
 
-    def _isolate_migratepages(self) -> list[Folio]:
-        """isolate_migratepages(): take folios of the next block off their lists.
-
-        The position moves behind them.
-        """
-        if not self._find_source_block():
-            return []
-        start = self.zone.blocks.start(self.migrate)
-        begun_at = self.migrate
-        end = min(start + self.block_pages, self.zone.spec.end_pfn)
-        sources, pages, scanned = [], 0, 0
-        pfn = max(self.migrate, self.zone.spec.start_pfn)
-        while pfn < end and pages < CLUSTER:
-            size, folio = self._look_at(pfn)
-            scanned += size
-            pfn += size
-            if folio is not None:
-                sources.append(folio)
-                pages += folio.size
-                self.memory.lru_of(folio).remove(folio)
-        self.migrate = start + self.block_pages if pfn >= end else pfn
-        self.count("migrate", scanned)
-        self.memory.counts["compact_isolated"] += pages
-        if not sources and begun_at == start and pfn >= end:
-            self.place.skipped.add(start)
-        self._update_cached_migrate()
-        return sources
-
-    def _update_cached_migrate(self) -> None:
-        """update_cached_migrate(): note where the next run of the kind begins."""
-        self.place.migrate[False] = max(self.place.migrate[False], self.migrate)
-        if self.aim.priority is not Priority.ASYNC:
-            self.place.migrate[True] = max(self.place.migrate[True], self.migrate)
-
-    def _find_source_block(self) -> bool:
-        """Part of isolate_migratepages(): go on to the next block to look at.
-
-        Returns False if the scanners meet first.
-        """
-        while not self.compact_scanners_met:
-            at_start = self.migrate % self.block_pages == 0
-            if not at_start or self._suitable_migration_source(self.migrate):
-                return True
-            self.migrate += self.block_pages
-        return False
-
-    def _suitable_migration_source(self, start: int) -> bool:
-        """suitable_migration_source(): return whether to look into a block."""
-        if start in self.place.skipped and not self.ignores_skips:
-            return False
-        size, _ = self._look_at(start)
-        if size >= self.block_pages:
-            return False
-        if not (self.aim.direct and self.aim.priority is Priority.ASYNC):
-            return True
-        found = self.zone.blocks.type_of(start)
-        movable = found in (Migratetype.MOVABLE, self.zone.machine.cma)
-        takes_movable = self.aim.migratetype == Migratetype.MOVABLE or (
-            self.options.rules.async_source_by_order and self.aim.order >= self.zone.blocks.order
-        )
-        return movable if takes_movable else found == self.aim.migratetype
-
-    def _look_at(self, pfn: int) -> tuple[int, Folio | None]:
-        """Part of isolate_migratepages_block(): return pages to go on by, and a folio.
-
-        It is the folio to take, if it may be.
-        """
-        buddy = self.zone.buddy.at(pfn)
-        if buddy is not None:
-            return 1 << buddy.order, None
-        folio = self.memory.folios.get(pfn)
-        if folio is None:
-            return 1, None
-        most = self.zone.blocks.order
-        if self.aim.order >= 0:
-            most = min(most, self.aim.order)
-        return folio.size, folio if folio.on_lru and folio.order < most else None
-
-    def _migrate_pages(self, sources: list[Folio], freed: list[tuple[int, int]]) -> bool:
-        """migrate_pages(): move isolated folios; returns whether free pages ran out."""
-        left = sum(folio.size for folio in sources)
-        lacking = False
-        for folio in sources:
-            target = None
-            if not lacking and not self._fails(folio):
-                target = self.targets.take(folio.order, left)
-                lacking = target is None and not self.targets.pages
-            left -= folio.size
-            if target is not None:
-                freed.append((folio.pfn, folio.order))
-                self.last_migrated = folio.pfn
-                self.memory.move(folio, target)
-                self.memory.counts["pgmigrate_success"] += folio.size
-                self.cost_ns += folio.size * self.options.compact_migrate_ns
-                continue
-            self.memory.lru_of(folio).lruvec_add_folio(folio)
-            if not lacking:
-                self.memory.counts["pgmigrate_fail"] += folio.size
-        return lacking
-
-    def _fails(self, folio: Folio) -> bool:
-        """Part of migrate_pages(): draw; returns whether an attempt fails."""
+    def _cannot_move(self, folio: Folio) -> bool:
+        """Part of migrate_pages(): return whether a folio stays where it is."""
         shares = {
             Kind.ANON: self.options.anon_migration_fails_per_mille,
             Kind.FILE: self.options.file_migration_fails_per_mille,
         }
-        return folio.happens(Purpose.MIGRATES, shares[folio.kind], self.options.seed)
+        return folio.cannot_move(shares[folio.kind], self.options.seed)
 
-    def _is_past_last_migrated(self) -> bool:
-        """Part of compact_zone(): return whether the scanner left a range (S9.7).
-
-        It is the aligned range of what moved last.
-        """
+    def _drain_behind(self) -> None:
+        """Part of compact_zone(): drain the CPU's lists once the range moved from lies behind."""
         order = self.aim.order
-        if order <= 0 or self.last_migrated is None:
-            return False
-        return self.last_migrated >> order < self.migrate >> order
-
-    def _compaction_capture(self, pfn: int) -> None:
-        """compaction_capture(): take the free aligned page around a page (S9.7).
-
-        The page has moved away.
-        """
-        buddy = self.zone.buddy
-        start = pfn & ~((1 << self.aim.order) - 1)
-        for order in range(self.aim.order, buddy.max_order + 1):
-            first = start & ~((1 << order) - 1)
-            found = buddy.at(first)
-            if found is not None and found.order == order and self._may_capture(first):
-                buddy.take_range(first, start, self.aim.order)
-                self.zone.note_taken(start, self.aim.order)
-                self.captured = start
-                self.memory.seen["captured"] += 1
-                self.result = Result.SUCCESS
-                return
-
-    def _may_capture(self, pfn: int) -> bool:
-        """Part of compaction_capture(): return whether the run may have the page."""
-        found = self.zone.blocks.type_of(pfn)
-        if found == self.zone.machine.cma or self.zone.machine.is_isolate(found):
-            return False
-        own = found != Migratetype.MOVABLE or self.aim.migratetype == Migratetype.MOVABLE
-        return own or self.aim.order >= self.zone.blocks.order
+        if order > 0 and 0 < self.last_migrated < self.migrate >> order << order:
+            self.memory.drain(self.zone, self.aim.cpu)
+            self.last_migrated = 0

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.oracle.compaction_gates import Gates, Result
-from tests.oracle.compaction_run import Aim, CompactionRun, Priority
+from tests.oracle.compaction_run import Aim, CompactionRun, Control, Priority
 from tests.oracle.compaction_zone import ZoneCompaction
 from tests.oracle.elastic_memory import ElasticMemory
 from tests.oracle.request import Attempt, Request
@@ -75,7 +75,11 @@ class DirectCompactor:
     ) -> tuple[Result, int | None]:
         """compact_zone_order(): compact one zone for a request."""
         gate = self.gates.compaction_suit_allocation_order(
-            place.zone, order, request.highest_zone, attempt
+            place.zone,
+            order,
+            request.highest_zone,
+            attempt,
+            is_async=priority is Priority.ASYNC,
         )
         if gate is not Result.CONTINUE:
             return gate, None
@@ -84,9 +88,10 @@ class DirectCompactor:
             migratetype=request.migratetype,
             priority=priority,
             direct=True,
-            captures=order == request.order,
+            may_use_cma=attempt.cma,
+            capture_order=request.order,
             highest=request.highest_zone,
             cpu=request.cpu,
         )
-        run = CompactionRun(place, aim, self.memory, self.gates)
+        run = CompactionRun(place, aim, self.memory, self.gates, Control(order))
         return run.finish(), run.captured

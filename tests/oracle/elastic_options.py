@@ -20,6 +20,12 @@ class CompactionRules:
         defrag_mode_fixes: who may not reclaim falls back instead of failing (S8.6).
         promotes_to_blocks: reclaim and compaction make whole blocks for who may not fragment and
             is not movable (S8.7).
+        suitable_beside_cma: asynchronous compaction for costly orders that may not use CMA needs
+            the free pages outside CMA (S9.1).
+        direct_source_needs_cma: direct compaction empties CMA blocks only for who may use them
+            (S9.3).
+        proactive_leeway_shrinks: proactive compaction has no lowest score, and begins at most half
+            of the lower score above it (S9.6).
         promoted_begin_afresh: such requests compact again whatever their order, and count anew
             once they may fragment (S8.7).
     """
@@ -33,6 +39,9 @@ class CompactionRules:
     defrag_mode_fixes: bool = False
     promotes_to_blocks: bool = False
     promoted_begin_afresh: bool = False
+    suitable_beside_cma: bool = False
+    direct_source_needs_cma: bool = False
+    proactive_leeway_shrinks: bool = False
 
 
 COMPACTION_RULES_7_2 = CompactionRules(
@@ -44,6 +53,9 @@ COMPACTION_RULES_7_2 = CompactionRules(
     stall_leaves_out_deferred=True,
     defrag_mode_fixes=True,
     promotes_to_blocks=True,
+    suitable_beside_cma=True,
+    direct_source_needs_cma=True,
+    proactive_leeway_shrinks=True,
 )
 COMPACTION_RULES = {
     "6.1": CompactionRules(),

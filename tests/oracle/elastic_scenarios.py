@@ -169,6 +169,12 @@ class ElasticScenario:
             take_elastic_step(oracle, step)
             yield step
 
+    def _is_cma(self, start: int) -> bool:
+        """Whether a block that would be MOVABLE is one of CMA."""
+        if self.machine.cma is None:
+            return False
+        return random.Random(self.seed * 1_000_003 + start).random() < 0.3
+
     def _lay_out_block(
         self, oracle: ElasticOracle, start: int, number: int, rng: random.Random
     ) -> int:
@@ -176,9 +182,12 @@ class ElasticScenario:
         migratetype = rng.choice((0, 1, 1, 1, 1, 1, 2, 3) if start else (1,))
         if self.reserve_is_free and migratetype != Migratetype.MOVABLE:
             migratetype = Migratetype.HIGHATOMIC
+        is_movable_block = migratetype == Migratetype.MOVABLE
+        if is_movable_block and self._is_cma(start):
+            migratetype = machine.cma
         oracle.set_block_type(start >> machine.pageblock_order, migratetype)
         order = min(rng.choice((0, 0, 0, 1, 2, 4)), machine.pageblock_order - 1)
-        movable_share = 0.95 if migratetype == 1 else 0.1
+        movable_share = 0.95 if is_movable_block else 0.1
         free_share = rng.choice((0.0, self.free_share, self.free_share, 0.9))
         if migratetype == Migratetype.HIGHATOMIC and self.reserve_is_free:
             free_share = 1.0
@@ -367,6 +376,15 @@ def random_told_elastic_scenario(
     plain = random_elastic_scenario(number, steps=steps, presets=presets)
     late = late_memory(random.Random(number), plain.machine)
     return replace(plain, told_share=0.1, late=late)
+
+
+def random_cma_elastic_scenario(
+    number: int, *, steps: int, presets: tuple[str, ...] = tuple(RULES)
+) -> ElasticScenario:
+    """A scenario on a machine that has CMA blocks."""
+    plain = random_elastic_scenario(number, steps=steps, presets=presets)
+    *types, isolate = plain.machine.migratetypes
+    return replace(plain, machine=replace(plain.machine, migratetypes=(*types, "CMA", isolate)))
 
 
 def random_elastic_machine(rng: random.Random) -> OracleMachine:

@@ -55,12 +55,23 @@ class Folio:
         """No kernel function: return whether pages like it are on LRU lists."""
         return self.movable and self.kind >= Kind.ANON
 
+    @property
+    def _key(self) -> int:
+        """No kernel function: return what draws are keyed by."""
+        return -1 - self.pfn if self.object is None else self.object + 1
+
     def happens(self, purpose: Purpose, per_mille: int, seed: int) -> bool:
         """No kernel function: draw once more; returns whether it happens."""
-        key = -1 - self.pfn if self.object is None else self.object + 1
         number = self.draws[purpose] % DRAWS
         self.draws[purpose] += 1
-        return draw(seed, key, purpose, number) < per_mille
+        return draw(seed, self._key, purpose, number) < per_mille
+
+    def cannot_move(self, per_mille: int, seed: int) -> bool:
+        """No kernel function: return whether a folio stays where it is until it is freed (S9.9).
+
+        It is drawn for its object and its distance from the object's beginning.
+        """
+        return draw(seed, self._key, Purpose.MIGRATES, self.offset) < per_mille
 
     def halves(self) -> tuple[Folio, Folio]:
         """No kernel function: return the lower and upper half.

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.oracle.compaction_gates import Gates, Result
-from tests.oracle.compaction_run import Aim, CompactionRun, Priority, fragmentation_score_zone
+from tests.oracle.compaction_run import (
+    Aim,
+    CompactionRun,
+    Control,
+    Priority,
+    fragmentation_score_zone,
+    proactive_marks,
+)
 from tests.oracle.compaction_zone import ZoneCompaction
 from tests.oracle.elastic_memory import ElasticMemory
 from tests.oracle.machine import Migratetype
@@ -51,6 +58,7 @@ class Kcompactd:
         self._at: int | None = None
         self._aim_order = 0
         self._aim_highest = 0
+        self._control = Control(0)
         self.run: CompactionRun | None = None
 
     @property
@@ -74,8 +82,7 @@ class Kcompactd:
         """kcompactd_do_work(): do one unit, or all that comes before the next one."""
         if self.is_idle:
             self.memory.counts["compact_daemon_wake"] += 1
-            self._aim_order, self._aim_highest = self.order, self.highest
-            self._at = -1
+            self._begin_round(self.order, self.highest)
         while True:
             if self.run is None and not self._next_run():
                 self._go_idle()
@@ -94,14 +101,18 @@ class Kcompactd:
             self.memory.act_as(self.cpu)
             for place in self.places:
                 place.zone.reserve.unreserve_free_blocks()
-        if not options.proactiveness or self.kswapd_runs():
+        if not options.proactiveness:
             return
-        high = min(max(100 - options.proactiveness, 5) + 10, 100)
+        if self.order > 0:
+            self.due = self.memory.now + BEGIN_NS
+            return
+        if self.kswapd_runs():
+            return
+        _, high = proactive_marks(options)
         score = self.fragmentation_score_node()
         if score > high:
             self.score_before = score
-            self._aim_order, self._aim_highest = -1, len(self.places) - 1
-            self._at = -1
+            self._begin_round(-1, len(self.places) - 1)
             self.due = self.memory.now + BEGIN_NS
 
     def fragmentation_score_node(self) -> int:
@@ -124,6 +135,12 @@ class Kcompactd:
             for place in self._up_to(self.highest)
         )
 
+    def _begin_round(self, order: int, highest: int) -> None:
+        """Part of kcompactd_do_work(): take up an order; all zones share what is found out."""
+        self._aim_order, self._aim_highest = order, highest
+        self._at = -1
+        self._control = Control(order)
+
     def _up_to(self, highest: int) -> list[ZoneCompaction]:
         """No kernel function: return the places up to a zone type."""
         return [place for place in self.places[: highest + 1] if place.zone.spec.managed]
@@ -143,7 +160,12 @@ class Kcompactd:
                     cpu=self.cpu,
                 )
                 self.run = CompactionRun(
-                    place, aim, self.memory, self.gates, kswapd_runs=self.kswapd_runs
+                    place,
+                    aim,
+                    self.memory,
+                    self.gates,
+                    self._control,
+                    kswapd_runs=self.kswapd_runs,
                 )
                 return True
         return False

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 
-from tests.oracle.compaction_gates import block_pages
+from tests.oracle.compaction_gates import Gates, block_pages
 from tests.oracle.elastic_memory import ElasticMemory
-from tests.oracle.folios import Kind
 from tests.oracle.kcompactd import Kcompactd
 from tests.oracle.kswapd import Kswapd
+from tests.oracle.reclaim_rules import ReclaimRules
 from tests.oracle.request import PLAIN, Mark
-from tests.oracle.shrink import CLUSTER, Reclaimer
+from tests.oracle.scan_count import CLUSTER, LOWEST_PRIORITY, ScanControl
+from tests.oracle.shrink import Reclaimer
 from tests.oracle.zone import Zone
 
 NEVER = 1 << 62
 NAP_NS = 100_000_000
-LOWEST_PRIORITY = 12
 FAILURES_MAX = 16
-AGAIN_NS = 1000
-"""Least time of a step, and time until a run follows another."""
+BEGIN_NS = 1000
+"""Time that the beginning of a run takes."""
 BOOST_PRIORITY = 10
 """Priority that a run for boosts alone does not go beyond."""
 
@@ -35,99 +35,89 @@ class Phase(IntEnum):
 class ElasticKswapd(Kswapd):
     """A node's reclaim thread that frees pages itself; it works on the node's first CPU.
 
+    It is `active` while it runs, and from when it is woken.
+
     Attributes:
+        reclaimer: scans the node's lists, also for requests.
+        normal_type: type of the node's zone Normal, or of the highest below it.
         phase: what it is at.
         due: when it does something next, ns.
+        woken: it sleeps no more, and has not run yet.
         failures: fruitless runs in a row.
+        highest: highest type of zone of the run, or of the last one.
+        boost_left: pages that the run is to free for boosts yet.
+        control: what the run is after.
         wanted_order: asked for since the last run began.
-        wanted_highest: likewise.
+        wanted_highest: likewise; None: nobody asked.
     """
 
     def __init__(
         self,
         zones: Sequence[Zone],
         memory: ElasticMemory,
+        gates: Gates,
+        rules: ReclaimRules,
         cpu: int,
         kcompactd: Kcompactd,
         flush_skips: Callable[[], None],
     ) -> None:
         super().__init__(zones)
         self.memory = memory
+        self.rules = rules
         self.cpu = cpu
         self.node = zones[0].node
         self.kcompactd = kcompactd
-        self.reclaimer = Reclaimer(memory)
+        self.reclaimer = Reclaimer(list(zones), memory, gates, rules, self.note_progress)
+        self.normal_type = max(zone.type for zone in zones if zone.spec.name != "Movable")
         self._flush_skips = flush_skips
-        self._asked: tuple[int, int] | None = None
         self.phase = Phase.ASLEEP
         self.due = NEVER
-        self.order = self.alloc_order = self.highest = 0
-        self.wanted_order = self.wanted_highest = 0
-        self.woken_early = False
+        self.woken = False
         self.failures = 0
-        self.priority = LOWEST_PRIORITY
+        self.highest = len(zones) - 1
         self.boost_left = 0
-        self.boosted = False
-        self.total = self.goal = self.freed = self.scanned = 0
-        self.left = dict.fromkeys((Kind.FILE, Kind.ANON), 0)
+        self.control = self._new_control(0)
+        self.wanted_order = 0
+        self.wanted_highest: int | None = None
+        self._life = self._kswapd()
 
     @property
     def kswapd_test_hopeless(self) -> bool:
         """kswapd_test_hopeless(): return whether run after run freed nothing."""
         return self.failures >= FAILURES_MAX
 
-    def wake(self, order: int, highest_type: int) -> None:
-        """wakeup_kswapd(): let a request or a boosted zone ask.
-
-        It is acted on after the attempt, or step, under way.
-        """
-        before, highest_before = self._asked or (0, 0)
-        self._asked = max(order, before), max(highest_type, highest_before)
-
-    def act_on_wakes(self, *, may_reclaim: bool) -> None:
-        """Part of wakeup_kswapd(): act on what was asked for (S10.1).
-
-        That is, since the last time.
-        """
-        if self._asked is None:
-            return
-        order, highest = self._asked
-        self._asked = None
+    def wake(self, order: int, highest_type: int, *, may_reclaim: bool = False) -> None:
+        """wakeup_kswapd(): let a request or a boosted zone ask (S10.1)."""
+        before = highest_type if self.wanted_highest is None else self.wanted_highest
+        self.wanted_highest = max(before, highest_type)
         self.wanted_order = max(self.wanted_order, order)
-        self.wanted_highest = max(self.wanted_highest, highest)
-        if self.phase is Phase.RUNNING:
+        if self.active:
             return
-        if self.kswapd_test_hopeless or not self._has_work(order, highest):
+        if self.kswapd_test_hopeless or not self._has_work(order, highest_type):
             if not may_reclaim:
-                self.kcompactd.wake(order, highest)
-        elif self.phase is Phase.NAPPING:
-            self.woken_early = True
-            self.due = self.memory.now + self.memory.options.kswapd_wake_ns
-        else:
-            self._begin_run(self.memory.options.kswapd_wake_ns)
+                self.kcompactd.wake(order, highest_type)
+            return
+        self._wake_up()
+
+    def wake_for_throttled(self) -> None:
+        """Part of allow_direct_reclaim(): wake kswapd whether there is work or not (S8.2)."""
+        if self.active:
+            return
+        if self.wanted_highest is None or self.wanted_highest > self.normal_type:
+            self.wanted_highest = self.normal_type
+        self._wake_up()
 
     def note_free(self) -> None:
         """No kernel function: do nothing; frees end no run here."""
 
+    def note_progress(self, order: int, highest: int) -> None:
+        """kswapd_try_clear_hopeless(): note that reclaim freed something of the node (S10.2)."""
+        if not self.rules.revived_when_balanced or self.pgdat_balanced(order, highest):
+            self.failures = 0
+
     def step(self) -> None:
         """Part of kswapd(): do what is due."""
-        if self.phase is Phase.NAPPING:
-            self._end_nap()
-            return
-        while self.phase is Phase.RUNNING:
-            goal = self.goal - self.freed
-            scan = None
-            if goal > 0:
-                scan = self.reclaimer.cluster(self.node, self.left, self.highest, goal, "kswapd")
-            if scan is not None:
-                self.memory.free(self.cpu, scan.folios)
-                self.scanned += scan.scanned
-                self.freed += scan.freed
-                self.due = self.memory.now + max(self.reclaimer.cost_ns(scan), AGAIN_NS)
-                return
-            self._end_pass()
-            if self.due > self.memory.now:
-                return
+        self.due = next(self._life)
 
     def pgdat_balanced(self, order: int, highest: int) -> bool:
         """pgdat_balanced(): return whether some zone has enough (S8.6).
@@ -149,94 +139,141 @@ class ElasticKswapd(Kswapd):
         boosted = any(zone.watermarks.boost for zone in self._eligible(highest))
         return boosted or not self.pgdat_balanced(order, highest)
 
-    def _begin_run(self, delay_ns: int) -> None:
-        """Part of balance_pgdat(): begin a run."""
-        self.phase = Phase.RUNNING
-        self.due = self.memory.now + delay_ns
-        self.order = self.alloc_order = self.wanted_order
-        self.highest = self.wanted_highest
-        self.wanted_order = self.wanted_highest = 0
-        self.woken_early = False
-        self.start(self.highest)
-        self.boost_left = sum(zone.watermarks.boost for zone in self._eligible(self.highest))
-        self.boosted = self.boost_left > 0
-        self.priority = LOWEST_PRIORITY
-        self.total = 0
-        self.memory.counts["pageoutrun"] += 1
-        self._needs_loop = True
-        self.goal = self.freed = self.scanned = 0
-        self.left = dict.fromkeys(self.left, 0)
+    def _wake_up(self) -> None:
+        """Part of wakeup_kswapd(): let a thread that sleeps or naps run soon."""
+        self.woken = self.active = True
+        self.due = self.memory.now + self.memory.options.kswapd_wake_ns
 
-    def _begin_loop(self) -> None:
-        """Part of balance_pgdat(): set up the next pass, or end the run."""
-        balanced = self.pgdat_balanced(self.order, self.highest)
-        if not balanced and self.boost_left > 0:
-            self.boost_left = 0
-            self.priority = LOWEST_PRIORITY
-        if self.boost_left == 0 and balanced:
-            self._end_run()
-            return
-        eligible = self._eligible(self.highest)
-        self.goal = sum(max(zone.watermarks.wmark_pages(Mark.HIGH), CLUSTER) for zone in eligible)
-        self.freed = self.scanned = 0
-        self.left = self.reclaimer.get_scan_count(
-            self.node, self.priority, files_only=self.boost_left > 0
-        )
+    def _kswapd(self) -> Iterator[int]:
+        """kswapd(): run, then sleep, for ever; it was asleep at first.
 
-    def _end_pass(self) -> None:
-        """Part of balance_pgdat(): take stock of a pass."""
-        if self._needs_loop:
-            self._needs_loop = False
-            self._begin_loop()
-            return
-        self.total += self.freed
-        if self.order > 0 and self.total >= self.memory.options.gap(self.order):
-            self.order = 0
-        had_boost = self.boost_left > 0
-        stays = had_boost and self.priority == BOOST_PRIORITY
-        self.boost_left -= min(self.boost_left, self.freed)
-        gives_up = had_boost and self.freed == 0
-        if not gives_up and ((self.scanned < self.goal and not stays) or self.freed == 0):
-            self.priority -= 1
-        if gives_up or self.priority < 1:
-            self.failures += self.total == 0
-            self._end_run()
-        else:
-            self._begin_loop()
-
-    def _end_run(self) -> None:
-        """Part of balance_pgdat(): end a run."""
-        self.stop()
-        if self.total:
-            self.failures = 0
-        if self.boosted:
-            self.kcompactd.wake(self.kcompactd.block_order, self.highest)
-        if self.kswapd_test_hopeless or self.pgdat_balanced(self.order, self.highest):
-            self._flush_skips()
-            self.kcompactd.wake(self.alloc_order, self.highest)
-            self.phase = Phase.NAPPING
-            self.due = self.memory.now + NAP_NS
-            return
-        self.memory.counts["kswapd_high_wmark_hit_quickly"] += 1
-        self._run_again()
-
-    def _run_again(self) -> None:
-        """Part of kswapd(): begin a run for what was asked meanwhile.
-
-        It covers at least the zones of the last.
+        Yields when it does something next, unless it is woken before.
         """
-        self.wanted_highest = max(self.wanted_highest, self.highest)
-        self._begin_run(AGAIN_NS)
+        while True:
+            asked_order = self.wanted_order
+            yield from self._balance_pgdat()
+            if self.control.order >= asked_order:
+                asked_order = self.control.order = self.wanted_order
+                self.highest = self._kswapd_highest_zoneidx()
+            yield from self._try_to_sleep(asked_order)
 
-    def _end_nap(self) -> None:
-        """Part of kswapd_try_to_sleep(): sleep or run again after a nap."""
-        balanced = self.kswapd_test_hopeless or self.pgdat_balanced(self.order, self.highest)
-        if not self.woken_early and balanced:
-            self.phase = Phase.ASLEEP
-            self.due = NEVER
-            return
-        edge = "low" if self.woken_early else "high"
-        self.memory.counts[f"kswapd_{edge}_wmark_hit_quickly"] += 1
-        if self.woken_early:
-            self.wanted_order = max(self.wanted_order, self.order)
-        self._run_again()
+    def _kswapd_highest_zoneidx(self) -> int:
+        """kswapd_highest_zoneidx(): return the zones wanted now, or those of the last run."""
+        return self.highest if self.wanted_highest is None else self.wanted_highest
+
+    def _try_to_sleep(self, asked_order: int) -> Iterator[int]:
+        """kswapd_try_to_sleep(): nap, then sleep, if the node is balanced for both (S10.3)."""
+        woken_early = False
+        if self._prepare_kswapd_sleep():
+            self._flush_skips()
+            self.kcompactd.wake(asked_order, self.highest)
+            self.phase, self.active = Phase.NAPPING, False
+            yield self.memory.now + NAP_NS
+            woken_early = self.woken
+            if woken_early:
+                self.wanted_highest = self._kswapd_highest_zoneidx()
+                self.wanted_order = max(self.wanted_order, self.control.order)
+        if not woken_early and self._prepare_kswapd_sleep():
+            self.phase, self.active = Phase.ASLEEP, False
+            self._note_awake(awake=False)
+            yield NEVER
+            self._note_awake(awake=True)
+        else:
+            edge = "low" if woken_early else "high"
+            self.memory.counts[f"kswapd_{edge}_wmark_hit_quickly"] += 1
+
+    def _prepare_kswapd_sleep(self) -> bool:
+        """prepare_kswapd_sleep(): return whether there is nothing to do, or no hope."""
+        hopeless = self.kswapd_test_hopeless
+        return hopeless or self.pgdat_balanced(self.control.order, self.highest)
+
+    def _note_awake(self, *, awake: bool) -> None:
+        """set_pgdat_percpu_threshold(): tell the zones' counters (S1.10)."""
+        for zone in self.zones:
+            zone.counters.note_kswapd(awake)
+
+    def _balance_pgdat(self) -> Iterator[int]:
+        """balance_pgdat(): free pages until the node is balanced, or nothing helps (S10.2).
+
+        It begins with what was asked for since the last run began.
+        """
+        self.phase, self.woken, self.active = Phase.RUNNING, False, True
+        self.highest = self._kswapd_highest_zoneidx()
+        self.control = control = self._new_control(self.wanted_order)
+        self.wanted_order, self.wanted_highest = 0, None
+        self.memory.counts["pageoutrun"] += 1
+        eligible = self._eligible(self.highest)
+        boosts = [(zone, zone.watermarks.boost) for zone in eligible if zone.watermarks.boost]
+        self.boost_left = sum(boost for _, boost in boosts)
+        for zone in eligible:
+            zone.flags.reclaim_active = True
+        yield self.memory.now + BEGIN_NS
+        is_done = yield from self._reclaim_until_balanced()
+        if self._begins_again():
+            control.no_cache_trim = True
+            control.priority = LOWEST_PRIORITY
+            is_done = yield from self._reclaim_until_balanced()
+        if not is_done and not control.reclaimed:
+            self.failures += not (boosts and self.rules.boosted_runs_never_fail)
+        for zone in eligible:
+            zone.flags.reclaim_active = False
+        for zone, boost in boosts:
+            zone.events.hold("boost_reset", "", 0)
+            zone.watermarks.boost = max(zone.watermarks.boost - boost, 0)
+        if boosts:
+            self.kcompactd.wake(self.kcompactd.block_order, self.highest)
+
+    def _begins_again(self) -> bool:
+        """Part of balance_pgdat(): return whether sparing anonymous pages was in vain."""
+        control = self.control
+        in_vain = control.priority < 1 and not control.reclaimed and control.cache_trim_failed
+        return in_vain and self.rules.tries_without_cache_trim and not control.no_cache_trim
+
+    def _reclaim_until_balanced(self) -> Iterator[int]:
+        """Part of balance_pgdat(): make pass after pass; returns whether there is no more to do."""
+        control = self.control
+        while control.priority >= 1:
+            balanced = self.pgdat_balanced(control.order, self.highest)
+            if not balanced and self.boost_left:
+                self.boost_left = 0
+                control.priority = LOWEST_PRIORITY
+            if balanced and not self.boost_left:
+                return True
+            presses_harder = not (self.boost_left and control.priority == BOOST_PRIORITY)
+            control.may_swap = not self.boost_left
+            before = control.reclaimed
+            self.reclaimer.age(control)
+            control.scanned = 0
+            yield from self._kswapd_shrink_node()
+            freed = control.reclaimed - before
+            if max(control.scanned, freed) >= control.goal:
+                presses_harder = False
+            self.boost_left -= min(self.boost_left, freed)
+            if self.boost_left and not freed:
+                return False
+            if presses_harder or not freed:
+                control.priority -= 1
+        return False
+
+    def _kswapd_shrink_node(self) -> Iterator[int]:
+        """kswapd_shrink_node(): make a round; its goal goes by the zones' high marks."""
+        control = self.control
+        control.goal = sum(
+            max(zone.watermarks.wmark_pages(Mark.HIGH), CLUSTER)
+            for zone in self._eligible(self.highest)
+        )
+        for cost_ns in self.reclaimer.shrink_node(control):
+            yield self.memory.now + cost_ns
+        if control.order and control.reclaimed >= self.memory.options.gap(control.order):
+            control.order = 0
+
+    def _new_control(self, order: int) -> ScanControl:
+        """Part of balance_pgdat(): return what a run sets out with."""
+        return ScanControl(
+            order=order,
+            highest=self.highest,
+            goal=0,
+            is_kswapd=True,
+            may_compact=True,
+            cpu=self.cpu,
+        )

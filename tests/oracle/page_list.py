@@ -54,6 +54,18 @@ class PageList:
         """No kernel function: take the last page; returns it."""
         return self._pages.popitem(last=True)[0]
 
+    def move_freelist_tail(self, pfn: int) -> None:
+        """move_freelist_tail(): put a page, and all before it, behind the last one."""
+        for each in list(self._pages):
+            self._pages.move_to_end(each)
+            if each == pfn:
+                return
+
+    def move_freelist_head(self, pfn: int) -> None:
+        """move_freelist_head(): make a page the first; all before it go behind the last one."""
+        while self.head != pfn:
+            self._pages.move_to_end(self.head)
+
     def remove(self, pfn: int) -> None:
         """list_del(): take a page from wherever it is."""
         del self._pages[pfn]

@@ -1,120 +1,222 @@
-"""Reclaim's scan of LRU lists: balance, shrink, a pass's budgets (S10.5)."""
+"""One round of reclaim over a node's LRU lists (S10.6)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
+from tests.oracle.compaction_gates import Gates
 from tests.oracle.draws import Purpose
 from tests.oracle.elastic_memory import ElasticMemory
 from tests.oracle.folios import Folio, Kind
+from tests.oracle.lru import LISTS
+from tests.oracle.reclaim_rules import ReclaimRules
+from tests.oracle.request import PLAIN, Mark
+from tests.oracle.scan_count import (
+    CLUSTER,
+    LOWEST_PRIORITY,
+    ScanControl,
+    get_scan_count,
+    prepare_scan_control,
+)
+from tests.oracle.zone import Zone
 
-CLUSTER = 32
-"""Pages taken up at a time."""
+SKIPPED_MAX = 32768
+"""Folios of too high zones that one taking passes over, where there is a limit."""
+LEAST_COST_NS = 1000
+"""Time that a cluster takes at least."""
 
-SCANNED_KINDS = (Kind.FILE, Kind.ANON)
-"""In the order in which a pass scans them."""
 
-
-@dataclass
-class Scan:
-    """What a scan came to, in pages.
+@dataclass(frozen=True)
+class Cluster:
+    """What came of a cluster, in pages.
 
     Attributes:
-        scanned: looked at.
-        freed: found free to go.
-        folios: those, to be freed by the caller.
+        looked: looked at on inactive lists, those of too high zones included.
+        freed: freed.
     """
 
-    scanned: int = 0
-    freed: int = 0
-    folios: list[Folio] = field(default_factory=list)
+    looked: int
+    freed: int
 
 
 class Reclaimer:
-    """Scans a node's lists and frees what it may."""
+    """Scans a node's lists and frees what it may.
 
-    def __init__(self, memory: ElasticMemory) -> None:
+    Attributes:
+        zones: the node's.
+    """
+
+    def __init__(
+        self,
+        zones: list[Zone],
+        memory: ElasticMemory,
+        gates: Gates,
+        rules: ReclaimRules,
+        note_progress: Callable[[int, int], None],
+    ) -> None:
+        self.zones = zones
+        self.node = zones[0].node
         self.memory = memory
         self.options = memory.options
+        self.gates = gates
+        self.rules = rules
+        self.lru = memory.lrus[self.node]
+        self._note_progress = note_progress
 
-    def get_scan_count(
-        self, node: int, priority: int, *, files_only: bool = False
-    ) -> dict[Kind, int]:
-        """get_scan_count(): return the pages that a pass looks at."""
-        lru = self.memory.lrus[node]
-        left = {kind: lru.of_kind(kind) >> priority for kind in SCANNED_KINDS}
-        left[Kind.ANON] = left[Kind.ANON] * self.options.anon_scan_percent // 100
-        if files_only:
-            left[Kind.ANON] = 0
-        return left
+    @property
+    def may_swap(self) -> bool:
+        """can_age_anon_pages(): return whether there is swap at all."""
+        return self.options.anon_scan_percent > 0
 
-    def cluster(
-        self, node: int, left: dict[Kind, int], highest: int, goal: int, who: str
-    ) -> Scan | None:
-        """Part of shrink_lruvec(): scan one cluster of what is left of a pass.
+    def shrink_node(self, control: ScanControl) -> Iterator[int]:
+        """shrink_node(): make a round, and more of them while compaction lacks room.
 
-        Returns None if nothing is left.
-
-        Args:
-            node: whose lists.
-            left: budgets; lowered.
-            highest: highest type of zone to free in.
-            goal: pages to free at most, but for a folio's size.
-            who: "kswapd" or "direct".
+        Yields the time that each cluster takes, ns; it is up to the caller when to go on.
         """
-        for kind in SCANNED_KINDS:
-            budget = min(left[kind], CLUSTER)
-            if budget <= 0:
+        has_reclaimed = False
+        while True:
+            before = control.reclaimed
+            prepare_scan_control(self.memory, self.zones, control)
+            yield from self._shrink_lruvec(control)
+            has_reclaimed |= control.reclaimed > before
+            if not self._should_continue_reclaim(control, control.reclaimed - before):
+                break
+        if has_reclaimed:
+            self._note_progress(control.order, control.highest)
+        elif control.cache_trim:
+            control.cache_trim_failed = True
+
+    def age(self, control: ScanControl) -> None:
+        """kswapd_age_node(): feed the inactive anonymous list, if it is short."""
+        if self.may_swap and self.lru.inactive_is_low(Kind.ANON):
+            self._shrink_active_list(Kind.ANON, CLUSTER, control)
+
+    def _shrink_lruvec(self, control: ScanControl) -> Iterator[int]:
+        """shrink_lruvec(): scan cluster by cluster until the counts are used up, or it suffices."""
+        get_scan_count(self.memory, self.node, control)
+        freed = 0
+        stops_at_goal = control.is_kswapd or control.priority != LOWEST_PRIORITY
+        left = control.left
+        while left[Kind.ANON, False] or left[Kind.FILE, True] or left[Kind.FILE, False]:
+            cluster = self._shrink_lists(control)
+            freed += cluster.freed
+            yield self._cost_ns(cluster)
+            if not stops_at_goal or freed < control.goal:
                 continue
-            self._shrink_active_list(node, kind, budget)
-            scan = self._shrink_inactive_list(node, kind, budget, highest, goal)
-            left[kind] -= scan.scanned
-            if scan.scanned == 0:
-                left[kind] = 0
-            self.memory.counts[f"pgscan_{who}"] += scan.scanned
-            self.memory.counts[f"pgsteal_{who}"] += scan.freed
-            return scan
-        return None
-
-    def cost_ns(self, scan: Scan) -> int:
-        """No kernel function: return the time a scan takes."""
-        options = self.options
-        return scan.scanned * options.reclaim_scan_ns + scan.freed * options.reclaim_free_ns
-
-    def _shrink_active_list(self, node: int, kind: Kind, budget: int) -> None:
-        """shrink_active_list(): feed a short inactive list from the active one."""
-        lru = self.memory.lrus[node]
-        moved = 0
-        while moved < budget and lru.inactive_is_low(kind):
-            folio = self._tail(node, kind, active=True)
-            if folio is None:
+            anon, file = (left[kind, False] + left[kind, True] for kind in (Kind.ANON, Kind.FILE))
+            if not anon or not file:
                 break
-            self._move(folio, active=False)
-            moved += folio.size
-        self.memory.counts["pgdeactivate"] += moved
+            self._end_the_smaller(control, Kind.ANON if file > anon else Kind.FILE)
+        control.reclaimed += freed
+        self.age(control)
 
-    def _shrink_inactive_list(
-        self, node: int, kind: Kind, budget: int, highest: int, goal: int
-    ) -> Scan:
-        """shrink_inactive_list(): look at an inactive list's tail, free what it may."""
-        scan = Scan()
-        while scan.scanned < budget and scan.freed < goal:
-            folio = self._tail(node, kind, active=False)
-            if folio is None:
+    def _cost_ns(self, cluster: Cluster) -> int:
+        """No kernel function: return the time that a cluster takes; active lists take none."""
+        cost = cluster.looked * self.options.reclaim_scan_ns
+        return max(cost + cluster.freed * self.options.reclaim_free_ns, LEAST_COST_NS)
+
+    def _shrink_lists(self, control: ScanControl) -> Cluster:
+        """Part of shrink_lruvec(): take up to a cluster of each list."""
+        looked = freed = 0
+        for kind, active in LISTS:
+            budget = min(control.left[kind, active], CLUSTER)
+            control.left[kind, active] -= budget
+            if not budget:
+                continue
+            if not active:
+                cluster = self._shrink_inactive_list(kind, budget, control)
+                looked += cluster.looked
+                freed += cluster.freed
+            elif kind in control.may_deactivate:
+                self._shrink_active_list(kind, budget, control)
+            else:
+                control.skipped_deactivate = True
+        return Cluster(looked, freed)
+
+    @staticmethod
+    def _end_the_smaller(control: ScanControl, smaller: Kind) -> None:
+        """Part of shrink_lruvec(): end one class; the other's scan ends where this one's did."""
+        larger = Kind.FILE if smaller is Kind.ANON else Kind.ANON
+        target = sum(control.targets[smaller, active] for active in (False, True)) + 1
+        left = sum(control.left[smaller, active] for active in (False, True))
+        percent = left * 100 // target
+        for active in (False, True):
+            control.left[smaller, active] = 0
+            wanted = control.targets[larger, active] * (100 - percent) // 100
+            had = control.targets[larger, active] - control.left[larger, active]
+            control.left[larger, active] = max(wanted - had, 0)
+
+    def _isolate_lru_folios(
+        self, kind: Kind, budget: int, control: ScanControl, *, active: bool
+    ) -> tuple[list[Folio], int]:
+        """isolate_lru_folios(): take folios off a list's tail, passing over too high zones.
+
+        Returns the folios in order, and the pages looked at, the passed over included.
+        """
+        taken: list[Folio] = []
+        skipped: list[Folio] = []
+        cap = SKIPPED_MAX if self.rules.lru_skips_capped else None
+        while sum(folio.size for folio in taken) < budget:
+            pfn = self.lru.tail(kind, active=active)
+            if pfn is None:
                 break
-            scan.scanned += folio.size
-            if self.memory.zone_of(folio).type > highest:
-                self._move(folio, active=False)
-            elif self._is_referenced(folio):
-                self._move(folio, active=True)
+            folio = self.memory.folios[pfn]
+            self.lru.remove(folio)
+            too_high = self.memory.zone_of(folio).type > control.highest
+            passes_over = too_high and (cap is None or len(skipped) < cap)
+            (skipped if passes_over else taken).append(folio)
+        for folio in skipped:
+            self.lru.lruvec_add_folio(folio)
+        return taken, sum(folio.size for folio in taken + skipped)
+
+    def _shrink_active_list(self, kind: Kind, budget: int, control: ScanControl) -> None:
+        """shrink_active_list(): move pages to the inactive list."""
+        taken, _ = self._isolate_lru_folios(kind, budget, control, active=True)
+        for folio in taken:
+            folio.active = False
+            self.lru.lruvec_add_folio(folio)
+            self.memory.counts["pgdeactivate"] += folio.size
+
+    def _shrink_inactive_list(self, kind: Kind, budget: int, control: ScanControl) -> Cluster:
+        """shrink_inactive_list(): free what may go."""
+        taken, looked = self._isolate_lru_folios(kind, budget, control, active=False)
+        who = "kswapd" if control.is_kswapd else "direct"
+        free: list[Folio] = []
+        for folio in taken:
+            control.scanned += folio.size
+            if self._is_referenced(folio):
+                folio.active = True
+                self.lru.lruvec_add_folio(folio)
                 self.memory.counts["pgactivate"] += folio.size
             elif self._is_dirty(folio):
-                self._move(folio, active=False)
+                self.lru.lruvec_add_folio(folio)
             else:
-                self.memory.forget(folio)
-                scan.folios.append(folio)
-                scan.freed += folio.size
-        return scan
+                self.memory.forget_isolated(folio)
+                free.append(folio)
+        freed = sum(folio.size for folio in free)
+        self.memory.free(control.cpu, free)
+        self.memory.counts[f"pgscan_{who}"] += looked
+        self.memory.counts[f"pgsteal_{who}"] += freed
+        return Cluster(looked, freed)
+
+    def _should_continue_reclaim(self, control: ScanControl, reclaimed: int) -> bool:
+        """should_continue_reclaim(): return whether compaction needs yet more room."""
+        order, highest = control.order, control.highest
+        is_urgent = order > self.gates.costly_order or control.priority < LOWEST_PRIORITY - 2
+        if not (control.may_compact and order and is_urgent) or not reclaimed:
+            return False
+        for zone in self.zones[: highest + 1]:
+            if not zone.spec.managed:
+                continue
+            if zone.watermarks.ok_at(order, Mark.MIN, highest, PLAIN):
+                return False
+            if self.gates.is_suitable(zone, order, highest, Mark.MIN):
+                return False
+        inactive = self.lru.pages[Kind.FILE, False]
+        if self.may_swap:
+            inactive += self.lru.pages[Kind.ANON, False]
+        return inactive > self.options.gap(order)
 
     def _is_referenced(self, folio: Folio) -> bool:
         """Part of folio_check_references(): draw; returns whether a folio is in use."""
@@ -128,15 +230,3 @@ class Reclaimer:
         """Part of folio_check_dirty_writeback(): draw; returns whether it is dirty."""
         share = self.options.file_dirty_per_mille
         return folio.kind is Kind.FILE and folio.happens(Purpose.DIRTY, share, self.options.seed)
-
-    def _tail(self, node: int, kind: Kind, *, active: bool) -> Folio | None:
-        """No kernel function: return the last folio of a list."""
-        pfn = self.memory.lrus[node].tail(kind, active=active)
-        return None if pfn is None else self.memory.folios[pfn]
-
-    def _move(self, folio: Folio, *, active: bool) -> None:
-        """No kernel function: move a folio to the head of its list of now."""
-        lru = self.memory.lru_of(folio)
-        lru.remove(folio)
-        folio.active = active
-        lru.lruvec_add_folio(folio)

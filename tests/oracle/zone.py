@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tests.oracle.allocated import AllocatedPages
@@ -56,6 +57,7 @@ class Zone:
         pcp: page set of each CPU.
         counters: free pages as counted.
         cached_types: types of pages outside the buddy (6.1).
+        note_recovered: called when a list's free lifts the zone above its high mark (S10.2).
         isolated_blocks: ISOLATE blocks of the zone.
     """
 
@@ -71,6 +73,7 @@ class Zone:
         self.events = setting.events
         self.list_locks = setting.list_locks
         self.flags = ZoneFlags()
+        self.note_recovered: Callable[[], None] = lambda: None
         lags = setting.assumptions.counters == "lagged"
         self.counters = FreeCounters(self.spec, self.machine, setting.this_cpu, lags=lags)
         self.cached_types = CachedTypes()
@@ -370,5 +373,8 @@ class Zone:
         That is after an overflow, once the high watermark holds.
         """
         reserve_index = self.watermarks.highest_reserve_index()
+        was_below = self.flags.below_high
         if self.watermarks.ok_at(0, Mark.HIGH, reserve_index, PLAIN):
             self.flags.below_high = False
+            if was_below:
+                self.note_recovered()
