@@ -160,7 +160,7 @@ def test_kswapd_may_be_woken_for_whole_blocks(assist: bool, order: int) -> None:
     policy = Policy(defrag_kswapd_assist=assist)
     pressed = with_free(20, kind=pr.FILE, policy=policy)
     pressed.alloc(0, MOVABLE, bits_of(pr.FILE, at.GFP_KSWAPD_RECLAIM))
-    assert pressed.node[pr.KSWAPD_ALLOC_ORDER] == order
+    assert pressed.node[pr.KSWAPD_WANTED_ORDER] == order
 
 
 @pytest.mark.parametrize(
