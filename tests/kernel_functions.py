@@ -73,7 +73,8 @@ KERNEL_FILES = {
         suitable_migration_target try_to_compact_pages update_cached_migrate wakeup_kcompactd
     """,
     "mm/vmscan.c": """
-        allow_direct_reclaim balance_pgdat compaction_ready do_try_to_free_pages
+        allow_direct_reclaim balance_pgdat can_age_anon_pages compaction_ready
+        do_try_to_free_pages
         folio_check_dirty_writeback folio_check_references folio_putback_lru get_scan_count
         in_reclaim_compaction inactive_is_low isolate_lru_folios kswapd kswapd_age_node
         kswapd_highest_zoneidx kswapd_shrink_node kswapd_test_hopeless kswapd_try_clear_hopeless
@@ -98,9 +99,10 @@ KERNEL_FILES = {
     "include/linux/math.h": "int_sqrt roundup",
     "include/linux/memcontrol.h": "folio_lruvec lruvec_page_state",
     "include/linux/minmax.h": "clamp",
-    "include/linux/mm.h": "folio_nr_pages folio_zone lru_to_folio page_zone",
+    "include/linux/mm.h": "compound_order folio_nr_pages folio_zone lru_to_folio page_zone",
     "include/linux/mm_inline.h": "lruvec_add_folio lruvec_del_folio update_lru_size",
     "include/linux/mmzone.h": "is_migrate_movable wmark_pages",
+    "include/linux/page-flags.h": "page_folio",
     "include/linux/pageblock-flags.h": """
         get_pageblock_skip pageblock_aligned pageblock_end_pfn pageblock_start_pfn
         set_pageblock_skip
