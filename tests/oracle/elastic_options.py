@@ -97,7 +97,7 @@ class ElasticOptions:
         file_referenced_per_mille: scanned pages of files that are in use.
         anon_referenced_per_mille: the same of anonymous pages.
         file_dirty_per_mille: scanned pages of files that must be written.
-        anon_scan_percent: how much the anonymous lists are scanned beside files', 0: no swap (S10.5).
+        anon_scan_percent: how much anonymous lists are scanned, 0: no swap (S10.5).
         reclaim_scan_ns: time to look at a page.
         reclaim_free_ns: time to free one.
         kswapd_wake_ns: time from a wake to kswapd's first step.
