@@ -143,7 +143,7 @@ def test_newer_kernels_lift_it_at_once_for_requests_that_cannot_wait() -> None:
 
 @pytest.mark.parametrize(
     ("rules", "migratetype", "compacts"),
-    [("7.2", UNMOVABLE, False), ("7.3", UNMOVABLE, True), ("7.3", MOVABLE, False)],
+    [("6.12", UNMOVABLE, False), ("7.3", UNMOVABLE, True), ("7.3", MOVABLE, False)],
 )
 def test_who_must_not_fragment_makes_whole_blocks(
     rules: str, migratetype: int, compacts: bool

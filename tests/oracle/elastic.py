@@ -1,8 +1,9 @@
 """The allocator under elastic reclaim: its own kswapd, direct reclaim and compaction (S10.5).
 
-Read `elastic_memory.py` first (what pages in use are), then `shrink.py`, `kswapd_run.py`,
-`direct_reclaim.py`; for compaction `compaction_gates.py`, `compaction_zone.py`, `compaction_run.py`
-with `compaction_sources.py` and `compaction_targets.py`, `kcompactd.py`; and `slow_path.py`, which has use of them all.
+Read `elastic_memory.py` first (what pages in use are), then `scan_count.py`, `shrink.py`,
+`kswapd_run.py`, `direct_reclaim.py`; for compaction `compaction_gates.py`, `compaction_zone.py`,
+`compaction_run.py` with `compaction_sources.py` and `compaction_targets.py`, `kcompactd.py`; and
+`slow_path.py`, which has use of them all.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tests.oracle.folios import Folio, Kind
 from tests.oracle.kcompactd import Kcompactd
 from tests.oracle.kswapd_run import ElasticKswapd
 from tests.oracle.machine import PMD_ORDER, Migratetype, OracleMachine
+from tests.oracle.reclaim_rules import RECLAIM_RULES
 from tests.oracle.request import Attempt, Bits, Request
 from tests.oracle.rules import OraclePolicy, OracleRules
 from tests.oracle.slow_path import SlowPath
@@ -66,6 +68,7 @@ class ElasticOracle(Allocator):
 
     Attributes:
         options: shares, costs, switches.
+        reclaim_rules: what reclaim does in this kernel.
         memory: pages in use.
         compaction: what compaction remembers, by zone.
         kcompactds: compaction threads by node.
@@ -84,6 +87,7 @@ class ElasticOracle(Allocator):
     ) -> None:
         super().__init__(machine, rules, policy)
         self.options = options
+        self.reclaim_rules = RECLAIM_RULES[rules.name]
         self.memory = ElasticMemory(self, options)
         self.gates = Gates(options, policy.costly_order)
         self.compaction = {zone.index: ZoneCompaction(zone, self.memory) for zone in self.zones}
@@ -97,7 +101,9 @@ class ElasticOracle(Allocator):
         self._stalled = False
         for node in machine.nodes:
             self._add_threads(node)
-        self.direct_reclaim = DirectReclaim(self.memory, self.gates, self.kswapd)
+        self.direct_reclaim = DirectReclaim(
+            self.memory, self.gates, self.reclaim_rules, self.kswapd
+        )
 
     def act_as(self, cpu: int) -> None:
         """No kernel function: let another CPU do what follows."""
@@ -175,10 +181,7 @@ class ElasticOracle(Allocator):
         return self._zonelist(request)
 
     def get_page(self, request: Request, attempt: Attempt, zonelist: list[Zone]) -> int | None:
-        """get_page_from_freelist(): make one attempt; returns a page, or None.
-
-        What it asks of kswapd waits for `act_on_wakes`.
-        """
+        """get_page_from_freelist(): make one attempt; returns a page, or None."""
         self.act_as(request.cpu)
         return self._walk.get_page(request, attempt, zonelist)
 
@@ -191,12 +194,11 @@ class ElasticOracle(Allocator):
         if self.options.assists:
             order = max(order, self.machine.pageblock_order)
         for node in dict.fromkeys(zone.node for zone in zonelist if zone.spec.managed):
-            self.kswapd[node].wake(order, request.highest_zone)
-
-    def act_on_wakes(self, *, may_reclaim: bool) -> None:
-        """No kernel function: act on what a request, and zones it boosted, asked for."""
-        for kswapd in self.kswapd.values():
-            kswapd.act_on_wakes(may_reclaim=may_reclaim)
+            self.kswapd[node].wake(
+                order,
+                request.highest_zone,
+                may_reclaim=Bits.DIRECT_RECLAIM in request.bits,
+            )
 
     def unreserve(self, request: Request, zonelist: list[Zone], *, forced: bool) -> bool:
         """unreserve_highatomic_pageblock(): give back one reserved block (S7.4)."""
@@ -221,8 +223,10 @@ class ElasticOracle(Allocator):
                 if place.zone.spec.managed:
                     place.reset_isolation_suitable()
 
-        kswapd = ElasticKswapd(zones, self.memory, self.gates, cpu, kcompactd, flush_skips)
-        if self.options.rules.revived_when_balanced:
+        kswapd = ElasticKswapd(
+            zones, self.memory, self.gates, self.reclaim_rules, cpu, kcompactd, flush_skips
+        )
+        if self.reclaim_rules.revived_when_balanced:
             later = [zone for zone in self.zones if zone.node > node and zone.spec.managed]
 
             def note_recovered() -> None:
@@ -347,7 +351,6 @@ class ElasticOracle(Allocator):
             slow = SlowPath(self, request)
             pfn = slow.serve()
             self._stalled |= slow.stalled
-        self.act_on_wakes(may_reclaim=Bits.DIRECT_RECLAIM in request.bits)
         return pfn
 
     def _own(self, demand: Demand, pfn: int, order: int, offset: int) -> None:

@@ -93,10 +93,10 @@ def _kswapd(kswapd: Any) -> dict[str, int]:
     }
     if kswapd.phase is Phase.RUNNING:
         found |= {
-            "order": kswapd.order,
+            "order": kswapd.control.order,
             "highest": kswapd.highest,
-            "priority": kswapd.priority,
+            "priority": kswapd.control.priority,
             "boost_left": kswapd.boost_left,
-            "total": kswapd.total,
+            "total": kswapd.control.reclaimed,
         }
     return found

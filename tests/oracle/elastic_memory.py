@@ -34,7 +34,9 @@ class ElasticMemory:
         self.options = options
         self.folios: dict[int, Folio] = {}
         self.objects: dict[int, list[Folio]] = {}
-        self.lrus = {node: NodeLru() for node in oracle.machine.nodes}
+        self.lrus = {
+            node: NodeLru(lambda folio: self.zone_of(folio).type) for node in oracle.machine.nodes
+        }
         self.counts: Counter[str] = Counter()
         self.seen: Counter[str] = Counter()
         self.now = 0
@@ -73,9 +75,13 @@ class ElasticMemory:
 
         It is about to be freed.
         """
-        del self.folios[folio.pfn]
         if folio.on_lru:
             self.lru_of(folio).remove(folio)
+        self.forget_isolated(folio)
+
+    def forget_isolated(self, folio: Folio) -> None:
+        """No kernel function: take a folio from its object; it is on no list."""
+        del self.folios[folio.pfn]
         if folio.object is not None:
             self.objects[folio.object].remove(folio)
 
@@ -144,13 +150,11 @@ class ElasticMemory:
 
     def zone_reclaimable_pages(self, zone: Zone) -> int:
         """zone_reclaimable_pages(): return pages of a zone that reclaim might free (S8.3)."""
-        kinds = [Kind.FILE, Kind.ANON] if self.options.anon_scan_percent else [Kind.FILE]
-        pages = sum(
-            folio.size
-            for folio in self.folios.values()
-            if folio.on_lru and folio.kind in kinds and self.zone_of(folio) is zone
-        )
-        if not pages and self.options.rules.free_counts_as_reclaimable:
+        lru = self.lrus[zone.node]
+        pages = lru.pages_in(Kind.FILE, zone.type)
+        if self.options.anon_scan_percent:
+            pages += lru.pages_in(Kind.ANON, zone.type)
+        if not pages and self._oracle.reclaim_rules.free_counts_as_reclaimable:
             return zone.counters.free.total
         return pages
 

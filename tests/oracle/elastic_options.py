@@ -26,12 +26,6 @@ class CompactionRules:
             (S9.3).
         proactive_leeway_shrinks: proactive compaction has no lowest score, and begins at most half
             of the lower score above it (S9.6).
-        free_counts_as_reclaimable: a zone without pages on lists counts its free ones (S8.3).
-        tries_without_cache_trim: a fruitless run of kswapd begins again for ANON (S10.2).
-        fruitless_reclaim_repeated: fruitless direct reclaim is repeated (S8.2).
-        boosted_runs_never_fail: a run that began with boosts is no failure (S10.2).
-        revived_when_balanced: progress makes a node hopeful only if it is balanced (S10.2).
-        ready_by_high_mark: compaction may do the rest if it suits at the high mark (S8.2).
         promoted_begin_afresh: such requests compact again whatever their order, and count anew
             once they may fragment (S8.7).
     """
@@ -48,12 +42,6 @@ class CompactionRules:
     suitable_beside_cma: bool = False
     direct_source_needs_cma: bool = False
     proactive_leeway_shrinks: bool = False
-    free_counts_as_reclaimable: bool = False
-    tries_without_cache_trim: bool = False
-    fruitless_reclaim_repeated: bool = False
-    boosted_runs_never_fail: bool = False
-    revived_when_balanced: bool = False
-    ready_by_high_mark: bool = False
 
 
 COMPACTION_RULES_7_2 = CompactionRules(
@@ -68,20 +56,11 @@ COMPACTION_RULES_7_2 = CompactionRules(
     suitable_beside_cma=True,
     direct_source_needs_cma=True,
     proactive_leeway_shrinks=True,
-    tries_without_cache_trim=True,
-    fruitless_reclaim_repeated=True,
-    boosted_runs_never_fail=True,
-    revived_when_balanced=True,
-    ready_by_high_mark=True,
-)
-COMPACTION_RULES_6_1 = CompactionRules(free_counts_as_reclaimable=True)
-COMPACTION_RULES_6_12 = replace(
-    COMPACTION_RULES_6_1, tries_without_cache_trim=True, fruitless_reclaim_repeated=True
 )
 COMPACTION_RULES = {
-    "6.1": COMPACTION_RULES_6_1,
-    "6.12": COMPACTION_RULES_6_12,
-    "6.18": COMPACTION_RULES_6_12,
+    "6.1": CompactionRules(),
+    "6.12": CompactionRules(),
+    "6.18": CompactionRules(),
     "7.2": COMPACTION_RULES_7_2,
     "7.3": replace(COMPACTION_RULES_7_2, promoted_begin_afresh=True),
 }

@@ -24,11 +24,6 @@ class Kswapd:
         self._highest_type = 0
         self._boosts: dict[int, int] = {}
 
-    @property
-    def is_busy(self) -> bool:
-        """Part of get_page_from_freelist(): return whether the thread does not sleep."""
-        return self.active
-
     def wake(self, order: int, highest_type: int) -> None:
         """wakeup_kswapd(): start a run (S10.1).
 

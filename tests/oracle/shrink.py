@@ -1,266 +1,188 @@
-"""Reclaim's rounds over a node's LRU lists (S10.6)."""
+"""One round of reclaim over a node's LRU lists (S10.6)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from tests.oracle.compaction_gates import Gates
 from tests.oracle.draws import Purpose
 from tests.oracle.elastic_memory import ElasticMemory
 from tests.oracle.folios import Folio, Kind
-from tests.oracle.lru import LISTS, NodeLru
+from tests.oracle.lru import LISTS
+from tests.oracle.reclaim_rules import ReclaimRules
 from tests.oracle.request import PLAIN, Mark
+from tests.oracle.scan_count import (
+    CLUSTER,
+    LOWEST_PRIORITY,
+    ScanControl,
+    get_scan_count,
+    prepare_scan_control,
+)
 from tests.oracle.zone import Zone
 
-CLUSTER = 32
-"""Pages taken up at a time."""
-
-FIRST_PRIORITY = 12
-"""At this one a list's share to look at is its 4096th part."""
-
-Key = tuple[Kind, bool]
-"""A list: class, and whether it is the active one."""
+SKIPPED_MAX = 32768
+"""Folios of too high zones that one taking passes over, where there is a limit."""
+LEAST_COST_NS = 1000
+"""Time that a cluster takes at least."""
 
 
-@dataclass(kw_only=True)
-class Control:
-    """What a run of reclaim goes by, and what it came to.
+@dataclass(frozen=True)
+class Cluster:
+    """What came of a cluster, in pages.
 
     Attributes:
-        who: "kswapd" or "direct".
-        order: wanted in the end.
-        highest: highest type of zone to free in.
-        priority: lists are looked at by this power of two.
-        goal: pages to free.
-        may_swap: ANON may go.
-        may_compact: the request allows compaction.
-        all_active: active lists may shrink, short inactive ones or not.
-        no_cache_trim: a large cache does not spare ANON any more.
-        scanned: pages looked at in zones allowed.
-        freed: pages freed.
-        spared_active: some active list was left alone.
-        cache_trim_failed: a round that spared ANON for a large cache freed nothing.
-        ready: compaction may do the rest.
+        looked: looked at on inactive lists, those of too high zones included.
+        freed: freed.
     """
 
-    who: str
-    order: int
-    highest: int
-    priority: int = FIRST_PRIORITY
-    goal: int = CLUSTER
-    may_swap: bool = True
-    may_compact: bool = True
-    all_active: bool = False
-    no_cache_trim: bool = False
-    scanned: int = 0
-    freed: int = 0
-    spared_active: bool = False
-    cache_trim_failed: bool = False
-    ready: bool = False
+    looked: int
+    freed: int
 
 
-@dataclass
-class Round:
-    """One round over a node's lists.
+class Reclaimer:
+    """Scans a node's lists and frees what it may.
 
     Attributes:
-        targets: pages to look at, by list.
-        left: what is left of that.
-        shrinkable: classes whose active lists may shrink.
-        spares_anon: the cache is large.
-        freed: pages freed in it.
+        zones: the node's.
     """
 
-    targets: dict[Key, int]
-    shrinkable: set[Kind]
-    spares_anon: bool
-    freed: int = 0
-    left: dict[Key, int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Nothing was looked at yet."""
-        self.left = dict(self.targets)
-
-    @property
-    def goes_on(self) -> bool:
-        """Part of shrink_lruvec(): return whether there is something to look at."""
-        lists = ((Kind.ANON, False), (Kind.FILE, False), (Kind.FILE, True))
-        return any(self.left[key] for key in lists)
-
-    def left_of(self, kind: Kind) -> int:
-        """No kernel function: return what is left to look at of a class."""
-        return self.left[kind, False] + self.left[kind, True]
-
-    def end_in_proportion(self) -> None:
-        """Part of shrink_lruvec(): let the goal end the round, the classes in proportion."""
-        anon, file = self.left_of(Kind.ANON), self.left_of(Kind.FILE)
-        if not anon or not file:
-            self.left = dict.fromkeys(self.left, 0)
-            return
-        ended, other = (Kind.ANON, Kind.FILE) if file > anon else (Kind.FILE, Kind.ANON)
-        target = self.targets[ended, False] + self.targets[ended, True] + 1
-        percent = self.left_of(ended) * 100 // target
-        for active in (False, True):
-            self.left[ended, active] = 0
-            key = other, active
-            had = self.targets[key] - self.left[key]
-            self.left[key] = max(self.targets[key] * (100 - percent) // 100 - had, 0)
-
-
-class NodeReclaim:
-    """Shrinks a node, cluster by cluster: `begin`, `cluster` until nothing is left, `end`."""
-
-    def __init__(self, node: int, zones: list[Zone], memory: ElasticMemory, gates: Gates) -> None:
-        self.node = node
-        self.zones = [zone for zone in zones if zone.spec.managed]
+    def __init__(
+        self,
+        zones: list[Zone],
+        memory: ElasticMemory,
+        gates: Gates,
+        rules: ReclaimRules,
+        note_progress: Callable[[int, int], None],
+    ) -> None:
+        self.zones = zones
+        self.node = zones[0].node
         self.memory = memory
         self.options = memory.options
         self.gates = gates
-        self.reclaimable = False
-        self.round: Round | None = None
+        self.rules = rules
+        self.lru = memory.lrus[self.node]
+        self._note_progress = note_progress
 
     @property
-    def lru(self) -> NodeLru:
-        """No kernel function: return the node's lists."""
-        return self.memory.lrus[self.node]
-
-    @property
-    def has_swap(self) -> bool:
-        """can_reclaim_anon_pages(): return whether anonymous pages can go at all."""
+    def may_swap(self) -> bool:
+        """can_age_anon_pages(): return whether there is swap at all."""
         return self.options.anon_scan_percent > 0
 
-    def up_to(self, highest: int) -> list[Zone]:
-        """No kernel function: return the node's zones with pages up to a type."""
-        return [zone for zone in self.zones if zone.type <= highest]
+    def shrink_node(self, control: ScanControl) -> Iterator[int]:
+        """shrink_node(): make a round, and more of them while compaction lacks room.
 
-    def begin(self, control: Control) -> None:
-        """shrink_node(): begin with the first round."""
-        self.reclaimable = False
-        self._begin_round(control)
-
-    def cluster(self, control: Control, cpu: int) -> int | None:
-        """Part of shrink_lruvec(): take up to a cluster of each list.
-
-        Returns the time that took, ns; None if nothing is left to look at.
+        Yields the time that each cluster takes, ns; it is up to the caller when to go on.
         """
-        now = self.round
-        if not now.goes_on:
-            return None
+        has_reclaimed = False
+        while True:
+            before = control.reclaimed
+            prepare_scan_control(self.memory, self.zones, control)
+            yield from self._shrink_lruvec(control)
+            has_reclaimed |= control.reclaimed > before
+            if not self._should_continue_reclaim(control, control.reclaimed - before):
+                break
+        if has_reclaimed:
+            self._note_progress(control.order, control.highest)
+        elif control.cache_trim:
+            control.cache_trim_failed = True
+
+    def age(self, control: ScanControl) -> None:
+        """kswapd_age_node(): feed the inactive anonymous list, if it is short."""
+        if self.may_swap and self.lru.inactive_is_low(Kind.ANON):
+            self._shrink_active_list(Kind.ANON, CLUSTER, control)
+
+    def _shrink_lruvec(self, control: ScanControl) -> Iterator[int]:
+        """shrink_lruvec(): scan cluster by cluster until the counts are used up, or it suffices."""
+        get_scan_count(self.memory, self.node, control)
+        freed = 0
+        stops_at_goal = control.is_kswapd or control.priority != LOWEST_PRIORITY
+        left = control.left
+        while left[Kind.ANON, False] or left[Kind.FILE, True] or left[Kind.FILE, False]:
+            cluster = self._shrink_lists(control)
+            freed += cluster.freed
+            yield self._cost_ns(cluster)
+            if not stops_at_goal or freed < control.goal:
+                continue
+            anon, file = (left[kind, False] + left[kind, True] for kind in (Kind.ANON, Kind.FILE))
+            if not anon or not file:
+                break
+            self._end_the_smaller(control, Kind.ANON if file > anon else Kind.FILE)
+        control.reclaimed += freed
+        self.age(control)
+
+    def _cost_ns(self, cluster: Cluster) -> int:
+        """No kernel function: return the time that a cluster takes; active lists take none."""
+        cost = cluster.looked * self.options.reclaim_scan_ns
+        return max(cost + cluster.freed * self.options.reclaim_free_ns, LEAST_COST_NS)
+
+    def _shrink_lists(self, control: ScanControl) -> Cluster:
+        """Part of shrink_lruvec(): take up to a cluster of each list."""
         looked = freed = 0
         for kind, active in LISTS:
-            budget = min(now.left[kind, active], CLUSTER)
-            now.left[kind, active] -= budget
+            budget = min(control.left[kind, active], CLUSTER)
+            control.left[kind, active] -= budget
             if not budget:
                 continue
             if not active:
-                seen, gone = self._shrink_inactive_list(kind, budget, control, cpu)
-                looked += seen
-                freed += gone
-            elif kind in now.shrinkable:
-                self._shrink_active_list(kind, budget, control.highest)
+                cluster = self._shrink_inactive_list(kind, budget, control)
+                looked += cluster.looked
+                freed += cluster.freed
+            elif kind in control.may_deactivate:
+                self._shrink_active_list(kind, budget, control)
             else:
-                control.spared_active = True
-        now.freed += freed
-        self.memory.counts[f"pgscan_{control.who}"] += looked
-        self.memory.counts[f"pgsteal_{control.who}"] += freed
-        in_full = control.who == "direct" and control.priority == FIRST_PRIORITY
-        if now.freed >= control.goal and not in_full:
-            now.end_in_proportion()
-        options = self.options
-        return max(looked * options.reclaim_scan_ns + freed * options.reclaim_free_ns, 1000)
+                control.skipped_deactivate = True
+        return Cluster(looked, freed)
 
-    def end(self, control: Control) -> bool:
-        """Part of shrink_node(): end a round; returns whether another follows."""
-        control.freed += self.round.freed
-        self.age_anon(control.highest)
-        self.reclaimable |= self.round.freed > 0
-        if self._should_continue_reclaim(control):
-            self._begin_round(control)
-            return True
-        if not self.reclaimable and self.round.spares_anon:
-            control.cache_trim_failed = True
-        return False
+    @staticmethod
+    def _end_the_smaller(control: ScanControl, smaller: Kind) -> None:
+        """Part of shrink_lruvec(): end one class; the other's scan ends where this one's did."""
+        larger = Kind.FILE if smaller is Kind.ANON else Kind.ANON
+        target = sum(control.targets[smaller, active] for active in (False, True)) + 1
+        left = sum(control.left[smaller, active] for active in (False, True))
+        percent = left * 100 // target
+        for active in (False, True):
+            control.left[smaller, active] = 0
+            wanted = control.targets[larger, active] * (100 - percent) // 100
+            had = control.targets[larger, active] - control.left[larger, active]
+            control.left[larger, active] = max(wanted - had, 0)
 
-    def age_anon(self, highest: int) -> None:
-        """kswapd_age_node(): feed a short inactive list of anonymous pages."""
-        if self.has_swap and self.lru.inactive_is_low(Kind.ANON):
-            self._shrink_active_list(Kind.ANON, CLUSTER, highest)
+    def _isolate_lru_folios(
+        self, kind: Kind, budget: int, control: ScanControl, *, active: bool
+    ) -> tuple[list[Folio], int]:
+        """isolate_lru_folios(): take folios off a list's tail, passing over too high zones.
 
-    def _begin_round(self, control: Control) -> None:
-        """prepare_scan_control(), get_scan_count(): look what a round is to look at."""
-        lru, priority = self.lru, control.priority
-        kinds = (Kind.ANON, Kind.FILE)
-        shrinkable = {kind for kind in kinds if control.all_active or lru.inactive_is_low(kind)}
-        is_large = (
-            lru.pages[Kind.FILE, False] >> priority > 0
-            and Kind.FILE not in shrinkable
-            and not control.no_cache_trim
-        )
-        free = sum(zone.counters.free.read() for zone in self.zones)
-        marks = sum(zone.watermarks.wmark_pages(Mark.HIGH) for zone in self.zones)
-        is_tiny = (
-            lru.of_kind(Kind.FILE) + free <= marks
-            and Kind.ANON not in shrinkable
-            and lru.pages[Kind.ANON, False] >> priority > 0
-        )
-        sizes = {key: self._size(key, control.highest) >> priority for key in LISTS}
-        shares = self._shares(control, is_tiny=is_tiny, is_large=is_large)
-        targets = {
-            (kind, active): size * shares[kind] // 200 for (kind, active), size in sizes.items()
-        }
-        self.round = Round(targets, shrinkable, is_large)
+        Returns the folios in order, and the pages looked at, the passed over included.
+        """
+        taken: list[Folio] = []
+        skipped: list[Folio] = []
+        cap = SKIPPED_MAX if self.rules.lru_skips_capped else None
+        while sum(folio.size for folio in taken) < budget:
+            pfn = self.lru.tail(kind, active=active)
+            if pfn is None:
+                break
+            folio = self.memory.folios[pfn]
+            self.lru.remove(folio)
+            too_high = self.memory.zone_of(folio).type > control.highest
+            passes_over = too_high and (cap is None or len(skipped) < cap)
+            (skipped if passes_over else taken).append(folio)
+        for folio in skipped:
+            self.lru.lruvec_add_folio(folio)
+        return taken, sum(folio.size for folio in taken + skipped)
 
-    def _shares(self, control: Control, *, is_tiny: bool, is_large: bool) -> dict[Kind, int]:
-        """Part of get_scan_count(): return what of each class to look at, in 200th parts."""
-        percent = self.options.anon_scan_percent
-        swappiness = 200 * percent // (100 + percent)
-        if not (control.may_swap and self.has_swap):
-            return {Kind.ANON: 0, Kind.FILE: 200}
-        if control.priority == 0 and swappiness:
-            return {Kind.ANON: 200, Kind.FILE: 200}
-        if is_tiny:
-            return {Kind.ANON: 200, Kind.FILE: 0}
-        if is_large:
-            return {Kind.ANON: 0, Kind.FILE: 200}
-        return {Kind.ANON: swappiness, Kind.FILE: 200 - swappiness}
-
-    def _size(self, key: Key, highest: int) -> int:
-        """lruvec_lru_size(): return the pages of a list in zones up to a type."""
-        folios = (self.memory.folios[pfn] for pfn in self.lru.lists[key])
-        return sum(each.size for each in folios if self.memory.zone_of(each).type <= highest)
-
-    def _should_continue_reclaim(self, control: Control) -> bool:
-        """should_continue_reclaim(): return whether another round helps compaction."""
-        order, highest = control.order, control.highest
-        presses = control.priority < FIRST_PRIORITY - 2 or order > self.gates.costly_order
-        if not (order and control.may_compact and presses and self.round.freed):
-            return False
-        for zone in self.up_to(highest):
-            if zone.watermarks.ok_at(order, Mark.MIN, highest, PLAIN):
-                return False
-            if self.gates.is_suitable(zone, order, highest, Mark.MIN):
-                return False
-        inactive = self.lru.pages[Kind.FILE, False]
-        if self.has_swap:
-            inactive += self.lru.pages[Kind.ANON, False]
-        return inactive > self.options.gap(order)
-
-    def _shrink_active_list(self, kind: Kind, budget: int, highest: int) -> None:
-        """shrink_active_list(): move the active list's tail to the inactive list."""
-        for folio in self._take_tail(kind, budget, highest, active=True)[0]:
+    def _shrink_active_list(self, kind: Kind, budget: int, control: ScanControl) -> None:
+        """shrink_active_list(): move pages to the inactive list."""
+        taken, _ = self._isolate_lru_folios(kind, budget, control, active=True)
+        for folio in taken:
             folio.active = False
             self.lru.lruvec_add_folio(folio)
             self.memory.counts["pgdeactivate"] += folio.size
 
-    def _shrink_inactive_list(
-        self, kind: Kind, budget: int, control: Control, cpu: int
-    ) -> tuple[int, int]:
-        """shrink_inactive_list(): free of an inactive list's tail what may go.
-
-        Returns the pages seen, and those freed.
-        """
-        taken, seen = self._take_tail(kind, budget, control.highest, active=False)
-        gone = []
+    def _shrink_inactive_list(self, kind: Kind, budget: int, control: ScanControl) -> Cluster:
+        """shrink_inactive_list(): free what may go."""
+        taken, looked = self._isolate_lru_folios(kind, budget, control, active=False)
+        who = "kswapd" if control.is_kswapd else "direct"
+        free: list[Folio] = []
         for folio in taken:
             control.scanned += folio.size
             if self._is_referenced(folio):
@@ -270,33 +192,31 @@ class NodeReclaim:
             elif self._is_dirty(folio):
                 self.lru.lruvec_add_folio(folio)
             else:
-                self.lru.lruvec_add_folio(folio)
-                self.memory.forget(folio)
-                gone.append(folio)
-        self.memory.free(cpu, gone)
-        return seen, sum(folio.size for folio in gone)
+                self.memory.forget_isolated(folio)
+                free.append(folio)
+        freed = sum(folio.size for folio in free)
+        self.memory.free(control.cpu, free)
+        self.memory.counts[f"pgscan_{who}"] += looked
+        self.memory.counts[f"pgsteal_{who}"] += freed
+        return Cluster(looked, freed)
 
-    def _take_tail(
-        self, kind: Kind, budget: int, highest: int, *, active: bool
-    ) -> tuple[list[Folio], int]:
-        """isolate_lru_folios(): take folios from a list's tail, up to a number of pages.
-
-        Those in too high zones go to its head. Returns the folios taken, and the pages seen.
-        """
-        taken: list[Folio] = []
-        seen = pages = 0
-        for pfn in reversed(list(self.lru.lists[kind, active])):
-            if pages >= budget:
-                break
-            folio = self.memory.folios[pfn]
-            seen += folio.size
-            self.lru.remove(folio)
-            if self.memory.zone_of(folio).type > highest:
-                self.lru.lruvec_add_folio(folio)
+    def _should_continue_reclaim(self, control: ScanControl, reclaimed: int) -> bool:
+        """should_continue_reclaim(): return whether compaction needs yet more room."""
+        order, highest = control.order, control.highest
+        is_urgent = order > self.gates.costly_order or control.priority < LOWEST_PRIORITY - 2
+        if not (control.may_compact and order and is_urgent) or not reclaimed:
+            return False
+        for zone in self.zones[: highest + 1]:
+            if not zone.spec.managed:
                 continue
-            pages += folio.size
-            taken.append(folio)
-        return taken, seen
+            if zone.watermarks.ok_at(order, Mark.MIN, highest, PLAIN):
+                return False
+            if self.gates.is_suitable(zone, order, highest, Mark.MIN):
+                return False
+        inactive = self.lru.pages[Kind.FILE, False]
+        if self.may_swap:
+            inactive += self.lru.pages[Kind.ANON, False]
+        return inactive > self.options.gap(order)
 
     def _is_referenced(self, folio: Folio) -> bool:
         """Part of folio_check_references(): draw; returns whether a folio is in use."""

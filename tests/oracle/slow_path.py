@@ -101,7 +101,6 @@ class SlowPath:
             if pfn is not None:
                 return pfn
             if self.request.gfp_pfmemalloc_allowed:
-                self._settle()
                 return self._use_reserves()
             if not self.reclaims:
                 if self._may_drop_nofragment_unreclaimed():
@@ -121,7 +120,6 @@ class SlowPath:
                     self.priority = Priority.SYNC_LIGHT
                 compact_first = False
                 continue
-            self._settle()
             if not self._goes_on():
                 return self._force() if Bits.NOFAIL in self.bits else None
 
@@ -189,11 +187,6 @@ class SlowPath:
         """Part of __alloc_pages_slowpath(): wake kswapd, if the attempt may."""
         if self.attempt.kswapd:
             self.oracle.wake_all_kswapds(self.request, self.zonelist)
-        self._settle()
-
-    def _settle(self) -> None:
-        """No kernel function: act on the wakes asked for."""
-        self.oracle.act_on_wakes(may_reclaim=self.reclaims)
 
     def _get_page(self) -> int | None:
         """get_page_from_freelist(): make one attempt; returns a page, or None."""
@@ -204,7 +197,6 @@ class SlowPath:
 
         Room is made between the tries.
         """
-        self._settle()
         self.stalled = True
         self.progress = self.oracle.direct_reclaim.reclaim(
             self.request, self.zonelist, self._made_order
@@ -213,7 +205,6 @@ class SlowPath:
             return None
         pfn = self._get_page()
         if pfn is None:
-            self._settle()
             self.oracle.make_room(self.request, self.zonelist)
             pfn = self._get_page()
         return pfn
@@ -223,7 +214,6 @@ class SlowPath:
         order = self._made_order
         if not order or not self.compacts:
             return None
-        self._settle()
         self.stalled = True
         walk = self.oracle.compactor.try_to_compact_pages(
             self.request, self.attempt, self.zonelist, priority, order
@@ -255,7 +245,7 @@ class SlowPath:
         if self.no_progress <= RETRIES_MAX:
             for zone in self.zonelist:
                 marks = zone.watermarks
-                free = zone.counters.free.read() + self.oracle.memory.zone_reclaimable_pages(zone)
+                free = zone.counters.free.total + self.oracle.memory.zone_reclaimable_pages(zone)
                 pages = marks.wmark_pages(Mark.MIN)
                 order, highest = self.request.order, self.request.highest_zone
                 if marks.ok_with(free, order, pages, highest, self.attempt):

@@ -116,7 +116,7 @@ class ZoneWalk:
             stays_local = attempt.nofragment and not self.keeps_nofragment
             if stays_local and zone.node != zonelist[0].node:
                 return Sweep(would_leave_node=True, skipped_busy=skipped_busy)
-            if skips_busy and self.kswapd[zone.node].is_busy:
+            if skips_busy and self.kswapd[zone.node].active:
                 skipped_busy = True
                 continue
             if not zone.may_take(request, attempt):
