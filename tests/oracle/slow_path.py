@@ -12,6 +12,7 @@ from tests.oracle.request import Attempt, Bits, Mark, Request, gfp_to_alloc_flag
 if TYPE_CHECKING:
     from tests.oracle.elastic import ElasticOracle
 
+PROMOTED_ROUNDS = 64
 RETRIES_MAX = 16
 """Fruitless rounds of reclaim, and compactions that others profited from."""
 
@@ -46,6 +47,7 @@ class SlowPath:
         self.result = Result.SKIPPED
         self.progress = 0
         self.no_progress = 0
+        self.promoted_rounds = 0
         self.compact_retries = 0
         self.stalled = False
 
@@ -163,10 +165,14 @@ class SlowPath:
             return False
         if self.is_costly and not (Bits.RETRY_MAYFAIL in self.bits and self.compacts):
             return False
-        if self._should_reclaim_retry():
-            return True
-        if self.progress and self.compacts and self._should_compact_retry():
-            return True
+        self.promoted_rounds += 1
+        if self._made_order == self.request.order:
+            self.promoted_rounds = 0
+        if self.promoted_rounds < PROMOTED_ROUNDS:
+            if self._should_reclaim_retry():
+                return True
+            if self.progress and self.compacts and self._should_compact_retry():
+                return True
         if self.oracle.policy.defrag_mode and self.attempt.nofragment:
             if self._begins_afresh:
                 self.no_progress = self.compact_retries = 0
