@@ -76,13 +76,13 @@ class ElasticOptions:
         file_referenced_per_mille: scanned pages of files that are in use.
         anon_referenced_per_mille: the same of anonymous pages.
         file_dirty_per_mille: scanned pages of files that must be written.
-        anon_scan_percent: share of the anonymous lists that a pass scans.
+        anon_scan_percent: how much anonymous lists are scanned, 0: no swap (S10.5).
         reclaim_scan_ns: time to look at a page.
         reclaim_free_ns: time to free one.
         kswapd_wake_ns: time from a wake to kswapd's first step.
         compact_scan_ns: time for compaction to look at a page.
         compact_migrate_ns: time to move one.
-        anon_migration_fails_per_mille: moves of anonymous pages that fail.
+        anon_migration_fails_per_mille: anonymous folios that cannot be moved (S9.9).
         file_migration_fails_per_mille: the same of pages of files.
         compaction_contended_per_mille: looks at which asynchronous compaction gives way.
         compact_gap: replaces the rules' cap of compact_gap unless None.

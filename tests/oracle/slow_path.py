@@ -13,15 +13,9 @@ if TYPE_CHECKING:
     from tests.oracle.elastic import ElasticOracle
 
 PROMOTED_ROUNDS = 64
+"""Rounds after which a promoted request no longer waits for a block (S8.7)."""
 RETRIES_MAX = 16
 """Fruitless rounds of reclaim, and compactions that others profited from."""
-
-TURNS_MAX = 400
-"""Turns after which a request is taken to go round for ever (S8.7)."""
-
-
-class EndlessRequestError(Exception):
-    """A request goes round until others change memory, and nobody else runs (S8.7)."""
 
 
 class SlowPath:
@@ -103,12 +97,8 @@ class SlowPath:
         return Bits.THISNODE in self.bits
 
     def _loop(self, *, compact_first: bool) -> int | None:
-        """Part of __alloc_pages_slowpath(): try until a page is found or hope is lost.
-
-        Raises:
-            EndlessRequestError: neither will ever be.
-        """
-        for _ in range(TURNS_MAX):
+        """Part of __alloc_pages_slowpath(): try until a page is found or hope is lost."""
+        while True:
             self._wake()
             pfn = self._get_page()
             if pfn is not None:
@@ -135,7 +125,6 @@ class SlowPath:
                 continue
             if not self._goes_on():
                 return self._force() if Bits.NOFAIL in self.bits else None
-        raise EndlessRequestError
 
     def _use_reserves(self) -> int | None:
         """Part of __alloc_pages_slowpath(): keep no watermark, and do not reclaim.
