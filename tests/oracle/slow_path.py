@@ -12,8 +12,16 @@ from tests.oracle.request import Attempt, Bits, Mark, Request, gfp_to_alloc_flag
 if TYPE_CHECKING:
     from tests.oracle.elastic import ElasticOracle
 
+PROMOTED_ROUNDS = 64
 RETRIES_MAX = 16
 """Fruitless rounds of reclaim, and compactions that others profited from."""
+
+TURNS_MAX = 400
+"""Turns after which a request is taken to go round for ever (S8.7)."""
+
+
+class EndlessRequestError(Exception):
+    """A request goes round until others change memory, and nobody else runs (S8.7)."""
 
 
 class SlowPath:
@@ -39,6 +47,7 @@ class SlowPath:
         self.result = Result.SKIPPED
         self.progress = 0
         self.no_progress = 0
+        self.promoted_rounds = 0
         self.compact_retries = 0
         self.stalled = False
 
@@ -94,8 +103,12 @@ class SlowPath:
         return Bits.THISNODE in self.bits
 
     def _loop(self, *, compact_first: bool) -> int | None:
-        """Part of __alloc_pages_slowpath(): try until a page is found or hope is lost."""
-        while True:
+        """Part of __alloc_pages_slowpath(): try until a page is found or hope is lost.
+
+        Raises:
+            EndlessRequestError: neither will ever be.
+        """
+        for _ in range(TURNS_MAX):
             self._wake()
             pfn = self._get_page()
             if pfn is not None:
@@ -122,6 +135,7 @@ class SlowPath:
                 continue
             if not self._goes_on():
                 return self._force() if Bits.NOFAIL in self.bits else None
+        raise EndlessRequestError
 
     def _use_reserves(self) -> int | None:
         """Part of __alloc_pages_slowpath(): keep no watermark, and do not reclaim.
@@ -151,10 +165,14 @@ class SlowPath:
             return False
         if self.is_costly and not (Bits.RETRY_MAYFAIL in self.bits and self.compacts):
             return False
-        if self._should_reclaim_retry():
-            return True
-        if self.progress and self.compacts and self._should_compact_retry():
-            return True
+        self.promoted_rounds += 1
+        if self._made_order == self.request.order:
+            self.promoted_rounds = 0
+        if self.promoted_rounds < PROMOTED_ROUNDS:
+            if self._should_reclaim_retry():
+                return True
+            if self.progress and self.compacts and self._should_compact_retry():
+                return True
         if self.oracle.policy.defrag_mode and self.attempt.nofragment:
             if self._begins_afresh:
                 self.no_progress = self.compact_retries = 0

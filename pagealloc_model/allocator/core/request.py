@@ -44,6 +44,9 @@ from pagealloc_model.base.jit import cold, hot, inner
 Reclaim = Callable[[at.MachineArrays, AllocContext, int], int]
 """What the slow path does after its first attempt; a kernel takes it as it takes any function."""
 
+PROMOTED_ROUNDS = 64
+"""Rounds after which a promoted request no longer waits for a block (S8.7)."""
+
 
 @hot
 def __alloc_frozen_pages(m: at.MachineArrays, ac: AllocContext, reclaim: Reclaim) -> int:
@@ -215,10 +218,12 @@ def go_round(
 ) -> int:
     """Part of __alloc_pages_slowpath(): go round until a page is found or hope is lost (S8.1).
 
-    Returns the page, or -1. With `compact_first` the first turn compacts in place of reclaim.
+    Returns the page, or -1. With `compact_first` the first turn compacts in place of reclaim. A
+    promoted request goes round for long in 7.2, until other tasks end it, which are not here.
     """
     no_progress = 0
     retries = 0
+    rounds = 0
     while True:
         wake_all_kswapds(m, ac, flags)
         pfn = walk_zones(m, ac, ac.zonelist, flags)
@@ -256,9 +261,11 @@ def go_round(
         is_promoted = order != ac.order and m.st[at.RULE_PROMOTED_FALL_BACK_AFRESH] != 0
         helped = progress > 0 and not is_costly and not is_promoted
         no_progress = 0 if helped else no_progress + 1
-        if should_reclaim_retry(m, ac, flags, no_progress):
+        rounds = rounds + 1 if order != ac.order else 0
+        goes_on = rounds < PROMOTED_ROUNDS
+        if goes_on and should_reclaim_retry(m, ac, flags, no_progress):
             continue
-        if progress > 0 and gfp_compaction_allowed(m, ac.bits):
+        if goes_on and progress > 0 and gfp_compaction_allowed(m, ac.bits):
             again, priority, retries = should_compact_retry(
                 m, ac, result, priority, retries, is_promoted
             )
