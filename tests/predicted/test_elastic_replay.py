@@ -76,7 +76,7 @@ def test_outcomes_are_known(stock: pm.Recording) -> None:
 def test_policies_are_compared_in_what_only_it_knows(stock: pm.Recording) -> None:
     assumed = pm.Assumptions(reclaim="elastic")
     never = pm.replay(stock, pm.Policy(thp_defrag="never"), assumptions=assumed)
-    rows = pm.compare(replayed(stock), never).rows.set_index("metric")
-    assert rows.loc["thp_success", "base"] > 0
-    assert rows.loc["thp_success", "patch"] <= 1
-    assert rows.loc["reclaim_scanned", "base"] > 0
+    rows = pm.compare(replayed(stock), never).rows.set_index(["metric", "scope"])
+    assert rows.loc[("thp_success", "all"), "base"] > 0
+    assert rows.loc[("thp_success", "all"), "patch"] <= 1
+    assert rows.loc[("reclaim_scanned", "all"), "base"] > 0

@@ -118,7 +118,10 @@ def test_changed_sizes_are_reported(tmp_path: Path) -> None:
     late = write_snapshot(path, AFTER_NS, start_free()) / "zoneinfo"
     text = late.read_text()
     start = text.index("Normal")
-    late.write_text(text[:start] + text[start:].replace("managed  8192", "managed  9216", 1))
+    grown = text[start:]
+    for size in ("spanned", "present", "managed"):
+        grown = grown.replace(f"{size}  8192", f"{size}  9216", 1)
+    late.write_text(text[:start] + grown)
     line = "zone Normal grew from 8192 to 9216 managed pages during the recording"
     recording = pm.open(path)
     assert list(size_changes(recording)) == [line]
