@@ -49,7 +49,7 @@ def test_it_does_not_write_over_anything(written: Path, capsys: pytest.CaptureFi
     [
         (["--set", "pages"], "NUMBER=VALUE"),
         (["--set", "sheep=3"], "takes pages"),
-        (["--gib", "0"], "needs a CPU"),
+        (["--gib", "0"], "more than 0"),
     ],
 )
 def test_wrong_numbers_are_refused(
