@@ -54,7 +54,7 @@ def test_a_machine_has_the_memory_asked_for() -> None:
 
 @pytest.mark.parametrize(("gib", "nr_cpus", "nodes"), [(0, 1, 1), (1, 0, 1), (1, 1, 0)])
 def test_no_machine_is_refused(gib: float, nr_cpus: int, nodes: int) -> None:
-    with pytest.raises(UsageError, match="needs a CPU|more than 0"):
+    with pytest.raises(UsageError, match=r"needs a CPU|more than 0"):
         machine(gib, nr_cpus, nodes)
 
 
