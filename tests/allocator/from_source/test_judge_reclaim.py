@@ -18,6 +18,11 @@ from pagealloc_model.verdict.kernel_judge.judge_reclaim import judge_reclaim
 from pagealloc_model.verdict.kernel_judge.random_pressure import random_pressed, random_reclaim
 from pagealloc_model.verdict.kernel_judge.reclaim_sides import COUNTERS, ReclaimSides
 
+EVERY_FAULT = pytest.mark.skipif(
+    not os.environ.get("PAGEALLOC_ALL_FAULTS"),
+    reason="a changed tree takes minutes; PAGEALLOC_ALL_FAULTS=1 judges them",
+)
+
 
 def judged(tree: SourceTree, rules: str, operations: int, seed: int = 0) -> Verdict:
     return judge_reclaim(tree, KernelRules.named(rules), operations=operations, seed=seed)
@@ -58,6 +63,7 @@ def test_operations_reach_what_is_compared(kernel_source: Callable[[str], Source
 
 
 @pytest.mark.long
+@EVERY_FAULT
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -70,7 +76,7 @@ def test_operations_reach_what_is_compared(kernel_source: Callable[[str], Source
         ("return inactive_lru_pages > pages_for_compaction;", "return false;"),
         ("if (nr_file > nr_anon) {", "if (nr_file >= nr_anon) {"),
         ("remaining = schedule_timeout(HZ/10);", "remaining = 1;"),
-    ][:: 1 if os.environ.get("PAGEALLOC_ALL_FAULTS") else 4],
+    ],
 )
 def test_another_reclaim_is_found(
     patched: Callable[[str, str, str, str], SourceTree], old: str, new: str
@@ -81,6 +87,7 @@ def test_another_reclaim_is_found(
 
 
 @pytest.mark.long
+@EVERY_FAULT
 @pytest.mark.parametrize(
     "rule",
     [
