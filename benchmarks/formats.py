@@ -9,8 +9,6 @@ call chains, which the ring buffer does not keep. Measured as in reading.py.
 
 from __future__ import annotations
 
-import argparse
-import json
 import shutil
 import subprocess
 import sys
@@ -21,7 +19,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from reading import Row, _in_turns, _on_one_core, _perf_seconds, row, uncompressed
+from reading import (
+    Row,
+    in_turns,
+    on_one_core,
+    perf_seconds,
+    print_rates,
+    row,
+    uncompressed,
+)
 
 import pagealloc_model as pm
 from pagealloc_model.recording.exporting import export_recording
@@ -139,7 +145,7 @@ def formats(event_file: Path) -> list[Row]:
             if shutil.which(program):
                 words = ["script", "-i", str(plain)] if program == "perf" else [*words, str(six)]
                 runs[peer] = partial(_peer_rate, program, words, name, events)
-        best = {each: max(rates) for each, rates in _in_turns(runs).items()}
+        best = {each: max(rates) for each, rates in in_turns(runs).items()}
     peer = "trace-cmd report" if "trace-cmd report" in best else None
     return [
         row(f"read {each}" if each in ours else each, rate, peer, best.get(peer or ""))
@@ -153,30 +159,15 @@ def _our_rate(path: Path) -> float:
         check=True,
         stdout=subprocess.PIPE,
         text=True,
-        preexec_fn=_on_one_core,
+        preexec_fn=on_one_core,
     )
     seconds, events = done.stdout.split()
     return int(events) / float(seconds)
 
 
 def _peer_rate(program: str, words: list[str], directory: str, events: int) -> float:
-    return events / _perf_seconds(words, directory, program)
-
-
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description="speed of reading each format")
-    parser.add_argument("recording", nargs="?", default="kbuild")
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    rows = formats(pm.open(options.recording).event_file)
-    if options.json:
-        print(json.dumps(rows, indent=2))
-        return
-    for each in rows:
-        beside = f"  {each['ratio']:6.1f} x {each['peer']}" if each["ratio"] else ""
-        print(f"  {each['name']:<34} {each['value']:>14,.0f} {each['unit']}{beside}")
+    return events / perf_seconds(words, directory, program)
 
 
 if __name__ == "__main__":
-    main()
+    print_rates("speed of reading each format", formats)

@@ -67,8 +67,8 @@ def reading(event_file: Path) -> list[Row]:
         }
         for name, words in PEERS.items() if shutil.which("perf") else ():
             command = [str(plain) if word == "FILE" else word for word in words]
-            runs[name] = partial(_perf_seconds, command, directory)
-        best = {name: min(times) for name, times in _in_turns(runs).items()}
+            runs[name] = partial(perf_seconds, command, directory)
+        best = {name: min(times) for name, times in in_turns(runs).items()}
     rates = {name: events / seconds for name, seconds in best.items()}
     rows = [
         row("read perf.data, uncompressed", rates["plain"], peer, rates[peer])
@@ -106,7 +106,7 @@ class PeerFailed(Exception):
     """One of perf's tools did not get through the file."""
 
 
-def _in_turns(runs: dict[str, Callable[[], float]]) -> dict[str, list[float]]:
+def in_turns(runs: dict[str, Callable[[], float]]) -> dict[str, list[float]]:
     """Times of each, in rounds; a peer that fails is said on stderr and left out."""
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(ROUNDS):
@@ -122,12 +122,13 @@ def _in_turns(runs: dict[str, Callable[[], float]]) -> dict[str, list[float]]:
 def _our_seconds(small: Path, path: Path) -> float:
     command = [sys.executable, "-c", _READ, str(small), str(path)]
     done = subprocess.run(
-        command, check=True, stdout=subprocess.PIPE, text=True, preexec_fn=_on_one_core
+        command, check=True, stdout=subprocess.PIPE, text=True, preexec_fn=on_one_core
     )
     return float(done.stdout)
 
 
-def _perf_seconds(words: Sequence[str], directory: str, program: str = "perf") -> float:
+def perf_seconds(words: Sequence[str], directory: str, program: str = "perf") -> float:
+    """Return the CPU seconds of one run of a program, in a directory."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     quiet = subprocess.DEVNULL
     done = subprocess.run(
@@ -136,7 +137,7 @@ def _perf_seconds(words: Sequence[str], directory: str, program: str = "perf") -
         stdout=quiet,
         stderr=quiet,
         check=False,
-        preexec_fn=_on_one_core,
+        preexec_fn=on_one_core,
     )
     if done.returncode:
         how = f"signal {-done.returncode}" if done.returncode < 0 else f"code {done.returncode}"
@@ -145,7 +146,8 @@ def _perf_seconds(words: Sequence[str], directory: str, program: str = "perf") -
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
-def _on_one_core() -> None:
+def on_one_core() -> None:
+    """Keep this process on one core."""
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 
@@ -161,13 +163,13 @@ def row(name: str, value: float, peer: str | None = None, peer_value: float | No
     }
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description="speed of reading a perf.data")
+def print_rates(description: str, rates: Callable[[Path], list[Row]]) -> None:
+    """Measure a recording's event file, which the command line names, and print the figures."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("recording", nargs="?", default="kbuild")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    rows = reading(pm.open(options.recording).event_file)
+    rows = rates(pm.open(options.recording).event_file)
     if options.json:
         print(json.dumps(rows, indent=2))
         return
@@ -177,4 +179,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    print_rates("speed of reading a perf.data", reading)

@@ -12,7 +12,7 @@ from pagealloc_model.cli.output import json_text
 from pagealloc_model.policy.kernel_rules import KernelRules, preset_names
 
 if TYPE_CHECKING:
-    from pagealloc_model.verdict.kernel_judge.judge import Verdict
+    from pagealloc_model.verdict.kernel_judge.judged_scenarios import Verdict
 
 DIFFERS = 1
 LINES_MAX = 20

@@ -70,19 +70,7 @@ def read_perf_script(path: str | Path, progress: Report | None = None) -> Trace:
         RecordingError: a line lacks time or cpu, times are differences (`--deltatime`), a gfp name
             is unknown, or the file holds no page-allocator event.
     """
-    text = Path(path)
-    reader = ScriptReader(text)
-    size = text.stat().st_size if progress and not is_compressed(text) else 0
-    done = 0
-    for reader.number, line in enumerate(lines_of(text), 1):
-        if not line.endswith("\n"):
-            reader.cut()
-            break
-        reader.line(line.rstrip("\r\n"))
-        done += len(line)
-        if size and progress and reader.number % _LINES_PER_REPORT == 0:
-            progress(min(done / size, 1))
-    return reader.finish()
+    return ScriptReader(Path(path)).read(progress)
 
 
 def event_of(line: str) -> tuple[str, int] | None:
@@ -120,6 +108,21 @@ class ScriptReader:
         self._heads: dict[str, tuple[int, int]] = {}
         self._gfp: dict[str, int] = {}
         self._dropped: set[str] = set()
+
+    def read(self, progress: Report | None = None) -> Trace:
+        """Read the whole file; return the trace. A last line without its end is left out."""
+        size = self.path.stat().st_size if progress and not is_compressed(self.path) else 0
+        done = 0
+        for number, line in enumerate(lines_of(self.path), 1):
+            self.number = number
+            if not line.endswith("\n"):
+                self.cut()
+                break
+            self.line(line.rstrip("\r\n"))
+            done += len(line)
+            if size and progress and number % _LINES_PER_REPORT == 0:
+                progress(min(done / size, 1))
+        return self.finish()
 
     def line(self, line: str) -> None:
         """Take one line: an event, a loss, a header comment or part of a call chain."""

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 
-from pagealloc_model.base.compressed import is_compressed, lines_of
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, Losses, Trace
@@ -52,7 +51,6 @@ _SYSTEMS = {
 """Subsystems of the events that are used, by how their names begin."""
 _IN_INTERRUPT = frozenset("hHsZz")
 _FLAG_OF_CONTEXT = 2
-_LINES_PER_REPORT = 1 << 14
 _LONGEST_LINE = 1 << 14
 _NO_CLOCK = (
     "text of ftrace does not name its clock: snapshots can be placed among its events only if it "
@@ -85,19 +83,7 @@ def read_trace_text(path: str | Path, progress: Report | None = None) -> Trace:
         RecordingError: a line is none of ftrace's, a gfp name is unknown, or the file holds no
             page-allocator event.
     """
-    text = Path(path)
-    reader = _TextReader(text)
-    size = text.stat().st_size if progress and not is_compressed(text) else 0
-    done = 0
-    for reader.number, line in enumerate(lines_of(text), 1):
-        if not line.endswith("\n"):
-            reader.cut()
-            break
-        reader.line(line.rstrip("\r\n"))
-        done += len(line)
-        if size and progress and reader.number % _LINES_PER_REPORT == 0:
-            progress(min(done / size, 1))
-    return reader.finish()
+    return _TextReader(Path(path)).read(progress)
 
 
 class _TextReader(ScriptReader):

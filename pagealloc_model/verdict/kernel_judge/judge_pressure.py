@@ -7,9 +7,9 @@ from typing import Protocol
 
 from pagealloc_model.allocator.from_source.source_tree import SourceTree
 from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.verdict.kernel_judge.judge import Verdict
 from pagealloc_model.verdict.kernel_judge.judge_compaction import judge_compaction
 from pagealloc_model.verdict.kernel_judge.judge_reclaim import judge_reclaim
+from pagealloc_model.verdict.kernel_judge.judged_scenarios import Verdict
 
 
 class PressureJudge(Protocol):

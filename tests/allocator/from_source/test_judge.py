@@ -15,7 +15,8 @@ from pagealloc_model.allocator.from_source.compiled_tree import CompiledTree
 from pagealloc_model.allocator.from_source.source_tree import SourceTree
 from pagealloc_model.cli import main
 from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.verdict.kernel_judge.judge import Verdict, judge, shrunk
+from pagealloc_model.verdict.kernel_judge.judge import judge
+from pagealloc_model.verdict.kernel_judge.judged_scenarios import Verdict, shrunk
 from pagealloc_model.verdict.kernel_judge.judged_sizes import (
     BATCH,
     LIMITS,

@@ -13,8 +13,8 @@ from pagealloc_model.allocator.from_source.compiled_tree import CompiledTree
 from pagealloc_model.allocator.from_source.parts import RECLAIM
 from pagealloc_model.allocator.from_source.source_tree import SourceTree
 from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.verdict.kernel_judge.judge import Verdict
 from pagealloc_model.verdict.kernel_judge.judge_reclaim import judge_reclaim
+from pagealloc_model.verdict.kernel_judge.judged_scenarios import Verdict
 from pagealloc_model.verdict.kernel_judge.random_pressure import random_pressed, random_reclaim
 from pagealloc_model.verdict.kernel_judge.reclaim_sides import COUNTERS, ReclaimSides
 
