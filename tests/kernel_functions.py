@@ -16,13 +16,14 @@ ORACLE = "tests/oracle"
 TABLE = "docs/kernel_functions.md"
 
 LEFT_OUT = {
-    MODEL: "from_source hooks",
+    MODEL: "from_source hooks imported_again",
     ORACLE: """
         builders dump elastic_dump elastic_scenarios events imposed_scenarios interrupted_scenarios
         invariants late_memory
         machine node_scenarios
         ownership_bench ownership_draws ownership_dump ownership_invariants ownership_options
-        ownership_scenarios pcp_bench random_scenarios rules scenarios start_state steps
+        ownership_scenarios pcp_bench random_elastic_scenarios
+        random_scenarios rules scenarios start_state steps
     """,
 }
 """Modules and folders that are not the allocator: they set it up, drive it or print it."""
@@ -135,7 +136,7 @@ ONLY_IN = {
         decay_pcp_high __del_page_from_free_list free_unref_folios __move_freepages_block
         prepare_scan_control sc_swappiness nr_pcp_alloc page_del_and_expand
         prep_move_freepages_block release_free_list __rmqueue_claim __rmqueue_steal
-        skip_isolation_on_order
+        skip_isolation_on_order workingset_test_recent
     """,
     ("7.3",): """
         alloc_flags_nonblocking order_defrag_promoted

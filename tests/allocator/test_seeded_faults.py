@@ -35,7 +35,7 @@ import signal
 import sys
 from tests.allocator.agreement import assert_agreement
 from tests.allocator.elastic_agreement import assert_elastic_agreement
-from tests.oracle.elastic_scenarios import (
+from tests.oracle.random_elastic_scenarios import (
     random_cma_elastic_scenario,
     random_elastic_scenario,
     random_told_elastic_scenario,

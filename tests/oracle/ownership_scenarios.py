@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from tests.oracle import RULES, OracleAssumptions, OracleMachine, OraclePolicy
 from tests.oracle.builders import WITH_CMA
-from tests.oracle.elastic_scenarios import ElasticScenario, random_elastic_scenario
+from tests.oracle.elastic_scenarios import ElasticScenario
 from tests.oracle.node_scenarios import CMA_BLOCK_TYPES, NODE_BITS, random_node_machine
 from tests.oracle.ownership_options import OracleOwnership
+from tests.oracle.random_elastic_scenarios import random_elastic_scenario
 from tests.oracle.random_scenarios import (
     NETWORK_ORDERS,
     SMALL_ORDERS,

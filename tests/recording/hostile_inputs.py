@@ -7,23 +7,34 @@ what is used all the same is named in what `info` prints.
 from __future__ import annotations
 
 import gzip
-import json
 import lzma
 import os
-import re
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import zstandard
 
-Damage = Callable[[Path], object]
-GIB = 1 << 30
-PIECE = bytes(1 << 24)
+from tests.recording.hostile_damage import (
+    ALLOC,
+    Damage,
+    each_snapshot,
+    events,
+    fifo,
+    file_is,
+    folder,
+    holds,
+    loop,
+    meta,
+    nothing,
+    packed_zeros,
+    sparse,
+    stray,
+    substituted,
+    zeros,
+    zoneinfo,
+)
+
 INFO, REPLAY, VALIDATE = ("info", "{}"), ("replay", "{}"), ("validate", "{}")
-EVENT = "task 1 [000] 1.000{}: kmem:mm_page_{}\n"
-ALLOC = "alloc: page=0x1 pfn={} order={} migratetype={} gfp_flags=GFP_KERNEL"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,97 +54,6 @@ class Hostile:
     command: tuple[str, ...]
     says: str
     refused: bool = True
-
-
-def _each_snapshot(name: str, change: Callable[[Path], object]) -> Damage:
-    def damage(recording: Path) -> None:
-        for file in recording.glob(f"snapshots/*/{name}"):
-            change(file)
-
-    return damage
-
-
-def _replaced(make: Callable[[Path], object]) -> Callable[[Path], None]:
-    def change(file: Path) -> None:
-        file.unlink(missing_ok=True)
-        make(file)
-
-    return change
-
-
-_fifo = _replaced(os.mkfifo)
-_zeros = _replaced(lambda file: file.symlink_to("/dev/zero"))
-_loop = _replaced(lambda file: file.symlink_to(file))
-_folder = _replaced(lambda file: file.mkdir())
-
-
-def _sparse(file: Path) -> None:
-    file.unlink(missing_ok=True)
-    with file.open("wb") as content:
-        content.truncate(10 * GIB)
-
-
-def _packed_zeros(file: Path, packer: Callable[[bytes], bytes], head: bytes = b"") -> None:
-    """10 GiB in members that were packed once."""
-    member = packer(PIECE)
-    file.write_bytes((packer(head) if head else b"") + member * (10 * GIB // len(PIECE)))
-
-
-def _file(name: str, change: Callable[[Path], object]) -> Damage:
-    return lambda recording: change(recording / name)
-
-
-def _text(content: str | bytes) -> Callable[[Path], object]:
-    data = content if isinstance(content, bytes) else content.encode()
-    return lambda file: file.write_bytes(data)
-
-
-def _substituted(pattern: str, replacement: str, count: int = 0) -> Callable[[Path], object]:
-    def change(file: Path) -> None:
-        changed, times = re.subn(pattern, replacement, file.read_text(), count=count)
-        assert times, f"{pattern!r} is not in {file.name}"
-        file.write_text(changed)
-
-    return change
-
-
-def _zoneinfo(pattern: str, replacement: str, count: int = 0) -> Damage:
-    return _each_snapshot("zoneinfo", _substituted(pattern, replacement, count))
-
-
-def _stray(name: str, byte: bytes) -> Damage:
-    """A byte in the file's third line, or its first if it has no third."""
-
-    def change(file: Path) -> None:
-        lines = file.read_bytes().splitlines(keepends=True)
-        place = min(2, len(lines) - 1)
-        lines[place] = byte + lines[place]
-        file.write_bytes(b"".join(lines))
-
-    return _each_snapshot(name, change)
-
-
-def _meta(**changes: object) -> Damage:
-    def change(file: Path) -> None:
-        file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
-
-    return _file("meta.json", change)
-
-
-def _events(*bodies: str) -> Damage:
-    """The recording's event text with more events behind it."""
-
-    def change(file: Path) -> None:
-        late = "".join(
-            f"task 1 [000] 9.{at:06d}: kmem:mm_page_{b}\n" for at, b in enumerate(bodies)
-        )
-        file.write_text(file.read_text() + late)
-
-    return _file("perf.data", change)
-
-
-def _nothing(recording: Path) -> None:
-    pass
 
 
 _NESTED = "[" * 200_000
@@ -156,46 +76,46 @@ def _case(
 
 
 FILES = (
-    _case("vmstat is a FIFO", _each_snapshot("vmstat", _fifo), INFO, "vmstat.*FIFO", refused=False),
+    _case("vmstat is a FIFO", each_snapshot("vmstat", fifo), INFO, "vmstat.*FIFO", refused=False),
     _case(
         "vmstat is a device",
-        _each_snapshot("vmstat", _zeros),
+        each_snapshot("vmstat", zeros),
         INFO,
         "vmstat.*device",
         refused=False,
     ),
     _case(
         "vmstat leads to itself",
-        _each_snapshot("vmstat", _loop),
+        each_snapshot("vmstat", loop),
         INFO,
         "vmstat.*symbolic links",
         refused=False,
     ),
     _case(
         "vmstat is a directory",
-        _each_snapshot("vmstat", _folder),
+        each_snapshot("vmstat", folder),
         INFO,
         "vmstat.*directory",
         refused=False,
     ),
     _case(
-        "vmstat of 10 GiB", _each_snapshot("vmstat", _sparse), INFO, "vmstat.*bytes", refused=False
+        "vmstat of 10 GiB", each_snapshot("vmstat", sparse), INFO, "vmstat.*bytes", refused=False
     ),
-    _case("zoneinfo is a FIFO", _each_snapshot("zoneinfo", _fifo), REPLAY, _USELESS),
-    _case("zoneinfo is a device", _each_snapshot("zoneinfo", _zeros), VALIDATE, _USELESS),
-    _case("meta.json is a FIFO", _file("meta.json", _fifo), INFO, "meta.json.*FIFO"),
-    _case("meta.json is a device", _file("meta.json", _zeros), INFO, "meta.json.*device"),
-    _case("meta.json of 10 GiB", _file("meta.json", _sparse), INFO, "meta.json.*bytes"),
-    _case("perf.data is a FIFO", _file("perf.data", _fifo), INFO, "perf.data.*FIFO"),
-    _case("perf.data is a device", _file("perf.data", _zeros), INFO, "perf.data.*device"),
-    _case("perf.data is a directory", _file("perf.data", _folder), INFO, "perf.data.*directory"),
-    _case("perf.data leads nowhere", _file("perf.data", _loop), INFO, "perf.data.*symbolic links"),
-    _case("a device as a recording", _nothing, ("info", "/dev/zero"), "/dev/zero.*device"),
-    _case("kpageflags is a FIFO", _file("kpageflags.u64.gz", _fifo), REPLAY, "kpageflags.*FIFO"),
+    _case("zoneinfo is a FIFO", each_snapshot("zoneinfo", fifo), REPLAY, _USELESS),
+    _case("zoneinfo is a device", each_snapshot("zoneinfo", zeros), VALIDATE, _USELESS),
+    _case("meta.json is a FIFO", file_is("meta.json", fifo), INFO, "meta.json.*FIFO"),
+    _case("meta.json is a device", file_is("meta.json", zeros), INFO, "meta.json.*device"),
+    _case("meta.json of 10 GiB", file_is("meta.json", sparse), INFO, "meta.json.*bytes"),
+    _case("perf.data is a FIFO", file_is("perf.data", fifo), INFO, "perf.data.*FIFO"),
+    _case("perf.data is a device", file_is("perf.data", zeros), INFO, "perf.data.*device"),
+    _case("perf.data is a directory", file_is("perf.data", folder), INFO, "perf.data.*directory"),
+    _case("perf.data leads nowhere", file_is("perf.data", loop), INFO, "perf.data.*symbolic links"),
+    _case("a device as a recording", nothing, ("info", "/dev/zero"), "/dev/zero.*device"),
+    _case("kpageflags is a FIFO", file_is("kpageflags.u64.gz", fifo), REPLAY, "kpageflags.*FIFO"),
     _case(
-        "kpageflags is a device", _file("kpageflags.u64.gz", _zeros), REPLAY, "kpageflags.*device"
+        "kpageflags is a device", file_is("kpageflags.u64.gz", zeros), REPLAY, "kpageflags.*device"
     ),
-    _case("page_owner is a FIFO", _file("page_owner.txt", _fifo), REPLAY, "page_owner.*FIFO"),
+    _case("page_owner is a FIFO", file_is("page_owner.txt", fifo), REPLAY, "page_owner.*FIFO"),
     _case(
         "snapshots is a FIFO",
         lambda path: (shutil.rmtree(path / "snapshots"), os.mkfifo(path / "snapshots")),
@@ -207,81 +127,81 @@ FILES = (
 SIZES = (
     _case(
         "kpageflags of 10 GiB of zeros, packed",
-        _file("kpageflags.u64.gz", lambda file: _packed_zeros(file, _gzip)),
+        file_is("kpageflags.u64.gz", lambda file: packed_zeros(file, _gzip)),
         REPLAY,
         "kpageflags.*more than.*(words|pages)",
     ),
     _case(
         "kpageflags of 10 GiB of zeros, sparse",
-        _file("kpageflags.u64.gz", _sparse),
+        file_is("kpageflags.u64.gz", sparse),
         REPLAY,
         "kpageflags.*gzip",
     ),
-    _case("perf.data of 10 GiB, sparse", _file("perf.data", _sparse), INFO, "perf.data"),
+    _case("perf.data of 10 GiB, sparse", file_is("perf.data", sparse), INFO, "perf.data"),
     _case(
         "perf.data of 10 GiB, gzip",
-        _file("perf.data", lambda file: _packed_zeros(file, _gzip, b"PERFILE2" + bytes(96))),
+        file_is("perf.data", lambda file: packed_zeros(file, _gzip, b"PERFILE2" + bytes(96))),
         INFO,
         "perf.data",
     ),
     _case(
         "perf.data of 10 GiB, zstd",
-        _file("perf.data", lambda file: _packed_zeros(file, _zstd, b"PERFILE2" + bytes(96))),
+        file_is("perf.data", lambda file: packed_zeros(file, _zstd, b"PERFILE2" + bytes(96))),
         INFO,
         "perf.data",
     ),
     _case(
         "perf.data of 10 GiB, xz",
-        _file(
-            "perf.data", lambda file: _packed_zeros(file, lzma.compress, b"PERFILE2" + bytes(96))
+        file_is(
+            "perf.data", lambda file: packed_zeros(file, lzma.compress, b"PERFILE2" + bytes(96))
         ),
         INFO,
         "perf.data",
     ),
     _case(
         "event text of 10 GiB in one line",
-        _file("perf.data", lambda file: _packed_zeros(file, _gzip, b"task 1 ")),
+        file_is("perf.data", lambda file: packed_zeros(file, _gzip, b"task 1 ")),
         INFO,
         "perf.data",
     ),
     _case(
         "page_owner of 10 GiB of zeros",
-        _file("page_owner.txt.gz", lambda file: _packed_zeros(file, _gzip)),
+        file_is("page_owner.txt.gz", lambda file: packed_zeros(file, _gzip)),
         REPLAY,
         "page_owner",
     ),
-    _case("an empty gzip", _file("perf.data", _text(gzip.compress(b""))), INFO, "perf.data"),
+    _case("an empty gzip", file_is("perf.data", holds(gzip.compress(b""))), INFO, "perf.data"),
     _case(
         "a cut gzip",
-        _file("perf.data", _text(gzip.compress(os.urandom(9999))[:5000])),
+        file_is("perf.data", holds(gzip.compress(os.urandom(9999))[:5000])),
         INFO,
         "perf.data.*intact",
     ),
 )
 
 WORDS = (
-    _case("nested JSON", _file("meta.json", _text('{"a":' + _NESTED)), INFO, "meta.json.*nested"),
+    _case("nested JSON", file_is("meta.json", holds('{"a":' + _NESTED)), INFO, "meta.json.*nested"),
     _case(
         "a number of 5000 digits",
-        _file("meta.json", _text('{"bundle_version": 1' + "0" * 5000 + "}")),
+        file_is("meta.json", holds('{"bundle_version": 1' + "0" * 5000 + "}")),
         INFO,
         "meta.json",
     ),
     _case(
         "the same key twice",
-        _file("meta.json", _text('{"bundle_version": 1, "bundle_version": 1}')),
+        file_is("meta.json", holds('{"bundle_version": 1, "bundle_version": 1}')),
         INFO,
         "meta.json.*twice",
     ),
     _case(
         "a time that is no number",
-        _file("meta.json", _text('{"bundle_version": 1, "start_ns": NaN}')),
+        file_is("meta.json", holds('{"bundle_version": 1, "start_ns": NaN}')),
         INFO,
         "meta.json.*start_ns",
     ),
-    _case("uname of numbers", _meta(uname=[1, 2, 3]), INFO, "meta.json.*uname"),
-    _case("a thousand million CPUs", _meta(nr_cpus=10**9), INFO, "meta.json.*nr_cpus"),
-    _case("fewer CPUs than none", _meta(nr_cpus=-2), INFO, "meta.json.*nr_cpus"),
+    _case("uname of numbers", meta(uname=[1, 2, 3]), INFO, "meta.json.*uname"),
+    _case("a thousand million CPUs", meta(nr_cpus=10**9), INFO, "meta.json.*nr_cpus"),
+    _case("fewer CPUs than none", meta(nr_cpus=-2), INFO, "meta.json.*nr_cpus"),
     _case(
         "read_ns.json nested",
         lambda path: [
@@ -293,28 +213,28 @@ WORDS = (
     ),
     _case(
         "a stray byte in zoneinfo",
-        _stray("zoneinfo", b"\xff"),
+        stray("zoneinfo", b"\xff"),
         INFO,
         "zoneinfo.*line 3.*0xff",
         refused=False,
     ),
     _case(
         "a stray byte in vmstat",
-        _stray("vmstat", b"\xe9"),
+        stray("vmstat", b"\xe9"),
         INFO,
         "vmstat.*line 1.*0xe9",
         refused=False,
     ),
     _case(
         "a zero byte in pagetypeinfo",
-        _stray("pagetypeinfo", b"\0"),
+        stray("pagetypeinfo", b"\0"),
         INFO,
         "pagetypeinfo.*line 3",
         refused=False,
     ),
     _case(
         "a stray byte in meta.json",
-        _file("meta.json", _text(b'{"bundle_version": 1,\n"a": "\xff"}')),
+        file_is("meta.json", holds(b'{"bundle_version": 1,\n"a": "\xff"}')),
         INFO,
         "meta.json.*line 2.*0xff",
     ),
@@ -322,124 +242,124 @@ WORDS = (
 
 VALUES = (
     _case(
-        "a CPU number of 100 million", _zoneinfo(r"cpu: 1\n", "cpu: 100000000\n"), REPLAY, _USELESS
+        "a CPU number of 100 million", zoneinfo(r"cpu: 1\n", "cpu: 100000000\n"), REPLAY, _USELESS
     ),
     _case(
         "the same CPU twice",
-        _zoneinfo(r"cpu: 1\n", "cpu: 0\n"),
+        zoneinfo(r"cpu: 1\n", "cpu: 0\n"),
         INFO,
         r"zoneinfo: line \d+: zone \w+ has cpu 0 a second time",
         refused=False,
     ),
     _case(
         "batch 0",
-        _zoneinfo("batch: 15", "batch: 0"),
+        zoneinfo("batch: 15", "batch: 0"),
         INFO,
         r"zoneinfo: line \d+: zone \w+ cpu 0 has batch \d+,",
         refused=False,
     ),
     _case(
         "batch of four thousand million",
-        _zoneinfo("batch: 15", "batch: 4000000000"),
+        zoneinfo("batch: 15", "batch: 4000000000"),
         INFO,
         r"zoneinfo: line \d+: zone \w+ cpu 0 has batch \d+,",
         refused=False,
     ),
     _case(
         "batch twice",
-        _zoneinfo("batch: 15", "batch: 15\n              batch: 31"),
+        zoneinfo("batch: 15", "batch: 15\n              batch: 31"),
         INFO,
         r"zoneinfo: line \d+: batch appears a second time",
         refused=False,
     ),
     _case(
         "high_min above high_max",
-        _zoneinfo("high_min: 60", "high_min: 241"),
+        zoneinfo("high_min: 60", "high_min: 241"),
         INFO,
         r"zoneinfo: line \d+: zone \w+ cpu 0 has high_min 241 above high_max 240",
         refused=False,
     ),
     _case(
         "marks above the zone",
-        _zoneinfo(r"high +96", "high     960000"),
+        zoneinfo(r"high +96", "high     960000"),
         INFO,
         r"zoneinfo: line \d+: zone Normal has high 960000 above",
         refused=False,
     ),
     _case(
         "min above low",
-        _zoneinfo(r"min +64", "min      90"),
+        zoneinfo(r"min +64", "min      90"),
         INFO,
         r"zoneinfo: line \d+: zone Normal has min 90, low 80",
         refused=False,
     ),
     _case(
         "boost above min",
-        _zoneinfo(r"boost +0\n +min +64", "boost 65\n min 64"),
+        zoneinfo(r"boost +0\n +min +64", "boost 65\n min 64"),
         INFO,
         r"zoneinfo: line \d+: zone Normal has boost 65 above min 64",
         refused=False,
     ),
     _case(
         "min twice",
-        _zoneinfo(r"(min +64\n)", r"\1        min 63\n"),
+        zoneinfo(r"(min +64\n)", r"\1        min 63\n"),
         INFO,
         r"zoneinfo: line \d+: min appears a second time",
         refused=False,
     ),
     _case(
         "a zone twice",
-        _zoneinfo("zone    DMA32", "zone   Normal"),
+        zoneinfo("zone    DMA32", "zone   Normal"),
         INFO,
         r"zoneinfo: line \d+: zone Normal of node 0 appears a second time",
         refused=False,
     ),
     _case(
         "managed above present",
-        _zoneinfo(r"managed +8192", "managed  9000"),
+        zoneinfo(r"managed +8192", "managed  9000"),
         INFO,
         r"zoneinfo: line \d+: zone Normal has managed 9000 above present",
         refused=False,
     ),
     _case(
         "more free than managed",
-        _zoneinfo(r"pages free +\d{4}", "pages free 99999"),
+        zoneinfo(r"pages free +\d{4}", "pages free 99999"),
         INFO,
         r"zoneinfo: line \d+: zone \w+ has free 99999 above present",
         refused=False,
     ),
     _case(
         "a zone of 2 to the 60 pages",
-        _zoneinfo(r"(spanned|present|managed) +8192", r"\1 1152921504606846976"),
+        zoneinfo(r"(spanned|present|managed) +8192", r"\1 1152921504606846976"),
         REPLAY,
         _USELESS,
     ),
     _case(
         "a zone that begins at 2 to the 60",
-        _zoneinfo(r"start_pfn: +4096", "start_pfn: 1152921504606846976"),
+        zoneinfo(r"start_pfn: +4096", "start_pfn: 1152921504606846976"),
         REPLAY,
         _USELESS,
     ),
     _case(
-        "a list longer than the zone", _zoneinfo(r"count: 0", "count: 4000000000"), REPLAY, _USELESS
+        "a list longer than the zone", zoneinfo(r"count: 0", "count: 4000000000"), REPLAY, _USELESS
     ),
     _case(
         "pageblocks of order 60",
-        _each_snapshot("pagetypeinfo", _substituted("order: 9", "order: 60")),
+        each_snapshot("pagetypeinfo", substituted("order: 9", "order: 60")),
         INFO,
         r"pagetypeinfo: line \d+: blocks of order 60",
         refused=False,
     ),
     _case(
         "more blocks than the zone has",
-        _each_snapshot("pagetypeinfo", _substituted("Normal 1 15", "Normal 1 15000000000")),
+        each_snapshot("pagetypeinfo", substituted("Normal 1 15", "Normal 1 15000000000")),
         INFO,
         r"pagetypeinfo has 15000000001 blocks",
         refused=False,
     ),
     _case(
         "a count of 30 digits",
-        _each_snapshot("vmstat", _text("nr_free_pages 1" + "0" * 30)),
+        each_snapshot("vmstat", holds("nr_free_pages 1" + "0" * 30)),
         INFO,
         "vmstat.*line 1",
         refused=False,
@@ -449,48 +369,48 @@ VALUES = (
 EVENTS = (
     _case(
         "ftrace text",
-        _file("perf.data", _text(_FTRACE)),
+        file_is("perf.data", holds(_FTRACE)),
         INFO,
         "perf.data.*line 6.*ftrace.*trace-cmd report",
     ),
     _case(
         "trace.dat",
-        _file("perf.data", _text(_TRACE_DAT)),
+        file_is("perf.data", holds(_TRACE_DAT)),
         INFO,
         "perf.data.*32-bit",
     ),
     _case(
         "a tar archive",
-        _file("perf.data", _text(b"rec/meta.json".ljust(257, b"\0") + b"ustar\0" + bytes(250))),
+        file_is("perf.data", holds(b"rec/meta.json".ljust(257, b"\0") + b"ustar\0" + bytes(250))),
         INFO,
         "perf.data.*tar archive",
     ),
     _case(
         "text of two bytes a letter",
-        _file("perf.data", _text("task 1 [000] 1.000001: x:y:\n".encode("utf-16"))),
+        file_is("perf.data", holds("task 1 [000] 1.000001: x:y:\n".encode("utf-16"))),
         INFO,
         "perf.data.*UTF-16",
     ),
     _case(
         "a page frame of 2 to the 45",
-        _events(ALLOC.format(1 << 45, 0, 0)),
+        events(ALLOC.format(1 << 45, 0, 0)),
         INFO,
         "1 of .* outside the machine's zones",
         refused=False,
     ),
     _case(
         "order 11",
-        _events(ALLOC.format(0x1800, 11, 0)),
+        events(ALLOC.format(0x1800, 11, 0)),
         INFO,
         "1 of .* outside the machine's zones",
         refused=False,
     ),
-    _case("migratetype 7", _events(ALLOC.format(0x2000, 0, 7)), REPLAY, "migratetype 7"),
+    _case("migratetype 7", events(ALLOC.format(0x2000, 0, 7)), REPLAY, "migratetype 7"),
     _case(
         "times that are no times",
-        _file(
+        file_is(
             "perf.data",
-            _text("task 1 [000] 18446744073709551615.000001: kmem:mm_page_free: pfn=1 order=0\n"),
+            holds("task 1 [000] 18446744073709551615.000001: kmem:mm_page_free: pfn=1 order=0\n"),
         ),
         INFO,
         "perf.data",
@@ -498,31 +418,31 @@ EVENTS = (
 )
 
 ASKED = (
-    _case("a window that is no number", _nothing, ("window", "{}", "nan", "1"), "window.*nan"),
-    _case("a window that never begins", _nothing, ("window", "{}", "inf", "inf"), "window"),
-    _case("a window that ends before it begins", _nothing, ("window", "{}", "1", "0"), "window"),
+    _case("a window that is no number", nothing, ("window", "{}", "nan", "1"), "window.*nan"),
+    _case("a window that never begins", nothing, ("window", "{}", "inf", "inf"), "window"),
+    _case("a window that ends before it begins", nothing, ("window", "{}", "1", "0"), "window"),
     _case(
         "a setting that is no number",
-        _nothing,
+        nothing,
         ("compare", "{}", "--patch", "pcp_batch=nan"),
         "pcp_batch",
     ),
-    _case("trimmed from no number on", _nothing, ("trim", "{}", "{tmp}", "--start", "nan"), "nan"),
+    _case("trimmed from no number on", nothing, ("trim", "{}", "{tmp}", "--start", "nan"), "nan"),
     _case(
         "a sweep of 10 to the 18 points",
-        _nothing,
+        nothing,
         ("sweep", "{}", "--vary", "pcp_batch=1:1000000000000000000:1"),
         "pcp_batch",
     ),
     _case(
         "a machine of a thousand million GiB",
-        _nothing,
+        nothing,
         ("synth", "exit", "-o", "{tmp}", "--gib", "1e9"),
         "GiB|gib|memory",
     ),
     _case(
         "a machine of no number of GiB",
-        _nothing,
+        nothing,
         ("synth", "exit", "-o", "{tmp}", "--gib", "nan"),
         "gib|GiB",
     ),

@@ -99,7 +99,7 @@ def kswapd_highest_zoneidx(m: at.MachineArrays, node: int) -> int:
 
 @inner
 def begin_run(m: at.MachineArrays, node: int) -> None:
-    """Part of kswapd() and balance_pgdat(): begin a run for the order and zones wanted (S10.2)."""
+    """Part of kswapd(): begin a run for the order and zones wanted (S10.2)."""
     words = node_pressure_at(m, node)
     sc = words + pr.KSWAPD_SCAN
     order = m.st[words + pr.KSWAPD_WANTED_ORDER]
@@ -206,7 +206,7 @@ def tries_without_trim(m: at.MachineArrays, sc: int) -> bool:
 
 @inner
 def end_run(m: at.MachineArrays, node: int, gave_up: bool) -> None:
-    """Part of balance_pgdat() and kswapd(): take boosts back; kswapd tries to sleep (S10.2, S10.3).
+    """Part of balance_pgdat(): take boosts back; kswapd() then tries to sleep (S10.2, S10.3).
 
     `gave_up`: the node is not known to be balanced.
     """

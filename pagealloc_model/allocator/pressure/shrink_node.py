@@ -41,7 +41,7 @@ def begin_control(m: at.MachineArrays, sc: int, order: int, highest_type: int) -
 
 @inner
 def begin_shrinking(m: at.MachineArrays, node: int, sc: int) -> None:
-    """Part of shrink_node() and shrink_lruvec(): set up one round over a node's lists."""
+    """Part of shrink_node(): set up one round over a node's lists."""
     prepare_scan_control(m, node, sc)
     get_scan_count(m, node, sc)
     m.st[sc + pr.SC_LRU_RECLAIMED] = 0
@@ -129,7 +129,7 @@ def end_in_proportion(m: at.MachineArrays, sc: int) -> None:
 
 @inner
 def end_shrinking(m: at.MachineArrays, node: int, sc: int) -> bool:
-    """Part of shrink_lruvec() and shrink_node(): end a round; returns whether another follows."""
+    """Part of shrink_node(): end a round; returns whether another follows."""
     freed = m.st[sc + pr.SC_LRU_RECLAIMED]
     m.st[sc + pr.SC_RECLAIMED] += freed
     if value_of(m, pr.ANON_SCAN_PERCENT) > 0 and inactive_is_low(m, node, pr.INACTIVE_ANON):
