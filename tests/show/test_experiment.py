@@ -125,3 +125,11 @@ def test_an_empty_table_is_drawn(changes: pd.DataFrame) -> None:
     few = changes[changes["metric"] == "few"]
     figure = predicted_changes(few)
     assert all(len(trace.x) == 0 for trace in figure.data if trace.meta == PAIR)
+
+
+def test_every_pair_that_is_drawn_is_named_once(changes: pd.DataFrame) -> None:
+    """Also one that only the second mode has numbers for."""
+    other = changes[changes["mode"] == MODES[1]].assign(pair="A -> C: another")
+    figure = predicted_changes(pd.concat([changes, other], ignore_index=True))
+    named = [trace.name for trace in figure.data if trace.showlegend and trace.mode == "markers"]
+    assert sorted(named) == sorted([PAIR, "A -> C: another"])

@@ -59,12 +59,15 @@ def predicted_changes(changes: pd.DataFrame) -> go.Figure:
         y_axis=axis,
     )
     pairs = list(dict.fromkeys(changes["pair"]))
+    named: set[str] = set()
     for panel, mode in enumerate(modes):
         for trace in _bands(reach, shown=panel == 0):
             grid.add(trace, panel)
         for number, pair in enumerate(pairs):
             mine = drawn[(drawn["mode"] == mode) & (drawn["pair"] == pair)]
-            grid.add(_points(pair, number, mine, shown=panel == 0), panel)
+            if len(mine):
+                grid.add(_points(pair, number, mine, shown=pair not in named), panel)
+                named.add(pair)
     left = len(changes) - len(drawn)
     if left:
         grid.write_below(f"{left} rows without an interval or a prediction are not drawn.")
