@@ -211,7 +211,7 @@ class ElasticDriver:
         heads = np.flatnonzero(state.pages["where"] == at.ALLOCATED)
         orders = state.pages["order"][heads].tolist()
         numbers = [number - 1 if number else None for number in self._column("object", heads)]
-        names = ("kind", "offset", "scans", "writes", "moves")
+        names = ("kind", "offset", "scans", "writes")
         kinds, *others = (self._column(name, heads) for name in names)
         return dict(
             zip(heads.tolist(), zip(orders, kinds, numbers, *others, strict=True), strict=True)

@@ -41,10 +41,7 @@ def dump_elastic(oracle: ElasticOracle) -> dict[str, Any]:
                 int(each.kind),
                 each.object,
                 each.offset,
-                *(
-                    each.draws[purpose] % 256
-                    for purpose in (Purpose.REFERENCED, Purpose.DIRTY, Purpose.MIGRATES)
-                ),
+                *(each.draws[purpose] % 256 for purpose in (Purpose.REFERENCED, Purpose.DIRTY)),
             )
             for pfn, each in memory.folios.items()
         },

@@ -22,7 +22,6 @@ FOLIO = np.dtype(
         ("kind", np.int8),
         ("scans", np.uint8),
         ("writes", np.uint8),
-        ("moves", np.uint8),
         ("skip", np.int8),
         ("referenced", np.int8),
     ],
@@ -30,7 +29,7 @@ FOLIO = np.dtype(
 )
 """An allocation: `object` is its object's number plus one, 0 if no event is about it; `offset` its
 distance in pages from the object's beginning; `sibling` the next piece's page frame plus one;
-`place` the LRU list plus one, 0 for none; `kind` its class; `scans`, `writes`, `moves` count draws
+`place` the LRU list plus one, 0 for none; `kind` its class; `scans` and `writes` count draws
 (see `draws`). `skip`, of a pageblock's first frame: compaction leaves the block out. `referenced`:
 a file's pages were used since."""
 

@@ -22,7 +22,6 @@ def describe(m: at.MachineArrays, pfn: int, number: int, offset: int, kind: int)
     m.folios[pfn]["place"] = 0
     m.folios[pfn]["scans"] = 0
     m.folios[pfn]["writes"] = 0
-    m.folios[pfn]["moves"] = 0
     m.folios[pfn]["referenced"] = 0
     if kind >= pr.ANON and int(m.pages[pfn]["tag"]) == 1:
         lruvec_add_folio(m, pfn, 2 * (kind - pr.ANON))
@@ -60,7 +59,6 @@ def copy_description(m: at.MachineArrays, old: int, new: int) -> None:
     m.folios[new]["kind"] = m.folios[old]["kind"]
     m.folios[new]["scans"] = m.folios[old]["scans"]
     m.folios[new]["writes"] = m.folios[old]["writes"]
-    m.folios[new]["moves"] = m.folios[old]["moves"]
     m.folios[new]["referenced"] = m.folios[old]["referenced"]
     m.folios[new]["place"] = 0
 

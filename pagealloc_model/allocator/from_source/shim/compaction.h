@@ -13,8 +13,8 @@ struct folio {
 struct model_folio {
 	int32_t object, offset, sibling;
 	int8_t place, kind;
-	uint8_t scans, writes, moves;
-	int8_t skip;
+	uint8_t scans, writes;
+	int8_t skip, referenced;
 };
 
 /* By page frame: an allocation's record at its first page, its order plus one, 0 elsewhere. */

@@ -40,6 +40,6 @@ struct in_use { u8 order_plus_one, active, is_listed; };
 struct model_folio {
 	int32_t object, offset, sibling;
 	int8_t place, kind;
-	uint8_t scans, writes, moves;
-	int8_t skip;
+	uint8_t scans, writes;
+	int8_t skip, referenced;
 };
