@@ -59,7 +59,7 @@ def test_a_tool_of_perf_that_fails_leaves_the_others(
     (tmp_path / "perf").write_text("#!/bin/sh\nkill -SEGV $$\n")
     (tmp_path / "perf").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    tool = partial(reading._perf_seconds, ["kmem"], str(tmp_path))
-    assert reading._in_turns({"ours": lambda: 1.0, "kmem": tool}) == {"ours": [1.0, 1.0]}
+    tool = partial(reading.perf_seconds, ["kmem"], str(tmp_path))
+    assert reading.in_turns({"ours": lambda: 1.0, "kmem": tool}) == {"ours": [1.0, 1.0]}
     said = capsys.readouterr().err
     assert said == "kmem: left out: it ended with signal 11 on this file\n"
