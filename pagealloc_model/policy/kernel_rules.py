@@ -158,6 +158,9 @@ class KernelRules:
     fruitless_reclaim_repeated: bool = _rule(
         "direct reclaim that freed nothing goes through all priorities a second time", "S8.2"
     )
+    throttle_counts_exactly: bool = _rule(
+        "direct reclaim is throttled by exact counts of free pages, not by those that lag", "S8.2"
+    )
     boosted_runs_never_fail: bool = _rule(
         "a run of kswapd that began with boosts is not counted as a failure", "S10.2"
     )
@@ -300,6 +303,7 @@ _6_1 = KernelRules(
     free_counts_as_reclaimable=True,
     tries_without_cache_trim=False,
     fruitless_reclaim_repeated=False,
+    throttle_counts_exactly=False,
     boosted_runs_never_fail=False,
     revived_when_balanced=False,
     ready_by_high_mark=False,
@@ -325,6 +329,7 @@ _6_12 = replace(
     huge_lists_hold_blocks=False,
     tries_without_cache_trim=True,
     fruitless_reclaim_repeated=True,
+    throttle_counts_exactly=True,
 )
 _6_15 = replace(
     _6_12,
@@ -379,6 +384,7 @@ _6_18 = replace(
         "free_counts_as_reclaimable",
         "tries_without_cache_trim",
         "fruitless_reclaim_repeated",
+        "throttle_counts_exactly",
         "boosted_runs_never_fail",
         "revived_when_balanced",
         "ready_by_high_mark",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from pagealloc_model.base.errors import PolicyError, UsageError
+from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.policy.policy import Assumptions, Policy, elastic_fields
 
 ELASTIC_SETTINGS = elastic_fields()
 """Policy fields that act through reclaim, compaction or the slow path in full."""
+
+WITHOUT_BUILD = ("kcompactd_unreserves",)
+"""Fields of the model's compaction that reach into what a kernel build decides."""
 
 
 def literal_part(policy: Policy) -> Policy:
@@ -28,17 +31,19 @@ def check_mode(policy: Policy, assumptions: Assumptions, *, is_build: bool) -> N
         is_build: a kernel build takes the model's place.
 
     Raises:
-        PolicyError: a field that only an elastic replay reads, in a literal one.
-        UsageError: an elastic replay by a kernel build.
+        PolicyError: a field that only an elastic replay reads, in a literal one; one that an
+            elastic replay by a kernel build does not have.
     """
+    given = policy.given()
     if assumptions.reclaim == "elastic":
         if is_build:
-            raise UsageError(
-                "reclaim='elastic': a kernel build keeps its free lists to itself, and the model's "
-                "compaction searches and reorders them; use reclaim='literal', or hooks"
-            )
+            for name in WITHOUT_BUILD:
+                if name in given:
+                    raise PolicyError(
+                        f"policy {name}: an elastic replay by a kernel build does not have it, as "
+                        "it is about reserved blocks, which are the tree's; leave it out"
+                    )
         return
-    given = policy.given()
     for name in ELASTIC_SETTINGS:
         if name in given:
             raise PolicyError(

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from pagealloc_model.allocator.core.state import State
-from pagealloc_model.allocator.from_source.build import NOT_COVERED, KernelBuild
+from pagealloc_model.allocator.from_source.build import KernelBuild
 from pagealloc_model.base import progress_bar
 from pagealloc_model.base.carried_out import CarriedOut
 from pagealloc_model.base.errors import UsageError
@@ -243,8 +243,8 @@ def replay(
         cancel: asked now and then; True ends the replay with `Cancelled`.
 
     Raises:
-        UsageError: no snapshot, nothing to replay, an empty window, hooks for a kernel build, or a
-            kernel build, or anything imposed, for an elastic replay.
+        UsageError: no snapshot, nothing to replay, an empty window, hooks for a kernel build, or
+            anything imposed for an elastic replay.
         PolicyError: no rules for the recording's kernel, or a policy that this mode of reclaim does
             not have.
         RecordingError: a file of the recording cannot be read.
@@ -270,26 +270,22 @@ def replay(
             raise UsageError("only a literal replay by the model can have decisions imposed")
         prepared = imposed.prepared
     demand = prepared.demand
-    if build is not None or assumptions.plain_demand:
-        demand = replace(demand, events=as_requests(demand.events, prepared.machine))
     is_elastic = assumptions.reclaim == "elastic"
+    if assumptions.plain_demand or (build is not None and not is_elastic):
+        demand = replace(demand, events=as_requests(demand.events, prepared.machine))
     effective = effective_policy(recording, asked, elastic=is_elastic)
     first, last = recording.trace.demand_span_ns
     start_ns, end_ns = _window_ns(first, last, window)
-    state = begun_state(
-        prepared.machine,
-        demand,
-        prepared.image,
-        build.rules if build else chosen.rules,
-        effective,
-        assumptions,
-    )
+    begun_by = build.rules if build and build.source.release else chosen.rules
+    state = begun_state(prepared.machine, demand, prepared.image, begun_by, effective, assumptions)
     carrier: Carrier
     if is_elastic:
-        state = pressed_state(
-            state, demand, prepared.lru, chosen.rules, effective, assumptions, seed
-        )
-        carrier = ElasticCarrier(state, demand.leads, hooks)
+        state = pressed_state(state, demand, prepared.lru, begun_by, effective, assumptions, seed)
+        if build is None:
+            carrier = ElasticCarrier(state, demand.leads, hooks)
+        else:
+            carrier = build.pressed_carrier(state, demand.leads)
+            state = carrier.state
     else:
         carrier = ModelCarrier(state, hooks) if build is None else build.carrier(state)
     places = demand.starting_places()
@@ -332,7 +328,7 @@ def replay(
         losses=recording.trace.losses.total,
         kernel="" if build is None else build.name,
         hooks=() if hooks is None else hooks.names,
-        not_covered=() if build is None else NOT_COVERED,
+        not_covered=() if build is None else build.not_covered(elastic=is_elastic),
         imposed=() if imposed is None else imposed.names,
         checks=(
             *recording.provenance(),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -19,6 +21,7 @@ from pagealloc_model.policy.policy import Policy
 from tests.allocator.elastic_state import BLOCK, KERNEL, Pressed, bits_of, pressed_zone
 from tests.allocator.test_compaction import sparse
 
+SomePressed = TypeVar("SomePressed", bound=Pressed)
 MOVABLE = at.MOVABLE
 THP = bits_of(pr.ANON, KERNEL | at.GFP_NOMEMALLOC)
 FILE = bits_of(pr.FILE)
@@ -98,7 +101,9 @@ def test_a_huge_page_refused_nearby_is_asked_of_all_nodes() -> None:
     assert pressed.count("compact_stall") >= 2
 
 
-def hostile(policy: Policy, rules: str, whole: int = 0) -> Pressed:
+def hostile(
+    policy: Policy, rules: str, whole: int = 0, kind_of_state: type[SomePressed] = Pressed
+) -> SomePressed:
     """A zone half in use, where scans and moves have every outcome; `whole` blocks are free."""
     elastic = ElasticAssumptions(
         file_referenced_per_mille=200,
@@ -109,7 +114,7 @@ def hostile(policy: Policy, rules: str, whole: int = 0) -> Pressed:
         file_migration_fails_per_mille=200,
         compaction_contended_per_mille=50,
     )
-    pressed = Pressed(rules, pressed_zone(6, 96), policy, elastic)
+    pressed = kind_of_state(rules, pressed_zone(6, 96), policy, elastic)
     rng = np.random.default_rng(1)
     for block in range(whole):
         pressed.put_free(9, block * BLOCK)

@@ -117,7 +117,10 @@ class DirectReclaim:
             if zone.spec.managed and self._counts(zone)
         ]
         least = sum(zone.watermarks.wmark_pages(Mark.MIN) for zone in counted)
-        free = sum(zone.counters.free.total for zone in counted)
+        exact = self.rules.throttle_counts_exactly
+        free = sum(
+            zone.counters.free.total if exact else zone.counters.free.read() for zone in counted
+        )
         if not least or free > least // 2:
             return True
         kswapd.wake_for_throttled()

@@ -15,6 +15,8 @@ class ReclaimRules:
         tries_without_cache_trim: a run of kswapd that freed nothing and spared anonymous memory for
             a large cache begins again without doing so (S10.2).
         fruitless_reclaim_repeated: direct reclaim that freed nothing is done once more (S8.2).
+        throttle_counts_exactly: free pages are counted exactly where requests may have to wait
+            (S8.2).
         boosted_runs_never_fail: a run that began with a boost is no failure (S10.2).
         revived_when_balanced: progress makes a node hopeful only if it is balanced then, and a
             list's free that finds the zone well off does too (S10.2).
@@ -26,6 +28,7 @@ class ReclaimRules:
     free_counts_as_reclaimable: bool = True
     tries_without_cache_trim: bool = True
     fruitless_reclaim_repeated: bool = True
+    throttle_counts_exactly: bool = True
     boosted_runs_never_fail: bool = False
     revived_when_balanced: bool = False
     ready_by_high_mark: bool = False
@@ -40,7 +43,11 @@ RULES_7_2 = ReclaimRules(
     lru_skips_capped=True,
 )
 RECLAIM_RULES = {
-    "6.1": ReclaimRules(tries_without_cache_trim=False, fruitless_reclaim_repeated=False),
+    "6.1": ReclaimRules(
+        tries_without_cache_trim=False,
+        fruitless_reclaim_repeated=False,
+        throttle_counts_exactly=False,
+    ),
     "6.12": ReclaimRules(),
     "6.18": ReclaimRules(),
     "7.2": RULES_7_2,

@@ -34,6 +34,15 @@ def clamp(value: int, low: int, high: int) -> int:
     return max(value, low)
 
 
+@inner
+def set_pcp_high(m: at.MachineArrays, zone: int, cpu: int, wanted: int) -> None:
+    """No kernel function: set a pageset's tuned `high`, as a recording found it, within bounds."""
+    pcp = pcp_at(m, zone, cpu)
+    m.st[pcp + at.PCP_HIGH] = clamp(
+        wanted, m.st[pcp + at.PCP_HIGH_MIN], m.st[pcp + at.PCP_HIGH_MAX]
+    )
+
+
 @hot
 def order_to_pindex(m: at.MachineArrays, order: int, migratetype: int) -> int:
     """pcp_allowed_order() and order_to_pindex(): return the list of an order and type (S1.9).

@@ -12,8 +12,8 @@ from pagealloc_model.allocator.core.isolation import capture_page, isolate_free_
 from pagealloc_model.allocator.core.kswapd_runs import end_kswapd, start_kswapd
 from pagealloc_model.allocator.core.list_locks import hold_drained, let_go_of_lists
 from pagealloc_model.allocator.core.object_chains import allocate_object, free_object
-from pagealloc_model.allocator.core.offsets import cpu_at, pcp_at, zone_at
-from pagealloc_model.allocator.core.pcp import clamp
+from pagealloc_model.allocator.core.offsets import cpu_at, zone_at
+from pagealloc_model.allocator.core.pcp import set_pcp_high
 from pagealloc_model.allocator.core.pcp_drain import (
     drain_all_pages,
     drain_pages_zone,
@@ -118,10 +118,7 @@ def take_rare_event(m: at.MachineArrays, events: np.ndarray, position: int) -> N
     elif operation == at.KSWAPD_STOP:
         end_kswapd(m, offset)
     elif operation == at.SET_PCP_HIGH:
-        pcp = pcp_at(m, zone, cpu)
-        m.st[pcp + at.PCP_HIGH] = clamp(
-            offset, m.st[pcp + at.PCP_HIGH_MIN], m.st[pcp + at.PCP_HIGH_MAX]
-        )
+        set_pcp_high(m, zone, cpu, offset)
     elif operation == at.TICK:
         refresh_cpu_vm_stats(m, cpu)
     elif operation == at.RECLAIM_BEGIN:

@@ -6,20 +6,29 @@ import hashlib
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pagealloc_model.allocator.core.state import State
 from pagealloc_model.allocator.from_source.compiled_tree import CompiledTree
 from pagealloc_model.allocator.from_source.extraction import SHIM
 from pagealloc_model.allocator.from_source.kernel_state import KernelState
+from pagealloc_model.allocator.from_source.parts import ALLOCATION, ELASTIC, Part
 from pagealloc_model.allocator.from_source.source_tree import SOURCES, SourceTree, open_tree
 from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 
+if TYPE_CHECKING:
+    import numpy as np
+
+    from pagealloc_model.allocator.from_source.pressed_kernel import PressedKernelState
+
 DECIDED_BY_SOURCE = (
     "highatomic_gate_order",
     "highatomic_reserve_percent",
     "highatomic_from_pcp",
+    "highatomic_fastpath",
+    "highatomic_slowpath_only",
     "pcp_free_batched",
     "pageblock_ownership",
     "ownership",
@@ -39,6 +48,14 @@ NOT_COVERED = (
     "policy's, not what the tree's set-up code would make of them",
 )
 """What a replay through a kernel's code leaves to the shim."""
+
+NOT_COVERED_UNDER_PRESSURE = (
+    "reclaim, compaction, kswapd, kcompactd and the loop of __alloc_pages_slowpath: they are the "
+    "model's (S8 to S10), under the rules of the tree's release; attempts, frees, drains, and what "
+    "compaction isolates and captures are the tree's",
+    *NOT_COVERED[3:],
+)
+"""What an elastic replay through a kernel's code leaves to the model and the shim."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +88,7 @@ class KernelBuild:
     @property
     def tree(self) -> CompiledTree:
         """The tree as it is on disk now; libraries of an unchanged one are used again."""
-        return _compiled(self.source, _source_digest(self.source))
+        return _compiled(self.source, _source_digest(self.source), ALLOCATION)
 
     @property
     def source(self) -> SourceTree:
@@ -106,6 +123,30 @@ class KernelBuild:
             digest.update(each.read_bytes())
         return digest.hexdigest()[:16]
 
+    def not_covered(self, *, elastic: bool) -> tuple[str, ...]:
+        """What a replay through the tree's code leaves to the model and the shim.
+
+        Args:
+            elastic: reclaim and compaction are the model's, not the recording's.
+        """
+        return NOT_COVERED_UNDER_PRESSURE if elastic else NOT_COVERED
+
+    def pressed_carrier(self, state: State, leads: np.ndarray) -> PressedKernelState:
+        """The tree's code, about to carry on an elastic replay's state under the model's reclaim.
+
+        Args:
+            state: changed from now on.
+            leads: int32 by object: the failure it came in place of.
+
+        Raises:
+            KernelSourceError: the tree lacks functions or does not compile.
+            UsageError: no compiler, or numba is switched off.
+        """
+        from pagealloc_model.allocator.from_source.pressed_kernel import PressedKernelState
+
+        tree = _compiled(self.source, _source_digest(self.source), ELASTIC)
+        return PressedKernelState(tree, state, leads)
+
     def carrier(self, state: State) -> KernelState:
         """The tree's code, about to carry on a state.
 
@@ -124,5 +165,5 @@ def _source_digest(source: SourceTree) -> str:
 
 
 @lru_cache(maxsize=16)
-def _compiled(source: SourceTree, digest: str) -> CompiledTree:
-    return CompiledTree(source)
+def _compiled(source: SourceTree, digest: str, part: Part) -> CompiledTree:
+    return CompiledTree(source, part)

@@ -72,6 +72,15 @@ LATER_NAMES = {
 }
 """What judged functions are called in newer trees."""
 
+WHOLES = (
+    "struct per_cpu_pages",
+    "struct zone",
+    "struct alloc_context",
+    "struct capture_control",
+    "rmqueue_buddy",
+)
+"""Structs and functions of which the shim asks whether they have a part."""
+
 ARGUMENTS = {
     "gfp": "gfp_mask",
     "gfp_flags": "gfp_mask",
@@ -84,6 +93,7 @@ OFFERED = frozenset(
     {
         "ac",
         "alloc_flags",
+        "cpu",
         "cpu_online",
         "do_pagesets",
         "force",
@@ -255,6 +265,7 @@ def extract(index: TreeIndex, configuration: Configuration) -> Unit:
         *(f"#define {name} {value}\n" for name, value in definitions.items()),
         *(f"#define AT_{name} ({value})\n" for name, value in _layout_words().items()),
         *(f"#define PR_{name} ({value})\n" for name, value in _numbers(pressure_layout).items()),
+        *(f"#define ASK_{name.upper()} {number}\n" for number, name in enumerate(part.questions)),
         *(f"#define {name} 1\n" for name in sorted(words) if _tree_has(index, name)),
         _shim_text(part.before_types),
         *(_spelled(item, item.text) for item in items if item.kind != "function"),
@@ -294,7 +305,7 @@ def _tree_has(index: TreeIndex, word: str) -> bool:
     if not word.startswith("HAS_"):
         return False
     name = word.removeprefix("HAS_")
-    for whole in ("struct per_cpu_pages", "struct zone", "struct alloc_context", "rmqueue_buddy"):
+    for whole in WHOLES:
         prefix = f"{whole.removeprefix('struct ')}_"
         if name.startswith(prefix):
             part = name.removeprefix(prefix)

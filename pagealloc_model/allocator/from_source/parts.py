@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Part:
     """What is compiled together.
 
@@ -21,6 +21,7 @@ class Part:
         definitions: macros beside those of the machine's configuration.
         own_code: what the shim stands for elsewhere, and the tree's own code decides here.
         arguments: parameters of the tree's functions that the shim offers beside the allocator's.
+        questions: what the model asks of the part; the shim has each one's number.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Part:
     definitions: Mapping[str, int] = field(default_factory=dict)
     own_code: frozenset[str] = frozenset()
     arguments: frozenset[str] = frozenset()
+    questions: tuple[str, ...] = ()
 
 
 ALLOCATION = Part(name="allocation")
@@ -66,3 +68,29 @@ COMPACTION = Part(
     definitions={"CONFIG_COMPACTION": 1, "CONFIG_COMPACT_UNEVICTABLE_DEFAULT": 1},
 )
 """The allocator with compaction, direct and kcompactd's."""
+
+ELASTIC = Part(
+    name="elastic replay",
+    behind_functions=("event_log.c", "state.c", "operations.c", "sizes.c", "under_pressure.c"),
+    definitions={"CONFIG_COMPACTION": 1, "SHIM_SHARED": 1},
+    arguments=frozenset({"cpu"}),
+    questions=(
+        "fast_flags",
+        "slow_flags",
+        "page",
+        "free",
+        "isolate",
+        "mark_movable",
+        "drain",
+        "drain_all",
+        "unreserve",
+        "tick",
+        "grow",
+        "set_high",
+        "list_head",
+        "list_tail",
+        "move_head",
+        "move_tail",
+    ),
+)
+"""The allocator under the model's reclaim and compaction, which work on its pages."""

@@ -115,6 +115,7 @@ def allow_direct_reclaim(m: at.MachineArrays, node: int) -> bool:
     """allow_direct_reclaim(): return whether a node has half of its min marks free (S8.2).
 
     Zones without anything to reclaim do not count. Else kswapd is woken, if it sleeps.
+    Older kernels count free pages with their lag.
     """
     if kswapd_test_hopeless(m, node):
         return True
@@ -130,7 +131,10 @@ def allow_direct_reclaim(m: at.MachineArrays, node: int) -> bool:
         ):
             continue
         marks += wmark_pages(m, zone, at.WMARK_MIN)
-        free += m.st[zone_at(zone) + at.ZONE_FREE]
+        if m.st[at.RULE_THROTTLE_COUNTS_EXACTLY]:
+            free += m.st[zone_at(zone) + at.ZONE_FREE]
+        else:
+            free += seen_free(m, zone)
     if marks == 0 or free > marks // 2:
         return True
     words = node_pressure_at(m, node)

@@ -11,8 +11,7 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.alloc_context import AllocContext, prepare_alloc_pages
 from pagealloc_model.allocator.core.buddy import grow_zone
-from pagealloc_model.allocator.core.offsets import pcp_at
-from pagealloc_model.allocator.core.pcp import clamp
+from pagealloc_model.allocator.core.pcp import set_pcp_high
 from pagealloc_model.allocator.core.pcp_drain import drain_all_pages, refresh_cpu_vm_stats
 from pagealloc_model.allocator.core.replay import log_is_nearly_full
 from pagealloc_model.allocator.pressure.elastic_events import (
@@ -107,10 +106,7 @@ def take_event(m: at.MachineArrays, events: np.ndarray, leads: np.ndarray, posit
     if operation == at.FREE:
         take_free(m, number, offset, order, bits)
     elif operation == at.SET_PCP_HIGH:
-        pcp = pcp_at(m, zone, cpu)
-        m.st[pcp + at.PCP_HIGH] = clamp(
-            offset, m.st[pcp + at.PCP_HIGH_MIN], m.st[pcp + at.PCP_HIGH_MAX]
-        )
+        set_pcp_high(m, zone, cpu, offset)
     elif operation == at.GROW:
         grow_zone(m, zone, offset, order)
     elif operation == at.DRAIN_ALL:

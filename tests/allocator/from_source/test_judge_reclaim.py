@@ -38,7 +38,7 @@ def test_the_model_reclaims_as_the_kernel_does(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("series", ["6.12", "7.2", "7.3"])
+@pytest.mark.parametrize("series", ["6.1", "6.12", "7.2", "7.3"])
 def test_they_agree_for_long(kernel_source: Callable[[str], SourceTree], series: str) -> None:
     verdict = judged(kernel_source(series), series, 500_000, seed=random.randrange(1 << 30))
     assert verdict.difference is None, verdict

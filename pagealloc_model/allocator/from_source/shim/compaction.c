@@ -238,9 +238,6 @@ int shim_load_compaction(struct model_page *pages, struct model_folio *model_fol
 		}
 	sysctl_compaction_proactiveness = st[AT_POLICY_COMPACTION_PROACTIVENESS];
 	sysctl_extfrag_threshold = st[AT_POLICY_EXTFRAG_THRESHOLD];
-#ifdef HAS_defrag_mode
-	defrag_mode = st[AT_POLICY_DEFRAG_MODE];
-#endif
 	drain_site = AT_SITE_DRAIN_ALL;
 	for (int zone = 0; zone < nr_zones; zone++)
 		load_zone_pressure(zone);

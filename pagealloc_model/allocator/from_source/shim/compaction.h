@@ -167,13 +167,6 @@ static inline void list_splice_tail(struct list_head *from, struct list_head *li
 	for (entry = list_last_entry(list, __typeof__(*entry), member); &entry->member != (list);  \
 	     entry = list_entry(entry->member.prev, __typeof__(*entry), member))
 
-/* The model has no event of a capture from a block of another type. */
-#undef trace_mm_page_alloc_extfrag
-#define trace_mm_page_alloc_extfrag(page, order, fallback_order, migratetype, fallback_type)       \
-	(__builtin_strcmp(__func__, "compaction_capture") ?                                        \
-		 note_extfrag(page, order, fallback_order, migratetype, fallback_type) :           \
-		 (void)0)
-
 /* Counters under the kernel's names are words of the model's. */
 enum vm_event_item {
 	COMPACTSTALL = PR_COMPACT_STALL,

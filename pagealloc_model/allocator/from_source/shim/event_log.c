@@ -151,6 +151,7 @@ static void begin_hold(struct zone *zone, int site, int line)
 	hold = (struct hold){
 		.site = site, .line = line, .cpu = this_cpu, .taken_from = request_migratetype,
 	};
+	note_change(zone);
 	hold.free = counted(zone, NR_FREE_PAGES);
 	pageblock_types_set = 0;
 	splits = merges = inserts = looks = 0;

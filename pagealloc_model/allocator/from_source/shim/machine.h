@@ -38,7 +38,14 @@ static unsigned long totalreserve_pages;
 static struct zone **zones;
 static int nr_zones;
 
-#ifndef SHIM_RECLAIM
+#ifdef SHIM_SHARED
+#define waitqueue_active(queue)                                                                    \
+	(!is_kswapd_busy(container_of(queue, pg_data_t, kswapd_wait)->node_id))
+#define kswapd_test_hopeless(node)                                                                 \
+	(pressure_of_node((node)->node_id)[PR_KSWAPD_FAILURES] >= PR_RETRIES_MAX)
+#define kswapd_clear_hopeless(node, reason)                                                        \
+	((void)(pressure_of_node((node)->node_id)[PR_KSWAPD_FAILURES] = 0))
+#elif !defined(SHIM_RECLAIM)
 #define waitqueue_active(queue) (!container_of(queue, pg_data_t, kswapd_wait)->kswapd_active)
 #define kswapd_test_hopeless(node) false
 #define kswapd_clear_hopeless(node, reason) ((void)0)
@@ -77,6 +84,7 @@ static int nr_zones;
 
 static unsigned long *pageblock_bits;
 static int pageblock_types_set;
+static unsigned long *first_types_set, *last_types_set;
 
 #define get_pageblock_bitmap(...) pageblock_bits
 #define pfn_to_bitidx(page, pfn) (((pfn) >> pageblock_order) * NR_PAGEBLOCK_BITS)
@@ -85,6 +93,10 @@ static inline bool set_pageblock_word(unsigned long *place, unsigned long word)
 {
 	*place = word;
 	pageblock_types_set++;
+	if (!first_types_set || place < first_types_set)
+		first_types_set = place;
+	if (!last_types_set || place > last_types_set)
+		last_types_set = place;
 	return true;
 }
 
@@ -156,9 +168,14 @@ static int source_line;
 	(source_line = __LINE__, note_zone_locked(page, order, migratetype))
 #define trace_mm_page_pcpu_drain(page, order, migratetype)                                         \
 	(source_line = __LINE__, note_pcpu_drain(page, order, migratetype))
+
+/* The model has no event of a capture from a block of another type. */
 #define trace_mm_page_alloc_extfrag(page, order, fallback_order, migratetype, fallback_type)       \
-	(source_line = __LINE__,                                                                   \
-	 note_extfrag(page, order, fallback_order, migratetype, fallback_type))
+	do {                                                                                       \
+		source_line = __LINE__;                                                            \
+		if (__builtin_strcmp(__func__, "compaction_capture"))                              \
+			note_extfrag(page, order, fallback_order, migratetype, fallback_type);     \
+	} while (0)
 
 #ifndef SHIM_RECLAIM
 static void wakeup_kswapd(struct zone *zone, gfp_t gfp_mask, int order, enum zone_type highest);

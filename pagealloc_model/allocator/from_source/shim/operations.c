@@ -94,6 +94,10 @@ static void wakeup_kswapd(struct zone *zone, gfp_t gfp_mask, int order, enum zon
 	pg_data_t *pgdat = zone->zone_pgdat;
 	int highest_zoneidx = highest;
 
+	if (shared_pages) {
+		note_wake(pgdat->node_id, order, highest);
+		return;
+	}
 	if (pgdat->kswapd_active || st[AT_KSWAPD_RECORDED])
 		return;
 	if (CALL_pgdat_watermark_boosted || !node_is_balanced(pgdat, order, highest))

@@ -294,18 +294,25 @@ int shim_load(int64_t *words, struct model_page *pages, struct model_block *bloc
 	if (!mem_map || !pageblock_bits || !zones || !remembered_boost || !have_percpu_area())
 		return 1;
 	watermark_boost_factor = st[AT_POLICY_WATERMARK_BOOST_FACTOR];
+#ifdef HAS_defrag_mode
+	defrag_mode = st[AT_POLICY_DEFRAG_MODE];
+#endif
 	load_page_frames(pages, blocks);
 	load_nodes();
 	for (int zone = 0; zone < nr_zones; zone++)
 		load_zone(zone, pages);
 	load_zonelists();
 	load_block_types(blocks);
+	first_types_set = last_types_set = NULL;
 	broken_assertion = NULL;
 	return 0;
 }
 
 void shim_unload(void)
 {
+#ifdef SHIM_SHARED
+	shared_pages = NULL;
+#endif
 	free(mem_map);
 	free(pageblock_bits);
 	free(percpu_area);
@@ -328,18 +335,17 @@ static void store_list(struct list_head *from, int64_t *list, struct model_page 
 		long pfn = page_to_pfn(page);
 
 		list[AT_ENTRIES]++;
-		if (!pages)
-			continue;
-		pages[pfn] = (struct model_page){
-			.next = -1, .prev = last, .order = order, .where = where, .tag = type,
-		};
-		if (type < 0)
-			pages[pfn].tag = page->index;
-		if (last >= 0)
-			pages[last].next = pfn;
-		else
+		list[AT_TAIL] = pfn;
+		if (last < 0)
 			list[AT_HEAD] = pfn;
-		list[AT_TAIL] = last = pfn;
+		else if (pages)
+			pages[last].next = pfn;
+		if (pages)
+			pages[pfn] = (struct model_page){
+				.next = -1, .prev = last, .order = order, .where = where,
+				.tag = type < 0 ? page->index : type,
+			};
+		last = pfn;
 	}
 }
 
@@ -429,11 +435,13 @@ static void store_zone(int number, struct model_page *pages)
 }
 
 /*
- * Write counters, list lengths and block types into the state that was loaded; if `pages` is given,
- * also its free pages and list ends. Pages in use are left out.
+ * Write counters, lists' ends and lengths and block types into the state that was loaded; if `pages`
+ * is given, also its free pages. Pages in use are left out.
  */
 void shim_store(struct model_page *pages, struct model_block *blocks)
 {
+	if (shared_pages)
+		share_in();
 	if (pages)
 		memset(pages, 0, frames * sizeof(*pages));
 	for (int number = 0; number < nr_zones; number++)

@@ -2,6 +2,7 @@
 
 struct zone;
 struct zswap_lruvec_state { int unused; };
+struct model_page;
 
 /* Locks never wait; zone->lock knows its zone, so that its holds can be told apart and counted. */
 typedef struct { struct zone *zone; } spinlock_t;
@@ -39,8 +40,32 @@ static struct page *mem_map;
 #define page_private(page) ((page)->private)
 #define set_page_private(page, value) ((page)->private = (value))
 #define PageBuddy(page) (note_look(__func__), ((page)->marks & PAGE_IS_BUDDY) != 0)
-#define __SetPageBuddy(page) ((page)->marks |= PAGE_IS_BUDDY)
-#define __ClearPageBuddy(page) ((page)->marks &= ~PAGE_IS_BUDDY)
+#ifdef SHIM_SHARED
+/* Pages of the model's reclaim and compaction, which see at once what is free; else NULL. */
+static struct model_page *shared_pages;
+static void note_buddy(struct page *page);
+static void note_change(struct zone *zone);
+static void note_wake(int node, int order, int highest);
+static void share_in(void);
+static bool is_kswapd_busy(int node);
+static int64_t *pressure_of_node(int node);
+#else
+#define shared_pages NULL
+#define note_buddy(page) ((void)0)
+#define note_change(zone) ((void)0)
+#define note_wake(node, order, highest) ((void)0)
+#define share_in() ((void)0)
+#endif
+
+#define __mark_buddy(page, marks_now)                                                              \
+	do {                                                                                       \
+		struct page *marked = (page);                                                      \
+		marked->marks = marks_now;                                                         \
+		if (shared_pages)                                                                  \
+			note_buddy(marked);                                                        \
+	} while (0)
+#define __SetPageBuddy(page) __mark_buddy(page, marked->marks | PAGE_IS_BUDDY)
+#define __ClearPageBuddy(page) __mark_buddy(page, marked->marks & ~PAGE_IS_BUDDY)
 #define PageLRU(page) (((page)->marks & PAGE_IS_MOVABLE) != 0)
 #define __PageMovable(page) false
 #define page_has_movable_ops(page) false
