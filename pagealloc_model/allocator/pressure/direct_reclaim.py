@@ -50,8 +50,11 @@ def compaction_ready(m: at.MachineArrays, zone: int, sc: int) -> bool:
 def shrink_node(m: at.MachineArrays, node: int, sc: int) -> None:
     """shrink_node(): scan a node's lists for a request; the time that takes is counted."""
     begin_shrinking(m, node, sc)
-    while is_left(m, sc) or end_shrinking(m, node, sc):
-        m.st[word_at(m, pr.STALLED_NS)] += shrink_cluster(m, node, sc)
+    goes_on = True
+    while goes_on:
+        while is_left(m, sc):
+            m.st[word_at(m, pr.STALLED_NS)] += shrink_cluster(m, node, sc)
+        goes_on = end_shrinking(m, node, sc)
 
 
 @inner

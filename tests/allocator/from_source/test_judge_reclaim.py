@@ -44,6 +44,19 @@ def test_they_agree_for_long(kernel_source: Callable[[str], SourceTree], series:
     assert verdict.difference is None, verdict
 
 
+def test_a_repeated_round_may_have_nothing_to_look_at(
+    kernel_source: Callable[[str], SourceTree],
+) -> None:
+    tree, rules = CompiledTree(kernel_source("6.1"), RECLAIM), KernelRules.preset("6.1")
+    rng = random.Random("7 85 reclaim")
+    pressed = random_pressed(rng, rules)
+    operations = random_reclaim(rng, pressed, 10_000)
+    sides = ReclaimSides(tree, pressed, len(operations))
+    assert sides.agree_after(operations, 0, 7_732)
+    assert sides.agree_after(operations, 7_732, 7_733)
+    sides.close()
+
+
 def test_operations_reach_what_is_compared(kernel_source: Callable[[str], SourceTree]) -> None:
     tree = CompiledTree(kernel_source("6.12"), RECLAIM)
     reached = dict.fromkeys(COUNTERS.values(), 0)
