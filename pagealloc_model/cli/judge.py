@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from pagealloc_model.base.errors import PolicyError, UsageError
+from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.cli.arguments import Commands, add_command, add_json, add_kernel_source
 from pagealloc_model.cli.output import json_text
 from pagealloc_model.policy.kernel_rules import KernelRules, preset_names
@@ -57,7 +57,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--pressure",
         action="store_true",
-        help="judge compaction and reclaim instead of allocation",
+        help="judge compaction and reclaim instead of allocation; of a recording, reclaim",
     )
     add_json(parser)
     parser.set_defaults(run=run)
@@ -88,16 +88,18 @@ def run(options: argparse.Namespace) -> int:
     from pagealloc_model.recording.recording import open_recording
     from pagealloc_model.verdict.kernel_judge.judge import judge, judge_recorded
     from pagealloc_model.verdict.kernel_judge.judge_pressure import judge_pressure
+    from pagealloc_model.verdict.kernel_judge.recorded_reclaim import judge_recorded_reclaim
 
-    if options.pressure and options.recording:
-        raise UsageError("--pressure: takes random operations only; leave out --recording")
     tree = open_tree(options.kernel_source, options.patch)
     rules = options.rules or KernelRules.for_release(tree.release)[0]
     what = f"judging rules {rules.spelled()} by {tree.release or tree.path}"
     total = 0 if options.recording else options.operations
     count, seed = options.operations, options.seed
     with progress(what, total, "operations") as report:
-        if options.pressure:
+        if options.pressure and options.recording:
+            recording = open_recording(options.recording)
+            verdicts = (judge_recorded_reclaim(tree, rules, recording, progress=report),)
+        elif options.pressure:
             verdicts = judge_pressure(tree, rules, operations=count, seed=seed, progress=report)
         elif options.recording:
             recording = open_recording(options.recording)

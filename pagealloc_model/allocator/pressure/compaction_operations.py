@@ -25,12 +25,13 @@ from pagealloc_model.allocator.pressure.folios import (
     remove_piece,
 )
 from pagealloc_model.allocator.pressure.kcompactd import (
+    begin_work,
     look_proactively,
     step_kcompactd,
     wakeup_kcompactd,
 )
 from pagealloc_model.allocator.pressure.kswapd import reset_isolation_suitable
-from pagealloc_model.allocator.pressure.pressure_offsets import node_pressure_at
+from pagealloc_model.allocator.pressure.pressure_offsets import compactor_at, node_pressure_at
 from pagealloc_model.base.jit import cold, entry, inner
 
 (KIND, ZONE, NODE, ORDER, TYPE, PRIORITY, FLAGS, HIGHEST, CPU, COUNT, OBJECT, KEEP) = range(12)
@@ -77,10 +78,19 @@ def compact_directly(m: at.MachineArrays, operation: np.ndarray, result: np.ndar
 
 
 @inner
-def let_daemon_work(m: at.MachineArrays, node: int) -> None:
-    """No kernel function: let a node's kcompactd work until it sleeps."""
-    due = node_pressure_at(m, node) + pr.KCOMPACTD_DUE
-    while m.st[due] != at.NEVER:
+def let_daemon_work(m: at.MachineArrays, node: int, order: int, highest: int) -> None:
+    """No kernel function: let a node's kcompactd work until it sleeps.
+
+    A wake for an order, 0 for none, comes once it has taken up its work.
+    """
+    words = node_pressure_at(m, node)
+    run = compactor_at(m, 1 + node)
+    while m.st[words + pr.KCOMPACTD_DUE] != at.NEVER:
+        begins = m.st[run + pr.RUN_ZONE] == 0 and m.st[words + pr.KCOMPACTD_ZONE] < 0
+        if order > 0 and begins:
+            begin_work(m, node)
+            wakeup_kcompactd(m, node, order, highest)
+            order = 0
         step_kcompactd(m, node)
 
 
@@ -93,7 +103,7 @@ def let_time_pass(m: at.MachineArrays) -> None:
         if m.st[words + pr.PROACTIVE_DUE] <= now:
             m.st[words + pr.PROACTIVE_DUE] = now
             look_proactively(m, node)
-            let_daemon_work(m, node)
+            let_daemon_work(m, node, 0, 0)
     m.st[at.NOW] = now
 
 
@@ -142,7 +152,8 @@ def take_compaction_operations(
 
     Args:
         m: the machine; `places` has each object's page.
-        operations: int64, shape (operations, OPERATION_WORDS).
+        operations: int64, shape (operations, OPERATION_WORDS). Of a wake, COUNT is the order of
+            another that comes while kcompactd works, 0 for none, and PRIORITY its highest type.
         results: int64, shape (operations, 2): the result of direct compaction and its page.
         low: first operation.
         high: one past the last.
@@ -159,7 +170,7 @@ def take_compaction_operations(
             compact_directly(m, operation, results[position])
         elif kind == pr.JUDGED_WAKE:
             wakeup_kcompactd(m, node, operation[ORDER], operation[HIGHEST])
-            let_daemon_work(m, node)
+            let_daemon_work(m, node, operation[COUNT], operation[PRIORITY])
         elif kind == pr.JUDGED_TIME:
             let_time_pass(m)
         elif kind == pr.JUDGED_NODE:

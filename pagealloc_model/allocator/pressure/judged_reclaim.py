@@ -34,7 +34,7 @@ RECLAIM_OPERATION = np.dtype(
     ]
 )
 """`kind` is one of those below; `zone` the highest zone type of a request; `page` where the search
-for a page in use begins."""
+for a page in use begins, or -1 and below for the page that operation 0, 1, ... has taken."""
 
 TAKE, LET_GO, USE, WAKE, RUN, END_NAP, RECLAIM = range(7)
 """Allocate a page; free one; make one active; wake a node's kswapd; let it run until it sleeps, if
@@ -52,6 +52,16 @@ def request_of(m: at.MachineArrays, operations: np.ndarray, position: int) -> Al
         int(operations[position]["zone"]),
         int(operations[position]["bits"]),
     )
+
+
+@inner
+def page_named(m: at.MachineArrays, answers: np.ndarray, page: int) -> int:
+    """No kernel function: return the first page in use from where an operation says, or -1."""
+    if page < 0:
+        page = answers[-1 - page]
+        if page < 0:
+            return -1
+    return page_in_use(m, page)
 
 
 @inner
@@ -125,7 +135,7 @@ def has_memory(m: at.MachineArrays, node: int) -> bool:
 
 
 @inner
-def operate(m: at.MachineArrays, operations: np.ndarray, position: int) -> int:
+def operate(m: at.MachineArrays, operations: np.ndarray, answers: np.ndarray, position: int) -> int:
     """No kernel function: take one operation; returns what it gives."""
     kind = int(operations[position]["kind"])
     node = int(operations[position]["node"])
@@ -134,9 +144,9 @@ def operate(m: at.MachineArrays, operations: np.ndarray, position: int) -> int:
     if kind == TAKE:
         return take_page(m, request_of(m, operations, position), int(operations[position]["class"]))
     if kind == LET_GO:
-        return let_go(m, page_in_use(m, int(operations[position]["page"])))
+        return let_go(m, page_named(m, answers, int(operations[position]["page"])))
     if kind == USE:
-        return use(m, page_in_use(m, int(operations[position]["page"])))
+        return use(m, page_named(m, answers, int(operations[position]["page"])))
     if kind == WAKE:
         if has_memory(m, node):
             ac = request_of(m, operations, position)
@@ -167,4 +177,4 @@ def take_reclaim_operations(
     for position in range(low, high):
         m.st[at.LOG_ROWS] = 0
         m.st[at.EVENT_CPU] = 0
-        answers[position] = operate(m, operations, position)
+        answers[position] = operate(m, operations, answers, position)

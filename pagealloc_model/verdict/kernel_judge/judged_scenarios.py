@@ -90,12 +90,12 @@ class Scenario:
 
     def narrowed(self, same_until: int) -> tuple[Difference, tuple[str, ...]]:
         """Return the difference behind so many operations, and a sequence as short as it gets."""
-        difference = self._first_difference(same_until)
+        difference = self.first_difference(same_until)
         short = shrunk(self.operations[: difference.position + 1], self._differs)
         return difference, tuple(self.words(each) for each in short)
 
-    def _first_difference(self, same_until: int) -> Difference:
-        """The first operation that makes a difference, comparing after each."""
+    def first_difference(self, same_until: int) -> Difference:
+        """Return the difference behind so many operations, comparing after each."""
         window = self.operations[: same_until + self.compared_every]
         sides = self.sides()
         try:

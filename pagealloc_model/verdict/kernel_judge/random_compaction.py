@@ -160,6 +160,9 @@ def random_compaction(
                 row[words.ORDER] = rng.choice((0, 1, 3, 5))
             row[words.KEEP] = rng.random() < 0.3
             number += 1
+        elif kind == pr.JUDGED_WAKE and rng.random() < 0.4:
+            row[words.COUNT] = rng.choice((1, 3, 5, 9, machine.max_order))
+            row[words.PRIORITY] = rng.randrange(types)
         elif kind == pr.JUDGED_KSWAPD:
             row[words.COUNT] = rng.randrange(2)
         elif kind == pr.JUDGED_TAKE:
@@ -184,7 +187,10 @@ def operation_words(row: np.ndarray, state: State) -> str:
             f"on CPU {row[words.CPU]}, page {'kept' if row[words.KEEP] else 'freed'}"
         )
     if kind == pr.JUDGED_WAKE:
-        return f"{NAMES[kind]} of node {node} for order {row[words.ORDER]}, up to zone {highest}"
+        line = f"{NAMES[kind]} of node {node} for order {row[words.ORDER]}, up to zone {highest}"
+        if row[words.COUNT]:
+            line += f", then for order {row[words.COUNT]} while it works"
+        return line
     if kind == pr.JUDGED_TAKE:
         taken = f"{row[words.COUNT]} of order {row[words.ORDER]}, {migratetype}"
         return f"{NAMES[kind]} from {zone}: {taken}"

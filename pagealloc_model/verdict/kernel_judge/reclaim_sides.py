@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
@@ -10,7 +12,7 @@ from pagealloc_model.allocator.core.state import State
 from pagealloc_model.allocator.from_source.compiled_tree import CompiledTree
 from pagealloc_model.allocator.from_source.kernel_reclaim import KernelReclaim
 from pagealloc_model.allocator.pressure.judged_reclaim import take_reclaim_operations
-from pagealloc_model.verdict.kernel_judge.random_pressure import NO_OBJECTS, PressedBeginning
+from pagealloc_model.verdict.kernel_judge.random_pressure import NO_OBJECTS
 from pagealloc_model.verdict.kernel_judge.side_by_side import Difference, functions_named
 from pagealloc_model.verdict.kernel_judge.state_differences import (
     differences,
@@ -49,6 +51,13 @@ FUNCTIONS = {
 """Functions of the tree that an operation runs."""
 
 
+class Beginning(Protocol):
+    """What both sides begin with."""
+
+    def state(self) -> State:
+        """A fresh state of an elastic replay, kswapds asleep."""
+
+
 class ReclaimSides:
     """Both sides.
 
@@ -57,7 +66,7 @@ class ReclaimSides:
         kernel: the kernel's.
     """
 
-    def __init__(self, tree: CompiledTree, pressed: PressedBeginning, count: int) -> None:
+    def __init__(self, tree: CompiledTree, pressed: Beginning, count: int) -> None:
         """Begin twice, with room for the answers of `count` operations."""
         self._tree = tree
         self.model = pressed.state()
@@ -168,7 +177,10 @@ def operation_words(operation: np.void, state: State) -> str:
         kind = state.machine.migratetypes[int(operation["migratetype"])]
         return f"{name} {request}, {kind}, class {operation['class']}"
     if name in ("free", "use"):
-        return f"{name} the page in use from {operation['page']} on"
+        page = int(operation["page"])
+        if page < 0:
+            return f"{name} the page that operation {-1 - page} took"
+        return f"{name} the page in use from {page} on"
     if name == "reclaim":
         return f"{name} {request}"
     node = f"node {operation['node']}"

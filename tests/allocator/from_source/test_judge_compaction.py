@@ -135,9 +135,3 @@ def test_the_command_prints_what_was_judged(
     (verdict, *_) = json.loads(capsys.readouterr().out)
     assert verdict["part"] == "compaction"
     assert verdict["operations"] == 300
-
-
-def test_recordings_are_no_pressure(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["judge", "--pressure", "--recording", "kbuild", "--kernel-source", "."]
-    assert main(arguments) == 2
-    assert "--pressure" in capsys.readouterr().err

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+import pagealloc_model as pm
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.from_source.compiled_tree import CompiledTree
 from pagealloc_model.allocator.from_source.parts import RECLAIM
@@ -17,6 +19,7 @@ from pagealloc_model.verdict.kernel_judge.judge_reclaim import judge_reclaim
 from pagealloc_model.verdict.kernel_judge.judged_scenarios import Verdict
 from pagealloc_model.verdict.kernel_judge.random_pressure import random_pressed, random_reclaim
 from pagealloc_model.verdict.kernel_judge.reclaim_sides import COUNTERS, ReclaimSides
+from pagealloc_model.verdict.kernel_judge.recorded_reclaim import judge_recorded_reclaim
 
 EVERY_FAULT = pytest.mark.skipif(
     not os.environ.get("PAGEALLOC_ALL_FAULTS"),
@@ -42,6 +45,17 @@ def test_the_model_reclaims_as_the_kernel_does(
 def test_they_agree_for_long(kernel_source: Callable[[str], SourceTree], series: str) -> None:
     verdict = judged(kernel_source(series), series, 500_000, seed=random.randrange(1 << 30))
     assert verdict.difference is None, verdict
+
+
+@pytest.mark.parametrize("series", ["6.12", pytest.param("7.3", marks=pytest.mark.long)])
+def test_a_recording_is_reclaimed_as_by_the_kernel(
+    kernel_source: Callable[[str], SourceTree], shipped: Callable[[str], Path], series: str
+) -> None:
+    recording = pm.open(str(shipped("highatomic_stock")))
+    rules = KernelRules.preset(series)
+    verdict = judge_recorded_reclaim(kernel_source(series), rules, recording)
+    assert verdict.difference is None, verdict
+    assert verdict.operations > 10_000
 
 
 def test_a_repeated_round_may_have_nothing_to_look_at(

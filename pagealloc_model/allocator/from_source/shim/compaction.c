@@ -192,6 +192,19 @@ static void begin_daemon(int node)
 	resume(node);
 }
 
+/* A wake that comes once kcompactd has taken up its work. */
+static struct { int node, order, highest; } late_wake;
+
+static void wake_late(int item)
+{
+	int order = late_wake.order;
+
+	if (item != KCOMPACTD_WAKE || !order)
+		return;
+	late_wake.order = 0;
+	wakeup_kcompactd(&nodes[late_wake.node], order, late_wake.highest);
+}
+
 static void load_zone_pressure(int number)
 {
 	int64_t *words = zone_pressure(number);
@@ -394,8 +407,12 @@ static void take_compaction(struct compaction_operation *operation, int64_t *res
 		break;
 	case PR_JUDGED_WAKE:
 		wakeup_kcompactd(pgdat, operation->order, kernel_type[operation->highest]);
+		late_wake.node = operation->node;
+		late_wake.order = operation->count;
+		late_wake.highest = kernel_type[operation->priority];
 		if (daemons[operation->node].is_woken)
 			resume(operation->node);
+		late_wake.order = 0;
 		break;
 	case PR_JUDGED_TIME:
 		let_time_pass();

@@ -182,8 +182,10 @@ enum vm_event_item {
 
 #undef count_vm_event
 #define count_vm_event(item) (pressure[item]++)
-#define count_compact_event(item) (pressure[item]++)
+#define count_compact_event(item) (pressure[item]++, wake_late(item))
 #define count_compact_events(item, delta) (pressure[item] += (delta))
+
+static void wake_late(int item);
 
 typedef struct folio *new_folio_t(struct folio *source, unsigned long data);
 typedef void free_folio_t(struct folio *target, unsigned long data);

@@ -249,6 +249,13 @@ static long page_in_use(long pfn)
 	return -1;
 }
 
+static long page_named(int64_t *answers, long page)
+{
+	if (page < 0)
+		page = answers[-1 - page];
+	return page < 0 ? -1 : page_in_use(page);
+}
+
 static void take_off_list(struct folio *folio)
 {
 	list_del(&folio->lru);
@@ -307,7 +314,7 @@ static long direct_reclaim(struct reclaim_operation *operation)
 	return CALL_try_to_free_pages;
 }
 
-static long operate(struct reclaim_operation *operation)
+static long operate(struct reclaim_operation *operation, int64_t *answers)
 {
 	pg_data_t *node = &nodes[operation->node];
 
@@ -315,9 +322,9 @@ static long operate(struct reclaim_operation *operation)
 	case TAKE:
 		return take_page(operation);
 	case LET_GO:
-		return let_go(page_in_use(operation->page));
+		return let_go(page_named(answers, operation->page));
 	case USE:
-		return use(page_in_use(operation->page));
+		return use(page_named(answers, operation->page));
 	case WAKE:
 		wake(operation);
 		return 0;
@@ -344,7 +351,7 @@ void shim_reclaim(struct reclaim_operation *operations, int64_t *answers, int64_
 	st[AT_EVENT_CPU] = this_cpu = 0;
 	for (long position = low; position < high; position++) {
 		st[AT_LOG_ROWS] = 0;
-		answers[position] = operate(&operations[position]);
+		answers[position] = operate(&operations[position], answers);
 	}
 }
 
