@@ -77,10 +77,13 @@ def _take_buddies(
     distribution, then single pages.
     """
     span = _whole_buddies(machine, zone)
-    types = block_types[span.start >> machine.pageblock_order : span.stop >> machine.pageblock_order]
+    types = block_types[
+        span.start >> machine.pageblock_order : span.stop >> machine.pageblock_order
+    ]
     pfns, orders = maximal_buddies(free[span], types, machine.pageblock_order, machine.max_order)
-    touched_before = np.concatenate([[0], np.cumsum(touched[span])])
-    used = touched_before[pfns + (1 << orders.astype(np.int64))] - touched_before[pfns]
+    touches = np.flatnonzero(touched[span])
+    ends = pfns + (1 << orders.astype(np.int64))
+    used = np.searchsorted(touches, ends) - np.searchsorted(touches, pfns)
     pfns += span.start
     inside = (pfns >= zone.start_pfn) & (pfns < zone.end_pfn)
     pfns, orders, used = pfns[inside], orders[inside].astype(np.int64), used[inside]
