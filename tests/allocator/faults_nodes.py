@@ -201,9 +201,9 @@ FAULTS_NODES = (
     ),
     Fault(
         "a limit is set beyond its bounds",
-        "replay",
-        "offset, m.st[pcp + at.PCP_HIGH_MIN], m.st[pcp + at.PCP_HIGH_MAX]",
-        "offset, 0, 1 << 30",
+        "pcp",
+        "wanted, m.st[pcp + at.PCP_HIGH_MIN], m.st[pcp + at.PCP_HIGH_MAX]",
+        "wanted, 0, 1 << 30",
     ),
     Fault(
         "huge lists hold blocks",
