@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.base.errors import PolicyError, UsageError
+from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.policy import ElasticAssumptions
 from pagealloc_model.policy.policy import policy_settings
 from pagealloc_model.predicted.reclaim_mode import ELASTIC_SETTINGS, check_mode
@@ -29,9 +29,10 @@ def test_the_settings_are_fields() -> None:
     assert set(ELASTIC_SETTINGS) <= {each.name for each in fields(pm.Policy)}
 
 
-def test_an_elastic_replay_is_not_of_a_kernel_build() -> None:
-    with pytest.raises(UsageError, match="keeps its free lists to itself"):
-        check_mode(pm.Policy(), ELASTIC, is_build=True)
+def test_a_kernel_build_keeps_its_reserve_to_itself_in_an_elastic_replay() -> None:
+    check_mode(pm.Policy(compaction_proactiveness=60), ELASTIC, is_build=True)
+    with pytest.raises(PolicyError, match="kcompactd_unreserves"):
+        check_mode(pm.Policy(kcompactd_unreserves=True), ELASTIC, is_build=True)
 
 
 @pytest.mark.parametrize(
