@@ -287,7 +287,14 @@ def replay(
     carrier: Carrier
     if is_elastic:
         state = pressed_state(
-            state, demand, prepared.lru, chosen.rules, effective, assumptions, seed
+            state,
+            demand,
+            prepared.lru,
+            prepared.oldest_pfn,
+            chosen.rules,
+            effective,
+            assumptions,
+            seed,
         )
         carrier = ElasticCarrier(state, demand.leads, hooks)
     else:
