@@ -26,7 +26,12 @@ from tests.oracle.steps import DrainAll, Grow, SetPcpHigh
 
 OBJECTS = 1 << 14
 LOG_ROWS = 1 << 18
-THP_SETTINGS = {None: None, 0: "never", at.GFP_DIRECT_RECLAIM | pr.GFP_NORETRY: "always"}
+THP_SETTINGS = {
+    None: None,
+    0: "never",
+    at.GFP_DIRECT_RECLAIM: "always",
+    at.GFP_DIRECT_RECLAIM | pr.GFP_NORETRY: "always",
+}
 """Policy's word for the bits that huge-page requests get."""
 
 
@@ -45,6 +50,7 @@ def model_assumptions(options: ElasticOptions) -> Assumptions:
         "anon_migration_fails_per_mille",
         "file_migration_fails_per_mille",
         "compaction_contended_per_mille",
+        "thp_madvised",
     )
     shares = {name: getattr(options, name) for name in names}
     return Assumptions(reclaim="elastic", elastic=ElasticAssumptions(**shares))

@@ -306,7 +306,9 @@ class ElasticOracle(Allocator):
         pfn = self._serve(self._asked(demand, demand.order, bits))
         is_local = demand.is_thp and bits & Bits.THISNODE and bits & Bits.DIRECT_RECLAIM
         if pfn is None and is_local and may_ask_again:
-            bits &= ~(Bits.THISNODE | Bits.NORETRY)
+            bits &= ~Bits.THISNODE
+            if self.options.thp_madvised:
+                bits &= ~Bits.NORETRY
             is_local = False
             pfn = self._serve(self._asked(demand, demand.order, bits))
         if demand.is_thp and pfn is not None:

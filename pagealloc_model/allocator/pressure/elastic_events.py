@@ -142,6 +142,18 @@ def asks_elsewhere(ac: AllocContext, recorded: bool) -> bool:
 
 
 @inner
+def dropped_elsewhere(m: at.MachineArrays) -> int:
+    """Part of alloc_pages_mpol(): return the bits that only the first attempt has (S8.5).
+
+    Whether the caller itself asked for NORETRY the first attempt does not tell: of those that may
+    reclaim directly, callers do in memory that is not madvised.
+    """
+    if value_of(m, pr.THP_MADVISED):
+        return at.GFP_THISNODE | pr.GFP_NORETRY
+    return at.GFP_THISNODE
+
+
+@inner
 def request_again(m: at.MachineArrays, ac: AllocContext, order: int, dropped: int) -> AllocContext:
     """No kernel function: return another request of the same object, without some bits."""
     bits = ac.bits & ~dropped & BITS_MASK
@@ -177,7 +189,7 @@ def accept_page(
 def do_without(m: at.MachineArrays, ac: AllocContext, number: int, recorded: bool) -> None:
     """No kernel function: ask elsewhere, then for smaller pages, or end a failed request."""
     if asks_elsewhere(ac, recorded):
-        ac = request_again(m, ac, ac.order, at.GFP_THISNODE | pr.GFP_NORETRY)
+        ac = request_again(m, ac, ac.order, dropped_elsewhere(m))
         pfn = request_page(m, ac)
         if pfn >= 0:
             accept_page(m, ac, pfn, number, recorded)
