@@ -64,6 +64,12 @@ def with_reserve_policies(rng: random.Random, scenario: ElasticScenario) -> Elas
     return replace(scenario, options=options, reserve_is_free=rng.random() < 0.8)
 
 
+def random_used_elastic_scenario(number: int, *, steps: int) -> ElasticScenario:
+    """The same with uses of files' pages."""
+    scenario = random_elastic_scenario(number, steps=steps)
+    return replace(scenario, used_share=(0.2, 0.5)[number % 2], movable_share=0.9)
+
+
 def random_told_elastic_scenario(
     number: int, *, steps: int, presets: tuple[str, ...] = tuple(RULES)
 ) -> ElasticScenario:

@@ -60,6 +60,7 @@ def take_free(m: at.MachineArrays, number: int, offset: int, order: int, bits: i
         free_waiting(m)
     elif place <= pr.LOST:
         m.st[word_at(m, pr.FREED_BY_MODEL)] += 1 << order
+        m.places[number] = pr.LOST
     elif place == pr.ABSORBED:
         m.st[word_at(m, pr.ABSORBED_FREES)] += 1 << order
     else:
