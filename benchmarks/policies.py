@@ -135,7 +135,14 @@ def _event_loop(recording: Recording, first: pm.Replay, policy: pm.Policy) -> tu
     carrier: Carrier = ModelCarrier(state)
     if elastic:
         state = pressed_state(
-            state, demand, prepared.lru, first.rules, effective, first.assumptions, first.seed
+            state,
+            demand,
+            prepared.lru,
+            prepared.oldest_pfn,
+            first.rules,
+            effective,
+            first.assumptions,
+            first.seed,
         )
         carrier = ElasticCarrier(state, demand.leads)
     places = demand.starting_places()

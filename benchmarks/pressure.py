@@ -20,6 +20,7 @@ import sys
 from math import inf
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 import pagealloc_model as pm
@@ -53,6 +54,8 @@ QUANTITIES = {
 }
 """Counters of vmstat that make up each quantity; the model counts khugepaged's as direct."""
 NEAR = 1.5
+SEEDS = range(5)
+"""Of the replays of each recording whose median counts."""
 
 
 def own(recordings: tuple[str, ...] = RECORDINGS) -> pd.DataFrame:
@@ -77,7 +80,9 @@ def own(recordings: tuple[str, ...] = RECORDINGS) -> pd.DataFrame:
 def factors(recordings: tuple[str, ...] = PRESSED) -> pd.DataFrame:
     """How far the model's own reclaim and compaction are off, at each recording's own costs.
 
-    What reclaim and compaction find is as in the time before the recording's first snapshot.
+    What reclaim and compaction find is as in the time before the recording's first snapshot. Each
+    recording is replayed with several seeds, which settle where pages lay that nothing shows: a few
+    blocks more or less decide whether compaction finds any left, so that one replay says little.
 
     Both sides count from the first to the last snapshot. `null` is what the other recordings' rates
     would give: their median per second, times this one's seconds.
@@ -86,9 +91,9 @@ def factors(recordings: tuple[str, ...] = PRESSED) -> pd.DataFrame:
         recordings: of the same load.
 
     Returns:
-        recording, quantity, kernel, model, factor, null, null_factor: counts, and the model's and
-        the null model's over the kernel's; infinite where the kernel counted none, NA where
-        neither counted any.
+        recording, quantity, kernel, model, least, most, factor, null, null_factor: counts, the
+        model's in the median, least and most of the seeds; its median and the null model's over
+        the kernel's; infinite where the kernel counted none, NA where neither counted any.
     """
     tables = []
     for name in recordings:
@@ -96,8 +101,9 @@ def factors(recordings: tuple[str, ...] = PRESSED) -> pd.DataFrame:
         measured = recording.measure()
         _, start = start_snapshots(recording)
         assumptions = at_recorded_cost(recording.trace, start)
-        predicted = pm.replay(recording, assumptions=assumptions)
-        counters = pressure_counters(predicted, measured).set_index("name")
+        replays = [pm.replay(recording, assumptions=assumptions, seed=seed) for seed in SEEDS]
+        counts = [_counts(replay, measured) for replay in replays]
+        predicted = replays[0]
         instants = measured.vmstat["time_ns"]
         inside = instants[instants.isin(predicted.vmstat["time_ns"])]
         recorded = measured.vmstat.pivot(index="name", columns="time_ns", values="value")
@@ -107,7 +113,9 @@ def factors(recordings: tuple[str, ...] = PRESSED) -> pd.DataFrame:
                 "recording": recording.name,
                 "quantity": [*QUANTITIES],
                 "kernel": [_total(changes, names) for names in QUANTITIES.values()],
-                "model": [_total(counters["predicted"], names) for names in QUANTITIES.values()],
+                "model": np.median(counts, axis=0).astype(np.int64),
+                "least": np.min(counts, axis=0),
+                "most": np.max(counts, axis=0),
                 "seconds": (inside.max() - inside.min()) / 1e9,
             }
         )
@@ -117,8 +125,14 @@ def factors(recordings: tuple[str, ...] = PRESSED) -> pd.DataFrame:
     together["null"] = [_null(together, row) for row in together.itertuples()]
     together["factor"] = _ratios(together["model"], together["kernel"])
     together["null_factor"] = _ratios(together["null"], together["kernel"])
-    names = ["recording", "quantity", "kernel", "model", "factor", "null", "null_factor"]
-    return together[names]
+    counts = ["kernel", "model", "least", "most"]
+    return together[["recording", "quantity", *counts, "factor", "null", "null_factor"]]
+
+
+def _counts(replay: pm.Replay, measured: pm.Measured) -> list[int]:
+    """Return a replay's count of each quantity."""
+    counters = pressure_counters(replay, measured).set_index("name")["predicted"]
+    return [_total(counters, names) for names in QUANTITIES.values()]
 
 
 def _total(changes: pd.Series, names: tuple[str, ...]) -> int:

@@ -1,4 +1,4 @@
-"""What reclaim costs on the machine of a recording, as its direct reclaims show it (T7)."""
+"""What reclaim and compaction cost on the machine of a recording, as its events show it (T7)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pagealloc_model.recording.trace.columns import Trace
 
 
 def at_recorded_cost(trace: Trace, start: Snapshot | None = None) -> Assumptions:
-    """Elastic reclaim; freeing a page takes as long as in the recorded direct reclaims, if any.
+    """Elastic reclaim; freeing and moving a page take as long as in the recording, if it shows any.
 
     Args:
         trace: the recording's events.
@@ -21,6 +21,9 @@ def at_recorded_cost(trace: Trace, start: Snapshot | None = None) -> Assumptions
     known = shares_before(start) if start is not None else {}
     if cost is not None:
         known["reclaim_free_ns"] = cost
+    moving = recorded_migrate_ns(trace)
+    if moving is not None:
+        known["compact_migrate_ns"] = moving
     return Assumptions(reclaim="elastic", elastic=ElasticAssumptions(**known))
 
 
@@ -56,8 +59,54 @@ def recorded_reclaim_ns(trace: Trace) -> int | None:
     Args:
         trace: the recording's events.
     """
-    begins = trace.tables.get("vmscan:mm_vmscan_direct_reclaim_begin")
-    ends = trace.tables.get("vmscan:mm_vmscan_direct_reclaim_end")
+    pairs = _begun_and_ended(trace, *_RECLAIM)
+    if pairs is None:
+        return None
+    _, after, lasted = pairs
+    freed = np.asarray(trace.tables[_RECLAIM[1]]["nr_reclaimed"], np.int64)[after]
+    lasted, freed = lasted[freed > 0], freed[freed > 0]
+    return int(np.median(lasted / freed)) if len(lasted) else None
+
+
+def recorded_migrate_ns(trace: Trace) -> int | None:
+    """Median time of a recorded run of compaction per page that it moved, ns; None without any.
+
+    It includes the scans for these pages and what else the CPU did meanwhile, as that of reclaim.
+
+    Args:
+        trace: the recording's events.
+    """
+    pairs = _begun_and_ended(trace, *_COMPACTION)
+    moves = trace.tables.get("compaction:mm_compaction_migratepages")
+    if pairs is None or moves is None:
+        return None
+    before, _, lasted = pairs
+    begins = trace.tables[_COMPACTION[0]]
+    moved = np.zeros(len(before), np.int64)
+    for pid in np.unique(begins["pid"][before]):
+        runs = np.flatnonzero(begins["pid"][before] == pid)
+        mine = moves["pid"] == pid
+        begun_ns = begins["time_ns"][before[runs]]
+        run = np.searchsorted(begun_ns, moves["time_ns"][mine], side="right") - 1
+        inside = run >= 0
+        inside[inside] = moves["time_ns"][mine][inside] <= (begun_ns + lasted[runs])[run[inside]]
+        pages = np.asarray(moves["nr_migrated"], np.int64)[mine][inside]
+        np.add.at(moved, runs[run[inside]], pages)
+    return int(np.median(lasted[moved > 0] / moved[moved > 0])) if (moved > 0).any() else None
+
+
+_RECLAIM = ("vmscan:mm_vmscan_direct_reclaim_begin", "vmscan:mm_vmscan_direct_reclaim_end")
+_COMPACTION = ("compaction:mm_compaction_begin", "compaction:mm_compaction_end")
+
+
+def _begun_and_ended(
+    trace: Trace, begin_name: str, end_name: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Rows of beginnings and of the ends that follow them in the same task, and ns between.
+
+    By task and then by time; None where either event was not recorded.
+    """
+    begins, ends = trace.tables.get(begin_name), trace.tables.get(end_name)
     if begins is None or ends is None:
         return None
     count = len(begins["pid"])
@@ -68,6 +117,4 @@ def recorded_reclaim_ns(trace: Trace) -> int | None:
     before, after = ranked[:-1], ranked[1:]
     pairs = ~is_end[before] & is_end[after] & (pid[before] == pid[after])
     before, after = before[pairs], after[pairs]
-    freed = np.asarray(ends["nr_reclaimed"], np.int64)[after - count]
-    lasted = (time_ns[after] - time_ns[before])[freed > 0]
-    return int(np.median(lasted / freed[freed > 0])) if len(lasted) else None
+    return before, after - count, time_ns[after] - time_ns[before]

@@ -32,7 +32,8 @@ class ElasticAssumptions:
         file_migration_fails_per_mille: the same of folios of files.
         compaction_contended_per_mille: clusters at which an asynchronous compaction gives way.
         thp_madvised: huge pages are asked for in madvised memory; read where a policy changes
-            `thp_defrag`.
+            `thp_defrag`, and where a huge page that was served on its node is refused there: the
+            attempt elsewhere then retries (S8.5).
         file_uses: where filemap events were recorded, files' pages are used as these show, so that
             what is read depends on what is still in the page cache (S10.7); no: as recorded.
     """

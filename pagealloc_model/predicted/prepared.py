@@ -37,12 +37,14 @@ class Prepared:
         image: where pages were at the start.
         lru: int8 by page frame, of an elastic replay: the LRU list that the page was on at the
             start plus one, 0 for none.
+        oldest_pfn: of an elastic replay: the page frame from which on pages were oldest then.
     """
 
     machine: Machine
     demand: Demand
     image: StartImage
     lru: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int8))
+    oldest_pfn: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -178,7 +180,11 @@ def _prepare_elastic(
 ) -> Prepared:
     """Machine and image as for a literal replay; demand with what only an elastic one reads."""
     from pagealloc_model.predicted.growth import grown_demand
-    from pagealloc_model.predicted.start.elastic_start import lru_at_start, with_cached_pages
+    from pagealloc_model.predicted.start.elastic_start import (
+        lru_at_start,
+        reclaim_position,
+        with_cached_pages,
+    )
     from pagealloc_model.predicted.start.empty_start import created_demand
 
     literal = prepare(
@@ -201,6 +207,7 @@ def _prepare_elastic(
         demand=with_cached_pages(demand, lru, seed),
         image=literal.image,
         lru=lru,
+        oldest_pfn=reclaim_position(recording.whole_trace, recording.trace.demand_span_ns[0]),
     )
 
 

@@ -280,7 +280,16 @@ def replay(
     state = begun_state(prepared.machine, demand, prepared.image, begun_by, effective, assumptions)
     carrier: Carrier
     if is_elastic:
-        state = pressed_state(state, demand, prepared.lru, begun_by, effective, assumptions, seed)
+        state = pressed_state(
+            state,
+            demand,
+            prepared.lru,
+            prepared.oldest_pfn,
+            begun_by,
+            effective,
+            assumptions,
+            seed,
+        )
         if build is None:
             carrier = ElasticCarrier(state, demand.leads, hooks)
         else:

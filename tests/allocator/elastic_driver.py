@@ -11,6 +11,7 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.pressure.elastic import advance_elastic
 from pagealloc_model.allocator.pressure.pressure_state import with_pressure
+from pagealloc_model.allocator.pressure.refaults import AGES
 from pagealloc_model.policy.assumptions import Assumptions, ElasticAssumptions
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import elastic_fields
@@ -19,14 +20,19 @@ from tests.allocator.model_driver import FAR, model_policy, state_like
 from tests.allocator.model_dump import dump_state
 from tests.oracle.elastic import ElasticOracle
 from tests.oracle.elastic_options import ElasticOptions
-from tests.oracle.elastic_scenarios import Ask, ElasticStep, GiveBack, Pass, Tell
+from tests.oracle.elastic_scenarios import Ask, ElasticStep, GiveBack, Pass, Tell, Use
 from tests.oracle.folios import Folio
 from tests.oracle.lru import LISTS
 from tests.oracle.steps import DrainAll, Grow, SetPcpHigh
 
 OBJECTS = 1 << 14
 LOG_ROWS = 1 << 18
-THP_SETTINGS = {None: None, 0: "never", at.GFP_DIRECT_RECLAIM | pr.GFP_NORETRY: "always"}
+THP_SETTINGS = {
+    None: None,
+    0: "never",
+    at.GFP_DIRECT_RECLAIM: "always",
+    at.GFP_DIRECT_RECLAIM | pr.GFP_NORETRY: "always",
+}
 """Policy's word for the bits that huge-page requests get."""
 
 
@@ -45,6 +51,7 @@ def model_assumptions(options: ElasticOptions) -> Assumptions:
         "anon_migration_fails_per_mille",
         "file_migration_fails_per_mille",
         "compaction_contended_per_mille",
+        "thp_madvised",
     )
     shares = {name: getattr(options, name) for name in names}
     return Assumptions(reclaim="elastic", elastic=ElasticAssumptions(**shares))
@@ -100,6 +107,8 @@ class ElasticDriver:
                     cpu=step.cpu,
                     bits=pr.FREED_BY_RECLAIM if step.by_reclaim else 0,
                 )
+            case Use():
+                self._use(step)
             case Pass():
                 self._take(step.time_ns, operation=at.TICK, cpu=step.cpu)
             case Tell():
@@ -132,6 +141,12 @@ class ElasticDriver:
                 for number in range(pr.LRU_LISTS)
             },
             "folios": self._folios(),
+            "marked": {"all": self._marked()},
+            "ages": {
+                name: int(self._node(node)[pr.NODE_AGE])
+                for node, name in enumerate(state.machine.nodes)
+            },
+            "shadows": self._shadows(),
             "pieces": self._pieces(),
             "kswapd": {state.machine.nodes[node]: self._kswapd(node) for node in nodes},
             "kcompactd": {state.machine.nodes[node]: self._kcompactd(node) for node in nodes},
@@ -179,6 +194,20 @@ class ElasticDriver:
             bits=demand.bits | int(demand.kind) << pr.CLASS_SHIFT,
         )
 
+    def _use(self, step: Use) -> None:
+        demand = step.demand
+        self._take(
+            step.time_ns,
+            operation=at.USE,
+            object=demand.number,
+            offset=int(step.recorded),
+            order=demand.order,
+            cpu=demand.cpu,
+            migratetype=demand.migratetype,
+            zone=demand.highest_zone,
+            bits=demand.bits | int(demand.kind) << pr.CLASS_SHIFT,
+        )
+
     def _take(self, time_ns: int, **fields: int) -> None:
         events = np.zeros(1, at.EVENT)
         for name, value in {"time_ns": time_ns, **fields}.items():
@@ -219,6 +248,17 @@ class ElasticDriver:
 
     def _column(self, name: str, heads: np.ndarray) -> list[int]:
         return self.state.folios[name][heads].tolist()
+
+    def _marked(self) -> list[int]:
+        in_use = self.state.pages["where"] == at.ALLOCATED
+        return np.flatnonzero(in_use & (self.state.folios["referenced"] != 0)).tolist()
+
+    def _shadows(self) -> dict[int, tuple[int, int]]:
+        nodes = self.state.machine.nodes
+        taken = np.flatnonzero(self.places < pr.LOST)
+        left = {int(number): pr.LOST - 1 - int(self.places[number]) for number in taken}
+        ages = AGES // len(nodes)
+        return {number: (nodes[each // ages], each % ages) for number, each in left.items()}
 
     def _pieces(self) -> dict[int, list[tuple[int, int]]]:
         found = {}

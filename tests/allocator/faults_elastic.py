@@ -15,6 +15,12 @@ def _fault_of_7_3(name: str, module: str, right: str, wrong: str) -> Fault:
 
 FAULTS_ELASTIC = (
     _fault(
+        "second attempts for huge pages retry whatever the memory",
+        "elastic_events",
+        "    if value_of(m, pr.THP_MADVISED):",
+        "    if True:",
+    ),
+    _fault(
         "what cannot be moved can at the next attempt",
         "draws",
         'key_of(m, pfn), MIGRATES, int(m.folios[pfn]["offset"]))',

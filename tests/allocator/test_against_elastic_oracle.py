@@ -14,6 +14,7 @@ from tests.oracle.random_elastic_scenarios import (
     random_cma_elastic_scenario,
     random_elastic_scenario,
     random_told_elastic_scenario,
+    random_used_elastic_scenario,
 )
 
 MECHANISMS = {
@@ -54,6 +55,15 @@ MECHANISMS = {
 }
 """What a run over scenarios has to come across, by the oracle's counters."""
 
+USES = (
+    "workingset_refault_file",
+    "workingset_activate_file",
+    "added_reads",
+    "spared_reads",
+    "pgactivate",
+)
+"""What a run with uses of files' pages has to come across."""
+
 OWNERSHIP_MECHANISMS = ("claimed", "recorded", "recovered", "ended", "remote_frees", "merges")
 """What runs under ownership have to come across besides."""
 
@@ -72,6 +82,16 @@ def counts_of(scenarios: range, steps: int) -> Counter[str]:
 def test_model_and_oracle_agree_under_pressure() -> None:
     found = counts_of(range(100, 108), steps=60)
     assert found["pgsteal_kswapd"] and found["pgsteal_direct"] and found["pgmigrate_success"]
+
+
+def test_they_agree_on_uses_of_files() -> None:
+    """Marks, ages, refaults, and reads that the recording does not show (S10.7)."""
+    found: Counter[str] = Counter()
+    for number in range(200, 212):
+        oracle = assert_elastic_agreement(random_used_elastic_scenario(number, steps=120))
+        found += oracle.memory.counts + oracle.divergence
+    for name in USES:
+        assert found[name], name
 
 
 @pytest.mark.parametrize("number", [27, 32, 38, 57])

@@ -15,6 +15,7 @@ from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.allocator.ownership.ownership_invariants import block_words
 from pagealloc_model.allocator.pressure.pressure_invariants import broken_pieces
+from pagealloc_model.allocator.pressure.pressure_offsets import compactor_at
 from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.ownership_options import OwnershipOptions
 from pagealloc_model.policy.policy import Policy
@@ -88,9 +89,13 @@ def test_requests_in_place_of_a_failure_are_made_only_if_it_fails_again(succeeds
     assert sound(pressed) == []
 
 
-def test_a_huge_page_refused_nearby_is_asked_of_all_nodes() -> None:
-    """The local attempt fails before it reclaims; the second one compacts in earnest (S8.5)."""
-    pressed = Pressed(machine=pressed_zone(8, 64), policy=Policy(extfrag_threshold=0))
+@pytest.mark.parametrize("madvised", [False, True])
+def test_a_huge_page_refused_nearby_is_asked_of_all_nodes(madvised: bool) -> None:
+    """The local attempt fails before it reclaims; in madvised memory the second retries (S8.5)."""
+    elastic = ElasticAssumptions(thp_madvised=madvised)
+    pressed = Pressed(
+        machine=pressed_zone(8, 64), policy=Policy(extfrag_threshold=0), elastic=elastic
+    )
     for pfn in range(0, 8 * BLOCK, 4):
         pressed.put_allocated(0, pfn, kind=pr.FILE)
         pressed.put_free(0, pfn + 1)
@@ -99,6 +104,8 @@ def test_a_huge_page_refused_nearby_is_asked_of_all_nodes() -> None:
     pressed.state.st[at.RULE_LISTS_MATCH_BLOCKS] = 0
     pressed.alloc(9, MOVABLE, THP | pr.GFP_NORETRY | at.GFP_THISNODE)
     assert pressed.count("compact_stall") >= 2
+    mode = pressed.state.st[compactor_at.py_func(pressed.state.arrays(), 0) + pr.RUN_MODE]
+    assert mode == (pr.SYNC_LIGHT if madvised else pr.ASYNC)
 
 
 def hostile(

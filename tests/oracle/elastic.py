@@ -140,6 +140,10 @@ class ElasticOracle(Allocator):
         self.memory.requests += not is_hidden
         if self._is_absorbed(demand):
             return
+        self.serve_object(demand)
+
+    def serve_object(self, demand: Demand) -> None:
+        """No kernel function: give an object its pages, single ones if its request fails."""
         served, bits = self._try(demand, may_ask_again=True)
         if served:
             return
@@ -148,6 +152,27 @@ class ElasticOracle(Allocator):
             self._fill_singly(demand, bits & ~(Bits.NORETRY | Bits.THISNODE))
         else:
             self.divergence["demand_failed"] += 1
+
+    def use_object(self, demand: Demand, *, recorded: bool) -> None:
+        """No kernel function: take up a use of a file's pages (S10.7).
+
+        `recorded`: the recording shows them read then. They are read again if reclaim took them or
+        their last request failed; what was freed, or never asked for as another request made it
+        needless, is gone.
+        """
+        number, size = demand.number, 1 << demand.order
+        shadow = self.memory.workingset.shadows.get(number)
+        if self.memory.objects.get(number):
+            self.memory.workingset.folio_mark_accessed(self.memory.objects[number][0])
+            self.divergence["spared_reads"] += size if recorded else 0
+            return
+        if shadow is None and (number in self.memory.objects or number in self.absorbed):
+            return
+        self.divergence["added_reads"] += 0 if recorded else size
+        self.serve_object(demand)
+        if shadow is not None and self.memory.objects.get(number):
+            del self.memory.workingset.shadows[number]
+            self.memory.workingset.workingset_refault(self.memory.objects[number][0], shadow)
 
     def fail_object(self, demand: Demand) -> None:
         """No kernel function: take up a request that the recording refused.
@@ -168,6 +193,7 @@ class ElasticOracle(Allocator):
             return
         if number not in self.memory.objects:
             return
+        self.memory.workingset.shadows.pop(number, None)
         pieces = self.memory.take_out(number, offset, order)
         self.divergence["freed_by_model"] += (1 << order) - sum(piece.size for piece in pieces)
         self.memory.free(cpu, pieces)
@@ -306,7 +332,9 @@ class ElasticOracle(Allocator):
         pfn = self._serve(self._asked(demand, demand.order, bits))
         is_local = demand.is_thp and bits & Bits.THISNODE and bits & Bits.DIRECT_RECLAIM
         if pfn is None and is_local and may_ask_again:
-            bits &= ~(Bits.THISNODE | Bits.NORETRY)
+            bits &= ~Bits.THISNODE
+            if self.options.thp_madvised:
+                bits &= ~Bits.NORETRY
             is_local = False
             pfn = self._serve(self._asked(demand, demand.order, bits))
         if demand.is_thp and pfn is not None:

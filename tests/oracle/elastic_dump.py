@@ -17,6 +17,8 @@ def dump_elastic(oracle: ElasticOracle) -> dict[str, Any]:
         `lru`: (node, list) -> pfns, head first;
         `lru_pages`: (node, list) -> base pages;
         `folios`: pfn -> (order, class, object, offset, draws);
+        `marked`: first pages of folios used once; `ages`: node -> age;
+        `shadows`: object -> (node, age), of what reclaim took of files;
         `pieces`: object -> (offset, pfn), the newest first;
         `kswapd`: node -> scalars; `kcompactd`: node -> scalars;
         `compaction`: zone -> scanners and deferral;
@@ -44,6 +46,11 @@ def dump_elastic(oracle: ElasticOracle) -> dict[str, Any]:
                 *(each.draws[purpose] % 256 for purpose in (Purpose.REFERENCED, Purpose.DIRTY)),
             )
             for pfn, each in memory.folios.items()
+        },
+        "marked": {"all": sorted(pfn for pfn, each in memory.folios.items() if each.marked)},
+        "ages": {node: memory.workingset.ages[node] for node in memory.lrus},
+        "shadows": {
+            number: (each.node, each.age) for number, each in memory.workingset.shadows.items()
         },
         "pieces": {
             number: [(each.offset, each.pfn) for each in pieces]

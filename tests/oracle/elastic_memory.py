@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tests.oracle.elastic_options import ElasticOptions
 from tests.oracle.folios import Folio, Kind
 from tests.oracle.lru import NodeLru
+from tests.oracle.workingset import Workingset
 from tests.oracle.zone import Zone
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class ElasticMemory:
         objects: pieces of each object, the newest first.
         lrus: by node.
         counts: counters under the kernel's names.
+        workingset: ages, and what reclaim took of files.
         seen: what else happened, by name: deferrals, captures.
         now: model time, ns.
         requests: allocations so far.
@@ -38,6 +40,7 @@ class ElasticMemory:
             node: NodeLru(lambda folio: self.zone_of(folio).type) for node in oracle.machine.nodes
         }
         self.counts: Counter[str] = Counter()
+        self.workingset = Workingset(self)
         self.seen: Counter[str] = Counter()
         self.now = 0
         self.requests = 0

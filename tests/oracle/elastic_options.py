@@ -93,6 +93,7 @@ class ElasticOptions:
         score_without_highatomic: free reserved pages do not count in the score (S9.10).
         kcompactd_unreserves: kcompactd gives back reserved blocks that are wholly free (S9.10).
         thp_bits: reclaim bits of huge-page requests instead of their own; None keeps them (S8.5).
+        thp_madvised: a second attempt for a huge page has no NORETRY (S8.5).
         rules: see `CompactionRules`.
     """
 
@@ -117,6 +118,7 @@ class ElasticOptions:
     score_without_highatomic: bool = False
     kcompactd_unreserves: bool = False
     thp_bits: int | None = None
+    thp_madvised: bool = False
     rules: CompactionRules = CompactionRules()
 
     def gap(self, order: int) -> int:

@@ -70,6 +70,15 @@ class GiveBack:
 
 
 @dataclass(frozen=True)
+class Use:
+    """A use of a file's pages, which the recording shows read then or not."""
+
+    time_ns: int
+    demand: Demand
+    recorded: bool
+
+
+@dataclass(frozen=True)
 class Pass:
     """Time passes; then a CPU's vmstat worker runs."""
 
@@ -85,7 +94,7 @@ class Tell:
     step: SetPcpHigh | DrainAll | Grow
 
 
-ElasticStep = Ask | GiveBack | Pass | Tell
+ElasticStep = Ask | GiveBack | Use | Pass | Tell
 
 
 def take_elastic_step(oracle: ElasticOracle, step: ElasticStep) -> None:
@@ -100,6 +109,8 @@ def take_elastic_step(oracle: ElasticOracle, step: ElasticStep) -> None:
             oracle.drop_free(step.order)
         case GiveBack():
             oracle.free_object(step.cpu, step.number, step.offset, step.order)
+        case Use():
+            oracle.use_object(step.demand, recorded=step.recorded)
         case Pass():
             oracle.tick(step.cpu)
         case Tell(step=SetPcpHigh() as told):
@@ -128,6 +139,7 @@ class ElasticScenario:
         reserve_is_free: many blocks are reserved, and wholly free at the start.
         told_share: probability that a step is something a recording tells besides.
         late: memory that is not there at the start, in the order in which it comes.
+        used_share: probability that a step is a use of a file's pages.
     """
 
     machine: OracleMachine
@@ -143,6 +155,7 @@ class ElasticScenario:
     reserve_is_free: bool = False
     told_share: float = 0.0
     late: tuple[Grow, ...] = ()
+    used_share: float = 0.0
 
     def started(self) -> ElasticOracle:
         """An oracle with every page placed; the first objects have no number above the last."""
@@ -223,6 +236,11 @@ class _Steps:
         for number, pieces in self.oracle.memory.objects.items():
             self.live += [(number, piece.offset, piece.order) for piece in pieces]
         self.late = list(self.scenario.late)
+        self.files = [
+            self._file(pieces[0])
+            for pieces in self.oracle.memory.objects.values()
+            if pieces[0].kind is Kind.FILE and self.scenario.used_share
+        ]
         self.objects = max(self.oracle.memory.objects, default=-1) + 1
         self.taken = 0
         self.pressure = 0.5
@@ -241,6 +259,11 @@ class _Steps:
             return Pass(self.time_ns, cpu)
         if self.scenario.told_share and rng.random() < self.scenario.told_share:
             return Tell(self.time_ns, self._next_told(cpu))
+        if self.scenario.used_share and self.files and rng.random() < self.scenario.used_share:
+            # Some files are read over and over, so that they are marked twice.
+            used = self.files[-rng.choice((1, 4, 16, len(self.files))) :]
+            demand = replace(rng.choice(used), cpu=cpu)
+            return Use(self.time_ns, demand, rng.random() < 0.5)
         if rng.random() < self.pressure or not self.live:
             return self._next_ask(cpu)
         return self._next_free(cpu)
@@ -283,7 +306,22 @@ class _Steps:
     def _with_object(self, demand: Demand) -> Demand:
         number = self._new_number()
         self.live.append((number, 0, demand.order))
-        return replace(demand, number=number)
+        demand = replace(demand, number=number)
+        if self.scenario.used_share and demand.kind is Kind.FILE:
+            self.files.append(replace(demand, lead=-1))
+        return demand
+
+    def _file(self, folio: Folio) -> Demand:
+        """The request by which a file's pages, there at the start, are read again."""
+        return Demand(
+            number=folio.object,
+            cpu=0,
+            order=folio.order,
+            migratetype=1,
+            highest_zone=self.scenario.machine.zone_types - 1,
+            bits=int(FULL | Bits.NORETRY),
+            kind=Kind.FILE,
+        )
 
     def _new_number(self) -> int:
         self.objects += 1

@@ -33,6 +33,7 @@ class Folio:
         offset: its distance from the object's beginning, in pages.
         movable: requested as MOVABLE.
         active: on the active list, if on any.
+        marked: used since it was read or last activated (S10.7).
         draws: how often each purpose was drawn.
     """
 
@@ -43,6 +44,7 @@ class Folio:
     offset: int = 0
     movable: bool = False
     active: bool = False
+    marked: bool = False
     draws: Counter[Purpose] = field(default_factory=Counter)
 
     @property

@@ -24,12 +24,19 @@ def random_elastic_scenario(
     from_pcp = rng.random() < 0.5
     options = random_options(rng, policy)
     policy = replace(policy, highatomic_fastpath=rng.random() < 0.2 or None)
-    thp_bits = rng.choice((None, None, int(Bits.DIRECT_RECLAIM | Bits.NORETRY), 0))
+    madvised = number % 3 == 0
+    always = int(Bits.DIRECT_RECLAIM if madvised else Bits.DIRECT_RECLAIM | Bits.NORETRY)
+    thp_bits = rng.choice((None, None, always, None if madvised else 0))
     scenario = ElasticScenario(
         machine=machine,
         rules=replace(rules, highatomic_from_pcp=from_pcp),
         policy=policy,
-        options=replace(options, thp_bits=thp_bits, rules=COMPACTION_RULES[rules.name]),
+        options=replace(
+            options,
+            thp_bits=thp_bits,
+            thp_madvised=madvised,
+            rules=COMPACTION_RULES[rules.name],
+        ),
         seed=number,
         steps=steps,
         orders=rng.choice((ORDERS, ORDERS, (0, 0, 0, 1, 3, 4, 5), (0, 0, 9, 9, 9, 4))),
@@ -55,6 +62,12 @@ def with_reserve_policies(rng: random.Random, scenario: ElasticScenario) -> Elas
         kcompactd_unreserves=rng.random() < 0.5,
     )
     return replace(scenario, options=options, reserve_is_free=rng.random() < 0.8)
+
+
+def random_used_elastic_scenario(number: int, *, steps: int) -> ElasticScenario:
+    """The same with uses of files' pages."""
+    scenario = random_elastic_scenario(number, steps=steps)
+    return replace(scenario, used_share=(0.2, 0.5)[number % 2], movable_share=0.9)
 
 
 def random_told_elastic_scenario(

@@ -189,9 +189,11 @@ class Reclaimer:
                 folio.active = True
                 self.lru.lruvec_add_folio(folio)
                 self.memory.counts["pgactivate"] += folio.size
+                self.memory.workingset.workingset_activation(folio)
             elif self._is_dirty(folio):
                 self.lru.lruvec_add_folio(folio)
             else:
+                self.memory.workingset.workingset_eviction(folio)
                 self.memory.forget_isolated(folio)
                 free.append(folio)
         freed = sum(folio.size for folio in free)

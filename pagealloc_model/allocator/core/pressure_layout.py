@@ -107,6 +107,8 @@ KSWAPD_ASSISTS = _scalars.word()
 DEFRAG_FIXES = _scalars.word()
 THP_DEFRAG = _scalars.word()
 """Bits that huge-page requests have instead of recorded ones, plus one; 0: as recorded."""
+THP_MADVISED = _scalars.word()
+"""Whether huge pages are asked for in madvised memory."""
 HIGHEST_NORMAL = _scalars.word()
 """Number of zone type Normal, or of the highest below it."""
 # Where regions begin.

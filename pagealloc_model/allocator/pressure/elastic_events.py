@@ -60,6 +60,7 @@ def take_free(m: at.MachineArrays, number: int, offset: int, order: int, bits: i
         free_waiting(m)
     elif place <= pr.LOST:
         m.st[word_at(m, pr.FREED_BY_MODEL)] += 1 << order
+        m.places[number] = pr.LOST
     elif place == pr.ABSORBED:
         m.st[word_at(m, pr.ABSORBED_FREES)] += 1 << order
     else:
@@ -142,6 +143,18 @@ def asks_elsewhere(ac: AllocContext, recorded: bool) -> bool:
 
 
 @inner
+def dropped_elsewhere(m: at.MachineArrays) -> int:
+    """Part of alloc_pages_mpol(): return the bits that only the first attempt has (S8.5).
+
+    Whether the caller itself asked for NORETRY the first attempt does not tell: of those that may
+    reclaim directly, callers do in memory that is not madvised.
+    """
+    if value_of(m, pr.THP_MADVISED):
+        return at.GFP_THISNODE | pr.GFP_NORETRY
+    return at.GFP_THISNODE
+
+
+@inner
 def request_again(m: at.MachineArrays, ac: AllocContext, order: int, dropped: int) -> AllocContext:
     """No kernel function: return another request of the same object, without some bits."""
     bits = ac.bits & ~dropped & BITS_MASK
@@ -177,7 +190,7 @@ def accept_page(
 def do_without(m: at.MachineArrays, ac: AllocContext, number: int, recorded: bool) -> None:
     """No kernel function: ask elsewhere, then for smaller pages, or end a failed request."""
     if asks_elsewhere(ac, recorded):
-        ac = request_again(m, ac, ac.order, at.GFP_THISNODE | pr.GFP_NORETRY)
+        ac = request_again(m, ac, ac.order, dropped_elsewhere(m))
         pfn = request_page(m, ac)
         if pfn >= 0:
             accept_page(m, ac, pfn, number, recorded)

@@ -19,7 +19,10 @@ from pagealloc_model.allocator.pressure.pressure_offsets import (
     word_at,
     zone_pressure_at,
 )
-from pagealloc_model.allocator.pressure.refaults import workingset_eviction
+from pagealloc_model.allocator.pressure.refaults import (
+    workingset_age_nonresident,
+    workingset_eviction,
+)
 from pagealloc_model.base.jit import inner
 
 SKIPPED_MOST = pr.CLUSTER << 10
@@ -154,6 +157,7 @@ def shrink_inactive_list(
         if is_referenced(m, pfn):
             lruvec_add_folio(m, pfn, inactive + 1)
             m.st[word_at(m, pr.PGACTIVATE)] += size
+            workingset_age_nonresident(m, pfn)
         elif is_dirty(m, pfn):
             lruvec_add_folio(m, pfn, inactive)
         else:

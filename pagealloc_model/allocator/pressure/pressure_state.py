@@ -119,6 +119,7 @@ def _scalars(rules: KernelRules, policy: Policy, assumptions: Assumptions) -> di
             if policy.thp_defrag
             else 0
         ),
+        pr.THP_MADVISED: elastic.thp_madvised,
         pr.DEFRAG_FIXES: bool(policy.defrag_mode) and rules.defrag_mode_fixes,
     }
 

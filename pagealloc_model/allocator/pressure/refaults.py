@@ -15,13 +15,28 @@ from pagealloc_model.allocator.pressure.pressure_offsets import (
 from pagealloc_model.base.jit import inner
 
 AGES = 1 << 30
-"""Ages are counted modulo this."""
+"""Ages are counted modulo this, divided by the number of nodes."""
+
+
+@inner
+def node_of(m: at.MachineArrays, pfn: int) -> int:
+    """No kernel function: return the node that a page lies in."""
+    return m.st[zone_at(page_zone(m, pfn)) + at.ZONE_NODE]
 
 
 @inner
 def node_words(m: at.MachineArrays, pfn: int) -> int:
     """No kernel function: return the offset of the words of the node that a page lies in."""
-    return node_pressure_at(m, m.st[zone_at(page_zone(m, pfn)) + at.ZONE_NODE])
+    return node_pressure_at(m, node_of(m, pfn))
+
+
+@inner
+def pack_shadow(m: at.MachineArrays, pfn: int) -> int:
+    """pack_shadow(): return the place of an object that reclaim took: node and age, below LOST."""
+    node = node_of(m, pfn)
+    ages = AGES // m.st[at.NR_NODES]
+    age = m.st[node_pressure_at(m, node) + pr.NODE_AGE] % ages
+    return pr.LOST - 1 - (node * ages + age)
 
 
 @inner
@@ -34,14 +49,14 @@ def workingset_age_nonresident(m: at.MachineArrays, pfn: int) -> None:
 def workingset_eviction(m: at.MachineArrays, pfn: int) -> None:
     """workingset_eviction(): take a folio that reclaim frees out of its object.
 
-    An object of a file that has no piece left remembers its node's age.
+    An object of a file that has no piece left remembers its node, and that node's age before this.
     """
     number = int(m.folios[pfn]["object"]) - 1
-    age = m.st[node_words(m, pfn) + pr.NODE_AGE] % AGES
+    shadow = pack_shadow(m, pfn)
     workingset_age_nonresident(m, pfn)
     remove_piece(m, pfn)
     if number >= 0 and m.places[number] == pr.LOST and int(m.folios[pfn]["kind"]) == pr.FILE:
-        m.places[number] = pr.LOST - 1 - age
+        m.places[number] = shadow
 
 
 @inner
@@ -61,13 +76,16 @@ def folio_mark_accessed(m: at.MachineArrays, pfn: int) -> None:
 
 
 @inner
-def workingset_test_recent(m: at.MachineArrays, pfn: int, place: int) -> bool:
+def workingset_test_recent(m: at.MachineArrays, place: int) -> bool:
     """workingset_test_recent(): return whether a page read again would have stayed in more memory.
 
-    That is, whether no more pages were evicted or activated since it was than are active.
+    That is, whether of the node that it was taken from no more pages were evicted or activated
+    since than are active.
     """
-    words = node_words(m, pfn)
-    distance = (m.st[words + pr.NODE_AGE] - (pr.LOST - 1 - place)) % AGES
+    ages = AGES // m.st[at.NR_NODES]
+    shadow = pr.LOST - 1 - place
+    words = node_pressure_at(m, shadow // ages)
+    distance = (m.st[words + pr.NODE_AGE] - shadow % ages) % ages
     pages = words + pr.NODE_PAGES
     size = m.st[pages + pr.ACTIVE_FILE]
     if value_of(m, pr.ANON_SCAN_PERCENT) > 0:
@@ -86,9 +104,7 @@ def workingset_refault(m: at.MachineArrays, pfn: int, place: int) -> None:
     """
     size = 1 << int(m.pages[pfn]["order"])
     m.st[word_at(m, pr.WORKINGSET_REFAULT_FILE)] += size
-    if int(m.folios[pfn]["place"]) - 1 != pr.INACTIVE_FILE or not workingset_test_recent(
-        m, pfn, place
-    ):
+    if int(m.folios[pfn]["place"]) - 1 != pr.INACTIVE_FILE or not workingset_test_recent(m, place):
         return
     lru_move(m, pfn, pr.ACTIVE_FILE)
     m.st[word_at(m, pr.WORKINGSET_ACTIVATE_FILE)] += size

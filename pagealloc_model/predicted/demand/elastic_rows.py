@@ -83,16 +83,32 @@ class ElasticRows:
         more = (gfp & np.uint32(pr.ELASTIC_BITS)) | classes
         rows["bits"][is_request] |= more[is_request]
         pid = trace.pid[kept].astype(np.int64)
-        # What interrupts of these tasks do is neither reclaim's nor compaction's.
-        frees = ~is_request & (trace.in_interrupt[kept] <= 0)
-        by_reclaim = frees & (np.isin(pid, self._kswapds) | _inside(self._reclaims, pid, kept))
-        by_compaction = frees & _inside(self._compactions, pid, kept)
+        by_reclaim = self.freed_by_reclaim(kept)
+        by_compaction = self._frees(kept) & _inside(self._compactions, pid, kept)
         for marked, bits in (
             (by_reclaim, pr.FREED_BY_RECLAIM),
             (by_compaction & ~by_reclaim, pr.FREED_BY_COMPACTION),
         ):
             rows["bits"][marked] |= np.uint32(bits)
             rows["migratetype"][marked] = at.MOVABLE
+
+    def freed_by_reclaim(self, kept: np.ndarray) -> np.ndarray:
+        """Whether recorded reclaim freed what the events are about (bool, one per event).
+
+        Args:
+            kept: int64, rows in the trace.
+        """
+        pid = self._trace.pid[kept].astype(np.int64)
+        by_kswapd = np.isin(pid, self._kswapds)
+        return self._frees(kept) & (by_kswapd | _inside(self._reclaims, pid, kept))
+
+    def _frees(self, kept: np.ndarray) -> np.ndarray:
+        """Whether events are frees, but not of interrupts (bool, one per event).
+
+        What interrupts of these tasks do is neither reclaim's nor compaction's.
+        """
+        trace = self._trace
+        return (trace.event[kept] == Event.FREE) & (trace.in_interrupt[kept] <= 0)
 
 
 _ROW_BITS = 36

@@ -15,9 +15,15 @@ from pagealloc_model.allocator.pressure.pressure_state import with_pressure
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.demand.demand import Demand
+from pagealloc_model.predicted.demand.elastic_rows import ElasticRows
 from pagealloc_model.recording.proc import kpageflags as flags
+from pagealloc_model.recording.trace.columns import Event, Trace
 
 ACTIVE = np.uint64(1 << 6)
+RECLAIMED_LAST = 1024
+"""Pages freed by reclaim before the start that tell whether it goes by address."""
+REACH = 512
+"""Pages that one page freed by reclaim may lie behind the last, in memory read in order."""
 
 
 def lru_at_start(movable: np.ndarray, page_flags: np.ndarray | None) -> np.ndarray:
@@ -42,6 +48,32 @@ def lru_at_start(movable: np.ndarray, page_flags: np.ndarray | None) -> np.ndarr
     lists[:] = kind + ((words & ACTIVE) != 0) + 1
     lists[~movable | ((words & np.uint64(flags.LRU)) == 0)] = 0
     return lists
+
+
+def reclaim_position(trace: Trace, start_ns: int) -> int:
+    """The page frame behind the last one that recorded reclaim freed before a replay begins.
+
+    Files that are read one after the other fill memory as it becomes free, so that reclaim goes
+    through it by address: what lies behind the page freed last is oldest, what lies before it was
+    read anew (S10.5). Only events before the start are read.
+
+    Args:
+        trace: all recorded events.
+        start_ns: when the replay begins.
+
+    Returns:
+        0 if reclaim had freed nothing, or did not go through memory by address: most pages freed
+        lie less than a pageblock behind the one freed before.
+    """
+    end = int(np.searchsorted(trace.time_ns, start_ns))
+    rows = np.flatnonzero((trace.event[:end] == Event.FREE) & (trace.pfn[:end] >= 0))
+    freed = trace.pfn[rows[ElasticRows(trace).freed_by_reclaim(rows)]].astype(np.int64)
+    steps = np.diff(freed[-RECLAIMED_LAST:])
+    follows = (steps > 0) & (steps < REACH)
+    if not follows.any() or follows.mean() <= 0.5:
+        return 0
+    last = len(follows) - int(np.argmax(follows[::-1]))
+    return int(freed[-RECLAIMED_LAST:][last]) + 1
 
 
 def with_cached_pages(demand: Demand, lru: np.ndarray, seed: int) -> Demand:
@@ -82,6 +114,7 @@ def pressed_state(
     state: State,
     demand: Demand,
     lru: np.ndarray,
+    oldest_pfn: int,
     rules: KernelRules,
     policy: Policy,
     assumptions: Assumptions,
@@ -93,6 +126,8 @@ def pressed_state(
         state: where pages are at the start; its arrays are taken over.
         demand: whose objects live at the start.
         lru: as `lru_at_start` makes it.
+        oldest_pfn: page frame from which on pages of a list are the oldest; those before it are
+            the newest (`reclaim_position`).
         rules: the kernel generation.
         policy: swept fields.
         assumptions: ours.
@@ -103,6 +138,7 @@ def pressed_state(
     state.folios["object"][demand.objects["pfn"][numbers]] = numbers + 1
     heads = np.flatnonzero(state.pages["where"] == at.ALLOCATED).astype(np.int32)
     heads = heads[(lru[heads] > 0) & (state.pages["tag"][heads] == 1)]
+    heads = np.roll(heads, -int(np.searchsorted(heads, oldest_pfn)))
     lists = lru[heads] - 1
     place_on_lists(state.arrays(), heads, lists.astype(np.int8))
     return state

@@ -56,7 +56,7 @@ def place_where_flags_are_old(
     fresh = evidence.touched & evidence.free
     usable = ~on_lists & ~evidence.owned & (fresh | ~evidence.touched)
     usable &= (evidence.words & (KERNEL_ONLY | flags.HUGE | flags.RESERVED | flags.NOPAGE)) == 0
-    weight = 2 * fresh.astype(np.int64) + evidence.free
+    weight = 2 * (fresh | evidence.taken).astype(np.int64) + evidence.free
     for index in np.flatnonzero(shares > TOO_OLD):
         wanted, note = wanted_buddies(machine, counts, int(index), int(listed_pages[index]))
         blocks = evidence.memory_blocks[index]

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core import objects as resolved
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.predicted.start.start_counts import StartCounts
 from pagealloc_model.recording.machine import Machine
@@ -59,6 +60,8 @@ class PageEvidence:
         touched: bool, some event is about it.
         free: bool, free at the first event: in a buddy and not allocated then, or first seen
             allocated; those on per-CPU lists included as far as the events name them.
+        taken: bool, first seen allocated, as pages of a larger piece too that others of its pages
+            were seen in use before.
         plain: bool, memory without flag, owner or event: on a per-CPU list, or held by the kernel.
         migratable: bool, allocated memory that can be migrated (T10.9).
         owned: bool, page_owner knows its allocation and no event touches it.
@@ -71,6 +74,7 @@ class PageEvidence:
     buddy: np.ndarray
     touched: np.ndarray
     free: np.ndarray
+    taken: np.ndarray
     plain: np.ndarray
     migratable: np.ndarray
     owned: np.ndarray
@@ -138,6 +142,7 @@ def gather_evidence(
         buddy=buddy,
         touched=touched,
         free=free,
+        taken=first_seen_allocated(demand.objects, length),
         plain=plain,
         migratable=memory & ((words & MIGRATABLE) != 0),
         owned=owned & ~touched,
@@ -145,6 +150,29 @@ def gather_evidence(
         block_types=block_types,
         memory_blocks=blocks,
     )
+
+
+def first_seen_allocated(objects: np.ndarray, length: int) -> np.ndarray:
+    """Which page frames' first event is an allocation (bool).
+
+    Args:
+        objects: `objects.OBJECT` records, numbered as they were first seen.
+        length: number of page frames.
+    """
+    nobody = len(objects)
+    first = np.full(length, nobody, np.int64)
+    for order in np.unique(objects["order"]):
+        # The first object of a page is written last.
+        numbers = np.flatnonzero(objects["order"] == order)[::-1]
+        part = np.full(length, nobody, np.int64)
+        places = objects["pfn"][numbers].astype(np.int64)
+        for page in range(1 << int(order)):
+            part[places + page] = numbers
+        np.minimum(first, part, out=first)
+    seen = first < nobody
+    taken = np.zeros(length, bool)
+    taken[seen] = objects["kind"][first[seen]] == resolved.RECORDED
+    return taken
 
 
 def _mark_owned(

@@ -1,0 +1,65 @@
+"""The order of pages on LRU lists at the start, and which pages first touches show free."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pagealloc_model.allocator.core import objects as resolved
+from pagealloc_model.predicted.start.elastic_start import RECLAIMED_LAST, reclaim_position
+from pagealloc_model.predicted.start.page_evidence import first_seen_allocated
+from tests.small_recordings import EVENTS_BEGIN_NS, TimedEvents
+
+PAGE = 0x1000
+LATER = EVENTS_BEGIN_NS + 1_000_000_000
+
+
+def freed_by_kswapd(pfns: list[int]) -> TimedEvents:
+    """Kswapd frees pages; a task frees one far behind them."""
+    events = TimedEvents()
+    for pfn in pfns:
+        events.on(1, pid=40, comm="kswapd0").free(pfn)
+    events.on(0, pid=1, comm="task").free(PAGE + 2 * RECLAIMED_LAST)
+    return events
+
+
+ASCENDING = [PAGE + page for page in range(40)]
+
+
+@pytest.mark.parametrize(
+    ("pfns", "position"),
+    [
+        (ASCENDING, PAGE + 40),
+        ([*ASCENDING, PAGE + 1500, 7], PAGE + 40),
+        (ASCENDING[::-1], 0),
+        ([PAGE + 600 * page for page in range(3)], 0),
+        ([PAGE], 0),
+        ([], 0),
+    ],
+)
+def test_the_oldest_pages_lie_behind_what_reclaim_freed_last(
+    tmp_path: Path, pfns: list[int], position: int
+) -> None:
+    """Where it goes by address; single pages elsewhere do not count."""
+    assert reclaim_position(freed_by_kswapd(pfns).trace(tmp_path), LATER) == position
+
+
+def test_what_reclaim_frees_after_the_start_is_not_read(tmp_path: Path) -> None:
+    trace = freed_by_kswapd(ASCENDING).trace(tmp_path)
+    assert reclaim_position(trace, int(trace.time_ns[20])) == PAGE + 20
+
+
+def test_pages_of_a_larger_piece_are_known_one_by_one() -> None:
+    """A huge page in whose block others were freed before: the rest was free at the start."""
+    found = np.zeros(4, resolved.OBJECT)
+    found["pfn"] = (8, 8, 16, 24)
+    found["order"] = (0, 3, 0, 1)
+    found["kind"] = (
+        resolved.AT_START,
+        resolved.RECORDED,
+        resolved.RECORDED,
+        resolved.HIDDEN,
+    )
+    assert np.flatnonzero(first_seen_allocated(found, 32)).tolist() == [*range(9, 16), 16]
