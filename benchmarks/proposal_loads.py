@@ -7,7 +7,9 @@ import pandas as pd
 
 import pagealloc_model as pm
 from pagealloc_model.policy.lock_costs import SPREAD
+from pagealloc_model.recording.made_up_machine import made_up_machine
 from pagealloc_model.show.post.posted_figures import posted_figures
+from pagealloc_model.studies.workload.contiguous_frees import contiguous_frees
 
 MACHINES = ((316, 1024), (176, 250), (36, 64))
 """CPUs and GiB of the machines that batched freeing was posted for; of the last one's memory
@@ -87,11 +89,10 @@ def chunk_rows() -> pd.DataFrame:
     told = posted_figures("contiguous_frees").set_index(["quantity", "variant"])["value"]
     loop = "100000 times: allocate order 9, split, free_contig_range"
     posted = (told[loop, "unpatched"], told[f"{loop}, times faster", "patched"])
+    machine = made_up_machine(16, 8, pm.KernelRules.preset("7.2"))
     rows = []
     for in_chunks, of_loop in zip((False, True), posted, strict=True):
-        scenario = pm.synthetic.made_up_scenario(
-            "ranges", gib=16, nr_cpus=8, ranges=RANGES, in_chunks=in_chunks, rules="7.2"
-        )
+        scenario = contiguous_frees(machine, ranges=RANGES, in_chunks=in_chunks)
         times = _with_costs(pm.synthetic.run_scenario(scenario, rules="7.2"))
         frames = [each.acquisitions for each in times]
         held = [each["hold_ns"].sum() / RANGES / 1e3 for each in frames]

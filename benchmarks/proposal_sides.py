@@ -70,7 +70,7 @@ class Proposal:
     patch: Side
     posted: str = ""
     base: Side = field(default_factory=Side)
-    host: FullHost = FullHost()
+    host: FullHost = field(default_factory=FullHost)
     rows: tuple[Row, ...] = ()
     recordings: tuple[tuple[str, str], ...] = ()
     recorded_base: Side = field(default_factory=Side)
@@ -248,7 +248,7 @@ PROPOSALS = (
     Proposal(
         name="local-thp",
         title="no reclaim for local-only huge pages",
-        post="mm, page_alloc, thp: prevent reclaim for __GFP_THISNODE THP allocations (9c9828d3ead6)",
+        post="mm, page_alloc, thp: prevent reclaim for __GFP_THISNODE THP allocations",
         file="allocator/core/request.py",
         base=Side(words="local_thp_reclaims=1"),
         patch=Side(words="local_thp_reclaims=0"),

@@ -57,7 +57,7 @@ def host_rows(proposal: Proposal) -> pd.DataFrame:
     """Posted and predicted change of each quantity on the proposal's made-up host.
 
     Returns:
-        what; posted: the change as posted, words; base, patch: means over seeds; change, from, to:
+        what; posted: the change as posted, words; base, patch: means over seeds; by, from, to:
         of shares in points, of counts relative, with a bootstrap over seeds; sign: right if all of
         the interval is on the posted side of 0, wrong if all of it is on the other; null: nearer to
         the posted change than no change is.
@@ -76,7 +76,7 @@ def host_rows(proposal: Proposal) -> pd.DataFrame:
                 "posted": _shown(wanted, kind) if wanted is not None else NOT_POSTED,
                 "base": _value(before.mean(), kind),
                 "patch": _value(after.mean(), kind),
-                "change": _shown(change, kind),
+                "by": _shown(change, kind),
                 "from": _shown(low, kind),
                 "to": _shown(high, kind),
                 "sign": _sign(wanted, low, high),
@@ -210,7 +210,7 @@ def _recording_row(name: str, mode: str, row: object) -> dict[str, str]:
 def probe_rows() -> pd.DataFrame:
     """List probes of refills on recordings, with the mode that persists and without (S6.7)."""
     rows = []
-    for name, mode in (("highatomic_stock", "literal"), ("kbuild", "literal"), ("xfree", "literal")):
+    for name in ("highatomic_stock", "kbuild", "xfree"):
         recording = pm.open(name)
         cells: dict[str, object] = {"recording": name}
         for words, persists in (("search anew", False), ("mode persists", True)):
@@ -235,9 +235,21 @@ def lines(table: pd.DataFrame) -> Iterator[str]:
         yield f"| {' | '.join(str(cell) for cell in row)} |"
 
 
-def by_name(name: str) -> Proposal:
-    """The proposal of a name, as `PROPOSALS` has it."""
-    return next(each for each in PROPOSALS if each.name == name)
+def page(*names: str) -> Iterator[str]:
+    """Return what docs/proposals.md has of proposals: a table of hosts, and one of recordings."""
+    chosen = [each for each in PROPOSALS if each.name in names]
+    titles = {each.name: each.title for each in chosen if len(names) > 1}
+    for field, table in (("rows", host_rows), ("recordings", recording_rows)):
+        parts = []
+        for each in chosen:
+            if getattr(each, field):
+                rows = table(each)
+                if titles:
+                    rows.insert(0, "change", titles[each.name])
+                parts.append(rows)
+        if parts:
+            yield from lines(pd.concat(parts, ignore_index=True).fillna(""))
+            yield ""
 
 
 def _of(words: list[str], table: Callable[[Proposal], pd.DataFrame], field: str) -> None:

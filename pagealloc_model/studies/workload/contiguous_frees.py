@@ -15,7 +15,7 @@ FIRST_NS = 1_000_000
 PIECE_NS = 80
 """From one free to the next."""
 PAUSE_NS = 10_000
-"""From the last free of a range to the next allocation."""
+"""From the last free of a range to the next allocation, at most."""
 
 
 def contiguous_frees(
@@ -37,7 +37,7 @@ def contiguous_frees(
         pages: of each, freed from its start on.
         in_chunks: each is freed as the buddy that it was, the largest aligned chunk; otherwise as
             single pages.
-        seed: nothing is random.
+        seed: of the pauses.
 
     Raises:
         UsageError: no range, or one that is no power of two of pages or too large for a buddy.
@@ -49,8 +49,8 @@ def contiguous_frees(
             f"{1 << machine.max_order}"
         )
     pieces = 1 if in_chunks else pages
-    span = PAUSE_NS + PIECE_NS * pieces
-    starts = FIRST_NS + span * np.arange(ranges, dtype=np.int64)
+    pauses = np.random.default_rng(seed).integers(1, PAUSE_NS, ranges)
+    starts = FIRST_NS + np.cumsum(pauses + PIECE_NS * pieces)
     events = np.zeros(ranges * (1 + pieces), at.EVENT)
     asked, freed = events[:ranges], events[ranges:]
     asked["time_ns"], asked["object"] = starts, np.arange(ranges)

@@ -22,7 +22,7 @@ def made_up_scenario(
     """Demand of a known shape.
 
     Args:
-        name: "exit", "boot", "purgers", "churn" or "ranges".
+        name: "exit", "boot", "purgers" or "churn".
         gib: memory of the machine.
         nr_cpus: its CPUs.
         nodes: its NUMA nodes.

@@ -9,7 +9,6 @@ import numpy as np
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.recording.machine import Machine
-from pagealloc_model.studies.workload.contiguous_frees import contiguous_frees
 from pagealloc_model.studies.workload.scenario import (
     Mapping,
     Scenario,
@@ -228,7 +227,6 @@ SCENARIOS: dict[str, Callable[..., Scenario]] = {
     "boot": boot,
     "purgers": purgers,
     "churn": vm_churn,
-    "ranges": contiguous_frees,
 }
 """Scenarios by name; each takes a machine and its own numbers by keyword."""
 
