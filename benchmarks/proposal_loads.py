@@ -6,10 +6,12 @@ import numpy as np
 import pandas as pd
 
 import pagealloc_model as pm
+from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.policy.lock_costs import SPREAD
 from pagealloc_model.recording.made_up_machine import made_up_machine
 from pagealloc_model.show.post.posted_figures import posted_figures
 from pagealloc_model.studies.workload.contiguous_frees import contiguous_frees
+from pagealloc_model.studies.workload.steals import refills_that_steal
 
 MACHINES = ((316, 1024), (176, 250), (36, 64))
 """CPUs and GiB of the machines that batched freeing was posted for; of the last one's memory
@@ -19,6 +21,7 @@ PAGES = 4096
 CHURN = {"gib": 96, "nr_cpus": 64, "workers": 10, "pages": 262_144, "rounds": 1}
 """Ten of 64 CPUs map, touch and unmap memory; 1 GiB where the post has 6."""
 RANGES = 1_000
+STOLEN = 20_000
 
 
 def release_rows() -> pd.DataFrame:
@@ -76,6 +79,29 @@ def scale_rows() -> pd.DataFrame:
                 "posted, ns": posted[scale],
             }
         )
+    return pd.DataFrame(rows)
+
+
+def steal_rows() -> pd.DataFrame:
+    """Refills that must steal every page: work under the lock for each, by requester and mode."""
+    rows = []
+    for migratetype, words in ((at.MOVABLE, "movable"), (at.UNMOVABLE, "unmovable")):
+        for persists in (False, True):
+            policy = pm.Policy(refill_mode_persists=persists)
+            found = refills_that_steal(
+                migratetype, policy, rules=pm.KernelRules.preset("6.12"), requests=STOLEN
+            )
+            rows.append(
+                {
+                    "requests": words,
+                    "each page": "goes on stealing" if persists else "searches anew",
+                    "refills": found.refills,
+                    "pages a refill": f"{found.pages / found.refills:.0f}",
+                    "list probes a refill": f"{found.probes / found.refills:,.0f}",
+                    "most": f"{found.most_probes:,}",
+                    "pages scanned a refill": f"{found.scanned / found.refills:,.0f}",
+                }
+            )
     return pd.DataFrame(rows)
 
 

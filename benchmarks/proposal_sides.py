@@ -129,6 +129,7 @@ EFFICIENCY = Row(
     posted="reclaim efficiency (steal/scan)",
 )
 RESERVED = Row(what="reserved blocks at the end", counters=("reserved_blocks at the end",))
+GATED = replace(RESERVED, posted="HighAtomic pageblocks per host")
 TAKEN = Row(what="blocks reserved", counters=("blocks_taken",))
 FAILED = Row(what="atomic requests failed", counters=("atomic_failed",))
 PRESSED = (
@@ -208,7 +209,7 @@ PROPOSALS = (
         posted="highatomic",
         patch=Side(words="highatomic_gate_order=3"),
         host=ATOMIC,
-        rows=(RESERVED, TAKEN, *_unposted(THP), FAILED),
+        rows=(GATED, TAKEN, *_unposted(THP), FAILED),
         recordings=BOTH_MODES,
         recorded_patch=Side(words="highatomic_gate_order=3"),
         metrics=RESERVE,

@@ -21,12 +21,13 @@ from functools import cache
 
 import numpy as np
 import pandas as pd
-from proposal_loads import chunk_rows, release_rows, scale_rows
+from proposal_loads import chunk_rows, release_rows, scale_rows, steal_rows
 from proposal_sides import PROPOSALS, Proposal, Row, Side
 
 import pagealloc_model as pm
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.base.text.layout import percent
+from pagealloc_model.measured.recorded_costs import at_recorded_cost
 from pagealloc_model.show.post.posted_figures import posted_figures
 from pagealloc_model.studies.workload.full_host import FullHost, run_full_host
 from pagealloc_model.verdict.judged_rows import FAILS_NULL
@@ -35,6 +36,7 @@ SEEDS = 4
 WARM_UP_S = 2
 """Left out of the counts."""
 CONFIDENCE, RESAMPLES = 0.95, 9_999
+ELASTIC = "elastic"
 SHARE, COUNT = "share", "count"
 SCANNED = at.LOG_WORK + at.WORK_SCANNED - at.WORK
 RIGHT, WRONG, UNDECIDED, NOT_POSTED = "right", "wrong", "undecided", "not posted"
@@ -165,12 +167,15 @@ def _nearer(wanted: float | None, change: float) -> str:
 def recording_rows(proposal: Proposal) -> pd.DataFrame:
     """Changes on shipped recordings: those of the proposal's metrics that change.
 
-    Of metrics that failed their null model only the number is given.
+    Elastic replays are at the recording's own cost of reclaim. Of metrics that failed their null
+    model only the number is given.
     """
     rows = []
     for name, mode in proposal.recordings:
         recording = pm.open(name)
-        assumptions = pm.Assumptions(reclaim=mode)
+        assumptions = pm.Assumptions()
+        if mode == ELASTIC:
+            assumptions = at_recorded_cost(recording.trace)
         base, patch = (
             pm.replay(recording, side.policy, assumptions=assumptions)
             for side in (proposal.recorded_base, proposal.recorded_patch)
@@ -267,6 +272,7 @@ def main(words: list[str]) -> int:
         "chunks": chunk_rows,
         "scale": scale_rows,
         "probes": probe_rows,
+        "steals": steal_rows,
     }
     if what == "hosts":
         _of(names, host_rows, "rows")

@@ -29,7 +29,7 @@ import size
 import slider
 import start_up
 import sweep
-from proposal_loads import chunk_rows, release_rows, scale_rows
+from proposal_loads import chunk_rows, release_rows, scale_rows, steal_rows
 from reading import reading
 from speed import replaying
 
@@ -362,7 +362,13 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "proposals-index": lambda: proposals.lines(proposals.index()),
     "proposals-compact-gap": lambda: proposals.page("compact-gap"),
     "proposals-reserve": lambda: proposals.page("reserve-pcp", "reserve-fastpath", "reserve-gate"),
-    "proposals-refill-mode": lambda: proposals.page("refill-mode"),
+    "proposals-refill-mode": lambda: (
+        *proposals.lines(steal_rows()),
+        "",
+        *proposals.lines(proposals.probe_rows()),
+        "",
+        *proposals.page("refill-mode"),
+    ),
     "proposals-atomic-boost": lambda: proposals.page("atomic-boost"),
     "proposals-slow-path": lambda: proposals.page("local-thp", "initial-compaction"),
     "proposals-batch-scale": lambda: (
