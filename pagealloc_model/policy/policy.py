@@ -22,10 +22,8 @@ from pagealloc_model.policy.policy_fields import (
     setting,
 )
 
-_HIGHATOMIC = "highatomic reserve"
-_PCP = "per-CPU lists"
-_FALLBACK = "fallback and watermarks"
-_OWNERSHIP = "pageblock ownership"
+_HIGHATOMIC, _PCP = "highatomic reserve", "per-CPU lists"
+_FALLBACK, _OWNERSHIP = "fallback and watermarks", "pageblock ownership"
 _PRESSURE = "compaction and defragmentation"
 
 
@@ -420,12 +418,8 @@ def number_fields() -> tuple[str, ...]:
 def policy_numbers(policy: Policy, rules: KernelRules) -> dict[str, int]:
     """Return what a kernel goes by for each of `number_fields`.
 
-    That is the policy's value; where it has none, the kernel's rule, if the field names one, or
+    That is the policy's value; where it is None, the kernel's rule, if the field names one, or
     what mainline does; 0 where nothing says.
-
-    Args:
-        policy: fields that are None are silent.
-        rules: the kernel's.
     """
     numbers = {}
     for each in fields(Policy):
