@@ -103,6 +103,8 @@ LOCAL = FullHost(
     cache_pages_per_s=30_000,
     seconds=6,
 )
+HASTY = replace(LOCAL, thp_local_first=False, thp_madvised=False)
+"""Faults that may not retry (S8.5): whether a skipped compaction ends them is what is changed."""
 SCAN = Row(
     what="pages scanned by kswapd",
     counters=("pgscan_kswapd",),
@@ -266,7 +268,7 @@ PROPOSALS = (
         post="the slow path's initial compaction (669872181549)",
         file="allocator/core/request.py",
         patch=Side(rules="6.12,initial_compaction_in_loop=true"),
-        host=LOCAL,
+        host=HASTY,
         rows=_unposted(STALLS, DIRECT, SCAN, THP, COMPACTION),
     ),
     Proposal(
