@@ -24,10 +24,12 @@ import ownership
 import pandas as pd
 import policies
 import pressure
+import proposals
 import size
 import slider
 import start_up
 import sweep
+from proposal_loads import chunk_rows, release_rows, scale_rows, steal_rows
 from reading import reading
 from speed import replaying
 
@@ -64,6 +66,15 @@ PLACES = {
     "start-up": "docs/speed.md",
     "sweep": "docs/sweeps.md",
     "fleet": "docs/sweeps.md",
+    "proposals-index": "docs/proposals.md",
+    "proposals-compact-gap": "docs/proposals.md",
+    "proposals-reserve": "docs/proposals.md",
+    "proposals-refill-mode": "docs/proposals.md",
+    "proposals-atomic-boost": "docs/proposals.md",
+    "proposals-slow-path": "docs/proposals.md",
+    "proposals-batch-scale": "docs/proposals.md",
+    "proposals-chunks": "docs/proposals.md",
+    "proposals-releases": "docs/proposals.md",
 }
 """Which file has the markers of each part."""
 
@@ -348,6 +359,29 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "size": size_lines,
     "start-up": lambda: _table_lines(start_up.measured().drop(columns=["limit", "is"])),
     "long": lambda: _table_lines(long_recording.measured()),
+    "proposals-index": lambda: proposals.lines(proposals.index()),
+    "proposals-compact-gap": lambda: proposals.page("compact-gap"),
+    "proposals-reserve": lambda: proposals.page("reserve-pcp", "reserve-fastpath", "reserve-gate"),
+    "proposals-refill-mode": lambda: (
+        *proposals.lines(steal_rows()),
+        "",
+        *proposals.lines(proposals.probe_rows()),
+        "",
+        *proposals.page("refill-mode"),
+    ),
+    "proposals-atomic-boost": lambda: proposals.page("atomic-boost"),
+    "proposals-slow-path": lambda: proposals.page("local-thp", "initial-compaction"),
+    "proposals-batch-scale": lambda: (
+        *proposals.lines(scale_rows()),
+        "",
+        *proposals.page("batch-scale"),
+    ),
+    "proposals-chunks": lambda: proposals.lines(chunk_rows()),
+    "proposals-releases": lambda: (
+        *proposals.lines(release_rows()),
+        "",
+        *proposals.page("batched-frees"),
+    ),
 }
 """Lines by the name of their markers."""
 

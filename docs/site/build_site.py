@@ -38,7 +38,7 @@ CONTENTS = {
         "docs/posts",
         "docs/your_kernel",
     ),
-    "Subjects": ("docs/locks", "docs/ownership", "docs/pressure"),
+    "Subjects": ("docs/locks", "docs/ownership", "docs/pressure", "docs/proposals"),
     "How far, how fast, how large": ("docs/accuracy", "docs/speed", "docs/size"),
     "Reference": (
         *(f"docs/{name}" for name in GENERATED),

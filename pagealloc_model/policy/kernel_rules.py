@@ -45,6 +45,11 @@ class KernelRules:
         "requester's lists; otherwise claim, then steal",
         "S6.5",
     )
+    refill_mode_persists: bool = _rule(
+        "after a steal the rest of a refill steals too, without looking for its own type or a "
+        "block to claim again",
+        "S6.2",
+    )
     lists_match_blocks: bool = _rule(
         "a free page is on the lists of its block's type: drains look the type up, merges and "
         "conversions retag; otherwise pages keep the type they had when freed",
@@ -272,6 +277,7 @@ _6_1 = KernelRules(
     decay_batched=False,
     full_drain_batched=True,
     fallback_from_largest=True,
+    refill_mode_persists=False,
     lists_match_blocks=False,
     free_split_by_block=False,
     highatomic_needs_high=True,
@@ -317,6 +323,7 @@ _6_12 = replace(
     pcp_decays=True,
     decay_batched=True,
     fallback_from_largest=False,
+    refill_mode_persists=True,
     lists_match_blocks=True,
     free_split_by_block=True,
     reserve_cap_rounded=True,
@@ -353,6 +360,7 @@ _6_18 = replace(
     high_order_flush_adds_half_high_min=True,
     skips_busy_kswapd_nodes=True,
     inferred=(
+        "refill_mode_persists",
         "full_drain_batched",
         "free_split_by_block",
         "highatomic_needs_high",

@@ -22,10 +22,8 @@ from pagealloc_model.policy.policy_fields import (
     setting,
 )
 
-_HIGHATOMIC = "highatomic reserve"
-_PCP = "per-CPU lists"
-_FALLBACK = "fallback and watermarks"
-_OWNERSHIP = "pageblock ownership"
+_HIGHATOMIC, _PCP = "highatomic reserve", "per-CPU lists"
+_FALLBACK, _OWNERSHIP = "fallback and watermarks", "pageblock ownership"
 _PRESSURE = "compaction and defragmentation"
 
 
@@ -173,6 +171,23 @@ class Policy:
         step=1000,
         default=15000,
     )
+    refill_mode_persists: bool | None = setting(
+        "rmqueue_bulk() mode",
+        "a refill that had to steal steals its other pages too, without another search",
+        source='S6.2; "mm: page_alloc: speed up fallbacks in rmqueue_bulk()"',
+        group=_FALLBACK,
+        kind="bool",
+        rule="refill_mode_persists",
+    )
+    atomic_boost: bool | None = setting(
+        "boost_zones_for_atomic()",
+        "an atomic request of order 0 in need boosts its zones' watermarks, once a second each",
+        source='S1.11; "mm/page_alloc: boost watermarks on atomic allocation failure"',
+        group=_FALLBACK,
+        kind="bool",
+        default=False,
+        elastic_only=True,
+    )
     pageblock_ownership: str | None = setting(
         "pcp buddy",
         "per-CPU lists take whole pageblocks, split and merge them; frees go to a block's owner",
@@ -256,6 +271,15 @@ class Policy:
         kind=CHOICE,
         choices=("always", "defer", "defer+madvise", "madvise", "never"),
         default="madvise",
+        elastic_only=True,
+    )
+    local_thp_reclaims: bool | None = setting(
+        "__GFP_THISNODE in __alloc_pages_slowpath()",
+        "the attempt at a huge page on the local node alone reclaims once compaction has failed",
+        source='S8.8; "mm, page_alloc, thp: prevent reclaim for __GFP_THISNODE THP allocations"',
+        group=_PRESSURE,
+        kind="bool",
+        default=False,
         elastic_only=True,
     )
     highatomic_fastpath: bool | None = setting(
@@ -394,12 +418,8 @@ def number_fields() -> tuple[str, ...]:
 def policy_numbers(policy: Policy, rules: KernelRules) -> dict[str, int]:
     """Return what a kernel goes by for each of `number_fields`.
 
-    That is the policy's value; where it has none, the kernel's rule, if the field names one, or
+    That is the policy's value; where it is None, the kernel's rule, if the field names one, or
     what mainline does; 0 where nothing says.
-
-    Args:
-        policy: fields that are None are silent.
-        rules: the kernel's.
     """
     numbers = {}
     for each in fields(Policy):

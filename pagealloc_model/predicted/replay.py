@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.state import State
 from pagealloc_model.allocator.from_source.build import KernelBuild
 from pagealloc_model.base import progress_bar
@@ -165,6 +166,16 @@ class Replay:
     def fallbacks(self) -> pd.DataFrame:
         """Fallbacks by types, orders and kind (S6.6)."""
         return tables.fallbacks(self.fallback_counts)
+
+    @property
+    def refill_probes(self) -> tuple[int, int]:
+        """Free lists that refills looked at (S6.7): in all, since the start, and at most in one.
+
+        Zeros under pageblock ownership, whose refills are not counted, and of a kernel build.
+        """
+        if self.final is None:
+            return 0, 0
+        return int(self.final.st[at.REFILL_PROBES]), int(self.final.st[at.REFILL_PROBES_MOST])
 
     @cached_property
     def outcomes(self) -> pd.DataFrame:

@@ -71,6 +71,11 @@ def assert_same_counters(model: ModelDriver, oracle: Oracle, when: str) -> None:
     if not model.state.st[at.COUNTS_BY_CPU]:
         del mine["cpus"], theirs["cpus"]
     assert_same_state(mine, theirs, when)
+    if oracle.policy.ownership is None:
+        searches = [probes for zone in oracle.zones for probes in zone.fallback.refill_probes]
+        st = model.state.st
+        assert st[at.REFILL_PROBES] == sum(searches), f"{when}: list probes of refills"
+        assert st[at.REFILL_PROBES_MOST] == max(searches, default=0), f"{when}: of one refill"
 
 
 def assert_same_ownership(model: ModelDriver, oracle: Oracle, when: str) -> None:

@@ -313,4 +313,16 @@ FAULTS = (
         "flags):\n        unreserve_highatomic_pageblock(m, ac, False)\n",
         "flags):\n",
     ),
+    Fault(
+        "every refill goes on in its mode",
+        "pcp",
+        "        if not m.st[at.POLICY_REFILL_MODE_PERSISTS]:\n",
+        "        if False:\n",
+    ),
+    Fault(
+        "a list probed in vain is not counted",
+        "buddy",
+        "m.st[at.LIST_PROBES] += largest - order + 1",
+        "m.st[at.LIST_PROBES] += largest - order",
+    ),
 )

@@ -294,4 +294,22 @@ FAULTS_ELASTIC = (
         "for offset in range((1 << ac.order) - 1, -1, -1):",
         "for offset in range(1 << ac.order):",
     ),
+    _fault(
+        "boosts for atomic requests come as often as they are asked for",
+        "watermark",
+        "m.st[at.NOW] + ATOMIC_BOOST_PERIOD_NS",
+        "m.st[at.NOW]",
+    ),
+    _fault(
+        "every request in need boosts",
+        "request",
+        "    if ac.order > 0 or not is_atomic:\n",
+        "    if ac.order > 0:\n",
+    ),
+    _fault(
+        "local attempts always end early",
+        "request",
+        "return ac.bits & at.GFP_THISNODE != 0 and not m.st[at.POLICY_LOCAL_THP_RECLAIMS]",
+        "return ac.bits & at.GFP_THISNODE != 0",
+    ),
 )

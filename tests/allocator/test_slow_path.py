@@ -179,3 +179,36 @@ def test_the_setting_decides_what_a_fault_may_do(setting: str, direct: bool) -> 
     assert pressed.places[number] == -1
     assert pressed.word(pr.REQUEST_STALLED) == direct
     assert pressed.count("thp_fault_fallback") == 1
+
+
+@pytest.mark.parametrize("boosts", [False, True])
+def test_atomic_requests_in_need_boost_their_zones_once_a_second(boosts: bool) -> None:
+    """A thousandth of 2048 pages is 2; the high mark, 96, is far (S1.11)."""
+    pressed = with_free(20, policy=Policy(atomic_boost=boosts, watermark_boost_factor=0))
+    zone = pressed.state.zone_region(0)
+    for _ in range(2):
+        pressed.alloc(0, UNMOVABLE, ATOMIC)
+    assert zone[at.ZONE_BOOST] == 2 * boosts
+    pressed.alloc(0, UNMOVABLE, at.GFP_KSWAPD_RECLAIM)
+    assert zone[at.ZONE_BOOST] == 2 * boosts, "not a request without __GFP_HIGH"
+
+
+@pytest.mark.parametrize("rules", ["6.12", "7.2"])
+@pytest.mark.parametrize(("reclaims", "stalls"), [(False, 0), (True, 1)])
+def test_local_attempts_at_huge_pages_reclaim_where_they_did(
+    rules: str, reclaims: bool, stalls: int
+) -> None:
+    """Compaction runs and makes no huge page, as kernel pages sit in all blocks (S8.8)."""
+    pressed = Pressed(
+        rules,
+        machine=pressed_zone(8, 64),
+        policy=Policy(local_thp_reclaims=reclaims, compact_gap=32),
+    )
+    pressed.put_allocated(0, *range(0, 8 * BLOCK, 4))
+    for offset in (1, 2):
+        pressed.put_allocated(0, *range(offset, 8 * BLOCK, 4), kind=pr.FILE)
+    pressed.put_free(0, *range(3, 8 * BLOCK, 4))
+    bits = KERNEL | at.GFP_NOMEMALLOC | pr.GFP_NORETRY | at.GFP_THISNODE
+    pressed.alloc(9, MOVABLE, bits_of(pr.ANON, bits), operation=at.RECORDED_FAILURE)
+    assert pressed.word(pr.ALLOCSTALL) == stalls
+    assert pressed.count("compact_fail") > 0

@@ -39,6 +39,7 @@ class Buddy:
     Attributes:
         counters: free pages as counted.
         capture: who takes pages as they are freed, if anyone does.
+        probes: free lists looked at for a page since a refill began (S6.7).
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Buddy:
             for migratetype in range(len(machine.migratetypes))
         }
         self.capture: CaptureWish | None = None
+        self.probes = 0
         self._free: dict[int, FreeBuddy] = {}
 
     def at(self, pfn: int) -> FreeBuddy | None:
@@ -109,6 +111,7 @@ class Buddy:
         It is of the type, and split to size.
         """
         for current in range(order, self.max_order + 1):
+            self.probes += 1
             if not self.is_empty(current, migratetype):
                 pfn = self.lists[current, migratetype].head
                 self.take(pfn, order)

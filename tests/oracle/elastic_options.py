@@ -92,6 +92,8 @@ class ElasticOptions:
         block_watermarks: kswapd and kcompactd count free pages in whole blocks (S8.6).
         score_without_highatomic: free reserved pages do not count in the score (S9.10).
         kcompactd_unreserves: kcompactd gives back reserved blocks that are wholly free (S9.10).
+        atomic_boost: atomic requests of order 0 in need boost their zones (S1.11).
+        local_thp_reclaims: local-only attempts at huge pages reclaim after compaction (S8.8).
         thp_bits: reclaim bits of huge-page requests instead of their own; None keeps them (S8.5).
         thp_madvised: a second attempt for a huge page has no NORETRY (S8.5).
         rules: see `CompactionRules`.
@@ -117,6 +119,8 @@ class ElasticOptions:
     block_watermarks: bool = False
     score_without_highatomic: bool = False
     kcompactd_unreserves: bool = False
+    atomic_boost: bool = False
+    local_thp_reclaims: bool = False
     thp_bits: int | None = None
     thp_madvised: bool = False
     rules: CompactionRules = CompactionRules()

@@ -24,6 +24,7 @@ def find_suitable_fallback(buddy: Buddy, order: int, migratetype: int) -> int | 
     It has a free buddy of exactly this order.
     """
     for fallback in FALLBACKS[migratetype]:
+        buddy.probes += 1
         if not buddy.is_empty(order, fallback):
             return fallback
     return None
@@ -55,13 +56,24 @@ class Fallback:
 
     Attributes:
         boosted: the zone was boosted by a request that may wake kswapd (S6.3, S3.2).
+        mode_persists: a refill's pages after a steal are stolen without another search (S6.2).
+        refill_probes: free lists that each refill looked at (S6.7).
     """
 
-    def __init__(self, buddy: Buddy, watermarks: Watermarks, allocated: AllocatedPages) -> None:
+    def __init__(
+        self,
+        buddy: Buddy,
+        watermarks: Watermarks,
+        allocated: AllocatedPages,
+        *,
+        mode_persists: bool = True,
+    ) -> None:
         self.buddy = buddy
         self.watermarks = watermarks
         self.allocated = allocated
         self.boosted = False
+        self.mode_persists = mode_persists
+        self.refill_probes: list[int] = []
 
     def take_one(self, order: int, migratetype: int, attempt: Attempt) -> int | None:
         """Part of rmqueue_buddy(): take one page, each step tried once."""
@@ -74,11 +86,15 @@ class Fallback:
         """
         mode = Mode.NORMAL
         taken: list[int] = []
+        self.buddy.probes = 0
         while len(taken) < wanted:
+            if not self.mode_persists:
+                mode = Mode.NORMAL
             pfn, mode = self._rmqueue(order, migratetype, attempt, mode)
             if pfn is None:
                 break
             taken.append(pfn)
+        self.refill_probes.append(self.buddy.probes)
         return taken
 
     def _rmqueue(

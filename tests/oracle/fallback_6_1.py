@@ -32,6 +32,7 @@ class MovingFallback:
 
     Attributes:
         boosted: the zone was boosted by a request that may wake kswapd (S6.5, S3.2).
+        refill_probes: free lists that each refill looked at (S6.7).
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class MovingFallback:
         self.watermarks = watermarks
         self.allocated = allocated
         self.boosted = False
+        self.refill_probes: list[int] = []
 
     def take_one(self, order: int, migratetype: int, attempt: Attempt) -> int | None:
         """__rmqueue(): take one page.
@@ -64,12 +66,14 @@ class MovingFallback:
         Each starts afresh.
         """
         taken: list[int] = []
+        self.buddy.probes = 0
         with self.buddy.refill():
             while len(taken) < wanted:
                 pfn = self.take_one(order, migratetype, attempt)
                 if pfn is None:
                     break
                 taken.append(pfn)
+        self.refill_probes.append(self.buddy.probes)
         return taken
 
     def _rmqueue_fallback(self, order: int, migratetype: int, attempt: Attempt) -> bool:

@@ -6,11 +6,15 @@ import random
 from dataclasses import replace
 
 from tests.oracle import RULES, Bits, OracleMachine, OraclePolicy
+from tests.oracle.builders import ATOMIC
 from tests.oracle.elastic_options import COMPACTION_RULES, ElasticOptions
-from tests.oracle.elastic_scenarios import ORDERS, ElasticScenario
+from tests.oracle.elastic_scenarios import FULL, ORDERS, ElasticScenario
 from tests.oracle.late_memory import late_memory
 from tests.oracle.machine import OracleZone
 from tests.oracle.random_scenarios import with_reserve_switches
+
+LOCAL = FULL | Bits.THISNODE | Bits.NORETRY
+"""Bits of a request for its own node's pages only."""
 
 
 def random_elastic_scenario(
@@ -43,9 +47,27 @@ def random_elastic_scenario(
         movable_share=rng.choice((0.2, 0.6, 0.9)),
         free_share=rng.choice((0.05, 0.15, 0.3)),
     )
-    return with_reserve_policies(
+    scenario = with_reserve_policies(
         rng, replace(scenario, policy=with_reserve_switches(rng, scenario.policy))
     )
+    return with_proposals(rng, scenario)
+
+
+def with_proposals(rng: random.Random, scenario: ElasticScenario) -> ElasticScenario:
+    """The scenario; in one of three, proposals about who is in need are drawn (S1.11, S8.8).
+
+    Atomic requests are more of the load there.
+    """
+    if rng.randrange(3):
+        return scenario
+    options = replace(
+        scenario.options,
+        atomic_boost=rng.random() < 0.7,
+        local_thp_reclaims=rng.random() < 0.7,
+    )
+    policy = replace(scenario.policy, refill_mode_persists=rng.random() < 0.5)
+    bits = (*scenario.bits, ATOMIC, ATOMIC, LOCAL, LOCAL)
+    return replace(scenario, options=options, policy=policy, bits=bits)
 
 
 def with_reserve_policies(rng: random.Random, scenario: ElasticScenario) -> ElasticScenario:

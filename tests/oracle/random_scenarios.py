@@ -52,7 +52,8 @@ def random_scenario(
         bits=spelled_for(rules, MOSTLY_ATOMIC if reserving else REQUEST_BITS),
         replayed=replayed,
     )
-    return replace(scenario, policy=with_reserve_switches(rng, scenario.policy))
+    policy = with_reserve_switches(rng, scenario.policy)
+    return replace(scenario, policy=replace(policy, refill_mode_persists=rng.random() < 0.8))
 
 
 def with_reserve_switches(rng: random.Random, policy: OraclePolicy) -> OraclePolicy:

@@ -170,6 +170,8 @@ class OraclePolicy:
         defrag_mode: NOFRAGMENT everywhere until the slow path gives up (S8.6).
         highatomic_fastpath: overrides the rules' highatomic_fastpath unless None (S2.5).
         highatomic_slowpath_only: overrides the rules' highatomic_slowpath_only unless None (S7.1).
+        refill_mode_persists: after a steal the rest of a refill steals; no: each page searches
+            anew (S6.2).
         ownership: CPUs own pageblocks, in this manner; None: they do not (S12).
     """
 
@@ -188,6 +190,7 @@ class OraclePolicy:
     defrag_mode: bool = False
     highatomic_fastpath: bool | None = None
     highatomic_slowpath_only: bool | None = None
+    refill_mode_persists: bool = True
     ownership: OracleOwnership | None = None
 
     def uses_reserve_at_once(self, rules: OracleRules) -> bool:

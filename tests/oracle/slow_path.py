@@ -57,6 +57,10 @@ class SlowPath:
 
     def serve(self) -> int | None:
         """__alloc_pages_slowpath(): return a page, or None."""
+        is_atomic = Bits.HIGH in self.bits and not self.reclaims
+        if self.options.atomic_boost and is_atomic and self.request.order == 0:
+            for zone in self.zonelist:
+                zone.watermarks.boost_for_atomic(self.oracle.memory.now)
         in_loop = self.options.rules.initial_compaction_in_loop
         return self._loop_compacting() if in_loop else self._compact_then_loop()
 
@@ -93,8 +97,8 @@ class SlowPath:
 
     @property
     def _is_local_only(self) -> bool:
-        """No kernel function: return whether the request is for its own node only."""
-        return Bits.THISNODE in self.bits
+        """Part of __alloc_pages_slowpath(): return whether a local attempt ends early (S8.8)."""
+        return Bits.THISNODE in self.bits and not self.options.local_thp_reclaims
 
     def _loop(self, *, compact_first: bool) -> int | None:
         """Part of __alloc_pages_slowpath(): try until a page is found or hope is lost."""

@@ -33,6 +33,7 @@ class Watermarks:
         self.rules = rules
         self.boost_factor = boost_factor
         self.boost = zone.boost
+        self.atomic_boost_due = 0
 
     def raw(self, mark: Mark) -> int:
         """No kernel function: return a mark without boost."""
@@ -130,6 +131,17 @@ class Watermarks:
             return False
         self.boost = min(self.boost + block, max(block, cap))
         return True
+
+    def boost_for_atomic(self, now: int) -> None:
+        """No kernel function: boost by a thousandth of the zone, up to its high mark (S1.11).
+
+        An atomic request is in need. Nothing happens within a second of the last time.
+        """
+        if now < self.atomic_boost_due:
+            return
+        self.atomic_boost_due = now + 1_000_000_000
+        grown = self.boost + self.zone.managed // 1000
+        self.boost = min(grown, max(self.zone.high, self.boost))
 
     def _ok(self, free: int, order: int, pages: int, highest_zone: int, attempt: Attempt) -> bool:
         """__zone_watermark_ok(): return whether `free` pages suffice."""

@@ -252,7 +252,12 @@ class Zone:
             self.buddy = Buddy(zone, machine, blocks, events, self.counters)
             self.reserve = HighatomicReserve(self.buddy, rules, policy)
             self.watermarks = Watermarks(zone, self.buddy, self.reserve, rules, boost_factor)
-            self.fallback = Fallback(self.buddy, self.watermarks, setting.allocated)
+            self.fallback = Fallback(
+                self.buddy,
+                self.watermarks,
+                setting.allocated,
+                mode_persists=policy.refill_mode_persists,
+            )
         else:
             loose = LooseBuddy(zone, machine, blocks, events, self.counters, self.cached_types)
             self.buddy = loose

@@ -105,10 +105,13 @@ def expand(
 @inner
 def smallest_fit(m: at.MachineArrays, zone: int, order: int, migratetype: int) -> int:
     """Part of __rmqueue_smallest(): return the buddy of one type to cut from, or -1 (S5.1)."""
-    for current in range(order, m.st[at.MAX_ORDER] + 1):
+    largest = m.st[at.MAX_ORDER]
+    for current in range(order, largest + 1):
         pfn = m.st[free_list_at(zone, current, migratetype) + at.HEAD]
         if pfn >= 0:
+            m.st[at.LIST_PROBES] += current - order + 1
             return pfn
+    m.st[at.LIST_PROBES] += largest - order + 1
     return -1
 
 

@@ -25,6 +25,7 @@ def find_suitable_fallback(m: at.MachineArrays, zone: int, order: int, migratety
     """
     for choice in range(2):
         other = fallback_type(migratetype, choice)
+        m.st[at.LIST_PROBES] += 1
         if m.st[free_list_at(zone, order, other) + at.HEAD] >= 0:
             return other
     return -1

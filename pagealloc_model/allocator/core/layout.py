@@ -100,6 +100,11 @@ BLOCK_WATERMARKS = _scalars.word()
 WORK_UNITS = 4
 WORK = _scalars.words(WORK_UNITS)
 WORK_SPLITS, WORK_MERGES, WORK_INSERTS, WORK_SCANNED = range(WORK, WORK + WORK_UNITS)
+# Free lists looked at in the search for pages: since a refill began, in all refills, at most in one
+# of them.
+LIST_PROBES = _scalars.word()
+REFILL_PROBES = _scalars.word()
+REFILL_PROBES_MOST = _scalars.word()
 # Scalars that change.
 NOW = _scalars.word()
 EVENT_CPU = _scalars.word()
@@ -182,6 +187,7 @@ ZONE_THRESHOLD_AWAKE = _zone.word()
 ZONE_DRIFT_MARK = _zone.word()
 ZONE_LOWMEM_RESERVE = _zone.words(ZONE_TYPES_MAX)
 ZONE_HAS_ISOLATED = _zone.word()
+ZONE_ATOMIC_BOOST_DUE = _zone.word()
 ZONE_LISTS = _zone.words(ORDERS * MIGRATETYPES * LIST_WORDS)
 ZONE_STRIDE = _zone.size
 

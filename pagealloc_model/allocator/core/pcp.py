@@ -121,8 +121,11 @@ def rmqueue_bulk(
     the type of the free list it was on.
     """
     mode = MODE_NORMAL
+    m.st[at.LIST_PROBES] = 0
     got = 0
     while got < wanted:
+        if not m.st[at.POLICY_REFILL_MODE_PERSISTS]:
+            mode = MODE_NORMAL
         pfn, mode = __rmqueue(m, zone, ac.order, ac.migratetype, flags, mode)
         if pfn < 0:
             break
@@ -130,6 +133,8 @@ def rmqueue_bulk(
         m.pages[pfn]["where"] = at.ON_PCP
         list_add_tail(m.pages, m.st, lst, pfn)
         got += 1
+    m.st[at.REFILL_PROBES] += m.st[at.LIST_PROBES]
+    m.st[at.REFILL_PROBES_MOST] = max(m.st[at.REFILL_PROBES_MOST], m.st[at.LIST_PROBES])
     pages = got << ac.order
     count_at_end(m, zone, pages)
     count_transaction(m, at.SITE_REFILL, zone, ac.cpu, ac.order, ac.migratetype, got, pages)

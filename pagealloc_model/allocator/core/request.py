@@ -21,7 +21,11 @@ from pagealloc_model.allocator.core.reclaim import (
     reclaim_sufficed,
     zone_nearest_to_its_mark,
 )
-from pagealloc_model.allocator.core.watermark import __zone_watermark_ok, wmark_pages
+from pagealloc_model.allocator.core.watermark import (
+    __zone_watermark_ok,
+    boost_for_atomic,
+    wmark_pages,
+)
 from pagealloc_model.allocator.core.zone_walk import (
     get_page_from_freelist,
     take_and_reserve,
@@ -85,6 +89,8 @@ def __alloc_pages_slowpath(
     elastic = m.st[at.PRESSURE_BASE] != 0
     m.st[at.COUNT_SLOW_PATH] += 1
     flags = gfp_to_alloc_flags(m, ac, flags)
+    if elastic and m.st[at.POLICY_ATOMIC_BOOST]:
+        boost_zones_for_atomic(m, ac)
     if not elastic or not m.st[at.RULE_INITIAL_COMPACTION_IN_LOOP]:
         wake_all_kswapds(m, ac, flags)
         pfn = walk_zones(m, ac, ac.zonelist, flags)
@@ -97,6 +103,24 @@ def __alloc_pages_slowpath(
         if pfn >= 0:
             return pfn
     return reclaim(m, ac, flags)
+
+
+@inner
+def boost_zones_for_atomic(m: at.MachineArrays, ac: AllocContext) -> None:
+    """No kernel function: boost every zone that an atomic request of order 0 may use (S1.11)."""
+    is_atomic = ac.bits & at.GFP_HIGH and not ac.bits & at.GFP_DIRECT_RECLAIM
+    if ac.order > 0 or not is_atomic:
+        return
+    position = ac.zonelist
+    while m.st[position] >= 0:
+        boost_for_atomic(m, m.st[position])
+        position += 1
+
+
+@inner
+def gives_up_locally(m: at.MachineArrays, ac: AllocContext) -> bool:
+    """Part of __alloc_pages_slowpath(): return whether a local-only attempt ends here (S8.8)."""
+    return ac.bits & at.GFP_THISNODE != 0 and not m.st[at.POLICY_LOCAL_THP_RECLAIMS]
 
 
 @inner
@@ -206,7 +230,7 @@ def reclaim_and_retry(m: at.MachineArrays, ac: AllocContext, flags: int) -> int:
         if pfn >= 0:
             return pfn
         if ac.order > m.st[at.POLICY_COSTLY_ORDER] and ac.bits & pr.GFP_NORETRY:
-            if result == pr.SKIPPED or result == pr.DEFERRED or ac.bits & at.GFP_THISNODE:
+            if result == pr.SKIPPED or result == pr.DEFERRED or gives_up_locally(m, ac):
                 return -1
             priority = pr.ASYNC
     return go_round(m, ac, flags, priority, False)
@@ -248,7 +272,7 @@ def go_round(
         if pfn >= 0:
             return pfn
         if compact_first:
-            if ac.bits & pr.GFP_NORETRY and ac.bits & at.GFP_THISNODE:
+            if ac.bits & pr.GFP_NORETRY and gives_up_locally(m, ac):
                 return -1
             if not ac.bits & pr.GFP_NORETRY:
                 priority = pr.SYNC_LIGHT

@@ -7,6 +7,10 @@ from pagealloc_model.allocator.core.counters import seen_free, seen_free_cma
 from pagealloc_model.allocator.core.offsets import free_list_at, zone_at
 from pagealloc_model.base.jit import hot, inner
 
+ATOMIC_BOOST_SHARE = 1000
+"""A thousandth of a zone's managed pages is a boost for atomic requests (S1.11)."""
+ATOMIC_BOOST_PERIOD_NS = 1_000_000_000
+
 
 @inner
 def wmark_pages(m: at.MachineArrays, zone: int, mark: int) -> int:
@@ -105,6 +109,21 @@ def boost_watermark(m: at.MachineArrays, zone: int) -> bool:
     cap = max(cap, block_pages)
     m.st[region + at.ZONE_BOOST] = min(m.st[region + at.ZONE_BOOST] + block_pages, cap)
     return True
+
+
+@inner
+def boost_for_atomic(m: at.MachineArrays, zone: int) -> None:
+    """No kernel function: raise a zone's watermarks as an atomic request is in need (S1.11).
+
+    A proposal, whatever the policy's boost after fallbacks. It acts once a second.
+    """
+    region = zone_at(zone)
+    if m.st[at.NOW] < m.st[region + at.ZONE_ATOMIC_BOOST_DUE]:
+        return
+    m.st[region + at.ZONE_ATOMIC_BOOST_DUE] = m.st[at.NOW] + ATOMIC_BOOST_PERIOD_NS
+    share = m.st[region + at.ZONE_MANAGED] // ATOMIC_BOOST_SHARE
+    cap = max(m.st[region + at.ZONE_HIGH], m.st[region + at.ZONE_BOOST])
+    m.st[region + at.ZONE_BOOST] = min(m.st[region + at.ZONE_BOOST] + share, cap)
 
 
 @inner

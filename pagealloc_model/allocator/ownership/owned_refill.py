@@ -225,6 +225,8 @@ def take_classic(m: at.MachineArrays, ac: AllocContext, zone: int, goal: int, fl
     pcp = pcp_at(m, zone, ac.cpu)
     before = m.st[pcp + at.PCP_COUNT]
     while m.st[pcp + at.PCP_COUNT] < goal:
+        if not m.st[at.POLICY_REFILL_MODE_PERSISTS]:
+            mode = MODE_NORMAL
         pfn, mode = __rmqueue(m, zone, ac.order, ac.migratetype, flags, mode)
         if pfn < 0:
             break

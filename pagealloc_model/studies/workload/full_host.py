@@ -54,6 +54,7 @@ class FullHost:
         huge_s: their mean life, s.
         thp_defrag: setting of transparent_hugepage/defrag that they are made under.
         thp_madvised: their memory is madvised.
+        thp_local_first: they first ask for a page of their own node alone (S8.5).
         working_set_pages: pages of files that are read again and again, at random; as many as fit
             are in the page cache at first.
         reads_per_s: those reads. What is no longer in the page cache is read anew (S10.7).
@@ -77,6 +78,7 @@ class FullHost:
     huge_s: float = 2.0
     thp_defrag: str = "always"
     thp_madvised: bool = True
+    thp_local_first: bool = False
     working_set_pages: int = 0
     reads_per_s: int = 0
     seconds: int = 20
@@ -102,7 +104,9 @@ def run_full_host(
         Columns second; reserved_blocks; whole_blocks, free huge buddies in the reserve; crumbs,
         free pages of the reserve in smaller ones; and counters since the start: blocks_taken,
         reserved so far; blocks_given_back, of them; thp_fault_alloc, thp_fault_fallback,
-        compact_success, compact_fail, pgscan_kswapd, atomic_failed, workingset_refault_file.
+        compact_success, compact_fail, pgscan_kswapd, atomic_failed, workingset_refault_file,
+        pgsteal_kswapd, pgscan_direct, compact_stall, allocstall; refills, and refill_probes, the
+        free lists that they looked at (S6.7).
     """
     policy = policy or Policy()
     assumptions = assumptions or Assumptions(reclaim="elastic")
@@ -134,6 +138,9 @@ COUNTED = (
     pr.PGSCAN_KSWAPD,
     pr.DEMAND_FAILED,
     pr.WORKINGSET_REFAULT_FILE,
+    pr.PGSTEAL_KSWAPD,
+    pr.PGSCAN_DIRECT,
+    pr.COMPACT_STALL,
 )
 COLUMNS = (
     "reserved_blocks",
@@ -148,6 +155,12 @@ COLUMNS = (
     "pgscan_kswapd",
     "atomic_failed",
     "workingset_refault_file",
+    "pgsteal_kswapd",
+    "pgscan_direct",
+    "compact_stall",
+    "allocstall",
+    "refills",
+    "refill_probes",
 )
 
 
@@ -165,6 +178,9 @@ def _sample(state: State) -> tuple[int, ...]:
         int(moved_blocks[at.SITE_RESERVE]),
         int(moved_blocks[at.SITE_UNRESERVE]),
         *(int(words[word]) for word in COUNTED),
+        int(words[pr.ALLOCSTALL : pr.ALLOCSTALL + len(machine.zone_types)].sum()),
+        int(state.sites()[..., at.SITE_REFILL, at.SITE_ACQUISITIONS].sum()),
+        int(state.st[at.REFILL_PROBES]),
     )
 
 
@@ -234,6 +250,8 @@ def _demand(machine: Machine, host: FullHost) -> tuple[np.ndarray, int]:
     rng = np.random.default_rng(host.seed + 1)
     highest = machine.type_index("Normal")
     may_reclaim = thp_reclaim_bits(host.thp_defrag, host.thp_madvised)
+    if host.thp_local_first:
+        may_reclaim |= at.GFP_THISNODE | pr.GFP_NORETRY
     kinds = (
         (host.cache_pages_per_s, FILE_BITS, at.MOVABLE, np.inf),
         (host.atomic_per_s, ATOMIC_BITS, at.UNMOVABLE, host.atomic_ms / 1000),

@@ -7,8 +7,11 @@ import numpy as np
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.state import State
 
-SCRATCH = tuple(range(at.WORK, at.WORK + at.WORK_UNITS))
-"""Words that mean nothing between two operations."""
+SCRATCH = (
+    *range(at.WORK, at.WORK + at.WORK_UNITS),
+    *(at.LIST_PROBES, at.REFILL_PROBES, at.REFILL_PROBES_MOST),
+)
+"""Words that mean nothing between two operations, or that the kernel's code does not count."""
 
 ZONE_FIELDS = {
     at.ZONE_BOOST: "watermark_boost",
