@@ -18,6 +18,7 @@ from pathlib import Path
 
 import defrag
 import experiments
+import lacks
 import locks
 import long_recording
 import ownership
@@ -43,7 +44,9 @@ PLACES = {
     "errors-short": "README.md",
     "experiments-short": "README.md",
     "experiments": "docs/experiments.md",
+    "lacks": "docs/formats.md",
     "errors": "docs/accuracy.md",
+    "errors-guests": "docs/accuracy.md",
     "errors-full": "docs/accuracy.md",
     "choices": "docs/accuracy.md",
     "budget": "docs/accuracy.md",
@@ -79,6 +82,8 @@ PLACES = {
 """Which file has the markers of each part."""
 
 SHIPPED = ("kbuild", "xfree", "highatomic_stock", "highatomic_gate3")
+GUESTS = ("matrix_A1", "defrag_7.3")
+"""Small guests, for what no larger recording has: another kernel, other machines."""
 FULL = (
     "kbuild",
     "xfree",
@@ -126,15 +131,16 @@ def short_error_lines(validations: list[Validation]) -> Iterator[str]:
     yield f"|---|{'--:|' * len(SHORT)}"
     for validation in validations:
         errors = validation.errors.set_index("metric")
-        cells = [_short_cell(errors.loc[[metric]]) for metric in SHORT]
+        cells = [short_cell(errors.loc[[metric]]) for metric in SHORT]
         yield f"| {validation.recording.name} | {' | '.join(cells)} |"
 
 
-def _short_cell(rows: pd.DataFrame) -> str:
+def short_cell(rows: pd.DataFrame) -> str:
     """Error and null model's error over all, or of the zone with most pages."""
     overall = rows[rows["scope"] == "all"]
     zones = rows[rows["scope"].str.fullmatch(r"zone=\w+")]
-    row = overall.iloc[0] if len(overall) else zones[zones["scope"] == "zone=Normal"].iloc[0]
+    normal = zones[zones["scope"] == "zone=Normal"]
+    row = next(each for each in (overall, normal, zones) if len(each)).iloc[0]
     return f"{_error(row['error'], row['unit'])} ({_error(row['null_error'], row['unit'])})"
 
 
@@ -348,6 +354,8 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "errors": lambda: error_lines(_validations(SHIPPED)),
     "experiments-short": experiments.score_lines,
     "experiments": experiments.result_lines,
+    "errors-guests": lambda: error_lines(_validations(GUESTS)),
+    "lacks": lambda: _table_lines(lacks.errors(short_cell)),
     "pressure": pressure_lines,
     "gate-map": gate_map_lines,
     "defrag": defrag_lines,

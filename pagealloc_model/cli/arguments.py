@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.policy.kernel_rules import BY_ANSWERS, KernelRules, preset_names
 from pagealloc_model.policy.policy import Policy, policy_settings
-from pagealloc_model.policy.policy_fields import BOOL, CHOICE
+from pagealloc_model.policy.policy_fields import BOOL, CHOICE, NUMBERS
 
 if TYPE_CHECKING:
     from pagealloc_model.allocator.from_source.build import KernelBuild
@@ -119,4 +119,5 @@ def _range(about: Mapping[str, Any]) -> str:
     if about["kind"] == CHOICE:
         return ", ".join(about["choices"])
     low, high = (0, 1) if about["kind"] == BOOL else (about["minimum"], about["maximum"])
-    return f"{low} to {high}" + (f" {about['unit']}" if about["unit"] else "")
+    several = "several of " if about["kind"] == NUMBERS else ""
+    return f"{several}{low} to {high}" + (f" {about['unit']}" if about["unit"] else "")

@@ -41,7 +41,8 @@ class CallStacks:
 
     Attributes:
         stacks: different ones, task first, then functions from the outermost to the innermost.
-        tables: by event: time_ns, cpu, stack (index into `stacks`), pages.
+        tables: by event: time_ns, cpu, stack (index into `stacks`), pages, of a sampled event
+            those of all that it stands for.
         named_by: where functions' names are from, "" if there are only addresses.
     """
 
@@ -143,7 +144,7 @@ def call_stacks(recording: Recording) -> CallStacks:
                 "time_ns": table["time_ns"],
                 "cpu": table["cpu"],
                 "stack": numbers,
-                "pages": _pages(event, table),
+                "pages": _pages(event, table) * max(trace.sampled.get(event, 1), 1),
             }
         )
     if not tables:

@@ -26,6 +26,7 @@ from pagealloc_model.measured.stream import (
 )
 from pagealloc_model.measured.transactions import Transactions
 from pagealloc_model.recording.recording import Recording
+from pagealloc_model.recording.sampling import refuse_sampled
 from pagealloc_model.recording.trace.columns import Trace
 from pagealloc_model.recording.zone_map import ZoneMap
 
@@ -137,8 +138,10 @@ def measure(recording: Recording, *, bin_ns: int = DEFAULT_BIN_NS) -> Measured:
 
     Raises:
         RecordingError: the event file cannot be read.
+        UsageError: its events were sampled.
     """
     trace = recording.trace
+    refuse_sampled(trace)
     zoneinfo = next((s.zoneinfo for s in recording.snapshots if s.zoneinfo), None)
     types = next((s.pagetypeinfo for s in recording.snapshots if s.pagetypeinfo), None)
     zones = ZoneMap.of(zoneinfo)

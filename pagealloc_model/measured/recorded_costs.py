@@ -1,6 +1,8 @@
-"""What reclaim and compaction cost on the machine of a recording, as its events show it (T7)."""
+"""What reclaim, kswapd and compaction cost on the machine of a recording, as events show (T7)."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -12,6 +14,9 @@ from pagealloc_model.recording.trace.columns import Trace
 def at_recorded_cost(trace: Trace, start: Snapshot | None = None) -> Assumptions:
     """Elastic reclaim; freeing and moving a page take as long as in the recording, if it shows any.
 
+    Direct reclaim and kswapd have a cost each: kswapd shares CPUs with all that runs meanwhile.
+    Where no run of kswapd was recorded, its cost is that of direct reclaim.
+
     Args:
         trace: the recording's events.
         start: the snapshot that a replay begins with: what reclaim and compaction find is then as
@@ -20,7 +25,8 @@ def at_recorded_cost(trace: Trace, start: Snapshot | None = None) -> Assumptions
     cost = recorded_reclaim_ns(trace)
     known = shares_before(start) if start is not None else {}
     if cost is not None:
-        known["reclaim_free_ns"] = cost
+        known |= {"reclaim_free_ns": cost, "kswapd_free_ns": cost}
+    known |= recorded_kswapd_ns(trace)
     moving = recorded_migrate_ns(trace)
     if moving is not None:
         known["compact_migrate_ns"] = moving
@@ -118,3 +124,56 @@ def _begun_and_ended(
     pairs = ~is_end[before] & is_end[after] & (pid[before] == pid[after])
     before, after = before[pairs], after[pairs]
     return before, after - count, time_ns[after] - time_ns[before]
+
+
+def recorded_kswapd_ns(trace: Trace) -> dict[str, int]:
+    """Return what kswapd's recorded runs took, by field of `ElasticAssumptions`, ns.
+
+    `kswapd_free_ns` is the time of all runs, each from its wake to its last pages, by the pages
+    that they freed; `kswapd_wake_ns` the median time from a request's wake to the run. Both include
+    what interrupts and other tasks took of the CPU meanwhile. What was not recorded is left out.
+
+    Args:
+        trace: the recording's events.
+    """
+    runs = trace.tables.get("vmscan:mm_vmscan_kswapd_wake")
+    found = {}
+    if runs is not None and "vmscan:mm_vmscan_lru_shrink_inactive" in trace.tables:
+        lasted, freed = _kswapd_runs(runs, trace.tables["vmscan:mm_vmscan_lru_shrink_inactive"])
+        if freed:
+            found["kswapd_free_ns"] = lasted // freed
+    if runs is not None and "vmscan:mm_vmscan_wakeup_kswapd" in trace.tables:
+        waits = _until_next(trace.tables["vmscan:mm_vmscan_wakeup_kswapd"], runs)
+        if len(waits):
+            found["kswapd_wake_ns"] = int(np.median(waits))
+    return found
+
+
+def _kswapd_runs(
+    runs: Mapping[str, np.ndarray], shrunk: Mapping[str, np.ndarray]
+) -> tuple[int, int]:
+    """Return the time of all runs of all nodes' kswapd, ns, and the pages that they freed."""
+    lasted = freed = 0
+    for pid in np.unique(runs["pid"]):
+        begins = runs["time_ns"][runs["pid"] == pid]
+        mine = shrunk["pid"] == pid
+        times, pages = shrunk["time_ns"][mine], shrunk["nr_reclaimed"][mine].astype(np.int64)
+        run = np.searchsorted(begins, times, "right") - 1
+        times, pages, run = times[run >= 0], pages[run >= 0], run[run >= 0]
+        last = np.zeros(len(begins), np.int64)
+        np.maximum.at(last, run, times)
+        lasted += int((last - begins)[last > 0].sum())
+        freed += int(pages.sum())
+    return lasted, freed
+
+
+def _until_next(wakes: Mapping[str, np.ndarray], runs: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return the time from each wake of a node's kswapd to its next run, ns."""
+    waits = []
+    for node in np.unique(runs["nid"]):
+        begins = runs["time_ns"][runs["nid"] == node]
+        asked = wakes["time_ns"][wakes["nid"] == node]
+        following = np.searchsorted(begins, asked)
+        answered = following < len(begins)
+        waits.append(begins[following[answered]] - asked[answered])
+    return np.concatenate(waits) if waits else np.zeros(0, np.int64)

@@ -23,7 +23,8 @@ class ElasticAssumptions:
         anon_scan_percent: share of the anonymous lists that a pass scans, in percent of what it
             would of files; 0: no swap.
         reclaim_scan_ns: time to look at a page, ns.
-        reclaim_free_ns: time to free one, ns.
+        reclaim_free_ns: time of a direct reclaim to free one, ns.
+        kswapd_free_ns: time of kswapd to free one, ns.
         kswapd_wake_ns: time from a wake to the first step of kswapd, ns.
         compact_scan_ns: time for compaction to look at a page, ns.
         compact_migrate_ns: time to move one, ns.
@@ -44,6 +45,7 @@ class ElasticAssumptions:
     anon_scan_percent: int = 0
     reclaim_scan_ns: int = 300
     reclaim_free_ns: int = 500
+    kswapd_free_ns: int = 500
     kswapd_wake_ns: int = 20_000
     compact_scan_ns: int = 50
     compact_migrate_ns: int = 2_000

@@ -15,6 +15,7 @@ from pagealloc_model.policy.policy_fields import (
     CHOICE,
     INT,
     NESTED,
+    NUMBERS,
     Setting,
     check_setting,
     nested,
@@ -33,8 +34,8 @@ class Policy:
 
     Each field's metadata carries `kernel_name`, `unit`, `minimum`, `maximum`, `step`, `default`
     (mainline's value, None where it is computed from the machine), `meaning`, `source`, `group`,
-    `kind` ("int", "bool", "choice" or "nested") and `choices`; a nested field has the dataclass
-    that it holds as `options`, and that one's fields are settings with dotted names, see
+    `kind` ("int", "bool", "choice", "numbers" or "nested") and `choices`; a nested field has the
+    dataclass that it holds as `options`, and that one's fields are settings with dotted names, see
     `policy_settings`. Sliders, command-line help and docs are generated from it.
 
     Raises:
@@ -187,6 +188,16 @@ class Policy:
         kind="bool",
         default=False,
         elastic_only=True,
+    )
+    lowmem_reserve_ratio: str | None = setting(
+        "vm.lowmem_reserve_ratio",
+        "a zone keeps 1/N of the zones above it from requests that may use those; 0 keeps nothing",
+        source="S1.8",
+        group=_FALLBACK,
+        unit="1/N by zone",
+        kind=NUMBERS,
+        choices=("256 256", "64 64", "16 16", "4 4", "1 1", "0 0"),
+        maximum=(1 << 31) - 1,
     )
     pageblock_ownership: str | None = setting(
         "pcp buddy",
@@ -401,7 +412,7 @@ class Policy:
 
 
 def field_kinds() -> dict[str, str]:
-    """Policy field -> "int", "bool", "choice" or "nested"."""
+    """Policy field -> "int", "bool", "choice", "numbers" or "nested"."""
     return {each.name: each.metadata["kind"] for each in fields(Policy)}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pagealloc_model.base.errors import PolicyError
 
-INT, BOOL, CHOICE, NESTED = "int", "bool", "choice", "nested"
+INT, BOOL, CHOICE, NUMBERS, NESTED = "int", "bool", "choice", "numbers", "nested"
 
 Setting = int | bool | str
 """A value of one field: a number, a switch, or one of a field's choices."""
@@ -45,8 +45,8 @@ def setting(
         maximum: largest.
         step: of a slider.
         default: what mainline does where the recording does not say; an option's default.
-        kind: INT, BOOL or CHOICE.
-        choices: words allowed, of a CHOICE.
+        kind: INT, BOOL or CHOICE; NUMBERS is several numbers as text, with blanks between them.
+        choices: words allowed, of a CHOICE; those that a menu offers, of NUMBERS.
         starts_unset: the field's own default is None, "as recorded"; otherwise `default`.
         rule: field of `KernelRules` that decides where the policy is silent.
         elastic_only: it acts through reclaim, compaction or the slow path in full, which a literal
@@ -105,7 +105,7 @@ def parse_setting(name: str, about: Mapping[str, Any], text: str) -> Setting | N
     """
     if text.lower() == "none":
         return None
-    if about["kind"] == CHOICE:
+    if about["kind"] in (CHOICE, NUMBERS):
         check_setting(name, about, text)
         return text
     if about["kind"] == BOOL:
@@ -134,6 +134,9 @@ def check_setting(name: str, about: Mapping[str, Any], value: object) -> None:
         if not isinstance(value, about["options"]):
             raise PolicyError(f"policy {name}={value!r}: give an {about['options'].__name__}")
         return
+    if kind == NUMBERS:
+        check_numbers(name, about, value)
+        return
     if kind == CHOICE:
         if value not in about["choices"]:
             raise PolicyError(f"policy {name}={value}: use one of {', '.join(about['choices'])}")
@@ -145,3 +148,22 @@ def check_setting(name: str, about: Mapping[str, Any], value: object) -> None:
         raise PolicyError(f"policy {name}={value!r}: write a whole number")
     if not low <= value <= high:
         raise PolicyError(f"policy {name}={value} is outside {low} to {high}")
+
+
+def check_numbers(name: str, about: Mapping[str, Any], value: object) -> None:
+    """Refuse what is no text of whole numbers within a field's range.
+
+    Args:
+        name: the field, for complaints.
+        about: its metadata.
+        value: what it was given.
+
+    Raises:
+        PolicyError: anything else.
+    """
+    words = value.split() if isinstance(value, str) else []
+    low, high = about["minimum"], about["maximum"]
+    if not words or not all(word.isdecimal() and low <= int(word) <= high for word in words):
+        raise PolicyError(
+            f"policy {name}={value}: write whole numbers from {low} to {high}, blanks between them"
+        )

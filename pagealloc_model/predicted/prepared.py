@@ -19,6 +19,7 @@ from pagealloc_model.recording.recorded_machine import (
     recorded_policy,
     start_snapshots,
 )
+from pagealloc_model.recording.sampling import refuse_sampled
 
 if TYPE_CHECKING:
     from pagealloc_model.allocator.core.initial import StartImage
@@ -80,9 +81,10 @@ def prepare(
         progress: called with the share done, 0 to 1.
 
     Raises:
-        UsageError: no snapshot, or no event inside the machine's zones.
+        UsageError: no snapshot, no event inside the machine's zones, or sampled events.
         RecordingError: a file of the recording cannot be read.
     """
+    refuse_sampled(recording.trace)
     made = _prepared.setdefault(recording, {})
     uses = assumptions.elastic.file_uses
     assumptions = replace(assumptions, elastic=ElasticAssumptions(file_uses=uses))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
-from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 
@@ -236,6 +236,44 @@ class Machine:
                 for zone in self.zones
             ),
         )
+
+    def with_lowmem_reserve(self, policy: Policy) -> Machine:
+        """Return the machine with what zones keep from requests recomputed by the policy (S1.8).
+
+        Args:
+            policy: only `lowmem_reserve_ratio` is read: a number for each zone type, lowest first;
+                types that it has none for keep what they had, all of them if it is None.
+
+        Raises:
+            PolicyError: more numbers than the machine has zone types.
+        """
+        if policy.lowmem_reserve_ratio is None:
+            return self
+        ratios = [int(word) for word in policy.lowmem_reserve_ratio.split()]
+        types = self.zone_types
+        if len(ratios) > len(types):
+            raise PolicyError(
+                f"policy lowmem_reserve_ratio={policy.lowmem_reserve_ratio}: the machine has "
+                f"{len(types)} zones on a node ({', '.join(types)}); give no more numbers"
+            )
+        return replace(
+            self,
+            zones=tuple(
+                self._reserving(index, ratios[index % len(types)])
+                if index % len(types) < len(ratios)
+                else zone
+                for index, zone in enumerate(self.zones)
+            ),
+        )
+
+    def _reserving(self, index: int, ratio: int) -> Zone:
+        """Return a zone that keeps 1/ratio of the zones above it, of its node, from requests."""
+        zone, types = self.zones[index], len(self.zone_types)
+        first = index - index % types
+        sizes = [each.managed for each in self.zones[index + 1 : first + types]]
+        divisor = ratio if zone.managed else 0
+        kept = [above // divisor if divisor else 0 for above in accumulate(sizes)]
+        return replace(zone, lowmem_reserve=(0,) * (index - first + 1) + tuple(kept))
 
 
 def _rescaled(zone: Zone, min_pages: int, managed: int, scale_factor: int, capped: bool) -> Zone:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import isqrt
 
 from pagealloc_model.base.errors import UsageError
@@ -15,7 +14,8 @@ DMA_END, DMA32_END = 1 << 12, 1 << 20
 _SPAN = 1 << 10
 MOST_GIB = 1 << 13
 """Of a made-up machine: 8 TiB, as far as the model numbers page frames."""
-_LOWMEM_RATIO = {"DMA": 256, "DMA32": 256, "Normal": 32}
+_LOWMEM_RESERVE_RATIO = "256 256 32"
+"""Of DMA, DMA32 and Normal (S1.8)."""
 
 
 def made_up_machine(
@@ -66,8 +66,12 @@ def made_up_machine(
         nr_cpus=nr_cpus,
         cpu_nodes=tuple(cpu % nodes for cpu in range(nr_cpus)),
     )
-    policy = Policy(min_free_kbytes=_min_free_kbytes(machine), watermark_scale_factor=10)
-    return with_reserves(machine.with_watermarks(policy, rules))
+    policy = Policy(
+        min_free_kbytes=_min_free_kbytes(machine),
+        watermark_scale_factor=10,
+        lowmem_reserve_ratio=_LOWMEM_RESERVE_RATIO,
+    )
+    return machine.with_watermarks(policy, rules).with_lowmem_reserve(policy)
 
 
 def _min_free_kbytes(machine: Machine) -> int:
@@ -77,18 +81,3 @@ def _min_free_kbytes(machine: Machine) -> int:
     by_size = min(max(isqrt(16 * managed * PAGE_KB), 128), 262144)
     for_huge_pages = (1 << machine.pageblock_order) * populated * (2 + 3 * 3)
     return max(by_size, min(for_huge_pages, managed // 20) * PAGE_KB)
-
-
-def with_reserves(machine: Machine) -> Machine:
-    """The machine with lowmem_reserve computed from its zones' sizes (S1.8)."""
-    zones = list(machine.zones)
-    types = len(machine.zone_types)
-    for index, zone in enumerate(zones):
-        first = index - index % types
-        reserve = [0] * types
-        for highest in range(index % types + 1, types):
-            above = sum(each.managed for each in zones[index + 1 : first + highest + 1])
-            ratio = _LOWMEM_RATIO.get(zone.name, 0)
-            reserve[highest] = above // ratio if ratio and zone.managed else 0
-        zones[index] = replace(zone, lowmem_reserve=tuple(reserve))
-    return replace(machine, zones=tuple(zones))

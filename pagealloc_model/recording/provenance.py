@@ -11,6 +11,7 @@ import numpy as np
 
 from pagealloc_model.base.working_arrays import parts
 from pagealloc_model.recording.provenance_check import DOUBT, REFUSED, USABLE, ProvenanceCheck
+from pagealloc_model.recording.sampling import COMPLETE, sampled_words
 from pagealloc_model.recording.snapshots_agree import snapshot_checks
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event, Trace
 
@@ -56,6 +57,7 @@ def provenance(recording: Recording) -> tuple[ProvenanceCheck, ...]:
 def _checks(recording: Recording) -> Iterator[ProvenanceCheck]:
     yield from [
         _scope(recording),
+        *_sampling(recording.trace),
         _frees(recording.trace),
         _clock(recording),
         _losses(recording.trace),
@@ -136,6 +138,14 @@ def _scope_by_events(trace: Trace) -> tuple[str, str]:
     if seconds < SHORT_S:
         return DOUBT, f"{len(pids)} threads in {seconds:.3f} s, too short to tell whether all"
     return DOUBT, f"{len(pids)} threads in {seconds:.1f} s, none of the kernel's"
+
+
+def _sampling(trace: Trace) -> Iterator[ProvenanceCheck]:
+    """Whether perf left events out on purpose."""
+    if trace.sampled:
+        yield ProvenanceCheck(
+            check="sampled", level=REFUSED, found=sampled_words(trace), todo=COMPLETE
+        )
 
 
 def _frees(trace: Trace) -> ProvenanceCheck:

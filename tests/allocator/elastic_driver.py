@@ -45,6 +45,7 @@ def model_assumptions(options: ElasticOptions) -> Assumptions:
         "anon_scan_percent",
         "reclaim_scan_ns",
         "reclaim_free_ns",
+        "kswapd_free_ns",
         "kswapd_wake_ns",
         "compact_scan_ns",
         "compact_migrate_ns",

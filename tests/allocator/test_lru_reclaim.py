@@ -111,7 +111,7 @@ def test_kswapd_reclaims_up_to_the_high_mark_then_sleeps() -> None:
 
 def test_kswapd_takes_the_time_that_its_pages_cost() -> None:
     slow = ElasticAssumptions(
-        file_referenced_per_mille=0, file_dirty_per_mille=0, reclaim_free_ns=1_000_000
+        file_referenced_per_mille=0, file_dirty_per_mille=0, kswapd_free_ns=1_000_000
     )
     pressed = nearly_full(slow)
     pressed.alloc(0, MOVABLE, bits_of(pr.FILE, at.GFP_KSWAPD_RECLAIM))

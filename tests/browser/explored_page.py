@@ -10,7 +10,7 @@ from playwright.sync_api import Locator, Page, expect
 
 import pagealloc_model as pm
 from pagealloc_model.policy.policy import policy_settings
-from pagealloc_model.policy.policy_fields import BOOL, CHOICE, Setting
+from pagealloc_model.policy.policy_fields import BOOL, CHOICE, NUMBERS, Setting
 from tests.browser.jupyter_lab import REDRAW_MS, RUN_ALL_MS, Lab, run_all
 
 WIDGET = ".jp-OutputArea-output .jupyter-widgets"
@@ -72,7 +72,7 @@ class ExploredPage:
         about = policy_settings()[name].metadata
         if about["kind"] == BOOL:
             return self._page.get_by_role("checkbox", name=name, exact=True)
-        if about["kind"] == CHOICE:
+        if about["kind"] in (CHOICE, NUMBERS):
             return self._page.get_by_role("combobox", name=name, exact=True)
         words = f"{name} ({about['unit']})" if about["unit"] else name
         return self._page.get_by_role("slider", name=words, exact=True)
@@ -83,7 +83,7 @@ class ExploredPage:
         control = self.control(name)
         if kind == BOOL:
             return control.is_checked()
-        if kind == CHOICE:
+        if kind in (CHOICE, NUMBERS):
             return str(control.evaluate("menu => menu.selectedOptions[0].textContent"))
         return int(float(control.get_attribute("aria-valuenow") or "nan"))
 

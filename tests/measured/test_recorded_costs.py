@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pagealloc_model.measured.recorded_costs import (
     at_recorded_cost,
+    recorded_kswapd_ns,
     recorded_migrate_ns,
+    recorded_reclaim_ns,
     shares_before,
 )
 from pagealloc_model.policy.assumptions import ElasticAssumptions
@@ -81,3 +85,43 @@ def test_a_move_costs_what_runs_took_by_page_moved(
     assert recorded_migrate_ns(trace) == cost
     moving = at_recorded_cost(trace).elastic.compact_migrate_ns
     assert moving == (cost if cost is not None else ElasticAssumptions().compact_migrate_ns)
+
+
+WAKE, RUN, SHRUNK = (
+    f"vmscan:mm_vmscan_{name}" for name in ("wakeup_kswapd", "kswapd_wake", "lru_shrink_inactive")
+)
+
+
+def table(**columns: list[int]) -> dict[str, np.ndarray]:
+    return {name: np.array(values, np.int64) for name, values in columns.items()}
+
+
+def test_kswapd_s_costs_worked_by_hand() -> None:
+    """Runs of node 0 last 40 and 10 and free 20 and 5 pages, that of node 1 lasts 100 for 25."""
+    trace = replace(
+        shipped_recording("highatomic_stock").trace,
+        tables={
+            WAKE: table(time_ns=[90, 180, 195, 400], nid=[0, 0, 1, 0]),
+            RUN: table(time_ns=[100, 200, 200], pid=[7, 7, 8], nid=[0, 0, 1]),
+            SHRUNK: table(
+                time_ns=[50, 120, 140, 210, 205, 300, 310],
+                pid=[7, 7, 7, 7, 8, 8, 9],
+                nr_reclaimed=[99, 0, 20, 5, 25, 0, 99],
+            ),
+        },
+    )
+    assert recorded_kswapd_ns(trace) == {"kswapd_free_ns": 150 // 50, "kswapd_wake_ns": 10}
+    without = {name: each for name, each in trace.tables.items() if name != SHRUNK}
+    assert recorded_kswapd_ns(replace(trace, tables=without)) == {"kswapd_wake_ns": 10}
+    assert recorded_kswapd_ns(replace(trace, tables={})) == {}
+
+
+def test_kswapd_has_the_cost_of_direct_reclaim_where_its_own_is_not_known() -> None:
+    trace = shipped_recording("highatomic_stock").trace
+    tables = {name: each for name, each in trace.tables.items() if "kswapd" not in name}
+    direct = recorded_reclaim_ns(trace)
+    found = at_recorded_cost(replace(trace, tables=tables)).elastic
+    assert found.kswapd_free_ns == found.reclaim_free_ns == direct
+    own = at_recorded_cost(trace).elastic
+    assert own.reclaim_free_ns == direct
+    assert own.kswapd_free_ns == recorded_kswapd_ns(trace)["kswapd_free_ns"] != direct

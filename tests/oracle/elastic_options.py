@@ -78,7 +78,8 @@ class ElasticOptions:
         file_dirty_per_mille: scanned pages of files that must be written.
         anon_scan_percent: how much anonymous lists are scanned, 0: no swap (S10.5).
         reclaim_scan_ns: time to look at a page.
-        reclaim_free_ns: time to free one.
+        reclaim_free_ns: time of a direct reclaim to free one.
+        kswapd_free_ns: time of kswapd to free one.
         kswapd_wake_ns: time from a wake to kswapd's first step.
         compact_scan_ns: time for compaction to look at a page.
         compact_migrate_ns: time to move one.
@@ -106,6 +107,7 @@ class ElasticOptions:
     anon_scan_percent: int = 0
     reclaim_scan_ns: int = 300
     reclaim_free_ns: int = 500
+    kswapd_free_ns: int = 500
     kswapd_wake_ns: int = 20_000
     compact_scan_ns: int = 50
     compact_migrate_ns: int = 2_000

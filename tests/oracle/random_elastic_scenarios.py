@@ -172,6 +172,7 @@ def random_options(rng: random.Random, policy: OraclePolicy) -> ElasticOptions:
         anon_referenced_per_mille=rng.choice((0, 500)),
         file_dirty_per_mille=rng.choice((0, 20, 200)),
         anon_scan_percent=rng.choice((0, 0, 50, 100)),
+        kswapd_free_ns=rng.choice((500, 500, 20_000)),
         kswapd_wake_ns=rng.choice((0, 20_000)),
         anon_migration_fails_per_mille=rng.choice((0, 20, 200)),
         file_migration_fails_per_mille=rng.choice((0, 50, 300)),

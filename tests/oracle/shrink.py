@@ -101,7 +101,7 @@ class Reclaimer:
         while left[Kind.ANON, False] or left[Kind.FILE, True] or left[Kind.FILE, False]:
             cluster = self._shrink_lists(control)
             freed += cluster.freed
-            yield self._cost_ns(cluster)
+            yield self._cost_ns(cluster, control)
             if not stops_at_goal or freed < control.goal:
                 continue
             anon, file = (left[kind, False] + left[kind, True] for kind in (Kind.ANON, Kind.FILE))
@@ -111,10 +111,12 @@ class Reclaimer:
         control.reclaimed += freed
         self.age(control)
 
-    def _cost_ns(self, cluster: Cluster) -> int:
+    def _cost_ns(self, cluster: Cluster, control: ScanControl) -> int:
         """No kernel function: return the time that a cluster takes; active lists take none."""
         cost = cluster.looked * self.options.reclaim_scan_ns
-        return max(cost + cluster.freed * self.options.reclaim_free_ns, LEAST_COST_NS)
+        options = self.options
+        each = options.kswapd_free_ns if control.is_kswapd else options.reclaim_free_ns
+        return max(cost + cluster.freed * each, LEAST_COST_NS)
 
     def _shrink_lists(self, control: ScanControl) -> Cluster:
         """Part of shrink_lruvec(): take up to a cluster of each list."""

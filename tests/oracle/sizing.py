@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isqrt
 
@@ -71,13 +71,24 @@ def watermarks(
     return WatermarkSet(lowest, lowest + gap, lowest + 2 * gap, lowest + 3 * gap)
 
 
-def lowmem_reserve(zone_names: Sequence[str], managed: Sequence[int], zone: int) -> tuple[int, ...]:
+def lowmem_reserve(
+    zone_names: Sequence[str],
+    managed: Sequence[int],
+    zone: int,
+    ratios: Mapping[str, int] = LOWMEM_RESERVE_RATIO,
+) -> tuple[int, ...]:
     """setup_per_zone_lowmem_reserve(): return what a zone keeps from requests (S1.8).
 
     It is in pages, by the requests' highest zone index.
+
+    Args:
+        zone_names: of a node, lowest first.
+        managed: pages of each.
+        zone: index of the zone that keeps.
+        ratios: divisors by zone name; a zone without one keeps nothing.
     """
-    ratio = LOWMEM_RESERVE_RATIO.get(zone_names[zone])
-    if not ratio:
+    ratio = ratios.get(zone_names[zone])
+    if not ratio or not managed[zone]:
         return (0,) * len(managed)
     return tuple(sum(managed[zone + 1 : upper + 1]) // ratio for upper in range(len(managed)))
 

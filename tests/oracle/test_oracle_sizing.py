@@ -52,6 +52,14 @@ def test_lowmem_reserve_is_the_printed_protection(name: str) -> None:
     assert lowmem_reserve(NAMES, MANAGED, NAMES.index(name)) == PRINTED_PROTECTION[name]
 
 
+def test_lowmem_reserve_of_other_ratios() -> None:
+    """S1.8: the zones above, summed and divided, rounded down; a zone without a ratio has none."""
+    ratios = {"DMA": 1000, "Normal": 7}
+    assert lowmem_reserve(NAMES, MANAGED, 0, ratios) == (0, 772, 3427, 3427, 3427)
+    assert lowmem_reserve(NAMES, MANAGED, 1, ratios) == (0,) * 5
+    assert lowmem_reserve(NAMES, (0, *MANAGED[1:]), 0, ratios) == (0,) * 5
+
+
 @pytest.mark.parametrize("name", PRINTED_PAGE_SETS)
 @pytest.mark.parametrize("rules", RULES)
 def test_page_sets_are_the_printed_ones(name: str, rules: str) -> None:

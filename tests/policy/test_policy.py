@@ -73,6 +73,18 @@ def test_only_choices_are_taken(name: str) -> None:
             policy_with(name, wrong)
 
 
+@pytest.mark.parametrize("text", ["256 32 0", "0", "1  2147483647"])
+def test_several_numbers_are_kept_as_written(text: str) -> None:
+    policy = Policy.parse([f"lowmem_reserve_ratio={text}"])
+    assert policy.given() == {"lowmem_reserve_ratio": text}
+
+
+@pytest.mark.parametrize("wrong", ["", "256,32", "-1 4", "256 x", "2147483648", 256, [256, 32]])
+def test_what_is_no_row_of_whole_numbers_is_refused(wrong: object) -> None:
+    with pytest.raises(PolicyError, match=r"lowmem_reserve_ratio=.*write whole numbers from 0"):
+        policy_with("lowmem_reserve_ratio", wrong)
+
+
 def test_options_are_held_by_their_own_class() -> None:
     with pytest.raises(PolicyError, match="ownership='high': give an OwnershipOptions"):
         Policy(ownership="high")  # type: ignore[arg-type]

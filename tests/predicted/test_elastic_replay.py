@@ -12,7 +12,7 @@ import pytest
 import pagealloc_model as pm
 from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.allocator.pressure.pressure_invariants import broken_pieces
-from pagealloc_model.measured.recorded_costs import recorded_reclaim_ns
+from pagealloc_model.measured.recorded_costs import recorded_kswapd_ns
 from pagealloc_model.policy import ElasticAssumptions
 from pagealloc_model.verdict.pressure_pair import pressure_counters
 
@@ -52,11 +52,10 @@ def test_counters_stand_beside_the_kernels(stock: pm.Recording) -> None:
 
 
 def test_a_slow_kswapd_leaves_more_to_direct_reclaim(stock: pm.Recording) -> None:
-    cost = recorded_reclaim_ns(stock.trace)
-    assert cost is not None
+    cost = recorded_kswapd_ns(stock.trace)["kswapd_free_ns"]
     changes = [
         pressure_counters(replay, stock.measure()).set_index("name")["predicted"]
-        for replay in (replayed(stock), replayed(stock, reclaim_free_ns=cost))
+        for replay in (replayed(stock), replayed(stock, kswapd_free_ns=cost))
     ]
     assert changes[1]["pgsteal_direct"] > changes[0]["pgsteal_direct"]
     assert changes[1]["pgsteal_kswapd"] < changes[0]["pgsteal_kswapd"]

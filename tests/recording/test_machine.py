@@ -1,17 +1,19 @@
 """Machine: from zoneinfo, recomputed watermarks, what is refused."""
 
+import random
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.recording.machine import Machine, Zone, machine_from_zoneinfo
 from pagealloc_model.recording.proc.zoneinfo import parse_zoneinfo
 from pagealloc_model.recording.recorded_machine import recorded_machine
+from tests.oracle.sizing import lowmem_reserve
 from tests.small_recordings import (
     CPUS,
     DMA32,
@@ -128,6 +130,60 @@ def test_recomputing_with_the_recorded_inputs_gives_the_recorded_watermarks(name
         if recorded.managed:
             watermarks = (recorded.min, recorded.low, recorded.high)
             assert (found.min, found.low, found.high) == pytest.approx(watermarks, rel=1e-3, abs=1)
+
+
+@pytest.mark.parametrize("name", ["kbuild", "xfree", "highatomic_stock", "matrix_A1"])
+def test_mainline_s_ratios_give_the_recorded_reserves(name: str) -> None:
+    """Up to the pages that zones above gained after the kernel had computed them."""
+    machine = recorded_machine(shipped_recording(name))
+    ratios = {"DMA": 256, "DMA32": 256, "Normal": 32}
+    words = " ".join(str(ratios.get(each, 0)) for each in machine.zone_types)
+    found = reserves(machine.with_lowmem_reserve(Policy(lowmem_reserve_ratio=words)))
+    for mine, theirs in zip(found, reserves(machine), strict=True):
+        assert mine == pytest.approx(theirs, rel=2e-3, abs=1)
+
+
+def reserves(machine: Machine) -> list[tuple[int, ...]]:
+    return [zone.lowmem_reserve for zone in machine.zones]
+
+
+def random_node(rng: random.Random, node: int, first: int) -> list[Zone]:
+    names, sizes = ("DMA", "DMA32", "Normal", "Movable"), (0, 1, 511, 4000, 70_000)
+    zones = []
+    for name in names:
+        pages = rng.choice(sizes)
+        span = {"spanned": pages, "present": pages, "managed": pages}
+        zones.append(Zone(node=node, name=name, start_pfn=first, min=0, low=0, high=0, **span))
+        first += pages
+    return zones
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_reserves_are_the_oracle_s(seed: int) -> None:
+    rng = random.Random(seed)
+    zones = [
+        *random_node(rng, 0, 512),
+        *random_node(rng, 1, 1 << 20),
+        *random_node(rng, 2, 1 << 21),
+    ]
+    zones[2] = replace(large_zone("Normal", 1 << 19), start_pfn=1 << 22)
+    machine = Machine(zones=tuple(zones), nr_cpus=1)
+    numbers = [rng.choice((0, 1, 3, 32, 256)) for _ in range(rng.randint(1, 4))]
+    policy = Policy(lowmem_reserve_ratio=" ".join(map(str, numbers)))
+    ratios = dict(zip(machine.zone_types, numbers, strict=False))
+    found = reserves(machine.with_lowmem_reserve(policy))
+    for index, zone in enumerate(machine.zones):
+        first = index - index % 4
+        sizes = [each.managed for each in machine.zones[first : first + 4]]
+        given = index % 4 < len(numbers)
+        wanted = lowmem_reserve(machine.zone_types, sizes, index % 4, ratios) if given else ()
+        assert found[index] == wanted, (zone, numbers)
+
+
+def test_more_ratios_than_zones_are_refused() -> None:
+    machine = small_machine()
+    with pytest.raises(PolicyError, match=r"the machine has . zones on a node .*; give no more"):
+        machine.with_lowmem_reserve(Policy(lowmem_reserve_ratio="1 " * 9))
 
 
 def test_watermarks_worked_by_hand() -> None:

@@ -166,12 +166,13 @@ def make_state(
         log_rows: capacity of the log.
 
     Raises:
-        PolicyError: pageblock ownership in a kernel that it cannot be added to.
+        PolicyError: pageblock ownership in a kernel that it cannot be added to, or more
+            `lowmem_reserve_ratio`s than zone types.
     """
     policy = policy or Policy()
     check_rules(policy, rules)
     assumptions = assumptions or Assumptions()
-    machine = machine.with_watermarks(policy, rules)
+    machine = machine.with_watermarks(policy, rules).with_lowmem_reserve(policy)
     nr_zones = len(machine.zones)
     pcp_base = at.ZONES + nr_zones * at.ZONE_STRIDE
     node_base = pcp_base + nr_zones * machine.nr_cpus * at.PCP_STRIDE

@@ -113,15 +113,18 @@ class KernelState:
         """Watermarks, reserves and limits of `state` as the tree's set-up makes them.
 
         Args:
-            policy: `min_free_kbytes`, `watermark_scale_factor`, both given, and
-                `percpu_pagelist_high_fraction`, None for 0.
+            policy: `min_free_kbytes`, `watermark_scale_factor` and a `lowmem_reserve_ratio` for
+                each zone type, all given, and `percpu_pagelist_high_fraction`, None for 0.
         """
         assert policy.min_free_kbytes is not None
         assert policy.watermark_scale_factor is not None
+        assert policy.lowmem_reserve_ratio is not None
+        ratios = np.array(policy.lowmem_reserve_ratio.split(), np.int64)
         self._library.shim_size_zones(
             ctypes.c_long(policy.min_free_kbytes),
             ctypes.c_long(policy.watermark_scale_factor),
             ctypes.c_long(policy.percpu_pagelist_high_fraction or 0),
+            array_pointer(ratios),
         )
 
     def settle(self) -> None:

@@ -170,10 +170,10 @@ def shrink_inactive_list(
 
 
 @inner
-def reclaim_cost(m: at.MachineArrays, scanned: int, freed: int) -> int:
+def reclaim_cost(m: at.MachineArrays, scanned: int, freed: int, is_kswapd: int) -> int:
     """No kernel function: return the time that a scan takes, ns."""
-    cost = scanned * value_of(m, pr.RECLAIM_SCAN_NS) + freed * value_of(m, pr.RECLAIM_FREE_NS)
-    return max(cost, 1000)
+    each = value_of(m, pr.KSWAPD_FREE_NS if is_kswapd else pr.RECLAIM_FREE_NS)
+    return max(scanned * value_of(m, pr.RECLAIM_SCAN_NS) + freed * each, 1000)
 
 
 @inner

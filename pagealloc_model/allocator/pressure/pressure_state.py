@@ -106,6 +106,7 @@ def _scalars(rules: KernelRules, policy: Policy, assumptions: Assumptions) -> di
         pr.ANON_SCAN_PERCENT: elastic.anon_scan_percent,
         pr.RECLAIM_SCAN_NS: elastic.reclaim_scan_ns,
         pr.RECLAIM_FREE_NS: elastic.reclaim_free_ns,
+        pr.KSWAPD_FREE_NS: elastic.kswapd_free_ns,
         pr.KSWAPD_WAKE_NS: elastic.kswapd_wake_ns,
         pr.COMPACT_SCAN_NS: elastic.compact_scan_ns,
         pr.COMPACT_MIGRATE_NS: elastic.compact_migrate_ns,

@@ -11,7 +11,7 @@ import ipywidgets
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.notebook.widgets.accessible import AS_RECORDED
 from pagealloc_model.policy.policy import Policy, policy_settings
-from pagealloc_model.policy.policy_fields import BOOL, CHOICE, Setting
+from pagealloc_model.policy.policy_fields import BOOL, CHOICE, NUMBERS, Setting
 
 LABEL_WIDTH = "260px"
 CONTROL_WIDTH = "620px"
@@ -127,6 +127,15 @@ def _control(
     if about["kind"] == CHOICE:
         return ipywidgets.Dropdown(
             options=about["choices"], value=start, description=words, tooltip=tip, **_looks()
+        )
+    if about["kind"] == NUMBERS:
+        given = [each for each in (start, wanted) if each is not None]
+        return ipywidgets.Dropdown(
+            options=list(dict.fromkeys((*about["choices"], *given))),
+            value=start or about["choices"][0],
+            description=words,
+            tooltip=tip,
+            **_looks(),
         )
     if about["kind"] == BOOL:
         return ipywidgets.Checkbox(

@@ -64,6 +64,8 @@ def _reason(name: str, replay: Replay | None) -> str:
         return _boost_reason(replay)
     if name in ("min_free_kbytes", "watermark_scale_factor"):
         return _watermark_reason(replay)
+    if name == "lowmem_reserve_ratio":
+        return _reserve_reason(replay)
     return f"the predictions agree in all that is drawn, whatever {name} is"
 
 
@@ -96,3 +98,10 @@ def _watermark_reason(replay: Replay) -> str:
     if spare > 0:
         return f"every zone stays {spare} pages or more above its high watermark"
     return "reclaim is replayed as recorded, and nothing else that is drawn asks for watermarks"
+
+
+def _reserve_reason(replay: Replay) -> str:
+    nodes = [zone.node for zone in replay.machine.zones if zone.managed]
+    if len(nodes) == len(set(nodes)):
+        return "each node has all its memory in one zone, which keeps nothing from any request"
+    return "no request finds a zone's free pages between what it kept before and what it keeps now"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,8 +63,8 @@ def attr_layouts(file: PerfFile) -> AttrLayouts:
     """Lay out the samples of every attribute.
 
     Raises:
-        RecordingError: the events cannot be told apart or placed in time, were sampled instead
-            of recorded completely, lack fields, or kmem:mm_page_alloc is not among them.
+        RecordingError: the events cannot be told apart or placed in time, lack fields, or
+            kmem:mm_page_alloc is not among them.
     """
     formats = _formats(file)
     _check_attrs(file, formats)
@@ -117,7 +118,7 @@ def _formats(file: PerfFile) -> list[TracepointFormat | None]:
 
 
 def _check_attrs(file: PerfFile, formats: list[TracepointFormat | None]) -> None:
-    """Refuse recordings whose events cannot be told apart, placed in time, or are incomplete."""
+    """Refuse recordings whose events cannot be told apart or placed in time."""
     names = [tracepoint.event_name for tracepoint in formats if tracepoint is not None]
     if "kmem:mm_page_alloc" not in names:
         raise RecordingError(
@@ -136,16 +137,30 @@ def _check_attrs(file: PerfFile, formats: list[TracepointFormat | None]) -> None
 
 
 def attr_problem(attr: EventAttr, name: str) -> str:
-    """Why an event's samples cannot be used: parts missing, or sampled; "" if they can."""
+    """Why an event's samples cannot be used: parts are missing; "" if they can."""
     wanted = SampleType.TID | SampleType.TIME | SampleType.CPU | SampleType.RAW
     missing = wanted & ~attr.sample_type
     if name in EVENT_NAMES and missing:
         return f"samples of {name} carry no {missing.name}"
     if attr.sample_type & SampleType.RAW and missing:
         return f"samples of {name} carry no {missing.name}"
-    if name in EVENT_NAMES and (attr.flags & AttrFlag.FREQ or attr.sample_period != 1):
-        return f"{name} was sampled, not recorded completely"
     return ""
+
+
+def sampled_events(file: PerfFile, formats: Sequence[TracepointFormat | None]) -> dict[str, int]:
+    """Return events for each one recorded of main events that were sampled, 0 where that varies.
+
+    Args:
+        file: whose attributes say so.
+        formats: of each attribute.
+    """
+    sampled = {}
+    for attr, tracepoint in zip(file.attrs, formats, strict=True):
+        by_frequency = bool(attr.flags & AttrFlag.FREQ)
+        if main_event(tracepoint) is not None and (by_frequency or attr.sample_period != 1):
+            assert tracepoint is not None
+            sampled[tracepoint.event_name] = 0 if by_frequency else attr.sample_period
+    return sampled
 
 
 def _id_table(file: PerfFile) -> tuple[np.ndarray, np.ndarray, int]:

@@ -130,6 +130,8 @@ class Trace:
         nr_cpus: CPUs online when recorded, 0 if unknown.
         clock: "monotonic", "perf" or another clock's name, "" if unknown.
         notes: what the source held or lacked that the columns do not show, one line each.
+        sampled: events for each one recorded, by the name of the event, of those that perf sampled
+            (`-c`); 0 where that varies (`-F`). Nothing that needs every event can be told then.
     """
 
     time_ns: np.ndarray
@@ -155,6 +157,7 @@ class Trace:
     nr_cpus: int = 0
     clock: str = ""
     notes: tuple[str, ...] = ()
+    sampled: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Give every column its type, make it contiguous and read-only.

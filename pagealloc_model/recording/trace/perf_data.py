@@ -13,7 +13,7 @@ import numpy as np
 from pagealloc_model.base.column_space import NewArray, in_memory
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.progress_bar import Report
-from pagealloc_model.recording.trace.attr_layouts import AttrLayouts, attr_layouts
+from pagealloc_model.recording.trace.attr_layouts import AttrLayouts, attr_layouts, sampled_events
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Losses, Trace
 from pagealloc_model.recording.trace.event_columns import EventColumns
 from pagealloc_model.recording.trace.event_tables import EventTables
@@ -87,8 +87,8 @@ def read_perf_data(
         main_chains: make tables of those main events that carry call chains, too.
 
     Raises:
-        RecordingError: the file is damaged, of a layout that is not supported, sampled instead of
-            complete, or holds no kmem:mm_page_alloc.
+        RecordingError: the file is damaged, of a layout that is not supported, or holds no
+            kmem:mm_page_alloc.
     """
     file = open_perf_file(path)
     layouts = attr_layouts(file)
@@ -170,6 +170,7 @@ class _Reader:
             release=file.release,
             nr_cpus=file.nr_cpus,
             clock=file.clock,
+            sampled=sampled_events(file, self._layouts.formats),
         )
 
     def _take(self, buffer: RecordBuffer) -> int:

@@ -25,6 +25,7 @@ COMMS = "comms"
 LOSSES = "losses"
 TABLES = "tables"
 THREAD_NAMES = "thread_names"
+SAMPLED = "sampled"
 LOSS_COLUMNS = ("cpu", "start_ns", "end_ns", "count", "event")
 COMM_COLUMNS = ("tid", "name")
 THREAD_NAME_COLUMNS = ("time_ns", "tid", "parent", "name")
@@ -36,6 +37,7 @@ KNOWN_FIELDS = (
     "nr_cpus",
     "clock",
     "notes",
+    SAMPLED,
 )
 """Fields of a Trace that stand in the header itself."""
 
@@ -98,7 +100,7 @@ class StoreHeader:
         try:
             source = words.pop("source")
             header = StoreHeader(**words, source=StoreSource(**source) if source else None)
-            if set(header.trace) != set(KNOWN_FIELDS):
+            if set(header.trace) | {SAMPLED} != set(KNOWN_FIELDS):  # older stores are complete
                 raise ValueError("its header lacks a part")
             _check_lengths(header.lengths)
         except (KeyError, TypeError, AttributeError) as error:

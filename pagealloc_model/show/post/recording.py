@@ -50,6 +50,7 @@ def describe_recording(recording: Recording) -> dict[str, Any]:
         "lost": trace.losses.total,
         "loss_intervals": len(trace.losses.count),
         "lost_by_cpu": _lost_by_cpu(trace),
+        "sampled_rates": _sampled_rates(trace),
         "loss_free_windows": [str(each) for each in loss_windows(recording)],
         "snapshots": len(recording.snapshots),
         "zone_sizes": list(size_changes(recording)),
@@ -101,6 +102,29 @@ def _lost_by_cpu(trace: Trace) -> dict[str, dict[str, float]]:
     return by_cpu
 
 
+def _sampled_rates(trace: Trace) -> list[dict[str, Any]]:
+    """Rates by order and type where events were sampled; [] where all were recorded."""
+    from pagealloc_model.recording.sampling import sampled_rates
+
+    if not trace.sampled:
+        return []
+    rates = sampled_rates(trace).astype(object)
+    return rates.where(rates.notna(), None).to_dict("records")
+
+
+def _rate_line(rate: dict[str, Any]) -> str:
+    """One kind of event: how often, and how sure that is."""
+    words = f"{INDENT}{rate['event']}"
+    words += f", order {rate['order']}" if rate["order"] >= 0 else ""
+    words += f", type {rate['migratetype']}" if rate["migratetype"] >= 0 else ""
+    if rate["events"] is None:
+        return f"{words}: {rate['samples']} samples"
+    return (
+        f"{words}: {rate['events']:.0f} +- {rate['error']:.0f} events, "
+        f"{rate['events_per_s']:.0f} a second"
+    )
+
+
 def recording_text(recording: Recording) -> str:
     """The same as lines to read.
 
@@ -128,6 +152,9 @@ def recording_text(recording: Recording) -> str:
         "events",
         *[f"  {name:<{width}}  {count:>10}" for name, count in events.items()],
     ]
+    if described["sampled_rates"]:
+        lines += ["", "sampled: events by order and type, scaled"]
+        lines += [_rate_line(each) for each in described["sampled_rates"]]
     if described["loss_free_windows"]:
         lines += ["", "between losses"]
         lines += [f"  {line}" for line in described["loss_free_windows"]]
@@ -150,6 +177,8 @@ def _rules(recording: Recording) -> tuple[str, tuple[RuleEvidence, ...]]:
         chosen = recorded_rules(recording)
     except PolicyError as error:
         return str(error), ()
+    if recording.trace.sampled:
+        return chosen.origin, ()
     return chosen.origin, checked(recording, chosen.evidence)
 
 

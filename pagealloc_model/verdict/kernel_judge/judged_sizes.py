@@ -17,7 +17,6 @@ from pagealloc_model.allocator.from_source.kernel_state import KernelState
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.recording.machine import ZONE_TYPES_MAX, Machine, Zone
-from pagealloc_model.recording.made_up_machine import with_reserves
 from pagealloc_model.verdict.kernel_judge.random_machines import BUILDS
 from pagealloc_model.verdict.kernel_judge.side_by_side import Difference, functions_named
 
@@ -48,6 +47,7 @@ PAGE_SET_SIZES = {
 
 LAGGED = Assumptions(counters="lagged")
 CPUS_MOST = 64
+RATIOS = (0, 1, 9, 32, 256, 256, 10_000)
 PAGES_MOST_LOG2 = 27
 """Largest zone: half a TiB."""
 
@@ -72,9 +72,9 @@ def size_difference(
         min_free_kbytes=rng.choice((128, 4096, 67584, 262_144, 1 << 22)),
         watermark_scale_factor=rng.choice((1, 10, 10, 150, 3000)),
         percpu_pagelist_high_fraction=rng.choice((None, None, 8, 30, 1000)),
+        lowmem_reserve_ratio=" ".join(str(rng.choice(RATIOS)) for _ in machine.zone_types),
     )
-    sized = with_reserves(machine.with_watermarks(policy, rules))
-    model = make_state(sized, rules, policy, LAGGED, log_rows=1)
+    model = make_state(machine, rules, policy, LAGGED, log_rows=1)
     kernel = KernelState(tree, make_state(machine, rules, Policy(), LAGGED, log_rows=1))
     try:
         kernel.size_zones(policy)

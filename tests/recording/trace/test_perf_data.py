@@ -372,8 +372,6 @@ def sampled(**changed: object) -> list[perf.EventAttr]:
 @pytest.mark.parametrize(
     ("attrs", "message"),
     [
-        (sampled(period=100), "was sampled"),
-        (sampled(flags=perf.USUAL_FLAGS | AttrFlag.FREQ), "was sampled"),
         (sampled(sample_type=perf.USUAL_SAMPLE & ~SampleType.TIME), "carry no TIME"),
         (sampled(sample_type=perf.USUAL_SAMPLE & ~SampleType.RAW), "carry no RAW"),
         ([perf.attr_of(FREE, [1])], "no kmem:mm_page_alloc"),

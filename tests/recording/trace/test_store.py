@@ -67,6 +67,7 @@ def rich_trace(rows: int = 10) -> Trace:
         nr_cpus=4,
         clock="monotonic",
         notes=("something is odd",),
+        sampled={"kmem:mm_page_free": 7},
     )
 
 

@@ -109,7 +109,7 @@ def test_files_are_left(result: ExperimentResult, where: Path) -> None:
 
 
 def test_what_nothing_stands_for_is_predicted_to_change_nothing(tmp_path: Path) -> None:
-    text = PLAN.replace(FRACTION, "vm.lowmem_reserve_ratio")
+    text = PLAN.replace(FRACTION, "vm.page-cluster")
     result = pm.experiment(write_plan(tmp_path, text), tmp_path / "out", runner=FakeGuests())
     assert (result.changes["predicted"] == 0).all()
     assert not result.changes["modelled"].any()

@@ -36,11 +36,14 @@ static void size_zone(int number)
  * Size every zone anew and write marks, reserves, limits of page sets and thresholds of counters
  * into the state that was loaded.
  */
-void shim_size_zones(long free_kbytes, long scale_factor, long high_fraction)
+void shim_size_zones(long free_kbytes, long scale_factor, long high_fraction, const int64_t *ratios)
 {
 	min_free_kbytes = free_kbytes;
 	watermark_scale_factor = scale_factor;
 	percpu_pagelist_high_fraction = high_fraction;
+	memset(sysctl_lowmem_reserve_ratio, 0, sizeof(sysctl_lowmem_reserve_ratio));
+	for (int type = 0; type < st[AT_ZONE_TYPES]; type++)
+		sysctl_lowmem_reserve_ratio[kernel_type[type]] = ratios[type];
 	for (int number = 0; number < nr_zones; number++)
 		zones[number]->percpu_drift_mark = 0;
 	CALL___setup_per_zone_wmarks;
