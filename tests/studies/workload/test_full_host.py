@@ -105,12 +105,12 @@ def test_a_working_set_that_fits_settles_among_the_active_pages() -> None:
 
 def test_a_first_reserve_is_free_and_counts_as_whole_blocks_in_the_score() -> None:
     """fragmentation_score_zone(), mm/compaction.c 6.12: buddies of all types."""
-    idle = replace(SMALL, atomic_per_s=0, reserved_blocks=5, huge_per_s=0, cache_pages_per_s=1000)
-    end = run_full_host(idle, rules=RULES).set_index("second").loc[3]
-    assert end["reserved_blocks"] == end["whole_blocks"] == 5
+    idle = replace(SMALL, atomic_per_s=0, reserved_blocks=10, huge_per_s=0, free_per_mille=50)
+    end = run_full_host(replace(idle, cache_pages_per_s=100), rules=RULES).iloc[-1]
+    assert end["reserved_blocks"] == end["whole_blocks"] == 10
     assert end["blocks_taken"] == end["crumbs"] == 0
     assert end["score"] < 90 < end["score_without_reserve"]
-    assert end["free_pages"] > 5 * 512
+    assert end["free_pages"] > 10 * 512
 
 
 def test_the_reserve_does_not_grow_while_atomic_requests_pause() -> None:
