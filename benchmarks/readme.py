@@ -32,8 +32,8 @@ from reading import reading
 from speed import replaying
 
 import pagealloc_model as pm
-from pagealloc_model.studies.workload.gate_effects import SIZES
-from pagealloc_model.studies.workload.shipped_map import DESIGNS, shipped_map
+from pagealloc_model.studies.workload.gate_effects import SIZES, by_region
+from pagealloc_model.studies.workload.shipped_map import shipped_map
 from pagealloc_model.verdict.validation import Validation
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -266,15 +266,17 @@ def defrag_lines() -> Iterator[str]:
 
 
 def gate_map_lines() -> Iterator[str]:
-    """A markdown table of how many made-up hosts show an effect of the reserve's gate, by size."""
-    for name in DESIGNS:
-        effects = shipped_map(name)
-        sizes = pd.crosstab(effects["outcome"], effects["size"])
-        counts = sizes.reindex(columns=list(SIZES), fill_value=0)
-        levels = effects.groupby("outcome")["at_posted_levels"].sum()
-        counts["at posted levels"] = levels
-        yield from _table_lines(counts.reset_index().rename(columns={"outcome": f"{name} design"}))
-        yield ""
+    """Markdown tables of made-up hosts by the size of the gate's effect: all, and by region."""
+    effects = shipped_map()
+    sizes = pd.crosstab(effects["outcome"], effects["size"])
+    counts = sizes.reindex(columns=list(SIZES), fill_value=0)
+    counts["at posted levels"] = effects.groupby("outcome")["at_posted_levels"].sum()
+    yield from _table_lines(counts.reset_index())
+    yield ""
+    regions = by_region(effects)
+    for name in ("mainline", "gate", "change", "least", "most"):
+        regions[name] = [f"{100 * value:.0f}" for value in regions[name]]
+    yield from _table_lines(regions)
 
 
 def pair_lines(directory: Path) -> Iterator[str]:
