@@ -1,4 +1,4 @@
-"""The score by which compaction begins by itself, over time, with and without the reserve counted."""
+"""The score by which compaction begins by itself, over time, with the reserve and without it."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.recording.recorded_machine import recorded_machine
 from pagealloc_model.recording.recording import Recording, shipped_recordings_directory
 from pagealloc_model.studies.workload.idle_reserve import (
     LARGE_HOST,
@@ -64,7 +65,7 @@ def guest_scores(recordings: dict[str, Recording]) -> pd.DataFrame:
 def _guest(recording: Recording) -> pd.DataFrame:
     measured = recording.measure()
     free = measured.free_pages
-    order = recording.machine.pageblock_order
+    order = recorded_machine(recording).pageblock_order
     reserved = free["migratetype"] == "HighAtomic"
     whole = free["order"] >= order
     pages = free["pages"]

@@ -38,9 +38,7 @@ SMALL = replace(
 
 
 def test_an_idle_reserve_keeps_proactive_compaction_from_beginning() -> None:
-    cells = two_by_two(SMALL, seeds=(0,), defrags=("madvise",)).set_index(
-        ["gate", "proactiveness"]
-    )
+    cells = two_by_two(SMALL, seeds=(0,), defrags=("madvise",)).set_index(["gate", "proactiveness"])
     assert cells.loc[(0, 20), "kcompactd_scanned"] == 0
     assert cells.loc[(0, 20), "thp_success"] < 0.05
     assert cells.loc[(3, 20), "thp_success"] > 0.3 > cells.loc[(3, 0), "thp_success"]
