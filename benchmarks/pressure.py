@@ -1,7 +1,8 @@
 """The model's own reclaim and compaction under the recorded policy, and policies on a full host.
 
 Usage: python benchmarks/pressure.py [own [RECORDING ...] | factors [RECORDING ...] | pair | reserve
-                                      | questions | map | idle | costs | large | scores DIR]
+                                      | questions | map | idle | costs | large | reply
+                                      | scores WHOLE CRUMBS]
 
 `own`: what changes when elastic replaces literal: counters of kswapd, direct reclaim, compaction
 and huge pages, recorded and by the model alone. `factors`: by how much the model is off in what
@@ -12,9 +13,10 @@ reserve of a made-up 64 GiB host under atomic load: time to fill, and what sits 
 an experiment on a small one. `map`: where in a region of loads the gate has an effect, 20 minutes
 of CPU time; written to data/gate_map.csv. `idle`: an idle reserve, with and without the gate and
 proactive compaction, under each `defrag`, 4 minutes; `large`: the same on 64 GiB, 4 minutes;
-`costs`: what each answer does for huge pages and to atomic requests, 2 minutes. `scores DIR`: the
-score over time of runs A1 and E1 of the experiment idle_reserve in DIR, and of the model's host.
-These four are written to data/experiments/idle_reserve.
+`costs`: what each answer does for huge pages and to atomic requests, 2 minutes. `scores WHOLE
+CRUMBS`: the score over time in recordings of two guests under mainline, and of the model's host.
+These four are written to data/experiments/idle_reserve. `reply`: a mail to the thread, from what
+these, `map` and the experiment left.
 Recordings are looked up as `pagealloc info NAME` does.
 """
 
@@ -182,10 +184,14 @@ def reserve() -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
-def scores(directory: Path) -> list[Path]:
-    """Write the score over time, of guests and of the model's host; returns where."""
-    runs = {"mainline": "A1", "gate": "E1"}
-    guests = {side: pm.open(directory / "runs" / run / "recording") for side, run in runs.items()}
+def scores(whole: str, crumbs: str) -> list[Path]:
+    """Write the score over time, of two guests under mainline and of the model's host.
+
+    Args:
+        whole: recording of a guest whose reserve has wholly free blocks.
+        crumbs: of one whose reserve has next to none.
+    """
+    guests = {"whole": pm.open(whole), "crumbs": pm.open(crumbs)}
     guest, model = idle_tables.GUEST_SCORES, idle_tables.MODEL_SCORES
     return [
         idle_tables.write_table(guest, idle_tables.guest_scores(guests)),
@@ -214,7 +220,9 @@ def main(words: list[str]) -> int:
         print(idle_tables.write_table(IDLE[what], table))
         print(table.round(3).to_string(index=False))
     elif what == "scores":
-        print(*scores(Path(words[1])), sep="\n")
+        print(*scores(*words[1:3]), sep="\n")
+    elif what == "reply":
+        print(idle_tables.reply())
     elif what == "map":
         print(write_map(made_map()))
         print(gate_map_table(shipped_map()))

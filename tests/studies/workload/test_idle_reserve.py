@@ -74,7 +74,7 @@ def test_scores_of_a_recording_are_those_of_its_snapshots() -> None:
     table = guest_scores({"mainline": recording})
     assert set(table["side"]) == {"mainline"}
     assert table["score"].between(0, 100).all()
-    assert (table["score_without_reserve"] >= table["score"] - 1).all()
+    assert table["score_without_reserve"].between(0, 100).all()
     free = recording.measure().free_pages.groupby("time_ns")["pages"].sum()
     assert table["free_pages"].to_list() == free.to_list()
     assert table["reserved_blocks"].max() > 0
