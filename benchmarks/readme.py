@@ -32,6 +32,7 @@ from reading import reading
 from speed import replaying
 
 import pagealloc_model as pm
+from pagealloc_model.studies.workload import shipped_idle_reserve as idle
 from pagealloc_model.studies.workload.gate_effects import SIZES, by_region
 from pagealloc_model.studies.workload.shipped_map import shipped_map
 from pagealloc_model.verdict.validation import Validation
@@ -55,6 +56,9 @@ PLACES = {
     "pressure-factors": "docs/pressure.md",
     "gate-pair": "docs/pressure.md",
     "gate-map": "docs/pressure.md",
+    "idle-reserve": "docs/pressure.md",
+    "idle-guests": "docs/pressure.md",
+    "idle-costs": "docs/pressure.md",
     "defrag": "docs/pressure.md",
     "size": "docs/size.md",
     "long": "docs/size.md",
@@ -279,6 +283,42 @@ def gate_map_lines() -> Iterator[str]:
     yield from _table_lines(regions)
 
 
+def idle_reserve_lines() -> Iterator[str]:
+    """Markdown tables of huge pages beside an idle reserve on made-up hosts."""
+    for words, name in (("16 GiB", idle.TWO_BY_TWO), ("64 GiB", idle.LARGE)):
+        table = idle.shipped_table(name).drop(columns=["whole_blocks", "score"])
+        table.insert(0, "host", words)
+        yield from _table_lines(_in_percent(table))
+        yield ""
+
+
+def idle_guest_lines() -> Iterator[str]:
+    """Markdown tables of huge pages in guests with an idle reserve: by hand, then recorded."""
+    yield from _table_lines(_in_percent(idle.earlier_boots()))
+    yield ""
+    changes = idle.guest_effects()
+    if len(changes):
+        yield from _table_lines(
+            _in_percent(changes, ("before", "change", "low", "high", "predicted"))
+        )
+
+
+def idle_cost_lines() -> Iterator[str]:
+    """A markdown table of what each answer does for huge pages and costs atomic requests."""
+    yield from _table_lines(_in_percent(idle.shipped_table(idle.ANSWERS)))
+
+
+def _in_percent(
+    table: pd.DataFrame, columns: tuple[str, ...] = ("thp_success", "low", "high")
+) -> pd.DataFrame:
+    """Return a table with these shares as whole percents."""
+    shown = {
+        name: [f"{100 * value:.0f}" if pd.notna(value) else "NA" for value in table[name]]
+        for name in columns
+    }
+    return table.assign(**shown)
+
+
 def pair_lines(directory: Path) -> Iterator[str]:
     """A markdown table of what the gate changed between two guests, and its prediction."""
     names = ("highatomic_stock", "highatomic_gate3", "batched72", "unbatched72")
@@ -341,6 +381,9 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "experiments": experiments.result_lines,
     "pressure": pressure_lines,
     "gate-map": gate_map_lines,
+    "idle-reserve": idle_reserve_lines,
+    "idle-guests": idle_guest_lines,
+    "idle-costs": idle_cost_lines,
     "defrag": defrag_lines,
     "sweep": lambda: sweep_table(("threads", "points", "cluster"), "sweeps of `kbuild` as shipped"),
     "fleet": lambda: sweep_table(("fleet",), "hosts of 64 GiB without and with the gate"),

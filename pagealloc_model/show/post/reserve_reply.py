@@ -81,7 +81,8 @@ def reserve_reply(
                     text="Made-up hosts of 4 to 16 GiB, three a region, three seeds each: mean THP "
                     "success, and the range of the change over hosts, in points. Idle: the "
                     "reserve is full and free at first; burst, steady: atomic requests fill it "
-                    "for 10 s, or all the time. Where faults compact themselves (always) the patch is worse."
+                    "for 10 s, or all the time. Where faults compact themselves (always) the patch "
+                    "is worse."
                 ),
                 Fixed(text=_regions(regions)),
             ),
