@@ -152,7 +152,7 @@ def _guests(guests: pd.DataFrame) -> Iterator[Block]:
         return
     yield Words(
         text="The same with a load whose atomic requests have orders 0 to 3, recorded. It left "
-        "the reserve in crumbs, one block wholly free, which hides nothing. Points of THP "
+        "the reserve in crumbs, which hide little. Points of THP "
         "success, Welch's 95% interval over boots; predicted from recordings of the earlier side "
         "alone."
     )
