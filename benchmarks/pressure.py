@@ -1,7 +1,8 @@
 """The model's own reclaim and compaction under the recorded policy, and policies on a full host.
 
 Usage: python benchmarks/pressure.py [own [RECORDING ...] | factors [RECORDING ...] | pair | reserve
-                                      | questions | map]
+                                      | questions | map | idle | costs | large | reply
+                                      | scores WHOLE CRUMBS]
 
 `own`: what changes when elastic replaces literal: counters of kswapd, direct reclaim, compaction
 and huge pages, recorded and by the model alone. `factors`: by how much the model is off in what
@@ -9,8 +10,13 @@ reclaim and compaction do in recordings under pressure, at each recording's own 
 [OFF ON [ALIKE ALIKE]]`: what the reserve's gate changed between two recordings, beside its
 prediction from the one without it; reclaim at that recording's cost. `reserve`: the highatomic
 reserve of a made-up 64 GiB host under atomic load: time to fill, and what sits in it. `questions`:
-two experiments on a small one. `map`: where in a region of loads the gate has an effect, 8 minutes
-of CPU time; written to data/gate_map.csv.
+an experiment on a small one. `map`: where in a region of loads the gate has an effect, 20 minutes
+of CPU time; written to data/gate_map.csv. `idle`: an idle reserve, with and without the gate and
+proactive compaction, under each `defrag`, 4 minutes; `large`: the same on 64 GiB, 4 minutes;
+`costs`: what each answer does for huge pages and to atomic requests, 2 minutes. `scores WHOLE
+CRUMBS`: the score over time in recordings of two guests under mainline, and of the model's host.
+These four are written to data/experiments/idle_reserve. `reply`: a mail to the thread, from what
+these, `map` and the experiment left.
 Recordings are looked up as `pagealloc info NAME` does.
 """
 
@@ -18,6 +24,7 @@ from __future__ import annotations
 
 import sys
 from math import inf
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,13 +34,11 @@ import pagealloc_model as pm
 from pagealloc_model.measured.recorded_costs import at_recorded_cost, recorded_reclaim_ns
 from pagealloc_model.predicted.prepared import forget_prepared
 from pagealloc_model.recording.recorded_machine import start_snapshots
+from pagealloc_model.studies.workload import shipped_idle_reserve as idle_tables
 from pagealloc_model.studies.workload.full_host import FullHost, run_full_host
 from pagealloc_model.studies.workload.gate_map_table import gate_map_table
-from pagealloc_model.studies.workload.reserve_questions import (
-    what_one_percent_does,
-    why_not_recycled,
-)
-from pagealloc_model.studies.workload.shipped_map import DESIGNS, made_map, shipped_map, write_map
+from pagealloc_model.studies.workload.reserve_questions import why_not_recycled
+from pagealloc_model.studies.workload.shipped_map import made_map, shipped_map, write_map
 from pagealloc_model.verdict.pair_prediction import pair_prediction
 from pagealloc_model.verdict.pressure_pair import pressure_counters
 
@@ -56,6 +61,12 @@ QUANTITIES = {
 NEAR = 1.5
 SEEDS = range(5)
 """Of the replays of each recording whose median counts."""
+IDLE = {
+    "idle": idle_tables.TWO_BY_TWO,
+    "large": idle_tables.LARGE,
+    "costs": idle_tables.ANSWERS,
+}
+"""Tables of the model's idle reserve by command."""
 
 
 def own(recordings: tuple[str, ...] = RECORDINGS) -> pd.DataFrame:
@@ -187,6 +198,21 @@ def reserve() -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
+def scores(whole: str, crumbs: str) -> list[Path]:
+    """Write the score over time, of two guests under mainline and of the model's host.
+
+    Args:
+        whole: recording of a guest whose reserve has wholly free blocks.
+        crumbs: of one whose reserve has next to none.
+    """
+    guests = {"whole": pm.open(whole), "crumbs": pm.open(crumbs)}
+    guest, model = idle_tables.GUEST_SCORES, idle_tables.MODEL_SCORES
+    return [
+        idle_tables.write_table(guest, idle_tables.guest_scores(guests)),
+        idle_tables.write_table(model, idle_tables.made_table(model)),
+    ]
+
+
 def main(words: list[str]) -> int:
     """Print one of the tables."""
     what = words[0] if words else "own"
@@ -203,11 +229,17 @@ def main(words: list[str]) -> int:
         print(reserve().to_string(index=False))
     elif what == "questions":
         print(why_not_recycled().to_string(index=False))
-        print(what_one_percent_does().to_string(index=False))
+    elif what in IDLE:
+        table = idle_tables.made_table(IDLE[what])
+        print(idle_tables.write_table(IDLE[what], table))
+        print(table.round(3).to_string(index=False))
+    elif what == "scores":
+        print(*scores(*words[1:3]), sep="\n")
+    elif what == "reply":
+        print(idle_tables.reply())
     elif what == "map":
         print(write_map(made_map()))
-        for name, (_, axes, _) in DESIGNS.items():
-            print(f"{name}\n{gate_map_table(shipped_map(name), axes)}")
+        print(gate_map_table(shipped_map()))
     else:
         print(__doc__)
         return 2

@@ -35,8 +35,9 @@ from reading import reading
 from speed import replaying
 
 import pagealloc_model as pm
-from pagealloc_model.studies.workload.gate_effects import SIZES
-from pagealloc_model.studies.workload.shipped_map import DESIGNS, shipped_map
+from pagealloc_model.studies.workload import shipped_idle_reserve as idle
+from pagealloc_model.studies.workload.gate_effects import SIZES, by_region
+from pagealloc_model.studies.workload.shipped_map import shipped_map
 from pagealloc_model.verdict.validation import Validation
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -60,6 +61,9 @@ PLACES = {
     "pressure-factors": "docs/pressure.md",
     "gate-pair": "docs/pressure.md",
     "gate-map": "docs/pressure.md",
+    "idle-reserve": "docs/pressure.md",
+    "idle-guests": "docs/pressure.md",
+    "idle-costs": "docs/pressure.md",
     "defrag": "docs/pressure.md",
     "size": "docs/size.md",
     "long": "docs/size.md",
@@ -283,15 +287,53 @@ def defrag_lines() -> Iterator[str]:
 
 
 def gate_map_lines() -> Iterator[str]:
-    """A markdown table of how many made-up hosts show an effect of the reserve's gate, by size."""
-    for name in DESIGNS:
-        effects = shipped_map(name)
-        sizes = pd.crosstab(effects["outcome"], effects["size"])
-        counts = sizes.reindex(columns=list(SIZES), fill_value=0)
-        levels = effects.groupby("outcome")["at_posted_levels"].sum()
-        counts["at posted levels"] = levels
-        yield from _table_lines(counts.reset_index().rename(columns={"outcome": f"{name} design"}))
+    """Markdown tables of made-up hosts by the size of the gate's effect: all, and by region."""
+    effects = shipped_map()
+    sizes = pd.crosstab(effects["outcome"], effects["size"])
+    counts = sizes.reindex(columns=list(SIZES), fill_value=0)
+    counts["at posted levels"] = effects.groupby("outcome")["at_posted_levels"].sum()
+    yield from _table_lines(counts.reset_index())
+    yield ""
+    regions = by_region(effects)
+    for name in ("mainline", "gate", "change", "least", "most"):
+        regions[name] = [f"{100 * value:.0f}" for value in regions[name]]
+    yield from _table_lines(regions)
+
+
+def idle_reserve_lines() -> Iterator[str]:
+    """Markdown tables of huge pages beside an idle reserve on made-up hosts."""
+    for words, name in (("16 GiB", idle.TWO_BY_TWO), ("64 GiB", idle.LARGE)):
+        table = idle.shipped_table(name).drop(columns=["whole_blocks", "score"])
+        table.insert(0, "host", words)
+        yield from _table_lines(_in_percent(table))
         yield ""
+
+
+def idle_guest_lines() -> Iterator[str]:
+    """Markdown tables of huge pages in guests with an idle reserve: by hand, then recorded."""
+    yield from _table_lines(_in_percent(idle.earlier_boots()))
+    yield ""
+    changes = idle.guest_effects()
+    if len(changes):
+        yield from _table_lines(
+            _in_percent(changes, ("before", "change", "low", "high", "predicted"))
+        )
+
+
+def idle_cost_lines() -> Iterator[str]:
+    """A markdown table of what each answer does for huge pages and costs atomic requests."""
+    yield from _table_lines(_in_percent(idle.shipped_table(idle.ANSWERS)))
+
+
+def _in_percent(
+    table: pd.DataFrame, columns: tuple[str, ...] = ("thp_success", "low", "high")
+) -> pd.DataFrame:
+    """Return a table with these shares as whole percents."""
+    shown = {
+        name: [f"{100 * value:.0f}" if pd.notna(value) else "NA" for value in table[name]]
+        for name in columns
+    }
+    return table.assign(**shown)
 
 
 def pair_lines(directory: Path) -> Iterator[str]:
@@ -358,6 +400,9 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "lacks": lambda: _table_lines(lacks.errors(short_cell)),
     "pressure": pressure_lines,
     "gate-map": gate_map_lines,
+    "idle-reserve": idle_reserve_lines,
+    "idle-guests": idle_guest_lines,
+    "idle-costs": idle_cost_lines,
     "defrag": defrag_lines,
     "sweep": lambda: sweep_table(("threads", "points", "cluster"), "sweeps of `kbuild` as shipped"),
     "fleet": lambda: sweep_table(("fleet",), "hosts of 64 GiB without and with the gate"),

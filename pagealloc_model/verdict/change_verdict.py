@@ -50,6 +50,29 @@ def change_interval(before: Sequence[float], after: Sequence[float]) -> tuple[fl
     return difference - half, difference + half
 
 
+def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Mean of independent runs, and its interval at `CONFIDENCE` by Student's t.
+
+    Args:
+        values: one a run; unknown ones are left out.
+
+    Returns:
+        The mean and both ends; NaN where fewer than one, or two for the ends, are known.
+    """
+    known = np.asarray(values, float)
+    known = known[~np.isnan(known)]
+    if not len(known):
+        return float("nan"), float("nan"), float("nan")
+    mean = float(known.mean())
+    if len(known) < 2:
+        return mean, float("nan"), float("nan")
+    from scipy.special import stdtrit
+
+    spread = float(known.std(ddof=1)) / math.sqrt(len(known))
+    half = float(stdtrit(len(known) - 1, (1 + CONFIDENCE) / 2)) * spread
+    return mean, mean - half, mean + half
+
+
 def verdict(predicted: float, low: float, high: float) -> str:
     """What a predicted change is beside the interval of the measured one.
 

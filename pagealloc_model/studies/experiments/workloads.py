@@ -42,8 +42,9 @@ def _amount(usual: int) -> str:
     return f"$(({usual} * AMOUNT / 100))"
 
 
-def _reads(usual: int) -> str:
-    return f"page_cache $DISK/big $BIG_MIB {_amount(usual)} $SEED"
+def _reads(usual: int, seed: str = "$SEED") -> str:
+    """Reads of the scratch disk's file; those of one seed find each other's pages in memory."""
+    return f"page_cache $DISK/big $BIG_MIB {_amount(usual)} {seed}"
 
 
 def _on_every_cpu(command: str, *once: str) -> str:
@@ -91,9 +92,10 @@ WORKLOADS = {
             name="idle_reserve",
             meaning="atomics fill their reserve and end; then huge-page faults at a rate beside "
             "reads; needs what atomics needs",
-            prepare=FILL,
-            command=f"{_reads(40_000)} & atomics 256 1000 {_amount(15_000)}; wait $!; "
-            f"{_reads(60_000)} 1000 & huge_pages {_amount(300)} 60 $SEED 5; wait $!",
+            prepare="page_cache $DISK/big $BIG_MIB $((MEMORY_PAGES / 8)) 7",
+            command=f"{_reads(30_000)} & atomics 256 1000 {_amount(15_000)}; wait $!; "
+            f"{_reads(15_000, seed='$((SEED + 1000))')} 250 & "
+            f"huge_pages {_amount(300)} 60 $SEED 5; wait $!",
         ),
         Workload(
             name="slab",

@@ -50,6 +50,11 @@ class FullHost:
         atomic_ms: mean life of most, ms.
         lasting_per_mille: atomic allocations that live on for `lasting_s`.
         lasting_s: their mean life, s.
+        atomic_pause_s: no atomic request is made from the first of these seconds to the second.
+        reserved_blocks: pageblocks on the HighAtomic lists at first, wholly free, as a burst of
+            atomic requests leaves them that is long past.
+        kernel_per_s: GFP_KERNEL requests of orders 1 to 3, spread and living as atomic ones, which
+            reclaim and compact themselves where they find no page.
         huge_per_s: faults for huge pages.
         huge_s: their mean life, s.
         thp_defrag: setting of transparent_hugepage/defrag that they are made under.
@@ -74,6 +79,9 @@ class FullHost:
     atomic_ms: float = 2.0
     lasting_per_mille: int = 5
     lasting_s: float = 10.0
+    atomic_pause_s: tuple[int, int] = (0, 0)
+    reserved_blocks: int = 0
+    kernel_per_s: int = 0
     huge_per_s: int = 20
     huge_s: float = 2.0
     thp_defrag: str = "always"
@@ -102,11 +110,15 @@ def run_full_host(
 
     Returns:
         Columns second; reserved_blocks; whole_blocks, free huge buddies in the reserve; crumbs,
-        free pages of the reserve in smaller ones; and counters since the start: blocks_taken,
-        reserved so far; blocks_given_back, of them; thp_fault_alloc, thp_fault_fallback,
-        compact_success, compact_fail, pgscan_kswapd, atomic_failed, workingset_refault_file,
-        pgsteal_kswapd, pgscan_direct, compact_stall, allocstall; refills, and refill_probes, the
-        free lists that they looked at (S6.7).
+        free pages of the reserve in smaller ones; free_pages and free_whole_blocks, all; score and
+        score_without_reserve, percent of the free pages that lie in smaller pieces than huge pages,
+        with and without the reserve's own (S9.6, S9.10); and counters since the start:
+        blocks_taken, reserved so far; blocks_given_back, of them; failed_order_1 to 3, requests
+        that failed, which are atomic; thp_fault_alloc, thp_fault_fallback, compact_success,
+        compact_fail, pgscan_kswapd, requests_failed of any order, workingset_refault_file,
+        pgsteal_kswapd, pgscan_direct, compact_stall, compact_daemon_wake,
+        compact_daemon_migrate_scanned, pgmigrate_success, allocstall; refills, and refill_probes,
+        the free lists that they looked at (S6.7).
     """
     policy = policy or Policy()
     assumptions = assumptions or Assumptions(reclaim="elastic")
@@ -141,23 +153,36 @@ COUNTED = (
     pr.PGSTEAL_KSWAPD,
     pr.PGSCAN_DIRECT,
     pr.COMPACT_STALL,
+    pr.DAEMON_WAKE,
+    pr.DAEMON_MIGRATE_SCANNED,
+    pr.PGMIGRATE_SUCCESS,
 )
 COLUMNS = (
     "reserved_blocks",
     "whole_blocks",
     "crumbs",
+    "free_pages",
+    "free_whole_blocks",
+    "score",
+    "score_without_reserve",
     "blocks_taken",
     "blocks_given_back",
+    "failed_order_1",
+    "failed_order_2",
+    "failed_order_3",
     "thp_fault_alloc",
     "thp_fault_fallback",
     "compact_success",
     "compact_fail",
     "pgscan_kswapd",
-    "atomic_failed",
+    "requests_failed",
     "workingset_refault_file",
     "pgsteal_kswapd",
     "pgscan_direct",
     "compact_stall",
+    "compact_daemon_wake",
+    "compact_daemon_migrate_scanned",
+    "pgmigrate_success",
     "allocstall",
     "refills",
     "refill_probes",
@@ -166,22 +191,35 @@ COLUMNS = (
 
 def _sample(state: State) -> tuple[int, ...]:
     machine = state.machine
-    reserve = state.free_buddies()[:, :, at.HIGHATOMIC].sum(axis=0)
-    sizes = reserve << np.arange(len(reserve))
+    buddies = state.free_buddies()
+    reserve, everything = buddies[:, :, at.HIGHATOMIC].sum(axis=0), buddies.sum(axis=(0, 2))
+    sizes, all_sizes = (each << np.arange(len(each)) for each in (reserve, everything))
     order = machine.pageblock_order
     words = state.pressure_words(0, pr.SCALARS)
+    outcomes = words[pr.OUTCOMES :].reshape(at.ORDERS, pr.OUTCOME_WORDS)
     moved_blocks = state.sites()[..., at.SITE_OBJECTS].sum(axis=(0, 1))
     return (
         int(state.block_counts()[:, at.HIGHATOMIC].sum()),
         int(sizes[order:].sum() >> order),
         int(sizes[:order].sum()),
+        int(all_sizes.sum()),
+        int(all_sizes[order:].sum() >> order),
+        _share_in_pieces(all_sizes, order),
+        _share_in_pieces(all_sizes - sizes, order),
         int(moved_blocks[at.SITE_RESERVE]),
         int(moved_blocks[at.SITE_UNRESERVE]),
+        *(int(each) for each in outcomes[1:4, 0] - outcomes[1:4, 1]),
         *(int(words[word]) for word in COUNTED),
         int(words[pr.ALLOCSTALL : pr.ALLOCSTALL + len(machine.zone_types)].sum()),
         int(state.sites()[..., at.SITE_REFILL, at.SITE_ACQUISITIONS].sum()),
         int(state.st[at.REFILL_PROBES]),
     )
+
+
+def _share_in_pieces(sizes: np.ndarray, order: int) -> int:
+    """Percent of the free pages that lie in buddies below an order; 0 if nothing is free."""
+    free = int(sizes.sum())
+    return int(sizes[:order].sum()) * 100 // free if free else 0
 
 
 def _full_state(
@@ -199,6 +237,7 @@ def _full_state(
         managed[first:end] = True
     movable = managed & ~np.repeat(is_kernel, block_pages)
     free = movable & (rng.random(len(managed)) < host.free_per_mille / 1000)
+    free |= np.repeat(_reserve_blocks(state, managed, is_kernel, host), block_pages)
     types = state.blocks["migratetype"]
     pfns, orders = maximal_buddies(free, types, machine.pageblock_order, machine.max_order)
     place_buddies(state.arrays(), pfns.astype(np.int32), orders.astype(np.int8))
@@ -211,6 +250,24 @@ def _full_state(
     lists = np.where(is_anon, pr.INACTIVE_ANON, pr.INACTIVE_FILE).astype(np.int8)
     place_on_lists(state.arrays(), listed, lists)
     return state
+
+
+def _reserve_blocks(
+    state: State, managed: np.ndarray, is_kernel: np.ndarray, host: FullHost
+) -> np.ndarray:
+    """Make the blocks of the first reserve HighAtomic ones; returns which they are, bool."""
+    rng = np.random.default_rng((host.seed, 3))
+    whole = managed.reshape(len(is_kernel), -1).all(axis=1) & ~is_kernel
+    chosen = rng.permutation(np.flatnonzero(whole))[: host.reserved_blocks]
+    is_reserved = np.zeros(len(is_kernel), bool)
+    is_reserved[chosen] = True
+    state.blocks["migratetype"][is_reserved] = at.HIGHATOMIC
+    block_pages = len(managed) // len(is_kernel)
+    for zone in range(len(state.machine.zones)):
+        own = int(np.count_nonzero(is_reserved & (state.blocks["zone"] == zone + 1)))
+        region = at.ZONES + zone * at.ZONE_STRIDE
+        state.st[region + at.ZONE_RESERVED_HIGHATOMIC] = own * block_pages
+    return is_reserved
 
 
 def _scattered_pages(is_kernel: np.ndarray, block_pages: int, host: FullHost) -> np.ndarray:
@@ -245,6 +302,18 @@ def _reads(machine: Machine, host: FullHost, first: int) -> np.ndarray:
     return reads
 
 
+def _outside(
+    pause_s: tuple[int, int], asked: np.ndarray, lives: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the requests that do not fall into a pause, numbered without gaps, and their lives."""
+    begin, end = (second * SECOND for second in pause_s)
+    kept = (asked["time_ns"] < begin) | (asked["time_ns"] >= end)
+    numbers = asked["object"][: np.count_nonzero(kept)].copy()
+    asked, lives = asked[kept], lives[kept]
+    asked["object"] = numbers
+    return asked, lives
+
+
 def _demand(machine: Machine, host: FullHost) -> tuple[np.ndarray, int]:
     """Events of all kinds in time order, and the number of objects."""
     rng = np.random.default_rng(host.seed + 1)
@@ -256,6 +325,7 @@ def _demand(machine: Machine, host: FullHost) -> tuple[np.ndarray, int]:
         (host.cache_pages_per_s, FILE_BITS, at.MOVABLE, np.inf),
         (host.atomic_per_s, ATOMIC_BITS, at.UNMOVABLE, host.atomic_ms / 1000),
         (host.huge_per_s, HUGE_BITS | may_reclaim, at.MOVABLE, host.huge_s),
+        (host.kernel_per_s, KERNEL_BITS | pr.GFP_FS, at.UNMOVABLE, host.atomic_ms / 1000),
     )
     parts = []
     objects = 0
@@ -274,9 +344,13 @@ def _demand(machine: Machine, host: FullHost) -> tuple[np.ndarray, int]:
             asked["order"] = rng.choice(4, count, p=weights / weights.sum())
             lasting = rng.random(count) < host.lasting_per_mille / 1000
             lives[lasting] = rng.exponential(host.lasting_s, int(lasting.sum()))
+            asked, lives = _outside(host.atomic_pause_s, asked, lives)
         elif number == 2:
             asked["order"] = machine.pageblock_order
-        objects += count
+        elif number == 3:
+            weights = np.array(host.atomic_order_weights[1:], float)
+            asked["order"] = 1 + rng.choice(3, count, p=weights / weights.sum())
+        objects += len(asked)
         freed = asked[np.isfinite(lives)].copy()
         freed["operation"] = at.FREE
         freed["bits"] = 0

@@ -144,8 +144,8 @@ def by_axis(effects: pd.DataFrame, axes: tuple[Axis, ...] = AXES) -> pd.DataFram
         axes: of the design.
 
     Returns:
-        Columns outcome, axis, part ("low", "middle", "high", or a kind of fault), from, to (NaN for
-        kinds of fault), and one for each size with its points.
+        Columns outcome, axis, part ("low", "middle", "high"), from, to, and one for each size with
+        its points.
     """
     rows = []
     for outcome, own in effects.groupby("outcome", sort=False):
@@ -156,10 +156,32 @@ def by_axis(effects: pd.DataFrame, axes: tuple[Axis, ...] = AXES) -> pd.DataFram
                 about = {"outcome": outcome, "axis": axis.name, "part": part}
                 bounds = {"from": edges[third], "to": edges[third + 1]}
                 rows.append(about | bounds | _points_by_size(own[third_of == third]))
-        for faults, inside in own.groupby("faults"):
-            rows.append(
-                {"outcome": outcome, "axis": "faults", "part": faults} | _points_by_size(inside)
-            )
+    return pd.DataFrame(rows)
+
+
+REGION = ["load", "defrag", "proactiveness"]
+
+
+def by_region(effects: pd.DataFrame, outcome: str = OUTCOMES[0].name) -> pd.DataFrame:
+    """How large one outcome's effect is in each region: a load, a `defrag` and a proactiveness.
+
+    Args:
+        effects: from `gate_effects`.
+        outcome: which.
+
+    Returns:
+        Columns load, defrag, proactiveness; mainline and gate, means over the region's points;
+        change, least and most: of their changes; and one for each size with its points.
+    """
+    rows = []
+    for region, own in effects[effects["outcome"] == outcome].groupby(REGION, sort=False):
+        changes = own["change"]
+        rows.append(
+            dict(zip(REGION, region, strict=True))
+            | {"mainline": own["mainline"].mean(), "gate": own["gate"].mean()}
+            | {"change": changes.mean(), "least": changes.min(), "most": changes.max()}
+            | _points_by_size(own)
+        )
     return pd.DataFrame(rows)
 
 

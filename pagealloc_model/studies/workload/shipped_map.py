@@ -1,6 +1,6 @@
-"""The maps of the gate's effect that come with the package.
+"""The map of the gate's effect that comes with the package.
 
-Making them takes minutes (`benchmarks/pressure.py map`), so notebooks and README read them.
+Making it takes minutes (`benchmarks/pressure.py map`), so notebooks and documentation read it.
 """
 
 from __future__ import annotations
@@ -12,36 +12,18 @@ import pandas as pd
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.recording.recording import shipped_recordings_directory
 from pagealloc_model.studies.workload.gate_effects import gate_effects
-from pagealloc_model.studies.workload.pressure_map import (
-    AXES,
-    FAULTS,
-    LIGHT_FAULTS,
-    NEAR_AXES,
-    NEAR_FAULTS,
-    Axis,
-    design,
-    run_map,
-)
+from pagealloc_model.studies.workload.pressure_map import design, run_map
 
 FILE = "gate_map.csv"
-DESIGNS: dict[str, tuple[int, tuple[Axis, ...], tuple[str, ...]]] = {
-    "wide": (40, AXES, FAULTS),
-    "near": (24, NEAR_AXES, NEAR_FAULTS),
-    "light": (24, AXES, LIGHT_FAULTS),
-}
-"""Points, axes and kinds of fault by name."""
+POINTS = 3
+"""Hosts of each load, `defrag` and proactiveness."""
 SEEDS = 3
 
 
 def made_map() -> pd.DataFrame:
-    """Effects at all points of both designs, with their design's name in the first column."""
-    tables = []
-    for name, (points, axes, faults) in DESIGNS.items():
-        hosts = design(points, axes, faults)
-        effects = gate_effects(hosts, run_map(hosts, SEEDS))
-        effects.insert(0, "design", name)
-        tables.append(effects)
-    return pd.concat(tables, ignore_index=True)
+    """Effects at all points."""
+    hosts = design(POINTS)
+    return gate_effects(hosts, run_map(hosts, SEEDS))
 
 
 def write_map(effects: pd.DataFrame) -> Path:
@@ -55,22 +37,16 @@ def write_map(effects: pd.DataFrame) -> Path:
     return path
 
 
-def shipped_map(name: str = "wide") -> pd.DataFrame:
-    """Effects at the points of one design, as `gate_effects` returns them.
-
-    Args:
-        name: "wide", "near" or "light".
+def shipped_map() -> pd.DataFrame:
+    """Effects at all points, as `gate_effects` returns them.
 
     Raises:
-        UsageError: no such design, or the file was left out of this copy.
+        UsageError: the file was left out of this copy.
     """
-    if name not in DESIGNS:
-        raise UsageError(f"no map {name!r}; there are {', '.join(DESIGNS)}")
     path = _path()
     if not path.is_file():
         raise UsageError(f"{path} is missing; write it with python benchmarks/pressure.py map")
-    effects = pd.read_csv(path)
-    return effects[effects["design"] == name].drop(columns="design").reset_index(drop=True)
+    return pd.read_csv(path)
 
 
 def _path() -> Path:

@@ -101,3 +101,28 @@ def test_a_working_set_that_fits_settles_among_the_active_pages() -> None:
     table = run_full_host(reads, rules=RULES).set_index("second")
     assert table.loc[3, "workingset_refault_file"] == table.loc[2, "workingset_refault_file"]
     assert table.loc[3, "workingset_refault_file"] < 10_000
+
+
+def test_a_first_reserve_is_free_and_counts_as_whole_blocks_in_the_score() -> None:
+    """fragmentation_score_zone(), mm/compaction.c 6.12: buddies of all types."""
+    idle = replace(SMALL, atomic_per_s=0, reserved_blocks=10, huge_per_s=0, free_per_mille=50)
+    end = run_full_host(replace(idle, cache_pages_per_s=100), rules=RULES).iloc[-1]
+    assert end["reserved_blocks"] == end["whole_blocks"] == 10
+    assert end["blocks_taken"] == end["crumbs"] == 0
+    assert end["score"] < 90 < end["score_without_reserve"]
+    assert end["free_pages"] > 10 * 512
+
+
+def test_the_reserve_does_not_grow_while_atomic_requests_pause() -> None:
+    paused = replace(SMALL, atomic_pause_s=(0, 2))
+    table = run_full_host(paused, rules=RULES).set_index("second")
+    assert table.loc[2, "blocks_taken"] == 0 < table.loc[3, "blocks_taken"]
+
+
+def test_requests_of_the_kernel_compact_themselves() -> None:
+    light = replace(SMALL, thp_defrag="madvise", thp_madvised=False, atomic_per_s=0)
+    counts = []
+    for rate in (0, 500):
+        end = run_full_host(replace(light, kernel_per_s=rate), rules=RULES).set_index("second")
+        counts.append(end.loc[3, "compact_success"] + end.loc[3, "compact_fail"])
+    assert counts[0] == 0 < counts[1]

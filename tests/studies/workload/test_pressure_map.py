@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pandas as pd
@@ -14,29 +15,58 @@ from pagealloc_model.studies.workload.gate_effects import (
     OPPOSITE,
     OUTCOMES,
     POSTED,
+    REGION,
     SIZES,
     SMALLER,
     UNKNOWN,
     by_axis,
+    by_region,
     gate_effects,
     size_of,
 )
 from pagealloc_model.studies.workload.gate_map_table import gate_map_table
-from pagealloc_model.studies.workload.pressure_map import AXES, FAULTS, GATE_ORDER, design, run_map
-from pagealloc_model.studies.workload.shipped_map import DESIGNS, SEEDS, shipped_map
+from pagealloc_model.studies.workload.pressure_map import (
+    AXES,
+    BURST,
+    DEFRAGS,
+    GATE_ORDER,
+    IDLE,
+    LOADS,
+    PROACTIVENESS,
+    STEADY,
+    WARM_UP_S,
+    design,
+    host_of,
+    run_map,
+)
+from pagealloc_model.studies.workload.shipped_map import POINTS, SEEDS, shipped_map
 
 
 def test_a_design_fills_the_ranges_of_its_axes() -> None:
-    hosts = design(20)
-    pd.testing.assert_frame_equal(hosts, design(20))
+    hosts = design(2)
+    pd.testing.assert_frame_equal(hosts, design(2))
     for axis in AXES:
         values = hosts[axis.name]
         assert values.between(axis.low * 0.99, axis.high).all()
         assert (values < axis.at(0.2)).any()
         assert (values > axis.at(0.8)).any()
-    assert set(hosts["faults"]) == set(FAULTS)
+    assert (hosts.groupby(REGION).size() == 2).all()
+    assert len(hosts) == 2 * len(LOADS) * len(DEFRAGS) * len(PROACTIVENESS)
     narrow = replace(AXES[0], high=2 * AXES[0].low)
-    assert design(5, (narrow,), ("defer",))["atomic_per_s"].max() <= narrow.high
+    assert design(1, (narrow,))["gib"].max() <= narrow.high
+
+
+def test_only_an_idle_host_begins_with_a_reserve_and_the_gate_without() -> None:
+    hosts = design(1).drop_duplicates("load").to_dict("records")
+    begun = {row["load"]: host_of(row, gate=False) for row in hosts}
+    assert {load: host.reserved_blocks > 0 for load, host in begun.items()} == {
+        IDLE: True,
+        BURST: False,
+        STEADY: False,
+    }
+    assert begun[IDLE].atomic_per_s == 0 < begun[BURST].atomic_per_s
+    assert begun[BURST].atomic_pause_s == (WARM_UP_S, begun[BURST].seconds)
+    assert all(host_of(row, gate=True).reserved_blocks == 0 for row in hosts)
 
 
 def test_a_design_needs_a_point() -> None:
@@ -102,44 +132,42 @@ def test_too_few_tries_give_no_rate() -> None:
 
 
 def test_a_run_of_a_host_has_both_rules_and_all_outcomes() -> None:
-    quiet = design(1).assign(atomic_per_s=3000, cache_pages_per_s=3000, huge_per_s=2)
-    made = run_map(quiet, 1)
+    small = replace(AXES[0], low=1, high=1.0001)
+    idle = design(1, (small, *AXES[1:])).iloc[:1]
+    made = run_map(idle, 1)
     assert made["gate"].to_list() == [0, GATE_ORDER]
     assert made.loc[1, "reserved_blocks"] == 0
     assert {each.name for each in OUTCOMES} <= set(made.columns)
 
 
-@pytest.mark.parametrize("name", DESIGNS)
-def test_the_map_in_data_is_of_the_designs_that_are_named(name: str) -> None:
-    points, axes, faults = DESIGNS[name]
-    effects = shipped_map(name)
+def test_the_map_in_data_is_of_the_design_that_is_named() -> None:
+    effects = shipped_map()
     shipped = effects[effects["outcome"] == "thp_success"].reset_index(drop=True)
-    hosts = design(points, axes, faults)
+    hosts = design(POINTS)
     pd.testing.assert_frame_equal(shipped[hosts.columns], hosts, check_dtype=False)
     assert SEEDS > 1
-    counted = by_axis(effects, axes)
+    counted = by_axis(effects)
     per_axis = counted.groupby(["outcome", "axis"])[list(SIZES)].sum().sum(axis=1)
-    assert (per_axis == points).all()
-
-
-def test_there_is_no_map_of_another_name() -> None:
-    with pytest.raises(UsageError, match="wide, near"):
-        shipped_map("far")
+    assert (per_axis == len(hosts)).all()
+    regions = by_region(effects)
+    assert (regions[list(SIZES)].sum(axis=1) == POINTS).all()
+    assert (regions["least"] <= regions["most"]).all()
 
 
 def test_the_table_fits_a_mail_and_names_the_points_of_posted_size() -> None:
-    text = gate_map_table(shipped_map("near"), DESIGNS["near"][1])
+    effects = shipped_map()
+    text = gate_map_table(effects)
     assert text.isascii()
     assert max(map(len, text.splitlines())) <= 72
-    posted = (shipped_map("near")["size"] == POSTED).sum()
-    assert text.count("mainline's\n") + text.count("mainline's reserve") >= posted > 0
+    posted = (effects["size"] == POSTED).sum()
+    assert len(re.findall(r"mainline's\s+reserve", text)) == posted
     nothing = gate_effects(design(1), runs(0.5, 0.5))
     assert "No point shows an effect of the posted size." in gate_map_table(nothing)
 
 
 def test_the_figure_marks_every_point_once_per_outcome() -> None:
     effects = shipped_map()
-    figure = gate_map(effects, "cache_pages_per_s", "huge_per_s")
+    figure = gate_map(effects, "cache_per_gib", "huge_per_gib")
     drawn = sum(len(trace.x) for trace in figure.data)
     assert drawn == len(effects)
     assert {trace.name for trace in figure.data} == set(effects["size"])
