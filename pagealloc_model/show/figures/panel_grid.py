@@ -104,6 +104,11 @@ class PanelGrid:
             }
         )
 
+    def cut_axis(self, panel: int, span: tuple[float, float]) -> None:
+        """Let a panel's y axis show a part of its values; the panel's title is to say so."""
+        name = f"yaxis{_number(panel)}"
+        self._layout[name] = {**self._layout[name], "range": list(span), "autorange": False}
+
     def write_below(self, text: str) -> None:
         """A few words below all panels."""
         lines = textwrap.wrap(text, BELOW_WIDTH)

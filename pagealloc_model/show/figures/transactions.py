@@ -41,9 +41,9 @@ def transaction_rates(measured: Tables, predicted: Tables, zone: str | None = No
         zone: such as "Normal"; None adds up all zones.
     """
     drawn = in_zone(lanes(measured, predicted), zone)
-    width_ns = max((_bin_width_ns(lane.table) for lane in drawn), default=0) or LONE_BIN_NS
+    width_ns = max((bin_width_ns(lane.table) for lane in drawn), default=0) or LONE_BIN_NS
     origin = common_origin(drawn)
-    drawn = [with_table(lane, _rates(lane.table, width_ns, origin)) for lane in drawn]
+    drawn = [with_table(lane, rates(lane.table, width_ns, origin)) for lane in drawn]
     return small_multiples(
         drawn,
         keys=_sites_seen(drawn),
@@ -118,7 +118,7 @@ def _sites_seen(drawn: Sequence[Lane]) -> list[str]:
     return [site for site in SITES if site in seen]
 
 
-def _bin_width_ns(table: pd.DataFrame) -> int:
+def bin_width_ns(table: pd.DataFrame) -> int:
     """Width of a table's bins, the smallest distance between two; 0 if there are not two."""
     if table.empty:
         return 0
@@ -126,7 +126,7 @@ def _bin_width_ns(table: pd.DataFrame) -> int:
     return int(np.diff(starts).min()) if len(starts) > 1 else 0
 
 
-def _rates(table: pd.DataFrame, width_ns: int, origin_ns: int) -> pd.DataFrame:
+def rates(table: pd.DataFrame, width_ns: int, origin_ns: int) -> pd.DataFrame:
     """Acquisitions per second by site and bin; a bin without rows saw none."""
     if table.empty:
         return table
