@@ -32,3 +32,14 @@ def against_null(row: Any) -> str:
     if not error and not null_error:
         return AS_NULL
     return NEARER if abs(error) < abs(null_error) else FARTHER
+
+
+def verdict_words(errors: pd.DataFrame) -> str:
+    """Return one line: in how many rows of an error table the model is nearer than its null."""
+    found = [against_null(row) for row in errors.itertuples()]
+    judged = [each for each in found if each in (NEARER, FARTHER)]
+    if not judged:
+        return "nothing that was recorded can be held to a null model"
+    rest = len(found) - len(judged)
+    others = f" ({rest} more are not judged)" if rest else ""
+    return f"nearer than a null model in {judged.count(NEARER)} of {len(judged)} rows{others}"

@@ -28,6 +28,7 @@ from pagealloc_model.show.figures.sensitivity_bars import sensitivity_bars
 from pagealloc_model.show.figures.small_multiples import since_start
 from pagealloc_model.show.figures.stacked import stacked
 from pagealloc_model.show.figures.sweep_lines import sweep_lines
+from pagealloc_model.show.figures.talk_figure import talk_figure
 from pagealloc_model.show.figures.transactions import transaction_rates, transaction_sizes
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "since_start",
     "stacked",
     "sweep_lines",
+    "talk_figure",
     "transaction_rates",
     "transaction_sizes",
 ]

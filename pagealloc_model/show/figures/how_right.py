@@ -108,32 +108,60 @@ def how_right(errors: pd.DataFrame, snapshots: pd.DataFrame, name: str = "") -> 
         y_title="predicted",
         columns=2,
     )
-    limits = _decades(points[~few])
-    for panel, (rows, low, high) in enumerate(
-        ((points[~few], *limits), (points[few], 0.0, float(MOST_FEW)))
-    ):
-        grid.add(_band(low, high, shown=panel == 0), panel)
-        grid.add(_equal(low, high, shown=panel == 0), panel)
-        grid.add(_nulls(rows, low, high, shown=panel == 0), panel)
-    drawn_before: set[str] = set()
-    for number, kind in enumerate(dict.fromkeys(points["kind"])):
-        for panel, (mine, low, high) in enumerate(
-            ((points[~few], *limits), (points[few], 0.0, float(MOST_FEW)))
-        ):
-            rows = mine[mine["kind"] == kind]
-            if len(rows):
-                shown = kind not in drawn_before
-                grid.add(_points(kind, number, rows, low, high, shown=shown), panel)
-                drawn_before.add(kind)
+    named: set[str] = set()
+    limits = add_large_numbers(grid, 0, points[~few], named)
+    add_numbers(grid, 1, points[few], (0.0, float(MOST_FEW)), named)
     if not few.any():
         grid.note_missing(1, {"no number": f"all are {FEW} or more"})
     grid.write_below(NOTE)
     drawing = grid.drawing(height=HEIGHT)
     for axis in ("xaxis", "yaxis"):
-        span = [float(np.log10(limits[0])), float(np.log10(limits[1]))]
-        drawing.layout[axis] |= {"type": "log", "range": span, "dtick": 1}
+        drawing.layout[axis] |= decades_axis(limits)
         drawing.layout[f"{axis}2"] |= {"range": [-1, MOST_FEW + 1]}
     return drawing
+
+
+def add_large_numbers(
+    grid: PanelGrid, panel: int, points: pd.DataFrame, named: set[str]
+) -> tuple[float, float]:
+    """Draw a panel of numbers that fit logarithmic axes; return the ends of both its axes.
+
+    Args:
+        grid: of the figure.
+        panel: its number.
+        points: of `predicted_over_measured`, all `FEW` or more.
+        named: what is in the legend; what is drawn is added.
+    """
+    limits = _decades(points)
+    add_numbers(grid, panel, points, limits, named)
+    return limits
+
+
+def add_numbers(
+    grid: PanelGrid, panel: int, points: pd.DataFrame, ends: tuple[float, float], named: set[str]
+) -> None:
+    """Draw the band, null models and predictions in a panel; arguments as above.
+
+    Args:
+        grid: of the figure.
+        panel: its number.
+        points: of `predicted_over_measured`.
+        ends: of both axes.
+        named: what is in the legend; what is drawn is added.
+    """
+    traces = [_band(*ends), _equal(*ends), _nulls(points, *ends)]
+    for number, kind in enumerate(dict.fromkeys((*STATES.values(), *TOTALS.values()))):
+        rows = points[points["kind"] == kind]
+        if len(rows):
+            traces.append(_points(kind, number, rows, *ends))
+    for trace in traces:
+        grid.add(trace | {"showlegend": trace["name"] not in named}, panel)
+        named.add(trace["name"])
+
+
+def decades_axis(ends: tuple[float, float]) -> dict[str, Any]:
+    """Return the properties of a logarithmic axis with a tick for each power of ten."""
+    return {"type": "log", "range": [float(np.log10(each)) for each in ends], "dtick": 1}
 
 
 def _inside(measured: pd.Series, other: pd.Series) -> pd.Series:
@@ -149,7 +177,7 @@ def _decades(points: pd.DataFrame) -> tuple[float, float]:
     return float(10.0 ** max(low, 1.0)), float(10.0 ** max(high, low + 1.0))
 
 
-def _band(low: float, high: float, *, shown: bool) -> dict[str, Any]:
+def _band(low: float, high: float) -> dict[str, Any]:
     along = np.array([low, high])
     return {
         "type": "scatter",
@@ -162,12 +190,11 @@ def _band(low: float, high: float, *, shown: bool) -> dict[str, Any]:
         "hoverinfo": "skip",
         "name": f"within {round(100 * (BAND - 1))} %",
         "legendgroup": "band",
-        "showlegend": shown,
         "meta": "band",
     }
 
 
-def _equal(low: float, high: float, *, shown: bool) -> dict[str, Any]:
+def _equal(low: float, high: float) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "lines",
@@ -177,12 +204,11 @@ def _equal(low: float, high: float, *, shown: bool) -> dict[str, Any]:
         "hoverinfo": "skip",
         "name": "equal",
         "legendgroup": "equal",
-        "showlegend": shown,
         "meta": "equal",
     }
 
 
-def _nulls(rows: pd.DataFrame, low: float, high: float, *, shown: bool) -> dict[str, Any]:
+def _nulls(rows: pd.DataFrame, low: float, high: float) -> dict[str, Any]:
     known = rows[rows["null"].notna()]
     return {
         "type": "scatter",
@@ -193,16 +219,13 @@ def _nulls(rows: pd.DataFrame, low: float, high: float, *, shown: bool) -> dict[
         "hoverinfo": "text",
         "name": NULL,
         "legendgroup": "null",
-        "showlegend": shown,
         "cliponaxis": False,
         "marker": {"symbol": "circle-open", "size": 7, "color": "#767676", "line": {"width": 1}},
         "meta": "null",
     }
 
 
-def _points(
-    kind: str, number: int, rows: pd.DataFrame, low: float, high: float, *, shown: bool
-) -> dict[str, Any]:
+def _points(kind: str, number: int, rows: pd.DataFrame, low: float, high: float) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "markers",
@@ -212,7 +235,6 @@ def _points(
         "hoverinfo": "text",
         "name": kind,
         "legendgroup": kind,
-        "showlegend": shown,
         "cliponaxis": False,
         "marker": {
             "symbol": SYMBOLS[number % len(SYMBOLS)],

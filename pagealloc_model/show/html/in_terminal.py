@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from pagealloc_model.base.text.error_table import error_table
 from pagealloc_model.base.text.layout import paragraph
 from pagealloc_model.show.html.replay import replay_words
-from pagealloc_model.show.html.validation import verdict_words
 from pagealloc_model.show.post.recording import recording_text
+from pagealloc_model.verdict.nearer import verdict_words
 
 if TYPE_CHECKING:
     from pagealloc_model.predicted.replay import Replay
@@ -29,7 +29,7 @@ def print_recording(recording: Recording, printer: Any, cycle: bool) -> None:
 
 def print_validation(validation: Validation, printer: Any, cycle: bool) -> None:
     """Print the verdict and the error table; arguments as above."""
-    words = f"{validation.recording.name}: {verdict_words(validation)}"
+    words = f"{validation.recording.name}: {verdict_words(validation.errors)}"
     printer.text(f"{paragraph(words)}\n\n{error_table(validation.errors)}")
 
 

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pagealloc_model.recording.provenance_check import DOUBT, REFUSED, USABLE
+from pagealloc_model.recording.provenance_check import (
+    DOUBT,
+    REFUSED,
+    USABLE,
+    ProvenanceCheck,
+    believed_words,
+)
 from pagealloc_model.recording.trace.columns import EVENT_NAMES
 from pagealloc_model.show.html.parts import (
     BAD,
@@ -60,9 +66,10 @@ def recording_html(recording: Recording) -> str:
     described = describe_recording(recording)
     checks = described["provenance"]
     odd = [each for each in checks if each["level"] != USABLE]
+    believed = believed_words([ProvenanceCheck(**each) for each in checks])
     return framed(
         line(recording_words(described), lead=f"{recording.name}:"),
-        line(believed_words(checks), kind=PLAIN if not odd else BAD),
+        line(believed, kind=PLAIN if not odd else BAD),
         *([_checks(odd)] if odd else []),
         folded(
             f"Events ({sum(described['events'].values()):,} of the allocator)",
@@ -88,21 +95,6 @@ def recording_words(described: Mapping[str, Any]) -> str:
         f"CPUs, {described['seconds']:.1f} s, {events:,} events ({lost}), "
         f"{described['snapshots']} snapshots"
     )
-
-
-def believed_words(checks: Sequence[Mapping[str, str]]) -> str:
-    """Return one line: whether the recording can be believed, and what speaks against it.
-
-    Args:
-        checks: with check, level and found, as `describe_recording` gives them.
-    """
-    odd = [each for each in checks if each["level"] != USABLE]
-    if not odd:
-        return f"can be believed: all {len(checks)} checks passed"
-    names = ", ".join(each["check"] for each in odd)
-    if any(each["level"] == REFUSED for each in odd):
-        return f"cannot be believed: {names}"
-    return f"can be believed with doubt: {names}"
 
 
 def _checks(checks: Sequence[Mapping[str, str]]) -> Markup:

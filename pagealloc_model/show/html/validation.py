@@ -25,7 +25,7 @@ from pagealloc_model.show.html.parts import (
 )
 from pagealloc_model.show.html.rules import rules_table
 from pagealloc_model.show.html.sparkline import sparkline
-from pagealloc_model.verdict.nearer import FARTHER, NEARER, against_null
+from pagealloc_model.verdict.nearer import FARTHER, NEARER, against_null, verdict_words
 
 if TYPE_CHECKING:
     from pagealloc_model.verdict.validation import Validation
@@ -54,7 +54,7 @@ def validation_html(validation: Validation) -> str:
     rows = [(row, against_null(row)) for row in validation.errors.itertuples()]
     replay = validation.replay
     return framed(
-        line(verdict_words(validation), lead=f"{validation.recording.name}, predicted:"),
+        line(verdict_words(validation.errors), lead=f"{validation.recording.name}, predicted:"),
         table(COLUMNS, (_cells(validation, *each) for each in rows), "errors of the prediction"),
         line(
             "Line: predicted over time; rings or dashes: measured. "
@@ -68,17 +68,6 @@ def validation_html(validation: Validation) -> str:
         folded("Start state", listed(replay.start_state)),
         folded("Where replay and recording could not agree", _counts(replay.divergence)),
     )
-
-
-def verdict_words(validation: Validation) -> str:
-    """Return one line: of how many rows the prediction is nearer than a null model."""
-    found = [against_null(row) for row in validation.errors.itertuples()]
-    judged = [each for each in found if each in (NEARER, FARTHER)]
-    if not judged:
-        return "nothing that was recorded can be held to it."
-    rest = len(found) - len(judged)
-    others = f"; {rest} more rows are not judged" if rest else ""
-    return f"nearer than a null model in {judged.count(NEARER)} of {len(judged)} rows{others}."
 
 
 def _cells(validation: Validation, row: Any, found: str) -> Iterator[Cell]:
