@@ -39,11 +39,21 @@ def test_panels_where_nothing_happens_are_one_line() -> None:
     still = tables.pageblocks().assign(blocks=7)
     figure = figures.at_a_glance(source(pageblocks=still), source(pageblocks=still))
     notes = notes_of(figure)
-    assert "Nothing happens in: " in notes[-1]
+    assert "Nothing changes in: " in notes[-1]
     assert "pageblocks: Movable" in notes[-1]
     assert not any(note.startswith("pageblocks:") for note in notes[:-1])
     assert any(note.startswith("free pages, Normal") for note in notes)
     assert [trace.name for trace in figure.data if trace.showlegend] == ["measured", "predicted"]
+
+
+def test_what_no_table_has_is_left_out() -> None:
+    silent = source(lock=tables.lock().iloc[:0])
+    figure = figures.at_a_glance(silent, silent)
+    assert not any("zone->lock" in note for note in notes_of(figure))
+    lock = tables.lock()
+    uneven = lock.assign(acquisitions=range(1, len(lock) + 1))
+    one_sided = figures.at_a_glance(silent, source(lock=uneven))
+    assert any("measured: not available" in note for note in notes_of(one_sided))
 
 
 def test_an_axis_that_does_not_begin_at_zero_says_so() -> None:

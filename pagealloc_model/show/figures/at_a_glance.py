@@ -103,7 +103,7 @@ def _drawn(shown: Sequence[_Panel], quiet: Sequence[str], lanes: Sequence[Lane])
         if axis:
             grid.cut_axis(number, axis)
     if quiet:
-        grid.write_below(f"Nothing happens in: {', '.join(quiet)}.")
+        grid.write_below(f"Nothing changes in: {', '.join(quiet)}.")
     return grid.drawing()
 
 
@@ -126,14 +126,11 @@ def _panels(tables: Mapping[str, Any], origin: int) -> Iterator[_Panel]:
         (max(ends) - origin) // RATE_PARTS, *(bin_width_ns(each) for each in locks.values())
     )
     found = {key: rates(table, width, origin) for key, table in locks.items()}
-    yield _Panel(
-        words="holds of zone->lock per second",
-        by_lane={
-            key: _summed(table, "time_s", "per_second")
-            for key, table in found.items()
-            if len(table)
-        },
-    )
+    held = {
+        key: _summed(table, "time_s", "per_second") for key, table in found.items() if len(table)
+    }
+    if held:
+        yield _Panel(words="holds of zone->lock per second", by_lane=held)
     yield from _by_key(tables, "boosts", "zone", "pages", "watermark boost (pages), {}", origin)
     yield from _by_key(tables, "pageblocks", "migratetype", "blocks", "pageblocks: {}", origin)
 
