@@ -103,7 +103,7 @@ def _drawn(shown: Sequence[_Panel], quiet: Sequence[str], lanes: Sequence[Lane])
         if axis:
             grid.cut_axis(number, axis)
     if quiet:
-        grid.write_below(f"Nothing changes in: {', '.join(quiet)}.")
+        grid.write_below(f"Nothing changes in: {'; '.join(quiet)}.")
     return grid.drawing()
 
 
