@@ -21,8 +21,8 @@ PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
-lab: kernels ## set up, print the error table of a shipped recording, open the first notebook (LAB_ARGS=...)
-	$(BIN)/pagealloc validate kbuild
+lab: kernels ## set up, say in a line how right the model is, open the first notebook (LAB_ARGS=...)
+	@$(BIN)/pagealloc validate highatomic_stock --brief
 	$(BIN)/pagealloc lab -- $(LAB_ARGS)
 
 install: $(VENV)/installed ## create .venv from requirements.lock (PYTHON=... picks the interpreter)

@@ -77,6 +77,14 @@ def add_parser(commands: Commands) -> None:
         help="write post.txt, post.md, table.csv and figures as PNG, SVG and PDF into this "
         "directory, which must not exist or be empty",
     )
+    parser.add_argument(
+        "--figure",
+        metavar="FILE",
+        type=Path,
+        help="in place of the message draw one figure, two columns wide and readable in grey, as "
+        "FILE (.png, .svg or .pdf), and write its caption to FILE.txt; of several recordings the "
+        "first is drawn",
+    )
     parser.set_defaults(run=run)
 
 
@@ -84,6 +92,8 @@ def run(options: argparse.Namespace) -> int:
     """Replay, compare and print the message, or write it with its figures."""
     if options.seeds < 1:
         raise UsageError(f"--seeds {options.seeds}: give at least one")
+    if options.figure and (options.no_validation or options.directory):
+        raise UsageError("--figure needs the validation, and stands without -o")
     base, patch = (_policy(words) for words in (options.base, options.patch))
     import pagealloc_model as pm
     from pagealloc_model.show.post import comparison_message
@@ -95,6 +105,9 @@ def run(options: argparse.Namespace) -> int:
         comparisons = [_without_validation(each) for each in comparisons]
     else:
         validations = list(_validations(recordings, comparisons, options))
+    if options.figure:
+        _write_figure(options, comparisons[0], validations[0])
+        return 0
     message = comparison_message(
         comparisons, recordings, validations=validations, style=options.style, utf8=options.utf8
     )
@@ -144,6 +157,28 @@ def _comparisons(
                 for policy in (base, patch)
             ]
             yield pm.compare(*sides)
+
+
+def _write_figure(
+    options: argparse.Namespace, comparison: Comparison, validation: Validation
+) -> None:
+    """Draw the figure, and write its caption beside it."""
+    from pagealloc_model.show import figures
+    from pagealloc_model.show.figures.files import write_figure
+    from pagealloc_model.show.post.figure_caption import figure_caption, figure_title
+
+    caption = figure_caption(comparison, validation, options.paths[0], options.base, options.patch)
+    figure = figures.talk_figure(
+        comparison.judged,
+        validation.errors,
+        validation.snapshots,
+        figure_title(comparison),
+        caption,
+    )
+    write_figure(figure, options.figure)
+    words = options.figure.with_name(f"{options.figure.name}.txt")
+    words.write_text(f"{caption}\n", encoding="utf-8")
+    print(options.figure, words, sep="\n")
 
 
 def _write(directory: Path, message: Message, comparisons: list[Comparison]) -> None:

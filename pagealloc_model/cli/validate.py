@@ -73,6 +73,12 @@ def add_parser(commands: Commands) -> None:
         help="with --budget: write the budget's figure as PNG, SVG and PDF, and its errors as CSV, "
         "into this directory, which must not exist or be empty",
     )
+    parser.add_argument(
+        "--brief",
+        action="store_true",
+        help="print one line: how many predictions are near what was measured, and how many are "
+        "nearer than a null model's",
+    )
     add_kernel_source(
         parser,
         "its own code is replayed too, and stands in the table next to the model",
@@ -84,6 +90,9 @@ def add_parser(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Validate and print the error table; write the budget's figure if asked to."""
+    if options.brief:
+        print(_in_brief(options))
+        return 0
     if options.directory is None:
         _validate(options)
         return 0
@@ -97,6 +106,20 @@ def run(options: argparse.Namespace) -> int:
     if not options.json:
         print("\nWritten:", *sorted(options.directory.iterdir()), sep="\n  ")
     return 0
+
+
+def _in_brief(options: argparse.Namespace) -> str:
+    """One line on the whole recording."""
+    import pagealloc_model as pm
+    from pagealloc_model.show.figures.how_right import in_band_words, predicted_over_measured
+    from pagealloc_model.verdict.nearer import verdict_words
+
+    if options.resync or options.budget or options.json or options.kernel_source:
+        raise UsageError("--brief is one line: leave --resync, --budget, --json and the source out")
+    validation = pm.validate(pm.open(options.path), rules=options.rules)
+    points = predicted_over_measured(validation.errors, validation.snapshots)
+    name = validation.recording.name
+    return f"{name}: {in_band_words(points)}; {verdict_words(validation.errors)}"
 
 
 def _write(budgets: Mapping[str, Budget], directory: Path) -> None:

@@ -86,6 +86,8 @@ class Replay:
 
     compare = CarriedOut("verdict.comparison", "compare")
     lock_times = CarriedOut("predicted.locks.lock_timing", "lock_times")
+    _repr_html_ = CarriedOut("show.html.replay", "replay_html")
+    _repr_pretty_ = CarriedOut("show.html.in_terminal", "print_replay")
 
     name: str
     machine: Machine

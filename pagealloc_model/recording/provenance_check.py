@@ -38,3 +38,14 @@ class ProvenanceCheck:
 def worst(checks: Sequence[ProvenanceCheck]) -> str:
     """Return the level of all checks together."""
     return max((each.level for each in checks), key=LEVELS.index, default=USABLE)
+
+
+def believed_words(checks: Sequence[ProvenanceCheck]) -> str:
+    """Return one line: whether a recording can be believed, and what speaks against it."""
+    odd = [each for each in checks if each.level != USABLE]
+    if not odd:
+        return f"can be believed: all {len(checks)} checks passed"
+    names = ", ".join(each.check for each in odd)
+    if worst(odd) == REFUSED:
+        return f"cannot be believed: {names}; pagealloc info says why"
+    return f"can be believed with doubt: {names}; pagealloc info says why"

@@ -52,7 +52,13 @@ def drag(page: Page, handle: Locator, track: Locator, share: float) -> None:
 @pytest.mark.parametrize(
     ("notebook", "recordings", "title", "key", "share"),
     [
-        ("00_start_here.ipynb", ["kbuild"], "Free pages by order", "ArrowLeft", 0.5),
+        (
+            "00_start_here.ipynb",
+            ["highatomic_stock"],
+            "holds of zone->lock per second",
+            "ArrowLeft",
+            0.5,
+        ),
         (
             "01_highatomic.ipynb",
             ["highatomic_gate3", "highatomic_stock"],

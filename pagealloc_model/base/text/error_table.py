@@ -54,12 +54,12 @@ def error_table(
 
 
 def _cells(row: Any, kernel: Any, with_kernel: bool) -> tuple[str, ...]:
-    model = (number(row.measured), number(row.predicted), _error(row.error, row))
+    model = (number(row.measured), number(row.predicted), error_cell(row.error, row))
     if not with_kernel:
-        return (*model, _error(row.null_error, row))
+        return (*model, error_cell(row.null_error, row))
     if kernel is None:
         return (*model, number(pd.NA), number(pd.NA))
-    return (*model, number(kernel.predicted), _error(kernel.error, kernel))
+    return (*model, number(kernel.predicted), error_cell(kernel.error, kernel))
 
 
 def _heading(row: Any) -> str:
@@ -69,7 +69,7 @@ def _heading(row: Any) -> str:
     return ascii_only(f"{row.metric}{unit}{kind}{null if row.null_model else ''}")
 
 
-def _error(value: object, row: Any) -> str:
+def error_cell(value: object, row: Any) -> str:
     """Relative errors in percent; errors that are absolute by their unit as they are."""
     if str(row.unit).lower() in ABSOLUTE_UNITS:
         return number(value)

@@ -34,14 +34,14 @@ def figures_of(notebook: NotebookNode) -> dict[str, go.Figure]:
 
 
 def post_text(notebook: NotebookNode) -> str:
-    """What the cells tagged "post" print; without such cells, all that is printed.
+    """What the cells tagged "post" print or show; without such cells, all that is printed.
 
     Lines are folded at 72 columns, and nothing but ASCII is left.
     """
-    cells = tagged_cells(notebook, POST) or [
-        cell for cell in notebook.cells if cell.cell_type == "code"
-    ]
-    printed = "\n".join(text for cell in cells for text in _printed(cell))
+    tagged = tagged_cells(notebook, POST)
+    cells = tagged or [cell for cell in notebook.cells if cell.cell_type == "code"]
+    shown = _printed_or_shown if tagged else _printed
+    printed = "\n".join(text for cell in cells for text in shown(cell))
     return ascii_only("\n".join(folded(line, WIDTH) for line in printed.splitlines())) + "\n"
 
 
@@ -49,6 +49,14 @@ def _printed(cell: NotebookNode) -> Iterator[str]:
     for output in cell.outputs:
         if output.output_type == "stream" and output.name == "stdout":
             yield output.text
+
+
+def _printed_or_shown(cell: NotebookNode) -> Iterator[str]:
+    """What a cell prints, and the text of the result that it ends in, unless that is a figure."""
+    yield from _printed(cell)
+    for output in cell.outputs:
+        if output.output_type == "execute_result" and PLOTLY_MIME not in output.data:
+            yield output.data.get("text/plain", "")
 
 
 def _name(figure: go.Figure) -> str:

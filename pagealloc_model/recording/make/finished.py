@@ -16,6 +16,7 @@ from typing import Any
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.recording.make.events import RECENT_EVENTS
 from pagealloc_model.recording.make.options import size_text
+from pagealloc_model.recording.provenance_check import ProvenanceCheck, believed_words
 from pagealloc_model.recording.trace.perf_open import open_perf_file
 
 _LARGEST_SUGGESTION = 1 << 30
@@ -76,7 +77,8 @@ def _described(path: Path, **process: Any) -> dict[str, Any] | None:
     answer = subprocess.run(
         [sys.executable, "-m", "pagealloc_model.cli", "info", "--json", str(path)],
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        # its bar is for people; what it complains of comes back as "cannot be read back"
+        stderr=None if sys.stderr.isatty() else subprocess.DEVNULL,
         check=False,
         **process,
     )
@@ -91,14 +93,17 @@ def _home(user: int) -> str:
 
 
 def summary_lines(recorded: Recorded, content: Mapping[str, Any] | None) -> Iterator[str]:
-    """What was recorded, what was lost, what is missing, and what to run next.
+    """What went otherwise than usual; then what is there, if it can be believed, how to see it.
 
-    Tracepoints that hardly any kernel has are not named; meta.json and `doctor` do.
+    The last three are always there. Tracepoints that hardly any kernel has are not named; meta.json
+    and `doctor` do.
 
     Args:
         recorded: the recording.
         content: of `read_back`.
     """
+    yield from _odd(recorded)
+    yield from _losses(recorded, content)
     files = [file for file in recorded.path.rglob("*") if file.is_file()]
     size = sum(file.stat().st_size for file in files) / (1 << 20)
     events = "unknown number of"
@@ -106,16 +111,23 @@ def summary_lines(recorded: Recorded, content: Mapping[str, Any] | None) -> Iter
         count = sum(content["events"].values()) + sum(content["other_events"].values())
         events = f"{count:,}"
     yield (
-        f"{recorded.path}: {recorded.seconds:.1f} s, {events} events, "
+        f"there      {recorded.path}: {recorded.seconds:.1f} s, {events} events, "
         f"{recorded.snapshots} snapshots, {size:,.1f} MiB"
     )
+    checks = [] if content is None else content.get("provenance", [])
+    believed = believed_words([ProvenanceCheck(**each) for each in checks])
+    yield f"believe    {believed if checks else 'not known: it cannot be read back'}"
+    yield f"see        pagealloc explore {recorded.path}"
+
+
+def _odd(recorded: Recorded) -> Iterator[str]:
+    """How the command ended, and what was not recorded."""
     if recorded.command_code is not None:
         code = recorded.command_code
         how = f"with exit code {code}" if code >= 0 else f"by signal {-code}"
         yield f"command    ended {how}"
     if recorded.ended_by.startswith("SIG"):
         yield f"ended      by {recorded.ended_by}"
-    yield from _losses(recorded, content)
     missing = [name for name in recorded.missing_events if name not in RECENT_EVENTS]
     if missing:
         yield f"left out   {', '.join(missing)}: not in this kernel"
@@ -124,7 +136,6 @@ def summary_lines(recorded: Recorded, content: Mapping[str, Any] | None) -> Iter
         whys.setdefault(why, []).append(event)
     for why, unset in whys.items():
         yield f"left out   {', '.join(unset)}: {why}"
-    yield f"next       pagealloc validate {recorded.path}"
 
 
 def _losses(recorded: Recorded, content: Mapping[str, Any] | None) -> Iterator[str]:

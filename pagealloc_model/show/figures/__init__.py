@@ -4,6 +4,7 @@ Every function takes measured and predicted tables (one, or several by label) an
 `plotly.graph_objects.Figure`. A value that is not available is drawn as a note with its reason.
 """
 
+from pagealloc_model.show.figures.at_a_glance import at_a_glance
 from pagealloc_model.show.figures.error_budget import error_budget
 from pagealloc_model.show.figures.fallbacks import fallbacks
 from pagealloc_model.show.figures.fleet_hosts import fleet_hosts
@@ -14,6 +15,7 @@ from pagealloc_model.show.figures.free_memory import (
 )
 from pagealloc_model.show.figures.gate_map import gate_map
 from pagealloc_model.show.figures.highatomic import highatomic_blocks
+from pagealloc_model.show.figures.how_right import how_right
 from pagealloc_model.show.figures.huge_page_trend import huge_page_trend
 from pagealloc_model.show.figures.lock_times import lock_times
 from pagealloc_model.show.figures.outcomes import outcomes
@@ -27,9 +29,11 @@ from pagealloc_model.show.figures.sensitivity_bars import sensitivity_bars
 from pagealloc_model.show.figures.small_multiples import since_start
 from pagealloc_model.show.figures.stacked import stacked
 from pagealloc_model.show.figures.sweep_lines import sweep_lines
+from pagealloc_model.show.figures.talk_figure import talk_figure
 from pagealloc_model.show.figures.transactions import transaction_rates, transaction_sizes
 
 __all__ = [
+    "at_a_glance",
     "error_budget",
     "fallbacks",
     "fleet_hosts",
@@ -37,6 +41,7 @@ __all__ = [
     "free_pages_by_order",
     "gate_map",
     "highatomic_blocks",
+    "how_right",
     "huge_page_trend",
     "lock_times",
     "outcomes",
@@ -51,6 +56,7 @@ __all__ = [
     "since_start",
     "stacked",
     "sweep_lines",
+    "talk_figure",
     "transaction_rates",
     "transaction_sizes",
 ]

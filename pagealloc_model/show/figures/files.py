@@ -48,6 +48,22 @@ def write_figures(figures: Mapping[str, go.Figure], directory: Path) -> list[Pat
     raise UsageError(f"{', '.join(file.name for file in pending)}: Chromium did not draw them")
 
 
+def write_figure(figure: go.Figure, file: Path) -> None:
+    """Write one figure; the file's ending says as what.
+
+    Raises:
+        UsageError: an ending other than those of `FORMATS`, or it could not be drawn.
+    """
+    if file.suffix[1:] not in FORMATS:
+        raise UsageError(f"{file}: a figure is {', '.join(f'.{each}' for each in FORMATS)}")
+    for _ in range(ATTEMPTS):
+        _draw({file: _without_menus(figure)})
+        if _is_drawn(file):
+            return
+    file.unlink(missing_ok=True)
+    raise UsageError(f"{file}: Chromium did not draw it")
+
+
 def _draw(pending: Mapping[Path, go.Figure]) -> None:
     heights = [int(figure.layout.height or HEIGHT) for figure in pending.values()]
     try:

@@ -23,8 +23,8 @@ BELOW_WIDTH = 130
 HORIZONTAL_GAP = 0.09
 """Between two panels, as a share of the figure's width."""
 
-COUNTS_AXIS = {"type": "log", "autorangeoptions": {"minallowed": -0.1}}
-"""Of bars over decades: they begin just below one (10 ** -0.1), so that a single one is seen."""
+FEW_COUNTS = 100
+"""Counts up to this are on a linear axis: a logarithm makes much of one event more or less."""
 
 NOTE_WIDTH = 44
 """Characters per line of a note inside a panel."""
@@ -104,6 +104,11 @@ class PanelGrid:
             }
         )
 
+    def cut_axis(self, panel: int, span: tuple[float, float]) -> None:
+        """Let a panel's y axis show a part of its values; the panel's title is to say so."""
+        name = f"yaxis{_number(panel)}"
+        self._layout[name] = {**self._layout[name], "range": list(span), "autorange": False}
+
     def write_below(self, text: str) -> None:
         """A few words below all panels."""
         lines = textwrap.wrap(text, BELOW_WIDTH)
@@ -177,6 +182,19 @@ class PanelGrid:
         left = column * (width + HORIZONTAL_GAP)
         bottom = (self._rows - 1 - row) * (height + gap)
         return left, bottom, width, height
+
+
+def counts_axis(most: float) -> dict[str, Any]:
+    """Return the axis of bars: linear for few, logarithmic over decades.
+
+    A logarithmic one begins just below one (10 ** -0.1), so that a single event is seen.
+
+    Args:
+        most: the largest count.
+    """
+    if most <= FEW_COUNTS:
+        return {"rangemode": "tozero"}
+    return {"type": "log", "autorangeoptions": {"minallowed": -0.1}}
 
 
 def missing_words(absent: Mapping[str, str]) -> str:

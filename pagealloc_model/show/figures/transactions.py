@@ -10,7 +10,7 @@ import pandas as pd
 from pagealloc_model.show.figures.drawing import Drawing, FigureFunction
 from pagealloc_model.show.figures.lanes import Lane, Tables, count_trace, lanes
 from pagealloc_model.show.figures.palette import site_colour
-from pagealloc_model.show.figures.panel_grid import COUNTS_AXIS, PanelGrid
+from pagealloc_model.show.figures.panel_grid import PanelGrid, counts_axis
 from pagealloc_model.show.figures.small_multiples import (
     common_origin,
     in_zone,
@@ -41,9 +41,9 @@ def transaction_rates(measured: Tables, predicted: Tables, zone: str | None = No
         zone: such as "Normal"; None adds up all zones.
     """
     drawn = in_zone(lanes(measured, predicted), zone)
-    width_ns = max((_bin_width_ns(lane.table) for lane in drawn), default=0) or LONE_BIN_NS
+    width_ns = max((bin_width_ns(lane.table) for lane in drawn), default=0) or LONE_BIN_NS
     origin = common_origin(drawn)
-    drawn = [with_table(lane, _rates(lane.table, width_ns, origin)) for lane in drawn]
+    drawn = [with_table(lane, rates(lane.table, width_ns, origin)) for lane in drawn]
     return small_multiples(
         drawn,
         keys=_sites_seen(drawn),
@@ -60,7 +60,7 @@ def transaction_rates(measured: Tables, predicted: Tables, zone: str | None = No
 def transaction_sizes(measured: Tables, predicted: Tables, zone: str | None = None) -> Drawing:
     """How many refills and drains moved how many objects under one zone->lock hold (S4.4, S4.7).
 
-    Sizes are binned by powers of two; the counts' axis is logarithmic.
+    Sizes are binned by powers of two; the axis of many counts is logarithmic, and says so.
 
     Args:
         measured: `transactions` table or tables by label.
@@ -69,17 +69,19 @@ def transaction_sizes(measured: Tables, predicted: Tables, zone: str | None = No
     """
     drawn = in_zone(lanes(measured, predicted), zone)
     sites = ("refill", "drain")
+    binned = {(lane.key, site): _binned_sizes(lane.table, site) for lane in drawn for site in sites}
+    axis = counts_axis(max((each.max() for each in binned.values() if len(each)), default=0))
     grid = PanelGrid(
         sites,
         title=f"Transaction sizes under zone->lock, {zone_words(zone)}",
         x_title="objects per transaction (n up to 2n - 1)",
-        y_title="transactions",
+        y_title="transactions (logarithmic)" if "type" in axis else "transactions",
         columns=2,
         x_axis={"type": "category"},
-        y_axis=COUNTS_AXIS,
+        y_axis=axis,
     )
     for panel, site in enumerate(sites):
-        histograms = {lane.key: _binned_sizes(lane.table, site) for lane in drawn}
+        histograms = {lane.key: binned[lane.key, site] for lane in drawn}
         bins = _all_bins(histograms.values())
         absent = {}
         for lane in drawn:
@@ -118,7 +120,7 @@ def _sites_seen(drawn: Sequence[Lane]) -> list[str]:
     return [site for site in SITES if site in seen]
 
 
-def _bin_width_ns(table: pd.DataFrame) -> int:
+def bin_width_ns(table: pd.DataFrame) -> int:
     """Width of a table's bins, the smallest distance between two; 0 if there are not two."""
     if table.empty:
         return 0
@@ -126,7 +128,7 @@ def _bin_width_ns(table: pd.DataFrame) -> int:
     return int(np.diff(starts).min()) if len(starts) > 1 else 0
 
 
-def _rates(table: pd.DataFrame, width_ns: int, origin_ns: int) -> pd.DataFrame:
+def rates(table: pd.DataFrame, width_ns: int, origin_ns: int) -> pd.DataFrame:
     """Acquisitions per second by site and bin; a bin without rows saw none."""
     if table.empty:
         return table

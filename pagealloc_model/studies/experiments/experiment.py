@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from pagealloc_model.base import progress_bar
+from pagealloc_model.base.carried_out import CarriedOut
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.version import __version__
 from pagealloc_model.studies.experiments.changes import KnownValues, changes_table, score_table
@@ -44,6 +45,9 @@ class ExperimentResult:
         runs: side, repeat, status, path, seconds, error and console, one row a run.
         changes: one row for each pair, quantity and mode of reclaim; see `changes_table`.
     """
+
+    _repr_html_ = CarriedOut("show.html.results", "experiment_html")
+    _repr_pretty_ = CarriedOut("show.html.in_terminal", "print_text")
 
     plan: Plan
     sides: tuple[Side, ...]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from pagealloc_model.base.carried_out import CarriedOut
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.studies.fleets.statistics import compared_sides
@@ -40,6 +41,9 @@ class FleetResult:
         policies: by side.
         synthetic: hosts were made up.
     """
+
+    _repr_html_ = CarriedOut("show.html.results", "fleet_html")
+    _repr_pretty_ = CarriedOut("show.html.in_terminal", "print_text")
 
     hosts: pd.DataFrame
     policies: Mapping[str, Policy]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from pagealloc_model.base.carried_out import CarriedOut
 from pagealloc_model.studies.sweeps.pareto import FRAGMENTATION, LOCK_TIME, ParetoFront, pareto
 from pagealloc_model.studies.sweeps.parquet import write_parquet
 
@@ -32,6 +33,9 @@ class SweepResult:
         axes: what was varied.
         reused: how many points were known before.
     """
+
+    _repr_html_ = CarriedOut("show.html.results", "sweep_html")
+    _repr_pretty_ = CarriedOut("show.html.in_terminal", "print_text")
 
     rows: pd.DataFrame
     axes: tuple[str, ...]

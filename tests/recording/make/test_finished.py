@@ -15,6 +15,7 @@ NOTHING_LOST = {
     "other_events": {"lock:contention_end": 34},
     "lost": 0,
     "lost_by_cpu": {},
+    "provenance": [{"check": "clock", "level": "usable", "found": "one clock"}],
 }
 
 
@@ -35,10 +36,11 @@ def finished(path: Path, **values: object) -> Recorded:
 def test_a_recording_that_lost_nothing(tmp_path: Path) -> None:
     (tmp_path / "perf.data").write_bytes(bytes(3 << 20))
     assert list(summary_lines(finished(tmp_path), NOTHING_LOST)) == [
-        f"{tmp_path}: 2.5 s, 1,034 events, 5 snapshots, 3.0 MiB",
         "command    ended with exit code 0",
         "lost       nothing",
-        f"next       pagealloc validate {tmp_path}",
+        f"there      {tmp_path}: 2.5 s, 1,034 events, 5 snapshots, 3.0 MiB",
+        "believe    can be believed: all 1 checks passed",
+        f"see        pagealloc explore {tmp_path}",
     ]
 
 

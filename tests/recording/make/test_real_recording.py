@@ -62,7 +62,7 @@ def test_the_summary_says_what_came_of_it(compiled: tuple[Path, str]) -> None:
     assert re.search(r"compile: [\d.]+ s, [\d,]+ events, \d+ snapshots, [\d.]+ MiB", printed)
     assert "command    ended with exit code 0" in printed
     assert re.search(r"^lost ", printed, re.MULTILINE)
-    assert printed.splitlines()[-1] == f"next       pagealloc validate {path}"
+    assert printed.splitlines()[-1] == f"see        pagealloc explore {path}"
     assert not [each for each in path.parent.iterdir() if each.name.startswith(".")]
 
 

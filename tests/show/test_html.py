@@ -1,0 +1,180 @@
+"""What results show in a notebook: whole HTML, escaped names, numbers to sort by, courses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from html.parser import HTMLParser
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from IPython.lib.pretty import pretty
+
+import pagealloc_model as pm
+from pagealloc_model.show.html.over_time import course_of
+from pagealloc_model.show.html.parts import Cell, Column, framed, line, table
+from pagealloc_model.show.html.results import frame_table
+from pagealloc_model.show.html.sparkline import MOST_POINTS, Course, sparkline
+from pagealloc_model.studies.sweeps.results import SweepResult
+from pagealloc_model.verdict.nearer import against_null
+from pagealloc_model.verdict.validation import Validation
+from tests.small_recordings import shipped_recording
+
+HOSTILE = "<script>alert(1)</script>\"'&<b>"
+VOID = {"circle", "polyline", "input", "br"}
+
+
+class Balanced(HTMLParser):
+    """Collects elements and complains of any that is not closed in its turn."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.words: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+@pytest.fixture(scope="module")
+def validation() -> Validation:
+    return pm.validate(shipped_recording("highatomic_gate3"))
+
+
+def test_every_result_is_whole_html(validation: Validation) -> None:
+    patch = pm.replay(validation.recording, pm.Policy(pcp_batch=31))
+    for shown in (
+        validation.recording,
+        validation,
+        validation.replay,
+        pm.compare(validation.replay, patch),
+    ):
+        found = Balanced(shown._repr_html_())
+        assert {"table", "details", "svg"} <= set(found.seen)
+        assert found.seen.count("script") == found.seen.count("style") == 1
+
+
+def test_hostile_names_stay_words(validation: Validation) -> None:
+    errors = validation.errors.assign(metric=HOSTILE, scope=HOSTILE, unit=HOSTILE)
+    named = replace(validation, errors=errors, notes=(HOSTILE,))
+    for html in (
+        named._repr_html_(),
+        replace(validation.replay, name=HOSTILE)._repr_html_(),
+        replace(validation.recording, name=HOSTILE)._repr_html_(),
+        framed(frame_table(pd.DataFrame({HOSTILE: [HOSTILE]}), HOSTILE)),
+        framed(sparkline(HOSTILE, Course(times=np.arange(3.0), values=np.arange(3.0)))),
+    ):
+        found = Balanced(html)
+        assert found.seen.count("script") == 1
+        words = [*found.words, *(value or "" for _, value in found.attributes)]
+        assert any(HOSTILE in each for each in words)
+
+
+def test_rows_say_whether_they_beat_their_null_model(validation: Validation) -> None:
+    found = Balanced(validation._repr_html_()).words
+    rows = [against_null(row) for row in validation.errors.itertuples()]
+    assert sum(word.endswith("no nearer") for word in found) == rows.count("no nearer") > 0
+    assert found.count("\u2713 nearer") == rows.count("nearer") > 0
+
+
+@pytest.mark.parametrize(
+    ("measured", "predicted", "null", "error", "null_error", "kind", "said"),
+    [
+        (10, 11, 20, 0.1, 1.0, "predicted", "nearer"),
+        (10, 20, 11, 1.0, 0.1, "predicted", "no nearer"),
+        (10, 5, 15, -0.5, 0.5, "predicted", "no nearer"),
+        (0, 0, 0, 0.0, 0.0, "predicted", "both right"),
+        (0, -3, 0, np.nan, 0.0, "predicted", "no nearer"),
+        (np.nan, 3, 4, np.nan, np.nan, "predicted", "not measured"),
+        (10, 11, 20, 0.1, 1.0, "imposed", "imposed"),
+    ],
+)
+def test_what_is_said_against_a_null_model(
+    measured: float,
+    predicted: float,
+    null: float,
+    error: float,
+    null_error: float,
+    kind: str,
+    said: str,
+) -> None:
+    row = SimpleNamespace(
+        measured=measured,
+        predicted=predicted,
+        null=null,
+        error=error,
+        null_error=null_error,
+        kind=kind,
+    )
+    assert against_null(row) == said
+
+
+def test_cells_are_sorted_by_number_and_the_unknown_have_none() -> None:
+    columns = [Column(title="n")]
+    rows = [[Cell(shown="1,000", number=1000)], [Cell(shown="NA", number=float("nan"))]]
+    html = framed(table(columns, rows, "numbers"), line("end"))
+    assert 'data-sort="1000">1,000<' in html
+    assert 'data-sort="">NA<' in html
+
+
+def test_a_course_adds_up_what_its_scope_is_about(validation: Validation) -> None:
+    replay = validation.replay
+    span = (int(replay.edges[0]), int(replay.edges[-1]))
+    course = course_of(replay, "free_pages", "zone=DMA32", span)
+    assert course is not None
+    table = replay.free_pages[replay.free_pages["zone"] == "DMA32"]
+    assert course.values.tolist() == table.groupby("time_ns")["pages"].sum().tolist()
+    whole = course_of(replay, "refill_transactions", "all", span)
+    parts = [course_of(replay, "refill_transactions", f"cpu={cpu}", span) for cpu in range(4)]
+    assert whole is not None
+    assert whole.values.sum() == (replay.transactions_full["site"] == "refill").sum()
+    assert sum(part.values.sum() for part in parts if part is not None) == whole.values.sum()
+    assert course_of(replay, "refill_pages", "per time bin", span) is None
+    assert course_of(replay, "placement_exact", "all", span) is None
+
+
+def test_a_sparkline_keeps_its_extremes_in_few_points() -> None:
+    values = np.zeros(1000)
+    values[500] = 9.0
+    html = sparkline("peak", Course(times=np.arange(1000.0), values=values)).html
+    points = html.partition('points="')[2].partition('"')[0].split()
+    assert len(points) == MOST_POINTS
+    assert min(float(point.split(",")[1]) for point in points) == 3.0
+    assert "from 0 to 9" in html
+    empty = Course(times=np.arange(2.0), values=np.full(2, np.nan))
+    assert sparkline("nothing", empty).html == ""
+
+
+def test_a_sweep_shows_its_points() -> None:
+    rows = pd.DataFrame(
+        {"recording": ["a", HOSTILE], "pcp_batch": [1, 63], "seed": 0, "error": ["", "broken"]}
+    )
+    html = SweepResult(rows=rows, axes=("pcp_batch",))._repr_html_()
+    assert "1 points failed" in html
+    assert "broken" in Balanced(html).words
+
+
+def test_terminals_get_text(validation: Validation) -> None:
+    for shown in (validation, validation.replay, validation.recording):
+        text = pretty(shown)
+        assert "<" not in text.replace("<=", "").replace("->", "")
+        assert max(map(len, text.splitlines())) < 160
+    assert "nearer than a null model" in " ".join(pretty(validation).split())
