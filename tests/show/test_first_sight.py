@@ -109,14 +109,3 @@ def test_small_counts_are_on_linear_axes() -> None:
     named = [trace.name for trace in figure.data if trace.showlegend]
     assert len(named) == len(set(named))
     assert {"within 25 %", "equal", "null model of each", "fallbacks"} <= set(named)
-
-
-def test_few_fallbacks_are_on_a_linear_axis_and_none_on_no_axis() -> None:
-    table = tables.fallbacks()
-    few = figures.fallbacks(table.assign(count=3), None)
-    many = figures.fallbacks(table.assign(count=300_000), None)
-    none = figures.fallbacks(table.iloc[:0], None)
-    assert few.layout.xaxis.type is None
-    assert many.layout.xaxis.type == "log"
-    assert "logarithmic" in many.layout.xaxis.title.text
-    assert none.layout.xaxis.visible is False

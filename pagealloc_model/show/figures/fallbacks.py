@@ -7,10 +7,10 @@ import pandas as pd
 from pagealloc_model.show.figures.drawing import Drawing, FigureFunction
 from pagealloc_model.show.figures.lanes import Tables, count_trace, lanes
 from pagealloc_model.show.figures.panel_grid import (
+    COUNTS_AXIS,
     FOOTER_HEIGHT,
     HEADER_HEIGHT,
     PanelGrid,
-    counts_axis,
 )
 from pagealloc_model.show.figures.small_multiples import reason_of
 
@@ -29,8 +29,7 @@ KIND_WORDS = {
 def fallbacks(measured: Tables, predicted: Tables) -> Drawing:
     """Allocations served from another migratetype, by pair of types and by kind (S6.2 to S6.4).
 
-    The axis of many counts is logarithmic, and says so: some kinds are thousands of times as
-    frequent as others. Without any fallback there is no axis, only a line that says so.
+    The counts' axis is logarithmic: some kinds are thousands of times as frequent as others.
 
     Args:
         measured: `fallbacks` table or tables by label.
@@ -39,15 +38,13 @@ def fallbacks(measured: Tables, predicted: Tables) -> Drawing:
     drawn = lanes(measured, predicted)
     counts = {lane.key: _counts(lane.table) for lane in drawn}
     names = sorted(set().union(*(series.index for series in counts.values())), reverse=True)
-    axis = counts_axis(max((series.max() for series in counts.values() if len(series)), default=0))
-    is_seen = {"visible": bool(names)}
     grid = PanelGrid(
         [""],
         title="Fallbacks by kind",
-        x_title="events (logarithmic)" if "type" in axis else "events",
+        x_title="events",
         y_title="",
-        x_axis=axis | is_seen,
-        y_axis=is_seen,
+        x_axis=COUNTS_AXIS,
+        y_axis={"showticklabels": bool(names)},
     )
     absent = {}
     for lane in drawn:
@@ -59,7 +56,7 @@ def fallbacks(measured: Tables, predicted: Tables) -> Drawing:
     if not names:
         absent = absent or {"all": "none happened"}
     grid.note_missing(0, absent)
-    height = HEADER_HEIGHT + FOOTER_HEIGHT + CATEGORY_HEIGHT * (max(len(names), 3) if names else 1)
+    height = HEADER_HEIGHT + FOOTER_HEIGHT + CATEGORY_HEIGHT * max(len(names), 3)
     return grid.drawing(height=height, margin=MARGIN, barmode="group", bargap=0.35)
 
 

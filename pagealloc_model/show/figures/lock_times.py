@@ -7,7 +7,7 @@ import pandas as pd
 
 from pagealloc_model.show.figures.drawing import Drawing, FigureFunction
 from pagealloc_model.show.figures.lanes import Lane, Tables, count_trace, lanes
-from pagealloc_model.show.figures.panel_grid import PanelGrid, counts_axis
+from pagealloc_model.show.figures.panel_grid import COUNTS_AXIS, PanelGrid
 
 SMALLEST_NS = 64
 UNITS = (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1.0))
@@ -29,8 +29,8 @@ EMPTY_PANELS = (
 def lock_times(predicted: Tables) -> Drawing:
     """How many refills and drains held, and waited for, zone->lock for how long.
 
-    Times are binned by powers of two; who did not wait is left out. The axis of many counts is
-    logarithmic, and says so.
+    Times are binned by powers of two; who did not wait is left out. The counts' axis is
+    logarithmic.
 
     Args:
         predicted: acquisitions with `site`, `hold_ns` and `wait_ns`, or such tables by label.
@@ -39,23 +39,17 @@ def lock_times(predicted: Tables) -> Drawing:
     panels = PANELS
     if any((lane.table["site"] == EMPTY_REFILL).any() for lane in drawn):
         panels += EMPTY_PANELS
-    binned = {
-        (lane.key, site, column): _binned(lane, site, column)
-        for lane in drawn
-        for _, site, column in panels
-    }
-    axis = counts_axis(max((each.max() for each in binned.values() if len(each)), default=0))
     grid = PanelGrid(
         [title for title, _, _ in panels],
         title="zone->lock: time held and time waited for",
         x_title="time (from t up to 2t)",
-        y_title="acquisitions (logarithmic)" if "type" in axis else "acquisitions",
+        y_title="acquisitions",
         columns=2,
         x_axis={"type": "category"},
-        y_axis=axis,
+        y_axis=COUNTS_AXIS,
     )
     for panel, (_, site, column) in enumerate(panels):
-        counts = {lane.key: binned[lane.key, site, column] for lane in drawn}
+        counts = {lane.key: _binned(lane, site, column) for lane in drawn}
         bins = _all_bins(list(counts.values()))
         absent = {lane.label: "none" for lane in drawn if counts[lane.key].empty}
         for lane in drawn:

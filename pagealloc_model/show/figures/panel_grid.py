@@ -23,8 +23,8 @@ BELOW_WIDTH = 130
 HORIZONTAL_GAP = 0.09
 """Between two panels, as a share of the figure's width."""
 
-FEW_COUNTS = 100
-"""Counts up to this are on a linear axis: a logarithm makes much of one event more or less."""
+COUNTS_AXIS = {"type": "log", "autorangeoptions": {"minallowed": -0.1}}
+"""Of bars over decades: they begin just below one (10 ** -0.1), so that a single one is seen."""
 
 NOTE_WIDTH = 44
 """Characters per line of a note inside a panel."""
@@ -182,19 +182,6 @@ class PanelGrid:
         left = column * (width + HORIZONTAL_GAP)
         bottom = (self._rows - 1 - row) * (height + gap)
         return left, bottom, width, height
-
-
-def counts_axis(most: float) -> dict[str, Any]:
-    """Return the axis of bars: linear for few, logarithmic over decades.
-
-    A logarithmic one begins just below one (10 ** -0.1), so that a single event is seen.
-
-    Args:
-        most: the largest count.
-    """
-    if most <= FEW_COUNTS:
-        return {"rangemode": "tozero"}
-    return {"type": "log", "autorangeoptions": {"minallowed": -0.1}}
 
 
 def missing_words(absent: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ import pandas as pd
 from pagealloc_model.show.figures.drawing import Drawing, FigureFunction
 from pagealloc_model.show.figures.lanes import Lane, Tables, count_trace, lanes
 from pagealloc_model.show.figures.palette import site_colour
-from pagealloc_model.show.figures.panel_grid import PanelGrid, counts_axis
+from pagealloc_model.show.figures.panel_grid import COUNTS_AXIS, PanelGrid
 from pagealloc_model.show.figures.small_multiples import (
     common_origin,
     in_zone,
@@ -60,7 +60,7 @@ def transaction_rates(measured: Tables, predicted: Tables, zone: str | None = No
 def transaction_sizes(measured: Tables, predicted: Tables, zone: str | None = None) -> Drawing:
     """How many refills and drains moved how many objects under one zone->lock hold (S4.4, S4.7).
 
-    Sizes are binned by powers of two; the axis of many counts is logarithmic, and says so.
+    Sizes are binned by powers of two; the counts' axis is logarithmic.
 
     Args:
         measured: `transactions` table or tables by label.
@@ -69,19 +69,17 @@ def transaction_sizes(measured: Tables, predicted: Tables, zone: str | None = No
     """
     drawn = in_zone(lanes(measured, predicted), zone)
     sites = ("refill", "drain")
-    binned = {(lane.key, site): _binned_sizes(lane.table, site) for lane in drawn for site in sites}
-    axis = counts_axis(max((each.max() for each in binned.values() if len(each)), default=0))
     grid = PanelGrid(
         sites,
         title=f"Transaction sizes under zone->lock, {zone_words(zone)}",
         x_title="objects per transaction (n up to 2n - 1)",
-        y_title="transactions (logarithmic)" if "type" in axis else "transactions",
+        y_title="transactions",
         columns=2,
         x_axis={"type": "category"},
-        y_axis=axis,
+        y_axis=COUNTS_AXIS,
     )
     for panel, site in enumerate(sites):
-        histograms = {lane.key: binned[lane.key, site] for lane in drawn}
+        histograms = {lane.key: _binned_sizes(lane.table, site) for lane in drawn}
         bins = _all_bins(histograms.values())
         absent = {}
         for lane in drawn:
