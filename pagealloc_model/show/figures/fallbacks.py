@@ -7,10 +7,10 @@ import pandas as pd
 from pagealloc_model.show.figures.drawing import Drawing, FigureFunction
 from pagealloc_model.show.figures.lanes import Tables, count_trace, lanes
 from pagealloc_model.show.figures.panel_grid import (
-    COUNTS_AXIS,
     FOOTER_HEIGHT,
     HEADER_HEIGHT,
     PanelGrid,
+    missing_words,
 )
 from pagealloc_model.show.figures.small_multiples import reason_of
 
@@ -18,6 +18,7 @@ CATEGORY_HEIGHT = 26
 MARGIN = {"l": 300, "r": 20, "t": HEADER_HEIGHT, "b": FOOTER_HEIGHT}
 """Room on the left for words such as "Unmovable claims a part-used block of Movable"."""
 
+NOTHING_HEIGHT = 24
 KIND_WORDS = {
     "claim_block": "claims a whole block of",
     "claim": "claims a part-used block of",
@@ -29,7 +30,8 @@ KIND_WORDS = {
 def fallbacks(measured: Tables, predicted: Tables) -> Drawing:
     """Allocations served from another migratetype, by pair of types and by kind (S6.2 to S6.4).
 
-    The counts' axis is logarithmic: some kinds are thousands of times as frequent as others.
+    The counts' axis is logarithmic where there are many: some kinds are thousands of times as
+    frequent as others. Where none happened, one line says so.
 
     Args:
         measured: `fallbacks` table or tables by label.
@@ -43,9 +45,9 @@ def fallbacks(measured: Tables, predicted: Tables) -> Drawing:
         title="Fallbacks by kind",
         x_title="events",
         y_title="",
-        x_axis=COUNTS_AXIS,
         y_axis={"showticklabels": bool(names)},
     )
+    grid.count_along("x", 0, max((each.max() for each in counts.values() if len(each)), default=0))
     absent = {}
     for lane in drawn:
         if lane.table.empty and lane.table.attrs.get("reason"):
@@ -55,9 +57,18 @@ def fallbacks(measured: Tables, predicted: Tables) -> Drawing:
         grid.add(count_trace(lane, values, "fallbacks", horizontal=True), 0)
     if not names:
         absent = absent or {"all": "none happened"}
+        return _nothing(grid, missing_words(absent))
     grid.note_missing(0, absent)
     height = HEADER_HEIGHT + FOOTER_HEIGHT + CATEGORY_HEIGHT * max(len(names), 3)
     return grid.drawing(height=height, margin=MARGIN, barmode="group", bargap=0.35)
+
+
+def _nothing(grid: PanelGrid, words: str) -> Drawing:
+    """The title and a line instead of empty axes."""
+    for letter in "xy":
+        grid.set_axis(letter, 0, {"visible": False, "fixedrange": True})
+    grid.note_missing(0, {"fallbacks": words})
+    return grid.drawing(height=HEADER_HEIGHT + FOOTER_HEIGHT + NOTHING_HEIGHT, margin=MARGIN)
 
 
 def _counts(table: pd.DataFrame) -> pd.Series:
