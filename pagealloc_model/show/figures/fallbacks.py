@@ -15,8 +15,10 @@ from pagealloc_model.show.figures.panel_grid import (
 from pagealloc_model.show.figures.small_multiples import reason_of
 
 CATEGORY_HEIGHT = 26
-MARGIN = {"l": 300, "r": 20, "t": HEADER_HEIGHT, "b": FOOTER_HEIGHT}
-"""Room on the left for words such as "Unmovable claims a part-used block of Movable"."""
+MARGIN = {"l": 70, "r": 20, "t": HEADER_HEIGHT, "b": FOOTER_HEIGHT}
+ROOM_FOR_WORDS = 0.3
+"""Share of the width left of the bars, for "Unmovable claims a part-used block of Movable"; a
+margin would be lost where figures are stacked."""
 
 NOTHING_HEIGHT = 24
 KIND_WORDS = {
@@ -47,6 +49,7 @@ def fallbacks(measured: Tables, predicted: Tables) -> Drawing:
         y_title="",
         y_axis={"showticklabels": bool(names)},
     )
+    grid.set_axis("x", 0, {"domain": [ROOM_FOR_WORDS, 1]})
     grid.count_along("x", 0, max((each.max() for each in counts.values() if len(each)), default=0))
     absent = {}
     for lane in drawn:

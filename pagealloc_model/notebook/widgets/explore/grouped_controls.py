@@ -26,12 +26,13 @@ class GroupedControls(PolicyControls):
     Attributes:
         search: words to find fields by; "" shows all groups as the user left them.
         openers: the button of each group.
+        rows: of each field: control, "as recorded", kernel name.
     """
 
     def __init__(self, recorded: Mapping[str, Setting], start: Mapping[str, Setting]) -> None:
         settings = policy_settings()
         super().__init__(list(settings), recorded=recorded, start=start)
-        self._rows = dict(zip(settings, self.children, strict=True))
+        self.rows = dict(zip(settings, self.children, strict=True))
         self._groups: dict[str, list[str]] = {}
         self._boxes: dict[str, ipywidgets.VBox] = {}
         self.search = ipywidgets.Text(
@@ -43,7 +44,7 @@ class GroupedControls(PolicyControls):
         )
         for name, each in settings.items():
             _narrow(self.values[name], self.as_recorded[name])
-            row = self._rows[name]
+            row = self.rows[name]
             row.layout.align_items = "flex-end"
             row.children = (*row.children, _kernel_name(each.metadata))
             self._groups.setdefault(each.metadata["group"], []).append(name)
@@ -51,7 +52,7 @@ class GroupedControls(PolicyControls):
         self.openers = {}
         shown: list[ipywidgets.Widget] = []
         for group, members in self._groups.items():
-            box = ipywidgets.VBox([self._rows[name] for name in members])
+            box = ipywidgets.VBox([self.rows[name] for name in members])
             self._boxes[group] = box
             self.openers[group] = self._opener(group, group == OPEN_AT_FIRST or group in moved)
             shown += [self.openers[group], box]
@@ -65,7 +66,7 @@ class GroupedControls(PolicyControls):
         for group, members in self._groups.items():
             found = [name for name in members if _has(name, settings[name].metadata, words)]
             for name in members:
-                self._rows[name].layout.display = None if name in found else "none"
+                self.rows[name].layout.display = None if name in found else "none"
             self.openers[group].layout.display = None if found else "none"
             is_open = bool(found) if words else self.openers[group].value
             self._boxes[group].layout.display = None if is_open else "none"

@@ -95,6 +95,7 @@ class RecordingExplorer(ipywidgets.VBox):
     """One recording under two policies; what moves is replayed in the background.
 
     Attributes:
+        recording: that is explored.
         controls: the candidate's policy, a control per field.
         changed: the fields that are not as recorded, and undo.
         timeline: the part of the recording on show.
@@ -107,7 +108,7 @@ class RecordingExplorer(ipywidgets.VBox):
     """
 
     def __init__(self, recording: Recording, question: Question, *, served: bool = False) -> None:
-        self._recording = recording
+        self.recording = recording
         self._sides_of = SidesOf(recording)
         self._base_policy = question.base
         self._shown: Question | None = None
@@ -258,7 +259,7 @@ class RecordingExplorer(ipywidgets.VBox):
 
     def _tell_comparison(self, told: Told) -> None:
         question = told.answer.question
-        self.keeping.python = as_python(self._recording, question)
+        self.keeping.python = as_python(self.recording, question)
         self.keeping.state = question.as_json()
         self.difference.value = told.difference
         self.text.value = _folded(
@@ -334,6 +335,7 @@ def explore(
     window: Window | None = None,
     tab: str = TABS[0].name,
     state: str | Path | None = None,
+    served: bool = False,
 ) -> RecordingExplorer:
     """Everything that the model says of a recording under two policies, with controls for all.
 
@@ -343,7 +345,8 @@ def explore(
         candidate: policy that the controls start at; None: as recorded.
         window: (from, to) in seconds after the first event; None: the whole recording.
         tab: "fragmentation", "pageblocks", "pcp", "locks" or "outcomes".
-        state: file with a saved state, which then gives all of the above.
+        state: file with a saved state, which then gives base, candidate, window and tab.
+        served: whether the page's address can carry a state, as that of `pagealloc explore` can.
 
     Raises:
         PageallocError: the recording cannot be opened or replayed.
@@ -354,8 +357,8 @@ def explore(
         raise UsageError(f"the explorer has no tab {tab!r}; it has {', '.join(names)}")
     recording = pm.open(recording) if isinstance(recording, str) else recording
     if state is not None:
-        return RecordingExplorer(recording, read_question(Path(state), names))
+        return RecordingExplorer(recording, read_question(Path(state), names), served=served)
     question = Question(
         base=base or pm.Policy(), candidate=candidate or pm.Policy(), window=window, tab=tab
     )
-    return RecordingExplorer(recording, question)
+    return RecordingExplorer(recording, question, served=served)
