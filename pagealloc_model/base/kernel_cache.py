@@ -15,6 +15,7 @@ from typing import Any
 from numba import types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, NullCache, _CacheLocator
 from numba.core.dispatcher import Dispatcher
+from numba.core.runtime import rtsys
 
 
 class _Kept(_CacheLocator):
@@ -58,6 +59,17 @@ class _KeptCache(FunctionCache):
 
         self._impl_class = Files
         super().__init__(function)
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return what was compiled for these types, None if nothing was.
+
+        numba would first import all that it can compile (0.4 s); machine code that is there needs
+        only its runtime.
+        """
+        rtsys.initialize(target_context)
+        with self._guard_against_spurious_io_errors():
+            return self._load_overload(sig, target_context)
+        return None
 
     def _index_key(self, sig: Any, codegen: Any) -> Any:
         """The key of numba, and the fields of named tuples, whose types do not tell their order."""

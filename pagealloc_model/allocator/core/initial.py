@@ -98,6 +98,10 @@ def _narrow(buddies: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndar
     return pfns.astype(np.int32), orders.astype(np.int8)
 
 
+BOTH_FREE = 0x0101
+"""Two bools that are true."""
+
+
 def maximal_buddies(
     free: np.ndarray, block_types: np.ndarray, pageblock_order: int, max_order: int
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -113,19 +117,20 @@ def maximal_buddies(
         First page frames (int64) and orders (int8), ascending by page frame.
     """
     firsts, orders = [], []
-    level = free
+    level = np.ascontiguousarray(free)
     for order in range(max_order + 1):
-        above = np.zeros(len(level) // 2, bool)
-        if order < max_order:
-            pairs = level[: len(above) * 2].reshape(-1, 2)
-            above = pairs[:, 0] & pairs[:, 1]
-            if order >= pageblock_order:
-                step = 1 << (order - pageblock_order)
-                types = block_types[::step][: len(above) * 2].reshape(-1, 2)
-                mergeable = (types < at.PCP_TYPES).all(axis=1) | (types[:, 0] == types[:, 1])
-                above &= mergeable
+        paired = len(level) // 2 * 2
+        # A pair of free buddies, looked at as one number.
+        above = level[:paired].view(np.uint16) == BOTH_FREE
+        if order == max_order:
+            above[:] = False
+        elif order >= pageblock_order:
+            step = 1 << (order - pageblock_order)
+            types = block_types[::step][:paired].reshape(-1, 2)
+            mergeable = (types < at.PCP_TYPES).all(axis=1) | (types[:, 0] == types[:, 1])
+            above &= mergeable
         whole = level.copy()
-        whole[: len(above) * 2] &= ~np.repeat(above, 2)
+        whole[:paired].view(np.uint16)[above] = 0
         numbers = np.flatnonzero(whole)
         firsts.append(numbers << order)
         orders.append(np.full(len(numbers), order, np.int8))

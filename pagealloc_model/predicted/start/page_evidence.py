@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -76,6 +77,11 @@ class PageEvidence:
     inside: np.ndarray
     block_types: np.ndarray
     memory_blocks: tuple[np.ndarray, ...]
+
+    @cached_property
+    def owned_before(self) -> np.ndarray:
+        """How many pages before each page frame are `owned`, one element more than frames."""
+        return np.concatenate([[0], np.cumsum(self.owned, dtype=np.int32)])
 
 
 def object_pages(objects: np.ndarray) -> list[np.ndarray]:

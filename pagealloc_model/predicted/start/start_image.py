@@ -109,9 +109,9 @@ def _allocations(
     if owner is None:
         return pfn, order
     inside = owner.pfn + (np.int64(1) << owner.order.astype(np.int64)) <= len(evidence.owned)
-    settled = np.concatenate([[0], np.cumsum(evidence.owned)])
     first, size = owner.pfn[inside], np.int64(1) << owner.order[inside].astype(np.int64)
-    whole = settled[first + size] - settled[first] == size
+    before = evidence.owned_before
+    whole = before[first + size] - before[first] == size
     return (
         np.concatenate([pfn, first[whole].astype(np.int32)]),
         np.concatenate([order, owner.order[inside][whole]]),

@@ -76,12 +76,18 @@ def _take_buddies(
     touched elsewhere, the rest of it), then the largest ones, as a few of them hardly change the
     distribution, then single pages.
     """
-    pfns, orders = maximal_buddies(free, block_types, machine.pageblock_order, machine.max_order)
+    span = _whole_buddies(machine, zone)
+    types = block_types[
+        span.start >> machine.pageblock_order : span.stop >> machine.pageblock_order
+    ]
+    pfns, orders = maximal_buddies(free[span], types, machine.pageblock_order, machine.max_order)
+    touches = np.flatnonzero(touched[span])
+    ends = pfns + (1 << orders.astype(np.int64))
+    used = np.searchsorted(touches, ends) - np.searchsorted(touches, pfns)
+    pfns += span.start
     inside = (pfns >= zone.start_pfn) & (pfns < zone.end_pfn)
-    pfns, orders = pfns[inside], orders[inside].astype(np.int64)
+    pfns, orders, used = pfns[inside], orders[inside].astype(np.int64), used[inside]
     types = block_types[pfns >> machine.pageblock_order]
-    touched_before = np.concatenate([[0], np.cumsum(touched)])
-    used = touched_before[pfns + (1 << orders)] - touched_before[pfns]
     by_use = np.argsort(used, kind="stable")
     for order in range(machine.max_order + 1) if wanted is not None else ():
         for migratetype in range(at.PCP_TYPES):
@@ -96,6 +102,12 @@ def _take_buddies(
     single = np.flatnonzero(free[span] & ~touched[span]) + zone.start_pfn
     single = single[block_types[single >> machine.pageblock_order] < at.PCP_TYPES]
     free[single[:surplus]] = False
+
+
+def _whole_buddies(machine: Machine, zone: Zone) -> slice:
+    """The page frames of a zone, and those that share a largest buddy with them."""
+    size = 1 << max(machine.max_order, machine.pageblock_order)
+    return slice(zone.start_pfn // size * size, -(-zone.end_pfn // size) * size)
 
 
 def _clear(
