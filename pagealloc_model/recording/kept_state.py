@@ -18,13 +18,12 @@ from contextlib import suppress
 from dataclasses import asdict, is_dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from weakref import WeakSet
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from pagealloc_model.recording.recording import Recording
     from pagealloc_model.recording.trace.columns import Trace
 
 Made = TypeVar("Made")
@@ -34,6 +33,21 @@ WORTH_S = 1.0
 MOST_BYTES = 6 << 30
 """Of all that is kept; a single file may take half of it."""
 _FOLDER = "prepared"
+
+
+class Recording(Protocol):
+    """What is asked of a recording here.
+
+    Attributes:
+        path: its directory or file.
+        name: its short name.
+        event_file: file of its events.
+    """
+
+    path: Path
+    name: str
+    event_file: Path
+
 
 _opened: WeakSet[Recording] = WeakSet()
 
