@@ -28,6 +28,7 @@ SHIPPED_WITH = {  # what a declared package is certain to bring along
     "ipython": "jupyterlab",
     "llvmlite": "numba",
     "packaging": "pytest",
+    "tornado": "jupyterlab",
     "traitlets": "ipywidgets",
 }
 

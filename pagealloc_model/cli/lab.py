@@ -43,12 +43,13 @@ def lab_command(notebook: Path, arguments: list[str]) -> list[str]:
     command = [sys.executable, "-m", "jupyterlab", str(notebook)]
     if os.geteuid() == 0:
         command.append("--allow-root")
-    if not _has_browser():
+    if not has_browser():
         command.append("--no-browser")
     return [*command, *arguments]
 
 
-def _has_browser() -> bool:
+def has_browser() -> bool:
+    """Whether Python can open a browser here."""
     try:
         webbrowser.get()
     except webbrowser.Error:

@@ -13,6 +13,7 @@ from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions
+from pagealloc_model.recording.kept_state import kept_object
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.recorded_machine import (
     recorded_machine,
@@ -71,7 +72,7 @@ def prepare(
     seed: int,
     progress: Report | None = None,
 ) -> Prepared:
-    """Machine, demand and start image of a recording; kept while that lives.
+    """Machine, demand and start image of a recording; kept while that lives, and on disk.
 
     Args:
         recording: the recording.
@@ -90,7 +91,9 @@ def prepare(
     assumptions = replace(assumptions, elastic=ElasticAssumptions(file_uses=uses))
     key = (rules, assumptions, seed)
     if key not in made:
-        made[key] = _prepare(recording, rules, assumptions, seed, progress)
+        made[key] = kept_object(
+            recording, "ready", key, lambda: _prepare(recording, rules, assumptions, seed, progress)
+        )
     return made[key]
 
 

@@ -22,6 +22,7 @@ from pagealloc_model.recording.event_files import (
     size_of,
 )
 from pagealloc_model.recording.event_files import STORE_FILE as STORE_FILE
+from pagealloc_model.recording.kept_state import kept_trace, vouch_for
 from pagealloc_model.recording.lock_profile import PROFILE_FILE, LockProfile, read_lock_profile
 from pagealloc_model.recording.proc.kallsyms import KernelSymbols, read_kallsyms
 from pagealloc_model.recording.proc.kpageflags import read_kpageflags
@@ -90,9 +91,12 @@ class Recording:
         """
         from pagealloc_model.recording.turned_over import from_snapshot
 
-        if self.begins_at is None:
-            return self.whole_trace
-        return from_snapshot(self.whole_trace, self.begins_at)
+        trace = self.whole_trace
+        if self.begins_at is not None:
+            trace = from_snapshot(trace, self.begins_at)
+        # by which `kept_state` knows a trace that was put in its place
+        self.__dict__["trace_as_read"] = trace
+        return trace
 
     @cached_property
     def begins_at(self) -> Snapshot | None:
@@ -112,8 +116,12 @@ class Recording:
         Raises:
             RecordingError: the event file is cut, damaged, or of an unknown layout.
         """
-        with progress(f"reading {self.name}", size_of(self.event_file), "B") as report:
-            return read_events(self.event_file, progress=report)
+
+        def read() -> Trace:
+            with progress(f"reading {self.name}", size_of(self.event_file), "B") as report:
+                return read_events(self.event_file, progress=report)
+
+        return kept_trace(self, read)
 
     @cached_property
     def dated_snapshots(self) -> tuple[Snapshot, ...]:
@@ -309,7 +317,12 @@ def open_recording(path: str | Path) -> Recording:
         RecordingError: there is nothing at the path, the directory has no perf.data, or its
             meta.json is damaged or of a newer version.
     """
-    found = _locate(path)
+    recording = _opened(_locate(path))
+    vouch_for(recording)
+    return recording
+
+
+def _opened(found: Path) -> Recording:
     if not found.is_dir():
         return Recording(path=found, name=_file_name(found), event_file=found)
     event_file = event_file_of(found)

@@ -52,8 +52,13 @@ def test_the_page_is_live_and_asks_the_network_for_nothing(study: Path, page: Pa
     page.goto((study / "small.html").as_uri())
     page.locator(".js-plotly-plot .main-svg").first.wait_for()
     assert page.evaluate(SHOWN) == "[0,0]"
-    page.locator(".updatemenu-header").click()
-    page.get_by_text("pcp_batch=31", exact=True).click()
+    slider = page.get_by_role("slider", name="pcp_batch")
+    slider.focus()
+    page.keyboard.press("ArrowLeft")
     page.wait_for_function(f"() => ({SHOWN})() === '[0,31]'")
+    assert "4 policies, computed when this page was written" in page.inner_text(".sliders")
+    assert page.inner_text("[role=status]") == "shown: pcp_batch=31"
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function(f"() => ({SHOWN})() === '[0,0]'")
     assert asked == [(study / "small.html").as_uri()]
     assert problems == []

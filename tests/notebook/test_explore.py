@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import ipywidgets
 import numpy as np
 import pandas as pd
@@ -46,7 +48,7 @@ def test_every_setting_has_a_control_with_its_kernel_name(explorer: RecordingExp
     assert list(explorer.controls.values) == list(settings)
     groups = dict.fromkeys(each.metadata["group"] for each in settings.values())
     assert list(explorer.controls.openers) == list(groups)
-    rows = [row for box in explorer.controls.children[1::2] for row in box.children]
+    rows = [row for box in explorer.controls.children[2::2] for row in box.children]
     names = [row.children[-1].value for row in rows]
     assert len(names) == len(settings)
     assert any("pcp-&gt;batch" in name for name in names)
@@ -69,7 +71,8 @@ def test_base_and_candidate_are_those_of_pm_replay(
         table = pm.replay(recording, policy).free_pages
         for order, rows in table.groupby("order"):
             wanted = rows.groupby("time_ns")["pages"].sum()
-            assert traces(explorer)[f"{order}/predicted:{lane}"] == list(wanted)
+            drawn = traces(explorer).get(f"{order}/predicted:{lane}")
+            assert drawn == list(wanted) or (drawn is None and wanted.nunique() == 1)
     explorer.controls.reset()
     settle(explorer)
 
@@ -98,7 +101,8 @@ def test_two_values_of_every_control_draw_what_pm_replay_predicts_or_say_why_not
         replay = pm.replay(recording, literal_part(policy))
         for order, rows in replay.free_pages.groupby("order"):
             wanted = list(rows.groupby("time_ns")["pages"].sum())
-            assert traces(explorer)[f"{order}/predicted:1"] == wanted
+            found = traces(explorer).get(f"{order}/predicted:1")
+            assert found == wanted or (found is None and len(set(wanted)) == 1)
         data = explorer.charts["fragmentation"].figure.data
         drawn.append([(list(each.x), list(each.y)) for each in data if "predicted" in each.meta])
     if str(drawn[0]) == str(drawn[1]):
@@ -125,10 +129,10 @@ def test_a_part_of_the_recording_can_be_replayed(explorer: RecordingExplorer) ->
     times = np.concatenate([trace.x for trace in chart.data if "predicted" in trace.meta])
     times = times[~np.isnan(times)]
     assert whole / 4 - 0.01 <= times.min() <= times.max() <= whole / 2 + whole / 50
-    assert f"window={explorer.timeline.window!r}" in explorer.python.value.replace("&#x27;", "'")
+    assert f"window={explorer.timeline.window!r}" in explorer.keeping.python
     explorer.timeline.pick_all()
     settle(explorer)
-    assert "window" not in explorer.python.value
+    assert "window" not in explorer.keeping.python
 
 
 def test_brushing_the_strip_moves_the_window(explorer: RecordingExplorer) -> None:
@@ -144,7 +148,7 @@ def test_the_candidate_can_become_the_base(explorer: RecordingExplorer) -> None:
     explorer.take_as_base(pm.Policy(pcp_batch=2))
     settle(explorer)
     assert "base pcp_batch=2" in explorer.status.value
-    assert "base = pm.replay(rec, pm.Policy(pcp_batch=2))" in explorer.python.value
+    assert "base = pm.replay(rec, pm.Policy(pcp_batch=2))" in explorer.keeping.python
     explorer.take_as_base(pm.Policy())
     settle(explorer)
 
@@ -319,3 +323,97 @@ def test_shades_run_from_light_to_the_types_own_colour() -> None:
     lightness = [int(shade("Movable", level)[3:5], 16) for level in range(LEVELS)]
     assert lightness == sorted(lightness, reverse=True)
     assert shade("Movable", LEVELS - 1) == "#0072B2"
+
+
+def test_changed_fields_stand_on_top_and_are_taken_back(recording: pm.Recording) -> None:
+    explorer = explore(recording)
+    batch, high = (explorer.controls.values[name] for name in ("pcp_batch", "pcp_high_min"))
+    recorded = batch.value
+    for value in (5, 4, 3):
+        batch.value = value
+    high.value += high.step
+    names = [row["name"] for row in explorer.changed.rows]
+    assert (names, explorer.changed.rows[0]["value"]) == (["pcp_batch", "pcp_high_min"], "3")
+    explorer.changed.undo()
+    assert explorer.question.candidate == pm.Policy(pcp_batch=3)
+    explorer.changed.undo()  # the steps of one field are one change
+    assert explorer.question.candidate == pm.Policy()
+    assert batch.value == recorded
+    assert not explorer.changed.undoable
+    batch.value = 3
+    explorer.changed._handle_custom_msg({"give_back": "pcp_batch"}, [])
+    assert explorer.changed.rows == []
+    settle(explorer)
+
+
+def shown_fields(explorer: RecordingExplorer) -> list[str]:
+    rows = zip(policy_settings(), explorer.controls.rows.values(), strict=True)
+    return [name for name, row in rows if row.layout.display != "none"]
+
+
+def test_fields_are_found_by_their_kernel_names(explorer: RecordingExplorer) -> None:
+    explorer.controls.search.value = "MAX_MANAGED reserve"
+    assert shown_fields(explorer) == ["highatomic_reserve_percent"]
+    openers = explorer.controls.openers
+    left = [group for group, opener in openers.items() if opener.layout.display != "none"]
+    assert left == ["highatomic reserve"]
+    explorer.controls.search.value = ""
+    assert len(shown_fields(explorer)) == len(policy_settings())
+
+
+def test_what_changes_is_told_with_a_range(explorer: RecordingExplorer) -> None:
+    assert "The candidate is the base" in explorer.difference.value
+    explorer.controls.values["pcp_batch"].value = 2
+    settle(explorer)
+    comparison = pm.compare(
+        pm.replay(explorer.recording), pm.replay(explorer.recording, pm.Policy(pcp_batch=2))
+    )
+    rows = comparison.judged
+    moved = rows[rows["patch"].notna() & (rows["patch"] != rows["base"])]
+    assert len(moved)
+    for metric in moved["metric"]:
+        assert metric in explorer.difference.value
+    assert explorer.difference.value.count("<svg") == len(moved)
+    explorer.controls.reset()
+    settle(explorer)
+
+
+def test_no_effect_is_said_of_the_table_too(explorer: RecordingExplorer) -> None:
+    explorer.tabs.value = "outcomes"
+    settle(explorer)
+    explorer.controls.values["pcp_batch"].value = 2
+    settle(explorer)
+    assert "nothing moves in this tab, but in the table: " in explorer.status.value
+    explorer.controls.values["watermark_boost_factor"].value = 3000
+    settle(explorer)
+    assert "no effect here: " in explorer.status.value
+    explorer.controls.reset()
+    explorer.tabs.value = "fragmentation"
+    settle(explorer)
+
+
+def test_a_saved_state_is_restored(
+    recording: pm.Recording, explorer: RecordingExplorer, tmp_path: Path
+) -> None:
+    question = Question(
+        base=pm.Policy(pcp_batch=7),
+        candidate=pm.Policy.parse(["pcp_high_min=65", "ownership.fit_test=always"]),
+        window=(0.0, 0.5),
+        tab="pcp",
+    )
+    saved = tmp_path / "saved.json"
+    saved.write_text(question.as_json())
+    assert explore(recording, state=saved).question == question
+    before = explorer.question
+    explorer.keeping._handle_custom_msg({"restore": saved.read_text()}, [])
+    settle(explorer)
+    assert explorer.question == question
+    assert Question.from_json(explorer.keeping.state, ["pcp"]) == question
+    explorer.restore(before)
+    settle(explorer)
+    for damaged in ("", "[]", '{"base": 1}', saved.read_text().replace("pcp_batch", "nothing")):
+        explorer.keeping._handle_custom_msg({"restore": damaged}, [])
+        assert 'role="alert"' in explorer.status.value
+        assert explorer.question == before
+    with pytest.raises(pm.UsageError, match="cannot be read"):
+        explore(recording, state=tmp_path / "absent.json")

@@ -217,7 +217,8 @@ def test_stacked_figures_keep_their_places_and_share_a_legend() -> None:
     whole = figures.stacked(parts)
     assert whole.layout.height == sum(part.layout.height for part in parts)
     assert len(whole.data) == sum(len(part.data) for part in parts)
-    assert [trace.name for trace in whole.data if trace.showlegend] == ["measured", "predicted"]
+    entries = [(trace.name, trace.type) for trace in whole.data if trace.showlegend]
+    assert entries == [("measured", "scatter"), ("predicted", "scatter"), ("predicted", "bar")]
     shown = " ".join(notes_of(whole))
     for part in parts:
         assert part.layout.title.text in shown

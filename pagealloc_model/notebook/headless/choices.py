@@ -1,8 +1,9 @@
-"""An explorer's figure with a menu in place of its controls, for pages without a kernel."""
+"""An explorer's figure with points computed beforehand, for sliders of pages without a kernel."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import ipywidgets
@@ -11,7 +12,6 @@ import plotly.graph_objects as go
 from pagealloc_model.notebook.widgets.moves import same, same_frame
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.show.figures.drawing import Drawing, drawing_of
-from pagealloc_model.show.figures.lanes import Trace
 
 if TYPE_CHECKING:
     from pagealloc_model.notebook.widgets.explorer import Explorer
@@ -19,38 +19,78 @@ if TYPE_CHECKING:
 
 FEW = 11
 """Controls with this many values offer each of them."""
+MOST_POINTS = 60
+"""Policies computed beforehand for one figure; others are left out, and the page says so."""
 
 
 def with_choices(explorer: Explorer) -> go.Figure:
-    """The figure on show, and a menu that swaps its predictions for those of other policies.
+    """The figure on show, which carries those of other policies for the sliders of a page.
 
-    Each entry changes one field of the policy on show. Entries whose figure has other panels than
-    the one on show are left out.
+    `layout.meta` has `sliders`, one for each field (name, places with their words and the number of
+    a point, where it starts), `points` (the coordinates that differ from the figure on show, or a
+    whole figure where more does) and `left_out`, how many policies there was no room for. Each
+    point changes one field of the policy on show.
     """
     shown = explorer.chart.picture.drawing
     policy = explorer.controls.policy
-    choices = [(str(policy), shown)]
     offered = {name: explorer.controls.values[name] for name in explorer.in_menus}
-    for other in other_policies(policy, offered):
+    asked = list(other_policies(policy, offered))
+    points: list[dict[str, Any]] = []
+    places: dict[str, list[tuple[Setting, int]]] = {}
+    for name, value, other in islice(asked, MOST_POINTS):
         drawing = drawing_of(explorer.view_of(other).figure)
-        if same_frame(shown, drawing):
-            choices.append((str(other), drawing))
-    moved = [
-        index
-        for index, trace in enumerate(shown.traces)
-        if any(_moved(trace, drawing.traces[index]) for _, drawing in choices)
-    ]
-    buttons = [_button(label, drawing, moved) for label, drawing in choices]
-    return shown.figure().update_layout(updatemenus=[_menu(buttons)])
+        places.setdefault(name, []).append((value, len(points)))
+        points.append({"policy": str(other), **_point(shown, drawing)})
+    sliders = [_slider(name, offered[name].value, found) for name, found in places.items()]
+    left_out = max(len(asked) - MOST_POINTS, 0)
+    told = {"policy": str(policy), "sliders": sliders, "points": points, "left_out": left_out}
+    return shown.figure().update_layout(meta=told)
 
 
-def other_policies(policy: Policy, controls: dict[str, ipywidgets.ValueWidget]) -> Iterator[Policy]:
-    """A policy with one field changed at a time, to a few values of its control's range."""
+def other_policies(
+    policy: Policy, controls: dict[str, ipywidgets.ValueWidget]
+) -> Iterator[tuple[str, Setting, Policy]]:
+    """A policy with one field changed at a time, to a few values of its control's range.
+
+    Yields:
+        the field, its value, and the policy.
+    """
     for name, control in controls.items():
         for value in _few_values(control):
             other = policy.changed_by(Policy.from_settings({name: value}))
             if other != policy:
-                yield other
+                yield name, value, other
+
+
+def _slider(name: str, start: Setting, found: list[tuple[Setting, int]]) -> dict[str, Any]:
+    """Places in the order of their values; the one where it starts has no point (-1)."""
+    if not isinstance(start, str):
+        found = sorted([*(each for each in found if each[0] != start), (start, -1)])
+    elif start not in dict(found):
+        found = [(start, -1), *found]
+    numbers = [number for _, number in found]
+    at = numbers.index(-1) if -1 in numbers else 0
+    words = [_words(value) for value, _ in found]
+    return {"name": name, "words": words, "points": numbers, "start": at}
+
+
+def _words(value: Setting) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value)
+
+
+def _point(shown: Drawing, drawing: Drawing) -> dict[str, Any]:
+    """How a figure differs from the one on show."""
+    if not same_frame(shown, drawing):
+        figure = drawing.figure().to_plotly_json()
+        return {"data": figure["data"], "layout": figure["layout"]}
+    moved = {
+        at: {axis: list(new[axis]) for axis in ("x", "y")}
+        for at, (old, new) in enumerate(zip(shown.traces, drawing.traces, strict=True))
+        if not same(old["x"], new["x"]) or not same(old["y"], new["y"])
+    }
+    return {"traces": list(moved), "moved": list(moved.values())}
 
 
 def _few_values(control: ipywidgets.ValueWidget) -> list[Setting]:
@@ -64,25 +104,3 @@ def _few_values(control: ipywidgets.ValueWidget) -> list[Setting]:
     half, twice = control.value // 2, 2 * control.value
     within = {value for value in (half, twice) if control.min <= value <= control.max}
     return sorted({control.min, *within, control.max})
-
-
-def _moved(old: Trace, new: Trace) -> bool:
-    return not same(old["x"], new["x"]) or not same(old["y"], new["y"])
-
-
-def _button(label: str, drawing: Drawing, moved: list[int]) -> dict[str, Any]:
-    coordinates = {axis: [list(drawing.traces[at][axis]) for at in moved] for axis in ("x", "y")}
-    return {"label": label, "method": "restyle", "args": [coordinates, moved]}
-
-
-def _menu(buttons: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "buttons": buttons,
-        "x": 1,
-        "xanchor": "right",
-        "y": 1,
-        "yanchor": "bottom",
-        "pad": {"b": 26},
-        "showactive": True,
-        "bgcolor": "white",
-    }

@@ -33,6 +33,59 @@ div.prompt, a.anchor-link { display: none; }
 table { border-collapse: collapse; font-size: 13px; }
 th, td { border: 1px solid #d9d9d9; padding: 0.2em 0.6em; text-align: right; }
 a { color: #00538a; }
+.sliders { position: sticky; top: 0; background: white; z-index: 1; padding: 0.3em 0; }
+.sliders p { margin: 0.2em 0; }
+.sliders label { display: grid; grid-template-columns: 18em 1fr 9em; gap: 1em;
+  align-items: center; }
+@media (max-width: 700px) { .sliders label { grid-template-columns: 1fr 7em; } }
+@media (max-width: 700px) { .sliders label span { grid-column: 1 / 3; } }
+"""
+
+LIVE = """
+function live(name, { data, layout }) {
+  const plot = document.getElementById(name);
+  const options = { responsive: true, displaylogo: false };
+  const { meta, ...frame } = layout;
+  Plotly.newPlot(plot, data, frame, options);
+  if (!meta?.sliders?.length) return;
+  const told = document.createElement("p"), status = document.createElement("p");
+  told.textContent = `${meta.points.length} policies, computed when this page was written: each ` +
+    `slider changes one field of the policy (${meta.policy}), and the other sliders go back.` +
+    (meta.left_out ? ` ${meta.left_out} more were left out.` : "");
+  status.setAttribute("role", "status");
+  const show = number => {
+    const point = meta.points[number];
+    status.textContent = `shown: ${point ? point.policy : meta.policy}`;
+    if (!point) return Plotly.react(plot, data, frame, options);
+    if (point.data) return Plotly.react(plot, point.data, point.layout, options);
+    const moved = new Map(point.traces.map((trace, at) => [trace, point.moved[at]]));
+    const drawn = data.map((trace, at) => ({ ...trace, ...moved.get(at) }));
+    return Plotly.react(plot, drawn, frame, options);
+  };
+  const rows = meta.sliders.map(({ name: field, words, points, start }) => {
+    const row = document.createElement("label"), value = document.createElement("output");
+    const slider = document.createElement("input"), title = document.createElement("span");
+    title.textContent = field;
+    Object.assign(slider, { type: "range", min: 0, max: words.length - 1, step: 1, value: start });
+    const say = () => {
+      value.textContent = words[slider.value] + (slider.value == start ? " (at first)" : "");
+      slider.setAttribute("aria-valuetext", value.textContent);
+    };
+    const back = () => { slider.value = start; say(); };
+    slider.addEventListener("input", () => {
+      rows.forEach(other => { if (other.row !== row) other.back(); });
+      say();
+      show(points[slider.value]);
+    });
+    row.append(title, slider, value);
+    say();
+    return { row, back };
+  });
+  const box = document.createElement("div");
+  box.className = "sliders";
+  box.append(told, ...rows.map(({ row }) => row), status);
+  plot.before(box);
+}
 """
 
 PAGE = """<!DOCTYPE html>
@@ -44,6 +97,7 @@ PAGE = """<!DOCTYPE html>
 <title>{title}</title>
 <style>{style}</style>
 <script>{plotly}</script>
+<script>{live}</script>
 </head>
 <body>
 {body}
@@ -73,6 +127,7 @@ def offline_page(notebook: NotebookNode, title: str) -> str:
         title=html.escape(title),
         style=STYLE + HtmlFormatter().get_style_defs(".highlight"),
         plotly=get_plotlyjs(),
+        live=LIVE,
         body=body,
     )
 
@@ -81,7 +136,6 @@ def _live(figure: dict[str, object], name: str) -> NotebookNode:
     """An output whose script draws the figure where it stands."""
     parts = {key: figure[key] for key in ("data", "layout")}
     drawn = plotly.io.to_json(parts, validate=False).replace("</", "<\\/")
-    options = json.dumps({"responsive": True, "displaylogo": False})
-    script = f'(f => Plotly.newPlot("{name}", f.data, f.layout, {options}))({drawn})'
+    script = f"live({json.dumps(name)}, {drawn})"
     text = f'<div id="{name}"></div>\n<script>{script}</script>'
     return new_output("display_data", {"text/html": text})

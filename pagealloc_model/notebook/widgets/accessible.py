@@ -1,9 +1,8 @@
-"""What notebooks' own widgets lack: spoken names, edges that stand out, a way to copy text."""
+"""What notebooks' own widgets lack: spoken names, edges that stand out."""
 
 from __future__ import annotations
 
 import anywidget
-import traitlets
 
 AS_RECORDED, OPENER = "pagealloc-as-recorded", "pagealloc-opener"
 """Classes: boxes named after the control beside them, and buttons that show and hide."""
@@ -66,23 +65,6 @@ _STANDS_OUT = """
 [data-jp-theme-light="false"] { --pagealloc-alert: #FF8A80; --pagealloc-note: #FFCC80; }
 """.replace("EDGE", "#767676").replace("FOCUS", "#2F7DE1")
 
-_COPY = """
-function render({ model, el }) {
-  const button = document.createElement("button");
-  button.className = "jupyter-button lm-Widget";
-  button.textContent = model.get("description");
-  button.title = "copy the text beside this button";
-  button.style.width = "auto";
-  button.addEventListener("click", async () => {
-    await navigator.clipboard.writeText(model.get("text"));
-    button.textContent = "copied";
-    setTimeout(() => { button.textContent = model.get("description"); }, 1500);
-  });
-  el.appendChild(button);
-}
-export default { render };
-"""
-
 
 class SpokenNames(anywidget.AnyWidget):
     """Invisible; names what the page's labels are not bound to, and says which groups are open.
@@ -93,16 +75,3 @@ class SpokenNames(anywidget.AnyWidget):
 
     _esm = _NAME_PARTS
     _css = _STANDS_OUT
-
-
-class CopyButton(anywidget.AnyWidget):
-    """A button that puts its text on the clipboard.
-
-    Attributes:
-        description: the button's words.
-        text: what is copied.
-    """
-
-    _esm = _COPY
-    description = traitlets.Unicode("Copy").tag(sync=True)
-    text = traitlets.Unicode("").tag(sync=True)

@@ -90,6 +90,22 @@ class PolicyControls(ipywidgets.VBox):
         self._quiet = False
         self._tell()
 
+    def take(self, policy: Policy) -> None:
+        """Set every control as a policy has it; listeners are told once.
+
+        A slider that does not reach a value is made to.
+        """
+        given = policy.given()
+        self._quiet = True
+        for name, control in self.values.items():
+            wanted = given.get(name, self._recorded[name])
+            if isinstance(control, ipywidgets.IntSlider):
+                _make_reach(control, int(wanted))
+            control.value = wanted
+            self.as_recorded[name].value = name not in given
+        self._quiet = False
+        self._tell()
+
     def _value_moved(self, name: str) -> Callable[[object], None]:
         def moved(_: object) -> None:
             if self._quiet:
@@ -183,6 +199,14 @@ def _reach(about: Mapping[str, int], start: int) -> int:
     """The end of a slider: the field's maximum, or less where that would make steps too fine."""
     wanted = max(about["minimum"] + SLIDER_STEPS * about["step"], 4 * start)
     return min(about["maximum"], wanted)
+
+
+def _make_reach(slider: ipywidgets.IntSlider, value: int) -> None:
+    """Give a slider the range and the step that a value needs."""
+    slider.step = math.gcd(slider.step, value - slider.min)
+    slider.max = max(slider.max, value)
+    while slider.min > value:
+        slider.min -= slider.step
 
 
 def _as_recorded(control: ipywidgets.ValueWidget) -> ipywidgets.Checkbox:

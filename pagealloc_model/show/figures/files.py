@@ -32,7 +32,7 @@ def write_figures(figures: Mapping[str, go.Figure], directory: Path) -> list[Pat
     if not figures:
         return []
     pending = {
-        directory / f"{name}.{kind}": _without_menus(figure)
+        directory / f"{name}.{kind}": _without_points(figure)
         for name, figure in figures.items()
         for kind in FORMATS
     }
@@ -78,9 +78,9 @@ def _is_drawn(file: Path) -> bool:
     return file.is_file() and file.stat().st_size > 0
 
 
-def _without_menus(figure: go.Figure) -> go.Figure:
+def _without_points(figure: go.Figure) -> go.Figure:
     parts = figure.to_plotly_json()
-    layout = {name: part for name, part in parts["layout"].items() if name != "updatemenus"}
+    layout = {name: part for name, part in parts["layout"].items() if name != "meta"}
     return go.Figure({"data": parts["data"], "layout": layout})
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 
 from pagealloc_model.show.figures.drawing import Drawing, FigureFunction
 from pagealloc_model.show.figures.lanes import Lane, Tables, count_trace, lanes
-from pagealloc_model.show.figures.panel_grid import COUNTS_AXIS, PanelGrid
+from pagealloc_model.show.figures.panel_grid import PanelGrid
 
 SMALLEST_NS = 64
 UNITS = (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1.0))
@@ -30,7 +30,7 @@ def lock_times(predicted: Tables) -> Drawing:
     """How many refills and drains held, and waited for, zone->lock for how long.
 
     Times are binned by powers of two; who did not wait is left out. The counts' axis is
-    logarithmic.
+    logarithmic where there are many.
 
     Args:
         predicted: acquisitions with `site`, `hold_ns` and `wait_ns`, or such tables by label.
@@ -46,11 +46,13 @@ def lock_times(predicted: Tables) -> Drawing:
         y_title="acquisitions",
         columns=2,
         x_axis={"type": "category"},
-        y_axis=COUNTS_AXIS,
     )
     for panel, (_, site, column) in enumerate(panels):
         counts = {lane.key: _binned(lane, site, column) for lane in drawn}
         bins = _all_bins(list(counts.values()))
+        grid.count_along(
+            "y", panel, max((each.max() for each in counts.values() if len(each)), default=0)
+        )
         absent = {lane.label: "none" for lane in drawn if counts[lane.key].empty}
         for lane in drawn:
             shown = counts[lane.key].reindex(bins)

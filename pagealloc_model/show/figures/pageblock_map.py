@@ -26,14 +26,19 @@ MARKS: dict[str, tuple[str, str, str]] = {
     "CMA": ("line-ns", INK, "|"),
     "Isolate": ("square", "white", "\u25a1"),
 }
-"""Symbol, colour and word of the mark on each block of a type: a grey print has no hues. Blocks
-without one are Movable."""
+"""Symbol, colour and word of the mark on blocks of a type: a grey print has no hues. Blocks without
+one are Movable."""
+MARK_EVERY = 4
+"""In a run of blocks of one type the first is marked and each so many behind it: more would hide
+the map."""
 CHANGE_SCALE = [[0.0, "#7F3B08"], [0.5, "#F7F7F7"], [1.0, "#2D004B"]]
 """Brown for fewer free pages, violet for more; told apart by all common kinds of sight."""
 
 PAGE_KIB = 4
 FEWER, FEWER_FROM = "\u25bd", 0.1
 """Mark of blocks with fewer free pages, and the share of a block from which on it is drawn."""
+OTHER_TYPE = "\u2715"
+"""Word for the mark of blocks whose type differs."""
 TITLE_OF_BAR: dict[str, Any] = {"side": "right", "font": {"size": 11}}
 TICKS = 6
 """Addresses on a map's y axis, about."""
@@ -98,11 +103,19 @@ def _type_trace(table: pd.DataFrame, label: str, shown: list[str], *, in_legend:
 
 
 def _marks(table: pd.DataFrame, label: str, name: str) -> Trace:
-    """A mark on every block of a type."""
+    """Marks on the blocks of a type, few where they follow each other."""
     symbol, colour, _ = MARKS[name]
-    is_marked = (table["migratetype"] == name).to_numpy()
+    is_marked = _thinned((table["migratetype"] == name).to_numpy())
     trace = _marked(table, is_marked, symbol, colour)
     return trace | {"meta": f"marks/{label}/{name}", "name": name}
+
+
+def _thinned(is_of_type: np.ndarray) -> np.ndarray:
+    """The first block of each run, and every `MARK_EVERY`th behind it."""
+    number = np.arange(len(is_of_type))
+    starts = is_of_type & ~np.concatenate([[False], is_of_type[:-1]])
+    begun = np.maximum.accumulate(np.where(starts, number, 0)) if len(number) else number
+    return is_of_type & ((number - begun) % MARK_EVERY == 0)
 
 
 def _fewer_free(before: pd.DataFrame, after: pd.DataFrame) -> Trace:
@@ -144,7 +157,10 @@ def _change_trace(before: pd.DataFrame, after: pd.DataFrame) -> Trace:
         "zmax": 1.0,
         "colorscale": CHANGE_SCALE,
         "colorbar": {
-            "title": {"text": f"{FEWER} fewer, more free (share of block)", **TITLE_OF_BAR},
+            "title": {
+                "text": f"{FEWER} fewer, more free (share); {OTHER_TYPE} type differs",
+                **TITLE_OF_BAR,
+            },
             "y": 0.2,
             "len": 0.4,
             "thickness": 12,

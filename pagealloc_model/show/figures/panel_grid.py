@@ -25,6 +25,9 @@ HORIZONTAL_GAP = 0.09
 
 COUNTS_AXIS = {"type": "log", "autorangeoptions": {"minallowed": -0.1}}
 """Of bars over decades: they begin just below one (10 ** -0.1), so that a single one is seen."""
+FEW_COUNTS_AXIS = {"rangemode": "tozero", "tickformat": ",d", "nticks": 5}
+MOST_OF_FEW = 10
+"""Where no count reaches this, the axis is linear."""
 
 NOTE_WIDTH = 44
 """Characters per line of a note inside a panel."""
@@ -73,6 +76,26 @@ class PanelGrid:
         """Draw a trace in a panel."""
         number = _number(panel)
         self._traces.append(trace | {"xaxis": f"x{number}", "yaxis": f"y{number}"})
+
+    def set_axis(self, letter: str, panel: int, properties: Mapping[str, Any]) -> None:
+        """Give an axis ("x" or "y") of a panel further properties."""
+        self._layout[f"{letter}axis{_number(panel)}"] |= dict(properties)
+
+    def count_along(self, letter: str, panel: int, most: float) -> None:
+        """Make an axis one of counts: logarithmic, and saying so, where they are many.
+
+        Args:
+            letter: "x" or "y".
+            panel: its number.
+            most: largest count in the panel.
+        """
+        if most < MOST_OF_FEW:
+            self.set_axis(letter, panel, FEW_COUNTS_AXIS)
+            return
+        self.set_axis(letter, panel, COUNTS_AXIS)
+        axis = self._layout[f"{letter}axis{_number(panel)}"]
+        words = axis.get("title", {}).get("text", "")
+        axis["title"] = {"text": f"{words} (log)".strip(), "font": {"size": 11}}
 
     def add_legend(self, drawn: Sequence[Lane]) -> None:
         """One neutral legend entry per lane."""

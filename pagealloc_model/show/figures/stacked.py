@@ -21,8 +21,8 @@ TITLE_OFFSET = 12
 def stacked(figures: Sequence[go.Figure | Drawing]) -> Drawing:
     """One figure that shows all of them, each as high as it was.
 
-    Legend entries of the first figure
-    that has a label stand for all. Side margins are those of the first figure.
+    Legend entries of the first figure that has a label stand for all of one kind. Side margins are
+    those of the first figure.
 
     Args:
         figures: of the same width, each with a `height` and a `margin` in its layout.
@@ -144,11 +144,12 @@ def _number(digits: str, first_axis: int) -> str:
 
 
 def _legend_once(traces: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The traces with one legend entry per label."""
-    seen: set[str] = set()
+    """The traces with one legend entry per label and kind: lines and bars look different."""
+    seen: set[tuple[str, str]] = set()
     kept = []
     for trace in traces:
-        shown = bool(trace.get("showlegend")) and trace["name"] not in seen
-        seen |= {trace["name"]} if shown else set()
+        entry = trace["name"], trace["type"]
+        shown = bool(trace.get("showlegend")) and entry not in seen
+        seen |= {entry} if shown else set()
         kept.append(trace | {"showlegend": shown})
     return kept

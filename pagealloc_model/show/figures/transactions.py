@@ -10,7 +10,7 @@ import pandas as pd
 from pagealloc_model.show.figures.drawing import Drawing, FigureFunction
 from pagealloc_model.show.figures.lanes import Lane, Tables, count_trace, lanes
 from pagealloc_model.show.figures.palette import site_colour
-from pagealloc_model.show.figures.panel_grid import COUNTS_AXIS, PanelGrid
+from pagealloc_model.show.figures.panel_grid import PanelGrid
 from pagealloc_model.show.figures.small_multiples import (
     common_origin,
     in_zone,
@@ -60,7 +60,7 @@ def transaction_rates(measured: Tables, predicted: Tables, zone: str | None = No
 def transaction_sizes(measured: Tables, predicted: Tables, zone: str | None = None) -> Drawing:
     """How many refills and drains moved how many objects under one zone->lock hold (S4.4, S4.7).
 
-    Sizes are binned by powers of two; the counts' axis is logarithmic.
+    Sizes are binned by powers of two; the counts' axis is logarithmic where there are many.
 
     Args:
         measured: `transactions` table or tables by label.
@@ -76,11 +76,13 @@ def transaction_sizes(measured: Tables, predicted: Tables, zone: str | None = No
         y_title="transactions",
         columns=2,
         x_axis={"type": "category"},
-        y_axis=COUNTS_AXIS,
     )
     for panel, site in enumerate(sites):
         histograms = {lane.key: _binned_sizes(lane.table, site) for lane in drawn}
         bins = _all_bins(histograms.values())
+        grid.count_along(
+            "y", panel, max((each.max() for each in histograms.values() if len(each)), default=0)
+        )
         absent = {}
         for lane in drawn:
             if histograms[lane.key].empty:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,13 +27,45 @@ def describe_recording(recording: Recording) -> dict[str, Any]:
     Raises:
         RecordingError: the recording cannot be read.
     """
+    return _described(recording, _judged(recording))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Judged:
+    """What takes long to find out about a recording.
+
+    Attributes:
+        checks: whether it can be believed.
+        origin: how its rules are chosen.
+        evidence: what each rests on.
+        waits: for locks, by caller, the most frequent first.
+    """
+
+    checks: tuple[ProvenanceCheck, ...]
+    origin: str
+    evidence: tuple[RuleEvidence, ...]
+    waits: tuple[tuple[str, int], ...]
+
+
+def _judged(recording: Recording) -> _Judged:
+    """What takes long, from disk where it was found out before."""
     from pagealloc_model.measured.lock_waits import waits_by_caller
+    from pagealloc_model.recording.kept_state import kept_object
+
+    def judge() -> _Judged:
+        origin, evidence = _rules(recording)
+        waits = tuple(waits_by_caller(recording)[:_MOST_WAITS])
+        return _Judged(checks=_checks(recording), origin=origin, evidence=evidence, waits=waits)
+
+    return kept_object(recording, "judged", (), judge)
+
+
+def _described(recording: Recording, judged: _Judged) -> dict[str, Any]:
     from pagealloc_model.predicted.growth import size_changes
     from pagealloc_model.recording.trace.columns import EVENT_NAMES
     from pagealloc_model.verdict.loss_windows import loss_windows
 
     trace = recording.trace
-    origin, evidence = _rules(recording)
     first, last = trace.span_ns
     return {
         "recording": recording.name,
@@ -54,11 +87,11 @@ def describe_recording(recording: Recording) -> dict[str, Any]:
         "loss_free_windows": [str(each) for each in loss_windows(recording)],
         "snapshots": len(recording.snapshots),
         "zone_sizes": list(size_changes(recording)),
-        "provenance": [each.to_dict() for each in _checks(recording)],
+        "provenance": [each.to_dict() for each in judged.checks],
         "missing": [*trace.notes, *recording.missing],
-        "lock_waits": dict(waits_by_caller(recording)[:_MOST_WAITS]),
-        "rules": origin,
-        "rule_evidence": [each.to_dict() for each in evidence],
+        "lock_waits": dict(judged.waits),
+        "rules": judged.origin,
+        "rule_evidence": [each.to_dict() for each in judged.evidence],
     }
 
 
@@ -131,7 +164,8 @@ def recording_text(recording: Recording) -> str:
     Raises:
         RecordingError: the recording cannot be read.
     """
-    described = describe_recording(recording)
+    judged = _judged(recording)
+    described = _described(recording, judged)
     events = {**described["events"], **described["other_events"]}
     width = max(len(name) for name in events)
     lines = [
@@ -147,7 +181,7 @@ def recording_text(recording: Recording) -> str:
         ),
         "",
         "can it be believed",
-        *[line for each in _checks(recording) for line in _check_lines(each)],
+        *[line for each in judged.checks for line in _check_lines(each)],
         "",
         "events",
         *[f"  {name:<{width}}  {count:>10}" for name, count in events.items()],
@@ -161,9 +195,8 @@ def recording_text(recording: Recording) -> str:
     if described["lock_waits"]:
         lines += ["", "waits for locks, by caller"]
         lines += [f"  {count:>10}  {chain}" for chain, count in described["lock_waits"].items()]
-    origin, evidence = _rules(recording)
-    lines += ["", "rules", paragraph(origin, label=INDENT)]
-    lines += [rule_table(evidence)] if evidence else []
+    lines += ["", "rules", paragraph(judged.origin, label=INDENT)]
+    lines += [rule_table(judged.evidence)] if judged.evidence else []
     if described["missing"]:
         lines += ["", "missing", *[f"  {line}" for line in described["missing"]]]
     return "\n".join(lines)

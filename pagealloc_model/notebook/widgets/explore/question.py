@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pagealloc_model.base.errors import UsageError
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.predicted.reclaim_mode import literal_part
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pagealloc_model.recording.recording import Recording
 
 Window = tuple[float, float]
@@ -30,6 +35,55 @@ class Question:
     candidate: Policy
     window: Window | None
     tab: str
+
+    def as_json(self) -> str:
+        """The state as text that `from_json` reads, for a file or a link."""
+        state = {
+            "base": self.base.given(),
+            "candidate": self.candidate.given(),
+            "window": self.window,
+            "tab": self.tab,
+        }
+        return json.dumps(state, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str, tabs: Sequence[str]) -> Question:
+        """The state that `as_json` wrote.
+
+        Args:
+            text: what it wrote.
+            tabs: names of the tabs there are.
+
+        Raises:
+            UsageError: it is no such text, or of other fields or tabs than there are.
+        """
+        try:
+            state = json.loads(text)
+            window = state["window"]
+            question = cls(
+                base=Policy.from_settings(state["base"]),
+                candidate=Policy.from_settings(state["candidate"]),
+                window=None if window is None else (float(window[0]), float(window[1])),
+                tab=str(state["tab"]),
+            )
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+            raise UsageError(f"this is no state of an explorer ({error}); save one anew") from None
+        if question.tab not in tabs:
+            raise UsageError(f"the explorer has no tab {question.tab!r}; it has {', '.join(tabs)}")
+        return question
+
+
+def read_question(path: Path, tabs: Sequence[str]) -> Question:
+    """The state in a file that the explorer saved.
+
+    Raises:
+        UsageError: the file cannot be read, or holds no state.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read ({error}); give a saved state") from None
+    return Question.from_json(text, tabs)
 
 
 def as_python(recording: Recording, question: Question) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pagealloc_model.recording.trace.columns import Trace
 
 BINS = 200
-HEIGHT = 120
+HEIGHT = 72
 STEPS = 1000
 """The slider has about as many positions."""
 
@@ -42,9 +42,9 @@ class Timeline(ipywidgets.VBox):
             step=_step(seconds),
             readout_format=".2f" if _step(seconds) >= 0.01 else ".3f",
             continuous_update=False,
-            description="window (s)",
+            description="drag above, or window (s)",
             tooltip="the part of the recording that is drawn; replays still begin at its start",
-            style={"description_width": "80px"},
+            style={"description_width": "170px"},
             layout=ipywidgets.Layout(width="95%", max_width="900px"),
         )
         self.strip = Picture(_strip(trace, start_ns, seconds))
@@ -62,9 +62,13 @@ class Timeline(ipywidgets.VBox):
         """Call `listener()` whenever another part is picked."""
         self._listeners.append(listener)
 
+    def pick(self, window: Window | None) -> None:
+        """A part of the recording, None for all of it."""
+        self.slider.value = window or (0.0, self._seconds)
+
     def pick_all(self) -> None:
         """The whole recording again."""
-        self.slider.value = (0.0, self._seconds)
+        self.pick(None)
 
     def _brushed(self, change: Mapping[str, Any]) -> None:
         begin, end = sorted(np.clip(change["new"], 0.0, self._seconds))
@@ -94,13 +98,19 @@ def _strip(trace: Trace, start_ns: int, seconds: float) -> Drawing:
     axis = {"gridcolor": GRID, "linecolor": INK, "zeroline": False}
     layout = {
         "height": HEIGHT,
-        "margin": {"l": 70, "r": 20, "t": 8, "b": 34},
+        "margin": {"l": 70, "r": 20, "t": 4, "b": 20},
         "plot_bgcolor": "white",
         "modebar": MODEBAR,
         "dragmode": "select",
         "selectdirection": "h",
-        "xaxis": axis | {"title": {"text": "drag to pick a part; time since first event (s)"}},
-        "yaxis": axis | {"title": {"text": "events/s"}, "rangemode": "tozero", "fixedrange": True},
+        "xaxis": axis | {"ticksuffix": " s"},
+        "yaxis": axis
+        | {
+            "title": {"text": "events/s", "font": {"size": 9}},
+            "rangemode": "tozero",
+            "fixedrange": True,
+            "nticks": 3,
+        },
         "font": {"family": "DejaVu Sans, Arial, sans-serif", "size": 11, "color": INK},
     }
     return Drawing(traces=[line], layout=layout)

@@ -5,18 +5,33 @@ from __future__ import annotations
 import html
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import ipywidgets
 
 import pagealloc_model as pm
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.notebook.widgets.accessible import CopyButton, SpokenNames
+from pagealloc_model.notebook.widgets.accessible import SpokenNames
 from pagealloc_model.notebook.widgets.chart import Chart
+from pagealloc_model.notebook.widgets.explore.changed_fields import ChangedFields
+from pagealloc_model.notebook.widgets.explore.columns import FoldedHTML, columns
+from pagealloc_model.notebook.widgets.explore.difference import (
+    NOTHING_ASKED,
+    changing_rows,
+    difference_html,
+)
 from pagealloc_model.notebook.widgets.explore.grouped_controls import GroupedControls
-from pagealloc_model.notebook.widgets.explore.question import Question, Window, as_python
+from pagealloc_model.notebook.widgets.explore.question import (
+    Question,
+    Window,
+    as_python,
+    read_question,
+)
 from pagealloc_model.notebook.widgets.explore.sides import Sides, SidesOf
+from pagealloc_model.notebook.widgets.explore.state_buttons import StateButtons
 from pagealloc_model.notebook.widgets.explore.tabs import TABS
 from pagealloc_model.notebook.widgets.explore.timeline import Timeline
 from pagealloc_model.notebook.widgets.explorer import PROGRESS_EVERY_S, Progress
@@ -55,27 +70,55 @@ class Answer:
     seconds: float
 
 
+Changes = dict[tuple[str, str], float]
+"""Values of the candidate that differ from the base's, by metric and scope."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Told:
+    """A comparison in words.
+
+    Attributes:
+        answer: that was compared.
+        difference: HTML of what changes.
+        text: the table.
+        changes: values that differ from the base's.
+    """
+
+    answer: Answer
+    difference: str
+    text: str
+    changes: Changes
+
+
 class RecordingExplorer(ipywidgets.VBox):
     """One recording under two policies; what moves is replayed in the background.
 
     Attributes:
+        recording: that is explored.
         controls: the candidate's policy, a control per field.
+        changed: the fields that are not as recorded, and undo.
         timeline: the part of the recording on show.
         tabs: buttons, one per tab.
         charts: the figure of every tab by name, made when it is first shown.
         status: what is going on, errors, and why a change has no effect.
-        python: code that asks for the same.
+        difference: what the candidate changes, with believed ranges.
+        text: the whole comparison and the code that asks for it.
+        keeping: buttons that copy, save and restore the state.
     """
 
-    def __init__(self, recording: Recording, question: Question) -> None:
-        self._recording = recording
+    def __init__(self, recording: Recording, question: Question, *, served: bool = False) -> None:
+        self.recording = recording
         self._sides_of = SidesOf(recording)
         self._base_policy = question.base
         self._shown: Question | None = None
         self.status = Status()
-        self.text = ipywidgets.HTML()
-        self.python = ipywidgets.HTML()
-        self._copy = CopyButton(description="Copy as Python")
+        self._told: Told | None = None
+        self._still: tuple[Answer, str] | None = None
+        self.difference = FoldedHTML()
+        self.text = FoldedHTML()
+        self.keeping = StateButtons(name=recording.name, served=served)
+        self.keeping.on_msg(lambda _, told, __: self._restore_told(told))
         self.charts = {tab.name: Chart() for tab in TABS}
         self.tabs = ipywidgets.ToggleButtons(
             options=[(tab.label, tab.name) for tab in TABS],
@@ -92,21 +135,19 @@ class RecordingExplorer(ipywidgets.VBox):
         self.timeline = Timeline(
             recording.trace, self._sides_of.start_ns, self._sides_of.seconds, question.window
         )
+        self.changed = ChangedFields(self.controls)
         super().__init__(
             [
                 ipywidgets.HTML(f"<b>{html.escape(recording.name)}: base beside candidate</b>"),
                 SpokenNames(),
-                self.controls,
-                self._buttons(),
-                self.timeline,
-                self.tabs,
-                self.status,
-                *self.charts.values(),
-                self.text,
-                ipywidgets.HBox([self._copy]),
-                self.python,
+                *columns(
+                    [self.changed, self._buttons(), self.controls, self.keeping],
+                    [self.status, self.difference, self.timeline, self.tabs],
+                    [*self.charts.values(), self.text],
+                ),
             ]
         )
+        self.add_class("pagealloc-explorer")
         answer = self._answer(self.question, threading.Event())
         self._show(answer)
         self._tell_comparison(_comparison(answer, threading.Event()))
@@ -133,6 +174,13 @@ class RecordingExplorer(ipywidgets.VBox):
     def wait(self, timeout: float | None = None) -> bool:
         """Block until nothing is being computed; False if that took too long."""
         return self._worker.wait(timeout) and self._comparing.wait(timeout)
+
+    def restore(self, question: Question) -> None:
+        """Show a state that was kept."""
+        self._base_policy = question.base
+        self.timeline.pick(question.window)
+        self.tabs.value = question.tab
+        self.controls.take(question.candidate)
 
     def take_as_base(self, policy: Policy) -> None:
         """Compare with this policy from now on."""
@@ -188,16 +236,20 @@ class RecordingExplorer(ipywidgets.VBox):
 
         return report
 
+    def _restore_told(self, told: Mapping[str, Any]) -> None:
+        """Restore what the page read from a file; say what is wrong with it otherwise."""
+        try:
+            self.restore(Question.from_json(str(told.get("restore")), [tab.name for tab in TABS]))
+        except pm.PageallocError as error:
+            self.status.fail(error)
+
     def _show(self, answer: Answer) -> None:
         question, chart = answer.question, self.charts[answer.question.tab]
-        note = self._note(answer, chart)
+        self._still = self._unmoved(answer, chart)
         for name, each in self.charts.items():
             each.layout.display = None if name == question.tab else "none"
         chart.show(answer.drawing)
-        self._copy.text = as_python(self._recording, question)
-        self.python.value = f"<pre>{html.escape(self._copy.text)}</pre>"
-        words = f"shown: base {question.base}; candidate {question.candidate}"
-        self.status.say(f"{words} ({answer.seconds:.1f} s)", note)
+        self.status.say(_shown_words(answer))
         self._shown = question
 
     def _show_and_compare(self, answer: Answer) -> None:
@@ -205,30 +257,74 @@ class RecordingExplorer(ipywidgets.VBox):
         self._show(answer)
         self._comparing.submit(answer)
 
-    def _tell_comparison(self, words: str) -> None:
-        self.text.value = f"<pre>{html.escape(words)}</pre>" if words else ""
+    def _tell_comparison(self, told: Told) -> None:
+        question = told.answer.question
+        self.keeping.python = as_python(self.recording, question)
+        self.keeping.state = question.as_json()
+        self.difference.value = told.difference
+        self.text.value = _folded(
+            ("The whole comparison", told.text), ("As Python", self.keeping.python)
+        )
+        before, self._told = self._told, told
+        if self._still is None or self._still[0] is not told.answer:
+            return
+        note = self._still[1]
+        moved = _moved_names(before, told)
+        if moved:
+            note = f"nothing moves in this tab, but in the table: {', '.join(moved)}"
+        self.status.say(_shown_words(told.answer), note)
 
-    def _note(self, answer: Answer, chart: Chart) -> str:
-        """Why nothing moved although a field did, "" if something moved."""
+    def _unmoved(self, answer: Answer, chart: Chart) -> tuple[Answer, str] | None:
+        """Why no figure moved although a field did, None if one moved or no field did."""
         question, shown = answer.question, self._shown
         if shown is None or chart.picture is None or shown.candidate == question.candidate:
-            return ""
+            return None
         if replace(shown, candidate=question.candidate) != question:
-            return ""
+            return None
         if not same_coordinates(chart.picture.drawing, answer.drawing):
-            return ""
+            return None
         names = changed_settings(shown.candidate, question.candidate)
-        return no_effect_words(names, answer.sides.candidate)
+        return answer, no_effect_words(names, answer.sides.candidate)
 
 
-def _comparison(answer: Answer, cancelled: threading.Event) -> str:
-    """Both sides in words, "" where they are the same policy."""
+def _shown_words(answer: Answer) -> str:
+    question = answer.question
+    words = f"shown: base {question.base}; candidate {question.candidate}"
+    return f"{words} ({answer.seconds:.1f} s)"
+
+
+def _folded(*parts: tuple[str, str]) -> str:
+    """Texts below each other, each behind a line that opens it."""
+    return "".join(
+        f"<details><summary>{html.escape(title)}</summary><pre>{html.escape(text)}</pre></details>"
+        for title, text in parts
+        if text
+    )
+
+
+def _moved_names(before: Told | None, told: Told) -> list[str]:
+    """Metrics that differ between two comparisons with one base."""
+    earlier = before.changes if before is not None else {}
+    keys = [key for key in {**earlier, **told.changes} if earlier.get(key) != told.changes.get(key)]
+    return list(dict.fromkeys(metric for metric, _ in keys))
+
+
+def _comparison(answer: Answer, cancelled: threading.Event) -> Told:
+    """Both sides in words."""
     if answer.question.candidate == answer.question.base:
-        return ""
+        return Told(answer=answer, difference=NOTHING_ASKED, text="", changes={})
     cancelled.wait(PICTURE_FIRST_S)
     if cancelled.is_set():
-        return ""
-    return pm.compare(answer.sides.base, answer.sides.candidate).to_text(width=72)
+        return Told(answer=answer, difference="", text="", changes={})
+    comparison = pm.compare(answer.sides.base, answer.sides.candidate)
+    rows = changing_rows(comparison)
+    keys = zip(rows["metric"], rows["scope"], strict=True)
+    return Told(
+        answer=answer,
+        difference=difference_html(comparison),
+        text=comparison.to_text(width=72),
+        changes=dict(zip(keys, rows["patch"].astype(float), strict=True)),
+    )
 
 
 def explore(
@@ -238,6 +334,8 @@ def explore(
     candidate: Policy | None = None,
     window: Window | None = None,
     tab: str = TABS[0].name,
+    state: str | Path | None = None,
+    served: bool = False,
 ) -> RecordingExplorer:
     """Everything that the model says of a recording under two policies, with controls for all.
 
@@ -247,16 +345,20 @@ def explore(
         candidate: policy that the controls start at; None: as recorded.
         window: (from, to) in seconds after the first event; None: the whole recording.
         tab: "fragmentation", "pageblocks", "pcp", "locks" or "outcomes".
+        state: file with a saved state, which then gives base, candidate, window and tab.
+        served: whether the page's address can carry a state, as that of `pagealloc explore` can.
 
     Raises:
         PageallocError: the recording cannot be opened or replayed.
-        UsageError: an unknown tab.
+        UsageError: an unknown tab, or a file without a state.
     """
     names = [each.name for each in TABS]
     if tab not in names:
         raise UsageError(f"the explorer has no tab {tab!r}; it has {', '.join(names)}")
     recording = pm.open(recording) if isinstance(recording, str) else recording
+    if state is not None:
+        return RecordingExplorer(recording, read_question(Path(state), names), served=served)
     question = Question(
         base=base or pm.Policy(), candidate=candidate or pm.Policy(), window=window, tab=tab
     )
-    return RecordingExplorer(recording, question)
+    return RecordingExplorer(recording, question, served=served)

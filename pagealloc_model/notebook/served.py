@@ -1,0 +1,120 @@
+"""The explorer as a page of a web server of its own, without Jupyter's interface."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+import nbformat
+from IPython.display import clear_output
+from nbformat.v4 import new_code_cell, new_notebook
+from tornado.ioloop import IOLoop
+
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.notebook.widgets.explore.question import Question
+from pagealloc_model.notebook.widgets.explore.state_buttons import STATE
+from pagealloc_model.notebook.widgets.explore.tabs import TABS
+from pagealloc_model.notebook.widgets.explore.widget import RecordingExplorer, explore
+from pagealloc_model.recording.recording import open_recording
+
+LOOPBACK = "127.0.0.1"
+ALLOWED = (
+    "default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval'; connect-src 'self' data: blob:; "
+    "frame-ancestors 'self'"
+)
+"""Browsers that read this load nothing from any other host, as Voila's own page would."""
+KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
+
+
+def served_explorer(path: str, state: str = "") -> RecordingExplorer:
+    """The explorer of a served page, in the state of the page's address where that names one.
+
+    Args:
+        path: the recording.
+        state: text of the state to begin with, "" for everything as recorded.
+
+    Raises:
+        PageallocError: the recording cannot be replayed, or the state is none.
+    """
+    linked = parse_qs(os.environ.get("QUERY_STRING", "")).get(STATE, [state])[-1]
+    recording = open_recording(path)
+    if linked:
+        question = Question.from_json(linked, [tab.name for tab in TABS])
+        explorer = RecordingExplorer(recording, question, served=True)
+    else:
+        explorer = explore(recording, served=True)
+    clear_output()  # bars of progress, whose widgets are gone
+    return explorer
+
+
+def page_server(directory: Path, path: str, state: str, port: int, *, browser: bool) -> Any:
+    """A server of the explorer on this machine alone; whoever has no token is turned away.
+
+    Args:
+        directory: is there; takes the page's notebook.
+        path: the recording.
+        state: as for `served_explorer`.
+        port: to listen on; another free one is taken if it is in use.
+        browser: whether to open one.
+
+    Raises:
+        UsageError: Voila is not installed.
+    """
+    try:
+        from traitlets.config import Config
+        from voila.app import Voila
+    except ImportError:
+        raise UsageError(
+            "explore needs Voila: pip install 'pagealloc_model[explore]', or use pagealloc lab"
+        ) from None
+    call = f"served_explorer({path!r}, {state!r})"
+    cell = new_code_cell(f"from pagealloc_model.notebook.served import served_explorer\n{call}")
+    notebook = directory / "explore.ipynb"
+    metadata = {"kernelspec": KERNEL, "title": f"pagealloc explore {Path(path).name}"}
+    nbformat.write(new_notebook(cells=[cell], metadata=metadata), notebook)
+    server = Voila(
+        config=Config(
+            {
+                "Voila": {
+                    "ip": LOOPBACK,
+                    "port": port,
+                    "token": secrets.token_urlsafe(24),
+                    "open_browser": browser,
+                    "log_level": "ERROR",
+                    "tornado_settings": {"headers": {"Content-Security-Policy": ALLOWED}},
+                },
+                "VoilaConfiguration": {"show_tracebacks": False},
+            }
+        )
+    )
+    server.initialize([str(notebook)])
+    return server
+
+
+def address(server: Any) -> str:
+    """Where the page is, with the token that it asks for."""
+    return f"http://{server.ip}:{server.port}/?{urlencode({'token': server.token})}"
+
+
+def serve(path: str, state: str, port: int, *, browser: bool, tell: Any = print) -> None:
+    """Serve the explorer of a recording until interrupted.
+
+    Args:
+        path: the recording.
+        state: as for `served_explorer`.
+        port: to listen on; another free one is taken if it is in use.
+        browser: whether to open one.
+        tell: called with a line that has the address, once the page is served.
+
+    Raises:
+        UsageError: Voila is not installed.
+    """
+    with tempfile.TemporaryDirectory(prefix="pagealloc-explore-") as directory:
+        server = page_server(Path(directory), path, state, port, browser=browser)
+        # it picks its port when it starts
+        IOLoop.current().add_callback(lambda: tell(f"{address(server)}  (Ctrl-C ends it)"))
+        server.start()

@@ -1,0 +1,193 @@
+"""What was made of a recording's files, kept on disk: the next process need not make it again.
+
+A file is named by all that its content rests on: the recording's files (place, size, times, inode),
+the sources of this package, and what was asked for. None is ever out of date; a change makes
+another name. The oldest go when they take too much room.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, is_dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar
+from weakref import WeakSet
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from pagealloc_model.recording.trace.columns import Trace
+
+Made = TypeVar("Made")
+
+WORTH_S = 1.0
+"""What is made in less is not kept."""
+MOST_BYTES = 6 << 30
+"""Of all that is kept; a single file may take half of it."""
+_FOLDER = "prepared"
+
+
+class Recording(Protocol):
+    """What is asked of a recording here.
+
+    Attributes:
+        path: its directory or file.
+        name: its short name.
+        event_file: file of its events.
+    """
+
+    path: Path
+    name: str
+    event_file: Path
+
+
+_opened: WeakSet[Recording] = WeakSet()
+
+
+def vouch_for(recording: Recording) -> None:
+    """Say that a recording is what its files hold; copies with other content never are."""
+    _opened.add(recording)
+
+
+def kept_object(
+    recording: Recording, what: str, about: tuple[object, ...], make: Callable[[], Made]
+) -> Made:
+    """Return what was kept, or make it, and keep it where that took long.
+
+    Args:
+        recording: that it is made of.
+        what: names it, for a person who looks at the directory.
+        about: dataclasses and plain values that it rests on too.
+        make: makes it anew.
+
+    Raises:
+        whatever `make` raises.
+    """
+    file = _file(recording, what, about, ".pickle")
+    if file is not None and file.is_file():
+        with suppress(Exception), file.open("rb") as kept:
+            found = pickle.load(kept)
+            os.utime(file)
+            return found
+    begun = time.perf_counter()
+    made = make()
+    if file is not None and time.perf_counter() - begun >= WORTH_S:
+        _keep(file, lambda path: _pickle(made, path))
+    return made
+
+
+def kept_trace(recording: Recording, make: Callable[[], Trace]) -> Trace:
+    """Return the events from kept columns, or read them, and keep columns where that is slow.
+
+    Raises:
+        RecordingError: the event file cannot be read.
+    """
+    from pagealloc_model.recording.trace.store import read_store
+    from pagealloc_model.recording.trace.store_header import is_store
+    from pagealloc_model.recording.trace.store_write import write_store
+
+    file = _file(recording, "events", (), ".arrow")
+    if file is not None and file.is_file():
+        with suppress(Exception):
+            trace = read_store(file)
+            os.utime(file)
+            return trace
+    begun = time.perf_counter()
+    made = make()
+    is_slow = time.perf_counter() - begun >= WORTH_S
+    if file is not None and is_slow and not is_store(recording.event_file):
+        _keep(file, lambda path: write_store(made, path, source=None, compress=False))
+    return made
+
+
+def kept_directory() -> Path:
+    """Where it is kept; may not be there yet."""
+    from pagealloc_model.base.jit import cache_base
+
+    return cache_base() / _FOLDER
+
+
+def _file(recording: Recording, what: str, about: tuple[object, ...], suffix: str) -> Path | None:
+    """The file of something, None of a recording that may differ from its files."""
+    if recording not in _opened or _is_changed(recording):
+        return None
+    parts = [_sources(), what, *_identities(recording.path), *map(_words, about)]
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+    return kept_directory() / f"{recording.name}-{what}-{key}{suffix}"
+
+
+def _is_changed(recording: Recording) -> bool:
+    """Whether something else was put in the place of what the files hold."""
+    held = vars(recording)
+    return "trace" in held and held["trace"] is not held.get("trace_as_read")
+
+
+def _identities(path: Path) -> list[str]:
+    """Each file's place, size, times and inode; a change of its content changes one of them."""
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    found = []
+    for file in files:
+        seen = file.stat()
+        identity = (seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_dev, seen.st_ino)
+        found.append(f"{file.resolve()} {identity}")
+    return found
+
+
+@lru_cache(maxsize=1)
+def _sources() -> str:
+    """Digest of this package's sources and of what else shapes what is kept."""
+    digest = hashlib.sha256(f"{sys.version} {np.__version__} {sys.byteorder}".encode())
+    package = Path(__file__).parents[1]
+    for source in sorted(package.rglob("*.py")):
+        digest.update(str(source.relative_to(package)).encode())
+        digest.update(source.read_bytes())
+    return digest.hexdigest()
+
+
+def _words(value: object) -> str:
+    if is_dataclass(value) and not isinstance(value, type):
+        return f"{type(value).__name__} {sorted(asdict(value).items())!r}"
+    return repr(value)
+
+
+def _keep(file: Path, write: Callable[[Path], None]) -> None:
+    """Write a file whole or not at all, and make room; where that cannot be, nothing is kept."""
+    with suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(prefix=".", dir=file.parent)
+        os.close(descriptor)
+        partial = Path(name)
+        try:
+            write(partial)
+            if partial.stat().st_size <= MOST_BYTES // 2:
+                os.replace(partial, file)
+        finally:
+            partial.unlink(missing_ok=True)
+        _prune(file.parent)
+
+
+def _pickle(made: object, path: Path) -> None:
+    with path.open("wb") as file:
+        pickle.dump(made, file, protocol=5)
+
+
+def _prune(directory: Path) -> None:
+    """Remove what was not used for longest until the rest fits."""
+    files = sorted(
+        (file for file in directory.iterdir() if file.is_file()),
+        key=lambda file: file.stat().st_mtime_ns,
+        reverse=True,
+    )
+    room = MOST_BYTES
+    for file in files:
+        room -= file.stat().st_size
+        if room < 0:
+            file.unlink(missing_ok=True)

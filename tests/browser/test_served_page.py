@@ -1,0 +1,77 @@
+"""What `pagealloc explore` serves, in a browser: no other host is asked, no token no page."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Page, expect
+
+import pagealloc_model as pm
+from pagealloc_model.notebook.widgets.explore.question import Question
+from tests.browser.jupyter_lab import REDRAW_MS, RUN_ALL_MS
+from tests.small_recordings import write_recording
+
+pytest.importorskip("voila")
+pytestmark = pytest.mark.browser
+
+HALF_HIDDEN = "() => document.documentElement.scrollWidth > innerWidth"
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("served")
+    recording = write_recording(folder / "small")
+    state = folder / "state.json"
+    candidate = pm.Policy(pcp_batch=2)
+    state.write_text(
+        Question(base=pm.Policy(), candidate=candidate, window=None, tab="pcp").as_json()
+    )
+    command = [sys.executable, "-m", "pagealloc_model.cli", "explore", str(recording)]
+    options = ["--no-browser", "--state", str(state)]
+    with (folder / "log").open("w") as log:
+        server = subprocess.Popen(
+            [*command, *options], stdout=subprocess.PIPE, stderr=log, text=True
+        )
+    try:
+        assert server.stdout is not None
+        yield server.stdout.readline().split()[0]
+    finally:
+        server.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            server.wait(timeout=30)
+
+
+def test_the_page_is_on_loopback_and_asks_for_its_token(address: str) -> None:
+    parts = urlsplit(address)
+    assert parts.hostname == "127.0.0.1"
+    assert len(parts.query) > 20
+    with urllib.request.urlopen(f"http://{parts.netloc}/", timeout=60) as answer:
+        assert "/login" in answer.geturl()
+
+
+def test_the_page_explores_and_asks_no_other_host(
+    page: Page, address: str, artefacts: Path
+) -> None:
+    host = urlsplit(address).netloc
+    answered: list[str] = []
+    page.on("response", lambda response: answered.append(response.url))
+    page.set_viewport_size({"width": 800, "height": 1080})
+    page.goto(address, timeout=RUN_ALL_MS)
+    page.locator(".js-plotly-plot .main-svg").first.wait_for(timeout=RUN_ALL_MS)
+    status = page.locator("[role=status]")
+    expect(status).to_contain_text("candidate pcp_batch=2 (", timeout=REDRAW_MS)
+    assert page.get_by_role("button", name="Copy link", exact=True).is_visible()
+    page.get_by_role("button", name="give back pcp_batch", exact=True).click()
+    expect(status).to_contain_text("candidate as recorded (", timeout=REDRAW_MS)
+    assert not page.evaluate(HALF_HIDDEN)
+    page.screenshot(path=artefacts / "served_page.png")
+    assert page.get_by_text("Error displaying widget").count() == 0
+    elsewhere = [url for url in answered if urlsplit(url).netloc not in (host, "")]
+    assert elsewhere == []
