@@ -133,7 +133,7 @@ EFFICIENCY = Row(
 RESERVED = Row(what="reserved blocks at the end", counters=("reserved_blocks at the end",))
 GATED = replace(RESERVED, posted="HighAtomic pageblocks per host")
 TAKEN = Row(what="blocks reserved", counters=("blocks_taken",))
-FAILED = Row(what="atomic requests failed", counters=("atomic_failed",))
+FAILED = Row(what="atomic requests failed", counters=("requests_failed",))
 PRESSED = (
     "reclaim_scanned",
     "reclaim_efficiency",
