@@ -93,7 +93,7 @@ def main(folder: Path) -> int:
     order = Order.read(folder)
     try:
         if order.disk:
-            _run_or_fail(["mount", "-o", "noatime", DISK_DEVICE, str(DISK)])
+            _mount_disk()
         os.chdir(order.environment.get("TMPDIR", SCRATCH))
         carry_out(order, folder)
         error = ""
@@ -101,6 +101,13 @@ def main(folder: Path) -> int:
         error = " ".join(str(failure).split())
     Answer(error=error, seconds=time.monotonic()).write(folder)
     return 1 if error else 0
+
+
+def _mount_disk() -> None:
+    """Mount the scratch disk; nothing else loads its driver where that is a module."""
+    if not Path(DISK_DEVICE).exists():
+        _run_or_fail(["modprobe", "virtio_blk"])
+    _run_or_fail(["mount", "-o", "noatime", DISK_DEVICE, str(DISK)])
 
 
 def _run_or_fail(command: list[str]) -> None:
