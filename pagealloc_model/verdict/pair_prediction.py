@@ -85,19 +85,6 @@ def pair_prediction(
     )
 
 
-def pair_text(off: Recording, on: Recording, policy: Policy, assumptions: Assumptions) -> str:
-    """The same as text; where the two recordings are no pair, one line says so.
-
-    Raises:
-        PageallocError: a recording cannot be read or replayed.
-    """
-    try:
-        table = pair_prediction(off, on, policy, assumptions)
-    except RecordingError as error:
-        return f"skipped: {error}"
-    return table.round(2).to_string(index=False)
-
-
 def check_same_machine(off: Recording, on: Recording) -> None:
     """Refuse two recordings of different machines.
 
