@@ -125,6 +125,8 @@ def _prepare(
     assumptions: Assumptions,
     seed: int,
     progress: Report | None,
+    *,
+    heeds_parts: bool = False,
 ) -> Prepared:
     from pagealloc_model.predicted.growth import grown_demand, with_touched_span
     from pagealloc_model.predicted.start.page_evidence import StartFiles
@@ -147,6 +149,7 @@ def _prepare(
             page_flags=recording.flags_at_start,
             page_flags_at_ns=recording.kpageflags_at_ns,
             page_owner=None if recording.begins_at else recording.page_owner,
+            heeds_parts=heeds_parts,
         ),
         during,
         rules=rules,
@@ -192,12 +195,13 @@ def _prepare_elastic(
     )
     from pagealloc_model.predicted.start.empty_start import created_demand
 
-    literal = prepare(
+    literal = _prepare(
         recording,
         rules,
         replace(assumptions, reclaim="literal", elastic=ElasticAssumptions()),
         seed,
         progress,
+        heeds_parts=True,
     )
     is_empty = assumptions.start == "empty"
     early, snapshot = start_snapshots(recording)

@@ -38,11 +38,13 @@ class StartFiles:
         page_flags: kpageflags words by page frame (T12.5).
         page_flags_at_ns: when they were read, on the recording's clock.
         page_owner: live allocations (T12.7).
+        heeds_parts: pages first seen in a larger piece than was free at the start count as taken.
     """
 
     page_flags: np.ndarray | None = None
     page_flags_at_ns: int | None = None
     page_owner: PageOwner | None = None
+    heeds_parts: bool = False
 
     @property
     def known(self) -> bool:
@@ -142,7 +144,9 @@ def gather_evidence(
         buddy=buddy,
         touched=touched,
         free=free,
-        taken=first_seen_allocated(demand.objects, length),
+        taken=(
+            first_seen_allocated(demand.objects, length) if files.heeds_parts else free & touched
+        ),
         plain=plain,
         migratable=memory & ((words & MIGRATABLE) != 0),
         owned=owned & ~touched,
