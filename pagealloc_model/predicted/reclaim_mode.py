@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pagealloc_model.base.errors import PolicyError
-from pagealloc_model.policy.policy import Assumptions, Policy, elastic_fields
+from pagealloc_model.policy.policy import Assumptions, Policy
+from pagealloc_model.policy.policy_numbers import elastic_fields
 
 ELASTIC_SETTINGS = elastic_fields()
 """Policy fields that act through reclaim, compaction or the slow path in full."""

@@ -57,7 +57,7 @@ def write_figure(figure: go.Figure, file: Path) -> None:
     if file.suffix[1:] not in FORMATS:
         raise UsageError(f"{file}: a figure is {', '.join(f'.{each}' for each in FORMATS)}")
     for _ in range(ATTEMPTS):
-        _draw({file: _without_menus(figure)})
+        _draw({file: _without_points(figure)})
         if _is_drawn(file):
             return
     file.unlink(missing_ok=True)
