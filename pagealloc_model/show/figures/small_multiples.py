@@ -15,9 +15,6 @@ from pagealloc_model.show.figures.panel_grid import PanelGrid
 TIME_AXIS = "time since first event (s)"
 NOTHING_MEASURED = "not available: the recording has no rows for this"
 NOTHING_PREDICTED = "not available: the replay has no rows for this"
-SEEN_FROM_0 = 0.1
-"""A change of less than this share of the largest value gets an axis that does not begin at 0."""
-TRUNCATED = " (axis not from 0)"
 
 
 def since_start(table: pd.DataFrame, start_ns: int) -> pd.DataFrame:
@@ -44,7 +41,7 @@ def small_multiples(
 ) -> PanelGrid:
     """One panel per key, one trace per lane in each; a lane without values leaves a note.
 
-    Panels in which nothing happens are one line below. An axis that does not begin at 0 says so.
+    Panels in which nothing happens are one line below.
 
     Args:
         drawn: lanes with `time_ns` (or `time_s`), the key column and the value column.
@@ -63,7 +60,7 @@ def small_multiples(
     still = [key for key in keys if _is_still(panels[key])]
     shown = [key for key in keys if key not in still] or list(keys)
     grid = PanelGrid(
-        [panel_title(key) + _truncated_words(panels[key]) for key in shown],
+        [panel_title(key) for key in shown],
         title=title,
         x_title=TIME_AXIS,
         y_title=y_title,
@@ -73,8 +70,6 @@ def small_multiples(
     grid.add_legend(drawn)
     for panel, key in enumerate(shown or [None]):
         absent = {}
-        if key is not None and _is_truncated(panels[key]):
-            grid.set_axis("y", panel, {"rangemode": "normal"})
         for lane in drawn:
             if key not in series[lane.key]:
                 absent[lane.label] = reason_of(lane)
@@ -91,18 +86,6 @@ def small_multiples(
 def _is_still(lines: Sequence[np.ndarray]) -> bool:
     """Whether all lines of a panel have one value throughout."""
     return bool(lines) and np.ptp(np.concatenate(lines)) == 0
-
-
-def _is_truncated(lines: Sequence[np.ndarray]) -> bool:
-    """Whether what changes is too small beside the values to be seen on an axis from 0."""
-    if not lines or _is_still(lines):
-        return False
-    values = np.concatenate(lines)
-    return bool(values.min() > 0 and np.ptp(values) < SEEN_FROM_0 * values.max())
-
-
-def _truncated_words(lines: Sequence[np.ndarray]) -> str:
-    return TRUNCATED if _is_truncated(lines) else ""
 
 
 def _series_by_key(
