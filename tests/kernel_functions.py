@@ -115,7 +115,8 @@ KERNEL_FILES = {
     "mm/migrate.c": "migrate_folio_move migrate_folio_unmap migrate_pages putback_movable_pages",
     "mm/swap.c": "folio_activate folio_mark_accessed",
     "mm/workingset.c": """
-        pack_shadow workingset_age_nonresident workingset_eviction workingset_refault workingset_test_recent
+        pack_shadow workingset_age_nonresident workingset_eviction workingset_refault
+        workingset_test_recent
     """,
 }
 """Functions and macros by the file that defines them in 7.2, else in the last that has them."""

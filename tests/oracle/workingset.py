@@ -87,4 +87,5 @@ class Workingset:
         self.workingset_activation(folio)
 
     def _node(self, folio: Folio) -> int:
+        """No kernel function: return the node that a folio lies in."""
         return self._memory.zone_of(folio).node
