@@ -60,9 +60,12 @@ function initialize({ model }) {
   });
 }
 
-// the lines alone, and the axes that they left; neither axes that the user zoomed nor other lines
+// the lines alone, and the axes that they left, but for axes that the user zoomed
 async function moveLines(Plotly, plot, moves, stretched) {
-  const frame = { data: moves.map(([, moved]) => moved), traces: moves.map(([number]) => number) };
+  const moved_by_number = new Map(moves);
+  // all lines are named: plotly empties a panel of which a frame names none
+  const traces = plot.data.map((_, number) => number);
+  const frame = { data: traces.map(number => moved_by_number.get(number) ?? {}), traces };
   // the promise that animate returns waits for one more frame
   const moved = new Promise(resolve => plot.once("plotly_transitioned", resolve));
   Plotly.animate(plot, frame, NOW);
