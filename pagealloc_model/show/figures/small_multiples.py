@@ -78,7 +78,7 @@ def small_multiples(
             grid.add(line_trace(lane, x, y, str(key), colour(key)), panel)
         grid.note_missing(panel, absent)
     if len(shown) < len(keys):
-        levels = ", ".join(f"{panel_title(key)} ({panels[key][0][0]:g})" for key in still)
+        levels = ", ".join(f"{panel_title(key)} ({panels[key][0][0]:,.10g})" for key in still)
         grid.write_below(f"Not drawn, the same in all lanes at all times: {levels}.")
     return grid
 
