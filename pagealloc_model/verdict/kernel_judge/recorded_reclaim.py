@@ -59,7 +59,14 @@ class RecordedBeginning:
             given.machine, demand, given.image, self.rules, self.policy, self.assumptions
         )
         state = pressed_state(
-            begun, demand, given.lru, self.rules, self.policy, self.assumptions, 0
+            begun,
+            demand,
+            given.lru,
+            given.oldest_pfn,
+            self.rules,
+            self.policy,
+            self.assumptions,
+            0,
         )
         state.st[at.LOG_PAGES] = 0
         state.folios["object"] = 0
