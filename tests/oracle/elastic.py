@@ -171,7 +171,6 @@ class ElasticOracle(Allocator):
         self.divergence["added_reads"] += 0 if recorded else size
         self.serve_object(demand)
         if shadow is not None and self.memory.objects.get(number):
-            del self.memory.workingset.shadows[number]
             self.memory.workingset.workingset_refault(self.memory.objects[number][0], shadow)
 
     def fail_object(self, demand: Demand) -> None:
@@ -382,8 +381,9 @@ class ElasticOracle(Allocator):
         return pfn
 
     def _own(self, demand: Demand, pfn: int, order: int, offset: int) -> None:
-        """No kernel function: give a page to the object that asked."""
+        """No kernel function: give a page to the object that asked; it is no longer lost."""
         is_movable = demand.migratetype == Migratetype.MOVABLE
         self.allocated.add(pfn, order, is_movable)
         number = demand.number
+        self.memory.workingset.shadows.pop(number, None)
         self.memory.add(Folio(pfn, order, demand.kind, number, offset, is_movable))

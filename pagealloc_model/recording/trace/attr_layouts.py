@@ -147,19 +147,18 @@ def attr_problem(attr: EventAttr, name: str) -> str:
     return ""
 
 
-def sampled_events(file: PerfFile, formats: Sequence[TracepointFormat | None]) -> dict[str, int]:
+def sampled_events(attrs: Sequence[EventAttr], names: Sequence[str]) -> dict[str, int]:
     """Return events for each one recorded of main events that were sampled, 0 where that varies.
 
     Args:
-        file: whose attributes say so.
-        formats: of each attribute.
+        attrs: of the events, which say so.
+        names: of the same events.
     """
     sampled = {}
-    for attr, tracepoint in zip(file.attrs, formats, strict=True):
+    for attr, name in zip(attrs, names, strict=True):
         by_frequency = bool(attr.flags & AttrFlag.FREQ)
-        if main_event(tracepoint) is not None and (by_frequency or attr.sample_period != 1):
-            assert tracepoint is not None
-            sampled[tracepoint.event_name] = 0 if by_frequency else attr.sample_period
+        if name in EVENT_NAMES and (by_frequency or attr.sample_period != 1):
+            sampled[name] = 0 if by_frequency else attr.sample_period
     return sampled
 
 

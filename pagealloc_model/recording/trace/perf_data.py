@@ -170,7 +170,9 @@ class _Reader:
             release=file.release,
             nr_cpus=file.nr_cpus,
             clock=file.clock,
-            sampled=sampled_events(file, self._layouts.formats),
+            sampled=sampled_events(
+                file.attrs, [each.event_name if each else "" for each in self._layouts.formats]
+            ),
         )
 
     def _take(self, buffer: RecordBuffer) -> int:

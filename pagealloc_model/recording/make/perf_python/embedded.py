@@ -16,7 +16,11 @@ from pagealloc_model.recording.make.perf_python import emit_events
 from pagealloc_model.recording.make.perf_python.event_rows import EventRows
 from pagealloc_model.recording.make.perf_python.module import runs_scripts
 from pagealloc_model.recording.make.perf_tool import find_perf
-from pagealloc_model.recording.trace.attr_layouts import RECORDING_COMMAND, attr_problem
+from pagealloc_model.recording.trace.attr_layouts import (
+    RECORDING_COMMAND,
+    attr_problem,
+    sampled_events,
+)
 from pagealloc_model.recording.trace.columns import Trace
 from pagealloc_model.recording.trace.gfp import with_zone_names
 from pagealloc_model.recording.trace.losses_by_time import losses_by_time
@@ -87,6 +91,7 @@ def read_with_perf_script(path: str | Path) -> Trace:
         release=text.release,
         nr_cpus=text.nr_cpus,
         clock=clock_name(events.attrs),
+        sampled=sampled_events(events.attrs, events.names),
         notes=notes,
     )
 
@@ -166,7 +171,7 @@ class _EmittedEvents:
         self.gfp_bits: dict[str, int] = {}
         self.attrs: list[EventAttr] = []
         self._path = path
-        self._names: list[str] = []
+        self.names: list[str] = []
         self._rows = EventRows(first.rows)
         self._ended = False
 
@@ -174,7 +179,7 @@ class _EmittedEvents:
         """Take one line; see `emit_events` for their forms."""
         match line:
             case [int(number), time_ns, cpu, tid, values]:
-                self._rows.add(self._names[number], time_ns, cpu, tid, values)
+                self._rows.add(self.names[number], time_ns, cpu, tid, values)
             case ["event", _, name, fields, attr]:
                 self._declare(name, fields, parse_attr(bytes.fromhex(attr)))
             case ["name", tid, comm] if comm != f":{tid}":
@@ -193,13 +198,13 @@ class _EmittedEvents:
                 problem = str(error)
         if problem:
             raise RecordingError(self._path, problem, todo=f"record with {RECORDING_COMMAND}")
-        self._names.append(name)
+        self.names.append(name)
         self.attrs.append(attr)
 
     def finish(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Columns and tables of all lines."""
         if not self._ended:
             raise RecordingError(self._path, "perf ended before the file did", todo=RECORD_AGAIN)
-        if "kmem:mm_page_alloc" not in self._names:
+        if "kmem:mm_page_alloc" not in self.names:
             raise _without_allocations(self._path)
         return self._rows.columns()

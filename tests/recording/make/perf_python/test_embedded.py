@@ -102,22 +102,22 @@ def test_a_recording_that_begins_with_frees(tmp_path: Path) -> None:
     assert_agrees(perf.write(tmp_path / "perf.data", attrs, records, points))
 
 
-@pytest.mark.parametrize(
-    ("attrs", "message"),
-    [
-        ([perf.attr_of(FREE, [1]), perf.attr_of(CONTENTION, [2])], "no kmem:mm_page_alloc"),
-        ([perf.attr_of(ALLOC, [1], period=100)], "was sampled"),
-    ],
-)
-def test_recordings_that_cannot_be_used(
-    tmp_path: Path, attrs: list[perf.EventAttr], message: str
-) -> None:
-    raw = (FREE if len(attrs) > 1 else ALLOC).raw(pfn=1)
-    records = [perf.sample(attrs[0], raw, number=1, time=1_000_000_000)]
-    points = (ALLOC, PRINTED_FREE, CONTENTION)
-    path = perf.write(tmp_path / "perf.data", attrs, records, points)
-    with pytest.raises(RecordingError, match=message):
+def one_sample(path: Path, attrs: list[perf.EventAttr], event: perf.Tracepoint) -> Path:
+    """A file with one sample of its first event."""
+    records = [perf.sample(attrs[0], event.raw(pfn=1), number=1, time=1_000_000_000)]
+    return perf.write(path, attrs, records, (ALLOC, PRINTED_FREE, CONTENTION))
+
+
+def test_without_allocations_a_recording_cannot_be_used(tmp_path: Path) -> None:
+    attrs = [perf.attr_of(FREE, [1]), perf.attr_of(CONTENTION, [2])]
+    path = one_sample(tmp_path / "perf.data", attrs, FREE)
+    with pytest.raises(RecordingError, match="no kmem:mm_page_alloc"):
         read_with_perf_script(path)
+
+
+def test_sampled_events_are_known_as_such(tmp_path: Path) -> None:
+    path = one_sample(tmp_path / "perf.data", [perf.attr_of(ALLOC, [1], period=100)], ALLOC)
+    assert read_with_perf_script(path).sampled == {"kmem:mm_page_alloc": 100}
 
 
 def test_files_that_perf_cannot_read(tmp_path: Path) -> None:
