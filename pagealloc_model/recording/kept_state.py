@@ -135,9 +135,12 @@ def _identities(path: Path) -> list[str]:
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
     found = []
     for file in files:
-        seen = file.stat()
+        try:
+            seen = file.stat()
+        except OSError:
+            seen = file.lstat()
         identity = (seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_dev, seen.st_ino)
-        found.append(f"{file.resolve()} {identity}")
+        found.append(f"{os.path.realpath(file)} {identity}")
     return found
 
 
