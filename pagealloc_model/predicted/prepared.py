@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from pagealloc_model.base import working_arrays
 from pagealloc_model.base.errors import PageallocError
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.policy.assumptions import ElasticAssumptions
@@ -72,7 +74,9 @@ def prepare(
     seed: int,
     progress: Report | None = None,
 ) -> Prepared:
-    """Machine, demand and start image of a recording; kept while that lives, and on disk.
+    """Machine, demand and start image of a recording; kept while that lives.
+
+    What fits memory is kept on disk, too.
 
     Args:
         recording: the recording.
@@ -91,9 +95,9 @@ def prepare(
     assumptions = replace(assumptions, elastic=ElasticAssumptions(file_uses=uses))
     key = (rules, assumptions, seed)
     if key not in made:
-        made[key] = kept_object(
-            recording, "ready", key, lambda: _prepare(recording, rules, assumptions, seed, progress)
-        )
+        make = partial(_prepare, recording, rules, assumptions, seed, progress)
+        in_files = len(recording.trace) > working_arrays.ROWS_IN_MEMORY
+        made[key] = make() if in_files else kept_object(recording, "ready", key, make)
     return made[key]
 
 

@@ -7,6 +7,7 @@ another name. The oldest go when they take too much room.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import pickle
@@ -18,7 +19,7 @@ from contextlib import suppress
 from dataclasses import asdict, is_dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
 from weakref import WeakSet
 
 import numpy as np
@@ -90,6 +91,7 @@ def kept_trace(recording: Recording, make: Callable[[], Trace]) -> Trace:
     Raises:
         RecordingError: the event file cannot be read.
     """
+    from pagealloc_model.recording.trace.columns import COLUMN_TYPES
     from pagealloc_model.recording.trace.store import read_store
     from pagealloc_model.recording.trace.store_header import is_store
     from pagealloc_model.recording.trace.store_write import write_store
@@ -103,7 +105,9 @@ def kept_trace(recording: Recording, make: Callable[[], Trace]) -> Trace:
     begun = time.perf_counter()
     made = make()
     is_slow = time.perf_counter() - begun >= WORTH_S
-    if file is not None and is_slow and not is_store(recording.event_file):
+    size = sum(getattr(made, name).nbytes for name in COLUMN_TYPES)
+    is_small = size <= MOST_BYTES // 2
+    if file is not None and is_slow and is_small and not is_store(recording.event_file):
         _keep(file, lambda path: write_store(made, path, source=None, compress=False))
     return made
 
@@ -163,15 +167,14 @@ def _words(value: object) -> str:
 
 def _keep(file: Path, write: Callable[[Path], None]) -> None:
     """Write a file whole or not at all, and make room; where that cannot be, nothing is kept."""
-    with suppress(OSError):
+    with suppress(OSError, MemoryError):
         file.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(prefix=".", dir=file.parent)
         os.close(descriptor)
         partial = Path(name)
         try:
             write(partial)
-            if partial.stat().st_size <= MOST_BYTES // 2:
-                os.replace(partial, file)
+            os.replace(partial, file)
         finally:
             partial.unlink(missing_ok=True)
         _prune(file.parent)
@@ -179,7 +182,24 @@ def _keep(file: Path, write: Callable[[Path], None]) -> None:
 
 def _pickle(made: object, path: Path) -> None:
     with path.open("wb") as file:
-        pickle.dump(made, file, protocol=5)
+        pickle.dump(made, _Bounded(file), protocol=5)
+
+
+class _Bounded:
+    """A file to write to that takes half of `MOST_BYTES`; more is an OSError."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._left = MOST_BYTES // 2
+
+    def write(self, part: bytes | memoryview) -> int:
+        """Write a part, if it has room."""
+        size = memoryview(part).nbytes
+        self._left -= size
+        if self._left < 0:
+            raise OSError(errno.EFBIG, "larger than what is kept")
+        self._file.write(part)
+        return size
 
 
 def _prune(directory: Path) -> None:
