@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
@@ -84,7 +85,8 @@ class ExploredPage:
         if kind == BOOL:
             return control.is_checked()
         if kind in (CHOICE, NUMBERS):
-            return str(control.evaluate("menu => menu.selectedOptions[0].textContent"))
+            words = str(control.evaluate("menu => menu.selectedOptions[0].textContent"))
+            return words.replace("\xa0", " ")
         return int(float(control.get_attribute("aria-valuenow") or "nan"))
 
     def move(self, name: str) -> Setting:
@@ -125,6 +127,14 @@ class ExploredPage:
     def wait_until_drawn(self, wanted: dict[str, list[float]]) -> None:
         """Until the page's figure has these values."""
         self._page.wait_for_function(HOLDS, arg=wanted, timeout=REDRAW_MS)
+
+    def wait_until_told(self, is_told: Callable[[str], bool]) -> None:
+        """Until the page's code is such, and a moment longer: the note follows."""
+        for _ in range(REDRAW_MS // 100):
+            if is_told(self.code()):
+                break
+            self._page.wait_for_timeout(100)
+        self._page.wait_for_timeout(200)
 
     def drawn(self) -> Drawn:
         """All that is predicted in the figure on show."""

@@ -58,7 +58,8 @@ _STANDS_OUT = """
 .jupyter-widgets .noUi-target { background: EDGE; border-color: EDGE; }
 .jupyter-widgets .noUi-handle { border: 1px solid EDGE; }
 .jupyter-widgets select, .jupyter-widgets .widget-readout { border-color: EDGE; }
-.jupyter-widgets :focus-visible, .jupyter-widgets .noUi-handle:focus {
+.jupyter-widgets :focus-visible, .jupyter-widgets .noUi-handle:focus,
+.jupyter-widgets .widget-text input[type="text"]:focus-visible {
   outline: 2px solid FOCUS !important;
   outline-offset: 2px;
 }
