@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, is_dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
@@ -99,7 +99,7 @@ def kept_trace(recording: Recording, make: Callable[[], Trace]) -> Trace:
     file = _file(recording, "events", (), ".arrow")
     if file is not None and file.is_file():
         with suppress(Exception):
-            trace = read_store(file)
+            trace = replace(read_store(file), source=str(recording.event_file))
             os.utime(file)
             return trace
     begun = time.perf_counter()
