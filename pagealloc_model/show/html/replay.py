@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pagealloc_model.base.text.layout import number
@@ -24,6 +24,7 @@ from pagealloc_model.show.html.rules import rules_table
 from pagealloc_model.show.html.sparkline import sparkline
 
 if TYPE_CHECKING:
+    from pagealloc_model.measured.evidence.choice import RuleEvidence
     from pagealloc_model.predicted.replay import Replay
 
 COLUMNS = (
@@ -69,13 +70,20 @@ def replay_words(replay: Replay) -> str:
     )
 
 
-def replay_parts(replay: Replay) -> tuple[Markup, ...]:
-    """Return, folded, the rules, the start state, and where recording and model disagreed."""
+def replay_parts(
+    replay: Replay, evidence: Sequence[RuleEvidence] | None = None
+) -> tuple[Markup, ...]:
+    """Return, folded, the rules, the start state, and where recording and model disagreed.
+
+    Args:
+        replay: the replay.
+        evidence: what its rules rest on, if that was held against events; None: as it was chosen.
+    """
     counts = [f"{name}: {count:,}" for name, count in replay.divergence.items() if count]
     policy = [f"{name} = {value}" for name, value in replay.policy.given().items()]
     return (
         folded("Policy", listed(policy)),
-        folded("Rules", line(replay.rules_origin), rules_table(replay.rule_evidence)),
+        folded("Rules", line(replay.rules_origin), rules_table(evidence or replay.rule_evidence)),
         folded("Start state", listed(replay.start_state)),
         folded("Where replay and recording could not agree", listed(counts or ["nowhere"])),
     )

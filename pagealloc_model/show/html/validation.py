@@ -23,7 +23,7 @@ from pagealloc_model.show.html.parts import (
     listed,
     table,
 )
-from pagealloc_model.show.html.rules import rules_table
+from pagealloc_model.show.html.replay import replay_parts
 from pagealloc_model.show.html.sparkline import sparkline
 from pagealloc_model.verdict.nearer import FARTHER, NEARER, against_null, verdict_words
 
@@ -52,7 +52,6 @@ FEW_MARKS = 12
 def validation_html(validation: Validation) -> str:
     """Return the verdict, the error table, and folded what limits the comparison."""
     rows = [(row, against_null(row)) for row in validation.errors.itertuples()]
-    replay = validation.replay
     return framed(
         line(verdict_words(validation.errors), lead=f"{validation.recording.name}, predicted:"),
         table(COLUMNS, (_cells(validation, *each) for each in rows), "errors of the prediction"),
@@ -64,9 +63,7 @@ def validation_html(validation: Validation) -> str:
         folded("What the columns mean", line(RULE)),
         folded(f"Notes ({len(validation.notes)})", listed(validation.notes)),
         folded("What is not modelled", listed(validation.not_modelled)),
-        folded("Rules", line(replay.rules_origin), rules_table(validation.rule_evidence)),
-        folded("Start state", listed(replay.start_state)),
-        folded("Where replay and recording could not agree", _counts(replay.divergence)),
+        *replay_parts(validation.replay, validation.rule_evidence),
     )
 
 
@@ -98,11 +95,6 @@ def _course(validation: Validation, row: Any) -> Markup:
     if measured is not None and len(measured.values) > FEW_MARKS:
         return sparkline(words, predicted, dashed=measured)
     return sparkline(words, predicted, marks=measured)
-
-
-def _counts(divergence: dict[str, int]) -> Markup:
-    counted = [f"{name}: {count:,}" for name, count in divergence.items() if count]
-    return listed(counted or ["nowhere"])
 
 
 def _sorted_by(value: Any) -> float:
