@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
+from error_lines import short_cell
 
 import pagealloc_model as pm
 from pagealloc_model.recording.recorded_machine import start_snapshots
@@ -34,19 +35,15 @@ METRICS = {
 }
 
 
-def errors(cell: Callable[[pd.DataFrame], str]) -> pd.DataFrame:
-    """Errors of free-running replays, with the null model's, a row for each recording and lack.
-
-    Args:
-        cell: an error and the null model's, from rows of `Validation.errors`.
-    """
+def errors() -> pd.DataFrame:
+    """Errors of free-running replays, with the null model's, a row for each recording and lack."""
     rows = []
     for name in RECORDINGS:
         for lack, parts in LACKS.items():
             with tempfile.TemporaryDirectory() as directory:
                 validation = pm.validate(_without(pm.open(name), parts, Path(directory) / name))
             table = validation.errors.set_index("metric")
-            cells = {title: cell(table.loc[[metric]]) for metric, title in METRICS.items()}
+            cells = {title: short_cell(table.loc[[metric]]) for metric, title in METRICS.items()}
             rows.append({"recording": name, "left out": lack, **cells})
     return pd.DataFrame(rows)
 
@@ -70,6 +67,4 @@ def _files_of_start(recording: pm.Recording, parts: tuple[str, ...]) -> Iterator
 
 
 if __name__ == "__main__":
-    from readme import short_cell
-
-    print(errors(short_cell).to_string(index=False))
+    print(errors().to_string(index=False))

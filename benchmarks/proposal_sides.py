@@ -157,7 +157,7 @@ BOTH_MODES = (("highatomic_stock", "literal"), ("highatomic_stock", "elastic"))
 
 
 def _unposted(*rows: Row) -> tuple[Row, ...]:
-    return tuple(Row(what=row.what, counters=row.counters, out_of=row.out_of) for row in rows)
+    return tuple(replace(row, posted="") for row in rows)
 
 
 PROPOSALS = (

@@ -30,6 +30,14 @@ import size
 import slider
 import start_up
 import sweep
+from error_lines import (
+    budget_lines,
+    choice_lines,
+    error_cell,
+    error_lines,
+    number_cell,
+    short_error_lines,
+)
 from proposal_loads import chunk_rows, release_rows, scale_rows, steal_rows
 from reading import reading
 from speed import replaying
@@ -98,25 +106,6 @@ FULL = (
     "batched72",
     "defrag72",
 )
-SHOWN = {
-    "free_pages": "free pages",
-    "order_distribution_tv": "distribution over orders",
-    "pcp_count": "pages on a CPU's lists",
-    "refill_pages": "pages refilled",
-    "refill_transactions": "refills",
-    "drain_pages": "pages drained",
-    "drain_transactions": "drains",
-    "highatomic_blocks": "highatomic blocks at the end",
-    "contended_acquisitions": "contended acquisitions",
-}
-SHORT = {
-    "free_pages": "free pages",
-    "order_distribution_tv": "orders",
-    "refill_pages": "pages refilled",
-    "refill_transactions": "refills",
-    "drain_pages": "pages drained",
-    "drain_transactions": "drains",
-}
 
 
 def write_part(name: str, lines: Iterable[str]) -> None:
@@ -127,92 +116,6 @@ def write_part(name: str, lines: Iterable[str]) -> None:
     head, _, rest = file.read_text().partition(begin)
     _, _, tail = rest.partition(end)
     file.write_text(f"{head}{begin}\n{content}\n{end}{tail}")
-
-
-def short_error_lines(validations: list[Validation]) -> Iterator[str]:
-    """A markdown table with one row per recording: error (null model's error)."""
-    yield f"| recording | {' | '.join(SHORT.values())} |"
-    yield f"|---|{'--:|' * len(SHORT)}"
-    for validation in validations:
-        errors = validation.errors.set_index("metric")
-        cells = [short_cell(errors.loc[[metric]]) for metric in SHORT]
-        yield f"| {validation.recording.name} | {' | '.join(cells)} |"
-
-
-def short_cell(rows: pd.DataFrame) -> str:
-    """Error and null model's error over all, or of the zone with most pages."""
-    overall = rows[rows["scope"] == "all"]
-    zones = rows[rows["scope"].str.fullmatch(r"zone=\w+")]
-    normal = zones[zones["scope"] == "zone=Normal"]
-    row = next(each for each in (overall, normal, zones) if len(each)).iloc[0]
-    return f"{_error(row['error'], row['unit'])} ({_error(row['null_error'], row['unit'])})"
-
-
-def error_lines(validations: list[Validation]) -> Iterator[str]:
-    """A markdown table of the main errors of recordings."""
-    yield "| recording | what | where | measured | predicted | error | null model's error |"
-    yield "|---|---|---|--:|--:|--:|--:|"
-    for validation in validations:
-        errors = validation.errors
-        chosen = errors["metric"].isin(SHOWN) & ~errors["scope"].str.startswith("cpu=")
-        for row in errors[chosen & (errors["scope"] != "per time bin")].itertuples():
-            yield (
-                f"| {validation.recording.name} | {SHOWN[row.metric]} | {row.scope} "
-                f"| {_number(row.measured)} | {_number(row.predicted)} "
-                f"| {_error(row.error, row.unit)} | {_error(row.null_error, row.unit)} |"
-            )
-
-
-def _number(value: float) -> str:
-    return "NA" if pd.isna(value) else f"{value:,.4g}" if abs(value) < 10 else f"{value:,.0f}"
-
-
-def _error(value: float, unit: str) -> str:
-    if pd.isna(value):
-        return "NA"
-    if unit == "total variation":
-        return f"{value:.4f}"
-    return f"{100 * value:+,.1f}%" if value < 10 else f"{1 + value:,.0f} x"
-
-
-def choice_lines(paths: Iterable[str]) -> Iterator[str]:
-    """A markdown table of the choices judged alone: one row per recording and kind of choice."""
-    yield "| recording | choice | judged | as the kernel | null model | unjudged |"
-    yield "|---|---|--:|--:|--:|--:|"
-    for path in paths:
-        recording = pm.open(path)
-        choices = recording.judge_choices().choices
-        for row in choices[choices["scope"] == "all"].itertuples():
-            if row.judged or row.unjudged:
-                yield (
-                    f"| {recording.name} | {row.choice} | {row.judged:,} | {_share(row.share)} "
-                    f"| {_share(row.null_share)} | {row.unjudged:,} |"
-                )
-
-
-BUDGET_RUNS = ("free", "no comp", "zone", "drains", "boosts", "start", "all")
-
-
-def budget_lines(paths: Iterable[str]) -> Iterator[str]:
-    """A markdown table of error budgets: mean absolute errors over scopes, imposed runs marked."""
-    titles = [f"{name}*" if number > 1 else name for number, name in enumerate(BUDGET_RUNS)]
-    yield f"| recording | what | {' | '.join(titles)} | the model's | missing | most by |"
-    yield f"|---|---|{'--:|' * (len(titles) + 2)}---|"
-    for path in paths:
-        budget = pm.validate(pm.open(path)).budget()
-        sizes = budget.errors.assign(error=budget.errors["error"].abs())
-        means = sizes.pivot_table(index="metric", columns="run", values="error", sort=False)
-        units = sizes.groupby("metric")["unit"].first()
-        for row in budget.shares.itertuples():
-            of = means.reindex(columns=list(BUDGET_RUNS)).loc[row.metric]
-            unit = units[row.metric]
-            cells = [_error(value, unit).lstrip("+") for value in (*of, row.models, row.missing)]
-            yield f"| {budget.recording} | {row.metric} | {' | '.join(cells)} | {row.most_by} |"
-
-
-def _share(value: float) -> str:
-    """In percent, rounded down so that only all is 100%."""
-    return "NA" if pd.isna(value) else f"{int(value * 1e4) / 100:.2f}%"
 
 
 def speed_lines(path: str) -> Iterator[str]:
@@ -350,14 +253,14 @@ def _table_lines(frame: pd.DataFrame) -> Iterator[str]:
     yield f"|{'|'.join('--:' if each else '---' for each in numeric)}|"
     for row in frame.itertuples(index=False):
         cells = [
-            _error(value, "") if name in ("error", "added") else _cell(value)
+            error_cell(value, "") if name in ("error", "added") else _cell(value)
             for name, value in zip(frame, row, strict=True)
         ]
         yield f"| {' | '.join(cells)} |"
 
 
 def _cell(value: object) -> str:
-    return value if isinstance(value, str) else _number(float(value))  # type: ignore[arg-type]
+    return value if isinstance(value, str) else number_cell(float(value))  # type: ignore[arg-type]
 
 
 def sweep_table(names: Sequence[str], heading: str) -> Iterator[str]:
@@ -397,7 +300,7 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "experiments-short": experiments.score_lines,
     "experiments": experiments.result_lines,
     "errors-guests": lambda: error_lines(_validations(GUESTS)),
-    "lacks": lambda: _table_lines(lacks.errors(short_cell)),
+    "lacks": lambda: _table_lines(lacks.errors()),
     "pressure": pressure_lines,
     "gate-map": gate_map_lines,
     "idle-reserve": idle_reserve_lines,

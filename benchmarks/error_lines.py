@@ -1,0 +1,120 @@
+"""Markdown tables of what predictions are off by: errors, choices and error budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pandas as pd
+
+import pagealloc_model as pm
+from pagealloc_model.verdict.validation import Validation
+
+SHOWN = {
+    "free_pages": "free pages",
+    "order_distribution_tv": "distribution over orders",
+    "pcp_count": "pages on a CPU's lists",
+    "refill_pages": "pages refilled",
+    "refill_transactions": "refills",
+    "drain_pages": "pages drained",
+    "drain_transactions": "drains",
+    "highatomic_blocks": "highatomic blocks at the end",
+    "contended_acquisitions": "contended acquisitions",
+}
+SHORT = {
+    "free_pages": "free pages",
+    "order_distribution_tv": "orders",
+    "refill_pages": "pages refilled",
+    "refill_transactions": "refills",
+    "drain_pages": "pages drained",
+    "drain_transactions": "drains",
+}
+
+
+def short_error_lines(validations: list[Validation]) -> Iterator[str]:
+    """A markdown table with one row per recording: error (null model's error)."""
+    yield f"| recording | {' | '.join(SHORT.values())} |"
+    yield f"|---|{'--:|' * len(SHORT)}"
+    for validation in validations:
+        errors = validation.errors.set_index("metric")
+        cells = [short_cell(errors.loc[[metric]]) for metric in SHORT]
+        yield f"| {validation.recording.name} | {' | '.join(cells)} |"
+
+
+def short_cell(rows: pd.DataFrame) -> str:
+    """Error and null model's error over all, or of the zone with most pages."""
+    overall = rows[rows["scope"] == "all"]
+    zones = rows[rows["scope"].str.fullmatch(r"zone=\w+")]
+    normal = zones[zones["scope"] == "zone=Normal"]
+    row = next(each for each in (overall, normal, zones) if len(each)).iloc[0]
+    return f"{error_cell(row['error'], row['unit'])} ({error_cell(row['null_error'], row['unit'])})"
+
+
+def error_lines(validations: list[Validation]) -> Iterator[str]:
+    """A markdown table of the main errors of recordings."""
+    yield "| recording | what | where | measured | predicted | error | null model's error |"
+    yield "|---|---|---|--:|--:|--:|--:|"
+    for validation in validations:
+        errors = validation.errors
+        chosen = errors["metric"].isin(SHOWN) & ~errors["scope"].str.startswith("cpu=")
+        for row in errors[chosen & (errors["scope"] != "per time bin")].itertuples():
+            yield (
+                f"| {validation.recording.name} | {SHOWN[row.metric]} | {row.scope} "
+                f"| {number_cell(row.measured)} | {number_cell(row.predicted)} "
+                f"| {error_cell(row.error, row.unit)} | {error_cell(row.null_error, row.unit)} |"
+            )
+
+
+def number_cell(value: float) -> str:
+    """A number in a table."""
+    return "NA" if pd.isna(value) else f"{value:,.4g}" if abs(value) < 10 else f"{value:,.0f}"
+
+
+def error_cell(value: float, unit: str) -> str:
+    """An error in a table: in percent, or how many times as much."""
+    if pd.isna(value):
+        return "NA"
+    if unit == "total variation":
+        return f"{value:.4f}"
+    return f"{100 * value:+,.1f}%" if value < 10 else f"{1 + value:,.0f} x"
+
+
+def choice_lines(paths: Iterable[str]) -> Iterator[str]:
+    """A markdown table of the choices judged alone: one row per recording and kind of choice."""
+    yield "| recording | choice | judged | as the kernel | null model | unjudged |"
+    yield "|---|---|--:|--:|--:|--:|"
+    for path in paths:
+        recording = pm.open(path)
+        choices = recording.judge_choices().choices
+        for row in choices[choices["scope"] == "all"].itertuples():
+            if row.judged or row.unjudged:
+                yield (
+                    f"| {recording.name} | {row.choice} | {row.judged:,} | {_share(row.share)} "
+                    f"| {_share(row.null_share)} | {row.unjudged:,} |"
+                )
+
+
+BUDGET_RUNS = ("free", "no comp", "zone", "drains", "boosts", "start", "all")
+
+
+def budget_lines(paths: Iterable[str]) -> Iterator[str]:
+    """A markdown table of error budgets: mean absolute errors over scopes, imposed runs marked."""
+    titles = [f"{name}*" if number > 1 else name for number, name in enumerate(BUDGET_RUNS)]
+    yield f"| recording | what | {' | '.join(titles)} | the model's | missing | most by |"
+    yield f"|---|---|{'--:|' * (len(titles) + 2)}---|"
+    for path in paths:
+        budget = pm.validate(pm.open(path)).budget()
+        sizes = budget.errors.assign(error=budget.errors["error"].abs())
+        means = sizes.pivot_table(index="metric", columns="run", values="error", sort=False)
+        units = sizes.groupby("metric")["unit"].first()
+        for row in budget.shares.itertuples():
+            of = means.reindex(columns=list(BUDGET_RUNS)).loc[row.metric]
+            unit = units[row.metric]
+            cells = [
+                error_cell(value, unit).lstrip("+") for value in (*of, row.models, row.missing)
+            ]
+            yield f"| {budget.recording} | {row.metric} | {' | '.join(cells)} | {row.most_by} |"
+
+
+def _share(value: float) -> str:
+    """In percent, rounded down so that only all is 100%."""
+    return "NA" if pd.isna(value) else f"{int(value * 1e4) / 100:.2f}%"
