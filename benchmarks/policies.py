@@ -7,6 +7,9 @@ for this run, and replays RUNS times, each time with another pcp_batch. The C pr
 with each. Rates are of CPU time (user and system) on one core, and the best of the runs counts, so
 that others on the machine weigh less. Reading and preparing come before what is timed.
 
+The C program does mainline's work: it makes the same refills and drains and ends with the
+same pages (`tests/test_replay_peer.py`).
+
 `event loop`: the kernels alone, nothing kept. `full statistics`: `pm.replay`, which keeps every
 counter at every instant of its tables and every hold of zone->lock.
 """

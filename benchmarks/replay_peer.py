@@ -11,22 +11,51 @@ import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.state import State
+from pagealloc_model.recording.machine import ZONE_TYPES_MAX
 
 SOURCE = Path(__file__).with_name("replay_peer.c")
-LISTED_ORDERS, LISTED_TYPES = 4, 3
+LIST = np.dtype([("head", np.int64), ("tail", np.int64), ("entries", np.int64)])
+ZONE_WORDS = {
+    "managed": at.ZONE_MANAGED,
+    "start": at.ZONE_START,
+    "end": at.ZONE_END,
+    "min": at.ZONE_MIN,
+    "low": at.ZONE_LOW,
+    "high": at.ZONE_HIGH,
+    "boost": at.ZONE_BOOST,
+    **{f"lowmem_reserve_{kind}": at.ZONE_LOWMEM_RESERVE + kind for kind in range(ZONE_TYPES_MAX)},
+    "reserve": at.ZONE_FREE_HIGHATOMIC,
+    "free": at.ZONE_FREE,
+    "unfolded": at.ZONE_FREE_UNFOLDED,
+    "free_cma": at.ZONE_FREE_CMA,
+    "threshold": at.ZONE_THRESHOLD,
+    "below_high": at.ZONE_BELOW_HIGH,
+    "reclaim_active": at.ZONE_RECLAIM_ACTIVE,
+    "avoids_fragmentation": at.ZONE_AVOIDS_FRAGMENTATION,
+}
+"""The C program's words of a zone, in its order, and where the model has them."""
 ZONE = np.dtype(
-    [
-        ("free", np.int64),
-        ("mark", np.int64),
-        ("lists", np.int32, (at.ORDERS, at.MIGRATETYPES, 2)),
-    ]
+    [*((name, np.int64) for name in ZONE_WORDS), ("lists", LIST, (at.ORDERS, at.MIGRATETYPES))]
 )
+PAGESET_WORDS = {
+    "count": at.PCP_COUNT,
+    "high": at.PCP_HIGH,
+    "high_min": at.PCP_HIGH_MIN,
+    "high_max": at.PCP_HIGH_MAX,
+    "batch": at.PCP_BATCH,
+    "alloc_factor": at.PCP_ALLOC_FACTOR,
+    "free_count": at.PCP_FREE_COUNT,
+    "freed_high_order": at.PCP_PREV_FREE_HIGH_ORDER,
+    "free_delta": at.PCP_FREE_DELTA,
+    "lock_holder": at.PCP_LOCK_HOLDER,
+    "locks": at.PCP_LOCKS,
+    "handovers": at.PCP_LOCK_HANDOVERS,
+}
 PAGESET = np.dtype(
     [
-        ("count", np.int64),
-        ("batch", np.int64),
-        ("high", np.int64),
-        ("lists", np.int32, (LISTED_ORDERS, LISTED_TYPES, 2)),
+        *((name, np.int64) for name in PAGESET_WORDS),
+        ("lists", LIST, at.PCP_LISTS_MAX),
+        ("sites", np.int64, (at.SITES, at.SITE_WORDS)),
     ]
 )
 
@@ -68,7 +97,7 @@ def write_demand(file: Path, state: State, events: np.ndarray, places: np.ndarra
     Args:
         file: to write: header, pages, blocks, zones, pagesets, places, events.
         state: where pages are at the start.
-        events: `layout.EVENT` records.
+        events: `layout.EVENT` records of a machine of one node.
         places: int32, where objects that live at the start are.
     """
     st, machine = state.st, state.machine
@@ -81,28 +110,47 @@ def write_demand(file: Path, state: State, events: np.ndarray, places: np.ndarra
         machine.nr_cpus,
         st[at.PAGEBLOCK_ORDER],
         st[at.MAX_ORDER],
+        st[at.POLICY_WORDS["costly_order"]],
+        st[at.HUGE_ORDER] if st[at.THP_LISTS] else -1,
+        st[at.POLICY_WORDS["pcp_batch_scale_max"]],
+        st[at.POLICY_WORDS["watermark_boost_factor"]],
+        st[at.CMA],
+        st[at.COUNTS_BY_CPU],
+        st[at.POLICY_WORDS["pcp_free_batched"]],
+        st[at.POLICY_WORDS["pcp_decay_batched"]],
+        len(state.log),
+        st[at.NEXT_TICK],
+        st[at.TICK_PERIOD],
+        st[at.TICK_CPU],
+        st[at.TICK_BASE],
+        st[at.TICK_STAGGER],
     ]
     zones = np.zeros(len(machine.zones), ZONE)
     pagesets = np.zeros((len(machine.zones), machine.nr_cpus), PAGESET)
     for number in range(len(machine.zones)):
         region = state.zone_region(number)
-        zones[number]["free"] = region[at.ZONE_FREE]
-        zones[number]["mark"] = region[at.ZONE_HIGH]
-        lists = region[at.ZONE_LISTS :].reshape(at.ORDERS, at.MIGRATETYPES, at.LIST_WORDS)
-        zones[number]["lists"] = lists[:, :, : at.ENTRIES]
+        _copy_words(zones[number], region, ZONE_WORDS)
+        _copy_lists(zones[number]["lists"], region[at.ZONE_LISTS :])
         for cpu in range(machine.nr_cpus):
             words = state.pcp_region(number, cpu)
-            lists = words[at.PCP_LISTS : at.PCP_SITES].reshape(-1, LISTED_TYPES, at.LIST_WORDS)
-            pageset = pagesets[number, cpu]
-            pageset["count"] = words[at.PCP_COUNT]
-            pageset["batch"] = words[at.PCP_BATCH]
-            pageset["high"] = words[at.PCP_HIGH_MAX]
-            pageset["lists"] = lists[:LISTED_ORDERS, :, : at.ENTRIES]
+            _copy_words(pagesets[number, cpu], words, PAGESET_WORDS)
+            _copy_lists(pagesets[number, cpu]["lists"], words[at.PCP_LISTS :])
     with file.open("wb") as out:
         for part in (np.array(header, np.int64), state.pages, state.blocks, zones, pagesets):
             part.tofile(out)
         places.tofile(out)
         events.tofile(out)
+
+
+def _copy_words(record: np.void, region: np.ndarray, words: dict[str, int]) -> None:
+    for name, offset in words.items():
+        record[name] = region[offset]
+
+
+def _copy_lists(lists: np.ndarray, words: np.ndarray) -> None:
+    copied = words[: lists.size * at.LIST_WORDS].reshape(*lists.shape, at.LIST_WORDS)
+    for column, name in enumerate(("head", "tail", "entries")):
+        lists[name] = copied[..., column]
 
 
 def run(program: Path, file: Path) -> PeerRun:

@@ -11,11 +11,17 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+import pagealloc_model as pm
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.state import make_state
 from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.predicted.carriers import ModelCarrier
+from pagealloc_model.predicted.prepared import prepare
+from pagealloc_model.predicted.start.start_calibration import begun_state
 from pagealloc_model.recording.machine import Machine, Zone
+from pagealloc_model.recording.recorded_machine import effective_policy
 
+DRAINS = (at.SITE_DRAIN_COMMIT, at.SITE_DRAIN_DECAY, at.SITE_DRAIN_ALL)
 PAGES = 4096
 BLOCK = 512
 
@@ -81,3 +87,38 @@ def test_no_page_is_lost(replay_peer: ModuleType, tmp_path: Path) -> None:
     assert done.drains > 0
     assert done.listed_pages > 0
     assert done.free_pages + done.listed_pages == PAGES
+
+
+@pytest.mark.parametrize("name", ["kbuild", "exit", "xfree"])
+def test_it_does_what_the_model_does(replay_peer: ModuleType, tmp_path: Path, name: str) -> None:
+    """The same refills, drains and pages: a time beside it is one of the same work."""
+    program = replay_peer.compiled(tmp_path)
+    if program is None:
+        pytest.skip("no C compiler")
+    recording = pm.open(name)
+    rules, assumptions = pm.replay(recording, seed=11).rules, pm.Assumptions()
+    prepared = prepare(recording, rules, assumptions, 11)
+    policy = effective_policy(recording, pm.Policy(), elastic=False)
+    demand, machine = prepared.demand, prepared.machine
+    state = begun_state(machine, demand, prepared.image, rules, policy, assumptions)
+    file = tmp_path / "demand"
+    replay_peer.write_demand(file, state, demand.events, demand.starting_places())
+    done = replay_peer.run(program, file)
+    carrier, places, position = ModelCarrier(state), demand.starting_places(), 0
+    while position < len(demand.events):
+        position = carrier.advance(demand.events, places, position, len(demand.events), -1)
+        state.st[at.LOG_ROWS] = 0
+    sets = [
+        state.pcp_region(zone, cpu)
+        for zone in range(len(machine.zones))
+        for cpu in range(machine.nr_cpus)
+    ]
+    holds = sum(
+        words[at.PCP_SITES :].reshape(at.SITES, -1)[:, at.SITE_ACQUISITIONS] for words in sets
+    )
+    assert done.refills == holds[at.SITE_REFILL]
+    assert done.drains == sum(holds[site] for site in DRAINS)
+    assert done.listed_pages == sum(words[at.PCP_COUNT] for words in sets)
+    assert done.free_pages == sum(
+        state.zone_region(zone)[at.ZONE_FREE] for zone in range(len(machine.zones))
+    )
