@@ -89,7 +89,7 @@ def test_no_page_is_lost(replay_peer: ModuleType, tmp_path: Path) -> None:
     assert done.free_pages + done.listed_pages == PAGES
 
 
-@pytest.mark.parametrize("name", ["kbuild", "exit", "xfree"])
+@pytest.mark.parametrize("name", ["kbuild", "xfree"])
 def test_it_does_what_the_model_does(replay_peer: ModuleType, tmp_path: Path, name: str) -> None:
     """The same refills, drains and pages: a time beside it is one of the same work."""
     program = replay_peer.compiled(tmp_path)
