@@ -40,11 +40,17 @@ def _event_loop() -> None:
 def _start_image() -> None:
     import numpy as np
 
-    from pagealloc_model.allocator.core.initial import LISTED, place_buddies, place_listed
+    from pagealloc_model.allocator.core.initial import (
+        LISTED,
+        place_allocations,
+        place_buddies,
+        place_listed,
+    )
 
     state = _small_state()
-    nothing = np.zeros(0, np.int32)
-    place_buddies(state.arrays(), nothing, np.zeros(0, np.int8))
+    nothing, orders = np.zeros(0, np.int32), np.zeros(0, np.int8)
+    place_allocations(state.arrays(), np.zeros(0, np.intp), np.zeros(1, bool), nothing, orders)
+    place_buddies(state.arrays(), nothing, orders)
     place_listed(state.arrays(), np.zeros(0, LISTED))
 
 

@@ -164,6 +164,32 @@ def place_buddies(m: at.MachineArrays, pfns: np.ndarray, orders: np.ndarray) -> 
 
 
 @entry
+def place_allocations(
+    m: at.MachineArrays,
+    movable_pfns: np.ndarray,
+    movable: np.ndarray,
+    firsts: np.ndarray,
+    orders: np.ndarray,
+) -> None:
+    """No kernel function: mark pages in use, and allocations that will be freed.
+
+    An allocation is movable if its first page is. Threads that prepare states do this side by side.
+    """
+    for index in range(len(movable_pfns)):
+        pfn = int(movable_pfns[index])
+        m.pages[pfn]["where"] = at.ALLOCATED
+        m.pages[pfn]["tag"] = 1
+    for index in range(len(firsts)):
+        first = int(firsts[index])
+        order = int(orders[index])
+        for pfn in range(first, first + (1 << order)):
+            m.pages[pfn]["where"] = at.NOWHERE
+        m.pages[first]["where"] = at.ALLOCATED
+        m.pages[first]["order"] = order
+        m.pages[first]["tag"] = int(movable[first])
+
+
+@entry
 def place_listed(m: at.MachineArrays, listed: np.ndarray) -> None:
     """No kernel function: append pages to the tails of per-CPU lists, in the order given."""
     block_order = m.st[at.PAGEBLOCK_ORDER]
@@ -192,9 +218,13 @@ def install(state: State, image: StartImage) -> None:
     state.blocks["zone"][image.block_types < 0] = 0
     state.blocks["migratetype"] = np.maximum(image.block_types, 0)
     note_isolated_blocks(state)
-    state.pages["where"][image.movable_pfns] = at.ALLOCATED
-    state.pages["tag"][image.movable_pfns] = 1
-    _place_allocations(state, image)
+    place_allocations(
+        state.arrays(),
+        image.movable_pfns,
+        image.movable,
+        image.allocated_pfn,
+        image.allocated_order,
+    )
     costly, thp = state.st[at.POLICY_COSTLY_ORDER], state.st[at.THP_LISTS]
     order = image.listed["order"]
     eligible = (order <= costly) | ((order == state.st[at.HUGE_ORDER]) & bool(thp))
@@ -221,19 +251,3 @@ def note_isolated_blocks(state: State) -> None:
     for zone in range(len(state.machine.zones)):
         isolated = state.st[at.ISOLATE] >= 0 and counts[zone, state.st[at.ISOLATE]] > 0
         state.zone_region(zone)[at.ZONE_HAS_ISOLATED] = isolated
-
-
-def _place_allocations(state: State, image: StartImage) -> None:
-    """No kernel function: mark allocations that will be freed.
-
-    One is movable if its first page is.
-    """
-    for order in np.unique(image.allocated_order):
-        first = image.allocated_pfn[image.allocated_order == order].astype(np.int64)
-        tag = image.movable[first]
-        if order > 0:
-            span = (first[:, None] + np.arange(1 << int(order))).ravel()
-            state.pages["where"][span] = at.NOWHERE
-        state.pages["where"][first] = at.ALLOCATED
-        state.pages["order"][first] = order
-        state.pages["tag"][first] = tag
