@@ -126,9 +126,7 @@ def _sample(state: State, block_counter: BlockCounter) -> tuple[np.ndarray, ...]
         state.free_buddies(),
         block_counter.counts(),
         state.pcp_words(at.PCP_COUNT, 2),
-        np.array(
-            [state.zone_region(zone)[at.ZONE_BOOST] for zone in range(len(state.machine.zones))]
-        ),
+        state.zone_words(at.ZONE_BOOST),
         list_words(state),
         ownership_counters(state),
         state.pressure_words(0, pr.SCALARS),

@@ -92,6 +92,11 @@ class State:
         start = at.ZONES + zone * at.ZONE_STRIDE
         return self.st[start : start + at.ZONE_STRIDE]
 
+    def zone_words(self, word: int) -> np.ndarray:
+        """No kernel function: return one word of every zone, shape (zones,)."""
+        end = at.ZONES + len(self.machine.zones) * at.ZONE_STRIDE
+        return self.st[at.ZONES + word : end : at.ZONE_STRIDE].copy()
+
     def pcp_region(self, zone: int, cpu: int) -> np.ndarray:
         """No kernel function: return a view of a CPU's words for a zone."""
         start = int(self.st[at.PCP_BASE]) + (zone * self.machine.nr_cpus + cpu) * at.PCP_STRIDE
