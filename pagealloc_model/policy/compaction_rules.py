@@ -74,6 +74,11 @@ class CompactionRules:
     capture_ends_before_drain: bool = rule(
         "a captured page ends a run before it drains; otherwise behind that", "S9.7"
     )
+    movable_capture_below_block: bool = rule(
+        "movable requests capture pages below pageblock order from MOVABLE blocks; otherwise "
+        "nobody does",
+        "S9.7",
+    )
     proactive_scans_counted: bool = rule(
         "proactive rounds count in compact_daemon_migrate_scanned and compact_daemon_free_scanned",
         "S9.6",
