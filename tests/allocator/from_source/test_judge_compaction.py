@@ -23,7 +23,7 @@ from pagealloc_model.verdict.kernel_judge.random_compaction import (
     random_pressed_beginning,
 )
 
-SERIES = ["6.12", "7.2", "7.3"]
+SERIES = ["6.1", "6.12", "7.2", "7.3"]
 
 EVERY_FAULT = pytest.mark.skipif(
     not os.environ.get("PAGEALLOC_ALL_FAULTS"),
