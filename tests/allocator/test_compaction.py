@@ -126,13 +126,16 @@ def test_targets_of_6_1_are_the_last_pages_of_what_is_free() -> None:
     targets = {}
     for rules in ("6.1", "6.12"):
         pressed = Pressed(machine=pressed_zone(8, 64), elastic=CALM, rules=rules)
-        pressed.put_allocated(0, 0, kind=pr.FILE)
+        for pfn in (0, 12):
+            pressed.put_allocated(0, pfn, kind=pr.FILE)
+        for order, pfn in ((0, 1), (1, 2), (2, 4), (2, 8), (0, 13), (1, 14)):
+            pressed.put_free(order, pfn)
         for pfn in range(BLOCK, 8 * BLOCK, 4):
             pressed.put_allocated(0, pfn, kind=pr.KERNEL)
             pressed.put_free(1, pfn + 2)
-        pressed.alloc(9, MOVABLE, THP)
-        assert pressed.count("pgmigrate_success") == 1
-        targets[rules] = int(pressed.places[0]) % 4
+        pressed.alloc(4, MOVABLE, THP)
+        assert pressed.count("pgmigrate_success") == 2
+        targets[rules] = int(pressed.places[1]) % 4
         assert_sound(pressed)
     assert targets == {"6.1": 3, "6.12": 2}
 
