@@ -401,6 +401,7 @@ static void take_compaction(struct compaction_operation *operation, int64_t *res
 	pg_data_t *pgdat = &nodes[operation->node];
 
 	st[AT_EVENT_CPU] = this_cpu = operation->cpu;
+	times_asked = 0;
 	switch (operation->kind) {
 	case PR_JUDGED_DIRECT:
 		compact_directly(operation, result);

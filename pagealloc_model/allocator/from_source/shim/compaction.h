@@ -97,7 +97,12 @@ static struct lruvec the_lruvec;
 #define zone_reclaimable_pages(zone) 0UL
 #define ISOLATE_ASYNC_MIGRATE 0x4
 #define ISOLATE_UNEVICTABLE 0x8
-#define fatal_signal_pending(task) false
+
+/* A changed tree may go on for ever: a task is killed once it asked so often in one operation. */
+#define ASKED_MOST (1L << 18)
+static long times_asked;
+#define fatal_signal_pending(task) (++times_asked > ASKED_MOST)
+
 #define need_resched() false
 #define MR_COMPACTION 0
 #define ENOMEM 12
