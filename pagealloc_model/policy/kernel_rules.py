@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
 
 from pagealloc_model.base.errors import PolicyError
+from pagealloc_model.policy.compaction_rules import CompactionRules, rule
 
 BY_ANSWERS = "evidence"
 """The word for `rules=` that lets what the recorded kernel did choose, too."""
 
 
-def _rule(meaning: str, source: str) -> Any:
-    return field(metadata={"meaning": meaning, "source": source})
-
-
 @dataclass(frozen=True, kw_only=True)
-class KernelRules:
+class KernelRules(CompactionRules):
     """One kernel generation's rules; every field is a row of S13.
 
     Attributes are documented by their `meaning` metadata. `name` is the preset's name, `source`
@@ -26,158 +22,132 @@ class KernelRules:
     """
 
     name: str
-    high_order_flush_adds_half_high_min: bool = _rule(
+    high_order_flush_adds_half_high_min: bool = rule(
         "high-order frees flush once free_count >= batch + high_min/2, not batch", "S4.6"
     )
-    pcp_auto_tuned: bool = _rule(
+    pcp_auto_tuned: bool = rule(
         "pcp->high moves between high_min and high_max, transfers follow alloc_factor and "
         "free_count; otherwise high is fixed at high_min and drains double by free_factor",
         "S4.3 to S4.6",
     )
-    pcp_decays: bool = _rule("pcp->high sinks with every vmstat tick", "S4.8")
-    free_batched: bool = _rule("the free path drains in chunks of pcp->batch", "S4.7")
-    decay_batched: bool = _rule("the periodic decay drains in chunks of pcp->batch", "S4.8")
-    full_drain_batched: bool = _rule(
+    pcp_decays: bool = rule("pcp->high sinks with every vmstat tick", "S4.8")
+    free_batched: bool = rule("the free path drains in chunks of pcp->batch", "S4.7")
+    decay_batched: bool = rule("the periodic decay drains in chunks of pcp->batch", "S4.8")
+    full_drain_batched: bool = rule(
         "draining a zone's lists drops the lock after every batch << S pages", "S4.9"
     )
-    fallback_from_largest: bool = _rule(
+    fallback_from_largest: bool = rule(
         "a fallback moves the largest buddy of another type, or its block's free pages, to the "
         "requester's lists; otherwise claim, then steal",
         "S6.5",
     )
-    refill_mode_persists: bool = _rule(
+    refill_mode_persists: bool = rule(
         "after a steal the rest of a refill steals too, without looking for its own type or a "
         "block to claim again",
         "S6.2",
     )
-    lists_match_blocks: bool = _rule(
+    lists_match_blocks: bool = rule(
         "a free page is on the lists of its block's type: drains look the type up, merges and "
         "conversions retag; otherwise pages keep the type they had when freed",
         "S4.6, S5.3, S5.6",
     )
-    free_split_by_block: bool = _rule(
+    free_split_by_block: bool = rule(
         "a page above pageblock order is freed block by block, each with its own type", "S5.4"
     )
-    highatomic_needs_high: bool = _rule(
+    highatomic_needs_high: bool = rule(
         "only non-blocking requests with __GFP_HIGH may use the highatomic reserve", "S2.6"
     )
-    highatomic_from_pcp: bool = _rule(
+    highatomic_from_pcp: bool = rule(
         "requests served by a per-CPU list grow the highatomic reserve", "S7.1"
     )
-    highatomic_refills_pcp: bool = _rule(
+    highatomic_refills_pcp: bool = rule(
         "HIGHATOMIC requests may refill a per-CPU list instead of going to the buddy", "S4.4"
     )
-    reserve_cap_rounded: bool = _rule(
+    reserve_cap_rounded: bool = rule(
         "the reserve's cap is the share rounded up to blocks, none below a block; otherwise the "
         "share plus a block",
         "S7.2",
     )
-    watermark_subtracts_free: bool = _rule(
+    watermark_subtracts_free: bool = rule(
         "watermark tests subtract the free highatomic pages; otherwise all reserved ones", "S3.3"
     )
-    movable_min_capped: bool = _rule(
+    movable_min_capped: bool = rule(
         "ZONE_MOVABLE has a small min watermark of its own and no share in min_free_kbytes", "S1.6"
     )
-    below_high_tested: bool = _rule(
+    below_high_tested: bool = rule(
         "requests test the high watermark first and note zones below it", "S3.1"
     )
-    boost_retry_by_high: bool = _rule(
+    boost_retry_by_high: bool = rule(
         "order-0 requests with __GFP_HIGH are retried without the boost; otherwise those with "
         "__GFP_ATOMIC that do not reclaim",
         "S3.3",
     )
-    boosted_wake_needs_bit: bool = _rule(
+    boosted_wake_needs_bit: bool = rule(
         "only requests that may wake kswapd do so for a boosted zone", "S3.2"
     )
-    skips_busy_kswapd_nodes: bool = _rule(
+    skips_busy_kswapd_nodes: bool = rule(
         "with several nodes, a first walk of the zonelist leaves out nodes whose kswapd runs",
         "S3.1",
     )
-    huge_lists_hold_blocks: bool = _rule(
+    huge_lists_hold_blocks: bool = rule(
         "the per-CPU lists behind those of costly orders hold pages of pageblock order; otherwise "
         "transparent huge pages",
         "S1.9",
     )
-    refill_counted_at_end: bool = _rule(
+    refill_counted_at_end: bool = rule(
         "a refill's pages leave the count of free pages together, at its end", "S1.10"
     )
-    initial_compaction_in_loop: bool = _rule(
+    initial_compaction_in_loop: bool = rule(
         "compaction that comes before reclaim is the first turn of the slow path's loop; otherwise "
         "it precedes the loop, and its result may end a request",
         "S8.1",
     )
-    compaction_needs_reclaim: bool = _rule(
+    compaction_needs_reclaim: bool = rule(
         "only requests that may reclaim directly may compact", "S8.1"
     )
-    compact_gap_capped: bool = _rule(
-        "compaction asks for no more than 32 free pages beside the watermark", "S9.1"
-    )
-    suitable_by_request_mark: bool = _rule(
-        "compaction measures free memory by the request's own watermark", "S9.1"
-    )
-    suitable_beside_cma: bool = _rule(
-        "asynchronous compaction for costly orders that may not use CMA needs the free pages "
-        "outside CMA",
-        "S9.1",
-    )
-    direct_source_needs_cma: bool = _rule(
-        "direct compaction moves pages out of CMA blocks only for requests that may use CMA", "S9.3"
-    )
-    proactive_leeway_shrinks: bool = _rule(
-        "proactive compaction has no lowest score of 5, and begins at most half of the lower score "
-        "above it",
-        "S9.6",
-    )
-    async_source_by_order: bool = _rule(
-        "asynchronous compaction for whole blocks moves pages of movable blocks for any request",
-        "S9.3",
-    )
-    stall_leaves_out_deferred: bool = _rule(
-        "compact_stall leaves out attempts that were deferred", "S9"
-    )
-    defrag_mode_fixes: bool = _rule(
+    defrag_mode_fixes: bool = rule(
         "under defrag_mode, requests that may not reclaim fall back instead of failing", "S8.6"
     )
-    highatomic_fastpath: bool = _rule(
+    highatomic_fastpath: bool = rule(
         "atomic requests may draw on the highatomic reserve at their first attempt", "S2.5"
     )
-    highatomic_slowpath_only: bool = _rule(
+    highatomic_slowpath_only: bool = rule(
         "only attempts at the min mark, the slow path's, grow the highatomic reserve", "S7.1"
     )
-    defrag_promotes_order: bool = _rule(
+    defrag_promotes_order: bool = rule(
         "under defrag_mode, requests that are not movable reclaim and compact for whole blocks",
         "S8.7",
     )
-    promoted_fall_back_afresh: bool = _rule(
+    promoted_fall_back_afresh: bool = rule(
         "such requests compact again whatever their order, and count retries anew once they fall "
         "back",
         "S8.7",
     )
-    free_counts_as_reclaimable: bool = _rule(
+    free_counts_as_reclaimable: bool = rule(
         "a zone without pages on LRU lists counts as reclaimable what it has free", "S8.3"
     )
-    tries_without_cache_trim: bool = _rule(
+    tries_without_cache_trim: bool = rule(
         "a run of kswapd that freed nothing begins again without sparing ANON for a large cache",
         "S10.2",
     )
-    fruitless_reclaim_repeated: bool = _rule(
+    fruitless_reclaim_repeated: bool = rule(
         "direct reclaim that freed nothing goes through all priorities a second time", "S8.2"
     )
-    throttle_counts_exactly: bool = _rule(
+    throttle_counts_exactly: bool = rule(
         "direct reclaim is throttled by exact counts of free pages, not by those that lag", "S8.2"
     )
-    boosted_runs_never_fail: bool = _rule(
+    boosted_runs_never_fail: bool = rule(
         "a run of kswapd that began with boosts is not counted as a failure", "S10.2"
     )
-    revived_when_balanced: bool = _rule(
+    revived_when_balanced: bool = rule(
         "what is freed makes a node hopeful again only once it is balanced, or as a list's frees "
         "lift a zone above its high mark",
         "S10.2",
     )
-    ready_by_high_mark: bool = _rule(
+    ready_by_high_mark: bool = rule(
         "compaction is left the rest of a costly request where it suits at the high mark", "S8.2"
     )
-    lru_skips_capped: bool = _rule(
+    lru_skips_capped: bool = rule(
         "a scan passes over 32768 folios in too high zones at most, then takes them", "S10.5"
     )
     source: str = ""
@@ -300,6 +270,24 @@ _6_1 = KernelRules(
     direct_source_needs_cma=False,
     proactive_leeway_shrinks=False,
     async_source_by_order=False,
+    compaction_moves_compound_pages=False,
+    scans_count_skipped_pages=False,
+    zone_start_begins_block=False,
+    any_isolation_marks_block=False,
+    fast_sources_marked=True,
+    failed_blocks_finished=False,
+    moved_from_where_scan_ended=False,
+    capture_ends_before_drain=False,
+    movable_capture_below_block=False,
+    proactive_scans_counted=False,
+    targets_kept_whole=False,
+    target_block_by_order=False,
+    target_steps_end_in_block=False,
+    target_position_leaves_block=False,
+    fast_targets_end_at_enough=False,
+    fast_targets_marked_at_end=False,
+    late_target_block_tested=False,
+    retry_counts_served_zones=False,
     stall_leaves_out_deferred=False,
     defrag_mode_fixes=False,
     highatomic_fastpath=False,
@@ -336,6 +324,24 @@ _6_12 = replace(
     huge_lists_hold_blocks=False,
     tries_without_cache_trim=True,
     fruitless_reclaim_repeated=True,
+    compaction_moves_compound_pages=True,
+    scans_count_skipped_pages=True,
+    zone_start_begins_block=True,
+    any_isolation_marks_block=True,
+    fast_sources_marked=False,
+    failed_blocks_finished=True,
+    moved_from_where_scan_ended=True,
+    capture_ends_before_drain=True,
+    movable_capture_below_block=True,
+    proactive_scans_counted=True,
+    targets_kept_whole=True,
+    target_block_by_order=True,
+    target_steps_end_in_block=True,
+    target_position_leaves_block=True,
+    fast_targets_end_at_enough=True,
+    fast_targets_marked_at_end=True,
+    late_target_block_tested=True,
+    retry_counts_served_zones=True,
     throttle_counts_exactly=True,
 )
 _6_15 = replace(
@@ -359,44 +365,19 @@ _6_18 = replace(
     source="",
     high_order_flush_adds_half_high_min=True,
     skips_busy_kswapd_nodes=True,
-    inferred=(
-        "refill_mode_persists",
-        "full_drain_batched",
-        "free_split_by_block",
-        "highatomic_needs_high",
-        "highatomic_from_pcp",
-        "highatomic_refills_pcp",
-        "reserve_cap_rounded",
-        "watermark_subtracts_free",
-        "movable_min_capped",
-        "below_high_tested",
-        "boost_retry_by_high",
-        "boosted_wake_needs_bit",
-        "skips_busy_kswapd_nodes",
-        "refill_counted_at_end",
-        "huge_lists_hold_blocks",
-        "initial_compaction_in_loop",
-        "compaction_needs_reclaim",
-        "compact_gap_capped",
-        "suitable_by_request_mark",
-        "suitable_beside_cma",
-        "direct_source_needs_cma",
-        "proactive_leeway_shrinks",
-        "async_source_by_order",
-        "stall_leaves_out_deferred",
-        "defrag_mode_fixes",
-        "highatomic_fastpath",
-        "highatomic_slowpath_only",
-        "defrag_promotes_order",
-        "promoted_fall_back_afresh",
-        "free_counts_as_reclaimable",
-        "tries_without_cache_trim",
-        "fruitless_reclaim_repeated",
-        "throttle_counts_exactly",
-        "boosted_runs_never_fail",
-        "revived_when_balanced",
-        "ready_by_high_mark",
-        "lru_skips_capped",
+    inferred=tuple(
+        name
+        for name in KernelRules.rule_names()
+        if name
+        not in (
+            "high_order_flush_adds_half_high_min",
+            "pcp_auto_tuned",
+            "pcp_decays",
+            "free_batched",
+            "decay_batched",
+            "fallback_from_largest",
+            "lists_match_blocks",
+        )
     ),
 )
 _7_2 = replace(

@@ -35,7 +35,7 @@ FAULTS_ELASTIC = (
     _fault(
         "sources isolate without a skip mark",
         "compaction_sources",
-        "                if not m.st[run + pr.RUN_IGNORES_SKIPS]:\n",
+        "                if marks and not m.st[run + pr.RUN_IGNORES_SKIPS]:\n",
         "                if False:\n",
     ),
     _fault(
@@ -59,8 +59,8 @@ FAULTS_ELASTIC = (
     _fault(
         "captures take any block's pages",
         "buddy",
-        "        and m.st[at.CAPTURE_TYPE] != at.MOVABLE\n",
-        "        and m.st[at.CAPTURE_TYPE] < 0\n",
+        "if migratetype == at.MOVABLE and not own and order <",
+        "if migratetype == at.MOVABLE and m.st[at.CAPTURE_TYPE] < 0 and order <",
     ),
     _fault(
         "referenced pages stay inactive",

@@ -111,6 +111,35 @@ def test_memory_too_scarce_rather_than_fragmented_is_left_to_reclaim() -> None:
     assert strict.count("compact_stall") == 0
 
 
+@pytest.mark.parametrize(("rules", "moved"), [("6.1", 0), ("6.12", BLOCK // 2)])
+def test_large_folios_move_in_later_kernels_only(rules: str, moved: int) -> None:
+    pressed = Pressed(machine=pressed_zone(8, 64), elastic=CALM, rules=rules)
+    for pfn in range(0, 8 * BLOCK, 16):
+        pressed.put_allocated(3, pfn, kind=pr.FILE)
+        pressed.put_free(3, pfn + 8)
+    pressed.alloc(9, MOVABLE, THP)
+    assert pressed.count("pgmigrate_success") == moved
+    assert_sound(pressed)
+
+
+def test_targets_of_6_1_are_the_last_pages_of_what_is_free() -> None:
+    targets = {}
+    for rules in ("6.1", "6.12"):
+        pressed = Pressed(machine=pressed_zone(8, 64), elastic=CALM, rules=rules)
+        for pfn in (0, 12):
+            pressed.put_allocated(0, pfn, kind=pr.FILE)
+        for order, pfn in ((0, 1), (1, 2), (2, 4), (2, 8), (0, 13), (1, 14)):
+            pressed.put_free(order, pfn)
+        for pfn in range(BLOCK, 8 * BLOCK, 4):
+            pressed.put_allocated(0, pfn, kind=pr.KERNEL)
+            pressed.put_free(1, pfn + 2)
+        pressed.alloc(4, MOVABLE, THP)
+        assert pressed.count("pgmigrate_success") == 2
+        targets[rules] = int(pressed.places[1]) % 4
+        assert_sound(pressed)
+    assert targets == {"6.1": 3, "6.12": 2}
+
+
 def test_what_compaction_completes_is_taken_at_once() -> None:
     pressed = sparse()
     pressed.alloc(9, MOVABLE, THP)

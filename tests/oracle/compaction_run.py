@@ -12,7 +12,7 @@ from tests.oracle.compaction_targets import Targets
 from tests.oracle.compaction_zone import ZoneCompaction
 from tests.oracle.draws import Purpose, draw
 from tests.oracle.elastic_memory import ElasticMemory
-from tests.oracle.elastic_options import ElasticOptions
+from tests.oracle.elastic_options import CompactionRules, ElasticOptions
 from tests.oracle.fallback import find_suitable_fallback, should_try_claim_block
 from tests.oracle.folios import Folio, Kind
 from tests.oracle.machine import PMD_ORDER, Migratetype
@@ -90,12 +90,14 @@ class Capture:
         order: of the request.
         migratetype: of the request.
         block_order: order of a pageblock.
+        from_movable: a MOVABLE request may have pages of MOVABLE blocks.
         pfn: the page it got.
     """
 
     order: int
     migratetype: int
     block_order: int
+    from_movable: bool
     pfn: int | None = None
 
     def wants(self, order: int, migratetype: int) -> bool:
@@ -105,8 +107,9 @@ class Capture:
         """
         if self.pfn is not None or order != self.order:
             return False
-        own = migratetype != Migratetype.MOVABLE or self.migratetype == Migratetype.MOVABLE
-        return own or order >= self.block_order
+        if migratetype != Migratetype.MOVABLE or order >= self.block_order:
+            return True
+        return self.from_movable and self.migratetype == Migratetype.MOVABLE
 
 
 def proactive_marks(options: ElasticOptions) -> tuple[int, int]:
@@ -177,7 +180,17 @@ class CompactionRun:
         self.sources = Sources(self)
         self.targets = Targets(self)
         if aim.capture_order is not None:
-            self.capture = Capture(aim.capture_order, aim.migratetype, self.zone.blocks.order)
+            self.capture = Capture(
+                aim.capture_order,
+                aim.migratetype,
+                self.zone.blocks.order,
+                self.rules.captures_movable,
+            )
+
+    @property
+    def rules(self) -> CompactionRules:
+        """No kernel function: return how the kernel differs from others."""
+        return self.options.rules
 
     @property
     def is_async(self) -> bool:
@@ -213,7 +226,9 @@ class CompactionRun:
             self._take_unit()
         if self.result is None:
             self._drain_behind()
-        else:
+            if self.captured is not None and not self.rules.captured_before_drain:
+                self.result = Result.SUCCESS
+        if self.result is not None:
             self.targets.release_free_list()
         self.zone.buddy.capture = None
         self.cost_ns = max(self.cost_ns, LEAST_COST_NS)
@@ -232,7 +247,7 @@ class CompactionRun:
     def count(self, scanner: str, pages: int) -> None:
         """No kernel function: count pages looked at."""
         self.memory.counts[f"compact_{scanner}_scanned"] += pages
-        if not self.aim.direct:
+        if not self.aim.direct and (self.rules.counts_proactive or not self.aim.is_proactive):
             self.memory.counts[f"compact_daemon_{scanner}_scanned"] += pages
         self.cost_ns += pages * self.options.compact_scan_ns
 
@@ -308,6 +323,7 @@ class CompactionRun:
         blocks = self.zone.blocks
         self.finishes_block = blocks.start(self.last_migrated) == blocks.start(self.migrate)
         while True:
+            began = self.migrate
             self.sources.isolate()
             folios = self.sources.take()
             if not folios:
@@ -315,19 +331,31 @@ class CompactionRun:
                     self.place.migrate[True] = self.place.migrate[False]
                 return
             self.keeps_equal = False
-            self.last_migrated = max(self.place.first, blocks.start(self.migrate - 1))
+            self.last_migrated = began
+            if self.rules.moved_from_end:
+                self.last_migrated = max(self.place.first, blocks.start(self.migrate - 1))
             failed, lacking = self._migrate_pages(folios)
             if lacking and not self.compact_scanners_met:
                 self.result = Result.CONTENDED
                 return
+            if not self.rules.finishes_failed_blocks:
+                if failed and self.aim.direct and self.is_async:
+                    self._leave_range()
+                break
             is_inside = self.migrate % self.block_pages != 0
             if not (failed and is_inside) or self.ignores_skips or self.finishes_block:
                 break
             self.finishes_block = True
             if self.aim.order == PMD_ORDER:
                 self.last_migrated = 0
-        if self.captured is not None:
+        if self.captured is not None and self.rules.captured_before_drain:
             self.result = Result.SUCCESS
+
+    def _leave_range(self) -> None:
+        """Part of compact_zone(): go on behind the order-aligned range looked at last."""
+        size = 1 << self.aim.order
+        self.migrate = (self.migrate - 1) // size * size + size
+        self.last_migrated = 0
 
     def _migrate_pages(self, folios: list[Folio]) -> tuple[bool, bool]:
         """migrate_pages(): move isolated folios.

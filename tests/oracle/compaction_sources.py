@@ -56,13 +56,17 @@ class Sources:
 
     def _may_enter(self, pfn: int, end: int, *, is_found: bool) -> bool:
         """Part of isolate_migratepages(): return whether to look into a page's block."""
-        is_begin = pfn % self.zone.blocks.pages == 0 or pfn == self.place.first
-        if is_begin and not is_found and not self.run.isolation_suitable(pfn):
+        if self._begins_block(pfn) and not is_found and not self.run.isolation_suitable(pfn):
             return False
         if not self._suitable_migration_source(pfn):
             self._update_cached_migrate(end)
             return False
         return True
+
+    def _begins_block(self, pfn: int) -> bool:
+        """Part of isolate_migratepages(): return whether a scan from here has all of its block."""
+        at_zone_start = self.run.rules.begins_at_zone_start and pfn == self.place.first
+        return at_zone_start or pfn % self.zone.blocks.pages == 0
 
     def _suitable_migration_source(self, pfn: int) -> bool:
         """suitable_migration_source(): return whether a block's type suits."""
@@ -92,7 +96,12 @@ class Sources:
     def _isolate_block(self, pfn: int, end: int) -> None:
         """isolate_migratepages_block(): take folios off their lists, page by page."""
         run, memory = self.run, self.run.memory
-        begins = pfn % self.zone.blocks.pages == 0
+        begins = self._begins_block(pfn)
+        if begins and not run.isolation_suitable(pfn):
+            run.count("migrate", 1)
+            self._update_cached_migrate(end)
+            run.migrate = end
+            return
         gives_up = run.aim.direct and run.is_async
         stride = 1 << max(run.aim.order, 0)
         range_end = pfn // stride * stride + stride
@@ -106,12 +115,13 @@ class Sources:
                 range_end = pfn // stride * stride + stride
             buddy = self.zone.buddy.at(pfn)
             if buddy is not None:
-                scanned += 1 << buddy.order
+                scanned += self._counted(1 << buddy.order)
                 pfn += 1 << buddy.order
                 continue
             folio = memory.folios.get(pfn)
             if folio is not None and self._is_movable(folio):
-                if begins and not has_locked and not run.ignores_skips:
+                marks = run.rules.any_isolation_marks or pfn == first
+                if begins and marks and not has_locked and not run.ignores_skips:
                     self.place.skip(first)
                 has_locked = True
                 memory.lru_of(folio).remove(folio)
@@ -123,7 +133,7 @@ class Sources:
                     break
                 continue
             size = folio.size if folio is not None and self._is_too_large(folio) else 1
-            scanned += size
+            scanned += self._counted(size)
             pfn += size
             if gives_up:
                 self.putback()
@@ -140,8 +150,14 @@ class Sources:
         memory.counts["compact_isolated"] += pages
         run.migrate = pfn
 
+    def _counted(self, pages: int) -> int:
+        """No kernel function: return how many pages count as scanned of those stepped over."""
+        return pages if self.run.rules.counts_stepped_over else 1
+
     def _is_too_large(self, folio: Folio) -> bool:
         """skip_isolation_on_order(): return whether a folio is stepped over whole."""
+        if folio.order and not self.run.rules.moves_compound:
+            return True
         order = self.run.aim.order
         return folio.order >= self.zone.blocks.order or (
             0 <= order <= folio.order and folio.order > 0
@@ -155,7 +171,9 @@ class Sources:
         """fast_find_migrateblock(): return where to go on, by a search of free lists."""
         run, place, control = self.run, self.place, self.run.control
         pfn = run.migrate
-        if run.ignores_skips or run.finishes_block or not self._searches():
+        if run.ignores_skips or not self._searches():
+            return pfn
+        if run.finishes_block and run.rules.finishes_failed_blocks:
             return pfn
         if pfn != place.first and pfn % self.zone.blocks.pages:
             return pfn
@@ -186,6 +204,8 @@ class Sources:
         if not self.went_back:
             self.lowest_found = min(self.lowest_found or found, found)
         control.search_fail = 0
+        if run.rules.marks_found_sources:
+            place.skip(found)
         return max(self.zone.blocks.start(found), place.first)
 
     def _searches(self) -> bool:

@@ -51,14 +51,15 @@ class Targets:
         if pfn is None:
             self._isolate_freepages()
             pfn = self._take_held(order)
-        if pfn is not None:
+        if pfn is not None and self.run.rules.holds_whole:
             self.waiting -= 1 << order
         return pfn
 
     def compaction_free(self, pfn: int, order: int) -> None:
         """compaction_free(): hold a target again that was not used."""
         self.held[order].insert(0, pfn)
-        self.waiting += 1 << order
+        if self.run.rules.holds_whole:
+            self.waiting += 1 << order
 
     def release_free_list(self) -> None:
         """release_free_list(): free what is held, note where the next run may begin.
@@ -101,7 +102,8 @@ class Targets:
                 pfn = self._isolate_freepages_block(pfn, end, stride)
                 if pfn == end:
                     self.place.skip(start)
-                    self.place.free = min(self.place.free, start - blocks.pages)
+                    below = blocks.pages if run.rules.target_leaves_block else 0
+                    self.place.free = min(self.place.free, start - below)
                 if self.suffices:
                     if pfn >= end:
                         pfn = start - blocks.pages
@@ -118,7 +120,8 @@ class Targets:
         """suitable_migration_target(): return whether to take pages of a block."""
         run = self.run
         buddy = self.zone.buddy.at(pfn)
-        too_large = run.aim.order if run.aim.order > 0 else self.zone.blocks.order
+        by_order = run.rules.target_by_order and run.aim.order > 0
+        too_large = run.aim.order if by_order else self.zone.blocks.order
         if buddy is not None and buddy.order >= too_large:
             return False
         if run.takes_any_block:
@@ -134,7 +137,9 @@ class Targets:
             buddy = self.zone.buddy.at(pfn)
             if buddy is None:
                 size = self._compound_pages(pfn)
-                scanned += size
+                if pfn + size > end and self.run.rules.target_steps_inside:
+                    size = 1
+                scanned += size if self.run.rules.counts_stepped_over else 1
                 pfn += size - 1 + stride
                 continue
             size = 1 << buddy.order
@@ -163,13 +168,25 @@ class Targets:
             if not marks.ok(0, pages, 0, Attempt(mark=Mark.MIN, cma=True)):
                 return False
         zone.buddy.take(pfn, order)
-        self.held[order].append(pfn)
+        self._hold(pfn, order)
         self.run.memory.counts["compact_isolated"] += 1 << order
         if order >= blocks.order - 1:
             for start in range(pfn, pfn + (1 << order), blocks.pages):
-                if is_mergeable(blocks.type_of(start)) and zone.buddy.zone_holds_block(start):
+                if not is_mergeable(blocks.type_of(start)):
+                    continue
+                if not zone.rules.free_lists_match_blocks:
+                    blocks.set_type(blocks.number(start), Migratetype.MOVABLE)
+                elif zone.buddy.zone_holds_block(start):
                     zone.buddy.move_freepages_block(start, Migratetype.MOVABLE)
         return True
+
+    def _hold(self, pfn: int, order: int) -> None:
+        """No kernel function: hold a buddy behind others, or its pages one by one before them."""
+        if self.run.rules.holds_whole:
+            self.held[order].append(pfn)
+            return
+        for page in range(pfn, pfn + (1 << order)):
+            self.held[0].insert(0, page)
 
     def _fast_isolate_freepages(self) -> None:
         """fast_isolate_freepages(): take one page of the MOVABLE lists, and more around it."""
@@ -225,7 +242,7 @@ class Targets:
                     else:
                         order = control.search_order + 1
                         page = None
-                if self.suffices:
+                if self.suffices and run.rules.ends_at_enough:
                     break
                 if looked >= limit:
                     limit = max(1, limit >> 1)
@@ -248,7 +265,8 @@ class Targets:
             if from_end and highest >= least:
                 page = run.free = highest
             elif from_end and run.aim.direct and self.zone.spec.spans(least):
-                page = least if self._suitable_migration_target(least) else None
+                any_block = not run.rules.tests_late_target
+                page = least if any_block or self._suitable_migration_target(least) else None
                 run.free = least
         if highest and highest >= self.place.free:
             self.place.free = highest - self.zone.blocks.pages
@@ -272,5 +290,8 @@ class Targets:
             return
         start = max(blocks.start(pfn), self.place.first)
         end = min(blocks.start(pfn) + blocks.pages, self.zone.spec.end_pfn)
-        if self._isolate_freepages_block(start, end, 1) == end:
+        marks = self._isolate_freepages_block(start, end, 1) == end
+        if not run.rules.marks_scanned_targets:
+            marks = not self.suffices
+        if marks:
             self.place.skip(start)

@@ -28,6 +28,28 @@ class CompactionRules:
             of the lower score above it (S9.6).
         promoted_begin_afresh: such requests compact again whatever their order, and count anew
             once they may fragment (S8.7).
+        moves_compound: compound pages are moved, if they are smaller than what is made (S9.3).
+        counts_stepped_over: all pages of what scanners step over count as scanned (S9.3).
+        begins_at_zone_start: the source scanner has all of a block from the zone's first page on
+            (S9.3).
+        any_isolation_marks: whatever is isolated first in a block marks it, not only its first page
+            (S9.3).
+        marks_found_sources: a block found in free lists is marked (S9.3).
+        finishes_failed_blocks: the rest of a block is taken where a folio cannot be moved (S9.3).
+        moved_from_end: the block moved from last is where the scan ended, not where it began
+            (S9.3).
+        captured_before_drain: a captured page ends a run before lists are drained (S9.7).
+        captures_movable: MOVABLE requests capture from MOVABLE blocks below a block's order (S9.7).
+        counts_proactive: proactive rounds are counted as kcompactd's (S9.6).
+        holds_whole: targets are held as the buddies they were (S9.3).
+        target_by_order: blocks that begin with a buddy of the order asked are no targets (S9.3).
+        target_steps_inside: the target scanner steps over what ends in the block (S9.3).
+        target_leaves_block: its cached position goes a block lower than one scanned whole (S9.3).
+        ends_at_enough: the fast search for targets ends at once when it has enough (S9.3).
+        marks_scanned_targets: after it a block is marked if scanned whole, not if that was too
+            little (S9.3).
+        tests_late_target: the block in the middle has to be a target (S9.3).
+        served_zones_suit: zones that could serve a request suit for its retry (S8.4).
     """
 
     initial_compaction_in_loop: bool = False
@@ -42,6 +64,24 @@ class CompactionRules:
     suitable_beside_cma: bool = False
     direct_source_needs_cma: bool = False
     proactive_leeway_shrinks: bool = False
+    moves_compound: bool = True
+    counts_stepped_over: bool = True
+    begins_at_zone_start: bool = True
+    any_isolation_marks: bool = True
+    marks_found_sources: bool = False
+    finishes_failed_blocks: bool = True
+    moved_from_end: bool = True
+    captured_before_drain: bool = True
+    captures_movable: bool = True
+    counts_proactive: bool = True
+    holds_whole: bool = True
+    target_by_order: bool = True
+    target_steps_inside: bool = True
+    target_leaves_block: bool = True
+    ends_at_enough: bool = True
+    marks_scanned_targets: bool = True
+    tests_late_target: bool = True
+    served_zones_suit: bool = True
 
 
 COMPACTION_RULES_7_2 = CompactionRules(
@@ -57,8 +97,28 @@ COMPACTION_RULES_7_2 = CompactionRules(
     direct_source_needs_cma=True,
     proactive_leeway_shrinks=True,
 )
+COMPACTION_RULES_6_1 = CompactionRules(
+    moves_compound=False,
+    counts_stepped_over=False,
+    begins_at_zone_start=False,
+    any_isolation_marks=False,
+    marks_found_sources=True,
+    finishes_failed_blocks=False,
+    moved_from_end=False,
+    captured_before_drain=False,
+    captures_movable=False,
+    counts_proactive=False,
+    holds_whole=False,
+    target_by_order=False,
+    target_steps_inside=False,
+    target_leaves_block=False,
+    ends_at_enough=False,
+    marks_scanned_targets=False,
+    tests_late_target=False,
+    served_zones_suit=False,
+)
 COMPACTION_RULES = {
-    "6.1": CompactionRules(),
+    "6.1": COMPACTION_RULES_6_1,
     "6.12": CompactionRules(),
     "6.18": CompactionRules(),
     "7.2": COMPACTION_RULES_7_2,

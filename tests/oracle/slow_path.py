@@ -283,6 +283,10 @@ class SlowPath:
     def _would_suit(self, zone: object) -> bool:
         """Part of compaction_zonelist_suitable(): return whether a zone would suit."""
         order, highest = self.request.order, self.request.highest_zone
+        marks, mark = zone.watermarks, self.attempt.mark
+        is_served = marks.ok_at(order, mark, highest, self.attempt)
+        if is_served and not self.options.rules.served_zones_suit:
+            return False
         reclaimable = self.oracle.memory.zone_reclaimable_pages(zone)
         free = zone.counters.free.read() + reclaimable // order
         return self.oracle.gates.compaction_suitable(zone, order, highest, Mark.MIN, free)

@@ -166,11 +166,8 @@ def compaction_capture(
     """
     if migratetype == m.st[at.CMA] or migratetype == m.st[at.ISOLATE]:
         return False
-    if (
-        migratetype == at.MOVABLE
-        and m.st[at.CAPTURE_TYPE] != at.MOVABLE
-        and order < m.st[at.PAGEBLOCK_ORDER]
-    ):
+    own = m.st[at.CAPTURE_TYPE] == at.MOVABLE and m.st[at.RULE_MOVABLE_CAPTURE_BELOW_BLOCK] != 0
+    if migratetype == at.MOVABLE and not own and order < m.st[at.PAGEBLOCK_ORDER]:
         return False
     m.pages[pfn]["flags"] = 0
     m.st[at.CAPTURED] = pfn

@@ -291,7 +291,7 @@ def go_round(
             continue
         if goes_on and progress > 0 and gfp_compaction_allowed(m, ac.bits):
             again, priority, retries = should_compact_retry(
-                m, ac, result, priority, retries, is_promoted
+                m, ac, flags, result, priority, retries, is_promoted
             )
             if again:
                 continue

@@ -194,7 +194,7 @@ def _sources(module: Any) -> Functions:
 
 
 def _targets(module: Any) -> Functions:
-    hold, search, asked = module.hold_last, module.search_list, jit.inner(ask)
+    hold, search, asked = module.hold, module.search_list, jit.inner(ask)
 
     def __isolate_free_page(m: at.MachineArrays, run: int, pfn: int) -> bool:
         order = int(m.pages[pfn]["order"])

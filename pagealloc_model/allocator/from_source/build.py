@@ -8,14 +8,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.state import State
 from pagealloc_model.allocator.from_source.compiled_tree import CompiledTree
 from pagealloc_model.allocator.from_source.extraction import SHIM
 from pagealloc_model.allocator.from_source.kernel_state import KernelState
 from pagealloc_model.allocator.from_source.parts import ALLOCATION, ELASTIC, Part
 from pagealloc_model.allocator.from_source.source_tree import SOURCES, SourceTree, open_tree
-from pagealloc_model.base.errors import PolicyError, UsageError
+from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 
@@ -141,16 +140,10 @@ class KernelBuild:
 
         Raises:
             KernelSourceError: the tree lacks functions or does not compile.
-            UsageError: no compiler, numba is switched off, or a kernel whose free pages may be on
-                lists of other types than their blocks', which the model's compaction does not know.
+            UsageError: no compiler, or numba is switched off.
         """
         from pagealloc_model.allocator.from_source.pressed_kernel import PressedKernelState
 
-        if not state.st[at.RULE_LISTS_MATCH_BLOCKS]:
-            raise UsageError(
-                f"{self.source.path}: an elastic replay under a kernel build needs 6.12 or later; "
-                "replay literally, or with the model's own allocator"
-            )
         tree = _compiled(self.source, _source_digest(self.source), ELASTIC)
         return PressedKernelState(tree, state, leads)
 

@@ -254,6 +254,24 @@ def migrate_pages(m: at.MachineArrays, number: int) -> tuple[int, int, bool]:
 
 
 @inner
+def has_captured(m: at.MachineArrays, run: int) -> bool:
+    """Part of compact_zone(): return whether a direct run's frees have made its page (S9.7)."""
+    return m.st[run + pr.RUN_DIRECT] != 0 and m.st[at.CAPTURED] >= 0
+
+
+@inner
+def leave_failed_range(m: at.MachineArrays, run: int) -> None:
+    """Part of compact_zone(): leave the range out of which a folio could not be moved (S9.3).
+
+    Asynchronous direct runs of kernels that do not finish its block do so.
+    """
+    if m.st[run + pr.RUN_DIRECT] and m.st[run + pr.RUN_MODE] == pr.ASYNC:
+        order = m.st[run + pr.RUN_ORDER]
+        m.st[run + pr.RUN_MIGRATE] = (((m.st[run + pr.RUN_MIGRATE] - 1) >> order) + 1) << order
+        m.st[run + pr.RUN_LAST_MIGRATED] = 0
+
+
+@inner
 def move_cluster(m: at.MachineArrays, number: int) -> tuple[int, int, bool]:
     """Part of compact_zone(): isolate a cluster and move it; the old pages are then freed (S9.3).
 
@@ -264,21 +282,27 @@ def move_cluster(m: at.MachineArrays, number: int) -> tuple[int, int, bool]:
     run = compactor_at(m, number)
     zone = m.st[run + pr.RUN_ZONE] - 1
     words = zone_pressure_at(m, zone)
+    began = m.st[run + pr.RUN_MIGRATE]
     isolate_migratepages(m, number)
     if m.st[run + pr.RUN_SOURCE_PAGES] == 0:
         if m.st[run + pr.RUN_SYNCS_POSITIONS]:
             m.st[words + pr.ZONE_MIGRATE_SYNC] = m.st[words + pr.ZONE_MIGRATE_ASYNC]
         return pr.CONTINUE, 0, False
     m.st[run + pr.RUN_SYNCS_POSITIONS] = 0
-    m.st[run + pr.RUN_LAST_MIGRATED] = max(
-        m.st[zone_at(zone) + at.ZONE_START],
-        pageblock_start_pfn(m, m.st[run + pr.RUN_MIGRATE] - 1),
-    )
+    m.st[run + pr.RUN_LAST_MIGRATED] = began
+    if m.st[at.RULE_MOVED_FROM_WHERE_SCAN_ENDED]:
+        m.st[run + pr.RUN_LAST_MIGRATED] = max(
+            m.st[zone_at(zone) + at.ZONE_START],
+            pageblock_start_pfn(m, m.st[run + pr.RUN_MIGRATE] - 1),
+        )
     moved, failed, lacking = migrate_pages(m, number)
     free_waiting(m)
     if lacking and not compact_scanners_met(m, run):
         return pr.CONTENDED, moved, False
-    if (
+    if not m.st[at.RULE_FAILED_BLOCKS_FINISHED]:
+        if lacking or failed > 0:
+            leave_failed_range(m, run)
+    elif (
         (lacking or failed > 0)
         and not pageblock_aligned(m, m.st[run + pr.RUN_MIGRATE])
         and not m.st[run + pr.RUN_IGNORES_SKIPS]
@@ -289,8 +313,8 @@ def move_cluster(m: at.MachineArrays, number: int) -> tuple[int, int, bool]:
         if m.st[run + pr.RUN_ORDER] == THP_ORDER:
             m.st[run + pr.RUN_LAST_MIGRATED] = 0
         return pr.CONTINUE, moved, True
-    captured = m.st[run + pr.RUN_DIRECT] != 0 and m.st[at.CAPTURED] >= 0
-    return pr.SUCCESS if captured else pr.CONTINUE, moved, False
+    ends = m.st[at.RULE_CAPTURE_ENDS_BEFORE_DRAIN] != 0 and has_captured(m, run)
+    return pr.SUCCESS if ends else pr.CONTINUE, moved, False
 
 
 @cold
@@ -315,11 +339,17 @@ def compact_unit(m: at.MachineArrays, number: int) -> tuple[int, int]:
             total += moved
         if status == pr.CONTINUE:
             drain_behind(m, run)
+            if not m.st[at.RULE_CAPTURE_ENDS_BEFORE_DRAIN] and has_captured(m, run):
+                status = pr.SUCCESS
     sources = m.st[run + pr.RUN_MIGRATE_SCANNED] - sources
     targets = m.st[run + pr.RUN_FREE_SCANNED] - targets
     m.st[word_at(m, pr.COMPACT_MIGRATE_SCANNED)] += sources
     m.st[word_at(m, pr.COMPACT_FREE_SCANNED)] += targets
-    if not m.st[run + pr.RUN_DIRECT] and m.st[run + pr.RUN_MODE] != pr.SYNC:
+    if m.st[at.RULE_PROACTIVE_SCANS_COUNTED] or not m.st[run + pr.RUN_PROACTIVE]:
+        is_daemon = not m.st[run + pr.RUN_DIRECT] and m.st[run + pr.RUN_MODE] != pr.SYNC
+    else:
+        is_daemon = False
+    if is_daemon:
         m.st[word_at(m, pr.DAEMON_MIGRATE_SCANNED)] += sources
         m.st[word_at(m, pr.DAEMON_FREE_SCANNED)] += targets
     if status != pr.CONTINUE:

@@ -30,6 +30,23 @@ def pageblock_aligned(m: at.MachineArrays, pfn: int) -> bool:
 
 
 @inner
+def begins_block(m: at.MachineArrays, zone: int, pfn: int) -> bool:
+    """Part of isolate_migratepages(): return whether a scan from a page has all of its block."""
+    if pageblock_aligned(m, pfn):
+        return True
+    return m.st[at.RULE_ZONE_START_BEGINS_BLOCK] != 0 and pfn == m.st[zone_at(zone) + at.ZONE_START]
+
+
+@inner
+def stepped_over(m: at.MachineArrays, order: int) -> int:
+    """Part of isolate_migratepages_block(): return how many pages more than one count as scanned.
+
+    They are those of a buddy or of a compound page that a scanner steps over (S9.3).
+    """
+    return (1 << order) - 1 if m.st[at.RULE_SCANS_COUNT_SKIPPED_PAGES] else 0
+
+
+@inner
 def block_is_of_zone(m: at.MachineArrays, zone: int, pfn: int) -> bool:
     """pageblock_pfn_to_page(): return whether the block around a page is one of a zone's."""
     if pfn < 0 or pfn >= m.st[at.END_PFN]:
@@ -116,7 +133,9 @@ def suitable_migration_target(m: at.MachineArrays, run: int, pfn: int) -> bool:
 
     `pfn` is the block's first page, or its first of the zone.
     """
-    wanted = m.st[run + pr.RUN_ORDER] if m.st[run + pr.RUN_ORDER] > 0 else m.st[at.PAGEBLOCK_ORDER]
+    wanted = m.st[at.PAGEBLOCK_ORDER]
+    if m.st[run + pr.RUN_ORDER] > 0 and m.st[at.RULE_TARGET_BLOCK_BY_ORDER]:
+        wanted = m.st[run + pr.RUN_ORDER]
     if int(m.pages[pfn]["where"]) == at.BUDDY and int(m.pages[pfn]["order"]) >= wanted:
         return False
     return m.st[run + pr.RUN_TAKES_ANY_BLOCK] != 0 or is_migrate_movable(m, block_type_of(m, pfn))

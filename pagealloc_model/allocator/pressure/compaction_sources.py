@@ -6,6 +6,7 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.offsets import free_list_at, zone_at
 from pagealloc_model.allocator.pressure.compaction_blocks import (
+    begins_block,
     block_is_of_zone,
     get_pageblock_skip,
     isolation_suitable,
@@ -13,6 +14,7 @@ from pagealloc_model.allocator.pressure.compaction_blocks import (
     pageblock_end_pfn,
     pageblock_start_pfn,
     set_pageblock_skip,
+    stepped_over,
     suitable_migration_source,
     update_cached_migrate,
 )
@@ -28,7 +30,9 @@ from pagealloc_model.base.jit import inner
 
 @inner
 def skip_isolation_on_order(m: at.MachineArrays, run: int, order: int) -> bool:
-    """skip_isolation_on_order(): return whether a folio is too large to be worth moving (S9.3)."""
+    """skip_isolation_on_order(): return whether a large folio is not worth moving (S9.3)."""
+    if not m.st[at.RULE_COMPACTION_MOVES_COMPOUND_PAGES]:
+        return True
     wanted = m.st[run + pr.RUN_ORDER]
     return order >= m.st[at.PAGEBLOCK_ORDER] or 0 < wanted <= order
 
@@ -67,7 +71,7 @@ def isolate_migratepages_block(m: at.MachineArrays, run: int, low: int, end: int
     A cluster at most, or all if the run finishes the block. An asynchronous direct run gives up an
     order-aligned range at its first page that cannot move, and ends behind one it could take whole.
     """
-    first_of_zone = m.st[zone_at(m.st[run + pr.RUN_ZONE] - 1) + at.ZONE_START]
+    zone = m.st[run + pr.RUN_ZONE] - 1
     finishes = m.st[run + pr.RUN_FINISHES_BLOCK] != 0
     gives_up = m.st[run + pr.RUN_DIRECT] != 0 and m.st[run + pr.RUN_MODE] == pr.ASYNC
     span = 1 << max(m.st[run + pr.RUN_ORDER], 0)
@@ -82,7 +86,7 @@ def isolate_migratepages_block(m: at.MachineArrays, run: int, low: int, end: int
                 break
             range_end = ((low // span) + 1) * span
         scanned += 1
-        if begun < 0 and (pageblock_aligned(m, low) or low == first_of_zone):
+        if begun < 0 and begins_block(m, zone, low):
             if not isolation_suitable(m, run, low):
                 low = end
                 break
@@ -90,16 +94,17 @@ def isolate_migratepages_block(m: at.MachineArrays, run: int, low: int, end: int
         where = int(m.pages[low]["where"])
         order = int(m.pages[low]["order"])
         if where == at.BUDDY:
-            scanned += (1 << order) - 1
+            scanned += stepped_over(m, order)
             low += 1 << order
             continue
         if where == at.ALLOCATED and order > 0 and skip_isolation_on_order(m, run, order):
             low += (1 << order) - 1
-            scanned += (1 << order) - 1
+            scanned += stepped_over(m, order)
         elif where == at.ALLOCATED and int(m.folios[low]["place"]) != 0:
             if not is_marked and begun >= 0:
                 is_marked = True
-                if not m.st[run + pr.RUN_IGNORES_SKIPS]:
+                marks = low == begun or m.st[at.RULE_ANY_ISOLATION_MARKS_BLOCK] != 0
+                if marks and not m.st[run + pr.RUN_IGNORES_SKIPS]:
                     set_pageblock_skip(m, begun, 1)
             isolate_folio(m, run, low)
             isolated += 1 << order
@@ -140,7 +145,9 @@ def reinit_migrate_pfn(m: at.MachineArrays, run: int) -> int:
 def may_search_fast(m: at.MachineArrays, run: int, zone_start: int) -> bool:
     """Part of fast_find_migrateblock(): return whether a run may choose another block (S9.3)."""
     pfn = m.st[run + pr.RUN_MIGRATE]
-    if m.st[run + pr.RUN_IGNORES_SKIPS] or m.st[run + pr.RUN_FINISHES_BLOCK]:
+    if m.st[run + pr.RUN_IGNORES_SKIPS]:
+        return False
+    if m.st[run + pr.RUN_FINISHES_BLOCK] and m.st[at.RULE_FAILED_BLOCKS_FINISHED]:
         return False
     if pfn != zone_start and not pageblock_aligned(m, pfn):
         return False
@@ -206,6 +213,8 @@ def fast_find_migrateblock(m: at.MachineArrays, run: int) -> int:
     if start != pr.SEARCHED:
         m.st[run + pr.RUN_FAST_START] = found if start == 0 else min(start, found)
     m.st[run + pr.RUN_SEARCH_FAIL] = 0
+    if m.st[at.RULE_FAST_SOURCES_MARKED]:
+        set_pageblock_skip(m, found, 1)
     return max(pageblock_start_pfn(m, found), zone_start)
 
 
@@ -223,13 +232,12 @@ def isolate_migratepages(m: at.MachineArrays, number: int) -> None:
     is_fast = low != m.st[run + pr.RUN_MIGRATE] and m.st[run + pr.RUN_SEARCH_FAIL] == 0
     end = pageblock_end_pfn(m, low)
     while end <= m.st[run + pr.RUN_FREE]:
-        if block_is_of_zone(m, zone, start):
-            begins = pageblock_aligned(m, low) or low == zone_start
-            if not begins or is_fast or isolation_suitable(m, run, start):
-                if suitable_migration_source(m, run, start):
-                    isolate_migratepages_block(m, run, low, end)
-                    return
-                update_cached_migrate(m, run, end)
+        may_enter = not begins_block(m, zone, low) or is_fast or isolation_suitable(m, run, start)
+        if block_is_of_zone(m, zone, start) and may_enter:
+            if suitable_migration_source(m, run, start):
+                isolate_migratepages_block(m, run, low, end)
+                return
+            update_cached_migrate(m, run, end)
         is_fast = False
         m.st[run + pr.RUN_MIGRATE] = end
         low = end

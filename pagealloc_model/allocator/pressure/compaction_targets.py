@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
-from pagealloc_model.allocator.core.buddy import __del_page_from_free_list, move_freepages_block
+from pagealloc_model.allocator.core.buddy import (
+    __del_page_from_free_list,
+    move_freepages_block,
+    set_pageblock_migratetype,
+)
 from pagealloc_model.allocator.core.counters import account_freepages, seen_free
 from pagealloc_model.allocator.core.event_log import forget_work
 from pagealloc_model.allocator.core.offsets import free_list_at, zone_at
@@ -16,6 +20,7 @@ from pagealloc_model.allocator.pressure.compaction_blocks import (
     pageblock_end_pfn,
     pageblock_start_pfn,
     set_pageblock_skip,
+    stepped_over,
     suitable_migration_target,
 )
 from pagealloc_model.allocator.pressure.compaction_lists import (
@@ -64,10 +69,22 @@ def hold_last(m: at.MachineArrays, run: int, pfn: int, order: int) -> None:
 
 
 @inner
+def hold(m: at.MachineArrays, run: int, pfn: int, order: int) -> None:
+    """No kernel function: hold a free page, whole or page by page, the last one first (S9.3)."""
+    if m.st[at.RULE_TARGETS_KEPT_WHOLE]:
+        hold_last(m, run, pfn, order)
+        return
+    for page in range(pfn, pfn + (1 << order)):
+        hold_first(m, run, page, 0)
+    m.st[run + pr.RUN_HELD] += 1 << order
+
+
+@inner
 def retype_blocks(m: at.MachineArrays, zone: int, pfn: int, order: int) -> None:
     """Part of __isolate_free_page(): make the blocks of a large page movable (S9.3).
 
-    Their other free pages follow. Blocks across the zone's edge stay.
+    Their other free pages follow, and blocks across the zone's edge stay; neither where lists need
+    not match blocks.
     """
     page = pfn
     while page < pfn + (1 << order) - 1:
@@ -76,8 +93,12 @@ def retype_blocks(m: at.MachineArrays, zone: int, pfn: int, order: int) -> None:
             first >= m.st[zone_at(zone) + at.ZONE_START]
             and end <= m.st[zone_at(zone) + at.ZONE_END]
         )
-        if block_type_of(m, page) < at.PCP_TYPES and inside:
-            move_freepages_block(m, zone, page >> m.st[at.PAGEBLOCK_ORDER], at.MOVABLE)
+        block = page >> m.st[at.PAGEBLOCK_ORDER]
+        if block_type_of(m, page) < at.PCP_TYPES:
+            if not m.st[at.RULE_LISTS_MATCH_BLOCKS]:
+                set_pageblock_migratetype(m, block, at.MOVABLE)
+            elif inside:
+                move_freepages_block(m, zone, block, at.MOVABLE)
         page += 1 << m.st[at.PAGEBLOCK_ORDER]
     forget_work(m)
 
@@ -99,7 +120,7 @@ def __isolate_free_page(m: at.MachineArrays, run: int, pfn: int) -> bool:
     account_freepages(m, zone, migratetype, -(1 << order))
     if order >= m.st[at.PAGEBLOCK_ORDER] - 1:
         retype_blocks(m, zone, pfn, order)
-    hold_last(m, run, pfn, order)
+    hold(m, run, pfn, order)
     return True
 
 
@@ -123,8 +144,10 @@ def isolate_freepages_block(m: at.MachineArrays, run: int, pfn: int, end: int, s
             if m.st[run + pr.RUN_SOURCE_PAGES] <= m.st[run + pr.RUN_HELD]:
                 pfn += 1
                 break
-        elif where == at.ALLOCATED and pfn + size <= end:
-            scanned += size - 1
+        elif where == at.ALLOCATED and (
+            pfn + size <= end or not m.st[at.RULE_TARGET_STEPS_END_IN_BLOCK]
+        ):
+            scanned += stepped_over(m, int(m.pages[pfn]["order"]))
             pfn += size - 1
         pfn += stride
     m.st[run + pr.RUN_FREE_SCANNED] += scanned
@@ -144,7 +167,9 @@ def fast_isolate_around(m: at.MachineArrays, run: int, pfn: int) -> None:
     end = min(pageblock_end_pfn(m, pfn), m.st[zone_at(zone) + at.ZONE_END])
     if not block_is_of_zone(m, zone, start):
         return
-    if isolate_freepages_block(m, run, start, end, 1) == end:
+    is_whole = isolate_freepages_block(m, run, start, end, 1) == end
+    lacks = m.st[run + pr.RUN_HELD] < m.st[run + pr.RUN_SOURCE_PAGES]
+    if is_whole if m.st[at.RULE_FAST_TARGETS_MARKED_AT_END] else lacks:
         set_pageblock_skip(m, start, 1)
 
 
@@ -198,7 +223,10 @@ def block_found_late(m: at.MachineArrays, run: int, highest: int, least: int) ->
         return highest
     if m.st[run + pr.RUN_DIRECT] and least < m.st[at.END_PFN]:
         m.st[run + pr.RUN_FREE] = least
-        if block_is_of_zone(m, zone, least) and suitable_migration_target(m, run, least):
+        is_target = not m.st[at.RULE_LATE_TARGET_BLOCK_TESTED] or suitable_migration_target(
+            m, run, least
+        )
+        if block_is_of_zone(m, zone, least) and is_target:
             return least
     return -1
 
@@ -255,7 +283,8 @@ def fast_isolate_freepages(m: at.MachineArrays, number: int) -> None:
             else:
                 order = m.st[run + pr.RUN_SEARCH_ORDER] + 1
                 page = -1
-        if m.st[run + pr.RUN_HELD] >= m.st[run + pr.RUN_SOURCE_PAGES]:
+        has_enough = m.st[run + pr.RUN_HELD] >= m.st[run + pr.RUN_SOURCE_PAGES]
+        if has_enough and m.st[at.RULE_FAST_TARGETS_END_AT_ENOUGH]:
             break
         if looked_at >= limit:
             limit = max(1, limit >> 1)
@@ -300,7 +329,7 @@ def isolate_freepages(m: at.MachineArrays, number: int) -> None:
             pfn = isolate_freepages_block(m, run, pfn, end, stride)
             if pfn == end:
                 set_pageblock_skip(m, start, 1)
-                below = start - size
+                below = start - size if m.st[at.RULE_TARGET_POSITION_LEAVES_BLOCK] else start
                 m.st[words + pr.ZONE_FREE_FROM] = min(m.st[words + pr.ZONE_FREE_FROM], below)
             if m.st[run + pr.RUN_HELD] >= m.st[run + pr.RUN_SOURCE_PAGES]:
                 if pfn >= end:
@@ -331,7 +360,8 @@ def compaction_alloc(m: at.MachineArrays, number: int, order: int) -> int:
                     hold_first(m, run, pfn + (1 << half), half)
                 m.pages[pfn]["order"] = order
                 m.st[run + pr.RUN_HELD] -= 1 << order
-                m.st[run + pr.RUN_SOURCE_PAGES] -= 1 << order
+                if m.st[at.RULE_TARGETS_KEPT_WHOLE]:
+                    m.st[run + pr.RUN_SOURCE_PAGES] -= 1 << order
                 return pfn
         if attempt == 0:
             isolate_freepages(m, number)
@@ -344,4 +374,5 @@ def compaction_free(m: at.MachineArrays, run: int, pfn: int) -> None:
     order = int(m.pages[pfn]["order"])
     hold_first(m, run, pfn, order)
     m.st[run + pr.RUN_HELD] += 1 << order
-    m.st[run + pr.RUN_SOURCE_PAGES] += 1 << order
+    if m.st[at.RULE_TARGETS_KEPT_WHOLE]:
+        m.st[run + pr.RUN_SOURCE_PAGES] += 1 << order

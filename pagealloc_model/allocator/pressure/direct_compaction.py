@@ -7,7 +7,7 @@ from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.alloc_context import AllocContext
 from pagealloc_model.allocator.core.counters import seen_free
 from pagealloc_model.allocator.core.offsets import zone_at
-from pagealloc_model.allocator.core.watermark import wmark_pages
+from pagealloc_model.allocator.core.watermark import __zone_watermark_ok, wmark_pages
 from pagealloc_model.allocator.pressure.compaction import (
     begin_compaction,
     compact_unit,
@@ -126,6 +126,7 @@ def count_outcome(m: at.MachineArrays, order: int, pfn: int) -> None:
 def should_compact_retry(
     m: at.MachineArrays,
     ac: AllocContext,
+    flags: int,
     result: int,
     priority: int,
     retries: int,
@@ -143,7 +144,7 @@ def should_compact_retry(
         return False, priority, retries
     is_costly = ac.order > m.st[at.POLICY_COSTLY_ORDER]
     if result == pr.SKIPPED:
-        again = not is_promoted and compaction_zonelist_suitable(m, ac)
+        again = not is_promoted and compaction_zonelist_suitable(m, ac, flags)
         return again, priority, retries
     if result == pr.SUCCESS:
         most = RETRIES_OF_SUCCESS // 4 if is_costly else RETRIES_OF_SUCCESS
@@ -157,12 +158,22 @@ def should_compact_retry(
 
 
 @inner
-def compaction_zonelist_suitable(m: at.MachineArrays, ac: AllocContext) -> bool:
+def zone_watermark_ok(m: at.MachineArrays, ac: AllocContext, zone: int, flags: int) -> bool:
+    """zone_watermark_ok(): return whether a zone could serve a request at its mark (S3.3)."""
+    mark = wmark_pages(m, zone, flags & at.WMARK_MASK)
+    free = seen_free(m, zone)
+    return __zone_watermark_ok(m, zone, ac.order, mark, ac.highest_type, flags, free)
+
+
+@inner
+def compaction_zonelist_suitable(m: at.MachineArrays, ac: AllocContext, flags: int) -> bool:
     """compaction_zonelist_suitable(): return whether more reclaim would make a zone suit (S8.4)."""
     position = ac.zonelist
     while m.st[position] >= 0:
         zone = m.st[position]
         position += 1
+        if not m.st[at.RULE_RETRY_COUNTS_SERVED_ZONES] and zone_watermark_ok(m, ac, zone, flags):
+            continue
         free = zone_reclaimable_pages(m, zone) // ac.order + m.st[zone_at(zone) + at.ZONE_FREE]
         mark = wmark_pages(m, zone, at.WMARK_MIN)
         if __compaction_suitable(m, zone, ac.order, mark, ac.highest_type, free):

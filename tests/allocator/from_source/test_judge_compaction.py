@@ -23,7 +23,7 @@ from pagealloc_model.verdict.kernel_judge.random_compaction import (
     random_pressed_beginning,
 )
 
-SERIES = ["6.12", "7.2", "7.3"]
+SERIES = ["6.1", "6.12", "7.2", "7.3"]
 
 EVERY_FAULT = pytest.mark.skipif(
     not os.environ.get("PAGEALLOC_ALL_FAULTS"),
@@ -76,8 +76,42 @@ def test_they_agree_for_long(kernel_source: Callable[[str], SourceTree], series:
 def test_another_compaction_is_found(
     patched: Callable[[str, str, str, str], SourceTree], old: str, new: str
 ) -> None:
-    tree = patched("6.12", "mm/compaction.c", old, new)
-    verdicts = (judged(tree, "6.12", 10_000, seed) for seed in range(3))
+    assert_found(patched("6.12", "mm/compaction.c", old, new), "6.12")
+
+
+@pytest.mark.long
+@EVERY_FAULT
+@pytest.mark.parametrize(
+    ("path", "old", "new"),
+    [
+        ("mm/compaction.c", "set_pageblock_skip(freepage);", ";"),
+        ("mm/compaction.c", "last_migrated_pfn = iteration_start_pfn;", "last_migrated_pfn = 0;"),
+        (
+            "mm/compaction.c",
+            "list_add(&page->lru, &tmp_list);",
+            "list_add_tail(&page->lru, &tmp_list);",
+        ),
+        ("mm/compaction.c", "cc->migrate_pfn - 1, cc->order);", "cc->migrate_pfn, cc->order);"),
+        ("mm/compaction.c", "if (!pageblock_aligned(pfn))", "if (false)"),
+        ("mm/compaction.c", "cursor += (1UL << order) - 1;", ";"),
+        ("mm/compaction.c", "if (cc->ignore_block_suitable)", "if (true)"),
+        (
+            "mm/page_alloc.c",
+            "if (order < pageblock_order && migratetype == MIGRATE_MOVABLE)",
+            "if (order < pageblock_order)",
+        ),
+        ("mm/page_alloc.c", "if (migratetype_is_mergeable(mt))\n\t\t\t\tset", "if (false) set"),
+    ],
+)
+def test_another_compaction_of_6_1_is_found(
+    patched: Callable[[str, str, str, str], SourceTree], path: str, old: str, new: str
+) -> None:
+    assert_found(patched("6.1", path, old, new), "6.1")
+
+
+def assert_found(tree: SourceTree, rules: str) -> None:
+    """A tree does not do what the model does; a short sequence of operations shows it."""
+    verdicts = (judged(tree, rules, 10_000, seed) for seed in range(3))
     found = next((each for each in verdicts if each.difference is not None), None)
     assert found is not None
     assert found.difference is not None
@@ -95,6 +129,24 @@ def test_another_compaction_is_found(
         ("7.2,proactive_leeway_shrinks=false", "7.2"),
         ("7.2,async_source_by_order=false", "7.2"),
         ("6.12,compact_gap_capped=true", "6.12"),
+        ("6.1,compaction_moves_compound_pages=true", "6.1"),
+        ("6.1,scans_count_skipped_pages=true", "6.1"),
+        ("6.1,zone_start_begins_block=true", "6.1"),
+        ("6.1,any_isolation_marks_block=true", "6.1"),
+        ("6.1,fast_sources_marked=false", "6.1"),
+        ("6.1,failed_blocks_finished=true", "6.1"),
+        ("6.1,moved_from_where_scan_ended=true", "6.1"),
+        ("6.1,capture_ends_before_drain=true", "6.1"),
+        ("6.1,movable_capture_below_block=true", "6.1"),
+        ("6.1,proactive_scans_counted=true", "6.1"),
+        ("6.1,targets_kept_whole=true", "6.1"),
+        ("6.1,target_block_by_order=true", "6.1"),
+        ("6.1,target_steps_end_in_block=true", "6.1"),
+        ("6.1,target_position_leaves_block=true", "6.1"),
+        ("6.1,fast_targets_end_at_enough=true", "6.1"),
+        ("6.1,fast_targets_marked_at_end=true", "6.1"),
+        ("6.1,late_target_block_tested=true", "6.1"),
+        ("6.1,lists_match_blocks=true", "6.1"),
     ],
 )
 def test_a_wrong_rule_is_found(

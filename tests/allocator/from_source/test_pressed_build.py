@@ -22,7 +22,7 @@ from pagealloc_model.allocator.from_source.pressed_kernel import PressedKernelSt
 from pagealloc_model.allocator.from_source.source_tree import SourceTree
 from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.allocator.pressure.pressure_invariants import broken_pieces
-from pagealloc_model.base.errors import PolicyError, UsageError
+from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.predicted.replay import Replay
 from tests.allocator.elastic_state import Pressed, bits_of
@@ -123,7 +123,7 @@ def assert_same(model: Replay, kernel: Replay) -> None:
         pd.testing.assert_frame_equal(getattr(model, name), getattr(kernel, name))
 
 
-@pytest.mark.parametrize("series", ["6.12", "7.3", pytest.param("7.2", marks=pytest.mark.long)])
+@pytest.mark.parametrize("series", ["6.12", "7.3", *LONG])
 def test_a_recording_goes_through_the_kernel_s_code_as_through_the_model(
     kernel_source: Callable[[str], SourceTree], shipped: Callable[[str], Path], series: str
 ) -> None:
@@ -133,15 +133,6 @@ def test_a_recording_goes_through_the_kernel_s_code_as_through_the_model(
     assert_same(pm.replay(recording, rules=series, assumptions=OWN), kernel)
     assert kernel.vmstat.groupby("name")["value"].max()["compact_success"] > 0
     assert "they are the model's" in kernel.not_covered[0]
-
-
-def test_a_kernel_whose_compaction_is_not_the_model_s_is_refused(
-    kernel_source: Callable[[str], SourceTree], shipped: Callable[[str], Path]
-) -> None:
-    recording = pm.open(str(shipped("highatomic_stock")))
-    build = pm.KernelBuild(kernel_source("6.1").path)
-    with pytest.raises(UsageError, match=r"needs 6\.12 or later"):
-        pm.replay(recording, build, rules="6.1", assumptions=OWN)
 
 
 def test_a_patch_to_the_source_decides_under_pressure_too(

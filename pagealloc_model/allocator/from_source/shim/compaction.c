@@ -108,7 +108,7 @@ static void move_folio(struct folio *source, struct folio *target)
 }
 
 /* Migration as the model has it: targets for all first, then each folio is moved or cannot be. */
-static int migrate_pages(struct list_head *from, new_folio_t get, free_folio_t put,
+static int migrate_pages(struct list_head *from, get_target_t get, put_target_t put,
 			 unsigned long data, int mode, int reason, unsigned int *succeeded)
 {
 	static struct folio *targets[1 << MAX_BUDDY_ORDER];
@@ -117,7 +117,7 @@ static int migrate_pages(struct list_head *from, new_folio_t get, free_folio_t p
 	bool is_lacking = false;
 
 	list_for_each_entry(source, from, lru) {
-		targets[found] = get(source, data);
+		targets[found] = (struct folio *)get((moved_t *)source, data);
 		if (!targets[found]) {
 			pressure[PR_PGMIGRATE_FAIL] += folio_nr_pages(source);
 			is_lacking = true;
@@ -133,7 +133,7 @@ static int migrate_pages(struct list_head *from, new_folio_t get, free_folio_t p
 			break;
 		if (migration_fails(page_to_pfn(&source->page))) {
 			heads[page_to_pfn(&target->page)] = heads[page_to_pfn(&source->page)];
-			put(target, data);
+			put((moved_t *)target, data);
 			heads[page_to_pfn(&target->page)] = 0;
 			pressure[PR_PGMIGRATE_FAIL] += pages;
 			failed++;
@@ -401,6 +401,7 @@ static void take_compaction(struct compaction_operation *operation, int64_t *res
 	pg_data_t *pgdat = &nodes[operation->node];
 
 	st[AT_EVENT_CPU] = this_cpu = operation->cpu;
+	times_asked = 0;
 	switch (operation->kind) {
 	case PR_JUDGED_DIRECT:
 		compact_directly(operation, result);
@@ -418,7 +419,11 @@ static void take_compaction(struct compaction_operation *operation, int64_t *res
 		let_time_pass();
 		break;
 	case PR_JUDGED_NODE:
+#ifdef HAS_proactive_compact_node
+		compact_node(operation->node);
+#else
 		compact_node(pgdat, false);
+#endif
 		break;
 	case PR_JUDGED_RESET:
 		reset_isolation_suitable(pgdat);

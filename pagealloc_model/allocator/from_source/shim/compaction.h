@@ -97,7 +97,12 @@ static struct lruvec the_lruvec;
 #define zone_reclaimable_pages(zone) 0UL
 #define ISOLATE_ASYNC_MIGRATE 0x4
 #define ISOLATE_UNEVICTABLE 0x8
-#define fatal_signal_pending(task) false
+
+/* A changed tree may go on for ever: a task is killed once it asked so often in one operation. */
+#define ASKED_MOST (1L << 18)
+static long times_asked;
+#define fatal_signal_pending(task) (++times_asked > ASKED_MOST)
+
 #define need_resched() false
 #define MR_COMPACTION 0
 #define ENOMEM 12
@@ -108,6 +113,26 @@ static struct lruvec the_lruvec;
 #define set_page_refcounted(page) ((void)0)
 #define page_rmappable_folio(page) ((struct folio *)(page))
 #define alloc_hooks(call) (call)
+
+/* 6.1 isolates pages, not folios, and splits what is isolated as targets. */
+#define compound_nr(page) (1L << compound_order(page))
+#define thp_nr_pages(page) compound_nr(page)
+#define total_mapcount(page) 0
+#define get_page_unless_zero(page) true
+#define put_page(page) ((void)0)
+#define page_mapping(page) NULL
+#define page_is_file_lru(page) 0
+#define PageUnevictable(page) false
+#define PageWriteback(page) false
+#define PageDirty(page) false
+#define trylock_page(page) true
+#define unlock_page(page) ((void)0)
+#define TestClearPageLRU(page) folio_test_clear_lru((struct folio *)(page))
+#define SetPageLRU(page) folio_set_lru((struct folio *)(page))
+#define del_page_from_lru_list(...) ((void)0)
+#define mod_node_page_state(...) ((void)0)
+#define split_page(page, order) ((void)0)
+
 #define folio_put_testzero(folio) true
 #define round_down(value, size) ((value) & ~((__typeof__(value))(size) - 1))
 
@@ -163,6 +188,11 @@ static inline void list_splice_tail(struct list_head *from, struct list_head *li
 	}
 }
 
+static inline void list_splice(struct list_head *from, struct list_head *list)
+{
+	list_splice_tail(from, list->next);
+}
+
 #define list_for_each_entry_reverse(entry, list, member)                                           \
 	for (entry = list_last_entry(list, __typeof__(*entry), member); &entry->member != (list);  \
 	     entry = list_entry(entry->member.prev, __typeof__(*entry), member))
@@ -187,10 +217,15 @@ enum vm_event_item {
 
 static void wake_late(int item);
 
-typedef struct folio *new_folio_t(struct folio *source, unsigned long data);
-typedef void free_folio_t(struct folio *target, unsigned long data);
+#ifdef HAS_split_map_pages
+typedef struct page moved_t;
+#else
+typedef struct folio moved_t;
+#endif
+typedef moved_t *get_target_t(moved_t *source, unsigned long data);
+typedef void put_target_t(moved_t *target, unsigned long data);
 
-static int migrate_pages(struct list_head *from, new_folio_t get, free_folio_t put,
+static int migrate_pages(struct list_head *from, get_target_t get, put_target_t put,
 			 unsigned long data, int mode, int reason, unsigned int *succeeded);
 static void putback_movable_pages(struct list_head *list);
 static bool folio_test_clear_lru(struct folio *folio);
