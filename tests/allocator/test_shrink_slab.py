@@ -10,6 +10,8 @@ import pytest
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.invariants import broken_invariants
+from pagealloc_model.allocator.pressure.shrink_slab import do_shrink_slab
+from pagealloc_model.base.jit import entry
 from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.policy import Policy
 from tests.allocator.elastic_state import BLOCK, CALM, KERNEL, Pressed, bits_of, pressed_zone
@@ -17,6 +19,12 @@ from tests.allocator.elastic_state import BLOCK, CALM, KERNEL, Pressed, bits_of,
 SLAB = bits_of(pr.RECLAIMABLE, KERNEL | pr.GFP_FS)
 EACH = 4 * 2
 """Objects of a slab on one CPU."""
+
+
+@entry
+def shrink_once(m: at.MachineArrays, sc: int) -> int:
+    """One call of node 0's shrinker; the pages that became free."""
+    return do_shrink_slab(m, 0, sc)
 
 
 def pressed(
@@ -64,14 +72,49 @@ def test_the_least_objects_of_a_slab_follow_the_cpus() -> None:
     assert pressed().word(pr.SLAB_OBJECTS) == EACH
 
 
-def test_few_objects_are_left_alone_at_low_priority_numbers_only() -> None:
-    """At priority 12 nothing is scanned, all is deferred: files' pages are enough."""
+def test_few_objects_are_deferred_while_other_pages_can_go() -> None:
     state = pressed()
-    slabs(state, 300)
+    slabs(state, 60)
     demand(state, 200)
     assert state.count("pgsteal_kswapd") + state.count("pgsteal_direct") > 0
     assert state.count("slabs_scanned") == 0
-    assert listed(state) == 300
+    assert listed(state) == 60
+    assert state.node[pr.SLAB_DEFERRED] > 0
+
+
+@pytest.mark.parametrize(
+    ("objects", "deferred", "priority", "scanned", "left_over"),
+    [
+        # 131,072 objects give 64 at priority 12, less than a batch; twice as many give one.
+        (1 << 17, 0, 12, 0, 64),
+        (1 << 18, 0, 12, 128, 0),
+        # What was deferred counts by the priority, too, at most twice the objects.
+        (8, 4096, 5, 16, 16),
+        (512, 1000, 3, 128, 1000),
+        (512, 128, 0, 1024, 128),
+        # Few objects are all taken where more are to be scanned.
+        (16, 0, 0, 32, 0),
+        (16, 0, 1, 16, 0),
+        (16, 0, 2, 0, 8),
+    ],
+)
+def test_the_share_of_a_pass_worked_by_hand(
+    objects: int, deferred: int, priority: int, scanned: int, left_over: int
+) -> None:
+    state = pressed()
+    st = state.state.st
+    base = int(st[at.PRESSURE_BASE])
+    st[base + pr.SLAB_OBJECTS] = objects
+    slab = slabs(state, 1)[0]
+    state.node[pr.SLAB_DEFERRED] = deferred
+    st[base + pr.DIRECT_SCAN + pr.SC_PRIORITY] = priority
+    st[base + pr.DIRECT_SCAN + pr.SC_MAY_FS] = 1
+    freed = shrink_once(state.state.arrays(state.places), base + pr.DIRECT_SCAN)
+    assert state.count("slabs_scanned") == scanned
+    assert state.node[pr.SLAB_DEFERRED] == left_over
+    assert freed == (scanned >= objects)
+    assert (state.places[slab] == pr.LOST) == (scanned >= objects)
+    assert state.node[pr.SLAB_FREEABLE] == max(objects - scanned, 0)
 
 
 def test_slabs_go_oldest_first_where_nothing_else_can_go() -> None:
