@@ -115,7 +115,6 @@ KERNEL_FILES = {
     "mm/migrate.c": "migrate_folio_move migrate_folio_unmap migrate_pages putback_movable_pages",
     "mm/shrinker.c": "do_shrink_slab shrink_slab",
     "mm/slub.c": "calculate_order",
-    "fs/super.c": "super_cache_count super_cache_scan",
     "mm/swap.c": "folio_activate folio_mark_accessed",
     "mm/workingset.c": """
         pack_shadow workingset_age_nonresident workingset_eviction workingset_refault

@@ -14,8 +14,8 @@ from pagealloc_model.base.jit import inner
 
 
 @inner
-def super_cache_count(m: at.MachineArrays, node: int) -> int:
-    """super_cache_count(): return the objects that a shrinker says it could free.
+def count_objects(m: at.MachineArrays, node: int) -> int:
+    """Part of do_shrink_slab(): return the objects that a shrinker says it could free.
 
     A policy's vfs_cache_pressure scales them.
     """
@@ -24,8 +24,8 @@ def super_cache_count(m: at.MachineArrays, node: int) -> int:
 
 
 @inner
-def super_cache_scan(m: at.MachineArrays, node: int, objects: int) -> int:
-    """super_cache_scan(): free objects from the oldest slabs on.
+def scan_objects(m: at.MachineArrays, node: int, objects: int) -> int:
+    """Part of do_shrink_slab(): free objects from the oldest slabs on.
 
     A slab goes with its last object. Returns the pages that became free.
     """
@@ -53,7 +53,7 @@ def do_shrink_slab(m: at.MachineArrays, node: int, sc: int) -> int:
     What is left of it is deferred to later passes; all of it, if reclaim may not enter file
     systems. Returns the pages that became free.
     """
-    freeable = super_cache_count(m, node)
+    freeable = count_objects(m, node)
     if freeable == 0:
         return 0
     deferred = node_pressure_at(m, node) + pr.SLAB_DEFERRED
@@ -64,7 +64,7 @@ def do_shrink_slab(m: at.MachineArrays, node: int, sc: int) -> int:
     freed = 0
     while m.st[sc + pr.SC_MAY_FS] and (left >= pr.SHRINK_BATCH or left >= freeable):
         batch = min(pr.SHRINK_BATCH, left)
-        freed += super_cache_scan(m, node, batch)
+        freed += scan_objects(m, node, batch)
         left -= batch
         scanned += batch
     m.st[deferred] = min(max(m.st[deferred] + delta - scanned, 0), 2 * freeable)
