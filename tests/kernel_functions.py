@@ -113,6 +113,8 @@ KERNEL_FILES = {
     "mm/khugepaged.c": "set_recommended_min_free_kbytes",
     "mm/mempolicy.c": "alloc_pages_mpol",
     "mm/migrate.c": "migrate_folio_move migrate_folio_unmap migrate_pages putback_movable_pages",
+    "mm/shrinker.c": "do_shrink_slab shrink_slab",
+    "mm/slub.c": "calculate_order",
     "mm/swap.c": "folio_activate folio_mark_accessed",
     "mm/workingset.c": """
         pack_shadow workingset_age_nonresident workingset_eviction workingset_refault

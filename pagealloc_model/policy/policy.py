@@ -271,6 +271,17 @@ class Policy:
         default=20,
         elastic_only=True,
     )
+    vfs_cache_pressure: int | None = setting(
+        "vm.vfs_cache_pressure",
+        "how many of the objects that it could free a shrinker of slabs says it could",
+        source="S10.8",
+        group=_PRESSURE,
+        unit="%",
+        maximum=10_000,
+        step=10,
+        default=100,
+        elastic_only=True,
+    )
     thp_defrag: str | None = setting(
         "/sys/kernel/mm/transparent_hugepage/defrag",
         "what a fault may do to get a huge page",

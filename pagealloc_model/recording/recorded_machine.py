@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
 RECORDED_SYSCTLS = ("highatomic_gate_order", "pcp_free_batched", "watermark_boost_factor")
 """Policy fields that a recording's meta.json states as sysctls of the same name."""
-ELASTIC_SYSCTLS = ("defrag_mode", "extfrag_threshold", "compaction_proactiveness")
+ELASTIC_SYSCTLS = (
+    "defrag_mode",
+    "extfrag_threshold",
+    "compaction_proactiveness",
+    "vfs_cache_pressure",
+)
 """Those that only an elastic replay reads."""
 
 

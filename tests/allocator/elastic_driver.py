@@ -55,7 +55,10 @@ def model_assumptions(options: ElasticOptions) -> Assumptions:
         "thp_madvised",
     )
     shares = {name: getattr(options, name) for name in names}
-    return Assumptions(reclaim="elastic", elastic=ElasticAssumptions(**shares))
+    # The oracle has no slabs: none can be emptied.
+    return Assumptions(
+        reclaim="elastic", elastic=ElasticAssumptions(**shares, slab_survivors_per_mille=1000)
+    )
 
 
 class ElasticDriver:

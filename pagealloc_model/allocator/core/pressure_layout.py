@@ -24,6 +24,7 @@ FOLIO = np.dtype(
         ("writes", np.uint8),
         ("skip", np.int8),
         ("referenced", np.int8),
+        ("slab", np.int8),
     ],
     align=True,
 )
@@ -31,7 +32,7 @@ FOLIO = np.dtype(
 distance in pages from the object's beginning; `sibling` the next piece's page frame plus one;
 `place` the LRU list plus one, 0 for none; `kind` its class; `scans` and `writes` count draws
 (see `draws`). `skip`, of a pageblock's first frame: compaction leaves the block out. `referenced`:
-a file's pages were used since."""
+a file's pages were used since. `slab`: it is on the list of slabs that shrinkers can empty."""
 
 KERNEL, RECLAIMABLE, ANON, FILE = 0, 1, 2, 3
 """Classes of allocated pages; those from ANON on are on LRU lists."""
@@ -46,13 +47,17 @@ CLUSTER = 32
 """Pages that reclaim and compaction take up at a time."""
 LOWEST_PRIORITY = 12
 RETRIES_MAX = 16
+SHRINK_BATCH = 128
+"""Objects of slabs that a shrinker takes up at a time."""
+DEFAULT_SEEKS = 2
+"""What objects cost to make again, as nearly all shrinkers say."""
 
 GFP_IO = 0x40
 GFP_FS = 0x80
 GFP_RETRY_MAYFAIL = 0x4000
 GFP_NOFAIL = 0x8000
 GFP_NORETRY = 0x10000
-ELASTIC_BITS = GFP_IO | GFP_RETRY_MAYFAIL | GFP_NOFAIL | GFP_NORETRY
+ELASTIC_BITS = GFP_IO | GFP_FS | GFP_RETRY_MAYFAIL | GFP_NOFAIL | GFP_NORETRY
 
 ABSORBED, LOST = -3, -4
 """An object's place: made unnecessary by another's success; freed, reclaimed or never allocated.
@@ -70,6 +75,7 @@ SC_RECLAIMED = _scan.word()
 SC_IS_KSWAPD = _scan.word()
 SC_MAY_COMPACT = _scan.word()
 SC_MAY_SWAP = _scan.word()
+SC_MAY_FS = _scan.word()
 SC_MAY_DEACTIVATE = _scan.word()
 """Bits: 1 for ANON, 2 for FILE."""
 SC_FORCE_DEACTIVATE = _scan.word()
@@ -103,6 +109,9 @@ COMPACT_MIGRATE_NS = _scalars.word()
 ANON_MIGRATION_FAILS = _scalars.word()
 FILE_MIGRATION_FAILS = _scalars.word()
 COMPACTION_CONTENDED = _scalars.word()
+SLAB_SURVIVORS = _scalars.word()
+SLAB_OBJECTS = _scalars.word()
+"""Objects of a slab, of any order (S10.8)."""
 COMPACT_GAP_MAX = _scalars.word()
 KSWAPD_ASSISTS = _scalars.word()
 DEFRAG_FIXES = _scalars.word()
@@ -151,6 +160,7 @@ COUNTER_NAMES = (
     "oom_kill",
     "workingset_refault_file",
     "workingset_activate_file",
+    "slabs_scanned",
 )
 """Counters under the kernel's names, in the order of their words; `allocstall` is per zone type."""
 COUNTERS = _scalars.words(len(COUNTER_NAMES))
@@ -181,6 +191,7 @@ COUNTERS = _scalars.words(len(COUNTER_NAMES))
     OOM_KILL,
     WORKINGSET_REFAULT_FILE,
     WORKINGSET_ACTIVATE_FILE,
+    SLABS_SCANNED,
 ) = range(COUNTERS, COUNTERS + len(COUNTER_NAMES))
 ALLOCSTALL = _scalars.words(ZONE_TYPES_MAX)
 """First of one word per zone type."""
@@ -195,6 +206,7 @@ DIVERGENCE_NAMES = (
     "forced_by_nofail",
     "spared_reads",
     "added_reads",
+    "reclaimed_slabs",
 )
 DIVERGENCES = _scalars.words(len(DIVERGENCE_NAMES))
 (
@@ -208,6 +220,7 @@ DIVERGENCES = _scalars.words(len(DIVERGENCE_NAMES))
     FORCED_BY_NOFAIL,
     SPARED_READS,
     ADDED_READS,
+    RECLAIMED_SLABS,
 ) = range(DIVERGENCES, DIVERGENCES + len(DIVERGENCE_NAMES))
 OUTCOME_WORDS = 3
 OUTCOMES = _scalars.words(at.ORDERS * OUTCOME_WORDS)
@@ -247,6 +260,12 @@ KCOMPACTD_RUN_ORDER = _node.word()
 KCOMPACTD_RUN_HIGHEST = _node.word()
 PROACTIVE_DUE = _node.word()
 PROACTIVE_SCORE = _node.word()
+# Slabs that shrinkers can empty: a list as (head, tail, entries), the oldest at the tail; their
+# objects; how many of these the oldest slab has lost; objects that earlier passes left over.
+SLAB_LIST = _node.words(at.LIST_WORDS)
+SLAB_FREEABLE = _node.word()
+SLAB_TAKEN = _node.word()
+SLAB_DEFERRED = _node.word()
 NODE_WORDS = _node.size
 ASLEEP, RUNNING, NAPPING = range(3)
 

@@ -71,6 +71,7 @@ def try_to_free_pages(m: at.MachineArrays, ac: AllocContext, order: int) -> int:
     m.st[sc + pr.SC_GOAL] = pr.CLUSTER
     m.st[sc + pr.SC_MAY_SWAP] = 1
     m.st[sc + pr.SC_MAY_COMPACT] = ac.bits & pr.GFP_IO != 0
+    m.st[sc + pr.SC_MAY_FS] = ac.bits & pr.GFP_FS != 0
     progress = do_try_to_free_pages(m, ac, sc)
     if progress == 0 and m.st[at.RULE_FRUITLESS_RECLAIM_REPEATED]:
         progress = do_try_to_free_pages(m, ac, sc)

@@ -7,7 +7,7 @@ from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.pressure.pressure_offsets import value_of
 from pagealloc_model.base.jit import inner
 
-REFERENCED, DIRTY, MIGRATES, CONTENDS = 1, 2, 3, 4
+REFERENCED, DIRTY, MIGRATES, CONTENDS, SURVIVES = 1, 2, 3, 4, 5
 _MASK = (1 << 31) - 1
 
 
@@ -68,3 +68,13 @@ def migration_fails(m: at.MachineArrays, pfn: int) -> bool:
     is_file = int(m.folios[pfn]["kind"]) == pr.FILE
     share = pr.FILE_MIGRATION_FAILS if is_file else pr.ANON_MIGRATION_FAILS
     return draw(m, key_of(m, pfn), MIGRATES, int(m.folios[pfn]["offset"])) < value_of(m, share)
+
+
+@inner
+def slab_survives(m: at.MachineArrays, pfn: int) -> bool:
+    """No kernel function: draw; returns whether a slab keeps objects that no shrinker frees.
+
+    The draw is one for each slab (S10.8).
+    """
+    number = int(m.folios[pfn]["offset"])
+    return draw(m, key_of(m, pfn), SURVIVES, number) < value_of(m, pr.SLAB_SURVIVORS)

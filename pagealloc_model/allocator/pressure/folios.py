@@ -7,6 +7,7 @@ from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.page_free import __free_frozen_pages
 from pagealloc_model.allocator.pressure.lru import lruvec_add_folio, lruvec_del_folio
 from pagealloc_model.allocator.pressure.pressure_offsets import word_at
+from pagealloc_model.allocator.pressure.slab_list import join_slabs, leave_slabs
 from pagealloc_model.base.jit import inner
 
 
@@ -14,7 +15,7 @@ from pagealloc_model.base.jit import inner
 def describe(m: at.MachineArrays, pfn: int, number: int, offset: int, kind: int) -> None:
     """No kernel function: note whose piece a page just allocated is.
 
-    It goes on the LRU list of its class.
+    It goes on the list of its class: an LRU list, or that of slabs that shrinkers can empty.
     """
     m.folios[pfn]["object"] = number + 1
     m.folios[pfn]["offset"] = offset
@@ -23,8 +24,11 @@ def describe(m: at.MachineArrays, pfn: int, number: int, offset: int, kind: int)
     m.folios[pfn]["scans"] = 0
     m.folios[pfn]["writes"] = 0
     m.folios[pfn]["referenced"] = 0
+    m.folios[pfn]["slab"] = 0
     if kind >= pr.ANON and int(m.pages[pfn]["tag"]) == 1:
         lruvec_add_folio(m, pfn, 2 * (kind - pr.ANON))
+    elif kind == pr.RECLAIMABLE:
+        join_slabs(m, pfn)
 
 
 @inner
@@ -61,6 +65,7 @@ def copy_description(m: at.MachineArrays, old: int, new: int) -> None:
     m.folios[new]["writes"] = m.folios[old]["writes"]
     m.folios[new]["referenced"] = m.folios[old]["referenced"]
     m.folios[new]["place"] = 0
+    m.folios[new]["slab"] = 0
 
 
 @inner
@@ -83,8 +88,9 @@ def replace_piece(m: at.MachineArrays, old: int, new: int) -> None:
 def halve(m: at.MachineArrays, pfn: int) -> None:
     """No kernel function: cut a piece in two.
 
-    Both halves stay on its LRU list, the upper one at the head.
+    Both halves stay on its LRU list, the upper one at the head. A slab leaves the list of slabs.
     """
+    leave_slabs(m, pfn)
     lst = lruvec_del_folio(m, pfn)
     order = int(m.pages[pfn]["order"]) - 1
     upper = pfn + (1 << order)
@@ -108,6 +114,7 @@ def queue_free(m: at.MachineArrays, pfn: int) -> None:
     It has been taken out of its object.
     """
     lruvec_del_folio(m, pfn)
+    leave_slabs(m, pfn)
     m.folios[pfn]["object"] = 0
     m.folios[pfn]["sibling"] = 0
     m.pages[pfn]["next"] = -1

@@ -123,6 +123,7 @@ def begin_run(m: at.MachineArrays, node: int) -> None:
     begin_control(m, sc, order, highest)
     m.st[sc + pr.SC_IS_KSWAPD] = 1
     m.st[sc + pr.SC_MAY_COMPACT] = 1
+    m.st[sc + pr.SC_MAY_FS] = 1
     m.st[word_at(m, pr.PAGEOUTRUN)] += 1
 
 

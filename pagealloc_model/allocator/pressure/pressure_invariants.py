@@ -21,7 +21,12 @@ def broken_pressure_invariants(state: State, seen: np.ndarray) -> list[str]:
         state: an elastic replay's, no request in progress.
         seen: int8 by page frame, how often it lies on a free or per-CPU list.
     """
-    return [*_check_lru(state), *_check_held(state, seen), *_check_idle(state)]
+    return [
+        *_check_lru(state),
+        *_check_slabs(state),
+        *_check_held(state, seen),
+        *_check_idle(state),
+    ]
 
 
 def broken_pieces(state: State, places: np.ndarray) -> list[str]:
@@ -99,6 +104,27 @@ def _check_lru(state: State) -> list[str]:
     if marked.sum() != linked:
         lines.append(f"{marked.sum()} pages are marked as on LRU lists, {linked} are on them")
     return lines
+
+
+def _check_slabs(state: State) -> list[str]:
+    """No kernel function: return what is wrong with the lists of slabs, one line each."""
+    lines = []
+    each = int(state.st[int(state.st[at.PRESSURE_BASE]) + pr.SLAB_OBJECTS])
+    linked = 0
+    for node in range(len(state.machine.nodes)):
+        words = _words(state, pr.NODES_BASE, node, pr.NODE_WORDS)
+        slabs = words[pr.SLAB_LIST :]
+        pfns = np.array(list(_linked(state, int(slabs[at.HEAD]))), np.int64)
+        linked += len(pfns)
+        if len(pfns) != slabs[at.ENTRIES]:
+            lines.append(f"node {node}: {len(pfns)} slabs linked, {slabs[at.ENTRIES]} counted")
+        wrong = (state.folios["slab"][pfns] != 1) | (state.pages["where"][pfns] != at.ALLOCATED)
+        if wrong.any():
+            lines.append(f"node {node}: page {pfns[wrong][0]} is not marked as a slab in use")
+        if words[pr.SLAB_FREEABLE] != len(pfns) * each - words[pr.SLAB_TAKEN]:
+            lines.append(f"node {node}: objects of slabs miscounted")
+    marked = int((state.folios["slab"] != 0).sum())
+    return lines if marked == linked else [*lines, f"{marked} slabs marked, {linked} on lists"]
 
 
 def _check_held(state: State, seen: np.ndarray) -> list[str]:

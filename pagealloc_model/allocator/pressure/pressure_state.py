@@ -54,6 +54,7 @@ def with_pressure(
         pr.NODES_BASE: nodes,
         pr.ZONES_BASE: zones,
         pr.COMPACTORS_BASE: compactors,
+        pr.SLAB_OBJECTS: slab_objects(machine.nr_cpus),
         pr.HIGHEST_NORMAL: max(
             (
                 number
@@ -113,6 +114,7 @@ def _scalars(rules: KernelRules, policy: Policy, assumptions: Assumptions) -> di
         pr.ANON_MIGRATION_FAILS: elastic.anon_migration_fails_per_mille,
         pr.FILE_MIGRATION_FAILS: elastic.file_migration_fails_per_mille,
         pr.COMPACTION_CONTENDED: elastic.compaction_contended_per_mille,
+        pr.SLAB_SURVIVORS: elastic.slab_survivors_per_mille,
         pr.COMPACT_GAP_MAX: gap,
         pr.KSWAPD_ASSISTS: bool(assists),
         pr.THP_DEFRAG: (
@@ -123,6 +125,14 @@ def _scalars(rules: KernelRules, policy: Policy, assumptions: Assumptions) -> di
         pr.THP_MADVISED: elastic.thp_madvised,
         pr.DEFRAG_FIXES: bool(policy.defrag_mode) and rules.defrag_mode_fixes,
     }
+
+
+def slab_objects(nr_cpus: int) -> int:
+    """Part of calculate_order(): return the objects that SLUB wants in a slab at least (S10.8).
+
+    A slab's order is the smallest that holds them, up to 3.
+    """
+    return 4 * (nr_cpus.bit_length() + 1)
 
 
 def thp_reclaim_bits(setting: str, madvised: bool) -> int:
@@ -165,6 +175,8 @@ def _set_node(words: np.ndarray, machine: Machine, node: int, begun: int) -> Non
     lists = words[: pr.NODE_PAGES].reshape(-1, at.LIST_WORDS)
     lists[:, at.HEAD] = -1
     lists[:, at.TAIL] = -1
+    words[pr.SLAB_LIST + at.HEAD] = -1
+    words[pr.SLAB_LIST + at.TAIL] = -1
     words[pr.KSWAPD_DUE] = at.NEVER
     words[pr.KSWAPD_HIGHEST] = len(machine.zone_types) - 1
     words[pr.KSWAPD_WANTED_HIGHEST] = -1

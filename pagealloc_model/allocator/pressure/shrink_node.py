@@ -26,6 +26,7 @@ from pagealloc_model.allocator.pressure.pressure_offsets import (
     word_at,
 )
 from pagealloc_model.allocator.pressure.scan_count import get_scan_count, prepare_scan_control
+from pagealloc_model.allocator.pressure.shrink_slab import shrink_slab
 from pagealloc_model.base.jit import inner
 
 
@@ -129,11 +130,11 @@ def end_in_proportion(m: at.MachineArrays, sc: int) -> None:
 
 @inner
 def end_shrinking(m: at.MachineArrays, node: int, sc: int) -> bool:
-    """Part of shrink_node(): end a round; returns whether another follows."""
-    freed = m.st[sc + pr.SC_LRU_RECLAIMED]
-    m.st[sc + pr.SC_RECLAIMED] += freed
+    """Part of shrink_node(): shrink slabs, end a round; returns whether another follows."""
     if value_of(m, pr.ANON_SCAN_PERCENT) > 0 and inactive_is_low(m, node, pr.INACTIVE_ANON):
         shrink_active_list(m, node, pr.INACTIVE_ANON, pr.CLUSTER, m.st[sc + pr.SC_HIGHEST])
+    freed = m.st[sc + pr.SC_LRU_RECLAIMED] + shrink_slab(m, node, sc)
+    m.st[sc + pr.SC_RECLAIMED] += freed
     if freed > 0:
         m.st[sc + pr.SC_RECLAIMABLE] = 1
     if should_continue_reclaim(m, node, freed, sc):

@@ -6,9 +6,10 @@ import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
+from pagealloc_model.predicted.demand.slab_frees import GFP_RECLAIMABLE, freed_by_rcu, slab_frees
 from pagealloc_model.recording.trace.columns import Event, Trace
 
-GFP_MOVABLE, GFP_RECLAIMABLE = 0x8, 0x10
+GFP_MOVABLE = 0x8
 GFP_COMP = 0x40000
 THP_ORDER = 9
 KSWAPD_NAME = "kswapd"
@@ -54,6 +55,12 @@ class ElasticRows:
         )
         self._reclaims = _intervals(trace, *_RECLAIM)
         self._compactions = _intervals(trace, *_COMPACTION)
+        slabs = slab_frees(trace)
+        self._by_rcu = slabs[:0]
+        if len(slabs):
+            freed = np.flatnonzero(trace.event == Event.FREE)
+            times = trace.time_ns[freed[self._freed_in_reclaim(freed)]]
+            self._by_rcu = freed_by_rcu(trace, slabs, np.sort(times))
         self._pids: list[np.ndarray] = []
         self._alloc_rows: list[np.ndarray] = []
 
@@ -95,9 +102,15 @@ class ElasticRows:
     def freed_by_reclaim(self, kept: np.ndarray) -> np.ndarray:
         """Whether recorded reclaim freed what the events are about (bool, one per event).
 
+        Slabs are among them that RCU freed for it (T10.16).
+
         Args:
             kept: int64, rows in the trace.
         """
+        return self._freed_in_reclaim(kept) | np.isin(kept, self._by_rcu)
+
+    def _freed_in_reclaim(self, kept: np.ndarray) -> np.ndarray:
+        """Whether a task that reclaimed freed what the events are about (bool, one per event)."""
         pid = self._trace.pid[kept].astype(np.int64)
         by_kswapd = np.isin(pid, self._kswapds)
         return self._frees(kept) & (by_kswapd | _inside(self._reclaims, pid, kept))

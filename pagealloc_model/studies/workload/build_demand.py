@@ -12,11 +12,11 @@ from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.studies.workload.build_host import BuildHost
 
-WAITS = at.GFP_DIRECT_RECLAIM | at.GFP_KSWAPD_RECLAIM | pr.GFP_IO
+WAITS = at.GFP_DIRECT_RECLAIM | at.GFP_KSWAPD_RECLAIM | pr.GFP_IO | pr.GFP_FS
 KERNEL_BITS = WAITS | pr.KERNEL << pr.CLASS_SHIFT
 SLAB_BITS = WAITS | pr.RECLAIMABLE << pr.CLASS_SHIFT
 ANON_BITS = WAITS | pr.ANON << pr.CLASS_SHIFT
-FILE_BITS = WAITS | pr.GFP_NORETRY | pr.FILE << pr.CLASS_SHIFT
+FILE_BITS = WAITS & ~pr.GFP_FS | pr.GFP_NORETRY | pr.FILE << pr.CLASS_SHIFT
 HUGE_BITS = pr.GFP_IO | at.GFP_NOMEMALLOC | pr.ANON << pr.CLASS_SHIFT
 """A fault that is not madvised under the default setting, `madvise`: it may not reclaim (S8.5)."""
 SHORTEST_JOB, LONGEST_JOB = 0.5, 1.5

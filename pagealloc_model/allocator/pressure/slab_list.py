@@ -1,0 +1,46 @@
+"""Slabs of reclaimable caches that shrinkers can empty, listed by node (S10.8)."""
+
+from __future__ import annotations
+
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core import pressure_layout as pr
+from pagealloc_model.allocator.core.buddy import list_add, list_del
+from pagealloc_model.allocator.core.offsets import zone_at
+from pagealloc_model.allocator.pressure.draws import slab_survives
+from pagealloc_model.allocator.pressure.lru import page_zone
+from pagealloc_model.allocator.pressure.pressure_offsets import node_pressure_at, value_of
+from pagealloc_model.base.jit import inner
+
+
+@inner
+def slab_words(m: at.MachineArrays, pfn: int) -> int:
+    """No kernel function: return the offset of the words of the node that a slab lies in."""
+    return node_pressure_at(m, m.st[zone_at(page_zone(m, pfn)) + at.ZONE_NODE])
+
+
+@inner
+def join_slabs(m: at.MachineArrays, pfn: int) -> None:
+    """No kernel function: put a new slab at its node's list's head, unless it is to survive."""
+    if slab_survives(m, pfn):
+        return
+    words = slab_words(m, pfn)
+    m.folios[pfn]["slab"] = 1
+    list_add(m.pages, m.st, words + pr.SLAB_LIST, pfn)
+    m.st[words + pr.SLAB_FREEABLE] += value_of(m, pr.SLAB_OBJECTS)
+
+
+@inner
+def leave_slabs(m: at.MachineArrays, pfn: int) -> None:
+    """No kernel function: take a slab off its list, if it is on it, with what objects it has left.
+
+    Only the oldest slab has lost any.
+    """
+    if not m.folios[pfn]["slab"]:
+        return
+    words = slab_words(m, pfn)
+    m.folios[pfn]["slab"] = 0
+    m.st[words + pr.SLAB_FREEABLE] -= value_of(m, pr.SLAB_OBJECTS)
+    if m.st[words + pr.SLAB_LIST + at.TAIL] == pfn:
+        m.st[words + pr.SLAB_FREEABLE] += m.st[words + pr.SLAB_TAKEN]
+        m.st[words + pr.SLAB_TAKEN] = 0
+    list_del(m.pages, m.st, words + pr.SLAB_LIST, pfn)
