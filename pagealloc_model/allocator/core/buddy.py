@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.counters import (
     account_freepages,
@@ -13,6 +11,7 @@ from pagealloc_model.allocator.core.counters import (
 )
 from pagealloc_model.allocator.core.event_log import count_transaction, forget_work
 from pagealloc_model.allocator.core.offsets import free_list_at, zone_at
+from pagealloc_model.allocator.core.page_lists import list_add, list_add_tail, list_del
 from pagealloc_model.allocator.core.superpageblocks import (
     add_to_part,
     leave_part,
@@ -20,51 +19,7 @@ from pagealloc_model.allocator.core.superpageblocks import (
     smallest_fit_by_class,
 )
 from pagealloc_model.allocator.ownership.ownership import end_where_retyped, end_where_whole
-from pagealloc_model.base.jit import cold, hot, inner
-
-
-@hot
-def list_add(pages: np.ndarray, st: np.ndarray, lst: int, pfn: int) -> None:
-    """list_add(): insert a page at the head of the list at `lst`."""
-    head = st[lst + at.HEAD]
-    pages[pfn]["next"] = head
-    pages[pfn]["prev"] = -1
-    if head >= 0:
-        pages[head]["prev"] = pfn
-    else:
-        st[lst + at.TAIL] = pfn
-    st[lst + at.HEAD] = pfn
-    st[lst + at.ENTRIES] += 1
-
-
-@hot
-def list_add_tail(pages: np.ndarray, st: np.ndarray, lst: int, pfn: int) -> None:
-    """list_add_tail(): insert a page at the tail of the list at `lst`."""
-    tail = st[lst + at.TAIL]
-    pages[pfn]["prev"] = tail
-    pages[pfn]["next"] = -1
-    if tail >= 0:
-        pages[tail]["next"] = pfn
-    else:
-        st[lst + at.HEAD] = pfn
-    st[lst + at.TAIL] = pfn
-    st[lst + at.ENTRIES] += 1
-
-
-@hot
-def list_del(pages: np.ndarray, st: np.ndarray, lst: int, pfn: int) -> None:
-    """list_del(): take a page out of the list at `lst`, wherever it is in it."""
-    following = int(pages[pfn]["next"])
-    preceding = int(pages[pfn]["prev"])
-    if preceding >= 0:
-        pages[preceding]["next"] = following
-    else:
-        st[lst + at.HEAD] = following
-    if following >= 0:
-        pages[following]["prev"] = preceding
-    else:
-        st[lst + at.TAIL] = preceding
-    st[lst + at.ENTRIES] -= 1
+from pagealloc_model.base.jit import cold, inner
 
 
 @inner

@@ -40,7 +40,7 @@ def find_suitable_fallback(m: at.MachineArrays, zone: int, order: int, migratety
 
 @inner
 def foreign_buddy(m: at.MachineArrays, zone: int, order: int, migratetype: int, part: int) -> int:
-    """No kernel function: return the buddy to fall back to at an order, of a class, or -1 (S14.4)."""
+    """No kernel function: return the buddy to fall back to at one order, or -1 (S14.4)."""
     if part == ANY_CLASS:
         other = find_suitable_fallback(m, zone, order, migratetype)
         return m.st[free_list_at(zone, order, other) + at.HEAD] if other >= 0 else -1

@@ -8,13 +8,10 @@ from functools import cached_property
 import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.buddy import (
-    __add_to_free_list,
-    change_pageblock_range,
-    list_add_tail,
-)
+from pagealloc_model.allocator.core.buddy import __add_to_free_list, change_pageblock_range
 from pagealloc_model.allocator.core.counters import count_free
 from pagealloc_model.allocator.core.offsets import pcp_at
+from pagealloc_model.allocator.core.page_lists import list_add_tail
 from pagealloc_model.allocator.core.pcp import order_to_pindex
 from pagealloc_model.allocator.core.state import State
 from pagealloc_model.allocator.core.superpageblocks import count_taints

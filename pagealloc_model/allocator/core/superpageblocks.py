@@ -9,6 +9,7 @@ import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.offsets import free_list_at, zone_at
+from pagealloc_model.allocator.core.page_lists import list_del, list_insert
 from pagealloc_model.allocator.core.region import Region
 from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.base.jit import inner
@@ -78,7 +79,7 @@ def taints(migratetype: int) -> bool:
 
 @inner
 def taint_at(m: at.MachineArrays, zone: int, pfn: int) -> int:
-    """No kernel function: return where a page's superpageblock counts the zone's tainting blocks."""
+    """No kernel function: return where a page's superpageblock counts its tainting blocks."""
     base = m.st[at.SUPERPAGEBLOCKS]
     number = pfn >> m.st[at.POLICY_SUPERPAGEBLOCK_ORDER]
     return m.st[base + TAINTS] + zone * m.st[base + RANGES] + number
@@ -89,23 +90,6 @@ def first_tainted_at(m: at.MachineArrays, zone: int, order: int, migratetype: in
     """No kernel function: return where the first buddy of a list's tainted part is kept."""
     number = (zone * at.ORDERS + order) * at.MIGRATETYPES + migratetype
     return m.st[at.SUPERPAGEBLOCKS] + FIRST_TAINTED + number
-
-
-@inner
-def insert_before(pages: np.ndarray, st: np.ndarray, lst: int, pfn: int, following: int) -> None:
-    """__list_add(): insert a page into a list before another one, -1: as the last."""
-    preceding = int(pages[following]["prev"]) if following >= 0 else st[lst + at.TAIL]
-    pages[pfn]["next"] = following
-    pages[pfn]["prev"] = preceding
-    if following >= 0:
-        pages[following]["prev"] = pfn
-    else:
-        st[lst + at.TAIL] = pfn
-    if preceding >= 0:
-        pages[preceding]["next"] = pfn
-    else:
-        st[lst + at.HEAD] = pfn
-    st[lst + at.ENTRIES] += 1
 
 
 @inner
@@ -122,7 +106,7 @@ def add_to_part(
             m.st[first] = pfn
     else:
         following = boundary if tail else m.st[lst + at.HEAD]
-    insert_before(m.pages, m.st, lst, pfn, following)
+    list_insert(m.pages, m.st, lst, pfn, following)
 
 
 @inner
@@ -131,22 +115,6 @@ def leave_part(m: at.MachineArrays, zone: int, pfn: int, order: int, migratetype
     first = first_tainted_at(m, zone, order, migratetype)
     if m.st[first] == pfn:
         m.st[first] = m.pages[pfn]["next"]
-
-
-@inner
-def list_del_from(pages: np.ndarray, st: np.ndarray, lst: int, pfn: int) -> None:
-    """__list_del_entry(): take a page out of a list."""
-    following = int(pages[pfn]["next"])
-    preceding = int(pages[pfn]["prev"])
-    if preceding >= 0:
-        pages[preceding]["next"] = following
-    else:
-        st[lst + at.HEAD] = following
-    if following >= 0:
-        pages[following]["prev"] = preceding
-    else:
-        st[lst + at.TAIL] = preceding
-    st[lst + at.ENTRIES] -= 1
 
 
 @inner
@@ -163,7 +131,7 @@ def move_to_other_parts(m: at.MachineArrays, zone: int, number: int) -> None:
             buddy_order = int(m.pages[pfn]["order"])
             migratetype = int(m.pages[pfn]["tag"])
             leave_part(m, zone, pfn, buddy_order, migratetype)
-            list_del_from(m.pages, m.st, free_list_at(zone, buddy_order, migratetype), pfn)
+            list_del(m.pages, m.st, free_list_at(zone, buddy_order, migratetype), pfn)
             add_to_part(m, zone, pfn, buddy_order, migratetype, True)
             size = 1 << buddy_order
         pfn += size
