@@ -134,6 +134,8 @@ class Targets:
             buddy = self.zone.buddy.at(pfn)
             if buddy is None:
                 size = self._compound_pages(pfn)
+                if pfn + size > end:
+                    size = 1
                 scanned += size
                 pfn += size - 1 + stride
                 continue
