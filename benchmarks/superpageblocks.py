@@ -24,7 +24,7 @@ from pagealloc_model.studies.workload.filling_host import (
     run_filling_host,
 )
 
-SEEDS = 4
+SEEDS = 3
 RULES = "7.2"
 RESAMPLES, CONFIDENCE = 9_999, 0.95
 TYPES = ("unmovable", "movable", "reclaimable")

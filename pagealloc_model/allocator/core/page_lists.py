@@ -54,7 +54,7 @@ def list_del(pages: np.ndarray, st: np.ndarray, lst: int, pfn: int) -> None:
 
 @inner
 def list_insert(pages: np.ndarray, st: np.ndarray, lst: int, pfn: int, following: int) -> None:
-    """__list_add(): insert a page into a list before another one, -1: as the last."""
+    """Part of list_add_tail(): insert a page into a list before another one, -1: as the last."""
     preceding = int(pages[following]["prev"]) if following >= 0 else st[lst + at.TAIL]
     pages[pfn]["next"] = following
     pages[pfn]["prev"] = preceding

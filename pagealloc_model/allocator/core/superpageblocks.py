@@ -14,7 +14,7 @@ from pagealloc_model.allocator.core.offsets import free_list_at, zone_at
 from pagealloc_model.allocator.core.page_lists import list_del, list_insert
 from pagealloc_model.allocator.core.region import Region
 from pagealloc_model.base.errors import PolicyError
-from pagealloc_model.base.jit import inner
+from pagealloc_model.base.jit import cold, inner
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.recording.machine import Machine
@@ -97,7 +97,7 @@ def first_tainted_at(m: at.MachineArrays, zone: int, order: int, migratetype: in
     return m.st[at.SUPERPAGEBLOCKS] + FIRST_TAINTED + number
 
 
-@inner
+@cold
 def add_to_part(
     m: at.MachineArrays, zone: int, pfn: int, order: int, migratetype: int, tail: bool
 ) -> None:
@@ -114,7 +114,7 @@ def add_to_part(
     list_insert(m.pages, m.st, lst, pfn, following)
 
 
-@inner
+@cold
 def leave_part(m: at.MachineArrays, zone: int, pfn: int, order: int, migratetype: int) -> None:
     """Part of __del_page_from_free_list(): keep the parts apart as a buddy leaves (S14.2)."""
     first = first_tainted_at(m, zone, order, migratetype)
@@ -142,7 +142,7 @@ def move_to_other_parts(m: at.MachineArrays, zone: int, number: int) -> None:
         pfn += size
 
 
-@inner
+@cold
 def note_retyped(m: at.MachineArrays, block: int, migratetype: int) -> None:
     """No kernel function: count a block's next type in its superpageblock (S14.1, S14.2)."""
     zone = int(m.blocks[block]["zone"]) - 1
@@ -180,7 +180,7 @@ def head_of_part(m: at.MachineArrays, zone: int, order: int, migratetype: int, p
     return head if head != boundary else -1
 
 
-@inner
+@cold
 def smallest_fit_by_class(m: at.MachineArrays, zone: int, order: int, migratetype: int) -> int:
     """Part of __rmqueue_smallest(): return the buddy to cut from, or -1, by class (S14.3)."""
     for part in range(TAINTED if taints(migratetype) else CLEAN, TAINTED + 1):
