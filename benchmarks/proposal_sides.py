@@ -272,6 +272,18 @@ PROPOSALS = (
         rows=_unposted(STALLS, DIRECT, SCAN, THP, COMPACTION),
     ),
     Proposal(
+        name="superpageblocks",
+        title="unmovable memory keeps to gigabytes that have some",
+        post="mm: reliable 1GB page allocation (April and May 2026)",
+        file="allocator/core/superpageblocks.py",
+        posted="superpageblocks",
+        base=Side(rules="7.2"),
+        patch=Side(words="superpageblock_order=18", rules="7.2"),
+        recordings=(("highatomic_stock", "literal"), ("kbuild", "literal"), ("xfree", "literal")),
+        recorded_patch=Side(words="superpageblock_order=14"),
+        metrics=("extfrag_events", "free_in_whole_blocks_not_highatomic", "hold_time"),
+    ),
+    Proposal(
         name="batch-scale",
         title="refills and drains of at most pcp->batch",
         post="CONFIG_PCP_BATCH_SCALE_MAX found difficult to use (2024)",

@@ -1,13 +1,14 @@
 """What the list argues about now: posted figures beside what the model predicts.
 
 Usage: python benchmarks/proposals.py [index | hosts [NAME ...] | recordings [NAME ...]
-                                       | releases | chunks | probes | superpageblocks]
+                                       | releases | chunks | scale | probes | steals]
 
 `index`: one line for each proposal. `hosts`: made-up hosts, both sides over `SEEDS` seeds, each
 change with its interval beside the posted one. `recordings`: shipped recordings under both sides,
 each change with interval, error and null. `releases`: batched freeing on machines of the posted
-sizes. `chunks`: contiguous frees, page by page and in chunks. `probes`: list probes of a refill.
-`superpageblocks`: list probes of an allocation with several sets of lists, and with bitmaps.
+sizes. `chunks`: contiguous frees, page by page and in chunks. `scale`: refills by the batch's
+scale. `probes`: list probes of a refill. `steals`: refills that must steal every page.
+Superpageblocks have a host and tables of their own: benchmarks/superpageblocks.py.
 Nothing is fitted to the posted figures; where a host was made so that its unpatched side resembles
 the posted one, docs/proposals.md says so.
 """

@@ -29,6 +29,7 @@ import proposals
 import size
 import slider
 import start_up
+import superpageblocks
 import sweep
 from error_lines import (
     budget_lines,
@@ -90,6 +91,7 @@ PLACES = {
     "proposals-batch-scale": "docs/proposals.md",
     "proposals-chunks": "docs/proposals.md",
     "proposals-releases": "docs/proposals.md",
+    "proposals-superpageblocks": "docs/proposals.md",
 }
 """Which file has the markers of each part."""
 
@@ -333,6 +335,13 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
         *proposals.page("batch-scale"),
     ),
     "proposals-chunks": lambda: proposals.lines(chunk_rows()),
+    "proposals-superpageblocks": lambda: (
+        *proposals.lines(superpageblocks.host_rows()),
+        "",
+        *proposals.lines(superpageblocks.cost_rows()),
+        "",
+        *proposals.page("superpageblocks"),
+    ),
     "proposals-releases": lambda: (
         *proposals.lines(release_rows()),
         "",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core.superpageblocks import broken_superpageblocks
 from pagealloc_model.allocator.ownership.ownership_invariants import broken_ownership
 from pagealloc_model.allocator.pressure.pressure_invariants import broken_pressure_invariants
 
@@ -43,6 +44,7 @@ def broken_invariants(state: State) -> list[str]:
     lines += _check_merges(state)
     lines += _check_reserves(state)
     lines += broken_ownership(state)
+    lines += broken_superpageblocks(state)
     if state.is_elastic:
         lines += broken_pressure_invariants(state, seen)
     return lines

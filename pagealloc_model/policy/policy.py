@@ -196,6 +196,15 @@ class Policy:
         choices=("256 256", "64 64", "16 16", "4 4", "1 1", "0 0"),
         maximum=(1 << 31) - 1,
     )
+    superpageblock_order: int | None = setting(
+        "superpageblock",
+        "unmovable pages keep to ranges of this order that have some already; 18: 1 GiB, 0: off",
+        source='S14; "1GB superpageblock memory allocation"',
+        group=_FALLBACK,
+        unit="order",
+        maximum=20,
+        default=0,
+    )
     pageblock_ownership: str | None = setting(
         "pcp buddy",
         "per-CPU lists take whole pageblocks, split and merge them; frees go to a block's owner",

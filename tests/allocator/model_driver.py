@@ -106,6 +106,7 @@ def model_policy(policy: OraclePolicy, rules: OracleRules) -> Policy:
         highatomic_fastpath=policy.highatomic_fastpath,
         highatomic_slowpath_only=policy.highatomic_slowpath_only,
         refill_mode_persists=policy.refill_mode_persists,
+        superpageblock_order=policy.superpageblock_order,
         costly_order=policy.costly_order,
         pcp_batch=policy.pcp_batch,
         pcp_high_min=policy.pcp_high_min,

@@ -13,6 +13,7 @@ from tests.oracle.ownership_scenarios import random_owning_elastic_scenario
 from tests.oracle.random_elastic_scenarios import (
     random_cma_elastic_scenario,
     random_elastic_scenario,
+    random_superpageblock_elastic_scenario,
     random_told_elastic_scenario,
     random_used_elastic_scenario,
 )
@@ -103,6 +104,12 @@ def test_they_agree_on_what_a_recording_tells(number: int) -> None:
 @pytest.mark.parametrize("number", [0, 5, 11])
 def test_they_agree_where_there_is_cma(number: int) -> None:
     assert_elastic_agreement(random_cma_elastic_scenario(number, steps=60))
+
+
+@pytest.mark.parametrize("number", [3, 14, 38])
+def test_they_agree_on_superpageblocks(number: int) -> None:
+    """Lists in two parts under reclaim and compaction, whose searches leave them as they are."""
+    assert_elastic_agreement(random_superpageblock_elastic_scenario(number, steps=80))
 
 
 @given(st.integers(100, 129))

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from pagealloc_model.allocator.invariants import broken_invariants
 from tests.allocator.agreement import assert_agreement
 from tests.oracle.imposed_scenarios import imposed_scenarios
 from tests.oracle.interrupted_scenarios import random_interrupted_scenario
@@ -13,6 +14,7 @@ from tests.oracle.node_scenarios import node_scenarios
 from tests.oracle.ownership_scenarios import ownership_scenarios
 from tests.oracle.random_scenarios import (
     random_compaction_scenario,
+    random_superpageblock_scenario,
     scenarios,
 )
 from tests.oracle.scenarios import Scenario
@@ -72,6 +74,20 @@ def test_they_agree_on_recorded_compaction(number: int) -> None:
 def test_they_agree_on_interrupted_batches(number: int) -> None:
     """Requests and frees of interrupts find the lists of the zone that a batch frees to locked."""
     assert_agreement(random_interrupted_scenario(number, steps=300, replayed=True))
+
+
+@settings(
+    max_examples=30,
+    deadline=None,
+    derandomize=True,
+    phases=UNSHRUNK,
+    suppress_health_check=SLOW,
+)
+@given(st.integers(0, (1 << 32) - 1))
+def test_they_agree_on_superpageblocks(number: int) -> None:
+    """Few and many of them, recorded compaction now and then; the state is sound at the end."""
+    model = assert_agreement(random_superpageblock_scenario(number, steps=300, replayed=True))
+    assert not broken_invariants(model.state)
 
 
 @settings(

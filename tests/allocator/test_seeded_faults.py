@@ -21,6 +21,7 @@ from tests.allocator.faults_imposed import FAULTS_IMPOSED
 from tests.allocator.faults_interrupts import FAULTS_INTERRUPTS
 from tests.allocator.faults_nodes import FAULTS_NODES
 from tests.allocator.faults_ownership import FAULTS_OWNERSHIP
+from tests.allocator.faults_superpageblocks import FAULTS_SUPERPAGEBLOCKS
 from tests.oracle import RULES
 
 EXAMPLES = 100
@@ -38,6 +39,7 @@ from tests.allocator.elastic_agreement import assert_elastic_agreement
 from tests.oracle.random_elastic_scenarios import (
     random_cma_elastic_scenario,
     random_elastic_scenario,
+    random_superpageblock_elastic_scenario,
     random_told_elastic_scenario,
 )
 from tests.oracle.imposed_scenarios import random_imposed_scenario
@@ -50,6 +52,7 @@ from tests.oracle.ownership_scenarios import (
 from tests.oracle.random_scenarios import (
     random_compaction_scenario,
     random_scenario,
+    random_superpageblock_scenario,
 )
 
 KINDS = {{
@@ -57,6 +60,7 @@ KINDS = {{
     "nodes": random_node_scenario,
     "ownership": random_ownership_scenario,
     "compaction": random_compaction_scenario,
+    "superpageblocks": random_superpageblock_scenario,
     "interrupts": random_interrupted_scenario,
     "imposed": random_imposed_scenario,
 }}
@@ -65,6 +69,7 @@ ELASTIC_KINDS = {{
     "told_elastic": random_told_elastic_scenario,
     "cma_elastic": random_cma_elastic_scenario,
     "owning_elastic": random_owning_elastic_scenario,
+    "superpageblocks_elastic": random_superpageblock_elastic_scenario,
 }}
 
 
@@ -90,6 +95,7 @@ ALL_FAULTS = (
     *FAULTS_6_1,
     *FAULTS_NODES,
     *FAULTS_OWNERSHIP,
+    *FAULTS_SUPERPAGEBLOCKS,
     *FAULTS_ELASTIC,
     *FAULTS_COMPACTION,
     *FAULTS_IMPOSED,

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tests.oracle.machine import Migratetype, OracleMachine
 
 
 class Pageblocks:
-    """Types by pageblock number (pfn >> pageblock order); MOVABLE until told otherwise."""
+    """Types by pageblock number (pfn >> pageblock order); MOVABLE until told otherwise.
+
+    Attributes:
+        watchers: called with block, type before and type after as a block is retagged.
+    """
 
     def __init__(self, machine: OracleMachine) -> None:
         self.order = machine.pageblock_order
         self.pages = machine.pages_per_block
         self._types: dict[int, int] = {}
+        self.watchers: list[Callable[[int, int, int], None]] = []
         for zone in machine.zones:
             if zone.spanned:
                 first, last = zone.start_pfn >> self.order, (zone.end_pfn - 1) >> self.order
@@ -31,7 +38,10 @@ class Pageblocks:
 
     def set_type(self, block: int, migratetype: int) -> None:
         """set_pageblock_migratetype(): retag one block."""
+        before = self._types.get(block, migratetype)
         self._types[block] = migratetype
+        for each in self.watchers:
+            each(block, before, migratetype)
 
     def change_pageblock_range(self, pfn: int, order: int, migratetype: int) -> None:
         """change_pageblock_range(): retag all blocks of a page.

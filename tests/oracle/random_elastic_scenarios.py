@@ -110,6 +110,15 @@ def random_cma_elastic_scenario(
     return replace(plain, machine=replace(plain.machine, migratetypes=(*types, "CMA", isolate)))
 
 
+def random_superpageblock_elastic_scenario(
+    number: int, *, steps: int, presets: tuple[str, ...] = tuple(RULES)
+) -> ElasticScenario:
+    """A scenario under pressure with superpageblocks (S14), of presets that can have them."""
+    fitting = tuple(name for name in presets if RULES[name].free_lists_match_blocks)
+    plain = random_elastic_scenario(number, steps=steps, presets=fitting)
+    return replace(plain, policy=replace(plain.policy, superpageblock_order=10 + number % 2))
+
+
 def random_elastic_machine(rng: random.Random) -> OracleMachine:
     """One node or two, each with two zones of a few small blocks or fewer large ones."""
     block_order = rng.choice((9, 9, 6, 5))

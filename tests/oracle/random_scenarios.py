@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from tests.oracle import RULES, Bits, OracleMachine, OraclePolicy, OracleRules
 from tests.oracle.builders import ATOMIC, BLOCK, KERNEL, zone
+from tests.oracle.machine import Migratetype
 from tests.oracle.scenarios import REQUEST_BITS, Scenario
+from tests.oracle.start_state import BLOCK_TYPES
 
 MOSTLY_ATOMIC = (ATOMIC, ATOMIC, ATOMIC, KERNEL)
 """Bits of requests that make the highatomic reserve grow, and of some that make it shrink."""
@@ -64,6 +66,32 @@ def with_reserve_switches(rng: random.Random, policy: OraclePolicy) -> OraclePol
         policy,
         highatomic_fastpath=rng.choice((False, True)),
         highatomic_slowpath_only=rng.choice((None, False, True)),
+    )
+
+
+def random_superpageblock_scenario(
+    number: int, *, steps: int, replayed: bool, presets: Sequence[str] = tuple(RULES)
+) -> Scenario:
+    """A scenario with superpageblocks, few or many, most of them clean at the start (S14).
+
+    Presets that they cannot be added to are left out.
+    """
+    fitting = [name for name in presets if RULES[name].free_lists_match_blocks]
+    plain = random_scenario(number, steps=steps, replayed=replayed, presets=fitting)
+    rng = random.Random(number)
+    machine = plain.machine
+    if rng.random() < 0.5:
+        low, normal = machine.zones
+        pages = rng.randint(17, 22) * BLOCK
+        normal = replace(normal, spanned=pages, present=pages, managed=pages)
+        machine = replace(machine, zones=(low, normal))
+    return replace(
+        plain,
+        machine=machine,
+        policy=replace(plain.policy, superpageblock_order=rng.choice((10, 10, 11, 12))),
+        block_types=(*[Migratetype.MOVABLE] * rng.choice((4, 12, 40)), *BLOCK_TYPES),
+        migratetypes=rng.choice(((0, 1, 2), (0, 1, 1, 1, 2), (0, 0, 2, 1))),
+        compaction_share=rng.choice((0.0, 0.0, 0.1)),
     )
 
 

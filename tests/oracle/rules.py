@@ -172,6 +172,8 @@ class OraclePolicy:
         highatomic_slowpath_only: overrides the rules' highatomic_slowpath_only unless None (S7.1).
         refill_mode_persists: after a steal the rest of a refill steals; no: each page searches
             anew (S6.2).
+        superpageblock_order: kernel memory keeps to ranges of this order that have some; 0: no
+            such ranges (S14).
         ownership: CPUs own pageblocks, in this manner; None: they do not (S12).
     """
 
@@ -191,6 +193,7 @@ class OraclePolicy:
     highatomic_fastpath: bool | None = None
     highatomic_slowpath_only: bool | None = None
     refill_mode_persists: bool = True
+    superpageblock_order: int = 0
     ownership: OracleOwnership | None = None
 
     def uses_reserve_at_once(self, rules: OracleRules) -> bool:

@@ -23,6 +23,7 @@ from tests.oracle.pcp_6_1 import FixedPerCpuPages
 from tests.oracle.request import PLAIN, Attempt, Mark, Request
 from tests.oracle.rules import OracleAssumptions, OraclePolicy, OracleRules
 from tests.oracle.sizing import page_set_size
+from tests.oracle.superpageblocks import SuperpageblockBuddy, SuperpageblockFallback
 from tests.oracle.watermark import Watermarks
 
 QUIET_TICKS = 3
@@ -249,10 +250,17 @@ class Zone:
         self.fallback: Fallback | MovingFallback
         boost_factor = policy.watermark_boost_factor
         if rules.free_lists_match_blocks:
-            self.buddy = Buddy(zone, machine, blocks, events, self.counters)
+            order = policy.superpageblock_order
+            if order:
+                self.buddy = SuperpageblockBuddy(
+                    zone, machine, blocks, events, self.counters, order
+                )
+            else:
+                self.buddy = Buddy(zone, machine, blocks, events, self.counters)
             self.reserve = HighatomicReserve(self.buddy, rules, policy)
             self.watermarks = Watermarks(zone, self.buddy, self.reserve, rules, boost_factor)
-            self.fallback = Fallback(
+            fallback = SuperpageblockFallback if order else Fallback
+            self.fallback = fallback(
                 self.buddy,
                 self.watermarks,
                 setting.allocated,

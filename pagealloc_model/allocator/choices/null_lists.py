@@ -9,7 +9,7 @@ from __future__ import annotations
 from pagealloc_model.allocator.choices.judged import Judged
 from pagealloc_model.allocator.choices.true_state import NOTE_WORDS, notes_at
 from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.buddy import list_add, list_add_tail, list_del
+from pagealloc_model.allocator.core.page_lists import list_add, list_add_tail, list_del
 from pagealloc_model.base.jit import inner
 
 

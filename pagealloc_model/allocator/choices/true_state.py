@@ -16,12 +16,10 @@ from pagealloc_model.allocator.core.buddy import (
     __del_page_from_free_list,
     __free_one_page,
     change_pageblock_range,
-    list_add,
-    list_add_tail,
-    list_del,
     move_freepages_block,
 )
 from pagealloc_model.allocator.core.counters import account_freepages
+from pagealloc_model.allocator.core.page_lists import list_add, list_add_tail, list_del
 from pagealloc_model.base.jit import inner
 
 TRACK = np.dtype(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.counters import (
     account_freepages,
@@ -13,52 +11,15 @@ from pagealloc_model.allocator.core.counters import (
 )
 from pagealloc_model.allocator.core.event_log import count_transaction, forget_work
 from pagealloc_model.allocator.core.offsets import free_list_at, zone_at
+from pagealloc_model.allocator.core.page_lists import list_add, list_add_tail, list_del
+from pagealloc_model.allocator.core.superpageblocks import (
+    add_to_part,
+    leave_part,
+    note_retyped,
+    smallest_fit_by_class,
+)
 from pagealloc_model.allocator.ownership.ownership import end_where_retyped, end_where_whole
-from pagealloc_model.base.jit import cold, hot, inner
-
-
-@hot
-def list_add(pages: np.ndarray, st: np.ndarray, lst: int, pfn: int) -> None:
-    """list_add(): insert a page at the head of the list at `lst`."""
-    head = st[lst + at.HEAD]
-    pages[pfn]["next"] = head
-    pages[pfn]["prev"] = -1
-    if head >= 0:
-        pages[head]["prev"] = pfn
-    else:
-        st[lst + at.TAIL] = pfn
-    st[lst + at.HEAD] = pfn
-    st[lst + at.ENTRIES] += 1
-
-
-@hot
-def list_add_tail(pages: np.ndarray, st: np.ndarray, lst: int, pfn: int) -> None:
-    """list_add_tail(): insert a page at the tail of the list at `lst`."""
-    tail = st[lst + at.TAIL]
-    pages[pfn]["prev"] = tail
-    pages[pfn]["next"] = -1
-    if tail >= 0:
-        pages[tail]["next"] = pfn
-    else:
-        st[lst + at.HEAD] = pfn
-    st[lst + at.TAIL] = pfn
-    st[lst + at.ENTRIES] += 1
-
-
-@hot
-def list_del(pages: np.ndarray, st: np.ndarray, lst: int, pfn: int) -> None:
-    """list_del(): take a page out of the list at `lst`, wherever it is in it."""
-    following = int(pages[pfn]["next"])
-    preceding = int(pages[pfn]["prev"])
-    if preceding >= 0:
-        pages[preceding]["next"] = following
-    else:
-        st[lst + at.HEAD] = following
-    if following >= 0:
-        pages[following]["prev"] = preceding
-    else:
-        st[lst + at.TAIL] = preceding
-    st[lst + at.ENTRIES] -= 1
+from pagealloc_model.base.jit import cold, inner
 
 
 @inner
@@ -69,6 +30,9 @@ def __add_to_free_list(
     m.pages[pfn]["order"] = order
     m.pages[pfn]["where"] = at.BUDDY
     m.pages[pfn]["tag"] = migratetype
+    if m.st[at.SUPERPAGEBLOCKS]:
+        add_to_part(m, zone, pfn, order, migratetype, tail)
+        return
     lst = free_list_at(zone, order, migratetype)
     if tail:
         list_add_tail(m.pages, m.st, lst, pfn)
@@ -83,6 +47,8 @@ def __del_page_from_free_list(m: at.MachineArrays, zone: int, pfn: int) -> None:
     The caller updates the counters.
     """
     lst = free_list_at(zone, int(m.pages[pfn]["order"]), int(m.pages[pfn]["tag"]))
+    if m.st[at.SUPERPAGEBLOCKS]:
+        leave_part(m, zone, pfn, int(m.pages[pfn]["order"]), int(m.pages[pfn]["tag"]))
     list_del(m.pages, m.st, lst, pfn)
     m.pages[pfn]["where"] = at.NOWHERE
 
@@ -105,6 +71,8 @@ def expand(
 @inner
 def smallest_fit(m: at.MachineArrays, zone: int, order: int, migratetype: int) -> int:
     """Part of __rmqueue_smallest(): return the buddy of one type to cut from, or -1 (S5.1)."""
+    if m.st[at.SUPERPAGEBLOCKS]:
+        return smallest_fit_by_class(m, zone, order, migratetype)
     largest = m.st[at.MAX_ORDER]
     for current in range(order, largest + 1):
         pfn = m.st[free_list_at(zone, current, migratetype) + at.HEAD]
@@ -139,6 +107,8 @@ def set_pageblock_migratetype(m: at.MachineArrays, block: int, migratetype: int)
     """
     if m.st[at.OWNERSHIP]:
         end_where_retyped(m, block, migratetype)
+    if m.st[at.SUPERPAGEBLOCKS]:
+        note_retyped(m, block, migratetype)
     m.blocks[block]["migratetype"] = migratetype
 
 

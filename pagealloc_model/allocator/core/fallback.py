@@ -22,9 +22,18 @@ from pagealloc_model.allocator.core.fallback_search import (
     block_is_mostly_alike,
     choose_steal,
     count_fallback,
-    find_suitable_fallback,
+    foreign_buddy,
+    zone_holds_block,
 )
-from pagealloc_model.allocator.core.offsets import free_list_at, zone_at
+from pagealloc_model.allocator.core.offsets import zone_at
+from pagealloc_model.allocator.core.superpageblocks import (
+    ANY_CLASS,
+    NO_CLASS,
+    TAINTED,
+    first_class,
+    next_class,
+    packs,
+)
 from pagealloc_model.allocator.core.watermark import boost_watermark
 from pagealloc_model.base.jit import inner
 
@@ -32,7 +41,9 @@ MODE_NORMAL, MODE_CMA, MODE_STEAL = range(3)
 
 
 @inner
-def largest_foreign(m: at.MachineArrays, zone: int, most: int, least: int, migratetype: int) -> int:
+def largest_foreign(
+    m: at.MachineArrays, zone: int, most: int, least: int, migratetype: int, part: int
+) -> int:
     """Part of __rmqueue_claim(): return the largest buddy to try to claim, or -1 (S6.3).
 
     It is of an order within bounds. Movable requests leave small buddies to a steal.
@@ -40,16 +51,20 @@ def largest_foreign(m: at.MachineArrays, zone: int, most: int, least: int, migra
     for current in range(most, least - 1, -1):
         if current < m.st[at.PAGEBLOCK_ORDER] // 2 and migratetype == at.MOVABLE:
             return -1
-        other = find_suitable_fallback(m, zone, current, migratetype)
-        if other >= 0:
-            return m.st[free_list_at(zone, current, other) + at.HEAD]
+        pfn = foreign_buddy(m, zone, current, migratetype, part)
+        if pfn >= 0:
+            return pfn
     return -1
 
 
 @inner
-def least_claimed(m: at.MachineArrays, order: int, flags: int) -> int:
-    """Part of __rmqueue_claim(): return the least order of a buddy to claim (S6.3)."""
-    if flags & at.ALLOC_NOFRAGMENT and order < m.st[at.PAGEBLOCK_ORDER]:
+def least_claimed(m: at.MachineArrays, zone: int, order: int, flags: int, part: int) -> int:
+    """Part of __rmqueue_claim(): return the least order of a buddy to claim (S6.3, S14.4)."""
+    if (
+        flags & at.ALLOC_NOFRAGMENT
+        and order < m.st[at.PAGEBLOCK_ORDER]
+        and not packs(m, zone, part)
+    ):
         return m.st[at.PAGEBLOCK_ORDER]
     return order
 
@@ -61,26 +76,26 @@ def choose_claim(m: at.MachineArrays, zone: int, order: int, migratetype: int, f
     Nothing changes: judging asks what the rule chooses.
     """
     block_order = m.st[at.PAGEBLOCK_ORDER]
-    least = least_claimed(m, order, flags)
-    pfn = largest_foreign(m, zone, m.st[at.MAX_ORDER], least, migratetype)
+    least = least_claimed(m, zone, order, flags, ANY_CLASS)
+    pfn = largest_foreign(m, zone, m.st[at.MAX_ORDER], least, migratetype, ANY_CLASS)
     while pfn >= 0:
         found_order = int(m.pages[pfn]["order"])
         if found_order >= block_order:
             return pfn
         if block_is_mostly_alike(m, zone, pfn >> block_order, migratetype):
             return pfn
-        pfn = largest_foreign(m, zone, found_order - 1, least, migratetype)
+        pfn = largest_foreign(m, zone, found_order - 1, least, migratetype, ANY_CLASS)
     return -1
 
 
 @inner
 def try_to_claim_block(
-    m: at.MachineArrays, zone: int, pfn: int, order: int, migratetype: int, flags: int
+    m: at.MachineArrays, zone: int, pfn: int, order: int, migratetype: int, flags: int, part: int
 ) -> int:
     """try_to_claim_block(): retag the blocks of a buddy and take a page of them (S6.3).
 
     Each block that is looked into boosts the watermarks. Returns the page, or -1 if too little of
-    the block suits the request.
+    the block suits the request, where that matters (S14.4).
     """
     block = pfn >> m.st[at.PAGEBLOCK_ORDER]
     found_order = int(m.pages[pfn]["order"])
@@ -94,7 +109,8 @@ def try_to_claim_block(
         return pfn
     if boost_watermark(m, zone) and flags & at.ALLOC_KSWAPD:
         m.st[zone_at(zone) + at.ZONE_BOOSTED] = 1
-    if not block_is_mostly_alike(m, zone, block, migratetype):
+    alike = block_is_mostly_alike(m, zone, block, migratetype)
+    if not alike and not (part == TAINTED and zone_holds_block(m, zone, block)):
         return -1
     move_freepages_block(m, zone, block, migratetype)
     count_fallback(m, migratetype, other, at.CLAIM, order, found_order)
@@ -105,20 +121,23 @@ def try_to_claim_block(
 def __rmqueue_claim(
     m: at.MachineArrays, zone: int, order: int, migratetype: int, flags: int
 ) -> int:
-    """__rmqueue_claim(): claim the largest block of another type that suits (S6.3).
+    """__rmqueue_claim(): claim the largest block of another type that suits (S6.3, S14.4).
 
     Returns a page of it, or -1 if no block qualifies.
     """
-    least = least_claimed(m, order, flags)
-    found = largest_foreign(m, zone, m.st[at.MAX_ORDER], least, migratetype)
-    while found >= 0:
-        found_order = int(m.pages[found]["order"])
-        other = int(m.pages[found]["tag"])
-        pfn = try_to_claim_block(m, zone, found, order, migratetype, flags)
-        if pfn >= 0:
-            log_extfrag(m, zone, pfn, order, migratetype, found_order, other, True)
-            return pfn
-        found = largest_foreign(m, zone, found_order - 1, least, migratetype)
+    part = first_class(m, migratetype)
+    while part != NO_CLASS:
+        least = least_claimed(m, zone, order, flags, part)
+        found = largest_foreign(m, zone, m.st[at.MAX_ORDER], least, migratetype, part)
+        while found >= 0:
+            found_order = int(m.pages[found]["order"])
+            other = int(m.pages[found]["tag"])
+            pfn = try_to_claim_block(m, zone, found, order, migratetype, flags, part)
+            if pfn >= 0:
+                log_extfrag(m, zone, pfn, order, migratetype, found_order, other, True)
+                return pfn
+            found = largest_foreign(m, zone, found_order - 1, least, migratetype, part)
+        part = next_class(part)
     return -1
 
 

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.offsets import free_list_at, zone_at
+from pagealloc_model.allocator.core.superpageblocks import (
+    ANY_CLASS,
+    NO_CLASS,
+    first_class,
+    head_of_part,
+    next_class,
+)
 from pagealloc_model.base.jit import inner
 
 
@@ -32,12 +39,28 @@ def find_suitable_fallback(m: at.MachineArrays, zone: int, order: int, migratety
 
 
 @inner
+def foreign_buddy(m: at.MachineArrays, zone: int, order: int, migratetype: int, part: int) -> int:
+    """No kernel function: return the buddy to fall back to at one order, or -1 (S14.4)."""
+    if part == ANY_CLASS:
+        other = find_suitable_fallback(m, zone, order, migratetype)
+        return m.st[free_list_at(zone, order, other) + at.HEAD] if other >= 0 else -1
+    for choice in range(2):
+        pfn = head_of_part(m, zone, order, fallback_type(migratetype, choice), part)
+        if pfn >= 0:
+            return pfn
+    return -1
+
+
+@inner
 def choose_steal(m: at.MachineArrays, zone: int, order: int, migratetype: int) -> int:
-    """Part of __rmqueue_steal(): return the smallest buddy of another type, or -1 (S6.4)."""
-    for current in range(order, m.st[at.MAX_ORDER] + 1):
-        other = find_suitable_fallback(m, zone, current, migratetype)
-        if other >= 0:
-            return m.st[free_list_at(zone, current, other) + at.HEAD]
+    """Part of __rmqueue_steal(): return the smallest buddy of another type, or -1 (S6.4, S14.5)."""
+    part = first_class(m, migratetype)
+    while part != NO_CLASS:
+        for current in range(order, m.st[at.MAX_ORDER] + 1):
+            pfn = foreign_buddy(m, zone, current, migratetype, part)
+            if pfn >= 0:
+                return pfn
+        part = next_class(part)
     return -1
 
 
@@ -51,17 +74,25 @@ def count_fallback(
 
 
 @inner
+def zone_holds_block(m: at.MachineArrays, zone: int, block: int) -> bool:
+    """Part of prep_move_freepages_block(): return whether a zone holds a whole block (S6.3)."""
+    first = block << m.st[at.PAGEBLOCK_ORDER]
+    end = (block + 1) << m.st[at.PAGEBLOCK_ORDER]
+    region = zone_at(zone)
+    return first >= m.st[region + at.ZONE_START] and end <= m.st[region + at.ZONE_END]
+
+
+@inner
 def block_is_mostly_alike(m: at.MachineArrays, zone: int, block: int, migratetype: int) -> bool:
     """Part of try_to_claim_block(): return whether half of a block suits the request (S6.3).
 
     Free and compatible pages suit. Movable allocated pages are those requested with __GFP_MOVABLE
     (T10.9). Blocks that cross the zone's edge never qualify.
     """
+    if not zone_holds_block(m, zone, block):
+        return False
     first = block << m.st[at.PAGEBLOCK_ORDER]
     end = (block + 1) << m.st[at.PAGEBLOCK_ORDER]
-    region = zone_at(zone)
-    if first < m.st[region + at.ZONE_START] or end > m.st[region + at.ZONE_END]:
-        return False
     m.st[at.WORK_SCANNED] += pages_looked_at(m, first, end)
     return is_mostly_alike(m, first, end, int(m.blocks[block]["migratetype"]), migratetype)
 

@@ -8,15 +8,13 @@ from functools import cached_property
 import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.buddy import (
-    __add_to_free_list,
-    change_pageblock_range,
-    list_add_tail,
-)
+from pagealloc_model.allocator.core.buddy import __add_to_free_list, change_pageblock_range
 from pagealloc_model.allocator.core.counters import count_free
 from pagealloc_model.allocator.core.offsets import pcp_at
+from pagealloc_model.allocator.core.page_lists import list_add_tail
 from pagealloc_model.allocator.core.pcp import order_to_pindex
 from pagealloc_model.allocator.core.state import State
+from pagealloc_model.allocator.core.superpageblocks import count_taints
 from pagealloc_model.base.jit import entry
 
 LISTED = np.dtype(
@@ -149,6 +147,8 @@ def place_buddies(m: at.MachineArrays, pfns: np.ndarray, orders: np.ndarray) -> 
     retagged them (S5.3).
     """
     block_order = m.st[at.PAGEBLOCK_ORDER]
+    if m.st[at.SUPERPAGEBLOCKS]:
+        count_taints(m)
     for index in range(len(pfns)):
         pfn = int(pfns[index])
         order = int(orders[index])

@@ -73,14 +73,15 @@ SKIPS_BUSY_NODES = _scalars.word()
 COUNTS_BY_CPU = _scalars.word()
 FREE_HIGH_BATCH = _scalars.word()
 # Where regions begin: those of pagesets, nodes, CPUs, zonelists, CPUs' nodes. OWNERSHIP is 0 if
-# blocks are never owned (see `ownership_layout`), PRESSURE_BASE in a literal replay (see
-# `pressure_layout`).
+# blocks are never owned (see `ownership_layout`), SUPERPAGEBLOCKS without them, PRESSURE_BASE in a
+# literal replay (see `pressure_layout`).
 PCP_BASE = _scalars.word()
 NODE_BASE = _scalars.word()
 CPU_BASE = _scalars.word()
 ZONELIST_BASE = _scalars.word()
 CPU_NODE_BASE = _scalars.word()
 OWNERSHIP = _scalars.word()
+SUPERPAGEBLOCKS = _scalars.word()
 PRESSURE_BASE = _scalars.word()
 # Capture by direct compaction (S9.7): its zone plus one, 0 for none; what it would take; the page
 # taken, -1 for none.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.alloc_context import AllocContext
-from pagealloc_model.allocator.core.buddy import __free_one_page, list_add, list_add_tail, list_del
+from pagealloc_model.allocator.core.buddy import __free_one_page
 from pagealloc_model.allocator.core.counters import count_at_end, seen_free
 from pagealloc_model.allocator.core.event_log import count_transaction, log_page
 from pagealloc_model.allocator.core.fallback import MODE_NORMAL, __rmqueue
@@ -16,6 +16,7 @@ from pagealloc_model.allocator.core.list_locks import (
     note_drain,
 )
 from pagealloc_model.allocator.core.offsets import pcp_at, zone_at
+from pagealloc_model.allocator.core.page_lists import list_add, list_add_tail, list_del
 from pagealloc_model.allocator.core.watermark import __zone_watermark_ok, wmark_pages
 from pagealloc_model.allocator.ownership.owned_drain import drain_owned
 from pagealloc_model.allocator.ownership.owned_lists import merge_before_drain

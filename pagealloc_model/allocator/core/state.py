@@ -9,6 +9,7 @@ import numpy as np
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.pageset_sizes import set_pageset
+from pagealloc_model.allocator.core.superpageblocks import superpageblock_words
 from pagealloc_model.allocator.core.zonelists import node_orders, zonelist
 from pagealloc_model.allocator.ownership.ownership_words import check_rules, ownership_words
 from pagealloc_model.policy.kernel_rules import KernelRules
@@ -172,8 +173,8 @@ def make_state(
         log_rows: capacity of the log.
 
     Raises:
-        PolicyError: pageblock ownership in a kernel that it cannot be added to, or more
-            `lowmem_reserve_ratio`s than zone types.
+        PolicyError: pageblock ownership or superpageblocks in a kernel that they cannot be added
+            to, or more `lowmem_reserve_ratio`s than zone types.
     """
     policy = policy or Policy()
     check_rules(policy, rules)
@@ -193,15 +194,16 @@ def make_state(
     nr_blocks = -(-end_pfn >> machine.pageblock_order)
     owned_base = node_base + len(behind)
     owned = ownership_words(policy, nr_zones * machine.nr_cpus, nr_blocks, owned_base)
-    st = np.zeros(owned_base + len(owned), np.int64)
-    st[node_base:owned_base] = behind
-    st[owned_base:] = owned
+    ranges_base = owned_base + len(owned)
+    ranges = superpageblock_words(policy, rules, machine, ranges_base)
+    st = np.concatenate([np.zeros(node_base, np.int64), behind, owned, ranges])
     st[at.PCP_BASE] = pcp_base
     st[at.NODE_BASE] = node_base
     st[at.ZONELIST_BASE] = node_base + len(machine.nodes) * at.NODE_STRIDE
     st[at.CPU_NODE_BASE] = st[at.ZONELIST_BASE] + len(lists)
     st[at.CPU_BASE] = st[at.CPU_NODE_BASE] + machine.nr_cpus
     st[at.OWNERSHIP] = owned_base if len(owned) else 0
+    st[at.SUPERPAGEBLOCKS] = ranges_base if len(ranges) else 0
     state = State(
         pages=np.zeros(nr_blocks << machine.pageblock_order, at.PAGE),
         blocks=np.zeros(nr_blocks, at.BLOCK),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import ownership_layout as own
-from pagealloc_model.allocator.core.buddy import __free_one_page, list_del
+from pagealloc_model.allocator.core.buddy import __free_one_page
 from pagealloc_model.allocator.core.event_log import count_hold, log_hold, log_page
 from pagealloc_model.allocator.core.offsets import pcp_at, zone_at
+from pagealloc_model.allocator.core.page_lists import list_del
 from pagealloc_model.allocator.ownership.ownership import note_drained, option, owner_of
 from pagealloc_model.base.jit import inner
 

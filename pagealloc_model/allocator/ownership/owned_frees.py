@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import ownership_layout as own
-from pagealloc_model.allocator.core.buddy import free_one_page, list_add
+from pagealloc_model.allocator.core.buddy import free_one_page
 from pagealloc_model.allocator.core.list_locks import lock_list_to_free
 from pagealloc_model.allocator.core.offsets import pcp_at
+from pagealloc_model.allocator.core.page_lists import list_add
 from pagealloc_model.allocator.core.pcp import (
     count_free_of_page,
     drain_overflow,

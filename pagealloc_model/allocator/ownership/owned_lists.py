@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import ownership_layout as own
-from pagealloc_model.allocator.core.buddy import list_add, list_add_tail, list_del
 from pagealloc_model.allocator.core.offsets import pcp_at
+from pagealloc_model.allocator.core.page_lists import list_add, list_add_tail, list_del
 from pagealloc_model.allocator.ownership.ownership import count_owning, option, owner_of
 from pagealloc_model.base.jit import inner
 

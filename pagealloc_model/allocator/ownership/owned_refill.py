@@ -5,12 +5,7 @@ from __future__ import annotations
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import ownership_layout as own
 from pagealloc_model.allocator.core.alloc_context import AllocContext
-from pagealloc_model.allocator.core.buddy import (
-    __del_page_from_free_list,
-    expand,
-    list_add_tail,
-    smallest_fit,
-)
+from pagealloc_model.allocator.core.buddy import __del_page_from_free_list, expand, smallest_fit
 from pagealloc_model.allocator.core.counters import account_taken, count_at_end
 from pagealloc_model.allocator.core.event_log import count_transaction, log_page
 from pagealloc_model.allocator.core.fallback import MODE_NORMAL, __rmqueue, cma_comes_first
@@ -22,6 +17,7 @@ from pagealloc_model.allocator.core.offsets import (
     pcp_at,
     zone_at,
 )
+from pagealloc_model.allocator.core.page_lists import list_add_tail
 from pagealloc_model.allocator.core.pcp import nr_pcp_alloc
 from pagealloc_model.allocator.ownership.owned_lists import (
     owned_list_at,
