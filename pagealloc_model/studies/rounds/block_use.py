@@ -76,9 +76,9 @@ def _pages_of(state: State, heads: np.ndarray) -> np.ndarray:
     )
     within = _within(orders[large], block_order)
     blocks[: len(within)] += within
-    sizes = np.append(
-        np.full(len(within), 1 << block_order), np.int64(1) << orders[~large]
-    ).astype(np.int64)
+    sizes = np.append(np.full(len(within), 1 << block_order), np.int64(1) << orders[~large]).astype(
+        np.int64
+    )
     return np.bincount(blocks, weights=sizes, minlength=len(state.blocks)).astype(np.int64)
 
 

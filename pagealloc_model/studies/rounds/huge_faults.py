@@ -81,7 +81,9 @@ def fault_events(
         times = end_ns + step * np.arange(count)
     last = max(end_ns, int(times[-1]) if count else end_ns) + HOLD_NS // 2
     later = np.arange(count) + faults.kept + 1
-    gone = np.where(later < count, times[np.minimum(later, count - 1)] - 1, last) if count else times
+    gone = (
+        np.where(later < count, times[np.minimum(later, count - 1)] - 1, last) if count else times
+    )
     within = 1 + np.arange(base_pages) * max(min(step, 200_000) // (2 * base_pages), 1)
     leads = np.concatenate([np.full(count, -1), np.repeat(np.arange(count), base_pages)])
     asked = _events(times, np.arange(count), HUGE_BITS, at.RECORDED_FAILURE, order)

@@ -99,7 +99,5 @@ def _smaller_machine(
         zones.append(replace(zone, managed=zone.managed - lost, present=zone.present - lost))
     smaller = replace(machine, zones=tuple(zones))
     factor = machine.watermark_scale_factor
-    sizes = Policy(
-        min_free_kbytes=min_free_kbytes_at_boot(smaller), watermark_scale_factor=factor
-    )
+    sizes = Policy(min_free_kbytes=min_free_kbytes_at_boot(smaller), watermark_scale_factor=factor)
     return smaller.with_watermarks(sizes, rules)

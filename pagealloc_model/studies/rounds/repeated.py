@@ -15,13 +15,14 @@ from pagealloc_model.allocator.core.state import State
 from pagealloc_model.allocator.pressure.elastic import advance_elastic
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.measured.evidence.choice import choose_rules
+from pagealloc_model.measured.recorded_costs import at_recorded_cost
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.prepared import Prepared, prepare
 from pagealloc_model.predicted.start.elastic_start import pressed_state
 from pagealloc_model.predicted.start.start_calibration import begun_state
 from pagealloc_model.recording.machine import PAGE_KB, Machine
-from pagealloc_model.recording.recorded_machine import effective_policy
+from pagealloc_model.recording.recorded_machine import effective_policy, start_snapshots
 from pagealloc_model.studies.rounds.block_use import BlockUse, block_use
 from pagealloc_model.studies.rounds.huge_faults import HugeFaults
 from pagealloc_model.studies.rounds.less_memory import with_less_memory
@@ -47,7 +48,8 @@ class RepeatedRounds:
         rounds: one row a round: round from 1 on; huge_served and huge_asked; counters under the
             kernel's names within it; at its end free_pages, free_block_pages (those in whole free
             pageblocks), blocks_unmovable, blocks_movable, blocks_reclaimable and blocks_highatomic,
-            mixed_blocks, and pages that cannot be moved in movable blocks, fixed_in_movable.
+            mixed_blocks, pages that cannot be moved in movable blocks, fixed_in_movable, and
+            reclaimable_pages, those of slabs asked for as reclaimable since the start.
         use: what pageblocks held at the rounds' ends.
     """
 
@@ -120,9 +122,11 @@ def repeated_rounds(
         faults: huge pages asked for in each round; None for 300 beside it, 50 kept.
         survivors: "replaced": where a round frees what lived at the recording's start, later ones
             free what the round before left of the same class and order; "stay": they free nothing
-            instead, and all that a round leaves stays but for what reclaim takes.
+            instead, and all that a round leaves stays but for what reclaim takes; "gone", a null
+            model: of what a round asked for only pages of files outlive it.
         rules: as `choose_rules` takes them; None for the recorded kernel's.
-        assumptions: ours; reclaim is elastic whatever they say.
+        assumptions: ours, reclaim being elastic whatever they say; None for what reclaim and
+            compaction cost in the recording.
         seed: of what nothing settles.
         progress: called with the share done, 0 to 1.
 
@@ -135,7 +139,9 @@ def repeated_rounds(
         raise UsageError(f"{rounds} rounds of {recording.name} are no demand; ask for 1 or more")
     if survivors not in SURVIVORS:
         raise UsageError(f"survivors={survivors}: write {' or '.join(SURVIVORS)}")
-    assumptions = _elastic(assumptions)
+    if assumptions is None:
+        assumptions = at_recorded_cost(recording.trace, start_snapshots(recording)[1])
+    assumptions = replace(assumptions, reclaim="elastic")
     chosen = choose_rules(recording, rules).rules
     effective = effective_policy(recording, policy, elastic=True)
     prepared = prepare(recording, chosen, assumptions, seed)
@@ -159,10 +165,6 @@ def repeated_rounds(
         rounds=pd.DataFrame(rows),
         use=tuple(uses),
     )
-
-
-def _elastic(assumptions: Assumptions | None) -> Assumptions:
-    return replace(assumptions or Assumptions(), reclaim="elastic")
 
 
 def _fill_pages(prepared: Prepared, free_mib: float | None) -> int:
@@ -241,7 +243,9 @@ def _advance(
     """Replay a round's events, and what is due by its end."""
     position = 0
     while position < len(events) or state.next_due_ns <= until:
-        position = advance_elastic(state.arrays(places), events, leads, position, len(events), until)
+        position = advance_elastic(
+            state.arrays(places), events, leads, position, len(events), until
+        )
         state.st[at.LOG_ROWS] = 0
 
 
@@ -270,4 +274,5 @@ def _at_end(state: State, use: BlockUse) -> dict[str, int]:
         **{f"blocks_{name}": int(by_type[code]) for code, name in enumerate(_TYPES)},
         "mixed_blocks": int(use.mixed.sum()),
         "fixed_in_movable": int(fixed[is_movable].sum()),
+        "reclaimable_pages": int(use.reclaimable.sum()),
     }

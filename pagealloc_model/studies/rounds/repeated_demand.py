@@ -3,7 +3,8 @@
 A round frees what lived when the recording began. In a later round that is long gone; what the
 round before left of the same kind and order stands in for it, so that memory in use grows by no
 more than it did in the recording. Or nothing stands in, and all that a round leaves stays. In both
-cases tasks end with their round: anonymous pages that it would leave are freed at its end.
+cases tasks end with their round: anonymous pages that it would leave are freed at its end. The null
+model is that nothing but pages of files outlives a round.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pagealloc_model.predicted.prepared import Prepared
 from pagealloc_model.studies.rounds.huge_faults import HugeFaults, fault_events
 from pagealloc_model.studies.workload.build_demand import FILE_BITS
 
-SURVIVORS = ("replaced", "stay")
+SURVIVORS = ("replaced", "stay", "gone")
 _ONCE = (at.SET_PCP_HIGH, at.GROW)
 """Events of the first round only."""
 _FILL_NS = 2000
@@ -105,11 +106,12 @@ class RepeatedDemand:
 
     @cached_property
     def _ends(self) -> np.ndarray:
-        """Frees at a round's end of anonymous memory that nothing else frees, times from 0 on."""
+        """Frees at a round's end of memory that ends with it and nothing else frees, from 0 on."""
         demand = self.demand
         events = demand.events
         asked = events[np.isin(events["operation"], (at.ALLOC, at.HIDDEN_ALLOC))]
-        asked = asked[asked["bits"] >> pr.CLASS_SHIFT == pr.ANON]
+        classes = asked["bits"] >> pr.CLASS_SHIFT
+        asked = asked[(classes != pr.FILE) if self.survivors == "gone" else (classes == pr.ANON)]
         is_freed = np.zeros(len(demand.objects), bool)
         is_freed[events["object"][events["operation"] == at.FREE]] = True
         if self.survivors == "replaced":
