@@ -215,7 +215,6 @@ class Policy:
             options=OwnershipOptions,
         ),
     )
-
     defrag_mode: bool | None = setting(
         "vm.defrag_mode",
         "no fallback within a pageblock until the slow path gives up",
