@@ -14,7 +14,7 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.recording.recording import open_recording, shipped_recordings_directory
 from pagealloc_model.show.post.posted_figures import posted_figures
-from pagealloc_model.studies.rounds.round_trend import rounds_of_sides
+from pagealloc_model.studies.rounds.round_trend import rounds_of_sides, trends
 from pagealloc_model.studies.rounds.series import series
 from pagealloc_model.studies.workload import defrag_study as study
 from pagealloc_model.studies.workload.build_host import BuildHost
@@ -26,7 +26,7 @@ files copied and removed, a tree read twice and small processes, beside 12 huge-
 with direct compaction, 50 kept. Their recordings were not kept. "disturbed": beside other work on
 the host, which gets less done in a round."""
 RECORDINGS = ("mixed_6.1", "matrix_A1", "defrag_7.3")
-"""The first is of a kernel with SLUB, the others with SLUB_TINY, which marks no slab reclaimable."""
+"""The first has SLUB; the others have SLUB_TINY, which marks no slab reclaimable."""
 FAULTS_RECLAIM = Policy(thp_defrag="always")
 SIDES = {
     "vanilla": Policy(defrag_mode=False).changed_by(FAULTS_RECLAIM),
@@ -36,6 +36,7 @@ RULES, ROUNDS, SEEDS = "7.3", 16, (0, 1, 2)
 SIZES_GIB = (8, 16, 32)
 FAULTS = {"may not reclaim": Policy(), "may reclaim": FAULTS_RECLAIM}
 HOST = BuildHost(scale=128)
+_FIRST = ("recording", "outlives")
 _KEPT = [
     *("recording", "side", "seed", "round", "huge_served", "huge_asked", "served"),
     *("mixed_blocks", "blocks_unmovable", "blocks_movable", "blocks_reclaimable"),
@@ -59,9 +60,7 @@ def repeated_series() -> pd.DataFrame:
     """Rounds of the first of `RECORDINGS` under each step of the series."""
     recordings = [open_recording(RECORDINGS[0])]
     steps = series(FAULTS_RECLAIM)
-    table = rounds_of_sides(
-        recordings, steps, SEEDS, rules=RULES, rounds=ROUNDS, survivors="stay"
-    )
+    table = rounds_of_sides(recordings, steps, SEEDS, rules=RULES, rounds=ROUNDS, survivors="stay")
     return table[_KEPT]
 
 
@@ -120,6 +119,60 @@ def shipped_rounds(name: str) -> pd.DataFrame:
     if not path.is_file():
         raise UsageError(f"{path} is missing; write it with python benchmarks/defrag.py write")
     return pd.read_csv(path, keep_default_na=False, na_values=[""] if name != GUESTS else [])
+
+
+def posted_rounds() -> pd.DataFrame:
+    """The post's 15 runs as a table of rounds: side, seed, round, served.
+
+    The post gives what was served; what was asked for is taken to be the same in all its runs.
+    """
+    told = posted_figures("defrag_mode").pivot(index="quantity", columns="variant", values="low")
+    asked = told.loc["THP fault alloc"] + told.loc["THP fault fallback"]
+    rows = [
+        {
+            "recording": "posted",
+            "side": side,
+            "seed": 0,
+            "round": step,
+            "served": told.loc[f"thp_fault_alloc of run {step}", variant] / asked[variant],
+        }
+        for side, variant in (("vanilla", "unpatched"), ("defrag_mode", "patched"))
+        for step in range(1, study.STEPS + 1)
+    ]
+    return pd.DataFrame(rows)
+
+
+def rounds_panels() -> dict[str, pd.DataFrame]:
+    """Tables of rounds by title, for `figures.rounds_served`: posted, guests, and the model's."""
+    model = shipped_rounds("recordings")
+    slab, other = RECORDINGS[0], RECORDINGS[1]
+    return {
+        "posted, machine not named": posted_rounds(),
+        "guests, 7.3.4, SLUB_TINY": shipped_rounds(GUESTS),
+        f"model, {slab}: slabs as recorded": _rounds_of(model, slab, "stay"),
+        f"model, {slab}: no slab outlives a round": _rounds_of(model, slab, "gone"),
+        f"model, {other} (SLUB_TINY): all as recorded": _rounds_of(model, other, "stay"),
+    }
+
+
+def _rounds_of(rounds: pd.DataFrame, recording: str, survivors: str) -> pd.DataFrame:
+    return rounds[(rounds["recording"] == recording) & (rounds["survivors"] == survivors)]
+
+
+def shipped_trends() -> pd.DataFrame:
+    """Trends of what was posted, of the guests and of the model's rounds, with their null model.
+
+    Returns:
+        As `trends`, with a column outlives: what outlives a round; "" of what is no prediction.
+    """
+    guests = shipped_rounds(GUESTS)
+    tables = [trends(posted_rounds()).assign(outlives="")]
+    tables.append(trends(guests[guests["note"] == ""]).assign(outlives=""))
+    for survivors, own in shipped_rounds("recordings").groupby("survivors", sort=False):
+        words = {"stay": "all, as recorded", "gone": "pages of files only (null)"}[str(survivors)]
+        tables.append(trends(own).assign(outlives=words))
+    whole = pd.concat(tables, ignore_index=True)
+    return whole[["recording", "outlives", *(name for name in whole if name not in _FIRST)]]
 
 
 def host_rows() -> pd.DataFrame:
