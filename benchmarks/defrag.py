@@ -5,11 +5,11 @@ Usage: python benchmarks/defrag.py
 
 `study`: the post's table and its trend over 15 runs, vanilla and with step 4 of the series, as a
 mail; once with faults that may not reclaim, as is the kernel's default, and once with faults that
-may. SEEDS, 4 unless given, is how many hosts each side has. `parts`: the series' steps and its fixes
-one after the other on the made-up host, with one seed and shorter steps. `rounds`: recordings gone
-through 16 times beside huge-page faults, vanilla and with defrag_mode, and with all or nothing but
-files outliving a round. `trends`: those of the tables in data/rounds, which `write` makes anew in
-half an hour.
+may. SEEDS, 4 unless given, is how many hosts each side has. `parts`: the series' steps and its
+fixes one after the other on the made-up host, with one seed and shorter steps. `rounds`: recordings
+gone through 16 times beside huge-page faults, vanilla and with defrag_mode, and with all or nothing
+but files outliving a round. `trends`: those of the tables in data/rounds, which `write` makes anew
+in half an hour.
 `recordings`: what is predicted from a recording
 made with defrag_mode for the policy without it, and the other way round, beside recordings of both,
 in the directory that PAGEALLOC_RECORDINGS names.
