@@ -148,11 +148,16 @@ def rounds_panels() -> dict[str, pd.DataFrame]:
     slab, other = RECORDINGS[0], RECORDINGS[1]
     return {
         "posted, machine not named": posted_rounds(),
-        "guests, 7.3.4, SLUB_TINY": shipped_rounds(GUESTS),
+        "guests, 7.3.4, SLUB_TINY": _undisturbed_guests(),
         f"model, {slab}: slabs as recorded": _rounds_of(model, slab, "stay"),
         f"model, {slab}: no slab outlives a round": _rounds_of(model, slab, "gone"),
         f"model, {other} (SLUB_TINY): all as recorded": _rounds_of(model, other, "stay"),
     }
+
+
+def _undisturbed_guests() -> pd.DataFrame:
+    guests = shipped_rounds(GUESTS)
+    return guests[guests["note"] == ""]
 
 
 def _rounds_of(rounds: pd.DataFrame, recording: str, survivors: str) -> pd.DataFrame:
@@ -160,14 +165,12 @@ def _rounds_of(rounds: pd.DataFrame, recording: str, survivors: str) -> pd.DataF
 
 
 def shipped_trends() -> pd.DataFrame:
-    """Trends of what was posted, of the guests and of the model's rounds, with their null model.
+    """Trends of what was posted, of guests left alone and of the model's rounds, with a null model.
 
     Returns:
         As `trends`, with a column outlives: what outlives a round; "" of what is no prediction.
     """
-    guests = shipped_rounds(GUESTS)
-    tables = [trends(posted_rounds()).assign(outlives="")]
-    tables.append(trends(guests[guests["note"] == ""]).assign(outlives=""))
+    tables = [trends(each).assign(outlives="") for each in (posted_rounds(), _undisturbed_guests())]
     for survivors, own in shipped_rounds("recordings").groupby("survivors", sort=False):
         words = {"stay": "all, as recorded", "gone": "pages of files only (null)"}[str(survivors)]
         tables.append(trends(own).assign(outlives=words))
