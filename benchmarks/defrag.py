@@ -1,11 +1,16 @@
 """defrag_mode on a made-up host that builds a kernel, beside what was posted; and on recordings.
 
-Usage: python benchmarks/defrag.py [study [SEEDS] | parts | recordings [DIRECTORY]]
+Usage: python benchmarks/defrag.py
+       [study [SEEDS] | parts | rounds RECORDING... | trends | write | recordings [DIRECTORY]]
 
 `study`: the post's table and its trend over 15 runs, vanilla and with step 4 of the series, as a
 mail; once with faults that may not reclaim, as is the kernel's default, and once with faults that
-may. SEEDS, 4 unless given, is how many hosts each side has. `parts`: the parts of defrag_mode one
-after the other, with one seed and shorter steps. `recordings`: what is predicted from a recording
+may. SEEDS, 4 unless given, is how many hosts each side has. `parts`: the series' steps and its
+fixes one after the other on the made-up host, with one seed and shorter steps. `rounds`: recordings
+gone through 16 times beside huge-page faults, vanilla and with defrag_mode, and with all or nothing
+but files outliving a round. `trends`: those of the tables in data/rounds, which `write` makes anew
+in half an hour.
+`recordings`: what is predicted from a recording
 made with defrag_mode for the policy without it, and the other way round, beside recordings of both,
 in the directory that PAGEALLOC_RECORDINGS names.
 """
@@ -16,7 +21,9 @@ import os
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 import pagealloc_model as pm
@@ -24,6 +31,9 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.text.layout import percent
 from pagealloc_model.show.post.message import Block, Fixed, Message, Section, Words, command
 from pagealloc_model.show.post.posted_figures import posted_figures
+from pagealloc_model.studies.rounds import shipped_rounds as shipped
+from pagealloc_model.studies.rounds.round_trend import rounds_of_sides, trends
+from pagealloc_model.studies.rounds.series import series
 from pagealloc_model.studies.workload import defrag_study as study
 from pagealloc_model.studies.workload.build_host import BuildHost
 from pagealloc_model.studies.workload.build_run import run_build_host
@@ -31,7 +41,6 @@ from pagealloc_model.studies.workload.defrag_table import (
     defrag_table,
     left_out_lines,
     trend_table,
-    verdict_word,
 )
 from pagealloc_model.verdict.pressure_pair import counters_of_pair
 
@@ -46,13 +55,6 @@ CASES = (
     ("Faults may not reclaim (defrag=madvise, not madvised)", pm.Policy()),
     ("Faults may reclaim (defrag=always)", study.FAULTS_RECLAIM),
 )
-PARTS = {
-    "nothing": study.VANILLA,
-    "ban": pm.Policy(defrag_mode=True, defrag_kswapd_assist=False, defrag_watermarks=False),
-    "ban, assistance": study.DEFRAG_MODE,
-    "ban, assistance, block watermarks": pm.Policy(defrag_mode=True),
-    "assistance": pm.Policy(defrag_kswapd_assist=True),
-}
 BASE, PATCH = "batched72", "defrag72"
 SAME_POLICY = "unbatched72"
 """Recorded without defrag_mode as BASE was: how far two recordings of one policy are apart."""
@@ -111,37 +113,95 @@ def _case(title: str, both: pd.DataFrame) -> Section:
     )
 
 
-def summary(seeds: int = SEEDS) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Under the kernel's default setting: each row's change in %, and the trend in points."""
-    posted = posted_figures("defrag_mode")
-    rows = study.judged_rows(runs(seeds), posted)
-    changes = pd.DataFrame(
-        {
-            "row of the post": rows["quantity"],
-            "posted": [percent(value) for value in rows["posted_change"]],
-            "model": [percent(value) for value in rows["change"]],
-            "from": [percent(value) for value in rows["change_low"]],
-            "to": [percent(value) for value in rows["change_high"]],
-        }
-    )
-    for name, title in (("sign", "sign"), ("size", "size"), ("beats_null", "nearer than null")):
-        changes[title] = [verdict_word(value) for value in rows[name]]
-    ends = study.trend(study.served_shares(runs(seeds), posted))
-    trend = pd.DataFrame(
-        {
-            "share of huge pages served, last 5 runs less first 5": ["posted", "model"],
-            "vanilla": [f"{100 * ends['posted_base']:+.1f}", f"{100 * ends['base']:+.1f}"],
-            "defrag_mode": [f"{100 * ends['posted_patch']:+.1f}", f"{100 * ends['patch']:+.1f}"],
-        }
-    )
-    return changes, trend
+def host_changes() -> pd.DataFrame:
+    """Each row of the post and its change on every host in data/rounds, with interval and verdict.
+
+    A cell has the change, its interval, and right or wrong by sign; "?" where the interval holds 0.
+    """
+    rows = shipped.host_rows()
+    rows["host"] = [
+        f"{row.gib} GiB, {row.faults}" for row in rows[["gib", "faults"]].itertuples(index=False)
+    ]
+    table = pd.DataFrame({"row of the post": list(study.ROWS.values())})
+    first = rows["host"].iloc[0]
+    told = rows[rows["host"] == first]["posted_change"]
+    table["posted"] = [percent(value) for value in told]
+    for host, own in rows.groupby("host", sort=False):
+        table[host] = [_change_cell(row) for row in own.itertuples(index=False)]
+    return table
+
+
+def _change_cell(row: Any) -> str:
+    if pd.isna(row.change):
+        return "NA"
+    words = "?"
+    if row.change_low > 0 or row.change_high < 0:
+        words = "right" if row.sign else "wrong"
+    return f"{percent(row.change)} [{percent(row.change_low)}, {percent(row.change_high)}] {words}"
+
+
+def host_verdicts() -> pd.DataFrame:
+    """How many rows of each host in data/rounds are right, and its trend in points."""
+    table = shipped.host_verdicts()
+    for side in ("vanilla", "defrag_mode"):
+        table[side] = [f"{value:+.1f}" for value in table[side]]
+    table["direct_compaction"] = ["yes" if both else "no" for both in table["direct_compaction"]]
+    return table
+
+
+def trends_table() -> pd.DataFrame:
+    """Trends of posted, measured and predicted rounds: shares in percent, changes in points."""
+    return _spelled(shipped.shipped_trends())
+
+
+def series_table() -> pd.DataFrame:
+    """Trends of the rounds of one recording under each step of the series."""
+    table = shipped.shipped_rounds("series")
+    last = table[table["round"] == table["round"].max()].groupby("side", sort=False)
+    mixed, stalls = last["mixed_blocks"].mean(), table.groupby("side")["allocstall"].mean()
+    found = _spelled(trends(table)).drop(columns="recording")
+    found["mixed blocks at the end"] = [f"{mixed[side]:.0f}" for side in found["side"]]
+    found["stalls in reclaim a round"] = [f"{stalls[side]:.0f}" for side in found["side"]]
+    return found
+
+
+def _spelled(table: pd.DataFrame) -> pd.DataFrame:
+    for name in ("first", "last"):
+        table[name] = [f"{value:.1f}" for value in table[name]]
+    for name in ("trend", "low", "high"):
+        table[name] = ["NA" if pd.isna(value) else f"{value:+.1f}" for value in table[name]]
+    words = ["yes" if value else "no" for value in table["decays"]]
+    table["decays"] = np.where(table["low"] == "NA", "NA", words)
+    return table
+
+
+def rounds(names: list[str]) -> pd.DataFrame:
+    """Trends of recordings gone through again and again.
+
+    Raises:
+        UsageError: no recording named.
+    """
+    if not names:
+        raise UsageError("no recording: name one or several, such as mixed_6.1")
+    tables = []
+    for survivors in ("stay", "gone"):
+        found = rounds_of_sides(
+            [pm.open(name) for name in names],
+            shipped.SIDES,
+            shipped.SEEDS,
+            rules=shipped.RULES,
+            rounds=shipped.ROUNDS,
+            survivors=survivors,
+        )
+        tables.append(trends(found).assign(survivors=survivors))
+    return _spelled(pd.concat(tables, ignore_index=True))
 
 
 def parts() -> pd.DataFrame:
-    """Huge pages served and work done, by what of defrag_mode is on."""
+    """Huge pages served and work done, after each step of the series."""
     rules = pm.KernelRules.preset(study.RULES)
     rows = []
-    for name, policy in PARTS.items():
+    for name, policy in series().items():
         table = run_build_host(BuildHost(scale=128), policy, rules=rules)
         asked = table["thp_fault_alloc"] + table["thp_fault_fallback"]
         served = 100 * table["thp_fault_alloc"] / asked
@@ -179,6 +239,15 @@ def main(words: list[str]) -> int:
         print(message(int(more[0]) if more else SEEDS).to_text(), end="")
     elif what == "parts":
         print(parts().to_string(index=False))
+    elif what == "rounds":
+        print(rounds(more).to_string(index=False))
+    elif what == "trends":
+        print(trends_table().to_string(index=False), "\n")
+        print(series_table().to_string(index=False), "\n")
+        print(host_verdicts().to_string(index=False))
+    elif what == "write":
+        for name in more or shipped.MAKERS:
+            print(shipped.write_table(name))
     elif what == "recordings":
         directory = more[0] if more else os.environ.get("PAGEALLOC_RECORDINGS")
         print(recordings(directory).to_string(index=False))

@@ -74,6 +74,7 @@ PLACES = {
     "idle-guests": "docs/pressure.md",
     "idle-costs": "docs/pressure.md",
     "defrag": "docs/pressure.md",
+    "defrag-rounds": "docs/pressure.md",
     "size": "docs/size.md",
     "long": "docs/size.md",
     "speed": "docs/speed.md",
@@ -184,11 +185,17 @@ def factor_lines(directory: Path) -> Iterator[str]:
 
 
 def defrag_lines() -> Iterator[str]:
-    """Markdown tables of what was posted of defrag_mode, and the model: changes, the trend."""
-    changes, trend = defrag.summary()
-    yield from _table_lines(changes)
+    """Markdown tables of the post's rows on made-up hosts: each change, then how many are right."""
+    yield from _table_lines(defrag.host_changes())
     yield ""
-    yield from _table_lines(trend)
+    yield from _table_lines(defrag.host_verdicts())
+
+
+def defrag_round_lines() -> Iterator[str]:
+    """Markdown tables of rounds: posted, measured and predicted trends, then the series' steps."""
+    yield from _table_lines(defrag.trends_table())
+    yield ""
+    yield from _table_lines(defrag.series_table())
 
 
 def gate_map_lines() -> Iterator[str]:
@@ -309,6 +316,7 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "idle-guests": idle_guest_lines,
     "idle-costs": idle_cost_lines,
     "defrag": defrag_lines,
+    "defrag-rounds": defrag_round_lines,
     "sweep": lambda: sweep_table(("threads", "points", "cluster"), "sweeps of `kbuild` as shipped"),
     "fleet": lambda: sweep_table(("fleet",), "hosts of 64 GiB without and with the gate"),
     "ownership": lambda: _table_lines(ownership.summary()),

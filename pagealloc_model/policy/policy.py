@@ -224,7 +224,6 @@ class Policy:
             options=OwnershipOptions,
         ),
     )
-
     defrag_mode: bool | None = setting(
         "vm.defrag_mode",
         "no fallback within a pageblock until the slow path gives up",
@@ -247,6 +246,33 @@ class Policy:
         source='S8.6; "mm: page_alloc: defrag_mode kswapd/kcompactd watermarks"',
         group=_PRESSURE,
         kind="bool",
+        elastic_only=True,
+    )
+    defrag_atomic_falls_back: bool | None = setting(
+        "!can_direct_reclaim in __alloc_pages_slowpath()",
+        "under defrag_mode, requests that wake kswapd but may not reclaim fall back, not fail",
+        source='S8.6; "mm/page_alloc: fix defrag_mode for non-reclaimable allocations" (v2)',
+        group=_PRESSURE,
+        kind="bool",
+        rule="defrag_mode_fixes",
+        elastic_only=True,
+    )
+    defrag_promotes_order: bool | None = setting(
+        "promoted order in __alloc_pages_slowpath()",
+        "under defrag_mode, requests that are not movable reclaim and compact for whole blocks",
+        source='S8.7; "mm: page_alloc: fix non-movable reclaim storm in defrag_mode"',
+        group=_PRESSURE,
+        kind="bool",
+        rule="defrag_promotes_order",
+        elastic_only=True,
+    )
+    promoted_fall_back_afresh: bool | None = setting(
+        "order_defrag_promoted()",
+        "such requests end sooner and count retries anew once they fall back, as in 7.3",
+        source="S8.7",
+        group=_PRESSURE,
+        kind="bool",
+        rule="promoted_fall_back_afresh",
         elastic_only=True,
     )
     compact_gap: int | None = setting(

@@ -67,15 +67,19 @@ def made_up_machine(
         cpu_nodes=tuple(cpu % nodes for cpu in range(nr_cpus)),
     )
     policy = Policy(
-        min_free_kbytes=_min_free_kbytes(machine),
+        min_free_kbytes=min_free_kbytes_at_boot(machine),
         watermark_scale_factor=10,
         lowmem_reserve_ratio=_LOWMEM_RESERVE_RATIO,
     )
     return machine.with_watermarks(policy, rules).with_lowmem_reserve(policy)
 
 
-def _min_free_kbytes(machine: Machine) -> int:
-    """As a kernel with THP sets it at boot (S1.5)."""
+def min_free_kbytes_at_boot(machine: Machine) -> int:
+    """Return vm.min_free_kbytes as a kernel with THP sets it at boot (S1.5).
+
+    Args:
+        machine: its zones' managed pages.
+    """
     managed = sum(zone.managed for zone in machine.zones)
     populated = sum(zone.managed > 0 for zone in machine.zones)
     by_size = min(max(isqrt(16 * managed * PAGE_KB), 128), 262144)

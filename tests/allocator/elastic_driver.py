@@ -70,6 +70,9 @@ class ElasticDriver:
         policy = replace(
             model_policy(oracle.policy, oracle.rules),
             defrag_mode=oracle.policy.defrag_mode,
+            defrag_atomic_falls_back=oracle.policy.defrag_atomic_falls_back,
+            defrag_promotes_order=oracle.policy.defrag_promotes_order,
+            promoted_fall_back_afresh=oracle.policy.promoted_fall_back_afresh,
             defrag_kswapd_assist=options.assists,
             defrag_watermarks=options.block_watermarks,
             compaction_proactiveness=options.proactiveness,

@@ -209,6 +209,12 @@ FAULTS_ELASTIC = (
         "needs_block = flags & at.ALLOC_NOFRAGMENT and ac.migratetype != at.MOVABLE",
         "needs_block = flags & at.ALLOC_NOFRAGMENT",
     ),
+    _fault(
+        "requests are promoted whatever the policy",
+        "request",
+        "if m.st[at.POLICY_DEFRAG_PROMOTES_ORDER] and needs_block:",
+        "if needs_block:",
+    ),
     _fault_of_7_3(
         "reclaim of promoted requests helps",
         "request",

@@ -142,19 +142,34 @@ def test_newer_kernels_lift_it_at_once_for_requests_that_cannot_wait() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rules", "migratetype", "compacts"),
+    ("rules", "given", "served"),
+    [("6.12", None, False), ("6.12", True, True), ("7.2", None, True), ("7.2", False, False)],
+)
+def test_that_fix_is_a_switch_of_its_own(rules: str, given: bool | None, served: bool) -> None:
+    policy = Policy(defrag_mode=True, defrag_atomic_falls_back=given)
+    pressed = with_free(200, rules=rules, policy=policy)
+    number = pressed.alloc(0, UNMOVABLE, at.GFP_KSWAPD_RECLAIM)
+    assert (pressed.places[number] >= 0) == served
+
+
+@pytest.mark.parametrize(
+    ("rules", "promotes", "migratetype", "compacts"),
     [
-        ("6.12", UNMOVABLE, False),
-        ("7.2", UNMOVABLE, True),
-        ("7.3", UNMOVABLE, True),
-        ("7.3", MOVABLE, False),
+        ("6.12", None, UNMOVABLE, False),
+        ("6.12", True, UNMOVABLE, True),
+        ("7.2", None, UNMOVABLE, True),
+        ("7.2", False, UNMOVABLE, False),
+        ("7.3", None, UNMOVABLE, True),
+        ("7.3", None, MOVABLE, False),
     ],
 )
 def test_who_must_not_fragment_makes_whole_blocks(
-    rules: str, migratetype: int, compacts: bool
+    rules: str, promotes: bool | None, migratetype: int, compacts: bool
 ) -> None:
     """A single kernel page, of which movable blocks have no room: 7.2 compacts for it (S8.7)."""
-    policy = Policy(defrag_mode=True, compact_gap=8, extfrag_threshold=0)
+    policy = Policy(
+        defrag_mode=True, defrag_promotes_order=promotes, compact_gap=8, extfrag_threshold=0
+    )
     pressed = with_free(200, kind=pr.ANON, rules=rules, policy=policy)
     assert pressed.places[pressed.alloc(0, migratetype)] >= 0
     assert (pressed.count("compact_stall") > 0) == compacts

@@ -28,6 +28,7 @@ def random_elastic_scenario(
     from_pcp = rng.random() < 0.5
     options = random_options(rng, policy)
     policy = replace(policy, highatomic_fastpath=rng.random() < 0.2 or None)
+    policy = with_defrag_fixes(number, policy)
     madvised = number % 3 == 0
     always = int(Bits.DIRECT_RECLAIM if madvised else Bits.DIRECT_RECLAIM | Bits.NORETRY)
     thp_bits = rng.choice((None, None, always, None if madvised else 0))
@@ -68,6 +69,19 @@ def with_proposals(rng: random.Random, scenario: ElasticScenario) -> ElasticScen
     policy = replace(scenario.policy, refill_mode_persists=rng.random() < 0.5)
     bits = (*scenario.bits, ATOMIC, ATOMIC, LOCAL, LOCAL)
     return replace(scenario, options=options, policy=policy, bits=bits)
+
+
+def with_defrag_fixes(number: int, policy: OraclePolicy) -> OraclePolicy:
+    """The policy; with defrag_mode, in every second scenario its fixes are drawn (S8.6, S8.7)."""
+    if number % 2 or not policy.defrag_mode:
+        return policy
+    rng = random.Random(-number)
+    return replace(
+        policy,
+        defrag_atomic_falls_back=rng.choice((None, False, True)),
+        defrag_promotes_order=rng.choice((None, False, True)),
+        promoted_fall_back_afresh=rng.choice((None, False, True)),
+    )
 
 
 def with_reserve_policies(rng: random.Random, scenario: ElasticScenario) -> ElasticScenario:

@@ -168,6 +168,9 @@ class OraclePolicy:
         pcp_batch_scale_max: S of S4.
         watermark_boost_factor: 1/10000 of the high watermark; 0 disables (S1.7).
         defrag_mode: NOFRAGMENT everywhere until the slow path gives up (S8.6).
+        defrag_atomic_falls_back: overrides the rules' defrag_mode_fixes unless None (S8.6).
+        defrag_promotes_order: overrides the rules' promotes_to_blocks unless None (S8.7).
+        promoted_fall_back_afresh: overrides the rules' promoted_begin_afresh unless None (S8.7).
         highatomic_fastpath: overrides the rules' highatomic_fastpath unless None (S2.5).
         highatomic_slowpath_only: overrides the rules' highatomic_slowpath_only unless None (S7.1).
         refill_mode_persists: after a steal the rest of a refill steals; no: each page searches
@@ -190,6 +193,9 @@ class OraclePolicy:
     pcp_batch_scale_max: int = 5
     watermark_boost_factor: int = 15000
     defrag_mode: bool = False
+    defrag_atomic_falls_back: bool | None = None
+    defrag_promotes_order: bool | None = None
+    promoted_fall_back_afresh: bool | None = None
     highatomic_fastpath: bool | None = None
     highatomic_slowpath_only: bool | None = None
     refill_mode_persists: bool = True

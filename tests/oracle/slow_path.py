@@ -146,7 +146,9 @@ class SlowPath:
 
     def _may_drop_nofragment_unreclaimed(self) -> bool:
         """Part of __alloc_pages_slowpath(): return whether to fragment unreclaimed."""
-        fixes = self.options.rules.defrag_mode_fixes and self.oracle.policy.defrag_mode
+        given = self.oracle.policy.defrag_atomic_falls_back
+        fixes = self.options.rules.defrag_mode_fixes if given is None else given
+        fixes = fixes and self.oracle.policy.defrag_mode
         return fixes and self.attempt.nofragment and Bits.KSWAPD in self.bits
 
     def _goes_on(self) -> bool:
@@ -184,7 +186,9 @@ class SlowPath:
         """
         order = self.request.order
         needs_block = self.attempt.nofragment and self.request.migratetype != Migratetype.MOVABLE
-        if not (self.options.rules.promotes_to_blocks and needs_block):
+        given = self.oracle.policy.defrag_promotes_order
+        promotes = self.options.rules.promotes_to_blocks if given is None else given
+        if not (promotes and needs_block):
             return order
         return max(order, self.oracle.machine.pageblock_order)
 
@@ -192,7 +196,9 @@ class SlowPath:
     def _begins_afresh(self) -> bool:
         """order_defrag_promoted(): return whether promotion changes retries (S8.7)."""
         promoted = self._made_order != self.request.order
-        return promoted and self.options.rules.promoted_begin_afresh
+        given = self.oracle.policy.promoted_fall_back_afresh
+        afresh = self.options.rules.promoted_begin_afresh if given is None else given
+        return promoted and afresh
 
     def _wake(self) -> None:
         """Part of __alloc_pages_slowpath(): wake kswapd, if the attempt may."""

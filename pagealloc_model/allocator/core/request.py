@@ -282,7 +282,7 @@ def go_round(
         if not may_retry(m, ac):
             return last_resort(m, ac, flags)
         is_costly = ac.order > m.st[at.POLICY_COSTLY_ORDER]
-        is_promoted = order != ac.order and m.st[at.RULE_PROMOTED_FALL_BACK_AFRESH] != 0
+        is_promoted = order != ac.order and m.st[at.POLICY_PROMOTED_FALL_BACK_AFRESH] != 0
         helped = progress > 0 and not is_costly and not is_promoted
         no_progress = 0 if helped else no_progress + 1
         rounds = rounds + 1 if order != ac.order else 0
@@ -313,7 +313,7 @@ def reclaim_compact_order(m: at.MachineArrays, ac: AllocContext, flags: int) -> 
     It is at least a block's for requests that must not fragment and are not movable.
     """
     needs_block = flags & at.ALLOC_NOFRAGMENT and ac.migratetype != at.MOVABLE
-    if m.st[at.RULE_DEFRAG_PROMOTES_ORDER] and needs_block:
+    if m.st[at.POLICY_DEFRAG_PROMOTES_ORDER] and needs_block:
         return max(ac.order, m.st[at.PAGEBLOCK_ORDER])
     return ac.order
 

@@ -97,6 +97,9 @@ def _scalars(rules: KernelRules, policy: Policy, assumptions: Assumptions) -> di
     assists = policy.defrag_kswapd_assist
     if assists is None:
         assists = policy.defrag_mode
+    falls_back = policy.defrag_atomic_falls_back
+    if falls_back is None:
+        falls_back = rules.defrag_mode_fixes
     gap = policy.compact_gap
     if gap is None:
         gap = GAP_CAP if rules.compact_gap_capped else 0
@@ -123,7 +126,7 @@ def _scalars(rules: KernelRules, policy: Policy, assumptions: Assumptions) -> di
             else 0
         ),
         pr.THP_MADVISED: elastic.thp_madvised,
-        pr.DEFRAG_FIXES: bool(policy.defrag_mode) and rules.defrag_mode_fixes,
+        pr.DEFRAG_FIXES: bool(policy.defrag_mode) and falls_back,
     }
 
 

@@ -24,6 +24,7 @@ from pagealloc_model.show.figures.pageblock_map import pageblock_map
 from pagealloc_model.show.figures.pareto_front import pareto_front
 from pagealloc_model.show.figures.pcp import pcp_counts
 from pagealloc_model.show.figures.predicted_changes import predicted_changes
+from pagealloc_model.show.figures.rounds_served import rounds_served
 from pagealloc_model.show.figures.score_over_time import score_over_time
 from pagealloc_model.show.figures.sensitivity_bars import sensitivity_bars
 from pagealloc_model.show.figures.small_multiples import since_start
@@ -51,6 +52,7 @@ __all__ = [
     "pareto_front",
     "pcp_counts",
     "predicted_changes",
+    "rounds_served",
     "score_over_time",
     "sensitivity_bars",
     "since_start",

@@ -47,7 +47,7 @@ class _Demand:
         bits: int,
         cpu: np.ndarray | int,
         migratetype: int = at.MOVABLE,
-        order: int = 0,
+        order: int | np.ndarray = 0,
         operation: int = at.ALLOC,
         leads: np.ndarray | int = -1,
     ) -> None:
@@ -102,6 +102,7 @@ def steps_of_demand(machine: Machine, host: BuildHost) -> Iterator[tuple[np.ndar
             while job_ends[cpu] < end:
                 job_ends[cpu] = _add_job(demand, rng, host, cpu, int(job_ends[cpu]))
         _add_cache(demand, rng, host, begin)
+        _add_lasting(demand, rng, host, begin)
         _add_bursts(demand, rng, host, begin, machine.pageblock_order)
         yield demand.take_until(end), np.concatenate(demand.leads)
 
@@ -120,8 +121,25 @@ def _add_job(
         (host.job_kernel_pages_per_s, KERNEL_BITS, at.UNMOVABLE),
     ):
         times = np.sort(rng.integers(begin, end, rng.poisson(rate * share * host.job_s)))
-        demand.ask(times, np.full(len(times), end), bits=bits, cpu=cpu, migratetype=migratetype)
+        order: int | np.ndarray = 0
+        if migratetype == at.UNMOVABLE:
+            order = (rng.random(len(times)) < host.kernel_order_1_per_mille / 1000).astype(np.int8)
+        demand.ask(
+            times,
+            np.full(len(times), end),
+            bits=bits,
+            cpu=cpu,
+            migratetype=migratetype,
+            order=order,
+        )
     return end
+
+
+def _add_lasting(demand: _Demand, rng: np.random.Generator, host: BuildHost, begin: int) -> None:
+    """Kernel memory that outlives the build: pages of slabs with a few live objects, and others."""
+    times = np.sort(rng.integers(begin, begin + host.step_ns, host.lasting_pages))
+    cpus = rng.integers(0, host.busy_cpus, len(times))
+    demand.ask(times, None, bits=KERNEL_BITS, cpu=cpus, migratetype=at.UNMOVABLE)
 
 
 def _add_cache(demand: _Demand, rng: np.random.Generator, host: BuildHost, begin: int) -> None:

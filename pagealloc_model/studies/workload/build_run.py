@@ -68,7 +68,7 @@ def run_build_host(
         places = _longer(places, len(leads))
         _advance(state, events, places, leads, step * host.step_ns)
         words = state.pressure_words(0, pr.SCALARS)
-        rows.append({"step": step, **_counted(words - before, machine), **_at_the_end(state)})
+        rows.append({"step": step, **counted(words - before, machine), **_at_the_end(state)})
         before = words
     return pd.DataFrame(rows)
 
@@ -90,13 +90,19 @@ def _longer(numbers: np.ndarray, length: int) -> np.ndarray:
     return np.concatenate([numbers, np.full(length - len(numbers), -1, np.int32)])
 
 
-def _counted(words: np.ndarray, machine: Machine) -> dict[str, int]:
-    counted = {name: int(words[word]) for name, word in COUNTERS.items()}
+def counted(words: np.ndarray, machine: Machine) -> dict[str, int]:
+    """Return the counters of `COUNTERS`, allocstall and direct compaction's scans.
+
+    Args:
+        words: int64, scalars of an elastic replay, or a difference of them.
+        machine: its zone types.
+    """
+    counts = {name: int(words[word]) for name, word in COUNTERS.items()}
     for side in SIDES:
-        daemon = counted[f"compact_daemon_{side}"]
-        counted[f"compact_direct_{side}"] = counted[f"compact_{side}"] - daemon
+        daemon = counts[f"compact_daemon_{side}"]
+        counts[f"compact_direct_{side}"] = counts[f"compact_{side}"] - daemon
     stalls = words[pr.ALLOCSTALL : pr.ALLOCSTALL + len(machine.zone_types)]
-    return counted | {"allocstall": int(stalls.sum())}
+    return counts | {"allocstall": int(stalls.sum())}
 
 
 def _at_the_end(state: State) -> dict[str, int]:

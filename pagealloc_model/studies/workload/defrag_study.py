@@ -64,6 +64,8 @@ NOT_MODELLED: dict[str, str] = {
 }
 SIZE_FACTOR = 2.0
 """A change has the posted size if it is between the posted one over and times this."""
+STEPS = 15
+"""Runs that the post gives one by one."""
 TREND_STEPS = 5
 """Runs at each end whose means make the trend."""
 CONFIDENCE, RESAMPLES = 0.95, 9_999

@@ -1,0 +1,229 @@
+"""Tables of rounds that come with the package: measured in guests, and predicted.
+
+Making the predicted ones takes minutes: `python benchmarks/defrag.py write`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.policy.policy import Policy
+from pagealloc_model.recording.recording import open_recording, shipped_recordings_directory
+from pagealloc_model.show.post.posted_figures import posted_figures
+from pagealloc_model.studies.rounds.round_trend import rounds_of_sides, trends
+from pagealloc_model.studies.rounds.series import series
+from pagealloc_model.studies.workload import defrag_study as study
+from pagealloc_model.studies.workload.build_host import BuildHost
+
+FOLDER = "rounds"
+GUESTS = "guests"
+"""Measured by hand, 7.3.4 with SLUB_TINY in a guest of 420 MiB and 2 CPUs: 12 rounds of 25 s of
+files copied and removed, a tree read twice and small processes, beside 12 huge-page faults a second
+with direct compaction, 50 kept. Their recordings were not kept. "disturbed": beside other work on
+the host, which gets less done in a round."""
+RECORDINGS = ("mixed_6.1", "matrix_A1", "defrag_7.3")
+"""The first has SLUB; the others have SLUB_TINY, which marks no slab reclaimable."""
+FAULTS_RECLAIM = Policy(thp_defrag="always")
+SIDES = {
+    "vanilla": Policy(defrag_mode=False).changed_by(FAULTS_RECLAIM),
+    "defrag_mode": Policy(defrag_mode=True).changed_by(FAULTS_RECLAIM),
+}
+RULES, ROUNDS, SEEDS = "7.3", 16, (0, 1, 2)
+SIZES_GIB = (8, 16, 32)
+FAULTS = {"may not reclaim": Policy(), "may reclaim": FAULTS_RECLAIM}
+HOST = BuildHost(scale=128)
+_FIRST = ("recording", "outlives")
+_KEPT = [
+    *("recording", "side", "seed", "round", "huge_served", "huge_asked", "served"),
+    *("mixed_blocks", "blocks_unmovable", "blocks_movable", "blocks_reclaimable"),
+    *("fixed_in_movable", "reclaimable_pages", "free_block_pages", "allocstall"),
+]
+
+
+def repeated_recordings() -> pd.DataFrame:
+    """Rounds of `RECORDINGS` by what outlives a round ("stay", "gone"), with columns `_KEPT`."""
+    recordings = [open_recording(name) for name in RECORDINGS]
+    tables = [
+        rounds_of_sides(
+            recordings, SIDES, SEEDS, rules=RULES, rounds=ROUNDS, survivors=survivors
+        ).assign(survivors=survivors)
+        for survivors in ("stay", "gone")
+    ]
+    return pd.concat(tables, ignore_index=True)[["survivors", *_KEPT]]
+
+
+def repeated_series() -> pd.DataFrame:
+    """Rounds of the first of `RECORDINGS` under each step of the series."""
+    recordings = [open_recording(RECORDINGS[0])]
+    steps = series(FAULTS_RECLAIM)
+    table = rounds_of_sides(recordings, steps, SEEDS, rules=RULES, rounds=ROUNDS, survivors="stay")
+    return table[_KEPT]
+
+
+def host_runs() -> pd.DataFrame:
+    """Steps of the made-up host of each of `SIZES_GIB`, with both kinds of faults.
+
+    Returns:
+        As `run_study`, with columns gib and faults.
+    """
+    tables = []
+    for gib in SIZES_GIB:
+        for faults, setting in FAULTS.items():
+            runs = study.run_study(
+                BuildHost(gib=gib, scale=HOST.scale),
+                SEEDS,
+                base=study.VANILLA.changed_by(setting),
+                patch=study.DEFRAG_MODE.changed_by(setting),
+            )
+            tables.append(runs.assign(gib=gib, faults=faults))
+    return pd.concat(tables, ignore_index=True)
+
+
+MAKERS: dict[str, Callable[[], pd.DataFrame]] = {
+    "recordings": repeated_recordings,
+    "series": repeated_series,
+    "hosts": host_runs,
+}
+"""The predicted tables by name."""
+
+
+def write_table(name: str) -> Path:
+    """Make a predicted table anew and put it in place of the one in data/.
+
+    Args:
+        name: one of `MAKERS`.
+
+    Raises:
+        UsageError: no such table, or no data directory.
+    """
+    if name not in MAKERS:
+        raise UsageError(f"no table {name!r} of rounds to make; there are {', '.join(MAKERS)}")
+    path = _path(name)
+    MAKERS[name]().to_csv(path, index=False, float_format="%.6g")
+    return path
+
+
+def shipped_rounds(name: str) -> pd.DataFrame:
+    """A table as `write_table` makes it, or `GUESTS`: recording, side, seed, round, served, note.
+
+    Raises:
+        UsageError: no such table, or the file was left out of this copy.
+    """
+    if name not in (*MAKERS, GUESTS):
+        raise UsageError(f"no table {name!r} of rounds; there are {', '.join((*MAKERS, GUESTS))}")
+    path = _path(name)
+    if not path.is_file():
+        raise UsageError(f"{path} is missing; write it with python benchmarks/defrag.py write")
+    return pd.read_csv(path, keep_default_na=False, na_values=[""] if name != GUESTS else [])
+
+
+def posted_rounds() -> pd.DataFrame:
+    """The post's 15 runs as a table of rounds: side, seed, round, served.
+
+    The post gives what was served; what was asked for is taken to be the same in all its runs.
+    """
+    told = posted_figures("defrag_mode").pivot(index="quantity", columns="variant", values="low")
+    asked = told.loc["THP fault alloc"] + told.loc["THP fault fallback"]
+    rows = [
+        {
+            "recording": "posted",
+            "side": side,
+            "seed": 0,
+            "round": step,
+            "served": told.loc[f"thp_fault_alloc of run {step}", variant] / asked[variant],
+        }
+        for side, variant in (("vanilla", "unpatched"), ("defrag_mode", "patched"))
+        for step in range(1, study.STEPS + 1)
+    ]
+    return pd.DataFrame(rows)
+
+
+def rounds_panels() -> dict[str, pd.DataFrame]:
+    """Tables of rounds by title, for `figures.rounds_served`: posted, guests, and the model's."""
+    model = shipped_rounds("recordings")
+    slab, other = RECORDINGS[0], RECORDINGS[1]
+    return {
+        "posted, machine not named": posted_rounds(),
+        "guests, 7.3.4, SLUB_TINY": _undisturbed_guests(),
+        f"model, {slab}: slabs as recorded": _rounds_of(model, slab, "stay"),
+        f"model, {slab}: no slab outlives a round": _rounds_of(model, slab, "gone"),
+        f"model, {other} (SLUB_TINY): all as recorded": _rounds_of(model, other, "stay"),
+    }
+
+
+def _undisturbed_guests() -> pd.DataFrame:
+    guests = shipped_rounds(GUESTS)
+    return guests[guests["note"] == ""]
+
+
+def _rounds_of(rounds: pd.DataFrame, recording: str, survivors: str) -> pd.DataFrame:
+    return rounds[(rounds["recording"] == recording) & (rounds["survivors"] == survivors)]
+
+
+def shipped_trends() -> pd.DataFrame:
+    """Trends of what was posted, of guests left alone and of the model's rounds, with a null model.
+
+    Returns:
+        As `trends`, with a column outlives: what outlives a round; "" of what is no prediction.
+    """
+    tables = [trends(each).assign(outlives="") for each in (posted_rounds(), _undisturbed_guests())]
+    for survivors, own in shipped_rounds("recordings").groupby("survivors", sort=False):
+        words = {"stay": "all, as recorded", "gone": "pages of files only (null)"}[str(survivors)]
+        tables.append(trends(own).assign(outlives=words))
+    whole = pd.concat(tables, ignore_index=True)
+    return whole[["recording", "outlives", *(name for name in whole if name not in _FIRST)]]
+
+
+def host_rows() -> pd.DataFrame:
+    """The post's rows of each host, predicted beside posted, with gib and faults.
+
+    Returns:
+        As `judged_rows`, one after the other by size and kind of faults.
+    """
+    posted = posted_figures("defrag_mode")
+    tables = [
+        study.judged_rows(own, posted).assign(gib=gib, faults=faults)
+        for (gib, faults), own in shipped_rounds("hosts").groupby(["gib", "faults"], sort=False)
+    ]
+    return pd.concat(tables, ignore_index=True)
+
+
+def host_verdicts() -> pd.DataFrame:
+    """How many rows of each host are right, and its trend.
+
+    Returns:
+        One row a size and kind of faults: rows, those that the host counts; sign, size and null,
+        how many are right; vanilla and defrag_mode, last runs less first in points; and
+        direct_compaction, whether both sides compact directly.
+    """
+    posted = posted_figures("defrag_mode")
+    rows = []
+    for (gib, faults), own in shipped_rounds("hosts").groupby(["gib", "faults"], sort=False):
+        judged = study.judged_rows(own, posted)
+        ends = study.trend(study.served_shares(own, posted))
+        compacts = own.groupby("side")["compact_direct_migrate_scanned"].sum()
+        rows.append(
+            {
+                "gib": gib,
+                "faults": faults,
+                "rows": int(judged["size"].notna().sum()),
+                "sign": int(judged["sign"].sum()),
+                "size": int(judged["size"].sum()),
+                "nearer than null": int(judged["beats_null"].sum()),
+                "vanilla": 100 * ends["base"],
+                "defrag_mode": 100 * ends["patch"],
+                "direct_compaction": bool((compacts > 0).all()),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _path(name: str) -> Path:
+    data = shipped_recordings_directory()
+    if data is None:
+        raise UsageError("data/ was left out of this copy; it would hold the tables of rounds")
+    return data / FOLDER / f"{name}.csv"

@@ -1,0 +1,116 @@
+"""Rounds of a recording: what a later one asks for and frees."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+import pagealloc_model as pm
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core import objects as resolved
+from pagealloc_model.allocator.core import pressure_layout as pr
+from pagealloc_model.measured.evidence.choice import choose_rules
+from pagealloc_model.predicted.prepared import Prepared, prepare
+from pagealloc_model.studies.rounds.huge_faults import HugeFaults
+from pagealloc_model.studies.rounds.repeated_demand import SURVIVORS, RepeatedDemand
+
+
+@cache
+def prepared(name: str) -> Prepared:
+    recording = pm.open(name)
+    elastic = pm.Assumptions(reclaim="elastic")
+    return prepare(recording, choose_rules(recording, None).rules, elastic, 0)
+
+
+def repeated(survivors: str, name: str = "kbuild", rounds: int = 3) -> RepeatedDemand:
+    return RepeatedDemand(
+        prepared=prepared(name),
+        faults=HugeFaults(per_round=4, kept=2),
+        rounds=rounds,
+        survivors=survivors,
+        fill_pages=10,
+    )
+
+
+def classes(demand: RepeatedDemand) -> np.ndarray:
+    """Class of each of the recording's objects, -1 of those at its start."""
+    events = demand.demand.events
+    asked = events[np.isin(events["operation"], (at.ALLOC, at.HIDDEN_ALLOC))]
+    found = np.full(len(demand.demand.objects), -1)
+    found[asked["object"]] = asked["bits"] >> pr.CLASS_SHIFT
+    return found
+
+
+@pytest.mark.parametrize("survivors", SURVIVORS)
+def test_parts_follow_one_another_and_objects_are_asked_for_before_they_go(survivors: str) -> None:
+    demand = repeated(survivors)
+    parts = list(demand.parts())
+    assert len(parts) == 1 + 3
+    before = 0
+    for events, end in parts:
+        times = events["time_ns"]
+        assert before <= times[0]
+        assert (np.diff(times) >= 0).all()
+        assert times[-1] <= end
+        before = end
+    every = np.concatenate([events for events, _ in parts])
+    assert every["object"].max() < demand.objects == len(demand.leads)
+    asked_at = np.full(demand.objects, np.iinfo(np.int64).max)
+    asked_at[demand.starting_places() >= 0] = 0
+    asks = np.isin(every["operation"], (at.ALLOC, at.HIDDEN_ALLOC, at.RECORDED_FAILURE))
+    asks &= every["object"] >= 0
+    asked_at[every["object"][asks]] = every["time_ns"][asks]
+    frees = every[every["operation"] == at.FREE]
+    assert (asked_at[frees["object"]] <= frees["time_ns"]).all()
+
+
+def test_what_stands_in_is_of_the_same_order_and_class() -> None:
+    demand = repeated("replaced")
+    found = demand.stand_ins
+    gone = np.flatnonzero(found >= 0)
+    assert len(gone) > 100
+    objects, kind = demand.demand.objects, classes(demand)
+    assert (objects["kind"][gone] == resolved.AT_START).all()
+    assert (objects["order"][gone] == objects["order"][found[gone]]).all()
+    was_anon = np.isin(demand.prepared.lru[objects["pfn"][gone]], (1, 2))
+    assert ((kind[found[gone]] == pr.ANON) == was_anon).all()
+    assert len(np.unique(found[gone])) == len(gone)
+
+
+def test_what_outlives_a_round_is_as_the_word_says() -> None:
+    """Pages of each class that the third round adds to what is in use."""
+    kept: dict[str, np.ndarray] = {}
+    for survivors in SURVIVORS:
+        demand = repeated(survivors)
+        kind = classes(demand)
+        *_, (events, _) = demand.parts()
+        count = len(demand.demand.objects)
+        kinds = kind[events["object"] % demand.round_objects % count]
+        recorded = events["object"] % demand.round_objects < count
+        pages = np.int64(1) << events["order"].astype(np.int64)
+        signs = np.select(
+            [
+                np.isin(events["operation"], (at.ALLOC, at.HIDDEN_ALLOC)),
+                events["operation"] == at.FREE,
+            ],
+            [1, -1],
+        )
+        by_reclaim = events["bits"] & np.uint32(pr.FREED_BY_RECLAIM) == pr.FREED_BY_RECLAIM
+        own = recorded & ~((signs < 0) & by_reclaim)
+        kept[survivors] = np.array(
+            [(signs * pages)[own & (kinds == each)].sum() for each in range(4)]
+        )
+    assert (kept["gone"][:3] == 0).all()
+    assert kept["stay"][pr.ANON] == kept["replaced"][pr.ANON] == 0
+    assert kept["stay"][pr.KERNEL] > 0
+    assert kept["replaced"][pr.KERNEL] < kept["stay"][pr.KERNEL]
+    assert kept["gone"][pr.FILE] == kept["stay"][pr.FILE] > 0
+
+
+def test_limits_are_set_in_the_first_round_only() -> None:
+    _, *rounds = [events for events, _ in repeated("stay").parts()]
+    counts = [int((events["operation"] == at.SET_PCP_HIGH).sum()) for events in rounds]
+    assert counts[0] > 0
+    assert counts[1:] == [0, 0]
