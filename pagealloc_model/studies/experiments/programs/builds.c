@@ -4,8 +4,9 @@
  * Makes SOURCES small files in DIRECTORY, unless they are there. A round is a wave of jobs, two at
  * a time, each of which reads sources, writes to memory of its own, makes files that it removes
  * again, and leaves an object; then all objects are read and written into one file, and those of
- * the round before are removed. One job of four leaves a process that holds open files and page
- * tables until four rounds later: so much stays from round to round, and no more.
+ * the round before are removed. Every job leaves a process that holds open files and page tables.
+ * Most end with the round, so that the kernel's own memory rises and falls; one of eight stays until
+ * four rounds later.
  *
  * COMMAND runs in sh beside each round, with ROUND in its environment; a round is over when both
  * are. At each round's begin, and at the end, MARKS gets a line in rounds.csv (round, nanoseconds on
@@ -31,17 +32,17 @@
 #define MOST_PAGES 512
 #define TEMPORARY 4
 #define OBJECT_PAGES 16
-#define LEAVES 4
+#define LONGER 8
 #define OPEN_FILES 32
-#define TABLES 12
+#define TABLES 24
 #define STAY_ROUNDS 4
 #define MOST_STAYING 1024
 #define LINE 512
 
 static const char *directory;
 static long sources;
-static pid_t staying[STAY_ROUNDS][MOST_STAYING];
-static long stay[STAY_ROUNDS];
+static pid_t staying[STAY_ROUNDS + 1][MOST_STAYING];
+static long stay[STAY_ROUNDS + 1]; /* the last row: until the round's end */
 static char content[OBJECT_PAGES * PAGE];
 
 static void source_name(char *name, long i)
@@ -160,13 +161,23 @@ static void wait_for(pid_t pid)
 	}
 }
 
-static void end_staying(long slot)
+static void end_staying(long row)
 {
-	for (long i = 0; i < stay[slot]; i++) {
-		kill(staying[slot][i], SIGKILL);
-		waitpid(staying[slot][i], NULL, 0);
+	for (long i = 0; i < stay[row]; i++) {
+		kill(staying[row][i], SIGKILL);
+		waitpid(staying[row][i], NULL, 0);
 	}
-	stay[slot] = 0;
+	stay[row] = 0;
+}
+
+static void leave_one(long row)
+{
+	if (stay[row] == MOST_STAYING)
+		return;
+	pid_t pid = forked();
+	if (!pid)
+		run_staying();
+	staying[row][stay[row]++] = pid;
 }
 
 static void build(long round)
@@ -181,16 +192,12 @@ static void build(long round)
 			wait_for(*place);
 		if (!(*place = forked()))
 			run_job(job, round);
-		if (job % LEAVES == 0 && stay[slot] < MOST_STAYING) {
-			pid_t pid = forked();
-			if (!pid)
-				run_staying();
-			staying[slot][stay[slot]++] = pid;
-		}
+		leave_one(job % LONGER ? STAY_ROUNDS : slot);
 	}
 	for (int i = 0; i < AT_ONCE; i++)
 		if (running[i])
 			wait_for(running[i]);
+	end_staying(STAY_ROUNDS);
 	for (long job = 0; job < jobs; job++) {
 		object_name(name, job, round);
 		read_file(name);
@@ -259,7 +266,7 @@ int main(int count, char **words)
 	}
 	if (marks && rounds)
 		mark(marks, rounds);
-	for (long slot = 0; slot < STAY_ROUNDS; slot++)
-		end_staying(slot);
+	for (long row = 0; row <= STAY_ROUNDS; row++)
+		end_staying(row);
 	return 0;
 }
