@@ -56,10 +56,10 @@ def _on_every_cpu(command: str, *once: str) -> str:
     )
 
 
-_BUILDS = f"builds $DISK/tree {_amount(4800)}"
+_BUILDS = f"builds $DISK/tree {_amount(3600)}"
 _ROUND_SEED = "$((SEED * 100 + ROUND))"
 _BESIDE_A_BUILD = (
-    f"{_reads(3000, seed=_ROUND_SEED)} & huge_pages {_amount(140)} 80 {_ROUND_SEED} 14; wait $!"
+    f"{_reads(2500, seed=_ROUND_SEED)} & huge_pages {_amount(100)} 80 {_ROUND_SEED} 14; wait $!"
 )
 
 WORKLOADS = {
@@ -120,7 +120,7 @@ WORKLOADS = {
             "gets a table of the rounds, and page flags at the begin of each",
             prepare=f"mkdir $DISK/tree; {_BUILDS} 0 $SEED",
             command='[ -z "$RUN" ] || mkdir "$RUN/rounds"; '
-            f'{_BUILDS} 12 $SEED "${{RUN:+$RUN/rounds}}" \'{_BESIDE_A_BUILD}\'',
+            f"{_BUILDS} 12 $SEED \"${{RUN:+$RUN/rounds}}\" '{_BESIDE_A_BUILD}'",
         ),
         Workload(
             name="mixed",
