@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
 
+import build_rounds
 import defrag
 import experiments
 import lacks
@@ -75,6 +76,7 @@ PLACES = {
     "idle-costs": "docs/pressure.md",
     "defrag": "docs/pressure.md",
     "defrag-rounds": "docs/pressure.md",
+    "build-rounds": "docs/pressure.md",
     "size": "docs/size.md",
     "long": "docs/size.md",
     "speed": "docs/speed.md",
@@ -317,6 +319,7 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "idle-costs": idle_cost_lines,
     "defrag": defrag_lines,
     "defrag-rounds": defrag_round_lines,
+    "build-rounds": build_rounds.round_lines,
     "sweep": lambda: sweep_table(("threads", "points", "cluster"), "sweeps of `kbuild` as shipped"),
     "fleet": lambda: sweep_table(("fleet",), "hosts of 64 GiB without and with the gate"),
     "ownership": lambda: _table_lines(ownership.summary()),

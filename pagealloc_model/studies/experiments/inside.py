@@ -20,6 +20,8 @@ from pagealloc_model.studies.experiments.settings import apply
 
 ORDER_FILE, ANSWER_FILE, RECORDING = "order.json", "answer.json", "recording"
 DISK, DISK_DEVICE = Path("/mnt"), "/dev/vda"
+RUN = "RUN"
+"""Variable that names the run's folder, for files that a workload leaves beside the recording."""
 SCRATCH = Path("/var/tmp")
 """A tmpfs in every guest of virtme-ng; /tmp may hold the folder itself."""
 
@@ -128,6 +130,7 @@ def carry_out(order: Order, folder: Path, root: Path = Path("/")) -> None:
         UsageError: a setting that this kernel has not, a command that failed, nothing recorded.
     """
     os.environ.update(order.environment)
+    os.environ[RUN] = str(folder)
     apply(order.fixed, root)
     if order.prepare:
         done = subprocess.run(["sh", "-ec", order.prepare], check=False)

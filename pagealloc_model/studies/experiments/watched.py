@@ -138,11 +138,12 @@ def _watched(call: Call, folder: Path, bounds: Bounds, cancel: Cancel) -> str:
 
 
 def folder_bytes(folder: Path) -> int:
-    """What the files of a folder take."""
+    """What the files of a folder take; those that go away meanwhile are left out."""
     total = 0
-    for file in folder.rglob("*"):
-        with contextlib.suppress(OSError):
-            total += file.lstat().st_blocks * 512
+    for inside, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += (Path(inside) / name).lstat().st_blocks * 512
     return total
 
 

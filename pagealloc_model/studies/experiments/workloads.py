@@ -22,8 +22,8 @@ class Workload:
     """What a machine does while it is recorded.
 
     Commands are for sh. They find the programs in their path, and in variables: SEED, AMOUNT (work
-    to do, in percent of the usual), DISK (a scratch disk with a file "big" of BIG_MIB megabytes)
-    and MEMORY_PAGES (the machine's memory in pages).
+    to do, in percent of the usual), DISK (a scratch disk with a file "big" of BIG_MIB megabytes),
+    MEMORY_PAGES (the machine's memory in pages) and RUN (a folder for files to keep).
 
     Attributes:
         name: as plans write it.
@@ -55,6 +55,12 @@ def _on_every_cpu(command: str, *once: str) -> str:
         "for each in $all; do wait $each; done"
     )
 
+
+_BUILDS = f"builds $DISK/tree {_amount(3600)}"
+_ROUND_SEED = "$((SEED * 100 + ROUND))"
+_BESIDE_A_BUILD = (
+    f"{_reads(2500, seed=_ROUND_SEED)} & huge_pages {_amount(100)} 80 {_ROUND_SEED} 14; wait $!"
+)
 
 WORKLOADS = {
     each.name: each
@@ -107,6 +113,14 @@ WORKLOADS = {
             name="compile",
             meaning="a small build with the system's compiler",
             command=f"mkdir build; compile build {_amount(8)} $SEED",
+        ),
+        Workload(
+            name="build_rounds",
+            meaning="twelve rounds of a build's files and processes beside huge-page faults; RUN "
+            "gets a table of the rounds, and page flags at the begin of each",
+            prepare=f"mkdir $DISK/tree; {_BUILDS} 0 $SEED",
+            command='[ -z "$RUN" ] || mkdir "$RUN/rounds"; '
+            f"{_BUILDS} 12 $SEED \"${{RUN:+$RUN/rounds}}\" '{_BESIDE_A_BUILD}'",
         ),
         Workload(
             name="mixed",

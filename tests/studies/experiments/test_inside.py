@@ -18,7 +18,8 @@ def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(inside, "SCRATCH", tmp_path)
     monkeypatch.setattr(inside, "apply", lambda values, root: done.extend(values))
     monkeypatch.setattr(inside, "_record", lambda order, folder: done.append(order.workload))
-    monkeypatch.setenv("NAME", "")  # and takes it back at the end
+    for name in ("NAME", inside.RUN):
+        monkeypatch.setenv(name, "")  # and takes it back at the end
     monkeypatch.chdir(tmp_path)
     return done
 
@@ -39,6 +40,11 @@ def test_a_runs_own_settings_come_after_the_set_up(steps: list[str], tmp_path: P
     )
     assert steps == ["all", "own", "work"]
     assert (tmp_path / "prepared").exists()
+
+
+def test_a_command_finds_the_folder_of_its_run(steps: list[str], tmp_path: Path) -> None:
+    carry_out(Order(workload="work", prepare='echo kept > "$RUN/beside"'), tmp_path)
+    assert (tmp_path / "beside").read_text() == "kept\n"
 
 
 def test_a_set_up_that_fails_ends_the_run(steps: list[str], tmp_path: Path) -> None:

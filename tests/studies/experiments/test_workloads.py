@@ -83,6 +83,36 @@ def test_reads_keep_a_rate(programs: Path, tmp_path: Path) -> None:
 
 
 @COMPILES
+def test_rounds_of_a_build_leave_a_table_and_end_what_stayed(
+    programs: Path, tmp_path: Path
+) -> None:
+    tree, marks = tmp_path / "tree", tmp_path / "marks"
+    tree.mkdir()
+    marks.mkdir()
+    beside = f'echo "$ROUND" >> {tmp_path}/beside'
+    began = time.monotonic_ns()
+    subprocess.run([programs / "builds", tree, "96", "3", "1", marks, beside], check=True)
+    lines = (marks / "rounds.csv").read_text().split()
+    assert lines[0] == "round,time_ns"
+    rounds = [[int(word) for word in line.split(",")] for line in lines[1:]]
+    assert [number for number, _ in rounds] == [0, 1, 2, 3]
+    times = [time_ns for _, time_ns in rounds]
+    assert times == sorted(times) and began < times[0]
+    assert (tmp_path / "beside").read_text().split() == ["0", "1", "2"]
+    objects = {file.name for file in tree.glob("*.o")}
+    assert objects == {f"{job}.2.o" for job in range(4)}, "those of earlier rounds are removed"
+    for file in marks.glob("*.kpageflags"):
+        file.unlink()
+
+
+@COMPILES
+def test_a_build_fails_with_what_runs_beside_it(programs: Path, tmp_path: Path) -> None:
+    words = [programs / "builds", tmp_path, "24", "1", "1", "", "exit 3"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "builds: a child failed\n")
+
+
+@COMPILES
 def test_atomics_fails_where_the_kernel_has_none(programs: Path) -> None:
     if Path("/sys/kernel/debug/atomic_churn").exists():
         pytest.skip("this kernel has debugfs' atomic_churn")
