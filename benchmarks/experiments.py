@@ -38,7 +38,7 @@ def main(plan: str, directory: str) -> None:
 
 
 def score_lines() -> Iterator[str]:
-    """A markdown table of how often was predicted, beside that nothing changes: the matrix apart."""
+    """A markdown table of how often predictions were right: of the matrix, and of all others."""
     others = [name for name in shipped_experiments() if name != MATRIX]
     parts = {MATRIX: [MATRIX], f"{len(others)} others": others}
     scores = []

@@ -1,4 +1,4 @@
-"""Small guests that ship: what they hold that no other recording has, and what of it is predicted."""
+"""Small guests that ship: what only they hold, and what of it is predicted."""
 
 from __future__ import annotations
 
