@@ -17,7 +17,7 @@ import pandas as pd
 
 import pagealloc_model as pm
 from pagealloc_model.show.post.experiment_table import MARKS
-from pagealloc_model.studies.experiments.changes import MODES
+from pagealloc_model.studies.experiments.changes import MODES, score_table
 from pagealloc_model.studies.experiments.shipped import (
     MATRIX,
     measurable_effects,
@@ -38,8 +38,14 @@ def main(plan: str, directory: str) -> None:
 
 
 def score_lines() -> Iterator[str]:
-    """A markdown table of how often the matrix was predicted, beside that nothing changes."""
-    yield from _score_lines(shipped_experiment(MATRIX).score.rename(columns={"model": "of"}))
+    """A markdown table of how often predictions were right: of the matrix, and of all others."""
+    others = [name for name in shipped_experiments() if name != MATRIX]
+    parts = {MATRIX: [MATRIX], f"{len(others)} others": others}
+    scores = []
+    for words, names in parts.items():
+        score = score_table(pd.concat([shipped_experiment(name).changes for name in names]))
+        scores.append(score.assign(of=words + ", " + score["model"]))
+    yield from _score_lines(pd.concat(scores))
 
 
 def result_lines() -> Iterator[str]:
