@@ -78,3 +78,38 @@ def test_an_axis_follows_what_leaves_it_and_what_it_has_become_too_long_for(plot
     assert tops[1] == tops[0]
     assert tops[2] > 90
     assert tops[3] < 4
+
+
+# the colours of the paper and of the first line: at first, in a dark theme, printed from it
+IN_THEMES = """
+async ([widget, drawn]) => {
+  const source = URL.createObjectURL(new Blob([widget], { type: "text/javascript" }));
+  const { default: picture } = await import(source);
+  pageallocPlotly.arrived(window.Plotly);
+  const model = { get: name => ({ drawn })[name], set() {}, save_changes() {}, off() {}, on() {} };
+  await picture.render({ model, el: document.body });
+  const style = chosen => getComputedStyle(document.querySelector(chosen));
+  const seen = () => [document.querySelector(".main-svg").style.background,
+    style(".scatterlayer .js-line").stroke];
+  const later = () => new Promise(resolve => setTimeout(resolve, 200));
+  const all = [seen()];
+  document.body.dataset.jpThemeLight = "false";
+  await later();
+  all.push(seen());
+  window.dispatchEvent(new Event("beforeprint"));
+  all.push(seen());
+  window.dispatchEvent(new Event("afterprint"));
+  document.body.dataset.jpThemeLight = "true";
+  await later();
+  all.push(seen());
+  return all;
+}
+"""
+
+
+def test_colours_follow_the_theme_of_the_page_but_not_onto_paper(plotly: Page) -> None:
+    line = {"type": "scatter", "x": [0, 1], "y": [1, 2], "line": {"color": "#222222"}}
+    drawn = {"data": [line], "layout": {"paper_bgcolor": "white"}}
+    light, dark, printed, again = plotly.evaluate(IN_THEMES, [Picture._esm, drawn])
+    assert light == printed == again == ["white", "rgb(34, 34, 34)"]
+    assert dark == ["rgb(17, 17, 17)", "rgb(230, 230, 230)"]

@@ -13,6 +13,7 @@ import plotly.graph_objects as go
 import traitlets
 from plotly.offline import get_plotlyjs
 
+from pagealloc_model.notebook.widgets.dark_theme import IN_THEME
 from pagealloc_model.notebook.widgets.moves import moves_between
 from pagealloc_model.show.figures.drawing import Drawing
 
@@ -128,7 +129,7 @@ async function render({ model, el }) {
   const plot = document.createElement("div");
   el.appendChild(plot);
   const Plotly = await library.ready;
-  const whole = () => unpacked(model.get("drawn"));
+  const whole = () => inTheme(unpacked(model.get("drawn")));
   const { data, layout } = whole();
   let last = Plotly.newPlot(plot, data, layout);
   plot.on("plotly_selected", selected => {
@@ -140,10 +141,11 @@ async function render({ model, el }) {
     performance.mark("pagealloc-picture-received");
     last = last.then(step).then(() => performance.mark("pagealloc-picture-drawn"));
   };
-  const redraw = () => then(() => {
+  const drawWhole = () => {
     const { data, layout } = whole();
     return Plotly.react(plot, data, layout);
-  });
+  };
+  const redraw = () => then(drawWhole);
   const move = ({ moves, in_place }) => {
     const isAnyHidden = plot.data.some(trace => trace.visible === "legendonly");
     if (!in_place || isAnyHidden) redraw();
@@ -158,7 +160,9 @@ async function render({ model, el }) {
   });
   room.observe(plot);
   await last;
+  const forgetTheme = onTheme(drawWhole);  // at once: a printer does not wait
   return () => {
+    forgetTheme();
     room.disconnect();
     model.off("change:drawn", redraw);
     model.off("msg:custom", move);
@@ -194,7 +198,7 @@ class Picture(anywidget.AnyWidget):
         drawn: the same as plotly's `data` and `layout`; a page that connects later gets it whole.
     """
 
-    _esm = _LIBRARY + _DRAW
+    _esm = _LIBRARY + IN_THEME + _DRAW
     brushed = traitlets.List(traitlets.Float()).tag(sync=True)
     drawn = traitlets.Dict().tag(
         sync=True, to_json=lambda value, _: as_json(value), from_json=lambda value, _: value
