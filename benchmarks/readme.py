@@ -19,6 +19,7 @@ from pathlib import Path
 import build_rounds
 import defrag
 import experiments
+import five_minutes
 import lacks
 import locks
 import long_recording
@@ -79,6 +80,7 @@ PLACES = {
     "build-rounds": "docs/pressure.md",
     "size": "docs/size.md",
     "long": "docs/size.md",
+    "five-minutes": "docs/install.md",
     "speed": "docs/speed.md",
     "slider": "docs/speed.md",
     "policies": "docs/speed.md",
@@ -331,6 +333,7 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "fleet": lambda: sweep_table(("fleet",), "hosts of 64 GiB without and with the gate"),
     "ownership": lambda: _table_lines(ownership.summary()),
     "ownership-cpus": lambda: _table_lines(ownership.purgers().drop(columns="load")),
+    "five-minutes": lambda: _table_lines(five_minutes.measured()),
     "slider": slider_lines,
     "size": size_lines,
     "start-up": lambda: _table_lines(start_up.measured().drop(columns=["limit", "is"])),

@@ -30,12 +30,13 @@ def add_parser(commands: Commands) -> None:
         "--port", type=int, default=PORT, help=f"to listen on, or a free one after it ({PORT})"
     )
     parser.add_argument("--no-browser", action="store_true", help="print the address only")
+    parser.add_argument("--dark", action="store_true", help="light words and lines on a dark page")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Serve the page until interrupted."""
-    from pagealloc_model.notebook.served import serve
+    from pagealloc_model.notebook.served import DARK, LIGHT, serve
     from pagealloc_model.notebook.widgets.explore.question import read_question
     from pagealloc_model.notebook.widgets.explore.tabs import TABS
     from pagealloc_model.recording.recording import open_recording
@@ -48,6 +49,7 @@ def run(options: argparse.Namespace) -> int:
         state,
         options.port,
         browser=has_browser() and not options.no_browser,
+        theme=DARK if options.dark else LIGHT,
         tell=partial(print, flush=True),
     )
     return 0

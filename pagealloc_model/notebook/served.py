@@ -22,6 +22,7 @@ from pagealloc_model.notebook.widgets.explore.widget import RecordingExplorer, e
 from pagealloc_model.recording.recording import open_recording
 
 LOOPBACK = "127.0.0.1"
+THEMES = (LIGHT, DARK) = ("light", "dark")
 ALLOWED = (
     "default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval'; connect-src 'self' data: blob:; "
     "frame-ancestors 'self'"
@@ -51,7 +52,9 @@ def served_explorer(path: str, state: str = "") -> RecordingExplorer:
     return explorer
 
 
-def page_server(directory: Path, path: str, state: str, port: int, *, browser: bool) -> Any:
+def page_server(
+    directory: Path, path: str, state: str, port: int, *, browser: bool, theme: str = LIGHT
+) -> Any:
     """A server of the explorer on this machine alone; whoever has no token is turned away.
 
     Args:
@@ -60,6 +63,7 @@ def page_server(directory: Path, path: str, state: str, port: int, *, browser: b
         state: as for `served_explorer`.
         port: to listen on; another free one is taken if it is in use.
         browser: whether to open one.
+        theme: of the page, one of THEMES.
 
     Raises:
         UsageError: Voila is not installed.
@@ -87,7 +91,7 @@ def page_server(directory: Path, path: str, state: str, port: int, *, browser: b
                     "log_level": "ERROR",
                     "tornado_settings": {"headers": {"Content-Security-Policy": ALLOWED}},
                 },
-                "VoilaConfiguration": {"show_tracebacks": False},
+                "VoilaConfiguration": {"show_tracebacks": False, "theme": theme},
             }
         )
     )
@@ -100,7 +104,15 @@ def address(server: Any) -> str:
     return f"http://{server.ip}:{server.port}/?{urlencode({'token': server.token})}"
 
 
-def serve(path: str, state: str, port: int, *, browser: bool, tell: Any = print) -> None:
+def serve(
+    path: str,
+    state: str,
+    port: int,
+    *,
+    browser: bool,
+    theme: str = LIGHT,
+    tell: Any = print,
+) -> None:
     """Serve the explorer of a recording until interrupted.
 
     Args:
@@ -108,13 +120,14 @@ def serve(path: str, state: str, port: int, *, browser: bool, tell: Any = print)
         state: as for `served_explorer`.
         port: to listen on; another free one is taken if it is in use.
         browser: whether to open one.
+        theme: of the page, one of THEMES.
         tell: called with a line that has the address, once the page is served.
 
     Raises:
         UsageError: Voila is not installed.
     """
     with tempfile.TemporaryDirectory(prefix="pagealloc-explore-") as directory:
-        server = page_server(Path(directory), path, state, port, browser=browser)
+        server = page_server(Path(directory), path, state, port, browser=browser, theme=theme)
         # it picks its port when it starts
         IOLoop.current().add_callback(lambda: tell(f"{address(server)}  (Ctrl-C ends it)"))
         server.start()

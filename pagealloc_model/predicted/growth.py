@@ -16,7 +16,6 @@ import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import objects as resolved
-from pagealloc_model.base.column_space import NewArray
 from pagealloc_model.base.working_arrays import parts, working_arrays
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.predicted.demand.event_order import merged
@@ -82,16 +81,14 @@ def grown_demand(machine: Machine, demand: Demand, block_types: np.ndarray) -> D
     new_array = working_arrays(len(demand.events))
     is_freed = np.zeros(len(objects), bool)
     is_freed[freed] = True
-    rest, handed = _without_frees(demand.events, is_freed, new_array)
-    handed["operation"] = at.GROW
-    handed["offset"] += objects["pfn"][handed["object"]]
-    handed["zone"] = _zone_numbers(machine, handed["offset"])
-    handed["object"] = -1
+    events = new_array(len(demand.events), demand.events.dtype)
+    events[:] = demand.events
+    handed = _handed_over(events, is_freed, objects["pfn"], machine)
     first_taken = demand.first_allocations
     first_taken = first_taken[np.isin(first_taken["object"], taken)]
     sections = _sections_needed(machine, block_types, handed, first_taken, objects)
     grown = np.concatenate([handed, sections])
-    events = merged(rest, grown, np.zeros(len(grown), np.int64), new_array)
+    events = merged(events, sections, np.zeros(len(sections), np.int64), new_array)
     objects = new_array(len(demand.objects), demand.objects.dtype)
     objects[:] = demand.objects
     objects["kind"][freed] = resolved.GROWN
@@ -108,19 +105,23 @@ def _lack_memory(objects: np.ndarray, block_types: np.ndarray, order: int) -> np
     return missing[ends] > missing[np.minimum(first >> order, len(block_types))]
 
 
-def _without_frees(
-    events: np.ndarray, is_freed: np.ndarray, new_array: NewArray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Events without the frees of chosen objects (bool by object), and those frees."""
-    rest, kept, taken_out = new_array(len(events), events.dtype), 0, [events[:0]]
+def _handed_over(
+    events: np.ndarray, is_freed: np.ndarray, pfn: np.ndarray, machine: Machine
+) -> np.ndarray:
+    """Make the frees of chosen objects (bool by object) GROW events, in place; return those."""
+    found = [events[:0]]
     for part in parts(len(events)):
-        together = events[part]
-        mine = (together["operation"] == at.FREE) & is_freed[np.maximum(together["object"], 0)]
-        taken_out.append(together[mine])
-        others = together[~mine]
-        rest[kept : kept + len(others)] = others
-        kept += len(others)
-    return rest[:kept], np.concatenate(taken_out)
+        number = events["object"][part]
+        places = np.flatnonzero(is_freed[np.maximum(number, 0)] & (number >= 0))
+        places = places[events["operation"][part][places] == at.FREE] + part.start
+        handed = events[places]
+        handed["operation"] = at.GROW
+        handed["offset"] += pfn[handed["object"]]
+        handed["zone"] = _zone_numbers(machine, handed["offset"])
+        handed["object"] = -1
+        events[places] = handed
+        found.append(handed)
+    return np.concatenate(found)
 
 
 def _zone_numbers(machine: Machine, pfn: np.ndarray) -> np.ndarray:

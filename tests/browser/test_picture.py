@@ -14,13 +14,17 @@ PANELS = {
     "data": [
         {"type": "scatter", "x": [0, 1], "y": [1, 2], "xaxis": "x", "yaxis": "y"},
         {"type": "scatter", "x": [0, 1], "y": [3, 4], "xaxis": "x2", "yaxis": "y2"},
+        {"type": "scatter", "x": [0, 1], "y": [2, 3], "xaxis": "x", "yaxis": "y"},
+        {"type": "bar", "x": ["a", "b"], "y": [1, 2], "xaxis": "x3", "yaxis": "y3"},
+        {"type": "bar", "x": ["a", "b"], "y": [2, 1], "xaxis": "x3", "yaxis": "y3"},
+        {"type": "bar", "x": ["a", "b"], "y": [2, 1], "xaxis": "x4", "yaxis": "y4"},
     ],
-    "layout": {"grid": {"rows": 1, "columns": 2, "pattern": "independent"}},
+    "layout": {"grid": {"rows": 1, "columns": 4, "pattern": "independent"}},
 }
 
-# a model as anywidget hands one over, whose message moves the first line
-MOVE_ONE = """
-async ([widget, drawn]) => {
+# a model as anywidget hands one over, whose messages move what they name
+MOVE = """
+async ([widget, drawn, steps]) => {
   const source = URL.createObjectURL(new Blob([widget], { type: "text/javascript" }));
   const { default: picture } = await import(source);
   pageallocPlotly.arrived(window.Plotly);
@@ -29,21 +33,83 @@ async ([widget, drawn]) => {
     get: name => ({ drawn })[name], set() {}, save_changes() {}, off() {},
     on: (name, told) => (heard[name] ??= []).push(told),
   };
-  const lines = () => document.querySelectorAll(".scatterlayer .js-line").length;
   picture.initialize({ model });
   await picture.render({ model, el: document.body });
-  const before = lines();
-  const message = { moves: [[0, { y: [5, 6] }]], stretched: [] };
-  for (const told of heard["msg:custom"]) told(message);
+  const plot = document.querySelector(".js-plotly-plot");
   const drawn_at = () => performance.getEntriesByName("pagealloc-picture-drawn").length;
-  while (!drawn_at()) await new Promise(requestAnimationFrame);
-  const { _fullData } = document.querySelector(".js-plotly-plot");
-  return [before, lines(), _fullData.map(each => each.y[0])];
+  const seen = () => ({
+    lines: document.querySelectorAll(".scatterlayer .js-line").length,
+    bars: document.querySelectorAll(".bars .point").length,
+    values: plot._fullData.map(each => [...each.y]),
+    top: plot.layout.yaxis.range[1],
+  });
+  const all = [seen()];
+  for (const moves of steps) {
+    const before = drawn_at();
+    for (const told of heard["msg:custom"]) told({ moves, in_place: true });
+    while (drawn_at() === before) await new Promise(requestAnimationFrame);
+    all.push(seen());
+  }
+  return all;
 }
 """
 
 
-def test_a_panel_whose_lines_stay_keeps_them(page: Page) -> None:
+@pytest.fixture
+def plotly(page: Page) -> Page:
     page.set_content("<body></body>")
     page.add_script_tag(content=get_plotlyjs())
-    assert page.evaluate(MOVE_ONE, [Picture._esm, PANELS]) == [2, 2, [5, 3]]
+    return page
+
+
+@pytest.mark.parametrize("number", range(len(PANELS["data"])))
+def test_what_stays_is_kept_whatever_moves(plotly: Page, number: int) -> None:
+    before, after = plotly.evaluate(MOVE, [Picture._esm, PANELS, [[[number, {"y": [5, 6]}]]]])
+    assert (before["lines"], before["bars"]) == (3, 6)
+    assert (after["lines"], after["bars"]) == (3, 6)
+    wanted = [each["y"] for each in PANELS["data"]]
+    wanted[number] = [5, 6]
+    assert after["values"] == wanted
+
+
+def test_an_axis_follows_what_leaves_it_and_what_it_has_become_too_long_for(plotly: Page) -> None:
+    steps = [[[0, {"y": [1, 2.9]}]], [[0, {"y": [1, 90]}]], [[0, {"y": [1, 2]}]]]
+    tops = [each["top"] for each in plotly.evaluate(MOVE, [Picture._esm, PANELS, steps])]
+    assert tops[1] == tops[0]
+    assert tops[2] > 90
+    assert tops[3] < 4
+
+
+# the colours of the paper and of the first line: at first, in a dark theme, printed from it
+IN_THEMES = """
+async ([widget, drawn]) => {
+  const source = URL.createObjectURL(new Blob([widget], { type: "text/javascript" }));
+  const { default: picture } = await import(source);
+  pageallocPlotly.arrived(window.Plotly);
+  const model = { get: name => ({ drawn })[name], set() {}, save_changes() {}, off() {}, on() {} };
+  await picture.render({ model, el: document.body });
+  const style = chosen => getComputedStyle(document.querySelector(chosen));
+  const seen = () => [document.querySelector(".main-svg").style.background,
+    style(".scatterlayer .js-line").stroke];
+  const later = () => new Promise(resolve => setTimeout(resolve, 200));
+  const all = [seen()];
+  document.body.dataset.jpThemeLight = "false";
+  await later();
+  all.push(seen());
+  window.dispatchEvent(new Event("beforeprint"));
+  all.push(seen());
+  window.dispatchEvent(new Event("afterprint"));
+  document.body.dataset.jpThemeLight = "true";
+  await later();
+  all.push(seen());
+  return all;
+}
+"""
+
+
+def test_colours_follow_the_theme_of_the_page_but_not_onto_paper(plotly: Page) -> None:
+    line = {"type": "scatter", "x": [0, 1], "y": [1, 2], "line": {"color": "#222222"}}
+    drawn = {"data": [line], "layout": {"paper_bgcolor": "white"}}
+    light, dark, printed, again = plotly.evaluate(IN_THEMES, [Picture._esm, drawn])
+    assert light == printed == again == ["white", "rgb(34, 34, 34)"]
+    assert dark == ["rgb(17, 17, 17)", "rgb(230, 230, 230)"]

@@ -21,6 +21,11 @@ from tests.small_recordings import write_recording
 pytest.importorskip("voila")
 pytestmark = pytest.mark.browser
 
+GROUNDS = """
+() => [...document.querySelectorAll(".js-plotly-plot > .plot-container .main-svg:first-of-type")]
+  .filter(each => each.checkVisibility() && each.style.background)
+  .map(each => each.style.background)
+"""
 HALF_HIDDEN = "() => document.documentElement.scrollWidth > innerWidth"
 
 
@@ -34,7 +39,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         Question(base=pm.Policy(), candidate=candidate, window=None, tab="pcp").as_json()
     )
     command = [sys.executable, "-m", "pagealloc_model.cli", "explore", str(recording)]
-    options = ["--no-browser", "--state", str(state)]
+    options = ["--no-browser", "--dark", "--state", str(state)]
     with (folder / "log").open("w") as log:
         server = subprocess.Popen(
             [*command, *options], stdout=subprocess.PIPE, stderr=log, text=True
@@ -71,6 +76,10 @@ def test_the_page_explores_and_asks_no_other_host(
     page.get_by_role("button", name="give back pcp_batch", exact=True).click()
     expect(status).to_contain_text("candidate as recorded (", timeout=REDRAW_MS)
     assert not page.evaluate(HALF_HIDDEN)
+    expect(page.locator("body")).to_have_attribute("data-jp-theme-light", "false")
+    grounds = page.evaluate(GROUNDS)
+    assert len(grounds) > 1
+    assert set(grounds) == {"rgb(17, 17, 17)"}
     page.screenshot(path=artefacts / "served_page.png")
     assert page.get_by_text("Error displaying widget").count() == 0
     elsewhere = [url for url in answered if urlsplit(url).netloc not in (host, "")]

@@ -119,21 +119,44 @@ def test_only_what_moved_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     picture.show(two_lines([1.5, 2.0]))
     picture.show(two_lines([1.5, 9.0]))
     assert [[number for number, _ in each["moves"]] for each in sent] == [[1], [1]]
-    assert [each["stretched"] for each in sent] == [[], ["yaxis"]]
+    assert [each["in_place"] for each in sent] == [True, True]
     packed = base64.b64decode(sent[-1]["moves"][0][1]["y"]["bdata"])
     assert np.frombuffer(packed).tolist() == [1.5, 9.0]
 
 
-def test_bars_and_categories_are_drawn_whole() -> None:
+def test_bars_move_in_place_and_other_categories_do_not() -> None:
+    first, higher, renamed = (
+        Drawing(traces=[{"type": "bar", "x": names, "y": np.array(values)}], layout={})
+        for names, values in ((["a", "b"], [1.0, 2.0]), (["a", "b"], [1.0, 3.0]), (["a"], [1.0]))
+    )
+    moves = moves_between(first, higher)
+    assert moves is not None
+    assert list(moves.coordinates) == [0]
+    assert moves.in_place
+    others = moves_between(first, renamed)
+    assert others is not None
+    assert not others.in_place
+    assert moves_between(first, Drawing(traces=first.traces, layout={"height": 3})) is None
+
+
+def test_maps_are_drawn_anew() -> None:
     first, second = (
-        Drawing(traces=[{"type": "bar", "x": ["a", "b"], "y": np.array(values)}], layout={})
-        for values in ([1.0, 2.0], [1.0, 3.0])
+        Drawing(traces=[{"type": "heatmap", "z": np.eye(size)}], layout={}) for size in (2, 3)
     )
     moves = moves_between(first, second)
     assert moves is not None
-    assert list(moves.coordinates) == [0]
-    assert moves.stretched is None
-    assert moves_between(first, Drawing(traces=first.traces, layout={"height": 3})) is None
+    assert not moves.in_place
+
+
+def test_of_several_figures_only_the_one_that_moved_is_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sent: list[Picture] = []
+    monkeypatch.setattr(Picture, "send", lambda picture, _: sent.append(picture))
+    chart = Chart()
+    chart.show(two_lines([1.0, 2.0]), two_lines([1.0, 2.0]))
+    chart.show(two_lines([1.0, 2.0]), two_lines([1.5, 2.0]))
+    assert sent == [chart.children[1]]
 
 
 def two_lines(values: list[float]) -> Drawing:

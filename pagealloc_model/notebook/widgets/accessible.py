@@ -45,7 +45,7 @@ function render({ model, el }) {
 }
 export default { render };
 """
-for _word, _stands_for in (("AS_RECORDED", AS_RECORDED), ("OPENER", OPENER), ("SOON_MS", "50")):
+for _word, _stands_for in (("AS_RECORDED", AS_RECORDED), ("OPENER", OPENER), ("SOON_MS", "250")):
     _NAME_PARTS = _NAME_PARTS.replace(_word, _stands_for)
 
 _STANDS_OUT = """

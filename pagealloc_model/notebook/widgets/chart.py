@@ -10,22 +10,28 @@ from pagealloc_model.show.figures.drawing import Drawing, drawing_of
 
 
 class Chart(ipywidgets.VBox):
-    """The place of one figure; empty until there is something to show."""
+    """The place of a figure, or of several below each other; empty until there is one to show."""
 
     @property
     def picture(self) -> Picture | None:
-        """What is on show, None before the first."""
+        """The first on show, None before there is one."""
         return self.children[0] if self.children else None
 
     @property
     def figure(self) -> go.Figure | None:
-        """The figure on show, None before the first."""
+        """The first on show as plotly's figure, None before there is one."""
         return self.picture.figure if self.picture is not None else None
 
-    def show(self, figure: go.Figure | Drawing) -> None:
-        """Show this figure instead."""
-        drawing = drawing_of(figure)
-        if self.picture is None:
-            self.children = [Picture(drawing)]
-        else:
-            self.picture.show(drawing)
+    @property
+    def drawings(self) -> list[Drawing]:
+        """All on show."""
+        return [each.drawing for each in self.children]
+
+    def show(self, *figures: go.Figure | Drawing) -> None:
+        """Show these figures instead; one that stays as it was is not drawn again."""
+        drawings = [drawing_of(each) for each in figures]
+        if len(self.children) != len(drawings):
+            self.children = [Picture(each) for each in drawings]
+            return
+        for picture, drawing in zip(self.children, drawings, strict=True):
+            picture.show(drawing)

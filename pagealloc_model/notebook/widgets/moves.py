@@ -13,6 +13,8 @@ from pagealloc_model.show.figures.lanes import Trace
 
 MOVING = ("x", "y", "z", "customdata", "text")
 """What of a trace may differ between two drawings of one frame."""
+MOVED_IN_PLACE = ("scatter", "bar")
+"""Types of traces that plotly moves without laying out the figure anew."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,12 +23,12 @@ class Moves:
 
     Attributes:
         coordinates: number of a trace -> what it has anew.
-        stretched: layout's names of the axes whose values now span another range; None where more
-            than lines moved up and down.
+        in_place: whether the page can move them without laying out the figure anew: lines and bars
+            that have other numbers in the same places.
     """
 
     coordinates: dict[int, Trace]
-    stretched: list[str] | None
+    in_place: bool
 
 
 def moves_between(before: Drawing, after: Drawing) -> Moves | None:
@@ -38,17 +40,13 @@ def moves_between(before: Drawing, after: Drawing) -> Moves | None:
         moved = {name: new[name] for name in MOVING if not same(old.get(name), new.get(name))}
         if moved:
             coordinates[number] = moved
-    lines_only = all(
-        set(moved) == {"y"} and after.traces[number]["type"] == "scatter"
+    in_place = all(
+        set(moved) <= {"x", "y"}
+        and after.traces[number]["type"] in MOVED_IN_PLACE
+        and all(map(_are_numbers, moved.values()))
         for number, moved in coordinates.items()
     )
-    if not lines_only:
-        return Moves(coordinates=coordinates, stretched=None)
-    axes = {after.traces[number].get("yaxis", "y") for number in coordinates}
-    stretched = [
-        f"yaxis{axis[1:]}" for axis in sorted(axes) if _span(before, axis) != _span(after, axis)
-    ]
-    return Moves(coordinates=coordinates, stretched=stretched)
+    return Moves(coordinates=coordinates, in_place=in_place)
 
 
 def same_frame(before: Drawing, after: Drawing) -> bool:
@@ -88,15 +86,5 @@ def _frame(trace: Trace) -> Trace:
     return kept | {"has": [name for name in MOVING if trace.get(name) is not None]}
 
 
-def _span(drawing: Drawing, axis: str) -> tuple[float, float]:
-    """Least and greatest value of all traces on a y axis."""
-    values = [_numbers(trace["y"]) for trace in drawing.traces if trace.get("yaxis", "y") == axis]
-    known = np.concatenate(values)
-    known = known[np.isfinite(known)]
-    return (float(known.min()), float(known.max())) if len(known) else (np.inf, -np.inf)
-
-
-def _numbers(values: Sequence[Any]) -> np.ndarray:
-    """Values as numbers; of categories, none."""
-    found = np.asarray(values)
-    return found.astype(float) if found.dtype.kind in "iuf" else np.array([])
+def _are_numbers(values: Sequence[Any]) -> bool:
+    return np.asarray(values).dtype.kind in "iuf"

@@ -13,6 +13,7 @@ import plotly.graph_objects as go
 import traitlets
 from plotly.offline import get_plotlyjs
 
+from pagealloc_model.notebook.widgets.dark_theme import IN_THEME
 from pagealloc_model.notebook.widgets.moves import moves_between
 from pagealloc_model.show.figures.drawing import Drawing
 
@@ -44,6 +45,8 @@ const NOW = {
   transition: { duration: 0 },
   frame: { duration: 0, redraw: false },
 };
+// an axis stays as it is while what it shows takes up this share of it
+const ROOMY = 0.6;
 
 // a copy in which plotly finds coordinates as arrays; maps stay in its binary form
 function unpacked(value) {
@@ -60,26 +63,73 @@ function initialize({ model }) {
   });
 }
 
-// the lines alone, and the axes that they left, but for axes that the user zoomed
-async function moveLines(Plotly, plot, moves, stretched) {
+// the least and the greatest number of traces along "x" or "y", as their axis has them
+function reach(traces, letter, axis) {
+  let [least, most] = [Infinity, -Infinity];
+  for (const trace of traces)
+    for (const each of trace[letter] ?? []) {
+      if (typeof each !== "number" || Number.isNaN(each)) continue;
+      const at = axis.type === "log" ? Math.log10(each) : each;
+      if (!Number.isFinite(at)) continue;
+      least = Math.min(least, at);
+      most = Math.max(most, at);
+    }
+  return [least, most];
+}
+
+// whether an axis cuts off what its traces have, or has become far too long for it
+function isLeft(plot, name) {
+  const axis = plot.layout[name];
+  if (axis.autorange === false || !axis.range) return false;  // set, or zoomed by the user
+  const id = name.replace("axis", "");
+  const on = plot.data.filter(trace => (trace[`${name[0]}axis`] ?? name[0]) === id);
+  const [least, most] = reach(on, name[0], axis);
+  const [begin, end] = [...axis.range].sort((one, other) => one - other);
+  if (!(least <= most) || typeof begin !== "number") return false;
+  // decades of counts, and what begins at zero, are shown from their axis's bottom on
+  const isLog = axis.type === "log";
+  const bottom = isLog || axis.rangemode === "tozero" ? Math.min(begin, least) : least;
+  const isCut = most > end || (!isLog && least < begin);
+  return isCut || most - bottom < ROOMY * (end - begin);
+}
+
+// what plotly has to be told of: what moved, and with it all bars of a panel; of other panels one
+// trace of each type, as plotly empties those of which a frame names none
+function named(plot, moved) {
+  const numbers = plot.data.map((_, number) => number);
+  const place = number => [plot.data[number].type, plot.data[number].xaxis].join();
+  const size = number => plot.data[number].y?.length ?? 0;
+  const chosen = new Set(moved);
+  const touched = new Set(moved.map(place));
+  for (const number of [...numbers].sort((one, other) => size(one) - size(other))) {
+    if (plot.data[number].type === "scatter" && touched.has(place(number))) continue;
+    touched.add(place(number));
+    chosen.add(number);
+  }
+  return numbers.filter(number => chosen.has(number));
+}
+
+// lines and bars alone, and the axes that they left
+async function moveTraces(Plotly, plot, moves) {
   const moved_by_number = new Map(moves);
-  // all lines are named: plotly empties a panel of which a frame names none
-  const traces = plot.data.map((_, number) => number);
+  const traces = named(plot, [...moved_by_number.keys()]);
   const frame = { data: traces.map(number => moved_by_number.get(number) ?? {}), traces };
   // the promise that animate returns waits for one more frame
   const moved = new Promise(resolve => plot.once("plotly_transitioned", resolve));
   Plotly.animate(plot, frame, NOW);
   await moved;
-  const axes = stretched.filter(name => plot.layout[name].autorange !== false);
-  if (axes.length)
-    await Plotly.relayout(plot, Object.fromEntries(axes.map(name => [`${name}.autorange`, true])));
+  const axes = new Set(moves.flatMap(([number]) => ["x", "y"].map(
+      letter => plot.data[number][`${letter}axis`]?.replace(letter, `${letter}axis`))));
+  const left = [...axes].filter(name => name && plot.layout[name] && isLeft(plot, name));
+  if (left.length)
+    await Plotly.relayout(plot, Object.fromEntries(left.map(name => [`${name}.autorange`, true])));
 }
 
 async function render({ model, el }) {
   const plot = document.createElement("div");
   el.appendChild(plot);
   const Plotly = await library.ready;
-  const whole = () => unpacked(model.get("drawn"));
+  const whole = () => inTheme(unpacked(model.get("drawn")));
   const { data, layout } = whole();
   let last = Plotly.newPlot(plot, data, layout);
   plot.on("plotly_selected", selected => {
@@ -91,14 +141,15 @@ async function render({ model, el }) {
     performance.mark("pagealloc-picture-received");
     last = last.then(step).then(() => performance.mark("pagealloc-picture-drawn"));
   };
-  const redraw = () => then(() => {
+  const drawWhole = () => {
     const { data, layout } = whole();
     return Plotly.react(plot, data, layout);
-  });
-  const move = ({ moves, stretched }) => {
+  };
+  const redraw = () => then(drawWhole);
+  const move = ({ moves, in_place }) => {
     const isAnyHidden = plot.data.some(trace => trace.visible === "legendonly");
-    if (stretched === null || isAnyHidden) redraw();
-    else then(() => moveLines(Plotly, plot, unpacked(moves), stretched));
+    if (!in_place || isAnyHidden) redraw();
+    else then(() => moveTraces(Plotly, plot, unpacked(moves)));
   };
   model.on("change:drawn", redraw);
   model.on("msg:custom", move);
@@ -109,7 +160,9 @@ async function render({ model, el }) {
   });
   room.observe(plot);
   await last;
+  const forgetTheme = onTheme(drawWhole);  // at once: a printer does not wait
   return () => {
+    forgetTheme();
     room.disconnect();
     model.off("change:drawn", redraw);
     model.off("msg:custom", move);
@@ -134,7 +187,7 @@ def plotly_library() -> PlotlyLibrary:
 
 
 class Picture(anywidget.AnyWidget):
-    """A figure that changes in place: lines that moved are sent and drawn alone.
+    """A figure that changes in place: lines and bars that moved are sent and drawn alone.
 
     Args:
         drawing: what to show first.
@@ -145,7 +198,7 @@ class Picture(anywidget.AnyWidget):
         drawn: the same as plotly's `data` and `layout`; a page that connects later gets it whole.
     """
 
-    _esm = _LIBRARY + _DRAW
+    _esm = _LIBRARY + IN_THEME + _DRAW
     brushed = traitlets.List(traitlets.Float()).tag(sync=True)
     drawn = traitlets.Dict().tag(
         sync=True, to_json=lambda value, _: as_json(value), from_json=lambda value, _: value
@@ -175,7 +228,7 @@ class Picture(anywidget.AnyWidget):
         self.send(
             {
                 "moves": [[number, as_json(moved)] for number, moved in moves.coordinates.items()],
-                "stretched": moves.stretched,
+                "in_place": moves.in_place,
             }
         )
 

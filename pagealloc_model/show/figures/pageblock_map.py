@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,10 @@ LEVELS = 5
 """Shades of a type, from all free to none free."""
 
 PANEL_HEIGHT = 270
+TITLE = "Pageblocks by type and occupancy, before and at the end"
 TITLES_HEIGHT = 65
+PANEL_TITLE_HEIGHT = 30
+"""Above a panel of a figure without a title."""
 MARGIN = {"l": 70, "r": 170, "t": TITLES_HEIGHT, "b": FOOTER_HEIGHT}
 MARKS: dict[str, tuple[str, str, str]] = {
     "Unmovable": ("line-ne", INK, "/"),
@@ -45,20 +48,28 @@ TICKS = 6
 
 
 @FigureFunction
-def pageblock_map(maps: Mapping[str, pd.DataFrame], difference: tuple[str, str]) -> Drawing:
+def pageblock_map(
+    maps: Mapping[str, pd.DataFrame],
+    difference: tuple[str, str],
+    labels: Sequence[str] | None = None,
+) -> Drawing:
     """One panel per map, and one with the difference between two of them.
 
     Args:
         maps: `pageblock_map` tables of one machine, by label.
         difference: labels; the last panel shows the second minus the first.
+        labels: maps to draw, None: all. The difference is drawn where its second map is.
     """
-    labels = list(maps)
+    labels = list(maps) if labels is None else list(labels)
     first, second = difference
-    titles = [*labels, f"difference: {second} minus {first}"]
+    has_difference = second in labels
+    titles = [*labels, *([f"difference: {second} minus {first}"] if has_difference else [])]
     lines = _Lines(maps[first])
+    is_first = labels[0] == next(iter(maps))
+    rows = -(-len(titles) // 2)
     grid = PanelGrid(
         titles,
-        title="Pageblocks by type and occupancy, before and at the end",
+        title=TITLE if is_first else "",
         x_title="MiB from the start of the line",
         y_title="physical address (GiB)",
         columns=2,
@@ -68,20 +79,24 @@ def pageblock_map(maps: Mapping[str, pd.DataFrame], difference: tuple[str, str])
     seen = {name for table in maps.values() for name in table["migratetype"].unique()}
     shown = [name for name in MIGRATETYPES if name in seen]
     for panel, label in enumerate(labels):
-        grid.add(_type_trace(maps[label], label, shown, in_legend=panel == 0), panel)
+        bar = _type_bar(shown, rows) if panel == 0 and is_first else None
+        grid.add(_type_trace(maps[label], label, shown, bar), panel)
         for name in shown:
             if name in MARKS:
                 grid.add(_marks(maps[label], label, name), panel)
-    before, after = maps[first], maps[second]
-    grid.add(_change_trace(before, after), len(labels))
-    grid.add(_fewer_free(before, after), len(labels))
-    grid.add(_type_changes(before, after), len(labels))
-    rows = -(-len(titles) // 2)
-    height = TITLES_HEIGHT + FOOTER_HEIGHT + PANEL_HEIGHT * rows
-    return grid.drawing(height=height, margin=MARGIN, showlegend=False)
+    if has_difference:
+        before, after = maps[first], maps[second]
+        grid.add(_change_trace(before, after, rows), len(labels))
+        grid.add(_fewer_free(before, after), len(labels))
+        grid.add(_type_changes(before, after), len(labels))
+    top = TITLES_HEIGHT if is_first else PANEL_TITLE_HEIGHT
+    height = top + FOOTER_HEIGHT + PANEL_HEIGHT * rows
+    return grid.drawing(height=height, margin=MARGIN | {"t": top}, showlegend=False)
 
 
-def _type_trace(table: pd.DataFrame, label: str, shown: list[str], *, in_legend: bool) -> Trace:
+def _type_trace(
+    table: pd.DataFrame, label: str, shown: list[str], bar: dict[str, Any] | None
+) -> Trace:
     used = 1 - (table["free_pages"] + table["pcp_pages"]) / table["pages"]
     level = np.minimum((used * LEVELS).astype(int), LEVELS - 1)
     kind = pd.Categorical(table["migratetype"], categories=shown).codes
@@ -95,8 +110,8 @@ def _type_trace(table: pd.DataFrame, label: str, shown: list[str], *, in_legend:
         "zmin": -0.5,
         "zmax": steps - 0.5,
         "colorscale": _type_scale(shown),
-        "showscale": in_legend,
-        "colorbar": _type_bar(shown),
+        "showscale": bar is not None,
+        "colorbar": bar or {},
         "hovertemplate": "%{text}, %{customdata[0]} pages free, %{customdata[1]} on per-CPU lists"
         "<br>at %{customdata[2]:.3f} GiB<extra></extra>",
     }
@@ -147,7 +162,7 @@ def _change(before: pd.DataFrame, after: pd.DataFrame) -> pd.Series:
     return (after["free_pages"] - before["free_pages"]) / after["pages"]
 
 
-def _change_trace(before: pd.DataFrame, after: pd.DataFrame) -> Trace:
+def _change_trace(before: pd.DataFrame, after: pd.DataFrame, rows: int) -> Trace:
     change = _change(before, after)
     lines = _Lines(after)
     return lines.heatmap(change, [after["free_pages"] - before["free_pages"]]) | {
@@ -161,8 +176,8 @@ def _change_trace(before: pd.DataFrame, after: pd.DataFrame) -> Trace:
                 "text": f"{FEWER} fewer, more free (share); {OTHER_TYPE} type differs",
                 **TITLE_OF_BAR,
             },
-            "y": 0.2,
-            "len": 0.4,
+            "y": 0.2 if rows > 1 else 0.5,
+            "len": 0.4 if rows > 1 else 1,
             "thickness": 12,
         },
         "hovertemplate": "%{customdata[0]:+d} pages free"
@@ -261,15 +276,15 @@ def _type_scale(shown: list[str]) -> list[list[Any]]:
     ]
 
 
-def _type_bar(shown: list[str]) -> dict[str, Any]:
+def _type_bar(shown: list[str], rows: int) -> dict[str, Any]:
     return {
         "title": {"text": "light: free, dark: used", **TITLE_OF_BAR},
         "tickvals": [LEVELS * index + (LEVELS - 1) / 2 for index in range(len(shown))],
         "ticktext": [
             " ".join([*MARKS.get(name, ("", "", ""))[2:], name]).strip() for name in shown
         ],
-        "y": 0.75,
-        "len": 0.5,
+        "y": 0.75 if rows > 1 else 0.5,
+        "len": 0.5 if rows > 1 else 1,
         "thickness": 12,
     }
 

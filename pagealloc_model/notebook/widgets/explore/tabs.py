@@ -21,16 +21,17 @@ class Tab:
         name: names it in calls.
         label: the button's words.
         tooltip: what it shows.
-        draw: from both sides to a drawing.
+        draw: from both sides to drawings, to stand below each other. What never moves under a
+            candidate stands apart from what does, so that it is not drawn again.
     """
 
     name: str
     label: str
     tooltip: str
-    draw: Callable[[Sides], Drawing]
+    draw: Callable[[Sides], tuple[Drawing, ...]]
 
 
-def _fragmentation(sides: Sides) -> Drawing:
+def _fragmentation(sides: Sides) -> tuple[Drawing, ...]:
     over_time = [
         figures.free_pages_by_order.drawing(
             sides.recorded("free_pages"), sides.predicted("free_pages")
@@ -43,16 +44,17 @@ def _fragmentation(sides: Sides) -> Drawing:
     return _linked([*over_time, taken], over_time)
 
 
-def _pageblocks(sides: Sides) -> Drawing:
+def _pageblocks(sides: Sides) -> tuple[Drawing, ...]:
     maps = {
         "before": sides.before(),
         BASE: sides.blocks(sides.base),
         CANDIDATE: sides.blocks(sides.candidate),
     }
-    return figures.pageblock_map.drawing(maps, (BASE, CANDIDATE))
+    rows = (("before", BASE), (CANDIDATE,))
+    return tuple(figures.pageblock_map.drawing(maps, (BASE, CANDIDATE), row) for row in rows)
 
 
-def _pcp(sides: Sides) -> Drawing:
+def _pcp(sides: Sides) -> tuple[Drawing, ...]:
     counts = figures.pcp_counts.drawing(sides.recorded("pcp"), sides.predicted("pcp"))
     sizes = figures.transaction_sizes.drawing(
         sides.recorded("transactions"), sides.predicted("transactions")
@@ -60,7 +62,7 @@ def _pcp(sides: Sides) -> Drawing:
     return _linked([counts, sizes], [counts])
 
 
-def _locks(sides: Sides) -> Drawing:
+def _locks(sides: Sides) -> tuple[Drawing, ...]:
     rates = figures.transaction_rates.drawing(sides.recorded("lock"), sides.predicted("lock"))
     times = {
         BASE: sides.acquisitions(sides.base),
@@ -69,7 +71,7 @@ def _locks(sides: Sides) -> Drawing:
     return _linked([rates, figures.lock_times.drawing(times)], [rates])
 
 
-def _outcomes(sides: Sides) -> Drawing:
+def _outcomes(sides: Sides) -> tuple[Drawing, ...]:
     asked = sides.base.outcomes["order"].unique()
     parts = [
         figures.outcomes.drawing(
@@ -77,16 +79,16 @@ def _outcomes(sides: Sides) -> Drawing:
         )
         for order in sorted(asked)[-MOST_ORDERS:]
     ]
-    return figures.stacked.drawing(parts)
+    return (figures.stacked.drawing(parts),)
 
 
-def _linked(parts: Sequence[Drawing], over_time: Sequence[Drawing]) -> Drawing:
+def _linked(parts: Sequence[Drawing], over_time: Sequence[Drawing]) -> tuple[Drawing, ...]:
     """Figures below each other; those over time, which come first, zoom together."""
     whole = figures.stacked.drawing(parts)
     linked = sum(name.startswith("xaxis") for each in over_time for name in each.layout)
     for number in range(2, linked + 1):
         whole.layout[f"xaxis{number}"]["matches"] = "x"
-    return whole
+    return (whole,)
 
 
 TABS = (

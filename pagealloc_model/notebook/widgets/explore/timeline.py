@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 BINS = 200
 HEIGHT = 72
+FILL = "rgba(128,128,128,0.5)"
+"""Seen on white and on a dark ground."""
 STEPS = 1000
 """The slider has about as many positions."""
 
@@ -92,6 +94,7 @@ def _strip(trace: Trace, start_ns: int, seconds: float) -> Drawing:
         "line": {"color": INK, "width": 1},
         "marker": {"size": 1, "color": INK},
         "fill": "tozeroy",
+        "fillcolor": FILL,
         "name": "page-allocator events",
         "meta": "timeline",
     }
@@ -99,6 +102,7 @@ def _strip(trace: Trace, start_ns: int, seconds: float) -> Drawing:
     layout = {
         "height": HEIGHT,
         "margin": {"l": 70, "r": 20, "t": 4, "b": 20},
+        "paper_bgcolor": "white",
         "plot_bgcolor": "white",
         "modebar": MODEBAR,
         "dragmode": "select",

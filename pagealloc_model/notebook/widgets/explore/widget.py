@@ -59,13 +59,13 @@ class Answer:
 
     Attributes:
         question: that was asked.
-        drawing: of its tab.
+        drawings: of its tab.
         sides: what it was drawn from.
         seconds: taken to compute it.
     """
 
     question: Question
-    drawing: Drawing
+    drawings: tuple[Drawing, ...]
     sides: Sides
     seconds: float
 
@@ -167,9 +167,7 @@ class RecordingExplorer(ipywidgets.VBox):
 
     def ask(self) -> None:
         """Compute and show what the controls ask for; a newer call overtakes this one."""
-        question = self.question
-        self.status.say(f"replaying {question.candidate} ...")
-        self._worker.submit(question)
+        self._worker.submit(self.question)  # says what it does where that takes long
 
     def wait(self, timeout: float | None = None) -> bool:
         """Block until nothing is being computed; False if that took too long."""
@@ -218,7 +216,7 @@ class RecordingExplorer(ipywidgets.VBox):
         draw = next(tab.draw for tab in TABS if tab.name == question.tab)
         return Answer(
             question=question,
-            drawing=draw(sides),
+            drawings=draw(sides),
             sides=sides,
             seconds=time.perf_counter() - begun,
         )
@@ -248,7 +246,7 @@ class RecordingExplorer(ipywidgets.VBox):
         self._still = self._unmoved(answer, chart)
         for name, each in self.charts.items():
             each.layout.display = None if name == question.tab else "none"
-        chart.show(answer.drawing)
+        chart.show(*answer.drawings)
         self.status.say(_shown_words(answer))
         self._shown = question
 
@@ -281,7 +279,7 @@ class RecordingExplorer(ipywidgets.VBox):
             return None
         if replace(shown, candidate=question.candidate) != question:
             return None
-        if not same_coordinates(chart.picture.drawing, answer.drawing):
+        if not all(map(same_coordinates, chart.drawings, answer.drawings)):
             return None
         names = changed_settings(shown.candidate, question.candidate)
         return answer, no_effect_words(names, answer.sides.candidate)
