@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.superpageblocks import broken_superpageblocks
+from pagealloc_model.allocator.core.superpageblocks import FIRST_TAINTED, RANGES, TAINTS
 from pagealloc_model.allocator.ownership.ownership_invariants import broken_ownership
 from pagealloc_model.allocator.pressure.pressure_invariants import broken_pressure_invariants
 
@@ -44,7 +44,7 @@ def broken_invariants(state: State) -> list[str]:
     lines += _check_merges(state)
     lines += _check_reserves(state)
     lines += broken_ownership(state)
-    lines += broken_superpageblocks(state)
+    lines += _check_superpageblocks(state)
     if state.is_elastic:
         lines += broken_pressure_invariants(state, seen)
     return lines
@@ -170,4 +170,32 @@ def _check_reserves(state: State) -> list[str]:
         reserved = state.zone_region(zone)[at.ZONE_RESERVED_HIGHATOMIC]
         if reserved < pages or (reserved > pages and _lists_match_blocks(state)):
             lines.append(f"zone {zone}: {reserved} pages reserved, {pages} in highatomic blocks")
+    return lines
+
+
+def _check_superpageblocks(state: State) -> list[str]:
+    """No kernel function: return one line for each list or count that breaks S14.1 or S14.2."""
+    base = int(state.st[at.SUPERPAGEBLOCKS])
+    if not base:
+        return []
+    ranges, first = int(state.st[base + RANGES]), int(state.st[base + TAINTS])
+    zones = len(state.machine.zones)
+    counts = state.st[first : first + zones * ranges].reshape(zones, ranges)
+    shift = int(state.st[at.POLICY_SUPERPAGEBLOCK_ORDER])
+    blocks = np.arange(len(state.blocks)) << state.machine.pageblock_order >> shift
+    tainting = np.isin(state.blocks["migratetype"], (at.UNMOVABLE, at.RECLAIMABLE, at.HIGHATOMIC))
+    lines = []
+    for zone in range(zones):
+        own = blocks[tainting & (state.blocks["zone"] == zone + 1)]
+        if (np.bincount(own, minlength=ranges) != counts[zone]).any():
+            lines.append(f"zone {zone}: tainting blocks miscounted")
+        words = state.zone_region(zone)[at.ZONE_LISTS :].reshape(-1, at.LIST_WORDS)
+        kept = state.st[base + FIRST_TAINTED :][zone * len(words) : (zone + 1) * len(words)]
+        for number, (listed, boundary) in enumerate(zip(words, kept, strict=True)):
+            pfns = state.list_pages(listed)
+            is_tainted = [bool(counts[zone, pfn >> shift]) for pfn in pfns]
+            expected = pfns[is_tainted.index(True)] if any(is_tainted) else -1
+            if is_tainted != sorted(is_tainted) or boundary != expected:
+                name = f"zone {zone} order {number // at.MIGRATETYPES}"
+                lines.append(f"{name} type {number % at.MIGRATETYPES}: parts are mixed up")
     return lines

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
@@ -18,9 +16,6 @@ from pagealloc_model.base.jit import cold, inner
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.recording.machine import Machine
-
-if TYPE_CHECKING:
-    from pagealloc_model.allocator.core.state import State
 
 CLEAN, TAINTED, ANY_CLASS, NO_CLASS = 0, 1, 2, -1
 PACKED_ABOVE = 8
@@ -213,31 +208,3 @@ def packs(m: at.MachineArrays, zone: int, part: int) -> bool:
     first = m.st[region + at.ZONE_START] >> order
     last = (m.st[region + at.ZONE_END] - 1) >> order
     return part == TAINTED and last - first + 1 > PACKED_ABOVE
-
-
-def broken_superpageblocks(state: State) -> list[str]:
-    """No kernel function: return one line for each list or count that breaks S14.1 or S14.2."""
-    base = int(state.st[at.SUPERPAGEBLOCKS])
-    if not base:
-        return []
-    ranges, first = int(state.st[base + RANGES]), int(state.st[base + TAINTS])
-    zones = len(state.machine.zones)
-    counts = state.st[first : first + zones * ranges].reshape(zones, ranges)
-    shift = int(state.st[at.POLICY_SUPERPAGEBLOCK_ORDER])
-    blocks = np.arange(len(state.blocks)) << state.machine.pageblock_order >> shift
-    tainting = np.isin(state.blocks["migratetype"], (at.UNMOVABLE, at.RECLAIMABLE, at.HIGHATOMIC))
-    lines = []
-    for zone in range(zones):
-        own = blocks[tainting & (state.blocks["zone"] == zone + 1)]
-        if (np.bincount(own, minlength=ranges) != counts[zone]).any():
-            lines.append(f"zone {zone}: tainting blocks miscounted")
-        words = state.zone_region(zone)[at.ZONE_LISTS :].reshape(-1, at.LIST_WORDS)
-        kept = state.st[base + FIRST_TAINTED :][zone * len(words) : (zone + 1) * len(words)]
-        for number, (listed, boundary) in enumerate(zip(words, kept, strict=True)):
-            pfns = state.list_pages(listed)
-            is_tainted = [bool(counts[zone, pfn >> shift]) for pfn in pfns]
-            expected = pfns[is_tainted.index(True)] if any(is_tainted) else -1
-            if is_tainted != sorted(is_tainted) or boundary != expected:
-                name = f"zone {zone} order {number // at.MIGRATETYPES}"
-                lines.append(f"{name} type {number % at.MIGRATETYPES}: parts are mixed up")
-    return lines
