@@ -24,23 +24,37 @@ def join_slabs(m: at.MachineArrays, pfn: int) -> None:
     if slab_survives(m, pfn):
         return
     words = slab_words(m, pfn)
-    m.folios[pfn]["slab"] = 1
+    objects = value_of(m, pr.SLAB_OBJECTS)
+    m.folios[pfn]["slab"] = objects
+    m.st[words + pr.SLAB_FREEABLE] += objects
     list_add(m.pages, m.st, words + pr.SLAB_LIST, pfn)
-    m.st[words + pr.SLAB_FREEABLE] += value_of(m, pr.SLAB_OBJECTS)
 
 
 @inner
 def leave_slabs(m: at.MachineArrays, pfn: int) -> None:
-    """No kernel function: take a slab off its list, if it is on it, with what objects it has left.
-
-    Only the oldest slab has lost any.
-    """
-    if not m.folios[pfn]["slab"]:
+    """No kernel function: take a slab off its list, if it is on it, with what objects it has."""
+    objects = int(m.folios[pfn]["slab"])
+    if objects == 0:
         return
     words = slab_words(m, pfn)
     m.folios[pfn]["slab"] = 0
-    m.st[words + pr.SLAB_FREEABLE] -= value_of(m, pr.SLAB_OBJECTS)
-    if m.st[words + pr.SLAB_LIST + at.TAIL] == pfn:
-        m.st[words + pr.SLAB_FREEABLE] += m.st[words + pr.SLAB_TAKEN]
-        m.st[words + pr.SLAB_TAKEN] = 0
+    m.st[words + pr.SLAB_FREEABLE] -= objects
     list_del(m.pages, m.st, words + pr.SLAB_LIST, pfn)
+
+
+@inner
+def lose_object(m: at.MachineArrays, words: int) -> int:
+    """No kernel function: take an object off the slab at a list's tail, which goes to the head.
+
+    So objects of one slab lie as far apart as can be. `words`: of the node. Returns the slab if
+    that was its last object, then it is off the list; else -1.
+    """
+    slab = m.st[words + pr.SLAB_LIST + at.TAIL]
+    if int(m.folios[slab]["slab"]) == 1:
+        leave_slabs(m, slab)
+        return slab
+    m.folios[slab]["slab"] -= 1
+    m.st[words + pr.SLAB_FREEABLE] -= 1
+    list_del(m.pages, m.st, words + pr.SLAB_LIST, slab)
+    list_add(m.pages, m.st, words + pr.SLAB_LIST, slab)
+    return -1
