@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
 import numpy as np
+import pytest
 
 from pagealloc_model.predicted.demand.elastic_rows import ElasticRows
 from pagealloc_model.predicted.demand.slab_frees import RCU_NS, slab_frees
+from pagealloc_model.predicted.demand.slab_survivors import slab_survivors
+from pagealloc_model.recording.snapshot import Snapshot
 from pagealloc_model.recording.trace.columns import Trace
 from tests.small_recordings import TimedEvents
 
@@ -61,3 +64,25 @@ def test_nothing_is_reclaims_where_there_was_none(tmp_path: Path) -> None:
     events.on(0, pid=7).alloc(PAGE, gfp=SLAB)
     events.on(0, pid=12, comm="rcu_preempt").free(PAGE)
     assert by_reclaim(events.trace(tmp_path), 1) == [False]
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """What is read of a snapshot."""
+
+    time_ns: int
+    vmstat: dict[str, int] | None
+
+
+@pytest.mark.parametrize(
+    ("scanned", "expected"),
+    [(0, None), (24, 0), (32, 250), (2400, 990), (3, 0)],
+)
+def test_survivors_are_slabs_whose_objects_were_scanned_in_vain(
+    tmp_path: Path, scanned: int, expected: int | None
+) -> None:
+    """Three slabs of eight objects went."""
+    trace = recorded(tmp_path, [KSWAPD, SOFTIRQ, RCU, TASK])
+    ends = (0, None), (1, {"slabs_scanned": 100}), (1 << 60, {"slabs_scanned": 100 + scanned})
+    snapshots = [cast(Snapshot, _Counted(*each)) for each in ends]
+    assert slab_survivors(trace, snapshots, 8) == expected

@@ -24,7 +24,7 @@ def count_objects(m: at.MachineArrays, node: int) -> int:
 def scan_objects(m: at.MachineArrays, node: int, objects: int) -> int:
     """Part of do_shrink_slab(): free objects, one of each slab in turn.
 
-    A slab goes with its last object. Returns the pages that became free.
+    A slab goes with its last object, if that is not in use. Returns the pages that became free.
     """
     words = node_pressure_at(m, node)
     freed = 0

@@ -20,11 +20,12 @@ def slab_words(m: at.MachineArrays, pfn: int) -> int:
 
 @inner
 def join_slabs(m: at.MachineArrays, pfn: int) -> None:
-    """No kernel function: put a new slab at its node's list's head, unless it is to survive."""
-    if slab_survives(m, pfn):
-        return
+    """No kernel function: put a new slab at its node's list's head.
+
+    One that survives has an object that no shrinker counts.
+    """
     words = slab_words(m, pfn)
-    objects = value_of(m, pr.SLAB_OBJECTS)
+    objects = value_of(m, pr.SLAB_OBJECTS) - slab_survives(m, pfn)
     m.folios[pfn]["slab"] = objects
     m.st[words + pr.SLAB_FREEABLE] += objects
     list_add(m.pages, m.st, words + pr.SLAB_LIST, pfn)
@@ -46,13 +47,13 @@ def leave_slabs(m: at.MachineArrays, pfn: int) -> None:
 def lose_object(m: at.MachineArrays, words: int) -> int:
     """No kernel function: take an object off the slab at a list's tail, which goes to the head.
 
-    So objects of one slab lie as far apart as can be. `words`: of the node. Returns the slab if
-    that was its last object, then it is off the list; else -1.
+    So objects of one slab lie as far apart as can be. `words`: of the node. A slab without objects
+    to lose is off the list. Returns it if it is empty, else -1.
     """
     slab = m.st[words + pr.SLAB_LIST + at.TAIL]
     if int(m.folios[slab]["slab"]) == 1:
         leave_slabs(m, slab)
-        return slab
+        return -1 if slab_survives(m, slab) else slab
     m.folios[slab]["slab"] -= 1
     m.st[words + pr.SLAB_FREEABLE] -= 1
     list_del(m.pages, m.st, words + pr.SLAB_LIST, slab)
