@@ -32,7 +32,8 @@ class ElasticAssumptions:
             recorded kernels fail in less than one of a thousand attempts (S9.9).
         file_migration_fails_per_mille: the same of folios of files.
         slab_survivors_per_mille: slabs of reclaimable caches that keep an object which no shrinker
-            frees, so that their pages stay in use until the recording frees them (S10.8).
+            frees, so that their pages stay in use until the recording frees them; what recordings
+            show of it is in S10.8.
         compaction_contended_per_mille: clusters at which an asynchronous compaction gives way.
         thp_madvised: huge pages are asked for in madvised memory; read where a policy changes
             `thp_defrag`, and where a huge page that was served on its node is refused there: the
@@ -54,7 +55,7 @@ class ElasticAssumptions:
     anon_migration_fails_per_mille: int = 0
     file_migration_fails_per_mille: int = 0
     compaction_contended_per_mille: int = 0
-    slab_survivors_per_mille: int = 0
+    slab_survivors_per_mille: int = 1000
     thp_madvised: bool = False
     file_uses: bool = True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ from pagealloc_model.policy.policy import Policy
 from tests.allocator.elastic_state import BLOCK, CALM, KERNEL, Pressed, bits_of, pressed_zone
 
 SLAB = bits_of(pr.RECLAIMABLE, KERNEL | pr.GFP_FS)
+EMPTIED = replace(CALM, slab_survivors_per_mille=0)
+"""Every slab can be emptied."""
 EACH = 4 * 2
 """Objects of a slab on one CPU."""
 
@@ -28,7 +31,7 @@ def shrink_once(m: at.MachineArrays, sc: int) -> int:
 
 
 def pressed(
-    elastic: ElasticAssumptions = CALM, policy: Policy | None = None, *, used: int = 0
+    elastic: ElasticAssumptions = EMPTIED, policy: Policy | None = None, *, used: int = 0
 ) -> Pressed:
     """A zone of four blocks, the first one free; the others full of files, but for used pages."""
     state = Pressed(machine=pressed_zone(4, 64), elastic=elastic, policy=policy or Policy())
@@ -64,7 +67,7 @@ def test_slabs_join_their_list_and_leave_it_with_their_objects() -> None:
     assert state.node[pr.SLAB_FREEABLE] == 2 * EACH
     state.free(first)
     state.free(third)
-    assert (listed(state), state.node[pr.SLAB_FREEABLE], state.node[pr.SLAB_TAKEN]) == (0, 0, 0)
+    assert (listed(state), state.node[pr.SLAB_FREEABLE]) == (0, 0)
     assert broken_invariants(state.state) == []
 
 
@@ -85,9 +88,6 @@ def test_few_objects_are_deferred_while_other_pages_can_go() -> None:
 @pytest.mark.parametrize(
     ("objects", "deferred", "priority", "scanned", "left_over"),
     [
-        # 131,072 objects give 64 at priority 12, less than a batch; twice as many give one.
-        (1 << 17, 0, 12, 0, 64),
-        (1 << 18, 0, 12, 128, 0),
         # What was deferred counts by the priority, too, at most twice the objects.
         (8, 4096, 5, 16, 16),
         (512, 1000, 3, 128, 1000),
@@ -101,7 +101,20 @@ def test_few_objects_are_deferred_while_other_pages_can_go() -> None:
 def test_the_share_of_a_pass_worked_by_hand(
     objects: int, deferred: int, priority: int, scanned: int, left_over: int
 ) -> None:
-    state = pressed()
+    check_pass(pressed(), objects, deferred, priority, scanned, left_over)
+
+
+def test_at_priority_12_a_batch_needs_262144_objects() -> None:
+    """At 64 times the pressure 2,048 objects count as 131,072, of which the share is 64."""
+    pressure = Policy(vfs_cache_pressure=6400)
+    check_pass(pressed(policy=pressure), 1 << 11, 0, 12, 0, 64)
+    check_pass(pressed(policy=pressure), 1 << 12, 0, 12, 128, 0)
+
+
+def check_pass(
+    state: Pressed, objects: int, deferred: int, priority: int, scanned: int, left_over: int
+) -> None:
+    """One slab; what one pass scans of it and leaves over."""
     st = state.state.st
     base = int(st[at.PRESSURE_BASE])
     st[base + pr.SLAB_OBJECTS] = objects
@@ -117,6 +130,20 @@ def test_the_share_of_a_pass_worked_by_hand(
     assert state.node[pr.SLAB_FREEABLE] == max(objects - scanned, 0)
 
 
+def test_slabs_lose_their_objects_in_turn() -> None:
+    """One batch takes 7 of 8 objects of each of 18 slabs, and the last one of the oldest two."""
+    state = pressed()
+    numbers = slabs(state, 18)
+    st = state.state.st
+    base = int(st[at.PRESSURE_BASE])
+    st[base + pr.DIRECT_SCAN + pr.SC_MAY_FS] = 1
+    st[base + pr.DIRECT_SCAN + pr.SC_PRIORITY] = 1
+    assert shrink_once(state.state.arrays(state.places), base + pr.DIRECT_SCAN) == 2
+    assert (state.places[numbers] == pr.LOST).tolist() == [True] * 2 + [False] * 16
+    assert state.node[pr.SLAB_FREEABLE] == 16
+    assert broken_invariants(state.state) == []
+
+
 def test_slabs_go_oldest_first_where_nothing_else_can_go() -> None:
     state = pressed(used=3 * BLOCK)
     numbers = slabs(state, 300)
@@ -129,13 +156,14 @@ def test_slabs_go_oldest_first_where_nothing_else_can_go() -> None:
     assert broken_invariants(state.state) == []
 
 
-def test_survivors_are_left_to_the_recording() -> None:
-    none = ElasticAssumptions(slab_survivors_per_mille=1000)
-    state = pressed(none, used=3 * BLOCK)
+def test_survivors_lose_what_they_can_and_are_left_to_the_recording() -> None:
+    state = pressed(CALM, used=3 * BLOCK)
     numbers = slabs(state, 300)
+    assert state.node[pr.SLAB_FREEABLE] == 300 * (EACH - 1)
     demand(state, 300)
     assert (state.places[numbers] >= 0).all()
-    assert state.count("slabs_scanned") == state.word(pr.RECLAIMED_SLABS) == 0
+    assert state.count("slabs_scanned") > 0
+    assert state.word(pr.RECLAIMED_SLABS) == listed(state) == 0
     state.free(numbers[7])
     assert state.places[numbers[7]] == pr.LOST
 
@@ -143,7 +171,7 @@ def test_survivors_are_left_to_the_recording() -> None:
 def test_half_of_the_slabs_survive_if_half_are_said_to() -> None:
     state = pressed(ElasticAssumptions(slab_survivors_per_mille=500))
     slabs(state, 400)
-    assert 150 < listed(state) < 250
+    assert 150 < 400 * EACH - state.node[pr.SLAB_FREEABLE] < 250
 
 
 def test_reclaim_that_may_not_enter_file_systems_defers() -> None:
@@ -190,11 +218,9 @@ def test_every_slab_is_freed_once_at_most(seed: int) -> None:
                 state.free(number, order)
         else:
             demand(state, 1)
-        assert 0 <= state.node[pr.SLAB_TAKEN] < EACH
-        left = listed(state) * EACH - state.node[pr.SLAB_TAKEN]
-        assert state.node[pr.SLAB_FREEABLE] == left
+        assert listed(state) <= state.node[pr.SLAB_FREEABLE] <= listed(state) * EACH
     assert broken_invariants(state.state) == []
-    assert listed(state) == state.state.folios["slab"].sum()
+    assert listed(state) == (state.state.folios["slab"] > 0).sum()
     assert state.word(pr.RECLAIMED_SLABS) > 0
 
 

@@ -24,7 +24,7 @@ FOLIO = np.dtype(
         ("writes", np.uint8),
         ("skip", np.int8),
         ("referenced", np.int8),
-        ("slab", np.int8),
+        ("slab", np.int16),
     ],
     align=True,
 )
@@ -32,7 +32,8 @@ FOLIO = np.dtype(
 distance in pages from the object's beginning; `sibling` the next piece's page frame plus one;
 `place` the LRU list plus one, 0 for none; `kind` its class; `scans` and `writes` count draws
 (see `draws`). `skip`, of a pageblock's first frame: compaction leaves the block out. `referenced`:
-a file's pages were used since. `slab`: it is on the list of slabs that shrinkers can empty."""
+a file's pages were used since. `slab`: objects that a slab which shrinkers can
+empty has left; 0: it is on no list of such."""
 
 KERNEL, RECLAIMABLE, ANON, FILE = 0, 1, 2, 3
 """Classes of allocated pages; those from ANON on are on LRU lists."""
@@ -260,11 +261,10 @@ KCOMPACTD_RUN_ORDER = _node.word()
 KCOMPACTD_RUN_HIGHEST = _node.word()
 PROACTIVE_DUE = _node.word()
 PROACTIVE_SCORE = _node.word()
-# Slabs that shrinkers can empty: a list as (head, tail, entries), the oldest at the tail; their
-# objects; how many of these the oldest slab has lost; objects that earlier passes left over.
+# Slabs that shrinkers can empty: a list as (head, tail, entries), the next to lose an object at the
+# tail; their objects; objects that earlier passes left over.
 SLAB_LIST = _node.words(at.LIST_WORDS)
 SLAB_FREEABLE = _node.word()
-SLAB_TAKEN = _node.word()
 SLAB_DEFERRED = _node.word()
 NODE_WORDS = _node.size
 ASLEEP, RUNNING, NAPPING = range(3)

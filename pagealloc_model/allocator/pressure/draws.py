@@ -72,7 +72,7 @@ def migration_fails(m: at.MachineArrays, pfn: int) -> bool:
 
 @inner
 def slab_survives(m: at.MachineArrays, pfn: int) -> bool:
-    """No kernel function: draw; returns whether a slab keeps objects that no shrinker frees.
+    """No kernel function: draw; returns whether a slab keeps an object that no shrinker frees.
 
     The draw is one for each slab (S10.8).
     """

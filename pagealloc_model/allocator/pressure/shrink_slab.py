@@ -5,11 +5,8 @@ from __future__ import annotations
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.pressure.folios import free_waiting, queue_free, remove_piece
-from pagealloc_model.allocator.pressure.pressure_offsets import (
-    node_pressure_at,
-    value_of,
-    word_at,
-)
+from pagealloc_model.allocator.pressure.pressure_offsets import node_pressure_at, word_at
+from pagealloc_model.allocator.pressure.slab_list import lose_object
 from pagealloc_model.base.jit import inner
 
 
@@ -25,20 +22,16 @@ def count_objects(m: at.MachineArrays, node: int) -> int:
 
 @inner
 def scan_objects(m: at.MachineArrays, node: int, objects: int) -> int:
-    """Part of do_shrink_slab(): free objects from the oldest slabs on.
+    """Part of do_shrink_slab(): free objects, one of each slab in turn.
 
-    A slab goes with its last object. Returns the pages that became free.
+    A slab goes with its last object, if that is not in use. Returns the pages that became free.
     """
     words = node_pressure_at(m, node)
-    each = value_of(m, pr.SLAB_OBJECTS)
     freed = 0
     while objects > 0 and m.st[words + pr.SLAB_FREEABLE] > 0:
-        taken = min(objects, each - m.st[words + pr.SLAB_TAKEN])
-        m.st[words + pr.SLAB_TAKEN] += taken
-        m.st[words + pr.SLAB_FREEABLE] -= taken
-        objects -= taken
-        if m.st[words + pr.SLAB_TAKEN] == each:
-            slab = m.st[words + pr.SLAB_LIST + at.TAIL]
+        objects -= 1
+        slab = lose_object(m, words)
+        if slab >= 0:
             freed += 1 << int(m.pages[slab]["order"])
             remove_piece(m, slab)
             queue_free(m, slab)

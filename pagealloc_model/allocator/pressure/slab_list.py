@@ -20,27 +20,42 @@ def slab_words(m: at.MachineArrays, pfn: int) -> int:
 
 @inner
 def join_slabs(m: at.MachineArrays, pfn: int) -> None:
-    """No kernel function: put a new slab at its node's list's head, unless it is to survive."""
-    if slab_survives(m, pfn):
-        return
+    """No kernel function: put a new slab at its node's list's head.
+
+    One that survives has an object that no shrinker counts.
+    """
     words = slab_words(m, pfn)
-    m.folios[pfn]["slab"] = 1
+    objects = value_of(m, pr.SLAB_OBJECTS) - slab_survives(m, pfn)
+    m.folios[pfn]["slab"] = objects
+    m.st[words + pr.SLAB_FREEABLE] += objects
     list_add(m.pages, m.st, words + pr.SLAB_LIST, pfn)
-    m.st[words + pr.SLAB_FREEABLE] += value_of(m, pr.SLAB_OBJECTS)
 
 
 @inner
 def leave_slabs(m: at.MachineArrays, pfn: int) -> None:
-    """No kernel function: take a slab off its list, if it is on it, with what objects it has left.
-
-    Only the oldest slab has lost any.
-    """
-    if not m.folios[pfn]["slab"]:
+    """No kernel function: take a slab off its list, if it is on it, with what objects it has."""
+    objects = int(m.folios[pfn]["slab"])
+    if objects == 0:
         return
     words = slab_words(m, pfn)
     m.folios[pfn]["slab"] = 0
-    m.st[words + pr.SLAB_FREEABLE] -= value_of(m, pr.SLAB_OBJECTS)
-    if m.st[words + pr.SLAB_LIST + at.TAIL] == pfn:
-        m.st[words + pr.SLAB_FREEABLE] += m.st[words + pr.SLAB_TAKEN]
-        m.st[words + pr.SLAB_TAKEN] = 0
+    m.st[words + pr.SLAB_FREEABLE] -= objects
     list_del(m.pages, m.st, words + pr.SLAB_LIST, pfn)
+
+
+@inner
+def lose_object(m: at.MachineArrays, words: int) -> int:
+    """No kernel function: take an object off the slab at a list's tail, which goes to the head.
+
+    So objects of one slab lie as far apart as can be. `words`: of the node. A slab without objects
+    to lose is off the list. Returns it if it is empty, else -1.
+    """
+    slab = m.st[words + pr.SLAB_LIST + at.TAIL]
+    if int(m.folios[slab]["slab"]) == 1:
+        leave_slabs(m, slab)
+        return -1 if slab_survives(m, slab) else slab
+    m.folios[slab]["slab"] -= 1
+    m.st[words + pr.SLAB_FREEABLE] -= 1
+    list_del(m.pages, m.st, words + pr.SLAB_LIST, slab)
+    list_add(m.pages, m.st, words + pr.SLAB_LIST, slab)
+    return -1

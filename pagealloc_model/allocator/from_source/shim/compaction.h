@@ -14,7 +14,8 @@ struct model_folio {
 	int32_t object, offset, sibling;
 	int8_t place, kind;
 	uint8_t scans, writes;
-	int8_t skip, referenced, slab;
+	int8_t skip, referenced;
+	int16_t slab;
 };
 
 /* By page frame: an allocation's record at its first page, its order plus one, 0 elsewhere. */
