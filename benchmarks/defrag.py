@@ -10,7 +10,8 @@ may. SEEDS, 4 unless given, is how many hosts each side has. `parts`: the series
 fixes one after the other on the made-up host, with one seed and shorter steps. `rounds`: recordings
 gone through 16 times beside huge-page faults, vanilla and with defrag_mode, and with all or nothing
 but files outliving a round. `first`: a recording's rounds predicted from its first, given
-when each begins and the last ends, ns; as CSV. `trends`: those of the tables in data/rounds, which `write` makes anew
+when each begins and the last ends, ns; as CSV. `trends`: those of the tables in data/rounds, which
+`write` makes anew
 in half an hour.
 `recordings`: what is predicted from a recording
 made with defrag_mode for the policy without it, and the other way round, beside recordings of both,

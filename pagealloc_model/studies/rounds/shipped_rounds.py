@@ -22,12 +22,13 @@ from pagealloc_model.studies.workload.build_host import BuildHost
 FOLDER = "rounds"
 GUESTS, FIRST_ROUND = "guests", "first_round"
 """Two that no maker makes. `FIRST_ROUND`: all rounds of a recorded boot, predicted from its first
-(`one_round`). `GUESTS`: measured by hand, 7.3.4 with SLUB_TINY in a guest of 420 MiB and 2 CPUs: 12 rounds of 25 s of
+(`one_round`). `GUESTS`: measured by hand, 7.3.4 with SLUB_TINY in a guest of 420 MiB and 2 CPUs:
+12 rounds of 25 s of
 files copied and removed, a tree read twice and small processes, beside 12 huge-page faults a second
 with direct compaction, 50 kept. Their recordings were not kept. "disturbed": beside other work on
 the host, which gets less done in a round. And one boot a side of the same kernel with SLUB and
-512 MiB: twelve rounds of a build's files, forks and page cache beside 100 faults that may not reclaim,
-recorded; the first side's is what `FIRST_ROUND` was predicted from, before the other was read."""
+512 MiB: twelve rounds of a build's files, forks and page cache beside 100 faults that may not
+reclaim, recorded; the first side's is what `FIRST_ROUND` was predicted from, before the other was read."""
 RECORDINGS = ("mixed_6.1", "matrix_A1", "defrag_7.3")
 """The first has SLUB; the others have SLUB_TINY, which marks no slab reclaimable."""
 FAULTS_RECLAIM = Policy(thp_defrag="always")
