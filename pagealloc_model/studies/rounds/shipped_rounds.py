@@ -28,7 +28,8 @@ files copied and removed, a tree read twice and small processes, beside 12 huge-
 with direct compaction, 50 kept. Their recordings were not kept. "disturbed": beside other work on
 the host, which gets less done in a round. And one boot a side of the same kernel with SLUB and
 512 MiB: twelve rounds of a build's files, forks and page cache beside 100 faults that may not
-reclaim, recorded; the first side's is what `FIRST_ROUND` was predicted from, before the other was read."""
+reclaim, recorded; the first side's is what `FIRST_ROUND` was predicted from, before the other
+was read."""
 RECORDINGS = ("mixed_6.1", "matrix_A1", "defrag_7.3")
 """The first has SLUB; the others have SLUB_TINY, which marks no slab reclaimable."""
 FAULTS_RECLAIM = Policy(thp_defrag="always")
