@@ -1,14 +1,17 @@
 """defrag_mode on a made-up host that builds a kernel, beside what was posted; and on recordings.
 
 Usage: python benchmarks/defrag.py
-       [study [SEEDS] | parts | rounds RECORDING... | trends | write | recordings [DIRECTORY]]
+       [study [SEEDS] | parts | rounds RECORDING... | first RECORDING NS... | trends | write |
+        recordings [DIRECTORY]]
 
 `study`: the post's table and its trend over 15 runs, vanilla and with step 4 of the series, as a
 mail; once with faults that may not reclaim, as is the kernel's default, and once with faults that
 may. SEEDS, 4 unless given, is how many hosts each side has. `parts`: the series' steps and its
 fixes one after the other on the made-up host, with one seed and shorter steps. `rounds`: recordings
 gone through 16 times beside huge-page faults, vanilla and with defrag_mode, and with all or nothing
-but files outliving a round. `trends`: those of the tables in data/rounds, which `write` makes anew
+but files outliving a round. `first`: a recording's rounds predicted from its first, given
+when each begins and the last ends, ns; as CSV. `trends`: those of the tables in data/rounds, which
+`write` makes anew
 in half an hour.
 `recordings`: what is predicted from a recording
 made with defrag_mode for the policy without it, and the other way round, beside recordings of both,
@@ -32,6 +35,7 @@ from pagealloc_model.base.text.layout import percent
 from pagealloc_model.show.post.message import Block, Fixed, Message, Section, Words, command
 from pagealloc_model.show.post.posted_figures import posted_figures
 from pagealloc_model.studies.rounds import shipped_rounds as shipped
+from pagealloc_model.studies.rounds.one_round import rounds_from_the_first
 from pagealloc_model.studies.rounds.round_trend import rounds_of_sides, trends
 from pagealloc_model.studies.rounds.series import series
 from pagealloc_model.studies.workload import defrag_study as study
@@ -241,6 +245,10 @@ def main(words: list[str]) -> int:
         print(parts().to_string(index=False))
     elif what == "rounds":
         print(rounds(more).to_string(index=False))
+    elif what == "first":
+        name, *begins = more
+        found = rounds_from_the_first(pm.open(name), [int(each) for each in begins])
+        print(found.to_csv(index=False), end="")
     elif what == "trends":
         print(trends_table().to_string(index=False), "\n")
         print(series_table().to_string(index=False), "\n")

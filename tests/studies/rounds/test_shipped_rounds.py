@@ -17,7 +17,9 @@ def test_posted_and_measured_rounds_are_those_that_were_told() -> None:
     assert posted["vanilla", 1] == pytest.approx(61988 / (46727.07 + 21910.60))
     assert posted["defrag_mode", 15] == pytest.approx(56280 / (57054.53 + 11581.40))
     guests = shipped.shipped_rounds(shipped.GUESTS)
-    boots = guests.groupby(["side", "seed"])["huge_served"].agg(list)
+    assert set(guests["recording"]) == {"guest 7.3.4, SLUB_TINY", "guest 7.3.4, SLUB"}
+    tiny = guests[guests["recording"] == "guest 7.3.4, SLUB_TINY"]
+    boots = tiny.groupby(["side", "seed"])["huge_served"].agg(list)
     assert boots["vanilla", 1] == [300, 203, 172, 144, 150, 120, 126, 132, 132, 132, 138, 132]
     assert boots["defrag_mode", 3] == [300, 209, 198, 178, 174, 194, 171, 180, 166, 168, 166, 158]
     assert set(guests["note"]) == {"", "disturbed"}
@@ -36,6 +38,20 @@ def test_vanilla_decays_where_slabs_outlive_a_round_and_only_there() -> None:
     assert not found["stay"][slab, "defrag_mode"]
     assert not any(found["stay"][name, side] for name in others for side in shipped.SIDES)
     assert not found["gone"].any()
+
+
+def test_a_guest_is_predicted_from_its_first_round_in_direction_and_nearer_than_null() -> None:
+    guests = shipped.shipped_rounds(shipped.GUESTS)
+    measured = trends(guests[guests["recording"] == "guest 7.3.4, SLUB"]).set_index("side")
+    first = shipped.shipped_rounds(shipped.FIRST_ROUND)
+    model, null = (
+        trends(first[first["survivors"] == word]).set_index("side") for word in ("stay", "gone")
+    )
+    for side in shipped.SIDES:
+        error = abs(model.loc[side, "trend"] - measured.loc[side, "trend"])
+        assert error < abs(null.loc[side, "trend"] - measured.loc[side, "trend"])
+        assert error < 12
+    assert model["decays"].all()
 
 
 def test_the_series_table_has_every_step_in_its_order() -> None:
@@ -71,7 +87,7 @@ def test_the_first_picture_has_a_panel_for_each_table_and_both_sides_in_it() -> 
 
 
 def test_tables_that_there_are_not_are_named_with_those_that_there_are() -> None:
-    with pytest.raises(UsageError, match="recordings, series, hosts, guests"):
+    with pytest.raises(UsageError, match="recordings, series, hosts, guests, first_round"):
         shipped.shipped_rounds("others")
     with pytest.raises(UsageError, match="recordings, series, hosts"):
         shipped.write_table("guests")
