@@ -13,10 +13,11 @@ The tables go to data/experiments/build_rounds.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from build_round_pages import pages_by_round
 
@@ -24,6 +25,7 @@ import pagealloc_model as pm
 from pagealloc_model.measured.recorded_costs import at_recorded_cost
 from pagealloc_model.recording.recorded_machine import start_snapshots
 from pagealloc_model.recording.snapshot import Snapshot
+from pagealloc_model.recording.trace.columns import Trace
 from pagealloc_model.verdict.change_verdict import change_interval, mean_interval
 
 PLACE = Path(__file__).resolve().parent.parent / "data" / "experiments" / "build_rounds"
@@ -45,6 +47,15 @@ HELD = {
     "slab_unreclaimable": "nr_slab_unreclaimable",
     "page_tables": "nr_page_table_pages",
 }
+SKIPPED, SUCCESS = 1, 8
+KCOMPACTD = {
+    "kswapd_found_too_few_free": ("suitable", "kswapd", "ret", SKIPPED),
+    "kcompactd_woken_for_blocks": ("kcompactd_wake", "", "order", 9),
+    "deferred": ("deferred", "kcompactd", "order", 9),
+    "kcompactd_runs": ("end", "kcompactd", "", 0),
+    "successful_runs": ("end", "kcompactd", "status", SUCCESS),
+}
+"""Column: event of compaction, thread ("" for any), and the column and value that are counted."""
 LATE = 5
 """The last rounds, as the post compares them with the first."""
 SHOWN_PERCENT = 0.5
@@ -80,17 +91,36 @@ def by_round(recording: pm.Recording, begins: list[int]) -> pd.DataFrame:
             row[name] = _value(after, counter) - _value(before, counter)
         rows.append(row | {name: _value(after, gauge) for name, gauge in HELD.items()})
         rows[-1] |= _blocks(after)
-    table = pd.DataFrame(rows)
+    table = pd.DataFrame(rows).assign(**_of_kcompactd(recording.trace, begins))
     fallbacks = recording.trace.tables.get("kmem:mm_page_alloc_extfrag")
     for name, owned in (("claims", True), ("steals", False)):
-        times = (
-            []
-            if fallbacks is None
-            else fallbacks["time_ns"][(fallbacks["change_ownership"] != 0) == owned]
-        )
-        inside = pd.cut(pd.Series(times, dtype="float64"), begins, labels=False)
-        table[name] = inside.value_counts().reindex(range(len(table)), fill_value=0).to_numpy()
+        rows_of = [] if fallbacks is None else (fallbacks["change_ownership"] != 0) == owned
+        times = [] if fallbacks is None else fallbacks["time_ns"][rows_of]
+        table[name] = _counts(times, begins)
     return table
+
+
+def _of_kcompactd(trace: Trace, begins: list[int]) -> dict[str, np.ndarray]:
+    """By round: kcompactd's wakes for blocks, and what came of them."""
+    columns = {}
+    for name, (event, thread, column, value) in KCOMPACTD.items():
+        table = trace.tables.get(f"compaction:mm_compaction_{event}")
+        if table is None:
+            columns[name] = _counts([], begins)
+            continue
+        chosen = np.ones(len(table["time_ns"]), bool)
+        if column:
+            chosen = table[column] == value
+        if thread:
+            by_it = [trace.comms.get(int(pid), "").startswith(thread) for pid in table["pid"]]
+            chosen &= np.asarray(by_it, bool)
+        columns[name] = _counts(table["time_ns"][chosen], begins)
+    return columns
+
+
+def _counts(times: Sequence[int], begins: list[int]) -> np.ndarray:
+    """How many times fall in each round."""
+    return np.histogram(times, begins)[0]
 
 
 def predicted(directory: Path) -> pd.DataFrame:
@@ -147,6 +177,8 @@ def round_lines() -> Iterator[str]:
         yield from _predicted_lines(rounds, pd.read_csv(PLACE / PREDICTED))
     yield ""
     yield from _trend_lines(rounds)
+    yield ""
+    yield from _kcompactd_lines(rounds)
     yield ""
     yield from _block_lines(pd.read_csv(PLACE / BLOCKS))
     yield ""
@@ -226,6 +258,15 @@ def _trend_lines(rounds: pd.DataFrame) -> Iterator[str]:
 
 def _interval(low: float, high: float) -> str:
     return "NA" if low != low else f"{low:+.1f} to {high:+.1f}"
+
+
+def _kcompactd_lines(rounds: pd.DataFrame) -> Iterator[str]:
+    """What kcompactd was woken for and did, in a whole boot, on average."""
+    totals = rounds.groupby(["side", "boot"])[list(KCOMPACTD)].sum().groupby("side").mean()
+    yield f"| vm.defrag_mode | {' | '.join(name.replace('_', ' ') for name in totals)} |"
+    yield f"|--:|{'--:|' * len(totals.columns)}"
+    for side, row in totals.iterrows():
+        yield f"| {SIDES[side]} | {' | '.join(f'{value:,.0f}' for value in row)} |"
 
 
 def _block_lines(blocks: pd.DataFrame) -> Iterator[str]:
