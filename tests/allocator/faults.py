@@ -157,8 +157,8 @@ FAULTS = (
     Fault(
         "NOFRAGMENT claims parts of blocks",
         "fallback",
-        "if flags & at.ALLOC_NOFRAGMENT and order < m.st[at.PAGEBLOCK_ORDER]:",
-        "if flags & at.ALLOC_NOFRAGMENT and order > m.st[at.PAGEBLOCK_ORDER]:",
+        "        and order < m.st[at.PAGEBLOCK_ORDER]\n",
+        "        and order > m.st[at.PAGEBLOCK_ORDER]\n",
     ),
     Fault(
         "every steal looks at the other steps again",
@@ -175,8 +175,8 @@ FAULTS = (
     Fault(
         "blocks at the zone's edge are claimed",
         "fallback_search",
-        "if first < m.st[region + at.ZONE_START] or end > m.st[region + at.ZONE_END]:",
-        "if first < m.st[region + at.ZONE_START] and end > m.st[region + at.ZONE_END]:",
+        "return first >= m.st[region + at.ZONE_START] and end <= m.st[region + at.ZONE_END]",
+        "return first >= m.st[region + at.ZONE_START] or end <= m.st[region + at.ZONE_END]",
     ),
     Fault(
         "movable pages count for no one",

@@ -95,7 +95,7 @@ FAULTS_SUPERPAGEBLOCKS = (
         "if not alike and not (part <= TAINTED and zone_holds_block(m, zone, block)):",
     ),
     _fault(
-        "blocks at the zone's edge are claimed",
+        "blocks that the zone's edge cuts are claimed in tainted ones",
         "fallback",
         "if not alike and not (part == TAINTED and zone_holds_block(m, zone, block)):",
         "if not alike and part != TAINTED:",

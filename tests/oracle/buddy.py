@@ -110,13 +110,18 @@ class Buddy:
 
         It is of the type, and split to size.
         """
+        pfn = self.smallest_fit(order, migratetype)
+        if pfn is not None:
+            self.take(pfn, order)
+            self.events.zone_locked(pfn, order, migratetype)
+        return pfn
+
+    def smallest_fit(self, order: int, migratetype: int) -> int | None:
+        """Part of __rmqueue_smallest(): return the buddy of a type to cut from (S5.1)."""
         for current in range(order, self.max_order + 1):
             self.probes += 1
             if not self.is_empty(current, migratetype):
-                pfn = self.lists[current, migratetype].head
-                self.take(pfn, order)
-                self.events.zone_locked(pfn, order, migratetype)
-                return pfn
+                return self.lists[current, migratetype].head
         return None
 
     def rmqueue_cma_fallback(self, order: int) -> int | None:

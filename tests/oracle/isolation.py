@@ -53,10 +53,8 @@ class FreeScanner:
 def take_uncounted(zone: Zone, order: int, migratetype: int) -> int | None:
     """__rmqueue_smallest(): return the smallest fit of one type (S5.1), without event or work."""
     splits = zone.events.work.splits
-    for size in range(order, zone.machine.max_order + 1):
-        if not zone.buddy.is_empty(size, migratetype):
-            pfn = zone.buddy.lists[size, migratetype].head
-            zone.buddy.take(pfn, order)
-            zone.events.work.splits = splits
-            return pfn
-    return None
+    pfn = zone.buddy.smallest_fit(order, migratetype)
+    if pfn is not None:
+        zone.buddy.take(pfn, order)
+        zone.events.work.splits = splits
+    return pfn

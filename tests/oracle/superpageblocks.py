@@ -121,16 +121,13 @@ class SuperpageblockBuddy(Buddy):
         parted = self.parts[order, migratetype]
         return parted.tainted if tainted else parted.clean
 
-    def rmqueue_smallest(self, order: int, migratetype: int) -> int | None:
-        """__rmqueue_smallest(): take a page from the smallest buddy, class by class (S14.3)."""
+    def smallest_fit(self, order: int, migratetype: int) -> int | None:
+        """Part of __rmqueue_smallest(): return the buddy to cut from, class by class (S14.3)."""
         for tainted in (True,) if migratetype in TAINTING else (False, True):
             for current in range(order, self.max_order + 1):
                 part = self.part(current, migratetype, tainted=tainted)
                 if part:
-                    pfn = part.head
-                    self.take(pfn, order)
-                    self.events.zone_locked(pfn, order, migratetype)
-                    return pfn
+                    return part.head
         return None
 
     def _pages_of(self, pfn: int) -> range:
