@@ -25,7 +25,7 @@ HORIZONTAL_GAP = 0.09
 
 COUNTS_AXIS = {"type": "log", "autorangeoptions": {"minallowed": -0.1}}
 """Of bars over decades: they begin just below one (10 ** -0.1), so that a single one is seen."""
-FEW_COUNTS_AXIS = {"rangemode": "tozero", "tickformat": ",d", "nticks": 5}
+FEW_COUNTS_AXIS = {"rangemode": "tozero", "tickformat": ",d", "dtick": 1}
 MOST_OF_FEW = 10
 """Where no count reaches this, the axis is linear."""
 
