@@ -31,7 +31,8 @@ class ElasticAssumptions:
         anon_migration_fails_per_mille: anonymous folios that cannot be moved as long as they live;
             recorded kernels fail in less than one of a thousand attempts (S9.9).
         file_migration_fails_per_mille: the same of folios of files.
-        compaction_contended_per_mille: clusters at which an asynchronous compaction gives way.
+        compaction_contended_per_mille: blocks in which an asynchronous compaction meets others at
+            a lock, so that it gives way at the block's end if it has no page by then.
         thp_madvised: huge pages are asked for in madvised memory; read where a policy changes
             `thp_defrag`, and where a huge page that was served on its node is refused there: the
             attempt elsewhere then retries (S8.5).
