@@ -62,7 +62,7 @@ KERNEL_FILES = {
         compact_node __compact_finished compact_scanners_met compact_zone compact_zone_order
         compaction_alloc compaction_defer_reset compaction_deferred compaction_free
         compaction_restarting compaction_suit_allocation_order compaction_suitable
-        __compaction_suitable compaction_zonelist_suitable defer_compaction
+        __compaction_suitable compact_lock_irqsave compaction_zonelist_suitable defer_compaction
         fast_find_migrateblock fast_isolate_around
         fast_isolate_freepages fragmentation_score_node fragmentation_score_wmark
         fragmentation_score_zone freelist_scan_limit isolate_freepages isolate_freepages_block

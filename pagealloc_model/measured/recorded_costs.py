@@ -30,6 +30,9 @@ def at_recorded_cost(trace: Trace, start: Snapshot | None = None) -> Assumptions
     moving = recorded_migrate_ns(trace)
     if moving is not None:
         known["compact_migrate_ns"] = moving
+    contended = recorded_contention_per_mille(trace)
+    if contended is not None:
+        known["compaction_contended_per_mille"] = contended
     return Assumptions(reclaim="elastic", elastic=ElasticAssumptions(**known))
 
 
@@ -101,6 +104,41 @@ def recorded_migrate_ns(trace: Trace) -> int | None:
     return int(np.median(lasted[moved > 0] / moved[moved > 0])) if (moved > 0).any() else None
 
 
+def recorded_contention_per_mille(trace: Trace) -> int | None:
+    """How often asynchronous compaction met others at a lock; None if it isolated nothing.
+
+    Per mille of the blocks that recorded asynchronous runs isolated pages of: those after which a
+    run gave way. One that got its page nevertheless does not show that it met anybody.
+
+    Args:
+        trace: the recording's events.
+    """
+    pairs = _begun_and_ended(trace, *_COMPACTION)
+    isolated = trace.tables.get("compaction:mm_compaction_isolate_migratepages")
+    if pairs is None or isolated is None:
+        return None
+    before, after, _ = pairs
+    begins, ends = trace.tables[_COMPACTION[0]], trace.tables[_COMPACTION[1]]
+    asynchronous = begins["sync"][before] == 0
+    before, after = before[asynchronous], after[asynchronous]
+    blocks = 0
+    for pid in np.unique(begins["pid"][before]):
+        runs = np.flatnonzero(begins["pid"][before] == pid)
+        mine = (isolated["pid"] == pid) & (isolated["nr_taken"] > 0)
+        times = isolated["time_ns"][mine]
+        run = np.searchsorted(begins["time_ns"][before[runs]], times, side="right") - 1
+        inside = run >= 0
+        inside[inside] = times[inside] <= ends["time_ns"][after[runs]][run[inside]]
+        found = isolated["start_pfn"][mine][inside].astype(np.int64) // _BLOCK_PAGES
+        blocks += len(np.unique(np.stack([run[inside], found]), axis=1).T)
+    gave_way = int((ends["status"][after] == _CONTENDED).sum())
+    return min(round(1000 * gave_way / blocks), 1000) if blocks else None
+
+
+_BLOCK_PAGES = 512
+"""Of a huge page's block; where blocks are larger, some count twice."""
+_CONTENDED = 7
+"""Status of a run that gave way."""
 _RECLAIM = ("vmscan:mm_vmscan_direct_reclaim_begin", "vmscan:mm_vmscan_direct_reclaim_end")
 _COMPACTION = ("compaction:mm_compaction_begin", "compaction:mm_compaction_end")
 

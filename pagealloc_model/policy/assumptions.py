@@ -34,7 +34,8 @@ class ElasticAssumptions:
         slab_survivors_per_mille: slabs of reclaimable caches that keep an object which no shrinker
             frees, so that their pages stay in use until the recording frees them; what recordings
             show of it is in S10.8.
-        compaction_contended_per_mille: clusters at which an asynchronous compaction gives way.
+        compaction_contended_per_mille: blocks in which an asynchronous compaction meets others at
+            a lock, so that it gives way at the block's end if it has no page by then.
         thp_madvised: huge pages are asked for in madvised memory; read where a policy changes
             `thp_defrag`, and where a huge page that was served on its node is refused there: the
             attempt elsewhere then retries (S8.5).

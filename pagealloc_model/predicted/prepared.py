@@ -27,6 +27,7 @@ from pagealloc_model.recording.sampling import refuse_sampled
 if TYPE_CHECKING:
     from pagealloc_model.allocator.core.initial import StartImage
     from pagealloc_model.predicted.demand.demand import Demand
+    from pagealloc_model.predicted.start.daemons_at_start import DaemonsAtStart
     from pagealloc_model.recording.recording import Recording
     from pagealloc_model.recording.snapshot import Snapshot
 
@@ -42,6 +43,7 @@ class Prepared:
         lru: int8 by page frame, of an elastic replay: the LRU list that the page was on at the
             start plus one, 0 for none.
         oldest_pfn: of an elastic replay: the page frame from which on pages were oldest then.
+        daemons: of an elastic replay: what kswapd and kcompactd were doing then.
     """
 
     machine: Machine
@@ -49,6 +51,7 @@ class Prepared:
     image: StartImage
     lru: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int8))
     oldest_pfn: int = 0
+    daemons: tuple[DaemonsAtStart, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -192,6 +195,7 @@ def _prepare_elastic(
 ) -> Prepared:
     """Machine and image as for a literal replay; demand with what only an elastic one reads."""
     from pagealloc_model.predicted.growth import grown_demand
+    from pagealloc_model.predicted.start.daemons_at_start import daemons_at_start
     from pagealloc_model.predicted.start.elastic_start import (
         lru_at_start,
         reclaim_position,
@@ -215,12 +219,16 @@ def _prepare_elastic(
     if is_empty:
         demand = created_demand(literal.machine, demand, assumptions)
     lru = lru_at_start(literal.image.movable, recording.flags_at_start)
+    start_ns = recording.trace.demand_span_ns[0]
     return Prepared(
         machine=literal.machine,
         demand=with_cached_pages(demand, lru, seed),
         image=literal.image,
         lru=lru,
-        oldest_pfn=reclaim_position(recording.whole_trace, recording.trace.demand_span_ns[0]),
+        oldest_pfn=reclaim_position(recording.whole_trace, start_ns),
+        daemons=()
+        if is_empty
+        else daemons_at_start(recording.whole_trace, literal.machine, start_ns),
     )
 
 

@@ -65,6 +65,21 @@ def test_a_moved_page_is_freed_where_it_is_now() -> None:
     assert_sound(pressed)
 
 
+@pytest.mark.parametrize("share", [0, 1000])
+def test_a_run_that_met_others_gives_way_at_the_end_of_its_block(share: int) -> None:
+    """The first block has a page that cannot move: without others the next one is emptied."""
+    elastic = replace(CALM, compaction_contended_per_mille=share)
+    pressed = Pressed(machine=pressed_zone(8, 64), elastic=elastic)
+    for pfn in range(0, 8 * BLOCK, 4):
+        pressed.put_allocated(0, pfn, kind=pr.KERNEL if pfn == 8 else pr.FILE)
+        pressed.put_free(0, pfn + 1)
+        pressed.put_free(1, pfn + 2)
+    pressed.alloc(9, MOVABLE, THP | pr.GFP_NORETRY)
+    assert (pressed.count("compact_fail") > 0) == (share > 0)
+    assert pressed.count("compact_migrate_scanned") > 0
+    assert_sound(pressed)
+
+
 @pytest.mark.parametrize("kind", [pr.KERNEL, pr.RECLAIMABLE])
 def test_kernel_pages_do_not_move(kind: int) -> None:
     pressed = sparse(kind=kind)

@@ -10,6 +10,7 @@ import pytest
 
 from pagealloc_model.measured.recorded_costs import (
     at_recorded_cost,
+    recorded_contention_per_mille,
     recorded_kswapd_ns,
     recorded_migrate_ns,
     recorded_reclaim_ns,
@@ -85,6 +86,36 @@ def test_a_move_costs_what_runs_took_by_page_moved(
     assert recorded_migrate_ns(trace) == cost
     moving = at_recorded_cost(trace).elastic.compact_migrate_ns
     assert moving == (cost if cost is not None else ElasticAssumptions().compact_migrate_ns)
+
+
+COMPACTION = "compaction:mm_compaction_"
+
+
+def test_contention_worked_by_hand() -> None:
+    """Runs of task 7 isolate of blocks 1, 2 and 2, and give way once; task 8's waits for locks.
+
+    What was looked at in vain, and between runs, does not count.
+    """
+    tables = {
+        COMPACTION + "begin": table(
+            time_ns=[10, 30, 10], pid=[7, 7, 8], row=[0, 2, 0], sync=[0, 0, 1]
+        ),
+        COMPACTION + "end": table(
+            time_ns=[20, 40, 50], pid=[7, 7, 8], row=[1, 3, 1], status=[7, 8, 7]
+        ),
+        COMPACTION + "isolate_migratepages": table(
+            time_ns=[11, 12, 13, 14, 25, 31, 12],
+            pid=[7, 7, 7, 7, 7, 7, 8],
+            start_pfn=[512, 544, 1024, 2048, 4096, 1024, 512],
+            nr_taken=[32, 480, 1, 0, 32, 32, 32],
+        ),
+    }
+    trace = replace(shipped_recording("highatomic_stock").trace, tables=tables)
+    assert recorded_contention_per_mille(trace) == round(1000 / 3)
+    assert at_recorded_cost(trace).elastic.compaction_contended_per_mille == 333
+    del tables[COMPACTION + "isolate_migratepages"]
+    assert recorded_contention_per_mille(trace) is None
+    assert at_recorded_cost(trace).elastic.compaction_contended_per_mille == 0
 
 
 WAKE, RUN, SHRUNK = (

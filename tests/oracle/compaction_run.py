@@ -145,6 +145,7 @@ class CompactionRun:
         migrate: where the source scanner is.
         free: where the target scanner is.
         finishes_block: the source scanner takes all of its block at once.
+        is_contended: the run met others at a lock, and is to give way.
         capture: what the request gets at once.
         cost_ns: time of the last unit.
     """
@@ -171,6 +172,7 @@ class CompactionRun:
         self.cost_ns = 0
         self.last_migrated = 0
         self.finishes_block = False
+        self.is_contended = False
         self.capture: Capture | None = None
         self.block_pages = self.zone.blocks.pages
         if not aim.is_proactive and place.deferral.compaction_restarting(aim.order):
@@ -292,7 +294,7 @@ class CompactionRun:
             return Result.SUCCESS if met else None
         if self._has_page():
             return Result.SUCCESS
-        return Result.CONTENDED if self._is_contended() else None
+        return Result.CONTENDED if self.is_contended else None
 
     def _has_page(self) -> bool:
         """Part of __compact_finished(): return whether the request can get a page."""
@@ -307,13 +309,12 @@ class CompactionRun:
                 return True
         return False
 
-    def _is_contended(self) -> bool:
-        """No kernel function: draw; returns whether the run gives way to others."""
-        if not (self.aim.direct and self.is_async):
-            return False
-        block = self.migrate >> self.zone.blocks.order
-        drawn = draw(self.options.seed, block, Purpose.CONTENDS, self.memory.requests)
-        return drawn < self.options.compaction_contended_per_mille
+    def lock(self, pfn: int) -> None:
+        """compact_lock_irqsave(): draw; notes whether the run meets others at a lock."""
+        if self.is_async and not self.is_contended:
+            block = pfn >> self.zone.blocks.order
+            drawn = draw(self.options.seed, block, Purpose.CONTENDS, self.memory.requests)
+            self.is_contended = drawn < self.options.compaction_contended_per_mille
 
     def _take_unit(self) -> None:
         """Part of compact_zone(): isolate the next cluster and move it.

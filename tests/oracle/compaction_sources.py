@@ -124,12 +124,14 @@ class Sources:
                 if begins and marks and not has_locked and not run.ignores_skips:
                     self.place.skip(first)
                 has_locked = True
+                if not pages:
+                    run.lock(pfn)
                 memory.lru_of(folio).remove(folio)
                 self.isolated.append(folio)
                 pages += folio.size
                 scanned += folio.size
                 pfn += folio.size
-                if pages >= CLUSTER and not run.finishes_block:
+                if pages >= CLUSTER and not (run.finishes_block or run.is_contended):
                     break
                 continue
             size = folio.size if folio is not None and self._is_too_large(folio) else 1

@@ -145,7 +145,7 @@ class ElasticOptions:
         compact_migrate_ns: time to move one.
         anon_migration_fails_per_mille: anonymous folios that cannot be moved (S9.9).
         file_migration_fails_per_mille: the same of pages of files.
-        compaction_contended_per_mille: looks at which asynchronous compaction gives way.
+        compaction_contended_per_mille: blocks in which asynchronous compaction meets others.
         compact_gap: replaces the rules' cap of compact_gap unless None.
         extfrag_threshold: largest fragmentation index that lacks memory (S9.2).
         proactiveness: of background compaction, in percent (S9.6).

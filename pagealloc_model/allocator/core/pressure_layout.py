@@ -299,6 +299,8 @@ RUN_IGNORES_SKIPS = _compactor.word()
 RUN_TAKES_ANY_BLOCK = _compactor.word()
 RUN_WHOLE = _compactor.word()
 RUN_FINISHES_BLOCK = _compactor.word()
+RUN_CONTENDED = _compactor.word()
+"""Whether an asynchronous run met others at a lock."""
 RUN_SYNCS_POSITIONS = _compactor.word()
 """Asynchronous and other runs go on at the same place until a folio is isolated."""
 RUN_MIGRATE = _compactor.word()

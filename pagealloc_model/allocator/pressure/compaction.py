@@ -29,7 +29,7 @@ from pagealloc_model.allocator.pressure.compaction_sources import (
     isolate_migratepages,
 )
 from pagealloc_model.allocator.pressure.compaction_targets import compaction_alloc, compaction_free
-from pagealloc_model.allocator.pressure.draws import CONTENDS, draw, migration_fails
+from pagealloc_model.allocator.pressure.draws import migration_fails
 from pagealloc_model.allocator.pressure.folios import free_waiting, queue_free, replace_piece
 from pagealloc_model.allocator.pressure.lru import lruvec_add_folio
 from pagealloc_model.allocator.pressure.pressure_offsets import (
@@ -96,6 +96,7 @@ def begin_compaction(m: at.MachineArrays, number: int, zone: int) -> None:
     m.st[run + pr.RUN_MIGRATE] = migrate
     m.st[run + pr.RUN_FREE] = free
     m.st[run + pr.RUN_FAST_START] = 0
+    m.st[run + pr.RUN_CONTENDED] = 0
     m.st[run + pr.RUN_SYNCS_POSITIONS] = (
         m.st[run + pr.RUN_MODE] == pr.ASYNC
         and m.st[words + pr.ZONE_MIGRATE_ASYNC] == m.st[words + pr.ZONE_MIGRATE_SYNC]
@@ -163,19 +164,7 @@ def __compact_finished(m: at.MachineArrays, number: int) -> int:
         return pr.SUCCESS if enough else pr.CONTINUE
     if has_page_for(m, zone, order, m.st[run + pr.RUN_TYPE]):
         return pr.SUCCESS
-    return pr.CONTENDED if is_contended(m, run) else pr.CONTINUE
-
-
-@inner
-def is_contended(m: at.MachineArrays, run: int) -> bool:
-    """No kernel function: return whether an asynchronous direct run gives way here (S9.8).
-
-    Others at its block are drawn by chance; the kernel tests locks and whether to reschedule.
-    """
-    if m.st[run + pr.RUN_MODE] != pr.ASYNC or not m.st[run + pr.RUN_DIRECT]:
-        return False
-    block = m.st[run + pr.RUN_MIGRATE] >> m.st[at.PAGEBLOCK_ORDER]
-    return draw(m, block, CONTENDS, m.st[at.COUNT_ALLOC]) < value_of(m, pr.COMPACTION_CONTENDED)
+    return pr.CONTENDED if m.st[run + pr.RUN_CONTENDED] else pr.CONTINUE
 
 
 @inner

@@ -23,8 +23,9 @@ from pagealloc_model.allocator.pressure.compaction_lists import (
     freelist_scan_limit,
     move_freelist_tail,
 )
+from pagealloc_model.allocator.pressure.draws import CONTENDS, draw
 from pagealloc_model.allocator.pressure.lru import lruvec_add_folio, lruvec_del_folio
-from pagealloc_model.allocator.pressure.pressure_offsets import compactor_at, word_at
+from pagealloc_model.allocator.pressure.pressure_offsets import compactor_at, value_of, word_at
 from pagealloc_model.base.jit import inner
 
 
@@ -62,6 +63,19 @@ def putback_movable_pages(m: at.MachineArrays, run: int) -> None:
         pfn = following
     m.st[run + pr.RUN_SOURCES] = -1
     m.st[run + pr.RUN_SOURCE_PAGES] = 0
+
+
+@inner
+def compact_lock_irqsave(m: at.MachineArrays, run: int, pfn: int) -> None:
+    """compact_lock_irqsave(): note whether an asynchronous run meets others at a lock (S9.8).
+
+    They are drawn by chance, once for each block of a request's runs.
+    """
+    if m.st[run + pr.RUN_MODE] != pr.ASYNC or m.st[run + pr.RUN_CONTENDED]:
+        return
+    block = pfn >> m.st[at.PAGEBLOCK_ORDER]
+    drawn = draw(m, block, CONTENDS, m.st[at.COUNT_ALLOC])
+    m.st[run + pr.RUN_CONTENDED] = drawn < value_of(m, pr.COMPACTION_CONTENDED)
 
 
 @inner
@@ -106,11 +120,14 @@ def isolate_migratepages_block(m: at.MachineArrays, run: int, low: int, end: int
                 marks = low == begun or m.st[at.RULE_ANY_ISOLATION_MARKS_BLOCK] != 0
                 if marks and not m.st[run + pr.RUN_IGNORES_SKIPS]:
                     set_pageblock_skip(m, begun, 1)
+            if isolated == 0:
+                compact_lock_irqsave(m, run, low)
             isolate_folio(m, run, low)
             isolated += 1 << order
             scanned += (1 << order) - 1
             low += 1 << order
-            if m.st[run + pr.RUN_SOURCE_PAGES] >= pr.CLUSTER and not finishes:
+            is_hurried = finishes or m.st[run + pr.RUN_CONTENDED] != 0
+            if m.st[run + pr.RUN_SOURCE_PAGES] >= pr.CLUSTER and not is_hurried:
                 break
             continue
         if gives_up:
