@@ -272,12 +272,14 @@ def _trend_lines(rounds: pd.DataFrame) -> Iterator[str]:
         words = f"mode {SIDES[side]}: last {LATE} rounds less rounds 2 to {1 + LATE}"
         yield f"| {words} | {len(change)} | {mean:+.1f} | {_interval(low, high)} |"
     if set(kept["side"]) == set(SIDES):
-        sides = [late.loc[side].tolist() for side in SIDES]
-        low, high = change_interval(*sides)
-        change = sum(sides[1]) / len(sides[1]) - sum(sides[0]) / len(sides[0])
-        boots = min(len(each) for each in sides)
-        words = f"mode 1 less mode 0, last {LATE} rounds"
-        yield f"| {words} | {boots} | {change:+.1f} | {_interval(low, high)} |"
+        whole = share.groupby(["side", "boot"])["share"].mean()
+        for words, of in ((f"last {LATE} rounds", late), (f"rounds 2 to {last}", whole)):
+            sides = [of.loc[side].tolist() for side in SIDES]
+            low, high = change_interval(*sides)
+            change = sum(sides[1]) / len(sides[1]) - sum(sides[0]) / len(sides[0])
+            boots = min(len(each) for each in sides)
+            cells = f"{boots} | {change:+.1f} | {_interval(low, high)}"
+            yield f"| mode 1 less mode 0, {words} | {cells} |"
 
 
 def _interval(low: float, high: float) -> str:
