@@ -174,7 +174,10 @@ def round_lines() -> Iterator[str]:
     yield from _served_lines(rounds)
     if (PLACE / PREDICTED).exists():
         yield ""
-        yield from _predicted_lines(rounds, pd.read_csv(PLACE / PREDICTED))
+        replayed = pd.read_csv(PLACE / PREDICTED)
+        yield from _predicted_lines(rounds, replayed)
+        yield ""
+        yield from _error_lines(rounds, replayed)
     yield ""
     yield from _trend_lines(rounds)
     yield ""
@@ -201,7 +204,7 @@ def _served_lines(rounds: pd.DataFrame) -> Iterator[str]:
     yield f"|--:|{'--:|' * len(heads)}"
     for number, mine in kept.groupby("round"):
         cells = [
-            _with_interval(mine[mine["side"] == side][column].tolist())
+            _with_range(mine[mine["side"] == side][column].tolist())
             for column in columns.values()
             for side in sides
         ]
@@ -218,7 +221,7 @@ def _predicted_lines(rounds: pd.DataFrame, replayed: pd.DataFrame) -> Iterator[s
     yield f"| served, %, in round | {' | '.join(name for name, _ in columns)} |"
     yield f"|--:|{'--:|' * len(columns)}"
     for number in sorted(set(rounds["round"])):
-        cells = [_with_interval(share.get(number, pd.Series()).tolist()) for _, share in columns]
+        cells = [_with_range(share.get(number, pd.Series()).tolist()) for _, share in columns]
         yield f"| {number} | {' | '.join(cells)} |"
 
 
@@ -227,10 +230,31 @@ def _shares(table: pd.DataFrame) -> dict[int, pd.Series]:
     return {number: mine for number, mine in share.groupby(table["round"])}
 
 
-def _with_interval(values: list[float]) -> str:
-    mean, low, high = mean_interval(values)
-    shown = f"{mean:,.0f}"
-    return shown if low != low else f"{shown} ({low:,.0f} to {high:,.0f})"
+def _with_range(values: list[float]) -> str:
+    """The mean over boots, and the least and the most of them."""
+    if len(values) < 2:
+        return f"{values[0]:,.0f}" if values else "NA"
+    return f"{sum(values) / len(values):,.0f} ({min(values):,.0f} to {max(values):,.0f})"
+
+
+def _error_lines(rounds: pd.DataFrame, replayed: pd.DataFrame) -> Iterator[str]:
+    """Mean error of predicted shares, boots averaged, round 1 left out, and of null models."""
+    both = {"measured": rounds, "predicted": replayed}
+    share = {
+        (words, side): pd.Series({n: s.mean() for n, s in _shares(mine).items() if n > 1})
+        for words, table in both.items()
+        for side, mine in table.groupby("side")
+    }
+    if ("measured", "B") not in share:
+        return
+    nulls = {"A": ("nothing decays, 100 %", 100), "B": ("as mode 0 did", share["measured", "A"])}
+    yield "| mean error of a round's share, points | predicted | null | the null model |"
+    yield "|---|--:|--:|---|"
+    for side, (words, null) in nulls.items():
+        errors = [
+            abs(each - share["measured", side]).mean() for each in (share["predicted", side], null)
+        ]
+        yield f"| mode {SIDES[side]} | {errors[0]:.1f} | {errors[1]:.1f} | {words} |"
 
 
 def _trend_lines(rounds: pd.DataFrame) -> Iterator[str]:
@@ -248,12 +272,14 @@ def _trend_lines(rounds: pd.DataFrame) -> Iterator[str]:
         words = f"mode {SIDES[side]}: last {LATE} rounds less rounds 2 to {1 + LATE}"
         yield f"| {words} | {len(change)} | {mean:+.1f} | {_interval(low, high)} |"
     if set(kept["side"]) == set(SIDES):
-        sides = [late.loc[side].tolist() for side in SIDES]
-        low, high = change_interval(*sides)
-        change = sum(sides[1]) / len(sides[1]) - sum(sides[0]) / len(sides[0])
-        boots = min(len(each) for each in sides)
-        words = f"mode 1 less mode 0, last {LATE} rounds"
-        yield f"| {words} | {boots} | {change:+.1f} | {_interval(low, high)} |"
+        whole = share.groupby(["side", "boot"])["share"].mean()
+        for words, of in ((f"last {LATE} rounds", late), (f"rounds 2 to {last}", whole)):
+            sides = [of.loc[side].tolist() for side in SIDES]
+            low, high = change_interval(*sides)
+            change = sum(sides[1]) / len(sides[1]) - sum(sides[0]) / len(sides[0])
+            boots = min(len(each) for each in sides)
+            cells = f"{boots} | {change:+.1f} | {_interval(low, high)}"
+            yield f"| mode 1 less mode 0, {words} | {cells} |"
 
 
 def _interval(low: float, high: float) -> str:
