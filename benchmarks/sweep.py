@@ -2,9 +2,9 @@
 
 Usage: python benchmarks/sweep.py [threads | points | cluster | fleet ...]
 
-`threads`: the same sweep by one thread and by two. `points`: 1,000 policies on the shipped
-recording; the process is killed half-way and started again. `cluster`: the same rows by threads and
-by a Dask cluster of two processes. `fleet`: 2 x 60 made-up hosts of 64 GiB, as in the proposal "mm/
+`threads`: the same sweep by one thread, by two, and by two processes. `points`: 1,000 policies on
+the shipped recording; the process is killed half-way and started again. `cluster`: the same rows by
+threads and by a Dask cluster of two processes. `fleet`: 2 x 60 made-up hosts of 64 GiB, as in the proposal "mm/
 page_alloc: skip high atomic reservation at or below costly order". Nothing is taken from the user's
 cache. Times are wall-clock times: let nothing else run.
 """
@@ -31,6 +31,17 @@ THOUSAND = {"pcp_batch": range(1, 251), "pcp_batch_scale_max": [0, 2, 4, 6]}
 Rows = list[tuple[str, float, str]]
 """What, value, unit."""
 
+ONE_OF_TWO = """
+import sys, time
+import pagealloc_model as pm
+recording = pm.open(sys.argv[1])
+pm.replay(recording)
+print("ready", flush=True)
+input()
+begun = time.perf_counter()
+pm.sweep([recording], {"pcp_batch": range(1, int(sys.argv[2]) + 1)}, workers=1, cache=False)
+print(time.perf_counter() - begun)
+"""
 IN_ANOTHER_PROCESS = """
 import sys
 import pagealloc_model as pm
@@ -39,8 +50,11 @@ pm.sweep([RECORDING], THOUSAND, cache=sys.argv[1])
 """
 
 
-def threads(path: str = RECORDING, points: int = 40, rounds: int = 3) -> Rows:
-    """The shortest of several runs by one thread and by two, taken in turn."""
+def threads(path: str = RECORDING, points: int = 160, rounds: int = 3) -> Rows:
+    """The shortest of several runs by one thread and by two, taken in turn.
+
+    Two processes that make half each, and share nothing, say what the machine's two cores give.
+    """
     recording = pm.open(path)
     pm.replay(recording)
     times: dict[int, list[float]] = {1: [], 2: []}
@@ -50,11 +64,30 @@ def threads(path: str = RECORDING, points: int = 40, rounds: int = 3) -> Rows:
             pm.sweep([recording], {"pcp_batch": range(1, points + 1)}, workers=workers, cache=False)
             taken.append(time.perf_counter() - begun)
     one, two = min(times[1]), min(times[2])
+    apart = min(_two_processes(path, points // 2) for _ in range(rounds))
     return [
         (f"{points} points, one thread", one, "s"),
         (f"{points} points, two threads", two, "s"),
         ("two threads over one", one / two, "times"),
+        (f"{points // 2} points by each of two processes at once, the later", apart, "s"),
+        ("two processes over one thread", one / apart, "times"),
     ]
+
+
+def _two_processes(path: str, points: int) -> float:
+    command = [sys.executable, "-c", ONE_OF_TWO, path, str(points)]
+    both = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    for process in both:
+        assert process.stdout is not None
+        process.stdout.readline()
+    for process in both:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    return max(float(process.communicate()[0]) for process in both)
 
 
 def points() -> Rows:

@@ -76,6 +76,7 @@ class PartedList(PageList):
         """move_freelist_head(): do nothing; the parts stay as they are (S14.2)."""
 
     def _part_of(self, pfn: int) -> PageList:
+        """No kernel function: return the part that a page is listed in."""
         return self.tainted if self._is_tainted(pfn) else self.clean
 
 
