@@ -4,9 +4,9 @@ Usage: python benchmarks/sweep.py [threads | points | cluster | fleet ...]
 
 `threads`: the same sweep by one thread, by two, and by two processes. `points`: 1,000 policies on
 the shipped recording; the process is killed half-way and started again. `cluster`: the same rows by
-threads and by a Dask cluster of two processes. `fleet`: 2 x 60 made-up hosts of 64 GiB, as in the proposal "mm/
-page_alloc: skip high atomic reservation at or below costly order". Nothing is taken from the user's
-cache. Times are wall-clock times: let nothing else run.
+threads and by a Dask cluster of two processes. `fleet`: 2 x 60 made-up hosts of 64 GiB, as in the
+proposal "mm/ page_alloc: skip high atomic reservation at or below costly order". Nothing is taken
+from the user's cache. Times are wall-clock times: let nothing else run.
 """
 
 from __future__ import annotations
