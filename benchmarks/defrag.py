@@ -26,7 +26,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 import pagealloc_model as pm
@@ -174,8 +173,7 @@ def _spelled(table: pd.DataFrame) -> pd.DataFrame:
         table[name] = [f"{value:.1f}" for value in table[name]]
     for name in ("trend", "low", "high"):
         table[name] = ["NA" if pd.isna(value) else f"{value:+.1f}" for value in table[name]]
-    words = ["yes" if value else "no" for value in table["decays"]]
-    table["decays"] = np.where(table["low"] == "NA", "NA", words)
+    table["decays"] = table["decays"].map({True: "yes", False: "no"}).fillna("NA")
     return table
 
 

@@ -69,7 +69,7 @@ def trends(rounds: pd.DataFrame, ends: int = ENDS) -> pd.DataFrame:
         One row a recording and side, and where there are several recordings one a side, recording
         "all": runs; first and last, shares in percent; trend, their difference in points, with low
         and high (bootstrap over runs, NaN for fewer than two); decays: the whole interval is below
-        0. The null model is no trend, 0.
+        0, NA for fewer than two runs. The null model is no trend, 0.
     """
     after = rounds[rounds["round"] > rounds["round"].min()]
     groups = list(after.groupby(["recording", "side"], sort=False))
@@ -92,10 +92,10 @@ def trends(rounds: pd.DataFrame, ends: int = ENDS) -> pd.DataFrame:
                 "trend": (last - first).mean(),
                 "low": low,
                 "high": high,
-                "decays": bool(high < 0),
+                "decays": pd.NA if len(shares) < 2 else bool(high < 0),
             }
         )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).astype({"decays": "boolean"})
 
 
 def _interval(values: np.ndarray) -> tuple[float, float]:
