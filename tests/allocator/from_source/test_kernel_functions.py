@@ -26,7 +26,7 @@ DEFINITION = re.compile(
 )
 """Functions and macros that begin a line; static ones may have their type on the line before."""
 
-MOVED = ("mm/page_alloc.h", "include/linux/mmzone.h")
+MOVED = ("mm/page_alloc.h", "include/linux/mmzone.h", "mm/folio.c")
 """Where other kernels than 7.2 have some of them."""
 
 
