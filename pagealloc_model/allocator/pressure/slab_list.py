@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
-from pagealloc_model.allocator.core.buddy import list_add, list_del
 from pagealloc_model.allocator.core.offsets import zone_at
+from pagealloc_model.allocator.core.page_lists import list_add, list_del
 from pagealloc_model.allocator.pressure.draws import slab_survives
 from pagealloc_model.allocator.pressure.lru import page_zone
 from pagealloc_model.allocator.pressure.pressure_offsets import node_pressure_at, value_of

@@ -12,7 +12,6 @@ import pandas as pd
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.state import State
-from pagealloc_model.allocator.pressure.elastic import advance_elastic
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.measured.evidence.choice import choose_rules
 from pagealloc_model.measured.recorded_costs import at_recorded_cost
@@ -27,7 +26,7 @@ from pagealloc_model.studies.rounds.block_use import BlockUse, block_use
 from pagealloc_model.studies.rounds.huge_faults import HugeFaults
 from pagealloc_model.studies.rounds.less_memory import with_less_memory
 from pagealloc_model.studies.rounds.repeated_demand import SURVIVORS, RepeatedDemand
-from pagealloc_model.studies.workload.build_run import counted
+from pagealloc_model.studies.workload.build_run import advance_until, counted
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording
@@ -108,9 +107,9 @@ def repeated_rounds(
     """Go through a recording's demand several times, with the model's own reclaim and compaction.
 
     What is asked for, when and for how long is recorded; what a round leaves behind is there in the
-    next. Only the faults for huge pages are made up. Slab is freed as recorded: no shrinker and no
-    shortage frees it earlier. Page tables are pages like others. Files that reclaim took are read
-    again only if the recording shows them used.
+    next. Only the faults for huge pages are made up. Shrinkers free slabs earlier than recorded
+    only where `slab_survivors_per_mille` is below 1000. Page tables are pages like others. Files
+    that reclaim took are read again only if the recording shows them used.
 
     Args:
         recording: an opened recording.
@@ -131,7 +130,7 @@ def repeated_rounds(
         progress: called with the share done, 0 to 1.
 
     Raises:
-        UsageError: no round, a word that is none of the two, or a size that cannot be had.
+        UsageError: no round, a word that is none of the three, or a size that cannot be had.
         PolicyError: no rules for the recording's kernel, or a policy that they do not have.
         RecordingError: a file of the recording cannot be read.
     """
@@ -218,7 +217,7 @@ def _run(
     uses: list[BlockUse] = []
     filling = demand.fill_pages > 0
     for events, until in demand.parts():
-        _advance(state, events, places, leads, until)
+        advance_until(state, events, places, leads, until)
         words = state.pressure_words(0, pr.SCALARS)
         if not filling:
             use = block_use(state)
@@ -235,18 +234,6 @@ def _run(
         filling = False
         before = words
     return rows, uses
-
-
-def _advance(
-    state: State, events: np.ndarray, places: np.ndarray, leads: np.ndarray, until: int
-) -> None:
-    """Replay a round's events, and what is due by its end."""
-    position = 0
-    while position < len(events) or state.next_due_ns <= until:
-        position = advance_elastic(
-            state.arrays(places), events, leads, position, len(events), until
-        )
-        state.st[at.LOG_ROWS] = 0
 
 
 def _of_round(words: np.ndarray, machine: Machine) -> dict[str, int]:

@@ -23,13 +23,13 @@ FOLDER = "rounds"
 GUESTS, FIRST_ROUND = "guests", "first_round"
 """Two that no maker makes. `FIRST_ROUND`: all rounds of a recorded boot, predicted from its first
 (`one_round`). `GUESTS`: measured by hand, 7.3.4 with SLUB_TINY in a guest of 420 MiB and 2 CPUs:
-12 rounds of 25 s of
-files copied and removed, a tree read twice and small processes, beside 12 huge-page faults a second
-with direct compaction, 50 kept. Their recordings were not kept. "disturbed": beside other work on
-the host, which gets less done in a round. And one boot a side of the same kernel with SLUB and
-512 MiB: twelve rounds of a build's files, forks and page cache beside 100 faults that may not
-reclaim, recorded; the first side's is what `FIRST_ROUND` was predicted from, before the other
-was read."""
+12 rounds of 25 s of files copied and removed, a tree read twice and small processes, beside 12
+huge-page faults a second with direct compaction, 50 kept. Their recordings were not kept.
+"disturbed": beside other work on the host, which gets less done in a round. Those of
+`BUILD_ROUNDS` are added to them."""
+BUILD_ROUNDS = Path("experiments", "build_rounds", "rounds.csv")
+"""Measured from recordings: boots of 7.3.4 with SLUB and 512 MiB, the experiment of that name. The
+first boot of side A is what `FIRST_ROUND` was predicted from, before side B was read."""
 RECORDINGS = ("mixed_6.1", "matrix_A1", "defrag_7.3")
 """The first has SLUB; the others have SLUB_TINY, which marks no slab reclaimable."""
 FAULTS_RECLAIM = Policy(thp_defrag="always")
@@ -124,7 +124,10 @@ def shipped_rounds(name: str) -> pd.DataFrame:
     path = _path(name)
     if not path.is_file():
         raise UsageError(f"{path} is missing; write it with python benchmarks/defrag.py write")
-    return pd.read_csv(path, keep_default_na=False, na_values=[""] if name != GUESTS else [])
+    if name != GUESTS:
+        return pd.read_csv(path, keep_default_na=False, na_values=[""])
+    by_hand = pd.read_csv(path, keep_default_na=False)
+    return pd.concat([by_hand, _recorded_guests()], ignore_index=True)
 
 
 def posted_rounds() -> pd.DataFrame:
@@ -166,6 +169,22 @@ def rounds_panels() -> dict[str, pd.DataFrame]:
 def _undisturbed_guests() -> pd.DataFrame:
     guests = shipped_rounds(GUESTS)
     return guests[guests["note"] == ""]
+
+
+def _recorded_guests() -> pd.DataFrame:
+    counts = pd.read_csv(_data() / BUILD_ROUNDS)
+    return pd.DataFrame(
+        {
+            "recording": "guest 7.3.4, SLUB",
+            "side": counts["side"].map({"A": "vanilla", "B": "defrag_mode"}),
+            "seed": counts["boot"],
+            "round": counts["round"],
+            "huge_served": counts["served"],
+            "huge_asked": counts["served"] + counts["refused"],
+            "served": counts["served"] / (counts["served"] + counts["refused"]),
+            "note": "",
+        }
+    )
 
 
 def _rounds_of(rounds: pd.DataFrame, recording: str, survivors: str) -> pd.DataFrame:
@@ -234,7 +253,11 @@ def host_verdicts() -> pd.DataFrame:
 
 
 def _path(name: str) -> Path:
+    return _data() / FOLDER / f"{name}.csv"
+
+
+def _data() -> Path:
     data = shipped_recordings_directory()
     if data is None:
         raise UsageError("data/ was left out of this copy; it would hold the tables of rounds")
-    return data / FOLDER / f"{name}.csv"
+    return data

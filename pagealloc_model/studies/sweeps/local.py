@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
 from threading import Event
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.studies.sweeps.record import Made, Record, made_record, replayed_point
 from pagealloc_model.studies.sweeps.recordings import OpenRecordings
 from pagealloc_model.studies.sweeps.task import Task
-
-SWITCH_S = 0.0005
-"""How long a thread that comes back from a kernel waits for one that runs Python.
-
-Python's own 5 ms are a third of what a point takes.
-"""
 
 Job = Callable[[Callable[[], bool]], Made]
 """Makes a result; it is handed what says that it should stop."""
@@ -75,10 +67,7 @@ def records_of(jobs: dict[str, Job], workers: int) -> Iterator[Record]:
     def record(key: str, job: Job) -> Record:
         return made_record(key, lambda: job(stopped.is_set))
 
-    with (
-        _quick_switches(),
-        ThreadPoolExecutor(workers, thread_name_prefix="sweep") as threads,
-    ):
+    with ThreadPoolExecutor(workers, thread_name_prefix="sweep") as threads:
         futures = [threads.submit(record, key, job) for key, job in jobs.items()]
         try:
             for future in as_completed(futures):
@@ -86,13 +75,3 @@ def records_of(jobs: dict[str, Job], workers: int) -> Iterator[Record]:
         finally:
             stopped.set()
             threads.shutdown(wait=True, cancel_futures=True)
-
-
-@contextmanager
-def _quick_switches() -> Iterator[None]:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(min(SWITCH_S, before))
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)

@@ -66,17 +66,25 @@ def run_build_host(
     rows = []
     for step, (events, leads) in enumerate(steps_of_demand(machine, host), 1):
         places = _longer(places, len(leads))
-        _advance(state, events, places, leads, step * host.step_ns)
+        advance_until(state, events, places, leads, step * host.step_ns)
         words = state.pressure_words(0, pr.SCALARS)
         rows.append({"step": step, **counted(words - before, machine), **_at_the_end(state)})
         before = words
     return pd.DataFrame(rows)
 
 
-def _advance(
+def advance_until(
     state: State, events: np.ndarray, places: np.ndarray, leads: np.ndarray, until: int
 ) -> None:
-    """Replay a step's events, and what is due by its end."""
+    """Replay a step's events, and what is due by its end.
+
+    Args:
+        state: of an elastic replay; advanced.
+        events: `layout.EVENT` records of the step.
+        places: int32, where each object lives; written.
+        leads: of the objects, as the demand has them.
+        until: the step's end, ns.
+    """
     position = 0
     while position < len(events) or state.next_due_ns <= until:
         position = advance_elastic(
