@@ -9,7 +9,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from pagealloc_model.recording.make.checks import Check, recording_checks
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.recording.make.checks import Check, recording_checks, require_recordable
 from pagealloc_model.recording.make.events import ESSENTIAL_EVENTS, event_arguments
 from pagealloc_model.recording.make.finished import why_unusable
 from pagealloc_model.recording.make.host import Host
@@ -45,7 +46,23 @@ def examine(host: Host, directory: Path) -> list[Check]:
     return [*checks, *_other_checks(host, directory)]
 
 
-def _trial(host: Host) -> Check:
+def require_trial(host: Host, buffer_bytes: int) -> None:
+    """Refuse a machine that cannot be recorded; a short trial recording tells.
+
+    Args:
+        host: the machine.
+        buffer_bytes: ring buffer of each CPU.
+
+    Raises:
+        UsageError: it cannot; the text says why and what to do.
+    """
+    require_recordable(host)
+    check = _trial(host, buffer_bytes)
+    if check.blocks:
+        raise UsageError(f"cannot record: {check.found}; {check.todo}")
+
+
+def _trial(host: Host, buffer_bytes: int = _TRIAL_BUFFER) -> Check:
     """Record two events for an instant: only perf itself knows whether it may."""
     with tempfile.TemporaryDirectory() as place:
         output = Path(place) / "perf.data"
@@ -53,7 +70,7 @@ def _trial(host: Host) -> Check:
             find_perf(),
             output=str(output),
             events=event_arguments(ESSENTIAL_EVENTS, host),
-            buffer_bytes=_TRIAL_BUFFER,
+            buffer_bytes=buffer_bytes,
         )
         try:
             tried = subprocess.run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,6 +61,26 @@ class RecordOptions:
                     f"{name} {value} is no length of time; give "
                     + (f"{least} seconds or more" if least else "more than 0 seconds")
                 )
+
+
+def _nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preparation:
+    """What brings a machine into the state that a recording begins with.
+
+    The ring buffers are there before it, so that they find memory, and what it changes has no time
+    to act before the first event.
+
+    Attributes:
+        command: run once the ring buffers exist; () for none.
+        last: called once the state was copied, right before the last snapshot and the first event.
+    """
+
+    command: tuple[str, ...] = ()
+    last: Callable[[], None] = _nothing
 
 
 def parse_size(text: str) -> int:

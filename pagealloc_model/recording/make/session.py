@@ -29,7 +29,7 @@ from pagealloc_model.recording.make.finished import Recorded, why_unusable
 from pagealloc_model.recording.make.host import Host
 from pagealloc_model.recording.make.live import LiveRates
 from pagealloc_model.recording.make.meta import machine_meta
-from pagealloc_model.recording.make.options import RecordOptions
+from pagealloc_model.recording.make.options import Preparation, RecordOptions
 from pagealloc_model.recording.make.perf_process import PerfProcess
 from pagealloc_model.recording.make.perf_tool import PerfTool, default_buffer, record_arguments
 from pagealloc_model.recording.make.probes import KernelProbes
@@ -45,6 +45,7 @@ from pagealloc_model.recording.make.watch import End, Watch
 from pagealloc_model.recording.make.workspace import Workspace, calling_user
 from pagealloc_model.recording.recording import EVENT_FILE, META_FILE
 
+_LONGEST_WAIT_S = 0.2
 _INTERRUPT_GRACE_S = 1.0
 _COMMAND_GRACE_S = 5.0
 
@@ -62,18 +63,25 @@ Say = Callable[[str], None]
 """Takes a line for the user."""
 
 
-def record(options: RecordOptions, host: Host, say: Say, note: Say) -> Recorded:
+def record(
+    options: RecordOptions,
+    host: Host,
+    say: Say,
+    note: Say,
+    preparation: Preparation | None = None,
+) -> Recorded:
     """Record this machine; must be called in the main thread.
 
-    Perf is started switched off. Once its buffers exist, the page flags and a snapshot are taken,
-    and only then is it switched on and the command started: so the state at the start is the one
-    the events begin from.
+    Perf is started switched off. Once its buffers exist, the machine is prepared, the page flags
+    and a snapshot are taken, and only then is it switched on and the command started: so the state
+    at the start is the one the events begin from.
 
     Args:
         options: what to record, and where to.
         host: the machine.
         say: takes the lines with rates.
         note: takes what is going on, which only a watching user wants to know.
+        preparation: of the machine; None for none.
 
     Raises:
         UsageError: the machine, the user or the options do not permit it. If something usable
@@ -85,7 +93,8 @@ def record(options: RecordOptions, host: Host, say: Say, note: Say) -> Recorded:
         signals = stack.enter_context(StopSignals())
         workspace = stack.enter_context(Workspace(options.destination))
         probes = stack.enter_context(KernelProbes(host, options.probes))
-        session = _Session(options, host, plan, workspace, probes, signals, say, note)
+        ready = preparation or Preparation()
+        session = _Session(options, host, plan, workspace, probes, signals, say, note, ready)
         stack.callback(session.close)
         return session.run()
 
@@ -125,6 +134,7 @@ class _Session:
         signals: StopSignals,
         say: Say,
         note: Say,
+        preparation: Preparation,
     ) -> None:
         self._options = options
         self._host = host
@@ -134,6 +144,7 @@ class _Session:
         self._signals = signals
         self._say = say
         self._note = note
+        self._preparation = preparation
         self._recording = workspace.recording
         self._snapshots = 0
         self._perf: PerfProcess | None = None
@@ -169,10 +180,11 @@ class _Session:
         if self._workspace.nearly_full(0):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._note("setting up")
-        self._meta = machine_meta(self._host)
-        self._snapshot()
         self._perf = PerfProcess(self._perf_arguments, self._workspace.log, self._host)
         self._perf.ask("disable", self._signals.stopping)
+        self._prepare()
+        self._meta = machine_meta(self._host)
+        self._snapshot()
         for key, copy in (
             ("page_owner_at_ns", copy_page_owners),
             ("kpageflags_at_ns", copy_page_flags),
@@ -182,7 +194,21 @@ class _Session:
                 self._meta[key] = time_ns
         if self._options.locks and not self._options.anonymise:
             copy_kernel_symbols(self._recording, self._host, self._signals.check)
+        self._preparation.last()
+        self._meta |= machine_meta(self._host)
         self._snapshot()
+
+    def _prepare(self) -> None:
+        """Run what brings the machine into the state to begin with."""
+        if not self._preparation.command:
+            return
+        self._command = _started(self._preparation.command)
+        while self._command.poll() is None:
+            self._signals.check()
+            self._signals.wait(_LONGEST_WAIT_S)
+        code, self._command = self._command.returncode, None
+        if code:
+            raise UsageError(f"the set-up ended with exit code {code}")
 
     def _perf_arguments(self, control: tuple[int, int]) -> list[str]:
         words = [*event_arguments(self._plan.events.names, self._host)]

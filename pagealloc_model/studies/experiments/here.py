@@ -17,6 +17,8 @@ from typing import Any
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.recording.make.checks import Check
+from pagealloc_model.recording.make.doctor import require_trial
+from pagealloc_model.recording.make.host import Host
 from pagealloc_model.studies.experiments.inside import Order
 from pagealloc_model.studies.experiments.plan import Here
 from pagealloc_model.studies.experiments.settings import apply, found
@@ -57,21 +59,32 @@ class RunsHere:
         here: what runs may take.
         directory: of the experiment, with the programs in it.
         most_bytes: that a run's folder may hold.
+        buffer_bytes: ring buffer of each CPU.
         root: of the files that settings are.
+        host: the machine.
 
     Raises:
-        UsageError: not root, a directory that is kept in memory, or settings left by a killed
-            experiment that cannot be put back.
+        UsageError: not root, a directory that is kept in memory, a machine that cannot be recorded
+            or has too little memory, or settings left by a killed experiment that cannot be put
+            back.
     """
 
     def __init__(
-        self, here: Here, directory: Path, most_bytes: int, root: Path = Path("/")
+        self,
+        here: Here,
+        directory: Path,
+        most_bytes: int,
+        buffer_bytes: int,
+        root: Path = Path("/"),
+        host: Host | None = None,
     ) -> None:
         self._here = here
         self._programs = directory / "programs"
         self._scratch = directory / SCRATCH
         self._found = FoundSettings(directory / FOUND_FILE, root)
         self._most_bytes = most_bytes
+        self._buffer_bytes = buffer_bytes
+        self._host = host or Host()
         self._root = root
         self._memory: HeldMemory | None = None
         self._before: dict[int, Any] = {}
@@ -81,12 +94,14 @@ class RunsHere:
         if check.cost:
             raise UsageError(f"this plan has [here], and this user is not root; {check.todo}")
         require_disk(self._scratch.parent)
+        require_trial(self._host, self._buffer_bytes)
+        leave = memory_left(self._here, self._buffer_bytes, self._host)
         self._found.put_back()
         if threading.current_thread() is threading.main_thread():
             for number in _STOPPING:
                 self._before[number] = signal.signal(number, _interrupt)
-        if self._here.memory:
-            self._memory = HeldMemory(self._programs / HOLDER, self._here.memory)
+        if leave:
+            self._memory = HeldMemory(self._programs / HOLDER, leave)
         return self
 
     def __exit__(
@@ -227,6 +242,24 @@ class HeldMemory:
         self._process.kill()
         with self._process:
             pass
+
+
+def memory_left(here: Here, buffer_bytes: int, host: Host) -> int:
+    """Return the bytes that are not to be held: the workload's and the ring buffers'; 0 for all.
+
+    Raises:
+        UsageError: so much is not available.
+    """
+    buffers = buffer_bytes * host.cpus
+    if not here.memory:
+        return 0
+    if host.available_memory < here.memory + buffers:
+        raise UsageError(
+            f"here.memory leaves {here.memory >> 20} MiB and ring buffers take {buffers >> 20}, "
+            f"but {host.available_memory >> 20} MiB are available; lower here.memory or "
+            "record.buffer"
+        )
+    return here.memory + buffers
 
 
 def require_disk(directory: Path) -> None:

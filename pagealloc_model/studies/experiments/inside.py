@@ -32,8 +32,9 @@ class Order:
 
     Attributes:
         fixed: settings that all runs share, made before the set-up.
-        settings: those of this run, made after the set-up, right before recording.
-        prepare: shell command that brings the machine into the state to start from, "" for none.
+        settings: those of this run, made after the set-up, right before the first event.
+        prepare: shell command that brings the machine into the state to start from, "" for none;
+            the ring buffers are there before it.
         workload: shell command that is recorded.
         environment: variables for both commands; they run in TMPDIR, if it is one of them.
         disk: a scratch disk is there, to be mounted at `DISK`.
@@ -119,7 +120,7 @@ def _run_or_fail(command: list[str]) -> None:
 
 
 def carry_out(order: Order, folder: Path, root: Path = Path("/")) -> None:
-    """Prepare, make the settings and record.
+    """Make the settings of all runs, prepare, make those of this run and record.
 
     Args:
         order: what to do.
@@ -132,17 +133,12 @@ def carry_out(order: Order, folder: Path, root: Path = Path("/")) -> None:
     os.environ.update(order.environment)
     os.environ[RUN] = str(folder)
     apply(order.fixed, root)
-    if order.prepare:
-        done = subprocess.run(["sh", "-ec", order.prepare], check=False)
-        if done.returncode:
-            raise UsageError(f"the set-up ended with exit code {done.returncode}")
-    apply(order.settings, root)
-    _record(order, folder)
+    _record(order, folder, root)
 
 
-def _record(order: Order, folder: Path) -> None:
+def _record(order: Order, folder: Path, root: Path) -> None:
     from pagealloc_model.recording.make.host import Host
-    from pagealloc_model.recording.make.options import RecordOptions
+    from pagealloc_model.recording.make.options import Preparation, RecordOptions
     from pagealloc_model.recording.make.session import record
 
     def say(line: str) -> None:
@@ -159,6 +155,10 @@ def _record(order: Order, folder: Path) -> None:
         Host(),
         say,
         say,
+        Preparation(
+            command=("sh", "-ec", order.prepare) if order.prepare else (),
+            last=lambda: apply(order.settings, root),
+        ),
     )
     if recorded.command_code:
         raise UsageError(f"the workload ended with exit code {recorded.command_code}")

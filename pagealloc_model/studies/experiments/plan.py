@@ -94,7 +94,8 @@ class Here:
     """The machine that the experiment is run on, where no guest is booted.
 
     Attributes:
-        memory: bytes that are left to the workload, the rest is held; 0 to hold none.
+        memory: bytes that are left to the workload, beside the ring buffers; the rest is held; 0
+            to hold none.
         timeout_s: the longest that a run may take.
         disk: bytes of the file "big" in the run's folder, which takes no room.
     """

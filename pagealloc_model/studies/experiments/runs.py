@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -131,7 +132,8 @@ def make_runs(
 
     Raises:
         UsageError: no kernel, one that cannot be a guest, no compiler, no virtme-ng or qemu; or,
-            of a plan for this machine, not root.
+            of a plan for this machine, not root, or it cannot be recorded; or the first run of
+            every side failed for the same reason, and others were to follow.
     """
     order = [(side, repeat) for repeat in range(1, plan.repeats + 1) for side in sides]
     known = {
@@ -142,23 +144,62 @@ def make_runs(
     stopped = Event()
     pending = [each for each in order if (each[0].letter, each[1]) not in known]
     made: dict[tuple[str, int], Run] = {}
+    first = _FirstRuns(pending)
+
+    def made_unless_in_vain(each: tuple[Side, int]) -> Run | None:
+        if first.in_vain:
+            return None
+        run = _made(plan, each, directory, make, lambda: stopped.is_set() or bool(first.in_vain))
+        first.note(run)
+        return run
+
     with ExitStack() as stack:
         make = _maker(plan, pending, directory, runner, stack) if pending else _no_run
         threads = ThreadPoolExecutor(plan.guest.parallel, thread_name_prefix="run")
         stack.callback(threads.shutdown, wait=True, cancel_futures=True)
         stack.callback(stopped.set)
-        futures = {
-            threads.submit(_made, plan, each, directory, make, stopped.is_set): (
-                each[0].letter,
-                each[1],
-            )
-            for each in pending
-        }
-        for future in as_completed(futures):
-            made[futures[future]] = future.result()
+        for future in as_completed(threads.submit(made_unless_in_vain, each) for each in pending):
+            run = future.result()
+            if run is None:
+                continue
+            made[run.side, run.repeat] = run
             if report is not None:
                 report((len(known) + len(made)) / len(order))
+    if first.in_vain:
+        raise UsageError(first.in_vain)
     return [(known | made)[side.letter, repeat] for side, repeat in order]
+
+
+class _FirstRuns:
+    """The first run of each side: where all fail for one reason, the others would fail as well.
+
+    Args:
+        pending: sides and repeats to make, in order.
+
+    Attributes:
+        in_vain: why no more is to be made, one line; "" as long as it makes sense.
+    """
+
+    def __init__(self, pending: Sequence[tuple[Side, int]]) -> None:
+        first: dict[str, int] = {}
+        for side, repeat in pending:
+            first.setdefault(side.letter, repeat)
+        self._names = {f"{letter}{repeat}" for letter, repeat in first.items()}
+        self._left = len(pending) - len(first)
+        self._errors: dict[str, str] = {}
+        self.in_vain = ""
+
+    def note(self, run: Run) -> None:
+        """Take note of how a run ended."""
+        if run.name in self._names:
+            self._errors[run.name] = run.error
+        if self._left and len(self._errors) == len(self._names):
+            reasons = {re.sub(r"\d+", "", error) for error in self._errors.values()}
+            if len(reasons) == 1 and "" not in reasons:
+                self.in_vain = (
+                    f"the first run of every side failed: {run.error}; put that right and repeat "
+                    "the command, which makes the runs that are missing"
+                )
 
 
 Make = Callable[[Side, int, Path, Cancel], None]
@@ -179,7 +220,7 @@ def _maker(
     """What makes the runs: guests, or this machine for as long as the stack is open."""
     if plan.here is not None:
         build_programs(directory / "programs")
-        here = stack.enter_context(RunsHere(plan.here, directory, plan.limits.run))
+        here = stack.enter_context(RunsHere(plan.here, directory, plan.limits.run, plan.buffer))
         return lambda side, repeat, folder, cancel: here(
             order_of(plan, side, repeat, directory), folder, cancel
         )
@@ -327,7 +368,7 @@ def _image(side: Side) -> Path:
 def run_identity(plan: Plan, side: Side, repeat: int) -> str:
     """Digest of all that a run is made from: equal ones need not be made again."""
     order = asdict(order_of(plan, side, repeat, Path("/")))
-    parts: dict[str, object] = {"programs": programs_digest(), "order": order}
+    parts: dict[str, object] = {"programs": programs_digest(), "order": order, "steps": _STEPS}
     if plan.here is not None:
         parts |= {"machine": _this_machine(), "here": _of_result(plan.here)}
     else:
@@ -348,6 +389,8 @@ def _this_machine() -> list[str]:
 
 
 _NOT_RESULT = ("parallel", "timeout_s")
+_STEPS = "ring buffers, set-up, settings"
+"""In which order a run begins; runs that began in another one are made again."""
 
 
 def _digest(image: Path) -> str:

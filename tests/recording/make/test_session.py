@@ -10,7 +10,7 @@ from pagealloc_model.base.errors import RecordingError, UsageError
 from pagealloc_model.recording.make import session as session_module
 from pagealloc_model.recording.make.finished import Recorded
 from pagealloc_model.recording.make.host import Host
-from pagealloc_model.recording.make.options import RecordOptions, parse_size
+from pagealloc_model.recording.make.options import Preparation, RecordOptions, parse_size
 from pagealloc_model.recording.make.session import record
 from pagealloc_model.recording.make.workspace import Workspace, calling_user
 from pagealloc_model.recording.recording import open_recording
@@ -96,6 +96,49 @@ def test_a_recording_is_whole(machine: Host, fake_perf: Setting, tmp_path: Path)
     assert "page_owner_at_ns" not in meta
     assert set(tmp_path.iterdir()) == {tmp_path / "bin", tmp_path / "machine", tmp_path / "mine"}
     assert probes_set(machine) == set()
+
+
+def prepared(machine: Host, destination: Path, preparation: Preparation) -> Recorded:
+    asked = RecordOptions(destination=destination, command=("true",))
+    return record(asked, machine, lambda line: None, lambda line: None, preparation)
+
+
+def test_a_machine_is_prepared_between_the_ring_buffers_and_the_first_event(
+    machine: Host, fake_perf: Setting, tmp_path: Path
+) -> None:
+    vmstat = machine.proc / "vmstat"
+
+    def last() -> None:
+        vmstat.write_text("nr_free_pages 19\n")
+        (machine.proc / "sys/vm/min_free_kbytes").write_text("4096\n")
+
+    there = f"find {tmp_path} -name perf.data -path '*mine*' | grep -q . || exit 3"
+    command = ("sh", "-c", f"{there}; echo nr_free_pages 18 > {vmstat}")
+    prepared(machine, tmp_path / "mine", Preparation(command=command, last=last))
+    recording = open_recording(tmp_path / "mine")
+    free = [(each.directory / "vmstat").read_text() for each in recording.snapshots]
+    assert [text.split()[1] for text in free[:3]] == ["18", "19", "19"]
+    assert recording.meta["sysctl"]["min_free_kbytes"] == "4096"
+    assert recording.snapshots[0].time_ns < recording.meta["kpageflags_at_ns"]
+    assert recording.meta["kpageflags_at_ns"] < recording.snapshots[1].time_ns
+    assert recording.snapshots[1].time_ns < recording.meta["start_ns"]
+
+
+def test_a_set_up_that_fails_leaves_nothing(
+    machine: Host, fake_perf: Setting, tmp_path: Path
+) -> None:
+    command = ("sh", "-c", "exit 3")
+    with pytest.raises(UsageError, match="the set-up ended with exit code 3"):
+        prepared(machine, tmp_path / "mine", Preparation(command=command))
+    assert not (tmp_path / "mine").exists()
+    assert probes_set(machine) == set()
+
+
+def test_a_set_up_can_be_interrupted(machine: Host, fake_perf: Setting, tmp_path: Path) -> None:
+    command = ("sh", "-c", f"kill -INT {os.getpid()}; exec sleep 600")
+    with pytest.raises(KeyboardInterrupt):
+        prepared(machine, tmp_path / "mine", Preparation(command=command))
+    assert not (tmp_path / "mine").exists()
 
 
 def test_kernel_symbols_are_copied_for_lock_events_unless_hidden(

@@ -10,10 +10,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.cli import main
 from pagealloc_model.recording.make.checks import require_recordable
 from pagealloc_model.recording.make.host import Host
 from pagealloc_model.studies.experiments import here as here_module
@@ -35,6 +37,7 @@ from pagealloc_model.studies.experiments.plan import Here, PlanError, changed_pl
 from pagealloc_model.studies.experiments.read_plan import read_plan
 from pagealloc_model.studies.experiments.watched import Bounds, Call, RunFailedError, end, started
 from pagealloc_model.studies.experiments.workloads import build_programs
+from tests.recording.make.machines import make_machine, make_perf
 from tests.studies.experiments.small_plan import write_plan
 
 MIN_FREE, THP = "vm.min_free_kbytes", "/sys/kernel/mm/transparent_hugepage/defrag"
@@ -50,6 +53,7 @@ command = "true"
 setting = "vm.min_free_kbytes"
 values = [65536, 67584]
 """
+BUFFER = 128 << 20
 ORDER = Order(workload="true", fixed={THP: "always"}, settings={MIN_FREE: "8192"})
 
 
@@ -72,9 +76,24 @@ def value(root: Path, name: str) -> str:
     return (root / "proc/sys/vm" / name).read_text().strip()
 
 
-def runs_here(directory: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> RunsHere:
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    """A machine that can be recorded, and a perf that says so."""
+    perf = make_perf(tmp_path / "perf")
+    monkeypatch.setenv("PATH", f"{perf}{os.pathsep}{os.environ['PATH']}")
+    return make_machine(tmp_path / "machine")
+
+
+def runs_here(
+    directory: Path,
+    root: Path,
+    machine: Host,
+    monkeypatch: pytest.MonkeyPatch,
+    memory: int = 0,
+) -> RunsHere:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    return RunsHere(Here(disk=1 << 20), directory, 1 << 20, root)
+    here = Here(disk=1 << 20, memory=memory)
+    return RunsHere(here, directory, 1 << 20, BUFFER, root, machine)
 
 
 def never() -> bool:
@@ -139,7 +158,11 @@ def test_a_setting_that_this_kernel_has_not(root: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("error", [RunFailedError("no"), KeyboardInterrupt(), None])
 def test_a_run_puts_back_what_it_set(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException | None
+    root: Path,
+    tmp_path: Path,
+    machine: Host,
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException | None,
 ) -> None:
     seen: list[str] = []
 
@@ -153,7 +176,7 @@ def test_a_run_puts_back_what_it_set(
     monkeypatch.setattr(here_module, "make_recording", fake)
     (tmp_path / "run").mkdir()
     try:
-        with runs_here(tmp_path, root, monkeypatch) as runs:
+        with runs_here(tmp_path, root, machine, monkeypatch) as runs:
             runs(ORDER, tmp_path / "run", never)
     except (RunFailedError, KeyboardInterrupt) as caught:
         assert caught is error
@@ -165,35 +188,119 @@ def test_a_run_puts_back_what_it_set(
 
 
 def test_what_a_killed_experiment_left_is_put_back(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    root: Path, tmp_path: Path, machine: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     FoundSettings(tmp_path / FOUND_FILE, root).remember((MIN_FREE,))
     (root / "proc/sys/vm/min_free_kbytes").write_text("1")
-    with runs_here(tmp_path, root, monkeypatch):
+    with runs_here(tmp_path, root, machine, monkeypatch):
         assert value(root, "min_free_kbytes") == "4096"
 
 
 def test_a_request_to_end_is_an_interrupt(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    root: Path, tmp_path: Path, machine: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(KeyboardInterrupt), runs_here(tmp_path, root, monkeypatch):
+    with pytest.raises(KeyboardInterrupt), runs_here(tmp_path, root, machine, monkeypatch):
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(10)
     assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_user_who_is_not_root_is_told(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    root: Path, tmp_path: Path, machine: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert here_check(user=0).cost == ""
-    runs = runs_here(tmp_path, root, monkeypatch)
+    runs = runs_here(tmp_path, root, machine, monkeypatch)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert here_check().todo == "run them with sudo"
     with pytest.raises(
         UsageError, match=r"\[here\], and this user is not root; run them with sudo"
     ):
         runs.__enter__()
+
+
+class NoMemoryHeld:
+    """Stands for what holds memory."""
+
+    asked: ClassVar[list[int]] = []
+
+    def __init__(self, program: Path, leave: int) -> None:
+        self.asked.append(leave)
+
+    def close(self) -> None:
+        """Nothing was held."""
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """What was to be left free, each time that memory was held."""
+    monkeypatch.setattr(NoMemoryHeld, "asked", asked := [])
+    monkeypatch.setattr(here_module, "HeldMemory", NoMemoryHeld)
+    return asked
+
+
+def test_ring_buffers_are_left_beside_the_workloads_memory(
+    root: Path, tmp_path: Path, machine: Host, monkeypatch: pytest.MonkeyPatch, held: list[int]
+) -> None:
+    with runs_here(tmp_path, root, machine, monkeypatch, memory=2 << 30):
+        assert held == [(2 << 30) + machine.cpus * BUFFER]
+    with runs_here(tmp_path, root, machine, monkeypatch):
+        assert len(held) == 1, "held without being asked to"
+
+
+def test_a_machine_with_less_memory_is_refused_before_any_is_held(
+    root: Path, tmp_path: Path, machine: Host, monkeypatch: pytest.MonkeyPatch, held: list[int]
+) -> None:
+    more = machine.available_memory - 2 * BUFFER
+    said = "ring buffers take 384, but 3906 MiB are available; lower here.memory or record.buffer"
+    with pytest.raises(UsageError, match=said):
+        runs_here(tmp_path, root, machine, monkeypatch, memory=more).__enter__()
+    assert held == []
+
+
+@pytest.mark.parametrize(
+    ("lack", "why"),
+    [
+        ("tracefs", "^cannot record: tracefs is not mounted; run: mount -t tracefs tracefs "),
+        ("buffers", "^cannot record: there is no memory for the ring buffers .*; use a smaller"),
+    ],
+)
+def test_a_machine_that_cannot_be_recorded_is_refused_before_any_memory_is_held(
+    root: Path,
+    tmp_path: Path,
+    machine: Host,
+    monkeypatch: pytest.MonkeyPatch,
+    held: list[int],
+    lack: str,
+    why: str,
+) -> None:
+    if lack == "tracefs":
+        shutil.rmtree(machine.sysfs / "kernel/tracing")
+    else:
+        failed = "refuse failed to mmap with 12 (Cannot allocate memory)"
+        monkeypatch.setenv("FAKE_PERF", failed)
+    with pytest.raises(UsageError, match=why):
+        runs_here(tmp_path, root, machine, monkeypatch, memory=1 << 30).__enter__()
+    assert held == []
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_the_command_says_so_in_a_line_and_makes_no_run(
+    tmp_path: Path,
+    machine: Host,
+    monkeypatch: pytest.MonkeyPatch,
+    held: list[int],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shutil.rmtree(machine.sysfs / "kernel/tracing")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(here_module, "Host", lambda: machine)
+    monkeypatch.setattr(here_module, "require_disk", lambda directory: None)
+    assert main(["experiment", str(write_plan(tmp_path, HERE)), "-o", str(tmp_path / "out")]) == 2
+    complaint = capsys.readouterr().err
+    assert "cannot record: tracefs is not mounted" in complaint
+    assert complaint.count("\n") == 1
+    assert not (tmp_path / "out/runs").exists()
 
 
 def test_a_directory_in_memory_is_refused(tmp_path: Path) -> None:

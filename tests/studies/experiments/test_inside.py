@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.recording.make import session
+from pagealloc_model.recording.make.host import Host
+from pagealloc_model.recording.make.options import Preparation, RecordOptions
+from pagealloc_model.recording.make.session import Say
 from pagealloc_model.studies.experiments import inside
 from pagealloc_model.studies.experiments.inside import Answer, Order, carry_out, main
 
@@ -15,9 +21,21 @@ from pagealloc_model.studies.experiments.inside import Answer, Order, carry_out,
 def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is done, in order."""
     done: list[str] = []
+
+    def record(
+        options: RecordOptions, host: Host, say: Say, note: Say, preparation: Preparation
+    ) -> SimpleNamespace:
+        done.append("ring buffers")
+        if preparation.command:
+            subprocess.run(preparation.command, check=True)
+            done.append("set-up")
+        preparation.last()
+        done.append(options.command[-1])
+        return SimpleNamespace(command_code=int(options.command[-1] == "fail"))
+
     monkeypatch.setattr(inside, "SCRATCH", tmp_path)
     monkeypatch.setattr(inside, "apply", lambda values, root: done.extend(values))
-    monkeypatch.setattr(inside, "_record", lambda order, folder: done.append(order.workload))
+    monkeypatch.setattr(session, "record", record)
     for name in ("NAME", inside.RUN):
         monkeypatch.setenv(name, "")  # and takes it back at the end
     monkeypatch.chdir(tmp_path)
@@ -38,7 +56,7 @@ def test_a_runs_own_settings_come_after_the_set_up(steps: list[str], tmp_path: P
     carry_out(
         Order(**{**vars(order), "environment": {"NAME": str(tmp_path / "prepared")}}), tmp_path
     )
-    assert steps == ["all", "own", "work"]
+    assert steps == ["all", "ring buffers", "set-up", "own", "work"]
     assert (tmp_path / "prepared").exists()
 
 
@@ -47,17 +65,16 @@ def test_a_command_finds_the_folder_of_its_run(steps: list[str], tmp_path: Path)
     assert (tmp_path / "beside").read_text() == "kept\n"
 
 
-def test_a_set_up_that_fails_ends_the_run(steps: list[str], tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="the set-up ended with exit code 3"):
-        carry_out(Order(workload="work", prepare="false || exit 3; true"), tmp_path)
-    assert steps == []
+def test_a_workload_that_fails_ends_the_run(steps: list[str], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="the workload ended with exit code 1"):
+        carry_out(Order(workload="fail"), tmp_path)
 
 
 def test_the_answer_says_what_failed(steps: list[str], tmp_path: Path) -> None:
-    Order(workload="work", prepare="exit 4").write(tmp_path)
+    Order(workload="fail").write(tmp_path)
     assert main(tmp_path) == 1
     answer = Answer.read(tmp_path)
-    assert answer is not None and answer.error == "the set-up ended with exit code 4"
+    assert answer is not None and answer.error == "the workload ended with exit code 1"
     Order(workload="work").write(tmp_path)
     assert main(tmp_path) == 0
     answer = Answer.read(tmp_path)

@@ -24,7 +24,7 @@ from pagealloc_model.studies.experiments.runs import (
     measured_runs,
 )
 from pagealloc_model.studies.experiments.sides import sides_of
-from pagealloc_model.studies.experiments.watched import Cancel
+from pagealloc_model.studies.experiments.watched import Cancel, RunFailedError
 from tests.small_recordings import write_recording
 from tests.studies.experiments.small_plan import PLAN, FakeGuests, write_plan
 
@@ -112,11 +112,45 @@ def test_a_failed_run_is_a_row_and_is_tried_again(plan: Plan, made: Path) -> Non
     assert len(again.booted) == 2
 
 
+def test_no_run_follows_where_the_first_of_every_side_fails_alike(plan: Plan, made: Path) -> None:
+    def failing(boot: Boot, folder: Path, cancel: Cancel) -> None:
+        booted.append(boot)
+        raise RunFailedError(f"no memory for {len(booted)} ring buffers; use a smaller buffer")
+
+    booted: list[Boot] = []
+    said = "^the first run of every side failed: no memory for 2 ring buffers; use a smaller buffer"
+    with pytest.raises(UsageError, match=said):
+        make_runs(plan, sides_of(plan), made, failing, None)
+    assert len(booted) == 2
+    again = FakeGuests()
+    assert {run.status for run in runs_of(plan, made, again)} == {DONE}
+    assert len(again.booted) == 4
+
+
+def test_runs_that_fail_for_several_reasons_are_rows(plan: Plan, made: Path) -> None:
+    def failing(boot: Boot, folder: Path, cancel: Cancel) -> None:
+        fraction = boot.order.settings["vm.percpu_pagelist_high_fraction"]
+        raise RunFailedError("panic" if fraction == "0" else "took over 900 s")
+
+    runs = make_runs(plan, sides_of(plan), made, failing, None)
+    assert [run.error for run in runs] == ["panic", "took over 900 s"] * 2
+
+
+def test_a_side_that_has_runs_does_not_keep_others_from_failing_in_vain(
+    plan: Plan, made: Path
+) -> None:
+    runs_of(replace(plan, repeats=1), made, FakeGuests())
+    guests = FakeGuests(lambda boot: True)
+    with pytest.raises(UsageError, match="the first run of every side failed: the guest ended"):
+        runs_of(replace(plan, repeats=3), made, guests)
+    assert len(guests.booted) == 2
+
+
 def test_a_guest_that_leaves_nothing_is_a_row(plan: Plan, made: Path) -> None:
     def empty(boot: Boot, folder: Path, cancel: Cancel) -> None:
         return None
 
-    runs = make_runs(plan, sides_of(plan), made, empty, None)
+    runs = make_runs(replace(plan, repeats=1), sides_of(plan), made, empty, None)
     assert {run.status for run in runs} == {FAILED}
     assert "recording" in runs[0].error
 
@@ -125,14 +159,14 @@ def test_a_recording_that_cannot_be_read_is_a_row(plan: Plan, made: Path) -> Non
     def torn(boot: Boot, folder: Path, cancel: Cancel) -> None:
         (write_recording(folder / RECORDING) / "perf.data").write_bytes(b"PERFILE2 torn")
 
-    runs = make_runs(plan, sides_of(plan), made, torn, None)
+    runs = make_runs(replace(plan, repeats=1), sides_of(plan), made, torn, None)
     assert {run.status for run in runs} == {FAILED}
     assert "perf.data" in runs[0].error
 
 
 def test_no_run_begins_without_room(plan: Plan, made: Path) -> None:
     guests = FakeGuests()
-    runs = runs_of(replace(plan, limits=Limits(free=1 << 60)), made, guests)
+    runs = runs_of(replace(plan, repeats=1, limits=Limits(free=1 << 60)), made, guests)
     assert guests.booted == []
     assert runs[0].error.startswith("no room on the disk: ")
 
