@@ -25,6 +25,9 @@ class ElasticAssumptions:
         reclaim_scan_ns: time to look at a page, ns.
         reclaim_free_ns: time of a direct reclaim to free one, ns.
         kswapd_free_ns: time of kswapd to free one, ns.
+        kswapd_as_recorded: at any time kswapd takes as long to free a page as the recorded one did
+            then, in place of `kswapd_free_ns`; read where its runs were recorded. Its CPU and its
+            locks are shared with what runs at that time, which the model does not know.
         kswapd_wake_ns: time from a wake to the first step of kswapd, ns.
         compact_scan_ns: time for compaction to look at a page, ns.
         compact_migrate_ns: time to move one, ns.
@@ -50,6 +53,7 @@ class ElasticAssumptions:
     reclaim_scan_ns: int = 300
     reclaim_free_ns: int = 500
     kswapd_free_ns: int = 500
+    kswapd_as_recorded: bool = False
     kswapd_wake_ns: int = 20_000
     compact_scan_ns: int = 50
     compact_migrate_ns: int = 2_000

@@ -17,6 +17,7 @@ from pagealloc_model.predicted import elastic_tables
 from pagealloc_model.predicted.block_counter import BlockCounter
 from pagealloc_model.predicted.carriers import Carrier
 from pagealloc_model.predicted.checkpoints import Resumption
+from pagealloc_model.predicted.kswapd_pace import KswapdPace
 from pagealloc_model.predicted.list_use import (
     list_words,
     ownership_counters,
@@ -66,10 +67,14 @@ def advance_and_sample(
     instants: np.ndarray,
     span: tuple[int, int],
     resumption: Resumption | None,
+    pace: KswapdPace | None,
     progress: Callable[[float], None] | None,
     cancel: Callable[[], bool] | None,
 ) -> tuple[Samples, np.ndarray]:
-    """Advance to every instant inside the span and copy the counters there."""
+    """Advance to every instant inside the span and copy the counters there.
+
+    kswapd's pace is set wherever it changes.
+    """
     state = carrier.state
     events = demand.events
     block_counter = BlockCounter(state)
@@ -81,6 +86,12 @@ def advance_and_sample(
         position = resumption.position
         instants = np.union1d(instants, [resumption.stop_ns])
     instants = instants[instants <= span[1]]
+    wanted = frozenset(instants.tolist())
+    if pace is not None:
+        now = int(events["time_ns"][min(position, len(events) - 1)])
+        pace.set_at(state, now)
+        changes = pace.from_ns[(pace.from_ns > now) & (pace.from_ns < instants[-1])]
+        instants = np.union1d(instants, changes)
     stops = np.searchsorted(events["time_ns"], instants)
     for instant, stop in zip(instants.tolist(), stops.tolist(), strict=True):
         while position < stop or _ticks_are_due(state, position, instant):
@@ -94,6 +105,10 @@ def advance_and_sample(
                 raise Cancelled
             if progress is not None:
                 progress(position / len(events))
+        if pace is not None:
+            pace.set_at(state, instant)
+        if instant not in wanted:
+            continue
         if resumption is not None:
             resumption.note(instant, position)
         if instant >= span[0]:

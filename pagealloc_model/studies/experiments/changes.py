@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -98,6 +98,8 @@ class KnownValues:
             if elastic:
                 assumptions = at_recorded_cost(recording.trace, start_snapshots(recording)[1])
                 assumptions = with_recorded_survivors(assumptions, recording)
+                own = replace(assumptions.elastic, kswapd_as_recorded=True)
+                assumptions = replace(assumptions, elastic=own)
             predicted = replay(
                 recording,
                 policy,
