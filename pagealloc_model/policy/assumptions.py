@@ -26,8 +26,9 @@ class ElasticAssumptions:
         reclaim_free_ns: time of a direct reclaim to free one, ns.
         kswapd_free_ns: time of kswapd to free one, ns.
         kswapd_as_recorded: at any time kswapd takes as long to free a page as the recorded one did
-            then, in place of `kswapd_free_ns`; read where its runs were recorded. Its CPU and its
-            locks are shared with what runs at that time, which the model does not know.
+            then, in place of `kswapd_free_ns`, and is on the CPU that it was on; read where its
+            runs were recorded. Its CPU and its locks are shared with what runs at that time, which
+            the model does not know. Without it kswapd is on its node's first CPU.
         kswapd_wake_ns: time from a wake to the first step of kswapd, ns.
         compact_scan_ns: time for compaction to look at a page, ns.
         compact_migrate_ns: time to move one, ns.

@@ -29,13 +29,13 @@ from pagealloc_model.predicted import predicted_tables as tables
 from pagealloc_model.predicted.carriers import Carrier, ElasticCarrier, ModelCarrier
 from pagealloc_model.predicted.checkpoints import Checkpoints, Resumption
 from pagealloc_model.predicted.demand.compaction_demand import as_requests
-from pagealloc_model.predicted.kswapd_pace import recorded_kswapd_pace
 from pagealloc_model.predicted.list_use import (
     list_use,
     refill_phases,
 )
 from pagealloc_model.predicted.prepared import Imposed, prepare
 from pagealloc_model.predicted.reclaim_mode import check_mode
+from pagealloc_model.predicted.recorded_kswapd import recorded_kswapd
 from pagealloc_model.predicted.run import Cancelled as Cancelled
 from pagealloc_model.predicted.run import Samples, advance_and_sample, divergence, fallback_counts
 from pagealloc_model.predicted.start.daemons_at_start import with_daemons
@@ -324,14 +324,14 @@ def replay(
     if checkpoints is not None and is_alone and start_ns > first:
         key = (recording, chosen.rules, effective, assumptions, seed)
         resumption = Resumption(checkpoints, key, state, places, start_ns)
-    pace = None
+    kswapd = None
     if is_elastic and assumptions.elastic.kswapd_as_recorded:
-        pace = recorded_kswapd_pace(recording.trace)
+        kswapd = recorded_kswapd(recording.trace)
     with progress_bar.progress(
         f"replaying {recording.name}", len(demand.events), "events", given=progress
     ) as report:
         samples, log = advance_and_sample(
-            carrier, demand, places, instants, span, resumption, pace, report, cancel
+            carrier, demand, places, instants, span, resumption, kswapd, report, cancel
         )
     carrier.close()
     counts = divergence(state, demand)

@@ -17,11 +17,11 @@ from pagealloc_model.predicted import elastic_tables
 from pagealloc_model.predicted.block_counter import BlockCounter
 from pagealloc_model.predicted.carriers import Carrier
 from pagealloc_model.predicted.checkpoints import Resumption
-from pagealloc_model.predicted.kswapd_pace import KswapdPace
 from pagealloc_model.predicted.list_use import (
     list_words,
     ownership_counters,
 )
+from pagealloc_model.predicted.recorded_kswapd import RecordedKswapd
 
 if TYPE_CHECKING:
     from pagealloc_model.predicted.demand.demand import Demand
@@ -67,13 +67,13 @@ def advance_and_sample(
     instants: np.ndarray,
     span: tuple[int, int],
     resumption: Resumption | None,
-    pace: KswapdPace | None,
+    kswapd: RecordedKswapd | None,
     progress: Callable[[float], None] | None,
     cancel: Callable[[], bool] | None,
 ) -> tuple[Samples, np.ndarray]:
     """Advance to every instant inside the span and copy the counters there.
 
-    kswapd's pace is set wherever it changes.
+    What kswapd has of the recorded one is set wherever it changes.
     """
     state = carrier.state
     events = demand.events
@@ -87,11 +87,12 @@ def advance_and_sample(
         instants = np.union1d(instants, [resumption.stop_ns])
     instants = instants[instants <= span[1]]
     wanted = frozenset(instants.tolist())
-    if pace is not None:
+    if kswapd is not None:
         now = int(events["time_ns"][min(position, len(events) - 1)])
-        pace.set_at(state, now)
-        changes = pace.from_ns[(pace.from_ns > now) & (pace.from_ns < instants[-1])]
-        instants = np.union1d(instants, changes)
+        kswapd.set_at(state, now)
+        changes = kswapd.changes_ns
+        due = changes[(changes > now) & (changes < instants[-1])]
+        instants = np.union1d(instants, due)
     stops = np.searchsorted(events["time_ns"], instants)
     for instant, stop in zip(instants.tolist(), stops.tolist(), strict=True):
         while position < stop or _ticks_are_due(state, position, instant):
@@ -105,8 +106,8 @@ def advance_and_sample(
                 raise Cancelled
             if progress is not None:
                 progress(position / len(events))
-        if pace is not None:
-            pace.set_at(state, instant)
+        if kswapd is not None:
+            kswapd.set_at(state, instant)
         if instant not in wanted:
             continue
         if resumption is not None:

@@ -1,0 +1,139 @@
+"""kswapd goes on as and where the recorded one did at that time, if a replay is asked for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pagealloc_model as pm
+from pagealloc_model.measured.recorded_costs import recorded_kswapd_ns
+from pagealloc_model.policy import ElasticAssumptions
+from pagealloc_model.predicted import recorded_kswapd as module
+from pagealloc_model.predicted.recorded_kswapd import (
+    RUNS,
+    SHRUNK,
+    RecordedKswapd,
+    recorded_kswapd,
+)
+from pagealloc_model.recording.trace.columns import Trace
+
+
+@pytest.fixture(scope="module")
+def stock(shipped: Callable[[str], Path]) -> pm.Recording:
+    return pm.open(str(shipped("highatomic_stock")))
+
+
+def table(**columns: list[int]) -> dict[str, np.ndarray]:
+    return {name: np.array(values, np.int64) for name, values in columns.items()}
+
+
+def trace_with(stock: pm.Recording, *, clusters: dict[str, np.ndarray]) -> Trace:
+    """Runs of one node begin at 100 and 1000, one of another at 500."""
+    runs = table(time_ns=[100, 1000, 500], pid=[7, 7, 8], nid=[0, 0, 1])
+    return replace(stock.trace, tables={RUNS: runs, SHRUNK: clusters})
+
+
+def test_paces_worked_by_hand(stock: pm.Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PAGES_OF_A_PACE", 30)
+    clusters = table(
+        time_ns=[50, 140, 200, 520, 1020, 1080, 1100],
+        pid=[7, 7, 7, 8, 7, 7, 9],
+        nr_reclaimed=[99, 20, 10, 30, 5, 27, 99],
+        cpu=[1, 0, 0, 1, 0, 1, 0],
+    )
+    kswapd = recorded_kswapd(trace_with(stock, clusters=clusters))
+    assert kswapd is not None
+    # From 100 on 100 ns for 30 pages, from 500 on 20 for 30, from 1000 on 20 + 60 for 5 + 27.
+    assert kswapd.from_ns.tolist() == [100, 500, 1000]
+    assert kswapd.free_ns.tolist() == [100 // 30, 20 // 30, 80 // 32]
+    # Node 0's begins on CPU 0 and is on CPU 1 after its cluster that ended at 1020.
+    places = {node: [each.tolist() for each in held] for node, held in kswapd.cpus.items()}
+    assert places == {0: [[100, 1020], [0, 1]], 1: [[500], [1]]}
+    assert kswapd.changes_ns.tolist() == [100, 500, 1000, 1020]
+
+
+def test_few_pages_have_one_pace_which_is_that_of_the_whole_recording(stock: pm.Recording) -> None:
+    clusters = table(
+        time_ns=[120, 150, 1010], pid=[7, 7, 7], nr_reclaimed=[0, 32, 8], cpu=[0, 0, 0]
+    )
+    trace = trace_with(stock, clusters=clusters)
+    kswapd = recorded_kswapd(trace)
+    assert kswapd is not None
+    assert kswapd.free_ns.tolist() == [60 // 40]
+    assert kswapd.free_ns[0] == recorded_kswapd_ns(trace)["kswapd_free_ns"]
+
+
+def test_there_is_no_pace_without_runs_or_pages(stock: pm.Recording) -> None:
+    none = table(time_ns=[120], pid=[7], nr_reclaimed=[0], cpu=[0])
+    assert recorded_kswapd(trace_with(stock, clusters=none)) is None
+    before = table(time_ns=[20], pid=[7], nr_reclaimed=[5], cpu=[0])
+    assert recorded_kswapd(trace_with(stock, clusters=before)) is None
+    assert recorded_kswapd(replace(stock.trace, tables={})) is None
+
+
+def counted(stock: pm.Recording, **elastic: int | bool) -> np.ndarray:
+    """What kswapd has freed, sample by sample."""
+    assumed = pm.Assumptions(reclaim="elastic", elastic=ElasticAssumptions(**elastic))
+    table = pm.replay(stock, assumptions=assumed).vmstat
+    return table.loc[table["name"] == "pgsteal_kswapd", "value"].to_numpy()
+
+
+def test_kswapd_frees_by_the_pace_of_the_time(
+    stock: pm.Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pagealloc_model.predicted import replay as replay_module
+
+    first, last = stock.trace.demand_span_ns
+    slow, fast = 1_000_000, 500
+    paces = RecordedKswapd(
+        from_ns=np.array([first, (first + last) // 2 + 1]), free_ns=np.array([slow, fast]), cpus={}
+    )
+    monkeypatch.setattr(replay_module, "recorded_kswapd", lambda trace: paces)
+    paced = counted(stock, kswapd_as_recorded=True)
+    throughout = counted(stock, kswapd_free_ns=slow)
+    half = len(paced) // 2 - 1
+    np.testing.assert_array_equal(paced[:half], throughout[:half])
+    assert paced[-1] - paced[half] > 2 * (throughout[-1] - throughout[half])
+
+
+def test_one_pace_throughout_is_no_change(
+    stock: pm.Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pagealloc_model.predicted import replay as replay_module
+
+    first, last = stock.trace.demand_span_ns
+    paces = RecordedKswapd(
+        from_ns=np.linspace(first, last, 40).astype(np.int64),
+        free_ns=np.full(40, 20_000),
+        cpus={0: (np.array([first, last // 2 + first // 2]), np.array([0, 0]))},
+    )
+    monkeypatch.setattr(replay_module, "recorded_kswapd", lambda trace: paces)
+    paced = counted(stock, kswapd_as_recorded=True)
+    np.testing.assert_array_equal(paced, counted(stock, kswapd_free_ns=20_000))
+
+
+def test_what_kswapd_frees_goes_to_the_lists_of_the_cpu_that_it_is_on(
+    stock: pm.Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pagealloc_model.predicted import replay as replay_module
+
+    first, _ = stock.trace.demand_span_ns
+    drains = {}
+    for cpu in (0, 1):
+        held = RecordedKswapd(
+            from_ns=np.array([first]),
+            free_ns=np.array([500]),
+            cpus={0: (np.array([first]), np.array([cpu])), 7: (np.array([first]), np.array([0]))},
+        )
+        monkeypatch.setattr(replay_module, "recorded_kswapd", lambda trace, held=held: held)
+        elastic = ElasticAssumptions(kswapd_as_recorded=True)
+        replay = pm.replay(stock, assumptions=pm.Assumptions(reclaim="elastic", elastic=elastic))
+        table = replay.transactions
+        pages = (table["objects"] * table["transactions"])[table["site"] == "drain"]
+        drains[cpu] = pages.groupby(table["cpu"]).sum()
+    assert drains[0][0] > drains[1][0]
+    assert drains[1][1] > drains[0][1]
