@@ -151,9 +151,12 @@ def repeated_rounds(
     prepared = prepare(recording, chosen, assumptions, seed)
     if gib is not None:
         prepared = with_less_memory(prepared, gib, chosen)
+    faults = faults or HugeFaults()
+    if faults.touched is None:
+        faults = replace(faults, touched=assumptions.elastic.base_pages_per_huge)
     demand = RepeatedDemand(
         prepared=prepared,
-        faults=faults or HugeFaults(),
+        faults=faults,
         rounds=rounds,
         survivors=survivors,
         fill_pages=_fill_pages(prepared, free_mib),
@@ -207,6 +210,7 @@ def _first_state(
         prepared.demand,
         prepared.lru,
         prepared.oldest_pfn,
+        prepared.daemons,
         rules,
         policy,
         assumptions,
