@@ -25,6 +25,7 @@ from build_round_pages import pages_by_round
 import pagealloc_model as pm
 from pagealloc_model.measured.recorded_costs import at_recorded_cost
 from pagealloc_model.recording.recorded_machine import start_snapshots
+from pagealloc_model.studies.rounds import shipped_rounds as shipped
 from pagealloc_model.studies.rounds.one_round import rounds_from_the_first
 from pagealloc_model.verdict.change_verdict import change_interval, mean_interval
 
@@ -33,7 +34,7 @@ PLACE = DATA / "experiments" / "build_rounds"
 ROUNDS, BLOCKS, FORMER = "rounds.csv", "blocks.csv", "former_blocks.csv"
 PREDICTED = "predicted.csv"
 FIRST = DATA / "rounds" / "first_round.csv"
-HOSTS = {"busy": (1, 2), "quiet": (3, 4, 5, 6)}
+HOSTS = {"busy": shipped.BUSY, "quiet": (3, 4, 5, 6)}
 """Boots by host: one after the other on two CPUs beside other work; all at once on 16 CPUs."""
 TOUCHED = 9
 """Addresses that `huge_pages` touches of a region (its source, programs/huge_pages.c)."""
@@ -106,7 +107,7 @@ def from_first_rounds(directory: Path) -> pd.DataFrame:
                 )
                 name = f"build_rounds_{run.name}" + (", 512 touched" if touched is None else "")
                 tables.append(found.assign(recording=name))
-    return pd.concat(tables, ignore_index=True)
+    return pd.concat(tables, ignore_index=True)[["survivors", *shipped.KEPT]]
 
 
 def finished(directory: Path, sides: Iterable[str]) -> list[Path]:

@@ -53,7 +53,7 @@ SIZES_GIB = (8, 16, 32)
 FAULTS = {"may not reclaim": Policy(), "may reclaim": FAULTS_RECLAIM}
 HOST = BuildHost(scale=128)
 _FIRST = ("recording", "outlives")
-_KEPT = [
+KEPT = [
     *("recording", "side", "seed", "round", "huge_served", "huge_asked", "served"),
     *("mixed_blocks", "blocks_unmovable", "blocks_movable", "blocks_reclaimable"),
     *("fixed_in_movable", "reclaimable_pages", "free_block_pages", "allocstall"),
@@ -61,7 +61,7 @@ _KEPT = [
 
 
 def repeated_recordings() -> pd.DataFrame:
-    """Rounds of `RECORDINGS` by what outlives a round (`OUTLIVES`), with columns `_KEPT`."""
+    """Rounds of `RECORDINGS` by what outlives a round (`OUTLIVES`), with columns `KEPT`."""
     recordings = [open_recording(name) for name in RECORDINGS]
     tables = [
         rounds_of_sides(
@@ -69,7 +69,7 @@ def repeated_recordings() -> pd.DataFrame:
         ).assign(survivors=survivors)
         for survivors in OUTLIVES
     ]
-    return pd.concat(tables, ignore_index=True)[["survivors", *_KEPT]]
+    return pd.concat(tables, ignore_index=True)[["survivors", *KEPT]]
 
 
 def repeated_series() -> pd.DataFrame:
@@ -77,7 +77,7 @@ def repeated_series() -> pd.DataFrame:
     recordings = [open_recording(RECORDINGS[0])]
     steps = series(FAULTS_RECLAIM)
     table = rounds_of_sides(recordings, steps, SEEDS, rules=RULES, rounds=ROUNDS, survivors="stay")
-    return table[_KEPT]
+    return table[KEPT]
 
 
 def host_runs() -> pd.DataFrame:
