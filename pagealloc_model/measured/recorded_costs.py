@@ -142,7 +142,8 @@ def recorded_base_pages(trace: Trace) -> int | None:
     """Median base pages that tasks asked for behind a refused huge page; None if none was refused.
 
     They are a task's movable requests of order 0 until it asks for the next huge page, the page
-    cache's left out; at least 1. khugepaged has its pages already.
+    cache's left out. With none behind it a refusal was a first attempt, and another followed.
+    khugepaged has its pages already.
 
     Args:
         trace: the recording's events.
@@ -165,7 +166,8 @@ def recorded_base_pages(trace: Trace) -> int | None:
     last = np.searchsorted(same, same[heads], side="right")
     follow = np.minimum(follow, last - heads - 1)
     touched = follow[refused[mine[heads]]]
-    return max(1, min(int(np.median(touched)), _BLOCK_PAGES))
+    touched = touched[touched > 0]
+    return min(int(np.median(touched)), _BLOCK_PAGES) if len(touched) else None
 
 
 _HUGE_ORDER = 9

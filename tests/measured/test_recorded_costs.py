@@ -166,7 +166,7 @@ def test_base_pages_behind_a_refusal_end_with_the_next_huge_page() -> None:
     huge, base, of_file = 0x3D20CA, 0x140DCA, 0x152C4A
     asked = [
         *[(7, 9, huge, -1), (7, 0, base, 1), (8, 0, base, 2), (7, 0, of_file, 3), (7, 0, base, 4)],
-        *[(7, 9, huge, 512), (7, 0, base, 5)],
+        *[(7, 9, huge, 512), (7, 0, base, 5), (7, 9, huge, -1)],
         *[(7, 9, huge, -1), (7, 0, base, 6), (7, 0, base, 7), (8, 0, base, 8)],
     ]
     asked.append((9, 9, huge, -1))  # khugepaged's, in whose place nobody asks
