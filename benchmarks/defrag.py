@@ -1,18 +1,17 @@
 """defrag_mode on a made-up host that builds a kernel, beside what was posted; and on recordings.
 
 Usage: python benchmarks/defrag.py
-       [study [SEEDS] | parts | rounds RECORDING... | first RECORDING NS... | trends | write |
-        recordings [DIRECTORY]]
+       [study [SEEDS] | parts | rounds RECORDING... | first RECORDING TOUCHED NS... | trends |
+        write [TABLE...] | recordings [DIRECTORY]]
 
 `study`: the post's table and its trend over 15 runs, vanilla and with step 4 of the series, as a
 mail; once with faults that may not reclaim, as is the kernel's default, and once with faults that
 may. SEEDS, 4 unless given, is how many hosts each side has. `parts`: the series' steps and its
 fixes one after the other on the made-up host, with one seed and shorter steps. `rounds`: recordings
 gone through 16 times beside huge-page faults, vanilla and with defrag_mode, and with all or nothing
-but files outliving a round. `first`: a recording's rounds predicted from its first, given
-when each begins and the last ends, ns; as CSV. `trends`: those of the tables in data/rounds, which
-`write` makes anew
-in half an hour.
+but files outliving a round. `first`: a recording's rounds predicted from its first, given how many
+base pages a task touches of a huge page (or "-") and when each round begins and the last ends, ns;
+as CSV. `trends`: those of the tables in data/rounds, which `write` makes anew in some minutes.
 `recordings`: what is predicted from a recording
 made with defrag_mode for the policy without it, and the other way round, beside recordings of both,
 in the directory that PAGEALLOC_RECORDINGS names.
@@ -186,7 +185,7 @@ def rounds(names: list[str]) -> pd.DataFrame:
     if not names:
         raise UsageError("no recording: name one or several, such as mixed_6.1")
     tables = []
-    for survivors in ("stay", "gone"):
+    for survivors in shipped.OUTLIVES:
         found = rounds_of_sides(
             [pm.open(name) for name in names],
             shipped.SIDES,
@@ -244,8 +243,12 @@ def main(words: list[str]) -> int:
     elif what == "rounds":
         print(rounds(more).to_string(index=False))
     elif what == "first":
-        name, *begins = more
-        found = rounds_from_the_first(pm.open(name), [int(each) for each in begins])
+        name, touched, *begins = more
+        found = rounds_from_the_first(
+            pm.open(name),
+            [int(each) for each in begins],
+            touched=None if touched == "-" else int(touched),
+        )
         print(found.to_csv(index=False), end="")
     elif what == "trends":
         print(trends_table().to_string(index=False), "\n")

@@ -142,6 +142,7 @@ def _event_loop(recording: Recording, first: pm.Replay, policy: pm.Policy) -> tu
             demand,
             prepared.lru,
             prepared.oldest_pfn,
+            prepared.daemons,
             first.rules,
             effective,
             first.assumptions,

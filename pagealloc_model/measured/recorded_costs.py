@@ -8,7 +8,7 @@ import numpy as np
 
 from pagealloc_model.policy.assumptions import Assumptions, ElasticAssumptions
 from pagealloc_model.recording.snapshot import Snapshot
-from pagealloc_model.recording.trace.columns import Trace
+from pagealloc_model.recording.trace.columns import Event, Trace
 
 
 def at_recorded_cost(trace: Trace, start: Snapshot | None = None) -> Assumptions:
@@ -33,6 +33,9 @@ def at_recorded_cost(trace: Trace, start: Snapshot | None = None) -> Assumptions
     contended = recorded_contention_per_mille(trace)
     if contended is not None:
         known["compaction_contended_per_mille"] = contended
+    touched = recorded_base_pages(trace)
+    if touched is not None:
+        known["base_pages_per_huge"] = touched
     return Assumptions(reclaim="elastic", elastic=ElasticAssumptions(**known))
 
 
@@ -135,6 +138,40 @@ def recorded_contention_per_mille(trace: Trace) -> int | None:
     return min(round(1000 * gave_way / blocks), 1000) if blocks else None
 
 
+def recorded_base_pages(trace: Trace) -> int | None:
+    """Median base pages that tasks asked for behind a refused huge page; None if none was refused.
+
+    They are a task's movable requests of order 0 until it asks for the next huge page, the page
+    cache's left out. With none behind it a refusal was a first attempt, and another followed.
+    khugepaged has its pages already.
+
+    Args:
+        trace: the recording's events.
+    """
+    asked = np.flatnonzero((trace.event == Event.ALLOC) & (trace.gfp & np.uint32(_MOVABLE) != 0))
+    order, gfp = trace.order[asked], trace.gfp[asked]
+    is_huge = (order == _HUGE_ORDER) & (gfp & np.uint32(_NOMEMALLOC) != 0)
+    collapsing = [pid for pid, name in trace.comms.items() if name == "khugepaged"]
+    refused = is_huge & (trace.pfn[asked] < 0) & ~np.isin(trace.pid[asked], collapsing)
+    is_cache = (gfp & np.uint32(_NORETRY | _WRITE) != 0) | (gfp & np.uint32(_FS) == 0)
+    is_base = (order == 0) & ~is_cache
+    if not refused.any():
+        return None
+    pid = trace.pid[asked]
+    mine = np.flatnonzero((is_huge | is_base) & np.isin(pid, pid[refused]))
+    mine = mine[np.lexsort((mine, pid[mine]))]
+    heads = np.flatnonzero(is_huge[mine])
+    follow = np.append(heads[1:], len(mine)) - heads - 1
+    same = pid[mine]
+    last = np.searchsorted(same, same[heads], side="right")
+    follow = np.minimum(follow, last - heads - 1)
+    touched = follow[refused[mine[heads]]]
+    touched = touched[touched > 0]
+    return min(int(np.median(touched)), _BLOCK_PAGES) if len(touched) else None
+
+
+_HUGE_ORDER = 9
+_MOVABLE, _FS, _WRITE, _NORETRY, _NOMEMALLOC = 0x8, 0x80, 0x1000, 0x10000, 0x80000
 _BLOCK_PAGES = 512
 """Of a huge page's block; where blocks are larger, some count twice."""
 _CONTENDED = 7

@@ -35,6 +35,8 @@ class ElasticAssumptions:
         anon_migration_fails_per_mille: anonymous folios that cannot be moved as long as they live;
             recorded kernels fail in less than one of a thousand attempts (S9.9).
         file_migration_fails_per_mille: the same of folios of files.
+        base_pages_per_huge: base pages that a task asks for in place of a huge page that was
+            refused, though the recording served it: as many of its addresses are touched (S10.5).
         slab_survivors_per_mille: slabs of reclaimable caches that keep an object which no shrinker
             frees, so that their pages stay in use until the recording frees them; what recordings
             show of it is in S10.8.
@@ -61,6 +63,7 @@ class ElasticAssumptions:
     anon_migration_fails_per_mille: int = 0
     file_migration_fails_per_mille: int = 0
     compaction_contended_per_mille: int = 0
+    base_pages_per_huge: int = 512
     slab_survivors_per_mille: int = 1000
     thp_madvised: bool = False
     file_uses: bool = True

@@ -38,7 +38,6 @@ from pagealloc_model.predicted.reclaim_mode import check_mode
 from pagealloc_model.predicted.recorded_kswapd import recorded_kswapd
 from pagealloc_model.predicted.run import Cancelled as Cancelled
 from pagealloc_model.predicted.run import Samples, advance_and_sample, divergence, fallback_counts
-from pagealloc_model.predicted.start.daemons_at_start import with_daemons
 from pagealloc_model.predicted.start.elastic_start import pressed_state
 from pagealloc_model.predicted.start.start_calibration import begun_state
 from pagealloc_model.predicted.transaction_counts import TransactionCounts
@@ -300,12 +299,12 @@ def replay(
             demand,
             prepared.lru,
             prepared.oldest_pfn,
+            prepared.daemons,
             begun_by,
             effective,
             assumptions,
             seed,
         )
-        state = with_daemons(state, prepared.daemons)
         if build is None:
             carrier = ElasticCarrier(state, demand.leads, hooks)
         else:

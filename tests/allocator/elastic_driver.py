@@ -52,6 +52,7 @@ def model_assumptions(options: ElasticOptions) -> Assumptions:
         "anon_migration_fails_per_mille",
         "file_migration_fails_per_mille",
         "compaction_contended_per_mille",
+        "base_pages_per_huge",
         "thp_madvised",
     )
     shares = {name: getattr(options, name) for name in names}

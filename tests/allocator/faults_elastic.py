@@ -21,6 +21,12 @@ FAULTS_ELASTIC = (
         "    if True:",
     ),
     _fault(
+        "a refused huge page becomes all its base pages",
+        "elastic_events",
+        "        untouched = max(whole - value_of(m, pr.BASE_PAGES_PER_HUGE), 0)",
+        "        untouched = 0",
+    ),
+    _fault(
         "what cannot be moved can at the next attempt",
         "draws",
         'key_of(m, pfn), MIGRATES, int(m.folios[pfn]["offset"]))',

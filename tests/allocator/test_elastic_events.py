@@ -69,6 +69,19 @@ def test_a_huge_page_refused_becomes_base_pages_that_are_freed_together() -> Non
     assert sound(pressed) == []
 
 
+@pytest.mark.parametrize("touched", [9, 0])
+def test_only_touched_pages_come_in_place_of_a_huge_page(touched: int) -> None:
+    elastic = ElasticAssumptions(base_pages_per_huge=touched)
+    pressed = Pressed(machine=pressed_zone(4, 0), elastic=elastic)
+    pressed.put_allocated(0, *range(0, 4 * BLOCK, 2))
+    pressed.put_free(0, *range(1, 4 * BLOCK, 2))
+    number = pressed.alloc(9, MOVABLE, THP | pr.GFP_NORETRY)
+    assert sorted(pressed.pieces(number)) == list(range(BLOCK - touched, BLOCK))
+    pressed.free(number, 9)
+    assert pressed.pieces(number) == {}
+    assert sound(pressed) == []
+
+
 def test_an_atomic_request_that_fails_stays_a_failure() -> None:
     pressed = only_single_pages()
     number = pressed.alloc(3, at.UNMOVABLE, at.GFP_HIGH)

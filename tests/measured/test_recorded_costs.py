@@ -10,6 +10,7 @@ import pytest
 
 from pagealloc_model.measured.recorded_costs import (
     at_recorded_cost,
+    recorded_base_pages,
     recorded_contention_per_mille,
     recorded_kswapd_ns,
     recorded_migrate_ns,
@@ -18,6 +19,7 @@ from pagealloc_model.measured.recorded_costs import (
 )
 from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.recording.snapshot import Snapshot
+from pagealloc_model.recording.trace.columns import Event
 from tests.small_recordings import TimedEvents, shipped_recording
 
 
@@ -156,3 +158,24 @@ def test_kswapd_has_the_cost_of_direct_reclaim_where_its_own_is_not_known() -> N
     own = at_recorded_cost(trace).elastic
     assert own.reclaim_free_ns == direct
     assert own.kswapd_free_ns == recorded_kswapd_ns(trace)["kswapd_free_ns"] != direct
+
+
+def test_base_pages_behind_a_refusal_end_with_the_next_huge_page() -> None:
+    """Pages behind a huge page that was served, of files, and of others do not count."""
+    trace = shipped_recording("highatomic_stock").trace
+    huge, base, of_file = 0x3D20CA, 0x140DCA, 0x152C4A
+    asked = [
+        *[(7, 9, huge, -1), (7, 0, base, 1), (8, 0, base, 2), (7, 0, of_file, 3), (7, 0, base, 4)],
+        *[(7, 9, huge, 512), (7, 0, base, 5), (7, 9, huge, -1)],
+        *[(7, 9, huge, -1), (7, 0, base, 6), (7, 0, base, 7), (8, 0, base, 8)],
+    ]
+    asked.append((9, 9, huge, -1))  # khugepaged's, in whose place nobody asks
+    columns = {"event": np.full_like(trace.event, Event.FREE)}
+    columns["event"][: len(asked)] = Event.ALLOC
+    for name, values in zip(("pid", "order", "gfp", "pfn"), zip(*asked, strict=True), strict=True):
+        columns[name] = getattr(trace, name).copy()
+        columns[name][: len(asked)] = values
+    small = replace(trace, **columns, comms={9: "khugepaged"})
+    assert recorded_base_pages(small) == 2
+    served = replace(small, pfn=np.abs(small.pfn))
+    assert recorded_base_pages(served) is None

@@ -350,9 +350,11 @@ class ElasticOracle(Allocator):
     def _fill_singly(self, demand: Demand, bits: int) -> None:
         """No kernel function: put single pages in place of a buddy, from the end on.
 
-        The first refused is the last.
+        The first refused is the last. Of a huge page only touched ones are asked for (S10.5).
         """
-        for offset in reversed(range(1 << demand.order)):
+        whole = 1 << demand.order
+        touched = min(self.options.base_pages_per_huge, whole) if demand.is_thp else whole
+        for offset in reversed(range(whole - touched, whole)):
             pfn = self._serve(self._asked(demand, 0, bits))
             if pfn is None:
                 self.failed += 1

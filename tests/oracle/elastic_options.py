@@ -146,6 +146,7 @@ class ElasticOptions:
         anon_migration_fails_per_mille: anonymous folios that cannot be moved (S9.9).
         file_migration_fails_per_mille: the same of pages of files.
         compaction_contended_per_mille: blocks in which asynchronous compaction meets others.
+        base_pages_per_huge: asked for in place of a refused huge page (S10.5).
         compact_gap: replaces the rules' cap of compact_gap unless None.
         extfrag_threshold: largest fragmentation index that lacks memory (S9.2).
         proactiveness: of background compaction, in percent (S9.6).
@@ -174,6 +175,7 @@ class ElasticOptions:
     anon_migration_fails_per_mille: int = 20
     file_migration_fails_per_mille: int = 50
     compaction_contended_per_mille: int = 0
+    base_pages_per_huge: int = 512
     compact_gap: int | None = None
     extfrag_threshold: int = 500
     proactiveness: int = 20

@@ -200,6 +200,7 @@ def random_options(rng: random.Random, policy: OraclePolicy) -> ElasticOptions:
         anon_migration_fails_per_mille=rng.choice((0, 20, 200)),
         file_migration_fails_per_mille=rng.choice((0, 50, 300)),
         compaction_contended_per_mille=rng.choice((0, 0, 100)),
+        base_pages_per_huge=rng.choice((512, 512, 9)),
         compact_gap=rng.choice((None, None, 0, 16)),
         extfrag_threshold=rng.choice((500, 500, 0)),
         proactiveness=rng.choice((20, 80, 0)),

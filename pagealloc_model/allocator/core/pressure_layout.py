@@ -110,6 +110,7 @@ COMPACT_MIGRATE_NS = _scalars.word()
 ANON_MIGRATION_FAILS = _scalars.word()
 FILE_MIGRATION_FAILS = _scalars.word()
 COMPACTION_CONTENDED = _scalars.word()
+BASE_PAGES_PER_HUGE = _scalars.word()
 SLAB_SURVIVORS = _scalars.word()
 SLAB_OBJECTS = _scalars.word()
 """Objects of a slab, of any order (S10.8)."""

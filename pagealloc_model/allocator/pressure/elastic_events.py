@@ -210,11 +210,15 @@ def do_without(m: at.MachineArrays, ac: AllocContext, number: int, recorded: boo
 def fill_with_base_pages(m: at.MachineArrays, ac: AllocContext, number: int) -> None:
     """No kernel function: put single pages in place of a buddy that was refused, from its end on.
 
-    The first one refused is the last.
+    The first one refused is the last. Of a huge page only what is touched is asked for.
     """
     m.st[at.COUNT_IN_BASE_PAGES] += 1
+    whole = 1 << ac.order
+    untouched = 0
+    if is_thp(ac.order, ac.bits):
+        untouched = max(whole - value_of(m, pr.BASE_PAGES_PER_HUGE), 0)
     single = request_again(m, ac, 0, pr.GFP_NORETRY | at.GFP_THISNODE)
-    for offset in range((1 << ac.order) - 1, -1, -1):
+    for offset in range(whole - 1, untouched - 1, -1):
         pfn = request_page(m, single)
         if pfn < 0:
             m.st[at.COUNT_FAILED] += 1

@@ -117,6 +117,7 @@ def _scalars(rules: KernelRules, policy: Policy, assumptions: Assumptions) -> di
         pr.ANON_MIGRATION_FAILS: elastic.anon_migration_fails_per_mille,
         pr.FILE_MIGRATION_FAILS: elastic.file_migration_fails_per_mille,
         pr.COMPACTION_CONTENDED: elastic.compaction_contended_per_mille,
+        pr.BASE_PAGES_PER_HUGE: elastic.base_pages_per_huge,
         pr.SLAB_SURVIVORS: elastic.slab_survivors_per_mille,
         pr.COMPACT_GAP_MAX: gap,
         pr.KSWAPD_ASSISTS: bool(assists),

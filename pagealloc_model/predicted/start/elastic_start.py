@@ -16,6 +16,7 @@ from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.predicted.demand.elastic_rows import ElasticRows
+from pagealloc_model.predicted.start.daemons_at_start import DaemonsAtStart, with_daemons
 from pagealloc_model.recording.proc import kpageflags as flags
 from pagealloc_model.recording.trace.columns import Event, Trace
 
@@ -115,12 +116,15 @@ def pressed_state(
     demand: Demand,
     lru: np.ndarray,
     oldest_pfn: int,
+    daemons: tuple[DaemonsAtStart, ...],
     rules: KernelRules,
     policy: Policy,
     assumptions: Assumptions,
     seed: int,
 ) -> State:
-    """A literal replay's first state made one of an elastic replay, pages at start on LRU lists.
+    """A literal replay's first state made one of an elastic replay.
+
+    Pages at the start are on LRU lists, and daemons go on with what they were doing.
 
     Args:
         state: where pages are at the start; its arrays are taken over.
@@ -128,6 +132,7 @@ def pressed_state(
         lru: as `lru_at_start` makes it.
         oldest_pfn: page frame from which on pages of a list are the oldest; those before it are
             the newest (`reclaim_position`).
+        daemons: as `daemons_at_start` returns them.
         rules: the kernel generation.
         policy: swept fields.
         assumptions: ours.
@@ -141,4 +146,4 @@ def pressed_state(
     heads = np.roll(heads, -int(np.searchsorted(heads, oldest_pfn)))
     lists = lru[heads] - 1
     place_on_lists(state.arrays(), heads, lists.astype(np.int8))
-    return state
+    return with_daemons(state, daemons)

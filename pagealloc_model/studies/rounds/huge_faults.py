@@ -26,12 +26,15 @@ class HugeFaults:
         kept: a huge page is freed once so many later ones were asked for; all are at the end of
             their round.
         fault_us: time between two faults of a burst, us.
+        touched: base pages asked for in place of one that is refused; None for as many as the
+            assumptions' `base_pages_per_huge`, or for all where none are given.
     """
 
     per_round: int = 300
     beside: bool = True
     kept: int = 50
     fault_us: int = 200
+    touched: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what is no load.
@@ -39,7 +42,7 @@ class HugeFaults:
         Raises:
             UsageError: a count below 0, or no time between faults.
         """
-        if self.per_round < 0 or self.kept < 0 or self.fault_us < 1:
+        if min(self.per_round, self.kept, self.touched or 1) < 0 or self.fault_us < 1:
             raise UsageError(
                 f"per_round={self.per_round}, kept={self.kept}, fault_us={self.fault_us}: write 0 "
                 "or more faults, 0 or more kept, and 1 us or more"
@@ -47,7 +50,12 @@ class HugeFaults:
 
     def objects(self, order: int) -> int:
         """Return the number of objects of a round: huge pages, then base pages in their place."""
-        return self.per_round * (1 + (1 << order))
+        return self.per_round * (1 + self.base_pages(order))
+
+    def base_pages(self, order: int) -> int:
+        """Return how many base pages come in place of a huge page of an order."""
+        whole = 1 << order
+        return whole if self.touched is None else min(self.touched, whole)
 
     def pause_ns(self) -> int:
         """Return the time that a round's demand is followed by, ns."""
@@ -72,7 +80,7 @@ def fault_events(
         `layout.EVENT` records in time order, objects numbered from 0; int32 by object: the huge
         page that it comes in place of, -1 for none.
     """
-    count, base_pages = faults.per_round, 1 << order
+    count, base_pages = faults.per_round, faults.base_pages(order)
     if faults.beside:
         step = (end_ns - begin_ns) // (count + 1)
         times = begin_ns + step * (1 + np.arange(count))
@@ -84,7 +92,7 @@ def fault_events(
     gone = (
         np.where(later < count, times[np.minimum(later, count - 1)] - 1, last) if count else times
     )
-    within = 1 + np.arange(base_pages) * max(min(step, 200_000) // (2 * base_pages), 1)
+    within = 1 + np.arange(base_pages) * max(min(step, 200_000) // (2 * max(base_pages, 1)), 1)
     leads = np.concatenate([np.full(count, -1), np.repeat(np.arange(count), base_pages)])
     asked = _events(times, np.arange(count), HUGE_BITS, at.RECORDED_FAILURE, order)
     base_times = (times[:, None] + within).ravel()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -24,7 +25,8 @@ def rounds_from_the_first(
     recording: Recording,
     begins_ns: Sequence[int],
     *,
-    survivors: Sequence[str] = ("stay", "gone"),
+    survivors: Sequence[str] = ("once", "stay", "gone"),
+    touched: int | None = None,
     seeds: Sequence[int] = (0, 1, 2),
 ) -> pd.DataFrame:
     """As many rounds as a guest had, from what is recorded of the first one alone.
@@ -36,6 +38,8 @@ def rounds_from_the_first(
         recording: of all rounds, or of the first.
         begins_ns: when each round begins, and the last one ends, on the recording's clock, ns.
         survivors: as `repeated_rounds` takes them.
+        touched: base pages that a task asks for in place of a refused huge page; None for the
+            median of the first round, or all 512 where that refused none.
         seeds: of what nothing settles.
 
     Returns:
@@ -56,6 +60,9 @@ def rounds_from_the_first(
         trim_recording(recording.path, Path(folder) / "first", seconds=seconds)
         first = open_recording(Path(folder) / "first")
         costs = at_recorded_cost(first.trace, start_snapshots(first)[1])
+        if touched is not None:
+            elastic = replace(costs.elastic, base_pages_per_huge=touched)
+            costs = replace(costs, elastic=elastic)
         for words in survivors:
             found = rounds_of_sides(
                 [first],

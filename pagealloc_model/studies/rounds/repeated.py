@@ -25,7 +25,7 @@ from pagealloc_model.recording.recorded_machine import effective_policy, start_s
 from pagealloc_model.studies.rounds.block_use import BlockUse, block_use
 from pagealloc_model.studies.rounds.huge_faults import HugeFaults
 from pagealloc_model.studies.rounds.less_memory import with_less_memory
-from pagealloc_model.studies.rounds.repeated_demand import SURVIVORS, RepeatedDemand
+from pagealloc_model.studies.rounds.repeated_demand import SURVIVORS, RepeatedDemand, page_tables_ns
 from pagealloc_model.studies.workload.build_run import advance_until, counted
 
 if TYPE_CHECKING:
@@ -98,7 +98,8 @@ def repeated_rounds(
     gib: float | None = None,
     free_mib: float | None = None,
     faults: HugeFaults | None = None,
-    survivors: str = "replaced",
+    survivors: str = "once",
+    task_rounds: int = 0,
     rules: KernelRules | str | None = None,
     assumptions: Assumptions | None = None,
     seed: int = 0,
@@ -119,10 +120,12 @@ def repeated_rounds(
         free_mib: MiB of memory free when the first round begins: files are read until then, as
             memory of a machine that has been up for long is page cache; None for as recorded.
         faults: huge pages asked for in each round; None for 300 beside it, 50 kept.
-        survivors: "replaced": where a round frees what lived at the recording's start, later ones
-            free what the round before left of the same class and order; "stay": they free nothing
-            instead, and all that a round leaves stays but for what reclaim takes; "gone", a null
-            model: of what a round asked for only pages of files outlive it.
+        survivors: "once": what a round leaves of the kernel's memory serves the later ones, which
+            do not ask for it again, as they do the same once more; "stay": they ask for as much
+            again, and all stays but for what reclaim takes; "gone", a null model: of what a round
+            asked for only pages of files outlive it.
+        task_rounds: how many rounds after its own a task ends that outlives it; what a round leaves
+            of anonymous pages and page tables is freed then. No recording of one round tells.
         rules: as `choose_rules` takes them; None for the recorded kernel's.
         assumptions: ours, reclaim being elastic whatever they say; None for what reclaim and
             compaction cost in the recording.
@@ -136,6 +139,8 @@ def repeated_rounds(
     """
     if rounds < 1:
         raise UsageError(f"{rounds} rounds of {recording.name} are no demand; ask for 1 or more")
+    if task_rounds < 0:
+        raise UsageError(f"task_rounds={task_rounds}: write 0 or more")
     if survivors not in SURVIVORS:
         raise UsageError(f"survivors={survivors}: write {' or '.join(SURVIVORS)}")
     if assumptions is None:
@@ -146,12 +151,17 @@ def repeated_rounds(
     prepared = prepare(recording, chosen, assumptions, seed)
     if gib is not None:
         prepared = with_less_memory(prepared, gib, chosen)
+    faults = faults or HugeFaults()
+    if faults.touched is None:
+        faults = replace(faults, touched=assumptions.elastic.base_pages_per_huge)
     demand = RepeatedDemand(
         prepared=prepared,
-        faults=faults or HugeFaults(),
+        faults=faults,
         rounds=rounds,
         survivors=survivors,
         fill_pages=_fill_pages(prepared, free_mib),
+        task_rounds=task_rounds,
+        tables_ns=page_tables_ns(recording.trace),
     )
     state = _first_state(prepared, chosen, effective, assumptions, seed)
     rows, uses = _run(state, demand, progress)
@@ -200,6 +210,7 @@ def _first_state(
         prepared.demand,
         prepared.lru,
         prepared.oldest_pfn,
+        prepared.daemons,
         rules,
         policy,
         assumptions,

@@ -1,16 +1,17 @@
 """A recording's demand as rounds: what a round leaves behind is there in the next.
 
-A round frees what lived when the recording began. In a later round that is long gone; what the
-round before left of the same kind and order stands in for it, so that memory in use grows by no
-more than it did in the recording. Or nothing stands in, and all that a round leaves stays. In both
-cases tasks end with their round: anonymous pages that it would leave are freed at its end. The null
-model is that nothing but pages of files outlives a round.
+Tasks end some rounds after they began, at the latest: what they would leave, anonymous pages and
+page tables, is freed then. Of the rest of the kernel's memory a round leaves caches (slabs of
+inodes, dentries, nodes of page-cache trees) and slabs with room in them. Either a later round finds
+there what it needs, as it does the same once more, and asks for none of it again; or it asks for as
+much again, and all stays. The truth lies between. The null model is that nothing but pages of files
+outlives a round.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -20,12 +21,17 @@ from pagealloc_model.allocator.core import objects as resolved
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.predicted.prepared import Prepared
+from pagealloc_model.recording.trace.columns import Event, Trace
 from pagealloc_model.studies.rounds.huge_faults import HugeFaults, fault_events
 from pagealloc_model.studies.workload.build_demand import FILE_BITS
 
-SURVIVORS = ("replaced", "stay", "gone")
+SURVIVORS = ("once", "stay", "gone")
 _ONCE = (at.SET_PCP_HIGH, at.GROW)
 """Events of the first round only."""
+TABLE_GFP = 0x400100
+"""__GFP_ACCOUNT and __GFP_ZERO: page tables of tasks, pages of order 0 that cannot be moved."""
+UNLIKE_TABLES = 0x18
+"""__GFP_MOVABLE and __GFP_RECLAIMABLE."""
 _FILL_NS = 2000
 """Time between two pages of files read before the first round, ns."""
 
@@ -40,6 +46,8 @@ class RepeatedDemand:
         rounds: how many.
         survivors: one of `SURVIVORS`.
         fill_pages: pages of files read before the first round.
+        task_rounds: how many rounds after its own what a task leaves is freed.
+        tables_ns: int64: when page tables were asked for in the recording (`page_tables_ns`).
     """
 
     prepared: Prepared
@@ -47,6 +55,8 @@ class RepeatedDemand:
     rounds: int
     survivors: str
     fill_pages: int
+    task_rounds: int = 0
+    tables_ns: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @property
     def demand(self) -> Demand:
@@ -99,28 +109,44 @@ class RepeatedDemand:
             yield self._fill(), self.begin_ns - 1
         for number in range(self.rounds):
             events = self._first if number == 0 else self._later
-            moved = events.copy()
+            ends = self._ends.copy()
+            ends["object"] -= self._lives * self.round_objects
+            both = np.concatenate([events, ends[: len(ends) if number >= self._lives else 0]])
+            moved = both[np.argsort(both["time_ns"], kind="stable")]
             moved["time_ns"] += self.begin_ns + number * self.period_ns
             moved["object"] += number * self.round_objects
             yield moved, self.begin_ns + (number + 1) * self.period_ns - 1
 
+    @property
+    def _lives(self) -> int:
+        """Rounds after which what ends is freed: at once where nothing outlives a round."""
+        return 0 if self.survivors == "gone" else self.task_rounds
+
+    @cached_property
+    def _left(self) -> np.ndarray:
+        """Requests whose memory nothing in the recording frees."""
+        events = self.demand.events
+        asked = events[np.isin(events["operation"], (at.ALLOC, at.HIDDEN_ALLOC))]
+        is_freed = np.zeros(len(self.demand.objects), bool)
+        is_freed[events["object"][events["operation"] == at.FREE]] = True
+        return asked[~is_freed[asked["object"]]]
+
+    @cached_property
+    def _left_by_tasks(self) -> np.ndarray:
+        """Return bool by request of `_left`: anonymous memory, or a page table."""
+        classes = self._left["bits"] >> pr.CLASS_SHIFT
+        is_table = (classes == pr.KERNEL) & np.isin(self._left["time_ns"], self.tables_ns)
+        return (classes == pr.ANON) | is_table
+
     @cached_property
     def _ends(self) -> np.ndarray:
-        """Frees at a round's end of memory that ends with it and nothing else frees, from 0 on."""
+        """Frees of memory that ends with a round and nothing else frees, times from 0 on."""
         demand = self.demand
-        events = demand.events
-        asked = events[np.isin(events["operation"], (at.ALLOC, at.HIDDEN_ALLOC))]
-        classes = asked["bits"] >> pr.CLASS_SHIFT
-        asked = asked[(classes != pr.FILE) if self.survivors == "gone" else (classes == pr.ANON)]
-        is_freed = np.zeros(len(demand.objects), bool)
-        is_freed[events["object"][events["operation"] == at.FREE]] = True
-        if self.survivors == "replaced":
-            found = self.stand_ins
-            is_freed[found[found >= 0]] = True
-        ends = asked[~is_freed[asked["object"]]].copy()
+        is_file = self._left["bits"] >> pr.CLASS_SHIFT == pr.FILE
+        ends = self._left[~is_file if self.survivors == "gone" else self._left_by_tasks].copy()
         ends["operation"] = at.FREE
         ends["bits"] = 0
-        ends["time_ns"] = int(events["time_ns"][-1]) - demand.first_ns + 1
+        ends["time_ns"] = int(demand.events["time_ns"][-1]) - demand.first_ns + 1
         return ends
 
     def _fill(self) -> np.ndarray:
@@ -161,61 +187,35 @@ class RepeatedDemand:
 
     @cached_property
     def _later(self) -> np.ndarray:
-        """A round after the first; objects of the one before have numbers below 0."""
+        """A round after the first; what lived when the recording began is long gone then."""
         events = self._recorded
         events = events[~np.isin(events["operation"], _ONCE)]
         kinds = self.demand.objects["kind"][events["object"]]
-        of_object = np.isin(
+        of_object = (events["object"] >= 0) & np.isin(
             events["operation"],
             (at.ALLOC, at.HIDDEN_ALLOC, at.FREE, at.RECORDED_FAILURE, at.USE),
-        ) & (events["object"] >= 0)
-        earlier = of_object & np.isin(kinds, (resolved.AT_START, resolved.GROWN))
-        kept = ~earlier
-        events = events.copy()
-        if self.survivors == "replaced":
-            stand_ins = self.stand_ins
-            found = stand_ins[events["object"]]
-            replaced = earlier & (events["operation"] == at.FREE) & (found >= 0)
-            events["object"][replaced] = found[replaced] - self.round_objects
-            kept |= replaced
-        return self._with_faults(events[kept])
-
-    @cached_property
-    def stand_ins(self) -> np.ndarray:
-        """int64 by object: the survivor of a round that is freed in its place in the next, or -1.
-
-        Both are of one order, and of one class: pages of files, anonymous ones, others; each is
-        freed as a whole or never. Survivors are taken in the order of their allocation.
-        """
-        demand = self.demand
-        events, objects = demand.events, demand.objects
-        found = np.full(len(objects), -1, np.int64)
-        frees = events[events["operation"] == at.FREE]
-        often = np.bincount(frees["object"], minlength=len(objects))
-        asked = events[np.isin(events["operation"], (at.ALLOC, at.HIDDEN_ALLOC))]
-        classes = np.full(len(objects), -1, np.int64)
-        classes[asked["object"]] = asked["bits"] >> pr.CLASS_SHIFT
-        survives = (objects["kind"] == resolved.RECORDED) & (often == 0)
-        survivors = asked["object"][survives[asked["object"]]]
-        whole = frees[(frees["order"] == objects["order"][frees["object"]])]
-        gone = whole["object"][often[whole["object"]] == 1]
-        gone = gone[objects["kind"][gone] == resolved.AT_START]
-        lists = self.prepared.lru[objects["pfn"][gone]]
-        of_gone = np.where(lists == 0, pr.KERNEL, np.where(lists <= 2, pr.ANON, pr.FILE))
-        of_survivors = np.maximum(classes[survivors], pr.RECLAIMABLE)
-        of_gone = np.maximum(of_gone, pr.RECLAIMABLE)
-        for key in np.unique(of_gone * at.ORDERS + objects["order"][gone]):
-            leaving = gone[of_gone * at.ORDERS + objects["order"][gone] == key]
-            coming = survivors[of_survivors * at.ORDERS + objects["order"][survivors] == key]
-            pairs = min(len(leaving), len(coming))
-            found[leaving[:pairs]] = coming[:pairs]
-        return found
+        )
+        dropped = of_object & np.isin(kinds, (resolved.AT_START, resolved.GROWN))
+        if self.survivors == "once":
+            stays = self._left["bits"] >> pr.CLASS_SHIFT != pr.FILE
+            stays &= ~self._left_by_tasks
+            dropped |= of_object & np.isin(events["object"], self._left["object"][stays])
+        return self._with_faults(events[~dropped])
 
     def _with_faults(self, events: np.ndarray) -> np.ndarray:
         of_faults = self._fault_events[0].copy()
         of_faults["object"] += len(self.demand.objects)
-        both = np.concatenate([events, self._ends, of_faults])
+        both = np.concatenate([events, of_faults])
         return both[np.argsort(both["time_ns"], kind="stable")]
+
+
+def page_tables_ns(trace: Trace) -> np.ndarray:
+    """Return when page tables of tasks were asked for, int64 (include/asm-generic/pgalloc.h, 7.3).
+
+    Other zeroed pages that are charged to a task are among them, which end with it as well.
+    """
+    is_table = (trace.gfp & np.uint32(TABLE_GFP | UNLIKE_TABLES)) == np.uint32(TABLE_GFP)
+    return trace.time_ns[is_table & (trace.event == Event.ALLOC) & (trace.order == 0)]
 
 
 def _highest(zone_types: tuple[str, ...]) -> int:

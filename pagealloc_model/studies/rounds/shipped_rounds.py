@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from pagealloc_model.base.errors import UsageError
@@ -28,8 +29,12 @@ huge-page faults a second with direct compaction, 50 kept. Their recordings were
 "disturbed": beside other work on the host, which gets less done in a round. Those of
 `BUILD_ROUNDS` are added to them."""
 BUILD_ROUNDS = Path("experiments", "build_rounds", "rounds.csv")
-"""Measured from recordings: boots of 7.3.4 with SLUB and 512 MiB, the experiment of that name. The
-first boot of side A is what `FIRST_ROUND` was predicted from, before side B was read."""
+"""Measured from recordings: boots of 7.3.4 with SLUB and 512 MiB, the experiment of that name.
+`FIRST_ROUND` is predicted from the first round of each whole recording of them."""
+SHOWN = ("build_rounds_A1", "build_rounds_A3")
+"""Boots, one of each host, whose predictions are shown among others."""
+BUSY = (1, 2)
+"""Boots on a busy host with two CPUs; the others ran all at once on 16."""
 RECORDINGS = ("mixed_6.1", "matrix_A1", "defrag_7.3")
 """The first has SLUB; the others have SLUB_TINY, which marks no slab reclaimable."""
 FAULTS_RECLAIM = Policy(thp_defrag="always")
@@ -37,12 +42,18 @@ SIDES = {
     "vanilla": Policy(defrag_mode=False).changed_by(FAULTS_RECLAIM),
     "defrag_mode": Policy(defrag_mode=True).changed_by(FAULTS_RECLAIM),
 }
+OUTLIVES = {
+    "once": "all, asked for once",
+    "stay": "all, again in each round",
+    "gone": "pages of files only (null)",
+}
+"""What outlives a round, in words (`repeated_rounds`)."""
 RULES, ROUNDS, SEEDS = "7.3", 16, (0, 1, 2)
 SIZES_GIB = (8, 16, 32)
 FAULTS = {"may not reclaim": Policy(), "may reclaim": FAULTS_RECLAIM}
 HOST = BuildHost(scale=128)
 _FIRST = ("recording", "outlives")
-_KEPT = [
+KEPT = [
     *("recording", "side", "seed", "round", "huge_served", "huge_asked", "served"),
     *("mixed_blocks", "blocks_unmovable", "blocks_movable", "blocks_reclaimable"),
     *("fixed_in_movable", "reclaimable_pages", "free_block_pages", "allocstall"),
@@ -50,15 +61,15 @@ _KEPT = [
 
 
 def repeated_recordings() -> pd.DataFrame:
-    """Rounds of `RECORDINGS` by what outlives a round ("stay", "gone"), with columns `_KEPT`."""
+    """Rounds of `RECORDINGS` by what outlives a round (`OUTLIVES`), with columns `KEPT`."""
     recordings = [open_recording(name) for name in RECORDINGS]
     tables = [
         rounds_of_sides(
             recordings, SIDES, SEEDS, rules=RULES, rounds=ROUNDS, survivors=survivors
         ).assign(survivors=survivors)
-        for survivors in ("stay", "gone")
+        for survivors in OUTLIVES
     ]
-    return pd.concat(tables, ignore_index=True)[["survivors", *_KEPT]]
+    return pd.concat(tables, ignore_index=True)[["survivors", *KEPT]]
 
 
 def repeated_series() -> pd.DataFrame:
@@ -66,7 +77,7 @@ def repeated_series() -> pd.DataFrame:
     recordings = [open_recording(RECORDINGS[0])]
     steps = series(FAULTS_RECLAIM)
     table = rounds_of_sides(recordings, steps, SEEDS, rules=RULES, rounds=ROUNDS, survivors="stay")
-    return table[_KEPT]
+    return table[KEPT]
 
 
 def host_runs() -> pd.DataFrame:
@@ -158,8 +169,8 @@ def rounds_panels() -> dict[str, pd.DataFrame]:
     return {
         "posted, machine not named": posted_rounds(),
         **{str(name): own for name, own in _undisturbed_guests().groupby("recording", sort=False)},
-        "model, from the first round of that guest": first[first["survivors"] == "stay"],
-        "model, the same: no slab outlives a round": first[first["survivors"] == "gone"],
+        "model, from the first round of one, busy": _rounds_of(first, "build_rounds_A1", "once"),
+        "model, from the first round of one, quiet": _rounds_of(first, "build_rounds_A3", "once"),
         f"model, {slab}: slabs as recorded": _rounds_of(model, slab, "stay"),
         f"model, {slab}: no slab outlives a round": _rounds_of(model, slab, "gone"),
         f"model, {other} (SLUB_TINY): all as recorded": _rounds_of(model, other, "stay"),
@@ -172,10 +183,11 @@ def _undisturbed_guests() -> pd.DataFrame:
 
 
 def _recorded_guests() -> pd.DataFrame:
-    counts = pd.read_csv(_data() / BUILD_ROUNDS)
+    counts = pd.read_csv(_data() / BUILD_ROUNDS).dropna(subset=["served"])
+    host = np.where(counts["boot"].isin(BUSY), "busy", "quiet")
     return pd.DataFrame(
         {
-            "recording": "guest 7.3.4, SLUB",
+            "recording": np.char.add(np.char.add("guest 7.3.4, SLUB, ", host), " host"),
             "side": counts["side"].map({"A": "vanilla", "B": "defrag_mode"}),
             "seed": counts["boot"],
             "round": counts["round"],
@@ -200,10 +212,10 @@ def shipped_trends() -> pd.DataFrame:
     guests = _undisturbed_guests().groupby("recording", sort=False)
     told = [posted_rounds(), *(own for _, own in guests)]
     tables = [trends(each).assign(outlives="") for each in told]
-    for table in (FIRST_ROUND, "recordings"):
-        for survivors, own in shipped_rounds(table).groupby("survivors", sort=False):
-            words = {"stay": "all, as recorded", "gone": "pages of files only (null)"}
-            tables.append(trends(own).assign(outlives=words[str(survivors)]))
+    first = shipped_rounds(FIRST_ROUND)
+    for table in (first[first["recording"].isin(SHOWN)], shipped_rounds("recordings")):
+        for survivors, own in table.groupby("survivors", sort=False):
+            tables.append(trends(own).assign(outlives=OUTLIVES[str(survivors)]))
     whole = pd.concat(tables, ignore_index=True)
     return whole[["recording", "outlives", *(name for name in whole if name not in _FIRST)]]
 

@@ -53,7 +53,7 @@ class RecordedBeginning:
     assumptions: Assumptions
 
     def state(self) -> State:
-        """A fresh state, kswapds asleep."""
+        """A fresh state, daemons under way."""
         given, demand = self.prepared, self.prepared.demand
         begun = begun_state(
             given.machine, demand, given.image, self.rules, self.policy, self.assumptions
@@ -63,6 +63,7 @@ class RecordedBeginning:
             demand,
             given.lru,
             given.oldest_pfn,
+            given.daemons,
             self.rules,
             self.policy,
             self.assumptions,

@@ -31,8 +31,10 @@ def test_so_many_are_asked_for_then_and_no_more_are_kept(beside: bool) -> None:
 
 
 def test_base_pages_stand_for_the_one_they_follow_and_go_with_it() -> None:
-    events, leads = made(HugeFaults(per_round=3, kept=1))
-    assert (np.bincount(leads[leads >= 0], minlength=3) == 1 << ORDER).all()
+    _, whole = made(HugeFaults(per_round=3, kept=1))
+    assert (np.bincount(whole[whole >= 0], minlength=3) == 1 << ORDER).all()
+    events, leads = made(HugeFaults(per_round=3, kept=1, touched=9))
+    assert (np.bincount(leads[leads >= 0], minlength=3) == 9).all()
     frees = events[events["operation"] == at.FREE]
     freed_at = dict(zip(frees["object"].tolist(), frees["time_ns"].tolist(), strict=True))
     assert all(
@@ -44,3 +46,5 @@ def test_none_are_no_load_and_fewer_are_refused() -> None:
     assert len(made(HugeFaults(per_round=0))[0]) == 0
     with pytest.raises(UsageError, match="per_round=-1"):
         HugeFaults(per_round=-1)
+    with pytest.raises(UsageError, match="1 us or more"):
+        HugeFaults(touched=-1)

@@ -9,6 +9,7 @@ import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.recording.machine import PAGE_KB
@@ -114,3 +115,17 @@ def test_a_buddy_of_two_blocks_is_free_in_both() -> None:
     use = block_use(state)
     assert (use.free == 512).all()
     assert (use.migratetype == at.MOVABLE).all()
+
+
+def test_rounds_begin_with_what_the_daemons_were_doing() -> None:
+    from pagealloc_model.predicted.start.daemons_at_start import DaemonsAtStart
+    from pagealloc_model.studies.rounds.repeated import _first_state
+
+    began = DaemonsAtStart(node=0, start_ns=7, run=(3, 9), looks_ns=70)
+    rules, elastic = KernelRules.preset("6.1"), pm.Assumptions(reclaim="elastic")
+    given = replace(prepared(SLAB), daemons=(began,))
+    state = _first_state(given, rules, pm.Policy(), elastic, 0)
+    node = int(state.st[int(state.st[at.PRESSURE_BASE]) + pr.NODES_BASE])
+    assert state.st[node + pr.KSWAPD_WOKEN] == 1
+    assert state.st[node + pr.KSWAPD_WANTED_ORDER] == 3
+    assert state.st[node + pr.PROACTIVE_DUE] == 70

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -9,7 +10,6 @@ import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import objects as resolved
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.measured.evidence.choice import choose_rules
 from pagealloc_model.predicted.prepared import Prepared, prepare
@@ -22,6 +22,9 @@ def prepared(name: str) -> Prepared:
     recording = pm.open(name)
     elastic = pm.Assumptions(reclaim="elastic")
     return prepare(recording, choose_rules(recording, None).rules, elastic, 0)
+
+
+ASKS = (at.ALLOC, at.HIDDEN_ALLOC)
 
 
 def repeated(survivors: str, name: str = "kbuild", rounds: int = 3) -> RepeatedDemand:
@@ -66,17 +69,21 @@ def test_parts_follow_one_another_and_objects_are_asked_for_before_they_go(survi
     assert (asked_at[frees["object"]] <= frees["time_ns"]).all()
 
 
-def test_what_stands_in_is_of_the_same_order_and_class() -> None:
-    demand = repeated("replaced")
-    found = demand.stand_ins
-    gone = np.flatnonzero(found >= 0)
-    assert len(gone) > 100
-    objects, kind = demand.demand.objects, classes(demand)
-    assert (objects["kind"][gone] == resolved.AT_START).all()
-    assert (objects["order"][gone] == objects["order"][found[gone]]).all()
-    was_anon = np.isin(demand.prepared.lru[objects["pfn"][gone]], (1, 2))
-    assert ((kind[found[gone]] == pr.ANON) == was_anon).all()
-    assert len(np.unique(found[gone])) == len(gone)
+def test_what_tasks_leave_is_freed_as_many_rounds_later() -> None:
+    """Page tables are known by when they were asked for; the last rounds' tasks outlive the run."""
+    plain = repeated("once", rounds=4)
+    left = plain.demand.events[np.isin(plain.demand.events["operation"], ASKS)]
+    of_kernel = left[left["bits"] >> pr.CLASS_SHIFT == pr.KERNEL]
+    tables_ns = of_kernel["time_ns"][of_kernel["order"] == 0]
+    later = replace(plain, task_rounds=2, tables_ns=tables_ns)
+    at_once = replace(plain, tables_ns=tables_ns)
+    count = plain.round_objects
+    ends = []
+    for demand in (at_once, later):
+        frees = [part[part["operation"] == at.FREE]["object"] for part, _ in demand.parts()][1:]
+        ends.append([set((each // count).tolist()) for each in frees])
+    assert ends[0] == [{0}, {1}, {2}, {3}]
+    assert ends[1] == [{0}, {1}, {0, 2}, {1, 3}]
 
 
 def test_what_outlives_a_round_is_as_the_word_says() -> None:
@@ -103,10 +110,22 @@ def test_what_outlives_a_round_is_as_the_word_says() -> None:
             [(signs * pages)[own & (kinds == each)].sum() for each in range(4)]
         )
     assert (kept["gone"][:3] == 0).all()
-    assert kept["stay"][pr.ANON] == kept["replaced"][pr.ANON] == 0
+    assert kept["stay"][pr.ANON] == 0
     assert kept["stay"][pr.KERNEL] > 0
-    assert kept["replaced"][pr.KERNEL] < kept["stay"][pr.KERNEL]
-    assert kept["gone"][pr.FILE] == kept["stay"][pr.FILE] > 0
+    assert (kept["once"][:3] == 0).all()
+    assert kept["gone"][pr.FILE] == kept["stay"][pr.FILE] == kept["once"][pr.FILE] > 0
+
+
+def test_what_serves_later_rounds_is_asked_for_in_the_first_and_never_freed() -> None:
+    once, gone = repeated("once"), repeated("gone")
+    first, second = (part for part, _ in list(once.parts())[1:3])
+    asked = [np.isin(part["operation"], ASKS).sum() for part in (first, second)]
+    assert asked[1] < asked[0]
+    frees = [
+        sum((part["operation"] == at.FREE).sum() for part, _ in demand.parts())
+        for demand in (once, gone)
+    ]
+    assert frees[0] < frees[1]
 
 
 def test_limits_are_set_in_the_first_round_only() -> None:
