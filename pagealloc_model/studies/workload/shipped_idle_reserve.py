@@ -14,7 +14,7 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.recording.recording import Recording, shipped_recordings_directory
 from pagealloc_model.show.post.message import Message
 from pagealloc_model.show.post.reserve_reply import reserve_reply
-from pagealloc_model.studies.experiments.shipped import shipped_experiment, shipped_experiments
+from pagealloc_model.studies.experiments.shipped import shipped_experiment
 from pagealloc_model.studies.workload.defer_guests import defer_changes
 from pagealloc_model.studies.workload.gate_effects import by_region
 from pagealloc_model.studies.workload.guest_reserve import reserve_by_run, reserve_over_time
@@ -122,10 +122,8 @@ def guest_effects(plan: str = PLAN) -> pd.DataFrame:
         plan: `PLAN` or `SLOWPATH_PLAN`.
 
     Returns:
-        Rows of `changes_table` for elastic replays; none where the experiment did not ship.
+        Rows of `changes_table` for elastic replays.
     """
-    if plan not in shipped_experiments():
-        return pd.DataFrame()
     changes = shipped_experiment(plan).changes
     mine = (changes["metric"] == "THP success") & (changes["mode"] == "elastic")
     columns = ["pair", "runs_before", "runs_after", "before", "change", "low", "high"]
@@ -158,14 +156,23 @@ def _cells(boots: pd.DataFrame, settings: list[str], means: list[str]) -> pd.Dat
 
 
 def reply() -> Message:
-    """The reply to the thread, from the tables that ship."""
+    """The reply to the thread, from the tables that ship.
+
+    Raises:
+        UsageError: one of them was left out of this copy.
+    """
+    deferred = defer_effects()
     return reserve_reply(
-        shipped_table(TWO_BY_TWO),
-        shipped_table(LARGE),
-        shipped_table(ANSWERS),
-        by_region(shipped_map()),
-        guest_effects(),
-        earlier_boots(),
+        two_by_two=shipped_table(TWO_BY_TWO),
+        large=shipped_table(LARGE),
+        answers=shipped_table(ANSWERS),
+        regions=by_region(shipped_map()),
+        sizes=shipped_table(HOST_REGIONS),
+        by_hand=shipped_table(EARLIER_BOOTS),
+        guests=guest_effects(),
+        slowpath=slowpath_reserves(),
+        slowpath_changes=guest_effects(SLOWPATH_PLAN),
+        deferred=deferred[deferred["quantity"] == "thp_success"],
     )
 
 
