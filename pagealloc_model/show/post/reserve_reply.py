@@ -57,12 +57,12 @@ REGIONS = (
     "Made-up hosts of 4 to 16 GiB, three a region, three seeds each: mean THP success, and the "
     "range of the change over hosts, in points. Idle: the reserve is full and free at first; "
     "burst, steady: atomic requests fill it for 10 s, or all the time. With defrag=always it "
-    "is worse: those faults take the reserve's whole blocks back and go on with them, which a host "
-    "that never reserved has full of page cache."
+    "is worse: where faults fail, they take the reserve's whole blocks back and go on with them, "
+    "which a host that never reserved has full of page cache."
 )
 SIZES = (
-    "By size of host, at one rate a GiB, THP success and the range of its change over seeds (one "
-    "run of 64 GiB, whose reserve has the 312 posted blocks). After a burst of 10 s: three minutes."
+    "By size of host, an idle reserve, one rate a GiB: THP success and the range of its change over "
+    "seeds (one run of 64 GiB, whose reserve has the 312 posted blocks)."
 )
 QUESTIONS = (
     "transparent_hugepage/defrag, and are the faults madvised?",
@@ -137,8 +137,8 @@ def reserve_reply(
             blocks=(
                 Words(text=f"{REGIONS} {_without_proactive(regions)}"),
                 Fixed(text=_regions(regions)),
-                Words(text=SIZES),
-                Fixed(text=_sizes(sizes)),
+                Words(text=f"{SIZES} {_after_a_burst(sizes)}"),
+                Fixed(text=_sizes(sizes[sizes["load"] == "idle"])),
             ),
         ),
         Section(
@@ -272,6 +272,15 @@ def _regions(regions: pd.DataFrame) -> str:
     return text_table(header, rows)
 
 
+def _after_a_burst(sizes: pd.DataFrame) -> str:
+    own = sizes[sizes["load"] == "burst"]
+    least, most = (f"{100 * value:+.0f}" for value in (own["least"].min(), own["most"].max()))
+    return (
+        "In the three minutes after 10 s of 800 atomic requests a second and GiB the change is "
+        f"{least} to {most}, for hardly a block was reserved."
+    )
+
+
 def _sizes(sizes: pd.DataFrame) -> str:
     header = Row(heading="reserve, defrag", label="GiB", cells=("mainline", "gate", "range"))
     rows = [
@@ -315,5 +324,6 @@ def _answers(answers: pd.DataFrame) -> str:
 
 
 def _failures(row: dict[Hashable, Any], order: int) -> str:
-    ends = [f"{row[f'failed_order_{order}_{end}']:.2g}" for end in ("least", "most")]
+    known = [row[f"failed_order_{order}_{end}"] for end in ("least", "most")]
+    ends = [f"{value:.0f}" if value >= 1 else f"{value:.2g}" for value in known]
     return ends[0] if ends[0] == ends[1] else " to ".join(ends)
