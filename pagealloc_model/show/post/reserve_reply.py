@@ -61,8 +61,8 @@ REGIONS = (
     "which a host that never reserved has full of page cache."
 )
 SIZES = (
-    "By size of host, an idle reserve, one rate a GiB: THP success and the range of its change over "
-    "seeds (one run of 64 GiB, whose reserve has the 312 posted blocks)."
+    "By size of host, an idle reserve, one rate a GiB: THP success and the range of its change "
+    "over seeds (one run of 64 GiB, whose reserve has the 312 posted blocks)."
 )
 QUESTIONS = (
     "transparent_hugepage/defrag, and are the faults madvised?",
