@@ -1,7 +1,7 @@
 """The model's own reclaim and compaction under the recorded policy, and policies on a full host.
 
 Usage: python benchmarks/pressure.py [own [RECORDING ...] | factors [RECORDING ...] | pair | reserve
-                                      | questions | map | idle | costs | large | reply
+                                      | questions | map | idle | costs | large | regions
                                       | scores WHOLE CRUMBS]
 
 `own`: what changes when elastic replaces literal: counters of kswapd, direct reclaim, compaction
@@ -13,10 +13,11 @@ reserve of a made-up 64 GiB host under atomic load: time to fill, and what sits 
 an experiment on a small one. `map`: where in a region of loads the gate has an effect, 20 minutes
 of CPU time; written to data/gate_map.csv. `idle`: an idle reserve, with and without the gate and
 proactive compaction, under each `defrag`, 4 minutes; `large`: the same on 64 GiB, 4 minutes;
-`costs`: what each answer does for huge pages and to atomic requests, 2 minutes. `scores WHOLE
-CRUMBS`: the score over time in recordings of two guests under mainline, and of the model's host.
-These four are written to data/experiments/idle_reserve. `reply`: a mail to the thread, from what
-these, `map` and the experiment left.
+`regions`: the gate's effect on 4, 16 and 64 GiB, the reserve idle or minutes after a burst, 5
+minutes; `costs`: what each answer does for huge pages and to atomic requests, 2 minutes. `scores
+WHOLE CRUMBS`: the score over time in recordings of two guests under mainline, and of the model's
+host. These five are written to data/experiments/idle_reserve. `pagealloc post --reply highatomic`
+writes a mail from what these, `map` and the experiments left.
 Recordings are looked up as `pagealloc info NAME` does.
 """
 
@@ -65,6 +66,7 @@ IDLE = {
     "idle": idle_tables.TWO_BY_TWO,
     "large": idle_tables.LARGE,
     "costs": idle_tables.ANSWERS,
+    "regions": idle_tables.HOST_REGIONS,
 }
 """Tables of the model's idle reserve by command."""
 
@@ -235,8 +237,6 @@ def main(words: list[str]) -> int:
         print(table.round(3).to_string(index=False))
     elif what == "scores":
         print(*scores(*words[1:3]), sep="\n")
-    elif what == "reply":
-        print(idle_tables.reply())
     elif what == "map":
         print(write_map(made_map()))
         print(gate_map_table(shipped_map()))

@@ -74,6 +74,9 @@ PLACES = {
     "gate-map": "docs/pressure.md",
     "idle-reserve": "docs/pressure.md",
     "idle-guests": "docs/pressure.md",
+    "idle-defer": "docs/pressure.md",
+    "idle-slowpath": "docs/pressure.md",
+    "host-regions": "docs/pressure.md",
     "idle-costs": "docs/pressure.md",
     "defrag": "docs/pressure.md",
     "defrag-rounds": "docs/pressure.md",
@@ -236,16 +239,52 @@ def idle_guest_lines() -> Iterator[str]:
     """Markdown tables of huge pages in guests with an idle reserve: by hand, then recorded."""
     yield from _table_lines(_in_percent(idle.earlier_boots()))
     yield ""
-    changes = idle.guest_effects()
-    if len(changes):
-        yield from _table_lines(
-            _in_percent(changes, ("before", "change", "low", "high", "predicted"))
-        )
+    yield from _table_lines(_in_percent(idle.guest_effects(), CHANGED))
+
+
+def idle_defer_lines() -> Iterator[str]:
+    """A markdown table of guests under `defer`, beside the prediction from others."""
+    changes = idle.defer_effects().drop(columns=["predicted_lowest", "predicted_highest"])
+    is_share = changes["quantity"] == "thp_success"
+    shown = {
+        name: [
+            f"{100 * value:.0f} %" if share else f"{value:,.0f}"
+            for value, share in zip(changes[name], is_share, strict=True)
+        ]
+        for name in CHANGED
+    }
+    yield from _table_lines(changes.assign(**shown))
+
+
+def idle_slowpath_lines() -> Iterator[str]:
+    """Markdown tables of 7.3's rule and the gate: cells, changes, and the reserve of each boot."""
+    yield from _table_lines(_in_percent(idle.slowpath_cells(), ("thp_success", "low", "high")))
+    yield ""
+    yield from _table_lines(_in_percent(idle.guest_effects(idle.SLOWPATH_PLAN), CHANGED))
+    yield ""
+    boots = idle.slowpath_reserves()
+    grown = boots[boots["reserved_blocks"] > 0].drop(columns=["gate", "kswapd_scanned"])
+    yield from _table_lines(_in_percent(grown, ("thp_success", "held_back")))
+
+
+def host_region_lines() -> Iterator[str]:
+    """A markdown table of the gate's effect by size of host."""
+    shares = ("mainline", "gate", "change", "least", "most", "scanned")
+    yield from _table_lines(_in_percent(idle.shipped_table(idle.HOST_REGIONS), shares))
+
+
+CHANGED = ("before", "change", "low", "high", "predicted")
 
 
 def idle_cost_lines() -> Iterator[str]:
     """A markdown table of what each answer does for huge pages and costs atomic requests."""
-    yield from _table_lines(_in_percent(idle.shipped_table(idle.ANSWERS)))
+    table = _in_percent(idle.shipped_table(idle.ANSWERS))
+    for order in (1, 2, 3):
+        name = f"failed_order_{order}"
+        ends = [table.pop(f"{name}_{end}") for end in ("least", "most")]
+        cells = zip(table[name], *ends, strict=True)
+        table[name] = [f"{mean:.3g} ({least:.3g} to {most:.3g})" for mean, least, most in cells]
+    yield from _table_lines(table)
 
 
 def _in_percent(
@@ -325,6 +364,9 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "gate-map": gate_map_lines,
     "idle-reserve": idle_reserve_lines,
     "idle-guests": idle_guest_lines,
+    "idle-defer": idle_defer_lines,
+    "idle-slowpath": idle_slowpath_lines,
+    "host-regions": host_region_lines,
     "idle-costs": idle_cost_lines,
     "defrag": defrag_lines,
     "defrag-rounds": defrag_round_lines,

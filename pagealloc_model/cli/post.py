@@ -1,4 +1,4 @@
-"""`pagealloc post`: a comparison as a message for a mailing list."""
+"""`pagealloc post`: a comparison, or a reply to a thread, as a message for a mailing list."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.cli.arguments import (
     Commands,
     add_command,
-    add_recording,
     add_rules,
     policy_fields_help,
 )
@@ -30,6 +29,10 @@ if TYPE_CHECKING:
     from pagealloc_model.verdict.validation import Validation
 
 
+REPLIES = ("highatomic",)
+"""Threads that a reply ships for."""
+
+
 def add_parser(commands: Commands) -> None:
     """Add the command."""
     parser = add_command(
@@ -39,15 +42,25 @@ def add_parser(commands: Commands) -> None:
         example="pagealloc post kbuild --patch pcp_batch=127",
         more=policy_fields_help(),
     )
-    add_recording(parser, several=True)
-    for side, otherwise in (("base", "as recorded"), ("patch", "required")):
+    parser.add_argument(
+        "paths",
+        metavar="PATH",
+        nargs="*",
+        help="recordings: a directory, perf.data, perf script text, or a shipped name",
+    )
+    for side, otherwise in (("base", "as recorded"), ("patch", "needed with PATH")):
         parser.add_argument(
             f"--{side}",
             metavar="FIELD=VALUE,...",
             default="",
-            required=side == "patch",
             help=f"policy of the {side} side ({otherwise})",
         )
+    parser.add_argument(
+        "--reply",
+        choices=REPLIES,
+        help="in place of a comparison, the reply to a posted patch from what ships with the "
+        "package: mechanism, guests, model, conditions, questions; takes no PATH",
+    )
     parser.add_argument(
         "--seeds",
         metavar="N",
@@ -90,6 +103,10 @@ def add_parser(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Replay, compare and print the message, or write it with its figures."""
+    if options.reply:
+        return _reply(options)
+    if not options.paths or not options.patch:
+        raise UsageError("post needs PATH and --patch FIELD=VALUE,..., or --reply NAME alone")
     if options.seeds < 1:
         raise UsageError(f"--seeds {options.seeds}: give at least one")
     if options.figure and (options.no_validation or options.directory):
@@ -114,8 +131,35 @@ def run(options: argparse.Namespace) -> int:
     if options.directory:
         _write(options.directory, message, comparisons)
     else:
-        print(message.to_markdown() if options.format == "md" else message.to_text(), end="")
+        _print(message, options)
     return 0
+
+
+def _reply(options: argparse.Namespace) -> int:
+    """Print the reply, or write it as a mail and as Markdown."""
+    if options.paths or options.base or options.patch or options.figure:
+        raise UsageError(
+            f"--reply {options.reply} compares nothing: leave out PATH, --base, --patch, --figure"
+        )
+    from pagealloc_model.studies.workload.shipped_idle_reserve import reply
+
+    message = reply()
+    if not options.directory:
+        _print(message, options)
+        return 0
+    with new_directory(options.directory) as partial:
+        _write_texts(partial, message)
+    print(*sorted(options.directory.iterdir()), sep="\n")
+    return 0
+
+
+def _print(message: Message, options: argparse.Namespace) -> None:
+    print(message.to_markdown() if options.format == "md" else message.to_text(), end="")
+
+
+def _write_texts(directory: Path, message: Message) -> None:
+    (directory / "post.txt").write_text(message.to_text(), encoding="utf-8")
+    (directory / "post.md").write_text(message.to_markdown(), encoding="utf-8")
 
 
 def _validations(
@@ -187,8 +231,7 @@ def _write(directory: Path, message: Message, comparisons: list[Comparison]) -> 
     from pagealloc_model.show.figures.files import write_figures
 
     with new_directory(directory) as partial:
-        (partial / "post.txt").write_text(message.to_text(), encoding="utf-8")
-        (partial / "post.md").write_text(message.to_markdown(), encoding="utf-8")
+        _write_texts(partial, message)
         tables = [
             comparison.judged.assign(recording=comparison.base.name, seed=comparison.base.seed)
             for comparison in comparisons

@@ -7,6 +7,7 @@ import synthetic_tables as tables
 
 from pagealloc_model.show import figures
 from pagealloc_model.show.figures import palette
+from pagealloc_model.show.figures.lanes import Lane
 from pagealloc_model.show.post import posted_figures
 from tests.show.grey import luminance
 
@@ -235,3 +236,9 @@ def test_plotly_finds_nothing_to_object_to() -> None:
         go.Figure(figure.to_dict())
         with pytest.raises(ValueError, match="titel"):
             figure.update_layout(titel="")
+
+
+def test_marks_of_what_was_measured_are_large_enough_to_be_seen() -> None:
+    mark = Lane(label="", table=pd.DataFrame(), measured=True, rank=0).style(palette.INK)["marker"]
+    assert mark["size"] >= 8
+    assert mark["line"]["width"] > 1

@@ -13,7 +13,7 @@ from pagealloc_model.show.figures.free_memory import (
     free_pages_by_order,
     pageblocks_by_type,
 )
-from pagealloc_model.show.figures.gate_map import gate_map
+from pagealloc_model.show.figures.gate_regions import gate_regions
 from pagealloc_model.show.figures.highatomic import highatomic_blocks
 from pagealloc_model.show.figures.how_right import how_right
 from pagealloc_model.show.figures.huge_page_trend import huge_page_trend
@@ -40,7 +40,7 @@ __all__ = [
     "fleet_hosts",
     "free_pages_by_migratetype",
     "free_pages_by_order",
-    "gate_map",
+    "gate_regions",
     "highatomic_blocks",
     "how_right",
     "huge_page_trend",

@@ -57,7 +57,7 @@ class Lane:
             return {
                 "mode": "lines+markers",
                 "line": {"color": colour, "width": 0.6, "dash": "dot"},
-                "marker": {"color": colour, "symbol": symbol, "size": 6},
+                "marker": {"color": colour, "symbol": symbol, "size": 8, "line": {"width": 1.5}},
             }
         dash = PREDICTION_DASHES[self.rank % len(PREDICTION_DASHES)]
         return {"mode": "lines", "line": {"color": colour, "width": 1.8, "dash": dash}}

@@ -148,7 +148,8 @@ def answers_and_costs(
     Returns:
         Columns answer; reserved_blocks and whole_blocks as the quiet ends; thp_success in the
         quiet, with low and high: its 95% interval over seeds; failed_order_1 to 3: requests of the
-        burst that failed, per 10,000 of the order; kswapd_scanned in it, pages: means.
+        burst that failed, per 10,000 of the order, each also with _least and _most over seeds;
+        kswapd_scanned in it, pages: means.
     """
     seeds = tuple(seeds)
     begin, end = QUIET_S
@@ -172,13 +173,20 @@ def answers_and_costs(
                 for name in ("reserved_blocks", "whole_blocks")
             }
             | {"thp_success": mean, "low": max(low, 0.0), "high": min(high, 1.0)}
-            | {
-                f"failed_order_{order}": 1e4 * burst[f"failed_order_{order}"].mean() / asked
-                for order, asked in _asked(host).items()
-            }
+            | _failures(burst, _asked(host))
             | {"kswapd_scanned": burst["pgscan_kswapd"].mean()}
         )
     return pd.DataFrame(rows)
+
+
+def _failures(burst: pd.DataFrame, asked: Mapping[int, float]) -> dict[str, float]:
+    """Return failed requests per 10,000 of each order: mean, least and most over seeds."""
+    found = {}
+    for order, requests in asked.items():
+        failed = 1e4 * burst[f"failed_order_{order}"] / requests
+        name = f"failed_order_{order}"
+        found |= {name: failed.mean(), f"{name}_least": failed.min(), f"{name}_most": failed.max()}
+    return found
 
 
 def _asked(host: FullHost) -> dict[int, float]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.show.figures import score_over_time as figure_of
+from pagealloc_model.studies.workload.full_host import FullHost, run_full_host
 from pagealloc_model.studies.workload.idle_reserve import (
     ANSWERS,
     BURST_HOST,
@@ -90,3 +92,20 @@ def test_there_is_no_other_table() -> None:
         shipped_table("other")
     with pytest.raises(UsageError, match="of the model"):
         made_table("guest_scores")
+
+
+def test_faults_that_reclaim_take_the_reserve_back_and_the_gate_has_none_to_give() -> None:
+    begun = replace(SMALL, gib=1, thp_defrag="always", huge_per_s=10, scattered_per_mille=1000)
+    rules = pm.KernelRules.preset("6.18")
+    mainline, gate = (
+        pm.Policy(highatomic_gate_order=order, compaction_proactiveness=0) for order in (0, 3)
+    )
+
+    def last(host: FullHost, policy: pm.Policy) -> pd.Series:
+        return run_full_host(host, policy, rules=rules).iloc[-1]
+
+    empty = replace(begun, reserved_blocks=0)
+    full, gated = last(begun, mainline), last(empty, gate)
+    assert full["blocks_given_back"] > begun.reserved_blocks / 2
+    assert full["thp_fault_alloc"] > 2 * gated["thp_fault_alloc"]
+    pd.testing.assert_series_equal(last(empty, mainline), gated)

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.show.figures.gate_map import gate_map
+from pagealloc_model.show.figures.gate_regions import EDGE, gate_regions
 from pagealloc_model.studies.workload.gate_effects import (
     NONE,
     OPPOSITE,
@@ -165,9 +165,18 @@ def test_the_table_fits_a_mail_and_names_the_points_of_posted_size() -> None:
     assert "No point shows an effect of the posted size." in gate_map_table(nothing)
 
 
-def test_the_figure_marks_every_point_once_per_outcome() -> None:
-    effects = shipped_map()
-    figure = gate_map(effects, "cache_per_gib", "huge_per_gib")
-    drawn = sum(len(trace.x) for trace in figure.data)
-    assert drawn == len(effects)
-    assert {trace.name for trace in figure.data} == set(effects["size"])
+def test_the_figure_marks_every_region_with_its_range() -> None:
+    regions = by_region(shipped_map())
+    figure = gate_regions(regions)
+    marks = [trace for trace in figure.data if trace.mode == "markers"]
+    assert sum(len(trace.x) for trace in marks) == len(regions)
+    ends = sorted(
+        x + more for trace in marks for x, more in zip(trace.x, trace.error_x.array, strict=True)
+    )
+    assert ends == pytest.approx(sorted(100 * regions["most"]))
+    assert max(map(abs, ends)) < EDGE
+    assert {trace.name for trace in figure.data if trace.showlegend} == {
+        "proactiveness 20",
+        "proactiveness 0",
+        "smallest posted: +38",
+    }

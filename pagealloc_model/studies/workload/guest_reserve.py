@@ -1,0 +1,138 @@
+"""The reserve in guests, snapshot by snapshot; free lists and counters tell it without events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.measured import snapshots as states
+from pagealloc_model.recording.recording import SNAPSHOT_DIRECTORY
+from pagealloc_model.recording.snapshot import Snapshot
+
+COUNTERS = (
+    "thp_fault_alloc",
+    "thp_fault_fallback",
+    "compact_daemon_migrate_scanned",
+    "pgscan_kswapd",
+)
+ASKED = 5
+"""Huge pages are asked for in earnest once so many faults were counted: the set-up has a few."""
+MARK = 90
+"""Proactive compaction begins above it at `compaction_proactiveness` 20 (S9.6)."""
+PAGES = 512
+"""Of a pageblock, in the guests that ship."""
+
+
+def snapshots_in(directory: Path) -> list[Snapshot]:
+    """The snapshots of a recording, whether or not its events are there.
+
+    Args:
+        directory: of the recording.
+
+    Raises:
+        UsageError: it has none.
+    """
+    folder = directory / SNAPSHOT_DIRECTORY
+    names = folder.iterdir() if folder.is_dir() else ()
+    found = [
+        Snapshot(time_ns=int(each.name), directory=each) for each in names if each.name.isdecimal()
+    ]
+    if not found:
+        raise UsageError(f"{folder} has no snapshots; give the directory of a recording")
+    return sorted(found, key=lambda each: each.time_ns)
+
+
+def reserve_over_time(snapshots: Sequence[Snapshot]) -> pd.DataFrame:
+    """What the reserve holds, and the score of S9.6, at each snapshot.
+
+    Args:
+        snapshots: of one recording, with pagetypeinfo, zoneinfo and vmstat each.
+
+    Returns:
+        Columns second since the first; reserved_blocks; whole_blocks, its free huge buddies;
+        crumbs, its free pages in smaller ones; free_pages, all; low_mark, pages; score and
+        score_without_reserve, percent of the free pages in pieces smaller than a pageblock; and
+        `COUNTERS` since the first snapshot.
+    """
+    usable = [each for each in snapshots if each.pagetypeinfo and each.zoneinfo and each.vmstat]
+    free = states.free_pages_table(usable)
+    blocks = states.pageblocks_table(usable)
+    order = next((each.pagetypeinfo.pageblock_order for each in usable if each.pagetypeinfo), 9)
+    reserved = free["migratetype"] == "HighAtomic"
+    whole = free["order"] >= order
+    pages = free["pages"].astype(float)
+    sums = {
+        "free_pages": pages,
+        "in_pieces": pages.where(~whole, 0),
+        "own": pages.where(reserved, 0),
+        "crumbs": pages.where(reserved & ~whole, 0),
+    }
+    table = pd.DataFrame(sums).groupby(free["time_ns"]).sum().astype(int)
+    rest = table["free_pages"] - table["own"]
+    table["score"] = 100 * table["in_pieces"] // table["free_pages"]
+    table["score_without_reserve"] = 100 * (table["in_pieces"] - table["crumbs"]) // rest
+    table["whole_blocks"] = (table["own"] - table["crumbs"]) // (1 << order)
+    held = blocks[blocks["migratetype"] == "HighAtomic"].groupby("time_ns")["blocks"].sum()
+    table["reserved_blocks"] = held
+    zones = [each.zoneinfo.zones for each in usable if each.zoneinfo]
+    table["low_mark"] = [sum(zone.low or 0 for zone in each if zone.managed) for each in zones]
+    values = [each.vmstat for each in usable if each.vmstat]
+    for name in COUNTERS:
+        table[name] = [(each.get(name) or 0) - (values[0].get(name) or 0) for each in values]
+    table["second"] = (table.index - table.index[0]) / 1e9
+    return table.drop(columns=["in_pieces", "own"]).reset_index(drop=True)
+
+
+def reserve_in_runs(runs: Mapping[str, Path]) -> pd.DataFrame:
+    """The reserve over time in several runs of an experiment.
+
+    Args:
+        runs: directories of recordings, by name such as "A1".
+
+    Returns:
+        Columns run, and those of `reserve_over_time`.
+    """
+    tables = [
+        reserve_over_time(snapshots_in(directory)).assign(run=name)
+        for name, directory in runs.items()
+    ]
+    table = pd.concat(tables, ignore_index=True)
+    return table[["run", *(name for name in table if name != "run")]]
+
+
+def reserve_by_run(table: pd.DataFrame) -> pd.DataFrame:
+    """How each run's reserve grew, and what it was when huge pages were asked for.
+
+    Args:
+        table: as `reserve_in_runs` returns it.
+
+    Returns:
+        Columns run; first_block_s and last_block_s, between which the reserve grew (NaN if it
+        never did); of the last snapshot before huge pages were asked for, reserved_blocks,
+        whole_blocks, crumbs, in_use (reserved pages that are not free) and free_pages; held_back,
+        the share of the later snapshots whose score is at most 90 and would be above without the
+        reserve; thp_success of the whole run, and kcompactd_scanned and kswapd_scanned, pages.
+    """
+    rows = []
+    for name, own in table.groupby("run", sort=False):
+        faults = own["thp_fault_alloc"] + own["thp_fault_fallback"]
+        quiet = own[faults < ASKED].iloc[-1]
+        asked, last = own[faults >= ASKED], own.iloc[-1]
+        grown = own.loc[own["reserved_blocks"].diff() > 0, "second"]
+        held_back = (asked["score"] <= MARK) & (asked["score_without_reserve"] > MARK)
+        rows.append(
+            {"run": name, "first_block_s": grown.min(), "last_block_s": grown.max()}
+            | {each: quiet[each] for each in ("reserved_blocks", "whole_blocks", "crumbs")}
+            | {
+                "in_use": PAGES * (quiet["reserved_blocks"] - quiet["whole_blocks"])
+                - quiet["crumbs"]
+            }
+            | {"free_pages": quiet["free_pages"], "held_back": held_back.mean()}
+            | {"thp_success": last["thp_fault_alloc"] / faults.iloc[-1]}
+            | {"kcompactd_scanned": last["compact_daemon_migrate_scanned"]}
+            | {"kswapd_scanned": last["pgscan_kswapd"]}
+        )
+    return pd.DataFrame(rows)
