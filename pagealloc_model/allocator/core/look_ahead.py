@@ -14,7 +14,7 @@ AHEAD = 16
 
 @hot
 def place_ahead(m: at.MachineArrays, events: np.ndarray, position: int, high: int) -> int:
-    """No kernel function: return where the object of an event to come lives now, or a place below 0.
+    """No kernel function: return where the object of an event to come lives now, or less than 0.
 
     Nothing is decided by it: until then the object may have moved.
     """
