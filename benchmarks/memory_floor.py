@@ -21,6 +21,7 @@ import os
 import subprocess
 import sys
 import time
+from math import isqrt
 from pathlib import Path
 
 import numba
@@ -39,6 +40,8 @@ RUNS = 5
 FREED = 1 << 19
 """Pages freed in a run, or a sixteenth of the table; each run frees others."""
 BATCH = 31
+CPU_PAGES = 1 << 20
+"""4 GiB a CPU, so that per-CPU lists are as long as hosts have them; one of the CPUs is at work."""
 CHUNK = 1 << 20
 SEED = 7
 MB = 1_000_000
@@ -104,18 +107,23 @@ def _in_turn(count: int) -> np.ndarray:
 
 
 def _full(pages: int) -> State:
-    """A machine whose memory has been given out page by page, but a sixteenth."""
+    """A machine whose memory has been given out page by page, but a sixteenth.
+
+    Its per-CPU lists are as short as decay leaves them.
+    """
+    least, step = 2 * isqrt(pages), pages // 1000
     zone = Zone(
         name="Normal",
         start_pfn=0,
         spanned=pages,
         present=pages,
         managed=pages,
-        min=pages >> 8,
-        low=pages >> 7,
-        high=pages >> 6,
+        min=least,
+        low=least + step,
+        high=least + 2 * step,
     )
-    state = make_state(Machine(zones=(zone,), nr_cpus=1), KernelRules.preset("6.12"))
+    machine = Machine(zones=(zone,), nr_cpus=pages // CPU_PAGES)
+    state = make_state(machine, KernelRules.preset("6.12"))
     heads = np.arange(0, pages, 1 << 10, dtype=np.int32)
     place_buddies(state.arrays(), heads, np.full(len(heads), 10, np.int8))
     events = np.zeros(CHUNK, at.EVENT)
@@ -128,6 +136,8 @@ def _full(pages: int) -> State:
         count = min(left, CHUNK)
         _seconds(state, events[:count], places)
         left -= count
+    lists = state.pcp_region(0, 0)
+    lists[at.PCP_HIGH] = lists[at.PCP_HIGH_MIN]
     return state
 
 

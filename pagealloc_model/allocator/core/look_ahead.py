@@ -25,6 +25,13 @@ def place_ahead(m: at.MachineArrays, events: np.ndarray, position: int, high: in
 
 
 @hot
-def look_ahead(m: at.MachineArrays, events: np.ndarray, position: int, high: int) -> None:
-    """No kernel function: ask for the record of a page that an event to come will free."""
-    prefetch(m.pages, place_ahead(m, events, position, high))
+def look_ahead(m: at.MachineArrays, events: np.ndarray, position: int, high: int) -> int:
+    """No kernel function: ask for the record of a page that an event to come will free.
+
+    Its buddy's too, which a merge reads: a quarter of all pairs lie in two cache lines. Returns
+    the page.
+    """
+    place = place_ahead(m, events, position, high)
+    prefetch(m.pages, place)
+    prefetch(m.pages, place ^ 1)
+    return place

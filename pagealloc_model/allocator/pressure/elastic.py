@@ -11,7 +11,7 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.alloc_context import AllocContext, prepare_alloc_pages
 from pagealloc_model.allocator.core.buddy import grow_zone
-from pagealloc_model.allocator.core.look_ahead import place_ahead
+from pagealloc_model.allocator.core.look_ahead import look_ahead
 from pagealloc_model.allocator.core.pcp import set_pcp_high
 from pagealloc_model.allocator.core.pcp_drain import drain_all_pages, refresh_cpu_vm_stats
 from pagealloc_model.allocator.core.prefetch import prefetch
@@ -173,9 +173,7 @@ def advance_elastic(
             m.st[at.EVENT_CPU] = ticking
             position += 1
         else:
-            place = place_ahead(m, events, position, high)
-            prefetch(m.pages, place)
-            prefetch(m.folios, place)
+            prefetch(m.folios, look_ahead(m, events, position, high))
             may_wake = take_event(m, events, leads, position)
             position += 1
         if ticking >= 0:
