@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 
+import memory_floor
 import pandas as pd
 import policies
 import start_up
@@ -55,6 +56,7 @@ def _sweep(path: str) -> pd.DataFrame:
 PARTS: dict[str, Callable[[str], pd.DataFrame]] = {
     "reading": _reading,
     "replay": policies.measured,
+    "floor": lambda _: memory_floor.measured(),
     "start": start_up.measured,
     "memory": start_up.memory,
     "slider": _slider,

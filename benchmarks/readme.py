@@ -23,6 +23,7 @@ import five_minutes
 import lacks
 import locks
 import long_recording
+import memory_floor
 import ownership
 import pandas as pd
 import policies
@@ -87,6 +88,7 @@ PLACES = {
     "speed": "docs/speed.md",
     "slider": "docs/speed.md",
     "policies": "docs/speed.md",
+    "memory-floor": "docs/speed.md",
     "start-up": "docs/speed.md",
     "sweep": "docs/sweeps.md",
     "fleet": "docs/sweeps.md",
@@ -378,6 +380,7 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "five-minutes": lambda: _table_lines(five_minutes.measured()),
     "slider": slider_lines,
     "size": size_lines,
+    "memory-floor": lambda: _table_lines(memory_floor.measured()),
     "start-up": lambda: _table_lines(start_up.measured().drop(columns=["limit", "is"])),
     "long": lambda: _table_lines(long_recording.measured()),
     "proposals-index": lambda: proposals.lines(proposals.index()),

@@ -15,6 +15,18 @@ def _fault_of_7_3(name: str, module: str, right: str, wrong: str) -> Fault:
 
 FAULTS_ELASTIC = (
     _fault(
+        "a piece is freed whatever range of its object was to be",
+        "folios",
+        'int(m.folios[pfn]["offset"]) == offset and int(m.pages[pfn]["order"]) == order',
+        'int(m.pages[pfn]["order"]) == order',
+    ),
+    _fault(
+        "a request that wakes a daemon is noticed late",
+        "elastic",
+        "            may_wake = take_event(m, events, leads, position)",
+        "            may_wake = not take_event(m, events, leads, position)",
+    ),
+    _fault(
         "second attempts for huge pages retry whatever the memory",
         "elastic_events",
         "    if value_of(m, pr.THP_MADVISED):",

@@ -11,6 +11,7 @@ from pagealloc_model.allocator.core.highatomic import unreserve_highatomic_pageb
 from pagealloc_model.allocator.core.isolation import capture_page, isolate_free_page
 from pagealloc_model.allocator.core.kswapd_runs import end_kswapd, start_kswapd
 from pagealloc_model.allocator.core.list_locks import hold_drained, let_go_of_lists
+from pagealloc_model.allocator.core.look_ahead import look_ahead
 from pagealloc_model.allocator.core.object_chains import allocate_object, free_object
 from pagealloc_model.allocator.core.offsets import cpu_at, zone_at
 from pagealloc_model.allocator.core.pcp import set_pcp_high
@@ -164,6 +165,7 @@ def advance(m: at.MachineArrays, events: np.ndarray, low: int, high: int, until_
             run_ticks(m, now)
         if log_is_nearly_full(m):
             return position
+        look_ahead(m, events, position, high)
         m.st[at.NOW] = now
         cpu = int(events[position]["cpu"])
         m.st[at.EVENT_CPU] = cpu

@@ -11,8 +11,10 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.alloc_context import AllocContext, prepare_alloc_pages
 from pagealloc_model.allocator.core.buddy import grow_zone
+from pagealloc_model.allocator.core.look_ahead import look_ahead
 from pagealloc_model.allocator.core.pcp import set_pcp_high
 from pagealloc_model.allocator.core.pcp_drain import drain_all_pages, refresh_cpu_vm_stats
+from pagealloc_model.allocator.core.prefetch import prefetch
 from pagealloc_model.allocator.core.replay import log_is_nearly_full
 from pagealloc_model.allocator.pressure.elastic_events import (
     allocate,
@@ -91,8 +93,11 @@ def asked(m: at.MachineArrays, events: np.ndarray, position: int) -> AllocContex
 
 
 @inner
-def take_event(m: at.MachineArrays, events: np.ndarray, leads: np.ndarray, position: int) -> None:
-    """No kernel function: take an event; requests go through the whole slow path."""
+def take_event(m: at.MachineArrays, events: np.ndarray, leads: np.ndarray, position: int) -> bool:
+    """No kernel function: take an event; requests go through the whole slow path.
+
+    Returns whether memory was asked for, which may have woken a daemon.
+    """
     cpu = int(events[position]["cpu"])
     operation = int(events[position]["operation"])
     number = int(events[position]["object"])
@@ -129,6 +134,7 @@ def take_event(m: at.MachineArrays, events: np.ndarray, leads: np.ndarray, posit
         allocate(m, asked(m, events, position), number, operation != at.RECORDED_FAILURE)
         if place < pr.LOST and m.places[number] >= 0:
             workingset_refault(m, int(m.places[number]), place)
+    return asks
 
 
 @entry
@@ -150,10 +156,11 @@ def advance_elastic(
         The event to go on with: `high`, or less if the log ran full.
     """
     position = low
+    due, what, node = earliest(m)
     while not log_is_nearly_full(m):
         now = int(events[position]["time_ns"]) if position < high else until_ns
-        due, what, node = earliest(m)
         ticking = -1
+        may_wake = True
         if due <= now and what == TICK:
             ticking = begin_tick(m)
         elif due <= now:
@@ -166,8 +173,11 @@ def advance_elastic(
             m.st[at.EVENT_CPU] = ticking
             position += 1
         else:
-            take_event(m, events, leads, position)
+            prefetch(m.folios, look_ahead(m, events, position, high))
+            may_wake = take_event(m, events, leads, position)
             position += 1
         if ticking >= 0:
             refresh_cpu_vm_stats(m, ticking)
+        if may_wake:
+            due, what, node = earliest(m)
     return position

@@ -7,11 +7,14 @@ import numpy as np
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.alloc_context import AllocContext, prepare_alloc_pages
+from pagealloc_model.allocator.core.prefetch import prefetch
 from pagealloc_model.allocator.core.request import __alloc_frozen_pages, reclaim_and_retry
 from pagealloc_model.allocator.pressure.folios import (
     add_piece,
     describe,
+    free_piece,
     free_waiting,
+    is_piece,
     queue_range,
 )
 from pagealloc_model.allocator.pressure.kswapd import take_wakes
@@ -55,9 +58,10 @@ def take_free(m: at.MachineArrays, number: int, offset: int, order: int, bits: i
     place = int(m.places[number])
     if place >= 0:
         m.st[at.COUNT_FREE] += 1
-        missing = queue_range(m, number, offset, order)
-        m.st[word_at(m, pr.FREED_BY_MODEL)] += missing
-        free_waiting(m)
+        if is_piece(m, place, offset, order):
+            free_piece(m, place, order)
+        else:
+            free_range(m, number, offset, order)
     elif place <= pr.LOST:
         m.st[word_at(m, pr.FREED_BY_MODEL)] += 1 << order
         m.places[number] = pr.LOST
@@ -65,6 +69,14 @@ def take_free(m: at.MachineArrays, number: int, offset: int, order: int, bits: i
         m.st[word_at(m, pr.ABSORBED_FREES)] += 1 << order
     else:
         m.st[at.COUNT_ORPHAN_FREE] += 1
+
+
+@cold
+def free_range(m: at.MachineArrays, number: int, offset: int, order: int) -> None:
+    """No kernel function: free what an object has left of a range; the rest the model freed."""
+    missing = queue_range(m, number, offset, order)
+    m.st[word_at(m, pr.FREED_BY_MODEL)] += missing
+    free_waiting(m)
 
 
 @inner
@@ -124,7 +136,7 @@ def request_page(m: at.MachineArrays, ac: AllocContext) -> int:
     return pfn
 
 
-@inner
+@hot
 def own_page(m: at.MachineArrays, ac: AllocContext, pfn: int, number: int, offset: int) -> None:
     """No kernel function: give a page to the object that asked."""
     describe(m, pfn, number, offset, class_of(ac.bits))
@@ -179,11 +191,17 @@ def allocate(m: at.MachineArrays, ac: AllocContext, number: int, recorded: bool)
 def accept_page(
     m: at.MachineArrays, ac: AllocContext, pfn: int, number: int, recorded: bool
 ) -> None:
-    """No kernel function: give the page found to the object that asked."""
+    """No kernel function: give the page found to the object that asked.
+
+    Its list's next page is likely to be given out next.
+    """
     count_outcome_of_order(m, ac.order, True)
+    prefetch(m.folios, int(m.pages[pfn]["next"]))
     own_page(m, ac, pfn, number, 0)
-    m.st[word_at(m, pr.THP_FAULT_ALLOC)] += is_thp(ac.order, ac.bits)
-    m.st[word_at(m, pr.SUCCEEDED_FAILURES)] += not recorded
+    if is_thp(ac.order, ac.bits):
+        m.st[word_at(m, pr.THP_FAULT_ALLOC)] += 1
+    if not recorded:
+        m.st[word_at(m, pr.SUCCEEDED_FAILURES)] += 1
 
 
 @cold

@@ -108,8 +108,8 @@ def halve(m: at.MachineArrays, pfn: int) -> None:
 
 
 @inner
-def queue_free(m: at.MachineArrays, pfn: int) -> None:
-    """No kernel function: put a folio behind those that wait to be freed.
+def leave_lists(m: at.MachineArrays, pfn: int) -> None:
+    """No kernel function: take a folio that is about to be freed off the list of its class.
 
     It has been taken out of its object.
     """
@@ -118,6 +118,15 @@ def queue_free(m: at.MachineArrays, pfn: int) -> None:
     m.folios[pfn]["object"] = 0
     m.folios[pfn]["sibling"] = 0
     m.pages[pfn]["next"] = -1
+
+
+@inner
+def queue_free(m: at.MachineArrays, pfn: int) -> None:
+    """No kernel function: put a folio behind those that wait to be freed.
+
+    It has been taken out of its object.
+    """
+    leave_lists(m, pfn)
     tail = m.st[word_at(m, pr.QUEUE_TAIL)]
     if tail >= 0:
         m.pages[tail]["next"] = pfn
@@ -138,6 +147,20 @@ def free_waiting(m: at.MachineArrays) -> None:
         order = int(m.pages[pfn]["order"])
         __free_frozen_pages(m, m.st[at.EVENT_CPU], pfn, order, False)
         pfn = following
+
+
+@inner
+def is_piece(m: at.MachineArrays, pfn: int, offset: int, order: int) -> bool:
+    """No kernel function: return whether a piece is a range of its object, no more and no less."""
+    return int(m.folios[pfn]["offset"]) == offset and int(m.pages[pfn]["order"]) == order
+
+
+@inner
+def free_piece(m: at.MachineArrays, pfn: int, order: int) -> None:
+    """No kernel function: free a piece on the CPU at work, while no other folio waits for that."""
+    remove_piece(m, pfn)
+    leave_lists(m, pfn)
+    __free_frozen_pages(m, m.st[at.EVENT_CPU], pfn, order, False)
 
 
 @inner

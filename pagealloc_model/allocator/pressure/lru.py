@@ -17,27 +17,24 @@ def page_zone(m: at.MachineArrays, pfn: int) -> int:
 
 
 @inner
-def lru_words(m: at.MachineArrays, zone: int, lst: int) -> int:
-    """No kernel function: return the offset of the list of a zone's node."""
-    node = m.st[zone_at(zone) + at.ZONE_NODE]
-    return node_pressure_at(m, node) + pr.NODE_LISTS + lst * at.LIST_WORDS
+def update_lru_size(m: at.MachineArrays, node: int, zone: int, lst: int, change: int) -> None:
+    """update_lru_size(): count pages that joined a list, or left it.
 
-
-@inner
-def update_lru_size(m: at.MachineArrays, zone: int, lst: int, change: int) -> None:
-    """update_lru_size(): count pages that joined a list, or left it."""
-    node = m.st[zone_at(zone) + at.ZONE_NODE]
-    m.st[node_pressure_at(m, node) + pr.NODE_PAGES + lst] += change
-    m.st[zone_pressure_at(m, zone) + pr.ZONE_PAGES + lst] += change
+    `node` and `zone` are the offsets of their words.
+    """
+    m.st[node + pr.NODE_PAGES + lst] += change
+    m.st[zone + pr.ZONE_PAGES + lst] += change
 
 
 @inner
 def lruvec_add_folio(m: at.MachineArrays, pfn: int, lst: int) -> None:
     """lruvec_add_folio(): put an allocated folio at a list's head."""
     zone = page_zone(m, pfn)
+    node_words = node_pressure_at(m, m.st[zone_at(zone) + at.ZONE_NODE])
+    zone_words = zone_pressure_at(m, zone)
     m.folios[pfn]["place"] = lst + 1
-    list_add(m.pages, m.st, lru_words(m, zone, lst), pfn)
-    update_lru_size(m, zone, lst, 1 << int(m.pages[pfn]["order"]))
+    list_add(m.pages, m.st, node_words + pr.NODE_LISTS + lst * at.LIST_WORDS, pfn)
+    update_lru_size(m, node_words, zone_words, lst, 1 << int(m.pages[pfn]["order"]))
 
 
 @inner
@@ -47,9 +44,11 @@ def lruvec_del_folio(m: at.MachineArrays, pfn: int) -> int:
     if lst < 0:
         return -1
     zone = page_zone(m, pfn)
+    node_words = node_pressure_at(m, m.st[zone_at(zone) + at.ZONE_NODE])
+    zone_words = zone_pressure_at(m, zone)
     m.folios[pfn]["place"] = 0
-    list_del(m.pages, m.st, lru_words(m, zone, lst), pfn)
-    update_lru_size(m, zone, lst, -(1 << int(m.pages[pfn]["order"])))
+    list_del(m.pages, m.st, node_words + pr.NODE_LISTS + lst * at.LIST_WORDS, pfn)
+    update_lru_size(m, node_words, zone_words, lst, -(1 << int(m.pages[pfn]["order"])))
     return lst
 
 
