@@ -24,7 +24,7 @@ def bench(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_the_command_names_the_parts_there_are(bench: ModuleType) -> None:
-    assert tuple(bench.PARTS) == command.PARTS
+    assert tuple(bench.PARTS) == tuple(bench.PEERS) == command.PARTS
 
 
 def test_a_part_that_cannot_be_measured_is_one_line(
