@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import shutil
 import sys
 import time
@@ -62,6 +63,15 @@ PARTS: dict[str, Callable[[str], pd.DataFrame]] = {
     "slider": _slider,
     "sweep": _sweep,
 }
+PEERS = {
+    "reading": "perf script and perf kmem on the same file",
+    "replay": "a plain C program on the same demand",
+    "start": "python, numba, pandas and pyarrow by themselves",
+    "memory": "the kernel's struct page, and the recording's file",
+    "slider": "the same replay without a browser",
+    "sweep": "one thread, and two processes that share nothing",
+}
+"""What stands beside each part."""
 
 
 def measured(names: list[str], path: str) -> dict[str, pd.DataFrame]:
@@ -69,14 +79,21 @@ def measured(names: list[str], path: str) -> dict[str, pd.DataFrame]:
     tables = {}
     for number, name in enumerate(names, 1):
         print(f"{number} of {len(names)}: {name}", file=sys.stderr)
-        begun = time.perf_counter()
+        begun, cpu = time.perf_counter(), _cpu_seconds()
         try:
             tables[name] = PARTS[name](path)
         except (Exception, SystemExit) as error:
             print(f"{name}: left out: {_reason(error)}", file=sys.stderr)
         else:
-            print(f"{name}: {time.perf_counter() - begun:.0f} s", file=sys.stderr)
+            taken, used = time.perf_counter() - begun, _cpu_seconds() - cpu
+            print(f"{name}: {taken:.0f} s, {used:.0f} s of CPU", file=sys.stderr)
     return tables
+
+
+def _cpu_seconds() -> float:
+    """CPU time of this process and of those it waited for, seconds."""
+    both = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in both)
 
 
 def _reason(error: BaseException) -> str:
@@ -101,12 +118,14 @@ def main() -> int:
     tables = measured(options.only, options.recording)
     if options.json:
         parts = {name: rows_of(table) for name, table in tables.items()}
-        print(json_text({"recording": options.recording, "load_before": load, "parts": parts}))
+        peers = {name: PEERS[name] for name in tables}
+        about = {"recording": options.recording, "load_before": load}
+        print(json_text(about | {"peers": peers, "parts": parts}))
         return len(tables) < len(options.only)
     print(f"{options.recording}; load before: {load:.1f}")
     for name, table in tables.items():
         text = table.to_string(index=False, float_format="{:,.2f}".format, na_rep="")
-        print(f"\n{name}\n{text}")
+        print(f"\n{name}, beside {PEERS[name]}\n{text}")
     return len(tables) < len(options.only)
 
 

@@ -34,6 +34,7 @@ import slider
 import start_up
 import superpageblocks
 import sweep
+import waits
 from error_lines import (
     budget_lines,
     choice_lines,
@@ -85,6 +86,7 @@ PLACES = {
     "size": "docs/size.md",
     "long": "docs/size.md",
     "five-minutes": "docs/install.md",
+    "waits": "docs/speed.md",
     "speed": "docs/speed.md",
     "slider": "docs/speed.md",
     "policies": "docs/speed.md",
@@ -378,6 +380,7 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "ownership": lambda: _table_lines(ownership.summary()),
     "ownership-cpus": lambda: _table_lines(ownership.purgers().drop(columns="load")),
     "five-minutes": lambda: _table_lines(five_minutes.measured()),
+    "waits": lambda: _table_lines(waits.measured()),
     "slider": slider_lines,
     "size": size_lines,
     "memory-floor": lambda: _table_lines(memory_floor.measured()),

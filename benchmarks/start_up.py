@@ -11,9 +11,11 @@ page, beside an event its record in the recording.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 import pandas as pd
 
@@ -24,6 +26,7 @@ RUNS = 3
 LIMIT_IMPORT_S = 1.0
 LIMIT_START_S = 2.0
 STRUCT_PAGE_BYTES = 64
+LOOP = "event loop"
 Row = dict[str, object]
 
 _SPENT = """
@@ -82,9 +85,20 @@ def measured(path: str = "kbuild") -> pd.DataFrame:
         for name in KERNELS:
             print(f"  compiling: {name}", file=sys.stderr)
             rows.append(_row(f"compile: {name}", _seconds(_KERNEL, cache, name), "s"))
-        loaded_s = _best(_KERNEL, cache, "event loop")
+        whole_s = float(str(rows[1]["value"]))
+        for kept in Path(cache).glob("kernels/replay.advance-*"):
+            shutil.rmtree(kept)
         rows.append(
-            _row("event loop from the cache", loaded_s, "s", ("numba", numba_s), LIMIT_START_S)
+            _row(
+                f"compile: {LOOP}, from its functions on disk",
+                _seconds(_KERNEL, cache, LOOP),
+                "s",
+                ("from nothing", whole_s),
+            )
+        )
+        loaded_s = _best(_KERNEL, cache, LOOP)
+        rows.append(
+            _row(f"{LOOP} from the cache", loaded_s, "s", ("numba", numba_s), LIMIT_START_S)
         )
         peer = ("numba, pandas, pyarrow", libraries_s)
         new_s, again_s = (_best(program, cache, path) for program in (_NEW, _REPLAY))

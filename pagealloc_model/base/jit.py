@@ -50,7 +50,7 @@ PLAIN = bool(os.environ.get("PAGEALLOC_PLAIN_NUMBA")) or not numba.__version__.s
 """Whether numba compiles kernels in its own way, with public options: slower, same results."""
 
 if not PLAIN:
-    from pagealloc_model.base import kernel_cache, one_program
+    from pagealloc_model.base import inner_cache, kernel_cache, one_program
 elif not os.environ.get("PAGEALLOC_PLAIN_NUMBA"):
     warnings.warn(
         f"numba {numba.__version__} is not {KNOWN_NUMBA}x: it compiles kernels in its own way, "
@@ -60,9 +60,12 @@ elif not os.environ.get("PAGEALLOC_PLAIN_NUMBA"):
     )
 
 _OURS = tuple(
-    Path(__file__).with_name(name) for name in ("jit.py", "one_program.py", "kernel_cache.py")
+    Path(__file__).with_name(name)
+    for name in ("jit.py", "one_program.py", "inner_cache.py", "kernel_cache.py")
 )
 _entry_points: WeakSet[Any] = WeakSet()
+_known_parts: dict[Any, Any] = {}
+"""Of functions' digests; kernels do not change once they are compiled."""
 
 _INNER = {
     "nopython": True,
@@ -137,6 +140,11 @@ def kernels_directory() -> Path:
     return _writable(cache_base() / "kernels")
 
 
+def functions_directory() -> Path:
+    """Where functions that kernels call are kept as they were lowered, a file for each."""
+    return _writable(cache_base() / "functions")
+
+
 def _writable(directory: Path) -> Path:
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -194,7 +202,15 @@ def _inner(function: Kernel, compiler: str) -> Kernel:
     if PLAIN:
         return numba.njit(**_PUBLIC, **_checks())(function)  # type: ignore[no-any-return]
     passes = getattr(one_program, compiler)
-    return one_program.inner_dispatcher(function, _INNER | _checks(), passes)  # type: ignore[no-any-return]
+    made = one_program.inner_dispatcher(function, _INNER | _checks(), passes)
+    inner_cache.keep(made, _inner_fingerprint, functions_directory)
+    return made  # type: ignore[no-any-return]
+
+
+def _inner_fingerprint(function: Any) -> str:
+    """What an inner function's lowered code rests on, of what it reaches and no more."""
+    digest = function_digest(function, one_program.compiled_as, _known_parts)
+    return f"{_how_compiled()} {digest}"
 
 
 def _checks() -> dict[str, Any]:

@@ -10,6 +10,7 @@ one that is optimised. All of this rests on numba's insides, hence the pinned ve
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,15 +18,21 @@ from typing import Any
 from numba import _dynfunc, types
 from numba.core.codegen import CodeLibrary, JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder, _LowerResult
-from numba.core.compiler_machinery import register_pass
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.compiler_machinery import PassManager, _pass_registry, register_pass
 from numba.core.dispatcher import Dispatcher
+from numba.core.postproc import PostProcessor
 from numba.core.registry import CPUDispatcher
+from numba.core.sigutils import normalize_signature
+from numba.core.transforms import canonicalize_cfg
 from numba.core.typed_passes import NativeLowering
 from numba.np import arrayobj
 
 OWN_LINKAGE = "internal"
 SHARED_LINKAGE = "linkonce_odr"
 """What numba gives functions that it links into a library from another."""
+NUMBAS_RUNTIME = "nrt"
+"""Name of the library that numba links into every other."""
 
 
 class InnerLibrary(JITCodeLibrary):
@@ -33,13 +40,30 @@ class InnerLibrary(JITCodeLibrary):
 
     Attributes:
         set_apart: the name of a function that few events go through, "" of any other.
+        found_as: module, name and argument types by which it is found again, None if it is not.
     """
 
     set_apart = ""
+    found_as: tuple[str, str, tuple[Any, ...]] | None = None
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        _optimize_definitions(self, ll_module)
 
     def finalize(self) -> None:
-        """Nothing may be added from here on; nothing is optimised or emitted."""
+        """Take in numba's own functions that this one calls; nothing is optimised or emitted.
+
+        They are small, such as `int`, and each function has its own, so that no name of theirs
+        matters outside. numba's runtime comes with the entry point.
+        """
         self._raise_if_finalized()
+        ours = [each for each in self._linking_libraries if isinstance(each, InnerLibrary)]
+        for library in dict.fromkeys(self._linking_libraries):
+            if not isinstance(library, InnerLibrary) and library.name != NUMBAS_RUNTIME:
+                self._final_module.link_in(library._get_module_for_linking(), preserve=True)
+        for function in self._final_module.functions:
+            if not function.is_declaration and function.linkage.name == SHARED_LINKAGE:
+                function.linkage = OWN_LINKAGE
+        self._linking_libraries = ours
         self._finalized = True
 
     def get_pointer_to_function(self, name: str) -> int:
@@ -50,6 +74,9 @@ class InnerLibrary(JITCodeLibrary):
 
 class EntryLibrary(JITCodeLibrary):
     """An entry point and all functions it calls, directly or not."""
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        _optimize_definitions(self, ll_module)
 
     def finalize(self) -> None:
         """Link everything, optimise, emit machine code."""
@@ -65,6 +92,37 @@ class EntryLibrary(JITCodeLibrary):
                 for attribute in ("noinline", "cold"):
                     function.add_function_attribute(attribute)
         super()._optimize_final_module()
+
+
+def _optimize_definitions(library: CodeLibrary, module: Any) -> None:
+    """Optimise a module's functions one by one: numba sets up passes for mere names too."""
+    module.data_layout = library._codegen._data_layout
+    for function in module.functions:
+        if not function.is_declaration:
+            passes, builder = library._codegen._function_pass_manager()
+            passes.run(function, builder)
+
+
+def callable_by_kernels(descriptor: Any, environment: Any, library: CodeLibrary) -> Any:
+    """Return numba's handle of a function that only kernels call."""
+    name = descriptor.qualname.rpartition(".")[2]
+    module = descriptor.lookup_module()
+    return _dynfunc.make_function(module, name, "", 0, environment, (library,))
+
+
+def _name_everywhere(state: Any) -> None:
+    """Give a function that can be kept on disk a name that is the same in every process.
+
+    numba's own holds a number that counts the functions of a process.
+    """
+    function, arguments = state.func_id.func, tuple(state.args)
+    place = (function.__module__, function.__name__)
+    dispatcher = getattr(sys.modules.get(place[0]), place[1], None)
+    if isinstance(dispatcher, InnerDispatcher) and dispatcher.py_func is function:
+        identity = dispatcher.identity(arguments)
+        if identity:
+            state.func_ir.func_id.unique_id = identity
+            state.library.found_as = (*place, arguments)
 
 
 def _called(libraries: list[CodeLibrary]) -> Iterator[CodeLibrary]:
@@ -101,12 +159,11 @@ class LowerGuest(NativeLowering):
         context = state.targetctx
         state.library = InnerLibrary(context.codegen(), state.func_id.func_qualname)
         state.flags.no_compile = True
+        _name_everywhere(state)
         super().run_pass(state)
+        state.library.finalize()
         lowered = state["cr"]
-        name = lowered.fndesc.qualname.rpartition(".")[2]
-        module = lowered.fndesc.lookup_module()
-        kept = (state.library,)
-        handle = _dynfunc.make_function(module, name, "", 0, lowered.env, kept)
+        handle = callable_by_kernels(lowered.fndesc, lowered.env, state.library)
         context.insert_user_function(handle, lowered.fndesc, [state.library])
         state["cr"] = _LowerResult(
             lowered.fndesc, lowered.call_helper, cfunc=handle, env=lowered.env
@@ -204,18 +261,40 @@ class EntryCompiler(CompilerBase):
         return [_with_lowering(self.state, LowerEntry)]
 
 
+class _Passes(PassManager):
+    """numba's passes one after the other, without its records and checks of each."""
+
+    def _runPass(self, index: int, pss: Any, internal_state: Any) -> None:
+        pss.analysis = self._analysis
+        changed = pss.run_initialization(internal_state)
+        changed |= pss.run_pass(internal_state)
+        changed |= pss.run_finalizer(internal_state)
+        code = internal_state.func_ir
+        if _pass_registry.get(type(pss)).mutates_CFG:
+            if changed:
+                PostProcessor(code).run()
+            else:
+                code.blocks = canonicalize_cfg(code.blocks)
+
+
 def _with_lowering(state: Any, lowering: type) -> Any:
-    passes = DefaultPassBuilder.define_nopython_pipeline(state)
+    passes = _Passes("nopython")
     passes.passes = [
-        (lowering if each is NativeLowering else each, about) for each, about in passes.passes
+        (lowering if each is NativeLowering else each, about)
+        for each, about in DefaultPassBuilder.define_nopython_pipeline(state).passes
     ]
-    passes._finalized = False
     passes.finalize()
     return passes
 
 
 class InnerDispatcher(CPUDispatcher):
-    """A function with one specialisation: parameters declared `int` are int64."""
+    """A function with one specialisation: parameters declared `int` are int64.
+
+    Attributes:
+        identity: makes of argument types what names the function on disk, "" if it is not kept.
+    """
+
+    identity: Callable[[tuple[Any, ...]], str] = staticmethod(lambda _: "")
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """Compile the function for the types it declares, whatever integers it is called with."""
@@ -227,6 +306,26 @@ class InnerDispatcher(CPUDispatcher):
             for name, given in zip(names, folded, strict=True)
         )
         return super().get_call_template(wanted, {})
+
+    def compile(self, sig: Any) -> Any:
+        """Compile the function, or load what was lowered before; return numba's handle of it.
+
+        numba's own way times each function within the times of all that wait for it.
+        """
+        with global_compiler_lock, self._compiling_counter:
+            arguments, returned = normalize_signature(sig)
+            made = self.overloads.get(arguments)
+            if made is None:
+                made = self._cache.load_overload(arguments, self.targetctx)
+                if made is None:
+                    made = self._compiler.compile(arguments, returned)
+                    self._cache.save_overload(arguments, made)
+                else:
+                    self.targetctx.insert_user_function(
+                        made.entry_point, made.fndesc, [made.library]
+                    )
+                self.add_overload(made)
+            return made.entry_point
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         """There is no machine code that Python could call.

@@ -22,8 +22,12 @@ if TYPE_CHECKING:
 
 KEPT_DAYS = 30
 _FINGERPRINT = 16 * "[0-9a-f]"
-REMOVABLE = (f"kernels-{_FINGERPRINT}", f"kernels/*.*-{_FINGERPRINT}")
-"""Names of directories as `jit` makes them, below `jit.cache_base`; nothing else is removed."""
+REMOVABLE = (
+    f"kernels-{_FINGERPRINT}",
+    f"kernels/*.*-{_FINGERPRINT}",
+    f"functions/{24 * '[0-9a-f]'}.lowered",
+)
+"""Names of what `jit` makes below `jit.cache_base`; nothing else is removed."""
 
 
 def _event_loop() -> None:
@@ -165,11 +169,14 @@ KERNELS: dict[str, Callable[[], None]] = {
     "reading perf.data": _reader,
     "reading ring-buffer pages": _page_reader,
     "matching frees to allocations": _objects,
-    "start image": _start_image,
-    "judging of choices": _judging,
     "evidence for rules": _evidence,
     "queues at zone->lock": _lock_queues,
+    "start image": _start_image,
+    "judging of choices": _judging,
 }
+"""What is compiled last shares functions with the event loop, which are on disk by then."""
+
+EVENT_LOOPS = ("event loop", "event loop under pressure")
 
 
 @dataclass(frozen=True)
@@ -209,15 +216,21 @@ def compile_kernel(name: str) -> Compiled:
 
 
 def compile_groups(names: Iterable[str]) -> None:
-    """Compile groups of kernels, two at a time, saying on standard error which is done."""
-    with ProcessPoolExecutor(max_workers=2) as pool:
-        running = {pool.submit(compile_kernel, name): name for name in names}
+    """Compile groups of kernels in two processes, saying on standard error which is done.
+
+    The event loops, which have most functions in common, are one process's, one after the other.
+    """
+    with ProcessPoolExecutor(1) as of_loops, ProcessPoolExecutor(1) as of_others:
+        running = {
+            (of_loops if name in EVENT_LOOPS else of_others).submit(compile_kernel, name): name
+            for name in names
+        }
         for done in as_completed(running):
             print(f"  {running[done]}: {done.result()}", file=sys.stderr, flush=True)
 
 
 def remove_old_kernels(base: Path, now_s: float) -> list[Path]:
-    """Remove what nobody loaded for KEPT_DAYS: `jit` sets a directory's time when it is used.
+    """Remove what nobody loaded for KEPT_DAYS: `jit` sets the time of what is used.
 
     Args:
         base: what `jit.cache_base` returns.
@@ -230,7 +243,10 @@ def remove_old_kernels(base: Path, now_s: float) -> list[Path]:
         if now_s - kept.stat().st_mtime > KEPT_DAYS * 86400
     ]
     for kept in old:
-        shutil.rmtree(kept, ignore_errors=True)
+        if kept.is_dir():
+            shutil.rmtree(kept, ignore_errors=True)
+        else:
+            kept.unlink(missing_ok=True)
     return old
 
 
@@ -239,7 +255,7 @@ def main() -> None:
     from pagealloc_model.base.jit import cache_base
 
     begun = time.perf_counter()
-    print("compiling kernels (about a minute the first time)", file=sys.stderr, flush=True)
+    print("compiling kernels (half a minute the first time)", file=sys.stderr, flush=True)
     compile_groups(KERNELS)
     remove_old_kernels(cache_base(), time.time())
     print(f"kernels ready after {time.perf_counter() - begun:.1f} s", file=sys.stderr)

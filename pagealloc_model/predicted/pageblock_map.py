@@ -20,6 +20,7 @@ def pageblock_map(state: State) -> pd.DataFrame:
     """
     machine = state.machine
     order = machine.pageblock_order
+    where = np.ascontiguousarray(state.pages["where"])
     in_zone = np.flatnonzero(state.blocks["zone"])
     zones = state.blocks["zone"][in_zone].astype(np.intp) - 1
     names = np.array([zone.name for zone in machine.zones], object)
@@ -31,17 +32,17 @@ def pageblock_map(state: State) -> pd.DataFrame:
             "node": nodes[zones],
             "zone": names[zones],
             "migratetype": types[state.blocks["migratetype"][in_zone]],
-            "free_pages": _pages_per_block(state, at.BUDDY)[in_zone],
-            "pcp_pages": _pages_per_block(state, at.ON_PCP)[in_zone],
+            "free_pages": _pages_per_block(state, where == at.BUDDY)[in_zone],
+            "pcp_pages": _pages_per_block(state, where == at.ON_PCP)[in_zone],
             "pages": 1 << order,
         }
     )
 
 
-def _pages_per_block(state: State, where: int) -> np.ndarray:
-    """int64 per pageblock: pages whose first frame says they are there."""
+def _pages_per_block(state: State, is_there: np.ndarray) -> np.ndarray:
+    """int64 per pageblock: pages of the runs whose first frames are given, bool by page frame."""
     order = state.machine.pageblock_order
-    heads = np.flatnonzero(state.pages["where"] == where)
+    heads = np.flatnonzero(is_there)
     orders = state.pages["order"][heads].astype(np.int64)
     counts = np.zeros(len(state.blocks), np.int64)
     small = orders <= order

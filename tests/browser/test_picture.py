@@ -42,11 +42,13 @@ async ([widget, drawn, steps]) => {
     bars: document.querySelectorAll(".bars .point").length,
     values: plot._fullData.map(each => [...each.y]),
     top: plot.layout.yaxis.range[1],
+    notes: [...document.querySelectorAll(".annotation-text")].map(each => each.textContent),
   });
   const all = [seen()];
-  for (const moves of steps) {
+  for (const step of steps) {
     const before = drawn_at();
-    for (const told of heard["msg:custom"]) told({ moves, in_place: true });
+    const said = { ...(Array.isArray(step) ? { moves: step } : step), in_place: true };
+    for (const told of heard["msg:custom"]) told(said);
     while (drawn_at() === before) await new Promise(requestAnimationFrame);
     all.push(seen());
   }
@@ -78,6 +80,19 @@ def test_an_axis_follows_what_leaves_it_and_what_it_has_become_too_long_for(plot
     assert tops[1] == tops[0]
     assert tops[2] > 90
     assert tops[3] < 4
+
+
+def test_notes_change_with_what_moves_and_alone(plotly: Page) -> None:
+    note = {"text": "none", "x": 0.5, "y": 0.5, "xref": "paper", "yref": "paper"}
+    steps = [
+        {"moves": [[0, {"y": [5, 6]}]], "notes": [note]},
+        {"moves": [], "notes": [note | {"text": "few"}, note]},
+        {"moves": [], "notes": []},
+    ]
+    seen = plotly.evaluate(MOVE, [Picture._esm, PANELS, steps])
+    assert [each["notes"] for each in seen] == [[], ["none"], ["few", "none"], []]
+    assert [each["lines"] for each in seen] == [3, 3, 3, 3]
+    assert seen[-1]["values"][0] == [5, 6]
 
 
 # the colours of the paper and of the first line: at first, in a dark theme, printed from it

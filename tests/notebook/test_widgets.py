@@ -11,8 +11,8 @@ from pagealloc_model.notebook.widgets import Explorer, PolicyControls, View
 from pagealloc_model.notebook.widgets.chart import Chart
 from pagealloc_model.notebook.widgets.explorer import Compute, Progress
 from pagealloc_model.notebook.widgets.latest_only import LatestOnly
-from pagealloc_model.notebook.widgets.moves import moves_between
-from pagealloc_model.notebook.widgets.picture import Picture
+from pagealloc_model.notebook.widgets.moves import moves_between, same_frame
+from pagealloc_model.notebook.widgets.picture import Picture, as_json
 from pagealloc_model.policy.policy import Policy, policy_settings
 from pagealloc_model.show.figures.drawing import Drawing, drawing_of
 
@@ -137,6 +137,29 @@ def test_bars_move_in_place_and_other_categories_do_not() -> None:
     assert others is not None
     assert not others.in_place
     assert moves_between(first, Drawing(traces=first.traces, layout={"height": 3})) is None
+
+
+def test_notes_alone_are_sent_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[dict[str, object]] = []
+    monkeypatch.setattr(Picture, "send", lambda _, content: sent.append(content))
+    first, second = (
+        Drawing(traces=two_lines([1.0, 2.0]).traces, layout={"annotations": [{"text": each}]})
+        for each in ("none", "few")
+    )
+    picture = Picture(first)
+    picture.show(second)
+    assert sent == [{"moves": [], "notes": [{"text": "few"}], "in_place": True}]
+    assert picture.get_state()["drawn"]["layout"]["annotations"] == [{"text": "few"}]
+    assert not same_frame(first, second)
+
+
+def test_maps_are_sent_in_single_precision_where_that_is_exact() -> None:
+    exact, fine = np.array([[0.5, np.nan]]), np.array([[0.1, 1.0]])
+    for values, kind in ((exact, "f4"), (fine, "f8")):
+        packed = as_json(values)
+        assert packed["dtype"] == kind
+        sent = np.frombuffer(base64.b64decode(packed["bdata"]), kind)
+        assert np.array_equal(sent, values[0], equal_nan=True)
 
 
 def test_maps_are_drawn_anew() -> None:

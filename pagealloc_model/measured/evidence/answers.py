@@ -42,6 +42,11 @@ class Answers:
         return allocator_stream(self.recording.trace, with_probes=True)
 
     @cached_property
+    def drain_steps(self) -> drain_holds.DrainSteps:
+        """How long each step inside a drain of single pages took."""
+        return drain_holds.drain_steps(self.stream, self.zones, self.recording.trace.comms)
+
+    @cached_property
     def zones(self) -> ZoneMap:
         """Zones of the first snapshot that has a usable zoneinfo."""
         return ZoneMap.of(next((s.zoneinfo for s in self.recording.snapshots if s.zoneinfo), None))
@@ -53,7 +58,7 @@ def _drains_batched(cause: str) -> Callable[[Answers], Finding | None]:
         if drain_holds.PROBE in trace.tables:
             largest = int(answers.zones.batches().max())
             return drain_holds.by_calls(stream, trace, largest, cause)
-        return drain_holds.by_pauses(stream, answers.zones, trace.comms, cause)
+        return drain_holds.by_pauses(answers.drain_steps, cause)
 
     return find
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -43,19 +44,32 @@ def by_calls(stream: Stream, trace: Trace, batch: int, cause: str) -> Finding | 
     return Finding(value=larger < LARGER_SHARE * len(asked), line=line)
 
 
-def by_pauses(
-    stream: Stream,
-    zones: ZoneMap,
-    comms: Mapping[int, str],
-    cause: str,
-) -> Finding | None:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DrainSteps:
+    """Steps from one page to the next inside drains of single pages.
+
+    Attributes:
+        cause: int8 by step, index into `CAUSES`.
+        offset: int64 by step, the page's place within a batch.
+        step: int64 by step, ns.
+        batch: the largest pcp->batch.
+    """
+
+    cause: np.ndarray
+    offset: np.ndarray
+    step: np.ndarray
+    batch: int
+
+
+def by_pauses(steps: DrainSteps, cause: str) -> Finding | None:
     """From the time between drained pages: dropping and retaking the lock lengthens one step.
 
     Between holds the step from page k * batch - 1 to k * batch contains an unlock, a lock and
     pending interrupts. Its median over all drains is held against the medians of the other
     offsets within a batch. Only drains of single pages count, whose holds end at exactly a batch.
     """
-    offset, step, batch = _steps(stream, zones, comms, CAUSES.index(cause))
+    wanted = steps.cause == CAUSES.index(cause)
+    offset, step = steps.offset[wanted], steps.step[wanted]
     boundary = step[offset == 0]
     if len(boundary) < BATCHED_STEPS_MIN:
         return None
@@ -64,7 +78,7 @@ def by_pauses(
         return None
     middle, longest = float(np.median(boundary)), float(inside.max())
     line = (
-        f"{cause} drains: a step at {batch} pages takes {middle:.0f} ns, "
+        f"{cause} drains: a step at {steps.batch} pages takes {middle:.0f} ns, "
         f"elsewhere {inside.min():.0f}-{longest:.0f} ns"
     )
     if middle > LONGER_STEP * longest:
@@ -74,26 +88,37 @@ def by_pauses(
     return None
 
 
-def _steps(
-    stream: Stream, zones: ZoneMap, comms: Mapping[int, str], cause: int
-) -> tuple[np.ndarray, np.ndarray, int]:
-    """Offset within a batch and duration in ns of each step inside drains, and the batch."""
+def drain_steps(stream: Stream, zones: ZoneMap, comms: Mapping[int, str]) -> DrainSteps:
+    """Return the steps inside drains of single pages that take more than a batch.
+
+    Args:
+        stream: events by CPU and time.
+        zones: batch of each code.
+        comms: command names by thread id.
+    """
     members = stream.rows_of(Event.PCPU_DRAIN)
     zone = zones.codes(stream.pfn[members])
     batches = zones.batches()[zone]
     batch = int(batches.max(initial=0))
     if batch <= 1:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64), batch
+        nothing = np.zeros(0, np.int64)
+        return DrainSteps(cause=nothing.astype(np.int8), offset=nothing, step=nothing, batch=batch)
     starts = run_starts(stream, members, zone)
     run = np.cumsum(starts) - 1
     first, sizes = run_shape(members, run)
-    wanted = (drain_causes(stream, first, comms) == cause) & (sizes > batch)
+    causes = drain_causes(stream, first, comms)
+    wanted = sizes > batch
     wanted &= np.bincount(run, weights=stream.order[members], minlength=len(first)) == 0
     wanted &= batches[starts] == batch
     position = members - first[run]
     inside = wanted[run] & (position > 0)
     rows = members[inside]
-    return position[inside] % batch, stream.time_ns[rows] - stream.time_ns[rows - 1], batch
+    return DrainSteps(
+        cause=causes[run[inside]],
+        offset=position[inside] % batch,
+        step=stream.time_ns[rows] - stream.time_ns[rows - 1],
+        batch=batch,
+    )
 
 
 def _medians(offset: np.ndarray, step: np.ndarray) -> np.ndarray:

@@ -13,6 +13,8 @@ from pagealloc_model.show.figures.lanes import Trace
 
 MOVING = ("x", "y", "z", "customdata", "text")
 """What of a trace may differ between two drawings of one frame."""
+NOTES = "annotations"
+"""What of a layout may differ."""
 MOVED_IN_PLACE = ("scatter", "bar")
 """Types of traces that plotly moves without laying out the figure anew."""
 
@@ -25,15 +27,17 @@ class Moves:
         coordinates: number of a trace -> what it has anew.
         in_place: whether the page can move them without laying out the figure anew: lines and bars
             that have other numbers in the same places.
+        notes: all annotations where one differs, such as who has no value in a panel; else None.
     """
 
     coordinates: dict[int, Trace]
     in_place: bool
+    notes: list[Any] | None = None
 
 
 def moves_between(before: Drawing, after: Drawing) -> Moves | None:
-    """What moved; None if more than coordinates differs."""
-    if not same_frame(before, after):
+    """What moved; None if more than coordinates and notes differs."""
+    if not same_frame(before, after, but=NOTES):
         return None
     coordinates = {}
     for number, (old, new) in enumerate(zip(before.traces, after.traces, strict=True)):
@@ -46,14 +50,29 @@ def moves_between(before: Drawing, after: Drawing) -> Moves | None:
         and all(map(_are_numbers, moved.values()))
         for number, moved in coordinates.items()
     )
-    return Moves(coordinates=coordinates, in_place=in_place)
+    earlier, notes = (list(each.layout.get(NOTES, ())) for each in (before, after))
+    return Moves(
+        coordinates=coordinates,
+        in_place=in_place,
+        notes=None if same(earlier, notes) else notes,
+    )
 
 
-def same_frame(before: Drawing, after: Drawing) -> bool:
-    """Whether two drawings differ in the coordinates of their traces only."""
+def same_frame(before: Drawing, after: Drawing, *, but: str = "") -> bool:
+    """Whether two drawings differ in the coordinates of their traces only.
+
+    Args:
+        before: a drawing.
+        after: another.
+        but: a part of the layout that may differ too.
+    """
+    layouts = [
+        {name: part for name, part in each.layout.items() if name != but}
+        for each in (before, after)
+    ]
     return (
         len(before.traces) == len(after.traces)
-        and same(before.layout, after.layout)
+        and same(*layouts)
         and all(
             same(_frame(old), _frame(new))
             for old, new in zip(before.traces, after.traces, strict=True)

@@ -61,8 +61,9 @@ function unpacked(value) {
 }
 
 function initialize({ model }) {
-  model.on("msg:custom", ({ moves }) => {
+  model.on("msg:custom", ({ moves, notes }) => {
     for (const [number, moved] of moves) Object.assign(model.get("drawn").data[number], moved);
+    if (notes) model.get("drawn").layout.annotations = notes;
   });
 }
 
@@ -112,8 +113,18 @@ function named(plot, moved) {
   return numbers.filter(number => chosen.has(number));
 }
 
-// lines and bars alone, and the axes that they left
-async function moveTraces(Plotly, plot, moves) {
+// lines and bars alone, the axes that they left, and notes
+async function moveTraces(Plotly, plot, moves, notes) {
+  if (moves.length) await moveAlone(Plotly, plot, moves);
+  const axes = new Set(moves.flatMap(([number]) => ["x", "y"].map(
+      letter => plot.data[number][`${letter}axis`]?.replace(letter, `${letter}axis`))));
+  const left = [...axes].filter(name => name && plot.layout[name] && isLeft(plot, name));
+  const changes = Object.fromEntries(left.map(name => [`${name}.autorange`, true]));
+  if (notes) changes.annotations = notes;
+  if (Object.keys(changes).length) await Plotly.relayout(plot, changes);
+}
+
+async function moveAlone(Plotly, plot, moves) {
   const moved_by_number = new Map(moves);
   const traces = named(plot, [...moved_by_number.keys()]);
   const frame = { data: traces.map(number => moved_by_number.get(number) ?? {}), traces };
@@ -121,11 +132,6 @@ async function moveTraces(Plotly, plot, moves) {
   const moved = new Promise(resolve => plot.once("plotly_transitioned", resolve));
   Plotly.animate(plot, frame, NOW);
   await moved;
-  const axes = new Set(moves.flatMap(([number]) => ["x", "y"].map(
-      letter => plot.data[number][`${letter}axis`]?.replace(letter, `${letter}axis`))));
-  const left = [...axes].filter(name => name && plot.layout[name] && isLeft(plot, name));
-  if (left.length)
-    await Plotly.relayout(plot, Object.fromEntries(left.map(name => [`${name}.autorange`, true])));
 }
 
 async function render({ model, el }) {
@@ -150,10 +156,11 @@ async function render({ model, el }) {
     return Plotly.react(plot, data, layout);
   };
   const redraw = () => then(drawWhole);
-  const move = ({ moves, in_place }) => {
+  const move = ({ moves, notes, in_place }) => {
     const isAnyHidden = plot.data.some(trace => trace.visible === "legendonly");
+    const inColours = notes && whole().layout.annotations;
     if (!in_place || isAnyHidden) redraw();
-    else then(() => moveTraces(Plotly, plot, unpacked(moves)));
+    else then(() => moveTraces(Plotly, plot, unpacked(moves), inColours));
   };
   model.on("change:drawn", redraw);
   model.on("msg:custom", move);
@@ -225,13 +232,16 @@ class Picture(anywidget.AnyWidget):
         if moves is None:
             self.drawn = _whole(drawing)
             return
-        if not moves.coordinates:
+        if not moves.coordinates and moves.notes is None:
             return
         for number, moved in moves.coordinates.items():
             self.drawn["data"][number].update(moved)
+        if moves.notes is not None:
+            self.drawn["layout"]["annotations"] = moves.notes
         self.send(
             {
                 "moves": [[number, as_json(moved)] for number, moved in moves.coordinates.items()],
+                "notes": as_json(moves.notes),
                 "in_place": moves.in_place,
             }
         )
@@ -244,7 +254,10 @@ def _whole(drawing: Drawing) -> dict[str, Any]:
 
 
 def as_json(value: Any) -> Any:
-    """The value with arrays of numbers in plotly's binary form, other arrays as lists."""
+    """The value with arrays of numbers in plotly's binary form, other arrays as lists.
+
+    Maps are sent in single precision where that holds all their numbers exactly.
+    """
     if isinstance(value, dict):
         return {name: as_json(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
@@ -256,5 +269,10 @@ def as_json(value: Any) -> Any:
     if value.dtype.kind not in "iuf":
         return value.tolist()
     numbers = np.ascontiguousarray(value, np.float64)
-    packed = {"dtype": "f8", "bdata": base64.b64encode(numbers).decode()}
-    return packed if value.ndim == 1 else packed | {"shape": ", ".join(map(str, value.shape))}
+    if value.ndim == 1:
+        return {"dtype": "f8", "bdata": base64.b64encode(numbers).decode()}
+    single = numbers.astype(np.float32)
+    is_exact = np.array_equal(single, numbers, equal_nan=True)
+    packed = {"dtype": "f4" if is_exact else "f8"}
+    packed["bdata"] = base64.b64encode(single if is_exact else numbers).decode()
+    return packed | {"shape": ", ".join(map(str, value.shape))}

@@ -139,14 +139,15 @@ class _RowFiller:
         together = np.concatenate([self._last_events, events])
         by_cpu = together[np.argsort(trace.cpu[together], kind="stable")]
         self._last_events = _last_of_each(trace.cpu[together], together)
-        same = np.zeros(len(together), bool)
-        same[1:] = True
-        for name in ("cpu", "time_ns", "event", "pfn", "order", "pid", "gfp"):
-            column = getattr(trace, name)[by_cpu]
-            same[1:] &= column[1:] == column[:-1]
-        same &= trace.pfn[by_cpu] >= 0
+        times = trace.time_ns[by_cpu]
+        places = np.flatnonzero(times[1:] == times[:-1])
+        before, again = by_cpu[places], by_cpu[places + 1]
+        same = trace.pfn[again] >= 0
+        for name in ("cpu", "event", "pfn", "order", "pid", "gfp"):
+            column = getattr(trace, name)
+            same &= column[before] == column[again]
         found = np.zeros(len(together), bool)
-        found[np.searchsorted(together, by_cpu[same])] = True
+        found[np.searchsorted(together, again[same])] = True
         return found[len(together) - len(events) :]
 
     def _fill(self, rows: np.ndarray, kept: np.ndarray) -> None:
@@ -172,15 +173,20 @@ class _RowFiller:
         rows["bits"][self._interrupting] |= at.INTERRUPTS_HOLDER
         rows["bits"][trace.in_interrupt[kept] > 0] |= at.IN_INTERRUPT
         self._mark_reclaims(rows, kept)
-        tasks, inverse = np.unique(
-            (trace.pid[kept].astype(np.int64) << 16) | trace.cpu[kept].astype(np.int64),
-            return_inverse=True,
-        )
-        known = self._code_of_task
-        codes = [known.setdefault(task, len(known)) for task in tasks.tolist()]
-        rows["task"] = np.array(codes, np.int32)[inverse]
+        rows["task"] = self._tasks(trace.pid[kept], trace.cpu[kept])
         if self._elastic is not None:
             self._elastic.mark(rows, kept)
+
+    def _tasks(self, pid: np.ndarray, cpu: np.ndarray) -> np.ndarray:
+        """Return the number of each event's task and CPU: those not seen before, in their order."""
+        task = (pid.astype(np.int64) << 16) | cpu.astype(np.int64)
+        # a task does many things in a row, and few of them sort faster
+        begins = np.flatnonzero(np.diff(task, prepend=task[:1] - 1))
+        tasks, inverse = np.unique(task[begins], return_inverse=True)
+        known = self._code_of_task
+        codes = [known.setdefault(each, len(known)) for each in tasks.tolist()]
+        lengths = np.diff(begins, append=len(task))
+        return np.repeat(np.array(codes, np.int32)[inverse], lengths)
 
     def _mark_reclaims(self, rows: np.ndarray, kept: np.ndarray) -> None:
         """Give requests for which direct reclaim ran the number of its last run."""
@@ -210,9 +216,9 @@ class _RowFiller:
         by_cpu = together[np.argsort(cpus, kind="stable")]
         self._last_rows = _last_of_each(cpus, together)
         free, failure = by_cpu[:-1], by_cpu[1:]
-        free, failure = free[failure >= first], failure[failure >= first]
+        is_one = (failure >= first) & (rows["pfn"][failure] == -1)
+        free, failure = free[is_one], failure[is_one]
         is_one = (rows["is_free"][free] == 1) & (rows["is_free"][failure] == 0)
-        is_one &= rows["pfn"][failure] == -1
         is_one &= gfp[failure - first] & np.uint32(GFP_ACCOUNT) != 0
         for name in ("task", "order"):
             is_one &= rows[name][free] == rows[name][failure]
@@ -261,7 +267,10 @@ def _last_request(rows: np.ndarray, first: int, before: np.ndarray) -> np.ndarra
         before: int32 by task, the same as of this part's beginning.
     """
     number = np.arange(len(rows))
-    by_task = np.lexsort((number, rows["task"]))
+    tasks = rows["task"]
+    # numbers of 16 bits are sorted by counting
+    narrow = tasks.astype(np.uint16) if tasks.max(initial=0) < 1 << 16 else tasks
+    by_task = np.argsort(narrow, kind="stable")
     request = np.where(rows["is_free"][by_task] == 0, number[by_task], -1)
     starts = np.flatnonzero(np.diff(rows["task"][by_task], prepend=-1))
     latest = np.maximum.accumulate(np.where(request >= 0, np.arange(len(rows)), -1))
@@ -299,14 +308,15 @@ def _of_batches(trace: Trace, part: slice, kept: np.ndarray) -> tuple[np.ndarray
     end = int(np.searchsorted(trace.time_ns, last, side="right"))
     kinds = trace.event[begin:end]
     rows = np.flatnonzero((kinds == Event.FREE) | (kinds == Event.FREE_BATCHED)) + begin
-    pages = (trace.cpu[rows].astype(np.int64) << 40) | trace.pfn[rows]
-    rows = rows[np.argsort(pages, kind="stable")]
+    rows = rows[_by_page(trace.cpu[rows], trace.pfn[rows])]
     frees, puts = rows[:-1], rows[1:]
     same = (trace.pfn[frees] == trace.pfn[puts]) & (trace.cpu[frees] == trace.cpu[puts])
     soon = trace.time_ns[puts] - trace.time_ns[frees] <= BATCH_NS
     kinds = (trace.event[frees] == Event.FREE) & (trace.event[puts] == Event.FREE_BATCHED)
     frees, puts = frees[same & soon & kinds], puts[same & soon & kinds]
-    is_batched = np.isin(kept, frees)
+    is_freed = np.zeros(end - begin, bool)
+    is_freed[frees - begin] = True
+    is_batched = is_freed[kept - begin]
     if not len(puts):
         return is_batched, np.zeros(len(kept), bool)
     put_on = (trace.cpu[puts].astype(np.int64) << 40) | puts
@@ -318,6 +328,16 @@ def _of_batches(trace: Trace, part: slice, kept: np.ndarray) -> tuple[np.ndarray
     for column in (trace.cpu, trace.pid):
         within &= column[puts[before]] == column[kept]
     return is_batched, within
+
+
+def _by_page(cpu: np.ndarray, pfn: np.ndarray) -> np.ndarray:
+    """Return the stable order of events by CPU, then page: 16 bits at a time, by counting."""
+    order = np.argsort(pfn.astype(np.uint16), kind="stable")
+    for shift in (16, 32):
+        higher = pfn >> shift
+        if higher.any():
+            order = order[np.argsort(higher.astype(np.uint16)[order], kind="stable")]
+    return order[np.argsort(cpu[order], kind="stable")]
 
 
 def _within_zones(machine: Machine, pfn: np.ndarray, order: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,7 @@ _BUFFER_SIZE = 1 << 21
 _PIECE_SIZE = 1 << 11
 """Compressed bytes taken at a time: a block of four may stand for 128 KiB."""
 
+_BATCH_SIZE = 1 << 20
 _WRITE_SIZE = 1 << 18
 
 
@@ -129,9 +131,16 @@ class DecompressedRecords:
         Raises:
             RecordingError: the compressed bytes are damaged.
         """
-        for payload in payloads:
-            for piece in self._pieces.of(payload):
-                self._add_piece(piece)
+        pieces = (piece for payload in payloads for piece in self._pieces.of(payload))
+        with ThreadPoolExecutor(1) as ahead:
+            batch = _some(pieces)
+            while batch.pieces or batch.error:
+                waiting = ahead.submit(_some, pieces)
+                for piece in batch.pieces:
+                    self._add_piece(piece)
+                if batch.error is not None:
+                    raise batch.error
+                batch = waiting.result()
 
     def flush(self) -> None:
         """Hand over all whole records taken in so far."""
@@ -167,6 +176,34 @@ class DecompressedRecords:
             self._buffer = np.zeros(needed, np.uint8)
         self._buffer[: len(left)] = left
         self._filled, self._offset = len(left), self._offset + done
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Decompressed pieces, made while those before them are walked.
+
+    Attributes:
+        pieces: in file order; none once all are done.
+        error: what came behind them.
+    """
+
+    pieces: list[bytes]
+    error: RecordingError | None = None
+
+
+def _some(pieces: Iterator[bytes]) -> _Batch:
+    """Return the next pieces, about `_BATCH_SIZE` of bytes in all."""
+    taken: list[bytes] = []
+    size = 0
+    try:
+        for piece in pieces:
+            taken.append(piece)
+            size += len(piece)
+            if size >= _BATCH_SIZE:
+                break
+    except RecordingError as error:
+        return _Batch(taken, error)
+    return _Batch(taken)
 
 
 class _PayloadPieces:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,7 @@ def pageblock_map(
     first, second = difference
     has_difference = second in labels
     titles = [*labels, *([f"difference: {second} minus {first}"] if has_difference else [])]
-    lines = _Lines(maps[first])
+    lines = _lines(maps[first])
     is_first = labels[0] == next(iter(maps))
     rows = -(-len(titles) // 2)
     grid = PanelGrid(
@@ -100,7 +101,7 @@ def _type_trace(
     used = 1 - (table["free_pages"] + table["pcp_pages"]) / table["pages"]
     level = np.minimum((used * LEVELS).astype(int), LEVELS - 1)
     kind = pd.Categorical(table["migratetype"], categories=shown).codes
-    lines = _Lines(table)
+    lines = _lines(table)
     trace = lines.heatmap(kind * LEVELS + level, [table["free_pages"], table["pcp_pages"]])
     steps = len(shown) * LEVELS
     return trace | {
@@ -142,7 +143,7 @@ def _fewer_free(before: pd.DataFrame, after: pd.DataFrame) -> Trace:
 
 def _marked(table: pd.DataFrame, is_marked: np.ndarray, symbol: str, colour: str) -> Trace:
     """Marks on some blocks; white ones have an edge, so that all show on any shade."""
-    lines = _Lines(table)
+    lines = _lines(table)
     return {
         "type": "scatter",
         "mode": "markers",
@@ -164,7 +165,7 @@ def _change(before: pd.DataFrame, after: pd.DataFrame) -> pd.Series:
 
 def _change_trace(before: pd.DataFrame, after: pd.DataFrame, rows: int) -> Trace:
     change = _change(before, after)
-    lines = _Lines(after)
+    lines = _lines(after)
     return lines.heatmap(change, [after["free_pages"] - before["free_pages"]]) | {
         "meta": "map/change",
         "name": "change",
@@ -187,7 +188,7 @@ def _change_trace(before: pd.DataFrame, after: pd.DataFrame, rows: int) -> Trace
 
 def _type_changes(before: pd.DataFrame, after: pd.DataFrame) -> Trace:
     """Marks on the blocks whose type differs."""
-    lines = _Lines(after)
+    lines = _lines(after)
     changed = (before["migratetype"] != after["migratetype"]).to_numpy()
     pairs = before["migratetype"][changed] + " / " + after["migratetype"][changed]
     return {
@@ -212,17 +213,16 @@ class _Lines:
         x_range, y_range: of axes that show all blocks and no more.
     """
 
-    def __init__(self, table: pd.DataFrame) -> None:
-        pages = int(table["pages"].iloc[0])
-        block = table["pfn"].to_numpy() // pages
-        self._length = 1 << max(4, round(np.log2(max(2 * len(table), 1)) / 2))
+    def __init__(self, pfn: np.ndarray, pages: int) -> None:
+        block = pfn // pages
+        self._length = 1 << max(4, round(np.log2(max(2 * len(pfn), 1)) / 2))
         numbers, index = np.unique(block // self._length, return_inverse=True)
         holes = np.concatenate([[0], np.cumsum(np.diff(numbers) > 1)])
         self._row_of = np.arange(len(numbers)) + holes
         self._begins_gib = numbers * self._length * pages * PAGE_KIB / (1 << 20)
         self.row = self._row_of[index]
         self.column = block % self._length
-        self._gib = table["pfn"].to_numpy() * PAGE_KIB / (1 << 20)
+        self._gib = pfn * PAGE_KIB / (1 << 20)
         mib = pages * PAGE_KIB / 1024
         self.x = np.arange(self._length) * mib
         self.x_range = [-mib / 2, self._length * mib - mib / 2]
@@ -258,6 +258,16 @@ class _Lines:
             "customdata": np.stack([self.arranged(each, np.nan) for each in told], axis=-1),
             "hoverongaps": False,
         }
+
+
+def _lines(table: pd.DataFrame) -> _Lines:
+    """The lines of a map; all maps of a machine have the same."""
+    return _lines_of(table["pfn"].to_numpy().tobytes(), int(table["pages"].iloc[0]))
+
+
+@lru_cache(maxsize=4)
+def _lines_of(pfn: bytes, pages: int) -> _Lines:
+    return _Lines(np.frombuffer(pfn, np.int64), pages)
 
 
 def _far(at: int, others: np.ndarray, distance: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -53,9 +54,13 @@ def _judged(recording: Recording) -> _Judged:
     from pagealloc_model.recording.kept_state import kept_object
 
     def judge() -> _Judged:
-        origin, evidence = _rules(recording)
-        waits = tuple(waits_by_caller(recording)[:_MOST_WAITS])
-        return _Judged(checks=_checks(recording), origin=origin, evidence=evidence, waits=waits)
+        # read before there are two threads, so that there is one trace
+        _ = recording.trace
+        with ThreadPoolExecutor(1) as beside:
+            checks = beside.submit(_checks, recording)
+            origin, evidence = _rules(recording)
+            waits = tuple(waits_by_caller(recording)[:_MOST_WAITS])
+            return _Judged(checks=checks.result(), origin=origin, evidence=evidence, waits=waits)
 
     return kept_object(recording, "judged", (), judge)
 

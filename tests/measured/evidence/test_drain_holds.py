@@ -42,7 +42,7 @@ def found(events: TimedEvents, directory: Path, cause: str = "commit") -> Findin
     stream = allocator_stream(trace, with_probes=True)
     if drain_holds.PROBE in trace.tables:
         return drain_holds.by_calls(stream, trace, BATCH, cause)
-    return drain_holds.by_pauses(stream, ZONES, trace.comms, cause)
+    return drain_holds.by_pauses(drain_holds.drain_steps(stream, ZONES, trace.comms), cause)
 
 
 def test_a_pause_after_every_batch_is_a_lock_dropped(tmp_path: Path) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import pandas as pd
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pagealloc_model.policy.policy import Policy
     from pagealloc_model.predicted.replay import Replay
     from pagealloc_model.recording.recording import Recording
+
+Made = TypeVar("Made")
 
 BASE, CANDIDATE = "base", "candidate"
 KEPT = 3
@@ -46,6 +48,7 @@ class Sides:
         acquisitions: of zone->lock in a replay, with times by costs fitted to the recording.
         blocks: the pageblocks when a replay ends.
         before: the pageblocks when the part begins.
+        made: what was drawn of the base alone, by what it rests on beside.
     """
 
     base: Replay
@@ -56,6 +59,13 @@ class Sides:
     acquisitions: Callable[[Replay], pd.DataFrame]
     blocks: Callable[[Replay], pd.DataFrame]
     before: Callable[[], pd.DataFrame]
+    made: dict[Hashable, Any]
+
+    def kept(self, what: Hashable, make: Callable[[], Made]) -> Made:
+        """Return what was made before of the same base and part, or make it."""
+        if what not in self.made:
+            self.made[what] = make()
+        return self.made[what]  # type: ignore[no-any-return]
 
     def predicted(self, table: str) -> dict[str, pd.DataFrame]:
         """A table of both replays by label, on the recording's time axis."""
@@ -64,7 +74,10 @@ class Sides:
 
     def recorded(self, table: str) -> pd.DataFrame:
         """A table of what was measured, inside the part on show."""
-        found = self._timed(getattr(self.measured, table))
+        return self.kept(("recorded", table), lambda: self._inside(getattr(self.measured, table)))
+
+    def _inside(self, table: pd.DataFrame) -> pd.DataFrame:
+        found = self._timed(table)
         if "time_s" not in found:
             return found
         inside = found[found["time_s"].between(*self.window)]
@@ -95,6 +108,7 @@ class SidesOf:
         self._replays: dict[tuple[Policy, Window | None], Replay] = {}
         self._acquisitions: WeakKeyDictionary[Replay, pd.DataFrame] = WeakKeyDictionary()
         self._blocks: WeakKeyDictionary[Replay, pd.DataFrame] = WeakKeyDictionary()
+        self._made: WeakKeyDictionary[Replay, dict[Hashable, Any]] = WeakKeyDictionary()
 
     @cached_property
     def measured(self) -> Measured:
@@ -143,6 +157,7 @@ class SidesOf:
             acquisitions=self.acquisitions,
             blocks=self.blocks,
             before=lambda: self._blocks_at(base_policy, begin),
+            made=self._made.setdefault(base, {}),
         )
 
     def _kept(

@@ -50,8 +50,14 @@ def _pageblocks(sides: Sides) -> tuple[Drawing, ...]:
         BASE: sides.blocks(sides.base),
         CANDIDATE: sides.blocks(sides.candidate),
     }
-    rows = (("before", BASE), (CANDIDATE,))
-    return tuple(figures.pageblock_map.drawing(maps, (BASE, CANDIDATE), row) for row in rows)
+    types = frozenset(maps[CANDIDATE]["migratetype"].unique())
+    return (
+        sides.kept(
+            ("pageblocks", types),
+            lambda: figures.pageblock_map.drawing(maps, (BASE, CANDIDATE), ("before", BASE)),
+        ),
+        figures.pageblock_map.drawing(maps, (BASE, CANDIDATE), (CANDIDATE,)),
+    )
 
 
 def _pcp(sides: Sides) -> tuple[Drawing, ...]:
