@@ -49,7 +49,7 @@ def index() -> pd.DataFrame:
         {
             "proposal": each.title,
             "post": each.post,
-            "policy": f"`{each.patch.words}`",
+            "policy": f"`{each.patch.words}`" if each.patch.words else "none",
             "file": f"`{each.file}`",
         }
         for each in PROPOSALS

@@ -103,6 +103,21 @@ def _rules(text: str) -> str:
     return text
 
 
+def policy_of(option: str, words: str | None) -> Policy:
+    """The policy that an option's "field=value,..." names; as recorded where it was not given.
+
+    Raises:
+        UsageError: the option names no setting.
+        PolicyError: an unknown field or a bad value.
+    """
+    if words is None:
+        return Policy()
+    settings = [word for word in words.split(",") if word.strip()]
+    if not settings:
+        raise UsageError(f"{option}: names no setting; write {option} FIELD=VALUE,...")
+    return Policy.parse(settings)
+
+
 def policy_fields_help() -> str:
     """All policy fields with range and meaning, for the end of a help text."""
     lines = ["policy fields (none = as recorded):"]

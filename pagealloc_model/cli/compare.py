@@ -12,6 +12,7 @@ from pagealloc_model.cli.arguments import (
     add_recording,
     add_rules,
     policy_fields_help,
+    policy_of,
 )
 from pagealloc_model.cli.output import json_text
 from pagealloc_model.policy.policy import Policy
@@ -39,7 +40,6 @@ def add_parser(commands: Commands) -> None:
         parser.add_argument(
             f"--{side}",
             metavar="FIELD=VALUE,...",
-            default="" if side == "base" else None,
             required=side == "patch",
             help=f"policy of the {side} side ({otherwise})",
         )
@@ -58,17 +58,13 @@ def add_parser(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compare on every recording, then print in the format asked for."""
-    base, patch = _policy(options.base), _policy(options.patch)
+    base, patch = policy_of("--base", options.base), policy_of("--patch", options.patch)
     import pagealloc_model as pm
 
     recordings = [pm.open(path) for path in options.paths]
     compared = [(recording, _compare(recording, base, patch, options)) for recording in recordings]
     print(_RENDERERS[options.format](compared), end="")
     return 0
-
-
-def _policy(words: str) -> Policy:
-    return Policy.parse([word for word in words.split(",") if word.strip()])
 
 
 def _compare(

@@ -5,7 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from pagealloc_model.cli.arguments import Commands, add_command, add_json, add_recording, add_rules
+from pagealloc_model.cli.arguments import (
+    Commands,
+    add_command,
+    add_json,
+    add_recording,
+    add_rules,
+    policy_of,
+)
 from pagealloc_model.cli.output import json_text, rows_of
 
 if TYPE_CHECKING:
@@ -45,8 +52,7 @@ def run(options: argparse.Namespace) -> int:
     """Compare and print."""
     import pagealloc_model as pm
 
-    words = [word for word in (options.patch or "").split(",") if word.strip()]
-    policy = pm.Policy.parse(words)
+    policy = policy_of("--patch", options.patch)
     recording = pm.open(options.path)
     base = pm.replay(recording, rules=options.rules)
     comparison = pm.locks.compare_locks(recording, base)

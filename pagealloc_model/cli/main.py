@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from pagealloc_model.base.errors import PageallocError
 from pagealloc_model.base.version import __version__
@@ -92,9 +93,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(f"{where}{error.strerror or error}", UNUSABLE)
 
 
+class OneLineParser(argparse.ArgumentParser):
+    """A parser that says what is wrong in one line, as all errors are said."""
+
+    def error(self, message: str) -> NoReturn:
+        """End the process."""
+        self.exit(UNUSABLE, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The parser of all commands; nothing heavy is imported for it."""
-    parser = argparse.ArgumentParser(
+    parser = OneLineParser(
         prog="pagealloc",
         description="A model of the Linux page allocator, driven and checked by recordings.",
         epilog="pagealloc COMMAND --help shows a command's options and an example.",

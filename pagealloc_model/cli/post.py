@@ -15,6 +15,7 @@ from pagealloc_model.cli.arguments import (
     add_command,
     add_rules,
     policy_fields_help,
+    policy_of,
 )
 from pagealloc_model.cli.output import new_directory
 from pagealloc_model.policy.policy import Policy
@@ -52,7 +53,6 @@ def add_parser(commands: Commands) -> None:
         parser.add_argument(
             f"--{side}",
             metavar="FIELD=VALUE,...",
-            default="",
             help=f"policy of the {side} side ({otherwise})",
         )
     parser.add_argument(
@@ -105,13 +105,13 @@ def run(options: argparse.Namespace) -> int:
     """Replay, compare and print the message, or write it with its figures."""
     if options.reply:
         return _reply(options)
-    if not options.paths or not options.patch:
+    if not options.paths or options.patch is None:
         raise UsageError("post needs PATH and --patch FIELD=VALUE,..., or --reply NAME alone")
     if options.seeds < 1:
         raise UsageError(f"--seeds {options.seeds}: give at least one")
     if options.figure and (options.no_validation or options.directory):
         raise UsageError("--figure needs the validation, and stands without -o")
-    base, patch = (_policy(words) for words in (options.base, options.patch))
+    base, patch = policy_of("--base", options.base), policy_of("--patch", options.patch)
     import pagealloc_model as pm
     from pagealloc_model.show.post import comparison_message
 
@@ -183,10 +183,6 @@ def _without_validation(comparison: Comparison) -> Comparison:
 
     unknown = ModelErrors(refused="the model was not held to the recording (--no-validation)")
     return replace(comparison, known_errors=unknown)
-
-
-def _policy(words: str) -> Policy:
-    return Policy.parse([word for word in words.split(",") if word.strip()])
 
 
 def _comparisons(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.cli.arguments import Commands, add_command, add_json, add_recording
+from pagealloc_model.cli.arguments import Commands, add_command, add_json, add_recording, policy_of
 from pagealloc_model.cli.output import json_text, rows_of
 from pagealloc_model.policy.policy import Policy
 
@@ -91,7 +91,7 @@ def _sides(
         return {"fell back, as recorded": stacks.by_stack(EXTFRAG)}
     policies = {"held, policy as recorded": Policy()}
     if options.patch is not None:
-        policy = Policy.parse([word for word in options.patch.split(",") if word.strip()])
+        policy = policy_of("--patch", options.patch)
         policies[f"held, {options.patch}"] = policy
     return {
         name: stacks.of_holds(pm.replay(recording, policy).transactions_full, options.least)

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, fields, replace
 
 from pagealloc_model.base.errors import PolicyError
+from pagealloc_model.base.unknown_name import known_names
 from pagealloc_model.policy.compaction_rules import CompactionRules, rule
 
 BY_ANSWERS = "evidence"
@@ -230,8 +231,8 @@ class KernelRules(CompactionRules):
 def _parse_setting(setting: str) -> tuple[str, bool]:
     rule, _, value = (part.strip() for part in setting.partition("="))
     if rule not in KernelRules.rule_names():
-        known = ", ".join(KernelRules.rule_names())
-        raise PolicyError(f"rules have no field {rule!r}; fields: {known}")
+        known = known_names(rule, KernelRules.rule_names(), "fields")
+        raise PolicyError(f"rules have no field {rule!r}; {known}")
     if value.lower() not in ("true", "false"):
         raise PolicyError(f"rule {setting!r}: write {rule}=true or {rule}=false")
     return rule, value.lower() == "true"

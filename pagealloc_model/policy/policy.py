@@ -7,6 +7,7 @@ from dataclasses import Field, dataclass, fields
 from typing import Any
 
 from pagealloc_model.base.errors import PolicyError
+from pagealloc_model.base.unknown_name import known_names
 from pagealloc_model.policy.assumptions import Assumptions as Assumptions
 from pagealloc_model.policy.policy_fields import (
     NESTED,
@@ -127,4 +128,6 @@ def policy_settings() -> dict[str, Field[Any]]:
 
 
 def _no_such_field(name: str) -> PolicyError:
-    return PolicyError(f"policy has no field {name!r}; fields: {', '.join(policy_settings())}")
+    return PolicyError(
+        f"policy has no field {name!r}; {known_names(name, policy_settings(), 'fields')}"
+    )

@@ -109,7 +109,7 @@ def _effects(log: np.ndarray, state: State) -> Iterator[Effect]:
     yield "blocks free as a whole", "end", float(found.whole_blocks), "", "higher"
     yield "blocks free in part", "end", float(found.partial_blocks), "", "lower"
     yield "blocks touched", "end", float(found.touched_blocks), "", "lower"
-    yield "unusable index", "order 9", found.unusable_index(found.block_order), "", "lower"
+    yield "unusable index", "order 9", found.unusable_index(found.block_order), "share", "lower"
     for order, pages in enumerate(found.free_by_order):
         yield "free pages", f"order {order}", float(pages), "", ""
 

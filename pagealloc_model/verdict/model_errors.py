@@ -126,6 +126,8 @@ def _dispersion(validation: Validation) -> float:
     if not len(times):
         return 1.0
     counts, _ = np.histogram(times, WINDOWS, range=trace.demand_span_ns)
+    if not counts.any():
+        return 1.0
     return max(float(counts.var(ddof=1) / counts.mean()), 1.0)
 
 

@@ -41,6 +41,12 @@ LEGIBLE = """
 }
 """
 
+# how the figures that are no widgets are turned
+FILTERS = """
+() => [...document.querySelectorAll('.jp-RenderedPlotly')].map(
+    plot => getComputedStyle(plot).filter)
+"""
+
 
 def small_page() -> str:
     rows = [
@@ -104,6 +110,7 @@ def test_the_first_notebook_fits_five_screens_in_both_themes(
     assert 2 * SCREEN < sum(heights) <= SCREENS * SCREEN, heights
     assert page.get_by_role("searchbox").count() >= 1
     assert page.evaluate(LEGIBLE) >= 4.5
+    assert set(page.evaluate(FILTERS)) == {"none"}
     page.screenshot(path=artefacts / "00_light.png")
     page.get_by_role("menuitem", name="Settings", exact=True).click()
     page.locator(".lm-Menu-item", has_text="Theme").first.click()
@@ -111,5 +118,6 @@ def test_the_first_notebook_fits_five_screens_in_both_themes(
     page.wait_for_function("() => document.body.dataset.jpThemeLight === 'false'")
     page.wait_for_timeout(1000)
     assert page.evaluate(LEGIBLE) >= 4.5
+    assert set(page.evaluate(FILTERS)) == {"invert(0.93) hue-rotate(180deg)"}
     page.screenshot(path=artefacts / "00_dark.png")
     assert problems == []

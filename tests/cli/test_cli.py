@@ -100,7 +100,35 @@ def test_wrong_usage_ends_with_2(arguments: list[str], capsys: Capture) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
-    assert "usage:" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.startswith("pagealloc") and said.count("\n") == 1
+    assert said.endswith("--help\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["replay", "kbuild", "--set", "pcp_bach=3"], "did you mean pcp_batch"),
+        (["replay", "kbuild", "--set", "fit_test=high"], "did you mean ownership.fit_test"),
+        (["replay", "kbuild", "--set", "zzzzzzzz=1"], "fields: highatomic_gate_order, "),
+        (["compare", "kbuild", "--patch", ""], "--patch: names no setting"),
+        (["post", "kbuild", "--patch", " , "], "--patch: names no setting"),
+        (["experiment", "nosuch", "-o", "x"], "or a shipped plan ("),
+    ],
+)
+def test_one_line_says_what_to_write_instead(
+    arguments: list[str], said: str, capsys: Capture
+) -> None:
+    assert main(arguments) == 2
+    line = capsys.readouterr().err
+    assert said in line and line.count("\n") == 1
+
+
+def test_a_damaged_state_is_named(tmp_path: Path, capsys: Capture) -> None:
+    state = tmp_path / "state.json"
+    state.write_text("{}", encoding="utf-8")
+    assert main(["explore", "kbuild", "--no-browser", "--state", str(state)]) == 2
+    assert capsys.readouterr().err.startswith(f"pagealloc: {state}: this is no state")
 
 
 def test_help_imports_nothing_heavy() -> None:

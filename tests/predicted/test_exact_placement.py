@@ -83,6 +83,27 @@ def test_more_than_there_is_gets_lost_and_said() -> None:
     assert found.unmet[0, at.MOVABLE] > 0
 
 
+def test_a_type_gets_blocks_with_room_for_its_free_pages() -> None:
+    usable = np.ones(PAGES, bool)
+    usable[: 4 << PAGEBLOCK_ORDER] = False
+    evidence = np.zeros((at.MIGRATETYPES, BLOCKS), np.int64)
+    evidence[at.UNMOVABLE, :6] = [9, 9, 9, 9, 5, 4]
+    found = place_exactly(
+        usable,
+        np.zeros(PAGES, bool),
+        np.ones(BLOCKS, bool),
+        evidence,
+        wanted_of({3: [2], 0: [2]}),
+        np.array([4, 20] + [0] * (at.MIGRATETYPES - 2)),
+        PAGEBLOCK_ORDER,
+        MAX_ORDER,
+        np.random.default_rng(0),
+    )
+    assert not found.unmet.any()
+    assert (found.block_types[:4] == at.UNMOVABLE).sum() == 2
+    assert table_of(found)[:4, at.UNMOVABLE].tolist() == [2, 0, 0, 2]
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_any_table_that_a_buddy_system_can_show_is_met(data: st.DataObject) -> None:

@@ -64,6 +64,8 @@ def test_mmtests_stars_what_lies_beyond_the_error() -> None:
         (30.0, 900.0, "events", "+870n"),
         (100.0, 25.0, "pages", "-75.0%"),
         (0.25, 0.5, "share", "+25.0pt"),
+        (12.0, 0.5, "ms", "-95.8%"),
+        (0.0, 0.5, "ms", "+0.5n"),
     ],
 )
 def test_no_percentage_of_a_count_near_zero(

@@ -27,10 +27,10 @@ PLAIN_RULE = (
 )
 SIGNED_RULE = (
     "Sign rule: change is patch - base, in percent of base, or as a number marked n where base is "
-    "below 20 or the change above 1000 %, or in points of a share. error: the model's on this very "
-    "recording, in the same measure; from, to: interval of the change (95 % over windows of the "
-    "recording), widened by the error. Nothing is better or worse unless its interval, error "
-    "included, leaves out 0 (in error: it does not). unchecked: nothing recorded shows that "
+    "a count below 20 or the change above 1000 %, or in points of a share. error: the model's on "
+    "this very recording, in the same measure; from, to: interval of the change (95 % over windows "
+    "of the recording), widened by the error. Nothing is better or worse unless its interval, "
+    "error included, leaves out 0 (in error: it does not). unchecked: nothing recorded shows that "
     "metric, so the interval has no error in it. null: the model was no nearer than a null model; "
     "such rows come last."
 )
@@ -42,6 +42,8 @@ MMTESTS_RULE = (
 )
 FEW = 20
 """Of a base below this, a change is a number: a percentage of so little says nothing."""
+TIMES = ("ns", "us", "ms", "s")
+"""Units of what is no count, of which little is no less certain."""
 LARGEST_PERCENT = 10.0
 """A relative change above this is a number, too."""
 JUDGEMENTS = {"within error": "in error", "fails null": "null"}
@@ -142,8 +144,8 @@ def in_measure(row: Any, amount: object) -> str:
     if row.unit == "share":
         return f"{100 * value:+.1f}pt"
     change = row.patch - row.base
-    is_percent = pd.notna(change) and abs(row.base) >= FEW
-    if is_percent and abs(change) <= LARGEST_PERCENT * abs(row.base):
+    is_much = abs(row.base) >= FEW or (row.unit in TIMES and row.base != 0)
+    if pd.notna(change) and is_much and abs(change) <= LARGEST_PERCENT * abs(row.base):
         return f"{100 * value / row.base:+.1f}%"
     return f"{value:+.0f}n" if abs(value) >= FEW or value == int(value) else f"{value:+.1f}n"
 

@@ -9,6 +9,7 @@ from dataclasses import Field
 import ipywidgets
 
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.unknown_name import known_names
 from pagealloc_model.notebook.widgets.accessible import AS_RECORDED
 from pagealloc_model.policy.policy import Policy, policy_settings
 from pagealloc_model.policy.policy_fields import BOOL, CHOICE, NUMBERS, Setting
@@ -45,7 +46,9 @@ class PolicyControls(ipywidgets.VBox):
         known = policy_settings()
         unknown = [name for name in names if name not in known]
         if unknown:
-            raise UsageError(f"policy has no field {unknown[0]!r}; fields: {', '.join(known)}")
+            raise UsageError(
+                f"policy has no field {unknown[0]!r}; {known_names(unknown[0], known, 'fields')}"
+            )
         self._listeners: list[Callable[[Policy], None]] = []
         self._quiet = False
         self.values = {

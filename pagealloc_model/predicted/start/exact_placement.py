@@ -101,7 +101,9 @@ def place_exactly(
         )
     open_blocks = parents[memory[parents >> pageblock_order]] >> pageblock_order
     room = usable.reshape(-1, 1 << pageblock_order).sum(axis=1)[open_blocks]
-    types[open_blocks] = _dealt_types(evidence[:, open_blocks], room, left, random)
+    sizes = np.int64(1) << np.arange(pageblock_order)
+    needed = (wanted[:pageblock_order] * sizes[:, None]).sum(axis=0)
+    types[open_blocks] = _dealt_types(evidence[:, open_blocks], room, left, needed, random)
     for migratetype in range(at.MIGRATETYPES):
         mine = open_blocks[types[open_blocks] == migratetype] << pageblock_order
         for order in range(pageblock_order - 1, -1, -1):
@@ -164,16 +166,23 @@ def _hand_down(search: _Search, wanted: np.ndarray, order: int, kinds: np.ndarra
 
 
 def _dealt_types(
-    evidence: np.ndarray, room: np.ndarray, left: np.ndarray, random: np.random.Generator
+    evidence: np.ndarray,
+    room: np.ndarray,
+    left: np.ndarray,
+    needed: np.ndarray,
+    random: np.random.Generator,
 ) -> np.ndarray:
     """Types of blocks, int8: each type goes to the blocks for which most speaks; rest Movable.
 
+    As many of these as must, the last first, make way for blocks in which the type's free pages
+    fit: what is full speaks most for a type, and yet has no room for the pages it has free.
     No page's use speaks for HighAtomic, whose pages are mostly free: it goes where there is room.
 
     Args:
         evidence: int64, shape (migratetypes, blocks).
         room: int64 per block: pages that may be free.
         left: int64 per migratetype: blocks of it to deal out.
+        needed: int64 per migratetype: its free pages that have no place yet.
         random: breaks ties.
     """
     nr_blocks = evidence.shape[1]
@@ -186,7 +195,27 @@ def _dealt_types(
         if migratetype >= at.PCP_TYPES:
             score = room + random.random(nr_blocks)
         ranked = np.argsort(-score, kind="stable")
-        ranked = ranked[~dealt[ranked]][: int(left[migratetype])]
-        types[ranked] = migratetype
-        dealt[ranked] = True
+        ranked = ranked[~dealt[ranked]]
+        chosen = _with_room(ranked, room, int(left[migratetype]), int(needed[migratetype]))
+        types[chosen] = migratetype
+        dealt[chosen] = True
     return types
+
+
+def _with_room(ranked: np.ndarray, room: np.ndarray, count: int, needed: int) -> np.ndarray:
+    """Return the first `count` blocks, as few as possible changed for later ones with more room.
+
+    Args:
+        ranked: numbers of blocks, the best first.
+        room: int64 per block: pages that may be free.
+        count: blocks to choose.
+        needed: pages that they should have room for, if any choice of blocks has.
+    """
+    best, others = ranked[:count], ranked[count:]
+    others = others[np.argsort(-room[others], kind="stable")]
+    most = min(len(best), len(others))
+    kept = np.concatenate([[0], np.cumsum(room[best])])[len(best) - np.arange(most + 1)]
+    total = kept + np.concatenate([[0], np.cumsum(room[others[:most]])])
+    enough = np.flatnonzero(total >= needed)
+    changed = int(enough[0]) if len(enough) else int(np.argmax(total))
+    return np.concatenate([best[: len(best) - changed], others[:changed]])

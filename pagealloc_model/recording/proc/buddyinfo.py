@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from pagealloc_model.recording.proc.lines import integer, malformed, split_node_zone
+from pagealloc_model.recording.proc.lines import count_of_pages, malformed, split_node_zone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,8 @@ def parse_buddyinfo(text: str, path: str | Path = "buddyinfo") -> BuddyInfo:
         path: named in errors.
 
     Raises:
-        RecordingError: a line is not a zone's row, rows differ in length, or there is none.
+        RecordingError: a line is not a zone's row, rows differ in length or are of one zone, a
+            count is beyond all memory, or there is none.
     """
     zones: list[BuddyInfoZone] = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -54,9 +55,11 @@ def parse_buddyinfo(text: str, path: str | Path = "buddyinfo") -> BuddyInfo:
         if row is None:
             raise malformed(path, number, "is not a 'Node N, zone NAME ...' row")
         node, zone, rest = row
-        counts = tuple(integer(word, path, number) for word in rest.split())
+        counts = tuple(count_of_pages(word, path, number) for word in rest.split())
         if not counts or (zones and len(counts) != len(zones[0].free_buddies)):
             raise malformed(path, number, f"has {len(counts)} orders, unlike the other rows")
+        if any((each.node, each.zone) == (node, zone) for each in zones):
+            raise malformed(path, number, f"zone {zone} of node {node} appears a second time")
         zones.append(BuddyInfoZone(node=node, zone=zone, free_buddies=counts))
     if not zones:
         raise malformed(path, 1, "no zone found")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.given_file import text_of
+from pagealloc_model.recording.proc.limits import END_OF_MEMORY
 
 _DIGITS = 20
 _NODE_ZONE = re.compile(r"^Node\s+(\d+),\s+zone\s+(\w+)(.*)$")
@@ -41,6 +42,18 @@ def integer(word: str, path: str | Path, line_number: int) -> int:
     if len(word) > _DIGITS or int(word) >= 1 << 64:
         raise malformed(path, line_number, f"{word[:_DIGITS]}... is more than 64 bits hold")
     return int(word)
+
+
+def count_of_pages(word: str, path: str | Path, line_number: int) -> int:
+    """A number of pages, buddies or blocks.
+
+    Raises:
+        RecordingError: the word is no such number, or more than memory has pages.
+    """
+    count = integer(word, path, line_number)
+    if count > END_OF_MEMORY:
+        raise malformed(path, line_number, f"{word} is more than memory can have pages")
+    return count
 
 
 def split_node_zone(line: str) -> tuple[int, str, str] | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pagealloc_model.recording.proc.limits import LARGEST_ORDER
-from pagealloc_model.recording.proc.lines import integer, malformed, split_node_zone
+from pagealloc_model.recording.proc.lines import count_of_pages, integer, malformed, split_node_zone
 
 _TYPE = re.compile(r"^,\s*type\s+(\w+)\s+(.*)$")
 _ORDER = "Page block order:"
@@ -84,6 +84,7 @@ class _Parser:
     orders: int = 0
     header: dict[str, int] = field(default_factory=dict)
     migratetypes: tuple[str, ...] = ()
+    rows: set[tuple[object, ...]] = field(default_factory=set)
     free_lists: list[FreeListRow] = field(default_factory=list)
     pageblocks: dict[str, list[PageblockRow]] = field(
         default_factory=lambda: {_BLOCKS: [], _MIXED: []}
@@ -126,7 +127,8 @@ class _Parser:
             raise malformed(
                 self.path, self.number, f"has {len(words)} counts for {self.orders} orders"
             )
-        buddies = tuple(integer(word.removeprefix(">"), self.path, self.number) for word in words)
+        buddies = tuple(self._count(word.removeprefix(">")) for word in words)
+        self._once(_FREE, node, zone, match[1])
         self.free_lists.append(
             FreeListRow(
                 node=node,
@@ -138,14 +140,23 @@ class _Parser:
         )
 
     def _pageblocks(self, node: int, zone: str, rest: str) -> None:
-        blocks = tuple(integer(word, self.path, self.number) for word in rest.split())
+        blocks = tuple(map(self._count, rest.split()))
         if len(blocks) != len(self.migratetypes):
             raise malformed(
                 self.path,
                 self.number,
                 f"has {len(blocks)} counts for {len(self.migratetypes)} migratetypes",
             )
+        self._once(self.section, node, zone)
         self.pageblocks[self.section].append(PageblockRow(node=node, zone=zone, blocks=blocks))
+
+    def _count(self, word: str) -> int:
+        return count_of_pages(word, self.path, self.number)
+
+    def _once(self, *row: object) -> None:
+        if row in self.rows:
+            raise malformed(self.path, self.number, "is a row that was there before")
+        self.rows.add(row)
 
     def finish(self) -> PageTypeInfo:
         """What was read; the labels of the free lists must be those of the block counts."""
@@ -181,7 +192,8 @@ def parse_pagetypeinfo(text: str, path: str | Path = "pagetypeinfo") -> PageType
         path: named in errors.
 
     Raises:
-        RecordingError: a line is unknown, rows disagree in length, or a section is missing.
+        RecordingError: a line is unknown, rows disagree in length, a row appears twice, a count is
+            beyond all memory, or a section is missing.
     """
     parser = _Parser(path)
     for parser.number, line in enumerate(text.splitlines(), 1):

@@ -12,6 +12,24 @@ import plotly.graph_objects as go
 Params = ParamSpec("Params")
 
 
+TURNED_ON_DARK = """<style class="pagealloc-figure">
+@media screen { [data-jp-theme-light="false"] .jp-RenderedPlotly:has(
+svg.main-svg[style*="background: white"]) { filter: invert(0.93) hue-rotate(180deg); } }
+.jp-OutputArea-child:has(style.pagealloc-figure) { display: none; }
+</style>"""
+"""Turns the lightness of white figures, and leaves their hues, on a page with a dark theme."""
+
+
+class ShownFigure(go.Figure):
+    """A figure that takes the lightness of JupyterLab's theme where it is shown, not on paper."""
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        display({"text/html": TURNED_ON_DARK}, raw=True)
+        super()._ipython_display_()
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Drawing:
     """What plotly draws, of properties known to be right.
@@ -30,7 +48,7 @@ class Drawing:
         Plotly's check of every property takes longer than the replay whose result is drawn. Tests
         check every figure.
         """
-        figure = go.Figure({"data": list(self.traces), "layout": self.layout}, _validate=False)
+        figure = ShownFigure({"data": list(self.traces), "layout": self.layout}, _validate=False)
         for part in (figure, figure.layout, *figure.data):
             part._validate = True
         return figure

@@ -13,6 +13,7 @@ from pagealloc_model.policy.policy import policy_settings
 from pagealloc_model.recording.make.options import parse_size
 from pagealloc_model.studies.experiments.plan import (
     DESIGNS,
+    PLANS,
     Guest,
     Here,
     Kernel,
@@ -38,7 +39,9 @@ def read_plan(path: str | Path) -> Plan:
     try:
         table = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise PlanError(file, "", f"cannot be read ({error.strerror}); name a TOML file") from None
+        names = ", ".join(sorted(each.stem for each in PLANS.glob("*.toml")))
+        todo = f"name a TOML file, or a shipped plan ({names})"
+        raise PlanError(file, "", f"cannot be read ({error.strerror}); {todo}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise PlanError(file, "", f"is no TOML: {error}") from None
     return _Reader(file).plan(table)

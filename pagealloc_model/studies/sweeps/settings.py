@@ -10,6 +10,7 @@ from pagealloc_model.allocator.from_source.build import KernelBuild
 from pagealloc_model.allocator.hooks import Hooks
 from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.base.progress_bar import unreported
+from pagealloc_model.base.unknown_name import known_names
 from pagealloc_model.policy.kernel_rules import BY_ANSWERS, KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy, policy_settings
 from pagealloc_model.policy.policy_fields import BOOL, CHOICE, INT
@@ -146,10 +147,8 @@ def axis_metadata(name: str) -> Mapping[str, Any]:
     assumed = {f"{ASSUMPTIONS_AXIS}.{each.name}": each.default for each in fields(Assumptions)}
     if name in assumed:
         return {"kind": _KINDS[type(assumed[name])]}
-    raise PolicyError(
-        f"cannot vary {name!r}; fields: {', '.join(settings)}; also {POLICY_AXIS}, {RULES_AXIS}, "
-        f"{', '.join(assumed)}"
-    )
+    known = (*settings, POLICY_AXIS, RULES_AXIS, *assumed)
+    raise PolicyError(f"cannot vary {name!r}; {known_names(name, known, 'what can be varied')}")
 
 
 _KINDS = {bool: BOOL, int: INT, str: CHOICE}

@@ -31,6 +31,8 @@ def test_counts_by_order() -> None:
         ("Node 0, zone DMA\n", "line 1: has 0 orders"),
         ("Node 0, zone DMA 1 2\nNode 0, zone Normal 1\n", "line 2: has 1 orders"),
         ("Node 0, zone DMA 1 x\n", "'x' is not a count"),
+        ("Node 0, zone DMA 1 2147483649\n", "more than memory can have"),
+        ("Node 0, zone DMA 1\nNode 0, zone DMA 2\n", "line 2: zone DMA of node 0 appears a second"),
         ("hello\n", "is not a 'Node N, zone NAME ...' row"),
     ],
 )

@@ -53,6 +53,8 @@ def test_several_nodes_lower_bounds_and_mixed_blocks() -> None:
         ("DMA32           11 ", "DMA32 ", "line 15: has 3 counts for 4 migratetypes"),
         (", type   HighAtomic", ", type       Purple", "counts no blocks of type Purple"),
         ("Free pages count", "Pages count", "is neither a header nor a zone's row"),
+        ("type    Unmovable     49", "type    Unmovable 2147483649", "more than memory can have"),
+        (", type   HighAtomic", ", type      Movable", "is a row that was there before"),
     ],
 )
 def test_odd_text_is_one_clear_error(old: str, new: str, message: str) -> None:

@@ -65,7 +65,7 @@ def test_words_of_vary_are_lists_and_ranges_of_their_kind() -> None:
         (["pcp_batch=1:x"], UsageError, "whole numbers"),
         (["highatomic_from_pcp=maybe"], PolicyError, "write 0 or 1"),
         (["pcp_batch=many"], PolicyError, "write a whole number"),
-        (["pcp_bat=3"], PolicyError, "cannot vary 'pcp_bat'; fields: highatomic_gate_order"),
+        (["pcp_bat=3"], PolicyError, "cannot vary 'pcp_bat'; did you mean pcp_batch"),
         (["assumptions.luck=3"], PolicyError, "cannot vary 'assumptions.luck'"),
     ],
 )

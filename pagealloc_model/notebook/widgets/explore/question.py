@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.errors import PageallocError, UsageError
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.predicted.reclaim_mode import literal_part
 
@@ -83,7 +83,10 @@ def read_question(path: Path, tabs: Sequence[str]) -> Question:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read ({error}); give a saved state") from None
-    return Question.from_json(text, tabs)
+    try:
+        return Question.from_json(text, tabs)
+    except PageallocError as error:
+        raise UsageError(f"{path}: {error}") from None
 
 
 def as_python(recording: Recording, question: Question) -> str:
