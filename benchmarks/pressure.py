@@ -13,11 +13,11 @@ reserve of a made-up 64 GiB host under atomic load: time to fill, and what sits 
 an experiment on a small one. `map`: where in a region of loads the gate has an effect, 20 minutes
 of CPU time; written to data/gate_map.csv. `idle`: an idle reserve, with and without the gate and
 proactive compaction, under each `defrag`, 4 minutes; `large`: the same on 64 GiB, 4 minutes;
-`regions`: the gate's effect on 4, 16 and 64 GiB, the reserve idle or minutes after a burst, 5
-minutes; `costs`: what each answer does for huge pages and to atomic requests, 2 minutes. `scores
-WHOLE CRUMBS`: the score over time in recordings of two guests under mainline, and of the model's
-host. These five are written to data/experiments/idle_reserve. `pagealloc post --reply highatomic`
-writes a mail from what these, `map` and the experiments left.
+`regions`: the gate's effect on 4, 16 and 64 GiB, the reserve idle or minutes after a burst, 9
+minutes on a busy machine; `costs`: what each answer does for huge pages and to atomic requests, 2
+minutes. `scores WHOLE CRUMBS`: the score over time in recordings of two guests under mainline, and
+of the model's host. These five are written to data/experiments/idle_reserve. `pagealloc post
+--reply highatomic` writes a mail from what these, `map` and the experiments left.
 Recordings are looked up as `pagealloc info NAME` does.
 """
 
