@@ -113,6 +113,16 @@ def _wait_for(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
     raise RuntimeError(f"JupyterLab did not start:\n{log.read_text()[-2000:]}")
 
 
+def end_kernels(lab: Lab) -> None:
+    """End all notebooks' kernels."""
+    kernels = f"{lab.address}/api/kernels"
+    with urllib.request.urlopen(f"{kernels}?token={TOKEN}") as answer:
+        running = json.load(answer)
+    for kernel in running:
+        address = f"{kernels}/{kernel['id']}?token={TOKEN}"
+        urllib.request.urlopen(urllib.request.Request(address, method="DELETE")).close()
+
+
 def problems_of(page: Page) -> list[str]:
     """Errors that the page writes to its console from now on."""
     found: list[str] = []

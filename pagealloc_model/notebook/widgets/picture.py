@@ -19,22 +19,25 @@ from pagealloc_model.show.figures.drawing import Drawing
 
 _LIBRARY = """
 const library = (window.pageallocPlotly ??= (() => {
-  let arrived;
+  let arrived, wanted;
   const ready = new Promise(resolve => { arrived = resolve; });
-  return { ready, arrived };
+  const isWanted = new Promise(resolve => { wanted = resolve; });
+  return { ready, arrived, isWanted, wanted };
 })());
 """
-"""The promise of plotly that all pictures of a page wait for, whichever comes first."""
+"""The promises of plotly, for which all pictures of a page wait, and of a picture that wants it."""
 
 _LOAD = """
+async function load(text) {
+  const address = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
+  await import(address).finally(() => URL.revokeObjectURL(address));
+  return window.Plotly;
+}
 function initialize({ model }) {
-  const source = new Blob([model.get("source")], { type: "text/javascript" });
-  const address = URL.createObjectURL(source);
-  // not waited for: anywidget gives up on what takes two seconds, as plotly does on a busy machine
-  import(address).then(() => {
-    URL.revokeObjectURL(address);
-    library.arrived(window.Plotly);
-  });
+  const text = model.get("source");
+  // not waited for, and not before a picture's own code is there: anywidget gives up on what takes
+  // two seconds, as plotly does on a busy machine. What fails once is asked for once more
+  library.isWanted.then(() => load(text)).catch(() => load(text)).then(library.arrived);
 }
 export default { initialize };
 """
@@ -128,6 +131,7 @@ async function moveTraces(Plotly, plot, moves) {
 async function render({ model, el }) {
   const plot = document.createElement("div");
   el.appendChild(plot);
+  library.wanted();
   const Plotly = await library.ready;
   const whole = () => inTheme(unpacked(model.get("drawn")));
   const { data, layout } = whole();
