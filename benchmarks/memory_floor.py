@@ -4,8 +4,9 @@ Usage: python benchmarks/memory_floor.py [MB ...] [--json]
 
 One table of page records per size, each as it is and with huge pages asked for, each in a process
 of its own. `random access` reads and writes records at random places, as many as are freed; none
-waits for another. `a free`: the event loop frees as many pages in random order, one event each,
-with all that follows from it: lists overflow, pages go to the zone and merge. `free and allocate`:
+waits for another. `to a list`: the event loop frees as many pages in random order, one event each,
+and lists hold them all. `to the zone`: the same with lists as short as decay leaves them: they
+overflow, pages go to the zone, out of a chain, and merge. `free and allocate`:
 it frees 31 at a time and takes as many again. ns of CPU time, the least of RUNS.
 
 numpy asks for huge pages (madvise) where the kernel gives them on request, unless
@@ -36,7 +37,7 @@ from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.recording.machine import Machine, Zone
 
 SIZES = (25, 100, 1600)
-RUNS = 5
+RUNS = 3
 FREED = 1 << 19
 """Pages freed in a run, or a sixteenth of the table; each run frees others."""
 BATCH = 31
@@ -52,11 +53,12 @@ def measured(sizes: tuple[int, ...] = SIZES) -> pd.DataFrame:
 
     Returns:
         `table`, MB; `huge pages`: whether they were asked for; `in huge pages`, share of the
-        process's memory; `random access`, `a free`, `free and allocate`, ns; `free over access`.
+        process's memory; `random access`, `to a list`, `to the zone`, `free and allocate`, ns;
+        `list over access`.
     """
     rows = [_row(size, huge) for size in sizes for huge in (False, True)]
     table = pd.DataFrame(rows)
-    table["free over access"] = table["a free"] / table["random access"]
+    table["list over access"] = table["to a list"] / table["random access"]
     return table
 
 
@@ -75,6 +77,7 @@ def _row(size: int, huge: bool) -> dict[str, object]:
 def one(size: int) -> dict[str, float]:
     """The figures of a table of `size` MB, in this process."""
     state = _full(size * MB // at.PAGE.itemsize >> 10 << 10)
+    least = int(state.pcp_region(0, 0)[at.PCP_HIGH_MIN])
     count = min(FREED, len(state.pages) >> 4) // BATCH * BATCH
     random = np.random.default_rng(SEED)
     frees = np.zeros(count, at.EVENT)
@@ -83,15 +86,20 @@ def one(size: int) -> dict[str, float]:
     pairs = _in_turn(count)
     access: list[float] = []
     free: list[float] = []
+    listed: list[float] = []
     both: list[float] = []
     for _ in range(RUNS):
         both.append(_seconds(state, pairs, _allocated(state, random, count)) / count)
         access.append(_seconds_of_access(state.pages, random, count))
+        _set_high(state, len(state.pages))
+        listed.append(_seconds(state, frees, _allocated(state, random, count)) / count)
+        _set_high(state, least)
         free.append(_seconds(state, frees, _allocated(state, random, count)) / count)
     return {
         "in huge pages": _in_huge_pages(),
         "random access": min(access) * 1e9,
-        "a free": min(free) * 1e9,
+        "to a list": min(listed) * 1e9,
+        "to the zone": min(free) * 1e9,
         "free and allocate": min(both) * 1e9,
     }
 
@@ -107,10 +115,7 @@ def _in_turn(count: int) -> np.ndarray:
 
 
 def _full(pages: int) -> State:
-    """A machine whose memory has been given out page by page, but a sixteenth.
-
-    Its per-CPU lists are as short as decay leaves them.
-    """
+    """A machine whose memory has been given out page by page, but a sixteenth."""
     least, step = 2 * isqrt(pages), pages // 1000
     zone = Zone(
         name="Normal",
@@ -136,9 +141,15 @@ def _full(pages: int) -> State:
         count = min(left, CHUNK)
         _seconds(state, events[:count], places)
         left -= count
-    lists = state.pcp_region(0, 0)
-    lists[at.PCP_HIGH] = lists[at.PCP_HIGH_MIN]
     return state
+
+
+def _set_high(state: State, high: int) -> None:
+    """Empty the lists of the CPU at work and let them hold `high` pages from now on."""
+    event = np.zeros(1, at.EVENT)
+    event["operation"] = at.DRAIN_ALL
+    _seconds(state, event, np.zeros(1, np.int32))
+    state.pcp_region(0, 0)[[at.PCP_HIGH, at.PCP_HIGH_MIN, at.PCP_HIGH_MAX]] = high
 
 
 def _allocated(state: State, random: np.random.Generator, count: int) -> np.ndarray:
