@@ -166,8 +166,9 @@ def host(_events: int) -> pd.DataFrame:
 
 
 def billion(events: int) -> pd.DataFrame:
-    """A recording of so many events."""
-    return pd.DataFrame([alone(streamed, rounds=1, events=events, **BILLION)])
+    """So many events, on a small machine and on 1 TiB with 316 CPUs."""
+    machines = (BILLION, HOST)
+    return pd.DataFrame([alone(streamed, rounds=1, events=events, **each) for each in machines])
 
 
 def linear(_events: int = 0) -> pd.DataFrame:
