@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import pytest
 import pagealloc_model as pm
 from pagealloc_model.cli.output import json_text
 from pagealloc_model.policy.policy import Policy
+from pagealloc_model.recording.trace.columns import Event
 from pagealloc_model.verdict import model_errors
 from pagealloc_model.verdict.comparison import Comparison
 from pagealloc_model.verdict.judged_rows import (
@@ -230,3 +232,11 @@ def test_repeats_widen_the_interval(comparison: Comparison) -> None:
     width = rows.loc[key, "high"] - rows.loc[key, "low"]
     assert width > one.loc[key, "high"] - one.loc[key, "low"]
     assert whole.believable.startswith("Believe ")
+
+
+def test_fallbacks_outside_the_demand_s_span_say_nothing_of_bursts() -> None:
+    trace = SimpleNamespace(
+        time_ns=np.array([5]), event=np.array([Event.EXTFRAG]), demand_span_ns=(10, 20)
+    )
+    validation = SimpleNamespace(recording=SimpleNamespace(trace=trace))
+    assert model_errors._dispersion(validation) == 1.0  # type: ignore[arg-type]
