@@ -66,6 +66,7 @@ PARTS: dict[str, Callable[[str], pd.DataFrame]] = {
 PEERS = {
     "reading": "perf script and perf kmem on the same file",
     "replay": "a plain C program on the same demand",
+    "floor": "random access to the same memory",
     "start": "python, numba, pandas and pyarrow by themselves",
     "memory": "the kernel's struct page, and the recording's file",
     "slider": "the same replay without a browser",

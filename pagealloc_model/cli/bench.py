@@ -11,7 +11,7 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.cli.arguments import Commands, add_command, add_json
 
 PROGRAM = Path(__file__).resolve().parent.parent.parent / "benchmarks" / "bench.py"
-PARTS = ("reading", "replay", "start", "memory", "slider", "sweep")
+PARTS = ("reading", "replay", "floor", "start", "memory", "slider", "sweep")
 
 
 def add_parser(commands: Commands) -> None:

@@ -315,8 +315,8 @@ FAULTS_ELASTIC = (
     _fault(
         "base pages from the beginning",
         "elastic_events",
-        "for offset in range((1 << ac.order) - 1, -1, -1):",
-        "for offset in range(1 << ac.order):",
+        "for offset in range(whole - 1, untouched - 1, -1):",
+        "for offset in range(untouched, whole):",
     ),
     _fault(
         "boosts for atomic requests come as often as they are asked for",

@@ -352,9 +352,9 @@ VALUES = (
     ),
     _case(
         "more blocks than the zone has",
-        each_snapshot("pagetypeinfo", substituted("Normal 1 15", "Normal 1 15000000000")),
+        each_snapshot("pagetypeinfo", substituted("Normal 1 15", "Normal 1 150000")),
         INFO,
-        r"pagetypeinfo has 15000000001 blocks",
+        r"pagetypeinfo has 150001 blocks",
         refused=False,
     ),
     _case(

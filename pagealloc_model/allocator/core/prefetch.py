@@ -9,12 +9,12 @@ from llvmlite import ir
 
 
 def _asked_for_nothing(array: np.ndarray, index: int) -> None:
-    """What `prefetch` is without compilation."""
+    """No kernel function: what `prefetch` is without compilation."""
 
 
 @numba.extending.intrinsic
 def _compiled_prefetch(typing_context, array, index):  # noqa: ANN001, ANN202
-    """One instruction, which neither reads nor writes and faults at no address."""
+    """No kernel function: one instruction, which neither reads nor writes and faults nowhere."""
     signature = numba.types.void(array, numba.types.int64)
 
     def generate(context, builder, signature, arguments):  # noqa: ANN001, ANN202
