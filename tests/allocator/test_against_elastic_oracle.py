@@ -138,5 +138,5 @@ def test_blocks_are_claimed_lost_and_compacted_under_ownership() -> None:
 
 @pytest.mark.long
 def test_they_agree_on_every_mechanism() -> None:
-    found = counts_of(range(40), steps=120)
+    found = counts_of(range(60), steps=120)
     assert not MECHANISMS - set(found)
