@@ -21,10 +21,10 @@ FAULTS_ELASTIC = (
         'int(m.pages[pfn]["order"]) == order',
     ),
     _fault(
-        "a request that wakes a daemon is noticed late",
-        "elastic",
-        "            may_wake = take_event(m, events, leads, position)",
-        "            may_wake = not take_event(m, events, leads, position)",
+        "of a piece freed whole only the first page is freed",
+        "elastic_events",
+        "            free_piece(m, place, order)",
+        "            free_piece(m, place, 0)",
     ),
     _fault(
         "second attempts for huge pages retry whatever the memory",
