@@ -118,3 +118,20 @@ def budget_lines(paths: Iterable[str]) -> Iterator[str]:
 def _share(value: float) -> str:
     """In percent, rounded down so that only all is 100%."""
     return "NA" if pd.isna(value) else f"{int(value * 1e4) / 100:.2f}%"
+
+
+def table_lines(frame: pd.DataFrame) -> Iterator[str]:
+    """A data frame as markdown; errors in percent."""
+    numeric = [pd.api.types.is_numeric_dtype(frame[name]) for name in frame]
+    yield f"| {' | '.join(map(str, frame))} |"
+    yield f"|{'|'.join('--:' if each else '---' for each in numeric)}|"
+    for row in frame.itertuples(index=False):
+        cells = [
+            error_cell(value, "") if name in ("error", "added") else _cell(value)
+            for name, value in zip(frame, row, strict=True)
+        ]
+        yield f"| {' | '.join(cells)} |"
+
+
+def _cell(value: object) -> str:
+    return value if isinstance(value, str) else number_cell(float(value))  # type: ignore[arg-type]

@@ -38,19 +38,29 @@ import waits
 from error_lines import (
     budget_lines,
     choice_lines,
-    error_cell,
     error_lines,
-    number_cell,
     short_error_lines,
+    table_lines,
+)
+from pressure_lines import (
+    defrag_lines,
+    defrag_round_lines,
+    factor_lines,
+    gate_map_lines,
+    host_region_lines,
+    idle_cost_lines,
+    idle_defer_lines,
+    idle_guest_lines,
+    idle_reserve_lines,
+    idle_slowpath_lines,
+    pair_lines,
+    pressure_lines,
 )
 from proposal_loads import chunk_rows, release_rows, scale_rows, steal_rows
 from reading import reading
 from speed import replaying
 
 import pagealloc_model as pm
-from pagealloc_model.studies.workload import shipped_idle_reserve as idle
-from pagealloc_model.studies.workload.gate_effects import SIZES, by_region
-from pagealloc_model.studies.workload.shipped_map import shipped_map
 from pagealloc_model.verdict.validation import Validation
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -165,165 +175,24 @@ def reading_lines(path: str) -> Iterator[str]:
 def short_lock_lines(directory: Path) -> Iterator[str]:
     """A markdown table of acquisitions by site."""
     of = locks.sites(tuple(str(directory / name) for name in ("kbuild", "xfree")))
-    yield from _table_lines(of[of["what"] == "acquisitions"].drop(columns="what"))
+    yield from table_lines(of[of["what"] == "acquisitions"].drop(columns="what"))
 
 
 def lock_lines(directory: Path) -> Iterator[str]:
     """Markdown tables of lock traffic: by site, across policies, from fewer CPUs, made up."""
     of = {name: str(directory / name) for name in FULL}
-    yield from _table_lines(locks.sites((of["kbuild"], of["xfree"])))
+    yield from table_lines(locks.sites((of["kbuild"], of["xfree"])))
     yield ""
     pairs = locks.pairs(of["unbatched72"], of["batched72"])
-    yield from _table_lines(pairs.set_index("from").T.reset_index(names="predicted from"))
+    yield from table_lines(pairs.set_index("from").T.reset_index(names="predicted from"))
     yield ""
     scaled = locks.scale((of["batched72"], of["unbatched72"]))
     shown = scaled[scaled["site"].isin(("refill", "drain"))]
-    yield from _table_lines(shown.drop(columns="all_streams"))
+    yield from table_lines(shown.drop(columns="all_streams"))
     yield ""
-    yield from _table_lines(locks.avalanche().drop(columns="CPU seconds"))
+    yield from table_lines(locks.avalanche().drop(columns="CPU seconds"))
     yield ""
-    yield from _table_lines(locks.amplifier())
-
-
-def pressure_lines() -> Iterator[str]:
-    """A markdown table of the model's own reclaim and compaction beside the kernel's."""
-    yield from _table_lines(pressure.own(("highatomic_stock",)))
-
-
-def factor_lines(directory: Path) -> Iterator[str]:
-    """A markdown table of how far the model's reclaim and compaction are off, and two shares."""
-    table = pressure.factors(tuple(str(directory / name) for name in pressure.PRESSED))
-    near = {side: pressure.share_near(table[side]) for side in ("factor", "null_factor")}
-    yield (
-        f"Within a factor of {pressure.NEAR}: {near['factor']:.0%} of the {len(table)} cells, of "
-        f"the null model's {near['null_factor']:.0%}."
-    )
-    yield ""
-    yield from _table_lines(table.rename(columns={"null_factor": "null's factor"}))
-
-
-def defrag_lines() -> Iterator[str]:
-    """Markdown tables of the post's rows on made-up hosts: each change, then how many are right."""
-    yield from _table_lines(defrag.host_changes())
-    yield ""
-    yield from _table_lines(defrag.host_verdicts())
-
-
-def defrag_round_lines() -> Iterator[str]:
-    """Markdown tables of rounds: posted, measured and predicted trends, then the series' steps."""
-    yield from _table_lines(defrag.trends_table())
-    yield ""
-    yield from _table_lines(defrag.series_table())
-
-
-def gate_map_lines() -> Iterator[str]:
-    """Markdown tables of made-up hosts by the size of the gate's effect: all, and by region."""
-    effects = shipped_map()
-    sizes = pd.crosstab(effects["outcome"], effects["size"])
-    counts = sizes.reindex(columns=list(SIZES), fill_value=0)
-    counts["at posted levels"] = effects.groupby("outcome")["at_posted_levels"].sum()
-    yield from _table_lines(counts.reset_index())
-    yield ""
-    regions = by_region(effects)
-    for name in ("mainline", "gate", "change", "least", "most"):
-        regions[name] = [f"{100 * value:.0f}" for value in regions[name]]
-    yield from _table_lines(regions)
-
-
-def idle_reserve_lines() -> Iterator[str]:
-    """Markdown tables of huge pages beside an idle reserve on made-up hosts."""
-    for words, name in (("16 GiB", idle.TWO_BY_TWO), ("64 GiB", idle.LARGE)):
-        table = idle.shipped_table(name).drop(columns=["whole_blocks", "score"])
-        table.insert(0, "host", words)
-        yield from _table_lines(_in_percent(table))
-        yield ""
-
-
-def idle_guest_lines() -> Iterator[str]:
-    """Markdown tables of huge pages in guests with an idle reserve: by hand, then recorded."""
-    yield from _table_lines(_in_percent(idle.earlier_boots()))
-    yield ""
-    yield from _table_lines(_in_percent(idle.guest_effects(), CHANGED))
-
-
-def idle_defer_lines() -> Iterator[str]:
-    """A markdown table of guests under `defer`, beside the prediction from others."""
-    changes = idle.defer_effects().drop(columns=["predicted_lowest", "predicted_highest"])
-    is_share = changes["quantity"] == "thp_success"
-    shown = {
-        name: [
-            f"{100 * value:.0f} %" if share else f"{value:,.0f}"
-            for value, share in zip(changes[name], is_share, strict=True)
-        ]
-        for name in CHANGED
-    }
-    yield from _table_lines(changes.assign(**shown))
-
-
-def idle_slowpath_lines() -> Iterator[str]:
-    """Markdown tables of 7.3's rule and the gate: cells, changes, and the reserve of each boot."""
-    yield from _table_lines(_in_percent(idle.slowpath_cells(), ("thp_success", "low", "high")))
-    yield ""
-    yield from _table_lines(_in_percent(idle.guest_effects(idle.SLOWPATH_PLAN), CHANGED))
-    yield ""
-    boots = idle.slowpath_reserves()
-    grown = boots[boots["reserved_blocks"] > 0].drop(columns=["gate", "kswapd_scanned"])
-    yield from _table_lines(_in_percent(grown, ("thp_success", "held_back")))
-
-
-def host_region_lines() -> Iterator[str]:
-    """A markdown table of the gate's effect by size of host."""
-    shares = ("mainline", "gate", "change", "least", "most", "scanned")
-    yield from _table_lines(_in_percent(idle.shipped_table(idle.HOST_REGIONS), shares))
-
-
-CHANGED = ("before", "change", "low", "high", "predicted")
-
-
-def idle_cost_lines() -> Iterator[str]:
-    """A markdown table of what each answer does for huge pages and costs atomic requests."""
-    table = _in_percent(idle.shipped_table(idle.ANSWERS))
-    for order in (1, 2, 3):
-        name = f"failed_order_{order}"
-        ends = [table.pop(f"{name}_{end}") for end in ("least", "most")]
-        cells = zip(table[name], *ends, strict=True)
-        table[name] = [f"{mean:.3g} ({least:.3g} to {most:.3g})" for mean, least, most in cells]
-    yield from _table_lines(table)
-
-
-def _in_percent(
-    table: pd.DataFrame, columns: tuple[str, ...] = ("thp_success", "low", "high")
-) -> pd.DataFrame:
-    """Return a table with these shares as whole percents."""
-    shown = {
-        name: [f"{100 * value:.0f}" if pd.notna(value) else "NA" for value in table[name]]
-        for name in columns
-    }
-    return table.assign(**shown)
-
-
-def pair_lines(directory: Path) -> Iterator[str]:
-    """A markdown table of what the gate changed between two guests, and its prediction."""
-    names = ("highatomic_stock", "highatomic_gate3", "batched72", "unbatched72")
-    off, on, *alike = (str(directory / name) for name in names)
-    yield from _table_lines(pressure.pair(off, on, tuple(alike)))
-
-
-def _table_lines(frame: pd.DataFrame) -> Iterator[str]:
-    """A data frame as markdown; errors in percent."""
-    numeric = [pd.api.types.is_numeric_dtype(frame[name]) for name in frame]
-    yield f"| {' | '.join(map(str, frame))} |"
-    yield f"|{'|'.join('--:' if each else '---' for each in numeric)}|"
-    for row in frame.itertuples(index=False):
-        cells = [
-            error_cell(value, "") if name in ("error", "added") else _cell(value)
-            for name, value in zip(frame, row, strict=True)
-        ]
-        yield f"| {' | '.join(cells)} |"
-
-
-def _cell(value: object) -> str:
-    return value if isinstance(value, str) else number_cell(float(value))  # type: ignore[arg-type]
+    yield from table_lines(locks.amplifier())
 
 
 def sweep_table(names: Sequence[str], heading: str) -> Iterator[str]:
@@ -341,14 +210,14 @@ def slider_lines() -> Iterator[str]:
     recording = slider.default_recording()
     yield f"On `{recording.name}`, {len(recording.trace):,} events:"
     yield ""
-    yield from _table_lines(slider.redraws(recording))
+    yield from table_lines(slider.redraws(recording))
 
 
 def size_lines() -> Iterator[str]:
     """A markdown table of how replays grow; draws its picture, too."""
     rows = size.linear()
     draw_growth(rows)
-    yield from _table_lines(rows)
+    yield from table_lines(rows)
 
 
 def draw_growth(rows: pd.DataFrame) -> None:
@@ -363,7 +232,7 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "experiments-short": experiments.score_lines,
     "experiments": experiments.result_lines,
     "errors-guests": lambda: error_lines(_validations(GUESTS)),
-    "lacks": lambda: _table_lines(lacks.errors()),
+    "lacks": lambda: table_lines(lacks.errors()),
     "pressure": pressure_lines,
     "gate-map": gate_map_lines,
     "idle-reserve": idle_reserve_lines,
@@ -377,15 +246,15 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "build-rounds": build_rounds.round_lines,
     "sweep": lambda: sweep_table(("threads", "points", "cluster"), "sweeps of `kbuild` as shipped"),
     "fleet": lambda: sweep_table(("fleet",), "hosts of 64 GiB without and with the gate"),
-    "ownership": lambda: _table_lines(ownership.summary()),
-    "ownership-cpus": lambda: _table_lines(ownership.purgers().drop(columns="load")),
-    "five-minutes": lambda: _table_lines(five_minutes.measured()),
-    "waits": lambda: _table_lines(waits.measured()),
+    "ownership": lambda: table_lines(ownership.summary()),
+    "ownership-cpus": lambda: table_lines(ownership.purgers().drop(columns="load")),
+    "five-minutes": lambda: table_lines(five_minutes.measured()),
+    "waits": lambda: table_lines(waits.measured()),
     "slider": slider_lines,
     "size": size_lines,
-    "memory-floor": lambda: _table_lines(memory_floor.measured()),
-    "start-up": lambda: _table_lines(start_up.measured().drop(columns=["limit", "is"])),
-    "long": lambda: _table_lines(long_recording.measured()),
+    "memory-floor": lambda: table_lines(memory_floor.measured()),
+    "start-up": lambda: table_lines(start_up.measured().drop(columns=["limit", "is"])),
+    "long": lambda: table_lines(long_recording.measured()),
     "proposals-index": lambda: proposals.lines(proposals.index()),
     "proposals-compact-gap": lambda: proposals.page("compact-gap"),
     "proposals-reserve": lambda: proposals.page("reserve-pcp", "reserve-fastpath", "reserve-gate"),
@@ -426,14 +295,14 @@ FULL_PARTS: dict[str, Callable[[Path], Iterable[str]]] = {
     "budget": lambda full: budget_lines(
         [str(full / name) for name in pressure.PRESSED if (full / name).exists()]
     ),
-    "defrag-pair": lambda full: _table_lines(defrag.recordings(str(full))),
+    "defrag-pair": lambda full: table_lines(defrag.recordings(str(full))),
     "locks-short": short_lock_lines,
     "locks": lock_lines,
     "pressure-factors": factor_lines,
     "gate-pair": pair_lines,
     "reading": lambda full: reading_lines(str(full / FULL[0])),
     "speed": lambda full: speed_lines(str(full / FULL[0])),
-    "policies": lambda full: _table_lines(policies.measured(str(full / FULL[0]))),
+    "policies": lambda full: table_lines(policies.measured(str(full / FULL[0]))),
 }
 """The same of full recordings, from the folder that they are in."""
 

@@ -9,6 +9,7 @@ import numpy as np
 from pagealloc_model.policy.assumptions import Assumptions, ElasticAssumptions
 from pagealloc_model.recording.snapshot import Snapshot
 from pagealloc_model.recording.trace.columns import Event, Trace
+from pagealloc_model.recording.trace.gfp_names import stable_gfp_bits
 
 
 def at_recorded_cost(trace: Trace, start: Snapshot | None = None) -> Assumptions:
@@ -148,12 +149,12 @@ def recorded_base_pages(trace: Trace) -> int | None:
     Args:
         trace: the recording's events.
     """
-    asked = np.flatnonzero((trace.event == Event.ALLOC) & (trace.gfp & np.uint32(_MOVABLE) != 0))
+    asked = np.flatnonzero((trace.event == Event.ALLOC) & (trace.gfp & _MOVABLE != 0))
     order, gfp = trace.order[asked], trace.gfp[asked]
-    is_huge = (order == _HUGE_ORDER) & (gfp & np.uint32(_NOMEMALLOC) != 0)
+    is_huge = (order == _HUGE_ORDER) & (gfp & _NOMEMALLOC != 0)
     collapsing = [pid for pid, name in trace.comms.items() if name == "khugepaged"]
     refused = is_huge & (trace.pfn[asked] < 0) & ~np.isin(trace.pid[asked], collapsing)
-    is_cache = (gfp & np.uint32(_NORETRY | _WRITE) != 0) | (gfp & np.uint32(_FS) == 0)
+    is_cache = (gfp & (_NORETRY | _WRITE) != 0) | (gfp & _FS == 0)
     is_base = (order == 0) & ~is_cache
     if not refused.any():
         return None
@@ -171,7 +172,10 @@ def recorded_base_pages(trace: Trace) -> int | None:
 
 
 _HUGE_ORDER = 9
-_MOVABLE, _FS, _WRITE, _NORETRY, _NOMEMALLOC = 0x8, 0x80, 0x1000, 0x10000, 0x80000
+_MOVABLE, _FS, _WRITE, _NORETRY, _NOMEMALLOC = (
+    np.uint32(stable_gfp_bits(None)[f"__GFP_{name}"])
+    for name in ("MOVABLE", "FS", "WRITE", "NORETRY", "NOMEMALLOC")
+)
 _BLOCK_PAGES = 512
 """Of a huge page's block; where blocks are larger, some count twice."""
 _CONTENDED = 7
