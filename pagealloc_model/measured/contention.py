@@ -178,7 +178,7 @@ def zone_of_address(
     A lock is a zone's if, of the contentions that some event is next to, most are next to one under
     zone->lock; the zone is the one that most of those events' pages lie in.
     """
-    events = np.where(following >= 0, trace.event[following], -1)
+    events = np.where(following >= 0, trace.event[following].astype(np.int16), -1)
     told = np.isin(events, np.array(UNDER_LOCK))
     pages_zone = zones.codes(trace.pfn[following])
     zone = np.full(len(address), UNKNOWN_ZONE, np.int8)

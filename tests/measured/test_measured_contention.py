@@ -99,6 +99,13 @@ def test_a_zones_lock_is_the_one_its_events_follow() -> None:
     assert found.notes[0].startswith("3 of 4 contended acquisitions")
 
 
+def test_waits_that_no_event_follows_do_not_outvote_those_that_tell() -> None:
+    waits: list[Wait] = [(at, 10, ZONE_LOCK, REFILL, 0) for at in (100, 1000, 2000, 3000)]
+    contention = measured_contention(trace_of([(115, Event.ZONE_LOCKED, 7, 0)], waits), zone_map())
+    assert contention.known
+    assert len(contention.waits) == 4
+
+
 def test_no_spinlock_contended_is_unknown_not_none() -> None:
     """A guest that takes spinlocks by test-and-set shows sleeping locks only (T8)."""
     found = measured_contention(trace_of(STEPS, WAITS, flags=2), zone_map())
