@@ -64,15 +64,23 @@ def _objects() -> None:
     from pagealloc_model.allocator.core import layout as at
     from pagealloc_model.allocator.core import objects as resolved
 
+    columns = [np.zeros(0, dtype) for dtype in (np.int64, np.int32, np.int16)]
+    for column in columns:
+        column.flags.writeable = False
+    rows, events = np.zeros(0, resolved.ROW), np.zeros(0, at.EVENT)
     resolved.resolve_objects(
-        np.zeros(0, resolved.ROW),
+        rows,
         0,
         0,
-        np.zeros(1, np.int32),
-        np.zeros(1, np.int32),
-        np.zeros(0, at.EVENT),
-        np.zeros(0, resolved.OBJECT),
-        np.zeros(resolved.COUNTS, np.int64),
+        resolved.SeenColumns(*columns),
+        resolved.FramesSeen(np.zeros(1, np.int32), np.zeros(1, np.int32)),
+        resolved.Resolved(
+            events,
+            events[:],
+            np.zeros((0, 2), np.int64),
+            np.zeros(0, resolved.OBJECT),
+            np.zeros(resolved.COUNTS, np.int64),
+        ),
     )
 
 
@@ -160,7 +168,8 @@ def _elastic_loop() -> None:
     events = np.zeros(0, at.EVENT)
     advance_elastic(state.arrays(nothing), events, nothing, 0, 0, -1)
     lru_start.place_on_lists(state.arrays(), nothing, np.zeros(0, np.int8))
-    chains.link_chains(np.zeros(0, chains.REQUEST), nothing)
+    requests = np.zeros(0, chains.REQUEST)
+    chains.link_chains(requests, *chains.OpenFailures().of(requests), nothing)
 
 
 KERNELS: dict[str, Callable[[], None]] = {

@@ -8,13 +8,10 @@ import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import objects as resolved
-from pagealloc_model.allocator.core.interrupted_rows import mark_interrupted
-from pagealloc_model.base.column_space import NewArray
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.base.working_arrays import parts
 from pagealloc_model.predicted.demand.direct_reclaim import DirectReclaims
-from pagealloc_model.predicted.demand.elastic_rows import ElasticRows
+from pagealloc_model.predicted.demand.elastic_rows import ElasticRequests, ElasticRows
 from pagealloc_model.predicted.demand.realtime_tasks import with_reserve
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.trace.columns import Event, Trace
@@ -28,65 +25,34 @@ BATCH_NS = 10_000_000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class DemandRows:
-    """Rows in time order, and what was left out.
+class PartRows:
+    """Rows of a part of a trace, without what only the parts before and behind it tell.
 
     Attributes:
-        rows: `objects.ROW` records.
+        rows: `objects.ROW` records; `task_request` is right but for those in `unknown`.
+        unknown: int64, rows whose task on their CPU had asked for nothing before in this part.
+        tasks: int64, the tasks on CPUs that the part has, thread id and CPU in one number.
+        of_unknown: int64, which of the tasks each unknown row is of.
+        last_request: int64 by task: row of the trace of its last allocation in this part, or -1.
+        charged: int64, rows that are failures of requests charged to a group.
         outside: events whose pages lie in no zone of the machine, or are no buddy.
         recorded_twice: events that repeat the one before them to the nanosecond.
+        requests: what an elastic replay wants to know of requests.
     """
 
     rows: np.ndarray
+    unknown: np.ndarray
+    tasks: np.ndarray
+    of_unknown: np.ndarray
+    last_request: np.ndarray
+    charged: np.ndarray
     outside: int
     recorded_twice: int
+    requests: ElasticRequests | None
 
 
-def demand_rows(
-    trace: Trace,
-    machine: Machine,
-    hidden_migratetype: int,
-    reclaims: DirectReclaims,
-    new_array: NewArray,
-    progress: Report | None = None,
-    elastic: ElasticRows | None = None,
-    realtime: frozenset[int] = frozenset(),
-) -> DemandRows:
-    """The allocations and frees of a trace that lie inside the machine's zones.
-
-    Args:
-        trace: the recording's events.
-        machine: its zones.
-        hidden_migratetype: type of allocations that the recording does not show.
-        reclaims: direct reclaims, whose numbers mark the requests they ran for.
-        new_array: makes the array of rows.
-        progress: called with the share done, 0 to 1.
-        elastic: adds what an elastic replay reads.
-        realtime: thread ids of realtime tasks (S2.6).
-
-    Raises:
-        UsageError: there are none, or one is of a CPU or migratetype the machine does not have.
-    """
-    filler = _RowFiller(trace, machine, hidden_migratetype, reclaims, new_array, elastic, realtime)
-    for part in parts(len(trace)):
-        filler.add(part)
-        if progress is not None:
-            progress(part.stop / len(trace))
-    if np.any(trace.in_interrupt > 0):
-        cpus = machine.nr_cpus
-        rows = filler.rows[: filler.filled]
-        mark_interrupted(rows, np.full(cpus, -1), np.full((cpus, 2), -1))
-    if not filler.filled:
-        raise UsageError(f"{trace.source}: no allocation or free inside the machine's zones")
-    return DemandRows(
-        rows=filler.rows[: filler.filled],
-        outside=filler.outside,
-        recorded_twice=filler.recorded_twice,
-    )
-
-
-class _RowFiller:
-    """Makes rows of one part of a trace after the other; carries what a part tells the next."""
+class RowMaker:
+    """Makes rows of the allocations and frees of a trace that lie inside the machine's zones."""
 
     def __init__(
         self,
@@ -94,10 +60,19 @@ class _RowFiller:
         machine: Machine,
         hidden_migratetype: int,
         reclaims: DirectReclaims,
-        new_array: NewArray,
-        elastic: ElasticRows | None,
-        realtime: frozenset[int],
+        elastic: ElasticRows | None = None,
+        realtime: frozenset[int] = frozenset(),
     ) -> None:
+        """Take what all parts need.
+
+        Args:
+            trace: the recording's events.
+            machine: its zones.
+            hidden_migratetype: type of allocations that the recording does not show.
+            reclaims: direct reclaims, whose numbers mark the requests they ran for.
+            elastic: adds what an elastic replay reads.
+            realtime: thread ids of realtime tasks (S2.6).
+        """
         self._elastic = elastic
         self._realtime = np.array(sorted(realtime), np.int32)
         self._trace, self._machine = trace, machine
@@ -105,16 +80,13 @@ class _RowFiller:
         self._reclaims = reclaims
         self._zone_of_gfp = highest_type_by_gfp(machine)
         self._read_bits = np.uint32(read_bits(trace))
-        self._code_of_task: dict[int, int] = {}
-        self._request_of_task = np.zeros(0, np.int32)
-        self._last_events = np.zeros(0, np.int64)
-        self._last_rows = np.zeros(0, np.int64)
-        demanded = (np.count_nonzero(trace.event[part] <= Event.FREE) for part in parts(len(trace)))
-        self.rows = new_array(sum(demanded), resolved.ROW)
-        self.filled = self.outside = self.recorded_twice = 0
 
-    def add(self, part: slice) -> None:
-        """Append the rows of a part of the trace."""
+    def part(self, part: slice) -> PartRows:
+        """Make the rows of a part of the trace; parts can be made at the same time.
+
+        Raises:
+            UsageError: an event is of a CPU or migratetype the machine does not have.
+        """
         trace, machine = self._trace, self._machine
         wanted = np.flatnonzero(trace.event[part] <= Event.FREE) + part.start
         is_again = self._repeats_the_one_before(wanted)
@@ -124,21 +96,49 @@ class _RowFiller:
         inside = (failed | _within_zones(machine, pfn, order)) & (order >= 0)
         inside &= order <= machine.max_order
         kept = seen[inside]
-        self.outside += len(seen) - len(kept)
-        self.recorded_twice += int(is_again.sum())
         _check_requests(trace, kept, machine)
-        self._batched, self._interrupting = _of_batches(trace, part, kept)
-        first, self.filled = self.filled, self.filled + len(kept)
-        self._fill(self.rows[first : self.filled], kept)
-        self._fill_requests(first)
-        self._mark_failed_charges(first, trace.gfp[kept])
+        rows = np.zeros(len(kept), resolved.ROW)
+        self._fill(rows, kept, *_of_batches(trace, part, kept))
+        requests = None if self._elastic is None else self._elastic.mark(rows, kept)
+        tasks, code = _tasks(trace.pid[kept], trace.cpu[kept])
+        unknown, last_request = _fill_requests(rows, tasks, code)
+        is_charged = (rows["pfn"] == -1) & (rows["is_free"] == 0)
+        is_charged &= trace.gfp[kept] & np.uint32(GFP_ACCOUNT) != 0
+        return PartRows(
+            rows=rows,
+            unknown=unknown,
+            tasks=tasks,
+            of_unknown=code[unknown],
+            last_request=last_request,
+            charged=np.flatnonzero(is_charged),
+            outside=len(seen) - len(kept),
+            recorded_twice=int(is_again.sum()),
+            requests=requests,
+        )
+
+    def last_charged(self) -> int:
+        """Return the last row of the trace that is a failure charged to a group, -1 for none."""
+        trace, last = self._trace, -1
+        for part in parts(len(trace)):
+            failed = np.flatnonzero(trace.pfn[part] == -1) + part.start
+            failed = failed[trace.event[failed] == Event.ALLOC]
+            failed = failed[trace.gfp[failed] & np.uint32(GFP_ACCOUNT) != 0]
+            last = int(failed[-1]) if len(failed) else last
+        return last
 
     def _repeats_the_one_before(self, events: np.ndarray) -> np.ndarray:
-        """Whether an event is its CPU's preceding one once more, of the same nanosecond (bool)."""
+        """Whether an event is its CPU's preceding one once more, of the same nanosecond (bool).
+
+        Of what lies before the first event, only that of its nanosecond matters.
+        """
+        if not len(events):
+            return np.zeros(0, bool)
         trace = self._trace
-        together = np.concatenate([self._last_events, events])
+        first = int(events[0])
+        begin = int(np.searchsorted(trace.time_ns[:first], trace.time_ns[first]))
+        earlier = np.flatnonzero(trace.event[begin:first] <= Event.FREE) + begin
+        together = np.concatenate([earlier, events])
         by_cpu = together[np.argsort(trace.cpu[together], kind="stable")]
-        self._last_events = _last_of_each(trace.cpu[together], together)
         times = trace.time_ns[by_cpu]
         places = np.flatnonzero(times[1:] == times[:-1])
         before, again = by_cpu[places], by_cpu[places + 1]
@@ -148,45 +148,33 @@ class _RowFiller:
             same &= column[before] == column[again]
         found = np.zeros(len(together), bool)
         found[np.searchsorted(together, again[same])] = True
-        return found[len(together) - len(events) :]
+        return found[len(earlier) :]
 
-    def _fill(self, rows: np.ndarray, kept: np.ndarray) -> None:
-        """Fill in what each event says by itself."""
+    def _fill(
+        self, rows: np.ndarray, kept: np.ndarray, batched: np.ndarray, interrupting: np.ndarray
+    ) -> None:
+        """Fill in what each event says by itself, and what its folio batch does."""
         trace = self._trace
         gfp = trace.gfp[kept]
+        pid = trace.pid[kept]
         if len(self._realtime):
-            of_realtime = np.isin(trace.pid[kept], self._realtime)
+            of_realtime = np.isin(pid, self._realtime)
             gfp = np.where(of_realtime, with_reserve(gfp), gfp)
-        rows["time_ns"] = trace.time_ns[kept]
+        rows["row"] = kept
         rows["pfn"] = trace.pfn[kept]
         rows["cpu"] = trace.cpu[kept]
-        rows["is_free"] = trace.event[kept] == Event.FREE
+        rows["pid"] = pid
         rows["order"] = trace.order[kept]
-        rows["migratetype"] = trace.migratetype[kept]
-        rows["bits"] = gfp & self._read_bits
+        frees = trace.event[kept] == Event.FREE
+        rows["is_free"] = frees
+        rows["migratetype"] = np.where(frees, self._hidden_migratetype, trace.migratetype[kept])
         rows["zone"] = self._zone_of_gfp[gfp & np.uint32(15)]
-        rows["failed_charge"] = 0
-        frees = rows["is_free"] == 1
-        rows["migratetype"][frees] = self._hidden_migratetype
-        rows["bits"][frees] = GFP_KERNEL & at.GFP_READ_BITS
-        rows["bits"][self._batched] |= at.FREED_IN_BATCH
-        rows["bits"][self._interrupting] |= at.INTERRUPTS_HOLDER
-        rows["bits"][trace.in_interrupt[kept] > 0] |= at.IN_INTERRUPT
+        bits = np.where(frees, np.uint32(GFP_KERNEL & at.GFP_READ_BITS), gfp & self._read_bits)
+        bits[batched] |= np.uint32(at.FREED_IN_BATCH)
+        bits[interrupting] |= np.uint32(at.INTERRUPTS_HOLDER)
+        bits[trace.in_interrupt[kept] > 0] |= np.uint32(at.IN_INTERRUPT)
+        rows["bits"] = bits
         self._mark_reclaims(rows, kept)
-        rows["task"] = self._tasks(trace.pid[kept], trace.cpu[kept])
-        if self._elastic is not None:
-            self._elastic.mark(rows, kept)
-
-    def _tasks(self, pid: np.ndarray, cpu: np.ndarray) -> np.ndarray:
-        """Return the number of each event's task and CPU: those not seen before, in their order."""
-        task = (pid.astype(np.int64) << 16) | cpu.astype(np.int64)
-        # a task does many things in a row, and few of them sort faster
-        begins = np.flatnonzero(np.diff(task, prepend=task[:1] - 1))
-        tasks, inverse = np.unique(task[begins], return_inverse=True)
-        known = self._code_of_task
-        codes = [known.setdefault(each, len(known)) for each in tasks.tolist()]
-        lengths = np.diff(begins, append=len(task))
-        return np.repeat(np.array(codes, np.int32)[inverse], lengths)
 
     def _mark_reclaims(self, rows: np.ndarray, kept: np.ndarray) -> None:
         """Give requests for which direct reclaim ran the number of its last run."""
@@ -194,45 +182,53 @@ class _RowFiller:
             return
         part = slice(*np.searchsorted(self._reclaims.row, [kept[0], kept[-1] + 1]))
         requests, numbers = self._reclaims.row[part], self._reclaims.number[part]
+        if not len(requests):
+            return
         place = np.flatnonzero(np.isin(kept, requests))
         number = numbers[np.searchsorted(requests, kept[place])]
         rows["bits"][place] |= (number << at.RECLAIM_SHIFT).astype(np.uint32)
 
-    def _fill_requests(self, first: int) -> None:
-        """Fill in each row's last earlier row of the same task that is an allocation."""
-        rows = self.rows[first : self.filled]
-        new_tasks = len(self._code_of_task) - len(self._request_of_task)
-        last = np.concatenate([self._request_of_task, np.full(new_tasks, -1, np.int32)])
-        rows["task_request"] = _last_request(rows, first, last)
-        requests = np.flatnonzero(rows["is_free"] == 0)
-        last[rows["task"][requests]] = first + requests
-        self._request_of_task = last
 
-    def _mark_failed_charges(self, first: int, gfp: np.ndarray) -> None:
-        """Mark frees that precede the failure of the same request, which they stand for (T2)."""
-        rows = self.rows
-        together = np.concatenate([self._last_rows, np.arange(first, self.filled)])
-        cpus = rows["cpu"][together]
-        by_cpu = together[np.argsort(cpus, kind="stable")]
-        self._last_rows = _last_of_each(cpus, together)
-        free, failure = by_cpu[:-1], by_cpu[1:]
-        is_one = (failure >= first) & (rows["pfn"][failure] == -1)
-        free, failure = free[is_one], failure[is_one]
-        is_one = (rows["is_free"][free] == 1) & (rows["is_free"][failure] == 0)
-        is_one &= gfp[failure - first] & np.uint32(GFP_ACCOUNT) != 0
-        for name in ("task", "order"):
-            is_one &= rows[name][free] == rows[name][failure]
-        free, failure = free[is_one], failure[is_one]
-        rows["failed_charge"][free] = 1
-        for name in ("migratetype", "bits", "zone"):
-            rows[name][free] = rows[name][failure]
-        rows["bits"][free] &= ~np.uint32(at.REQUEST_RECLAIMED)
+def _tasks(pid: np.ndarray, cpu: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the tasks on CPUs there are, as int64, and which of them each event is of."""
+    task = (pid.astype(np.int64) << 16) | cpu.astype(np.int64)
+    # a task does many things in a row, and few of them sort faster
+    begins = np.flatnonzero(np.diff(task, prepend=task[:1] - 1))
+    tasks, inverse = np.unique(task[begins], return_inverse=True)
+    lengths = np.diff(begins, append=len(task))
+    return tasks, np.repeat(inverse, lengths)
 
 
-def _last_of_each(keys: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """The last value of each key, ascending."""
-    _, from_end = np.unique(keys[::-1], return_index=True)
-    return np.sort(values[len(values) - 1 - from_end])
+def _fill_requests(
+    rows: np.ndarray, tasks: np.ndarray, code: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Fill in each free's last earlier allocation of its task on its CPU, as far as a part tells.
+
+    Args:
+        rows: of the part.
+        tasks: the tasks.
+        code: which of them each row is of.
+
+    Returns:
+        Rows of which it does not tell, and the last allocation of each task: row of the trace.
+    """
+    # numbers of 16 bits are sorted by counting
+    narrow = code.astype(np.uint16) if len(tasks) < 1 << 16 else code
+    by_task = np.argsort(narrow, kind="stable")
+    sorted_code = narrow[by_task]
+    is_request = rows["is_free"][by_task] == 0
+    latest = np.maximum.accumulate(np.where(is_request, np.arange(len(rows)), -1))
+    starts = np.flatnonzero(np.diff(sorted_code.astype(np.int64), prepend=-1))
+    lengths = np.diff(starts, append=len(rows))
+    last_request = np.full(len(tasks), -1, np.int64)
+    if not len(rows):
+        return np.zeros(0, np.int64), last_request
+    last = latest[starts + lengths - 1]
+    asked = last >= starts
+    last_request[asked] = rows["row"][by_task[last[asked]]]
+    is_known = latest >= np.repeat(starts, lengths)
+    rows["task_request"][by_task[is_known]] = rows["row"][by_task[latest[is_known]]]
+    return by_task[~is_known], last_request
 
 
 def highest_type_by_gfp(machine: Machine) -> np.ndarray:
@@ -256,29 +252,6 @@ def highest_type_by_gfp(machine: Machine) -> np.ndarray:
         if name and wanted[name] >= 0:
             table[nibble] = wanted[name]
     return table
-
-
-def _last_request(rows: np.ndarray, first: int, before: np.ndarray) -> np.ndarray:
-    """Each row's last earlier row of the same task that is an allocation, -1 if none.
-
-    Args:
-        rows: of one part; the number of the first one is `first`.
-        first: rows before these.
-        before: int32 by task, the same as of this part's beginning.
-    """
-    number = np.arange(len(rows))
-    tasks = rows["task"]
-    # numbers of 16 bits are sorted by counting
-    narrow = tasks.astype(np.uint16) if tasks.max(initial=0) < 1 << 16 else tasks
-    by_task = np.argsort(narrow, kind="stable")
-    request = np.where(rows["is_free"][by_task] == 0, number[by_task], -1)
-    starts = np.flatnonzero(np.diff(rows["task"][by_task], prepend=-1))
-    latest = np.maximum.accumulate(np.where(request >= 0, np.arange(len(rows)), -1))
-    begin = np.repeat(starts, np.diff(np.append(starts, len(rows))))
-    here = first + request[np.maximum(latest, 0)]
-    result = np.empty(len(rows), np.int32)
-    result[by_task] = np.where(latest >= begin, here, before[rows["task"][by_task]])
-    return result
 
 
 def read_bits(trace: Trace) -> int:

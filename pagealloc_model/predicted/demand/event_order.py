@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.base.column_space import NewArray
-from pagealloc_model.base.working_arrays import parts
+from pagealloc_model.base.filling_array import FillingArray
+from pagealloc_model.base.working_arrays import parts, working_directory
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -26,44 +26,12 @@ class HiddenAllocations:
     freed_ns: np.ndarray
 
 
-def split_hidden(events: np.ndarray, new_array: NewArray) -> tuple[np.ndarray, HiddenAllocations]:
-    """Take the hidden allocations, which alone are not in time order, out of resolved events.
-
-    Args:
-        events: as `objects.resolve_objects` makes them, each hidden allocation just before its
-            free; the others move up in place.
-        new_array: makes the arrays of hidden allocations.
-
-    Returns:
-        The others, and the hidden allocations.
-    """
-    count = sum(
-        int(np.count_nonzero(events["operation"][part] == at.HIDDEN_ALLOC))
-        for part in parts(len(events))
-    )
-    hidden = HiddenAllocations(
-        events=new_array(count, events.dtype),
-        ranks=new_array(count, np.int64),
-        freed_ns=new_array(count, np.int64),
-    )
-    kept = found = 0
-    for part in parts(len(events)):
-        together = events[part]
-        is_hidden = together["operation"] == at.HIDDEN_ALLOC
-        places = np.flatnonzero(is_hidden)
-        here = slice(found, found + len(places))
-        hidden.events[here] = together[places]
-        hidden.ranks[here] = kept + places - np.arange(len(places))
-        hidden.freed_ns[here] = events["time_ns"][part.start + places + 1]
-        rest = together[~is_hidden]
-        events[kept : kept + len(rest)] = rest
-        kept += len(rest)
-        found += len(places)
-    return events[:kept], hidden
-
-
 def merged(
-    events: np.ndarray, extra: np.ndarray, ranks: np.ndarray, new_array: NewArray
+    events: np.ndarray,
+    extra: np.ndarray,
+    ranks: np.ndarray,
+    new_array: NewArray,
+    held: FillingArray | None = None,
 ) -> np.ndarray:
     """Events and extra ones in time order; equal times keep the order that ranks give.
 
@@ -71,14 +39,16 @@ def merged(
         events: `layout.EVENT` records in time order.
         extra: more of them in any order; of equal times, the earlier in `extra` comes first.
         ranks: int64, how many of the `events` of its time, and of those before, precede each.
-        new_array: makes the result, and what is as long as `extra`.
+        new_array: makes what is as long as `extra`.
+        held: what the events lie in, which is given back while they are read; None: they stay.
     """
     if not len(extra):
         return events
     by_time = np.argsort(extra["time_ns"], kind="stable")
     extra_ns = _taken(extra["time_ns"], by_time, new_array)
     extra, ranks = (_taken(each, by_time, new_array) for each in (extra, ranks))
-    result = new_array(len(events) + len(extra), events.dtype)
+    rows = len(events) + len(extra)
+    filled = FillingArray(rows, events.dtype, working_directory(len(events)))
     used = 0
     for part in parts(len(events)):
         together = events[part]
@@ -89,11 +59,13 @@ def merged(
         # Those behind this part's last event may belong behind others of the same time, too.
         places = places[places < len(together)]
         begin, used = part.start + used, used + len(places)
-        result[begin : part.stop + used] = np.insert(
+        filled.need(part.stop + used)[begin : part.stop + used] = np.insert(
             together, places, extra[used - len(places) : used]
         )
-    result[len(events) + used :] = extra[used:]
-    return result
+        if held is not None:
+            held.give_back(part.stop)
+    filled.need(rows)[len(events) + used : rows] = extra[used:]
+    return filled.room[:rows]
 
 
 def joined(first: np.ndarray, second: np.ndarray, new_array: NewArray) -> np.ndarray:

@@ -74,8 +74,7 @@ def file_uses(
         events: `layout.EVENT` records.
         objects: `objects.OBJECT` records.
     """
-    adds = trace.tables.get(ADD)
-    if adds is None or not len(adds["row"]) or not set(adds) >= _FIELDS:
+    if not is_recorded(trace):
         return None
     files = _Files(trace)
     entries = _entries(trace, files, alloc_rows, objects)
@@ -95,6 +94,12 @@ def file_uses(
     is_file[entries.number] = True
     uses, unplaced = _uses(trace, files, entries, objects, alias)
     return FileUses(alias=alias, is_file=is_file, uses=uses, unplaced=unplaced)
+
+
+def is_recorded(trace: Trace) -> bool:
+    """Whether a page was seen to enter the page cache, with its file and place in it."""
+    adds = trace.tables.get(ADD)
+    return adds is not None and len(adds["row"]) > 0 and set(adds) >= _FIELDS
 
 
 def with_file_uses(events: np.ndarray, found: FileUses) -> None:

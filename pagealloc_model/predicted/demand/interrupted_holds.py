@@ -5,35 +5,42 @@ from __future__ import annotations
 import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.base.column_space import NewArray, in_memory
 from pagealloc_model.base.working_arrays import parts
 
 _OF_TASKS = (at.ALLOC, at.FREE, at.RECORDED_FAILURE)
+_PLACE_BITS = 40
 
 
-def take_interrupted_holds(events: np.ndarray, hidden: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def take_interrupted_holds(
+    events: np.ndarray, hidden: np.ndarray, new_array: NewArray = in_memory
+) -> tuple[np.ndarray, np.ndarray]:
     """Take the marks of interrupts off resolved events, and make events of them.
 
     Args:
         events: `layout.EVENT` records in time order; their CONTEXT_BITS are cleared.
         hidden: those of hidden allocations, which have the bits of a free; likewise.
+        new_array: makes the result.
 
     Returns:
         BEGIN_REQUEST and HOLD_DRAINED events in time order, each to stand before the interrupt's
         first event; int64, how many of `events` stand before that.
     """
-    marks = np.uint32(at.AFTER_FREE | at.BEFORE_REQUEST)
-    found = [
-        part.start + np.flatnonzero(events["bits"][part] & marks) for part in parts(len(events))
-    ]
-    places = _first_of_rows(np.concatenate([np.zeros(0, np.int64), *found]), events)
-    holds = np.zeros(len(places), at.EVENT)
-    holds["time_ns"] = events["time_ns"][places]
-    holds["cpu"] = events["cpu"][places]
-    holds["object"] = -1
-    holds["operation"] = at.HOLD_DRAINED
-    holds["bits"] = at.INTERRUPTS_HOLDER
-    for cpu in np.unique(holds["cpu"]):
-        _fill_requests(holds, places, events, int(cpu))
+    count = sum(len(_marked(events, part)) for part in parts(len(events)))
+    places, holds = new_array(count, np.int64), new_array(count, at.EVENT)
+    end = 0
+    for part in parts(len(events)):
+        found = _marked(events, part)
+        begin, end = end, end + len(found)
+        places[begin:end] = found
+        own = np.zeros(len(found), at.EVENT)
+        own["time_ns"] = events["time_ns"][found]
+        own["cpu"] = events["cpu"][found]
+        own["object"] = -1
+        own["operation"] = at.HOLD_DRAINED
+        own["bits"] = at.INTERRUPTS_HOLDER
+        holds[begin:end] = own
+    _fill_requests(holds, places, events)
     keep = np.uint32(~at.CONTEXT_BITS & 0xFFFFFFFF)
     for each in (events, hidden):
         for part in parts(len(each)):
@@ -41,29 +48,46 @@ def take_interrupted_holds(events: np.ndarray, hidden: np.ndarray) -> tuple[np.n
     return holds, places
 
 
-def _first_of_rows(places: np.ndarray, events: np.ndarray) -> np.ndarray:
-    """Return those places whose event is the first of its row: a free may become several."""
-    cpu = events["cpu"][places]
-    goes_on = np.zeros(len(places), bool)
-    goes_on[1:] = (np.diff(places) == 1) & (cpu[1:] == cpu[:-1])
-    return places[~goes_on]
+def _marked(events: np.ndarray, part: slice) -> np.ndarray:
+    """Places of a part's marks: of a row that became several events the first one's."""
+    marks = np.uint32(at.AFTER_FREE | at.BEFORE_REQUEST)
+    begin = max(part.start - 1, 0)
+    bits, cpu = events["bits"][begin : part.stop], events["cpu"][begin : part.stop]
+    is_marked = bits & marks != 0
+    goes_on = is_marked[1:] & is_marked[:-1] & (cpu[1:] == cpu[:-1])
+    first = np.flatnonzero(is_marked & ~np.append(False, goes_on)) + begin
+    return first[first >= part.start]
 
 
-def _fill_requests(holds: np.ndarray, places: np.ndarray, events: np.ndarray, cpu: int) -> None:
-    """Give the holds of one CPU that precede a request that request."""
-    own = holds["cpu"] == cpu
-    own &= events["bits"][places] & np.uint32(at.BEFORE_REQUEST) != 0
-    before = [
-        part.start
-        + np.flatnonzero(
-            (events["cpu"][part] == cpu)
-            & (events["bits"][part] & np.uint32(at.IN_INTERRUPT) == 0)
-            & np.isin(events["operation"][part], _OF_TASKS)
+def _fill_requests(holds: np.ndarray, places: np.ndarray, events: np.ndarray) -> None:
+    """Give the holds that precede a request the next one of their CPU; the last part first."""
+    following = np.full(1 << 15, -1, np.int64)
+    for part in reversed(list(parts(len(events)))):
+        bits, cpu = events["bits"][part], events["cpu"][part]
+        first, last = np.searchsorted(places, [part.start, part.stop])
+        of_task = np.flatnonzero(
+            (bits & np.uint32(at.IN_INTERRUPT) == 0) & np.isin(events["operation"][part], _OF_TASKS)
         )
-        for part in parts(len(events))
-    ]
-    of_task = np.concatenate([np.zeros(0, np.int64), *before])
-    following = of_task[np.searchsorted(of_task, places[own])]
+        of_task = of_task[np.argsort(cpu[of_task], kind="stable")]
+        keys = (cpu[of_task].astype(np.int64) << _PLACE_BITS) + of_task
+        before = places[first:last] - part.start
+        is_before = bits[before] & np.uint32(at.BEFORE_REQUEST) != 0
+        own, before = np.flatnonzero(is_before) + first, before[is_before]
+        if len(own):
+            place = np.searchsorted(keys, (cpu[before].astype(np.int64) << _PLACE_BITS) + before)
+            near = np.append(of_task, 0)[place]
+            is_near = (place < len(keys)) & (cpu[near] == cpu[before])
+            _take_request(
+                holds, own, events, np.where(is_near, near + part.start, following[cpu[before]])
+            )
+        begins = np.flatnonzero(np.diff(cpu[of_task], prepend=-1))
+        following[cpu[of_task[begins]]] = of_task[begins] + part.start
+
+
+def _take_request(
+    holds: np.ndarray, own: np.ndarray, events: np.ndarray, following: np.ndarray
+) -> None:
+    """Give some holds the requests in events that follow them."""
     for name in ("order", "migratetype", "zone"):
         holds[name][own] = events[name][following]
     bits = events["bits"][following] & np.uint32(~at.CONTEXT_BITS & 0xFFFFFFFF)
