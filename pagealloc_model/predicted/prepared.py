@@ -203,6 +203,34 @@ def _prepare_elastic(
     )
     from pagealloc_model.predicted.start.empty_start import created_demand
 
+    machine, image = _literal_start(recording, rules, assumptions, seed, progress)
+    is_empty = assumptions.start == "empty"
+    early, snapshot = start_snapshots(recording)
+    during = None if is_empty or snapshot is early else snapshot
+    demand = _demand(recording, machine, assumptions, during, progress, seed)
+    demand = grown_demand(machine, demand, image.block_types)
+    if is_empty:
+        demand = created_demand(machine, demand, assumptions)
+    lru = lru_at_start(image.movable, recording.flags_at_start)
+    start_ns = recording.trace.demand_span_ns[0]
+    return Prepared(
+        machine=machine,
+        demand=with_cached_pages(demand, lru, seed),
+        image=image,
+        lru=lru,
+        oldest_pfn=reclaim_position(recording.whole_trace, start_ns),
+        daemons=() if is_empty else daemons_at_start(recording.whole_trace, machine, start_ns),
+    )
+
+
+def _literal_start(
+    recording: Recording,
+    rules: KernelRules,
+    assumptions: Assumptions,
+    seed: int,
+    progress: Report | None,
+) -> tuple[Machine, StartImage]:
+    """Machine and image of a literal replay, whose demand is let go of."""
     literal = _prepare(
         recording,
         rules,
@@ -211,25 +239,7 @@ def _prepare_elastic(
         progress,
         heeds_parts=True,
     )
-    is_empty = assumptions.start == "empty"
-    early, snapshot = start_snapshots(recording)
-    during = None if is_empty or snapshot is early else snapshot
-    demand = _demand(recording, literal.machine, assumptions, during, progress, seed)
-    demand = grown_demand(literal.machine, demand, literal.image.block_types)
-    if is_empty:
-        demand = created_demand(literal.machine, demand, assumptions)
-    lru = lru_at_start(literal.image.movable, recording.flags_at_start)
-    start_ns = recording.trace.demand_span_ns[0]
-    return Prepared(
-        machine=literal.machine,
-        demand=with_cached_pages(demand, lru, seed),
-        image=literal.image,
-        lru=lru,
-        oldest_pfn=reclaim_position(recording.whole_trace, start_ns),
-        daemons=()
-        if is_empty
-        else daemons_at_start(recording.whole_trace, literal.machine, start_ns),
-    )
+    return literal.machine, literal.image
 
 
 def _demand(

@@ -197,7 +197,7 @@ def resolve_demand(
         objects, leads = tried.objects, tried.leads
         beside = np.concatenate([limits, tried.frees])
         if assumptions.elastic.file_uses:
-            files = file_uses(trace, found.alloc_rows, others, objects)
+            files = file_uses(trace, found.alloc_rows, others, objects, new_array)
             if files is not None:
                 with_file_uses(others, files)
                 files.uses["zone"] = highest_type_by_gfp(machine)[GFP_HIGHMEM | GFP_MOVABLE]
