@@ -23,7 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -127,7 +127,7 @@ def replayed(path: str, reclaim: str, group: str, limit: int, in_memory: bool) -
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     if in_memory:
         working_arrays.ROWS_IN_MEMORY = sys.maxsize
-    with _watched("RssAnon") as peak, _watched_room() as room:
+    with _most(lambda: resident_mib("RssAnon")) as peak, _most(working_files_mib) as room:
         begun, begun_cpu = time.perf_counter(), time.process_time()
         recording = pm.open(path)
         assumptions = pm.Assumptions(reclaim=reclaim)
@@ -148,24 +148,15 @@ def replayed(path: str, reclaim: str, group: str, limit: int, in_memory: bool) -
     }
 
 
-@contextmanager
-def _watched(which: str) -> Iterator[list[float]]:
-    """The most of a line of /proc/self/status while the block runs, MiB, in a list of one."""
-    with _most(lambda: resident_mib(which)) as peak:
-        yield peak
-
-
-@contextmanager
-def _watched_room() -> Iterator[list[float]]:
-    """The most that the temporary directory's file system has in use, MiB more than at first."""
-
-    def used() -> float:
-        found = os.statvfs(tempfile.gettempdir())
-        return (found.f_blocks - found.f_bfree) * found.f_frsize / MIB
-
-    before = used()
-    with _most(lambda: used() - before) as peak:
-        yield peak
+def working_files_mib() -> float:
+    """What this process's working files take up on the disk, MiB; they have no names."""
+    blocks: dict[int, int] = {}
+    for each in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            found, target = each.stat(), os.readlink(each)
+            if target.startswith(tempfile.gettempdir()) and target.endswith(" (deleted)"):
+                blocks[found.st_ino] = found.st_blocks
+    return sum(blocks.values()) * 512 / MIB
 
 
 @contextmanager
@@ -175,7 +166,7 @@ def _most(value: Callable[[], float]) -> Iterator[list[float]]:
     done = threading.Event()
 
     def watch() -> None:
-        while not done.wait(0.01):
+        while not done.wait(0.1):
             peak[0] = max(peak[0], value())
 
     watcher = threading.Thread(target=watch)

@@ -129,12 +129,12 @@ class PassingArray:
 
     def append(self, records: np.ndarray) -> None:
         """Put records behind all others."""
-        if not len(self.values):
-            self._begin = self._end = 0
+        held = len(self.values) + len(records)
         if self._end + len(records) > len(self._kept.room):
-            held = len(self.values) + len(records)
-            large = held * self._dtype.itemsize > _STEP_BYTES
-            room = FillingArray(2 * held, self._dtype, self._directory if large else None)
+            room = self._kept
+            if held > len(room.room) or self._begin < self._end - self._begin:
+                large = held * self._dtype.itemsize > _STEP_BYTES
+                room = FillingArray(2 * held, self._dtype, self._directory if large else None)
             room.need(held)[: len(self.values)] = self.values
             self._begin, self._end, self._kept = 0, len(self.values), room
         self._kept.need(self._end + len(records))

@@ -8,7 +8,8 @@ import pytest
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.base import working_arrays
 from pagealloc_model.base.column_space import in_memory
-from pagealloc_model.predicted.demand.event_order import merged
+from pagealloc_model.base.filling_array import FillingArray
+from pagealloc_model.predicted.demand.event_order import merged, merged_in_place
 
 
 def emitted_events(seed: int) -> np.ndarray:
@@ -42,4 +43,9 @@ def test_merged_events_are_sorted_stably(
     is_hidden = emitted["operation"] == at.HIDDEN_ALLOC
     extra = np.concatenate([beside, emitted[is_hidden]])
     ranks = np.concatenate([np.zeros(6, np.int64), np.cumsum(~is_hidden)[is_hidden]])
-    np.testing.assert_array_equal(merged(emitted[~is_hidden], extra, ranks, in_memory), expected)
+    others = emitted[~is_hidden]
+    np.testing.assert_array_equal(merged(others, extra, ranks, in_memory), expected)
+    held = FillingArray(len(others), at.EVENT, None)
+    held.need(len(others))[: len(others)] = others
+    found = merged_in_place(held.room[: len(others)], held, extra, ranks, in_memory)
+    np.testing.assert_array_equal(found, expected)

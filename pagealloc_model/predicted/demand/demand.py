@@ -32,10 +32,10 @@ from pagealloc_model.predicted.demand.elastic_rows import ElasticRows
 from pagealloc_model.predicted.demand.event_order import (
     HiddenAllocations,
     joined,
-    merged,
+    merged_in_place,
 )
 from pagealloc_model.predicted.demand.file_uses import file_uses, with_file_uses
-from pagealloc_model.predicted.demand.interrupted_holds import take_interrupted_holds
+from pagealloc_model.predicted.demand.interrupted_holds import interrupted_holds
 from pagealloc_model.predicted.demand.moved_pages import without_moves
 from pagealloc_model.predicted.demand.recorded_reclaim import kswapd_runs
 from pagealloc_model.predicted.demand.resolving import resolved_trace
@@ -178,7 +178,7 @@ def resolve_demand(
     maker = RowMaker(trace, machine, assumptions.hidden_migratetype, reclaims, elastic, realtime)
     found = resolved_trace(trace, machine, maker, progress)
     others, hidden, objects, counts = found.events, found.hidden, found.objects, found.counts
-    holds, hold_ranks = take_interrupted_holds(others, hidden.events, new_array)
+    holds, hold_ranks = interrupted_holds(others, found.marks, new_array)
     reclaim = kswapd_runs(trace, machine)
     limits = _limits_found(machine, start)
     begins = _reclaim_begins(trace, machine, reclaims)
@@ -190,9 +190,10 @@ def resolve_demand(
             trace, machine, others, beside, hidden, objects, new_array
         )
     else:
-        without = without_moves(others, hidden, hold_ranks, objects, new_array)
-        others, hidden, hold_ranks = without.events, without.hidden, without.hold_ranks
-        compaction = {"stayed_pages": without.stayed_pages, "moved_frees": without.moved_frees}
+        if elastic.any_by_compaction:
+            without = without_moves(others, hidden, hold_ranks, objects, new_array)
+            others, hidden, hold_ranks = without.events, without.hidden, without.hold_ranks
+            compaction = {"stayed_pages": without.stayed_pages, "moved_frees": without.moved_frees}
         tried = tried_failures(found.requests, trace.time_ns, others, objects, seed, new_array)
         objects, leads = tried.objects, tried.leads
         beside = np.concatenate([limits, tried.frees])
@@ -203,14 +204,14 @@ def resolve_demand(
                 files.uses["zone"] = highest_type_by_gfp(machine)[GFP_HIGHMEM | GFP_MOVABLE]
                 beside = np.concatenate([beside, files.uses])
                 compaction |= {"unplaced_pages": files.unplaced}
-    events = merged(
+    events = merged_in_place(
         others,
+        found.held,
         joined(joined(beside, holds, new_array), hidden.events, new_array),
         joined(
             joined(np.zeros(len(beside), np.int64), hold_ranks, new_array), hidden.ranks, new_array
         ),
         new_array,
-        found.held,
     )
     return Demand(
         events=events,

@@ -73,7 +73,11 @@ class ElasticRequests:
 
 
 class ElasticRows:
-    """Marks rows with page classes and with frees of reclaim and compaction; tells who asked."""
+    """Marks rows with page classes and with frees of reclaim and compaction; tells who asked.
+
+    Attributes:
+        any_by_compaction: whether a row marked so far is a free by compaction.
+    """
 
     def __init__(self, trace: Trace) -> None:
         """Find when tasks of a trace reclaimed and compacted.
@@ -82,6 +86,7 @@ class ElasticRows:
             trace: the recording's events.
         """
         self._trace = trace
+        self.any_by_compaction = False
         names = trace.comms.items()
         self._kswapds = np.array(
             [pid for pid, name in names if name.startswith(KSWAPD_NAME)], np.int64
@@ -117,6 +122,7 @@ class ElasticRows:
         ):
             rows["bits"][marked] |= np.uint32(bits)
             rows["migratetype"][marked] = at.MOVABLE
+        self.any_by_compaction |= bool(by_compaction.any())
         made = is_request & (rows["pfn"] >= 0)
         return ElasticRequests(
             seen=_requests(rows[is_request]) if self._any_failed else _requests(rows[:0]),

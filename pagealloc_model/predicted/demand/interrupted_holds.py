@@ -5,91 +5,104 @@ from __future__ import annotations
 import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.base.column_space import NewArray, in_memory
+from pagealloc_model.base.column_space import NewArray
 from pagealloc_model.base.working_arrays import parts
 
 _OF_TASKS = (at.ALLOC, at.FREE, at.RECORDED_FAILURE)
-_PLACE_BITS = 40
+_NEAR = 64
+"""Events behind a mark that are looked at one after the other."""
+
+MARK = np.dtype([("place", np.int64), ("bits", np.uint32)], align=True)
+"""An event's place among the others and its CONTEXT_BITS, if it has any."""
 
 
-def take_interrupted_holds(
-    events: np.ndarray, hidden: np.ndarray, new_array: NewArray = in_memory
+def interrupted_holds(
+    events: np.ndarray, marks: np.ndarray, new_array: NewArray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Take the marks of interrupts off resolved events, and make events of them.
+    """Make events of the marks of interrupts.
 
     Args:
-        events: `layout.EVENT` records in time order; their CONTEXT_BITS are cleared.
-        hidden: those of hidden allocations, which have the bits of a free; likewise.
+        events: `layout.EVENT` records in time order, without their marks.
+        marks: `MARK` records, ascending.
         new_array: makes the result.
 
     Returns:
         BEGIN_REQUEST and HOLD_DRAINED events in time order, each to stand before the interrupt's
         first event; int64, how many of `events` stand before that.
     """
-    count = sum(len(_marked(events, part)) for part in parts(len(events)))
+    count = sum(len(_first_of_rows(marks, part, events)) for part in parts(len(marks)))
     places, holds = new_array(count, np.int64), new_array(count, at.EVENT)
     end = 0
-    for part in parts(len(events)):
-        found = _marked(events, part)
-        begin, end = end, end + len(found)
-        places[begin:end] = found
-        own = np.zeros(len(found), at.EVENT)
-        own["time_ns"] = events["time_ns"][found]
-        own["cpu"] = events["cpu"][found]
-        own["object"] = -1
-        own["operation"] = at.HOLD_DRAINED
-        own["bits"] = at.INTERRUPTS_HOLDER
-        holds[begin:end] = own
-    _fill_requests(holds, places, events)
-    keep = np.uint32(~at.CONTEXT_BITS & 0xFFFFFFFF)
-    for each in (events, hidden):
-        for part in parts(len(each)):
-            each["bits"][part] &= keep
+    for part in parts(len(marks)):
+        first = _first_of_rows(marks, part, events)
+        begin, end = end, end + len(first)
+        places[begin:end] = marks["place"][first]
+        holds[begin:end] = _holds(events, marks, first)
     return holds, places
 
 
-def _marked(events: np.ndarray, part: slice) -> np.ndarray:
-    """Places of a part's marks: of a row that became several events the first one's."""
-    marks = np.uint32(at.AFTER_FREE | at.BEFORE_REQUEST)
+def _first_of_rows(marks: np.ndarray, part: slice, events: np.ndarray) -> np.ndarray:
+    """Numbers of a part's marks of holds: of a row that became several events the first one's."""
     begin = max(part.start - 1, 0)
-    bits, cpu = events["bits"][begin : part.stop], events["cpu"][begin : part.stop]
-    is_marked = bits & marks != 0
-    goes_on = is_marked[1:] & is_marked[:-1] & (cpu[1:] == cpu[:-1])
-    first = np.flatnonzero(is_marked & ~np.append(False, goes_on)) + begin
-    return first[first >= part.start]
+    own = marks[begin : part.stop]
+    is_hold = own["bits"] & np.uint32(at.AFTER_FREE | at.BEFORE_REQUEST) != 0
+    cpu = events["cpu"][own["place"]]
+    goes_on = is_hold[1:] & is_hold[:-1] & (cpu[1:] == cpu[:-1]) & (np.diff(own["place"]) == 1)
+    is_hold[1:] &= ~goes_on
+    is_hold[: part.start - begin] = False
+    return np.flatnonzero(is_hold) + begin
 
 
-def _fill_requests(holds: np.ndarray, places: np.ndarray, events: np.ndarray) -> None:
-    """Give the holds that precede a request the next one of their CPU; the last part first."""
-    following = np.full(1 << 15, -1, np.int64)
-    for part in reversed(list(parts(len(events)))):
-        bits, cpu = events["bits"][part], events["cpu"][part]
-        first, last = np.searchsorted(places, [part.start, part.stop])
-        of_task = np.flatnonzero(
-            (bits & np.uint32(at.IN_INTERRUPT) == 0) & np.isin(events["operation"][part], _OF_TASKS)
-        )
-        of_task = of_task[np.argsort(cpu[of_task], kind="stable")]
-        keys = (cpu[of_task].astype(np.int64) << _PLACE_BITS) + of_task
-        before = places[first:last] - part.start
-        is_before = bits[before] & np.uint32(at.BEFORE_REQUEST) != 0
-        own, before = np.flatnonzero(is_before) + first, before[is_before]
-        if len(own):
-            place = np.searchsorted(keys, (cpu[before].astype(np.int64) << _PLACE_BITS) + before)
-            near = np.append(of_task, 0)[place]
-            is_near = (place < len(keys)) & (cpu[near] == cpu[before])
-            _take_request(
-                holds, own, events, np.where(is_near, near + part.start, following[cpu[before]])
-            )
-        begins = np.flatnonzero(np.diff(cpu[of_task], prepend=-1))
-        following[cpu[of_task[begins]]] = of_task[begins] + part.start
-
-
-def _take_request(
-    holds: np.ndarray, own: np.ndarray, events: np.ndarray, following: np.ndarray
-) -> None:
-    """Give some holds the requests in events that follow them."""
+def _holds(events: np.ndarray, marks: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """The events of some marks of holds; those that precede a request have that request."""
+    places = marks["place"][first]
+    holds = np.zeros(len(first), at.EVENT)
+    holds["time_ns"] = events["time_ns"][places]
+    holds["cpu"] = events["cpu"][places]
+    holds["object"] = -1
+    holds["operation"] = at.HOLD_DRAINED
+    holds["bits"] = at.INTERRUPTS_HOLDER
+    own = np.flatnonzero(marks["bits"][first] & np.uint32(at.BEFORE_REQUEST))
+    following = _next_of_task(events, marks, places[own])
     for name in ("order", "migratetype", "zone"):
         holds[name][own] = events[name][following]
-    bits = events["bits"][following] & np.uint32(~at.CONTEXT_BITS & 0xFFFFFFFF)
+    bits = events["bits"][following]
     holds["bits"][own] = bits & np.uint32(~at.INTERRUPTS_HOLDER & 0xFFFFFFFF)
     holds["operation"][own] = at.BEGIN_REQUEST
+    return holds
+
+
+def _next_of_task(events: np.ndarray, marks: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """The next event of each one's CPU that is not an interrupt's (int64)."""
+    found = np.full(len(places), -1, np.int64)
+    cpus = events["cpu"][places]
+    waiting = np.arange(len(places))
+    for step in range(_NEAR):
+        near = places[waiting] + step
+        waiting, near = waiting[near < len(events)], near[near < len(events)]
+        is_next = _of_tasks(events, marks, near, cpus[waiting])
+        found[waiting[is_next]] = near[is_next]
+        waiting = waiting[~is_next]
+    for number in waiting.tolist():
+        begin, step = int(places[number]) + _NEAR, _NEAR
+        while found[number] < 0 and begin < len(events):
+            near = np.arange(begin, min(begin + step, len(events)))
+            is_next = _of_tasks(events, marks, near, cpus[number])
+            if is_next.any():
+                found[number] = near[np.argmax(is_next)]
+            begin, step = begin + step, min(2 * step, 1 << 16)
+    return found
+
+
+def _of_tasks(
+    events: np.ndarray, marks: np.ndarray, places: np.ndarray, cpus: np.ndarray | int
+) -> np.ndarray:
+    """Whether events are requests or frees on CPUs, and not an interrupt's (bool)."""
+    is_one = (events["cpu"][places] == cpus) & np.isin(events["operation"][places], _OF_TASKS)
+    own = places[is_one]
+    mark = np.minimum(np.searchsorted(marks["place"], own), max(len(marks) - 1, 0))
+    in_interrupt = (marks["place"][mark] == own) & (
+        marks["bits"][mark] & np.uint32(at.IN_INTERRUPT) != 0
+    )
+    is_one[is_one] = ~in_interrupt
+    return is_one

@@ -20,9 +20,11 @@ from pagealloc_model.base.working_arrays import parts, working_directory
 from pagealloc_model.predicted.demand.demand_rows import PartRows, RowMaker
 from pagealloc_model.predicted.demand.elastic_rows import REQUEST_SEEN
 from pagealloc_model.predicted.demand.event_order import HiddenAllocations
+from pagealloc_model.predicted.demand.interrupted_holds import MARK
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.trace.columns import Trace
 
+_WITHOUT_MARKS = np.uint32(~at.CONTEXT_BITS & 0xFFFFFFFF)
 _AT_A_TIME = 8
 """Parts whose rows are made at the same time, at most."""
 
@@ -41,6 +43,7 @@ class ResolvedTrace:
         recorded_twice: events that repeat the one before them to the nanosecond.
         requests: `elastic_rows.REQUEST_SEEN` records, in time order.
         alloc_rows: int32, rows of the allocations where files are known.
+        marks: `interrupted_holds.MARK` records: the marks of interrupts that events had.
     """
 
     events: np.ndarray
@@ -52,6 +55,7 @@ class ResolvedTrace:
     recorded_twice: int
     requests: np.ndarray
     alloc_rows: np.ndarray
+    marks: np.ndarray
 
 
 def resolved_trace(
@@ -123,14 +127,15 @@ class _Together:
         self._bursts = np.full((machine.nr_cpus, 2), -1)
         self._rows = PassingArray(resolved.ROW, directory)
         self._marked = 0
-        expected = len(trace) + 4096
+        expected = len(trace) + len(trace) // 8 + 4096
         self._events = FillingArray(expected, at.EVENT, directory)
         self._hidden = FillingArray(expected >> 5, at.EVENT, directory)
         self._words = FillingArray(expected >> 5, np.dtype((np.int64, 2)), directory)
         self._objects = FillingArray(expected, resolved.OBJECT, directory)
         self._requests = FillingArray(1, REQUEST_SEEN, directory)
         self._alloc_rows = FillingArray(1, np.int32, directory)
-        self._asked = self._allocated = 0
+        self._marks = FillingArray(1, MARK, directory)
+        self._asked = self._allocated = self._marks_end = 0
         self._counts = np.zeros(resolved.COUNTS, np.int64)
         self._frames = resolved.FramesSeen(
             np.zeros(machine.end_pfn, np.int32), np.zeros(machine.end_pfn, np.int32)
@@ -226,7 +231,12 @@ class _Together:
                 self._objects.need(objects)[:objects],
                 counts,
             )
+            before = int(counts[resolved.COUNT_EVENTS])
+            hidden_before = int(counts[resolved.COUNT_HIDDEN_EVENTS])
             done = resolved.resolve_objects(rows, done, settled, self._columns, self._frames, into)
+            self._take_marks(slice(before, int(counts[resolved.COUNT_EVENTS])))
+            new = slice(hidden_before, int(counts[resolved.COUNT_HIDDEN_EVENTS]))
+            into.hidden["bits"][new] &= _WITHOUT_MARKS
             room *= 2
         self._taken += settled
         self._rows.take(settled)
@@ -235,6 +245,15 @@ class _Together:
             numbers[numbers >= 0] -= settled
         # Of a row that is settled only its being there could matter.
         np.maximum(self._last_rows, -1, out=self._last_rows)
+
+    def _take_marks(self, made: slice) -> None:
+        """Take the marks of interrupts off events that were made, and keep them."""
+        bits = self._events.room["bits"][made]
+        places = np.flatnonzero(bits & np.uint32(at.CONTEXT_BITS))
+        marks = np.zeros(len(places), MARK)
+        marks["place"], marks["bits"] = places + made.start, bits[places]
+        bits[places] &= _WITHOUT_MARKS
+        self._marks_end = _put(self._marks, self._marks_end, marks)
 
     def done(self) -> ResolvedTrace:
         """All events; rows that wait for what does not come are as they are."""
@@ -256,6 +275,7 @@ class _Together:
             recorded_twice=self._recorded_twice,
             requests=self._requests.room[: self._asked],
             alloc_rows=self._alloc_rows.room[: self._allocated],
+            marks=self._marks.room[: self._marks_end],
         )
 
 
