@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -63,14 +64,31 @@ def _last_end(machine: Machine, trace: Trace, part: slice, limit: int) -> int:
     return int(ends[ends <= limit].max(initial=0))
 
 
+_grown: WeakKeyDictionary[Demand, tuple[bytes, Demand]] = WeakKeyDictionary()
+"""Demands that grew, as long as they live: which blocks had memory, and what became of them."""
+
+
 def grown_demand(machine: Machine, demand: Demand, block_types: np.ndarray) -> Demand:
     """The demand with GROW events for memory that the start image does not have.
 
+    Images of one start differ in where pages are, seldom in which blocks have memory: then the
+    demand that was made for the last one is returned.
+
     Args:
-        machine: zones and geometry.
+        machine: zones and geometry, always the same of one demand.
         demand: the recording's.
         block_types: int8 per pageblock of the start image, -1 where there is no memory.
     """
+    has_memory = (block_types >= 0).tobytes()
+    if demand in _grown and _grown[demand][0] == has_memory:
+        return _grown[demand][1]
+    grown = _with_grown_memory(machine, demand, block_types)
+    if grown is not demand:
+        _grown[demand] = has_memory, grown
+    return grown
+
+
+def _with_grown_memory(machine: Machine, demand: Demand, block_types: np.ndarray) -> Demand:
     objects = demand.objects
     freed, taken = (
         numbers[_lack_memory(objects[numbers], block_types, machine.pageblock_order)]

@@ -154,6 +154,7 @@ def resolve_demand(
     start: Snapshot | None = None,
     seed: int = 0,
     realtime: frozenset[int] = frozenset(),
+    ticks: np.ndarray | None = None,
     progress: Report | None = None,
 ) -> Demand:
     """Match every free to its allocation.
@@ -168,6 +169,8 @@ def resolve_demand(
             lists, which setting up the recording had moved, take effect at its time.
         seed: for how long a success lives that the recording did not have.
         realtime: thread ids of realtime tasks (S2.6).
+        ticks: TICK events in time order, None where none were recorded. Those from before all
+            other events are left out.
         progress: called with the share done, 0 to 1.
 
     Raises:
@@ -200,7 +203,7 @@ def resolve_demand(
     leads = np.zeros(0, np.int32)
     compaction = {}
     if elastic is None:
-        beside, hidden, objects, compaction = _with_compaction(
+        beside, hidden, objects, compaction = with_compaction(
             trace, machine, others, beside, hidden, objects, new_array
         )
     else:
@@ -220,6 +223,9 @@ def resolve_demand(
     recorded_twice, outside = found.recorded_twice, found.outside
     # Its rows' file gives its space back before the merged events need theirs.
     del found
+    if ticks is not None:
+        first_ns = min(_first_ns(each) for each in (others[:1], beside, holds, hidden.events))
+        beside = np.concatenate([ticks[ticks["time_ns"] >= first_ns], beside])
     events = merged(
         others,
         joined(np.concatenate([beside, holds]), hidden.events, new_array),
@@ -241,12 +247,18 @@ def resolve_demand(
         outside=outside,
         kswapd_recorded=reclaim is not None,
         direct_reclaim_recorded=len(reclaims.row) > 0,
+        ticks_recorded=ticks is not None,
         leads=leads,
         **compaction,
     )
 
 
-def _with_compaction(
+def _first_ns(events: np.ndarray) -> int:
+    """The least time of events, later than all where there are none."""
+    return int(events["time_ns"].min(initial=np.iinfo(np.int64).max))
+
+
+def with_compaction(
     trace: Trace,
     machine: Machine,
     events: np.ndarray,
@@ -255,7 +267,7 @@ def _with_compaction(
     objects: np.ndarray,
     new_array: NewArray,
 ) -> tuple[np.ndarray, HiddenAllocations, np.ndarray, dict[str, int]]:
-    """What stands beside the events, hidden allocations and objects, with recorded compaction's.
+    """Return what stands beside events, hidden allocations and objects, with compaction's.
 
     Captured requests are marked in `events`. The last value counts, by fields of `Demand`.
     """
@@ -347,7 +359,7 @@ def _resolve(
             )
             if done == part.stop:
                 break
-            events, objects = _doubled(events, new_array), _doubled(objects, new_array)
+            events, objects = doubled(events, new_array), doubled(objects, new_array)
         if progress is not None:
             progress(done / len(rows))
     return (
@@ -357,7 +369,7 @@ def _resolve(
     )
 
 
-def _doubled(records: np.ndarray, new_array: NewArray) -> np.ndarray:
+def doubled(records: np.ndarray, new_array: NewArray) -> np.ndarray:
     """The same records with as much room again behind them."""
     room = new_array(2 * len(records), records.dtype)
     room[: len(records)] = records

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.base.column_space import NewArray
 from pagealloc_model.base.working_arrays import parts
+from pagealloc_model.predicted.demand import event_moves as moves
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -37,29 +37,15 @@ def split_hidden(events: np.ndarray, new_array: NewArray) -> tuple[np.ndarray, H
     Returns:
         The others, and the hidden allocations.
     """
-    count = sum(
-        int(np.count_nonzero(events["operation"][part] == at.HIDDEN_ALLOC))
-        for part in parts(len(events))
-    )
+    words = moves.words_of(events)
+    count = moves.count_hidden(words)
     hidden = HiddenAllocations(
         events=new_array(count, events.dtype),
         ranks=new_array(count, np.int64),
         freed_ns=new_array(count, np.int64),
     )
-    kept = found = 0
-    for part in parts(len(events)):
-        together = events[part]
-        is_hidden = together["operation"] == at.HIDDEN_ALLOC
-        places = np.flatnonzero(is_hidden)
-        here = slice(found, found + len(places))
-        hidden.events[here] = together[places]
-        hidden.ranks[here] = kept + places - np.arange(len(places))
-        hidden.freed_ns[here] = events["time_ns"][part.start + places + 1]
-        rest = together[~is_hidden]
-        events[kept : kept + len(rest)] = rest
-        kept += len(rest)
-        found += len(places)
-    return events[:kept], hidden
+    moves.take_hidden(words, moves.words_of(hidden.events), hidden.ranks, hidden.freed_ns)
+    return events[: len(events) - count], hidden
 
 
 def merged(
@@ -77,22 +63,12 @@ def merged(
         return events
     by_time = np.argsort(extra["time_ns"], kind="stable")
     extra_ns = _taken(extra["time_ns"], by_time, new_array)
-    extra, ranks = (_taken(each, by_time, new_array) for each in (extra, ranks))
+    extra, places = (_taken(each, by_time, new_array) for each in (extra, ranks))
     result = new_array(len(events) + len(extra), events.dtype)
-    used = 0
-    for part in parts(len(events)):
-        together = events[part]
-        times = np.ascontiguousarray(together["time_ns"])
-        due = slice(used, int(np.searchsorted(extra_ns, times[-1], side="right")))
-        first, last = (np.searchsorted(times, extra_ns[due], side) for side in ("left", "right"))
-        places = np.clip(ranks[due] - part.start, first, last)
-        # Those behind this part's last event may belong behind others of the same time, too.
-        places = places[places < len(together)]
-        begin, used = part.start + used, used + len(places)
-        result[begin : part.stop + used] = np.insert(
-            together, places, extra[used - len(places) : used]
-        )
-    result[len(events) + used :] = extra[used:]
+    words, extra_words = moves.words_of(events), moves.words_of(extra)
+    moves.find_places(words, extra_ns, places)
+    by_place = np.argsort(places, kind="stable")
+    moves.merge_events(words, extra_words, by_place, places, moves.words_of(result))
     return result
 
 
