@@ -165,7 +165,10 @@ def _sections_needed(
     here_since[block_types >= 0] = 0
     grown: list[np.ndarray] = []
     blocks = objects["pfn"][taken["object"]].astype(np.int64) >> order
-    for block, time_ns in zip(blocks.tolist(), taken["time_ns"].tolist(), strict=True):
+    # what is taken later in the same block finds it there
+    first = np.sort(np.unique(blocks, return_index=True)[1])
+    blocks, times = blocks[first], taken["time_ns"][first]
+    for block, time_ns in zip(blocks.tolist(), times.tolist(), strict=True):
         if here_since[block] <= time_ns:
             continue
         section = block >> (SECTION_ORDER - order) << (SECTION_ORDER - order)
