@@ -127,9 +127,10 @@ class Demand:
         fresh = self.objects["fresh"]
         found = [self.events[:0]]
         for part in parts(len(self.events)):
-            events = self.events[part]
-            events = events[np.isin(events["operation"], (at.ALLOC, at.CAPTURE))]
-            found.append(events[fresh[events["object"]] == 1])
+            operation = self.events["operation"][part]
+            places = np.flatnonzero((operation == at.ALLOC) | (operation == at.CAPTURE))
+            places += part.start
+            found.append(self.events[places[fresh[self.events["object"][places]] == 1]])
         return np.concatenate(found)
 
     def _numbers(self, field_name: str, value: int) -> np.ndarray:
