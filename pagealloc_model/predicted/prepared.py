@@ -10,7 +10,6 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from pagealloc_model.base import working_arrays
-from pagealloc_model.base.errors import PageallocError
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.kernel_rules import KernelRules
@@ -102,23 +101,6 @@ def prepare(
         in_files = len(recording.trace) > working_arrays.ROWS_IN_MEMORY
         made[key] = make() if in_files else kept_object(recording, "ready", key, make)
     return made[key]
-
-
-def made_up(recording: Recording, rules: KernelRules) -> tuple[dict[str, int], str]:
-    """Count what a replay of a recording has to make up, without replaying it.
-
-    Returns:
-        hidden_allocations and grown_pages, and "" or why they are not known.
-    """
-    try:
-        demand = prepare(recording, rules, Assumptions(), 0).demand
-    except PageallocError as error:
-        return {}, str(error)
-    counts = {
-        "hidden_allocations": demand.hidden_allocations,
-        "grown_pages": demand.grown_pages,
-    }
-    return counts, ""
 
 
 def forget_prepared(recording: Recording) -> None:
@@ -250,17 +232,17 @@ def _demand(
     progress: Report | None,
     seed: int = 0,
 ) -> Demand:
-    from pagealloc_model.predicted.demand.decay_ticks import recorded_ticks, with_ticks
+    from pagealloc_model.predicted.demand.decay_ticks import recorded_ticks
     from pagealloc_model.predicted.demand.demand import resolve_demand
     from pagealloc_model.predicted.demand.realtime_tasks import realtime_tasks
 
-    demand = resolve_demand(
+    return resolve_demand(
         recording.trace,
         machine,
         assumptions,
         start=start,
         seed=seed,
         realtime=realtime_tasks(recording),
+        ticks=recorded_ticks(recording.trace, recording.meta, machine),
         progress=progress,
     )
-    return with_ticks(demand, recorded_ticks(recording.trace, recording.meta, machine))

@@ -124,9 +124,10 @@ class Demand:
         fresh = self.objects["fresh"]
         found = [self.events[:0]]
         for part in parts(len(self.events)):
-            events = self.events[part]
-            events = events[np.isin(events["operation"], (at.ALLOC, at.CAPTURE))]
-            found.append(events[fresh[events["object"]] == 1])
+            operation = self.events["operation"][part]
+            places = np.flatnonzero((operation == at.ALLOC) | (operation == at.CAPTURE))
+            places += part.start
+            found.append(self.events[places[fresh[self.events["object"][places]] == 1]])
         return np.concatenate(found)
 
     def _numbers(self, field_name: str, value: int) -> np.ndarray:
@@ -151,6 +152,7 @@ def resolve_demand(
     start: Snapshot | None = None,
     seed: int = 0,
     realtime: frozenset[int] = frozenset(),
+    ticks: np.ndarray | None = None,
     progress: Report | None = None,
 ) -> Demand:
     """Match every free to its allocation.
@@ -165,6 +167,8 @@ def resolve_demand(
             lists, which setting up the recording had moved, take effect at its time.
         seed: for how long a success lives that the recording did not have.
         realtime: thread ids of realtime tasks (S2.6).
+        ticks: TICK events in time order, None where none were recorded. Those from before all
+            other events are left out.
         progress: called with the share done, 0 to 1.
 
     Raises:
@@ -186,11 +190,11 @@ def resolve_demand(
     leads = np.zeros(0, np.int32)
     compaction = {}
     if elastic is None:
-        beside, hidden, objects, compaction = _with_compaction(
+        beside, hidden, objects, compaction = with_compaction(
             trace, machine, others, beside, hidden, objects, new_array
         )
     else:
-        if elastic.any_by_compaction:
+        if elastic.any_by_compaction or maker.last_charged >= 0:
             without = without_moves(others, hidden, hold_ranks, objects, new_array)
             others, hidden, hold_ranks = without.events, without.hidden, without.hold_ranks
             compaction = {"stayed_pages": without.stayed_pages, "moved_frees": without.moved_frees}
@@ -204,6 +208,9 @@ def resolve_demand(
                 files.uses["zone"] = highest_type_by_gfp(machine)[GFP_HIGHMEM | GFP_MOVABLE]
                 beside = np.concatenate([beside, files.uses])
                 compaction |= {"unplaced_pages": files.unplaced}
+    if ticks is not None:
+        first_ns = min(_first_ns(each) for each in (others[:1], beside, holds, hidden.events))
+        beside = np.concatenate([ticks[ticks["time_ns"] >= first_ns], beside])
     events = merged_in_place(
         others,
         found.held,
@@ -226,12 +233,18 @@ def resolve_demand(
         outside=found.outside,
         kswapd_recorded=reclaim is not None,
         direct_reclaim_recorded=len(reclaims.row) > 0,
+        ticks_recorded=ticks is not None,
         leads=leads,
         **compaction,
     )
 
 
-def _with_compaction(
+def _first_ns(events: np.ndarray) -> int:
+    """The least time of events, later than all where there are none."""
+    return int(events["time_ns"].min(initial=np.iinfo(np.int64).max))
+
+
+def with_compaction(
     trace: Trace,
     machine: Machine,
     events: np.ndarray,
@@ -240,7 +253,7 @@ def _with_compaction(
     objects: np.ndarray,
     new_array: NewArray,
 ) -> tuple[np.ndarray, HiddenAllocations, np.ndarray, dict[str, int]]:
-    """What stands beside the events, hidden allocations and objects, with recorded compaction's.
+    """Return what stands beside events, hidden allocations and objects, with compaction's.
 
     Captured requests are marked in `events`. The last value counts, by fields of `Demand`.
     """

@@ -17,8 +17,9 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.filling_array import FillingArray, PassingArray
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.base.working_arrays import parts, working_directory
-from pagealloc_model.predicted.demand.demand_rows import PartRows, RowMaker
+from pagealloc_model.predicted.demand.demand_rows import PartRows, RequestsOfTasks, RowMaker
 from pagealloc_model.predicted.demand.elastic_rows import REQUEST_SEEN
+from pagealloc_model.predicted.demand.event_moves import keep_first_touches, words_of
 from pagealloc_model.predicted.demand.event_order import HiddenAllocations
 from pagealloc_model.predicted.demand.interrupted_holds import MARK
 from pagealloc_model.recording.machine import Machine
@@ -59,7 +60,12 @@ class ResolvedTrace:
 
 
 def resolved_trace(
-    trace: Trace, machine: Machine, maker: RowMaker, progress: Report | None = None
+    trace: Trace,
+    machine: Machine,
+    maker: RowMaker,
+    progress: Report | None = None,
+    *,
+    first_touches: bool = False,
 ) -> ResolvedTrace:
     """Match every free to its allocation.
 
@@ -70,6 +76,7 @@ def resolved_trace(
         machine: its zones.
         maker: makes the rows of a part.
         progress: called with the share done, 0 to 1.
+        first_touches: keep only the events that touch pages first.
 
     Raises:
         UsageError: there is nothing to match, or too much, or a part cannot be made.
@@ -79,7 +86,7 @@ def resolved_trace(
             f"{trace.source}: has {len(trace)} events; a replay takes {resolved.LAST_ROW} at most, "
             "so trim the recording"
         )
-    together = _Together(trace, machine, maker)
+    together = _Together(trace, machine, maker, first_touches)
     for part, made in _made_ahead(maker, len(trace)):
         together.add(part, made)
         if progress is not None:
@@ -112,15 +119,18 @@ def _smaller_parts(rows: int) -> Iterator[slice]:
 class _Together:
     """Takes rows part by part: adds what the parts before tell, and matches what is settled."""
 
-    def __init__(self, trace: Trace, machine: Machine, maker: RowMaker) -> None:
+    def __init__(
+        self, trace: Trace, machine: Machine, maker: RowMaker, first_touches: bool
+    ) -> None:
+        self._first_touches = first_touches
         directory = working_directory(len(trace))
         self._trace = trace
         self._columns = resolved.SeenColumns(trace.time_ns, trace.pid, trace.cpu)
         self._has_interrupts = any(
             bool((trace.in_interrupt[part] > 0).any()) for part in parts(len(trace))
         )
-        self._last_charged = maker.last_charged()
-        self._request_of_task: dict[int, int] = {}
+        self._last_charged = maker.last_charged
+        self._tasks = RequestsOfTasks()
         self._last_rows = np.full(machine.nr_cpus, -1)
         self._last_task = np.zeros(machine.nr_cpus, resolved.ROW)
         self._last_task["row"] = -1
@@ -128,7 +138,7 @@ class _Together:
         self._rows = PassingArray(resolved.ROW, directory)
         self._marked = 0
         expected = len(trace) + len(trace) // 8 + 4096
-        self._events = FillingArray(expected, at.EVENT, directory)
+        self._events = FillingArray(4096 if first_touches else expected, at.EVENT, directory)
         self._hidden = FillingArray(expected >> 5, at.EVENT, directory)
         self._words = FillingArray(expected >> 5, np.dtype((np.int64, 2)), directory)
         self._objects = FillingArray(expected, resolved.OBJECT, directory)
@@ -149,55 +159,11 @@ class _Together:
         if made.requests is not None:
             self._asked = _put(self._requests, self._asked, made.requests.seen)
             self._allocated = _put(self._alloc_rows, self._allocated, made.requests.alloc_rows)
-        self._know_requests(made)
         before = len(self._rows.values)
         self._rows.append(made.rows)
-        self._mark_failed_charges(before, made)
+        self._tasks.link(self._rows.values, before, self._trace.gfp, self._last_rows)
         awaits_charge = part.stop <= self._last_charged
         self._match(self._settled(awaits_charge))
-
-    def _know_requests(self, made: PartRows) -> None:
-        """Fill in requests that lie in parts before, and keep those of this part."""
-        known = self._request_of_task
-        tasks = made.tasks.tolist()
-        before = np.array([known.get(each, -1) for each in tasks], np.int32)
-        made.rows["task_request"][made.unknown] = before[made.of_unknown]
-        for task, row in zip(tasks, made.last_request.tolist(), strict=True):
-            if row >= 0:
-                known[task] = row
-
-    def _mark_failed_charges(self, first: int, made: PartRows) -> None:
-        """Mark frees that precede the failure of the same request, which they stand for (T2).
-
-        Args:
-            first: where the part's rows begin among those that are kept.
-            made: the part.
-        """
-        rows = self._rows.values
-        cpus = rows["cpu"][first:]
-        if not len(cpus):
-            return
-        if len(made.charged):
-            by_cpu = np.argsort(cpus, kind="stable")
-            before = np.empty(len(cpus), np.int64)
-            before[by_cpu[1:]] = by_cpu[:-1] + first
-            begins = by_cpu[np.flatnonzero(np.diff(cpus[by_cpu], prepend=-1))]
-            before[begins] = self._last_rows[cpus[begins]]
-            self._mark_charged(rows, before[made.charged], made.charged + first)
-        from_end = np.unique(cpus[::-1], return_index=True)
-        self._last_rows[from_end[0]] = first + len(cpus) - 1 - from_end[1]
-
-    def _mark_charged(self, rows: np.ndarray, free: np.ndarray, failure: np.ndarray) -> None:
-        """Mark those of pairs of neighbours on a CPU that are a free and its request's failure."""
-        free, failure = free[free >= 0], failure[free >= 0]
-        is_one = rows["is_free"][free] == 1
-        for name in ("pid", "order"):
-            is_one &= rows[name][free] == rows[name][failure]
-        free, failure = free[is_one], failure[is_one]
-        rows["failed_charge"][free] = 1
-        for name in ("migratetype", "bits", "zone"):
-            rows[name][free] = rows[name][failure]
-        rows["bits"][free] &= ~np.uint32(at.REQUEST_RECLAIMED)
 
     def _settled(self, awaits_charge: bool) -> int:
         """How many of the rows kept nothing that follows can change."""
@@ -234,6 +200,8 @@ class _Together:
             before = int(counts[resolved.COUNT_EVENTS])
             hidden_before = int(counts[resolved.COUNT_HIDDEN_EVENTS])
             done = resolved.resolve_objects(rows, done, settled, self._columns, self._frames, into)
+            if self._first_touches:
+                self._keep_first_touches(before)
             self._take_marks(slice(before, int(counts[resolved.COUNT_EVENTS])))
             new = slice(hidden_before, int(counts[resolved.COUNT_HIDDEN_EVENTS]))
             into.hidden["bits"][new] &= _WITHOUT_MARKS
@@ -245,6 +213,13 @@ class _Together:
             numbers[numbers >= 0] -= settled
         # Of a row that is settled only its being there could matter.
         np.maximum(self._last_rows, -1, out=self._last_rows)
+
+    def _keep_first_touches(self, before: int) -> None:
+        """Keep of the events made, those behind the first so many, what touches pages first."""
+        made = int(self._counts[resolved.COUNT_EVENTS])
+        words = words_of(self._events.room[:made])
+        kept = keep_first_touches(words, before, self._objects.room)
+        self._counts[resolved.COUNT_EVENTS] = kept
 
     def _take_marks(self, made: slice) -> None:
         """Take the marks of interrupts off events that were made, and keep them."""

@@ -12,8 +12,9 @@ from pagealloc_model.allocator.core.initial import LISTED, StartImage
 from pagealloc_model.base.working_arrays import parts, working_arrays
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.demand.demand import Demand
-from pagealloc_model.predicted.demand.demand_rows import GFP_KERNEL, highest_type_by_gfp
+from pagealloc_model.predicted.demand.demand_rows import highest_type_by_gfp
 from pagealloc_model.predicted.demand.event_order import joined
+from pagealloc_model.predicted.demand.row_filling import GFP_KERNEL
 from pagealloc_model.predicted.start.page_evidence import NOT_MEMORY, frame_count
 from pagealloc_model.recording.machine import Machine
 
