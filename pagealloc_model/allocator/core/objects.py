@@ -7,7 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.base.jit import entry, inner
+
+BITS_MASK = (1 << 32) - 1
 
 ROW = np.dtype(
     [
@@ -125,6 +128,11 @@ def emit(
     """No kernel function: append a resolved event with a row's CPU and request."""
     position = made.counts[COUNT_EVENTS]
     fill(made.events, position, rows, index, time_ns, operation, number, offset, order)
+    if operation == at.FREE and (
+        int(rows[index]["is_free"]) == 0 or int(rows[index]["failed_charge"]) == 1
+    ):
+        # A request's class would tell that reclaim or compaction freed the pages.
+        made.events[position]["bits"] = int(rows[index]["bits"]) & ~pr.FREED_BY_RECLAIM & BITS_MASK
     made.counts[COUNT_EVENTS] = position + 1
 
 

@@ -194,7 +194,7 @@ def resolve_demand(
             trace, machine, others, beside, hidden, objects, new_array
         )
     else:
-        if elastic.any_by_compaction or maker.last_charged >= 0:
+        if elastic.any_by_compaction:
             without = without_moves(others, hidden, hold_ranks, objects, new_array)
             others, hidden, hold_ranks = without.events, without.hidden, without.hold_ranks
             compaction = {"stayed_pages": without.stayed_pages, "moved_frees": without.moved_frees}
