@@ -7,7 +7,6 @@ is removed.
 
 from __future__ import annotations
 
-import gc
 import shutil
 import sys
 import time
@@ -16,6 +15,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from pagealloc_model.base.collecting import not_collecting
 
 if TYPE_CHECKING:
     from pagealloc_model.allocator.core.state import State
@@ -205,13 +206,8 @@ def compile_kernel(name: str) -> Compiled:
     from pagealloc_model.base.jit import compilations
 
     begun, before = time.perf_counter(), compilations()
-    collects = gc.isenabled()
-    gc.disable()
-    try:
+    with not_collecting():
         KERNELS[name]()
-    finally:
-        if collects:
-            gc.enable()
     return Compiled(time.perf_counter() - begun, tuple(sorted(compilations() - before)))
 
 
