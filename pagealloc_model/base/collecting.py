@@ -1,6 +1,4 @@
-"""Python's search for garbage, put off while there is none: importing and compiling make objects
-that stay.
-"""
+"""Python's search for garbage, put off while what is made stays: imports, compiling."""
 
 from __future__ import annotations
 
