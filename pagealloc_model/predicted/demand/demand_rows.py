@@ -234,7 +234,8 @@ def _batches(trace: Trace, part: slice) -> _Batches:
         trace: the recording's events.
         part: the part.
     """
-    first, last = trace.time_ns[part][0] - BATCH_NS, trace.time_ns[part][-1] + BATCH_NS
+    # a put page that is followed was announced up to twice as long before
+    first, last = trace.time_ns[part][0] - 2 * BATCH_NS, trace.time_ns[part][-1] + BATCH_NS
     begin = int(np.searchsorted(trace.time_ns, first, side="left"))
     end = int(np.searchsorted(trace.time_ns, last, side="right"))
     window = slice(begin, end)
