@@ -51,6 +51,10 @@ COUNT_HIDDEN_EVENTS = 7
 COUNTS = 8
 
 
+FREED = np.dtype([("time_ns", np.int64), ("row", np.int32)])
+"""When a page frame was freed last, and one more than the row of the trace, 0 for never."""
+
+
 class SeenColumns(NamedTuple):
     """Columns of the trace that rows point into: int64, int32 and int16, read-only."""
 
@@ -79,11 +83,11 @@ class Resolved(NamedTuple):
 
 
 class FramesSeen(NamedTuple):
-    """What is known of each page frame: int32 zeros at first, one per frame.
+    """What is known of each page frame: zeros at first, one per frame.
 
     Attributes:
-        owner: one more than the number of the object that the frame is in, 0 for none.
-        last_free: one more than the row of the trace that freed it last, 0 for none.
+        owner: int32, one more than the number of the object that the frame is in, 0 for none.
+        last_free: `FREED` records.
     """
 
     owner: np.ndarray
@@ -161,11 +165,12 @@ def add_object(made: Resolved, pfn: int, order: int, kind: int, fresh: int) -> i
 
 
 @inner
-def latest_free(last_free: np.ndarray, pfn: int, order: int) -> int:
-    """No kernel function: return one past the last row that freed a page of a range, or 0."""
-    latest = 0
-    for page in range(pfn, pfn + (1 << order)):
-        latest = max(latest, int(last_free[page]))
+def page_freed_last(last_free: np.ndarray, pfn: int, order: int) -> int:
+    """No kernel function: return the page of a range that was freed last."""
+    latest = pfn
+    for page in range(pfn + 1, pfn + (1 << order)):
+        if int(last_free[page]["row"]) > int(last_free[latest]["row"]):
+            latest = page
     return latest
 
 
@@ -185,23 +190,25 @@ def is_repeated(
     own list: the page has left the allocator once and is freed to it once, whatever the number of
     events (T3).
     """
-    if freed == 0 or int(rows[index]["pid"]) != int(seen.pid[freed - 1]):
+    # Rows long past are looked at last: they may have to be read from a disk.
+    if freed == 0 or int(rows[index]["task_request"]) >= freed - 1:
         return False
-    if int(rows[index]["cpu"]) != int(seen.cpu[freed - 1]):
-        return False
-    earliest = freed
     for page in range(pfn, pfn + (1 << order)):
-        earliest = min(earliest, int(last_free[page]))
-    return earliest == freed and int(rows[index]["task_request"]) < freed - 1
+        if int(last_free[page]["row"]) != freed:
+            return False
+    if int(rows[index]["pid"]) != int(seen.pid[freed - 1]):
+        return False
+    return int(rows[index]["cpu"]) == int(seen.cpu[freed - 1])
 
 
 @inner
 def add_unseen(
     rows: np.ndarray,
     index: int,
-    seen: SeenColumns,
+    now: int,
     pfn: int,
     order: int,
+    freed_ns: int,
     freed: int,
     made: Resolved,
 ) -> int:
@@ -211,7 +218,6 @@ def add_unseen(
     allocation lies between the last free of any of them and now: at the midpoint, or just now if
     its charge failed.
     """
-    now = int(seen.time_ns[int(rows[index]["row"])])
     charged = int(rows[index]["failed_charge"]) == 1
     if freed == 0 and not charged:
         return add_object(made, pfn, order, AT_START, 0)
@@ -220,19 +226,19 @@ def add_unseen(
     if charged:
         made.counts[COUNT_FAILED_CHARGE] += 1
     else:
-        before = int(seen.time_ns[freed - 1])
-        time_ns = before + (now - before) // 2
+        time_ns = freed_ns + (now - freed_ns) // 2
         made.counts[COUNT_HIDDEN_ALLOC] += 1
     emit_hidden(made, rows, index, time_ns, now, number, order)
     return number
 
 
 @inner
-def let_go(frames: FramesSeen, pfn: int, order: int, row: int) -> None:
+def let_go(frames: FramesSeen, pfn: int, order: int, now: int, row: int) -> None:
     """No kernel function: note that a row of the trace freed a range."""
     for page in range(pfn, pfn + (1 << order)):
         frames.owner[page] = 0
-        frames.last_free[page] = row + 1
+        frames.last_free[page]["time_ns"] = now
+        frames.last_free[page]["row"] = row + 1
 
 
 @inner
@@ -250,18 +256,21 @@ def resolve_free(
     All of it is live in one object, or all of it in none.
     """
     row = int(rows[index]["row"])
+    now = int(seen.time_ns[row])
     number = int(frames.owner[pfn]) - 1
     if number < 0:
-        freed = latest_free(frames.last_free, pfn, order)
+        latest = page_freed_last(frames.last_free, pfn, order)
+        freed = int(frames.last_free[latest]["row"])
         if is_repeated(rows, index, seen, frames.last_free, pfn, order, freed):
             made.counts[COUNT_REPEATED_FREE] += 1
             return
-        number = add_unseen(rows, index, seen, pfn, order, freed, made)
+        freed_ns = int(frames.last_free[latest]["time_ns"])
+        number = add_unseen(rows, index, now, pfn, order, freed_ns, freed, made)
     offset = pfn - int(made.objects[number]["pfn"])
     if order != int(made.objects[number]["order"]):
         made.counts[COUNT_SPLIT_FREE] += 1
-    emit(made, rows, index, int(seen.time_ns[row]), at.FREE, number, offset, order)
-    let_go(frames, pfn, order, row)
+    emit(made, rows, index, now, at.FREE, number, offset, order)
+    let_go(frames, pfn, order, now, row)
 
 
 @inner
@@ -295,7 +304,7 @@ def close_object(
         if int(frames.owner[position]) - 1 == number:
             made.counts[COUNT_MISSED_FREE] += 1 << order
             emit(made, rows, index, now, at.FREE, number, position - first, order)
-            let_go(frames, position, order, int(rows[index]["row"]))
+            let_go(frames, position, order, now, int(rows[index]["row"]))
         position += 1 << order
 
 
@@ -314,7 +323,7 @@ def resolve_allocation(
         live = int(frames.owner[page]) - 1
         if live >= 0:
             close_object(rows, index, now, live, frames, made)
-        if frames.last_free[page] != 0:
+        if int(frames.last_free[page]["row"]) != 0:
             fresh = 0
     number = add_object(made, pfn, order, RECORDED, fresh)
     emit(made, rows, index, now, at.ALLOC, number, 0, order)

@@ -18,6 +18,9 @@ from pagealloc_model.recording.trace.columns import Event, Trace
 
 GFP_DMA, GFP_HIGHMEM, GFP_DMA32, GFP_MOVABLE = 0x1, 0x2, 0x4, 0x8
 
+_NEAR = 1 << 12
+"""Rows within which others of about the same time are looked for first."""
+
 BATCH_NS = 10_000_000
 """Time within which a folio batch that frees a page puts it on its list; it frees 31 at most."""
 
@@ -125,7 +128,7 @@ class RowMaker:
     def _last_events(self, first: int) -> np.ndarray:
         """Each CPU's last allocation or free before a row, if of the same nanosecond; -1 if not."""
         trace, last = self._trace, np.full(filling.CPUS, -1)
-        begin = int(np.searchsorted(trace.time_ns[:first], trace.time_ns[first]))
+        begin = _first_since(trace.time_ns, first, int(trace.time_ns[first]))
         earlier = np.flatnonzero(trace.event[begin:first] <= Event.FREE) + begin
         last[trace.cpu[earlier]] = earlier
         return last
@@ -236,8 +239,8 @@ def _batches(trace: Trace, part: slice) -> _Batches:
     """
     # a put page that is followed was announced up to twice as long before
     first, last = trace.time_ns[part][0] - 2 * BATCH_NS, trace.time_ns[part][-1] + BATCH_NS
-    begin = int(np.searchsorted(trace.time_ns, first, side="left"))
-    end = int(np.searchsorted(trace.time_ns, last, side="right"))
+    begin = _first_since(trace.time_ns, part.start, int(first))
+    end = _end_until(trace.time_ns, part.stop, int(last))
     window = slice(begin, end)
     found = _Batches(
         begin=begin,
@@ -257,6 +260,23 @@ def _batches(trace: Trace, part: slice) -> _Batches:
         np.full(filling.CPUS, -1, np.int32),
     )
     return found
+
+
+def _first_since(time_ns: np.ndarray, row: int, since_ns: int) -> int:
+    """Return the first row up to one that is not before a time; only rows near it are looked at."""
+    step = _NEAR
+    while step < row and time_ns[row - step] >= since_ns:
+        step *= 2
+    begin = max(row - step, 0)
+    return begin + int(np.searchsorted(time_ns[begin:row], since_ns))
+
+
+def _end_until(time_ns: np.ndarray, row: int, until_ns: int) -> int:
+    """Return one past the last row, from one on, that is not after a time; looks at rows near."""
+    step = _NEAR
+    while row + step < len(time_ns) and time_ns[row + step] <= until_ns:
+        step *= 2
+    return row + int(np.searchsorted(time_ns[row : row + step], until_ns, side="right"))
 
 
 def highest_type_by_gfp(machine: Machine) -> np.ndarray:

@@ -148,7 +148,7 @@ class _Together:
         self._asked = self._allocated = self._marks_end = 0
         self._counts = np.zeros(resolved.COUNTS, np.int64)
         self._frames = resolved.FramesSeen(
-            np.zeros(machine.end_pfn, np.int32), np.zeros(machine.end_pfn, np.int32)
+            np.zeros(machine.end_pfn, np.int32), np.zeros(machine.end_pfn, resolved.FREED)
         )
         self._outside = self._recorded_twice = self._taken = 0
 
