@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.base.column_space import NewArray
-from pagealloc_model.base.working_arrays import parts
 
 _OF_TASKS = (at.ALLOC, at.FREE, at.RECORDED_FAILURE)
+_TOGETHER = 1 << 13
 _NEAR = 64
 """Events behind a mark that are looked at one after the other."""
 
@@ -30,15 +32,21 @@ def interrupted_holds(
         BEGIN_REQUEST and HOLD_DRAINED events in time order, each to stand before the interrupt's
         first event; int64, how many of `events` stand before that.
     """
-    count = sum(len(_first_of_rows(marks, part, events)) for part in parts(len(marks)))
+    count = sum(len(_first_of_rows(marks, part, events)) for part in _near(len(marks)))
     places, holds = new_array(count, np.int64), new_array(count, at.EVENT)
     end = 0
-    for part in parts(len(marks)):
+    for part in _near(len(marks)):
         first = _first_of_rows(marks, part, events)
         begin, end = end, end + len(first)
         places[begin:end] = marks["place"][first]
         holds[begin:end] = _holds(events, marks, first)
     return holds, places
+
+
+def _near(marks: int) -> Iterator[slice]:
+    """Slices of so few marks that the events about them stay in memory meanwhile."""
+    for begin in range(0, marks, _TOGETHER):
+        yield slice(begin, min(begin + _TOGETHER, marks))
 
 
 def _first_of_rows(marks: np.ndarray, part: slice, events: np.ndarray) -> np.ndarray:
@@ -78,6 +86,8 @@ def _next_of_task(events: np.ndarray, marks: np.ndarray, places: np.ndarray) -> 
     cpus = events["cpu"][places]
     waiting = np.arange(len(places))
     for step in range(_NEAR):
+        if not len(waiting):
+            break
         near = places[waiting] + step
         waiting, near = waiting[near < len(events)], near[near < len(events)]
         is_next = _of_tasks(events, marks, near, cpus[waiting])
