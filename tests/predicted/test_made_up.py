@@ -52,7 +52,7 @@ def test_hidden_allocations_and_memory_that_came(
             events.free(page)
     for index in range(3):
         events.free(END_PFN + 1024 * index, order=10)
-    events.alloc(END_PFN + 4096 * 9)
+    events.alloc(END_PFN + 4096 + 7)
     recording = pm.open(write_recording(tmp_path / "grown", events))
     monkeypatch.setattr(first_touches, "_ROOM", 1)
     counts, why = made_up(recording)
