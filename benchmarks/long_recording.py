@@ -124,6 +124,8 @@ def replayed(path: str, reclaim: str, group: str, limit: int, in_memory: bool) -
     if group:
         (Path(group) / "cgroup.procs").write_text(str(os.getpid()))
     else:
+        # beside what libraries keep for as many threads as there are CPUs
+        limit += int(resident_mib("VmData") * MIB)
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     if in_memory:
         working_arrays.ROWS_IN_MEMORY = sys.maxsize
