@@ -1,11 +1,13 @@
 """A recording larger than memory: what a replay of it with its tables takes under a limit.
 
 Usage: python benchmarks/long_recording.py [--events N] [--limit MIB] [--directory DIR] [--json]
+                                           [--in-files]
 
 A recording's events are repeated to N (100 million) in a mapped columnar file. Processes of their
-own replay it: one as anyone would, one that is made to keep all in memory. Each is in a memory
-control group of its own, so that files' pages count as well, where this user may make one;
-elsewhere only what no file stands behind is limited. DIR takes 30 bytes an event, TMPDIR 110.
+own replay it: literally and elastically as anyone would, and one that is made to keep all in memory
+(not with --in-files). Each is in a memory control group of its own, so that files' pages count as
+well, where this user may make one; elsewhere only what no file stands behind is limited. DIR takes
+30 bytes an event; TMPDIR 25 at most, on a file system from whose files pieces can be cut.
 """
 
 from __future__ import annotations
@@ -19,18 +21,20 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from size import full_recording, resident_mib
-from store import repeated
 
 import pagealloc_model as pm
 from pagealloc_model.base import working_arrays
 from pagealloc_model.cli.replay import TABLES
-from pagealloc_model.recording.trace.store_write import write_store
+from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Trace
+from pagealloc_model.recording.trace.store_write import make_room_for_store
 
 MIB = 1 << 20
 EVENTS = 100_000_000
@@ -40,6 +44,8 @@ GROUPS = {
     Path("/sys/fs/cgroup"): "memory.max",
 }
 """Where memory control groups are made (version 1, 2), and the file that takes the limit."""
+WAYS = (("literal", False), ("elastic", False), ("literal", True))
+"""Mode of reclaim, and whether all is kept in memory."""
 Row = dict[str, object]
 
 
@@ -48,11 +54,34 @@ def long_recording(events: int, directory: Path) -> Path:
     source = pm.open(full_recording())
     path = directory / "long"
     source.to_columns(path)
-    (path / "events.arrow").unlink()
-    trace = repeated(source.trace, events, directory)
-    write_store(trace, path / "events.arrow", source=None, compress=False)
-    _out_of_memory(path / "events.arrow")
+    file = path / "events.arrow"
+    file.unlink()
+    _fill(source.trace, events, file)
+    with memory_group(LIMIT_MIB * MIB) as group:
+        if group:
+            _out_of_memory(file)
     return path
+
+
+def _fill(trace: Trace, events: int, path: Path) -> None:
+    """Write a store of the main events over and over, one repetition after the other in time."""
+    columns = {name: getattr(trace, name) for name in COLUMN_TYPES}
+    alone = Trace(**columns, comms=trace.comms, gfp_bits=trace.gfp_bits, clock=trace.clock)
+    begins = make_room_for_store(alone, events, path)
+    first, last = trace.span_ns
+    file = os.open(path, os.O_WRONLY)
+
+    def fill(name: str) -> None:
+        column = np.array(getattr(trace, name))
+        for begin in range(0, events, len(trace)):
+            piece = column[: events - begin]
+            os.pwrite(file, piece.data, begins[name] + begin * column.itemsize)
+            if name == "time_ns":
+                column += last - first + 1
+
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(fill, begins))
+    os.close(file)
 
 
 def _out_of_memory(path: Path) -> None:
@@ -82,11 +111,12 @@ def memory_group(limit: int) -> Iterator[Path | None]:
     yield None
 
 
-def replayed(path: str, group: str, limit: int, in_memory: bool) -> Row:
+def replayed(path: str, reclaim: str, group: str, limit: int, in_memory: bool) -> Row:
     """A replay with all its tables, in this process.
 
     Args:
         path: the recording.
+        reclaim: literal or elastic.
         group: control group to join, "" for none.
         limit: without a group, bytes that no file stands behind, at most.
         in_memory: keep what is made of the events in memory, however many they are.
@@ -94,13 +124,16 @@ def replayed(path: str, group: str, limit: int, in_memory: bool) -> Row:
     if group:
         (Path(group) / "cgroup.procs").write_text(str(os.getpid()))
     else:
+        # beside what libraries keep for as many threads as there are CPUs
+        limit += int(resident_mib("VmData") * MIB)
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     if in_memory:
         working_arrays.ROWS_IN_MEMORY = sys.maxsize
-    with _watched("RssAnon") as peak:
+    with _most(lambda: resident_mib("RssAnon")) as peak, _most(working_files_mib) as room:
         begun, begun_cpu = time.perf_counter(), time.process_time()
         recording = pm.open(path)
-        run = pm.replay(recording, pm.Policy(pcp_batch=31))
+        assumptions = pm.Assumptions(reclaim=reclaim)
+        run = pm.replay(recording, pm.Policy(pcp_batch=31), assumptions=assumptions)
         rows = {name: len(getattr(run, name)) for name in TABLES}
         seconds, cpu = time.perf_counter() - begun, time.process_time() - begun_cpu
     events = len(recording.trace)
@@ -112,19 +145,31 @@ def replayed(path: str, group: str, limit: int, in_memory: bool) -> Row:
         "events/s": events / seconds,
         "anonymous MiB": peak[0],
         "resident MiB": resident_mib("VmHWM"),
+        "TMPDIR MiB": room[0],
         "table rows": sum(rows.values()),
     }
 
 
+def working_files_mib() -> float:
+    """What this process's working files take up on the disk, MiB; they have no names."""
+    blocks: dict[int, int] = {}
+    for each in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            found, target = each.stat(), os.readlink(each)
+            if target.startswith(tempfile.gettempdir()) and target.endswith(" (deleted)"):
+                blocks[found.st_ino] = found.st_blocks
+    return sum(blocks.values()) * 512 / MIB
+
+
 @contextmanager
-def _watched(which: str) -> Iterator[list[float]]:
-    """The most of a line of /proc/self/status while the block runs, MiB, in a list of one."""
-    peak = [resident_mib(which)]
+def _most(value: Callable[[], float]) -> Iterator[list[float]]:
+    """The most of a value while the block runs, in a list of one."""
+    peak = [value()]
     done = threading.Event()
 
     def watch() -> None:
-        while not done.wait(0.01):
-            peak[0] = max(peak[0], resident_mib(which))
+        while not done.wait(0.1):
+            peak[0] = max(peak[0], value())
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -136,31 +181,36 @@ def _watched(which: str) -> Iterator[list[float]]:
 
 
 def measured(
-    events: int = EVENTS, limit_mib: int = LIMIT_MIB, directory: Path | None = None
+    events: int = EVENTS,
+    limit_mib: int = LIMIT_MIB,
+    directory: Path | None = None,
+    in_files: bool = False,
 ) -> pd.DataFrame:
-    """Both ways, one row each.
+    """All ways, one row each.
 
     Args:
         events: of the recording.
         limit_mib: that a replay may have.
         directory: where the recording is kept meanwhile; None: the temporary one.
+        in_files: leave out what keeps all in memory.
     """
+    begun = time.perf_counter()
     with tempfile.TemporaryDirectory(dir=directory) as name:
-        return _both_ways(events, limit_mib, Path(name))
+        path = long_recording(events, Path(name))
+        print(f"{path}: made in {time.perf_counter() - begun:.0f} s", file=sys.stderr)
+        ways = WAYS[:2] if in_files else WAYS
+        return pd.DataFrame([_one_way(path, events, limit_mib, *way) for way in ways])
 
 
-def _both_ways(events: int, limit_mib: int, directory: Path) -> pd.DataFrame:
-    path = long_recording(events, directory)
-    rows = []
-    for way, in_memory in (("in files", False), ("kept in memory", True)):
-        with memory_group(limit_mib * MIB) as group:
-            arguments = (str(path), str(group or ""), limit_mib * MIB, in_memory)
-            command = [sys.executable, __file__, "--alone", json.dumps(arguments)]
-            done = subprocess.run(command, capture_output=True, text=True)
-        limited = "all" if group else "anonymous"
-        about = {"events": events, "what is made": way, "limit MiB": limit_mib, "of": limited}
-        rows.append(about | _outcome(done))
-    return pd.DataFrame(rows)
+def _one_way(path: Path, events: int, limit_mib: int, reclaim: str, in_memory: bool) -> Row:
+    with memory_group(limit_mib * MIB) as group:
+        arguments = (str(path), reclaim, str(group or ""), limit_mib * MIB, in_memory)
+        command = [sys.executable, __file__, "--alone", json.dumps(arguments)]
+        done = subprocess.run(command, capture_output=True, text=True)
+    limited = "all" if group else "anonymous"
+    way = "kept in memory" if in_memory else "in files"
+    about = {"events": events, "reclaim": reclaim, "what is made": way}
+    return about | {"limit MiB": limit_mib, "of": limited} | _outcome(done)
 
 
 def _outcome(done: subprocess.CompletedProcess[str]) -> Row:
@@ -180,9 +230,10 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=EVENTS)
     parser.add_argument("--limit", type=int, default=LIMIT_MIB, metavar="MIB")
     parser.add_argument("--directory", type=Path, help="on a disk; default: the temporary one")
+    parser.add_argument("--in-files", action="store_true", help="do not keep all in memory, too")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    rows = measured(options.events, options.limit, options.directory)
+    rows = measured(options.events, options.limit, options.directory, options.in_files)
     if options.json:
         print(rows.to_json(orient="records", indent=2))
     else:

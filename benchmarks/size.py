@@ -19,6 +19,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +29,6 @@ import pandas as pd
 
 import pagealloc_model as pm
 from pagealloc_model.predicted import Checkpoints
-from pagealloc_model.studies.workload.event_stream import EventStream
 
 RECORDING = "kbuild"
 RULES = "6.12"
@@ -34,11 +36,14 @@ TIMES = (1, 10, 100)
 GIB = (4, 16, 64, 256, 1024)
 CPUS = (2, 8, 32, 128, 316)
 HOST = {"cpus": 316, "gib": 1024}
+MODES = ("literal", "elastic")
 BILLION = {"cpus": 2, "gib": 16}
-Figures = dict[str, float]
+Figures = dict[str, float | str]
 
 
-def streamed(cpus: int, gib: float, rounds: int, events: int = 0) -> Figures:
+def streamed(
+    cpus: int, gib: float, rounds: int, events: int = 0, reclaim: str = "literal"
+) -> Figures:
     """A recording scaled up, replayed from a stream.
 
     Args:
@@ -46,21 +51,24 @@ def streamed(cpus: int, gib: float, rounds: int, events: int = 0) -> Figures:
         gib: its memory.
         rounds: times over that the recording is gone through.
         events: instead: as many rounds as make so many events.
+        reclaim: literal or elastic.
     """
     recording = pm.open(RECORDING)
-    pm.synthetic.run_stream(pm.synthetic.scaled_stream(recording, 2), rules=RULES)
+    stream_of = partial(pm.synthetic.scaled_stream, recording, reclaim=reclaim)
+    replayed = partial(
+        pm.synthetic.run_stream, rules=RULES, assumptions=pm.Assumptions(reclaim=reclaim)
+    )
+    replayed(stream_of(2))
     if events:
-        one, two = (
-            pm.synthetic.scaled_stream(recording, cpus, gib=gib, rounds=each).events
-            for each in (1, 2)
-        )
+        one, two = (stream_of(cpus, gib=gib, rounds=each).events for each in (1, 2))
         rounds = max(-(-(events - one) // (two - one)), 0) + 1
-    stream = pm.synthetic.scaled_stream(recording, cpus, gib=gib, rounds=rounds)
-    making = seconds_of(lambda: made(stream))
+    stream = stream_of(cpus, gib=gib, rounds=rounds)
+    making_s = [0.0]
     begun = time.process_time()
-    run = pm.synthetic.run_stream(stream, rules=RULES)
-    taken = time.process_time() - begun
+    run = replayed(replace(stream, parts=lambda: timed(stream.parts(), making_s)))
+    taken, making = time.process_time() - begun, making_s[0]
     return {
+        "reclaim": reclaim,
         "CPUs": cpus,
         "GiB": gib,
         "events": run.events,
@@ -73,9 +81,15 @@ def streamed(cpus: int, gib: float, rounds: int, events: int = 0) -> Figures:
     }
 
 
-def made(stream: EventStream) -> int:
-    """Make all parts, use none."""
-    return sum(map(len, stream.parts()))
+def timed(parts: Iterator[np.ndarray], seconds: list[float]) -> Iterator[np.ndarray]:
+    """The same parts; the CPU time of making them is added to a list's only value."""
+    while True:
+        begun = time.process_time()
+        part = next(parts, None)
+        seconds[0] += time.process_time() - begun
+        if part is None:
+            return
+        yield part
 
 
 def seconds_of(action: Callable[[], object]) -> float:
@@ -161,14 +175,18 @@ def alone(measure: Callable[..., Figures], **arguments: object) -> Figures:
 
 
 def host(_events: int) -> pd.DataFrame:
-    """1 TiB and 316 CPUs."""
-    return pd.DataFrame([alone(streamed, rounds=1, **HOST)])
+    """1 TiB and 316 CPUs, in both modes of reclaim."""
+    return pd.DataFrame([alone(streamed, rounds=1, reclaim=mode, **HOST) for mode in MODES])
 
 
 def billion(events: int) -> pd.DataFrame:
-    """So many events, on a small machine and on 1 TiB with 316 CPUs."""
-    machines = (BILLION, HOST)
-    return pd.DataFrame([alone(streamed, rounds=1, events=events, **each) for each in machines])
+    """So many events in both modes of reclaim, on a small machine and on 1 TiB with 316 CPUs."""
+    runs = [(machine, mode) for machine in (BILLION, HOST) for mode in MODES]
+    with ThreadPoolExecutor(len(runs) if (os.cpu_count() or 1) >= 2 * len(runs) else 1) as threads:
+        rows = threads.map(
+            lambda run: alone(streamed, rounds=1, events=events, reclaim=run[1], **run[0]), runs
+        )
+        return pd.DataFrame(list(rows))
 
 
 def linear(_events: int = 0) -> pd.DataFrame:

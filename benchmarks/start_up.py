@@ -3,13 +3,15 @@
 Usage: python benchmarks/start_up.py [RECORDING]
 
 Each time is of a process of its own, in CPU seconds (user and system) so that others on the machine
-weigh less; of import and start, the best of several. Entry points are compiled into an empty cache.
+weigh less; of import and start, the best of several. Entry points are compiled into an empty cache;
+Python's byte code is there before.
 Beside stand the interpreter alone, numba and pandas; beside a modelled page the kernel's struct
 page, beside an event its record in the recording.
 """
 
 from __future__ import annotations
 
+import compileall
 import os
 import shutil
 import subprocess
@@ -70,6 +72,7 @@ def measured(path: str = "kbuild") -> pd.DataFrame:
     Args:
         path: the recording of the first replay.
     """
+    compileall.compile_dir(Path(pm.__file__).parent, quiet=1)
     with tempfile.TemporaryDirectory(prefix="pagealloc-start-") as cache:
         numba_s = _best(_PEER, cache, "numba")
         libraries_s = _best(_PEER, cache, "numba", "pandas", "pyarrow")
@@ -155,6 +158,7 @@ def _seconds(program: str, cache: str, *words: str) -> float:
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         "PAGEALLOC_CACHE": cache,
     }
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, "-c", program, *words]
     found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return float(found.stdout)

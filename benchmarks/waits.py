@@ -3,14 +3,15 @@
 Usage: python benchmarks/waits.py [RECORDING ...] [--json]
 
 Each step is a process of its own, as a user starts it, first with nothing kept of the recording,
-then once more with what the first one kept; kernels are compiled before. Seconds of the clock
-count; CPU seconds stand beside, for machines on which others run. `reading` is the peer: what one
-pass over the event file takes, without starting Python.
+then once more with what the first one kept; kernels, and Python's byte code, are compiled before.
+Seconds of the clock count; CPU seconds stand beside, for machines on which others run. `reading` is
+the peer: what one pass over the event file takes, without starting Python.
 """
 
 from __future__ import annotations
 
 import argparse
+import compileall
 import os
 import resource
 import subprocess
@@ -87,6 +88,7 @@ def measured(paths: Sequence[str] = ()) -> pd.DataFrame:
     """
     for name in KERNELS:
         compile_kernel(name)
+    compileall.compile_dir(Path(pm.__file__).parent, quiet=1)
     rows = [row for path in paths or (default_recording(),) for row in _rows(path)]
     return pd.DataFrame(rows)
 
@@ -156,6 +158,7 @@ def _output(cache: Path, *words: str) -> str:
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         "PAGEALLOC_CACHE": str(cache),
     }
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     done = subprocess.run(
         [sys.executable, *words], env=environment, capture_output=True, text=True, check=True
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from pagealloc_model.base.collecting import not_collecting
 from pagealloc_model.base.version import __version__
 
 if TYPE_CHECKING:
@@ -136,7 +137,8 @@ def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     place, attribute = _PLACES[name]
-    module = import_module(f"{__name__}.{place}")
+    with not_collecting():
+        module = import_module(f"{__name__}.{place}")
     return getattr(module, attribute) if attribute else module
 
 

@@ -24,7 +24,13 @@ def working_arrays(rows: int) -> NewArray:
     For long recordings it makes them in unnamed files in the temporary directory (TMPDIR), whose
     pages the kernel can write back and drop.
     """
-    return in_memory if rows <= ROWS_IN_MEMORY else on_disk(Path(tempfile.gettempdir()))
+    directory = working_directory(rows)
+    return in_memory if directory is None else on_disk(directory)
+
+
+def working_directory(rows: int) -> Path | None:
+    """Where such files lie; None: in memory."""
+    return None if rows <= ROWS_IN_MEMORY else Path(tempfile.gettempdir())
 
 
 def parts(rows: int) -> Iterator[slice]:

@@ -7,7 +7,6 @@ is removed.
 
 from __future__ import annotations
 
-import gc
 import shutil
 import sys
 import time
@@ -16,6 +15,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from pagealloc_model.base.collecting import not_collecting
 
 if TYPE_CHECKING:
     from pagealloc_model.allocator.core.state import State
@@ -50,30 +51,38 @@ def _start_image() -> None:
         place_buddies,
         place_listed,
     )
+    from pagealloc_model.predicted.start.block_types import swap_closer
 
     state = _small_state()
     nothing, orders = np.zeros(0, np.int32), np.zeros(0, np.int8)
     place_allocations(state.arrays(), np.zeros(0, np.intp), np.zeros(1, bool), nothing, orders)
     place_buddies(state.arrays(), nothing, orders)
     place_listed(state.arrays(), np.zeros(0, LISTED))
+    blocks, pages = np.zeros(0, np.int64), np.zeros((0, 1), np.int64)
+    swap_closer(np.zeros(0, np.int8), blocks, blocks.copy(), pages, pages.copy())
 
 
 def _objects() -> None:
+    from pagealloc_model.policy.policy import Assumptions
+    from pagealloc_model.predicted.demand.demand import resolve_demand
+    from pagealloc_model.predicted.demand.first_touches import first_touches
+    from pagealloc_model.recording.recorded_machine import recorded_machine
+    from pagealloc_model.recording.recording import open_recording
+
+    recording = open_recording("xfree")
+    machine = recorded_machine(recording)
+    resolve_demand(recording.trace, machine)
+    first_touches(recording.trace, machine, Assumptions())
+    _widen_tasks()
+
+
+def _widen_tasks() -> None:
     import numpy as np
 
-    from pagealloc_model.allocator.core import layout as at
-    from pagealloc_model.allocator.core import objects as resolved
+    from pagealloc_model.predicted.demand.row_filling import move_tasks
 
-    resolved.resolve_objects(
-        np.zeros(0, resolved.ROW),
-        0,
-        0,
-        np.zeros(1, np.int32),
-        np.zeros(1, np.int32),
-        np.zeros(0, at.EVENT),
-        np.zeros(0, resolved.OBJECT),
-        np.zeros(resolved.COUNTS, np.int64),
-    )
+    keys, codes = np.zeros(0, np.int64), np.zeros(0, np.int32)
+    move_tasks(keys, codes, keys.copy(), codes.copy())
 
 
 def _judging() -> None:
@@ -116,10 +125,10 @@ def _page_reader() -> None:
 
 
 def _evidence() -> None:
-    from pagealloc_model.measured.evidence.answers import answer_findings
+    from pagealloc_model.measured.measured import measure
     from pagealloc_model.recording.recording import open_recording
 
-    answer_findings(open_recording("xfree"))
+    measure(open_recording("xfree"))
 
 
 def _small_state() -> State:
@@ -160,7 +169,8 @@ def _elastic_loop() -> None:
     events = np.zeros(0, at.EVENT)
     advance_elastic(state.arrays(nothing), events, nothing, 0, 0, -1)
     lru_start.place_on_lists(state.arrays(), nothing, np.zeros(0, np.int8))
-    chains.link_chains(np.zeros(0, chains.REQUEST), nothing)
+    requests = np.zeros(0, chains.REQUEST)
+    chains.link_chains(requests, *chains.OpenFailures().of(requests), nothing)
 
 
 KERNELS: dict[str, Callable[[], None]] = {
@@ -205,13 +215,8 @@ def compile_kernel(name: str) -> Compiled:
     from pagealloc_model.base.jit import compilations
 
     begun, before = time.perf_counter(), compilations()
-    collects = gc.isenabled()
-    gc.disable()
-    try:
+    with not_collecting():
         KERNELS[name]()
-    finally:
-        if collects:
-            gc.enable()
     return Compiled(time.perf_counter() - begun, tuple(sorted(compilations() - before)))
 
 

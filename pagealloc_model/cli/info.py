@@ -24,7 +24,7 @@ def add_parser(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the description."""
     from pagealloc_model.recording.recording import open_recording
-    from pagealloc_model.show.post import describe_recording, recording_text
+    from pagealloc_model.show.recording_text import describe_recording, recording_text
 
     recording = open_recording(options.path)
     print(json_text(describe_recording(recording)) if options.json else recording_text(recording))

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from pagealloc_model.base.collecting import collect_seldom
 from pagealloc_model.base.errors import PageallocError
 from pagealloc_model.base.version import __version__
 from pagealloc_model.cli import (
@@ -77,6 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code: 0 done, 1 a check did not hold, 2 wrong usage or unusable input.
     """
     options = build_parser().parse_args(arguments)
+    collect_seldom()
     try:
         code = options.run(options)
         sys.stdout.flush()

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from pagealloc_model.base.working_arrays import parts
 from pagealloc_model.measured.transactions import CAUSES, SITES, UNKNOWN_ORDER, Transactions
 from pagealloc_model.recording.trace.columns import Event, Trace
 from pagealloc_model.recording.trace.gfp_names import stable_gfp_bits
@@ -49,20 +50,26 @@ def outcomes_table(trace: Trace, *, pmd_order: int, reclaim_recorded: bool) -> p
         pmd_order: order of a huge page.
         reclaim_recorded: whether direct reclaim would show in the trace; if not, `stalled` is NA.
     """
-    allocs = np.flatnonzero(trace.event == Event.ALLOC)
-    order = trace.order[allocs]
-    request_class = request_classes(
-        trace.gfp[allocs], order, bits=trace.gfp_bits, pmd_order=pmd_order
-    )
-    frame = pd.DataFrame(
-        {
-            "class": request_class.astype(np.int64),
-            "order": order.astype(np.int64),
-            "asked": 1,
-            "failed": (trace.pfn[allocs] < 0).astype(np.int64),
-            "stalled": _stalled(trace, allocs).astype(np.int64),
-        }
-    )
+    stalled = _stalled(trace)
+    pieces = [pd.DataFrame(np.zeros((0, 5), np.int64), columns=_OUTCOMES)]
+    for part in parts(len(trace)):
+        allocs = np.flatnonzero(trace.event[part] == Event.ALLOC) + part.start
+        order = trace.order[allocs]
+        request_class = request_classes(
+            trace.gfp[allocs], order, bits=trace.gfp_bits, pmd_order=pmd_order
+        )
+        # classes are few, and so are orders: one number for both
+        both = order.astype(np.int64) * len(REQUEST_CLASSES) + request_class
+        least = int(both.min(initial=0))
+        counts = [
+            np.bincount(both[chosen] - least, minlength=int(both.max(initial=0)) - least + 1)
+            for chosen in (slice(None), trace.pfn[allocs] < 0, _is_among(allocs, stalled))
+        ]
+        seen = np.flatnonzero(counts[0])
+        order, request_class = np.divmod(seen + least, len(REQUEST_CLASSES))
+        columns = (request_class, order, *(each[seen] for each in counts))
+        pieces.append(pd.DataFrame(dict(zip(_OUTCOMES, columns, strict=True))))
+    frame = pd.concat(pieces)
     counted = frame.groupby(["class", "order"], as_index=False).sum().astype("Int64")
     counted["succeeded"] = counted["asked"] - counted["failed"]
     counted["class"] = _named(counted["class"].to_numpy(np.int64), REQUEST_CLASSES)
@@ -74,31 +81,46 @@ def outcomes_table(trace: Trace, *, pmd_order: int, reclaim_recorded: bool) -> p
     return counted[columns].astype({"order": "int64", "reason": "str"})
 
 
-def _stalled(trace: Trace, allocs: np.ndarray) -> np.ndarray:
-    """Mask of allocations whose task began direct reclaim since its allocation before.
+_OUTCOMES = ["class", "order", "asked", "failed", "stalled"]
+
+
+def _is_among(rows: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """Which of ascending rows are among ascending others (bool)."""
+    found = np.zeros(len(rows), bool)
+    if len(rows):
+        begin, end = np.searchsorted(chosen, [rows[0], rows[-1] + 1])
+        found[np.searchsorted(rows, chosen[begin:end])] = True
+    return found
+
+
+def _stalled(trace: Trace) -> np.ndarray:
+    """Rows, ascending, of allocations whose task began direct reclaim since its allocation before.
 
     Only requests that may reclaim count: an interrupt's requests carry the task's id too.
     """
-    stalled = np.zeros(len(allocs), bool)
     begins = trace.tables.get(DIRECT_RECLAIM)
-    reclaims = may_direct_reclaim(trace.gfp[allocs], trace.gfp_bits)
-    if begins is None or not reclaims.any():
-        return stalled
-    candidates = np.flatnonzero(reclaims)
-    rows = allocs[candidates]
+    if begins is None or not len(begins["pid"]):
+        return np.zeros(0, np.int64)
+    tasks_that_reclaim = np.unique(begins["pid"])
+    found = []
+    for part in parts(len(trace)):
+        asked = trace.event[part] == Event.ALLOC
+        asked &= may_direct_reclaim(trace.gfp[part], trace.gfp_bits)
+        asked &= np.isin(trace.pid[part], tasks_that_reclaim)
+        found.append(np.flatnonzero(asked) + part.start)
+    rows = np.concatenate(found)
     times = np.concatenate([trace.time_ns[rows], begins["time_ns"]])
     tasks = np.concatenate([trace.pid[rows], begins["pid"]])
-    number = np.concatenate([candidates, np.full(len(begins["pid"]), -1)])
+    row = np.concatenate([rows, np.full(len(begins["pid"]), -1)])
     sequence = np.lexsort((times, tasks))
-    number, tasks = number[sequence], tasks[sequence]
-    is_alloc = number >= 0
-    last = len(number) - 1
+    row, tasks = row[sequence], tasks[sequence]
+    is_alloc = row >= 0
+    last = len(row) - 1
     following = np.minimum.accumulate(np.where(is_alloc, np.arange(last + 1), last)[::-1])[::-1]
     begin = np.flatnonzero(~is_alloc)
     ends = following[begin]
     same = is_alloc[ends] & (tasks[ends] == tasks[begin])
-    stalled[number[ends[same]]] = True
-    return stalled
+    return np.unique(row[ends[same]])
 
 
 def transactions_full_table(

@@ -35,13 +35,18 @@ def waits_by_caller(recording: Recording) -> list[tuple[str, int]]:
     known: dict[int, str] = {}
     waits: Counter[str] = Counter()
     ends = table["callchain_start"] + table["callchain_len"]
-    for start, end in zip(table["callchain_start"].tolist(), ends.tolist(), strict=True):
-        addresses = chains[start:end]
+    # most wait where others waited before
+    same = Counter(
+        chains[start:end].tobytes()
+        for start, end in zip(table["callchain_start"].tolist(), ends.tolist(), strict=True)
+    )
+    for chain, times in same.items():
+        addresses = np.frombuffer(chain, chains.dtype)
         names = []
         for address in addresses[addresses < np.uint64(_FIRST_MARKER)].tolist():
             if address not in known:
                 known[address] = symbols.name_at(address)
             names.append(known[address])
         callers = [name for name in names if not name.startswith(_WAITING + _TRACING)]
-        waits[" < ".join(callers[:CALLERS])] += 1
+        waits[" < ".join(callers[:CALLERS])] += times
     return waits.most_common()

@@ -25,6 +25,9 @@ LARGEST_REFILLED_ORDER = 3
 BATCH_SCALE_MAX = 5
 """CONFIG_PCP_BATCH_SCALE_MAX: a refill is at most batch << this objects (S4.4)."""
 
+_MOST_FRAMES = 1 << 26
+"""Page frames, 256 GiB of memory, up to which pages are looked up by their number."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunRules:
@@ -244,16 +247,30 @@ def _came_from_elsewhere(stream: Stream, drained: np.ndarray) -> np.ndarray:
 
     A CPU drains another's lists only when all lists are drained (S4.9).
     """
+    from pagealloc_model.measured.by_cpu import mark_from_elsewhere
+
     rows = stream.rows_of(Event.FREE, Event.ZONE_LOCKED, Probe.REFILLED, Event.PCPU_DRAIN)
     rows = rows[np.isin(stream.pfn[rows], stream.pfn[drained])]
-    rows = rows[np.lexsort((stream.time_ns[rows], stream.pfn[rows]))]
-    elsewhere = np.zeros(len(stream), bool)
-    elsewhere[rows[1:]] = (
-        (stream.kind[rows[1:]] == Event.PCPU_DRAIN)
-        & (stream.kind[rows[:-1]] != Event.PCPU_DRAIN)
-        & (stream.pfn[rows[1:]] == stream.pfn[rows[:-1]])
-        & (stream.cpu[rows[1:]] != stream.cpu[rows[:-1]])
+    rows = rows[np.argsort(stream.time_ns[rows], kind="stable")]
+    pages = np.ascontiguousarray(stream.pfn)
+    first = int(pages[rows].min(initial=0))
+    frames = int(pages[rows].max(initial=0)) - first + 1
+    if frames > _MOST_FRAMES:
+        numbered = np.zeros(len(pages), np.int64)
+        numbered[rows] = np.unique(pages[rows], return_inverse=True)[1]
+        pages, first, frames = numbered, 0, len(rows)
+    found = np.zeros(len(rows), bool)
+    mark_from_elsewhere(
+        rows,
+        stream.cpu,
+        pages,
+        stream.kind[rows] == Event.PCPU_DRAIN,
+        first,
+        np.zeros(frames, np.int32),
+        found,
     )
+    elsewhere = np.zeros(len(stream), bool)
+    elsewhere[rows[found]] = True
     return elsewhere[drained]
 
 

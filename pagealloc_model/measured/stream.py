@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
-from pagealloc_model.recording.trace.columns import Trace
+from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Trace
 
 
 class Probe(IntEnum):
@@ -43,6 +43,18 @@ _TRACEPOINTS = {
     UNLOCKED_EVENT: Probe.UNLOCKED,
 }
 _NUMBERED = (Probe.CONTENDED, Probe.LOCKED, Probe.UNLOCKED)
+
+_SCATTERED = (
+    "cpu",
+    "time_ns",
+    "pid",
+    "event",
+    "pfn",
+    "order",
+    "migratetype",
+    "percpu_refill",
+)
+"""Columns in the order in which `scatter_by_cpu` takes them."""
 
 _VALUES = {
     Probe.BULK_ALLOC: "count",
@@ -142,15 +154,35 @@ def allocator_stream(trace: Trace, *, with_probes: bool, with_lock_events: bool 
 
 
 def _sorted_stream(trace: Trace, others: Mapping[str, Probe]) -> Stream:
+    if not others:
+        return _main_rows_by_cpu(trace)
     parts = [_main_rows(trace), *(_probe_rows(trace, *each) for each in others.items())]
-    merged = parts[0]
-    if len(parts) > 1:
-        columns = [part._columns() for part in parts]
-        merged = Stream(
-            **{name: np.concatenate([each[name] for each in columns]) for name in columns[0]}
-        )
-        merged = merged.take(np.argsort(merged.time_ns, kind="stable"))
+    columns = [part._columns() for part in parts]
+    merged = Stream(
+        **{name: np.concatenate([each[name] for each in columns]) for name in columns[0]}
+    )
+    merged = merged.take(np.argsort(merged.time_ns, kind="stable"))
     return merged.take(np.argsort(merged.cpu, kind="stable"))
+
+
+def _main_rows_by_cpu(trace: Trace) -> Stream:
+    # numba is not imported for a stream that is never made
+    from pagealloc_model.measured.by_cpu import CPUS, count_by_cpu, scatter_by_cpu
+
+    rows = len(trace)
+    places = np.zeros(CPUS, np.int64)
+    count_by_cpu(trace.cpu, places)
+    columns = {
+        name: np.empty(rows, np.int8 if name == "event" else COLUMN_TYPES[name])
+        for name in _SCATTERED
+    }
+    scatter_by_cpu(*(getattr(trace, name) for name in _SCATTERED), places, *columns.values())
+    columns["kind"] = columns.pop("event")
+    return Stream(
+        **columns,
+        zone_address=np.broadcast_to(np.uint64(0), rows),
+        value=np.broadcast_to(np.int64(0), rows),
+    )
 
 
 def _main_rows(trace: Trace) -> Stream:

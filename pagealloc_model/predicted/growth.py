@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.trace.columns import Event, Trace
 
 if TYPE_CHECKING:
+    from pagealloc_model.base.column_space import NewArray
     from pagealloc_model.recording.recording import Recording
 
 SECTION_ORDER = 15
@@ -63,14 +65,31 @@ def _last_end(machine: Machine, trace: Trace, part: slice, limit: int) -> int:
     return int(ends[ends <= limit].max(initial=0))
 
 
+_grown: WeakKeyDictionary[Demand, tuple[bytes, Demand]] = WeakKeyDictionary()
+"""Demands that grew, as long as they live: which blocks had memory, and what became of them."""
+
+
 def grown_demand(machine: Machine, demand: Demand, block_types: np.ndarray) -> Demand:
     """The demand with GROW events for memory that the start image does not have.
 
+    Images of one start differ in where pages are, seldom in which blocks have memory: then the
+    demand that was made for the last one is returned.
+
     Args:
-        machine: zones and geometry.
+        machine: zones and geometry, always the same of one demand.
         demand: the recording's.
         block_types: int8 per pageblock of the start image, -1 where there is no memory.
     """
+    has_memory = (block_types >= 0).tobytes()
+    if demand in _grown and _grown[demand][0] == has_memory:
+        return _grown[demand][1]
+    grown = _with_grown_memory(machine, demand, block_types)
+    if grown is not demand:
+        _grown[demand] = has_memory, grown
+    return grown
+
+
+def _with_grown_memory(machine: Machine, demand: Demand, block_types: np.ndarray) -> Demand:
     objects = demand.objects
     freed, taken = (
         numbers[_lack_memory(objects[numbers], block_types, machine.pageblock_order)]
@@ -79,21 +98,40 @@ def grown_demand(machine: Machine, demand: Demand, block_types: np.ndarray) -> D
     if not len(freed) and not len(taken):
         return demand
     new_array = working_arrays(len(demand.events))
-    is_freed = np.zeros(len(objects), bool)
-    is_freed[freed] = True
-    events = new_array(len(demand.events), demand.events.dtype)
-    events[:] = demand.events
-    handed = _handed_over(events, is_freed, objects["pfn"], machine)
-    first_taken = demand.first_allocations
-    first_taken = first_taken[np.isin(first_taken["object"], taken)]
-    sections = _sections_needed(machine, block_types, handed, first_taken, objects)
-    grown = np.concatenate([handed, sections])
-    events = merged(events, sections, np.zeros(len(sections), np.int64), new_array)
     objects = new_array(len(demand.objects), demand.objects.dtype)
     objects[:] = demand.objects
+    places = _freed_at(demand.events, _mask(freed, len(objects)))
+    handed = demand.events[places]
+    handed["operation"] = at.GROW
+    handed["offset"] += objects["pfn"][handed["object"]]
+    handed["zone"] = _zone_numbers(machine, handed["offset"])
+    handed["object"] = -1
+    first_taken = demand.first_allocations
+    first_taken = first_taken[_mask(taken, len(objects))[first_taken["object"]]]
+    sections = _sections_needed(machine, block_types, handed, first_taken, objects)
+    grown = np.concatenate([handed, sections])
+    events = _with_sections(demand.events, sections, new_array)
+    # sections came before all others of their time
+    events[places + np.searchsorted(sections["time_ns"], handed["time_ns"], "right")] = handed
     objects["kind"][freed] = resolved.GROWN
     sizes = np.int64(1) << grown["order"].astype(np.int64)
     return replace(demand, events=events, objects=objects, grown_pages=int(sizes.sum()))
+
+
+def _mask(numbers: np.ndarray, length: int) -> np.ndarray:
+    """bool, True at some numbers."""
+    mask = np.zeros(length, bool)
+    mask[numbers] = True
+    return mask
+
+
+def _with_sections(events: np.ndarray, sections: np.ndarray, new_array: NewArray) -> np.ndarray:
+    """A copy of events with sections before all others of their time."""
+    if len(sections):
+        return merged(events, sections, np.zeros(len(sections), np.int64), new_array)
+    copy = new_array(len(events), events.dtype)
+    copy[:] = events
+    return copy
 
 
 def _lack_memory(objects: np.ndarray, block_types: np.ndarray, order: int) -> np.ndarray:
@@ -105,22 +143,12 @@ def _lack_memory(objects: np.ndarray, block_types: np.ndarray, order: int) -> np
     return missing[ends] > missing[np.minimum(first >> order, len(block_types))]
 
 
-def _handed_over(
-    events: np.ndarray, is_freed: np.ndarray, pfn: np.ndarray, machine: Machine
-) -> np.ndarray:
-    """Make the frees of chosen objects (bool by object) GROW events, in place; return those."""
-    found = [events[:0]]
+def _freed_at(events: np.ndarray, is_freed: np.ndarray) -> np.ndarray:
+    """int64, ascending: the frees of chosen objects (bool by object)."""
+    found = [np.zeros(0, np.int64)]
     for part in parts(len(events)):
-        number = events["object"][part]
-        places = np.flatnonzero(is_freed[np.maximum(number, 0)] & (number >= 0))
-        places = places[events["operation"][part][places] == at.FREE] + part.start
-        handed = events[places]
-        handed["operation"] = at.GROW
-        handed["offset"] += pfn[handed["object"]]
-        handed["zone"] = _zone_numbers(machine, handed["offset"])
-        handed["object"] = -1
-        events[places] = handed
-        found.append(handed)
+        places = np.flatnonzero(events["operation"][part] == at.FREE) + part.start
+        found.append(places[is_freed[events["object"][places]]])
     return np.concatenate(found)
 
 
@@ -147,7 +175,10 @@ def _sections_needed(
     here_since[block_types >= 0] = 0
     grown: list[np.ndarray] = []
     blocks = objects["pfn"][taken["object"]].astype(np.int64) >> order
-    for block, time_ns in zip(blocks.tolist(), taken["time_ns"].tolist(), strict=True):
+    # what is taken later in the same block finds it there
+    first = np.sort(np.unique(blocks, return_index=True)[1])
+    blocks, times = blocks[first], taken["time_ns"][first]
+    for block, time_ns in zip(blocks.tolist(), times.tolist(), strict=True):
         if here_since[block] <= time_ns:
             continue
         section = block >> (SECTION_ORDER - order) << (SECTION_ORDER - order)

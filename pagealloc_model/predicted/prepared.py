@@ -10,7 +10,6 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from pagealloc_model.base import working_arrays
-from pagealloc_model.base.errors import PageallocError
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.kernel_rules import KernelRules
@@ -104,23 +103,6 @@ def prepare(
     return made[key]
 
 
-def made_up(recording: Recording, rules: KernelRules) -> tuple[dict[str, int], str]:
-    """Count what a replay of a recording has to make up, without replaying it.
-
-    Returns:
-        hidden_allocations and grown_pages, and "" or why they are not known.
-    """
-    try:
-        demand = prepare(recording, rules, Assumptions(), 0).demand
-    except PageallocError as error:
-        return {}, str(error)
-    counts = {
-        "hidden_allocations": demand.hidden_allocations,
-        "grown_pages": demand.grown_pages,
-    }
-    return counts, ""
-
-
 def forget_prepared(recording: Recording) -> None:
     """Let go of what was prepared of a recording; its next replay prepares it again."""
     _prepared.pop(recording, None)
@@ -203,6 +185,34 @@ def _prepare_elastic(
     )
     from pagealloc_model.predicted.start.empty_start import created_demand
 
+    machine, image = _literal_start(recording, rules, assumptions, seed, progress)
+    is_empty = assumptions.start == "empty"
+    early, snapshot = start_snapshots(recording)
+    during = None if is_empty or snapshot is early else snapshot
+    demand = _demand(recording, machine, assumptions, during, progress, seed)
+    demand = grown_demand(machine, demand, image.block_types)
+    if is_empty:
+        demand = created_demand(machine, demand, assumptions)
+    lru = lru_at_start(image.movable, recording.flags_at_start)
+    start_ns = recording.trace.demand_span_ns[0]
+    return Prepared(
+        machine=machine,
+        demand=with_cached_pages(demand, lru, seed),
+        image=image,
+        lru=lru,
+        oldest_pfn=reclaim_position(recording.whole_trace, start_ns),
+        daemons=() if is_empty else daemons_at_start(recording.whole_trace, machine, start_ns),
+    )
+
+
+def _literal_start(
+    recording: Recording,
+    rules: KernelRules,
+    assumptions: Assumptions,
+    seed: int,
+    progress: Report | None,
+) -> tuple[Machine, StartImage]:
+    """Machine and image of a literal replay, whose demand is let go of."""
     literal = _prepare(
         recording,
         rules,
@@ -211,25 +221,7 @@ def _prepare_elastic(
         progress,
         heeds_parts=True,
     )
-    is_empty = assumptions.start == "empty"
-    early, snapshot = start_snapshots(recording)
-    during = None if is_empty or snapshot is early else snapshot
-    demand = _demand(recording, literal.machine, assumptions, during, progress, seed)
-    demand = grown_demand(literal.machine, demand, literal.image.block_types)
-    if is_empty:
-        demand = created_demand(literal.machine, demand, assumptions)
-    lru = lru_at_start(literal.image.movable, recording.flags_at_start)
-    start_ns = recording.trace.demand_span_ns[0]
-    return Prepared(
-        machine=literal.machine,
-        demand=with_cached_pages(demand, lru, seed),
-        image=literal.image,
-        lru=lru,
-        oldest_pfn=reclaim_position(recording.whole_trace, start_ns),
-        daemons=()
-        if is_empty
-        else daemons_at_start(recording.whole_trace, literal.machine, start_ns),
-    )
+    return literal.machine, literal.image
 
 
 def _demand(
@@ -240,17 +232,17 @@ def _demand(
     progress: Report | None,
     seed: int = 0,
 ) -> Demand:
-    from pagealloc_model.predicted.demand.decay_ticks import recorded_ticks, with_ticks
+    from pagealloc_model.predicted.demand.decay_ticks import recorded_ticks
     from pagealloc_model.predicted.demand.demand import resolve_demand
     from pagealloc_model.predicted.demand.realtime_tasks import realtime_tasks
 
-    demand = resolve_demand(
+    return resolve_demand(
         recording.trace,
         machine,
         assumptions,
         start=start,
         seed=seed,
         realtime=realtime_tasks(recording),
+        ticks=recorded_ticks(recording.trace, recording.meta, machine),
         progress=progress,
     )
-    return with_ticks(demand, recorded_ticks(recording.trace, recording.meta, machine))

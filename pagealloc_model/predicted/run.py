@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import prod
@@ -93,8 +94,9 @@ def advance_and_sample(
         changes = kswapd.changes_ns
         due = changes[(changes > now) & (changes < instants[-1])]
         instants = np.union1d(instants, due)
-    stops = np.searchsorted(events["time_ns"], instants)
-    for instant, stop in zip(instants.tolist(), stops.tolist(), strict=True):
+    # numpy's search would copy the times, which lie among other fields
+    stops = [bisect_left(events["time_ns"], instant) for instant in instants.tolist()]
+    for instant, stop in zip(instants.tolist(), stops, strict=True):
         while position < stop or _ticks_are_due(state, position, instant):
             goal = min(stop, position + STEP_EVENTS)
             until = instant if goal == stop else -1

@@ -129,7 +129,8 @@ def _scope(recording: Recording) -> ProvenanceCheck:
 
 
 def _scope_by_events(trace: Trace) -> tuple[str, str]:
-    pids = np.unique(trace.pid).tolist()
+    found = [np.unique(trace.pid[part]) for part in parts(len(trace))]
+    pids = np.unique(np.concatenate([np.zeros(0, np.int32), *found])).tolist()
     names = [trace.comms.get(pid, "") for pid in pids]
     first, last = trace.span_ns
     if 0 in pids or any(_KERNEL_THREAD.match(name) for name in names):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import pandas as pd
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event, Trace
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 COMPLETE = "record every event with perf record -c 1, or with pagealloc record"
 ORDER_COLUMNS = ["event", "order", "migratetype", "samples", "events", "events_per_s", "error"]
@@ -54,6 +58,8 @@ def sampled_rates(trace: Trace) -> pd.DataFrame:
         events_per_s, error (of `events`, one standard deviation of samples taken at random).
         perf counts each CPU's events apart, so that up to a period of each CPU is missing.
     """
+    import pandas as pd
+
     first, last = trace.span_ns
     seconds = max((last - first) / 1e9, 1e-9)
     rows = []

@@ -10,11 +10,12 @@ import pandas as pd
 
 from pagealloc_model.allocator.core.layout import CHAINED
 from pagealloc_model.allocator.core.objects import RECORDED
+from pagealloc_model.base.working_arrays import parts
 from pagealloc_model.measured.measured import Measured
 from pagealloc_model.predicted.hold_sites import EMPTY_SITES
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.recording.machine import Machine
-from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event
+from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event, Trace
 from pagealloc_model.verdict.contention_errors import contention_rows
 from pagealloc_model.verdict.state_errors import ErrorRow, Scored, error_row, relative, state_rows
 
@@ -75,22 +76,38 @@ def _transaction_rows(
         known = was_recorded(recording, shown_by)
         real = measured.transactions_full.query("site == @site")
         model = predicted.transactions_full.query("site == @site")
-        moved = (trace.event == event) & (trace.pfn >= 0) & (trace.order <= PCP_ORDER_MAX)
-        pages = 1 << trace.order[moved].astype(np.int64)
-        cpus = trace.cpu[moved]
-        yield from _totals(site, "all", real, model, int(pages.sum()), int(moved.sum()), known)
-        for cpu in np.unique(trace.cpu):
-            mine = cpus == cpu
+        calls, pages = _moved_by_cpu(trace, event)
+        yield from _totals(
+            site, "all", real, model, sum(pages.values()), sum(calls.values()), known
+        )
+        for cpu in calls:
             yield from _totals(
                 site,
                 f"cpu={cpu}",
                 real[real["cpu"] == cpu],
                 model[model["cpu"] == cpu],
-                int(pages[mine].sum()),
-                int(mine.sum()),
+                pages[cpu],
+                calls[cpu],
                 known,
             )
         yield from _binned(site, measured.lock, predicted.lock)
+
+
+def _moved_by_cpu(trace: Trace, event: Event) -> tuple[dict[int, int], dict[int, int]]:
+    """Events and pages of them that per-CPU lists may hold, by each CPU that has any event."""
+    first = int(trace.cpu.min(initial=0))
+    length = int(trace.cpu.max(initial=0)) - first + 1
+    seen, calls, pages = (np.zeros(length, np.int64) for _ in range(3))
+    for part in parts(len(trace)):
+        cpu, order = trace.cpu[part].astype(np.int64) - first, trace.order[part]
+        seen += np.bincount(cpu, minlength=length)
+        moved = (trace.event[part] == event) & (trace.pfn[part] >= 0) & (order <= PCP_ORDER_MAX)
+        calls += np.bincount(cpu[moved], minlength=length)
+        sizes = 1 << order[moved].astype(np.int64)
+        pages += np.bincount(cpu[moved], weights=sizes, minlength=length).astype(np.int64)
+    cpus = np.flatnonzero(seen).tolist()
+    by_cpu = [{cpu + first: int(each[cpu]) for cpu in cpus} for each in (calls, pages)]
+    return by_cpu[0], by_cpu[1]
 
 
 def _empty_rows(predicted: Replay, measured: Measured) -> Iterator[ErrorRow]:

@@ -10,6 +10,7 @@ import pandas as pd
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.objects import RECORDED
+from pagealloc_model.base.working_arrays import parts
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.trace.columns import Event, Trace
@@ -76,35 +77,44 @@ def first_departures(
 
 def _of_places(trace: Trace, predicted: Replay) -> Iterator[Departure]:
     """The first request that got another page, and the first served from another zone."""
-    events, objects = predicted.demand.events, predicted.demand.objects
-    asked = events[np.isin(events["operation"], (at.ALLOC, at.CAPTURE))]
-    asked = asked[objects["kind"][asked["object"]] == RECORDED]
-    kernel, model = objects["pfn"][asked["object"]], predicted.places[asked["object"]]
-    first = int(trace.demand_span_ns[0])
-    if (kernel != model).any():
-        index = int(np.argmax(kernel != model))
-        time_ns = int(asked["time_ns"][index])
-        yield Departure(
-            what="page",
-            time_s=(time_ns - first) / 1e9,
-            measured=f"frame {kernel[index]}",
-            predicted=_frame(int(model[index])),
-            kernel_function="rmqueue",
-            cause=_last_touched(trace, int(kernel[index]), time_ns),
-        )
     machine = predicted.machine
-    real, mine = _zones(machine, kernel), _zones(machine, model)
-    if (real != mine).any():
-        index = int(np.argmax(real != mine))
-        yield Departure(
-            what="zone",
-            time_s=(int(asked["time_ns"][index]) - first) / 1e9,
-            measured=_zone_name(machine, int(real[index])),
-            predicted=_zone_name(machine, int(mine[index])),
-            kernel_function="get_page_from_freelist",
-            cause=f"a request of order {asked['order'][index]} on CPU {asked['cpu'][index]}: a "
-            "zone passed its watermark test on one side only, as free pages differ",
-        )
+    first = int(trace.demand_span_ns[0])
+    page = zone = None
+    for asked, kernel, model in _requests(predicted):
+        if page is None and (kernel != model).any():
+            page = int(np.argmax(kernel != model))
+            time_ns = int(asked["time_ns"][page])
+            yield Departure(
+                what="page",
+                time_s=(time_ns - first) / 1e9,
+                measured=f"frame {kernel[page]}",
+                predicted=_frame(int(model[page])),
+                kernel_function="rmqueue",
+                cause=_last_touched(trace, int(kernel[page]), time_ns),
+            )
+        real, mine = _zones(machine, kernel), _zones(machine, model)
+        if (real != mine).any():
+            zone = int(np.argmax(real != mine))
+            yield Departure(
+                what="zone",
+                time_s=(int(asked["time_ns"][zone]) - first) / 1e9,
+                measured=_zone_name(machine, int(real[zone])),
+                predicted=_zone_name(machine, int(mine[zone])),
+                kernel_function="get_page_from_freelist",
+                cause=f"a request of order {asked['order'][zone]} on CPU {asked['cpu'][zone]}: a "
+                "zone passed its watermark test on one side only, as free pages differ",
+            )
+            return
+
+
+def _requests(predicted: Replay) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Recorded requests in time order, a part at a time: events, the kernel's and model's pages."""
+    events, objects = predicted.demand.events, predicted.demand.objects
+    for part in parts(len(events)):
+        asked = events[part]
+        asked = asked[np.isin(asked["operation"], (at.ALLOC, at.CAPTURE))]
+        asked = asked[objects["kind"][asked["object"]] == RECORDED]
+        yield asked, objects["pfn"][asked["object"]], predicted.places[asked["object"]]
 
 
 def _frame(pfn: int) -> str:

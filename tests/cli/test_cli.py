@@ -143,6 +143,16 @@ def test_help_imports_nothing_heavy() -> None:
     assert answer.stdout.splitlines()[-1] == "[]"
 
 
+def test_info_waits_neither_for_pandas_nor_for_the_replay() -> None:
+    code = (
+        "import sys; from pagealloc_model.cli.main import main; main(['info', 'kbuild']); "
+        "print([m for m in ('pandas', 'pagealloc_model.allocator.core.replay') "
+        "if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("[]\n")
+
+
 @pytest.mark.parametrize("command", ["info", "validate", "replay"])
 def test_a_missing_recording_is_one_line(command: str, capsys: Capture) -> None:
     assert "no-such-recording: does not exist" in refusal(capsys, command, "no-such-recording")

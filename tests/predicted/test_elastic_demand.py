@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pagealloc_model.allocator.core import pressure_layout as pr
-from pagealloc_model.allocator.core.chains import REQUEST, link_chains
+from pagealloc_model.allocator.core.chains import REQUEST, OpenFailures, link_chains
 from pagealloc_model.predicted.demand.elastic_rows import page_classes
 
 HIGHUSER_MOVABLE = 0x100CCA
@@ -40,8 +40,10 @@ def leads_of(asked: list[Asked]) -> list[int]:
     for number, (task, kind, order, failed) in enumerate(asked):
         requests[number] = (task, number, kind, order, failed)
     leads = np.full(len(asked), -1, np.int32)
-    by_task = np.lexsort((np.arange(len(asked)), requests["kind"], requests["task"]))
-    link_chains(requests[by_task], leads)
+    failures = OpenFailures()
+    for number in range(len(asked)):
+        request = requests[number : number + 1]
+        link_chains(request, *failures.of(request), leads)
     return leads.tolist()
 
 

@@ -18,13 +18,27 @@ from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Trace
 from pagealloc_model.recording.trace.store_write import write_store
 from tests.small_recordings import shipped_recording
 
-OTHERS = ("kbuild", "highatomic_stock", "highatomic_gate3")
-SHIPPED = ("xfree", *(pytest.param(each, marks=pytest.mark.long) for each in OTHERS))
+ELASTIC = pm.Assumptions(reclaim="elastic")
+EMPTY = pm.Assumptions(reclaim="elastic", start="empty")
+SHIPPED = (
+    ("xfree", pm.Assumptions()),
+    ("mixed_6.1", ELASTIC),
+    ("defrag_7.3", ELASTIC),
+    ("matrix_A1", EMPTY),
+    *(
+        pytest.param(name, assumptions, marks=pytest.mark.long)
+        for name in ("kbuild", "highatomic_stock", "highatomic_gate3")
+        for assumptions in (pm.Assumptions(), ELASTIC)
+    ),
+)
+"""Failed requests, pages that compaction moved, files' pages."""
 LONG = "kbuild"
 """Repeated, it neither fills nor empties its machine."""
 TIMES = 16
 ALLOWED_MIB = 400
 ROWS_TOGETHER = 1 << 16
+FEW_ROWS = 1 << 12
+"""So that each recording has dozens of parts."""
 LIMITED = """
 import resource, sys
 import pagealloc_model as pm
@@ -46,24 +60,24 @@ print(len(recording.trace), run.transactions["transactions"].sum(), len(run.free
 """Replays a recording in a process that may take so much memory more than one of a short one."""
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize(("name", "assumptions"), SHIPPED)
 def test_a_replay_in_files_is_the_one_in_memory(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, assumptions: pm.Assumptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recording = shipped_recording(name)
-    expected = pm.replay(recording, pm.Policy(pcp_batch=31))
+    expected = pm.replay(recording, pm.Policy(pcp_batch=31), assumptions=assumptions)
     columns = tmp_path / "columns"
     recording.to_columns(columns, compress=False)
     monkeypatch.setattr(working_arrays, "ROWS_IN_MEMORY", 0)
-    monkeypatch.setattr(working_arrays, "ROWS_TOGETHER", ROWS_TOGETHER)
+    monkeypatch.setattr(working_arrays, "ROWS_TOGETHER", FEW_ROWS)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    found = pm.replay(pm.open(columns), pm.Policy(pcp_batch=31))
-    for array in ("events", "objects"):
+    found = pm.replay(pm.open(columns), pm.Policy(pcp_batch=31), assumptions=assumptions)
+    for array in ("events", "objects", "leads"):
         assert np.array_equal(getattr(found.demand, array), getattr(expected.demand, array)), array
     for array in ("log", "places", "fallback_counts"):
         assert np.array_equal(getattr(found, array), getattr(expected, array)), array
     assert found.final is not None and expected.final is not None
-    for array in ("pages", "blocks", "st"):
+    for array in ("pages", "blocks", "st", "folios"):
         assert np.array_equal(getattr(found.final, array), getattr(expected.final, array)), array
     for table in (*TABLES, "transactions_full"):
         pd.testing.assert_frame_equal(getattr(found, table), getattr(expected, table))

@@ -63,6 +63,15 @@ def test_where_it_is_freed_at_last_the_same_object_is_freed(tmp_path: Path) -> N
     assert (demand.hidden_allocations, demand.moved_frees) == (0, 1)
 
 
+def test_a_free_that_was_missed_is_no_move(tmp_path: Path) -> None:
+    """It is known by the next request for the page, whose class is not the free's."""
+    events = used(PAGE, PAGE)
+    moves(events, PAGE + 1)
+    demand, told = found(events, tmp_path)
+    assert demand.missed_frees == 1
+    assert told[:3] == [(at.ALLOC, 0), (at.FREE, 0), (at.ALLOC, 1)]
+
+
 def test_a_page_moved_twice_is_one_object(tmp_path: Path) -> None:
     events = used(PAGE, TARGET)
     events.free(TARGET)

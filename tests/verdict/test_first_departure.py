@@ -8,8 +8,10 @@ import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.base import working_arrays
 from pagealloc_model.predicted.replay import Replay
-from pagealloc_model.recording.trace.columns import Trace
+from pagealloc_model.recording.trace.columns import Event, Trace
+from pagealloc_model.verdict.error_rows import PCP_ORDER_MAX, _moved_by_cpu
 from pagealloc_model.verdict.first_departure import first_departures
 from tests.small_recordings import shipped_recording
 
@@ -64,3 +66,24 @@ def test_a_refill_that_never_came_is_a_departure(trace: Trace, predicted: Replay
     found = first_departures(trace, predicted, predicted.transactions_full.drop(index=last))
     (departure,) = [each for each in found if each.what == "refill on CPU 1"]
     assert (departure.measured, departure.kernel_function) == ("none", "rmqueue_bulk")
+
+
+def test_parts_of_the_events_show_the_same_departures(
+    trace: Trace, predicted: Replay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = first_departures(trace, predicted, predicted.transactions_full)
+    monkeypatch.setattr(working_arrays, "ROWS_TOGETHER", 997)
+    assert first_departures(trace, predicted, predicted.transactions_full) == whole
+
+
+def test_what_lists_may_hold_is_counted_by_cpu(
+    trace: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(working_arrays, "ROWS_TOGETHER", 9973)
+    calls, pages = _moved_by_cpu(trace, Event.FREE)
+    moved = (trace.event == Event.FREE) & (trace.pfn >= 0) & (trace.order <= PCP_ORDER_MAX)
+    assert list(calls) == np.unique(trace.cpu).tolist()
+    for cpu, count in calls.items():
+        mine = moved & (trace.cpu == cpu)
+        assert count == mine.sum()
+        assert pages[cpu] == (1 << trace.order[mine].astype(np.int64)).sum()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.base.jit import entry, inner
+
+BITS_MASK = (1 << 32) - 1
 
 ROW = np.dtype(
     [
-        ("time_ns", np.int64),
+        ("row", np.int32),
         ("pfn", np.int32),
         ("bits", np.uint32),
         ("cpu", np.int16),
@@ -18,14 +23,18 @@ ROW = np.dtype(
         ("migratetype", np.int8),
         ("zone", np.int8),
         ("failed_charge", np.int8),
-        ("task", np.int32),
+        ("pid", np.int32),
         ("task_request", np.int32),
     ],
     align=True,
 )
-"""One mm_page_alloc or mm_page_free; `pfn` -1 is a failed allocation. `failed_charge`: the free of
-pages whose allocation then failed, as their group could not be charged (T2). `task`: code of task
-and CPU; `task_request`: that task's last earlier row that is an allocation, -1 if none."""
+"""One mm_page_alloc or mm_page_free: `row` of the trace; `pfn` -1 is a failed allocation.
+`failed_charge`: the free of pages whose allocation then failed, as their group could not be charged
+(T2). `task_request`, of a free: row of the last earlier allocation by its task on its CPU, -1 if
+none."""
+
+LAST_ROW = np.iinfo(np.int32).max - 1
+"""Rows of a trace are numbered by int32; one more than the last must be one, too."""
 
 OBJECT = np.dtype([("pfn", np.int32), ("order", np.int8), ("kind", np.int8), ("fresh", np.int8)])
 """One allocation: recorded `pfn` and `order`; `kind` as below; `fresh`: an allocation of pages
@@ -38,15 +47,82 @@ that failed, which an elastic replay tries."""
 COUNT_EVENTS, COUNT_OBJECTS = 0, 1
 COUNT_MISSED_FREE, COUNT_SPLIT_FREE, COUNT_HIDDEN_ALLOC = 2, 3, 4
 COUNT_REPEATED_FREE, COUNT_FAILED_CHARGE = 5, 6
-COUNTS = 7
+COUNT_HIDDEN_EVENTS = 7
+COUNTS = 8
+
+
+FREED = np.dtype([("time_ns", np.int64), ("row", np.int32)])
+"""When a page frame was freed last, and one more than the row of the trace, 0 for never."""
+
+
+class SeenColumns(NamedTuple):
+    """Columns of the trace that rows point into: int64, int32 and int16, read-only."""
+
+    time_ns: np.ndarray
+    pid: np.ndarray
+    cpu: np.ndarray
+
+
+class Resolved(NamedTuple):
+    """What matching makes.
+
+    Attributes:
+        events: room for `layout.EVENT` records in time order.
+        hidden: room for those of hidden allocations, by the time of the free that shows each.
+        hidden_words: int64, shape (as many, 2): how many of `events` stand before that free, and
+            its time.
+        objects: room for `OBJECT` records.
+        counts: int64 zeros at first, COUNTS long.
+    """
+
+    events: np.ndarray
+    hidden: np.ndarray
+    hidden_words: np.ndarray
+    objects: np.ndarray
+    counts: np.ndarray
+
+
+class FramesSeen(NamedTuple):
+    """What is known of each page frame: zeros at first, one per frame.
+
+    Attributes:
+        owner: int32, one more than the number of the object that the frame is in, 0 for none.
+        last_free: `FREED` records.
+    """
+
+    owner: np.ndarray
+    last_free: np.ndarray
+
+
+@inner
+def fill(
+    event: np.ndarray,
+    position: int,
+    row: np.ndarray,
+    index: int,
+    time_ns: int,
+    operation: int,
+    number: int,
+    offset: int,
+    order: int,
+) -> None:
+    """No kernel function: fill in an event with a row's CPU and request."""
+    event[position]["time_ns"] = time_ns
+    event[position]["object"] = number
+    event[position]["offset"] = offset
+    event[position]["bits"] = row[index]["bits"]
+    event[position]["cpu"] = row[index]["cpu"]
+    event[position]["operation"] = operation
+    event[position]["order"] = order
+    event[position]["migratetype"] = row[index]["migratetype"]
+    event[position]["zone"] = row[index]["zone"]
 
 
 @inner
 def emit(
-    events: np.ndarray,
-    counts: np.ndarray,
+    made: Resolved,
     rows: np.ndarray,
-    row: int,
+    index: int,
     time_ns: int,
     operation: int,
     number: int,
@@ -54,45 +130,59 @@ def emit(
     order: int,
 ) -> None:
     """No kernel function: append a resolved event with a row's CPU and request."""
-    position = counts[COUNT_EVENTS]
-    events[position]["time_ns"] = time_ns
-    events[position]["object"] = number
-    events[position]["offset"] = offset
-    events[position]["bits"] = rows[row]["bits"]
-    events[position]["cpu"] = rows[row]["cpu"]
-    events[position]["operation"] = operation
-    events[position]["order"] = order
-    events[position]["migratetype"] = rows[row]["migratetype"]
-    events[position]["zone"] = rows[row]["zone"]
-    counts[COUNT_EVENTS] = position + 1
+    position = made.counts[COUNT_EVENTS]
+    fill(made.events, position, rows, index, time_ns, operation, number, offset, order)
+    if operation == at.FREE and (
+        int(rows[index]["is_free"]) == 0 or int(rows[index]["failed_charge"]) == 1
+    ):
+        # A request's class would tell that reclaim or compaction freed the pages.
+        made.events[position]["bits"] = int(rows[index]["bits"]) & ~pr.FREED_BY_RECLAIM & BITS_MASK
+    made.counts[COUNT_EVENTS] = position + 1
 
 
 @inner
-def add_object(
-    objects: np.ndarray, counts: np.ndarray, pfn: int, order: int, kind: int, fresh: int
-) -> int:
+def emit_hidden(
+    made: Resolved, rows: np.ndarray, index: int, time_ns: int, now: int, number: int, order: int
+) -> None:
+    """No kernel function: append a hidden allocation, known by a free of now."""
+    position = made.counts[COUNT_HIDDEN_EVENTS]
+    fill(made.hidden, position, rows, index, time_ns, at.HIDDEN_ALLOC, number, 0, order)
+    made.hidden_words[position, 0] = made.counts[COUNT_EVENTS]
+    made.hidden_words[position, 1] = now
+    made.counts[COUNT_HIDDEN_EVENTS] = position + 1
+
+
+@inner
+def add_object(made: Resolved, pfn: int, order: int, kind: int, fresh: int) -> int:
     """No kernel function: append an object; returns its number."""
-    number = counts[COUNT_OBJECTS]
-    objects[number]["pfn"] = pfn
-    objects[number]["order"] = order
-    objects[number]["kind"] = kind
-    objects[number]["fresh"] = fresh
-    counts[COUNT_OBJECTS] = number + 1
+    number = made.counts[COUNT_OBJECTS]
+    made.objects[number]["pfn"] = pfn
+    made.objects[number]["order"] = order
+    made.objects[number]["kind"] = kind
+    made.objects[number]["fresh"] = fresh
+    made.counts[COUNT_OBJECTS] = number + 1
     return number
 
 
 @inner
-def latest_free(last_free: np.ndarray, pfn: int, order: int) -> int:
-    """No kernel function: return one past the last row that freed a page of a range, or 0."""
-    latest = 0
-    for page in range(pfn, pfn + (1 << order)):
-        latest = max(latest, int(last_free[page]))
+def page_freed_last(last_free: np.ndarray, pfn: int, order: int) -> int:
+    """No kernel function: return the page of a range that was freed last."""
+    latest = pfn
+    for page in range(pfn + 1, pfn + (1 << order)):
+        if int(last_free[page]["row"]) > int(last_free[latest]["row"]):
+            latest = page
     return latest
 
 
 @inner
 def is_repeated(
-    rows: np.ndarray, row: int, last_free: np.ndarray, pfn: int, order: int, freed: int
+    rows: np.ndarray,
+    index: int,
+    seen: SeenColumns,
+    last_free: np.ndarray,
+    pfn: int,
+    order: int,
+    freed: int,
 ) -> bool:
     """No kernel function: return whether a task frees again pages that it freed.
 
@@ -100,24 +190,27 @@ def is_repeated(
     own list: the page has left the allocator once and is freed to it once, whatever the number of
     events (T3).
     """
-    if freed == 0 or rows[row]["task"] != rows[freed - 1]["task"]:
+    # Rows long past are looked at last: they may have to be read from a disk.
+    if freed == 0 or int(rows[index]["task_request"]) >= freed - 1:
         return False
-    earliest = freed
     for page in range(pfn, pfn + (1 << order)):
-        earliest = min(earliest, int(last_free[page]))
-    return earliest == freed and int(rows[row]["task_request"]) < freed - 1
+        if int(last_free[page]["row"]) != freed:
+            return False
+    if int(rows[index]["pid"]) != int(seen.pid[freed - 1]):
+        return False
+    return int(rows[index]["cpu"]) == int(seen.cpu[freed - 1])
 
 
 @inner
 def add_unseen(
     rows: np.ndarray,
-    row: int,
+    index: int,
+    now: int,
     pfn: int,
     order: int,
+    freed_ns: int,
     freed: int,
-    events: np.ndarray,
-    objects: np.ndarray,
-    counts: np.ndarray,
+    made: Resolved,
 ) -> int:
     """No kernel function: add the object of pages freed without an allocation seen.
 
@@ -125,53 +218,59 @@ def add_unseen(
     allocation lies between the last free of any of them and now: at the midpoint, or just now if
     its charge failed.
     """
-    now = int(rows[row]["time_ns"])
-    charged = int(rows[row]["failed_charge"]) == 1
+    charged = int(rows[index]["failed_charge"]) == 1
     if freed == 0 and not charged:
-        return add_object(objects, counts, pfn, order, AT_START, 0)
-    number = add_object(objects, counts, pfn, order, HIDDEN, 0)
+        return add_object(made, pfn, order, AT_START, 0)
+    number = add_object(made, pfn, order, HIDDEN, 0)
     time_ns = now
     if charged:
-        counts[COUNT_FAILED_CHARGE] += 1
+        made.counts[COUNT_FAILED_CHARGE] += 1
     else:
-        before = int(rows[freed - 1]["time_ns"])
-        time_ns = before + (now - before) // 2
-        counts[COUNT_HIDDEN_ALLOC] += 1
-    emit(events, counts, rows, row, time_ns, at.HIDDEN_ALLOC, number, 0, order)
+        time_ns = freed_ns + (now - freed_ns) // 2
+        made.counts[COUNT_HIDDEN_ALLOC] += 1
+    emit_hidden(made, rows, index, time_ns, now, number, order)
     return number
+
+
+@inner
+def let_go(frames: FramesSeen, pfn: int, order: int, now: int, row: int) -> None:
+    """No kernel function: note that a row of the trace freed a range."""
+    for page in range(pfn, pfn + (1 << order)):
+        frames.owner[page] = 0
+        frames.last_free[page]["time_ns"] = now
+        frames.last_free[page]["row"] = row + 1
 
 
 @inner
 def resolve_free(
     rows: np.ndarray,
-    row: int,
+    index: int,
+    seen: SeenColumns,
     pfn: int,
     order: int,
-    owner: np.ndarray,
-    last_free: np.ndarray,
-    events: np.ndarray,
-    objects: np.ndarray,
-    counts: np.ndarray,
+    frames: FramesSeen,
+    made: Resolved,
 ) -> None:
     """No kernel function: give one freed range its events.
 
     All of it is live in one object, or all of it in none.
     """
-    now = int(rows[row]["time_ns"])
-    number = int(owner[pfn]) - 1
+    row = int(rows[index]["row"])
+    now = int(seen.time_ns[row])
+    number = int(frames.owner[pfn]) - 1
     if number < 0:
-        freed = latest_free(last_free, pfn, order)
-        if is_repeated(rows, row, last_free, pfn, order, freed):
-            counts[COUNT_REPEATED_FREE] += 1
+        latest = page_freed_last(frames.last_free, pfn, order)
+        freed = int(frames.last_free[latest]["row"])
+        if is_repeated(rows, index, seen, frames.last_free, pfn, order, freed):
+            made.counts[COUNT_REPEATED_FREE] += 1
             return
-        number = add_unseen(rows, row, pfn, order, freed, events, objects, counts)
-    offset = pfn - int(objects[number]["pfn"])
-    if order != int(objects[number]["order"]):
-        counts[COUNT_SPLIT_FREE] += 1
-    emit(events, counts, rows, row, now, at.FREE, number, offset, order)
-    for page in range(pfn, pfn + (1 << order)):
-        owner[page] = 0
-        last_free[page] = row + 1
+        freed_ns = int(frames.last_free[latest]["time_ns"])
+        number = add_unseen(rows, index, now, pfn, order, freed_ns, freed, made)
+    offset = pfn - int(made.objects[number]["pfn"])
+    if order != int(made.objects[number]["order"]):
+        made.counts[COUNT_SPLIT_FREE] += 1
+    emit(made, rows, index, now, at.FREE, number, offset, order)
+    let_go(frames, pfn, order, now, row)
 
 
 @inner
@@ -191,75 +290,59 @@ def piece_order(owner: np.ndarray, pfn: int, end: int) -> int:
 
 @inner
 def close_object(
-    rows: np.ndarray,
-    row: int,
-    number: int,
-    owner: np.ndarray,
-    last_free: np.ndarray,
-    events: np.ndarray,
-    objects: np.ndarray,
-    counts: np.ndarray,
+    rows: np.ndarray, index: int, now: int, number: int, frames: FramesSeen, made: Resolved
 ) -> None:
     """No kernel function: free what is left of an object whose free was missed (T10.3).
 
     The pieces are as large as they can be.
     """
-    now = int(rows[row]["time_ns"])
-    first = int(objects[number]["pfn"])
-    end = first + (1 << int(objects[number]["order"]))
+    first = int(made.objects[number]["pfn"])
+    end = first + (1 << int(made.objects[number]["order"]))
     position = first
     while position < end:
-        order = piece_order(owner, position, end)
-        if int(owner[position]) - 1 == number:
-            counts[COUNT_MISSED_FREE] += 1 << order
-            emit(events, counts, rows, row, now, at.FREE, number, position - first, order)
-            for page in range(position, position + (1 << order)):
-                owner[page] = 0
-                last_free[page] = row + 1
+        order = piece_order(frames.owner, position, end)
+        if int(frames.owner[position]) - 1 == number:
+            made.counts[COUNT_MISSED_FREE] += 1 << order
+            emit(made, rows, index, now, at.FREE, number, position - first, order)
+            let_go(frames, position, order, now, int(rows[index]["row"]))
         position += 1 << order
 
 
 @inner
 def resolve_allocation(
-    rows: np.ndarray,
-    row: int,
-    owner: np.ndarray,
-    last_free: np.ndarray,
-    events: np.ndarray,
-    objects: np.ndarray,
-    counts: np.ndarray,
+    rows: np.ndarray, index: int, now: int, frames: FramesSeen, made: Resolved
 ) -> None:
     """No kernel function: give one successful allocation its object.
 
     What was still live there was freed unseen.
     """
-    pfn = int(rows[row]["pfn"])
-    order = int(rows[row]["order"])
-    now = int(rows[row]["time_ns"])
+    pfn = int(rows[index]["pfn"])
+    order = int(rows[index]["order"])
     fresh = 1
     for page in range(pfn, pfn + (1 << order)):
-        live = int(owner[page]) - 1
+        live = int(frames.owner[page]) - 1
         if live >= 0:
-            close_object(rows, row, live, owner, last_free, events, objects, counts)
-        if last_free[page] != 0:
+            close_object(rows, index, now, live, frames, made)
+        if int(frames.last_free[page]["row"]) != 0:
             fresh = 0
-    number = add_object(objects, counts, pfn, order, RECORDED, fresh)
-    emit(events, counts, rows, row, now, at.ALLOC, number, 0, order)
+    number = add_object(made, pfn, order, RECORDED, fresh)
+    emit(made, rows, index, now, at.ALLOC, number, 0, order)
     for page in range(pfn, pfn + (1 << order)):
-        owner[page] = number + 1
+        frames.owner[page] = number + 1
 
 
 @inner
-def room_needed(rows: np.ndarray, row: int, owner: np.ndarray, objects: np.ndarray) -> int:
+def room_needed(rows: np.ndarray, index: int, owner: np.ndarray, objects: np.ndarray) -> int:
     """No kernel function: return how many events one row makes at most.
 
     They are its pieces, or those of the objects it closes.
     """
-    order = int(rows[row]["order"])
+    order = int(rows[index]["order"])
     needed = (2 << order) + 2
-    if int(rows[row]["is_free"]) == 0 and int(rows[row]["pfn"]) >= 0:
+    if int(rows[index]["is_free"]) == 0 and int(rows[index]["pfn"]) >= 0:
         closed = -1
-        for page in range(int(rows[row]["pfn"]), int(rows[row]["pfn"]) + (1 << order)):
+        first = int(rows[index]["pfn"])
+        for page in range(first, first + (1 << order)):
             live = int(owner[page]) - 1
             if live >= 0 and live != closed:
                 needed += 1 << int(objects[live]["order"])
@@ -267,16 +350,19 @@ def room_needed(rows: np.ndarray, row: int, owner: np.ndarray, objects: np.ndarr
     return needed
 
 
+@inner
+def has_room(made: Resolved, room: int) -> bool:
+    """No kernel function: return whether so many more events of each kind fit, and objects."""
+    return (
+        made.counts[COUNT_EVENTS] + room <= len(made.events)
+        and made.counts[COUNT_HIDDEN_EVENTS] + room <= len(made.hidden)
+        and made.counts[COUNT_OBJECTS] + room <= len(made.objects)
+    )
+
+
 @entry
 def resolve_objects(
-    rows: np.ndarray,
-    low: int,
-    high: int,
-    owner: np.ndarray,
-    last_free: np.ndarray,
-    events: np.ndarray,
-    objects: np.ndarray,
-    counts: np.ndarray,
+    rows: np.ndarray, low: int, high: int, seen: SeenColumns, frames: FramesSeen, made: Resolved
 ) -> int:
     """No kernel function: turn recorded rows into events on objects (T10.1 to T10.4).
 
@@ -284,31 +370,28 @@ def resolve_objects(
         rows: `ROW` records in time order, page frames inside the machine.
         low: first row; all before it were resolved with the same arrays.
         high: one past the last row.
-        owner: int32 zeros at first, one per page frame.
-        last_free: int32 zeros at first, one per page frame.
-        events: room for `layout.EVENT` records; a hidden allocation, which may be earlier than the
-            event before it, is followed by its free.
-        objects: room for `OBJECT` records.
-        counts: int64 zeros at first, COUNTS long; filled.
+        seen: columns of the trace.
+        frames: what is known of page frames, changed.
+        made: filled.
 
     Returns:
-        The row to go on with: `high`, or less if `events` or `objects` ran out of room.
+        The row to go on with: `high`, or less if `made` ran out of room.
     """
-    for row in range(low, high):
-        pfn = int(rows[row]["pfn"])
-        end = pfn + (1 << int(rows[row]["order"]))
-        room = room_needed(rows, row, owner, objects)
-        if counts[COUNT_EVENTS] + room > len(events) or counts[COUNT_OBJECTS] + room > len(objects):
-            return row
-        if int(rows[row]["is_free"]) == 0 and pfn < 0:
-            now = int(rows[row]["time_ns"])
-            order = int(rows[row]["order"])
-            emit(events, counts, rows, row, now, at.RECORDED_FAILURE, -1, 0, order)
-        elif int(rows[row]["is_free"]) == 0:
-            resolve_allocation(rows, row, owner, last_free, events, objects, counts)
+    for index in range(low, high):
+        pfn = int(rows[index]["pfn"])
+        end = pfn + (1 << int(rows[index]["order"]))
+        if not has_room(made, room_needed(rows, index, frames.owner, made.objects)):
+            return index
+        if int(rows[index]["is_free"]) == 0:
+            now = int(seen.time_ns[int(rows[index]["row"])])
+            if pfn < 0:
+                order = int(rows[index]["order"])
+                emit(made, rows, index, now, at.RECORDED_FAILURE, -1, 0, order)
+            else:
+                resolve_allocation(rows, index, now, frames, made)
         else:
             while pfn < end:
-                order = piece_order(owner, pfn, end)
-                resolve_free(rows, row, pfn, order, owner, last_free, events, objects, counts)
+                order = piece_order(frames.owner, pfn, end)
+                resolve_free(rows, index, seen, pfn, order, frames, made)
                 pfn += 1 << order
     return high

@@ -6,8 +6,6 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import pandas as pd
-
 WIDTH = 72
 NOT_AVAILABLE = "NA"
 INDENT = "  "
@@ -90,9 +88,16 @@ def ascii_only(text: str) -> str:
     return text.encode("ascii", "replace").decode("ascii")
 
 
+def _is_unknown(value: object) -> bool:
+    # what has no tables to print need not wait for pandas
+    import pandas as pd
+
+    return bool(pd.isna(value))
+
+
 def number(value: object) -> str:
     """A value in at most ten characters or so; NA if it is not known."""
-    if pd.isna(value):
+    if _is_unknown(value):
         return NOT_AVAILABLE
     amount = float(value)  # type: ignore[arg-type]
     if amount == int(amount) and abs(amount) < 1e12:
@@ -102,6 +107,6 @@ def number(value: object) -> str:
 
 def percent(value: object) -> str:
     """A ratio such as -0.25 as "-25.0%", with its sign; NA if it is not known."""
-    if pd.isna(value):
+    if _is_unknown(value):
         return NOT_AVAILABLE
     return f"{100 * float(value):+.1f}%"  # type: ignore[arg-type]

@@ -12,9 +12,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from pagealloc_model.measured.evidence import drain_holds, fallback_events, highatomic_calls
+from pagealloc_model.measured.evidence.drains_and_fallbacks import evidence_stream
 from pagealloc_model.measured.evidence.finding import Finding
 from pagealloc_model.measured.evidence.high_order_flushes import FlushChances, flush_chances
-from pagealloc_model.measured.stream import Stream, allocator_stream
+from pagealloc_model.measured.stream import Stream
 from pagealloc_model.recording.trace.columns import Event, Trace
 from pagealloc_model.recording.zone_map import ZoneMap
 
@@ -38,8 +39,8 @@ class Answers:
 
     @cached_property
     def stream(self) -> Stream:
-        """All events CPU by CPU, kprobes included."""
-        return allocator_stream(self.recording.trace, with_probes=True)
+        """The events that rules rest on, CPU by CPU, kprobes included."""
+        return evidence_stream(self.recording.trace)
 
     @cached_property
     def drain_steps(self) -> drain_holds.DrainSteps:

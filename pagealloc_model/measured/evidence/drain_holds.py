@@ -20,6 +20,8 @@ LARGER_SHARE = 0.1
 """Share of calls for more than a batch from which on a drain is one hold; causes are read off
 neighbouring events, so a few calls belong to another one (recordings: 1 % against 40 %)."""
 BATCHED_STEPS_MIN, SINGLE_STEPS_MIN = 30, 300
+_STEP_BITS = 48
+"""A step of more ns, three days, counts as one of these."""
 LONGER_STEP = 1.05
 """A step between two holds takes at least this much longer than any inside one."""
 
@@ -123,8 +125,8 @@ def drain_steps(stream: Stream, zones: ZoneMap, comms: Mapping[int, str]) -> Dra
 
 def _medians(offset: np.ndarray, step: np.ndarray) -> np.ndarray:
     """Median step of every offset that is no multiple of the batch."""
-    order = np.lexsort((step, offset))
-    offset, step = offset[order], step[order]
+    together = np.sort((offset << _STEP_BITS) + np.minimum(step, (1 << _STEP_BITS) - 1))
+    offset, step = together >> _STEP_BITS, together & ((1 << _STEP_BITS) - 1)
     first, counts = np.unique(offset, return_index=True, return_counts=True)[1:]
     medians = step[first + counts // 2]
     return medians[offset[first] != 0]

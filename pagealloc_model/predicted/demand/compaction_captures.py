@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
 import numpy as np
@@ -140,13 +141,14 @@ def mark_captured(events: np.ndarray, trace: Trace, captures: Captures) -> int:
     """
     count = 0
     times = trace.time_ns[captures.row]
-    first, last = (np.searchsorted(events["time_ns"], times, side) for side in ("left", "right"))
     for number, row in enumerate(captures.row.tolist()):
-        together = events[first[number] : last[number]]
+        # numpy's search would copy the times, which lie among other fields
+        first = bisect_left(events["time_ns"], times[number])
+        together = events[first : bisect_right(events["time_ns"], times[number])]
         mine = (together["operation"] == at.ALLOC) & (together["cpu"] == trace.cpu[row])
         mine &= together["order"] == trace.order[row]
         if mine.any():
-            place = int(first[number]) + int(np.argmax(mine))
+            place = first + int(np.argmax(mine))
             events["operation"][place] = at.CAPTURE
             events["offset"][place] = captures.zone[number]
             count += 1

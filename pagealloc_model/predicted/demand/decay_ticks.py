@@ -7,14 +7,10 @@ CPU's counters change, so under another policy an idle CPU might tick once more 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.base.working_arrays import working_arrays
-from pagealloc_model.predicted.demand.demand import Demand
-from pagealloc_model.predicted.demand.event_order import merged
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.trace.columns import Trace
 
@@ -42,16 +38,3 @@ def recorded_ticks(trace: Trace, meta: Mapping[str, object], machine: Machine) -
     ticks["operation"] = at.TICK
     ticks["object"] = -1
     return ticks if len(ticks) else None
-
-
-def with_ticks(demand: Demand, ticks: np.ndarray | None) -> Demand:
-    """A demand with recorded ticks among its events; as it is if none were recorded.
-
-    Ticks from before its first event are left out.
-    """
-    if ticks is None:
-        return demand
-    ticks = ticks[ticks["time_ns"] >= demand.first_ns]
-    before_all = np.zeros(len(ticks), np.int64)
-    events = merged(demand.events, ticks, before_all, working_arrays(len(demand.events)))
-    return replace(demand, events=events, ticks_recorded=True)

@@ -14,7 +14,7 @@ import numpy as np
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import objects as resolved
 from pagealloc_model.base.column_space import NewArray
-from pagealloc_model.base.progress_bar import Report, part_of
+from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.base.working_arrays import parts, working_arrays
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.demand.compaction_captures import captured_requests, mark_captured
@@ -22,7 +22,7 @@ from pagealloc_model.predicted.demand.compaction_demand import isolations, take_
 from pagealloc_model.predicted.demand.demand_rows import (
     GFP_HIGHMEM,
     GFP_MOVABLE,
-    demand_rows,
+    RowMaker,
     highest_type_by_gfp,
     read_bits,
 )
@@ -32,19 +32,16 @@ from pagealloc_model.predicted.demand.elastic_rows import ElasticRows
 from pagealloc_model.predicted.demand.event_order import (
     HiddenAllocations,
     joined,
-    merged,
-    split_hidden,
+    merged_in_place,
 )
 from pagealloc_model.predicted.demand.file_uses import file_uses, with_file_uses
-from pagealloc_model.predicted.demand.interrupted_holds import take_interrupted_holds
+from pagealloc_model.predicted.demand.interrupted_holds import interrupted_holds
 from pagealloc_model.predicted.demand.moved_pages import without_moves
 from pagealloc_model.predicted.demand.recorded_reclaim import kswapd_runs
+from pagealloc_model.predicted.demand.resolving import resolved_trace
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.snapshot import Snapshot
 from pagealloc_model.recording.trace.columns import Losses, Trace
-
-_ROWS = 0.7
-"""Share of the work of making rows, before they are matched."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -127,9 +124,10 @@ class Demand:
         fresh = self.objects["fresh"]
         found = [self.events[:0]]
         for part in parts(len(self.events)):
-            events = self.events[part]
-            events = events[np.isin(events["operation"], (at.ALLOC, at.CAPTURE))]
-            found.append(events[fresh[events["object"]] == 1])
+            operation = self.events["operation"][part]
+            places = np.flatnonzero((operation == at.ALLOC) | (operation == at.CAPTURE))
+            places += part.start
+            found.append(self.events[places[fresh[self.events["object"][places]] == 1]])
         return np.concatenate(found)
 
     def _numbers(self, field_name: str, value: int) -> np.ndarray:
@@ -154,6 +152,7 @@ def resolve_demand(
     start: Snapshot | None = None,
     seed: int = 0,
     realtime: frozenset[int] = frozenset(),
+    ticks: np.ndarray | None = None,
     progress: Report | None = None,
 ) -> Demand:
     """Match every free to its allocation.
@@ -168,6 +167,8 @@ def resolve_demand(
             lists, which setting up the recording had moved, take effect at its time.
         seed: for how long a success lives that the recording did not have.
         realtime: thread ids of realtime tasks (S2.6).
+        ticks: TICK events in time order, None where none were recorded. Those from before all
+            other events are left out.
         progress: called with the share done, 0 to 1.
 
     Raises:
@@ -178,21 +179,10 @@ def resolve_demand(
     new_array = working_arrays(len(trace))
     reclaims = direct_reclaims(trace)
     elastic = ElasticRows(trace) if assumptions.reclaim == "elastic" else None
-    found = demand_rows(
-        trace,
-        machine,
-        assumptions.hidden_migratetype,
-        reclaims,
-        new_array,
-        part_of(progress, 0, _ROWS),
-        elastic,
-        realtime,
-    )
-    emitted, objects, counts = _resolve(
-        found.rows, machine.end_pfn, new_array, part_of(progress, _ROWS, 1)
-    )
-    others, hidden = split_hidden(emitted, new_array)
-    holds, hold_ranks = take_interrupted_holds(others, hidden.events)
+    maker = RowMaker(trace, machine, assumptions.hidden_migratetype, reclaims, elastic, realtime)
+    found = resolved_trace(trace, machine, maker, progress)
+    others, hidden, objects, counts = found.events, found.hidden, found.objects, found.counts
+    holds, hold_ranks = interrupted_holds(others, found.marks, new_array)
     reclaim = kswapd_runs(trace, machine)
     limits = _limits_found(machine, start)
     begins = _reclaim_begins(trace, machine, reclaims)
@@ -200,31 +190,33 @@ def resolve_demand(
     leads = np.zeros(0, np.int32)
     compaction = {}
     if elastic is None:
-        beside, hidden, objects, compaction = _with_compaction(
+        beside, hidden, objects, compaction = with_compaction(
             trace, machine, others, beside, hidden, objects, new_array
         )
     else:
-        without = without_moves(others, hidden, hold_ranks, objects, new_array)
-        others, hidden, hold_ranks = without.events, without.hidden, without.hold_ranks
-        compaction = {"stayed_pages": without.stayed_pages, "moved_frees": without.moved_frees}
-        tried = tried_failures(found.rows, elastic.pids, others, objects, seed)
+        if elastic.any_by_compaction:
+            without = without_moves(others, hidden, hold_ranks, objects, new_array)
+            others, hidden, hold_ranks = without.events, without.hidden, without.hold_ranks
+            compaction = {"stayed_pages": without.stayed_pages, "moved_frees": without.moved_frees}
+        tried = tried_failures(found.requests, trace.time_ns, others, objects, seed, new_array)
         objects, leads = tried.objects, tried.leads
         beside = np.concatenate([limits, tried.frees])
         if assumptions.elastic.file_uses:
-            files = file_uses(trace, elastic.alloc_rows, others, objects)
+            files = file_uses(trace, found.alloc_rows, others, objects, new_array)
             if files is not None:
                 with_file_uses(others, files)
                 files.uses["zone"] = highest_type_by_gfp(machine)[GFP_HIGHMEM | GFP_MOVABLE]
                 beside = np.concatenate([beside, files.uses])
                 compaction |= {"unplaced_pages": files.unplaced}
-    recorded_twice, outside = found.recorded_twice, found.outside
-    # Its rows' file gives its space back before the merged events need theirs.
-    del found
-    events = merged(
+    if ticks is not None:
+        first_ns = min(_first_ns(each) for each in (others[:1], beside, holds, hidden.events))
+        beside = np.concatenate([ticks[ticks["time_ns"] >= first_ns], beside])
+    events = merged_in_place(
         others,
-        joined(np.concatenate([beside, holds]), hidden.events, new_array),
+        found.held,
+        joined(joined(beside, holds, new_array), hidden.events, new_array),
         joined(
-            np.concatenate([np.zeros(len(beside), np.int64), hold_ranks]), hidden.ranks, new_array
+            joined(np.zeros(len(beside), np.int64), hold_ranks, new_array), hidden.ranks, new_array
         ),
         new_array,
     )
@@ -237,16 +229,22 @@ def resolve_demand(
         hidden_over_losses=hidden_over_losses(hidden, trace.losses),
         repeated_frees=int(counts[resolved.COUNT_REPEATED_FREE]),
         failed_charges=int(counts[resolved.COUNT_FAILED_CHARGE]),
-        recorded_twice=recorded_twice,
-        outside=outside,
+        recorded_twice=found.recorded_twice,
+        outside=found.outside,
         kswapd_recorded=reclaim is not None,
         direct_reclaim_recorded=len(reclaims.row) > 0,
+        ticks_recorded=ticks is not None,
         leads=leads,
         **compaction,
     )
 
 
-def _with_compaction(
+def _first_ns(events: np.ndarray) -> int:
+    """The least time of events, later than all where there are none."""
+    return int(events["time_ns"].min(initial=np.iinfo(np.int64).max))
+
+
+def with_compaction(
     trace: Trace,
     machine: Machine,
     events: np.ndarray,
@@ -255,7 +253,7 @@ def _with_compaction(
     objects: np.ndarray,
     new_array: NewArray,
 ) -> tuple[np.ndarray, HiddenAllocations, np.ndarray, dict[str, int]]:
-    """What stands beside the events, hidden allocations and objects, with recorded compaction's.
+    """Return what stands beside events, hidden allocations and objects, with compaction's.
 
     Captured requests are marked in `events`. The last value counts, by fields of `Demand`.
     """
@@ -329,36 +327,3 @@ def hidden_over_losses(hidden: HiddenAllocations, losses: Losses) -> int:
         before = np.searchsorted(starts, end, side="right") - 1
         count += int(((before >= 0) & (ends[np.maximum(before, 0)] >= begin)).sum())
     return count
-
-
-def _resolve(
-    rows: np.ndarray, end_pfn: int, new_array: NewArray, progress: Report | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Events, objects and counts of all rows, as `objects.resolve_objects` makes them."""
-    room = len(rows) + len(rows) // 8 + 4096
-    events, objects = new_array(room, at.EVENT), new_array(room, resolved.OBJECT)
-    counts = np.zeros(resolved.COUNTS, np.int64)
-    owner, last_free = np.zeros(end_pfn, np.int32), np.zeros(end_pfn, np.int32)
-    for part in parts(len(rows)):
-        done = part.start
-        while True:
-            done = resolved.resolve_objects(
-                rows, done, part.stop, owner, last_free, events, objects, counts
-            )
-            if done == part.stop:
-                break
-            events, objects = _doubled(events, new_array), _doubled(objects, new_array)
-        if progress is not None:
-            progress(done / len(rows))
-    return (
-        events[: counts[resolved.COUNT_EVENTS]],
-        objects[: counts[resolved.COUNT_OBJECTS]],
-        counts,
-    )
-
-
-def _doubled(records: np.ndarray, new_array: NewArray) -> np.ndarray:
-    """The same records with as much room again behind them."""
-    room = new_array(2 * len(records), records.dtype)
-    room[: len(records)] = records
-    return room

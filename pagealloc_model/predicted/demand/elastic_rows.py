@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
-from pagealloc_model.predicted.demand.slab_frees import GFP_RECLAIMABLE, freed_by_rcu, slab_frees
+from pagealloc_model.base.filling_array import FillingArray, all_of
+from pagealloc_model.base.working_arrays import parts, working_directory
+from pagealloc_model.predicted.demand.file_uses import is_recorded
+from pagealloc_model.predicted.demand.slab_frees import GFP_RECLAIMABLE, slabs_freed_by_rcu
 from pagealloc_model.recording.trace.columns import Event, Trace
 
 GFP_MOVABLE = 0x8
@@ -39,8 +44,40 @@ def page_classes(gfp: np.ndarray, order: np.ndarray) -> np.ndarray:
     return np.select(conditions, choices, pr.KERNEL).astype(np.uint32)
 
 
+REQUEST_SEEN = np.dtype(
+    [
+        ("row", np.int32),
+        ("task", np.int32),
+        ("kind", np.int8),
+        ("order", np.int8),
+        ("failed", np.int8),
+        ("tried", np.int8),
+    ],
+    align=True,
+)
+"""A recorded request: its row of the trace, its task, the class of its pages, its order, whether it
+failed and is one that could have succeeded."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ElasticRequests:
+    """What an elastic replay wants to know of a part's requests.
+
+    Attributes:
+        seen: `REQUEST_SEEN` records, in time order; none where no request of the trace failed.
+        alloc_rows: int32, rows of the trace of the allocations; none where no file is known.
+    """
+
+    seen: np.ndarray
+    alloc_rows: np.ndarray
+
+
 class ElasticRows:
-    """Marks rows with page classes and with frees of reclaim and compaction; keeps who asked."""
+    """Marks rows with page classes and with frees of reclaim and compaction; tells who asked.
+
+    Attributes:
+        any_by_compaction: whether a row marked so far is a free by compaction.
+    """
 
     def __init__(self, trace: Trace) -> None:
         """Find when tasks of a trace reclaimed and compacted.
@@ -49,32 +86,21 @@ class ElasticRows:
             trace: the recording's events.
         """
         self._trace = trace
+        self.any_by_compaction = False
         names = trace.comms.items()
         self._kswapds = np.array(
             [pid for pid, name in names if name.startswith(KSWAPD_NAME)], np.int64
         )
         self._reclaims = _intervals(trace, *_RECLAIM)
         self._compactions = _intervals(trace, *_COMPACTION)
-        slabs = slab_frees(trace)
-        self._by_rcu = slabs[:0]
-        if len(slabs):
-            freed = np.flatnonzero(trace.event == Event.FREE)
-            times = trace.time_ns[freed[self._freed_in_reclaim(freed)]]
-            self._by_rcu = freed_by_rcu(trace, slabs, np.sort(times))
-        self._pids: list[np.ndarray] = []
-        self._alloc_rows: list[np.ndarray] = []
+        self._any_failed = _any_failed(trace)
+        self._any_file = is_recorded(trace)
+        self._by_rcu = np.zeros(0, np.int64)
+        if len(self._kswapds) or len(self._reclaims[0]):
+            found = FillingArray(1, np.int64, working_directory(len(trace)))
+            self._by_rcu = all_of(found, slabs_freed_by_rcu(trace, self._freed_in_reclaim))
 
-    @property
-    def pids(self) -> np.ndarray:
-        """int32, the task of each row marked so far."""
-        return np.concatenate([np.zeros(0, np.int32), *self._pids])
-
-    @property
-    def alloc_rows(self) -> np.ndarray:
-        """int64, rows in the trace of the successful allocations marked so far."""
-        return np.concatenate([np.zeros(0, np.int64), *self._alloc_rows])
-
-    def mark(self, rows: np.ndarray, kept: np.ndarray) -> None:
+    def mark(self, rows: np.ndarray, kept: np.ndarray) -> ElasticRequests:
         """Add to rows what an elastic replay reads.
 
         Args:
@@ -83,13 +109,11 @@ class ElasticRows:
         """
         trace = self._trace
         gfp = trace.gfp[kept]
-        self._pids.append(trace.pid[kept])
-        is_request = trace.event[kept] == Event.ALLOC
-        self._alloc_rows.append(kept[is_request & (rows["pfn"] >= 0)])
-        classes = page_classes(gfp, trace.order[kept]) << np.uint32(pr.CLASS_SHIFT)
+        is_request = rows["is_free"] == 0
+        classes = page_classes(gfp, rows["order"]) << np.uint32(pr.CLASS_SHIFT)
         more = (gfp & np.uint32(pr.ELASTIC_BITS)) | classes
-        rows["bits"][is_request] |= more[is_request]
-        pid = trace.pid[kept].astype(np.int64)
+        rows["bits"] |= np.where(is_request, more, np.uint32(0))
+        pid = rows["pid"].astype(np.int64)
         by_reclaim = self.freed_by_reclaim(kept)
         by_compaction = self._frees(kept) & _inside(self._compactions, pid, kept)
         for marked, bits in (
@@ -98,6 +122,12 @@ class ElasticRows:
         ):
             rows["bits"][marked] |= np.uint32(bits)
             rows["migratetype"][marked] = at.MOVABLE
+        self.any_by_compaction |= bool(by_compaction.any())
+        made = is_request & (rows["pfn"] >= 0)
+        return ElasticRequests(
+            seen=_requests(rows[is_request]) if self._any_failed else _requests(rows[:0]),
+            alloc_rows=rows["row"][made] if self._any_file else rows["row"][:0],
+        )
 
     def freed_by_reclaim(self, kept: np.ndarray) -> np.ndarray:
         """Whether recorded reclaim freed what the events are about (bool, one per event).
@@ -107,10 +137,16 @@ class ElasticRows:
         Args:
             kept: int64, rows in the trace.
         """
-        return self._freed_in_reclaim(kept) | np.isin(kept, self._by_rcu)
+        freed = self._freed_in_reclaim(kept)
+        if len(kept) and len(self._by_rcu):
+            near = slice(*np.searchsorted(self._by_rcu, [kept.min(), kept.max() + 1]))
+            freed |= np.isin(kept, self._by_rcu[near])
+        return freed
 
     def _freed_in_reclaim(self, kept: np.ndarray) -> np.ndarray:
         """Whether a task that reclaimed freed what the events are about (bool, one per event)."""
+        if not len(self._kswapds) and not len(self._reclaims[0]):
+            return np.zeros(len(kept), bool)
         pid = self._trace.pid[kept].astype(np.int64)
         by_kswapd = np.isin(pid, self._kswapds)
         return self._frees(kept) & (by_kswapd | _inside(self._reclaims, pid, kept))
@@ -122,6 +158,34 @@ class ElasticRows:
         """
         trace = self._trace
         return (trace.event[kept] == Event.FREE) & (trace.in_interrupt[kept] <= 0)
+
+
+def _requests(rows: np.ndarray) -> np.ndarray:
+    """Return what is wanted of rows that are requests."""
+    bits = rows["bits"]
+    seen = np.zeros(len(rows), REQUEST_SEEN)
+    is_atomic = (bits & np.uint32(at.GFP_HIGH) != 0) & (
+        bits & np.uint32(at.GFP_DIRECT_RECLAIM) == 0
+    )
+    seen["row"], seen["task"], seen["order"] = rows["row"], rows["pid"], rows["order"]
+    seen["kind"] = bits >> np.uint32(pr.CLASS_SHIFT)
+    seen["failed"] = rows["pfn"] < 0
+    seen["tried"] = (rows["pfn"] < 0) & (rows["order"] > 0) & ~is_atomic
+    return seen
+
+
+def _any_failed(trace: Trace) -> bool:
+    """Return whether a request above order 0 failed."""
+    return any(
+        bool(
+            (
+                (trace.pfn[part] == -1)
+                & (trace.event[part] == Event.ALLOC)
+                & (trace.order[part] > 0)
+            ).any()
+        )
+        for part in parts(len(trace))
+    )
 
 
 _ROW_BITS = 36

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.base.column_space import NewArray
+from pagealloc_model.base.filling_array import FillingArray
 from pagealloc_model.base.working_arrays import parts
+from pagealloc_model.predicted.demand import event_moves as moves
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -26,42 +27,6 @@ class HiddenAllocations:
     freed_ns: np.ndarray
 
 
-def split_hidden(events: np.ndarray, new_array: NewArray) -> tuple[np.ndarray, HiddenAllocations]:
-    """Take the hidden allocations, which alone are not in time order, out of resolved events.
-
-    Args:
-        events: as `objects.resolve_objects` makes them, each hidden allocation just before its
-            free; the others move up in place.
-        new_array: makes the arrays of hidden allocations.
-
-    Returns:
-        The others, and the hidden allocations.
-    """
-    count = sum(
-        int(np.count_nonzero(events["operation"][part] == at.HIDDEN_ALLOC))
-        for part in parts(len(events))
-    )
-    hidden = HiddenAllocations(
-        events=new_array(count, events.dtype),
-        ranks=new_array(count, np.int64),
-        freed_ns=new_array(count, np.int64),
-    )
-    kept = found = 0
-    for part in parts(len(events)):
-        together = events[part]
-        is_hidden = together["operation"] == at.HIDDEN_ALLOC
-        places = np.flatnonzero(is_hidden)
-        here = slice(found, found + len(places))
-        hidden.events[here] = together[places]
-        hidden.ranks[here] = kept + places - np.arange(len(places))
-        hidden.freed_ns[here] = events["time_ns"][part.start + places + 1]
-        rest = together[~is_hidden]
-        events[kept : kept + len(rest)] = rest
-        kept += len(rest)
-        found += len(places)
-    return events[:kept], hidden
-
-
 def merged(
     events: np.ndarray, extra: np.ndarray, ranks: np.ndarray, new_array: NewArray
 ) -> np.ndarray:
@@ -75,25 +40,45 @@ def merged(
     """
     if not len(extra):
         return events
+    extra, by_place, places = _placed(events, extra, ranks, new_array)
+    result = new_array(len(events) + len(extra), events.dtype)
+    words = moves.words_of(result)
+    moves.merge_events(moves.words_of(events), moves.words_of(extra), by_place, places, words)
+    return result
+
+
+def merged_in_place(
+    events: np.ndarray,
+    held: FillingArray,
+    extra: np.ndarray,
+    ranks: np.ndarray,
+    new_array: NewArray,
+) -> np.ndarray:
+    """As `merged`; the events move up in what they lie in, and none of it is needed twice.
+
+    Args:
+        events: the first of those in `held`.
+        held: what they lie in.
+        extra: as of `merged`.
+        ranks: likewise.
+        new_array: makes what is as long as `extra`.
+    """
+    extra, by_place, places = _placed(events, extra, ranks, new_array)
+    rows = len(events) + len(extra)
+    words = moves.words_of(held.need(rows)[:rows])
+    moves.put_between(words, len(events), moves.words_of(extra), by_place, places)
+    return held.room[:rows]
+
+
+def _placed(
+    events: np.ndarray, extra: np.ndarray, ranks: np.ndarray, new_array: NewArray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Extra events by time, their numbers by place, and how many events stand before each."""
     by_time = np.argsort(extra["time_ns"], kind="stable")
     extra_ns = _taken(extra["time_ns"], by_time, new_array)
-    extra, ranks = (_taken(each, by_time, new_array) for each in (extra, ranks))
-    result = new_array(len(events) + len(extra), events.dtype)
-    used = 0
-    for part in parts(len(events)):
-        together = events[part]
-        times = np.ascontiguousarray(together["time_ns"])
-        due = slice(used, int(np.searchsorted(extra_ns, times[-1], side="right")))
-        first, last = (np.searchsorted(times, extra_ns[due], side) for side in ("left", "right"))
-        places = np.clip(ranks[due] - part.start, first, last)
-        # Those behind this part's last event may belong behind others of the same time, too.
-        places = places[places < len(together)]
-        begin, used = part.start + used, used + len(places)
-        result[begin : part.stop + used] = np.insert(
-            together, places, extra[used - len(places) : used]
-        )
-    result[len(events) + used :] = extra[used:]
-    return result
+    extra, places = (_taken(each, by_time, new_array) for each in (extra, ranks))
+    moves.find_places(moves.words_of(events), extra_ns, places)
+    return extra, np.argsort(places, kind="stable"), places
 
 
 def joined(first: np.ndarray, second: np.ndarray, new_array: NewArray) -> np.ndarray:

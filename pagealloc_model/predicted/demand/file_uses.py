@@ -16,6 +16,8 @@ import numpy as np
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import objects as resolved
 from pagealloc_model.allocator.core import pressure_layout as pr
+from pagealloc_model.base.column_space import NewArray
+from pagealloc_model.base.working_arrays import parts
 from pagealloc_model.recording.trace.columns import Trace
 
 ADD = "filemap:mm_filemap_add_to_page_cache"
@@ -63,7 +65,11 @@ class _Entries:
 
 
 def file_uses(
-    trace: Trace, alloc_rows: np.ndarray, events: np.ndarray, objects: np.ndarray
+    trace: Trace,
+    alloc_rows: np.ndarray,
+    events: np.ndarray,
+    objects: np.ndarray,
+    new_array: NewArray,
 ) -> FileUses | None:
     """Uses of files' pages; None where no page was seen to enter the page cache.
 
@@ -73,17 +79,22 @@ def file_uses(
             RECORDED, one each, in order.
         events: `layout.EVENT` records.
         objects: `objects.OBJECT` records.
+        new_array: makes what is as long as objects.
     """
-    adds = trace.tables.get(ADD)
-    if adds is None or not len(adds["row"]) or not set(adds) >= _FIELDS:
+    if not is_recorded(trace):
         return None
     files = _Files(trace)
     entries = _entries(trace, files, alloc_rows, objects)
-    by_reclaim = events["bits"] & np.uint32(pr.FREED_BY_RECLAIM) == np.uint32(pr.FREED_BY_RECLAIM)
-    by_reclaim &= events["operation"] == at.FREE
-    reclaimed = np.zeros(len(objects), bool)
-    reclaimed[events["object"][by_reclaim]] = True
-    alias = np.arange(len(objects), dtype=np.int32)
+    reclaimed = new_array(len(objects), np.bool_)
+    is_file, alias = new_array(len(objects), np.bool_), new_array(len(objects), np.int32)
+    for part in parts(len(objects)):
+        reclaimed[part], is_file[part] = False, False
+        alias[part] = np.arange(part.start, part.stop)
+    for part in parts(len(events)):
+        bits = events["bits"][part] & np.uint32(pr.FREED_BY_RECLAIM)
+        by_reclaim = bits == np.uint32(pr.FREED_BY_RECLAIM)
+        by_reclaim &= events["operation"][part] == at.FREE
+        reclaimed[events["object"][part][by_reclaim]] = True
     same = entries.page[1:] == entries.page[:-1]
     same &= reclaimed[entries.number[:-1]]
     orders = objects["order"][entries.number]
@@ -91,10 +102,15 @@ def file_uses(
     begins = np.append(True, ~same)[: len(entries.page)]
     root = np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))
     alias[entries.number] = entries.number[root]
-    is_file = np.zeros(len(objects), bool)
     is_file[entries.number] = True
     uses, unplaced = _uses(trace, files, entries, objects, alias)
     return FileUses(alias=alias, is_file=is_file, uses=uses, unplaced=unplaced)
+
+
+def is_recorded(trace: Trace) -> bool:
+    """Whether a page was seen to enter the page cache, with its file and place in it."""
+    adds = trace.tables.get(ADD)
+    return adds is not None and len(adds["row"]) > 0 and set(adds) >= _FIELDS
 
 
 def with_file_uses(events: np.ndarray, found: FileUses) -> None:
@@ -104,16 +120,18 @@ def with_file_uses(events: np.ndarray, found: FileUses) -> None:
         events: `layout.EVENT` records.
         found: what `file_uses` found.
     """
-    known = events["object"] >= 0
-    numbers = np.where(known, events["object"], 0)
-    is_read = known & (events["operation"] == at.ALLOC)
-    cached = is_read & found.is_file[numbers]
-    bits = events["bits"][cached] & np.uint32((1 << pr.CLASS_SHIFT) - 1)
-    events["bits"][cached] = bits | np.uint32(pr.FILE << pr.CLASS_SHIFT)
-    again = is_read & (found.alias[numbers] != numbers)
-    events["object"][known] = found.alias[numbers[known]]
-    events["operation"][again] = at.USE
-    events["offset"][again] = 1
+    for part in parts(len(events)):
+        own = events[part]
+        known = own["object"] >= 0
+        numbers = np.where(known, own["object"], 0)
+        is_read = known & (own["operation"] == at.ALLOC)
+        cached = is_read & found.is_file[numbers]
+        bits = own["bits"][cached] & np.uint32((1 << pr.CLASS_SHIFT) - 1)
+        own["bits"][cached] = bits | np.uint32(pr.FILE << pr.CLASS_SHIFT)
+        again = is_read & (found.alias[numbers] != numbers)
+        own["object"][known] = found.alias[numbers[known]]
+        own["operation"][again] = at.USE
+        own["offset"][again] = 1
 
 
 class _Files:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from operator import add, sub
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.initial import maximal_buddies
+from pagealloc_model.base.jit import entry
 from pagealloc_model.predicted.start.page_evidence import NO_MEMORY, PageEvidence, count_per_block
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.proc import kpageflags as flags
@@ -177,16 +177,35 @@ def _swap_towards(
         return
     lefts = random.choice(rare, SWAPS)
     rights = random.choice(partial, SWAPS)
-    # Of ten orders each: numpy would take longer to begin than Python takes for the whole.
     pages = 1 << np.arange(shapes.shape[1])
-    changes = ((shapes[rights] - shapes[lefts]) * pages).tolist()
-    off: list[list[int]] = (gaps * pages).tolist()
-    for left, right, change in zip(lefts.tolist(), rights.tolist(), changes, strict=True):
-        a, b = int(types[left]), int(types[right])
+    changes = (shapes[rights] - shapes[lefts]) * pages
+    swap_closer(types, lefts, rights, changes, np.ascontiguousarray(gaps * pages))
+
+
+@entry
+def swap_closer(
+    types: np.ndarray, lefts: np.ndarray, rights: np.ndarray, changes: np.ndarray, off: np.ndarray
+) -> None:
+    """No kernel function: swap types of pairs where free pages by type and order come closer.
+
+    Args:
+        types: int8 per block of the zone, changed in place.
+        lefts: int64: blocks.
+        rights: int64, as long: others.
+        changes: int64, shape (pairs, orders): pages that the left one's type gains by a swap.
+        off: int64, shape (types, orders): pages that each type has too many; changed.
+    """
+    for pair in range(len(lefts)):
+        a, b = int(types[lefts[pair]]), int(types[rights[pair]])
         if a == b:
             continue
-        grown, shrunk = list(map(add, off[a], change)), list(map(sub, off[b], change))
-        before = sum(map(abs, off[a])) + sum(map(abs, off[b]))
-        if sum(map(abs, grown)) + sum(map(abs, shrunk)) < before:
-            off[a], off[b] = grown, shrunk
-            types[left], types[right] = b, a
+        closer = 0
+        for order in range(changes.shape[1]):
+            change = changes[pair, order]
+            closer += abs(off[a, order]) - abs(off[a, order] + change)
+            closer += abs(off[b, order]) - abs(off[b, order] - change)
+        if closer > 0:
+            for order in range(changes.shape[1]):
+                off[a, order] += changes[pair, order]
+                off[b, order] -= changes[pair, order]
+            types[lefts[pair]], types[rights[pair]] = b, a

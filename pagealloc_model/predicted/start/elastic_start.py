@@ -12,10 +12,12 @@ from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.state import State
 from pagealloc_model.allocator.pressure.lru_start import place_on_lists
 from pagealloc_model.allocator.pressure.pressure_state import with_pressure
+from pagealloc_model.base.working_arrays import parts, working_arrays
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.predicted.demand.elastic_rows import ElasticRows
+from pagealloc_model.predicted.demand.event_order import joined
 from pagealloc_model.predicted.start.daemons_at_start import DaemonsAtStart, with_daemons
 from pagealloc_model.recording.proc import kpageflags as flags
 from pagealloc_model.recording.trace.columns import Event, Trace
@@ -67,8 +69,14 @@ def reclaim_position(trace: Trace, start_ns: int) -> int:
         lie less than a pageblock behind the one freed before.
     """
     end = int(np.searchsorted(trace.time_ns, start_ns))
-    rows = np.flatnonzero((trace.event[:end] == Event.FREE) & (trace.pfn[:end] >= 0))
-    freed = trace.pfn[rows[ElasticRows(trace).freed_by_reclaim(rows)]].astype(np.int64)
+    freed = np.zeros(0, np.int64)
+    marks = ElasticRows(trace) if end else None
+    for part in reversed(list(parts(end))):
+        if marks is None or len(freed) >= RECLAIMED_LAST:
+            break
+        rows = np.flatnonzero((trace.event[part] == Event.FREE) & (trace.pfn[part] >= 0))
+        rows += part.start
+        freed = np.concatenate([trace.pfn[rows[marks.freed_by_reclaim(rows)]], freed])
     steps = np.diff(freed[-RECLAIMED_LAST:])
     follows = (steps > 0) & (steps < REACH)
     if not follows.any() or follows.mean() <= 0.5:
@@ -98,17 +106,25 @@ def with_cached_pages(demand: Demand, lru: np.ndarray, seed: int) -> Demand:
     pfns = np.random.default_rng((seed, 3)).permutation(np.flatnonzero(is_cached))
     pfns = pfns[: demand.unplaced_pages]
     first = len(demand.objects)
-    objects = np.zeros(first + len(pfns), demand.objects.dtype)
-    objects[:first] = demand.objects
-    objects["pfn"][first:] = pfns
-    objects["kind"][first:] = resolved.AT_START
-    events = demand.events[
-        (demand.events["operation"] != at.USE) | (demand.events["object"] >= -len(pfns))
-    ]
-    unplaced = (events["operation"] == at.USE) & (events["object"] < 0)
-    events["object"][unplaced] = first - 1 - events["object"][unplaced]
-    leads = np.concatenate([demand.leads, np.full(len(pfns), -1, np.int32)])
-    return replace(demand, events=events, objects=objects, leads=leads)
+    new_array = working_arrays(len(demand.events))
+    added = np.zeros(len(pfns), demand.objects.dtype)
+    added["pfn"] = pfns
+    added["kind"] = resolved.AT_START
+    events = new_array(len(demand.events), demand.events.dtype)
+    kept = 0
+    for part in parts(len(events)):
+        own = demand.events[part]
+        own = own[(own["operation"] != at.USE) | (own["object"] >= -len(pfns))]
+        unplaced = (own["operation"] == at.USE) & (own["object"] < 0)
+        own["object"][unplaced] = first - 1 - own["object"][unplaced]
+        events[kept : kept + len(own)] = own
+        kept += len(own)
+    return replace(
+        demand,
+        events=events[:kept],
+        objects=joined(demand.objects, added, new_array),
+        leads=joined(demand.leads, np.full(len(pfns), -1, np.int32), new_array),
+    )
 
 
 def pressed_state(

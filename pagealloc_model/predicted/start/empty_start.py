@@ -9,9 +9,12 @@ import numpy as np
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import objects as resolved
 from pagealloc_model.allocator.core.initial import LISTED, StartImage
+from pagealloc_model.base.working_arrays import parts, working_arrays
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.demand.demand import Demand
-from pagealloc_model.predicted.demand.demand_rows import GFP_KERNEL, highest_type_by_gfp
+from pagealloc_model.predicted.demand.demand_rows import highest_type_by_gfp
+from pagealloc_model.predicted.demand.event_order import joined
+from pagealloc_model.predicted.demand.row_filling import GFP_KERNEL
 from pagealloc_model.predicted.start.page_evidence import NOT_MEMORY, frame_count
 from pagealloc_model.recording.machine import Machine
 
@@ -73,17 +76,31 @@ def created_demand(machine: Machine, demand: Demand, assumptions: Assumptions) -
         assumptions: type of allocations that were not seen.
     """
     numbers = demand.at_start
-    frees = demand.events[demand.events["operation"] == at.FREE]
-    by_object = frees[np.argsort(frees["object"], kind="stable")]
+    new_array = working_arrays(len(demand.events))
     created = np.zeros(len(numbers), at.EVENT)
     created["time_ns"] = demand.first_ns
     created["operation"] = at.HIDDEN_ALLOC
     created["object"] = numbers
     created["order"] = demand.objects["order"][numbers]
-    created["cpu"] = by_object["cpu"][np.searchsorted(by_object["object"], numbers)]
+    created["cpu"] = _cpu_of_first_free(demand, numbers)
     created["migratetype"] = assumptions.hidden_migratetype
     created["bits"] = GFP_KERNEL & at.GFP_READ_BITS
     created["zone"] = highest_type_by_gfp(machine)[GFP_KERNEL & 15]
-    objects = demand.objects.copy()
+    objects = joined(demand.objects, demand.objects[:0], new_array)
     objects["kind"][numbers] = resolved.HIDDEN
-    return replace(demand, events=np.concatenate([created, demand.events]), objects=objects)
+    return replace(demand, events=joined(created, demand.events, new_array), objects=objects)
+
+
+def _cpu_of_first_free(demand: Demand, numbers: np.ndarray) -> np.ndarray:
+    """int16: the CPU that was the first to free a part of each of some objects (ascending)."""
+    cpus = np.full(len(numbers), -1, np.int16)
+    for part in parts(len(demand.events)):
+        events = demand.events[part]
+        frees = events[events["operation"] == at.FREE]
+        place = np.searchsorted(numbers, frees["object"])
+        place = np.minimum(place, len(numbers) - 1)
+        is_one = numbers[place] == frees["object"] if len(numbers) else np.zeros(len(frees), bool)
+        place, frees = place[is_one][::-1], frees[is_one][::-1]
+        unknown = cpus[place] < 0
+        cpus[place[unknown]] = frees["cpu"][unknown]
+    return cpus

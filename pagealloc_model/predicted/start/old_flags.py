@@ -53,6 +53,8 @@ def place_where_flags_are_old(
         return lines
     random = np.random.default_rng(seed)
     shares = misplaced(machine, counts, listed_pages, free, block_types)
+    if not (shares > TOO_OLD).any():
+        return lines
     fresh = evidence.touched & evidence.free
     usable = ~on_lists & ~evidence.owned & (fresh | ~evidence.touched)
     usable &= (evidence.words & (KERNEL_ONLY | flags.HUGE | flags.RESERVED | flags.NOPAGE)) == 0

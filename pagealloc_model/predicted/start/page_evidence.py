@@ -9,6 +9,7 @@ import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import objects as resolved
+from pagealloc_model.base.working_arrays import parts
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.predicted.start.start_counts import StartCounts
 from pagealloc_model.recording.machine import Machine
@@ -165,14 +166,15 @@ def first_seen_allocated(objects: np.ndarray, length: int) -> np.ndarray:
     """
     nobody = len(objects)
     first = np.full(length, nobody, np.int64)
-    for order in np.unique(objects["order"]):
-        # The first object of a page is written last.
-        numbers = np.flatnonzero(objects["order"] == order)[::-1]
-        part = np.full(length, nobody, np.int64)
-        places = objects["pfn"][numbers].astype(np.int64)
-        for page in range(1 << int(order)):
-            part[places + page] = numbers
-        np.minimum(first, part, out=first)
+    for part in parts(len(objects)):
+        orders = objects["order"][part]
+        for order in np.unique(orders):
+            # The first object of a page is written last.
+            numbers = np.flatnonzero(orders == order)[::-1] + part.start
+            places = objects["pfn"][numbers].astype(np.int64)
+            for page in range(1 << int(order)):
+                is_first = numbers < first[places + page]
+                first[places[is_first] + page] = numbers[is_first]
     seen = first < nobody
     taken = np.zeros(length, bool)
     taken[seen] = objects["kind"][first[seen]] == resolved.RECORDED

@@ -7,7 +7,10 @@ a whole unflagged block is a freed huge page rather than one request of the kern
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -22,6 +25,20 @@ LARGEST_LISTED = 3
 """Orders up to this have per-CPU lists, and so has that of a huge page (S1.9)."""
 LARGEST_REFILL = 5
 """A refill brings at most the batch shifted by this (PCP_BATCH_SCALE_MAX, S4.4)."""
+
+
+_Found = TypeVar("_Found")
+_found: WeakKeyDictionary[PageEvidence, dict[str, Any]] = WeakKeyDictionary()
+"""What follows from evidence alone: calibrating makes many images from the same."""
+
+
+def _of_evidence(evidence: PageEvidence, name: str, find: Callable[[], _Found]) -> _Found:
+    """Return what was found of evidence before, or find it."""
+    known = _found.setdefault(evidence, {})
+    if name not in known:
+        known[name] = find()
+    found: _Found = known[name]
+    return found
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -115,7 +132,9 @@ def listed_pages(
         refilled: from `refilled_lists`.
         random: draws what nothing settles.
     """
-    touches = first_touches(demand, evidence.buddy | ~evidence.inside)
+    touches = _of_evidence(
+        evidence, "touches", lambda: first_touches(demand, evidence.buddy | ~evidence.inside)
+    )
     refills = refilled.reached_ns
     sums = np.zeros((3, len(machine.zones)), np.int64)
     pieces = [np.zeros(0, LISTED)]
@@ -201,7 +220,9 @@ def _shown_pages(
     beginning; then maximal runs, in the largest pieces that have a list. Single pages go to no CPU
     whose list of them was empty.
     """
-    whole, pfns, orders = _movable_runs(machine, evidence, zone)
+    whole, pfns, orders = _of_evidence(
+        evidence, f"runs of {zone}", lambda: _movable_runs(machine, evidence, zone)
+    )
     left = missing.copy()
     block_pages = 1 << machine.pageblock_order
     owners = []
@@ -315,22 +336,20 @@ def _guessed_pages(
     Where lists hold the rest of a refill, each as good as any other, they share what lacks evenly.
     Otherwise the list is not known: `migratetype` is -1.
     """
-    span = slice(machine.zones[zone].start_pfn, machine.zones[zone].end_pfn)
+    plain, unused_movable, unused_other = _of_evidence(
+        evidence, f"spare of {zone}", lambda: _spare_pages(machine, evidence, zone)
+    )
     used = np.zeros(len(evidence.plain), bool)
     for order in np.unique(shown["order"]):
         first = shown["pfn"][shown["order"] == order].astype(np.int64)
         used[(first[:, None] + np.arange(1 << int(order))).ravel()] = True
-    movable = np.zeros(len(evidence.plain), bool)
-    blocks = evidence.memory_blocks[zone][_movable_blocks(machine, evidence, zone)]
-    movable.reshape(-1, 1 << machine.pageblock_order)[blocks] = True
-    unknown = np.flatnonzero(evidence.plain[span] & ~used[span]) + span.start
-    unused = np.flatnonzero(evidence.buddy[span] & ~evidence.touched[span]) + span.start
+    unknown = plain[~used[plain]]
     wanted = np.maximum(missing, 0)
     shares = wanted * rest[:, at.MOVABLE] // np.maximum(rest.sum(axis=1), 1)
-    movable_pages = unused[movable[unused]][: int(shares.sum())]
-    rest_movable = unused[movable[unused]][len(movable_pages) :]
+    movable_pages = unused_movable[: int(shares.sum())]
+    rest_movable = unused_movable[len(movable_pages) :]
     # Unknown pages carry no flag, unused ones that of the buddy: no page is in two of these.
-    other = np.concatenate([random.permutation(unknown), unused[~movable[unused]], rest_movable])
+    other = np.concatenate([random.permutation(unknown), unused_other, rest_movable])
     other = other[: int((wanted - shares).sum())]
     records = np.zeros(len(movable_pages) + len(other), LISTED)
     records["pfn"] = np.concatenate([movable_pages, other])
@@ -341,6 +360,19 @@ def _guessed_pages(
     records["migratetype"][: len(movable_pages)] = at.MOVABLE
     records["zone"] = zone
     return records
+
+
+def _spare_pages(
+    machine: Machine, evidence: PageEvidence, zone: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Unflagged pages of a zone, unused ones of its Movable blocks, and other unused ones."""
+    span = slice(machine.zones[zone].start_pfn, machine.zones[zone].end_pfn)
+    movable = np.zeros(len(evidence.plain), bool)
+    blocks = evidence.memory_blocks[zone][_movable_blocks(machine, evidence, zone)]
+    movable.reshape(-1, 1 << machine.pageblock_order)[blocks] = True
+    plain = np.flatnonzero(evidence.plain[span]) + span.start
+    unused = np.flatnonzero(evidence.buddy[span] & ~evidence.touched[span]) + span.start
+    return plain, unused[movable[unused]], unused[~movable[unused]]
 
 
 def settle_list_types(

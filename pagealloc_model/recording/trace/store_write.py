@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -41,7 +43,63 @@ def write_store(
         compress: by zstd, in pieces.
         progress: called with the share done, 0 to 1.
     """
-    columns = _columns(trace)
+    with pa.OSFile(str(path), "wb") as file:
+        _write(_columns(trace), trace, source, file, compress, progress)
+
+
+def make_room_for_store(trace: Trace, rows: int, path: Path) -> dict[str, int]:
+    """Write a store that is not compressed, without its main columns: they are holes in the file.
+
+    Args:
+        trace: the rest of what to write.
+        rows: how long the main columns will be.
+        path: the file, replaced if it exists.
+
+    Returns:
+        Where each main column begins in the file.
+    """
+    columns = {name: np.zeros(rows, dtype) for name, dtype in COLUMN_TYPES.items()}
+    with path.open("wb") as file:
+        left_out = _LeavingOut(file, {each.ctypes.data: name for name, each in columns.items()})
+        _write(columns | _columns_beside(trace), trace, None, left_out, False, None)
+        file.truncate(file.tell())
+    return left_out.begins
+
+
+class _LeavingOut(io.RawIOBase):
+    """A file to which some buffers, known by their address, are not written."""
+
+    def __init__(self, file: BinaryIO, names: Mapping[int, str]) -> None:
+        self._file, self._names = file, names
+        self.begins: dict[str, int] = {}
+
+    def write(self, data: Any) -> int:
+        """Write a buffer, or go on behind where it would lie."""
+        buffer = pa.py_buffer(data)
+        name = self._names.get(buffer.address)
+        if name is None or not buffer.size:
+            return self._file.write(data)
+        self.begins[name] = self._file.tell()
+        self._file.seek(buffer.size, os.SEEK_CUR)
+        return int(buffer.size)
+
+    def tell(self) -> int:
+        """Where the next buffer goes."""
+        return self._file.tell()
+
+    def writable(self) -> bool:
+        """It is."""
+        return True
+
+
+def _write(
+    columns: Mapping[str, np.ndarray],
+    trace: Trace,
+    source: StoreSource | None,
+    file: Any,
+    compress: bool,
+    progress: Report | None,
+) -> None:
     lengths = {name: len(values) for name, values in columns.items()}
     about = StoreHeader(
         package=__version__,
@@ -59,7 +117,7 @@ def write_store(
     longest = max(lengths.values())
     piece = _PIECE if compress else max(longest, 1)
     options = pa.ipc.IpcWriteOptions(compression="zstd" if compress else None)
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema, options=options) as out:
+    with pa.ipc.new_file(file, schema, options=options) as out:
         for begin in range(0, max(longest, 1), piece):
             pieces = [_one_row(values[begin : begin + piece]) for values in columns.values()]
             out.write_batch(pa.RecordBatch.from_arrays(pieces, schema=schema))
@@ -69,9 +127,13 @@ def write_store(
 
 def _columns(trace: Trace) -> dict[str, np.ndarray]:
     """Every column by its field's name."""
+    return {name: getattr(trace, name) for name in COLUMN_TYPES} | _columns_beside(trace)
+
+
+def _columns_beside(trace: Trace) -> dict[str, np.ndarray]:
+    """All but the main columns."""
     names, losses = trace.thread_names, trace.losses
-    columns = {name: getattr(trace, name) for name in COLUMN_TYPES}
-    columns[header.CALLCHAINS] = trace.callchains
+    columns = {header.CALLCHAINS: trace.callchains}
     for event, table in trace.tables.items():
         columns |= {f"{header.TABLES}/{event}/{name}": table[name] for name in table}
     for name in header.THREAD_NAME_COLUMNS:

@@ -30,7 +30,7 @@ from pagealloc_model.show.html.parts import (
     table,
 )
 from pagealloc_model.show.html.sparkline import Course, sparkline
-from pagealloc_model.show.post.recording import describe_recording
+from pagealloc_model.show.recording_text import describe_recording
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording

@@ -9,9 +9,9 @@ from pagealloc_model.show.post.comparison_message import comparison_message
 from pagealloc_model.show.post.lock_traffic import longest_hold_table, traffic_table
 from pagealloc_model.show.post.message import Message
 from pagealloc_model.show.post.posted_figures import posted_figures
-from pagealloc_model.show.post.recording import describe_recording, recording_text, rule_table
 from pagealloc_model.show.post.snapshot_table import snapshot_table
 from pagealloc_model.show.post.this_machine import doctor_text, live_text
+from pagealloc_model.show.recording_text import describe_recording, recording_text, rule_table
 
 __all__ = [
     "ASCII",

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core import objects as resolved
+from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.studies.workload.scenario import in_time_order, plain_events
 
@@ -38,12 +40,15 @@ class Streams:
 def streams_of(demand: Demand, cpus: Sequence[int]) -> Streams:
     """The objects that some CPUs were first to handle, with all their events moved to those CPUs.
 
+    Requests that failed are left out, even if they are tried.
+
     Args:
         demand: a recording's.
         cpus: the CPUs to keep.
     """
     events = demand.events[np.isin(demand.events["operation"], _OF_OBJECTS)]
     events = events[events["object"] >= 0]
+    events = events[demand.objects["kind"][events["object"]] != resolved.TRIED]
     events["operation"][events["operation"] == at.CAPTURE] = at.ALLOC
     numbers, first = np.unique(events["object"], return_index=True)
     kept = numbers[np.isin(events["cpu"][first], cpus)]
@@ -150,6 +155,12 @@ class CopiedStreams:
         yield from (self.copy_of(frees, number) for number in range(len(self.shifts)))
 
 
+def _by_reclaim(events: np.ndarray) -> np.ndarray:
+    """Whether recorded reclaim made frees: an elastic run does not take them over (bool)."""
+    wanted = np.uint32(pr.FREED_BY_RECLAIM)
+    return np.asarray(events["bits"] & wanted == wanted) & (events["operation"] == at.FREE)
+
+
 def _births(streams: Streams, highest_type: int, time_ns: int) -> np.ndarray:
     frees = streams.events[streams.events["operation"] == at.FREE]
     numbers, index = np.unique(frees["object"], return_index=True)
@@ -159,15 +170,20 @@ def _births(streams: Streams, highest_type: int, time_ns: int) -> np.ndarray:
     births["order"] = streams.orders[unborn["object"]]
     births["migratetype"] = at.MOVABLE
     births["bits"] = at.GFP_DIRECT_RECLAIM | at.GFP_KSWAPD_RECLAIM
+    births["bits"][_by_reclaim(unborn)] |= np.uint32(pr.FILE << pr.CLASS_SHIFT)
     births["zone"] = highest_type
     return births
 
 
 def _last_frees(streams: Streams, time_ns: int) -> np.ndarray:
-    """Whole objects that were never freed, and page by page the rest of those freed in part."""
+    """Whole objects that were never freed, and page by page the rest of those freed in part.
+
+    What only recorded reclaim freed is freed here, for elastic runs.
+    """
     numbers, first = np.unique(streams.events["object"], return_index=True)
     cpus = streams.events["cpu"][first]
     frees = streams.events[streams.events["operation"] == at.FREE]
+    frees = frees[~_by_reclaim(frees)]
     sizes = np.int64(1) << streams.orders.astype(np.int64)
     freed = np.zeros(len(sizes), np.int64)
     np.add.at(freed, frees["object"], np.int64(1) << frees["order"].astype(np.int64))

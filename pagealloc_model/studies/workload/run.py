@@ -11,12 +11,12 @@ import pandas as pd
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.initial import place_buddies
-from pagealloc_model.allocator.core.replay import advance
 from pagealloc_model.allocator.core.state import State, make_state
-from pagealloc_model.base.errors import PolicyError
+from pagealloc_model.allocator.pressure.pressure_state import with_pressure
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted import predicted_tables as tables
+from pagealloc_model.predicted.carriers import Carrier, ElasticCarrier, ModelCarrier
 from pagealloc_model.predicted.locks.lock_timing import LockModel, LockTimes, queued
 from pagealloc_model.predicted.locks.lock_visits import list_visits
 from pagealloc_model.predicted.reclaim_mode import check_mode
@@ -103,12 +103,13 @@ def run_scenario(
         progress: called with the share done, 0 to 1.
 
     Raises:
-        PolicyError: no preset of that name, an elastic mode of reclaim, or a policy that needs it.
+        PolicyError: no preset of that name, or a policy that this mode of reclaim does not have.
     """
     chosen = KernelRules.preset(rules) if isinstance(rules, str) else rules
     policy = policy or Policy()
     events = scenario.events
-    state = empty_start(scenario, policy, chosen, assumptions, int(events["time_ns"][0]))
+    carrier = empty_start(scenario, policy, chosen, assumptions, int(events["time_ns"][0]))
+    state = carrier.state
     places = np.full(scenario.objects, -1, np.int32)
     logs = []
     sampled = {}
@@ -116,7 +117,7 @@ def run_scenario(
     step = min(STEP_EVENTS, max(len(events) // SAMPLES, 1))
     while position < len(events):
         goal = min(position + step, len(events))
-        position = advance(state.arrays(places), events, position, goal, -1)
+        position = carrier.advance(events, places, position, goal, -1)
         logs.append(state.log[: state.st[at.LOG_ROWS]].copy())
         state.st[at.LOG_ROWS] = 0
         sampled[int(state.st[at.NOW])] = state.free_buddies()
@@ -144,29 +145,31 @@ def empty_start(
     rules: KernelRules,
     assumptions: Assumptions | None,
     start_ns: int,
-) -> State:
-    """A state with all memory free, ready for the first event of a demand.
+) -> Carrier:
+    """Who takes a demand from a state with all memory free, ready for its first event.
 
     Args:
         demand: whose machine it is.
         policy: what it is run under.
         rules: the kernel generation.
-        assumptions: ours.
+        assumptions: ours; in an elastic mode the model decides what kswapd and direct reclaim do.
         start_ns: time of the first event.
 
     Raises:
-        PolicyError: an elastic mode of reclaim, or a policy that needs it.
+        PolicyError: a policy that this mode of reclaim does not have.
     """
-    if assumptions is not None and assumptions.reclaim == "elastic":
-        raise PolicyError("scenarios of zone->lock replay literally; use reclaim='literal'")
-    check_mode(policy, assumptions or Assumptions(), is_build=False)
+    assumptions = assumptions or Assumptions()
+    check_mode(policy, assumptions, is_build=False)
     state = make_state(
         demand.machine, rules, policy, assumptions, start_ns=start_ns, log_rows=LOG_ROWS
     )
     free_everything(state)
+    if assumptions.reclaim == "elastic":
+        state = with_pressure(state, rules, policy, assumptions, seed=demand.seed)
+        return ElasticCarrier(state, np.full(demand.objects, -1, np.int32))
     state.st[at.KSWAPD_RECORDED] = demand.kswapd_recorded
     state.st[at.DIRECT_RECLAIM_RECORDED] = demand.direct_reclaim_recorded
-    return state
+    return ModelCarrier(state)
 
 
 def free_everything(state: State) -> None:

@@ -10,12 +10,14 @@ import numpy as np
 import pandas as pd
 
 from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.replay import advance
+from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.state import State
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
+from pagealloc_model.predicted import elastic_tables
 from pagealloc_model.predicted import predicted_tables as tables
+from pagealloc_model.predicted.carriers import Carrier
 from pagealloc_model.predicted.run import Cancelled, fallback_counts
 from pagealloc_model.predicted.transaction_counts import TransactionCounts
 from pagealloc_model.studies.workload.event_stream import EventStream
@@ -55,6 +57,11 @@ class StreamRun:
         """Fallbacks by types, orders and kind (S6.6)."""
         return tables.fallbacks(fallback_counts(self.final))
 
+    @cached_property
+    def divergence(self) -> dict[str, int]:
+        """What an elastic run did otherwise than recorded, by name; none of a literal one."""
+        return elastic_tables.divergence(self.final.pressure_words(0, pr.SCALARS))
+
 
 def run_stream(
     stream: EventStream,
@@ -79,24 +86,24 @@ def run_stream(
         cancel: asked now and then; True ends the run with `Cancelled`.
 
     Raises:
-        PolicyError: no preset of that name, an elastic mode of reclaim, or a policy that needs it.
+        PolicyError: no preset of that name, or a policy that this mode of reclaim does not have.
         UsageError: the stream has no events.
         Cancelled: `cancel` said so.
     """
     chosen = KernelRules.preset(rules) if isinstance(rules, str) else rules
     policy = policy or Policy()
-    state: State | None = None
+    carrier: Carrier | None = None
     places = np.full(stream.objects, -1, np.int32)
     counts = TransactionCounts(stream.machine)
     samples = _Samples(stream.events)
     done = 0
     for events in stream.parts():
-        if state is None:
-            state = empty_start(stream, policy, chosen, assumptions, int(events["time_ns"][0]))
-        position = 0
+        if carrier is None:
+            carrier = empty_start(stream, policy, chosen, assumptions, int(events["time_ns"][0]))
+        state, position = carrier.state, 0
         while position < len(events):
             goal = min(position + min(STEP_EVENTS, samples.due - done), len(events))
-            before, position = position, advance(state.arrays(places), events, position, goal, -1)
+            before, position = position, carrier.advance(events, places, position, goal, -1)
             done += position - before
             counts.add(state.log[: state.st[at.LOG_ROWS]])
             state.st[at.LOG_ROWS] = 0
@@ -105,8 +112,9 @@ def run_stream(
                 raise Cancelled
             if progress is not None:
                 progress(done / stream.events)
-    if state is None:
+    if carrier is None:
         raise UsageError(f"{stream.name}: no events, so there is nothing to replay")
+    state = carrier.state
     return StreamRun(
         stream=stream,
         policy=policy,

@@ -19,6 +19,7 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.measured.evidence.choice import choose_rules
 from pagealloc_model.measured.measured import measure
+from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.prepared import prepare
@@ -51,6 +52,7 @@ def scaled_up(
     shift_ns: int | None = None,
     rules: KernelRules | None = None,
     seed: int = 0,
+    reclaim: str = "literal",
 ) -> Scenario:
     """A recording's streams on a machine with more CPUs and memory.
 
@@ -62,12 +64,20 @@ def scaled_up(
         shift_ns: copies begin up to this long after the first; None for a part of the span.
         rules: the kernel's rules; None for the recorded kernel's.
         seed: of the shifts.
+        reclaim: mode of reclaim that it is for, see `scaled_stream`.
 
     Raises:
         UsageError: no such CPU in the recording, or no CPU asked for.
     """
     return scaled_stream(
-        recording, nr_cpus, gib=gib, cpus=cpus, shift_ns=shift_ns, rules=rules, seed=seed
+        recording,
+        nr_cpus,
+        gib=gib,
+        cpus=cpus,
+        shift_ns=shift_ns,
+        rules=rules,
+        seed=seed,
+        reclaim=reclaim,
     ).scenario()
 
 
@@ -81,6 +91,7 @@ def scaled_stream(
     rules: KernelRules | None = None,
     seed: int = 0,
     rounds: int = 1,
+    reclaim: str = "literal",
 ) -> EventStream:
     """The same demand made part by part, and as many times over as is asked for.
 
@@ -96,13 +107,19 @@ def scaled_stream(
         rules: the kernel's rules; None for the recorded kernel's.
         seed: of the shifts.
         rounds: how many times the recording is gone through.
+        reclaim: mode of reclaim that it is for: an elastic run does without the frees by recorded
+            reclaim and compaction, and reads of pages what they hold. Requests that failed and uses
+            of files' pages are in neither.
 
     Raises:
         UsageError: no such CPU in the recording, no CPU or no round asked for, or too little memory
             for the copies.
     """
     rules = rules or choose_rules(recording, None).rules
-    prepared = prepare(recording, rules, Assumptions(), 0)
+    assumptions = Assumptions(reclaim=reclaim)
+    if reclaim == "elastic":
+        assumptions = replace(assumptions, elastic=ElasticAssumptions(file_uses=False))
+    prepared = prepare(recording, rules, assumptions, 0)
     recorded, demand = prepared.machine, prepared.demand
     cpus = tuple(range(recorded.nr_cpus)) if cpus is None else tuple(cpus)
     if nr_cpus < 1 or not cpus or not set(cpus) <= set(range(recorded.nr_cpus)):

@@ -23,7 +23,7 @@ from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Losses, Trace
 from pagealloc_model.recording.trace.perf_data import read_perf_data
 from pagealloc_model.recording.trace.store import read_store, store_source
 from pagealloc_model.recording.trace.store_header import HEADER_KEY, STORE_VERSION, StoreSource
-from pagealloc_model.recording.trace.store_write import write_store
+from pagealloc_model.recording.trace.store_write import make_room_for_store, write_store
 from pagealloc_model.recording.trace.thread_names import NAMED, ThreadNames
 from tests.same_trace import differing_fields
 from tests.small_recordings import shipped_recording
@@ -109,6 +109,25 @@ def test_columns_of_a_long_recording_are_unpacked_to_files(
     while isinstance(base, np.ndarray):
         base = base.base
     assert isinstance(base, mmap.mmap)
+
+
+def test_main_columns_can_be_filled_in_later(tmp_path: Path) -> None:
+    trace = rich_trace(10)
+    path = tmp_path / "s"
+    begins = make_room_for_store(trace, 10, path)
+    with path.open("r+b") as file:
+        for name, begin in begins.items():
+            file.seek(begin)
+            file.write(getattr(trace, name).tobytes())
+    assert set(begins) == set(COLUMN_TYPES)
+    assert differing_fields(read_store(path), trace) == []
+
+
+def test_main_columns_left_out_take_up_no_room(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    make_room_for_store(rich_trace(10), 1 << 24, path)
+    assert path.stat().st_size > 30 << 24
+    assert path.stat().st_blocks * 512 < 1 << 20
 
 
 @pytest.mark.parametrize("compress", [True, False])

@@ -8,6 +8,7 @@ import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.studies.workload import copied_streams, rounds
@@ -44,6 +45,45 @@ def test_a_stream_replays_as_its_events_in_memory(
     pd.testing.assert_frame_equal(run.transactions, counted)
 
 
+@pytest.fixture(scope="module")
+def pressed() -> pm.Recording:
+    return shipped_recording("mixed_6.1")
+
+
+def test_an_elastic_stream_replays_as_its_events_in_memory(
+    pressed: pm.Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nr_cpus = 2 * pressed.trace.nr_cpus
+    assumptions = pm.Assumptions(reclaim="elastic")
+    scenario = pm.synthetic.scaled_up(pressed, nr_cpus, gib=3, reclaim="elastic")
+    whole = pm.synthetic.run_scenario(scenario, rules="6.1", assumptions=assumptions)
+    monkeypatch.setattr(copied_streams, "PART_EVENTS", 5_000)
+    stream = pm.synthetic.scaled_stream(pressed, nr_cpus, gib=3, reclaim="elastic")
+    assert len(list(stream.parts())) > 20
+    run = pm.synthetic.run_stream(stream, rules="6.1", assumptions=assumptions)
+    for name in ("pages", "blocks", "st", "folios"):
+        assert np.array_equal(getattr(run.final, name), getattr(whole.final, name)), name
+    assert run.divergence["dropped_frees"] > 0
+    assert run.final.pressure_words(0, pr.SCALARS)[pr.PGSTEAL_KSWAPD] > 0
+
+
+def test_an_elastic_stream_ends_each_round_as_it_began(pressed: pm.Recording) -> None:
+    """The model frees what recorded reclaim did, or the end of the round does."""
+    stream = pm.synthetic.scaled_stream(
+        pressed, 2 * pressed.trace.nr_cpus, gib=3, rounds=3, reclaim="elastic"
+    )
+    assumptions = pm.Assumptions(reclaim="elastic")
+    run = pm.synthetic.run_stream(stream, rules="6.1", assumptions=assumptions)
+    assert run.events == stream.events
+    assert broken_invariants(run.final) == []
+    assert run.failed == run.orphan_frees == 0
+    assert run.divergence["freed_by_model"] > 0
+    events = np.concatenate(list(stream.parts()))
+    by_reclaim = events["bits"] & np.uint32(pr.FREED_BY_RECLAIM) == pr.FREED_BY_RECLAIM
+    alive = alive_after(events[(events["operation"] != at.FREE) | ~by_reclaim])
+    assert alive.min() == 0
+
+
 def test_parts_do_not_change_the_events(
     recording: pm.Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,6 +103,12 @@ def test_rounds_follow_each_other(thrice: pm.synthetic.EventStream) -> None:
 def test_a_round_ends_as_it_began(thrice: pm.synthetic.EventStream) -> None:
     """Nothing is freed that does not live, nothing allocated that does; rounds do the same."""
     events = np.concatenate(list(thrice.parts()))
+    alive = alive_after(events)
+    assert alive.min() == 0
+
+
+def alive_after(events: np.ndarray) -> np.ndarray:
+    """Pages of each event's object that live after it, by object; none lives twice."""
     events = events[events["object"] >= 0]
     pages = np.int64(1) << events["order"].astype(np.int64)
     signed = np.where(events["operation"] == at.FREE, -pages, pages)
@@ -71,9 +117,9 @@ def test_a_round_ends_as_it_began(thrice: pm.synthetic.EventStream) -> None:
     begins = np.flatnonzero(np.diff(events["object"][by_object], prepend=-1))
     before = np.repeat((levels - signed[by_object])[begins], np.diff([*begins, len(levels)]))
     alive = levels - before
-    assert alive.min() == 0
     is_allocation = events["operation"][by_object] != at.FREE
     assert (alive[is_allocation] == pages[by_object][is_allocation]).all()
+    return alive
 
 
 def test_rounds_kept_and_made_anew_are_the_same(

@@ -103,13 +103,14 @@ def _described(recording: Recording, judged: _Judged) -> dict[str, Any]:
 def _checks(recording: Recording) -> tuple[ProvenanceCheck, ...]:
     """All checks, those of what a replay makes up included where one can be made."""
     from pagealloc_model.measured.evidence.choice import recorded_rules
-    from pagealloc_model.predicted.prepared import made_up
+    from pagealloc_model.predicted.made_up import made_up
     from pagealloc_model.recording.provenance import demand_checks
     from pagealloc_model.recording.provenance_check import REFUSED, ProvenanceCheck
     from pagealloc_model.recording.trace.columns import Event
 
     try:
-        counts, why = made_up(recording, recorded_rules(recording).rules)
+        recorded_rules(recording)
+        counts, why = made_up(recording)
     except PolicyError as error:
         counts, why = {}, str(error)
     if why:

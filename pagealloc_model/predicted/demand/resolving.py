@@ -1,0 +1,261 @@
+"""A trace's allocations and frees matched part by part: events on objects, in time order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core import objects as resolved
+from pagealloc_model.allocator.core.interrupted_rows import mark_interrupted
+from pagealloc_model.base import working_arrays
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.filling_array import FillingArray, PassingArray
+from pagealloc_model.base.progress_bar import Report
+from pagealloc_model.base.working_arrays import parts, working_directory
+from pagealloc_model.predicted.demand.demand_rows import PartRows, RequestsOfTasks, RowMaker
+from pagealloc_model.predicted.demand.elastic_rows import REQUEST_SEEN
+from pagealloc_model.predicted.demand.event_moves import keep_first_touches, words_of
+from pagealloc_model.predicted.demand.event_order import HiddenAllocations
+from pagealloc_model.predicted.demand.interrupted_holds import MARK
+from pagealloc_model.recording.machine import Machine
+from pagealloc_model.recording.trace.columns import Trace
+
+_WITHOUT_MARKS = np.uint32(~at.CONTEXT_BITS & 0xFFFFFFFF)
+_AT_A_TIME = 8
+"""Parts whose rows are made at the same time, at most."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ResolvedTrace:
+    """Events on objects, and what was left out.
+
+    Attributes:
+        events: `layout.EVENT` records in time order, but for hidden allocations.
+        held: what they lie in.
+        hidden: hidden allocations.
+        objects: `objects.OBJECT` records.
+        counts: int64, `objects.COUNT_...`.
+        outside: events whose pages lie in no zone of the machine, or are no buddy.
+        recorded_twice: events that repeat the one before them to the nanosecond.
+        requests: `elastic_rows.REQUEST_SEEN` records, in time order.
+        alloc_rows: int32, rows of the allocations where files are known.
+        marks: `interrupted_holds.MARK` records: the marks of interrupts that events had.
+    """
+
+    events: np.ndarray
+    held: FillingArray
+    hidden: HiddenAllocations
+    objects: np.ndarray
+    counts: np.ndarray
+    outside: int
+    recorded_twice: int
+    requests: np.ndarray
+    alloc_rows: np.ndarray
+    marks: np.ndarray
+
+
+def resolved_trace(
+    trace: Trace,
+    machine: Machine,
+    maker: RowMaker,
+    progress: Report | None = None,
+    *,
+    first_touches: bool = False,
+) -> ResolvedTrace:
+    """Match every free to its allocation.
+
+    Rows live from when they are made until nothing that follows can change them.
+
+    Args:
+        trace: the recording's events.
+        machine: its zones.
+        maker: makes the rows of a part.
+        progress: called with the share done, 0 to 1.
+        first_touches: keep only the events that touch pages first.
+
+    Raises:
+        UsageError: there is nothing to match, or too much, or a part cannot be made.
+    """
+    if len(trace) > resolved.LAST_ROW:
+        raise UsageError(
+            f"{trace.source}: has {len(trace)} events; a replay takes {resolved.LAST_ROW} at most, "
+            "so trim the recording"
+        )
+    together = _Together(trace, machine, maker, first_touches)
+    for part, made in _made_ahead(maker, len(trace)):
+        together.add(part, made)
+        if progress is not None:
+            progress(part.stop / len(trace))
+    return together.done()
+
+
+def _made_ahead(maker: RowMaker, rows: int) -> Iterator[tuple[slice, PartRows]]:
+    """Parts and their rows, in order; those that follow are made meanwhile."""
+    at_a_time = min(len(os.sched_getaffinity(0)), _AT_A_TIME)
+    todo = _smaller_parts(rows)
+    with ThreadPoolExecutor(at_a_time) as threads:
+        waiting: list[tuple[slice, Future[PartRows]]] = []
+        for part in todo:
+            waiting.append((part, threads.submit(maker.part, part)))
+            if len(waiting) > at_a_time:
+                first, made = waiting.pop(0)
+                yield first, made.result()
+        for part, made in waiting:
+            yield part, made.result()
+
+
+def _smaller_parts(rows: int) -> Iterator[slice]:
+    """Slices of a fourth of what is worked on at a time, as several are."""
+    step = max(working_arrays.ROWS_TOGETHER // 4, 1)
+    for begin in range(0, rows, step):
+        yield slice(begin, min(begin + step, rows))
+
+
+class _Together:
+    """Takes rows part by part: adds what the parts before tell, and matches what is settled."""
+
+    def __init__(
+        self, trace: Trace, machine: Machine, maker: RowMaker, first_touches: bool
+    ) -> None:
+        self._first_touches = first_touches
+        directory = working_directory(len(trace))
+        self._trace = trace
+        self._columns = resolved.SeenColumns(trace.time_ns, trace.pid, trace.cpu)
+        self._has_interrupts = any(
+            bool((trace.in_interrupt[part] > 0).any()) for part in parts(len(trace))
+        )
+        self._last_charged = maker.last_charged
+        self._tasks = RequestsOfTasks()
+        self._last_rows = np.full(machine.nr_cpus, -1)
+        self._last_task = np.zeros(machine.nr_cpus, resolved.ROW)
+        self._last_task["row"] = -1
+        self._bursts = np.full((machine.nr_cpus, 2), -1)
+        self._rows = PassingArray(resolved.ROW, directory)
+        self._marked = 0
+        expected = len(trace) + len(trace) // 8 + 4096
+        self._events = FillingArray(4096 if first_touches else expected, at.EVENT, directory)
+        self._hidden = FillingArray(expected >> 5, at.EVENT, directory)
+        self._words = FillingArray(expected >> 5, np.dtype((np.int64, 2)), directory)
+        self._objects = FillingArray(expected, resolved.OBJECT, directory)
+        self._requests = FillingArray(1, REQUEST_SEEN, directory)
+        self._alloc_rows = FillingArray(1, np.int32, directory)
+        self._marks = FillingArray(1, MARK, directory)
+        self._asked = self._allocated = self._marks_end = 0
+        self._counts = np.zeros(resolved.COUNTS, np.int64)
+        self._frames = resolved.FramesSeen(
+            np.zeros(machine.end_pfn, np.int32), np.zeros(machine.end_pfn, resolved.FREED)
+        )
+        self._outside = self._recorded_twice = self._taken = 0
+
+    def add(self, part: slice, made: PartRows) -> None:
+        """Take the rows of the next part."""
+        self._outside += made.outside
+        self._recorded_twice += made.recorded_twice
+        if made.requests is not None:
+            self._asked = _put(self._requests, self._asked, made.requests.seen)
+            self._allocated = _put(self._alloc_rows, self._allocated, made.requests.alloc_rows)
+        before = len(self._rows.values)
+        self._rows.append(made.rows)
+        self._tasks.link(self._rows.values, before, self._trace.gfp, self._last_rows)
+        awaits_charge = part.stop <= self._last_charged
+        self._match(self._settled(awaits_charge))
+
+    def _settled(self, awaits_charge: bool) -> int:
+        """How many of the rows kept nothing that follows can change."""
+        rows = self._rows.values
+        settled = len(rows)
+        if awaits_charge:
+            last = self._last_rows[self._last_rows >= 0]
+            last = last[rows["is_free"][last] == 1]
+            settled = min(settled, int(last.min(initial=settled)))
+        if self._has_interrupts:
+            mark_interrupted(
+                rows, self._marked, settled, self._trace.time_ns, self._last_task, self._bursts
+            )
+            self._marked = settled
+            open_bursts = self._bursts[self._bursts[:, 0] >= 0, 0]
+            settled = min(settled, int(open_bursts.min(initial=settled)))
+        return settled
+
+    def _match(self, settled: int) -> None:
+        """Make events of so many of the rows kept, and let go of these."""
+        done, rows, counts = 0, self._rows.values, self._counts
+        room = settled + settled // 8 + 4096
+        while done < settled:
+            events = int(counts[resolved.COUNT_EVENTS]) + room
+            hidden = int(counts[resolved.COUNT_HIDDEN_EVENTS]) + room
+            objects = int(counts[resolved.COUNT_OBJECTS]) + room
+            into = resolved.Resolved(
+                self._events.need(events)[:events],
+                self._hidden.need(hidden)[:hidden],
+                self._words.need(hidden)[:hidden],
+                self._objects.need(objects)[:objects],
+                counts,
+            )
+            before = int(counts[resolved.COUNT_EVENTS])
+            hidden_before = int(counts[resolved.COUNT_HIDDEN_EVENTS])
+            done = resolved.resolve_objects(rows, done, settled, self._columns, self._frames, into)
+            if self._first_touches:
+                self._keep_first_touches(before)
+            self._take_marks(slice(before, int(counts[resolved.COUNT_EVENTS])))
+            new = slice(hidden_before, int(counts[resolved.COUNT_HIDDEN_EVENTS]))
+            into.hidden["bits"][new] &= _WITHOUT_MARKS
+            room *= 2
+        self._taken += settled
+        self._rows.take(settled)
+        self._marked -= settled
+        for numbers in (self._last_rows, self._bursts):
+            numbers[numbers >= 0] -= settled
+        # Of a row that is settled only its being there could matter.
+        np.maximum(self._last_rows, -1, out=self._last_rows)
+
+    def _keep_first_touches(self, before: int) -> None:
+        """Keep of the events made, those behind the first so many, what touches pages first."""
+        made = int(self._counts[resolved.COUNT_EVENTS])
+        words = words_of(self._events.room[:made])
+        kept = keep_first_touches(words, before, self._objects.room)
+        self._counts[resolved.COUNT_EVENTS] = kept
+
+    def _take_marks(self, made: slice) -> None:
+        """Take the marks of interrupts off events that were made, and keep them."""
+        bits = self._events.room["bits"][made]
+        places = np.flatnonzero(bits & np.uint32(at.CONTEXT_BITS))
+        marks = np.zeros(len(places), MARK)
+        marks["place"], marks["bits"] = places + made.start, bits[places]
+        bits[places] &= _WITHOUT_MARKS
+        self._marks_end = _put(self._marks, self._marks_end, marks)
+
+    def done(self) -> ResolvedTrace:
+        """All events; rows that wait for what does not come are as they are."""
+        self._match(len(self._rows.values))
+        if not self._taken:
+            source = self._trace.source
+            raise UsageError(f"{source}: no allocation or free inside the machine's zones")
+        hidden = int(self._counts[resolved.COUNT_HIDDEN_EVENTS])
+        words = self._words.room[:hidden]
+        return ResolvedTrace(
+            events=self._events.room[: self._counts[resolved.COUNT_EVENTS]],
+            held=self._events,
+            hidden=HiddenAllocations(
+                events=self._hidden.room[:hidden], ranks=words[:, 0], freed_ns=words[:, 1]
+            ),
+            objects=self._objects.room[: self._counts[resolved.COUNT_OBJECTS]],
+            counts=self._counts,
+            outside=self._outside,
+            recorded_twice=self._recorded_twice,
+            requests=self._requests.room[: self._asked],
+            alloc_rows=self._alloc_rows.room[: self._allocated],
+            marks=self._marks.room[: self._marks_end],
+        )
+
+
+def _put(array: FillingArray, end: int, records: np.ndarray) -> int:
+    """Put records behind the first so many; returns how many there are then."""
+    if len(records):
+        array.need(end + len(records))[end : end + len(records)] = records
+    return end + len(records)
