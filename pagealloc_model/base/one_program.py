@@ -19,14 +19,14 @@ from numba import _dynfunc, types
 from numba.core.codegen import CodeLibrary, JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder, _LowerResult
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.compiler_machinery import PassManager, _pass_registry, register_pass
+from numba.core.compiler_machinery import register_pass
 from numba.core.dispatcher import Dispatcher
-from numba.core.postproc import PostProcessor
 from numba.core.registry import CPUDispatcher
 from numba.core.sigutils import normalize_signature
-from numba.core.transforms import canonicalize_cfg
 from numba.core.typed_passes import NativeLowering
 from numba.np import arrayobj
+
+from pagealloc_model.base.kernel_passes import KernelLowering, KernelPasses
 
 OWN_LINKAGE = "internal"
 SHARED_LINKAGE = "linkonce_odr"
@@ -149,7 +149,7 @@ def _indices_from_the_start() -> Iterator[None]:
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
-class LowerGuest(NativeLowering):
+class LowerGuest(KernelLowering):
     """Lower a caller's function that only kernels call; it comes with their entry points."""
 
     _name = "lower_guest"
@@ -210,7 +210,7 @@ class LowerCold(LowerInner):
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
-class LowerEntry(NativeLowering):
+class LowerEntry(KernelLowering):
     """Lower an entry point into a library that optimises all it calls."""
 
     _name = "lower_entry"
@@ -226,65 +226,47 @@ class LowerEntry(NativeLowering):
 
 
 class InnerCompiler(CompilerBase):
-    """numba's passes with `LowerInner`."""
+    """The passes of kernels with `LowerInner`."""
 
     lowering: type = LowerInner
 
     def define_pipelines(self) -> list[Any]:
         """The one pipeline."""
-        return [_with_lowering(self.state, self.lowering)]
+        return [KernelPasses(self.lowering)]
 
 
-class GuestCompiler(InnerCompiler):
-    """numba's passes with `LowerGuest`."""
+class GuestCompiler(CompilerBase):
+    """All of numba's passes with `LowerGuest`: a caller may write what kernels do not."""
 
-    lowering = LowerGuest
+    def define_pipelines(self) -> list[Any]:
+        """The one pipeline."""
+        passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        passes.passes = [
+            (LowerGuest if each is NativeLowering else each, about)
+            for each, about in passes.passes
+        ]
+        passes.finalize()
+        return [passes]
 
 
 class HotCompiler(InnerCompiler):
-    """numba's passes with `LowerHot`."""
+    """The passes of kernels with `LowerHot`."""
 
     lowering = LowerHot
 
 
 class ColdCompiler(InnerCompiler):
-    """numba's passes with `LowerCold`."""
+    """The passes of kernels with `LowerCold`."""
 
     lowering = LowerCold
 
 
 class EntryCompiler(CompilerBase):
-    """numba's passes with `LowerEntry`."""
+    """The passes of kernels with `LowerEntry`."""
 
     def define_pipelines(self) -> list[Any]:
         """The one pipeline."""
-        return [_with_lowering(self.state, LowerEntry)]
-
-
-class _Passes(PassManager):
-    """numba's passes one after the other, without its records and checks of each."""
-
-    def _runPass(self, index: int, pss: Any, internal_state: Any) -> None:
-        pss.analysis = self._analysis
-        changed = pss.run_initialization(internal_state)
-        changed |= pss.run_pass(internal_state)
-        changed |= pss.run_finalizer(internal_state)
-        code = internal_state.func_ir
-        if _pass_registry.get(type(pss)).mutates_CFG:
-            if changed:
-                PostProcessor(code).run()
-            else:
-                code.blocks = canonicalize_cfg(code.blocks)
-
-
-def _with_lowering(state: Any, lowering: type) -> Any:
-    passes = _Passes("nopython")
-    passes.passes = [
-        (lowering if each is NativeLowering else each, about)
-        for each, about in DefaultPassBuilder.define_nopython_pipeline(state).passes
-    ]
-    passes.finalize()
-    return passes
+        return [KernelPasses(LowerEntry)]
 
 
 class InnerDispatcher(CPUDispatcher):
