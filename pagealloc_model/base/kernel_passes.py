@@ -11,11 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba.core import ir
 from numba.core.compiler_machinery import FunctionPass, PassManager, register_pass
-from numba.core.errors import LoweringError, new_error_context
 from numba.core.ir_utils import build_definitions
-from numba.core.lowering import Lower
 from numba.core.rewrites import rewrite_registry
 from numba.core.ssa import reconstruct_ssa
 from numba.core.transforms import canonicalize_cfg
@@ -81,51 +78,6 @@ class OneAssignment(_BeforeTypes):
         state.func_ir = reconstruct_ssa(state.func_ir)
         state.func_ir._definitions = build_definitions(state.func_ir.blocks)
         return True
-
-
-class KernelLower(Lower):
-    """From a function's typed code to LLVM's."""
-
-    def lower_block(self, block: ir.Block) -> None:
-        """Lower a block; an error says in which line it is."""
-        self.pre_block(block)
-        for statement in block.body:
-            self.loc = statement.loc
-            try:
-                self.lower_inst(statement)
-            except Exception:
-                with new_error_context(
-                    'lowering "{inst}" at {loc}',
-                    inst=statement,
-                    loc=self.loc,
-                    errcls_=lambda *given, **named: LoweringError(*given, loc=self.loc, **named),
-                ):
-                    raise
-        self.post_block(block)
-
-    def lower_inst(self, inst: Any) -> None:
-        """Lower a statement; numba would also make a text of it, for whom it may concern."""
-        if isinstance(inst, ir.Assign):
-            value = self.lower_assign(self.typeof(inst.target.name), inst)
-            self.storevar(value, inst.target.name)
-        else:
-            super().lower_inst(inst)
-
-    def storevar(self, value: Any, name: str, argidx: int | None = None) -> None:
-        """Store a value; numba would load what was there before, to count references."""
-        if name in self._singly_assigned_vars:
-            self._blk_local_varmap[name] = value
-        else:
-            self.builder.store(value, self.getvar(name))
-
-
-class KernelLowering(NativeLowering):
-    """The pass that lowers a kernel's function."""
-
-    @property
-    def lowering_class(self) -> type[Lower]:
-        """What lowers it."""
-        return KernelLower
 
 
 class KernelPasses(PassManager):

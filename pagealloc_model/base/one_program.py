@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from numba import _dynfunc, types
@@ -26,7 +26,9 @@ from numba.core.sigutils import normalize_signature
 from numba.core.typed_passes import NativeLowering
 from numba.np import arrayobj
 
-from pagealloc_model.base.kernel_passes import KernelLowering, KernelPasses
+from pagealloc_model.base.kernel_calls import KernelContext, MayFail, let_kernels_call
+from pagealloc_model.base.kernel_lowering import DirectLower, KernelLower
+from pagealloc_model.base.kernel_passes import KernelPasses
 
 OWN_LINKAGE = "internal"
 SHARED_LINKAGE = "linkonce_odr"
@@ -40,10 +42,12 @@ class InnerLibrary(JITCodeLibrary):
 
     Attributes:
         set_apart: the name of a function that few events go through, "" of any other.
+        direct: whether kernels call it directly (see `kernel_calls`).
         found_as: module, name and argument types by which it is found again, None if it is not.
     """
 
     set_apart = ""
+    direct = False
     found_as: tuple[str, str, tuple[Any, ...]] | None = None
 
     def _optimize_functions(self, ll_module: Any) -> None:
@@ -149,26 +153,43 @@ def _indices_from_the_start() -> Iterator[None]:
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
-class LowerGuest(KernelLowering):
+class LowerGuest(NativeLowering):
     """Lower a caller's function that only kernels call; it comes with their entry points."""
 
     _name = "lower_guest"
 
     def run_pass(self, state: Any) -> bool:
         """Make the function's library and let kernels find it."""
-        context = state.targetctx
-        state.library = InnerLibrary(context.codegen(), state.func_id.func_qualname)
-        state.flags.no_compile = True
-        _name_everywhere(state)
-        super().run_pass(state)
+        self.lower_into_library(state)
         state.library.finalize()
         lowered = state["cr"]
         handle = callable_by_kernels(lowered.fndesc, lowered.env, state.library)
-        context.insert_user_function(handle, lowered.fndesc, [state.library])
+        let_kernels_call(state.targetctx, handle, lowered.fndesc, state.library)
         state["cr"] = _LowerResult(
             lowered.fndesc, lowered.call_helper, cfunc=handle, env=lowered.env
         )
         return True
+
+    def lower_into_library(self, state: Any) -> None:
+        """Make the function's library."""
+        state.library = InnerLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.flags.no_compile = True
+        _name_everywhere(state)
+        super().run_pass(state)
+
+
+class _LowerAsKernel(LowerGuest):
+    """How a function of the kernels is lowered, by one of two ways to call it."""
+
+    lowering_class = KernelLower
+
+
+class _LowerDirectly(_LowerAsKernel):
+    lowering_class = DirectLower
+
+    def lower_into_library(self, state: Any) -> None:
+        super().lower_into_library(state)
+        state.library.direct = True
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
@@ -177,11 +198,18 @@ class LowerInner(LowerGuest):
 
     _name = "lower_inner"
 
-    def run_pass(self, state: Any) -> bool:
-        """Make the function's library and let other kernels find it."""
+    def lower_into_library(self, state: Any) -> None:
+        """Make the function's library: to be called directly, unless it may fail."""
         state.flags.noalias = True
+        before = state.targetctx
         with _indices_from_the_start():
-            return super().run_pass(state)
+            if not state.flags.boundscheck:
+                state.targetctx = KernelContext.of(before)
+                with suppress(MayFail):
+                    _LowerDirectly().lower_into_library(state)
+                    return
+            state.targetctx = KernelContext.of(before)
+            _LowerAsKernel().lower_into_library(state)
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
@@ -190,10 +218,10 @@ class LowerHot(LowerInner):
 
     _name = "lower_hot"
 
-    def run_pass(self, state: Any) -> bool:
-        """Make the function's library and let other kernels find it."""
+    def lower_into_library(self, state: Any) -> None:
+        """Make the function's library."""
         state.flags.forceinline = True
-        return super().run_pass(state)
+        super().lower_into_library(state)
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
@@ -202,18 +230,18 @@ class LowerCold(LowerInner):
 
     _name = "lower_cold"
 
-    def run_pass(self, state: Any) -> bool:
-        """Make the function's library and let other kernels find it."""
-        done = super().run_pass(state)
+    def lower_into_library(self, state: Any) -> None:
+        """Make the function's library."""
+        super().lower_into_library(state)
         state.library.set_apart = state["cr"].fndesc.llvm_func_name
-        return done
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
-class LowerEntry(KernelLowering):
+class LowerEntry(NativeLowering):
     """Lower an entry point into a library that optimises all it calls."""
 
     _name = "lower_entry"
+    lowering_class = KernelLower
 
     def run_pass(self, state: Any) -> bool:
         """Make the entry point's library."""
@@ -303,9 +331,7 @@ class InnerDispatcher(CPUDispatcher):
                     made = self._compiler.compile(arguments, returned)
                     self._cache.save_overload(arguments, made)
                 else:
-                    self.targetctx.insert_user_function(
-                        made.entry_point, made.fndesc, [made.library]
-                    )
+                    let_kernels_call(self.targetctx, made.entry_point, made.fndesc, made.library)
                 self.add_overload(made)
             return made.entry_point
 
