@@ -65,6 +65,7 @@ _OURS = tuple(
         "jit.py",
         "one_program.py",
         "kernel_passes.py",
+        "remembered_types.py",
         "kernel_lowering.py",
         "kernel_calls.py",
         "inner_cache.py",

@@ -25,6 +25,8 @@ from numba.core.imputils import user_function
 
 DATA, LENGTHS = 4, 5
 """Places of an array's address and lengths within numba's structure of it."""
+FOR_C = "cfunc."
+"""What begins numba's names of functions that C may call: they return a result, no status."""
 _FAILS = re.compile(r"\bret i32 (?!0\b)")
 _never_fails: dict[CodeLibrary, bool] = {}
 
@@ -41,9 +43,11 @@ class DirectConvention(CPUCallConv):
 
     Attributes:
         passes_on: whether the function would pass on a failure of a function it calls.
+        steps: whether what is lowered is a range whose step is known not to be zero.
     """
 
     passes_on = False
+    steps = False
 
     def __init__(self, context: Any, function: Any) -> None:
         super().__init__(context)
@@ -70,8 +74,11 @@ class DirectConvention(CPUCallConv):
         Raises:
             MayFail: the function is called directly.
         """
-        self._refuse(builder)
-        super().return_user_exc(builder, *given, **named)
+        if self.steps:
+            builder.unreachable()
+        else:
+            self._refuse(builder)
+            super().return_user_exc(builder, *given, **named)
 
     def return_dynamic_user_exc(self, builder: Any, *given: Any, **named: Any) -> None:
         """Raise an exception.
@@ -108,7 +115,9 @@ class KernelContext(CPUContext):
         return made
 
     def load_additional_registries(self) -> None:
-        """Load nothing: what can be compiled was loaded for the context that this one is like."""
+        """Take in what was added to what is loaded; numba would import all of it again."""
+        for registry in list(self._registries):
+            self.install_registry(registry)
 
     def mangler(self, name: str, types: Any, *, abi_tags: Any = (), uid: Any = None) -> str:
         """Return a name for LLVM: numba's has all types in it, a page of them."""
@@ -247,5 +256,9 @@ def never_fails(library: CodeLibrary) -> bool:
     if direct is not None:
         return bool(direct)
     if library not in _never_fails:
-        _never_fails[library] = not _FAILS.search(library.get_llvm_str())
+        _never_fails[library] = not any(
+            _FAILS.search(str(function))
+            for function in library.get_defined_functions()
+            if not function.name.startswith(FOR_C)
+        )
     return _never_fails[library]

@@ -16,6 +16,7 @@ from numba import types
 from numba.core import ir
 from numba.core.analysis import compute_cfg_from_blocks, compute_use_defs
 from numba.core.errors import LoweringError, new_error_context
+from numba.core.ir_utils import find_const, get_definition, guard
 from numba.core.lowering import Lower
 from numba.np.arrayobj import load_item, store_item
 
@@ -217,6 +218,11 @@ class KernelLower(Lower):
                 ]
                 self.context.add_linking_libs(call.libs)
                 return called_directly(self.context, self.builder, callee, spread)
+        if getattr(fnty, "typing_key", None) is int and len(expr.args) == 1:
+            kind = types.unliteral(self.typeof(expr.args[0].name))
+            if isinstance(kind, types.Integer | types.Boolean):
+                given = self._cast_var(expr.args[0], kind)
+                return self.context.cast(self.builder, given, kind, signature.return_type)
         return super()._lower_call_normal(fnty, expr, signature)
 
     def _handed_over(self, argument: Any, kind: Any) -> Values:
@@ -264,6 +270,25 @@ class DirectLower(KernelLower):
         if self.fnargs[place] is None:
             spread, kind = iter(self._arguments[place]), self.fndesc.argtypes[place]
             self.fnargs[place] = whole_of(self.context, self.builder, kind, spread)
+
+    def lower_expr(self, resty: Any, expr: Any) -> Any:
+        """Lower an expression; a range's step is tested unless it is known."""
+        self.context.convention.steps = expr.op == "getiter" and self._steps(expr.value)
+        try:
+            return super().lower_expr(resty, expr)
+        finally:
+            self.context.convention.steps = False
+
+    def _steps(self, iterated: ir.Var) -> bool:
+        """Whether something is a range whose step is not zero."""
+        made = guard(get_definition, self.func_ir, iterated)
+        if not isinstance(self.typeof(iterated.name), types.RangeType):
+            return False
+        if not isinstance(made, ir.Expr) or made.op != "call" or made.vararg:
+            return False
+        return len(made.args) < 3 or bool(
+            guard(find_const, self.func_ir, made.args[2])
+        )
 
     def lower_normal_function(self, fndesc: Any) -> None:
         """Lower the function.

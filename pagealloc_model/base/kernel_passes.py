@@ -30,6 +30,8 @@ from numba.core.untyped_passes import (
     TranslateByteCode,
 )
 
+from pagealloc_model.base.remembered_types import remembered_types
+
 
 class _BeforeTypes(FunctionPass):
     """A pass over a function whose types are not known yet."""
@@ -106,6 +108,11 @@ class KernelPasses(PassManager):
         ):
             self.add_pass(each, each.name())
         self.finalize()
+
+    def run(self, state: Any) -> None:
+        """Run them."""
+        with remembered_types(lambda dispatcher: hasattr(dispatcher, "identity")):
+            super().run(state)
 
     def _runPass(self, index: int, pss: Any, internal_state: Any) -> None:
         pss.analysis = self._analysis
