@@ -1,9 +1,10 @@
-"""How kernels call one another: an array is its address and its lengths, and what is returned comes back.
+"""How kernels call one another: an array is handed over as its address and its lengths.
 
-numba hands an array over as seven words (nine with two dimensions) and a result by its address, and
-asks after every call whether the function failed. Kernels' arrays have no gaps, so that address and
-lengths say all, and kernels never raise. A function that may fail, because it calls a hook that may,
-or because indices are tested, is called in numba's way. This rests on numba's insides.
+numba hands an array over as seven words (nine with two dimensions) and takes a result through
+memory, and asks after every call whether the function failed. Kernels' arrays have no gaps, so that
+address and lengths say all, and kernels do not raise. A function that may fail is called in numba's
+way: it calls a hook that may, or has a range whose step may be zero, or tests its indices. This
+rests on numba's insides.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator
 from copy import copy
 from hashlib import sha256
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from llvmlite import ir as llvm
 from numba import types
@@ -28,13 +30,13 @@ DATA, LENGTHS = 4, 5
 FOR_C = "cfunc."
 """What begins numba's names of functions that C may call: they return a result, no status."""
 _FAILS = re.compile(r"\bret i32 (?!0\b)")
-_never_fails: dict[CodeLibrary, bool] = {}
+_never_fails: WeakKeyDictionary[CodeLibrary, bool] = WeakKeyDictionary()
 
 Values = list[Any]
 """Values of LLVM's."""
 
 
-class MayFail(Exception):  # noqa: N818 - it never leaves a compiler's pass
+class MayFail(Exception):
     """A function that was to be called directly holds something that may raise."""
 
 
@@ -158,6 +160,9 @@ def called_directly(context: Any, builder: Any, descriptor: Any, spread: Values)
     """Lower a direct call; return what it returns.
 
     Args:
+        context: numba's target.
+        builder: where the call is written.
+        descriptor: numba's of the function.
         spread: parts of its arguments, one after the other.
     """
     function = declared(context, builder.module, descriptor)
@@ -251,7 +256,7 @@ def _array(context: Any, builder: Any, kind: Any, spread: Iterator[Any]) -> Any:
 
 
 def never_fails(library: CodeLibrary) -> bool:
-    """Whether no function of a library, one of ours or a small one of numba's, returns a failure."""
+    """Whether no function of a library returns a failure: one of ours, or a small one of numba's."""
     direct = getattr(library, "direct", None)
     if direct is not None:
         return bool(direct)

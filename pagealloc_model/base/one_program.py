@@ -84,7 +84,7 @@ class EntryLibrary(JITCodeLibrary):
 
     def finalize(self) -> None:
         """Link everything, optimise, emit machine code."""
-        self._linking_libraries = list(dict.fromkeys(_called(self._linking_libraries)))
+        self._linking_libraries = _called(self._linking_libraries)
         super().finalize()
 
     def _optimize_final_module(self) -> None:
@@ -129,12 +129,19 @@ def _name_everywhere(state: Any) -> None:
             state.library.found_as = (*place, arguments)
 
 
-def _called(libraries: list[CodeLibrary]) -> Iterator[CodeLibrary]:
-    """Libraries and, of inner functions, all libraries below them."""
-    for library in libraries:
-        yield library
-        if isinstance(library, InnerLibrary):
-            yield from _called(library._linking_libraries)
+def _called(libraries: list[CodeLibrary]) -> list[CodeLibrary]:
+    """Libraries and, of inner functions, all libraries below them, each once."""
+    found: dict[CodeLibrary, None] = {}
+
+    def add(library: CodeLibrary) -> None:
+        if library not in found:
+            found[library] = None
+            for below in library._linking_libraries if isinstance(library, InnerLibrary) else ():
+                add(below)
+
+    for each in libraries:
+        add(each)
+    return list(found)
 
 
 @contextmanager
@@ -270,8 +277,7 @@ class GuestCompiler(CompilerBase):
         """The one pipeline."""
         passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
         passes.passes = [
-            (LowerGuest if each is NativeLowering else each, about)
-            for each, about in passes.passes
+            (LowerGuest if each is NativeLowering else each, about) for each, about in passes.passes
         ]
         passes.finalize()
         return [passes]
