@@ -45,11 +45,12 @@ class DirectConvention(CPUCallConv):
 
     Attributes:
         passes_on: whether the function would pass on a failure of a function it calls.
-        steps: whether what is lowered is a range whose step is known not to be zero.
+        certain: whether what is lowered raises only for what cannot be, such as a range's step 1
+            that is zero.
     """
 
     passes_on = False
-    steps = False
+    certain = False
 
     def __init__(self, context: Any, function: Any) -> None:
         super().__init__(context)
@@ -76,7 +77,7 @@ class DirectConvention(CPUCallConv):
         Raises:
             MayFail: the function is called directly.
         """
-        if self.steps:
+        if self.certain:
             builder.unreachable()
         else:
             self._refuse(builder)
@@ -256,7 +257,7 @@ def _array(context: Any, builder: Any, kind: Any, spread: Iterator[Any]) -> Any:
 
 
 def never_fails(library: CodeLibrary) -> bool:
-    """Whether no function of a library returns a failure: one of ours, or a small one of numba's."""
+    """Whether no function of a library, of ours or of numba's small ones, returns a failure."""
     direct = getattr(library, "direct", None)
     if direct is not None:
         return bool(direct)

@@ -1,9 +1,9 @@
 """How kernels' functions become LLVM's: with short ways for what they consist of.
 
-numba writes a variable of one block to the stack for the next, all seven words of an array whenever
-one element is read, and every argument of a call word by word. LLVM takes all that away again, but
-it is first written and read as text: 16 MB for the event loop. Here a variable that is assigned once
-is a value, `array[index]` takes the array's address, and arguments that are handed on stay what they
+numba writes a variable of one block to the stack for the next, all words of an array whenever an
+element is read, and every argument of a call word by word. LLVM takes all that away again, but it
+is first written and read as text: 16 MB for the event loop. Here a variable that is assigned once
+is a value, `array[index]` takes the array's address, and arguments that are handed on stay as they
 are. All else is lowered by numba. This rests on its insides.
 """
 
@@ -269,11 +269,13 @@ class DirectLower(KernelLower):
 
     def lower_expr(self, resty: Any, expr: Any) -> Any:
         """Lower an expression; a range's step is tested unless it is known."""
-        self.context.convention.steps = expr.op == "getiter" and self._steps(expr.value)
+        self.context.convention.certain = (expr.op == "getiter" and self._steps(expr.value)) or (
+            expr.op == "iternext" and isinstance(self.typeof(expr.value.name), types.UniTupleIter)
+        )
         try:
             return super().lower_expr(resty, expr)
         finally:
-            self.context.convention.steps = False
+            self.context.convention.certain = False
 
     def _steps(self, iterated: ir.Var) -> bool:
         """Whether something is a range whose step is not zero."""
