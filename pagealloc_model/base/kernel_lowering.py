@@ -41,12 +41,18 @@ class KernelLower(Lower):
     """
 
     def init(self) -> None:
-        """Find the variables that are values."""
-        super().init()
+        """Begin, with nothing known."""
         self._parts: dict[str, Values] = {}
         self._short = not self.flags.boundscheck
+        super().init()
+
+    def _find_singly_assigned_variable(self) -> None:
+        """Find the variables that are values; numba's are those used in one block only."""
         if self._short:
-            self._singly_assigned_vars |= _assigned_once(self.func_ir.blocks)
+            self._singly_assigned_vars = _assigned_once(self.func_ir.blocks)
+            self._blk_local_varmap = {}
+        else:
+            super()._find_singly_assigned_variable()
 
     def lower_block(self, block: ir.Block) -> None:
         """Lower a block; an error says in which line it is."""

@@ -29,6 +29,7 @@ from numba.np import arrayobj
 from pagealloc_model.base.kernel_calls import KernelContext, MayFail, let_kernels_call
 from pagealloc_model.base.kernel_lowering import DirectLower, KernelLower
 from pagealloc_model.base.kernel_passes import KernelPasses
+from pagealloc_model.base.remembered_types import nothing_new
 
 OWN_LINKAGE = "internal"
 SHARED_LINKAGE = "linkonce_odr"
@@ -264,6 +265,11 @@ class InnerCompiler(CompilerBase):
     """The passes of kernels with `LowerInner`."""
 
     lowering: type = LowerInner
+
+    def __init__(self, typingctx: Any, targetctx: Any, *given: Any) -> None:
+        with nothing_new(typingctx, targetctx):
+            super().__init__(typingctx, targetctx, *given)
+            del self.state.targetctx.refresh
 
     def define_pipelines(self) -> list[Any]:
         """The one pipeline."""
