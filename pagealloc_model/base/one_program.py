@@ -4,8 +4,9 @@ numba by itself compiles a function anew for every combination of argument types
 a record, an int16, a literal), and optimises and emits it together with all that it calls, at every
 depth of the call graph. And it lets every function be called from elsewhere, so that an array stays
 seven arguments in each call. Here an inner function is compiled for the types that it declares and
-is only lowered; its entry point's library takes in all of them, keeps them to itself, and is the
-one that is optimised. All of this rests on numba's insides, hence the pinned version.
+is only lowered (see `kernel_passes`, `kernel_lowering` and `kernel_calls`); its entry point's
+library takes in all of them, keeps them to itself, and is the one that is optimised. All of this
+rests on numba's insides, hence the pinned version.
 """
 
 from __future__ import annotations

@@ -21,6 +21,10 @@ from numba.core.typing.context import BaseContext
 
 _ways: dict[Any, int] = {}
 """Numbers of ways to compile: of numba's flags."""
+_calls: dict[tuple[Any, ...], Any] = {}
+"""Signature by way to compile, and by numba's numbers of types, which it never gives twice."""
+_attributes: dict[tuple[int, str], Any] = {}
+"""Type of an attribute by the number of the type that has it."""
 
 
 class _Now:
@@ -85,12 +89,11 @@ def _call_types(asked: Callable[..., Any], remembers: Callable[[Any], bool]) -> 
     def get_call_type(self: Any, context: Any, args: Any, kws: Any) -> Any:
         if ConfigStack.top_or_none() is not _Now.flags or not remembers(self):
             return asked(self, context, args, kws)
-        found = self.__dict__.setdefault("_calls_of_kernels", {})
         named = tuple((name, kind._code) for name, kind in kws.items())
-        key = (_Now.way, named, *[kind._code for kind in args])
-        if key not in found:
-            found[key] = asked(self, context, args, kws)
-        return found[key]
+        key = (_Now.way, self._code, named, *[kind._code for kind in args])
+        if key not in _calls:
+            _calls[key] = asked(self, context, args, kws)
+        return _calls[key]
 
     return get_call_type
 
@@ -99,9 +102,9 @@ def _attribute_types(asked: Callable[..., Any]) -> Callable[..., Any]:
     def resolve_getattr(self: Any, typ: Any, attr: str) -> Any:
         if isinstance(typ, Module):
             return asked(self, typ, attr)
-        found = typ.__dict__.setdefault("_attributes_of_kernels", {})
-        if attr not in found:
-            found[attr] = asked(self, typ, attr)
-        return found[attr]
+        key = typ._code, attr
+        if key not in _attributes:
+            _attributes[key] = asked(self, typ, attr)
+        return _attributes[key]
 
     return resolve_getattr
