@@ -44,6 +44,7 @@ class _Lowered:
         signature: its types.
         calls: module, name and argument types of each function that it calls, in order.
         set_apart: as in `InnerLibrary`.
+        direct: as in `InnerLibrary`.
     """
 
     bitcode: bytes
@@ -51,6 +52,7 @@ class _Lowered:
     signature: Any
     calls: tuple[tuple[str, str, tuple[Any, ...]], ...]
     set_apart: str
+    direct: bool
 
 
 class InnerCache(NullCache):
@@ -114,6 +116,7 @@ class InnerCache(NullCache):
             signature=data.signature,
             calls=calls,
             set_apart=library.set_apart,
+            direct=library.direct,
         )
         with suppress(OSError):
             descriptor, name = tempfile.mkstemp(prefix=".", dir=file.parent)
@@ -130,7 +133,7 @@ class InnerCache(NullCache):
         """The function as numba has it once it is lowered, with all that it calls."""
         library = InnerLibrary(context.codegen(), kept.descriptor.qualname)
         library._final_module = llvm.parse_bitcode(kept.bitcode)
-        library.set_apart = kept.set_apart
+        library.set_apart, library.direct = kept.set_apart, kept.direct
         plain = self._function.py_func
         library.found_as = (plain.__module__, plain.__name__, tuple(kept.signature.args))
         for module, name, arguments in kept.calls:

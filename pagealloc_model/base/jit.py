@@ -61,7 +61,16 @@ elif not os.environ.get("PAGEALLOC_PLAIN_NUMBA"):
 
 _OURS = tuple(
     Path(__file__).with_name(name)
-    for name in ("jit.py", "one_program.py", "inner_cache.py", "kernel_cache.py")
+    for name in (
+        "jit.py",
+        "one_program.py",
+        "kernel_passes.py",
+        "remembered_types.py",
+        "kernel_lowering.py",
+        "kernel_calls.py",
+        "inner_cache.py",
+        "kernel_cache.py",
+    )
 )
 _entry_points: WeakSet[Any] = WeakSet()
 _known_parts: dict[Any, Any] = {}

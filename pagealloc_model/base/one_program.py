@@ -4,29 +4,33 @@ numba by itself compiles a function anew for every combination of argument types
 a record, an int16, a literal), and optimises and emits it together with all that it calls, at every
 depth of the call graph. And it lets every function be called from elsewhere, so that an array stays
 seven arguments in each call. Here an inner function is compiled for the types that it declares and
-is only lowered; its entry point's library takes in all of them, keeps them to itself, and is the
-one that is optimised. All of this rests on numba's insides, hence the pinned version.
+is only lowered (see `kernel_passes`, `kernel_lowering` and `kernel_calls`); its entry point's
+library takes in all of them, keeps them to itself, and is the one that is optimised. All of this
+rests on numba's insides, hence the pinned version.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from numba import _dynfunc, types
 from numba.core.codegen import CodeLibrary, JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder, _LowerResult
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.compiler_machinery import PassManager, _pass_registry, register_pass
+from numba.core.compiler_machinery import register_pass
 from numba.core.dispatcher import Dispatcher
-from numba.core.postproc import PostProcessor
 from numba.core.registry import CPUDispatcher
 from numba.core.sigutils import normalize_signature
-from numba.core.transforms import canonicalize_cfg
 from numba.core.typed_passes import NativeLowering
 from numba.np import arrayobj
+
+from pagealloc_model.base.kernel_calls import KernelContext, MayFail, let_kernels_call
+from pagealloc_model.base.kernel_lowering import DirectLower, KernelLower
+from pagealloc_model.base.kernel_passes import KernelPasses
+from pagealloc_model.base.remembered_types import nothing_new
 
 OWN_LINKAGE = "internal"
 SHARED_LINKAGE = "linkonce_odr"
@@ -40,10 +44,12 @@ class InnerLibrary(JITCodeLibrary):
 
     Attributes:
         set_apart: the name of a function that few events go through, "" of any other.
+        direct: whether kernels call it directly (see `kernel_calls`).
         found_as: module, name and argument types by which it is found again, None if it is not.
     """
 
     set_apart = ""
+    direct = False
     found_as: tuple[str, str, tuple[Any, ...]] | None = None
 
     def _optimize_functions(self, ll_module: Any) -> None:
@@ -80,7 +86,7 @@ class EntryLibrary(JITCodeLibrary):
 
     def finalize(self) -> None:
         """Link everything, optimise, emit machine code."""
-        self._linking_libraries = list(dict.fromkeys(_called(self._linking_libraries)))
+        self._linking_libraries = _called(self._linking_libraries)
         super().finalize()
 
     def _optimize_final_module(self) -> None:
@@ -125,12 +131,19 @@ def _name_everywhere(state: Any) -> None:
             state.library.found_as = (*place, arguments)
 
 
-def _called(libraries: list[CodeLibrary]) -> Iterator[CodeLibrary]:
-    """Libraries and, of inner functions, all libraries below them."""
-    for library in libraries:
-        yield library
-        if isinstance(library, InnerLibrary):
-            yield from _called(library._linking_libraries)
+def _called(libraries: list[CodeLibrary]) -> list[CodeLibrary]:
+    """Libraries and, of inner functions, all libraries below them, each once."""
+    found: dict[CodeLibrary, None] = {}
+
+    def add(library: CodeLibrary) -> None:
+        if library not in found:
+            found[library] = None
+            for below in library._linking_libraries if isinstance(library, InnerLibrary) else ():
+                add(below)
+
+    for each in libraries:
+        add(each)
+    return list(found)
 
 
 @contextmanager
@@ -156,19 +169,36 @@ class LowerGuest(NativeLowering):
 
     def run_pass(self, state: Any) -> bool:
         """Make the function's library and let kernels find it."""
-        context = state.targetctx
-        state.library = InnerLibrary(context.codegen(), state.func_id.func_qualname)
-        state.flags.no_compile = True
-        _name_everywhere(state)
-        super().run_pass(state)
+        self.lower_into_library(state)
         state.library.finalize()
         lowered = state["cr"]
         handle = callable_by_kernels(lowered.fndesc, lowered.env, state.library)
-        context.insert_user_function(handle, lowered.fndesc, [state.library])
+        let_kernels_call(state.targetctx, handle, lowered.fndesc, state.library)
         state["cr"] = _LowerResult(
             lowered.fndesc, lowered.call_helper, cfunc=handle, env=lowered.env
         )
         return True
+
+    def lower_into_library(self, state: Any) -> None:
+        """Make the function's library."""
+        state.library = InnerLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.flags.no_compile = True
+        _name_everywhere(state)
+        super().run_pass(state)
+
+
+class _LowerAsKernel(LowerGuest):
+    """How a function of the kernels is lowered, by one of two ways to call it."""
+
+    lowering_class = KernelLower
+
+
+class _LowerDirectly(_LowerAsKernel):
+    lowering_class = DirectLower
+
+    def lower_into_library(self, state: Any) -> None:
+        super().lower_into_library(state)
+        state.library.direct = True
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
@@ -177,11 +207,18 @@ class LowerInner(LowerGuest):
 
     _name = "lower_inner"
 
-    def run_pass(self, state: Any) -> bool:
-        """Make the function's library and let other kernels find it."""
+    def lower_into_library(self, state: Any) -> None:
+        """Make the function's library: to be called directly, unless it may fail."""
         state.flags.noalias = True
+        before = state.targetctx
         with _indices_from_the_start():
-            return super().run_pass(state)
+            if not state.flags.boundscheck:
+                state.targetctx = KernelContext.of(before)
+                with suppress(MayFail):
+                    _LowerDirectly().lower_into_library(state)
+                    return
+            state.targetctx = KernelContext.of(before)
+            _LowerAsKernel().lower_into_library(state)
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
@@ -190,10 +227,10 @@ class LowerHot(LowerInner):
 
     _name = "lower_hot"
 
-    def run_pass(self, state: Any) -> bool:
-        """Make the function's library and let other kernels find it."""
+    def lower_into_library(self, state: Any) -> None:
+        """Make the function's library."""
         state.flags.forceinline = True
-        return super().run_pass(state)
+        super().lower_into_library(state)
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
@@ -202,11 +239,10 @@ class LowerCold(LowerInner):
 
     _name = "lower_cold"
 
-    def run_pass(self, state: Any) -> bool:
-        """Make the function's library and let other kernels find it."""
-        done = super().run_pass(state)
+    def lower_into_library(self, state: Any) -> None:
+        """Make the function's library."""
+        super().lower_into_library(state)
         state.library.set_apart = state["cr"].fndesc.llvm_func_name
-        return done
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
@@ -214,6 +250,7 @@ class LowerEntry(NativeLowering):
     """Lower an entry point into a library that optimises all it calls."""
 
     _name = "lower_entry"
+    lowering_class = KernelLower
 
     def run_pass(self, state: Any) -> bool:
         """Make the entry point's library."""
@@ -226,65 +263,51 @@ class LowerEntry(NativeLowering):
 
 
 class InnerCompiler(CompilerBase):
-    """numba's passes with `LowerInner`."""
+    """The passes of kernels with `LowerInner`."""
 
     lowering: type = LowerInner
 
+    def __init__(self, typingctx: Any, targetctx: Any, *given: Any) -> None:
+        with nothing_new(typingctx, targetctx):
+            super().__init__(typingctx, targetctx, *given)
+            del self.state.targetctx.refresh
+
     def define_pipelines(self) -> list[Any]:
         """The one pipeline."""
-        return [_with_lowering(self.state, self.lowering)]
+        return [KernelPasses(self.lowering)]
 
 
-class GuestCompiler(InnerCompiler):
-    """numba's passes with `LowerGuest`."""
+class GuestCompiler(CompilerBase):
+    """All of numba's passes with `LowerGuest`: a caller may write what kernels do not."""
 
-    lowering = LowerGuest
+    def define_pipelines(self) -> list[Any]:
+        """The one pipeline."""
+        passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        passes.passes = [
+            (LowerGuest if each is NativeLowering else each, about) for each, about in passes.passes
+        ]
+        passes.finalize()
+        return [passes]
 
 
 class HotCompiler(InnerCompiler):
-    """numba's passes with `LowerHot`."""
+    """The passes of kernels with `LowerHot`."""
 
     lowering = LowerHot
 
 
 class ColdCompiler(InnerCompiler):
-    """numba's passes with `LowerCold`."""
+    """The passes of kernels with `LowerCold`."""
 
     lowering = LowerCold
 
 
 class EntryCompiler(CompilerBase):
-    """numba's passes with `LowerEntry`."""
+    """The passes of kernels with `LowerEntry`."""
 
     def define_pipelines(self) -> list[Any]:
         """The one pipeline."""
-        return [_with_lowering(self.state, LowerEntry)]
-
-
-class _Passes(PassManager):
-    """numba's passes one after the other, without its records and checks of each."""
-
-    def _runPass(self, index: int, pss: Any, internal_state: Any) -> None:
-        pss.analysis = self._analysis
-        changed = pss.run_initialization(internal_state)
-        changed |= pss.run_pass(internal_state)
-        changed |= pss.run_finalizer(internal_state)
-        code = internal_state.func_ir
-        if _pass_registry.get(type(pss)).mutates_CFG:
-            if changed:
-                PostProcessor(code).run()
-            else:
-                code.blocks = canonicalize_cfg(code.blocks)
-
-
-def _with_lowering(state: Any, lowering: type) -> Any:
-    passes = _Passes("nopython")
-    passes.passes = [
-        (lowering if each is NativeLowering else each, about)
-        for each, about in DefaultPassBuilder.define_nopython_pipeline(state).passes
-    ]
-    passes.finalize()
-    return passes
+        return [KernelPasses(LowerEntry)]
 
 
 class InnerDispatcher(CPUDispatcher):
@@ -321,9 +344,7 @@ class InnerDispatcher(CPUDispatcher):
                     made = self._compiler.compile(arguments, returned)
                     self._cache.save_overload(arguments, made)
                 else:
-                    self.targetctx.insert_user_function(
-                        made.entry_point, made.fndesc, [made.library]
-                    )
+                    let_kernels_call(self.targetctx, made.entry_point, made.fndesc, made.library)
                 self.add_overload(made)
             return made.entry_point
 
