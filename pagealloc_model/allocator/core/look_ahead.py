@@ -16,10 +16,12 @@ AHEAD = 16
 def place_ahead(m: at.MachineArrays, events: np.ndarray, position: int, high: int) -> int:
     """No kernel function: return where the object of an event to come lives now, or less than 0.
 
-    Nothing is decided by it: until then the object may have moved.
+    Nothing is decided by it: until then the object may have moved. Where the object of an event
+    twice as far lives is asked for, as objects are freed in any order.
     """
     if position + AHEAD >= high:
         return -1
+    prefetch(m.places, int(events[min(position + 2 * AHEAD, high - 1)]["object"]))
     number = int(events[position + AHEAD]["object"])
     return int(m.places[number]) if number >= 0 else -1
 
@@ -28,10 +30,11 @@ def place_ahead(m: at.MachineArrays, events: np.ndarray, position: int, high: in
 def look_ahead(m: at.MachineArrays, events: np.ndarray, position: int, high: int) -> int:
     """No kernel function: ask for the record of a page that an event to come will free.
 
-    Its buddy's too, which a merge reads: a quarter of all pairs lie in two cache lines. Returns
-    the page.
+    Also for two that its way to the zone reads, which may lie in other cache lines: its buddy's,
+    and that of the buddy of both. Returns the page.
     """
     place = place_ahead(m, events, position, high)
     prefetch(m.pages, place)
     prefetch(m.pages, place ^ 1)
+    prefetch(m.pages, (place & ~1) ^ 2)
     return place

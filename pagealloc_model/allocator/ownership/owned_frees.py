@@ -101,7 +101,7 @@ def free_owned_by_another(
         drain_overflow(m, zone, receiver, remaining, index)
 
 
-@cold
+@hot
 def free_owned(
     m: at.MachineArrays, zone: int, cpu: int, pfn: int, order: int, in_batch: bool
 ) -> None:

@@ -29,7 +29,7 @@ from pagealloc_model.allocator.ownership.ownership import (
     take_ownership,
     unrecord_block,
 )
-from pagealloc_model.base.jit import cold, inner
+from pagealloc_model.base.jit import cold, hot, inner
 
 
 @inner
@@ -277,7 +277,7 @@ def refill_owned_lists(m: at.MachineArrays, ac: AllocContext, zone: int, flags: 
     return smallest_listed(m, pcp, ac.order, ac.migratetype)
 
 
-@cold
+@hot
 def allocate_from_owned(m: at.MachineArrays, ac: AllocContext, zone: int, flags: int) -> int:
     """rmqueue_pcplist(): take a page from the smallest sufficient list, where blocks are owned.
 
