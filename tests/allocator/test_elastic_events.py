@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import ownership_layout as own
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.allocator.ownership.ownership_invariants import owners

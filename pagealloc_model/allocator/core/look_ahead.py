@@ -16,12 +16,10 @@ AHEAD = 16
 def place_ahead(m: at.MachineArrays, events: np.ndarray, position: int, high: int) -> int:
     """No kernel function: return where the object of an event to come lives now, or less than 0.
 
-    Nothing is decided by it: until then the object may have moved. Where the object of an event
-    twice as far lives is asked for, as objects are freed in any order.
+    Nothing is decided by it: until then the object may have moved.
     """
     if position + AHEAD >= high:
         return -1
-    prefetch(m.places, int(events[min(position + 2 * AHEAD, high - 1)]["object"]))
     number = int(events[position + AHEAD]["object"])
     return int(m.places[number]) if number >= 0 else -1
 
@@ -31,8 +29,10 @@ def look_ahead(m: at.MachineArrays, events: np.ndarray, position: int, high: int
     """No kernel function: ask for the record of a page that an event to come will free.
 
     Also for two that its way to the zone reads, which may lie in other cache lines: its buddy's,
-    and that of the buddy of both. Returns the page.
+    and that of the buddy of both. Where the object of an event twice as far lives is asked for by
+    itself: objects are freed in any order. Returns the page.
     """
+    prefetch(m.places, int(events[min(position + 2 * AHEAD, high - 1)]["object"]))
     place = place_ahead(m, events, position, high)
     prefetch(m.pages, place)
     prefetch(m.pages, place ^ 1)

@@ -61,8 +61,8 @@ RECORDED_ENTRIES = _set.word()
 SET_STRIDE = _set.size
 
 # Owners: one word per pageblock, its owner's CPU number plus one or 0. Every free reads one, so
-# they lie close together. Then what concerns few blocks: whether one is recorded, and its neighbours
-# on the owner's list of recorded blocks.
+# they lie close together. Then what concerns few blocks: whether one is recorded, and its
+# neighbours on the owner's list of recorded blocks.
 _block = Region()
 BLOCK_IS_RECORDED = _block.word()
 BLOCK_NEXT = _block.word()
