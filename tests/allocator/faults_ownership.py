@@ -17,8 +17,8 @@ FAULTS_OWNERSHIP = (
     _fault(
         "frees never leave the CPU",
         "ownership",
-        "if owner < 0 or owner == cpu or not option(m, own.OPTION_ROUTES_FREES):",
-        "if owner < cpu or owner >= cpu:",
+        "if not option(m, own.OPTION_ROUTES_FREES):",
+        "if owner >= 0:",
     ),
     _fault(
         "a dead CPU's blocks draw frees",
@@ -83,14 +83,32 @@ FAULTS_OWNERSHIP = (
     _fault(
         "lists merge pages of blocks given up",
         "owned_lists",
-        "        and owner_of(m, pfn >> m.st[at.PAGEBLOCK_ORDER]) == cpu\n",
-        "",
+        "if buddy >= 0 and owner_of(m, pfn >> m.st[at.PAGEBLOCK_ORDER]) == cpu:",
+        "if buddy >= 0:",
     ),
     _fault(
         "merged pairs go in front",
         "owned_lists",
-        "list_add_tail(m.pages, m.st, above, join(",
-        "list_add(m.pages, m.st, above, join(",
+        "            append_listed(m, pcp, first, order + 1, migratetype)\n",
+        "            push_listed(m, pcp, first, order + 1, migratetype)\n",
+    ),
+    _fault(
+        "pages on top of buddies cut the walk for them short",
+        "owned_lists",
+        "    if m.st[unmerged] > 0 or listed_buddy",
+        "    if listed_buddy",
+    ),
+    _fault(
+        "a page that is taken shortens the walk by two",
+        "owned_lists",
+        "max(m.st[unmerged] - 1, 0)",
+        "max(m.st[unmerged] - 2, 0)",
+    ),
+    _fault(
+        "merged pairs are not looked for again",
+        "owned_lists",
+        "        m.st[unmerged_at(pcp, order, kind)] = m.st[lst + at.ENTRIES]\n",
+        "        m.st[unmerged_at(pcp, order, kind)] = 0\n",
     ),
     _fault(
         "the smallest pages are drained first",
@@ -107,8 +125,8 @@ FAULTS_OWNERSHIP = (
     _fault(
         "a free drains the freer's lists",
         "owned_frees",
-        "drain_overflow(m, zone, receiver, remaining, 3 * order + kind)",
-        "drain_overflow(m, zone, cpu, remaining, 3 * order + kind)",
+        "drain_overflow(m, zone, receiver, remaining, index)",
+        "drain_overflow(m, zone, cpu, remaining, index)",
     ),
     _fault(
         "a page keeps its mark on a list of another",

@@ -90,13 +90,12 @@ def _set(state: State, zone: int, cpu: int) -> np.ndarray:
 
 
 def _owners(state: State) -> dict[int, tuple[int, bool]]:
-    blocks = _blocks(state)
+    recorded = _blocks(state)[:, own.BLOCK_IS_RECORDED]
+    first = _scalar(state, own.OWNERS)
+    owners = state.st[first : first + len(state.blocks)]
     return {
-        int(number): (
-            int(blocks[number, own.BLOCK_OWNER]) - 1,
-            bool(blocks[number, own.BLOCK_IS_RECORDED]),
-        )
-        for number in np.flatnonzero(blocks[:, own.BLOCK_OWNER])
+        int(number): (int(owners[number]) - 1, bool(recorded[number]))
+        for number in np.flatnonzero(owners)
     }
 
 

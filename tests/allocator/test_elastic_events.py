@@ -10,10 +10,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import ownership_layout as own
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.invariants import broken_invariants
-from pagealloc_model.allocator.ownership.ownership_invariants import block_words
+from pagealloc_model.allocator.ownership.ownership_invariants import owners
 from pagealloc_model.allocator.pressure.pressure_invariants import broken_pieces
 from pagealloc_model.allocator.pressure.pressure_offsets import compactor_at
 from pagealloc_model.policy.assumptions import ElasticAssumptions
@@ -208,7 +207,7 @@ def test_blocks_are_owned_soundly_after_every_step(
     policy = Policy(pageblock_ownership="pcp_buddy", ownership=options)
     pressed = hostile(policy, rules, whole=2)
     live = [(pressed.alloc(0, MOVABLE, FILE), 0)]
-    assert (block_words(pressed.state)[:, own.BLOCK_OWNER] > 0).any()
+    assert (owners(pressed.state) > 0).any()
     for step, (order, (migratetype, kind), bits, wait) in enumerate(requests):
         live.append((pressed.alloc(order, migratetype, bits_of(kind, bits)), order))
         assert sound(pressed) == []

@@ -37,8 +37,9 @@ def test_there_is_none_behind_the_last_event_and_of_no_object() -> None:
 
 
 @pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
+@pytest.mark.parametrize("records", [np.dtype(np.int32), at.PAGE])
 def test_asking_is_one_instruction_and_allows_any_index(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, records: np.dtype
 ) -> None:
     monkeypatch.setenv("PAGEALLOC_CACHE", str(tmp_path))
 
@@ -47,7 +48,7 @@ def test_asking_is_one_instruction_and_allows_any_index(
         return index
 
     loop = jit.entry(asked)
-    pages = np.zeros(2, at.PAGE)
+    pages = np.zeros(2, records)
     assert [loop(pages, index) for index in (0, -1, 1 << 40)] == [0, -1, 1 << 40]
     assert not pages.view(np.uint8).any()
     assert any("prefetch" in code for code in loop.inspect_asm().values())

@@ -12,7 +12,7 @@ from pagealloc_model.allocator.core import ownership_layout as own
 from pagealloc_model.allocator.core.replay import advance
 from pagealloc_model.allocator.core.state import make_state
 from pagealloc_model.allocator.invariants import broken_invariants
-from pagealloc_model.allocator.ownership.ownership_invariants import block_words, set_words
+from pagealloc_model.allocator.ownership.ownership_invariants import owners, set_words
 from pagealloc_model.allocator.ownership.ownership_words import ownership_words
 from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.policy.kernel_rules import KernelRules
@@ -139,7 +139,7 @@ class Zone64:
     def owner(self, number: int) -> int:
         """Owner of the block an object lies in, -1 for none."""
         block = int(self.places[number]) >> BLOCK_ORDER
-        return int(block_words(self.state)[block, own.BLOCK_OWNER]) - 1
+        return int(owners(self.state)[block]) - 1
 
     def count(self, cpu: int, counter: int) -> int:
         return int(set_words(self.state)[0, cpu, counter])

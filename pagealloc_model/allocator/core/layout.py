@@ -232,6 +232,8 @@ PCP_LOCKS = _pageset.word()
 PCP_LOCK_HANDOVERS = _pageset.word()
 PCP_DRAIN_LOCKS = _pageset.word()
 PCP_LISTS_MAX = 3 * ORDERS
+# Entries from a list's head on among which a page may have its buddy on the list (S12.5).
+PCP_UNMERGED = _pageset.words(PCP_LISTS_MAX)
 PCP_LISTS = _pageset.words(PCP_LISTS_MAX * LIST_WORDS)
 PCP_SITES = _pageset.words(SITES * SITE_WORDS)
 PCP_STRIDE = _pageset.size

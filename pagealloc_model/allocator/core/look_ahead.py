@@ -28,10 +28,13 @@ def place_ahead(m: at.MachineArrays, events: np.ndarray, position: int, high: in
 def look_ahead(m: at.MachineArrays, events: np.ndarray, position: int, high: int) -> int:
     """No kernel function: ask for the record of a page that an event to come will free.
 
-    Its buddy's too, which a merge reads: a quarter of all pairs lie in two cache lines. Returns
-    the page.
+    Also for two that its way to the zone reads, which may lie in other cache lines: its buddy's,
+    and that of the buddy of both. Where the object of an event twice as far lives is asked for by
+    itself: objects are freed in any order. Returns the page.
     """
+    prefetch(m.places, int(events[min(position + 2 * AHEAD, high - 1)]["object"]))
     place = place_ahead(m, events, position, high)
     prefetch(m.pages, place)
     prefetch(m.pages, place ^ 1)
+    prefetch(m.pages, (place & ~1) ^ 2)
     return place

@@ -49,8 +49,14 @@ def owned_set_at(m: at.MachineArrays, zone: int, cpu: int) -> int:
 
 
 @inner
-def owned_block_at(m: at.MachineArrays, block: int) -> int:
+def owner_at(m: at.MachineArrays, block: int) -> int:
     """No kernel function: return the offset of who owns a pageblock."""
+    return m.st[m.st[at.OWNERSHIP] + own.OWNERS] + block
+
+
+@inner
+def owned_block_at(m: at.MachineArrays, block: int) -> int:
+    """No kernel function: return the offset of what records a pageblock that is owned."""
     return m.st[m.st[at.OWNERSHIP] + own.BLOCKS] + block * own.BLOCK_WORDS
 
 

@@ -1,7 +1,7 @@
 """Where pageblock ownership keeps its words, at the end of `st` (S12).
 
 `st[layout.OWNERSHIP]` is the offset of the first of them, 0 where no block is ever owned. There
-come the options, scalars, then a region per (zone, CPU) and one per pageblock.
+come the options, scalars, then a region per (zone, CPU), all owners, and a region per pageblock.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ OFFLINE_KEEPS = 1
 
 # Scalars: where the regions begin, remote frees so far.
 SETS = _scalars.word()
+OWNERS = _scalars.word()
 BLOCKS = _scalars.word()
 REMOTE_DRAWS = _scalars.word()
 SCALARS = _scalars.size
@@ -59,10 +60,10 @@ MERGE_ENTRIES = _set.word()
 RECORDED_ENTRIES = _set.word()
 SET_STRIDE = _set.size
 
-# One pageblock: its owner's CPU number plus one or 0, whether it is recorded, and its neighbours on
-# the owner's list of recorded blocks.
+# Owners: one word per pageblock, its owner's CPU number plus one or 0. Every free reads one, so
+# they lie close together. Then what concerns few blocks: whether one is recorded, and its
+# neighbours on the owner's list of recorded blocks.
 _block = Region()
-BLOCK_OWNER = _block.word()
 BLOCK_IS_RECORDED = _block.word()
 BLOCK_NEXT = _block.word()
 BLOCK_PREV = _block.word()

@@ -20,7 +20,8 @@ def _compiled_prefetch(typing_context, array, index):  # noqa: ANN001, ANN202
     def generate(context, builder, signature, arguments):  # noqa: ANN001, ANN202
         given = signature.args[0]
         data = context.make_array(given)(context, builder, arguments[0]).data
-        size = context.get_constant(numba.types.int64, given.dtype.size)
+        each = context.get_abi_sizeof(context.get_data_type(given.dtype))
+        size = context.get_constant(numba.types.int64, each)
         first = builder.ptrtoint(data, ir.IntType(64))
         pointer = ir.IntType(8).as_pointer()
         address = builder.inttoptr(builder.add(first, builder.mul(arguments[1], size)), pointer)

@@ -7,21 +7,20 @@ from pagealloc_model.allocator.core import ownership_layout as own
 from pagealloc_model.allocator.core.buddy import free_one_page
 from pagealloc_model.allocator.core.list_locks import lock_list_to_free
 from pagealloc_model.allocator.core.offsets import pcp_at
-from pagealloc_model.allocator.core.page_lists import list_add
 from pagealloc_model.allocator.core.pcp import (
     count_free_of_page,
     drain_overflow,
     overflow_beyond_limit,
     overflow_of_free,
 )
-from pagealloc_model.allocator.ownership.owned_lists import mark_listed, merge_upward, owned_list_at
+from pagealloc_model.allocator.ownership.owned_lists import mark_listed, merge_upward, push_listed
 from pagealloc_model.allocator.ownership.ownership import (
     count_owning,
     option,
     owner_of,
     receiver_of,
 )
-from pagealloc_model.base.jit import cold, inner
+from pagealloc_model.base.jit import cold, hot, inner
 
 SPREAD = 2654435761
 """Odd and near 2^32 times the golden mean: multiples of it spread evenly modulo 2^32."""
@@ -54,40 +53,33 @@ def overflow_of_remote_free(m: at.MachineArrays, pcp: int, zone: int, order: int
     return -1 if owner_drains else overflow_beyond_limit(m, pcp, zone, flush)
 
 
-@inner
-def free_to_list(
-    m: at.MachineArrays, zone: int, cpu: int, receiver: int, pfn: int, order: int
-) -> None:
-    """free_frozen_page_commit(): push a page on the receiver's list, drain what overflows.
+@hot
+def push_freed(
+    m: at.MachineArrays, zone: int, receiver: int, pfn: int, order: int, is_own: bool
+) -> int:
+    """Part of free_frozen_page_commit(): push a page on the receiver's list; returns its number.
 
-    `cpu` frees it, and has taken the list's lock.
+    The list's lock is taken. `is_own`: the receiver owns the page's block.
     """
-    pcp = pcp_at(m, zone, receiver)
     migratetype = int(m.blocks[pfn >> m.st[at.PAGEBLOCK_ORDER]]["migratetype"])
     kind = migratetype if migratetype < at.PCP_TYPES else at.MOVABLE
-    is_own = owner_of(m, pfn >> m.st[at.PAGEBLOCK_ORDER]) == receiver
     mark_listed(m, pfn, order, migratetype, at.MERGEABLE if is_own else 0)
-    list_add(m.pages, m.st, owned_list_at(pcp, order, kind), pfn)
+    push_listed(m, pcp_at(m, zone, receiver), pfn, order, kind)
     if is_own and option(m, own.OPTION_MERGES_AT) == own.MERGES_AT_FREE:
         merge_upward(m, zone, receiver, pfn, kind)
-    if receiver == cpu:
-        remaining = overflow_of_free(m, pcp, zone, order)
-    else:
-        remaining = overflow_of_remote_free(m, pcp, zone, order)
-    if remaining >= 0:
-        drain_overflow(m, zone, receiver, remaining, 3 * order + kind)
+    return 3 * order + kind
 
 
 @cold
-def free_owned(
-    m: at.MachineArrays, zone: int, cpu: int, pfn: int, order: int, in_batch: bool
+def free_owned_by_another(
+    m: at.MachineArrays, zone: int, cpu: int, owner: int, pfn: int, order: int, in_batch: bool
 ) -> None:
-    """__free_frozen_pages(): free a page to the lists of its block's owner.
+    """__free_frozen_pages(): free a page of a block that another CPU owns.
 
-    It is of an order that lists hold.
+    It goes to the owner's lists, unless its options say otherwise.
     """
     is_plain = not int(m.pages[pfn]["flags"]) & at.MERGEABLE
-    receiver = receiver_of(m, pfn >> m.st[at.PAGEBLOCK_ORDER], is_plain, cpu)
+    receiver = receiver_of(m, owner, is_plain, cpu)
     if receiver != cpu:
         count_owning(m, zone, own.REMOTE_FREES, 1)
         if finds_lock_taken(m):
@@ -98,5 +90,33 @@ def free_owned(
                 return
             if way == own.BUSY_TO_LOCAL:
                 receiver = cpu
-    lock_list_to_free(m, zone, pcp_at(m, zone, receiver), in_batch)
-    free_to_list(m, zone, cpu, receiver, pfn, order)
+    pcp = pcp_at(m, zone, receiver)
+    lock_list_to_free(m, zone, pcp, in_batch)
+    index = push_freed(m, zone, receiver, pfn, order, receiver == owner)
+    if receiver == cpu:
+        remaining = overflow_of_free(m, pcp, zone, order)
+    else:
+        remaining = overflow_of_remote_free(m, pcp, zone, order)
+    if remaining >= 0:
+        drain_overflow(m, zone, receiver, remaining, index)
+
+
+@hot
+def free_owned(
+    m: at.MachineArrays, zone: int, cpu: int, pfn: int, order: int, in_batch: bool
+) -> None:
+    """__free_frozen_pages(): free a page to the lists of its block's owner.
+
+    They are the CPU's own where it owns the block or nobody does. The page is of an order that
+    lists hold.
+    """
+    owner = owner_of(m, pfn >> m.st[at.PAGEBLOCK_ORDER])
+    if owner >= 0 and owner != cpu:
+        free_owned_by_another(m, zone, cpu, owner, pfn, order, in_batch)
+        return
+    pcp = pcp_at(m, zone, cpu)
+    lock_list_to_free(m, zone, pcp, in_batch)
+    index = push_freed(m, zone, cpu, pfn, order, owner == cpu)
+    remaining = overflow_of_free(m, pcp, zone, order)
+    if remaining >= 0:
+        drain_overflow(m, zone, cpu, remaining, index)

@@ -38,6 +38,36 @@ def mark_listed(m: at.MachineArrays, pfn: int, order: int, tag: int, flags: int)
 
 
 @inner
+def unmerged_at(pcp: int, order: int, migratetype: int) -> int:
+    """No kernel function: return where it says how far a list's unmerged buddies reach."""
+    return pcp + at.PCP_UNMERGED + 3 * order + migratetype
+
+
+@inner
+def push_listed(m: at.MachineArrays, pcp: int, pfn: int, order: int, kind: int) -> None:
+    """No kernel function: push a page, described already, on the head of its list.
+
+    The list's unmerged part goes down to the last page that found its buddy there.
+    """
+    list_add(m.pages, m.st, owned_list_at(pcp, order, kind), pfn)
+    unmerged = unmerged_at(pcp, order, kind)
+    if m.st[unmerged] > 0 or listed_buddy(m, pfn, order, kind) >= 0:
+        m.st[unmerged] += 1
+
+
+@inner
+def append_listed(m: at.MachineArrays, pcp: int, pfn: int, order: int, kind: int) -> None:
+    """No kernel function: append a page, described already, to its list.
+
+    If it finds its buddy there, all of the list is unmerged.
+    """
+    lst = owned_list_at(pcp, order, kind)
+    list_add_tail(m.pages, m.st, lst, pfn)
+    if listed_buddy(m, pfn, order, kind) >= 0:
+        m.st[unmerged_at(pcp, order, kind)] = m.st[lst + at.ENTRIES]
+
+
+@inner
 def pop_listed(
     m: at.MachineArrays, zone: int, pcp: int, order: int, from_order: int, kind: int
 ) -> int:
@@ -48,6 +78,8 @@ def pop_listed(
     lst = owned_list_at(pcp, from_order, kind)
     pfn = m.st[lst + at.HEAD]
     list_del(m.pages, m.st, lst, pfn)
+    unmerged = unmerged_at(pcp, from_order, kind)
+    m.st[unmerged] = max(m.st[unmerged] - 1, 0)
     tag = int(m.pages[pfn]["tag"])
     flags = int(m.pages[pfn]["flags"])
     current = from_order
@@ -55,17 +87,18 @@ def pop_listed(
         current -= 1
         half = pfn + (1 << current)
         mark_listed(m, half, current, tag, flags)
-        list_add(m.pages, m.st, owned_list_at(pcp, current, kind), half)
-    count_owning(m, zone, own.LIST_SPLITS, from_order - order)
+        push_listed(m, pcp, half, current, kind)
+    if from_order > order:
+        count_owning(m, zone, own.LIST_SPLITS, from_order - order)
     m.st[pcp + at.PCP_COUNT] -= 1 << order
     return pfn
 
 
 @inner
-def mergeable_buddy(m: at.MachineArrays, cpu: int, pfn: int, order: int, migratetype: int) -> int:
-    """No kernel function: return the buddy that a listed page can merge with, or -1.
+def listed_buddy(m: at.MachineArrays, pfn: int, order: int, migratetype: int) -> int:
+    """No kernel function: return the buddy of a listed page if both are mergeable, or -1.
 
-    A mergeable page whose block has an owner is on that owner's list.
+    Their block has the list's CPU as its owner, or has lost it.
     """
     buddy = pfn ^ (1 << order)
     if (
@@ -75,8 +108,19 @@ def mergeable_buddy(m: at.MachineArrays, cpu: int, pfn: int, order: int, migrate
         and int(m.pages[buddy]["order"]) == order
         and int(m.pages[buddy]["tag"]) == migratetype
         and int(m.pages[buddy]["flags"]) & at.MERGEABLE
-        and owner_of(m, pfn >> m.st[at.PAGEBLOCK_ORDER]) == cpu
     ):
+        return buddy
+    return -1
+
+
+@inner
+def mergeable_buddy(m: at.MachineArrays, cpu: int, pfn: int, order: int, migratetype: int) -> int:
+    """No kernel function: return the buddy that a listed page can merge with, or -1.
+
+    A mergeable page whose block has an owner is on that owner's list.
+    """
+    buddy = listed_buddy(m, pfn, order, migratetype)
+    if buddy >= 0 and owner_of(m, pfn >> m.st[at.PAGEBLOCK_ORDER]) == cpu:
         return buddy
     return -1
 
@@ -110,26 +154,30 @@ def merge_upward(m: at.MachineArrays, zone: int, cpu: int, pfn: int, migratetype
 
 
 @inner
-def merge_list(m: at.MachineArrays, zone: int, cpu: int, order: int, migratetype: int) -> None:
+def merge_list(m: at.MachineArrays, zone: int, cpu: int, order: int, migratetype: int) -> int:
     """No kernel function: merge the buddies on one list, head to tail.
 
-    Pairs go to the tail of the next order's list.
+    Pairs go to the tail of the next order's list. Returns how many entries a walk of the whole list
+    looks at, all but the later ones of each pair; the walk ends where no buddies can follow.
     """
     pcp = pcp_at(m, zone, cpu)
     lst = owned_list_at(pcp, order, migratetype)
-    above = owned_list_at(pcp, order + 1, migratetype)
-    looked_at = 0
+    looked_at = m.st[lst + at.ENTRIES]
+    unmerged = m.st[unmerged_at(pcp, order, migratetype)]
+    m.st[unmerged_at(pcp, order, migratetype)] = 0
     pfn = m.st[lst + at.HEAD]
-    while pfn >= 0:
-        looked_at += 1
+    while unmerged > 0 and pfn >= 0:
+        unmerged -= 1
         following = int(m.pages[pfn]["next"])
         buddy = mergeable_buddy(m, cpu, pfn, order, migratetype)
         if buddy >= 0:
             if following == buddy:
                 following = int(m.pages[buddy]["next"])
-            list_add_tail(m.pages, m.st, above, join(m, zone, lst, pfn, buddy, migratetype))
+            first = join(m, zone, lst, pfn, buddy, migratetype)
+            append_listed(m, pcp, first, order + 1, migratetype)
+            looked_at -= 1
         pfn = following
-    count_owning(m, zone, own.MERGE_ENTRIES, looked_at)
+    return looked_at
 
 
 @inner
@@ -137,6 +185,8 @@ def merge_before_drain(m: at.MachineArrays, zone: int, cpu: int) -> None:
     """No kernel function: merge what a CPU's lists hold of its own blocks, bottom up (S12.5)."""
     if not m.st[at.OWNERSHIP] or option(m, own.OPTION_MERGES_AT) == own.MERGES_AT_FREE:
         return
+    looked_at = 0
     for order in range(m.st[at.PAGEBLOCK_ORDER]):
         for migratetype in range(at.PCP_TYPES):
-            merge_list(m, zone, cpu, order, migratetype)
+            looked_at += merge_list(m, zone, cpu, order, migratetype)
+    count_owning(m, zone, own.MERGE_ENTRIES, looked_at)

@@ -17,10 +17,9 @@ from pagealloc_model.allocator.core.offsets import (
     pcp_at,
     zone_at,
 )
-from pagealloc_model.allocator.core.page_lists import list_add_tail
 from pagealloc_model.allocator.core.pcp import nr_pcp_alloc
 from pagealloc_model.allocator.ownership.owned_lists import (
-    owned_list_at,
+    append_listed,
     pop_listed,
     smallest_listed,
 )
@@ -30,7 +29,7 @@ from pagealloc_model.allocator.ownership.ownership import (
     take_ownership,
     unrecord_block,
 )
-from pagealloc_model.base.jit import cold, inner
+from pagealloc_model.base.jit import cold, hot, inner
 
 
 @inner
@@ -42,7 +41,7 @@ def put_refilled(
     m.pages[pfn]["order"] = order
     m.pages[pfn]["where"] = at.ON_PCP
     m.pages[pfn]["flags"] = flags
-    list_add_tail(m.pages, m.st, owned_list_at(pcp, order, ac.migratetype), pfn)
+    append_listed(m, pcp, pfn, order, ac.migratetype)
     m.st[pcp + at.PCP_COUNT] += 1 << order
 
 
@@ -265,6 +264,20 @@ def refill_owned(m: at.MachineArrays, ac: AllocContext, zone: int, wanted: int, 
 
 
 @cold
+def refill_owned_lists(m: at.MachineArrays, ac: AllocContext, zone: int, flags: int) -> int:
+    """Part of __rmqueue_pcplist(): refill lists of which none suffices, if the request may.
+
+    Blocks are owned. Returns the order of the list to take a page from, or -1.
+    """
+    pcp = pcp_at(m, zone, ac.cpu)
+    wanted = nr_pcp_alloc(m, pcp, zone, ac.order)
+    if flags & at.ALLOC_HIGHATOMIC and not m.st[at.RULE_HIGHATOMIC_REFILLS_PCP]:
+        return -1
+    refill_owned(m, ac, zone, wanted << ac.order, flags)
+    return smallest_listed(m, pcp, ac.order, ac.migratetype)
+
+
+@hot
 def allocate_from_owned(m: at.MachineArrays, ac: AllocContext, zone: int, flags: int) -> int:
     """rmqueue_pcplist(): take a page from the smallest sufficient list, where blocks are owned.
 
@@ -279,11 +292,7 @@ def allocate_from_owned(m: at.MachineArrays, ac: AllocContext, zone: int, flags:
     m.st[pcp + at.PCP_FREE_COUNT] >>= 1
     found = smallest_listed(m, pcp, order, ac.migratetype)
     if found < 0:
-        wanted = nr_pcp_alloc(m, pcp, zone, order)
-        if flags & at.ALLOC_HIGHATOMIC and not m.st[at.RULE_HIGHATOMIC_REFILLS_PCP]:
-            return -1
-        refill_owned(m, ac, zone, wanted << order, flags)
-        found = smallest_listed(m, pcp, order, ac.migratetype)
+        found = refill_owned_lists(m, ac, zone, flags)
         if found < 0:
             return -1
     return pop_listed(m, zone, pcp, order, found, ac.migratetype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import ownership_layout as own
-from pagealloc_model.allocator.core.offsets import cpu_at, owned_block_at, owned_set_at
+from pagealloc_model.allocator.core.offsets import cpu_at, owned_block_at, owned_set_at, owner_at
 from pagealloc_model.base.jit import inner
 
 
@@ -17,7 +17,7 @@ def option(m: at.MachineArrays, which: int) -> int:
 @inner
 def owner_of(m: at.MachineArrays, block: int) -> int:
     """No kernel function: return the CPU that owns a block, or -1."""
-    return m.st[owned_block_at(m, block) + own.BLOCK_OWNER] - 1
+    return m.st[owner_at(m, block)] - 1
 
 
 @inner
@@ -65,21 +65,20 @@ def unrecord_block(m: at.MachineArrays, zone: int, cpu: int, block: int) -> None
 @inner
 def take_ownership(m: at.MachineArrays, zone: int, cpu: int, block: int) -> None:
     """No kernel function: make a CPU the owner of a block that is free as a whole."""
-    m.st[owned_block_at(m, block) + own.BLOCK_OWNER] = cpu + 1
+    m.st[owner_at(m, block)] = cpu + 1
     count_owning(m, zone, own.BLOCKS_CLAIMED, 1)
 
 
 @inner
 def end_ownership(m: at.MachineArrays, block: int) -> None:
     """No kernel function: end the ownership of a block, if it has an owner."""
-    words = owned_block_at(m, block)
-    cpu = m.st[words + own.BLOCK_OWNER] - 1
+    cpu = owner_of(m, block)
     if cpu < 0:
         return
     zone = int(m.blocks[block]["zone"]) - 1
-    if m.st[words + own.BLOCK_IS_RECORDED]:
+    if m.st[owned_block_at(m, block) + own.BLOCK_IS_RECORDED]:
         unrecord_block(m, zone, cpu, block)
-    m.st[words + own.BLOCK_OWNER] = 0
+    m.st[owner_at(m, block)] = 0
     count_owning(m, zone, own.OWNERSHIPS_ENDED, 1)
 
 
@@ -112,13 +111,12 @@ def end_recorded(m: at.MachineArrays, zone: int, cpu: int) -> None:
 @inner
 def note_drained(m: at.MachineArrays, zone: int, block: int) -> None:
     """No kernel function: record an owned block of which a fragment went to the zone's lists."""
-    words = owned_block_at(m, block)
-    cpu = m.st[words + own.BLOCK_OWNER] - 1
+    cpu = owner_of(m, block)
     if cpu < 0:
         return
     if option(m, own.OPTION_OWNERSHIP_ENDS) == own.ENDS_DRAINED:
         end_ownership(m, block)
-    elif not m.st[words + own.BLOCK_IS_RECORDED]:
+    elif not m.st[owned_block_at(m, block) + own.BLOCK_IS_RECORDED]:
         cap = option(m, own.OPTION_RECORDED_CAP)
         entries = m.st[owned_set_at(m, zone, cpu) + own.SET_RECORDED + at.ENTRIES]
         if cap > 0 and entries >= cap:
@@ -156,13 +154,12 @@ def disown_cpu(m: at.MachineArrays, cpu: int) -> None:
 
 
 @inner
-def receiver_of(m: at.MachineArrays, block: int, is_plain: bool, cpu: int) -> int:
+def receiver_of(m: at.MachineArrays, owner: int, is_plain: bool, cpu: int) -> int:
     """No kernel function: return the CPU whose lists a page freed by `cpu` should go to.
 
-    It is the owner, or `cpu` itself.
+    It is the owner, which is another CPU, or `cpu` itself.
     """
-    owner = owner_of(m, block)
-    if owner < 0 or owner == cpu or not option(m, own.OPTION_ROUTES_FREES):
+    if not option(m, own.OPTION_ROUTES_FREES):
         return cpu
     if is_plain and option(m, own.OPTION_PLAIN_FREES) == own.PLAIN_STAYS_LOCAL:
         return cpu

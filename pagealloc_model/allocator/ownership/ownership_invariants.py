@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from pagealloc_model.allocator.core.state import State
 
 
+def owners(state: State) -> np.ndarray:
+    """No kernel function: return a view of who owns each pageblock, its CPU plus one or 0."""
+    first = int(state.st[state.st[at.OWNERSHIP] + own.OWNERS])
+    return state.st[first : first + len(state.blocks)]
+
+
 def block_words(state: State) -> np.ndarray:
     """No kernel function: return a view of all pageblocks' words, shape (blocks, BLOCK_WORDS)."""
     first = int(state.st[state.st[at.OWNERSHIP] + own.BLOCKS])
@@ -41,7 +47,7 @@ def broken_ownership(state: State) -> list[str]:
     """No kernel function: return one line for each invariant of ownership that does not hold."""
     if not state.st[at.OWNERSHIP]:
         return []
-    owner = block_words(state)[:, own.BLOCK_OWNER]
+    owner = owners(state)
     lines = []
     if (owner < 0).any() or (owner > state.machine.nr_cpus).any():
         return ["a block's owner is no CPU"]

@@ -47,15 +47,17 @@ def ownership_words(policy: Policy, pagesets: int, blocks: int, base: int) -> np
     if not is_owning(policy):
         return np.zeros(0, np.int64)
     options = policy.ownership or OwnershipOptions()
-    words = np.zeros(own.SCALARS + pagesets * own.SET_STRIDE + blocks * own.BLOCK_WORDS, np.int64)
+    sets_end = own.SCALARS + pagesets * own.SET_STRIDE
+    owners_end = sets_end + blocks
+    words = np.zeros(owners_end + blocks * own.BLOCK_WORDS, np.int64)
     for each in fields(options):
         value = getattr(options, each.name)
         if each.metadata["kind"] == CHOICE:
             value = each.metadata["choices"].index(value)
         words[own.OPTION_WORDS[each.name]] = int(value)
-    sets_end = own.SCALARS + pagesets * own.SET_STRIDE
     words[own.SETS] = base + own.SCALARS
-    words[own.BLOCKS] = base + sets_end
+    words[own.OWNERS] = base + sets_end
+    words[own.BLOCKS] = base + owners_end
     recorded = words[own.SCALARS : sets_end].reshape(pagesets, own.SET_STRIDE)
     recorded[:, own.SET_RECORDED + at.HEAD] = -1
     recorded[:, own.SET_RECORDED + at.TAIL] = -1
