@@ -77,6 +77,44 @@ def reclaim_position(trace: Trace, start_ns: int) -> int:
     return int(freed[-RECLAIMED_LAST:][last]) + 1
 
 
+def reclaim_order(trace: Trace, start_ns: int, pages: int, as_recorded: bool) -> np.ndarray:
+    """Return the order in which reclaim takes the pages of one list at the start.
+
+    By address from `reclaim_position` on; what recorded reclaim took as it lay at the start is
+    older than all else, if that is asked for, in the order in which it was taken (S10.5).
+
+    Args:
+        trace: all recorded events.
+        start_ns: when the replay begins.
+        pages: page frames.
+        as_recorded: read the recorded reclaim behind the start.
+
+    Returns:
+        int64 by page frame, the lower, the older.
+    """
+    order = (np.arange(pages) - reclaim_position(trace, start_ns)) % max(pages, 1)
+    if as_recorded:
+        taken = _taken_by_reclaim(trace, start_ns, pages)
+        order[taken] = np.arange(len(taken)) - len(taken)
+    return order
+
+
+def _taken_by_reclaim(trace: Trace, start_ns: int, pages: int) -> np.ndarray:
+    """Return the page frames that reclaim freed before anyone got them after the start, in order."""
+    begin = int(np.searchsorted(trace.time_ns, start_ns))
+    pfn = trace.pfn[begin:]
+    inside = (pfn >= 0) & (pfn < pages)
+    rows = begin + np.flatnonzero(inside & (trace.event[begin:] == Event.FREE))
+    rows = rows[ElasticRows(trace).freed_by_reclaim(rows)]
+    asked = begin + np.flatnonzero(inside & (trace.event[begin:] == Event.ALLOC))
+    first_asked = np.full(pages, len(trace.pfn), np.int64)
+    first_asked[trace.pfn[asked[::-1]].astype(np.int64)] = asked[::-1]
+    freed = trace.pfn[rows].astype(np.int64)
+    freed = freed[rows < first_asked[freed]]
+    _, first = np.unique(freed, return_index=True)
+    return freed[np.sort(first)]
+
+
 def with_cached_pages(demand: Demand, lru: np.ndarray, seed: int) -> Demand:
     """The demand with objects for the pages that were in the page cache throughout (T10.15).
 
@@ -115,7 +153,7 @@ def pressed_state(
     state: State,
     demand: Demand,
     lru: np.ndarray,
-    oldest_pfn: int,
+    order: np.ndarray,
     daemons: tuple[DaemonsAtStart, ...],
     rules: KernelRules,
     policy: Policy,
@@ -130,8 +168,7 @@ def pressed_state(
         state: where pages are at the start; its arrays are taken over.
         demand: whose objects live at the start.
         lru: as `lru_at_start` makes it.
-        oldest_pfn: page frame from which on pages of a list are the oldest; those before it are
-            the newest (`reclaim_position`).
+        order: as `reclaim_order` makes it.
         daemons: as `daemons_at_start` returns them.
         rules: the kernel generation.
         policy: swept fields.
@@ -143,7 +180,7 @@ def pressed_state(
     state.folios["object"][demand.objects["pfn"][numbers]] = numbers + 1
     heads = np.flatnonzero(state.pages["where"] == at.ALLOCATED).astype(np.int32)
     heads = heads[(lru[heads] > 0) & (state.pages["tag"][heads] == 1)]
-    heads = np.roll(heads, -int(np.searchsorted(heads, oldest_pfn)))
+    heads = heads[np.argsort(order[heads], kind="stable")]
     lists = lru[heads] - 1
     place_on_lists(state.arrays(), heads, lists.astype(np.int8))
     return with_daemons(state, daemons)

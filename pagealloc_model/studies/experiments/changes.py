@@ -98,7 +98,9 @@ class KnownValues:
             if elastic:
                 assumptions = at_recorded_cost(recording.trace, start_snapshots(recording)[1])
                 assumptions = with_recorded_survivors(assumptions, recording)
-                own = replace(assumptions.elastic, kswapd_as_recorded=True)
+                own = replace(
+                    assumptions.elastic, kswapd_as_recorded=True, lru_as_recorded=True
+                )
                 assumptions = replace(assumptions, elastic=own)
             predicted = replay(
                 recording,
