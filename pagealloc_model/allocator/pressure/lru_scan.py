@@ -170,9 +170,13 @@ def shrink_inactive_list(
 
 
 @inner
-def reclaim_cost(m: at.MachineArrays, scanned: int, freed: int, is_kswapd: int) -> int:
-    """No kernel function: return the time that a scan takes, ns."""
-    each = value_of(m, pr.KSWAPD_FREE_NS if is_kswapd else pr.RECLAIM_FREE_NS)
+def reclaim_cost(
+    m: at.MachineArrays, node: int, scanned: int, freed: int, is_kswapd: int
+) -> int:
+    """No kernel function: return the time that a scan of a node takes, ns."""
+    each = value_of(m, pr.RECLAIM_FREE_NS)
+    if is_kswapd:
+        each = m.st[node_pressure_at(m, node) + pr.KSWAPD_FREE_NS]
     return max(scanned * value_of(m, pr.RECLAIM_SCAN_NS) + freed * each, 1000)
 
 
