@@ -170,9 +170,7 @@ def shrink_inactive_list(
 
 
 @inner
-def reclaim_cost(
-    m: at.MachineArrays, node: int, scanned: int, freed: int, is_kswapd: int
-) -> int:
+def reclaim_cost(m: at.MachineArrays, node: int, scanned: int, freed: int, is_kswapd: int) -> int:
     """No kernel function: return the time that a scan of a node takes, ns."""
     each = value_of(m, pr.RECLAIM_FREE_NS)
     if is_kswapd:

@@ -100,7 +100,7 @@ def reclaim_order(trace: Trace, start_ns: int, pages: int, as_recorded: bool) ->
 
 
 def _taken_by_reclaim(trace: Trace, start_ns: int, pages: int) -> np.ndarray:
-    """Return the page frames that reclaim freed before anyone got them after the start, in order."""
+    """Return the page frames that reclaim freed as they lay at the start, in that order."""
     begin = int(np.searchsorted(trace.time_ns, start_ns))
     pfn = trace.pfn[begin:]
     inside = (pfn >= 0) & (pfn < pages)
