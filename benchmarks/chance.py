@@ -3,12 +3,12 @@
 Usage: python benchmarks/chance.py PLAN DIR
 
 PLAN is the name of a shipped plan, and DIR where `pagealloc experiment` left its runs. Of each pair
-of sides the runs are dealt to the two sides in every possible way, all quantities of a run together.
-`effects` is how many quantities seem to change, `dealt` the mean number over all deals, `as_many` the
-share of deals with at least as many. For each quantity that seems to change, `p` is the share of
-deals in which its change is at least as far from 0 in widths of its interval, and `p_any` the share
-in which some quantity's is: a quantity with a large `p_any` is no more than what a search through so
-many quantities finds in runs that do not differ.
+of sides the runs are dealt to the two sides in every possible way, all quantities of a run
+together. `effects` is how many quantities seem to change, `dealt` the mean number over all deals,
+`as_many` the share of deals with at least as many. For each quantity that seems to change, `p` is
+the share of deals in which its change is at least as far from 0 in widths of its interval, and
+`p_any` the share in which some quantity's is: one with a large `p_any` is no more than what a
+search through so many quantities finds in runs that do not differ.
 """
 
 from __future__ import annotations

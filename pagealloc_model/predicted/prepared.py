@@ -227,7 +227,11 @@ def _prepare_elastic(
         image=literal.image,
         lru=lru,
         reclaim_order=reclaim_order(
-            recording.whole_trace, start_ns, len(lru), assumptions.elastic.lru_as_recorded
+            recording.whole_trace,
+            start_ns,
+            len(lru),
+            as_recorded=assumptions.elastic.lru_as_recorded,
+            backwards=rules.reclaim_frees_backwards,
         ),
         daemons=()
         if is_empty

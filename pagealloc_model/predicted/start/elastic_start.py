@@ -20,6 +20,7 @@ from pagealloc_model.predicted.start.daemons_at_start import DaemonsAtStart, wit
 from pagealloc_model.recording.proc import kpageflags as flags
 from pagealloc_model.recording.trace.columns import Event, Trace
 
+SHRUNK = "vmscan:mm_vmscan_lru_shrink_inactive"
 ACTIVE = np.uint64(1 << 6)
 RECLAIMED_LAST = 1024
 """Pages freed by reclaim before the start that tell whether it goes by address."""
@@ -77,7 +78,9 @@ def reclaim_position(trace: Trace, start_ns: int) -> int:
     return int(freed[-RECLAIMED_LAST:][last]) + 1
 
 
-def reclaim_order(trace: Trace, start_ns: int, pages: int, as_recorded: bool) -> np.ndarray:
+def reclaim_order(
+    trace: Trace, start_ns: int, pages: int, *, as_recorded: bool, backwards: bool = False
+) -> np.ndarray:
     """Return the order in which reclaim takes the pages of one list at the start.
 
     By address from `reclaim_position` on; what recorded reclaim took as it lay at the start is
@@ -88,19 +91,20 @@ def reclaim_order(trace: Trace, start_ns: int, pages: int, as_recorded: bool) ->
         start_ns: when the replay begins.
         pages: page frames.
         as_recorded: read the recorded reclaim behind the start.
+        backwards: of each cluster it freed the last page taken first (S10.6).
 
     Returns:
         int64 by page frame, the lower, the older.
     """
     order = (np.arange(pages) - reclaim_position(trace, start_ns)) % max(pages, 1)
     if as_recorded:
-        taken = _taken_by_reclaim(trace, start_ns, pages)
+        taken = _taken_by_reclaim(trace, start_ns, pages, backwards)
         order[taken] = np.arange(len(taken)) - len(taken)
     return order
 
 
-def _taken_by_reclaim(trace: Trace, start_ns: int, pages: int) -> np.ndarray:
-    """Return the page frames that reclaim freed as they lay at the start, in that order."""
+def _taken_by_reclaim(trace: Trace, start_ns: int, pages: int, backwards: bool) -> np.ndarray:
+    """Return the page frames that reclaim took as they lay at the start, in that order."""
     begin = int(np.searchsorted(trace.time_ns, start_ns))
     pfn = trace.pfn[begin:]
     inside = (pfn >= 0) & (pfn < pages)
@@ -109,10 +113,29 @@ def _taken_by_reclaim(trace: Trace, start_ns: int, pages: int) -> np.ndarray:
     asked = begin + np.flatnonzero(inside & (trace.event[begin:] == Event.ALLOC))
     first_asked = np.full(pages, len(trace.pfn), np.int64)
     first_asked[trace.pfn[asked[::-1]].astype(np.int64)] = asked[::-1]
+    rows = rows[rows < first_asked[trace.pfn[rows].astype(np.int64)]]
+    if backwards:
+        rows = _clusters_reversed(trace, rows)
     freed = trace.pfn[rows].astype(np.int64)
-    freed = freed[rows < first_asked[freed]]
     _, first = np.unique(freed, return_index=True)
     return freed[np.sort(first)]
+
+
+def _clusters_reversed(trace: Trace, rows: np.ndarray) -> np.ndarray:
+    """Return rows of frees by reclaim with those of each cluster in reverse order."""
+    shrunk = trace.tables.get(SHRUNK)
+    if shrunk is None:
+        return rows
+    cluster = np.zeros(len(rows), np.int64)
+    pid = trace.pid[rows]
+    for task in np.unique(pid):
+        ends = shrunk["time_ns"][shrunk["pid"] == task]
+        mine = pid == task
+        cluster[mine] = np.searchsorted(ends, trace.time_ns[rows[mine]])
+    _, first, of = np.unique(
+        np.stack([pid, cluster]), axis=1, return_index=True, return_inverse=True
+    )
+    return rows[np.lexsort((-rows, rows[first][of.ravel()]))]
 
 
 def with_cached_pages(demand: Demand, lru: np.ndarray, seed: int) -> Demand:
