@@ -47,7 +47,8 @@ def dealt_widths(values: np.ndarray, first: int) -> np.ndarray:
         for quantity in range(values.shape[1]):
             low, high = change_interval(before[:, quantity], after[:, quantity])
             middle, half = (low + high) / 2, (high - low) / 2
-            row.append(abs(middle) / half if half > 0 else float(middle != 0) * np.inf)
+            far = np.inf if middle else 0.0
+            row.append(abs(middle) / half if half > 0 else far)
         rows.append(row)
     return np.array(rows)
 
