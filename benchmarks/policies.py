@@ -141,7 +141,7 @@ def _event_loop(recording: Recording, first: pm.Replay, policy: pm.Policy) -> tu
             state,
             demand,
             prepared.lru,
-            prepared.oldest_pfn,
+            prepared.reclaim_order,
             prepared.daemons,
             first.rules,
             effective,

@@ -209,8 +209,9 @@ def recorded_kswapd_ns(trace: Trace) -> dict[str, int]:
     """Return what kswapd's recorded runs took, by field of `ElasticAssumptions`, ns.
 
     `kswapd_free_ns` is the time of all runs, each from its wake to its last pages, by the pages
-    that they freed; `kswapd_wake_ns` the median time from a request's wake to the run. Both include
-    what interrupts and other tasks took of the CPU meanwhile. What was not recorded is left out.
+    that they freed; `kswapd_wake_ns` the median time from the first wake that a run answers to the
+    run. Both include what interrupts and other tasks took of the CPU meanwhile. What was not
+    recorded is left out.
 
     Args:
         trace: the recording's events.
@@ -247,12 +248,17 @@ def _kswapd_runs(
 
 
 def _until_next(wakes: Mapping[str, np.ndarray], runs: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return the time from each wake of a node's kswapd to its next run, ns."""
+    """Return the time from the first wake that each run of a node's kswapd answers to the run, ns.
+
+    One that has been woken and waits for the CPU may be woken again and again: it stands in its
+    queue until it runs.
+    """
     waits = []
     for node in np.unique(runs["nid"]):
         begins = runs["time_ns"][runs["nid"] == node]
         asked = wakes["time_ns"][wakes["nid"] == node]
         following = np.searchsorted(begins, asked)
-        answered = following < len(begins)
+        first = np.diff(following, prepend=-1) > 0
+        answered = first & (following < len(begins))
         waits.append(begins[following[answered]] - asked[answered])
     return np.concatenate(waits) if waits else np.zeros(0, np.int64)

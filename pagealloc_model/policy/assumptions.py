@@ -29,6 +29,9 @@ class ElasticAssumptions:
             then, in place of `kswapd_free_ns`, and is on the CPU that it was on; read where its
             runs were recorded. Its CPU and its locks are shared with what runs at that time, which
             the model does not know. Without it kswapd is on its node's first CPU.
+        lru_as_recorded: reclaim takes the pages that were there at the start in the order in which
+            the recorded one did, read off its frees; without it, by address. How much is reclaimed,
+            and when, the model decides.
         kswapd_wake_ns: time from a wake to the first step of kswapd, ns.
         compact_scan_ns: time for compaction to look at a page, ns.
         compact_migrate_ns: time to move one, ns.
@@ -57,6 +60,7 @@ class ElasticAssumptions:
     reclaim_free_ns: int = 500
     kswapd_free_ns: int = 500
     kswapd_as_recorded: bool = False
+    lru_as_recorded: bool = False
     kswapd_wake_ns: int = 20_000
     compact_scan_ns: int = 50
     compact_migrate_ns: int = 2_000

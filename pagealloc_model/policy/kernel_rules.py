@@ -151,6 +151,9 @@ class KernelRules(CompactionRules):
     lru_skips_capped: bool = rule(
         "a scan passes over 32768 folios in too high zones at most, then takes them", "S10.5"
     )
+    reclaim_frees_backwards: bool = rule(
+        "of the pages that a cluster of reclaim frees the last one taken is freed first", "S10.6"
+    )
     source: str = ""
     inferred: tuple[str, ...] = ()
 
@@ -303,6 +306,7 @@ _6_1 = KernelRules(
     revived_when_balanced=False,
     ready_by_high_mark=False,
     lru_skips_capped=False,
+    reclaim_frees_backwards=True,
 )
 _6_12 = replace(
     _6_1,
@@ -325,6 +329,7 @@ _6_12 = replace(
     huge_lists_hold_blocks=False,
     tries_without_cache_trim=True,
     fruitless_reclaim_repeated=True,
+    reclaim_frees_backwards=False,
     compaction_moves_compound_pages=True,
     scans_count_skipped_pages=True,
     zone_start_begins_block=True,

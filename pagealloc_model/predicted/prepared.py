@@ -41,7 +41,7 @@ class Prepared:
         image: where pages were at the start.
         lru: int8 by page frame, of an elastic replay: the LRU list that the page was on at the
             start plus one, 0 for none.
-        oldest_pfn: of an elastic replay: the page frame from which on pages were oldest then.
+        reclaim_order: int64 by page frame, of an elastic replay: the lower, the older it was then.
         daemons: of an elastic replay: what kswapd and kcompactd were doing then.
     """
 
@@ -49,7 +49,7 @@ class Prepared:
     demand: Demand
     image: StartImage
     lru: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int8))
-    oldest_pfn: int = 0
+    reclaim_order: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     daemons: tuple[DaemonsAtStart, ...] = ()
 
 
@@ -93,8 +93,9 @@ def prepare(
     """
     refuse_sampled(recording.trace)
     made = _prepared.setdefault(recording, {})
-    uses = assumptions.elastic.file_uses
-    assumptions = replace(assumptions, elastic=ElasticAssumptions(file_uses=uses))
+    own = assumptions.elastic
+    read = ElasticAssumptions(file_uses=own.file_uses, lru_as_recorded=own.lru_as_recorded)
+    assumptions = replace(assumptions, elastic=read)
     key = (rules, assumptions, seed)
     if key not in made:
         make = partial(_prepare, recording, rules, assumptions, seed, progress)
@@ -180,7 +181,7 @@ def _prepare_elastic(
     from pagealloc_model.predicted.start.daemons_at_start import daemons_at_start
     from pagealloc_model.predicted.start.elastic_start import (
         lru_at_start,
-        reclaim_position,
+        reclaim_order,
         with_cached_pages,
     )
     from pagealloc_model.predicted.start.empty_start import created_demand
@@ -200,7 +201,13 @@ def _prepare_elastic(
         demand=with_cached_pages(demand, lru, seed),
         image=image,
         lru=lru,
-        oldest_pfn=reclaim_position(recording.whole_trace, start_ns),
+        reclaim_order=reclaim_order(
+            recording.whole_trace,
+            start_ns,
+            len(lru),
+            as_recorded=assumptions.elastic.lru_as_recorded,
+            backwards=rules.reclaim_frees_backwards,
+        ),
         daemons=() if is_empty else daemons_at_start(recording.whole_trace, machine, start_ns),
     )
 

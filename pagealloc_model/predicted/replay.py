@@ -298,7 +298,7 @@ def replay(
             state,
             demand,
             prepared.lru,
-            prepared.oldest_pfn,
+            prepared.reclaim_order,
             prepared.daemons,
             begun_by,
             effective,

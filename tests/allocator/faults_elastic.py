@@ -86,6 +86,14 @@ FAULTS_ELASTIC = (
         "lruvec_add_folio(m, pfn, inactive + 1)",
         "lruvec_add_folio(m, pfn, inactive + 0)",
     ),
+    Fault(
+        "reclaim frees the first page taken first in every release",
+        "lru_scan",
+        "        queue_free_first(m, pfn)",
+        "        queue_free(m, pfn)",
+        presets=("6.1",),
+        scenarios=("elastic",),
+    ),
     _fault(
         "frees end kswapd's runs",
         "pressure_state",

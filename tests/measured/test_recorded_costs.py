@@ -130,11 +130,14 @@ def table(**columns: list[int]) -> dict[str, np.ndarray]:
 
 
 def test_kswapd_s_costs_worked_by_hand() -> None:
-    """Runs of node 0 last 40 and 10 and free 20 and 5 pages, that of node 1 lasts 100 for 25."""
+    """Runs of node 0 last 40 and 10 and free 20 and 5 pages, that of node 1 lasts 100 for 25.
+
+    The first had been woken once more while it waited: that is not a wait of its own.
+    """
     trace = replace(
         shipped_recording("highatomic_stock").trace,
         tables={
-            WAKE: table(time_ns=[90, 180, 195, 400], nid=[0, 0, 1, 0]),
+            WAKE: table(time_ns=[90, 98, 180, 195, 400], nid=[0, 0, 0, 1, 0]),
             RUN: table(time_ns=[100, 200, 200], pid=[7, 7, 8], nid=[0, 0, 1]),
             SHRUNK: table(
                 time_ns=[50, 120, 140, 210, 205, 300, 310],

@@ -23,6 +23,8 @@ class ReclaimRules:
         ready_by_high_mark: compaction is ready if it suits by the high mark (S8.2).
         lru_skips_capped: one taking passes over so many folios of too high zones, and takes the
             others (S10.6).
+        frees_backwards: single pages of a cluster are freed in reverse order, larger folios as soon
+            as they are seen (S10.6).
     """
 
     free_counts_as_reclaimable: bool = True
@@ -33,6 +35,7 @@ class ReclaimRules:
     revived_when_balanced: bool = False
     ready_by_high_mark: bool = False
     lru_skips_capped: bool = False
+    frees_backwards: bool = False
 
 
 RULES_7_2 = ReclaimRules(
@@ -47,6 +50,7 @@ RECLAIM_RULES = {
         tries_without_cache_trim=False,
         fruitless_reclaim_repeated=False,
         throttle_counts_exactly=False,
+        frees_backwards=True,
     ),
     "6.12": ReclaimRules(),
     "6.18": ReclaimRules(),

@@ -185,6 +185,7 @@ class Reclaimer:
         taken, looked = self._isolate_lru_folios(kind, budget, control, active=False)
         who = "kswapd" if control.is_kswapd else "direct"
         free: list[Folio] = []
+        freed = 0
         for folio in taken:
             control.scanned += folio.size
             if self._is_referenced(folio):
@@ -197,8 +198,13 @@ class Reclaimer:
             else:
                 self.memory.workingset.workingset_eviction(folio)
                 self.memory.forget_isolated(folio)
-                free.append(folio)
-        freed = sum(folio.size for folio in free)
+                freed += folio.size
+                if self.rules.frees_backwards and folio.size > 1:
+                    self.memory.free(control.cpu, [folio])
+                else:
+                    free.append(folio)
+        if self.rules.frees_backwards:
+            free.reverse()
         self.memory.free(control.cpu, free)
         self.memory.counts[f"pgscan_{who}"] += looked
         self.memory.counts[f"pgsteal_{who}"] += freed

@@ -47,9 +47,9 @@ def test_paces_worked_by_hand(stock: pm.Recording, monkeypatch: pytest.MonkeyPat
     )
     kswapd = recorded_kswapd(trace_with(stock, clusters=clusters))
     assert kswapd is not None
-    # From 100 on 100 ns for 30 pages, from 500 on 20 for 30, from 1000 on 20 + 60 for 5 + 27.
-    assert kswapd.from_ns.tolist() == [100, 500, 1000]
-    assert kswapd.free_ns.tolist() == [100 // 30, 20 // 30, 80 // 32]
+    # Node 0: from 100 on 100 ns for 30 pages, from 1000 on 20 + 60 for 5 + 27; node 1: 20 for 30.
+    paces = {node: [each.tolist() for each in held] for node, held in kswapd.free_ns.items()}
+    assert paces == {0: [[100, 1000], [100 // 30, 80 // 32]], 1: [[500], [20 // 30]]}
     # Node 0's begins on CPU 0 and is on CPU 1 after its cluster that ended at 1020.
     places = {node: [each.tolist() for each in held] for node, held in kswapd.cpus.items()}
     assert places == {0: [[100, 1020], [0, 1]], 1: [[500], [1]]}
@@ -63,8 +63,8 @@ def test_few_pages_have_one_pace_which_is_that_of_the_whole_recording(stock: pm.
     trace = trace_with(stock, clusters=clusters)
     kswapd = recorded_kswapd(trace)
     assert kswapd is not None
-    assert kswapd.free_ns.tolist() == [60 // 40]
-    assert kswapd.free_ns[0] == recorded_kswapd_ns(trace)["kswapd_free_ns"]
+    assert kswapd.free_ns[0][1].tolist() == [60 // 40]
+    assert kswapd.free_ns[0][1][0] == recorded_kswapd_ns(trace)["kswapd_free_ns"]
 
 
 def test_there_is_no_pace_without_runs_or_pages(stock: pm.Recording) -> None:
@@ -89,9 +89,8 @@ def test_kswapd_frees_by_the_pace_of_the_time(
 
     first, last = stock.trace.demand_span_ns
     slow, fast = 1_000_000, 500
-    paces = RecordedKswapd(
-        from_ns=np.array([first, (first + last) // 2 + 1]), free_ns=np.array([slow, fast]), cpus={}
-    )
+    halves = np.array([first, (first + last) // 2 + 1]), np.array([slow, fast])
+    paces = RecordedKswapd(free_ns={0: halves}, cpus={})
     monkeypatch.setattr(replay_module, "recorded_kswapd", lambda trace: paces)
     paced = counted(stock, kswapd_as_recorded=True)
     throughout = counted(stock, kswapd_free_ns=slow)
@@ -107,8 +106,7 @@ def test_one_pace_throughout_is_no_change(
 
     first, last = stock.trace.demand_span_ns
     paces = RecordedKswapd(
-        from_ns=np.linspace(first, last, 40).astype(np.int64),
-        free_ns=np.full(40, 20_000),
+        free_ns={0: (np.linspace(first, last, 40).astype(np.int64), np.full(40, 20_000))},
         cpus={0: (np.array([first, last // 2 + first // 2]), np.array([0, 0]))},
     )
     monkeypatch.setattr(replay_module, "recorded_kswapd", lambda trace: paces)
@@ -125,8 +123,7 @@ def test_what_kswapd_frees_goes_to_the_lists_of_the_cpu_that_it_is_on(
     drains = {}
     for cpu in (0, 1):
         held = RecordedKswapd(
-            from_ns=np.array([first]),
-            free_ns=np.array([500]),
+            free_ns={0: (np.array([first]), np.array([500]))},
             cpus={0: (np.array([first]), np.array([cpu])), 7: (np.array([first]), np.array([0]))},
         )
         monkeypatch.setattr(replay_module, "recorded_kswapd", lambda trace, held=held: held)

@@ -136,6 +136,30 @@ def queue_free(m: at.MachineArrays, pfn: int) -> None:
 
 
 @inner
+def queue_free_first(m: at.MachineArrays, pfn: int) -> None:
+    """No kernel function: put a folio before those that wait to be freed.
+
+    It has been taken out of its object.
+    """
+    leave_lists(m, pfn)
+    head = word_at(m, pr.QUEUE_HEAD)
+    m.pages[pfn]["next"] = m.st[head]
+    if m.st[head] < 0:
+        m.st[word_at(m, pr.QUEUE_TAIL)] = pfn
+    m.st[head] = pfn
+
+
+@inner
+def free_at_once(m: at.MachineArrays, pfn: int) -> None:
+    """No kernel function: free a folio on the CPU at work while others wait for that.
+
+    It has been taken out of its object.
+    """
+    leave_lists(m, pfn)
+    __free_frozen_pages(m, m.st[at.EVENT_CPU], pfn, int(m.pages[pfn]["order"]), False)
+
+
+@inner
 def free_waiting(m: at.MachineArrays) -> None:
     """free_unref_folios(): free the folios that wait, on the CPU at work."""
     head = word_at(m, pr.QUEUE_HEAD)

@@ -6,7 +6,12 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.offsets import zone_at
 from pagealloc_model.allocator.pressure.draws import is_dirty, is_referenced
-from pagealloc_model.allocator.pressure.folios import free_waiting, queue_free
+from pagealloc_model.allocator.pressure.folios import (
+    free_at_once,
+    free_waiting,
+    queue_free,
+    queue_free_first,
+)
 from pagealloc_model.allocator.pressure.lru import (
     lru_move,
     lruvec_add_folio,
@@ -137,6 +142,20 @@ def isolate_lru_folios(
 
 
 @inner
+def free_reclaimed(m: at.MachineArrays, pfn: int, size: int) -> None:
+    """Part of shrink_folio_list(): let a folio wait to be freed with its cluster (S10.6).
+
+    Older kernels free the last one taken first, and those of several pages at once.
+    """
+    if not m.st[at.RULE_RECLAIM_FREES_BACKWARDS]:
+        queue_free(m, pfn)
+    elif size == 1:
+        queue_free_first(m, pfn)
+    else:
+        free_at_once(m, pfn)
+
+
+@inner
 def shrink_inactive_list(
     m: at.MachineArrays, node: int, inactive: int, budget: int, sc: int
 ) -> tuple[int, int]:
@@ -162,7 +181,7 @@ def shrink_inactive_list(
             lruvec_add_folio(m, pfn, inactive)
         else:
             workingset_eviction(m, pfn)
-            queue_free(m, pfn)
+            free_reclaimed(m, pfn, size)
             freed += size
         pfn = following
     free_waiting(m)
@@ -170,9 +189,11 @@ def shrink_inactive_list(
 
 
 @inner
-def reclaim_cost(m: at.MachineArrays, scanned: int, freed: int, is_kswapd: int) -> int:
-    """No kernel function: return the time that a scan takes, ns."""
-    each = value_of(m, pr.KSWAPD_FREE_NS if is_kswapd else pr.RECLAIM_FREE_NS)
+def reclaim_cost(m: at.MachineArrays, node: int, scanned: int, freed: int, is_kswapd: int) -> int:
+    """No kernel function: return the time that a scan of a node takes, ns."""
+    each = value_of(m, pr.RECLAIM_FREE_NS)
+    if is_kswapd:
+        each = m.st[node_pressure_at(m, node) + pr.KSWAPD_FREE_NS]
     return max(scanned * value_of(m, pr.RECLAIM_SCAN_NS) + freed * each, 1000)
 
 

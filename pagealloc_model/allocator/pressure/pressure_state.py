@@ -70,7 +70,9 @@ def with_pressure(
         st[base + offset] = int(value)
     begun = int(st[at.NOW]) if start_ns is None else start_ns
     for node in range(len(machine.nodes)):
-        _set_node(st[nodes + node * pr.NODE_WORDS :], machine, node, begun)
+        of_node = st[nodes + node * pr.NODE_WORDS :]
+        _set_node(of_node, machine, node, begun)
+        of_node[pr.KSWAPD_FREE_NS] = assumptions.elastic.kswapd_free_ns
     for zone in range(len(machine.zones)):
         _set_zone(st[zones + zone * pr.ZONE_WORDS :], machine, zone)
     lists = st[compactors:].reshape(-1, pr.COMPACTOR_WORDS)
@@ -110,7 +112,6 @@ def _scalars(rules: KernelRules, policy: Policy, assumptions: Assumptions) -> di
         pr.ANON_SCAN_PERCENT: elastic.anon_scan_percent,
         pr.RECLAIM_SCAN_NS: elastic.reclaim_scan_ns,
         pr.RECLAIM_FREE_NS: elastic.reclaim_free_ns,
-        pr.KSWAPD_FREE_NS: elastic.kswapd_free_ns,
         pr.KSWAPD_WAKE_NS: elastic.kswapd_wake_ns,
         pr.COMPACT_SCAN_NS: elastic.compact_scan_ns,
         pr.COMPACT_MIGRATE_NS: elastic.compact_migrate_ns,

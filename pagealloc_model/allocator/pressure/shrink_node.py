@@ -99,7 +99,7 @@ def shrink_cluster(m: at.MachineArrays, node: int, sc: int) -> int:
     is_first_pass = m.st[sc + pr.SC_PRIORITY] == pr.LOWEST_PRIORITY
     if m.st[sc + pr.SC_LRU_RECLAIMED] >= m.st[sc + pr.SC_GOAL] and (is_kswapd or not is_first_pass):
         end_in_proportion(m, sc)
-    return reclaim_cost(m, looked, freed, is_kswapd)
+    return reclaim_cost(m, node, looked, freed, is_kswapd)
 
 
 @inner

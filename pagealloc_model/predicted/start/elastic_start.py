@@ -22,6 +22,7 @@ from pagealloc_model.predicted.start.daemons_at_start import DaemonsAtStart, wit
 from pagealloc_model.recording.proc import kpageflags as flags
 from pagealloc_model.recording.trace.columns import Event, Trace
 
+SHRUNK = "vmscan:mm_vmscan_lru_shrink_inactive"
 ACTIVE = np.uint64(1 << 6)
 RECLAIMED_LAST = 1024
 """Pages freed by reclaim before the start that tell whether it goes by address."""
@@ -85,6 +86,66 @@ def reclaim_position(trace: Trace, start_ns: int) -> int:
     return int(freed[-RECLAIMED_LAST:][last]) + 1
 
 
+def reclaim_order(
+    trace: Trace, start_ns: int, pages: int, *, as_recorded: bool, backwards: bool = False
+) -> np.ndarray:
+    """Return the order in which reclaim takes the pages of one list at the start.
+
+    By address from `reclaim_position` on; what recorded reclaim took as it lay at the start is
+    older than all else, if that is asked for, in the order in which it was taken (S10.5).
+
+    Args:
+        trace: all recorded events.
+        start_ns: when the replay begins.
+        pages: page frames.
+        as_recorded: read the recorded reclaim behind the start.
+        backwards: of each cluster it freed the last page taken first (S10.6).
+
+    Returns:
+        int64 by page frame, the lower, the older.
+    """
+    order = (np.arange(pages) - reclaim_position(trace, start_ns)) % max(pages, 1)
+    if as_recorded:
+        taken = _taken_by_reclaim(trace, start_ns, pages, backwards)
+        order[taken] = np.arange(len(taken)) - len(taken)
+    return order
+
+
+def _taken_by_reclaim(trace: Trace, start_ns: int, pages: int, backwards: bool) -> np.ndarray:
+    """Return the page frames that reclaim took as they lay at the start, in that order."""
+    begin = int(np.searchsorted(trace.time_ns, start_ns))
+    pfn = trace.pfn[begin:]
+    inside = (pfn >= 0) & (pfn < pages)
+    rows = begin + np.flatnonzero(inside & (trace.event[begin:] == Event.FREE))
+    rows = rows[ElasticRows(trace).freed_by_reclaim(rows)]
+    asked = begin + np.flatnonzero(inside & (trace.event[begin:] == Event.ALLOC))
+    first_asked = np.full(pages, len(trace.pfn), np.int64)
+    first_asked[trace.pfn[asked[::-1]].astype(np.int64)] = asked[::-1]
+    rows = rows[rows < first_asked[trace.pfn[rows].astype(np.int64)]]
+    if backwards:
+        rows = _clusters_reversed(trace, rows)
+    freed = trace.pfn[rows].astype(np.int64)
+    _, first = np.unique(freed, return_index=True)
+    return freed[np.sort(first)]
+
+
+def _clusters_reversed(trace: Trace, rows: np.ndarray) -> np.ndarray:
+    """Return rows of frees by reclaim with those of each cluster in reverse order."""
+    shrunk = trace.tables.get(SHRUNK)
+    if shrunk is None:
+        return rows
+    cluster = np.zeros(len(rows), np.int64)
+    pid = trace.pid[rows]
+    for task in np.unique(pid):
+        ends = shrunk["time_ns"][shrunk["pid"] == task]
+        mine = pid == task
+        cluster[mine] = np.searchsorted(ends, trace.time_ns[rows[mine]])
+    _, first, of = np.unique(
+        np.stack([pid, cluster]), axis=1, return_index=True, return_inverse=True
+    )
+    return rows[np.lexsort((-rows, rows[first][of.ravel()]))]
+
+
 def with_cached_pages(demand: Demand, lru: np.ndarray, seed: int) -> Demand:
     """The demand with objects for the pages that were in the page cache throughout (T10.15).
 
@@ -131,7 +192,7 @@ def pressed_state(
     state: State,
     demand: Demand,
     lru: np.ndarray,
-    oldest_pfn: int,
+    order: np.ndarray,
     daemons: tuple[DaemonsAtStart, ...],
     rules: KernelRules,
     policy: Policy,
@@ -146,8 +207,7 @@ def pressed_state(
         state: where pages are at the start; its arrays are taken over.
         demand: whose objects live at the start.
         lru: as `lru_at_start` makes it.
-        oldest_pfn: page frame from which on pages of a list are the oldest; those before it are
-            the newest (`reclaim_position`).
+        order: as `reclaim_order` makes it.
         daemons: as `daemons_at_start` returns them.
         rules: the kernel generation.
         policy: swept fields.
@@ -159,7 +219,7 @@ def pressed_state(
     state.folios["object"][demand.objects["pfn"][numbers]] = numbers + 1
     heads = np.flatnonzero(state.pages["where"] == at.ALLOCATED).astype(np.int32)
     heads = heads[(lru[heads] > 0) & (state.pages["tag"][heads] == 1)]
-    heads = np.roll(heads, -int(np.searchsorted(heads, oldest_pfn)))
+    heads = heads[np.argsort(order[heads], kind="stable")]
     lists = lru[heads] - 1
     place_on_lists(state.arrays(), heads, lists.astype(np.int8))
     return with_daemons(state, daemons)

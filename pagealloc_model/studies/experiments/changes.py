@@ -93,12 +93,11 @@ class KnownValues:
         what = {"what": mode, "policy": policy.given(), "rules": rules}
 
         def made(recording: Recording) -> Mapping[str, float]:
-            elastic = mode == "elastic"
             assumptions = Assumptions()
-            if elastic:
+            if mode == "elastic":
                 assumptions = at_recorded_cost(recording.trace, start_snapshots(recording)[1])
                 assumptions = with_recorded_survivors(assumptions, recording)
-                own = replace(assumptions.elastic, kswapd_as_recorded=True)
+                own = replace(assumptions.elastic, kswapd_as_recorded=True, lru_as_recorded=True)
                 assumptions = replace(assumptions, elastic=own)
             predicted = replay(
                 recording,

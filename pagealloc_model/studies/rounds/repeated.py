@@ -209,7 +209,7 @@ def _first_state(
         state,
         prepared.demand,
         prepared.lru,
-        prepared.oldest_pfn,
+        prepared.reclaim_order,
         prepared.daemons,
         rules,
         policy,

@@ -62,7 +62,7 @@ class RecordedBeginning:
             begun,
             demand,
             given.lru,
-            given.oldest_pfn,
+            given.reclaim_order,
             given.daemons,
             self.rules,
             self.policy,

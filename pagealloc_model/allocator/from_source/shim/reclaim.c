@@ -72,7 +72,10 @@ static void free_in_use(long pfn)
 	free_pages_of(pfn, order);
 }
 
-/* Folios looked at: used ones become active, dirty ones stay, the others are freed at the end. */
+/*
+ * Folios looked at: used ones become active, dirty ones stay, the others are freed at the end. Trees
+ * that free a list of pages fill it from its head, and free larger folios at once.
+ */
 static unsigned int look_at_folios(struct list_head *list, struct scan_control *sc,
 				   struct reclaim_stat *stat)
 {
@@ -92,7 +95,14 @@ static unsigned int look_at_folios(struct list_head *list, struct scan_control *
 			count_vm_events(PGACTIVATE, pages);
 		} else if (!is_dirty(pfn)) {
 			pages_freed += pages;
+#ifdef HAS_free_unref_page_list
+			if (pages > 1)
+				free_in_use(pfn);
+			else
+				list_add_tail(&folio->lru, &freed);
+#else
 			list_add(&folio->lru, &freed);
+#endif
 			continue;
 		}
 		list_add(&folio->lru, &kept);
