@@ -267,7 +267,7 @@ def test_trim_makes_a_smaller_recording(shipped: Shipped, tmp_path: Path, capsys
     short = str(tmp_path / "short")
     command = ["trim", str(shipped("kbuild")), short, "--events", "1000", "--anonymise"]
     assert main(command) == 0
-    assert "1000 events" in capsys.readouterr().out
+    assert "1,000 events in" in capsys.readouterr().out
     assert short in refusal(capsys, *command)
     assert main(["info", short]) == 0
 

@@ -42,7 +42,7 @@ class Footer:
             "kernel": self.kernel,
             "policy": self.policy_difference,
             "assumed": self.assumptions,
-            "lost": f"{self.lost_events} events in the recording",
+            "lost": f"{counted(self.lost_events, 'event')} in the recording",
             "doubtful": "; ".join(self.doubts),
             "diverged": ", ".join(counted) or "nowhere",
             "made with": f"pagealloc_model {self.version}, {_runs_words(self.runs)}",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from pagealloc_model.base.text.counts import counted
 from pagealloc_model.base.text.layout import WIDTH, Row, ascii_only, number, paragraph, text_table
 from pagealloc_model.studies.fleets.statistics import (
     ADJUSTMENT,
@@ -46,7 +47,8 @@ def fleet_table(
     ]
     rule = (
         f"Square brackets: {CONFIDENCE:.0%} {INTERVAL} intervals over hosts, {RESAMPLES} "
-        f"resamples. p: {TEST}, adjusted for {len(compared)} metrics ({ADJUSTMENT}); * below "
+        f"resamples. p: {TEST}, adjusted for {counted(len(compared), 'metric')} "
+        f"({ADJUSTMENT}); * below "
         f"{SIGNIFICANT}."
     )
     words = [paragraph(each, width=width) for each in (rule, *notes)]
@@ -92,7 +94,7 @@ def _sentence(row: Any) -> str:
 def _footer(hosts: pd.DataFrame, policies: Mapping[str, Policy], width: int) -> str:
     failed = int((hosts["error"] != "").sum())
     lines = {
-        f"{side}": f"{int((hosts['side'] == side).sum())} hosts, policy {policy}"
+        f"{side}": f"{counted(int((hosts['side'] == side).sum()), 'host')}, policy {policy}"
         for side, policy in policies.items()
     }
     lines["rules"] = _distinct(hosts, "effective_rules")
