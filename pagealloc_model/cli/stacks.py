@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.base.text.counts import counted
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.cli.arguments import Commands, add_command, add_json, add_recording, policy_of
 from pagealloc_model.cli.output import json_text, rows_of
 from pagealloc_model.policy.policy import Policy
@@ -73,7 +73,8 @@ def run(options: argparse.Namespace) -> int:
         print("functions are addresses: the recording has no kallsyms.gz and is of another boot\n")
     for name, table in sides.items():
         print(
-            f"{name}: {counted(len(table), 'stack')}, {counted(int(table['pages'].sum()), 'page')}"
+            f"{name}: {count_of(len(table), 'stack')}, "
+            f"{count_of(int(table['pages'].sum()), 'page')}"
         )
         for row in table.head(options.top).itertuples():
             task, *functions = row.stack.split(";")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pagealloc_model.base.text.counts import counted
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.cli.arguments import Commands, add_command
 
 SCENARIO_NAMES = ("exit", "boot", "purgers", "churn")
@@ -65,8 +65,8 @@ def run(options: argparse.Namespace) -> int:
     done = run_scenario(scenario, rules=rules)
     write_synthetic_recording(done, options.output)
     print(
-        f"{options.output}: {counted(len(scenario.events), 'event')} on "
-        f"{counted(scenario.machine.nr_cpus, 'CPU')}"
+        f"{options.output}: {count_of(len(scenario.events), 'event')} on "
+        f"{count_of(scenario.machine.nr_cpus, 'CPU')}"
     )
     for line in scenario.lines:
         print(f"scenario   {line}")

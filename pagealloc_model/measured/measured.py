@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.base.text.counts import counted
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.measured import events
 from pagealloc_model.measured import snapshots as states
 from pagealloc_model.measured.announced_holds import NO_TIMES, AnnouncedHolds, announced_holds
@@ -274,7 +274,7 @@ def _loss_note(trace: Trace) -> str:
     begins = np.arange(start, end + 1, _NOTED_PART_NS)
     lossy = int(trace.losses.overlap(begins, begins + _NOTED_PART_NS - 1).sum())
     return (
-        f"{counted(trace.losses.total, 'event was', 'events were')} lost, in {lossy} of "
+        f"{count_of(trace.losses.total, 'event was', 'events were')} lost, in {lossy} of "
         f"{len(begins)} parts of "
         f"{_NOTED_PART_NS // 1_000_000} ms: transactions and totals are lower bounds there"
     )

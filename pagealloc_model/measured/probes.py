@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pagealloc_model.base.text.counts import counted
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.measured.stream import Probe, Stream
 from pagealloc_model.measured.transactions import (
     SITES,
@@ -45,7 +45,8 @@ def probed_transactions(
     notes = drain_notes
     if unreturned:
         notes += (
-            f"{counted(unreturned, 'refill has', 'refills have')} no recorded return: size unknown",
+            f"{count_of(unreturned, 'refill has', 'refills have')} no recorded return: "
+            "size unknown",
         )
     return Transactions.joined(parts), notes
 
@@ -210,6 +211,6 @@ def _drains(
     if not strays:
         return transactions, ()
     return transactions, (
-        f"{counted(strays, 'drained object precedes', 'drained objects precede')} "
+        f"{count_of(strays, 'drained object precedes', 'drained objects precede')} "
         "the first call on a CPU: left out",
     )

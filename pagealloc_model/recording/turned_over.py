@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pagealloc_model.base.text.counts import counted
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.recording.machine import DEFAULT_MIGRATETYPES
 from pagealloc_model.recording.proc import kpageflags as flags
 from pagealloc_model.recording.snapshot import Snapshot
@@ -57,7 +57,7 @@ def from_snapshot(trace: Trace, start: Snapshot) -> Trace:
     )
     seconds = (start.time_ns - trace.demand_span_ns[0]) / 1e9
     note = (
-        f"the first {seconds:.3f} s, {counted(left_out, 'event')}, are left out: they "
+        f"the first {seconds:.3f} s, {count_of(left_out, 'event')}, are left out: they "
         "turned the free lists "
         "over before the first snapshot, at which the recording begins"
     )

@@ -10,7 +10,7 @@ import pandas as pd
 
 from pagealloc_model.allocator.core.layout import CHAINED
 from pagealloc_model.allocator.core.objects import RECORDED
-from pagealloc_model.base.text.counts import counted
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.measured.measured import Measured
 from pagealloc_model.predicted.hold_sites import EMPTY_SITES
 from pagealloc_model.predicted.replay import Replay
@@ -125,8 +125,8 @@ def empty_attempt_notes(predicted: Replay, measured: Measured) -> Iterator[str]:
     is_seen = "empty_refill" not in measured.unseen_sites
     shown = "kprobes show the refills alone" if is_seen else "no event shows either"
     yield (
-        f"{counted(refills, 'predicted refill')} and "
-        f"{counted(direct, 'predicted direct allocation')} found no page and stand in "
+        f"{count_of(refills, 'predicted refill')} and "
+        f"{count_of(direct, 'predicted direct allocation')} found no page and stand in "
         f"rows of their own; {shown}. Each takes zone->lock, so times, waits and "
         "contended acquisitions at the lock include them"
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from pagealloc_model.base.text.counts import counted
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.measured.contention import SITES as CONTENDED_SITES
 from pagealloc_model.measured.events import announced_times, bin_start
 from pagealloc_model.measured.measured import Measured, measure
@@ -165,7 +165,7 @@ def _release_notes(releases: pd.DataFrame) -> Iterator[str]:
     if len(releases):
         by_site = releases["site"].value_counts()
         sites = ", ".join(f"{site} {count}" for site, count in by_site.items())
-        yield f"others waited at {counted(len(releases), 'release')} of zone->lock: {sites}"
+        yield f"others waited at {count_of(len(releases), 'release')} of zone->lock: {sites}"
 
 
 def _both(name: str, measured: object, predicted: object) -> dict[str, object]:

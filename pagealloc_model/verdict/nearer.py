@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from pagealloc_model.base.text.counts import counted
+from pagealloc_model.base.text.counts import count_of
 
 NEARER, FARTHER, AS_NULL = "nearer", "no nearer", "both right"
 NOT_MEASURED = "not measured"
@@ -46,5 +46,5 @@ def verdict_words(errors: pd.DataFrame) -> str:
     others = f" ({rest} more are not judged)" if rest else ""
     return (
         f"nearer than a null model in {judged.count(NEARER)} of "
-        f"{counted(len(judged), 'row')}{others}"
+        f"{count_of(len(judged), 'row')}{others}"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def counted(count: int, one: str, more: str = "") -> str:
+def count_of(count: int, one: str, more: str = "") -> str:
     """Return a count and what is counted, in singular or plural.
 
     Args:

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from pagealloc_model.base.text.counts import counted
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.measured.evidence import drain_holds, fallback_events, highatomic_calls
 from pagealloc_model.measured.evidence.finding import Finding
 from pagealloc_model.measured.evidence.high_order_flushes import FlushChances, flush_chances
@@ -96,7 +96,9 @@ def _pcp_decays(answers: Answers) -> Finding | None:
     )
     if ticks < DECAYS_MIN:
         return None
-    return Finding(value=True, line=f"pcp->high fell by exactly an eighth {counted(ticks, 'time')}")
+    return Finding(
+        value=True, line=f"pcp->high fell by exactly an eighth {count_of(ticks, 'time')}"
+    )
 
 
 def _highs(answers: Answers) -> list[tuple[str, int, int]]:

@@ -17,7 +17,7 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.initial import StartImage, install
 from pagealloc_model.allocator.core.replay import advance
 from pagealloc_model.allocator.core.state import State, make_state
-from pagealloc_model.base.text.counts import counted
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.demand.demand import Demand
@@ -92,7 +92,7 @@ def calibrated_image(
             break
         image = make(listed, high)
     off = (
-        f"off by {counted(int(best_gap), 'page')} at the start snapshot, after replaying what "
+        f"off by {count_of(int(best_gap), 'page')} at the start snapshot, after replaying what "
         "precedes it"
     )
     return replace(best, origin=(*best.origin, f"per-CPU counts: {off}"))

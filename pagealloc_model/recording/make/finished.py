@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pagealloc_model.base.errors import RecordingError
-from pagealloc_model.base.text.counts import counted
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.recording.make.events import RECENT_EVENTS
 from pagealloc_model.recording.make.options import size_text
 from pagealloc_model.recording.provenance_check import ProvenanceCheck, believed_words
@@ -110,10 +110,10 @@ def summary_lines(recorded: Recorded, content: Mapping[str, Any] | None) -> Iter
     events = "unknown number of events"
     if content is not None:
         count = sum(content["events"].values()) + sum(content["other_events"].values())
-        events = counted(count, "event")
+        events = count_of(count, "event")
     yield (
         f"there      {recorded.path}: {recorded.seconds:.1f} s, {events}, "
-        f"{counted(recorded.snapshots, 'snapshot')}, {size:,.1f} MiB"
+        f"{count_of(recorded.snapshots, 'snapshot')}, {size:,.1f} MiB"
     )
     checks = [] if content is None else content.get("provenance", [])
     believed = believed_words([ProvenanceCheck(**each) for each in checks])
@@ -150,7 +150,7 @@ def _losses(recorded: Recorded, content: Mapping[str, Any] | None) -> Iterator[s
     by_cpu = ", ".join(
         f"CPU {cpu} {each['lost']:,} ({each['share']:.1%})" for cpu, each in shares.items()
     )
-    yield f"lost       {counted(content['lost'], 'event')}: {by_cpu}"
+    yield f"lost       {count_of(content['lost'], 'event')}: {by_cpu}"
     worst = max(each["share"] for each in shares.values())
     yield f"           {_advice(recorded.buffer_bytes, worst)}"
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from pagealloc_model.base.text.counts import counted
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.layout import (
     NOT_AVAILABLE,
     WIDTH,
@@ -78,7 +78,7 @@ def miss_list(placement: Placement, *, width: int = WIDTH) -> str:
         missed = int(totals.loc[choice, "judged"] - totals.loc[choice, "hits"])
         where = KERNEL_FUNCTIONS[str(choice)]
         lines.append(
-            paragraph(f"{choice}: {counted(missed, 'miss', 'misses')} ({where})", width=width)
+            paragraph(f"{choice}: {count_of(missed, 'miss', 'misses')} ({where})", width=width)
         )
         for miss in misses.head(MISSES_TOLD).itertuples():
             lines.append(paragraph(_explained(miss), width=width, label="  - "))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from pagealloc_model.base.text.counts import counted
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.version import __version__
 from pagealloc_model.show.figures.how_right import in_band_words, predicted_over_measured
 from pagealloc_model.verdict.nearer import verdict_words
@@ -38,7 +38,7 @@ def figure_caption(
     words = ["pagealloc", "post", str(path), *(["--base", base] if base else [])]
     command = shlex.join([*words, "--patch", patch, "--figure", "FILE"])
     lost = (
-        f"{counted(comparison.base.losses, 'event')} lost"
+        f"{count_of(comparison.base.losses, 'event')} lost"
         if comparison.base.losses
         else "no event lost"
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from pagealloc_model.base.text.counts import counted
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.layout import WIDTH, Row, number, paragraph, percent, text_table
 from pagealloc_model.policy.lock_costs import SPREAD
 
@@ -106,6 +106,6 @@ def trylock_line(times: LockTimes) -> str:
     return (
         f"Trylocks of lists that failed: {sums['frees']} of frees and {sums['allocations']} of "
         f"allocations, each one page under zone->lock; "
-        f"{counted(sums['drains_cut_short'], 'drain was', 'drains were')} cut short, "
-        f"{counted(sums['pages_left'], 'page')} stayed on a list."
+        f"{count_of(sums['drains_cut_short'], 'drain was', 'drains were')} cut short, "
+        f"{count_of(sums['pages_left'], 'page')} stayed on a list."
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.base.text.counts import counted
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.layout import paragraph
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def _rates_text(trace: Trace, seconds: float) -> str:
     width = max(len(name) for name in EVENT_NAMES)
     return "\n".join(
         [
-            f"this machine ({trace.release}, {counted(trace.nr_cpus, 'CPU')}) for {seconds:g} s",
+            f"this machine ({trace.release}, {count_of(trace.nr_cpus, 'CPU')}) for {seconds:g} s",
             *[
                 f"  {name:<{width}}  {count:>9,}  {count / seconds:>9,.0f}/s"
                 for name, count in ((name, trace.count(kind)) for name, kind in EVENT_NAMES.items())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from pagealloc_model.base.text.counts import counted
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.layout import WIDTH, Row, ascii_only, number, paragraph, text_table
 from pagealloc_model.studies.fleets.statistics import (
     ADJUSTMENT,
@@ -47,7 +47,7 @@ def fleet_table(
     ]
     rule = (
         f"Square brackets: {CONFIDENCE:.0%} {INTERVAL} intervals over hosts, {RESAMPLES} "
-        f"resamples. p: {TEST}, adjusted for {counted(len(compared), 'metric')} "
+        f"resamples. p: {TEST}, adjusted for {count_of(len(compared), 'metric')} "
         f"({ADJUSTMENT}); * below "
         f"{SIGNIFICANT}."
     )
@@ -94,7 +94,7 @@ def _sentence(row: Any) -> str:
 def _footer(hosts: pd.DataFrame, policies: Mapping[str, Policy], width: int) -> str:
     failed = int((hosts["error"] != "").sum())
     lines = {
-        f"{side}": f"{counted(int((hosts['side'] == side).sum()), 'host')}, policy {policy}"
+        f"{side}": f"{count_of(int((hosts['side'] == side).sum()), 'host')}, policy {policy}"
         for side, policy in policies.items()
     }
     lines["rules"] = _distinct(hosts, "effective_rules")

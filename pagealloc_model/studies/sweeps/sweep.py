@@ -13,7 +13,7 @@ import pandas as pd
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.progress_bar import progress as progress_bar
-from pagealloc_model.base.text.counts import counted
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.recording.recording import Recording
@@ -97,7 +97,7 @@ def sweep(
     reused = len(records)
     todo = sorted((task for key, task in tasks.items() if key not in records), key=_preparation)
     with progress_bar(
-        f"sweeping {counted(len(tasks), 'point')}", len(tasks), "points", progress
+        f"sweeping {count_of(len(tasks), 'point')}", len(tasks), "points", progress
     ) as report:
         for record in _made(todo, client, workers, kept):
             records[record.key] = record

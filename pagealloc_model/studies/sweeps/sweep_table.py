@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.base.text.counts import counted
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.layout import WIDTH, Row, ascii_only, number, paragraph, text_table
 
 DEFAULT_METRICS = (
@@ -108,7 +108,7 @@ def sweep_footer(rows: pd.DataFrame, width: int = WIDTH) -> str:
         "lost": _distinct(rows, "lost_events") + " events in the recording",
         "not known": "" if "reclaim=elastic" in assumed else NOT_KNOWN,
         "made with": f"pagealloc_model {_distinct(rows, 'version')} "
-        f"(model {_distinct(rows, 'model')}), {counted(len(rows), 'point')}",
+        f"(model {_distinct(rows, 'model')}), {count_of(len(rows), 'point')}",
     }
     return "\n".join(
         paragraph(text, width=width, label=f"{label + ':':<11}")

@@ -7,7 +7,7 @@ import numpy as np
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.base.text.counts import counted
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.studies.workload.scenario import Scenario, in_time_order
 
@@ -71,6 +71,6 @@ def contiguous_frees(
         objects=ranges,
         seed=seed,
         lines=(
-            f"{counted(ranges, 'range')} of {counted(pages, 'page')} allocated and freed {words}",
+            f"{count_of(ranges, 'range')} of {count_of(pages, 'page')} allocated and freed {words}",
         ),
     )

@@ -17,7 +17,7 @@ import pandas as pd
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.base.text.counts import counted
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.measured.evidence.choice import choose_rules
 from pagealloc_model.measured.measured import measure
 from pagealloc_model.policy.kernel_rules import KernelRules
@@ -133,9 +133,9 @@ def scaled_stream(
         rounds=rounds,
     )
     lines = (
-        f"{counted(copies, 'copy', 'copies')} of {counted(len(cpus), 'stream')} of "
+        f"{count_of(copies, 'copy', 'copies')} of {count_of(len(cpus), 'stream')} of "
         f"{recording.name} "
-        f"on {counted(nr_cpus, 'CPU')}, "
+        f"on {count_of(nr_cpus, 'CPU')}, "
         f"begun within {limit / 1e6:g} ms; memory of their own, zones shared",
         f"{blocks << machine.pageblock_order} pages beside theirs stay in use",
     )

@@ -8,7 +8,7 @@ import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.base.text.counts import counted
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.studies.workload.scenario import (
     Mapping,
@@ -95,9 +95,9 @@ def exit_avalanche(
         seed=seed,
         kswapd_recorded=reclaim_active,
         lines=(
-            f"{counted(exiting, 'process exits', 'processes exit')} within "
+            f"{count_of(exiting, 'process exits', 'processes exit')} within "
             f"{stagger_ns / 1e6:g} ms, "
-            f"{counted(pages, 'page')} each, "
+            f"{count_of(pages, 'page')} each, "
             f"a page every {FREE_NS} ns",
             f"CPUs that drain all lists every {drain_every_ns / 1e6:g} ms meanwhile: {reclaimers}",
         ),
@@ -191,8 +191,8 @@ def purgers(
         machine,
         mappings,
         seed,
-        f"{counted(allocators, 'CPU allocates', 'CPUs allocate')} {counted(pages, 'page')} "
-        f"{counted(rounds, 'time')}, {counted(purging_cpus, 'other frees', 'others free')} them",
+        f"{count_of(allocators, 'CPU allocates', 'CPUs allocate')} {count_of(pages, 'page')} "
+        f"{count_of(rounds, 'time')}, {count_of(purging_cpus, 'other frees', 'others free')} them",
     )
 
 
@@ -226,8 +226,8 @@ def vm_churn(
         machine,
         mappings,
         seed,
-        f"{counted(busy, 'worker maps', 'workers map')} {counted(pages, 'page')} "
-        f"{counted(rounds, 'time')}",
+        f"{count_of(busy, 'worker maps', 'workers map')} {count_of(pages, 'page')} "
+        f"{count_of(rounds, 'time')}",
     )
 
 

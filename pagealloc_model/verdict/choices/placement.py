@@ -18,7 +18,7 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.initial import install
 from pagealloc_model.allocator.core.state import make_state
 from pagealloc_model.base.errors import CorruptStateError, PolicyError
-from pagealloc_model.base.text.counts import counted
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.measured.evidence.choice import choose_rules
 from pagealloc_model.measured.tick_times import tick_phases, tick_steps
 from pagealloc_model.policy.policy import Assumptions
@@ -232,7 +232,7 @@ def _notes(recording: Recording, phases: dict[int, int], unseen: int, nested: in
         )
     if recording.trace.losses.total:
         lines.append(
-            f"{counted(recording.trace.losses.total, 'event was', 'events were')} lost: "
+            f"{count_of(recording.trace.losses.total, 'event was', 'events were')} lost: "
             "pages moved then are found elsewhere"
         )
     if unseen:

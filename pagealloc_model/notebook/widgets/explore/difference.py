@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from pagealloc_model.base.text.comparison_table import measures, with_unit
-from pagealloc_model.base.text.counts import counted
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.layout import number
 from pagealloc_model.verdict.judged_rows import BELIEVED, BETTER, SAME, UNKNOWN, WORSE
 
@@ -52,7 +52,7 @@ def difference_html(comparison: Comparison) -> str:
     still = int((rows["verdict"] != UNKNOWN).sum()) - len(moved)
     if still:
         parts.append(
-            f"<p>{counted(still, 'quantity stays as it is', 'quantities stay as they are')}.</p>"
+            f"<p>{count_of(still, 'quantity stays as it is', 'quantities stay as they are')}.</p>"
         )
     return f'{_STYLE}<div class="pagealloc-difference">{"".join(parts)}</div>'
 
@@ -69,7 +69,7 @@ def _summary(comparison: Comparison, believed: pd.DataFrame) -> str:
     if believed.empty:
         return "Nothing changes by more than the model's error on this recording."
     return (
-        f"{counted(len(believed), 'change')} larger than the model's error on this recording "
+        f"{count_of(len(believed), 'change')} larger than the model's error on this recording "
         "(range: 95 % over windows of the recording, widened by that error)"
     )
 
