@@ -14,9 +14,12 @@ if TYPE_CHECKING:
     from pagealloc_model.recording.make.checks import Check
     from pagealloc_model.recording.trace.columns import Trace
 
+DOCTOR_WIDTH = 79
+"""Columns of a terminal."""
+
 
 def doctor_text(checks: Sequence[Check] | None = None) -> str:
-    """One line for each check, and whether a recording is possible.
+    """A few words for each check, and whether a recording is possible.
 
     Args:
         checks: as `doctor.examine` gives them; None: those of this machine, here and now.
@@ -31,7 +34,8 @@ def doctor_text(checks: Sequence[Check] | None = None) -> str:
     for check in checks:
         mark = "NO" if check.blocks else "--" if check.cost else "ok"
         parts = [check.found, check.cost, check.todo]
-        lines.append(f"{mark}  {check.name:<{width}}  {'; '.join(part for part in parts if part)}")
+        words = "; ".join(part for part in parts if part)
+        lines.append(paragraph(words, width=DOCTOR_WIDTH, label=f"{mark}  {check.name:<{width}}  "))
     possible = not any(check.blocks for check in checks)
     return "\n".join(
         [*lines, "", f"recording is {'possible' if possible else 'not possible'} here"]

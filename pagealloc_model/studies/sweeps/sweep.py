@@ -76,6 +76,8 @@ def sweep(
     base = Settings(
         policy=policy or Policy(), rules=rules, assumptions=assumptions or Assumptions()
     )
+    if workers is not None and workers < 1:
+        raise UsageError(f"{workers} workers: a sweep needs at least one")
     points = _points(vary)
     axes = tuple(dict.fromkeys(name for point in points for name in point))
     found = [named_recording(each) for each in recordings]
