@@ -14,8 +14,8 @@ from pagealloc_model.notebook.widgets.accessible import AS_RECORDED
 from pagealloc_model.policy.policy import Policy, policy_settings
 from pagealloc_model.policy.policy_fields import BOOL, CHOICE, NUMBERS, Setting
 
-LABEL_WIDTH = "260px"
-CONTROL_WIDTH = "620px"
+LABEL_WIDTH = "300px"
+CONTROL_WIDTH = "660px"
 SLIDER_STEPS = 256
 """A slider spans at most this many steps of a field's range, so that each stays within reach."""
 

@@ -12,6 +12,8 @@ from pagealloc_model.show.figures.panel_grid import PanelGrid
 SMALLEST_NS = 64
 STEP_POWERS = 4
 """Bins are shown in groups of so many: up to 1 us, to 16 us, to 262 us."""
+LABEL_EVERY = 2
+"""Bins from one label to the next: so they stand upright in a panel of half a page."""
 UNITS = (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1.0))
 PANELS = (
     ("refills, held", "refill", "hold_ns"),
@@ -56,9 +58,11 @@ def lock_times(predicted: Tables) -> Drawing:
             "y", panel, max((each.max() for each in counts.values() if len(each)), default=0)
         )
         absent = {lane.label: "none" for lane in drawn if counts[lane.key].empty}
+        words = [_in_words(each) for each in bins]
+        grid.set_axis("x", panel, {"tickvals": words[::LABEL_EVERY], "tickangle": 0})
         for lane in drawn:
             shown = counts[lane.key].reindex(bins)
-            shown.index = [_in_words(each) for each in bins]
+            shown.index = words
             grid.add(count_trace(lane, shown, f"{site}/{column}", in_legend=panel == 0), panel)
         grid.note_missing(panel, absent)
     return grid.drawing()
