@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,7 +36,16 @@ def doctor_text(checks: Sequence[Check] | None = None) -> str:
         mark = "NO" if check.blocks else "--" if check.cost else "ok"
         parts = [check.found, check.cost, check.todo]
         words = "; ".join(part for part in parts if part)
-        lines.append(paragraph(words, width=DOCTOR_WIDTH, label=f"{mark}  {check.name:<{width}}  "))
+        label = f"{mark}  {check.name:<{width}}  "
+        # a path stays in one piece, to be copied
+        lines += textwrap.wrap(
+            words,
+            DOCTOR_WIDTH,
+            initial_indent=label,
+            subsequent_indent=" " * len(label),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
     possible = not any(check.blocks for check in checks)
     return "\n".join(
         [*lines, "", f"recording is {'possible' if possible else 'not possible'} here"]
