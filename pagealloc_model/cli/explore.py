@@ -21,7 +21,7 @@ def add_parser(commands: Commands) -> None:
         summary="open the explorer of a recording as a page in the browser",
         example="pagealloc explore kbuild",
         more="The page is served on this machine alone and asks for the token in its address.\n"
-        "Needs Voila: pip install 'pagealloc_model[explore]'.",
+        "Needs Voila: pip install '.[explore]' in the checkout.",
     )
     add_recording(parser)
     parser.add_argument(
