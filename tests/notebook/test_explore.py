@@ -20,8 +20,9 @@ from pagealloc_model.show import figures
 from pagealloc_model.show.figures.block_marks import AREAS, LINES, MarkSize, marks_trace, outline
 from pagealloc_model.show.figures.pageblock_map import LEVELS, MARKS, shade
 from pagealloc_model.show.figures.palette import MIGRATETYPES
+from pagealloc_model.verdict.recorded_values import recorded_values
 from tests.show.grey import READABLE, contrast, luminance
-from tests.small_recordings import write_recording
+from tests.small_recordings import shipped_recording, write_recording
 
 PATIENCE_S = 120
 
@@ -443,3 +444,12 @@ def test_a_saved_state_is_restored(
         assert explorer.question == before
     with pytest.raises(pm.UsageError, match="cannot be read"):
         explore(recording, state=tmp_path / "absent.json")
+
+
+def test_limits_that_the_kernel_does_not_print_are_those_that_it_computes() -> None:
+    """6.12 prints neither bound of per-CPU lists (S4.3)."""
+    base = pm.replay(shipped_recording("highatomic_gate3"))
+    zone = max(base.machine.zones, key=lambda each: each.managed)
+    assert zone.pagesets[0].high_min is None
+    found = recorded_values(base)
+    assert 0 < found["pcp_high_min"] < found["pcp_high_max"] < zone.managed
