@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import pandas as pd
 
 import pagealloc_model as pm
+from pagealloc_model.base.text.error_table import DISTANCE
 from pagealloc_model.verdict.validation import Validation
 
 SHOWN = {
@@ -75,6 +76,8 @@ def error_cell(value: float, unit: str) -> str:
         return "NA"
     if unit == "total variation":
         return f"{value:.4f}"
+    if unit.endswith(DISTANCE):
+        return f"{100 * value:,.1f}%"
     return f"{100 * value:+,.1f}%" if value < 10 else f"{1 + value:,.0f} x"
 
 

@@ -28,7 +28,10 @@ SITES = ("refill", "drain", "buddy_alloc", "direct_free")
 
 
 def sites(paths: tuple[str, ...] = ("kbuild", "xfree")) -> pd.DataFrame:
-    """Measured and predicted by site; waits of sites the model does not have are left out."""
+    """Measured and predicted by site; NA is what no event shows.
+
+    Waits that cannot be known, or are of sites the model does not have, are left out.
+    """
     rows = []
     for path in paths:
         recording = pm.open(path)
@@ -36,7 +39,8 @@ def sites(paths: tuple[str, ...] = ("kbuild", "xfree")) -> pd.DataFrame:
         for what in ("acquisitions", "pages_per_acquisition", "contended"):
             for site in SITES:
                 values = [by_site.loc[site, f"{what}_{side}"] for side in ("measured", "predicted")]
-                if not any(pd.isna(value) for value in values):
+                shown = values if what == "contended" else values[1:]
+                if not any(pd.isna(value) for value in shown):
                     rows.append((recording.name, what.replace("_", " "), site, *values))
         sums = [by_site[f"contended_{side}"].sum() for side in ("measured", "predicted")]
         rows.append((recording.name, "contended", "all", *sums))
@@ -45,8 +49,8 @@ def sites(paths: tuple[str, ...] = ("kbuild", "xfree")) -> pd.DataFrame:
 
 
 def _with_error(frame: pd.DataFrame) -> pd.DataFrame:
-    measured = frame["measured"].astype(float)
-    error = frame["predicted"].astype(float) / measured.where(measured > 0) - 1
+    measured = pd.to_numeric(frame["measured"], errors="coerce")
+    error = pd.to_numeric(frame["predicted"]) / measured.where(measured > 0) - 1
     return frame.assign(error=error)
 
 

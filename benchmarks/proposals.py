@@ -27,6 +27,7 @@ from proposal_sides import PROPOSALS, Proposal, Row, Side
 
 import pagealloc_model as pm
 from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.layout import percent
 from pagealloc_model.measured.recorded_costs import at_recorded_cost
 from pagealloc_model.show.post.posted_figures import posted_figures
@@ -189,7 +190,7 @@ def recording_rows(proposal: Proposal) -> pd.DataFrame:
         if not len(changed):
             rows.append({"recording": name, "reclaim": mode, "metric": "no metric changes"})
         if fails.any():
-            words = f"{fails.sum()} metrics failed their null model"
+            words = f"{count_of(int(fails.sum()), 'metric')} failed their null model"
             rows.append({"recording": name, "reclaim": mode, "metric": words})
     return pd.DataFrame(rows).fillna("")
 

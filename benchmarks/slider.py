@@ -146,7 +146,9 @@ def _presses(page: Page, recording: Recording) -> Iterator[tuple[str | float, ..
             page.evaluate(WATCH, PLOTS)
             page.get_by_role("slider", name=name).first.focus()
             page.keyboard.press(key)
-            page.wait_for_function(SETTLED, arg=SETTLED_MS, timeout=REDRAW_MS)
+            page.wait_for_function(
+                SETTLED, arg=SETTLED_MS, timeout=REDRAW_MS, polling=SETTLED_MS / 4
+            )
             yield tab.label, *_parts(page), _replay_ms(recording, _policy(page))
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,9 @@ from pagealloc_model.policy.policy_fields import BOOL, CHOICE, NUMBERS
 if TYPE_CHECKING:
     from pagealloc_model.allocator.from_source.build import KernelBuild
 
+BETWEEN_FIELDS = re.compile(r",|\s+(?=[a-z_.0-9]+=)")
+"""What parts two fields of a policy; values of some fields have blanks between their numbers."""
+
 Commands = Any
 """What argparse's add_subparsers returns; it has no public type."""
 
@@ -25,13 +29,20 @@ def add_command(
 ) -> argparse.ArgumentParser:
     """A command's parser, with an example at the end of its help."""
     epilog = "\n\n".join(part for part in (more, f"example:\n  {example}") if part)
-    return commands.add_parser(
+    parser = commands.add_parser(
         name,
         help=summary,
         description=f"{summary[0].upper()}{summary[1:]}.",
         epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.set_defaults(parser=parser)
+    return parser
+
+
+def add_policy(parser: argparse.ArgumentParser, option: str, meaning: str, **more: Any) -> None:
+    """An option that names a policy's fields; given several times, it names all of them."""
+    parser.add_argument(option, metavar="FIELD=VALUE,...", action="append", help=meaning, **more)
 
 
 def add_recording(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
@@ -93,6 +104,13 @@ def kernel_build(options: argparse.Namespace, policy: Policy) -> KernelBuild | N
     return KernelBuild(options.kernel_source, policy, options.patch)
 
 
+def at_least_one(text: str) -> int:
+    """The value of an option that counts things."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no count; give 1 or more")
+    return int(text)
+
+
 def _rules(text: str) -> str:
     """`--rules`, checked before anything is read."""
     if text != BY_ANSWERS:
@@ -103,16 +121,22 @@ def _rules(text: str) -> str:
     return text
 
 
-def policy_of(option: str, words: str | None) -> Policy:
-    """The policy that an option's "field=value,..." names; as recorded where it was not given.
+def policy_of(option: str, words: Sequence[str] | None) -> Policy:
+    """The policy that an option's "field=value,..." name; as recorded where it was not given.
+
+    Fields are parted by commas, or by blanks as in what is printed of a policy.
 
     Raises:
-        UsageError: the option names no setting.
+        UsageError: the option names no setting, or one twice.
         PolicyError: an unknown field or a bad value.
     """
     if words is None:
         return Policy()
-    settings = [word for word in words.split(",") if word.strip()]
+    settings = [each for word in words for each in BETWEEN_FIELDS.split(word) if each.strip()]
+    names = [each.partition("=")[0].strip() for each in settings]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"{option}: {twice} is given twice")
     if not settings:
         raise UsageError(f"{option}: names no setting; write {option} FIELD=VALUE,...")
     return Policy.parse(settings)

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from pagealloc_model.base.progress_bar import progress
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.cli.arguments import Commands, add_command
 
 _FILES = ("zoneinfo", "buddyinfo", "pagetypeinfo", "vmstat")
@@ -64,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     )
     with progress(f"reading {recording.name}", size_of(recording.event_file), "B") as report:
         made = attach_state(options.trace, state, options.output, report)
-    print(f"{made.path}: {made.events} events, {made.snapshots} snapshots")
+    print(f"{made.path}: {count_of(made.events, 'event')}, {count_of(made.snapshots, 'snapshot')}")
     for line in made.lacks:
         print(f"lacks      {line}")
     return 0

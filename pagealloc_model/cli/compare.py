@@ -9,6 +9,7 @@ from pagealloc_model.base.progress_bar import progress
 from pagealloc_model.cli.arguments import (
     Commands,
     add_command,
+    add_policy,
     add_recording,
     add_rules,
     policy_fields_help,
@@ -37,12 +38,8 @@ def add_parser(commands: Commands) -> None:
     )
     add_recording(parser, several=True)
     for side, otherwise in (("base", "as recorded"), ("patch", "required")):
-        parser.add_argument(
-            f"--{side}",
-            metavar="FIELD=VALUE,...",
-            required=side == "patch",
-            help=f"policy of the {side} side ({otherwise})",
-        )
+        meaning = f"policy of the {side} side ({otherwise})"
+        add_policy(parser, f"--{side}", meaning, required=side == "patch")
     add_rules(parser)
     parser.add_argument(
         "--format",

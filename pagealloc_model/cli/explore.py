@@ -10,6 +10,7 @@ from pagealloc_model.cli.arguments import Commands, add_command, add_recording
 from pagealloc_model.cli.lab import has_browser
 
 PORT = 8866
+LAST_PORT = 65535
 
 
 def add_parser(commands: Commands) -> None:
@@ -20,18 +21,25 @@ def add_parser(commands: Commands) -> None:
         summary="open the explorer of a recording as a page in the browser",
         example="pagealloc explore kbuild",
         more="The page is served on this machine alone and asks for the token in its address.\n"
-        "Needs Voila: pip install 'pagealloc_model[explore]'.",
+        "Needs Voila: pip install '.[explore]' in the checkout.",
     )
     add_recording(parser)
     parser.add_argument(
         "--state", metavar="FILE", type=Path, help='begin where "Save state" wrote this file'
     )
     parser.add_argument(
-        "--port", type=int, default=PORT, help=f"to listen on, or a free one after it ({PORT})"
+        "--port", type=_port, default=PORT, help=f"to listen on, or a free one after it ({PORT})"
     )
     parser.add_argument("--no-browser", action="store_true", help="print the address only")
     parser.add_argument("--dark", action="store_true", help="light words and lines on a dark page")
     parser.set_defaults(run=run)
+
+
+def _port(text: str) -> int:
+    """`--port`, checked before anything is read: a server waits for ever at others."""
+    if not text.isdecimal() or not 1 <= int(text) <= LAST_PORT:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port; give 1 to {LAST_PORT}")
+    return int(text)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from pagealloc_model.base.progress_bar import progress
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.cli.arguments import Commands, add_command, add_recording
 
 _MORE = """\
@@ -55,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
             recording.path, options.output, compress=options.compress, progress=report
         )
     print(
-        f"{made.event_file}: {made.events} events, {made.size} bytes, "
+        f"{made.event_file}: {count_of(made.events, 'event')}, {count_of(made.size, 'byte')}, "
         f"{made.size / max(made.events, 1):.1f} an event; "
         f"{recording.event_file.name} had {made.source_size}"
     )

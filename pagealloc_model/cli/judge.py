@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from pagealloc_model.base.errors import PolicyError
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.cli.arguments import Commands, add_command, add_json, add_kernel_source
 from pagealloc_model.cli.output import json_text
 from pagealloc_model.policy.kernel_rules import KernelRules, preset_names
@@ -127,8 +128,9 @@ def _as_text(verdict: Verdict) -> str:
         f"judged      {verdict.part}",
         f"rules       {verdict.rules}",
         f"kernel      {verdict.release or 'unknown release'}",
-        f"operations  {verdict.operations} on {verdict.scenarios + (verdict.scenario >= 0)} "
-        f"machines, seed {verdict.seed}, {verdict.seconds:.0f} s",
+        f"operations  {verdict.operations:,} on "
+        f"{count_of(verdict.scenarios + (verdict.scenario >= 0), 'machine')}, "
+        f"seed {verdict.seed}, {verdict.seconds:.0f} s",
     ]
     lines += [f"not found   {name}()" for name in verdict.missing]
     difference = verdict.difference
@@ -142,7 +144,7 @@ def _as_text(verdict: Verdict) -> str:
     ]
     if verdict.shortest:
         lines += [
-            f"shortest    {len(verdict.shortest)} operations that end in a difference:",
+            f"shortest    {count_of(len(verdict.shortest), 'operation')} to the difference:",
             *[f"  {line}" for line in verdict.shortest[:SEQUENCE_MAX]],
         ]
     return "\n".join(lines)

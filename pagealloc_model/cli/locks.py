@@ -9,6 +9,7 @@ from pagealloc_model.cli.arguments import (
     Commands,
     add_command,
     add_json,
+    add_policy,
     add_recording,
     add_rules,
     policy_of,
@@ -36,11 +37,7 @@ def add_parser(commands: Commands) -> None:
     )
     add_recording(parser)
     add_rules(parser)
-    parser.add_argument(
-        "--patch",
-        metavar="FIELD=VALUE,...",
-        help="also replay under this policy, and print both side by side",
-    )
+    add_policy(parser, "--patch", "also replay under this policy, and print both side by side")
     parser.add_argument(
         "--csv", action="store_true", help="print counts by time bin, CPU and site as CSV instead"
     )

@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from pagealloc_model.base.collecting import collect_seldom
 from pagealloc_model.base.errors import PageallocError
+from pagealloc_model.base.unknown_name import known_names
 from pagealloc_model.base.version import __version__
 from pagealloc_model.cli import (
     attach,
@@ -77,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0 done, 1 a check did not hold, 2 wrong usage or unusable input.
     """
-    options = build_parser().parse_args(arguments)
+    options = _parsed(sys.argv[1:] if arguments is None else arguments)
     collect_seldom()
     try:
         code = options.run(options)
@@ -95,15 +96,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(f"{where}{error.strerror or error}", UNUSABLE)
 
 
+def _parsed(words: Sequence[str]) -> argparse.Namespace:
+    """Options of a command line; ends the process where a word is of no use."""
+    parser = build_parser()
+    first = next((word for word in words if not word.startswith("-")), None)
+    if first is not None and first not in parser.commands:
+        parser.error(f"no command {first!r}; {known_names(first, parser.commands, 'commands')}")
+    options, unknown = parser.parse_known_args(words)
+    if unknown:
+        options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    return options
+
+
 class OneLineParser(argparse.ArgumentParser):
-    """A parser that says what is wrong in one line, as all errors are said."""
+    """A parser that says what is wrong in one line, as all errors are said.
+
+    Attributes:
+        commands: names of the commands that it has.
+    """
+
+    commands: tuple[str, ...] = ()
 
     def error(self, message: str) -> NoReturn:
         """End the process."""
         self.exit(UNUSABLE, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> OneLineParser:
     """The parser of all commands; nothing heavy is imported for it."""
     parser = OneLineParser(
         prog="pagealloc",
@@ -114,6 +133,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:
         command.add_parser(commands)
+    parser.commands = tuple(commands.choices)
     return parser
 
 

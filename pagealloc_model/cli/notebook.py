@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.cli.arguments import Commands, add_command
 from pagealloc_model.cli.lab import shipped_notebooks
 from pagealloc_model.cli.output import new_directory
@@ -56,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
 
     with new_directory(options.directory) as partial:
         study = write_study(notebook, parameters, partial)
-    print(f"{options.directory}: {study.figures} figures")
+    print(f"{options.directory}: {count_of(study.figures, 'figure')}")
     for file in study.files:
         print(f"  {file}")
     if study.not_written:

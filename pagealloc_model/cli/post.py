@@ -13,6 +13,7 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.cli.arguments import (
     Commands,
     add_command,
+    add_policy,
     add_rules,
     policy_fields_help,
     policy_of,
@@ -50,11 +51,7 @@ def add_parser(commands: Commands) -> None:
         help="recordings: a directory, perf.data, perf script text, or a shipped name",
     )
     for side, otherwise in (("base", "as recorded"), ("patch", "needed with PATH")):
-        parser.add_argument(
-            f"--{side}",
-            metavar="FIELD=VALUE,...",
-            help=f"policy of the {side} side ({otherwise})",
-        )
+        add_policy(parser, f"--{side}", f"policy of the {side} side ({otherwise})")
     parser.add_argument(
         "--reply",
         choices=REPLIES,
@@ -207,7 +204,8 @@ def _write_figure(
     from pagealloc_model.show.figures.files import write_figure
     from pagealloc_model.show.post.figure_caption import figure_caption, figure_title
 
-    caption = figure_caption(comparison, validation, options.paths[0], options.base, options.patch)
+    base, patch = (",".join(each or ()) for each in (options.base, options.patch))
+    caption = figure_caption(comparison, validation, options.paths[0], base, patch)
     figure = figures.talk_figure(
         comparison.judged,
         validation.errors,

@@ -108,15 +108,18 @@ def describe(recording: Recording, replay: Replay) -> dict[str, Any]:
 
 def _as_text(described: dict[str, Any], replay: Replay) -> str:
     rows = {name: len(getattr(replay, name)) for name in TABLES}
-    lines = [
-        f"recording  {described['recording']}, kernel {described['kernel'] or 'unknown'}",
-        f"rules      {replay.rules_origin}",
-        f"policy     {replay.asked_policy}",
-        f"events     {described['events']}, {described['lost']} lost",
-        *[f"start      {line}" for line in described["start_state"]],
-        *[f"diverged   {name} {count}" for name, count in described["divergences"].items()],
-        *([f"code       {replay.kernel}"] if replay.kernel else []),
-        *[f"by shim    {line}" for line in replay.not_covered],
-        *[f"table      {name:<13} {count:>8} rows" for name, count in rows.items()],
+    from pagealloc_model.base.text.layout import paragraph
+
+    told = [
+        ("recording", f"{described['recording']}, kernel {described['kernel'] or 'unknown'}"),
+        ("rules", replay.rules_origin),
+        ("policy", str(replay.asked_policy)),
+        ("events", f"{described['events']:,}, {described['lost']:,} lost"),
+        *[("start", line) for line in described["start_state"]],
+        *[("diverged", f"{name} {count}") for name, count in described["divergences"].items()],
+        *([("code", replay.kernel)] if replay.kernel else []),
+        *[("by shim", line) for line in replay.not_covered],
     ]
-    return "\n".join(lines)
+    lines = [paragraph(text, label=f"{label:<11}") for label, text in told]
+    tables = [f"table      {name:<13} {count:>8} rows" for name, count in rows.items()]
+    return "\n".join([*lines, *tables])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.cli.arguments import Commands, add_command
 
 _MORE = """\
@@ -41,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
         options.directory, Host(), seconds=options.seconds, interval_s=options.interval
     )
     flags = "with" if made.page_flags else "without"
-    print(f"{made.path}: {made.snapshots} snapshots, {flags} kpageflags")
+    print(f"{made.path}: {count_of(made.snapshots, 'snapshot')}, {flags} kpageflags")
     if made.unreadable:
         print(f"unreadable {', '.join(made.unreadable)}; root may read them")
     return 0

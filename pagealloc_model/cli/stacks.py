@@ -7,7 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.cli.arguments import Commands, add_command, add_json, add_recording, policy_of
+from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.cli.arguments import (
+    Commands,
+    add_command,
+    add_json,
+    add_policy,
+    add_recording,
+    at_least_one,
+    policy_of,
+)
 from pagealloc_model.cli.output import json_text, rows_of
 from pagealloc_model.policy.policy import Policy
 
@@ -39,9 +48,9 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--of", choices=(PAGES, FALLBACKS, HOLDS), default=PAGES, help="of what (default: pages)"
     )
-    parser.add_argument("--patch", metavar="FIELD=VALUE,...", help="with --of holds: a policy")
+    add_policy(parser, "--patch", "with --of holds: a policy")
     parser.add_argument("--least", metavar="N", type=int, default=0, help="holds of N pages on")
-    parser.add_argument("--top", metavar="N", type=int, default=20, help="stacks to print")
+    parser.add_argument("--top", metavar="N", type=at_least_one, default=20, help="stacks to print")
     parser.add_argument(
         "-o",
         dest="file",
@@ -71,7 +80,10 @@ def run(options: argparse.Namespace) -> int:
     if not stacks.named_by:
         print("functions are addresses: the recording has no kallsyms.gz and is of another boot\n")
     for name, table in sides.items():
-        print(f"{name}: {len(table)} stacks, {int(table['pages'].sum())} pages")
+        print(
+            f"{name}: {count_of(len(table), 'stack')}, "
+            f"{count_of(int(table['pages'].sum()), 'page')}"
+        )
         for row in table.head(options.top).itertuples():
             task, *functions = row.stack.split(";")
             chain = " < ".join(reversed(functions[-_INNERMOST:]))
@@ -92,7 +104,7 @@ def _sides(
     policies = {"held, policy as recorded": Policy()}
     if options.patch is not None:
         policy = policy_of("--patch", options.patch)
-        policies[f"held, {options.patch}"] = policy
+        policies[f"held, {policy}"] = policy
     return {
         name: stacks.of_holds(pm.replay(recording, policy).transactions_full, options.least)
         for name, policy in policies.items()

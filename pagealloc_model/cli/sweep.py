@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.cli.arguments import (
     Commands,
     add_command,
@@ -147,7 +148,8 @@ def _printed(result: SweepResult, options: argparse.Namespace) -> str:
         head = {"points": len(result.rows), "reused": result.reused, "axes": list(result.axes)}
         return json_text(head | {"rows": rows_of(result.rows)}) + "\n"
     lines = [
-        f"{len(result.rows)} points, {result.reused} of them known, {len(result.failed)} failed"
+        f"{count_of(len(result.rows), 'point')}, {result.reused} of them known, "
+        f"{len(result.failed)} failed"
     ]
     if options.output:
         lines.append(f"written to {options.output}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.cli.arguments import Commands, add_command
 
 SCENARIO_NAMES = ("exit", "boot", "purgers", "churn")
@@ -63,7 +64,10 @@ def run(options: argparse.Namespace) -> int:
     )
     done = run_scenario(scenario, rules=rules)
     write_synthetic_recording(done, options.output)
-    print(f"{options.output}: {len(scenario.events)} events on {scenario.machine.nr_cpus} CPUs")
+    print(
+        f"{options.output}: {count_of(len(scenario.events), 'event')} on "
+        f"{count_of(scenario.machine.nr_cpus, 'CPU')}"
+    )
     for line in scenario.lines:
         print(f"scenario   {line}")
     times = done.times()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.cli.arguments import Commands, add_command, add_recording
 
 
@@ -52,8 +53,8 @@ def run(options: argparse.Namespace) -> int:
     )
     seconds = (trimmed.window.end_ns - trimmed.window.begin_ns) / 1e9
     print(
-        f"{trimmed.path}: {trimmed.window.events} events in {seconds:.3f} s, "
-        f"{trimmed.snapshots} snapshots, {trimmed.size} bytes"
+        f"{trimmed.path}: {count_of(trimmed.window.events, 'event')} in {seconds:.3f} s, "
+        f"{count_of(trimmed.snapshots, 'snapshot')}, {count_of(trimmed.size, 'byte')}"
     )
     for phrase in trimmed.removed:
         print(f"removed    {phrase}")

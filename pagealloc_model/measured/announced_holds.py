@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.measured.contention import Contention
 from pagealloc_model.measured.probes import partial_claim_duplicates
 from pagealloc_model.measured.runs import refilled_removals
@@ -147,7 +148,8 @@ def _notes(end: np.ndarray) -> list[str]:
     open_ended = int(np.count_nonzero(end < 0))
     if open_ended:
         notes.append(
-            f"{open_ended} holds have no recorded {UNLOCKED_EVENT}: what they moved is unknown"
+            f"{count_of(open_ended, 'hold has', 'holds have')} no recorded {UNLOCKED_EVENT}: "
+            "what was moved is unknown"
         )
     return notes
 

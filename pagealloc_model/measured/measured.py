@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.measured import events
 from pagealloc_model.measured import snapshots as states
 from pagealloc_model.measured.announced_holds import NO_TIMES, AnnouncedHolds, announced_holds
@@ -187,7 +188,7 @@ def measure(recording: Recording, *, bin_ns: int = DEFAULT_BIN_NS) -> Measured:
         unseen_sites=(
             *WITHOUT_EVENTS,
             *(() if probed or announced else ("empty_refill",)),
-            *_unseen_direct_frees(recording, probed=probed),
+            *(() if announced else _unseen_direct_frees(recording, probed=probed)),
         ),
         notes=(*notes, *_notes(recording, zones, has_types=types is not None)),
     )
@@ -227,8 +228,8 @@ def _inferred(
 
 
 def _unseen_direct_frees(recording: Recording, *, probed: bool) -> tuple[str, ...]:
-    """With kprobes, frees into the buddy are those of a probe, which may not have been set."""
-    return ("direct_free",) if probed and not _recorded(recording, _DIRECT_FREE_PROBE) else ()
+    """Only a probe tells a direct free; other events show those of orders that no list holds."""
+    return () if probed and _recorded(recording, _DIRECT_FREE_PROBE) else ("direct_free",)
 
 
 def _recorded(recording: Recording, name: str) -> bool:
@@ -273,6 +274,7 @@ def _loss_note(trace: Trace) -> str:
     begins = np.arange(start, end + 1, _NOTED_PART_NS)
     lossy = int(trace.losses.overlap(begins, begins + _NOTED_PART_NS - 1).sum())
     return (
-        f"{trace.losses.total} events were lost, in {lossy} of {len(begins)} parts of "
+        f"{count_of(trace.losses.total, 'event was', 'events were')} lost, in {lossy} of "
+        f"{len(begins)} parts of "
         f"{_NOTED_PART_NS // 1_000_000} ms: transactions and totals are lower bounds there"
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.measured.stream import Probe, Stream
 from pagealloc_model.measured.transactions import (
     SITES,
@@ -43,7 +44,10 @@ def probed_transactions(
     unreturned = int(np.count_nonzero(returns < 0))
     notes = drain_notes
     if unreturned:
-        notes += (f"{unreturned} refills have no recorded return: their size is unknown",)
+        notes += (
+            f"{count_of(unreturned, 'refill has', 'refills have')} no recorded return: "
+            "size unknown",
+        )
     return Transactions.joined(parts), notes
 
 
@@ -206,4 +210,7 @@ def _drains(
     strays = len(drained) - len(drained_owned)
     if not strays:
         return transactions, ()
-    return transactions, (f"{strays} drained objects precede their CPU's first call: left out",)
+    return transactions, (
+        f"{count_of(strays, 'drained object precedes', 'drained objects precede')} "
+        "the first call on a CPU: left out",
+    )

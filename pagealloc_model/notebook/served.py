@@ -73,7 +73,7 @@ def page_server(
         from voila.app import Voila
     except ImportError:
         raise UsageError(
-            "explore needs Voila: pip install 'pagealloc_model[explore]', or use pagealloc lab"
+            "explore needs Voila: pip install '.[explore]' in the checkout, or use pagealloc lab"
         ) from None
     call = f"served_explorer({path!r}, {state!r})"
     cell = new_code_cell(f"from pagealloc_model.notebook.served import served_explorer\n{call}")

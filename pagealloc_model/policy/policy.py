@@ -29,7 +29,8 @@ class Policy(PressurePolicy):
     `policy_settings`. Sliders, command-line help and docs are generated from it.
 
     Raises:
-        PolicyError: a value outside its range or of the wrong kind.
+        PolicyError: a value outside its range or of the wrong kind, or a lower bound above the
+            upper one.
     """
 
     def __post_init__(self) -> None:
@@ -42,6 +43,12 @@ class Policy(PressurePolicy):
         if fraction is not None and 0 < fraction < 8:
             raise PolicyError(
                 f"policy percpu_pagelist_high_fraction={fraction}: the kernel takes 0 or 8 and more"
+            )
+        low, high = self.pcp_high_min, self.pcp_high_max
+        if low is not None and high is not None and low > high:
+            raise PolicyError(
+                f"policy pcp_high_min={low} is above pcp_high_max={high}: lower the one or raise "
+                "the other"
             )
 
     @classmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import isqrt
 
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.recording.machine import PAGE_KB, Machine, Zone
@@ -34,12 +35,12 @@ def made_up_machine(
         UsageError: no memory, no CPU or no node.
     """
     if not 0 < gib <= MOST_GIB:
-        raise UsageError(f"{gib} GiB: a machine has more than 0 and at most {MOST_GIB} GiB")
+        raise UsageError(f"{gib:g} GiB: a machine has more than 0 and at most {MOST_GIB} GiB")
     pages = int(gib * GIB_PAGES) // nodes // _SPAN * _SPAN if nodes > 0 else 0
     if pages <= DMA_END or nr_cpus < 1:
         raise UsageError(
-            f"{gib} GiB, {nr_cpus} CPUs on {nodes} nodes: a machine needs a CPU, a node and more "
-            "than 16 MiB on each node"
+            f"{gib:g} GiB, {count_of(nr_cpus, 'CPU')} on {count_of(nodes, 'node')}: a machine "
+            "needs a CPU, a node and more than 16 MiB on each node"
         )
     zones: list[Zone] = []
     for node in range(nodes):

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.working_arrays import parts
 from pagealloc_model.recording.provenance_check import DOUBT, REFUSED, USABLE, ProvenanceCheck
 from pagealloc_model.recording.sampling import COMPLETE, sampled_words
@@ -89,7 +90,7 @@ def demand_checks(counts: Mapping[str, int], allocations: int) -> tuple[Provenan
         ProvenanceCheck(
             check="memory that came",
             level=DOUBT if grown else USABLE,
-            found=f"{grown} pages came to the machine during the recording"
+            found=f"{count_of(grown, 'page')} came to the machine during the recording"
             if grown
             else "the machine's memory was the same throughout",
             todo="wait until deferred initialisation is over, then record" if grown else "",
@@ -137,8 +138,11 @@ def _scope_by_events(trace: Trace) -> tuple[str, str]:
         return USABLE, "all tasks: threads of the kernel have events too"
     seconds = (last - first) / 1e9
     if seconds < SHORT_S:
-        return DOUBT, f"{len(pids)} threads in {seconds:.3f} s, too short to tell whether all"
-    return DOUBT, f"{len(pids)} threads in {seconds:.1f} s, none of the kernel's"
+        return (
+            DOUBT,
+            f"{count_of(len(pids), 'thread')} in {seconds:.3f} s, too short to tell whether all",
+        )
+    return DOUBT, f"{count_of(len(pids), 'thread')} in {seconds:.1f} s, none of the kernel's"
 
 
 def _sampling(trace: Trace) -> Iterator[ProvenanceCheck]:
@@ -159,7 +163,7 @@ def _frees(trace: Trace) -> ProvenanceCheck:
     return ProvenanceCheck(
         check="allocations and frees",
         level=REFUSED if missing else USABLE,
-        found=f"{allocations} allocations, {frees} frees",
+        found=f"{count_of(allocations, 'allocation')}, {count_of(frees, 'free')}",
         todo=f"record {' and '.join(f'kmem:{name}' for name in missing)}" if missing else "",
     )
 
@@ -182,7 +186,7 @@ def _losses(trace: Trace) -> ProvenanceCheck:
     return ProvenanceCheck(
         check="lost",
         level=level,
-        found=f"{lost} events ({share:.1%})" if lost else "no event",
+        found=f"{count_of(lost, 'event')} ({share:.1%})" if lost else "no event",
         todo="record with larger buffers (perf record -m), or use a loss-free window"
         if lost
         else "",

@@ -13,6 +13,7 @@ from pagealloc_model.base.carried_out import CarriedOut
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.given_file import is_given, json_of, text_of
 from pagealloc_model.base.progress_bar import progress
+from pagealloc_model.base.unknown_name import known_names
 from pagealloc_model.recording.event_files import (
     EVENT_FILE,
     EVENT_FILES,
@@ -357,9 +358,9 @@ def _locate(path: str | Path) -> Path:
         for directory in recording_directories():
             if (directory / given).exists():
                 return directory / given
-    names = ", ".join(recording_names()) or "none"
+    near = known_names(str(given), recording_names(), "shipped recordings")
     raise RecordingError(
-        path, "does not exist", todo=f"give a path, or one of the shipped recordings ({names})"
+        path, "does not exist", todo=f"give a path, or a shipped recording's name; {near}"
     )
 
 

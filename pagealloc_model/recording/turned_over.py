@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.recording.machine import DEFAULT_MIGRATETYPES
 from pagealloc_model.recording.proc import kpageflags as flags
 from pagealloc_model.recording.snapshot import Snapshot
@@ -56,7 +57,8 @@ def from_snapshot(trace: Trace, start: Snapshot) -> Trace:
     )
     seconds = (start.time_ns - trace.demand_span_ns[0]) / 1e9
     note = (
-        f"the first {seconds:.3f} s, {left_out} events, are left out: they turned the free lists "
+        f"the first {seconds:.3f} s, {count_of(left_out, 'event')}, are left out: they "
+        "turned the free lists "
         "over before the first snapshot, at which the recording begins"
     )
     return replace(events_between(trace, kept), notes=(*trace.notes, note))

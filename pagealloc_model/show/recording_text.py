@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pagealloc_model.base.errors import PolicyError
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.layout import INDENT, paragraph
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ def _rate_line(rate: dict[str, Any]) -> str:
     words += f", order {rate['order']}" if rate["order"] >= 0 else ""
     words += f", type {rate['migratetype']}" if rate["migratetype"] >= 0 else ""
     if rate["events"] is None:
-        return f"{words}: {rate['samples']} samples"
+        return f"{words}: {count_of(rate['samples'], 'sample')}"
     return (
         f"{words}: {rate['events']:.0f} +- {rate['error']:.0f} events, "
         f"{rate['events_per_s']:.0f} a second"

@@ -11,6 +11,7 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.from_source.build import KernelBuild
 from pagealloc_model.allocator.hooks import are_compiled
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.layout import paragraph
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.replay import replay
@@ -38,7 +39,8 @@ def agreement_text(one: Replay, other: Replay) -> str:
     same_holds = np.array_equal(one.log[:, shared], other.log[:, shared])
     if not tables and not elsewhere and same_holds:
         return (
-            f"identical: {len(one.places)} objects, {len(one.log)} holds of zone->lock, "
+            f"identical: {count_of(len(one.places), 'object')}, "
+            f"{count_of(len(one.log), 'hold')} of zone->lock, "
             f"{len(TABLES)} tables"
         )
     return (

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from pagealloc_model.base.text.counts import count_of
+
 if TYPE_CHECKING:
     from pagealloc_model.predicted.demand.demand import Demand
     from pagealloc_model.recording.recording import Recording
@@ -36,6 +38,7 @@ def compaction_notes(recording: Recording, demand: Demand) -> Iterator[str]:
     moved = known[-1] - known[0] if known else 0
     if moved and not demand.isolated_pages and TABLE not in recording.trace.tables:
         yield (
-            f"{moved} pages were migrated ({MOVED} in vmstat) and the recording has no events of "
+            f"{count_of(moved, 'page was', 'pages were')} migrated ({MOVED} in vmstat) and "
+            "the recording has no events of "
             "compaction: up to as many free pages too many are predicted; record compaction:*"
         )

@@ -10,6 +10,7 @@ import pandas as pd
 
 from pagealloc_model.allocator.core.layout import CHAINED
 from pagealloc_model.allocator.core.objects import RECORDED
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.working_arrays import parts
 from pagealloc_model.measured.measured import Measured
 from pagealloc_model.predicted.hold_sites import EMPTY_SITES
@@ -141,8 +142,9 @@ def empty_attempt_notes(predicted: Replay, measured: Measured) -> Iterator[str]:
     is_seen = "empty_refill" not in measured.unseen_sites
     shown = "kprobes show the refills alone" if is_seen else "no event shows either"
     yield (
-        f"{refills} predicted refills and {direct} predicted direct allocations found no page and "
-        f"stand in rows of their own; {shown}. Each takes zone->lock, so times, waits and "
+        f"{count_of(refills, 'predicted refill')} and "
+        f"{count_of(direct, 'predicted direct allocation')} found no page and stand in "
+        f"rows of their own; {shown}. Each takes zone->lock, so times, waits and "
         "contended acquisitions at the lock include them"
     )
 

@@ -10,6 +10,7 @@ import pandas as pd
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.objects import RECORDED
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.working_arrays import parts
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.recording.machine import Machine
@@ -189,7 +190,7 @@ def _first_other_size(real: pd.DataFrame, model: pd.DataFrame) -> tuple[int, int
         int(side[index]) for side, is_there in zip(times, present, strict=True) if is_there
     )
     words = [
-        f"{side[index]} pages" if is_there else "none"
+        count_of(side[index], "page") if is_there else "none"
         for side, is_there in zip(sizes, present, strict=True)
     ]
     return index, time_ns, words[0], words[1]

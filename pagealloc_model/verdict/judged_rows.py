@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.verdict.model_errors import ModelError, ModelErrors
 from pagealloc_model.verdict.quantity import Quantity, change_interval, draws
 
@@ -165,4 +166,4 @@ def believable_words(table: pd.DataFrame, refused: str = "") -> str:
     ]
     told = ", ".join(dict.fromkeys(names)) or "none"
     rest = f"; of the other rows {', '.join(others)}" if others else ""
-    return f"Believe {len(good)} of {len(known)} changes: {told}{rest}."
+    return f"Believe {len(good)} of {count_of(len(known), 'change')}: {told}{rest}."

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.measured.contention import SITES as CONTENDED_SITES
 from pagealloc_model.measured.events import announced_times, bin_start
 from pagealloc_model.measured.measured import Measured, measure
 from pagealloc_model.predicted.hold_sites import EMPTY_SITES
@@ -31,6 +33,11 @@ SITES = (
 EMPTY_NOTE = (
     "empty_refill and empty_buddy_alloc found no page: kprobes or lock events show the first, "
     "nothing the second; each takes zone->lock, and its time is part of all predicted times"
+)
+
+DIRECT_FREE_NOTE = (
+    "direct_free: how many there were is NA, since only kprobes or lock tracepoints show those of "
+    "pages that per-CPU lists hold too"
 )
 
 NOT_MODELLED = {
@@ -87,19 +94,15 @@ class LockComparison:
         )
 
     def _row_of_site(self, site: str, totals: pd.DataFrame) -> dict[str, object]:
-        unseen = {
-            "measured": site in self.measured.unseen_sites or site not in SITES,
-            "predicted": site not in SITES,
-        }
         row: dict[str, object] = {"site": site}
         values: dict[tuple[str, str], object] = {}
         for name in ("acquisitions", "pages", "contended"):
             for side in ("measured", "predicted"):
-                unknown = name == "contended" and side == "measured"
-                unknown &= not self.measured.contention.known
-                nothing = pd.NA if unseen[side] or unknown else 0.0
-                found = totals[name].get((site, side), nothing)
-                values[name, side] = nothing if pd.isna(found) else found
+                found = totals[name].get((site, side), pd.NA)
+                known = site in SITES and (side == "predicted" or self._can_count(name, site))
+                if name != "contended" and side == "measured" and not known:
+                    found = pd.NA
+                values[name, side] = 0.0 if known and pd.isna(found) else found
             row |= _both(name, values[name, "measured"], values[name, "predicted"])
         sizes = [
             _ratio(values["pages", side], values["acquisitions", side])
@@ -107,11 +110,18 @@ class LockComparison:
         ]
         return row | _both("pages_per_acquisition", *sizes)
 
+    def _can_count(self, name: str, site: str) -> bool:
+        """Whether the recording shows every acquisition of a site, or every wait there."""
+        if name == "contended":
+            return self.measured.contention.known and site in CONTENDED_SITES
+        return site not in self.measured.unseen_sites
+
     @property
     def notes(self) -> tuple[str, ...]:
         """What limits the comparison, one line each."""
         return (
             f"measured acquisitions: {self.measured.boundaries}",
+            *((DIRECT_FREE_NOTE,) if "direct_free" in self.measured.unseen_sites else ()),
             EMPTY_NOTE,
             *self.measured.contention.notes,
             *_release_notes(self.measured.contended_releases),
@@ -155,7 +165,7 @@ def _release_notes(releases: pd.DataFrame) -> Iterator[str]:
     if len(releases):
         by_site = releases["site"].value_counts()
         sites = ", ".join(f"{site} {count}" for site, count in by_site.items())
-        yield f"others waited at {len(releases)} releases of zone->lock: {sites}"
+        yield f"others waited at {count_of(len(releases), 'release')} of zone->lock: {sites}"
 
 
 def _both(name: str, measured: object, predicted: object) -> dict[str, object]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.recording.provenance import MOST_LOST, lost_share
 from pagealloc_model.recording.trace.time_window import Window, events_between
 
@@ -51,7 +52,7 @@ class LossWindow:
         """One line such as "0.000 to 29.022 s, 2700000 events: can be validated"."""
         begin, end = ((each - self.first_ns) / 1e9 for each in (self.begin_ns, self.end_ns))
         verdict = f"cannot be validated: {self.unusable}" if self.unusable else "can be validated"
-        return f"{begin:.3f} to {end:.3f} s, {self.events} events: {verdict}"
+        return f"{begin:.3f} to {end:.3f} s, {count_of(self.events, 'event')}: {verdict}"
 
 
 def loss_windows(recording: Recording) -> tuple[LossWindow, ...]:

@@ -6,6 +6,8 @@ from typing import Any
 
 import pandas as pd
 
+from pagealloc_model.base.text.counts import count_of
+
 NEARER, FARTHER, AS_NULL = "nearer", "no nearer", "both right"
 NOT_MEASURED = "not measured"
 PREDICTED = "predicted"
@@ -42,4 +44,7 @@ def verdict_words(errors: pd.DataFrame) -> str:
         return "nothing that was recorded can be held to a null model"
     rest = len(found) - len(judged)
     others = f" ({rest} more are not judged)" if rest else ""
-    return f"nearer than a null model in {judged.count(NEARER)} of {len(judged)} rows{others}"
+    return (
+        f"nearer than a null model in {judged.count(NEARER)} of "
+        f"{count_of(len(judged), 'row')}{others}"
+    )

@@ -14,11 +14,12 @@ import pytest
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.version import __version__
 from pagealloc_model.cli import main
+from pagealloc_model.cli.arguments import policy_of
 from pagealloc_model.cli.lab import lab_command, writable_notebooks
 from pagealloc_model.cli.main import build_parser
 from pagealloc_model.cli.output import json_text, write_directory
 from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.policy.policy import policy_settings
+from pagealloc_model.policy.policy import Policy, policy_settings
 from tests.small_recordings import write_recording
 
 COMMANDS = (
@@ -277,7 +278,7 @@ def test_trim_makes_a_smaller_recording(shipped: Shipped, tmp_path: Path, capsys
     short = str(tmp_path / "short")
     command = ["trim", str(shipped("kbuild")), short, "--events", "1000", "--anonymise"]
     assert main(command) == 0
-    assert "1000 events" in capsys.readouterr().out
+    assert "1,000 events in" in capsys.readouterr().out
     assert short in refusal(capsys, *command)
     assert main(["info", short]) == 0
 
@@ -372,3 +373,65 @@ def test_bench_without_a_checkout_says_so(
 ) -> None:
     monkeypatch.setattr("pagealloc_model.cli.bench.PROGRAM", tmp_path / "bench.py")
     assert "benchmarks come with a checkout" in refusal(capsys, "bench")
+
+
+def complaint(capsys: Capture, *arguments: str) -> str:
+    """Stderr of a command line that argparse refuses: code 2 and one line."""
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    return said
+
+
+def test_near_names_are_told(capsys: Capture) -> None:
+    assert "no command 'valdate'; did you mean validate?" in complaint(capsys, "valdate", "kbuild")
+    assert "did you mean kbuild?" in refusal(capsys, "info", "kbulid")
+    assert "--width 5; see pagealloc compare --help" in complaint(
+        capsys, "compare", "kbuild", "--patch", "pcp_batch=3", "--width", "5"
+    )
+
+
+def test_a_policy_may_be_given_in_parts_and_as_it_is_printed() -> None:
+    for words in (
+        ["pcp_batch=3,costly_order=2"],
+        ["pcp_batch=3 costly_order=2"],
+        ["pcp_batch=3", "costly_order=2"],
+    ):
+        assert policy_of("--patch", words) == Policy(pcp_batch=3, costly_order=2)
+    with pytest.raises(UsageError, match="--patch: pcp_batch is given twice"):
+        policy_of("--patch", ["pcp_batch=3", "pcp_batch=4"])
+
+
+def test_bounds_that_cross_are_refused(capsys: Capture) -> None:
+    words = ["pcp_high_min=100", "pcp_high_max=10"]
+    assert "pcp_high_min=100 is above pcp_high_max=10" in refusal(
+        capsys, "compare", "kbuild", *(each for word in words for each in ("--patch", word))
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (["explore", "kbuild", "--port", "99999999"], "no port; give 1 to 65535"),
+        (["explore", "kbuild", "--port", "-1"], "no port"),
+        (["stacks", "kbuild", "--top", "-1"], "give 1 or more"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused_first(
+    command: list[str], says: str, capsys: Capture
+) -> None:
+    assert says in complaint(capsys, *command)
+
+
+def test_what_is_for_jupyterlab_stands_behind_two_dashes(capsys: Capture) -> None:
+    assert "lab takes no 'nosuch'" in refusal(capsys, "lab", "nosuch")
+
+
+def test_what_replay_and_doctor_print_fits_into_a_mail(capsys: Capture) -> None:
+    assert main(["replay", "kbuild"]) == 0
+    assert max(len(line) for line in capsys.readouterr().out.splitlines()) <= 72
+    main(["doctor"])
+    for line in capsys.readouterr().out.splitlines():
+        assert len(line) < 80 or len(line[20:].split()) == 1

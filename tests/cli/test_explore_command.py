@@ -18,7 +18,7 @@ def test_without_voila_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, "voila.app", None)
     recording = write_recording(tmp_path / "small")
     assert main(["explore", str(recording), "--no-browser"]) == 2
-    assert "pagealloc_model[explore]" in capsys.readouterr().err
+    assert "pip install '.[explore]'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content", [None, "no JSON", '{"base": {}}'])

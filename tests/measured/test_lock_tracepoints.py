@@ -210,7 +210,7 @@ def test_what_a_hold_without_a_release_moved_is_unknown(tmp_path: Path) -> None:
     found = announced(events.trace(tmp_path))
     assert rows(found.transactions) == [("refill", "", 0, 1, 1), ("refill", "", 0, -1, -1)]
     assert found.times["hold_ns"].isna().tolist() == [False, True]
-    assert "1 holds have no recorded kmem:mm_zone_lock_unlock" in found.notes[1]
+    assert "1 hold has no recorded kmem:mm_zone_lock_unlock" in found.notes[1]
 
 
 def test_announced_waits_are_the_contention(tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ def test_kprobes_bound_refills(text: EventText, tmp_path: Path) -> None:
     ]
     assert transactions.zone.tolist() == [1, 1, 1, 2, 2]
     assert transactions.migratetype[0] == 2
-    assert notes == ("1 refills have no recorded return: their size is unknown",)
+    assert notes == ("1 refill has no recorded return: size unknown",)
 
 
 def test_kprobes_show_a_refill_that_found_nothing(text: EventText, tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_kprobes_bound_drains(text: EventText, tmp_path: Path) -> None:
         ("drain", "decay", 1, 1, 1),
     ]
     assert transactions.zone.tolist() == [1, 1, 2, 2]
-    assert notes == ("1 drained objects precede their CPU's first call: left out",)
+    assert notes == ("1 drained object precedes the first call on a CPU: left out",)
 
 
 def test_totals_do_not_depend_on_how_runs_are_cut(text: EventText, tmp_path: Path) -> None:

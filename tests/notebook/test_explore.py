@@ -7,6 +7,7 @@ from pathlib import Path
 import ipywidgets
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 import pytest
 
 import pagealloc_model as pm
@@ -16,10 +17,12 @@ from pagealloc_model.policy.policy import policy_settings
 from pagealloc_model.predicted.pageblock_map import pageblock_map
 from pagealloc_model.predicted.reclaim_mode import ELASTIC_SETTINGS, literal_part
 from pagealloc_model.show import figures
-from pagealloc_model.show.figures.pageblock_map import LEVELS, shade
+from pagealloc_model.show.figures.block_marks import AREAS, LINES, MarkSize, marks_trace, outline
+from pagealloc_model.show.figures.pageblock_map import LEVELS, MARKS, shade
 from pagealloc_model.show.figures.palette import MIGRATETYPES
+from pagealloc_model.verdict.recorded_values import recorded_values
 from tests.show.grey import READABLE, contrast, luminance
-from tests.small_recordings import write_recording
+from tests.small_recordings import shipped_recording, write_recording
 
 PATIENCE_S = 120
 
@@ -249,6 +252,13 @@ def test_a_map_accounts_for_every_page(recording: pm.Recording) -> None:
     assert types.to_dict() == counted[counted > 0].to_dict()
 
 
+def middles(trace: go.Scatter, symbol: str) -> list[float]:
+    """Where the marks of a trace are along x: the middles of their outlines."""
+    points = np.asarray(trace.x, float).reshape(-1, len(outline(symbol)))
+    reached = [np.nanmin(points, axis=1), np.nanmax(points, axis=1)]
+    return np.mean(reached, axis=0).round(6).tolist()
+
+
 def test_a_map_shows_type_occupancy_and_difference() -> None:
     before = pd.DataFrame(
         {
@@ -269,10 +279,11 @@ def test_a_map_shows_type_occupancy_and_difference() -> None:
     first, second = traces["map/a"], traces["map/b"]
     assert list(first.z[0][:3]) == [LEVELS, LEVELS - 1, LEVELS + LEVELS // 2]
     assert list(second.z[0][:3]) == [2 * LEVELS - 1, LEVELS - 1, 2 * LEVELS + LEVELS // 2]
-    assert list(traces["map/change"].z[0][:3]) == [-1.0, 0.0, 0.0]
-    assert list(traces["map/types"].text) == ["Movable / HighAtomic"]
-    assert list(traces["map/types"].x) == [4.0]
-    assert list(traces["map/fewer"].x) == [0.0]
+    assert list(traces["map/change"].z[0][:3]) == [-512, 0, 0]
+    assert set(traces["map/types"].text) == {"Movable / HighAtomic"}
+    assert middles(traces["map/types"], "x-thin") == [4.0]
+    assert middles(traces["map/fewer"], "triangle-down") == [0.0]
+    assert middles(traces["map/fewer/edge"], "triangle-down") == [0.0]
 
 
 def test_a_map_leaves_one_line_empty_where_memory_has_a_hole() -> None:
@@ -308,16 +319,31 @@ def test_a_map_tells_types_apart_in_grey() -> None:
         }
     )
     figure = figures.pageblock_map({"a": table, "b": table}, ("a", "b"))
-    marks = {trace.name: trace for trace in figure.data if trace.meta.startswith("marks/a/")}
-    assert {name: list(trace.x) for name, trace in marks.items()} == {
-        name: [2.0 * at] for at, name in enumerate(types) if name != "Movable"
-    }
-    assert len({trace.marker.symbol for trace in marks.values()}) == len(marks)
-    for name, trace in marks.items():
+    marks = [trace for trace in figure.data if trace.meta.startswith("marks/a/")]
+    by_name = {name: [each for each in marks if each.name == name] for name in types}
+    assert {
+        name: middles(of_type[-1], MARKS[name][0]) for name, of_type in by_name.items() if of_type
+    } == {name: [2.0 * at] for at, name in enumerate(types) if name != "Movable"}
+    assert len({tuple(outline(MARKS[name][0]).ravel()) for name in MARKS}) == len(MARKS)
+    for name in MARKS:
         for level in range(LEVELS):
             ground = luminance(shade(name, level))
-            inks = [luminance(each) for each in (trace.marker.color, trace.marker.line.color)]
+            inks = [luminance(each.fillcolor) for each in by_name[name]]
             assert max(contrast(ground, ink) for ink in inks) > READABLE, (name, level)
+
+
+def test_marks_of_a_kind_are_one_outline() -> None:
+    """A page draws one path for each trace without points and lines."""
+    size = MarkSize.on([0, 350], [220, 0])
+    places = np.arange(3.0)
+    for symbol in (*AREAS, *LINES):
+        trace = marks_trace(10 * places, 20 * places, symbol, size, "white")
+        assert trace["mode"] == "none"
+        assert middles(go.Scatter(trace), symbol) == [0, 10, 20]
+        assert np.nanmax(np.abs(outline(symbol))) <= 1.2
+        assert np.isnan(trace["x"]).sum() >= 3
+    wider = marks_trace(places, places, "square", size, "black", wider=1)
+    assert np.nanmin(wider["x"]) == -3.5
 
 
 def test_shades_run_from_light_to_the_types_own_colour() -> None:
@@ -418,3 +444,12 @@ def test_a_saved_state_is_restored(
         assert explorer.question == before
     with pytest.raises(pm.UsageError, match="cannot be read"):
         explore(recording, state=tmp_path / "absent.json")
+
+
+def test_limits_that_the_kernel_does_not_print_are_those_that_it_computes() -> None:
+    """6.12 prints neither bound of per-CPU lists (S4.3)."""
+    base = pm.replay(shipped_recording("highatomic_gate3"))
+    zone = max(base.machine.zones, key=lambda each: each.managed)
+    assert zone.pagesets[0].high_min is None
+    found = recorded_values(base)
+    assert 0 < found["pcp_high_min"] < found["pcp_high_max"] < zone.managed

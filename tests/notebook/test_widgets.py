@@ -256,3 +256,18 @@ def test_what_the_own_thread_hands_over_is_done_at_once_and_others_wait_for_its_
 
     asyncio.run(cell())
     assert said == ["half done", "shown", "later"]
+
+
+def test_bounds_that_cross_are_said_and_what_was_shown_stays() -> None:
+    controls = PolicyControls(["pcp_high_min", "pcp_high_max"], recorded={"pcp_high_max": 640})
+    view = Explorer("list bounds", controls, batch_view)
+    shown = view.chart.picture
+    controls.values["pcp_high_max"].value = 64
+    view.wait()
+    controls.values["pcp_high_min"].value = 128
+    view.wait()
+    assert "pcp_high_min=128 is above pcp_high_max=64" in view.status.value
+    assert view.chart.picture is shown
+    controls.values["pcp_high_min"].value = 64
+    view.wait()
+    assert "pcp_high_min=64 pcp_high_max=64" in view.status.value

@@ -163,7 +163,7 @@ def random_policy(rng: random.Random, reserving: bool) -> OraclePolicy:
         costly_order=rng.choice((3, 3, 0, 5)),
         pcp_batch=batch,
         pcp_high_min=high_min,
-        pcp_high_max=rng.choice((high_min, 4 * high_min, 4 * high_min, high_min // 2)),
+        pcp_high_max=rng.choice((high_min, 4 * high_min, 4 * high_min, None)),
         pcp_free_batched=rng.choice((None, True, False)),
         pcp_batch_scale_max=rng.choice((0, 2, 5)),
         watermark_boost_factor=rng.choice((0, 15000)),

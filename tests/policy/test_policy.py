@@ -191,3 +191,13 @@ def test_any_text_is_a_policy_or_a_policy_error(word: str) -> None:
 def test_bad_assumptions_are_refused(values: dict[str, object]) -> None:
     with pytest.raises(PolicyError, match="assumptions"):
         Assumptions(**values)  # type: ignore[arg-type]
+
+
+def test_a_lower_bound_above_the_upper_one_is_refused() -> None:
+    """Alone each may cross the machine's other bound, as the kernel's own may (S4.3)."""
+    with pytest.raises(PolicyError, match="pcp_high_min=9 is above pcp_high_max=8"):
+        Policy(pcp_high_min=9, pcp_high_max=8)
+    with pytest.raises(PolicyError, match="is above"):
+        Policy(pcp_high_min=9).changed_by(Policy(pcp_high_max=8))
+    assert Policy(pcp_high_min=8, pcp_high_max=8).pcp_high_max == 8
+    assert Policy(pcp_high_min=1 << 20).given() == {"pcp_high_min": 1 << 20}

@@ -160,7 +160,7 @@ def test_owners_name_block_types_orders_and_movability(tmp_path: Path) -> None:
         assert not image.movable[USER_BLOCK + 8 : USER_BLOCK + 16].any()
         assert not image.free[USER_BLOCK + 8 : USER_BLOCK + 16].any()
         assert sound(pm.open(path))
-        assert any("orders and movability of 1026 allocations" in line for line in image.origin)
+        assert any("orders and movability of 1,026 allocations" in line for line in image.origin)
         assert any("4 of 24 have their recorded type" in line for line in image.origin)
 
 

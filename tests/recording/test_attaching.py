@@ -171,7 +171,7 @@ def test_the_command(whole: Path, zoneinfo: Path, tmp_path: Path, capsys: Captur
     assert main(words) == 2 and "--release" in capsys.readouterr().err
     assert main([*words, "--release", RELEASE]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith(f"{made}: 579 events, 1 snapshots") and "lacks " in shown
+    assert shown.startswith(f"{made}: 579 events, 1 snapshot") and "lacks " in shown
     assert len(read_events(made / "events.arrow")) == 579
 
 
@@ -179,7 +179,7 @@ def test_snapshots_of_this_machine(tmp_path: Path, capsys: Capture) -> None:
     directory = tmp_path / "state"
     assert main(["snapshot", str(directory)]) == 0
     first = capsys.readouterr().out
-    assert "1 snapshots" in first
+    assert "1 snapshot, " in first
     calls = []
 
     def third_time() -> None:

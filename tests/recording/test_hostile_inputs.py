@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.recording.hostile_inputs import HOSTILE_INPUTS, Hostile
+from tests.recording.hostile_case import Hostile
+from tests.recording.hostile_inputs import HOSTILE_INPUTS
 
 CHECKOUT = Path(__file__).parent.parent.parent
 

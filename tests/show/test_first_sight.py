@@ -82,7 +82,7 @@ def test_the_band_is_a_quarter_wide(measured: float, predicted: float, inside: b
     points = predicted_over_measured(errors(("refill_pages", measured, predicted, 1e6)), NO_STATES)
     assert points["inside"].tolist() == [inside]
     assert points["null_inside"].tolist() == [False]
-    assert in_band_words(points).startswith(f"{int(inside)} of 1 predictions within 25 %")
+    assert in_band_words(points).startswith(f"{int(inside)} of 1 prediction within 25 %")
 
 
 def test_what_is_no_prediction_is_not_drawn() -> None:

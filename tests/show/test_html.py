@@ -168,7 +168,7 @@ def test_a_sweep_shows_its_points() -> None:
         {"recording": ["a", HOSTILE], "pcp_batch": [1, 63], "seed": 0, "error": ["", "broken"]}
     )
     html = SweepResult(rows=rows, axes=("pcp_batch",))._repr_html_()
-    assert "1 points failed" in html
+    assert "1 point failed" in html
     assert "broken" in Balanced(html).words
 
 

@@ -85,3 +85,16 @@ def test_results_are_spread_over_costs_tenfold_apart(xfree: LockComparison) -> N
     holds = spread.loc["longest hold, refill (us)"]
     assert holds["high"] / holds["low"] == pytest.approx(10, rel=0.02)
     assert pd.notna(spread["value"]).all()
+
+
+def test_direct_frees_are_na_where_no_event_shows_all_of_them(xfree: LockComparison) -> None:
+    """Waits at them show by lock events all the same."""
+    row = xfree.by_site.set_index("site").loc["direct_free"]
+    unknown = ["acquisitions_measured", "pages_measured", "acquisitions_error"]
+    assert row[unknown].isna().all()
+    assert row[["acquisitions_predicted", "contended_measured"]].notna().all()
+    assert any(note.startswith("direct_free: how many") for note in xfree.notes)
+    probed = compare_locks(shipped_recording("highatomic_gate3"))
+    seen = probed.by_site.set_index("site").loc["direct_free"]
+    assert seen[unknown].notna().all()
+    assert not any(note.startswith("direct_free") for note in probed.notes)

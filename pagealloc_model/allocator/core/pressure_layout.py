@@ -42,6 +42,9 @@ FREED_BY_RECLAIM = 3 << CLASS_SHIFT
 FREED_BY_COMPACTION = 2 << CLASS_SHIFT
 """Bits of a request: its class. On a free: reclaim made it, or compaction (T10.10, T10.14)."""
 
+THP_ORDER = 9
+"""Order of a huge page; free pages in smaller buddies are fragmented, for proactive compaction."""
+
 INACTIVE_ANON, ACTIVE_ANON, INACTIVE_FILE, ACTIVE_FILE = 0, 1, 2, 3
 LRU_LISTS = 4
 CLUSTER = 32

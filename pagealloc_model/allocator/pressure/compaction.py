@@ -19,7 +19,6 @@ from pagealloc_model.allocator.pressure.compaction_blocks import (
     reset_cached_positions,
 )
 from pagealloc_model.allocator.pressure.compaction_gates import (
-    THP_ORDER,
     compaction_restarting,
     fragmentation_score_zone,
     proactive_marks,
@@ -299,7 +298,7 @@ def move_cluster(m: at.MachineArrays, number: int) -> tuple[int, int, bool]:
         and m.st[run + pr.RUN_MODE] != pr.SYNC
     ):
         m.st[run + pr.RUN_FINISHES_BLOCK] = 1
-        if m.st[run + pr.RUN_ORDER] == THP_ORDER:
+        if m.st[run + pr.RUN_ORDER] == pr.THP_ORDER:
             m.st[run + pr.RUN_LAST_MIGRATED] = 0
         return pr.CONTINUE, moved, True
     ends = m.st[at.RULE_CAPTURE_ENDS_BEFORE_DRAIN] != 0 and has_captured(m, run)

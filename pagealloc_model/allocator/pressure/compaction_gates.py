@@ -11,9 +11,6 @@ from pagealloc_model.allocator.pressure.compaction_lists import buddies_of
 from pagealloc_model.allocator.pressure.pressure_offsets import value_of, zone_pressure_at
 from pagealloc_model.base.jit import inner
 
-THP_ORDER = 9
-"""Free pages in smaller buddies than this are fragmented, for proactive compaction (S9.6)."""
-
 
 @inner
 def compact_gap(m: at.MachineArrays, order: int) -> int:
@@ -57,7 +54,7 @@ def fragmentation_score_zone(m: at.MachineArrays, zone: int) -> int:
             buddies -= m.st[free_list_at(zone, order, at.HIGHATOMIC) + at.ENTRIES]
         size = buddies << order
         free += size
-        if order >= THP_ORDER:
+        if order >= pr.THP_ORDER:
             whole += size
     return (free - whole) * 100 // free if free > 0 else 0
 

@@ -21,7 +21,6 @@ from pagealloc_model.allocator.pressure.kswapd import take_wakes
 from pagealloc_model.allocator.pressure.pressure_offsets import value_of, word_at
 from pagealloc_model.base.jit import cold, hot, inner
 
-THP_ORDER = 9
 BITS_MASK = (1 << 32) - 1
 
 
@@ -34,7 +33,7 @@ def class_of(bits: int) -> int:
 @inner
 def is_thp(order: int, bits: int) -> bool:
     """No kernel function: return whether a request is for a transparent huge page."""
-    return order == THP_ORDER and class_of(bits) == pr.ANON and bits & at.GFP_NOMEMALLOC != 0
+    return order == pr.THP_ORDER and class_of(bits) == pr.ANON and bits & at.GFP_NOMEMALLOC != 0
 
 
 @inner

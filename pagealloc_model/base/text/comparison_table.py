@@ -22,8 +22,10 @@ from pagealloc_model.base.text.layout import (
 Style = Literal["signed", "mmtests"]
 
 PLAIN_RULE = (
-    "Sign rule: change is (patch - base) / base as it is; whether that is good is in the last "
-    "column (+ better, - worse). What the model's error is for these rows no recording shows."
+    "Sign rule: change is (patch - base) / base as it is, or a number marked n where base is a "
+    "count below 20 or the change above 1000 %, or in points (pt) of a share; whether that is good "
+    "is in the last column (+ better, - worse). What the model's error is for these rows no "
+    "recording shows."
 )
 SIGNED_RULE = (
     "Sign rule: change is patch - base, in percent of base, or as a number marked n where base is "

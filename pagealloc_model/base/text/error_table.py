@@ -17,11 +17,14 @@ from pagealloc_model.base.text.layout import (
 )
 
 RULE = (
-    "error: (predicted - measured) / measured, unless the unit says otherwise; null: the same "
+    "error: (predicted - measured) / measured, unless the unit says otherwise; an error in share "
+    "of range is a mean distance over time and has no sign; null: the same "
     "error of the null model, which knows nothing of the allocator; imposed: taken from the "
     "recording, so its error says nothing about the model; predicted alone: nothing in the "
     "recording shows it; NA: not available."
 )
+DISTANCE = "in share of range"
+"""What the units of errors without a sign end with."""
 ABSOLUTE_UNITS = ("share", "fraction", "tv", "total variation")
 
 
@@ -70,7 +73,10 @@ def _heading(row: Any) -> str:
 
 
 def error_cell(value: object, row: Any) -> str:
-    """Relative errors in percent; errors that are absolute by their unit as they are."""
+    """Relative errors in percent; errors that are absolute by their unit as they are.
+
+    Distances have no sign.
+    """
     if str(row.unit).lower() in ABSOLUTE_UNITS:
         return number(value)
-    return percent(value)
+    return percent(value).lstrip("+") if str(row.unit).endswith(DISTANCE) else percent(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.layout import WIDTH, paragraph
 
 
@@ -42,7 +43,7 @@ class Footer:
             "kernel": self.kernel,
             "policy": self.policy_difference,
             "assumed": self.assumptions,
-            "lost": f"{self.lost_events} events in the recording",
+            "lost": f"{count_of(self.lost_events, 'event')} in the recording",
             "doubtful": "; ".join(self.doubts),
             "diverged": ", ".join(counted) or "nowhere",
             "made with": f"pagealloc_model {self.version}, {_runs_words(self.runs)}",

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.measured.evidence import drain_holds, fallback_events, highatomic_calls
 from pagealloc_model.measured.evidence.drains_and_fallbacks import evidence_stream
 from pagealloc_model.measured.evidence.finding import Finding
@@ -96,7 +97,9 @@ def _pcp_decays(answers: Answers) -> Finding | None:
     )
     if ticks < DECAYS_MIN:
         return None
-    return Finding(value=True, line=f"pcp->high fell by exactly an eighth {ticks} times")
+    return Finding(
+        value=True, line=f"pcp->high fell by exactly an eighth {count_of(ticks, 'time')}"
+    )
 
 
 def _highs(answers: Answers) -> list[tuple[str, int, int]]:

@@ -8,14 +8,14 @@ from dataclasses import Field
 
 import ipywidgets
 
-from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.base.unknown_name import known_names
 from pagealloc_model.notebook.widgets.accessible import AS_RECORDED
 from pagealloc_model.policy.policy import Policy, policy_settings
 from pagealloc_model.policy.policy_fields import BOOL, CHOICE, NUMBERS, Setting
 
-LABEL_WIDTH = "260px"
-CONTROL_WIDTH = "620px"
+LABEL_WIDTH = "300px"
+CONTROL_WIDTH = "660px"
 SLIDER_STEPS = 256
 """A slider spans at most this many steps of a field's range, so that each stays within reach."""
 
@@ -50,6 +50,7 @@ class PolicyControls(ipywidgets.VBox):
                 f"policy has no field {unknown[0]!r}; {known_names(unknown[0], known, 'fields')}"
             )
         self._listeners: list[Callable[[Policy], None]] = []
+        self._told_of_refusals: list[Callable[[PolicyError], None]] = []
         self._quiet = False
         self.values = {
             name: _control(
@@ -72,7 +73,11 @@ class PolicyControls(ipywidgets.VBox):
 
     @property
     def policy(self) -> Policy:
-        """The fields that are not "as recorded"."""
+        """The fields that are not "as recorded".
+
+        Raises:
+            PolicyError: fields that exclude each other, such as bounds that cross.
+        """
         return Policy.from_settings(
             {
                 name: control.value
@@ -85,13 +90,30 @@ class PolicyControls(ipywidgets.VBox):
         """Call `listener(policy)` whenever the policy changes."""
         self._listeners.append(listener)
 
+    def on_refusal(self, listener: Callable[[PolicyError], None]) -> None:
+        """Call `listener(error)` whenever the controls ask for what no policy can be."""
+        self._told_of_refusals.append(listener)
+
+    def tell(self) -> None:
+        """Tell listeners of the policy, as if it had just changed."""
+        if self._quiet:
+            return
+        try:
+            policy = self.policy
+        except PolicyError as error:
+            for refused in self._told_of_refusals:
+                refused(error)
+            return
+        for listener in self._listeners:
+            listener(policy)
+
     def reset(self) -> None:
         """All fields as recorded."""
         self._quiet = True
         for box in self.as_recorded.values():
             box.value = True
         self._quiet = False
-        self._tell()
+        self.tell()
 
     def take(self, policy: Policy) -> None:
         """Set every control as a policy has it; listeners are told once.
@@ -107,7 +129,7 @@ class PolicyControls(ipywidgets.VBox):
             control.value = wanted
             self.as_recorded[name].value = name not in given
         self._quiet = False
-        self._tell()
+        self.tell()
 
     def _value_moved(self, name: str) -> Callable[[object], None]:
         def moved(_: object) -> None:
@@ -116,7 +138,7 @@ class PolicyControls(ipywidgets.VBox):
             if self.as_recorded[name].value:
                 self.as_recorded[name].value = False
             else:
-                self._tell()
+                self.tell()
 
         return moved
 
@@ -126,15 +148,9 @@ class PolicyControls(ipywidgets.VBox):
                 was_quiet, self._quiet = self._quiet, True
                 self.values[name].value = self._recorded[name]
                 self._quiet = was_quiet
-            self._tell()
+            self.tell()
 
         return given_back
-
-    def _tell(self) -> None:
-        if self._quiet:
-            return
-        for listener in self._listeners:
-            listener(self.policy)
 
 
 def _control(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import ipywidgets
 
+from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.notebook.widgets.accessible import SpokenNames
 from pagealloc_model.notebook.widgets.chart import Chart
 from pagealloc_model.notebook.widgets.controls import PolicyControls
@@ -99,6 +100,7 @@ class Explorer(ipywidgets.VBox):
         )
         self._show(self._view(controls.policy, threading.Event()))
         controls.on_change(self._change)
+        controls.on_refusal(self._refuse)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Block until the figures' computation is done; False if that took too long."""
@@ -110,11 +112,16 @@ class Explorer(ipywidgets.VBox):
 
     def redraw(self) -> None:
         """Compute the view again, for something other than the policy has changed."""
-        self._change(self.controls.policy)
+        self.controls.tell()
 
     def _change(self, policy: Policy) -> None:
         self.status.say(f"replaying {policy} ...")
         self._worker.submit(policy)
+
+    def _refuse(self, error: PolicyError) -> None:
+        """Say that the controls ask for what no policy can be; what is on show stays."""
+        self._worker.drop()
+        self.status.fail(error)
 
     def _view(self, policy: Policy, cancelled: threading.Event) -> tuple[View, Policy, float]:
         start = time.perf_counter()

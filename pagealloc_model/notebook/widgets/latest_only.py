@@ -51,6 +51,12 @@ class LatestOnly(Generic[Request, Result]):
                 self._thread.start()
             self._changed.notify_all()
 
+    def drop(self) -> None:
+        """Deliver nothing of what was asked for so far."""
+        with self._changed:
+            self._cancelled.set()
+            self._waiting = []
+
     def wait(self, timeout: float | None = None) -> bool:
         """Block until nothing is being computed or waiting; False if that took too long."""
         with self._changed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.notebook.widgets.moves import same
 from pagealloc_model.predicted.reclaim_mode import ELASTIC_SETTINGS
 
@@ -73,7 +74,7 @@ def _highatomic_reason(replay: Replay) -> str:
     most = int(replay.samples.blocks[..., 3].max(initial=0))
     if not most:
         return "no pageblock is reserved for atomic requests in this span"
-    return f"the reserve stays at {most} pageblocks at most, as it was"
+    return f"the reserve stays at {count_of(most, 'pageblock')} at most, as it was"
 
 
 def _drain_reason(name: str, replay: Replay) -> str:
@@ -96,7 +97,7 @@ def _watermark_reason(replay: Replay) -> str:
     highs = {(zone.node, zone.name): zone.high for zone in replay.machine.zones if zone.managed}
     spare = min(int(lowest[key]) - high for key, high in highs.items() if key in lowest.index)
     if spare > 0:
-        return f"every zone stays {spare} pages or more above its high watermark"
+        return f"every zone stays {count_of(spare, 'page')} or more above its high watermark"
     return "reclaim is replayed as recorded, and nothing else that is drawn asks for watermarks"
 
 

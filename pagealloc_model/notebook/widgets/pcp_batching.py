@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import ipywidgets
 
 import pagealloc_model as pm
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.measured.lock_cost_fit import recorded_costs
 from pagealloc_model.notebook.widgets.controls import PolicyControls, number_slider
 from pagealloc_model.notebook.widgets.explorer import Explorer, Progress, View
@@ -81,7 +82,8 @@ class PcpBatching(ipywidgets.VBox):
             text=lock_policy_table(
                 base,
                 patch,
-                f"base: {self._recording.name} as recorded; patch: {policy}; {cpus} CPUs",
+                f"base: {self._recording.name} as recorded; patch: {policy}; "
+                f"{count_of(cpus, 'CPU')}",
                 () if cpus == self._base.machine.nr_cpus else self._scenario(cpus).lines,
             ),
         )

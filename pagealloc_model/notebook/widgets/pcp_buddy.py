@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import ipywidgets
 
 import pagealloc_model as pm
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.notebook.widgets.controls import PolicyControls, number_slider
 from pagealloc_model.notebook.widgets.explorer import Explorer, Progress, View
 from pagealloc_model.policy.ownership_options import OwnershipOptions
@@ -111,8 +112,8 @@ class PcpBuddy(ipywidgets.VBox):
 
     def _load_words(self, cpus: int, purging: int) -> str:
         if purging:
-            return f"purgers on {cpus} CPUs"
-        return f"{self._recording.name} on {cpus} CPUs"
+            return f"purgers on {count_of(cpus, 'CPU')}"
+        return f"{self._recording.name} on {count_of(cpus, 'CPU')}"
 
     def _made_scenario(self, cpus: int, purging: int) -> Scenario:
         if purging == 0:

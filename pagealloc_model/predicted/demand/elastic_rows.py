@@ -16,7 +16,6 @@ from pagealloc_model.recording.trace.columns import Event, Trace
 
 GFP_MOVABLE = 0x8
 GFP_COMP = 0x40000
-THP_ORDER = 9
 KSWAPD_NAME = "kswapd"
 
 
@@ -37,7 +36,7 @@ def page_classes(gfp: np.ndarray, order: np.ndarray) -> np.ndarray:
     def has(bits: int) -> np.ndarray:
         return (gfp & np.uint32(bits)) != 0
 
-    is_thp = (order == THP_ORDER) & has(GFP_COMP) & has(at.GFP_NOMEMALLOC)
+    is_thp = (order == pr.THP_ORDER) & has(GFP_COMP) & has(at.GFP_NOMEMALLOC)
     is_file = (has(pr.GFP_NORETRY | at.GFP_WRITE) | ~has(pr.GFP_FS)) & ~is_thp
     conditions = [has(GFP_MOVABLE) & is_file, has(GFP_MOVABLE), has(GFP_RECLAIMABLE)]
     choices = [pr.FILE, pr.ANON, pr.RECLAIMABLE]

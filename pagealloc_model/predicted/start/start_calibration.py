@@ -17,6 +17,7 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.initial import StartImage, install
 from pagealloc_model.allocator.core.replay import advance
 from pagealloc_model.allocator.core.state import State, make_state
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.demand.demand import Demand
@@ -90,7 +91,10 @@ def calibrated_image(
         if np.array_equal(before, (listed, high)):
             break
         image = make(listed, high)
-    off = f"off by {int(best_gap)} pages at the start snapshot, after replaying what precedes it"
+    off = (
+        f"off by {count_of(int(best_gap), 'page')} at the start snapshot, after replaying what "
+        "precedes it"
+    )
     return replace(best, origin=(*best.origin, f"per-CPU counts: {off}"))
 
 

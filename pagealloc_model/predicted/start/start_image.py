@@ -6,6 +6,7 @@ import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.initial import StartImage
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.predicted.start.block_types import assign_block_types
 from pagealloc_model.predicted.start.old_flags import misplaced, place_where_flags_are_old
@@ -131,7 +132,10 @@ def _sources(demand: Demand, files: StartFiles) -> list[str]:
         )
     owner = files.page_owner
     if owner is not None:
-        orders = f"orders and movability of {len(owner)} allocations, {owner.pages} pages"
+        orders = (
+            f"orders and movability of {count_of(len(owner), 'allocation')}, "
+            f"{count_of(owner.pages, 'page')}"
+        )
         lines.append(f"page_owner: {orders}, as recorded")
     return lines
 

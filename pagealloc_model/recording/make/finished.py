@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.recording.make.events import RECENT_EVENTS
 from pagealloc_model.recording.make.options import size_text
 from pagealloc_model.recording.provenance_check import ProvenanceCheck, believed_words
@@ -106,13 +107,13 @@ def summary_lines(recorded: Recorded, content: Mapping[str, Any] | None) -> Iter
     yield from _losses(recorded, content)
     files = [file for file in recorded.path.rglob("*") if file.is_file()]
     size = sum(file.stat().st_size for file in files) / (1 << 20)
-    events = "unknown number of"
+    events = "unknown number of events"
     if content is not None:
         count = sum(content["events"].values()) + sum(content["other_events"].values())
-        events = f"{count:,}"
+        events = count_of(count, "event")
     yield (
-        f"there      {recorded.path}: {recorded.seconds:.1f} s, {events} events, "
-        f"{recorded.snapshots} snapshots, {size:,.1f} MiB"
+        f"there      {recorded.path}: {recorded.seconds:.1f} s, {events}, "
+        f"{count_of(recorded.snapshots, 'snapshot')}, {size:,.1f} MiB"
     )
     checks = [] if content is None else content.get("provenance", [])
     believed = believed_words([ProvenanceCheck(**each) for each in checks])
@@ -149,7 +150,7 @@ def _losses(recorded: Recorded, content: Mapping[str, Any] | None) -> Iterator[s
     by_cpu = ", ".join(
         f"CPU {cpu} {each['lost']:,} ({each['share']:.1%})" for cpu, each in shares.items()
     )
-    yield f"lost       {content['lost']:,} events: {by_cpu}"
+    yield f"lost       {count_of(content['lost'], 'event')}: {by_cpu}"
     worst = max(each["share"] for each in shares.values())
     yield f"           {_advice(recorded.buffer_bytes, worst)}"
 

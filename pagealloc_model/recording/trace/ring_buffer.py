@@ -16,6 +16,7 @@ import numpy as np
 from pagealloc_model.base.column_space import NewArray, in_memory
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.progress_bar import Report
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.working_arrays import parts
 from pagealloc_model.recording.trace.columns import Event, Losses, Trace
 from pagealloc_model.recording.trace.event_columns import EventColumns
@@ -366,7 +367,8 @@ class _Reader:
         uncounted = int((self._losses[: self._lost, self._walk.LOSS_COUNT] < 0).sum())
         if uncounted:
             notes.append(
-                f"in {uncounted} places events were lost and the kernel did not say how many; "
+                f"in {count_of(uncounted, 'place')} events were lost and the kernel did "
+                "not say how many; "
                 "each counts as one at least"
             )
         clock = self._source.clock

@@ -59,8 +59,7 @@ def fallbacks(measured: Tables, predicted: Tables) -> Drawing:
         values = counts[lane.key].reindex(names, fill_value=0.0)
         grid.add(count_trace(lane, values, "fallbacks", horizontal=True), 0)
     if not names:
-        absent = absent or {"all": "none happened"}
-        return _nothing(grid, missing_words(absent))
+        return _nothing(grid, missing_words(absent) or "none happened")
     grid.note_missing(0, absent)
     height = HEADER_HEIGHT + FOOTER_HEIGHT + CATEGORY_HEIGHT * max(len(names), 3)
     return grid.drawing(height=height, margin=MARGIN, barmode="group", bargap=0.35)

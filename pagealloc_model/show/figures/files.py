@@ -56,6 +56,8 @@ def write_figure(figure: go.Figure, file: Path) -> None:
     """
     if file.suffix[1:] not in FORMATS:
         raise UsageError(f"{file}: a figure is {', '.join(f'.{each}' for each in FORMATS)}")
+    if not file.parent.is_dir():
+        raise UsageError(f"{file}: there is no directory {file.parent}")
     for _ in range(ATTEMPTS):
         _draw({file: _without_points(figure)})
         if _is_drawn(file):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.show.figures.drawing import Drawing, FigureFunction
 from pagealloc_model.show.figures.palette import GRID, INK, PREDICTION_COLOURS
 from pagealloc_model.show.figures.panel_grid import PanelGrid
@@ -79,7 +80,8 @@ def in_band_words(points: pd.DataFrame) -> str:
     """
     share = round(100 * (BAND - 1))
     return (
-        f"{int(points['inside'].sum())} of {len(points)} predictions within {share} % of what was "
+        f"{int(points['inside'].sum())} of {count_of(len(points), 'prediction')} within "
+        f"{share} % of what was "
         f"measured; of null models {int(points['null_inside'].sum())}"
     )
 

@@ -11,7 +11,9 @@ from pagealloc_model.show.figures.panel_grid import PanelGrid
 
 SMALLEST_NS = 64
 STEP_POWERS = 4
-"""Bins are shown in groups of so many: 64 ns to 1 us, to 16 us, to 262 us."""
+"""Bins are shown in groups of so many: up to 1 us, to 16 us, to 262 us."""
+LABEL_EVERY = 2
+"""Bins from one label to the next: so they stand upright in a panel of half a page."""
 UNITS = (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1.0))
 PANELS = (
     ("refills, held", "refill", "hold_ns"),
@@ -56,9 +58,11 @@ def lock_times(predicted: Tables) -> Drawing:
             "y", panel, max((each.max() for each in counts.values() if len(each)), default=0)
         )
         absent = {lane.label: "none" for lane in drawn if counts[lane.key].empty}
+        words = [_in_words(each) for each in bins]
+        grid.set_axis("x", panel, {"tickvals": words[::LABEL_EVERY], "tickangle": 0})
         for lane in drawn:
             shown = counts[lane.key].reindex(bins)
-            shown.index = [_in_words(each) for each in bins]
+            shown.index = words
             grid.add(count_trace(lane, shown, f"{site}/{column}", in_legend=panel == 0), panel)
         grid.note_missing(panel, absent)
     return grid.drawing()
@@ -74,16 +78,15 @@ def _binned(lane: Lane, site: str, column: str) -> pd.Series:
 
 
 def _all_bins(counts: list[pd.Series]) -> list[int]:
-    """Every power of two between the smallest and the largest bin of any histogram.
+    """Every power of two from `SMALLEST_NS` to the largest bin of any histogram.
 
-    Ends are rounded outwards to steps of `STEP_POWERS`, so that another policy seldom has others.
+    The end is rounded up to steps of `STEP_POWERS`, so that another policy seldom has another.
     """
     seen = [int(each).bit_length() - 1 for count in counts for each in count.index]
     if not seen:
         return []
-    origin = SMALLEST_NS.bit_length() - 1
-    begin = (min(seen) - origin) // STEP_POWERS * STEP_POWERS + origin
-    end = -(-(max(seen) + 1 - origin) // STEP_POWERS) * STEP_POWERS + origin
+    begin = SMALLEST_NS.bit_length() - 1
+    end = -(-(max(seen) + 1 - begin) // STEP_POWERS) * STEP_POWERS + begin
     return [1 << power for power in range(begin, end)]
 
 

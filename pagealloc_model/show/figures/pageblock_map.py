@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from pagealloc_model.show.figures.block_marks import AREAS, MarkSize, marks_trace, outline
 from pagealloc_model.show.figures.drawing import Drawing, FigureFunction
 from pagealloc_model.show.figures.lanes import Trace
 from pagealloc_model.show.figures.palette import INK, MIGRATETYPES, migratetype_colour
@@ -23,20 +24,23 @@ TITLES_HEIGHT = 65
 PANEL_TITLE_HEIGHT = 30
 """Above a panel of a figure without a title."""
 MARGIN = {"l": 70, "r": 170, "t": TITLES_HEIGHT, "b": FOOTER_HEIGHT}
-MARKS: dict[str, tuple[str, str, str]] = {
-    "Unmovable": ("line-ne", INK, "/"),
-    "Reclaimable": ("cross-thin", INK, "+"),
-    "HighAtomic": ("diamond", "white", "\u25c7"),
-    "CMA": ("line-ns", INK, "|"),
-    "Isolate": ("square", "white", "\u25a1"),
+MARKS: dict[str, tuple[str, str]] = {
+    "Unmovable": ("line-ne", "/"),
+    "Reclaimable": ("cross-thin", "+"),
+    "HighAtomic": ("diamond", "\u25c7"),
+    "CMA": ("line-ns", "|"),
+    "Isolate": ("square", "\u25a1"),
 }
-"""Symbol, colour and word of the mark on blocks of a type: a grey print has no hues. Blocks without
-one are Movable."""
+"""Symbol and word of the mark on blocks of a type: a grey print has no hues. Blocks without one are
+Movable."""
 MARK_EVERY = 4
 """In a run of blocks of one type the first is marked and each so many behind it: more would hide
 the map."""
 CHANGE_SCALE = [[0.0, "#7F3B08"], [0.5, "#F7F7F7"], [1.0, "#2D004B"]]
 """Brown for fewer free pages, violet for more; told apart by all common kinds of sight."""
+
+SHARES = (-1.0, -0.5, 0.0, 0.5, 1.0)
+"""Of a block's pages, beside the scale of changes."""
 
 PAGE_KIB = 4
 FEWER, FEWER_FROM = "\u25bd", 0.1
@@ -84,11 +88,13 @@ def pageblock_map(
         grid.add(_type_trace(maps[label], label, shown, bar), panel)
         for name in shown:
             if name in MARKS:
-                grid.add(_marks(maps[label], label, name), panel)
+                for trace in _marks(maps[label], label, name):
+                    grid.add(trace, panel)
     if has_difference:
         before, after = maps[first], maps[second]
         grid.add(_change_trace(before, after, rows), len(labels))
-        grid.add(_fewer_free(before, after), len(labels))
+        for trace in _fewer_free(before, after):
+            grid.add(trace, len(labels))
         grid.add(_type_changes(before, after), len(labels))
     top = TITLES_HEIGHT if is_first else PANEL_TITLE_HEIGHT
     height = top + FOOTER_HEIGHT + PANEL_HEIGHT * rows
@@ -118,12 +124,23 @@ def _type_trace(
     }
 
 
-def _marks(table: pd.DataFrame, label: str, name: str) -> Trace:
+def _marks(table: pd.DataFrame, label: str, name: str) -> Iterator[Trace]:
     """Marks on the blocks of a type, few where they follow each other."""
-    symbol, colour, _ = MARKS[name]
+    symbol, _ = MARKS[name]
     is_marked = _thinned((table["migratetype"] == name).to_numpy())
-    trace = _marked(table, is_marked, symbol, colour)
-    return trace | {"meta": f"marks/{label}/{name}", "name": name}
+    yield from _edged(table, is_marked, symbol, f"marks/{label}/{name}", name)
+
+
+def _edged(
+    table: pd.DataFrame, is_marked: np.ndarray, symbol: str, meta: str, name: str
+) -> Iterator[Trace]:
+    """Marks, and before those that are white inside their edges."""
+    if symbol in AREAS:
+        yield _marked(table, is_marked, symbol, is_edge=True) | {
+            "meta": f"{meta}/edge",
+            "name": name,
+        }
+    yield _marked(table, is_marked, symbol) | {"meta": meta, "name": name}
 
 
 def _thinned(is_of_type: np.ndarray) -> np.ndarray:
@@ -134,29 +151,22 @@ def _thinned(is_of_type: np.ndarray) -> np.ndarray:
     return is_of_type & ((number - begun) % MARK_EVERY == 0)
 
 
-def _fewer_free(before: pd.DataFrame, after: pd.DataFrame) -> Trace:
+def _fewer_free(before: pd.DataFrame, after: pd.DataFrame) -> Iterator[Trace]:
     """A mark on every block with fewer free pages: both ends of the scale are dark."""
     is_marked = (_change(before, after) <= -FEWER_FROM).to_numpy()
-    trace = _marked(after, is_marked, "triangle-down", "white")
-    return trace | {"meta": "map/fewer", "name": "fewer free"}
+    yield from _edged(after, is_marked, "triangle-down", "map/fewer", "fewer free")
 
 
-def _marked(table: pd.DataFrame, is_marked: np.ndarray, symbol: str, colour: str) -> Trace:
-    """Marks on some blocks; white ones have an edge, so that all show on any shade."""
+def _marked(
+    table: pd.DataFrame, is_marked: np.ndarray, symbol: str, *, is_edge: bool = False
+) -> Trace:
+    """Marks on some blocks, or the edges below them: white marks show on any shade with one."""
     lines = _lines(table)
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": lines.x[lines.column[is_marked]],
-        "y": lines.row[is_marked],
-        "marker": {
-            "symbol": symbol,
-            "size": 5,
-            "color": colour,
-            "line": {"width": 1, "color": INK},
-        },
-        "hoverinfo": "skip",
-    }
+    x, y = lines.x[lines.column[is_marked]], lines.row[is_marked]
+    size = MarkSize.on(lines.x_range, lines.y_range)
+    if is_edge:
+        return marks_trace(x, y, symbol, size, INK, wider=1)
+    return marks_trace(x, y, symbol, size, "white" if symbol in AREAS else INK)
 
 
 def _change(before: pd.DataFrame, after: pd.DataFrame) -> pd.Series:
@@ -164,13 +174,13 @@ def _change(before: pd.DataFrame, after: pd.DataFrame) -> pd.Series:
 
 
 def _change_trace(before: pd.DataFrame, after: pd.DataFrame, rows: int) -> Trace:
-    change = _change(before, after)
     lines = _lines(after)
-    return lines.heatmap(change, [after["free_pages"] - before["free_pages"]]) | {
+    whole = int(after["pages"].iloc[0])
+    return lines.heatmap(after["free_pages"] - before["free_pages"], []) | {
         "meta": "map/change",
         "name": "change",
-        "zmin": -1.0,
-        "zmax": 1.0,
+        "zmin": -whole,
+        "zmax": whole,
         "colorscale": CHANGE_SCALE,
         "colorbar": {
             "title": {
@@ -180,26 +190,23 @@ def _change_trace(before: pd.DataFrame, after: pd.DataFrame, rows: int) -> Trace
             "y": 0.2 if rows > 1 else 0.5,
             "len": 0.4 if rows > 1 else 1,
             "thickness": 12,
+            "tickvals": [share * whole for share in SHARES],
+            "ticktext": [f"{share:+g}" if share else "0" for share in SHARES],
         },
-        "hovertemplate": "%{customdata[0]:+d} pages free"
-        "<br>at %{customdata[1]:.3f} GiB<extra></extra>",
+        "hovertemplate": "%{z:+d} pages free<br>at %{customdata[0]:.3f} GiB<extra></extra>",
     }
 
 
 def _type_changes(before: pd.DataFrame, after: pd.DataFrame) -> Trace:
     """Marks on the blocks whose type differs."""
-    lines = _lines(after)
     changed = (before["migratetype"] != after["migratetype"]).to_numpy()
     pairs = before["migratetype"][changed] + " / " + after["migratetype"][changed]
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": lines.x[lines.column[changed]],
-        "y": lines.row[changed],
-        "text": list(pairs),
-        "marker": {"symbol": "x-thin", "size": 6, "line": {"width": 1, "color": INK}},
+    return _marked(after, changed, "x-thin") | {
+        "text": list(np.repeat(pairs.to_numpy(object), len(outline("x-thin")))),
         "meta": "map/types",
         "name": "another type",
+        "hoverinfo": "text",
+        "hoveron": "points",
         "hovertemplate": "%{text}<extra></extra>",
     }
 
@@ -290,9 +297,7 @@ def _type_bar(shown: list[str], rows: int) -> dict[str, Any]:
     return {
         "title": {"text": "light: free, dark: used", **TITLE_OF_BAR},
         "tickvals": [LEVELS * index + (LEVELS - 1) / 2 for index in range(len(shown))],
-        "ticktext": [
-            " ".join([*MARKS.get(name, ("", "", ""))[2:], name]).strip() for name in shown
-        ],
+        "ticktext": [" ".join([*MARKS.get(name, ("", ""))[1:], name]).strip() for name in shown],
         "y": 0.75 if rows > 1 else 0.5,
         "len": 0.5 if rows > 1 else 1,
         "thickness": 12,

@@ -29,8 +29,8 @@ FEW_COUNTS_AXIS = {"rangemode": "tozero", "tickformat": ",d", "dtick": 1}
 MOST_OF_FEW = 10
 """Where no count reaches this, the axis is linear."""
 
-NOTE_WIDTH = 44
-"""Characters per line of a note inside a panel."""
+NOTE_WIDTHS = {1: 44, 2: 44, 3: 27, 4: 22}
+"""Characters per line of a note inside a panel, by panels in a row."""
 
 
 class PanelGrid:
@@ -115,7 +115,7 @@ class PanelGrid:
         number = _number(panel)
         self._notes.append(
             {
-                "text": "<br>".join(textwrap.wrap(text, NOTE_WIDTH)),
+                "text": "<br>".join(textwrap.wrap(text, NOTE_WIDTHS[self._columns])),
                 "xref": f"x{number} domain",
                 "yref": f"y{number} domain",
                 "x": 0.5,

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.show.figures.palette import GRID, INK, MEASUREMENT_SYMBOLS, PREDICTION_COLOURS
 from pagealloc_model.show.figures.panel_grid import PanelGrid
 
@@ -70,7 +71,7 @@ def predicted_changes(changes: pd.DataFrame) -> go.Figure:
                 named.add(pair)
     left = len(changes) - len(drawn)
     if left:
-        grid.write_below(f"{left} rows without an interval or a prediction are not drawn.")
+        grid.write_below(f"Not drawn: {count_of(left, 'row')} without an interval or a prediction.")
     figure = grid.figure()
     figure.update_layout(height=max(560, int(figure.layout.height)))
     return figure

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.show.figures.palette import (
     MEASUREMENT_SYMBOLS,
     PREDICTION_COLOURS,
@@ -50,7 +51,7 @@ def sweep_lines(
             means = own.groupby(along)[metric].mean()
             grid.add(_line(means, _words(others, key), place, in_legend=panel == 0), panel)
     if len(groups) > LINES_AT_MOST:
-        grid.write_below(f"{len(groups) - LINES_AT_MOST} more combinations are not drawn")
+        grid.write_below(f"not drawn: {count_of(len(groups) - LINES_AT_MOST, 'more combination')}")
     return grid.figure()
 
 

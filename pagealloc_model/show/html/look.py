@@ -16,7 +16,7 @@ STYLE = """
   table-layout: auto; color: inherit; }
 .pagealloc thead th { position: sticky; top: 0; background: var(--jp-layout-color0, white);
   border-bottom: 1px solid var(--pa-dim); vertical-align: bottom; z-index: 1; }
-.pagealloc th, .pagealloc td { text-align: right; padding: 1px 8px; white-space: nowrap;
+.pagealloc th, .pagealloc td { text-align: right; padding: 1px 5px; white-space: nowrap;
   overflow-wrap: normal; word-break: keep-all; hyphens: none; background: none; }
 .pagealloc tbody tr { border-bottom: 1px solid var(--pa-line); background: none; }
 .pagealloc th.pa-words, .pagealloc td.pa-words { text-align: left; }

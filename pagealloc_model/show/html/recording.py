@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.recording.provenance_check import (
     DOUBT,
     REFUSED,
@@ -90,10 +91,11 @@ def recording_words(described: Mapping[str, Any]) -> str:
     """
     events = sum(described["events"].values()) + sum(described["other_events"].values())
     lost = f"{described['lost']:,} lost" if described["lost"] else "none lost"
+    cpus = count_of(described["cpus"], "CPU") if described["cpus"] else "unknown number of CPUs"
     return (
-        f"kernel {described['kernel'] or 'unknown'}, {described['cpus'] or 'unknown number of'} "
-        f"CPUs, {described['seconds']:.1f} s, {events:,} events ({lost}), "
-        f"{described['snapshots']} snapshots"
+        f"kernel {described['kernel'] or 'unknown'}, {cpus}, "
+        f"{described['seconds']:.1f} s, {count_of(events, 'event')} ({lost}), "
+        f"{count_of(described['snapshots'], 'snapshot')}"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.layout import number
 from pagealloc_model.predicted.hold_sites import EMPTY_SITES
 from pagealloc_model.show.html.over_time import course_of
@@ -65,8 +66,8 @@ def replay_words(replay: Replay) -> str:
     holds = int((~replay.transactions_full["site"].isin(EMPTY_SITES)).sum())
     return (
         f"policy {changed or 'as recorded'}; {seconds:.1f} s, {len(replay.demand.events):,} "
-        f"requests and frees, zone->lock held {holds:,} times, "
-        f"{int(replay.fallbacks['count'].sum()):,} fallbacks"
+        f"requests and frees, zone->lock held {count_of(holds, 'time')}, "
+        f"{count_of(int(replay.fallbacks['count'].sum()), 'fallback')}"
     )
 
 

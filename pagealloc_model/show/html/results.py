@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.layout import number
 from pagealloc_model.show.html.parts import BAD, PLAIN, Cell, Column, Markup, framed, line, table
 
@@ -17,9 +18,11 @@ def sweep_html(result: Any) -> str:
     """Return the points of a `SweepResult`, settings first, then what was predicted."""
     shown = ["recording", *result.axes, "seed", *result.metrics]
     failed = len(result.failed)
-    parts = [line(f"{len(result.rows)} points, {result.reused} known before", lead="Sweep:")]
+    parts = [
+        line(f"{count_of(len(result.rows), 'point')}, {result.reused} known before", lead="Sweep:")
+    ]
     if failed:
-        parts.append(line(f"{failed} points failed", kind=BAD))
+        parts.append(line(f"{count_of(failed, 'point')} failed", kind=BAD))
         shown.append("error")
     columns = [name for name in shown if name in result.rows]
     return framed(*parts, frame_table(result.rows[columns], "points of the sweep"))
@@ -28,7 +31,7 @@ def sweep_html(result: Any) -> str:
 def experiment_html(result: Any) -> str:
     """Return the changes of an `ExperimentResult`, and how often predictions were right."""
     failed = len(result.failed)
-    words = f"{len(result.runs)} runs" + (f", {failed} failed" if failed else "")
+    words = count_of(len(result.runs), "run") + (f", {failed} failed" if failed else "")
     return framed(
         line(words, lead=f"{result.plan.name}:", kind=BAD if failed else PLAIN),
         frame_table(result.changes, "predicted and measured changes"),
@@ -40,7 +43,7 @@ def experiment_html(result: Any) -> str:
 def fleet_html(result: Any) -> str:
     """Return the hosts of a `FleetResult`."""
     failed = len(result.failed)
-    words = f"{len(result.hosts)} hosts" + (f", {failed} failed" if failed else "")
+    words = count_of(len(result.hosts), "host") + (f", {failed} failed" if failed else "")
     made = "made-up fleet:" if result.synthetic else "Fleet:"
     return framed(
         line(words, lead=made, kind=BAD if failed else PLAIN),

@@ -11,7 +11,7 @@ import numpy as np
 
 from pagealloc_model.show.html.parts import Markup
 
-WIDTH, HEIGHT, EDGE = 120, 22, 3
+WIDTH, HEIGHT, EDGE = 96, 22, 3
 """Pixels, and the room at each edge for a mark."""
 
 MOST_POINTS = 60

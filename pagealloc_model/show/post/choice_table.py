@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.layout import (
     NOT_AVAILABLE,
     WIDTH,
@@ -76,7 +77,9 @@ def miss_list(placement: Placement, *, width: int = WIDTH) -> str:
     for choice, misses in placement.misses.groupby("choice", sort=False):
         missed = int(totals.loc[choice, "judged"] - totals.loc[choice, "hits"])
         where = KERNEL_FUNCTIONS[str(choice)]
-        lines.append(paragraph(f"{choice}: {missed} misses ({where})", width=width))
+        lines.append(
+            paragraph(f"{choice}: {count_of(missed, 'miss', 'misses')} ({where})", width=width)
+        )
         for miss in misses.head(MISSES_TOLD).itertuples():
             lines.append(paragraph(_explained(miss), width=width, label="  - "))
         lines.append("")

@@ -11,6 +11,7 @@ import pandas as pd
 
 from pagealloc_model.base.text.charts import ASCII, UTF8
 from pagealloc_model.base.text.comparison_table import Style, comparison_table
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.error_table import error_table
 from pagealloc_model.base.text.layout import paragraph
 from pagealloc_model.policy.policy import Assumptions, policy_settings
@@ -120,8 +121,9 @@ def _on_what(recordings: Sequence[Recording]) -> Iterator[Block]:
         first, last = trace.span_ns
         yield Words(
             text=f"{recording.name}: kernel {recording.release or 'unknown'}, "
-            f"{trace.nr_cpus} CPUs, {(last - first) / 1e9:.1f} s, {len(trace)} page-allocator "
-            f"events, {trace.losses.total} lost, {len(recording.snapshots)} snapshots; "
+            f"{count_of(trace.nr_cpus, 'CPU')}, {(last - first) / 1e9:.1f} s, "
+            f"{count_of(len(trace), 'page-allocator event')}, {trace.losses.total:,} lost, "
+            f"{count_of(len(recording.snapshots), 'snapshot')}; "
             "SHA-256 of its events:",
             bullet=True,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.version import __version__
 from pagealloc_model.show.figures.how_right import in_band_words, predicted_over_measured
 from pagealloc_model.verdict.nearer import verdict_words
@@ -36,7 +37,11 @@ def figure_caption(
     points = predicted_over_measured(validation.errors, validation.snapshots)
     words = ["pagealloc", "post", str(path), *(["--base", base] if base else [])]
     command = shlex.join([*words, "--patch", patch, "--figure", "FILE"])
-    lost = f"{comparison.base.losses:,} events lost" if comparison.base.losses else "no event lost"
+    lost = (
+        f"{count_of(comparison.base.losses, 'event')} lost"
+        if comparison.base.losses
+        else "no event lost"
+    )
     return (
         f"Left: predicted effect of {footer.policy_difference} on the demand of "
         f"{comparison.base.name}{release}, {lost}; bars are 95 % intervals over windows of the "

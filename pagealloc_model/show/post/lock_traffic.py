@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.layout import WIDTH, Row, number, paragraph, percent, text_table
 from pagealloc_model.policy.lock_costs import SPREAD
 
@@ -104,6 +105,7 @@ def trylock_line(times: LockTimes) -> str:
     sums = times.trylocks.sum()
     return (
         f"Trylocks of lists that failed: {sums['frees']} of frees and {sums['allocations']} of "
-        f"allocations, each one page under zone->lock; {sums['drains_cut_short']} drains were cut "
-        f"short, {sums['pages_left']} pages stayed on their lists."
+        f"allocations, each one page under zone->lock; "
+        f"{count_of(sums['drains_cut_short'], 'drain was', 'drains were')} cut short, "
+        f"{count_of(sums['pages_left'], 'page')} stayed on a list."
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.layout import NOT_AVAILABLE, Row, text_table
 from pagealloc_model.show.post.message import Fixed, Message, Section, Words
 from pagealloc_model.verdict.change_verdict import mean_interval
@@ -231,7 +232,7 @@ def _changes(changes: pd.DataFrame) -> str:
     rows = [
         Row(
             heading=str(row["pair"]),
-            label=f"{row['runs_before']} and {row['runs_after']} boots",
+            label=f"{row['runs_before']} and {count_of(row['runs_after'], 'boot')}",
             cells=(
                 _percent(row["before"]),
                 f"{100 * row['change']:+.0f}",

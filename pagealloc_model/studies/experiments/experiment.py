@@ -13,6 +13,7 @@ import pandas as pd
 from pagealloc_model.base import progress_bar
 from pagealloc_model.base.carried_out import CarriedOut
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.version import __version__
 from pagealloc_model.studies.experiments.changes import KnownValues, changes_table, score_table
 from pagealloc_model.studies.experiments.guest import Runner
@@ -97,7 +98,7 @@ class ExperimentResult:
         runs = ", ".join(f"{letter} {count}" for letter, count in counts.items()) or "none"
         lines.append(f"Runs by side: {runs}. Workload: {plan.workload.name} (seed {plan.seed}).")
         if plan.kernels:
-            lines.append(f"Guests of {guest.memory} and {guest.cpus} CPUs.")
+            lines.append(f"Guests of {guest.memory} and {count_of(guest.cpus, 'CPU')}.")
         return [*lines, f"Made with pagealloc_model {__version__}."]
 
 

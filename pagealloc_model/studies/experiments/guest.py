@@ -74,7 +74,7 @@ class VirtmeGuests:
         self._virtme = find_virtme() or ""
         qemu = f"qemu-system-{platform.machine()}"
         for command, found, todo in (
-            (VIRTME, self._virtme, "pip install 'pagealloc_model[guest]' brings virtme-ng"),
+            (VIRTME, self._virtme, "pip install '.[guest]' in the checkout brings virtme-ng"),
             (qemu, shutil.which(qemu), "install it (Debian: qemu-system-x86)"),
         ):
             if not found:

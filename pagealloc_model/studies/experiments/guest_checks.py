@@ -32,7 +32,7 @@ def guest_checks(images: tuple[Path, ...] = (), boot: Path = Path("/boot")) -> l
 
 def _programs() -> Iterator[Check]:
     virtme = find_virtme()
-    lacks = {"todo": "pip install 'pagealloc_model[guest]'", "cost": NO_GUESTS}
+    lacks = {"todo": "pip install '.[guest]' in the checkout", "cost": NO_GUESTS}
     yield Check(name="virtme-ng", found=virtme or "not installed", **({} if virtme else lacks))
     modules = "kernels with modules, such as a distribution's, cannot be booted"
     for name, command, cost, package in (

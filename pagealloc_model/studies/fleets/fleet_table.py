@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.layout import WIDTH, Row, ascii_only, number, paragraph, text_table
 from pagealloc_model.studies.fleets.statistics import (
     ADJUSTMENT,
@@ -19,6 +20,9 @@ from pagealloc_model.studies.fleets.statistics import (
 
 if TYPE_CHECKING:
     from pagealloc_model.policy.policy import Policy
+
+LARGE = 1000
+"""Numbers from here on are shown without parts."""
 
 
 def fleet_table(
@@ -39,14 +43,15 @@ def fleet_table(
         width: characters per line at most.
     """
     lines = [line for row in compared.itertuples() for line in _rows(row)]
-    header = Row(heading="metric", label="", cells=("base", "patch"))
+    header = Row(heading="metric", label="hosts", cells=("base", "patch"))
     table = text_table(header, lines, width=width)
     sentences = [
         paragraph(_sentence(row), width=width, label="- ") for row in compared.itertuples()
     ]
     rule = (
         f"Square brackets: {CONFIDENCE:.0%} {INTERVAL} intervals over hosts, {RESAMPLES} "
-        f"resamples. p: {TEST}, adjusted for {len(compared)} metrics ({ADJUSTMENT}); * below "
+        f"resamples. p: {TEST}, adjusted for {count_of(len(compared), 'metric')} "
+        f"({ADJUSTMENT}); * below "
         f"{SIGNIFICANT}."
     )
     words = [paragraph(each, width=width) for each in (rule, *notes)]
@@ -61,30 +66,37 @@ def _rows(row: Any) -> list[Row]:
         range_words(getattr(row, f"{side}_lowest"), getattr(row, f"{side}_highest"))
         for side in ("base", "patch")
     )
-    means = tuple(
-        f"{number(getattr(row, f'{side}_mean'))} "
-        f"[{number(getattr(row, f'{side}_mean_low'))}, {number(getattr(row, f'{side}_mean_high'))}]"
-        for side in ("base", "patch")
-    )
+    means = tuple(_mean(row, f"{side}_mean") for side in ("base", "patch"))
     return [
         Row(heading=heading, label="per host", cells=ranges),
         Row(heading=heading, label="mean", cells=means),
     ]
 
 
+def _mean(row: Any, name: str) -> str:
+    """A mean and its interval."""
+    low, high = (_amount(getattr(row, f"{name}_{end}")) for end in ("low", "high"))
+    return f"{_amount(getattr(row, name))} [{low}, {high}]"
+
+
+def _amount(value: float) -> str:
+    """A number; of large ones no parts, which say nothing where hosts differ by more."""
+    return f"{value:,.0f}" if abs(value) >= LARGE else number(value)
+
+
 def range_words(lowest: float, highest: float) -> str:
     """Such as "309-312", or "1" where all hosts agree."""
-    low, high = number(lowest), number(highest)
+    low, high = _amount(lowest), _amount(highest)
     return low if low == high else f"{low}-{high}"
 
 
 def _sentence(row: Any) -> str:
-    interval = f"[{number(row.difference_low)}, {number(row.difference_high)}]"
+    interval = f"[{_amount(row.difference_low)}, {_amount(row.difference_high)}]"
     change = "" if pd.isna(row.change) else f" ({100 * row.change:+.1f}%)"
     p_shown = "NA" if pd.isna(row.p_adjusted) else f"{row.p_adjusted:.2g}"
     star = "*" if row.significant else ""
     return (
-        f"{row.metric}: patch - base = {number(row.difference)} {interval}{change}, "
+        f"{row.metric}: patch - base = {_amount(row.difference)} {interval}{change}, "
         f"p = {p_shown}{star}"
     )
 
@@ -92,7 +104,7 @@ def _sentence(row: Any) -> str:
 def _footer(hosts: pd.DataFrame, policies: Mapping[str, Policy], width: int) -> str:
     failed = int((hosts["error"] != "").sum())
     lines = {
-        f"{side}": f"{int((hosts['side'] == side).sum())} hosts, policy {policy}"
+        f"{side}": f"{count_of(int((hosts['side'] == side).sum()), 'host')}, policy {policy}"
         for side, policy in policies.items()
     }
     lines["rules"] = _distinct(hosts, "effective_rules")

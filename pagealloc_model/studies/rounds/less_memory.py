@@ -8,6 +8,7 @@ import numpy as np
 
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.predicted.prepared import Prepared
@@ -62,7 +63,7 @@ def with_less_memory(prepared: Prepared, gib: float, rules: KernelRules) -> Prep
         listed=listed,
         allocated_pfn=image.allocated_pfn[kept],
         allocated_order=image.allocated_order[kept],
-        origin=(*image.origin, f"{len(chosen)} pageblocks taken out, {gib:g} GiB left"),
+        origin=(*image.origin, f"{count_of(len(chosen), 'pageblock')} taken out, {gib:g} GiB left"),
     )
     lru = np.where(pages[: len(prepared.lru)], 0, prepared.lru).astype(np.int8)
     shrunk = _smaller_machine(machine, chosen << machine.pageblock_order, block_pages, rules)

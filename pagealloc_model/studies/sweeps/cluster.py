@@ -65,7 +65,7 @@ def _connected(client: Client | str) -> Iterator[Client]:
         from distributed import Client as NewClient
     except ImportError:
         raise UsageError(
-            "a sweep on a cluster needs Dask: pip install 'pagealloc_model[cluster]'"
+            "a sweep on a cluster needs Dask: pip install '.[cluster]' in the checkout"
         ) from None
     try:
         made = NewClient(client, timeout=CONNECT_S, set_as_default=False)

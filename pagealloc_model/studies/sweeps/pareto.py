@@ -12,7 +12,7 @@ import pandas as pd
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.text.layout import WIDTH, Row, ascii_only, number, paragraph, text_table
 from pagealloc_model.studies.sweeps.metrics import Metric, metric
-from pagealloc_model.studies.sweeps.sweep_table import point_words, sweep_footer
+from pagealloc_model.studies.sweeps.sweep_table import no_such_metric, point_words, sweep_footer
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -76,7 +76,7 @@ def pareto(
     """
     for name in (x, y):
         if name not in rows:
-            raise UsageError(f"the sweep has no metric {name!r}")
+            raise no_such_metric(name, rows)
     if x == y:
         raise UsageError(f"a Pareto front needs two metrics, not {x} twice")
     known = rows[rows[x].notna() & rows[y].notna()]

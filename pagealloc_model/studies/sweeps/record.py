@@ -99,7 +99,10 @@ def one_line(failure: BaseException) -> str:
 
 def _provenance(replay: Replay) -> dict[str, str | int]:
     code = replay.kernel or (f"hooks {', '.join(replay.hooks)}" if replay.hooks else "model")
-    assumed = " ".join(f"{name}={value}" for name, value in vars(replay.assumptions).items())
+    told = dict(vars(replay.assumptions))
+    elastic = vars(told.pop("elastic")) if replay.assumptions.reclaim == "elastic" else {}
+    told |= {f"elastic.{name}": value for name, value in elastic.items()}
+    assumed = " ".join(f"{name}={value}" for name, value in told.items() if name != "elastic")
     return {
         "effective_policy": str(replay.policy),
         "effective_rules": replay.rules.spelled(),

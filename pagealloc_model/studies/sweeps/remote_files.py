@@ -99,7 +99,7 @@ def _system(address: str) -> tuple[Any, str]:
         from fsspec.core import url_to_fs
     except ImportError:
         raise UsageError(
-            f"{address}: addresses need fsspec; pip install 'pagealloc_model[cluster]'"
+            f"{address}: addresses need fsspec; pip install '.[cluster]' in the checkout"
         ) from None
     try:
         return url_to_fs(address)

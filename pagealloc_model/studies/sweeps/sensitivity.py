@@ -11,7 +11,7 @@ import pandas as pd
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.text.layout import WIDTH, Row, ascii_only, number, paragraph, text_table
 from pagealloc_model.studies.sweeps.metrics import Metric, metric
-from pagealloc_model.studies.sweeps.sweep_table import sweep_footer
+from pagealloc_model.studies.sweeps.sweep_table import no_such_metric, sweep_footer
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -65,7 +65,7 @@ def sensitivity(rows: pd.DataFrame, axes: Sequence[str], name: str) -> Sensitivi
         UsageError: no such metric, no axis, or no point differs from the base in one axis alone.
     """
     if name not in rows:
-        raise UsageError(f"the sweep has no metric {name!r}")
+        raise no_such_metric(name, rows)
     known = rows[rows[name].notna()].reset_index(drop=True)
     if not axes or known.empty:
         raise UsageError("the sweep has no axis, or no point with a result")

@@ -13,6 +13,7 @@ import pandas as pd
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.progress_bar import progress as progress_bar
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.recording.recording import Recording
@@ -75,6 +76,8 @@ def sweep(
     base = Settings(
         policy=policy or Policy(), rules=rules, assumptions=assumptions or Assumptions()
     )
+    if workers is not None and workers < 1:
+        raise UsageError(f"{workers} workers: a sweep needs at least one")
     points = _points(vary)
     axes = tuple(dict.fromkeys(name for point in points for name in point))
     found = [named_recording(each) for each in recordings]
@@ -95,7 +98,9 @@ def sweep(
     records = {key: record for key in tasks if kept and (record := kept.load(key))}
     reused = len(records)
     todo = sorted((task for key, task in tasks.items() if key not in records), key=_preparation)
-    with progress_bar(f"sweeping {len(tasks)} points", len(tasks), "points", progress) as report:
+    with progress_bar(
+        f"sweeping {count_of(len(tasks), 'point')}", len(tasks), "points", progress
+    ) as report:
         for record in _made(todo, client, workers, kept):
             records[record.key] = record
             if report is not None:

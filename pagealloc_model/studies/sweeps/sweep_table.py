@@ -8,7 +8,9 @@ from typing import Any
 import pandas as pd
 
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.layout import WIDTH, Row, ascii_only, number, paragraph, text_table
+from pagealloc_model.base.unknown_name import known_names
 
 DEFAULT_METRICS = (
     "zone_lock_acquisitions",
@@ -40,7 +42,7 @@ def sweep_table(
     chosen = list(metrics) or [name for name in DEFAULT_METRICS if name in rows]
     known = [name for name in chosen if name not in rows]
     if known:
-        raise UsageError(f"the sweep has no metric {known[0]!r}")
+        raise no_such_metric(known[0], rows)
     labels = [ascii_only(point_words(row, axes)) for _, row in rows.iterrows()]
     blocks = []
     for first in range(0, len(chosen), COLUMNS_AT_MOST):
@@ -107,7 +109,7 @@ def sweep_footer(rows: pd.DataFrame, width: int = WIDTH) -> str:
         "lost": _distinct(rows, "lost_events") + " events in the recording",
         "not known": "" if "reclaim=elastic" in assumed else NOT_KNOWN,
         "made with": f"pagealloc_model {_distinct(rows, 'version')} "
-        f"(model {_distinct(rows, 'model')}), {len(rows)} points",
+        f"(model {_distinct(rows, 'model')}), {count_of(len(rows), 'point')}",
     }
     return "\n".join(
         paragraph(text, width=width, label=f"{label + ':':<11}")
@@ -120,3 +122,14 @@ def _distinct(rows: pd.DataFrame, column: str) -> str:
     if column not in rows:
         return "unknown"
     return ", ".join(str(value) for value in rows[column].dropna().unique()) or "unknown"
+
+
+def no_such_metric(name: str, rows: pd.DataFrame) -> UsageError:
+    """Return the error of a name that no column of a sweep's table has, with near names.
+
+    Args:
+        name: as it was written.
+        rows: a sweep's table.
+    """
+    known = [column for column in rows.columns if pd.api.types.is_numeric_dtype(rows[column])]
+    return UsageError(f"the sweep has no metric {name!r}; {known_names(name, known, 'metrics')}")

@@ -7,6 +7,7 @@ import numpy as np
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.studies.workload.scenario import Scenario, in_time_order
 
@@ -69,5 +70,7 @@ def contiguous_frees(
         events=in_time_order(events),
         objects=ranges,
         seed=seed,
-        lines=(f"{ranges} ranges of {pages} pages allocated and freed {words}",),
+        lines=(
+            f"{count_of(ranges, 'range')} of {count_of(pages, 'page')} allocated and freed {words}",
+        ),
     )

@@ -17,6 +17,7 @@ import pandas as pd
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.measured.evidence.choice import choose_rules
 from pagealloc_model.measured.measured import measure
 from pagealloc_model.policy.assumptions import ElasticAssumptions
@@ -149,7 +150,9 @@ def scaled_stream(
         rounds=rounds,
     )
     lines = (
-        f"{copies} copies of {len(cpus)} streams of {recording.name} on {nr_cpus} CPUs, "
+        f"{count_of(copies, 'copy', 'copies')} of {count_of(len(cpus), 'stream')} of "
+        f"{recording.name} "
+        f"on {count_of(nr_cpus, 'CPU')}, "
         f"begun within {limit / 1e6:g} ms; memory of their own, zones shared",
         f"{blocks << machine.pageblock_order} pages beside theirs stay in use",
     )
@@ -261,7 +264,7 @@ def judged_scale_up(recording: Recording, cpus: Sequence[int], *, seed: int = 0)
     rules = choose_rules(recording, None).rules
     everything = scaled_up(recording, _cpus(recording, rules), rules=rules, seed=seed)
     part = scaled_up(recording, everything.machine.nr_cpus, cpus=cpus, rules=rules, seed=seed)
-    real = measure(recording).transactions_full
+    real = measure(recording)
     sides = {
         "all_streams": _after_start(recording, everything, rules),
         "predicted": _after_start(recording, part, rules),
@@ -270,7 +273,10 @@ def judged_scale_up(recording: Recording, cpus: Sequence[int], *, seed: int = 0)
     for site in ("refill", "drain", "buddy_alloc", "direct_free"):
         for metric in ("acquisitions", "pages"):
             row: dict[str, object] = {"site": site, "metric": metric}
-            row["measured"] = _total(real, site, metric)
+            is_seen = site not in real.unseen_sites
+            row["measured"] = (
+                _total(real.transactions_full, site, metric) if is_seen else float("nan")
+            )
             row |= {name: _total(frame, site, metric) for name, frame in sides.items()}
             row["error"] = relative(float(row["predicted"]), float(row["measured"]))  # type: ignore[arg-type]
             row["added"] = relative(float(row["predicted"]), float(row["all_streams"]))  # type: ignore[arg-type]

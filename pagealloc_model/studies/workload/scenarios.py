@@ -8,6 +8,7 @@ import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.studies.workload.scenario import (
     Mapping,
@@ -94,7 +95,9 @@ def exit_avalanche(
         seed=seed,
         kswapd_recorded=reclaim_active,
         lines=(
-            f"{exiting} processes of {pages} pages exit within {stagger_ns / 1e6:g} ms, "
+            f"{count_of(exiting, 'process exits', 'processes exit')} within "
+            f"{stagger_ns / 1e6:g} ms, "
+            f"{count_of(pages, 'page')} each, "
             f"a page every {FREE_NS} ns",
             f"CPUs that drain all lists every {drain_every_ns / 1e6:g} ms meanwhile: {reclaimers}",
         ),
@@ -188,7 +191,8 @@ def purgers(
         machine,
         mappings,
         seed,
-        f"{allocators} CPUs allocate {pages} pages {rounds} times, {purging_cpus} free them",
+        f"{count_of(allocators, 'CPU allocates', 'CPUs allocate')} {count_of(pages, 'page')} "
+        f"{count_of(rounds, 'time')}, {count_of(purging_cpus, 'other frees', 'others free')} them",
     )
 
 
@@ -218,7 +222,12 @@ def vm_churn(
             mappings.append(_lifetime(pages, at_ns, cpu))
             at_ns = mappings[-1].freed_ns + pages * FREE_NS
     return _plain(
-        "churn", machine, mappings, seed, f"{busy} workers map {pages} pages {rounds} times"
+        "churn",
+        machine,
+        mappings,
+        seed,
+        f"{count_of(busy, 'worker maps', 'workers map')} {count_of(pages, 'page')} "
+        f"{count_of(rounds, 'time')}",
     )
 
 

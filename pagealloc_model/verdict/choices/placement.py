@@ -18,6 +18,7 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.initial import install
 from pagealloc_model.allocator.core.state import make_state
 from pagealloc_model.base.errors import CorruptStateError, PolicyError
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.measured.evidence.choice import choose_rules
 from pagealloc_model.measured.tick_times import tick_phases, tick_steps
 from pagealloc_model.policy.policy import Assumptions
@@ -231,7 +232,8 @@ def _notes(recording: Recording, phases: dict[int, int], unseen: int, nested: in
         )
     if recording.trace.losses.total:
         lines.append(
-            f"{recording.trace.losses.total} events were lost: pages they moved are found elsewhere"
+            f"{count_of(recording.trace.losses.total, 'event was', 'events were')} lost: "
+            "pages moved then are found elsewhere"
         )
     if unseen:
         lines.append(

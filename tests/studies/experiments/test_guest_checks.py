@@ -70,7 +70,7 @@ def test_what_programs_are_missing_is_told(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(checks_module, "find_virtme", lambda: None)
     monkeypatch.setattr(checks_module.shutil, "which", lambda name, **_: None)
     found = {check.name: check for check in guest_checks((), tmp_path)}
-    assert found["virtme-ng"].todo == "pip install 'pagealloc_model[guest]'"
+    assert found["virtme-ng"].todo == "pip install '.[guest]' in the checkout"
     assert found["busybox"].todo == "install busybox (Debian: busybox-static)"
     assert found["guest kernel"].cost == "an experiment has to name one"
     assert all(check.cost and not check.blocks for check in found.values() if check.name != "KVM")

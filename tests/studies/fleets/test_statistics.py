@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from pagealloc_model.studies.fleets.fleet_table import range_words
 from pagealloc_model.studies.fleets.statistics import (
     adjusted,
     compared_sides,
@@ -68,3 +69,9 @@ def test_sides_are_compared_metric_by_metric_without_failed_hosts() -> None:
     assert blocks.significant
     assert same.difference == 0
     assert not same.significant
+
+
+def test_ranges_of_large_numbers_have_no_parts() -> None:
+    assert range_words(63054.56, 66778.13) == "63,055-66,778"
+    assert range_words(0.5027, 0.5577) == "0.5027-0.5577"
+    assert range_words(1.0, 1.0) == "1"

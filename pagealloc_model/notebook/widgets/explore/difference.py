@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from pagealloc_model.base.text.comparison_table import measures, with_unit
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.layout import number
 from pagealloc_model.verdict.judged_rows import BELIEVED, BETTER, SAME, UNKNOWN, WORSE
 
@@ -50,7 +51,9 @@ def difference_html(comparison: Comparison) -> str:
             parts.append(f"<details><summary>{escape(words)}</summary>{_table(folded)}</details>")
     still = int((rows["verdict"] != UNKNOWN).sum()) - len(moved)
     if still:
-        parts.append(f"<p>{still} quantities stay as they are.</p>")
+        parts.append(
+            f"<p>{count_of(still, 'quantity stays as it is', 'quantities stay as they are')}.</p>"
+        )
     return f'{_STYLE}<div class="pagealloc-difference">{"".join(parts)}</div>'
 
 
@@ -66,7 +69,7 @@ def _summary(comparison: Comparison, believed: pd.DataFrame) -> str:
     if believed.empty:
         return "Nothing changes by more than the model's error on this recording."
     return (
-        f"{len(believed)} changes larger than the model's error on this recording "
+        f"{count_of(len(believed), 'change')} larger than the model's error on this recording "
         "(range: 95 % over windows of the recording, widened by that error)"
     )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import ipywidgets
 
 import pagealloc_model as pm
-from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.notebook.widgets.accessible import SpokenNames
 from pagealloc_model.notebook.widgets.chart import Chart
 from pagealloc_model.notebook.widgets.explore.changed_fields import ChangedFields
@@ -152,6 +152,7 @@ class RecordingExplorer(ipywidgets.VBox):
         self._show(answer)
         self._tell_comparison(_comparison(answer, threading.Event()))
         self.controls.on_change(lambda _: self.ask())
+        self.controls.on_refusal(self._refuse)
         self.timeline.on_change(self.ask)
         self.tabs.observe(lambda _: self.ask(), "value")
 
@@ -167,7 +168,12 @@ class RecordingExplorer(ipywidgets.VBox):
 
     def ask(self) -> None:
         """Compute and show what the controls ask for; a newer call overtakes this one."""
-        self._worker.submit(self.question)  # says what it does where that takes long
+        try:
+            question = self.question
+        except PolicyError as error:
+            self._refuse(error)
+            return
+        self._worker.submit(question)  # says what it does where that takes long
 
     def wait(self, timeout: float | None = None) -> bool:
         """Block until nothing is being computed; False if that took too long."""
@@ -185,13 +191,24 @@ class RecordingExplorer(ipywidgets.VBox):
         self._base_policy = policy
         self.ask()
 
+    def _take_candidate_as_base(self) -> None:
+        try:
+            self.take_as_base(self.controls.policy)
+        except PolicyError as error:
+            self._refuse(error)
+
+    def _refuse(self, error: PolicyError) -> None:
+        """Say that the controls ask for what no policy can be; what is on show stays."""
+        self._worker.drop()
+        self.status.fail(error)
+
     def _buttons(self) -> ipywidgets.HBox:
         actions = (
             ("Candidate as recorded", "give all fields back", self.controls.reset),
             (
                 "Candidate becomes base",
                 "compare with the policy of the controls from now on",
-                lambda: self.take_as_base(self.controls.policy),
+                self._take_candidate_as_base,
             ),
             (
                 "Base as recorded",
