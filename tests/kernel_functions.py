@@ -81,7 +81,8 @@ KERNEL_FILES = {
         kswapd_highest_zoneidx kswapd_shrink_node kswapd_test_hopeless kswapd_try_clear_hopeless
         kswapd_try_to_sleep lruvec_lru_size pgdat_balanced pgdat_watermark_boosted
         prepare_kswapd_sleep prepare_scan_control sc_swappiness should_continue_reclaim
-        shrink_active_list shrink_folio_list shrink_inactive_list shrink_list shrink_lruvec shrink_node shrink_zones
+        shrink_active_list shrink_folio_list shrink_inactive_list shrink_list shrink_lruvec
+        shrink_node shrink_zones
         throttle_direct_reclaim try_to_free_pages update_reclaim_active wakeup_kswapd
         zone_reclaimable_pages
     """,
