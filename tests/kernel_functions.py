@@ -75,8 +75,7 @@ KERNEL_FILES = {
     """,
     "mm/vmscan.c": """
         allow_direct_reclaim balance_pgdat can_age_anon_pages compaction_ready
-        do_try_to_free_pages
-        folio_check_dirty_writeback folio_check_references folio_putback_lru get_scan_count
+        do_try_to_free_pages folio_check_dirty_writeback folio_check_references folio_putback_lru get_scan_count
         in_reclaim_compaction inactive_is_low isolate_lru_folios kswapd kswapd_age_node
         kswapd_highest_zoneidx kswapd_shrink_node kswapd_test_hopeless kswapd_try_clear_hopeless
         kswapd_try_to_sleep lruvec_lru_size pgdat_balanced pgdat_watermark_boosted

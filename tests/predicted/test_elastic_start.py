@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import pagealloc_model as pm
 from pagealloc_model.allocator.core import objects as resolved
+from pagealloc_model.policy import Assumptions, ElasticAssumptions, KernelRules
+from pagealloc_model.predicted.prepared import prepare
 from pagealloc_model.predicted.start.elastic_start import (
     RECLAIMED_LAST,
     SHRUNK,
@@ -77,6 +81,23 @@ def test_recorded_reclaim_tells_which_pages_were_oldest(tmp_path: Path) -> None:
     assert reclaim_order(trace, begin_ns, 10, as_recorded=False).tolist() == [*range(10)]
     after_the_first = reclaim_order(trace, int(trace.time_ns[1]), 10, as_recorded=True)
     assert np.argsort(after_the_first).tolist() == [3, *(page for page in range(10) if page != 3)]
+
+
+def test_a_replay_is_prepared_with_the_order_that_it_asks_for(
+    shipped: Callable[[str], Path],
+) -> None:
+    recording = pm.open(str(shipped("highatomic_stock")))
+    orders = [
+        prepare(recording, KernelRules.preset("6.12"), assumptions, 0).reclaim_order
+        for assumptions in (
+            Assumptions(reclaim="elastic", elastic=ElasticAssumptions(lru_as_recorded=asked))
+            for asked in (False, True)
+        )
+    ]
+    assert orders[0].min() == 0
+    assert orders[1].min() < 0
+    taken = np.flatnonzero(orders[1] < 0)
+    assert np.array_equal(np.delete(orders[0], taken), np.delete(orders[1], taken))
 
 
 def test_a_cluster_that_was_freed_backwards_was_taken_forwards(tmp_path: Path) -> None:
