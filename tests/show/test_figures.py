@@ -111,6 +111,14 @@ def test_rates_of_tables_with_other_bins_are_comparable() -> None:
     assert list(shown["refill/measured:0"].y) == [200.0, 200.0, 0.0, 200.0, 200.0]
 
 
+def test_a_lone_bin_is_no_narrow_one() -> None:
+    fine = tables.lock()
+    lone = fine[fine["time_ns"] == tables.TIMES_NS[0]]
+    closer = fine.assign(time_ns=fine["time_ns"] // 100)
+    shown = traces_of(figures.transaction_rates(lone, closer))
+    assert list(shown["refill/measured:0"].y) == [200.0]
+
+
 def test_transaction_sizes_are_binned_by_powers_of_two() -> None:
     figure = figures.transaction_sizes(tables.transactions(), tables.transactions())
     trace = traces_of(figure)["refill/predicted:0"]

@@ -29,6 +29,17 @@ EMPTY_PANELS = (
 """Refills that found no page; drawn where there are any."""
 
 
+def _in_words(time_ns: int) -> str:
+    """A time to two digits, short enough to stand below a bar."""
+    unit, size = next((unit, size) for unit, size in UNITS if time_ns >= 0.99 * size)
+    return f"{float(f'{time_ns / size:.2g}'):g}{unit}"
+
+
+WORDS = [_in_words(SMALLEST_NS << power) for power in range(32)]
+"""Of all bins, up to minutes; bins are drawn at their numbers, so that more move in place."""
+HOVER = "%{customdata}: %{y}<extra>%{fullData.name}</extra>"
+
+
 @FigureFunction
 def lock_times(predicted: Tables) -> Drawing:
     """How many refills and drains held, and waited for, zone->lock for how long.
@@ -49,7 +60,11 @@ def lock_times(predicted: Tables) -> Drawing:
         x_title="time (from t up to 2t)",
         y_title="acquisitions",
         columns=2,
-        x_axis={"type": "category"},
+        x_axis={
+            "tickvals": list(range(0, len(WORDS), LABEL_EVERY)),
+            "ticktext": WORDS[::LABEL_EVERY],
+            "tickangle": 0,
+        },
     )
     for panel, (_, site, column) in enumerate(panels):
         counts = {lane.key: _binned(lane, site, column) for lane in drawn}
@@ -58,12 +73,11 @@ def lock_times(predicted: Tables) -> Drawing:
             "y", panel, max((each.max() for each in counts.values() if len(each)), default=0)
         )
         absent = {lane.label: "none" for lane in drawn if counts[lane.key].empty}
-        words = [_in_words(each) for each in bins]
-        grid.set_axis("x", panel, {"tickvals": words[::LABEL_EVERY], "tickangle": 0})
         for lane in drawn:
             shown = counts[lane.key].reindex(bins)
-            shown.index = words
-            grid.add(count_trace(lane, shown, f"{site}/{column}", in_legend=panel == 0), panel)
+            shown.index = range(len(bins))
+            trace = count_trace(lane, shown, f"{site}/{column}", in_legend=panel == 0)
+            grid.add(trace | {"customdata": WORDS, "hovertemplate": HOVER}, panel)
         grid.note_missing(panel, absent)
     return grid.drawing()
 
@@ -88,9 +102,3 @@ def _all_bins(counts: list[pd.Series]) -> list[int]:
     begin = SMALLEST_NS.bit_length() - 1
     end = -(-(max(seen) + 1 - begin) // STEP_POWERS) * STEP_POWERS + begin
     return [1 << power for power in range(begin, end)]
-
-
-def _in_words(time_ns: int) -> str:
-    """A time to two digits, short enough to stand below a bar."""
-    unit, size = next((unit, size) for unit, size in UNITS if time_ns >= 0.99 * size)
-    return f"{float(f'{time_ns / size:.2g}'):g}{unit}"

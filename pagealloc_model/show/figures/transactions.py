@@ -21,7 +21,7 @@ from pagealloc_model.show.figures.small_multiples import (
 )
 
 LONE_BIN_NS = 1_000_000_000
-"""Width assumed where no table has two bins to tell it from."""
+"""Width assumed of a table that has no two bins to tell it from."""
 
 SITES = (
     *("refill", "drain", "buddy_alloc", "direct_free", "reserve", "unreserve", "boost_reset"),
@@ -41,7 +41,8 @@ def transaction_rates(measured: Tables, predicted: Tables, zone: str | None = No
         zone: such as "Normal"; None adds up all zones.
     """
     drawn = in_zone(lanes(measured, predicted), zone)
-    width_ns = max((bin_width_ns(lane.table) for lane in drawn), default=0) or LONE_BIN_NS
+    tables = [lane.table for lane in drawn if not lane.table.empty]
+    width_ns = max((bin_width_ns(each) or LONE_BIN_NS for each in tables), default=LONE_BIN_NS)
     origin = common_origin(drawn)
     drawn = [with_table(lane, rates(lane.table, width_ns, origin)) for lane in drawn]
     return small_multiples(

@@ -12,8 +12,9 @@ from weakref import WeakKeyDictionary
 import pandas as pd
 
 import pagealloc_model as pm
+from pagealloc_model.base.sampling import bin_width_ns
 from pagealloc_model.measured.lock_cost_fit import recorded_costs
-from pagealloc_model.measured.measured import Measured
+from pagealloc_model.measured.measured import DEFAULT_BIN_NS, Measured
 from pagealloc_model.predicted import Checkpoints
 from pagealloc_model.predicted.locks.lock_timing import LockModel, lock_times
 from pagealloc_model.predicted.pageblock_map import pageblock_map
@@ -33,6 +34,8 @@ KEPT = 3
 """Base replays to keep: changing the tab or the candidate needs no new one."""
 
 INSTANT_S = 1e-6
+LOCK_BINS = 20
+"""Bins of the lock's traffic in a recording too short for as many of a second."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -112,8 +115,11 @@ class SidesOf:
 
     @cached_property
     def measured(self) -> Measured:
-        """What the recording itself shows."""
-        return self.recording.measure()
+        """What the recording itself shows; in narrower bins of the lock where it is short."""
+        first, last = self.recording.trace.demand_span_ns
+        width = bin_width_ns(last - first)
+        rough = (last - first) // LOCK_BINS // width * width
+        return self.recording.measure(bin_ns=min(DEFAULT_BIN_NS, max(rough, width)))
 
     @cached_property
     def lock_model(self) -> LockModel:
