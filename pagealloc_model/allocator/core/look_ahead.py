@@ -30,11 +30,13 @@ def look_ahead(m: at.MachineArrays, events: np.ndarray, position: int, high: int
 
     Also for two that its way to the zone reads, which may lie in other cache lines: its buddy's,
     and that of the buddy of both. Where the object of an event twice as far lives is asked for by
-    itself: objects are freed in any order. Returns the page.
+    itself: objects are freed in any order. Returns the page. Where there is none the first page's
+    is asked for, since looking up an address of no memory takes long.
     """
     prefetch(m.places, int(events[min(position + 2 * AHEAD, high - 1)]["object"]))
     place = place_ahead(m, events, position, high)
-    prefetch(m.pages, place)
-    prefetch(m.pages, place ^ 1)
-    prefetch(m.pages, (place & ~1) ^ 2)
+    page = max(place, 0)
+    prefetch(m.pages, page)
+    prefetch(m.pages, page ^ 1)
+    prefetch(m.pages, (page & ~1) ^ 2)
     return place
