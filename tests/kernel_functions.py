@@ -75,14 +75,15 @@ KERNEL_FILES = {
     """,
     "mm/vmscan.c": """
         allow_direct_reclaim balance_pgdat can_age_anon_pages compaction_ready
-        do_try_to_free_pages folio_check_dirty_writeback folio_check_references folio_putback_lru get_scan_count
-        in_reclaim_compaction inactive_is_low isolate_lru_folios kswapd kswapd_age_node
-        kswapd_highest_zoneidx kswapd_shrink_node kswapd_test_hopeless kswapd_try_clear_hopeless
-        kswapd_try_to_sleep lruvec_lru_size pgdat_balanced pgdat_watermark_boosted
-        prepare_kswapd_sleep prepare_scan_control sc_swappiness should_continue_reclaim
-        shrink_active_list shrink_folio_list shrink_inactive_list shrink_list shrink_lruvec
-        shrink_node shrink_zones throttle_direct_reclaim try_to_free_pages update_reclaim_active
-        wakeup_kswapd zone_reclaimable_pages
+        do_try_to_free_pages folio_check_dirty_writeback folio_check_references
+        folio_putback_lru get_scan_count in_reclaim_compaction inactive_is_low
+        isolate_lru_folios kswapd kswapd_age_node kswapd_highest_zoneidx kswapd_shrink_node
+        kswapd_test_hopeless kswapd_try_clear_hopeless kswapd_try_to_sleep lruvec_lru_size
+        pgdat_balanced pgdat_watermark_boosted prepare_kswapd_sleep prepare_scan_control
+        sc_swappiness should_continue_reclaim shrink_active_list shrink_folio_list
+        shrink_inactive_list shrink_list shrink_lruvec shrink_node shrink_zones
+        throttle_direct_reclaim try_to_free_pages update_reclaim_active wakeup_kswapd
+        zone_reclaimable_pages
     """,
     "mm/vmstat.c": """
         calculate_normal_threshold calculate_pressure_threshold fill_contig_page_info
