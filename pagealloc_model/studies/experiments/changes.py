@@ -19,7 +19,7 @@ from pagealloc_model.predicted.prepared import forget_prepared
 from pagealloc_model.predicted.replay import replay
 from pagealloc_model.recording.recorded_machine import start_snapshots
 from pagealloc_model.recording.recording import Recording
-from pagealloc_model.studies.experiments.runs import FAILED, Run
+from pagealloc_model.studies.experiments.runs import DONE, FAILED, Run
 from pagealloc_model.studies.experiments.settings import KERNEL
 from pagealloc_model.studies.experiments.sides import Pair
 from pagealloc_model.studies.sweeps.fingerprint import recording_digest, result_key
@@ -42,6 +42,8 @@ from pagealloc_model.verdict.quantities import (
 
 MODES = ("literal", "elastic")
 NULL = "no change"
+MEASURED_FILE = "measured.json"
+"""Beside a run's recording: what was measured in it, for when the recording is deleted."""
 
 
 @dataclass(frozen=True)
@@ -77,15 +79,20 @@ class KnownValues:
         self._open: tuple[str, Recording, str] | None = None
 
     def measured(self, run: Run) -> Values:
-        """What was measured in a run.
+        """What was measured in a run, now or before its recording was deleted.
 
         Raises:
             RecordingError: its recording cannot be read.
         """
+        file = Path(run.path).parent / MEASURED_FILE
+        if run.status == DONE and file.exists() and not Path(run.path).exists():
+            return Values(json.loads(file.read_text()))
         values = self._kept(run, {"what": "measured"}, recorded_quantities)
         if values.refused:
             what = f"run {run.name} cannot be measured: {values.refused}"
             raise RecordingError(run.path, what, todo="remove it, and it is made again")
+        if run.status == DONE:
+            file.write_text(json.dumps(dict(values.quantities)))
         return values
 
     def predicted(self, run: Run, mode: str, policy: Policy, rules: str) -> Values:
@@ -189,7 +196,7 @@ def changes_table(
         )
         if not before or not after:
             continue
-        if pair.axis != KERNEL:
+        if pair.axis != KERNEL and Path(after[0].path).exists():
             check_same_machine(before[0].open(), after[0].open())
         sides = [[measured[run.name] for run in each] for each in (before, after)]
         for mode in MODES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -98,6 +99,21 @@ def test_nothing_known_is_made_twice(
     again = pm.experiment(where / "plan.toml", where / "out", runner=never)
     pd.testing.assert_frame_equal(again.changes, result.changes)
     assert replay_module.replay is not never
+
+
+def test_recordings_of_a_measured_side_may_be_deleted(
+    result: ExperimentResult, where: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(where / "out", out)
+    for later in ("B1", "B2"):
+        shutil.rmtree(out / "runs" / later / "recording")
+    shutil.rmtree(out / "values", ignore_errors=True)
+    again = pm.experiment(where / "plan.toml", out, make=False)
+    pd.testing.assert_frame_equal(again.changes, result.changes)
+    shutil.rmtree(out / "runs" / "A1" / "recording")
+    with pytest.raises(pm.RecordingError, match="A1"):
+        pm.experiment(where / "plan.toml", out, make=False)
 
 
 def test_files_are_left(result: ExperimentResult, where: Path) -> None:
