@@ -213,7 +213,7 @@ def _sites(
 def sites_by_event(trace: Trace, following: np.ndarray) -> np.ndarray:
     """What the event next to each contention alone says of its site."""
     last = len(trace) - 1
-    event = np.where(following >= 0, trace.event[following], -1)
+    event = np.where(following >= 0, trace.event[following].astype(np.int16), -1)
     site = np.full(len(following), OTHER)
     site[event == Event.PCPU_DRAIN] = SITES.index("drain")
     for index in np.flatnonzero(np.isin(event, (Event.ZONE_LOCKED, Event.EXTFRAG))):

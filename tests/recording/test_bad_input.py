@@ -272,8 +272,9 @@ def test_a_missing_path(capsys: Capture, command: str, path: str) -> None:
     refusal(capsys, command, path)
 
 
-def test_an_unknown_shipped_name_lists_the_known_ones(capsys: Capture) -> None:
-    line = refusal(capsys, "replay", "kbulid")
+def test_an_unknown_shipped_name_brings_the_nearest_or_all(capsys: Capture) -> None:
+    assert "did you mean kbuild?" in refusal(capsys, "replay", "kbulid")
+    line = refusal(capsys, "replay", "none_such")
     assert "kbuild" in line
     assert "highatomic_stock" in line
 

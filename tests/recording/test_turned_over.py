@@ -20,7 +20,7 @@ def test_a_pressed_recording_begins_at_its_snapshot(name: str) -> None:
     left_out = len(recording.whole_trace) - len(recording.trace)
     assert left_out > 0 and recording.trace.time_ns[0] >= start.time_ns
     assert recording.whole_trace.time_ns[left_out - 1] < start.time_ns
-    assert f"{left_out} events, are left out" in recording.trace.notes[-1]
+    assert f"{left_out:,} events, are left out" in recording.trace.notes[-1]
     assert start_snapshots(recording) == (start, start)
 
 

@@ -35,7 +35,7 @@ class OpenFailures:
         self._words = np.zeros((64, at.ORDERS, 2), np.int32)
 
     def of(self, requests: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Rows of each request's task and class, and all rows.
+        """No kernel function: return rows of each request's task and class, and all rows.
 
         Args:
             requests: `REQUEST` records.
