@@ -171,6 +171,24 @@ def test_without_chromium_one_line_says_what_is_missing(
         write_figures({"x": go.Figure()}, tmp_path)
 
 
+def test_a_browser_that_ends_early_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts: list[int] = []
+
+    def draw(_figures: object, files: list[Path], **_options: object) -> None:
+        attempts.append(len(files))
+        if len(attempts) == 1:
+            files[0].write_text("drawn")
+            raise RuntimeError("the browser seemed to close immediately after starting")
+        for file in files:
+            file.write_text("drawn")
+
+    monkeypatch.setattr("plotly.io.write_images", draw)
+    assert len(write_figures({"x": go.Figure()}, tmp_path)) == 3
+    assert attempts == [3, 2]
+
+
 def test_the_command_writes_all_it_can_without_chromium(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

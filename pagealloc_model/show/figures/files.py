@@ -36,16 +36,10 @@ def write_figures(figures: Mapping[str, go.Figure], directory: Path) -> list[Pat
         for name, figure in figures.items()
         for kind in FORMATS
     }
-    files = list(pending)
-    for _ in range(ATTEMPTS):
-        _draw(pending)
-        # kaleido goes on after a failure and leaves an empty file
-        pending = {file: each for file, each in pending.items() if not _is_drawn(file)}
-        if not pending:
-            return files
-    for file in pending:
-        file.unlink(missing_ok=True)
-    raise UsageError(f"{', '.join(file.name for file in pending)}: Chromium did not draw them")
+    why = _not_drawn(pending)
+    if why:
+        raise UsageError(why)
+    return list(pending)
 
 
 def write_figure(figure: go.Figure, file: Path) -> None:
@@ -58,22 +52,33 @@ def write_figure(figure: go.Figure, file: Path) -> None:
         raise UsageError(f"{file}: a figure is {', '.join(f'.{each}' for each in FORMATS)}")
     if not file.parent.is_dir():
         raise UsageError(f"{file}: there is no directory {file.parent}")
+    why = _not_drawn({file: _without_points(figure)})
+    if why:
+        raise UsageError(why)
+
+
+def _not_drawn(wanted: Mapping[Path, go.Figure]) -> str:
+    """Draw figures; returns why some could not be drawn, "" if all were.
+
+    A busy machine's Chromium may start too late or end early, hence several attempts. kaleido goes
+    on after a failure and leaves an empty file.
+    """
+    pending, cause = dict(wanted), ""
     for _ in range(ATTEMPTS):
-        _draw({file: _without_points(figure)})
-        if _is_drawn(file):
-            return
-    file.unlink(missing_ok=True)
-    raise UsageError(f"{file}: Chromium did not draw it")
-
-
-def _draw(pending: Mapping[Path, go.Figure]) -> None:
-    heights = [int(figure.layout.height or HEIGHT) for figure in pending.values()]
-    try:
-        plotly.io.write_images(
-            list(pending.values()), list(pending), width=WIDTH, height=heights, scale=SCALE
-        )
-    except (ValueError, RuntimeError) as error:
-        raise UsageError(_cause(error)) from None
+        heights = [int(figure.layout.height or HEIGHT) for figure in pending.values()]
+        try:
+            plotly.io.write_images(
+                list(pending.values()), list(pending), width=WIDTH, height=heights, scale=SCALE
+            )
+        except (ValueError, RuntimeError) as error:
+            cause = _cause(error)
+        pending = {file: each for file, each in pending.items() if not _is_drawn(file)}
+        if not pending:
+            return ""
+    for file in pending:
+        file.unlink(missing_ok=True)
+    names = ", ".join(file.name for file in pending)
+    return cause or f"{names}: Chromium did not draw this in {ATTEMPTS} attempts"
 
 
 def _is_drawn(file: Path) -> bool:
