@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Made = TypeVar("Made")
 
-WORTH_S = 1.0
+WORTH_S = 0.3
 """What is made in less is not kept."""
 MOST_BYTES = 6 << 30
 """Of all that is kept; a single file may take half of it."""
