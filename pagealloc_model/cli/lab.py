@@ -33,7 +33,7 @@ def add_parser(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> NoReturn:
     """Become JupyterLab, so that Ctrl-C and the exit code are its own."""
-    stray = next((word for word in options.jupyter_arguments[:1] if word[0] != "-"), None)
+    stray = next((word for word in options.jupyter_arguments[:1] if not word.startswith("-")), None)
     if stray is not None:
         raise UsageError(f"lab takes no {stray!r}; write JupyterLab's own options after --")
     notebooks = writable_notebooks(Path.cwd())

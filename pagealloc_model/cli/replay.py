@@ -107,9 +107,9 @@ def describe(recording: Recording, replay: Replay) -> dict[str, Any]:
 
 
 def _as_text(described: dict[str, Any], replay: Replay) -> str:
-    rows = {name: len(getattr(replay, name)) for name in TABLES}
     from pagealloc_model.base.text.layout import paragraph
 
+    rows = {name: len(getattr(replay, name)) for name in TABLES}
     told = [
         ("recording", f"{described['recording']}, kernel {described['kernel'] or 'unknown'}"),
         ("rules", replay.rules_origin),

@@ -427,6 +427,7 @@ def test_numbers_that_cannot_be_are_refused_first(
 
 def test_what_is_for_jupyterlab_stands_behind_two_dashes(capsys: Capture) -> None:
     assert "lab takes no 'nosuch'" in refusal(capsys, "lab", "nosuch")
+    assert "lab takes no ''" in refusal(capsys, "lab", "")
 
 
 def test_what_replay_and_doctor_print_fits_into_a_mail(capsys: Capture) -> None:

@@ -24,7 +24,7 @@ from pagealloc_model.notebook.headless.static_widgets import PLOTLY_MIME, as_out
 from pagealloc_model.notebook.widgets import Explorer, PolicyControls, View
 from pagealloc_model.notebook.widgets.explorer import Progress
 from pagealloc_model.policy.policy import Policy
-from pagealloc_model.show.figures.files import write_figures
+from pagealloc_model.show.figures.files import FORMATS, write_figures
 
 EXPLORER = """\
 import plotly.graph_objects as go
@@ -187,6 +187,16 @@ def test_a_browser_that_ends_early_is_asked_again(
     monkeypatch.setattr("plotly.io.write_images", draw)
     assert len(write_figures({"x": go.Figure()}, tmp_path)) == 3
     assert attempts == [3, 2]
+
+
+def test_a_figure_of_before_is_not_taken_for_one_that_was_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BROWSER_PATH", str(tmp_path / "no-browser"))
+    for kind in FORMATS:
+        (tmp_path / f"x.{kind}").write_text("drawn before")
+    with pytest.raises(UsageError, match="no Chromium or Chrome was found"):
+        write_figures({"x": go.Figure()}, tmp_path)
 
 
 def test_the_command_writes_all_it_can_without_chromium(

@@ -58,12 +58,14 @@ def write_figure(figure: go.Figure, file: Path) -> None:
 
 
 def _not_drawn(wanted: Mapping[Path, go.Figure]) -> str:
-    """Draw figures; returns why some could not be drawn, "" if all were.
+    """Draw figures; return why some could not be drawn, "" if all were.
 
     A busy machine's Chromium may start too late or end early, hence several attempts. kaleido goes
-    on after a failure and leaves an empty file.
+    on after a failure and leaves an empty file. What lay there before is no figure of these.
     """
     pending, cause = dict(wanted), ""
+    for file in wanted:
+        file.unlink(missing_ok=True)
     for _ in range(ATTEMPTS):
         heights = [int(figure.layout.height or HEIGHT) for figure in pending.values()]
         try:
