@@ -118,11 +118,16 @@ class InnerCache(NullCache):
             set_apart=library.set_apart,
             direct=library.direct,
         )
+        content = dumps(kept)
         with suppress(OSError):
             descriptor, name = tempfile.mkstemp(prefix=".", dir=file.parent)
-            with os.fdopen(descriptor, "wb") as partial:
-                partial.write(dumps(kept))
-            os.replace(name, file)
+            try:
+                with os.fdopen(descriptor, "wb") as partial:
+                    partial.write(content)
+                os.replace(name, file)
+            except OSError:
+                os.unlink(name)
+                raise
 
     def _file(self, sig: Any) -> Path | None:
         arguments, _ = normalize_signature(sig)

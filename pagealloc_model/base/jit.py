@@ -6,8 +6,9 @@ program with all it calls (see `one_program`). numba's disk cache does not see t
 another file changed, so each entry point's machine code lives in a directory named by a fingerprint
 of all that it reaches: an edit elsewhere compiles nothing anew.
 
-With PAGEALLOC_PLAIN_NUMBA set, or with a release of numba that is not KNOWN_NUMBA, none of this is
-used: numba compiles kernels in its own way, to the same results.
+With PAGEALLOC_PLAIN_NUMBA set, or with a release of numba that is not KNOWN_NUMBA or lacks one of
+the insides that this takes, none of it is used: numba compiles kernels in its own way, to the same
+results.
 
 Machine code does not test indices. With PAGEALLOC_CHECKED set it does: an index below zero or
 beyond its array, or two arrays of one call that overlap, end the call with an exception. The tests
@@ -25,8 +26,10 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache, partial, wraps
+from importlib import import_module
 from itertools import combinations
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, TypeVar
 from weakref import WeakSet, ref
 
@@ -44,16 +47,47 @@ CHECKED = bool(os.environ.get("PAGEALLOC_CHECKED"))
 KNOWN_NUMBA = "0.68."
 """What `one_program` and `kernel_cache` are written for."""
 
-PLAIN = bool(os.environ.get("PAGEALLOC_PLAIN_NUMBA")) or not numba.__version__.startswith(
-    KNOWN_NUMBA
+PRIVATE = (
+    "numba.core.base:_has_loc",
+    "numba.core.callconv:CPUCallConv._return_errcode_raw",
+    "numba.core.codegen:JITCodeLibrary._optimize_final_module",
+    "numba.core.codegen:JITCodeLibrary._optimize_functions",
+    "numba.core.compiler_machinery:PassManager._runPass",
+    "numba.core.lowering:Lower._cast_var",
+    "numba.core.lowering:Lower._find_singly_assigned_variable",
+    "numba.core.lowering:Lower._lower_call_normal",
+    "numba.core.types:Dispatcher.get_call_type",
+    "numba.core.types.functions:BaseFunction.get_call_type",
+    "numba.core.typing.context:BaseContext.resolve_getattr",
+    "numba.np.arrayobj:fix_integer_index",
 )
+"""What is called or put in place of numba's own while it compiles, beside what is imported."""
+
+
+def _lacking() -> str:
+    """Import what compiles kernels as one program; return why numba's release forbids it."""
+    if not numba.__version__.startswith(KNOWN_NUMBA):
+        return f"is not {KNOWN_NUMBA}x"
+    try:
+        for module in ("kernel_cache", "one_program", "inner_cache"):
+            import_module(f"pagealloc_model.base.{module}")
+        for name in PRIVATE:
+            resolve_name(name)
+    except (ImportError, AttributeError) as error:
+        return f"lacks what kernels are compiled with ({error})"
+    return ""
+
+
+_WISHED = bool(os.environ.get("PAGEALLOC_PLAIN_NUMBA"))
+_LACKS = "" if _WISHED else _lacking()
+PLAIN = _WISHED or bool(_LACKS)
 """Whether numba compiles kernels in its own way, with public options: slower, same results."""
 
 if not PLAIN:
     from pagealloc_model.base import inner_cache, kernel_cache, one_program
-elif not os.environ.get("PAGEALLOC_PLAIN_NUMBA"):
+elif _LACKS:
     warnings.warn(
-        f"numba {numba.__version__} is not {KNOWN_NUMBA}x: it compiles kernels in its own way, "
+        f"numba {numba.__version__} {_LACKS}: it compiles kernels in its own way, "
         "which takes minutes and gives the same results more slowly",
         RuntimeWarning,
         stacklevel=1,

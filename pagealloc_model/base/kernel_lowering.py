@@ -74,7 +74,7 @@ class KernelLower(Lower):
         self.post_block(block)
 
     def lower_inst(self, inst: Any) -> None:
-        """Lower a statement; numba would also make a text of it, for whom it may concern."""
+        """Lower a statement; numba would also make a text of it, which nobody reads."""
         if isinstance(inst, ir.Assign):
             value = self.lower_assign(self.typeof(inst.target.name), inst)
             if value is not None:

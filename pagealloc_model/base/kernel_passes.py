@@ -47,7 +47,7 @@ class OneWayBack(_BeforeTypes):
     _name = "one_way_back"
 
     def run_pass(self, state: Any) -> bool:
-        """Do it."""
+        """Rewrite the function's blocks."""
         state.func_ir.blocks = canonicalize_cfg(state.func_ir.blocks)
         return True
 
@@ -76,7 +76,7 @@ class OneAssignment(_BeforeTypes):
     _name = "one_assignment"
 
     def run_pass(self, state: Any) -> bool:
-        """Do it."""
+        """Rewrite the function, and note where each variable is assigned."""
         state.func_ir = reconstruct_ssa(state.func_ir)
         state.func_ir._definitions = build_definitions(state.func_ir.blocks)
         return True
@@ -110,7 +110,7 @@ class KernelPasses(PassManager):
         self.finalize()
 
     def run(self, state: Any) -> None:
-        """Run them."""
+        """Run the passes; types are remembered meanwhile."""
         with remembered_types(lambda dispatcher: hasattr(dispatcher, "identity")):
             super().run(state)
 

@@ -240,6 +240,19 @@ def test_a_newer_request_cancels_the_older() -> None:
     assert "slow" not in answers
 
 
+def test_who_waits_is_told_when_what_was_asked_for_is_dropped() -> None:
+    """Without a thread that takes the request: it may be dropped before one does."""
+    worker: LatestOnly[int, int] = LatestOnly(lambda number, _: number, print, print)
+    worker._waiting = [1]
+    waiting = threading.Thread(target=worker.wait, daemon=True)
+    waiting.start()
+    waiting.join(0.2)
+    assert waiting.is_alive()
+    worker.drop()
+    waiting.join(PATIENCE_S)
+    assert not waiting.is_alive()
+
+
 def test_what_the_own_thread_hands_over_is_done_at_once_and_others_wait_for_its_loop() -> None:
     """Else the progress of a first view would overwrite the words that the view is shown."""
     said: list[str] = []

@@ -56,6 +56,7 @@ class LatestOnly(Generic[Request, Result]):
         with self._changed:
             self._cancelled.set()
             self._waiting = []
+            self._changed.notify_all()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Block until nothing is being computed or waiting; False if that took too long."""
