@@ -62,7 +62,10 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
 def test_the_command_writes_the_figure_and_its_caption(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "_draw", lambda pending: [each.write_text("x") for each in pending])
+    monkeypatch.setattr(
+        "plotly.io.write_images",
+        lambda _figures, drawn, **_options: [each.write_text("x") for each in drawn],
+    )
     file = tmp_path / "mine.svg"
     words = ["post", "highatomic_gate3", "--patch", "pcp_batch=7", "--figure", str(file)]
     assert main(words) == 0
