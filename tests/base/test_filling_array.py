@@ -86,6 +86,6 @@ def test_what_was_given_back_is_had_again_before_it_is_written(
     def full(file: int, offset: int, length: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(filling_array.os, "posix_fallocate", full)
+    monkeypatch.setattr("os.posix_fallocate", full)
     with pytest.raises(RecordingError, match="no room"):
         array.append(np.arange(200))

@@ -84,7 +84,7 @@ def tried_failures(
 def _numbered(
     requests: np.ndarray, events: np.ndarray, objects: np.ndarray, new_array: NewArray
 ) -> np.ndarray:
-    """Return `REQUEST` records with their objects' numbers, which the events of failures get too."""
+    """Return `REQUEST` records with objects' numbers; events of failures get theirs, too."""
     asked = new_array(len(requests), REQUEST)
     made = _Numbers(objects, resolved.RECORDED)
     failures = (

@@ -75,7 +75,7 @@ def file_uses(
 
     Args:
         trace: the recording's events.
-        alloc_rows: int64, rows in the trace of the allocations that made the objects of kind
+        alloc_rows: int32, rows in the trace of the allocations that made the objects of kind
             RECORDED, one each, in order.
         events: `layout.EVENT` records.
         objects: `objects.OBJECT` records.
