@@ -64,6 +64,10 @@ class FillingArray:
                 return
             self._cut, self._given = end, begin
 
+    def take_back(self) -> None:
+        """Let the next `need` have blocks again for what was given back; it stays undefined."""
+        self._given = self._cut = self._held = 0
+
     def _make(self, rows: int) -> None:
         base, shape = self._dtype.subdtype or (self._dtype, ())
         self._given = self._cut = self._held = 0
@@ -135,6 +139,8 @@ class PassingArray:
             if held > len(room.room) or self._begin < self._end - self._begin:
                 large = held * self._dtype.itemsize > _STEP_BYTES
                 room = FillingArray(2 * held, self._dtype, self._directory if large else None)
+            else:
+                room.take_back()
             room.need(held)[: len(self.values)] = self.values
             self._begin, self._end, self._kept = 0, len(self.values), room
         self._kept.need(self._end + len(records))

@@ -155,8 +155,8 @@ def _lock_queues() -> None:
 def _elastic_loop() -> None:
     import numpy as np
 
-    from pagealloc_model.allocator.core import chains
     from pagealloc_model.allocator.core import layout as at
+    from pagealloc_model.allocator.core import replacements
     from pagealloc_model.allocator.pressure import lru_start
     from pagealloc_model.allocator.pressure.elastic import advance_elastic
     from pagealloc_model.allocator.pressure.pressure_state import with_pressure
@@ -169,8 +169,9 @@ def _elastic_loop() -> None:
     events = np.zeros(0, at.EVENT)
     advance_elastic(state.arrays(nothing), events, nothing, 0, 0, -1)
     lru_start.place_on_lists(state.arrays(), nothing, np.zeros(0, np.int8))
-    requests = np.zeros(0, chains.REQUEST)
-    chains.link_chains(requests, *chains.OpenFailures().of(requests), nothing)
+    requests = np.zeros(0, replacements.REQUEST)
+    failures = replacements.OpenFailures()
+    replacements.link_replacements(requests, *failures.of(requests), nothing)
 
 
 KERNELS: dict[str, Callable[[], None]] = {

@@ -102,7 +102,7 @@ def _stalled(trace: Trace) -> np.ndarray:
     if begins is None or not len(begins["pid"]):
         return np.zeros(0, np.int64)
     tasks_that_reclaim = np.unique(begins["pid"])
-    found = []
+    found = [np.zeros(0, np.int64)]
     for part in parts(len(trace)):
         asked = trace.event[part] == Event.ALLOC
         asked &= may_direct_reclaim(trace.gfp[part], trace.gfp_bits)

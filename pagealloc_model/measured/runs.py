@@ -251,10 +251,12 @@ def _came_from_elsewhere(stream: Stream, drained: np.ndarray) -> np.ndarray:
 
     rows = stream.rows_of(Event.FREE, Event.ZONE_LOCKED, Probe.REFILLED, Event.PCPU_DRAIN)
     rows = rows[np.isin(stream.pfn[rows], stream.pfn[drained])]
+    if not len(rows):
+        return np.zeros(len(drained), bool)
     rows = rows[np.argsort(stream.time_ns[rows], kind="stable")]
     pages = np.ascontiguousarray(stream.pfn)
-    first = int(pages[rows].min(initial=0))
-    frames = int(pages[rows].max(initial=0)) - first + 1
+    first = int(pages[rows].min())
+    frames = int(pages[rows].max()) - first + 1
     if frames > _MOST_FRAMES:
         numbered = np.zeros(len(pages), np.int64)
         numbered[rows] = np.unique(pages[rows], return_inverse=True)[1]

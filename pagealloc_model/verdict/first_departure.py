@@ -80,7 +80,7 @@ def _of_places(trace: Trace, predicted: Replay) -> Iterator[Departure]:
     """The first request that got another page, and the first served from another zone."""
     machine = predicted.machine
     first = int(trace.demand_span_ns[0])
-    page = zone = None
+    page: int | None = None
     for asked, kernel, model in _requests(predicted):
         if page is None and (kernel != model).any():
             page = int(np.argmax(kernel != model))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import numpy as np
@@ -71,3 +72,20 @@ def test_what_passes_comes_out_in_order(directory: Path | None, seed: int) -> No
         count = int(random.integers(0, len(array.values) + 1))
         array.take(count)
         taken += count
+
+
+def test_what_was_given_back_is_had_again_before_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = PassingArray(np.int64, tmp_path)
+    array.append(np.arange(2000))
+    array.take(1900)
+    array.append(np.arange(2000))
+    array.take(2000)
+
+    def full(file: int, offset: int, length: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", full)
+    with pytest.raises(RecordingError, match="no room"):
+        array.append(np.arange(200))

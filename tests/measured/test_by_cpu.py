@@ -115,3 +115,10 @@ def test_outcomes_of_parts_together_are_those_of_the_whole(
     for rows_together in (1, 7):
         monkeypatch.setattr(working_arrays, "ROWS_TOGETHER", rows_together)
         assert outcomes_table(trace, pmd_order=9, reclaim_recorded=True).equals(whole)
+
+
+def test_reclaim_without_any_allocation_stalled_nothing() -> None:
+    columns = {name: np.zeros(0, kind) for name, kind in COLUMN_TYPES.items()}
+    begins = {"pid": np.ones(1, np.int32), "time_ns": np.zeros(1, np.int64)}
+    trace = Trace(**columns, tables={DIRECT_RECLAIM: begins})
+    assert outcomes_table(trace, pmd_order=9, reclaim_recorded=True).empty

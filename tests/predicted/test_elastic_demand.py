@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
+from pagealloc_model.allocator.core import objects as resolved
 from pagealloc_model.allocator.core import pressure_layout as pr
-from pagealloc_model.allocator.core.chains import REQUEST, OpenFailures, link_chains
-from pagealloc_model.predicted.demand.elastic_rows import page_classes
+from pagealloc_model.allocator.core.replacements import REQUEST, OpenFailures, link_replacements
+from pagealloc_model.predicted.demand import elastic_rows
+from pagealloc_model.predicted.demand.elastic_rows import ElasticRows, page_classes
+from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
 
 HIGHUSER_MOVABLE = 0x100CCA
 ZERO, NORETRY, WRITE, COMP, NOMEMALLOC, RECLAIMABLE = 0x100, 0x10000, 0x1000, 0x40000, 0x80000, 0x10
@@ -43,7 +49,7 @@ def leads_of(asked: list[Asked]) -> list[int]:
     failures = OpenFailures()
     for number in range(len(asked)):
         request = requests[number : number + 1]
-        link_chains(request, *failures.of(request), leads)
+        link_replacements(request, *failures.of(request), leads)
     return leads.tolist()
 
 
@@ -70,3 +76,46 @@ A, K = pr.ANON, pr.KERNEL
 )
 def test_requests_in_place_of_a_failure_are_found(asked: list[Asked], expected: list[int]) -> None:
     assert leads_of(asked) == expected
+
+
+class Interrupted(np.ndarray):
+    """A mask; something else is done before one is told whether any is set."""
+
+    meanwhile: Callable[[], object] = list
+
+    def any(self, *args: Any, **kwargs: Any) -> Any:
+        Interrupted.meanwhile()
+        return super().any(*args, **kwargs)
+
+
+def two_frees() -> Trace:
+    """Task 1 frees while it compacts, task 2 does not compact."""
+    columns = {name: np.zeros(2, kind) for name, kind in COLUMN_TYPES.items()}
+    columns["event"][:] = Event.FREE
+    columns["time_ns"][:], columns["pid"][:] = (10, 20), (1, 2)
+    one = {"pid": np.ones(1, np.int32), "row": np.zeros(1, np.int64)}
+    tables = {
+        "compaction:mm_compaction_begin": one | {"time_ns": np.array([5])},
+        "compaction:mm_compaction_end": one | {"row": np.ones(1), "time_ns": np.array([15])},
+    }
+    return Trace(**columns, tables=tables)
+
+
+def test_parts_marked_at_the_same_time_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    marks = ElasticRows(two_frees())
+    rows = np.zeros(2, resolved.ROW)
+    rows["is_free"], rows["pid"] = 1, (1, 2)
+    inside = elastic_rows._inside
+
+    def mask(*args: Any) -> np.ndarray:
+        return inside(*args).view(Interrupted)
+
+    def other_part() -> None:
+        monkeypatch.setattr(elastic_rows, "_inside", inside)
+        marks.mark(rows[:1], np.array([0]))
+        assert marks.any_by_compaction
+
+    monkeypatch.setattr(Interrupted, "meanwhile", other_part)
+    monkeypatch.setattr(elastic_rows, "_inside", mask)
+    marks.mark(rows[1:], np.array([1]))
+    assert marks.any_by_compaction

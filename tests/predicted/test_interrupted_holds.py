@@ -86,6 +86,20 @@ def test_the_request_behind_begins_before_the_interrupt(tmp_path: Path) -> None:
     assert_no_mark_is_left(demand)
 
 
+def test_what_begins_is_the_request_not_a_missed_free_before_it(tmp_path: Path) -> None:
+    events = Contexts()
+    events.alloc(PAGE)
+    events.wait(10)
+    events.interrupt.alloc(PAGE + 2, gfp="GFP_ATOMIC")
+    events.task.alloc(PAGE, order=1, migratetype=1)
+    demand = demand_of(events, tmp_path)
+    assert operations(demand) == [at.ALLOC, at.BEGIN_REQUEST, at.ALLOC, at.FREE, at.ALLOC]
+    assert demand.missed_frees == 1
+    begun, request = demand.events[1], demand.events[4]
+    for name in ("cpu", "order", "migratetype", "zone", "bits"):
+        assert begun[name] == request[name], name
+
+
 def test_the_free_before_it_is_held_if_it_is_nearer(tmp_path: Path) -> None:
     events = Contexts()
     events.alloc(PAGE)

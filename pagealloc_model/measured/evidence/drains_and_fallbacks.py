@@ -7,14 +7,13 @@ from dataclasses import replace
 import numpy as np
 
 from pagealloc_model.base.jit import entry
+from pagealloc_model.measured.by_cpu import CPUS
 from pagealloc_model.measured.evidence.highatomic_calls import RESERVE_PROBE
 from pagealloc_model.measured.stream import PROBE_EVENTS, Stream, allocator_stream
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Trace
 
 FREE, FREE_BATCHED, PCPU_DRAIN, EXTFRAG = 1, 2, 4, 5
 """Values of `Event`."""
-CPUS = 1 << 16
-"""What a CPU's number, an int16, can be."""
 
 
 def evidence_stream(trace: Trace) -> Stream:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import objects as resolved
 from pagealloc_model.allocator.core import pressure_layout as pr
-from pagealloc_model.allocator.core.chains import REQUEST, OpenFailures, link_chains
+from pagealloc_model.allocator.core.replacements import REQUEST, OpenFailures, link_replacements
 from pagealloc_model.base.column_space import NewArray
 from pagealloc_model.base.working_arrays import parts
 from pagealloc_model.predicted.demand.event_order import joined
@@ -75,7 +75,7 @@ def tried_failures(
     links = OpenFailures()
     for part in parts(len(asked)):
         slots, failures = links.of(asked[part])
-        link_chains(asked[part], slots, failures, leads)
+        link_replacements(asked[part], slots, failures, leads)
     lives = _Lives(events, together, asked, requests, time_ns, new_array)
     frees = lives.frees(leads, len(objects), seed)
     return TriedFailures(objects=together, leads=leads, frees=frees)
@@ -84,7 +84,7 @@ def tried_failures(
 def _numbered(
     requests: np.ndarray, events: np.ndarray, objects: np.ndarray, new_array: NewArray
 ) -> np.ndarray:
-    """Requests with their objects' numbers (`chains.REQUEST`); failures among the events too."""
+    """Return `REQUEST` records with objects' numbers; events of failures get theirs, too."""
     asked = new_array(len(requests), REQUEST)
     made = _Numbers(objects, resolved.RECORDED)
     failures = (

@@ -121,7 +121,9 @@ class ElasticRows:
         ):
             rows["bits"][marked] |= np.uint32(bits)
             rows["migratetype"][marked] = at.MOVABLE
-        self.any_by_compaction |= bool(by_compaction.any())
+        # Parts are marked at the same time: only ever set, so that no other's is lost.
+        if by_compaction.any():
+            self.any_by_compaction = True
         made = is_request & (rows["pfn"] >= 0)
         return ElasticRequests(
             seen=_requests(rows[is_request]) if self._any_failed else _requests(rows[:0]),

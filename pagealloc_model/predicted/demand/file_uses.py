@@ -75,7 +75,7 @@ def file_uses(
 
     Args:
         trace: the recording's events.
-        alloc_rows: int64, rows in the trace of the allocations that made the objects of kind
+        alloc_rows: int32, rows in the trace of the allocations that made the objects of kind
             RECORDED, one each, in order.
         events: `layout.EVENT` records.
         objects: `objects.OBJECT` records.
@@ -161,7 +161,7 @@ def _entries(trace: Trace, files: _Files, alloc_rows: np.ndarray, objects: np.nd
     made = np.flatnonzero(objects["kind"] == resolved.RECORDED)
     allocated = _key(objects["pfn"][made], alloc_rows)
     number, known = _holder(allocated, made, adds)
-    parts = [(files.page(adds)[known], np.asarray(adds["row"], np.int64)[known] + 1, number[known])]
+    found = [(files.page(adds)[known], np.asarray(adds["row"], np.int64)[known] + 1, number[known])]
     deletes = trace.tables.get(DELETE)
     if deletes is not None and len(deletes["row"]):
         at_start = np.flatnonzero(objects["kind"] == resolved.AT_START)
@@ -174,10 +174,10 @@ def _entries(trace: Trace, files: _Files, alloc_rows: np.ndarray, objects: np.nd
         if len(at_start):
             known &= objects["pfn"][at_start[place]] == pfn
             number = at_start[place]
-            parts.append(
+            found.append(
                 (files.page(deletes)[known], np.zeros(known.sum(), np.int64), number[known])
             )
-    page, row, number = (np.concatenate(each) for each in zip(*parts, strict=True))
+    page, row, number = (np.concatenate(each) for each in zip(*found, strict=True))
     ranked = np.lexsort((row, page))
     return _Entries(page=page[ranked], row=row[ranked], number=number[ranked])
 

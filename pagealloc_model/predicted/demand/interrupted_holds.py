@@ -9,7 +9,8 @@ import numpy as np
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.base.column_space import NewArray
 
-_OF_TASKS = (at.ALLOC, at.FREE, at.RECORDED_FAILURE)
+_REQUESTS = (at.ALLOC, at.RECORDED_FAILURE)
+"""What a request becomes, after the frees of what was live where it was served (T10.3)."""
 _TOGETHER = 1 << 13
 _NEAR = 64
 """Events behind a mark that are looked at one after the other."""
@@ -71,7 +72,7 @@ def _holds(events: np.ndarray, marks: np.ndarray, first: np.ndarray) -> np.ndarr
     holds["operation"] = at.HOLD_DRAINED
     holds["bits"] = at.INTERRUPTS_HOLDER
     own = np.flatnonzero(marks["bits"][first] & np.uint32(at.BEFORE_REQUEST))
-    following = _next_of_task(events, marks, places[own])
+    following = _next_request(events, marks, places[own])
     for name in ("order", "migratetype", "zone"):
         holds[name][own] = events[name][following]
     bits = events["bits"][following]
@@ -80,8 +81,8 @@ def _holds(events: np.ndarray, marks: np.ndarray, first: np.ndarray) -> np.ndarr
     return holds
 
 
-def _next_of_task(events: np.ndarray, marks: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """The next event of each one's CPU that is not an interrupt's (int64)."""
+def _next_request(events: np.ndarray, marks: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Return the place of the next request on each one's CPU that is not an interrupt's (int64)."""
     found = np.full(len(places), -1, np.int64)
     cpus = events["cpu"][places]
     waiting = np.arange(len(places))
@@ -90,25 +91,25 @@ def _next_of_task(events: np.ndarray, marks: np.ndarray, places: np.ndarray) -> 
             break
         near = places[waiting] + step
         waiting, near = waiting[near < len(events)], near[near < len(events)]
-        is_next = _of_tasks(events, marks, near, cpus[waiting])
+        is_next = _are_requests(events, marks, near, cpus[waiting])
         found[waiting[is_next]] = near[is_next]
         waiting = waiting[~is_next]
     for number in waiting.tolist():
         begin, step = int(places[number]) + _NEAR, _NEAR
         while found[number] < 0 and begin < len(events):
             near = np.arange(begin, min(begin + step, len(events)))
-            is_next = _of_tasks(events, marks, near, cpus[number])
+            is_next = _are_requests(events, marks, near, cpus[number])
             if is_next.any():
                 found[number] = near[np.argmax(is_next)]
             begin, step = begin + step, min(2 * step, 1 << 16)
     return found
 
 
-def _of_tasks(
+def _are_requests(
     events: np.ndarray, marks: np.ndarray, places: np.ndarray, cpus: np.ndarray | int
 ) -> np.ndarray:
-    """Whether events are requests or frees on CPUs, and not an interrupt's (bool)."""
-    is_one = (events["cpu"][places] == cpus) & np.isin(events["operation"][places], _OF_TASKS)
+    """Return whether events are requests on CPUs, and not an interrupt's (bool)."""
+    is_one = (events["cpu"][places] == cpus) & np.isin(events["operation"][places], _REQUESTS)
     own = places[is_one]
     mark = np.minimum(np.searchsorted(marks["place"], own), max(len(marks) - 1, 0))
     in_interrupt = (marks["place"][mark] == own) & (

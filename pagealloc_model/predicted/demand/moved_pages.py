@@ -64,7 +64,7 @@ def without_moves(
         hidden: hidden allocations.
         hold_ranks: int64, how many events stand before each of some others.
         objects: `objects.OBJECT` records.
-        new_array: makes the arrays of hidden allocations.
+        new_array: makes what is as long as events, objects or hidden allocations.
     """
     marked = new_array(len(events), np.int8)
     if not _mark_frees(events, objects, marked):
@@ -85,8 +85,8 @@ def without_moves(
         events["object"][again] = events["object"][moved]
         moved_frees += 1
     kept = 0
-    hold_ranks, ranks = hold_ranks.copy(), new_array(len(hidden.events), np.int64)
-    before = ((hold_ranks.copy(), hold_ranks), (hidden.ranks, ranks))
+    holds, ranks = (new_array(rows, np.int64) for rows in (len(hold_ranks), len(hidden.events)))
+    before = ((hold_ranks, holds), (hidden.ranks, ranks))
     done = [0, 0]
     for part in parts(len(events)):
         stays = marked[part] < _OF_SOURCE
@@ -101,7 +101,7 @@ def without_moves(
     return WithoutMoves(
         events=events[:kept],
         hidden=_remaining(hidden, ranks, gone, new_array),
-        hold_ranks=hold_ranks,
+        hold_ranks=holds,
         stayed_pages=stayed,
         moved_frees=moved_frees,
     )

@@ -18,11 +18,11 @@ from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.predicted.demand.elastic_rows import ElasticRows
 from pagealloc_model.predicted.demand.event_order import joined
+from pagealloc_model.predicted.recorded_kswapd import SHRUNK
 from pagealloc_model.predicted.start.daemons_at_start import DaemonsAtStart, with_daemons
 from pagealloc_model.recording.proc import kpageflags as flags
 from pagealloc_model.recording.trace.columns import Event, Trace
 
-SHRUNK = "vmscan:mm_vmscan_lru_shrink_inactive"
 ACTIVE = np.uint64(1 << 6)
 RECLAIMED_LAST = 1024
 """Pages freed by reclaim before the start that tell whether it goes by address."""

@@ -56,7 +56,7 @@ class OpenFailures:
 
 
 @entry
-def link_chains(
+def link_replacements(
     requests: np.ndarray, slots: np.ndarray, failures: np.ndarray, leads: np.ndarray
 ) -> None:
     """No kernel function: find the requests that came in place of each failed one (T10.4).
