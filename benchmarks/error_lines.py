@@ -137,4 +137,6 @@ def table_lines(frame: pd.DataFrame) -> Iterator[str]:
 
 
 def _cell(value: object) -> str:
-    return value if isinstance(value, str) else number_cell(float(value))  # type: ignore[arg-type]
+    if isinstance(value, str):
+        return value
+    return number_cell(float("nan") if value is pd.NA else float(value))  # type: ignore[arg-type]
