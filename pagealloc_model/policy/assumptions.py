@@ -92,6 +92,15 @@ class ElasticAssumptions:
                     f"assumptions: {each.name}={value!r}: write a whole number from 0 to {most}"
                 )
 
+    @property
+    def imposed(self) -> tuple[str, ...]:
+        """What the recorded kernel did that a replay takes over, in words; () for a prediction."""
+        words = {
+            "kswapd's pace and CPU": self.kswapd_as_recorded,
+            "order of reclaim at the start": self.lru_as_recorded,
+        }
+        return tuple(name for name, taken in words.items() if taken)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Assumptions:

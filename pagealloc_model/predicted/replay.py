@@ -80,7 +80,7 @@ class Replay:
         hooks: decisions that functions of the caller made.
         not_covered: what that build leaves to us.
         imposed: decisions of the kernel that were taken from the recording; if any, this is no
-            prediction.
+            prediction of that recording.
         checks: whether the recording and what a replay makes up can carry a conclusion.
         recording: what was replayed.
     """
@@ -356,7 +356,9 @@ def replay(
         kernel="" if build is None else build.name,
         hooks=() if hooks is None else hooks.names,
         not_covered=() if build is None else build.not_covered(elastic=is_elastic),
-        imposed=() if imposed is None else imposed.names,
+        imposed=assumptions.elastic.imposed
+        if is_elastic
+        else (() if imposed is None else imposed.names),
         checks=(
             *recording.provenance(),
             *demand_checks(counts, recording.trace.count(Event.ALLOC)),

@@ -56,6 +56,18 @@ def test_paces_worked_by_hand(stock: pm.Recording, monkeypatch: pytest.MonkeyPat
     assert kswapd.changes_ns.tolist() == [100, 500, 1000, 1020]
 
 
+def test_what_is_taken_over_from_the_recorded_kernel_is_marked(stock: pm.Recording) -> None:
+    def imposed(**own: bool) -> tuple[str, ...]:
+        elastic = ElasticAssumptions(**own)
+        return pm.replay(
+            stock, assumptions=pm.Assumptions(reclaim="elastic", elastic=elastic)
+        ).imposed
+
+    assert imposed() == ()
+    assert imposed(kswapd_as_recorded=True) == ("kswapd's pace and CPU",)
+    assert imposed(lru_as_recorded=True) == ("order of reclaim at the start",)
+
+
 def test_few_pages_have_one_pace_which_is_that_of_the_whole_recording(stock: pm.Recording) -> None:
     clusters = table(
         time_ns=[120, 150, 1010], pid=[7, 7, 7], nr_reclaimed=[0, 32, 8], cpu=[0, 0, 0]
