@@ -41,6 +41,7 @@
 
 static const char *directory;
 static long sources;
+static pid_t builder;
 static pid_t staying[STAY_ROUNDS + 1][MOST_STAYING];
 static long stay[STAY_ROUNDS + 1]; /* the last row: until the round's end */
 static char content[OBJECT_PAGES * PAGE];
@@ -131,6 +132,8 @@ static void run_staying(void)
 {
 	char name[LINE];
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != builder) /* it ended before it could be asked for the signal */
+		_exit(0);
 	for (int i = 0; i < OPEN_FILES; i++) {
 		source_name(name, any_source());
 		if (open(name, O_RDONLY) < 0)
@@ -247,6 +250,7 @@ int main(int count, char **words)
 	directory = words[1];
 	sources = atol(words[2]);
 	long rounds = atol(words[3]);
+	builder = getpid();
 	seed_random(words[4]);
 	make_sources();
 	for (long round = 0; round < rounds; round++) {
