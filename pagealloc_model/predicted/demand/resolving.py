@@ -58,6 +58,18 @@ class ResolvedTrace:
     alloc_rows: np.ndarray
     marks: np.ndarray
 
+    @property
+    def left_out(self) -> dict[str, int]:
+        """Counts of what is left out or made up, by the names that `Demand` has for them."""
+        return {
+            "missed_frees": int(self.counts[resolved.COUNT_MISSED_FREE]),
+            "split_frees": int(self.counts[resolved.COUNT_SPLIT_FREE]),
+            "repeated_frees": int(self.counts[resolved.COUNT_REPEATED_FREE]),
+            "failed_charges": int(self.counts[resolved.COUNT_FAILED_CHARGE]),
+            "recorded_twice": self.recorded_twice,
+            "outside": self.outside,
+        }
+
 
 def resolved_trace(
     trace: Trace,
