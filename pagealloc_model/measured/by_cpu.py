@@ -7,7 +7,7 @@ import numpy as np
 from pagealloc_model.base.jit import entry
 
 CPUS = 1 << 16
-"""What a CPU's number, an int16, can be."""
+"""What a CPU's number, an int16, can be; working space by CPU is as long."""
 LOWEST_CPU = -(1 << 15)
 
 

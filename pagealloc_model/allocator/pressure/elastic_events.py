@@ -7,6 +7,7 @@ import numpy as np
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.alloc_context import AllocContext, prepare_alloc_pages
+from pagealloc_model.allocator.core.objects import BITS_MASK
 from pagealloc_model.allocator.core.prefetch import prefetch
 from pagealloc_model.allocator.core.request import __alloc_frozen_pages, reclaim_and_retry
 from pagealloc_model.allocator.pressure.folios import (
@@ -20,8 +21,6 @@ from pagealloc_model.allocator.pressure.folios import (
 from pagealloc_model.allocator.pressure.kswapd import take_wakes
 from pagealloc_model.allocator.pressure.pressure_offsets import value_of, word_at
 from pagealloc_model.base.jit import cold, hot, inner
-
-BITS_MASK = (1 << 32) - 1
 
 
 @inner

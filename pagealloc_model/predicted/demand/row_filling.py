@@ -9,14 +9,13 @@ import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.base.jit import entry, inner
+from pagealloc_model.measured.by_cpu import CPUS
 
 ALLOC, FREE, FREE_BATCHED = 0, 1, 2
 """Values of `Event`."""
 GFP_KERNEL = 0xCC0
 GFP_ACCOUNT = 0x400000
 
-CPUS = 1 << 16
-"""What a CPU's number, an int16, can be; working space by CPU is as long."""
 PAGES = 1 << 16
 """Beginnings of the lists in which a page's latest events are looked up."""
 
