@@ -16,33 +16,35 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
 
-import build_rounds
-import defrag
-import experiments
 import five_minutes
-import lacks
 import locks
 import long_recording
 import memory_floor
-import ownership
 import pandas as pd
 import policies
-import pressure
-import proposals
 import size
 import slider
 import start_up
-import superpageblocks
 import sweep
 import waits
-from error_lines import (
+from pagealloc_model.notebooks.studies import (
+    build_rounds,
+    defrag,
+    experiments,
+    lacks,
+    ownership,
+    pressure,
+    proposals,
+    superpageblocks,
+)
+from pagealloc_model.notebooks.studies.error_lines import (
     budget_lines,
     choice_lines,
     error_lines,
     short_error_lines,
     table_lines,
 )
-from pressure_lines import (
+from pagealloc_model.notebooks.studies.pressure_lines import (
     defrag_lines,
     defrag_round_lines,
     factor_lines,
@@ -56,7 +58,12 @@ from pressure_lines import (
     pair_lines,
     pressure_lines,
 )
-from proposal_loads import chunk_rows, release_rows, scale_rows, steal_rows
+from pagealloc_model.notebooks.studies.proposal_loads import (
+    chunk_rows,
+    release_rows,
+    scale_rows,
+    steal_rows,
+)
 from reading import reading
 from speed import replaying
 

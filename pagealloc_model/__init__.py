@@ -57,51 +57,6 @@ _PLACES = {
 }
 """Public names, and the module and the name there that they are loaded from; "": the module."""
 
-_MOVED = {
-    "Bundle": "Recording",
-    "Checkpoints": "predicted.Checkpoints",
-    "Comparison": "verdict.comparison.Comparison",
-    "ElasticAssumptions": "policy.ElasticAssumptions",
-    "EventStream": "synthetic.EventStream",
-    "FleetResult": "fleets.FleetResult",
-    "LockComparison": "locks.LockComparison",
-    "LockCosts": "locks.LockCosts",
-    "LockModel": "locks.LockModel",
-    "LockTimes": "locks.LockTimes",
-    "Machine": "synthetic.Machine",
-    "Measured": "measured.measured.Measured",
-    "OwnershipOptions": "policy.OwnershipOptions",
-    "Placement": "verdict.choices.placement.Placement",
-    "Scenario": "synthetic.Scenario",
-    "ScenarioRun": "synthetic.ScenarioRun",
-    "StreamRun": "synthetic.StreamRun",
-    "SweepResult": "studies.sweeps.results.SweepResult",
-    "SyntheticHosts": "fleets.SyntheticHosts",
-    "Trace": "recording.trace.columns.Trace",
-    "Validation": "verdict.validation.Validation",
-    "compare_locks": "locks.compare_locks",
-    "fleet": "fleets.fleet",
-    "import_recording": "Recording.to_columns",
-    "judge_placement": "Recording.judge_choices",
-    "judged_scale_up": "synthetic.judged_scale_up",
-    "live": "recording.live",
-    "lock_policy_table": "locks.lock_policy_table",
-    "lock_times": "Replay.lock_times",
-    "made_up_scenario": "synthetic.made_up_scenario",
-    "measure": "Recording.measure",
-    "one_at_a_time": "studies.sweeps.one_at_a_time",
-    "preset_names": "policy.preset_names",
-    "progress": "base.progress_bar.progress",
-    "run_scenario": "synthetic.run_scenario",
-    "run_stream": "synthetic.run_stream",
-    "scaled_stream": "synthetic.scaled_stream",
-    "scaled_up": "synthetic.scaled_up",
-    "space_filling": "studies.sweeps.space_filling",
-    "trim_bundle": "Recording.trim",
-    "with_spread": "locks.with_spread",
-}
-"""Names that were here once, and where what they meant is now, below this package."""
-
 __all__ = [
     "Assumptions",
     "Cancelled",
@@ -130,10 +85,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MOVED:
-        raise AttributeError(
-            f"module {__name__!r} has no attribute {name!r}: it is {__name__}.{_MOVED[name]} now"
-        )
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     place, attribute = _PLACES[name]

@@ -7,8 +7,10 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-ROOTS = ("pagealloc_model", "tests", "benchmarks")
+ROOTS = ("pagealloc_model", "tests", "benchmarks", "notebooks")
 PACKAGE = "pagealloc_model"
+INSTALLED = "pagealloc_model.notebooks"
+"""What the package calls the folder of notebooks; modules here have the folder's own name."""
 LAZY_NAMES = "_PLACES"
 """In the package's `__init__`: public names, and the modules that they are loaded from."""
 METHOD = "CarriedOut"
@@ -64,6 +66,7 @@ class ImportGraph:
                 names = [places[node.attr]] if node.attr in places else []
             else:
                 continue
+            names = [name.replace(INSTALLED, "notebooks") for name in names]
             yield from (name for name in names if name in self.files)
 
 

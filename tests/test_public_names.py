@@ -1,9 +1,8 @@
-"""The names at the top of the package, where the others went, and the methods of later rooms."""
+"""The names at the top of the package, and the methods of later rooms."""
 
 from __future__ import annotations
 
 import inspect
-import pkgutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -67,16 +66,6 @@ def test_each_has_a_docstring(name: str, thing: object) -> None:
 @pytest.mark.parametrize("name", NAMESPACES)
 def test_namespaces_are_modules(name: str) -> None:
     assert isinstance(getattr(pm, name), ModuleType)
-
-
-@pytest.mark.parametrize("old", pm._MOVED)
-def test_an_old_name_says_where_it_went(old: str) -> None:
-    assert old not in PUBLIC
-    with pytest.raises(AttributeError) as caught:
-        getattr(pm, old)
-    place = f"{pm.__name__}.{pm._MOVED[old]}"
-    assert str(caught.value).endswith(f"has no attribute {old!r}: it is {place} now")
-    assert pkgutil.resolve_name(place) is not None
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -62,7 +62,7 @@ def test_wheel_holds_what_the_checkout_holds(checkout: Path, wheel: Path) -> Non
     with zipfile.ZipFile(wheel) as archive:
         packed = set(archive.namelist())
     wanted = {"pagealloc_model/py.typed"}
-    for folder, pattern in (("data", "*"), ("notebooks", "*.ipynb")):
+    for folder, pattern in (("data", "*"), ("notebooks", "*.ipynb"), ("notebooks", "*.py")):
         wanted |= {
             f"pagealloc_model/{path.relative_to(checkout)}"
             for path in (checkout / folder).rglob(pattern)
@@ -89,7 +89,16 @@ def test_installed_package_has_the_notebooks(
         "for path in (files('pagealloc_model') / 'notebooks').iterdir(): print(path.name)"
     )
     names = run([installed / "python", "-c", program], tmp_path).split()
-    assert sorted(names) == sorted(path.name for path in (checkout / "notebooks").glob("*.ipynb"))
+    notebooks = [name for name in names if name.endswith(".ipynb")]
+    assert sorted(notebooks) == sorted(
+        path.name for path in (checkout / "notebooks").glob("*.ipynb")
+    )
+    assert "studies" in names
+
+
+def test_installed_package_writes_a_study_s_reply(installed: Path, tmp_path: Path) -> None:
+    reply = run([installed / "pagealloc", "post", "--reply", "highatomic"], tmp_path)
+    assert reply.startswith("Subject: Re: [PATCH] mm/page_alloc: skip high atomic reservation")
 
 
 def test_installed_command_runs(installed: Path, tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def _reply(options: argparse.Namespace) -> int:
         raise UsageError(
             f"--reply {options.reply} compares nothing: leave out PATH, --base, --patch, --figure"
         )
-    from pagealloc_model.studies.workload.shipped_idle_reserve import reply
+    from pagealloc_model.notebooks.studies.shipped_idle_reserve import reply
 
     message = reply()
     if not options.directory:

@@ -3,7 +3,6 @@
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.studies.rounds.huge_faults import HugeFaults
 from pagealloc_model.studies.rounds.repeated import RepeatedRounds, repeated_rounds
-from pagealloc_model.studies.rounds.round_trend import rounds_of_sides
 from pagealloc_model.studies.workload.event_stream import EventStream
 from pagealloc_model.studies.workload.made_up_scenario import made_up_scenario
 from pagealloc_model.studies.workload.run import ScenarioRun, run_scenario
@@ -22,7 +21,6 @@ __all__ = [
     "judged_scale_up",
     "made_up_scenario",
     "repeated_rounds",
-    "rounds_of_sides",
     "run_scenario",
     "run_stream",
     "scaled_stream",

@@ -6,6 +6,7 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
+from pagealloc_model.notebooks.studies.conservation import BLOCK_ORDER, conserve, misplaced_pages
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import ownership_layout as own
@@ -19,7 +20,6 @@ from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.ownership_options import OwnershipOptions
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.recording.machine import Machine, Zone
-from pagealloc_model.studies.workload.conservation import BLOCK_ORDER, conserve, misplaced_pages
 from pagealloc_model.studies.workload.run import free_everything
 
 

@@ -11,19 +11,19 @@ import ipywidgets
 
 from pagealloc_model.notebook.widgets.controls import PolicyControls, number_slider
 from pagealloc_model.notebook.widgets.explorer import Explorer, Progress, View
-from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.policy.policy import Policy
-from pagealloc_model.show import figures
-from pagealloc_model.show.post import posted_figures
-from pagealloc_model.studies.workload.build_host import BuildHost
-from pagealloc_model.studies.workload.build_run import run_build_host
-from pagealloc_model.studies.workload.defrag_study import (
+from pagealloc_model.notebooks.studies.defrag_study import (
     DEFRAG_MODE,
     RULES,
     judged_rows,
     served_shares,
 )
-from pagealloc_model.studies.workload.defrag_table import defrag_table
+from pagealloc_model.notebooks.studies.defrag_table import defrag_table
+from pagealloc_model.notebooks.studies.huge_page_trend import huge_page_trend
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.policy.policy import Policy
+from pagealloc_model.show.post import posted_figures
+from pagealloc_model.studies.workload.build_host import BuildHost
+from pagealloc_model.studies.workload.build_run import run_build_host
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,9 +87,7 @@ class DefragMode(ipywidgets.VBox):
         progress(0.5)
         runs = _both(base, base if cancelled.is_set() else self._run(host, policy))
         return View(
-            figure=figures.huge_page_trend.drawing(
-                served_shares(runs, self._posted), patch="policy above"
-            ),
+            figure=huge_page_trend.drawing(served_shares(runs, self._posted), patch="policy above"),
             text=defrag_table(judged_rows(runs, self._posted), ONE_SEED),
         )
 

@@ -13,13 +13,13 @@ import pagealloc_model as pm
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.notebook.widgets.controls import PolicyControls, number_slider
 from pagealloc_model.notebook.widgets.explorer import Explorer, Progress, View
-from pagealloc_model.policy.ownership_options import OwnershipOptions
-from pagealloc_model.show import figures
-from pagealloc_model.studies.ownership_effects import (
+from pagealloc_model.notebooks.studies.ownership_effects import (
     OwnershipEffects,
     ownership_effects,
     ownership_table,
 )
+from pagealloc_model.policy.ownership_options import OwnershipOptions
+from pagealloc_model.show import figures
 from pagealloc_model.studies.workload.made_up_scenario import made_up_scenario
 from pagealloc_model.studies.workload.run import run_scenario
 from pagealloc_model.studies.workload.scale_up import scaled_up

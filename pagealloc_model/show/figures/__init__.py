@@ -13,10 +13,8 @@ from pagealloc_model.show.figures.free_memory import (
     free_pages_by_order,
     pageblocks_by_type,
 )
-from pagealloc_model.show.figures.gate_regions import gate_regions
 from pagealloc_model.show.figures.highatomic import highatomic_blocks
 from pagealloc_model.show.figures.how_right import how_right
-from pagealloc_model.show.figures.huge_page_trend import huge_page_trend
 from pagealloc_model.show.figures.lock_times import lock_times
 from pagealloc_model.show.figures.outcomes import outcomes
 from pagealloc_model.show.figures.ownership import ownership_over_time
@@ -24,8 +22,6 @@ from pagealloc_model.show.figures.pageblock_map import pageblock_map
 from pagealloc_model.show.figures.pareto_front import pareto_front
 from pagealloc_model.show.figures.pcp import pcp_counts
 from pagealloc_model.show.figures.predicted_changes import predicted_changes
-from pagealloc_model.show.figures.rounds_served import rounds_served
-from pagealloc_model.show.figures.score_over_time import score_over_time
 from pagealloc_model.show.figures.sensitivity_bars import sensitivity_bars
 from pagealloc_model.show.figures.small_multiples import since_start
 from pagealloc_model.show.figures.stacked import stacked
@@ -40,10 +36,8 @@ __all__ = [
     "fleet_hosts",
     "free_pages_by_migratetype",
     "free_pages_by_order",
-    "gate_regions",
     "highatomic_blocks",
     "how_right",
-    "huge_page_trend",
     "lock_times",
     "outcomes",
     "ownership_over_time",
@@ -52,8 +46,6 @@ __all__ = [
     "pareto_front",
     "pcp_counts",
     "predicted_changes",
-    "rounds_served",
-    "score_over_time",
     "sensitivity_bars",
     "since_start",
     "stacked",

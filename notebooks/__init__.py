@@ -1,0 +1,1 @@
+"""Notebooks, and the studies that they show."""

@@ -1,0 +1,139 @@
+"""Guests under `defrag=defer`, beside what recordings under `madvise` foretell of them.
+
+The sides of the plan idle_reserve that have `defer` were run later, on another host, and of their
+recordings the snapshots alone were kept. So each prediction is made from recordings of guests under
+`madvise`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from pagealloc_model.notebooks.studies.guest_reserve import reserve_over_time, snapshots_in
+
+from pagealloc_model.policy.policy import Policy
+from pagealloc_model.studies.experiments.changes import KnownValues
+from pagealloc_model.studies.experiments.runs import Run
+from pagealloc_model.verdict.change_verdict import change_interval, verdict
+
+MEASURED, PREDICTED = "measured", "predicted"
+MADVISE, DEFER = "madvise", "defer"
+GATE_ORDER = 3
+QUANTITIES = {
+    "thp_success": "THP success",
+    "kcompactd_scanned": "compact_daemon_migrate_scanned",
+    "kswapd_scanned": "pgscan_kswapd",
+}
+"""Columns, and what the replays call them."""
+Side = tuple[str, int]
+"""`defrag`, and the gate's order."""
+PAIRS: tuple[tuple[Side, Side], ...] = (
+    ((MADVISE, 0), (DEFER, 0)),
+    ((MADVISE, GATE_ORDER), (DEFER, GATE_ORDER)),
+    ((DEFER, 0), (DEFER, GATE_ORDER)),
+)
+
+
+def measured_rows(sides: Mapping[Side, Iterable[Path]]) -> Iterator[dict[str, object]]:
+    """What happened in each run, from its first snapshot to its last.
+
+    Args:
+        sides: directories of recordings; no events are needed.
+
+    Yields:
+        kind, defrag, gate, from_gate (the same), run (the directory of its recording), and the
+        columns of `QUANTITIES`.
+    """
+    for (defrag, gate), directories in sides.items():
+        for directory in directories:
+            last = reserve_over_time(snapshots_in(directory)).iloc[-1]
+            faults = last["thp_fault_alloc"] + last["thp_fault_fallback"]
+            yield _about(MEASURED, (defrag, gate), gate, directory) | {
+                "thp_success": last["thp_fault_alloc"] / faults,
+                "kcompactd_scanned": last["compact_daemon_migrate_scanned"],
+                "kswapd_scanned": last["pgscan_kswapd"],
+            }
+
+
+def predicted_rows(
+    madvised: Mapping[int, Iterable[Run]], known: KnownValues
+) -> Iterator[dict[str, object]]:
+    """Elastic replays of guests under `madvise`: as recorded, and with another `defrag` and gate.
+
+    Args:
+        madvised: runs by the gate that they were recorded under.
+        known: values made before.
+
+    Yields:
+        Rows as of `measured_rows`; from_gate is the recorded one.
+    """
+    for recorded, runs in madvised.items():
+        for run in runs:
+            for defrag, gate in dict.fromkeys(
+                ((MADVISE, recorded), (DEFER, recorded), (DEFER, GATE_ORDER))
+            ):
+                changed: dict[str, object] = {}
+                if defrag != MADVISE:
+                    changed["thp_defrag"] = defrag
+                if gate != recorded:
+                    changed["highatomic_gate_order"] = gate
+                values = known.predicted(run, "elastic", Policy(**changed), "").quantities
+                about = _about(PREDICTED, (defrag, gate), recorded, Path(run.path))
+                yield about | {name: values[words] for name, words in QUANTITIES.items()}
+
+
+def _about(kind: str, side: Side, from_gate: int, directory: Path) -> dict[str, object]:
+    return {
+        "kind": kind,
+        "defrag": side[0],
+        "gate": side[1],
+        "from_gate": from_gate,
+        "run": directory.parent.name,
+    }
+
+
+def defer_changes(table: pd.DataFrame) -> pd.DataFrame:
+    """Measured changes with their intervals, beside predicted ones; the null model has none.
+
+    The predicted change is that between two replays of one recording under `madvise`, averaged over
+    recordings. Where the gate changes too, these are of guests without it.
+
+    Args:
+        table: rows of `measured_rows` and `predicted_rows`.
+
+    Returns:
+        Columns pair, quantity; runs_before, runs_after; before, change, low, high; predicted with
+        predicted_lowest and predicted_highest over recordings; verdict.
+    """
+    rows = []
+    for before, after in PAIRS:
+        for name in QUANTITIES:
+            sides = [_values(table, MEASURED, side, side[1], name) for side in (before, after)]
+            start, end = (
+                _values(table, PREDICTED, side, before[1], name) for side in (before, after)
+            )
+            changes = (end - start).to_numpy()
+            low, high = change_interval(*(side.to_list() for side in sides))
+            mean = float(np.mean(changes))
+            rows.append(
+                {"pair": f"{_words(before)} -> {_words(after)}", "quantity": name}
+                | {"runs_before": len(sides[0]), "runs_after": len(sides[1])}
+                | {"before": sides[0].mean(), "change": sides[1].mean() - sides[0].mean()}
+                | {"low": low, "high": high, "predicted": mean}
+                | {"predicted_lowest": changes.min(), "predicted_highest": changes.max()}
+                | {"verdict": verdict(mean, low, high)}
+            )
+    return pd.DataFrame(rows)
+
+
+def _values(table: pd.DataFrame, kind: str, side: Side, from_gate: int, name: str) -> pd.Series:
+    """Return a quantity by run."""
+    mine = (table["kind"] == kind) & (table["defrag"] == side[0]) & (table["gate"] == side[1])
+    return table[mine & (table["from_gate"] == from_gate)].set_index("run")[name]
+
+
+def _words(side: Side) -> str:
+    return f"{side[0]}, gate {side[1]}"

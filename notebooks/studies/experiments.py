@@ -1,0 +1,109 @@
+"""Predict a finished experiment anew with this version of the model, and ship the tables.
+
+Usage: python notebooks/studies/experiments.py PLAN DIR
+
+PLAN is the name of a shipped plan, and DIR where `pagealloc experiment` left its runs. Nothing is
+run; every recording in DIR is measured, and those of the sides that others are predicted from are
+replayed. The tables go to data/experiments/PLAN; `make readme` writes documentation from them.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+
+import pandas as pd
+
+import pagealloc_model as pm
+from pagealloc_model.show.post.experiment_table import MARKS
+from pagealloc_model.studies.experiments.changes import MODES, score_table
+from pagealloc_model.studies.experiments.shipped import (
+    MATRIX,
+    measurable_effects,
+    scores_by_setting,
+    ship_experiment,
+    shipped_experiment,
+    shipped_experiments,
+    wrong_predictions,
+)
+
+
+def main(plan: str, directory: str) -> None:
+    """Predict, print the table and ship it."""
+    began = time.monotonic()
+    result = pm.experiment(plan, directory, make=False)
+    print(result.to_text())
+    print(f"{ship_experiment(result)}: {len(result.runs)} runs, {time.monotonic() - began:.0f} s")
+
+
+def score_lines() -> Iterator[str]:
+    """A markdown table of how often predictions were right: of the matrix, and of all others."""
+    others = [name for name in shipped_experiments() if name != MATRIX]
+    parts = {MATRIX: [MATRIX], f"{len(others)} others": others}
+    scores = []
+    for words, names in parts.items():
+        score = score_table(pd.concat([shipped_experiment(name).changes for name in names]))
+        scores.append(score.assign(of=words + ", " + score["model"]))
+    yield from _score_lines(pd.concat(scores))
+
+
+def result_lines() -> Iterator[str]:
+    """Markdown tables of each shipped experiment: by setting, every effect, what was wrong."""
+    for name in shipped_experiments():
+        result = shipped_experiment(name)
+        done = result.runs[result.runs["status"] != "failed"].groupby("side").size()
+        counts = ", ".join(f"{side} {runs}" for side, runs in done.items())
+        yield f"`{name}`: runs by side {counts}."
+        yield ""
+        by_setting = scores_by_setting(result.changes)
+        kept = by_setting[by_setting["model"].isin(MODES)]
+        yield from _score_lines(kept.assign(of=kept["axis"] + ", " + kept["model"]))
+        yield ""
+        yield f"| setting | quantity | before | change | interval | {' | '.join(MODES)} |"
+        yield f"|---|---|--:|--:|---|{'--:|' * len(MODES)}"
+        for row in measurable_effects(result.changes).to_dict("records"):
+            predicted = [f"{_short(row[mode])} {MARKS[row[f'{mode} verdict']]}" for mode in MODES]
+            yield (
+                f"| {row['axis']} | {row['metric']} | {_short(row['before'])} "
+                f"| {_short(row['change'])} | {_short(row['low'])} to {_short(row['high'])} "
+                f"| {' | '.join(each.strip() for each in predicted)} |"
+            )
+        yield ""
+        wrong = wrong_predictions(name)
+        if len(wrong):
+            yield "| wrong in the elastic replay | quantity | why |"
+            yield "|---|---|---|"
+        for row in wrong.itertuples():
+            yield f"| {row.axis} | {row.metric} | {row.cause} |"
+        yield ""
+
+
+def _score_lines(scores: pd.DataFrame) -> Iterator[str]:
+    yield "| | effects | within | direction | wrong | not predicted | quiet |"
+    yield f"|---|{'--:|' * 6}"
+    for row in scores.itertuples():
+        of = row.measurable
+        cells = [
+            str(of),
+            _share(row.predicted, of),
+            _share(row.predicted + row.right, of),
+            _share(row.wrong, of),
+            _share(row.not_predicted, of),
+            _share(row.quiet_inside, row.quiet),
+        ]
+        yield f"| {row.of} | {' | '.join(cells)} |"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part} ({100 * part / whole:.0f} %)" if whole else "NA"
+
+
+def _short(value: float) -> str:
+    if pd.isna(value):
+        return "NA"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

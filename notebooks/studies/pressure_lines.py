@@ -1,0 +1,137 @@
+"""Markdown tables of memory pressure: the model's own reclaim, the reserve's gate, rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+from pagealloc_model.notebooks.studies import defrag, pressure
+from pagealloc_model.notebooks.studies import shipped_idle_reserve as idle
+from pagealloc_model.notebooks.studies.error_lines import table_lines
+from pagealloc_model.notebooks.studies.gate_effects import SIZES, by_region
+from pagealloc_model.notebooks.studies.shipped_map import shipped_map
+
+
+def pressure_lines() -> Iterator[str]:
+    """A markdown table of the model's own reclaim and compaction beside the kernel's."""
+    yield from table_lines(pressure.own(("highatomic_stock",)))
+
+
+def factor_lines(directory: Path) -> Iterator[str]:
+    """A markdown table of how far the model's reclaim and compaction are off, and two shares."""
+    table = pressure.factors(tuple(str(directory / name) for name in pressure.PRESSED))
+    near = {side: pressure.share_near(table[side]) for side in ("factor", "null_factor")}
+    yield (
+        f"Within a factor of {pressure.NEAR}: {near['factor']:.0%} of the {len(table)} cells, of "
+        f"the null model's {near['null_factor']:.0%}."
+    )
+    yield ""
+    yield from table_lines(table.rename(columns={"null_factor": "null's factor"}))
+
+
+def defrag_lines() -> Iterator[str]:
+    """Markdown tables of the post's rows on made-up hosts: each change, then how many are right."""
+    yield from table_lines(defrag.host_changes())
+    yield ""
+    yield from table_lines(defrag.host_verdicts())
+
+
+def defrag_round_lines() -> Iterator[str]:
+    """Markdown tables of rounds: posted, measured and predicted trends, then the series' steps."""
+    yield from table_lines(defrag.trends_table())
+    yield ""
+    yield from table_lines(defrag.series_table())
+
+
+def gate_map_lines() -> Iterator[str]:
+    """Markdown tables of made-up hosts by the size of the gate's effect: all, and by region."""
+    effects = shipped_map()
+    sizes = pd.crosstab(effects["outcome"], effects["size"])
+    counts = sizes.reindex(columns=list(SIZES), fill_value=0)
+    counts["at posted levels"] = effects.groupby("outcome")["at_posted_levels"].sum()
+    yield from table_lines(counts.reset_index())
+    yield ""
+    regions = by_region(effects)
+    for name in ("mainline", "gate", "change", "least", "most"):
+        regions[name] = [f"{100 * value:.0f}" for value in regions[name]]
+    yield from table_lines(regions)
+
+
+def idle_reserve_lines() -> Iterator[str]:
+    """Markdown tables of huge pages beside an idle reserve on made-up hosts."""
+    for words, name in (("16 GiB", idle.TWO_BY_TWO), ("64 GiB", idle.LARGE)):
+        table = idle.shipped_table(name).drop(columns=["whole_blocks", "score"])
+        table.insert(0, "host", words)
+        yield from table_lines(_in_percent(table))
+        yield ""
+
+
+def idle_guest_lines() -> Iterator[str]:
+    """Markdown tables of huge pages in guests with an idle reserve: by hand, then recorded."""
+    yield from table_lines(_in_percent(idle.earlier_boots()))
+    yield ""
+    yield from table_lines(_in_percent(idle.guest_effects(), CHANGED))
+
+
+def idle_defer_lines() -> Iterator[str]:
+    """A markdown table of guests under `defer`, beside the prediction from others."""
+    changes = idle.defer_effects().drop(columns=["predicted_lowest", "predicted_highest"])
+    is_share = changes["quantity"] == "thp_success"
+    shown = {
+        name: [
+            f"{100 * value:.0f} %" if share else f"{value:,.0f}"
+            for value, share in zip(changes[name], is_share, strict=True)
+        ]
+        for name in CHANGED
+    }
+    yield from table_lines(changes.assign(**shown))
+
+
+def idle_slowpath_lines() -> Iterator[str]:
+    """Markdown tables of 7.3's rule and the gate: cells, changes, and the reserve of each boot."""
+    yield from table_lines(_in_percent(idle.slowpath_cells(), ("thp_success", "low", "high")))
+    yield ""
+    yield from table_lines(_in_percent(idle.guest_effects(idle.SLOWPATH_PLAN), CHANGED))
+    yield ""
+    boots = idle.slowpath_reserves()
+    grown = boots[boots["reserved_blocks"] > 0].drop(columns=["gate", "kswapd_scanned"])
+    yield from table_lines(_in_percent(grown, ("thp_success", "held_back")))
+
+
+def host_region_lines() -> Iterator[str]:
+    """A markdown table of the gate's effect by size of host."""
+    shares = ("mainline", "gate", "change", "least", "most", "scanned")
+    yield from table_lines(_in_percent(idle.shipped_table(idle.HOST_REGIONS), shares))
+
+
+CHANGED = ("before", "change", "low", "high", "predicted")
+
+
+def idle_cost_lines() -> Iterator[str]:
+    """A markdown table of what each answer does for huge pages and costs atomic requests."""
+    table = _in_percent(idle.shipped_table(idle.ANSWERS))
+    for order in (1, 2, 3):
+        name = f"failed_order_{order}"
+        ends = [table.pop(f"{name}_{end}") for end in ("least", "most")]
+        cells = zip(table[name], *ends, strict=True)
+        table[name] = [f"{mean:.3g} ({least:.3g} to {most:.3g})" for mean, least, most in cells]
+    yield from table_lines(table)
+
+
+def _in_percent(
+    table: pd.DataFrame, columns: tuple[str, ...] = ("thp_success", "low", "high")
+) -> pd.DataFrame:
+    """Return a table with these shares as whole percents."""
+    shown = {
+        name: [f"{100 * value:.0f}" if pd.notna(value) else "NA" for value in table[name]]
+        for name in columns
+    }
+    return table.assign(**shown)
+
+
+def pair_lines(directory: Path) -> Iterator[str]:
+    """A markdown table of what the gate changed between two guests, and its prediction."""
+    names = ("highatomic_stock", "highatomic_gate3", "batched72", "unbatched72")
+    off, on, *alike = (str(directory / name) for name in names)
+    yield from table_lines(pressure.pair(off, on, tuple(alike)))

@@ -1,0 +1,158 @@
+"""Proposals about lock holds, on made-up loads: machines of the posted sizes, and ranges freed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from pagealloc_model.notebooks.studies.contiguous_frees import contiguous_frees
+from pagealloc_model.notebooks.studies.steals import refills_that_steal
+
+import pagealloc_model as pm
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.policy.lock_costs import SPREAD
+from pagealloc_model.recording.made_up_machine import made_up_machine
+from pagealloc_model.show.post.posted_figures import posted_figures
+
+MACHINES = ((316, 754), (176, 251), (36, 62))
+"""CPUs and GiB of the machines that batched freeing was posted for (v4)."""
+PAGES = 4096
+"""Of each process that exits."""
+CHURN = {"gib": 96, "nr_cpus": 64, "workers": 10, "pages": 262_144, "rounds": 1}
+"""Ten of 64 CPUs map, touch and unmap memory; 1 GiB where the post has 6."""
+RANGES = 1_000
+STOLEN = 20_000
+
+
+def release_rows() -> pd.DataFrame:
+    """Batched freeing as all processes of machines of the posted sizes exit at once.
+
+    Returns:
+        A row for each machine and setting; in brackets: times at costs that are tenfold apart.
+        Posted is the change of a kernel build's system time, another load.
+    """
+    told = posted_figures("pcp_batching").set_index(["machine", "quantity"])["value"]
+    rows = []
+    for cpus, gib in MACHINES:
+        scenario = pm.synthetic.made_up_scenario(
+            "exit", gib=gib, nr_cpus=cpus, pages=PAGES, rules="6.18"
+        )
+        machine = f"{gib} GiB, {cpus} CPUs"
+        built = [
+            told[machine, f"kernel build, sys time, {what}"] for what in ("change", "variation")
+        ]
+        for batched in (False, True):
+            policy = pm.Policy(pcp_free_batched=batched)
+            times = _with_costs(pm.synthetic.run_scenario(scenario, policy, rules="6.18"))
+            drains = [each.acquisitions.query("cause == 'commit'") for each in times]
+            rows.append(
+                {
+                    "CPUs": cpus,
+                    "batched": "yes" if batched else "no",
+                    "drains": f"{len(drains[1]):,}",
+                    "longest hold, pages": int(drains[1]["pages"].max()),
+                    "longest hold, us": _spread([each["hold_ns"].max() / 1e3 for each in drains]),
+                    "longest wait, ms": _spread([each["wait_ns"].max() / 1e6 for each in drains]),
+                    "held and waited in all, ms": _spread(
+                        [(each["hold_ns"] + each["wait_ns"]).sum() / 1e6 for each in drains]
+                    ),
+                    "posted: a build's system time": f"{built[0]}% (variation {built[1]}%)"
+                    if batched
+                    else "",
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def scale_rows() -> pd.DataFrame:
+    """Refills of ten tasks that map, touch and unmap memory, with PCP_BATCH_SCALE_MAX 5 and 0.
+
+    Returns:
+        A row for each setting: refills, their pages, hold and wait on average; posted: the mean
+        of rmqueue_bulk(), which holds the lock and waits for it.
+    """
+    told = posted_figures("pcp_batch_scale")
+    posted = {5: told.iloc[0]["value"], 0: told.iloc[1]["value"]}
+    scenario = pm.synthetic.made_up_scenario("churn", rules="6.12", **CHURN)
+    rows = []
+    for scale in (5, 0):
+        policy = pm.Policy(pcp_batch_scale_max=scale)
+        times = _with_costs(pm.synthetic.run_scenario(scenario, policy, rules="6.12"))
+        refills = [each.acquisitions.query("site == 'refill'") for each in times]
+        rows.append(
+            {
+                "scale": scale,
+                "refills": f"{len(refills[1]):,}",
+                "pages a refill": f"{refills[1]['pages'].mean():.0f}",
+                "hold, us": _spread([each["hold_ns"].mean() / 1e3 for each in refills]),
+                "hold and wait, us": _spread(
+                    [(each["hold_ns"] + each["wait_ns"]).mean() / 1e3 for each in refills]
+                ),
+                "posted, ns": posted[scale],
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def steal_rows() -> pd.DataFrame:
+    """Refills that must steal every page: work under the lock for each, by requester and mode."""
+    rows = []
+    for migratetype, words in ((at.MOVABLE, "movable"), (at.UNMOVABLE, "unmovable")):
+        for persists in (False, True):
+            policy = pm.Policy(refill_mode_persists=persists)
+            found = refills_that_steal(
+                migratetype, policy, rules=pm.KernelRules.preset("6.12"), requests=STOLEN
+            )
+            rows.append(
+                {
+                    "requests": words,
+                    "each page": "goes on stealing" if persists else "searches anew",
+                    "refills": found.refills,
+                    "pages a refill": f"{found.pages / found.refills:.0f}",
+                    "list probes a refill": f"{found.probes / found.refills:,.0f}",
+                    "most": f"{found.most_probes:,}",
+                    "pages scanned a refill": f"{found.scanned / found.refills:,.0f}",
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def chunk_rows() -> pd.DataFrame:
+    """Ranges of 512 pages allocated, split and freed, page by page and in chunks.
+
+    Returns:
+        A row for each way: acquisitions of zone->lock and time that it is held, for each range.
+        Posted are times of the whole loop, most of which is not spent under the lock.
+    """
+    told = posted_figures("contiguous_frees").set_index(["quantity", "variant"])["value"]
+    loop = "100000 times: allocate order 9, split, free_contig_range"
+    posted = (told[loop, "unpatched"], told[f"{loop}, times faster", "patched"])
+    machine = made_up_machine(16, 8, pm.KernelRules.preset("7.2"))
+    rows = []
+    for in_chunks, of_loop in zip((False, True), posted, strict=True):
+        scenario = contiguous_frees(machine, ranges=RANGES, in_chunks=in_chunks)
+        times = _with_costs(pm.synthetic.run_scenario(scenario, rules="7.2"))
+        frames = [each.acquisitions for each in times]
+        held = [each["hold_ns"].sum() / RANGES / 1e3 for each in frames]
+        rows.append(
+            {
+                "freed": "in chunks" if in_chunks else "page by page",
+                "acquisitions a range": f"{len(frames[1]) / RANGES:.3f}",
+                "held, us a range": _spread(held),
+                "posted of 100,000 ranges": of_loop,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _with_costs(run: pm.synthetic.ScenarioRun) -> list[pm.locks.LockTimes]:
+    """A run's times for costs that are tenfold apart, with those assumed between them."""
+    costs = pm.locks.LockCosts()
+    return [
+        run.times(pm.locks.LockModel(costs=costs.times(factor)))
+        for factor in (1 / SPREAD, 1.0, SPREAD)
+    ]
+
+
+def _spread(values: list[float]) -> str:
+    low, value, high = (f"{each:,.3g}" if each < 100 else f"{each:,.0f}" for each in values)
+    return f"{value} ({low} to {high})" if np.isfinite(values[1]) else "NA"

@@ -1,0 +1,297 @@
+"""What the list argues about now: posted figures beside what the model predicts.
+
+Usage: python notebooks/studies/proposals.py [index | hosts [NAME ...] | recordings [NAME ...]
+                                       | releases | chunks | scale | probes | steals]
+
+`index`: one line for each proposal. `hosts`: made-up hosts, both sides over `SEEDS` seeds, each
+change with its interval beside the posted one. `recordings`: shipped recordings under both sides,
+each change with interval, error and null. `releases`: batched freeing on machines of the posted
+sizes. `chunks`: contiguous frees, page by page and in chunks. `scale`: refills by the batch's
+scale. `probes`: list probes of a refill. `steals`: refills that must steal every page.
+Superpageblocks have a host and tables of their own: notebooks/studies/superpageblocks.py.
+Nothing is fitted to the posted figures; where a host was made so that its unpatched side resembles
+the posted one, docs/proposals.md says so.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pandas as pd
+from pagealloc_model.notebooks.studies.full_host import FullHost, run_full_host
+from pagealloc_model.notebooks.studies.proposal_loads import (
+    chunk_rows,
+    release_rows,
+    scale_rows,
+    steal_rows,
+)
+from pagealloc_model.notebooks.studies.proposal_sides import PROPOSALS, Proposal, Row, Side
+
+import pagealloc_model as pm
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.base.text.layout import percent
+from pagealloc_model.measured.recorded_costs import at_recorded_cost
+from pagealloc_model.show.post.posted_figures import posted_figures
+from pagealloc_model.verdict.judged_rows import FAILS_NULL
+
+SEEDS = 4
+WARM_UP_S = 2
+"""Left out of the counts."""
+CONFIDENCE, RESAMPLES = 0.95, 9_999
+ELASTIC = "elastic"
+SHARE, COUNT = "share", "count"
+SCANNED = at.LOG_WORK + at.WORK_SCANNED - at.WORK
+RIGHT, WRONG, UNDECIDED, NOT_POSTED = "right", "wrong", "undecided", "not posted"
+
+
+def index() -> pd.DataFrame:
+    """One line for each proposal: its post, its policy, where it is."""
+    return pd.DataFrame(
+        {
+            "proposal": each.title,
+            "post": each.post,
+            "policy": f"`{each.patch.words}`" if each.patch.words else "none",
+            "file": f"`{each.file}`",
+        }
+        for each in PROPOSALS
+    )
+
+
+def host_rows(proposal: Proposal) -> pd.DataFrame:
+    """Posted and predicted change of each quantity on the proposal's made-up host.
+
+    Returns:
+        what; posted: the change as posted, words; base, patch: means over seeds; by, from, to:
+        of shares in points, of counts relative, with a bootstrap over seeds; sign: right if all of
+        the interval is on the posted side of 0, wrong if all of it is on the other; null: nearer to
+        the posted change than no change is.
+    """
+    runs = {side: _runs(proposal.host, getattr(proposal, side)) for side in ("base", "patch")}
+    told = posted_figures(proposal.posted) if proposal.posted else None
+    rows = []
+    for row in proposal.rows:
+        before, after = (_values(row, runs[side]) for side in ("base", "patch"))
+        kind = SHARE if row.out_of else COUNT
+        change, low, high = _change(before, after, kind)
+        wanted = _posted_change(told, row, kind)
+        rows.append(
+            {
+                "what": row.what,
+                "posted": _shown(wanted, kind) if wanted is not None else NOT_POSTED,
+                "base": _value(before.mean(), kind),
+                "patch": _value(after.mean(), kind),
+                "by": _shown(change, kind),
+                "from": _shown(low, kind),
+                "to": _shown(high, kind),
+                "sign": _sign(wanted, low, high),
+                "nearer than null": _nearer(wanted, change),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+@cache
+def _runs(host: FullHost, side: Side) -> pd.DataFrame:
+    """What each seed's host counted after the warm-up, one row a seed; levels at its end."""
+    rows = []
+    for seed in range(SEEDS):
+        table = run_full_host(
+            replace(host, seed=seed), side.policy, rules=pm.KernelRules.named(side.rules)
+        ).set_index("second")
+        added = table.iloc[-1] - table.loc[WARM_UP_S]
+        levels = table.iloc[-1].add_suffix(" at the end")
+        rows.append(pd.concat([added, levels]))
+    return pd.DataFrame(rows)
+
+
+def _values(row: Row, runs: pd.DataFrame) -> np.ndarray:
+    counted = runs[list(row.counters)].sum(axis=1)
+    if not row.out_of:
+        return counted.to_numpy(float)
+    tries = runs[list(row.out_of)].sum(axis=1)
+    return (counted / tries.where(tries > 0)).to_numpy(float)
+
+
+def _change(before: np.ndarray, after: np.ndarray, kind: str) -> tuple[float, float, float]:
+    """Return the change of the means and its interval: a percentile bootstrap over seeds."""
+    drawn = np.random.default_rng(0).integers(0, len(before), (RESAMPLES, len(before)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        made = _difference(before[drawn].mean(axis=1), after[drawn].mean(axis=1), kind)
+        whole = _difference(before.mean(keepdims=True), after.mean(keepdims=True), kind)
+    tail = (1 - CONFIDENCE) / 2
+    made = made[np.isfinite(made)]
+    if not len(made):
+        return float(whole[0]), float("nan"), float("nan")
+    low, high = np.quantile(made, [tail, 1 - tail])
+    return float(whole[0]), float(low), float(high)
+
+
+def _difference(before: np.ndarray, after: np.ndarray, kind: str) -> np.ndarray:
+    if kind == SHARE:
+        return after - before
+    return np.where(after == before, 0.0, after / before - 1)
+
+
+def _posted_change(told: pd.DataFrame | None, row: Row, kind: str) -> float | None:
+    if told is None or not row.posted:
+        return None
+    sides = told[told["quantity"] == row.posted].set_index("variant")["low"]
+    before, after = float(sides["unpatched"]), float(sides["patched"])
+    return (after - before) / 100 if kind == SHARE else after / before - 1
+
+
+def _shown(value: float, kind: str) -> str:
+    if not np.isfinite(value):
+        return "NA"
+    return f"{100 * value:+.1f} points" if kind == SHARE else percent(value)
+
+
+def _value(value: float, kind: str) -> str:
+    if not np.isfinite(value):
+        return "NA"
+    return f"{100 * value:.1f}%" if kind == SHARE else f"{value:,.0f}"
+
+
+def _sign(wanted: float | None, low: float, high: float) -> str:
+    if wanted is None:
+        return NOT_POSTED
+    if not low * high > 0:
+        return UNDECIDED
+    return RIGHT if low * wanted > 0 else WRONG
+
+
+def _nearer(wanted: float | None, change: float) -> str:
+    if wanted is None or not np.isfinite(change):
+        return "NA"
+    return "yes" if abs(change - wanted) < abs(wanted) else "no"
+
+
+def recording_rows(proposal: Proposal) -> pd.DataFrame:
+    """Changes on shipped recordings: those of the proposal's metrics that change.
+
+    Elastic replays are at the recording's own cost of reclaim. Of metrics that failed their null
+    model only the number is given.
+    """
+    rows = []
+    for name, mode in proposal.recordings:
+        recording = pm.open(name)
+        assumptions = pm.Assumptions()
+        if mode == ELASTIC:
+            assumptions = at_recorded_cost(recording.trace)
+        base, patch = (
+            pm.replay(recording, side.policy, assumptions=assumptions)
+            for side in (proposal.recorded_base, proposal.recorded_patch)
+        )
+        judged = pm.compare(base, patch).judged
+        chosen = judged[judged["metric"].isin(proposal.metrics)]
+        changed = chosen[(chosen["patch"] - chosen["base"]).abs() > 0]
+        fails = changed["verdict"] == FAILS_NULL
+        rows += [_recording_row(name, mode, row) for row in changed[~fails].itertuples()]
+        if not len(changed):
+            rows.append({"recording": name, "reclaim": mode, "metric": "no metric changes"})
+        if fails.any():
+            words = f"{count_of(int(fails.sum()), 'metric')} failed their null model"
+            rows.append({"recording": name, "reclaim": mode, "metric": words})
+    return pd.DataFrame(rows).fillna("")
+
+
+def _recording_row(name: str, mode: str, row: object) -> dict[str, str]:
+    numbers = {
+        "base": row.base,
+        "patch": row.patch,
+        "from": row.low,
+        "to": row.high,
+        "error": row.error,
+        "null's error": row.null_error,
+    }
+    return {
+        "recording": name,
+        "reclaim": mode,
+        "metric": row.metric,
+        "scope": row.scope,
+        **{key: "NA" if pd.isna(value) else f"{value:,.4g}" for key, value in numbers.items()},
+        "verdict": row.verdict,
+    }
+
+
+def probe_rows() -> pd.DataFrame:
+    """List probes of refills on recordings, with the mode that persists and without (S6.7)."""
+    rows = []
+    for name in ("highatomic_stock", "kbuild", "xfree"):
+        recording = pm.open(name)
+        cells: dict[str, object] = {"recording": name}
+        for words, persists in (("search anew", False), ("mode persists", True)):
+            replay = pm.replay(recording, pm.Policy(refill_mode_persists=persists))
+            refills = replay.log[replay.log[:, 0] == at.SITE_REFILL]
+            total, most = replay.refill_probes
+            cells[f"{words}: probes a refill"] = f"{total / max(len(refills), 1):.1f}"
+            cells[f"{words}: most"] = most
+            cells[f"{words}: pages scanned"] = int(refills[:, SCANNED].sum())
+            steals = replay.fallbacks
+            cells[f"{words}: steals"] = int(steals[steals["kind"] == "steal"]["count"].sum())
+        rows.append(cells)
+    return pd.DataFrame(rows)
+
+
+def lines(table: pd.DataFrame) -> Iterator[str]:
+    """Return a table as markdown."""
+    names = [str(name) for name in table.columns]
+    yield f"| {' | '.join(names)} |"
+    yield f"|{'---|' * len(names)}"
+    for row in table.itertuples(index=False):
+        yield f"| {' | '.join(str(cell) for cell in row)} |"
+
+
+def page(*names: str) -> Iterator[str]:
+    """Return what docs/proposals.md has of proposals: a table of hosts, and one of recordings."""
+    chosen = [each for each in PROPOSALS if each.name in names]
+    titles = {each.name: each.title for each in chosen if len(names) > 1}
+    for field, table in (("rows", host_rows), ("recordings", recording_rows)):
+        parts = []
+        for each in chosen:
+            if getattr(each, field):
+                rows = table(each)
+                if titles:
+                    rows.insert(0, "change", titles[each.name])
+                parts.append(rows)
+        if parts:
+            yield from lines(pd.concat(parts, ignore_index=True).fillna(""))
+            yield ""
+
+
+def _of(words: list[str], table: Callable[[Proposal], pd.DataFrame], field: str) -> None:
+    for each in PROPOSALS:
+        if getattr(each, field) and (not words or each.name in words):
+            print(f"{each.name}\n{table(each).to_string(index=False)}\n")
+
+
+def main(words: list[str]) -> int:
+    """Print one of the tables."""
+    what, *names = words or ["index"]
+    tables: dict[str, Callable[[], pd.DataFrame]] = {
+        "index": index,
+        "releases": release_rows,
+        "chunks": chunk_rows,
+        "scale": scale_rows,
+        "probes": probe_rows,
+        "steals": steal_rows,
+    }
+    if what == "hosts":
+        _of(names, host_rows, "rows")
+    elif what == "recordings":
+        _of(names, recording_rows, "recordings")
+    elif what in tables:
+        print(tables[what]().to_string(index=False))
+    else:
+        print(__doc__)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

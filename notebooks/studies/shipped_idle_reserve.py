@@ -1,0 +1,219 @@
+"""Tables of an idle reserve that come with the package; making them takes minutes.
+
+`python pressure.py idle`, `costs`, `large`, `regions` and `scores` write them, and `idle_guests.py`
+those of guests whose snapshots alone were kept.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+from pagealloc_model.notebooks.studies.defer_guests import defer_changes
+from pagealloc_model.notebooks.studies.gate_effects import by_region
+from pagealloc_model.notebooks.studies.guest_reserve import reserve_by_run, reserve_over_time
+from pagealloc_model.notebooks.studies.host_regions import run_regions
+from pagealloc_model.notebooks.studies.idle_reserve import (
+    LARGE_HOST,
+    answers_and_costs,
+    score_over_time,
+    two_by_two,
+)
+from pagealloc_model.notebooks.studies.reserve_reply import reserve_reply
+from pagealloc_model.notebooks.studies.shipped_map import shipped_map
+
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.recording.recording import Recording, shipped_recordings_directory
+from pagealloc_model.show.post.message import Message
+from pagealloc_model.studies.experiments.shipped import shipped_experiment
+from pagealloc_model.verdict.change_verdict import mean_interval
+
+PLAN, SLOWPATH_PLAN = "idle_reserve", "idle_slowpath"
+GUEST_SCORES, MODEL_SCORES = "guest_scores", "model_scores"
+EARLIER_BOOTS = "earlier_boots"
+"""Measured by hand, of a 6.12.117 in a guest of 2 GiB: four processes read at random for 30 s, and
+for 15 s beside atomic requests of orders 1 to 3; then none of these but 60 s of 5 huge-page faults
+and 2,000 reads a second. Their recordings were not kept."""
+TWO_BY_TWO, LARGE, ANSWERS = "model_two_by_two", "model_64_gib", "answers"
+HOST_REGIONS = "model_regions"
+DEFER_RUNS, SLOWPATH_RESERVE = "defer_runs", "reserve"
+FOLDERS = {
+    **dict.fromkeys((TWO_BY_TWO, LARGE, ANSWERS, HOST_REGIONS, MODEL_SCORES), PLAN),
+    **dict.fromkeys((GUEST_SCORES, EARLIER_BOOTS, DEFER_RUNS), PLAN),
+    SLOWPATH_RESERVE: SLOWPATH_PLAN,
+}
+"""Where each table lies, by the plan that it belongs to."""
+TABLES = tuple(FOLDERS)
+SCANNED = ("kcompactd_scanned", "kswapd_scanned")
+SLOWPATH_SETTINGS = {
+    "slowpath_only": "vm.highatomic_slowpath_only",
+    "gate": "vm.highatomic_gate_order",
+}
+"""Columns, and the plan's settings."""
+
+
+def made_table(name: str) -> pd.DataFrame:
+    """One of the model's `TABLES`, made anew.
+
+    Args:
+        name: of those that need no guest.
+
+    Raises:
+        UsageError: no such table.
+    """
+    makers = {
+        TWO_BY_TWO: two_by_two,
+        LARGE: lambda: two_by_two(LARGE_HOST, seeds=(0,), defrags=("madvise",)),
+        ANSWERS: answers_and_costs,
+        HOST_REGIONS: run_regions,
+        MODEL_SCORES: score_over_time,
+    }
+    if name not in makers:
+        raise UsageError(f"no table {name!r} of the model; there are {', '.join(makers)}")
+    return makers[name]()
+
+
+def guest_scores(recordings: dict[str, Recording]) -> pd.DataFrame:
+    """The score of S9.6 in recorded guests, as their snapshots' free lists give it.
+
+    Args:
+        recordings: by side.
+
+    Returns:
+        Columns side, and those of `reserve_over_time`.
+    """
+    return pd.concat(
+        [
+            reserve_over_time(recording.dated_snapshots).assign(side=side)
+            for side, recording in recordings.items()
+        ],
+        ignore_index=True,
+    )
+
+
+def write_table(name: str, table: pd.DataFrame) -> Path:
+    """Put a table in place of the one in data/; returns where.
+
+    Raises:
+        UsageError: there is no data directory.
+    """
+    path = _path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table.to_csv(path, index=False, float_format="%.5g")
+    return path
+
+
+def shipped_table(name: str) -> pd.DataFrame:
+    """One of `TABLES`, as `made_table` or `guest_scores` returned it.
+
+    Raises:
+        UsageError: no such table, or it was left out of this copy.
+    """
+    path = _path(name)
+    if not path.is_file():
+        raise UsageError(f"{path} is missing; it was left out of this copy")
+    return pd.read_csv(path)
+
+
+def guest_effects(plan: str = PLAN) -> pd.DataFrame:
+    """Changes of THP success in the guests of a plan, measured and predicted.
+
+    Args:
+        plan: `PLAN` or `SLOWPATH_PLAN`.
+
+    Returns:
+        Rows of `changes_table` for elastic replays.
+    """
+    changes = shipped_experiment(plan).changes
+    mine = (changes["metric"] == "THP success") & (changes["mode"] == "elastic")
+    columns = ["pair", "runs_before", "runs_after", "before", "change", "low", "high"]
+    return changes.loc[mine, [*columns, "predicted", "verdict"]].reset_index(drop=True)
+
+
+def earlier_boots() -> pd.DataFrame:
+    """Huge pages in 12 boots made by hand, with the interval over boots of each cell.
+
+    Returns:
+        Columns gate, proactiveness, boots, thp_success, low, high, whole_blocks,
+        kcompactd_scanned, kswapd_scanned: means.
+    """
+    boots = shipped_table(EARLIER_BOOTS)
+    return _cells(boots, ["gate", "proactiveness"], ["whole_blocks", *SCANNED])
+
+
+def _cells(boots: pd.DataFrame, settings: list[str], means: list[str]) -> pd.DataFrame:
+    """Return a row a cell: how many boots, THP success with its interval, and means."""
+    rows = []
+    for values, own in boots.groupby(settings, sort=False):
+        mean, low, high = mean_interval(own["thp_success"].to_list())
+        rows.append(
+            dict(zip(settings, values, strict=True))
+            | {"boots": len(own)}
+            | {"thp_success": mean, "low": max(low, 0.0), "high": min(high, 1.0)}
+            | own[means].mean().to_dict()
+        )
+    return pd.DataFrame(rows)
+
+
+def reply() -> Message:
+    """The reply to the thread, from the tables that ship.
+
+    Raises:
+        UsageError: one of them was left out of this copy.
+    """
+    deferred = defer_effects()
+    return reserve_reply(
+        two_by_two=shipped_table(TWO_BY_TWO),
+        large=shipped_table(LARGE),
+        answers=shipped_table(ANSWERS),
+        regions=by_region(shipped_map()),
+        sizes=shipped_table(HOST_REGIONS),
+        by_hand=shipped_table(EARLIER_BOOTS),
+        guests=guest_effects(),
+        slowpath=slowpath_reserves(),
+        slowpath_changes=guest_effects(SLOWPATH_PLAN),
+        deferred=deferred[deferred["quantity"] == "thp_success"],
+    )
+
+
+def slowpath_reserves() -> pd.DataFrame:
+    """How the reserve grew in each guest of the plan idle_slowpath, and what was in it then.
+
+    Returns:
+        Columns slowpath_only (1 is 7.3's rule) and gate, of the run's side, and those of
+        `reserve_by_run`.
+    """
+    table = reserve_by_run(shipped_table(SLOWPATH_RESERVE))
+    sides = {side.letter: side for side in shipped_experiment(SLOWPATH_PLAN).sides}
+    for place, (column, setting) in enumerate(SLOWPATH_SETTINGS.items()):
+        values = [int(sides[name[0]].values[setting]) for name in table["run"]]
+        table.insert(place, column, values)
+    return table
+
+
+def slowpath_cells() -> pd.DataFrame:
+    """Huge pages in those guests, with the interval over boots of each cell of the 2 x 2.
+
+    Returns:
+        Columns slowpath_only, gate, boots, thp_success, low, high; and means of reserved_blocks,
+        whole_blocks, crumbs, in_use, held_back, kcompactd_scanned, kswapd_scanned.
+    """
+    return _cells(
+        slowpath_reserves(),
+        list(SLOWPATH_SETTINGS),
+        ["reserved_blocks", "whole_blocks", "crumbs", "in_use", "held_back", *SCANNED],
+    )
+
+
+def defer_effects() -> pd.DataFrame:
+    """What `defrag=defer`, and the gate under it, changed in guests: see `defer_changes`."""
+    return defer_changes(shipped_table(DEFER_RUNS))
+
+
+def _path(name: str) -> Path:
+    if name not in FOLDERS:
+        raise UsageError(f"no table {name!r}; there are {', '.join(TABLES)}")
+    data = shipped_recordings_directory()
+    if data is None:
+        raise UsageError("data/ was left out of this copy; it would hold the table")
+    return data / "experiments" / FOLDERS[name] / f"{name}.csv"

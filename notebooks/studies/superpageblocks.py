@@ -1,0 +1,160 @@
+"""Superpageblocks on a made-up host of the posted size: where kernel memory is, what finding costs.
+
+Usage: python notebooks/studies/superpageblocks.py [tables | costs]
+
+`tables`: gigabytes with kernel memory, without and with superpageblocks, beside what was posted.
+`costs`: list heads and words looked at for one page, by how free pages are kept.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+
+import numpy as np
+import pandas as pd
+from pagealloc_model.notebooks.studies.filling_host import (
+    GIGABYTE_ORDER,
+    FilledHost,
+    FillingHost,
+    list_costs,
+    run_filling_host,
+)
+
+import pagealloc_model as pm
+from pagealloc_model.show.post.posted_figures import posted_figures
+
+SEEDS = 3
+RULES = "7.2"
+RESAMPLES, CONFIDENCE = 9_999, 0.95
+TYPES = ("unmovable", "movable", "reclaimable")
+KEPT_IN = {
+    "one_set": "one set of lists",
+    "two_sets": "tainted and clean lists",
+    "every_range": "lists of every GiB",
+    "two_bitmaps": "tainted and clean, bitmaps",
+    "every_bitmap": "every GiB, bitmaps",
+}
+TAINTED, MOVABLE = (
+    "superpageblocks of the Normal zone with unmovable or reclaimable memory, of 238",
+    "1 GB huge pages allocated beside the load",
+)
+
+
+def measured(filled: FilledHost) -> dict[str, float]:
+    """What a run comes to, by name."""
+    pages = max(filled.refill_pages, 1)
+    counts = {
+        "GiB": len(filled.gigabytes),
+        "GiB with kernel pages": filled.tainted,
+        "GiB without": filled.movable,
+        "GiB wholly free": filled.empty,
+        "kernel pages in the fullest GiB": int(filled.gigabytes["kernel_pages"].max()),
+        "fallbacks": filled.fallbacks,
+        "requests served in single pages": filled.in_base_pages,
+        "requests that failed": filled.failed,
+        "list probes for each page of a refill": filled.refill_probes / pages,
+    }
+    for row in list_costs(filled.state).to_dict("records"):
+        for kept in KEPT_IN:
+            counts[f"{kept} {row['migratetype']}"] = row[kept]
+    return counts
+
+
+@cache
+def runs(order: int) -> pd.DataFrame:
+    """What each seed's host comes to, one row a seed; `order` 0 is without superpageblocks."""
+    policy = pm.Policy(superpageblock_order=order)
+    rules = pm.KernelRules.named(RULES)
+    return pd.DataFrame(
+        measured(run_filling_host(FillingHost(seed=seed), policy, rules=rules))
+        for seed in range(SEEDS)
+    )
+
+
+def host_rows() -> pd.DataFrame:
+    """Both sides of the host.
+
+    Returns:
+        what; posted: as posted, with superpageblocks; without, with: means over seeds, in brackets
+        a bootstrap interval; verdict: right if all of `with`'s interval is where the post is, wrong
+        if none of it is; null: whether the host without them is there too.
+    """
+    told = posted_figures("superpageblocks").set_index("quantity")
+    without, patched = runs(0), runs(GIGABYTE_ORDER)
+    rows = []
+    for what in without.columns[1:9]:
+        before, after = without[what].to_numpy(float), patched[what].to_numpy(float)
+        row = {"what": what, "posted": "not posted", "verdict": "not posted", "null": "NA"}
+        if what == "GiB with kernel pages":
+            row |= _judged(told.loc[TAINTED], before, after, at_most=True)
+        elif what == "GiB without":
+            row |= _judged(told.loc[MOVABLE], before, after, at_most=False)
+        row |= {"without": _spread(before), "with": _spread(after)}
+        rows.append(row)
+    return pd.DataFrame(rows)[["what", "posted", "without", "with", "verdict", "null"]]
+
+
+def cost_rows() -> pd.DataFrame:
+    """Heads of lists, or words of bitmaps, looked at for one single page, at the host's end.
+
+    One set of lists is the host without superpageblocks; all others are the host with them.
+    """
+    without, patched = runs(0), runs(GIGABYTE_ORDER)
+    rows = []
+    for kept, words in KEPT_IN.items():
+        side = without if kept == "one_set" else patched
+        cells = {
+            name: _spread(side[f"{kept} {number}"].to_numpy(float))
+            for number, name in enumerate(TYPES)
+        }
+        rows.append({"free pages are kept in": words, **cells})
+    return pd.DataFrame(rows)
+
+
+def _judged(
+    told: pd.Series, before: np.ndarray, after: np.ndarray, *, at_most: bool
+) -> dict[str, str]:
+    """The posted value, whether the host with superpageblocks has it, and the one without."""
+    limit = float(told["high"])
+    low, high = _interval(after)
+    fits = (high < limit, low >= limit) if at_most else (low >= limit, high < limit)
+    words = "right" if fits[0] else "wrong" if fits[1] else "undecided"
+    there = before.mean() < limit if at_most else before.mean() >= limit
+    return {
+        "posted": str(told["value"]),
+        "verdict": words,
+        "null": "there too" if there else "not there",
+    }
+
+
+def _interval(values: np.ndarray) -> tuple[float, float]:
+    drawn = np.random.default_rng(0).integers(0, len(values), (RESAMPLES, len(values)))
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(values[drawn].mean(axis=1), [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def _spread(values: np.ndarray) -> str:
+    shown = (_number(each) for each in (values.mean(), *_interval(values)))
+    mean, low, high = shown
+    return mean if low == high else f"{mean} ({low} to {high})"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.2f}" if abs(value) < 10 and value != int(value) else f"{value:,.0f}"
+
+
+def main(words: list[str]) -> int:
+    """Print one of the tables."""
+    tables = {"tables": host_rows, "costs": cost_rows}
+    what = words[0] if words else "tables"
+    if what not in tables:
+        print(__doc__)
+        return 2
+    print(tables[what]().to_string(index=False))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

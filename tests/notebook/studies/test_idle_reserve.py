@@ -1,0 +1,111 @@
+"""What an idle reserve does to huge pages on a small made-up host, and the tables that ship."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from pagealloc_model.notebooks.studies.full_host import FullHost, run_full_host
+from pagealloc_model.notebooks.studies.idle_reserve import (
+    ANSWERS,
+    BURST_HOST,
+    IDLE_HOST,
+    QUIET_S,
+    answers_and_costs,
+    score_over_time,
+    two_by_two,
+)
+from pagealloc_model.notebooks.studies.score_over_time import score_over_time as figure_of
+from pagealloc_model.notebooks.studies.shipped_idle_reserve import (
+    TABLES,
+    guest_scores,
+    made_table,
+    shipped_table,
+)
+
+import pagealloc_model as pm
+from pagealloc_model.base.errors import UsageError
+
+SMALL = replace(
+    IDLE_HOST,
+    gib=2,
+    nr_cpus=2,
+    reserved_blocks=10,
+    kernel_per_s=0,
+    cache_pages_per_s=500,
+    huge_per_s=2,
+    seconds=20,
+)
+
+
+def test_an_idle_reserve_keeps_proactive_compaction_from_beginning() -> None:
+    cells = two_by_two(SMALL, seeds=(0,), defrags=("madvise",)).set_index(["gate", "proactiveness"])
+    assert cells.loc[(0, 20), "kcompactd_scanned"] == 0
+    assert cells.loc[(0, 20), "thp_success"] < 0.05
+    assert cells.loc[(3, 20), "thp_success"] > 0.3 > cells.loc[(3, 0), "thp_success"]
+    assert cells.loc[(0, 20), "whole_blocks"] == SMALL.reserved_blocks
+
+
+def test_the_score_is_below_its_mark_only_if_the_reserve_counts() -> None:
+    table = score_over_time(replace(SMALL, seconds=5))
+    mainline = table[table["side"] == "mainline"]
+    assert (mainline["score"] < 90).all()
+    assert (mainline["score_without_reserve"] > 90).all()
+    drawn = figure_of({side: rows for side, rows in table.groupby("side")})
+    names = {trace.name for trace in drawn.data}
+    assert len(drawn.data) == 6 and len(names) == 3
+
+
+def test_what_leaves_the_reserve_out_of_the_score_keeps_it_for_atomics() -> None:
+    burst = replace(BURST_HOST, gib=2, nr_cpus=2, reserved_blocks=10, atomic_per_s=20_000)
+    table = answers_and_costs(burst, seeds=(0,)).set_index("answer")
+    assert list(table.index) == list(ANSWERS)
+    assert table.loc["gate at order 3", "reserved_blocks"] == 0
+    assert table.loc["score without HighAtomic", "reserved_blocks"] > 5
+    assert table.loc["kcompactd unreserves", "reserved_blocks"] == 0
+    for answer in ("score without HighAtomic", "kcompactd unreserves"):
+        assert table.loc[answer, "thp_success"] > table.loc["mainline", "thp_success"]
+    failed = table["failed_order_3"]
+    assert failed["mainline"] <= failed["gate at order 3"]
+    assert QUIET_S[1] == burst.atomic_pause_s[1]
+
+
+def test_scores_of_a_recording_are_those_of_its_snapshots() -> None:
+    recording = pm.open("highatomic_stock")
+    table = guest_scores({"mainline": recording})
+    assert set(table["side"]) == {"mainline"}
+    assert table["score"].between(0, 100).all()
+    assert table["score_without_reserve"].between(0, 100).all()
+    free = recording.measure().free_pages.groupby("time_ns")["pages"].sum()
+    assert table["free_pages"].to_list() == free.to_list()
+    assert table["reserved_blocks"].max() > 0
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_ship(name: str) -> None:
+    assert len(shipped_table(name))
+
+
+def test_there_is_no_other_table() -> None:
+    with pytest.raises(UsageError, match="no table"):
+        shipped_table("other")
+    with pytest.raises(UsageError, match="of the model"):
+        made_table("guest_scores")
+
+
+def test_faults_that_reclaim_take_the_reserve_back_and_the_gate_has_none_to_give() -> None:
+    begun = replace(SMALL, gib=1, thp_defrag="always", huge_per_s=10, scattered_per_mille=1000)
+    rules = pm.KernelRules.preset("6.18")
+    mainline, gate = (
+        pm.Policy(highatomic_gate_order=order, compaction_proactiveness=0) for order in (0, 3)
+    )
+
+    def last(host: FullHost, policy: pm.Policy) -> pd.Series:
+        return run_full_host(host, policy, rules=rules).iloc[-1]
+
+    empty = replace(begun, reserved_blocks=0)
+    full, gated = last(begun, mainline), last(empty, gate)
+    assert full["blocks_given_back"] > begun.reserved_blocks / 2
+    assert full["thp_fault_alloc"] > 2 * gated["thp_fault_alloc"]
+    pd.testing.assert_series_equal(last(empty, mainline), gated)
