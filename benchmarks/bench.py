@@ -25,7 +25,7 @@ from reading import reading
 
 import pagealloc_model as pm
 from pagealloc_model.base.errors import PageallocError
-from pagealloc_model.cli.output import json_text, rows_of
+from pagealloc_model.cli.arguments import json_text, rows_of
 
 
 class MissingTool(Exception):

@@ -32,7 +32,7 @@ from size import full_recording, resident_mib
 
 import pagealloc_model as pm
 from pagealloc_model.base import working_arrays
-from pagealloc_model.cli.replay import TABLES
+from pagealloc_model.cli.predictions import TABLES
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Trace
 from pagealloc_model.recording.trace.store_write import make_room_for_store
 

@@ -6,66 +6,24 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from pagealloc_model.base.collecting import collect_seldom
 from pagealloc_model.base.errors import PageallocError
 from pagealloc_model.base.unknown_name import known_names
 from pagealloc_model.base.version import __version__
-from pagealloc_model.cli import (
-    attach,
-    bench,
-    compare,
-    doctor,
-    experiment,
-    explore,
-    export,
-    fleet,
-    import_events,
-    info,
-    judge,
-    lab,
-    locks,
-    notebook,
-    post,
-    record,
-    replay,
-    snapshot,
-    stacks,
-    sweep,
-    synth,
-    trim,
-    validate,
-)
+from pagealloc_model.cli import pages, predictions, recordings, studies
+from pagealloc_model.cli.arguments import Command
 
 UNUSABLE = 2
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 
 COMMANDS = (
-    doctor,
-    record,
-    snapshot,
-    attach,
-    import_events,
-    export,
-    info,
-    validate,
-    replay,
-    compare,
-    sweep,
-    locks,
-    stacks,
-    fleet,
-    experiment,
-    judge,
-    synth,
-    trim,
-    post,
-    explore,
-    notebook,
-    lab,
-    bench,
+    *recordings.COMMANDS,
+    *predictions.COMMANDS,
+    *studies.COMMANDS,
+    *pages.COMMANDS,
 )
 
 
@@ -132,9 +90,24 @@ def build_parser() -> OneLineParser:
     parser.add_argument("--version", action="version", version=f"pagealloc_model {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:
-        command.add_parser(commands)
+        _add_command(commands, command)
     parser.commands = tuple(commands.choices)
     return parser
+
+
+def _add_command(commands: Any, command: Command) -> None:
+    """A command's parser, with an example at the end of its help."""
+    epilog = "\n\n".join(part for part in (command.more, f"example:\n  {command.example}") if part)
+    parser = commands.add_parser(
+        command.name,
+        help=command.summary,
+        description=f"{command.summary[0].upper()}{command.summary[1:]}.",
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    for words, more in command.options:
+        parser.add_argument(*words, **more)
+    parser.set_defaults(parser=parser, run=command.run)
 
 
 def _complain(line: str, code: int) -> int:

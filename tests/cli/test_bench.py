@@ -11,7 +11,7 @@ from types import ModuleType
 import pandas as pd
 import pytest
 
-from pagealloc_model.cli import bench as command
+from pagealloc_model.cli import pages as command
 
 
 @pytest.fixture

@@ -14,10 +14,9 @@ import pytest
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.version import __version__
 from pagealloc_model.cli import main
-from pagealloc_model.cli.arguments import policy_of
-from pagealloc_model.cli.lab import lab_command, writable_notebooks
+from pagealloc_model.cli.arguments import json_text, policy_of, write_directory
 from pagealloc_model.cli.main import build_parser
-from pagealloc_model.cli.output import json_text, write_directory
+from pagealloc_model.cli.pages import lab_command, writable_notebooks
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy, policy_settings
 from tests.small_recordings import write_recording
@@ -352,7 +351,7 @@ def test_lab_elsewhere_copies_the_notebooks_once(
     installed.mkdir(parents=True)
     for notebook in (checkout / "notebooks").glob("*.ipynb"):
         (installed / notebook.name).write_bytes(notebook.read_bytes())
-    monkeypatch.setattr("pagealloc_model.cli.lab.shipped_notebooks", lambda: installed)
+    monkeypatch.setattr("pagealloc_model.cli.pages.shipped_notebooks", lambda: installed)
     copies = writable_notebooks(tmp_path)
     assert copies == tmp_path / "notebooks"
     (copies / "00_start_here.ipynb").write_text("mine")
@@ -371,7 +370,7 @@ def test_policy_fields_are_in_the_help(capsys: Capture) -> None:
 def test_bench_without_a_checkout_says_so(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("pagealloc_model.cli.bench.PROGRAM", tmp_path / "bench.py")
+    monkeypatch.setattr("pagealloc_model.cli.pages.PROGRAM", tmp_path / "bench.py")
     assert "benchmarks come with a checkout" in refusal(capsys, "bench")
 
 

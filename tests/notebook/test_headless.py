@@ -14,7 +14,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.cli import main
-from pagealloc_model.cli.notebook import find_notebook
+from pagealloc_model.cli.pages import find_notebook
 from pagealloc_model.notebook.headless import choices
 from pagealloc_model.notebook.headless.choices import other_policies, with_choices
 from pagealloc_model.notebook.headless.execution import executed

@@ -7,7 +7,7 @@ import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.cli.output import json_text
+from pagealloc_model.cli.arguments import json_text
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.verdict.comparison import Comparison
 from tests.small_recordings import NORMAL, busy_events, shipped_recording, write_recording

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.cli.output import json_text
+from pagealloc_model.cli.arguments import json_text
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.recording.trace.columns import Event
 from pagealloc_model.verdict import model_errors

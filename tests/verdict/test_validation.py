@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.cli.output import json_text
+from pagealloc_model.cli.arguments import json_text
 from pagealloc_model.recording.recorded_machine import start_snapshots
 from pagealloc_model.recording.trace.columns import Event
 from pagealloc_model.verdict.validation import Validation

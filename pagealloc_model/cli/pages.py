@@ -1,0 +1,268 @@
+"""Commands that open pages and notebooks, and the benchmarks."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import shutil
+import subprocess
+import sys
+import webbrowser
+from functools import partial
+from pathlib import Path
+from typing import NoReturn
+
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.cli.arguments import JSON, RECORDING, Command, new_directory, option
+
+PORT = 8866
+LAST_PORT = 65535
+
+
+def _port(text: str) -> int:
+    """`--port`, checked before anything is read: a server waits for ever at others."""
+    if not text.isdecimal() or not 1 <= int(text) <= LAST_PORT:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port; give 1 to {LAST_PORT}")
+    return int(text)
+
+
+def run_explore(options: argparse.Namespace) -> int:
+    """Serve the page until interrupted."""
+    from pagealloc_model.notebook.served import DARK, LIGHT, serve
+    from pagealloc_model.notebook.widgets.explore.question import read_question
+    from pagealloc_model.notebook.widgets.explore.tabs import TABS
+    from pagealloc_model.recording.recording import open_recording
+
+    recording = open_recording(options.path)
+    names = [tab.name for tab in TABS]
+    state = read_question(options.state, names).as_json() if options.state else ""
+    serve(
+        str(recording.path.resolve()),
+        state,
+        options.port,
+        browser=has_browser() and not options.no_browser,
+        theme=DARK if options.dark else LIGHT,
+        tell=partial(print, flush=True),
+    )
+    return 0
+
+
+def run_notebook(options: argparse.Namespace) -> int:
+    """Run the notebook and say what was written."""
+    notebook = find_notebook(options.name)
+    parameters = dict(_parameter(words) for words in options.parameters)
+    if options.recording:
+        parameters["recording"] = _usable_recording(options.recording)
+    from pagealloc_model.notebook.headless.study import write_study
+
+    with new_directory(options.directory) as partial:
+        study = write_study(notebook, parameters, partial)
+    print(f"{options.directory}: {count_of(study.figures, 'figure')}")
+    for file in study.files:
+        print(f"  {file}")
+    if study.not_written:
+        print(f"pagealloc: {study.not_written}; the HTML file has all figures", file=sys.stderr)
+    return 0
+
+
+def find_notebook(name: str) -> Path:
+    """A notebook by its file, its name, or the number it begins with.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if Path(name).suffix == ".ipynb" and Path(name).is_file():
+        return Path(name)
+    shipped = sorted(shipped_notebooks().glob("*.ipynb"))
+    for path in shipped:
+        if name in (path.stem, path.name, path.stem.partition("_")[0]):
+            return path
+    known = ", ".join(path.stem for path in shipped)
+    raise UsageError(f"no notebook {name!r}; give a file or one of {known}")
+
+
+def _usable_recording(path: str) -> str:
+    """The path as the notebook's process understands it too; refused before anything runs."""
+    from pagealloc_model.recording.recording import open_recording
+
+    open_recording(path)
+    return str(Path(path).expanduser().absolute()) if Path(path).expanduser().exists() else path
+
+
+def _parameter(words: str) -> tuple[str, object]:
+    name, equals, text = words.partition("=")
+    if not equals or not name.isidentifier():
+        raise UsageError(f"--parameter {words}: write NAME=VALUE")
+    try:
+        return name, ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return name, text
+
+
+FIRST_NOTEBOOK = "00_start_here.ipynb"
+
+
+def run_lab(options: argparse.Namespace) -> NoReturn:
+    """Become JupyterLab, so that Ctrl-C and the exit code are its own."""
+    stray = next((word for word in options.jupyter_arguments[:1] if not word.startswith("-")), None)
+    if stray is not None:
+        raise UsageError(f"lab takes no {stray!r}; write JupyterLab's own options after --")
+    notebooks = writable_notebooks(Path.cwd())
+    command = lab_command(notebooks / FIRST_NOTEBOOK, options.jupyter_arguments)
+    os.execv(command[0], command)
+
+
+def lab_command(notebook: Path, arguments: list[str]) -> list[str]:
+    """The command line that opens a notebook, with what this user and machine need."""
+    command = [sys.executable, "-m", "jupyterlab", str(notebook)]
+    if os.geteuid() == 0:
+        command.append("--allow-root")
+    if not has_browser():
+        command.append("--no-browser")
+    return [*command, *arguments]
+
+
+def has_browser() -> bool:
+    """Whether Python can open a browser here."""
+    try:
+        webbrowser.get()
+    except webbrowser.Error:
+        return False
+    return True
+
+
+def shipped_notebooks() -> Path:
+    """Where the notebooks that come with the package are.
+
+    Raises:
+        UsageError: they were left out of this installation.
+    """
+    package = Path(__file__).parent.parent
+    for directory in (package / "notebooks", package.parent / "notebooks"):
+        if (directory / FIRST_NOTEBOOK).is_file():
+            return directory
+    raise UsageError(f"{package}: this installation has no notebooks; install the whole package")
+
+
+def writable_notebooks(here: Path) -> Path:
+    """The shipped notebooks if they belong to a checkout, else copies below `here`.
+
+    Copies are made once: files that are there already are left as they are.
+    """
+    shipped = shipped_notebooks()
+    in_checkout = (shipped.parent / "setup.cfg").is_file()
+    if in_checkout and os.access(shipped, os.W_OK):
+        return shipped
+    copies = here / "notebooks"
+    copies.mkdir(exist_ok=True)
+    for notebook in sorted(shipped.glob("*.ipynb")):
+        if not (copies / notebook.name).exists():
+            shutil.copyfile(notebook, copies / notebook.name)
+    return copies
+
+
+PROGRAM = Path(__file__).resolve().parent.parent.parent / "benchmarks" / "bench.py"
+PARTS = ("reading", "replay", "floor", "start", "memory", "slider", "sweep")
+
+
+def run_bench(options: argparse.Namespace) -> int:
+    """Run the checkout's benchmarks."""
+    if not PROGRAM.exists():
+        raise UsageError(
+            f"no {PROGRAM}: benchmarks come with a checkout, not with an installed package; run "
+            "pagealloc bench from one (make install)"
+        )
+    command = [sys.executable, str(PROGRAM), options.recording]
+    if options.only:
+        command += ["--only", *options.only]
+    if options.json:
+        command.append("--json")
+    return subprocess.run(command, check=False).returncode
+
+
+COMMANDS = (
+    Command(
+        "explore",
+        run_explore,
+        "open the explorer of a recording as a page in the browser",
+        "pagealloc explore kbuild",
+        (
+            RECORDING,
+            option(
+                "--state",
+                metavar="FILE",
+                type=Path,
+                help='begin where "Save state" wrote this file',
+            ),
+            option(
+                "--port",
+                type=_port,
+                default=PORT,
+                help=f"to listen on, or a free one after it ({PORT})",
+            ),
+            option("--no-browser", action="store_true", help="print the address only"),
+            option("--dark", action="store_true", help="light words and lines on a dark page"),
+        ),
+        more="The page is served on this machine alone and asks for the token in its address.\n"
+        "Needs Voila: pip install '.[explore]' in the checkout.",
+    ),
+    Command(
+        "notebook",
+        run_notebook,
+        "run a notebook on a recording and write all that it shows into a directory",
+        "pagealloc notebook 00_start_here --recording kbuild -o study",
+        (
+            option("name", metavar="NAME", help="such as 01_highatomic, or an .ipynb file"),
+            option(
+                "--recording",
+                metavar="PATH",
+                help="takes the place of the one its first cell names",
+            ),
+            option(
+                "--parameter",
+                dest="parameters",
+                metavar="NAME=VALUE",
+                action="append",
+                default=[],
+                help="another value of its first cell; may be repeated",
+            ),
+            option(
+                "-o",
+                dest="directory",
+                metavar="DIR",
+                type=Path,
+                required=True,
+                help="written whole or not at all; must not exist, or be empty",
+            ),
+        ),
+        more="Writes the executed notebook; an HTML file with live figures that needs no network; "
+        "all\nfigures as PNG, SVG and PDF (needs Chromium); and post.txt, text for a mail.",
+    ),
+    Command(
+        "lab",
+        run_lab,
+        "open the notebooks in JupyterLab",
+        "pagealloc lab -- --port 8889 --no-browser",
+        (
+            option(
+                "jupyter_arguments", metavar="JUPYTER ARGS", nargs="*", help="passed to jupyter lab"
+            ),
+        ),
+        more="Notebooks that cannot be written where they are installed are copied to ./notebooks.",
+    ),
+    Command(
+        "bench",
+        run_bench,
+        "measure reading, replaying, starting, memory, sliders and sweeps, beside peers",
+        "pagealloc bench kbuild --only replay",
+        (
+            option("recording", nargs="?", default="kbuild", help="default: kbuild as shipped"),
+            option("--only", choices=PARTS, nargs="+", help="parts to measure; default all"),
+            JSON,
+        ),
+        more="Takes minutes. Needs a checkout: benchmarks/ is not part of an installed package.",
+    ),
+)
+"""The commands of this file."""
