@@ -58,6 +58,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty directory for all that is kept."""
     kept = tmp_path / "cache"
     monkeypatch.setenv("PAGEALLOC_CACHE", str(kept))
+    # Python takes bytecode for up to date after an edit of the same length in the same second.
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     yield kept
     sys.modules.pop(NAME, None)
 

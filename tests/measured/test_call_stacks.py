@@ -30,7 +30,7 @@ from pagealloc_model.show.flame_graph import folded, speedscope
 from tests.small_recordings import shipped_recording
 
 _EVENTS = ("mm_page_alloc", "mm_page_free", "mm_page_alloc_zone_locked", "mm_page_pcpu_drain")
-_HEAD = re.compile(r"^\s*(\d+) \[(\d+)\] (\d+)\.(\d{9}):\s+(kmem:\w+):")
+_HEAD = re.compile(r"^\s*(\d+) \[(\d+)\]\s+(\d+)\.(\d{9}):\s+(kmem:\w+):")
 _FRAME = re.compile(r"^\s+([0-9a-f]+) (\S+)")
 
 

@@ -154,9 +154,16 @@ def _type(values: np.ndarray) -> pa.DataType:
 
 
 def _one_row(piece: np.ndarray) -> pa.Array:
-    """A list of one row, which shares the memory of numbers."""
-    values = pa.array(piece, _type(piece))
-    return pa.LargeListArray.from_arrays(pa.array([0, len(piece)], pa.int64()), values)
+    """A list of one row, which shares the memory of numbers; `pa.array` would import pandas."""
+    if piece.dtype == object:
+        encoded = [text.encode() for text in piece]
+        ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+        memory = [pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))]
+    else:
+        memory = [pa.py_buffer(np.ascontiguousarray(piece))]
+    values = pa.Array.from_buffers(_type(piece), len(piece), [None, *memory])
+    ends = pa.py_buffer(np.array([0, len(piece)]))
+    return pa.Array.from_buffers(pa.large_list(values.type), 1, [None, ends], children=[values])
 
 
 def _plain(value: Any) -> Any:

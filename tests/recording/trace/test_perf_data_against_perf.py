@@ -210,7 +210,7 @@ def test_ways_to_record_through_a_pipe(
 def assert_main_events_agree(perf_command: str, path: Path) -> None:
     trace = read_perf_data(path)
     assert trace.count(Event.ALLOC) > 0
-    main = [line for line in perf_lines(perf_command, path) if line.event in EVENT_NAMES]
+    main = [line for line in lines_by_time(perf_command, path) if line.event in EVENT_NAMES]
     assert trace.time_ns.tolist() == [line.time_ns for line in main]
     assert trace.cpu.tolist() == [line.cpu for line in main]
     assert trace.event.tolist() == [EVENT_NAMES[line.event] for line in main]
