@@ -16,7 +16,7 @@ from pagealloc_model.recording.trace.perf_file import (
     Feature,
 )
 from pagealloc_model.recording.trace.record_stream import COMPRESSED
-from pagealloc_model.recording.trace.sample_layout import RECORD_HEADER_SIZE
+from pagealloc_model.recording.trace.perf_file import RECORD_HEADER_SIZE
 
 COMPRESSION_LEVEL = 12
 TEXT_ALIGNMENT = 64

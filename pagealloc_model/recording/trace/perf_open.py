@@ -25,7 +25,7 @@ from pagealloc_model.recording.trace.perf_file import (
 )
 from pagealloc_model.recording.trace.perf_header import FileHeader
 from pagealloc_model.recording.trace.perf_pipe import PipeHeader
-from pagealloc_model.recording.trace.sample_layout import RECORD_HEADER_SIZE
+from pagealloc_model.recording.trace.perf_file import RECORD_HEADER_SIZE
 from pagealloc_model.recording.trace.tracing_data import TracingData, parse_tracing_data
 
 _MOST_FEATURES = 1 << 28

@@ -17,7 +17,7 @@ from pagealloc_model.recording.trace.perf_file import (
     Section,
     parse_attr,
 )
-from pagealloc_model.recording.trace.sample_layout import RECORD_HEADER_SIZE
+from pagealloc_model.recording.trace.perf_file import RECORD_HEADER_SIZE
 
 HEADER_ATTR = 64
 TRACING_DATA = 66

@@ -12,7 +12,7 @@ import zstandard
 
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.recording.trace.perf_file import RECORD_AGAIN, PerfFile, Section
-from pagealloc_model.recording.trace.sample_layout import RECORD_HEADER_SIZE
+from pagealloc_model.recording.trace.perf_file import RECORD_HEADER_SIZE
 
 COMPRESSED = 81
 COMPRESSED2 = 83

@@ -13,10 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event
-from pagealloc_model.recording.trace.perf_file import EventAttr, SampleType
+from pagealloc_model.recording.trace.perf_file import RECORD_HEADER_SIZE, EventAttr, SampleType
 from pagealloc_model.recording.trace.tracepoint_format import Field, TracepointFormat
 
-RECORD_HEADER_SIZE = 8
 ABSENT = -1
 
 _READ_TIME_ENABLED = 1
