@@ -31,10 +31,9 @@ from reading import (
 
 import pagealloc_model as pm
 from pagealloc_model.recording.exporting import export_recording
-from pagealloc_model.recording.trace.perf_file import SampleType
-from pagealloc_model.recording.trace.perf_open import open_perf_file
-from pagealloc_model.recording.trace.record_table import SAMPLE, read_record_table
-from pagealloc_model.recording.trace.sample_layout import part_offsets
+from pagealloc_model.recording.trace.perf_data import SAMPLE, read_record_table
+from pagealloc_model.recording.trace.perf_file import SampleType, open_perf_file
+from pagealloc_model.recording.trace.perf_samples import part_offsets
 from tests.trace_dat_writer import (
     Pages,
     event,

@@ -34,7 +34,7 @@ import pagealloc_model as pm
 from pagealloc_model.base import working_arrays
 from pagealloc_model.cli.predictions import TABLES
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Trace
-from pagealloc_model.recording.trace.store_write import make_room_for_store
+from pagealloc_model.recording.trace.store import make_room_for_store
 
 MIB = 1 << 20
 EVENTS = 100_000_000

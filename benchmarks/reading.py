@@ -24,10 +24,8 @@ from functools import partial
 from pathlib import Path
 
 import pagealloc_model as pm
-from pagealloc_model.recording.trace.perf_data_write import write_perf_data
-from pagealloc_model.recording.trace.perf_open import open_perf_file
-from pagealloc_model.recording.trace.record_stream import WORD_SLACK
-from pagealloc_model.recording.trace.record_table import read_record_table
+from pagealloc_model.recording.trace.perf_data import read_record_table, write_perf_data
+from pagealloc_model.recording.trace.perf_file import WORD_SLACK, open_perf_file
 
 ROUNDS = 2
 SHORT_RUNS = 4

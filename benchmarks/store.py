@@ -23,7 +23,7 @@ from pathlib import Path
 import pagealloc_model as pm
 from pagealloc_model.base.column_space import on_disk
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Trace
-from pagealloc_model.recording.trace.store_write import write_store
+from pagealloc_model.recording.trace.store import write_store
 
 OPENING = """
 import json, sys, time

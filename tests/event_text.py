@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pagealloc_model.recording.trace.columns import Trace
-from pagealloc_model.recording.trace.perf_script import read_perf_script
+from pagealloc_model.recording.trace.trace_text import read_perf_script
 
 
 class EventText:

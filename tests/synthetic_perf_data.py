@@ -10,7 +10,8 @@ from pathlib import Path
 
 import zstandard
 
-from pagealloc_model.recording.trace.perf_data_write import text_feature, write_perf_data
+from pagealloc_model.recording.trace.formats import TracingData, write_tracing_data
+from pagealloc_model.recording.trace.perf_data import text_feature, write_perf_data
 from pagealloc_model.recording.trace.perf_file import (
     AttrFlag,
     EventAttr,
@@ -18,7 +19,6 @@ from pagealloc_model.recording.trace.perf_file import (
     SampleType,
     parse_attr,
 )
-from pagealloc_model.recording.trace.tracing_data import TracingData, write_tracing_data
 
 USUAL_SAMPLE = (
     SampleType.IP

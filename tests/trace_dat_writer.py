@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import zstandard
 
-from pagealloc_model.recording.trace.trace_dat_file import Option, open_trace_dat
+from pagealloc_model.recording.trace.trace_dat import Option, open_trace_dat
 from tests.synthetic_perf_data import ALLOC, CONTENTION, FREE, Tracepoint
 
 PAGE = 4096

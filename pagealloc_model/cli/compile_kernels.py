@@ -102,9 +102,8 @@ def _page_reader() -> None:
     import numpy as np
 
     from pagealloc_model.recording.trace import page_walk
-    from pagealloc_model.recording.trace.event_columns import EventColumns
-    from pagealloc_model.recording.trace.record_notes import RecordNotes
-    from pagealloc_model.recording.trace.sample_layout import LAYOUT_WIDTH
+    from pagealloc_model.recording.trace.columns import EventColumns
+    from pagealloc_model.recording.trace.perf_samples import LAYOUT_WIDTH, RecordNotes
 
     data, notes = np.zeros(0, np.uint8), RecordNotes()
     data.flags.writeable = False

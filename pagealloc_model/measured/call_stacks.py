@@ -110,7 +110,7 @@ def call_stacks(recording: Recording) -> CallStacks:
         RecordingError: the event file or kallsyms is damaged.
     """
     from pagealloc_model.recording.trace.perf_data import read_perf_data
-    from pagealloc_model.recording.trace.store_header import is_store
+    from pagealloc_model.recording.trace.store import is_store
 
     if is_store(recording.event_file):
         raise UsageError(f"{recording.name}: columns keep no call chains; give the perf.data")

@@ -10,7 +10,7 @@ import pandas as pd
 from pagealloc_model.base.working_arrays import parts
 from pagealloc_model.measured.transactions import CAUSES, SITES, UNKNOWN_ORDER, Transactions
 from pagealloc_model.recording.trace.columns import Event, Trace
-from pagealloc_model.recording.trace.gfp_names import stable_gfp_bits
+from pagealloc_model.recording.trace.formats import stable_gfp_bits
 from pagealloc_model.recording.zone_map import ZoneMap
 
 FALLBACK_KINDS = ("claim_block", "claim", "steal")

@@ -9,7 +9,7 @@ import numpy as np
 from pagealloc_model.policy.assumptions import Assumptions, ElasticAssumptions
 from pagealloc_model.recording.snapshot import Snapshot
 from pagealloc_model.recording.trace.columns import Event, Trace
-from pagealloc_model.recording.trace.gfp_names import stable_gfp_bits
+from pagealloc_model.recording.trace.formats import stable_gfp_bits
 
 
 def at_recorded_cost(trace: Trace, start: Snapshot | None = None) -> Assumptions:

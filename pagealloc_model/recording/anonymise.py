@@ -15,13 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from pagealloc_model.recording.trace.perf_data_write import text_feature, text_list_feature
+from pagealloc_model.recording.trace.formats import Field, TracingData, write_tracing_data
+from pagealloc_model.recording.trace.perf_data import (
+    COMM,
+    FORK,
+    SAMPLE,
+    RecordTable,
+    text_feature,
+    text_list_feature,
+)
 from pagealloc_model.recording.trace.perf_file import Feature, PerfFile, SampleType
-from pagealloc_model.recording.trace.record_table import SAMPLE, RecordTable
-from pagealloc_model.recording.trace.sample_layout import Column, part_offsets
-from pagealloc_model.recording.trace.side_records import COMM, FORK
-from pagealloc_model.recording.trace.tracepoint_format import Field
-from pagealloc_model.recording.trace.tracing_data import TracingData, write_tracing_data
+from pagealloc_model.recording.trace.perf_samples import Column, part_offsets
 
 ANONYMOUS = "anonymous"
 REMOVED = (

@@ -15,8 +15,7 @@ from pagealloc_model.recording.anonymise import (
     new_name,
     renumbered,
 )
-from pagealloc_model.recording.trace.columns import Trace
-from pagealloc_model.recording.trace.thread_names import NAMED, ThreadNames
+from pagealloc_model.recording.trace.columns import NAMED, ThreadNames, Trace
 
 
 def anonymise_trace(trace: Trace, keep_names: Collection[str]) -> Trace:

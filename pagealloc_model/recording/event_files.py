@@ -10,7 +10,7 @@ from pagealloc_model.base.compressed import first_bytes
 from pagealloc_model.base.given_file import is_given
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.recording.trace.perf_file import FOREIGN_MAGIC, MAGIC
-from pagealloc_model.recording.trace.store_header import is_store
+from pagealloc_model.recording.trace.store import is_store
 
 if TYPE_CHECKING:
     from pagealloc_model.base.column_space import NewArray
@@ -50,7 +50,7 @@ def read_events(
         RecordingError: the file cannot be read as any of these.
     """
     if (path / PER_CPU).is_dir():
-        from pagealloc_model.recording.trace.tracefs_copy import read_tracefs_copy
+        from pagealloc_model.recording.trace.ring_buffer import read_tracefs_copy
 
         return read_tracefs_copy(path, new_array, progress)
     if is_store(path):
@@ -62,15 +62,18 @@ def read_events(
         from pagealloc_model.recording.trace.perf_data import read_perf_data
 
         return read_perf_data(path, new_array, progress)
-    from pagealloc_model.recording.trace import trace_dat_file
+    from pagealloc_model.recording.trace import trace_dat as trace_dat_file
 
     if begins.startswith(trace_dat_file.MAGIC):
         from pagealloc_model.recording.trace.trace_dat import read_trace_dat
 
         return read_trace_dat(path, new_array, progress)
-    from pagealloc_model.recording.trace.foreign_files import refuse_foreign
-    from pagealloc_model.recording.trace.perf_script import read_perf_script
-    from pagealloc_model.recording.trace.trace_text import is_trace_text, read_trace_text
+    from pagealloc_model.recording.trace.trace_text import (
+        is_trace_text,
+        read_perf_script,
+        read_trace_text,
+        refuse_foreign,
+    )
 
     if is_trace_text(begins):
         return read_trace_text(path, progress)

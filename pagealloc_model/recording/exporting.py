@@ -14,8 +14,8 @@ import numpy as np
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.new_directory import new_directory
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, EVENT_NAMES, Event, Trace
-from pagealloc_model.recording.trace.event_tables import CHAIN_COLUMNS, FIELD_SUFFIX, KEY_COLUMNS
-from pagealloc_model.recording.trace.gfp import gfp_names
+from pagealloc_model.recording.trace.formats import gfp_names
+from pagealloc_model.recording.trace.side_tables import CHAIN_COLUMNS, FIELD_SUFFIX, KEY_COLUMNS
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -22,7 +22,7 @@ from pagealloc_model.recording.recording import (
     Recording,
     open_recording,
 )
-from pagealloc_model.recording.trace.store_header import StoreSource, is_store
+from pagealloc_model.recording.trace.store import StoreSource, is_store
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.trace.columns import Trace
@@ -128,8 +128,7 @@ def write_events(
         RecordingError: the events cannot be read.
     """
     # Imported here, so that the command line's help needs no pyarrow.
-    from pagealloc_model.recording.trace.store import store_source
-    from pagealloc_model.recording.trace.store_write import write_store
+    from pagealloc_model.recording.trace.store import store_source, write_store
 
     event_file = recording.event_file
     if not event_file.is_dir() and is_store(event_file):

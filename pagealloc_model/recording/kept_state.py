@@ -92,9 +92,7 @@ def kept_trace(recording: Recording, make: Callable[[], Trace]) -> Trace:
         RecordingError: the event file cannot be read.
     """
     from pagealloc_model.recording.trace.columns import COLUMN_TYPES
-    from pagealloc_model.recording.trace.store import read_store
-    from pagealloc_model.recording.trace.store_header import is_store
-    from pagealloc_model.recording.trace.store_write import write_store
+    from pagealloc_model.recording.trace.store import is_store, read_store, write_store
 
     file = _file(recording, "events", (), ".arrow")
     if file is not None and file.is_file():

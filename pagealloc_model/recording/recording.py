@@ -31,7 +31,7 @@ from pagealloc_model.recording.proc.limits import NR_CPUS_MAX
 from pagealloc_model.recording.proc.page_owner import PageOwner, read_page_owner
 from pagealloc_model.recording.proc.read_times import READ_TIMES_FILE
 from pagealloc_model.recording.snapshot import SNAPSHOT_FILES, Snapshot
-from pagealloc_model.recording.trace.store_header import is_store
+from pagealloc_model.recording.trace.store import is_store
 
 if TYPE_CHECKING:
     import numpy as np

@@ -29,8 +29,8 @@ from pagealloc_model.recording.recording import (
     Recording,
     open_recording,
 )
-from pagealloc_model.recording.trace.store_header import is_store
-from pagealloc_model.recording.trace.time_window import Window, events_between
+from pagealloc_model.recording.trace.side_tables import Window, events_between
+from pagealloc_model.recording.trace.store import is_store
 from pagealloc_model.recording.trim_perf_data import PerfDataCut
 
 _NEVER = np.iinfo(np.int64).max
@@ -320,7 +320,7 @@ class StoreCut:
         self, directory: Path, window: Window, keep_names: Collection[str] | None, compress: bool
     ) -> None:
         """Write a store of the events in a window; see `trim.CutEvents`."""
-        from pagealloc_model.recording.trace.store_write import write_store
+        from pagealloc_model.recording.trace.store import write_store
 
         cut = events_between(self._trace, window)
         if keep_names is not None:

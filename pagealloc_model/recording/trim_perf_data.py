@@ -11,18 +11,21 @@ import numpy as np
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.recording.anonymise import anonymise_features, anonymise_records
 from pagealloc_model.recording.recording import EVENT_FILE, Recording
-from pagealloc_model.recording.trace.perf_data_write import COMPRESSION_LEVEL, write_perf_data
-from pagealloc_model.recording.trace.perf_file import Feature
-from pagealloc_model.recording.trace.perf_open import open_perf_file
-from pagealloc_model.recording.trace.record_stream import WORD_SLACK
-from pagealloc_model.recording.trace.record_table import (
+from pagealloc_model.recording.trace.perf_data import (
+    COMM,
+    COMPRESSION_LEVEL,
     FIRST_USER_TYPE,
+    FORK,
+    ID_INDEX,
+    LOST,
+    LOST_SAMPLES,
     SAMPLE,
     RecordTable,
     read_record_table,
+    write_perf_data,
 )
-from pagealloc_model.recording.trace.side_records import COMM, FORK, ID_INDEX, LOST, LOST_SAMPLES
-from pagealloc_model.recording.trace.time_window import Window
+from pagealloc_model.recording.trace.perf_file import WORD_SLACK, Feature, open_perf_file
+from pagealloc_model.recording.trace.side_tables import Window
 
 _EXIT = 4
 _THREAD_MAP = 73

@@ -18,7 +18,7 @@ from pagealloc_model.recording.machine import DEFAULT_MIGRATETYPES
 from pagealloc_model.recording.proc import kpageflags as flags
 from pagealloc_model.recording.snapshot import Snapshot
 from pagealloc_model.recording.trace.columns import Event, Trace
-from pagealloc_model.recording.trace.time_window import Window, events_between
+from pagealloc_model.recording.trace.side_tables import Window, events_between
 
 
 def turned_over(snapshots: Sequence[Snapshot], trace: Trace) -> Snapshot | None:

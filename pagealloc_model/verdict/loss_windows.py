@@ -10,7 +10,7 @@ import numpy as np
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.recording.provenance import MOST_LOST, lost_share
-from pagealloc_model.recording.trace.time_window import Window, events_between
+from pagealloc_model.recording.trace.side_tables import Window, events_between
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording

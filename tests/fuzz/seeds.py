@@ -11,12 +11,13 @@ import numpy as np
 import zstandard
 
 from pagealloc_model.recording.trace.columns import Trace
-from pagealloc_model.recording.trace.perf_data import read_perf_data
-from pagealloc_model.recording.trace.perf_data_write import write_perf_data
-from pagealloc_model.recording.trace.perf_file import EventAttr, SampleType
-from pagealloc_model.recording.trace.perf_open import open_perf_file
-from pagealloc_model.recording.trace.perf_script import read_perf_script
-from pagealloc_model.recording.trace.record_table import read_record_table
+from pagealloc_model.recording.trace.perf_data import (
+    read_perf_data,
+    read_record_table,
+    write_perf_data,
+)
+from pagealloc_model.recording.trace.perf_file import EventAttr, SampleType, open_perf_file
+from pagealloc_model.recording.trace.trace_text import read_perf_script
 from tests import synthetic_perf_data as perf
 from tests.event_text import EventText
 from tests.synthetic_perf_data import ALLOC, FREE, Tracepoint

@@ -18,7 +18,7 @@ import zstandard
 
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.recording.trace.perf_data import read_perf_data
-from pagealloc_model.recording.trace.perf_script import read_perf_script
+from pagealloc_model.recording.trace.trace_text import read_perf_script
 from tests import synthetic_perf_data as perf
 from tests.fuzz.checks import check_consistent
 from tests.fuzz.mutation import cut, damaged
@@ -69,7 +69,7 @@ def test_a_hundred_copies_of_a_real_recording(
 def test_a_word_outside_its_buffer_is_seen(settings: dict[str, str]) -> None:
     code = (
         "import numpy as np; "
-        "from pagealloc_model.recording.trace.unaligned_words import gather_words; "
+        "from pagealloc_model.recording.trace.record_walk import gather_words; "
         "gather_words(np.zeros(16, np.uint8), np.array([9]), np.zeros(1, np.int64))"
     )
     command = [sys.executable, "-c", code]

@@ -15,7 +15,7 @@ import pagealloc_model as pm
 from pagealloc_model.base import working_arrays
 from pagealloc_model.cli.predictions import TABLES
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Trace
-from pagealloc_model.recording.trace.store_write import write_store
+from pagealloc_model.recording.trace.store import write_store
 from tests.small_recordings import shipped_recording
 
 ELASTIC = pm.Assumptions(reclaim="elastic")

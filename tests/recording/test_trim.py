@@ -21,9 +21,8 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.recording.recording import open_recording
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Trace
 from pagealloc_model.recording.trace.perf_data import read_perf_data
-from pagealloc_model.recording.trace.perf_file import Feature, SampleType
-from pagealloc_model.recording.trace.perf_open import open_perf_file
-from pagealloc_model.recording.trace.sample_layout import part_offsets
+from pagealloc_model.recording.trace.perf_file import Feature, SampleType, open_perf_file
+from pagealloc_model.recording.trace.perf_samples import part_offsets
 from pagealloc_model.recording.trim import trim_recording
 
 SHIPPED = ("kbuild", "xfree", "highatomic_stock", "highatomic_gate3")

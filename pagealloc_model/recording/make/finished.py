@@ -18,7 +18,7 @@ from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.recording.make.events import RECENT_EVENTS
 from pagealloc_model.recording.make.options import size_text
 from pagealloc_model.recording.provenance_check import ProvenanceCheck, believed_words
-from pagealloc_model.recording.trace.perf_open import open_perf_file
+from pagealloc_model.recording.trace.perf_file import open_perf_file
 
 _LARGEST_SUGGESTION = 1 << 30
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
@@ -10,11 +10,65 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pagealloc_model.base.column_space import NewArray, in_memory
 from pagealloc_model.base.working_arrays import parts
-from pagealloc_model.recording.trace.thread_names import ThreadNames
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+NAMED = -1
+"""Stands for the parent where a thread was named, not forked."""
+
+_IDLE = {0: "swapper"}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ThreadNames:
+    """Namings of threads, one row each, in the order of the source.
+
+    Attributes:
+        time_ns: int64, 0 for names that held when the recording began.
+        tid: int64, the thread.
+        parent: int64, the thread it was forked from, whose name it takes over, or NAMED.
+        name: object, str; "" where it was forked.
+    """
+
+    time_ns: np.ndarray
+    tid: np.ndarray
+    parent: np.ndarray
+    name: np.ndarray
+
+    @staticmethod
+    def of(rows: Iterable[tuple[int, int, int, str]]) -> ThreadNames:
+        """From rows of time, thread, parent and name."""
+        times, tids, parents, names = list(zip(*rows, strict=True)) or ((), (), (), ())
+        return ThreadNames(
+            time_ns=np.array(times, np.int64),
+            tid=np.array(tids, np.int64),
+            parent=np.array(parents, np.int64),
+            name=np.array(names, object),
+        )
+
+    @staticmethod
+    def none() -> ThreadNames:
+        """Of a source that does not say."""
+        return ThreadNames.of(())
+
+    def __len__(self) -> int:
+        return len(self.time_ns)
+
+    def last(self) -> dict[int, str]:
+        """Thread id -> last command name; a forked thread starts with its parent's."""
+        comms = dict(_IDLE)
+        order = np.argsort(self.time_ns, kind="stable")
+        columns = (column[order].tolist() for column in (self.tid, self.parent, self.name))
+        for tid, parent, name in zip(*columns, strict=True):
+            if parent == NAMED:
+                comms[tid] = name
+            elif parent in comms:
+                comms[tid] = comms[parent]
+        return comms
 
 
 class Event(IntEnum):
@@ -237,3 +291,150 @@ class Trace:
         codes = np.array([code_of[comm] for comm in comms], np.int32)
         columns["comm"] = pd.Categorical.from_codes(codes[inverse] if len(self) else [], categories)
         return pd.DataFrame(columns)
+
+
+_CONTEXTS = 4
+"""Task, softirq, hardirq and NMI: what can be under way at once on a CPU."""
+_BACK = _CONTEXTS + 1
+
+
+def losses_by_time(
+    records: Iterable[tuple[int, int, int]], time_ns: np.ndarray, cpu: np.ndarray
+) -> Losses:
+    """Each loss starts five events of its CPU before its record.
+
+    The kernel writes the record in front of the first event that has room again, and has taken
+    that event's time a moment before the record's. The same holds for an event of each context
+    that this one interrupted. The fifth is before the gap for certain.
+
+    Args:
+        records: (cpu, time in ns, events lost) of each loss record.
+        time_ns: times of the main events, ascending.
+        cpu: their CPUs.
+    """
+    rows = sorted(records, key=lambda record: record[1])
+    times_of = {number: time_ns[cpu == number] for number in {row[0] for row in rows}}
+    starts = []
+    for number, end_ns, _ in rows:
+        before = int(np.searchsorted(times_of[number], end_ns, "right"))
+        first_ns = int(time_ns[0]) if len(time_ns) else end_ns
+        start_ns = int(times_of[number][before - _BACK]) if before >= _BACK else first_ns
+        starts.append(min(start_ns, end_ns))
+    return Losses(
+        cpu=np.array([row[0] for row in rows], np.int16),
+        start_ns=np.array(starts, np.int64),
+        end_ns=np.array([row[1] for row in rows], np.int64),
+        count=np.array([row[2] for row in rows], np.int64),
+        event=("",) * len(rows),
+    )
+
+
+_BLOCK = 1 << 18
+
+
+def time_order(
+    time_ns: np.ndarray, new_array: NewArray = in_memory, block: int = _BLOCK
+) -> np.ndarray | None:
+    """Row numbers in time order, ties in file order, int64; None if the rows are in order.
+
+    perf reads one CPU's buffer after the other, round by round, so a row is out of place by two
+    rounds at most. Rows are held back only until no later row can precede them, whatever the
+    rounds were; what is held back bounds the memory used.
+
+    Args:
+        time_ns: int64, times in file order.
+        new_array: makes the result.
+        block: rows looked at together.
+    """
+    least, in_order = _block_minima(time_ns, block)
+    if in_order:
+        return None
+    least_later = np.append(np.minimum.accumulate(least[::-1])[::-1][1:], np.iinfo(np.int64).max)
+    order = new_array(len(time_ns), np.int64)
+    held = np.zeros(0, np.int64)
+    begin = filled = 0
+    while begin < len(least):
+        # As many new rows as are held back, so that each row is sorted a few times only.
+        end = min(begin + max(len(held) // block, 1), len(least))
+        new = np.arange(begin * block, min(end * block, len(time_ns)), dtype=np.int64)
+        held = np.concatenate([held, new])
+        times = time_ns[held]
+        by_time = np.argsort(times, kind="stable")
+        certain = int(np.searchsorted(times[by_time], least_later[end - 1], "right"))
+        order[filled : filled + certain] = held[by_time[:certain]]
+        filled += certain
+        held = held[by_time[certain:]]
+        begin = end
+    return order
+
+
+def _block_minima(time_ns: np.ndarray, block: int) -> tuple[np.ndarray, bool]:
+    """The least time of each block, and whether all times ascend."""
+    least = []
+    in_order = True
+    for start in range(0, len(time_ns), block):
+        times = time_ns[start : start + block + 1]
+        in_order = in_order and bool(np.all(times[1:] >= times[:-1]))
+        least.append(times[:block].min())
+    return np.array(least, np.int64), in_order
+
+
+class EventColumns:
+    """The ten columns of a Trace while they are being filled, in file order.
+
+    Args:
+        capacity: rows to have room for at first; memory is only used as rows are filled.
+        new_array: makes the columns.
+    """
+
+    def __init__(self, capacity: int, new_array: NewArray = in_memory) -> None:
+        self.rows = 0
+        self._new_array = new_array
+        self._columns = {
+            name: new_array(max(capacity, 1024), dtype) for name, dtype in COLUMN_TYPES.items()
+        }
+
+    def room(self, rows: int) -> tuple[np.ndarray, ...]:
+        """The columns in the order of `COLUMN_TYPES`, with room for so many rows at most."""
+        return tuple(column[: self.rows + rows] for column in self._columns.values())
+
+    def grow_if_full(self, wanted: int = 1) -> None:
+        """Double the capacity if there is no room for `wanted` rows, keeping the filled ones."""
+        for name, column in self._columns.items():
+            if self.rows + wanted > len(column):
+                wider = self._new_array(2 * len(column) + wanted, column.dtype)
+                wider[: self.rows] = column[: self.rows]
+                self._columns[name] = wider
+
+    def filled(self, name: str) -> np.ndarray:
+        """One column's rows so far, in file order."""
+        return self._columns[name][: self.rows]
+
+    def time_order(self) -> np.ndarray | None:
+        """Row numbers in time order, ties in file order; None if the rows are in order."""
+        time_ns = self.filled("time_ns")
+        if self._new_array is not in_memory:
+            return time_order(time_ns, self._new_array)
+        in_order = bool(np.all(time_ns[1:] >= time_ns[:-1]))
+        return None if in_order else np.argsort(time_ns, kind="stable")
+
+    def ordered(self, order: np.ndarray | None) -> dict[str, np.ndarray]:
+        """All columns, rearranged by `order`; what was filled is gone.
+
+        A column takes the place of the last one with items of its size: memory used for the
+        first time costs more than the copy.
+        """
+        if order is None:
+            return {name: self.filled(name) for name in self._columns}
+        spare: dict[int, np.ndarray] = {}
+        gathered = {}
+        for name in list(self._columns):
+            column = self._columns.pop(name)
+            target = spare.pop(column.itemsize, None)
+            if target is None:
+                target = self._new_array(self.rows, column.dtype)
+            target = target.view(column.dtype)[: self.rows]
+            np.take(column[: self.rows], order, out=target, mode="clip")
+            gathered[name] = target
+            spare[column.itemsize] = column
+        return gathered

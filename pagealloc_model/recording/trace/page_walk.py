@@ -13,13 +13,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from pagealloc_model.base.jit import entry, inner
-from pagealloc_model.recording.trace.main_fields import (
-    LOW_HALF,
-    context_of,
-    in_range,
-    main_fields,
-)
-from pagealloc_model.recording.trace.record_notes import (
+from pagealloc_model.recording.trace.perf_samples import (
     NOTE_ATTR,
     NOTE_BEFORE,
     NOTE_CHAIN_SIZE,
@@ -31,9 +25,15 @@ from pagealloc_model.recording.trace.record_notes import (
     NOTE_SIZE,
     NOTE_SOURCE,
     NOTE_TIME,
+    Column,
 )
-from pagealloc_model.recording.trace.sample_layout import Column
-from pagealloc_model.recording.trace.unaligned_words import word_at
+from pagealloc_model.recording.trace.record_walk import (
+    LOW_HALF,
+    context_of,
+    in_range,
+    main_fields,
+    word_at,
+)
 
 
 class Geometry(IntEnum):

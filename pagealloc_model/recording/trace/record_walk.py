@@ -1,24 +1,16 @@
-"""Compiled walk over perf records: page-allocator samples to columns, all else noted.
-
-Every reach into the buffer is checked against the record's end, and every record's end against
-the buffer's. Words are read at any byte (see `unaligned_words`), so a buffer must extend 8 bytes
-past its records.
-
-This module imports numba; import it inside functions only.
-"""
+"""Compiled walk over perf records: page-allocator samples to columns, all else noted."""
 
 from __future__ import annotations
 
+import numba
+import numba.extending
+import numpy as np
+from llvmlite import ir
+
 from pagealloc_model.base.jit import entry, inner
-from pagealloc_model.recording.trace.main_fields import (
-    LARGEST_CPU,
-    LOW_HALF,
-    context_of,
-    in_range,
-    main_fields,
-)
-from pagealloc_model.recording.trace.perf_pipe import TRACING_DATA
-from pagealloc_model.recording.trace.record_notes import (
+from pagealloc_model.recording.trace import perf_samples as sample_layout
+from pagealloc_model.recording.trace.perf_file import COMPRESSED, COMPRESSED2, TRACING_DATA
+from pagealloc_model.recording.trace.perf_samples import (
     LARGEST_RECORD,
     NOTE_ATTR,
     NOTE_BEFORE,
@@ -33,10 +25,119 @@ from pagealloc_model.recording.trace.record_notes import (
     NOTE_SOURCE,
     NOTE_TIME,
     NOTE_TYPE,
+    Column,
 )
-from pagealloc_model.recording.trace.record_stream import COMPRESSED, COMPRESSED2
-from pagealloc_model.recording.trace.sample_layout import Column
-from pagealloc_model.recording.trace.unaligned_words import word_at
+
+
+def _word_at(data: np.ndarray, position: int) -> int:
+    """The int64 at any byte of a uint8 array: what `word_at` is without compilation."""
+    if not 0 <= position <= len(data) - 8:
+        raise IndexError("a word outside its buffer")
+    return int.from_bytes(data[position : position + 8].tobytes(), "little", signed=True)
+
+
+@numba.extending.intrinsic
+def _compiled_word_at(typing_context, data, position):  # noqa: ANN001, ANN202
+    """One unaligned load; composing eight bytes, or a view with a stride of 1, is slower."""
+    signature = numba.types.int64(data, numba.types.int64)
+
+    def generate(context, builder, signature, arguments):  # noqa: ANN001, ANN202
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        byte = builder.gep(array.data, [arguments[1]])
+        load = builder.load(builder.bitcast(byte, ir.IntType(64).as_pointer()))
+        load.align = 1
+        return load
+
+    return signature, generate
+
+
+@inner
+def _checked_word_at(data, position):  # noqa: ANN001, ANN202
+    """The same within the buffer, else an IndexError: numba's checks do not see the load."""
+    if position < 0 or position > len(data) - 8:
+        raise IndexError("a word outside its buffer")
+    return _compiled_word_at(data, position)
+
+
+if numba.config.DISABLE_JIT:
+    word_at = _word_at
+elif numba.config.BOUNDSCHECK:
+    word_at = _checked_word_at
+else:
+    word_at = _compiled_word_at
+
+
+@entry
+def gather_words(data, positions, gathered):  # noqa: ANN001, ANN201
+    """Fill `gathered` with the words at `positions`, all of which must lie in the buffer."""
+    for index in range(len(positions)):
+        gathered[index] = word_at(data, positions[index])
+
+
+LARGEST_CPU = 32767
+LARGEST_ORDER = 63
+LARGEST_MIGRATETYPE = 63
+
+IN_INTERRUPT = 0x08 | 0x10
+"""Bits of common_flags: in a hard interrupt, in a soft one (include/linux/trace_events.h)."""
+
+LOW_HALF = 0xFFFFFFFF
+_CONTEXT = int(Column.CONTEXT)
+_PFN = int(Column.PFN)
+_ORDER = _PFN + sample_layout.FIELD_WIDTH
+_GFP = _ORDER + sample_layout.FIELD_WIDTH
+_MIGRATETYPE = _GFP + sample_layout.FIELD_WIDTH
+_REFILL = _MIGRATETYPE + sample_layout.FIELD_WIDTH
+
+
+@inner
+def _field(data, raw, layouts, row, first):  # noqa: ANN001, ANN202
+    """One field of a main event's raw data; see Column for the arithmetic."""
+    sign = layouts[row, first + 2]
+    value = word_at(data, raw + layouts[row, first]) & layouts[row, first + 1]
+    return (value ^ sign) - sign
+
+
+@inner
+def main_fields(data, raw, layouts, row):  # noqa: ANN001, ANN201
+    """pfn, order, gfp, migratetype and percpu_refill of a main event.
+
+    Absent fields are skipped: only FREE_BATCHED lacks an order, a type stands only in events with
+    an order, and gfp and percpu_refill only in events with a type.
+    """
+    frame = _field(data, raw, layouts, row, _PFN)
+    order, flags, migratetype, refill = 0, 0, -1, -1
+    if layouts[row, _ORDER + 1]:
+        order = _field(data, raw, layouts, row, _ORDER)
+        if layouts[row, _MIGRATETYPE + 1]:
+            migratetype = _field(data, raw, layouts, row, _MIGRATETYPE)
+            if layouts[row, _GFP + 1]:
+                flags = _field(data, raw, layouts, row, _GFP)
+            elif layouts[row, _REFILL + 1]:
+                refill = _field(data, raw, layouts, row, _REFILL)
+    return frame, order, flags, migratetype, refill
+
+
+@inner
+def context_of(data, raw, layouts, row):  # noqa: ANN001, ANN201
+    """1 in an interrupt, 0 in a task, -1 where the format has no common_flags."""
+    offset = layouts[row, _CONTEXT]
+    if offset < 0:
+        return -1
+    return 1 if data[raw + offset] & IN_INTERRUPT else 0
+
+
+@inner
+def in_range(frame, order, flags, migratetype, refill):  # noqa: ANN001, ANN201
+    """Whether the fields of a main event hold values that the event can have."""
+    return (
+        frame >= -1
+        and 0 <= order <= LARGEST_ORDER
+        and 0 <= flags <= LOW_HALF
+        and -1 <= migratetype <= LARGEST_MIGRATETYPE
+        and -1 <= refill <= 1
+    )
+
 
 SAMPLE = 9
 AUXTRACE = 71

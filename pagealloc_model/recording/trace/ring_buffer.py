@@ -1,8 +1,4 @@
-"""Pages of the kernel's trace ring buffer, from whatever file keeps them, as a Trace.
-
-What is common to a trace.dat and to raw pages copied out of tracefs: each CPU's pages, the format
-data of the tracepoints, and what the kernel's own statistics say was lost.
-"""
+"""Pages of the kernel's trace ring buffer as a Trace."""
 
 from __future__ import annotations
 
@@ -15,18 +11,27 @@ import numpy as np
 
 from pagealloc_model.base.column_space import NewArray, in_memory
 from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.base.given_file import refuse_unless_file, text_of, unreadable
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.working_arrays import parts
-from pagealloc_model.recording.trace.columns import Event, Losses, Trace
-from pagealloc_model.recording.trace.event_columns import EventColumns
-from pagealloc_model.recording.trace.event_tables import EventTables
-from pagealloc_model.recording.trace.gfp import gfp_bits_from_print_fmt
-from pagealloc_model.recording.trace.record_notes import NOTE_TIME, RecordNotes
-from pagealloc_model.recording.trace.record_stream import WORD_SLACK
-from pagealloc_model.recording.trace.sample_layout import ring_buffer_row
-from pagealloc_model.recording.trace.thread_names import NAMED, ThreadNames
-from pagealloc_model.recording.trace.tracepoint_format import Field, TracepointFormat, parse_format
+from pagealloc_model.recording.trace.columns import (
+    NAMED,
+    Event,
+    EventColumns,
+    Losses,
+    ThreadNames,
+    Trace,
+)
+from pagealloc_model.recording.trace.formats import (
+    Field,
+    TracepointFormat,
+    gfp_bits_from_print_fmt,
+    parse_format,
+)
+from pagealloc_model.recording.trace.perf_file import WORD_SLACK
+from pagealloc_model.recording.trace.perf_samples import NOTE_TIME, RecordNotes, ring_buffer_row
+from pagealloc_model.recording.trace.side_tables import EventTables
 
 RECORD_WITH = "trace-cmd record -C mono -e kmem:mm_page_alloc -e kmem:mm_page_free"
 
@@ -397,3 +402,99 @@ def _words(data: np.ndarray, positions: np.ndarray) -> np.ndarray:
     """The int64 at each position, all of which lie inside the data."""
     bytes_of = data[positions[:, None] + np.arange(8)] if len(positions) else np.zeros((0, 8))
     return np.ascontiguousarray(bytes_of, np.uint8).view("<i8").ravel()
+
+
+PAGES = "trace_pipe_raw"
+_COPY = "copy it from /sys/kernel/tracing as docs/how_to_record.md shows"
+
+
+def read_tracefs_copy(
+    directory: Path, new_array: NewArray | None = None, progress: Report | None = None
+) -> Trace:
+    """Read the page-allocator events, and all other tracepoints, of raw pages (T1 to T8).
+
+    Args:
+        directory: the copy.
+        new_array: makes the arrays that grow with the number of events, all but texts; None: in
+            memory.
+        progress: called with the share done, 0 to 1.
+
+    Raises:
+        RecordingError: pages or formats are missing or damaged, or the clock gives no times.
+    """
+    files = {
+        int(path.parent.name[3:]): path
+        for path in directory.glob(f"per_cpu/cpu*/{PAGES}")
+        if path.parent.name[3:].isdecimal() and len(path.parent.name) < 9
+    }
+    if not files:
+        raise RecordingError(directory, f"has no per_cpu/cpuN/{PAGES}", todo=_COPY)
+    try:
+        layout = page_layout(_text(directory / "events/header_page", needed=True))
+        formats = tuple(_formats(directory))
+    except ValueError as error:
+        raise RecordingError(directory, str(error), todo=_COPY) from None
+    data, starts = _joined(files, layout.page_size, new_array or in_memory)
+    counts = np.diff(starts) // layout.page_size
+    clock = chosen_clock(_text(directory / "trace_clock"))
+    return read_ring_buffer(
+        RingBuffer(
+            path=directory,
+            data=data,
+            positions=np.arange(int(counts.sum()), dtype=np.int64) * layout.page_size,
+            cpus=np.repeat(np.array(sorted(files), np.int64), counts),
+            layout=layout,
+            formats=formats,
+            comms=seen_threads(_text(directory / "saved_cmdlines")),
+            clock=clock,
+            release=_text(directory / "osrelease").strip(),
+            nr_cpus=len(files),
+            stats={cpu: _text(path.with_name("stats")) for cpu, path in files.items()},
+            notes=() if clock else ("no trace_clock: which clock the times are of is unknown",),
+            unpacked=True,
+        ),
+        new_array,
+        progress,
+    )
+
+
+def _joined(
+    files: dict[int, Path], page_size: int, new_array: NewArray
+) -> tuple[np.ndarray, np.ndarray]:
+    """All files end to end, and where each starts, in the order of CPUs; the last is the end."""
+    sizes = []
+    for _, path in sorted(files.items()):
+        refuse_unless_file(path)
+        sizes.append(path.stat().st_size)
+        if sizes[-1] % page_size:
+            raise RecordingError(
+                path,
+                f"is no whole number of pages of {page_size} bytes",
+                offset=sizes[-1] - sizes[-1] % page_size,
+                todo="copy it with reads of that size: dd bs=... iflag=fullblock",
+            )
+    starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    data = new_array(int(starts[-1]) + WORD_SLACK, np.uint8)
+    data[starts[-1] :] = 0
+    for (_, path), start, size in zip(sorted(files.items()), starts.tolist(), sizes, strict=False):
+        try:
+            if size:
+                data[start : start + size] = np.memmap(path, np.uint8, mode="r", shape=(size,))
+        except OSError as error:
+            raise unreadable(path, error) from None
+    data.flags.writeable = False
+    return data, starts
+
+
+def _formats(directory: Path) -> list[TracepointFormat]:
+    return [
+        parse_format(path.parents[1].name, _text(path))
+        for path in sorted(directory.glob("events/*/*/format"))
+    ]
+
+
+def _text(path: Path, *, needed: bool = False) -> str:
+    """A small file's text, "" without it."""
+    if not needed and not path.is_file():
+        return ""
+    return text_of(path, "utf-8", todo=_COPY)

@@ -1,20 +1,24 @@
-"""Read a trace.dat, as trace-cmd writes it, into a Trace."""
+"""trace-cmd's trace.dat to a Trace."""
 
 from __future__ import annotations
 
 import re
 import struct
-from dataclasses import replace
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from pathlib import Path
 
 import numpy as np
+import zstandard
 
 from pagealloc_model.base.column_space import NewArray, in_memory
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.progress_bar import Report, part_of
 from pagealloc_model.recording.trace.columns import Trace
-from pagealloc_model.recording.trace.perf_open import mapped, unpacked
-from pagealloc_model.recording.trace.record_stream import WORD_SLACK
+from pagealloc_model.recording.trace.formats import TracepointFormat, parse_format
+from pagealloc_model.recording.trace.perf_file import WORD_SLACK, mapped, unpacked
 from pagealloc_model.recording.trace.ring_buffer import (
     RingBuffer,
     chosen_clock,
@@ -22,13 +26,392 @@ from pagealloc_model.recording.trace.ring_buffer import (
     read_ring_buffer,
     seen_threads,
 )
-from pagealloc_model.recording.trace.trace_dat_file import (
-    Buffer,
-    Option,
-    TraceDat,
-    open_trace_dat,
-)
-from pagealloc_model.recording.trace.tracepoint_format import TracepointFormat, parse_format
+
+MAGIC = b"\x17\x08\x44tracing"
+_VERSIONS = ("6", "7")
+_LONGEST_STRING = 1 << 16
+_LARGEST_PART = 1 << 30
+"""Bytes that a section other than trace data may unpack to."""
+_LARGEST_CHUNK = 1 << 28
+_COMPRESSED = 1
+_CHUNK_COUNT = 4
+_NO_END = "restore the whole file; one of a recording that was killed has no trace data yet"
+
+
+class Option(IntEnum):
+    """Options of a trace.dat that are read."""
+
+    DONE = 0
+    CPUSTAT = 2
+    BUFFER = 3
+    TRACECLOCK = 4
+    UNAME = 5
+    OFFSET = 7
+    CPUCOUNT = 8
+    TIME_SHIFT = 12
+    TSC2NSEC = 14
+    HEADER_INFO = 16
+    FTRACE_EVENTS = 17
+    EVENT_FORMATS = 18
+    CMDLINES = 21
+
+
+@dataclass(frozen=True, kw_only=True)
+class CpuData:
+    """Where one CPU's pages lie in the file; of packed ones `size` leaves the chunks' count out."""
+
+    cpu: int
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Buffer:
+    """One ring buffer: the top one, or that of an instance.
+
+    Attributes:
+        name: of the instance, "" for the top one.
+        clock: as tracefs names it, "" if not said.
+        page_size: bytes, 0 if not said.
+        cpus: where each CPU's pages are.
+        packed: the pages are compressed chunks.
+    """
+
+    name: str
+    clock: str
+    page_size: int
+    cpus: tuple[CpuData, ...]
+    packed: bool
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file."""
+        return sum(each.size for each in self.cpus)
+
+
+@dataclass(kw_only=True)
+class TraceDat:
+    """A trace.dat that is opened; pages stay where they are.
+
+    Attributes:
+        path: the file.
+        content: uint8, the file's bytes.
+        version: 6 or 7.
+        page_size: of the recorded machine.
+        compression: "none", "zlib" or "zstd".
+        header_page: text of `events/header_page`.
+        event_texts: (system, format text) of each tracepoint.
+        cmdlines: text of `saved_cmdlines`.
+        options: (option, data) in the file's order.
+        buffers: those that hold pages or are said to.
+    """
+
+    path: Path
+    content: np.ndarray
+    version: int = 0
+    page_size: int = 0
+    compression: str = "none"
+    header_page: bytes = b""
+    event_texts: list[tuple[str, bytes]] = field(default_factory=list)
+    cmdlines: bytes = b""
+    options: list[tuple[int, bytes]] = field(default_factory=list)
+    buffers: list[Buffer] = field(default_factory=list)
+
+    def option(self, number: Option) -> bytes | None:
+        """Data of the first option of that kind, None if there is none."""
+        return next((data for kind, data in self.options if kind == number), None)
+
+    def text_option(self, number: Option) -> str:
+        """The same as text, "" if there is none."""
+        return (self.option(number) or b"").split(b"\0", 1)[0].decode("utf-8", "replace")
+
+    def chunks(self, data: CpuData, *, packed: bool) -> Iterator[np.ndarray]:
+        """The pages of one CPU, in pieces of whole pages.
+
+        Raises:
+            RecordingError: the file ends before, or a piece is damaged.
+        """
+        end = data.offset + data.size + _CHUNK_COUNT * packed
+        if end > len(self.content):
+            raise self.damaged(data.offset, f"the pages of CPU {data.cpu} end behind the file")
+        if not packed:
+            yield self.content[data.offset : end]
+            return
+        if not data.size:
+            return
+        cursor = _Cursor(self, data.offset, end)
+        for _ in range(cursor.number("<I", "chunk count")):
+            where = cursor.position
+            size, unpacked = cursor.numbers("<II", "a chunk's size")
+            if unpacked > _LARGEST_CHUNK:
+                raise self.damaged(where, f"a chunk says that it unpacks to {unpacked} bytes")
+            yield np.frombuffer(
+                self.unpack(cursor.take(size, "a chunk"), unpacked, where), np.uint8
+            )
+
+    def unpacked_size(self, data: CpuData) -> int:
+        """Bytes that one CPU's compressed pages unpack to, as their chunks say.
+
+        Raises:
+            RecordingError: the file ends before they do.
+        """
+        if not data.size:
+            return 0
+        cursor, total = _Cursor(self, data.offset, data.offset + _CHUNK_COUNT + data.size), 0
+        for _ in range(cursor.number("<I", "chunk count")):
+            size, unpacked = cursor.numbers("<II", "a chunk's size")
+            cursor.skip(size, "a chunk")
+            total += unpacked
+        return total
+
+    def unpack(self, data: bytes, size: int, offset: int) -> bytes:
+        """Compressed bytes unpacked.
+
+        Raises:
+            RecordingError: they are damaged, or packed in a way that is not known.
+        """
+        try:
+            if self.compression == "zstd":
+                stream = zstandard.ZstdDecompressor().decompressobj()
+                unpacked = stream.decompress(data)
+            else:
+                unpacked = zlib.decompressobj().decompress(data, size + 1)
+        except (zstandard.ZstdError, zlib.error) as error:
+            raise self.damaged(offset, f"compressed data are damaged ({error})") from None
+        if len(unpacked) != size:
+            raise self.damaged(offset, "compressed data unpack to another length than they say")
+        return unpacked
+
+    def damaged(self, offset: int, what: str) -> RecordingError:
+        """The error for a file that cannot be read further."""
+        return RecordingError(self.path, what, offset=offset, todo=_NO_END)
+
+
+def open_trace_dat(path: Path, content: np.ndarray) -> TraceDat:
+    """Find the parts of a trace.dat.
+
+    Args:
+        path: the file, for messages.
+        content: uint8, its bytes.
+
+    Raises:
+        RecordingError: another version, the other byte order, a 32-bit kernel, an unknown
+            compression, text in place of pages (a latency tracer's), or damage.
+    """
+    file = TraceDat(path=path, content=content)
+    cursor = _Cursor(file, 0, len(content))
+    cursor.take(len(MAGIC), "magic")
+    version = cursor.text("version")
+    if version not in _VERSIONS:
+        raise RecordingError(
+            path,
+            f"is a trace.dat of version {version[:20]!r}; {' and '.join(_VERSIONS)} can be read",
+            todo="convert it: trace-cmd convert --file-version 6 -i IN -o OUT",
+        )
+    file.version = int(version)
+    big_endian, long_size = cursor.take(2, "byte order")
+    if big_endian or long_size != 8:
+        raise RecordingError(
+            path,
+            "was recorded on a big-endian or 32-bit machine",
+            todo="only recordings of 64-bit little-endian machines can be read",
+        )
+    file.page_size = cursor.number("<I", "page size")
+    if file.version == 6:
+        _read_parts(file, cursor)
+    else:
+        _read_sections(file, cursor)
+    return file
+
+
+def _read_parts(file: TraceDat, cursor: _Cursor) -> None:
+    """Version 6: everything in one fixed order."""
+    _read_header_info(file, cursor)
+    _read_ftrace_events(file, cursor)
+    _read_event_formats(file, cursor)
+    cursor.take(cursor.number("<I", "kallsyms size"), "kallsyms")
+    cursor.take(cursor.number("<I", "printk size"), "printk formats")
+    file.cmdlines = cursor.take(cursor.number("<Q", "command lines' size"), "command lines")
+    nr_cpus = cursor.number("<I", "number of CPUs")
+    tag = cursor.take(10, "options")
+    if tag.startswith(b"options"):
+        while (number := cursor.number("<H", "an option")) != Option.DONE:
+            size = cursor.number("<I", "an option's size")
+            file.options.append((number, cursor.take(size, "an option")))
+        tag = cursor.take(10, "pages")
+    _refuse_text(file, tag)
+    file.buffers.append(_buffer_of_6(file, cursor, "", nr_cpus))
+    for number, data in file.options:
+        if number == Option.BUFFER:
+            (offset,) = struct.unpack_from("<Q", data.ljust(8, b"\0"))
+            name = data[8:].split(b"\0", 1)[0].decode("utf-8", "replace")
+            of_instance = _Cursor(file, offset, len(file.content))
+            _refuse_text(file, of_instance.take(10, "pages"))
+            file.buffers.append(_buffer_of_6(file, of_instance, name, nr_cpus))
+
+
+def _buffer_of_6(file: TraceDat, cursor: _Cursor, name: str, nr_cpus: int) -> Buffer:
+    places = [cursor.numbers("<QQ", "a CPU's pages") for _ in range(nr_cpus)]
+    cpus = tuple(
+        CpuData(cpu=cpu, offset=offset, size=size) for cpu, (offset, size) in enumerate(places)
+    )
+    clock = file.text_option(Option.TRACECLOCK) if not name else ""
+    return Buffer(name=name, clock=clock, page_size=file.page_size, cpus=cpus, packed=False)
+
+
+def _refuse_text(file: TraceDat, tag: bytes) -> None:
+    if not tag.startswith(b"flyrecord"):
+        raise RecordingError(
+            file.path,
+            "holds a latency tracer's text, no pages of events",
+            todo="record events: trace-cmd record -e kmem:mm_page_alloc ...",
+        )
+
+
+def _read_sections(file: TraceDat, cursor: _Cursor) -> None:
+    """Version 7: options point to sections."""
+    file.compression = cursor.text("compression")
+    cursor.text("compression version")
+    if file.compression not in ("none", "zlib", "zstd"):
+        raise RecordingError(
+            file.path,
+            f"is compressed by {file.compression[:20]!r}, which cannot be read",
+            todo="convert it: trace-cmd convert --compression none -i IN -o OUT",
+        )
+    position, seen = cursor.number("<Q", "place of the options"), set()
+    while position:
+        if position in seen:
+            raise file.damaged(position, "options that point to themselves")
+        seen.add(position)
+        options, position = _section(file, position, Option.DONE), 0
+        while not options.at_end:
+            number, size = options.numbers("<HI", "an option")
+            data = options.take(size, "an option")
+            if number == Option.DONE:
+                position = struct.unpack_from("<Q", data.ljust(8, b"\0"))[0]
+                break
+            file.options.append((number, data))
+    for number, read in (
+        (Option.HEADER_INFO, _read_header_info),
+        (Option.FTRACE_EVENTS, _read_ftrace_events),
+        (Option.EVENT_FORMATS, _read_event_formats),
+        (Option.CMDLINES, _read_cmdlines),
+    ):
+        place = file.option(number)
+        if place is not None:
+            read(file, _section(file, struct.unpack_from("<Q", place.ljust(8, b"\0"))[0], number))
+    file.buffers += [
+        _buffer_of_7(file, data) for number, data in file.options if number == Option.BUFFER
+    ]
+
+
+def _section(file: TraceDat, offset: int, number: int) -> _Cursor:
+    """A section's content, unpacked if need be."""
+    cursor = _Cursor(file, offset, len(file.content))
+    kind, flags, _, size = cursor.numbers("<HHIQ", "a section")
+    if kind != number:
+        raise file.damaged(offset, f"section {kind} where section {number} should be")
+    start = cursor.position
+    if not flags & _COMPRESSED:
+        cursor.take(size, "a section")
+        return _Cursor(file, start, start + size)
+    packed, unpacked = cursor.numbers("<II", "a section's size")
+    if unpacked > _LARGEST_PART:
+        raise file.damaged(offset, f"a section says that it unpacks to {unpacked} bytes")
+    data = file.unpack(cursor.take(packed, "a section"), unpacked, offset)
+    return _Cursor(file, 0, len(data), np.frombuffer(data, np.uint8), offset)
+
+
+def _buffer_of_7(file: TraceDat, data: bytes) -> Buffer:
+    cursor = _Cursor(file, 0, len(data), np.frombuffer(data, np.uint8))
+    offset = cursor.number("<Q", "place of a buffer")
+    name, clock = cursor.text("a buffer's name"), cursor.text("a buffer's clock")
+    page_size, count = cursor.numbers("<II", "a buffer's page size")
+    places = [cursor.numbers("<IQQ", "a CPU's pages") for _ in range(count)]
+    flags = 0
+    if offset:
+        _, flags = _Cursor(file, offset, len(file.content)).numbers("<HH", "a buffer's section")
+    return Buffer(
+        name=name,
+        clock=clock,
+        page_size=page_size,
+        cpus=tuple(CpuData(cpu=cpu, offset=start, size=size) for cpu, start, size in places),
+        packed=bool(flags & _COMPRESSED),
+    )
+
+
+def _read_header_info(file: TraceDat, cursor: _Cursor) -> None:
+    if cursor.text("header_page") != "header_page":
+        raise file.damaged(cursor.position, "the page header's format is not where it should be")
+    file.header_page = cursor.take(cursor.number("<Q", "header_page"), "header_page")
+    if cursor.text("header_event") != "header_event":
+        raise file.damaged(cursor.position, "the event header's format is not where it should be")
+    cursor.take(cursor.number("<Q", "header_event"), "header_event")
+
+
+def _read_ftrace_events(file: TraceDat, cursor: _Cursor) -> None:
+    file.event_texts += [("ftrace", text) for text in cursor.blocks()]
+
+
+def _read_event_formats(file: TraceDat, cursor: _Cursor) -> None:
+    for _ in range(cursor.number("<I", "number of systems")):
+        system = cursor.text("a system's name")
+        file.event_texts += [(system, text) for text in cursor.blocks()]
+
+
+def _read_cmdlines(file: TraceDat, cursor: _Cursor) -> None:
+    file.cmdlines = cursor.take(cursor.number("<Q", "command lines' size"), "command lines")
+
+
+class _Cursor:
+    """Takes bounded pieces off a stretch of a file, or of what one of its sections unpacked to."""
+
+    def __init__(
+        self,
+        file: TraceDat,
+        start: int,
+        end: int,
+        data: np.ndarray | None = None,
+        section: int | None = None,
+    ) -> None:
+        self._file = file
+        self._data = file.content if data is None else data
+        self._end = min(end, len(self._data))
+        self._section = section
+        self.position = start
+
+    @property
+    def at_end(self) -> bool:
+        return self.position >= self._end
+
+    def take(self, size: int, what: str) -> bytes:
+        self.skip(size, what)
+        return self._data[self.position - size : self.position].tobytes()
+
+    def skip(self, size: int, what: str) -> None:
+        if not 0 <= size <= self._end - self.position:
+            offset = self.position if self._section is None else self._section
+            raise self._file.damaged(offset, f"the file ends inside {what}")
+        self.position += size
+
+    def number(self, layout: str, what: str) -> int:
+        return int(self.numbers(layout, what)[0])
+
+    def numbers(self, layout: str, what: str) -> tuple[int, ...]:
+        return struct.unpack(layout, self.take(struct.calcsize(layout), what))
+
+    def text(self, what: str) -> str:
+        stretch = self._data[self.position : min(self._end, self.position + _LONGEST_STRING)]
+        ends = np.flatnonzero(stretch == 0)
+        if not len(ends):
+            offset = self.position if self._section is None else self._section
+            raise self._file.damaged(offset, f"the file ends inside {what}")
+        return self.take(int(ends[0]) + 1, what)[:-1].decode("utf-8", "replace")
+
+    def blocks(self) -> list[bytes]:
+        count = self.number("<I", "number of formats")
+        return [self.take(self.number("<Q", "a format's size"), "a format") for _ in range(count)]
+
 
 _UNPACKING = 0.5
 _CPU = re.compile(r"^CPU: (\d{1,5})$", re.MULTILINE)

@@ -1,23 +1,405 @@
-"""Text of ftrace to a Trace: `trace-cmd report`, and tracefs's `trace` and `trace_pipe`.
-
-docs/record/page_events.bt makes bpftrace print such lines.
-
-Like `perf script` text it carries no format data (see `perf_script`); unlike it, it names events
-without their subsystem, marks losses where they happened, and mostly says whether the CPU was in an
-interrupt. Which clock its times are of it does not say.
-"""
+"""Text of perf script, trace-cmd and tracefs to a Trace."""
 
 from __future__ import annotations
 
 import re
+import warnings
+from array import array
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
+from pagealloc_model.base.compressed import first_bytes, is_compressed, lines_of
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.progress_bar import Report
-from pagealloc_model.recording.trace.columns import EVENT_NAMES, Losses, Trace
-from pagealloc_model.recording.trace.perf_script import ScriptReader
+from pagealloc_model.recording.trace.columns import (
+    COLUMN_TYPES,
+    EVENT_NAMES,
+    Event,
+    Losses,
+    Trace,
+    losses_by_time,
+)
+from pagealloc_model.recording.trace.formats import (
+    LAST_STABLE_BIT,
+    UNSTABLE_NAMES,
+    stable_gfp_bits,
+)
+from pagealloc_model.recording.trace.side_tables import FIELD_SUFFIX, KEY_COLUMNS
+
+_FIELD = re.compile(r"(\w+)=(0x[0-9a-fA-F]+|-?\d+|[^\s,()]+)")
+_LOCK = re.compile(r"^\s*(0x[0-9a-fA-F]+) ")
+_DERIVED = frozenset({"page", "pageblock_order", "fragmenting"})
+_CONTENTION_FLAGS = {"SPIN": 1, "READ": 2, "WRITE": 4, "RT": 8, "PERCPU": 16, "MUTEX": 32}
+_GFP_FIELDS = ("gfp_flags", "gfp_mask")
+_INTEGER = re.compile(r"0x[0-9a-fA-F]{1,16}|-?(?:0|[1-9]\d{0,18})")
+_LARGEST_SIGNED = 2**63 - 1
+
+
+class TableRows:
+    """Rows of one tracepoint.
+
+    Args:
+        gfp_word: decodes gfp names.
+    """
+
+    def __init__(self, gfp_word: Callable[[str], int]) -> None:
+        self._gfp_word = gfp_word
+        self._fixed: list[tuple[int, int, int, int]] = []
+        self._fields: list[dict[str, str]] = []
+
+    def add(self, time_ns: int, cpu: int, thread: int, row: int, body: str) -> None:
+        """Take one event.
+
+        Args:
+            time_ns: its time.
+            cpu: the CPU that recorded it.
+            thread: thread id, -1 if unknown.
+            row: main rows read before it.
+            body: the event's text.
+        """
+        fields = {name: value for name, value in _FIELD.findall(body) if name not in _DERIVED}
+        lock = _LOCK.match(body)
+        if lock:
+            fields["lock_addr"] = lock[1]
+        for name in _GFP_FIELDS:
+            if name in fields:
+                fields[name] = str(self._gfp_word(fields[name]))
+        self._fixed.append((time_ns, cpu, thread, row))
+        self._fields.append(fields)
+
+    def finish(self, main_times: np.ndarray) -> dict[str, np.ndarray]:
+        """Columns in time order; fields absent from some row are left out.
+
+        Args:
+            main_times: int64, sorted times of the trace's main rows.
+        """
+        fixed = np.array(self._fixed, np.int64).reshape(-1, 4)
+        order = np.argsort(fixed[:, 0], kind="stable")
+        times, rows = fixed[order, 0], fixed[order, 3]
+        low = np.searchsorted(main_times, times, "left")
+        high = np.searchsorted(main_times, times, "right")
+        columns = {
+            "time_ns": times,
+            "cpu": fixed[order, 1].astype(np.int16),
+            "pid": fixed[order, 2].astype(np.int32),
+            "row": np.clip(rows, low, high),
+        }
+        shared = [name for name in self._fields[0] if all(name in row for row in self._fields)]
+        for name in shared:
+            column = name + FIELD_SUFFIX if name in KEY_COLUMNS else name
+            columns[column] = _column([row[name] for row in self._fields])[order]
+        return columns
+
+
+def _column(values: list[str]) -> np.ndarray:
+    """Numbers where all values are, contention flags as their bits, else text."""
+    if all(_INTEGER.fullmatch(value) for value in values):
+        numbers = [int(value, 0) for value in values]
+        if min(numbers) >= -_LARGEST_SIGNED and max(numbers) <= _LARGEST_SIGNED:
+            return np.array(numbers, np.int64)
+        if min(numbers) >= 0:
+            return np.array(numbers, np.uint64)
+    if all(set(value.split("|")) <= _CONTENTION_FLAGS.keys() for value in values):
+        return np.array([_contention_bits(value) for value in values], np.int64)
+    return np.array(values, object)
+
+
+def _contention_bits(text: str) -> int:
+    return sum(_CONTENTION_FLAGS[name] for name in text.split("|"))
+
+
+FIELDS = "comm,pid,tid,cpu,time,event,trace"
+_LINES_PER_REPORT = 1 << 14
+_LONGEST_LINE = 1 << 14
+_RECORD_AGAIN = f"make the text with: perf script --ns --header -F {FIELDS}"
+
+_EVENT = re.compile(r"(?<![\w-])[\w-]+:[\w-]+:")
+_TIMED = re.compile(r"(?:^|\s)(?P<seconds>[0-8]?\d{1,9})\.(?P<fraction>\d{6,9}): +(?:\d+ +)?")
+_TIMED_EVENT = re.compile(_TIMED.pattern + r"(?P<name>[\w-]+:[\w-]+): ?(?P<body>.*)$")
+_LOST = re.compile(r"PERF_RECORD_LOST lost (\d{1,15})\b")
+_OTHER_RECORD = re.compile(r"PERF_RECORD_\w+")
+_CPU = re.compile(r"\[(\d{1,9})\]\s*(?:[A-Za-z]{1,2}\s*)?$")
+"""Behind the CPU, `-F misc` puts a letter or two for the mode."""
+_THREAD = re.compile(
+    r"^\s*(?:(?P<comm>\S.{0,63}?)\s+)?(?P<first>-?\d{1,9})(?:/(?P<tid>-?\d{1,9}))?\s*$"
+)
+_CALL_CHAIN = re.compile(r"^(?:\t|\s+[0-9a-f]+(?: |$))")
+_RELEASE = re.compile(r"^# os release : (\S+)")
+_NR_CPUS = re.compile(r"^# nrcpus online : (\d{1,6})")
+_PERF_SCRIPT_FIELD = re.compile(r"(\w+)=(\S*)")
+_HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]+")
+_LARGEST = (2**62, 2**15, 2**31, 6, 2**52, 64, 2**32, 16, 2, 2)
+"""Exclusive bounds of the main columns, in their order."""
+_OUT_OF_RANGE = "has a field out of any kernel's range"
+_NULL_PAGES = frozenset({"(null)", "(nil)", "0", "0x0", "0000000000000000"})
+
+
+def read_perf_script(path: str | Path, progress: Report | None = None) -> Trace:
+    """Read `perf script` text, plain or packed by gzip, xz or zstd.
+
+    The lines need time, cpu, event and trace fields; comm, pid and tid are used if there. With
+    `pid` and `tid` ("77/83") the thread id counts; a single number is taken as the thread id.
+    A last line without its end was cut, and is left out with a note.
+
+    Args:
+        path: the text file.
+        progress: called with the share done, 0 to 1, unless the text is packed.
+
+    Returns:
+        The trace. gfp bits above 0x800000 are 0, with a warning if any name had them.
+
+    Raises:
+        RecordingError: a line lacks time or cpu, times are differences (`--deltatime`), a gfp name
+            is unknown, or the file holds no page-allocator event.
+    """
+    return ScriptReader(Path(path)).read(progress)
+
+
+def event_of(line: str) -> tuple[str, int] | None:
+    """Name and time in ns of the event on a line, None if there is none."""
+    event = _TIMED_EVENT.search(line)
+    return None if event is None else (event["name"], _nanoseconds(event))
+
+
+class ScriptReader:
+    """Collects columns, losses and what the header says, line by line.
+
+    Attributes:
+        number: of the current line, for errors.
+        release: kernel release, "" so far.
+        nr_cpus: CPUs online, 0 so far.
+        rows: int64, the main events' columns, row after row.
+        row_count: main events so far.
+        comms: thread id -> command name.
+        tables: the other events.
+        losses: (cpu, time in ns, events lost) of each loss record.
+        notes: what the text lacks.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.number = 0
+        self.release = ""
+        self.nr_cpus = 0
+        self.rows = array("q")
+        self.row_count = 0
+        self.comms: dict[int, str] = {}
+        self.tables: dict[str, TableRows] = {}
+        self.losses: list[tuple[int, int, int]] = []
+        self.notes: tuple[str, ...] = ()
+        self._heads: dict[str, tuple[int, int]] = {}
+        self._gfp: dict[str, int] = {}
+        self._dropped: set[str] = set()
+
+    def read(self, progress: Report | None = None) -> Trace:
+        """Read the whole file; return the trace. A last line without its end is left out."""
+        size = self.path.stat().st_size if progress and not is_compressed(self.path) else 0
+        done = 0
+        for number, line in enumerate(lines_of(self.path), 1):
+            self.number = number
+            if not line.endswith("\n"):
+                self.cut()
+                break
+            self.line(line.rstrip("\r\n"))
+            done += len(line)
+            if size and progress and number % _LINES_PER_REPORT == 0:
+                progress(min(done / size, 1))
+        return self.finish()
+
+    def line(self, line: str) -> None:
+        """Take one line: an event, a loss, a header comment or part of a call chain."""
+        if len(line) > _LONGEST_LINE:
+            raise self._error("is not perf script output", _RECORD_AGAIN)
+        event = _TIMED_EVENT.search(line)
+        if event is None:
+            self._other(line)
+            return
+        cpu, thread = self._head(line[: event.start()])
+        time_ns = _nanoseconds(event)
+        name, body = event["name"], event["body"]
+        kind = EVENT_NAMES.get(name)
+        if kind is None:
+            self._table(name).add(time_ns, cpu, thread, self.row_count, body)
+        else:
+            self._row(kind, time_ns, cpu, thread, body)
+
+    def cut(self) -> None:
+        """The current line is cut short: what it says may be part of a longer number or name."""
+        self.notes = (f"the text is cut short in line {self.number}, which is left out",)
+
+    def _other(self, line: str) -> None:
+        timed = _TIMED.search(line)
+        if timed is None:
+            self._untimed(line)
+        else:
+            self._other_record(line, timed)
+
+    def _untimed(self, line: str) -> None:
+        if line.startswith("#"):
+            self._header(line)
+        elif line.strip() and not _CALL_CHAIN.match(line):
+            if _EVENT.search(line):
+                raise self._error("has no time", f"add time to perf script's -F: {_RECORD_AGAIN}")
+            raise self._error("is not perf script output", _RECORD_AGAIN)
+
+    def _header(self, line: str) -> None:
+        if release := _RELEASE.match(line):
+            self.release = release[1]
+        elif nr_cpus := _NR_CPUS.match(line):
+            self.nr_cpus = int(nr_cpus[1])
+
+    def _other_record(self, line: str, timed: re.Match[str]) -> None:
+        """A loss is kept, other records of --show-*-events are passed over."""
+        lost = _LOST.match(line, timed.end())
+        if lost:
+            cpu, _ = self._head(line[: timed.start()])
+            self.losses.append((cpu, _nanoseconds(timed), int(lost[1])))
+        elif not _OTHER_RECORD.match(line, timed.end()):
+            raise self._error("names no event", f"add event to perf script's -F: {_RECORD_AGAIN}")
+
+    def _head(self, text: str) -> tuple[int, int]:
+        """CPU and thread id of what stands before the time."""
+        known = self._heads.get(text)
+        if known is not None:
+            return known
+        cpu = _CPU.search(text)
+        if cpu is None:
+            raise self._error("has no [cpu]", f"add cpu to perf script's -F: {_RECORD_AGAIN}")
+        if int(cpu[1]) >= _LARGEST[1]:
+            raise self._error(_OUT_OF_RANGE, _RECORD_AGAIN)
+        match = _THREAD.match(text[: cpu.start()])
+        thread = int(match["tid"] or match["first"]) if match else -1
+        if match and match["comm"] and match["comm"] != f":{thread}":
+            self.comms[thread] = match["comm"]
+        self._heads[text] = (int(cpu[1]), thread)
+        return self._heads[text]
+
+    def _table(self, name: str) -> TableRows:
+        return self.tables.setdefault(name, TableRows(self._gfp_word))
+
+    def _row(
+        self,
+        kind: Event,
+        time_ns: int,
+        cpu: int,
+        thread: int,
+        body: str,
+        in_interrupt: int = -1,
+    ) -> None:
+        fields = dict(_PERF_SCRIPT_FIELD.findall(body))
+        order = "alloc_order" if kind is Event.EXTFRAG else "order"
+        migratetype = "alloc_migratetype" if kind is Event.EXTFRAG else "migratetype"
+        has_migratetype = kind not in (Event.FREE, Event.FREE_BATCHED)
+        try:
+            pfn = int(fields["pfn"], 0)
+            values = (
+                time_ns,
+                cpu,
+                thread,
+                int(kind),
+                -1 if _is_failure(kind, pfn, fields) else pfn,
+                0 if kind is Event.FREE_BATCHED else int(fields[order], 0),
+                self._gfp_word(fields["gfp_flags"]) if kind is Event.ALLOC else 0,
+                int(fields[migratetype], 0) if has_migratetype else -1,
+                int(fields.get("percpu_refill", "-1"), 0),
+                in_interrupt,
+            )
+        except KeyError as error:
+            raise self._error(
+                f"has no {error.args[0]}", f"add trace to perf script's -F: {_RECORD_AGAIN}"
+            ) from None
+        except ValueError:
+            raise self._error("has a field that is not a number", _RECORD_AGAIN) from None
+        if not _in_range(values):
+            raise self._error(_OUT_OF_RANGE, _RECORD_AGAIN)
+        if kind is Event.EXTFRAG:
+            extfrag = self._table("kmem:mm_page_alloc_extfrag")
+            extfrag.add(time_ns, cpu, thread, self.row_count, body)
+        self.rows.extend(values)
+        self.row_count += 1
+
+    def _gfp_word(self, text: str) -> int:
+        known = self._gfp.get(text)
+        if known is not None:
+            return known
+        bits = stable_gfp_bits(_version(self.release))
+        names = [name for name in text.split("|") if name not in ("none", "0")]
+        numbers = [int(name, 16) for name in names if _HEXADECIMAL.fullmatch(name)]
+        words = [name for name in names if not _HEXADECIMAL.fullmatch(name)]
+        unstable = UNSTABLE_NAMES.intersection(words)
+        unknown = [name for name in words if name not in bits and name not in unstable]
+        if unknown:
+            raise self._error(
+                f"unknown gfp flag {', '.join(unknown)}",
+                "open the perf.data itself, which carries its own table of names",
+            )
+        word = 0
+        for mask in (*numbers, *(bits[name] for name in words if name in bits)):
+            word |= mask
+        self._dropped |= unstable | {hex(n) for n in numbers if n > 2 * LAST_STABLE_BIT - 1}
+        self._gfp[text] = word & (2 * LAST_STABLE_BIT - 1)
+        return self._gfp[text]
+
+    def _error(self, what: str, todo: str) -> RecordingError:
+        return RecordingError(self.path, f"line {self.number} {what}", todo=todo)
+
+    def finish(self) -> Trace:
+        """The trace of all lines, in time order."""
+        if not self.row_count:
+            raise RecordingError(self.path, "holds no page-allocator event", todo=_RECORD_AGAIN)
+        rows = np.frombuffer(self.rows, np.int64).reshape(-1, len(COLUMN_TYPES))
+        if rows[0, 0] == 0 and np.any(rows[1:, 0] < rows[:-1, 0]):
+            raise RecordingError(
+                self.path, "holds differences of times, not times", todo=_RECORD_AGAIN
+            )
+        rows = rows[np.argsort(rows[:, 0], kind="stable")]
+        columns = {name: rows[:, place] for place, name in enumerate(COLUMN_TYPES)}
+        times = rows[:, 0]
+        tables = {name: table.finish(times) for name, table in self.tables.items()}
+        if self._dropped:
+            warnings.warn(
+                f"{self.path}: gfp bits above {LAST_STABLE_BIT:#x} depend on the kernel and are "
+                f"dropped: {', '.join(sorted(self._dropped))}",
+                stacklevel=3,
+            )
+        return Trace(
+            **columns,
+            comms=self.comms,
+            gfp_bits=stable_gfp_bits(_version(self.release)),
+            tables=tables,
+            losses=self._all_losses(times, columns["cpu"]),
+            source=str(self.path),
+            release=self.release,
+            nr_cpus=self.nr_cpus,
+            notes=self.notes,
+        )
+
+    def _all_losses(self, time_ns: np.ndarray, cpu: np.ndarray) -> Losses:
+        """The losses, by times and CPUs of the main events in time order."""
+        return losses_by_time(self.losses, time_ns, cpu)
+
+
+def _nanoseconds(timed: re.Match[str]) -> int:
+    return int(timed["seconds"]) * 10**9 + int(timed["fraction"].ljust(9, "0"))
+
+
+def _version(release: str) -> tuple[int, int] | None:
+    match = re.match(r"(\d{1,4})\.(\d{1,4})", release)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def _in_range(values: tuple[int, ...]) -> bool:
+    return all(-1 <= value < bound for value, bound in zip(values, _LARGEST, strict=True))
+
+
+def _is_failure(kind: Event, pfn: int, fields: dict[str, str]) -> bool:
+    """T2: a failed allocation prints pfn 0 with a null page; unparsed text prints the raw -1."""
+    if kind is not Event.ALLOC:
+        return False
+    return pfn == 2**64 - 1 or (pfn == 0 and fields.get("page", "0") in _NULL_PAGES)
+
 
 MAKE_WITH = "trace-cmd report -t FILE (nanoseconds), or give the trace.dat itself"
 
@@ -26,11 +408,11 @@ _LINE = re.compile(
     r"(?:(?P<flags>[^\s\d]\S{3,7})\s+)?(?P<seconds>\d{1,10})\.(?P<fraction>\d{6,9}): "
     r"(?P<name>\w+): *(?P<body>.*)$"
 )
-_LOST = re.compile(
+_TRACE_TEXT_LOST = re.compile(
     r"^CPU:(?P<cpu>\d{1,5}) \[(?:LOST )?(?:(?P<count>\d{1,15}) )?EVENTS(?: DROPPED)?\]"
 )
 _IN_BUFFER = re.compile(r"^# entries-in-buffer/entries-written: (\d{1,15})/(\d{1,15})")
-_NR_CPUS = re.compile(r"^(?:cpus=|# entries-in-buffer.*#P:)(\d{1,6})\s*$")
+_TRACE_TEXT_NR_CPUS = re.compile(r"^(?:cpus=|# entries-in-buffer.*#P:)(\d{1,6})\s*$")
 _LOST_BY_BPFTRACE = re.compile(r"^Lost (\d{1,15}) events")
 _PASSED_OVER = re.compile(
     r"^(?:#|Attaching \d|ERROR: .*RLIMIT_MEMLOCK|\s*=> |\s*<stack trace|version = |cpus=|\s*$)"
@@ -51,7 +433,7 @@ _SYSTEMS = {
 """Subsystems of the events that are used, by how their names begin."""
 _IN_INTERRUPT = frozenset("hHsZz")
 _FLAG_OF_CONTEXT = 2
-_LONGEST_LINE = 1 << 14
+_TRACE_TEXT_LONGEST_LINE = 1 << 14
 _NO_CLOCK = (
     "text of ftrace does not name its clock: snapshots can be placed among its events only if it "
     "was recorded with trace_clock mono"
@@ -62,9 +444,9 @@ _MICROSECONDS = "times are exact to a microsecond only"
 def is_trace_text(begins: bytes) -> bool:
     """Whether a file that begins so is text of ftrace."""
     lines = begins.decode("utf-8", "replace").splitlines()
-    if lines and (lines[0].startswith("# tracer:") or _NR_CPUS.match(lines[0])):
+    if lines and (lines[0].startswith("# tracer:") or _TRACE_TEXT_NR_CPUS.match(lines[0])):
         return True
-    return any(_LINE.match(line) or _LOST.match(line) for line in lines[:-1] or lines)
+    return any(_LINE.match(line) or _TRACE_TEXT_LOST.match(line) for line in lines[:-1] or lines)
 
 
 def read_trace_text(path: str | Path, progress: Report | None = None) -> Trace:
@@ -101,7 +483,7 @@ class _TextReader(ScriptReader):
 
     def line(self, line: str) -> None:
         """Take one line: an event, a loss, or what is passed over."""
-        if len(line) > _LONGEST_LINE:
+        if len(line) > _TRACE_TEXT_LONGEST_LINE:
             raise self._error("is no text of ftrace", "")
         event = _LINE.match(line)
         if event is None:
@@ -130,7 +512,7 @@ class _TextReader(ScriptReader):
         self._row(kind, time_ns, cpu, thread, body, context)
 
     def _other_line(self, line: str) -> None:
-        if lost := _LOST.match(line):
+        if lost := _TRACE_TEXT_LOST.match(line):
             cpu = int(lost["cpu"])
             self._missed[cpu] = self._missed.get(cpu, 0) + int(lost["count"] or 1)
             return
@@ -139,7 +521,7 @@ class _TextReader(ScriptReader):
             return
         if counts := _IN_BUFFER.match(line):
             self._overwritten = max(int(counts[2]) - int(counts[1]), 0)
-        if cpus := _NR_CPUS.search(line):
+        if cpus := _TRACE_TEXT_NR_CPUS.search(line):
             self.nr_cpus = int(cpus[1])
         elif not _PASSED_OVER.match(line):
             raise self._error("is no text of ftrace, or its clock gives no seconds", "")
@@ -186,3 +568,31 @@ class _TextReader(ScriptReader):
 def _with_system(name: str) -> str:
     """An event's name as tables have it; that of one that nothing uses stays as it is."""
     return next((f"{of}:{name}" for begin, of in _SYSTEMS.items() if name.startswith(begin)), name)
+
+
+_UNPACK = "unpack it, and give the recording's directory"
+_TAR, _TAR_PLACE = b"ustar", 257
+_KINDS = (
+    (b"PK\x03\x04", "is a zip archive", _UNPACK),
+    (b"\xff\xfe", "is UTF-16 text", "save it as UTF-8, or give the perf.data itself"),
+    (b"\xfe\xff", "is UTF-16 text", "save it as UTF-8, or give the perf.data itself"),
+    (b"\x7fELF", "is a program", "give what perf record wrote"),
+    (b"PAR1", "is a Parquet table", "give what it was made from"),
+)
+
+
+def refuse_foreign(path: Path) -> None:
+    """Refuse a file of a known kind that holds no events.
+
+    Raises:
+        RecordingError: it is one, or cannot be read.
+    """
+    begins = first_bytes(path, 512)
+    for magic, what, todo in _KINDS:
+        if begins.startswith(magic):
+            raise RecordingError(path, what, todo=todo)
+    if begins[_TAR_PLACE : _TAR_PLACE + len(_TAR)] == _TAR:
+        raise RecordingError(path, "is a tar archive", todo=_UNPACK)
+    if not begins.strip(b"\0"):
+        what = "holds nothing but zeros" if begins else "is empty"
+        raise RecordingError(path, what, todo="copy it again from where it was recorded")

@@ -18,7 +18,7 @@ from pagealloc_model.recording.recording import (
     STORE_FILE,
 )
 from pagealloc_model.recording.trace.columns import Event, Trace
-from pagealloc_model.recording.trace.store_write import write_store
+from pagealloc_model.recording.trace.store import write_store
 from pagealloc_model.studies.workload.run import ScenarioRun
 from pagealloc_model.studies.workload.state_files import pagetypeinfo_text, zoneinfo_text
 

@@ -13,13 +13,11 @@ import synthetic_perf_data as perf
 import zstandard
 from synthetic_perf_data import ALLOC, FREE
 
-from pagealloc_model.recording.trace import store_write
+from pagealloc_model.recording.trace import store as store_write
 from pagealloc_model.recording.trace.perf_data import read_perf_data
-from pagealloc_model.recording.trace.perf_file import SampleType
-from pagealloc_model.recording.trace.perf_open import open_perf_file
-from pagealloc_model.recording.trace.store import read_store
-from pagealloc_model.recording.trace.store_write import write_store
-from pagealloc_model.recording.trace.time_window import Window, events_between
+from pagealloc_model.recording.trace.perf_file import SampleType, open_perf_file
+from pagealloc_model.recording.trace.side_tables import Window, events_between
+from pagealloc_model.recording.trace.store import read_store, write_store
 from tests.event_text import EventText
 from tests.fuzz.records import SAMPLE, records_of
 from tests.small_recordings import shipped_recording

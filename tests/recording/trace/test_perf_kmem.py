@@ -18,11 +18,9 @@ import pytest
 
 from pagealloc_model.recording.recording import open_recording
 from pagealloc_model.recording.trace.columns import Event, Trace
-from pagealloc_model.recording.trace.perf_data_write import write_perf_data
-from pagealloc_model.recording.trace.perf_open import open_perf_file
-from pagealloc_model.recording.trace.record_stream import WORD_SLACK
-from pagealloc_model.recording.trace.record_table import read_record_table
-from pagealloc_model.recording.trace.sample_layout import trailer_offsets
+from pagealloc_model.recording.trace.perf_data import read_record_table, write_perf_data
+from pagealloc_model.recording.trace.perf_file import WORD_SLACK, open_perf_file
+from pagealloc_model.recording.trace.perf_samples import trailer_offsets
 from tests.synthetic_perf_data import record
 
 pytestmark = pytest.mark.perf

@@ -15,7 +15,7 @@ from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.recording.recording import open_recording
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Trace
 from pagealloc_model.recording.trace.perf_data import read_perf_data
-from pagealloc_model.recording.trace.perf_script import read_perf_script
+from pagealloc_model.recording.trace.trace_text import read_perf_script
 
 ALLOC = "kmem:mm_page_alloc: page=0x126dac pfn=0x126dac order=2 migratetype=1"
 FREE = "kmem:mm_page_free: page=0x1c4c87 pfn=0x1c4c87 order=3"

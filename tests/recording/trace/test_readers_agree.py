@@ -18,7 +18,7 @@ from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.recording.recording import open_recording
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
 from pagealloc_model.recording.trace.perf_data import read_perf_data
-from pagealloc_model.recording.trace.perf_script import read_perf_script
+from pagealloc_model.recording.trace.trace_text import read_perf_script
 
 pytestmark = pytest.mark.perf
 

@@ -18,13 +18,18 @@ from pagealloc_model.base import column_space, working_arrays
 from pagealloc_model.base.column_space import on_disk
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.version import __version__
-from pagealloc_model.recording.trace import store_write
-from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Losses, Trace
+from pagealloc_model.recording.trace import store as store_write
+from pagealloc_model.recording.trace.columns import COLUMN_TYPES, NAMED, Losses, ThreadNames, Trace
 from pagealloc_model.recording.trace.perf_data import read_perf_data
-from pagealloc_model.recording.trace.store import read_store, store_source
-from pagealloc_model.recording.trace.store_header import HEADER_KEY, STORE_VERSION, StoreSource
-from pagealloc_model.recording.trace.store_write import make_room_for_store, write_store
-from pagealloc_model.recording.trace.thread_names import NAMED, ThreadNames
+from pagealloc_model.recording.trace.store import (
+    HEADER_KEY,
+    STORE_VERSION,
+    StoreSource,
+    make_room_for_store,
+    read_store,
+    store_source,
+    write_store,
+)
 from tests.same_trace import differing_fields
 from tests.small_recordings import shipped_recording
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pagealloc_model.base.column_space import on_disk
 from pagealloc_model.base.errors import RecordingError
-from pagealloc_model.recording.trace.time_order import time_order
+from pagealloc_model.recording.trace.columns import time_order
 
 
 @given(st.lists(st.integers(0, 40), max_size=60), st.integers(1, 9))

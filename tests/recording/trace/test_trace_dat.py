@@ -15,8 +15,7 @@ from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.recording.recording import open_recording
 from pagealloc_model.recording.trace import page_walk, ring_buffer
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
-from pagealloc_model.recording.trace.trace_dat import read_trace_dat
-from pagealloc_model.recording.trace.trace_dat_file import Option
+from pagealloc_model.recording.trace.trace_dat import Option, read_trace_dat
 from pagealloc_model.recording.trace.trace_text import read_trace_text
 from tests.same_trace import differing_fields
 from tests.synthetic_perf_data import ALLOC, CONTENTION, FREE, Tracepoint
@@ -94,7 +93,7 @@ def test_outputs_that_fill_up_are_the_same(monkeypatch: pytest.MonkeyPatch) -> N
     whole = read_trace_dat(path)
     monkeypatch.setattr(ring_buffer, "_SMALL_EVENT_SIZE", 1 << 20)
     monkeypatch.setattr(ring_buffer, "_PAGES_AT_A_TIME", 3)
-    monkeypatch.setattr("pagealloc_model.recording.trace.record_notes._FIRST_ROWS", 600)
+    monkeypatch.setattr("pagealloc_model.recording.trace.perf_samples._FIRST_ROWS", 600)
     assert differing_fields(read_trace_dat(path), whole) == []
 
 

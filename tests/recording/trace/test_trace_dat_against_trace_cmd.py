@@ -14,8 +14,7 @@ import pytest
 
 from pagealloc_model.recording.recording import open_recording
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
-from pagealloc_model.recording.trace.trace_dat import read_trace_dat
-from pagealloc_model.recording.trace.trace_dat_file import Option
+from pagealloc_model.recording.trace.trace_dat import Option, read_trace_dat
 from pagealloc_model.recording.trace.trace_text import read_trace_text
 from tests.trace_dat_writer import (
     Pages,

@@ -16,21 +16,20 @@ from pagealloc_model.recording.make.perf_python import emit_events
 from pagealloc_model.recording.make.perf_python.event_rows import EventRows
 from pagealloc_model.recording.make.perf_python.module import runs_scripts
 from pagealloc_model.recording.make.perf_tool import find_perf
-from pagealloc_model.recording.trace.attr_layouts import (
-    RECORDING_COMMAND,
-    attr_problem,
-    sampled_events,
-)
-from pagealloc_model.recording.trace.columns import Trace
-from pagealloc_model.recording.trace.gfp import with_zone_names
-from pagealloc_model.recording.trace.losses_by_time import losses_by_time
+from pagealloc_model.recording.trace.columns import Trace, losses_by_time
+from pagealloc_model.recording.trace.formats import with_zone_names
 from pagealloc_model.recording.trace.perf_file import (
     RECORD_AGAIN,
     EventAttr,
     clock_name,
     parse_attr,
 )
-from pagealloc_model.recording.trace.perf_script import ScriptReader, event_of
+from pagealloc_model.recording.trace.perf_samples import (
+    RECORDING_COMMAND,
+    attr_problem,
+    sampled_events,
+)
+from pagealloc_model.recording.trace.trace_text import ScriptReader, event_of
 
 _FIELDS = ("-F", "comm,tid,cpu,time,event,trace")
 _FATAL_FIRST = frozenset(

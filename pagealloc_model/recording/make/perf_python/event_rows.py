@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, EVENT_NAMES, Event
-from pagealloc_model.recording.trace.event_tables import column_name, preceding_rows
-from pagealloc_model.recording.trace.sample_layout import MAIN_FIELDS, OPTIONAL_FIELDS
-from pagealloc_model.recording.trace.tracepoint_format import Field
+from pagealloc_model.recording.trace.formats import Field
+from pagealloc_model.recording.trace.perf_samples import MAIN_FIELDS, OPTIONAL_FIELDS
+from pagealloc_model.recording.trace.side_tables import column_name, preceding_rows
 
 Value = int | str | bytes | bytearray
 _ABSENT = {"order": 0, "gfp": 0}

@@ -18,8 +18,11 @@ from pagealloc_model.recording.make.perf_python.event_rows import EventRows
 from pagealloc_model.recording.make.perf_python.module import load_perf_module
 from pagealloc_model.recording.make.perf_tool import default_buffer
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, Losses, Trace
-from pagealloc_model.recording.trace.gfp import gfp_bits_from_print_fmt
-from pagealloc_model.recording.trace.tracepoint_format import TracepointFormat, parse_format
+from pagealloc_model.recording.trace.formats import (
+    TracepointFormat,
+    gfp_bits_from_print_fmt,
+    parse_format,
+)
 
 _ALLOC = "kmem:mm_page_alloc"
 _FORK = 7

@@ -9,10 +9,9 @@ from typing import Any
 from pagealloc_model.base.errors import RecordingError, UsageError
 from pagealloc_model.recording.make.perf_python.event_rows import EventRows
 from pagealloc_model.recording.make.perf_python.module import load_perf_module
-from pagealloc_model.recording.trace.attr_layouts import attr_layouts
 from pagealloc_model.recording.trace.columns import Trace
-from pagealloc_model.recording.trace.perf_file import RECORD_AGAIN
-from pagealloc_model.recording.trace.perf_open import open_perf_file
+from pagealloc_model.recording.trace.perf_file import RECORD_AGAIN, open_perf_file
+from pagealloc_model.recording.trace.perf_samples import attr_layouts
 
 _EVENT_NAME = re.compile(r"[\w-]+:[\w-]+")
 _NOT_COUNTED = "perf.session reports no losses: the package's own reader does"

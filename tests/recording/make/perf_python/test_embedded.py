@@ -14,8 +14,8 @@ from pagealloc_model.recording.make.perf_python import embedded
 from pagealloc_model.recording.make.perf_python.embedded import read_with_perf_script
 from pagealloc_model.recording.make.perf_python.module import runs_scripts
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES
-from pagealloc_model.recording.trace.event_tables import CHAIN_COLUMNS
 from pagealloc_model.recording.trace.perf_data import read_perf_data
+from pagealloc_model.recording.trace.side_tables import CHAIN_COLUMNS
 from tests import synthetic_perf_data as perf
 from tests.synthetic_perf_data import (
     ALLOC,
