@@ -12,9 +12,8 @@ from pathlib import Path
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.recording.make.checks import Check, recording_checks, require_recordable
 from pagealloc_model.recording.make.events import ESSENTIAL_EVENTS, event_arguments
-from pagealloc_model.recording.make.finished import why_unusable
 from pagealloc_model.recording.make.host import Host
-from pagealloc_model.recording.make.perf_failures import explain_failure
+from pagealloc_model.recording.make.perf_failures import explain_failure, why_unusable
 from pagealloc_model.recording.make.perf_python.module import perf_python_state
 from pagealloc_model.recording.make.perf_tool import find_perf, record_arguments
 

@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.recording.make.events import RECENT_EVENTS
 from pagealloc_model.recording.make.options import size_text
 from pagealloc_model.recording.provenance_check import ProvenanceCheck, believed_words
-from pagealloc_model.recording.trace.perf_file import open_perf_file
 
 _LARGEST_SUGGESTION = 1 << 30
 
@@ -46,18 +44,6 @@ class Recorded:
     buffer_bytes: int
     missing_events: tuple[str, ...]
     unset_probes: tuple[tuple[str, str], ...]
-
-
-def why_unusable(event_file: Path) -> str:
-    """What keeps a perf.data from being read, "" if nothing does.
-
-    Only when perf closes its file does the header say how long the data are.
-    """
-    try:
-        records = open_perf_file(event_file).records
-    except RecordingError as error:
-        return error.what
-    return "" if records.size else "was not closed by perf"
 
 
 def read_back(path: Path, owner: tuple[int, int] | None) -> dict[str, Any] | None:

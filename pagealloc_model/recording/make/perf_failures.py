@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+
+from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.recording.trace.perf_file import open_perf_file
 
 _KNOWN = (
     (
@@ -58,3 +62,15 @@ def explain_failure(log: str, code: int, seen: str = "") -> str:
     ended = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
     said = f" saying: {lines[-1][:100]}" if lines else ""
     return f"perf {ended}{said}; try the same perf record by hand"
+
+
+def why_unusable(event_file: Path) -> str:
+    """What keeps a perf.data from being read, "" if nothing does.
+
+    Only when perf closes its file does the header say how long the data are.
+    """
+    try:
+        records = open_perf_file(event_file).records
+    except RecordingError as error:
+        return error.what
+    return "" if records.size else "was not closed by perf"

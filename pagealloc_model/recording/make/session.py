@@ -25,11 +25,12 @@ from pagealloc_model.recording.make.events import (
     event_arguments,
     without_addresses,
 )
-from pagealloc_model.recording.make.finished import Recorded, why_unusable
+from pagealloc_model.recording.make.finished import Recorded
 from pagealloc_model.recording.make.host import Host
 from pagealloc_model.recording.make.live import LiveRates
 from pagealloc_model.recording.make.meta import machine_meta
 from pagealloc_model.recording.make.options import Preparation, RecordOptions
+from pagealloc_model.recording.make.perf_failures import why_unusable
 from pagealloc_model.recording.make.perf_process import PerfProcess
 from pagealloc_model.recording.make.perf_tool import PerfTool, default_buffer, record_arguments
 from pagealloc_model.recording.make.probes import KernelProbes

@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from pagealloc_model.recording.make.finished import Recorded, read_back, summary_lines, why_unusable
+from pagealloc_model.recording.make.finished import Recorded, read_back, summary_lines
 from pagealloc_model.recording.make.host import Host
+from pagealloc_model.recording.make.perf_failures import why_unusable
 from pagealloc_model.recording.make.perf_tool import default_buffer
 from pagealloc_model.recording.recording import open_recording
 from pagealloc_model.show.post import describe_recording
