@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pagealloc_model.recording.proc import kpageflags as flags
+from pagealloc_model.recording.proc import pages as flags
 from tests.oracle import RULES, Oracle, OraclePolicy
 from tests.oracle.builders import KERNEL, one_zone
 from tests.oracle.events import Event

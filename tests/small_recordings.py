@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from pagealloc_model.recording.machine import Machine, Zone
-from pagealloc_model.recording.proc import kpageflags as flags
+from pagealloc_model.recording.proc import pages as flags
 from pagealloc_model.recording.recording import Recording, open_recording
 from tests.event_text import EventText
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 import pagealloc_model as pm
-from pagealloc_model.recording.proc import kpageflags as flag
+from pagealloc_model.recording.proc import pages as flag
 from pagealloc_model.recording.trace.columns import Event, Trace
 
 PER_BLOCK = 512

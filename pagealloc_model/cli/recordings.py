@@ -17,8 +17,8 @@ def run_doctor(options: argparse.Namespace) -> int:
     """Print one line for each check."""
     from dataclasses import asdict
 
-    from pagealloc_model.recording.make.doctor import examine
-    from pagealloc_model.recording.make.host import Host
+    from pagealloc_model.recording.record.doctor import examine
+    from pagealloc_model.recording.record.host import Host
     from pagealloc_model.show.post import doctor_text
     from pagealloc_model.studies.experiments.guest_checks import guest_checks
     from pagealloc_model.studies.experiments.here import here_check
@@ -54,11 +54,14 @@ def run_record(options: argparse.Namespace) -> int:
     """Record and say what came of it."""
     import os
 
-    from pagealloc_model.recording.make.finished import read_back, summary_lines
-    from pagealloc_model.recording.make.host import Host
-    from pagealloc_model.recording.make.options import RecordOptions, parse_size
-    from pagealloc_model.recording.make.session import record
-    from pagealloc_model.recording.make.workspace import calling_user
+    from pagealloc_model.recording.record.host import Host
+    from pagealloc_model.recording.record.perf import RecordOptions, parse_size
+    from pagealloc_model.recording.record.session import (
+        calling_user,
+        read_back,
+        record,
+        summary_lines,
+    )
 
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
@@ -102,8 +105,8 @@ without root there is no pagetypeinfo and no kpageflags."""
 
 def run_snapshot(options: argparse.Namespace) -> int:
     """Take the snapshots and say what could not be read."""
-    from pagealloc_model.recording.make.host import Host
-    from pagealloc_model.recording.make.state_copy import copy_state
+    from pagealloc_model.recording.record.host import Host
+    from pagealloc_model.recording.record.snapshots import copy_state
 
     made = copy_state(
         options.directory, Host(), seconds=options.seconds, interval_s=options.interval

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.recording.proc.kallsyms import KernelSymbols, read_kallsyms
+from pagealloc_model.recording.proc.counts import KernelSymbols, read_kallsyms
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording

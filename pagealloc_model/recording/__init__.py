@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pagealloc_model.recording.make.perf_python.live import live
+    from pagealloc_model.recording.record.perf_python import live
 
 __all__ = ["live"]
 
@@ -13,7 +13,7 @@ __all__ = ["live"]
 def __getattr__(name: str) -> Any:
     # On first use, since most who read recordings make none.
     if name == "live":
-        from pagealloc_model.recording.make.perf_python.live import live
+        from pagealloc_model.recording.record.perf_python import live
 
         return live
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,7 +15,7 @@ from pagealloc_model.base.new_directory import new_directory
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.recording.event_files import STORE_FILE
 from pagealloc_model.recording.importing import write_events
-from pagealloc_model.recording.proc.read_times import READ_TIMES_FILE, format_read_times
+from pagealloc_model.recording.proc.counts import READ_TIMES_FILE, format_read_times
 from pagealloc_model.recording.recording import (
     KALLSYMS_FILE,
     KPAGEFLAGS_FILE,

@@ -13,7 +13,7 @@ from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 
 if TYPE_CHECKING:
-    from pagealloc_model.recording.proc.zone_values import ZoneInfo
+    from pagealloc_model.recording.proc.zoneinfo import ZoneInfo
 
 PAGE_KB = 4
 PMD_ORDER = 9

@@ -25,11 +25,9 @@ from pagealloc_model.recording.event_files import (
 from pagealloc_model.recording.event_files import STORE_FILE as STORE_FILE
 from pagealloc_model.recording.kept_state import kept_trace, vouch_for
 from pagealloc_model.recording.lock_profile import PROFILE_FILE, LockProfile, read_lock_profile
-from pagealloc_model.recording.proc.kallsyms import KernelSymbols, read_kallsyms
-from pagealloc_model.recording.proc.kpageflags import read_kpageflags
-from pagealloc_model.recording.proc.limits import NR_CPUS_MAX
-from pagealloc_model.recording.proc.page_owner import PageOwner, read_page_owner
-from pagealloc_model.recording.proc.read_times import READ_TIMES_FILE
+from pagealloc_model.recording.proc.counts import READ_TIMES_FILE, KernelSymbols, read_kallsyms
+from pagealloc_model.recording.proc.pages import PageOwner, read_kpageflags, read_page_owner
+from pagealloc_model.recording.proc.zoneinfo import NR_CPUS_MAX
 from pagealloc_model.recording.snapshot import SNAPSHOT_FILES, Snapshot
 from pagealloc_model.recording.trace.store import is_store
 

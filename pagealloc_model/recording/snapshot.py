@@ -10,13 +10,18 @@ from typing import TypeVar
 
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.given_file import is_given
-from pagealloc_model.recording.proc.buddyinfo import BuddyInfo, parse_buddyinfo
-from pagealloc_model.recording.proc.lines import read_text
-from pagealloc_model.recording.proc.pagetypeinfo import PageTypeInfo, parse_pagetypeinfo
-from pagealloc_model.recording.proc.read_times import READ_TIMES_FILE, ReadTimes, parse_read_times
-from pagealloc_model.recording.proc.vmstat import VmStat, parse_vmstat
-from pagealloc_model.recording.proc.zone_values import ZoneInfo
-from pagealloc_model.recording.proc.zoneinfo import parse_zoneinfo
+from pagealloc_model.recording.proc.counts import (
+    READ_TIMES_FILE,
+    BuddyInfo,
+    PageTypeInfo,
+    ReadTimes,
+    VmStat,
+    parse_buddyinfo,
+    parse_pagetypeinfo,
+    parse_read_times,
+    parse_vmstat,
+)
+from pagealloc_model.recording.proc.zoneinfo import ZoneInfo, parse_zoneinfo, read_text
 
 SNAPSHOT_FILES = ("buddyinfo", "pagetypeinfo", "zoneinfo", "vmstat")
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.recording.machine import DEFAULT_MIGRATETYPES
-from pagealloc_model.recording.proc import kpageflags as flags
+from pagealloc_model.recording.proc import pages as flags
 from pagealloc_model.recording.snapshot import Snapshot
 from pagealloc_model.recording.trace.columns import Event, Trace
 from pagealloc_model.recording.trace.side_tables import Window, events_between

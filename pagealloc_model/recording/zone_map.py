@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pagealloc_model.recording.proc.zone_values import ZoneInfo, ZoneInfoZone
+from pagealloc_model.recording.proc.zoneinfo import ZoneInfo, ZoneInfoZone
 
 UNKNOWN_ZONE = -1
 DEFAULT_BATCH = 63

@@ -10,7 +10,7 @@ from pagealloc_model.measured.contention import (
     has_paravirtual_spinlocks,
     measured_contention,
 )
-from pagealloc_model.recording.proc.zone_values import ZoneInfoZone
+from pagealloc_model.recording.proc.zoneinfo import ZoneInfoZone
 from pagealloc_model.recording.trace.columns import Event, Trace
 from pagealloc_model.recording.zone_map import ZoneMap
 

@@ -17,7 +17,7 @@ from pagealloc_model.predicted.prepared import Prepared, prepare
 from pagealloc_model.predicted.start.start_calibration import begun_state
 from pagealloc_model.predicted.start.start_counts import StartCounts, start_counts
 from pagealloc_model.predicted.start.zone_placement import wanted_buddies
-from pagealloc_model.recording.proc import kpageflags as flags
+from pagealloc_model.recording.proc import pages as flags
 from pagealloc_model.recording.recorded_machine import recorded_policy, start_snapshots
 from pagealloc_model.recording.recording import Recording
 from tests.small_recordings import (

@@ -13,7 +13,7 @@ from pagealloc_model.measured.evidence.choice import recorded_rules
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.prepared import prepare
 from pagealloc_model.predicted.start.start_calibration import begun_state
-from pagealloc_model.recording.proc import kpageflags as flags
+from pagealloc_model.recording.proc import pages as flags
 from pagealloc_model.recording.recorded_machine import recorded_policy
 from pagealloc_model.recording.recording import Recording
 from tests.small_recordings import (

@@ -14,8 +14,8 @@ from pagealloc_model.base.errors import RecordingError, UsageError
 from pagealloc_model.cli import main
 from pagealloc_model.recording import attaching
 from pagealloc_model.recording.attaching import BEHIND, StateFiles, attach_state
-from pagealloc_model.recording.make.host import Host
-from pagealloc_model.recording.make.state_copy import copy_state
+from pagealloc_model.recording.record.host import Host
+from pagealloc_model.recording.record.snapshots import copy_state
 from pagealloc_model.recording.recording import read_events
 from tests.same_trace import differing_fields
 from tests.small_recordings import (

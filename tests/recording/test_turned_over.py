@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pagealloc_model.recording.proc import kpageflags as flags
+from pagealloc_model.recording.proc import pages as flags
 from pagealloc_model.recording.recorded_machine import start_snapshots
 from pagealloc_model.recording.trace.columns import Event
 from pagealloc_model.recording.turned_over import flags_at, turned_over

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.recording.make.checks import Check
-from pagealloc_model.recording.make.perf_python import live as live_module
+from pagealloc_model.recording.record import perf_python as live_module
+from pagealloc_model.recording.record.doctor import Check
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Trace
 from pagealloc_model.show.post import doctor_text, live_text
 

@@ -11,7 +11,7 @@ from pagealloc_model.measured.evidence.finding import Finding
 from pagealloc_model.recording.recorded_machine import start_snapshots
 
 if TYPE_CHECKING:
-    from pagealloc_model.recording.proc.zone_values import ZoneInfoZone
+    from pagealloc_model.recording.proc.zoneinfo import ZoneInfoZone
     from pagealloc_model.recording.recording import Recording
 
 MOVABLE_MIN_CAP = 128

@@ -11,7 +11,7 @@ from pagealloc_model.allocator.core.initial import maximal_buddies
 from pagealloc_model.base.jit import entry
 from pagealloc_model.predicted.start.page_evidence import NO_MEMORY, PageEvidence, count_per_block
 from pagealloc_model.recording.machine import Machine
-from pagealloc_model.recording.proc import kpageflags as flags
+from pagealloc_model.recording.proc import pages as flags
 
 if TYPE_CHECKING:
     from pagealloc_model.predicted.start.start_counts import StartCounts

@@ -20,7 +20,7 @@ from pagealloc_model.predicted.demand.elastic_rows import ElasticRows
 from pagealloc_model.predicted.demand.event_order import joined
 from pagealloc_model.predicted.recorded_kswapd import SHRUNK
 from pagealloc_model.predicted.start.daemons_at_start import DaemonsAtStart, with_daemons
-from pagealloc_model.recording.proc import kpageflags as flags
+from pagealloc_model.recording.proc import pages as flags
 from pagealloc_model.recording.trace.columns import Event, Trace
 
 ACTIVE = np.uint64(1 << 6)

@@ -15,7 +15,7 @@ from pagealloc_model.predicted.start.zone_placement import (
     wanted_buddies,
 )
 from pagealloc_model.recording.machine import Machine
-from pagealloc_model.recording.proc import kpageflags as flags
+from pagealloc_model.recording.proc import pages as flags
 
 TOO_OLD = 0.01
 """Share of a zone's free pages in another cell of the table than in the snapshot."""

@@ -13,8 +13,8 @@ from pagealloc_model.base.working_arrays import parts
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.predicted.start.start_counts import StartCounts
 from pagealloc_model.recording.machine import Machine
-from pagealloc_model.recording.proc import kpageflags as flags
-from pagealloc_model.recording.proc.page_owner import PageOwner
+from pagealloc_model.recording.proc import pages as flags
+from pagealloc_model.recording.proc.pages import PageOwner
 
 NOT_MEMORY = flags.NOPAGE | flags.RESERVED | flags.HWPOISON | flags.OFFLINE
 MIGRATABLE = flags.LRU | flags.MMAP | flags.ANON

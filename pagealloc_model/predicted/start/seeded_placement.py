@@ -22,7 +22,7 @@ from pagealloc_model.predicted.start.zone_placement import (
     wanted_buddies,
 )
 from pagealloc_model.recording.machine import Machine
-from pagealloc_model.recording.proc import kpageflags as flags
+from pagealloc_model.recording.proc import pages as flags
 
 
 def seeded_image(

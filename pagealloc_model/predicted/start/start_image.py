@@ -20,7 +20,7 @@ from pagealloc_model.predicted.start.start_lists import (
 )
 from pagealloc_model.predicted.start.start_totals import meet_free_totals
 from pagealloc_model.recording.machine import Machine
-from pagealloc_model.recording.proc.page_owner import PageOwner
+from pagealloc_model.recording.proc.pages import PageOwner
 
 NS = 1e9
 

@@ -12,7 +12,7 @@ from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.layout import paragraph
 
 if TYPE_CHECKING:
-    from pagealloc_model.recording.make.checks import Check
+    from pagealloc_model.recording.record.doctor import Check
     from pagealloc_model.recording.trace.columns import Trace
 
 DOCTOR_WIDTH = 79
@@ -26,8 +26,8 @@ def doctor_text(checks: Sequence[Check] | None = None) -> str:
         checks: as `doctor.examine` gives them; None: those of this machine, here and now.
     """
     if checks is None:
-        from pagealloc_model.recording.make.doctor import examine
-        from pagealloc_model.recording.make.host import Host
+        from pagealloc_model.recording.record.doctor import examine
+        from pagealloc_model.recording.record.host import Host
 
         checks = examine(Host(), Path.cwd())
     width = max(len(check.name) for check in checks)
@@ -58,7 +58,7 @@ def live_text(seconds: float) -> str:
     Args:
         seconds: how long to sample.
     """
-    from pagealloc_model.recording.make.perf_python.live import live
+    from pagealloc_model.recording.record.perf_python import live
 
     try:
         trace = live(seconds)

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from pagealloc_model.recording.make.checks import Check
+from pagealloc_model.recording.record.doctor import Check
 from pagealloc_model.studies.experiments.guest import KVM, find_virtme
 from pagealloc_model.studies.experiments.kernel_config import SHARES, kernel_options
 from pagealloc_model.studies.experiments.workloads import COMPILER

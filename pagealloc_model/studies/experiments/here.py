@@ -16,9 +16,8 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.recording.make.checks import Check
-from pagealloc_model.recording.make.doctor import require_trial
-from pagealloc_model.recording.make.host import Host
+from pagealloc_model.recording.record.doctor import Check, require_trial
+from pagealloc_model.recording.record.host import Host
 from pagealloc_model.studies.experiments.inside import Order
 from pagealloc_model.studies.experiments.plan import Here
 from pagealloc_model.studies.experiments.settings import apply, found

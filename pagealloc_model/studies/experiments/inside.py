@@ -137,9 +137,9 @@ def carry_out(order: Order, folder: Path, root: Path = Path("/")) -> None:
 
 
 def _record(order: Order, folder: Path, root: Path) -> None:
-    from pagealloc_model.recording.make.host import Host
-    from pagealloc_model.recording.make.options import Preparation, RecordOptions
-    from pagealloc_model.recording.make.session import record
+    from pagealloc_model.recording.record.host import Host
+    from pagealloc_model.recording.record.perf import Preparation, RecordOptions
+    from pagealloc_model.recording.record.session import record
 
     def say(line: str) -> None:
         print(line, flush=True)

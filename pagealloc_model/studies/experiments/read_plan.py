@@ -10,7 +10,7 @@ from typing import Any
 from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import policy_settings
-from pagealloc_model.recording.make.options import parse_size
+from pagealloc_model.recording.record.perf import parse_size
 from pagealloc_model.studies.experiments.plan import (
     DESIGNS,
     PLANS,

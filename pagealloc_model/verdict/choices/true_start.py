@@ -10,7 +10,7 @@ from pagealloc_model.allocator.core.initial import LISTED, StartImage
 from pagealloc_model.predicted.start.page_evidence import MIGRATABLE
 from pagealloc_model.predicted.start.start_counts import StartCounts
 from pagealloc_model.recording.machine import Machine
-from pagealloc_model.recording.proc import kpageflags as flags
+from pagealloc_model.recording.proc import pages as flags
 from pagealloc_model.verdict.choices.never_touched import drop_uncounted
 
 

@@ -16,7 +16,7 @@ from pagealloc_model.verdict.choices.true_free import FreeRead, agreed_free_page
 if TYPE_CHECKING:
     from pagealloc_model.allocator.core.state import State
     from pagealloc_model.recording.machine import Machine
-    from pagealloc_model.recording.proc.zone_values import ZoneInfoZone
+    from pagealloc_model.recording.proc.zoneinfo import ZoneInfoZone
     from pagealloc_model.recording.recording import Recording
     from pagealloc_model.recording.snapshot import Snapshot
     from pagealloc_model.recording.trace.columns import Trace

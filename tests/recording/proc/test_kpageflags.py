@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pagealloc_model.base.errors import RecordingError
-from pagealloc_model.recording.proc.kpageflags import BUDDY, NOPAGE, read_kpageflags
+from pagealloc_model.recording.proc.pages import BUDDY, NOPAGE, read_kpageflags
 
 
 def write(path: Path, content: bytes) -> Path:

@@ -10,8 +10,8 @@ import zstandard
 from pagealloc_model.base.compressed import chunks_of
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.recording.machine import DEFAULT_MIGRATETYPES
-from pagealloc_model.recording.proc import page_owner
-from pagealloc_model.recording.proc.page_owner import read_page_owner
+from pagealloc_model.recording.proc import pages as page_owner
+from pagealloc_model.recording.proc.pages import read_page_owner
 
 STACK = " post_alloc_hook+0x9c/0xc0\n get_page_from_freelist+0x11/0x1c0\n"
 OLD = (

@@ -3,7 +3,7 @@
 import pytest
 
 from pagealloc_model.base.errors import RecordingError
-from pagealloc_model.recording.proc.pagetypeinfo import parse_pagetypeinfo
+from pagealloc_model.recording.proc.counts import parse_pagetypeinfo
 from tests.recording.proc.samples_of import RELEASES, sample
 
 

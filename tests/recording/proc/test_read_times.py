@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pagealloc_model.base.errors import RecordingError
-from pagealloc_model.recording.proc.read_times import format_read_times, parse_read_times
+from pagealloc_model.recording.proc.counts import format_read_times, parse_read_times
 
 PATH = Path("read_ns.json")
 

@@ -3,8 +3,7 @@
 import pytest
 
 from pagealloc_model.base.errors import RecordingError
-from pagealloc_model.recording.proc.zone_values import ZoneInfo, ZoneInfoZone
-from pagealloc_model.recording.proc.zoneinfo import parse_zoneinfo
+from pagealloc_model.recording.proc.zoneinfo import ZoneInfo, ZoneInfoZone, parse_zoneinfo
 from tests.recording.proc.samples_of import RELEASES, sample
 
 

@@ -16,8 +16,8 @@ import pytest
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.cli import main
-from pagealloc_model.recording.make.checks import require_recordable
-from pagealloc_model.recording.make.host import Host
+from pagealloc_model.recording.record.doctor import require_recordable
+from pagealloc_model.recording.record.host import Host
 from pagealloc_model.studies.experiments import here as here_module
 from pagealloc_model.studies.experiments.experiment import experiment
 from pagealloc_model.studies.experiments.here import (
@@ -37,7 +37,7 @@ from pagealloc_model.studies.experiments.plan import Here, PlanError, changed_pl
 from pagealloc_model.studies.experiments.read_plan import read_plan
 from pagealloc_model.studies.experiments.watched import Bounds, Call, RunFailedError, end, started
 from pagealloc_model.studies.experiments.workloads import build_programs
-from tests.recording.make.machines import make_machine, make_perf
+from tests.recording.record.machines import make_machine, make_perf
 from tests.studies.experiments.small_plan import write_plan
 
 MIN_FREE, THP = "vm.min_free_kbytes", "/sys/kernel/mm/transparent_hugepage/defrag"

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.recording.make import session
-from pagealloc_model.recording.make.host import Host
-from pagealloc_model.recording.make.options import Preparation, RecordOptions
-from pagealloc_model.recording.make.session import Say
+from pagealloc_model.recording.record import session
+from pagealloc_model.recording.record.host import Host
+from pagealloc_model.recording.record.perf import Preparation, RecordOptions
+from pagealloc_model.recording.record.session import Say
 from pagealloc_model.studies.experiments import inside
 from pagealloc_model.studies.experiments.inside import Answer, Order, carry_out, main
 

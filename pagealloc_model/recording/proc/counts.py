@@ -1,0 +1,406 @@
+"""Free lists, counters and symbols: buddyinfo, pagetypeinfo, vmstat, kallsyms (T12)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from pagealloc_model.base.compressed import lines_of
+from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.base.given_file import json_of
+from pagealloc_model.recording.proc.zoneinfo import (
+    LARGEST_ORDER,
+    count_of_pages,
+    integer,
+    malformed,
+    split_node_zone,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuddyInfoZone:
+    """Free lists of one zone.
+
+    Attributes:
+        node: NUMA node.
+        zone: zone name, such as "DMA32".
+        free_buddies: number of free buddies of order 0, 1, ...; the HIGHATOMIC, CMA and ISOLATE
+            lists are included.
+    """
+
+    node: int
+    zone: str
+    free_buddies: tuple[int, ...]
+
+    @property
+    def free_pages(self) -> int:
+        """Base pages on the zone's free lists."""
+        return sum(count << order for order, count in enumerate(self.free_buddies))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuddyInfo:
+    """All zones in the order the kernel prints them."""
+
+    zones: tuple[BuddyInfoZone, ...]
+
+
+def parse_buddyinfo(text: str, path: str | Path = "buddyinfo") -> BuddyInfo:
+    """Read the text of /proc/buddyinfo.
+
+    Args:
+        text: the file's content.
+        path: named in errors.
+
+    Raises:
+        RecordingError: a line is not a zone's row, rows differ in length or are of one zone, a
+            count is beyond all memory, or there is none.
+    """
+    zones: list[BuddyInfoZone] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        row = split_node_zone(line)
+        if row is None:
+            raise malformed(path, number, "is not a 'Node N, zone NAME ...' row")
+        node, zone, rest = row
+        counts = tuple(count_of_pages(word, path, number) for word in rest.split())
+        if not counts or (zones and len(counts) != len(zones[0].free_buddies)):
+            raise malformed(path, number, f"has {len(counts)} orders, unlike the other rows")
+        if any((each.node, each.zone) == (node, zone) for each in zones):
+            raise malformed(path, number, f"zone {zone} of node {node} appears a second time")
+        zones.append(BuddyInfoZone(node=node, zone=zone, free_buddies=counts))
+    if not zones:
+        raise malformed(path, 1, "no zone found")
+    return BuddyInfo(zones=tuple(zones))
+
+
+_TYPE = re.compile(r"^,\s*type\s+(\w+)\s+(.*)$")
+_ORDER = "Page block order:"
+_PAGES = "Pages per block:"
+_FREE = "Free pages count per migrate type at order"
+_BLOCKS = "Number of blocks type"
+_MIXED = "Number of mixed blocks"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FreeListRow:
+    """Free lists of one zone and migratetype.
+
+    Attributes:
+        node: NUMA node.
+        zone: zone name.
+        migratetype: the kernel's row label, such as "HighAtomic".
+        buddies: free buddies of order 0, 1, ...
+        lower_bound: per order, True where the kernel stopped counting and printed `>100000`: the
+            number in `buddies` is then only a lower bound.
+    """
+
+    node: int
+    zone: str
+    migratetype: str
+    buddies: tuple[int, ...]
+    lower_bound: tuple[bool, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageblockRow:
+    """Pageblocks of one zone: `blocks[i]` have type `PageTypeInfo.migratetypes[i]`."""
+
+    node: int
+    zone: str
+    blocks: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageTypeInfo:
+    """The whole file; rows in the order the kernel prints them.
+
+    The kernel drops zone->lock between two cells, so even one row is not a snapshot of an instant.
+
+    Attributes:
+        pageblock_order: order of a pageblock (S1.2).
+        pages_per_block: base pages of a pageblock.
+        migratetypes: row labels in the kernel's numbering: the index is the migratetype (S1.3).
+        free_lists: one row per zone and migratetype.
+        pageblocks: one row per zone.
+        mixed_pageblocks: blocks holding pages of other types, empty unless page_owner is active.
+    """
+
+    pageblock_order: int
+    pages_per_block: int
+    migratetypes: tuple[str, ...]
+    free_lists: tuple[FreeListRow, ...]
+    pageblocks: tuple[PageblockRow, ...]
+    mixed_pageblocks: tuple[PageblockRow, ...] = ()
+
+    @property
+    def is_exact(self) -> bool:
+        """False if any count is only a lower bound."""
+        return not any(any(row.lower_bound) for row in self.free_lists)
+
+
+@dataclass
+class _Parser:
+    """Lines seen so far; the sections repeat once per node."""
+
+    path: str | Path
+    number: int = 0
+    section: str = ""
+    orders: int = 0
+    header: dict[str, int] = field(default_factory=dict)
+    migratetypes: tuple[str, ...] = ()
+    rows: set[tuple[object, ...]] = field(default_factory=set)
+    free_lists: list[FreeListRow] = field(default_factory=list)
+    pageblocks: dict[str, list[PageblockRow]] = field(
+        default_factory=lambda: {_BLOCKS: [], _MIXED: []}
+    )
+
+    def line(self, line: str) -> None:
+        """Take one line that is not blank."""
+        if line.startswith((_ORDER, _PAGES)):
+            name, _, value = line.partition(":")
+            self.header[f"{name}:"] = integer(value.strip(), self.path, self.number)
+        elif line.startswith(_FREE):
+            self.section = _FREE
+            self.orders = len(line.removeprefix(_FREE).split())
+        elif line.startswith((_BLOCKS, _MIXED)):
+            self.section = _BLOCKS if line.startswith(_BLOCKS) else _MIXED
+            self._labels(tuple(line.removeprefix(self.section).split()))
+        else:
+            self._row(line)
+
+    def _labels(self, labels: tuple[str, ...]) -> None:
+        if self.migratetypes and labels != self.migratetypes:
+            raise malformed(self.path, self.number, "names other migratetypes than before")
+        self.migratetypes = labels
+
+    def _row(self, line: str) -> None:
+        row = split_node_zone(line)
+        if row is None or not self.section:
+            raise malformed(self.path, self.number, "is neither a header nor a zone's row")
+        if self.section == _FREE:
+            self._free_list(*row)
+        else:
+            self._pageblocks(*row)
+
+    def _free_list(self, node: int, zone: str, rest: str) -> None:
+        match = _TYPE.match(rest)
+        if match is None:
+            raise malformed(self.path, self.number, "has no ', type NAME' and counts")
+        words = match[2].split()
+        if len(words) != self.orders:
+            raise malformed(
+                self.path, self.number, f"has {len(words)} counts for {self.orders} orders"
+            )
+        buddies = tuple(self._count(word.removeprefix(">")) for word in words)
+        self._once(_FREE, node, zone, match[1])
+        self.free_lists.append(
+            FreeListRow(
+                node=node,
+                zone=zone,
+                migratetype=match[1],
+                buddies=buddies,
+                lower_bound=tuple(word.startswith(">") for word in words),
+            )
+        )
+
+    def _pageblocks(self, node: int, zone: str, rest: str) -> None:
+        blocks = tuple(map(self._count, rest.split()))
+        if len(blocks) != len(self.migratetypes):
+            raise malformed(
+                self.path,
+                self.number,
+                f"has {len(blocks)} counts for {len(self.migratetypes)} migratetypes",
+            )
+        self._once(self.section, node, zone)
+        self.pageblocks[self.section].append(PageblockRow(node=node, zone=zone, blocks=blocks))
+
+    def _count(self, word: str) -> int:
+        return count_of_pages(word, self.path, self.number)
+
+    def _once(self, *row: object) -> None:
+        if row in self.rows:
+            raise malformed(self.path, self.number, "is a row that was there before")
+        self.rows.add(row)
+
+    def finish(self) -> PageTypeInfo:
+        """What was read; the labels of the free lists must be those of the block counts."""
+        for name in (_ORDER, _PAGES):
+            if name not in self.header:
+                raise malformed(self.path, self.number, f"ends without '{name}'")
+        if not self.free_lists or not self.pageblocks[_BLOCKS]:
+            raise malformed(self.path, self.number, "ends without free lists and block counts")
+        strange = {row.migratetype for row in self.free_lists} - set(self.migratetypes)
+        if strange:
+            raise malformed(
+                self.path, self.number, f"counts no blocks of type {', '.join(sorted(strange))}"
+            )
+        order, pages = self.header[_ORDER], self.header[_PAGES]
+        if not 0 < order <= LARGEST_ORDER or pages != 1 << order:
+            what = f"blocks of order {order} and {pages} pages are of no kernel"
+            raise malformed(self.path, 1, what)
+        return PageTypeInfo(
+            pageblock_order=self.header[_ORDER],
+            pages_per_block=self.header[_PAGES],
+            migratetypes=self.migratetypes,
+            free_lists=tuple(self.free_lists),
+            pageblocks=tuple(self.pageblocks[_BLOCKS]),
+            mixed_pageblocks=tuple(self.pageblocks[_MIXED]),
+        )
+
+
+def parse_pagetypeinfo(text: str, path: str | Path = "pagetypeinfo") -> PageTypeInfo:
+    """Read the text of /proc/pagetypeinfo.
+
+    Args:
+        text: the file's content.
+        path: named in errors.
+
+    Raises:
+        RecordingError: a line is unknown, rows disagree in length, a row appears twice, a count is
+            beyond all memory, or a section is missing.
+    """
+    parser = _Parser(path)
+    for parser.number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            parser.line(line)
+    return parser.finish()
+
+
+@dataclass(frozen=True, kw_only=True)
+class VmStat:
+    """Counters and gauges under the kernel's own names.
+
+    Event counters are exact at read time; gauges may lag by the per-CPU deltas (S1.10).
+    A counter this kernel does not have is absent, not 0.
+    """
+
+    values: Mapping[str, int]
+
+    def get(self, name: str) -> int | None:
+        """The value of one counter, None if this kernel does not print it."""
+        return self.values.get(name)
+
+
+def parse_vmstat(text: str, path: str | Path = "vmstat") -> VmStat:
+    """Read the text of /proc/vmstat.
+
+    Args:
+        text: the file's content.
+        path: named in errors.
+
+    Raises:
+        RecordingError: a line is not a name and a number, a name appears twice, or the text is
+            empty.
+    """
+    values: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if not words:
+            continue
+        if len(words) != 2:
+            raise malformed(path, number, "is not a name and a value")
+        name, value = words
+        if name in values:
+            raise malformed(path, number, f"{name} appears a second time")
+        values[name] = integer(value, path, number)
+    if not values:
+        raise malformed(path, 1, "no counter found")
+    return VmStat(values=values)
+
+
+_TEXT_TYPES = frozenset("tTwW")
+_LARGEST_FUNCTION = 1 << 20
+_MOST_FUNCTIONS = 1 << 22
+
+
+@dataclass(frozen=True, eq=False)
+class KernelSymbols:
+    """The kernel's functions, by address.
+
+    Attributes:
+        addresses: uint64, ascending.
+        names: of the functions there; of several at one address the last one listed.
+    """
+
+    addresses: np.ndarray
+    names: tuple[str, ...]
+
+    def name_at(self, address: int) -> str:
+        """The function an address lies in, the address itself where none is near before it."""
+        index = int(np.searchsorted(self.addresses, np.uint64(address), "right")) - 1
+        if index < 0 or address - int(self.addresses[index]) >= _LARGEST_FUNCTION:
+            return f"{address:#x}"
+        return self.names[index]
+
+
+def read_kallsyms(path: str | Path) -> KernelSymbols | None:
+    """The functions of a copy of /proc/kallsyms, plain or packed; None if it hides the addresses.
+
+    Raises:
+        RecordingError: the file cannot be read, or is none.
+    """
+    functions: dict[int, str] = {}
+    for number, line in enumerate(lines_of(path), 1):
+        words = line.split()
+        try:
+            address, kind, name = int(words[0], 16), words[1], words[2]
+        except (ValueError, IndexError):
+            raise malformed(path, number, "no address, type and name") from None
+        if kind in _TEXT_TYPES and 0 < address < 1 << 64:
+            functions[address] = name
+            if len(functions) > _MOST_FUNCTIONS:
+                raise malformed(path, number, f"more than {_MOST_FUNCTIONS} functions")
+    if not functions:
+        return None
+    addresses = sorted(functions)
+    return KernelSymbols(
+        np.array(addresses, np.uint64), tuple(functions[address] for address in addresses)
+    )
+
+
+READ_TIMES_FILE = "read_ns.json"
+
+_TODO = "restore the file, or delete it to take the time at which the snapshot began"
+
+ReadTimes = Mapping[str, tuple[int, int]]
+"""File name -> CLOCK_MONOTONIC in ns before it was opened and after its last byte was read."""
+
+
+def format_read_times(times: ReadTimes) -> str:
+    """Return the text that `parse_read_times` reads."""
+    return json.dumps({name: list(span) for name, span in times.items()}) + "\n"
+
+
+def parse_read_times(text: str, path: Path) -> ReadTimes:
+    """Read the times of a snapshot's files.
+
+    Args:
+        text: the file's content.
+        path: where it is, for errors.
+
+    Raises:
+        RecordingError: it is no JSON object of pairs of times in order.
+    """
+    content = json_of(text, path, todo=_TODO)
+    if not isinstance(content, dict):
+        raise _odd(path, "is not a JSON object")
+    for name, span in content.items():
+        if not (
+            isinstance(span, list)
+            and len(span) == 2
+            and all(type(each) is int for each in span)
+            and 0 <= span[0] <= span[1] < 1 << 63
+        ):
+            raise _odd(path, f"{name!r} has no two times in ns, the earlier one first")
+    return {name: (span[0], span[1]) for name, span in content.items()}
+
+
+def _odd(path: Path, what: str) -> RecordingError:
+    return RecordingError(path, what, todo=_TODO)

@@ -1,0 +1,262 @@
+"""Every page of the machine: debugfs page_owner and /proc/kpageflags (T12.5, T12.7)."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pagealloc_model.base.compressed import CHUNK, chunks_of
+from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.base.given_file import refuse_unless_file
+from pagealloc_model.recording.proc.zoneinfo import END_OF_MEMORY, LARGEST_ORDER
+
+_BEGIN = b"Page allocated via order "
+_ALLOCATION = re.compile(
+    rb"Page allocated via order (\d{1,2}), mask (0x[0-9a-f]{1,8}|0)\([^)\n]*\), pid (-?\d{1,9})"
+    rb"(?:, tgid (-?\d{1,9}))?(?: \((.{0,15}?)\))?, ts (\d{1,18}) ns(?:, free_ts \d+ ns)?\n"
+    rb"PFN (0x[0-9a-f]{1,12}|\d{1,14}) type (\w+) Block \d+ type (\w+) ",
+    re.DOTALL,
+)
+"""What the model can hold: orders (S1.1) and page frames."""
+
+_COPY_AGAIN = "copy it again, or delete it to go on without owners of pages"
+_TODO = "the file must be an unedited copy from debugfs; delete it to go on without owners"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PageOwner:
+    """Allocations that were live when the file was read, one element each, in file order.
+
+    Attributes:
+        pfn: int64, first page frame.
+        order: int8.
+        gfp: uint32, the request's gfp word.
+        migratetype: int8, index into `migratetypes`: the type requested.
+        block_migratetype: int8, index into `migratetypes`: the type of the page's block.
+        pid: int32, the task that allocated.
+        tgid: int32, its process; -1 where the kernel does not print it.
+        comm: int32, index into `comms`: the task's name then.
+        time_ns: int64, local_clock() at the allocation; not the recording's clock.
+        migratetypes: the kernel's names of types, in order of appearance.
+        comms: names of tasks, "" where the kernel does not print them.
+    """
+
+    pfn: np.ndarray
+    order: np.ndarray
+    gfp: np.ndarray
+    migratetype: np.ndarray
+    block_migratetype: np.ndarray
+    pid: np.ndarray
+    tgid: np.ndarray
+    comm: np.ndarray
+    time_ns: np.ndarray
+    migratetypes: tuple[str, ...]
+    comms: tuple[str, ...]
+
+    def __len__(self) -> int:
+        """Number of allocations."""
+        return len(self.pfn)
+
+    @property
+    def pages(self) -> int:
+        """Base pages of all allocations."""
+        return int((np.int64(1) << self.order.astype(np.int64)).sum())
+
+    def types_as(self, names: Sequence[str], codes: np.ndarray) -> np.ndarray:
+        """`migratetype` or `block_migratetype` by a machine's numbering, int8; -1: unknown name.
+
+        Args:
+            names: type names in the machine's numbering; compared without regard to case.
+            codes: indices into `migratetypes`.
+        """
+        known = {name.lower(): index for index, name in enumerate(names)}
+        table = np.array([known.get(name.lower(), -1) for name in self.migratetypes], np.int8)
+        return table[codes] if len(table) else np.zeros(0, np.int8)
+
+
+def read_page_owner(path: str | Path) -> PageOwner:
+    """Read page_owner text: plain, gzip, xz or zstd. Stacks are passed over.
+
+    The file is read piece by piece, so memory holds the result and one piece only.
+
+    Raises:
+        RecordingError: the file cannot be read, an allocation does not look as any known kernel
+            prints it (with its line), or there is none.
+    """
+    found = _Allocations(path)
+    for text in _whole_allocations(path):
+        found.add(text)
+    return found.finish()
+
+
+def _whole_allocations(path: str | Path) -> Iterator[bytes]:
+    """The file in pieces that end where an allocation begins."""
+    rest = b""
+    for chunk in chunks_of(path, todo=_COPY_AGAIN):
+        rest += chunk
+        cut = rest.rfind(b"\n" + _BEGIN) + 1
+        if not cut and len(rest) > 2 * CHUNK:
+            cut = len(rest)
+        if cut:
+            yield rest[:cut]
+            rest = rest[cut:]
+    yield rest
+
+
+class _Allocations:
+    """Columns of what was read so far, piece after piece."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = path
+        self._line = 1
+        self._numbers: list[np.ndarray] = []
+        self._types: dict[bytes, int] = {}
+        self._comms: dict[bytes, int] = {}
+
+    def add(self, text: bytes) -> None:
+        """Take a piece of whole allocations."""
+        rows = _ALLOCATION.findall(text)
+        if len(rows) != text.count(_BEGIN) or not text.startswith(_BEGIN[: len(text)]):
+            self._refuse(text)
+        types, comms = self._types, self._comms
+        table = np.array(
+            [
+                (
+                    int(pfn, 0),
+                    int(order),
+                    int(gfp, 0),
+                    types.setdefault(kind, len(types)),
+                    types.setdefault(block, len(types)),
+                    int(pid),
+                    int(tgid or -1),
+                    comms.setdefault(comm, len(comms)),
+                    int(time),
+                )
+                for order, gfp, pid, tgid, comm, time, pfn, kind, block in rows
+            ],
+            np.int64,
+        ).reshape(-1, 9)
+        bad = np.flatnonzero(self._is_impossible(table))
+        if len(bad):
+            begins = [match.start() for match in re.finditer(_BEGIN, text)]
+            self._refuse_at(text, begins[bad[0]])
+        self._numbers.append(table)
+        self._line += text.count(b"\n")
+
+    @staticmethod
+    def _is_impossible(table: np.ndarray) -> np.ndarray:
+        pfn, order = table[:, 0], table[:, 1]
+        aligned = pfn & ((np.int64(1) << np.minimum(order, LARGEST_ORDER)) - 1) == 0
+        return (pfn >= END_OF_MEMORY) | (order > LARGEST_ORDER) | ~aligned
+
+    def _refuse(self, text: bytes) -> None:
+        """Complain about the first allocation that cannot be read."""
+        position = 0
+        while match := _ALLOCATION.match(text, position):
+            following = text.find(_BEGIN, match.end())
+            position = len(text) if following < 0 else following
+        self._refuse_at(text, position)
+
+    def _refuse_at(self, text: bytes, position: int) -> None:
+        number = self._line + text.count(b"\n", 0, position)
+        raise RecordingError(
+            self._path, f"line {number}: does not begin an allocation's two lines", todo=_TODO
+        )
+
+    def finish(self) -> PageOwner:
+        """All columns."""
+        table = np.concatenate(self._numbers) if self._numbers else np.zeros((0, 9), np.int64)
+        if not len(table):
+            raise RecordingError(
+                self._path, "line 1: no allocation found; was page_owner=on?", todo=_TODO
+            )
+        return PageOwner(
+            pfn=table[:, 0].copy(),
+            order=table[:, 1].astype(np.int8),
+            gfp=table[:, 2].astype(np.uint32),
+            migratetype=table[:, 3].astype(np.int8),
+            block_migratetype=table[:, 4].astype(np.int8),
+            pid=table[:, 5].astype(np.int32),
+            tgid=table[:, 6].astype(np.int32),
+            comm=table[:, 7].astype(np.int32),
+            time_ns=table[:, 8].copy(),
+            migratetypes=tuple(name.decode() for name in self._types),
+            comms=tuple(name.decode(errors="replace") for name in self._comms),
+        )
+
+
+LRU = np.uint64(1 << 5)
+SLAB = np.uint64(1 << 7)
+BUDDY = np.uint64(1 << 10)
+MMAP = np.uint64(1 << 11)
+ANON = np.uint64(1 << 12)
+COMPOUND_HEAD = np.uint64(1 << 15)
+COMPOUND_TAIL = np.uint64(1 << 16)
+HUGE = np.uint64(1 << 17)
+HWPOISON = np.uint64(1 << 19)
+NOPAGE = np.uint64(1 << 20)
+THP = np.uint64(1 << 22)
+OFFLINE = np.uint64(1 << 23)
+PGTABLE = np.uint64(1 << 26)
+RESERVED = np.uint64(1 << 32)
+
+_SECTION = 1 << 15
+"""Page frames of a memory section, to which the kernel fills the file up."""
+_MOST_UNKNOWN = 1 << 27
+"""Words that are read where nothing says how much memory the machine has: 512 GiB."""
+
+
+def read_kpageflags(path: str | Path, page_frames: int | None = None) -> np.ndarray:
+    """Flag words of all page frames, from a gzip of little-endian 64-bit words.
+
+    BUDDY is set on every page of a free buddy. Pages on per-CPU lists show no flag at all, like
+    plain kernel allocations (T12.5).
+
+    Args:
+        path: the gzip file.
+        page_frames: where the machine's last zone ends; a file that goes on for more than a memory
+            section behind it is not of this machine. None if unknown.
+
+    Returns:
+        uint64 array indexed by page frame number, read-only.
+
+    Raises:
+        RecordingError: the file cannot be read, is not an intact gzip, is cut inside a word or has
+            more words than the machine has page frames.
+    """
+    refuse_unless_file(path)
+    most = 8 * ((_MOST_UNKNOWN if page_frames is None else page_frames) + _SECTION)
+    try:
+        with gzip.open(path, "rb") as file:
+            content = file.read(most + 1)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise RecordingError(
+            path,
+            f"is not an intact gzip file ({error})",
+            todo="copy it again, or delete it to go on without the initial page map",
+        ) from None
+    except OSError as error:
+        raise RecordingError(
+            path, f"cannot be read ({error.strerror})", todo="check the path and its permissions"
+        ) from None
+    if len(content) > most:
+        raise RecordingError(
+            path,
+            f"has more than {most // 8} words, but the machine's zones end at page frame "
+            f"{page_frames}",
+            todo="copy it again from the machine that was recorded, or delete it",
+        )
+    if len(content) % 8:
+        raise RecordingError(
+            path,
+            f"holds {len(content)} bytes, not a whole number of 64-bit words",
+            offset=len(content) - len(content) % 8,
+            todo="copy it again, or delete it to go on without the initial page map",
+        )
+    return np.frombuffer(content, "<u8").astype(np.uint64, copy=False)

@@ -1,0 +1,268 @@
+"""The machine that is recorded."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pagealloc_model.base.version import __version__
+
+CAP_SYS_ADMIN = 21
+CAP_SYS_NICE = 23
+CAP_PERFMON = 38
+
+_KIB = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Host:
+    """The machine to record; tests point it at directories of their own.
+
+    Attributes:
+        proc: where procfs is mounted.
+        sysfs: where sysfs is mounted.
+        boot: where kernel configurations are installed.
+        user: effective user id.
+        release: kernel release, as `uname -r` prints it.
+    """
+
+    proc: Path = Path("/proc")
+    sysfs: Path = Path("/sys")
+    boot: Path = Path("/boot")
+    user: int = field(default_factory=os.geteuid)
+    release: str = field(default_factory=lambda: os.uname().release)
+
+    @cached_property
+    def tracefs(self) -> Path | None:
+        """The mounted tracefs, None if there is none or it may not be entered."""
+        for place in (self.sysfs / "kernel/tracing", self.sysfs / "kernel/debug/tracing"):
+            if os.path.isdir(place / "events"):
+                return place
+        return None
+
+    @property
+    def debugfs(self) -> Path:
+        """Where debugfs is mounted, if it is."""
+        return self.sysfs / "kernel/debug"
+
+    @cached_property
+    def lockdown(self) -> str:
+        """The lockdown level in force: "none", "integrity" or "confidentiality"."""
+        text = read_or_none(self.sysfs / "kernel/security/lockdown") or ""
+        chosen = [word.strip("[]") for word in text.split() if word.startswith("[")]
+        return chosen[0] if chosen else "none"
+
+    @cached_property
+    def cpus(self) -> int:
+        """Online CPUs."""
+        online = (read_or_none(self.sysfs / "devices/system/cpu/online") or "").strip()
+        return sum(len(numbers) for numbers in cpu_ranges(online)) or os.cpu_count() or 1
+
+    @cached_property
+    def available_memory(self) -> int:
+        """Bytes of MemAvailable, 0 if unknown."""
+        for line in (read_or_none(self.proc / "meminfo") or "").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * _KIB
+        return 0
+
+    def has_capability(self, *numbers: int) -> bool:
+        """Whether this process holds one of some capabilities."""
+        for line in (read_or_none(self.proc / "self/status") or "").splitlines():
+            if line.startswith("CapEff:"):
+                held = int(line.split()[1], 16)
+                return any(held >> number & 1 for number in numbers)
+        return self.user == 0
+
+    def setting(self, name: str) -> int | None:
+        """A number below /proc/sys, None if absent or unreadable."""
+        text = read_or_none(self.proc / "sys" / name)
+        try:
+            return int(text) if text is not None else None
+        except ValueError:
+            return None
+
+
+def read_or_none(path: Path) -> str | None:
+    """A file's text, None where it is absent or may not be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+
+
+def cpu_ranges(text: str) -> list[range]:
+    """Ranges of a list such as "0-3,8", as sysfs prints it."""
+    ranges = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if first.isdecimal():
+            ranges.append(range(int(first), int(last or first) + 1))
+    return ranges
+
+
+_KNOWN_SYSCTLS = (
+    "defrag_mode",
+    "highatomic_gate_order",
+    "pcp_free_batched",
+    "min_free_kbytes",
+    "watermark_scale_factor",
+    "watermark_boost_factor",
+    "percpu_pagelist_high_fraction",
+    "compaction_proactiveness",
+    "extfrag_threshold",
+    "lowmem_reserve_ratio",
+    "stat_interval",
+    "zone_reclaim_mode",
+)
+_NOT_SETTINGS = ("stat_refresh", "compact_memory", "drop_caches")
+"""Files among the sysctls whose access does something."""
+
+_CONFIG = re.compile(
+    r"CONFIG_(ARCH_FORCE_MAX_ORDER|CMA.*|COMPACT.*|CONTIG_ALLOC|DEBUG_PAGEALLOC.*|DEBUG_VM"
+    r"|DEFERRED_STRUCT_PAGE_INIT|HIGHMEM|HUGETLB_PAGE.*|HZ|INIT_ON_.*|KASAN|KPROBE.*|LOCKDEP"
+    r"|LOCK_STAT|LRU_GEN.*|MEMCG|MEMORY_HOTPLUG|MEMORY_ISOLATION|NR_CPUS|NUMA|NUMA_BALANCING"
+    r"|PAGE_BLOCK.*|PAGE_EXTENSION|PAGE_OWNER|PAGE_POISONING|PAGE_REPORTING|PAGE_SIZE_.*"
+    r"|PAGE_TABLE_CHECK|PARAVIRT_SPINLOCKS|PCP_BATCH_SCALE_MAX|PREEMPT.*|QUEUED_SPINLOCKS"
+    r"|SHUFFLE_PAGE_ALLOCATOR|SMP|SPARSEMEM.*|TRANSPARENT_HUGEPAGE.*|ZONE_.*)"
+)
+
+
+def machine_meta(host: Host) -> dict[str, Any]:
+    """What holds for the machine whatever is recorded; what cannot be read is null."""
+    return {
+        "bundle_version": 1,
+        "package": f"pagealloc_model {__version__}",
+        "uname": list(os.uname()),
+        "clock": "CLOCK_MONOTONIC",
+        "nr_cpus": host.cpus,
+        "cmdline": _stripped(host.proc / "cmdline"),
+        "meminfo": read_or_none(host.proc / "meminfo"),
+        "cpuinfo_model": _processor(host),
+        "hypervisor": _has_flag(host, "hypervisor"),
+        "sysctl": _sysctls(host),
+        "thp": _huge_pages(host),
+        "cpu_nodes": _cpu_nodes(host),
+        "node_distances": [_numbers(node / "distance") for _, node in _nodes(host)],
+        "topology": _topology(host),
+        "config": _configuration(host),
+        "lockdown": host.lockdown,
+    }
+
+
+def _stripped(path: Path) -> str | None:
+    text = read_or_none(path)
+    return None if text is None else text.strip()
+
+
+def _cpuinfo(host: Host, name: str) -> str | None:
+    for line in (read_or_none(host.proc / "cpuinfo") or "").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == name:
+            return value.strip()
+    return None
+
+
+def _processor(host: Host) -> str | None:
+    return _cpuinfo(host, "model name")
+
+
+def _has_flag(host: Host, flag: str) -> bool | None:
+    """Whether the processor has a flag; None where it lists none."""
+    flags = _cpuinfo(host, "flags")
+    return None if flags is None else flag in flags.split()
+
+
+def _sysctls(host: Host) -> dict[str, str | None]:
+    """Every vm sysctl as text, and null for those that matter and this kernel lacks."""
+    directory = host.proc / "sys/vm"
+    try:
+        names = sorted(file.name for file in directory.iterdir() if file.is_file())
+    except OSError:
+        names = []
+    settings: dict[str, str | None] = dict.fromkeys(_KNOWN_SYSCTLS)
+    for name in names:
+        if name not in _NOT_SETTINGS:
+            text = _stripped(directory / name)
+            if text is not None:
+                settings[name] = text
+    return settings
+
+
+def _huge_pages(host: Host) -> dict[str, str | None]:
+    """THP settings as raw text, by path below transparent_hugepage."""
+    directory = host.sysfs / "kernel/mm/transparent_hugepage"
+    settings = {name: _stripped(directory / name) for name in ("enabled", "defrag")}
+    for file in sorted(directory.glob("*")) + sorted(directory.glob("*/*")):
+        name = str(file.relative_to(directory))
+        if (file.is_file() and not name.startswith("hugepages-")) or name.endswith("/enabled"):
+            settings[name] = _stripped(file)
+    return settings
+
+
+def _topology(host: Host) -> dict[str, Any]:
+    """Online CPUs with package, core and caches."""
+    cpus = host.sysfs / "devices/system/cpu"
+    return {
+        "online": _stripped(cpus / "online"),
+        "possible": _stripped(cpus / "possible"),
+        "cpus": {
+            str(number): _processor_place(cpus / f"cpu{number}")
+            for number in _listed(cpus / "online")
+        },
+    }
+
+
+def _nodes(host: Host) -> list[tuple[int, Path]]:
+    """Online nodes by number."""
+    found = (host.sysfs / "devices/system/node").glob("node[0-9]*")
+    return sorted((int(node.name.removeprefix("node")), node) for node in found)
+
+
+def _cpu_nodes(host: Host) -> list[int]:
+    """Node of every CPU from 0 to the last online; one that is offline is put on the first node."""
+    nodes = _nodes(host)
+    node_of = {cpu: number for number, node in nodes for cpu in _listed(node / "cpulist")}
+    last = max(_listed(host.sysfs / "devices/system/cpu/online"), default=-1)
+    return [node_of.get(cpu, nodes[0][0]) for cpu in range(last + 1)] if nodes else []
+
+
+def _listed(file: Path) -> list[int]:
+    """CPU numbers of a list such as "0-3,8"."""
+    return [number for part in cpu_ranges(_stripped(file) or "") for number in part]
+
+
+def _numbers(file: Path) -> list[int]:
+    return [int(word) for word in (_stripped(file) or "").split()]
+
+
+def _processor_place(cpu: Path) -> dict[str, Any]:
+    return {
+        "package": _stripped(cpu / "topology/physical_package_id"),
+        "core": _stripped(cpu / "topology/core_id"),
+        "caches": [
+            [_stripped(cache / name) for name in ("level", "type", "size", "shared_cpu_list")]
+            for cache in sorted(cpu.glob("cache/index*"))
+        ],
+    }
+
+
+def _configuration(host: Host) -> dict[str, str] | None:
+    """Options of the kernel's configuration that bear on the allocator; None if unreadable."""
+    text = _configuration_text(host)
+    if text is None:
+        return None
+    pairs = (line.partition("=") for line in text.splitlines() if line.startswith("CONFIG_"))
+    return {name: value for name, _, value in pairs if _CONFIG.fullmatch(name)}
+
+
+def _configuration_text(host: Host) -> str | None:
+    try:
+        return gzip.decompress((host.proc / "config.gz").read_bytes()).decode("utf-8", "replace")
+    except (OSError, EOFError):
+        return read_or_none(host.boot / f"config-{host.release}")

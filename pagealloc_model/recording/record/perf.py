@@ -1,0 +1,662 @@
+"""The perf program: what it can do, how it is called, and what its complaints mean."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import resource
+import select
+import shutil
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from pagealloc_model.base.errors import RecordingError, UsageError
+from pagealloc_model.recording.record.host import CAP_SYS_NICE, Host, read_or_none
+from pagealloc_model.recording.trace.perf_file import open_perf_file
+
+_KNOWN = (
+    (
+        r"No space left on device",
+        "the disk is full",
+        "free some space, or name another disk with -o",
+    ),
+    (
+        r"Permission error mapping pages|perf_event_mlock_kb|failed to mmap with 1 ",
+        "the ring buffers may not be locked in memory",
+        "use a smaller --buffer, or raise /proc/sys/kernel/perf_event_mlock_kb",
+    ),
+    (
+        r"failed to mmap|Cannot allocate memory",
+        "there is no memory for the ring buffers",
+        "use a smaller --buffer",
+    ),
+    (
+        r"Too many open files|Too many events are opened",
+        "too many events are opened",
+        "raise the limit with ulimit -n, or record fewer with --events",
+    ),
+    (
+        r"perf_event_paranoid|[Aa]ccess to performance monitoring|[Nn]o permission|not permitted"
+        r"|Permission denied",
+        "the kernel refuses perf",
+        "run as root outside a container, or: sysctl kernel.perf_event_paranoid=-1",
+    ),
+    (
+        r"unknown tracepoint|can't access trace events|invalid or unsupported event|syntax error",
+        "perf cannot read an event",
+        "leave it out with --events, or update perf",
+    ),
+    (r"[Uu]nknown option|unknown switch", "perf lacks an option", "update perf"),
+)
+
+
+def explain_failure(log: str, code: int, seen: str = "") -> str:
+    """One line on why perf failed.
+
+    Args:
+        log: what it wrote to stderr.
+        code: its exit code, negative for a signal.
+        seen: what is wrong with its file, said where perf itself gives no known reason.
+    """
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    for pattern, what, todo in _KNOWN:
+        for line in lines:
+            if re.search(pattern, line):
+                return f"{what} (perf: {line[:100]}); {todo}"
+    if seen:
+        return f"perf.data {seen}; try the same perf record by hand"
+    ended = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+    said = f" saying: {lines[-1][:100]}" if lines else ""
+    return f"perf {ended}{said}; try the same perf record by hand"
+
+
+def why_unusable(event_file: Path) -> str:
+    """What keeps a perf.data from being read, "" if nothing does.
+
+    Only when perf closes its file does the header say how long the data are.
+    """
+    try:
+        records = open_perf_file(event_file).records
+    except RecordingError as error:
+        return error.what
+    return "" if records.size else "was not closed by perf"
+
+
+_PR_SET_PDEATHSIG = 1
+_PRIORITY = 20
+_FILES = 1 << 20
+_POLL_S = 0.1
+_ANSWERS = 4096
+_LIBC = ctypes.CDLL(None)
+
+
+class PerfProcess:
+    """Perf in a process group of its own, so that Ctrl-C reaches only us.
+
+    It ends by itself, with a whole perf.data, if we are killed. With the right to, it runs at
+    real-time priority, so that a busy machine does not keep it from emptying the buffers.
+
+    Args:
+        arguments: makes the command line from the descriptors for orders and answers.
+        log: file for what perf writes to stderr.
+        host: the machine.
+    """
+
+    def __init__(
+        self, arguments: Callable[[tuple[int, int]], list[str]], log: Path, host: Host
+    ) -> None:
+        self._log = log
+        orders, self._orders = os.pipe()
+        self._answers, answers = os.pipe()
+        self.arguments = arguments((orders, answers))
+        with log.open("wb") as stderr:
+            self._process = subprocess.Popen(
+                self.arguments,
+                stdin=subprocess.DEVNULL,
+                stdout=stderr,
+                stderr=stderr,
+                pass_fds=(orders, answers),
+                process_group=0,
+                preexec_fn=_prepare,
+            )
+        os.close(orders)
+        os.close(answers)
+        os.set_blocking(self._orders, False)
+        if host.has_capability(CAP_SYS_NICE):
+            self._raise_priority()
+
+    @property
+    def ended(self) -> bool:
+        """Whether perf is gone."""
+        return self._process.poll() is not None
+
+    def ask(self, order: str, interrupted: Callable[[], bool] = lambda: False) -> None:
+        """Give an order ("enable", "disable") and wait until it is carried out.
+
+        Raises:
+            UsageError: perf ended instead; the text says why.
+            KeyboardInterrupt: `interrupted` became true while waiting.
+        """
+        try:
+            os.write(self._orders, f"{order}\n".encode())
+        except BrokenPipeError:
+            self._process.wait()
+        while not select.select([self._answers], [], [], _POLL_S)[0]:
+            if self.ended:
+                raise UsageError(f"nothing was recorded: {self.failure()}")
+            if interrupted():
+                raise KeyboardInterrupt
+        if not os.read(self._answers, _ANSWERS):
+            self._process.wait()
+            raise UsageError(f"nothing was recorded: {self.failure()}")
+
+    def flush(self) -> None:
+        """Let perf write out what its buffers hold; by itself it waits until one is half full."""
+        with contextlib.suppress(BrokenPipeError, BlockingIOError):
+            if select.select([self._answers], [], [], 0)[0]:
+                os.read(self._answers, _ANSWERS)
+            os.write(self._orders, b"ping\n")
+
+    def stop(self) -> None:
+        """Let perf write out what it holds, and wait for its end."""
+        if not self.ended:
+            self._process.send_signal(signal.SIGINT)
+        self._process.wait()
+
+    def failure(self, seen: str = "") -> str:
+        """Why perf ended or, with what is `seen` to be wrong with its file, failed: one line."""
+        log = self._log.read_text(encoding="utf-8", errors="replace")
+        return explain_failure(log, self._process.wait(), seen)
+
+    def close(self) -> None:
+        """End perf if it still runs, whatever becomes of its file."""
+        if not self.ended:
+            self._process.kill()
+            self._process.wait()
+        os.close(self._orders)
+        os.close(self._answers)
+
+    def _raise_priority(self) -> None:
+        with contextlib.suppress(OSError):  # a control group may keep real time to itself
+            os.sched_setscheduler(self._process.pid, os.SCHED_FIFO, os.sched_param(_PRIORITY))
+
+
+def _prepare() -> None:
+    """In the new process: end with our own, and allow a file for each event on each CPU."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES, _FILES))
+
+
+USUAL_EVENTS = "default"
+SHORTEST_INTERVAL_S = 0.02
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_SMALLEST_BUFFER = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordOptions:
+    """One call of `pagealloc record`.
+
+    Attributes:
+        destination: directory to create.
+        command: command to run while recording; () for none.
+        seconds: length of the recording; None: until the command ends or a signal arrives.
+        events: event names and patterns, `USUAL_EVENTS` for the usual set.
+        locks: whether to record lock contention.
+        probes: whether to set kprobes; None: where the kernel permits it.
+        profile: whether to profile the machine, untraced, after the recording.
+        anonymise: whether to remove what names the machine or its programs.
+        live_s: seconds between lines with rates; None: no such lines.
+        interval_s: seconds between snapshots.
+        buffer_bytes: ring buffer of one CPU, a power of two; None: by the machine's memory.
+    """
+
+    destination: Path
+    command: tuple[str, ...] = ()
+    seconds: float | None = None
+    events: tuple[str, ...] = (USUAL_EVENTS,)
+    locks: bool = True
+    probes: bool | None = None
+    profile: bool = False
+    anonymise: bool = False
+    live_s: float | None = None
+    interval_s: float = 1.0
+    buffer_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.command and self.seconds is not None:
+            raise UsageError("a recording ends after --seconds or with a command; give one")
+        if self.profile and not self.command and self.seconds is None:
+            raise UsageError("--profile needs a command, which is run once more, or --seconds")
+        for name, value, least in (
+            ("--seconds", self.seconds, 0.0),
+            ("--live", self.live_s, 0.0),
+            ("--interval", self.interval_s, SHORTEST_INTERVAL_S),
+        ):
+            if value is not None and not (value > 0 and least <= value < float("inf")):
+                raise UsageError(
+                    f"{name} {value} is no length of time; give "
+                    + (f"{least} seconds or more" if least else "more than 0 seconds")
+                )
+
+
+def _nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preparation:
+    """What brings a machine into the state that a recording begins with.
+
+    The ring buffers are there before it, so that they find memory, and what it changes has no time
+    to act before the first event.
+
+    Attributes:
+        command: run once the ring buffers exist; () for none.
+        last: called once the state was copied, right before the last snapshot and the first event.
+    """
+
+    command: tuple[str, ...] = ()
+    last: Callable[[], None] = _nothing
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a buffer size such as "64M".
+
+    Raises:
+        UsageError: not a size, not a power of two, or too small to be of use.
+    """
+    match = re.fullmatch(r"(\d+)([KMG]?)", text.strip().upper())
+    size = int(match[1]) * _UNITS[match[2]] if match else 0
+    if size < _SMALLEST_BUFFER or size & (size - 1):
+        raise UsageError(f"--buffer {text} is no power of two from 64K up; give one such as 64M")
+    return size
+
+
+def size_text(size: int) -> str:
+    """A size as `parse_size` reads it."""
+    for unit in ("G", "M", "K"):
+        if size % _UNITS[unit] == 0:
+            return f"{size // _UNITS[unit]}{unit}"
+    return str(size)
+
+
+OLDEST_VERSION = (5, 12)
+INSTALL = "install it (Debian: linux-perf, Ubuntu: linux-tools-$(uname -r), Fedora: perf)"
+
+_LARGEST_BUFFER = 1 << 26
+_LEAST_BUFFER = 1 << 20
+_MEMORY_SHARE = 32
+_ANSWER_TIMEOUT_S = 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerfTool:
+    """An installed perf.
+
+    Attributes:
+        path: the command.
+        version: as it prints it, such as "6.1.187".
+        compresses: whether it was built with zstd.
+    """
+
+    path: str
+    version: str
+    compresses: bool
+
+
+def find_perf() -> PerfTool:
+    """The perf on PATH.
+
+    Raises:
+        UsageError: there is none, it does not work with this kernel, or it is too old.
+    """
+    path = shutil.which("perf")
+    if path is None:
+        raise UsageError(f"perf is not installed; {INSTALL}")
+    answer = _ask(path, "version")
+    version = re.search(r"perf version (\S+)", answer.stdout)
+    if answer.returncode or version is None:
+        said = " ".join(f"{answer.stdout} {answer.stderr}".split())
+        raise UsageError(f"{path} does not work ({said[:80] or 'it says nothing'}); {INSTALL}")
+    numbers = re.match(r"(\d+)\.(\d+)", version[1])
+    if numbers and (int(numbers[1]), int(numbers[2])) < OLDEST_VERSION:
+        raise UsageError(
+            f"perf {version[1]} is too old to be started and stopped on the event; "
+            "install {}.{} or newer".format(*OLDEST_VERSION)
+        )
+    built = _ask(path, "version", "--build-options").stdout
+    compresses = re.search(r"^\s*zstd: \[ on", built, re.MULTILINE) is not None
+    return PerfTool(path=path, version=version[1], compresses=compresses)
+
+
+def _ask(path: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            [path, *arguments],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=_ANSWER_TIMEOUT_S,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UsageError(f"{path} does not work ({error}); {INSTALL}") from None
+
+
+def default_buffer(host: Host) -> int:
+    """Bytes of one CPU's ring buffer: 64 MiB, less where all would take over 3% of memory."""
+    most = host.available_memory // _MEMORY_SHARE // host.cpus
+    size = _LARGEST_BUFFER
+    while size > _LEAST_BUFFER and size > most:
+        size //= 2
+    return size
+
+
+def record_arguments(
+    tool: PerfTool,
+    *,
+    output: str,
+    events: Iterable[str],
+    buffer_bytes: int,
+    control: tuple[int, int] | None = None,
+) -> list[str]:
+    """The command line of a recording of all CPUs that starts out switched off.
+
+    Args:
+        tool: the perf to use.
+        output: path of the perf.data.
+        events: words that name the events.
+        buffer_bytes: ring buffer of one CPU.
+        control: descriptors perf reads orders from and answers them on; None leaves them out.
+    """
+    arguments = [tool.path, "record", "-a", "-k", "CLOCK_MONOTONIC", "-m", size_text(buffer_bytes)]
+    arguments += ["--kernel-callchains", "-o", output]
+    if tool.compresses:
+        arguments.append("-z=1")
+    if control is not None:
+        arguments += ["-D", "-1", "--control", "fd:{},{}".format(*control)]
+    return [*arguments, *events]
+
+
+ESSENTIAL_EVENTS = ("kmem:mm_page_alloc", "kmem:mm_page_free")
+_CHAINED_EVENT = "lock:contention_begin"
+LOCK_EVENTS = (
+    _CHAINED_EVENT,
+    "lock:contention_end",
+    "lock:contended_release",
+    "kmem:mm_zone_lock_contended",
+    "kmem:mm_zone_locked",
+    "kmem:mm_zone_lock_unlock",
+)
+RECENT_EVENTS = {
+    "kmem:mm_page_pcpu_refill": "which objects a refill took is inferred",
+    "kmem:mm_zone_locked": "how long zone->lock is held, and refills that find nothing, are unseen",
+    "kmem:mm_zone_lock_unlock": "how long zone->lock is held is unseen",
+    "kmem:mm_zone_lock_contended": "when a wait for zone->lock began is inferred",
+    "lock:contended_release": "whose hold made others wait is unseen",
+}
+"""Tracepoints that most kernels lack, or that are only proposed (T8), and what a lack costs."""
+
+_USUAL = {
+    "kmem": (
+        "mm_page_alloc",
+        "mm_page_free",
+        "mm_page_free_batched",
+        "mm_page_alloc_zone_locked",
+        "mm_page_pcpu_drain",
+        "mm_page_pcpu_refill",
+        "mm_page_alloc_extfrag",
+        "mm_setup_per_zone_wmarks",
+        "mm_setup_per_zone_lowmem_reserve",
+        "mm_calculate_totalreserve_pages",
+    ),
+    "compaction": (
+        "mm_compaction_begin",
+        "mm_compaction_end",
+        "mm_compaction_migratepages",
+        "mm_compaction_isolate_freepages",
+        "mm_compaction_isolate_migratepages",
+        "mm_compaction_fast_isolate_freepages",
+        "mm_compaction_try_to_compact_pages",
+        "mm_compaction_suitable",
+        "mm_compaction_finished",
+        "mm_compaction_deferred",
+        "mm_compaction_defer_compaction",
+        "mm_compaction_defer_reset",
+        "mm_compaction_wakeup_kcompactd",
+        "mm_compaction_kcompactd_wake",
+        "mm_compaction_kcompactd_sleep",
+    ),
+    "vmscan": (
+        "mm_vmscan_wakeup_kswapd",
+        "mm_vmscan_kswapd_wake",
+        "mm_vmscan_kswapd_sleep",
+        "mm_vmscan_balance_pgdat_begin",
+        "mm_vmscan_balance_pgdat_end",
+        "mm_vmscan_direct_reclaim_begin",
+        "mm_vmscan_direct_reclaim_end",
+        "mm_vmscan_lru_shrink_inactive",
+        "mm_vmscan_kswapd_reclaim_fail",
+        "mm_vmscan_kswapd_clear_hopeless",
+    ),
+    "oom": ("reclaim_retry_zone", "compact_retry"),
+    "migrate": ("mm_migrate_pages",),
+    "cma": ("cma_alloc_start", "cma_alloc_finish", "cma_alloc_busy_retry", "cma_release"),
+    "page_isolation": ("test_pages_isolated",),
+    "huge_memory": (
+        "mm_collapse_huge_page",
+        "mm_khugepaged_scan_pmd",
+        "mm_khugepaged_scan_file",
+        "mm_khugepaged_collapse_file",
+    ),
+}
+_DECAY_EVENT = "workqueue:workqueue_execute_start"
+_DECAY_FUNCTION = "vmstat_update"
+_CALL_CHAIN = "call-graph=fp,max-stack=12"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventChoice:
+    """The tracepoints of one recording.
+
+    Attributes:
+        names: those to record, as `system:name`.
+        missing: those of the usual set that this kernel lacks.
+    """
+
+    names: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+def usual_events(*, locks: bool = True) -> tuple[str, ...]:
+    """Names of the usual set."""
+    names = tuple(f"{system}:{name}" for system, part in _USUAL.items() for name in part)
+    return (*names, _DECAY_EVENT, *(LOCK_EVENTS if locks else ()))
+
+
+def available_events(tracefs: Path) -> frozenset[str]:
+    """Names of all tracepoints of the running kernel."""
+    return frozenset((read_or_none(tracefs / "available_events") or "").split())
+
+
+def choose_events(available: frozenset[str], asked: Iterable[str], *, locks: bool) -> EventChoice:
+    """Resolve what a user asks for; the two essential events are always recorded.
+
+    Args:
+        available: names of the kernel's tracepoints.
+        asked: names, shell patterns such as "vmscan:*", and `USUAL_EVENTS`.
+        locks: whether to record lock contention.
+
+    Raises:
+        UsageError: something asked for by name or pattern is not in this kernel.
+    """
+    wanted = list(ESSENTIAL_EVENTS)
+    for each in asked:
+        if each == USUAL_EVENTS:
+            wanted += usual_events()
+        else:
+            wanted += _matching(available, each)
+    names = [name for name in dict.fromkeys(wanted) if locks or name not in LOCK_EVENTS]
+    return EventChoice(
+        names=tuple(name for name in names if name in available),
+        missing=tuple(name for name in names if name not in available),
+    )
+
+
+def _matching(available: frozenset[str], pattern: str) -> list[str]:
+    matches = sorted(name for name in available if fnmatchcase(name, pattern))
+    if not matches:
+        raise UsageError(
+            f"--events {pattern}: this kernel has no such tracepoint; "
+            "give a name or pattern that `perf list tracepoint` shows"
+        )
+    return matches
+
+
+def event_arguments(names: Iterable[str], host: Host) -> Iterator[str]:
+    """The words that make perf record some events.
+
+    Only a lock's contention comes with the kernel's call chain. Of the workqueue's events only
+    those of the periodic counter update are kept, which is when per-CPU lists decay (S4.8).
+    """
+    for name in names:
+        if name == _DECAY_EVENT:
+            yield from _decay_arguments(host)
+        elif name == _CHAINED_EVENT:
+            yield from ("-e", f"{name}/{_CALL_CHAIN}/")
+        else:
+            yield from ("-e", name)
+
+
+def _decay_arguments(host: Host) -> Iterator[str]:
+    """None where the kernel hides the function's address: the event is too frequent unfiltered."""
+    address = _function_address(host, _DECAY_FUNCTION)
+    if address:
+        yield from ("-e", _DECAY_EVENT, "--filter", f"function == {address:#x}")
+
+
+def _function_address(host: Host, function: str) -> int:
+    """Address of a kernel function, 0 if unknown or hidden."""
+    ending = f" {function}"
+    for line in (read_or_none(host.proc / "kallsyms") or "").splitlines():
+        if line.endswith(ending):
+            return int(line.split()[0], 16)
+    return 0
+
+
+def without_addresses(arguments: Iterable[str]) -> list[str]:
+    """Arguments for perf as they are kept with a recording: filters name the function."""
+    return [
+        f"function == {_DECAY_FUNCTION}" if word.startswith("function == ") else word
+        for word in arguments
+    ]
+
+
+SAMPLE_PERIOD = 200_000
+"""Cycles or, where there is no counter of them, nanoseconds from one sample to the next."""
+CLOCK_EVENT = "cpu-clock"
+
+_TICK_NS = 10_000_000
+_BUSY_FIELDS = (0, 1, 2, 5, 6)
+
+
+def record_profile(
+    tool: PerfTool, host: Host, command: tuple[str, ...], seconds: float, folded: Path
+) -> dict[str, object]:
+    """Profile the machine while a command runs or for a time, and write the folded chains.
+
+    Args:
+        tool: the perf to use.
+        host: the machine.
+        command: run once more for this; () to watch the machine instead.
+        seconds: for how long, without a command.
+        folded: file to write.
+
+    Returns:
+        What meta.json says of it: `event`, `sample_ns` (of a busy CPU's time, per sample),
+        `samples`, `seconds`, `repeats_command` and `rc` of the command.
+
+    Raises:
+        UsageError: perf cannot profile here.
+    """
+    samples = folded.with_name("profile.data")
+    workload = command or ("sleep", f"{seconds}")
+    arguments = [tool.path, "record", "-a", "-c", f"{SAMPLE_PERIOD}", "-e", "cycles", "-g"]
+    arguments += ["--kernel-callchains", "-o", str(samples), "--", *workload]
+    busy_ns, begun = _busy_ns(host), time.monotonic()
+    done = subprocess.run(arguments, capture_output=True, text=True, errors="replace", check=False)
+    elapsed = time.monotonic() - begun
+    busy_ns = _busy_ns(host) - busy_ns
+    if not samples.exists():
+        raise UsageError(f"--profile: perf could not profile: {_last_line(done.stderr)}")
+    event, chains = _read(tool, samples)
+    samples.unlink()
+    lines = (f"{';'.join(reversed(chain))} {count}\n" for chain, count in sorted(chains.items()))
+    folded.write_text("".join(lines), encoding="utf-8")
+    total = sum(chains.values())
+    by_clock = event.startswith(CLOCK_EVENT)
+    return {
+        "event": event,
+        "sample_ns": SAMPLE_PERIOD if by_clock else busy_ns / max(total, 1),
+        "samples": total,
+        "seconds": round(elapsed, 3),
+        "repeats_command": bool(command),
+        "rc": done.returncode if command else None,
+    }
+
+
+def _busy_ns(host: Host) -> int:
+    """CPU time of all CPUs so far that was not idle."""
+    words = (host.proc / "stat").read_text(encoding="ascii").splitlines()[0].split()[1:]
+    return sum(int(words[field]) for field in _BUSY_FIELDS) * _TICK_NS
+
+
+def _read(tool: PerfTool, samples: Path) -> tuple[str, Counter[tuple[str, ...]]]:
+    """The event sampled, and how often each kernel call chain was seen, innermost first."""
+    arguments = [tool.path, "script", "-i", str(samples), "-F", "event,ip,sym"]
+    with subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, errors="replace"
+    ) as script:
+        assert script.stdout is not None
+        return folded_chains(script.stdout)
+
+
+def folded_chains(lines: Iterable[str]) -> tuple[str, Counter[tuple[str, ...]]]:
+    """The same from what `perf script -F event,ip,sym` prints."""
+    event = ""
+    chains: Counter[tuple[str, ...]] = Counter()
+    for name, chain in _samples(lines):
+        event = event or name
+        chains[chain] += 1
+    return event, chains
+
+
+def _samples(lines: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    name, chain = "", []
+    for line in lines:
+        words = line.split()
+        if words and not line.startswith("\t"):
+            name = words[-1].rstrip(":")
+        elif words:
+            chain.append(" ".join(words[1:]) or words[0])
+        elif name:
+            yield name, tuple(chain) or ("[user]",)
+            name, chain = "", []
+    if name:
+        yield name, tuple(chain) or ("[user]",)
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1] if lines else "it says nothing"

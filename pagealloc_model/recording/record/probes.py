@@ -1,0 +1,425 @@
+"""Kprobes on functions that have no tracepoint, and the kernel's own types of their parameters."""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.recording.record.host import Host, read_or_none
+
+_MAGIC = 0xEB9F
+_HEADER = struct.Struct("<HBBIIIII")
+_TYPE = struct.Struct("<III")
+_PARAMETER = struct.Struct("<II")
+_FUNCTION, _PROTOTYPE = 12, 13
+# Bytes behind a type's head by kind: fixed ones, and those of each of its members.
+_FIXED = {1: 4, 3: 12, 14: 4, 17: 4}
+_EACH = {4: 12, 5: 12, 6: 8, 13: 8, 15: 12, 19: 12}
+_LAST_KIND = 19
+
+
+def function_parameters(btf: bytes, functions: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Parameter names by function, in order, for those of `functions` that the data describe.
+
+    A function that the compiler inlined everywhere, or whose parameters it changed, is not
+    described.
+
+    Args:
+        btf: content of /sys/kernel/btf/vmlinux.
+        functions: names to look for.
+
+    Raises:
+        ValueError: the data are cut short or of an unknown layout.
+    """
+    try:
+        return _parameters(btf, frozenset(functions))
+    except (struct.error, IndexError):
+        raise ValueError("kernel type data are cut short") from None
+
+
+def _parameters(btf: bytes, functions: frozenset[str]) -> dict[str, tuple[str, ...]]:
+    magic, _, _, header, type_start, type_size, text_start, text_size = _HEADER.unpack_from(btf)
+    if magic != _MAGIC:
+        raise ValueError("no kernel type data")
+    texts = btf[header + text_start : header + text_start + text_size]
+    prototypes: dict[int, int] = {}
+    places = [0]
+    position, end = header + type_start, header + type_start + type_size
+    while position < end:
+        name, info, other = _TYPE.unpack_from(btf, position)
+        kind, members = info >> 24 & 0x1F, info & 0xFFFF
+        if not 0 < kind <= _LAST_KIND:
+            raise ValueError(f"kernel type data hold the unknown kind {kind}")
+        if kind == _FUNCTION:
+            prototypes[name] = other
+        places.append(position)
+        position += _TYPE.size + _FIXED.get(kind, 0) + _EACH.get(kind, 0) * members
+    return {
+        text: _prototype(btf, places[number], texts)
+        for name, number in prototypes.items()
+        if (text := _text(texts, name)) in functions
+    }
+
+
+def _prototype(btf: bytes, place: int, texts: bytes) -> tuple[str, ...]:
+    _, info, _ = _TYPE.unpack_from(btf, place)
+    if info >> 24 & 0x1F != _PROTOTYPE:
+        raise ValueError("a function of the kernel type data has no prototype")
+    first = place + _TYPE.size
+    return tuple(
+        _text(texts, _PARAMETER.unpack_from(btf, first + index * _PARAMETER.size)[0])
+        for index in range(info & 0xFFFF)
+    )
+
+
+def _text(texts: bytes, offset: int) -> str:
+    return texts[offset : texts.index(b"\0", offset)].decode("utf-8", "replace")
+
+
+GROUP = "pa"
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One value that a probe records.
+
+    Attributes:
+        field: its name in the event.
+        type: kprobe type.
+        names: names the kernel gives the parameter; () for the return value.
+        position: 1 for the first parameter, the same in 6.1, 6.12 and 7.2; 0 where it differs.
+        variable: the kernel's variable whose value is recorded instead.
+    """
+
+    field: str
+    type: str
+    names: tuple[str, ...] = ()
+    position: int = 0
+    variable: str = ""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A kprobe, on a function's entry or, if its arguments have no names, on its return.
+
+    Attributes:
+        event: its name; where several probes share it, the first that can be set is.
+        function: the kernel function.
+        arguments: what it records.
+        lack: what a recording cannot show without it.
+        filter: perf records only what passes, "" for all.
+    """
+
+    event: str
+    function: str
+    arguments: tuple[Argument, ...]
+    lack: str
+    filter: str = ""
+
+    @property
+    def at_return(self) -> bool:
+        """Whether it fires when the function returns."""
+        return not any(argument.names for argument in self.arguments)
+
+    def definition(self, parameters: Sequence[str] | None) -> str | None:
+        """The line that sets it, None if this kernel's function is another one.
+
+        Args:
+            parameters: the function's parameter names; () if this kernel does not describe the
+                function, None if it describes none.
+        """
+        if parameters is not None and not parameters:
+            return None
+        words = []
+        for argument in self.arguments:
+            place = f"@{argument.variable}" if argument.variable else "$retval"
+            if argument.names:
+                position = argument.position
+                if parameters is not None:
+                    found = [
+                        parameters.index(name) for name in argument.names if name in parameters
+                    ]
+                    position = found[0] + 1 if found else 0
+                if not position:
+                    return None
+                place = f"$arg{position}"
+            words.append(f"{argument.field}={place}:{argument.type}")
+        kind = "r" if self.at_return else "p"
+        return f"{kind}:{GROUP}/{self.event} {self.function} {' '.join(words)}"
+
+
+_ZONE = ("zone",)
+_TRANSACTIONS = "transactions are inferred from runs of events"
+_BLOCK_TYPES = "changes of a pageblock's type show only in snapshots, claims also in fallbacks"
+_RESERVE = "reservations of highatomic blocks show only in snapshots"
+_BOOSTS = "watermark boosts show only in snapshots"
+_KSWAPD = "before 7.2, how long kswapd worked and for which order is unseen"
+_KSWAPD_REST = "why kswapd went on or slept is unseen"
+_BLOCK_TYPE_BITS = "mask & 7"
+"""Of a pageblock's bits those of its type; compaction sets others far more often."""
+_PAGE_AND_TYPE = (
+    Argument("page", "x64", ("page",), 1),
+    Argument("mt", "s32", ("migratetype",), 2),
+)
+PROBES = (
+    Probe(
+        "pcp_bulk_free",
+        "free_pcppages_bulk",
+        (
+            Argument("zone", "x64", _ZONE, 1),
+            Argument("count", "s32", ("count",), 2),
+            Argument("pindex", "s32", ("pindex",), 4),
+        ),
+        _TRANSACTIONS,
+    ),
+    Probe(
+        "pcp_bulk_alloc",
+        "rmqueue_bulk",
+        (
+            Argument("zone", "x64", _ZONE, 1),
+            Argument("order", "u32", ("order",), 2),
+            Argument("count", "u64", ("count",), 3),
+            Argument("mt", "s32", ("migratetype",), 5),
+            Argument("flags", "x32", ("alloc_flags",), 6),
+        ),
+        _TRANSACTIONS,
+    ),
+    Probe("pcp_bulk_alloc_ret", "rmqueue_bulk", (Argument("got", "s32"),), _TRANSACTIONS),
+    Probe(
+        "free_one",
+        "free_one_page",
+        (
+            Argument("zone", "x64", _ZONE, 1),
+            Argument("pfn", "x64", ("pfn",), 3),
+            Argument("order", "u32", ("order",), 4),
+        ),
+        "frees of small orders past the per-CPU lists are unseen",
+    ),
+    Probe(
+        "ha_reserve",
+        "reserve_highatomic_pageblock",
+        (Argument("order", "s32", ("order", "alloc_order")), Argument("zone", "x64", _ZONE)),
+        _RESERVE,
+    ),
+    Probe("ha_unreserve", "unreserve_highatomic_pageblock", (Argument("done", "u8"),), _RESERVE),
+    Probe(
+        "drain_zone",
+        "drain_pages_zone",
+        (Argument("cpu", "u32", ("cpu",), 1), Argument("zone", "x64", _ZONE, 2)),
+        "drains of whole lists are told from overflows by whose pages they free",
+    ),
+    Probe(
+        "block_type",
+        "set_pfnblock_flags_mask",
+        (
+            Argument("pfn", "x64", ("pfn",), 3),
+            Argument("mt", "s32", ("flags",), 2),
+            Argument("mask", "x64", ("mask",), 4),
+        ),
+        _BLOCK_TYPES,
+        _BLOCK_TYPE_BITS,
+    ),
+    Probe(
+        "block_type",
+        "__set_pfnblock_flags_mask",
+        (
+            Argument("pfn", "x64", ("pfn",), 2),
+            Argument("mt", "s32", ("flags",), 3),
+            Argument("mask", "x64", ("mask",), 4),
+        ),
+        _BLOCK_TYPES,
+        _BLOCK_TYPE_BITS,
+    ),
+    Probe(
+        "block_type",
+        "set_pageblock_migratetype",
+        (*_PAGE_AND_TYPE, Argument("base", "x64", variable="vmemmap_base")),
+        _BLOCK_TYPES,
+    ),
+    Probe("block_type", "set_pageblock_migratetype", _PAGE_AND_TYPE, _BLOCK_TYPES),
+    Probe("boost", "boost_watermark", (Argument("zone", "x64", _ZONE, 1),), _BOOSTS),
+    Probe("boost_ret", "boost_watermark", (Argument("done", "u8"),), _BOOSTS),
+    Probe(
+        "kswapd_begin",
+        "balance_pgdat",
+        (
+            Argument("order", "s32", ("order",), 2),
+            Argument("highest", "s32", ("highest_zoneidx",), 3),
+        ),
+        _KSWAPD,
+    ),
+    Probe("kswapd_end", "balance_pgdat", (Argument("order", "s32"),), _KSWAPD),
+    Probe(
+        "kswapd_rest",
+        "kswapd_try_to_sleep",
+        (
+            Argument("asked", "s32", ("alloc_order",), 2),
+            Argument("reached", "s32", ("reclaim_order",), 3),
+            Argument("highest", "s32", ("highest_zoneidx",), 4),
+        ),
+        _KSWAPD_REST,
+    ),
+)
+
+
+def functions_lacking(host: Host) -> dict[str, str]:
+    """Functions to probe that this kernel has not as functions of their own, with what that costs.
+
+    Of several that do for one event, one is enough. {} where the kernel names no functions.
+    """
+    known = _known_functions(host)
+    if not known:
+        return {}
+    served = {probe.event for probe in PROBES if probe.function in known}
+    return {probe.function: probe.lack for probe in PROBES if probe.event not in served}
+
+
+def _known_functions(host: Host) -> frozenset[str]:
+    """Those to probe that the kernel names; none where it names no functions at all."""
+    lines = (read_or_none(host.proc / "kallsyms") or "").splitlines()
+    wanted = {probe.function for probe in PROBES}
+    named = (words[2] for line in lines if len(words := line.split()) > 2)
+    return frozenset(name for name in named if name in wanted)
+
+
+def probe_file(host: Host) -> Path | None:
+    """The tracefs file that sets kprobes, None if this kernel has or permits none."""
+    if host.tracefs is None or host.lockdown == "confidentiality":
+        return None
+    file = host.tracefs / "kprobe_events"
+    return file if os.access(file, os.W_OK) else None
+
+
+def leftover_probes(host: Host) -> tuple[str, ...]:
+    """Events of our group that are set right now."""
+    file = probe_file(host)
+    lines = (read_or_none(file) or "").splitlines() if file else []
+    events = [line.split()[0].partition(":")[2] for line in lines if line.strip()]
+    return tuple(event for event in events if event.startswith(f"{GROUP}/"))
+
+
+class KernelProbes:
+    """Sets the probes for as long as it is entered, and takes them away again.
+
+    Args:
+        host: the machine.
+        wanted: True: they must be set; None: as far as possible; False: none.
+
+    Attributes:
+        definitions: the lines that set them.
+        filters: what perf is to record of an event, by its name as perf takes it.
+        unset: (event, why) of each probe that could not be set.
+    """
+
+    def __init__(self, host: Host, wanted: bool | None) -> None:
+        self._host = host
+        self._wanted = wanted
+        self._file = probe_file(host)
+        self.definitions: list[str] = []
+        self.filters: dict[str, str] = {}
+        self.unset: list[tuple[str, str]] = []
+
+    @property
+    def events(self) -> tuple[str, ...]:
+        """Names of the events, as perf takes them."""
+        return tuple(
+            definition.split()[0].partition(":")[2].replace("/", ":")
+            for definition in self.definitions
+        )
+
+    def __enter__(self) -> KernelProbes:
+        if self._wanted is False:
+            return self
+        if self._file is None:
+            if self._wanted:
+                raise UsageError(
+                    "--probes: this kernel has or permits no kprobes; leave the option out "
+                    "(transactions are then inferred from the events)"
+                )
+            self.unset = [(f"{GROUP}:*", "this kernel has or permits no kprobes")]
+            return self
+        try:
+            self._remove(leftover_probes(self._host))
+            self._set_all()
+        except BaseException:
+            self._remove(self.events)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._remove(self.events)
+
+    def _set_all(self) -> None:
+        parameters = self._parameters()
+        functions = _known_functions(self._host)
+        for event in dict.fromkeys(probe.event for probe in PROBES):
+            whys = []
+            for probe in (each for each in PROBES if each.event == event):
+                known = None if parameters is None else parameters.get(probe.function, ())
+                definition = probe.definition(known)
+                why = "the function's parameters are others here, or it is inlined"
+                if functions and probe.function not in functions:
+                    why = "no function of this kernel, or inlined"
+                elif definition is not None:
+                    why = self._set(definition)
+                if not why:
+                    if probe.filter:
+                        self.filters[f"{GROUP}:{event}"] = probe.filter
+                    break
+                whys.append(why)
+            else:
+                self.unset.append((f"{GROUP}:{event}", whys[-1]))
+        if self._wanted and not self.definitions:
+            raise UsageError(
+                f"--probes: none could be set ({self.unset[0][1]}); leave the option out"
+            )
+
+    def _set(self, definition: str) -> str:
+        """Set one probe; returns why it could not be, "" if it was."""
+        try:
+            self._write(definition)
+        except OSError as error:
+            return f"refused ({error.strerror})"
+        self.definitions.append(definition)
+        return ""
+
+    def _remove(self, events: Sequence[str]) -> None:
+        for event in events:
+            try:
+                self._write(f"-:{event.replace(':', '/')}")
+            except OSError as error:
+                if error.errno == errno.EBUSY:
+                    raise UsageError(
+                        f"kprobe {event} is in use by another recording; wait until that ends, "
+                        "or use --no-probes"
+                    ) from None
+                if error.errno != errno.ENOENT:
+                    raise
+
+    def _write(self, line: str) -> None:
+        """Append, since opening the file to truncate would remove everybody's probes."""
+        assert self._file is not None
+        handle = os.open(self._file, os.O_WRONLY | os.O_APPEND)
+        try:
+            os.write(handle, f"{line}\n".encode())
+        finally:
+            os.close(handle)
+
+    def _parameters(self) -> dict[str, tuple[str, ...]] | None:
+        """Parameter names from the kernel's type data; None without such data."""
+        try:
+            btf = (self._host.sysfs / "kernel/btf/vmlinux").read_bytes()
+            return function_parameters(btf, {probe.function for probe in PROBES})
+        except (OSError, ValueError):
+            return None

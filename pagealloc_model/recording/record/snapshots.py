@@ -1,0 +1,203 @@
+"""Copies of the kernel's state files while a machine is recorded, or alone."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.recording.proc.counts import READ_TIMES_FILE, format_read_times
+from pagealloc_model.recording.record.host import Host, machine_meta
+from pagealloc_model.recording.recording import (
+    KALLSYMS_FILE,
+    KPAGEFLAGS_FILE,
+    META_FILE,
+    SNAPSHOT_DIRECTORY,
+)
+
+_READ_ORDER = ("zoneinfo", "vmstat", "buddyinfo", "pagetypeinfo")
+"""Those that take microseconds first, so that they describe one instant; pagetypeinfo walks every
+free list, which took 30 to 60 ms on a machine with 19 GiB free."""
+_CHUNK = 1 << 20
+_FASTEST = 1
+
+
+def take_snapshot(recording: Path, host: Host) -> int:
+    """Copy the state files into a new directory of the recording; unreadable ones are left.
+
+    All are read before anything is written, so that writing does not show in them. Each file's own
+    time of reading is kept beside them: a busy machine changes much between the first and the last.
+
+    Returns:
+        Its time: CLOCK_MONOTONIC in ns at the start of the read.
+
+    Raises:
+        OSError: it cannot be written; nothing of it is left.
+    """
+    time_ns = time.monotonic_ns()
+    contents: dict[str, bytes] = {}
+    read_ns: dict[str, tuple[int, int]] = {}
+    for name in _READ_ORDER:
+        before = time.monotonic_ns()
+        content = _read(host.proc / name)
+        if content is not None:
+            contents[name] = content
+            read_ns[name] = (before, time.monotonic_ns())
+    directory = recording / SNAPSHOT_DIRECTORY / f"{time_ns:020d}"
+    try:
+        directory.mkdir(parents=True)
+        for name, content in contents.items():
+            (directory / name).write_bytes(content)
+        (directory / READ_TIMES_FILE).write_text(format_read_times(read_ns), encoding="ascii")
+    except OSError:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+    return time_ns
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+def copy_page_flags(recording: Path, host: Host, check: Callable[[], None]) -> int | None:
+    """Copy /proc/kpageflags (T12.5); returns its time in ns, None where it cannot be read.
+
+    Args:
+        recording: where to.
+        host: the machine.
+        check: called between parts; may raise to give up.
+    """
+    return _compress(host.proc / "kpageflags", recording / KPAGEFLAGS_FILE, check)
+
+
+def copy_page_owners(recording: Path, host: Host, check: Callable[[], None]) -> int | None:
+    """Copy debugfs's page_owner (T12.7); returns its time in ns, None where there is none."""
+    return _compress(host.debugfs / "page_owner", recording / "page_owner.txt.gz", check)
+
+
+def copy_kernel_symbols(recording: Path, host: Host, check: Callable[[], None]) -> None:
+    """Copy /proc/kallsyms, which names the functions of call chains, unless it hides addresses."""
+    source = host.proc / "kallsyms"
+    try:
+        with source.open("rb") as file:
+            hidden = not file.readline().split()[0].strip(b"0")
+    except (OSError, IndexError):
+        return
+    if not hidden:
+        _compress(source, recording / KALLSYMS_FILE, check)
+
+
+def _compress(source: Path, destination: Path, check: Callable[[], None]) -> int | None:
+    try:
+        file = source.open("rb", buffering=0)
+    except OSError:
+        return None
+    time_ns = time.monotonic_ns()
+    with (
+        file,
+        destination.open("wb") as plain,
+        gzip.GzipFile("", "wb", _FASTEST, plain, mtime=0) as packed,
+    ):
+        while chunk := file.read(_CHUNK):
+            packed.write(chunk)
+            check()
+    return time_ns
+
+
+CLOCKS_KEY = "clocks_ns"
+"""Key of meta.json: tracefs's name of a clock -> its time when CLOCK_MONOTONIC was `monotonic`."""
+_CLOCKS = {
+    "boot": time.CLOCK_BOOTTIME,
+    "mono_raw": time.CLOCK_MONOTONIC_RAW,
+    "tai": time.CLOCK_TAI,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateCopy:
+    """What `copy_state` wrote.
+
+    Attributes:
+        path: the directory.
+        snapshots: taken in this call.
+        unreadable: state files that this user or kernel does not give.
+        page_flags: kpageflags are among it now.
+    """
+
+    path: Path
+    snapshots: int
+    unreadable: tuple[str, ...]
+    page_flags: bool
+
+
+def copy_state(
+    directory: Path,
+    host: Host,
+    *,
+    seconds: float = 0.0,
+    interval_s: float = 1.0,
+    check: Callable[[], None] = lambda: None,
+) -> StateCopy:
+    """Copy the machine's state files into a directory, which `attach` joins with a trace.
+
+    A directory that an earlier call made gets further snapshots. The first call also writes
+    meta.json and, where they can be read, page_owner and the page flags: call it just before
+    tracing begins. Root alone may read pagetypeinfo and kpageflags.
+
+    Args:
+        directory: new, or made by an earlier call.
+        host: the machine.
+        seconds: take snapshots for this long; 0: one.
+        interval_s: between two.
+        check: called between parts; may raise to end early.
+
+    Raises:
+        UsageError: the directory is something else, or cannot be written.
+    """
+    meta_file = directory / META_FILE
+    is_new = not meta_file.exists()
+    if is_new and directory.is_dir() and any(directory.iterdir()):
+        raise UsageError(f"{directory}: has other files; name a new directory")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if is_new:
+            meta = machine_meta(host) | {CLOCKS_KEY: _clocks()}
+            for key, copy in (
+                ("page_owner_at_ns", copy_page_owners),
+                ("kpageflags_at_ns", copy_page_flags),
+            ):
+                time_ns = copy(directory, host, check)
+                if time_ns is not None:
+                    meta[key] = time_ns
+            meta_file.write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
+        count, end = 1, time.monotonic() + seconds
+        last = take_snapshot(directory, host)
+        while time.monotonic() + interval_s <= end:
+            time.sleep(interval_s)
+            check()
+            last = take_snapshot(directory, host)
+            count += 1
+    except OSError as error:
+        raise UsageError(f"{directory}: cannot be written ({error.strerror})") from None
+    files = directory / SNAPSHOT_DIRECTORY / f"{last:020d}"
+    names = ("zoneinfo", "vmstat", "buddyinfo", "pagetypeinfo")
+    return StateCopy(
+        path=directory,
+        snapshots=count,
+        unreadable=tuple(name for name in names if not (files / name).exists()),
+        page_flags="kpageflags_at_ns" in json.loads(meta_file.read_text(encoding="utf-8")),
+    )
+
+
+def _clocks() -> dict[str, int]:
+    """The machine's clocks at one instant, ns, so that a trace by any of them can be placed."""
+    clocks = {name: time.clock_gettime_ns(number) for name, number in _CLOCKS.items()}
+    return {"monotonic": time.monotonic_ns(), **clocks}

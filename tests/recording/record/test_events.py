@@ -1,0 +1,73 @@
+import pytest
+
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.recording.record.host import Host
+from pagealloc_model.recording.record.perf import (
+    ESSENTIAL_EVENTS,
+    LOCK_EVENTS,
+    available_events,
+    choose_events,
+    event_arguments,
+    usual_events,
+    without_addresses,
+)
+
+ALL = frozenset((*usual_events(), "sched:sched_switch"))
+
+
+def test_the_usual_set_is_recorded_where_the_kernel_has_it(machine: Host) -> None:
+    assert machine.tracefs is not None
+    choice = choose_events(available_events(machine.tracefs), ["default"], locks=True)
+    assert choice.names == usual_events()
+    assert choice.missing == ()
+
+
+def test_what_the_kernel_lacks_is_dropped_and_named() -> None:
+    choice = choose_events(ALL - {"cma:cma_release"}, ["default"], locks=True)
+    assert "cma:cma_release" not in choice.names
+    assert choice.missing == ("cma:cma_release",)
+
+
+def test_locks_can_be_left_out() -> None:
+    choice = choose_events(ALL, ["default"], locks=False)
+    assert not set(LOCK_EVENTS) & {*choice.names, *choice.missing}
+    assert len(choice.names) == len(usual_events()) - len(LOCK_EVENTS)
+
+
+def test_patterns_replace_the_usual_set_but_not_allocations_and_frees() -> None:
+    choice = choose_events(ALL, ["oom:*"], locks=True)
+    assert choice.names == (*ESSENTIAL_EVENTS, "oom:compact_retry", "oom:reclaim_retry_zone")
+
+
+def test_events_are_added_to_the_usual_set() -> None:
+    choice = choose_events(ALL, ["default", "sched:sched_switch"], locks=True)
+    assert choice.names == (*usual_events(), "sched:sched_switch")
+
+
+@pytest.mark.parametrize("asked", ["kmem:mm_page_aloc", "sched_switch", "numa:*"])
+def test_an_event_asked_for_by_name_must_exist(asked: str) -> None:
+    with pytest.raises(UsageError, match="no such tracepoint"):
+        choose_events(ALL, [asked], locks=True)
+
+
+def test_only_contention_comes_with_call_chains(machine: Host) -> None:
+    words = list(event_arguments(usual_events(), machine))
+    chained = [word for word in words if "call-graph" in word]
+    assert chained == ["lock:contention_begin/call-graph=fp,max-stack=12/"]
+    assert all(name in words for name in usual_events() if name != "lock:contention_begin")
+
+
+def test_of_the_workqueue_only_the_decay_ticks_are_recorded(machine: Host) -> None:
+    words = list(event_arguments(["workqueue:workqueue_execute_start"], machine))
+    assert words[1:] == [
+        "workqueue:workqueue_execute_start",
+        "--filter",
+        "function == 0xffffffff815bc070",
+    ]
+    assert without_addresses(words)[-1] == "function == vmstat_update"
+
+
+@pytest.mark.parametrize("symbols", ["0000000000000000 t vmstat_update\n", ""])
+def test_without_addresses_the_workqueue_is_left_out(machine: Host, symbols: str) -> None:
+    (machine.proc / "kallsyms").write_text(symbols)
+    assert list(event_arguments(["workqueue:workqueue_execute_start"], machine)) == []

@@ -1,0 +1,56 @@
+import json
+import os
+from pathlib import Path
+
+from pagealloc_model.recording.anonymise import ANONYMOUS, anonymise_meta
+from pagealloc_model.recording.record.host import Host, machine_meta
+
+
+def test_what_the_machine_is(machine: Host) -> None:
+    meta = machine_meta(machine)
+    assert meta["uname"] == list(os.uname())
+    assert meta["nr_cpus"] == 3
+    assert meta["cpuinfo_model"] == "A Processor"
+    assert meta["hypervisor"] is True
+    assert meta["cmdline"] == "root=/dev/secret quiet"
+    assert meta["config"] == {"CONFIG_NUMA": "y", "CONFIG_PCP_BATCH_SCALE_MAX": "5"}
+    assert meta["thp"]["enabled"] == "always [madvise] never"
+    assert meta["thp"]["hugepages-64kB/enabled"] == "[never]"
+    assert meta["cpu_nodes"] == [0, 2, 0, 0, 0]
+    assert meta["node_distances"] == [[10, 21], [21, 10], [31, 10]]
+    assert list(meta["topology"]["cpus"]) == ["0", "1", "4"]
+    assert "MemTotal" in meta["meminfo"]
+
+
+def test_sysctls_are_text_and_null_where_absent(machine: Host) -> None:
+    sysctl = machine_meta(machine)["sysctl"]
+    assert sysctl["min_free_kbytes"] == "67584"
+    assert sysctl["defrag_mode"] is None
+
+
+def test_files_whose_reading_does_something_are_not_read(machine: Host) -> None:
+    assert "stat_refresh" not in machine_meta(machine)["sysctl"]
+
+
+def test_the_configuration_may_lie_in_boot(machine: Host) -> None:
+    (machine.proc / "config.gz").unlink()
+    assert machine_meta(machine)["config"] is None
+    machine.boot.mkdir()
+    (machine.boot / "config-6.12").write_text("CONFIG_HZ=250\n")
+    assert machine_meta(machine)["config"] == {"CONFIG_HZ": "250"}
+
+
+def test_a_machine_that_says_nothing_is_still_described(tmp_path: Path) -> None:
+    meta = machine_meta(Host(proc=tmp_path, sysfs=tmp_path, boot=tmp_path))
+    assert meta["config"] is None
+    json.dumps(meta)
+
+
+def test_anonymising_keeps_what_describes_the_allocator(machine: Host) -> None:
+    meta = machine_meta(machine)
+    kept = anonymise_meta(meta)
+    assert kept["uname"][1] == ANONYMOUS
+    assert kept["cmdline"] is None
+    assert {key: kept[key] for key in ("topology", "config", "package")} == {
+        key: meta[key] for key in ("topology", "config", "package")
+    }

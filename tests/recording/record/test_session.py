@@ -1,0 +1,379 @@
+import gzip
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from pagealloc_model.base.errors import RecordingError, UsageError
+from pagealloc_model.recording.record import session as session_module
+from pagealloc_model.recording.record.host import Host
+from pagealloc_model.recording.record.perf import Preparation, RecordOptions, parse_size
+from pagealloc_model.recording.record.session import Recorded, Workspace, calling_user, record
+from pagealloc_model.recording.recording import open_recording
+from tests.recording.record.machines import KALLSYMS, PAGE_FLAGS
+
+Setting = pytest.MonkeyPatch
+SLEEP = ("sleep", "10")
+
+
+def recorded(machine: Host, destination: Path, **options: object) -> Recorded:
+    lines: list[str] = []
+    asked = RecordOptions(destination=destination, **options)  # type: ignore[arg-type]
+    return record(asked, machine, lines.append, lines.append)
+
+
+def refusal(machine: Host, destination: Path, **options: object) -> str:
+    """The one line of a recording that fails; nothing of it is left, and no probes."""
+    before = set(destination.parent.iterdir())
+    with pytest.raises(UsageError) as refused:
+        recorded(machine, destination, **options)
+    assert set(destination.parent.iterdir()) == before
+    assert probes_set(machine) == set()
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def probes_set(machine: Host) -> set[str]:
+    """Probes defined and not removed."""
+    defined: set[str] = set()
+    for line in (machine.sysfs / "kernel/tracing/kprobe_events").read_text().splitlines():
+        kind, _, event = line.split()[0].partition(":")
+        (defined.discard if kind == "-" else defined.add)(event)
+    return defined
+
+
+def signalled(
+    machine: Host, destination: Path, number: signal.Signals, **options: object
+) -> Recorded:
+    """A recording that gets a signal as soon as it runs, and again while it finishes.
+
+    Were the signal missed, it would end by itself.
+    """
+
+    def send(line: str) -> None:
+        if line.startswith(("recording", "finishing")):
+            os.kill(os.getpid(), number)
+
+    if "command" not in options:
+        options["seconds"] = 10
+    asked = RecordOptions(destination=destination, **options)  # type: ignore[arg-type]
+    return record(asked, machine, lambda line: None, send)
+
+
+def test_a_recording_is_whole(machine: Host, fake_perf: Setting, tmp_path: Path) -> None:
+    done = recorded(machine, tmp_path / "mine", command=("true",))
+    assert done.command_code == 0
+    assert done.ended_by == "command"
+    recording = open_recording(tmp_path / "mine")
+    assert [snapshot.directory.name for snapshot in recording.snapshots] == sorted(
+        path.name for path in (tmp_path / "mine/snapshots").iterdir()
+    )
+    assert done.snapshots == len(recording.snapshots) >= 4
+    assert all(len(each.directory.name) == 20 for each in recording.snapshots)
+    assert (recording.snapshots[0].directory / "vmstat").read_text().startswith("nr_free_pages 17")
+    assert gzip.decompress((recording.path / "kpageflags.u64.gz").read_bytes()) == PAGE_FLAGS
+    meta = recording.meta
+    for snapshot in recording.snapshots:
+        assert snapshot.read_ns is not None
+        assert list(snapshot.read_ns) == ["zoneinfo", "vmstat", "buddyinfo", "pagetypeinfo"]
+        moments = [snapshot.time_ns, *(each for span in snapshot.read_ns.values() for each in span)]
+        assert moments == sorted(moments)
+    first, before, after = (snapshot.time_ns for snapshot in recording.snapshots[:3])
+    assert first < meta["kpageflags_at_ns"] < before < meta["start_ns"] <= after
+    assert meta["command"] == ["true"]
+    assert meta["rc"] == 0
+    assert meta["clock"] == "CLOCK_MONOTONIC"
+    assert meta["perf"][:5] == ["perf", "record", "-a", "-k", "CLOCK_MONOTONIC"]
+    assert {"RECORDING/perf.data", "-z=1", "32M"} <= set(meta["perf"])
+    assert "pa:pcp_bulk_free" in meta["perf"]
+    assert len(meta["probes"]) == 12
+    where = meta["perf"].index("pa:block_type")
+    assert meta["perf"][where + 1 : where + 3] == ["--filter", "mask & 7"]
+    assert "page_owner_at_ns" not in meta
+    assert set(tmp_path.iterdir()) == {tmp_path / "bin", tmp_path / "machine", tmp_path / "mine"}
+    assert probes_set(machine) == set()
+
+
+def prepared(machine: Host, destination: Path, preparation: Preparation) -> Recorded:
+    asked = RecordOptions(destination=destination, command=("true",))
+    return record(asked, machine, lambda line: None, lambda line: None, preparation)
+
+
+def test_a_machine_is_prepared_between_the_ring_buffers_and_the_first_event(
+    machine: Host, fake_perf: Setting, tmp_path: Path
+) -> None:
+    vmstat = machine.proc / "vmstat"
+
+    def last() -> None:
+        vmstat.write_text("nr_free_pages 19\n")
+        (machine.proc / "sys/vm/min_free_kbytes").write_text("4096\n")
+
+    there = f"find {tmp_path} -name perf.data -path '*mine*' | grep -q . || exit 3"
+    command = ("sh", "-c", f"{there}; echo nr_free_pages 18 > {vmstat}")
+    prepared(machine, tmp_path / "mine", Preparation(command=command, last=last))
+    recording = open_recording(tmp_path / "mine")
+    free = [(each.directory / "vmstat").read_text() for each in recording.snapshots]
+    assert [text.split()[1] for text in free[:3]] == ["18", "19", "19"]
+    assert recording.meta["sysctl"]["min_free_kbytes"] == "4096"
+    assert recording.snapshots[0].time_ns < recording.meta["kpageflags_at_ns"]
+    assert recording.meta["kpageflags_at_ns"] < recording.snapshots[1].time_ns
+    assert recording.snapshots[1].time_ns < recording.meta["start_ns"]
+
+
+def test_a_set_up_that_fails_leaves_nothing(
+    machine: Host, fake_perf: Setting, tmp_path: Path
+) -> None:
+    command = ("sh", "-c", "exit 3")
+    with pytest.raises(UsageError, match="the set-up ended with exit code 3"):
+        prepared(machine, tmp_path / "mine", Preparation(command=command))
+    assert not (tmp_path / "mine").exists()
+    assert probes_set(machine) == set()
+
+
+def test_a_set_up_can_be_interrupted(machine: Host, fake_perf: Setting, tmp_path: Path) -> None:
+    command = ("sh", "-c", f"kill -INT {os.getpid()}; exec sleep 600")
+    with pytest.raises(KeyboardInterrupt):
+        prepared(machine, tmp_path / "mine", Preparation(command=command))
+    assert not (tmp_path / "mine").exists()
+
+
+def test_kernel_symbols_are_copied_for_lock_events_unless_hidden(
+    machine: Host, fake_perf: Setting, tmp_path: Path
+) -> None:
+    recorded(machine, tmp_path / "mine", seconds=0.01)
+    with gzip.open(tmp_path / "mine/kallsyms.gz", "rt") as file:
+        assert file.read() == KALLSYMS
+    recorded(machine, tmp_path / "without locks", seconds=0.01, locks=False)
+    (machine.proc / "kallsyms").write_text("0000000000000000 T _text\n")
+    recorded(machine, tmp_path / "hidden", seconds=0.01)
+    for name in ("without locks", "hidden"):
+        assert not (tmp_path / name / "kallsyms.gz").exists()
+
+
+def test_page_owners_are_copied_where_there_are_any(
+    machine: Host, fake_perf: Setting, tmp_path: Path
+) -> None:
+    machine.debugfs.mkdir()
+    (machine.debugfs / "page_owner").write_text("Page allocated via order 0\n")
+    recorded(machine, tmp_path / "mine", seconds=0.01)
+    with gzip.open(tmp_path / "mine/page_owner.txt.gz", "rt") as file:
+        assert file.read() == "Page allocated via order 0\n"
+    assert "page_owner_at_ns" in open_recording(tmp_path / "mine").meta
+
+
+def test_dropped_tracepoints_are_kept_in_mind(
+    machine: Host, fake_perf: Setting, tmp_path: Path
+) -> None:
+    file = machine.sysfs / "kernel/tracing/available_events"
+    file.write_text(file.read_text().replace("cma:cma_release\n", ""))
+    done = recorded(machine, tmp_path / "mine", seconds=0.01)
+    assert done.missing_events == ("cma:cma_release",)
+    meta = json.loads((tmp_path / "mine/meta.json").read_text())
+    assert meta["missing_events"] == ["cma:cma_release"]
+    assert "cma:cma_release" not in meta["perf"]
+
+
+def test_the_exit_code_of_the_command_is_kept(
+    machine: Host, fake_perf: Setting, tmp_path: Path
+) -> None:
+    done = recorded(machine, tmp_path / "mine", command=("sh", "-c", "exit 3"))
+    assert done.command_code == 3
+    assert open_recording(tmp_path / "mine").meta["rc"] == 3
+
+
+def test_snapshots_come_periodically(machine: Host, fake_perf: Setting, tmp_path: Path) -> None:
+    done = recorded(machine, tmp_path / "mine", seconds=0.5, interval_s=0.05)
+    assert done.ended_by == "seconds"
+    assert done.snapshots > 6
+
+
+def test_rates_are_printed(machine: Host, fake_perf: Setting, tmp_path: Path) -> None:
+    lines: list[str] = []
+    options = RecordOptions(destination=tmp_path / "mine", seconds=0.3, live_s=0.1)
+    record(options, machine, lines.append, lambda line: None)
+    assert lines
+    assert all("pages/s" in line and "vmstat" in line for line in lines)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_a_recording_cleanly(
+    machine: Host, fake_perf: Setting, tmp_path: Path, number: signal.Signals
+) -> None:
+    handler = signal.getsignal(number)
+    done = signalled(machine, tmp_path / "mine", number)
+    assert done.ended_by == number.name
+    assert len(open_recording(tmp_path / "mine").trace) == 2
+    assert signal.getsignal(number) is handler
+    assert probes_set(machine) == set()
+
+
+def test_a_command_ends_with_its_recording(
+    machine: Host, fake_perf: Setting, tmp_path: Path
+) -> None:
+    done = signalled(machine, tmp_path / "mine", signal.SIGTERM, command=SLEEP)
+    assert done.command_code == -signal.SIGTERM
+
+
+def test_an_interrupt_before_the_first_event_leaves_nothing(
+    machine: Host, fake_perf: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = session_module.copy_page_flags
+
+    def interrupted(*arguments: object) -> int | None:
+        os.kill(os.getpid(), signal.SIGINT)
+        return copy(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(session_module, "copy_page_flags", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        recorded(machine, tmp_path / "mine", seconds=5)
+    assert set(tmp_path.iterdir()) == {tmp_path / "bin", tmp_path / "machine"}
+    assert probes_set(machine) == set()
+
+
+def test_an_existing_directory_is_refused(
+    machine: Host, fake_perf: Setting, tmp_path: Path
+) -> None:
+    (tmp_path / "mine").mkdir()
+    line = refusal(machine, tmp_path / "mine", seconds=1)
+    assert line == f"{tmp_path / 'mine'} exists; name a new directory with -o"
+
+
+def test_a_command_that_does_not_exist_is_refused(
+    machine: Host, fake_perf: Setting, tmp_path: Path
+) -> None:
+    assert "no such command" in refusal(machine, tmp_path / "mine", command=("no-such-command",))
+
+
+def test_a_command_that_cannot_be_run_is_refused(
+    machine: Host, fake_perf: Setting, tmp_path: Path
+) -> None:
+    command = tmp_path / "bin/odd"
+    command.write_bytes(b"\x7fELF")
+    command.chmod(0o755)
+    line = refusal(machine, tmp_path / "mine", command=("odd",))
+    assert line == "odd: cannot be run (Exec format error); nothing was recorded"
+
+
+def test_directories_made_for_a_failed_recording_are_gone(
+    machine: Host, fake_perf: Setting, tmp_path: Path
+) -> None:
+    fake_perf.setenv("FAKE_PERF", "refuse anything")
+    with pytest.raises(UsageError, match="saying: anything"):
+        recorded(machine, tmp_path / "new/deep/mine", seconds=1)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_refusing_kernel(machine: Host, fake_perf: Setting, tmp_path: Path) -> None:
+    fake_perf.setenv("FAKE_PERF", "refuse No permission to enable kmem:mm_page_alloc event.")
+    assert "the kernel refuses perf" in refusal(machine, tmp_path / "mine", seconds=1)
+
+
+@pytest.mark.parametrize("when", ["while recording", "at the end"])
+def test_a_full_disk_leaves_nothing_unusable(
+    machine: Host, fake_perf: Setting, tmp_path: Path, when: str
+) -> None:
+    fake_perf.setenv("FAKE_PERF", f"disk full {when}")
+    line = refusal(machine, tmp_path / "mine", seconds=1)
+    assert "nothing usable was recorded: the disk is full" in line
+
+
+def test_a_nearly_full_disk_ends_the_recording_in_time(
+    machine: Host, fake_perf: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def nearly_full(self: Workspace, recent: int) -> bool:
+        asked.append(recent)
+        return len(asked) > 3
+
+    monkeypatch.setattr(Workspace, "nearly_full", nearly_full)
+    with pytest.raises(UsageError, match="mine can be used, but the disk is nearly full"):
+        recorded(machine, tmp_path / "mine", command=SLEEP)
+    assert len(open_recording(tmp_path / "mine").trace) == 2
+    assert open_recording(tmp_path / "mine").meta["ended_by"] == "disk nearly full"
+
+
+def test_no_room_at_all(
+    machine: Host, fake_perf: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Workspace, "nearly_full", lambda self, recent: True)
+    line = refusal(machine, tmp_path / "mine", seconds=1)
+    assert "No space left on device; free some space" in line
+
+
+def test_what_perf_recorded_until_somebody_ended_it_is_kept(
+    machine: Host, fake_perf: Setting, tmp_path: Path
+) -> None:
+    fake_perf.setenv("FAKE_PERF", "ended by somebody")
+    with pytest.raises(UsageError, match="can be used, but perf ended with code 0"):
+        recorded(machine, tmp_path / "mine", seconds=30)
+    assert len(open_recording(tmp_path / "mine").trace) == 2
+
+
+def test_probes_that_are_demanded(machine: Host, fake_perf: Setting, tmp_path: Path) -> None:
+    (machine.sysfs / "kernel/tracing/kprobe_events").unlink()
+    with pytest.raises(UsageError, match="no kprobes"):
+        recorded(machine, tmp_path / "mine", seconds=1, probes=True)
+    assert not (tmp_path / "mine").exists()
+
+
+def test_an_anonymous_recording(machine: Host, fake_perf: Setting, tmp_path: Path) -> None:
+    recorded(machine, tmp_path / "mine", command=("sh", "-c", ":"), anonymise=True)
+    meta = open_recording(tmp_path / "mine").meta
+    assert meta["uname"][1] == "anonymous"
+    assert meta["cmdline"] is None
+    assert meta["command"] == ["sh"]
+    assert meta["provenance"]["source"] == "mine"
+    assert os.uname().nodename.encode() not in (tmp_path / "mine/perf.data").read_bytes()
+
+
+def test_a_recording_that_cannot_be_anonymised_is_kept_and_said(
+    machine: Host, fake_perf: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*arguments: object, **options: object) -> None:
+        raise RecordingError("x", "is odd")
+
+    monkeypatch.setattr("pagealloc_model.recording.trim.trim_recording", failing)
+    with pytest.raises(UsageError, match="could not be anonymised"):
+        recorded(machine, tmp_path / "mine", seconds=0.01, anonymise=True)
+    assert open_recording(tmp_path / "mine").meta["cmdline"] == "root=/dev/secret quiet"
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"seconds": 1, "command": ("true",)}, "give one"),
+        ({"seconds": 0}, "--seconds 0 is no length of time"),
+        ({"seconds": float("nan")}, "--seconds nan"),
+        ({"live_s": -1}, "--live -1"),
+        ({"interval_s": 0.001}, "give 0.02 seconds or more"),
+    ],
+)
+def test_impossible_options(options: dict[str, object], complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        RecordOptions(destination=Path("x"), **options)  # type: ignore[arg-type]
+
+
+def test_buffer_sizes() -> None:
+    assert parse_size("64M") == 64 << 20
+    for text in ("0", "3M", "1K", "x", ""):
+        with pytest.raises(UsageError, match="power of two"):
+            parse_size(text)
+
+
+@pytest.mark.parametrize(
+    ("environment", "user", "owner"),
+    [
+        ({"SUDO_UID": "1000", "SUDO_GID": "100"}, 0, (1000, 100)),
+        ({"SUDO_UID": "1000", "SUDO_GID": "100"}, 1000, None),
+        ({"SUDO_UID": "1000"}, 0, None),
+        ({"SUDO_UID": "-1", "SUDO_GID": "x"}, 0, None),
+        ({}, 0, None),
+    ],
+)
+def test_who_called_sudo(
+    environment: dict[str, str], user: int, owner: tuple[int, int] | None
+) -> None:
+    assert calling_user(environment, user) == owner
