@@ -35,7 +35,7 @@ from pagealloc_model.notebooks.studies.one_round import rounds_from_the_first
 import pagealloc_model as pm
 from pagealloc_model.measured.recorded_costs import at_recorded_cost
 from pagealloc_model.recording.recorded_machine import start_snapshots
-from pagealloc_model.verdict.change_verdict import change_interval, mean_interval
+from pagealloc_model.verdict.statistics import change_interval, mean_interval
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 PLACE = DATA / "experiments" / "build_rounds"

@@ -25,7 +25,7 @@ from pagealloc_model.studies.experiments.read_plan import read_plan
 from pagealloc_model.studies.experiments.runs import FAILED, kept_runs
 from pagealloc_model.studies.experiments.shipped import find_plan
 from pagealloc_model.studies.experiments.sides import pairs_of, sides_of
-from pagealloc_model.verdict.change_verdict import change_interval
+from pagealloc_model.verdict.statistics import change_interval
 
 
 def dealt_widths(values: np.ndarray, first: int) -> np.ndarray:

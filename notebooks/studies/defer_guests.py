@@ -17,7 +17,7 @@ from pagealloc_model.notebooks.studies.guest_reserve import reserve_over_time, s
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.studies.experiments.changes import KnownValues
 from pagealloc_model.studies.experiments.runs import Run
-from pagealloc_model.verdict.change_verdict import change_interval, verdict
+from pagealloc_model.verdict.statistics import change_interval, verdict
 
 MEASURED, PREDICTED = "measured", "predicted"
 MADVISE, DEFER = "madvise", "defer"

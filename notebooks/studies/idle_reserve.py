@@ -24,7 +24,7 @@ from pagealloc_model.notebooks.studies.pressure_map import (
 
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
-from pagealloc_model.verdict.change_verdict import mean_interval
+from pagealloc_model.verdict.statistics import mean_interval
 
 IDLE_HOST = FullHost(
     gib=16,

@@ -10,7 +10,7 @@ import pandas as pd
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.layout import NOT_AVAILABLE, Row, text_table
 from pagealloc_model.show.post.message import Fixed, Message, Section, Words
-from pagealloc_model.verdict.change_verdict import mean_interval
+from pagealloc_model.verdict.statistics import mean_interval
 
 SUBJECT = "Re: [PATCH] mm/page_alloc: skip high atomic reservation"
 MECHANISM = (

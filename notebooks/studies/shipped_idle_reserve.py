@@ -26,7 +26,7 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.recording.recording import Recording, shipped_recordings_directory
 from pagealloc_model.show.post.message import Message
 from pagealloc_model.studies.experiments.shipped import shipped_experiment
-from pagealloc_model.verdict.change_verdict import mean_interval
+from pagealloc_model.verdict.statistics import mean_interval
 
 PLAN, SLOWPATH_PLAN = "idle_reserve", "idle_slowpath"
 GUEST_SCORES, MODEL_SCORES = "guest_scores", "model_scores"

@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from pagealloc_model.measured.call_stacks import CallStacks
     from pagealloc_model.predicted.replay import Replay
     from pagealloc_model.recording.recording import Recording
-    from pagealloc_model.verdict.budget.budget import Budget
+    from pagealloc_model.verdict.budget import Budget
     from pagealloc_model.verdict.choices.placement import Placement
     from pagealloc_model.verdict.comparison import Comparison
-    from pagealloc_model.verdict.kernel_judge.judged_scenarios import Verdict
+    from pagealloc_model.verdict.kernel_judge.side_by_side import Verdict
     from pagealloc_model.verdict.lock_comparison import LockComparison
     from pagealloc_model.verdict.validation import Validation
 
@@ -573,9 +573,8 @@ def run_judge(options: argparse.Namespace) -> int:
     from pagealloc_model.allocator.from_source.source_tree import open_tree
     from pagealloc_model.base.progress_bar import progress
     from pagealloc_model.recording.recording import open_recording
-    from pagealloc_model.verdict.kernel_judge.judge import judge, judge_recorded
-    from pagealloc_model.verdict.kernel_judge.judge_pressure import judge_pressure
-    from pagealloc_model.verdict.kernel_judge.recorded_reclaim import judge_recorded_reclaim
+    from pagealloc_model.verdict.kernel_judge.judge import judge, judge_pressure, judge_recorded
+    from pagealloc_model.verdict.kernel_judge.reclaim import judge_recorded_reclaim
 
     tree = open_tree(options.kernel_source, options.patch)
     rules = options.rules or KernelRules.for_release(tree.release)[0]

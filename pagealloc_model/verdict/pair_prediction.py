@@ -19,8 +19,8 @@ from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.measured.measured import measure
 from pagealloc_model.predicted.replay import Replay, replay
 from pagealloc_model.recording.recorded_machine import recorded_machine
-from pagealloc_model.verdict.change_verdict import NO_EFFECT
 from pagealloc_model.verdict.quantities import ADDED, FILL, PART_UNITS, Window, part_quantities
+from pagealloc_model.verdict.statistics import NO_EFFECT
 
 if TYPE_CHECKING:
     from pagealloc_model.policy.policy import Assumptions, Policy

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.verdict.change_verdict import change_interval
 from pagealloc_model.verdict.judged_rows import (
     BETTER,
     CHANGED,
@@ -24,7 +23,7 @@ from pagealloc_model.verdict.judged_rows import (
     believable_words,
     failed_last,
 )
-from pagealloc_model.verdict.significance import LEVEL, paired_p
+from pagealloc_model.verdict.statistics import LEVEL, change_interval, paired_p
 
 if TYPE_CHECKING:
     from pagealloc_model.verdict.comparison import Comparison

@@ -85,7 +85,7 @@ class Validation:
         scored_from_ns: the start snapshot, which the null model keeps; later ones are scored.
     """
 
-    budget = CarriedOut("verdict.budget.budget", "error_budget")
+    budget = CarriedOut("verdict.budget", "error_budget")
     _repr_html_ = CarriedOut("show.html.validation", "validation_html")
     _repr_pretty_ = CarriedOut("show.html.in_terminal", "print_validation")
 

@@ -14,7 +14,7 @@ from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.predicted.prepared import prepare
 from pagealloc_model.predicted.start.start_calibration import begun_state
-from pagealloc_model.verdict.budget.imposed import TRUTHS, imposed
+from pagealloc_model.verdict.budget import TRUTHS, imposed
 from tests.allocator.agreement import assert_same_state
 from tests.allocator.model_dump import dump_state, dump_told
 from tests.allocator.recorded_oracle import RecordedOracle, oracle_like

@@ -20,7 +20,7 @@ from pagealloc_model.show.post.message import Fixed, Message, Section, Words, co
 from pagealloc_model.show.post.repeated_table import repeated_table
 from pagealloc_model.verdict.model_errors import ModelErrors
 from pagealloc_model.verdict.repeated_comparison import RepeatedComparison, repeated
-from pagealloc_model.verdict.significance import paired_p, smallest_p
+from pagealloc_model.verdict.statistics import paired_p, smallest_p
 from tests.small_recordings import write_recording
 
 PATCH = "pcp_batch=31"

@@ -21,9 +21,13 @@ from pagealloc_model.predicted.replay import Replay, replay
 from pagealloc_model.recording.recording import Recording
 from pagealloc_model.recording.zone_map import ZoneMap
 from pagealloc_model.show.figures import error_budget
-from pagealloc_model.verdict.budget.budget import ALL, FREE, METRICS, NO_COMPACTION, Budget
-from pagealloc_model.verdict.budget.imposed import (
+from pagealloc_model.verdict.budget import (
+    ALL,
+    FREE,
+    METRICS,
+    NO_COMPACTION,
     TRUTHS,
+    Budget,
     imposed,
     with_true_start,
     without_compaction,

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.stats import ttest_ind
 
-from pagealloc_model.verdict.change_verdict import (
+from pagealloc_model.verdict.statistics import (
     CONFIDENCE,
     EFFECTS,
     NO_EFFECT,

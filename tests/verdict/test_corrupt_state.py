@@ -16,8 +16,8 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.base.errors import CorruptStateError
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.verdict.choices import placement
+from pagealloc_model.verdict.choices.recorded_moves import tracked, with_notes
 from pagealloc_model.verdict.choices.true_start import true_start
-from pagealloc_model.verdict.choices.true_steps import tracked, with_notes
 from tests.allocator.small_state import Small
 from tests.small_recordings import TimedEvents, small_machine
 from tests.verdict.test_placement import FIRST, judged, refilled

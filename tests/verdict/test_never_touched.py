@@ -6,7 +6,7 @@ import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.predicted.start.start_counts import StartCounts
-from pagealloc_model.verdict.choices.never_touched import drop_uncounted
+from pagealloc_model.verdict.choices.true_start import drop_uncounted
 from tests.small_recordings import NORMAL, small_machine
 
 MACHINE = small_machine()

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.verdict.change_verdict import NO_EFFECT
 from pagealloc_model.verdict.pair_prediction import pair_prediction
 from pagealloc_model.verdict.quantities import ADDED, FILL, NEVER, PART_UNITS, time_to_fill
+from pagealloc_model.verdict.statistics import NO_EFFECT
 from tests.small_recordings import shipped_recording
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pagealloc_model.verdict.choices.true_free import FreeRead, agreed_free_pages
+from pagealloc_model.verdict.choices.recorded_moves import FreeRead, agreed_free_pages
 
 MOVED = np.array([[row, -10] for row in range(100)], np.int64)
 """Ten pages leave at every row."""

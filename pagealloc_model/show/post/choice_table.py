@@ -16,7 +16,7 @@ from pagealloc_model.base.text.layout import (
     paragraph,
     text_table,
 )
-from pagealloc_model.verdict.choices.choice_words import KERNEL_FUNCTIONS, MISSES_TOLD
+from pagealloc_model.verdict.choices.placement import KERNEL_FUNCTIONS, MISSES_TOLD
 
 if TYPE_CHECKING:
     from pagealloc_model.verdict.choices.placement import Placement

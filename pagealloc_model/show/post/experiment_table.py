@@ -17,7 +17,7 @@ from pagealloc_model.base.text.layout import (
     text_table,
 )
 from pagealloc_model.show.post.message import Block, Fixed, Message, Section, Words
-from pagealloc_model.verdict.change_verdict import (
+from pagealloc_model.verdict.statistics import (
     CONFIDENCE,
     INTERVAL,
     NO_EFFECT,

@@ -26,7 +26,7 @@ from pagealloc_model.base.text.layout import (
     text_table,
 )
 from pagealloc_model.verdict.judged_rows import BELIEVED
-from pagealloc_model.verdict.significance import LEVEL, TEST, smallest_p
+from pagealloc_model.verdict.statistics import LEVEL, TEST, smallest_p
 
 REPEATED_RULE = (
     "Sign rule: change is patch - base of the means, in percent of base, or as a number marked n "

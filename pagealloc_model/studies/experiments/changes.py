@@ -23,7 +23,13 @@ from pagealloc_model.studies.experiments.runs import DONE, FAILED, Run
 from pagealloc_model.studies.experiments.settings import KERNEL
 from pagealloc_model.studies.experiments.sides import Pair
 from pagealloc_model.studies.sweeps.fingerprint import recording_digest, result_key
-from pagealloc_model.verdict.change_verdict import (
+from pagealloc_model.verdict.pair_prediction import check_same_machine
+from pagealloc_model.verdict.quantities import (
+    WHOLE_UNITS,
+    predicted_quantities,
+    recorded_quantities,
+)
+from pagealloc_model.verdict.statistics import (
     EFFECTS,
     NO_EFFECT,
     NOT_PREDICTED,
@@ -32,12 +38,6 @@ from pagealloc_model.verdict.change_verdict import (
     WRONG,
     change_interval,
     verdict,
-)
-from pagealloc_model.verdict.pair_prediction import check_same_machine
-from pagealloc_model.verdict.quantities import (
-    WHOLE_UNITS,
-    predicted_quantities,
-    recorded_quantities,
 )
 
 MODES = ("literal", "elastic")

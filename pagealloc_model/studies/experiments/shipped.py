@@ -20,7 +20,7 @@ from pagealloc_model.studies.experiments.experiment import (
 from pagealloc_model.studies.experiments.plan import find_plan
 from pagealloc_model.studies.experiments.read_plan import read_plan
 from pagealloc_model.studies.experiments.sides import sides_of
-from pagealloc_model.verdict.change_verdict import EFFECTS, WRONG
+from pagealloc_model.verdict.statistics import EFFECTS, WRONG
 
 FOLDER = "experiments"
 CAUSES_FILE = "causes.csv"

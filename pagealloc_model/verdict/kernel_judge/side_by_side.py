@@ -1,10 +1,12 @@
-"""The model and the kernel's code taken through the same events."""
+"""The model and the kernel's code taken through the same operations until they differ."""
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -14,7 +16,154 @@ from pagealloc_model.allocator.core.state import State
 from pagealloc_model.allocator.from_source.compiled_tree import CompiledTree
 from pagealloc_model.allocator.from_source.extraction import Unit
 from pagealloc_model.allocator.from_source.kernel_state import KernelState
-from pagealloc_model.verdict.kernel_judge.state_differences import differences, states_agree
+from pagealloc_model.policy.kernel_rules import KernelRules
+
+SCRATCH = (
+    *range(at.WORK, at.WORK + at.WORK_UNITS),
+    *(at.LIST_PROBES, at.REFILL_PROBES, at.REFILL_PROBES_MOST),
+)
+"""Words that mean nothing between two operations, or that the kernel's code does not count."""
+
+ZONE_FIELDS = {
+    at.ZONE_BOOST: "watermark_boost",
+    at.ZONE_FREE: "NR_FREE_PAGES",
+    at.ZONE_FREE_HIGHATOMIC: "nr_free_highatomic",
+    at.ZONE_RESERVED_HIGHATOMIC: "nr_reserved_highatomic",
+    at.ZONE_BELOW_HIGH: "ZONE_BELOW_HIGH",
+    at.ZONE_RECLAIM_ACTIVE: "ZONE_RECLAIM_ACTIVE",
+    at.ZONE_BOOSTED: "ZONE_BOOSTED_WATERMARK",
+    at.ZONE_FREE_CMA: "NR_FREE_CMA_PAGES",
+    at.ZONE_FREE_UNFOLDED: "pages that CPUs hold back",
+    at.ZONE_THRESHOLD: "stat_threshold",
+    at.ZONE_REMEMBERED_BOOST: "boost that kswapd has seen",
+}
+PCP_FIELDS = {
+    at.PCP_COUNT: "count",
+    at.PCP_HIGH: "high",
+    at.PCP_ALLOC_FACTOR: "alloc_factor",
+    at.PCP_FREE_COUNT: "free_count",
+    at.PCP_PREV_FREE_HIGH_ORDER: "flags",
+    at.PCP_EXPIRE: "expire",
+    at.PCP_FREE_DELTA: "vm_stat_diff",
+}
+LIST_LOCK_WORDS = (
+    at.PCP_LOCK_HOLDER,
+    at.PCP_LOCKS,
+    at.PCP_LOCK_HANDOVERS,
+    at.PCP_DRAIN_LOCKS,
+)
+LISTED_MAX = 12
+"""Pages of a list that are spelled out."""
+
+
+def states_agree(model: State, kernel: State) -> bool:
+    """Whether the model's state and the kernel's, its pages stored, are the same."""
+    return not len(differing_words(model, kernel)) and not len(differing_pages(model, kernel))
+
+
+def differing_words(model: State, kernel: State) -> np.ndarray:
+    """Offsets into `st` that differ."""
+    found = np.flatnonzero(model.st != kernel.st)
+    return found[~np.isin(found, [*SCRATCH, *_words_of_list_locks(model)])]
+
+
+def _words_of_list_locks(model: State) -> np.ndarray:
+    """Offsets of what is counted at each pcp->lock: to the shim all locks are free."""
+    st = model.st
+    sets = np.arange(int(st[at.NR_ZONES] * st[at.NR_CPUS])) * at.PCP_STRIDE + st[at.PCP_BASE]
+    of_cpus = st[at.CPU_BASE] + np.arange(int(st[at.NR_CPUS]) * at.CPU_STRIDE)
+    return np.concatenate([(sets[:, None] + LIST_LOCK_WORDS).ravel(), of_cpus])
+
+
+def differing_pages(model: State, kernel: State) -> np.ndarray:
+    """Free pages, in the buddy or on a per-CPU list, whose record differs."""
+    mine, theirs = model.pages, kernel.pages
+    free = (mine["where"] == at.BUDDY) | (mine["where"] == at.ON_PCP)
+    differs = free & (mine["where"] != theirs["where"])
+    differs |= ~free & (theirs["where"] != 0)
+    for name in ("next", "prev", "order"):
+        differs |= free & (mine[name] != theirs[name])
+    tagged = mine["where"] == at.BUDDY
+    if not model.st[at.RULE_LISTS_MATCH_BLOCKS]:
+        tagged = free
+    differs |= tagged & (mine["tag"] != theirs["tag"])
+    return np.flatnonzero(differs)
+
+
+def differences(model: State, kernel: State) -> list[str]:
+    """One line for each thing that differs."""
+    lines = [
+        line
+        for zone in range(len(model.machine.zones))
+        for line in _zone_lines(model, kernel, zone)
+    ]
+    types = np.flatnonzero(model.blocks["migratetype"] != kernel.blocks["migratetype"])
+    lines += [
+        f"type of pageblock {block}: model {model.blocks[block]['migratetype']}, "
+        f"kernel {kernel.blocks[block]['migratetype']}"
+        for block in types
+    ]
+    if not lines:
+        lines = [
+            f"word {word} of the state: model {model.st[word]}, kernel {kernel.st[word]}"
+            for word in differing_words(model, kernel)[:LISTED_MAX]
+        ]
+    if not lines:
+        lines = [f"page {pfn}" for pfn in differing_pages(model, kernel)[:LISTED_MAX]]
+    return lines
+
+
+def _zone_lines(model: State, kernel: State, zone: int) -> list[str]:
+    title = model.machine.zone_title(zone)
+    mine, theirs = model.zone_region(zone), kernel.zone_region(zone)
+    lines = [
+        f"{title}: {name}: model {mine[word]}, kernel {theirs[word]}"
+        for word, name in ZONE_FIELDS.items()
+        if mine[word] != theirs[word]
+    ]
+    for order in range(model.machine.max_order + 1):
+        for number, name in enumerate(model.machine.migratetypes):
+            first = at.ZONE_LISTS + (order * at.MIGRATETYPES + number) * at.LIST_WORDS
+            words = slice(first, first + at.LIST_WORDS)
+            lines += _list_lines(
+                f"{title}: free list of order {order}, {name}",
+                (model, mine[words]),
+                (kernel, theirs[words]),
+            )
+    for cpu in range(model.machine.nr_cpus):
+        lines += _page_set_lines(model, kernel, zone, cpu)
+    return lines
+
+
+def _page_set_lines(model: State, kernel: State, zone: int, cpu: int) -> list[str]:
+    title = f"{model.machine.zone_title(zone)}, CPU {cpu}"
+    mine, theirs = model.pcp_region(zone, cpu), kernel.pcp_region(zone, cpu)
+    lines = [
+        f"{title}: pcp->{name}: model {mine[word]}, kernel {theirs[word]}"
+        for word, name in PCP_FIELDS.items()
+        if mine[word] != theirs[word]
+    ]
+    for index, first in enumerate(range(at.PCP_LISTS, at.PCP_SITES, at.LIST_WORDS)):
+        words = slice(first, first + at.LIST_WORDS)
+        lines += _list_lines(
+            f"{title}: per-CPU list {index}", (model, mine[words]), (kernel, theirs[words])
+        )
+    return lines
+
+
+def _list_lines(
+    title: str, model: tuple[State, np.ndarray], kernel: tuple[State, np.ndarray]
+) -> list[str]:
+    mine, theirs = (state.list_pages(words) for state, words in (model, kernel))
+    if mine == theirs:
+        return []
+    return [f"{title}: model {_spelled(mine)}, kernel {_spelled(theirs)}"]
+
+
+def _spelled(pages: list[int]) -> str:
+    more = f" and {len(pages) - LISTED_MAX} more" if len(pages) > LISTED_MAX else ""
+    return f"[{' '.join(map(str, pages[:LISTED_MAX]))}{more}]"
+
 
 ROW_NAMES = {
     at.SITE_REFILL: "refill",
@@ -140,7 +289,8 @@ class SideBySide:
         row = _first_difference(mine, theirs)
         if row is not None:
             lines.append(
-                f"row {row} of the log: model {_spelled(mine, row)}, kernel {_spelled(theirs, row)}"
+                f"row {row} of the log: model {_row_words(mine, row)}, "
+                f"kernel {_row_words(theirs, row)}"
             )
             reached = self.kernel.lines[: len(theirs)][max(row - 1, 0) : row + 1]
             places += _places(unit, reached.tolist())
@@ -189,7 +339,7 @@ def _first_difference(mine: np.ndarray, theirs: np.ndarray) -> int | None:
     return None if len(mine) == len(theirs) else common
 
 
-def _spelled(rows: np.ndarray, row: int) -> str:
+def _row_words(rows: np.ndarray, row: int) -> str:
     if row >= len(rows):
         return "nothing"
     values = rows[row].tolist()
@@ -262,3 +412,191 @@ def event_words(event: np.void, state: State) -> str:
             f"gfp {int(event['bits']):#x}, on CPU {cpu} (object {number})"
         )
     return f"{names[operation]} on node {event['offset']}, up to zone {zone}"
+
+
+SHRINKING_RUNS = 2_000
+"""Most runs spent on making a failing sequence shorter."""
+
+
+class Sides(Protocol):
+    """A state carried on by the model and, a copy of it, by the kernel's code."""
+
+    def agree_after(self, operations: np.ndarray, low: int, high: int) -> bool:
+        """Take operations[low:high] on both; return whether they are the same then."""
+
+    def describe(self, operations: np.ndarray, position: int) -> Difference:
+        """Return the difference that the operation just taken has made."""
+
+    def close(self) -> None:
+        """Give the kernel's memory back."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What judging has found.
+
+    Attributes:
+        rules: of the model.
+        release: of the tree.
+        operations: taken on both without a difference, or up to it.
+        scenarios: machines begun.
+        seconds: wall-clock, of everything.
+        seed: of the run.
+        scenario: number of the one that differs, -1 if none does.
+        missing: functions judged elsewhere that this tree does not have under their names.
+        difference: the first one, None if there is none.
+        shortest: the shortest sequence found that still ends in a difference, in words.
+        part: what was judged.
+    """
+
+    rules: str
+    release: str
+    operations: int
+    scenarios: int
+    seconds: float
+    seed: int
+    missing: tuple[str, ...] = ()
+    scenario: int = -1
+    difference: Difference | None = None
+    shortest: tuple[str, ...] = ()
+    part: str = "allocation"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Scenario:
+    """A machine and what happens on it.
+
+    Attributes:
+        sides: begins the machine on both sides; each call begins anew.
+        operations: taken in order.
+        compared_every: operations between two comparisons of the whole state.
+        words: an operation as a line.
+    """
+
+    sides: Callable[[], Sides]
+    operations: np.ndarray
+    compared_every: int
+    words: Callable[[np.void], str]
+
+    def agreeing(self) -> int:
+        """Return the operations, in steps, after which both were still the same."""
+        sides = self.sides()
+        try:
+            for low in range(0, len(self.operations), self.compared_every):
+                high = min(low + self.compared_every, len(self.operations))
+                if not sides.agree_after(self.operations, low, high):
+                    return low
+            return len(self.operations)
+        finally:
+            sides.close()
+
+    def narrowed(self, same_until: int) -> tuple[Difference, tuple[str, ...]]:
+        """Return the difference behind so many operations, and a sequence as short as it gets."""
+        difference = self.first_difference(same_until)
+        short = shrunk(self.operations[: difference.position + 1], self._differs)
+        return difference, tuple(self.words(each) for each in short)
+
+    def first_difference(self, same_until: int) -> Difference:
+        """Return the difference behind so many operations, comparing after each."""
+        window = self.operations[: same_until + self.compared_every]
+        sides = self.sides()
+        try:
+            if same_until and not sides.agree_after(window, 0, same_until):
+                return sides.describe(window, same_until - 1)
+            for position in range(same_until, len(window)):
+                if not sides.agree_after(window, position, position + 1):
+                    return sides.describe(window, position)
+            unclear = sides.describe(window, len(window) - 1)
+        finally:
+            sides.close()
+        return replace(unclear, lines=("the two differ in steps and agree one by one",))
+
+    def _differs(self, some: np.ndarray) -> bool:
+        """Whether the two differ at the end of other operations."""
+        sides = self.sides()
+        try:
+            return not sides.agree_after(some, 0, len(some))
+        finally:
+            sides.close()
+
+
+def judge_scenarios(
+    begin: Callable[[int, int], Scenario | Difference],
+    rules: KernelRules,
+    release: str,
+    *,
+    operations: int,
+    seed: int,
+    part: str = "allocation",
+    missing: tuple[str, ...] = (),
+    progress: Callable[[float], None] | None = None,
+) -> Verdict:
+    """Take scenario after scenario until a difference, or until enough operations were taken.
+
+    Args:
+        begin: makes a scenario from its number and the most operations that it may have, or
+            returns a difference that is there before any of them.
+        rules: of the model.
+        release: of the tree that judges.
+        operations: how many.
+        seed: that `begin` goes by.
+        part: what is judged.
+        missing: functions that the tree does not have under their names.
+        progress: called with the share done.
+    """
+    began = time.perf_counter()
+    done = number = 0
+    found: tuple[Difference, tuple[str, ...]] | None = None
+    while done < operations and found is None:
+        scenario = begin(number, operations - done)
+        if isinstance(scenario, Difference):
+            found = scenario, ()
+            break
+        agreed = scenario.agreeing()
+        done += agreed
+        if agreed < len(scenario.operations):
+            found = scenario.narrowed(agreed)
+        else:
+            number += 1
+        if progress is not None:
+            progress(done / operations)
+    return Verdict(
+        rules=rules.spelled(),
+        release=release,
+        operations=done,
+        scenarios=number,
+        seconds=time.perf_counter() - began,
+        seed=seed,
+        missing=missing,
+        scenario=-1 if found is None else number,
+        difference=None if found is None else found[0],
+        shortest=() if found is None else found[1],
+        part=part,
+    )
+
+
+def shrunk(events: np.ndarray, fails: Callable[[np.ndarray], bool]) -> np.ndarray:
+    """A shorter sequence that still fails, by leaving out ever smaller parts (delta debugging).
+
+    A free whose allocation is left out does nothing, so that any part may go.
+
+    Args:
+        events: a sequence that fails.
+        fails: whether a sequence does.
+    """
+    runs = 0
+    size = max(len(events) // 2, 1)
+    while runs < SHRINKING_RUNS:
+        low = 0
+        removed = False
+        while low < len(events) and runs < SHRINKING_RUNS:
+            candidate = np.concatenate([events[:low], events[low + size :]])
+            runs += 1
+            if len(candidate) and fails(candidate):
+                events, removed = candidate, True
+            else:
+                low += size
+        if size == 1 and not removed:
+            break
+        size = max(size // 2, 1)
+    return events

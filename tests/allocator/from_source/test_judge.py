@@ -15,21 +15,20 @@ from pagealloc_model.allocator.from_source.compiled_tree import CompiledTree
 from pagealloc_model.allocator.from_source.source_tree import SourceTree
 from pagealloc_model.cli import main
 from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.verdict.kernel_judge.judge import judge
-from pagealloc_model.verdict.kernel_judge.judged_scenarios import Verdict, shrunk
-from pagealloc_model.verdict.kernel_judge.judged_sizes import (
+from pagealloc_model.verdict.kernel_judge.judge import (
     BATCH,
     LIMITS,
     MARKS,
     RESERVES,
+    judge,
     size_difference,
 )
-from pagealloc_model.verdict.kernel_judge.random_machines import random_beginning
-from pagealloc_model.verdict.kernel_judge.random_operations import (
+from pagealloc_model.verdict.kernel_judge.random_machines import (
+    random_beginning,
     random_operations,
     starting_places,
 )
-from pagealloc_model.verdict.kernel_judge.side_by_side import SideBySide
+from pagealloc_model.verdict.kernel_judge.side_by_side import SideBySide, Verdict, shrunk
 from tests.small_recordings import write_recording
 
 

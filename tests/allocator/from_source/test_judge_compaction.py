@@ -16,12 +16,12 @@ from pagealloc_model.allocator.from_source.source_tree import SourceTree
 from pagealloc_model.allocator.pressure import compaction_operations as words
 from pagealloc_model.cli import main
 from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.verdict.kernel_judge.judge_compaction import judge_compaction
-from pagealloc_model.verdict.kernel_judge.judged_scenarios import Verdict
-from pagealloc_model.verdict.kernel_judge.random_compaction import (
+from pagealloc_model.verdict.kernel_judge.compaction import (
+    judge_compaction,
     random_compaction,
     random_pressed_beginning,
 )
+from pagealloc_model.verdict.kernel_judge.side_by_side import Verdict
 
 SERIES = ["6.1", "6.12", "7.2", "7.3"]
 

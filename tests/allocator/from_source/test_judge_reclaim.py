@@ -15,11 +15,15 @@ from pagealloc_model.allocator.from_source.compiled_tree import CompiledTree
 from pagealloc_model.allocator.from_source.parts import RECLAIM
 from pagealloc_model.allocator.from_source.source_tree import SourceTree
 from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.verdict.kernel_judge.judge_reclaim import judge_reclaim
-from pagealloc_model.verdict.kernel_judge.judged_scenarios import Verdict
-from pagealloc_model.verdict.kernel_judge.random_pressure import random_pressed, random_reclaim
-from pagealloc_model.verdict.kernel_judge.reclaim_sides import COUNTERS, ReclaimSides
-from pagealloc_model.verdict.kernel_judge.recorded_reclaim import judge_recorded_reclaim
+from pagealloc_model.verdict.kernel_judge.reclaim import (
+    COUNTERS,
+    ReclaimSides,
+    judge_reclaim,
+    judge_recorded_reclaim,
+    random_pressed,
+    random_reclaim,
+)
+from pagealloc_model.verdict.kernel_judge.side_by_side import Verdict
 
 EVERY_FAULT = pytest.mark.skipif(
     not os.environ.get("PAGEALLOC_ALL_FAULTS"),

@@ -16,7 +16,7 @@ from pagealloc_model.studies.experiments import changes as changes_module
 from pagealloc_model.studies.experiments import runs as runs_module
 from pagealloc_model.studies.experiments.changes import MODES, score_table
 from pagealloc_model.studies.experiments.experiment import ExperimentResult
-from pagealloc_model.verdict.change_verdict import (
+from pagealloc_model.verdict.statistics import (
     NO_EFFECT,
     NOT_PREDICTED,
     RIGHT,

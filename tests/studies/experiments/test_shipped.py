@@ -23,7 +23,7 @@ from pagealloc_model.studies.experiments.shipped import (
     shipped_experiments,
     wrong_predictions,
 )
-from pagealloc_model.verdict.change_verdict import EFFECTS, WRONG
+from pagealloc_model.verdict.statistics import EFFECTS, WRONG
 from tests.studies.experiments.small_plan import FakeGuests, write_plan
 
 NAMES = ("A1", "B1", "A2", "B2")

@@ -1,1 +1,0 @@
-"""The error budget: what remains of each error when the recording's own truth is imposed."""
