@@ -28,7 +28,7 @@ import pandas as pd
 from playwright.sync_api import Page, expect, sync_playwright
 
 import pagealloc_model as pm
-from pagealloc_model.notebook.widgets.explore.tabs import TABS
+from pagealloc_model.notebook.explore_tabs import TABS
 from pagealloc_model.recording.recording import Recording
 
 PROJECT = Path(__file__).resolve().parent.parent

@@ -9,12 +9,11 @@ import time
 import ipywidgets
 
 import pagealloc_model as pm
-from pagealloc_model.notebook.widgets.explore import RecordingExplorer
-from pagealloc_model.notebook.widgets.explore.question import Question
-from pagealloc_model.notebook.widgets.explore.sides import Sides
-from pagealloc_model.notebook.widgets.explore.tabs import TABS
-from pagealloc_model.notebook.widgets.explore.widget import Answer
-from pagealloc_model.notebook.widgets.explorer import Progress
+from pagealloc_model.notebook.explore import Answer, RecordingExplorer
+from pagealloc_model.notebook.explore_parts import Question
+from pagealloc_model.notebook.explore_sides import Sides
+from pagealloc_model.notebook.explore_tabs import TABS
+from pagealloc_model.notebook.view import Progress
 
 NOTES = "slider-parts"
 """Class of the line that holds the notes."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pagealloc_model.allocator.from_source.build import KernelBuild
     from pagealloc_model.allocator.hooks import Hooks
     from pagealloc_model.base.errors import PageallocError, PolicyError, RecordingError, UsageError
-    from pagealloc_model.notebook.widgets.explore import explore
+    from pagealloc_model.notebook.explore import explore
     from pagealloc_model.policy.kernel_rules import KernelRules
     from pagealloc_model.policy.policy import Assumptions, Policy
     from pagealloc_model.predicted.replay import Cancelled, Replay, replay
@@ -46,7 +46,7 @@ _PLACES = {
     "UsageError": ("base.errors", "UsageError"),
     "compare": ("verdict.comparison", "compare"),
     "experiment": ("studies.experiments.experiment", "experiment"),
-    "explore": ("notebook.widgets.explore", "explore"),
+    "explore": ("notebook.explore", "explore"),
     "fleets": ("studies.fleets", ""),
     "locks": ("verdict.locks", ""),
     "open": ("recording.recording", "open_recording"),

@@ -30,9 +30,9 @@ def _port(text: str) -> int:
 
 def run_explore(options: argparse.Namespace) -> int:
     """Serve the page until interrupted."""
+    from pagealloc_model.notebook.explore_parts import read_question
+    from pagealloc_model.notebook.explore_tabs import TABS
     from pagealloc_model.notebook.served import DARK, LIGHT, serve
-    from pagealloc_model.notebook.widgets.explore.question import read_question
-    from pagealloc_model.notebook.widgets.explore.tabs import TABS
     from pagealloc_model.recording.recording import open_recording
 
     recording = open_recording(options.path)
@@ -55,7 +55,7 @@ def run_notebook(options: argparse.Namespace) -> int:
     parameters = dict(_parameter(words) for words in options.parameters)
     if options.recording:
         parameters["recording"] = _usable_recording(options.recording)
-    from pagealloc_model.notebook.headless.study import write_study
+    from pagealloc_model.notebook.headless import write_study
 
     with new_directory(options.directory) as partial:
         study = write_study(notebook, parameters, partial)

@@ -15,10 +15,9 @@ from nbformat.v4 import new_code_cell, new_notebook
 from tornado.ioloop import IOLoop
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.notebook.widgets.explore.question import Question
-from pagealloc_model.notebook.widgets.explore.state_buttons import STATE
-from pagealloc_model.notebook.widgets.explore.tabs import TABS
-from pagealloc_model.notebook.widgets.explore.widget import RecordingExplorer, explore
+from pagealloc_model.notebook.explore import RecordingExplorer, explore
+from pagealloc_model.notebook.explore_parts import STATE, Question
+from pagealloc_model.notebook.explore_tabs import TABS
 from pagealloc_model.recording.recording import open_recording
 
 LOOPBACK = "127.0.0.1"

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Page
 from plotly.offline import get_plotlyjs
 
-from pagealloc_model.notebook.widgets.picture import Picture
+from pagealloc_model.notebook.picture import Picture
 
 pytestmark = pytest.mark.browser
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pagealloc_model.notebook.widgets.dark_theme import GROUND, ON_DARK
+from pagealloc_model.notebook.picture import GROUND, ON_DARK
 from pagealloc_model.show.figures import palette
 from tests.show.grey import READABLE, contrast, luminance
 

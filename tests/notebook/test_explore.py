@@ -11,8 +11,8 @@ import plotly.graph_objects as go
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.notebook.widgets.explore import RecordingExplorer, explore
-from pagealloc_model.notebook.widgets.explore.question import Question, as_python
+from pagealloc_model.notebook.explore import RecordingExplorer, explore
+from pagealloc_model.notebook.explore_parts import Question, as_python
 from pagealloc_model.policy.policy import policy_settings
 from pagealloc_model.predicted.pageblock_map import pageblock_map
 from pagealloc_model.predicted.reclaim_mode import ELASTIC_SETTINGS, literal_part

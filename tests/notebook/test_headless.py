@@ -15,14 +15,19 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.cli import main
 from pagealloc_model.cli.pages import find_notebook
-from pagealloc_model.notebook.headless import choices
-from pagealloc_model.notebook.headless.choices import other_policies, with_choices
-from pagealloc_model.notebook.headless.execution import executed
-from pagealloc_model.notebook.headless.outputs import figures_of, post_text
-from pagealloc_model.notebook.headless.page import offline_page
-from pagealloc_model.notebook.headless.static_widgets import PLOTLY_MIME, as_output
+from pagealloc_model.notebook import headless as choices
+from pagealloc_model.notebook.headless import (
+    PLOTLY_MIME,
+    as_output,
+    executed,
+    figures_of,
+    offline_page,
+    other_policies,
+    post_text,
+    with_choices,
+)
+from pagealloc_model.notebook.view import Progress
 from pagealloc_model.notebook.widgets import Explorer, PolicyControls, View
-from pagealloc_model.notebook.widgets.explorer import Progress
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.show.figures.files import FORMATS, write_figures
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import ipywidgets
 
-from pagealloc_model.notebook.widgets.controls import PolicyControls, number_slider
-from pagealloc_model.notebook.widgets.explorer import Explorer, Progress, View
+from pagealloc_model.notebook.controls import PolicyControls, number_slider
+from pagealloc_model.notebook.view import Explorer, Progress, View
 from pagealloc_model.notebooks.studies.defrag_study import (
     DEFRAG_MODE,
     RULES,

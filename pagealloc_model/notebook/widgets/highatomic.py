@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pagealloc_model as pm
 from pagealloc_model.measured.measured import Measured
-from pagealloc_model.notebook.widgets.controls import PolicyControls
-from pagealloc_model.notebook.widgets.explorer import Explorer, Progress, View
+from pagealloc_model.notebook.controls import PolicyControls
+from pagealloc_model.notebook.view import Explorer, Progress, View
 from pagealloc_model.show import figures
 from pagealloc_model.show.figures.drawing import Drawing
 from pagealloc_model.show.post import posted_figures

@@ -11,8 +11,8 @@ import ipywidgets
 
 import pagealloc_model as pm
 from pagealloc_model.base.text.counts import count_of
-from pagealloc_model.notebook.widgets.controls import PolicyControls, number_slider
-from pagealloc_model.notebook.widgets.explorer import Explorer, Progress, View
+from pagealloc_model.notebook.controls import PolicyControls, number_slider
+from pagealloc_model.notebook.view import Explorer, Progress, View
 from pagealloc_model.notebooks.studies.ownership_effects import (
     OwnershipEffects,
     ownership_effects,

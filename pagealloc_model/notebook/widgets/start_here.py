@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pagealloc_model as pm
 from pagealloc_model.base.sampling import bin_width_ns
 from pagealloc_model.base.text.layout import paragraph
-from pagealloc_model.notebook.widgets.controls import PolicyControls
-from pagealloc_model.notebook.widgets.explorer import Explorer, Progress, View
+from pagealloc_model.notebook.controls import PolicyControls
+from pagealloc_model.notebook.view import Explorer, Progress, View
 from pagealloc_model.show import figures
 from pagealloc_model.verdict.recorded_values import recorded_values
 

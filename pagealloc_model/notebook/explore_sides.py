@@ -22,7 +22,7 @@ from pagealloc_model.predicted.reclaim_mode import literal_part
 from pagealloc_model.show import figures
 
 if TYPE_CHECKING:
-    from pagealloc_model.notebook.widgets.explore.question import Question, Window
+    from pagealloc_model.notebook.explore_parts import Question, Window
     from pagealloc_model.policy.policy import Policy
     from pagealloc_model.predicted.replay import Replay
     from pagealloc_model.recording.recording import Recording

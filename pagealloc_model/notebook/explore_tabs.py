@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pagealloc_model.notebook.widgets.explore.sides import BASE, CANDIDATE, Sides
+from pagealloc_model.notebook.explore_sides import BASE, CANDIDATE, Sides
 from pagealloc_model.show import figures
 from pagealloc_model.show.figures.drawing import Drawing
 
@@ -92,8 +92,8 @@ def _linked(parts: Sequence[Drawing], over_time: Sequence[Drawing]) -> tuple[Dra
     """Figures below each other; those over time, which come first, zoom together."""
     whole = figures.stacked.drawing(parts)
     linked = sum(name.startswith("xaxis") for each in over_time for name in each.layout)
-    for number in range(2, linked + 1):
-        whole.layout[f"xaxis{number}"]["matches"] = "x"
+    for axis in range(2, linked + 1):
+        whole.layout[f"xaxis{axis}"]["matches"] = "x"
     return (whole,)
 
 

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 import ipywidgets
 
 from pagealloc_model.base.errors import PolicyError
-from pagealloc_model.notebook.widgets.accessible import SpokenNames
-from pagealloc_model.notebook.widgets.chart import Chart
-from pagealloc_model.notebook.widgets.controls import PolicyControls
-from pagealloc_model.notebook.widgets.latest_only import LatestOnly
-from pagealloc_model.notebook.widgets.no_effect import (
+from pagealloc_model.notebook.controls import (
+    LatestOnly,
+    PolicyControls,
+    SpokenNames,
+    Status,
     changed_settings,
     no_effect_words,
     same_coordinates,
 )
-from pagealloc_model.notebook.widgets.status import Status
+from pagealloc_model.notebook.picture import Chart
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.show.figures.drawing import Drawing, drawing_of
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from pagealloc_model.predicted.replay import Replay
+
 
 PROGRESS_EVERY_S = 0.2
 

@@ -1,1 +1,0 @@
-"""Notebooks run without a person: executed copy, offline page, figures as files, post text."""
