@@ -18,10 +18,10 @@ from pagealloc_model.allocator.core.state import State
 from pagealloc_model.allocator.from_source.build import KernelBuild
 from pagealloc_model.base.text.error_table import error_table
 from pagealloc_model.policy.policy import Assumptions
-from pagealloc_model.predicted.carriers import Carrier, ModelCarrier
 from pagealloc_model.predicted.prepared import prepare
 from pagealloc_model.predicted.replay import replay
-from pagealloc_model.predicted.start.start_calibration import begun_state
+from pagealloc_model.predicted.run import Carrier, ModelCarrier
+from pagealloc_model.predicted.start.image import begun_state
 from pagealloc_model.recording.recorded_machine import recorded_policy
 from pagealloc_model.recording.recording import Recording, open_recording
 from pagealloc_model.verdict.agreement import agreement_text

@@ -69,10 +69,10 @@ def _event_loop(recording: Recording) -> float:
 
 
 def _ready(recording: Recording) -> tuple:
-    from pagealloc_model.measured.evidence.choice import recorded_rules
+    from pagealloc_model.measured.rules import recorded_rules
     from pagealloc_model.policy.policy import Assumptions
     from pagealloc_model.predicted.prepared import prepare
-    from pagealloc_model.predicted.start.start_calibration import begun_state
+    from pagealloc_model.predicted.start.image import begun_state
     from pagealloc_model.recording.recorded_machine import recorded_policy
 
     rules = recorded_rules(recording).rules

@@ -12,7 +12,7 @@ import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.measured.measured import measure
-from pagealloc_model.predicted.locks.lock_timing import lock_times
+from pagealloc_model.predicted.lock_times import lock_times
 from pagealloc_model.recording.importing import import_recording
 from pagealloc_model.recording.trim import trim_recording
 from pagealloc_model.verdict.choices.placement import judge_placement

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.measured import snapshots as states
+from pagealloc_model.measured import measured as states
 from pagealloc_model.recording.recording import SNAPSHOT_DIRECTORY
 from pagealloc_model.recording.snapshot import Snapshot
 

@@ -11,7 +11,7 @@ import pandas as pd
 from pagealloc_model.notebooks.studies.round_trend import rounds_of_sides
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.measured.recorded_costs import at_recorded_cost
+from pagealloc_model.measured.costs import at_recorded_cost
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.recording.recorded_machine import start_snapshots
 from pagealloc_model.recording.recording import Recording, open_recording

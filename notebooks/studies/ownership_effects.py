@@ -18,9 +18,9 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.base.text.comparison_table import comparison_table
 from pagealloc_model.base.text.layout import paragraph
 from pagealloc_model.policy.lock_costs import LockCosts
-from pagealloc_model.predicted.fragmentation import fragmentation
-from pagealloc_model.predicted.hold_sites import EMPTY_SITES
-from pagealloc_model.predicted.list_use import (
+from pagealloc_model.predicted.tables import (
+    EMPTY_SITES,
+    fragmentation,
     list_use,
     list_words,
     ownership_counters,

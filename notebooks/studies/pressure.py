@@ -37,7 +37,7 @@ from pagealloc_model.notebooks.studies.reserve_questions import why_not_recycled
 from pagealloc_model.notebooks.studies.shipped_map import made_map, shipped_map, write_map
 
 import pagealloc_model as pm
-from pagealloc_model.measured.recorded_costs import at_recorded_cost, recorded_reclaim_ns
+from pagealloc_model.measured.costs import at_recorded_cost, recorded_reclaim_ns
 from pagealloc_model.predicted.prepared import forget_prepared
 from pagealloc_model.recording.recorded_machine import start_snapshots
 from pagealloc_model.verdict.pair_prediction import pair_prediction

@@ -35,7 +35,7 @@ import pagealloc_model as pm
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.layout import percent
-from pagealloc_model.measured.recorded_costs import at_recorded_cost
+from pagealloc_model.measured.costs import at_recorded_cost
 from pagealloc_model.show.post.posted_figures import posted_figures
 from pagealloc_model.verdict.judged_rows import FAILS_NULL
 

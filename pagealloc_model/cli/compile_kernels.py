@@ -51,7 +51,7 @@ def _start_image() -> None:
         place_buddies,
         place_listed,
     )
-    from pagealloc_model.predicted.start.block_types import swap_closer
+    from pagealloc_model.predicted.start.evidence import swap_closer
 
     state = _small_state()
     nothing, orders = np.zeros(0, np.int32), np.zeros(0, np.int8)
@@ -64,8 +64,7 @@ def _start_image() -> None:
 
 def _objects() -> None:
     from pagealloc_model.policy.policy import Assumptions
-    from pagealloc_model.predicted.demand.demand import resolve_demand
-    from pagealloc_model.predicted.demand.first_touches import first_touches
+    from pagealloc_model.predicted.demand.demand import first_touches, resolve_demand
     from pagealloc_model.recording.recorded_machine import recorded_machine
     from pagealloc_model.recording.recording import open_recording
 
@@ -79,7 +78,7 @@ def _objects() -> None:
 def _widen_tasks() -> None:
     import numpy as np
 
-    from pagealloc_model.predicted.demand.row_filling import move_tasks
+    from pagealloc_model.predicted.demand.rows import move_tasks
 
     keys, codes = np.zeros(0, np.int64), np.zeros(0, np.int32)
     move_tasks(keys, codes, keys.copy(), codes.copy())
@@ -146,7 +145,7 @@ def _lock_queues() -> None:
     import numpy as np
 
     from pagealloc_model.allocator.core import layout as at
-    from pagealloc_model.predicted.locks.lock_timing import LockModel, queued
+    from pagealloc_model.predicted.lock_times import LockModel, queued
 
     queued(np.zeros((1, at.LOG_COLUMNS), np.int64), _small_state().machine, LockModel())
 

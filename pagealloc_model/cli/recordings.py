@@ -233,7 +233,7 @@ def run_synth(options: argparse.Namespace) -> int:
     """Run the scenario, write it, and say how long zone->lock is held."""
     from pagealloc_model.base.text.layout import paragraph
     from pagealloc_model.policy.kernel_rules import preset_names
-    from pagealloc_model.predicted.locks.lock_spread import with_spread
+    from pagealloc_model.predicted.lock_times import with_spread
     from pagealloc_model.show.post.lock_traffic import (
         longest_hold_table,
         spread_table,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from pagealloc_model.recording.proc.counts import KernelSymbols, read_kallsyms
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording
+
 
 ALLOC, FREE = "kmem:mm_page_alloc", "kmem:mm_page_free"
 BATCHED, EXTFRAG = "kmem:mm_page_free_batched", "kmem:mm_page_alloc_extfrag"
@@ -205,3 +207,45 @@ def is_of_this_boot(recording: Recording, last_ns: int) -> bool:
     booted = time.time() - time.monotonic()
     behind = recording.event_file.stat().st_mtime - (booted + last_ns / 1e9)
     return same and -1.0 <= behind <= _SOON_S
+
+
+EVENT = "lock:contention_begin"
+CALLERS = 4
+_LOCK_WAITS_FIRST_MARKER = (1 << 64) - 4095
+"""Addresses from here on say whose the next ones are, the kernel's or a program's."""
+
+_WAITING = ("_raw_spin_", "native_queued_", "queued_spin_", "__pv_queued_", "trace_contention")
+_LOCK_WAITS_TRACING = ("perf_", "__traceiter_", "__bpf_trace_")
+
+
+def waits_by_caller(recording: Recording) -> list[tuple[str, int]]:
+    """Call chains that waited, innermost function first, with how often; the most frequent first.
+
+    Functions of the lock itself are left out, and what called the fourth one. [] where the
+    recording has no such events, no call chains, or no symbols.
+
+    Raises:
+        RecordingError: the recording cannot be read.
+    """
+    table = recording.trace.tables.get(EVENT, {})
+    if "callchain_start" not in table or (symbols := recording.kernel_symbols) is None:
+        return []
+    chains = recording.trace.callchains
+    known: dict[int, str] = {}
+    waits: Counter[str] = Counter()
+    ends = table["callchain_start"] + table["callchain_len"]
+    # most wait where others waited before
+    same = Counter(
+        chains[start:end].tobytes()
+        for start, end in zip(table["callchain_start"].tolist(), ends.tolist(), strict=True)
+    )
+    for chain, times in same.items():
+        addresses = np.frombuffer(chain, chains.dtype)
+        names = []
+        for address in addresses[addresses < np.uint64(_LOCK_WAITS_FIRST_MARKER)].tolist():
+            if address not in known:
+                known[address] = symbols.name_at(address)
+            names.append(known[address])
+        callers = [name for name in names if not name.startswith(_WAITING + _LOCK_WAITS_TRACING)]
+        waits[" < ".join(callers[:CALLERS])] += times
+    return waits.most_common()

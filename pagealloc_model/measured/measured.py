@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -10,26 +10,420 @@ import numpy as np
 import pandas as pd
 
 from pagealloc_model.base.text.counts import count_of
-from pagealloc_model.measured import events
-from pagealloc_model.measured import snapshots as states
-from pagealloc_model.measured.announced_holds import NO_TIMES, AnnouncedHolds, announced_holds
-from pagealloc_model.measured.block_types import block_types_table
-from pagealloc_model.measured.contended_releases import contended_releases
-from pagealloc_model.measured.contention import Contention, measured_contention
-from pagealloc_model.measured.evidence.choice import recorded_rules
-from pagealloc_model.measured.probes import probed_transactions
-from pagealloc_model.measured.runs import RunRules, inferred_transactions
+from pagealloc_model.base.working_arrays import parts
+from pagealloc_model.measured.contention import Contention, contended_releases, measured_contention
+from pagealloc_model.measured.rules import recorded_rules
 from pagealloc_model.measured.stream import (
     LOCKED_EVENT,
     REFILL_EVENT,
     UNLOCKED_EVENT,
     allocator_stream,
 )
-from pagealloc_model.measured.transactions import Transactions
+from pagealloc_model.measured.transactions import (
+    CAUSES,
+    NO_TIMES,
+    SITES,
+    UNKNOWN_ORDER,
+    AnnouncedHolds,
+    RunRules,
+    Transactions,
+    announced_holds,
+    inferred_transactions,
+    probed_transactions,
+)
 from pagealloc_model.recording.recording import Recording
 from pagealloc_model.recording.sampling import refuse_sampled
-from pagealloc_model.recording.trace.columns import Trace
+from pagealloc_model.recording.snapshot import Snapshot
+from pagealloc_model.recording.trace.columns import Event, Trace
+from pagealloc_model.recording.trace.formats import stable_gfp_bits
 from pagealloc_model.recording.zone_map import ZoneMap
+
+FALLBACK_KINDS = ("claim_block", "claim", "steal")
+_EXTFRAG = "kmem:mm_page_alloc_extfrag"
+DIRECT_RECLAIM = "vmscan:mm_vmscan_direct_reclaim_begin"
+
+
+def fallbacks_table(
+    trace: Trace, *, migratetypes: Sequence[str], pageblock_order: int
+) -> pd.DataFrame:
+    """Fallback operations by requested and found type and order (T6).
+
+    A buddy of at least pageblock order is a whole block claimed; below, the block changed owner
+    (claim) or one page was taken (steal). One refill can make many.
+    """
+    names = ("alloc_migratetype", "fallback_migratetype", "alloc_order", "fallback_order")
+    table = trace.tables.get(_EXTFRAG, {})
+    none = np.zeros(0, np.int64)
+    columns = {name: np.asarray(table.get(name, none), np.int64) for name in names}
+    owned = np.asarray(table.get("change_ownership", none)) != 0
+    kind = np.where(columns["fallback_order"] >= pageblock_order, 0, np.where(owned, 1, 2))
+    frame = pd.DataFrame({**columns, "kind": kind})
+    counted = frame.groupby([*names, "kind"]).size().reset_index(name="count")
+    for name in names[:2]:
+        counted[name] = _named(counted[name].to_numpy(), migratetypes)
+    counted["kind"] = _named(counted["kind"].to_numpy(), FALLBACK_KINDS)
+    return counted
+
+
+def outcomes_table(trace: Trace, *, pmd_order: int, reclaim_recorded: bool) -> pd.DataFrame:
+    """Calls of the core allocator by class and order; one user request may make several (T2).
+
+    `stalled` counts calls during which their task entered direct reclaim.
+
+    Args:
+        trace: the events.
+        pmd_order: order of a huge page.
+        reclaim_recorded: whether direct reclaim would show in the trace; if not, `stalled` is NA.
+    """
+    stalled = _stalled(trace)
+    pieces = [pd.DataFrame(np.zeros((0, 5), np.int64), columns=_OUTCOMES)]
+    for part in parts(len(trace)):
+        allocs = np.flatnonzero(trace.event[part] == Event.ALLOC) + part.start
+        order = trace.order[allocs]
+        request_class = request_classes(
+            trace.gfp[allocs], order, bits=trace.gfp_bits, pmd_order=pmd_order
+        )
+        # classes are few, and so are orders: one number for both
+        both = order.astype(np.int64) * len(REQUEST_CLASSES) + request_class
+        least = int(both.min(initial=0))
+        counts = [
+            np.bincount(both[chosen] - least, minlength=int(both.max(initial=0)) - least + 1)
+            for chosen in (slice(None), trace.pfn[allocs] < 0, _is_among(allocs, stalled))
+        ]
+        seen = np.flatnonzero(counts[0])
+        order, request_class = np.divmod(seen + least, len(REQUEST_CLASSES))
+        columns = (request_class, order, *(each[seen] for each in counts))
+        pieces.append(pd.DataFrame(dict(zip(_OUTCOMES, columns, strict=True))))
+    frame = pd.concat(pieces)
+    counted = frame.groupby(["class", "order"], as_index=False).sum().astype("Int64")
+    counted["succeeded"] = counted["asked"] - counted["failed"]
+    counted["class"] = _named(counted["class"].to_numpy(np.int64), REQUEST_CLASSES)
+    counted["reason"] = ""
+    if not reclaim_recorded:
+        counted["stalled"] = pd.array([pd.NA] * len(counted), "Int64")
+        counted["reason"] = f"stalled: {DIRECT_RECLAIM} was not recorded"
+    columns = ["class", "order", "asked", "succeeded", "failed", "stalled", "reason"]
+    return counted[columns].astype({"order": "int64", "reason": "str"})
+
+
+_OUTCOMES = ["class", "order", "asked", "failed", "stalled"]
+
+
+def _is_among(rows: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """Which of ascending rows are among ascending others (bool)."""
+    found = np.zeros(len(rows), bool)
+    if len(rows):
+        begin, end = np.searchsorted(chosen, [rows[0], rows[-1] + 1])
+        found[np.searchsorted(rows, chosen[begin:end])] = True
+    return found
+
+
+def _stalled(trace: Trace) -> np.ndarray:
+    """Rows, ascending, of allocations whose task began direct reclaim since its allocation before.
+
+    Only requests that may reclaim count: an interrupt's requests carry the task's id too.
+    """
+    begins = trace.tables.get(DIRECT_RECLAIM)
+    if begins is None or not len(begins["pid"]):
+        return np.zeros(0, np.int64)
+    tasks_that_reclaim = np.unique(begins["pid"])
+    found = [np.zeros(0, np.int64)]
+    for part in parts(len(trace)):
+        asked = trace.event[part] == Event.ALLOC
+        asked &= may_direct_reclaim(trace.gfp[part], trace.gfp_bits)
+        asked &= np.isin(trace.pid[part], tasks_that_reclaim)
+        found.append(np.flatnonzero(asked) + part.start)
+    rows = np.concatenate(found)
+    times = np.concatenate([trace.time_ns[rows], begins["time_ns"]])
+    tasks = np.concatenate([trace.pid[rows], begins["pid"]])
+    row = np.concatenate([rows, np.full(len(begins["pid"]), -1)])
+    sequence = np.lexsort((times, tasks))
+    row, tasks = row[sequence], tasks[sequence]
+    is_alloc = row >= 0
+    last = len(row) - 1
+    following = np.minimum.accumulate(np.where(is_alloc, np.arange(last + 1), last)[::-1])[::-1]
+    begin = np.flatnonzero(~is_alloc)
+    ends = following[begin]
+    same = is_alloc[ends] & (tasks[ends] == tasks[begin])
+    return np.unique(row[ends[same]])
+
+
+def transactions_full_table(
+    transactions: Transactions, zones: ZoneMap, *, migratetypes: Sequence[str]
+) -> pd.DataFrame:
+    """One row per transaction; NA for what its events do not say."""
+    order = pd.array(transactions.order, "Int64")
+    order[transactions.order == UNKNOWN_ORDER] = pd.NA
+    return pd.DataFrame(
+        {
+            "time_ns": transactions.time_ns,
+            **_zone_columns(transactions.zone, zones),
+            "cpu": transactions.cpu.astype(np.int64),
+            "site": _named(transactions.site, SITES),
+            "cause": _named(transactions.cause, CAUSES),
+            "objects": _unknown_below_zero(transactions.objects),
+            "pages": _unknown_below_zero(transactions.pages),
+            "order": order,
+            "migratetype": _named(transactions.migratetype, migratetypes),
+        }
+    )
+
+
+def transactions_table(full: pd.DataFrame) -> pd.DataFrame:
+    """Histogram of transaction sizes by zone, CPU, site and cause."""
+    keys = ["node", "zone", "cpu", "site", "cause", "objects"]
+    return full.groupby(keys, dropna=False).size().reset_index(name="transactions")
+
+
+def lock_table(
+    full: pd.DataFrame, holds: pd.DataFrame, *, start_ns: int, bin_ns: int
+) -> pd.DataFrame:
+    """Lock holds, objects and pages by bin of time, zone and site.
+
+    Args:
+        full: one row for each acquisition.
+        holds: time_ns, node, zone, site, hold_ns and wait_ns of those that the kernel announced
+            (T8); of all others, times are NA.
+        start_ns: start of the first bin.
+        bin_ns: width of the bins.
+    """
+    keys = ["time_ns", "node", "zone", "site"]
+    table = full.assign(time_ns=bin_start(full, start_ns, bin_ns)).groupby(keys, dropna=False)
+    sums = table[["objects", "pages"]].sum(min_count=1)
+    sums.insert(0, "acquisitions", table.size())
+    holds = holds.assign(time_ns=bin_start(holds, start_ns, bin_ns))
+    return sums.join(announced_times(holds, keys)).reset_index()
+
+
+def bin_start(frame: pd.DataFrame, start_ns: int, bin_ns: int) -> pd.Series:
+    """The start of the bin that each row's `time_ns` lies in."""
+    return start_ns + (frame["time_ns"] - start_ns) // bin_ns * bin_ns
+
+
+def announced_times(holds: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """hold_ns, wait_ns and max_hold_ns of announced holds by some of their columns."""
+    grouped = holds.groupby(keys, dropna=False)
+    times = grouped[["hold_ns", "wait_ns"]].sum(min_count=1)
+    times["max_hold_ns"] = grouped["hold_ns"].max()
+    return times.astype("Float64")
+
+
+def _zone_columns(code: np.ndarray, zones: ZoneMap) -> Mapping[str, object]:
+    node = pd.array([*(zone.node for zone in zones.zones), pd.NA], "Int64")
+    return {"node": node[code], "zone": _named(code, [zone.name for zone in zones.zones])}
+
+
+def _named(code: np.ndarray, names: Sequence[str]) -> pd.Series:
+    """Names by number, NA for numbers without one."""
+    known = (code >= 0) & (code < len(names))
+    place = np.where(known, code, len(names))
+    return pd.Series(np.array([*names, None], object)[place], dtype="str")
+
+
+def _unknown_below_zero(values: np.ndarray) -> pd.arrays.IntegerArray:
+    return pd.arrays.IntegerArray(values.astype(np.int64), values < 0)
+
+
+REQUEST_CLASSES = ("thp", "atomic", "nowait", "movable", "reclaimable", "kernel")
+
+
+def request_classes(
+    gfp: np.ndarray, order: np.ndarray, *, bits: Mapping[str, int], pmd_order: int = 9
+) -> np.ndarray:
+    """The class of each request, as an index into `REQUEST_CLASSES`.
+
+    thp: movable huge page of `pmd_order`; atomic: HIGH without direct reclaim; nowait: no direct
+    reclaim otherwise; then by mobility, movable, reclaimable and kernel.
+
+    Args:
+        gfp: uint32 gfp words.
+        order: requested orders.
+        bits: the recording's flag names; names it lacks have their stable bit (S2.3).
+        pmd_order: order of a huge page.
+
+    Returns:
+        int8, one index per request.
+    """
+
+    def has(name: str) -> np.ndarray:
+        return _has(gfp, name, bits)
+
+    waits, movable = may_direct_reclaim(gfp, bits), has("__GFP_MOVABLE")
+    conditions = [
+        movable & has("__GFP_COMP") & has("__GFP_NOMEMALLOC") & (order == pmd_order),
+        has("__GFP_HIGH") & ~waits,
+        ~waits,
+        movable,
+        has("__GFP_RECLAIMABLE"),
+    ]
+    kernel = len(conditions)
+    return np.select(conditions, list(range(kernel)), kernel).astype(np.int8)
+
+
+def may_direct_reclaim(gfp: np.ndarray, bits: Mapping[str, int]) -> np.ndarray:
+    """Mask of the gfp words that allow direct reclaim."""
+    return _has(gfp, "__GFP_DIRECT_RECLAIM", bits)
+
+
+def _has(gfp: np.ndarray, name: str, bits: Mapping[str, int]) -> np.ndarray:
+    mask = bits[name] if name in bits else stable_gfp_bits(None)[name]
+    return (gfp & np.uint32(mask)) != 0
+
+
+FREE_PAGES = ("time_ns", "node", "zone", "order", "migratetype", "buddies", "pages")
+PAGEBLOCKS = ("time_ns", "node", "zone", "migratetype", "blocks")
+BOOSTS = ("time_ns", "node", "zone", "pages")
+PCP = ("time_ns", "node", "zone", "cpu", "count", "high")
+VMSTAT = ("name", "time_ns", "value")
+
+
+def free_pages_table(snapshots: Iterable[Snapshot]) -> pd.DataFrame:
+    """Free buddies by zone, order and migratetype.
+
+    A cell the kernel printed as `>100000` is only a lower bound, so `buddies` and `pages` are NA.
+    """
+    return _table(
+        FREE_PAGES,
+        (row for snapshot in snapshots for row in _free_lists(snapshot)),
+        nullable=("buddies", "pages"),
+    )
+
+
+def _free_lists(snapshot: Snapshot) -> Iterator[tuple[object, ...]]:
+    info = snapshot.pagetypeinfo
+    for row in info.free_lists if info else ():
+        key = (snapshot.time_ns, row.node, row.zone)
+        for order, (count, bound) in enumerate(zip(row.buddies, row.lower_bound, strict=True)):
+            values = (pd.NA, pd.NA) if bound else (count, count << order)
+            yield (*key, order, row.migratetype, *values)
+
+
+def pageblocks_table(snapshots: Iterable[Snapshot]) -> pd.DataFrame:
+    """Pageblocks by zone and type."""
+    return _table(
+        PAGEBLOCKS, (row for snapshot in snapshots for row in _pageblocks(snapshot)), nullable=()
+    )
+
+
+def _pageblocks(snapshot: Snapshot) -> Iterator[tuple[object, ...]]:
+    info = snapshot.pagetypeinfo
+    if info is None:
+        return
+    for row in info.pageblocks:
+        for migratetype, blocks in zip(info.migratetypes, row.blocks, strict=True):
+            yield (snapshot.time_ns, row.node, row.zone, migratetype, blocks)
+
+
+def boosts_table(snapshots: Iterable[Snapshot]) -> pd.DataFrame:
+    """Watermark boosts by zone, where the kernel prints them."""
+    return _table(
+        BOOSTS,
+        (
+            (snapshot.time_ns, zone.node, zone.name, zone.boost)
+            for snapshot in snapshots
+            for zone in (snapshot.zoneinfo.zones if snapshot.zoneinfo else ())
+            if zone.boost is not None
+        ),
+        nullable=(),
+    )
+
+
+def pcp_table(snapshots: Iterable[Snapshot]) -> pd.DataFrame:
+    """Pages on per-CPU lists and their limit, by zone and CPU."""
+    table = _table(PCP, (row for snapshot in snapshots for row in _pagesets(snapshot)), nullable=())
+    return table.astype({"high": "Float64"})
+
+
+def _pagesets(snapshot: Snapshot) -> Iterator[tuple[object, ...]]:
+    info = snapshot.zoneinfo
+    for zone in info.zones if info else ():
+        for pageset in zone.pagesets:
+            key = (snapshot.time_ns, zone.node, zone.name)
+            yield (*key, pageset.cpu, pageset.count, pageset.high)
+
+
+def vmstat_table(snapshots: Iterable[Snapshot]) -> pd.DataFrame:
+    """The kernel's counters under its own names."""
+    return _table(
+        VMSTAT,
+        (
+            (name, snapshot.time_ns, value)
+            for snapshot in snapshots
+            for name, value in (snapshot.vmstat.values if snapshot.vmstat else {}).items()
+        ),
+        nullable=(),
+    )
+
+
+_TEXT = ("name", "zone", "migratetype")
+
+
+def _table(
+    columns: tuple[str, ...], rows: Iterable[tuple[object, ...]], *, nullable: tuple[str, ...]
+) -> pd.DataFrame:
+    types = {
+        name: "str" if name in _TEXT else "Int64" if name in nullable else "int64"
+        for name in columns
+    }
+    return pd.DataFrame.from_records(list(rows), columns=list(columns)).astype(types)
+
+
+PROBE = "pa:block_type"
+_TYPE_BITS = 7
+_PAGE_BYTES = 64
+"""Size of struct page on x86, where a page's place in vmemmap is its frame number."""
+_BASE_ALIGNMENT = 1 << 30
+"""Of vmemmap. An anonymised recording's base has lost it: frame numbers are then unknown."""
+
+
+def block_types_table(trace: Trace, zones: ZoneMap, *, migratetypes: Sequence[str]) -> pd.DataFrame:
+    """Every setting of a pageblock's type while the probe was on.
+
+    Args:
+        trace: the events.
+        zones: which zone a page belongs to.
+        migratetypes: names by number.
+
+    Returns:
+        time_ns, node, zone, cpu, pfn (of the block's first page), migratetype (the new one, NA for
+        a number without a name). pfn, node and zone are NA where the probe could not tell. Empty
+        without the probe, or where nothing changed.
+    """
+    table = trace.tables.get(PROBE, {})
+    number = np.asarray(table.get("mt", np.zeros(0)), np.int64)
+    rows = np.arange(len(number))
+    if "mask" in table:
+        rows = np.flatnonzero(np.asarray(table["mask"]) & _TYPE_BITS)
+    pfn = _frames(table, len(number))[rows]
+    code = zones.codes(pfn)
+    node = pd.array([*(zone.node for zone in zones.zones), pd.NA], "Int64")
+    zone = np.array([*(zone.name for zone in zones.zones), None], object)
+    names = np.array([*migratetypes, None], object)
+    type_bits = number[rows] & _TYPE_BITS
+    empty = np.zeros(0, np.int64)
+    return pd.DataFrame(
+        {
+            "time_ns": np.asarray(table.get("time_ns", empty))[rows],
+            "node": node[code],
+            "zone": pd.Series(zone[code], dtype="str"),
+            "cpu": np.asarray(table.get("cpu", empty)).astype(np.int64)[rows],
+            "pfn": pd.arrays.IntegerArray(pfn, pfn < 0),
+            "migratetype": pd.Series(names[np.minimum(type_bits, len(migratetypes))], dtype="str"),
+        }
+    )
+
+
+def _frames(table: Mapping[str, np.ndarray], rows: int) -> np.ndarray:
+    """Page frame number of each setting, int64, -1 where unknown."""
+    if "pfn" in table:
+        return np.asarray(table["pfn"]).astype(np.int64)
+    if "base" not in table:
+        return np.full(rows, -1, np.int64)
+    page, base = np.asarray(table["page"], np.uint64), np.asarray(table["base"], np.uint64)
+    known = (base % np.uint64(_BASE_ALIGNMENT) == 0) & (page >= base)
+    frames = ((page - base) // np.uint64(_PAGE_BYTES)).astype(np.int64)
+    return np.where(known, frames, -1)
+
 
 DEFAULT_BIN_NS = 1_000_000_000
 DEFAULT_PAGEBLOCK_ORDER = 9
@@ -117,7 +511,7 @@ class Measured:
     @cached_property
     def transactions(self) -> pd.DataFrame:
         """node, zone, cpu, site, cause, objects, transactions: histogram of sizes."""
-        return events.transactions_table(self.transactions_full)
+        return transactions_table(self.transactions_full)
 
     @cached_property
     def lock(self) -> pd.DataFrame:
@@ -125,7 +519,7 @@ class Measured:
 
         hold_ns, wait_ns and max_hold_ns are NA but for `holds`: no other event shows them (T8).
         """
-        return events.lock_table(
+        return lock_table(
             self.transactions_full, self.holds, start_ns=self.start_ns, bin_ns=self.bin_ns
         )
 
@@ -162,22 +556,20 @@ def measure(recording: Recording, *, bin_ns: int = DEFAULT_BIN_NS) -> Measured:
         boundaries = "refill events" if REFILL_EVENT in trace.tables else "inferred"
         transactions, notes = _inferred(recording, zones, pageblock_order)
     return Measured(
-        free_pages=states.free_pages_table(recording.dated_snapshots),
-        pageblocks=states.pageblocks_table(recording.dated_snapshots),
-        pcp=states.pcp_table(recording.dated_snapshots),
-        boosts=states.boosts_table(recording.dated_snapshots),
-        vmstat=states.vmstat_table(recording.dated_snapshots),
-        fallbacks=events.fallbacks_table(
+        free_pages=free_pages_table(recording.dated_snapshots),
+        pageblocks=pageblocks_table(recording.dated_snapshots),
+        pcp=pcp_table(recording.dated_snapshots),
+        boosts=boosts_table(recording.dated_snapshots),
+        vmstat=vmstat_table(recording.dated_snapshots),
+        fallbacks=fallbacks_table(
             trace, migratetypes=migratetypes, pageblock_order=pageblock_order
         ),
-        outcomes=events.outcomes_table(
+        outcomes=outcomes_table(
             trace,
             pmd_order=pageblock_order,
-            reclaim_recorded=_recorded(recording, events.DIRECT_RECLAIM),
+            reclaim_recorded=_recorded(recording, DIRECT_RECLAIM),
         ),
-        transactions_full=events.transactions_full_table(
-            transactions, zones, migratetypes=migratetypes
-        ),
+        transactions_full=transactions_full_table(transactions, zones, migratetypes=migratetypes),
         block_types=block_types_table(trace, zones, migratetypes=migratetypes),
         bin_ns=bin_ns,
         start_ns=trace.demand_span_ns[0],

@@ -6,9 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 
 import numpy as np
+import pandas as pd
 
-from pagealloc_model.measured.stream import Probe, Stream
-from pagealloc_model.recording.trace.columns import Event
+from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.measured.contention import Contention
+from pagealloc_model.measured.stream import LOCKED_EVENT, UNLOCKED_EVENT, Probe, Stream
+from pagealloc_model.recording.trace.columns import Event, Trace
+from pagealloc_model.recording.zone_map import UNKNOWN_ZONE, ZoneMap
 
 SITES = ("refill", "drain", "buddy_alloc", "direct_free", "empty_refill")
 """What transactions are; an empty refill took the lock and found no page."""
@@ -108,3 +112,687 @@ def drain_causes(stream: Stream, first: np.ndarray, comms: Mapping[int, str]) ->
         [CAUSES.index("drain_all"), CAUSES.index("decay"), CAUSES.index("commit")],
         0,
     ).astype(np.int8)
+
+
+def probed_transactions(
+    stream: Stream, zones: ZoneMap, comms: Mapping[int, str]
+) -> tuple[Transactions, tuple[str, ...]]:
+    """Refills, drains, direct frees and direct buddy allocations, with notes on what is unsure.
+
+    A refill is a call of the bulk allocator with its return value. A drain is a call of the bulk
+    free; what it freed are the pcpu_drain events up to the CPU's next call. An allocation event
+    under the lock that no open refill accounts for is a direct buddy allocation.
+    """
+    pages_zone = zones.codes(stream.pfn)
+    by_address = _zone_by_address(stream, pages_zone)
+    refills, returns, opened = _refill_calls(stream)
+    drains, drain_notes = _drains(stream, by_address, comms)
+    freed = np.flatnonzero(stream.is_kind(Probe.FREE_ONE))
+    direct = _direct_allocations(stream, opened)
+    parts = (
+        _refills(stream, refills, returns, by_address),
+        drains,
+        single_page_transactions(stream, freed, pages_zone[freed], "direct_free"),
+        single_page_transactions(stream, direct, pages_zone[direct], "buddy_alloc"),
+    )
+    unreturned = int(np.count_nonzero(returns < 0))
+    notes = drain_notes
+    if unreturned:
+        notes += (
+            f"{count_of(unreturned, 'refill has', 'refills have')} no recorded return: "
+            "size unknown",
+        )
+    return Transactions.joined(parts), notes
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ZoneDrains:
+    """Calls that empty what one CPU's lists hold of one zone (S4.9), in time order.
+
+    Attributes:
+        time_ns: int64.
+        cpu: int16, the CPU that runs it.
+        drained: int64, the CPU whose lists are emptied.
+        zone: int8, code of a `ZoneMap`.
+    """
+
+    time_ns: np.ndarray
+    cpu: np.ndarray
+    drained: np.ndarray
+    zone: np.ndarray
+
+
+def zone_drains(stream: Stream, zones: ZoneMap) -> ZoneDrains:
+    """Return the recorded calls of drain_pages_zone() in zones that are known.
+
+    Args:
+        stream: events and probes by CPU and time.
+        zones: of the recording's machine.
+    """
+    zone = _zone_by_address(stream, zones.codes(stream.pfn))
+    calls = np.flatnonzero(stream.is_kind(Probe.DRAIN_ZONE) & (zone != UNKNOWN_ZONE))
+    calls = calls[np.argsort(stream.time_ns[calls], kind="stable")]
+    return ZoneDrains(
+        time_ns=stream.time_ns[calls],
+        cpu=stream.cpu[calls],
+        drained=stream.value[calls],
+        zone=zone[calls],
+    )
+
+
+def _zone_by_address(stream: Stream, pages_zone: np.ndarray) -> np.ndarray:
+    """Zone code of each row's zone pointer: the zone most pages moved under that pointer lie in.
+
+    A page belongs to its own pointer (direct frees), else to the CPU's latest call.
+    """
+    calls = stream.is_kind(Probe.BULK_ALLOC, Probe.BULK_FREE)
+    latest = np.maximum.accumulate(np.where(calls, np.arange(len(stream)), 0))
+    moved = stream.is_kind(Event.ZONE_LOCKED, Event.PCPU_DRAIN) & (stream.cpu[latest] == stream.cpu)
+    moved &= calls[latest]
+    own = stream.is_kind(Probe.FREE_ONE)
+    address = np.where(moved, stream.zone_address[latest], stream.zone_address)
+    votes = (moved | own) & (pages_zone != UNKNOWN_ZONE)
+    pointers, inverse = np.unique(address, return_inverse=True)
+    tally = np.zeros((len(pointers), max(int(pages_zone.max(initial=0)) + 1, 1)), np.int64)
+    np.add.at(tally, (inverse[votes], pages_zone[votes]), 1)
+    winner = np.where(tally.any(axis=1), tally.argmax(axis=1), UNKNOWN_ZONE).astype(np.int8)
+    known = stream.zone_address != 0
+    return np.where(known, winner[np.searchsorted(pointers, stream.zone_address)], UNKNOWN_ZONE)
+
+
+def _refill_calls(stream: Stream) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Calls, the return of each (-1 if none), and a mask of rows inside a call that returned.
+
+    Calls nest where an interrupt refills another list, so they are matched like brackets.
+    """
+    call = stream.is_kind(Probe.BULK_ALLOC)
+    back = stream.is_kind(Probe.BULK_ALLOC_RETURN)
+    depth = np.cumsum(call.astype(np.int64) - back)
+    events = np.flatnonzero(call | back)
+    level = depth[events] + back[events]
+    order = np.lexsort((events, level, stream.cpu[events]))
+    sorted_events, sorted_level = events[order], level[order]
+    pair = (
+        call[sorted_events[:-1]]
+        & back[sorted_events[1:]]
+        & (sorted_level[:-1] == sorted_level[1:])
+        & (stream.cpu[sorted_events[:-1]] == stream.cpu[sorted_events[1:]])
+    )
+    calls = np.flatnonzero(call)
+    returns = np.full(len(calls), -1, np.int64)
+    returns[np.searchsorted(calls, sorted_events[:-1][pair])] = sorted_events[1:][pair]
+    returned = returns >= 0
+    edge = np.zeros(len(stream) + 1, np.int64)
+    np.add.at(edge, calls[returned], 1)
+    np.add.at(edge, returns[returned], -1)
+    return calls, returns, np.cumsum(edge[:-1]) > 0
+
+
+def _refills(
+    stream: Stream, calls: np.ndarray, returns: np.ndarray, zone: np.ndarray
+) -> Transactions:
+    objects = np.where(returns >= 0, stream.value[returns], -1)
+    order = stream.order[calls].astype(np.int64)
+    return Transactions(
+        time_ns=stream.time_ns[calls],
+        zone=zone[calls],
+        cpu=stream.cpu[calls],
+        site=np.where(objects == 0, SITES.index("empty_refill"), SITES.index("refill")).astype(
+            np.int8
+        ),
+        cause=np.zeros(len(calls), np.int8),
+        objects=objects,
+        pages=np.where(objects >= 0, objects << order, -1),
+        order=stream.order[calls],
+        migratetype=stream.migratetype[calls],
+    )
+
+
+def _direct_allocations(stream: Stream, opened: np.ndarray) -> np.ndarray:
+    """Removals outside refills, and those of an interrupt inside one.
+
+    No allocation event belongs to a refill, so a removal inside one that is at once followed by
+    the allocation of the same page is another request's.
+    """
+    duplicate = partial_claim_duplicates(stream)
+    removal = stream.is_kind(Event.ZONE_LOCKED, Event.EXTFRAG) & ~duplicate
+    rows = np.flatnonzero(~duplicate)
+    used = np.zeros(len(stream), bool)
+    used[rows[:-1]] = (
+        (stream.kind[rows[1:]] == Event.ALLOC)
+        & (stream.pfn[rows[1:]] == stream.pfn[rows[:-1]])
+        & (stream.cpu[rows[1:]] == stream.cpu[rows[:-1]])
+    )
+    return np.flatnonzero(removal & (~opened | used))
+
+
+def partial_claim_duplicates(stream: Stream) -> np.ndarray:
+    """Mask of fallback events whose page the event before already announced (T4, T6)."""
+    duplicate = np.zeros(len(stream), bool)
+    rows = stream.rows_of(Event.EXTFRAG)
+    rows = rows[rows > 0]
+    duplicate[rows] = (
+        (stream.kind[rows - 1] == Event.ZONE_LOCKED)
+        & (stream.pfn[rows] == stream.pfn[rows - 1])
+        & (stream.cpu[rows] == stream.cpu[rows - 1])
+    )
+    return duplicate
+
+
+def _drains(
+    stream: Stream, zone: np.ndarray, comms: Mapping[int, str]
+) -> tuple[Transactions, tuple[str, ...]]:
+    calls = np.flatnonzero(stream.is_kind(Probe.BULK_FREE))
+    drained = np.flatnonzero(stream.is_kind(Event.PCPU_DRAIN))
+    owner = np.searchsorted(calls, drained) - 1
+    owned = owner >= 0
+    owned[owned] = stream.cpu[calls[owner[owned]]] == stream.cpu[drained[owned]]
+    owner, drained_owned = owner[owned], drained[owned]
+    pages = np.int64(1) << stream.order[drained_owned].astype(np.int64)
+    count = len(calls)
+    transactions = Transactions(
+        time_ns=stream.time_ns[calls],
+        zone=zone[calls],
+        cpu=stream.cpu[calls],
+        site=np.full(count, SITES.index("drain"), np.int8),
+        cause=drain_causes(stream, calls, comms),
+        objects=np.bincount(owner, minlength=count).astype(np.int64),
+        pages=np.bincount(owner, weights=pages, minlength=count).astype(np.int64),
+        order=np.full(count, UNKNOWN_ORDER, np.int8),
+        migratetype=np.full(count, -1, np.int8),
+    )
+    strays = len(drained) - len(drained_owned)
+    if not strays:
+        return transactions, ()
+    return transactions, (
+        f"{count_of(strays, 'drained object precedes', 'drained objects precede')} "
+        "the first call on a CPU: left out",
+    )
+
+
+HIGHATOMIC = 3
+LARGEST_REFILLED_ORDER = 3
+BATCH_SCALE_MAX = 5
+"""CONFIG_PCP_BATCH_SCALE_MAX: a refill is at most batch << this objects (S4.4)."""
+
+_MOST_FRAMES = 1 << 26
+"""Page frames, 256 GiB of memory, up to which pages are looked up by their number."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRules:
+    """What the inference has to be told; these are the kernel's rules, not measurements.
+
+    Attributes:
+        pageblock_order: the one order above 3 that per-CPU lists hold (S1.9).
+        every_removal_announced: before 6.12, zone_locked fires after a fallback too, so fallback
+            events are no objects of their own (T4).
+        free_batched: overflow drains hold the lock for one batch at a time (S4.7).
+        decay_batched: so do periodic drains (S4.8).
+    """
+
+    pageblock_order: int = 9
+    every_removal_announced: bool = False
+    free_batched: bool = False
+    decay_batched: bool = True
+
+
+def inferred_transactions(
+    stream: Stream, zones: ZoneMap, comms: Mapping[int, str], rules: RunRules
+) -> Transactions:
+    """Refills, drains, direct allocations and frees from runs of events.
+
+    A refill is a run of removals of one order, list and zone by one task on one CPU, ended by any
+    other event of that CPU or the largest size the rules allow. A run of one, followed by the
+    allocation of that very page, is a direct buddy allocation, except at pageblock order, where
+    refills bring one or two objects. A drain is a run of pcpu_drain events of one task and zone,
+    cut into batches where the kernel drops the lock between them. Direct frees are seen only for
+    orders that no per-CPU list holds.
+
+    Where the kernel announces each object that a refill brings (`Probe.REFILLED`), refills are runs
+    of those, and every other removal is a direct buddy allocation: nothing is guessed but where one
+    refill ends and the next begins.
+
+    Pauses do not end a run: inside a lock hold a virtual CPU can be preempted for longer than two
+    holds are apart, and recordings with kprobes show that cutting at pauses splits far more holds
+    than it separates.
+    """
+    if rules.every_removal_announced:
+        stream = stream.take(stream.kind != Event.EXTFRAG)
+    twice = partial_claim_duplicates(stream)
+    if len(stream.rows_of(Probe.REFILLED)):
+        stream = stream.take(~twice)
+        stream = stream.take(~refilled_removals(stream))
+        twice = np.zeros(len(stream), bool)
+    refills, direct = _removals(stream, twice, zones, rules)
+    freed = np.flatnonzero(stream.is_kind(Event.FREE) & ~_on_lists(stream.order, rules))
+    parts = {"buddy_alloc": direct, "direct_free": freed}
+    return Transactions.joined(
+        (
+            refills,
+            _inferred_drains(stream, zones, comms, rules),
+            *(
+                single_page_transactions(stream, rows, zones.codes(stream.pfn[rows]), site)
+                for site, rows in parts.items()
+            ),
+        )
+    )
+
+
+def refilled_removals(stream: Stream) -> np.ndarray:
+    """Return the mask of removals that a refill's own event follows at once, for the same page."""
+    refilled = np.zeros(len(stream), bool)
+    refilled[:-1] = (
+        stream.is_kind(Event.ZONE_LOCKED, Event.EXTFRAG)[:-1]
+        & (stream.kind[1:] == Probe.REFILLED)
+        & (stream.pfn[1:] == stream.pfn[:-1])
+        & (stream.cpu[1:] == stream.cpu[:-1])
+    )
+    return refilled
+
+
+def _on_lists(order: np.ndarray, rules: RunRules) -> np.ndarray:
+    """Whether per-CPU lists hold an order (S1.9)."""
+    return (order <= LARGEST_REFILLED_ORDER) | (order == rules.pageblock_order)
+
+
+def run_starts(
+    stream: Stream, members: np.ndarray, zone: np.ndarray, twice: np.ndarray | None = None
+) -> np.ndarray:
+    """Return which members begin a run: consecutive rows of one CPU, task and zone.
+
+    Args:
+        stream: events by CPU and time.
+        members: int64 rows that may belong to runs, ascending.
+        zone: int8 zone code of each member.
+        twice: bool for each row of the stream: as if it were not there; no member is.
+    """
+    starts = np.ones(len(members), bool)
+    before = members[1:] - 1
+    if twice is not None:
+        before -= twice[before]
+    last = members[:-1]
+    starts[1:] = (
+        (before != last)
+        | (stream.cpu[members[1:]] != stream.cpu[last])
+        | (stream.pid[members[1:]] != stream.pid[last])
+        | (zone[1:] != zone[:-1])
+    )
+    return starts
+
+
+def _removals(
+    stream: Stream, twice: np.ndarray, zones: ZoneMap, rules: RunRules
+) -> tuple[Transactions, np.ndarray]:
+    """Refills, and the stream rows of direct buddy allocations; `twice` are announced already."""
+    removed = np.flatnonzero(stream.is_kind(Event.ZONE_LOCKED, Event.EXTFRAG) & ~twice)
+    announced = stream.rows_of(Probe.REFILLED)
+    refillable = _on_lists(stream.order[removed], rules)
+    refillable &= (stream.migratetype[removed] != HIGHATOMIC) & (len(announced) == 0)
+    members = announced if len(announced) else removed[refillable]
+    order, migratetype = stream.order[members], stream.migratetype[members]
+    zone = zones.codes(stream.pfn[members])
+    batch = zones.batches()[zone]
+    starts = run_starts(stream, members, zone, twice)
+    starts[1:] |= (order[1:] != order[:-1]) | (
+        (migratetype[1:] != migratetype[:-1])
+        & (migratetype[1:] <= HIGHATOMIC)
+        & (migratetype[:-1] <= HIGHATOMIC)
+    )
+    run = np.cumsum(starts) - 1
+    run = _cut(run, np.ones(len(run), np.int64), _refill_limit(order, batch))
+    begins, objects = run_shape(np.arange(len(members)), run)
+    first = members[begins]
+    direct_run = (objects == 1) & _used_at_once(stream, first, twice)
+    direct_run &= (order[begins] != rules.pageblock_order) & (batch[begins] > 1)
+    direct_run &= stream.kind[first] != Probe.REFILLED
+    refills, objects = first[~direct_run], objects[~direct_run]
+    direct = np.sort(np.concatenate([first[direct_run], removed[~refillable]]))
+    count = len(refills)
+    transactions = Transactions(
+        time_ns=stream.time_ns[refills],
+        zone=zone[begins][~direct_run],
+        cpu=stream.cpu[refills],
+        site=np.full(count, SITES.index("refill"), np.int8),
+        cause=np.zeros(count, np.int8),
+        objects=objects,
+        pages=objects << stream.order[refills].astype(np.int64),
+        order=stream.order[refills],
+        migratetype=stream.migratetype[refills],
+    )
+    return transactions, direct
+
+
+def _refill_limit(order: np.ndarray, batch: np.ndarray) -> np.ndarray:
+    """Most objects one refill of an order and a zone's pcp->batch can bring (S4.4)."""
+    order = order.astype(np.int64)
+    scaled = np.where(order == 0, batch << BATCH_SCALE_MAX, np.maximum(batch >> order, 2))
+    return np.where(batch > 1, scaled, 1)
+
+
+def _used_at_once(stream: Stream, rows: np.ndarray, twice: np.ndarray) -> np.ndarray:
+    """Whether the CPU's next event is the allocation of the row's page."""
+    last = len(stream) - 1
+    following = np.minimum(rows + 1, last)
+    following = np.minimum(following + twice[following], last)
+    return (
+        (stream.kind[following] == Event.ALLOC)
+        & (stream.pfn[following] == stream.pfn[rows])
+        & (stream.order[following] == stream.order[rows])
+        & (stream.cpu[following] == stream.cpu[rows])
+    )
+
+
+def _cut(run: np.ndarray, size: np.ndarray, limit: np.ndarray) -> np.ndarray:
+    """Split runs so that a part ends once it holds `limit`; renumbers the runs."""
+    if not len(run):
+        return run
+    before = np.cumsum(size) - size
+    first = np.searchsorted(run, run, "left")
+    part = (before - before[first]) // limit
+    fresh = np.ones(len(run), bool)
+    fresh[1:] = (run[1:] != run[:-1]) | (part[1:] != part[:-1])
+    return np.cumsum(fresh) - 1
+
+
+def run_shape(members: np.ndarray, run: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """First row and number of members of each run."""
+    if not len(members):
+        return members, np.zeros(0, np.int64)
+    _, first, counts = np.unique(run, return_index=True, return_counts=True)
+    return members[first], counts.astype(np.int64)
+
+
+def _inferred_drains(
+    stream: Stream, zones: ZoneMap, comms: Mapping[int, str], rules: RunRules
+) -> Transactions:
+    members = stream.rows_of(Event.PCPU_DRAIN)
+    zone = zones.codes(stream.pfn[members])
+    run = np.cumsum(run_starts(stream, members, zone)) - 1
+    whole, sizes = run_shape(members, run)
+    causes = drain_causes(stream, whole, comms)
+    remote = np.bincount(run, weights=_came_from_elsewhere(stream, members), minlength=len(whole))
+    causes[remote > sizes / 2] = CAUSES.index("drain_all")
+    pages = np.int64(1) << stream.order[members].astype(np.int64)
+    chunk = _drain_limit(causes[run], zones.batches()[zone], rules)
+    parts = _cut(run, pages, chunk)
+    begins, objects = run_shape(np.arange(len(members)), parts)
+    first = members[begins]
+    count = len(first)
+    return Transactions(
+        time_ns=stream.time_ns[first],
+        zone=zone[begins],
+        cpu=stream.cpu[first],
+        site=np.full(count, SITES.index("drain"), np.int8),
+        cause=causes[run[begins]],
+        objects=objects,
+        pages=np.bincount(parts, weights=pages, minlength=count).astype(np.int64),
+        order=np.full(count, UNKNOWN_ORDER, np.int8),
+        migratetype=np.full(count, -1, np.int8),
+    )
+
+
+def _came_from_elsewhere(stream: Stream, drained: np.ndarray) -> np.ndarray:
+    """Return which of the drained rows are of pages another CPU had freed or refilled last (T11).
+
+    A CPU drains another's lists only when all lists are drained (S4.9).
+    """
+    from pagealloc_model.measured.stream import mark_from_elsewhere
+
+    rows = stream.rows_of(Event.FREE, Event.ZONE_LOCKED, Probe.REFILLED, Event.PCPU_DRAIN)
+    rows = rows[np.isin(stream.pfn[rows], stream.pfn[drained])]
+    if not len(rows):
+        return np.zeros(len(drained), bool)
+    rows = rows[np.argsort(stream.time_ns[rows], kind="stable")]
+    pages = np.ascontiguousarray(stream.pfn)
+    first = int(pages[rows].min())
+    frames = int(pages[rows].max()) - first + 1
+    if frames > _MOST_FRAMES:
+        numbered = np.zeros(len(pages), np.int64)
+        numbered[rows] = np.unique(pages[rows], return_inverse=True)[1]
+        pages, first, frames = numbered, 0, len(rows)
+    found = np.zeros(len(rows), bool)
+    mark_from_elsewhere(
+        rows,
+        stream.cpu,
+        pages,
+        stream.kind[rows] == Event.PCPU_DRAIN,
+        first,
+        np.zeros(frames, np.int32),
+        found,
+    )
+    elsewhere = np.zeros(len(stream), bool)
+    elsewhere[rows[found]] = True
+    return elsewhere[drained]
+
+
+def _drain_limit(cause: np.ndarray, batch: np.ndarray, rules: RunRules) -> np.ndarray:
+    """Pages of one lock hold; practically unlimited where a drain is a single hold (S4.7, S4.8)."""
+    chunked = (cause == CAUSES.index("commit")) & rules.free_batched
+    chunked |= (cause == CAUSES.index("decay")) & rules.decay_batched
+    return np.where(chunked, np.maximum(batch, 1), np.iinfo(np.int64).max)
+
+
+COVERED_SITES = ("refill", "drain", "direct_free")
+"""Whose holds these tracepoints announce; a direct buddy allocation takes the lock unannounced."""
+
+_REFILL, _DRAIN, _FREE = (SITES.index(site) for site in COVERED_SITES)
+_EMPTY = SITES.index("empty_refill")
+_OUTSIDE, _UNSURE = -1, -2
+_NODE_FIELDS, _NAME_FIELDS = ("node_id", "nid"), ("name", "zone_name")
+
+
+NO_TIMES = pd.DataFrame(
+    {
+        "time_ns": pd.array([], "int64"),
+        "node": pd.array([], "Int64"),
+        "zone": pd.array([], "str"),
+        "cpu": pd.array([], "int64"),
+        "site": pd.array([], "str"),
+        "hold_ns": pd.array([], "Int64"),
+        "wait_ns": pd.array([], "int64"),
+    }
+)
+"""`AnnouncedHolds.times` of a recording without these tracepoints."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AnnouncedHolds:
+    """Holds of zone->lock by refills, drains and direct frees.
+
+    Attributes:
+        transactions: one row for each hold, with the direct buddy allocations, which show by the
+            removals outside all holds. A refill that found nothing is an empty refill.
+        times: time_ns (when the lock was had), node, zone, cpu, site, hold_ns (NA where the release
+            was lost), wait_ns (0 without contention); one row for each announced hold.
+        notes: what limits them, one line each.
+    """
+
+    transactions: Transactions
+    times: pd.DataFrame
+    notes: tuple[str, ...]
+
+    def contention(self, inferred: Contention) -> Contention:
+        """Return the announced waits, and of direct allocations those that lock events show."""
+        waited = self.times[self.times["wait_ns"] > 0]
+        waits = waited.drop(columns="hold_ns").assign(time_ns=waited.time_ns - waited.wait_ns)
+        others = inferred.waits[inferred.waits["site"] == "buddy_alloc"]
+        parts = [each for each in (waits, others) if len(each)] or [waits]
+        note = (
+            f"{len(waits)} of {len(self.times)} acquisitions of zone->lock by refills, drains and "
+            f"direct frees waited, as {LOCKED_EVENT} says"
+        )
+        return Contention(
+            known=True,
+            waits=pd.concat(parts, ignore_index=True).sort_values("time_ns", ignore_index=True),
+            notes=(note,),
+        )
+
+
+def announced_holds(trace: Trace, stream: Stream, zones: ZoneMap) -> AnnouncedHolds:
+    """Read the holds that the lock tracepoints announce.
+
+    Which function held the lock shows by what it moved. Where it moved nothing, its call site
+    tells, by what other holds of that site moved: of a refill that found nothing, or else of a
+    direct free, which no event under the lock shows.
+
+    Args:
+        trace: the events.
+        stream: the same CPU by CPU, with the lock events.
+        zones: which zone a page belongs to.
+    """
+    stream = stream.take(~partial_claim_duplicates(stream))
+    begin = np.flatnonzero(stream.is_kind(Probe.LOCKED))
+    table = trace.tables[LOCKED_EVENT]
+    number = stream.value[begin]
+    end, owner = _spans(stream, begin)
+    removal = stream.is_kind(Event.ZONE_LOCKED, Event.EXTFRAG)
+    again = refilled_removals(stream)
+    refilled = stream.is_kind(Probe.REFILLED) | (removal & ~again)
+    taken, taken_pages, first_taken = _sums(stream, owner, refilled, len(begin))
+    drained, drained_pages, first_drained = _sums(
+        stream, owner, stream.is_kind(Event.PCPU_DRAIN), len(begin)
+    )
+    caller = np.asarray(table["caller"])[number] if "caller" in table else None
+    site = _sites(taken, drained, caller)
+    freed = _freed_before(stream, begin)
+    pages_zone = zones.codes(stream.pfn)
+    shown = np.select([taken > 0, drained > 0, site == _FREE], [first_taken, first_drained, freed])
+    zone = _named_zones(table, number, zones)
+    zone = np.where((zone == UNKNOWN_ZONE) & (shown >= 0), pages_zone[shown], zone).astype(np.int8)
+    is_free, is_drain, unknown = site == _FREE, site == _DRAIN, end < 0
+    freed_pages = np.where(freed >= 0, np.int64(1) << np.maximum(stream.order[freed], 0), -1)
+    cause = np.zeros(len(begin), np.int8)
+    cause[is_drain] = drain_causes(stream, begin[is_drain], trace.comms)
+    holds = Transactions(
+        time_ns=stream.time_ns[begin],
+        zone=zone,
+        cpu=stream.cpu[begin],
+        site=np.where((site == _REFILL) & (taken == 0) & ~unknown, _EMPTY, site).astype(np.int8),
+        cause=cause,
+        objects=np.select([is_free, unknown, is_drain], [1, -1, drained], taken),
+        pages=np.select(
+            [is_free, unknown, is_drain], [freed_pages, -1, drained_pages], taken_pages
+        ),
+        order=np.where(is_drain | (shown < 0), UNKNOWN_ORDER, stream.order[shown]).astype(np.int8),
+        migratetype=np.where(
+            (site == _REFILL) & (shown >= 0), stream.migratetype[shown], -1
+        ).astype(np.int8),
+    )
+    direct = np.flatnonzero(removal & ~again & (owner == _OUTSIDE))
+    allocations = single_page_transactions(stream, direct, pages_zone[direct], "buddy_alloc")
+    hold_ns = np.where(end >= 0, stream.time_ns[end] - stream.time_ns[begin], -1)
+    times = _times_table(holds, zones, hold_ns, _wait_ns(trace, stream, begin, number))
+    return AnnouncedHolds(
+        transactions=Transactions.joined((holds, allocations)),
+        times=times,
+        notes=tuple(_notes(end)),
+    )
+
+
+def _notes(end: np.ndarray) -> list[str]:
+    notes = [
+        "refills, drains and direct frees are those that zone->lock's own tracepoints bound; other "
+        "holders are not announced"
+    ]
+    open_ended = int(np.count_nonzero(end < 0))
+    if open_ended:
+        notes.append(
+            f"{count_of(open_ended, 'hold has', 'holds have')} no recorded {UNLOCKED_EVENT}: "
+            "what was moved is unknown"
+        )
+    return notes
+
+
+def _spans(stream: Stream, begin: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Row of each hold's release (-1: none), and of each row the number of its hold.
+
+    What follows a hold whose release was lost may lie inside it or not: `_UNSURE`.
+    """
+    marks = np.flatnonzero(stream.is_kind(Probe.LOCKED, Probe.UNLOCKED))
+    locked = stream.kind[marks] == Probe.LOCKED
+    paired = np.zeros(len(marks), bool)
+    paired[:-1] = locked[:-1] & ~locked[1:] & (stream.cpu[marks[1:]] == stream.cpu[marks[:-1]])
+    end = np.full(len(begin), -1, np.int64)
+    end[paired[locked]] = marks[np.flatnonzero(paired) + 1]
+    rows = np.arange(len(stream))
+    latest = np.searchsorted(begin, rows, "right") - 1
+    if not len(begin):
+        return end, np.full(len(stream), _OUTSIDE)
+    after = (latest >= 0) & (stream.cpu[begin[latest]] == stream.cpu)
+    unsure = after & (end[latest] < 0)
+    return end, np.select([after & (rows <= end[latest]), unsure], [latest, _UNSURE], _OUTSIDE)
+
+
+def _sums(
+    stream: Stream, owner: np.ndarray, member: np.ndarray, holds: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Objects and pages of each hold's members, and the row of the first (-1: none)."""
+    rows = np.flatnonzero(member & (owner >= 0))
+    mine = owner[rows]
+    pages = np.bincount(mine, weights=1 << stream.order[rows].astype(np.int64), minlength=holds)
+    first = np.full(holds, -1, np.int64)
+    first[mine[::-1]] = rows[::-1]
+    return np.bincount(mine, minlength=holds), pages.astype(np.int64), first
+
+
+def _sites(taken: np.ndarray, drained: np.ndarray, caller: np.ndarray | None) -> np.ndarray:
+    """Site of each hold: what it moved, else what its call site's other holds moved."""
+    shown = np.select([taken > 0, drained > 0], [_REFILL, _DRAIN], _FREE)
+    if caller is None:
+        return shown
+    site = shown.copy()
+    for each in np.unique(caller):
+        same = caller == each
+        moved = shown[same & (shown != _FREE)]
+        if len(moved):
+            site[same & (shown == _FREE)] = np.bincount(moved).argmax()
+    return site
+
+
+def _freed_before(stream: Stream, begin: np.ndarray) -> np.ndarray:
+    """Row of the last free by the same CPU and task before each hold, -1 if there is none."""
+    rows = np.where(stream.is_kind(Event.FREE), np.arange(len(stream)), -1)
+    latest = np.maximum.accumulate(rows)[begin]
+    same = (latest >= 0) & (stream.cpu[latest] == stream.cpu[begin])
+    return np.where(same & (stream.pid[latest] == stream.pid[begin]), latest, -1)
+
+
+def _named_zones(table: Mapping[str, np.ndarray], number: np.ndarray, zones: ZoneMap) -> np.ndarray:
+    """Zone code of each hold by the tracepoint's node and name, where it has them."""
+    node = next((table[name] for name in _NODE_FIELDS if name in table), None)
+    name = next((table[name] for name in _NAME_FIELDS if name in table), None)
+    if node is None or name is None:
+        return np.full(len(number), UNKNOWN_ZONE, np.int8)
+    code = {(zone.node, zone.name): place for place, zone in enumerate(zones.zones)}
+    keys = zip(node[number].tolist(), name[number].tolist(), strict=True)
+    return np.array([code.get(key, UNKNOWN_ZONE) for key in keys], np.int8)
+
+
+def _wait_ns(trace: Trace, stream: Stream, begin: np.ndarray, number: np.ndarray) -> np.ndarray:
+    """How long each hold's CPU had waited: as the event says, else since it found the lock held."""
+    table = trace.tables[LOCKED_EVENT]
+    if "wait_ns" in table:
+        return np.asarray(table["wait_ns"])[number].astype(np.int64)
+    marks = np.flatnonzero(stream.is_kind(Probe.CONTENDED, Probe.LOCKED))
+    before = marks[np.maximum(np.searchsorted(marks, begin) - 1, 0)] if len(marks) else begin
+    waited = (stream.kind[before] == Probe.CONTENDED) & (stream.cpu[before] == stream.cpu[begin])
+    return np.where(waited, stream.time_ns[begin] - stream.time_ns[before], 0)
+
+
+def _times_table(
+    holds: Transactions, zones: ZoneMap, hold_ns: np.ndarray, wait_ns: np.ndarray
+) -> pd.DataFrame:
+    node = pd.array([*(zone.node for zone in zones.zones), pd.NA], "Int64")
+    name = np.array([*(zone.name for zone in zones.zones), None], object)
+    return pd.DataFrame(
+        {
+            "time_ns": holds.time_ns,
+            "node": node[holds.zone],
+            "zone": pd.Series(name[holds.zone], dtype="str"),
+            "cpu": holds.cpu.astype(np.int64),
+            "site": pd.Series(np.array(SITES, object)[holds.site], dtype="str"),
+            "hold_ns": pd.arrays.IntegerArray(hold_ns.astype(np.int64), hold_ns < 0),
+            "wait_ns": wait_ns.astype(np.int64),
+        }
+    )

@@ -19,7 +19,7 @@ from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.unknown_name import known_names
 from pagealloc_model.policy.policy import Policy, policy_settings
 from pagealloc_model.policy.policy_fields import BOOL, CHOICE, NUMBERS, Setting
-from pagealloc_model.predicted.reclaim_mode import ELASTIC_SETTINGS
+from pagealloc_model.predicted.replay import ELASTIC_SETTINGS
 from pagealloc_model.show.figures.drawing import Drawing
 from pagealloc_model.show.figures.lanes import Trace
 

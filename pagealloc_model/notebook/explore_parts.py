@@ -22,7 +22,7 @@ from pagealloc_model.base.text.layout import number
 from pagealloc_model.notebook.controls import OPENER, PolicyControls, changed_settings
 from pagealloc_model.policy.policy import Policy, policy_settings
 from pagealloc_model.policy.policy_fields import Setting
-from pagealloc_model.predicted.reclaim_mode import literal_part
+from pagealloc_model.predicted.replay import literal_part
 from pagealloc_model.verdict.judged_rows import BELIEVED, BETTER, SAME, UNKNOWN, WORSE
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ import pandas as pd
 
 import pagealloc_model as pm
 from pagealloc_model.base.sampling import bin_width_ns
-from pagealloc_model.measured.lock_cost_fit import recorded_costs
+from pagealloc_model.measured.costs import recorded_costs
 from pagealloc_model.measured.measured import DEFAULT_BIN_NS, Measured
 from pagealloc_model.predicted import Checkpoints
-from pagealloc_model.predicted.locks.lock_timing import LockModel, lock_times
-from pagealloc_model.predicted.pageblock_map import pageblock_map
-from pagealloc_model.predicted.reclaim_mode import literal_part
+from pagealloc_model.predicted.lock_times import LockModel, lock_times
+from pagealloc_model.predicted.replay import literal_part
+from pagealloc_model.predicted.tables import pageblock_map
 from pagealloc_model.show import figures
 
 if TYPE_CHECKING:

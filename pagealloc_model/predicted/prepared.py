@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from pagealloc_model.base import working_arrays
+from pagealloc_model.base.errors import PageallocError
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.kernel_rules import KernelRules
@@ -26,7 +27,9 @@ from pagealloc_model.recording.sampling import refuse_sampled
 if TYPE_CHECKING:
     from pagealloc_model.allocator.core.initial import StartImage
     from pagealloc_model.predicted.demand.demand import Demand
-    from pagealloc_model.predicted.start.daemons_at_start import DaemonsAtStart
+    from pagealloc_model.predicted.start.elastic import DaemonsAtStart
+    from pagealloc_model.predicted.start.evidence import StartCounts, StartFiles
+    from pagealloc_model.recording.machine import Machine
     from pagealloc_model.recording.recording import Recording
     from pagealloc_model.recording.snapshot import Snapshot
 
@@ -119,9 +122,8 @@ def _prepare(
     heeds_parts: bool = False,
 ) -> Prepared:
     from pagealloc_model.predicted.growth import grown_demand, with_touched_span
-    from pagealloc_model.predicted.start.page_evidence import StartFiles
-    from pagealloc_model.predicted.start.start_calibration import calibrated_image
-    from pagealloc_model.predicted.start.start_counts import start_counts
+    from pagealloc_model.predicted.start.evidence import StartFiles, start_counts
+    from pagealloc_model.predicted.start.image import calibrated_image
 
     if assumptions.reclaim == "elastic":
         return _prepare_elastic(recording, rules, assumptions, seed, progress)
@@ -155,7 +157,7 @@ def _prepare_empty(
     recording: Recording, machine: Machine, assumptions: Assumptions, progress: Report | None
 ) -> Prepared:
     from pagealloc_model.predicted.growth import grown_demand
-    from pagealloc_model.predicted.start.empty_start import (
+    from pagealloc_model.predicted.start.image import (
         created_demand,
         empty_image,
         idle_machine,
@@ -178,13 +180,13 @@ def _prepare_elastic(
 ) -> Prepared:
     """Machine and image as for a literal replay; demand with what only an elastic one reads."""
     from pagealloc_model.predicted.growth import grown_demand
-    from pagealloc_model.predicted.start.daemons_at_start import daemons_at_start
-    from pagealloc_model.predicted.start.elastic_start import (
+    from pagealloc_model.predicted.start.elastic import (
+        daemons_at_start,
         lru_at_start,
         reclaim_order,
         with_cached_pages,
     )
-    from pagealloc_model.predicted.start.empty_start import created_demand
+    from pagealloc_model.predicted.start.image import created_demand
 
     machine, image = _literal_start(recording, rules, assumptions, seed, progress)
     is_empty = assumptions.start == "empty"
@@ -239,9 +241,8 @@ def _demand(
     progress: Report | None,
     seed: int = 0,
 ) -> Demand:
-    from pagealloc_model.predicted.demand.decay_ticks import recorded_ticks
-    from pagealloc_model.predicted.demand.demand import resolve_demand
-    from pagealloc_model.predicted.demand.realtime_tasks import realtime_tasks
+    from pagealloc_model.predicted.demand.demand import recorded_ticks, resolve_demand
+    from pagealloc_model.predicted.demand.rows import realtime_tasks
 
     return resolve_demand(
         recording.trace,
@@ -253,3 +254,53 @@ def _demand(
         ticks=recorded_ticks(recording.trace, recording.meta, machine),
         progress=progress,
     )
+
+
+def made_up(recording: Recording) -> tuple[dict[str, int], str]:
+    """Count what a replay of a recording has to make up, without replaying it.
+
+    Returns:
+        hidden_allocations and grown_pages, and "" or why they are not known.
+    """
+    try:
+        demand = _first_touches(recording)
+    except PageallocError as error:
+        return {}, str(error)
+    counts = {
+        "hidden_allocations": demand.hidden_allocations,
+        "grown_pages": demand.grown_pages,
+    }
+    return counts, ""
+
+
+def _first_touches(recording: Recording) -> Demand:
+    """What `demand.first_touches` keeps of a recording's demand, with the memory that came."""
+    from pagealloc_model.predicted.demand.demand import first_touches
+    from pagealloc_model.predicted.growth import grown_demand, with_touched_span
+    from pagealloc_model.predicted.start.evidence import StartFiles, start_counts
+
+    refuse_sampled(recording.trace)
+    machine = with_touched_span(recorded_machine(recording), recording.trace)
+    early, snapshot = start_snapshots(recording)
+    demand = first_touches(recording.trace, machine, Assumptions())
+    counts = start_counts(machine, snapshot, recording.trace, early)
+    files = StartFiles(
+        page_flags=recording.flags_at_start,
+        page_flags_at_ns=recording.kpageflags_at_ns,
+        page_owner=None if recording.begins_at else recording.page_owner,
+    )
+    return grown_demand(machine, demand, _block_types(machine, demand, counts, files))
+
+
+def _block_types(
+    machine: Machine, demand: Demand, counts: StartCounts, files: StartFiles
+) -> np.ndarray:
+    """int8 per pageblock: below 0 where there is no memory at the start, as in a start image."""
+    from pagealloc_model.predicted.start.evidence import NO_MEMORY, gather_evidence, pageset_values
+    from pagealloc_model.predicted.start.image import seeded_image
+
+    if files.known:
+        types = gather_evidence(machine, demand, counts, files).block_types
+        return np.where(types == NO_MEMORY, NO_MEMORY, 0).astype(np.int8)
+    listed, high = (pageset_values(machine, None, name) for name in ("count", "high"))
+    return seeded_image(machine, demand, counts, listed, high).block_types

@@ -16,31 +16,37 @@ from pagealloc_model.allocator.core.state import State
 from pagealloc_model.allocator.from_source.build import KernelBuild
 from pagealloc_model.base import progress_bar
 from pagealloc_model.base.carried_out import CarriedOut
-from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.base.jit import kernel_fingerprint
 from pagealloc_model.base.sampling import bin_edges
 from pagealloc_model.base.version import __version__
 from pagealloc_model.base.working_arrays import parts
-from pagealloc_model.measured.evidence.choice import RuleEvidence, choose_rules
+from pagealloc_model.measured.rules import RuleEvidence, choose_rules
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
-from pagealloc_model.predicted import elastic_tables
-from pagealloc_model.predicted import predicted_tables as tables
-from pagealloc_model.predicted.carriers import Carrier, ElasticCarrier, ModelCarrier
+from pagealloc_model.policy.policy_numbers import elastic_fields
+from pagealloc_model.predicted import tables
 from pagealloc_model.predicted.checkpoints import Checkpoints, Resumption
-from pagealloc_model.predicted.demand.compaction_demand import as_requests
-from pagealloc_model.predicted.list_use import (
+from pagealloc_model.predicted.demand.compaction import as_requests
+from pagealloc_model.predicted.prepared import Imposed, prepare
+from pagealloc_model.predicted.run import Cancelled as Cancelled
+from pagealloc_model.predicted.run import (
+    Carrier,
+    ElasticCarrier,
+    ModelCarrier,
+    Samples,
+    advance_and_sample,
+    divergence,
+    fallback_counts,
+    recorded_kswapd,
+)
+from pagealloc_model.predicted.start.elastic import pressed_state
+from pagealloc_model.predicted.start.image import begun_state
+from pagealloc_model.predicted.tables import (
+    TransactionCounts,
     list_use,
     refill_phases,
 )
-from pagealloc_model.predicted.prepared import Imposed, prepare
-from pagealloc_model.predicted.reclaim_mode import check_mode
-from pagealloc_model.predicted.recorded_kswapd import recorded_kswapd
-from pagealloc_model.predicted.run import Cancelled as Cancelled
-from pagealloc_model.predicted.run import Samples, advance_and_sample, divergence, fallback_counts
-from pagealloc_model.predicted.start.elastic_start import pressed_state
-from pagealloc_model.predicted.start.start_calibration import begun_state
-from pagealloc_model.predicted.transaction_counts import TransactionCounts
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.provenance import demand_checks
 from pagealloc_model.recording.provenance_check import ProvenanceCheck
@@ -51,6 +57,53 @@ if TYPE_CHECKING:
     from pagealloc_model.allocator.hooks import Hooks
     from pagealloc_model.predicted.demand.demand import Demand
     from pagealloc_model.recording.recording import Recording
+
+
+ELASTIC_SETTINGS = elastic_fields()
+"""Policy fields that act through reclaim, compaction or the slow path in full."""
+
+WITHOUT_BUILD = ("kcompactd_unreserves",)
+"""Fields of the model's compaction that reach into what a kernel build decides."""
+
+
+def literal_part(policy: Policy) -> Policy:
+    """The policy without what only an elastic replay reads."""
+    given = policy.given()
+    if not given.keys() & set(ELASTIC_SETTINGS):
+        return policy
+    return Policy.from_settings(
+        {name: value for name, value in given.items() if name not in ELASTIC_SETTINGS}
+    )
+
+
+def check_mode(policy: Policy, assumptions: Assumptions, *, is_build: bool) -> None:
+    """Refuse a replay whose mode of reclaim does not have what is asked for.
+
+    Args:
+        policy: what the caller changed.
+        assumptions: name the mode.
+        is_build: a kernel build takes the model's place.
+
+    Raises:
+        PolicyError: a field that only an elastic replay reads, in a literal one; one that an
+            elastic replay by a kernel build does not have.
+    """
+    given = policy.given()
+    if assumptions.reclaim == "elastic":
+        if is_build:
+            for name in WITHOUT_BUILD:
+                if name in given:
+                    raise PolicyError(
+                        f"policy {name}: an elastic replay by a kernel build does not have it, as "
+                        "it is about reserved blocks, which are the tree's; leave it out"
+                    )
+        return
+    for name in ELASTIC_SETTINGS:
+        if name in given:
+            raise PolicyError(
+                f"policy {name}: a literal replay repeats the recorded reclaim and compaction; "
+                "use Assumptions(reclaim='elastic')"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -86,7 +139,7 @@ class Replay:
     """
 
     compare = CarriedOut("verdict.comparison", "compare")
-    lock_times = CarriedOut("predicted.locks.lock_timing", "lock_times")
+    lock_times = CarriedOut("predicted.lock_times", "lock_times")
     _repr_html_ = CarriedOut("show.html.replay", "replay_html")
     _repr_pretty_ = CarriedOut("show.html.in_terminal", "print_replay")
 
@@ -184,14 +237,14 @@ class Replay:
     def outcomes(self) -> pd.DataFrame:
         """Requests by order; success under another policy is NA in a literal replay."""
         if self.assumptions.reclaim == "elastic":
-            return elastic_tables.outcomes(self.samples.counters[-1])
+            return tables.elastic_outcomes(self.samples.counters[-1])
         return tables.outcomes(self.demand.events)
 
     @cached_property
     def vmstat(self) -> pd.DataFrame:
         """Counters under the kernel's names since the start; all NA in a literal replay."""
         if self.assumptions.reclaim == "elastic":
-            return elastic_tables.vmstat(self.machine, self.samples.time_ns, self.samples.counters)
+            return tables.elastic_vmstat(self.machine, self.samples.time_ns, self.samples.counters)
         return tables.vmstat(int(self.samples.time_ns[-1]))
 
     @property

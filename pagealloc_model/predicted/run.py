@@ -3,29 +3,224 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
+from pagealloc_model.allocator.core.replay import advance
 from pagealloc_model.allocator.core.state import State
 from pagealloc_model.base.working_arrays import GrowingArray, working_arrays
-from pagealloc_model.predicted import elastic_tables
-from pagealloc_model.predicted.block_counter import BlockCounter
-from pagealloc_model.predicted.carriers import Carrier
+from pagealloc_model.predicted import tables
 from pagealloc_model.predicted.checkpoints import Resumption
-from pagealloc_model.predicted.list_use import (
+from pagealloc_model.predicted.tables import (
     list_words,
     ownership_counters,
 )
-from pagealloc_model.predicted.recorded_kswapd import RecordedKswapd
+from pagealloc_model.recording.trace.columns import Trace
 
 if TYPE_CHECKING:
+    from pagealloc_model.allocator.hooks import Hooks
     from pagealloc_model.predicted.demand.demand import Demand
+
+
+class Carrier(Protocol):
+    """Something that takes events and keeps a state.
+
+    Attributes:
+        state: scalars and log are always up to date, the rest after `settle`.
+    """
+
+    state: State
+
+    def advance(
+        self, events: np.ndarray, places: np.ndarray, low: int, high: int, until_ns: int
+    ) -> int:
+        """As `allocator.replay.advance`."""
+
+    def settle(self) -> None:
+        """Bring counters, list lengths and block types of the state up to date."""
+
+    def close(self) -> None:
+        """Give back what is not the state's."""
+
+
+class ElasticCarrier:
+    """The model's kernels with its own reclaim and compaction, or such kernels with hooks."""
+
+    def __init__(self, state: State, leads: np.ndarray, hooks: Hooks | None = None) -> None:
+        """Take a state over.
+
+        Args:
+            state: an elastic replay's; changed from now on.
+            leads: int32 by object: the failure it came in place of.
+            hooks: functions in place of decisions.
+        """
+        from pagealloc_model.allocator.hooks import advance_elastic_with
+        from pagealloc_model.allocator.pressure.elastic import advance_elastic
+
+        self.state = state
+        self._leads = leads
+        self._advance = advance_elastic if hooks is None else advance_elastic_with(hooks)
+
+    def advance(
+        self, events: np.ndarray, places: np.ndarray, low: int, high: int, until_ns: int
+    ) -> int:
+        """As `allocator.replay.advance`, with kswapd and kcompactd at work."""
+        state = self.state
+        return int(self._advance(state.arrays(places), events, self._leads, low, high, until_ns))
+
+    def settle(self) -> None:
+        """Nothing to do: the arrays are the state."""
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+class ModelCarrier:
+    """The model's kernels, or kernels with hooks."""
+
+    def __init__(self, state: State, hooks: Hooks | None = None) -> None:
+        """Take a state over.
+
+        Args:
+            state: changed from now on.
+            hooks: functions in place of decisions.
+        """
+        self.state = state
+        self._advance = advance
+        if hooks is not None:
+            from pagealloc_model.allocator.hooks import advance_with
+
+            self._advance = advance_with(hooks)
+
+    def advance(
+        self, events: np.ndarray, places: np.ndarray, low: int, high: int, until_ns: int
+    ) -> int:
+        """As `allocator.replay.advance`."""
+        state = self.state
+        return self._advance(state.arrays(places), events, low, high, until_ns)
+
+    def settle(self) -> None:
+        """Nothing to do: the arrays are the state."""
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+TYPES = 256
+"""Values of a block's first byte, its migratetype; the second is its zone's number plus one."""
+
+
+class BlockCounter:
+    """What `State.block_counts` counts, from what changed since it was last asked."""
+
+    def __init__(self, state: State) -> None:
+        """Count all blocks once.
+
+        Args:
+            state: its array of blocks is read whenever counts are asked for.
+        """
+        self._blocks = state.blocks.view("<u2")
+        self._seen = self._blocks.copy()
+        self._counts = np.bincount(self._seen, minlength=(len(state.machine.zones) + 1) * TYPES)
+
+    def counts(self) -> np.ndarray:
+        """Pageblocks now, int64, shape (zones, migratetypes)."""
+        changed = np.flatnonzero(self._blocks != self._seen)
+        if len(changed):
+            np.subtract.at(self._counts, self._seen[changed], 1)
+            self._seen[changed] = self._blocks[changed]
+            np.add.at(self._counts, self._seen[changed], 1)
+        return self._counts.reshape(-1, TYPES)[1:, : at.MIGRATETYPES].astype(np.int64)
+
+
+PAGES_OF_A_PACE = 1024
+"""Pages freed that one pace is taken from: 32 clusters of reclaim."""
+RUNS, SHRUNK = "vmscan:mm_vmscan_kswapd_wake", "vmscan:mm_vmscan_lru_shrink_inactive"
+
+
+Held = tuple[np.ndarray, np.ndarray]
+"""Two int64: instants, increasing, and the value from each to the next one's."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RecordedKswapd:
+    """Each value holds from its instant to the next one's, and the first before it too.
+
+    Attributes:
+        free_ns: by node: when a pace of its kswapd begins; time to free a page from there on, ns.
+        cpus: by node: when its kswapd is on another CPU; and the CPU.
+    """
+
+    free_ns: Mapping[int, Held]
+    cpus: Mapping[int, Held]
+
+    @cached_property
+    def changes_ns(self) -> np.ndarray:
+        """All instants at which something changes, int64."""
+        held = [*self.free_ns.values(), *self.cpus.values()]
+        return np.unique(np.concatenate([from_ns for from_ns, _ in held]))
+
+    def set_at(self, state: State, time_ns: int) -> None:
+        """Let an elastic replay's kswapds go on as at an instant."""
+        st = state.st
+        nodes = int(st[int(st[at.PRESSURE_BASE]) + pr.NODES_BASE])
+        for word, values in ((pr.KSWAPD_FREE_NS, self.free_ns), (pr.KSWAPD_CPU, self.cpus)):
+            for node, held in values.items():
+                if node < int(st[at.NR_NODES]):
+                    st[nodes + node * pr.NODE_WORDS + word] = _held_at(*held, time_ns)
+
+
+def _held_at(from_ns: np.ndarray, values: np.ndarray, time_ns: int) -> int:
+    row = int(np.searchsorted(from_ns, time_ns, "right")) - 1
+    return int(values[max(row, 0)])
+
+
+def recorded_kswapd(trace: Trace) -> RecordedKswapd | None:
+    """Return where the recorded kswapds ran, and how fast they freed pages, time by time.
+
+    A run's time is cut at the ends of its clusters, and each cluster's goes with its pages. A pace
+    is of a node's clusters in a row that freed `PAGES_OF_A_PACE` pages, and holds until the next
+    one's begin: also while the recorded kswapd slept. None if they freed nothing.
+
+    Args:
+        trace: the recording's events.
+    """
+    runs, shrunk = trace.tables.get(RUNS), trace.tables.get(SHRUNK)
+    if runs is None or shrunk is None:
+        return None
+    free_ns, cpus = {}, {}
+    for pid in np.unique(runs["pid"]):
+        own = runs["pid"] == pid
+        node, begins = int(runs["nid"][own][0]), runs["time_ns"][own]
+        mine = shrunk["pid"] == pid
+        mine[mine] = shrunk["time_ns"][mine] >= begins[0]
+        times = shrunk["time_ns"][mine]
+        freed = shrunk["nr_reclaimed"][mine].astype(np.int64)
+        if not len(times):
+            continue
+        run = np.searchsorted(begins, times, "right") - 1
+        before = np.maximum(begins[run], np.concatenate([times[:1] * 0, times[:-1]]))
+        if freed.any():
+            free_ns[node] = _paces(before, times - before, freed)
+        moves = np.flatnonzero(np.diff(shrunk["cpu"][mine], prepend=-1))
+        cpus[node] = before[moves], shrunk["cpu"][mine][moves].astype(np.int64)
+    return RecordedKswapd(free_ns=free_ns, cpus=cpus) if free_ns else None
+
+
+def _paces(begun: np.ndarray, took: np.ndarray, freed: np.ndarray) -> Held:
+    whole = max(int(freed.sum()) // PAGES_OF_A_PACE, 1)
+    part = np.minimum((np.cumsum(freed) - freed) // PAGES_OF_A_PACE, whole - 1)
+    first = np.flatnonzero(np.diff(part, prepend=-1))
+    in_part = np.add.reduceat(freed, first)
+    return begun[first], np.add.reduceat(took, first) // np.maximum(in_part, 1)
+
 
 STEP_EVENTS = 1 << 18
 
@@ -182,5 +377,5 @@ def divergence(state: State, demand: Demand) -> dict[str, int]:
         "split_frees": demand.split_frees,
         "grown_pages": demand.grown_pages,
         "outside_zones": demand.outside,
-        **elastic_tables.divergence(state.pressure_words(0, pr.SCALARS)),
+        **tables.divergence(state.pressure_words(0, pr.SCALARS)),
     }

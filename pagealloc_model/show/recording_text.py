@@ -14,7 +14,7 @@ from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.layout import INDENT, paragraph
 
 if TYPE_CHECKING:
-    from pagealloc_model.measured.evidence.choice import RuleEvidence
+    from pagealloc_model.measured.rules import RuleEvidence
     from pagealloc_model.recording.provenance_check import ProvenanceCheck
     from pagealloc_model.recording.recording import Recording
     from pagealloc_model.recording.trace.columns import Trace
@@ -51,7 +51,7 @@ class _Judged:
 
 def _judged(recording: Recording) -> _Judged:
     """What takes long, from disk where it was found out before."""
-    from pagealloc_model.measured.lock_waits import waits_by_caller
+    from pagealloc_model.measured.call_stacks import waits_by_caller
     from pagealloc_model.recording.kept_state import kept_object
 
     def judge() -> _Judged:
@@ -103,8 +103,8 @@ def _described(recording: Recording, judged: _Judged) -> dict[str, Any]:
 
 def _checks(recording: Recording) -> tuple[ProvenanceCheck, ...]:
     """All checks, those of what a replay makes up included where one can be made."""
-    from pagealloc_model.measured.evidence.choice import recorded_rules
-    from pagealloc_model.predicted.made_up import made_up
+    from pagealloc_model.measured.rules import recorded_rules
+    from pagealloc_model.predicted.prepared import made_up
     from pagealloc_model.recording.provenance import demand_checks
     from pagealloc_model.recording.provenance_check import REFUSED, ProvenanceCheck
     from pagealloc_model.recording.trace.columns import Event
@@ -211,7 +211,7 @@ def recording_text(recording: Recording) -> str:
 
 def _rules(recording: Recording) -> tuple[str, tuple[RuleEvidence, ...]]:
     """How rules for the recording are chosen, and what each rests on; () where there are none."""
-    from pagealloc_model.measured.evidence.choice import checked, recorded_rules
+    from pagealloc_model.measured.rules import checked, recorded_rules
 
     try:
         chosen = recorded_rules(recording)

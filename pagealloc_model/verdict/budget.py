@@ -15,14 +15,14 @@ from pagealloc_model.allocator.core.initial import maximal_buddies
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.text.budget_table import budget_table
 from pagealloc_model.base.text.layout import WIDTH
-from pagealloc_model.measured.probes import zone_drains
 from pagealloc_model.measured.stream import allocator_stream
-from pagealloc_model.predicted.demand.compaction_demand import as_requests, zone_of_page
+from pagealloc_model.measured.transactions import zone_drains
+from pagealloc_model.predicted.demand.compaction import as_requests, zone_of_page
 from pagealloc_model.predicted.demand.event_order import merged
 from pagealloc_model.predicted.growth import grown_demand
 from pagealloc_model.predicted.prepared import Imposed, Prepared, prepare
 from pagealloc_model.predicted.replay import Replay, replay
-from pagealloc_model.predicted.start.start_counts import start_counts
+from pagealloc_model.predicted.start.evidence import start_counts
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.recorded_machine import start_snapshots
 from pagealloc_model.recording.zone_map import ZoneMap

@@ -16,8 +16,8 @@ from pagealloc_model.base.text.footer import Footer
 from pagealloc_model.base.version import __version__
 from pagealloc_model.policy.policy import Assumptions, policy_settings
 from pagealloc_model.policy.policy_fields import Setting
-from pagealloc_model.predicted.predicted_tables import LITERAL
 from pagealloc_model.predicted.replay import Replay
+from pagealloc_model.predicted.tables import LITERAL
 from pagealloc_model.recording.provenance_check import LEVELS, USABLE, ProvenanceCheck
 from pagealloc_model.verdict.judged_rows import believable_words, judged_rows
 from pagealloc_model.verdict.model_errors import ModelErrors, model_errors

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from pagealloc_model.measured.contention import OTHER, SITES, has_paravirtual_spinlocks
-from pagealloc_model.measured.lock_cost_fit import recorded_costs
+from pagealloc_model.measured.costs import recorded_costs
 from pagealloc_model.measured.measured import Measured
-from pagealloc_model.predicted.locks.lock_timing import LockModel, LockTimes, lock_times
+from pagealloc_model.predicted.lock_times import LockModel, LockTimes, lock_times
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.verdict.state_errors import ErrorRow, error_row, relative
 

@@ -13,8 +13,8 @@ from pagealloc_model.allocator.core.objects import RECORDED
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.working_arrays import parts
 from pagealloc_model.measured.measured import Measured
-from pagealloc_model.predicted.hold_sites import EMPTY_SITES
 from pagealloc_model.predicted.replay import Replay
+from pagealloc_model.predicted.tables import EMPTY_SITES
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event, Trace
 from pagealloc_model.verdict.contention_errors import contention_rows

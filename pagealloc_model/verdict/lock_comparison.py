@@ -11,11 +11,10 @@ import pandas as pd
 
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.measured.contention import SITES as CONTENDED_SITES
-from pagealloc_model.measured.events import announced_times, bin_start
-from pagealloc_model.measured.measured import Measured, measure
-from pagealloc_model.predicted.hold_sites import EMPTY_SITES
-from pagealloc_model.predicted.locks.lock_timing import LockModel, LockTimes, lock_times
+from pagealloc_model.measured.measured import Measured, announced_times, bin_start, measure
+from pagealloc_model.predicted.lock_times import LockModel, LockTimes, lock_times
 from pagealloc_model.predicted.replay import Replay, replay
+from pagealloc_model.predicted.tables import EMPTY_SITES
 from pagealloc_model.verdict.contention_errors import recorded_lock_model, shows_contention
 from pagealloc_model.verdict.state_errors import relative
 

@@ -9,8 +9,7 @@ import pandas as pd
 from pagealloc_model.base.text.comparison_table import comparison_table
 from pagealloc_model.base.text.layout import Row, number, paragraph, text_table
 from pagealloc_model.policy.lock_costs import SPREAD
-from pagealloc_model.predicted.locks.lock_spread import with_spread
-from pagealloc_model.predicted.locks.lock_timing import LockTimes
+from pagealloc_model.predicted.lock_times import LockTimes, with_spread
 from pagealloc_model.verdict.state_errors import relative
 
 Metric = tuple[str, str, float, str, str]

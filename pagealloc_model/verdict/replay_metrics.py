@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from pagealloc_model.base.scopes import zone_scope
-from pagealloc_model.predicted.hold_sites import EMPTY_SITES
 from pagealloc_model.predicted.replay import Replay
+from pagealloc_model.predicted.tables import EMPTY_SITES
 from pagealloc_model.verdict.pressure_metrics import pressure_metrics
 from pagealloc_model.verdict.quantity import WINDOWS, Direction, Quantity
 

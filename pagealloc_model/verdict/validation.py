@@ -12,13 +12,13 @@ from pagealloc_model.base import progress_bar
 from pagealloc_model.base.carried_out import CarriedOut
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.base.sampling import bin_width_ns
-from pagealloc_model.measured.evidence.choice import RuleEvidence, checked, rule_notes
 from pagealloc_model.measured.measured import Measured, measure
+from pagealloc_model.measured.rules import RuleEvidence, checked, rule_notes
 from pagealloc_model.measured.stream import allocator_stream
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.growth import size_changes
-from pagealloc_model.predicted.predicted_tables import LITERAL
 from pagealloc_model.predicted.replay import Replay, replay
+from pagealloc_model.predicted.tables import LITERAL
 from pagealloc_model.recording.recorded_machine import start_snapshots
 from pagealloc_model.recording.topology import missing_topology
 from pagealloc_model.verdict.compaction_notes import compaction_notes

@@ -9,11 +9,11 @@ import pagealloc_model as pm
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.replay import advance
 from pagealloc_model.allocator.core.state import State
-from pagealloc_model.measured.evidence.choice import recorded_rules
+from pagealloc_model.measured.rules import recorded_rules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.predicted.prepared import prepare
-from pagealloc_model.predicted.start.start_calibration import begun_state
+from pagealloc_model.predicted.start.image import begun_state
 from pagealloc_model.verdict.budget import TRUTHS, imposed
 from tests.allocator.agreement import assert_same_state
 from tests.allocator.model_dump import dump_state, dump_told

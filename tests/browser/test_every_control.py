@@ -12,7 +12,7 @@ from playwright.sync_api import Page
 import pagealloc_model as pm
 from pagealloc_model.policy.policy import policy_settings
 from pagealloc_model.policy.policy_fields import Setting
-from pagealloc_model.predicted.reclaim_mode import literal_part
+from pagealloc_model.predicted.replay import literal_part
 from pagealloc_model.recording.recording import Recording
 from tests.browser.explored_page import Drawn, ExploredPage
 from tests.browser.jupyter_lab import Lab, problems_of

@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from pagealloc_model.measured.block_types import block_types_table
+from pagealloc_model.measured.measured import block_types_table
 from tests import synthetic_perf_data as perf
 from tests.measured.test_lock_tracepoints import DMA32, NORMAL, ZONES, Events
 from tests.synthetic_perf_data import Declared, Tracepoint

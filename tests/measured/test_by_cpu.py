@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from pagealloc_model.base import working_arrays
-from pagealloc_model.measured import runs
-from pagealloc_model.measured.events import DIRECT_RECLAIM, outcomes_table
-from pagealloc_model.measured.evidence import drain_holds, fallback_events
-from pagealloc_model.measured.evidence.drains_and_fallbacks import evidence_stream
+from pagealloc_model.measured import rule_findings as drain_holds
+from pagealloc_model.measured import rule_findings as fallback_events
+from pagealloc_model.measured import transactions as runs
+from pagealloc_model.measured.measured import DIRECT_RECLAIM, outcomes_table
+from pagealloc_model.measured.rule_findings import evidence_stream
 from pagealloc_model.measured.stream import Stream, allocator_stream
 from pagealloc_model.recording.proc.zoneinfo import parse_zoneinfo
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace

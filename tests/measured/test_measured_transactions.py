@@ -5,10 +5,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pagealloc_model.measured.probes import probed_transactions
-from pagealloc_model.measured.runs import RunRules, inferred_transactions
 from pagealloc_model.measured.stream import allocator_stream
-from pagealloc_model.measured.transactions import CAUSES, SITES, Transactions
+from pagealloc_model.measured.transactions import (
+    CAUSES,
+    SITES,
+    RunRules,
+    Transactions,
+    inferred_transactions,
+    probed_transactions,
+)
 from pagealloc_model.recording.proc.zoneinfo import parse_zoneinfo
 from pagealloc_model.recording.zone_map import ZoneMap
 from tests.event_text import EventText

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pagealloc_model.measured.recorded_costs import (
+from pagealloc_model.measured.costs import (
     at_recorded_cost,
     recorded_base_pages,
     recorded_contention_per_mille,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pagealloc_model.measured.events import REQUEST_CLASSES, request_classes
+from pagealloc_model.measured.measured import REQUEST_CLASSES, request_classes
 
 
 @pytest.mark.parametrize(

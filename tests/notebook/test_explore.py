@@ -14,8 +14,8 @@ import pagealloc_model as pm
 from pagealloc_model.notebook.explore import RecordingExplorer, explore
 from pagealloc_model.notebook.explore_parts import Question, as_python
 from pagealloc_model.policy.policy import policy_settings
-from pagealloc_model.predicted.pageblock_map import pageblock_map
-from pagealloc_model.predicted.reclaim_mode import ELASTIC_SETTINGS, literal_part
+from pagealloc_model.predicted.replay import ELASTIC_SETTINGS, literal_part
+from pagealloc_model.predicted.tables import pageblock_map
 from pagealloc_model.show import figures
 from pagealloc_model.show.figures.block_marks import AREAS, LINES, MarkSize, marks_trace, outline
 from pagealloc_model.show.figures.pageblock_map import LEVELS, MARKS, shade

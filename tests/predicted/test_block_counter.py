@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.predicted.block_counter import BlockCounter
+from pagealloc_model.predicted.run import BlockCounter
 from tests.allocator.event_sequence import start_state
 
 

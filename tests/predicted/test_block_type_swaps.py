@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pagealloc_model.predicted.start.block_types import swap_closer
+from pagealloc_model.predicted.start.evidence import swap_closer
 
 
 def swapped(

@@ -10,8 +10,8 @@ import pytest
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.pressure.kcompactd import CHECK_NS
 from pagealloc_model.allocator.pressure.kswapd import NAP_NS
-from pagealloc_model.predicted.start import daemons_at_start as daemons
-from pagealloc_model.predicted.start.daemons_at_start import DaemonsAtStart, with_daemons
+from pagealloc_model.predicted.start import elastic as daemons
+from pagealloc_model.predicted.start.elastic import DaemonsAtStart, with_daemons
 from pagealloc_model.recording.trace.columns import Trace
 from tests.allocator.elastic_state import Pressed
 from tests.small_recordings import shipped_recording, small_machine

@@ -13,7 +13,7 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.state import make_state
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
-from pagealloc_model.predicted.demand.decay_ticks import TICK_EVENT, TICK_FILTER
+from pagealloc_model.predicted.demand.demand import TICK_EVENT, TICK_FILTER
 from pagealloc_model.predicted.replay import Replay, replay
 from tests.predicted.test_no_peeking import TABLES, blinded
 from tests.small_recordings import NORMAL, TimedEvents, small_machine, write_recording

@@ -16,7 +16,7 @@ from pagealloc_model.base import working_arrays
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.demand.demand import Demand, resolve_demand
-from pagealloc_model.predicted.demand.demand_rows import highest_type_by_gfp
+from pagealloc_model.predicted.demand.rows import highest_type_by_gfp
 from pagealloc_model.predicted.growth import grown_demand
 from pagealloc_model.recording.recorded_machine import recorded_machine
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace

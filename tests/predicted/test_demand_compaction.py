@@ -7,8 +7,7 @@ import numpy as np
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import objects as resolved
 from pagealloc_model.policy.policy import Assumptions
-from pagealloc_model.predicted.demand.compaction_captures import captured_requests
-from pagealloc_model.predicted.demand.compaction_demand import as_requests, isolations
+from pagealloc_model.predicted.demand.compaction import as_requests, captured_requests, isolations
 from pagealloc_model.predicted.demand.demand import Demand, resolve_demand
 from pagealloc_model.predicted.prepared import recorded_machine
 from tests.small_recordings import TimedEvents, shipped_recording, small_machine

@@ -11,8 +11,7 @@ from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.demand.demand import resolve_demand
-from pagealloc_model.predicted.demand.direct_reclaim import direct_reclaims
-from pagealloc_model.predicted.demand.recorded_reclaim import KSWAPD_NAP_NS, kswapd_runs
+from pagealloc_model.predicted.demand.reclaim import KSWAPD_NAP_NS, direct_reclaims, kswapd_runs
 from pagealloc_model.recording.machine import Machine
 from tests.small_recordings import (
     EVENTS_BEGIN_NS,

@@ -13,13 +13,13 @@ import pagealloc_model as pm
 from pagealloc_model.allocator.core import objects as resolved
 from pagealloc_model.policy import Assumptions, ElasticAssumptions, KernelRules
 from pagealloc_model.predicted.prepared import prepare
-from pagealloc_model.predicted.start.elastic_start import (
+from pagealloc_model.predicted.start.elastic import (
     RECLAIMED_LAST,
     SHRUNK,
     reclaim_order,
     reclaim_position,
 )
-from pagealloc_model.predicted.start.page_evidence import first_seen_allocated
+from pagealloc_model.predicted.start.evidence import first_seen_allocated
 from tests.small_recordings import EVENTS_BEGIN_NS, TimedEvents
 
 PAGE = 0x1000

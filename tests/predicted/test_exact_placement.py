@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.initial import maximal_buddies
-from pagealloc_model.predicted.start.exact_placement import ZonePlacement, place_exactly
+from pagealloc_model.predicted.start.placement import ZonePlacement, place_exactly
 
 PAGEBLOCK_ORDER, MAX_ORDER, BLOCKS = 4, 5, 24
 PAGES = BLOCKS << PAGEBLOCK_ORDER

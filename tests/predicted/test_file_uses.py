@@ -13,7 +13,7 @@ from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.demand.demand import Demand, resolve_demand
-from pagealloc_model.predicted.start.elastic_start import with_cached_pages
+from pagealloc_model.predicted.start.elastic import with_cached_pages
 from tests.small_recordings import END_PFN, TimedEvents, small_machine
 
 PAGE = 0x1000

@@ -9,7 +9,7 @@ import pagealloc_model as pm
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.base.errors import PolicyError
-from pagealloc_model.measured.evidence.choice import recorded_rules
+from pagealloc_model.measured.rules import recorded_rules
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.growth import (
     SECTION_ORDER,

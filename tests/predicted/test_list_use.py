@@ -7,8 +7,8 @@ import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.predicted.fragmentation import fragmentation
-from pagealloc_model.predicted.list_use import (
+from pagealloc_model.predicted.tables import (
+    fragmentation,
     list_use,
     list_words,
     ownership_counters,

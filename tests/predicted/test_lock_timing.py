@@ -9,8 +9,7 @@ import pytest
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.policy.lock_costs import Cost, LockCosts
-from pagealloc_model.predicted.locks.lock_timing import LockModel, LockTimes, queued
-from pagealloc_model.predicted.locks.lock_visits import NO_VISITS, VISIT
+from pagealloc_model.predicted.lock_times import NO_VISITS, VISIT, LockModel, LockTimes, queued
 from pagealloc_model.recording.machine import Machine, Zone
 
 NOTHING = Cost(ns=0, low_ns=0, high_ns=0)

@@ -9,11 +9,10 @@ import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.base import working_arrays
-from pagealloc_model.measured.evidence.choice import recorded_rules
+from pagealloc_model.measured.rules import recorded_rules
 from pagealloc_model.policy.policy import Assumptions
-from pagealloc_model.predicted import made_up as module
-from pagealloc_model.predicted.made_up import made_up
-from pagealloc_model.predicted.prepared import prepare
+from pagealloc_model.predicted import prepared as module
+from pagealloc_model.predicted.prepared import made_up, prepare
 from pagealloc_model.recording.recording import Recording
 from tests.small_recordings import (
     END_PFN,

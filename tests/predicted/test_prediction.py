@@ -12,12 +12,12 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.state import State
 from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.base.errors import PolicyError, UsageError
-from pagealloc_model.measured.evidence.choice import recorded_rules
+from pagealloc_model.measured.rules import recorded_rules
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.prepared import prepare
 from pagealloc_model.predicted.replay import Cancelled, Replay
-from pagealloc_model.predicted.start.start_calibration import begun_state
+from pagealloc_model.predicted.start.image import begun_state
 from tests.predicted.test_no_peeking import TABLES
 from tests.small_recordings import (
     AFTER_NS,

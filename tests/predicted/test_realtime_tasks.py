@@ -8,7 +8,7 @@ import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.predicted.demand.demand import resolve_demand
-from pagealloc_model.predicted.demand.realtime_tasks import realtime_tasks, with_reserve
+from pagealloc_model.predicted.demand.rows import realtime_tasks, with_reserve
 from pagealloc_model.predicted.prepared import recorded_machine
 from tests.small_recordings import shipped_recording
 

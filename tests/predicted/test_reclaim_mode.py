@@ -10,7 +10,7 @@ import pagealloc_model as pm
 from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.policy import ElasticAssumptions
 from pagealloc_model.policy.policy import policy_settings
-from pagealloc_model.predicted.reclaim_mode import ELASTIC_SETTINGS, check_mode
+from pagealloc_model.predicted.replay import ELASTIC_SETTINGS, check_mode
 
 ELASTIC = pm.Assumptions(reclaim="elastic")
 

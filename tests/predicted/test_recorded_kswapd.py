@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.measured.recorded_costs import recorded_kswapd_ns
+from pagealloc_model.measured.costs import recorded_kswapd_ns
 from pagealloc_model.policy import ElasticAssumptions
-from pagealloc_model.predicted import recorded_kswapd as module
-from pagealloc_model.predicted.recorded_kswapd import (
+from pagealloc_model.predicted import run as module
+from pagealloc_model.predicted.run import (
     RUNS,
     SHRUNK,
     RecordedKswapd,

@@ -12,15 +12,16 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import objects as resolved
 from pagealloc_model.base import working_arrays
 from pagealloc_model.base.working_arrays import parts
-from pagealloc_model.predicted.demand.demand_rows import (
+from pagealloc_model.predicted.demand.reclaim import direct_reclaims
+from pagealloc_model.predicted.demand.rows import (
     BATCH_NS,
+    GFP_ACCOUNT,
+    GFP_KERNEL,
     PartRows,
     RequestsOfTasks,
     RowMaker,
     highest_type_by_gfp,
 )
-from pagealloc_model.predicted.demand.direct_reclaim import direct_reclaims
-from pagealloc_model.predicted.demand.row_filling import GFP_ACCOUNT, GFP_KERNEL
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
 from tests.small_recordings import END_PFN, small_machine
 

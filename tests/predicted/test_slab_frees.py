@@ -9,9 +9,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from pagealloc_model.predicted.demand.elastic_rows import ElasticRows
-from pagealloc_model.predicted.demand.slab_frees import RCU_NS, slab_frees
-from pagealloc_model.predicted.demand.slab_survivors import slab_survivors
+from pagealloc_model.predicted.demand.elastic import RCU_NS, ElasticRows, slab_frees, slab_survivors
 from pagealloc_model.recording.snapshot import Snapshot
 from pagealloc_model.recording.trace.columns import Trace
 from tests.small_recordings import TimedEvents

@@ -11,12 +11,12 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.initial import StartImage, maximal_buddies
 from pagealloc_model.allocator.core.state import State
 from pagealloc_model.allocator.invariants import broken_invariants
-from pagealloc_model.measured.evidence.choice import recorded_rules
+from pagealloc_model.measured.rules import recorded_rules
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.prepared import Prepared, prepare
-from pagealloc_model.predicted.start.start_calibration import begun_state
-from pagealloc_model.predicted.start.start_counts import StartCounts, start_counts
-from pagealloc_model.predicted.start.zone_placement import wanted_buddies
+from pagealloc_model.predicted.start.evidence import StartCounts, start_counts
+from pagealloc_model.predicted.start.image import begun_state
+from pagealloc_model.predicted.start.placement import wanted_buddies
 from pagealloc_model.recording.proc import pages as flags
 from pagealloc_model.recording.recorded_machine import recorded_policy, start_snapshots
 from pagealloc_model.recording.recording import Recording

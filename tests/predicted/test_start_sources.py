@@ -9,10 +9,10 @@ import pagealloc_model as pm
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.initial import StartImage
 from pagealloc_model.allocator.invariants import broken_invariants
-from pagealloc_model.measured.evidence.choice import recorded_rules
+from pagealloc_model.measured.rules import recorded_rules
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.prepared import prepare
-from pagealloc_model.predicted.start.start_calibration import begun_state
+from pagealloc_model.predicted.start.image import begun_state
 from pagealloc_model.recording.proc import pages as flags
 from pagealloc_model.recording.recorded_machine import recorded_policy
 from pagealloc_model.recording.recording import Recording

@@ -14,7 +14,7 @@ import pytest
 import pagealloc_model as pm
 from pagealloc_model.base.errors import RecordingError, UsageError
 from pagealloc_model.cli import main
-from pagealloc_model.measured.evidence.choice import checked, recorded_rules
+from pagealloc_model.measured.rules import checked, recorded_rules
 from pagealloc_model.recording import importing
 from pagealloc_model.recording.trace.perf_data import read_perf_data
 from pagealloc_model.recording.trace.store import store_source

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pagealloc_model.base.errors import RecordingError
-from pagealloc_model.measured.lock_cost_fit import fit_lock_costs
+from pagealloc_model.measured.costs import fit_lock_costs
 from pagealloc_model.recording.lock_profile import LockProfile, read_lock_profile, site_of
 from pagealloc_model.recording.record.perf import folded_chains
 from pagealloc_model.recording.trace.columns import Event

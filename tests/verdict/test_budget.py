@@ -13,8 +13,8 @@ import pagealloc_model as pm
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.cli import main
-from pagealloc_model.measured.probes import zone_drains
 from pagealloc_model.measured.stream import allocator_stream
+from pagealloc_model.measured.transactions import zone_drains
 from pagealloc_model.policy.assumptions import Assumptions
 from pagealloc_model.predicted.prepared import Prepared, prepare
 from pagealloc_model.predicted.replay import Replay, replay

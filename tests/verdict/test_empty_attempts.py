@@ -13,8 +13,8 @@ import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.predicted.hold_sites import EMPTY_SITES
-from pagealloc_model.predicted.locks.lock_timing import LockModel
+from pagealloc_model.predicted.lock_times import LockModel
+from pagealloc_model.predicted.tables import EMPTY_SITES
 from pagealloc_model.show import figures
 from pagealloc_model.show.post.predicted_charts import predicted_charts
 from pagealloc_model.studies.sweeps.metrics import lock_metrics

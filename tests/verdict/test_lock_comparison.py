@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 
 from pagealloc_model.cli import main
-from pagealloc_model.measured.lock_cost_fit import fit_lock_costs
+from pagealloc_model.measured.costs import fit_lock_costs
 from pagealloc_model.policy.lock_costs import LockCosts
-from pagealloc_model.predicted.locks.lock_spread import with_spread
+from pagealloc_model.predicted.lock_times import with_spread
 from pagealloc_model.verdict.lock_comparison import (
     KEYS,
     NOT_MODELLED,

@@ -8,7 +8,7 @@ import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.base.errors import PageallocError
-from pagealloc_model.measured.snapshots import free_pages_table
+from pagealloc_model.measured.measured import free_pages_table
 from pagealloc_model.recording.recording import Recording
 
 CMA = "CMA"

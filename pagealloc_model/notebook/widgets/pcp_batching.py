@@ -10,10 +10,10 @@ import ipywidgets
 
 import pagealloc_model as pm
 from pagealloc_model.base.text.counts import count_of
-from pagealloc_model.measured.lock_cost_fit import recorded_costs
+from pagealloc_model.measured.costs import recorded_costs
 from pagealloc_model.notebook.controls import PolicyControls, number_slider
 from pagealloc_model.notebook.view import Explorer, Progress, View
-from pagealloc_model.predicted.locks.lock_timing import LockModel, LockTimes, lock_times
+from pagealloc_model.predicted.lock_times import LockModel, LockTimes, lock_times
 from pagealloc_model.show import figures
 from pagealloc_model.studies.workload.run import run_scenario
 from pagealloc_model.studies.workload.scale_up import scaled_up

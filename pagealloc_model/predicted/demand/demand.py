@@ -6,8 +6,10 @@ identities of objects and for the start image only (T10.7).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,31 +19,42 @@ from pagealloc_model.base.column_space import NewArray
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.base.working_arrays import parts, working_arrays
 from pagealloc_model.policy.policy import Assumptions
-from pagealloc_model.predicted.demand.compaction_captures import captured_requests, mark_captured
-from pagealloc_model.predicted.demand.compaction_demand import isolations, take_isolated
-from pagealloc_model.predicted.demand.demand_rows import (
-    GFP_HIGHMEM,
-    GFP_MOVABLE,
-    RowMaker,
-    highest_type_by_gfp,
-    read_bits,
+from pagealloc_model.predicted.demand.compaction import (
+    captured_requests,
+    isolations,
+    mark_captured,
+    take_isolated,
+    without_moves,
 )
-from pagealloc_model.predicted.demand.direct_reclaim import DirectReclaims, direct_reclaims
-from pagealloc_model.predicted.demand.elastic_demand import tried_failures
-from pagealloc_model.predicted.demand.elastic_rows import ElasticRows
+from pagealloc_model.predicted.demand.elastic import (
+    ElasticRows,
+    file_uses,
+    tried_failures,
+    with_file_uses,
+)
 from pagealloc_model.predicted.demand.event_order import (
     HiddenAllocations,
     joined,
     merged_in_place,
 )
-from pagealloc_model.predicted.demand.file_uses import file_uses, with_file_uses
-from pagealloc_model.predicted.demand.interrupted_holds import interrupted_holds
-from pagealloc_model.predicted.demand.moved_pages import without_moves
-from pagealloc_model.predicted.demand.recorded_reclaim import kswapd_runs
+from pagealloc_model.predicted.demand.reclaim import DirectReclaims, direct_reclaims, kswapd_runs
 from pagealloc_model.predicted.demand.resolving import resolved_trace
+from pagealloc_model.predicted.demand.rows import (
+    GFP_HIGHMEM,
+    GFP_MOVABLE,
+    RowMaker,
+    highest_type_by_gfp,
+    interrupted_holds,
+    read_bits,
+)
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.snapshot import Snapshot
 from pagealloc_model.recording.trace.columns import Losses, Trace
+
+if TYPE_CHECKING:
+    from pagealloc_model.policy.policy import Assumptions
+    from pagealloc_model.recording.machine import Machine
+    from pagealloc_model.recording.trace.columns import Trace
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -322,3 +335,64 @@ def hidden_over_losses(hidden: HiddenAllocations, losses: Losses) -> int:
         before = np.searchsorted(starts, end, side="right") - 1
         count += int(((before >= 0) & (ends[np.maximum(before, 0)] >= begin)).sum())
     return count
+
+
+def first_touches(trace: Trace, machine: Machine, assumptions: Assumptions) -> Demand:
+    """A literal replay's demand with those events only that touch pages first.
+
+    All objects are there, and hidden allocations are counted, so that what a replay has to make up
+    can be told. It cannot be replayed.
+
+    Args:
+        trace: the recording's events.
+        machine: its zones.
+        assumptions: ours.
+
+    Raises:
+        UsageError: as `resolve_demand` does.
+    """
+    new_array = working_arrays(len(trace))
+    reclaims = direct_reclaims(trace)
+    maker = RowMaker(trace, machine, assumptions.hidden_migratetype, reclaims)
+    found = resolved_trace(trace, machine, maker, first_touches=True)
+    others, hidden, objects, counts = found.events, found.hidden, found.objects, found.counts
+    reclaim = kswapd_runs(trace, machine)
+    _, hidden, objects, compaction = with_compaction(
+        trace, machine, others, others[:0], hidden, objects, new_array
+    )
+    return Demand(
+        events=others,
+        objects=objects,
+        hidden_allocations=len(hidden.events) - int(counts[resolved.COUNT_FAILED_CHARGE]),
+        hidden_over_losses=0,
+        **found.left_out,
+        kswapd_recorded=reclaim is not None,
+        direct_reclaim_recorded=len(reclaims.row) > 0,
+        **compaction,
+    )
+
+
+TICK_EVENT = "workqueue:workqueue_execute_start"
+TICK_FILTER = "function == vmstat_update"
+"""As `pagealloc record` spells perf's filter in meta.json."""
+
+
+def recorded_ticks(trace: Trace, meta: Mapping[str, object], machine: Machine) -> np.ndarray | None:
+    """TICK events in time order; None if the recording has none.
+
+    Args:
+        trace: the recording's events.
+        meta: meta.json: only the filter it names tells that the work is the tick's.
+        machine: its CPUs.
+    """
+    table = trace.tables.get(TICK_EVENT)
+    words = meta.get("perf")
+    if table is None or not isinstance(words, list) or TICK_FILTER not in words:
+        return None
+    is_known = np.asarray(table["cpu"]) < machine.nr_cpus
+    ticks = np.zeros(int(is_known.sum()), at.EVENT)
+    ticks["time_ns"] = np.asarray(table["time_ns"])[is_known]
+    ticks["cpu"] = np.asarray(table["cpu"])[is_known]
+    ticks["operation"] = at.TICK
+    ticks["object"] = -1
+    return ticks if len(ticks) else None

@@ -1,4 +1,4 @@
-"""Resolved events put in time order, a part at a time."""
+"""Resolved events put in time order, four words each, a part at a time."""
 
 from __future__ import annotations
 
@@ -6,10 +6,150 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core import objects as resolved
 from pagealloc_model.base.column_space import NewArray
 from pagealloc_model.base.filling_array import FillingArray
+from pagealloc_model.base.jit import entry, inner
 from pagealloc_model.base.working_arrays import parts
-from pagealloc_model.predicted.demand import event_moves as moves
+
+WORDS = at.EVENT.itemsize // 8
+_OPERATION = at.EVENT.fields["operation"][1]
+OPERATION_WORD, OPERATION_SHIFT = _OPERATION // 8, _OPERATION % 8 * 8
+"""The word of an event that holds its operation, and the bit it begins at."""
+_OBJECT = at.EVENT.fields["object"][1]
+OBJECT_WORD, OBJECT_SHIFT = _OBJECT // 8, _OBJECT % 8 * 8
+"""The same of its object."""
+
+
+def words_of(events: np.ndarray) -> np.ndarray:
+    """Return `layout.EVENT` records as int64, shape (events, WORDS)."""
+    return events.view(np.int64).reshape(-1, WORDS)
+
+
+@inner
+def operation_of(words: np.ndarray, row: int) -> int:
+    """Return an event's operation."""
+    return (words[row, OPERATION_WORD] >> OPERATION_SHIFT) & 255
+
+
+@entry
+def keep_first_touches(words: np.ndarray, low: int, objects: np.ndarray) -> int:
+    """Keep of resolved events those that touch pages first.
+
+    Args:
+        words: of `words_of`; those kept move up in place.
+        low: the first one to look at; those before it are kept.
+        objects: `objects.OBJECT` records.
+
+    Returns:
+        How many are kept.
+    """
+    kept = low
+    for row in range(low, len(words)):
+        operation = operation_of(words, row)
+        is_wanted = False
+        if operation == at.ALLOC or operation == at.FREE:
+            number = (words[row, OBJECT_WORD] >> OBJECT_SHIFT) & 0xFFFFFFFF
+            is_fresh = operation == at.ALLOC and objects[number]["fresh"] == 1
+            was_there = operation == at.FREE and objects[number]["kind"] == resolved.AT_START
+            is_wanted = is_fresh or was_there
+        if is_wanted:
+            for word in range(WORDS):
+                words[kept, word] = words[row, word]
+            kept += 1
+    return kept
+
+
+@entry
+def find_places(words: np.ndarray, time_ns: np.ndarray, ranks: np.ndarray) -> None:
+    """Find how many of the events precede each extra one.
+
+    Args:
+        words: of `words_of`, in time order.
+        time_ns: int64, times of extra events, ascending.
+        ranks: int64, as long: how many should; changed to what the times allow.
+    """
+    first = 0
+    for extra in range(len(time_ns)):
+        first = place_before(words, time_ns[extra], first)
+        last = first
+        while last < ranks[extra] and last < len(words) and words[last, 0] == time_ns[extra]:
+            last += 1
+        ranks[extra] = last
+
+
+@inner
+def place_before(words: np.ndarray, time_ns: int, low: int) -> int:
+    """Return the first event, from one on that is none too late, that is not before a time."""
+    step = 1
+    high = low
+    while high < len(words) and words[high, 0] < time_ns:
+        low = high + 1
+        high += step
+        step *= 2
+    high = min(high, len(words))
+    while low < high:
+        middle = (low + high) // 2
+        if words[middle, 0] < time_ns:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@entry
+def merge_events(
+    words: np.ndarray, extra: np.ndarray, by_place: np.ndarray, places: np.ndarray, to: np.ndarray
+) -> None:
+    """Put extra events among others.
+
+    Args:
+        words: of `words_of`.
+        extra: likewise.
+        by_place: int64: the extra events' numbers, by place.
+        places: int64: how many of the events precede each extra one, by its number.
+        to: int64, shape (all of them, WORDS): filled.
+    """
+    written = row = 0
+    for number in range(len(by_place) + 1):
+        place = places[by_place[number]] if number < len(by_place) else len(words)
+        while row < place:
+            for word in range(WORDS):
+                to[written, word] = words[row, word]
+            row += 1
+            written += 1
+        if number < len(by_place):
+            for word in range(WORDS):
+                to[written, word] = extra[by_place[number], word]
+            written += 1
+
+
+@entry
+def put_between(
+    words: np.ndarray, count: int, extra: np.ndarray, by_place: np.ndarray, places: np.ndarray
+) -> None:
+    """Put extra events among others, which move up in place.
+
+    Args:
+        words: of `words_of`: the others, and behind them room for the extra ones.
+        count: how many others there are.
+        extra: as of `merge_events`, as are the rest.
+        by_place: int64.
+        places: int64.
+    """
+    written = len(words)
+    row = count
+    for number in range(len(by_place) - 1, -1, -1):
+        place = places[by_place[number]]
+        while row > place:
+            row -= 1
+            written -= 1
+            for word in range(WORDS):
+                words[written, word] = words[row, word]
+        written -= 1
+        for word in range(WORDS):
+            words[written, word] = extra[by_place[number], word]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -42,8 +182,8 @@ def merged(
         return events
     extra, by_place, places = _placed(events, extra, ranks, new_array)
     result = new_array(len(events) + len(extra), events.dtype)
-    words = moves.words_of(result)
-    moves.merge_events(moves.words_of(events), moves.words_of(extra), by_place, places, words)
+    words = words_of(result)
+    merge_events(words_of(events), words_of(extra), by_place, places, words)
     return result
 
 
@@ -65,8 +205,8 @@ def merged_in_place(
     """
     extra, by_place, places = _placed(events, extra, ranks, new_array)
     rows = len(events) + len(extra)
-    words = moves.words_of(held.need(rows)[:rows])
-    moves.put_between(words, len(events), moves.words_of(extra), by_place, places)
+    words = words_of(held.need(rows)[:rows])
+    put_between(words, len(events), words_of(extra), by_place, places)
     return held.room[:rows]
 
 
@@ -77,7 +217,7 @@ def _placed(
     by_time = np.argsort(extra["time_ns"], kind="stable")
     extra_ns = _taken(extra["time_ns"], by_time, new_array)
     extra, places = (_taken(each, by_time, new_array) for each in (extra, ranks))
-    moves.find_places(moves.words_of(events), extra_ns, places)
+    find_places(words_of(events), extra_ns, places)
     return extra, np.argsort(places, kind="stable"), places
 
 

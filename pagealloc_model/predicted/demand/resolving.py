@@ -17,11 +17,13 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.filling_array import FillingArray, PassingArray
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.base.working_arrays import parts, working_directory
-from pagealloc_model.predicted.demand.demand_rows import PartRows, RequestsOfTasks, RowMaker
-from pagealloc_model.predicted.demand.elastic_rows import REQUEST_SEEN
-from pagealloc_model.predicted.demand.event_moves import keep_first_touches, words_of
-from pagealloc_model.predicted.demand.event_order import HiddenAllocations
-from pagealloc_model.predicted.demand.interrupted_holds import MARK
+from pagealloc_model.predicted.demand.elastic import REQUEST_SEEN
+from pagealloc_model.predicted.demand.event_order import (
+    HiddenAllocations,
+    keep_first_touches,
+    words_of,
+)
+from pagealloc_model.predicted.demand.rows import MARK, PartRows, RequestsOfTasks, RowMaker
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.trace.columns import Trace
 
@@ -42,9 +44,9 @@ class ResolvedTrace:
         counts: int64, `objects.COUNT_...`.
         outside: events whose pages lie in no zone of the machine, or are no buddy.
         recorded_twice: events that repeat the one before them to the nanosecond.
-        requests: `elastic_rows.REQUEST_SEEN` records, in time order.
+        requests: `elastic.REQUEST_SEEN` records, in time order.
         alloc_rows: int32, rows of the allocations where files are known.
-        marks: `interrupted_holds.MARK` records: the marks of interrupts that events had.
+        marks: `rows.MARK` records: the marks of interrupts that events had.
     """
 
     events: np.ndarray

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.layout import number
-from pagealloc_model.predicted.hold_sites import EMPTY_SITES
+from pagealloc_model.predicted.tables import EMPTY_SITES
 from pagealloc_model.show.html.over_time import course_of
 from pagealloc_model.show.html.parts import (
     BAD,
@@ -25,7 +25,7 @@ from pagealloc_model.show.html.rules import rules_table
 from pagealloc_model.show.html.sparkline import sparkline
 
 if TYPE_CHECKING:
-    from pagealloc_model.measured.evidence.choice import RuleEvidence
+    from pagealloc_model.measured.rules import RuleEvidence
     from pagealloc_model.predicted.replay import Replay
 
 COLUMNS = (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pagealloc_model.show.html.parts import BAD, DIM, Cell, Column, Markup, table
 
 if TYPE_CHECKING:
-    from pagealloc_model.measured.evidence.choice import RuleEvidence
+    from pagealloc_model.measured.rules import RuleEvidence
 
 COLUMNS = (
     Column(title="rule", words=True),

@@ -12,7 +12,7 @@ from pagealloc_model.base.text.layout import WIDTH, Row, number, paragraph, perc
 from pagealloc_model.policy.lock_costs import SPREAD
 
 if TYPE_CHECKING:
-    from pagealloc_model.predicted.locks.lock_timing import LockTimes
+    from pagealloc_model.predicted.lock_times import LockTimes
     from pagealloc_model.verdict.lock_comparison import LockComparison
 
 TARGET = 0.05

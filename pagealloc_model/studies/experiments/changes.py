@@ -12,9 +12,9 @@ import pandas as pd
 
 from pagealloc_model.base.errors import PageallocError, RecordingError
 from pagealloc_model.base.progress_bar import Report, unreported
-from pagealloc_model.measured.recorded_costs import at_recorded_cost
+from pagealloc_model.measured.costs import at_recorded_cost
 from pagealloc_model.policy.policy import Assumptions, Policy
-from pagealloc_model.predicted.demand.slab_survivors import with_recorded_survivors
+from pagealloc_model.predicted.demand.elastic import with_recorded_survivors
 from pagealloc_model.predicted.prepared import forget_prepared
 from pagealloc_model.predicted.replay import replay
 from pagealloc_model.recording.recorded_machine import start_snapshots

@@ -13,13 +13,13 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
 from pagealloc_model.allocator.core.state import State
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.measured.evidence.choice import choose_rules
-from pagealloc_model.measured.recorded_costs import at_recorded_cost
+from pagealloc_model.measured.costs import at_recorded_cost
+from pagealloc_model.measured.rules import choose_rules
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.prepared import Prepared, prepare
-from pagealloc_model.predicted.start.elastic_start import pressed_state
-from pagealloc_model.predicted.start.start_calibration import begun_state
+from pagealloc_model.predicted.start.elastic import pressed_state
+from pagealloc_model.predicted.start.image import begun_state
 from pagealloc_model.recording.machine import PAGE_KB, Machine
 from pagealloc_model.recording.recorded_machine import effective_policy, start_snapshots
 from pagealloc_model.studies.rounds.block_use import BlockUse, block_use

@@ -9,15 +9,15 @@ import numpy as np
 
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.policy.lock_costs import LockCosts
-from pagealloc_model.predicted.hold_sites import (
+from pagealloc_model.predicted.replay import Replay
+from pagealloc_model.predicted.tables import (
     EMPTY_BUDDY_ALLOC,
     EMPTY_REFILL,
     EMPTY_SITES,
+    FALLBACK_KINDS,
+    LOCK_COLUMNS,
     named_sites,
 )
-from pagealloc_model.predicted.list_use import LOCK_COLUMNS
-from pagealloc_model.predicted.predicted_tables import FALLBACK_KINDS
-from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.recording.machine import Machine
 
 Row = dict[str, float]

@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Lock, RLock
 
 from pagealloc_model.base.progress_bar import unreported
-from pagealloc_model.measured.evidence.choice import choose_rules
+from pagealloc_model.measured.rules import choose_rules
 from pagealloc_model.predicted.prepared import forget_prepared, prepare
 from pagealloc_model.recording.recording import Recording, open_recording
 from pagealloc_model.studies.sweeps.fingerprint import recording_digest

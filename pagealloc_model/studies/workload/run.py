@@ -15,11 +15,10 @@ from pagealloc_model.allocator.core.state import State, make_state
 from pagealloc_model.allocator.pressure.pressure_state import with_pressure
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
-from pagealloc_model.predicted import predicted_tables as tables
-from pagealloc_model.predicted.carriers import Carrier, ElasticCarrier, ModelCarrier
-from pagealloc_model.predicted.locks.lock_timing import LockModel, LockTimes, queued
-from pagealloc_model.predicted.locks.lock_visits import list_visits
-from pagealloc_model.predicted.reclaim_mode import check_mode
+from pagealloc_model.predicted import tables
+from pagealloc_model.predicted.lock_times import LockModel, LockTimes, list_visits, queued
+from pagealloc_model.predicted.replay import check_mode
+from pagealloc_model.predicted.run import Carrier, ElasticCarrier, ModelCarrier
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.studies.workload.event_stream import EventStream
 from pagealloc_model.studies.workload.scenario import Scenario

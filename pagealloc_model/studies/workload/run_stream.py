@@ -15,11 +15,9 @@ from pagealloc_model.allocator.core.state import State
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
-from pagealloc_model.predicted import elastic_tables
-from pagealloc_model.predicted import predicted_tables as tables
-from pagealloc_model.predicted.carriers import Carrier
-from pagealloc_model.predicted.run import Cancelled, fallback_counts
-from pagealloc_model.predicted.transaction_counts import TransactionCounts
+from pagealloc_model.predicted import tables
+from pagealloc_model.predicted.run import Cancelled, Carrier, fallback_counts
+from pagealloc_model.predicted.tables import TransactionCounts
 from pagealloc_model.studies.workload.event_stream import EventStream
 from pagealloc_model.studies.workload.run import SAMPLES, STEP_EVENTS, FreeSamples, empty_start
 
@@ -60,7 +58,7 @@ class StreamRun:
     @cached_property
     def divergence(self) -> dict[str, int]:
         """What an elastic run did otherwise than recorded, by name; none of a literal one."""
-        return elastic_tables.divergence(self.final.pressure_words(0, pr.SCALARS))
+        return tables.divergence(self.final.pressure_words(0, pr.SCALARS))
 
 
 def run_stream(

@@ -18,8 +18,8 @@ import pandas as pd
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.text.counts import count_of
-from pagealloc_model.measured.evidence.choice import choose_rules
 from pagealloc_model.measured.measured import measure
+from pagealloc_model.measured.rules import choose_rules
 from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions

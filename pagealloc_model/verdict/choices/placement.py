@@ -20,11 +20,11 @@ from pagealloc_model.allocator.core.initial import install
 from pagealloc_model.allocator.core.state import make_state
 from pagealloc_model.base.errors import CorruptStateError, PolicyError
 from pagealloc_model.base.text.counts import count_of
-from pagealloc_model.measured.evidence.choice import choose_rules
-from pagealloc_model.measured.tick_times import tick_phases, tick_steps
+from pagealloc_model.measured.costs import tick_phases, tick_steps
+from pagealloc_model.measured.rules import choose_rules
 from pagealloc_model.policy.policy import Assumptions
-from pagealloc_model.predicted.demand.realtime_tasks import realtime_tasks, with_reserve
-from pagealloc_model.predicted.start.start_counts import StartCounts, start_counts
+from pagealloc_model.predicted.demand.rows import realtime_tasks, with_reserve
+from pagealloc_model.predicted.start.evidence import StartCounts, start_counts
 from pagealloc_model.recording.bare_machine import bare_machine
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.recorded_machine import (

@@ -14,8 +14,8 @@ from pagealloc_model.allocator.choices.unseen_frees import find_unseen_frees
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.state import counter_thresholds
 from pagealloc_model.measured.stream import Probe, allocator_stream
-from pagealloc_model.predicted.demand.demand_rows import highest_type_by_gfp
-from pagealloc_model.predicted.demand.recorded_reclaim import kswapd_runs
+from pagealloc_model.predicted.demand.reclaim import kswapd_runs
+from pagealloc_model.predicted.demand.rows import highest_type_by_gfp
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.trace.columns import Event, Trace
 

@@ -7,10 +7,8 @@ import numpy as np
 from pagealloc_model.allocator.choices import recorded_steps as rec
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core.initial import LISTED, StartImage, maximal_buddies
-from pagealloc_model.predicted.start.old_flags import TOO_OLD, buddy_table
-from pagealloc_model.predicted.start.page_evidence import MIGRATABLE
-from pagealloc_model.predicted.start.start_counts import StartCounts
-from pagealloc_model.predicted.start.zone_placement import wanted_buddies
+from pagealloc_model.predicted.start.evidence import MIGRATABLE, StartCounts
+from pagealloc_model.predicted.start.placement import TOO_OLD, buddy_table, wanted_buddies
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.proc import pages as flags
 

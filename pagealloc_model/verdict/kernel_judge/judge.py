@@ -19,9 +19,9 @@ from pagealloc_model.allocator.from_source.kernel_state import KernelState
 from pagealloc_model.allocator.from_source.source_tree import SourceTree
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
-from pagealloc_model.predicted.demand.compaction_demand import as_requests
+from pagealloc_model.predicted.demand.compaction import as_requests
 from pagealloc_model.predicted.prepared import prepare
-from pagealloc_model.predicted.start.start_calibration import begun_state
+from pagealloc_model.predicted.start.image import begun_state
 from pagealloc_model.recording.machine import ZONE_TYPES_MAX, Machine, Zone
 from pagealloc_model.recording.recorded_machine import recorded_policy
 from pagealloc_model.verdict.kernel_judge.compaction import judge_compaction

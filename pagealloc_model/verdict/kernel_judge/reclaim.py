@@ -36,8 +36,8 @@ from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.predicted.prepared import Prepared, prepare
-from pagealloc_model.predicted.start.elastic_start import pressed_state
-from pagealloc_model.predicted.start.start_calibration import begun_state
+from pagealloc_model.predicted.start.elastic import pressed_state
+from pagealloc_model.predicted.start.image import begun_state
 from pagealloc_model.recording.recorded_machine import recorded_policy
 from pagealloc_model.recording.recording import Recording
 from pagealloc_model.verdict.kernel_judge.random_machines import Beginning, random_beginning

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pagealloc_model.measured.evidence.answers import ANSWER_FINDERS, Answers, answer_findings
+from pagealloc_model.measured.rule_findings import ANSWER_FINDERS, Answers, answer_findings
 from pagealloc_model.recording.recording import Recording, open_recording
 from pagealloc_model.recording.trace.columns import Losses
 from tests.small_recordings import NORMAL, TimedEvents, start_free, write_recording, write_snapshot

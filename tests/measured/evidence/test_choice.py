@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from pagealloc_model.base.errors import PolicyError
-from pagealloc_model.measured.evidence.answers import ANSWER_FINDERS
-from pagealloc_model.measured.evidence.choice import (
+from pagealloc_model.measured.rule_findings import ANSWER_FINDERS
+from pagealloc_model.measured.rules import (
     ASSUMED,
     FROM_SOURCE,
     GIVEN,
     INFERRED,
+    SETTINGS_FINDERS,
     SHOWN,
     RuleEvidence,
     checked,
@@ -18,7 +19,6 @@ from pagealloc_model.measured.evidence.choice import (
     recorded_rules,
     rule_notes,
 )
-from pagealloc_model.measured.evidence.settings import SETTINGS_FINDERS
 from pagealloc_model.policy.kernel_rules import PRESETS, KernelRules
 from pagealloc_model.recording.recording import Recording, open_recording
 from tests.measured.evidence.test_drain_holds import drains

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pagealloc_model.measured.evidence import drain_holds
-from pagealloc_model.measured.evidence.finding import Finding
+from pagealloc_model.measured import rule_findings as drain_holds
+from pagealloc_model.measured.rule_findings import Finding
 from pagealloc_model.measured.stream import allocator_stream
 from pagealloc_model.recording.proc.zoneinfo import parse_zoneinfo
 from pagealloc_model.recording.zone_map import ZoneMap

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pagealloc_model.measured.evidence.high_order_flushes import FlushChances, flush_chances
+from pagealloc_model.measured.rule_findings import FlushChances, flush_chances
 from pagealloc_model.recording.proc.zoneinfo import parse_zoneinfo
 from pagealloc_model.recording.zone_map import ZoneMap
 from tests.small_recordings import NORMAL, TimedEvents, start_free, zoneinfo_text

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pagealloc_model.measured.evidence import fallback_events, highatomic_calls
-from pagealloc_model.measured.evidence.finding import Finding
+from pagealloc_model.measured import rule_findings as fallback_events
+from pagealloc_model.measured import rule_findings as highatomic_calls
+from pagealloc_model.measured.rule_findings import Finding
 from pagealloc_model.measured.stream import allocator_stream
 from pagealloc_model.recording.recording import open_recording
 from pagealloc_model.recording.trace.columns import Trace

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pagealloc_model.measured.evidence.settings import SETTINGS_FINDERS, Settings, settings_findings
+from pagealloc_model.measured.rules import SETTINGS_FINDERS, Settings, settings_findings
 from pagealloc_model.recording.proc.zoneinfo import ZoneInfoZone, parse_zoneinfo
 from pagealloc_model.recording.recording import open_recording
 from tests.recording.proc.samples_of import sample

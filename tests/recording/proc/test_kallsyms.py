@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pagealloc_model.base.errors import RecordingError
-from pagealloc_model.measured.lock_waits import waits_by_caller
+from pagealloc_model.measured.call_stacks import waits_by_caller
 from pagealloc_model.recording.proc.counts import read_kallsyms
 from pagealloc_model.recording.recording import open_recording
 from pagealloc_model.recording.trace.perf_file import SampleType

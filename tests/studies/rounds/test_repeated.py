@@ -118,7 +118,7 @@ def test_a_buddy_of_two_blocks_is_free_in_both() -> None:
 
 
 def test_rounds_begin_with_what_the_daemons_were_doing() -> None:
-    from pagealloc_model.predicted.start.daemons_at_start import DaemonsAtStart
+    from pagealloc_model.predicted.start.elastic import DaemonsAtStart
     from pagealloc_model.studies.rounds.repeated import _first_state
 
     began = DaemonsAtStart(node=0, start_ns=7, run=(3, 9), looks_ns=70)

@@ -11,7 +11,7 @@ import pytest
 import pagealloc_model as pm
 from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.allocator.core import pressure_layout as pr
-from pagealloc_model.measured.evidence.choice import choose_rules
+from pagealloc_model.measured.rules import choose_rules
 from pagealloc_model.predicted.prepared import Prepared, prepare
 from pagealloc_model.studies.rounds.huge_faults import HugeFaults
 from pagealloc_model.studies.rounds.repeated_demand import SURVIVORS, RepeatedDemand

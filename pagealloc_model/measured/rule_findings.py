@@ -1,0 +1,766 @@
+"""Rules shown by what the allocator did: checks, which no free-running prediction may use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from pagealloc_model.base.jit import entry, inner
+from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.measured.stream import CPUS, PROBE_EVENTS, Probe, Stream, allocator_stream
+from pagealloc_model.measured.transactions import CAUSES, drain_causes, run_shape, run_starts
+from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace
+from pagealloc_model.recording.zone_map import ZoneMap
+
+if TYPE_CHECKING:
+    from pagealloc_model.recording.recording import Recording
+    from pagealloc_model.recording.snapshot import Snapshot
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One rule's value as a source shows it.
+
+    Attributes:
+        value: the field's value in `KernelRules`.
+        line: what shows it, in one line.
+    """
+
+    value: bool
+    line: str
+
+
+PROBE = "pa:pcp_bulk_free"
+CALLS_MIN = 20
+LARGER_SHARE = 0.1
+"""Share of calls for more than a batch from which on a drain is one hold; causes are read off
+neighbouring events, so a few calls belong to another one (recordings: 1 % against 40 %)."""
+BATCHED_STEPS_MIN, SINGLE_STEPS_MIN = 30, 300
+_STEP_BITS = 48
+"""A step of more ns, three days, counts as one of these."""
+LONGER_STEP = 1.05
+"""A step between two holds takes at least this much longer than any inside one."""
+
+
+def by_calls(stream: Stream, trace: Trace, batch: int, cause: str) -> Finding | None:
+    """From the bulk free's own `count` argument: exact but for the cause.
+
+    Args:
+        stream: events with kprobes.
+        trace: has the calls' table.
+        batch: the largest pcp->batch.
+        cause: "commit" or "decay".
+    """
+    table = trace.tables[PROBE]
+    calls = np.flatnonzero(stream.is_kind(Probe.BULK_FREE))
+    asked = table["count"][np.argsort(table["cpu"], kind="stable")]
+    asked = asked[drain_causes(stream, calls, trace.comms) == CAUSES.index(cause)]
+    if len(asked) < CALLS_MIN:
+        return None
+    larger = int(np.count_nonzero(asked > batch))
+    line = f"{larger} of {len(asked)} {cause} calls free more than batch {batch} in a hold"
+    return Finding(value=larger < LARGER_SHARE * len(asked), line=line)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DrainSteps:
+    """Steps from one page to the next inside drains of single pages.
+
+    Attributes:
+        cause: int8 by step, index into `CAUSES`.
+        offset: int64 by step, the page's place within a batch.
+        step: int64 by step, ns.
+        batch: the largest pcp->batch.
+    """
+
+    cause: np.ndarray
+    offset: np.ndarray
+    step: np.ndarray
+    batch: int
+
+
+def by_pauses(steps: DrainSteps, cause: str) -> Finding | None:
+    """From the time between drained pages: dropping and retaking the lock lengthens one step.
+
+    Between holds the step from page k * batch - 1 to k * batch contains an unlock, a lock and
+    pending interrupts. Its median over all drains is held against the medians of the other
+    offsets within a batch. Only drains of single pages count, whose holds end at exactly a batch.
+    """
+    wanted = steps.cause == CAUSES.index(cause)
+    offset, step = steps.offset[wanted], steps.step[wanted]
+    boundary = step[offset == 0]
+    if len(boundary) < BATCHED_STEPS_MIN:
+        return None
+    inside = _medians(offset, step)
+    if not len(inside):
+        return None
+    middle, longest = float(np.median(boundary)), float(inside.max())
+    line = (
+        f"{cause} drains: a step at {steps.batch} pages takes {middle:.0f} ns, "
+        f"elsewhere {inside.min():.0f}-{longest:.0f} ns"
+    )
+    if middle > LONGER_STEP * longest:
+        return Finding(value=True, line=line)
+    if len(boundary) >= SINGLE_STEPS_MIN and middle <= longest:
+        return Finding(value=False, line=line)
+    return None
+
+
+def drain_steps(stream: Stream, zones: ZoneMap, comms: Mapping[int, str]) -> DrainSteps:
+    """Return the steps inside drains of single pages that take more than a batch.
+
+    Args:
+        stream: events by CPU and time.
+        zones: batch of each code.
+        comms: command names by thread id.
+    """
+    members = stream.rows_of(Event.PCPU_DRAIN)
+    zone = zones.codes(stream.pfn[members])
+    batches = zones.batches()[zone]
+    batch = int(batches.max(initial=0))
+    if batch <= 1:
+        nothing = np.zeros(0, np.int64)
+        return DrainSteps(cause=nothing.astype(np.int8), offset=nothing, step=nothing, batch=batch)
+    starts = run_starts(stream, members, zone)
+    run = np.cumsum(starts) - 1
+    first, sizes = run_shape(members, run)
+    causes = drain_causes(stream, first, comms)
+    wanted = sizes > batch
+    wanted &= np.bincount(run, weights=stream.order[members], minlength=len(first)) == 0
+    wanted &= batches[starts] == batch
+    position = members - first[run]
+    inside = wanted[run] & (position > 0)
+    rows = members[inside]
+    return DrainSteps(
+        cause=causes[run[inside]],
+        offset=position[inside] % batch,
+        step=stream.time_ns[rows] - stream.time_ns[rows - 1],
+        batch=batch,
+    )
+
+
+def _medians(offset: np.ndarray, step: np.ndarray) -> np.ndarray:
+    """Median step of every offset that is no multiple of the batch."""
+    together = np.sort((offset << _STEP_BITS) + np.minimum(step, (1 << _STEP_BITS) - 1))
+    offset, step = together >> _STEP_BITS, together & ((1 << _STEP_BITS) - 1)
+    first, counts = np.unique(offset, return_index=True, return_counts=True)[1:]
+    medians = step[first + counts // 2]
+    return medians[offset[first] != 0]
+
+
+RESERVE_PROBE = "pa:ha_reserve"
+REFILL_PROBE = "pa:pcp_bulk_alloc"
+ALLOC_HIGHATOMIC = 0x200
+"""The allocator's internal flag of requests that may use the reserve (6.1 to 7.2)."""
+
+LISTED_SHARE = 0.1
+CAP_SEEN_MIN = 3
+
+Tables = Mapping[str, Mapping[str, np.ndarray]]
+
+
+def reserve_after_list(stream: Stream, tables: Tables) -> Finding | None:
+    """Whether requests that a per-CPU list served try to grow the reserve (S7.1).
+
+    The request's own allocation event follows the call; just before it, a page taken from the
+    buddy is announced, one that lay on a list is not.
+    """
+    if RESERVE_PROBE not in tables:
+        return None
+    main = stream.take(stream.kind <= max(Event))
+    request = _first_rows_from(main, tables[RESERVE_PROBE])
+    request = request[main.kind[request] == Event.ALLOC]
+    if len(request) < CALLS_MIN:
+        return None
+    announced = main.is_kind(Event.ZONE_LOCKED, Event.EXTFRAG)[np.maximum(request - 1, 0)]
+    listed = int(np.count_nonzero(~announced))
+    line = f"{listed} of {len(request)} attempts to reserve follow a page from a per-CPU list"
+    return Finding(value=listed > LISTED_SHARE * len(request), line=line)
+
+
+def _first_rows_from(main: Stream, calls: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The first row of each call's CPU at or after it; calls without one are left out."""
+    rows = []
+    for cpu in np.unique(calls["cpu"]):
+        begin, end = np.searchsorted(main.cpu, [cpu, cpu + 1])
+        times = calls["time_ns"][calls["cpu"] == cpu]
+        found = begin + np.searchsorted(main.time_ns[begin:end], times)
+        rows.append(found[found < end])
+    return np.concatenate(rows) if rows else np.zeros(0, np.int64)
+
+
+def refills_for_highatomic(tables: Tables) -> Finding | None:
+    """Whether requests that may use the reserve refill a per-CPU list (S4.4)."""
+    calls = tables.get(REFILL_PROBE, {})
+    if "flags" not in calls or len(tables.get(RESERVE_PROBE, {}).get("time_ns", ())) < CALLS_MIN:
+        return None
+    refills = int(np.count_nonzero(calls["flags"] & ALLOC_HIGHATOMIC))
+    line = f"{refills} of {len(calls['flags'])} refills are for requests that may use the reserve"
+    return Finding(value=refills > 0, line=line)
+
+
+def cap(snapshots: Sequence[Snapshot]) -> Finding | None:
+    """Which cap the reserve stopped at: the share rounded up to blocks, or a block more (S7.2)."""
+    seen: dict[tuple[int, str], list[int]] = {}
+    rounded: dict[tuple[int, str], int] = {}
+    for snapshot in snapshots:
+        types, zoneinfo = snapshot.pagetypeinfo, snapshot.zoneinfo
+        if types is None or zoneinfo is None or "HighAtomic" not in types.migratetypes:
+            continue
+        column = types.migratetypes.index("HighAtomic")
+        managed = {(zone.node, zone.name): zone.managed for zone in zoneinfo.zones}
+        for row in types.pageblocks:
+            key = (row.node, row.zone)
+            seen.setdefault(key, []).append(row.blocks[column])
+            rounded[key] = -(-(managed.get(key, 0) // 100) >> types.pageblock_order)
+    for key, blocks in seen.items():
+        if rounded[key] and max(blocks) > rounded[key]:
+            line = f"{max(blocks)} HighAtomic blocks in zone {key[1]}, 1 % is {rounded[key]}"
+            return Finding(value=False, line=line)
+    for key, blocks in seen.items():
+        if rounded[key] and blocks.count(rounded[key]) >= CAP_SEEN_MIN:
+            line = f"HighAtomic stays at {rounded[key]} blocks, 1 %, in zone {key[1]}"
+            return Finding(value=True, line=line)
+    return None
+
+
+ALLOC, FREE, FREE_BATCHED, ZONE_LOCKED, PCPU_DRAIN = 0, 1, 2, 3, 4
+"""Values of `Event`."""
+HIGHATOMIC = 3
+LARGEST_LISTED_ORDER, PMD_ORDER = 3, 9
+BATCH_SCALE_MAX = 5
+
+ENTERS, ANNOUNCED = -1, 100
+"""A free that enters a list itself; one that only announces a batched event. Of a batched event
+whose free is known, its order is noted instead."""
+
+HALVINGS = 12
+"""free_count is at most 2527, so that many allocations forget it."""
+REQUESTS = HALVINGS + 1
+LIST = np.dtype(
+    [
+        ("freed", np.int64),
+        ("rise", np.int64),
+        ("lowest", np.int64),
+        ("requests", np.int64),
+        ("after_high", np.int8),
+        ("freed_before", np.int64, (REQUESTS,)),
+    ],
+    align=True,
+)
+"""A pageset: pages freed so far; pages on it, and the fewest, since the trace begins; requests
+served; whether its last free was of order 1 to 3; pages freed before each of the last requests."""
+CPU = np.dtype([("open_batch", np.int64), ("waits", np.int8)], align=True)
+"""A CPU: frees announced and not yet in a list; whether its next event decides on a chance."""
+KPROBE = np.dtype([("row", np.int64), ("cpu", np.int64), ("flushes", np.int8)], align=True)
+"""A kprobe's event: the trace's row it comes before; whether it is a drain."""
+
+
+@entry
+def match_batches(
+    event: np.ndarray, pfn: np.ndarray, order: np.ndarray, announced: np.ndarray, role: np.ndarray
+) -> None:
+    """Note which frees enter a list at a later batched event, and that event's order (T3).
+
+    Args:
+        event: uint8, the trace's.
+        pfn: int64, the trace's.
+        order: int8, the trace's.
+        announced: int32, zeros, one for each page frame that is looked at.
+        role: int8, one for each event, filled with `ENTERS`: set to `ANNOUNCED`, or to the order.
+    """
+    for row in range(len(event)):
+        if event[row] != FREE and event[row] != FREE_BATCHED:
+            continue
+        page = pfn[row]
+        if page < 0 or page >= len(announced):
+            continue
+        if event[row] == FREE:
+            announced[page] = row + 1
+        elif announced[page] > 0:
+            before = announced[page] - 1
+            role[row] = order[before]
+            role[before] = ANNOUNCED
+            announced[page] = 0
+
+
+@inner
+def is_listed(order: int) -> bool:
+    """Return whether per-CPU lists hold an order (S1.9)."""
+    return order <= LARGEST_LISTED_ORDER or order == PMD_ORDER
+
+
+@inner
+def free_count(lists: np.ndarray, number: int, cap: int) -> int:
+    """Return a pageset's free_count: frees add up to a cap, requests halve it (S4.5, S4.6)."""
+    requests = lists[number]["requests"]
+    count, before = 0, 0
+    for request in range(max(requests - REQUESTS, 0), requests):
+        freed = lists[number]["freed_before"][request % REQUESTS]
+        count = min(count + freed - before, cap) >> 1
+        before = freed
+    return min(count + lists[number]["freed"] - before, cap)
+
+
+@inner
+def zone_of(page: int, starts: np.ndarray, ends: np.ndarray) -> int:
+    """Return the code of a page's zone, -1 outside all zones."""
+    for code in range(len(starts) - 1, -1, -1):
+        if page >= starts[code]:
+            return code if page < ends[code] else -1
+    return -1
+
+
+@inner
+def move(lists: np.ndarray, number: int, pages: int) -> None:
+    """Count pages that enter a pageset, or leave it if negative."""
+    lists[number]["rise"] += pages
+    lists[number]["lowest"] = min(lists[number]["lowest"], lists[number]["rise"])
+
+
+@entry
+def count_chances(
+    event: np.ndarray,
+    cpu: np.ndarray,
+    pfn: np.ndarray,
+    order: np.ndarray,
+    migratetype: np.ndarray,
+    role: np.ndarray,
+    probes: np.ndarray,
+    zones: np.ndarray,
+    lists: np.ndarray,
+    cpus: np.ndarray,
+    found: np.ndarray,
+) -> None:
+    """Count frees of order 1 to 3 that tell two thresholds of free_count apart.
+
+    Args:
+        event: uint8, the trace's, as are the next four.
+        cpu: int16; events of none, below 0, are left out.
+        pfn: int64.
+        order: int8.
+        migratetype: int8.
+        role: int8, of `match_batches`.
+        probes: `PROBE` records by row.
+        zones: int64, shape (4, zones): first page, end, pcp->batch, upper threshold.
+        lists: `LIST` records, zeros, one for each CPU and zone.
+        cpus: `CPU` records, zeros.
+        found: int64, zeros, shape (2 + zones,): chances; those at once followed by a drain; and in
+            which zones a free had everything but a count between the thresholds. `found[0]` begins
+            as the cap of free_count.
+    """
+    starts, ends = zones[0], zones[1]
+    cap = found[0]
+    found[0] = 0
+    probe = 0
+    for row in range(len(event)):
+        while probe < len(probes) and probes[probe]["row"] <= row:
+            by = probes[probe]["cpu"]
+            if 0 <= by < len(cpus):
+                found[1] += cpus[by]["waits"] * probes[probe]["flushes"]
+                cpus[by]["waits"] = 0
+            probe += 1
+        here = int(cpu[row])
+        if here < 0:
+            continue
+        kind = event[row]
+        if kind == PCPU_DRAIN:
+            found[1] += cpus[here]["waits"]
+        cpus[here]["waits"] = 0
+        page = pfn[row]
+        zone = zone_of(page, starts, ends) if page >= 0 else -1
+        if zone < 0:
+            continue
+        number = here * zones.shape[1] + zone
+        moved = int(order[row])
+        enters = False
+        if kind == FREE:
+            enters = role[row] != ANNOUNCED
+            if not enters:
+                cpus[here]["open_batch"] += 1
+        elif kind == FREE_BATCHED and role[row] != ENTERS:
+            cpus[here]["open_batch"] -= 1
+            moved = int(role[row])
+            enters = True
+        if kind == PCPU_DRAIN:
+            move(lists, number, -(1 << moved))
+        elif not is_listed(moved):
+            continue
+        elif kind == ALLOC:
+            requests = lists[number]["requests"]
+            lists[number]["freed_before"][requests % REQUESTS] = lists[number]["freed"]
+            lists[number]["requests"] = requests + 1
+            move(lists, number, -(1 << moved))
+        elif kind == ZONE_LOCKED and migratetype[row] != HIGHATOMIC:
+            move(lists, number, 1 << moved)
+        elif enters:
+            is_high = 1 <= moved <= LARGEST_LISTED_ORDER
+            follows = is_high and lists[number]["after_high"] != 0
+            lists[number]["after_high"] = is_high
+            move(lists, number, 1 << moved)
+            if follows and cpus[here]["open_batch"] <= 0:
+                found[2 + zone] = 1
+                count = free_count(lists, number, cap)
+                on_list = lists[number]["rise"] - min(lists[number]["lowest"], 0)
+                batch = zones[2, zone]
+                if batch <= count < zones[3, zone] and on_list > batch:
+                    found[0] += 1
+                    cpus[here]["waits"] = 1
+            lists[number]["freed"] += 1 << moved
+
+
+EXTFRAG = 5
+
+
+def evidence_stream(trace: Trace) -> Stream:
+    """Return the events by CPU and time that tell a kernel's rules.
+
+    Where kprobes were recorded these are all. Else they are the drains and the fallbacks, what
+    stands on their CPU before the first of several drains and after a fallback, and the last free
+    before a drain: events that are neighbours here are neighbours in the whole stream, too.
+
+    Args:
+        trace: the recording's events.
+    """
+    if trace.tables.keys() & {*PROBE_EVENTS, RESERVE_PROBE}:
+        return allocator_stream(trace, with_probes=True)
+    is_wanted = np.zeros(len(trace), bool)
+    mark_drains_and_fallbacks(
+        trace.event, trace.cpu, is_wanted, np.full(CPUS, -1), np.full(CPUS, -1)
+    )
+    rows = np.flatnonzero(is_wanted)
+    columns = {name: getattr(trace, name)[rows] for name in COLUMN_TYPES}
+    return allocator_stream(replace(trace, **columns, tables={}), with_probes=False)
+
+
+@entry
+def mark_drains_and_fallbacks(
+    event: np.ndarray,
+    cpu: np.ndarray,
+    is_wanted: np.ndarray,
+    last: np.ndarray,
+    last_free: np.ndarray,
+) -> None:
+    """Mark drains, fallbacks, and the events beside them that say what they are.
+
+    Args:
+        event: uint8, the trace's.
+        cpu: int16, the trace's.
+        is_wanted: bool, False, as long: set.
+        last: int64, `CPUS` long, filled with -1: working space.
+        last_free: likewise.
+    """
+    for row in range(len(event)):
+        here = int(cpu[row]) & (CPUS - 1)
+        before = last[here]
+        last[here] = row
+        kind = event[row]
+        if kind == PCPU_DRAIN:
+            is_wanted[row] = True
+            if before >= 0 and event[before] != PCPU_DRAIN:
+                is_wanted[before] = True
+                if last_free[here] >= 0:
+                    is_wanted[last_free[here]] = True
+        elif kind in (FREE, FREE_BATCHED):
+            last_free[here] = row
+        if kind == EXTFRAG or (before >= 0 and event[before] == EXTFRAG):
+            is_wanted[row] = True
+
+
+FALLBACKS_MIN = 10
+ANNOUNCED_SHARE = 0.1
+
+
+def generation(stream: Stream) -> Finding | None:
+    """Whether a fallback moves the largest buddy (6.1's rule) or claims, then steals.
+
+    6.1 announces the buddy it falls back to, then takes a page from the requester's own list,
+    which often begins with that buddy: zone_locked of the same page follows. With claim and steal
+    it precedes the fallback's event or is not emitted at all.
+    """
+    fallbacks = np.flatnonzero(stream.is_kind(Event.EXTFRAG))
+    if len(fallbacks) < FALLBACKS_MIN:
+        return None
+    following = np.minimum(fallbacks + 1, len(stream) - 1)
+    taken_after = (
+        stream.is_kind(Event.ZONE_LOCKED)[following]
+        & (stream.cpu[following] == stream.cpu[fallbacks])
+        & (stream.pfn[following] == stream.pfn[fallbacks])
+    )
+    count = int(np.count_nonzero(taken_after))
+    line = f"{count} of {len(fallbacks)} fallbacks are announced before their page is taken"
+    return Finding(value=count > ANNOUNCED_SHARE * len(fallbacks), line=line)
+
+
+CHANCES_MIN = 20
+FLUSHED_SHARE, KEPT_SHARE = 0.25, 0.1
+"""Of 6.12.117's chances 35 % flush, of 7.2.13's 3 % drain for another reason; the rest of the
+former are frees that missed the list, which events do not show (S4.10)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlushChances:
+    """High-order frees that flush if the threshold is `batch`, not if it is batch + high_min/2.
+
+    Attributes:
+        asked: their number.
+        flushed: those followed at once by a drain.
+    """
+
+    asked: int
+    flushed: int
+
+    def finding(self) -> Finding | None:
+        """Which threshold the kernel has, None if that is not clear."""
+        if self.asked < CHANCES_MIN:
+            return None
+        line = f"{self.flushed} of {self.asked} high-order frees above the lower threshold flush"
+        share = self.flushed / self.asked
+        if KEPT_SHARE < share < FLUSHED_SHARE:
+            return None
+        return Finding(value=share <= KEPT_SHARE, line=line)
+
+
+def flush_chances(trace: Trace, zones: ZoneMap) -> FlushChances:
+    """Count the frees of order 1-3 that tell the two thresholds apart.
+
+    Such a free follows another one of order 1-3, more than a batch is on the list, free_count is
+    between the thresholds, and no folio batch is open on the CPU: inside one, an interrupt finds
+    the list locked and its free goes to the buddy. Pages outside all known zones do not count.
+
+    Args:
+        trace: a recording's events.
+        zones: batch and low watermark of each code.
+    """
+    if not zones.zones or not len(trace):
+        return FlushChances(asked=0, flushed=0)
+    batches = zones.batches()[:-1]
+    upper = batches + _high_mins(zones)[:-1] // 2
+    starts = [zone.start_pfn or 0 for zone in zones.zones]
+    ends = [zone.end_pfn for zone in zones.zones]
+    limits = np.array([starts, ends, batches, upper], np.int64)
+    batched = trace.pfn[trace.event == Event.FREE_BATCHED]
+    pages = min(int(limits[1].max()), int(batched.max(initial=-1)) + 1)
+    role = np.full(len(trace), ENTERS, np.int8)
+    match_batches(trace.event, trace.pfn, trace.order, np.zeros(max(pages, 1), np.int32), role)
+    probes = _probes(trace)
+    nr_cpus = int(trace.cpu.max()) + 1
+    cap_of = int(batches.max())
+    while True:
+        found = np.zeros(2 + len(batches), np.int64)
+        found[0] = cap_of << BATCH_SCALE_MAX
+        count_chances(
+            trace.event,
+            trace.cpu,
+            trace.pfn,
+            trace.order,
+            trace.migratetype,
+            role,
+            probes,
+            limits,
+            np.zeros(nr_cpus * len(batches), LIST),
+            np.zeros(nr_cpus, CPU),
+            found,
+        )
+        seen = batches[found[2:] > 0]
+        if not len(seen) or int(seen.max()) == cap_of:
+            return FlushChances(asked=int(found[0]), flushed=int(found[1]))
+        cap_of = int(seen.max())
+
+
+def _probes(trace: Trace) -> np.ndarray:
+    """`PROBE` records of all kprobes' events, in the order in which the trace has them."""
+    parts = []
+    for name in PROBE_EVENTS:
+        table = trace.tables.get(name)
+        if table is not None:
+            part = np.zeros(len(table["row"]), KPROBE)
+            part["row"], part["cpu"] = table["row"], table["cpu"]
+            part["flushes"] = PROBE_EVENTS[name] == Probe.BULK_FREE
+            parts.append((table["time_ns"], part))
+    if not parts:
+        return np.zeros(0, KPROBE)
+    times, records = (np.concatenate(each) for each in zip(*parts, strict=True))
+    return records[np.lexsort((times, records["row"]))]
+
+
+def _high_mins(zones: ZoneMap) -> np.ndarray:
+    """int64 high_min by zone code, computed where the kernel does not print it (S4.3)."""
+    values = []
+    for zone in zones.zones:
+        first = zone.pagesets[0] if zone.pagesets else None
+        if first is not None and first.high_min is not None:
+            values.append(first.high_min)
+        else:
+            batch = first.batch if first else 1
+            values.append(max(zone.low // max(len(zone.pagesets), 1), 4 * batch))
+    return np.array([*values, 0], np.int64)
+
+
+DECAYS_MIN = 3
+RETYPED_DRAINS_MIN = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What the allocator did in one recording; each part is derived on first use.
+
+    Attributes:
+        recording: the recording.
+    """
+
+    recording: Recording
+
+    @cached_property
+    def stream(self) -> Stream:
+        """The events that rules rest on, CPU by CPU, kprobes included."""
+        return evidence_stream(self.recording.trace)
+
+    @cached_property
+    def steps_of_drains(self) -> DrainSteps:
+        """How long each step inside a drain of single pages took."""
+        return drain_steps(self.stream, self.zones, self.recording.trace.comms)
+
+    @cached_property
+    def zones(self) -> ZoneMap:
+        """Zones of the first snapshot that has a usable zoneinfo."""
+        return ZoneMap.of(next((s.zoneinfo for s in self.recording.snapshots if s.zoneinfo), None))
+
+
+def _drains_batched(cause: str) -> Callable[[Answers], Finding | None]:
+    def find(answers: Answers) -> Finding | None:
+        trace, stream = answers.recording.trace, answers.stream
+        if PROBE in trace.tables:
+            largest = int(answers.zones.batches().max())
+            return by_calls(stream, trace, largest, cause)
+        return by_pauses(answers.steps_of_drains, cause)
+
+    return find
+
+
+def _flush_adds_half_high_min(answers: Answers) -> Finding | None:
+    chances = FlushChances(asked=0, flushed=0)
+    if not answers.recording.trace.losses.total:
+        chances = flush_chances(answers.recording.trace, answers.zones)
+    return chances.finding()
+
+
+def _pcp_auto_tuned(answers: Answers) -> Finding | None:
+    values: dict[tuple[str, int], set[int]] = {}
+    for zone, cpu, high in _highs(answers):
+        values.setdefault((zone, cpu), set()).add(high)
+    (zone, cpu), most = max(
+        values.items(), key=lambda item: len(item[1]), default=(("", 0), set[int]())
+    )
+    if len(most) < DECAYS_MIN:
+        return None
+    line = f"pcp->high of zone {zone}, CPU {cpu}, has {len(most)} values, {min(most)}-{max(most)}"
+    return Finding(value=True, line=line)
+
+
+def _pcp_decays(answers: Answers) -> Finding | None:
+    highs: dict[tuple[str, int], list[int]] = {}
+    for zone, cpu, high in _highs(answers):
+        highs.setdefault((zone, cpu), []).append(high)
+    ticks = sum(
+        after == before - (before >> 3)
+        for row in highs.values()
+        for before, after in pairwise(row)
+        if before > min(row)
+    )
+    if ticks < DECAYS_MIN:
+        return None
+    return Finding(
+        value=True, line=f"pcp->high fell by exactly an eighth {count_of(ticks, 'time')}"
+    )
+
+
+def _highs(answers: Answers) -> list[tuple[str, int, int]]:
+    """(zone, CPU, pcp->high) of every snapshot in time order."""
+    return [
+        (f"{zone.node}/{zone.name}", pageset.cpu, pageset.high)
+        for snapshot in answers.recording.snapshots
+        if snapshot.zoneinfo
+        for zone in snapshot.zoneinfo.zones
+        for pageset in zone.pagesets
+    ]
+
+
+def _fallback_from_largest(answers: Answers) -> Finding | None:
+    return generation(answers.stream)
+
+
+def _lists_match_blocks(answers: Answers) -> Finding | None:
+    pages = retyped_while_listed(answers.recording.trace)
+    if pages < RETYPED_DRAINS_MIN:
+        return None
+    line = f"{pages} pages refilled as another type were drained, unused, as HighAtomic"
+    return Finding(value=True, line=line)
+
+
+def retyped_while_listed(trace: Trace) -> int:
+    """Pages that a refill took as another type and that left a per-CPU list as HIGHATOMIC.
+
+    A page freed in between would say nothing: before 6.10 it carries its block's type from then on
+    (S5.6).
+    """
+    drained = trace.pfn[
+        (trace.event == Event.PCPU_DRAIN) & (trace.migratetype == HIGHATOMIC) & (trace.pfn >= 0)
+    ]
+    if not len(drained):
+        return 0
+    rows = np.flatnonzero(np.isin(trace.pfn, drained))
+    by_page = rows[np.lexsort((rows, trace.pfn[rows]))]
+    same_page = trace.pfn[by_page[1:]] == trace.pfn[by_page[:-1]]
+    before, after = by_page[:-1][same_page], by_page[1:][same_page]
+    refilled = (trace.event[before] == Event.ZONE_LOCKED) & (trace.migratetype[before] < HIGHATOMIC)
+    leaves = (trace.event[after] == Event.PCPU_DRAIN) & (trace.migratetype[after] == HIGHATOMIC)
+    return int(np.count_nonzero(refilled & leaves))
+
+
+def _highatomic_from_pcp(answers: Answers) -> Finding | None:
+    return reserve_after_list(answers.stream, answers.recording.trace.tables)
+
+
+def _highatomic_refills_pcp(answers: Answers) -> Finding | None:
+    return refills_for_highatomic(answers.recording.trace.tables)
+
+
+def _reserve_cap_rounded(answers: Answers) -> Finding | None:
+    return cap(answers.recording.snapshots)
+
+
+ANSWER_FINDERS: dict[str, Callable[[Answers], Finding | None]] = {
+    "free_batched": _drains_batched("commit"),
+    "decay_batched": _drains_batched("decay"),
+    "high_order_flush_adds_half_high_min": _flush_adds_half_high_min,
+    "pcp_auto_tuned": _pcp_auto_tuned,
+    "pcp_decays": _pcp_decays,
+    "fallback_from_largest": _fallback_from_largest,
+    "lists_match_blocks": _lists_match_blocks,
+    "highatomic_from_pcp": _highatomic_from_pcp,
+    "highatomic_refills_pcp": _highatomic_refills_pcp,
+    "reserve_cap_rounded": _reserve_cap_rounded,
+}
+"""By field of `KernelRules`; a field without a finder cannot be checked."""
+
+_findings: WeakKeyDictionary[Recording, dict[str, Finding]] = WeakKeyDictionary()
+
+
+def answer_findings(recording: Recording) -> dict[str, Finding]:
+    """What the allocator's answers show, by rule; kept while that lives.
+
+    Raises:
+        RecordingError: the recording cannot be read.
+    """
+    if recording not in _findings:
+        answers = Answers(recording)
+        found = {rule: find(answers) for rule, find in ANSWER_FINDERS.items()}
+        _findings[recording] = {rule: each for rule, each in found.items() if each is not None}
+    return _findings[recording]

@@ -1,0 +1,582 @@
+"""A replay's holds of zone->lock, and visits to lists, as input of the queue at the locks (S11)."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.policy.lock_costs import SPREAD, LockCosts
+from pagealloc_model.policy.policy import Policy
+from pagealloc_model.predicted.lock_queues import (
+    ABANDONED,
+    ALLOCATES,
+    ARRIVING,
+    CLOSED_LOOP,
+    CPU,
+    DECAYS,
+    DONE,
+    DRAINS,
+    EMPTIES,
+    FREES,
+    GOES_ON,
+    HANDOFF_NS,
+    LARGEST_FULL,
+    LIST_LOCK,
+    LOCK,
+    OUTCOME,
+    REFILLS,
+    REQUEST,
+    SERVED,
+    SETTINGS,
+    SINGLE_NS,
+    UNFAIR,
+    run_queues,
+)
+from pagealloc_model.predicted.replay import Replay
+from pagealloc_model.predicted.tables import SITE_NAMES, named_sites
+from pagealloc_model.recording.machine import Machine
+
+ROLES = {
+    at.SITE_REFILL: REFILLS,
+    at.SITE_DRAIN_COMMIT: DRAINS,
+    at.SITE_DRAIN_DECAY: DECAYS,
+    at.SITE_DRAIN_ALL: EMPTIES,
+}
+"""What holds of these sites do at a list's lock; other sites need no list."""
+
+_ENDS_AT_EVENT = (at.SITE_REFILL, at.SITE_BUDDY_ALLOC)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Requests:
+    """What CPUs do, CPU after CPU, each in its order.
+
+    Attributes:
+        records: `REQUEST` records.
+        source: int64, row of the log or, behind those, number of the visit.
+        first: int64, shape (CPUs + 1,): where each CPU's begin.
+    """
+
+    records: np.ndarray
+    source: np.ndarray
+    first: np.ndarray
+
+
+def lock_requests(
+    log: np.ndarray, visits: np.ndarray, machine: Machine, hold_ns: np.ndarray
+) -> Requests:
+    """The queue's input, with times as they are when nobody else comes.
+
+    Args:
+        log: int64, shape (rows, LOG_COLUMNS): holds in time order.
+        visits: `lock_visits.VISIT` records.
+        machine: number of CPUs.
+        hold_ns: int64, for how long each row of the log holds the lock.
+    """
+    cpu = np.concatenate([log[:, at.LOG_RAN_ON], visits["cpu"]])
+    time_ns = np.concatenate([log[:, 1], visits["time_ns"]])
+    source = np.lexsort((time_ns, cpu))
+    first = np.searchsorted(cpu[source], np.arange(machine.nr_cpus + 1))
+    together = np.zeros(len(cpu), REQUEST)
+    _describe_holds(together[: len(log)], log, machine, hold_ns)
+    _describe_visits(together[len(log) :], visits, machine)
+    records = together[source]
+    records["role"][_continues(records, time_ns[source], cpu[source])] = GOES_ON
+    for begin, end in itertools.pairwise(first):
+        _one_after_the_other(records[begin:end])
+    return Requests(records=records, source=source, first=first)
+
+
+def _describe_holds(
+    records: np.ndarray, log: np.ndarray, machine: Machine, hold_ns: np.ndarray
+) -> None:
+    """An allocation's event comes after its hold, a free's before it (T1.3)."""
+    site = log[:, 0]
+    records["time_ns"] = log[:, 1] - np.where(np.isin(site, _ENDS_AT_EVENT), hold_ns, 0)
+    records["hold_ns"] = hold_ns
+    records["pages"] = log[:, 7]
+    records["lock"] = log[:, 2]
+    records["list_lock"] = -1
+    for number, role in ROLES.items():
+        mine = site == number
+        records["list_lock"][mine] = log[mine, 2] * machine.nr_cpus + log[mine, 3]
+        records["role"][mine] = role
+
+
+def _describe_visits(records: np.ndarray, visits: np.ndarray, machine: Machine) -> None:
+    records["time_ns"] = visits["time_ns"]
+    records["pages"] = np.int32(1) << visits["order"].astype(np.int32)
+    records["lock"] = visits["zone"]
+    records["list_lock"] = visits["zone"].astype(np.int32) * machine.nr_cpus + visits["cpu"]
+    records["role"] = np.where(visits["frees"], FREES, ALLOCATES)
+
+
+def _continues(records: np.ndarray, time_ns: np.ndarray, cpu: np.ndarray) -> np.ndarray:
+    """Batches after the first of one free's drain: its list, at its time (S4.7)."""
+    follows = np.zeros(len(records), bool)
+    drains = records["role"] == DRAINS
+    drains &= records["list_lock"] >= 0
+    follows[1:] = (
+        (drains[1:] & drains[:-1])
+        & (time_ns[1:] == time_ns[:-1])
+        & (cpu[1:] == cpu[:-1])
+        & (records["list_lock"][1:] == records["list_lock"][:-1])
+    )
+    return follows
+
+
+def _one_after_the_other(records: np.ndarray) -> None:
+    """What one CPU does begins when what it did before is over."""
+    before = np.cumsum(records["hold_ns"]) - records["hold_ns"]
+    records["time_ns"] = before + np.maximum.accumulate(records["time_ns"] - before)
+
+
+COSTLY_ORDER = 3
+VISIT = np.dtype(
+    [
+        ("time_ns", np.int64),
+        ("cpu", np.int16),
+        ("zone", np.int16),
+        ("order", np.int8),
+        ("frees", np.bool_),
+    ]
+)
+"""An allocation or a free that needs a CPU's own list of a zone only."""
+
+NO_VISITS = np.zeros(0, VISIT)
+_ALLOCATIONS = (at.ALLOC, at.HIDDEN_ALLOC)
+
+
+def list_visits(
+    log: np.ndarray, events: np.ndarray, places: np.ndarray, machine: Machine, policy: Policy
+) -> np.ndarray:
+    """`VISIT` records in time order, from the first drain of another CPU's list on.
+
+    Left out are pages that the model put nowhere or that served a request in single pages.
+
+    Args:
+        log: int64, shape (rows, LOG_COLUMNS): every hold of zone->lock.
+        events: `layout.EVENT` records in time order.
+        places: int32, first page of each object.
+        machine: its zones.
+        policy: which orders the lists hold.
+    """
+    holds = log[log[:, 0] < at.SITES]
+    remote = (holds[:, 0] == at.SITE_DRAIN_ALL) & (holds[:, 3] != holds[:, at.LOG_RAN_ON])
+    if not remote.any():
+        return NO_VISITS
+    begun = np.searchsorted(events["time_ns"], holds[remote, 1].min())
+    events = events[begun:]
+    costly = COSTLY_ORDER if policy.costly_order is None else policy.costly_order
+    frees = events["operation"] == at.FREE
+    listed = (frees | np.isin(events["operation"], _ALLOCATIONS)) & (events["order"] <= costly)
+    events, frees = events[listed], frees[listed]
+    place = places[events["object"]]
+    visits = np.zeros(len(events), VISIT)
+    for name in ("time_ns", "cpu", "order"):
+        visits[name] = events[name]
+    visits["frees"] = frees
+    visits["zone"] = _zones(place, machine)
+    return visits[(visits["zone"] >= 0) & ~_took_the_lock(visits, holds)]
+
+
+def _zones(place: np.ndarray, machine: Machine) -> np.ndarray:
+    """Zone of each page, -1 where there is none."""
+    zones = np.full(len(place), -1, np.int16)
+    for number, zone in enumerate(machine.zones):
+        zones[(place >= zone.start_pfn) & (place < zone.end_pfn)] = number
+    return zones
+
+
+def _took_the_lock(visits: np.ndarray, holds: np.ndarray) -> np.ndarray:
+    """Whether an event's own CPU held zone->lock at its time: then the log has it already."""
+    order = np.argsort(holds[:, 1], kind="stable")
+    times, cpus = holds[order, 1], holds[order, at.LOG_RAN_ON]
+    took = np.zeros(len(visits), bool)
+    for cpu in np.unique(cpus):
+        mine = np.flatnonzero(visits["cpu"] == cpu)
+        took[mine] = np.isin(visits["time_ns"][mine], times[cpus == cpu])
+    return took
+
+
+WORK_COLUMNS = ("objects", "pages", "splits", "merges", "inserts", "scanned")
+LOG_COLUMN = dict(zip(WORK_COLUMNS, (6, 7, 8, 9, 10, 11), strict=True))
+
+TRYLOCK = "trylock"
+"""Cause of a hold that moves one page past the list, because a trylock of the list failed."""
+
+_ALLOCATED_PAST_LIST, _FREED_PAST_LIST = len(SITE_NAMES), len(SITE_NAMES) + 1
+_NAMES = np.array(
+    [
+        *(SITE_NAMES[site] for site in range(len(SITE_NAMES))),
+        ("buddy_alloc", TRYLOCK),
+        ("direct_free", TRYLOCK),
+    ],
+    object,
+)
+
+
+def acquisitions_table(
+    log: np.ndarray,
+    requests: Requests,
+    outcomes: np.ndarray,
+    machine: Machine,
+    *,
+    trylock_fails: bool,
+) -> pd.DataFrame:
+    """One row for each request that took zone->lock, see `LockTimes.acquisitions`.
+
+    Args:
+        log: int64, shape (rows, LOG_COLUMNS): the holds that the requests were made from.
+        requests: what CPUs were to do.
+        outcomes: `OUTCOME` records, one for each.
+        machine: names of zones.
+        trylock_fails: a request whose list was busy moved one page past it.
+    """
+    served = outcomes["end"] == SERVED
+    cpu = np.repeat(np.arange(machine.nr_cpus), np.diff(requests.first))[served]
+    records, outcomes, source = requests.records[served], outcomes[served], requests.source[served]
+    logged = source < len(log)
+    holds = log[np.where(logged, source, 0)]
+    site = named_sites(holds)
+    if trylock_fails:
+        takes = np.isin(records["role"], (REFILLS, ALLOCATES))
+        past_list = np.where(takes, _ALLOCATED_PAST_LIST, _FREED_PAST_LIST)
+        site = np.where(outcomes["list_was_busy"] != 0, past_list, site)
+    names = np.array([zone.name for zone in machine.zones], object)
+    nodes = np.array([zone.node for zone in machine.zones])
+    return pd.DataFrame(
+        {
+            "time_ns": np.where(logged, holds[:, 1], records["time_ns"]),
+            "zone": _categories(names[records["lock"]]),
+            "node": nodes[records["lock"]],
+            "cpu": cpu,
+            "list_cpu": np.where(logged, holds[:, 3], cpu),
+            "site": _categories(_NAMES[site, 0]),
+            "cause": _categories(_NAMES[site, 1]),
+            **_work(holds, site, outcomes["pages"].astype(np.int64)),
+            "arrival_ns": outcomes["arrival_ns"],
+            "start_ns": outcomes["start_ns"],
+            "hold_ns": outcomes["hold_ns"],
+            "wait_ns": outcomes["start_ns"] - outcomes["arrival_ns"],
+            "list_wait_ns": outcomes["list_wait_ns"],
+            "ahead": outcomes["ahead"],
+            "list_was_busy": outcomes["list_was_busy"] != 0,
+        }
+    )
+
+
+def _work(holds: np.ndarray, site: np.ndarray, pages: np.ndarray) -> dict[str, np.ndarray]:
+    """Units of work: the model's, in proportion to the pages that were still there to move."""
+    planned = holds[:, LOG_COLUMN["pages"]]
+    part, whole = np.where(planned > 0, pages, 1), np.maximum(planned, 1)
+    work = {name: holds[:, column] * part // whole for name, column in LOG_COLUMN.items()}
+    past_list = site >= len(SITE_NAMES)
+    for name in WORK_COLUMNS:
+        work[name][past_list] = 0
+    work["objects"][past_list] = 1
+    work["pages"] = np.where(past_list, pages, work["pages"])
+    work["inserts"][site == _FREED_PAST_LIST] = 1
+    return work
+
+
+def trylocks_table(
+    requests: Requests, outcomes: np.ndarray, machine: Machine, *, trylock_fails: bool
+) -> pd.DataFrame:
+    """Trylocks of lists that failed, one row per CPU, see `LockTimes.trylocks`.
+
+    Args:
+        requests: what CPUs were to do.
+        outcomes: `OUTCOME` records, one for each.
+        machine: number of CPUs.
+        trylock_fails: failures have consequences; otherwise nothing is counted.
+    """
+    cpu = np.repeat(np.arange(machine.nr_cpus), np.diff(requests.first))
+    role, pages = requests.records["role"], requests.records["pages"].astype(np.int64)
+    failed = (outcomes["list_was_busy"] != 0) & trylock_fails
+    abandoned = outcomes["end"] == ABANDONED
+    not_begun = failed & (role == DRAINS)
+    left = np.where(abandoned, pages, np.where(not_begun, pages - 1, 0))
+    counted = {
+        "frees": failed & np.isin(role, (DRAINS, FREES)),
+        "allocations": failed & np.isin(role, (REFILLS, ALLOCATES)),
+        "drains_cut_short": failed & abandoned,
+        "pages_left": left,
+    }
+    columns = {
+        name: np.bincount(cpu, weights=values, minlength=machine.nr_cpus).astype(np.int64)
+        for name, values in counted.items()
+    }
+    return pd.DataFrame({"cpu": np.arange(machine.nr_cpus), **columns})
+
+
+def _categories(values: np.ndarray) -> pd.Categorical:
+    categories, codes = np.unique(values.astype(str), return_inverse=True)
+    return pd.Categorical.from_codes(codes, categories)
+
+
+SOFT_LOCKUP_NS = 20_000_000_000
+"""The kernel's softlockup detector fires after 2 * watchdog_thresh, 20 s by default."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockModel:
+    """How time passes at the locks.
+
+    Attributes:
+        costs: what work takes.
+        closed_loop: what a CPU does after a wait shifts by it; otherwise the CPU makes up for it in
+            its next pause.
+        unfair: who comes to a free lock may take it although others queue, as with the hybrid lock
+            of paravirtual guests; otherwise first come, first served.
+        trylock_fails: who finds a list's pcp->lock taken by another CPU's drain moves one page
+            under zone->lock instead (S4.10), and a drain in batches stops (S4.7); otherwise who
+            needs zone->lock queues for it all the same.
+
+    Fed back: pages that went past a list are missing from its next drains; what a drain left
+    behind goes with the list's next full drain, in holds that are no larger than the replay's
+    largest of these. Not fed back: refills that come later or sooner, frees that resume a drain
+    that was cut short, where pages lie.
+    """
+
+    costs: LockCosts = field(default_factory=LockCosts)
+    closed_loop: bool = True
+    unfair: bool = False
+    trylock_fails: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LockTimes:
+    """Every acquisition of zone->lock with its times.
+
+    Attributes:
+        machine: names of zones.
+        model: what was assumed.
+        acquisitions: time_ns (as recorded), zone, node, cpu (that ran it), list_cpu, site, cause,
+            objects, pages, splits, merges, inserts, scanned, arrival_ns, start_ns, hold_ns,
+            wait_ns, list_wait_ns (for pcp->lock, before), ahead (CPUs that held or awaited the
+            lock), list_was_busy; one row each. Cause "trylock": one page, past the list.
+        log: int64, shape (rows, LOG_COLUMNS): the holds it was made from.
+        visits: `lock_visits.VISIT` records: what tried the locks of lists besides.
+        trylocks: cpu; frees and allocations whose trylock of the CPU's own list failed, each of
+            them one page under zone->lock; drains_cut_short; pages_left by drains that were cut
+            short or did not begin.
+        delay_ns: int64 per CPU, by how much it was late after its last acquisition.
+        span_ns: time from the first arrival to the last release.
+    """
+
+    machine: Machine
+    model: LockModel
+    acquisitions: pd.DataFrame
+    log: np.ndarray
+    visits: np.ndarray
+    trylocks: pd.DataFrame
+    delay_ns: np.ndarray
+    span_ns: int
+
+    @cached_property
+    def by_site(self) -> pd.DataFrame:
+        """Acquisitions, work, holds and waits by site and cause, one row each."""
+        return _summary(self.acquisitions, ["site", "cause"])
+
+    @cached_property
+    def by_site_and_cpu(self) -> pd.DataFrame:
+        """The same for each CPU."""
+        return _summary(self.acquisitions, ["site", "cause", "cpu"])
+
+    @cached_property
+    def utilisation(self) -> pd.Series:
+        """Share of the time in which each zone's lock is held, by zone."""
+        held = self.acquisitions.groupby("zone")["hold_ns"].sum()
+        return held / max(self.span_ns, 1)
+
+    @cached_property
+    def stalls(self) -> pd.DataFrame:
+        """By CPU: time spent waiting, its longest spell without a pause, and delay at the end."""
+        frame = self.acquisitions
+        waited = frame.groupby("cpu")["wait_ns"].agg(["sum", "max"])
+        spells = _longest_spells(frame)
+        return pd.DataFrame(
+            {
+                "wait_ns": waited["sum"],
+                "longest_wait_ns": waited["max"],
+                "longest_spell_ns": spells,
+                "delay_ns": pd.Series(self.delay_ns).reindex(waited.index),
+            }
+        ).reset_index()
+
+    @property
+    def longest_starvation_ns(self) -> int:
+        """The longest that any CPU waited in one go: it spins with interrupts off meanwhile."""
+        waits = self.acquisitions["wait_ns"]
+        return int(waits.max()) if len(waits) else 0
+
+    def longest_holds(self) -> pd.DataFrame:
+        """The longest hold by site and cause: when, where, how many pages and how long."""
+        frame = self.acquisitions
+        rows = frame.groupby(["site", "cause"])["hold_ns"].idxmax()
+        columns = ["site", "cause", "time_ns", "zone", "cpu", "pages", "hold_ns", "wait_ns"]
+        return frame.loc[rows, columns].reset_index(drop=True)
+
+
+def lock_times(replay: Replay, model: LockModel | None = None) -> LockTimes:
+    """Let a replay's acquisitions of zone->lock take time.
+
+    Args:
+        replay: counts, work and order of acquisitions; recorded times.
+        model: costs and rules of the queue; None for the defaults, whose costs are assumed.
+    """
+    return queued(replay.log, replay.machine, model or LockModel(), replay_visits(replay))
+
+
+def replay_visits(replay: Replay) -> np.ndarray:
+    """A replay's allocations and frees at lists that other CPUs may drain meanwhile."""
+    demand = replay.demand.events
+    return list_visits(replay.log, demand, replay.places, replay.machine, replay.policy)
+
+
+def queued(
+    log: np.ndarray, machine: Machine, model: LockModel, visits: np.ndarray = NO_VISITS
+) -> LockTimes:
+    """The same from a log of transactions.
+
+    Args:
+        log: int64, shape (rows, LOG_COLUMNS), in time order; page rows are skipped.
+        machine: names of zones, number of CPUs.
+        model: costs and rules of the queue.
+        visits: `lock_visits.VISIT` records: what else tries the locks of lists.
+    """
+    log = log[log[:, 0] < at.SITES]
+    hold = model.costs.hold_ns({name: log[:, column] for name, column in LOG_COLUMN.items()})
+    requests = lock_requests(log, visits, machine, hold)
+    outcomes, delay_ns = _run(requests, machine, model)
+    fails = model.trylock_fails
+    return LockTimes(
+        machine=machine,
+        model=model,
+        acquisitions=acquisitions_table(log, requests, outcomes, machine, trylock_fails=fails),
+        log=log,
+        visits=visits,
+        trylocks=trylocks_table(requests, outcomes, machine, trylock_fails=fails),
+        delay_ns=delay_ns,
+        span_ns=_span(outcomes[outcomes["end"] == SERVED]),
+    )
+
+
+def _run(requests: Requests, machine: Machine, model: LockModel) -> tuple[np.ndarray, np.ndarray]:
+    """Outcomes of all requests, and each CPU's delay at the end."""
+    records, first = requests.records, requests.first
+    outcomes = np.zeros(len(records), OUTCOME)
+    for name in ("hold_ns", "pages"):
+        outcomes[name] = records[name]
+    cpus = np.zeros(machine.nr_cpus, CPU)
+    cpus["next"], cpus["end"] = first[:-1], first[1:]
+    cpus["status"] = np.where(cpus["next"] == cpus["end"], DONE, ARRIVING)
+    cpus["parked_on"] = -1
+    busy = cpus["next"] < cpus["end"]
+    cpus["arrival_ns"][busy] = records["time_ns"][first[:-1][busy]]
+    settings = np.zeros(SETTINGS, np.int64)
+    settings[CLOSED_LOOP] = model.closed_loop
+    settings[UNFAIR] = model.unfair
+    settings[HANDOFF_NS] = round(model.costs.handoff.ns)
+    full = records["role"] == EMPTIES
+    settings[LARGEST_FULL] = records["pages"][full].max(initial=0)
+    settings[SINGLE_NS] = model.costs.single_page_ns if model.trylock_fails else -1
+    locks = np.zeros(len(machine.zones), LOCK)
+    list_locks = np.zeros(len(machine.zones) * machine.nr_cpus, LIST_LOCK)
+    run_queues(records, outcomes, cpus, locks, list_locks, settings)
+    return outcomes, cpus["delay_ns"].copy()
+
+
+def _span(outcomes: np.ndarray) -> int:
+    if not len(outcomes):
+        return 0
+    ends = outcomes["start_ns"] + outcomes["hold_ns"]
+    return int(ends.max() - outcomes["arrival_ns"].min())
+
+
+def _summary(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    grouped = frame.groupby(keys, observed=True)
+    table = grouped[[*WORK_COLUMNS, "hold_ns", "wait_ns"]].sum()
+    table.insert(0, "acquisitions", grouped.size())
+    table["pages_per_acquisition"] = table["pages"] / table["acquisitions"]
+    table["max_pages"] = grouped["pages"].max()
+    table["contended"] = grouped["ahead"].agg(lambda ahead: int((ahead > 0).sum()))
+    table["contended_share"] = table["contended"] / table["acquisitions"]
+    for name in ("hold_ns", "wait_ns"):
+        for label, share in (("median", 0.5), ("p99", 0.99), ("max", 1.0)):
+            table[f"{label}_{name}"] = grouped[name].quantile(share)
+    return table.reset_index()
+
+
+def _longest_spells(frame: pd.DataFrame) -> pd.Series:
+    """By CPU, the longest time from an arrival to a release without a pause in between (ns).
+
+    Acquisitions stand CPU by CPU; the spell goes on where one arrives as the last is released.
+    """
+    cpu = frame["cpu"].to_numpy()
+    arrival = frame["arrival_ns"].to_numpy()
+    release = frame["start_ns"].to_numpy() + frame["hold_ns"].to_numpy()
+    begins = np.ones(len(frame), bool)
+    begins[1:] = (cpu[1:] != cpu[:-1]) | (arrival[1:] > release[:-1])
+    starts = np.flatnonzero(begins)
+    if not len(starts):
+        return pd.Series(dtype="int64")
+    ends = np.append(starts[1:], len(frame)) - 1
+    lengths = release[ends] - arrival[starts]
+    return pd.Series(lengths).groupby(cpu[starts]).max()
+
+
+def with_spread(
+    log: np.ndarray,
+    machine: Machine,
+    model: LockModel | None = None,
+    visits: np.ndarray = NO_VISITS,
+) -> pd.DataFrame:
+    """Time-valued results for the given costs, and for costs tenfold apart around them.
+
+    Args:
+        log: every hold of zone->lock, as a replay or a scenario's run has it.
+        machine: where.
+        model: costs and rules of the queue.
+        visits: `lock_visits.VISIT` records: what else tries the locks of lists.
+
+    Returns:
+        result, low, value, high, unit; the order of low and high is that of the costs.
+    """
+    model = model or LockModel()
+    columns = {
+        name: _time_values(
+            queued(log, machine, replace(model, costs=model.costs.times(factor)), visits)
+        )
+        for name, factor in (("low", 1 / SPREAD), ("value", 1.0), ("high", SPREAD))
+    }
+    frame = pd.DataFrame(columns)
+    frame.index.name = "result"
+    return frame.reset_index()
+
+
+def _time_values(times: LockTimes) -> dict[str, float]:
+    frame = times.acquisitions
+    if not len(frame):
+        return {}
+    values = {
+        "contended acquisitions": float((frame["ahead"] > 0).sum()),
+        "time waiting (ms)": float(frame["wait_ns"].sum()) / 1e6,
+        "trylocks failed": float(times.trylocks[["frees", "allocations"]].sum().sum()),
+        "longest wait (us)": times.longest_starvation_ns / 1e3,
+        "longest spell of waits and holds (us)": float(times.stalls["longest_spell_ns"].max())
+        / 1e3,
+    }
+    for row in times.by_site.itertuples():
+        caller = f"{row.site} {row.cause}".strip()
+        values[f"longest hold, {caller} (us)"] = row.max_hold_ns / 1e3
+        values[f"longest wait, {caller} (us)"] = row.max_wait_ns / 1e3
+    for zone, share in times.utilisation.items():
+        values[f"lock of {zone} held (% of time)"] = 100 * float(share)
+    return values

@@ -1,1 +1,0 @@
-"""Queues of CPUs at zone->lock, computed from a replay's holds."""

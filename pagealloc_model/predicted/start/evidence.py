@@ -1,0 +1,670 @@
+"""What the start's snapshots count: free buddies, pageblocks and free pages by zone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core import objects as resolved
+from pagealloc_model.allocator.core.initial import maximal_buddies
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.jit import entry
+from pagealloc_model.base.working_arrays import parts
+from pagealloc_model.predicted.demand.compaction import isolations
+from pagealloc_model.predicted.demand.demand import Demand
+from pagealloc_model.recording.machine import Machine
+from pagealloc_model.recording.proc import pages as flags
+from pagealloc_model.recording.proc.pages import PageOwner
+from pagealloc_model.recording.snapshot import Snapshot
+from pagealloc_model.recording.trace.columns import Event, Trace
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StartCounts:
+    """What the state files say about the start, as arrays.
+
+    Attributes:
+        free_buddies: int64, shape (zones, orders, migratetypes): of the snapshot whose free pages
+            are nearer to `free_pages`, zone by zone; None without pagetypeinfo.
+        other_buddies: the same of the other snapshot of the start.
+        blocks: int64, shape (zones, migratetypes), of the same snapshots; None without
+            pagetypeinfo.
+        free_pages: int64, shape (zones,): free pages, those on per-CPU lists included.
+        time_ns: when the start snapshot was taken.
+    """
+
+    free_buddies: np.ndarray | None
+    other_buddies: np.ndarray | None
+    blocks: np.ndarray | None
+    free_pages: np.ndarray
+    time_ns: int
+
+
+def start_counts(
+    machine: Machine, snapshot: Snapshot, trace: Trace, early: Snapshot | None = None
+) -> StartCounts:
+    """The start snapshot's counts, its free pages carried back to the first event.
+
+    Setting a recording up allocates the ring buffers, so a snapshot from before the first event
+    is off by them; the first one taken during the recording is not, and what was allocated,
+    freed and taken by compaction until then is known. Free lists are those of the snapshot that is
+    nearer in pages.
+
+    Args:
+        machine: zones and migratetypes.
+        snapshot: the start snapshot; its zoneinfo is there.
+        trace: the recording's events.
+        early: the last one before the first event, if another one.
+
+    Raises:
+        UsageError: the snapshot has a zone that the machine has not.
+    """
+    totals = _free_pages(machine, snapshot)
+    until = int(np.searchsorted(trace.time_ns, snapshot.time_ns))
+    for part in parts(until):
+        totals -= _pages_freed(machine, trace, part)
+    taken = isolations(trace, machine)
+    is_early = taken.time_ns < snapshot.time_ns
+    np.add.at(totals, taken.zone[is_early], taken.pages[is_early])
+    buddies, blocks = _typed_counts(machine, snapshot)
+    others = buddies
+    if early is not None and early.pagetypeinfo is not None:
+        others, early_blocks = _typed_counts(machine, early)
+        is_nearer = np.abs(_free_pages(machine, early) - totals) < np.abs(
+            _free_pages(machine, snapshot) - totals
+        )
+        if buddies is None or blocks is None:
+            buddies, blocks = others, early_blocks
+        else:
+            nearer = is_nearer[:, None, None]
+            buddies, others = np.where(nearer, others, buddies), np.where(nearer, buddies, others)
+            blocks = np.where(is_nearer[:, None], early_blocks, blocks)
+    return StartCounts(
+        free_buddies=buddies,
+        other_buddies=others,
+        blocks=blocks,
+        free_pages=totals,
+        time_ns=snapshot.time_ns,
+    )
+
+
+def _pages_freed(machine: Machine, trace: Trace, part: slice) -> np.ndarray:
+    """Pages freed less those allocated in a part of a trace, int64, shape (zones,)."""
+    event, pfn = trace.event[part], trace.pfn[part]
+    sizes = np.where(event == Event.FREE, 1, np.where(event == Event.ALLOC, -1, 0))
+    sizes = sizes * (1 << trace.order[part].astype(np.int64))
+    freed = np.zeros(len(machine.zones), np.int64)
+    for index, zone in enumerate(machine.zones):
+        inside = (pfn >= zone.start_pfn) & (pfn < zone.end_pfn)
+        freed[index] = int(sizes[inside].sum())
+    return freed
+
+
+def _free_pages(machine: Machine, snapshot: Snapshot) -> np.ndarray:
+    """Free pages by zone with those on per-CPU lists, int64, shape (zones,).
+
+    Raises:
+        UsageError: the snapshot has a zone that the machine has not.
+    """
+    totals = np.zeros(len(machine.zones), np.int64)
+    for each in snapshot.zoneinfo.zones if snapshot.zoneinfo else ():
+        index = machine.zone_index(each.node, each.name)
+        if index < 0:
+            raise UsageError(
+                f"{snapshot.directory}: zone {each.name} of node {each.node} is not in the "
+                "snapshot before the first event; take out the snapshot that is not of this "
+                "recording"
+            )
+        totals[index] = each.free + sum(pageset.count for pageset in each.pagesets)
+    return totals
+
+
+def _typed_counts(
+    machine: Machine, snapshot: Snapshot
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Free buddies and blocks by zone and type, None for what no file says.
+
+    Only root may read pagetypeinfo: where there is buddyinfo alone, all buddies count as Movable.
+    Where the kernel stopped counting a list, buddyinfo, which counts all types together, says how
+    much it left out.
+    """
+    tables = snapshot.pagetypeinfo
+    if tables is None:
+        return _untyped_counts(machine, snapshot), None
+    buddies = np.zeros((len(machine.zones), at.ORDERS, at.MIGRATETYPES), np.int64)
+    blocks = np.zeros((len(machine.zones), at.MIGRATETYPES), np.int64)
+    capped = np.zeros(buddies.shape, bool)
+    types = list(tables.migratetypes)
+    for row in tables.free_lists:
+        cell = machine.zone_index(row.node, row.zone), slice(len(row.buddies))
+        buddies[(*cell, types.index(row.migratetype))] = row.buddies
+        capped[(*cell, types.index(row.migratetype))] = row.lower_bound
+    for row in tables.pageblocks:
+        blocks[machine.zone_index(row.node, row.zone), : len(row.blocks)] = row.blocks
+    for each in snapshot.buddyinfo.zones if snapshot.buddyinfo else ():
+        zone = machine.zone_index(each.node, each.zone)
+        for order in np.flatnonzero(capped[zone].any(axis=1)):
+            left_out = each.free_buddies[order] - int(buddies[zone, order].sum())
+            buddies[zone, order, np.argmax(capped[zone, order])] += max(left_out, 0)
+    return buddies, blocks
+
+
+def _untyped_counts(machine: Machine, snapshot: Snapshot) -> np.ndarray | None:
+    """Free buddies as buddyinfo counts them, as if all were Movable; None without it."""
+    if snapshot.buddyinfo is None:
+        return None
+    buddies = np.zeros((len(machine.zones), at.ORDERS, at.MIGRATETYPES), np.int64)
+    for each in snapshot.buddyinfo.zones:
+        zone = machine.zone_index(each.node, each.zone)
+        buddies[zone, : len(each.free_buddies), at.MOVABLE] = each.free_buddies
+    return buddies
+
+
+def with_estimated_blocks(
+    machine: Machine, counts: StartCounts, evidence: np.ndarray
+) -> tuple[StartCounts, tuple[str, ...]]:
+    """The counts with pageblocks by type where no pagetypeinfo counted them.
+
+    A zone has as many as hold its managed pages. A block from which requests of one type take most
+    of the pages that they are first to take is of that type; all others are Movable.
+
+    Args:
+        machine: zones and geometry.
+        counts: what the snapshots count.
+        evidence: int64, shape (migratetypes, blocks of the machine): pages taken first.
+
+    Returns:
+        The counts, and a line that says so, none where they were counted.
+    """
+    if counts.blocks is not None:
+        return counts, ()
+    order = machine.pageblock_order
+    blocks = np.zeros((len(machine.zones), at.MIGRATETYPES), np.int64)
+    for index, zone in enumerate(machine.zones):
+        if not zone.managed:
+            continue
+        seen = evidence[:, zone.start_pfn >> order : -(-zone.end_pfn >> order)]
+        types = np.argmax(seen, axis=0)[seen.any(axis=0)]
+        total = min(
+            -(-zone.managed >> order), -(-zone.end_pfn >> order) - (zone.start_pfn >> order)
+        )
+        blocks[index] = np.bincount(types, minlength=at.MIGRATETYPES)[: at.MIGRATETYPES]
+        blocks[index, at.MOVABLE] += max(total - int(blocks[index].sum()), 0)
+    note = (
+        "ESTIMATED START: no pagetypeinfo, so pageblocks are as many as hold each zone's pages, "
+        "of the type that first takes pages of theirs, else Movable"
+    )
+    return replace(counts, blocks=blocks), (note,)
+
+
+def pageset_values(machine: Machine, snapshot: Snapshot | None, field: str) -> np.ndarray:
+    """One value of every pageset, int64, shape (zones, cpus); 0 where there is none.
+
+    Args:
+        machine: zones and CPUs.
+        snapshot: whose zoneinfo is read; None: the machine's own pagesets.
+        field: "count" or "high".
+    """
+    values = np.zeros((len(machine.zones), machine.nr_cpus), np.int64)
+    if snapshot is None:
+        zones = machine.zones
+    else:
+        zones = snapshot.zoneinfo.zones if snapshot.zoneinfo else ()
+    for zone in zones:
+        for pageset in zone.pagesets:
+            if pageset.cpu < machine.nr_cpus:
+                index = machine.zone_index(zone.node, zone.name)
+                values[index, pageset.cpu] = getattr(pageset, field)
+    return values
+
+
+NOT_MEMORY = flags.NOPAGE | flags.RESERVED | flags.HWPOISON | flags.OFFLINE
+MIGRATABLE = flags.LRU | flags.MMAP | flags.ANON
+KERNEL_ONLY = flags.SLAB | flags.PGTABLE
+NO_MEMORY = -1
+"""Type of a block in a hole or not yet initialised: the kernel does not count it."""
+UNKNOWN_TYPE = -2
+"""Type of a block that page_owner says nothing about."""
+
+_FLAG_OF_TYPE = {
+    at.UNMOVABLE: flags.PGTABLE,
+    at.MOVABLE: flags.LRU,
+    at.RECLAIMABLE: flags.SLAB,
+}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StartFiles:
+    """Files that describe single pages just before recording; None where not recorded.
+
+    Attributes:
+        page_flags: kpageflags words by page frame (T12.5).
+        page_flags_at_ns: when they were read, on the recording's clock.
+        page_owner: live allocations (T12.7).
+        heeds_parts: pages first seen in a larger piece than was free at the start count as taken.
+    """
+
+    page_flags: np.ndarray | None = None
+    page_flags_at_ns: int | None = None
+    page_owner: PageOwner | None = None
+    heeds_parts: bool = False
+
+    @property
+    def known(self) -> bool:
+        """Whether any file says which pages were free."""
+        return self.page_flags is not None or self.page_owner is not None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PageEvidence:
+    """One element per page frame, unless said otherwise; length a multiple of a pageblock.
+
+    Attributes:
+        words: uint64, kpageflags words; made up from owners where only those are known.
+        buddy: bool, in a free buddy when the files were read.
+        touched: bool, some event is about it.
+        free: bool, free at the first event: in a buddy and not allocated then, or first seen
+            allocated; those on per-CPU lists included as far as the events name them.
+        taken: bool, first seen allocated, as pages of a larger piece too that others of its pages
+            were seen in use before.
+        plain: bool, memory without flag, owner or event: on a per-CPU list, or held by the kernel.
+        migratable: bool, allocated memory that can be migrated (T10.9).
+        owned: bool, page_owner knows its allocation and no event touches it.
+        inside: bool, in a block that holds memory.
+        block_types: int8, one per pageblock: exact types from page_owner, else UNKNOWN_TYPE.
+        memory_blocks: per zone, numbers of the pageblocks that hold memory, ascending.
+    """
+
+    words: np.ndarray
+    buddy: np.ndarray
+    touched: np.ndarray
+    free: np.ndarray
+    taken: np.ndarray
+    plain: np.ndarray
+    migratable: np.ndarray
+    owned: np.ndarray
+    inside: np.ndarray
+    block_types: np.ndarray
+    memory_blocks: tuple[np.ndarray, ...]
+
+    @cached_property
+    def owned_before(self) -> np.ndarray:
+        """How many pages before each page frame are `owned`, one element more than frames."""
+        return np.concatenate([[0], np.cumsum(self.owned, dtype=np.int32)])
+
+
+def object_pages(objects: np.ndarray) -> list[np.ndarray]:
+    """Page frames of objects with `pfn` and `order`, one array per order that occurs."""
+    found = []
+    for order in np.unique(objects["order"]):
+        first = objects["pfn"][objects["order"] == order].astype(np.int64)
+        found.append((first[:, None] + np.arange(1 << int(order))).ravel())
+    return found
+
+
+def frame_count(machine: Machine) -> int:
+    """Page frames of the machine, filled up to a whole pageblock."""
+    return -(-machine.end_pfn >> machine.pageblock_order) << machine.pageblock_order
+
+
+def gather_evidence(
+    machine: Machine, demand: Demand, counts: StartCounts, files: StartFiles
+) -> PageEvidence:
+    """Combine page flags, owners and first touches.
+
+    Pages first seen freed were allocated at the start, pages first seen allocated were free.
+
+    Args:
+        machine: zones and geometry.
+        demand: only first touches are read.
+        counts: how many blocks hold memory.
+        files: at least one of them is there.
+    """
+    length = frame_count(machine)
+    owner = files.page_owner
+    owned = np.zeros(length, bool)
+    owners_words = np.zeros(length, np.uint64)
+    block_types = np.full(length >> machine.pageblock_order, UNKNOWN_TYPE, np.int8)
+    if owner is not None:
+        _mark_owned(machine, owner, owned, owners_words, block_types)
+    words = _flag_words(machine, files.page_flags, owners_words, owned)
+    memory = (words & NOT_MEMORY) == 0
+    buddy = memory & ((words & flags.BUDDY) != 0) & ~owned
+    free, touched = buddy.copy(), np.zeros(length, bool)
+    for objects, is_free in ((demand.fresh, True), (demand.at_start, False)):
+        for pages in object_pages(demand.objects[objects]):
+            free[pages] = is_free
+            touched[pages] = True
+    blocks = memory_blocks(machine, counts, free, words, touched)
+    in_memory = np.zeros(len(block_types), bool)
+    in_memory[np.concatenate(blocks)] = True
+    block_types[~in_memory] = NO_MEMORY
+    inside = np.repeat(in_memory, 1 << machine.pageblock_order)
+    free &= inside
+    plain = inside & memory & (words == 0) & ~owned & ~touched
+    return PageEvidence(
+        words=words,
+        buddy=buddy,
+        touched=touched,
+        free=free,
+        taken=(
+            first_seen_allocated(demand.objects, length) if files.heeds_parts else free & touched
+        ),
+        plain=plain,
+        migratable=memory & ((words & MIGRATABLE) != 0),
+        owned=owned & ~touched,
+        inside=inside,
+        block_types=block_types,
+        memory_blocks=blocks,
+    )
+
+
+def first_seen_allocated(objects: np.ndarray, length: int) -> np.ndarray:
+    """Which page frames' first event is an allocation (bool).
+
+    Args:
+        objects: `objects.OBJECT` records, numbered as they were first seen.
+        length: number of page frames.
+    """
+    nobody = len(objects)
+    first = np.full(length, nobody, np.int64)
+    for part in parts(len(objects)):
+        orders = objects["order"][part]
+        for order in np.unique(orders):
+            # The first object of a page is written last.
+            numbers = np.flatnonzero(orders == order)[::-1] + part.start
+            places = objects["pfn"][numbers].astype(np.int64)
+            for page in range(1 << int(order)):
+                is_first = numbers < first[places + page]
+                first[places[is_first] + page] = numbers[is_first]
+    seen = first < nobody
+    taken = np.zeros(length, bool)
+    taken[seen] = objects["kind"][first[seen]] == resolved.RECORDED
+    return taken
+
+
+def _mark_owned(
+    machine: Machine,
+    owner: PageOwner,
+    owned: np.ndarray,
+    words: np.ndarray,
+    block_types: np.ndarray,
+) -> None:
+    """Set what page_owner says: allocated pages, flags of their type, types of their blocks."""
+    types = owner.types_as(machine.migratetypes, owner.migratetype)
+    exact = owner.types_as(machine.migratetypes, owner.block_migratetype)
+    inside = owner.pfn + (np.int64(1) << owner.order.astype(np.int64)) <= len(owned)
+    for migratetype, flag in _FLAG_OF_TYPE.items():
+        mine = inside & (types == migratetype)
+        for order in np.unique(owner.order[mine]):
+            first = owner.pfn[mine & (owner.order == order)]
+            pages = (first[:, None] + np.arange(1 << int(order))).ravel()
+            owned[pages] = True
+            words[pages] = flag
+    known = inside & (exact >= 0)
+    block_types[owner.pfn[known] >> machine.pageblock_order] = exact[known]
+
+
+def _flag_words(
+    machine: Machine, page_flags: np.ndarray | None, owners_words: np.ndarray, owned: np.ndarray
+) -> np.ndarray:
+    """Flag words by page frame; without page flags, what no allocation owns is free."""
+    if page_flags is None:
+        words = np.full(len(owned), flags.NOPAGE, np.uint64)
+        for zone in machine.zones:
+            if zone.managed:
+                words[zone.start_pfn : zone.end_pfn] = flags.BUDDY
+        return np.where(owned, owners_words, words)
+    words = np.full(len(owned), flags.NOPAGE, np.uint64)
+    known = min(len(page_flags), len(words))
+    words[:known] = page_flags[:known]
+    return np.where(owned & (words == 0), owners_words, words)
+
+
+def memory_blocks(
+    machine: Machine,
+    counts: StartCounts,
+    free: np.ndarray,
+    words: np.ndarray,
+    touched: np.ndarray,
+) -> tuple[np.ndarray, ...]:
+    """Per zone, the numbers of the pageblocks that hold memory, ascending.
+
+    Args:
+        machine: zones and geometry.
+        counts: blocks by zone; without pagetypeinfo, blocks that show a free or flagged page.
+        free: bool per page frame.
+        words: kpageflags words per page frame.
+        touched: bool per page frame: some event is about it.
+    """
+    order = machine.pageblock_order
+    shown = count_per_block((free & ~touched) | (words & ~flags.NOPAGE != 0), order) > 0
+    used = shown | (count_per_block(touched, order) > 0)
+    found = []
+    for index, zone in enumerate(machine.zones):
+        blocks = np.arange(zone.start_pfn >> order, -(-zone.end_pfn >> order))
+        if not zone.managed:
+            blocks = blocks[:0]
+        elif counts.blocks is None:
+            blocks = blocks[used[blocks]]
+        else:
+            wanted = int(counts.blocks[index].sum())
+            blocks = _blocks_with_memory(blocks, shown[blocks], used[blocks], wanted)
+        found.append(blocks)
+    return tuple(found)
+
+
+def _blocks_with_memory(
+    blocks: np.ndarray, shown: np.ndarray, used: np.ndarray, wanted: int
+) -> np.ndarray:
+    """The blocks the kernel counts: those that show it, those events touch, the lowest others.
+
+    Flags alone do not tell a block of plain kernel pages from a hole or from memory whose
+    initialisation was deferred, which lies at the zone's end. What does not fit the count had no
+    memory yet.
+    """
+    others = np.concatenate([blocks[used & ~shown], blocks[~used]])
+    return np.sort(np.concatenate([blocks[shown], others[: max(wanted - int(shown.sum()), 0)]]))
+
+
+def count_per_block(mask: np.ndarray, pageblock_order: int) -> np.ndarray:
+    """Return for each pageblock how many of its pages a mask names, int64."""
+    return mask.reshape(-1, 1 << pageblock_order).sum(axis=1).astype(np.int64)
+
+
+SWAPS = 4000
+SUBSET_STARTS = 8
+
+
+def assign_block_types(
+    machine: Machine,
+    counts: StartCounts,
+    evidence: PageEvidence,
+    free: np.ndarray,
+    on_movable_lists: np.ndarray,
+    *,
+    seed: int,
+) -> np.ndarray:
+    """Give each pageblock a type so that the snapshot's counts are met.
+
+    Blocks whose type page_owner names keep it. The others are ranked by evidence (slab pages speak
+    for Reclaimable or Unmovable, migratable and free pages for Movable) and dealt out to the counts
+    of pagetypeinfo; random swaps then bring free buddies by order and type closer to the snapshot's
+    table. HighAtomic blocks, whose free pages ordinary requests leave alone, are those that add up
+    to the table's row.
+
+    Args:
+        machine: zones and geometry.
+        counts: what to meet; without pagetypeinfo every block is Movable.
+        evidence: flags, owners and blocks with memory.
+        free: bool per page frame: in a free buddy.
+        on_movable_lists: bool per page frame: on a per-CPU list of Movable pages.
+        seed: for the swaps.
+
+    Returns:
+        int8, one type per pageblock; NO_MEMORY where the kernel counts none.
+    """
+    order = machine.pageblock_order
+    types = evidence.block_types.copy()
+    types[types < NO_MEMORY] = at.MOVABLE
+    if counts.blocks is None:
+        return types
+    slab = count_per_block((evidence.words & flags.SLAB) != 0, order)
+    migratable = count_per_block(evidence.migratable | on_movable_lists, order)
+    kernel = count_per_block(~free, order) - migratable - slab
+    random = np.random.default_rng(seed)
+    shapes, in_larger = _buddiescount_per_block(free, types, machine)
+    for zone in machine.zones:
+        if zone.managed:
+            types[zone.start_pfn >> order : -(-zone.end_pfn >> order)] = NO_MEMORY
+    for index, blocks in enumerate(evidence.memory_blocks):
+        exact = evidence.block_types[blocks]
+        types[blocks] = np.maximum(exact, -1)
+        types[blocks[(exact < 0) & in_larger[blocks]]] = at.MOVABLE
+        blocks = blocks[(exact < 0) & ~in_larger[blocks]]
+        if not len(blocks):
+            continue
+        wanted = _left_over(counts.blocks[index], exact)
+        found = _free_by_type(shapes, types, evidence.memory_blocks[index])
+        zone_types = np.full(len(blocks), at.MOVABLE, np.int8)
+        if wanted[at.HIGHATOMIC] and counts.free_buddies is not None:
+            target = counts.free_buddies[index, : order + 1, at.HIGHATOMIC]
+            target = target - found[:, at.HIGHATOMIC]
+            reserved = min(int(wanted[at.HIGHATOMIC]), len(blocks))
+            zone_types[_best_subset(shapes[blocks], target, reserved, random)] = at.HIGHATOMIC
+        scores = {
+            at.RECLAIMABLE: slab[blocks] * 2 - migratable[blocks] - kernel[blocks],
+            at.UNMOVABLE: slab[blocks] + kernel[blocks] - migratable[blocks],
+        }
+        for migratetype, score in scores.items():
+            ranked = np.argsort(-score, kind="stable")
+            ranked = ranked[zone_types[ranked] == at.MOVABLE]
+            zone_types[ranked[: int(wanted[migratetype])]] = migratetype
+        if counts.free_buddies is not None:
+            target = counts.free_buddies[index, : order + 1, : at.PCP_TYPES]
+            target = target - found[:, : at.PCP_TYPES]
+            _swap_towards(zone_types, shapes[blocks], target.T, random)
+        types[blocks] = zone_types
+    return types
+
+
+def _left_over(counted: np.ndarray, exact: np.ndarray) -> np.ndarray:
+    """Blocks by type that remain once those of known type are taken off."""
+    known = np.bincount(exact[exact >= 0].astype(np.int64), minlength=at.MIGRATETYPES)
+    return np.maximum(counted - known[: at.MIGRATETYPES], 0)
+
+
+def _free_by_type(shapes: np.ndarray, types: np.ndarray, blocks: np.ndarray) -> np.ndarray:
+    """Free buddies in blocks of known type, shape (orders, migratetypes)."""
+    found = np.zeros((shapes.shape[1], at.MIGRATETYPES), np.int64)
+    known = blocks[types[blocks] >= 0]
+    np.add.at(found.T, types[known].astype(np.int64), shapes[known])
+    return found
+
+
+def _buddiescount_per_block(
+    free: np.ndarray, types: np.ndarray, machine: Machine
+) -> tuple[np.ndarray, np.ndarray]:
+    """Free buddies up to pageblock order, shape (blocks, pageblock order + 1); who is in larger.
+
+    Blocks of a larger buddy share a type, which merging saw to (S5.3): the most common one.
+    """
+    order = machine.pageblock_order
+    pfns, orders = maximal_buddies(free, types, order, machine.max_order)
+    shapes = np.zeros((len(types), order + 1), np.int64)
+    small = orders <= order
+    np.add.at(shapes, (pfns[small] >> order, orders[small].astype(np.int64)), 1)
+    in_larger = np.zeros(len(types), bool)
+    for larger in range(order + 1, machine.max_order + 1):
+        first = pfns[orders == larger] >> order
+        in_larger[(first[:, None] + np.arange(1 << (larger - order))).ravel()] = True
+    return shapes, in_larger
+
+
+def _best_subset(
+    shapes: np.ndarray, target: np.ndarray, size: int, random: np.random.Generator
+) -> np.ndarray:
+    """The `size` blocks whose free buddies by order add up closest to `target`.
+
+    Steepest descent over exchanges of one block, from several random beginnings.
+
+    Args:
+        shapes: free buddies per block and order.
+        target: wanted free buddies per order.
+        size: blocks to choose.
+        random: draws the beginnings.
+    """
+    best, best_cost = np.arange(size), np.inf
+    for _ in range(SUBSET_STARTS):
+        chosen = random.choice(len(shapes), size, replace=False)
+        cost = np.inf
+        while True:
+            gap = shapes[chosen].sum(axis=0) - target
+            trials = gap[None, None, :] - shapes[chosen][:, None, :] + shapes[None, :, :]
+            costs = np.abs(trials).sum(axis=2)
+            costs[:, chosen] = np.iinfo(np.int64).max
+            out, into = np.unravel_index(int(np.argmin(costs)), costs.shape)
+            if costs[out, into] >= cost:
+                break
+            cost = costs[out, into]
+            chosen[out] = into
+        if cost < best_cost:
+            best, best_cost = chosen, cost
+    return best
+
+
+def _swap_towards(
+    types: np.ndarray, shapes: np.ndarray, target: np.ndarray, random: np.random.Generator
+) -> None:
+    """Swap types of pairs of blocks while that brings free buddies by type and order closer.
+
+    Args:
+        types: int8 per block of the zone, changed in place.
+        shapes: free buddies per block and order.
+        target: wanted free buddies, shape (types, orders).
+        random: draws the pairs.
+    """
+    gaps = -target
+    ordinary = types < at.PCP_TYPES
+    np.add.at(gaps, types[ordinary].astype(np.int64), shapes[ordinary])
+    rare = np.flatnonzero(ordinary & (types != at.MOVABLE))
+    partial = np.flatnonzero(ordinary & (shapes.any(axis=1) | (types != at.MOVABLE)))
+    if not len(rare) or len(partial) < 2:
+        return
+    lefts = random.choice(rare, SWAPS)
+    rights = random.choice(partial, SWAPS)
+    pages = 1 << np.arange(shapes.shape[1])
+    changes = (shapes[rights] - shapes[lefts]) * pages
+    swap_closer(types, lefts, rights, changes, np.ascontiguousarray(gaps * pages))
+
+
+@entry
+def swap_closer(
+    types: np.ndarray, lefts: np.ndarray, rights: np.ndarray, changes: np.ndarray, off: np.ndarray
+) -> None:
+    """No kernel function: swap types of pairs where free pages by type and order come closer.
+
+    Args:
+        types: int8 per block of the zone, changed in place.
+        lefts: int64: blocks.
+        rights: int64, as long: others.
+        changes: int64, shape (pairs, orders): pages that the left one's type gains by a swap.
+        off: int64, shape (types, orders): pages that each type has too many; changed.
+    """
+    for pair in range(len(lefts)):
+        a, b = int(types[lefts[pair]]), int(types[rights[pair]])
+        if a == b:
+            continue
+        closer = 0
+        for order in range(changes.shape[1]):
+            change = changes[pair, order]
+            closer += abs(off[a, order]) - abs(off[a, order] + change)
+            closer += abs(off[b, order]) - abs(off[b, order] - change)
+        if closer > 0:
+            for order in range(changes.shape[1]):
+                off[a, order] += changes[pair, order]
+                off[b, order] -= changes[pair, order]
+            types[lefts[pair]], types[rights[pair]] = b, a

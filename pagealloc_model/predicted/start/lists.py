@@ -1,0 +1,390 @@
+"""Pages on per-CPU lists at the start: first touches, unflagged pages, and what must be guessed.
+
+A page on such a list shows no flag (T12.5), like a plain kernel allocation. Where such pages lie
+tells the two apart: kernel allocations do not lie in blocks of page cache and anonymous memory, and
+a whole unflagged block is a freed huge page rather than one request of the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator.core.initial import LISTED, maximal_buddies
+from pagealloc_model.predicted.demand.demand import Demand
+from pagealloc_model.predicted.start.evidence import KERNEL_ONLY, PageEvidence
+from pagealloc_model.recording.machine import PMD_ORDER, Machine
+
+NEVER = np.iinfo(np.int64).max
+LARGEST_LISTED = 3
+"""Orders up to this have per-CPU lists, and so has that of a huge page (S1.9)."""
+LARGEST_REFILL = 5
+"""A refill brings at most the batch shifted by this (PCP_BATCH_SCALE_MAX, S4.4)."""
+
+
+_Found = TypeVar("_Found")
+_found: WeakKeyDictionary[PageEvidence, dict[str, Any]] = WeakKeyDictionary()
+"""What follows from evidence alone: calibrating makes many images from the same."""
+
+
+def _of_evidence(evidence: PageEvidence, name: str, find: Callable[[], _Found]) -> _Found:
+    """Return what was found of evidence before, or find it."""
+    known = _found.setdefault(evidence, {})
+    if name not in known:
+        known[name] = find()
+    found: _Found = known[name]
+    return found
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Lists:
+    """Pages on per-CPU lists, and where each came from.
+
+    Attributes:
+        records: `LISTED`, head first for each list.
+        named: int64, shape (zones,): pages that the first touches of their CPU name.
+        shown: int64, shape (zones,): pages that page flags show to be on some list.
+        guessed: int64, shape (zones,): pages chosen so that the counts are met.
+    """
+
+    records: np.ndarray
+    named: np.ndarray
+    shown: np.ndarray
+    guessed: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Refilled:
+    """What first touches of pages that were in the buddy say about each CPU's lists.
+
+    Such a page came by a refill since the flags were read, and a refill finds the list empty: when
+    the page is taken from the head, nothing older lies below. What does lie there is the rest of
+    that refill, unless it was made in the recording, as is certain once more pages are taken for
+    the first time than one refill brings.
+
+    Attributes:
+        reached_ns: int64, shape (zones, cpus): when the list of single Movable pages was used up
+            down to such a page; NEVER where it was not.
+        rest: bool, shape (zones, cpus, types): the list may hold the rest of a refill.
+    """
+
+    reached_ns: np.ndarray
+    rest: np.ndarray
+
+
+def refilled_lists(
+    machine: Machine, demand: Demand, evidence: PageEvidence, until_ns: int
+) -> Refilled:
+    """Judge every CPU's lists by its first touches up to the start snapshot.
+
+    Args:
+        machine: zones and CPUs.
+        demand: only first touches are read.
+        evidence: what was in the buddy when the flags were read.
+        until_ns: time of the start snapshot.
+    """
+    early = demand.first_allocations
+    early = early[(early["time_ns"] < until_ns) & (early["order"] == 0)]
+    pfn = demand.objects["pfn"][early["object"]].astype(np.int64)
+    shape = (len(machine.zones), machine.nr_cpus, at.PCP_TYPES)
+    first, pages = np.full(shape, NEVER, np.int64), np.zeros(shape, np.int64)
+    for index, zone in enumerate(machine.zones):
+        inside = (pfn >= zone.start_pfn) & (pfn < zone.end_pfn)
+        mine, was_buddy = early[inside], evidence.buddy[pfn[inside]]
+        where = (mine["cpu"].astype(np.int64), mine["migratetype"].astype(np.int64))
+        np.minimum.at(
+            first[index], tuple(each[was_buddy] for each in where), mine["time_ns"][was_buddy]
+        )
+        np.add.at(pages[index], where, mine["time_ns"] >= first[index][where])
+    batches = [max((each.batch for each in zone.pagesets), default=63) for zone in machine.zones]
+    one_refill = np.array(batches, np.int64)[:, None, None] << LARGEST_REFILL
+    certain = pages > one_refill
+    return Refilled(
+        reached_ns=first[:, :, at.MOVABLE],
+        rest=(pages > 0) & ~certain,
+    )
+
+
+def listed_pages(
+    machine: Machine,
+    demand: Demand,
+    evidence: PageEvidence,
+    listed_counts: np.ndarray,
+    refilled: Refilled,
+    random: np.random.Generator,
+) -> Lists:
+    """Choose the pages on every CPU's lists so that its count is met.
+
+    First come the pages that the CPU itself takes first, then the unflagged ones of Movable
+    blocks, shared among CPUs by what each still lacks, then unflagged ones of other blocks and,
+    where these do not suffice, free ones: the lists have grown since the flags were read.
+
+    Args:
+        machine: zones and CPUs.
+        demand: only first touches are read.
+        evidence: flags of every page.
+        listed_counts: int64, shape (zones, cpus): pages on each CPU's lists.
+        refilled: from `refilled_lists`.
+        random: draws what nothing settles.
+    """
+    touches = _of_evidence(
+        evidence, "touches", lambda: first_touches(demand, evidence.buddy | ~evidence.inside)
+    )
+    refills = refilled.reached_ns
+    sums = np.zeros((3, len(machine.zones)), np.int64)
+    pieces = [np.zeros(0, LISTED)]
+    for index, zone in enumerate(machine.zones):
+        if not zone.managed:
+            continue
+        inside = (touches["pfn"] >= zone.start_pfn) & (touches["pfn"] < zone.end_pfn)
+        mine = touches[inside]
+        mine["zone"] = index
+        named = [
+            taken_first(mine[mine["cpu"] == cpu], refills[index, cpu], listed_counts[index, cpu])
+            for cpu in range(machine.nr_cpus)
+        ]
+        missing = listed_counts[index] - np.array([_pages(each) for each in named], np.int64)
+        sums[0, index] = sum(_pages(each) for each in named)
+        shown = _shown_pages(machine, evidence, index, missing, refills[index], random)
+        sums[1, index] = _pages(shown)
+        np.subtract.at(missing, shown["cpu"], np.int64(1) << shown["order"].astype(np.int64))
+        guessed = _guessed_pages(
+            machine, evidence, index, missing, shown, refilled.rest[index], random
+        )
+        sums[2, index] = _pages(guessed)
+        pieces += [*named, shown, guessed]
+    records = np.concatenate(pieces)
+    return Lists(records=records, named=sums[0], shown=sums[1], guessed=sums[2])
+
+
+def _pages(records: np.ndarray) -> int:
+    return int((np.int64(1) << records["order"].astype(np.int64)).sum())
+
+
+def first_touches(demand: Demand, buddy: np.ndarray) -> np.ndarray:
+    """Pages first seen allocated, of a listed order and in no buddy when the flags were read.
+
+    Args:
+        demand: only first touches are read.
+        buddy: bool per page frame: on no list then, as in a buddy or no memory yet.
+
+    Returns:
+        `LISTED` records with `time_ns`, in time order.
+    """
+    events = demand.first_allocations
+    pfn = demand.objects["pfn"][events["object"]]
+    listed = (events["order"] <= LARGEST_LISTED) | (events["order"] == PMD_ORDER)
+    listed &= ~buddy[pfn]
+    events, pfn = events[listed], pfn[listed]
+    touches = np.zeros(len(events), [*LISTED.descr, ("time_ns", np.int64)])
+    touches["pfn"] = pfn
+    for name in ("order", "migratetype", "cpu", "time_ns"):
+        touches[name] = events[name]
+    return touches
+
+
+def taken_first(touches: np.ndarray, refill_ns: int, wanted: int) -> np.ndarray:
+    """A CPU's first touches that its lists can have held, as `LISTED` records.
+
+    Args:
+        touches: of one zone and CPU, from `first_touches`, `zone` filled in.
+        refill_ns: when its list of single Movable pages was known to be empty.
+        wanted: pages on its lists.
+    """
+    movable = (touches["order"] == 0) & (touches["migratetype"] == at.MOVABLE)
+    touches = touches[~(movable & (touches["time_ns"] > refill_ns))]
+    sizes = np.int64(1) << touches["order"].astype(np.int64)
+    kept = touches[np.cumsum(sizes) <= wanted]
+    records = np.zeros(len(kept), LISTED)
+    for name in LISTED.names or ():
+        records[name] = kept[name]
+    return records
+
+
+def _shown_pages(
+    machine: Machine,
+    evidence: PageEvidence,
+    zone: int,
+    missing: np.ndarray,
+    refills: np.ndarray,
+    random: np.random.Generator,
+) -> np.ndarray:
+    """Unflagged pages of Movable blocks, shared among CPUs by how many pages each lacks.
+
+    Whole blocks first, from the zone's end down, as what the kernel takes at boot lies at its
+    beginning; then maximal runs, in the largest pieces that have a list. Single pages go to no CPU
+    whose list of them was empty.
+    """
+    whole, pfns, orders = _of_evidence(
+        evidence, f"runs of {zone}", lambda: _movable_runs(machine, evidence, zone)
+    )
+    left = missing.copy()
+    block_pages = 1 << machine.pageblock_order
+    owners = []
+    for _ in whole:
+        cpu = int(np.argmax(left))
+        if left[cpu] < block_pages:
+            break
+        left[cpu] -= block_pages
+        owners.append(cpu)
+    shuffled = random.permutation(len(pfns))
+    pfns, orders = pfns[shuffled], orders[shuffled]
+    takers = _shared_out(orders, left, refills < NEVER)
+    taken = takers >= 0
+    records = np.zeros(len(owners) + int(taken.sum()), LISTED)
+    records["pfn"] = np.concatenate([whole[: len(owners)], pfns[taken]])
+    records["order"][: len(owners)] = machine.pageblock_order
+    records["order"][len(owners) :] = orders[taken]
+    records["cpu"] = np.concatenate([np.array(owners, np.int64), takers[taken]])
+    records["migratetype"] = at.MOVABLE
+    records["zone"] = zone
+    return records
+
+
+def _movable_runs(
+    machine: Machine, evidence: PageEvidence, zone: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Unflagged whole blocks, last first; unflagged runs of Movable blocks, and their orders."""
+    order = machine.pageblock_order
+    blocks = evidence.memory_blocks[zone]
+    shape = (-1, 1 << order)
+    plain = evidence.plain.reshape(shape)[blocks]
+    movable = _movable_blocks(machine, evidence, zone)
+    full = plain.all(axis=1) & (machine.thp and order == PMD_ORDER)
+    exact = evidence.block_types[blocks]
+    freed = np.where(exact >= 0, exact == at.MOVABLE, _beside(movable, full))
+    whole = (blocks[full & freed] << order)[::-1]
+    runs = plain & (movable & ~full)[:, None]
+    types = np.full(len(blocks), at.MOVABLE, np.int8)
+    # Blocks are put side by side; runs of a listed order do not reach from one into the next.
+    places, orders = maximal_buddies(runs.reshape(-1), types, order, LARGEST_LISTED)
+    within = places & ((1 << order) - 1)
+    return whole, (blocks[places >> order] << order) + within, orders
+
+
+def _movable_blocks(machine: Machine, evidence: PageEvidence, zone: int) -> np.ndarray:
+    """Whether each block with memory holds nothing but free pages and what can be migrated."""
+    blocks = evidence.memory_blocks[zone]
+    shape = (-1, 1 << machine.pageblock_order)
+    words, migratable, buddy = (
+        each.reshape(shape)[blocks]
+        for each in (evidence.words, evidence.migratable, evidence.buddy)
+    )
+    kernel = ((words & KERNEL_ONLY) != 0).any(axis=1)
+    movable = (migratable | buddy).sum(axis=1)
+    exact = evidence.block_types[blocks]
+    found = ~kernel & (2 * movable >= shape[1])
+    return np.where(exact >= 0, exact == at.MOVABLE, found)
+
+
+def _beside(movable: np.ndarray, full: np.ndarray) -> np.ndarray:
+    """Whether the nearest block before or after that is not wholly unflagged is Movable.
+
+    Huge pages are freed where other Movable blocks are; what the kernel took at boot, in as large
+    pieces, lies among its own.
+    """
+    others = np.flatnonzero(~full)
+    if not len(others):
+        return np.zeros(len(full), bool)
+    after = np.searchsorted(others, np.arange(len(full)))
+    return (
+        movable[others[np.minimum(after, len(others) - 1)]]
+        | movable[others[np.maximum(after - 1, 0)]]
+    )
+
+
+def _shared_out(orders: np.ndarray, missing: np.ndarray, was_empty: np.ndarray) -> np.ndarray:
+    """Which CPU gets each piece, -1: none, in proportion to the pages each CPU lacks.
+
+    Args:
+        orders: of the pieces.
+        missing: int64 per CPU: at most so many pages go to it.
+        was_empty: bool per CPU: takes no single pages.
+    """
+    takers = np.full(len(orders), -1, np.int64)
+    lacking = np.maximum(missing, 0)
+    share = min(1.0, int((np.int64(1) << orders.astype(np.int64)).sum()) / max(lacking.sum(), 1))
+    room = (lacking * share).astype(np.int64)
+    for cpu in np.argsort(room):
+        open_pieces = takers < 0
+        if was_empty[cpu]:
+            open_pieces &= orders > 0
+        numbers = np.flatnonzero(open_pieces)
+        sizes = np.int64(1) << orders[numbers].astype(np.int64)
+        before = np.cumsum(sizes) - sizes
+        fits = (before < room[cpu]) & (before + sizes <= lacking[cpu])
+        takers[numbers[fits]] = cpu
+    return takers
+
+
+def _guessed_pages(
+    machine: Machine,
+    evidence: PageEvidence,
+    zone: int,
+    missing: np.ndarray,
+    shown: np.ndarray,
+    rest: np.ndarray,
+    random: np.random.Generator,
+) -> np.ndarray:
+    """Single pages that make up each CPU's count: other unflagged ones, then unused free ones.
+
+    Where lists hold the rest of a refill, each as good as any other, they share what lacks evenly.
+    Otherwise the list is not known: `migratetype` is -1.
+    """
+    plain, unused_movable, unused_other = _of_evidence(
+        evidence, f"spare of {zone}", lambda: _spare_pages(machine, evidence, zone)
+    )
+    used = np.zeros(len(evidence.plain), bool)
+    for order in np.unique(shown["order"]):
+        first = shown["pfn"][shown["order"] == order].astype(np.int64)
+        used[(first[:, None] + np.arange(1 << int(order))).ravel()] = True
+    unknown = plain[~used[plain]]
+    wanted = np.maximum(missing, 0)
+    shares = wanted * rest[:, at.MOVABLE] // np.maximum(rest.sum(axis=1), 1)
+    movable_pages = unused_movable[: int(shares.sum())]
+    rest_movable = unused_movable[len(movable_pages) :]
+    # Unknown pages carry no flag, unused ones that of the buddy: no page is in two of these.
+    other = np.concatenate([random.permutation(unknown), unused_other, rest_movable])
+    other = other[: int((wanted - shares).sum())]
+    records = np.zeros(len(movable_pages) + len(other), LISTED)
+    records["pfn"] = np.concatenate([movable_pages, other])
+    cpus = np.arange(machine.nr_cpus)
+    records["cpu"][: len(movable_pages)] = np.repeat(cpus, shares)[: len(movable_pages)]
+    records["cpu"][len(movable_pages) :] = np.repeat(cpus, wanted - shares)[: len(other)]
+    records["migratetype"] = -1
+    records["migratetype"][: len(movable_pages)] = at.MOVABLE
+    records["zone"] = zone
+    return records
+
+
+def _spare_pages(
+    machine: Machine, evidence: PageEvidence, zone: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Unflagged pages of a zone, unused ones of its Movable blocks, and other unused ones."""
+    span = slice(machine.zones[zone].start_pfn, machine.zones[zone].end_pfn)
+    movable = np.zeros(len(evidence.plain), bool)
+    blocks = evidence.memory_blocks[zone][_movable_blocks(machine, evidence, zone)]
+    movable.reshape(-1, 1 << machine.pageblock_order)[blocks] = True
+    plain = np.flatnonzero(evidence.plain[span]) + span.start
+    unused = np.flatnonzero(evidence.buddy[span] & ~evidence.touched[span]) + span.start
+    return plain, unused[movable[unused]], unused[~movable[unused]]
+
+
+def settle_list_types(
+    records: np.ndarray, block_types: np.ndarray, pageblock_order: int, refills: np.ndarray
+) -> None:
+    """Give pages whose list no request named a list: that of their block's type (S4.6).
+
+    A list of Movable pages that was empty early on cannot have held them; another did.
+    """
+    unnamed = np.flatnonzero(records["migratetype"] < 0)
+    types = block_types[records["pfn"][unnamed] >> pageblock_order].astype(np.int64)
+    types[types >= at.PCP_TYPES] = at.MOVABLE
+    was_empty = refills[records["zone"][unnamed], records["cpu"][unnamed]] < NEVER
+    types[was_empty & (types == at.MOVABLE)] = at.UNMOVABLE
+    records["migratetype"][unnamed] = types
