@@ -11,7 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pagealloc_model.base.collecting import not_collecting
+from pagealloc_model.base.garbage import not_collecting
 from pagealloc_model.base.version import __version__
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pagealloc_model.base.collecting import not_collecting
+from pagealloc_model.base.garbage import not_collecting
 
 if TYPE_CHECKING:
     from pagealloc_model.allocator.core.state import State

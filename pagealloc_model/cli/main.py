@@ -8,9 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from pagealloc_model.base.collecting import collect_seldom
-from pagealloc_model.base.errors import PageallocError
-from pagealloc_model.base.unknown_name import known_names
+from pagealloc_model.base.errors import PageallocError, known_names
+from pagealloc_model.base.garbage import collect_seldom
 from pagealloc_model.base.version import __version__
 from pagealloc_model.cli import pages, predictions, recordings, studies
 from pagealloc_model.cli.arguments import Command

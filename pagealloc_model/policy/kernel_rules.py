@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, fields, replace
 
-from pagealloc_model.base.errors import PolicyError
-from pagealloc_model.base.unknown_name import known_names
+from pagealloc_model.base.errors import PolicyError, known_names
 from pagealloc_model.policy.compaction_rules import CompactionRules, rule
 
 BY_ANSWERS = "evidence"

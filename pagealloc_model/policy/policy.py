@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass, fields
 from typing import Any
 
-from pagealloc_model.base.errors import PolicyError
-from pagealloc_model.base.unknown_name import known_names
+from pagealloc_model.base.errors import PolicyError, known_names
 from pagealloc_model.policy.assumptions import Assumptions as Assumptions
 from pagealloc_model.policy.policy_fields import (
     NESTED,

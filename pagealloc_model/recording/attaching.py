@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pagealloc_model.base.errors import RecordingError, UsageError
-from pagealloc_model.base.given_file import json_of, refuse_unless_file, text_of
-from pagealloc_model.base.new_directory import new_directory
+from pagealloc_model.base.files import json_of, new_directory, refuse_unless_file, text_of
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.recording.event_files import STORE_FILE
 from pagealloc_model.recording.importing import write_events

@@ -6,8 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pagealloc_model.base.compressed import first_bytes
-from pagealloc_model.base.given_file import is_given
+from pagealloc_model.base.files import first_bytes, is_given
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.recording.trace.perf_file import FOREIGN_MAGIC, MAGIC
 from pagealloc_model.recording.trace.store import is_store

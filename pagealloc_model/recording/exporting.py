@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.base.new_directory import new_directory
+from pagealloc_model.base.files import new_directory
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, EVENT_NAMES, Event, Trace
 from pagealloc_model.recording.trace.formats import gfp_names
 from pagealloc_model.recording.trace.side_tables import CHAIN_COLUMNS, FIELD_SUFFIX, KEY_COLUMNS

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pagealloc_model.base.carried_out import CarriedOut
-from pagealloc_model.base.errors import RecordingError
-from pagealloc_model.base.given_file import is_given, json_of, text_of
+from pagealloc_model.base.errors import RecordingError, known_names
+from pagealloc_model.base.files import is_given, json_of, text_of
 from pagealloc_model.base.progress_bar import progress
-from pagealloc_model.base.unknown_name import known_names
 from pagealloc_model.recording.event_files import (
     EVENT_FILE,
     EVENT_FILES,

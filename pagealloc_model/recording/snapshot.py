@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pagealloc_model.base.errors import RecordingError
-from pagealloc_model.base.given_file import is_given
+from pagealloc_model.base.files import is_given
 from pagealloc_model.recording.proc.counts import (
     READ_TIMES_FILE,
     BuddyInfo,

@@ -7,7 +7,7 @@ from types import FrameType
 from typing import Any
 
 import pagealloc_model.recording.trace
-from pagealloc_model.base import compressed
+from pagealloc_model.base import files as compressed
 
 _TRACED = (*pagealloc_model.recording.trace.__path__, compressed.__file__)
 

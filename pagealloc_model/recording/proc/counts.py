@@ -10,9 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pagealloc_model.base.compressed import lines_of
 from pagealloc_model.base.errors import RecordingError
-from pagealloc_model.base.given_file import json_of
+from pagealloc_model.base.files import json_of, lines_of
 from pagealloc_model.recording.proc.zoneinfo import (
     LARGEST_ORDER,
     count_of_pages,

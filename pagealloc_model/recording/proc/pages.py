@@ -11,9 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pagealloc_model.base.compressed import CHUNK, chunks_of
 from pagealloc_model.base.errors import RecordingError
-from pagealloc_model.base.given_file import refuse_unless_file
+from pagealloc_model.base.files import CHUNK, chunks_of, refuse_unless_file
 from pagealloc_model.recording.proc.zoneinfo import END_OF_MEMORY, LARGEST_ORDER
 
 _BEGIN = b"Page allocated via order "

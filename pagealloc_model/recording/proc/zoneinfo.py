@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pagealloc_model.base.errors import RecordingError
-from pagealloc_model.base.given_file import text_of
+from pagealloc_model.base.files import text_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,8 +23,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from pagealloc_model.base.compressed import is_compressed
 from pagealloc_model.base.errors import RecordingError, UsageError
+from pagealloc_model.base.files import is_compressed
 from pagealloc_model.recording.record import emit_events
 from pagealloc_model.recording.record.host import Host, read_or_none
 from pagealloc_model.recording.record.perf import default_buffer, find_perf

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import zstandard
 
-from pagealloc_model.base.compressed import chunks_of, first_bytes, is_compressed
 from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.base.files import chunks_of, first_bytes, is_compressed
 from pagealloc_model.recording.trace.formats import TracingData, parse_tracing_data
 
 MAGIC = b"PERFILE2"

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from pagealloc_model.base.column_space import in_memory
-from pagealloc_model.base.compressed import first_bytes
 from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.base.files import first_bytes
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.base.version import __version__
 from pagealloc_model.base.working_arrays import working_arrays

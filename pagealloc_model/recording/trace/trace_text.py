@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pagealloc_model.base.compressed import first_bytes, is_compressed, lines_of
 from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.base.files import first_bytes, is_compressed, lines_of
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.recording.trace.columns import (
     COLUMN_TYPES,

@@ -8,9 +8,8 @@ from typing import Any
 
 from pagealloc_model.allocator.from_source.build import KernelBuild
 from pagealloc_model.allocator.hooks import Hooks
-from pagealloc_model.base.errors import PolicyError
+from pagealloc_model.base.errors import PolicyError, known_names
 from pagealloc_model.base.progress_bar import unreported
-from pagealloc_model.base.unknown_name import known_names
 from pagealloc_model.policy.kernel_rules import BY_ANSWERS, KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy, policy_settings
 from pagealloc_model.policy.policy_fields import BOOL, CHOICE, INT

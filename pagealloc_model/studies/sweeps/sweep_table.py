@@ -7,10 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.errors import UsageError, known_names
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.layout import WIDTH, Row, ascii_only, number, paragraph, text_table
-from pagealloc_model.base.unknown_name import known_names
 
 DEFAULT_METRICS = (
     "zone_lock_acquisitions",

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from pagealloc_model.base.compressed import chunks_of
 from pagealloc_model.base.errors import RecordingError
+from pagealloc_model.base.files import chunks_of
 from pagealloc_model.recording.machine import DEFAULT_MIGRATETYPES
 from pagealloc_model.recording.proc import pages as page_owner
 from pagealloc_model.recording.proc.pages import read_page_owner
@@ -70,7 +70,7 @@ def test_pieces_join_to_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     path = write(tmp_path, (OLD + RECENT + NAMELESS) * 20)
     whole = read_page_owner(path)
     for size in (1, 97, 600):
-        monkeypatch.setattr("pagealloc_model.base.compressed.CHUNK", size)
+        monkeypatch.setattr("pagealloc_model.base.files.CHUNK", size)
         assert len(list(chunks_of(path))) == -(-path.stat().st_size // size)
         monkeypatch.setattr(page_owner, "CHUNK", 1 << 20)
         again = read_page_owner(path)
@@ -103,7 +103,7 @@ def test_odd_text_is_refused_with_its_line(tmp_path: Path, text: str, line: int)
 def test_an_odd_line_far_into_the_file_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pagealloc_model.base.compressed.CHUNK", 1000)
+    monkeypatch.setattr("pagealloc_model.base.files.CHUNK", 1000)
     lines_of_one = OLD.count("\n")
     path = write(tmp_path, OLD * 50 + RECENT.replace("order 0", "order x") + OLD * 5)
     with pytest.raises(RecordingError, match=f"line {50 * lines_of_one + 1}:"):

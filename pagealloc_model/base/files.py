@@ -1,0 +1,284 @@
+"""Files: given by users, compressed, and new ones that appear whole or not at all."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import lzma
+import os
+import shutil
+import stat
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import zstandard
+
+from pagealloc_model.base.errors import RecordingError, UsageError
+
+_KINDS = (
+    (stat.S_ISFIFO, "FIFO"),
+    (stat.S_ISCHR, "device"),
+    (stat.S_ISBLK, "device"),
+    (stat.S_ISSOCK, "socket"),
+    (stat.S_ISDIR, "directory"),
+)
+_CHECK = "check the path and its permissions"
+MOST_TEXT = 1 << 26
+"""Bytes of the longest state file or description that is read whole."""
+
+
+def is_given(path: Path) -> bool:
+    """Whether the name is there, be it a file or not; reading it says what is wrong with it."""
+    return os.path.lexists(path)
+
+
+def refuse_unless_file(path: str | Path) -> None:
+    """Refuse what is no plain file.
+
+    Raises:
+        RecordingError: it is a FIFO, a device, a socket or a directory, or it is not there.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error) from None
+    for is_kind, name in _KINDS:
+        if is_kind(mode):
+            raise RecordingError(path, f"is a {name}, not a file", todo="copy it to a file first")
+
+
+def unreadable(path: str | Path, error: OSError | ValueError) -> RecordingError:
+    """The error for a file that cannot be opened or read."""
+    reason = error.strerror if isinstance(error, OSError) else str(error)
+    return RecordingError(path, f"cannot be read ({reason})", todo=_CHECK)
+
+
+def text_of(path: str | Path, encoding: Literal["ascii", "utf-8"], *, todo: str) -> str:
+    """The text of a small file, read whole.
+
+    Args:
+        path: the file.
+        encoding: of its bytes.
+        todo: what to do about bytes that are no text, for errors.
+
+    Raises:
+        RecordingError: it is no file, cannot be read, has more than `MOST_TEXT` bytes, or a byte
+            that is no text, which is named with its line.
+    """
+    refuse_unless_file(path)
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(MOST_TEXT + 1)
+    except OSError as error:
+        raise unreadable(path, error) from None
+    if len(content) > MOST_TEXT:
+        raise RecordingError(path, f"has more than {MOST_TEXT} bytes", todo=todo)
+    try:
+        return content.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        column = error.start - content.rfind(b"\n", 0, error.start)
+        what = f"line {line}: byte {content[error.start]:#04x} at column {column} is no text"
+        raise RecordingError(path, what, todo=todo) from None
+
+
+def json_of(text: str, path: str | Path, *, todo: str) -> Any:
+    """What a JSON text says.
+
+    Args:
+        text: the JSON.
+        path: where it is from, for errors.
+        todo: what to do about it, for errors.
+
+    Raises:
+        RecordingError: it is no JSON, nested too deep, has a number that is too long, or names a
+            key of one object twice.
+    """
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise RecordingError(path, f"names {twice!r} twice", todo=todo)
+        return found
+
+    try:
+        return json.loads(text, object_pairs_hook=once)
+    except json.JSONDecodeError as error:
+        what = f"line {error.lineno}: is not valid JSON ({error.msg})"
+    except RecursionError:
+        what = "is not valid JSON (nested too deep)"
+    except ValueError:
+        what = "is not valid JSON (a number is too long)"
+    raise RecordingError(path, what, todo=todo)
+
+
+CHUNK = 1 << 24
+"""Bytes of plain content read at a time."""
+
+_GZIP, _XZ, _ZSTD = b"\x1f\x8b", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd"
+_DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zstandard.ZstdError)
+_ZSTD_PIECE = 1 << 14
+_COPY_AGAIN = "copy it again"
+
+
+def is_compressed(path: str | Path) -> bool:
+    """Whether a file begins as gzip, xz or zstd does.
+
+    Raises:
+        RecordingError: the file cannot be read.
+    """
+    refuse_unless_file(path)
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(len(_XZ)).startswith((_GZIP, _XZ, _ZSTD))
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+def first_bytes(path: str | Path, count: int) -> bytes:
+    """The first bytes of a file's plain content, fewer if it is shorter.
+
+    Raises:
+        RecordingError: the file cannot be read, or is a damaged archive.
+    """
+    return next(_pieces(path, count, _COPY_AGAIN), b"")
+
+
+def chunks_of(path: str | Path, *, todo: str = _COPY_AGAIN) -> Iterator[bytes]:
+    """The plain content of a file that is plain, gzip, xz or zstd, CHUNK bytes at a time.
+
+    Args:
+        path: the file.
+        todo: what to do about a damaged archive, for errors.
+
+    Raises:
+        RecordingError: the file cannot be read, or is a damaged or cut archive.
+    """
+    return _pieces(path, CHUNK, todo)
+
+
+def lines_of(path: str | Path) -> Iterator[str]:
+    """The lines of a text file with their ends, which only the last may lack.
+
+    Bytes that are not UTF-8 are replaced.
+
+    Raises:
+        RecordingError: the file cannot be read, is a damaged or cut archive, or no text.
+    """
+    rest = b""
+    for chunk in chunks_of(path):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line.decode("utf-8", "replace") + "\n"
+        if len(rest) > CHUNK:
+            raise RecordingError(path, f"has a line of more than {CHUNK} bytes", todo=_COPY_AGAIN)
+    if rest:
+        yield rest.decode("utf-8", "replace")
+
+
+def _pieces(path: str | Path, size: int, todo: str) -> Iterator[bytes]:
+    refuse_unless_file(path)
+    try:
+        with Path(path).open("rb") as file, _plain(file) as content:
+            while piece := content.read(size):
+                yield piece
+    except _DAMAGED as error:
+        what = f"is not an intact compressed file ({error})"
+        raise RecordingError(path, what, todo=todo) from None
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+def _plain(file: IO[bytes]) -> IO[bytes]:
+    magic = file.read(len(_XZ))
+    file.seek(0)
+    if magic.startswith(_GZIP):
+        return gzip.open(file, "rb")
+    if magic.startswith(_XZ):
+        return lzma.open(file, "rb")
+    if magic.startswith(_ZSTD):
+        return io.BufferedReader(_ZstdFrames(file))
+    return file
+
+
+class _ZstdFrames(io.RawIOBase):
+    """Frames end to end; unlike zstandard's own reader, it takes a cut frame for an error."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._decompressor = zstandard.ZstdDecompressor()
+        self._frame = self._decompressor.decompressobj()
+        self._within_frame = False
+        self._packed = b""
+        self._plain = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        """Fill a buffer as far as the next piece goes; 0 at the end."""
+        while not self._plain and self._next_piece():
+            pass
+        count = min(len(buffer), len(self._plain))
+        buffer[:count] = self._plain[:count]
+        self._plain = self._plain[count:]
+        return count
+
+    def _next_piece(self) -> bool:
+        """Decompress a little more; False at the file's end."""
+        packed = self._packed or self._file.read(_ZSTD_PIECE)
+        if not packed:
+            if self._within_frame:
+                raise EOFError("it ends inside a zstd frame")
+            return False
+        self._plain = memoryview(self._frame.decompress(packed))
+        self._within_frame = not self._frame.eof
+        self._packed = self._frame.unused_data
+        if self._frame.eof:
+            self._frame = self._decompressor.decompressobj()
+        return True
+
+
+@contextmanager
+def new_directory(directory: Path) -> Iterator[Path]:
+    """A directory to write into, which appears under its name once the block has ended well.
+
+    Args:
+        directory: must not exist, or be empty.
+
+    Yields:
+        The same under another name.
+
+    Raises:
+        UsageError: the directory has files already, or cannot be made or written.
+    """
+    directory = directory.absolute()
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise UsageError(f"{directory}: exists and is not empty; name another directory with -o")
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
+    except OSError as error:
+        raise UsageError(f"{directory}: cannot be made ({error.strerror})") from None
+    try:
+        yield partial
+        partial.chmod(0o777 & ~_umask())
+        partial.rename(directory)
+    except OSError as error:
+        raise UsageError(f"{directory}: cannot be written ({error.strerror})") from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _umask() -> int:
+    """The process's file mode mask, which can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
