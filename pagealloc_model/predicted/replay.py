@@ -23,8 +23,7 @@ from pagealloc_model.base.version import __version__
 from pagealloc_model.base.working_arrays import parts
 from pagealloc_model.measured.rules import RuleEvidence, choose_rules
 from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.policy.policy import Assumptions, Policy
-from pagealloc_model.policy.policy_numbers import elastic_fields
+from pagealloc_model.policy.policy import Assumptions, Policy, elastic_fields
 from pagealloc_model.predicted import tables
 from pagealloc_model.predicted.checkpoints import Checkpoints, Resumption
 from pagealloc_model.predicted.demand.compaction import as_requests

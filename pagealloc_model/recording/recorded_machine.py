@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pagealloc_model.base.errors import PolicyError, RecordingError, UsageError
-from pagealloc_model.policy.policy import Policy
-from pagealloc_model.policy.policy_numbers import field_kinds
+from pagealloc_model.policy.policy import Policy, field_kinds
 from pagealloc_model.recording.machine import DEFAULT_MIGRATETYPES, Machine, machine_from_zoneinfo
 from pagealloc_model.recording.recording import META_FILE
 from pagealloc_model.recording.topology import with_topology

@@ -14,7 +14,7 @@ from pagealloc_model.allocator.pressure.pressure_state import with_pressure
 from pagealloc_model.allocator.pressure.refaults import AGES
 from pagealloc_model.policy.assumptions import Assumptions, ElasticAssumptions
 from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.policy.policy_numbers import elastic_fields
+from pagealloc_model.policy.policy import elastic_fields
 from tests.allocator.elastic_state import put_on_list
 from tests.allocator.model_driver import FAR, model_policy, state_like
 from tests.allocator.model_dump import dump_state

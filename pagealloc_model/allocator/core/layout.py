@@ -23,7 +23,7 @@ import numpy as np
 
 from pagealloc_model.allocator.core.region import Region
 from pagealloc_model.policy.kernel_rules import rule_names
-from pagealloc_model.policy.policy_numbers import number_fields
+from pagealloc_model.policy.policy import number_fields
 from pagealloc_model.recording.machine import ZONE_TYPES_MAX
 
 PAGE = np.dtype(

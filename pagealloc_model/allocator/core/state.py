@@ -13,8 +13,7 @@ from pagealloc_model.allocator.core.superpageblocks import superpageblock_words
 from pagealloc_model.allocator.core.zonelists import node_orders, zonelist
 from pagealloc_model.allocator.ownership.ownership_words import check_rules, ownership_words
 from pagealloc_model.policy.kernel_rules import KernelRules
-from pagealloc_model.policy.policy import Assumptions, Policy
-from pagealloc_model.policy.policy_numbers import policy_numbers
+from pagealloc_model.policy.policy import Assumptions, Policy, policy_numbers
 from pagealloc_model.recording.machine import PMD_ORDER, ZONE_TYPES_MAX, Machine, Zone
 
 LOG_ROWS_DEFAULT = 1 << 18

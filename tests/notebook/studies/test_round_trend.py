@@ -11,7 +11,7 @@ from pagealloc_model.notebooks.studies.round_trend import rounds_of_sides, trend
 from pagealloc_model.notebooks.studies.series import series
 
 import pagealloc_model as pm
-from pagealloc_model.policy.policy_numbers import policy_numbers
+from pagealloc_model.policy.policy import policy_numbers
 
 
 def made(slopes: dict[str, float], noise: float = 0.0) -> pd.DataFrame:
