@@ -31,9 +31,9 @@ from reading import (
 
 import pagealloc_model as pm
 from pagealloc_model.recording.exporting import export_recording
-from pagealloc_model.recording.trace.perf_data import SAMPLE, read_record_table
 from pagealloc_model.recording.trace.perf_file import SampleType, open_perf_file
 from pagealloc_model.recording.trace.perf_samples import part_offsets
+from tests.perf_data_writer import SAMPLE, attr_of_sample, records_in, time_of_record
 from tests.trace_dat_writer import (
     Pages,
     event,
@@ -65,24 +65,18 @@ print(spent() - begun, len(trace) + sum(len(each["row"]) for each in trace.table
 def ring_buffer_pages(event_file: Path) -> Pages:
     """A perf.data's samples without call chains as pages of the kernel's ring buffer."""
     file = open_perf_file(event_file)
-    table = read_record_table(file)
-    raw_at = [
-        None if attr.sample_type & SampleType.CALLCHAIN else part_offsets(attr.sample_type)["end"]
-        for attr in file.attrs
-    ]
-    cpu_at = [part_offsets(attr.sample_type)["cpu"] for attr in file.attrs]
     streams: dict[int, list[tuple[int, bytes]]] = {}
-    data = table.data.tobytes()
-    rows = (table.type == SAMPLE).nonzero()[0]
-    columns = (table.position[rows], table.attr[rows], table.time_ns[rows])
-    for position, attr, time_ns in zip(*(column.tolist() for column in columns), strict=True):
-        start = raw_at[attr]
-        if start is not None:
-            size = int.from_bytes(data[position + start : position + start + 4], "little")
-            raw = data[position + start + 4 : position + start + 4 + size]
-            where = position + cpu_at[attr]
-            cpu = int.from_bytes(data[where : where + 4], "little")
-            streams.setdefault(cpu, []).append((time_ns, raw))
+    for record in records_in(file):
+        if int.from_bytes(record[:4], "little") != SAMPLE:
+            continue
+        attr = attr_of_sample(file, record)
+        if not attr.sample_type & SampleType.CALLCHAIN:
+            places = part_offsets(attr.sample_type)
+            start = places["end"] + 4
+            size = int.from_bytes(record[start - 4 : start], "little")
+            cpu = int.from_bytes(record[places["cpu"] : places["cpu"] + 4], "little")
+            raw = record[start : start + size]
+            streams.setdefault(cpu, []).append((time_of_record(file, record), raw))
     return Pages(
         cpus={cpu: _stream(sorted(events)) for cpu, events in sorted(streams.items())},
         event_texts=file.tracing.event_texts,

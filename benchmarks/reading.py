@@ -24,8 +24,8 @@ from functools import partial
 from pathlib import Path
 
 import pagealloc_model as pm
-from pagealloc_model.recording.trace.perf_data import read_record_table, write_perf_data
-from pagealloc_model.recording.trace.perf_file import WORD_SLACK, open_perf_file
+from pagealloc_model.recording.trace.perf_file import open_perf_file
+from tests.perf_data_writer import records_in, write_perf_data
 
 ROUNDS = 2
 SHORT_RUNS = 4
@@ -87,7 +87,7 @@ def uncompressed(event_file: Path, copy: Path) -> Path:
         attrs=file.attrs,
         features={number: file.feature(number) or b"" for number in file.features},
         plain_records=b"",
-        records=memoryview(read_record_table(file).data)[:-WORD_SLACK],
+        records=b"".join(records_in(file)),
         compress=False,
     )
     return copy

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import zstandard
 
-from pagealloc_model.recording.trace.formats import TracingData, write_tracing_data
-from pagealloc_model.recording.trace.perf_data import text_feature, write_perf_data
+from pagealloc_model.recording.trace.formats import TracingData
 from pagealloc_model.recording.trace.perf_file import (
     AttrFlag,
     EventAttr,
@@ -19,6 +18,7 @@ from pagealloc_model.recording.trace.perf_file import (
     SampleType,
     parse_attr,
 )
+from tests.perf_data_writer import text_feature, write_perf_data, write_tracing_data
 
 USUAL_SAMPLE = (
     SampleType.IP

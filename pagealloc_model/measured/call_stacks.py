@@ -105,18 +105,15 @@ def call_stacks(recording: Recording) -> CallStacks:
     this boot; otherwise they stay addresses.
 
     Args:
-        recording: an opened recording of a perf.data.
+        recording: an opened recording.
 
     Raises:
         UsageError: no event carries a call chain.
         RecordingError: the event file or kallsyms is damaged.
     """
-    from pagealloc_model.recording.trace.perf_data import read_perf_data
-    from pagealloc_model.recording.trace.store import is_store
+    from pagealloc_model.recording.event_files import read_events
 
-    if is_store(recording.event_file):
-        raise UsageError(f"{recording.name}: columns keep no call chains; give the perf.data")
-    trace = read_perf_data(recording.event_file, main_chains=True)
+    trace = read_events(recording.event_file, main_chains=True)
     symbols, named_by = _symbols(recording, trace.span_ns[1])
     name_of = _namer(symbols)
     found: dict[tuple[str, bytes], int] = {}

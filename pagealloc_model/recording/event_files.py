@@ -31,7 +31,11 @@ _PIECE = 1 << 20
 
 
 def read_events(
-    path: Path, new_array: NewArray | None = None, progress: Report | None = None
+    path: Path,
+    new_array: NewArray | None = None,
+    progress: Report | None = None,
+    *,
+    main_chains: bool = False,
 ) -> Trace:
     """The events of one file, or of a directory copied out of tracefs.
 
@@ -44,6 +48,7 @@ def read_events(
         new_array: makes the arrays that grow with the number of events, where the file is a
             perf.data or holds pages of the ring buffer; None: in memory.
         progress: called with the share done, 0 to 1.
+        main_chains: make tables of those page-allocator events that carry call chains, too.
 
     Raises:
         RecordingError: the file cannot be read as any of these.
@@ -55,12 +60,12 @@ def read_events(
     if is_store(path):
         from pagealloc_model.recording.trace.store import read_store
 
-        return read_store(path)
+        return read_store(path, main_chains=main_chains)
     begins = first_bytes(path, _BEGINNING)
     if begins.startswith((MAGIC, FOREIGN_MAGIC)):
         from pagealloc_model.recording.trace.perf_data import read_perf_data
 
-        return read_perf_data(path, new_array, progress)
+        return read_perf_data(path, new_array, progress, main_chains=main_chains)
     from pagealloc_model.recording.trace import trace_dat as trace_dat_file
 
     if begins.startswith(trace_dat_file.MAGIC):

@@ -7,17 +7,17 @@ import json
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.version import __version__
-from pagealloc_model.recording.anonymise import REMOVED, anonymise_meta
-from pagealloc_model.recording.anonymise_trace import anonymise_trace
+from pagealloc_model.recording.anonymise import REMOVED, anonymise_meta, anonymise_trace
+from pagealloc_model.recording.event_files import read_events
 from pagealloc_model.recording.lock_profile import PROFILE_FILE
 from pagealloc_model.recording.recording import (
     KALLSYMS_FILE,
@@ -29,9 +29,8 @@ from pagealloc_model.recording.recording import (
     Recording,
     open_recording,
 )
+from pagealloc_model.recording.trace.columns import Trace
 from pagealloc_model.recording.trace.side_tables import Window, events_between
-from pagealloc_model.recording.trace.store import is_store
-from pagealloc_model.recording.trim_perf_data import PerfDataCut
 
 _NEVER = np.iinfo(np.int64).max
 _SECOND = 1_000_000_000
@@ -73,77 +72,57 @@ def trim_recording(
     flags and the page owners were read at the start, so they are kept only from there.
 
     Args:
-        source: a recording, a perf.data file or its columnar form; not changed. The cut is of
-            the same form.
+        source: whatever `open_recording` opens; not changed. The events of the cut are columns.
         destination: the new recording's directory, which must not exist.
         start_s: start of the window, seconds after the first page-allocator event; None: there.
         seconds: length of the window; None: to the end.
         events: end after this many page-allocator events instead.
         anonymise: remove what names the machine or its programs, see `anonymise`.
-        compress: write compressed records.
+        compress: write compressed columns.
         keep_names: command names that anonymising keeps besides the usual ones.
 
     Raises:
         UsageError: the window is impossible or empty, or the destination exists.
-        RecordingError: the source is damaged, or holds neither perf.data nor its columnar form.
+        RecordingError: the source is damaged.
     """
     destination = Path(destination)
     _check_arguments(destination, start_s, seconds, events)
     recording = open_recording(source)
-    is_columnar = is_store(recording.event_file)
-    cut_events: CutEvents = StoreCut(recording) if is_columnar else PerfDataCut(recording)
-    window = _window(cut_events.times, recording.name, start_s, seconds, events)
+    trace = read_events(recording.event_file, main_chains=True)
+    window = _window(trace.time_ns, recording.name, start_s, seconds, events)
     command = (
         f"trim_recording({recording.name!r}, {destination.name!r}, start_s={start_s}, "
         f"seconds={seconds}, events={events}, anonymise={anonymise}, compress={compress}, "
         f"keep_names={tuple(keep_names)})"
     )
-    names = keep_names if anonymise else None
-    return _Cut(recording, cut_events.clock, window, anonymise, command).write(
-        destination, lambda directory: cut_events.write(directory, window, names, compress)
-    )
-
-
-class CutEvents(Protocol):
-    """The events of a recording, in whatever form, to be cut."""
-
-    @property
-    def times(self) -> np.ndarray:
-        """Times of the page-allocator events, int64, ascending."""
-
-    @property
-    def clock(self) -> str:
-        """The clock of these times."""
-
-    def write(
-        self, directory: Path, window: Window, keep_names: Collection[str] | None, compress: bool
-    ) -> None:
-        """Write those in a window into a recording's directory.
-
-        With `keep_names`, names are removed, except for these and the usual ones.
-        """
+    cut = events_between(trace, window)
+    if anonymise:
+        cut = anonymise_trace(cut, keep_names)
+    return _Cut(recording, cut, window, anonymise, command).write(destination, compress)
 
 
 class _Cut:
     """Writes one cut, first under a temporary name."""
 
     def __init__(
-        self, recording: Recording, clock: str, window: Window, anonymise: bool, command: str
+        self, recording: Recording, trace: Trace, window: Window, anonymise: bool, command: str
     ) -> None:
         self._recording = recording
-        self._clock = clock
+        self._trace = trace
         self._window = window
         self._anonymise = anonymise
         self._command = command
         self._removed = [*(REMOVED if anonymise else ())]
         self._snapshots = 0
 
-    def write(self, destination: Path, write_events: Callable[[Path], None]) -> TrimResult:
+    def write(self, destination: Path, compress: bool) -> TrimResult:
+        from pagealloc_model.recording.trace.store import write_store
+
         destination.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{destination.name}-", dir=destination.parent))
         try:
             partial.chmod(0o755)
-            write_events(partial)
+            write_store(self._trace, partial / STORE_FILE, source=None, compress=compress)
             self._copy_snapshots(partial)
             self._copy_start_state(partial)
             self._write_meta(partial / META_FILE)
@@ -169,7 +148,7 @@ class _Cut:
         snapshots = self._recording.snapshots
         if not snapshots:
             return
-        if self._clock != "monotonic":
+        if self._trace.clock != "monotonic":
             self._removed.append("snapshots, whose clock is not that of the events")
             return
         times = np.array([snapshot.time_ns for snapshot in snapshots])
@@ -294,35 +273,3 @@ def _recompress(source: Path, destination: Path) -> None:
         shutil.copyfile(source, destination)
     else:
         destination.write_bytes(gzip.compress(content, compresslevel=9, mtime=0))
-
-
-class StoreCut:
-    """The columns of a store.
-
-    Raises:
-        RecordingError: the store is damaged.
-    """
-
-    def __init__(self, recording: Recording) -> None:
-        self._trace = recording.whole_trace
-
-    @property
-    def times(self) -> np.ndarray:
-        """Times of the page-allocator events, int64, ascending."""
-        return self._trace.time_ns
-
-    @property
-    def clock(self) -> str:
-        """The clock of all times."""
-        return self._trace.clock
-
-    def write(
-        self, directory: Path, window: Window, keep_names: Collection[str] | None, compress: bool
-    ) -> None:
-        """Write a store of the events in a window; see `trim.CutEvents`."""
-        from pagealloc_model.recording.trace.store import write_store
-
-        cut = events_between(self._trace, window)
-        if keep_names is not None:
-            cut = anonymise_trace(cut, keep_names)
-        write_store(cut, directory / STORE_FILE, source=None, compress=compress)

@@ -7,19 +7,15 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import zstandard
 
 from pagealloc_model.recording.trace.columns import Trace
-from pagealloc_model.recording.trace.perf_data import (
-    read_perf_data,
-    read_record_table,
-    write_perf_data,
-)
+from pagealloc_model.recording.trace.perf_data import read_perf_data
 from pagealloc_model.recording.trace.perf_file import EventAttr, SampleType, open_perf_file
 from pagealloc_model.recording.trace.trace_text import read_perf_script
 from tests import synthetic_perf_data as perf
 from tests.event_text import EventText
+from tests.perf_data_writer import records_in, time_of_record, write_perf_data
 from tests.synthetic_perf_data import ALLOC, FREE, Tracepoint
 
 TEXT = "text"
@@ -142,10 +138,10 @@ def _records(attrs: Sequence[EventAttr]) -> list[bytes]:
 def _real(directory: Path, real: Path) -> Mapping[str, bytes]:
     """The first records of a real recording, in a file's layout and in a pipe's."""
     file = open_perf_file(real)
-    table = read_record_table(file)
-    in_time = np.argsort(table.time_ns[:_REAL_RECORDS], kind="stable").tolist()
+    records = records_in(file)[:_REAL_RECORDS]
+    records.sort(key=lambda record: time_of_record(file, record))
     rounds = [
-        b"".join(table.record(index) for index in in_time[start : start + _REAL_RECORDS // 3])
+        b"".join(records[start : start + _REAL_RECORDS // 3])
         for start in range(0, _REAL_RECORDS, _REAL_RECORDS // 3)
     ]
     features = {number: file.feature(number) or b"" for number in file.features}

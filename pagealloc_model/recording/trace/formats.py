@@ -209,34 +209,6 @@ def parse_tracing_data(data: bytes) -> TracingData:
     )
 
 
-def write_tracing_data(tracing: TracingData) -> bytes:
-    """The bytes of a tracing-data section; symbol addresses and command names are left empty."""
-    systems: dict[str, list[bytes]] = {"ftrace": []}
-    for system, text in tracing.event_texts:
-        systems.setdefault(system, []).append(text)
-    parts = [
-        _MAGIC + tracing.version.encode() + b"\0",
-        struct.pack("<BBI", tracing.big_endian, tracing.long_size, tracing.page_size),
-        b"header_page\0" + _sized(tracing.header_page),
-        b"header_event\0" + _sized(tracing.header_event),
-        _counted(systems.pop("ftrace")),
-        struct.pack("<I", len(systems)),
-        *(system.encode() + b"\0" + _counted(texts) for system, texts in systems.items()),
-        struct.pack("<II", 0, len(tracing.printk_formats)) + tracing.printk_formats,
-    ]
-    if tracing.version >= "0.6":
-        parts.append(_sized(b""))
-    return b"".join(parts)
-
-
-def _sized(block: bytes) -> bytes:
-    return struct.pack("<Q", len(block)) + block
-
-
-def _counted(blocks: list[bytes]) -> bytes:
-    return struct.pack("<I", len(blocks)) + b"".join(_sized(block) for block in blocks)
-
-
 class _SectionReader:
     """Takes bounded pieces off the front of a section."""
 

@@ -161,14 +161,6 @@ BAD_SAMPLE = 5
 BAD_RAW = 6
 BAD_VALUE = 7
 
-# Columns of an index of records.
-INDEX_TYPE = 0
-INDEX_POSITION = 1
-INDEX_SIZE = 2
-INDEX_TIME = 3
-INDEX_ATTR = 4
-INDEX_WIDTH = 5
-
 STATUS_TEXTS = {
     BAD_SIZE: "a record has an impossible size",
     BAD_ID: "a sample has an id that the file does not declare",
@@ -397,69 +389,4 @@ def walk_records(  # noqa: ANN201
     state[ROWS] = rows
     state[NOTES] = noted
     state[NOTED_BYTES] = filled
-    state[STATUS] = status
-
-
-@entry
-def index_records(  # noqa: ANN201
-    data,  # noqa: ANN001
-    end,  # noqa: ANN001
-    layouts,  # noqa: ANN001
-    id_keys,  # noqa: ANN001
-    id_rows,  # noqa: ANN001
-    id_offset,  # noqa: ANN001
-    index,  # noqa: ANN001
-    state,  # noqa: ANN001
-):
-    """List whole records from state[POSITION] on, as `walk_records` does, without their content.
-
-    Args:
-        data: uint8, the buffer, at least 8 bytes longer than `end`.
-        end: first byte after the records.
-        layouts: int64 (attributes, LAYOUT_WIDTH).
-        id_keys: int64, open-addressing hash of sample ids.
-        id_rows: int64, layout row of each key, -1 in free slots.
-        id_offset: bytes from a sample's start to its id, -1 if all samples are of row 0.
-        index: output, int64 (capacity, INDEX_WIDTH).
-        state: int64 (STATE_SLOTS); state[ROWS] counts the records listed.
-    """
-    position = state[POSITION]
-    rows = state[ROWS]
-    status = RUNNING
-    while position + 8 <= end:
-        if rows == len(index):
-            status = ROWS_FULL
-            break
-        header = word_at(data, position)
-        size = (header >> 48) & 0xFFFF
-        after = position + size
-        if size < 8:
-            status = BAD_SIZE
-            break
-        if after > end:
-            break
-        index[rows, INDEX_TYPE] = header & LOW_HALF
-        index[rows, INDEX_POSITION] = position
-        index[rows, INDEX_ATTR] = -1
-        index[rows, INDEX_TIME] = -1
-        behind = _data_behind(data, position, size, index[rows, INDEX_TYPE])
-        if behind < 0:
-            status = BAD_SIZE
-            break
-        if behind > end - after:
-            break
-        after += behind
-        if index[rows, INDEX_TYPE] == SAMPLE:
-            row = _attr_row(data, position, after, id_keys, id_rows, id_offset)
-            if row < 0 or position + layouts[row, _VARIABLE] > after:
-                status = BAD_ID if row == -1 else BAD_SAMPLE
-                break
-            index[rows, INDEX_ATTR] = row
-            if layouts[row, _TIME] >= 0:
-                index[rows, INDEX_TIME] = word_at(data, position + layouts[row, _TIME])
-        index[rows, INDEX_SIZE] = after - position
-        rows += 1
-        position = after
-    state[POSITION] = position
-    state[ROWS] = rows
     state[STATUS] = status

@@ -23,7 +23,14 @@ from pagealloc_model.base.files import first_bytes
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.base.version import __version__
 from pagealloc_model.base.working_arrays import working_arrays
-from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Losses, ThreadNames, Trace
+from pagealloc_model.recording.trace.columns import (
+    COLUMN_TYPES,
+    EVENT_NAMES,
+    Event,
+    Losses,
+    ThreadNames,
+    Trace,
+)
 from pagealloc_model.recording.trace.side_tables import CHAIN_COLUMNS
 
 STORE_VERSION = 1
@@ -287,8 +294,12 @@ _RANGES = {
 _CHECKED_TOGETHER = 1 << 22
 
 
-def read_store(path: str | Path) -> Trace:
+def read_store(path: str | Path, *, main_chains: bool = False) -> Trace:
     """Open the columnar form of a recording; each column is read on first use.
+
+    Args:
+        path: the file.
+        main_chains: with the tables of those page-allocator events that carry call chains.
 
     Raises:
         RecordingError: no store, cut short, damaged, of another version, or its columns disagree
@@ -306,7 +317,11 @@ def read_store(path: str | Path) -> Trace:
             THREAD_NAMES: reader.thread_names,
             LOSSES: reader.losses,
         },
-        tables=reader.tables(),
+        tables={
+            name: table
+            for name, table in reader.tables().items()
+            if main_chains or EVENT_NAMES.get(name, Event.EXTFRAG) is Event.EXTFRAG
+        },
         source=str(path),
         **known | {"notes": tuple(known["notes"])},
     )

@@ -18,9 +18,9 @@ import pytest
 
 from pagealloc_model.recording.recording import open_recording
 from pagealloc_model.recording.trace.columns import Event, Trace
-from pagealloc_model.recording.trace.perf_data import read_record_table, write_perf_data
-from pagealloc_model.recording.trace.perf_file import WORD_SLACK, open_perf_file
+from pagealloc_model.recording.trace.perf_file import open_perf_file
 from pagealloc_model.recording.trace.perf_samples import trailer_offsets
+from tests.perf_data_writer import records_in, write_perf_data
 from tests.synthetic_perf_data import record
 
 pytestmark = pytest.mark.perf
@@ -49,7 +49,6 @@ def kmem_stat(perf_command: str, path: Path) -> str:
 def with_kernel_map(source: Path, copy: Path) -> Path:
     """A copy that says where the kernel lies: without it, perf kmem follows a null pointer."""
     file = open_perf_file(source)
-    table = read_record_table(file)
     trailer = bytes(trailer_offsets(file.attrs[0].sample_type)["end"])
     place = struct.pack("<iIQQQ", -1, 0, 0xFFFFFFFF81000000, 1 << 30, 0xFFFFFFFF81000000)
     kernel = record(_MMAP, place + b"[kernel.kallsyms]_text\0\0" + trailer, misc=_IN_KERNEL)
@@ -58,7 +57,7 @@ def with_kernel_map(source: Path, copy: Path) -> Path:
         attrs=file.attrs,
         features={number: file.feature(number) or b"" for number in file.features},
         plain_records=kernel,
-        records=table.data[:-WORD_SLACK].tobytes(),
+        records=b"".join(records_in(file)),
         compress=False,
     )
     return copy
