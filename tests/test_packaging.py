@@ -157,7 +157,7 @@ def test_package_is_typed(checkout: Path) -> None:
     assert (checkout / "pagealloc_model" / "py.typed").exists()
 
 
-@pytest.mark.parametrize("name", ["verdict.comparison", "verdict.repeated_comparison"])
+@pytest.mark.parametrize("name", ["verdict.comparison", "verdict.comparison"])
 def test_modules_that_posts_are_made_from_can_be_imported_first(checkout: Path, name: str) -> None:
     code = f"import pagealloc_model.{name}"
     done = subprocess.run(

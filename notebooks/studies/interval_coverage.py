@@ -26,8 +26,13 @@ import pandas as pd
 import pagealloc_model as pm
 from pagealloc_model.base.errors import PageallocError
 from pagealloc_model.policy.policy import policy_settings
-from pagealloc_model.verdict.judged_rows import BELIEVED, FAILS_NULL, SAME, WITHIN_ERROR
-from pagealloc_model.verdict.model_errors import model_errors
+from pagealloc_model.verdict.comparison import (
+    BELIEVED,
+    FAILS_NULL,
+    SAME,
+    WITHIN_ERROR,
+    model_errors,
+)
 
 TOLD = (*BELIEVED, WITHIN_ERROR)
 ELASTIC_ONLY = ("compaction_proactiveness", "extfrag_threshold", "thp_defrag", "defrag_mode")

@@ -27,7 +27,7 @@ from pagealloc_model.predicted.tables import (
     refill_phases,
 )
 from pagealloc_model.studies.sweeps.metrics import lock_metrics
-from pagealloc_model.verdict.state_errors import relative
+from pagealloc_model.verdict.statistics import relative
 
 if TYPE_CHECKING:
     from pagealloc_model.allocator.core.state import State

@@ -37,7 +37,7 @@ from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.layout import percent
 from pagealloc_model.measured.costs import at_recorded_cost
 from pagealloc_model.show.post.posted_figures import posted_figures
-from pagealloc_model.verdict.judged_rows import FAILS_NULL
+from pagealloc_model.verdict.comparison import FAILS_NULL
 
 SEEDS = 4
 WARM_UP_S = 2

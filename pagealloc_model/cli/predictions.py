@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pagealloc_model.verdict.choices.placement import Placement
     from pagealloc_model.verdict.comparison import Comparison
     from pagealloc_model.verdict.kernel_judge.side_by_side import Verdict
-    from pagealloc_model.verdict.lock_comparison import LockComparison
+    from pagealloc_model.verdict.locks import LockComparison
     from pagealloc_model.verdict.validation import Validation
 
 
@@ -77,7 +77,7 @@ def _in_brief(options: argparse.Namespace) -> str:
     """One line on the whole recording."""
     import pagealloc_model as pm
     from pagealloc_model.show.figures.how_right import in_band_words, predicted_over_measured
-    from pagealloc_model.verdict.nearer import verdict_words
+    from pagealloc_model.verdict.errors import verdict_words
 
     if options.resync or options.budget or options.json or options.kernel_source:
         raise UsageError("--brief is one line: leave --resync, --budget, --json and the source out")

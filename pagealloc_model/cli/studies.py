@@ -305,7 +305,7 @@ def _validations(
 ) -> Iterator[Validation]:
     """Validate each recording once; its comparisons take the errors from there."""
     import pagealloc_model as pm
-    from pagealloc_model.verdict.model_errors import keep_errors
+    from pagealloc_model.verdict.comparison import keep_errors
 
     for recording in recordings:
         validation = pm.validate(recording, rules=options.rules)
@@ -317,7 +317,7 @@ def _validations(
 
 def _without_validation(comparison: Comparison) -> Comparison:
     """The comparison as one that nothing was held to."""
-    from pagealloc_model.verdict.model_errors import ModelErrors
+    from pagealloc_model.verdict.comparison import ModelErrors
 
     unknown = ModelErrors(refused="the model was not held to the recording (--no-validation)")
     return replace(comparison, known_errors=unknown)

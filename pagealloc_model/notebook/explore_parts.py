@@ -23,7 +23,7 @@ from pagealloc_model.notebook.controls import OPENER, PolicyControls, changed_se
 from pagealloc_model.policy.policy import Policy, policy_settings
 from pagealloc_model.policy.policy_fields import Setting
 from pagealloc_model.predicted.replay import literal_part
-from pagealloc_model.verdict.judged_rows import BELIEVED, BETTER, SAME, UNKNOWN, WORSE
+from pagealloc_model.verdict.comparison import BELIEVED, BETTER, SAME, UNKNOWN, WORSE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,6 +8,8 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
@@ -202,6 +204,14 @@ class Machine:
         if node not in self.nodes or name not in self.zone_types:
             return -1
         return self.nodes.index(node) * len(self.zone_types) + self.type_index(name)
+
+    def zones_of_pages(self, pfn: np.ndarray) -> np.ndarray:
+        """Return the number of the populated zone of each page frame, int64; -1 for none."""
+        numbers = np.full(len(pfn), -1, np.int64)
+        for number, zone in enumerate(self.zones):
+            if zone.managed:
+                numbers[(pfn >= zone.start_pfn) & (pfn < zone.end_pfn)] = number
+        return numbers
 
     def zone_title(self, index: int) -> str:
         """A zone as sentences name it, its node added where there are several."""

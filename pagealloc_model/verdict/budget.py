@@ -28,9 +28,9 @@ from pagealloc_model.recording.recorded_machine import start_snapshots
 from pagealloc_model.recording.zone_map import ZoneMap
 from pagealloc_model.verdict.choices.recorded_moves import recorded_moves
 from pagealloc_model.verdict.choices.true_start import true_start
-from pagealloc_model.verdict.error_rows import error_rows
 from pagealloc_model.verdict.loss_windows import loss_windows, recording_between
-from pagealloc_model.verdict.state_errors import Scored, relative
+from pagealloc_model.verdict.statistics import relative
+from pagealloc_model.verdict.validation import Scored, error_rows
 
 if TYPE_CHECKING:
     from pagealloc_model.predicted.demand.demand import Demand
@@ -87,7 +87,7 @@ def in_recorded_zones(recording: Recording, prepared: Prepared) -> Prepared:
     """
     demand = prepared.demand
     events = demand.events.copy()
-    zone = zones_of_pages(prepared.machine, demand.objects["pfn"])
+    zone = prepared.machine.zones_of_pages(demand.objects["pfn"])
     operations = {at.ALLOC: at.ALLOC_IN_ZONE, at.HIDDEN_ALLOC: at.HIDDEN_ALLOC_IN_ZONE}
     for operation, in_zone in operations.items():
         rows = np.flatnonzero(events["operation"] == operation)
@@ -96,15 +96,6 @@ def in_recorded_zones(recording: Recording, prepared: Prepared) -> Prepared:
         events["operation"][rows] = in_zone
         events["offset"][rows] = place
     return _with_events(prepared, events)
-
-
-def zones_of_pages(machine: Machine, pfn: np.ndarray) -> np.ndarray:
-    """Return the number of the populated zone of each page frame, int64; -1 for none."""
-    numbers = np.full(len(pfn), -1)
-    for number, zone in enumerate(machine.zones):
-        if zone.managed:
-            numbers[(pfn >= zone.start_pfn) & (pfn < zone.end_pfn)] = number
-    return numbers
 
 
 def without_compaction(prepared: Prepared) -> Prepared:
@@ -256,7 +247,7 @@ def _pages_at_start(snapshot: Snapshot, prepared: Prepared) -> np.ndarray:
     events = demand.events[: np.searchsorted(demand.events["time_ns"], snapshot.time_ns)]
     taken = np.isin(events["operation"], _TAKING)
     moved = events[taken | (events["operation"] == at.FREE)]
-    place = zones_of_pages(machine, demand.objects["pfn"][moved["object"]])
+    place = machine.zones_of_pages(demand.objects["pfn"][moved["object"]])
     unfreed = (place < 0) & (moved["operation"] == at.ISOLATE_FREE)
     place[unfreed] = moved["zone"][unfreed]
     sizes = np.int64(1) << moved["order"].astype(np.int64)

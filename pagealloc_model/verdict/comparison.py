@@ -1,29 +1,588 @@
-"""Two policies over the same demand: base, patch, and the change between them."""
+"""Two policies over the same demand: what changes, and how far each change can be believed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
 
 from pagealloc_model.base.carried_out import CarriedOut
-from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.errors import PageallocError, UsageError
+from pagealloc_model.base.scopes import zone_scope
 from pagealloc_model.base.text.comparison_table import Style, comparison_table
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.footer import Footer
 from pagealloc_model.base.version import __version__
+from pagealloc_model.measured.measured import Measured
 from pagealloc_model.policy.policy import Assumptions, policy_settings
 from pagealloc_model.policy.policy_fields import Setting
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.predicted.tables import LITERAL
-from pagealloc_model.recording.provenance_check import LEVELS, USABLE, ProvenanceCheck
-from pagealloc_model.verdict.judged_rows import believable_words, judged_rows
-from pagealloc_model.verdict.model_errors import ModelErrors, model_errors
-from pagealloc_model.verdict.pressure_metrics import MMTESTS
-from pagealloc_model.verdict.quantity import Quantity, absent
-from pagealloc_model.verdict.replay_metrics import replay_metrics
+from pagealloc_model.recording.provenance_check import (
+    LEVELS,
+    REFUSED,
+    USABLE,
+    ProvenanceCheck,
+    worst,
+)
+from pagealloc_model.recording.trace.columns import Event
+from pagealloc_model.verdict.errors import FROZEN, NO_PCP
+from pagealloc_model.verdict.pressure_metrics import MMTESTS, counter_quantities, counters_by_window
+from pagealloc_model.verdict.quantities import was_recorded
+from pagealloc_model.verdict.quantity import WINDOWS, Quantity, absent, draws, windows_interval
+from pagealloc_model.verdict.replay_metrics import SHARES, SITES, STEALS, replay_metrics
+from pagealloc_model.verdict.statistics import LEVEL, change_interval, paired_p
+from pagealloc_model.verdict.validation import Validation, validate
+
+if TYPE_CHECKING:
+    from pagealloc_model.policy.kernel_rules import KernelRules
+    from pagealloc_model.recording.recording import Recording
+
+
+NO_FALLBACKS = "no fallback"
+NO_PRESSURE = "no reclaim, every request served"
+EXACT_HOLDS = ("lock tracepoints", "kprobes")
+Key = tuple[str, str]
+"""Metric and scope of a comparison's row."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelError:
+    """One metric under the recorded policy.
+
+    Attributes:
+        measured: what the recording shows.
+        predicted: what the model had.
+        error: distance between them, in the metric's unit.
+        null_model: what a null model says.
+        null_error: its distance.
+    """
+
+    measured: float
+    predicted: float
+    error: float
+    null_model: str
+    null_error: float
+
+    @property
+    def beats_null(self) -> bool:
+        """Whether the model is nearer than the null model, or right."""
+        return self.error < self.null_error or self.error == 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelErrors:
+    """The errors of one recording.
+
+    Attributes:
+        by_row: of every metric that the recording shows.
+        refused: why no comparison on it can be believed, "" if it may.
+        dispersion: variance over mean of recorded fallbacks by window, 1 or more.
+    """
+
+    by_row: Mapping[Key, ModelError] = field(default_factory=dict)
+    refused: str = ""
+    dispersion: float = 1.0
+
+
+_kept: WeakKeyDictionary[Recording, dict[tuple[object, ...], ModelErrors]] = WeakKeyDictionary()
+
+
+def model_errors(
+    recording: Recording,
+    rules: KernelRules | str | None = None,
+    assumptions: Assumptions | None = None,
+) -> ModelErrors:
+    """Validate a recording once; what comes of it is kept while the recording lives.
+
+    Args:
+        recording: an opened recording.
+        rules: as `choose_rules` takes them.
+        assumptions: None for the defaults.
+    """
+    known = _kept.setdefault(recording, {})
+    key = (rules, assumptions or Assumptions())
+    if key not in known:
+        try:
+            known[key] = errors_of(validate(recording, rules=rules, assumptions=assumptions))
+        except PageallocError as error:
+            known[key] = ModelErrors(refused=f"it cannot be validated: {error}")
+    return known[key]
+
+
+def keep_errors(validation: Validation, rules: KernelRules | str | None) -> None:
+    """Keep what a validation found, so that comparisons on its recording need no other."""
+    key = (rules, validation.replay.assumptions)
+    _kept.setdefault(validation.recording, {})[key] = errors_of(validation)
+
+
+def errors_of(validation: Validation) -> ModelErrors:
+    """The errors that a validation found, in the rows of a comparison."""
+    checks = validation.replay.checks
+    odd = [str(each) for each in checks if each.level == REFUSED]
+    return ModelErrors(
+        by_row=dict(_errors(validation)),
+        refused="; ".join(odd) if worst(checks) == REFUSED else "",
+        dispersion=_dispersion(validation),
+    )
+
+
+def _dispersion(validation: Validation) -> float:
+    trace = validation.recording.trace
+    times = trace.time_ns[trace.event == Event.EXTFRAG]
+    if not len(times):
+        return 1.0
+    counts, _ = np.histogram(times, WINDOWS, range=trace.demand_span_ns)
+    if not counts.any():
+        return 1.0
+    return max(float(counts.var(ddof=1) / counts.mean()), 1.0)
+
+
+def _errors(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
+    yield from _state(validation)
+    yield from _holds(validation)
+    if was_recorded(validation.recording, Event.EXTFRAG):
+        yield from _fallbacks(validation.measured, validation.replay)
+    if validation.replay.assumptions.reclaim == "elastic":
+        yield from _pressure(validation)
+
+
+def _error(measured: float, predicted: float, null_model: str, null: float) -> ModelError:
+    return ModelError(
+        measured=measured,
+        predicted=predicted,
+        error=abs(predicted - measured),
+        null_model=null_model,
+        null_error=abs(null - measured),
+    )
+
+
+def _state(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
+    """Means over the scored snapshots; the null model keeps the state of the start."""
+    table = validation.snapshots
+    for (metric, scope), mine in table.groupby(["metric", "scope"], sort=False):
+        if metric == "highatomic_blocks":
+            last, most = mine.iloc[-1], mine[["measured", "predicted", "null"]].max()
+            for at, row in (("end", last), ("most", most)):
+                found = _error(row["measured"], row["predicted"], FROZEN, row["null"])
+                yield (metric, f"{scope},at={at}"), found
+        elif metric in ("free_pages", "pcp_count"):
+            yield (metric, scope), _mean_error(mine)
+    for name, by_zone in (
+        ("free_in_whole_blocks", _whole_blocks(validation, "")),
+        ("free_in_whole_blocks_not_highatomic", _whole_blocks(validation, "HighAtomic")),
+    ):
+        for scope, mine in by_zone:
+            yield (name, scope), _mean_error(mine)
+
+
+def _mean_error(mine: pd.DataFrame) -> ModelError:
+    """Mean distance at snapshots, not the distance of means: errors may not hide one another."""
+    real = mine["measured"]
+    return ModelError(
+        measured=float(real.mean()),
+        predicted=float(mine["predicted"].mean()),
+        error=float((mine["predicted"] - real).abs().mean()),
+        null_model=FROZEN,
+        null_error=float((mine["null"] - real).abs().mean()),
+    )
+
+
+def _whole_blocks(validation: Validation, without: str) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Free pages of at least a pageblock's order at the scored snapshots, by zone."""
+    machine, order = validation.replay.machine, validation.replay.machine.pageblock_order
+
+    def summed(table: pd.DataFrame) -> pd.Series:
+        kept = table[(table["order"] >= order) & (table["migratetype"] != without)]
+        return kept.groupby(["node", "zone", "time_ns"])["pages"].sum()
+
+    real, model = summed(validation.measured.free_pages), summed(validation.replay.free_pages)
+    both = pd.DataFrame({"measured": real, "predicted": model}).dropna()
+    start = validation.scored_from_ns
+    for (node, zone), mine in both.groupby(level=["node", "zone"]):
+        by_time = mine.droplevel(["node", "zone"])
+        held = real.loc[(node, zone)]
+        held = held[held.index <= start]
+        scored = by_time[by_time.index > start].assign(null=held.iloc[-1] if len(held) else np.nan)
+        if len(scored):
+            yield zone_scope(node, zone, machine.nodes), scored
+
+
+def _holds(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
+    """Holds of zone->lock by site; the null model has no per-CPU lists: every page is a hold."""
+    measured, replay = validation.measured, validation.replay
+    recording = validation.recording
+    real, model = measured.transactions_full, replay.transactions_full
+    nulls = validation.errors[validation.errors["null_model"] == NO_PCP]
+    nulls = nulls[nulls["scope"] == "all"].set_index("metric")["null"]
+    shown = {
+        "refill": was_recorded(recording, Event.ZONE_LOCKED),
+        "drain": was_recorded(recording, Event.PCPU_DRAIN),
+        "buddy_alloc": measured.boundaries in EXACT_HOLDS,
+        "direct_free": "direct_free" not in measured.unseen_sites,
+    }
+    for site in SITES:
+        if not shown[site]:
+            continue
+        mine, its = (_pages(table, site) for table in (real, model))
+        for metric, before, after in (
+            (f"{site}_transactions", len(mine), len(its)),
+            (f"{site}_pages", mine.sum(), its.sum()),
+        ):
+            null = float(nulls.get(metric, 0.0))
+            name = NO_PCP if metric in nulls else "none"
+            yield (metric, "all"), _error(float(before), float(after), name, null)
+        if site in ("refill", "drain") and len(mine) and len(its):
+            for at, share in SHARES.items():
+                both = (
+                    float(np.quantile(each, share, method="inverted_cdf")) for each in (mine, its)
+                )
+                yield (f"pages_per_{site}", f"at={at}"), _error(*both, NO_PCP, 1.0)
+        if site == "drain":
+            both = (float(each.max()) if len(each) else 0.0 for each in (mine, its))
+            yield ("longest_drain", "all"), _error(*both, NO_PCP, 1.0)
+    if all(shown.values()):
+        yield from _all_holds(real, model, nulls)
+
+
+def _all_holds(
+    real: pd.DataFrame, model: pd.DataFrame, nulls: pd.Series
+) -> Iterator[tuple[Key, ModelError]]:
+    """Holds of the sites that are shown."""
+    sides = [table[table["site"].isin(SITES)] for table in (real, model)]
+    counts = [float(len(each)) for each in sides]
+    pages = [float(each["pages"].astype("Float64").sum()) for each in sides]
+    null = float(nulls.get("refill_transactions", 0) + nulls.get("drain_transactions", 0))
+    yield ("zone_lock_acquisitions", "all"), _error(*counts, NO_PCP, null)
+    if all(counts):
+        means = (whole / count for whole, count in zip(pages, counts, strict=True))
+        yield ("pages_per_acquisition", "all"), _error(*means, NO_PCP, 1.0)
+
+
+def _pages(table: pd.DataFrame, site: str) -> np.ndarray:
+    mine = table.loc[table["site"] == site, "pages"].astype("Float64")
+    return mine.dropna().to_numpy(float)
+
+
+def _fallbacks(measured: Measured, replay: Replay) -> Iterator[tuple[Key, ModelError]]:
+    """The null model has no fallback at all."""
+    real, model = measured.fallbacks, replay.fallbacks
+    both = (float(each["count"].sum()) for each in (real, model))
+    yield ("extfrag_events", "all"), _error(*both, NO_FALLBACKS, 0.0)
+    names = replay.machine.migratetypes[:3]
+    for metric, steals in (("fallback_claims", False), ("fallback_steals", True)):
+        counts = [
+            each[each["kind"].isin(STEALS) == steals]
+            .groupby(["alloc_migratetype", "fallback_migratetype"])["count"]
+            .sum()
+            for each in (real, model)
+        ]
+        for wanted in names:
+            for found in names:
+                pair = (float(each.get((wanted, found), 0)) for each in counts)
+                yield (metric, f"{wanted} from {found}"), _error(*pair, NO_FALLBACKS, 0.0)
+
+
+def _pressure(validation: Validation) -> Iterator[tuple[Key, ModelError]]:
+    """Counters of vmstat between its first and last sample in the recording's time."""
+    replay = validation.replay
+    first, last = replay.edges[0], replay.edges[-1]
+    table = validation.measured.vmstat
+    times = np.unique(table["time_ns"].to_numpy())
+    times = times[(times >= first) & (times <= last)]
+    if len(times) < 2:
+        return
+    edges = np.linspace(times[0], times[-1], WINDOWS + 1)
+    known = set(replay.vmstat["name"])
+    real = counters_by_window(table[table["name"].isin(known)], edges)
+    model = counters_by_window(replay.vmstat, edges)
+    sides = (counter_quantities(real), counter_quantities(model))
+    for mine, its in zip(*sides, strict=True):
+        if np.isnan(mine.value) or np.isnan(its.value):
+            continue
+        null = 1.0 if mine.unit == "share" else 0.0
+        yield (mine.metric, mine.scope), _error(mine.value, its.value, NO_PRESSURE, null)
+
+
+BETTER, WORSE, CHANGED, SAME = "better", "worse", "changed", "same"
+WITHIN_ERROR, FAILS_NULL = "within error", "fails null"
+UNCHECKED, DOUBTED, UNKNOWN = "unchecked", "refused", "unknown"
+BELIEVED = (BETTER, WORSE, CHANGED)
+"""Verdicts on a change that is larger than the model's error on this recording."""
+LEAST_COVERED = 0.25
+"""Where the model's value at the scored snapshots is less than this share of that of the whole
+replay, the snapshots missed most of what happened, and their error says little of it."""
+JUDGED = ("error", "null_model", "null_error", "low", "high", "verdict")
+"""What judging adds to a row; error and interval are in the metric's unit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedChange:
+    """One row.
+
+    Attributes:
+        error: the model's on this recording, NaN if it shows nothing to hold it to.
+        null_model: what a null model says there.
+        null_error: its error.
+        low: lower end of the change's interval, the model's error included.
+        high: upper end.
+        verdict: one of the words of this module.
+    """
+
+    error: float
+    null_model: str
+    null_error: float
+    low: float
+    high: float
+    verdict: str
+
+
+def judged_change(
+    before: Quantity,
+    after: Quantity,
+    errors: ModelErrors,
+    drawn: tuple[np.ndarray, np.ndarray],
+) -> JudgedChange:
+    """Judge one change.
+
+    The interval is that of windows of the recording, drawn with replacement for each side by
+    itself, as two runs would differ, widened at each end by the model's error. Where the model has
+    none, its ends are those of the windows alone, and the verdict says that nothing checks it.
+
+    Args:
+        before: of the base.
+        after: of the patch.
+        errors: of the recording.
+        drawn: as `quantity.draws` gives, for either side.
+    """
+    error = errors.by_row.get((before.metric, before.scope))
+    if error is not None and abs(error.predicted) < abs(before.value) * LEAST_COVERED:
+        error = None
+    low, high = windows_interval(before, after, drawn, errors.dispersion)
+    width = 0.0 if error is None else error.error
+    low, high = low - width, high + width
+    change = after.value - before.value
+    word = verdict_of(change, low, high, before.better, error, refused=bool(errors.refused))
+    return JudgedChange(
+        error=math.nan if error is None else error.error,
+        null_model="" if error is None else error.null_model,
+        null_error=math.nan if error is None else error.null_error,
+        low=low,
+        high=high,
+        verdict=word,
+    )
+
+
+def verdict_of(
+    change: float,
+    low: float,
+    high: float,
+    better: str,
+    error: ModelError | None,
+    *,
+    refused: bool,
+) -> str:
+    """Return what may be said of a change; "better" and "worse" only of one beyond all error."""
+    if math.isnan(change):
+        return UNKNOWN
+    if error is not None and not error.beats_null:
+        return FAILS_NULL
+    if change == 0:
+        return SAME
+    if refused:
+        return DOUBTED
+    if error is None:
+        return UNCHECKED
+    if abs(change) <= error.error or low <= 0 <= high:
+        return WITHIN_ERROR
+    if not better:
+        return CHANGED
+    return BETTER if (change > 0) == (better == "higher") else WORSE
+
+
+def judged_rows(
+    rows: pd.DataFrame, pairs: Sequence[tuple[Quantity, Quantity]], errors: ModelErrors
+) -> pd.DataFrame:
+    """Return rows with the columns of `JUDGED`, those that failed their null model last.
+
+    Args:
+        rows: of a comparison.
+        pairs: the metric of each row, of base and patch.
+        errors: of the recording.
+    """
+    drawn = (draws(0), draws(1))
+    judged = [judged_change(*pair, errors, drawn) for pair in pairs]
+    table = rows.assign(
+        **{name: [getattr(each, name) for each in judged] for name in JUDGED},
+    )
+    return failed_last(table)
+
+
+def failed_last(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows in their order, those that failed their null model behind the others."""
+    failed = table["verdict"] == FAILS_NULL
+    return pd.concat([table[~failed], table[failed]], ignore_index=True)
+
+
+def believable_words(table: pd.DataFrame, refused: str = "") -> str:
+    """Return one line: for which rows a comparison can be believed.
+
+    Args:
+        table: judged rows.
+        refused: why none can.
+    """
+    if refused:
+        return f"Believe no row of this comparison: {refused}."
+    known = table[table["verdict"] != UNKNOWN]
+    good = known[known["verdict"].isin(BELIEVED)]
+    mixed = {
+        name
+        for name, mine in known.groupby("metric")
+        if 0 < mine["verdict"].isin(BELIEVED).sum() < len(mine)
+    }
+    names = [
+        f"{metric} ({scope})" if metric in mixed else metric
+        for metric, scope in zip(good["metric"], good["scope"], strict=True)
+    ]
+    counts = known["verdict"].value_counts()
+    others = [
+        f"{counts[word]} {words}"
+        for word, words in (
+            (WITHIN_ERROR, "within the model's error"),
+            (UNCHECKED, "checked by nothing recorded"),
+            (FAILS_NULL, "of metrics no better than a null model"),
+            (SAME, "the same"),
+        )
+        if counts.get(word, 0)
+    ]
+    told = ", ".join(dict.fromkeys(names)) or "none"
+    rest = f"; of the other rows {', '.join(others)}" if others else ""
+    return f"Believe {len(good)} of {count_of(len(known), 'change')}: {told}{rest}."
+
+
+COLUMNS = ("metric", "scope", "unit", "better")
+MOMENTS = ("min", "mean", "std", "max")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RepeatedComparison:
+    """Comparisons of the same policies, one per run.
+
+    Attributes:
+        comparisons: one per run, a run being a recording and a seed.
+        refused: why none of them can be believed, "" if they may.
+        rows: metric, scope, base, patch (means over runs), change, unit, better, runs, p,
+            significant, error, null_error, low, high, verdict (see `judged_rows`; the interval is
+            the wider one of that over runs and the mean one over windows), and base_min, base_std,
+            base_max, patch_min, patch_std, patch_max.
+    """
+
+    comparisons: tuple[Comparison, ...]
+    rows: pd.DataFrame
+    refused: str = ""
+
+    @property
+    def believable(self) -> str:
+        """One line: for which rows this comparison can be believed."""
+        return believable_words(self.rows, self.refused)
+
+
+def repeated(comparisons: Sequence[Comparison]) -> RepeatedComparison:
+    """Put the runs of one comparison together; a metric that some runs lack is left out.
+
+    Raises:
+        UsageError: no run, or runs of different policies or rules.
+    """
+    if not comparisons:
+        raise UsageError("nothing to compare: give at least one recording")
+    first = comparisons[0]
+    for each in comparisons[1:]:
+        for side in ("base", "patch"):
+            mine = getattr(first, side).asked_policy
+            other = getattr(each, side).asked_policy
+            if mine != other:
+                raise UsageError(f"runs of different policies: {mine} and {other}")
+    by_run = [each.judged.set_index(list(COLUMNS)) for each in comparisons]
+    refused = next((each.errors.refused for each in comparisons if each.errors.refused), "")
+    rows = [
+        _row(dict(zip(COLUMNS, key, strict=True)), [run.loc[key] for run in by_run])
+        for key in by_run[0].index
+        if all(key in run.index for run in by_run)
+    ]
+    table = failed_last(pd.DataFrame(rows))
+    return RepeatedComparison(comparisons=tuple(comparisons), rows=table, refused=refused)
+
+
+def paired_interval(base: pd.Series, patch: pd.Series) -> tuple[float, float]:
+    """Return the interval of the mean difference of paired runs; NaN of fewer than two."""
+    return change_interval([0.0] * 2, (patch - base).tolist())
+
+
+def _mean(values: Iterable[float]) -> float:
+    known = [value for value in values if not pd.isna(value)]
+    return sum(known) / len(known) if known else float("nan")
+
+
+def _verdict(words: list[str], change: float, low: float, high: float, better: str) -> str:
+    """What the runs say together: the least that one of them can say, then the interval."""
+    for word in (UNKNOWN, FAILS_NULL, DOUBTED, UNCHECKED):
+        if word in words:
+            return word
+    if change == 0:
+        return SAME
+    if low <= 0 <= high:
+        return WITHIN_ERROR
+    if not better:
+        return CHANGED
+    return BETTER if (change > 0) == (better == "higher") else WORSE
+
+
+def _row(key: dict[str, str], runs: list[pd.Series]) -> dict[str, object]:
+    base = pd.Series([run["base"] for run in runs], dtype=float)
+    patch = pd.Series([run["patch"] for run in runs], dtype=float)
+    mean = base.mean()
+    share = (patch.mean() - mean) / mean if mean else (0.0 if patch.mean() == mean else pd.NA)
+    p = paired_p(base.tolist(), patch.tolist())
+    spread = {
+        f"{side}_{moment}": getattr(values, moment)()
+        for side, values in (("base", base), ("patch", patch))
+        for moment in MOMENTS
+        if moment != "mean"
+    }
+    low, high, error, null_error = (
+        _mean(run[name] for run in runs) for name in ("low", "high", "error", "null_error")
+    )
+    over_runs = paired_interval(base, patch)
+    width = 0.0 if pd.isna(error) else error
+    # Each run's interval is of one run; that of the mean of several is narrower.
+    change = patch.mean() - mean
+    low = change - width + (low - change + width) / math.sqrt(len(runs))
+    high = change + width + (high - change - width) / math.sqrt(len(runs))
+    if not pd.isna(over_runs[0]):
+        low, high = min(low, over_runs[0] - width), max(high, over_runs[1] + width)
+    words = [run["verdict"] for run in runs]
+    return {
+        **key,
+        "error": error,
+        "null_error": null_error,
+        "low": low,
+        "high": high,
+        "verdict": _verdict(words, change, low, high, key["better"]),
+        "base": mean,
+        "patch": patch.mean(),
+        "change": share if pd.notna(mean) else pd.NA,
+        "runs": len(runs),
+        "p": p,
+        "significant": bool(p < LEVEL),
+        **spread,
+    }
+
 
 BY_RECLAIM = ("min_free_kbytes", "watermark_scale_factor", "watermark_boost_factor")
 """Policy fields whose effect is mostly that of other reclaim: watermarks wake and end it."""

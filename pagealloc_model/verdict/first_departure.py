@@ -93,7 +93,7 @@ def _of_places(trace: Trace, predicted: Replay) -> Iterator[Departure]:
                 kernel_function="rmqueue",
                 cause=_last_touched(trace, int(kernel[page]), time_ns),
             )
-        real, mine = _zones(machine, kernel), _zones(machine, model)
+        real, mine = machine.zones_of_pages(kernel), machine.zones_of_pages(model)
         if (real != mine).any():
             zone = int(np.argmax(real != mine))
             yield Departure(
@@ -120,15 +120,6 @@ def _requests(predicted: Replay) -> Iterator[tuple[np.ndarray, np.ndarray, np.nd
 
 def _frame(pfn: int) -> str:
     return f"frame {pfn}" if pfn >= 0 else "none in one piece"
-
-
-def _zones(machine: Machine, pfn: np.ndarray) -> np.ndarray:
-    """int64, the number of the zone that holds each page frame, -1 for none."""
-    found = np.full(len(pfn), -1, np.int64)
-    for number, zone in enumerate(machine.zones):
-        if zone.managed:
-            found[(pfn >= zone.start_pfn) & (pfn < zone.end_pfn)] = number
-    return found
 
 
 def _zone_name(machine: Machine, number: int) -> str:

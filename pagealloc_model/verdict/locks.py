@@ -1,9 +1,303 @@
 """Time at zone->lock: what it costs, who waits for whom, and how far that is from a recording."""
 
-from pagealloc_model.policy.lock_costs import LockCosts
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from pagealloc_model.base.text.comparison_table import comparison_table
+from pagealloc_model.base.text.counts import count_of
+from pagealloc_model.base.text.layout import Row, number, paragraph, text_table
+from pagealloc_model.measured.contention import SITES as CONTENDED_SITES
+from pagealloc_model.measured.measured import Measured, announced_times, bin_start, measure
+from pagealloc_model.policy.lock_costs import SPREAD, LockCosts
 from pagealloc_model.predicted.lock_times import LockModel, LockTimes, lock_times, with_spread
-from pagealloc_model.verdict.lock_comparison import LockComparison, compare_locks
-from pagealloc_model.verdict.lock_policies import lock_policy_table
+from pagealloc_model.predicted.replay import Replay, replay
+from pagealloc_model.predicted.tables import EMPTY_SITES
+from pagealloc_model.verdict.errors import recorded_lock_model, shows_contention
+from pagealloc_model.verdict.statistics import relative
+
+if TYPE_CHECKING:
+    from pagealloc_model.recording.recording import Recording
+
+
+Metric = tuple[str, str, float, str, str]
+"""Name, scope, value, unit, and which direction is better: "lower", "higher" or ""."""
+
+
+def lock_policy_rows(base: LockTimes, patch: LockTimes) -> pd.DataFrame:
+    """metric, scope, base, patch, change (relative to base), unit, better.
+
+    Args:
+        base: acquisitions under the policy compared with.
+        patch: under the other one.
+    """
+    sides = [{(row[0], row[1], row[3]): row for row in _values(each)} for each in (base, patch)]
+    rows = []
+    for key in dict.fromkeys([*sides[0], *sides[1]]):
+        metric, scope, _, unit, better = sides[0].get(key) or sides[1][key]
+        values = [side[key][2] if key in side else 0.0 for side in sides]
+        rows.append(
+            {
+                "metric": metric,
+                "scope": scope,
+                "base": values[0],
+                "patch": values[1],
+                "change": relative(values[1], values[0]),
+                "unit": unit,
+                "better": better,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def lock_policy_table(
+    base: LockTimes, patch: LockTimes, title: str, lines: Sequence[str] = (), width: int = 72
+) -> str:
+    """The same as plain text for a mail, with what it rests on.
+
+    Args:
+        base: acquisitions under the policy compared with.
+        patch: under the other one.
+        title: what base and patch are.
+        lines: more to say below.
+        width: characters per line at most.
+    """
+    rests_on = [
+        title,
+        *lines,
+        "Counts and pages are the model's. Times rest on these costs; low and high are those of "
+        f"costs {SPREAD:.2f} times smaller and larger.",
+        *patch.model.costs.lines(),
+    ]
+    footer = "\n".join(paragraph(line, width=width) for line in rests_on)
+    spread = _spread_table(base, patch, width)
+    return comparison_table(lock_policy_rows(base, patch), f"{spread}\n\n{footer}", width=width)
+
+
+def _spread_table(base: LockTimes, patch: LockTimes, width: int) -> str:
+    """Results in time for the lowest and the highest costs."""
+    sides = [
+        with_spread(each.log, each.machine, each.model, each.visits).set_index("result")
+        for each in (base, patch)
+    ]
+    results = [name for name in sides[0].index.union(sides[1].index, sort=False) if "(" in name]
+    rows = [
+        Row(
+            heading="for costs that are tenfold apart",
+            label=str(name),
+            cells=tuple(
+                number(side[end].get(name, pd.NA)) for side in sides for end in ("low", "high")
+            ),
+        )
+        for name in results
+    ]
+    titles = ("base, low", "high", "patch, low", "high")
+    return text_table(Row(heading="time", label="result", cells=titles), rows, width=width)
+
+
+def _values(times: LockTimes) -> Iterator[Metric]:
+    frame = times.acquisitions
+    for row in times.longest_holds().itertuples():
+        scope = " ".join(word for word in (row.site, row.cause) if word)
+        yield "longest hold", scope, float(row.pages), "pages", "lower"
+        yield "longest hold", scope, row.hold_ns / 1e3, "us", "lower"
+    for row in times.by_site.itertuples():
+        scope = " ".join(word for word in (row.site, row.cause) if word)
+        yield "acquisitions", scope, float(row.acquisitions), "", "lower"
+        yield "longest wait", scope, row.max_wait_ns / 1e3, "us", "lower"
+    held = frame["pages"] > 1000
+    yield "holds of more than 1000 pages", "all", float(held.sum()), "", "lower"
+    yield "contended", "all", float((frame["ahead"] > 0).sum()), "", "lower"
+    yield "time waiting", "all", frame["wait_ns"].sum() / 1e6, "ms", "lower"
+    yield "longest wait", "all", times.longest_starvation_ns / 1e3, "us", "lower"
+    sums = times.trylocks.sum()
+    yield "trylocks failed", "frees", float(sums["frees"]), "", "lower"
+    yield "trylocks failed", "allocations", float(sums["allocations"]), "", "lower"
+    yield "left by drains cut short", "all", float(sums["pages_left"]), "pages", ""
+
+
+KEYS = ["time_ns", "node", "zone", "cpu", "site"]
+SITES = (
+    *("refill", "drain", "buddy_alloc", "direct_free"),
+    *("reserve", "unreserve", "boost_reset"),
+    *EMPTY_SITES,
+)
+"""Sites of S11.1 that the model performs."""
+
+EMPTY_NOTE = (
+    "empty_refill and empty_buddy_alloc found no page: kprobes or lock events show the first, "
+    "nothing the second; each takes zone->lock, and its time is part of all predicted times"
+)
+
+DIRECT_FREE_NOTE = (
+    "direct_free: how many there were is NA, since only kprobes or lock tracepoints show those of "
+    "pages that per-CPU lists hold too"
+)
+
+NOT_MODELLED = {
+    "compaction_scan": "compaction is replayed by what it took and freed, not by how it searched",
+    "page_reporting": "a balloon that reports free pages leaves no event",
+    "proc_readers": "who reads buddyinfo, zoneinfo or pagetypeinfo is in no recording",
+    "watermark_update": "sysctls are not changed during a replay",
+    "growth": "memory that a zone gets is put into its lists without a hold",
+    "isolation": "contiguous ranges, hotplug and memory failure are not replayed",
+}
+"""The other sites of S11.1, and why neither side has them: their values are NA."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LockComparison:
+    """What the recorded machine and the model did at zone->lock.
+
+    Attributes:
+        measured: the recording's tables; `measured.boundaries` says whether acquisitions are the
+            kernel's own calls or inferred from runs of events.
+        predicted: the replay.
+        times: its acquisitions with their times.
+    """
+
+    measured: Measured
+    predicted: Replay
+    times: LockTimes
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """One row by time bin, node, zone, CPU, site and source ("measured" or "predicted").
+
+        Columns: acquisitions, objects, pages, contended, hold_ns, wait_ns, max_hold_ns. Measured
+        hold times are NA where the kernel announced none (T8); contended and wait_ns are NA where
+        no contention can be seen, and count what waited visibly where it can.
+        """
+        return pd.concat(
+            [self._measured_rows(), self._predicted_rows()], ignore_index=True
+        ).sort_values([*KEYS, "source"], ignore_index=True)
+
+    @cached_property
+    def by_site(self) -> pd.DataFrame:
+        """Every site of S11.1: both sides' acquisitions and pages per acquisition, with errors.
+
+        Columns: site, then acquisitions, pages, contended and pages_per_acquisition, each with
+        _measured, _predicted and _error; NA where a side cannot know. "other" are waits of
+        functions that no site of the model stands for.
+        """
+        sums = self.table.groupby(["site", "source"])[["acquisitions", "pages", "contended"]]
+        totals = sums.sum(min_count=1)
+        seen = [site for site in totals.index.unique("site") if site not in SITES]
+        return pd.DataFrame(
+            [self._row_of_site(site, totals) for site in (*SITES, *seen, *NOT_MODELLED)]
+        )
+
+    def _row_of_site(self, site: str, totals: pd.DataFrame) -> dict[str, object]:
+        row: dict[str, object] = {"site": site}
+        values: dict[tuple[str, str], object] = {}
+        for name in ("acquisitions", "pages", "contended"):
+            for side in ("measured", "predicted"):
+                found = totals[name].get((site, side), pd.NA)
+                known = site in SITES and (side == "predicted" or self._can_count(name, site))
+                if name != "contended" and side == "measured" and not known:
+                    found = pd.NA
+                values[name, side] = 0.0 if known and pd.isna(found) else found
+            row |= _both(name, values[name, "measured"], values[name, "predicted"])
+        sizes = [
+            _ratio(values["pages", side], values["acquisitions", side])
+            for side in ("measured", "predicted")
+        ]
+        return row | _both("pages_per_acquisition", *sizes)
+
+    def _can_count(self, name: str, site: str) -> bool:
+        """Whether the recording shows every acquisition of a site, or every wait there."""
+        if name == "contended":
+            return self.measured.contention.known and site in CONTENDED_SITES
+        return site not in self.measured.unseen_sites
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What limits the comparison, one line each."""
+        return (
+            f"measured acquisitions: {self.measured.boundaries}",
+            *((DIRECT_FREE_NOTE,) if "direct_free" in self.measured.unseen_sites else ()),
+            EMPTY_NOTE,
+            *self.measured.contention.notes,
+            *_release_notes(self.measured.contended_releases),
+            *(f"{site}: not modelled, {why}" for site, why in NOT_MODELLED.items()),
+            *self.times.model.costs.lines(),
+        )
+
+    def _binned(self, frame: pd.DataFrame) -> pd.DataFrame:
+        start = bin_start(frame, self.measured.start_ns, self.measured.bin_ns)
+        return frame.assign(time_ns=start)
+
+    def _measured_rows(self) -> pd.DataFrame:
+        grouped = self._binned(self.measured.transactions_full).groupby(KEYS, dropna=False)
+        rows = grouped[["objects", "pages"]].sum(min_count=1)
+        rows.insert(0, "acquisitions", grouped.size())
+        rows = rows.astype("Float64")
+        contention = self.measured.contention
+        for name in ("contended", "wait_ns"):
+            rows[name] = pd.array([0.0 if contention.known else pd.NA] * len(rows), "Float64")
+        if contention.known and len(contention.waits):
+            waited = self._binned(contention.waits).groupby(KEYS)["wait_ns"]
+            seen = pd.DataFrame({"contended": waited.size(), "wait_ns": waited.sum()})
+            rows = rows.reindex(rows.index.union(seen.index))
+            rows.update(seen.astype("Float64"))
+        times = announced_times(self._binned(self.measured.holds), KEYS)
+        rows = rows.join(times[["hold_ns", "max_hold_ns"]])
+        return rows.reset_index().assign(source="measured")
+
+    def _predicted_rows(self) -> pd.DataFrame:
+        frame = self._binned(self.times.acquisitions).astype({"zone": str, "site": str})
+        frame["contended"] = shows_contention(self.times).astype("int64")
+        grouped = frame.groupby(KEYS)
+        rows = grouped[["objects", "pages", "contended", "hold_ns", "wait_ns"]].sum()
+        rows.insert(0, "acquisitions", grouped.size())
+        rows["max_hold_ns"] = grouped["hold_ns"].max()
+        return rows.astype("Float64").reset_index().assign(source="predicted")
+
+
+def _release_notes(releases: pd.DataFrame) -> Iterator[str]:
+    """Whose holds made others wait, where the kernel says so."""
+    if len(releases):
+        by_site = releases["site"].value_counts()
+        sites = ", ".join(f"{site} {count}" for site, count in by_site.items())
+        yield f"others waited at {count_of(len(releases), 'release')} of zone->lock: {sites}"
+
+
+def _both(name: str, measured: object, predicted: object) -> dict[str, object]:
+    known = not (pd.isna(measured) or pd.isna(predicted))
+    error = relative(float(predicted), float(measured)) if known else pd.NA  # type: ignore[arg-type]
+    return {f"{name}_measured": measured, f"{name}_predicted": predicted, f"{name}_error": error}
+
+
+def _ratio(amount: object, count: object) -> object:
+    if pd.isna(amount) or pd.isna(count) or not count:
+        return pd.NA
+    return float(amount) / float(count)  # type: ignore[arg-type]
+
+
+def compare_locks(
+    recording: Recording, predicted: Replay | None = None, model: LockModel | None = None
+) -> LockComparison:
+    """Hold a replay's lock traffic against the recording's.
+
+    Args:
+        recording: an opened recording.
+        predicted: a replay of it; None replays it under its own policy.
+        model: how time passes; None for costs fitted to the recording, tracing included.
+    """
+    predicted = predicted or replay(recording)
+    model = model or recorded_lock_model(recording)
+    width = int(predicted.edges[1] - predicted.edges[0])
+    return LockComparison(
+        measured=measure(recording, bin_ns=width),
+        predicted=predicted,
+        times=lock_times(predicted, model),
+    )
+
 
 __all__ = [
     "LockComparison",

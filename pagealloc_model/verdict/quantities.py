@@ -11,8 +11,7 @@ import pandas as pd
 from pagealloc_model.allocator.core import pressure_layout
 from pagealloc_model.measured.measured import Measured, measure
 from pagealloc_model.predicted.replay import Replay
-from pagealloc_model.recording.trace.columns import Event
-from pagealloc_model.verdict.error_rows import was_recorded
+from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.recording import Recording
@@ -244,3 +243,10 @@ def _thp_success(changes: Mapping[str, float]) -> float:
     served = changes.get("thp_fault_alloc", np.nan)
     tried = served + changes.get("thp_fault_fallback", np.nan)
     return float(served / tried) if tried else float("nan")
+
+
+def was_recorded(recording: Recording, event: Event) -> bool:
+    """Whether an event's absence means that it did not happen: the recorder was asked for it."""
+    names = [name for name, number in EVENT_NAMES.items() if number == event]
+    asked = recording.meta.get("perf") or ()
+    return recording.trace.count(event) > 0 or any(name in asked for name in names)

@@ -77,7 +77,7 @@ def draws(seed: int = 0) -> np.ndarray:
     return (chosen[:, :, None] == np.arange(WINDOWS)).sum(axis=1)
 
 
-def change_interval(
+def windows_interval(
     before: Quantity,
     after: Quantity,
     drawn: tuple[np.ndarray, np.ndarray],

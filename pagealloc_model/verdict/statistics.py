@@ -142,3 +142,10 @@ def _signs(runs: int, seed: int) -> np.ndarray:
     drawn = np.random.default_rng(seed).choice(np.array([-1, 1], np.int8), (DRAWS, runs))
     drawn[0] = 1
     return drawn
+
+
+def relative(value: float, reference: float) -> float:
+    """(value - reference) / reference; 0 where both are 0, NA where only the reference is."""
+    if reference:
+        return (value - reference) / reference
+    return 0.0 if value == reference else float("nan")

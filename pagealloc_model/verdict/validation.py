@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from pagealloc_model.base import progress_bar
 from pagealloc_model.base.carried_out import CarriedOut
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.base.sampling import bin_width_ns
+from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.measured.measured import Measured, measure
 from pagealloc_model.measured.rules import RuleEvidence, checked, rule_notes
 from pagealloc_model.measured.stream import allocator_stream
@@ -21,8 +22,7 @@ from pagealloc_model.predicted.replay import Replay, replay
 from pagealloc_model.predicted.tables import LITERAL
 from pagealloc_model.recording.recorded_machine import start_snapshots
 from pagealloc_model.recording.topology import missing_topology
-from pagealloc_model.verdict.compaction_notes import compaction_notes
-from pagealloc_model.verdict.error_rows import empty_attempt_notes, error_rows
+from pagealloc_model.verdict.errors import Scored, at_snapshots, empty_attempt_notes, error_rows
 from pagealloc_model.verdict.first_departure import Departure, first_departures
 from pagealloc_model.verdict.loss_windows import (
     LossWindow,
@@ -30,13 +30,47 @@ from pagealloc_model.verdict.loss_windows import (
     recording_between,
     refuse_if_lossy,
 )
-from pagealloc_model.verdict.state_errors import Scored, at_snapshots
 
 if TYPE_CHECKING:
     from pagealloc_model.allocator.from_source.build import KernelBuild
     from pagealloc_model.policy.kernel_rules import KernelRules
+    from pagealloc_model.predicted.demand.demand import Demand
     from pagealloc_model.recording.recording import Recording
     from pagealloc_model.verdict.choices.placement import Placement
+
+
+MOVED = "pgmigrate_success"
+TABLE = "compaction:mm_compaction_migratepages"
+
+
+def compaction_notes(recording: Recording, demand: Demand) -> Iterator[str]:
+    """Say which pages that compaction took rest on less than the events of its scans.
+
+    Args:
+        recording: an opened recording.
+        demand: what its replay asked for.
+    """
+    if demand.isolated_unseen:
+        yield (
+            f"{demand.isolated_unseen} of {demand.isolated_pages} free pages that compaction took "
+            "show only in what it moved (mm_compaction_migratepages): the fast search leaves no "
+            "event before 6.12, or scans were not recorded"
+        )
+    first, last = recording.trace.demand_span_ns
+    counts = [
+        each.vmstat.get(MOVED)
+        for each in recording.dated_snapshots
+        if first <= each.time_ns <= last and each.vmstat is not None
+    ]
+    known = [count for count in counts if count is not None]
+    moved = known[-1] - known[0] if known else 0
+    if moved and not demand.isolated_pages and TABLE not in recording.trace.tables:
+        yield (
+            f"{count_of(moved, 'page was', 'pages were')} migrated ({MOVED} in vmstat) and "
+            "the recording has no events of "
+            "compaction: up to as many free pages too many are predicted; record compaction:*"
+        )
+
 
 IMPOSED = (
     "imposed from the recording: what is asked for and freed, when and on which CPU; what reclaim "

@@ -17,7 +17,7 @@ from pagealloc_model.show.html.parts import Cell, Column, framed, line, table
 from pagealloc_model.show.html.results import frame_table
 from pagealloc_model.show.html.sparkline import MOST_POINTS, Course, sparkline
 from pagealloc_model.studies.sweeps.results import SweepResult
-from pagealloc_model.verdict.nearer import against_null
+from pagealloc_model.verdict.errors import against_null
 from pagealloc_model.verdict.validation import Validation
 from tests.small_recordings import shipped_recording
 

@@ -13,7 +13,7 @@ from pagealloc_model.cli import main
 from pagealloc_model.show import figures
 from pagealloc_model.show.figures import files
 from pagealloc_model.show.figures.talk_figure import LARGEST, MOST_ROWS, shown_rows
-from pagealloc_model.verdict.judged_rows import BELIEVED
+from pagealloc_model.verdict.comparison import BELIEVED
 from tests.small_recordings import shipped_recording
 
 

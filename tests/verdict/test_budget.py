@@ -31,7 +31,6 @@ from pagealloc_model.verdict.budget import (
     imposed,
     with_true_start,
     without_compaction,
-    zones_of_pages,
 )
 from pagealloc_model.verdict.loss_windows import loss_windows
 from tests.small_recordings import shipped_recording
@@ -234,5 +233,5 @@ def test_zones_of_pages() -> None:
     machine = replay(shipped_recording("highatomic_gate3")).machine
     for number, zone in enumerate(machine.zones):
         if zone.managed:
-            found = zones_of_pages(machine, np.array([zone.start_pfn, zone.end_pfn - 1, -1]))
+            found = machine.zones_of_pages(np.array([zone.start_pfn, zone.end_pfn - 1, -1]))
             assert found.tolist() == [number, number, -1]

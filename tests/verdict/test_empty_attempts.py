@@ -19,8 +19,8 @@ from pagealloc_model.show import figures
 from pagealloc_model.show.post.predicted_charts import predicted_charts
 from pagealloc_model.studies.sweeps.metrics import lock_metrics
 from pagealloc_model.verdict.comparison import compare
-from pagealloc_model.verdict.error_rows import PREDICTED_ALONE
-from pagealloc_model.verdict.lock_comparison import compare_locks
+from pagealloc_model.verdict.errors import PREDICTED_ALONE
+from pagealloc_model.verdict.locks import compare_locks
 from pagealloc_model.verdict.validation import Validation
 from tests.small_recordings import shipped_recording
 

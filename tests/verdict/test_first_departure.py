@@ -11,7 +11,7 @@ from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.base import working_arrays
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.recording.trace.columns import Event, Trace
-from pagealloc_model.verdict.error_rows import PCP_ORDER_MAX, _moved_by_cpu
+from pagealloc_model.verdict.errors import PCP_ORDER_MAX, _moved_by_cpu
 from pagealloc_model.verdict.first_departure import first_departures
 from tests.small_recordings import shipped_recording
 

@@ -14,9 +14,8 @@ import pagealloc_model as pm
 from pagealloc_model.cli.arguments import json_text
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.recording.trace.columns import Event
-from pagealloc_model.verdict import model_errors
-from pagealloc_model.verdict.comparison import Comparison
-from pagealloc_model.verdict.judged_rows import (
+from pagealloc_model.verdict import comparison as model_errors
+from pagealloc_model.verdict.comparison import (
     BELIEVED,
     BETTER,
     CHANGED,
@@ -27,14 +26,16 @@ from pagealloc_model.verdict.judged_rows import (
     UNKNOWN,
     WITHIN_ERROR,
     WORSE,
+    Comparison,
+    ModelError,
+    ModelErrors,
     believable_words,
     failed_last,
     judged_change,
+    repeated,
     verdict_of,
 )
-from pagealloc_model.verdict.model_errors import ModelError, ModelErrors
-from pagealloc_model.verdict.quantity import WINDOWS, Quantity, change_interval, draws
-from pagealloc_model.verdict.repeated_comparison import repeated
+from pagealloc_model.verdict.quantity import WINDOWS, Quantity, draws, windows_interval
 from tests.small_recordings import shipped_recording
 
 KEY = ("m", "all")
@@ -128,7 +129,7 @@ def test_nineteen_of_twenty_intervals_hold_the_truth(seed: int) -> None:
     for _ in range(cases):
         base = total(dice.poisson(50, WINDOWS).astype(float))
         patch = total(dice.poisson(55, WINDOWS).astype(float))
-        low, high = change_interval(base, patch, drawn)
+        low, high = windows_interval(base, patch, drawn)
         held += low <= 5 * WINDOWS <= high
     assert 0.88 <= held / cases <= 0.99
 
@@ -206,9 +207,9 @@ def test_bursts_widen_the_interval_of_rare_events() -> None:
         Quantity(metric="m", scope="all", unit="events", better="lower", value=value, how="count")
         for value in (16.0, 48.0)
     )
-    low, high = change_interval(few, many, BOTH)
+    low, high = windows_interval(few, many, BOTH)
     assert 0 < low < 32 < high
-    low, high = change_interval(few, many, BOTH, dispersion=9.0)
+    low, high = windows_interval(few, many, BOTH, dispersion=9.0)
     assert low < 0
 
 

@@ -9,7 +9,7 @@ from pagealloc_model.cli import main
 from pagealloc_model.measured.costs import fit_lock_costs
 from pagealloc_model.policy.lock_costs import LockCosts
 from pagealloc_model.predicted.lock_times import with_spread
-from pagealloc_model.verdict.lock_comparison import (
+from pagealloc_model.verdict.locks import (
     KEYS,
     NOT_MODELLED,
     SITES,

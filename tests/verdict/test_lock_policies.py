@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pagealloc_model as pm
 from pagealloc_model.show import figures
-from pagealloc_model.verdict.lock_policies import lock_policy_rows
+from pagealloc_model.verdict.locks import lock_policy_rows
 from tests.small_recordings import shipped_recording
 
 

@@ -18,7 +18,7 @@ from pagealloc_model.show import figures
 from pagealloc_model.studies.workload.run import run_scenario
 from pagealloc_model.studies.workload.scale_up import scaled_up
 from pagealloc_model.studies.workload.scenario import Scenario
-from pagealloc_model.verdict.lock_policies import lock_policy_table
+from pagealloc_model.verdict.locks import lock_policy_table
 from pagealloc_model.verdict.recorded_values import recorded_values
 
 if TYPE_CHECKING:

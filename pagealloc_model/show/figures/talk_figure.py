@@ -15,7 +15,7 @@ from pagealloc_model.show.figures.how_right import (
 from pagealloc_model.show.figures.lanes import Trace
 from pagealloc_model.show.figures.palette import INK
 from pagealloc_model.show.figures.panel_grid import PanelGrid
-from pagealloc_model.verdict.judged_rows import BELIEVED, WITHIN_ERROR
+from pagealloc_model.verdict.comparison import BELIEVED, WITHIN_ERROR
 
 MOST_ROWS = 12
 LARGEST = 10.0

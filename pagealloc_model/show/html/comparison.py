@@ -30,7 +30,7 @@ from pagealloc_model.show.html.parts import (
 )
 from pagealloc_model.show.html.replay import replay_parts
 from pagealloc_model.show.html.sparkline import Course, sparkline
-from pagealloc_model.verdict.judged_rows import BELIEVED, BETTER, CHANGED, WORSE
+from pagealloc_model.verdict.comparison import BELIEVED, BETTER, CHANGED, WORSE
 
 if TYPE_CHECKING:
     from pagealloc_model.verdict.comparison import Comparison

@@ -8,7 +8,7 @@ from pagealloc_model.base.text.error_table import error_table
 from pagealloc_model.base.text.layout import paragraph
 from pagealloc_model.show.html.replay import replay_words
 from pagealloc_model.show.recording_text import recording_text
-from pagealloc_model.verdict.nearer import verdict_words
+from pagealloc_model.verdict.errors import verdict_words
 
 if TYPE_CHECKING:
     from pagealloc_model.predicted.replay import Replay

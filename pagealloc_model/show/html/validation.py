@@ -25,7 +25,7 @@ from pagealloc_model.show.html.parts import (
 )
 from pagealloc_model.show.html.replay import replay_parts
 from pagealloc_model.show.html.sparkline import sparkline
-from pagealloc_model.verdict.nearer import FARTHER, NEARER, against_null, verdict_words
+from pagealloc_model.verdict.errors import FARTHER, NEARER, against_null, verdict_words
 
 if TYPE_CHECKING:
     from pagealloc_model.verdict.validation import Validation

@@ -18,8 +18,8 @@ from pagealloc_model.policy.policy import Assumptions, policy_settings
 from pagealloc_model.show.post.message import Block, Fixed, Message, Section, Words, command
 from pagealloc_model.show.post.predicted_charts import predicted_charts
 from pagealloc_model.show.post.repeated_table import repeated_table
+from pagealloc_model.verdict.comparison import RepeatedComparison, repeated
 from pagealloc_model.verdict.recorded_values import recorded_values
-from pagealloc_model.verdict.repeated_comparison import RepeatedComparison, repeated
 
 if TYPE_CHECKING:
     from pagealloc_model.policy.policy_fields import Setting

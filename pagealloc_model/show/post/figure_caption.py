@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.version import __version__
 from pagealloc_model.show.figures.how_right import in_band_words, predicted_over_measured
-from pagealloc_model.verdict.nearer import verdict_words
+from pagealloc_model.verdict.errors import verdict_words
 
 if TYPE_CHECKING:
     from pagealloc_model.verdict.comparison import Comparison

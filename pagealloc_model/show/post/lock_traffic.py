@@ -13,7 +13,7 @@ from pagealloc_model.policy.lock_costs import SPREAD
 
 if TYPE_CHECKING:
     from pagealloc_model.predicted.lock_times import LockTimes
-    from pagealloc_model.verdict.lock_comparison import LockComparison
+    from pagealloc_model.verdict.locks import LockComparison
 
 TARGET = 0.05
 """Error up to which a count by site is as good as asked for."""

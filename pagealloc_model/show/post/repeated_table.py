@@ -25,7 +25,7 @@ from pagealloc_model.base.text.layout import (
     paragraph,
     text_table,
 )
-from pagealloc_model.verdict.judged_rows import BELIEVED
+from pagealloc_model.verdict.comparison import BELIEVED
 from pagealloc_model.verdict.statistics import LEVEL, TEST, smallest_p
 
 REPEATED_RULE = (
@@ -38,7 +38,7 @@ REPEATED_RULE = (
 )
 
 if TYPE_CHECKING:
-    from pagealloc_model.verdict.repeated_comparison import RepeatedComparison
+    from pagealloc_model.verdict.comparison import RepeatedComparison
 
 
 def repeated_table(

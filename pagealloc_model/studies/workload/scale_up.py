@@ -32,7 +32,7 @@ from pagealloc_model.studies.workload.event_stream import EventStream
 from pagealloc_model.studies.workload.rounds import Rounds
 from pagealloc_model.studies.workload.run import ScenarioRun, managed_spans, run_scenario
 from pagealloc_model.studies.workload.scenario import Scenario, plain_events
-from pagealloc_model.verdict.state_errors import relative
+from pagealloc_model.verdict.statistics import relative
 
 if TYPE_CHECKING:
     from pagealloc_model.allocator.core.initial import StartImage

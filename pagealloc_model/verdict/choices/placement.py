@@ -44,7 +44,7 @@ from pagealloc_model.verdict.choices.recorded_moves import (
     with_notes,
 )
 from pagealloc_model.verdict.choices.true_start import true_start
-from pagealloc_model.verdict.state_errors import ErrorRow, error_row
+from pagealloc_model.verdict.errors import ErrorRow, error_row
 
 if TYPE_CHECKING:
     from pagealloc_model.policy.kernel_rules import KernelRules
