@@ -78,11 +78,15 @@ $(VENV)/created:
 	"$(PYTHON)" -m venv --clear $(VENV)
 	@touch $@
 
-# uv installs in seconds what takes pip minutes; pip is the way out where uv finds no index. Bytecode is
-# compiled now, as by pip: else the first start takes seconds more, and each where none may be written
+# Last, the checkout goes to the end of the path: from the folder that a checkout named pagealloc_model
+# lies in, Python would else take it for the package, and a namespace package hides an editable one.
+# uv installs in seconds what takes pip minutes; it is asked again with the machine's certificates, and
+# pip is the way out where uv finds no index. Bytecode is compiled now, as by pip: else the first start takes seconds more, and each where none may be written
 $(VENV)/installed: requirements.lock setup.cfg pyproject.toml | $(VENV)/created
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock uv
 	$(BIN)/uv pip sync --compile-bytecode --python $(BIN)/python requirements.lock \
+		|| $(BIN)/uv pip sync --system-certs --compile-bytecode --python $(BIN)/python requirements.lock \
 		|| $(BIN)/python -m pip install --requirement requirements.lock
 	$(BIN)/uv pip install --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@echo "$(CURDIR)" >"$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/checkout.pth"
 	@touch $@

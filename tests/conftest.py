@@ -1,11 +1,13 @@
-"""Fixtures that several test modules share: shipped and full recordings, and the perf command."""
+"""Fixtures that several modules share; the order of tests, and which of them may be skipped."""
 
 from __future__ import annotations
 
 import os
+import random
+import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -24,9 +26,44 @@ from tests.real_recordings import (
 CHECKOUT = Path(__file__).parent.parent
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+ALLOWED_SKIPS = CHECKOUT / ".ci" / "allowed-skips"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option to shuffle."""
+    parser.addoption(
+        "--random-order", metavar="SEED", help="shuffle files, and the tests of each file"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Browser tests go last: Playwright keeps an event loop running, which notebook tests need."""
+    seed = config.getoption("--random-order")
+    if seed is not None:
+        shuffle = random.Random(seed).shuffle
+        files = sorted({item.path for item in items})
+        shuffle(files)
+        shuffle(items)
+        items.sort(key=lambda item: files.index(item.path))
     items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With CI=true, a skip that ALLOWED_SKIPS does not allow is a failure."""
+    report = yield
+    if os.environ.get("CI") == "true" and report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2].removeprefix("Skipped: ")  # type: ignore[index]
+        if not any(re.search(pattern, reason) for pattern in allowed_skips()):
+            report.outcome = "failed"
+            report.longrepr = f"{ALLOWED_SKIPS} does not allow to skip this: {reason}"
+    return report
+
+
+def allowed_skips() -> list[str]:
+    """Patterns of reasons for which a test may be skipped in CI."""
+    lines = ALLOWED_SKIPS.read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 @pytest.fixture(scope="session")

@@ -164,3 +164,21 @@ def test_modules_that_posts_are_made_from_can_be_imported_first(checkout: Path, 
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=checkout, check=False
     )
     assert done.returncode == 0, done.stderr[-800:]
+
+
+@pytest.mark.parametrize("folder", ["pagealloc_model", "clone"])
+def test_a_checkout_s_parent_is_a_place_to_import_from(
+    checkout: Path, tmp_path: Path, folder: str
+) -> None:
+    """Where Python takes a folder of the package's name for a namespace package."""
+    if not Path(sys.prefix).is_relative_to(checkout):
+        pytest.skip("this environment was not made by make install")
+    (tmp_path / folder).symlink_to(checkout)
+    code = (
+        "import pagealloc_model as pm; from pagealloc_model.policy import Policy; "
+        "print(pm.__version__, pm.open('kbuild').name, pm.Policy is Policy, len(pm.__path__))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.stdout.split() == [__version__, "kbuild", "True", "1"], done.stderr[-800:]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -41,6 +42,7 @@ SNAPSHOT_DIRECTORY = "snapshots"
 KPAGEFLAGS_FILE = "kpageflags.u64.gz"
 KALLSYMS_FILE = "kallsyms.gz"
 PAGE_OWNER_FILES = tuple(f"page_owner.txt{suffix}" for suffix in (".gz", ".xz", ".zst", ""))
+NOTEBOOKS = "notebooks"
 RECORDINGS_VARIABLE = "PAGEALLOC_RECORDINGS"
 
 _WITHOUT_FILE = {
@@ -309,7 +311,8 @@ def open_recording(path: str | Path) -> Recording:
     Args:
         path: a recording's directory, an event file alone (perf.data, trace.dat, their text, also
             as .gz, .xz or .zst, or the columnar form), a directory copied out of tracefs, or the
-            name of a shipped recording such as "kbuild".
+            name of a shipped recording such as "kbuild". A relative path is looked up where the
+            user stands, beside the folder of notebooks that this is in, and in the checkout.
 
     Raises:
         RecordingError: there is nothing at the path, the directory has no perf.data, or its
@@ -351,14 +354,38 @@ def _locate(path: str | Path) -> Path:
     given = Path(path).expanduser()
     if is_given(given):
         return given
-    if len(given.parts) == 1:
+    is_name = len(given.parts) == 1
+    if is_name:
         for directory in recording_directories():
             if (directory / given).exists():
                 return directory / given
-    near = known_names(str(given), recording_names(), "shipped recordings")
+    looked_in = () if given.is_absolute() else _folders_of_the_user()
+    for directory in looked_in:
+        found = directory / given
+        if found.is_file() or (found.is_dir() and event_file_of(found) is not None):
+            return found
+    names = {*recording_names(), *_recordings_in(looked_in)} if is_name else recording_names()
+    near = known_names(str(given), sorted(names), "shipped recordings")
+    where = f" (looked in {', '.join(map(str, looked_in))})" if looked_in else ""
     raise RecordingError(
-        path, "does not exist", todo=f"give a path, or a shipped recording's name; {near}"
+        path, f"does not exist{where}", todo=f"give a path, or a shipped recording's name; {near}"
     )
+
+
+def _folders_of_the_user() -> tuple[Path, ...]:
+    """Where relative paths are looked up: here, beside a folder of notebooks, in the checkout."""
+    here = Path.cwd()
+    beside = (each.parent for each in (here, *here.parents) if each.name == NOTEBOOKS)
+    top = Path(__file__).parents[2]
+    checkout = (top,) if (top / NOTEBOOKS).is_dir() else ()
+    return tuple(dict.fromkeys((here, *beside, *checkout)))
+
+
+def _recordings_in(directories: Iterable[Path]) -> Iterator[str]:
+    """Names of recordings in directories of which some may not be read."""
+    for directory in directories:
+        with suppress(OSError):
+            yield from (each.name for each in directory.iterdir() if event_file_of(each))
 
 
 def _find_snapshots(directory: Path) -> tuple[tuple[Snapshot, ...], tuple[str, ...]]:

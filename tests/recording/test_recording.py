@@ -157,6 +157,42 @@ def test_names_resolve_from_anywhere(directory: Path, monkeypatch: pytest.Monkey
         open_recording("walk")
 
 
+@pytest.mark.parametrize("here", ["notebooks", "notebooks/studies"])
+def test_a_notebook_finds_what_lies_beside_its_folder(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, here: str
+) -> None:
+    folder = directory.parent / here
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    assert open_recording("run").path == directory
+    assert open_recording("run/perf.data").name == "run"
+    up = "/".join([".."] * len(Path(here).parts))
+    assert open_recording(f"{up}/run").path.resolve() == directory
+    (folder / "run").mkdir()
+    with pytest.raises(RecordingError, match="run: is a directory without"):
+        open_recording("run")
+
+
+def test_what_lies_in_the_checkout_is_found_from_anywhere(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkout, elsewhere = directory.parent / "clone", directory.parent / "elsewhere"
+    (checkout / "notebooks").mkdir(parents=True)
+    elsewhere.mkdir()
+    source = checkout / "pagealloc_model" / "recording" / "recording.py"
+    monkeypatch.setattr(recording_module, "__file__", str(source))
+    monkeypatch.chdir(elsewhere)
+    mine = shutil.move(directory, checkout / "mine")
+    assert open_recording("mine").path == mine
+    with pytest.raises(RecordingError) as refused:
+        open_recording("min")
+    said = str(refused.value)
+    assert f"does not exist (looked in {elsewhere}, {checkout})" in said
+    assert "did you mean mine?" in said
+    with pytest.raises(RecordingError, match=r"min: does not exist; give"):
+        open_recording(elsewhere / "min")
+
+
 def test_shipped_names_need_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PAGEALLOC_RECORDINGS", raising=False)
     directory = shipped_recordings_directory()

@@ -1,0 +1,179 @@
+"""What a machine that never saw this package meets: missing packages, skips, any order of tests."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import allowed_skips
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+NEEDED = ("bash", "id", "mktemp", "rm", "cat", "env", "grep", "awk", "sort", "perf", "gcc")
+APT_GET = """#!/bin/bash
+echo "$*" >>"$LOG"
+last=${!#}
+case "$*" in
+update*) exit "${UPDATE_FAILS:-0}" ;;
+*--simulate*)
+    [[ $last != "$LACKING" ]] || exit 100
+    [[ $last != "$UPGRADING" ]] || echo "Inst linux-libc-dev [6.1.187-1] (6.1.192-2 Debian [amd64])"
+    echo "Inst $last (1.0 Debian [amd64])" ;;
+*--print-uris*) echo "'http://x/chromium_1_all.deb' chromium_1_all.deb 2500000 " ;;
+esac
+"""
+
+
+@pytest.fixture
+def system_packages(checkout: Path, tmp_path: Path) -> Run:
+    """Runs .ci/system-packages where what is not `there`, and the kernels' sources, are missing."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+
+    def run(*there: str, apt: bool = True, **told: str) -> subprocess.CompletedProcess[str]:
+        for name in ("python3", "perf", "gcc", "sudo", *there):
+            (tools / name).write_text("#!/bin/bash\n")
+        for name in NEEDED:
+            if not (tools / name).exists():
+                (tools / name).symlink_to(str(shutil.which(name)))
+        if apt:
+            (tools / "apt-get").write_text(APT_GET)
+        for name in tools.iterdir():
+            if not name.is_symlink():
+                name.chmod(0o755)
+        environment = {"PATH": str(tools), "LOG": str(tmp_path / "log"), **told}
+        return subprocess.run(
+            [str(shutil.which("bash")), str(checkout / ".ci" / "system-packages")],
+            env={"KERNEL_SOURCES": str(tmp_path), "LACKING": "", "UPGRADING": "", **environment},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+
+    return run
+
+
+def asked(tmp_path: Path) -> list[str]:
+    """What apt-get was asked to install, a word each, options included."""
+    log = tmp_path / "log"
+    lines = log.read_text().splitlines() if log.exists() else []
+    real = [line for line in lines if "--simulate" not in line and "--print-uris" not in line]
+    return [word for line in real if line.startswith("install") for word in line.split()]
+
+
+def test_nothing_is_asked_for_where_nothing_is_missing(
+    system_packages: Run, tmp_path: Path
+) -> None:
+    for series in ("6.1", "6.12"):
+        (tmp_path / f"linux-source-{series}.tar.xz").touch()
+    done = system_packages("chromium", "trace-cmd")
+    assert (done.stdout, done.stderr) == ("", "")
+    assert not (tmp_path / "log").exists()
+
+
+def test_what_is_missing_is_listed_with_sizes_and_nothing_else_changes(
+    system_packages: Run, tmp_path: Path
+) -> None:
+    done = system_packages()
+    assert re.search(r"^  chromium +2\.5 MB$", done.stderr, re.MULTILINE)
+    assert "MB\nto be fetched: " in done.stderr
+    words = asked(tmp_path)
+    assert {"chromium", "trace-cmd", "--no-upgrade", "--no-remove"} <= set(words)
+    pins = next(word for word in words if word.startswith("Dir::Etc::preferences="))
+    assert pins and not {"perf", "gcc", "linux-perf"} & set(words)
+
+
+@pytest.mark.parametrize("told", [{"LACKING": "chromium"}, {"UPGRADING": "chromium"}])
+def test_what_is_not_to_be_had_or_would_upgrade_is_named_and_left(
+    system_packages: Run, tmp_path: Path, told: dict[str, str]
+) -> None:
+    done = system_packages(**told)
+    assert "not installed (apt has none that fits what is installed): chromium;" in done.stderr
+    assert "trace-cmd" in asked(tmp_path) and "chromium" not in asked(tmp_path)
+
+
+@pytest.mark.parametrize("told", [{"apt": False}, {"UPDATE_FAILS": "100"}])
+def test_without_apt_or_network_it_says_what_is_missing(
+    system_packages: Run, tmp_path: Path, told: dict[str, str]
+) -> None:
+    done = system_packages(**told)
+    assert re.search(r"not installed.*: chromium trace-cmd\b.*are skipped", done.stderr)
+    assert asked(tmp_path) == []
+
+
+def test_make_lab_never_asks_for_system_packages(checkout: Path) -> None:
+    for target, does in (("lab", False), ("test", True)):
+        command = ["make", "--dry-run", "--always-make", target]
+        done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=True)
+        assert (".ci/system-packages" in done.stdout) is does
+        assert "apt" not in done.stdout.replace("system-packages", "")
+
+
+SUITE = {
+    "test_one.py": "def test_a(): pass\ndef test_b(): pass\ndef test_c(): pass\n",
+    "test_two.py": "def test_d(): pass\ndef test_e(): pass\n",
+    "test_skips.py": """import pytest
+def test_source(): pytest.skip("/usr/src has no linux-source-6.12 (see .ci/system-packages)")
+def test_root(): pytest.skip("root may read anything")
+@pytest.mark.xfail
+def test_fails(): assert False
+""",
+}
+
+
+SEEDS = [("--random-order", seed) for seed in ("1", "1", "2")]
+
+
+@pytest.fixture
+def suite(checkout: Path, tmp_path: Path) -> Run:
+    """Runs pytest with this project's conftest on a few small files of tests."""
+    for name, content in SUITE.items():
+        (tmp_path / name).write_text(content)
+
+    def run(*words: str, ci: str = "") -> subprocess.CompletedProcess[str]:
+        options = ("-c", os.devnull, "--rootdir", str(tmp_path), "-p", "no:cacheprovider")
+        return subprocess.run(
+            [sys.executable, "-m", "pytest", "-p", "tests.conftest", *options, "-rs", *words],
+            cwd=tmp_path,
+            env=os.environ | {"CI": ci, "PYTHONPATH": str(checkout)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return run
+
+
+def test_a_skip_that_is_not_allowed_is_a_failure_in_ci(suite: Run) -> None:
+    elsewhere = suite("test_skips.py")
+    assert elsewhere.returncode == 0 and "2 skipped, 1 xfailed" in elsewhere.stdout
+    for words in ((), ("-n", "1")):
+        done = suite("test_skips.py", *words, ci="true")
+        assert "1 failed, 1 skipped, 1 xfailed" in done.stdout
+        assert "does not allow to skip this: /usr/src has no linux-source-6.12" in done.stdout
+
+
+def test_an_order_by_chance_keeps_files_together(suite: Run) -> None:
+    def order(*words: str) -> list[str]:
+        done = suite("-v", "--no-header", "test_one.py", "test_two.py", *words)
+        return re.findall(r"^(test_\w+\.py)::(test_\w)", done.stdout, re.MULTILINE)
+
+    usual, once, again, other = (order(*words) for words in ((), *SEEDS))
+    assert once == again and len({tuple(each) for each in (usual, once, other)}) == 3
+    for each in (once, other):
+        assert sorted(each) == usual
+        assert sum(a != b for (a, _), (b, _) in pairwise(each)) == 1
+
+
+def test_patterns_of_allowed_skips_are_regular_expressions() -> None:
+    assert allowed_skips()
+    for pattern in allowed_skips():
+        assert not re.search(pattern, "") and not re.search(pattern, "chromium is not installed")
