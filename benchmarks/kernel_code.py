@@ -13,9 +13,9 @@ import time
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.state import State
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.from_source.build import KernelBuild
+from pagealloc_model.allocator.state import State
 from pagealloc_model.base.text.error_table import error_table
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.prepared import prepare

@@ -29,10 +29,9 @@ import numba
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.initial import place_buddies
-from pagealloc_model.allocator.core.replay import advance
-from pagealloc_model.allocator.core.state import State, make_state
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.events import advance
+from pagealloc_model.allocator.state import State, make_state, place_buddies
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.recording.machine import Machine, Zone
 

@@ -32,11 +32,11 @@ def main(path: str = "kbuild", *settings: str) -> None:
     with tempfile.TemporaryDirectory(prefix="pagealloc-profile-") as made:
         kept = kernels_directory()
         shutil.copytree(
-            kept, Path(made) / kept.name, ignore=shutil.ignore_patterns("replay.advance-*")
+            kept, Path(made) / kept.name, ignore=shutil.ignore_patterns("events.advance-*")
         )
         os.environ["PAGEALLOC_CACHE"] = made
         samples = Path(made) / "perf.data"
-        from pagealloc_model.allocator.core.replay import advance
+        from pagealloc_model.allocator.events import advance
 
         recording, policy = pm.open(path), pm.Policy.parse(settings)
         pm.replay(recording, policy)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.state import State
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.state import State
 from pagealloc_model.recording.machine import ZONE_TYPES_MAX
 
 SOURCE = Path(__file__).with_name("replay_peer.c")

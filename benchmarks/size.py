@@ -107,7 +107,7 @@ def resident_mib(which: str) -> float:
 
 def bytes_of_pages(gib: float) -> Figures:
     """Memory of a state whose page frames are all in use."""
-    from pagealloc_model.allocator.core.state import make_state
+    from pagealloc_model.allocator.state import make_state
     from pagealloc_model.policy.kernel_rules import KernelRules
     from pagealloc_model.recording.made_up_machine import made_up_machine
 

@@ -50,8 +50,8 @@ def replaying(recording: Recording) -> list[Row]:
 
 def _event_loop(recording: Recording) -> float:
     """CPU seconds of the kernels alone."""
-    from pagealloc_model.allocator.core import layout as at
-    from pagealloc_model.allocator.core.replay import advance
+    from pagealloc_model.allocator import layout as at
+    from pagealloc_model.allocator.events import advance
 
     state, events, places = _ready(recording)
     begun = time.process_time()

@@ -89,7 +89,7 @@ def measured(path: str = "kbuild") -> pd.DataFrame:
             print(f"  compiling: {name}", file=sys.stderr)
             rows.append(_row(f"compile: {name}", _seconds(_KERNEL, cache, name), "s"))
         whole_s = float(str(rows[1]["value"]))
-        for kept in Path(cache).glob("kernels/replay.advance-*"):
+        for kept in Path(cache).glob("kernels/events.advance-*"):
             shutil.rmtree(kept)
         rows.append(
             _row(

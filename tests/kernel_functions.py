@@ -16,7 +16,7 @@ ORACLE = "tests/oracle"
 TABLE = "docs/kernel_functions.md"
 
 LEFT_OUT = {
-    MODEL: "from_source hooks imported_again",
+    MODEL: "from_source hooks",
     ORACLE: """
         builders dump elastic_dump elastic_scenarios events imposed_scenarios interrupted_scenarios
         invariants late_memory

@@ -42,12 +42,12 @@ SKIPPED = ("test_seeded_faults", "test_notebooks", "test_wheel", "test_make_lab"
 """Files of tests that install, compile or start whole programs."""
 LEAST_S = 8
 """Seconds for tests, however long compiling took."""
-LARGE = {
-    "pagealloc_model.allocator.core.replay": ("advance", "event loop"),
-    "pagealloc_model.allocator.choices.resync": ("resync", "judging of choices"),
-    "pagealloc_model.allocator.pressure.elastic": ("advance_elastic", "event loop under pressure"),
-}
-"""Modules of entry points that take more than some seconds to compile, and their groups."""
+LARGE = (
+    ("pagealloc_model.allocator.events", "advance", "event loop"),
+    ("pagealloc_model.allocator.choices.resync", "resync", "judging of choices"),
+    ("pagealloc_model.allocator.events", "advance_elastic", "event loop under pressure"),
+)
+"""Entry points that take more than some seconds to compile: module, name and group."""
 LARGE_FUNCTIONS = 60
 """An entry point that reaches more functions is large."""
 
@@ -81,7 +81,7 @@ def group_to_compile() -> str | None:
     """The first group of large kernels that the edit touches."""
     from pagealloc_model.base import jit
 
-    for module, (name, group) in LARGE.items():
+    for module, name, group in LARGE:
         if not jit.is_on_disk(getattr(import_module(module), name)):
             return group
     return None
@@ -97,7 +97,7 @@ def compiled(group: str) -> str:
 REPLAY = f"""
 import hashlib
 import pagealloc_model as pm
-from pagealloc_model.allocator.core.replay import advance
+from pagealloc_model.allocator.events import advance
 run = pm.replay(pm.open("{RECORDING}"))
 digest = hashlib.sha256()
 for array in (run.log, run.places, run.final.pages, run.final.blocks, run.final.st):
@@ -219,7 +219,7 @@ def main() -> int:
     graph = ImportGraph(CHECKOUT)
     tests = chosen_tests(graph, changed)
     print(f"changed: {', '.join(changed)}\nreached by {len(tests)} test files", flush=True)
-    reaches_loop = "pagealloc_model.allocator.core.replay" in graph.distances(changed)
+    reaches_loop = "pagealloc_model.allocator.events" in graph.distances(changed)
     with ProcessPoolExecutor(max_workers=2) as pool:
         before = pool.submit(replayed_at, options.since) if reaches_loop else None
         stale = pool.submit(group_to_compile).result()

@@ -85,7 +85,7 @@ def test_no_module_reaches_itself(graph: ImportGraph) -> None:
 
 
 def test_the_graph_sees_imports(graph: ImportGraph) -> None:
-    assert "pagealloc_model.base.jit" in graph.imports["pagealloc_model.allocator.core.buddy"]
+    assert "pagealloc_model.base.jit" in graph.imports["pagealloc_model.allocator.buddy"]
     assert room_of("pagealloc_model.cli.main") == "cli"
 
 

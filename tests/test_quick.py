@@ -16,8 +16,8 @@ def graph(checkout: Path) -> ImportGraph:
 
 
 def test_an_edit_of_a_kernel_asks_the_oracle_first(graph: ImportGraph) -> None:
-    distances = graph.distances(["pagealloc_model.allocator.core.pcp"])
-    chosen = quick.chosen_tests(graph, ["pagealloc_model.allocator.core.pcp"])
+    distances = graph.distances(["pagealloc_model.allocator.pcp"])
+    chosen = quick.chosen_tests(graph, ["pagealloc_model.allocator.pcp"])
     assert set(chosen[:2]) == set(quick.FIRST)
     nearest = [distances[name] for name in chosen[2:]]
     assert nearest == sorted(nearest)
@@ -51,8 +51,8 @@ def test_without_a_change_nothing_is_judged(
 
 
 def test_large_entry_points_are_told_from_small_ones() -> None:
-    from pagealloc_model.allocator.core.initial import place_listed
-    from pagealloc_model.allocator.core.replay import advance
+    from pagealloc_model.allocator.events import advance
+    from pagealloc_model.allocator.state import place_listed
 
     assert quick.functions_reached(advance) > quick.LARGE_FUNCTIONS
     assert quick.functions_reached(place_listed) < quick.LARGE_FUNCTIONS

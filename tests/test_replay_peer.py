@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.state import make_state
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.state import make_state
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.predicted.prepared import prepare
 from pagealloc_model.predicted.run import ModelCarrier

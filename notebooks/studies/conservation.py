@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from pagealloc_model.notebooks.studies.random_operations import RandomOperations
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.replay import advance
-from pagealloc_model.allocator.core.state import State, make_state
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.events import advance
 from pagealloc_model.allocator.invariants import broken_invariants
+from pagealloc_model.allocator.state import State, make_state
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.recording.machine import Machine, Zone

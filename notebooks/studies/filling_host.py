@@ -11,11 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import pressure_layout as pr
-from pagealloc_model.allocator.core.initial import maximal_buddies, place_buddies
-from pagealloc_model.allocator.core.replay import advance
-from pagealloc_model.allocator.core.state import State, make_state
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
+from pagealloc_model.allocator.events import advance
+from pagealloc_model.allocator.state import State, make_state, maximal_buddies, place_buddies
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy

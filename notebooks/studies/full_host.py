@@ -11,13 +11,18 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import pressure_layout as pr
-from pagealloc_model.allocator.core.initial import maximal_buddies, place_buddies
-from pagealloc_model.allocator.core.state import State, make_state
-from pagealloc_model.allocator.pressure.elastic import advance_elastic
-from pagealloc_model.allocator.pressure.lru_start import place_on_lists
-from pagealloc_model.allocator.pressure.pressure_state import thp_reclaim_bits, with_pressure
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
+from pagealloc_model.allocator.events import advance_elastic
+from pagealloc_model.allocator.lru import place_on_lists
+from pagealloc_model.allocator.state import (
+    State,
+    make_state,
+    maximal_buddies,
+    place_buddies,
+    thp_reclaim_bits,
+    with_pressure,
+)
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.recording.machine import Machine

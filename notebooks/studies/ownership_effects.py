@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.base.text.comparison_table import comparison_table
 from pagealloc_model.base.text.layout import paragraph
 from pagealloc_model.policy.lock_costs import LockCosts
@@ -30,7 +30,7 @@ from pagealloc_model.studies.sweeps.metrics import lock_metrics
 from pagealloc_model.verdict.statistics import relative
 
 if TYPE_CHECKING:
-    from pagealloc_model.allocator.core.state import State
+    from pagealloc_model.allocator.state import State
     from pagealloc_model.predicted.replay import Replay
     from pagealloc_model.studies.workload.run import ScenarioRun
 

@@ -8,7 +8,7 @@ from pagealloc_model.notebooks.studies.contiguous_frees import contiguous_frees
 from pagealloc_model.notebooks.studies.steals import refills_that_steal
 
 import pagealloc_model as pm
-from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.policy.lock_costs import SPREAD
 from pagealloc_model.recording.made_up_machine import made_up_machine
 from pagealloc_model.show.post.posted_figures import posted_figures

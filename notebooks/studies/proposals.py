@@ -32,7 +32,7 @@ from pagealloc_model.notebooks.studies.proposal_loads import (
 from pagealloc_model.notebooks.studies.proposal_sides import PROPOSALS, Proposal, Row, Side
 
 import pagealloc_model as pm
-from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.layout import percent
 from pagealloc_model.measured.costs import at_recorded_cost

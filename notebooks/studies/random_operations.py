@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator import layout as at
 
 SMALL_ORDERS = (0,) * 24 + (1, 1, 1, 2, 2, 3, 3, 4)
 """Orders asked for, each as often as it stands here, beside one request for a whole pageblock."""

@@ -9,21 +9,70 @@ and kept on disk by their fingerprint.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib import import_module
+from threading import Lock
 from typing import Any
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.imported_again import (
-    ELASTIC_LOOP,
-    KERNELS,
-    LITERAL_LOOP,
-    loop_with,
-)
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.base import jit
 from pagealloc_model.base.function_digest import function_digest
+
+KERNELS = "pagealloc_model.allocator"
+LITERAL_LOOP = ("events", "advance")
+ELASTIC_LOOP = ("events", "advance_elastic")
+"""Module and name of each event loop."""
+
+Replacement = tuple[str, Callable[[Any], dict[str, Callable[..., Any]]]]
+"""A module of the kernels, and what makes functions in place of some of that module's, by name."""
+
+_importing = Lock()
+
+
+def loop_with(
+    replacements: Sequence[Replacement], loop: tuple[str, str], subdirectory: str
+) -> Callable[..., int]:
+    """Return an event loop of kernels some of whose functions are others.
+
+    Args:
+        replacements: what is replaced, each module before those that import from it.
+        loop: LITERAL_LOOP or ELASTIC_LOOP.
+        subdirectory: where its machine code is kept; its name says what is replaced by what.
+    """
+    with _importing:
+        kept = _kernel_modules()
+        entry = jit.entry
+        try:
+            for name in kept:
+                del sys.modules[name]
+            jit.entry = partial(entry, subdirectory=subdirectory)  # type: ignore[assignment]
+            for module_name, make in replacements:
+                module = import_module(f"{KERNELS}.{module_name}")
+                for name, function in make(module).items():
+                    setattr(module, name, jit.inner(function))
+            module_name, name = loop
+            return getattr(import_module(f"{KERNELS}.{module_name}"), name)  # type: ignore[no-any-return]
+        finally:
+            jit.entry = entry
+            for name in _kernel_modules():
+                del sys.modules[name]
+            sys.modules.update(kept)
+            for name, module in kept.items():
+                package, _, last = name.rpartition(".")
+                setattr(sys.modules[package], last, module)
+
+
+def _kernel_modules() -> dict[str, Any]:
+    """The kernels' modules as they are imported."""
+    return {
+        name: each
+        for name, each in sys.modules.items()
+        if name.rpartition(".")[0] == KERNELS and not hasattr(each, "__path__") and name != __name__
+    }
+
 
 Function = Callable[..., int]
 
@@ -78,11 +127,11 @@ def are_compiled(hooks: Hooks) -> bool:
         UsageError: a hook has no fingerprint.
     """
     kept = jit.cache_directory() / f"hooks-{hooks.fingerprint}"
-    return any(kept.rglob("replay.advance*.nbc"))
+    return any(kept.rglob("events.advance-*.nbc"))
 
 
 def advance_with(hooks: Hooks) -> Callable[..., int]:
-    """The event loop of kernels with hooks in place; takes what `replay.advance` takes.
+    """The event loop of kernels with hooks in place; takes what `events.advance` takes.
 
     Raises:
         UsageError: a hook has no fingerprint.
@@ -91,7 +140,7 @@ def advance_with(hooks: Hooks) -> Callable[..., int]:
 
 
 def advance_elastic_with(hooks: Hooks) -> Callable[..., int]:
-    """The elastic event loop with hooks in place; takes what `elastic.advance_elastic` takes.
+    """The elastic event loop with hooks in place; takes what `events.advance_elastic` takes.
 
     Raises:
         UsageError: a hook has no fingerprint.
@@ -102,7 +151,7 @@ def advance_elastic_with(hooks: Hooks) -> Callable[..., int]:
 @lru_cache(maxsize=8)
 def _imported(hooks: Hooks, fingerprint: str, loop: tuple[str, str]) -> Callable[..., int]:
     replacements = [
-        (f"core.{module}", partial(make, hook=jit.guest(_plain(function))))
+        (module, partial(make, hook=jit.guest(_plain(function))))
         for module, name, make in _REPLACED
         if (function := getattr(hooks, name)) is not None
     ]
@@ -116,7 +165,7 @@ def _plain(function: Function) -> Function:
 
 def _fallback(module: Any, hook: Any) -> dict[str, Function]:
     kernel = module.find_suitable_fallback
-    free_list_at = import_module(f"{KERNELS}.core.offsets").free_list_at
+    free_list_at = import_module(f"{KERNELS}.layout").free_list_at
 
     def find_suitable_fallback(m: at.MachineArrays, zone: int, order: int, migratetype: int) -> int:
         other = hook(kernel(m, zone, order, migratetype), order, migratetype)
@@ -129,7 +178,7 @@ def _fallback(module: Any, hook: Any) -> dict[str, Function]:
 
 def _reserve(module: Any, hook: Any) -> dict[str, Function]:
     kernel = module.reserve_highatomic_pageblock
-    zone_at = import_module(f"{KERNELS}.core.offsets").zone_at
+    zone_at = import_module(f"{KERNELS}.layout").zone_at
 
     def reserve_highatomic_pageblock(
         m: at.MachineArrays,
@@ -178,7 +227,7 @@ def _drain(module: Any, hook: Any) -> dict[str, Function]:
 
 
 _REPLACED = (
-    ("fallback_search", "fallback", _fallback),
+    ("fallback", "fallback", _fallback),
     ("highatomic", "reserve", _reserve),
     ("pcp", "refill", _refill),
     ("pcp", "drain", _drain),

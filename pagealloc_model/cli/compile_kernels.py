@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from pagealloc_model.base.garbage import not_collecting
 
 if TYPE_CHECKING:
-    from pagealloc_model.allocator.core.state import State
+    from pagealloc_model.allocator.state import State
 
 KEPT_DAYS = 30
 _FINGERPRINT = 16 * "[0-9a-f]"
@@ -34,8 +34,8 @@ REMOVABLE = (
 def _event_loop() -> None:
     import numpy as np
 
-    from pagealloc_model.allocator.core import layout as at
-    from pagealloc_model.allocator.core.replay import advance
+    from pagealloc_model.allocator import layout as at
+    from pagealloc_model.allocator.events import advance
 
     state = _small_state()
     events, places = np.zeros(0, at.EVENT), np.zeros(0, np.int32)
@@ -45,7 +45,7 @@ def _event_loop() -> None:
 def _start_image() -> None:
     import numpy as np
 
-    from pagealloc_model.allocator.core.initial import (
+    from pagealloc_model.allocator.state import (
         LISTED,
         place_allocations,
         place_buddies,
@@ -130,7 +130,7 @@ def _evidence() -> None:
 
 
 def _small_state() -> State:
-    from pagealloc_model.allocator.core.state import make_state
+    from pagealloc_model.allocator.state import make_state
     from pagealloc_model.policy.kernel_rules import KernelRules, preset_names
     from pagealloc_model.recording.machine import Machine, Zone
 
@@ -144,7 +144,7 @@ def _small_state() -> State:
 def _lock_queues() -> None:
     import numpy as np
 
-    from pagealloc_model.allocator.core import layout as at
+    from pagealloc_model.allocator import layout as at
     from pagealloc_model.predicted.lock_times import LockModel, queued
 
     queued(np.zeros((1, at.LOG_COLUMNS), np.int64), _small_state().machine, LockModel())
@@ -153,11 +153,11 @@ def _lock_queues() -> None:
 def _elastic_loop() -> None:
     import numpy as np
 
-    from pagealloc_model.allocator.core import layout as at
-    from pagealloc_model.allocator.core import replacements
-    from pagealloc_model.allocator.pressure import lru_start
-    from pagealloc_model.allocator.pressure.elastic import advance_elastic
-    from pagealloc_model.allocator.pressure.pressure_state import with_pressure
+    from pagealloc_model.allocator import layout as at
+    from pagealloc_model.allocator import lru as lru_start
+    from pagealloc_model.allocator import objects as replacements
+    from pagealloc_model.allocator.events import advance_elastic
+    from pagealloc_model.allocator.state import with_pressure
     from pagealloc_model.policy.kernel_rules import KernelRules, preset_names
     from pagealloc_model.policy.policy import Assumptions, Policy
 

@@ -9,7 +9,7 @@ from threading import Lock
 
 import numpy as np
 
-from pagealloc_model.allocator.core.state import State
+from pagealloc_model.allocator.state import State
 
 CHUNK = 4096
 """Bytes that are kept together if one of them changed."""

@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import objects as resolved
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.base.working_arrays import parts, working_arrays
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.predicted.demand.event_order import merged

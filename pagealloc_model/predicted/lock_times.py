@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.policy.lock_costs import SPREAD, LockCosts
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.predicted.lock_queues import (

@@ -25,7 +25,7 @@ from pagealloc_model.recording.recorded_machine import (
 from pagealloc_model.recording.sampling import refuse_sampled
 
 if TYPE_CHECKING:
-    from pagealloc_model.allocator.core.initial import StartImage
+    from pagealloc_model.allocator.state import StartImage
     from pagealloc_model.predicted.demand.demand import Demand
     from pagealloc_model.predicted.start.elastic import DaemonsAtStart
     from pagealloc_model.predicted.start.evidence import StartCounts, StartFiles

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.state import State
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.from_source.build import KernelBuild
+from pagealloc_model.allocator.state import State
 from pagealloc_model.base import progress_bar
 from pagealloc_model.base.carried_out import CarriedOut
 from pagealloc_model.base.errors import PolicyError, UsageError

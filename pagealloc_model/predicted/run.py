@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import pressure_layout as pr
-from pagealloc_model.allocator.core.replay import advance
-from pagealloc_model.allocator.core.state import State
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
+from pagealloc_model.allocator.events import advance
+from pagealloc_model.allocator.state import State
 from pagealloc_model.base.working_arrays import GrowingArray, working_arrays
 from pagealloc_model.predicted import tables
 from pagealloc_model.predicted.checkpoints import Resumption
@@ -61,8 +61,8 @@ class ElasticCarrier:
             leads: int32 by object: the failure it came in place of.
             hooks: functions in place of decisions.
         """
+        from pagealloc_model.allocator.events import advance_elastic
         from pagealloc_model.allocator.hooks import advance_elastic_with
-        from pagealloc_model.allocator.pressure.elastic import advance_elastic
 
         self.state = state
         self._leads = leads

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import ownership_layout as own
-from pagealloc_model.allocator.core import pressure_layout as pr
-from pagealloc_model.allocator.core.state import State
-from pagealloc_model.allocator.ownership.ownership_invariants import set_words
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
+from pagealloc_model.allocator.invariants import set_words
+from pagealloc_model.allocator.state import State
 from pagealloc_model.base.working_arrays import parts
 from pagealloc_model.recording.machine import Machine
 
@@ -281,16 +280,16 @@ LOCK_COLUMNS = ("lock_acquisitions", "lock_hand_overs", "lock_drain_holds")
 """Of pcp->lock: to allocate or free; taken over from another CPU; to drain only."""
 
 OWNERSHIP_COLUMNS = {
-    "blocks_claimed": own.BLOCKS_CLAIMED,
-    "blocks_recorded": own.BLOCKS_RECORDED,
-    "blocks_recovered": own.BLOCKS_RECOVERED,
-    "ownerships_ended": own.OWNERSHIPS_ENDED,
-    "remote_frees": own.REMOTE_FREES,
-    "remote_busy": own.REMOTE_BUSY,
-    "list_splits": own.LIST_SPLITS,
-    "list_merges": own.LIST_MERGES,
-    "merge_entries": own.MERGE_ENTRIES,
-    "recorded_entries": own.RECORDED_ENTRIES,
+    "blocks_claimed": at.BLOCKS_CLAIMED,
+    "blocks_recorded": at.BLOCKS_RECORDED,
+    "blocks_recovered": at.BLOCKS_RECOVERED,
+    "ownerships_ended": at.OWNERSHIPS_ENDED,
+    "remote_frees": at.REMOTE_FREES,
+    "remote_busy": at.REMOTE_BUSY,
+    "list_splits": at.LIST_SPLITS,
+    "list_merges": at.LIST_MERGES,
+    "merge_entries": at.MERGE_ENTRIES,
+    "recorded_entries": at.RECORDED_ENTRIES,
 }
 """What ownership adds, by counter."""
 
@@ -341,7 +340,7 @@ def refill_phases(machine: Machine, time_ns: np.ndarray, owned: np.ndarray) -> p
         frame, zones = _by_zone(machine, time_ns)
         frame["phase"] = phase
         for word, name in enumerate(("refills", "objects", "pages")):
-            counter = own.SET_PHASES + number * own.PHASE_WORDS + word
+            counter = at.SET_PHASES + number * at.PHASE_WORDS + word
             frame[name] = _counted(owned, zones, counter, len(frame))
         parts.append(frame)
     return pd.concat(parts, ignore_index=True)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.allocator.choices import recorded_steps as rec
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.initial import maximal_buddies
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.choices import true_state as rec
+from pagealloc_model.allocator.state import maximal_buddies
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.text.budget_table import budget_table
 from pagealloc_model.base.text.layout import WIDTH

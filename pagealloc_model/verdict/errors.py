@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.allocator.core.layout import CHAINED
-from pagealloc_model.allocator.core.objects import RECORDED
+from pagealloc_model.allocator.layout import CHAINED
+from pagealloc_model.allocator.objects import RECORDED
 from pagealloc_model.base.scopes import zone_scope
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.working_arrays import parts

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.objects import RECORDED
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.objects import RECORDED
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.working_arrays import parts
 from pagealloc_model.predicted.replay import Replay

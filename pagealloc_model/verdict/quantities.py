@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.allocator.core import pressure_layout
+from pagealloc_model.allocator import pressure_layout
 from pagealloc_model.measured.measured import Measured, measure
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pagealloc_model.allocator.core.pageset_sizes import high_limits
+from pagealloc_model.allocator.pcp import high_limits
 from pagealloc_model.policy.policy import Policy
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator import layout as at
 from tests.allocator.model_driver import ModelDriver
 from tests.allocator.ownership_driver import dump_ownership as dump_model_ownership
 from tests.oracle import Oracle

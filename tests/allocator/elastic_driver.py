@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import pressure_layout as pr
-from pagealloc_model.allocator.pressure.elastic import advance_elastic
-from pagealloc_model.allocator.pressure.pressure_state import with_pressure
-from pagealloc_model.allocator.pressure.refaults import AGES
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
+from pagealloc_model.allocator.events import advance_elastic
+from pagealloc_model.allocator.lru import AGES
+from pagealloc_model.allocator.state import with_pressure
 from pagealloc_model.policy.assumptions import Assumptions, ElasticAssumptions
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import elastic_fields

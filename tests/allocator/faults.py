@@ -41,11 +41,11 @@ FAULTS = (
     Fault("work is kept", "event_log", "st[at.WORK + unit] = 0", "pass"),
     Fault(
         "a scan does not skip buddies",
-        "fallback_search",
+        "fallback",
         ('pfn += 1 << int(m.pages[pfn]["order"]) if int(m.pages[pfn]["where"]) == at.BUDDY else 1'),
         "pfn += 1",
     ),
-    Fault("full drains never go by batch", "pcp_drain", "at.DRAINS_BATCH:", "at.DRAINS_BATCH + 1:"),
+    Fault("full drains never go by batch", "pcp", "at.DRAINS_BATCH:", "at.DRAINS_BATCH + 1:"),
     Fault("refill one too many", "pcp", "while got < wanted:", "while got <= wanted:"),
     Fault(
         "refill to the head",
@@ -77,7 +77,12 @@ FAULTS = (
         ("    m.st[pcp + at.PCP_HIGH] = high\n    return high"),
         "    return high",
     ),
-    Fault("drain from the head", "pcp", "pfn = m.st[lst + at.TAIL]", "pfn = m.st[lst + at.HEAD]"),
+    Fault(
+        "drain from the head",
+        "pcp",
+        "order = pindex_to_order(m, index)\n        pfn = m.st[lst + at.TAIL]",
+        "order = pindex_to_order(m, index)\n        pfn = m.st[lst + at.HEAD]",
+    ),
     Fault("drain starts at list 0", "pcp", "index = first_list", "index = 0"),
     Fault(
         "high grows below the high watermark",
@@ -103,7 +108,7 @@ FAULTS = (
         "(1 if migratetype == at.MOVABLE else 0)",
         "0",
     ),
-    Fault("decay by a quarter", "pcp_drain", "high - (high >> 3)", "high - (high >> 2)"),
+    Fault("decay by a quarter", "pcp", "high - (high >> 3)", "high - (high >> 2)"),
     Fault(
         "free_count beyond its cap",
         "pcp",
@@ -124,7 +129,7 @@ FAULTS = (
     ),
     Fault(
         "unmovable falls back to movable first",
-        "fallback_search",
+        "fallback",
         "    if migratetype == at.UNMOVABLE:\n"
         "        return at.RECLAIMABLE if choice == 0 else at.MOVABLE",
         "    if migratetype == at.UNMOVABLE:\n"
@@ -133,12 +138,12 @@ FAULTS = (
     Fault(
         "no boost",
         "fallback",
-        "if boost_watermark(m, zone) and flags & at.ALLOC_KSWAPD:",
-        "if flags < 0:",
+        "\n    if boost_watermark(m, zone) and flags & at.ALLOC_KSWAPD:",
+        "\n    if flags < 0:",
     ),
     Fault(
         "half a block is not enough",
-        "fallback_search",
+        "fallback",
         "return free + alike >= block_pages // 2",
         "return free + alike > block_pages // 2",
     ),
@@ -174,13 +179,13 @@ FAULTS = (
     ),
     Fault(
         "blocks at the zone's edge are claimed",
-        "fallback_search",
+        "fallback",
         "return first >= m.st[region + at.ZONE_START] and end <= m.st[region + at.ZONE_END]",
         "return first >= m.st[region + at.ZONE_START] or end <= m.st[region + at.ZONE_END]",
     ),
     Fault(
         "movable pages count for no one",
-        "fallback_search",
+        "fallback",
         "movable += size",
         "movable += 0",
     ),
@@ -216,14 +221,14 @@ FAULTS = (
     ),
     Fault(
         "first attempts leave the reserve alone",
-        "alloc_context",
+        "watermark",
         "    if m.st[at.POLICY_HIGHATOMIC_FASTPATH]:\n",
         "    if m.st[at.POLICY_HIGHATOMIC_FASTPATH] and m.st[at.PRESSURE_BASE]:\n",
         presets=("7.3",),
     ),
     Fault(
         "first attempts make the reserve grow",
-        "zone_walk",
+        "page_alloc",
         "return is_in_need or not m.st[at.POLICY_HIGHATOMIC_SLOWPATH_ONLY]",
         "return True",
         presets=("7.3",),
@@ -273,43 +278,43 @@ FAULTS = (
     ),
     Fault(
         "boost stays when reclaim ends",
-        "kswapd_runs",
+        "watermark",
         "m.st[region + at.ZONE_BOOST] - m.st[region + at.ZONE_REMEMBERED_BOOST]",
         "m.st[region + at.ZONE_BOOST]",
     ),
     Fault(
         "kswapd sleeps through a boost",
-        "kswapd_runs",
+        "watermark",
         "if pgdat_watermark_boosted(m, node, highest_type) or not pgdat_balanced(",
         "if not pgdat_balanced(",
     ),
     Fault(
         "no last resort for atomics",
-        "zone_walk",
+        "page_alloc",
         "if pfn < 0 and flags & at.ALLOC_NON_BLOCK:",
         "if pfn < 0 and flags < 0:",
     ),
     Fault(
         "NOFRAGMENT is never dropped",
-        "zone_walk",
+        "page_alloc",
         "flags &= ~at.ALLOC_NOFRAGMENT\n            else:",
         "return -1, position, flags, skips_busy, skipped\n            else:",
     ),
     Fault(
         "BELOW_HIGH is never set",
-        "zone_walk",
+        "page_alloc",
         "st[region + at.ZONE_BELOW_HIGH] = 1",
         "st[region + at.ZONE_BELOW_HIGH] = 0",
     ),
     Fault(
         "forced requests begin with the first zone",
-        "reclaim",
+        "page_alloc",
         "if margin > best_margin:",
         "if margin < best_margin:",
     ),
     Fault(
         "unreserve is forgotten",
-        "request",
+        "page_alloc",
         "flags):\n        unreserve_highatomic_pageblock(m, ac, False)\n",
         "flags):\n",
     ),

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from tests.allocator.fault import Fault
 
+DRAIN_BEGINS = """ m.st[zone_at(zone) + at.ZONE_HAS_ISOLATED]
+    count = min(count, m.st[pcp + at.PCP_COUNT])
+    index = first_list
+"""
+"""What follows as a drain of a list without buddies begins."""
+
 
 def fault(name: str, module: str, right: str, wrong: str) -> Fault:
     """A fault that scenarios with 6.1's rules must tell."""
@@ -13,51 +19,51 @@ def fault(name: str, module: str, right: str, wrong: str) -> Fault:
 FAULTS_6_1 = (
     fault(
         "movable requests take blocks from order 3 up",
-        "fallback_largest",
+        "fallback",
         "return order >= m.st[at.PAGEBLOCK_ORDER] // 2 or",
         "return order >= m.st[at.PAGEBLOCK_ORDER] // 3 or",
     ),
     fault(
         "only movable requests take blocks",
-        "fallback_largest",
+        "fallback",
         "or migratetype != at.MOVABLE",
         "or migratetype == at.MOVABLE",
     ),
     fault(
         "NOFRAGMENT falls back to parts of blocks",
-        "fallback_largest",
+        "fallback",
         "if flags & at.ALLOC_NOFRAGMENT and order < block_order:",
         "if flags & at.ALLOC_NOFRAGMENT and order > block_order:",
     ),
     fault(
         "the largest is split where the smallest should be",
-        "fallback_largest",
+        "fallback",
         "return choose_steal(m, zone, order, migratetype)",
         "return m.st[free_list_at(zone, current, other) + at.HEAD]",
     ),
     fault(
         "a fallback empties reserved blocks",
-        "fallback_largest",
+        "fallback",
         "if block_type != at.HIGHATOMIC:",
         "if block_type >= 0:",
     ),
     fault(
         "whole blocks keep their type",
-        "fallback_largest",
+        "fallback",
         "change_pageblock_range(m, pfn, order, migratetype)",
         "pass",
     ),
     fault(
         "blocks keep their type",
-        "fallback_largest",
+        "fallback",
         "                if alike:",
         "                if alike < 0:",
     ),
     fault(
         "a fallback within a block boosts nothing",
-        "fallback_largest",
-        "if boost_watermark(m, zone) and flags & at.ALLOC_KSWAPD:",
-        "if flags < 0:",
+        "fallback",
+        "    if boost_watermark(m, zone) and flags & at.ALLOC_KSWAPD:\n                m",
+        "    if flags < 0:\n                m",
     ),
     fault(
         "a buddy comes to the head of its new list",
@@ -67,7 +73,7 @@ FAULTS_6_1 = (
     ),
     fault(
         "ownership is what the list said",
-        "fallback_largest",
+        "fallback",
         'owned = int(m.blocks[found >> block_order]["migratetype"]) == migratetype',
         "owned = found_order >= block_order",
     ),
@@ -92,14 +98,14 @@ FAULTS_6_1 = (
     fault(
         "pages are drained as their blocks are",
         "pcp",
-        "as_of_block = m.st[at.RULE_LISTS_MATCH_BLOCKS] or",
-        "as_of_block = 1 or",
+        f"as_of_block = m.st[at.RULE_LISTS_MATCH_BLOCKS] or{DRAIN_BEGINS}",
+        f"as_of_block = 1 or{DRAIN_BEGINS}",
     ),
     fault(
         "isolated blocks change no drain",
         "pcp",
-        " or m.st[zone_at(zone) + at.ZONE_HAS_ISOLATED]",
-        "",
+        f" or{DRAIN_BEGINS}",
+        DRAIN_BEGINS.replace(" m.st[zone_at(zone) + at.ZONE_HAS_ISOLATED]", ""),
     ),
     fault(
         "drains do not double",
@@ -133,7 +139,7 @@ FAULTS_6_1 = (
     ),
     fault(
         "lists decay",
-        "pcp_drain",
+        "pcp",
         "if not m.st[at.RULE_PCP_DECAYS]:",
         "if m.st[at.RULE_PCP_DECAYS]:",
     ),
@@ -145,13 +151,13 @@ FAULTS_6_1 = (
     ),
     fault(
         "each page of a refill counts at once",
-        "counters",
+        "watermark",
         "return m.st[at.RULE_REFILL_COUNTED_AT_END] != 0",
         "return False",
     ),
     fault(
         "moved pages count as taken and freed",
-        "counters",
+        "watermark",
         "if m.st[at.RULE_LISTS_MATCH_BLOCKS] and m.st[at.COUNTS_BY_CPU]:",
         "if m.st[at.COUNTS_BY_CPU]:",
     ),
@@ -187,7 +193,7 @@ FAULTS_6_1 = (
     ),
     fault(
         "the high watermark is tested first",
-        "zone_walk",
+        "page_alloc",
         "if m.st[at.RULE_BELOW_HIGH_TESTED] and not",
         "if not",
     ),

@@ -21,35 +21,35 @@ FAULTS_INTERRUPTS = (
     ),
     Fault(
         "the lists of all zones are locked",
-        "list_locks",
+        "pcp",
         "return m.st[words + at.CPU_BATCH_SET] == pcp or",
         "return m.st[words + at.CPU_BATCH_SET] != 0 or",
         scenarios=("interrupts",),
     ),
     Fault(
         "an interrupt ends the batch",
-        "replay",
+        "events",
         "elif not bits & at.INTERRUPTS_HOLDER:",
         "else:",
         scenarios=("interrupts",),
     ),
     Fault(
         "a refill is over before its interrupts come",
-        "zone_walk",
+        "page_alloc",
         "        hold_refilled(m, ac.cpu, pcp)\n",
         "",
         scenarios=("interrupts",),
     ),
     Fault(
         "a list that has pages is locked for interrupts, too",
-        "zone_walk",
+        "page_alloc",
         "        hold_refilled(m, ac.cpu, pcp)\n",
         "    hold_refilled(m, ac.cpu, pcp)\n",
         scenarios=("interrupts",),
     ),
     Fault(
         "the preferred zone is refilled, whatever its watermark",
-        "zone_walk",
+        "page_alloc",
         """            skipped = True
         elif zone_may_serve(m, zone, ac.order, ac.highest_type, flags):
             return zone,""",
@@ -60,7 +60,7 @@ FAULTS_INTERRUPTS = (
     ),
     Fault(
         "a busy node's list is refilled",
-        "zone_walk",
+        "page_alloc",
         """            skipped = True
         elif zone_may_serve(m, zone, ac.order, ac.highest_type, flags):
             return zone,""",
@@ -71,7 +71,7 @@ FAULTS_INTERRUPTS = (
     ),
     Fault(
         "a refill for another node's zone fragments nothing",
-        "zone_walk",
+        "page_alloc",
         """            flags &= ~at.ALLOC_NOFRAGMENT
             position = ac.zonelist
         elif skips_busy and is_busy(m, zone):
@@ -87,28 +87,28 @@ FAULTS_INTERRUPTS = (
     ),
     Fault(
         "what a request would refill is owned like other pages",
-        "zone_walk",
+        "page_alloc",
         "if index < 0 or m.st[at.OWNERSHIP]:",
         "if index < 0:",
         scenarios=("interrupts",),
     ),
     Fault(
         "a drain is over before its interrupts come",
-        "list_locks",
+        "pcp",
         "m.st[words + at.CPU_LOCKED_SET] = abs(m.st[words + at.CPU_LOCKED_SET])",
         "m.st[words + at.CPU_LOCKED_SET] = 0",
         scenarios=("interrupts",),
     ),
     Fault(
         "an interrupt's drain lets go of the list that is locked",
-        "list_locks",
+        "pcp",
         "    if m.st[word] <= 0:\n        m.st[word] = -pcp\n",
         "    m.st[word] = -pcp\n",
         scenarios=("interrupts",),
     ),
     Fault(
         "a drain is remembered beyond the next event",
-        "list_locks",
+        "pcp",
         """    m.st[words + at.CPU_BATCH_SET] = 0
     m.st[words + at.CPU_LOCKED_SET] = 0
 """,
@@ -119,14 +119,14 @@ FAULTS_INTERRUPTS = (
     ),
     Fault(
         "a folio batch goes on under the lock of a drain before it",
-        "replay",
+        "events",
         "            m.st[cpu_at(m, cpu) + at.CPU_LOCKED_SET] = 0\n",
         "            pass\n",
         scenarios=("interrupts",),
     ),
     Fault(
         "a folio batch goes on after an interrupt into its last drain",
-        "list_locks",
+        "pcp",
         """    m.st[words + at.CPU_BATCH_SET] = 0
     m.st[words + at.CPU_LOCKED_SET] = abs(""",
         """    m.st[words + at.CPU_LOCKED_SET] = abs(""",

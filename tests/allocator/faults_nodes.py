@@ -7,37 +7,37 @@ from tests.allocator.fault import Fault
 FAULTS_NODES = (
     Fault(
         "nodes by number, not by distance",
-        "zonelists",
+        "state",
         "nearest = local if local in left else min(left, key=lambda node: costs[node])",
         "nearest = local if local in left else min(left)",
     ),
     Fault(
         "nodes below the own one are as near",
-        "zonelists",
+        "state",
         "machine.distance(local, node) + (node < local) + has_cpus[node],",
         "machine.distance(local, node) + has_cpus[node],",
     ),
     Fault(
         "nodes with CPUs are as near",
-        "zonelists",
+        "state",
         "machine.distance(local, node) + (node < local) + has_cpus[node],",
         "machine.distance(local, node) + (node < local),",
     ),
     Fault(
         "low zones of a node first",
-        "zonelists",
+        "state",
         "range(node * types + highest_type, node * types - 1, -1)",
         "range(node * types, node * types + highest_type + 1)",
     ),
     Fault(
         "THISNODE is not heard",
-        "offsets",
-        "if bits & at.GFP_THISNODE:",
+        "layout",
+        "if bits & GFP_THISNODE:",
         "if bits < 0:",
     ),
     Fault(
         "NOFRAGMENT matters more than the own node",
-        "zone_walk",
+        "page_alloc",
         """return -1, position, flags, skips_busy, skipped
             position = ac.zonelist
         elif drops_nofragment(m, flags) and""",
@@ -53,14 +53,14 @@ FAULTS_NODES = (
     ),
     Fault(
         "nodes that kswapd works on are left out for good",
-        "zone_walk",
+        "page_alloc",
         "                skips_busy = False\n",
         "                skips_busy = True\n",
         presets=("6.18", "7.2"),
     ),
     Fault(
         "nodes that kswapd works on are not left out",
-        "zone_walk",
+        "page_alloc",
         """elif skips_busy and is_busy(m, zone):
             skipped = True
         elif zone_may_serve(m, zone, ac.order, ac.highest_type, flags):
@@ -71,13 +71,13 @@ FAULTS_NODES = (
     ),
     Fault(
         "only the nearest node's kswapd wakes",
-        "request",
+        "page_alloc",
         "            woken = node\n            position += 1\n",
         "            return\n",
     ),
     Fault(
         "kswapd concerns all zones of its node",
-        "kswapd_runs",
+        "watermark",
         (
             "return m.st[region + at.ZONE_MANAGED] > 0 and m.st[region + at.ZONE_TYPE] <= "
             "highest_type"
@@ -86,61 +86,61 @@ FAULTS_NODES = (
     ),
     Fault(
         "a recorded run goes on through the next",
-        "replay",
+        "events",
         ("        end_kswapd(m, offset)\n        start_kswapd(m, offset"),
         "        start_kswapd(m, offset",
     ),
     Fault(
         "limits share a zone among all CPUs",
-        "pageset_sizes",
+        "pcp",
         "return machine.cpus_of_node(machine.nodes.index(zone.node)) or machine.nr_cpus",
         "return machine.nr_cpus",
     ),
     Fault(
         "lists expire a tick late",
-        "counters",
+        "watermark",
         "QUIET_TICKS = 3\n",
         "QUIET_TICKS = 4\n",
     ),
     Fault(
         "a list's own drain does not put its expiry off",
-        "counters",
+        "watermark",
         "            m.st[pcp + at.PCP_TOUCHED] = 1\n",
         "            m.st[pcp + at.PCP_TOUCHED] = change < 0\n",
     ),
     Fault(
         "local lists expire too",
-        "pcp_drain",
+        "pcp",
         ("        m.st[pcp + at.PCP_EXPIRE] = 0\n        return 0\n"),
         "        pass\n",
     ),
     Fault(
         "expiry empties the list",
-        "pcp_drain",
+        "pcp",
         "return min(count, m.st[pcp + at.PCP_BATCH])",
         "return count",
     ),
     Fault(
         "counters are passed on a page early",
-        "counters",
+        "watermark",
         "if abs(held) > m.st[region + at.ZONE_THRESHOLD]:",
         "if abs(held) >= m.st[region + at.ZONE_THRESHOLD]:",
     ),
     Fault(
         "the threshold does not shrink under pressure",
-        "kswapd_runs",
+        "watermark",
         "set_pgdat_percpu_threshold(m, node, at.ZONE_THRESHOLD_AWAKE)",
         "set_pgdat_percpu_threshold(m, node, at.ZONE_THRESHOLD_ASLEEP)",
     ),
     Fault(
         "conversions leave the held-back pages",
-        "counters",
+        "watermark",
         "if m.st[at.RULE_LISTS_MATCH_BLOCKS] and m.st[at.COUNTS_BY_CPU]:",
         "if m.st[at.COUNTS_BY_CPU] < 0:",
     ),
     Fault(
         "a refill is counted page by page",
-        "counters",
+        "watermark",
         "return m.st[at.RULE_REFILL_COUNTED_AT_END] != 0",
         "return False",
         presets=("6.1",),
@@ -171,31 +171,31 @@ FAULTS_NODES = (
     ),
     Fault(
         "isolated pages count as free",
-        "counters",
+        "watermark",
         "        return\n    account_total(m, zone, change)\n",
         "        change += 0\n    account_total(m, zone, change)\n",
     ),
     Fault(
         "MEMALLOC waits for reclaim",
-        "request",
+        "page_alloc",
         "return bits & at.GFP_MEMALLOC != 0 and not bits & at.GFP_NOMEMALLOC",
         "return False",
     ),
     Fault(
         "every request that may reclaim does",
-        "reclaim",
+        "page_alloc",
         "return not m.st[at.DIRECT_RECLAIM_RECORDED] or bits & at.REQUEST_RECLAIMED != 0",
         "return True",
     ),
     Fault(
         "recorded reclaim never suffices",
-        "reclaim",
+        "page_alloc",
         "if margin <= m.st[at.RECLAIM_MARGINS + number]:",
         "if margin < 1 << 60:",
     ),
     Fault(
         "reclaim is to leave the whole mark free",
-        "reclaim",
+        "page_alloc",
         "st[at.RECLAIM_MARGINS + number] = min(margin, 0)",
         "st[at.RECLAIM_MARGINS + number] = 0",
     ),

@@ -102,7 +102,7 @@ FAULTS_SUPERPAGEBLOCKS = (
     ),
     Fault(
         "compaction turns the lists around",
-        "compaction_lists",
+        "compaction_scan",
         "if last < 0 or m.st[at.SUPERPAGEBLOCKS]:",
         "if last < 0:",
         scenarios=("superpageblocks_elastic",),

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.state import State
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.state import State
 from tests.allocator.ownership_driver import list_count
 
 

@@ -7,24 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import ownership_layout as own
-from pagealloc_model.allocator.core.state import State
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.state import State
 from pagealloc_model.policy.ownership_options import OwnershipOptions
 from tests.oracle.ownership_counters import OwnershipCount, PhaseCount
 from tests.oracle.ownership_options import OracleOwnership
 
 COUNTERS = {
-    "claimed": own.BLOCKS_CLAIMED,
-    "recorded": own.BLOCKS_RECORDED,
-    "recovered": own.BLOCKS_RECOVERED,
-    "ended": own.OWNERSHIPS_ENDED,
-    "remote_frees": own.REMOTE_FREES,
-    "busy_frees": own.REMOTE_BUSY,
-    "splits": own.LIST_SPLITS,
-    "merges": own.LIST_MERGES,
-    "merge_looks": own.MERGE_ENTRIES,
-    "recorded_looks": own.RECORDED_ENTRIES,
+    "claimed": at.BLOCKS_CLAIMED,
+    "recorded": at.BLOCKS_RECORDED,
+    "recovered": at.BLOCKS_RECOVERED,
+    "ended": at.OWNERSHIPS_ENDED,
+    "remote_frees": at.REMOTE_FREES,
+    "busy_frees": at.REMOTE_BUSY,
+    "splits": at.LIST_SPLITS,
+    "merges": at.LIST_MERGES,
+    "merge_looks": at.MERGE_ENTRIES,
+    "recorded_looks": at.RECORDED_ENTRIES,
 }
 """The model's word for each of the oracle's counts."""
 
@@ -75,23 +74,23 @@ def _scalar(state: State, word: int) -> int:
 
 
 def _blocks(state: State) -> np.ndarray:
-    first = _scalar(state, own.BLOCKS)
-    words = state.st[first : first + len(state.blocks) * own.BLOCK_WORDS]
-    return words.reshape(-1, own.BLOCK_WORDS)
+    first = _scalar(state, at.OWNED_BLOCKS)
+    words = state.st[first : first + len(state.blocks) * at.OWNED_BLOCK_WORDS]
+    return words.reshape(-1, at.OWNED_BLOCK_WORDS)
 
 
 def _set(state: State, zone: int, cpu: int) -> np.ndarray:
     """Words of a CPU's part in a zone; zeros where no block is ever owned."""
     if not state.st[at.OWNERSHIP]:
-        return np.zeros(own.SET_STRIDE, np.int64)
+        return np.zeros(at.OWNED_SET_STRIDE, np.int64)
     number = zone * state.machine.nr_cpus + cpu
-    first = _scalar(state, own.SETS) + number * own.SET_STRIDE
-    return state.st[first : first + own.SET_STRIDE]
+    first = _scalar(state, at.OWNED_SETS) + number * at.OWNED_SET_STRIDE
+    return state.st[first : first + at.OWNED_SET_STRIDE]
 
 
 def _owners(state: State) -> dict[int, tuple[int, bool]]:
-    recorded = _blocks(state)[:, own.BLOCK_IS_RECORDED]
-    first = _scalar(state, own.OWNERS)
+    recorded = _blocks(state)[:, at.BLOCK_IS_RECORDED]
+    first = _scalar(state, at.OWNERS)
     owners = state.st[first : first + len(state.blocks)]
     return {
         int(number): (int(owners[number]) - 1, bool(recorded[number]))
@@ -101,12 +100,12 @@ def _owners(state: State) -> dict[int, tuple[int, bool]]:
 
 def _recorded(state: State, zone: int, cpu: int) -> list[int]:
     blocks = _blocks(state)
-    head, _, entries = _set(state, zone, cpu)[own.SET_RECORDED :][: at.LIST_WORDS]
+    head, _, entries = _set(state, zone, cpu)[at.SET_RECORDED :][: at.LIST_WORDS]
     found = []
     number = int(head)
     while number >= 0:
         found.append(number)
-        number = int(blocks[number, own.BLOCK_NEXT])
+        number = int(blocks[number, at.BLOCK_NEXT])
     assert len(found) == entries
     return found
 
@@ -121,7 +120,7 @@ def _count(state: State, zone: int, cpu: int) -> OwnershipCount:
     words = _set(state, zone, cpu)
     locks = state.pcp_region(zone, cpu)
     return OwnershipCount(
-        phases=tuple(_phase(words, phase) for phase in range(own.PHASES)),
+        phases=tuple(_phase(words, phase) for phase in range(at.PHASES)),
         lock_acquisitions=int(locks[at.PCP_LOCKS]),
         lock_drain_holds=int(locks[at.PCP_DRAIN_LOCKS]),
         lock_handovers=int(locks[at.PCP_LOCK_HANDOVERS]),
@@ -130,9 +129,9 @@ def _count(state: State, zone: int, cpu: int) -> OwnershipCount:
 
 
 def _phase(words: np.ndarray, phase: int) -> PhaseCount:
-    first = own.SET_PHASES + phase * own.PHASE_WORDS
+    first = at.SET_PHASES + phase * at.PHASE_STRIDE
     return PhaseCount(
-        refills=int(words[first + own.PHASE_REFILLS]),
-        objects=int(words[first + own.PHASE_OBJECTS]),
-        pages=int(words[first + own.PHASE_PAGES]),
+        refills=int(words[first + at.PHASE_REFILLS]),
+        objects=int(words[first + at.PHASE_OBJECTS]),
+        pages=int(words[first + at.PHASE_PAGES]),
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.state import State
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.state import State
 from pagealloc_model.recording.machine import Machine
 from tests.oracle import Oracle, OracleAssumptions, OracleMachine, OraclePolicy, OracleZone
 from tests.oracle.rules import RULES

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.initial import note_isolated_blocks, place_buddies
-from pagealloc_model.allocator.core.replay import advance
-from pagealloc_model.allocator.core.state import State, make_state
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.events import advance
+from pagealloc_model.allocator.state import State, make_state, note_isolated_blocks, place_buddies
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.recording.machine import Machine, Zone

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import pressure_layout as pr
-from pagealloc_model.allocator.core.offsets import zone_at
-from pagealloc_model.allocator.invariants import broken_invariants
-from pagealloc_model.allocator.pressure.pressure_invariants import broken_pieces
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
+from pagealloc_model.allocator.invariants import broken_invariants, broken_pieces
+from pagealloc_model.allocator.layout import zone_at
 from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.policy import Policy
 from tests.allocator.elastic_state import BLOCK, CALM, KERNEL, Pressed, bits_of, pressed_zone

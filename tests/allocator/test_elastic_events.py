@@ -9,12 +9,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import pressure_layout as pr
-from pagealloc_model.allocator.invariants import broken_invariants
-from pagealloc_model.allocator.ownership.ownership_invariants import owners
-from pagealloc_model.allocator.pressure.pressure_invariants import broken_pieces
-from pagealloc_model.allocator.pressure.pressure_offsets import compactor_at
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
+from pagealloc_model.allocator.invariants import broken_invariants, broken_pieces, owners
+from pagealloc_model.allocator.pressure_layout import compactor_at
 from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.ownership_options import OwnershipOptions
 from pagealloc_model.policy.policy import Policy

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.replay import advance
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.events import advance
 from pagealloc_model.allocator.hooks import are_compiled
 from pagealloc_model.verdict.agreement import hooks_and_policy_text
 from tests.small_recordings import shipped_recording, write_recording
@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 import numpy as np
 import pagealloc_model as pm
-from pagealloc_model.allocator.core.replay import advance
+from pagealloc_model.allocator.events import advance
 from pagealloc_model.allocator.hooks import advance_with
 
 recording = pm.open(Path(sys.argv[1]))
@@ -56,8 +56,8 @@ singly = pm.replay(recording, assumptions=own, hooks=pm.Hooks(
     refill=lambda objects, order, count, high, batch: 1))
 refills = singly.log[singly.log[:, 0] == 0]
 assert len(refills) and (refills[:, 6] <= 1).all(), refills
-import pagealloc_model.allocator.core.replay
-assert pagealloc_model.allocator.core.replay.advance is advance
+import pagealloc_model.allocator.events
+assert pagealloc_model.allocator.events.advance is advance
 most = 1
 limited = pm.Hooks(refill=lambda objects, order, count, high, batch: most)
 first = advance_with(limited)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.state import State
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.invariants import broken_invariants
+from pagealloc_model.allocator.state import State
 from tests.allocator.model_driver import ModelDriver, state_like
 from tests.oracle import Oracle
 from tests.oracle.builders import BLOCK, one_zone, oracle, put_free_blocks

@@ -13,9 +13,8 @@ import numba
 import numpy as np
 import pytest
 
-from pagealloc_model.allocator.core.initial import LISTED, place_listed
-from pagealloc_model.allocator.core.replay import advance
-from pagealloc_model.allocator.core.state import make_state
+from pagealloc_model.allocator.events import advance
+from pagealloc_model.allocator.state import LISTED, make_state, place_listed
 from pagealloc_model.base import jit
 from pagealloc_model.base.function_digest import function_digest
 from pagealloc_model.base.jit import (
@@ -31,30 +30,30 @@ from tests.allocator.small_state import one_zone
 
 COUNTS_REFERENCES = b"NRT_incref"
 
-CALLEE = "pagealloc_model/allocator/core/buddy.py"
+CALLEE = "pagealloc_model/allocator/buddy.py"
 EDIT = ("list_add_tail(m.pages, m.st, lst, pfn)\n", "list_add(m.pages, m.st, lst, pfn)\n")
 """A change two calls below the entry point `place_buddies`, in another file."""
 
 EDITS_WITHOUT_EFFECT = {
-    "pagealloc_model/allocator/core/initial.py": ("@entry\n", "# A comment.\n\n\n@entry\n"),
-    "pagealloc_model/allocator/core/buddy.py": ('    """', '    """Edited: '),
-    "pagealloc_model/allocator/core/pcp.py": ("wanted >> order, 2)", "wanted >> order, 3)"),
-    "pagealloc_model/allocator/core/layout.py": ("PAGE = ", "NOT_USED = 1\nPAGE = "),
+    "pagealloc_model/allocator/state.py": ("@entry\n", "# A comment.\n\n\n@entry\n"),
+    "pagealloc_model/allocator/buddy.py": ('    """', '    """Edited: '),
+    "pagealloc_model/allocator/pcp.py": ("wanted >> order, 2)", "wanted >> order, 3)"),
+    "pagealloc_model/allocator/layout.py": ("PAGE = ", "NOT_USED = 1\nPAGE = "),
 }
 """A comment, docstrings, a kernel and a constant that `place_buddies` does not reach."""
 
 EDIT_OF_A_CONSTANT = (
-    "pagealloc_model/allocator/core/layout.py",
+    "pagealloc_model/allocator/layout.py",
     "NOWHERE, ALLOCATED, BUDDY, ON_PCP = 0, 1, 2, 3",
     "NOWHERE, ALLOCATED, BUDDY, ON_PCP = 0, 1, 3, 2",
 )
 
 PLACE_TWO_PAGES = """
 import numpy as np
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.initial import place_buddies
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.state import place_buddies
 from pagealloc_model.base.jit import entry_fingerprint
-from pagealloc_model.allocator.core.state import make_state
+from pagealloc_model.allocator.state import make_state
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.recording.machine import Machine, Zone
 
@@ -99,7 +98,7 @@ def test_the_search_for_reference_counts_would_find_one(tmp_path: Path) -> None:
 
 def test_kernels_are_kept_under_their_fingerprint() -> None:
     plain_digest(1)
-    kept = kernels_directory() / f"replay.advance-{entry_fingerprint(advance)}"
+    kept = kernels_directory() / f"events.advance-{entry_fingerprint(advance)}"
     assert machine_code(kept)
     assert cache_directory().name == f"kernels-{kernel_fingerprint()}"
 
@@ -162,7 +161,7 @@ def test_an_edit_compiles_what_reaches_it_and_nothing_else(checkout: Path, tmp_p
     again, _, hits = place_two_pages(tmp_path, cache)
     assert hits == 0
     assert len({fingerprint, changed, again}) == 3
-    assert len(list((cache / "kernels").glob("initial.place_buddies-*"))) == 3
+    assert len(list((cache / "kernels").glob("state.place_buddies-*"))) == 3
 
 
 @pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")

@@ -9,9 +9,8 @@ import numba
 import numpy as np
 import pytest
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.look_ahead import AHEAD, place_ahead
-from pagealloc_model.allocator.core.prefetch import prefetch
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.events import AHEAD, place_ahead, prefetch
 from pagealloc_model.base import jit
 
 

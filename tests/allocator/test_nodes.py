@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.state import counter_thresholds, make_state
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.state import counter_thresholds, make_state
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.recording.machine import Machine, Zone

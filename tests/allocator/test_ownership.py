@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 from pagealloc_model.notebooks.studies.conservation import BLOCK_ORDER, conserve, misplaced_pages
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import ownership_layout as own
-from pagealloc_model.allocator.core.replay import advance
-from pagealloc_model.allocator.core.state import make_state
-from pagealloc_model.allocator.invariants import broken_invariants
-from pagealloc_model.allocator.ownership.ownership_invariants import owners, set_words
-from pagealloc_model.allocator.ownership.ownership_words import ownership_words
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.events import advance
+from pagealloc_model.allocator.invariants import broken_invariants, owners, set_words
+from pagealloc_model.allocator.ownership import ownership_words
+from pagealloc_model.allocator.state import make_state
 from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.ownership_options import OwnershipOptions
@@ -54,8 +52,8 @@ def test_no_page_is_lost_or_in_two_places(options: dict[str, object], rules: str
     assert done.checks == 8
     counts = set_words(done.state).sum(axis=(0, 1))
     claims = options.get("claims_blocks", True)
-    assert (counts[own.BLOCKS_CLAIMED] > 0) == claims
-    assert counts[own.REMOTE_FREES] > 0 or not claims or not options.get("routes_frees", True)
+    assert (counts[at.BLOCKS_CLAIMED] > 0) == claims
+    assert counts[at.REMOTE_FREES] > 0 or not claims or not options.get("routes_frees", True)
 
 
 def test_the_random_operations_do_everything() -> None:
@@ -64,9 +62,9 @@ def test_the_random_operations_do_everything() -> None:
     assert done.broken == ()
     state = done.state
     counts = set_words(state).sum(axis=(0, 1))
-    phases = counts[own.SET_PHASES : own.BLOCKS_CLAIMED].reshape(own.PHASES, own.PHASE_WORDS)
+    phases = counts[at.SET_PHASES : at.BLOCKS_CLAIMED].reshape(at.PHASES, at.PHASE_STRIDE)
     assert (phases > 0).all()
-    assert (counts[own.BLOCKS_CLAIMED : own.SET_STRIDE] > 0).sum() == 9, "all but busy locks"
+    assert (counts[at.BLOCKS_CLAIMED : at.OWNED_SET_STRIDE] > 0).sum() == 9, "all but busy locks"
     assert (state.sites()[:, :, :, at.SITE_ACQUISITIONS].sum(axis=(0, 1)) > 0)[
         [at.SITE_DRAIN_ALL, at.SITE_RESERVE]
     ].all()
@@ -156,7 +154,7 @@ def test_a_refill_takes_a_whole_block_and_the_cpu_owns_it() -> None:
     page = zone.take()
     assert zone.owner(page) == 0
     assert zone.listed(0) == 63
-    assert zone.count(0, own.LIST_SPLITS) == BLOCK_ORDER
+    assert zone.count(0, at.LIST_SPLITS) == BLOCK_ORDER
     assert zone.state.sites()[0, 0, at.SITE_REFILL].tolist()[:3] == [1, 1, 64]
 
 
@@ -165,7 +163,7 @@ def test_pages_are_freed_to_the_owner_and_counted_for_who_frees() -> None:
     page = zone.take()
     zone.put(page, cpu=1)
     assert (zone.listed(0), zone.listed(1)) == (64, 0)
-    assert (zone.count(1, own.REMOTE_FREES), zone.count(0, own.REMOTE_FREES)) == (1, 0)
+    assert (zone.count(1, at.REMOTE_FREES), zone.count(0, at.REMOTE_FREES)) == (1, 0)
     words = zone.state.pcp_words(at.PCP_LOCKS, 2)[0]
     assert words.tolist() == [[1, 0], [1, 1]], "CPU 1 took CPU 0's lock over"
 
@@ -181,7 +179,7 @@ def test_a_block_that_does_not_fit_is_taken_in_chunks_that_nobody_owns() -> None
     zone = Zone64()
     pages = [zone.take() for _ in range(64)]
     zone.take(order=3)
-    assert zone.count(0, own.BLOCKS_CLAIMED) == 2
+    assert zone.count(0, at.BLOCKS_CLAIMED) == 2
     page = zone.take(order=2)
     assert zone.owner(pages[0]) == zone.owner(page) == 0
     crowded = Zone64(fit_test="high")
@@ -199,7 +197,7 @@ def test_a_drained_block_is_merged_on_the_list_and_loses_its_owner() -> None:
     zone.do(at.DRAIN_ALL, cpu=1)
     assert zone.free() == 8 << BLOCK_ORDER
     assert zone.owner(page) == -1
-    assert zone.count(1, own.LIST_MERGES) == BLOCK_ORDER
+    assert zone.count(1, at.LIST_MERGES) == BLOCK_ORDER
     assert zone.state.sites()[0, 0, at.SITE_DRAIN_ALL].tolist()[:3] == [1, 1, 64]
 
 
@@ -208,11 +206,11 @@ def test_fragments_are_recorded_queued_last_and_recovered() -> None:
     page = zone.take()
     zone.do(at.DRAIN_ALL)
     assert zone.owner(page) == 0
-    assert zone.count(0, own.BLOCKS_RECORDED) == 1
+    assert zone.count(0, at.BLOCKS_RECORDED) == 1
     again = zone.take()
     assert zone.places[again] >> BLOCK_ORDER == zone.places[page] >> BLOCK_ORDER
-    assert zone.count(0, own.BLOCKS_RECOVERED) == 1
-    assert zone.count(0, own.BLOCKS_CLAIMED) == 1, "no other block is touched"
+    assert zone.count(0, at.BLOCKS_RECOVERED) == 1
+    assert zone.count(0, at.BLOCKS_CLAIMED) == 1, "no other block is touched"
     fresh = Zone64(recovers=False)
     page = fresh.take()
     fresh.do(at.DRAIN_ALL)
@@ -251,13 +249,13 @@ def test_kernels_that_it_cannot_be_added_to_are_refused() -> None:
 
 def test_every_option_has_its_word() -> None:
     names = [each.name for each in fields(OwnershipOptions)]
-    words = [getattr(own, f"OPTION_{name.upper()}") for name in names]
-    assert words == list(own.OPTION_WORDS.values())
+    words = [getattr(at, f"OPTION_{name.upper()}") for name in names]
+    assert words == list(at.OPTION_WORDS.values())
     policy = Policy(
         pageblock_ownership="pcp_buddy",
         ownership=OwnershipOptions(recorded_cap=7, ownership_ends="aged", recovers=False),
     )
     made = ownership_words(policy, pagesets=2, blocks=3, base=100)
-    assert made[own.OPTION_RECORDED_CAP] == 7
-    assert made[own.OPTION_OWNERSHIP_ENDS] == own.ENDS_AGED
-    assert made[own.OPTION_RECOVERS] == 0
+    assert made[at.OPTION_RECORDED_CAP] == 7
+    assert made[at.OPTION_OWNERSHIP_ENDS] == at.ENDS_AGED
+    assert made[at.OPTION_RECOVERS] == 0

@@ -20,8 +20,8 @@ if len(sys.argv) > 1:
 import numpy as np
 import pagealloc_model as pm
 from pagealloc_model.base import jit
-from pagealloc_model.allocator.core.initial import LISTED, place_buddies, place_listed
-from pagealloc_model.allocator.core.state import make_state
+from pagealloc_model.allocator.state import (LISTED, place_buddies, place_listed)
+from pagealloc_model.allocator.state import make_state
 from pagealloc_model.recording.machine import Machine, Zone
 
 size = 4096

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.replay import advance
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.events import advance
 from tests.allocator.small_state import Small, one_zone
 
 BLOCK = 512

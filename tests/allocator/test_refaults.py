@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import pressure_layout as pr
-from pagealloc_model.allocator.invariants import broken_invariants
-from pagealloc_model.allocator.pressure.pressure_invariants import broken_pieces
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
+from pagealloc_model.allocator.invariants import broken_invariants, broken_pieces
 from tests.allocator.elastic_state import BLOCK, Pressed, bits_of, pressed_zone
 
 FILE = bits_of(pr.FILE)

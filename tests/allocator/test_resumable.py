@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.invariants import broken_invariants
 from tests.allocator.event_sequence import digest, plain_digest, random_events, replay, start_state
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import pressure_layout as pr
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.invariants import broken_invariants
-from pagealloc_model.allocator.pressure.shrink_slab import do_shrink_slab
+from pagealloc_model.allocator.vmscan import do_shrink_slab
 from pagealloc_model.base.jit import entry
 from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.policy import Policy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pagealloc_model.allocator.core.pageset_sizes import high_limits, zone_batchsize
+from pagealloc_model.allocator.pcp import high_limits, zone_batchsize
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.recording.machine import PerCpuPages, Zone

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import pressure_layout as pr
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.policy.policy import Policy
 from tests.allocator.elastic_state import BLOCK, KERNEL, Pressed, bits_of, pressed_zone
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.superpageblocks import RANGES, TAINTS
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.invariants import broken_invariants
+from pagealloc_model.allocator.superpageblocks import RANGES, TAINTS
 from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.policy.policy import Policy
 from tests.allocator.small_state import BLOCK, Small, one_zone

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pagealloc_model.allocator.core.zonelists import node_orders, zonelist
+from pagealloc_model.allocator.state import node_orders, zonelist
 from pagealloc_model.recording.machine import Machine, Zone
 
 BLOCK = 512

@@ -31,13 +31,13 @@ def test_every_group_compiles(name: str) -> None:
 def test_only_kernels_that_nobody_loaded_are_removed(tmp_path: Path) -> None:
     """Neither those loaded of late, nor what is no directory of kernels."""
     now_s, old_s = 1e9, 1e9 - (KEPT_DAYS + 1) * 86400
-    old = [f"kernels-{16 * 'a'}", f"kernels/replay.advance-{16 * 'a'}"]
+    old = [f"kernels-{16 * 'a'}", f"kernels/events.advance-{16 * 'a'}"]
     kept = {
         f"kernels-{16 * '0'}": now_s,
-        f"kernels/replay.advance-{16 * '0'}": now_s,
+        f"kernels/events.advance-{16 * '0'}": now_s,
         "kernels/mine": old_s,
         "kernels-of-mine": old_s,
-        f"mine/replay.advance-{16 * 'a'}": old_s,
+        f"mine/events.advance-{16 * 'a'}": old_s,
     }
     for name, written_s in (kept | dict.fromkeys(old, old_s)).items():
         (tmp_path / name).mkdir(parents=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pagealloc_model.allocator.core.pressure_layout import DIVERGENCE_NAMES
+from pagealloc_model.allocator.pressure_layout import DIVERGENCE_NAMES
 from pagealloc_model.cli import main
 
 GLOSSARY = Path(__file__).parent.parent.parent / "docs" / "glossary.md"

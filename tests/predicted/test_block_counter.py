@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.predicted.run import BlockCounter
 from tests.allocator.event_sequence import start_state
 

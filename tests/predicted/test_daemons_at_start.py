@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pagealloc_model.allocator.core import pressure_layout as pr
-from pagealloc_model.allocator.pressure.kcompactd import CHECK_NS
-from pagealloc_model.allocator.pressure.kswapd import NAP_NS
+from pagealloc_model.allocator import pressure_layout as pr
+from pagealloc_model.allocator.kcompactd import CHECK_NS
+from pagealloc_model.allocator.kswapd import NAP_NS
 from pagealloc_model.predicted.start import elastic as daemons
 from pagealloc_model.predicted.start.elastic import DaemonsAtStart, with_daemons
 from pagealloc_model.recording.trace.columns import Trace

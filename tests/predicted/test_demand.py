@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import objects as resolved
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.base import working_arrays
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.policy.policy import Assumptions

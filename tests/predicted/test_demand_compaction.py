@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import objects as resolved
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.demand.compaction import as_requests, captured_requests, isolations
 from pagealloc_model.predicted.demand.demand import Demand, resolve_demand

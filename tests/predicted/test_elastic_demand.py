@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pagealloc_model.allocator.core import objects as resolved
-from pagealloc_model.allocator.core import pressure_layout as pr
-from pagealloc_model.allocator.core.replacements import REQUEST, OpenFailures, link_replacements
+from pagealloc_model.allocator import objects as resolved
+from pagealloc_model.allocator import pressure_layout as pr
+from pagealloc_model.allocator.objects import REQUEST, OpenFailures, link_replacements
 from pagealloc_model.predicted.demand import elastic as elastic_rows
 from pagealloc_model.predicted.demand.elastic import ElasticRows, page_classes
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Event, Trace

@@ -10,8 +10,7 @@ import pandas as pd
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.allocator.invariants import broken_invariants
-from pagealloc_model.allocator.pressure.pressure_invariants import broken_pieces
+from pagealloc_model.allocator.invariants import broken_invariants, broken_pieces
 from pagealloc_model.measured.costs import recorded_kswapd_ns
 from pagealloc_model.policy import ElasticAssumptions
 from pagealloc_model.verdict.pressure_pair import pressure_counters

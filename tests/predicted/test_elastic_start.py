@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.allocator.core import objects as resolved
+from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.policy import Assumptions, ElasticAssumptions, KernelRules
 from pagealloc_model.predicted.prepared import prepare
 from pagealloc_model.predicted.start.elastic import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.base import working_arrays
 from pagealloc_model.base.column_space import in_memory
 from pagealloc_model.base.filling_array import FillingArray

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.initial import maximal_buddies
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.state import maximal_buddies
 from pagealloc_model.predicted.start.placement import ZonePlacement, place_exactly
 
 PAGEBLOCK_ORDER, MAX_ORDER, BLOCKS = 4, 5, 24

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.measured.rules import recorded_rules

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import objects as resolved
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.predicted.demand.demand import resolve_demand
 from pagealloc_model.recording.trace.columns import Losses
 from tests.predicted.test_demand import PAGE, demand_of, trace_of

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.predicted.tables import (
     fragmentation,
     list_use,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.policy.lock_costs import Cost, LockCosts
 from pagealloc_model.predicted.lock_times import NO_VISITS, VISIT, LockModel, LockTimes, queued
 from pagealloc_model.recording.machine import Machine, Zone

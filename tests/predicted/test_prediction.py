@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.state import State
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.invariants import broken_invariants
+from pagealloc_model.allocator.state import State
 from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.measured.rules import recorded_rules
 from pagealloc_model.policy.kernel_rules import KernelRules

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.predicted.demand.demand import resolve_demand
 from pagealloc_model.predicted.demand.rows import realtime_tasks, with_reserve
 from pagealloc_model.predicted.prepared import recorded_machine

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import objects as resolved
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.base import working_arrays
 from pagealloc_model.base.working_arrays import parts
 from pagealloc_model.predicted.demand.reclaim import direct_reclaims

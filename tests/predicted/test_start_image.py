@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.initial import StartImage, maximal_buddies
-from pagealloc_model.allocator.core.state import State
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.invariants import broken_invariants
+from pagealloc_model.allocator.state import StartImage, State, maximal_buddies
 from pagealloc_model.measured.rules import recorded_rules
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.prepared import Prepared, prepare

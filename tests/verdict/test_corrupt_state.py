@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.choices import judging
-from pagealloc_model.allocator.choices import recorded_steps as rec
-from pagealloc_model.allocator.choices.judged import Judged
+from pagealloc_model.allocator.choices import true_state as rec
+from pagealloc_model.allocator.choices.judging import Judged
 from pagealloc_model.allocator.choices.resync import resync
-from pagealloc_model.allocator.core import layout as at
 from pagealloc_model.base.errors import CorruptStateError
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.verdict.choices import placement

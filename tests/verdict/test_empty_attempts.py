@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.predicted.lock_times import LockModel
 from pagealloc_model.predicted.tables import EMPTY_SITES
 from pagealloc_model.show import figures

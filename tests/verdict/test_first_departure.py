@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.base import working_arrays
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.recording.trace.columns import Event, Trace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.predicted.start.evidence import StartCounts
 from pagealloc_model.verdict.choices.true_start import drop_uncounted
 from tests.small_recordings import NORMAL, small_machine

@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
-from pagealloc_model.allocator.choices.judged import Judged
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.offsets import zone_at
+from typing import NamedTuple
+
+import numpy as np
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.layout import zone_at
 from pagealloc_model.base.jit import inner
+
+
+class Judged(NamedTuple):
+    """What judging knows and counts; judging functions call it `j`.
+
+    Attributes:
+        steps: `recorded_steps.STEP` records in time order; a push's migratetype is written.
+        track: `true_state.TRACK` records, one per page frame.
+        tally: int64, shape (choices, slots, OUTCOMES); added to.
+        misses: int64, shape (choices, MISSES_KEPT + 1, MISS_COLUMNS); added to.
+    """
+
+    steps: np.ndarray
+    track: np.ndarray
+    tally: np.ndarray
+    misses: np.ndarray
+
 
 CHOICES = (
     "zone",

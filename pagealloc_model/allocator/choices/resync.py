@@ -6,23 +6,22 @@ kernel, the model's own functions say what they would choose; their choice chang
 
 from __future__ import annotations
 
-from pagealloc_model.allocator.choices import recorded_steps as rec
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.choices import true_state as rec
 from pagealloc_model.allocator.choices import true_state as true
 from pagealloc_model.allocator.choices import tuning_words as tuning
-from pagealloc_model.allocator.choices.judged import Judged
-from pagealloc_model.allocator.choices.judged_allocations import pop
-from pagealloc_model.allocator.choices.judged_buddy import remove
-from pagealloc_model.allocator.choices.judged_frees import drain_one, push
+from pagealloc_model.allocator.choices.judged_pcp import drain_one, pop, push
 from pagealloc_model.allocator.choices.judged_zones import (
     follow_free,
     judge_zone,
     moved_free_pages,
     read_zone,
+    remove,
 )
+from pagealloc_model.allocator.choices.judging import Judged
 from pagealloc_model.allocator.choices.true_state import zone_notes_at
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.kswapd_runs import start_kswapd, stop_kswapd
-from pagealloc_model.allocator.core.offsets import pcp_at, zone_at
+from pagealloc_model.allocator.layout import pcp_at, zone_at
+from pagealloc_model.allocator.watermark import start_kswapd, stop_kswapd
 from pagealloc_model.base.jit import entry, inner
 
 

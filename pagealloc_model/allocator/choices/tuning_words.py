@@ -8,14 +8,26 @@ same, a choice is judged; where they differ it is not, and what the kernel did n
 
 from __future__ import annotations
 
+import numpy as np
+
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.choices import true_state as true
-from pagealloc_model.allocator.choices.true_state import count_repair, notes_at, zone_notes_at
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.offsets import zone_at
-from pagealloc_model.allocator.core.pcp import leave_below_high
-from pagealloc_model.allocator.core.pcp_drain import decay_size
-from pagealloc_model.allocator.core.zone_walk import zone_may_serve
-from pagealloc_model.base.jit import inner
+from pagealloc_model.allocator.choices.judging import Judged
+from pagealloc_model.allocator.choices.true_state import (
+    DRAIN,
+    NOTE_WORDS,
+    POP,
+    PUSH,
+    REMOVE,
+    count_repair,
+    notes_at,
+    zone_notes_at,
+)
+from pagealloc_model.allocator.layout import zone_at
+from pagealloc_model.allocator.lists import list_add, list_add_tail, list_del
+from pagealloc_model.allocator.page_alloc import zone_may_serve
+from pagealloc_model.allocator.pcp import decay_size, leave_below_high, order_to_pindex
+from pagealloc_model.base.jit import entry, inner
 
 FREE_SLACK = 1024
 """Pages by which a zone's free pages may be off: zoneinfo is read while events go on, CPUs keep
@@ -344,3 +356,107 @@ def fit_alloc_factor(m: at.MachineArrays, pcp: int, predicted: int, objects: int
     if base << factor == objects:
         m.st[pcp + at.PCP_HIGH] += objects - predicted
         m.st[pcp + at.PCP_ALLOC_FACTOR] = min(factor + 1, m.st[at.POLICY_PCP_BATCH_SCALE_MAX])
+
+
+@inner
+def null_list_at(m: at.MachineArrays, pcp: int, index: int) -> int:
+    """No kernel function: return the offset of the null model's list in `st`."""
+    return notes_at(m, pcp) + NOTE_WORDS + index * at.LIST_WORDS
+
+
+@inner
+def null_forget(m: at.MachineArrays, j: Judged, pfn: int) -> None:
+    """No kernel function: take a page off whatever null list it is on."""
+    lst = int(j.track[pfn]["null_list"])
+    if lst > 0:
+        list_del(j.track, m.st, lst, pfn)
+        j.track[pfn]["null_list"] = 0
+
+
+@inner
+def null_add(m: at.MachineArrays, j: Judged, pcp: int, index: int, pfn: int, tail: bool) -> None:
+    """No kernel function: put a refilled page at a list's tail, a freed one at its head."""
+    null_forget(m, j, pfn)
+    lst = null_list_at(m, pcp, index)
+    j.track[pfn]["null_list"] = lst
+    if tail:
+        list_add_tail(j.track, m.st, lst, pfn)
+    else:
+        list_add(j.track, m.st, lst, pfn)
+
+
+@inner
+def null_pop(m: at.MachineArrays, j: Judged, pcp: int, index: int, pfn: int) -> bool:
+    """No kernel function: take the page that the kernel took.
+
+    Returns whether it is the one the null model names.
+    """
+    lst = null_list_at(m, pcp, index)
+    hit = m.st[lst + at.HEAD] == pfn
+    if int(j.track[pfn]["null_list"]) == lst:
+        while m.st[lst + at.HEAD] != pfn:
+            null_forget(m, j, m.st[lst + at.HEAD])
+    null_forget(m, j, pfn)
+    return hit
+
+
+@entry
+def find_unseen_frees(
+    m: at.MachineArrays,
+    steps: np.ndarray,
+    live: np.ndarray,
+    pushed: np.ndarray,
+    anchors: np.ndarray,
+    drained: np.ndarray,
+    found: np.ndarray,
+) -> int:
+    """No kernel function: find frees that no event shows.
+
+    Allocated pages that are allocated or drained again were freed without an event. A page popped
+    was pushed after the list's last visible operation, or with the unseen page popped just before;
+    a page drained was pushed after the page drained just before it.
+
+    Args:
+        m: the machine, for the number of lists.
+        steps: in time order, fates noted.
+        live: bool, one per page frame, all false.
+        pushed: int32, one per page frame, filled with -1: the step that pushed it last.
+        anchors: int32, one per pageset and list: the step after which an unseen push fell.
+        drained: int32, one per CPU, filled with -1: the same for the last page drained.
+        found: int32, shape (room, 2): filled with step and anchor.
+
+    Returns:
+        How many were found; those beyond the room are not kept.
+    """
+    count = 0
+    for number in range(len(steps)):
+        operation = int(steps[number]["operation"])
+        if operation < POP or operation > DRAIN:
+            continue
+        pfn = int(steps[number]["pfn"])
+        cpu = int(steps[number]["cpu"])
+        order = int(steps[number]["order"])
+        migratetype = int(steps[number]["migratetype"])
+        if operation == PUSH:
+            migratetype = int(steps[number]["found_type"])
+        index = -1
+        if 0 <= migratetype < at.PCP_TYPES:
+            index = order_to_pindex(m, order, migratetype)
+        place = (int(steps[number]["zone"]) * m.st[at.NR_CPUS] + cpu) * at.PCP_LISTS_MAX + index
+        takes = operation in (POP, DRAIN)
+        if takes and live[pfn] and index >= 0:
+            anchor = anchors[place] if operation == POP else drained[cpu]
+            if anchor >= 0:
+                if count < len(found):
+                    found[count, 0] = number
+                    found[count, 1] = anchor
+                count += 1
+        elif operation == DRAIN:
+            drained[cpu] = pushed[pfn]
+        elif index >= 0 and operation != REMOVE:
+            anchors[place] = number
+            if operation == PUSH:
+                pushed[pfn] = number
+        for page in range(pfn, pfn + (1 << order)):
+            live[page] = operation == POP
+    return min(count, len(found))

@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pagealloc_model.allocator.core.state import State
-from pagealloc_model.allocator.from_source.compiled_tree import CompiledTree
-from pagealloc_model.allocator.from_source.extraction import SHIM
-from pagealloc_model.allocator.from_source.kernel_state import KernelState
-from pagealloc_model.allocator.from_source.parts import ALLOCATION, ELASTIC, Part
+import numba
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.np.arrayobj import make_array
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
+from pagealloc_model.allocator.from_source.compiled_tree import (
+    CompiledTree,
+    KernelState,
+    array_pointer,
+)
+from pagealloc_model.allocator.from_source.extraction import ALLOCATION, ELASTIC, SHIM, Part
 from pagealloc_model.allocator.from_source.source_tree import SOURCES, SourceTree, open_tree
-from pagealloc_model.base.errors import PolicyError
+from pagealloc_model.allocator.hooks import ELASTIC_LOOP, loop_with
+from pagealloc_model.allocator.state import State
+from pagealloc_model.allocator.watermark import AllocContext
+from pagealloc_model.base import jit
+from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from pagealloc_model.allocator.from_source.pressed_kernel import PressedKernelState
 
 DECIDED_BY_SOURCE = (
     "highatomic_gate_order",
@@ -142,8 +156,6 @@ class KernelBuild:
             KernelSourceError: the tree lacks functions or does not compile.
             UsageError: no compiler, or numba is switched off.
         """
-        from pagealloc_model.allocator.from_source.pressed_kernel import PressedKernelState
-
         tree = _compiled(self.source, _source_digest(self.source), ELASTIC)
         return PressedKernelState(tree, state, leads)
 
@@ -167,3 +179,284 @@ def _source_digest(source: SourceTree) -> str:
 @lru_cache(maxsize=16)
 def _compiled(source: SourceTree, digest: str, part: Part) -> CompiledTree:
     return CompiledTree(source, part)
+
+
+Functions = dict[str, Callable[..., Any]]
+
+(
+    FAST_FLAGS,
+    SLOW_FLAGS,
+    PAGE,
+    FREE,
+    ISOLATE,
+    MARK_MOVABLE,
+    DRAIN,
+    DRAIN_ALL,
+    UNRESERVE,
+    TICK,
+    GROW,
+    SET_HIGH,
+    LIST_HEAD,
+    LIST_TAIL,
+    MOVE_HEAD,
+    MOVE_TAIL,
+) = range(len(ELASTIC.questions))
+
+
+@numba.extending.intrinsic
+def call_shim(
+    _: Any,
+    address: Any,
+    pages: Any,
+    blocks: Any,
+    st: Any,
+    log: Any,
+    what: Any,
+    a: Any,
+    b: Any,
+    c: Any,
+    d: Any,
+    e: Any,
+) -> Any:
+    """Call the shim's `shim_ask` at an address; it may write the arrays. Returns its answer."""
+    arrays = (pages, blocks, st, log)
+    numbers = [types.int64] * 6
+
+    def made(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        word = ir.IntType(64)
+        anything = ir.IntType(8).as_pointer()
+        places = [
+            builder.bitcast(make_array(kind)(context, builder, value).data, anything)
+            for kind, value in zip(signature.args[1:5], given[1:5], strict=True)
+        ]
+        kind = ir.FunctionType(word, [anything] * 4 + [word] * 6)
+        function = builder.inttoptr(given[0], kind.as_pointer())
+        return builder.call(function, [*places, *given[5:]])
+
+    return types.int64(types.int64, *arrays, *numbers), made
+
+
+def ask(m: at.MachineArrays, what: int, a: int, b: int, c: int, d: int, e: int) -> int:
+    """No kernel function: ask the kernel's code; returns its answer."""
+    address = m.st[m.st.shape[0] - 1]
+    return call_shim(address, m.pages, m.blocks, m.st, m.log, what, a, b, c, d, e)
+
+
+def _flags(module: Any) -> Functions:
+    fast, slow, asked = module.fast_path_flags, module.gfp_to_alloc_flags, jit.inner(ask)
+
+    def fast_path_flags(m: at.MachineArrays, ac: AllocContext) -> int:
+        flags = fast(m, ac)
+        asked(m, FAST_FLAGS, ac.order, ac.migratetype, ac.highest_type, ac.bits, 0)
+        return flags
+
+    def gfp_to_alloc_flags(m: at.MachineArrays, ac: AllocContext, flags: int) -> int:
+        asked(m, SLOW_FLAGS, ac.order, ac.migratetype, ac.highest_type, ac.bits, 0)
+        return slow(m, ac, flags)
+
+    return {"fast_path_flags": fast_path_flags, "gfp_to_alloc_flags": gfp_to_alloc_flags}
+
+
+def _growth(_: Any) -> Functions:
+    asked = jit.inner(ask)
+
+    def grow_zone(m: at.MachineArrays, zone: int, pfn: int, order: int) -> None:
+        asked(m, GROW, zone, pfn, order, 0, 0)
+
+    return {"grow_zone": grow_zone}
+
+
+def _limits(_: Any) -> Functions:
+    asked = jit.inner(ask)
+
+    def set_pcp_high(m: at.MachineArrays, zone: int, cpu: int, wanted: int) -> None:
+        asked(m, SET_HIGH, zone, cpu, wanted, 0, 0)
+
+    return {"set_pcp_high": set_pcp_high}
+
+
+def _drains(_: Any) -> Functions:
+    asked = jit.inner(ask)
+
+    def refresh_cpu_vm_stats(m: at.MachineArrays, cpu: int) -> None:
+        asked(m, TICK, cpu, 0, 0, 0, 0)
+
+    def drain_pages_zone(m: at.MachineArrays, zone: int, cpu: int) -> None:
+        asked(m, DRAIN, zone, cpu, 0, 0, 0)
+
+    def drain_all_pages(m: at.MachineArrays) -> None:
+        asked(m, DRAIN_ALL, 0, 0, 0, 0, 0)
+
+    return {
+        "refresh_cpu_vm_stats": refresh_cpu_vm_stats,
+        "drain_pages_zone": drain_pages_zone,
+        "drain_all_pages": drain_all_pages,
+    }
+
+
+def _reserve(_: Any) -> Functions:
+    asked = jit.inner(ask)
+
+    def unreserve_highatomic_pageblock(m: at.MachineArrays, ac: AllocContext, force: bool) -> bool:
+        return asked(m, UNRESERVE, ac.migratetype, ac.highest_type, ac.bits, int(force), 0) != 0
+
+    return {"unreserve_highatomic_pageblock": unreserve_highatomic_pageblock}
+
+
+def _frees(_: Any) -> Functions:
+    asked = jit.inner(ask)
+
+    def __free_frozen_pages(
+        m: at.MachineArrays, cpu: int, pfn: int, order: int, in_batch: bool
+    ) -> None:
+        m.pages[pfn]["where"] = at.NOWHERE
+        asked(m, FREE, pfn, order, 0, 0, 0)
+
+    return {"__free_frozen_pages": __free_frozen_pages}
+
+
+def _walks(_: Any) -> Functions:
+    asked = jit.inner(ask)
+
+    def get_page_from_freelist(m: at.MachineArrays, ac: AllocContext, flags: int) -> int:
+        return asked(m, PAGE, ac.order, ac.migratetype, ac.highest_type, ac.bits, flags)
+
+    def walk_zones(m: at.MachineArrays, ac: AllocContext, position: int, flags: int) -> int:
+        return asked(m, PAGE, ac.order, ac.migratetype, ac.highest_type, ac.bits, flags)
+
+    return {"get_page_from_freelist": get_page_from_freelist, "walk_zones": walk_zones}
+
+
+def _lists(module: Any) -> Functions:
+    asked = jit.inner(ask)
+
+    def move_freelist_head(m: at.MachineArrays, lst: int, pfn: int) -> None:
+        asked(m, MOVE_HEAD, lst, pfn, 0, 0, 0)
+
+    def move_freelist_tail(m: at.MachineArrays, lst: int, pfn: int) -> None:
+        asked(m, MOVE_TAIL, lst, pfn, 0, 0, 0)
+
+    return {"move_freelist_head": move_freelist_head, "move_freelist_tail": move_freelist_tail}
+
+
+def _sources(module: Any) -> Functions:
+    search, asked = module.candidate_block, jit.inner(ask)
+
+    def candidate_block(
+        m: at.MachineArrays, lst: int, high: int, scanned: int, limit: int
+    ) -> tuple[int, int]:
+        asked(m, LIST_HEAD, lst, limit - scanned + 1, 0, 0, 0)
+        return search(m, lst, high, scanned, limit)  # type: ignore[no-any-return]
+
+    return {"candidate_block": candidate_block}
+
+
+def _targets(module: Any) -> Functions:
+    hold, search, asked = module.hold, module.search_list, jit.inner(ask)
+
+    def __isolate_free_page(m: at.MachineArrays, run: int, pfn: int) -> bool:
+        order = int(m.pages[pfn]["order"])
+        if asked(m, ISOLATE, pfn, order, 0, 0, 0) == 0:
+            return False
+        hold(m, run, pfn, order)
+        return True
+
+    def search_list(
+        m: at.MachineArrays, zone: int, lst: int, low: int, least: int, limit: int, highest: int
+    ) -> tuple[int, int, int, int, int, int]:
+        asked(m, LIST_TAIL, lst, limit, 0, 0, 0)
+        return search(m, zone, lst, low, least, limit, highest)  # type: ignore[no-any-return]
+
+    return {"__isolate_free_page": __isolate_free_page, "search_list": search_list}
+
+
+def _moves(module: Any) -> Functions:
+    move, asked = module.migrate_folio_move, jit.inner(ask)
+
+    def migrate_folio_move(m: at.MachineArrays, source: int, target: int) -> None:
+        move(m, source, target)
+        if int(m.pages[target]["tag"]) == 1:
+            asked(m, MARK_MOVABLE, target, int(m.pages[target]["order"]), 0, 0, 0)
+
+    return {"migrate_folio_move": migrate_folio_move}
+
+
+_REPLACED = (
+    ("watermark", _flags),
+    ("buddy", _growth),
+    ("pcp", _limits),
+    ("pcp", _drains),
+    ("highatomic", _reserve),
+    ("page_free", _frees),
+    ("compaction_scan", _lists),
+    ("compaction_scan", _sources),
+    ("compaction_scan", _targets),
+    ("compaction", _moves),
+    ("page_alloc", _walks),
+)
+
+
+@lru_cache(maxsize=1)
+def advance_asking() -> Callable[..., int]:
+    """The elastic event loop that asks a kernel's code; takes what `advance_elastic` takes.
+
+    The last of the state's words must be the address of a loaded library's `shim_ask`.
+    """
+    return loop_with(_REPLACED, ELASTIC_LOOP, "asked-kernel")
+
+
+class PressedKernelState(KernelState):
+    """What the compiled kernel holds, beside what the model's reclaim and compaction hold.
+
+    `state.pages` says of every page whether it is free, of which order, or in use, and links the
+    pages in use; links of free pages, and pages of per-CPU lists, are the kernel's alone until
+    `close`.
+    """
+
+    def __init__(self, tree: CompiledTree, state: State, leads: np.ndarray) -> None:
+        """Compile what is needed and take over the state.
+
+        Args:
+            tree: the kernel's.
+            state: an elastic replay's; changed from now on.
+            leads: int32 by object: the failure it came in place of.
+
+        Raises:
+            KernelSourceError: the tree lacks functions or does not compile.
+            UsageError: no compiler, a machine that the shim has no configuration for, or numba
+                switched off.
+        """
+        if numba.config.DISABLE_JIT:
+            raise UsageError("an elastic replay by a kernel build needs numba's compiler")
+        super().__init__(tree, replace(state, st=np.append(state.st, 0)))
+        self._leads = leads
+        state = self.state
+        state.pages["where"][state.pages["where"] == at.ON_PCP] = at.NOWHERE
+        state.st[-1] = ctypes.cast(self._library.shim_ask, ctypes.c_void_p).value
+        self._library.shim_share(
+            array_pointer(state.pages),
+            array_pointer(state.log),
+            array_pointer(self.lines),
+            ctypes.c_long(len(state.log)),
+        )
+
+    def advance(
+        self, events: np.ndarray, places: np.ndarray, low: int, high: int, until_ns: int
+    ) -> int:
+        """As `events.advance_elastic`, with the kernel's allocator."""
+        arrays = self.state.arrays(places)
+        return int(advance_asking()(arrays, events, self._leads, low, high, until_ns))
+
+    def whole(self) -> State:
+        """A copy of the state as it is: pages in use as the model has them, others the kernel's."""
+        free = np.zeros_like(self.state.pages)
+        self._library.shim_store(array_pointer(free), array_pointer(self.state.blocks))
+        state = self.state.copy()
+        is_in_use = np.isin(state.pages["where"], (at.ALLOCATED, pr.HELD))
+        state.pages[~is_in_use] = free[~is_in_use]
+        return state
+
+    def close(self) -> None:
+        """Write all pages into the state and give the kernel's memory back."""
+        self.state.pages[:] = self.whole().pages
+        super().close()

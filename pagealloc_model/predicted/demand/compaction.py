@@ -15,9 +15,9 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import objects as resolved
-from pagealloc_model.allocator.core import pressure_layout as pr
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import objects as resolved
+from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.base.column_space import NewArray, in_memory
 from pagealloc_model.base.working_arrays import parts
 from pagealloc_model.predicted.demand.event_order import HiddenAllocations

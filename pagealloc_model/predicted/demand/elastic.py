@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import objects as resolved
-from pagealloc_model.allocator.core import pressure_layout as pr
-from pagealloc_model.allocator.core.replacements import REQUEST, OpenFailures, link_replacements
-from pagealloc_model.allocator.pressure.pressure_state import slab_objects
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import objects as resolved
+from pagealloc_model.allocator import pressure_layout as pr
+from pagealloc_model.allocator.objects import REQUEST, OpenFailures, link_replacements
+from pagealloc_model.allocator.state import slab_objects
 from pagealloc_model.base.column_space import NewArray
 from pagealloc_model.base.filling_array import FillingArray, all_of
 from pagealloc_model.base.working_arrays import parts, working_directory

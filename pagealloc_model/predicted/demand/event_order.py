@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import objects as resolved
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.base.column_space import NewArray
 from pagealloc_model.base.filling_array import FillingArray
 from pagealloc_model.base.jit import entry, inner

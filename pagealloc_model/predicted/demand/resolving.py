@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import objects as resolved
-from pagealloc_model.allocator.core.interrupted_rows import mark_interrupted
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import objects as resolved
+from pagealloc_model.allocator.objects import mark_interrupted
 from pagealloc_model.base import working_arrays
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.filling_array import FillingArray, PassingArray

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import objects as resolved
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.base.column_space import NewArray
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.jit import entry, inner

@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import objects as resolved
-from pagealloc_model.allocator.core import pressure_layout as pr
-from pagealloc_model.allocator.core.state import State
-from pagealloc_model.allocator.pressure.kcompactd import CHECK_NS
-from pagealloc_model.allocator.pressure.kswapd import NAP_NS
-from pagealloc_model.allocator.pressure.lru_start import place_on_lists
-from pagealloc_model.allocator.pressure.pressure_state import with_pressure
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import objects as resolved
+from pagealloc_model.allocator import pressure_layout as pr
+from pagealloc_model.allocator.kcompactd import CHECK_NS
+from pagealloc_model.allocator.kswapd import NAP_NS
+from pagealloc_model.allocator.lru import place_on_lists
+from pagealloc_model.allocator.state import State, with_pressure
 from pagealloc_model.base.working_arrays import parts, working_arrays
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy

@@ -7,9 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import objects as resolved
-from pagealloc_model.allocator.core.initial import maximal_buddies
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import objects as resolved
+from pagealloc_model.allocator.state import maximal_buddies
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.jit import entry
 from pagealloc_model.base.working_arrays import parts

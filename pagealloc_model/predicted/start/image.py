@@ -8,11 +8,17 @@ from functools import partial
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import objects as resolved
-from pagealloc_model.allocator.core.initial import LISTED, StartImage, install, maximal_buddies
-from pagealloc_model.allocator.core.replay import advance
-from pagealloc_model.allocator.core.state import State, make_state
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import objects as resolved
+from pagealloc_model.allocator.events import advance
+from pagealloc_model.allocator.state import (
+    LISTED,
+    StartImage,
+    State,
+    install,
+    make_state,
+    maximal_buddies,
+)
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.working_arrays import parts, working_arrays
 from pagealloc_model.policy.kernel_rules import KernelRules

@@ -14,8 +14,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.initial import LISTED, maximal_buddies
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.state import LISTED, maximal_buddies
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.predicted.start.evidence import KERNEL_ONLY, PageEvidence
 from pagealloc_model.recording.machine import PMD_ORDER, Machine

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.initial import maximal_buddies
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.state import maximal_buddies
 from pagealloc_model.predicted.start.evidence import KERNEL_ONLY, PageEvidence, StartCounts
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.proc import pages as flags

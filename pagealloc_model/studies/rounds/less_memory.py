@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pagealloc_model.allocator.core import pressure_layout as pr
+from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.policy.kernel_rules import KernelRules

@@ -16,9 +16,9 @@ from functools import cached_property
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import objects as resolved
-from pagealloc_model.allocator.core import pressure_layout as pr
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import objects as resolved
+from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.predicted.prepared import Prepared
 from pagealloc_model.recording.trace.columns import Event, Trace

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.policy.lock_costs import LockCosts
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.predicted.tables import (

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import pressure_layout as pr
-from pagealloc_model.allocator.core.initial import maximal_buddies, place_buddies
-from pagealloc_model.allocator.core.state import State, make_state
-from pagealloc_model.allocator.pressure.lru_start import place_on_lists
-from pagealloc_model.allocator.pressure.pressure_state import with_pressure
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
+from pagealloc_model.allocator.lru import place_on_lists
+from pagealloc_model.allocator.state import (
+    State,
+    make_state,
+    maximal_buddies,
+    place_buddies,
+    with_pressure,
+)
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.recording.machine import Machine

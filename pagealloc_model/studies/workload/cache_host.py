@@ -17,9 +17,9 @@ from math import prod
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.replay import advance
-from pagealloc_model.allocator.core.state import make_state
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.events import advance
+from pagealloc_model.allocator.state import make_state
 from pagealloc_model.base.column_space import in_memory
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.working_arrays import GrowingArray

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import objects as resolved
-from pagealloc_model.allocator.core import pressure_layout as pr
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import objects as resolved
+from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.studies.workload.scenario import in_time_order, plain_events
 

@@ -9,10 +9,8 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.initial import place_buddies
-from pagealloc_model.allocator.core.state import State, make_state
-from pagealloc_model.allocator.pressure.pressure_state import with_pressure
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.state import State, make_state, place_buddies, with_pressure
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted import tables

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.measured.measured import measure
@@ -35,7 +35,7 @@ from pagealloc_model.studies.workload.scenario import Scenario, plain_events
 from pagealloc_model.verdict.statistics import relative
 
 if TYPE_CHECKING:
-    from pagealloc_model.allocator.core.initial import StartImage
+    from pagealloc_model.allocator.state import StartImage
     from pagealloc_model.predicted.demand.demand import Demand
     from pagealloc_model.recording.recording import Recording
 

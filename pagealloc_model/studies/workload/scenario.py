@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.recording.machine import Machine
 
 GFP_HIGHUSER_MOVABLE = 0x100CCA & at.GFP_READ_BITS

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.recording.machine import Machine

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.state import State
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.state import State
 from pagealloc_model.recording.machine import Machine
 
 

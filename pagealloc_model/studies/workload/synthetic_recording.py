@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.state import make_state
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.state import make_state
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.recording.recording import (
     META_FILE,

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.choices import judging
-from pagealloc_model.allocator.choices import recorded_steps as rec
+from pagealloc_model.allocator.choices import true_state as rec
 from pagealloc_model.allocator.choices import true_state as true
-from pagealloc_model.allocator.choices.judged import Judged
+from pagealloc_model.allocator.choices.judging import Judged
 from pagealloc_model.allocator.choices.resync import resync
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.initial import install
-from pagealloc_model.allocator.core.state import make_state
+from pagealloc_model.allocator.state import install, make_state
 from pagealloc_model.base.errors import CorruptStateError, PolicyError
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.measured.costs import tick_phases, tick_steps

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.choices import judging
-from pagealloc_model.allocator.choices import recorded_steps as rec
+from pagealloc_model.allocator.choices import true_state as rec
 from pagealloc_model.allocator.choices import true_state as true
-from pagealloc_model.allocator.choices.unseen_frees import find_unseen_frees
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.state import counter_thresholds
+from pagealloc_model.allocator.choices.tuning_words import find_unseen_frees
+from pagealloc_model.allocator.state import counter_thresholds
 from pagealloc_model.measured.stream import Probe, allocator_stream
 from pagealloc_model.predicted.demand.reclaim import kswapd_runs
 from pagealloc_model.predicted.demand.rows import highest_type_by_gfp
@@ -20,7 +20,7 @@ from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.trace.columns import Event, Trace
 
 if TYPE_CHECKING:
-    from pagealloc_model.allocator.core.state import State
+    from pagealloc_model.allocator.state import State
     from pagealloc_model.recording.machine import Machine
     from pagealloc_model.recording.proc.zoneinfo import ZoneInfoZone
     from pagealloc_model.recording.recording import Recording

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pagealloc_model.allocator.choices import recorded_steps as rec
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.initial import LISTED, StartImage, maximal_buddies
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.choices import true_state as rec
+from pagealloc_model.allocator.state import LISTED, StartImage, maximal_buddies
 from pagealloc_model.predicted.start.evidence import MIGRATABLE, StartCounts
 from pagealloc_model.predicted.start.placement import TOO_OLD, buddy_table, wanted_buddies
 from pagealloc_model.recording.machine import Machine

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.state import State, make_state
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.from_source.build import DECIDED_BY_SOURCE
-from pagealloc_model.allocator.from_source.compiled_tree import CompiledTree
-from pagealloc_model.allocator.from_source.kernel_state import KernelState
+from pagealloc_model.allocator.from_source.compiled_tree import CompiledTree, KernelState
 from pagealloc_model.allocator.from_source.source_tree import SourceTree
+from pagealloc_model.allocator.state import State, make_state
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.demand.compaction import as_requests

@@ -8,9 +8,8 @@ from itertools import product
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.initial import LISTED, StartImage, install
-from pagealloc_model.allocator.core.state import State, make_state
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.state import LISTED, StartImage, State, install, make_state
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.recording.machine import DEFAULT_MIGRATETYPES, Machine, Zone

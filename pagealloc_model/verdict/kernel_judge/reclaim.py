@@ -10,15 +10,12 @@ from functools import partial
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import pressure_layout as pr
-from pagealloc_model.allocator.core.state import State
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.from_source.build import DECIDED_BY_SOURCE
-from pagealloc_model.allocator.from_source.compiled_tree import CompiledTree
-from pagealloc_model.allocator.from_source.kernel_reclaim import KernelReclaim
-from pagealloc_model.allocator.from_source.parts import RECLAIM as PART
-from pagealloc_model.allocator.from_source.source_tree import SourceTree
-from pagealloc_model.allocator.pressure.judged_reclaim import (
+from pagealloc_model.allocator.from_source.compiled_tree import CompiledTree, KernelReclaim
+from pagealloc_model.allocator.from_source.extraction import RECLAIM as PART
+from pagealloc_model.allocator.from_source.operations import (
     END_NAP,
     LET_GO,
     RECLAIM,
@@ -29,8 +26,9 @@ from pagealloc_model.allocator.pressure.judged_reclaim import (
     WAKE,
     take_reclaim_operations,
 )
-from pagealloc_model.allocator.pressure.lru_start import place_on_lists
-from pagealloc_model.allocator.pressure.pressure_state import with_pressure
+from pagealloc_model.allocator.from_source.source_tree import SourceTree
+from pagealloc_model.allocator.lru import place_on_lists
+from pagealloc_model.allocator.state import State, with_pressure
 from pagealloc_model.policy.assumptions import ElasticAssumptions
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy

@@ -10,12 +10,11 @@ from typing import Protocol
 
 import numpy as np
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core.replay import advance
-from pagealloc_model.allocator.core.state import State
-from pagealloc_model.allocator.from_source.compiled_tree import CompiledTree
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.events import advance
+from pagealloc_model.allocator.from_source.compiled_tree import CompiledTree, KernelState
 from pagealloc_model.allocator.from_source.extraction import Unit
-from pagealloc_model.allocator.from_source.kernel_state import KernelState
+from pagealloc_model.allocator.state import State
 from pagealloc_model.policy.kernel_rules import KernelRules
 
 SCRATCH = (

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.from_source.source_tree import SourceTree
 from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.cli import main

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pagealloc_model.allocator.from_source.c_items import Item, top_level_items
+from pagealloc_model.allocator.from_source.extraction import Item, top_level_items
 
 SOURCE = """\
 /* int not_here(void) { return 1; } */

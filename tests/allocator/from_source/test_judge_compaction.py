@@ -10,10 +10,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import pressure_layout as pr
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
+from pagealloc_model.allocator.from_source import operations as words
 from pagealloc_model.allocator.from_source.source_tree import SourceTree
-from pagealloc_model.allocator.pressure import compaction_operations as words
 from pagealloc_model.cli import main
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.verdict.kernel_judge.compaction import (

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.from_source.compiled_tree import CompiledTree
-from pagealloc_model.allocator.from_source.parts import RECLAIM
+from pagealloc_model.allocator.from_source.extraction import RECLAIM
 from pagealloc_model.allocator.from_source.source_tree import SourceTree
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.verdict.kernel_judge.reclaim import (

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pagealloc_model.allocator.from_source.patch import read_patch
-from pagealloc_model.allocator.from_source.source_tree import open_tree
+from pagealloc_model.allocator.from_source.source_tree import open_tree, read_patch
 from pagealloc_model.base.errors import UsageError
 
 FILE = "mm/page_alloc.c"

@@ -14,14 +14,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import pagealloc_model as pm
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import pressure_layout as pr
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
+from pagealloc_model.allocator.from_source.build import PressedKernelState
 from pagealloc_model.allocator.from_source.compiled_tree import CompiledTree
-from pagealloc_model.allocator.from_source.parts import ELASTIC
-from pagealloc_model.allocator.from_source.pressed_kernel import PressedKernelState
+from pagealloc_model.allocator.from_source.extraction import ELASTIC
 from pagealloc_model.allocator.from_source.source_tree import SourceTree
-from pagealloc_model.allocator.invariants import broken_invariants
-from pagealloc_model.allocator.pressure.pressure_invariants import broken_pieces
+from pagealloc_model.allocator.invariants import broken_invariants, broken_pieces
 from pagealloc_model.base.errors import PolicyError
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.predicted.replay import Replay

@@ -7,7 +7,7 @@ import pytest
 from pagealloc_model.notebooks.studies.contiguous_frees import contiguous_frees
 
 import pagealloc_model as pm
-from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.recording.made_up_machine import made_up_machine

@@ -14,7 +14,7 @@ from pagealloc_model.notebooks.studies.filling_host import (
     run_filling_host,
 )
 
-from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.policy.kernel_rules import KernelRules

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 from pagealloc_model.notebooks.studies.full_host import FullHost, run_full_host
 
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import pressure_layout as pr
-from pagealloc_model.allocator.pressure.pressure_state import thp_reclaim_bits
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
+from pagealloc_model.allocator.state import thp_reclaim_bits
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 

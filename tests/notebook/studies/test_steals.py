@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pagealloc_model.notebooks.studies.steals import Steals, refills_that_steal
 
-from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import pressure_layout as pr
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.recording.machine import PAGE_KB
@@ -101,8 +101,7 @@ def test_files_are_read_until_so_much_is_free() -> None:
 
 
 def test_a_buddy_of_two_blocks_is_free_in_both() -> None:
-    from pagealloc_model.allocator.core.state import make_state
-    from pagealloc_model.allocator.pressure.pressure_state import with_pressure
+    from pagealloc_model.allocator.state import make_state, with_pressure
     from pagealloc_model.recording.made_up_machine import made_up_machine
     from pagealloc_model.studies.workload.run import free_everything
 

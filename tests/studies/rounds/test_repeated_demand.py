@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import pressure_layout as pr
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.measured.rules import choose_rules
 from pagealloc_model.predicted.prepared import Prepared, prepare
 from pagealloc_model.studies.rounds.huge_faults import HugeFaults

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.allocator.core.replay import advance
+from pagealloc_model.allocator.events import advance
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.predicted.replay import Cancelled
 from pagealloc_model.studies.sweeps import local, record

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.allocator.core import layout as at
+from pagealloc_model.allocator import layout as at
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.studies.workload.copied_streams import most_in_use
 from tests.small_recordings import shipped_recording

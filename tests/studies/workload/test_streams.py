@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.allocator.core import layout as at
-from pagealloc_model.allocator.core import pressure_layout as pr
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.invariants import broken_invariants
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.studies.workload import copied_streams, rounds

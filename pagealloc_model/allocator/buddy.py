@@ -1,0 +1,300 @@
+"""Free lists of the buddy allocator: smallest fit, split, merge, placement, growth (S5)."""
+
+from __future__ import annotations
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.event_log import count_transaction, forget_work
+from pagealloc_model.allocator.layout import free_list_at, zone_at
+from pagealloc_model.allocator.lists import list_add, list_add_tail, list_del
+from pagealloc_model.allocator.ownership import end_where_retyped, end_where_whole
+from pagealloc_model.allocator.superpageblocks import (
+    add_to_part,
+    leave_part,
+    note_retyped,
+    smallest_fit_by_class,
+)
+from pagealloc_model.allocator.watermark import (
+    account_freepages,
+    account_move,
+    account_part,
+    account_taken,
+)
+from pagealloc_model.base.jit import cold, inner
+
+
+@inner
+def __add_to_free_list(
+    m: at.MachineArrays, zone: int, pfn: int, order: int, migratetype: int, tail: bool
+) -> None:
+    """__add_to_free_list(): put a free buddy on its list; the caller updates the counters."""
+    m.pages[pfn]["order"] = order
+    m.pages[pfn]["where"] = at.BUDDY
+    m.pages[pfn]["tag"] = migratetype
+    if m.st[at.SUPERPAGEBLOCKS]:
+        add_to_part(m, zone, pfn, order, migratetype, tail)
+        return
+    lst = free_list_at(zone, order, migratetype)
+    if tail:
+        list_add_tail(m.pages, m.st, lst, pfn)
+    else:
+        list_add(m.pages, m.st, lst, pfn)
+
+
+@inner
+def __del_page_from_free_list(m: at.MachineArrays, zone: int, pfn: int) -> None:
+    """__del_page_from_free_list(): take a free buddy off its list.
+
+    The caller updates the counters.
+    """
+    lst = free_list_at(zone, int(m.pages[pfn]["order"]), int(m.pages[pfn]["tag"]))
+    if m.st[at.SUPERPAGEBLOCKS]:
+        leave_part(m, zone, pfn, int(m.pages[pfn]["order"]), int(m.pages[pfn]["tag"]))
+    list_del(m.pages, m.st, lst, pfn)
+    m.pages[pfn]["where"] = at.NOWHERE
+
+
+@inner
+def expand(
+    m: at.MachineArrays, zone: int, pfn: int, order: int, from_order: int, migratetype: int
+) -> None:
+    """expand(): keep the low `order` part of a removed buddy (S5.2).
+
+    The upper halves go to the heads of their lists.
+    """
+    m.st[at.WORK_SPLITS] += from_order - order
+    current = from_order
+    while current > order:
+        current -= 1
+        __add_to_free_list(m, zone, pfn + (1 << current), current, migratetype, False)
+
+
+@inner
+def smallest_fit(m: at.MachineArrays, zone: int, order: int, migratetype: int) -> int:
+    """Part of __rmqueue_smallest(): return the buddy of one type to cut from, or -1 (S5.1)."""
+    if m.st[at.SUPERPAGEBLOCKS]:
+        return smallest_fit_by_class(m, zone, order, migratetype)
+    largest = m.st[at.MAX_ORDER]
+    for current in range(order, largest + 1):
+        pfn = m.st[free_list_at(zone, current, migratetype) + at.HEAD]
+        if pfn >= 0:
+            m.st[at.LIST_PROBES] += current - order + 1
+            return pfn
+    m.st[at.LIST_PROBES] += largest - order + 1
+    return -1
+
+
+@inner
+def __rmqueue_smallest(m: at.MachineArrays, zone: int, order: int, migratetype: int) -> int:
+    """__rmqueue_smallest(): take pages of an order from the smallest buddy that fits (S5.1).
+
+    Returns their first page, or -1 if no buddy of this type is large enough.
+    """
+    pfn = smallest_fit(m, zone, order, migratetype)
+    if pfn < 0:
+        return -1
+    found_order = int(m.pages[pfn]["order"])
+    __del_page_from_free_list(m, zone, pfn)
+    expand(m, zone, pfn, order, found_order, migratetype)
+    account_taken(m, zone, migratetype, order)
+    return pfn
+
+
+@inner
+def set_pageblock_migratetype(m: at.MachineArrays, block: int, migratetype: int) -> None:
+    """set_pageblock_migratetype(): give a pageblock another type (S12.8).
+
+    The block's owner may lose it.
+    """
+    if m.st[at.OWNERSHIP]:
+        end_where_retyped(m, block, migratetype)
+    if m.st[at.SUPERPAGEBLOCKS]:
+        note_retyped(m, block, migratetype)
+    m.blocks[block]["migratetype"] = migratetype
+
+
+@inner
+def change_pageblock_range(m: at.MachineArrays, pfn: int, order: int, migratetype: int) -> None:
+    """change_pageblock_range(): retag every pageblock that a large buddy covers (S5.3, S6.3).
+
+    The buddy is at least as large as a pageblock.
+    """
+    block_order = m.st[at.PAGEBLOCK_ORDER]
+    first = pfn >> block_order
+    count = 1 << max(order - block_order, 0)
+    for block in range(first, first + count):
+        set_pageblock_migratetype(m, block, migratetype)
+
+
+@inner
+def compaction_capture(
+    m: at.MachineArrays, zone: int, pfn: int, order: int, migratetype: int
+) -> bool:
+    """compaction_capture(): let direct compaction take pages as they are freed (S9.7).
+
+    It takes them if they are of the order of its request and of a type that suits. Returns whether
+    it did.
+    """
+    if migratetype == m.st[at.CMA] or migratetype == m.st[at.ISOLATE]:
+        return False
+    own = m.st[at.CAPTURE_TYPE] == at.MOVABLE and m.st[at.RULE_MOVABLE_CAPTURE_BELOW_BLOCK] != 0
+    if migratetype == at.MOVABLE and not own and order < m.st[at.PAGEBLOCK_ORDER]:
+        return False
+    m.pages[pfn]["flags"] = 0
+    m.st[at.CAPTURED] = pfn
+    m.st[at.CAPTURE_ZONE] = 0
+    account_freepages(m, zone, migratetype, -(1 << order))
+    return True
+
+
+@inner
+def __free_one_page(
+    m: at.MachineArrays, zone: int, pfn: int, order: int, migratetype: int, to_tail: bool
+) -> None:
+    """__free_one_page(): free pages to the buddy, merging as types allow (S5.3, S5.4).
+
+    `to_tail` puts what results last on its list, as the kernel's FPI_TO_TAIL does.
+    """
+    account_freepages(m, zone, migratetype, 1 << order)
+    m.pages[pfn]["where"] = at.NOWHERE
+    largest = m.st[at.MAX_ORDER]
+    block_order = m.st[at.PAGEBLOCK_ORDER]
+    end = m.st[at.END_PFN]
+    m.st[at.WORK_MERGES] -= order
+    captures = m.st[at.CAPTURE_ORDER] if m.st[at.CAPTURE_ZONE] == zone + 1 else -1
+    while order < largest:
+        if order == captures and compaction_capture(m, zone, pfn, order, migratetype):
+            m.st[at.WORK_MERGES] += order
+            return
+        buddy = pfn ^ (1 << order)
+        if not page_is_buddy(m, end, buddy, order, zone, block_order):
+            break
+        if order >= block_order:
+            other = int(m.blocks[buddy >> block_order]["migratetype"])
+            if other != migratetype:
+                if other >= at.PCP_TYPES or migratetype >= at.PCP_TYPES:
+                    break
+                if m.st[at.RULE_LISTS_MATCH_BLOCKS]:
+                    change_pageblock_range(m, buddy, order, migratetype)
+        if int(m.pages[buddy]["tag"]) != migratetype and not m.st[at.RULE_LISTS_MATCH_BLOCKS]:
+            account_part(m, zone, int(m.pages[buddy]["tag"]), -(1 << order))
+            account_part(m, zone, migratetype, 1 << order)
+        __del_page_from_free_list(m, zone, buddy)
+        pfn &= ~(1 << order)
+        order += 1
+    m.st[at.WORK_MERGES] += order
+    m.st[at.WORK_INSERTS] += 1
+    if m.st[at.OWNERSHIP] and order >= block_order:
+        end_where_whole(m, pfn, order)
+    tail = to_tail
+    if order < largest - 1 and not tail:
+        parent = pfn & ~(1 << order)
+        above = parent ^ (1 << (order + 1))
+        tail = page_is_buddy(m, end, above, order + 1, zone, block_order)
+    __add_to_free_list(m, zone, pfn, order, migratetype, tail)
+
+
+@inner
+def page_is_buddy(
+    m: at.MachineArrays, end: int, pfn: int, order: int, zone: int, block_order: int
+) -> bool:
+    """page_is_buddy(): return whether a free buddy of this order and zone starts at `pfn`."""
+    return (
+        pfn < end
+        and int(m.pages[pfn]["where"]) == at.BUDDY
+        and int(m.pages[pfn]["order"]) == order
+        and int(m.blocks[pfn >> block_order]["zone"]) == zone + 1
+    )
+
+
+@inner
+def move_freepages_block(m: at.MachineArrays, zone: int, block: int, migratetype: int) -> int:
+    """move_freepages_block(): move a pageblock's free buddies to another type, retag it (S5.5).
+
+    They go to the tails of that type's lists.
+
+    Returns:
+        Pages moved.
+    """
+    first = block << m.st[at.PAGEBLOCK_ORDER]
+    end = (block + 1) << m.st[at.PAGEBLOCK_ORDER]
+    moved = __move_freepages_block(m, zone, first, end, migratetype)
+    set_pageblock_migratetype(m, block, migratetype)
+    return moved
+
+
+@inner
+def __move_freepages_block(
+    m: at.MachineArrays, zone: int, first: int, end: int, migratetype: int
+) -> int:
+    """__move_freepages_block(): move a range's free buddies to another type's tails (S5.5).
+
+    Returns how many pages moved.
+    """
+    moved = 0
+    pfn = first
+    while pfn < end:
+        m.st[at.WORK_SCANNED] += 1
+        if int(m.pages[pfn]["where"]) == at.BUDDY:
+            m.st[at.WORK_INSERTS] += 1
+            order = int(m.pages[pfn]["order"])
+            account_move(m, zone, int(m.pages[pfn]["tag"]), migratetype, 1 << order)
+            __del_page_from_free_list(m, zone, pfn)
+            __add_to_free_list(m, zone, pfn, order, migratetype, True)
+            moved += 1 << order
+            pfn += 1 << order
+        else:
+            pfn += 1
+    return moved
+
+
+@inner
+def prep_move_freepages_block(m: at.MachineArrays, zone: int, pfn: int) -> tuple[int, int]:
+    """prep_move_freepages_block(): return the part of a block that a conversion handles (S6.5).
+
+    The result is the first page and the end, for kernels that do not retag. Where the zone begins
+    inside the block it is the page and what follows; where the zone ends inside it, nothing.
+    """
+    region = zone_at(zone)
+    block = pfn >> m.st[at.PAGEBLOCK_ORDER]
+    first = block << m.st[at.PAGEBLOCK_ORDER]
+    end = (block + 1) << m.st[at.PAGEBLOCK_ORDER]
+    if end > m.st[region + at.ZONE_END]:
+        return pfn, pfn
+    if first < m.st[region + at.ZONE_START]:
+        return pfn, end
+    return first, end
+
+
+@cold
+def free_one_page(m: at.MachineArrays, zone: int, cpu: int, pfn: int, order: int) -> None:
+    """free_one_page(): free pages that per-CPU lists do not take to the buddy (S4.6)."""
+    block_order = m.st[at.PAGEBLOCK_ORDER]
+    migratetype = int(m.blocks[pfn >> block_order]["migratetype"])
+    if order <= block_order or not m.st[at.RULE_FREE_SPLIT_BY_BLOCK]:
+        __free_one_page(m, zone, pfn, order, migratetype, False)
+    else:
+        for piece in range(1 << (order - block_order)):
+            first = pfn + (piece << block_order)
+            piece_type = int(m.blocks[first >> block_order]["migratetype"])
+            m.pages[first]["where"] = at.NOWHERE
+            __free_one_page(m, zone, first, block_order, piece_type, False)
+    count_transaction(m, at.SITE_DIRECT_FREE, zone, cpu, order, migratetype, 1, 1 << order)
+
+
+@inner
+def grow_zone(m: at.MachineArrays, zone: int, pfn: int, order: int) -> None:
+    """__free_pages_core(): give a zone memory that it had not, Movable (S5.5).
+
+    It comes last on its list, block by block where frees do. The hold is not counted (S10.4).
+    """
+    block_order = m.st[at.PAGEBLOCK_ORDER]
+    for block in range(pfn >> block_order, ((pfn + (1 << order) - 1) >> block_order) + 1):
+        if int(m.blocks[block]["zone"]) == 0:
+            m.blocks[block]["zone"] = zone + 1
+            m.blocks[block]["migratetype"] = at.MOVABLE
+    m.st[zone_at(zone) + at.ZONE_MANAGED] += 1 << order
+    piece = min(order, block_order) if m.st[at.RULE_FREE_SPLIT_BY_BLOCK] else order
+    for first in range(pfn, pfn + (1 << order), 1 << piece):
+        migratetype = int(m.blocks[first >> block_order]["migratetype"])
+        __free_one_page(m, zone, first, piece, migratetype, True)
+    forget_work(m)

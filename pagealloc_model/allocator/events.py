@@ -1,0 +1,863 @@
+"""The event loops, literal and elastic: exact at any split of the events.
+
+A replay can be resumed anywhere.
+"""
+
+from __future__ import annotations
+
+import numba
+import numba.extending
+import numpy as np
+from llvmlite import ir
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
+from pagealloc_model.allocator.buddy import __del_page_from_free_list, __rmqueue_smallest, grow_zone
+from pagealloc_model.allocator.highatomic import unreserve_highatomic_pageblock
+from pagealloc_model.allocator.kcompactd import look_proactively, step_kcompactd
+from pagealloc_model.allocator.kswapd import step_kswapd, take_wakes
+from pagealloc_model.allocator.layout import cpu_at, free_list_at, zone_at
+from pagealloc_model.allocator.lru import (
+    add_piece,
+    describe,
+    free_piece,
+    free_waiting,
+    is_piece,
+    is_read_again,
+    queue_range,
+    workingset_refault,
+)
+from pagealloc_model.allocator.objects import BITS_MASK
+from pagealloc_model.allocator.ownership import disown_cpu
+from pagealloc_model.allocator.page_alloc import (
+    __alloc_frozen_pages,
+    begin_reclaim,
+    begin_request,
+    fail_as_recorded,
+    prep_new_page,
+    reclaim_and_retry,
+    retry_as_recorded,
+)
+from pagealloc_model.allocator.page_free import __free_frozen_pages
+from pagealloc_model.allocator.pcp import (
+    drain_all_pages,
+    drain_pages_zone,
+    hold_drained,
+    let_go_of_lists,
+    refresh_cpu_vm_stats,
+    set_pcp_high,
+)
+from pagealloc_model.allocator.pressure_layout import node_pressure_at, value_of, word_at
+from pagealloc_model.allocator.watermark import (
+    AllocContext,
+    account_freepages,
+    count_at_end,
+    end_kswapd,
+    prepare_alloc_pages,
+    start_kswapd,
+)
+from pagealloc_model.base.jit import cold, entry, hot, inner
+
+
+def _asked_for_nothing(array: np.ndarray, index: int) -> None:
+    """No kernel function: what `prefetch` is without compilation."""
+
+
+@numba.extending.intrinsic
+def _compiled_prefetch(typing_context, array, index):  # noqa: ANN001, ANN202
+    """No kernel function: one instruction, which neither reads nor writes and faults nowhere."""
+    signature = numba.types.void(array, numba.types.int64)
+
+    def generate(context, builder, signature, arguments):  # noqa: ANN001, ANN202
+        given = signature.args[0]
+        data = context.make_array(given)(context, builder, arguments[0]).data
+        each = context.get_abi_sizeof(context.get_data_type(given.dtype))
+        size = context.get_constant(numba.types.int64, each)
+        first = builder.ptrtoint(data, ir.IntType(64))
+        pointer = ir.IntType(8).as_pointer()
+        address = builder.inttoptr(builder.add(first, builder.mul(arguments[1], size)), pointer)
+        word = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer, word, word, word])
+        asked = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
+        builder.call(asked, [address, word(1), word(3), word(1)])
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+prefetch = _asked_for_nothing if numba.config.DISABLE_JIT else _compiled_prefetch
+"""prefetch(array, index): ask for a record that will be written; any index is allowed."""
+
+
+AHEAD = 16
+"""Events between asking for a page and its free. Memory answers in less time than they take."""
+
+
+@hot
+def place_ahead(m: at.MachineArrays, events: np.ndarray, position: int, high: int) -> int:
+    """No kernel function: return where the object of an event to come lives now, or less than 0.
+
+    Nothing is decided by it: until then the object may have moved.
+    """
+    if position + AHEAD >= high:
+        return -1
+    number = int(events[position + AHEAD]["object"])
+    return int(m.places[number]) if number >= 0 else -1
+
+
+@hot
+def look_ahead(m: at.MachineArrays, events: np.ndarray, position: int, high: int) -> int:
+    """No kernel function: ask for the record of a page that an event to come will free.
+
+    Also for two that its way to the zone reads, which may lie in other cache lines: its buddy's,
+    and that of the buddy of both. Where the object of an event twice as far lives is asked for by
+    itself: objects are freed in any order. Returns the page. Where there is none the first page's
+    is asked for, since looking up an address of no memory takes long.
+    """
+    prefetch(m.places, int(events[min(position + 2 * AHEAD, high - 1)]["object"]))
+    place = place_ahead(m, events, position, high)
+    page = max(place, 0)
+    prefetch(m.pages, page)
+    prefetch(m.pages, page ^ 1)
+    prefetch(m.pages, (page & ~1) ^ 2)
+    return place
+
+
+@hot
+def allocate_object(
+    m: at.MachineArrays, cpu: int, order: int, migratetype: int, highest_type: int, bits: int
+) -> int:
+    """No kernel function: find an object a place; returns it, or -1 if memory has run out.
+
+    See `layout.CHAINED`.
+    """
+    ac = prepare_alloc_pages(m, cpu, order, migratetype, highest_type, bits)
+    pfn = __alloc_frozen_pages(m, ac, retry_as_recorded)
+    if pfn < 0:
+        return allocate_in_pieces(m, ac)
+    m.pages[pfn]["next"] = -1
+    return pfn
+
+
+@cold
+def allocate_in_pieces(m: at.MachineArrays, ac: AllocContext) -> int:
+    """No kernel function: return a place for an object that found none as a whole, or -1.
+
+    Where the recording found a buddy, perhaps by compaction, and the model has none, the object
+    becomes a chain of single pages: its memory is used all the same, as its caller would have
+    fallen back to small pages.
+    """
+    left = 1 << ac.order
+    if ac.order == 0:
+        m.st[at.COUNT_FAILED] += 1
+        left = 0
+    else:
+        m.st[at.COUNT_IN_BASE_PAGES] += 1
+    first = -1
+    single = prepare_alloc_pages(m, ac.cpu, 0, ac.migratetype, ac.highest_type, ac.bits)
+    while left > 0:
+        pfn = __alloc_frozen_pages(m, single, retry_as_recorded)
+        if pfn >= 0:
+            m.pages[pfn]["next"] = first
+            first = pfn
+            left -= 1
+        else:
+            m.st[at.COUNT_FAILED] += 1
+            left = 0
+    return at.CHAINED - first if first >= 0 else -1
+
+
+@hot
+def free_object(
+    m: at.MachineArrays, cpu: int, place: int, offset: int, order: int, in_batch: bool
+) -> int:
+    """No kernel function: free a piece of an object.
+
+    Returns the object's place for what remains of it.
+    """
+    if place < -1:
+        return free_chained(m, cpu, place, order, in_batch)
+    __free_frozen_pages(m, cpu, place + offset, order, in_batch)
+    return place
+
+
+@cold
+def free_chained(m: at.MachineArrays, cpu: int, place: int, order: int, in_batch: bool) -> int:
+    """No kernel function: free the first single pages of a chain.
+
+    Returns the place of what remains, or -1.
+    """
+    pfn = at.CHAINED - place
+    left = 1 << order
+    while left > 0 and pfn >= 0:
+        following = int(m.pages[pfn]["next"])
+        __free_frozen_pages(m, cpu, pfn, 0, in_batch)
+        pfn = following
+        left -= 1
+    return at.CHAINED - pfn if pfn >= 0 else -1
+
+
+@inner
+def take_listed(m: at.MachineArrays, zone: int, order: int, migratetype: int) -> int:
+    """Part of fast_isolate_freepages(): take the last buddy of one free list whole.
+
+    Returns its first page; -1 if the list is empty.
+    """
+    pfn = m.st[free_list_at(zone, order, migratetype) + at.TAIL]
+    if pfn >= 0:
+        __del_page_from_free_list(m, zone, pfn)
+        account_freepages(m, zone, migratetype, -(1 << order))
+    return pfn
+
+
+@inner
+def hold_free_pages(
+    m: at.MachineArrays, zone: int, order: int, wanted: int, migratetype: int
+) -> bool:
+    """Part of fast_isolate_freepages(): hold the largest free buddy that is not more than wanted.
+
+    If there is none, a larger one is cut. Returns whether there was one. No hold of zone->lock is
+    counted, nor work done under it (S9.9).
+    """
+    largest = m.st[at.PAGEBLOCK_ORDER] - 1
+    while largest > order and 1 << largest > wanted:
+        largest -= 1
+    pfn = -1
+    current = largest + 1
+    while pfn < 0 and current > order:
+        current -= 1
+        pfn = take_listed(m, zone, current, migratetype)
+    if pfn < 0:
+        splits = m.st[at.WORK_SPLITS]
+        pfn = __rmqueue_smallest(m, zone, order, migratetype)
+        m.st[at.WORK_SPLITS] = splits
+        if pfn >= 0:
+            count_at_end(m, zone, 1 << order)
+    if pfn < 0:
+        return False
+    m.st[at.ISOLATED_FROM] = pfn
+    m.st[at.ISOLATED_PAGES] = 1 << max(current, order)
+    return True
+
+
+@cold
+def isolate_free_page(m: at.MachineArrays, zone: int, order: int, wanted: int) -> int:
+    """fast_isolate_freepages(): take the next piece of what one scan isolates (S10.4).
+
+    A scan's pieces come largest first and one after the other, so they use up what is held.
+
+    Args:
+        m: the machine.
+        zone: number of the zone that is compacted.
+        order: of the piece.
+        wanted: pages that the scan has yet to take, this piece included.
+
+    Returns:
+        The piece's first page; -1 if the zone has no free page left.
+    """
+    if m.st[at.ISOLATED_PAGES] < 1 << order:
+        found = hold_free_pages(m, zone, order, wanted, at.MOVABLE)
+        if not found and m.st[at.CMA] >= 0:
+            found = hold_free_pages(m, zone, order, wanted, m.st[at.CMA])
+        if not found:
+            found = hold_free_pages(m, zone, order, wanted, at.RECLAIMABLE)
+        if not found and not hold_free_pages(m, zone, order, wanted, at.UNMOVABLE):
+            return -1
+    pfn = m.st[at.ISOLATED_FROM]
+    m.st[at.ISOLATED_FROM] = pfn + (1 << order)
+    m.st[at.ISOLATED_PAGES] -= 1 << order
+    prep_new_page(m, pfn, order, at.MOVABLE)
+    m.pages[pfn]["next"] = -1
+    m.pages[pfn]["flags"] = 0
+    return pfn
+
+
+@cold
+def capture_page(m: at.MachineArrays, zone: int, order: int, migratetype: int) -> int:
+    """compaction_capture(): return where an object is that a direct compactor captured (S9.7).
+
+    The kernel gathered it from the pages that the run freed. Here those lie elsewhere: where no
+    free buddy of the order exists, as many pages are gathered one by one, as a chain. Nothing is
+    refilled. -1 if the zone has no free page.
+    """
+    splits = m.st[at.WORK_SPLITS]
+    pfn = __rmqueue_smallest(m, zone, order, migratetype)
+    m.st[at.WORK_SPLITS] = splits
+    if pfn >= 0:
+        count_at_end(m, zone, 1 << order)
+        prep_new_page(m, pfn, order, migratetype)
+        m.pages[pfn]["next"] = -1
+        m.pages[pfn]["flags"] = 0
+        return pfn
+    m.st[at.COUNT_IN_BASE_PAGES] += 1
+    first = -1
+    left = 1 << order
+    while left > 0:
+        pfn = isolate_free_page(m, zone, 0, left)
+        if pfn < 0:
+            m.st[at.COUNT_FAILED] += 1
+            left = 0
+        else:
+            m.pages[pfn]["next"] = first
+            first = pfn
+            left -= 1
+    return at.CHAINED - first if first >= 0 else -1
+
+
+@inner
+def tick(m: at.MachineArrays) -> None:
+    """No kernel function: run the decay tick that is due and set the next one (S4.8).
+
+    The last CPU's comes first.
+    """
+    cpu = m.st[at.TICK_CPU]
+    m.st[at.NOW] = m.st[at.NEXT_TICK]
+    m.st[at.EVENT_CPU] = cpu
+    refresh_cpu_vm_stats(m, cpu)
+    cpu -= 1
+    if cpu < 0:
+        cpu = m.st[at.NR_CPUS] - 1
+        m.st[at.TICK_BASE] += m.st[at.TICK_PERIOD]
+    m.st[at.TICK_CPU] = cpu
+    m.st[at.NEXT_TICK] = m.st[at.TICK_BASE] - cpu * m.st[at.TICK_STAGGER]
+
+
+@inner
+def take_cpu_offline(m: at.MachineArrays, dead: int) -> None:
+    """page_alloc_cpu_dead(): return what a CPU's lists hold (S4.9, S12.8).
+
+    The CPU may lose the blocks that it owns.
+    """
+    for zone in range(m.st[at.NR_ZONES]):
+        drain_pages_zone(m, zone, dead)
+    disown_cpu(m, dead)
+    m.st[cpu_at(m, dead) + at.CPU_IS_DEAD] = 1
+
+
+@inner
+def log_is_nearly_full(m: at.MachineArrays) -> bool:
+    """No kernel function: return whether the next event might not fit the log."""
+    return m.st[at.LOG_ROWS] + at.LOG_MARGIN > m.log.shape[0]
+
+
+@cold
+def run_ticks(m: at.MachineArrays, until_ns: int) -> None:
+    """No kernel function: run the decay ticks that are due, as long as the log has room."""
+    while m.st[at.NEXT_TICK] <= until_ns and not log_is_nearly_full(m):
+        tick(m)
+
+
+@cold
+def take_imposed_event(m: at.MachineArrays, events: np.ndarray, position: int) -> None:
+    """No kernel function: take an event of which the recording told what the kernel decided."""
+    operation = int(events[position]["operation"])
+    cpu = int(events[position]["cpu"])
+    zone = int(events[position]["zone"])
+    offset = int(events[position]["offset"])
+    if operation == at.ALLOC_IN_ZONE or operation == at.HIDDEN_ALLOC_IN_ZONE:
+        m.st[at.COUNT_ALLOC if operation == at.ALLOC_IN_ZONE else at.COUNT_HIDDEN] += 1
+        order = int(events[position]["order"])
+        migratetype = int(events[position]["migratetype"])
+        bits = int(events[position]["bits"])
+        m.st[at.ONLY_ZONE] = offset + 1
+        place = allocate_object(m, cpu, order, migratetype, zone, bits)
+        m.st[at.ONLY_ZONE] = 0
+        m.places[int(events[position]["object"])] = place
+    elif operation == at.SET_BOOST:
+        m.st[zone_at(zone) + at.ZONE_BOOST] = offset
+    elif operation == at.DRAIN_ZONE:
+        drain_pages_zone(m, zone, offset)
+    elif operation == at.RELEASE_BLOCK:
+        order = int(events[position]["order"])
+        migratetype = int(events[position]["migratetype"])
+        bits = int(events[position]["bits"])
+        ac = prepare_alloc_pages(m, cpu, order, migratetype, zone, bits)
+        m.st[at.RELEASES_RECORDED] = 0
+        unreserve_highatomic_pageblock(m, ac, False)
+        m.st[at.RELEASES_RECORDED] = 1
+
+
+@cold
+def take_rare_event(m: at.MachineArrays, events: np.ndarray, position: int) -> None:
+    """No kernel function: take an event that is neither an allocation nor a free."""
+    operation = int(events[position]["operation"])
+    cpu = int(events[position]["cpu"])
+    order = int(events[position]["order"])
+    zone = int(events[position]["zone"])
+    offset = int(events[position]["offset"])
+    if operation == at.RECORDED_FAILURE:
+        m.st[at.COUNT_RECORDED_FAILURE] += 1
+        migratetype = int(events[position]["migratetype"])
+        bits = int(events[position]["bits"])
+        fail_as_recorded(m, prepare_alloc_pages(m, cpu, order, migratetype, zone, bits))
+    elif operation == at.KSWAPD_START:
+        end_kswapd(m, offset)
+        start_kswapd(m, offset, zone)
+    elif operation == at.KSWAPD_STOP:
+        end_kswapd(m, offset)
+    elif operation == at.SET_PCP_HIGH:
+        set_pcp_high(m, zone, cpu, offset)
+    elif operation == at.TICK:
+        refresh_cpu_vm_stats(m, cpu)
+    elif operation == at.RECLAIM_BEGIN:
+        migratetype = int(events[position]["migratetype"])
+        bits = int(events[position]["bits"])
+        begin_reclaim(m, prepare_alloc_pages(m, cpu, order, migratetype, zone, bits))
+    elif operation == at.GROW:
+        grow_zone(m, zone, offset, order)
+    elif operation == at.DRAIN_ALL:
+        drain_all_pages(m)
+    elif operation == at.CPU_DIES:
+        take_cpu_offline(m, offset)
+    elif operation == at.CPU_RETURNS:
+        m.st[cpu_at(m, offset) + at.CPU_IS_DEAD] = 0
+    elif operation == at.HOLD_DRAINED:
+        hold_drained(m, cpu)
+    elif operation == at.BEGIN_REQUEST:
+        migratetype = int(events[position]["migratetype"])
+        bits = int(events[position]["bits"])
+        begin_request(m, prepare_alloc_pages(m, cpu, order, migratetype, zone, bits))
+    else:
+        take_imposed_event(m, events, position)
+
+
+@entry
+def advance(m: at.MachineArrays, events: np.ndarray, low: int, high: int, until_ns: int) -> int:
+    """No kernel function: replay `events[low:high]`, then the ticks due before `until_ns`.
+
+    Args:
+        m: the machine; the log must be empty and LOG_ROWS 0.
+        events: `layout.EVENT` records in time order.
+        low: first event.
+        high: one past the last event.
+        until_ns: time up to which decay ticks are due; -1 for none beyond the events.
+
+    Returns:
+        The event to go on with: `high`, or less if the log ran full. Ticks may remain then too.
+    """
+    position = low
+    while position < high:
+        now = int(events[position]["time_ns"])
+        if m.st[at.NEXT_TICK] <= now:
+            run_ticks(m, now)
+        if log_is_nearly_full(m):
+            return position
+        look_ahead(m, events, position, high)
+        m.st[at.NOW] = now
+        cpu = int(events[position]["cpu"])
+        m.st[at.EVENT_CPU] = cpu
+        operation = int(events[position]["operation"])
+        bits = int(events[position]["bits"])
+        in_batch = operation == at.FREE and bits & at.FREED_IN_BATCH != 0
+        if in_batch:
+            m.st[cpu_at(m, cpu) + at.CPU_LOCKED_SET] = 0
+        elif not bits & at.INTERRUPTS_HOLDER:
+            let_go_of_lists(m, cpu)
+        number = int(events[position]["object"])
+        order = int(events[position]["order"])
+        if operation == at.FREE:
+            place = int(m.places[number])
+            if place == -1:
+                m.st[at.COUNT_ORPHAN_FREE] += 1
+            else:
+                m.st[at.COUNT_FREE] += 1
+                offset = int(events[position]["offset"])
+                m.places[number] = free_object(m, cpu, place, offset, order, in_batch)
+        elif operation == at.ALLOC or operation == at.HIDDEN_ALLOC:
+            m.st[at.COUNT_HIDDEN if operation == at.HIDDEN_ALLOC else at.COUNT_ALLOC] += 1
+            m.places[number] = allocate_object(
+                m,
+                cpu,
+                order,
+                int(events[position]["migratetype"]),
+                int(events[position]["zone"]),
+                bits,
+            )
+        elif operation == at.ISOLATE_FREE:
+            zone = int(events[position]["zone"])
+            wanted = int(events[position]["offset"])
+            m.places[number] = isolate_free_page(m, zone, order, wanted)
+        elif operation == at.CAPTURE:
+            m.st[at.COUNT_ALLOC] += 1
+            zone = int(events[position]["offset"])
+            migratetype = int(events[position]["migratetype"])
+            m.places[number] = capture_page(m, zone, order, migratetype)
+        else:
+            take_rare_event(m, events, position)
+        position += 1
+    if m.st[at.NEXT_TICK] <= until_ns:
+        run_ticks(m, until_ns)
+    return position
+
+
+@inner
+def class_of(bits: int) -> int:
+    """No kernel function: return the class of the pages that a request asks for."""
+    return (bits >> pr.CLASS_SHIFT) & 3
+
+
+@inner
+def is_thp(order: int, bits: int) -> bool:
+    """No kernel function: return whether a request is for a transparent huge page."""
+    return order == pr.THP_ORDER and class_of(bits) == pr.ANON and bits & at.GFP_NOMEMALLOC != 0
+
+
+@inner
+def is_opportunistic(m: at.MachineArrays, order: int, bits: int) -> bool:
+    """No kernel function: return whether the caller goes on with smaller pages on failure."""
+    if order == 0 or bits & pr.GFP_NOFAIL:
+        return False
+    if class_of(bits) >= pr.ANON:
+        return True
+    if not bits & at.GFP_DIRECT_RECLAIM and bits & at.GFP_HIGH:
+        return False
+    return bits & pr.GFP_NORETRY != 0 or order > m.st[at.POLICY_COSTLY_ORDER]
+
+
+@inner
+def take_free(m: at.MachineArrays, number: int, offset: int, order: int, bits: int) -> None:
+    """No kernel function: take up a recorded free, of what is left of its pages."""
+    if bits & pr.FREED_BY_RECLAIM == pr.FREED_BY_RECLAIM:
+        m.st[word_at(m, pr.DROPPED_FREES)] += 1 << order
+        return
+    place = int(m.places[number])
+    if place >= 0:
+        m.st[at.COUNT_FREE] += 1
+        if is_piece(m, place, offset, order):
+            free_piece(m, place, order)
+        else:
+            free_range(m, number, offset, order)
+    elif place <= pr.LOST:
+        m.st[word_at(m, pr.FREED_BY_MODEL)] += 1 << order
+        m.places[number] = pr.LOST
+    elif place == pr.ABSORBED:
+        m.st[word_at(m, pr.ABSORBED_FREES)] += 1 << order
+    else:
+        m.st[at.COUNT_ORPHAN_FREE] += 1
+
+
+@cold
+def free_range(m: at.MachineArrays, number: int, offset: int, order: int) -> None:
+    """No kernel function: free what an object has left of a range; the rest the model freed."""
+    missing = queue_range(m, number, offset, order)
+    m.st[word_at(m, pr.FREED_BY_MODEL)] += missing
+    free_waiting(m)
+
+
+@inner
+def is_absorbed(m: at.MachineArrays, leads: np.ndarray, number: int) -> bool:
+    """No kernel function: return whether the failure that a request replaced succeeded (T10.4)."""
+    lead = int(leads[number])
+    while lead >= 0 and m.places[lead] == -1:
+        lead = int(leads[lead])
+    if lead < 0:
+        return False
+    m.places[number] = pr.ABSORBED
+    m.st[word_at(m, pr.COUNT_ABSORBED)] += 1
+    return True
+
+
+@inner
+def asked_bits(m: at.MachineArrays, order: int, bits: int) -> int:
+    """Part of vma_thp_gfp_mask(): return a request's bits, as policy has them (S8.5).
+
+    Policy changes those of huge pages only.
+    """
+    given = value_of(m, pr.THP_DEFRAG)
+    if given == 0 or not is_thp(order, bits):
+        return bits
+    kept = ~(at.GFP_DIRECT_RECLAIM | at.GFP_KSWAPD_RECLAIM | pr.GFP_NORETRY)
+    if bits & at.GFP_THISNODE:
+        kept |= pr.GFP_NORETRY
+    return bits & kept & BITS_MASK | (given - 1)
+
+
+@inner
+def is_needless_retry(
+    m: at.MachineArrays, leads: np.ndarray, number: int, order: int, bits: int
+) -> bool:
+    """No kernel function: return whether policy leaves out a second huge-page attempt (S8.5)."""
+    if not is_thp(order, bits) or bits & at.GFP_THISNODE or leads[number] < 0:
+        return False
+    return value_of(m, pr.THP_DEFRAG) != 0 and not (
+        asked_bits(m, order, bits) & at.GFP_DIRECT_RECLAIM
+    )
+
+
+@inner
+def count_outcome_of_order(m: at.MachineArrays, order: int, served: bool) -> None:
+    """No kernel function: count a recorded request's end by its order."""
+    words = word_at(m, pr.OUTCOMES) + order * pr.OUTCOME_WORDS
+    m.st[words] += 1
+    m.st[words + 1] += served
+    m.st[words + 2] += value_of(m, pr.REQUEST_STALLED)
+
+
+@hot
+def request_page(m: at.MachineArrays, ac: AllocContext) -> int:
+    """No kernel function: make a request; kswapd wakes for it. Returns the page, or -1."""
+    pfn = __alloc_frozen_pages(m, ac, reclaim_and_retry)
+    take_wakes(m, ac.bits)
+    return pfn
+
+
+@hot
+def own_page(m: at.MachineArrays, ac: AllocContext, pfn: int, number: int, offset: int) -> None:
+    """No kernel function: give a page to the object that asked."""
+    describe(m, pfn, number, offset, class_of(ac.bits))
+    add_piece(m, pfn, number)
+
+
+@inner
+def asks_elsewhere(ac: AllocContext, recorded: bool) -> bool:
+    """Part of alloc_pages_mpol(): return whether all nodes are asked for a huge page (S8.5).
+
+    That is the second attempt, after the own node refused.
+    """
+    if not ac.bits & at.GFP_THISNODE or not is_thp(ac.order, ac.bits):
+        return False
+    return ac.bits & at.GFP_DIRECT_RECLAIM != 0 and recorded
+
+
+@inner
+def dropped_elsewhere(m: at.MachineArrays) -> int:
+    """Part of alloc_pages_mpol(): return the bits that only the first attempt has (S8.5).
+
+    Whether the caller itself asked for NORETRY the first attempt does not tell: of those that may
+    reclaim directly, callers do in memory that is not madvised.
+    """
+    if value_of(m, pr.THP_MADVISED):
+        return at.GFP_THISNODE | pr.GFP_NORETRY
+    return at.GFP_THISNODE
+
+
+@inner
+def request_again(m: at.MachineArrays, ac: AllocContext, order: int, dropped: int) -> AllocContext:
+    """No kernel function: return another request of the same object, without some bits."""
+    bits = ac.bits & ~dropped & BITS_MASK
+    return prepare_alloc_pages(m, ac.cpu, order, ac.migratetype, ac.highest_type, bits)
+
+
+@inner
+def allocate(m: at.MachineArrays, ac: AllocContext, number: int, recorded: bool) -> None:
+    """No kernel function: serve an object's request, as a whole or in base pages.
+
+    `recorded`: the recording's request succeeded.
+    """
+    m.st[word_at(m, pr.REQUEST_STALLED)] = 0
+    pfn = request_page(m, ac)
+    if pfn < 0:
+        do_without(m, ac, number, recorded)
+        return
+    accept_page(m, ac, pfn, number, recorded)
+
+
+@inner
+def accept_page(
+    m: at.MachineArrays, ac: AllocContext, pfn: int, number: int, recorded: bool
+) -> None:
+    """No kernel function: give the page found to the object that asked.
+
+    Its list's next page is likely to be given out next.
+    """
+    count_outcome_of_order(m, ac.order, True)
+    prefetch(m.folios, int(m.pages[pfn]["next"]))
+    own_page(m, ac, pfn, number, 0)
+    if is_thp(ac.order, ac.bits):
+        m.st[word_at(m, pr.THP_FAULT_ALLOC)] += 1
+    if not recorded:
+        m.st[word_at(m, pr.SUCCEEDED_FAILURES)] += 1
+
+
+@cold
+def do_without(m: at.MachineArrays, ac: AllocContext, number: int, recorded: bool) -> None:
+    """No kernel function: ask elsewhere, then for smaller pages, or end a failed request."""
+    if asks_elsewhere(ac, recorded):
+        ac = request_again(m, ac, ac.order, dropped_elsewhere(m))
+        pfn = request_page(m, ac)
+        if pfn >= 0:
+            accept_page(m, ac, pfn, number, recorded)
+            return
+    count_outcome_of_order(m, ac.order, False)
+    if is_thp(ac.order, ac.bits) and not (
+        ac.bits & at.GFP_THISNODE and ac.bits & at.GFP_DIRECT_RECLAIM
+    ):
+        m.st[word_at(m, pr.THP_FAULT_FALLBACK)] += 1
+    if recorded and is_opportunistic(m, ac.order, ac.bits):
+        fill_with_base_pages(m, ac, number)
+    elif recorded:
+        m.st[word_at(m, pr.DEMAND_FAILED)] += 1
+
+
+@inner
+def fill_with_base_pages(m: at.MachineArrays, ac: AllocContext, number: int) -> None:
+    """No kernel function: put single pages in place of a buddy that was refused, from its end on.
+
+    The first one refused is the last. Of a huge page only what is touched is asked for.
+    """
+    m.st[at.COUNT_IN_BASE_PAGES] += 1
+    whole = 1 << ac.order
+    untouched = 0
+    if is_thp(ac.order, ac.bits):
+        untouched = max(whole - value_of(m, pr.BASE_PAGES_PER_HUGE), 0)
+    single = request_again(m, ac, 0, pr.GFP_NORETRY | at.GFP_THISNODE)
+    for offset in range(whole - 1, untouched - 1, -1):
+        pfn = request_page(m, single)
+        if pfn < 0:
+            m.st[at.COUNT_FAILED] += 1
+            return
+        own_page(m, single, pfn, number, offset)
+
+
+TICK, KSWAPD, KCOMPACTD, PROACTIVE = 0, 1, 2, 3
+
+
+@inner
+def earliest(m: at.MachineArrays) -> tuple[int, int, int]:
+    """No kernel function: find what is due first besides events.
+
+    Returns when, what it is, and of which node.
+    """
+    due = m.st[at.NEXT_TICK]
+    what = TICK
+    which = -1
+    for node in range(m.st[at.NR_NODES]):
+        words = node_pressure_at(m, node)
+        if m.st[words + pr.KSWAPD_DUE] < due:
+            due, what, which = m.st[words + pr.KSWAPD_DUE], KSWAPD, node
+        if m.st[words + pr.KCOMPACTD_DUE] < due:
+            due, what, which = m.st[words + pr.KCOMPACTD_DUE], KCOMPACTD, node
+        if m.st[words + pr.PROACTIVE_DUE] < due:
+            due, what, which = m.st[words + pr.PROACTIVE_DUE], PROACTIVE, node
+    return due, what, which
+
+
+@inner
+def begin_tick(m: at.MachineArrays) -> int:
+    """No kernel function: set the next decay tick; returns the CPU of the one due (S4.8)."""
+    cpu = m.st[at.TICK_CPU]
+    m.st[at.NOW] = m.st[at.NEXT_TICK]
+    m.st[at.EVENT_CPU] = cpu
+    following = cpu - 1
+    if following < 0:
+        following = m.st[at.NR_CPUS] - 1
+        m.st[at.TICK_BASE] += m.st[at.TICK_PERIOD]
+    m.st[at.TICK_CPU] = following
+    m.st[at.NEXT_TICK] = m.st[at.TICK_BASE] - following * m.st[at.TICK_STAGGER]
+    return cpu
+
+
+@inner
+def run_background(m: at.MachineArrays, what: int, node: int) -> None:
+    """No kernel function: take one step of a node's kswapd or kcompactd."""
+    if what == KSWAPD:
+        step_kswapd(m, node)
+    elif what == KCOMPACTD:
+        step_kcompactd(m, node)
+    else:
+        look_proactively(m, node)
+
+
+@inner
+def asked(m: at.MachineArrays, events: np.ndarray, position: int) -> AllocContext:
+    """No kernel function: return the request of an event, its bits as policy has them."""
+    order = int(events[position]["order"])
+    return prepare_alloc_pages(
+        m,
+        int(events[position]["cpu"]),
+        order,
+        int(events[position]["migratetype"]),
+        int(events[position]["zone"]),
+        asked_bits(m, order, int(events[position]["bits"])),
+    )
+
+
+@inner
+def take_event(m: at.MachineArrays, events: np.ndarray, leads: np.ndarray, position: int) -> bool:
+    """No kernel function: take an event; requests go through the whole slow path.
+
+    Returns whether memory was asked for, which may have woken a daemon.
+    """
+    cpu = int(events[position]["cpu"])
+    operation = int(events[position]["operation"])
+    number = int(events[position]["object"])
+    order = int(events[position]["order"])
+    bits = int(events[position]["bits"])
+    zone = int(events[position]["zone"])
+    offset = int(events[position]["offset"])
+    m.st[at.NOW] = int(events[position]["time_ns"])
+    m.st[at.EVENT_CPU] = cpu
+    asks = False
+    if operation == at.FREE:
+        take_free(m, number, offset, order, bits)
+    elif operation == at.SET_PCP_HIGH:
+        set_pcp_high(m, zone, cpu, offset)
+    elif operation == at.GROW:
+        grow_zone(m, zone, offset, order)
+    elif operation == at.DRAIN_ALL:
+        drain_all_pages(m)
+    elif operation == at.ALLOC or operation == at.HIDDEN_ALLOC:
+        m.st[at.COUNT_HIDDEN if operation == at.HIDDEN_ALLOC else at.COUNT_ALLOC] += 1
+        asks = not is_absorbed(m, leads, number)
+    elif operation == at.USE:
+        asks = is_read_again(m, number, order, offset == 1)
+    elif operation == at.RECORDED_FAILURE:
+        m.st[at.COUNT_RECORDED_FAILURE] += 1
+        asks = (
+            number >= 0
+            and not is_absorbed(m, leads, number)
+            and not is_needless_retry(m, leads, number, order, bits)
+        )
+        m.st[word_at(m, pr.TRIED_FAILURES)] += asks
+    if asks:
+        place = int(m.places[number])
+        allocate(m, asked(m, events, position), number, operation != at.RECORDED_FAILURE)
+        if place < pr.LOST and m.places[number] >= 0:
+            workingset_refault(m, int(m.places[number]), place)
+    return asks
+
+
+@entry
+def advance_elastic(
+    m: at.MachineArrays, events: np.ndarray, leads: np.ndarray, low: int, high: int, until_ns: int
+) -> int:
+    """No kernel function: replay `events[low:high]`, then what is due before `until_ns`.
+
+    Args:
+        m: the machine; the log must be empty and LOG_ROWS 0. `places` has each object's newest
+            piece, or why it has none.
+        events: `layout.EVENT` records in time order.
+        leads: int32, the failure that each object came in place of, -1 for none.
+        low: first event.
+        high: one past the last event.
+        until_ns: time up to which ticks, kswapd and kcompactd go on; -1 for none beyond the events.
+
+    Returns:
+        The event to go on with: `high`, or less if the log ran full.
+    """
+    position = low
+    due, what, node = earliest(m)
+    while not log_is_nearly_full(m):
+        now = int(events[position]["time_ns"]) if position < high else until_ns
+        ticking = -1
+        may_wake = True
+        if due <= now and what == TICK:
+            ticking = begin_tick(m)
+        elif due <= now:
+            run_background(m, what, node)
+        elif position >= high:
+            break
+        elif int(events[position]["operation"]) == at.TICK:
+            m.st[at.NOW] = now
+            ticking = int(events[position]["cpu"])
+            m.st[at.EVENT_CPU] = ticking
+            position += 1
+        else:
+            prefetch(m.folios, look_ahead(m, events, position, high))
+            may_wake = take_event(m, events, leads, position)
+            position += 1
+        if ticking >= 0:
+            refresh_cpu_vm_stats(m, ticking)
+        if may_wake:
+            due, what, node = earliest(m)
+    return position

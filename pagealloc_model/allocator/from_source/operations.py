@@ -1,0 +1,354 @@
+"""Operations of reclaim and compaction, for the kernel's code to be compared with."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
+from pagealloc_model.allocator.buddy import __rmqueue_smallest
+from pagealloc_model.allocator.compaction import begin_compaction, compact_unit, set_control
+from pagealloc_model.allocator.event_log import forget_work
+from pagealloc_model.allocator.kcompactd import (
+    begin_work,
+    look_proactively,
+    step_kcompactd,
+    wakeup_kcompactd,
+)
+from pagealloc_model.allocator.kswapd import (
+    reset_isolation_suitable,
+    step_kswapd,
+    take_wakes,
+    wake_node,
+)
+from pagealloc_model.allocator.layout import node_at, zone_at
+from pagealloc_model.allocator.lru import (
+    add_piece,
+    describe,
+    draw,
+    free_waiting,
+    lru_move,
+    queue_free,
+    remove_piece,
+)
+from pagealloc_model.allocator.page_alloc import (
+    __alloc_pages_direct_compact,
+    get_page_from_freelist,
+    prep_new_page,
+)
+from pagealloc_model.allocator.pressure_layout import compactor_at, node_pressure_at
+from pagealloc_model.allocator.vmscan import try_to_free_pages
+from pagealloc_model.allocator.watermark import AllocContext, fast_path_flags, prepare_alloc_pages
+from pagealloc_model.base.jit import cold, entry, inner
+
+RECLAIM_OPERATION = np.dtype(
+    [
+        ("kind", np.int32),
+        ("node", np.int32),
+        ("zone", np.int32),
+        ("order", np.int32),
+        ("bits", np.uint32),
+        ("migratetype", np.int32),
+        ("class", np.int32),
+        ("page", np.int32),
+    ]
+)
+"""`kind` is one of those below; `zone` the highest zone type of a request; `page` where the search
+for a page in use begins, or -1 and below for the page that operation 0, 1, ... has taken."""
+
+TAKE, LET_GO, USE, WAKE, RUN, END_NAP, RECLAIM = range(7)
+"""Allocate a page; free one; make one active; wake a node's kswapd; let it run until it sleeps, if
+it is woken; end its nap, if it was not; reclaim directly."""
+
+
+@inner
+def request_of(m: at.MachineArrays, operations: np.ndarray, position: int) -> AllocContext:
+    """No kernel function: return the request of an operation."""
+    return prepare_alloc_pages(
+        m,
+        0,
+        int(operations[position]["order"]),
+        int(operations[position]["migratetype"]),
+        int(operations[position]["zone"]),
+        int(operations[position]["bits"]),
+    )
+
+
+@inner
+def page_named(m: at.MachineArrays, answers: np.ndarray, page: int) -> int:
+    """No kernel function: return the first page in use from where an operation says, or -1."""
+    if page < 0:
+        page = answers[-1 - page]
+        if page < 0:
+            return -1
+    return page_in_use(m, page)
+
+
+@inner
+def page_in_use(m: at.MachineArrays, pfn: int) -> int:
+    """No kernel function: return the first page in use from a place on, or -1."""
+    for _ in range(len(m.pages)):
+        if int(m.pages[pfn]["where"]) == at.ALLOCATED:
+            return pfn
+        pfn = pfn + 1 if pfn + 1 < len(m.pages) else 0
+    return -1
+
+
+@inner
+def take_page(m: at.MachineArrays, ac: AllocContext, kind: int) -> int:
+    """No kernel function: allocate at the first attempt; returns the page, or -1.
+
+    Requests on reserves have no mark.
+    """
+    flags = fast_path_flags(m, ac)
+    if ac.bits & at.GFP_MEMALLOC:
+        flags |= at.ALLOC_NO_WATERMARKS
+    pfn = get_page_from_freelist(m, ac, flags)
+    take_wakes(m, ac.bits)
+    if pfn >= 0:
+        prep_new_page(m, pfn, ac.order, ac.migratetype)
+        describe(m, pfn, -1, 0, kind)
+    return pfn
+
+
+@inner
+def let_go(m: at.MachineArrays, pfn: int) -> int:
+    """No kernel function: free a page in use; returns it."""
+    if pfn >= 0:
+        queue_free(m, pfn)
+        free_waiting(m)
+    return pfn
+
+
+@inner
+def use(m: at.MachineArrays, pfn: int) -> int:
+    """No kernel function: make a page active; returns it, or -1 if it is on no list."""
+    if pfn < 0 or int(m.folios[pfn]["place"]) == 0:
+        return -1
+    lru_move(m, pfn, 2 * (int(m.folios[pfn]["kind"]) - pr.ANON) + 1)
+    return pfn
+
+
+@inner
+def run_until_asleep(m: at.MachineArrays, node: int, starts: bool) -> int:
+    """No kernel function: let a node's kswapd run until it naps or sleeps; returns which.
+
+    `starts`: it has a reason to run at all.
+    """
+    words = node_pressure_at(m, node)
+    if starts:
+        step_kswapd(m, node)
+        while m.st[words + pr.KSWAPD_PHASE] == pr.RUNNING:
+            m.st[at.LOG_ROWS] = 0
+            step_kswapd(m, node)
+    return m.st[words + pr.KSWAPD_PHASE]
+
+
+@inner
+def has_memory(m: at.MachineArrays, node: int) -> bool:
+    """No kernel function: return whether a node has any zone with pages."""
+    first = node * m.st[at.ZONE_TYPES]
+    for zone in range(first, first + m.st[at.ZONE_TYPES]):
+        if m.st[zone_at(zone) + at.ZONE_MANAGED] > 0:
+            return True
+    return False
+
+
+@inner
+def operate(m: at.MachineArrays, operations: np.ndarray, answers: np.ndarray, position: int) -> int:
+    """No kernel function: take one operation; returns what it gives."""
+    kind = int(operations[position]["kind"])
+    node = int(operations[position]["node"])
+    words = node_pressure_at(m, node)
+    woken = m.st[words + pr.KSWAPD_WOKEN] != 0
+    if kind == TAKE:
+        return take_page(m, request_of(m, operations, position), int(operations[position]["class"]))
+    if kind == LET_GO:
+        return let_go(m, page_named(m, answers, int(operations[position]["page"])))
+    if kind == USE:
+        return use(m, page_named(m, answers, int(operations[position]["page"])))
+    if kind == WAKE:
+        if has_memory(m, node):
+            ac = request_of(m, operations, position)
+            wake_node(m, node, ac.order, ac.highest_type, ac.bits)
+        return 0
+    if kind == RUN:
+        return run_until_asleep(m, node, woken)
+    if kind == END_NAP:
+        naps = m.st[words + pr.KSWAPD_PHASE] == pr.NAPPING
+        return run_until_asleep(m, node, naps and not woken)
+    ac = request_of(m, operations, position)
+    return try_to_free_pages(m, ac, ac.order)
+
+
+@entry
+def take_reclaim_operations(
+    m: at.MachineArrays, operations: np.ndarray, answers: np.ndarray, low: int, high: int
+) -> None:
+    """No kernel function: take `operations[low:high]`.
+
+    Args:
+        m: the machine, an elastic replay's; its log is emptied before each operation.
+        operations: `RECLAIM_OPERATION` records.
+        answers: int64, written: what each gives.
+        low: first operation.
+        high: one past the last.
+    """
+    for position in range(low, high):
+        m.st[at.LOG_ROWS] = 0
+        m.st[at.EVENT_CPU] = 0
+        answers[position] = operate(m, operations, answers, position)
+
+
+(KIND, ZONE, NODE, ORDER, TYPE, PRIORITY, FLAGS, HIGHEST, CPU, COUNT, OBJECT, KEEP) = range(12)
+OPERATION_WORDS = 12
+
+
+@inner
+def keep_page(
+    m: at.MachineArrays, pfn: int, order: int, migratetype: int, kind: int, number: int
+) -> None:
+    """No kernel function: make pages just taken an object."""
+    prep_new_page(m, pfn, order, migratetype)
+    describe(m, pfn, number, 0, kind)
+    add_piece(m, pfn, number)
+
+
+@inner
+def free_allocated(m: at.MachineArrays, pfn: int) -> None:
+    """No kernel function: free an object's only piece."""
+    remove_piece(m, pfn)
+    queue_free(m, pfn)
+    free_waiting(m)
+
+
+@cold
+def compact_directly(m: at.MachineArrays, operation: np.ndarray, result: np.ndarray) -> None:
+    """No kernel function: let a request compact; its page is kept or freed."""
+    order = operation[ORDER]
+    migratetype = operation[TYPE]
+    bits = at.GFP_DIRECT_RECLAIM | pr.GFP_IO
+    ac = prepare_alloc_pages(m, operation[CPU], order, migratetype, operation[HIGHEST], bits)
+    made = order
+    if operation[FLAGS] & at.ALLOC_NOFRAGMENT:
+        made = max(order, m.st[at.PAGEBLOCK_ORDER])
+    pfn, status = __alloc_pages_direct_compact(m, ac, operation[FLAGS], operation[PRIORITY], made)
+    result[0] = status
+    result[1] = pfn
+    if pfn < 0:
+        return
+    kind = pr.ANON if migratetype == at.MOVABLE else pr.KERNEL
+    keep_page(m, pfn, order, migratetype, kind, operation[OBJECT] - 1)
+    if not operation[KEEP]:
+        free_allocated(m, pfn)
+
+
+@inner
+def let_daemon_work(m: at.MachineArrays, node: int, order: int, highest: int) -> None:
+    """No kernel function: let a node's kcompactd work until it sleeps.
+
+    A wake for an order, 0 for none, comes once it has taken up its work.
+    """
+    words = node_pressure_at(m, node)
+    run = compactor_at(m, 1 + node)
+    while m.st[words + pr.KCOMPACTD_DUE] != at.NEVER:
+        begins = m.st[run + pr.RUN_ZONE] == 0 and m.st[words + pr.KCOMPACTD_ZONE] < 0
+        if order > 0 and begins:
+            begin_work(m, node)
+            wakeup_kcompactd(m, node, order, highest)
+            order = 0
+        step_kcompactd(m, node)
+
+
+@cold
+def let_time_pass(m: at.MachineArrays) -> None:
+    """No kernel function: let time pass, and daemons wake whose sleep it ends."""
+    now = m.st[at.NOW] + pr.JUDGED_TIME_MS * 1_000_000
+    for node in range(m.st[at.NR_NODES]):
+        words = node_pressure_at(m, node)
+        if m.st[words + pr.PROACTIVE_DUE] <= now:
+            m.st[words + pr.PROACTIVE_DUE] = now
+            look_proactively(m, node)
+            let_daemon_work(m, node, 0, 0)
+    m.st[at.NOW] = now
+
+
+@cold
+def compact_node(m: at.MachineArrays, node: int, cpu: int) -> None:
+    """compact_node(): compact all of a node, as for /proc/sys/vm/compact_memory (S9.6)."""
+    set_control(m, 1 + node, -1, at.UNMOVABLE, pr.SYNC, cpu)
+    first = node * m.st[at.ZONE_TYPES]
+    for zone in range(first, first + m.st[at.ZONE_TYPES]):
+        if m.st[zone_at(zone) + at.ZONE_MANAGED] > 0:
+            begin_compaction(m, 1 + node, zone)
+            status = pr.CONTINUE
+            while status == pr.CONTINUE:
+                status, _ = compact_unit(m, 1 + node)
+
+
+@cold
+def take_some(m: at.MachineArrays, operation: np.ndarray) -> None:
+    """No kernel function: make objects of a zone's free pages of a type, while there are any."""
+    order = operation[ORDER]
+    migratetype = operation[TYPE]
+    kind = pr.FILE if migratetype == at.MOVABLE else pr.KERNEL
+    for each in range(operation[COUNT]):
+        pfn = __rmqueue_smallest(m, operation[ZONE], order, migratetype)
+        forget_work(m)
+        if pfn < 0:
+            return
+        keep_page(m, pfn, order, migratetype, kind, operation[OBJECT] + each - 1)
+
+
+@cold
+def free_some(m: at.MachineArrays, operation: np.ndarray) -> None:
+    """No kernel function: free a share of a zone's objects, drawn by page frame."""
+    region = zone_at(operation[ZONE])
+    for pfn in range(m.st[region + at.ZONE_START], m.st[region + at.ZONE_END]):
+        is_used = int(m.pages[pfn]["where"]) == at.ALLOCATED
+        if is_used and draw(m, pfn, operation[OBJECT], 0) < operation[COUNT]:
+            free_allocated(m, pfn)
+
+
+@entry
+def take_compaction_operations(
+    m: at.MachineArrays, operations: np.ndarray, results: np.ndarray, low: int, high: int
+) -> int:
+    """No kernel function: take operations[low:high], each a row of `OPERATION_WORDS` words.
+
+    Args:
+        m: the machine; `places` has each object's page.
+        operations: int64, shape (operations, OPERATION_WORDS). Of a wake, COUNT is the order of
+            another that comes while kcompactd works, 0 for none, and PRIORITY its highest type.
+        results: int64, shape (operations, 2): the result of direct compaction and its page.
+        low: first operation.
+        high: one past the last.
+
+    Returns:
+        `high`.
+    """
+    for position in range(low, high):
+        operation = operations[position]
+        kind = operation[KIND]
+        node = operation[NODE]
+        m.st[at.EVENT_CPU] = operation[CPU]
+        if kind == pr.JUDGED_DIRECT:
+            compact_directly(m, operation, results[position])
+        elif kind == pr.JUDGED_WAKE:
+            wakeup_kcompactd(m, node, operation[ORDER], operation[HIGHEST])
+            let_daemon_work(m, node, operation[COUNT], operation[PRIORITY])
+        elif kind == pr.JUDGED_TIME:
+            let_time_pass(m)
+        elif kind == pr.JUDGED_NODE:
+            compact_node(m, node, operation[CPU])
+        elif kind == pr.JUDGED_RESET:
+            reset_isolation_suitable(m, node)
+        elif kind == pr.JUDGED_KSWAPD:
+            m.st[node_at(m, node) + at.NODE_KSWAPD_ACTIVE] = operation[COUNT]
+            phase = pr.RUNNING if operation[COUNT] else pr.ASLEEP
+            m.st[node_pressure_at(m, node) + pr.KSWAPD_PHASE] = phase
+        elif kind == pr.JUDGED_TAKE:
+            take_some(m, operation)
+        else:
+            free_some(m, operation)
+    return high

@@ -1,0 +1,530 @@
+"""Where everything is in the model's arrays.
+
+The state is three arrays:
+
+- `pages`, one `PAGE` record per page frame. Only the first frame of a buddy, of a page on a
+  per-CPU list and of an allocation is described; all other records stay zero, so memory that is
+  never touched is never resident.
+- `blocks`, one `BLOCK` record per pageblock.
+- `st`, int64: scalars, then one region per zone, per (zone, CPU) and per node, then the zonelists.
+
+Zones are numbered node by node: zone number = node index * zone types + type.
+
+Names below are offsets: `st[ZONES + zone * ZONE_STRIDE + ZONE_FREE]`. A list takes three words:
+head, tail, entries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from pagealloc_model.base.jit import inner
+from pagealloc_model.policy.kernel_rules import rule_names
+from pagealloc_model.policy.ownership_options import OwnershipOptions
+from pagealloc_model.policy.policy import number_fields
+from pagealloc_model.recording.machine import ZONE_TYPES_MAX
+
+
+class Region:
+    """A stretch of int64 words; a name's offset follows from what was declared before it.
+
+    Attributes:
+        size: words declared so far: the stretch's length once all are.
+    """
+
+    def __init__(self) -> None:
+        """No kernel function: begin with no word."""
+        self.size = 0
+
+    def word(self) -> int:
+        """No kernel function: declare one word; returns its offset."""
+        return self.words(1)
+
+    def words(self, count: int) -> int:
+        """No kernel function: declare several words in a row; returns the first one's offset."""
+        first = self.size
+        self.size += count
+        return first
+
+
+PAGE = np.dtype(
+    [
+        ("next", np.int32),
+        ("prev", np.int32),
+        ("order", np.int8),
+        ("where", np.int8),
+        ("tag", np.int8),
+        ("flags", np.int8),
+    ]
+)
+"""Links by page frame (-1 ends a list); `where` as below; `tag`: the migratetype of a free buddy's
+list, the type a per-CPU page had when it was freed or taken from the buddy, an allocation's
+movability (1 if requested MOVABLE); `flags`: of a per-CPU page, and of an allocation that was
+one."""
+
+NOWHERE, ALLOCATED, BUDDY, ON_PCP = 0, 1, 2, 3
+
+MERGEABLE = 1
+"""Flag: the page is of a block that its list's CPU owns (S12.2)."""
+
+BLOCK = np.dtype([("migratetype", np.int8), ("zone", np.int8)])
+"""`zone` is the zone's number plus one; 0 means no zone."""
+
+UNMOVABLE, MOVABLE, RECLAIMABLE, HIGHATOMIC = 0, 1, 2, 3
+PCP_TYPES = 3
+MIGRATETYPES = 6
+ORDERS = 15
+
+HEAD, TAIL, ENTRIES, LIST_WORDS = range(4)
+
+_scalars = Region()
+NR_ZONES = _scalars.word()
+NR_CPUS = _scalars.word()
+PAGEBLOCK_ORDER = _scalars.word()
+MAX_ORDER = _scalars.word()
+ZONE_TYPES = _scalars.word()
+MOVABLE_TYPE = _scalars.word()
+ISOLATE = _scalars.word()
+CMA = _scalars.word()
+END_PFN = _scalars.word()
+NR_NODES = _scalars.word()
+THP_LISTS = _scalars.word()
+HUGE_ORDER = _scalars.word()
+SKIPS_BUSY_NODES = _scalars.word()
+COUNTS_BY_CPU = _scalars.word()
+FREE_HIGH_BATCH = _scalars.word()
+# Where regions begin: those of pagesets, nodes, CPUs, zonelists, CPUs' nodes. OWNERSHIP is 0 if
+# blocks are never owned (see OPTION_WORDS), SUPERPAGEBLOCKS without them, PRESSURE_BASE in a
+# literal replay (see `pressure_layout`).
+PCP_BASE = _scalars.word()
+NODE_BASE = _scalars.word()
+CPU_BASE = _scalars.word()
+ZONELIST_BASE = _scalars.word()
+CPU_NODE_BASE = _scalars.word()
+OWNERSHIP = _scalars.word()
+SUPERPAGEBLOCKS = _scalars.word()
+PRESSURE_BASE = _scalars.word()
+# Capture by direct compaction (S9.7): its zone plus one, 0 for none; what it would take; the page
+# taken, -1 for none.
+CAPTURE_ZONE = _scalars.word()
+CAPTURE_ORDER = _scalars.word()
+CAPTURE_TYPE = _scalars.word()
+CAPTURED = _scalars.word()
+# What follows from rules and policy together.
+FULL_DRAIN_CHUNK = _scalars.word()
+DRAINS_ALL, DRAINS_SCALED_BATCH, DRAINS_BATCH = range(3)
+"""What one hold of a full drain covers: everything, batch << S pages, or a batch (S4.9)."""
+WATERMARK_SUBTRACTS = _scalars.word()
+BOOST_RETRY_MASK = _scalars.word()
+BOOST_RETRY_BITS = _scalars.word()
+BLOCK_WATERMARKS = _scalars.word()
+# Work done under zone->lock since the last hold was counted (S11.1).
+WORK_UNITS = 4
+WORK = _scalars.words(WORK_UNITS)
+WORK_SPLITS, WORK_MERGES, WORK_INSERTS, WORK_SCANNED = range(WORK, WORK + WORK_UNITS)
+# Free lists looked at in the search for pages: since a refill began, in all refills, at most in one
+# of them.
+LIST_PROBES = _scalars.word()
+REFILL_PROBES = _scalars.word()
+REFILL_PROBES_MOST = _scalars.word()
+# Scalars that change.
+NOW = _scalars.word()
+EVENT_CPU = _scalars.word()
+NEXT_TICK = _scalars.word()
+TICK_PERIOD = _scalars.word()
+TICK_CPU = _scalars.word()
+TICK_BASE = _scalars.word()
+TICK_STAGGER = _scalars.word()
+LOG_ROWS = _scalars.word()
+LOG_DROPPED = _scalars.word()
+LOG_PAGES = _scalars.word()
+KSWAPD_RUNS = _scalars.word()
+KSWAPD_RECORDED = _scalars.word()
+DIRECT_RECLAIM_RECORDED = _scalars.word()
+# What diverged, and what was asked.
+COUNT_ALLOC = _scalars.word()
+COUNT_FREE = _scalars.word()
+COUNT_FORCED = _scalars.word()
+COUNT_FAILED = _scalars.word()
+COUNT_ORPHAN_FREE = _scalars.word()
+COUNT_RECORDED_FAILURE = _scalars.word()
+COUNT_SLOW_PATH = _scalars.word()
+COUNT_UNRESERVE_CALLS = _scalars.word()
+COUNT_KSWAPD_WAKES = _scalars.word()
+COUNT_HIDDEN = _scalars.word()
+COUNT_IN_BASE_PAGES = _scalars.word()
+# What recorded compaction holds: where it is, pages left of it. A corrupt list: its page plus one.
+ISOLATED_FROM = _scalars.word()
+ISOLATED_PAGES = _scalars.word()
+CORRUPT_AT = _scalars.word()
+# What is imposed on a run that is no prediction: the only zone that may serve the request at hand,
+# its number plus one, 0 for any; whether drains of all lists, and releases of reserved blocks, are
+# events and not the model's.
+ONLY_ZONE = _scalars.word()
+DRAINS_RECORDED = _scalars.word()
+RELEASES_RECORDED = _scalars.word()
+
+RULE_WORDS = {name: _scalars.word() for name in rule_names()}
+"""Offset of each kernel rule's word; kernels read the rule `pcp_decays` as `RULE_PCP_DECAYS`."""
+POLICY_WORDS = {name: _scalars.word() for name in number_fields()}
+"""The same for policy fields that are numbers or switches: `POLICY_HIGHATOMIC_GATE_ORDER`."""
+globals().update({f"RULE_{name.upper()}": offset for name, offset in RULE_WORDS.items()})
+globals().update({f"POLICY_{name.upper()}": offset for name, offset in POLICY_WORDS.items()})
+
+CLAIM_BLOCK, CLAIM, STEAL = range(3)
+FALLBACK_KINDS = 3
+FALLBACK_SHAPE = (PCP_TYPES, PCP_TYPES, FALLBACK_KINDS, ORDERS, ORDERS)
+FALLBACKS = _scalars.words(prod(FALLBACK_SHAPE))
+"""Fallbacks by requested type, type taken from, kind, requested order, order of the buddy found."""
+RECLAIMS = 64
+RECLAIM_MARGINS = _scalars.words(RECLAIMS)
+"""By number of a direct reclaim: how far its request was from its mark when it began, at most 0."""
+ZONES = _scalars.size
+"""The first zone's words; regions of pagesets and nodes follow those of the zones."""
+
+_zone = Region()
+ZONE_MANAGED = _zone.word()
+ZONE_START = _zone.word()
+ZONE_END = _zone.word()
+ZONE_MIN = _zone.word()
+ZONE_LOW = _zone.word()
+ZONE_HIGH = _zone.word()
+ZONE_BOOST = _zone.word()
+ZONE_FREE = _zone.word()
+ZONE_FREE_HIGHATOMIC = _zone.word()
+ZONE_RESERVED_HIGHATOMIC = _zone.word()
+ZONE_BELOW_HIGH = _zone.word()
+ZONE_RECLAIM_ACTIVE = _zone.word()
+ZONE_BOOSTED = _zone.word()
+ZONE_REMEMBERED_BOOST = _zone.word()
+ZONE_NODE = _zone.word()
+ZONE_TYPE = _zone.word()
+ZONE_AVOIDS_FRAGMENTATION = _zone.word()
+ZONE_FREE_CMA = _zone.word()
+ZONE_FREE_UNFOLDED = _zone.word()
+ZONE_FREE_CMA_UNFOLDED = _zone.word()
+ZONE_THRESHOLD = _zone.word()
+ZONE_THRESHOLD_ASLEEP = _zone.word()
+ZONE_THRESHOLD_AWAKE = _zone.word()
+ZONE_DRIFT_MARK = _zone.word()
+ZONE_LOWMEM_RESERVE = _zone.words(ZONE_TYPES_MAX)
+ZONE_HAS_ISOLATED = _zone.word()
+ZONE_ATOMIC_BOOST_DUE = _zone.word()
+ZONE_LISTS = _zone.words(ORDERS * MIGRATETYPES * LIST_WORDS)
+ZONE_STRIDE = _zone.size
+
+# zone->lock sites (S11.1), each with counters. A drain's site tells its cause.
+(
+    SITE_REFILL,
+    SITE_DRAIN_COMMIT,
+    SITE_DRAIN_DECAY,
+    SITE_DRAIN_ALL,
+    SITE_BUDDY_ALLOC,
+    SITE_DIRECT_FREE,
+    SITE_RESERVE,
+    SITE_UNRESERVE,
+    SITE_BOOST_RESET,
+) = range(9)
+SITES = 9
+_site = Region()
+SITE_ACQUISITIONS = _site.word()
+SITE_OBJECTS = _site.word()
+SITE_PAGES = _site.word()
+SITE_WORK = _site.words(WORK_UNITS)
+SITE_WORDS = _site.size
+
+# One CPU's per-CPU lists of one zone.
+_pageset = Region()
+PCP_COUNT = _pageset.word()
+PCP_HIGH = _pageset.word()
+PCP_HIGH_MIN = _pageset.word()
+PCP_HIGH_MAX = _pageset.word()
+PCP_BATCH = _pageset.word()
+PCP_ALLOC_FACTOR = _pageset.word()
+PCP_FREE_COUNT = PCP_FREE_FACTOR = _pageset.word()
+PCP_PREV_FREE_HIGH_ORDER = _pageset.word()
+PCP_EXPIRE = _pageset.word()
+PCP_TOUCHED = _pageset.word()
+PCP_FREE_DELTA = _pageset.word()
+PCP_FREE_CMA_DELTA = _pageset.word()
+# pcp->lock: the CPU that had it last, plus one; what this CPU did to such locks of the zone.
+PCP_LOCK_HOLDER = _pageset.word()
+PCP_LOCKS = _pageset.word()
+PCP_LOCK_HANDOVERS = _pageset.word()
+PCP_DRAIN_LOCKS = _pageset.word()
+PCP_LISTS_MAX = 3 * ORDERS
+# Entries from a list's head on among which a page may have its buddy on the list (S12.5).
+PCP_UNMERGED = _pageset.words(PCP_LISTS_MAX)
+PCP_LISTS = _pageset.words(PCP_LISTS_MAX * LIST_WORDS)
+PCP_SITES = _pageset.words(SITES * SITE_WORDS)
+PCP_STRIDE = _pageset.size
+
+_node = Region()
+NODE_KSWAPD_ACTIVE = _node.word()
+NODE_KSWAPD_HIGHEST = _node.word()
+# Wakes that an elastic replay has yet to act on.
+NODE_WAKE_ASKED = _node.word()
+NODE_WAKE_ORDER = _node.word()
+NODE_WAKE_HIGHEST = _node.word()
+NODE_STRIDE = _node.size
+
+# One CPU: offline or not; the pageset whose lock it holds for a folio batch, and pages so far; the
+# pageset whose lock it holds at the end of a refill or a drain, that interrupts have come into, or
+# minus the one that its last free drained.
+_cpu = Region()
+CPU_IS_DEAD = _cpu.word()
+CPU_BATCH_SET = _cpu.word()
+CPU_BATCHED = _cpu.word()
+CPU_LOCKED_SET = _cpu.word()
+CPU_STRIDE = _cpu.size
+
+# A log row: kind, time, zone, cpu, then by kind. Kinds below SITES are transactions
+# (order, migratetype, objects, pages, splits, merges, inserts, scanned, CPU that ran it); the
+# others are pages (pfn, order, ...). A transaction's cpu is that of the per-CPU list.
+LOG_WORK = 8
+LOG_RAN_ON = LOG_WORK + WORK_UNITS
+LOG_COLUMNS = LOG_RAN_ON + 1
+LOG_ZONE_LOCKED = 16
+LOG_PCPU_DRAIN = 17
+LOG_EXTFRAG = 18
+LOG_MARGIN = 1 << 16
+
+# Bits of the gfp word that the allocator's decisions read (S2.3); GFP_ATOMIC is 6.1's.
+GFP_HIGH = 0x20
+GFP_ATOMIC = 0x200
+GFP_DIRECT_RECLAIM = 0x400
+GFP_KSWAPD_RECLAIM = 0x800
+GFP_WRITE = 0x1000
+GFP_MEMALLOC = 0x20000
+GFP_NOMEMALLOC = 0x80000
+GFP_THISNODE = 0x200000
+GFP_READ_BITS = (
+    GFP_HIGH
+    | GFP_ATOMIC
+    | GFP_DIRECT_RECLAIM
+    | GFP_KSWAPD_RECLAIM
+    | GFP_WRITE
+    | GFP_MEMALLOC
+    | GFP_NOMEMALLOC
+    | GFP_THISNODE
+)
+RECLAIM_SHIFT = 24
+REQUEST_RECLAIMED = 63 << RECLAIM_SHIFT
+"""Not a gfp bit: the recording shows direct reclaim on behalf of this request."""
+
+# Allocation flags (S2.5, S2.6).
+WMARK_MIN, WMARK_LOW, WMARK_HIGH = 0, 1, 2
+WMARK_MASK = 3
+ALLOC_NO_WATERMARKS = 4
+ALLOC_MIN_RESERVE = 8
+ALLOC_NON_BLOCK = 16
+ALLOC_HIGHATOMIC = 32
+ALLOC_NOFRAGMENT = 64
+ALLOC_KSWAPD = 128
+ALLOC_CMA = 256
+ALLOC_IGNORES_BOOST = 512
+
+EVENT = np.dtype(
+    [
+        ("time_ns", np.int64),
+        ("object", np.int32),
+        ("offset", np.int32),
+        ("bits", np.uint32),
+        ("cpu", np.int16),
+        ("operation", np.int8),
+        ("order", np.int8),
+        ("migratetype", np.int8),
+        ("zone", np.int8),
+    ],
+    align=True,
+)
+"""A resolved event: `object` indexes the object table, `offset` is the freed piece's distance
+from the object's first page, `zone` the highest zone type the request may use. SET_PCP_HIGH puts
+`offset` into pcp->high of the event's CPU and zone number. KSWAPD_START and KSWAPD_STOP have the
+node's index in `offset`, the start also the highest zone type in `zone`. GROW gives the free buddy
+of page frame `offset` to the zone numbered `zone`. DRAIN_ALL empties all per-CPU lists from the
+event's CPU. RECLAIM_BEGIN carries the request that direct reclaim begins for. TICK is a vmstat tick
+of the event's CPU. CPU_DIES takes the CPU numbered `offset` offline, CPU_RETURNS brings it back.
+ISOLATE_FREE takes a piece of what compaction isolates in the zone numbered `zone`; `offset` pages
+of that scan are yet to be taken, the piece included. CAPTURE is an allocation that compaction
+serves from the zone numbered `offset`. BEGIN_REQUEST carries the request that an interrupt comes
+into: what it refills is refilled now, under the lock of the list. HOLD_DRAINED says that interrupts
+come as the drain of the CPU's last event, a free, ends; its `bits` are INTERRUPTS_HOLDER. USE, of
+an elastic replay, is a use of a file's pages, with the request that reads them again if they are
+no longer there; `offset` is 1 where the recording shows that request. Imposed
+events, of runs that are no predictions: ALLOC_IN_ZONE and HIDDEN_ALLOC_IN_ZONE are served by the
+zone numbered `offset` only; SET_BOOST gives the zone numbered `zone` a watermark boost of `offset`
+pages; DRAIN_ZONE empties what the CPU numbered `offset` holds of that zone; RELEASE_BLOCK releases
+a reserved block for the request that it carries."""
+
+FREED_IN_BATCH = 1
+"""A free's `bits`: a folio batch freed it (T3)."""
+INTERRUPTS_HOLDER = 2
+"""Not a gfp bit: an interrupt's, while its CPU held the lock of a list: it was putting a folio
+batch on lists, refilling one or draining them (S4.10)."""
+IN_INTERRUPT, AFTER_FREE, BEFORE_REQUEST = 4, 8, 16
+"""Not gfp bits, of rows alone: an interrupt's; it is the first of an interrupt that came just after
+a free, or just before a request."""
+CONTEXT_BITS = IN_INTERRUPT | AFTER_FREE | BEFORE_REQUEST
+
+CHAINED = -2
+"""An object's place: a page frame, -1 for nowhere, or CHAINED minus the first page frame of a
+chain, linked by `next`, of single pages that stand for an allocation of higher order."""
+
+ALLOC, FREE, RECORDED_FAILURE, HIDDEN_ALLOC = 0, 1, 2, 3
+KSWAPD_START, KSWAPD_STOP, SET_PCP_HIGH, GROW = 4, 5, 6, 7
+DRAIN_ALL, RECLAIM_BEGIN, TICK = 8, 9, 10
+CPU_DIES, CPU_RETURNS = 11, 12
+ISOLATE_FREE, CAPTURE = 13, 14
+ALLOC_IN_ZONE, HIDDEN_ALLOC_IN_ZONE, SET_BOOST, DRAIN_ZONE = 15, 16, 17, 18
+BEGIN_REQUEST, HOLD_DRAINED = 19, 20
+RELEASE_BLOCK = 21
+USE = 22
+
+NEVER = 1 << 62
+"""A time at which no periodic tick is due, ns."""
+
+
+class MachineArrays(NamedTuple):
+    """One machine value: the arrays that all kernels work on; kernels call it `m`.
+
+    Attributes:
+        pages: `PAGE` records, one per page frame.
+        blocks: `BLOCK` records, one per pageblock.
+        st: int64 state, laid out as above.
+        log: int64, shape (rows, LOG_COLUMNS); the caller empties it and sets LOG_ROWS to 0.
+        folios: `pressure_layout.FOLIO` records, one per page frame; none in a literal replay.
+        places: int32, where each object lives (see `CHAINED`); written by the event loops.
+    """
+
+    pages: np.ndarray
+    blocks: np.ndarray
+    st: np.ndarray
+    log: np.ndarray
+    folios: np.ndarray
+    places: np.ndarray
+
+
+_ownership = Region()
+OPTION_WORDS = {each.name: _ownership.word() for each in fields(OwnershipOptions)}
+"""Offset of each option's word, choices by their number; kernels read `fit_test` as
+`OPTION_FIT_TEST`."""
+globals().update({f"OPTION_{name.upper()}": offset for name, offset in OPTION_WORDS.items()})
+FITS_HIGH, FITS_HIGH_MAX, FITS_ALWAYS = 0, 1, 2
+OWNS_MOVABLE_ONLY = 1
+LISTS_PER_TYPE = 1
+CHUNKS_SMALLEST = 1
+BUSY_TO_ZONE, BUSY_TO_LOCAL, BUSY_SPINS = 0, 1, 2
+OWNER_DRAINS = 1
+PLAIN_STAYS_LOCAL = 1
+MERGES_AT_FREE = 1
+DRAINS_FREED_LIST = 1
+FRAGMENTS_AS_USUAL = 1
+ENDS_WHOLE, ENDS_DRAINED, ENDS_AGED = 0, 1, 2
+TYPE_CHANGE_ENDS = 1
+FULL_DRAIN_ENDS = 1
+OFFLINE_KEEPS = 1
+
+# Scalars: where the regions begin, remote frees so far.
+OWNED_SETS = _ownership.word()
+OWNERS = _ownership.word()
+OWNED_BLOCKS = _ownership.word()
+REMOTE_DRAWS = _ownership.word()
+OWNERSHIP_SCALARS = _ownership.size
+"""Words before the first region."""
+
+# One CPU's part in a zone: its list of recorded blocks (head, tail, entries), then counters of
+# what it did there.
+PHASE_RECOVER, PHASE_CLAIM, PHASE_CHUNK, PHASE_CLASSIC = range(4)
+PHASES = 4
+PHASE_REFILLS, PHASE_OBJECTS, PHASE_PAGES, PHASE_STRIDE = range(4)
+_set = Region()
+SET_RECORDED = _set.words(LIST_WORDS)
+SET_PHASES = _set.words(PHASES * PHASE_STRIDE)
+BLOCKS_CLAIMED = _set.word()
+BLOCKS_RECORDED = _set.word()
+BLOCKS_RECOVERED = _set.word()
+OWNERSHIPS_ENDED = _set.word()
+REMOTE_FREES = _set.word()
+REMOTE_BUSY = _set.word()
+LIST_SPLITS = _set.word()
+LIST_MERGES = _set.word()
+MERGE_ENTRIES = _set.word()
+RECORDED_ENTRIES = _set.word()
+OWNED_SET_STRIDE = _set.size
+
+# Owners: one word per pageblock, its owner's CPU number plus one or 0. Every free reads one, so
+# they lie close together. Then what concerns few blocks: whether one is recorded, and its
+# neighbours on the owner's list of recorded blocks.
+_block = Region()
+BLOCK_IS_RECORDED = _block.word()
+BLOCK_NEXT = _block.word()
+BLOCK_PREV = _block.word()
+OWNED_BLOCK_WORDS = _block.size
+
+
+@inner
+def zone_at(zone: int) -> int:
+    """No kernel function: return the offset of a zone's region."""
+    return ZONES + zone * ZONE_STRIDE
+
+
+@inner
+def free_list_at(zone: int, order: int, migratetype: int) -> int:
+    """No kernel function: return the offset of a free list."""
+    return (
+        ZONES + zone * ZONE_STRIDE + ZONE_LISTS + (order * MIGRATETYPES + migratetype) * LIST_WORDS
+    )
+
+
+@inner
+def pcp_at(m: MachineArrays, zone: int, cpu: int) -> int:
+    """No kernel function: return the offset of a CPU's pageset of a zone."""
+    return m.st[PCP_BASE] + (zone * m.st[NR_CPUS] + cpu) * PCP_STRIDE
+
+
+@inner
+def node_at(m: MachineArrays, node: int) -> int:
+    """No kernel function: return the offset of a node's region, by node index."""
+    return m.st[NODE_BASE] + node * NODE_STRIDE
+
+
+@inner
+def cpu_at(m: MachineArrays, cpu: int) -> int:
+    """No kernel function: return the offset of what concerns a CPU as a whole."""
+    return m.st[CPU_BASE] + cpu * CPU_STRIDE
+
+
+@inner
+def owned_set_at(m: MachineArrays, zone: int, cpu: int) -> int:
+    """No kernel function: return the offset of a CPU's part in the ownership of a zone's blocks."""
+    return m.st[m.st[OWNERSHIP] + OWNED_SETS] + (zone * m.st[NR_CPUS] + cpu) * OWNED_SET_STRIDE
+
+
+@inner
+def owner_at(m: MachineArrays, block: int) -> int:
+    """No kernel function: return the offset of who owns a pageblock."""
+    return m.st[m.st[OWNERSHIP] + OWNERS] + block
+
+
+@inner
+def owned_block_at(m: MachineArrays, block: int) -> int:
+    """No kernel function: return the offset of what records a pageblock that is owned."""
+    return m.st[m.st[OWNERSHIP] + OWNED_BLOCKS] + block * OWNED_BLOCK_WORDS
+
+
+@inner
+def node_zonelist(m: MachineArrays, cpu: int, highest_type: int, bits: int) -> int:
+    """node_zonelist(): return the offset of the zonelist of a request by a CPU (S1.4).
+
+    It holds zone numbers, ended by -1. A request's node is that of its CPU: no event names another.
+    """
+    lst = m.st[m.st[CPU_NODE_BASE] + cpu]
+    if bits & GFP_THISNODE:
+        lst += m.st[NR_NODES]
+    lst = lst * m.st[ZONE_TYPES] + highest_type
+    return m.st[ZONELIST_BASE] + lst * (m.st[NR_ZONES] + 1)

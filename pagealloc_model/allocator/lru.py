@@ -1,0 +1,542 @@
+"""LRU lists of a node's allocated pages, inactive and active by class (S10)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
+from pagealloc_model.allocator.layout import zone_at
+from pagealloc_model.allocator.lists import list_add, list_del
+from pagealloc_model.allocator.page_free import __free_frozen_pages
+from pagealloc_model.allocator.pressure_layout import (
+    node_pressure_at,
+    value_of,
+    word_at,
+    zone_pressure_at,
+)
+from pagealloc_model.base.jit import entry, inner
+
+
+@inner
+def page_zone(m: at.MachineArrays, pfn: int) -> int:
+    """page_zone(): return the zone that a page lies in."""
+    return int(m.blocks[pfn >> m.st[at.PAGEBLOCK_ORDER]]["zone"]) - 1
+
+
+@inner
+def update_lru_size(m: at.MachineArrays, node: int, zone: int, lst: int, change: int) -> None:
+    """update_lru_size(): count pages that joined a list, or left it.
+
+    `node` and `zone` are the offsets of their words.
+    """
+    m.st[node + pr.NODE_PAGES + lst] += change
+    m.st[zone + pr.ZONE_PAGES + lst] += change
+
+
+@inner
+def lruvec_add_folio(m: at.MachineArrays, pfn: int, lst: int) -> None:
+    """lruvec_add_folio(): put an allocated folio at a list's head."""
+    zone = page_zone(m, pfn)
+    node_words = node_pressure_at(m, m.st[zone_at(zone) + at.ZONE_NODE])
+    zone_words = zone_pressure_at(m, zone)
+    m.folios[pfn]["place"] = lst + 1
+    list_add(m.pages, m.st, node_words + pr.NODE_LISTS + lst * at.LIST_WORDS, pfn)
+    update_lru_size(m, node_words, zone_words, lst, 1 << int(m.pages[pfn]["order"]))
+
+
+@inner
+def lruvec_del_folio(m: at.MachineArrays, pfn: int) -> int:
+    """lruvec_del_folio(): take a folio off its list, if it is on one; returns the list, or -1."""
+    lst = int(m.folios[pfn]["place"]) - 1
+    if lst < 0:
+        return -1
+    zone = page_zone(m, pfn)
+    node_words = node_pressure_at(m, m.st[zone_at(zone) + at.ZONE_NODE])
+    zone_words = zone_pressure_at(m, zone)
+    m.folios[pfn]["place"] = 0
+    list_del(m.pages, m.st, node_words + pr.NODE_LISTS + lst * at.LIST_WORDS, pfn)
+    update_lru_size(m, node_words, zone_words, lst, -(1 << int(m.pages[pfn]["order"])))
+    return lst
+
+
+@inner
+def lru_move(m: at.MachineArrays, pfn: int, lst: int) -> None:
+    """No kernel function: move a folio from its list to the head of another, or of the same."""
+    lruvec_del_folio(m, pfn)
+    lruvec_add_folio(m, pfn, lst)
+
+
+@inner
+def zone_reclaimable_pages(m: at.MachineArrays, zone: int) -> int:
+    """zone_reclaimable_pages(): return the pages of a zone that reclaim could free (S8.3).
+
+    Older kernels count its free pages where there are none.
+    """
+    words = zone_pressure_at(m, zone) + pr.ZONE_PAGES
+    size = m.st[words + pr.INACTIVE_FILE] + m.st[words + pr.ACTIVE_FILE]
+    if value_of(m, pr.ANON_SCAN_PERCENT) > 0:
+        size += m.st[words + pr.INACTIVE_ANON] + m.st[words + pr.ACTIVE_ANON]
+    if size == 0 and m.st[at.RULE_FREE_COUNTS_AS_RECLAIMABLE]:
+        return m.st[zone_at(zone) + at.ZONE_FREE]
+    return size
+
+
+REFERENCED, DIRTY, MIGRATES, CONTENDS, SURVIVES = 1, 2, 3, 4, 5
+_MASK = (1 << 31) - 1
+
+
+@inner
+def mixed(value: int) -> int:
+    """No kernel function: return a well mixed number of 31 bits.
+
+    It takes two rounds of multiply and shift, in 62 bits.
+    """
+    value &= _MASK
+    for _ in range(2):
+        value ^= value >> 16
+        value = (value * 0x45D9F3B) & _MASK
+    return value ^ (value >> 16)
+
+
+@inner
+def draw(m: at.MachineArrays, key: int, purpose: int, number: int) -> int:
+    """No kernel function: return a number below 1000 for a question of a purpose about a key."""
+    return mixed(mixed(mixed(value_of(m, pr.SEED) + key) + purpose) + number) % 1000
+
+
+@inner
+def key_of(m: at.MachineArrays, pfn: int) -> int:
+    """No kernel function: return what draws about a folio go by.
+
+    It is the folio's object, or its page if no event is about it.
+    """
+    number = int(m.folios[pfn]["object"])
+    return number if number > 0 else -1 - pfn
+
+
+@inner
+def is_referenced(m: at.MachineArrays, pfn: int) -> bool:
+    """Part of folio_check_references(): draw; returns whether a scan finds a folio in use."""
+    share = pr.FILE_REFERENCED if int(m.folios[pfn]["kind"]) == pr.FILE else pr.ANON_REFERENCED
+    number = int(m.folios[pfn]["scans"])
+    m.folios[pfn]["scans"] = (number + 1) & 255
+    return draw(m, key_of(m, pfn), REFERENCED, number) < value_of(m, share)
+
+
+@inner
+def is_dirty(m: at.MachineArrays, pfn: int) -> bool:
+    """Part of folio_check_dirty_writeback(): draw; returns whether a file's page is dirty."""
+    if int(m.folios[pfn]["kind"]) != pr.FILE:
+        return False
+    number = int(m.folios[pfn]["writes"])
+    m.folios[pfn]["writes"] = (number + 1) & 255
+    return draw(m, key_of(m, pfn), DIRTY, number) < value_of(m, pr.FILE_DIRTY)
+
+
+@inner
+def migration_fails(m: at.MachineArrays, pfn: int) -> bool:
+    """Part of migrate_pages(): draw; returns whether a folio cannot be moved (S10.5).
+
+    The draw is one for each folio: what cannot move is so until it is freed.
+    """
+    is_file = int(m.folios[pfn]["kind"]) == pr.FILE
+    share = pr.FILE_MIGRATION_FAILS if is_file else pr.ANON_MIGRATION_FAILS
+    return draw(m, key_of(m, pfn), MIGRATES, int(m.folios[pfn]["offset"])) < value_of(m, share)
+
+
+@inner
+def slab_survives(m: at.MachineArrays, pfn: int) -> bool:
+    """No kernel function: draw; returns whether a slab keeps an object that no shrinker frees.
+
+    The draw is one for each slab (S10.8).
+    """
+    number = int(m.folios[pfn]["offset"])
+    return draw(m, key_of(m, pfn), SURVIVES, number) < value_of(m, pr.SLAB_SURVIVORS)
+
+
+@inner
+def slab_words(m: at.MachineArrays, pfn: int) -> int:
+    """No kernel function: return the offset of the words of the node that a slab lies in."""
+    return node_pressure_at(m, m.st[zone_at(page_zone(m, pfn)) + at.ZONE_NODE])
+
+
+@inner
+def join_slabs(m: at.MachineArrays, pfn: int) -> None:
+    """No kernel function: put a new slab at its node's list's head.
+
+    One that survives has an object that no shrinker counts.
+    """
+    words = slab_words(m, pfn)
+    objects = value_of(m, pr.SLAB_OBJECTS) - slab_survives(m, pfn)
+    m.folios[pfn]["slab"] = objects
+    m.st[words + pr.SLAB_FREEABLE] += objects
+    list_add(m.pages, m.st, words + pr.SLAB_LIST, pfn)
+
+
+@inner
+def leave_slabs(m: at.MachineArrays, pfn: int) -> None:
+    """No kernel function: take a slab off its list, if it is on it, with what objects it has."""
+    objects = int(m.folios[pfn]["slab"])
+    if objects == 0:
+        return
+    words = slab_words(m, pfn)
+    m.folios[pfn]["slab"] = 0
+    m.st[words + pr.SLAB_FREEABLE] -= objects
+    list_del(m.pages, m.st, words + pr.SLAB_LIST, pfn)
+
+
+@inner
+def lose_object(m: at.MachineArrays, words: int) -> int:
+    """No kernel function: take an object off the slab at a list's tail, which goes to the head.
+
+    So objects of one slab lie as far apart as can be. `words`: of the node. A slab without objects
+    to lose is off the list. Returns it if it is empty, else -1.
+    """
+    slab = m.st[words + pr.SLAB_LIST + at.TAIL]
+    if int(m.folios[slab]["slab"]) == 1:
+        leave_slabs(m, slab)
+        return -1 if slab_survives(m, slab) else slab
+    m.folios[slab]["slab"] -= 1
+    m.st[words + pr.SLAB_FREEABLE] -= 1
+    list_del(m.pages, m.st, words + pr.SLAB_LIST, slab)
+    list_add(m.pages, m.st, words + pr.SLAB_LIST, slab)
+    return -1
+
+
+@entry
+def place_on_lists(m: at.MachineArrays, pfns: np.ndarray, lists: np.ndarray) -> None:
+    """No kernel function: push allocated pages on their LRU lists' heads, in the order given.
+
+    Args:
+        m: the machine; classes of folios are written.
+        pfns: int32, first pages of allocations.
+        lists: int8, their lists.
+    """
+    for index in range(len(pfns)):
+        pfn = int(pfns[index])
+        lst = int(lists[index])
+        m.folios[pfn]["kind"] = pr.ANON + lst // 2
+        lruvec_add_folio(m, pfn, lst)
+
+
+@inner
+def describe(m: at.MachineArrays, pfn: int, number: int, offset: int, kind: int) -> None:
+    """No kernel function: note whose piece a page just allocated is.
+
+    It goes on the list of its class: an LRU list, or that of slabs that shrinkers can empty.
+    """
+    m.folios[pfn]["object"] = number + 1
+    m.folios[pfn]["offset"] = offset
+    m.folios[pfn]["kind"] = kind
+    m.folios[pfn]["place"] = 0
+    m.folios[pfn]["scans"] = 0
+    m.folios[pfn]["writes"] = 0
+    m.folios[pfn]["referenced"] = 0
+    m.folios[pfn]["slab"] = 0
+    if kind >= pr.ANON and int(m.pages[pfn]["tag"]) == 1:
+        lruvec_add_folio(m, pfn, 2 * (kind - pr.ANON))
+    elif kind == pr.RECLAIMABLE:
+        join_slabs(m, pfn)
+
+
+@inner
+def add_piece(m: at.MachineArrays, pfn: int, number: int) -> None:
+    """No kernel function: make a described page the first piece of its object."""
+    m.folios[pfn]["sibling"] = m.places[number] + 1 if m.places[number] >= 0 else 0
+    m.places[number] = pfn
+
+
+@inner
+def remove_piece(m: at.MachineArrays, pfn: int) -> None:
+    """No kernel function: take a piece out of its object; an object without pieces is LOST."""
+    number = int(m.folios[pfn]["object"]) - 1
+    if number < 0:
+        return
+    following = int(m.folios[pfn]["sibling"]) - 1
+    current = int(m.places[number])
+    if current == pfn:
+        m.places[number] = following if following >= 0 else pr.LOST
+        return
+    while int(m.folios[current]["sibling"]) - 1 != pfn:
+        current = int(m.folios[current]["sibling"]) - 1
+    m.folios[current]["sibling"] = following + 1
+
+
+@inner
+def copy_description(m: at.MachineArrays, old: int, new: int) -> None:
+    """No kernel function: describe a page on no LRU list as another is described."""
+    m.folios[new]["object"] = m.folios[old]["object"]
+    m.folios[new]["offset"] = m.folios[old]["offset"]
+    m.folios[new]["sibling"] = m.folios[old]["sibling"]
+    m.folios[new]["kind"] = m.folios[old]["kind"]
+    m.folios[new]["scans"] = m.folios[old]["scans"]
+    m.folios[new]["writes"] = m.folios[old]["writes"]
+    m.folios[new]["referenced"] = m.folios[old]["referenced"]
+    m.folios[new]["place"] = 0
+    m.folios[new]["slab"] = 0
+
+
+@inner
+def replace_piece(m: at.MachineArrays, old: int, new: int) -> None:
+    """No kernel function: let another page take a piece's place in its object."""
+    number = int(m.folios[old]["object"]) - 1
+    copy_description(m, old, new)
+    if number < 0:
+        return
+    current = int(m.places[number])
+    if current == old:
+        m.places[number] = new
+        return
+    while int(m.folios[current]["sibling"]) - 1 != old:
+        current = int(m.folios[current]["sibling"]) - 1
+    m.folios[current]["sibling"] = new + 1
+
+
+@inner
+def halve(m: at.MachineArrays, pfn: int) -> None:
+    """No kernel function: cut a piece in two.
+
+    Both halves stay on its LRU list, the upper one at the head. A slab leaves the list of slabs.
+    """
+    leave_slabs(m, pfn)
+    lst = lruvec_del_folio(m, pfn)
+    order = int(m.pages[pfn]["order"]) - 1
+    upper = pfn + (1 << order)
+    m.pages[pfn]["order"] = order
+    m.pages[upper]["order"] = order
+    m.pages[upper]["where"] = at.ALLOCATED
+    m.pages[upper]["tag"] = m.pages[pfn]["tag"]
+    m.pages[upper]["flags"] = m.pages[pfn]["flags"]
+    copy_description(m, pfn, upper)
+    m.folios[upper]["offset"] = int(m.folios[pfn]["offset"]) + (1 << order)
+    m.folios[pfn]["sibling"] = upper + 1
+    if lst >= 0:
+        lruvec_add_folio(m, pfn, lst)
+        lruvec_add_folio(m, upper, lst)
+
+
+@inner
+def leave_lists(m: at.MachineArrays, pfn: int) -> None:
+    """No kernel function: take a folio that is about to be freed off the list of its class.
+
+    It has been taken out of its object.
+    """
+    lruvec_del_folio(m, pfn)
+    leave_slabs(m, pfn)
+    m.folios[pfn]["object"] = 0
+    m.folios[pfn]["sibling"] = 0
+    m.pages[pfn]["next"] = -1
+
+
+@inner
+def queue_free(m: at.MachineArrays, pfn: int) -> None:
+    """No kernel function: put a folio behind those that wait to be freed.
+
+    It has been taken out of its object.
+    """
+    leave_lists(m, pfn)
+    tail = m.st[word_at(m, pr.QUEUE_TAIL)]
+    if tail >= 0:
+        m.pages[tail]["next"] = pfn
+    else:
+        m.st[word_at(m, pr.QUEUE_HEAD)] = pfn
+    m.st[word_at(m, pr.QUEUE_TAIL)] = pfn
+
+
+@inner
+def queue_free_first(m: at.MachineArrays, pfn: int) -> None:
+    """No kernel function: put a folio before those that wait to be freed.
+
+    It has been taken out of its object.
+    """
+    leave_lists(m, pfn)
+    head = word_at(m, pr.QUEUE_HEAD)
+    m.pages[pfn]["next"] = m.st[head]
+    if m.st[head] < 0:
+        m.st[word_at(m, pr.QUEUE_TAIL)] = pfn
+    m.st[head] = pfn
+
+
+@inner
+def free_at_once(m: at.MachineArrays, pfn: int) -> None:
+    """No kernel function: free a folio on the CPU at work while others wait for that.
+
+    It has been taken out of its object.
+    """
+    leave_lists(m, pfn)
+    __free_frozen_pages(m, m.st[at.EVENT_CPU], pfn, int(m.pages[pfn]["order"]), False)
+
+
+@inner
+def free_waiting(m: at.MachineArrays) -> None:
+    """free_unref_folios(): free the folios that wait, on the CPU at work."""
+    head = word_at(m, pr.QUEUE_HEAD)
+    pfn = m.st[head]
+    m.st[head] = -1
+    m.st[word_at(m, pr.QUEUE_TAIL)] = -1
+    while pfn >= 0:
+        following = int(m.pages[pfn]["next"])
+        order = int(m.pages[pfn]["order"])
+        __free_frozen_pages(m, m.st[at.EVENT_CPU], pfn, order, False)
+        pfn = following
+
+
+@inner
+def is_piece(m: at.MachineArrays, pfn: int, offset: int, order: int) -> bool:
+    """No kernel function: return whether a piece is a range of its object, no more and no less."""
+    return int(m.folios[pfn]["offset"]) == offset and int(m.pages[pfn]["order"]) == order
+
+
+@inner
+def free_piece(m: at.MachineArrays, pfn: int, order: int) -> None:
+    """No kernel function: free a piece on the CPU at work, while no other folio waits for that."""
+    remove_piece(m, pfn)
+    leave_lists(m, pfn)
+    __free_frozen_pages(m, m.st[at.EVENT_CPU], pfn, order, False)
+
+
+@inner
+def piece_in(m: at.MachineArrays, place: int, offset: int, end: int) -> int:
+    """No kernel function: return the newest piece of an object in a range of it, or -1."""
+    while place >= 0:
+        first = int(m.folios[place]["offset"])
+        if first < end and first + (1 << int(m.pages[place]["order"])) > offset:
+            return place
+        place = int(m.folios[place]["sibling"]) - 1
+    return -1
+
+
+@inner
+def queue_range(m: at.MachineArrays, number: int, offset: int, order: int) -> int:
+    """No kernel function: queue what an object has left of a range for freeing.
+
+    Returns how many pages it lacks.
+    """
+    end = offset + (1 << order)
+    missing = 1 << order
+    piece = piece_in(m, int(m.places[number]), offset, end)
+    while piece >= 0:
+        first = int(m.folios[piece]["offset"])
+        size = 1 << int(m.pages[piece]["order"])
+        if first < offset or first + size > end:
+            halve(m, piece)
+        else:
+            missing -= size
+            remove_piece(m, piece)
+            queue_free(m, piece)
+        piece = piece_in(m, int(m.places[number]), offset, end)
+    return missing
+
+
+AGES = 1 << 30
+"""Ages are counted modulo this, divided by the number of nodes."""
+
+
+@inner
+def node_of(m: at.MachineArrays, pfn: int) -> int:
+    """No kernel function: return the node that a page lies in."""
+    return m.st[zone_at(page_zone(m, pfn)) + at.ZONE_NODE]
+
+
+@inner
+def node_words(m: at.MachineArrays, pfn: int) -> int:
+    """No kernel function: return the offset of the words of the node that a page lies in."""
+    return node_pressure_at(m, node_of(m, pfn))
+
+
+@inner
+def pack_shadow(m: at.MachineArrays, pfn: int) -> int:
+    """pack_shadow(): return the place of an object that reclaim took: node and age, below LOST."""
+    node = node_of(m, pfn)
+    ages = AGES // m.st[at.NR_NODES]
+    age = m.st[node_pressure_at(m, node) + pr.NODE_AGE] % ages
+    return pr.LOST - 1 - (node * ages + age)
+
+
+@inner
+def workingset_age_nonresident(m: at.MachineArrays, pfn: int) -> None:
+    """workingset_age_nonresident(): count the pages of a folio evicted or activated."""
+    m.st[node_words(m, pfn) + pr.NODE_AGE] += 1 << int(m.pages[pfn]["order"])
+
+
+@inner
+def workingset_eviction(m: at.MachineArrays, pfn: int) -> None:
+    """workingset_eviction(): take a folio that reclaim frees out of its object.
+
+    An object of a file that has no piece left remembers its node, and that node's age before this.
+    """
+    number = int(m.folios[pfn]["object"]) - 1
+    shadow = pack_shadow(m, pfn)
+    workingset_age_nonresident(m, pfn)
+    remove_piece(m, pfn)
+    if number >= 0 and m.places[number] == pr.LOST and int(m.folios[pfn]["kind"]) == pr.FILE:
+        m.places[number] = shadow
+
+
+@inner
+def folio_mark_accessed(m: at.MachineArrays, pfn: int) -> None:
+    """folio_mark_accessed(): note a use; the second one moves an inactive folio to the active list.
+
+    S10.7.
+    """
+    lst = int(m.folios[pfn]["place"]) - 1
+    if not m.folios[pfn]["referenced"]:
+        m.folios[pfn]["referenced"] = 1
+    elif lst == pr.INACTIVE_FILE:
+        m.folios[pfn]["referenced"] = 0
+        lru_move(m, pfn, pr.ACTIVE_FILE)
+        m.st[word_at(m, pr.PGACTIVATE)] += 1 << int(m.pages[pfn]["order"])
+        workingset_age_nonresident(m, pfn)
+
+
+@inner
+def workingset_test_recent(m: at.MachineArrays, place: int) -> bool:
+    """workingset_test_recent(): return whether a page read again would have stayed in more memory.
+
+    That is, whether of the node that it was taken from no more pages were evicted or activated
+    since than are active.
+    """
+    ages = AGES // m.st[at.NR_NODES]
+    shadow = pr.LOST - 1 - place
+    words = node_pressure_at(m, shadow // ages)
+    distance = (m.st[words + pr.NODE_AGE] - shadow % ages) % ages
+    pages = words + pr.NODE_PAGES
+    size = m.st[pages + pr.ACTIVE_FILE]
+    if value_of(m, pr.ANON_SCAN_PERCENT) > 0:
+        size += m.st[pages + pr.ACTIVE_ANON] + m.st[pages + pr.INACTIVE_ANON]
+    return distance <= size
+
+
+@inner
+def workingset_refault(m: at.MachineArrays, pfn: int, place: int) -> None:
+    """workingset_refault(): count a page that was read again; a recent one becomes active.
+
+    Args:
+        m: the machine.
+        pfn: the page, on its inactive list.
+        place: of its object, as reclaim left it.
+    """
+    size = 1 << int(m.pages[pfn]["order"])
+    m.st[word_at(m, pr.WORKINGSET_REFAULT_FILE)] += size
+    if int(m.folios[pfn]["place"]) - 1 != pr.INACTIVE_FILE or not workingset_test_recent(m, place):
+        return
+    lru_move(m, pfn, pr.ACTIVE_FILE)
+    m.st[word_at(m, pr.WORKINGSET_ACTIVATE_FILE)] += size
+    workingset_age_nonresident(m, pfn)
+
+
+@inner
+def is_read_again(m: at.MachineArrays, number: int, order: int, recorded: bool) -> bool:
+    """No kernel function: take up a use of a file's pages; return whether they must be read.
+
+    `recorded`: the recording shows them read then.
+    """
+    place = int(m.places[number])
+    if place >= 0:
+        folio_mark_accessed(m, place)
+        m.st[word_at(m, pr.SPARED_READS)] += recorded << order
+        return False
+    missing = place < pr.LOST or place == -1
+    m.st[word_at(m, pr.ADDED_READS)] += (missing and not recorded) << order
+    return missing

@@ -1,0 +1,557 @@
+"""Recorded allocations and frees to objects: which free belongs to which allocation (T10)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
+from pagealloc_model.base.jit import entry, inner
+
+BITS_MASK = (1 << 32) - 1
+
+ROW = np.dtype(
+    [
+        ("row", np.int32),
+        ("pfn", np.int32),
+        ("bits", np.uint32),
+        ("cpu", np.int16),
+        ("is_free", np.int8),
+        ("order", np.int8),
+        ("migratetype", np.int8),
+        ("zone", np.int8),
+        ("failed_charge", np.int8),
+        ("pid", np.int32),
+        ("task_request", np.int32),
+    ],
+    align=True,
+)
+"""One mm_page_alloc or mm_page_free: `row` of the trace; `pfn` -1 is a failed allocation.
+`failed_charge`: the free of pages whose allocation then failed, as their group could not be charged
+(T2). `task_request`, of a free: row of the last earlier allocation by its task on its CPU, -1 if
+none."""
+
+LAST_ROW = np.iinfo(np.int32).max - 1
+"""Rows of a trace are numbered by int32; one more than the last must be one, too."""
+
+OBJECT = np.dtype([("pfn", np.int32), ("order", np.int8), ("kind", np.int8), ("fresh", np.int8)])
+"""One allocation: recorded `pfn` and `order`; `kind` as below; `fresh`: an allocation of pages
+that no earlier event touched, hence free when the recording began."""
+
+RECORDED, AT_START, HIDDEN, GROWN, TRIED = 0, 1, 2, 3, 4
+"""Seen allocated; live at the start; allocated unseen; memory that the machine got later; a request
+that failed, which an elastic replay tries."""
+
+COUNT_EVENTS, COUNT_OBJECTS = 0, 1
+COUNT_MISSED_FREE, COUNT_SPLIT_FREE, COUNT_HIDDEN_ALLOC = 2, 3, 4
+COUNT_REPEATED_FREE, COUNT_FAILED_CHARGE = 5, 6
+COUNT_HIDDEN_EVENTS = 7
+COUNTS = 8
+
+
+FREED = np.dtype([("time_ns", np.int64), ("row", np.int32)])
+"""When a page frame was freed last, and one more than the row of the trace, 0 for never."""
+
+
+class SeenColumns(NamedTuple):
+    """Columns of the trace that rows point into: int64, int32 and int16, read-only."""
+
+    time_ns: np.ndarray
+    pid: np.ndarray
+    cpu: np.ndarray
+
+
+class Resolved(NamedTuple):
+    """What matching makes.
+
+    Attributes:
+        events: room for `layout.EVENT` records in time order.
+        hidden: room for those of hidden allocations, by the time of the free that shows each.
+        hidden_words: int64, shape (as many, 2): how many of `events` stand before that free, and
+            its time.
+        objects: room for `OBJECT` records.
+        counts: int64 zeros at first, COUNTS long.
+    """
+
+    events: np.ndarray
+    hidden: np.ndarray
+    hidden_words: np.ndarray
+    objects: np.ndarray
+    counts: np.ndarray
+
+
+class FramesSeen(NamedTuple):
+    """What is known of each page frame: zeros at first, one per frame.
+
+    Attributes:
+        owner: int32, one more than the number of the object that the frame is in, 0 for none.
+        last_free: `FREED` records.
+    """
+
+    owner: np.ndarray
+    last_free: np.ndarray
+
+
+@inner
+def fill(
+    event: np.ndarray,
+    position: int,
+    row: np.ndarray,
+    index: int,
+    time_ns: int,
+    operation: int,
+    number: int,
+    offset: int,
+    order: int,
+) -> None:
+    """No kernel function: fill in an event with a row's CPU and request."""
+    event[position]["time_ns"] = time_ns
+    event[position]["object"] = number
+    event[position]["offset"] = offset
+    event[position]["bits"] = row[index]["bits"]
+    event[position]["cpu"] = row[index]["cpu"]
+    event[position]["operation"] = operation
+    event[position]["order"] = order
+    event[position]["migratetype"] = row[index]["migratetype"]
+    event[position]["zone"] = row[index]["zone"]
+
+
+@inner
+def emit(
+    made: Resolved,
+    rows: np.ndarray,
+    index: int,
+    time_ns: int,
+    operation: int,
+    number: int,
+    offset: int,
+    order: int,
+) -> None:
+    """No kernel function: append a resolved event with a row's CPU and request."""
+    position = made.counts[COUNT_EVENTS]
+    fill(made.events, position, rows, index, time_ns, operation, number, offset, order)
+    if operation == at.FREE and (
+        int(rows[index]["is_free"]) == 0 or int(rows[index]["failed_charge"]) == 1
+    ):
+        # A request's class would tell that reclaim or compaction freed the pages.
+        made.events[position]["bits"] = int(rows[index]["bits"]) & ~pr.FREED_BY_RECLAIM & BITS_MASK
+    made.counts[COUNT_EVENTS] = position + 1
+
+
+@inner
+def emit_hidden(
+    made: Resolved, rows: np.ndarray, index: int, time_ns: int, now: int, number: int, order: int
+) -> None:
+    """No kernel function: append a hidden allocation, known by a free of now."""
+    position = made.counts[COUNT_HIDDEN_EVENTS]
+    fill(made.hidden, position, rows, index, time_ns, at.HIDDEN_ALLOC, number, 0, order)
+    made.hidden_words[position, 0] = made.counts[COUNT_EVENTS]
+    made.hidden_words[position, 1] = now
+    made.counts[COUNT_HIDDEN_EVENTS] = position + 1
+
+
+@inner
+def add_object(made: Resolved, pfn: int, order: int, kind: int, fresh: int) -> int:
+    """No kernel function: append an object; returns its number."""
+    number = made.counts[COUNT_OBJECTS]
+    made.objects[number]["pfn"] = pfn
+    made.objects[number]["order"] = order
+    made.objects[number]["kind"] = kind
+    made.objects[number]["fresh"] = fresh
+    made.counts[COUNT_OBJECTS] = number + 1
+    return number
+
+
+@inner
+def page_freed_last(last_free: np.ndarray, pfn: int, order: int) -> int:
+    """No kernel function: return the page of a range that was freed last."""
+    latest = pfn
+    for page in range(pfn + 1, pfn + (1 << order)):
+        if int(last_free[page]["row"]) > int(last_free[latest]["row"]):
+            latest = page
+    return latest
+
+
+@inner
+def is_repeated(
+    rows: np.ndarray,
+    index: int,
+    seen: SeenColumns,
+    last_free: np.ndarray,
+    pfn: int,
+    order: int,
+    freed: int,
+) -> bool:
+    """No kernel function: return whether a task frees again pages that it freed.
+
+    It has asked for nothing in between. So compaction puts an unused migration target back on its
+    own list: the page has left the allocator once and is freed to it once, whatever the number of
+    events (T3).
+    """
+    # Rows long past are looked at last: they may have to be read from a disk.
+    if freed == 0 or int(rows[index]["task_request"]) >= freed - 1:
+        return False
+    for page in range(pfn, pfn + (1 << order)):
+        if int(last_free[page]["row"]) != freed:
+            return False
+    if int(rows[index]["pid"]) != int(seen.pid[freed - 1]):
+        return False
+    return int(rows[index]["cpu"]) == int(seen.cpu[freed - 1])
+
+
+@inner
+def add_unseen(
+    rows: np.ndarray,
+    index: int,
+    now: int,
+    pfn: int,
+    order: int,
+    freed_ns: int,
+    freed: int,
+    made: Resolved,
+) -> int:
+    """No kernel function: add the object of pages freed without an allocation seen.
+
+    Returns its number. Pages never seen before were allocated at the start. Otherwise a hidden
+    allocation lies between the last free of any of them and now: at the midpoint, or just now if
+    its charge failed.
+    """
+    charged = int(rows[index]["failed_charge"]) == 1
+    if freed == 0 and not charged:
+        return add_object(made, pfn, order, AT_START, 0)
+    number = add_object(made, pfn, order, HIDDEN, 0)
+    time_ns = now
+    if charged:
+        made.counts[COUNT_FAILED_CHARGE] += 1
+    else:
+        time_ns = freed_ns + (now - freed_ns) // 2
+        made.counts[COUNT_HIDDEN_ALLOC] += 1
+    emit_hidden(made, rows, index, time_ns, now, number, order)
+    return number
+
+
+@inner
+def let_go(frames: FramesSeen, pfn: int, order: int, now: int, row: int) -> None:
+    """No kernel function: note that a row of the trace freed a range."""
+    for page in range(pfn, pfn + (1 << order)):
+        frames.owner[page] = 0
+        frames.last_free[page]["time_ns"] = now
+        frames.last_free[page]["row"] = row + 1
+
+
+@inner
+def resolve_free(
+    rows: np.ndarray,
+    index: int,
+    seen: SeenColumns,
+    pfn: int,
+    order: int,
+    frames: FramesSeen,
+    made: Resolved,
+) -> None:
+    """No kernel function: give one freed range its events.
+
+    All of it is live in one object, or all of it in none.
+    """
+    row = int(rows[index]["row"])
+    now = int(seen.time_ns[row])
+    number = int(frames.owner[pfn]) - 1
+    if number < 0:
+        latest = page_freed_last(frames.last_free, pfn, order)
+        freed = int(frames.last_free[latest]["row"])
+        if is_repeated(rows, index, seen, frames.last_free, pfn, order, freed):
+            made.counts[COUNT_REPEATED_FREE] += 1
+            return
+        freed_ns = int(frames.last_free[latest]["time_ns"])
+        number = add_unseen(rows, index, now, pfn, order, freed_ns, freed, made)
+    offset = pfn - int(made.objects[number]["pfn"])
+    if order != int(made.objects[number]["order"]):
+        made.counts[COUNT_SPLIT_FREE] += 1
+    emit(made, rows, index, now, at.FREE, number, offset, order)
+    let_go(frames, pfn, order, now, row)
+
+
+@inner
+def piece_order(owner: np.ndarray, pfn: int, end: int) -> int:
+    """No kernel function: return the order of the largest piece at `pfn` with one owner.
+
+    It is aligned and ends by `end`.
+    """
+    order = 0
+    while pfn & ((2 << order) - 1) == 0 and pfn + (2 << order) <= end:
+        for page in range(pfn + (1 << order), pfn + (2 << order)):
+            if owner[page] != owner[pfn]:
+                return order
+        order += 1
+    return order
+
+
+@inner
+def close_object(
+    rows: np.ndarray, index: int, now: int, number: int, frames: FramesSeen, made: Resolved
+) -> None:
+    """No kernel function: free what is left of an object whose free was missed (T10.3).
+
+    The pieces are as large as they can be.
+    """
+    first = int(made.objects[number]["pfn"])
+    end = first + (1 << int(made.objects[number]["order"]))
+    position = first
+    while position < end:
+        order = piece_order(frames.owner, position, end)
+        if int(frames.owner[position]) - 1 == number:
+            made.counts[COUNT_MISSED_FREE] += 1 << order
+            emit(made, rows, index, now, at.FREE, number, position - first, order)
+            let_go(frames, position, order, now, int(rows[index]["row"]))
+        position += 1 << order
+
+
+@inner
+def resolve_allocation(
+    rows: np.ndarray, index: int, now: int, frames: FramesSeen, made: Resolved
+) -> None:
+    """No kernel function: give one successful allocation its object.
+
+    What was still live there was freed unseen.
+    """
+    pfn = int(rows[index]["pfn"])
+    order = int(rows[index]["order"])
+    fresh = 1
+    for page in range(pfn, pfn + (1 << order)):
+        live = int(frames.owner[page]) - 1
+        if live >= 0:
+            close_object(rows, index, now, live, frames, made)
+        if int(frames.last_free[page]["row"]) != 0:
+            fresh = 0
+    number = add_object(made, pfn, order, RECORDED, fresh)
+    emit(made, rows, index, now, at.ALLOC, number, 0, order)
+    for page in range(pfn, pfn + (1 << order)):
+        frames.owner[page] = number + 1
+
+
+@inner
+def room_needed(rows: np.ndarray, index: int, owner: np.ndarray, objects: np.ndarray) -> int:
+    """No kernel function: return how many events one row makes at most.
+
+    They are its pieces, or those of the objects it closes.
+    """
+    order = int(rows[index]["order"])
+    needed = (2 << order) + 2
+    if int(rows[index]["is_free"]) == 0 and int(rows[index]["pfn"]) >= 0:
+        closed = -1
+        first = int(rows[index]["pfn"])
+        for page in range(first, first + (1 << order)):
+            live = int(owner[page]) - 1
+            if live >= 0 and live != closed:
+                needed += 1 << int(objects[live]["order"])
+                closed = live
+    return needed
+
+
+@inner
+def has_room(made: Resolved, room: int) -> bool:
+    """No kernel function: return whether so many more events of each kind fit, and objects."""
+    return (
+        made.counts[COUNT_EVENTS] + room <= len(made.events)
+        and made.counts[COUNT_HIDDEN_EVENTS] + room <= len(made.hidden)
+        and made.counts[COUNT_OBJECTS] + room <= len(made.objects)
+    )
+
+
+@entry
+def resolve_objects(
+    rows: np.ndarray, low: int, high: int, seen: SeenColumns, frames: FramesSeen, made: Resolved
+) -> int:
+    """No kernel function: turn recorded rows into events on objects (T10.1 to T10.4).
+
+    Args:
+        rows: `ROW` records in time order, page frames inside the machine.
+        low: first row; all before it were resolved with the same arrays.
+        high: one past the last row.
+        seen: columns of the trace.
+        frames: what is known of page frames, changed.
+        made: filled.
+
+    Returns:
+        The row to go on with: `high`, or less if `made` ran out of room.
+    """
+    for index in range(low, high):
+        pfn = int(rows[index]["pfn"])
+        end = pfn + (1 << int(rows[index]["order"]))
+        if not has_room(made, room_needed(rows, index, frames.owner, made.objects)):
+            return index
+        if int(rows[index]["is_free"]) == 0:
+            now = int(seen.time_ns[int(rows[index]["row"])])
+            if pfn < 0:
+                order = int(rows[index]["order"])
+                emit(made, rows, index, now, at.RECORDED_FAILURE, -1, 0, order)
+            else:
+                resolve_allocation(rows, index, now, frames, made)
+        else:
+            while pfn < end:
+                order = piece_order(frames.owner, pfn, end)
+                resolve_free(rows, index, seen, pfn, order, frames, made)
+                pfn += 1 << order
+    return high
+
+
+REQUEST = np.dtype(
+    [
+        ("task", np.int32),
+        ("object", np.int32),
+        ("kind", np.int8),
+        ("order", np.int8),
+        ("failed", np.int8),
+    ],
+    align=True,
+)
+"""A recorded request: its task, its object's number (-1: a failure that is not tried), the class of
+its pages, its order, whether it failed."""
+
+
+class OpenFailures:
+    """Failures that the next requests may have come in place of, by task and class.
+
+    Of a task's failures of one order that nothing came in place of yet, all are replaced by the
+    same, so that the last stands for them.
+    """
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._slots: dict[int, int] = {}
+        self._words = np.zeros((64, at.ORDERS, 2), np.int32)
+
+    def of(self, requests: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """No kernel function: return rows of each request's task and class, and all rows.
+
+        Args:
+            requests: `REQUEST` records.
+
+        Returns:
+            int32, one for each; int32, shape (rows, orders, 2): one more than the object of the
+            failure, 0 for none, and how many pages came in its place.
+        """
+        keys = requests["task"].astype(np.int64) * 4 + requests["kind"]
+        names, inverse = np.unique(keys, return_inverse=True)
+        known = self._slots
+        slots = [known.setdefault(each, len(known)) for each in names.tolist()]
+        if len(known) > len(self._words):
+            more = np.zeros((2 * len(known), *self._words.shape[1:]), np.int32)
+            more[: len(self._words)] = self._words
+            self._words = more
+        return np.array(slots, np.int32)[inverse], self._words
+
+
+@entry
+def link_replacements(
+    requests: np.ndarray, slots: np.ndarray, failures: np.ndarray, leads: np.ndarray
+) -> None:
+    """No kernel function: find the requests that came in place of each failed one (T10.4).
+
+    They are the same task's following ones of its class and of lower order, up to as many pages as
+    were asked for, until it asks for that order again. Kernel memory is replaced by one request.
+    The same request again, before any smaller one, is another try.
+
+    Args:
+        requests: `REQUEST` records by time.
+        slots: as `OpenFailures.of` returns them.
+        failures: likewise; changed.
+        leads: int32 by object, -1 at first; the nearest failure that each one replaces.
+    """
+    for index in range(len(requests)):
+        slot = int(slots[index])
+        number = int(requests[index]["object"])
+        size = int(requests[index]["order"])
+        kind = int(requests[index]["kind"])
+        failed = int(requests[index]["failed"]) == 1
+        for order in range(at.ORDERS - 1, -1, -1):
+            lead = int(failures[slot, order, 0]) - 1
+            if lead < 0:
+                continue
+            found = int(failures[slot, order, 1])
+            if size >= order and (size > order or not failed or found > 0):
+                failures[slot, order, 0] = 0
+                continue
+            if number >= 0:
+                leads[number] = lead
+            if size < order and not failed:
+                found += 1 << size
+                if kind < pr.ANON:
+                    found = 1 << order
+                failures[slot, order, 1] = found
+                if found >= 1 << order:
+                    failures[slot, order, 0] = 0
+        if failed and number >= 0:
+            failures[slot, size, 0] = number + 1
+            failures[slot, size, 1] = 0
+
+
+@entry
+def mark_interrupted(
+    rows: np.ndarray,
+    low: int,
+    high: int,
+    time_ns: np.ndarray,
+    last_task: np.ndarray,
+    bursts: np.ndarray,
+) -> None:
+    """No kernel function: mark interrupts that come just after a free or just before a request.
+
+    The rows of one interrupt, a burst, get INTERRUPTS_HOLDER. The first one says what it may have
+    interrupted: AFTER_FREE the free before it, BEFORE_REQUEST the request after it, whichever is
+    nearer in time. Bursts that interrupt a folio batch are marked already.
+
+    Args:
+        rows: `objects.ROW` records in time order; IN_INTERRUPT is set where it is known.
+        low: first row; all before it were looked at with the same arrays.
+        high: one past the last row.
+        time_ns: int64, the trace's column.
+        last_task: `objects.ROW` records by CPU: its last row of a task, `row` -1 at first.
+        bursts: int64, shape (CPUs, 2), filled with -1 at first: first and last row of the burst
+            that is not over.
+    """
+    for index in range(low, high):
+        cpu = int(rows[index]["cpu"])
+        if int(rows[index]["bits"]) & at.IN_INTERRUPT:
+            if bursts[cpu, 0] < 0:
+                bursts[cpu, 0] = index
+            bursts[cpu, 1] = index
+        else:
+            if bursts[cpu, 0] >= 0:
+                settle_burst(rows, time_ns, last_task, bursts[cpu, 0], bursts[cpu, 1], index)
+                bursts[cpu, 0] = -1
+            last_task[cpu]["row"] = rows[index]["row"]
+            last_task[cpu]["pid"] = rows[index]["pid"]
+            last_task[cpu]["is_free"] = rows[index]["is_free"]
+
+
+@inner
+def settle_burst(
+    rows: np.ndarray,
+    time_ns: np.ndarray,
+    last_task: np.ndarray,
+    first: int,
+    last: int,
+    after: int,
+) -> None:
+    """No kernel function: mark one burst, between a task's rows before and after it."""
+    cpu = int(rows[first]["cpu"])
+    before = int(last_task[cpu]["row"])
+    if int(rows[first]["bits"]) & at.INTERRUPTS_HOLDER or before < 0:
+        return
+    gap_before = int(time_ns[int(rows[first]["row"])]) - int(time_ns[before])
+    gap_after = int(time_ns[int(rows[after]["row"])]) - int(time_ns[int(rows[last]["row"])])
+    if gap_after <= gap_before:
+        is_free, pid = int(rows[after]["is_free"]), int(rows[after]["pid"])
+        wanted, mark = 0, at.BEFORE_REQUEST
+    else:
+        is_free, pid = int(last_task[cpu]["is_free"]), int(last_task[cpu]["pid"])
+        wanted, mark = 1, at.AFTER_FREE
+    if is_free != wanted or pid != int(rows[first]["pid"]):
+        return
+    rows[first]["bits"] |= mark
+    for index in range(first, last + 1):
+        if int(rows[index]["cpu"]) == cpu:
+            rows[index]["bits"] |= at.INTERRUPTS_HOLDER

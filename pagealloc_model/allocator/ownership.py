@@ -1,0 +1,406 @@
+"""Who owns a pageblock, and what ends that; owned blocks with fragments (S12.2, S12.5, S12.8)."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.layout import cpu_at, owned_block_at, owned_set_at, owner_at, pcp_at
+from pagealloc_model.allocator.lists import list_add, list_add_tail, list_del
+from pagealloc_model.base.errors import PolicyError
+from pagealloc_model.base.jit import inner
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.policy.ownership_options import OwnershipOptions
+from pagealloc_model.policy.policy import Policy
+from pagealloc_model.policy.policy_fields import CHOICE
+
+
+@inner
+def option(m: at.MachineArrays, which: int) -> int:
+    """No kernel function: return an ownership option."""
+    return m.st[m.st[at.OWNERSHIP] + which]
+
+
+@inner
+def owner_of(m: at.MachineArrays, block: int) -> int:
+    """No kernel function: return the CPU that owns a block, or -1."""
+    return m.st[owner_at(m, block)] - 1
+
+
+@inner
+def count_owning(m: at.MachineArrays, zone: int, counter: int, change: int) -> None:
+    """No kernel function: count what the CPU at work did in a zone."""
+    m.st[owned_set_at(m, zone, m.st[at.EVENT_CPU]) + counter] += change
+
+
+@inner
+def record_block(m: at.MachineArrays, zone: int, cpu: int, block: int) -> None:
+    """No kernel function: append a block to its owner's list."""
+    lst = owned_set_at(m, zone, cpu) + at.SET_RECORDED
+    words = owned_block_at(m, block)
+    tail = m.st[lst + at.TAIL]
+    m.st[words + at.BLOCK_IS_RECORDED] = 1
+    m.st[words + at.BLOCK_PREV] = tail
+    m.st[words + at.BLOCK_NEXT] = -1
+    if tail >= 0:
+        m.st[owned_block_at(m, tail) + at.BLOCK_NEXT] = block
+    else:
+        m.st[lst + at.HEAD] = block
+    m.st[lst + at.TAIL] = block
+    m.st[lst + at.ENTRIES] += 1
+
+
+@inner
+def unrecord_block(m: at.MachineArrays, zone: int, cpu: int, block: int) -> None:
+    """No kernel function: take a block off its owner's list."""
+    lst = owned_set_at(m, zone, cpu) + at.SET_RECORDED
+    words = owned_block_at(m, block)
+    following = m.st[words + at.BLOCK_NEXT]
+    preceding = m.st[words + at.BLOCK_PREV]
+    if preceding >= 0:
+        m.st[owned_block_at(m, preceding) + at.BLOCK_NEXT] = following
+    else:
+        m.st[lst + at.HEAD] = following
+    if following >= 0:
+        m.st[owned_block_at(m, following) + at.BLOCK_PREV] = preceding
+    else:
+        m.st[lst + at.TAIL] = preceding
+    m.st[lst + at.ENTRIES] -= 1
+    m.st[words + at.BLOCK_IS_RECORDED] = 0
+
+
+@inner
+def take_ownership(m: at.MachineArrays, zone: int, cpu: int, block: int) -> None:
+    """No kernel function: make a CPU the owner of a block that is free as a whole."""
+    m.st[owner_at(m, block)] = cpu + 1
+    count_owning(m, zone, at.BLOCKS_CLAIMED, 1)
+
+
+@inner
+def end_ownership(m: at.MachineArrays, block: int) -> None:
+    """No kernel function: end the ownership of a block, if it has an owner."""
+    cpu = owner_of(m, block)
+    if cpu < 0:
+        return
+    zone = int(m.blocks[block]["zone"]) - 1
+    if m.st[owned_block_at(m, block) + at.BLOCK_IS_RECORDED]:
+        unrecord_block(m, zone, cpu, block)
+    m.st[owner_at(m, block)] = 0
+    count_owning(m, zone, at.OWNERSHIPS_ENDED, 1)
+
+
+@inner
+def end_where_whole(m: at.MachineArrays, pfn: int, order: int) -> None:
+    """No kernel function: end the ownership of every block that a free buddy covers."""
+    block_order = m.st[at.PAGEBLOCK_ORDER]
+    first = pfn >> block_order
+    for block in range(first, first + (1 << (order - block_order))):
+        end_ownership(m, block)
+
+
+@inner
+def end_where_retyped(m: at.MachineArrays, block: int, migratetype: int) -> None:
+    """No kernel function: end a block's ownership if its next type cannot keep it."""
+    if int(m.blocks[block]["migratetype"]) != migratetype and (
+        migratetype >= at.PCP_TYPES or option(m, at.OPTION_TYPE_CHANGE) == at.TYPE_CHANGE_ENDS
+    ):
+        end_ownership(m, block)
+
+
+@inner
+def end_recorded(m: at.MachineArrays, zone: int, cpu: int) -> None:
+    """No kernel function: end the ownership of all blocks on a CPU's list of recorded ones."""
+    lst = owned_set_at(m, zone, cpu) + at.SET_RECORDED
+    while m.st[lst + at.HEAD] >= 0:
+        end_ownership(m, m.st[lst + at.HEAD])
+
+
+@inner
+def note_drained(m: at.MachineArrays, zone: int, block: int) -> None:
+    """No kernel function: record an owned block of which a fragment went to the zone's lists."""
+    cpu = owner_of(m, block)
+    if cpu < 0:
+        return
+    if option(m, at.OPTION_OWNERSHIP_ENDS) == at.ENDS_DRAINED:
+        end_ownership(m, block)
+    elif not m.st[owned_block_at(m, block) + at.BLOCK_IS_RECORDED]:
+        cap = option(m, at.OPTION_RECORDED_CAP)
+        entries = m.st[owned_set_at(m, zone, cpu) + at.SET_RECORDED + at.ENTRIES]
+        if cap > 0 and entries >= cap:
+            end_ownership(m, block)
+        else:
+            record_block(m, zone, cpu, block)
+            count_owning(m, zone, at.BLOCKS_RECORDED, 1)
+
+
+@inner
+def age_ownership(m: at.MachineArrays, zone: int, cpu: int) -> None:
+    """No kernel function: end the ownership of a CPU's recorded blocks on its tick.
+
+    That is so where ownership ends with age.
+    """
+    if m.st[at.OWNERSHIP] and option(m, at.OPTION_OWNERSHIP_ENDS) == at.ENDS_AGED:
+        end_recorded(m, zone, cpu)
+
+
+@inner
+def after_full_drain(m: at.MachineArrays, zone: int, cpu: int) -> None:
+    """No kernel function: end the ownership of recorded blocks, if a full drain does so."""
+    if m.st[at.OWNERSHIP] and option(m, at.OPTION_FULL_DRAIN) == at.FULL_DRAIN_ENDS:
+        end_recorded(m, zone, cpu)
+
+
+@inner
+def disown_cpu(m: at.MachineArrays, cpu: int) -> None:
+    """No kernel function: take an offline CPU's blocks, unless it keeps them for its return."""
+    if not m.st[at.OWNERSHIP] or option(m, at.OPTION_OFFLINE_OWNER) == at.OFFLINE_KEEPS:
+        return
+    for block in range(m.blocks.shape[0]):
+        if owner_of(m, block) == cpu:
+            end_ownership(m, block)
+
+
+@inner
+def receiver_of(m: at.MachineArrays, owner: int, is_plain: bool, cpu: int) -> int:
+    """No kernel function: return the CPU whose lists a page freed by `cpu` should go to.
+
+    It is the owner, which is another CPU, or `cpu` itself.
+    """
+    if not option(m, at.OPTION_ROUTES_FREES):
+        return cpu
+    if is_plain and option(m, at.OPTION_PLAIN_FREES) == at.PLAIN_STAYS_LOCAL:
+        return cpu
+    return cpu if m.st[cpu_at(m, owner) + at.CPU_IS_DEAD] else owner
+
+
+@inner
+def owned_list_at(pcp: int, order: int, migratetype: int) -> int:
+    """No kernel function: return the offset of a pageset's list.
+
+    Every order has one for each type.
+    """
+    return pcp + at.PCP_LISTS + (3 * order + migratetype) * at.LIST_WORDS
+
+
+@inner
+def smallest_listed(m: at.MachineArrays, pcp: int, order: int, migratetype: int) -> int:
+    """No kernel function: return the smallest sufficient order listed for a type, or -1."""
+    for current in range(order, m.st[at.PAGEBLOCK_ORDER] + 1):
+        if m.st[owned_list_at(pcp, current, migratetype) + at.HEAD] >= 0:
+            return current
+    return -1
+
+
+@inner
+def mark_listed(m: at.MachineArrays, pfn: int, order: int, tag: int, flags: int) -> None:
+    """No kernel function: describe a page that is about to go on a per-CPU list."""
+    m.pages[pfn]["order"] = order
+    m.pages[pfn]["where"] = at.ON_PCP
+    m.pages[pfn]["tag"] = tag
+    m.pages[pfn]["flags"] = flags
+
+
+@inner
+def unmerged_at(pcp: int, order: int, migratetype: int) -> int:
+    """No kernel function: return where it says how far a list's unmerged buddies reach."""
+    return pcp + at.PCP_UNMERGED + 3 * order + migratetype
+
+
+@inner
+def push_listed(m: at.MachineArrays, pcp: int, pfn: int, order: int, kind: int) -> None:
+    """No kernel function: push a page, described already, on the head of its list.
+
+    The list's unmerged part goes down to the last page that found its buddy there.
+    """
+    list_add(m.pages, m.st, owned_list_at(pcp, order, kind), pfn)
+    unmerged = unmerged_at(pcp, order, kind)
+    if m.st[unmerged] > 0 or listed_buddy(m, pfn, order, kind) >= 0:
+        m.st[unmerged] += 1
+
+
+@inner
+def append_listed(m: at.MachineArrays, pcp: int, pfn: int, order: int, kind: int) -> None:
+    """No kernel function: append a page, described already, to its list.
+
+    If it finds its buddy there, all of the list is unmerged.
+    """
+    lst = owned_list_at(pcp, order, kind)
+    list_add_tail(m.pages, m.st, lst, pfn)
+    if listed_buddy(m, pfn, order, kind) >= 0:
+        m.st[unmerged_at(pcp, order, kind)] = m.st[lst + at.ENTRIES]
+
+
+@inner
+def pop_listed(
+    m: at.MachineArrays, zone: int, pcp: int, order: int, from_order: int, kind: int
+) -> int:
+    """No kernel function: take a list's head and keep its low part; returns its first page.
+
+    The upper halves go to list heads.
+    """
+    lst = owned_list_at(pcp, from_order, kind)
+    pfn = m.st[lst + at.HEAD]
+    list_del(m.pages, m.st, lst, pfn)
+    unmerged = unmerged_at(pcp, from_order, kind)
+    m.st[unmerged] = max(m.st[unmerged] - 1, 0)
+    tag = int(m.pages[pfn]["tag"])
+    flags = int(m.pages[pfn]["flags"])
+    current = from_order
+    while current > order:
+        current -= 1
+        half = pfn + (1 << current)
+        mark_listed(m, half, current, tag, flags)
+        push_listed(m, pcp, half, current, kind)
+    if from_order > order:
+        count_owning(m, zone, at.LIST_SPLITS, from_order - order)
+    m.st[pcp + at.PCP_COUNT] -= 1 << order
+    return pfn
+
+
+@inner
+def listed_buddy(m: at.MachineArrays, pfn: int, order: int, migratetype: int) -> int:
+    """No kernel function: return the buddy of a listed page if both are mergeable, or -1.
+
+    Their block has the list's CPU as its owner, or has lost it.
+    """
+    buddy = pfn ^ (1 << order)
+    if (
+        order < m.st[at.PAGEBLOCK_ORDER]
+        and int(m.pages[pfn]["flags"]) & at.MERGEABLE
+        and int(m.pages[buddy]["where"]) == at.ON_PCP
+        and int(m.pages[buddy]["order"]) == order
+        and int(m.pages[buddy]["tag"]) == migratetype
+        and int(m.pages[buddy]["flags"]) & at.MERGEABLE
+    ):
+        return buddy
+    return -1
+
+
+@inner
+def mergeable_buddy(m: at.MachineArrays, cpu: int, pfn: int, order: int, migratetype: int) -> int:
+    """No kernel function: return the buddy that a listed page can merge with, or -1.
+
+    A mergeable page whose block has an owner is on that owner's list.
+    """
+    buddy = listed_buddy(m, pfn, order, migratetype)
+    if buddy >= 0 and owner_of(m, pfn >> m.st[at.PAGEBLOCK_ORDER]) == cpu:
+        return buddy
+    return -1
+
+
+@inner
+def join(m: at.MachineArrays, zone: int, lst: int, pfn: int, buddy: int, migratetype: int) -> int:
+    """No kernel function: make one page of two listed buddies; returns its first page."""
+    order = int(m.pages[pfn]["order"])
+    list_del(m.pages, m.st, lst, pfn)
+    list_del(m.pages, m.st, lst, buddy)
+    m.pages[max(pfn, buddy)]["where"] = at.NOWHERE
+    first = min(pfn, buddy)
+    mark_listed(m, first, order + 1, migratetype, at.MERGEABLE)
+    count_owning(m, zone, at.LIST_MERGES, 1)
+    return first
+
+
+@inner
+def merge_upward(m: at.MachineArrays, zone: int, cpu: int, pfn: int, migratetype: int) -> None:
+    """No kernel function: merge a page just pushed with its listed buddies, as far as it goes."""
+    pcp = pcp_at(m, zone, cpu)
+    while True:
+        order = int(m.pages[pfn]["order"])
+        buddy = mergeable_buddy(m, cpu, pfn, order, migratetype)
+        count_owning(m, zone, at.MERGE_ENTRIES, 1)
+        if buddy < 0:
+            return
+        lst = owned_list_at(pcp, order, migratetype)
+        pfn = join(m, zone, lst, pfn, buddy, migratetype)
+        list_add(m.pages, m.st, owned_list_at(pcp, order + 1, migratetype), pfn)
+
+
+@inner
+def merge_list(m: at.MachineArrays, zone: int, cpu: int, order: int, migratetype: int) -> int:
+    """No kernel function: merge the buddies on one list, head to tail.
+
+    Pairs go to the tail of the next order's list. Returns how many entries a walk of the whole list
+    looks at, all but the later ones of each pair; the walk ends where no buddies can follow.
+    """
+    pcp = pcp_at(m, zone, cpu)
+    lst = owned_list_at(pcp, order, migratetype)
+    looked_at = m.st[lst + at.ENTRIES]
+    unmerged = m.st[unmerged_at(pcp, order, migratetype)]
+    m.st[unmerged_at(pcp, order, migratetype)] = 0
+    pfn = m.st[lst + at.HEAD]
+    while unmerged > 0 and pfn >= 0:
+        unmerged -= 1
+        following = int(m.pages[pfn]["next"])
+        buddy = mergeable_buddy(m, cpu, pfn, order, migratetype)
+        if buddy >= 0:
+            if following == buddy:
+                following = int(m.pages[buddy]["next"])
+            first = join(m, zone, lst, pfn, buddy, migratetype)
+            append_listed(m, pcp, first, order + 1, migratetype)
+            looked_at -= 1
+        pfn = following
+    return looked_at
+
+
+@inner
+def merge_before_drain(m: at.MachineArrays, zone: int, cpu: int) -> None:
+    """No kernel function: merge what a CPU's lists hold of its own blocks, bottom up (S12.5)."""
+    if not m.st[at.OWNERSHIP] or option(m, at.OPTION_MERGES_AT) == at.MERGES_AT_FREE:
+        return
+    looked_at = 0
+    for order in range(m.st[at.PAGEBLOCK_ORDER]):
+        for migratetype in range(at.PCP_TYPES):
+            looked_at += merge_list(m, zone, cpu, order, migratetype)
+    count_owning(m, zone, at.MERGE_ENTRIES, looked_at)
+
+
+def is_owning(policy: Policy) -> bool:
+    """No kernel function: return whether blocks can be owned under a policy."""
+    return policy.pageblock_ownership == "pcp_buddy"
+
+
+def check_rules(policy: Policy, rules: KernelRules) -> None:
+    """No kernel function: refuse ownership in kernels that it cannot be added to.
+
+    Raises:
+        PolicyError: free lists need not match block types, or per-CPU lists are not tuned.
+    """
+    if is_owning(policy) and not (rules.lists_match_blocks and rules.pcp_auto_tuned):
+        raise PolicyError(
+            f"policy pageblock_ownership=pcp_buddy: not with rules {rules.spelled()}; it needs "
+            "lists_match_blocks and pcp_auto_tuned, as in 6.12 and later"
+        )
+
+
+def ownership_words(policy: Policy, pagesets: int, blocks: int, base: int) -> np.ndarray:
+    """No kernel function: return the words of ownership as a replay begins, int64.
+
+    They are options, scalars and regions; nothing where blocks are never owned.
+
+    Args:
+        policy: its ownership options, None for the defaults.
+        pagesets: zones times CPUs.
+        blocks: pageblocks.
+        base: where in `st` the words will be.
+    """
+    if not is_owning(policy):
+        return np.zeros(0, np.int64)
+    options = policy.ownership or OwnershipOptions()
+    sets_end = at.OWNERSHIP_SCALARS + pagesets * at.OWNED_SET_STRIDE
+    owners_end = sets_end + blocks
+    words = np.zeros(owners_end + blocks * at.OWNED_BLOCK_WORDS, np.int64)
+    for each in fields(options):
+        value = getattr(options, each.name)
+        if each.metadata["kind"] == CHOICE:
+            value = each.metadata["choices"].index(value)
+        words[at.OPTION_WORDS[each.name]] = int(value)
+    words[at.OWNED_SETS] = base + at.OWNERSHIP_SCALARS
+    words[at.OWNERS] = base + sets_end
+    words[at.OWNED_BLOCKS] = base + owners_end
+    recorded = words[at.OWNERSHIP_SCALARS : sets_end].reshape(pagesets, at.OWNED_SET_STRIDE)
+    recorded[:, at.SET_RECORDED + at.HEAD] = -1
+    recorded[:, at.SET_RECORDED + at.TAIL] = -1
+    return words

@@ -1,1 +1,0 @@
-"""Pageblock ownership: per-CPU lists that own whole pageblocks."""

@@ -1,0 +1,183 @@
+"""Frees under pageblock ownership: to the owner's lists, whichever CPU frees (S12.1, S12.8)."""
+
+from __future__ import annotations
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.buddy import free_one_page
+from pagealloc_model.allocator.layout import pcp_at
+from pagealloc_model.allocator.ownership import (
+    count_owning,
+    mark_listed,
+    merge_upward,
+    option,
+    owner_of,
+    push_listed,
+    receiver_of,
+)
+from pagealloc_model.allocator.pcp import (
+    count_free_of_page,
+    drain_overflow,
+    free_frozen_page_commit,
+    is_locked_by_holder,
+    lock_list_to_free,
+    order_to_pindex,
+    overflow_beyond_limit,
+    overflow_of_free,
+)
+from pagealloc_model.allocator.watermark import stop_balanced_kswapds
+from pagealloc_model.base.jit import cold, hot, inner
+
+SPREAD = 2654435761
+"""Odd and near 2^32 times the golden mean: multiples of it spread evenly modulo 2^32."""
+
+
+@inner
+def finds_lock_taken(m: at.MachineArrays) -> bool:
+    """No kernel function: return whether a remote free finds the owner's lock taken.
+
+    An assumed share of them finds the owner's pcp->lock so.
+    """
+    base = m.st[at.OWNERSHIP]
+    number = m.st[base + at.REMOTE_DRAWS]
+    m.st[base + at.REMOTE_DRAWS] = number + 1
+    drawn = (number * SPREAD) & 0xFFFFFFFF
+    return (drawn * 1000) >> 32 < m.st[base + at.OPTION_REMOTE_BUSY_PER_1000]
+
+
+@inner
+def overflow_of_remote_free(m: at.MachineArrays, pcp: int, zone: int, order: int) -> int:
+    """nr_pcp_high() and nr_pcp_free(): account for a page freed by another CPU.
+
+    Returns how many pages to drain now, or -1.
+    """
+    counts = option(m, at.OPTION_REMOTE_COUNTS) != 0
+    owner_drains = option(m, at.OPTION_REMOTE_OVERFLOW) == at.OWNER_DRAINS
+    if counts and not owner_drains:
+        return overflow_of_free(m, pcp, zone, order)
+    flush = count_free_of_page(m, pcp, order, counts)
+    return -1 if owner_drains else overflow_beyond_limit(m, pcp, zone, flush)
+
+
+@hot
+def push_freed(
+    m: at.MachineArrays, zone: int, receiver: int, pfn: int, order: int, is_own: bool
+) -> int:
+    """Part of free_frozen_page_commit(): push a page on the receiver's list; returns its number.
+
+    The list's lock is taken. `is_own`: the receiver owns the page's block.
+    """
+    migratetype = int(m.blocks[pfn >> m.st[at.PAGEBLOCK_ORDER]]["migratetype"])
+    kind = migratetype if migratetype < at.PCP_TYPES else at.MOVABLE
+    mark_listed(m, pfn, order, migratetype, at.MERGEABLE if is_own else 0)
+    push_listed(m, pcp_at(m, zone, receiver), pfn, order, kind)
+    if is_own and option(m, at.OPTION_MERGES_AT) == at.MERGES_AT_FREE:
+        merge_upward(m, zone, receiver, pfn, kind)
+    return 3 * order + kind
+
+
+@cold
+def free_owned_by_another(
+    m: at.MachineArrays, zone: int, cpu: int, owner: int, pfn: int, order: int, in_batch: bool
+) -> None:
+    """__free_frozen_pages(): free a page of a block that another CPU owns.
+
+    It goes to the owner's lists, unless its options say otherwise.
+    """
+    is_plain = not int(m.pages[pfn]["flags"]) & at.MERGEABLE
+    receiver = receiver_of(m, owner, is_plain, cpu)
+    if receiver != cpu:
+        count_owning(m, zone, at.REMOTE_FREES, 1)
+        if finds_lock_taken(m):
+            count_owning(m, zone, at.REMOTE_BUSY, 1)
+            way = option(m, at.OPTION_REMOTE_BUSY)
+            if way == at.BUSY_TO_ZONE:
+                free_one_page(m, zone, cpu, pfn, order)
+                return
+            if way == at.BUSY_TO_LOCAL:
+                receiver = cpu
+    pcp = pcp_at(m, zone, receiver)
+    lock_list_to_free(m, zone, pcp, in_batch)
+    index = push_freed(m, zone, receiver, pfn, order, receiver == owner)
+    if receiver == cpu:
+        remaining = overflow_of_free(m, pcp, zone, order)
+    else:
+        remaining = overflow_of_remote_free(m, pcp, zone, order)
+    if remaining >= 0:
+        drain_overflow(m, zone, receiver, remaining, index)
+
+
+@hot
+def free_owned(
+    m: at.MachineArrays, zone: int, cpu: int, pfn: int, order: int, in_batch: bool
+) -> None:
+    """__free_frozen_pages(): free a page to the lists of its block's owner.
+
+    They are the CPU's own where it owns the block or nobody does. The page is of an order that
+    lists hold.
+    """
+    owner = owner_of(m, pfn >> m.st[at.PAGEBLOCK_ORDER])
+    if owner >= 0 and owner != cpu:
+        free_owned_by_another(m, zone, cpu, owner, pfn, order, in_batch)
+        return
+    pcp = pcp_at(m, zone, cpu)
+    lock_list_to_free(m, zone, pcp, in_batch)
+    index = push_freed(m, zone, cpu, pfn, order, owner == cpu)
+    remaining = overflow_of_free(m, pcp, zone, order)
+    if remaining >= 0:
+        drain_overflow(m, zone, cpu, remaining, index)
+
+
+@cold
+def split_allocation(m: at.MachineArrays, pfn: int, order: int) -> None:
+    """No kernel function: cut an allocation so that a piece at `pfn` stands alone (T10.1).
+
+    The piece is of the order given.
+    """
+    for above in range(order, m.st[at.MAX_ORDER] + 1):
+        head = pfn & ~((1 << above) - 1)
+        if int(m.pages[head]["where"]) == at.ALLOCATED and int(m.pages[head]["order"]) >= above:
+            tag = int(m.pages[head]["tag"])
+            flags = int(m.pages[head]["flags"])
+            for current in range(int(m.pages[head]["order"]) - 1, order - 1, -1):
+                half = pfn & ~((1 << current) - 1)
+                other = half ^ (1 << current)
+                for piece in (half, other):
+                    m.pages[piece]["where"] = at.ALLOCATED
+                    m.pages[piece]["order"] = current
+                    m.pages[piece]["tag"] = tag
+                    m.pages[piece]["flags"] = flags
+            return
+
+
+@hot
+def __free_frozen_pages(
+    m: at.MachineArrays, cpu: int, pfn: int, order: int, in_batch: bool
+) -> None:
+    """__free_frozen_pages(): free pages on a CPU (S4.6).
+
+    They go to its lists or, where those do not take them, to the buddy. In 6.12 the function is
+    called free_unref_page(). `in_batch`: a folio batch frees them.
+    """
+    if int(m.pages[pfn]["where"]) != at.ALLOCATED or int(m.pages[pfn]["order"]) != order:
+        split_allocation(m, pfn, order)
+    block_order = m.st[at.PAGEBLOCK_ORDER]
+    block = pfn >> block_order
+    zone = int(m.blocks[block]["zone"]) - 1
+    migratetype = int(m.blocks[block]["migratetype"])
+    listed = migratetype if migratetype < at.PCP_TYPES else at.MOVABLE
+    index = order_to_pindex(m, order, listed)
+    if m.st[at.OWNERSHIP]:
+        if order > block_order:
+            index = -1
+    elif not in_batch and is_locked_by_holder(m, cpu, pcp_at(m, zone, cpu)):
+        index = -1
+    if index >= 0 and migratetype != m.st[at.ISOLATE]:
+        if m.st[at.OWNERSHIP]:
+            free_owned(m, zone, cpu, pfn, order, in_batch)
+        else:
+            lock_list_to_free(m, zone, pcp_at(m, zone, cpu), in_batch)
+            free_frozen_page_commit(m, zone, cpu, pfn, order, index, migratetype)
+    else:
+        free_one_page(m, zone, cpu, pfn, order)
+    if m.st[at.KSWAPD_RUNS] and not m.st[at.KSWAPD_RECORDED]:
+        stop_balanced_kswapds(m)

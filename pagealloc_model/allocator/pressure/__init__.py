@@ -1,1 +1,0 @@
-"""Memory pressure: kswapd, direct reclaim, compaction, kcompactd."""

@@ -1,0 +1,386 @@
+"""Where an elastic replay keeps what a literal one does not have: reclaim, compaction, requests.
+
+`folios` has one `FOLIO` record per page frame; the first frame of an allocation is described. The
+rest are words of `st` from `st[PRESSURE_BASE]` on: scalars, counters, then one region per node,
+per zone and per compactor. Names below are offsets within those regions.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator.layout import Region
+from pagealloc_model.base.jit import inner
+from pagealloc_model.recording.machine import ZONE_TYPES_MAX
+
+FOLIO = np.dtype(
+    [
+        ("object", np.int32),
+        ("offset", np.int32),
+        ("sibling", np.int32),
+        ("place", np.int8),
+        ("kind", np.int8),
+        ("scans", np.uint8),
+        ("writes", np.uint8),
+        ("skip", np.int8),
+        ("referenced", np.int8),
+        ("slab", np.int16),
+    ],
+    align=True,
+)
+"""An allocation: `object` is its object's number plus one, 0 if no event is about it; `offset` its
+distance in pages from the object's beginning; `sibling` the next piece's page frame plus one;
+`place` the LRU list plus one, 0 for none; `kind` its class; `scans` and `writes` count draws
+(see `draws`). `skip`, of a pageblock's first frame: compaction leaves the block out. `referenced`:
+a file's pages were used since. `slab`: objects that a slab which shrinkers can
+empty has left; 0: it is on no list of such."""
+
+KERNEL, RECLAIMABLE, ANON, FILE = 0, 1, 2, 3
+"""Classes of allocated pages; those from ANON on are on LRU lists."""
+CLASS_SHIFT = 30
+FREED_BY_RECLAIM = 3 << CLASS_SHIFT
+FREED_BY_COMPACTION = 2 << CLASS_SHIFT
+"""Bits of a request: its class. On a free: reclaim made it, or compaction (T10.10, T10.14)."""
+
+THP_ORDER = 9
+"""Order of a huge page; free pages in smaller buddies are fragmented, for proactive compaction."""
+
+INACTIVE_ANON, ACTIVE_ANON, INACTIVE_FILE, ACTIVE_FILE = 0, 1, 2, 3
+LRU_LISTS = 4
+CLUSTER = 32
+"""Pages that reclaim and compaction take up at a time."""
+LOWEST_PRIORITY = 12
+RETRIES_MAX = 16
+SHRINK_BATCH = 128
+"""Objects of slabs that a shrinker takes up at a time."""
+DEFAULT_SEEKS = 2
+"""What objects cost to make again, as nearly all shrinkers say."""
+
+GFP_IO = 0x40
+GFP_FS = 0x80
+GFP_RETRY_MAYFAIL = 0x4000
+GFP_NOFAIL = 0x8000
+GFP_NORETRY = 0x10000
+ELASTIC_BITS = GFP_IO | GFP_FS | GFP_RETRY_MAYFAIL | GFP_NOFAIL | GFP_NORETRY
+
+ABSORBED, LOST = -3, -4
+"""An object's place: made unnecessary by another's success; freed, reclaimed or never allocated.
+Pages of a file that reclaim took have LOST - 1 less their node's age then (S10.7). Other places
+below -1 do not occur: pieces are linked through `folios`."""
+
+# What a round of reclaim goes by (the kernel's scan_control, and shrink_lruvec()'s own numbers).
+_scan = Region()
+SC_ORDER = _scan.word()
+SC_PRIORITY = _scan.word()
+SC_HIGHEST = _scan.word()
+SC_GOAL = _scan.word()
+SC_SCANNED = _scan.word()
+SC_RECLAIMED = _scan.word()
+SC_IS_KSWAPD = _scan.word()
+SC_MAY_COMPACT = _scan.word()
+SC_MAY_SWAP = _scan.word()
+SC_MAY_FS = _scan.word()
+SC_MAY_DEACTIVATE = _scan.word()
+"""Bits: 1 for ANON, 2 for FILE."""
+SC_FORCE_DEACTIVATE = _scan.word()
+SC_SKIPPED_DEACTIVATE = _scan.word()
+SC_CACHE_TRIM = _scan.word()
+SC_NO_CACHE_TRIM = _scan.word()
+SC_CACHE_TRIM_FAILED = _scan.word()
+SC_FILE_IS_TINY = _scan.word()
+SC_COMPACTION_READY = _scan.word()
+SC_RECLAIMABLE = _scan.word()
+SC_LRU_RECLAIMED = _scan.word()
+SC_LEFT = _scan.words(LRU_LISTS)
+"""Pages to look at yet, by list; then what each list began with."""
+SC_TARGETS = _scan.words(LRU_LISTS)
+SC_WORDS = _scan.size
+DEACTIVATE_ANON, DEACTIVATE_FILE = 1, 2
+
+_scalars = Region()
+# Assumptions and policy.
+SEED = _scalars.word()
+FILE_REFERENCED = _scalars.word()
+ANON_REFERENCED = _scalars.word()
+FILE_DIRTY = _scalars.word()
+ANON_SCAN_PERCENT = _scalars.word()
+RECLAIM_SCAN_NS = _scalars.word()
+RECLAIM_FREE_NS = _scalars.word()
+KSWAPD_WAKE_NS = _scalars.word()
+COMPACT_SCAN_NS = _scalars.word()
+COMPACT_MIGRATE_NS = _scalars.word()
+ANON_MIGRATION_FAILS = _scalars.word()
+FILE_MIGRATION_FAILS = _scalars.word()
+COMPACTION_CONTENDED = _scalars.word()
+BASE_PAGES_PER_HUGE = _scalars.word()
+SLAB_SURVIVORS = _scalars.word()
+SLAB_OBJECTS = _scalars.word()
+"""Objects of a slab, of any order (S10.8)."""
+COMPACT_GAP_MAX = _scalars.word()
+KSWAPD_ASSISTS = _scalars.word()
+DEFRAG_FIXES = _scalars.word()
+THP_DEFRAG = _scalars.word()
+"""Bits that huge-page requests have instead of recorded ones, plus one; 0: as recorded."""
+THP_MADVISED = _scalars.word()
+"""Whether huge pages are asked for in madvised memory."""
+HIGHEST_NORMAL = _scalars.word()
+"""Number of zone type Normal, or of the highest below it."""
+# Where regions begin.
+NODES_BASE = _scalars.word()
+ZONES_BASE = _scalars.word()
+COMPACTORS_BASE = _scalars.word()
+# Pages that one reclaim pass or compaction unit frees at its end, linked by `next`.
+QUEUE_HEAD = _scalars.word()
+QUEUE_TAIL = _scalars.word()
+REQUEST_STALLED = _scalars.word()
+"""Whether the newest recorded request reclaimed or compacted."""
+STALLED_NS = _scalars.word()
+DIRECT_SCAN = _scalars.words(SC_WORDS)
+# Counters.
+COUNTER_NAMES = (
+    "pgscan_kswapd",
+    "pgscan_direct",
+    "pgsteal_kswapd",
+    "pgsteal_direct",
+    "pgactivate",
+    "pgdeactivate",
+    "pageoutrun",
+    "kswapd_low_wmark_hit_quickly",
+    "kswapd_high_wmark_hit_quickly",
+    "pgscan_direct_throttle",
+    "compact_stall",
+    "compact_fail",
+    "compact_success",
+    "compact_migrate_scanned",
+    "compact_free_scanned",
+    "compact_isolated",
+    "compact_daemon_wake",
+    "compact_daemon_migrate_scanned",
+    "compact_daemon_free_scanned",
+    "pgmigrate_success",
+    "pgmigrate_fail",
+    "thp_fault_alloc",
+    "thp_fault_fallback",
+    "oom_kill",
+    "workingset_refault_file",
+    "workingset_activate_file",
+    "slabs_scanned",
+)
+"""Counters under the kernel's names, in the order of their words; `allocstall` is per zone type."""
+COUNTERS = _scalars.words(len(COUNTER_NAMES))
+(
+    PGSCAN_KSWAPD,
+    PGSCAN_DIRECT,
+    PGSTEAL_KSWAPD,
+    PGSTEAL_DIRECT,
+    PGACTIVATE,
+    PGDEACTIVATE,
+    PAGEOUTRUN,
+    HIT_LOW_QUICKLY,
+    HIT_HIGH_QUICKLY,
+    DIRECT_THROTTLE,
+    COMPACT_STALL,
+    COMPACT_FAIL,
+    COMPACT_SUCCESS,
+    COMPACT_MIGRATE_SCANNED,
+    COMPACT_FREE_SCANNED,
+    COMPACT_ISOLATED,
+    DAEMON_WAKE,
+    DAEMON_MIGRATE_SCANNED,
+    DAEMON_FREE_SCANNED,
+    PGMIGRATE_SUCCESS,
+    PGMIGRATE_FAIL,
+    THP_FAULT_ALLOC,
+    THP_FAULT_FALLBACK,
+    OOM_KILL,
+    WORKINGSET_REFAULT_FILE,
+    WORKINGSET_ACTIVATE_FILE,
+    SLABS_SCANNED,
+) = range(COUNTERS, COUNTERS + len(COUNTER_NAMES))
+ALLOCSTALL = _scalars.words(ZONE_TYPES_MAX)
+"""First of one word per zone type."""
+DIVERGENCE_NAMES = (
+    "dropped_frees",
+    "freed_by_model",
+    "absorbed",
+    "absorbed_frees",
+    "tried_failures",
+    "succeeded_failures",
+    "demand_failed",
+    "forced_by_nofail",
+    "spared_reads",
+    "added_reads",
+    "reclaimed_slabs",
+)
+DIVERGENCES = _scalars.words(len(DIVERGENCE_NAMES))
+(
+    DROPPED_FREES,
+    FREED_BY_MODEL,
+    COUNT_ABSORBED,
+    ABSORBED_FREES,
+    TRIED_FAILURES,
+    SUCCEEDED_FAILURES,
+    DEMAND_FAILED,
+    FORCED_BY_NOFAIL,
+    SPARED_READS,
+    ADDED_READS,
+    RECLAIMED_SLABS,
+) = range(DIVERGENCES, DIVERGENCES + len(DIVERGENCE_NAMES))
+OUTCOME_WORDS = 3
+OUTCOMES = _scalars.words(at.ORDERS * OUTCOME_WORDS)
+"""By order: recorded requests asked, those served as asked, those that reclaimed or compacted."""
+SCALARS = _scalars.size
+
+# One node: LRU lists as (head, tail, entries), pages on them, then its kswapd and kcompactd.
+_node = Region()
+NODE_LISTS = _node.words(LRU_LISTS * at.LIST_WORDS)
+NODE_PAGES = _node.words(LRU_LISTS)
+NODE_AGE = _node.word()
+"""Pages of files evicted or activated so far (S10.7)."""
+KSWAPD_PHASE = _node.word()
+KSWAPD_DUE = _node.word()
+KSWAPD_ALLOC_ORDER = _node.word()
+KSWAPD_ORDER = _node.word()
+"""Order that the last run ended with, for the sleep that follows."""
+KSWAPD_HIGHEST = _node.word()
+KSWAPD_BOOST_LEFT = _node.word()
+KSWAPD_BOOSTED = _node.word()
+KSWAPD_PASS_FROM = _node.word()
+"""Pages that the run had freed when its pass began."""
+KSWAPD_IN_PASS = _node.word()
+KSWAPD_SCAN = _node.words(SC_WORDS)
+KSWAPD_FAILURES = _node.word()
+KSWAPD_WANTED_ORDER = _node.word()
+KSWAPD_WANTED_HIGHEST = _node.word()
+"""Highest zone that a waker may use; -1: none has asked since the run began."""
+KSWAPD_WOKEN = _node.word()
+"""Whether kswapd sleeps no more and has not run yet."""
+KSWAPD_CPU = _node.word()
+KSWAPD_FREE_NS = _node.word()
+KCOMPACTD_DUE = _node.word()
+KCOMPACTD_ORDER = _node.word()
+KCOMPACTD_HIGHEST = _node.word()
+KCOMPACTD_ZONE = _node.word()
+KCOMPACTD_RUN_ORDER = _node.word()
+KCOMPACTD_RUN_HIGHEST = _node.word()
+PROACTIVE_DUE = _node.word()
+PROACTIVE_SCORE = _node.word()
+# Slabs that shrinkers can empty: a list as (head, tail, entries), the next to lose an object at the
+# tail; their objects; objects that earlier passes left over.
+SLAB_LIST = _node.words(at.LIST_WORDS)
+SLAB_FREEABLE = _node.word()
+SLAB_DEFERRED = _node.word()
+NODE_WORDS = _node.size
+ASLEEP, RUNNING, NAPPING = range(3)
+
+# One zone: pages on LRU lists; compaction's positions and deferral.
+_zone = Region()
+ZONE_PAGES = _zone.words(LRU_LISTS)
+ZONE_MIGRATE_ASYNC = _zone.word()
+ZONE_MIGRATE_SYNC = _zone.word()
+ZONE_FREE_FROM = _zone.word()
+ZONE_CONSIDERED = _zone.word()
+ZONE_DEFER_SHIFT = _zone.word()
+ZONE_ORDER_FAILED = _zone.word()
+ZONE_FLUSH_SKIPS = _zone.word()
+ZONE_INIT_MIGRATE = _zone.word()
+ZONE_INIT_FREE = _zone.word()
+ZONE_WORDS = _zone.size
+
+# One compactor's control block: 0 is direct, 1 + node is that node's kcompactd.
+_compactor = Region()
+RUN_ZONE = _compactor.word()
+"""Zone number plus one; 0: no run."""
+RUN_ORDER = _compactor.word()
+"""-1: all of a node is compacted, for no request."""
+RUN_TYPE = _compactor.word()
+RUN_MODE = _compactor.word()
+RUN_FLAGS = _compactor.word()
+RUN_HIGHEST = _compactor.word()
+RUN_DIRECT = _compactor.word()
+RUN_PROACTIVE = _compactor.word()
+RUN_IGNORES_SKIPS = _compactor.word()
+RUN_TAKES_ANY_BLOCK = _compactor.word()
+RUN_WHOLE = _compactor.word()
+RUN_FINISHES_BLOCK = _compactor.word()
+RUN_CONTENDED = _compactor.word()
+"""Whether an asynchronous run met others at a lock."""
+RUN_SYNCS_POSITIONS = _compactor.word()
+"""Asynchronous and other runs go on at the same place until a folio is isolated."""
+RUN_MIGRATE = _compactor.word()
+RUN_FREE = _compactor.word()
+RUN_FAST_START = _compactor.word()
+"""Lowest page that fast searches for sources found; 0: none, SEARCHED: already gone back to it."""
+RUN_SEARCH_FAIL = _compactor.word()
+RUN_SEARCH_ORDER = _compactor.word()
+RUN_LAST_MIGRATED = _compactor.word()
+"""First page of the pageblock moved from last, 0 for none."""
+RUN_MIGRATE_SCANNED = _compactor.word()
+RUN_FREE_SCANNED = _compactor.word()
+RUN_HELD = _compactor.word()
+"""Pages in the lists of free pages."""
+RUN_CPU = _compactor.word()
+RUN_SOURCES = _compactor.word()
+"""Head of the folios isolated as sources, linked by `next`."""
+RUN_SOURCE_PAGES = _compactor.word()
+"""Pages isolated that have no target yet."""
+RUN_TARGETS = _compactor.words(at.ORDERS)
+"""Heads of the free pages held, by order, linked by `next`."""
+RUN_TARGET_TAILS = _compactor.words(at.ORDERS)
+COMPACTOR_WORDS = _compactor.size
+SEARCHED = -1
+
+ASYNC, SYNC_LIGHT, SYNC_FULL = 2, 1, 0
+"""Priorities of compaction as events print them (T7)."""
+SYNC = -1
+"""Mode of a run for all of a node that no daemon began: it waits for pages under writeback."""
+SKIPPED, DEFERRED, CONTINUE, COMPLETE, PARTIAL_SKIPPED, CONTENDED, SUCCESS = 1, 2, 4, 5, 6, 7, 8
+"""Results of compaction; a walk over zones has its highest (S9)."""
+DEFER_SHIFT_MAX = 6
+
+HELD = 5
+"""`where` of a page that compaction has taken off the free lists and not used yet."""
+
+# Operations that the kernel judge takes, and how much time one of them lets pass.
+(
+    JUDGED_DIRECT,
+    JUDGED_WAKE,
+    JUDGED_TIME,
+    JUDGED_NODE,
+    JUDGED_RESET,
+    JUDGED_KSWAPD,
+    JUDGED_TAKE,
+    JUDGED_FREE,
+) = range(8)
+JUDGED_TIME_MS = 251
+
+
+@inner
+def word_at(m: at.MachineArrays, name: int) -> int:
+    """No kernel function: return the offset of a scalar or counter."""
+    return m.st[at.PRESSURE_BASE] + name
+
+
+@inner
+def value_of(m: at.MachineArrays, name: int) -> int:
+    """No kernel function: return a scalar's value."""
+    return m.st[m.st[at.PRESSURE_BASE] + name]
+
+
+@inner
+def node_pressure_at(m: at.MachineArrays, node: int) -> int:
+    """No kernel function: return the offset of a node's words."""
+    return m.st[m.st[at.PRESSURE_BASE] + NODES_BASE] + node * NODE_WORDS
+
+
+@inner
+def zone_pressure_at(m: at.MachineArrays, zone: int) -> int:
+    """No kernel function: return the offset of a zone's words."""
+    return m.st[m.st[at.PRESSURE_BASE] + ZONES_BASE] + zone * ZONE_WORDS
+
+
+@inner
+def compactor_at(m: at.MachineArrays, number: int) -> int:
+    """No kernel function: return the offset of a compactor's words."""
+    return m.st[m.st[at.PRESSURE_BASE] + COMPACTORS_BASE] + number * COMPACTOR_WORDS

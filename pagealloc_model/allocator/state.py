@@ -1,0 +1,843 @@
+"""In which order a request tries the zones of all nodes (S1.4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from pagealloc_model.allocator import layout as at
+from pagealloc_model.allocator import pressure_layout as pr
+from pagealloc_model.allocator.buddy import __add_to_free_list, change_pageblock_range
+from pagealloc_model.allocator.layout import pcp_at
+from pagealloc_model.allocator.lists import list_add_tail
+from pagealloc_model.allocator.ownership import check_rules, ownership_words
+from pagealloc_model.allocator.pcp import order_to_pindex, set_pageset
+from pagealloc_model.allocator.superpageblocks import count_taints, superpageblock_words
+from pagealloc_model.allocator.watermark import count_free
+from pagealloc_model.base.jit import entry
+from pagealloc_model.policy.kernel_rules import KernelRules
+from pagealloc_model.policy.policy import Assumptions, Policy, policy_numbers
+from pagealloc_model.recording.machine import PMD_ORDER, ZONE_TYPES_MAX, Machine, Zone
+
+
+def node_orders(machine: Machine) -> tuple[tuple[int, ...], ...]:
+    """find_next_best_node(): return the order in which requests try the nodes with memory.
+
+    The result is by node index.
+
+    A node's own memory comes first, then repeatedly the node with the least distance; nodes
+    numbered below the own one and nodes with CPUs are put back by one each. Ties go to the node
+    that fewer lists made before name first of several at one distance, then to the lower number.
+    """
+    count = len(machine.nodes)
+    has_memory = [
+        any(zone.managed for zone in machine.zones if zone.node == node) for node in machine.nodes
+    ]
+    has_cpus = [machine.cpus_of_node(node) > 0 for node in range(count)]
+    load = [0] * count
+    orders = []
+    for local in range(count):
+        left = [node for node in range(count) if has_memory[node]]
+        previous = local
+        order: list[int] = []
+        while left:
+            costs = {
+                node: (
+                    machine.distance(local, node) + (node < local) + has_cpus[node],
+                    load[node],
+                )
+                for node in left
+            }
+            nearest = local if local in left else min(left, key=lambda node: costs[node])
+            if machine.distance(local, nearest) != machine.distance(local, previous):
+                load[nearest] += 1
+            left.remove(nearest)
+            order.append(nearest)
+            previous = nearest
+        orders.append(tuple(order))
+    return tuple(orders)
+
+
+def zonelist(machine: Machine, nodes: tuple[int, ...], highest_type: int) -> tuple[int, ...]:
+    """build_zonerefs_node(): return the numbers of the zones with managed pages.
+
+    Node after node, highest type first.
+    """
+    types = len(machine.zone_types)
+    return tuple(
+        zone
+        for node in nodes
+        for zone in range(node * types + highest_type, node * types - 1, -1)
+        if machine.zones[zone].managed
+    )
+
+
+LOG_ROWS_DEFAULT = 1 << 18
+PAGE_SHIFT = 12
+THRESHOLD_MAX = 125
+"""Largest number of pages a CPU holds back from a zone's counter (S1.10)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """The arrays every kernel works on (see `layout`), plus what they were made from.
+
+    `folios` is empty but in an elastic replay (see `pressure_layout`).
+    """
+
+    pages: np.ndarray
+    blocks: np.ndarray
+    st: np.ndarray
+    log: np.ndarray
+    machine: Machine
+    folios: np.ndarray = field(default_factory=lambda: np.zeros(0, pr.FOLIO))
+
+    @property
+    def is_elastic(self) -> bool:
+        """No kernel function: return whether the state has what an elastic replay needs."""
+        return len(self.folios) > 0
+
+    @property
+    def next_due_ns(self) -> int:
+        """No kernel function: return when something besides events is due next.
+
+        It is a tick, kswapd or kcompactd.
+        """
+        due = int(self.st[at.NEXT_TICK])
+        if self.is_elastic:
+            nodes = len(self.machine.nodes)
+            first = int(self.st[int(self.st[at.PRESSURE_BASE]) + pr.NODES_BASE])
+            words = self.st[first : first + nodes * pr.NODE_WORDS].reshape(nodes, -1)
+            dues = words[:, [pr.KSWAPD_DUE, pr.KCOMPACTD_DUE, pr.PROACTIVE_DUE]]
+            due = min(due, int(dues.min()))
+        return due
+
+    def arrays(self, places: np.ndarray | None = None) -> at.MachineArrays:
+        """No kernel function: return the arrays as kernels take them.
+
+        Args:
+            places: int32, where each object lives; none for kernels that touch no object.
+        """
+        if places is None:
+            places = np.zeros(0, np.int32)
+        return at.MachineArrays(self.pages, self.blocks, self.st, self.log, self.folios, places)
+
+    def pressure_words(self, first: int, words: int) -> np.ndarray:
+        """No kernel function: return words of an elastic replay from one on, int64.
+
+        The first is a scalar or counter. The result is empty in a literal replay.
+        """
+        if not self.is_elastic:
+            return np.zeros(0, np.int64)
+        start = int(self.st[at.PRESSURE_BASE]) + first
+        return self.st[start : start + words].copy()
+
+    def copy(self) -> State:
+        """No kernel function: return a state that can be advanced without changing this one."""
+        return State(
+            pages=self.pages.copy(),
+            blocks=self.blocks.copy(),
+            st=self.st.copy(),
+            log=np.zeros_like(self.log),
+            machine=self.machine,
+            folios=self.folios.copy(),
+        )
+
+    def zone_region(self, zone: int) -> np.ndarray:
+        """No kernel function: return a view of a zone's words."""
+        start = at.ZONES + zone * at.ZONE_STRIDE
+        return self.st[start : start + at.ZONE_STRIDE]
+
+    def zone_words(self, word: int) -> np.ndarray:
+        """No kernel function: return one word of every zone, shape (zones,)."""
+        end = at.ZONES + len(self.machine.zones) * at.ZONE_STRIDE
+        return self.st[at.ZONES + word : end : at.ZONE_STRIDE].copy()
+
+    def pcp_region(self, zone: int, cpu: int) -> np.ndarray:
+        """No kernel function: return a view of a CPU's words for a zone."""
+        start = int(self.st[at.PCP_BASE]) + (zone * self.machine.nr_cpus + cpu) * at.PCP_STRIDE
+        return self.st[start : start + at.PCP_STRIDE]
+
+    def free_buddies(self) -> np.ndarray:
+        """No kernel function: return free buddies, shape (zones, orders, migratetypes)."""
+        nr_zones = len(self.machine.zones)
+        regions = self.st[at.ZONES : at.ZONES + nr_zones * at.ZONE_STRIDE]
+        lists = regions.reshape(nr_zones, at.ZONE_STRIDE)[:, at.ZONE_LISTS :]
+        shape = (nr_zones, at.ORDERS, at.MIGRATETYPES, at.LIST_WORDS)
+        return lists.reshape(shape)[..., at.ENTRIES].copy()
+
+    def block_counts(self) -> np.ndarray:
+        """No kernel function: return numbers of pageblocks, shape (zones, migratetypes)."""
+        shape = (len(self.machine.zones) + 1, at.MIGRATETYPES)
+        cells = self.blocks["zone"].astype(np.intp) * at.MIGRATETYPES + self.blocks["migratetype"]
+        counts = np.bincount(cells, minlength=shape[0] * shape[1])
+        return counts.astype(np.int64, copy=False).reshape(shape)[1:]
+
+    def pcp_words(self, first: int, words: int) -> np.ndarray:
+        """No kernel function: return words of every pageset, shape (zones, cpus, words).
+
+        They begin with word `first`.
+        """
+        nr_zones, nr_cpus = len(self.machine.zones), self.machine.nr_cpus
+        base = int(self.st[at.PCP_BASE])
+        regions = self.st[base : base + nr_zones * nr_cpus * at.PCP_STRIDE]
+        table = regions.reshape(nr_zones, nr_cpus, at.PCP_STRIDE)
+        return table[:, :, first : first + words].copy()
+
+    def sites(self) -> np.ndarray:
+        """No kernel function: return lock-site counters.
+
+        Their shape is (zones, cpus, sites, SITE_WORDS), see `layout`.
+        """
+        shape = (len(self.machine.zones), self.machine.nr_cpus, at.SITES, at.SITE_WORDS)
+        return self.pcp_words(at.PCP_SITES, at.SITES * at.SITE_WORDS).reshape(shape)
+
+    def list_pages(self, words: np.ndarray) -> list[int]:
+        """No kernel function: return the page frames of one list, head first.
+
+        Args:
+            words: the list's head, tail and entries.
+        """
+        found = []
+        pfn = int(words[at.HEAD])
+        while pfn >= 0 and len(found) <= len(self.pages):
+            found.append(pfn)
+            pfn = int(self.pages[pfn]["next"])
+        return found
+
+
+def make_state(
+    machine: Machine,
+    rules: KernelRules,
+    policy: Policy | None = None,
+    assumptions: Assumptions | None = None,
+    *,
+    start_ns: int = 0,
+    log_rows: int = LOG_ROWS_DEFAULT,
+) -> State:
+    """No kernel function: return a state with every scalar set and no page anywhere.
+
+    Blocks belong to zones, their type is Movable.
+
+    Args:
+        machine: zones and CPUs; watermarks as they should be, policy applied.
+        rules: the kernel generation.
+        policy: swept fields; None means as recorded.
+        assumptions: ours.
+        start_ns: time of the first decay tick period.
+        log_rows: capacity of the log.
+
+    Raises:
+        PolicyError: pageblock ownership or superpageblocks in a kernel that they cannot be added
+            to, or more `lowmem_reserve_ratio`s than zone types.
+    """
+    policy = policy or Policy()
+    check_rules(policy, rules)
+    assumptions = assumptions or Assumptions()
+    machine = machine.with_watermarks(policy, rules).with_lowmem_reserve(policy)
+    nr_zones = len(machine.zones)
+    pcp_base = at.ZONES + nr_zones * at.ZONE_STRIDE
+    node_base = pcp_base + nr_zones * machine.nr_cpus * at.PCP_STRIDE
+    lists = _zonelists(machine)
+    behind = [
+        *[0] * (len(machine.nodes) * at.NODE_STRIDE),
+        *lists,
+        *machine.cpu_node_indices,
+        *[0] * (machine.nr_cpus * at.CPU_STRIDE),
+    ]
+    end_pfn = machine.end_pfn
+    nr_blocks = -(-end_pfn >> machine.pageblock_order)
+    owned_base = node_base + len(behind)
+    owned = ownership_words(policy, nr_zones * machine.nr_cpus, nr_blocks, owned_base)
+    ranges_base = owned_base + len(owned)
+    ranges = superpageblock_words(policy, rules, machine, ranges_base)
+    st = np.concatenate([np.zeros(node_base, np.int64), behind, owned, ranges])
+    st[at.PCP_BASE] = pcp_base
+    st[at.NODE_BASE] = node_base
+    st[at.ZONELIST_BASE] = node_base + len(machine.nodes) * at.NODE_STRIDE
+    st[at.CPU_NODE_BASE] = st[at.ZONELIST_BASE] + len(lists)
+    st[at.CPU_BASE] = st[at.CPU_NODE_BASE] + machine.nr_cpus
+    st[at.OWNERSHIP] = owned_base if len(owned) else 0
+    st[at.SUPERPAGEBLOCKS] = ranges_base if len(ranges) else 0
+    state = State(
+        pages=np.zeros(nr_blocks << machine.pageblock_order, at.PAGE),
+        blocks=np.zeros(nr_blocks, at.BLOCK),
+        st=st,
+        log=np.zeros((log_rows, at.LOG_COLUMNS), np.int64),
+        machine=machine,
+    )
+    _set_scalars(st, machine, rules, policy, assumptions, start_ns)
+    for index, zone in enumerate(machine.zones):
+        _set_zone(state, index, zone)
+        _set_zone_counters(state, index, zone, assumptions)
+        for cpu in range(machine.nr_cpus):
+            set_pageset(state.pcp_region(index, cpu), machine, zone, cpu, rules, policy)
+    return state
+
+
+def _set_scalars(
+    st: np.ndarray,
+    machine: Machine,
+    rules: KernelRules,
+    policy: Policy,
+    assumptions: Assumptions,
+    start_ns: int,
+) -> None:
+    """No kernel function: set the scalars from machine, rules, policy and assumptions."""
+    names = machine.migratetypes
+    values = {
+        at.NR_ZONES: len(machine.zones),
+        at.NR_CPUS: machine.nr_cpus,
+        at.PAGEBLOCK_ORDER: machine.pageblock_order,
+        at.MAX_ORDER: machine.max_order,
+        at.ZONE_TYPES: len(machine.zone_types),
+        at.MOVABLE_TYPE: max(machine.type_index("Movable"), machine.type_index("Normal"), 0),
+        at.ISOLATE: names.index("Isolate") if "Isolate" in names else -1,
+        at.CMA: names.index("CMA") if "CMA" in names else -1,
+        at.NR_NODES: len(machine.nodes),
+        at.SKIPS_BUSY_NODES: rules.skips_busy_kswapd_nodes and len(machine.nodes) > 1,
+        at.COUNTS_BY_CPU: assumptions.counters == "lagged" or len(machine.nodes) > 1,
+        at.THP_LISTS: machine.thp,
+        at.HUGE_ORDER: machine.pageblock_order if rules.huge_lists_hold_blocks else PMD_ORDER,
+        at.FREE_HIGH_BATCH: assumptions.free_high_batch,
+        at.FULL_DRAIN_CHUNK: _full_drain_chunk(rules, policy),
+        at.WATERMARK_SUBTRACTS: at.ZONE_FREE_HIGHATOMIC
+        if rules.watermark_subtracts_free
+        else at.ZONE_RESERVED_HIGHATOMIC,
+        at.BOOST_RETRY_MASK: at.GFP_HIGH
+        if rules.boost_retry_by_high
+        else at.GFP_ATOMIC | at.GFP_DIRECT_RECLAIM,
+        at.BOOST_RETRY_BITS: at.GFP_HIGH if rules.boost_retry_by_high else at.GFP_ATOMIC,
+        at.END_PFN: machine.end_pfn,
+        at.NOW: start_ns,
+        at.TICK_PERIOD: assumptions.decay_period_ns,
+        at.TICK_STAGGER: min(12_000_000, assumptions.decay_period_ns // machine.nr_cpus),
+    }
+    for offset, value in values.items():
+        st[offset] = int(value)
+    set_switches(st, rules, policy)
+    period = assumptions.decay_period_ns
+    since_tick = (start_ns - assumptions.decay_phase_ns) % period
+    st[at.TICK_BASE] = start_ns - since_tick + period
+    cpu = min((period - since_tick - 1) // int(st[at.TICK_STAGGER]), machine.nr_cpus - 1)
+    st[at.TICK_CPU] = cpu
+    st[at.NEXT_TICK] = st[at.TICK_BASE] - cpu * st[at.TICK_STAGGER]
+
+
+def set_switches(st: np.ndarray, rules: KernelRules, policy: Policy) -> None:
+    """No kernel function: set the words of rules and of policy fields (see `layout`)."""
+    for name, offset in at.RULE_WORDS.items():
+        st[offset] = int(getattr(rules, name))
+    numbers = policy_numbers(policy, rules)
+    for name, offset in at.POLICY_WORDS.items():
+        st[offset] = numbers[name]
+
+
+def _full_drain_chunk(rules: KernelRules, policy: Policy) -> int:
+    """No kernel function: return in what chunks a full drain goes."""
+    if policy.pcp_drain_batched:
+        return at.DRAINS_BATCH
+    return at.DRAINS_SCALED_BATCH if rules.full_drain_batched else at.DRAINS_ALL
+
+
+def _zonelists(machine: Machine) -> list[int]:
+    """build_zonelists(): return all zonelists as words, each ended by -1, of one length.
+
+    See `offsets.node_zonelist`. First come those of each node and highest zone type, then the same
+    for requests with THISNODE.
+    """
+    every_node = node_orders(machine)
+    one_node = tuple((node,) for node in range(len(machine.nodes)))
+    words = []
+    for orders in (every_node, one_node):
+        for nodes in orders:
+            for highest in range(len(machine.zone_types)):
+                zones = zonelist(machine, nodes, highest)
+                words += [*zones, *[-1] * (len(machine.zones) + 1 - len(zones))]
+    return words
+
+
+def _set_zone(state: State, index: int, zone: Zone) -> None:
+    """No kernel function: set a zone's words."""
+    region = state.zone_region(index)
+    machine = state.machine
+    region[at.ZONE_NODE], region[at.ZONE_TYPE] = divmod(index, len(machine.zone_types))
+    region[at.ZONE_AVOIDS_FRAGMENTATION] = _avoids_fragmentation(machine, index)
+    lists = region[at.ZONE_LISTS :].reshape(-1, at.LIST_WORDS)
+    lists[:, at.HEAD] = -1
+    lists[:, at.TAIL] = -1
+    if not zone.managed:
+        return
+    region[at.ZONE_MANAGED] = zone.managed
+    region[at.ZONE_START] = zone.start_pfn
+    region[at.ZONE_END] = zone.end_pfn
+    region[at.ZONE_MIN] = zone.min
+    region[at.ZONE_LOW] = zone.low
+    region[at.ZONE_HIGH] = zone.high
+    region[at.ZONE_BOOST] = zone.boost
+    for highest, pages in enumerate(zone.lowmem_reserve[:ZONE_TYPES_MAX]):
+        region[at.ZONE_LOWMEM_RESERVE + highest] = pages
+    order = machine.pageblock_order
+    blocks = slice(zone.start_pfn >> order, -(-zone.end_pfn >> order))
+    state.blocks["zone"][blocks] = index + 1
+    state.blocks["migratetype"][blocks] = at.MOVABLE
+
+
+def _avoids_fragmentation(machine: Machine, index: int) -> bool:
+    """Part of alloc_flags_nofragment(): return whether requests set NOFRAGMENT (S2.7).
+
+    They are those that prefer this zone, on the fast path.
+    """
+    below = machine.zones[index - 1] if index % len(machine.zone_types) else None
+    populated_below = below is not None and below.present > 0
+    return machine.zones[index].name == "Normal" and (len(machine.nodes) == 1 or populated_below)
+
+
+def _set_zone_counters(state: State, index: int, zone: Zone, assumptions: Assumptions) -> None:
+    """No kernel function: set how far a zone's counters may lag (S1.10).
+
+    It is 0 everywhere where they are exact.
+    """
+    if assumptions.counters == "exact" or not zone.managed:
+        return
+    region = state.zone_region(index)
+    asleep, awake = counter_thresholds(zone, state.machine.nr_cpus)
+    drift = state.machine.nr_cpus * asleep
+    region[at.ZONE_THRESHOLD] = region[at.ZONE_THRESHOLD_ASLEEP] = asleep
+    region[at.ZONE_THRESHOLD_AWAKE] = asleep
+    if drift > zone.low - zone.min:
+        region[at.ZONE_DRIFT_MARK] = zone.high + drift
+        region[at.ZONE_THRESHOLD_AWAKE] = awake
+
+
+def counter_thresholds(zone: Zone, nr_cpus: int) -> tuple[int, int]:
+    """calculate_normal_threshold() and calculate_pressure_threshold(): return both (S1.10).
+
+    They are the pages a CPU may hold back from a zone's counters while kswapd sleeps and runs.
+
+    Args:
+        zone: watermarks and managed pages.
+        nr_cpus: online CPUs.
+    """
+    size = zone.managed >> (27 - PAGE_SHIFT)
+    asleep = 2 * nr_cpus.bit_length() * (1 + size.bit_length())
+    awake = max((zone.low - zone.min) // nr_cpus, 1)
+    return min(asleep, THRESHOLD_MAX), min(awake, THRESHOLD_MAX)
+
+
+GAP_CAP = 32
+"""Pages to which newer kernels cap compact_gap (S9.1)."""
+
+
+def with_pressure(
+    state: State,
+    rules: KernelRules,
+    policy: Policy,
+    assumptions: Assumptions,
+    *,
+    seed: int = 0,
+    start_ns: int | None = None,
+) -> State:
+    """No kernel function: return a state with room for LRU lists, kswapd and compaction.
+
+    All of it is idle and empty.
+
+    Args:
+        state: a literal one; its arrays are taken over.
+        rules: the kernel generation.
+        policy: swept fields.
+        assumptions: ours.
+        seed: of the draws.
+        start_ns: when the first half second until proactive compaction begins; None: now.
+    """
+    machine = state.machine
+    base = len(state.st)
+    nodes = base + pr.SCALARS
+    zones = nodes + len(machine.nodes) * pr.NODE_WORDS
+    compactors = zones + len(machine.zones) * pr.ZONE_WORDS
+    end = compactors + (1 + len(machine.nodes)) * pr.COMPACTOR_WORDS
+    st = np.zeros(end, np.int64)
+    st[:base] = state.st
+    st[at.PRESSURE_BASE] = base
+    set_switches(st, rules, policy)
+    _set_switches(st, policy)
+    words = _scalars(rules, policy, assumptions) | {
+        pr.SEED: seed,
+        pr.NODES_BASE: nodes,
+        pr.ZONES_BASE: zones,
+        pr.COMPACTORS_BASE: compactors,
+        pr.SLAB_OBJECTS: slab_objects(machine.nr_cpus),
+        pr.HIGHEST_NORMAL: max(
+            (
+                number
+                for number, name in enumerate(machine.zone_types)
+                if name in ("DMA", "DMA32", "Normal")
+            ),
+            default=0,
+        ),
+        pr.QUEUE_HEAD: -1,
+        pr.QUEUE_TAIL: -1,
+    }
+    for offset, value in words.items():
+        st[base + offset] = int(value)
+    begun = int(st[at.NOW]) if start_ns is None else start_ns
+    for node in range(len(machine.nodes)):
+        of_node = st[nodes + node * pr.NODE_WORDS :]
+        _set_node(of_node, machine, node, begun)
+        of_node[pr.KSWAPD_FREE_NS] = assumptions.elastic.kswapd_free_ns
+    for zone in range(len(machine.zones)):
+        _pressure_state_set_zone(st[zones + zone * pr.ZONE_WORDS :], machine, zone)
+    lists = st[compactors:].reshape(-1, pr.COMPACTOR_WORDS)
+    lists[:, pr.RUN_TARGETS : pr.RUN_TARGETS + at.ORDERS] = -1
+    lists[:, pr.RUN_SOURCES] = -1
+    return replace(state, st=st, folios=np.zeros(len(state.pages), pr.FOLIO))
+
+
+def _set_switches(st: np.ndarray, policy: Policy) -> None:
+    """No kernel function: set what shared decisions read.
+
+    That is defrag_mode, and that a free ends no run of kswapd.
+    """
+    watermarks = policy.defrag_watermarks
+    if watermarks is None:
+        watermarks = policy.defrag_mode
+    st[at.KSWAPD_RECORDED] = 1
+    st[at.BLOCK_WATERMARKS] = bool(watermarks)
+
+
+def _scalars(rules: KernelRules, policy: Policy, assumptions: Assumptions) -> dict[int, int]:
+    """No kernel function: return the scalars of an elastic replay by name."""
+    elastic = assumptions.elastic
+    assists = policy.defrag_kswapd_assist
+    if assists is None:
+        assists = policy.defrag_mode
+    falls_back = policy.defrag_atomic_falls_back
+    if falls_back is None:
+        falls_back = rules.defrag_mode_fixes
+    gap = policy.compact_gap
+    if gap is None:
+        gap = GAP_CAP if rules.compact_gap_capped else 0
+    return {
+        pr.FILE_REFERENCED: elastic.file_referenced_per_mille,
+        pr.ANON_REFERENCED: elastic.anon_referenced_per_mille,
+        pr.FILE_DIRTY: elastic.file_dirty_per_mille,
+        pr.ANON_SCAN_PERCENT: elastic.anon_scan_percent,
+        pr.RECLAIM_SCAN_NS: elastic.reclaim_scan_ns,
+        pr.RECLAIM_FREE_NS: elastic.reclaim_free_ns,
+        pr.KSWAPD_WAKE_NS: elastic.kswapd_wake_ns,
+        pr.COMPACT_SCAN_NS: elastic.compact_scan_ns,
+        pr.COMPACT_MIGRATE_NS: elastic.compact_migrate_ns,
+        pr.ANON_MIGRATION_FAILS: elastic.anon_migration_fails_per_mille,
+        pr.FILE_MIGRATION_FAILS: elastic.file_migration_fails_per_mille,
+        pr.COMPACTION_CONTENDED: elastic.compaction_contended_per_mille,
+        pr.BASE_PAGES_PER_HUGE: elastic.base_pages_per_huge,
+        pr.SLAB_SURVIVORS: elastic.slab_survivors_per_mille,
+        pr.COMPACT_GAP_MAX: gap,
+        pr.KSWAPD_ASSISTS: bool(assists),
+        pr.THP_DEFRAG: (
+            thp_reclaim_bits(policy.thp_defrag, elastic.thp_madvised) + 1
+            if policy.thp_defrag
+            else 0
+        ),
+        pr.THP_MADVISED: elastic.thp_madvised,
+        pr.DEFRAG_FIXES: bool(policy.defrag_mode) and falls_back,
+    }
+
+
+def slab_objects(nr_cpus: int) -> int:
+    """Part of calculate_order(): return the objects that SLUB wants in a slab at least (S10.8).
+
+    A slab's order is the smallest that holds them, up to 3.
+    """
+    return 4 * (nr_cpus.bit_length() + 1)
+
+
+def thp_reclaim_bits(setting: str, madvised: bool) -> int:
+    """vma_thp_gfp_mask(): return the bits by which faults for huge pages may reclaim (S8.5).
+
+    Args:
+        setting: of transparent_hugepage/defrag: always, defer, defer+madvise, madvise or never.
+        madvised: the memory is.
+    """
+    direct, kswapd = at.GFP_DIRECT_RECLAIM, at.GFP_KSWAPD_RECLAIM
+    with_advice, without = {
+        "always": (direct, direct | pr.GFP_NORETRY),
+        "defer": (kswapd, kswapd),
+        "defer+madvise": (direct, kswapd),
+        "madvise": (direct, 0),
+        "never": (0, 0),
+    }[setting]
+    return with_advice if madvised else without
+
+
+def _pressure_state_set_zone(words: np.ndarray, machine: Machine, index: int) -> None:
+    """No kernel function: describe a zone never compacted.
+
+    Scanners are at its ends, nothing is deferred.
+    """
+    zone, order = machine.zones[index], machine.pageblock_order
+    words[pr.ZONE_ORDER_FAILED] = machine.max_order + 1
+    if zone.managed:
+        words[pr.ZONE_MIGRATE_ASYNC] = words[pr.ZONE_MIGRATE_SYNC] = zone.start_pfn
+        words[pr.ZONE_INIT_MIGRATE] = zone.start_pfn
+        words[pr.ZONE_FREE_FROM] = (zone.end_pfn - 1) >> order << order
+        words[pr.ZONE_INIT_FREE] = words[pr.ZONE_FREE_FROM]
+
+
+def _set_node(words: np.ndarray, machine: Machine, node: int, begun: int) -> None:
+    """No kernel function: describe an idle node.
+
+    Its lists are empty, kswapd sleeps on the node's first CPU.
+    """
+    lists = words[: pr.NODE_PAGES].reshape(-1, at.LIST_WORDS)
+    lists[:, at.HEAD] = -1
+    lists[:, at.TAIL] = -1
+    words[pr.SLAB_LIST + at.HEAD] = -1
+    words[pr.SLAB_LIST + at.TAIL] = -1
+    words[pr.KSWAPD_DUE] = at.NEVER
+    words[pr.KSWAPD_HIGHEST] = len(machine.zone_types) - 1
+    words[pr.KSWAPD_WANTED_HIGHEST] = -1
+    words[pr.KCOMPACTD_DUE] = at.NEVER
+    words[pr.KCOMPACTD_ZONE] = -1
+    words[pr.KCOMPACTD_HIGHEST] = len(machine.zone_types) - 1
+    words[pr.PROACTIVE_DUE] = begun + 500_000_000
+    own = [cpu for cpu, of in enumerate(machine.cpu_node_indices) if of == node]
+    words[pr.KSWAPD_CPU] = own[0] if own else 0
+
+
+LISTED = np.dtype(
+    [
+        ("pfn", np.int32),
+        ("zone", np.int8),
+        ("order", np.int8),
+        ("migratetype", np.int8),
+        ("cpu", np.int16),
+    ]
+)
+"""A page on a per-CPU list of a type; records of one list come head first."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StartImage:
+    """Where every page is when a replay begins.
+
+    Attributes:
+        free: bool, one per page frame: in the buddy.
+        movable: bool, one per page frame: allocated and migratable (T10.9).
+        block_types: int8, migratetype of each pageblock, -1 where there is no memory.
+        listed: `LISTED` records.
+        pcp_high: int64, shape (zones, cpus): pcp->high; 0 leaves the machine's.
+        allocated_pfn: int32, first pages of allocations: those that the recording frees later, and
+            others of known order.
+        allocated_order: int8, their orders.
+        origin: plain lines on what this image was made from and how exact it is.
+    """
+
+    free: np.ndarray
+    movable: np.ndarray
+    block_types: np.ndarray
+    listed: np.ndarray
+    pcp_high: np.ndarray
+    allocated_pfn: np.ndarray
+    allocated_order: np.ndarray
+    origin: tuple[str, ...] = ()
+
+    @cached_property
+    def movable_pfns(self) -> np.ndarray:
+        """No kernel function: return the page frames that are `movable`, intp."""
+        return np.flatnonzero(self.movable)
+
+    def buddies(
+        self, pageblock_order: int, max_order: int, barred: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """No kernel function: return the free buddies' first pages (int32) and orders (int8).
+
+        Args:
+            pageblock_order: S1.2.
+            max_order: S1.1.
+            barred: `LISTED` records of pages that are free too, since no list takes them.
+        """
+        if len(barred):
+            free = self.free.copy()
+            for page in barred:
+                first = int(page["pfn"])
+                free[first : first + (1 << int(page["order"]))] = True
+            return _narrow(maximal_buddies(free, self.block_types, pageblock_order, max_order))
+        key = pageblock_order, max_order
+        if key not in self._buddies:
+            made = maximal_buddies(self.free, self.block_types, *key)
+            self._buddies[key] = _narrow(made)
+        return self._buddies[key]
+
+    @cached_property
+    def _buddies(self) -> dict[tuple[int, int], tuple[np.ndarray, np.ndarray]]:
+        """No kernel function: return the store of buddies made before.
+
+        Replays of one image need not cut them again.
+        """
+        return {}
+
+
+def _narrow(buddies: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """No kernel function: return page frames as int32 and orders as int8."""
+    pfns, orders = buddies
+    return pfns.astype(np.int32), orders.astype(np.int8)
+
+
+BOTH_FREE = 0x0101
+"""Two bools that are true."""
+
+
+def maximal_buddies(
+    free: np.ndarray, block_types: np.ndarray, pageblock_order: int, max_order: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """No kernel function: cut free pages into the buddies that merging leaves (S5.3, S5.4).
+
+    Args:
+        free: bool per page frame; length a multiple of the pageblock's pages.
+        block_types: migratetype per pageblock; HIGHATOMIC and above merge with their like only.
+        pageblock_order: S1.2.
+        max_order: S1.1.
+
+    Returns:
+        First page frames (int64) and orders (int8), ascending by page frame.
+    """
+    firsts, orders = [], []
+    level = np.ascontiguousarray(free)
+    for order in range(max_order + 1):
+        paired = len(level) // 2 * 2
+        # A pair of free buddies, looked at as one number.
+        above = level[:paired].view(np.uint16) == BOTH_FREE
+        if order == max_order:
+            above[:] = False
+        elif order >= pageblock_order:
+            step = 1 << (order - pageblock_order)
+            types = block_types[::step][:paired].reshape(-1, 2)
+            mergeable = (types < at.PCP_TYPES).all(axis=1) | (types[:, 0] == types[:, 1])
+            above &= mergeable
+        whole = level.copy()
+        whole[:paired].view(np.uint16)[above] = 0
+        numbers = np.flatnonzero(whole)
+        firsts.append(numbers << order)
+        orders.append(np.full(len(numbers), order, np.int8))
+        level = above
+    pfns = np.concatenate(firsts)
+    sizes = np.concatenate(orders)
+    ascending = np.argsort(pfns, kind="stable")
+    return pfns[ascending], sizes[ascending]
+
+
+@entry
+def place_buddies(m: at.MachineArrays, pfns: np.ndarray, orders: np.ndarray) -> None:
+    """No kernel function: append free buddies to their lists' tails, in the order given.
+
+    The lists are those of their blocks. Blocks of one buddy share a type, as merging would have
+    retagged them (S5.3).
+    """
+    block_order = m.st[at.PAGEBLOCK_ORDER]
+    if m.st[at.SUPERPAGEBLOCKS]:
+        count_taints(m)
+    for index in range(len(pfns)):
+        pfn = int(pfns[index])
+        order = int(orders[index])
+        block = pfn >> block_order
+        zone = int(m.blocks[block]["zone"]) - 1
+        if zone < 0:
+            continue
+        migratetype = int(m.blocks[block]["migratetype"])
+        if order > block_order and m.st[at.RULE_LISTS_MATCH_BLOCKS]:
+            change_pageblock_range(m, pfn, order, migratetype)
+        __add_to_free_list(m, zone, pfn, order, migratetype, True)
+        count_free(m, zone, migratetype, 1 << order)
+
+
+@entry
+def place_allocations(
+    m: at.MachineArrays,
+    movable_pfns: np.ndarray,
+    movable: np.ndarray,
+    firsts: np.ndarray,
+    orders: np.ndarray,
+) -> None:
+    """No kernel function: mark pages in use, and allocations that will be freed.
+
+    An allocation is movable if its first page is. Threads that prepare states do this side by side.
+    """
+    for index in range(len(movable_pfns)):
+        pfn = int(movable_pfns[index])
+        m.pages[pfn]["where"] = at.ALLOCATED
+        m.pages[pfn]["tag"] = 1
+    for index in range(len(firsts)):
+        first = int(firsts[index])
+        order = int(orders[index])
+        for pfn in range(first, first + (1 << order)):
+            m.pages[pfn]["where"] = at.NOWHERE
+        m.pages[first]["where"] = at.ALLOCATED
+        m.pages[first]["order"] = order
+        m.pages[first]["tag"] = int(movable[first])
+
+
+@entry
+def place_listed(m: at.MachineArrays, listed: np.ndarray) -> None:
+    """No kernel function: append pages to the tails of per-CPU lists, in the order given."""
+    block_order = m.st[at.PAGEBLOCK_ORDER]
+    for index in range(len(listed)):
+        pfn = int(listed[index]["pfn"])
+        order = int(listed[index]["order"])
+        cpu = int(listed[index]["cpu"])
+        zone = int(listed[index]["zone"])
+        lst = order_to_pindex(m, order, int(listed[index]["migratetype"]))
+        if m.st[at.OWNERSHIP]:
+            lst = 3 * order + int(listed[index]["migratetype"])
+        pcp = pcp_at(m, zone, cpu)
+        m.pages[pfn]["order"] = order
+        m.pages[pfn]["where"] = at.ON_PCP
+        m.pages[pfn]["tag"] = m.blocks[pfn >> block_order]["migratetype"]
+        list_add_tail(m.pages, m.st, pcp + at.PCP_LISTS + lst * at.LIST_WORDS, pfn)
+        m.st[pcp + at.PCP_COUNT] += 1 << order
+
+
+def install(state: State, image: StartImage) -> None:
+    """No kernel function: put an image into a fresh state.
+
+    Pages of orders that the state's policy bars from per-CPU lists become free buddies.
+    """
+    machine = state.machine
+    state.blocks["zone"][image.block_types < 0] = 0
+    state.blocks["migratetype"] = np.maximum(image.block_types, 0)
+    note_isolated_blocks(state)
+    place_allocations(
+        state.arrays(),
+        image.movable_pfns,
+        image.movable,
+        image.allocated_pfn,
+        image.allocated_order,
+    )
+    costly, thp = state.st[at.POLICY_COSTLY_ORDER], state.st[at.THP_LISTS]
+    order = image.listed["order"]
+    eligible = (order <= costly) | ((order == state.st[at.HUGE_ORDER]) & bool(thp))
+    if state.st[at.OWNERSHIP]:
+        eligible &= order <= machine.pageblock_order
+    barred = image.listed[~eligible]
+    pfns, orders = image.buddies(machine.pageblock_order, machine.max_order, barred)
+    place_buddies(state.arrays(), pfns, orders)
+    place_listed(state.arrays(), np.ascontiguousarray(image.listed[eligible]))
+    for zone, cpu in np.argwhere(image.pcp_high > 0):
+        state.pcp_region(int(zone), int(cpu))[at.PCP_HIGH] = image.pcp_high[zone, cpu]
+    block_pages = 1 << machine.pageblock_order
+    reserved = state.block_counts()[:, at.HIGHATOMIC] * block_pages
+    for zone in range(len(machine.zones)):
+        state.zone_region(zone)[at.ZONE_RESERVED_HIGHATOMIC] = reserved[zone]
+
+
+def note_isolated_blocks(state: State) -> None:
+    """No kernel function: note which zones have an isolated block (S5.6).
+
+    Block types are set by then.
+    """
+    counts = state.block_counts()
+    for zone in range(len(state.machine.zones)):
+        isolated = state.st[at.ISOLATE] >= 0 and counts[zone, state.st[at.ISOLATE]] > 0
+        state.zone_region(zone)[at.ZONE_HAS_ISOLATED] = isolated
