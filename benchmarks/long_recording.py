@@ -22,19 +22,17 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 from size import full_recording, resident_mib
+from store import repeated
 
 import pagealloc_model as pm
 from pagealloc_model.base import working_arrays
 from pagealloc_model.cli.predictions import TABLES
-from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Trace
-from pagealloc_model.recording.trace.store import make_room_for_store
+from pagealloc_model.recording.trace.store import write_store
 
 MIB = 1 << 20
 EVENTS = 100_000_000
@@ -56,32 +54,11 @@ def long_recording(events: int, directory: Path) -> Path:
     source.to_columns(path)
     file = path / "events.arrow"
     file.unlink()
-    _fill(source.trace, events, file)
+    write_store(repeated(source.trace, events, directory), file, source=None, compress=False)
     with memory_group(LIMIT_MIB * MIB) as group:
         if group:
             _out_of_memory(file)
     return path
-
-
-def _fill(trace: Trace, events: int, path: Path) -> None:
-    """Write a store of the main events over and over, one repetition after the other in time."""
-    columns = {name: getattr(trace, name) for name in COLUMN_TYPES}
-    alone = Trace(**columns, comms=trace.comms, gfp_bits=trace.gfp_bits, clock=trace.clock)
-    begins = make_room_for_store(alone, events, path)
-    first, last = trace.span_ns
-    file = os.open(path, os.O_WRONLY)
-
-    def fill(name: str) -> None:
-        column = np.array(getattr(trace, name))
-        for begin in range(0, events, len(trace)):
-            piece = column[: events - begin]
-            os.pwrite(file, piece.data, begins[name] + begin * column.itemsize)
-            if name == "time_ns":
-                column += last - first + 1
-
-    with ThreadPoolExecutor() as threads:
-        list(threads.map(fill, begins))
-    os.close(file)
 
 
 def _out_of_memory(path: Path) -> None:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from pagealloc_model.base.files import first_bytes, is_given
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.recording.trace.perf_file import FOREIGN_MAGIC, MAGIC
-from pagealloc_model.recording.trace.store import is_store
 
 if TYPE_CHECKING:
     from pagealloc_model.base.column_space import NewArray
     from pagealloc_model.recording.trace.columns import Trace
 
+_STORE_MAGIC = b"ARROW1"
 EVENT_FILE = "perf.data"
 STORE_FILE = "events.arrow"
 TRACE_DAT = "trace.dat"
@@ -83,6 +83,15 @@ def read_events(
         return read_trace_text(path, progress)
     refuse_foreign(path)
     return read_perf_script(path, progress)
+
+
+def is_store(path: Path) -> bool:
+    """Whether a file begins as the columnar form does.
+
+    Raises:
+        RecordingError: it cannot be read.
+    """
+    return first_bytes(path, len(_STORE_MAGIC)) == _STORE_MAGIC
 
 
 def event_file_of(directory: Path) -> Path | None:

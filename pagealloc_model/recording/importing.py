@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pagealloc_model.base.column_space import on_disk
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.progress_bar import Report, part_of
-from pagealloc_model.recording.event_files import STORE_FILE, read_events, size_of
+from pagealloc_model.recording.event_files import STORE_FILE, is_store, read_events, size_of
 from pagealloc_model.recording.recording import (
     KALLSYMS_FILE,
     KPAGEFLAGS_FILE,
@@ -22,7 +22,6 @@ from pagealloc_model.recording.recording import (
     Recording,
     open_recording,
 )
-from pagealloc_model.recording.trace.store import StoreSource, is_store
 
 if TYPE_CHECKING:
     from pagealloc_model.recording.trace.columns import Trace
@@ -128,7 +127,7 @@ def write_events(
         RecordingError: the events cannot be read.
     """
     # Imported here, so that the command line's help needs no pyarrow.
-    from pagealloc_model.recording.trace.store import store_source, write_store
+    from pagealloc_model.recording.trace.store import StoreSource, store_source, write_store
 
     event_file = recording.event_file
     if not event_file.is_dir() and is_store(event_file):

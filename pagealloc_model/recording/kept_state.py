@@ -91,8 +91,9 @@ def kept_trace(recording: Recording, make: Callable[[], Trace]) -> Trace:
     Raises:
         RecordingError: the event file cannot be read.
     """
+    from pagealloc_model.recording.event_files import is_store
     from pagealloc_model.recording.trace.columns import COLUMN_TYPES
-    from pagealloc_model.recording.trace.store import is_store, read_store, write_store
+    from pagealloc_model.recording.trace.store import read_store, write_store
 
     file = _file(recording, "events", (), ".arrow")
     if file is not None and file.is_file():

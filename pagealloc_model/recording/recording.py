@@ -19,6 +19,7 @@ from pagealloc_model.recording.event_files import (
     EVENT_FILES,
     digest_of,
     event_file_of,
+    is_store,
     read_events,
     size_of,
 )
@@ -29,7 +30,6 @@ from pagealloc_model.recording.proc.counts import READ_TIMES_FILE, KernelSymbols
 from pagealloc_model.recording.proc.pages import PageOwner, read_kpageflags, read_page_owner
 from pagealloc_model.recording.proc.zoneinfo import NR_CPUS_MAX
 from pagealloc_model.recording.snapshot import SNAPSHOT_FILES, Snapshot
-from pagealloc_model.recording.trace.store import is_store
 
 if TYPE_CHECKING:
     import numpy as np

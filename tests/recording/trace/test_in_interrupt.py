@@ -13,7 +13,7 @@ import synthetic_perf_data as perf
 import zstandard
 from synthetic_perf_data import ALLOC, FREE
 
-from pagealloc_model.recording.trace import store as store_write
+from pagealloc_model.recording.trace import store as store_module
 from pagealloc_model.recording.trace.perf_data import read_perf_data
 from pagealloc_model.recording.trace.perf_file import SampleType, open_perf_file
 from pagealloc_model.recording.trace.side_tables import Window, events_between
@@ -97,9 +97,10 @@ def test_a_store_from_before_the_column_leaves_it_open(
     tmp_path: Path, compress: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace = read_perf_data(written(tmp_path / "p"))
-    older = {name: t for name, t in store_write.COLUMN_TYPES.items() if name != "in_interrupt"}
-    monkeypatch.setattr(store_write, "COLUMN_TYPES", older)
-    write_store(trace, tmp_path / "s", source=None, compress=compress)
+    older = {name: t for name, t in store_module.COLUMN_TYPES.items() if name != "in_interrupt"}
+    with monkeypatch.context() as writing:
+        writing.setattr(store_module, "COLUMN_TYPES", older)
+        write_store(trace, tmp_path / "s", source=None, compress=compress)
     read = read_store(tmp_path / "s")
     assert read.in_interrupt.tolist() == [-1] * len(trace)
     assert read.in_interrupt.dtype == np.int8

@@ -25,7 +25,6 @@ from pagealloc_model.recording.trace.store import (
     HEADER_KEY,
     STORE_VERSION,
     StoreSource,
-    make_room_for_store,
     read_store,
     store_source,
     write_store,
@@ -114,25 +113,6 @@ def test_columns_of_a_long_recording_are_unpacked_to_files(
     while isinstance(base, np.ndarray):
         base = base.base
     assert isinstance(base, mmap.mmap)
-
-
-def test_main_columns_can_be_filled_in_later(tmp_path: Path) -> None:
-    trace = rich_trace(10)
-    path = tmp_path / "s"
-    begins = make_room_for_store(trace, 10, path)
-    with path.open("r+b") as file:
-        for name, begin in begins.items():
-            file.seek(begin)
-            file.write(getattr(trace, name).tobytes())
-    assert set(begins) == set(COLUMN_TYPES)
-    assert differing_fields(read_store(path), trace) == []
-
-
-def test_main_columns_left_out_take_up_no_room(tmp_path: Path) -> None:
-    path = tmp_path / "s"
-    make_room_for_store(rich_trace(10), 1 << 24, path)
-    assert path.stat().st_size > 30 << 24
-    assert path.stat().st_blocks * 512 < 1 << 20
 
 
 @pytest.mark.parametrize("compress", [True, False])
