@@ -221,9 +221,12 @@ def full_recording() -> str:
 def draw_growth(rows: pd.DataFrame, directory: Path) -> None:
     """CPU time of making and replaying against what grows, for the table of `linear`."""
     # not at the top: processes that measure their memory do without
+    from pagealloc_model.show.figures.faceted import (
+        PREDICTION_COLOURS,
+        PREDICTION_DASHES,
+        PanelGrid,
+    )
     from pagealloc_model.show.figures.files import write_figures
-    from pagealloc_model.show.figures.palette import PREDICTION_COLOURS, PREDICTION_DASHES
-    from pagealloc_model.show.figures.panel_grid import PanelGrid
 
     panels = {"events": "events", "memory": "GiB", "CPUs": "CPUs"}
     grid = PanelGrid(

@@ -40,8 +40,8 @@ from pagealloc_model.notebooks.studies.series import series
 import pagealloc_model as pm
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.text.layout import percent
+from pagealloc_model.show.post.comparison_message import posted_figures
 from pagealloc_model.show.post.message import Block, Fixed, Message, Section, Words, command
-from pagealloc_model.show.post.posted_figures import posted_figures
 from pagealloc_model.studies.workload.build_host import BuildHost
 from pagealloc_model.studies.workload.build_run import run_build_host
 from pagealloc_model.verdict.pressure_pair import counters_of_pair

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 import pagealloc_model as pm
-from pagealloc_model.show.post.experiment_table import MARKS
+from pagealloc_model.show.post.tables import MARKS
 from pagealloc_model.studies.experiments.changes import MODES, score_table
 from pagealloc_model.studies.experiments.shipped import (
     MATRIX,

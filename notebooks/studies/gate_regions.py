@@ -6,9 +6,13 @@ from typing import Any
 
 import pandas as pd
 
-from pagealloc_model.show.figures.drawing import Drawing, FigureFunction
-from pagealloc_model.show.figures.palette import INK, PREDICTION_COLOURS
-from pagealloc_model.show.figures.panel_grid import PanelGrid
+from pagealloc_model.show.figures.faceted import (
+    INK,
+    PREDICTION_COLOURS,
+    Drawing,
+    FigureFunction,
+    PanelGrid,
+)
 
 SYMBOLS = ("circle", "diamond")
 MARK_SIZE = 13

@@ -5,10 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.show.figures.drawing import Drawing, FigureFunction
-from pagealloc_model.show.figures.lanes import Lane, line_trace
-from pagealloc_model.show.figures.palette import PREDICTION_COLOURS
-from pagealloc_model.show.figures.panel_grid import PanelGrid
+from pagealloc_model.show.figures.faceted import (
+    PREDICTION_COLOURS,
+    Drawing,
+    FigureFunction,
+    Lane,
+    PanelGrid,
+    line_trace,
+)
 
 SIDES = (("base", "vanilla"), ("patch", "defrag_mode"))
 

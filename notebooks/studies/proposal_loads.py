@@ -11,7 +11,7 @@ import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.policy.lock_costs import SPREAD
 from pagealloc_model.recording.made_up_machine import made_up_machine
-from pagealloc_model.show.post.posted_figures import posted_figures
+from pagealloc_model.show.post.comparison_message import posted_figures
 
 MACHINES = ((316, 754), (176, 251), (36, 62))
 """CPUs and GiB of the machines that batched freeing was posted for (v4)."""

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from pagealloc_model.show.figures.drawing import Drawing, FigureFunction
-from pagealloc_model.show.figures.panel_grid import PanelGrid
+from pagealloc_model.show.figures.faceted import Drawing, FigureFunction, PanelGrid
 
 COLOURS = {"vanilla": "#D55E00", "defrag_mode": "#0072B2"}
 OTHERS = ("#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999", "#000000")

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from pagealloc_model.show.figures.drawing import Drawing, FigureFunction
-from pagealloc_model.show.figures.palette import INK
-from pagealloc_model.show.figures.panel_grid import PanelGrid
+from pagealloc_model.show.figures.faceted import INK, Drawing, FigureFunction, PanelGrid
 
 COUNTED, NOT_COUNTED = "#0072B2", "#D55E00"
 LINES = (

@@ -17,7 +17,7 @@ from pagealloc_model.notebooks.studies.series import series
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.recording.recording import open_recording, shipped_recordings_directory
-from pagealloc_model.show.post.posted_figures import posted_figures
+from pagealloc_model.show.post.comparison_message import posted_figures
 from pagealloc_model.studies.workload.build_host import BuildHost
 
 FOLDER = "rounds"

@@ -22,7 +22,7 @@ from pagealloc_model.notebooks.studies.filling_host import (
 )
 
 import pagealloc_model as pm
-from pagealloc_model.show.post.posted_figures import posted_figures
+from pagealloc_model.show.post.comparison_message import posted_figures
 
 SEEDS = 3
 RULES = "7.2"

@@ -76,7 +76,10 @@ def run_validate(options: argparse.Namespace) -> int:
 def _in_brief(options: argparse.Namespace) -> str:
     """One line on the whole recording."""
     import pagealloc_model as pm
-    from pagealloc_model.show.figures.how_right import in_band_words, predicted_over_measured
+    from pagealloc_model.show.figures.predictions_judged import (
+        in_band_words,
+        predicted_over_measured,
+    )
     from pagealloc_model.verdict.errors import verdict_words
 
     if options.resync or options.budget or options.json or options.kernel_source:
@@ -451,7 +454,7 @@ def _plain(comparison: LockComparison, spread: pd.DataFrame) -> dict[str, Any]:
 
 def _locks_text(comparison: LockComparison, spread: pd.DataFrame) -> str:
     from pagealloc_model.base.text.layout import paragraph
-    from pagealloc_model.show.post.lock_traffic import (
+    from pagealloc_model.show.post.tables import (
         longest_hold_table,
         spread_table,
         traffic_table,

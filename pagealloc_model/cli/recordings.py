@@ -234,7 +234,7 @@ def run_synth(options: argparse.Namespace) -> int:
     from pagealloc_model.base.text.layout import paragraph
     from pagealloc_model.policy.kernel_rules import preset_names
     from pagealloc_model.predicted.lock_times import with_spread
-    from pagealloc_model.show.post.lock_traffic import (
+    from pagealloc_model.show.post.tables import (
         longest_hold_table,
         spread_table,
         trylock_line,

@@ -343,7 +343,7 @@ def _write_figure(
     """Draw the figure, and write its caption beside it."""
     from pagealloc_model.show import figures
     from pagealloc_model.show.figures.files import write_figure
-    from pagealloc_model.show.post.figure_caption import figure_caption, figure_title
+    from pagealloc_model.show.post.comparison_message import figure_caption, figure_title
 
     base, patch = (",".join(each or ()) for each in (options.base, options.patch))
     caption = figure_caption(comparison, validation, options.paths[0], base, patch)

@@ -19,13 +19,12 @@ from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.policy.policy import Policy, policy_settings
 from pagealloc_model.policy.policy_fields import BOOL, CHOICE, NUMBERS, Setting
 from pagealloc_model.predicted.replay import ELASTIC_SETTINGS
-from pagealloc_model.show.figures.drawing import Drawing
-from pagealloc_model.show.figures.lanes import Trace
+from pagealloc_model.show.figures.faceted import Drawing, Trace
 
 if TYPE_CHECKING:
     from pagealloc_model.policy.policy import Policy
     from pagealloc_model.predicted.replay import Replay
-    from pagealloc_model.show.figures.drawing import Drawing
+    from pagealloc_model.show.figures.faceted import Drawing
 
 
 AS_RECORDED, OPENER = "pagealloc-as-recorded", "pagealloc-opener"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pagealloc_model.notebook.explore_sides import BASE, CANDIDATE, Sides
 from pagealloc_model.show import figures
-from pagealloc_model.show.figures.drawing import Drawing
+from pagealloc_model.show.figures.faceted import Drawing
 
 MOST_ORDERS = 3
 """Orders whose outcomes are drawn, the largest asked for."""

@@ -35,7 +35,7 @@ from pagealloc_model.notebook.controls import same, same_frame
 from pagealloc_model.notebook.picture import Picture
 from pagealloc_model.notebook.view import Explorer
 from pagealloc_model.policy.policy import Policy
-from pagealloc_model.show.figures.drawing import Drawing, drawing_of
+from pagealloc_model.show.figures.faceted import Drawing, drawing_of
 from pagealloc_model.show.figures.files import write_figures
 
 if TYPE_CHECKING:

@@ -15,8 +15,14 @@ import traitlets
 from plotly.offline import get_plotlyjs
 
 from pagealloc_model.notebook.controls import moves_between
-from pagealloc_model.show.figures.drawing import Drawing, drawing_of
-from pagealloc_model.show.figures.palette import GRID, INK, MODEBAR, ORDER_COLOURS
+from pagealloc_model.show.figures.faceted import (
+    GRID,
+    INK,
+    MODEBAR,
+    ORDER_COLOURS,
+    Drawing,
+    drawing_of,
+)
 
 GROUND = "#111111"
 """Of JupyterLab's dark theme."""

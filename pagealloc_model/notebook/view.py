@@ -23,7 +23,7 @@ from pagealloc_model.notebook.controls import (
 )
 from pagealloc_model.notebook.picture import Chart
 from pagealloc_model.policy.policy import Policy
-from pagealloc_model.show.figures.drawing import Drawing, drawing_of
+from pagealloc_model.show.figures.faceted import Drawing, drawing_of
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -139,8 +139,8 @@ class Replay:
 
     compare = CarriedOut("verdict.comparison", "compare")
     lock_times = CarriedOut("predicted.lock_times", "lock_times")
-    _repr_html_ = CarriedOut("show.html.replay", "replay_html")
-    _repr_pretty_ = CarriedOut("show.html.in_terminal", "print_replay")
+    _repr_html_ = CarriedOut("show.html.results", "replay_html")
+    _repr_pretty_ = CarriedOut("show.html.results", "print_replay")
 
     name: str
     machine: Machine

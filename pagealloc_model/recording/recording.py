@@ -72,8 +72,8 @@ class Recording:
     judge_choices = CarriedOut("verdict.choices.placement", "judge_placement")
     trim = CarriedOut("recording.trim", "trim_recording", of="path")
     to_columns = CarriedOut("recording.importing", "import_recording", of="path")
-    _repr_html_ = CarriedOut("show.html.recording", "recording_html")
-    _repr_pretty_ = CarriedOut("show.html.in_terminal", "print_recording")
+    _repr_html_ = CarriedOut("show.html.results", "recording_html")
+    _repr_pretty_ = CarriedOut("show.html.results", "print_recording")
 
     path: Path
     name: str

@@ -600,8 +600,8 @@ class Comparison:
         known_errors: the model's errors; None: `errors` finds them.
     """
 
-    _repr_html_ = CarriedOut("show.html.comparison", "comparison_html")
-    _repr_pretty_ = CarriedOut("show.html.in_terminal", "print_text")
+    _repr_html_ = CarriedOut("show.html.results", "comparison_html")
+    _repr_pretty_ = CarriedOut("show.html.results", "print_text")
 
     base: Replay
     patch: Replay

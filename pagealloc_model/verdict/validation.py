@@ -120,8 +120,8 @@ class Validation:
     """
 
     budget = CarriedOut("verdict.budget", "error_budget")
-    _repr_html_ = CarriedOut("show.html.validation", "validation_html")
-    _repr_pretty_ = CarriedOut("show.html.in_terminal", "print_validation")
+    _repr_html_ = CarriedOut("show.html.results", "validation_html")
+    _repr_pretty_ = CarriedOut("show.html.results", "print_validation")
 
     recording: Recording
     replay: Replay

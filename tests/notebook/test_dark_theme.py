@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pagealloc_model.notebook.picture import GROUND, ON_DARK
-from pagealloc_model.show.figures import palette
+from pagealloc_model.show.figures import faceted as palette
 from tests.show.grey import READABLE, contrast, luminance
 
 NO_LINES = {"white", palette.GRID, palette.MODEBAR["bgcolor"]}

@@ -17,9 +17,17 @@ from pagealloc_model.policy.policy import policy_settings
 from pagealloc_model.predicted.replay import ELASTIC_SETTINGS, literal_part
 from pagealloc_model.predicted.tables import pageblock_map
 from pagealloc_model.show import figures
-from pagealloc_model.show.figures.block_marks import AREAS, LINES, MarkSize, marks_trace, outline
-from pagealloc_model.show.figures.pageblock_map import LEVELS, MARKS, shade
-from pagealloc_model.show.figures.palette import MIGRATETYPES
+from pagealloc_model.show.figures.faceted import MIGRATETYPES
+from pagealloc_model.show.figures.pageblock_map import (
+    AREAS,
+    LEVELS,
+    LINES,
+    MARKS,
+    MarkSize,
+    marks_trace,
+    outline,
+    shade,
+)
 from pagealloc_model.verdict.recorded_values import recorded_values
 from tests.show.grey import READABLE, contrast, luminance
 from tests.small_recordings import shipped_recording, write_recording

@@ -12,7 +12,7 @@ from pagealloc_model.notebook.picture import Chart, Picture, as_json
 from pagealloc_model.notebook.view import Compute, Progress
 from pagealloc_model.notebook.widgets import Explorer, PolicyControls, View
 from pagealloc_model.policy.policy import Policy, policy_settings
-from pagealloc_model.show.figures.drawing import Drawing, drawing_of
+from pagealloc_model.show.figures.faceted import Drawing, drawing_of
 
 PATIENCE_S = 20
 

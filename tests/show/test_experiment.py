@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 import pytest
 
 from pagealloc_model.show.figures import predicted_changes
-from pagealloc_model.show.post.experiment_table import experiment_message, experiment_table
+from pagealloc_model.show.post.tables import experiment_message, experiment_table
 from pagealloc_model.studies.experiments.changes import MODES, score_table
 from pagealloc_model.verdict.statistics import verdict
 

@@ -6,8 +6,8 @@ import pytest
 import synthetic_tables as tables
 
 from pagealloc_model.show import figures
-from pagealloc_model.show.figures import palette
-from pagealloc_model.show.figures.lanes import Lane
+from pagealloc_model.show.figures import faceted as palette
+from pagealloc_model.show.figures.faceted import Lane
 from pagealloc_model.show.post import posted_figures
 from tests.show.grey import luminance
 

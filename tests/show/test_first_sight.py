@@ -11,7 +11,7 @@ import pytest
 import synthetic_tables as tables
 
 from pagealloc_model.show import figures
-from pagealloc_model.show.figures.how_right import (
+from pagealloc_model.show.figures.predictions_judged import (
     FEW,
     MOST_FEW,
     in_band_words,

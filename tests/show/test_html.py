@@ -12,10 +12,8 @@ import pytest
 from IPython.lib.pretty import pretty
 
 import pagealloc_model as pm
-from pagealloc_model.show.html.over_time import course_of
 from pagealloc_model.show.html.parts import Cell, Column, framed, line, table
-from pagealloc_model.show.html.results import frame_table
-from pagealloc_model.show.html.sparkline import MOST_POINTS, Course, sparkline
+from pagealloc_model.show.html.results import MOST_POINTS, Course, course_of, frame_table, sparkline
 from pagealloc_model.studies.sweeps.results import SweepResult
 from pagealloc_model.verdict.errors import against_null
 from pagealloc_model.verdict.validation import Validation

@@ -17,7 +17,7 @@ from pagealloc_model.base.text.layout import number
 from pagealloc_model.cli import main
 from pagealloc_model.show.post.comparison_message import shown_rows
 from pagealloc_model.show.post.message import Fixed, Message, Section, Words, command
-from pagealloc_model.show.post.repeated_table import repeated_table
+from pagealloc_model.show.post.tables import repeated_table
 from pagealloc_model.verdict.comparison import ModelErrors, RepeatedComparison, repeated
 from pagealloc_model.verdict.statistics import paired_p, smallest_p
 from tests.small_recordings import write_recording

@@ -12,7 +12,7 @@ from pagealloc_model.base.errors import UsageError
 from pagealloc_model.cli import main
 from pagealloc_model.show import figures
 from pagealloc_model.show.figures import files
-from pagealloc_model.show.figures.talk_figure import LARGEST, MOST_ROWS, shown_rows
+from pagealloc_model.show.figures.predictions_judged import LARGEST, MOST_ROWS, shown_rows
 from pagealloc_model.verdict.comparison import BELIEVED
 from tests.small_recordings import shipped_recording
 

@@ -16,7 +16,7 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.predicted.lock_times import LockModel
 from pagealloc_model.predicted.tables import EMPTY_SITES
 from pagealloc_model.show import figures
-from pagealloc_model.show.post.predicted_charts import predicted_charts
+from pagealloc_model.show.post.comparison_message import predicted_charts
 from pagealloc_model.studies.sweeps.metrics import lock_metrics
 from pagealloc_model.verdict.comparison import compare
 from pagealloc_model.verdict.errors import PREDICTED_ALONE

@@ -11,7 +11,7 @@ from pagealloc_model.measured.measured import Measured
 from pagealloc_model.notebook.controls import PolicyControls
 from pagealloc_model.notebook.view import Explorer, Progress, View
 from pagealloc_model.show import figures
-from pagealloc_model.show.figures.drawing import Drawing
+from pagealloc_model.show.figures.faceted import Drawing
 from pagealloc_model.show.post import posted_figures
 from pagealloc_model.verdict.recorded_values import recorded_values
 

@@ -4,30 +4,34 @@ Every function takes measured and predicted tables (one, or several by label) an
 `plotly.graph_objects.Figure`. A value that is not available is drawn as a note with its reason.
 """
 
-from pagealloc_model.show.figures.at_a_glance import at_a_glance
-from pagealloc_model.show.figures.error_budget import error_budget
-from pagealloc_model.show.figures.fallbacks import fallbacks
-from pagealloc_model.show.figures.fleet_hosts import fleet_hosts
-from pagealloc_model.show.figures.free_memory import (
+from pagealloc_model.show.figures.faceted import since_start, stacked
+from pagealloc_model.show.figures.many_points import (
+    fleet_hosts,
+    pareto_front,
+    sensitivity_bars,
+    sweep_lines,
+)
+from pagealloc_model.show.figures.pageblock_map import pageblock_map
+from pagealloc_model.show.figures.predictions_judged import (
+    error_budget,
+    how_right,
+    predicted_changes,
+    talk_figure,
+)
+from pagealloc_model.show.figures.tables_over_time import (
+    at_a_glance,
+    fallbacks,
     free_pages_by_migratetype,
     free_pages_by_order,
+    highatomic_blocks,
+    lock_times,
+    outcomes,
+    ownership_over_time,
     pageblocks_by_type,
+    pcp_counts,
+    transaction_rates,
+    transaction_sizes,
 )
-from pagealloc_model.show.figures.highatomic import highatomic_blocks
-from pagealloc_model.show.figures.how_right import how_right
-from pagealloc_model.show.figures.lock_times import lock_times
-from pagealloc_model.show.figures.outcomes import outcomes
-from pagealloc_model.show.figures.ownership import ownership_over_time
-from pagealloc_model.show.figures.pageblock_map import pageblock_map
-from pagealloc_model.show.figures.pareto_front import pareto_front
-from pagealloc_model.show.figures.pcp import pcp_counts
-from pagealloc_model.show.figures.predicted_changes import predicted_changes
-from pagealloc_model.show.figures.sensitivity_bars import sensitivity_bars
-from pagealloc_model.show.figures.small_multiples import since_start
-from pagealloc_model.show.figures.stacked import stacked
-from pagealloc_model.show.figures.sweep_lines import sweep_lines
-from pagealloc_model.show.figures.talk_figure import talk_figure
-from pagealloc_model.show.figures.transactions import transaction_rates, transaction_sizes
 
 __all__ = [
     "at_a_glance",

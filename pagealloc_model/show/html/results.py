@@ -1,17 +1,565 @@
-"""Results that are one table, of sweeps, experiments and fleets, in a notebook."""
+"""Recordings, replays, validations, comparisons and results of studies as they show themselves."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
+from pagealloc_model.base.text.comparison_table import (
+    SIGNED_RULE,
+    judgement,
+    measures,
+    with_unit,
+)
 from pagealloc_model.base.text.counts import count_of
-from pagealloc_model.base.text.layout import number
-from pagealloc_model.show.html.parts import BAD, PLAIN, Cell, Column, Markup, framed, line, table
+from pagealloc_model.base.text.error_table import RULE, error_cell, error_table
+from pagealloc_model.base.text.layout import number, paragraph
+from pagealloc_model.predicted.tables import EMPTY_SITES
+from pagealloc_model.recording.provenance_check import (
+    DOUBT,
+    REFUSED,
+    USABLE,
+    ProvenanceCheck,
+    believed_words,
+)
+from pagealloc_model.recording.trace.columns import EVENT_NAMES
+from pagealloc_model.show.html.parts import (
+    BAD,
+    DIM,
+    GOOD,
+    PLAIN,
+    Cell,
+    Column,
+    Markup,
+    folded,
+    framed,
+    line,
+    listed,
+    table,
+)
+from pagealloc_model.show.recording_text import describe_recording, recording_text
+from pagealloc_model.verdict.comparison import BELIEVED, BETTER, CHANGED, WORSE
+from pagealloc_model.verdict.errors import FARTHER, NEARER, against_null, verdict_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from pagealloc_model.measured.rules import RuleEvidence
+    from pagealloc_model.predicted.replay import Replay
+    from pagealloc_model.recording.recording import Recording
+    from pagealloc_model.verdict.comparison import Comparison
+    from pagealloc_model.verdict.quantity import Quantity
+    from pagealloc_model.verdict.validation import Validation
+
+
+WIDTH, HEIGHT, EDGE = 96, 22, 3
+"""Pixels, and the room at each edge for a mark."""
+
+MOST_POINTS = 60
+MARK = 2.2
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Course:
+    """A quantity over time.
+
+    Attributes:
+        times: float, shape (n,), of any unit.
+        values: float, the same shape.
+    """
+
+    times: np.ndarray
+    values: np.ndarray
+
+
+def sparkline(
+    words: str, line: Course, marks: Course | None = None, dashed: Course | None = None
+) -> Markup:
+    """Return a small picture that stretches from the smallest value to the largest.
+
+    Args:
+        words: what it shows; its range is added.
+        line: drawn through.
+        marks: drawn as rings.
+        dashed: drawn as a dashed line.
+    """
+    courses = [_known(each) for each in (line, marks, dashed) if each is not None]
+    values = np.concatenate([each.values for each in courses])
+    if not len(values):
+        return Markup(html="")
+    times = np.concatenate([each.times for each in courses])
+    low, high = float(values.min()), float(values.max())
+    first, last = float(times.min()), float(times.max())
+
+    def places(course: Course) -> list[tuple[float, float]]:
+        course = _thinned(_known(course))
+        across = (course.times - first) / max(last - first, 1e-9)
+        up = (course.values - low) / (high - low) if high > low else 0.5 + 0 * course.values
+        x = EDGE + across * (WIDTH - 2 * EDGE)
+        y = HEIGHT - EDGE - up * (HEIGHT - 2 * EDGE)
+        return list(zip(x.tolist(), y.tolist(), strict=True))
+
+    label = escape(f"{words}; from {low:,.6g} to {high:,.6g}")
+    drawn = [_path(places(dashed), ' stroke-dasharray="3 2"')] if dashed is not None else []
+    drawn.append(_path(places(line), ""))
+    drawn += (
+        []
+        if marks is None
+        else [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{MARK}"/>' for x, y in places(marks)]
+    )
+    return Markup(
+        html=f'<svg role="img" aria-label="{label}" width="{WIDTH}" height="{HEIGHT}" '
+        f'fill="none" stroke="currentColor"><title>{label}</title>{"".join(drawn)}</svg>'
+    )
+
+
+def _path(places: Sequence[tuple[float, float]], dashes: str) -> str:
+    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    return f'<polyline points="{points}" stroke-width="1.2"{dashes}/>' if points else ""
+
+
+def _known(course: Course) -> Course:
+    known = np.isfinite(course.values)
+    return Course(times=course.times[known], values=course.values[known])
+
+
+def _thinned(course: Course) -> Course:
+    """At most `MOST_POINTS` points: of each stretch the one that is furthest from the mean."""
+    count = len(course.values)
+    if count <= MOST_POINTS:
+        return course
+    away = np.abs(course.values - course.values.mean())
+    edges = np.linspace(0, count, MOST_POINTS + 1).astype(int)
+    kept = [begin + int(away[begin:end].argmax()) for begin, end in pairwise(edges.tolist())]
+    return Course(times=course.times[kept], values=course.values[kept])
+
+
+BINS = 40
+"""Of rates, over the whole recording."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Source:
+    """Where a metric's course is.
+
+    Attributes:
+        table: attribute of measured and predicted tables.
+        value: column that is added up.
+        only: column and value that rows must have.
+    """
+
+    table: str
+    value: str
+    only: tuple[str, str] | None = None
+
+
+_STATES = {
+    "free_pages": _Source(table="free_pages", value="pages"),
+    "pcp_count": _Source(table="pcp", value="count"),
+    "watermark_boost": _Source(table="boosts", value="pages"),
+    "pageblocks": _Source(table="pageblocks", value="blocks"),
+    "highatomic_blocks": _Source(
+        table="pageblocks", value="blocks", only=("migratetype", "HighAtomic")
+    ),
+}
+_RATES = {
+    f"{site}_{what}": (site, column)
+    for site in ("refill", "drain")
+    for what, column in (("transactions", ""), ("pages", "pages"))
+}
+_COLUMNS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "zone": ("zone", str),
+    "node": ("node", int),
+    "cpu": ("cpu", int),
+    "type": ("migratetype", str),
+}
+
+
+def course_of(tables: Any, metric: str, scope: str, span_ns: tuple[int, int]) -> Course | None:
+    """Return how a metric went over time, None where its tables do not say.
+
+    Rates are sums over `BINS` equal parts of the time.
+
+    Args:
+        tables: `Measured`, or a `Replay`.
+        metric: of the error table.
+        scope: of the row, such as "zone=Normal,cpu=0"; "all" adds up everything.
+        span_ns: begin and end of the time that is cut into parts.
+    """
+    if metric in _STATES:
+        return _state(tables, _STATES[metric], scope)
+    if metric in _RATES:
+        return _rate(tables, *_RATES[metric], scope, span_ns)
+    return None
+
+
+def _state(tables: Any, source: _Source, scope: str) -> Course | None:
+    rows = _within(getattr(tables, source.table), scope)
+    if rows is None or not len(rows):
+        return None
+    if source.only is not None:
+        rows = rows[rows[source.only[0]] == source.only[1]]
+    values = rows.groupby("time_ns")[source.value].sum(min_count=1)
+    return Course(
+        times=values.index.to_numpy(float), values=values.to_numpy(float, na_value=np.nan)
+    )
+
+
+def _rate(
+    tables: Any, site: str, column: str, scope: str, span_ns: tuple[int, int]
+) -> Course | None:
+    full = tables.transactions_full
+    if not len(full) or full["time_ns"].isna().all():
+        return None
+    rows = _within(full, scope)
+    if rows is None:
+        return None
+    rows = rows[rows["site"] == site]
+    weights = rows[column].to_numpy(float, na_value=0.0) if column else None
+    times = rows["time_ns"].to_numpy(float)
+    sums, edges = np.histogram(times, BINS, span_ns, weights=weights)
+    return Course(times=(edges[:-1] + edges[1:]) / 2, values=sums.astype(float))
+
+
+def _within(rows: pd.DataFrame, scope: str) -> pd.DataFrame | None:
+    """The rows that a scope is about, None where the table cannot tell."""
+    if scope == "all":
+        return rows
+    for part in scope.split(","):
+        name, _, wanted = part.partition("=")
+        column, kind = _COLUMNS.get(name, ("", str))
+        if column not in rows:
+            return None
+        rows = rows[rows[column] == kind(wanted)]
+    return rows
+
+
+RULES_COLUMNS = (
+    Column(title="rule", words=True),
+    Column(title="value", words=True),
+    Column(title="standing", words=True),
+    Column(title="from", words=True),
+    Column(title="what the events say", long=True),
+)
+
+
+def rules_table(evidence: Sequence[RuleEvidence]) -> Markup:
+    """Return a row for each rule, with what it rests on."""
+    rows = [
+        (
+            Cell(shown=each.rule),
+            Cell(shown=str(each.value).lower()),
+            Cell(shown=each.standing, kind=BAD if "inferred" in each.standing else ""),
+            Cell(shown=each.line, kind=DIM),
+            Cell(shown=each.check),
+        )
+        for each in evidence
+    ]
+    return table(RULES_COLUMNS, rows, "rules and what they rest on")
+
+
+REPLAY_COLUMNS = (
+    Column(title="predicted", words=True),
+    Column(title="scope", words=True),
+    Column(title="total"),
+    Column(title="at the end"),
+    Column(title="over time"),
+    Column(title="unit", words=True),
+)
+TOTALS = {
+    "refill_transactions": "holds of zone->lock",
+    "refill_pages": "pages",
+    "drain_transactions": "holds of zone->lock",
+    "drain_pages": "pages",
+}
+STATES = {"free_pages": "pages", "pcp_count": "pages", "highatomic_blocks": "pageblocks"}
+
+
+def replay_html(replay: Replay) -> str:
+    """Return a summary line, totals and states with their course, and folded where from."""
+    return framed(
+        line(replay_words(replay), lead=f"{replay.name}, predicted:"),
+        *(
+            [line(f"not a prediction: imposed are {', '.join(replay.imposed)}", kind=BAD)]
+            if replay.imposed
+            else []
+        ),
+        table(REPLAY_COLUMNS, _rows(replay), "what the replay predicts"),
+        *replay_parts(replay),
+    )
+
+
+def replay_words(replay: Replay) -> str:
+    """Return one line: policy, time, events and holds of zone->lock."""
+    changed = ", ".join(f"{name}={value}" for name, value in replay.asked_policy.given().items())
+    seconds = (int(replay.edges[-1]) - int(replay.edges[0])) / 1e9
+    holds = int((~replay.transactions_full["site"].isin(EMPTY_SITES)).sum())
+    return (
+        f"policy {changed or 'as recorded'}; {seconds:.1f} s, {len(replay.demand.events):,} "
+        f"requests and frees, zone->lock held {count_of(holds, 'time')}, "
+        f"{count_of(int(replay.fallbacks['count'].sum()), 'fallback')}"
+    )
+
+
+def replay_parts(
+    replay: Replay, evidence: Sequence[RuleEvidence] | None = None
+) -> tuple[Markup, ...]:
+    """Return, folded, the rules, the start state, and where recording and model disagreed.
+
+    Args:
+        replay: the replay.
+        evidence: what its rules rest on, if that was held against events; None: as it was chosen.
+    """
+    counts = [f"{name}: {count:,}" for name, count in replay.divergence.items() if count]
+    policy = [f"{name} = {value}" for name, value in replay.policy.given().items()]
+    return (
+        folded("Policy", listed(policy)),
+        folded("Rules", line(replay.rules_origin), rules_table(evidence or replay.rule_evidence)),
+        folded("Start state", listed(replay.start_state)),
+        folded("Where replay and recording could not agree", listed(counts or ["nowhere"])),
+    )
+
+
+def _rows(replay: Replay) -> Iterator[tuple[Cell, ...]]:
+    zones = [
+        (f"node={zone.node}," if len(replay.machine.nodes) > 1 else "") + f"zone={zone.name}"
+        for zone in replay.machine.zones
+        if zone.managed
+    ]
+    for metric, unit in TOTALS.items():
+        yield _row(replay, metric, "all", unit, is_total=True)
+    for metric, unit in STATES.items():
+        for scope in zones:
+            yield _row(replay, metric, scope, unit, is_total=False)
+
+
+def _row(replay: Replay, metric: str, scope: str, unit: str, *, is_total: bool) -> tuple[Cell, ...]:
+    span = (int(replay.edges[0]), int(replay.edges[-1]))
+    course = course_of(replay, metric, scope, span)
+    value = float("nan")
+    if course is not None and len(course.values):
+        value = float(course.values.sum() if is_total else course.values[-1])
+    shown, empty = Cell(shown=number(value), number=value), Cell(shown="", number=float("nan"))
+    picture = Markup(html="") if course is None else sparkline(f"{metric}, {scope}", course)
+    return (
+        Cell(shown=metric),
+        Cell(shown=scope),
+        shown if is_total else empty,
+        empty if is_total else shown,
+        Cell(shown=picture),
+        Cell(shown=unit, kind=DIM),
+    )
+
+
+COMPARISON_COLUMNS = (
+    Column(title="", words=True),
+    Column(title="metric", words=True),
+    Column(title="scope", words=True),
+    Column(title="over time"),
+    Column(title="base"),
+    Column(title="patch"),
+    Column(title="change"),
+    Column(title="error"),
+    Column(title="from"),
+    Column(title="to"),
+)
+COMPARISON_MARKS = {
+    BETTER: ("\u2713 better", GOOD),
+    WORSE: ("\u2717 worse", BAD),
+    CHANGED: ("\u2260 changed", GOOD),
+}
+
+
+def comparison_html(comparison: Comparison) -> str:
+    """Return the rows that are known, with the line that says which to believe."""
+    rows = comparison.judged
+    known = rows[rows["base"].notna() | rows["patch"].notna()]
+    pairs = {(base.metric, base.scope): (base, patch) for base, patch in comparison.pairs}
+    footer = comparison.footer()
+    return framed(
+        line(footer.policy_difference, lead=f"{comparison.base.name}:"),
+        line(comparison.believable),
+        table(
+            COMPARISON_COLUMNS,
+            (_cells(row, pairs.get((row.metric, row.scope))) for row in known.itertuples()),
+            "what the patch changes",
+        ),
+        line("Line: patch over time; dashes: base.", kind=DIM),
+        folded("What the columns mean", line(SIGNED_RULE)),
+        folded("What both sides were made from", *replay_parts(comparison.base)),
+    )
+
+
+def _cells(row: Any, pair: tuple[Quantity, Quantity] | None) -> Iterator[Cell]:
+    mark, kind = COMPARISON_MARKS.get(row.verdict, (judgement(row), DIM))
+    is_believed = row.verdict in BELIEVED
+    dim = PLAIN if is_believed else DIM
+    yield Cell(shown=mark, kind=kind)
+    yield Cell(shown=with_unit(row), kind=dim)
+    yield Cell(shown=str(row.scope), kind=dim)
+    yield Cell(shown=Markup(html="") if pair is None else _courses(*pair))
+    for value in (row.base, row.patch):
+        yield Cell(shown=number(value), number=float(value), kind=dim)
+    changes = (row.patch - row.base, row.error, row.low, row.high)
+    for shown, value in zip(measures(row), changes, strict=True):
+        relative = value / abs(row.base) if row.base else value
+        yield Cell(shown=shown, number=float(relative), kind=dim)
+
+
+def _courses(base: Quantity, patch: Quantity) -> Markup:
+    """Both sides by window; nothing for totals and states, which have no windows."""
+    sides = [_by_window(each) for each in (patch, base)]
+    if any(each is None or pd.isna(each.values).all() for each in sides):
+        return Markup(html="")
+    return sparkline(f"{base.metric}, {base.scope}, by window", sides[0], dashed=sides[1])
+
+
+def _by_window(quantity: Quantity) -> Course | None:
+    if quantity.how not in ("sum", "ratio", "most") or not len(quantity.parts):
+        return None
+    values = quantity.parts
+    if quantity.how == "ratio":
+        with np.errstate(invalid="ignore", divide="ignore"):
+            values = quantity.parts / quantity.per
+    return Course(times=np.arange(len(values), dtype=float), values=np.asarray(values, float))
+
+
+def print_recording(recording: Recording, printer: Any, cycle: bool) -> None:
+    """Print as `pagealloc info` does.
+
+    Args:
+        recording: an opened recording.
+        printer: of IPython.
+        cycle: whether the object is inside itself, which none of these can be.
+    """
+    printer.text(recording_text(recording))
+
+
+def print_validation(validation: Validation, printer: Any, cycle: bool) -> None:
+    """Print the verdict and the error table; arguments as above."""
+    words = f"{validation.recording.name}: {verdict_words(validation.errors)}"
+    printer.text(f"{paragraph(words)}\n\n{error_table(validation.errors)}")
+
+
+def print_replay(replay: Replay, printer: Any, cycle: bool) -> None:
+    """Print a few lines; arguments as above."""
+    printer.text(paragraph(f"{replay.name}, predicted: {replay_words(replay)}"))
+
+
+def print_text(result: Any, printer: Any, cycle: bool) -> None:
+    """Print what has `to_text()`; arguments as above."""
+    printer.text(result.to_text())
+
+
+EVENTS = (
+    Column(title="event", words=True),
+    Column(title="recorded"),
+    Column(title="per second"),
+    Column(title="over time"),
+)
+CHECKS = (
+    Column(title="", words=True),
+    Column(title="check", words=True),
+    Column(title="found", long=True),
+    Column(title="to do", long=True),
+)
+RULES = (
+    Column(title="rule", words=True),
+    Column(title="value", words=True),
+    Column(title="standing", words=True),
+    Column(title="from", words=True),
+)
+RECORDING_MARKS = {USABLE: ("\u2713", GOOD), DOUBT: ("?", BAD), REFUSED: ("\u2717", BAD)}
+EVENT_BINS = 60
+
+
+def recording_html(recording: Recording) -> str:
+    """Return a summary line, what is in doubt, events over time; the rest is folded.
+
+    Raises:
+        RecordingError: the recording cannot be read.
+    """
+    described = describe_recording(recording)
+    checks = described["provenance"]
+    odd = [each for each in checks if each["level"] != USABLE]
+    believed = believed_words([ProvenanceCheck(**each) for each in checks])
+    return framed(
+        line(recording_words(described), lead=f"{recording.name}:"),
+        line(believed, kind=PLAIN if not odd else BAD),
+        *([_checks(odd)] if odd else []),
+        folded(
+            f"Events ({sum(described['events'].values()):,} of the allocator)",
+            table(EVENTS, _events(recording, described), "events"),
+        ),
+        folded(f"What was checked ({len(checks)})", _checks(checks)),
+        folded(f"Missing ({len(described['missing'])})", listed(described["missing"])),
+        folded("Rules", line(described["rules"]), _rules(described)),
+        folded("Origin", listed([f"path: {described['path']}", f"sha256: {described['sha256']}"])),
+    )
+
+
+def recording_words(described: Mapping[str, Any]) -> str:
+    """Return one line: kernel, CPUs, time, events, losses, snapshots.
+
+    Args:
+        described: as `describe_recording` gives it.
+    """
+    events = sum(described["events"].values()) + sum(described["other_events"].values())
+    lost = f"{described['lost']:,} lost" if described["lost"] else "none lost"
+    cpus = count_of(described["cpus"], "CPU") if described["cpus"] else "unknown number of CPUs"
+    return (
+        f"kernel {described['kernel'] or 'unknown'}, {cpus}, "
+        f"{described['seconds']:.1f} s, {count_of(events, 'event')} ({lost}), "
+        f"{count_of(described['snapshots'], 'snapshot')}"
+    )
+
+
+def _checks(checks: Sequence[Mapping[str, str]]) -> Markup:
+    rows = []
+    for each in checks:
+        mark, kind = RECORDING_MARKS[each["level"]]
+        rows.append(
+            (
+                Cell(shown=f"{mark} {each['level']}", kind=kind),
+                Cell(shown=each["check"]),
+                Cell(shown=each["found"]),
+                Cell(shown=each.get("todo", "")),
+            )
+        )
+    return table(CHECKS, rows, "whether the recording can be believed")
+
+
+def _events(
+    recording: Recording, described: Mapping[str, Any]
+) -> Iterator[tuple[Cell, Cell, Cell, Cell]]:
+    trace, seconds = recording.trace, max(described["seconds"], 1e-9)
+    times = {name: trace.time_ns[trace.event == event] for name, event in EVENT_NAMES.items()}
+    times |= {name: each["time_ns"] for name, each in trace.tables.items() if name not in times}
+    for name, mine in times.items():
+        counts, edges = np.histogram(mine, EVENT_BINS, trace.span_ns)
+        course = Course(times=edges[:-1].astype(float), values=counts.astype(float))
+        rate = len(mine) / seconds
+        kind = PLAIN if len(mine) else DIM
+        yield (
+            Cell(shown=name, kind=kind),
+            Cell(shown=f"{len(mine):,}", number=len(mine), kind=kind),
+            Cell(shown=f"{rate:,.0f}", number=rate, kind=kind),
+            Cell(shown=sparkline(f"{name} over time", course) if len(mine) else ""),
+        )
+
+
+def _rules(described: Mapping[str, Any]) -> Markup:
+    rows = (
+        [Cell(shown=str(each[name]).lower()) for name in ("rule", "value", "standing", "line")]
+        for each in described["rule_evidence"]
+    )
+    return table(RULES, rows, "rules and what they rest on")
 
 
 def sweep_html(result: Any) -> str:
@@ -58,14 +606,89 @@ def frame_table(frame: pd.DataFrame, caption: str) -> Markup:
         Column(title=str(name), words=not is_number)
         for name, is_number in zip(frame, numeric, strict=True)
     ]
-    rows = (_cells(row, numeric) for row in frame.itertuples(index=False, name=None))
+    rows = (_results_cells(row, numeric) for row in frame.itertuples(index=False, name=None))
     return table(columns, rows, caption)
 
 
-def _cells(row: Sequence[Any], numeric: Sequence[bool]) -> list[Cell]:
+def _results_cells(row: Sequence[Any], numeric: Sequence[bool]) -> list[Cell]:
     return [
         Cell(shown=number(value), number=float("nan") if pd.isna(value) else float(value))
         if is_number
         else Cell(shown="" if value is None or value is pd.NA else str(value))
         for value, is_number in zip(row, numeric, strict=True)
     ]
+
+
+VALIDATION_COLUMNS = (
+    Column(title="", words=True),
+    Column(title="metric", words=True),
+    Column(title="scope", words=True),
+    Column(title="over time"),
+    Column(title="measured"),
+    Column(title="predicted"),
+    Column(title="error"),
+    Column(title="null error"),
+    Column(title="unit", words=True),
+    Column(title="null model", words=True),
+)
+VALIDATION_MARKS = {NEARER: ("\u2713 nearer", GOOD), FARTHER: ("\u2717 no nearer", BAD)}
+"""How rows begin that can be held to a null model."""
+
+FEW_MARKS = 12
+"""Measured values up to this many are rings, more are a dashed line."""
+
+
+def validation_html(validation: Validation) -> str:
+    """Return the verdict, the error table, and folded what limits the comparison."""
+    rows = [(row, against_null(row)) for row in validation.errors.itertuples()]
+    return framed(
+        line(verdict_words(validation.errors), lead=f"{validation.recording.name}, predicted:"),
+        table(
+            VALIDATION_COLUMNS,
+            (_validation_cells(validation, *each) for each in rows),
+            "errors of the prediction",
+        ),
+        line(
+            "Line: predicted over time; rings or dashes: measured. "
+            "Nearer: the error is smaller than the null model's, which knows no allocator.",
+            kind=DIM,
+        ),
+        folded("What the columns mean", line(RULE)),
+        folded(f"Notes ({len(validation.notes)})", listed(validation.notes)),
+        folded("What is not modelled", listed(validation.not_modelled)),
+        *replay_parts(validation.replay, validation.rule_evidence),
+    )
+
+
+def _validation_cells(validation: Validation, row: Any, found: str) -> Iterator[Cell]:
+    mark, kind = VALIDATION_MARKS.get(found, (found, DIM))
+    dim = DIM if kind == DIM else ""
+    yield Cell(shown=mark, kind=kind)
+    yield Cell(shown=str(row.metric), kind=dim)
+    yield Cell(shown=str(row.scope), kind=dim)
+    yield Cell(shown=_course(validation, row))
+    for value in (row.measured, row.predicted):
+        yield Cell(shown=number(value), number=_sorted_by(value), kind=dim)
+    for value, its in ((row.error, kind), (row.null_error, dim)):
+        yield Cell(shown=error_cell(value, row), number=abs(_sorted_by(value)), kind=its)
+    yield Cell(shown=str(row.unit), kind=DIM)
+    yield Cell(shown=str(row.null_model or ""), kind=DIM)
+
+
+def _course(validation: Validation, row: Any) -> Markup:
+    edges = validation.replay.edges
+    span = (int(edges[0]), int(edges[-1]))
+    measured, predicted = (
+        course_of(tables, row.metric, row.scope, span)
+        for tables in (validation.measured, validation.replay)
+    )
+    if predicted is None:
+        return Markup(html="")
+    words = f"{row.metric}, {row.scope}, over time"
+    if measured is not None and len(measured.values) > FEW_MARKS:
+        return sparkline(words, predicted, dashed=measured)
+    return sparkline(words, predicted, marks=measured)
+
+
+def _sorted_by(value: Any) -> float:
+    return float("nan") if pd.isna(value) else float(value)

@@ -4,13 +4,17 @@ from pagealloc_model.base.text.charts import ASCII, UTF8, Glyphs, bar_chart, his
 from pagealloc_model.base.text.comparison_table import comparison_table
 from pagealloc_model.base.text.error_table import error_table
 from pagealloc_model.base.text.footer import Footer
-from pagealloc_model.show.post.choice_table import choice_table, miss_list
-from pagealloc_model.show.post.comparison_message import comparison_message
-from pagealloc_model.show.post.lock_traffic import longest_hold_table, traffic_table
+from pagealloc_model.show.post.comparison_message import comparison_message, posted_figures
 from pagealloc_model.show.post.message import Message
-from pagealloc_model.show.post.posted_figures import posted_figures
-from pagealloc_model.show.post.snapshot_table import snapshot_table
-from pagealloc_model.show.post.this_machine import doctor_text, live_text
+from pagealloc_model.show.post.tables import (
+    choice_table,
+    doctor_text,
+    live_text,
+    longest_hold_table,
+    miss_list,
+    snapshot_table,
+    traffic_table,
+)
 from pagealloc_model.show.recording_text import describe_recording, recording_text, rule_table
 
 __all__ = [

@@ -4,28 +4,154 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
-from pagealloc_model.base.text.charts import ASCII, UTF8
+from pagealloc_model.base.errors import UsageError
+from pagealloc_model.base.text.charts import ASCII, UTF8, Glyphs, bar_chart, histogram, time_series
 from pagealloc_model.base.text.comparison_table import Style, comparison_table
 from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.error_table import error_table
 from pagealloc_model.base.text.layout import paragraph
+from pagealloc_model.base.version import __version__
 from pagealloc_model.policy.policy import Assumptions, policy_settings
+from pagealloc_model.recording.recording import shipped_recordings_directory
+from pagealloc_model.show.figures.predictions_judged import in_band_words, predicted_over_measured
 from pagealloc_model.show.post.message import Block, Fixed, Message, Section, Words, command
-from pagealloc_model.show.post.predicted_charts import predicted_charts
-from pagealloc_model.show.post.repeated_table import repeated_table
-from pagealloc_model.verdict.comparison import RepeatedComparison, repeated
+from pagealloc_model.show.post.tables import repeated_table
+from pagealloc_model.verdict.errors import verdict_words
 from pagealloc_model.verdict.recorded_values import recorded_values
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from pagealloc_model.policy.policy_fields import Setting
+    from pagealloc_model.predicted.replay import Replay
     from pagealloc_model.recording.recording import Recording
     from pagealloc_model.verdict.comparison import Comparison
     from pagealloc_model.verdict.validation import Validation
+
+
+SERIES = ("base", "patch")
+SITES = ("refill", "drain", "buddy_alloc", "direct_free")
+EMPTY_SITES = ("empty_refill", "empty_buddy_alloc")
+"""Attempts that found no page; drawn where there are any."""
+
+LOCK_LEFT_OUT = (
+    "trylocks of per-CPU lists that fail (S4.10); waiting for zone->lock does not change what is "
+    "asked for and freed"
+)
+PAGES_LEFT_OUT = (
+    "reclaim and compaction under another policy: they free what they freed in the recording; "
+    "pages that change hands without an event (T9)"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """A chart and its caveat.
+
+    Attributes:
+        text: at most 72 columns.
+        left_out: what is not modelled in what it shows.
+    """
+
+    text: str
+    left_out: str
+
+
+def predicted_charts(comparison: Comparison, *, glyphs: Glyphs = ASCII) -> list[Chart]:
+    """zone->lock by site, sizes of refills and drains, and the quantity that changes most.
+
+    Args:
+        comparison: base and patch.
+        glyphs: characters to draw with.
+    """
+    replays = (comparison.base, comparison.patch)
+    charts = [Chart(text=_by_site(comparison.rows, glyphs), left_out=LOCK_LEFT_OUT)]
+    for site in ("refill", "drain"):
+        counts = _sizes(replays, site)
+        if counts:
+            title = f"{site}s by number of pages moved under one zone->lock hold"
+            drawn = histogram(title, counts, SERIES, glyphs=glyphs)
+            charts.append(Chart(text=drawn, left_out=LOCK_LEFT_OUT))
+    over_time = _most_changed(replays)
+    if over_time is not None:
+        title, seconds, series = over_time
+        drawn = time_series(title, seconds, series, glyphs=glyphs)
+        charts.append(Chart(text=drawn, left_out=PAGES_LEFT_OUT))
+    return charts
+
+
+def _by_site(rows: pd.DataFrame, glyphs: Glyphs) -> str:
+    """Acquisitions of zone->lock by site, as the comparison's table has them."""
+    found = rows.set_index("metric")
+    bars = {
+        site: found.loc[f"{site}_transactions", ["base", "patch"]]
+        for site in (*SITES, *EMPTY_SITES)
+    }
+    values = {
+        site: [float(value) for value in pair]
+        for site, pair in bars.items()
+        if site in SITES or pair.any()
+    }
+    return bar_chart("zone->lock acquisitions by site", values, SERIES, glyphs=glyphs)
+
+
+def _sizes(replays: tuple[Replay, Replay], site: str) -> dict[int, list[float]]:
+    """Lower end of a bin -> transactions of that many pages, under base and patch."""
+    binned = []
+    for replay in replays:
+        full = replay.transactions_full
+        pages = full.loc[(full["site"] == site) & (full["pages"] > 0), "pages"].to_numpy(np.int64)
+        low = np.int64(1) << np.floor(np.log2(pages)).astype(np.int64)
+        binned.append(pd.Series(1.0, index=low).groupby(level=0).sum())
+    seen = sorted({int(low) for counts in binned for low in counts.index})
+    if not seen:
+        return {}
+    every = [1 << power for power in range(seen[0].bit_length() - 1, seen[-1].bit_length())]
+    return {low: [float(counts.get(low, 0.0)) for counts in binned] for low in every}
+
+
+OverTime = tuple[str, np.ndarray, dict[str, np.ndarray]]
+
+
+def _most_changed(replays: tuple[Replay, Replay]) -> OverTime | None:
+    """Of the quantities over time, the one whose curves lie farthest apart; None if none differ."""
+    best, farthest = None, 0.0
+    for title, base, patch in _quantities(*replays):
+        scale = float(np.abs(base.to_numpy()).mean() + np.abs(patch.to_numpy()).mean())
+        apart = float(np.abs(patch.to_numpy() - base.to_numpy()).mean()) / (scale or 1.0)
+        if apart > farthest:
+            seconds = (base.index.to_numpy() - base.index[0]) / 1e9
+            series = {"base": base.to_numpy(), "patch": patch.to_numpy()}
+            best, farthest = (title, seconds, series), apart
+    return best
+
+
+def _quantities(base: Replay, patch: Replay) -> list[tuple[str, pd.Series, pd.Series]]:
+    order = base.machine.pageblock_order
+    makers = {
+        "pages on per-CPU lists (pcp->count), all zones": lambda each: _sum(each.pcp, "count"),
+        "free pages in buddies of whole pageblocks, all zones": lambda each: _sum(
+            each.free_pages[each.free_pages["order"] >= order], "pages"
+        ),
+        "free pages on movable lists, all zones": lambda each: _sum(
+            each.free_pages[each.free_pages["migratetype"] == "Movable"], "pages"
+        ),
+        "HighAtomic pageblocks, all zones": lambda each: _sum(
+            each.pageblocks[each.pageblocks["migratetype"] == "HighAtomic"], "blocks"
+        ),
+    }
+    return [(title, make(base), make(patch)) for title, make in makers.items()]
+
+
+def _sum(table: pd.DataFrame, value: str) -> pd.Series:
+    return table.groupby("time_ns")[value].sum().astype(float)
+
 
 SHOWN_ERRORS = (
     "order_distribution_tv",
@@ -204,3 +330,61 @@ def _reproduce(
     yield Words(text=f"with pagealloc_model {version} and the recordings named above.")
     if first.base.assumptions != Assumptions():
         yield Fixed(text=paragraph(f"assumptions={first.base.assumptions}"))
+
+
+def figure_title(comparison: Comparison) -> str:
+    """Return one line: what differs between the sides, and on what recording."""
+    return f"{comparison.footer().policy_difference}, predicted for {comparison.base.name}"
+
+
+def figure_caption(
+    comparison: Comparison, validation: Validation, path: str, base: str, patch: str
+) -> str:
+    """Return the caption as one paragraph.
+
+    Args:
+        comparison: what is drawn on the left.
+        validation: what is drawn on the right, of the same recording.
+        path: of the recording, as given to the command.
+        base: policy of the base side, as given to the command.
+        patch: of the other side.
+    """
+    footer, recording = comparison.footer(), comparison.base.recording
+    release = "" if recording is None else f" (kernel {recording.release})"
+    points = predicted_over_measured(validation.errors, validation.snapshots)
+    words = ["pagealloc", "post", str(path), *(["--base", base] if base else [])]
+    command = shlex.join([*words, "--patch", patch, "--figure", "FILE"])
+    lost = (
+        f"{count_of(comparison.base.losses, 'event')} lost"
+        if comparison.base.losses
+        else "no event lost"
+    )
+    return (
+        f"Left: predicted effect of {footer.policy_difference} on the demand of "
+        f"{comparison.base.name}{release}, {lost}; bars are 95 % intervals over windows of the "
+        "recording, widened by the model's error. Right: the model under the recorded policy, "
+        f"held to the recording: {in_band_words(points)}; {verdict_words(validation.errors)}. "
+        f"Made by: {command} (pagealloc_model {__version__})."
+    )
+
+
+def posted_figures(study: str) -> pd.DataFrame:
+    """The posted values of one study, with where and when they were posted.
+
+    Columns: subject, address (list or message id), date, machine, variant ("unpatched",
+    "patched"), quantity, value (as posted), low and high (its range as numbers), unit.
+
+    Args:
+        study: name of a file in data/posted without ".csv", such as "highatomic".
+
+    Raises:
+        UsageError: there is no such study.
+    """
+    import pandas as pd
+
+    data = shipped_recordings_directory()
+    path = data / "posted" / f"{study}.csv" if data else None
+    if path is None or not path.is_file():
+        known = sorted(each.stem for each in (data / "posted").glob("*.csv")) if data else []
+        raise UsageError(f"no posted figures for {study!r}; there are {', '.join(known) or 'none'}")
+    return pd.read_csv(path, dtype={"value": str})

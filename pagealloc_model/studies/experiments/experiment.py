@@ -48,7 +48,7 @@ class ExperimentResult:
     """
 
     _repr_html_ = CarriedOut("show.html.results", "experiment_html")
-    _repr_pretty_ = CarriedOut("show.html.in_terminal", "print_text")
+    _repr_pretty_ = CarriedOut("show.html.results", "print_text")
 
     plan: Plan
     sides: tuple[Side, ...]
@@ -71,7 +71,7 @@ class ExperimentResult:
 
     def to_text(self, width: int = 72) -> str:
         """The table of changes and the score, as text for a mail."""
-        from pagealloc_model.show.post.experiment_table import experiment_table
+        from pagealloc_model.show.post.tables import experiment_table
 
         return experiment_table(self.changes, self.score, width=width)
 
@@ -83,7 +83,7 @@ class ExperimentResult:
 
     def message(self) -> Message:
         """The whole as a message for a mailing list."""
-        from pagealloc_model.show.post.experiment_table import experiment_message
+        from pagealloc_model.show.post.tables import experiment_message
 
         return experiment_message(
             self.plan.name, self._about(), self.changes, self.score, self.failed

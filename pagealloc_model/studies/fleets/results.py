@@ -43,7 +43,7 @@ class FleetResult:
     """
 
     _repr_html_ = CarriedOut("show.html.results", "fleet_html")
-    _repr_pretty_ = CarriedOut("show.html.in_terminal", "print_text")
+    _repr_pretty_ = CarriedOut("show.html.results", "print_text")
 
     hosts: pd.DataFrame
     policies: Mapping[str, Policy]

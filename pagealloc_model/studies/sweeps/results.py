@@ -35,7 +35,7 @@ class SweepResult:
     """
 
     _repr_html_ = CarriedOut("show.html.results", "sweep_html")
-    _repr_pretty_ = CarriedOut("show.html.in_terminal", "print_text")
+    _repr_pretty_ = CarriedOut("show.html.results", "print_text")
 
     rows: pd.DataFrame
     axes: tuple[str, ...]
