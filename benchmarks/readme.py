@@ -27,7 +27,16 @@ import slider
 import start_up
 import sweep
 import waits
-from pagealloc_model.notebooks.studies import build_rounds, defrag, lacks, pressure, proposals
+from pagealloc_model.notebooks.studies import (
+    build_rounds,
+    defrag,
+    experiments,
+    lacks,
+    ownership,
+    pressure,
+    proposals,
+    superpageblocks,
+)
 from pagealloc_model.notebooks.studies.error_lines import (
     budget_lines,
     choice_lines,
@@ -59,8 +68,6 @@ from reading import reading
 from speed import replaying
 
 import pagealloc_model as pm
-from pagealloc_model.allocator import ownership, superpageblocks
-from pagealloc_model.studies import experiments
 from pagealloc_model.verdict.validation import Validation
 
 PROJECT = Path(__file__).resolve().parent.parent

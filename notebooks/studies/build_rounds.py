@@ -24,6 +24,7 @@ import pandas as pd
 from pagealloc_model.notebooks.studies import shipped_rounds as shipped
 from pagealloc_model.notebooks.studies.build_round_counts import (
     COUNTED,
+    KCOMPACTD,
     by_round,
     is_whole,
     recording_of,
@@ -32,7 +33,6 @@ from pagealloc_model.notebooks.studies.build_round_pages import pages_by_round
 from pagealloc_model.notebooks.studies.one_round import rounds_from_the_first
 
 import pagealloc_model as pm
-from pagealloc_model.allocator.events import KCOMPACTD
 from pagealloc_model.measured.costs import at_recorded_cost
 from pagealloc_model.recording.recorded_machine import start_snapshots
 from pagealloc_model.verdict.statistics import change_interval, mean_interval

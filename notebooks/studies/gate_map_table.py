@@ -14,10 +14,9 @@ from pagealloc_model.notebooks.studies.gate_effects import (
     by_axis,
     by_region,
 )
-from pagealloc_model.notebooks.studies.pressure_map import AXES, WARM_UP_S, Axis
+from pagealloc_model.notebooks.studies.pressure_map import AXES, HOST, WARM_UP_S, Axis
 
 from pagealloc_model.base.text.layout import WIDTH, Row, paragraph, text_table
-from pagealloc_model.notebook.widgets.defrag_mode import HOST
 
 if TYPE_CHECKING:
     import pandas as pd

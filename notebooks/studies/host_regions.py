@@ -20,10 +20,10 @@ from pagealloc_model.notebooks.studies.pressure_map import (
     RULES,
     WARM_UP_S,
     full_reserve,
+    policy_of,
 )
 
 from pagealloc_model.base.progress_bar import progress
-from pagealloc_model.cli.arguments import policy_of
 from pagealloc_model.policy.kernel_rules import KernelRules
 
 SEEDS: Mapping[int, tuple[int, ...]] = {4: (0, 1, 2), 16: (0, 1, 2), 64: (0,)}

@@ -19,9 +19,9 @@ from pagealloc_model.notebooks.studies.pressure_map import (
     PROACTIVENESS,
     RULES,
     full_reserve,
+    policy_of,
 )
 
-from pagealloc_model.cli.arguments import policy_of
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.verdict.statistics import mean_interval

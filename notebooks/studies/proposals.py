@@ -29,7 +29,7 @@ from pagealloc_model.notebooks.studies.proposal_loads import (
     scale_rows,
     steal_rows,
 )
-from pagealloc_model.notebooks.studies.proposal_sides import PROPOSALS, Proposal, Row
+from pagealloc_model.notebooks.studies.proposal_sides import PROPOSALS, Proposal, Row, Side
 
 import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
@@ -37,7 +37,6 @@ from pagealloc_model.base.text.counts import count_of
 from pagealloc_model.base.text.layout import percent
 from pagealloc_model.measured.costs import at_recorded_cost
 from pagealloc_model.show.post.comparison_message import posted_figures
-from pagealloc_model.studies.experiments.sides import Side
 from pagealloc_model.verdict.comparison import FAILS_NULL
 
 SEEDS = 4

@@ -14,9 +14,8 @@ from dataclasses import replace
 
 import pandas as pd
 from pagealloc_model.notebooks.studies.full_host import FullHost, run_full_host
-from pagealloc_model.notebooks.studies.pressure_map import RULES
+from pagealloc_model.notebooks.studies.pressure_map import RULES, policy_of
 
-from pagealloc_model.cli.arguments import policy_of
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 

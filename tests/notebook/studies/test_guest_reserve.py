@@ -10,7 +10,9 @@ from pagealloc_model.notebooks.studies import shipped_idle_reserve as idle
 from pagealloc_model.notebooks.studies.defer_guests import (
     DEFER,
     MADVISE,
+    MEASURED,
     PREDICTED,
+    QUANTITIES,
     defer_changes,
     measured_rows,
 )
@@ -25,8 +27,6 @@ from pagealloc_model.notebooks.studies.pressure_map import BURST, IDLE
 
 import pagealloc_model as pm
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.show.post.tables import QUANTITIES
-from pagealloc_model.studies.experiments.runs import MEASURED
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from pagealloc_model.notebooks.studies.gate_effects import (
     by_axis,
     by_region,
     gate_effects,
+    size_of,
 )
 from pagealloc_model.notebooks.studies.gate_map_table import gate_map_table
 from pagealloc_model.notebooks.studies.gate_regions import EDGE, gate_regions
@@ -39,7 +40,6 @@ from pagealloc_model.notebooks.studies.pressure_map import (
 from pagealloc_model.notebooks.studies.shipped_map import POINTS, SEEDS, shipped_map
 
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.recording.event_files import size_of
 
 
 def test_a_design_fills_the_ranges_of_its_axes() -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pagealloc_model.notebooks.studies.reserve_questions import LONG_MS, SHORT_MS, why_not_recycled
-
-from pagealloc_model.notebook.widgets.defrag_mode import HOST
+from pagealloc_model.notebooks.studies.reserve_questions import (
+    HOST,
+    LONG_MS,
+    SHORT_MS,
+    why_not_recycled,
+)
 
 
 def test_only_what_per_cpu_lists_serve_fills_the_reserve() -> None:
