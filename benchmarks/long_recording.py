@@ -30,7 +30,7 @@ from size import full_recording, resident_mib
 from store import repeated
 
 import pagealloc_model as pm
-from pagealloc_model.base import working_arrays
+from pagealloc_model.base import arrays
 from pagealloc_model.cli.predictions import TABLES
 from pagealloc_model.recording.trace.store import write_store
 
@@ -105,7 +105,7 @@ def replayed(path: str, reclaim: str, group: str, limit: int, in_memory: bool) -
         limit += int(resident_mib("VmData") * MIB)
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     if in_memory:
-        working_arrays.ROWS_IN_MEMORY = sys.maxsize
+        arrays.ROWS_IN_MEMORY = sys.maxsize
     with _most(lambda: resident_mib("RssAnon")) as peak, _most(working_files_mib) as room:
         begun, begun_cpu = time.perf_counter(), time.process_time()
         recording = pm.open(path)

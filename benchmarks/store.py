@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pagealloc_model as pm
-from pagealloc_model.base.column_space import on_disk
+from pagealloc_model.base.arrays import on_disk
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Trace
 from pagealloc_model.recording.trace.store import write_store
 

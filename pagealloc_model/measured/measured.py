@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
+from pagealloc_model.base.arrays import parts
 from pagealloc_model.base.text.counts import count_of
-from pagealloc_model.base.working_arrays import parts
 from pagealloc_model.measured.contention import Contention, contended_releases, measured_contention
 from pagealloc_model.measured.rules import recorded_rules
 from pagealloc_model.measured.stream import (

@@ -17,14 +17,14 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
-from pagealloc_model.base.working_arrays import parts, working_arrays
+from pagealloc_model.base.arrays import parts, working_arrays
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.predicted.demand.event_order import merged
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.trace.columns import Event, Trace
 
 if TYPE_CHECKING:
-    from pagealloc_model.base.column_space import NewArray
+    from pagealloc_model.base.arrays import NewArray
     from pagealloc_model.recording.recording import Recording
 
 SECTION_ORDER = 15

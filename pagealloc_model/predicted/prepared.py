@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from pagealloc_model.base import working_arrays
+from pagealloc_model.base import arrays
 from pagealloc_model.base.errors import PageallocError
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.policy.assumptions import ElasticAssumptions
@@ -102,7 +102,7 @@ def prepare(
     key = (rules, assumptions, seed)
     if key not in made:
         make = partial(_prepare, recording, rules, assumptions, seed, progress)
-        in_files = len(recording.trace) > working_arrays.ROWS_IN_MEMORY
+        in_files = len(recording.trace) > arrays.ROWS_IN_MEMORY
         made[key] = make() if in_files else kept_object(recording, "ready", key, make)
     return made[key]
 

@@ -15,12 +15,12 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.from_source.build import KernelBuild
 from pagealloc_model.allocator.state import State
 from pagealloc_model.base import progress_bar
+from pagealloc_model.base.arrays import parts
 from pagealloc_model.base.carried_out import CarriedOut
 from pagealloc_model.base.errors import PolicyError, UsageError
 from pagealloc_model.base.jit import kernel_fingerprint
 from pagealloc_model.base.sampling import bin_edges
 from pagealloc_model.base.version import __version__
-from pagealloc_model.base.working_arrays import parts
 from pagealloc_model.measured.rules import RuleEvidence, choose_rules
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy, elastic_fields

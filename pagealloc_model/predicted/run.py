@@ -15,7 +15,7 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.events import advance
 from pagealloc_model.allocator.state import State
-from pagealloc_model.base.working_arrays import GrowingArray, working_arrays
+from pagealloc_model.base.arrays import Column, working_directory
 from pagealloc_model.predicted import tables
 from pagealloc_model.predicted.checkpoints import Resumption
 from pagealloc_model.predicted.tables import (
@@ -276,7 +276,7 @@ def advance_and_sample(
     block_counter = BlockCounter(state)
     kept: list[tuple[np.ndarray, ...]] = []
     sampled: list[int] = []
-    log = GrowingArray(working_arrays(len(events)), at.LOG_COLUMNS, np.int64)
+    log = Column((np.int64, at.LOG_COLUMNS), working_directory(len(events)))
     position = 0
     if resumption is not None:
         position = resumption.position
@@ -326,7 +326,7 @@ def advance_and_sample(
             ownership=ownership,
             counters=counters,
         ),
-        log.filled,
+        log.values,
     )
 
 

@@ -11,7 +11,7 @@ from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.invariants import set_words
 from pagealloc_model.allocator.state import State
-from pagealloc_model.base.working_arrays import parts
+from pagealloc_model.base.arrays import parts
 from pagealloc_model.recording.machine import Machine
 
 EMPTY_REFILL, EMPTY_BUDDY_ALLOC = at.SITES, at.SITES + 1

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pagealloc_model.base.working_arrays import parts
+from pagealloc_model.base.arrays import parts
 from pagealloc_model.recording.snapshot import SNAPSHOT_FILES, Snapshot
 from pagealloc_model.recording.trace.columns import Event, Trace
 

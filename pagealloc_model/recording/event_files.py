@@ -11,7 +11,7 @@ from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.recording.trace.perf_file import FOREIGN_MAGIC, MAGIC
 
 if TYPE_CHECKING:
-    from pagealloc_model.base.column_space import NewArray
+    from pagealloc_model.base.arrays import NewArray
     from pagealloc_model.recording.trace.columns import Trace
 
 _STORE_MAGIC = b"ARROW1"

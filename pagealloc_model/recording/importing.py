@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pagealloc_model.base.column_space import on_disk
+from pagealloc_model.base.arrays import on_disk
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.progress_bar import Report, part_of
 from pagealloc_model.recording.event_files import STORE_FILE, is_store, read_events, size_of

@@ -9,8 +9,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from pagealloc_model.base.arrays import parts
 from pagealloc_model.base.text.counts import count_of
-from pagealloc_model.base.working_arrays import parts
 from pagealloc_model.recording.provenance_check import DOUBT, REFUSED, USABLE, ProvenanceCheck
 from pagealloc_model.recording.sampling import COMPLETE, sampled_words
 from pagealloc_model.recording.snapshots_agree import snapshot_checks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pagealloc_model.base import working_arrays
+from pagealloc_model.base import arrays
 from pagealloc_model.measured import rule_findings as drain_holds
 from pagealloc_model.measured import rule_findings as fallback_events
 from pagealloc_model.measured import transactions as runs
@@ -114,7 +114,7 @@ def test_outcomes_of_parts_together_are_those_of_the_whole(
     assert whole["asked"].sum() == allocs.sum()
     assert whole["failed"].sum() == (allocs & (trace.pfn < 0)).sum()
     for rows_together in (1, 7):
-        monkeypatch.setattr(working_arrays, "ROWS_TOGETHER", rows_together)
+        monkeypatch.setattr(arrays, "ROWS_TOGETHER", rows_together)
         assert outcomes_table(trace, pmd_order=9, reclaim_recorded=True).equals(whole)
 
 

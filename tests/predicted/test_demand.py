@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
-from pagealloc_model.base import working_arrays
+from pagealloc_model.base import arrays
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.demand.demand import Demand, resolve_demand
@@ -340,7 +340,7 @@ def test_parts_of_a_recording_together_are_the_whole(
     whole = resolve_demand(trace, small_machine())
     assert whole.direct_reclaim_recorded
     for rows_together in (1, 2, 7, 30):
-        monkeypatch.setattr(working_arrays, "ROWS_TOGETHER", rows_together)
+        monkeypatch.setattr(arrays, "ROWS_TOGETHER", rows_together)
         assert_same_demand(resolve_demand(trace, small_machine()), whole)
 
 
@@ -358,8 +358,8 @@ def test_a_long_recording_is_worked_on_in_files(
     machine = recorded_machine(recording)
     whole = resolve_demand(recording.trace, machine)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(working_arrays, "ROWS_IN_MEMORY", 0)
-    monkeypatch.setattr(working_arrays, "ROWS_TOGETHER", 9973)
+    monkeypatch.setattr(arrays, "ROWS_IN_MEMORY", 0)
+    monkeypatch.setattr(arrays, "ROWS_TOGETHER", 9973)
     made = resolve_demand(recording.trace, machine)
     assert isinstance(backing(made.events), mmap.mmap)
     assert_same_demand(made, whole)

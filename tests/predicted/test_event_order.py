@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.base import working_arrays
-from pagealloc_model.base.column_space import in_memory
-from pagealloc_model.base.filling_array import FillingArray
+from pagealloc_model.base import arrays
+from pagealloc_model.base.arrays import Column, in_memory
 from pagealloc_model.predicted.demand.event_order import merged, merged_in_place
 
 
@@ -33,7 +32,7 @@ def emitted_events(seed: int) -> np.ndarray:
 def test_merged_events_are_sorted_stably(
     seed: int, rows_together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(working_arrays, "ROWS_TOGETHER", rows_together)
+    monkeypatch.setattr(arrays, "ROWS_TOGETHER", rows_together)
     emitted = emitted_events(seed)
     beside = np.zeros(6, at.EVENT)
     beside["time_ns"] = np.random.default_rng(seed).integers(-1, 30, 6)
@@ -45,7 +44,7 @@ def test_merged_events_are_sorted_stably(
     ranks = np.concatenate([np.zeros(6, np.int64), np.cumsum(~is_hidden)[is_hidden]])
     others = emitted[~is_hidden]
     np.testing.assert_array_equal(merged(others, extra, ranks, in_memory), expected)
-    held = FillingArray(len(others), at.EVENT, None)
-    held.need(len(others))[: len(others)] = others
-    found = merged_in_place(held.room[: len(others)], held, extra, ranks, in_memory)
+    held = Column(at.EVENT)
+    held.append(others)
+    found = merged_in_place(held.values, held, extra, ranks, in_memory)
     np.testing.assert_array_equal(found, expected)

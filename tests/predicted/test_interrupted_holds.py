@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.base import working_arrays
+from pagealloc_model.base import arrays
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.demand.demand import Demand, resolve_demand
 from tests.small_recordings import TimedEvents, small_machine
@@ -271,5 +271,5 @@ def test_parts_of_the_trace_make_no_difference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = demand_of(before_request(), tmp_path).events
-    monkeypatch.setattr(working_arrays, "ROWS_TOGETHER", 2)
+    monkeypatch.setattr(arrays, "ROWS_TOGETHER", 2)
     np.testing.assert_array_equal(demand_of(before_request(), tmp_path).events, whole)

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.base import working_arrays
+from pagealloc_model.base import arrays
 from pagealloc_model.cli.predictions import TABLES
 from pagealloc_model.recording.trace.columns import COLUMN_TYPES, Trace
 from pagealloc_model.recording.trace.store import write_store
@@ -43,12 +43,12 @@ LIMITED = """
 import resource, sys
 import pagealloc_model as pm
 from pathlib import Path
-from pagealloc_model.base import working_arrays
+from pagealloc_model.base import arrays
 from pagealloc_model.recording import kept_state
 
 kept_state._file = lambda *_: None  # both replays make all anew
 source, path = sys.argv[1:3]
-working_arrays.ROWS_IN_MEMORY, working_arrays.ROWS_TOGETHER, allowed_mib = map(int, sys.argv[3:])
+arrays.ROWS_IN_MEMORY, arrays.ROWS_TOGETHER, allowed_mib = map(int, sys.argv[3:])
 pm.replay(pm.open(source)).transactions
 words = Path("/proc/self/status").read_text().split()
 limit = int(words[words.index("VmData:") + 1]) * 1024 + (allowed_mib << 20)
@@ -68,8 +68,8 @@ def test_a_replay_in_files_is_the_one_in_memory(
     expected = pm.replay(recording, pm.Policy(pcp_batch=31), assumptions=assumptions)
     columns = tmp_path / "columns"
     recording.to_columns(columns, compress=False)
-    monkeypatch.setattr(working_arrays, "ROWS_IN_MEMORY", 0)
-    monkeypatch.setattr(working_arrays, "ROWS_TOGETHER", FEW_ROWS)
+    monkeypatch.setattr(arrays, "ROWS_IN_MEMORY", 0)
+    monkeypatch.setattr(arrays, "ROWS_TOGETHER", FEW_ROWS)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     found = pm.replay(pm.open(columns), pm.Policy(pcp_batch=31), assumptions=assumptions)
     for array in ("events", "objects", "leads"):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pagealloc_model as pm
-from pagealloc_model.base import working_arrays
+from pagealloc_model.base import arrays
 from pagealloc_model.measured.rules import recorded_rules
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted import prepared as module
@@ -53,7 +53,7 @@ def test_hidden_allocations_and_memory_that_came(
         events.free(END_PFN + 1024 * index, order=10)
     events.alloc(END_PFN + 4096 + 7)
     recording = pm.open(write_recording(tmp_path / "grown", events))
-    monkeypatch.setattr(working_arrays, "ROWS_TOGETHER", 4)
+    monkeypatch.setattr(arrays, "ROWS_TOGETHER", 4)
     counts, why = made_up(recording)
     assert not why
     assert counts == prepared_counts(recording)

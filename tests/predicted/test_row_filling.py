@@ -10,8 +10,8 @@ import pytest
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
-from pagealloc_model.base import working_arrays
-from pagealloc_model.base.working_arrays import parts
+from pagealloc_model.base import arrays
+from pagealloc_model.base.arrays import parts
 from pagealloc_model.predicted.demand.reclaim import direct_reclaims
 from pagealloc_model.predicted.demand.rows import (
     BATCH_NS,
@@ -155,7 +155,7 @@ def plain_rows(trace: Trace) -> tuple[list[dict[str, Any]], int, int]:
 def test_rows_are_what_each_event_says(
     seed: int, rows_together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(working_arrays, "ROWS_TOGETHER", rows_together)
+    monkeypatch.setattr(arrays, "ROWS_TOGETHER", rows_together)
     trace = random_trace(seed)
     expected, outside, twice = plain_rows(trace)
     found = found_rows(trace)

@@ -8,7 +8,7 @@ import pytest
 
 import pagealloc_model as pm
 from pagealloc_model.allocator import layout as at
-from pagealloc_model.base import working_arrays
+from pagealloc_model.base import arrays
 from pagealloc_model.predicted.replay import Replay
 from pagealloc_model.recording.trace.columns import Event, Trace
 from pagealloc_model.verdict.errors import PCP_ORDER_MAX, _moved_by_cpu
@@ -72,14 +72,14 @@ def test_parts_of_the_events_show_the_same_departures(
     trace: Trace, predicted: Replay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = first_departures(trace, predicted, predicted.transactions_full)
-    monkeypatch.setattr(working_arrays, "ROWS_TOGETHER", 997)
+    monkeypatch.setattr(arrays, "ROWS_TOGETHER", 997)
     assert first_departures(trace, predicted, predicted.transactions_full) == whole
 
 
 def test_what_lists_may_hold_is_counted_by_cpu(
     trace: Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(working_arrays, "ROWS_TOGETHER", 9973)
+    monkeypatch.setattr(arrays, "ROWS_TOGETHER", 9973)
     calls, pages = _moved_by_cpu(trace, Event.FREE)
     moved = (trace.event == Event.FREE) & (trace.pfn >= 0) & (trace.order <= PCP_ORDER_MAX)
     assert list(calls) == np.unique(trace.cpu).tolist()

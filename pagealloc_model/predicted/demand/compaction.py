@@ -18,8 +18,7 @@ import numpy as np
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.allocator import pressure_layout as pr
-from pagealloc_model.base.column_space import NewArray, in_memory
-from pagealloc_model.base.working_arrays import parts
+from pagealloc_model.base.arrays import NewArray, in_memory, parts
 from pagealloc_model.predicted.demand.event_order import HiddenAllocations
 from pagealloc_model.recording.machine import Machine, Zone
 from pagealloc_model.recording.trace.columns import Event, Trace

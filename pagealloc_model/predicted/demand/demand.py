@@ -15,9 +15,8 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
-from pagealloc_model.base.column_space import NewArray
+from pagealloc_model.base.arrays import NewArray, parts, working_arrays
 from pagealloc_model.base.progress_bar import Report
-from pagealloc_model.base.working_arrays import parts, working_arrays
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.demand.compaction import (
     captured_requests,

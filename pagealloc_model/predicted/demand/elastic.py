@@ -18,9 +18,7 @@ from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.allocator import pressure_layout as pr
 from pagealloc_model.allocator.objects import REQUEST, OpenFailures, link_replacements
 from pagealloc_model.allocator.state import slab_objects
-from pagealloc_model.base.column_space import NewArray
-from pagealloc_model.base.filling_array import FillingArray, all_of
-from pagealloc_model.base.working_arrays import parts, working_directory
+from pagealloc_model.base.arrays import Column, NewArray, parts, working_directory
 from pagealloc_model.policy.policy import Assumptions
 from pagealloc_model.predicted.demand.event_order import joined
 from pagealloc_model.recording.recorded_machine import recorded_machine
@@ -684,8 +682,10 @@ class ElasticRows:
         self._any_file = is_recorded(trace)
         self._by_rcu = np.zeros(0, np.int64)
         if len(self._kswapds) or len(self._reclaims[0]):
-            found = FillingArray(1, np.int64, working_directory(len(trace)))
-            self._by_rcu = all_of(found, slabs_freed_by_rcu(trace, self._freed_in_reclaim))
+            by_rcu = Column(np.int64, working_directory(len(trace)))
+            for rows in slabs_freed_by_rcu(trace, self._freed_in_reclaim):
+                by_rcu.append(rows)
+            self._by_rcu = by_rcu.values
 
     def mark(self, rows: np.ndarray, kept: np.ndarray) -> ElasticRequests:
         """Add to rows what an elastic replay reads.

@@ -8,10 +8,8 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
-from pagealloc_model.base.column_space import NewArray
-from pagealloc_model.base.filling_array import FillingArray
+from pagealloc_model.base.arrays import Column, NewArray, parts
 from pagealloc_model.base.jit import entry, inner
-from pagealloc_model.base.working_arrays import parts
 
 WORDS = at.EVENT.itemsize // 8
 _OPERATION = at.EVENT.fields["operation"][1]
@@ -189,7 +187,7 @@ def merged(
 
 def merged_in_place(
     events: np.ndarray,
-    held: FillingArray,
+    held: Column,
     extra: np.ndarray,
     ranks: np.ndarray,
     new_array: NewArray,
@@ -204,10 +202,10 @@ def merged_in_place(
         new_array: makes what is as long as `extra`.
     """
     extra, by_place, places = _placed(events, extra, ranks, new_array)
-    rows = len(events) + len(extra)
-    words = words_of(held.need(rows)[:rows])
-    put_between(words, len(events), words_of(extra), by_place, places)
-    return held.room[:rows]
+    held.rows = len(events)
+    together = held.room(len(extra))
+    put_between(words_of(together), len(events), words_of(extra), by_place, places)
+    return together
 
 
 def _placed(

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pagealloc_model.allocator import layout as at
+from pagealloc_model.base.arrays import parts
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.base.working_arrays import parts
 from pagealloc_model.recording.machine import Machine
 from pagealloc_model.recording.trace.columns import Event, Trace
 

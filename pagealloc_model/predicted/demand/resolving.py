@@ -12,11 +12,10 @@ import numpy as np
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.allocator.objects import mark_interrupted
-from pagealloc_model.base import working_arrays
+from pagealloc_model.base import arrays
+from pagealloc_model.base.arrays import Column, parts, working_directory
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.base.filling_array import FillingArray, PassingArray
 from pagealloc_model.base.progress_bar import Report
-from pagealloc_model.base.working_arrays import parts, working_directory
 from pagealloc_model.predicted.demand.elastic import REQUEST_SEEN
 from pagealloc_model.predicted.demand.event_order import (
     HiddenAllocations,
@@ -50,7 +49,7 @@ class ResolvedTrace:
     """
 
     events: np.ndarray
-    held: FillingArray
+    held: Column
     hidden: HiddenAllocations
     objects: np.ndarray
     counts: np.ndarray
@@ -125,7 +124,7 @@ def _made_ahead(maker: RowMaker, rows: int) -> Iterator[tuple[slice, PartRows]]:
 
 def _smaller_parts(rows: int) -> Iterator[slice]:
     """Slices of a fourth of what is worked on at a time, as several are."""
-    step = max(working_arrays.ROWS_TOGETHER // 4, 1)
+    step = max(arrays.ROWS_TOGETHER // 4, 1)
     for begin in range(0, rows, step):
         yield slice(begin, min(begin + step, rows))
 
@@ -149,17 +148,16 @@ class _Together:
         self._last_task = np.zeros(machine.nr_cpus, resolved.ROW)
         self._last_task["row"] = -1
         self._bursts = np.full((machine.nr_cpus, 2), -1)
-        self._rows = PassingArray(resolved.ROW, directory)
+        self._rows = Column(resolved.ROW, directory)
         self._marked = 0
         expected = len(trace) + len(trace) // 8 + 4096
-        self._events = FillingArray(4096 if first_touches else expected, at.EVENT, directory)
-        self._hidden = FillingArray(expected >> 5, at.EVENT, directory)
-        self._words = FillingArray(expected >> 5, np.dtype((np.int64, 2)), directory)
-        self._objects = FillingArray(expected, resolved.OBJECT, directory)
-        self._requests = FillingArray(1, REQUEST_SEEN, directory)
-        self._alloc_rows = FillingArray(1, np.int32, directory)
-        self._marks = FillingArray(1, MARK, directory)
-        self._asked = self._allocated = self._marks_end = 0
+        self._events = Column(at.EVENT, directory, 4096 if first_touches else expected)
+        self._hidden = Column(at.EVENT, directory, expected >> 5)
+        self._words = Column((np.int64, 2), directory, expected >> 5)
+        self._objects = Column(resolved.OBJECT, directory, expected)
+        self._requests = Column(REQUEST_SEEN, directory)
+        self._alloc_rows = Column(np.int32, directory)
+        self._marks = Column(MARK, directory)
         self._counts = np.zeros(resolved.COUNTS, np.int64)
         self._frames = resolved.FramesSeen(
             np.zeros(machine.end_pfn, np.int32), np.zeros(machine.end_pfn, resolved.FREED)
@@ -171,8 +169,8 @@ class _Together:
         self._outside += made.outside
         self._recorded_twice += made.recorded_twice
         if made.requests is not None:
-            self._asked = _put(self._requests, self._asked, made.requests.seen)
-            self._allocated = _put(self._alloc_rows, self._allocated, made.requests.alloc_rows)
+            self._requests.append(made.requests.seen)
+            self._alloc_rows.append(made.requests.alloc_rows)
         before = len(self._rows.values)
         self._rows.append(made.rows)
         self._tasks.link(self._rows.values, before, self._trace.gfp, self._last_rows)
@@ -201,27 +199,20 @@ class _Together:
         done, rows, counts = 0, self._rows.values, self._counts
         room = settled + settled // 8 + 4096
         while done < settled:
-            events = int(counts[resolved.COUNT_EVENTS]) + room
-            hidden = int(counts[resolved.COUNT_HIDDEN_EVENTS]) + room
-            objects = int(counts[resolved.COUNT_OBJECTS]) + room
-            into = resolved.Resolved(
-                self._events.need(events)[:events],
-                self._hidden.need(hidden)[:hidden],
-                self._words.need(hidden)[:hidden],
-                self._objects.need(objects)[:objects],
-                counts,
-            )
-            before = int(counts[resolved.COUNT_EVENTS])
-            hidden_before = int(counts[resolved.COUNT_HIDDEN_EVENTS])
+            filled = (self._events, self._hidden, self._words, self._objects)
+            into = resolved.Resolved(*(column.room(room) for column in filled), counts)
+            before, hidden_before = self._events.rows, self._hidden.rows
             done = resolved.resolve_objects(rows, done, settled, self._columns, self._frames, into)
+            self._events.rows = int(counts[resolved.COUNT_EVENTS])
+            self._hidden.rows = self._words.rows = int(counts[resolved.COUNT_HIDDEN_EVENTS])
+            self._objects.rows = int(counts[resolved.COUNT_OBJECTS])
             if self._first_touches:
                 self._keep_first_touches(before)
-            self._take_marks(slice(before, int(counts[resolved.COUNT_EVENTS])))
-            new = slice(hidden_before, int(counts[resolved.COUNT_HIDDEN_EVENTS]))
-            into.hidden["bits"][new] &= _WITHOUT_MARKS
+            self._take_marks(before)
+            self._hidden.values["bits"][hidden_before:] &= _WITHOUT_MARKS
             room *= 2
         self._taken += settled
-        self._rows.take(settled)
+        self._rows.drop(settled)
         self._marked -= settled
         for numbers in (self._last_rows, self._bursts):
             numbers[numbers >= 0] -= settled
@@ -230,19 +221,18 @@ class _Together:
 
     def _keep_first_touches(self, before: int) -> None:
         """Keep of the events made, those behind the first so many, what touches pages first."""
-        made = int(self._counts[resolved.COUNT_EVENTS])
-        words = words_of(self._events.room[:made])
-        kept = keep_first_touches(words, before, self._objects.room)
-        self._counts[resolved.COUNT_EVENTS] = kept
+        words = words_of(self._events.values)
+        self._events.rows = keep_first_touches(words, before, self._objects.values)
+        self._counts[resolved.COUNT_EVENTS] = self._events.rows
 
-    def _take_marks(self, made: slice) -> None:
-        """Take the marks of interrupts off events that were made, and keep them."""
-        bits = self._events.room["bits"][made]
+    def _take_marks(self, before: int) -> None:
+        """Take the marks of interrupts off the events behind the first so many, and keep them."""
+        bits = self._events.values["bits"][before:]
         places = np.flatnonzero(bits & np.uint32(at.CONTEXT_BITS))
         marks = np.zeros(len(places), MARK)
-        marks["place"], marks["bits"] = places + made.start, bits[places]
+        marks["place"], marks["bits"] = places + before, bits[places]
         bits[places] &= _WITHOUT_MARKS
-        self._marks_end = _put(self._marks, self._marks_end, marks)
+        self._marks.append(marks)
 
     def done(self) -> ResolvedTrace:
         """All events; rows that wait for what does not come are as they are."""
@@ -250,26 +240,18 @@ class _Together:
         if not self._taken:
             source = self._trace.source
             raise UsageError(f"{source}: no allocation or free inside the machine's zones")
-        hidden = int(self._counts[resolved.COUNT_HIDDEN_EVENTS])
-        words = self._words.room[:hidden]
+        words = self._words.values
         return ResolvedTrace(
-            events=self._events.room[: self._counts[resolved.COUNT_EVENTS]],
+            events=self._events.values,
             held=self._events,
             hidden=HiddenAllocations(
-                events=self._hidden.room[:hidden], ranks=words[:, 0], freed_ns=words[:, 1]
+                events=self._hidden.values, ranks=words[:, 0], freed_ns=words[:, 1]
             ),
-            objects=self._objects.room[: self._counts[resolved.COUNT_OBJECTS]],
+            objects=self._objects.values,
             counts=self._counts,
             outside=self._outside,
             recorded_twice=self._recorded_twice,
-            requests=self._requests.room[: self._asked],
-            alloc_rows=self._alloc_rows.room[: self._allocated],
-            marks=self._marks.room[: self._marks_end],
+            requests=self._requests.values,
+            alloc_rows=self._alloc_rows.values,
+            marks=self._marks.values,
         )
-
-
-def _put(array: FillingArray, end: int, records: np.ndarray) -> int:
-    """Put records behind the first so many; returns how many there are then."""
-    if len(records):
-        array.need(end + len(records))[end : end + len(records)] = records
-    return end + len(records)

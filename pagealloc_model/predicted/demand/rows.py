@@ -13,10 +13,9 @@ import numpy as np
 
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
-from pagealloc_model.base.column_space import NewArray
+from pagealloc_model.base.arrays import NewArray, parts
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.jit import entry, inner
-from pagealloc_model.base.working_arrays import parts
 from pagealloc_model.measured.stream import CPUS
 from pagealloc_model.predicted.demand.elastic import ElasticRequests, ElasticRows
 from pagealloc_model.predicted.demand.reclaim import DirectReclaims

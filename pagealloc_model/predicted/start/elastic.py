@@ -14,7 +14,7 @@ from pagealloc_model.allocator.kcompactd import CHECK_NS
 from pagealloc_model.allocator.kswapd import NAP_NS
 from pagealloc_model.allocator.lru import place_on_lists
 from pagealloc_model.allocator.state import State, with_pressure
-from pagealloc_model.base.working_arrays import parts, working_arrays
+from pagealloc_model.base.arrays import parts, working_arrays
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Assumptions, Policy
 from pagealloc_model.predicted.demand.demand import Demand

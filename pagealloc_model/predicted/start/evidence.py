@@ -10,9 +10,9 @@ import numpy as np
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator import objects as resolved
 from pagealloc_model.allocator.state import maximal_buddies
+from pagealloc_model.base.arrays import parts
 from pagealloc_model.base.errors import UsageError
 from pagealloc_model.base.jit import entry
-from pagealloc_model.base.working_arrays import parts
 from pagealloc_model.predicted.demand.compaction import isolations
 from pagealloc_model.predicted.demand.demand import Demand
 from pagealloc_model.recording.machine import Machine

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pagealloc_model.base.column_space import NewArray, in_memory
-from pagealloc_model.base.working_arrays import parts
+from pagealloc_model.base.arrays import NewArray, in_memory, parts
 
 if TYPE_CHECKING:
     import pandas as pd

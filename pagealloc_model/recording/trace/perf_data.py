@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pagealloc_model.base.column_space import NewArray, in_memory
+from pagealloc_model.base.arrays import NewArray, in_memory
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.recording.trace.columns import (

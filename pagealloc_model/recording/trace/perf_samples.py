@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pagealloc_model.base.column_space import NewArray, in_memory
+from pagealloc_model.base.arrays import NewArray, in_memory
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.recording.trace.columns import EVENT_NAMES, Event
 from pagealloc_model.recording.trace.formats import Field, TracepointFormat, gfp_bits_from_print_fmt

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from pagealloc_model.base.column_space import NewArray, in_memory
+from pagealloc_model.base.arrays import NewArray, in_memory, parts
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.files import refuse_unless_file, text_of, unreadable
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.base.text.counts import count_of
-from pagealloc_model.base.working_arrays import parts
 from pagealloc_model.recording.trace.columns import (
     NAMED,
     Event,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pagealloc_model.base.column_space import NewArray, in_memory
+from pagealloc_model.base.arrays import NewArray, in_memory
 from pagealloc_model.recording.trace import perf_samples as note
 from pagealloc_model.recording.trace.columns import (
     COLUMN_TYPES,

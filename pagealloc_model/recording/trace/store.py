@@ -20,10 +20,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.ipc
 
+from pagealloc_model.base.arrays import working_arrays
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.progress_bar import Report
 from pagealloc_model.base.version import __version__
-from pagealloc_model.base.working_arrays import working_arrays
 from pagealloc_model.recording.trace.columns import (
     COLUMN_TYPES,
     EVENT_NAMES,

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import zstandard
 
-from pagealloc_model.base.column_space import NewArray, in_memory
+from pagealloc_model.base.arrays import NewArray, in_memory
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.progress_bar import Report, part_of
 from pagealloc_model.recording.trace.columns import Trace

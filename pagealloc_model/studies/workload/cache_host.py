@@ -20,9 +20,8 @@ import numpy as np
 from pagealloc_model.allocator import layout as at
 from pagealloc_model.allocator.events import advance
 from pagealloc_model.allocator.state import make_state
-from pagealloc_model.base.column_space import in_memory
+from pagealloc_model.base.arrays import Column
 from pagealloc_model.base.errors import UsageError
-from pagealloc_model.base.working_arrays import GrowingArray
 from pagealloc_model.policy.kernel_rules import KernelRules
 from pagealloc_model.policy.policy import Policy
 from pagealloc_model.predicted.replay import Cancelled
@@ -148,7 +147,7 @@ class _Running:
         self._atomics_per_page = host.atomics_per_page * float(self._rng.lognormal(0, RATE_SPREAD))
         self._step_pages = max(_low_to_min(host.machine) // STEPS_TO_MIN, EXTENT_MOST)
         self._now = FIRST_NS
-        self._places = GrowingArray(in_memory, 1, np.int32)
+        self._places = Column(np.int32)
         self._extents: list[_Extent] = []
         self._still_held = np.zeros(0, at.EVENT)
         self._logs: list[np.ndarray] = []
@@ -234,7 +233,7 @@ class _Running:
         mean, most = EXTENT_MEAN, EXTENT_MOST
         sizes = np.minimum(self._rng.geometric(1 / mean, self._step_pages // mean), most)
         cpus = self._rng.integers(self._host.machine.nr_cpus, size=len(sizes))
-        first = len(self._places.filled)
+        first = self._places.rows
         reads = self._requests(np.full(int(sizes.sum()), page_ns), at.MOVABLE, GFP_HIGHUSER_MOVABLE)
         reads["cpu"] = np.repeat(cpus, sizes)
         for size, cpu in zip(sizes.tolist(), cpus.tolist(), strict=True):
@@ -260,8 +259,8 @@ class _Running:
     def _requests(self, gaps: np.ndarray, migratetype: int, bits: int) -> np.ndarray:
         """Requests of order 0 for new objects, so far apart; time goes on meanwhile."""
         count = len(gaps)
-        first = len(self._places.filled)
-        self._places.append(np.full((count, 1), -1, np.int32))
+        first = self._places.rows
+        self._places.append(np.full(count, -1, np.int32))
         events = np.zeros(count, at.EVENT)
         events["time_ns"] = self._now + np.cumsum(gaps)
         self._now += int(gaps.sum()) + 1
@@ -276,7 +275,7 @@ class _Running:
 
     def _advance(self, events: np.ndarray) -> None:
         state = self._state
-        places = self._places.filled[:, 0]
+        places = self._places.values
         position = 0
         while position < len(events):
             position = advance(

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.ipc
 import pytest
 
-from pagealloc_model.base import column_space, working_arrays
-from pagealloc_model.base.column_space import on_disk
+from pagealloc_model.base import arrays
+from pagealloc_model.base.arrays import on_disk
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.base.version import __version__
 from pagealloc_model.recording.trace import store as store_write
@@ -104,8 +104,8 @@ def test_columns_of_a_long_recording_are_unpacked_to_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_write, "_PIECE", 3)
-    monkeypatch.setattr(working_arrays, "ROWS_IN_MEMORY", 0)
-    monkeypatch.setattr(column_space, "_SMALL", 1)
+    monkeypatch.setattr(arrays, "ROWS_IN_MEMORY", 0)
+    monkeypatch.setattr(arrays, "_SMALL_BYTES", 1)
     trace = rich_trace(10)
     read = read_store(written(tmp_path / "s", trace, compress=True))
     assert differing_fields(read, trace) == []

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagealloc_model.base.column_space import on_disk
+from pagealloc_model.base.arrays import on_disk
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.recording.trace.columns import time_order
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pagealloc_model.base.column_space import on_disk
+from pagealloc_model.base.arrays import on_disk
 from pagealloc_model.base.errors import RecordingError
 from pagealloc_model.recording.recording import open_recording
 from pagealloc_model.recording.trace import page_walk, ring_buffer

@@ -1,0 +1,164 @@
+"""Arrays as long as a recording: in memory, or in unnamed files of a long recording."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from pagealloc_model.base.errors import RecordingError
+
+ROWS_IN_MEMORY = 1 << 24
+"""Up to so many events, what is made of them, some 100 bytes an event, lies in memory."""
+ROWS_TOGETHER = 1 << 20
+"""Events worked on at a time, so that intermediate arrays do not grow with the recording."""
+STEP_BYTES = 64 << 20
+"""The file of a `Column` takes up room in steps of so much."""
+_SMALL_BYTES = 1 << 20
+
+NewArray = Callable[[int | tuple[int, ...], npt.DTypeLike], np.ndarray]
+"""Called with shape and type; makes an array whose content is undefined."""
+
+
+def in_memory(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
+    """An array in memory."""
+    return np.empty(shape, dtype)
+
+
+def on_disk(directory: Path) -> NewArray:
+    """A maker of arrays in unnamed files, whose pages the kernel can write back and drop.
+
+    Small ones stay in memory. The files vanish with their arrays, or with the process.
+
+    Args:
+        directory: on a disk, not on a tmpfs.
+    """
+
+    def new_array(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        if size < _SMALL_BYTES:
+            return np.empty(shape, dtype)
+        mapped, file = _mapped(directory, size)
+        _take_blocks(directory, file, 0, size)
+        return np.ndarray(shape, dtype, mapped)
+
+    return new_array
+
+
+def working_arrays(rows: int) -> NewArray:
+    """A maker of arrays for what is made of a number of events.
+
+    For long recordings it makes them in unnamed files in the temporary directory (TMPDIR).
+    """
+    directory = working_directory(rows)
+    return in_memory if directory is None else on_disk(directory)
+
+
+def working_directory(rows: int) -> Path | None:
+    """The directory of such files; None: in memory."""
+    return None if rows <= ROWS_IN_MEMORY else Path(tempfile.gettempdir())
+
+
+def parts(rows: int) -> Iterator[slice]:
+    """Slices of `ROWS_TOGETHER` that cover so many rows, in order."""
+    for begin in range(0, rows, ROWS_TOGETHER):
+        yield slice(begin, min(begin + ROWS_TOGETHER, rows))
+
+
+class Column:
+    """Records appended at the end, which may be let go of from the beginning.
+
+    Attributes:
+        rows: how many there are; who fills `room` says so by setting it.
+    """
+
+    def __init__(self, dtype: npt.DTypeLike, directory: Path | None = None, rows: int = 1) -> None:
+        """Begin without any.
+
+        Args:
+            dtype: their type; with a shape of its own for several values a row.
+            directory: where the file lies, on a disk; None: in memory.
+            rows: about how many there will be.
+        """
+        self._dtype, self._directory = np.dtype(dtype), directory
+        self.rows = 0
+        self._make(max(rows, 1))
+
+    @property
+    def values(self) -> np.ndarray:
+        """All that were appended and not let go of."""
+        return self._room[: self.rows]
+
+    def room(self, count: int) -> np.ndarray:
+        """The values and, behind them, undefined room for so many more."""
+        kept, end = self.values, self.rows + count
+        if end > len(self._room):
+            self._make(2 * end)
+            self._take(end)
+            self._room[: len(kept)] = kept
+        self._take(end)
+        return self._room[:end]
+
+    def append(self, records: np.ndarray) -> None:
+        """Put records behind all others."""
+        if len(records):
+            self.room(len(records))[self.rows :] = records
+            self.rows += len(records)
+
+    def drop(self, count: int) -> None:
+        """Let go of the first so many; the others move up."""
+        kept = self.values[count:]
+        for part in parts(len(kept) if count else 0):
+            self._room[part] = kept[part]
+        self.rows = len(kept)
+
+    def _make(self, rows: int) -> None:
+        base, shape = self._dtype.subdtype or (self._dtype, ())
+        self._held, self._file = 0, -1
+        if self._directory is None:
+            self._room = np.empty((rows, *shape), base)
+            return
+        size = -(-rows * self._dtype.itemsize // STEP_BYTES) * STEP_BYTES
+        mapped, self._file = _mapped(self._directory, size)
+        self._room = np.ndarray((size // self._dtype.itemsize, *shape), base, mapped)
+
+    def _take(self, rows: int) -> None:
+        if self._directory is not None:
+            size = -(-rows * self._dtype.itemsize // STEP_BYTES) * STEP_BYTES
+            if size > self._held:
+                _take_blocks(self._directory, self._file, self._held, size)
+                self._held = size
+
+
+def _mapped(directory: Path, size: int) -> tuple[mmap.mmap, int]:
+    """An unnamed file's map, and the file's number, closed with it."""
+    try:
+        with tempfile.TemporaryFile(prefix=".pagealloc-", dir=directory) as file:
+            os.ftruncate(file.fileno(), size)
+            mapped, number = mmap.mmap(file.fileno(), size), os.dup(file.fileno())
+    except OSError as error:
+        raise _no_room(directory, size, error) from None
+    weakref.finalize(mapped, os.close, number)
+    return mapped, number
+
+
+def _take_blocks(directory: Path, file: int, begin: int, end: int) -> None:
+    """Have a file's blocks: writing to a hole ends the process when the disk is full."""
+    try:
+        os.posix_fallocate(file, begin, end - begin)
+    except OSError as error:
+        raise _no_room(directory, end, error) from None
+
+
+def _no_room(directory: Path, size: int, error: OSError) -> RecordingError:
+    return RecordingError(
+        directory,
+        f"has no room for {size >> 20} MiB of working files ({error.strerror})",
+        todo="make room there",
+    )
