@@ -16,16 +16,13 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, is_dataclass, replace
+from dataclasses import asdict, is_dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
+from typing import BinaryIO, Protocol, TypeVar
 from weakref import WeakSet
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from pagealloc_model.recording.trace.columns import Trace
 
 Made = TypeVar("Made")
 
@@ -42,12 +39,10 @@ class Recording(Protocol):
     Attributes:
         path: its directory or file.
         name: its short name.
-        event_file: file of its events.
     """
 
     path: Path
     name: str
-    event_file: Path
 
 
 _opened: WeakSet[Recording] = WeakSet()
@@ -72,7 +67,7 @@ def kept_object(
     Raises:
         whatever `make` raises.
     """
-    file = _file(recording, what, about, ".pickle")
+    file = _file(recording, what, about)
     if file is not None and file.is_file():
         with suppress(Exception), file.open("rb") as kept:
             found = pickle.load(kept)
@@ -81,33 +76,7 @@ def kept_object(
     begun = time.perf_counter()
     made = make()
     if file is not None and time.perf_counter() - begun >= WORTH_S:
-        _keep(file, lambda path: _pickle(made, path))
-    return made
-
-
-def kept_trace(recording: Recording, make: Callable[[], Trace]) -> Trace:
-    """Return the events from kept columns, or read them, and keep columns where that is slow.
-
-    Raises:
-        RecordingError: the event file cannot be read.
-    """
-    from pagealloc_model.recording.event_files import is_store
-    from pagealloc_model.recording.trace.columns import COLUMN_TYPES
-    from pagealloc_model.recording.trace.store import read_store, write_store
-
-    file = _file(recording, "events", (), ".arrow")
-    if file is not None and file.is_file():
-        with suppress(Exception):
-            trace = replace(read_store(file), source=str(recording.event_file))
-            os.utime(file)
-            return trace
-    begun = time.perf_counter()
-    made = make()
-    is_slow = time.perf_counter() - begun >= WORTH_S
-    size = sum(getattr(made, name).nbytes for name in COLUMN_TYPES)
-    is_small = size <= MOST_BYTES // 2
-    if file is not None and is_slow and is_small and not is_store(recording.event_file):
-        _keep(file, lambda path: write_store(made, path, source=None, compress=False))
+        _keep(file, made)
     return made
 
 
@@ -118,13 +87,13 @@ def kept_directory() -> Path:
     return cache_base() / _FOLDER
 
 
-def _file(recording: Recording, what: str, about: tuple[object, ...], suffix: str) -> Path | None:
+def _file(recording: Recording, what: str, about: tuple[object, ...]) -> Path | None:
     """The file of something, None of a recording that may differ from its files."""
     if recording not in _opened or _is_changed(recording):
         return None
     parts = [_sources(), what, *_identities(recording.path), *map(_words, about)]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
-    return kept_directory() / f"{recording.name}-{what}-{key}{suffix}"
+    return kept_directory() / f"{recording.name}-{what}-{key}.pickle"
 
 
 def _is_changed(recording: Recording) -> bool:
@@ -164,24 +133,19 @@ def _words(value: object) -> str:
     return repr(value)
 
 
-def _keep(file: Path, write: Callable[[Path], None]) -> None:
+def _keep(file: Path, made: object) -> None:
     """Write a file whole or not at all, and make room; where that cannot be, nothing is kept."""
     with suppress(OSError, MemoryError):
         file.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(prefix=".", dir=file.parent)
-        os.close(descriptor)
         partial = Path(name)
         try:
-            write(partial)
+            with os.fdopen(descriptor, "wb") as opened:
+                pickle.dump(made, _Bounded(opened), protocol=5)
             os.replace(partial, file)
         finally:
             partial.unlink(missing_ok=True)
         _prune(file.parent)
-
-
-def _pickle(made: object, path: Path) -> None:
-    with path.open("wb") as file:
-        pickle.dump(made, _Bounded(file), protocol=5)
 
 
 class _Bounded:

@@ -24,7 +24,7 @@ from pagealloc_model.recording.event_files import (
     size_of,
 )
 from pagealloc_model.recording.event_files import STORE_FILE as STORE_FILE
-from pagealloc_model.recording.kept_state import kept_trace, vouch_for
+from pagealloc_model.recording.kept_state import vouch_for
 from pagealloc_model.recording.lock_profile import PROFILE_FILE, LockProfile, read_lock_profile
 from pagealloc_model.recording.proc.counts import READ_TIMES_FILE, KernelSymbols, read_kallsyms
 from pagealloc_model.recording.proc.pages import PageOwner, read_kpageflags, read_page_owner
@@ -116,12 +116,8 @@ class Recording:
         Raises:
             RecordingError: the event file is cut, damaged, or of an unknown layout.
         """
-
-        def read() -> Trace:
-            with progress(f"reading {self.name}", size_of(self.event_file), "B") as report:
-                return read_events(self.event_file, progress=report)
-
-        return kept_trace(self, read)
+        with progress(f"reading {self.name}", size_of(self.event_file), "B") as report:
+            return read_events(self.event_file, progress=report)
 
     @cached_property
     def dated_snapshots(self) -> tuple[Snapshot, ...]:

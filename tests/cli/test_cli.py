@@ -159,7 +159,7 @@ def test_info_waits_neither_for_pandas_nor_for_the_replay(tmp_path: Path, shippe
             [sys.executable, "-c", code], capture_output=True, text=True, check=True
         )
         assert done.stdout.endswith("[]\n")
-        assert list(kept.glob("*-events-*.arrow"))
+        assert list(kept.glob("*-judged-*.pickle"))
 
 
 @pytest.mark.parametrize("command", ["info", "validate", "replay"])
