@@ -110,11 +110,7 @@ LARGEST_ORDER = 14
 
 
 def impossible_values(zone: ZoneInfoZone) -> Iterator[str]:
-    """Say what of a zone no kernel prints; nothing if all of it is possible.
-
-    Args:
-        zone: sizes in pages.
-    """
+    """Say what of a zone no kernel prints; nothing if all of it is possible."""
     end = (zone.start_pfn or 0) + zone.spanned
     if end > END_OF_MEMORY:
         yield f"ends at page frame {end}, the model knows memory up to {END_OF_MEMORY}"
@@ -201,11 +197,7 @@ def integer(word: str, path: str | Path, line_number: int) -> int:
 
 
 def count_of_pages(word: str, path: str | Path, line_number: int) -> int:
-    """A number of pages, buddies or blocks.
-
-    Raises:
-        RecordingError: the word is no such number, or more than memory has pages.
-    """
+    """A number of pages, buddies or blocks."""
     count = integer(word, path, line_number)
     if count > END_OF_MEMORY:
         raise malformed(path, line_number, f"{word} is more than memory can have pages")

@@ -61,11 +61,7 @@ def _blocked(name: str, found: str, todo: str) -> Check:
 
 
 def require_recordable(host: Host) -> PerfTool:
-    """The perf to record with.
-
-    Raises:
-        UsageError: this machine or user cannot record; the text says why and what to do.
-    """
+    """The perf to record with."""
     for check in recording_checks(host):
         if check.blocks:
             raise UsageError(f"cannot record: {check.found}; {check.todo}")

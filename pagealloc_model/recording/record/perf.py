@@ -59,13 +59,7 @@ _KNOWN = (
 
 
 def explain_failure(log: str, code: int, seen: str = "") -> str:
-    """One line on why perf failed.
-
-    Args:
-        log: what it wrote to stderr.
-        code: its exit code, negative for a signal.
-        seen: what is wrong with its file, said where perf itself gives no known reason.
-    """
+    """One line on why perf failed."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     for pattern, what, todo in _KNOWN:
         for line in lines:
@@ -103,11 +97,6 @@ class PerfProcess:
 
     It ends by itself, with a whole perf.data, if we are killed. With the right to, it runs at
     real-time priority, so that a busy machine does not keep it from emptying the buffers.
-
-    Args:
-        arguments: makes the command line from the descriptors for orders and answers.
-        log: file for what perf writes to stderr.
-        host: the machine.
     """
 
     def __init__(
@@ -139,12 +128,7 @@ class PerfProcess:
         return self._process.poll() is not None
 
     def ask(self, order: str, interrupted: Callable[[], bool] = lambda: False) -> None:
-        """Give an order ("enable", "disable") and wait until it is carried out.
-
-        Raises:
-            UsageError: perf ended instead; the text says why.
-            KeyboardInterrupt: `interrupted` became true while waiting.
-        """
+        """Give an order ("enable", "disable") and wait until it is carried out."""
         try:
             os.write(self._orders, f"{order}\n".encode())
         except BrokenPipeError:
@@ -316,11 +300,7 @@ class PerfTool:
 
 
 def find_perf() -> PerfTool:
-    """The perf on PATH.
-
-    Raises:
-        UsageError: there is none, it does not work with this kernel, or it is too old.
-    """
+    """The perf on PATH."""
     path = shutil.which("perf")
     if path is None:
         raise UsageError(f"perf is not installed; {INSTALL}")
@@ -371,15 +351,7 @@ def record_arguments(
     buffer_bytes: int,
     control: tuple[int, int] | None = None,
 ) -> list[str]:
-    """The command line of a recording of all CPUs that starts out switched off.
-
-    Args:
-        tool: the perf to use.
-        output: path of the perf.data.
-        events: words that name the events.
-        buffer_bytes: ring buffer of one CPU.
-        control: descriptors perf reads orders from and answers them on; None leaves them out.
-    """
+    """The command line of a recording of all CPUs that starts out switched off."""
     arguments = [tool.path, "record", "-a", "-k", "CLOCK_MONOTONIC", "-m", size_text(buffer_bytes)]
     arguments += ["--kernel-callchains", "-o", output]
     if tool.compresses:
@@ -491,16 +463,7 @@ def available_events(tracefs: Path) -> frozenset[str]:
 
 
 def choose_events(available: frozenset[str], asked: Iterable[str], *, locks: bool) -> EventChoice:
-    """Resolve what a user asks for; the two essential events are always recorded.
-
-    Args:
-        available: names of the kernel's tracepoints.
-        asked: names, shell patterns such as "vmscan:*", and `USUAL_EVENTS`.
-        locks: whether to record lock contention.
-
-    Raises:
-        UsageError: something asked for by name or pattern is not in this kernel.
-    """
+    """Resolve what a user asks for; the two essential events are always recorded."""
     wanted = list(ESSENTIAL_EVENTS)
     for each in asked:
         if each == USUAL_EVENTS:
@@ -574,22 +537,7 @@ _BUSY_FIELDS = (0, 1, 2, 5, 6)
 def record_profile(
     tool: PerfTool, host: Host, command: tuple[str, ...], seconds: float, folded: Path
 ) -> dict[str, object]:
-    """Profile the machine while a command runs or for a time, and write the folded chains.
-
-    Args:
-        tool: the perf to use.
-        host: the machine.
-        command: run once more for this; () to watch the machine instead.
-        seconds: for how long, without a command.
-        folded: file to write.
-
-    Returns:
-        What meta.json says of it: `event`, `sample_ns` (of a busy CPU's time, per sample),
-        `samples`, `seconds`, `repeats_command` and `rc` of the command.
-
-    Raises:
-        UsageError: perf cannot profile here.
-    """
+    """Profile the machine while a command runs or for a time, and write the folded chains."""
     samples = folded.with_name("profile.data")
     workload = command or ("sleep", f"{seconds}")
     arguments = [tool.path, "record", "-a", "-c", f"{SAMPLE_PERIOD}", "-e", "cycles", "-g"]

@@ -65,16 +65,7 @@ _STANDARD_ERROR = 2
 
 
 class LiveBuffers:
-    """Events of all CPUs, each CPU's in a buffer of its own; they are on from the start.
-
-    Args:
-        perf: perf's module.
-        events: names of tracepoints.
-        buffer_bytes: size of each buffer, a power of two.
-
-    Raises:
-        UsageError: the events cannot be opened.
-    """
+    """Events of all CPUs, each CPU's in a buffer of its own; they are on from the start."""
 
     def __init__(self, perf: ModuleType, events: Sequence[str], buffer_bytes: int) -> None:
         cpus, threads = perf.cpu_map(), perf.thread_map(-1)
@@ -100,12 +91,7 @@ class LiveBuffers:
             self._events.poll(milliseconds)
 
     def read(self, cpu: int, most: int) -> Iterator[Any]:
-        """Take events out of one CPU's buffer until it is empty.
-
-        Args:
-            cpu: its number.
-            most: stop after so many, so that one busy CPU does not hold up the others.
-        """
+        """Take events out of one CPU's buffer until it is empty."""
         for _ in range(most):
             event = self._events.read_on_cpu(cpu)
             if event is None:
@@ -173,11 +159,7 @@ _END_OF_SIGNED, _END_OF_WORD = 1 << 63, 1 << 64
 
 
 class EventRows:
-    """Collects events in the order they come; main events as columns, all others as tables.
-
-    Args:
-        first: rows of main events that came before, in the order of `COLUMN_TYPES`.
-    """
+    """Collects events in the order they come; main events as columns, all others as tables."""
 
     def __init__(self, first: Iterable[int] = ()) -> None:
         self._main = array("q", first)
@@ -186,16 +168,7 @@ class EventRows:
         self._tables: dict[str, _Table] = {}
 
     def declare(self, event: str, fields: Sequence[Field | str]) -> None:
-        """Say which fields an event's rows will hold.
-
-        Args:
-            event: such as "kmem:mm_page_alloc".
-            fields: in the order of the values; numbers of those known by name only are kept as
-                they come.
-
-        Raises:
-            ValueError: a main event lacks a field that it must have.
-        """
+        """Say which fields an event's rows will hold."""
         names = [field if isinstance(field, str) else field.name for field in fields]
         kind = EVENT_NAMES.get(event)
         if kind is not None:
@@ -361,11 +334,7 @@ def perf_python_state() -> PerfPythonState:
 
 @cache
 def load_perf_module() -> ModuleType:
-    """The module: this environment's own, else the distribution's if it fits this Python.
-
-    Raises:
-        UsageError: there is none, or it cannot be loaded; the text says what to do.
-    """
+    """The module: this environment's own, else the distribution's if it fits this Python."""
     problem = ""
     for spec in _candidates():
         try:
@@ -607,13 +576,6 @@ def read_with_perf_session(path: str | Path) -> Trace:
 
     What the events' fields are is taken from the recording's own format data. The trace has
     neither call chains nor command names nor losses.
-
-    Args:
-        path: a perf.data, not packed.
-
-    Raises:
-        UsageError: perf's module is not there, or does not read files (kernels up to 7.2).
-        RecordingError: the file cannot be used, or the module cannot read it.
     """
     perf = load_perf_module()
     if not hasattr(perf, "session"):
@@ -672,13 +634,6 @@ def read_with_perf_script(path: str | Path) -> Trace:
     To check the package's own reader, or for a file that it refuses. The trace has no call
     chains. Losses that perf places nowhere span the whole recording. Tables hold numbers as perf
     gives them: one below zero in a field of four bytes is 2**32 too large.
-
-    Args:
-        path: a perf.data, not packed.
-
-    Raises:
-        UsageError: perf is not there, or was built without Python.
-        RecordingError: perf cannot read the file, or it cannot be used.
     """
     path = Path(path)
     perf = find_perf().path
@@ -719,11 +674,7 @@ def read_with_perf_script(path: str | Path) -> Trace:
 
 
 def _read_first_frees(text: ScriptReader, lines: Iterator[str]) -> int:
-    """Take in the header and the events before the first that perf's Python can begin with.
-
-    Returns:
-        That event's time; those before it are earlier.
-    """
+    """Take in the header and the events before the first that perf's Python can begin with."""
     last_ns = -1
     for text.number, line in enumerate(lines, 1):
         found = event_of(line)

@@ -29,13 +29,6 @@ def function_parameters(btf: bytes, functions: Collection[str]) -> dict[str, tup
 
     A function that the compiler inlined everywhere, or whose parameters it changed, is not
     described.
-
-    Args:
-        btf: content of /sys/kernel/btf/vmlinux.
-        functions: names to look for.
-
-    Raises:
-        ValueError: the data are cut short or of an unknown layout.
     """
     try:
         return _parameters(btf, frozenset(functions))

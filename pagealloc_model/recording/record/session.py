@@ -97,11 +97,7 @@ class StopSignals:
         return self.requested is not None
 
     def check(self) -> None:
-        """Give up what has not begun to record yet.
-
-        Raises:
-            KeyboardInterrupt: a stop was requested.
-        """
+        """Give up what has not begun to record yet."""
         if self.stopping():
             raise KeyboardInterrupt
 
@@ -180,21 +176,13 @@ class Workspace:
         return directory / self.destination.name
 
     def nearly_full(self, recent: int) -> bool:
-        """Whether the disk has little more than what perf and the rest may need to finish.
-
-        Args:
-            recent: bytes perf wrote last; it may hold several times as much.
-        """
+        """Whether the disk has little more than what perf and the rest may need to finish."""
         usage = shutil.disk_usage(self._top)
         reserved = min(_MOST_RESERVED, usage.total // _RESERVED_SHARE)
         return usage.free < reserved + _UNWRITTEN * recent
 
     def keep(self, recording: Path, owner: tuple[int, int] | None) -> None:
-        """Give a finished recording its owner and its name.
-
-        Raises:
-            UsageError: the name was taken meanwhile.
-        """
+        """Give a finished recording its owner and its name."""
         if owner is not None:
             _hand_over(recording, owner)
             for directory in self._new_parents:
@@ -228,12 +216,7 @@ _MIB = 1 << 20
 
 
 class LiveRates:
-    """Rates since the last line, from the counters of /proc/vmstat (T12.4).
-
-    Args:
-        host: the machine.
-        event_file: the perf.data being written.
-    """
+    """Rates since the last line, from the counters of /proc/vmstat (T12.4)."""
 
     def __init__(self, host: Host, event_file: Path) -> None:
         self._host = host
@@ -287,19 +270,7 @@ class End(Enum):
 
 
 class Watch:
-    """Waits for the end of a recording, and does what is due meanwhile.
-
-    Args:
-        options: how long, and how often.
-        perf: the running perf.
-        command: the running command, if any.
-        signals: what the user may stop it with.
-        workspace: where it is written.
-        event_file: the perf.data in it.
-        take_snapshot: takes one; raises OSError where there is no room for it.
-        live: makes the lines with rates.
-        say: takes them.
-    """
+    """Waits for the end of a recording, and does what is due meanwhile."""
 
     def __init__(
         self,
@@ -804,11 +775,7 @@ class _Session:
         (self._recording / META_FILE).write_text(text, encoding="utf-8")
 
     def _keep(self, trouble: str) -> None:
-        """Anonymise where asked, and let the recording appear.
-
-        Raises:
-            UsageError: there was trouble; the recording is there all the same.
-        """
+        """Anonymise where asked, and let the recording appear."""
         recording, name = self._recording, self._options.destination
         if self._options.anonymise:
             from pagealloc_model.recording.trim import trim_recording

@@ -32,12 +32,6 @@ def take_snapshot(recording: Path, host: Host) -> int:
 
     All are read before anything is written, so that writing does not show in them. Each file's own
     time of reading is kept beside them: a busy machine changes much between the first and the last.
-
-    Returns:
-        Its time: CLOCK_MONOTONIC in ns at the start of the read.
-
-    Raises:
-        OSError: it cannot be written; nothing of it is left.
     """
     time_ns = time.monotonic_ns()
     contents: dict[str, bytes] = {}
@@ -68,13 +62,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def copy_page_flags(recording: Path, host: Host, check: Callable[[], None]) -> int | None:
-    """Copy /proc/kpageflags (T12.5); returns its time in ns, None where it cannot be read.
-
-    Args:
-        recording: where to.
-        host: the machine.
-        check: called between parts; may raise to give up.
-    """
+    """Copy /proc/kpageflags (T12.5); returns its time in ns, None where it cannot be read."""
     return _compress(host.proc / "kpageflags", recording / KPAGEFLAGS_FILE, check)
 
 

@@ -305,11 +305,6 @@ def losses_by_time(
     The kernel writes the record in front of the first event that has room again, and has taken
     that event's time a moment before the record's. The same holds for an event of each context
     that this one interrupted. The fifth is before the gap for certain.
-
-    Args:
-        records: (cpu, time in ns, events lost) of each loss record.
-        time_ns: times of the main events, ascending.
-        cpu: their CPUs.
     """
     rows = sorted(records, key=lambda record: record[1])
     times_of = {number: time_ns[cpu == number] for number in {row[0] for row in rows}}
@@ -339,11 +334,6 @@ def time_order(
     perf reads one CPU's buffer after the other, round by round, so a row is out of place by two
     rounds at most. Rows are held back only until no later row can precede them, whatever the
     rounds were; what is held back bounds the memory used.
-
-    Args:
-        time_ns: int64, times in file order.
-        new_array: makes the result.
-        block: rows looked at together.
     """
     least, in_order = _block_minima(time_ns, block)
     if in_order:

@@ -101,11 +101,7 @@ class TracepointFormat:
 
 
 def parse_format(system: str, text: str) -> TracepointFormat:
-    """Parse the text of `events/SYSTEM/NAME/format`.
-
-    Raises:
-        ValueError: no name, no ID, or a `field:` line that is not understood.
-    """
+    """Parse the text of `events/SYSTEM/NAME/format`."""
     name = _line_value(text, "name:")
     number = _line_value(text, "ID:")
     if not name or not number.isdecimal():
@@ -176,11 +172,7 @@ class TracingData:
 
 
 def parse_tracing_data(data: bytes) -> TracingData:
-    """Parse a tracing-data section.
-
-    Raises:
-        ValueError: cut short, or not tracing data; the text says which and where.
-    """
+    """Parse a tracing-data section."""
     reader = _SectionReader(data)
     if reader.take(len(_MAGIC), "magic") != _MAGIC:
         raise ValueError("no tracing data magic")
@@ -255,14 +247,7 @@ _DEEPEST = 200
 
 
 def gfp_bits_from_print_fmt(print_fmt: str) -> dict[str, int]:
-    """Names such as "__GFP_HIGH" and "GFP_KERNEL" with their masks (S2.3, S2.4).
-
-    Args:
-        print_fmt: the `print fmt` text of kmem:mm_page_alloc.
-
-    Raises:
-        ValueError: a value in the flag table is not a constant expression.
-    """
+    """Names such as "__GFP_HIGH" and "GFP_KERNEL" with their masks (S2.3, S2.4)."""
     bits = {
         entry["name"]: _Expression(entry["value"].strip()).value() & 0xFFFFFFFFFFFFFFFF
         for entry in _ENTRY.finditer(print_fmt)
@@ -277,11 +262,7 @@ def with_zone_names(bits: Mapping[str, int]) -> dict[str, int]:
 
 
 def gfp_from_names(text: str, bits: Mapping[str, int]) -> int:
-    """The gfp word that prints as `text`, such as "GFP_KERNEL|__GFP_ZERO" or "0x1000000".
-
-    Raises:
-        ValueError: a name that `bits` does not hold.
-    """
+    """The gfp word that prints as `text`, such as "GFP_KERNEL|__GFP_ZERO" or "0x1000000"."""
     word = 0
     for name in text.split("|"):
         if name in bits:

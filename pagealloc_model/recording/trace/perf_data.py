@@ -80,11 +80,7 @@ class SideRecords:
         self._cpu_of_id: dict[int, int] = {}
 
     def add(self, record_type: int, record: bytes, rows_before: int) -> None:
-        """Take one record; `rows_before` is the number of main rows before it in the file.
-
-        Raises:
-            ValueError: the record is too short for what it must hold.
-        """
+        """Take one record; `rows_before` is the number of main rows before it in the file."""
         try:
             if record_type in (COMM, FORK):
                 self._add_name(record_type, record)
@@ -106,10 +102,6 @@ class SideRecords:
 
         LOST_SAMPLES count per event what LOST counts per buffer, and also what was lost after
         the last LOST record: only that remainder is added.
-
-        Args:
-            time_ns: times of the main rows, in file order.
-            cpu: their CPUs.
         """
         unreported = self._unreported(time_ns)
         losses = [*self._losses, *unreported]
@@ -459,13 +451,7 @@ def _expected_rows(file: PerfFile) -> int:
 
 
 def events_until(trace: Trace, last_ns: int, note: str) -> Trace:
-    """A trace without the events after an instant.
-
-    Args:
-        trace: the trace.
-        last_ns: time of the last event to keep.
-        note: why, for `notes`.
-    """
+    """A trace without the events after an instant."""
     rows = int(np.searchsorted(trace.time_ns, last_ns, "right"))
     tables = {}
     for name, table in trace.tables.items():

@@ -193,15 +193,7 @@ def parse_attr(raw: bytes, ids: tuple[int, ...] = ()) -> EventAttr:
 
 
 class FileHeader:
-    """The file header and the tables it points at, every reach checked against the file.
-
-    Args:
-        path: the file, for errors.
-        content: its bytes.
-
-    Raises:
-        RecordingError: the header is damaged, cut short, or was never finished.
-    """
+    """The file header and the tables it points at, every reach checked against the file."""
 
     def __init__(self, path: Path, content: np.ndarray) -> None:
         self._path = path
@@ -282,15 +274,7 @@ _FIRST_EVENTS = (9, 71, 81, 83)
 
 
 class PipeHeader:
-    """Attributes, features and format data from the records that precede the first event.
-
-    Args:
-        path: the file, for errors.
-        content: its bytes.
-
-    Raises:
-        RecordingError: a record is damaged, or the file ends before its events are described.
-    """
+    """Attributes, features and format data from the records that precede the first event."""
 
     def __init__(self, path: Path, content: np.ndarray) -> None:
         self._path = path
@@ -587,10 +571,6 @@ def walk_file(file: PerfFile, consume: Callable[[RecordBuffer], int]) -> None:
     """Hand over the record area as it lies in the file, without copying it.
 
     Where the file ends with its records, the last few are copied: words are read past their end.
-
-    Args:
-        file: the file.
-        consume: called with one buffer or two; returns where its last whole record ends.
     """
     start, end = file.records.offset, file.records.offset + file.records.size
     readable = min(end, len(file.content) - WORD_SLACK)
@@ -614,11 +594,7 @@ def walk_file(file: PerfFile, consume: Callable[[RecordBuffer], int]) -> None:
 
 
 def compressed_payload(file: PerfFile, kind: int, position: int, size: int) -> Section:
-    """Where the compressed bytes of a COMPRESSED or COMPRESSED2 record lie in the file.
-
-    Raises:
-        RecordingError: the record is too short.
-    """
+    """Where the compressed bytes of a COMPRESSED or COMPRESSED2 record lie in the file."""
     if kind == COMPRESSED:
         return Section(position + RECORD_HEADER_SIZE, size - RECORD_HEADER_SIZE)
     prefix = RECORD_HEADER_SIZE + 8
@@ -632,13 +608,7 @@ def compressed_payload(file: PerfFile, kind: int, position: int, size: int) -> S
 
 
 class DecompressedRecords:
-    """Decompresses the payloads of compressed records; frames may continue across records.
-
-    Args:
-        file: the file.
-        consume: called with each buffer; returns where its last whole record ends. What is left
-            goes in front of the next buffer.
-    """
+    """Decompresses the payloads of compressed records; frames may continue across records."""
 
     def __init__(self, file: PerfFile, consume: Callable[[RecordBuffer], int]) -> None:
         self._consume = consume
@@ -648,11 +618,7 @@ class DecompressedRecords:
         self._offset = 0
 
     def add(self, payloads: Iterable[Section]) -> None:
-        """Take in payloads, in file order.
-
-        Raises:
-            RecordingError: the compressed bytes are damaged.
-        """
+        """Take in payloads, in file order."""
         pieces = (piece for payload in payloads for piece in self._pieces.of(payload))
         with ThreadPoolExecutor(1) as ahead:
             batch = _some(pieces)

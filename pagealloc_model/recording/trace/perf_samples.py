@@ -129,16 +129,7 @@ def id_place(sample_type: int) -> IdPlace | None:
 def layout_row(
     attr: EventAttr, tracepoint: TracepointFormat | None, event: Event | None
 ) -> np.ndarray:
-    """The row of the layout table for one attribute (int64, `LAYOUT_WIDTH` long).
-
-    Args:
-        attr: the attribute.
-        tracepoint: its format, None if it is no tracepoint.
-        event: the main event it is, None for all others.
-
-    Raises:
-        ValueError: a field that the event must have is missing or not an integer.
-    """
+    """The row of the layout table for one attribute (int64, `LAYOUT_WIDTH` long)."""
     row = np.zeros(LAYOUT_WIDTH, np.int64)
     offsets = part_offsets(attr.sample_type)
     for column, part in ((Column.TID, "tid"), (Column.TIME, "time"), (Column.CPU, "cpu")):
@@ -160,9 +151,6 @@ def ring_buffer_row(tracepoint: TracepointFormat) -> np.ndarray:
 
     There is no sample around the raw data: TID is the offset of common_pid in these, and the
     columns of a sample's other parts stay 0.
-
-    Raises:
-        ValueError: a field that the event must have is missing or not an integer.
     """
     row = np.zeros(LAYOUT_WIDTH, np.int64)
     pid = tracepoint.field("common_pid")
@@ -255,11 +243,7 @@ class AttrLayouts:
     id_offset: int
 
     def gfp_bits(self, file: PerfFile) -> dict[str, int]:
-        """Names and masks of gfp flags, from the format data (S2.3).
-
-        Raises:
-            RecordingError: they cannot be understood.
-        """
+        """Names and masks of gfp flags, from the format data (S2.3)."""
         alloc = self.formats[self.events.index(Event.ALLOC)]
         assert alloc is not None
         try:
@@ -269,12 +253,7 @@ class AttrLayouts:
 
 
 def attr_layouts(file: PerfFile) -> AttrLayouts:
-    """Lay out the samples of every attribute.
-
-    Raises:
-        RecordingError: the events cannot be told apart or placed in time, lack fields, or
-            kmem:mm_page_alloc is not among them.
-    """
+    """Lay out the samples of every attribute."""
     formats = _formats(file)
     _check_attrs(file, formats)
     events = tuple(main_event(tracepoint) for tracepoint in formats)
@@ -357,12 +336,7 @@ def attr_problem(attr: EventAttr, name: str) -> str:
 
 
 def sampled_events(attrs: Sequence[EventAttr], names: Sequence[str]) -> dict[str, int]:
-    """Return events for each one recorded of main events that were sampled, 0 where that varies.
-
-    Args:
-        attrs: of the events, which say so.
-        names: of the same events.
-    """
+    """Return events for each one recorded of main events that were sampled, 0 where that varies."""
     sampled = {}
     for attr, name in zip(attrs, names, strict=True):
         by_frequency = bool(attr.flags & AttrFlag.FREQ)
@@ -422,11 +396,7 @@ class TrailerReader:
         self._place = id_place(attrs[0].sample_type)
 
     def read(self, record: bytes) -> Trailer:
-        """The trailer of one record; an unknown id follows the first attribute.
-
-        Raises:
-            struct.error: the record is too short.
-        """
+        """The trailer of one record; an unknown id follows the first attribute."""
         number = None
         if self._place is not None and self._first.flags & AttrFlag.SAMPLE_ID_ALL:
             start = len(record) - self._place.from_end

@@ -66,11 +66,7 @@ class PageLayout:
 
 
 def page_layout(text: str) -> PageLayout:
-    """Parse `events/header_page`.
-
-    Raises:
-        ValueError: a part is missing or of a size that no 64-bit kernel has.
-    """
+    """Parse `events/header_page`."""
     fields = parse_format("", f"name: header_page\nID: 0\n{text}")
     timestamp, commit, data = (_part(fields, name) for name in ("timestamp", "commit", "data"))
     if timestamp.size != 8 or commit.size != 8:
@@ -132,16 +128,6 @@ def read_ring_buffer(
     Losses are those that the kernel marked in the pages, each between two events of its CPU, and
     what its statistics count beyond these. Where a page does not say how many events are missing
     before it, one is counted.
-
-    Args:
-        source: the pages.
-        new_array: makes the arrays that grow with the number of events, all but texts; None: in
-            memory.
-        progress: called with the share done, 0 to 1.
-
-    Raises:
-        RecordingError: a page is damaged, there is no kmem:mm_page_alloc, or the clock gives no
-            times.
     """
     return _Reader(source, new_array, progress).read()
 

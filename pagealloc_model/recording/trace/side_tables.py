@@ -30,14 +30,7 @@ _ROWS_AT_A_TIME = 1 << 18
 
 
 class EventTables:
-    """Turns noted samples into tables, some samples at a time.
-
-    Args:
-        notes: all notes of a file.
-        formats: for each attribute, its format, or None for attributes that are not noted.
-        chained: for each attribute, whether its samples carry call chains.
-        new_array: makes the columns; those of text are always in memory.
-    """
+    """Turns noted samples into tables, some samples at a time."""
 
     def __init__(
         self,
@@ -61,12 +54,7 @@ class EventTables:
     def tables(
         self, main_time_ns: np.ndarray, main_order: np.ndarray | None
     ) -> dict[str, Mapping[str, np.ndarray]]:
-        """All tables by event name, each in time order, ties in file order.
-
-        Args:
-            main_time_ns: times of the main rows, in time order.
-            main_order: file-order number of each main row, None if file order is time order.
-        """
+        """All tables by event name, each in time order, ties in file order."""
         tables = {}
         for attr_row, unordered in self._numbers_by_attr().items():
             tracepoint = self._formats[attr_row]
@@ -226,14 +214,7 @@ def preceding_rows(
     main_time_ns: np.ndarray,
     main_order: np.ndarray | None,
 ) -> np.ndarray:
-    """How many main rows precede each sample in time order, ties in file order.
-
-    Args:
-        time_ns: int64, times of the samples.
-        rows_before: int64, main rows before each in the file.
-        main_time_ns: int64, times of the main rows, in time order.
-        main_order: file-order number of each main row, None if file order is time order.
-    """
+    """How many main rows precede each sample in time order, ties in file order."""
     row = np.searchsorted(main_time_ns, time_ns, side="left")
     last = np.searchsorted(main_time_ns, time_ns, side="right")
     # Among rows of equal time, file-order numbers ascend: bisect for all samples at once.

@@ -144,13 +144,7 @@ class _Columns(Mapping[str, np.ndarray]):
 
 
 class _Store:
-    """An opened file; its columns are checked as they are read. Pickled, only its path goes along.
-
-    Attributes:
-        header: what the schema's metadata say.
-        lengths: values in each column.
-        source: the file that it was made from.
-    """
+    """An opened file, its columns checked as they are read; pickled, only its path goes along."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -269,15 +263,7 @@ class _Store:
             raise self._damaged(f"column {name} holds values that no recording has")
 
     def column(self, name: str, dtype: npt.DTypeLike = None) -> np.ndarray:
-        """One column, read-only: a view of the mapped file if it lies there in one piece.
-
-        Args:
-            name: field of the schema.
-            dtype: what it must be; None takes numbers of any type, and texts as objects.
-
-        Raises:
-            RecordingError: it is damaged, or of another length or type than it should be.
-        """
+        """One column, read-only: a view of the mapped file if it lies there in one piece."""
         try:
             values = self._values(name)
         except _DAMAGED as error:

@@ -126,11 +126,7 @@ class TraceDat:
         return (self.option(number) or b"").split(b"\0", 1)[0].decode("utf-8", "replace")
 
     def chunks(self, data: CpuData, *, packed: bool) -> Iterator[np.ndarray]:
-        """The pages of one CPU, in pieces of whole pages.
-
-        Raises:
-            RecordingError: the file ends before, or a piece is damaged.
-        """
+        """The pages of one CPU, in pieces of whole pages."""
         end = data.offset + data.size + _CHUNK_COUNT * packed
         if end > len(self.content):
             raise self.damaged(data.offset, f"the pages of CPU {data.cpu} end behind the file")
@@ -150,11 +146,7 @@ class TraceDat:
             )
 
     def unpacked_size(self, data: CpuData) -> int:
-        """Bytes that one CPU's compressed pages unpack to, as their chunks say.
-
-        Raises:
-            RecordingError: the file ends before they do.
-        """
+        """Bytes that one CPU's compressed pages unpack to, as their chunks say."""
         if not data.size:
             return 0
         cursor, total = _Cursor(self, data.offset, data.offset + _CHUNK_COUNT + data.size), 0
@@ -165,11 +157,7 @@ class TraceDat:
         return total
 
     def unpack(self, data: bytes, size: int, offset: int) -> bytes:
-        """Compressed bytes unpacked.
-
-        Raises:
-            RecordingError: they are damaged, or packed in a way that is not known.
-        """
+        """Compressed bytes unpacked."""
         try:
             if self.compression == "zstd":
                 stream = zstandard.ZstdDecompressor().decompressobj()
@@ -188,16 +176,7 @@ class TraceDat:
 
 
 def open_trace_dat(path: Path, content: np.ndarray) -> TraceDat:
-    """Find the parts of a trace.dat.
-
-    Args:
-        path: the file, for messages.
-        content: uint8, its bytes.
-
-    Raises:
-        RecordingError: another version, the other byte order, a 32-bit kernel, an unknown
-            compression, text in place of pages (a latency tracer's), or damage.
-    """
+    """Find the parts of a trace.dat."""
     file = TraceDat(path=path, content=content)
     cursor = _Cursor(file, 0, len(content))
     cursor.take(len(MAGIC), "magic")

@@ -38,11 +38,7 @@ _LARGEST_SIGNED = 2**63 - 1
 
 
 class TableRows:
-    """Rows of one tracepoint.
-
-    Args:
-        gfp_word: decodes gfp names.
-    """
+    """Rows of one tracepoint."""
 
     def __init__(self, gfp_word: Callable[[str], int]) -> None:
         self._gfp_word = gfp_word
@@ -50,15 +46,7 @@ class TableRows:
         self._fields: list[dict[str, str]] = []
 
     def add(self, time_ns: int, cpu: int, thread: int, row: int, body: str) -> None:
-        """Take one event.
-
-        Args:
-            time_ns: its time.
-            cpu: the CPU that recorded it.
-            thread: thread id, -1 if unknown.
-            row: main rows read before it.
-            body: the event's text.
-        """
+        """Take one event."""
         fields = {name: value for name, value in _FIELD.findall(body) if name not in _DERIVED}
         lock = _LOCK.match(body)
         if lock:
@@ -70,11 +58,7 @@ class TableRows:
         self._fields.append(fields)
 
     def finish(self, main_times: np.ndarray) -> dict[str, np.ndarray]:
-        """Columns in time order; fields absent from some row are left out.
-
-        Args:
-            main_times: int64, sorted times of the trace's main rows.
-        """
+        """Columns in time order; fields absent from some row are left out."""
         fixed = np.array(self._fixed, np.int64).reshape(-1, 4)
         order = np.argsort(fixed[:, 0], kind="stable")
         times, rows = fixed[order, 0], fixed[order, 3]
