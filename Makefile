@@ -5,12 +5,13 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help lab install kernels quick test test-long docs format readme kernel-table screenshots lock perf-python system-packages clean
+.PHONY: help lab install kernels quick golden test test-long docs format readme kernel-table screenshots lock perf-python system-packages clean
 
 VENV := .venv
 BIN := $(VENV)/bin
 LAB_ARGS ?=
 QUICK_ARGS ?=
+GOLDEN_ARGS ?=
 PYTEST_ARGS ?=
 # two files of tests at once; browser tests stay last on both sides (tests/conftest.py)
 TWO_AT_ONCE := -n 2 --dist loadfile --no-loadscope-reorder
@@ -32,6 +33,9 @@ kernels: $(VENV)/installed ## compile the model; seconds once it is cached
 
 quick: $(VENV)/installed ## a verdict in half a minute on what differs from HEAD (QUICK_ARGS=...)
 	$(BIN)/python -m tests.quick $(QUICK_ARGS)
+
+golden: kernels ## name every result that differs from the committed ones, in minutes (GOLDEN_ARGS=--help)
+	nice $(BIN)/python -m tests.golden $(GOLDEN_ARGS)
 
 test: system-packages kernels ## format and lint checks, unit, notebook and browser tests (PYTEST_ARGS=...)
 	$(BIN)/ruff format --check .
