@@ -7,6 +7,7 @@ import mmap
 import pickle
 from collections.abc import Callable
 from dataclasses import fields, replace
+from mmap import mmap
 from pathlib import Path
 
 import numpy as np
@@ -141,9 +142,10 @@ def test_reading_with_arrays_on_disk_is_the_same(tmp_path: Path, name: str) -> N
 
 
 def lies_in_a_file(column: np.ndarray) -> bool:
-    while type(column) is np.ndarray and column.base is not None:
-        column = column.base
-    return isinstance(column, np.memmap)
+    base = column.base
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return isinstance(base, mmap)
 
 
 def test_columns_are_read_when_they_are_needed(tmp_path: Path) -> None:

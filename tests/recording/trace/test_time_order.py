@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from mmap import mmap
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,7 @@ def test_arrays_on_disk_are_files_only_where_they_are_large(tmp_path: Path) -> N
         array = new_array(shape, np.int64)
         array[:] = 7
         assert array.sum() == 7 * array.size
-        assert isinstance(array.base, np.memmap) is in_file
+        assert isinstance(array.base, mmap) is in_file
     assert list(tmp_path.iterdir()) == []
 
 
