@@ -7,7 +7,6 @@ import mmap
 import pickle
 from collections.abc import Callable
 from dataclasses import fields, replace
-from mmap import mmap
 from pathlib import Path
 
 import numpy as np
@@ -145,7 +144,7 @@ def lies_in_a_file(column: np.ndarray) -> bool:
     base = column.base
     while isinstance(base, np.ndarray):
         base = base.base
-    return isinstance(base, mmap)
+    return isinstance(base, mmap.mmap)
 
 
 def test_columns_are_read_when_they_are_needed(tmp_path: Path) -> None:
